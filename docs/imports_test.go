@@ -94,7 +94,8 @@ var rooms = []struct {
 	}},
 	{"worldengine/history", false, []string{
 		jsonModule, natsModule, "./handoff", "./runevents", "./worldengine/commitlog",
-		"./worldengine/town", "./worldengine/messages", "./worldengine/wire",
+		"./worldengine/index", "./worldengine/town", "./worldengine/messages",
+		"./worldengine/wire",
 	}},
 	{"worldengine/feed", false, []string{
 		jsonModule, natsModule, "./runevents", "./worldengine/commitlog",

@@ -30,6 +30,9 @@ type TypeSpec struct {
 	Verb string
 	// Does is the effect, for people and language models.
 	Does string
+	// Story is the sentence of the town's chronicle about an executed command, with {actor},
+	// {argument}, and {title} for the name of the Target.
+	Story string
 	// Argument is the name of the one member of args, and Means its description.
 	Argument, Means string
 	// Values are all values of the argument; nil if it is the id of a Target.
@@ -58,6 +61,7 @@ var proposalTypes = []TypeSpec{
 	{
 		Type: AcceptMission, Name: "accept-mission", Verb: "mission accept",
 		Does:     "turns a side quest into the mission, if there is none",
+		Story:    "{actor} accepted the mission {title}.",
 		Argument: "missionId", Means: "The id of the side quest that becomes the mission.",
 		Target:        SideQuest,
 		Preconditions: []Precondition{{Kind: MissionAbsent}, {Kind: SideQuestExists, TargetID: argument}},
@@ -65,6 +69,7 @@ var proposalTypes = []TypeSpec{
 	{
 		Type: CompleteMission, Name: "complete-mission", Verb: "mission complete",
 		Does:     "ends the mission, and adds to hope",
+		Story:    "The mission {title} is complete.",
 		Argument: "missionId", Means: "The id of the mission, which is complete.",
 		Target:        ActiveMission,
 		Preconditions: []Precondition{{Kind: MissionActive, TargetID: argument}},
@@ -72,6 +77,7 @@ var proposalTypes = []TypeSpec{
 	{
 		Type: FailMission, Name: "fail-mission", Verb: "mission fail",
 		Does:     "ends the mission, and adds to dread",
+		Story:    "The mission {title} has failed.",
 		Argument: "missionId", Means: "The id of the mission, which has failed.",
 		Target:        ActiveMission,
 		Preconditions: []Precondition{{Kind: MissionActive, TargetID: argument}},
@@ -79,6 +85,7 @@ var proposalTypes = []TypeSpec{
 	{
 		Type: AdvanceProject, Name: "advance-project", Verb: "project advance",
 		Does:     "advances a project, unless it is blocked or complete",
+		Story:    "{actor} advanced the {title}.",
 		Argument: "projectId", Means: "The id of the project to advance.",
 		Target:        Project,
 		Preconditions: []Precondition{{Kind: ProjectExists, TargetID: argument}},
@@ -86,6 +93,7 @@ var proposalTypes = []TypeSpec{
 	{
 		Type: PlanSalvage, Name: "salvage", Verb: "salvage initiate",
 		Does:     "takes off scarcity, dread, or a little of both",
+		Story:    "{actor} began a {argument} salvage.",
 		Argument: "focus", Means: "The pressure that the salvage relieves.",
 		Values:        []string{"scarcity", "dread", "general"},
 		Preconditions: []Precondition{{Kind: SalvageFocusSupported, Expected: argument}},
@@ -93,6 +101,7 @@ var proposalTypes = []TypeSpec{
 	{
 		Type: TalkToTownsfolk, Name: "talk", Verb: "townsfolk talk",
 		Does:     "adds to hope",
+		Story:    "{actor} gave the townsfolk a {argument} talk.",
 		Argument: "talkType", Means: "The kind of talk.",
 		Values:        []string{"morale-boost", "casual"},
 		Preconditions: []Precondition{{Kind: TalkTypeSupported, Expected: argument}},

@@ -44,6 +44,10 @@ const (
 	TownHistoryRequest Name = "town-history-request.v1"
 	// TownHistoryReply is a page of the revisions of a town.
 	TownHistoryReply Name = "town-history-reply.v1"
+	// MemoryRequest asks for the memory of a town, or of the world.
+	MemoryRequest Name = "world-memory-request.v1"
+	// MemoryContext is the memory of a town, or of the world; exact, since agents drop another.
+	MemoryContext Name = "world-memory-context.v1"
 	// TownListRequest asks for a page of the list of towns.
 	TownListRequest Name = "town-list-request.v1"
 	// TownListReply is a page of the list of towns.

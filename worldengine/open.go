@@ -100,6 +100,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
 	}
+	e.history.Index = e.index
 	e.absent = e.newAbsences()
 	e.townOfRun = e.readTownOfRun
 	e.steps = e.newStepper()

@@ -15,6 +15,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -28,7 +29,10 @@ var ErrRevisionGone = errors.New("worldengine: the history of the town does not 
 const readTimeout = 10 * time.Second
 
 // Reader reads the history of the towns of a log. It is safe for concurrent use.
-type Reader struct{ Log *commitlog.Log }
+type Reader struct {
+	Log   *commitlog.Log
+	Index *index.Index // of the log; Memory uses it
+}
 
 // Town is a town as one revision left it.
 type Town struct {

@@ -55,6 +55,7 @@ func (s *Service) makeEndpoints() []*endpoint {
 	return []*endpoint{
 		s.reads(wire.TownGet, s.townGet),
 		s.reads(wire.TownHistory, s.townHistory),
+		s.reads(wire.MemoryGet, s.memoryGet),
 		s.reads(wire.TownList, s.townList),
 		s.submits(wire.TownPut, s.townPut, size, changeWeight, parsers),
 		s.submits(wire.TownPatch, s.townPatch, size, patchWeight, parsers),

@@ -32,6 +32,27 @@ func (p *historyPage) take(row messages.Change) bool {
 	return true
 }
 
+func (s *Service) memoryGet(ctx context.Context, in *incoming) (*nats.Msg, error) {
+	r, err := parseRequest[messages.MemoryGet](schemas.MemoryRequest, in.data)
+	if err != nil {
+		return nil, err
+	}
+	towns, bound := in.rights.Readable()
+	if r.Scope.TownID != nil {
+		err = in.rights.Read(*r.Scope.TownID)
+	} else if bound && towns == nil {
+		towns = []string{}
+	}
+	if err != nil {
+		return nil, err
+	}
+	memory, err := s.engine.History().Memory(ctx, r.Scope, towns)
+	if err != nil {
+		return nil, err
+	}
+	return reply(memory)
+}
+
 func (s *Service) townHistory(ctx context.Context, in *incoming) (*nats.Msg, error) {
 	r, err := parseRequest[messages.TownHistory](schemas.TownHistoryRequest, orEmpty(in.data))
 	if err != nil {

@@ -9,6 +9,9 @@ import (
 	"worldengine/worldengine/town/internal/collation"
 )
 
+// Compare orders two texts as the agents' libraries do, by the root collation.
+func Compare(a, b string) int { return collation.Compare(a, b) }
+
 // sortQuests puts quests in canonical order: by id, title and complexity (an absent one last).
 // Strings compare as package collation says, and the sort is stable.
 func sortQuests(quests []SideQuest) {

@@ -25,6 +25,8 @@ const (
 	TownGet Verb = "town.get"
 	// TownHistory returns a page of the revisions of a town, the newest first.
 	TownHistory Verb = "town.history"
+	// MemoryGet returns the memory of a town, or of the world, as agents put it into prompts.
+	MemoryGet Verb = "memory.get"
 	// TownList returns a page of the towns.
 	TownList Verb = "town.list"
 	// TownPut creates a town, or replaces its state.
@@ -133,6 +135,9 @@ var verbSpecs = []VerbSpec{
 		Request: "`{townId?, before?, after?, limit?}`",
 		Reply: "`{townId?, revisions: [{townId?, revision, at, cause, runId?, actorId?, " +
 			"command?, status?, reasonCode?, epoch, hash}], next?}`, the newest first"},
+	{Verb: MemoryGet, Roles: readers,
+		Request: "a `world-memory-request.v1`",
+		Reply:   "a `world-memory-context.v1`: [world memory](#world-memory)"},
 	{Verb: TownList, Roles: readers, Lists: true,
 		Request: "`{}`, or `{after, limit}`",
 		Reply:   "`{towns: [{townId, snapshotHash, decisionEpoch, revision}], next?}`"},

@@ -1,0 +1,394 @@
+package history
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// The two constant members of a result in a memory.
+const (
+	sourceType = "execution_receipt"
+	resultKind = "terminal_receipt"
+)
+
+// The longest texts of a memory, in UTF-16 code units as JavaScript counts them.
+const (
+	maxCommand = 240
+	maxMessage = 240
+	maxSummary = 320
+	maxHandoff = 200
+	maxText    = 80
+)
+
+// maxRead is how many results one list of a memory is chosen from at most, the newest ones.
+const maxRead = 16
+
+// Memory returns the memory of a town, or of several if the scope has none: of all with nil. It
+// depends on the log alone. It returns town.ErrUnknown, index.ErrBehind or
+// commitlog.ErrLogUnavailable.
+//
+// The results of a town are chosen by their epochs, as they are sorted. Epochs of several towns
+// cannot be compared: there the results that the log stored last are chosen. Duplicates have no
+// epoch, so they fill a list that has room.
+func (r *Reader) Memory(
+	ctx context.Context, scope messages.MemoryScope, towns []string,
+) (*messages.Memory, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	if _, err := r.Index.Sync(ctx); err != nil {
+		return nil, err
+	}
+	c := chooser{Reader: r, read: map[uint64]*told{}, byEpoch: scope.TownID != nil}
+	m := messages.NewMemory(scope)
+	var found index.Results
+	var err error
+	if scope.TownID != nil {
+		found, m.TownSummary, err = r.summary(ctx, *scope.TownID)
+	} else {
+		found = r.Index.WorldResults(tokens(towns), maxRead)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := c.history(ctx, m, &found); err != nil {
+		return nil, err
+	}
+	if err := c.chronicle(ctx, m, &found); err != nil {
+		return nil, err
+	}
+	if s := m.TownSummary; s != nil {
+		if len(m.RecentChronicle) > 0 {
+			s.LastChronicleAt = &m.RecentChronicle[0].At
+		}
+		if len(m.RecentHistory) > 0 {
+			s.LastHistoryAt = &m.RecentHistory[0].At
+		}
+	}
+	return m, nil
+}
+
+// tokens returns the tokens of towns, nil for nil.
+func tokens(towns []string) []string {
+	if towns == nil {
+		return nil
+	}
+	all := []string{}
+	for _, id := range towns {
+		all = append(all, wire.TownToken(id))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// summary returns the results of a town and its summary, without the times of the lists.
+func (r *Reader) summary(
+	ctx context.Context, townID string,
+) (index.Results, *messages.MemorySummary, error) {
+	token, kept := wire.TownToken(townID), index.Kept{}
+	for _, first := range []struct {
+		subject string
+		seq     *uint64
+	}{
+		{wire.LogSubject(r.Log.World, token), &kept.Log},
+		{wire.RefusedSubject(r.Log.World, token), &kept.Refused},
+	} {
+		msg, err := r.Log.Store.Next(ctx, first.subject, 1)
+		if err != nil {
+			return index.Results{}, nil, unavailable(first.subject, err)
+		}
+		if msg != nil {
+			*first.seq = msg.Sequence
+		}
+	}
+	found := r.Index.TownResults(token, kept, maxRead)
+	if kept.Log == 0 || found.State == 0 {
+		return found, nil, town.ErrUnknown
+	}
+	msg, err := r.Log.Store.At(ctx, found.State)
+	if err == nil && msg == nil {
+		err = commitlog.ErrGone
+	}
+	if err != nil {
+		return found, nil, unavailable(townID, err)
+	}
+	entry, err := commitlog.ReadEntry(townID, msg)
+	if err != nil {
+		return found, nil, err
+	}
+	return found, summaryOf(entry.State.Snapshot, found.Counts), nil
+}
+
+func unavailable(of string, err error) error {
+	return fmt.Errorf("%w: memory of %s: %w", commitlog.ErrLogUnavailable, of, err)
+}
+
+func summaryOf(now *town.Snapshot, counts map[string]int) *messages.MemorySummary {
+	s := messages.NewMemorySummary()
+	s.TownID = text(now.TownID, maxText)
+	s.Hope, s.Dread = &now.Pressure.Hope, &now.Pressure.Dread
+	if now.Mission != nil {
+		s.MissionID = text(now.Mission.ID, maxHandoff)
+	}
+	for i := range now.Projects {
+		if now.Projects[i].Status == town.Active {
+			s.ActiveProjects++
+		}
+	}
+	of := func(status handoff.Status) int { return counts[string(status)] }
+	s.Counts = messages.ExecutionCounts{
+		Executed: of(handoff.Executed), Rejected: of(handoff.Rejected), Stale: of(handoff.Stale),
+		Duplicate: of(handoff.Duplicate), Failed: of(handoff.Failed),
+	}
+	s.ChronicleCount = s.Counts.Executed
+	for _, status := range handoff.Statuses() {
+		s.HistoryCount += of(status)
+	}
+	return s
+}
+
+// chooser chooses the results of a memory.
+type chooser struct {
+	*Reader
+	byEpoch bool // not by their place in the log alone
+	read    map[uint64]*told
+}
+
+// told is a result that was read: an entry of the history and, if it was executed, of the
+// chronicle.
+type told struct {
+	result messages.MemoryResult
+	entry  messages.MemoryEntry
+}
+
+// history fills the history of a memory.
+func (c *chooser) history(ctx context.Context, m *messages.Memory, found *index.Results) error {
+	var seqs []uint64
+	for status, newest := range found.Newest {
+		if status != string(handoff.Duplicate) {
+			seqs = append(seqs, newest...)
+		}
+	}
+	slices.Sort(seqs)
+	slices.Reverse(seqs)
+	chosen, err := c.newest(ctx, seqs, m.Scope.HistoryLimit)
+	if room := m.Scope.HistoryLimit - len(chosen); err == nil && room > 0 {
+		var rest []*told
+		rest, err = c.newest(ctx, found.Newest[string(handoff.Duplicate)], room)
+		chosen = append(chosen, rest...)
+	}
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(chosen, func(a, b *told) int {
+		return cmp.Or(cmp.Compare(b.result.At, a.result.At), town.Compare(place(b), place(a)))
+	})
+	for _, t := range chosen[:min(len(chosen), m.Scope.HistoryLimit)] {
+		m.RecentHistory = append(m.RecentHistory, t.result)
+	}
+	return nil
+}
+
+// place is the text by which results of one epoch are sorted.
+func place(t *told) string {
+	r := &t.result
+	return strings.Join([]string{r.SourceType, r.Kind, orEmpty(r.ProposalType), string(r.Status),
+		orEmpty(r.HandoffID)}, ":")
+}
+
+// chronicle fills the chronicle of a memory.
+func (c *chooser) chronicle(ctx context.Context, m *messages.Memory, found *index.Results) error {
+	chosen, err := c.newest(ctx, found.Newest[string(handoff.Executed)], m.Scope.ChronicleLimit)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(chosen, func(a, b *told) int {
+		return cmp.Or(cmp.Compare(b.entry.At, a.entry.At),
+			town.Compare(b.entry.RunID, a.entry.RunID))
+	})
+	for _, t := range chosen[:min(len(chosen), m.Scope.ChronicleLimit)] {
+		m.RecentChronicle = append(m.RecentChronicle, t.entry)
+	}
+	return nil
+}
+
+// newest reads results, the newest first: a number of them, and by epoch further ones that tie with
+// the last. Those that the log does not keep any more, or that are damaged, are left out.
+func (c *chooser) newest(ctx context.Context, seqs []uint64, limit int) (chosen []*told, err error) {
+	for _, seq := range seqs[:min(len(seqs), maxRead)] {
+		if !c.byEpoch && len(chosen) >= limit {
+			break
+		}
+		t, err := c.at(ctx, seq)
+		if err != nil {
+			return nil, err
+		}
+		if t == nil {
+			continue
+		}
+		if len(chosen) >= limit && t.result.At < chosen[limit-1].result.At {
+			break
+		}
+		chosen = append(chosen, t)
+	}
+	return chosen, nil
+}
+
+// at reads the result at a sequence; nil if there is none that can be read.
+func (c *chooser) at(ctx context.Context, seq uint64) (*told, error) {
+	if t, known := c.read[seq]; known {
+		return t, nil
+	}
+	msg, err := c.Log.Store.At(ctx, seq)
+	if err != nil && !isDamage(err) {
+		return nil, unavailable(fmt.Sprintf("log sequence %d", seq), err)
+	}
+	var t *told
+	if msg != nil && err == nil {
+		t, err = c.tell(ctx, msg)
+	}
+	c.read[seq] = t
+	return t, err
+}
+
+// tell returns the result in a message; nil if it has none that can be read.
+func (c *chooser) tell(ctx context.Context, msg *jetstream.RawStreamMsg) (*told, error) {
+	rec, err := commitlog.ReadRecord(msg.Data)
+	var result handoff.Result
+	var asked struct {
+		Proposal handoff.Proposal `json:"proposal"`
+	}
+	if err != nil || rec.Run == nil || json.Unmarshal(rec.Result, &result) != nil ||
+		json.Unmarshal(rec.Handoff, &asked) != nil {
+		return nil, nil
+	}
+	t := &told{result: resultOf(rec.TownID, &result, &asked.Proposal)}
+	if !result.Executed {
+		return t, nil
+	}
+	title, complete, err := c.title(ctx, msg, rec, &asked.Proposal)
+	t.entry = entryOf(&asked.Proposal, title, complete)
+	t.entry.RunID, t.entry.At = rec.Run.RunID, t.result.At
+	t.entry.TownID, t.entry.HandoffID = t.result.TownID, t.result.HandoffID
+	return t, err
+}
+
+func resultOf(townID string, r *handoff.Result, p *handoff.Proposal) messages.MemoryResult {
+	m := messages.MemoryResult{
+		SourceType: sourceType, Kind: resultKind, Status: r.Status, ReasonCode: r.ReasonCode,
+		HandoffID: text(r.HandoffID, maxHandoff), ProposalType: text(string(p.Type), maxText),
+		Command: text(r.Command, maxCommand), AuthorityCommands: []string{},
+		TownID: text(townID, maxText),
+	}
+	if r.Executed && m.Command != nil {
+		m.AuthorityCommands = append(m.AuthorityCommands, *m.Command)
+	}
+	at := r.Evaluation.StaleCheck.ActualDecisionEpoch
+	if r.WorldState != nil && r.WorldState.DecisionEpoch != nil {
+		at = r.WorldState.DecisionEpoch
+	}
+	if at != nil {
+		m.At = *at
+	}
+	m.Summary = orEmpty(text(strings.Join([]string{sourceType, resultKind, string(p.Type),
+		string(r.Status), string(r.ReasonCode), orEmpty(m.TownID)}, " "), maxSummary))
+	return m
+}
+
+// title returns the name of the part of the town that a command is about, or its argument, and
+// whether it is a project that the command completed.
+func (c *chooser) title(
+	ctx context.Context, msg *jetstream.RawStreamMsg, rec *commitlog.Record, p *handoff.Proposal,
+) (title string, complete bool, err error) {
+	snapshot, target := rec.Snapshot, p.Type.Spec().Target
+	if target == handoff.ActiveMission { // the command took it off
+		prior, err := c.Log.Previous(ctx, msg)
+		if err != nil {
+			return "", false, err
+		}
+		if prior != nil {
+			if before, err := commitlog.ReadRecord(prior.Data); err == nil {
+				snapshot = before.Snapshot
+			}
+		}
+	}
+	title = p.Argument()
+	var s town.Snapshot
+	if json.Unmarshal(snapshot, &s) != nil {
+		return title, false, nil
+	}
+	if target == handoff.Project {
+		for i := range s.Projects {
+			if s.Projects[i].ID == p.Argument() {
+				return s.Projects[i].Name, s.Projects[i].Status == town.Complete, nil
+			}
+		}
+	} else if s.Mission != nil && s.Mission.ID == p.Argument() {
+		title = s.Mission.Title
+	}
+	return title, false, nil
+}
+
+// entryOf returns the entry of the chronicle about an executed command. Its tags are the words of
+// the command.
+func entryOf(p *handoff.Proposal, title string, complete bool) messages.MemoryEntry {
+	spec := p.Type.Spec()
+	story := cmp.Or(spec.Story, "{actor} had a command executed.") // of a newer server
+	tags := strings.Fields(cmp.Or(spec.Verb, "command"))
+	if complete {
+		story, tags = "The {title} is complete.", append(tags, "complete")
+	}
+	if spec.Values != nil {
+		tags = append(tags, p.Argument())
+	}
+	if strings.HasPrefix(strings.ToLower(title), "the ") {
+		title = title[len("the "):]
+	}
+	said := strings.NewReplacer("{actor}", p.ActorID, "{title}", title,
+		"{argument}", p.Argument()).Replace(story)
+	return messages.MemoryEntry{
+		EntryType: tags[0], Message: orEmpty(text(strings.Join(strings.Fields(said), " "), maxMessage)),
+		Tags: tags,
+	}
+}
+
+// text returns a text without space at its ends and at most so long, as a string in JavaScript; nil
+// if nothing is left of it.
+func text(s string, most int) *string {
+	space := func(r rune) bool { // in JavaScript
+		return r >= '\t' && r <= '\r' || unicode.Is(unicode.Z, r) || r == '\uFEFF'
+	}
+	s = strings.TrimFunc(s, space)
+	length := 0
+	for i, r := range s {
+		if length += utf16.RuneLen(r); length > most {
+			s = strings.TrimRightFunc(s[:i], space)
+			break
+		}
+	}
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func orEmpty(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
