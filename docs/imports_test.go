@@ -93,8 +93,8 @@ var rooms = []struct {
 		"./worldengine/wire",
 	}},
 	{"worldengine/history", false, []string{
-		jsonModule, natsModule, "./handoff", "./runevents", "./worldengine/commitlog",
-		"./worldengine/index", "./worldengine/town", "./worldengine/messages",
+		jsonModule, natsModule, "./handoff", "./runevents", "./runevents/recent",
+		"./worldengine/commitlog", "./worldengine/index", "./worldengine/town", "./worldengine/messages",
 		"./worldengine/wire",
 	}},
 	{"worldengine/feed", false, []string{

@@ -93,14 +93,13 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		log.Known.Adopt(config.Known)
 	}
 	e := &Engine{
-		config: config, log: log, history: history.Reader{Log: log},
-		towns:     commitlog.NewTowns(log),
+		config: config, log: log, towns: commitlog.NewTowns(log),
 		cancelled: newCancelled(),
 	}
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
 	}
-	e.history.Index = e.index
+	e.history = history.New(log, e.index)
 	e.absent = e.newAbsences()
 	e.townOfRun = e.readTownOfRun
 	e.steps = e.newStepper()

@@ -14,6 +14,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/runevents/recent"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/messages"
@@ -31,7 +32,16 @@ const readTimeout = 10 * time.Second
 // Reader reads the history of the towns of a log. It is safe for concurrent use.
 type Reader struct {
 	Log   *commitlog.Log
-	Index *index.Index // of the log; Memory uses it
+	index *index.Index
+	told  *recent.Map[uint64, *told] // by log sequence
+}
+
+// maxTold bounds the results that Memory remembers, some 2 KB each.
+const maxTold = 1024
+
+// New returns a reader of a log with its index, which only Memory needs.
+func New(log *commitlog.Log, x *index.Index) Reader {
+	return Reader{Log: log, index: x, told: recent.NewMap[uint64, *told](maxTold)}
 }
 
 // Town is a town as one revision left it.

@@ -50,17 +50,17 @@ func (r *Reader) Memory(
 ) (*messages.Memory, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	if _, err := r.Index.Sync(ctx); err != nil {
+	if _, err := r.index.Sync(ctx); err != nil {
 		return nil, err
 	}
-	c := chooser{Reader: r, read: map[uint64]*told{}, byEpoch: scope.TownID != nil}
+	c := chooser{Reader: r, byEpoch: scope.TownID != nil}
 	m := messages.NewMemory(scope)
 	var found index.Results
 	var err error
 	if scope.TownID != nil {
 		found, m.TownSummary, err = r.summary(ctx, *scope.TownID)
 	} else {
-		found = r.Index.WorldResults(tokens(towns), maxRead)
+		found = r.index.WorldResults(tokens(towns), maxRead)
 	}
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (r *Reader) summary(
 			*first.seq = msg.Sequence
 		}
 	}
-	found := r.Index.TownResults(token, kept, maxRead)
+	found := r.index.TownResults(token, kept, maxRead)
 	if kept.Log == 0 || found.State == 0 {
 		return found, nil, town.ErrUnknown
 	}
@@ -165,7 +165,6 @@ func summaryOf(now *town.Snapshot, counts map[string]int) *messages.MemorySummar
 type chooser struct {
 	*Reader
 	byEpoch bool // not by their place in the log alone
-	read    map[uint64]*told
 }
 
 // told is a result that was read: an entry of the history and, if it was executed, of the
@@ -250,18 +249,20 @@ func (c *chooser) newest(ctx context.Context, seqs []uint64, limit int) (chosen 
 
 // at reads the result at a sequence; nil if there is none that can be read.
 func (c *chooser) at(ctx context.Context, seq uint64) (*told, error) {
-	if t, known := c.read[seq]; known {
+	if t, known := c.told.Get(seq); known {
 		return t, nil
 	}
 	msg, err := c.Log.Store.At(ctx, seq)
 	if err != nil && !isDamage(err) {
 		return nil, unavailable(fmt.Sprintf("log sequence %d", seq), err)
 	}
-	var t *told
-	if msg != nil && err == nil {
-		t, err = c.tell(ctx, msg)
+	if msg == nil || err != nil {
+		return nil, nil
 	}
-	c.read[seq] = t
+	t, err := c.tell(ctx, msg)
+	if t != nil && err == nil {
+		c.told.Add(seq, t)
+	}
 	return t, err
 }
 

@@ -28,7 +28,7 @@ import (
 // remembered is a log whose towns have a memory.
 func remembered(t *testing.T) *world {
 	w := newWorld(t)
-	w.Index = indextest.Open(t, w.Log)
+	*w.Reader = history.New(w.Log, indextest.Open(t, w.Log))
 	return w
 }
 
@@ -49,7 +49,9 @@ func (w *world) memory(s messages.MemoryScope, towns ...string) *messages.Memory
 	data, err := json.Marshal(m)
 	require.NoError(w.t, err)
 	requireAccepted(w.t, data)
-	rebuilt := history.Reader{Log: w.Log, Index: indextest.Open(w.t, w.Log)}
+	appended := w.Log.Appended
+	rebuilt := history.New(w.Log, indextest.Open(w.t, w.Log))
+	w.Log.Appended = appended
 	again, err := rebuilt.Memory(w.t.Context(), s, towns)
 	require.NoError(w.t, err)
 	require.Equal(w.t, m, again)
@@ -214,7 +216,7 @@ func TestMemory_ForgetsWithTheLog(t *testing.T) {
 	require.Equal(t, []int{100, 103, 3}, []int{s.ChronicleCount, s.HistoryCount, s.Counts.Rejected})
 }
 
-// Without a town the memory is what the log stored last, of the towns that may be read.
+// Without a town the memory has the results that the log stored last, of the towns that may be read.
 func TestMemory_OfWorld(t *testing.T) {
 	t.Parallel()
 	w := remembered(t)

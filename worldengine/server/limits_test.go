@@ -47,6 +47,9 @@ func others(t testing.TB, table []string) map[string]json.RawMessage {
 
 // requestOf and replyOf are the schemas of a verb that has its own.
 func requestOf(verb string) schemas.Name {
+	if verb == string(wire.MemoryGet) {
+		return schemas.MemoryRequest
+	}
 	return schemas.Name(strings.ReplaceAll(verb, ".", "-") + "-request.v1")
 }
 
@@ -79,6 +82,7 @@ func TestPayloadLimits(t *testing.T) {
 			""},
 		{"town.get", most, map[string]any{"townId": "t"}, ""},
 		{"town.history", most, map[string]any{"townId": "t"}, ""},
+		{"memory.get", most, remember("t"), ""},
 		{"town.list", most, map[string]any{}, ""},
 		{"result.get", most, map[string]any{"idempotencyKey": "proposal_" +
 			strings.Repeat("0", 64)}, "404"},

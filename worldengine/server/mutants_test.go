@@ -175,6 +175,9 @@ func (h *hostile) allRequests() []valid {
 			"townId": id, "revision": h.at.Revision}},
 		{"town.history", schemas.TownHistoryRequest, schemas.TownHistoryReply, map[string]any{
 			"townId": id, "before": h.at.Revision + 1, "limit": 3}},
+		{"memory.get", schemas.MemoryRequest, schemas.MemoryContext, map[string]any{
+			"type": "world-memory-request.v1", "schemaVersion": 1, "scope": map[string]any{
+				"townId": id, "factionId": nil, "chronicleLimit": 3, "historyLimit": 4}}},
 		{"town.list", schemas.TownListRequest, schemas.TownListReply,
 			map[string]any{"after": "a", "limit": 3}},
 		{"town.put", schemas.TownPutRequest, schemas.TownGetReply, map[string]any{
