@@ -14,6 +14,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 )
 
 // mcpCommand serves the Model Context Protocol.
@@ -24,7 +25,7 @@ type mcpCommand struct {
 // Help is the command's long help.
 func (mcpCommand) Help() string {
 	return `Serves the Model Context Protocol on standard input and output, for programs that let a
-language model use tools. The tools list and read towns, list what may be proposed, try a proposal
+language model use tools. The tools list and read towns, recall their past, list what may be proposed, try a proposal
 without carrying it out, propose, and read results and runs. All proposals are of one actor, and
 whatever a model proposes is checked by the server like any agent's handoff: a user of the access
 file with the role agent bounds what it can do.
@@ -105,6 +106,9 @@ type (
 		Key    string `json:"idempotencyKey" jsonschema:"the idempotencyKey of the handoff, which propose returns"`
 		TownID string `json:"townId" jsonschema:"the id of the town"`
 	}
+	memoryArgument struct {
+		TownID string `json:"townId,omitempty" jsonschema:"the id of the town; left out: the newest of all towns"`
+	}
 	runArgument struct {
 		RunID string `json:"runId" jsonschema:"the id of the run, which propose returns"`
 	}
@@ -133,6 +137,10 @@ func (m *mcpTools) server() *mcp.Server {
 		"Returns a town: its snapshot (mission, side quests, pressure, projects) and the "+
 			"snapshotHash.",
 		reads, m.readTown)
+	addTool(s, "recall",
+		"Returns the memory of a town: its chronicle, the newest results of proposals with their "+
+			"reasons, and counts.",
+		reads, m.recall)
 	addTool(s, "list_proposals",
 		"Lists what may be proposed for a town now: each type with its possible arguments.",
 		reads, m.listProposals)
@@ -200,6 +208,14 @@ func (m *mcpTools) readTown(ctx context.Context, in townArgument) (any, error) {
 		return nil, err
 	}
 	return t.JSON, nil
+}
+
+func (m *mcpTools) recall(ctx context.Context, in memoryArgument) (any, error) {
+	scope := messages.MemoryScope{ChronicleLimit: 5, HistoryLimit: 5}
+	if in.TownID != "" {
+		scope.TownID = &in.TownID
+	}
+	return m.engine.Memory(ctx, scope)
 }
 
 // proposable is a type that may be proposed for a town, and what it may be about.

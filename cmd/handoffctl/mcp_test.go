@@ -83,7 +83,7 @@ func TestALanguageModelReadsTriesAndProposes(t *testing.T) {
 		assert.Equal(t, tool.Name != "propose", tool.Annotations.ReadOnlyHint, tool.Name)
 	}
 	assert.ElementsMatch(t, []string{
-		"list_towns", "read_town", "list_proposals", "dry_run", "propose",
+		"list_towns", "read_town", "recall", "list_proposals", "dry_run", "propose",
 		"read_result", "read_run",
 	}, names)
 
@@ -118,6 +118,10 @@ func TestALanguageModelReadsTriesAndProposes(t *testing.T) {
 	run := m.ok("read_run", map[string]any{"runId": got.RunID})
 	assert.Contains(t, run, `"COMPLETED"`)
 	assert.Contains(t, run, `"mayor-7"`)
+
+	assert.Contains(t, m.ok("recall", map[string]any{"townId": threatened}),
+		`"mayor-7 advanced the Perimeter Wall."`)
+	assert.Contains(t, m.ok("recall", nil), got.RunID)
 
 	old := decode[mcpOutcome](t, m.ok("propose", proposal))
 	assert.Contains(t, string(old.Result), `"stale"`, "the town has moved on since it was read")

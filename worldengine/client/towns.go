@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -95,6 +96,18 @@ func (c *Client) askTown(ctx context.Context, verb wire.Verb, request any) (*Tow
 	}
 	t.JSON = data
 	return t, nil
+}
+
+// Memory returns the memory of a town, or of all towns if the scope has none. Limits of 0 are 3 and
+// 4.
+func (c *Client) Memory(
+	ctx context.Context, scope messages.MemoryScope,
+) (memory messages.Memory, err error) {
+	scope.ChronicleLimit = cmp.Or(scope.ChronicleLimit, 3)
+	scope.HistoryLimit = cmp.Or(scope.HistoryLimit, 4)
+	_, err = c.Ask(ctx, wire.MemoryGet, messages.MemoryGet{
+		Type: messages.MemoryRequestType, SchemaVersion: 1, Scope: scope}, &memory)
+	return memory, err
 }
 
 // Towns goes through the towns in the order of their ids, page by page. It ends behind the first

@@ -10,7 +10,7 @@ import { verbSubject } from "./subjects.mjs";
 /** @import { NatsConnection } from "@nats-io/nats-core" */
 /** @import { ReplyError } from "./errors.mjs" */
 /** @import { Followed } from "./follow.mjs" */
-/** @import { Alert, Approval, Change, Commit, Decided, Handoff, Loss, ProposalType, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
+/** @import { Alert, Approval, Change, Commit, Decided, Handoff, Loss, Memory, ProposalType, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
 
 /**
  * @typedef {object} RequestOptions
@@ -158,6 +158,20 @@ export class Client {
    * @returns {Promise<Town>}
    */
   town(townId, options) { return this.request("town.get", { townId }, options); }
+
+  /**
+   * Returns the memory of a town, or of all towns with null: a world-memory-context.v1.
+   * @param {string | null} townId
+   * @param {RequestOptions & { chronicleLimit?: number, historyLimit?: number }} [options] how many entries of
+   *   the chronicle and of the history, 1 to 5 each: 3 and 4
+   * @returns {Promise<Memory>}
+   */
+  memory(townId, { chronicleLimit = 3, historyLimit = 4, ...options } = {}) {
+    return this.request("memory.get", {
+      type: "world-memory-request.v1", schemaVersion: 1,
+      scope: { townId, factionId: null, chronicleLimit, historyLimit },
+    }, options);
+  }
 
   /**
    * Goes through the towns, in the order of their ids.

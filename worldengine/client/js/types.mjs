@@ -32,6 +32,23 @@
 /** @typedef {keyof typeof import("./contract.gen.mjs").proposalTypes} ProposalType */
 
 /**
+ * A world-memory-context.v1: things that happened in a town, or in all of them, the newest first. `at` is a
+ * decision epoch, and `sourceRecordId` a run. The town summary has more members.
+ * @typedef {object} Memory
+ * @property {"world-memory-context.v1"} type
+ * @property {1} schemaVersion
+ * @property {{ townId: string | null, factionId: string | null, chronicleLimit: number, historyLimit: number }} scope
+ * @property {{ sourceRecordId: string, entryType: string, message: string, at: number, townId: string | null,
+ *   factionId: string | null, sourceRefId: string | null, tags: string[] }[]} recentChronicle
+ * @property {{ sourceType: string, handoffId: string | null, proposalType: string | null, command: string | null,
+ *   authorityCommands: string[], status: Status, reasonCode: string, kind: string, at: number,
+ *   townId: string | null, summary: string }[]} recentHistory
+ * @property {{ townId: string, chronicleCount: number, historyCount: number, lastChronicleAt: number | null,
+ *   lastHistoryAt: number | null, hope: number | null, dread: number | null, activeMajorMissionId: string | null,
+ *   activeProjectCount: number, executionCounts: Record<Status, number> }} [townSummary]
+ */
+
+/**
  * @typedef {object} Precondition
  * @property {string} kind
  * @property {string} [targetId]

@@ -4,8 +4,9 @@
 //
 // It prints `--- WORLD ONLINE ---` when the world answers, and nothing before. Each line of standard input is an
 // execution-handoff.v1, and gets one line: its execution-result.v1 of revision 1, or {"type": "error",
-// "code", "message", "handoffId", "idempotencyKey"}, with the ids that its line has. Lines come in the order in
-// which the handoffs are done. While the server is away
+// "code", "message", "handoffId", "idempotencyKey"}, with the ids that its line has. A line may also be a
+// world-memory-request.v1, and gets its world-memory-context.v1. Lines come in the order in which the handoffs
+// are done. While the server is away
 // the same handoff is asked again, and its line comes when there is a result. `exit` and the end of the
 // input end the script, before the world answers too. Its exit status is 0, or 1 where the server does not
 // let it in, or not any more; standard error says why.
@@ -66,19 +67,21 @@ async function answer(line) {
   const engine = await ready;
   const [word] = line.split(/\s/, 1);
   if (word === "talk" || word === "god") {
-    return printError("NOT_SERVED", `${word} is not served here: this engine takes one execution-handoff.v1 a line`);
+    return printError("NOT_SERVED",
+      `${word} is not served here: this engine takes one execution-handoff.v1, or world-memory-request.v1, a line`);
   }
-  let handoff;
+  let asked;
   try {
-    handoff = JSON.parse(line);
+    asked = JSON.parse(line);
   } catch (error) {
     return printError("INVALID_JSON", `the line is no JSON: ${/** @type {Error} */ (error).message}`);
   }
   try {
-    print((await engine.send(handoff, { revision: 1 })).result);
+    print(asked?.type === "world-memory-request.v1" ? await engine.request("memory.get", asked)
+      : (await engine.send(asked, { revision: 1 })).result);
   } catch (error) {
     const { code = "INTERNAL", message } = /** @type {any} */ (error);
-    printError(code, message, handoff);
+    printError(code, message, asked);
   }
 }
 

@@ -72,6 +72,15 @@ test("the mineflayer bridge starts it as its engine", async (t) => {
   it.write(handoff);
   await it.until(() => it.results.length === 1);
   const [result] = it.results;
+  const scope = { townId: "town-threatened", factionId: null, chronicleLimit: 3, historyLimit: 4 };
+  it.write({ type: "world-memory-request.v1", schemaVersion: 1, scope });
+  it.write({ type: "world-memory-request.v1", schemaVersion: 1, scope: { ...scope, historyLimit: 6 } });
+  await it.until(() => it.errors.length === 2);
+  const memory = it.errors.find((line) => line.type === "world-memory-context.v1");
+  assert.deepEqual(memory, await engine.memory("town-threatened"));
+  assert.equal(memory.recentHistory[0].handoffId, handoff.handoffId);
+  assert.match(it.errors.find((line) => line.type === "error").message, /\/scope\/historyLimit/);
+  it.errors.length = 0;
   assert.ok(isRevision1(result));
   assert.equal(await verifyResult(result), null);
   assert.equal(result.handoffId, handoff.handoffId);

@@ -23,9 +23,10 @@ export function Town({ townId }) {
   const town = useLoad(() => ask("town.get", { townId }), [townId]);
   const control = useLoad(() => ask("control.get", { townId }), [townId]);
   const past = useLoad(() => pastOf(townId), [townId]);
+  const memory = useLoad(() => memoryOf(townId), [townId]);
   const runs = useRuns({ townId }, 30);
   const approvals = useApprovals(townId);
-  useTownChanges(townId, () => { town.reload(); control.reload(); past.reload(); });
+  useTownChanges(townId, () => { town.reload(); control.reload(); past.reload(); memory.reload(); });
   const s = town.data?.snapshot;
   return (
     <>
@@ -46,6 +47,7 @@ export function Town({ townId }) {
           <section><h2>Mission</h2><Mission snapshot={s} /></section>
         </div>
       )}
+      {memory.data && <Chronicle memory={memory.data} />}
       {!(town.error && !town.data) && (
         <>
           <h2>Activity</h2>
@@ -54,6 +56,29 @@ export function Town({ townId }) {
       )}
       {runs.rows.length >= 30 && <a href={href(["runs"], { town: townId })}>All runs of the town</a>}
     </>
+  );
+}
+
+const memoryOf = (townId) => ask("memory.get", {
+  type: "world-memory-request.v1", schemaVersion: 1,
+  scope: { townId, factionId: null, chronicleLimit: 5, historyLimit: 1 },
+});
+
+/** The last things that were executed, as a villager would tell them. */
+function Chronicle({ memory }) {
+  const { chronicleCount, executionCounts } = memory.townSummary;
+  const counts = Object.entries(executionCounts).filter(([, n]) => n > 0);
+  return (
+    <section>
+      <h2>Chronicle</h2>
+      {chronicleCount === 0 && <p class="soft">Nothing has been executed yet.</p>}
+      <ol class="plain">
+        {memory.recentChronicle.map((e) => (
+          <li key={e.sourceRecordId}><span class="soft">Day {count(e.at)}</span> <a href={href(["runs", e.sourceRecordId])}><Said text={e.message} /></a></li>
+        ))}
+      </ol>
+      {counts.length > 0 && <p class="soft">Results that the log keeps: {counts.map(([status, n]) => `${count(n)} ${status}`).join(", ")}</p>}
+    </section>
   );
 }
 
