@@ -23,6 +23,7 @@ var contracts = []struct{ title, sections string }{
 	{"Execution Handoff Contract", "Field Preconditions Stale Retry Acceptance Status Evaluation " +
 		"Result Recommended"},
 	{"Reading events", "Live Pages Wait Rights Follow"}, // this engine's own
+	{"World memory 1", "Request Reply"},
 }
 
 // quoted finds names in backquotes; onlyQuoted matches a cell that has nothing but such names.

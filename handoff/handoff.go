@@ -1,9 +1,11 @@
 package handoff
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"worldengine/schemas"
 )
@@ -42,7 +44,7 @@ type Requirements struct {
 func Parse(data []byte, limits schemas.Limits) (*Handoff, error) {
 	tree, err := schemas.Parse(schemas.ExecutionHandoff, data, limits)
 	if err != nil {
-		return nil, err
+		return nil, readOn(err)
 	}
 	return fromTree(tree.(map[string]any))
 }
@@ -51,9 +53,22 @@ func Parse(data []byte, limits schemas.Limits) (*Handoff, error) {
 // a fixture.
 func FromTree(tree any) (*Handoff, error) {
 	if err := schemas.Validate(schemas.ExecutionHandoff, tree); err != nil {
-		return nil, err
+		return nil, readOn(err)
 	}
 	return fromTree(tree.(map[string]any))
+}
+
+// readOn adds to an error about the type of a proposal the page that explains other types.
+func readOn(err error) error {
+	if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
+		for i := range invalid.Violations {
+			v := &invalid.Violations[i]
+			if v.Path == "/proposal/type" && strings.HasPrefix(v.Message, "must be one of") {
+				v.Message += "; docs/agents.md explains the types of the JavaScript engine"
+			}
+		}
+	}
+	return err
 }
 
 // fromTree reads the checked tree by hand: to write the tree as JSON and unmarshal that takes half as

@@ -60,6 +60,25 @@ func onEpochs(s, with string) string {
 	return strings.ReplaceAll(s, expectedEpochMember, `"expectedDecisionEpoch":`+with)
 }
 
+// A type of another engine is an error that has the types, and names the page about the others.
+func TestParse_UnknownType(t *testing.T) {
+	t.Parallel()
+	_, err := handoff.Parse([]byte(edited(t, wireOf(t, proposal()), func(wire map[string]any) {
+		p := wire["proposal"].(map[string]any)
+		p["type"], p["args"] = "MISSION_ADVANCE", map[string]any{"missionId": "sq-1"}
+		wire["command"] = "mission advance town-threatened"
+		wire["handoffId"] = handoffID(wire["proposalId"], wire["command"])
+	})), schemas.Limits{})
+	invalid, ok := errors.AsType[*schemas.ValidationError](err)
+	require.True(t, ok, err)
+	require.Len(t, invalid.Violations, 1)
+	require.Equal(t, "/proposal/type", invalid.Violations[0].Path)
+	for _, kind := range handoff.ProposalTypes() {
+		require.Contains(t, invalid.Violations[0].Message, string(kind))
+	}
+	require.Contains(t, invalid.Violations[0].Message, "docs/agents.md")
+}
+
 func TestParseRefusesBadInputWithItsPlace(t *testing.T) {
 	t.Parallel()
 	good := wireOf(t, proposal())

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -19,6 +20,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/trace"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
@@ -154,6 +156,22 @@ func TestAnAgentLooksSendsAndReadsWhatBecameOfIt(t *testing.T) {
 }
 
 // A handoff has the trace of the ctx that it is sent with, and its run's events have it on the bus.
+func TestMemory(t *testing.T) {
+	t.Parallel()
+	c := serve(t).join("")
+	found(t, c, "t")
+	got, err := c.Send(t.Context(), talk(t, c, "t", "mayor-1"))
+	require.NoError(t, err)
+	town := "t"
+	for _, scope := range []messages.MemoryScope{{}, {TownID: &town, HistoryLimit: 1}} {
+		m, err := c.Memory(t.Context(), scope)
+		require.NoError(t, err)
+		require.Equal(t, got.RunID, m.RecentChronicle[0].RunID)
+		require.Equal(t, scope.TownID, m.Scope.TownID)
+		require.Equal(t, cmp.Or(scope.HistoryLimit, 4), m.Scope.HistoryLimit)
+	}
+}
+
 func TestAHandoffHasItsTrace(t *testing.T) {
 	t.Parallel()
 	c := serve(t, func(config *server.Config) { config.Engine.Bus = true }).join("")

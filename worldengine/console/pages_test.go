@@ -34,7 +34,8 @@ func TestPages(t *testing.T) {
 	b.picture("towns")
 
 	b.goTo("#/towns/" + threatened)
-	b.sees("Day 18", "Perimeter Wall", "70 %", "threat", "Scout the northern ridge", "executed")
+	b.sees("Day 18", "Perimeter Wall", "70 %", "threat", "Scout the northern ridge", "executed",
+		"Chronicle", "accepted the mission Scout the northern ridge.")
 	b.picture("town")
 	b.forReadme("town")
 
