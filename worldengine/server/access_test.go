@@ -75,6 +75,7 @@ var subjects = []struct{ subject, publish, subscribe string }{
 	{"worldengine.v1.main.result.get", "agent plugin operator approver observer", ""},
 	{"worldengine.v1.main.run.get", "agent plugin operator approver observer", ""},
 	{"worldengine.v1.main.run.list", "agent plugin operator approver observer", ""},
+	{"worldengine.v1.main.memory.get", "agent plugin operator approver observer", ""},
 	{"worldengine.v1.main.town.history", "agent plugin operator approver observer", ""},
 	{"worldengine.v1.main.run.events", "agent plugin operator approver observer", ""},
 	{"worldengine.v1.main.event.list", "agent plugin operator approver observer", ""},

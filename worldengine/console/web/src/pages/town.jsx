@@ -72,11 +72,11 @@ function Chronicle({ memory }) {
     <section>
       <h2>Chronicle</h2>
       {chronicleCount === 0 && <p class="soft">Nothing has been executed yet.</p>}
-      <ol class="plain">
+      <ul class="plain">
         {memory.recentChronicle.map((e) => (
           <li key={e.sourceRecordId}><span class="soft">Day {count(e.at)}</span> <a href={href(["runs", e.sourceRecordId])}><Said text={e.message} /></a></li>
         ))}
-      </ol>
+      </ul>
       {counts.length > 0 && <p class="soft">Results that the log keeps: {counts.map(([status, n]) => `${count(n)} ${status}`).join(", ")}</p>}
     </section>
   );
