@@ -24,7 +24,7 @@ var rooms = []struct {
 		"./runevents/recent", "./trace"}},
 	{"worldengine/wire", true, nil},
 	{"worldengine/messages", true, []string{jsonModule, "./handoff", "./runevents",
-		"./worldengine/town", "./worldengine/wire"}},
+		"./worldengine/storage", "./worldengine/town", "./worldengine/wire"}},
 	{"worldengine/queue", true, nil},
 	{"worldengine/backoff", true, nil},
 	{"worldengine/httpd", true, nil},
@@ -71,11 +71,12 @@ var rooms = []struct {
 		"./worldengine/commitlog", "./worldengine/wire",
 	}},
 	{"worldengine/commitlog", false, []string{
-		jsonModule, natsModule, uuidModule, "./handoff", "./runevents", "./worldengine/apply",
+		jsonModule, natsModule, uuidModule, "./runevents", "./worldengine/apply",
 		"./worldengine/approval", "./worldengine/backoff",
 		"./worldengine/town", "./worldengine/messages", "./worldengine/wire", "./worldengine/machine",
 	}},
-	{"worldengine/index", false, []string{natsModule, "./runevents", "./worldengine/backoff",
+	{"worldengine/index", false, []string{natsModule, "./handoff", "./runevents",
+		"./worldengine/apply", "./worldengine/backoff",
 		"./worldengine/commitlog",
 		"./worldengine/wire"}},
 	{"worldengine/machine", true, []string{

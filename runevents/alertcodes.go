@@ -97,12 +97,15 @@ var alertSpecs = []AlertSpec{
 		"Wait for the game, or look why it is slow."},
 }
 
-// Severity returns the severity of the alerts with this code; P2 if it is unknown.
-func (c AlertCode) Severity() Severity {
+// Spec returns the declaration of a code; one of severity P2 if it is unknown.
+func (c AlertCode) Spec() AlertSpec {
 	for i := range alertSpecs {
 		if alertSpecs[i].Code == c {
-			return alertSpecs[i].Severity
+			return alertSpecs[i]
 		}
 	}
-	return P2
+	return AlertSpec{Code: c, Severity: P2}
 }
+
+// Severity returns the severity of the alerts with this code; P2 if it is unknown.
+func (c AlertCode) Severity() Severity { return c.Spec().Severity }

@@ -106,6 +106,10 @@ const (
 	WhoAmIRequest Name = "whoami-request.v1"
 	// WhoAmIReply says what the sender may do.
 	WhoAmIReply Name = "whoami-reply.v1"
+	// WorldStatusRequest asks how the world is.
+	WorldStatusRequest Name = "world-status-request.v1"
+	// WorldStatusReply is how the world is.
+	WorldStatusReply Name = "world-status-reply.v1"
 	// RunCancelRequest cancels a run that waits for the end of a pause.
 	RunCancelRequest Name = "run-cancel-request.v1"
 	// RunRetryRequest tries the handoff of a run again that failed since no plugin or console could

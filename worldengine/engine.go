@@ -15,10 +15,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/runevents/recent"
 	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
@@ -52,6 +55,7 @@ const (
 type Engine struct {
 	config  Config
 	steps   *stepper.Stepper
+	js      jetstream.JetStream
 	log     *commitlog.Log
 	history history.Reader
 	towns   *commitlog.Towns
@@ -72,6 +76,7 @@ type Engine struct {
 	townOfRun func(ctx context.Context, runID string) (string, error)
 	endOfRun  func(ctx context.Context, runID string) (uint64, error)
 	absent    *presence.Absences
+	asked     *approvals.Counter
 	// What operators say: the pause of the world, and the runs that were cancelled lately.
 	worldPause  *signals.WorldPause
 	townsPaused atomic.Int64

@@ -13,11 +13,13 @@ import (
 
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/history"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/projection"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
@@ -93,7 +95,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		log.Known.Adopt(config.Known)
 	}
 	e := &Engine{
-		config: config, log: log, towns: commitlog.NewTowns(log),
+		config: config, js: js, log: log, towns: commitlog.NewTowns(log),
 		cancelled: newCancelled(),
 	}
 	if err := e.openIndex(ctx); err != nil {
@@ -101,6 +103,8 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e.history = history.New(log, e.index)
 	e.absent = e.newAbsences()
+	e.asked = &approvals.Counter{Reader: e.Approvals(),
+		Newest: func() map[string]uint64 { return e.index.Newest(index.Asked) }}
 	e.townOfRun = e.readTownOfRun
 	e.steps = e.newStepper()
 	e.runs = runs.New(log, e.index, e.runConfig())

@@ -33,6 +33,9 @@ func (e *Engine) resume(ctx context.Context) {
 		}
 		due = pending
 		e.townsPaused.Store(int64(len(e.index.Towns(index.Paused))))
+		if err := e.asked.Refresh(ctx); err != nil && ctx.Err() == nil {
+			e.config.Logger.Warn("waiting approvals cannot be counted; will try again", "error", err)
+		}
 		_ = backoff.Sleep(ctx, pollPause)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/storage"
 )
 
 // backupCommand makes a backup of a world.
@@ -45,7 +46,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	}
 	line := a.progressLine()
 	options := backup.Options{World: a.flags.World, Copying: func(stream string, bytes int64) {
-		line.show("%s: %s", stream, size(uint64(bytes)))
+		line.show("%s: %s", stream, storage.Size(uint64(bytes)))
 	}}
 	if !a.json() {
 		options.Copied = func(s backup.Stream) {

@@ -98,11 +98,11 @@ type statusCommand struct {
 
 // Help is the command's long help.
 func (statusCommand) Help() string {
-	return `Shows how a world is: whether it is paused and which towns are, by whom and why; what
-waits and what is being applied; how far the index and the bus have followed the log; the alerts of
-the last 24 hours that are not acknowledged; the servers with their versions; what the streams of
-the world take of the disk, and what is free on that of the server with the least room. What the
-user may not see is listed as not known.
+	return `Shows the state of a world: its pause, and how many towns are paused, being applied to,
+without their plugin, waiting for approval or in doubt; the plugins that are away, with their next
+request; the proposals that wait for approval; the open alerts; the server that writes and those
+that stand by, with their versions and how far each has followed the log; the bytes of the world's
+streams, and the free room of the disk. Parts that the user may not see are listed as not known.
 
 Exits 1 when something needs attention, and says what: a server that stores nothing, or has little
 room (less than four times of what is to stay free); an index or a bus that stays behind the log for
@@ -120,7 +120,7 @@ Examples:
 
 // Run shows the status.
 func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	if c.Town == "" && !a.raw() {
+	if c.Town == "" {
 		return a.showWorld(ctx, server)
 	}
 	var r messages.Control
@@ -136,15 +136,12 @@ func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) 
 
 // showWorld shows the status of the world.
 func (a *app) showWorld(ctx context.Context, server *client.Client) error {
-	s, err := a.worldStatus(ctx, server)
+	var s messages.WorldReport
+	raw, err := server.Ask(ctx, wire.WorldStatus, messages.WorldStatus{Damage: true}, &s)
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		err = a.printJSON(s)
-	} else {
-		err = a.printWorldStatus(s)
-	}
+	err = a.printAnswer(raw, func(w io.Writer) { a.printWorld(w, &s) })
 	if err == nil && !s.Healthy {
 		return &failedError{"the world " + s.World + " needs attention: " +
 			strings.Join(s.Problems, "; ")}

@@ -11,6 +11,7 @@ import (
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
 )
 
 // whoIs asks who the user of a connection is; the zero identity if no server of the world runs.
@@ -21,6 +22,11 @@ func (a *app) whoIs(ctx context.Context, nc *nats.Conn) (messages.Identity, erro
 		return messages.Identity{}, nil
 	}
 	return id, err
+}
+
+// mayReadStreams reports whether NATS lets a role read all streams of the world.
+func mayReadStreams(role string) bool {
+	return role == "" || role == string(wire.Operator) || role == string(wire.Engine)
 }
 
 // mustReadStreams returns an error if the user's role does not let it read the streams of the

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +11,8 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/storage"
 )
 
 // statsCommand shows the statistics of the servers of a world.
@@ -19,78 +20,50 @@ type statsCommand struct{}
 
 // Help is the command's long help.
 func (statsCommand) Help() string {
-	return `Asks every server of the world what it has done since its start: results by status, alerts by
+	return `Shows the counts of the server that serves the world since its start: results by status, alerts by
 code, what it holds and what it has refused because it was full, and of each verb how many requests
 it has answered and how long one took on average, from its arrival to its answer. The user must be
-an operator, an observer or the engine. handoffctl status shows how the world is now, and /metrics
+an operator or an observer. handoffctl status shows how the world is now, and /metrics
 has the same counts over time.`
-}
-
-// verbCount is what a server has answered of a verb.
-type verbCount struct {
-	Verb          string `json:"verb"`
-	Requests      int64  `json:"requests"`
-	AverageMicros int64  `json:"averageMicros"`
-}
-
-// countedServer is a server with what it has answered.
-type countedServer struct {
-	serverStatus `json:",inline"`
-	Verbs        []verbCount `json:"verbs"`
 }
 
 // Run shows the statistics.
 func (c *statsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	id, err := server.WhoAmI(ctx)
+	s, err := server.WorldStatus(ctx)
 	if err != nil {
 		return err
 	}
-	if !maySeeServers(id.Role) {
-		return &client.UnavailableError{Code: "PERMISSION_DENIED", Message: fmt.Sprintf(
-			"the user %s may not ask for statistics: that takes the role operator or observer, "+
-				"and it has the role %s", cmp.Or(id.User, "of this connection"), id.Role)}
-	}
-	found, err := serversOf(ctx, server)
-	if err != nil {
-		return err
-	}
-	if len(found) == 0 {
-		return &client.UnavailableError{Code: "TIMEOUT",
-			Message: "no server of the world has said what it has done"}
+	if why := s.Unknown["servers"]; why != "" {
+		return &client.UnavailableError{Code: "PERMISSION_DENIED",
+			Message: "this user may not ask for statistics: " + why}
 	}
 	if !a.json() {
-		return a.printStats(found)
+		return a.printStats(s.Servers)
 	}
-	all := struct {
-		Servers []countedServer `json:"servers"`
-	}{}
-	for i := range found {
-		all.Servers = append(all.Servers, countedServer{found[i], found[i].verbs})
-	}
-	return a.printJSON(all)
+	return a.printJSON(struct {
+		Servers []messages.Server `json:"servers"`
+	}{s.Servers})
 }
 
 // printStats prints the statistics for people.
-func (a *app) printStats(found []serverStatus) error {
+func (a *app) printStats(found []messages.Server) error {
 	for i := range found {
-		if i > 0 {
-			if err := a.printf("\n"); err != nil {
-				return err
-			}
-		}
 		of := &found[i]
+		if of.Stats == nil { // it stands by
+			continue
+		}
 		err := a.printTable(func(w io.Writer) { printCounts(w, of) })
 		if err != nil {
 			return err
 		}
 		err = a.printTable(func(w io.Writer) {
 			fmt.Fprintln(w, "VERB\tREQUESTS\tAVERAGE")
-			for _, v := range of.verbs {
+			for _, v := range of.Verbs {
 				average := "-"
 				if v.Requests > 0 {
 					average = (time.Duration(v.AverageMicros) * time.Microsecond).String()
 				}
-				fmt.Fprintf(w, "%s\t%d\t%s\n", show(v.Verb), v.Requests, average)
+				fmt.Fprintf(w, "%s\t%d\t%s\n", show(string(v.Verb)), v.Requests, average)
 			}
 		})
 		if err != nil {
@@ -100,8 +73,8 @@ func (a *app) printStats(found []serverStatus) error {
 	return nil
 }
 
-func printCounts(w io.Writer, of *serverStatus) {
-	s := &of.Stats
+func printCounts(w io.Writer, of *messages.Server) {
+	s := of.Stats
 	var results []string
 	for _, status := range handoff.Statuses() {
 		results = append(results, fmt.Sprintf("%s %d", status, s.Results[status]))
@@ -110,7 +83,7 @@ func printCounts(w io.Writer, of *serverStatus) {
 		of.Started.Format(time.RFC3339))
 	fmt.Fprintf(w, "results\t%s\n", strings.Join(results, ", "))
 	fmt.Fprintf(w, "in hand\twaiting %d, applying %d, held %d with %s\n", s.Waiting, s.Applying,
-		s.Overload.Held, size(uint64(max(s.Overload.HeldBytes, 0))))
+		s.Overload.Held, storage.Size(uint64(max(s.Overload.HeldBytes, 0))))
 	fmt.Fprintf(w, "refused\t%s\n", countsOf(s.Overload.Refused))
 	fmt.Fprintf(w, "alerts\t%s\n", countsOf(s.Alerts))
 	if s.AlertsLost > 0 || len(s.AlertsMore) > 0 {

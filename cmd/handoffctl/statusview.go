@@ -11,51 +11,92 @@ import (
 	"worldengine/cmd/internal/counted"
 	"worldengine/runevents"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/storage"
 )
 
-// printWorldStatus prints the state of a world for people.
-func (a *app) printWorldStatus(s *worldStatus) error {
-	return a.printTable(func(w io.Writer) {
-		fmt.Fprintf(w, "world\t%s\n", show(s.World))
-		if _, unknown := s.Unknown["pause"]; !unknown {
-			a.printPause(w, &s.Control)
-		}
-		health := a.coloured("good", good)
-		if !s.Healthy {
-			health = a.coloured("needs attention", bad)
-		}
-		fmt.Fprintf(w, "health\t%s\n", health)
-		for _, problem := range s.Problems {
-			fmt.Fprintf(w, "problem\t%s\n", problem)
-		}
-		fmt.Fprintf(w, "towns\t%d\n", s.Towns)
-		for _, t := range s.TownsPaused {
-			text := fmt.Sprintf("%s, by %s since %s: %s", show(t.TownID), show(t.ActorID),
-				t.Since.Format(time.RFC3339), orDash(t.Reason))
-			fmt.Fprintf(w, "paused town\t%s\n", a.coloured(text, warn))
-		}
-		for _, t := range s.TownsPending {
-			fmt.Fprintf(w, "applying\tto %s, run %s\n", show(t.TownID), a.briefID(t.RunID))
-		}
+// printWorld prints the state of a world for people.
+func (a *app) printWorld(w io.Writer, s *messages.WorldReport) {
+	known := func(part string) bool { return s.Unknown[part] == "" }
+	fmt.Fprintf(w, "world\t%s\n", show(s.World))
+	if known("pause") {
+		a.printPause(w, &s.Control)
+	}
+	health := a.coloured("good", good)
+	if !s.Healthy {
+		health = a.coloured("needs attention", bad)
+	}
+	fmt.Fprintf(w, "health\t%s\n", health)
+	for _, problem := range s.Problems {
+		fmt.Fprintf(w, "problem\t%s\n", show(problem))
+	}
+	a.printStates(w, s)
+	if known("approvals") {
+		fmt.Fprintf(w, "approvals\t%s\n", a.coloured(approvalsOf(&s.Approvals), toneOf(s.Approvals.Count)))
+	}
+	if known("servers") {
 		a.printServers(w, s)
-		a.printAlerts(w, s)
-		if _, unknown := s.Unknown["streams"]; !unknown {
-			fmt.Fprintf(w, "dead letters\t%d\n", s.DeadLetters)
-			fmt.Fprintf(w, "disk\t%s in the streams of the world, before compression\n",
-				size(s.StreamBytes))
+	}
+	if known("alerts") {
+		a.printAlerts(w, &s.Alerts)
+	}
+	for _, part := range slices.Sorted(maps.Keys(s.Unknown)) {
+		fmt.Fprintf(w, "not known\t%s: %s\n", part, show(s.Unknown[part]))
+	}
+}
+
+// toneOf returns the tone of a number of things that wait.
+func toneOf(n int) tone {
+	if n > 0 {
+		return warn
+	}
+	return plain
+}
+
+func approvalsOf(w *messages.WaitingApprovals) string {
+	if w.Count == 0 {
+		return "none wait"
+	}
+	return fmt.Sprintf("%s, the oldest since %s in %s", counted.Of(w.Count, "proposal"), show(w.Since),
+		show(w.TownID))
+}
+
+// printStates prints how many towns are in each state, and which.
+func (a *app) printStates(w io.Writer, s *messages.WorldReport) {
+	states := []string{fmt.Sprint(s.Towns)}
+	for _, of := range []struct {
+		count int
+		state string
+	}{
+		{s.States.Paused, "paused"}, {s.States.Applying, "applying"},
+		{s.States.NoPlugin, "without their plugin"}, {s.States.Waiting, "waiting for approval"},
+		{s.States.InDoubt, "in doubt"},
+	} {
+		if of.count > 0 {
+			states = append(states, fmt.Sprintf("%d %s", of.count, of.state))
 		}
-		if of := s.fullest(); of != nil {
-			tone := plain
-			if of.Stats.Disk.Low() {
-				tone = bad
-			}
-			text := fmt.Sprintf("%s of %s", size(of.Stats.Disk.Free), size(of.Stats.Disk.Total))
-			fmt.Fprintf(w, "disk free\t%s\n", a.coloured(text, tone))
-		}
-		for _, part := range slices.Sorted(maps.Keys(s.Unknown)) {
-			fmt.Fprintf(w, "not known\t%s: %s\n", part, s.Unknown[part])
-		}
-	})
+	}
+	fmt.Fprintf(w, "towns\t%s\n", strings.Join(states, ", "))
+	for _, t := range s.TownsPaused {
+		text := fmt.Sprintf("%s, by %s since %s: %s", show(t.TownID), show(t.ActorID),
+			t.Since.Format(time.RFC3339), orDash(t.Reason))
+		fmt.Fprintf(w, "paused town\t%s\n", a.coloured(text, warn))
+	}
+	for _, t := range s.TownsPending {
+		fmt.Fprintf(w, "applying\tto %s, run %s\n", show(t.TownID), a.briefID(t.RunID))
+	}
+	for i := range s.PluginsAbsent {
+		fmt.Fprintf(w, "no plugin\t%s\n", a.coloured(absenceOf(&s.PluginsAbsent[i]), warn))
+	}
+}
+
+// absenceOf describes a plugin that is away.
+func absenceOf(of *messages.AbsentPlugin) string {
+	text := fmt.Sprintf("%s, since %s", show(of.TownID), show(of.Since))
+	if of.Attempt > 0 {
+		text += fmt.Sprintf(", attempt %d, the next request at %s; %s", of.Attempt, show(of.NextAt),
+			show(of.Said))
+	}
+	return text + " " + show(of.Todo)
 }
 
 // printPause prints what control.get says.
@@ -75,78 +116,73 @@ func (a *app) printPause(w io.Writer, r *messages.Control) {
 	}
 }
 
-func (a *app) printServers(w io.Writer, s *worldStatus) {
-	if len(s.Servers) == 0 {
-		return
-	}
+func (a *app) printServers(w io.Writer, s *messages.WorldReport) {
 	fmt.Fprintf(w, "waiting\t%s\n", counted.Of(s.Waiting, "request"))
-	of := ""
-	if s.LogEnd > 0 {
-		of = fmt.Sprintf(" of %d", s.LogEnd)
-	}
-	reached := s.followed()
-	for _, name := range slices.Sorted(maps.Keys(reached)) {
-		fmt.Fprintf(w, "%s\tat %d%s\n", name, reached[name], of)
-	}
-	versions := s.versions()
-	tone := plain
-	if len(versions) > 1 {
-		tone = warn
-	}
-	fmt.Fprintf(w, "servers\t%d, %s\n", len(s.Servers),
-		a.coloured("version "+strings.Join(versions, " and "), tone))
+	versions := map[string]bool{}
 	for i := range s.Servers {
 		server := &s.Servers[i]
-		fmt.Fprintf(w, "server\t%s %s, since %s\n", show(server.ID), show(server.Version),
-			server.Started.Format(time.RFC3339))
+		versions[server.Version] = true
+		role := "stands by"
+		if server.Writer {
+			role = "writes"
+		}
+		fmt.Fprintf(w, "server\t%s %s, %s since %s, index at %d of %d\n", show(server.ID),
+			show(server.Version), role, server.Started.Format(time.RFC3339), server.Indexed, s.LogEnd)
+		if stats := server.Stats; stats != nil {
+			a.printStanding(w, s, stats)
+		}
+	}
+	if len(versions) > 1 {
+		fmt.Fprintf(w, "versions\t%s\n",
+			a.coloured(strings.Join(slices.Sorted(maps.Keys(versions)), " and "), warn))
+	}
+	fmt.Fprintf(w, "dead letters\t%d\n", s.DeadLetters)
+	fmt.Fprintf(w, "disk\t%s in the streams of the world, before compression\n",
+		storage.Size(s.StreamBytes))
+}
+
+// printStanding prints how far the writer has come, and the room on its disk.
+func (a *app) printStanding(w io.Writer, s *messages.WorldReport, stats *messages.ServerStats) {
+	if stats.BusPublished != nil {
+		fmt.Fprintf(w, "bus\tat %d of %d\n", *stats.BusPublished, s.LogEnd)
+	}
+	if stats.ProjectorLagMs != nil {
+		lag := time.Duration(*stats.ProjectorLagMs) * time.Millisecond
+		fmt.Fprintf(w, "projector\t%s behind\n", lag)
+	}
+	if disk := stats.Disk; disk != nil {
+		tone := plain
+		if disk.Low() {
+			tone = bad
+		}
+		text := fmt.Sprintf("%s of %s", storage.Size(disk.Free), storage.Size(disk.Total))
+		fmt.Fprintf(w, "disk free\t%s\n", a.coloured(text, tone))
 	}
 }
 
-func (a *app) printAlerts(w io.Writer, s *worldStatus) {
-	if n := s.Alerts.Lost; n > 0 {
+func (a *app) printAlerts(w io.Writer, alerts *messages.OpenAlerts) {
+	if n := alerts.Lost; n > 0 {
 		fmt.Fprintf(w, "alerts lost\t%s\n", a.coloured(fmt.Sprintf(
 			"%d since the servers started: only their logs have them", n), bad))
 	}
-	if _, unknown := s.Unknown["alerts"]; unknown && len(s.Alerts.Count) == 0 {
-		return
-	}
-	more := ""
-	if s.Alerts.More {
-		more = "+"
-	}
 	var counts []string
 	for _, severity := range []runevents.Severity{runevents.P1, runevents.P2, runevents.P3} {
-		if n := s.Alerts.Count[severity]; n > 0 {
-			counts = append(counts, fmt.Sprintf("%d%s %s", n, more, severity))
+		if n := alerts.Count[severity]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, severity))
 		}
 	}
 	if counts == nil {
 		counts = []string{"none"}
 	}
 	acknowledged := ""
-	if n := s.Alerts.Acknowledged; n > 0 {
-		acknowledged = fmt.Sprintf(", and %d%s acknowledged", n, more)
+	if n := alerts.Acknowledged; n > 0 {
+		acknowledged = fmt.Sprintf(", and %d acknowledged", n)
 	}
 	fmt.Fprintf(w, "alerts\t%s open%s\n", strings.Join(counts, ", "), acknowledged)
-	for i := range s.Alerts.Newest {
-		alert := &s.Alerts.Newest[i]
+	for i := range alerts.Newest {
+		alert := &alerts.Newest[i]
 		text := fmt.Sprintf("%d %s %s %s: %s", alert.Seq, show(alert.At), alert.Severity,
 			alert.Code, show(alert.Message))
 		fmt.Fprintf(w, "alert\t%s\n", a.coloured(text, severityTone(alert.Severity)))
 	}
-}
-
-// size returns a number of bytes for people.
-func size(bytes uint64) string {
-	value, unit := float64(bytes), "B"
-	for _, larger := range []string{"KiB", "MiB", "GiB", "TiB"} {
-		if value < 1024 {
-			break
-		}
-		value, unit = value/1024, larger
-	}
-	if unit == "B" {
-		return fmt.Sprintf("%d B", bytes)
-	}
-	return fmt.Sprintf("%.1f %s", value, unit)
 }

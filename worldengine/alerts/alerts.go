@@ -15,6 +15,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -207,22 +208,14 @@ func (a *Alerts) lose(alert *runevents.Alert, why string) {
 	a.logger.Error("an alert is not published", "id", alert.ID(), "why", why)
 }
 
-// Stats is what alerts are counted by.
-type Stats struct {
-	// Alerts counts the alerts that were raised, by code, and AlertsLost those of them that did not
-	// come into the stream of alerts.
-	Alerts     map[runevents.AlertCode]int64 `json:"alerts"`
-	AlertsLost int64                         `json:"alertsLost"`
-	// AlertsMore counts by code what was found and is no alert of its own: its run has one of the
-	// code, or its town has as many as it may at a time (RaiseFound).
-	AlertsMore map[runevents.AlertCode]int64 `json:"alertsMore"`
-}
-
 // Stats returns how many alerts there were.
-func (a *Alerts) Stats() Stats {
+func (a *Alerts) Stats() messages.AlertCounts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return Stats{maps.Clone(a.counts), a.lost, a.found.counts()}
+	return messages.AlertCounts{
+		Alerts: maps.Clone(a.counts), AlertsLost: a.lost,
+		AlertsMore: a.found.counts(),
+	}
 }
 
 // Start publishes alerts until Close.

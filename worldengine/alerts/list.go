@@ -71,6 +71,49 @@ func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (Page, erro
 	return page, nil
 }
 
+// Newest is how many alerts Summary returns of each kind.
+const Newest = 5
+
+// Summary is what the alerts of a world come to.
+type Summary struct {
+	messages.OpenAlerts
+	// Urgent are the newest open alerts P1 of the last hour, and MoreUrgent how many others there
+	// are. A STORAGE_FAILED is none behind which a STORAGE_RECOVERED came.
+	Urgent     []Stored
+	MoreUrgent int
+}
+
+// Summary counts all alerts.
+func (a *Alerts) Summary(ctx context.Context) (Summary, error) {
+	s := Summary{OpenAlerts: messages.OpenAlerts{
+		Count: map[runevents.Severity]int{}, Newest: []Stored{}, Lost: a.Stats().AlertsLost,
+	}}
+	page, err := a.List(ctx, Filter{}, math.MaxInt)
+	recovered := false
+	for i := range page.Alerts { // the newest first
+		alert := &page.Alerts[i]
+		recovered = recovered || alert.Code == runevents.StorageRecovered
+		if alert.Acknowledged != nil {
+			s.Acknowledged++
+			continue
+		}
+		s.Count[alert.Severity]++
+		if len(s.Newest) < Newest {
+			s.Newest = append(s.Newest, *alert)
+		}
+		at, err := time.Parse(time.RFC3339, alert.At)
+		switch {
+		case alert.Severity != runevents.P1 || err != nil || a.now().Sub(at) >= time.Hour ||
+			alert.Code == runevents.StorageFailed && recovered:
+		case len(s.Urgent) < Newest:
+			s.Urgent = append(s.Urgent, *alert)
+		default:
+			s.MoreUrgent++
+		}
+	}
+	return s, err
+}
+
 // StorageFailedSince returns when the newest STORAGE_FAILED was raised, if no STORAGE_RECOVERED
 // came after it. Otherwise, or if the alerts cannot be read, it returns zero.
 func (a *Alerts) StorageFailedSince(ctx context.Context) time.Time {

@@ -32,6 +32,16 @@ const (
 	ReasonRCONInDoubt handoff.ReasonCode = "RCON_IN_DOUBT"
 )
 
+// MayBeApplied reports whether a command that failed for a reason may be applied in the game all the
+// same.
+func MayBeApplied[R ~string](reason R) bool {
+	switch handoff.ReasonCode(reason) {
+	case ReasonPluginTimeout, ReasonPluginStateInvalid, ReasonRCONInDoubt:
+		return true
+	}
+	return false
+}
+
 // Applier applies commands by other means than a plugin that is asked over NATS. Its ids are not
 // idempotent: Apply is called once for an attempt. ErrUnavailable means that nothing was
 // applied; any other error, that it is not known.

@@ -123,17 +123,22 @@ func (r *Reader) placesOf(townID string, known *known, after string) (places []p
 		if p.order <= after {
 			continue
 		}
-		var said struct {
-			Proposal struct {
-				Type handoff.ProposalType `json:"type"`
-			} `json:"proposal"`
-		}
-		err := json.Unmarshal(a.Handoff, &said)
-		if err == nil && cmp.Or(known.policy, &r.Default).Requires(said.Proposal.Type) {
+		if r.requires(known, a) {
 			places = append(places, p)
 		}
 	}
 	return places
+}
+
+// requires reports whether an open entry takes an approval by the policy of its town.
+func (r *Reader) requires(known *known, a *approval.Asked) bool {
+	var said struct {
+		Proposal struct {
+			Type handoff.ProposalType `json:"type"`
+		} `json:"proposal"`
+	}
+	err := json.Unmarshal(a.Handoff, &said)
+	return err == nil && cmp.Or(known.policy, &r.Default).Requires(said.Proposal.Type)
 }
 
 // known is the approval part of a town's record. Its state is not read.

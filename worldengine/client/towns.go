@@ -129,6 +129,12 @@ func (c *Client) Control(ctx context.Context, townID string) (control messages.C
 	return control, err
 }
 
+// WorldStatus returns the state of the world, as far as the user may see it.
+func (c *Client) WorldStatus(ctx context.Context) (report messages.WorldReport, err error) {
+	_, err = c.Ask(ctx, wire.WorldStatus, messages.WorldStatus{}, &report)
+	return report, err
+}
+
 // WhoAmI returns the user of the connection, and its rights.
 func (c *Client) WhoAmI(ctx context.Context) (id messages.Identity, err error) {
 	_, err = c.Ask(ctx, wire.WhoAmI, struct{}{}, &id)

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/wire"
 )
 
 // OpenWorldLog makes the stream of the log of a world, or updates it to the settings.
@@ -141,3 +142,17 @@ const (
 	streamTimeout = 4 * time.Second
 	openTimeout   = 30 * time.Second
 )
+
+// StreamStates returns the states of a world's streams by name. A stream that is missing, or about
+// which NATS does not answer before ctx is done, is left out.
+func StreamStates(
+	ctx context.Context, js jetstream.JetStream, world string,
+) map[string]jetstream.StreamState {
+	all := map[string]jetstream.StreamState{}
+	for _, name := range wire.Streams(world) {
+		if stream, err := js.Stream(ctx, name); err == nil {
+			all[name] = stream.CachedInfo().State
+		}
+	}
+	return all
+}

@@ -46,9 +46,9 @@ type application struct {
 	gate      Gate
 	unsettled atomic.Int64
 	// taken is when this writer took the application in, by the machine's monotonic clock, and
-	// away says that NATS found no plugin for its last request.
+	// away its wait for a plugin, nil unless NATS found none for its last request.
 	taken time.Time
-	away  atomic.Bool
+	away  atomic.Pointer[Wait]
 	// finished says that it has got its answer. It is set in the town's turn.
 	finished bool
 }

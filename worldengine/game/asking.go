@@ -137,7 +137,7 @@ func (w *Worker) ask(
 			}
 		}
 	}
-	a.away.Store(false)
+	a.away.Store(nil)
 	attempt.Leave(&a.gate)
 	return *action.Over, true
 }
@@ -148,7 +148,7 @@ func (w *Worker) send(
 	a *application, attempt *PluginAttempt, command *apply.Command,
 ) Action {
 	action := attempt.Sent(time.Now(), w.sendRequest(a, command))
-	a.away.Store(attempt.Away())
+	w.noteWait(a, attempt)
 	return action
 }
 
@@ -192,7 +192,7 @@ func (w *Worker) replied(
 	if absent, known := attempt.Sighting(r.Msg); known {
 		w.sighted(ctx, a, absent, action.Over != nil)
 	}
-	a.away.Store(attempt.Away())
+	w.noteWait(a, attempt)
 	if r.Msg != nil && action.Over != nil {
 		failpoint.At(failpoint.Answered)
 	}

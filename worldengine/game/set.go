@@ -28,11 +28,11 @@ func (s *applications) runOf(townID, key string) string {
 	return ""
 }
 
-// of returns the application of a run of a town, nil if there is none.
+// of returns the application of a run of a town, or with "" of any, nil if there is none.
 func (s *applications) of(townID, runID string) *application {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a := s.towns[townID]; a != nil && a.runID == runID {
+	if a := s.towns[townID]; a != nil && (runID == "" || a.runID == runID) {
 		return a
 	}
 	return nil

@@ -141,10 +141,41 @@ func (w *Worker) AbsentSince(townID, runID string) time.Time {
 // returns nil otherwise. runID is the run of the request.
 func (w *Worker) Absent(townID, before, runID string) error {
 	a := w.applications.of(townID, before)
-	if since := w.config.Absent.Since(townID); a != nil && a.away.Load() && !since.IsZero() {
+	if since := w.config.Absent.Since(townID); a != nil && a.away.Load() != nil && !since.IsZero() {
 		return &waiting.AbsentError{TownID: townID, Since: since, RunID: runID, Before: before}
 	}
 	return nil
+}
+
+// Wait is a command that waits for a plugin that is away.
+type Wait struct {
+	RunID   string
+	Attempt int64     // logical, from 1
+	Said    string    // the last answer of the game, or the end of the attempt before; may be ""
+	Next    time.Time // when the plugin is asked again
+}
+
+// noteWait notes whether a waits for a plugin.
+func (w *Worker) noteWait(a *application, attempt *PluginAttempt) {
+	if !attempt.Away() {
+		a.away.Store(nil)
+		return
+	}
+	wait := &Wait{RunID: a.runID, Attempt: a.Pending.Attempt, Said: attempt.Said(),
+		Next: w.config.Now().Add(time.Until(attempt.Next()))}
+	if last := a.Pending.Last; wait.Said == "" && last != nil {
+		wait.Said = last.Message
+	}
+	a.away.Store(wait)
+}
+
+// Wait returns the command of a town that waits for a plugin, nil if none does.
+func (w *Worker) Wait(townID string) *Wait {
+	a := w.applications.of(townID, "")
+	if a == nil {
+		return nil
+	}
+	return a.away.Load()
 }
 
 // Count returns how many commands this worker has in hand.

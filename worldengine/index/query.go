@@ -2,6 +2,7 @@ package index
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -121,18 +122,37 @@ func (ix *Index) LastAt(townToken, runID string) time.Time {
 }
 
 // Towns returns the tokens of the towns whose newest row on the log subject has a flag, sorted:
-// Pending, Paused or Asked.
+// Pending, Paused, Asked or InDoubt; or with 0 of all towns.
 func (ix *Index) Towns(flag Flag) []string {
+	return slices.Sorted(maps.Keys(ix.Newest(flag)))
+}
+
+// Newest returns the sequences of the newest rows on the log subjects of Towns, by their tokens.
+func (ix *Index) Newest(flag Flag) map[string]uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	var tokens []string
-	for n := range ix.s.flagged {
-		if ix.s.row(ix.s.towns[n].log).has(flag) {
-			tokens = append(tokens, ix.s.names[townNames].names[n])
+	seqs := map[string]uint64{}
+	add := func(n uint32) {
+		if newest := ix.s.towns[n].log; newest != 0 && ix.s.row(newest).Flags&flag == flag {
+			seqs[ix.s.names[townNames].names[n]] = ix.s.row(newest).Seq
 		}
 	}
-	slices.Sort(tokens)
-	return tokens
+	switch flag {
+	case 0:
+		for n := range ix.s.towns {
+			add(uint32(n))
+		}
+	case InDoubt:
+		flag = 0
+		for n := range ix.s.doubtful {
+			add(n)
+		}
+	default:
+		for n := range ix.s.flagged {
+			add(n)
+		}
+	}
+	return seqs
 }
 
 // Waiting returns the sequences of the first rows, persisted before a time, of the runs whose

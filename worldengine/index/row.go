@@ -21,6 +21,9 @@ const (
 	OfTown                   // on the log subject of its town
 	OfRun                    // on the subject of its run
 	accepts                  // consumes its key
+	// InDoubt is no flag of rows. A town is in doubt if the last handoff that changed its state, or
+	// failed, has failed although its command may be applied.
+	InDoubt
 )
 
 // Row is one message of the log as the index has it. Members that the message has not are zero.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 )
 
@@ -25,6 +26,7 @@ type state struct {
 	anyKeys  table               // of a key in any town
 	runIDs   table               // run numbers
 	flagged  map[uint32]struct{} // towns whose newest row on the log subject has a flag of Towns
+	doubtful map[uint32]struct{} // towns in doubt
 }
 
 // chunkRows is how many rows are allocated together, so that growing copies none.
@@ -65,7 +67,7 @@ func (d *dictionary) number(name string, limit int) uint32 {
 // newState returns a state without rows, with room for some. Number 0 is taken by none.
 func newState(rows int64) *state {
 	s := &state{towns: make([]chain, 1), runs: make([]chain, 1), results: make([]results, 1),
-		flagged: map[uint32]struct{}{}}
+		flagged: map[uint32]struct{}{}, doubtful: map[uint32]struct{}{}}
 	for class := range s.names {
 		s.names[class] = dictionary{[]string{""}, map[string]uint32{"": 0}}
 	}
@@ -171,9 +173,27 @@ func (s *state) find(n uint32, r *row) {
 			s.flagged[r.Town] = struct{}{}
 		}
 	}
+	if r.has(OfTown) {
+		s.doubt(r)
+	}
 	if r.has(accepts) {
 		s.keys.put(n)
 		s.anyKeys.put(n)
+	}
+}
+
+// doubt notes whether the town of a row on its log subject is in doubt after it.
+func (s *state) doubt(r *row) {
+	words := s.names[wordNames].names
+	switch commitlog.Kind(words[r.Kind]) {
+	case commitlog.KindControl, commitlog.KindPending, commitlog.KindCancelled,
+		commitlog.KindAsked, commitlog.KindDecided: // they leave the state as it is
+		return
+	}
+	if apply.MayBeApplied(words[r.Reason]) {
+		s.doubtful[r.Town] = struct{}{}
+	} else {
+		delete(s.doubtful, r.Town)
 	}
 }
 

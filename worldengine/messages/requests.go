@@ -102,6 +102,12 @@ type Signal struct {
 	Force          bool   `json:"force,omitzero"`
 }
 
+// WorldStatus is the request of world.status.
+type WorldStatus struct {
+	// Damage reads the last record of every town, and reports those that cannot be read.
+	Damage bool `json:"damage,omitzero"`
+}
+
 // AlertList is the request of alert.list.
 type AlertList struct {
 	After uint64 `json:"after,omitzero"`

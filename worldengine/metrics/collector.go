@@ -4,17 +4,16 @@ import (
 	"context"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
+	"worldengine/worldengine/messages"
 
-	"worldengine/worldengine"
-	"worldengine/worldengine/service"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Source is what the collector reads at each scrape.
 type Source struct {
 	// Serving returns the statistics of the engine and the service; false while the server stands by:
 	// then they have Indexed alone.
-	Serving func() (worldengine.Stats, service.Overload, bool)
+	Serving func() (messages.Stats, messages.Overload, bool)
 	// Streams returns the state of the world's streams by the last part of their names, such as
 	// LOG; those that NATS says nothing about within ctx are left out.
 	Streams func(ctx context.Context) map[string]Stream
@@ -60,6 +59,8 @@ var (
 	worldPaused     = declare("world_paused", "1 while the world is paused.")
 	townsPaused     = declare("towns_paused", "Towns that are paused by themselves, as far as this server knows.")
 	pluginsAbsent   = declare("plugins_absent", "Towns that had no plugin when this server last asked for one.")
+	approvals       = declare("approvals_waiting", "Proposals that wait for a person's approval.")
+	approvalAge     = declare("approval_oldest_seconds", "Time that the oldest of them has waited; 0 if there is none.")
 	storageFull     = declare("storage_full", "1 while nothing is stored because the disk is full or failed.")
 	diskFree        = declare("disk_free_bytes", "Free bytes of the disk of the data directory.")
 	natsConnections = declare("nats_connections", "Connections to the embedded NATS.")
@@ -104,7 +105,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 // served makes the metrics of a server that does not stand by.
 func served(
 	gauge func(*Spec, float64, ...string), counter func(*Spec, int64, ...string),
-	stats *worldengine.Stats, overload *service.Overload,
+	stats *messages.Stats, overload *messages.Overload,
 ) {
 	gauge(indexEnd, float64(stats.IndexEnd))
 	for status, n := range stats.Results {
@@ -126,6 +127,8 @@ func served(
 	gauge(worldPaused, one(stats.WorldPaused))
 	gauge(townsPaused, float64(stats.TownsPaused))
 	gauge(pluginsAbsent, float64(stats.PluginsAbsent))
+	gauge(approvals, float64(stats.ApprovalsWaiting))
+	gauge(approvalAge, float64(stats.ApprovalOldestMs)/1000)
 	gauge(storageFull, one(stats.StorageFull != ""))
 	if stats.ProjectorLagMs != nil {
 		gauge(projectorLag, float64(*stats.ProjectorLagMs)/1000)

@@ -17,11 +17,9 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/worldengine"
-	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/metrics"
-	"worldengine/worldengine/service"
 	"worldengine/worldengine/wire"
 )
 
@@ -38,16 +36,16 @@ func filled() *metrics.Metrics {
 	m.Attempt(apply.RCON, apply.InDoubt("cut off"), time.Second)
 	lag, published := int64(1500), uint64(39)
 	m.Watch(metrics.Source{
-		Serving: func() (worldengine.Stats, service.Overload, bool) {
-			return worldengine.Stats{
+		Serving: func() (messages.Stats, messages.Overload, bool) {
+			return messages.Stats{
 					Results: map[handoff.Status]int64{handoff.Executed: 7}, Waiting: 2, Applying: 1,
 					Indexed: 40, BusPublished: &published, ProjectorLagMs: &lag,
-					Stats: alerts.Stats{
+					AlertCounts: messages.AlertCounts{
 						Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, AlertsLost: 1,
 						AlertsMore: map[runevents.AlertCode]int64{runevents.InvalidTransition: 2},
 					},
 					StorageFull: "full", WorldPaused: true, TownsPaused: 4, PluginsAbsent: 2,
-				}, service.Overload{
+				}, messages.Overload{
 					Held: 3, HeldBytes: 4096, Refused: map[string]int64{"town": 5}, StrayReplies: 6,
 				}, true
 		},

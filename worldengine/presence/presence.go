@@ -70,6 +70,17 @@ func (s *Absences) Count() int {
 	return len(s.towns)
 }
 
+// Towns returns since when each town without a plugin has had none.
+func (s *Absences) Towns() map[string]time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	towns := map[string]time.Time{}
+	for townID, a := range s.towns {
+		towns[townID] = a.since
+	}
+	return towns
+}
+
 // Absent records that NATS found no plugin subscribed for a command. commands is how many commands
 // of the town are in hand. over reports that the absence ends an attempt: then the alert is raised
 // at once.

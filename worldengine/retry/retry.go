@@ -124,7 +124,7 @@ func refusalOf(rec *commitlog.Record) *Refusal {
 		return no(ended + ": there is nothing to retry")
 	case said.Reason == apply.ReasonPluginUnavailable:
 		return nil
-	case inDoubt(said.Reason):
+	case apply.MayBeApplied(said.Reason):
 		return &Refusal{wire.CodeRunInDoubt,
 			ended + ": its command may have been applied, so that a retry " +
 				"might apply it twice; look at the game, put the town's true state, and let the " +
@@ -132,15 +132,6 @@ func refusalOf(rec *commitlog.Record) *Refusal {
 	}
 	return no(ended + ": the command was refused, and would be again; its agent makes a new " +
 		"proposal")
-}
-
-// inDoubt reports whether a command that failed for a reason may have been applied.
-func inDoubt(reason handoff.ReasonCode) bool {
-	switch reason {
-	case apply.ReasonPluginTimeout, apply.ReasonPluginStateInvalid, apply.ReasonRCONInDoubt:
-		return true
-	}
-	return false
 }
 
 func no(message string) *Refusal { return &Refusal{wire.CodeRunNotRetryable, message} }

@@ -101,6 +101,7 @@ func TestPayloadLimits(t *testing.T) {
 			"handoffId": "handoff_" + strings.Repeat("0", 64), "townId": "t", "decision": "reject",
 			"reason": ""}, "404"},
 		{"whoami", most, map[string]any{}, ""},
+		{"world.status", most, map[string]any{}, ""},
 		{"event.list", most, map[string]any{"after": "0"}, ""},
 	}
 	var verbs []string

@@ -6,10 +6,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/metrics"
-	"worldengine/worldengine/service"
-	"worldengine/worldengine/wire"
 )
 
 // watch makes the metrics of what the parts of the server count.
@@ -20,7 +19,7 @@ func (s *Server) watch(config *Config, m *metrics.Metrics) error {
 	}
 	world := config.Engine.World
 	source := metrics.Source{
-		Serving: func() (stats worldengine.Stats, overload service.Overload, serving bool) {
+		Serving: func() (stats messages.Stats, overload messages.Overload, serving bool) {
 			if t := s.serving.Load(); t != nil {
 				return t.engine.Stats(), t.service.Overload(), true
 			}
@@ -30,7 +29,13 @@ func (s *Server) watch(config *Config, m *metrics.Metrics) error {
 			return stats, overload, serving
 		},
 		Streams: func(ctx context.Context) map[string]metrics.Stream {
-			return streamsOf(ctx, js, world)
+			all := map[string]metrics.Stream{}
+			for name, state := range commitlog.StreamStates(ctx, js, world) {
+				all[name[strings.LastIndex(name, "_")+1:]] = metrics.Stream{
+					Messages: state.Msgs, Bytes: state.Bytes, LastSequence: state.LastSeq,
+				}
+			}
+			return all
 		},
 	}
 	if s.embedded != nil {
@@ -41,22 +46,4 @@ func (s *Server) watch(config *Config, m *metrics.Metrics) error {
 	}
 	m.Watch(source)
 	return nil
-}
-
-// streamsOf returns the state of those streams of a world that NATS tells before ctx is done.
-func streamsOf(
-	ctx context.Context, js jetstream.JetStream, world string,
-) map[string]metrics.Stream {
-	all := map[string]metrics.Stream{}
-	for _, name := range wire.Streams(world) {
-		stream, err := js.Stream(ctx, name)
-		if err != nil {
-			continue // what is missing is a gap in the graph
-		}
-		state := stream.CachedInfo().State
-		all[name[strings.LastIndex(name, "_")+1:]] = metrics.Stream{
-			Messages: state.Msgs, Bytes: state.Bytes, LastSequence: state.LastSeq,
-		}
-	}
-	return all
 }

@@ -54,7 +54,7 @@ func (h *hostile) step() {
 // orEmpty are the verbs to which no payload at all means {}.
 var orEmpty = []string{
 	"town.list", "town.history", "run.list", "event.list", "control.pause", "control.resume", "control.get",
-	"run.cancel", "run.retry", "alert.list", "approval.list", "whoami",
+	"run.cancel", "run.retry", "alert.list", "approval.list", "whoami", "world.status",
 }
 
 // exchange sends a request and returns its answer.

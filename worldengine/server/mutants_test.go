@@ -222,6 +222,8 @@ func (h *hostile) allRequests() []valid {
 				"handoffId": h.result.result.HandoffID, "townId": id, "decision": "approve",
 				"reason": "why", "actorId": "ada", "submit": true}},
 		{"whoami", schemas.WhoAmIRequest, schemas.WhoAmIReply, map[string]any{}},
+		{"world.status", schemas.WorldStatusRequest, schemas.WorldStatusReply,
+			map[string]any{"damage": true}},
 	}
 	return append(list, h.handoffRequests()...)
 }

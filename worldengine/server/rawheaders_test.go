@@ -155,7 +155,7 @@ func bodies(t testing.TB, townID string) map[string][]byte {
 		"approval.decide": map[string]any{
 			"handoffId": "handoff_" + strings.Repeat("0", 64), "townId": townID,
 			"decision": "reject", "reason": "Because."},
-		"whoami": map[string]any{},
+		"whoami": map[string]any{}, "world.status": map[string]any{},
 	}
 	for verb, body := range others(t, append(slices.Collect(maps.Keys(bodies)), "handoff")) {
 		bodies[verb] = body
@@ -200,6 +200,12 @@ func requireNoRights(t testing.TB, c *rawClient, requests map[string][]byte, blo
 			var me struct{ User string }
 			require.NoError(t, json.Unmarshal(reply.Data, &me))
 			require.Equal(t, c.user.Name, me.User, "%q", block)
+			continue
+		}
+		if verb == "world.status" && code == "" {
+			var of struct{ Towns int }
+			require.NoError(t, json.Unmarshal(reply.Data, &of))
+			require.Zero(t, of.Towns, "%s %q", c.user.Role, block)
 			continue
 		}
 		require.Contains(t, []string{"400", "403"}, code, "%s %s %q: %s", c.user.Role, verb,

@@ -180,13 +180,14 @@ type Server struct {
 	http      *httpd.Server // nil where there is none
 	health    *health
 
-	lease   *lease.Lease                // nil if no other server can join
-	serving atomic.Pointer[tenure]      // nil while the server stands by
-	changed chan struct{}               // see Changed
-	index   atomic.Pointer[index.Index] // has followed the log; nil before there is one
-	known   *commitlog.Known            // seen by the engine of the last tenure; nil before
-	stop    context.CancelFunc          // ends the goroutine that stands by
-	ended   sync.WaitGroup              // of that goroutine
+	standbys standbys
+	lease    *lease.Lease                // nil if no other server can join
+	serving  atomic.Pointer[tenure]      // nil while the server stands by
+	changed  chan struct{}               // see Changed
+	index    atomic.Pointer[index.Index] // has followed the log; nil before there is one
+	known    *commitlog.Known            // seen by the engine of the last tenure; nil before
+	stop     context.CancelFunc          // ends the goroutine that stands by
+	ended    sync.WaitGroup              // of that goroutine
 
 	access    *access.Config    // nil without access control
 	tls       *liveTLS          // nil without TLS

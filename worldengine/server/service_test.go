@@ -13,7 +13,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/worldengine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
@@ -51,7 +51,7 @@ func TestDiscovery(t *testing.T) {
 		Endpoints []struct {
 			Name        string
 			NumRequests int `json:"num_requests"`
-			Data        worldengine.Stats
+			Data        messages.Stats
 		}
 	}
 	c.send(marshalled(t, propose(c.town("t"), handoff.AdvanceProject, "wall")))

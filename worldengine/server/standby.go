@@ -76,8 +76,12 @@ func (s *Server) begin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("server: JetStream: %w", err)
 	}
+	s.config.Service.ID = nuid.Next()
+	if err := s.hearStandbys(); err != nil {
+		return err
+	}
 	s.lease = lease.New(lease.Config{
-		JetStream: js, World: s.config.Engine.World, Holder: nuid.Next(),
+		JetStream: js, World: s.config.Engine.World, Holder: s.config.Service.ID,
 		Replicas: s.config.Engine.Replicas, Logger: s.config.Logger,
 	})
 	take := s.lease.Try
@@ -159,7 +163,9 @@ func (s *Server) standBy(ctx context.Context, js jetstream.JetStream) {
 
 // follow makes the index follow the log until ctx ends. It opens one as soon as there is a log.
 func (s *Server) follow(ctx context.Context, js jetstream.JetStream) {
+	since := time.Now().UTC()
 	for {
+		s.tellStandby(since)
 		var err error
 		if x := s.index.Load(); x != nil {
 			_, err = x.Sync(ctx)

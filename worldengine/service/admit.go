@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
@@ -102,22 +103,9 @@ var reasons = [...]string{
 	queue.TownFull: "town", queue.AllFull: "world", noBytes: "bytes", queueFull: "queue",
 }
 
-// Overload is how full the service is, and how many requests it has refused.
-type Overload struct {
-	// Held is how many requests are between their arrival and their answer, and HeldBytes their
-	// share of Config.MaxHeld.
-	Held      int   `json:"held"`
-	HeldBytes int64 `json:"heldBytes"`
-	// Refused counts the answers 429 by the bound that was full: "town" and "world" the slots of a town (a
-	// run, a key) and of all, "bytes" Config.MaxHeld, "queue" the engine's queue for the town.
-	Refused map[string]int64 `json:"refused"`
-	// StrayReplies counts the requests that were dropped because their reply subject is no inbox.
-	StrayReplies int64 `json:"strayReplies"`
-}
-
 // Overload returns how full the service is, and how many requests it has refused.
-func (s *Service) Overload() Overload {
-	o := Overload{
+func (s *Service) Overload() messages.Overload {
+	o := messages.Overload{
 		Held: int(s.held.requests.Load()), HeldBytes: s.held.bytes.Load(),
 		Refused: map[string]int64{}, StrayReplies: s.stray.Load(),
 	}

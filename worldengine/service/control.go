@@ -16,7 +16,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func controlReplyOf(c worldengine.Control) (*nats.Msg, error) {
+func controlReplyOf(c worldengine.Control) (*nats.Msg, error) { return reply(controlOf(c)) }
+
+func controlOf(c worldengine.Control) messages.Control {
 	r := messages.Control{
 		TownID: c.TownID, Status: messages.Running, Applying: c.Applying, PausedBy: c.By,
 		SignalID: c.SignalID,
@@ -28,7 +30,7 @@ func controlReplyOf(c worldengine.Control) (*nats.Msg, error) {
 		r.Substatus = messages.Draining
 		r.Message = fmt.Sprintf("Paused. Commands still being applied: %d.", c.Applying)
 	}
-	return reply(r)
+	return r
 }
 
 // signal returns the handler of a verb that gives a signal, whose request has the given schema. One

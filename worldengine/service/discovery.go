@@ -9,8 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
-	"github.com/nats-io/nuid"
 
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -36,7 +36,7 @@ func newDiscovery(s *Service) *discovery {
 	return &discovery{
 		service: s, started: time.Now().UTC(),
 		identity: micro.ServiceIdentity{
-			Name: wire.ServiceName, ID: nuid.Next(), Version: s.config.Version,
+			Name: wire.ServiceName, ID: s.config.ID, Version: s.config.Version,
 			Metadata: s.metadata(),
 		},
 	}
@@ -115,6 +115,22 @@ func (d *discovery) info() any {
 		info.Endpoints = append(info.Endpoints, v.info)
 	}
 	return info
+}
+
+// server returns the server with its statistics.
+func (d *discovery) server() messages.Server {
+	stats := d.service.stats()
+	server := messages.Server{ID: d.identity.ID, Version: d.identity.Version, Started: d.started,
+		Writer: true, Indexed: stats.Indexed, Stats: stats}
+	for i, v := range d.verbs {
+		v.mu.Lock()
+		server.Verbs = append(server.Verbs, messages.VerbCount{
+			Verb: d.service.endpoints[i].verb, Requests: int64(v.requests),
+			AverageMicros: v.took.Microseconds() / int64(max(1, v.requests)),
+		})
+		v.mu.Unlock()
+	}
+	return server
 }
 
 // stats returns the same data for every endpoint: what the engine has done, and where it stands.

@@ -75,6 +75,7 @@ func (s *Service) makeEndpoints() []*endpoint {
 		s.reads(wire.ApprovalList, s.approvalList),
 		s.reads(wire.ApprovalDecide, s.approvalDecide),
 		s.reads(wire.WhoAmI, s.whoAmI),
+		s.reads(wire.WorldStatus, s.worldStatus),
 		handoffs,
 	}
 }

@@ -20,9 +20,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nuid"
+
 	"worldengine/handoff"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/town"
@@ -69,6 +72,10 @@ type Config struct {
 	// OperatorKey is the name of a file with the NKey seed of the local operator, which discovery
 	// returns; empty where there is none.
 	OperatorKey string
+	// ID names the server among those of the world; drawn if it is "".
+	ID string
+	// Standbys returns the servers of the world that stand by; nil if there can be none.
+	Standbys func() []messages.Server
 	// Revision is that of the results in answers to requests that ask for none; handoff.Revision0.
 	Revision handoff.Revision
 	// Disk returns the state of the disk that the world is stored on, for the statistics; nil where
@@ -96,6 +103,9 @@ func (c Config) withDefaults() Config {
 	c.World = cmp.Or(c.World, wire.DefaultWorld)
 	c.Version = cmp.Or(c.Version, "0.0.0")
 	c.QueueGroup = cmp.Or(c.QueueGroup, "q")
+	if c.ID == "" {
+		c.ID = nuid.Next()
+	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
@@ -122,6 +132,7 @@ type Service struct {
 	entrances []Entrance
 
 	endpoints []*endpoint
+	discovery *discovery
 	dryRuns   *endpoint // works on the dry runs of handoff
 	workers   sync.WaitGroup
 
@@ -169,6 +180,7 @@ func Serve(
 
 func (s *Service) openEntrances() error {
 	d := newDiscovery(s)
+	s.discovery = d
 	for _, e := range s.endpoints {
 		d.add(e)
 	}
@@ -190,17 +202,13 @@ func (s *Service) metadata() map[string]string {
 }
 
 // stats returns the data that the statistics of every endpoint have.
-func (s *Service) stats() any {
-	var disk *storage.State
+func (s *Service) stats() *messages.ServerStats {
+	stats := &messages.ServerStats{Stats: s.engine.Stats(), Overload: s.Overload()}
 	if s.config.Disk != nil {
 		now := s.config.Disk()
-		disk = &now
+		stats.Disk = &now
 	}
-	return struct {
-		worldengine.Stats
-		Overload Overload       `json:"overload"`
-		Disk     *storage.State `json:"disk,omitempty"`
-	}{s.engine.Stats(), s.Overload(), disk}
+	return stats
 }
 
 // safely does work for a request. It logs a panic, and returns errInternal in its stead.

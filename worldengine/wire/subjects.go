@@ -101,13 +101,16 @@ func ControlSubject(world string) string { return own(world, "control") }
 // SignalSubject returns the subject of the signals that change no state.
 func SignalSubject(world string) string { return own(world, "signal") }
 
+// StandbySubject returns the subject on which servers say that they stand by.
+func StandbySubject(world string) string { return own(world, "standby") }
+
 // RunSubject returns the subject of what a run has in the log between commits of its town.
 func RunSubject(world, runID string) string { return own(world, "run", runID) }
 
 // RestoringSubject returns the subject of RestoringStream. There are no messages on it.
 func RestoringSubject(world string) string { return own(world, "restoring") }
 
-// own returns a subject of the streams that only a world's servers write to.
+// own returns a subject that only a world's servers write to.
 func own(world string, tokens ...string) string {
 	return "world." + world + "." + strings.Join(tokens, ".")
 }

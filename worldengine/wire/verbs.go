@@ -65,6 +65,8 @@ const (
 	ApprovalDecide Verb = "approval.decide"
 	// WhoAmI returns what the sender may do.
 	WhoAmI Verb = "whoami"
+	// WorldStatus returns the state of the world: of its towns, servers, alerts and approvals.
+	WorldStatus Verb = "world.status"
 )
 
 // VerbSpec declares a verb. The service, access control and the clients go by it, and
@@ -208,4 +210,10 @@ var verbSpecs = []VerbSpec{
 	{Verb: WhoAmI, Roles: readers,
 		Request: "`{}`",
 		Reply:   "`{world, user?, role?, towns?, actors?, read?, verbs, changes}`"},
+	{Verb: WorldStatus, Roles: readers, Lists: true,
+		Request: "`{damage?}`; with `damage: true` the last record of every town is read",
+		Reply: "as `control.get`, and `{world, healthy, problems, unknown, logEnd, towns, " +
+			"townStates, townsPaused, townsPending, pluginsAbsent, approvals, alerts, " +
+			"deadLetters, streamBytes, waiting, servers}`; `unknown` says why a part is left " +
+			"out that the user may not see"},
 }

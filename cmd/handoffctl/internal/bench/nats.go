@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -123,7 +123,7 @@ func serverCPU(
 			World string `json:"world"`
 		} `json:"metadata"`
 		Endpoints []struct {
-			Data worldengine.Stats `json:"data"`
+			Data messages.Stats `json:"data"`
 		} `json:"endpoints"`
 	}
 	if json.Unmarshal(reply.Data, &said) != nil || len(said.Endpoints) == 0 ||

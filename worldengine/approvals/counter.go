@@ -1,0 +1,97 @@
+package approvals
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
+)
+
+// Counter counts the proposals that wait for their decision. It reads a town again only if the town
+// has a newer record. It is safe for concurrent use. Its exported members must be set.
+type Counter struct {
+	Reader *Reader
+	// Newest returns the sequences of the newest records of the towns in which proposals may wait,
+	// by the tokens of the towns.
+	Newest func() map[string]uint64
+
+	mu    sync.Mutex
+	towns map[string]counted
+}
+
+// counted is what waited in a town when its record was read.
+type counted struct {
+	seq    uint64
+	townID string
+	waits  []span
+}
+
+type span struct{ from, until time.Time }
+
+// Refresh reads the towns that have newer records. It leaves out a damaged town.
+func (c *Counter) Refresh(ctx context.Context) error {
+	newest, towns := c.Newest(), map[string]counted{}
+	c.mu.Lock()
+	before := c.towns
+	c.mu.Unlock()
+	for token, seq := range newest {
+		if known := before[token]; known.seq >= seq {
+			towns[token] = known
+			continue
+		}
+		townID, k, err := c.Reader.load(ctx, token)
+		if err != nil && !errors.Is(err, commitlog.ErrTownDamaged) {
+			return err
+		}
+		town := counted{seq: seq, townID: townID}
+		if k != nil {
+			town.waits = c.Reader.waits(k)
+		}
+		towns[token] = town
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.towns = towns
+	return nil
+}
+
+// waits returns when the proposals that wait in a town were asked for, and until when they wait.
+func (r *Reader) waits(k *known) (waits []span) {
+	for i := range k.approvals {
+		a := &k.approvals[i]
+		if a.Status(k.hash, r.Now()) == approval.Waiting && r.requires(k, a) {
+			waits = append(waits, span{a.At, a.Expires})
+		}
+	}
+	return waits
+}
+
+// Waiting returns what waits in the towns for which of is true, as of the last Refresh, and in how
+// many towns.
+func (c *Counter) Waiting(of func(townID string) bool) (w messages.WaitingApprovals, towns int) {
+	now := c.Reader.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, town := range c.towns {
+		count := w.Count
+		for _, wait := range town.waits {
+			if !of(town.townID) || !now.Before(wait.until) {
+				continue
+			}
+			w.Count++
+			since := runevents.Timestamp(wait.from)
+			if w.Since == "" || since < w.Since || since == w.Since && town.townID < w.TownID {
+				w.Since, w.TownID = since, town.townID
+			}
+		}
+		if w.Count > count {
+			towns++
+		}
+	}
+	return w, towns
+}

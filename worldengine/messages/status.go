@@ -1,0 +1,192 @@
+package messages
+
+import (
+	"time"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/storage"
+	"worldengine/worldengine/wire"
+)
+
+// WorldReport is the reply of world.status. It has the members of control.get, too.
+type WorldReport struct {
+	Control `json:",inline"`
+	World   string `json:"world"`
+	Healthy bool   `json:"healthy"`
+	// Problems are the reasons why the world is not healthy.
+	Problems []string `json:"problems"`
+	// Unknown says why a part is left out that the user may not see: pause, alerts, approvals or
+	// servers.
+	Unknown map[string]string `json:"unknown"`
+
+	// LogEnd is the last sequence of the log.
+	LogEnd uint64 `json:"logEnd"`
+	// Towns counts the towns, and States those in each state. The lists name some of them.
+	Towns         int            `json:"towns"`
+	States        TownStates     `json:"townStates"`
+	TownsPaused   []TownPause    `json:"townsPaused"`
+	TownsPending  []TownPending  `json:"townsPending"`
+	PluginsAbsent []AbsentPlugin `json:"pluginsAbsent"`
+
+	Approvals   WaitingApprovals `json:"approvals"`
+	Alerts      OpenAlerts       `json:"alerts"`
+	DeadLetters uint64           `json:"deadLetters"`
+	StreamBytes uint64           `json:"streamBytes"`
+	// Waiting is how many requests are queued or in hand.
+	Waiting int `json:"waiting"`
+	// Servers are the writer, which has answered, and the servers that stand by.
+	Servers []Server `json:"servers"`
+}
+
+// TownStates counts towns by state. A town may be in several.
+type TownStates struct {
+	// Paused towns are paused by themselves.
+	Paused   int `json:"paused"`
+	Applying int `json:"applying"`
+	// NoPlugin towns have a command that waits for a plugin that is away.
+	NoPlugin int `json:"noPlugin"`
+	// Waiting towns have a proposal that waits for a person's approval.
+	Waiting int `json:"waiting"`
+	// InDoubt towns are as they were before a command that failed, and that may be applied.
+	InDoubt int `json:"inDoubt"`
+}
+
+// TownPause is a town that is paused by itself.
+type TownPause struct {
+	TownID  string    `json:"townId"`
+	ActorID string    `json:"actorId"`
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since"`
+}
+
+// TownPending is a town whose command is being applied.
+type TownPending struct {
+	TownID string `json:"townId"`
+	RunID  string `json:"runId"`
+}
+
+// AbsentPlugin is a town without a plugin.
+type AbsentPlugin struct {
+	TownID string `json:"townId"`
+	Since  string `json:"since"`
+	// RunID is the run whose command waits; "" and 0 if no server asks at the moment.
+	RunID   string `json:"runId,omitzero"`
+	Attempt int64  `json:"attempt,omitzero"` // logical, from 1
+	// Said is the last answer, or the reason why there is none, and NextAt when the plugin is asked
+	// again.
+	Said   string `json:"said,omitzero"`
+	NextAt string `json:"nextAt,omitzero"`
+	Todo   string `json:"todo"`
+}
+
+// WaitingApprovals are the proposals that wait for a person's approval.
+type WaitingApprovals struct {
+	Count int `json:"count"`
+	// Since is when the oldest was asked for, and TownID its town.
+	Since  string `json:"since,omitzero"`
+	TownID string `json:"townId,omitzero"`
+}
+
+// OpenAlerts are the alerts that are not acknowledged.
+type OpenAlerts struct {
+	Count  map[runevents.Severity]int `json:"count"`
+	Newest []Alert                    `json:"newest"`
+	// Acknowledged is how many others are acknowledged.
+	Acknowledged int `json:"acknowledged"`
+	// Lost is how many alerts servers could not store since their start.
+	Lost int64 `json:"lost"`
+}
+
+// Server is a server of the world.
+type Server struct {
+	ID      string    `json:"id"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	// Writer is set if it serves the world; else it stands by, and has neither Stats nor Verbs.
+	Writer bool `json:"writer"`
+	// Indexed is the log sequence up to which its index is complete.
+	Indexed uint64       `json:"indexed"`
+	Stats   *ServerStats `json:"stats,omitzero"`
+	Verbs   []VerbCount  `json:"verbs,omitzero"`
+}
+
+// VerbCount counts the requests of a verb that a server has answered.
+type VerbCount struct {
+	Verb          wire.Verb `json:"verb"`
+	Requests      int64     `json:"requests"`
+	AverageMicros int64     `json:"averageMicros"`
+}
+
+// ServerStats are the statistics of a server.
+type ServerStats struct {
+	Stats
+	Overload Overload `json:"overload"`
+	// Disk is nil if the world is stored on the disk of another process.
+	Disk *storage.State `json:"disk,omitempty"`
+}
+
+// Overload is how full a server is, and how many requests it has refused.
+type Overload struct {
+	// Held is how many requests are between their arrival and their answer, and HeldBytes their
+	// share of --max-held.
+	Held      int   `json:"held"`
+	HeldBytes int64 `json:"heldBytes"`
+	// Refused counts the answers 429 by the bound that was full: "town" and "world" the slots of a town (a
+	// run, a key) and of all, "bytes" --max-held, "queue" the engine's queue for the town.
+	Refused map[string]int64 `json:"refused"`
+	// StrayReplies counts the requests that were dropped because their reply subject is no inbox.
+	StrayReplies int64 `json:"strayReplies"`
+}
+
+// Stats are the counts of an engine since it was opened, and its present state.
+type Stats struct {
+	// Results counts the results by status.
+	Results map[handoff.Status]int64 `json:"results"`
+	// Waiting is how many requests are queued or in hand.
+	Waiting int `json:"waiting"`
+	// Applying is how many commands are being applied outside the engine, by this
+	// instance.
+	Applying int `json:"applying"`
+	// Indexed is the log sequence up to which the index is complete.
+	Indexed uint64 `json:"indexed"`
+	// IndexEnd is how far Indexed has to go until the index is built; absent if it is.
+	IndexEnd uint64 `json:"indexEnd,omitzero"`
+	// BusPublished is the log sequence up to which the bus has the run events; absent without one.
+	BusPublished *uint64 `json:"busPublished,omitempty"`
+	// CommitsMissed is how many commits of this engine were not published live.
+	CommitsMissed int64 `json:"commitsMissed"`
+	// ProjectorLagMs is how far projections are behind the persisted events, in milliseconds, and
+	// ProjectorBehind by how many run events; both are absent with --no-projector.
+	ProjectorLagMs  *int64  `json:"projectorLagMs,omitempty"`
+	ProjectorBehind *uint64 `json:"projectorBehind,omitempty"`
+	AlertCounts
+	// WorldPaused is set while the world is paused.
+	WorldPaused bool `json:"worldPaused,omitzero"`
+	// TownsPaused is how many towns are paused by themselves, as far as the engine knows: of a
+	// pause that another one has taken it hears within moments.
+	TownsPaused int `json:"townsPaused"`
+	// PluginsAbsent is how many towns had no plugin when this engine last asked for one.
+	PluginsAbsent int `json:"pluginsAbsent"`
+	// ApprovalsWaiting is how many proposals wait for a person's approval, and ApprovalOldestMs how
+	// long the oldest has waited, in milliseconds.
+	ApprovalsWaiting int   `json:"approvalsWaiting"`
+	ApprovalOldestMs int64 `json:"approvalOldestMs"`
+	// StorageFull is why nothing is stored at the moment; absent if something is.
+	StorageFull string `json:"storageFull,omitzero"`
+	// LogLost is why nothing is judged before an operator acts; absent if handoffs are judged.
+	LogLost string `json:"logLost,omitzero"`
+	// ProcessorMs is the processor time that the engine's process has used, in milliseconds.
+	ProcessorMs int64 `json:"processorMs"`
+}
+
+// AlertCounts counts alerts.
+type AlertCounts struct {
+	// Alerts counts the alerts that were raised, by code, and AlertsLost those of them that did not
+	// come into the stream of alerts.
+	Alerts     map[runevents.AlertCode]int64 `json:"alerts"`
+	AlertsLost int64                         `json:"alertsLost"`
+	// AlertsMore counts by code the findings without an alert of their own: its run has one of the
+	// code, or its town has as many as it may at a time.
+	AlertsMore map[runevents.AlertCode]int64 `json:"alertsMore"`
+}

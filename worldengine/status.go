@@ -1,0 +1,171 @@
+package worldengine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// Bounds of a look at the world.
+const (
+	// followWait is how long the index and the bus may take to reach the end of the log.
+	followWait = 2 * time.Second
+	// mostNamed is how many towns each list of a status names.
+	mostNamed = 100
+)
+
+// Follow waits until the index and the bus have reached the end that the log has now. It returns
+// that end, and a sentence about each that stays behind.
+func (e *Engine) Follow(ctx context.Context) (end uint64, behind []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, followWait)
+	defer cancel()
+	end, err = e.index.Sync(ctx)
+	if end == 0 && err != nil {
+		return 0, nil, err
+	}
+	late := func(name string, at uint64) {
+		behind = append(behind,
+			fmt.Sprintf("the %s is at %d of the log, which had %d", name, at, end))
+	}
+	if err != nil {
+		late("index", e.index.Position())
+	}
+	for e.bus != nil && e.bus.Position() < end {
+		if backoff.Sleep(ctx, 20*time.Millisecond) != nil {
+			late("bus", e.bus.Position())
+			break
+		}
+	}
+	return end, behind, nil
+}
+
+// Towns puts the states of the towns into a report, of those towns for whose tokens of is true. It
+// returns a sentence about each plugin that is away. Call it after Follow.
+func (e *Engine) Towns(
+	ctx context.Context, report *messages.WorldReport, of func(token string) bool,
+) (problems []string, err error) {
+	tokens := func(flag index.Flag) []string {
+		return slices.DeleteFunc(e.index.Towns(flag), func(token string) bool { return !of(token) })
+	}
+	paused, pending := tokens(index.Paused), tokens(index.Pending)
+	report.Towns = len(tokens(0))
+	report.States = messages.TownStates{Paused: len(paused), Applying: len(pending),
+		InDoubt: len(tokens(index.InDoubt))}
+	for _, token := range slices.Compact(slices.Sorted(slices.Values(slices.Concat(
+		paused[:min(len(paused), mostNamed)], pending[:min(len(pending), mostNamed)])))) {
+		if err := e.nameTown(ctx, report, token); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.asked.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	report.Approvals, report.States.Waiting = e.asked.Waiting(func(townID string) bool {
+		return of(wire.TownToken(townID))
+	})
+	absent := e.absent.Towns()
+	for _, townID := range slices.Sorted(maps.Keys(absent)) {
+		if !of(wire.TownToken(townID)) {
+			continue
+		}
+		if report.States.NoPlugin++; report.States.NoPlugin > mostNamed {
+			continue
+		}
+		of := e.AbsentPlugin(townID)
+		if of == nil { // it has come meanwhile
+			report.States.NoPlugin--
+			continue
+		}
+		report.PluginsAbsent = append(report.PluginsAbsent, *of)
+		problems = append(problems,
+			fmt.Sprintf("the town %s has had no plugin since %s", townID, of.Since))
+	}
+	if more := report.States.NoPlugin - len(problems); more > 0 {
+		problems = append(problems, fmt.Sprintf("%d more towns have no plugin", more))
+	}
+	return problems, nil
+}
+
+// nameTown adds a town to the lists of a report. A damaged town is left out.
+func (e *Engine) nameTown(
+	ctx context.Context, report *messages.WorldReport, token string,
+) error {
+	msg, err := e.log.LastOfToken(ctx, token)
+	if err != nil || msg == nil {
+		return err
+	}
+	rec, err := commitlog.ReadRecord(msg.Data)
+	if err != nil {
+		return nil
+	}
+	if by := rec.Paused; by != nil {
+		report.TownsPaused = append(report.TownsPaused, messages.TownPause{
+			TownID: rec.TownID, ActorID: by.ActorID, Reason: by.Reason, Since: by.At})
+	}
+	if rec.Pending != nil {
+		report.TownsPending = append(report.TownsPending, messages.TownPending{
+			TownID: rec.TownID, RunID: rec.Pending.Run.RunID})
+	}
+	return nil
+}
+
+// AbsentPlugin returns the absence of a town's plugin, nil if the town had one when it was last
+// asked.
+func (e *Engine) AbsentPlugin(townID string) *messages.AbsentPlugin {
+	since := e.absent.Since(townID)
+	if since.IsZero() {
+		return nil
+	}
+	of := &messages.AbsentPlugin{TownID: townID, Since: runevents.Timestamp(since),
+		Todo: runevents.PluginAbsent.Spec().Todo}
+	if wait := e.games.Wait(townID); wait != nil {
+		of.RunID, of.Attempt = wait.RunID, wait.Attempt
+		of.Said = cmp.Or(wait.Said, "No plugin is subscribed for the town.")
+		of.NextAt = runevents.Timestamp(wait.Next)
+	}
+	return of
+}
+
+// Damaged reads the last record of every town for whose token of is true, and returns the ids, or
+// else the tokens, of those that cannot be read.
+func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) ([]string, error) {
+	var damaged []string
+	for _, token := range e.index.Towns(0) {
+		if !of(token) {
+			continue
+		}
+		townID, err := wire.PercentDecode(token)
+		if err != nil {
+			townID = token
+		}
+		msg, err := e.log.LastOfToken(ctx, token)
+		if err == nil && msg != nil {
+			_, err = commitlog.ReadEntry(townID, msg)
+		}
+		switch {
+		case errors.Is(err, commitlog.ErrTownDamaged):
+			damaged = append(damaged, townID)
+		case err != nil:
+			return nil, err
+		}
+	}
+	return damaged, nil
+}
+
+// Streams returns the states of the world's streams by name.
+func (e *Engine) Streams(ctx context.Context) map[string]jetstream.StreamState {
+	return commitlog.StreamStates(ctx, e.js, e.config.World)
+}
