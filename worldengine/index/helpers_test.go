@@ -135,7 +135,8 @@ func (g *generator) message() (subject string, header nats.Header) {
 	set(wire.AtHeader, runevents.Timestamp(time.UnixMilli(g.at)))
 	set(wire.ActorHeader, pick(g, "", "ann", "b%20b"))
 	set(wire.TypeHeader, pick(g, "", "PROJECT_ADVANCE", "TOWNSFOLK_TALK"))
-	set(wire.ResultHeader, pick(g, "", "executed EXECUTED", "stale STALE_DECISION_EPOCH"))
+	set(wire.ResultHeader, pick(g, "", "executed EXECUTED", "stale STALE_DECISION_EPOCH",
+		"failed PLUGIN_TIMEOUT"))
 	set(wire.RunSeqsHeader, pick(g, "", "1-4", "5-9", "x"))
 	set(wire.RunMovesHeader, pick(g, "", "RunQueued", "RunStarted", "RunStarted,RunCompleted",
 		"RunFailed", "RunPaused,RunResumed"))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
 )
@@ -253,12 +254,18 @@ func requireFound(t *testing.T, o *oracleRows, ix *Index) {
 
 func requireTowns(t *testing.T, o *oracleRows, ix *Index) {
 	t.Helper()
-	newest := map[string]Row{}
+	newest, doubt := map[string]Row{}, map[string]Row{}
 	var all []uint64
 	for _, r := range o.rows {
 		all = append(all, r.Seq)
 		if r.Flags&OfTown != 0 {
 			newest[r.Town] = r
+			switch r.Kind {
+			case commitlog.KindControl, commitlog.KindPending, commitlog.KindCancelled,
+				commitlog.KindAsked, commitlog.KindDecided:
+			default:
+				doubt[r.Town] = r
+			}
 		}
 	}
 	for _, flag := range []Flag{Pending, Paused, Asked} {
@@ -271,5 +278,14 @@ func requireTowns(t *testing.T, o *oracleRows, ix *Index) {
 		slices.Sort(tokens)
 		require.Equal(t, tokens, ix.Towns(flag))
 	}
+	var inDoubt []string
+	for token, r := range doubt {
+		if apply.MayBeApplied(r.Reason) {
+			inDoubt = append(inDoubt, token)
+		}
+	}
+	slices.Sort(inDoubt)
+	require.Equal(t, inDoubt, ix.Towns(InDoubt))
+	require.Len(t, ix.Towns(0), len(newest))
 	require.Equal(t, len(all), ix.Counts().Rows)
 }

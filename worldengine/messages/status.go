@@ -182,7 +182,7 @@ type Stats struct {
 
 // AlertCounts counts alerts.
 type AlertCounts struct {
-	// Alerts counts the alerts that were raised, by code, and AlertsLost those of them that did not
+	// Alerts counts the alerts that were raised, by code, and AlertsLost how many of them did not
 	// come into the stream of alerts.
 	Alerts     map[runevents.AlertCode]int64 `json:"alerts"`
 	AlertsLost int64                         `json:"alertsLost"`
