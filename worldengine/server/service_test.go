@@ -64,6 +64,33 @@ func TestDiscovery(t *testing.T) {
 	require.Equal(t, int64(1), stats.Endpoints[0].Data.Results[handoff.Executed])
 }
 
+// TestDiscovery_AverageTime: the average time of a verb lasts to the answer.
+func TestDiscovery_AverageTime(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	const wait = 300 * time.Millisecond
+	page := call[struct{ Cursor string }](c, "event.list", "event-list-reply.v1", map[string]any{})
+	call[struct{}](c, "event.list", "event-list-reply.v1", map[string]any{
+		"after": page.Cursor, "waitMs": wait.Milliseconds(),
+	})
+	reply, err := c.nc.Request("$SRV.STATS.worldengine", nil, 30*time.Second)
+	require.NoError(t, err)
+	var stats struct {
+		Endpoints []struct {
+			Name    string
+			Average time.Duration `json:"average_processing_time"`
+		}
+	}
+	require.NoError(t, json.Unmarshal(reply.Data, &stats))
+	for _, e := range stats.Endpoints {
+		if e.Name == "event-list" {
+			require.GreaterOrEqual(t, e.Average, wait/2, "of two requests, one of which waited")
+			return
+		}
+	}
+	require.Fail(t, "event.list is not counted")
+}
+
 // Events are paged by runSeq, and every page says how far the run goes.
 func TestRunEventsArePaged(t *testing.T) {
 	t.Parallel()

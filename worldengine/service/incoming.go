@@ -33,6 +33,7 @@ type incoming struct {
 	town     string
 	bytes    int64
 	released atomic.Bool
+	stats    *verbStats // of its verb; nil for discovery
 	// submit leaves a request that is parsed to the engine: the line calls it.
 	submit func()
 }
@@ -47,14 +48,13 @@ func (s *Service) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed
 	}
 	in := &incoming{
 		entrance: entrance, inbox: msg.Reply, verb: e.verb, start: time.Now(),
-		data: msg.Data, header: msg.Header,
+		data: msg.Data, header: msg.Header, stats: e.stats,
 	}
 	if s.mayAnswer(msg.Reply) {
 		if err := s.take(e, in, headersOf(msg), crossed); err != nil {
 			s.fail(in, err)
 		}
 	}
-	e.stats.count(time.Since(in.start))
 }
 
 // take admits a request to an endpoint. The error is why it may not be worked on.

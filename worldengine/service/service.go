@@ -118,10 +118,15 @@ type Observer interface {
 	Handoff(status handoff.Status, took time.Duration)
 }
 
-// observe passes an answer to the observer. An answer of discovery has no verb, and is left out.
+// observe counts an answer, and passes it to the observer. An answer of discovery is left out.
 func (s *Service) observe(in *incoming, code wire.Code) {
-	if s.config.Observer != nil && in.verb != "" {
-		s.config.Observer.Request(in.verb, code, time.Since(in.start))
+	if in.stats == nil {
+		return
+	}
+	took := time.Since(in.start)
+	in.stats.count(took)
+	if s.config.Observer != nil {
+		s.config.Observer.Request(in.verb, code, took)
 	}
 }
 
