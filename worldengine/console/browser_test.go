@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
 	cdpruntime "github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
@@ -54,6 +56,8 @@ type tab struct {
 	t   testing.TB
 	ctx context.Context
 
+	received atomic.Int64 // bytes by WebSocket
+
 	mu      sync.Mutex
 	trouble []string
 	away    bool // the server is meant to be away, and the browser says so
@@ -70,6 +74,8 @@ func open(t testing.TB, url string) *tab {
 		cancel()
 		require.Empty(t, b.trouble, "errors in the browser's console")
 	})
+	_, err = chromedp.Call(ctx, network.Enable, network.EnableParams{})
+	require.NoError(t, err)
 	b.do(chromedp.Navigate(url))
 	return b
 }
@@ -79,6 +85,8 @@ func (b *tab) heard(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch e := event.(type) {
+	case *network.EventWebSocketFrameReceived:
+		b.received.Add(counts(e))
 	case *cdpruntime.EventExceptionThrown:
 		b.trouble = append(b.trouble, fmt.Sprintf("%s %+v", e.ExceptionDetails.Text,
 			e.ExceptionDetails.Exception))

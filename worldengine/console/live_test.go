@@ -42,6 +42,8 @@ func TestLive(t *testing.T) {
 	b.sees("Day 77", "0.45")
 	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
 	b.sees("Day 78", "0.35", "−0.10")
+	w.ask(wire.ControlPause, map[string]any{"reason": "the whole world"}, nil)
+	b.sees("The town is paused", "the whole world")
 }
 
 // The page says when it is not live, and catches up when the server is back.

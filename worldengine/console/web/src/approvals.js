@@ -32,7 +32,7 @@ export function useApprovals(townId) {
   }, [list.data]);
   useEffect(() => feed.listen((commits, lost) => {
     if (lost || commits.some((c) => mayMatter(c, towns.current))) soon();
-  }), [soon]);
+  }, townId), [soon, townId]);
   return list;
 }
 

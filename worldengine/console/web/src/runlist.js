@@ -3,7 +3,7 @@ import { ended, passes, rowAfter, rowOf } from "./rows.js";
 /** How many runs a list asks for at once. */
 export const pageSize = 50;
 /** How many rows a list keeps; older ones are left out, and it says so. */
-export const mostRows = 500;
+export const mostRows = 200;
 /** How many events are kept until the first answer has come. */
 const mostEarly = 2000;
 /** How often a list is asked for again because more came than it keeps. */
@@ -17,6 +17,7 @@ export class RunList {
   rows = [];
   held = new Map(); // new runs that are not shown yet, the oldest first
   left = 0; // new runs that were too many to be kept: release asks for the list again
+  lost = false; // new runs may be missing, and release asks for the list again
   early = []; // events that came before the first answer
   missed = false;
   next = 0;
@@ -25,10 +26,11 @@ export class RunList {
   loaded = false;
   error = null;
 
-  /** ask(verb, body) asks the server. */
-  constructor(filter, ask) {
+  /** ask(verb, body) asks the server, for as many runs as are shown. */
+  constructor(filter, ask, limit = pageSize) {
     this.filter = filter;
     this.ask = ask;
+    this.limit = Math.min(limit, pageSize);
   }
 
   /** The rows that are shown: a run whose status is still to come is kept, and shown when it passes. */
@@ -42,7 +44,7 @@ export class RunList {
     try {
       for (let i = 0; i < tries; i++) {
         this.missed = false;
-        this.#merge(await this.ask("run.list", { ...this.filter, limit: pageSize }));
+        this.#merge(await this.ask("run.list", { ...this.filter, limit: this.limit }));
         if (!this.missed) break;
       }
       this.error = null;
@@ -70,6 +72,7 @@ export class RunList {
       this.rows = rows;
       this.next = page.next ?? 0;
       this.left = this.cut = 0;
+      this.lost = false;
     } else {
       const last = this.rows.findLastIndex((row) => listed.has(row.runId));
       const newer = this.rows.slice(0, last).filter((row) => !listed.has(row.runId));
@@ -113,9 +116,12 @@ export class RunList {
     if (passes(oldest, this.filter)) this.left++;
   }
 
+  /** Notes that some of what happened did not come, of which the reader, who is further down, is told. */
+  lose() { this.lost = true; }
+
   /** Shows what waits. It returns whether the list has to be asked for again, because too much waited. */
   release() {
-    if (this.left > 0) {
+    if (this.left > 0 || this.lost) {
       this.held.clear();
       this.loaded = false;
       return true;

@@ -57,13 +57,13 @@ function Change({ change, town }) {
 
 /** A table of runs: rows of useRuns. changes are those of the town, or of all towns, that no run has made. */
 export function RunTable({ list, town, changes = [], most, filtered, label = "Runs" }) {
-  const { rows, newer, loading, error, retry, release } = list;
+  const { rows, newer, lost, loading, error, retry, release } = list;
   const asking = loading && rows.length === 0; // changes alone would read as if there were no runs
   const all = asking ? [] : merged(rows, changes, !list.more).slice(0, most);
   return (
     <>
       <Trouble error={error} retry={retry} />
-      {newer > 0 && <button type="button" class="held" onClick={release}>{count(newer)} newer</button>}
+      {(newer > 0 || lost) && <button type="button" class="held" onClick={release}>{lost ? "Newer runs" : `${count(newer)} newer`}</button>}
       <Asking of={{ loading: asking }} />
       {all.length === 0 && !asking && !error && <Empty>{filtered ? "No runs yet that pass these filters." : "No runs yet. They appear here as agents send handoffs."}</Empty>}
       {all.length > 0 && (

@@ -8,10 +8,12 @@ import { createStore } from "./store.js";
 const soon = 15_000;
 /** How long a request of the page may take, with its repetitions. */
 const patience = 10_000;
-/** How often the commits that came are handed on, since many at once must not freeze the page, in milliseconds. */
-const every = 200;
-/** How many commits the page may be behind before it goes on from the end of the log, and pages ask for what they show. */
-const mostBehind = 1000;
+/** How many commits the page asks for at once, and how often while more come, in milliseconds. */
+const most = 10;
+const every = 500;
+/** After so many full answers more happens than the page can follow. Then pages ask for what they show, so often. */
+const burst = 4;
+const sampled = 2000;
 
 /**
  * Where the page stands. phase is "starting", "signin" (with why), "away" (with why; it goes on trying) or
@@ -58,7 +60,7 @@ export async function signIn({ user, pass }) {
     const me = await client.request("whoami");
     session.set({ phase: "ready", client, me: { user, ...me }, link: "live", since: Date.now(), epoch: 1, deaf: "" });
     follow(client, cursor);
-    listenAlerts(client);
+    listenLive(client);
   } catch (error) {
     await nc.close();
     await refused(error, { user, pass });
@@ -122,43 +124,51 @@ async function rightsAgain(connection, user) {
     const now = { user, ...await client.request("whoami") };
     if (JSON.stringify(now) === JSON.stringify(me) || session.get().client !== client) return;
     session.set({ me: now });
-    listenAlerts(client);
+    listenLive(client);
   } catch { /* the pages say what they may not do */ }
 }
 
 const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
-/** Hands on the commits that the user may read, those behind a cursor, until the connection is closed. */
+/**
+ * Hands on the commits behind a cursor that the pages listen to, until the connection is closed. If more happens than the
+ * page can follow it goes on from the end of the log, again and again.
+ */
 async function follow(client, cursor) {
-  for (let after = cursor, jumped = false; !client.nc.isClosed();) {
+  for (let after = cursor, lost = false, full = 0; ;) {
+    const { townId, signal } = await feed.wanted();
+    if (client.nc.isClosed()) return;
     try {
-      for await (const page of pages(client, { after })) {
+      for await (const page of pages(client, { after, townId, limit: most, signal })) {
         if (session.get().deaf) session.set({ deaf: "" });
         // An older log was restored: what pages show is of the one before.
         if (page.lost === "INVALID_CURSOR") session.set({ epoch: session.get().epoch + 1 });
-        feed.take(page.commits, jumped || Boolean(page.lost));
-        jumped = false;
-        await sleep(every);
-        const end = page.commits.length > 0 ? await client.request("event.list") : page;
-        if (end.cursor - page.cursor > mostBehind) break;
+        full = page.commits.length < most ? 0 : full + 1;
+        const busy = full > burst;
+        after = busy ? (await client.request("event.list")).cursor : page.cursor;
+        feed.take(busy ? [] : page.commits, busy || lost || Boolean(page.lost));
+        lost = false;
+        if (page.commits.length > 0) await sleep(busy ? sampled : every);
+        if (busy || signal.aborted) break;
       }
     } catch (error) {
       if (client.nc.isClosed()) return;
       session.set({ deaf: error.message });
       await sleep(3000);
+      [after, lost] = [undefined, true];
     }
-    [after, jumped] = [undefined, true];
   }
 }
 
-let alerts = null;
+let heard = [];
 
-/** Hears the alerts that the user may hear. */
-function listenAlerts({ nc, world }) {
-  if (alerts && !alerts.isClosed()) alerts.unsubscribe();
-  alerts = null;
-  if (!can("alert.list")) return;
-  alerts = nc.subscribe(`alerts.v1.${world}.>`, { callback: (error, msg) => !error && feed.alert(msg) });
+/** Hears the alerts and the commits of no town, if the user may hear them. */
+function listenLive({ nc, world }) {
+  for (const sub of heard) if (!sub.isClosed()) sub.unsubscribe();
+  const hear = (subject, take) => nc.subscribe(subject, { callback: (error, msg) => !error && take(msg) });
+  heard = [];
+  if (can("alert.list")) heard.push(hear(`alerts.v1.${world}.>`, feed.alert));
+  if (!session.get().me?.read && !session.get().me?.towns) heard.push(hear(`worldengine.v1.${world}.events.=world`, feed.world));
 }
 
 /** Reports whether the user may ask a verb. */

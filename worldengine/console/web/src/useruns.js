@@ -22,19 +22,20 @@ export function useRuns(filter, limit = mostRows) {
     const l = list.current;
     if (!l) return;
     if (!scrolled() || limit <= pageSize) release(l);
-    const { shown, newer, next, cut, loading, error } = l;
+    const { shown, newer, lost, next, cut, loading, error } = l;
     const more = next > 0 || cut > 0 || shown.length > limit;
-    setView({ rows: shown.slice(0, limit), more, newer, next, cut, loading, error });
+    setView({ rows: shown.slice(0, limit), more, newer, lost, next, cut, loading, error });
   }, 100);
 
   useEffect(() => {
-    const l = new RunList(filter, ask);
+    const l = new RunList(filter, ask, limit);
     list.current = l;
     const off = feed.listen((commits, lost) => {
       for (const event of eventsOf(commits)) l.take(event);
-      if (lost) l.load().then(show);
+      if (lost && scrolled()) l.lose();
+      else if (lost) l.load().then(show);
       show();
-    });
+    }, filter.townId);
     l.load().then(show);
     const onScroll = () => { if (!scrolled() && l.newer > 0) show(); };
     addEventListener("scroll", onScroll, { passive: true });

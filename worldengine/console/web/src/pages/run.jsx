@@ -12,8 +12,8 @@ import { Reason, Said, Short, Status, Time, count, duration, visible, visibleJSO
 import { Asking, Copy, Dialog, Heading, Menu, Trouble, download } from "../ui.jsx";
 import { Checks } from "./checks.jsx";
 
-/** The events of a run, live. */
-function useEvents(runId) {
+/** The events of a run, live until it has ended. run is a load of it: its town is the one to listen to. */
+function useEvents(runId, run) {
   const { epoch } = useStore(session);
   const [view, setView] = useState({ events: [], error: null, loading: true });
   const list = useRef(null);
@@ -21,23 +21,26 @@ function useEvents(runId) {
     const { events, error, loading } = list.current;
     setView({ events: [...events], error, loading });
   }, 100);
+  const listens = run.data && !ended(run.data);
+  const { appendedBy, started } = run.data?.metadata ?? {};
+  const townId = appendedBy ? undefined : started?.townId; // another producer's run may claim any town
   useEffect(() => {
     if (list.current?.runId !== runId) list.current = new EventList(runId, ask);
     const l = list.current;
-    const off = feed.listen((commits, lost) => {
+    const off = listens ? feed.listen((commits, lost) => {
       const mine = eventsOf(commits).filter((e) => e.runId === runId);
       if (mine.length > 0) l.add(mine).then(show);
       if (lost) l.catchUp().then(show);
-    });
+    }, townId) : undefined;
     l.catchUp().then(show);
     return off;
-  }, [runId, epoch]);
+  }, [runId, epoch, listens, townId]);
   return { ...view, older: () => list.current.older().then(show), retry: () => list.current.catchUp().then(show) };
 }
 
 export function Run({ runId }) {
   const run = useLoad(() => ask("run.get", { runId }), [runId]);
-  const events = useEvents(runId);
+  const events = useEvents(runId, run);
   const last = events.events.at(-1)?.runSeq ?? 0;
   const behind = run.data && last > run.data.lastEventSeq;
   const soon = useSoon(run.reload, 300);

@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { useApprovals } from "../approvals.js";
 import { feed } from "../feed.js";
 import { eachOf, useLoad, useSoon } from "../load.js";
@@ -14,15 +14,14 @@ import { PauseButton } from "./pause.jsx";
 /** Calls work when there was a commit about a town, or about the world. */
 export function useTownChanges(townId, work) {
   const soon = useSoon(work, 300);
-  useEffect(() => feed.listen((commits, lost) => {
-    if (lost || commits.some((c) => !c.townId || c.townId === townId)) soon();
-  }), [townId]);
+  useEffect(() => feed.listen(soon, townId), [townId]);
 }
 
 export function Town({ townId }) {
   const town = useLoad(() => ask("town.get", { townId }), [townId]);
   const control = useLoad(() => ask("control.get", { townId }), [townId]);
-  const past = useLoad(() => pastOf(townId), [townId]);
+  const states = useRef(new Map());
+  const past = useLoad(() => pastOf(townId, states.current), [townId]);
   const memory = useLoad(() => memoryOf(townId), [townId]);
   const runs = useRuns({ townId }, 30);
   const approvals = useApprovals(townId);
@@ -98,17 +97,20 @@ function Facts({ town }) {
 const trendOf = 12;
 const changesOf = 30;
 
-/** Returns the pressures of the last revisions, the oldest first, and the changes that no run has made. */
-async function pastOf(townId) {
+/**
+ * Returns the pressures of the last revisions, the oldest first, and the changes that no run has made. known has the
+ * pressures that were asked for before.
+ */
+async function pastOf(townId, known) {
   const { revisions } = await ask("town.history", { townId, limit: changesOf });
-  const states = new Map();
-  const trend = revisions.slice(0, trendOf);
-  await eachOf(trend, async ({ revision }) => {
+  const trend = revisions.slice(0, trendOf).map((r) => r.revision);
+  for (const revision of known.keys()) if (!trend.includes(revision)) known.delete(revision);
+  await eachOf(trend.filter((revision) => !known.has(revision)), async (revision) => {
     try {
-      states.set(revision, (await ask("town.get", { townId, revision })).snapshot.pressure);
+      known.set(revision, (await ask("town.get", { townId, revision })).snapshot.pressure);
     } catch { /* it has left the history meanwhile */ }
   });
-  return { pressures: trend.map((r) => states.get(r.revision)).filter(Boolean).reverse(), changes: revisions.filter((r) => !r.runId) };
+  return { pressures: trend.map((revision) => known.get(revision)).filter(Boolean).reverse(), changes: revisions.filter((r) => !r.runId) };
 }
 
 function Pressures({ now, past }) {
