@@ -109,6 +109,7 @@ func (o *oracleRows) runs(f Filter) (seqs []uint64) {
 			f.Status == newest.ResultStatus) &&
 			(f.ActorID == "" || f.ActorID == first.ActorID) &&
 			(f.Type == "" || f.Type == first.Type) &&
+			(f.Reason == "" || f.Reason == newest.Reason) &&
 			(len(f.Towns) == 0 || slices.Contains(f.Towns, first.Town))
 		if f.AfterMark == nil {
 			pass = pass && !first.At.Before(f.From) && (f.To.IsZero() || first.At.Before(f.To))
@@ -140,6 +141,7 @@ func (g *generator) filter(o *oracleRows, end uint64) Filter {
 		Status:  pick(g, "", "", "executed", "COMPLETED", "RUNNING", "nonsense"),
 		ActorID: pick(g, "", "", "ann", "b b", "nobody"),
 		Type:    pick(g, "", "", "PROJECT_ADVANCE", "NONSENSE"), Oldest: pick(g, true, false),
+		Reason: pick(g, "", "", "", "EXECUTED", "NONSENSE"),
 		Towns: pick(g, nil, nil, []string{"t1"}, []string{"ghost"}, []string{"t1", "t2", "ghost"},
 			[]string{wire.UnknownTownToken}),
 	}
@@ -168,6 +170,8 @@ func pages(t *testing.T, ix *Index, f Filter, limit int) (seqs []uint64) {
 	for after := uint64(0); ; {
 		page := ix.Runs(f, after, limit)
 		require.LessOrEqual(t, len(page.Seqs), limit)
+		require.LessOrEqual(t, len(page.Seqs), page.Looked)
+		require.Equal(t, page.Looked == 0, page.To.IsZero())
 		seqs = append(seqs, page.Seqs...)
 		if page.Next == 0 {
 			return seqs

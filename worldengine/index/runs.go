@@ -15,6 +15,7 @@ type Filter struct {
 	Status   string // run status, or result status, of the newest row
 	ActorID  string // actor token, of the first row
 	Type     string // of the first row
+	Reason   string // reason code of the result, of the newest row
 	Oldest   bool   // the oldest first
 	// AfterMark lists the runs with a row behind this sequence, in the order of their first such
 	// row. From, To and Oldest do not count then.
@@ -29,6 +30,10 @@ type Page struct {
 	Places []uint64
 	// Next continues the list as after; 0 at the end.
 	Next uint64
+	// Looked is how many runs the page was looked for among, and To the persistedAt of the first row of
+	// the last one of them; zero if there was none.
+	Looked int
+	To     time.Time
 }
 
 // maxSearch is how many runs one page looks at, searchTurn how many between two writers' turns.
@@ -50,7 +55,8 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 			page.Next = 0
 			return page
 		}
-		page.Next = r.Seq
+		page.Next, page.Looked = r.Seq, n
+		page.To = instant(search.row(search.runs[r.Run].first).At)
 		if search.passes(r) {
 			page.Seqs = append(page.Seqs, search.row(search.runs[r.Run].first).Seq)
 			page.Runs = append(page.Runs, search.viewRun(r.Run))
@@ -71,10 +77,10 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 // for one that no row has.
 type search struct {
 	*state
-	filter             Filter
-	inTowns            map[uint32]bool
-	actor, status, typ uint32
-	from, to           int64 // from <= at < to, in ms
+	filter                     Filter
+	inTowns                    map[uint32]bool
+	actor, status, typ, reason uint32
+	from, to                   int64 // from <= at < to, in ms
 }
 
 func newSearch(state *state, f Filter) search {
@@ -82,6 +88,7 @@ func newSearch(state *state, f Filter) search {
 		from: math.MinInt64, to: math.MaxInt64}
 	s.actor = s.number(actorNames, f.ActorID)
 	s.status, s.typ = s.number(wordNames, f.Status), s.number(wordNames, f.Type)
+	s.reason = s.number(wordNames, f.Reason)
 	if f.AfterMark == nil && !f.From.IsZero() {
 		s.from = ceilMilli(f.From)
 	}
@@ -126,6 +133,7 @@ func (s *search) passes(r *row) bool {
 		uint32(last.ResultStatus) == s.status) &&
 		(s.actor == 0 || first.Actor == s.actor) &&
 		(s.typ == 0 || uint32(first.Type) == s.typ) &&
+		(s.reason == 0 || uint32(last.Reason) == s.reason) &&
 		first.At >= s.from && first.At < s.to &&
 		(len(s.inTowns) == 0 || s.inTowns[first.Town])
 }

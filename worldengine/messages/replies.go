@@ -89,9 +89,18 @@ type Result struct {
 	Result jsontext.Value `json:"result"`
 }
 
+// Timing is how long a run took from its client's view.
+type Timing struct {
+	// ArrivedAt is when the handoff or the signal arrived, before it waited for anything.
+	ArrivedAt string `json:"arrivedAt,omitzero"`
+	// TookMs is from ArrivedAt to the persistedAt of the end; nil while the run goes on.
+	TookMs *int64 `json:"tookMs,omitzero"`
+}
+
 // Run is the reply of run.get, without fixtures.
 type Run struct {
 	runevents.Snapshot
+	Timing
 	Substatus         string `json:"substatus,omitzero"`
 	PluginAbsentSince string `json:"pluginAbsentSince,omitzero"`
 }
@@ -100,6 +109,7 @@ type Run struct {
 // that a producer began may lack members, and has neither type nor result.
 type RunRow struct {
 	runevents.Snapshot
+	Timing
 	TownID  string `json:"townId,omitzero"`
 	ActorID string `json:"actorId,omitzero"`
 	// Type is the type of the proposal or, of a run that is a signal, the signal.
@@ -113,6 +123,10 @@ type RunRow struct {
 type Runs struct {
 	Runs []RunRow `json:"runs"`
 	Next uint64   `json:"next,omitzero"` // the After of the next page; 0 on the last
+	// Searched is how many runs the page was searched for, and SearchedTo the persistedAt of the first
+	// event of the last one of them; "" if there was none.
+	Searched   int    `json:"searched"`
+	SearchedTo string `json:"searchedTo,omitzero"`
 	// Mark is up to where the list is complete, for the AfterMark of a later one.
 	Mark uint64 `json:"mark"`
 }

@@ -64,6 +64,8 @@ type RunList struct {
 	ActorID   string  `json:"actorId,omitzero"`
 	Type      string  `json:"type,omitzero"`
 	Status    string  `json:"status,omitzero"`
+	Reason    string  `json:"reasonCode,omitzero"`
+	ID        string  `json:"id,omitzero"` // see runs.RunFilter
 	From      string  `json:"from,omitzero"`
 	To        string  `json:"to,omitzero"`
 	AfterMark *uint64 `json:"afterMark,omitzero"`

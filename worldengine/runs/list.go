@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -24,6 +25,11 @@ type RunFilter struct {
 	// Status is a status of runs, such as RUNNING, or of results, such as rejected; Type is the
 	// type of a proposal, or a signal; "" for any.
 	Status, ActorID, Type string
+	// Reason is the reason code of the result.
+	Reason string
+	// ID is the beginning of an id that the run has: its own, or its key, its handoff or its result
+	// with or without the word before the hash.
+	ID string
 	// Oldest lists the oldest runs first, in the order in which they were committed.
 	Oldest bool
 	// AfterMark, if set, takes only runs that have an event behind this mark, however old they are,
@@ -63,26 +69,27 @@ func rowOf(run runevents.Snapshot) Row {
 	return row
 }
 
-// Runs is a page of a list of runs.
-type Runs struct {
-	Runs []Row
-	// Next is where the next page begins; 0 on the last page.
-	Next uint64
-	// Mark is the mark up to which the list is complete that begins with this page: its last page
-	// read, it has every run of the filter that had an event up to there.
-	Mark uint64
-}
+// Runs is a page of a list of runs: Next is where the next page begins, 0 on the last page. A page that
+// was not searched to the end may have fewer runs than wanted, or none.
+type Runs = messages.Runs
+
+// Bounds of the search for one page: runs that the index looks at, and that are read for an id.
+const (
+	maxSearched = 4 << 20
+	maxRead     = 2000
+	readAtOnce  = 200
+)
 
 // List returns up to limit runs that come after the given place (0 for the first, then the Next of
-// the page before), fewer if they have more than PageBytes. Runs that the log does not keep whole,
-// or that are damaged, are left out.
+// the page before), fewer if they have more than PageBytes or if the search for them takes long. Runs
+// that the log does not keep whole, or that are damaged, are left out.
 func (s *Store) List(ctx context.Context, filter RunFilter, after uint64, limit int) (Runs, error) {
 	mark, err := s.index.Sync(ctx)
 	if err != nil {
 		return Runs{}, err
 	}
 	by := index.Filter{
-		From: filter.From, To: filter.To, Status: filter.Status,
+		From: filter.From, To: filter.To, Status: filter.Status, Reason: filter.Reason,
 		ActorID: wire.ActorToken(filter.ActorID), Type: filter.Type, Oldest: filter.Oldest,
 		AfterMark: filter.AfterMark,
 	}
@@ -90,30 +97,62 @@ func (s *Store) List(ctx context.Context, filter RunFilter, after uint64, limit 
 		by.Towns = append(by.Towns, wire.TownToken(townID))
 	}
 	page, room := Runs{Runs: make([]Row, 0, min(limit, 50)), Next: after, Mark: mark}, PageBytes
-	for len(page.Runs) < limit {
-		found := s.index.Runs(by, page.Next, limit-len(page.Runs))
+	for read := 0; len(page.Runs) < limit && read < s.maxRead && page.Searched < maxSearched; {
+		atOnce := limit - len(page.Runs)
+		if filter.ID != "" {
+			atOnce = min(readAtOnce, s.maxRead-read)
+		}
+		found := s.index.Runs(by, page.Next, atOnce)
 		for i := range found.Runs {
 			row, err := s.row(ctx, &found.Runs[i])
 			if err != nil {
 				return Runs{}, err
 			}
-			if row != nil {
+			if row != nil && hasID(row, filter.ID) {
 				data, err := json.Marshal(row)
 				if err != nil {
 					return Runs{}, err
 				}
-				if room -= len(data) + 1; room < 0 && len(page.Runs) > 0 {
+				full := len(page.Runs) == limit
+				if room -= len(data) + 1; full || room < 0 && len(page.Runs) > 0 {
+					page.Searched += i
 					return page, nil
 				}
 				page.Runs = append(page.Runs, *row)
 			}
-			page.Next = found.Places[i]
+			page.Next, page.SearchedTo = found.Places[i],
+				runevents.Timestamp(found.Runs[i].Rows[0].At)
+		}
+		read += len(found.Runs)
+		page.Searched += found.Looked
+		if !found.To.IsZero() {
+			page.SearchedTo = runevents.Timestamp(found.To)
 		}
 		if page.Next = found.Next; page.Next == 0 {
 			break
 		}
 	}
 	return page, nil
+}
+
+// hasID reports whether an id of a run begins with a text: see RunFilter.
+func hasID(row *Row, text string) bool {
+	if text == "" {
+		return true
+	}
+	var started, ended struct {
+		HandoffID string `json:"handoffId"`
+		ResultID  string `json:"resultId"`
+	}
+	_ = json.Unmarshal(row.Metadata.Started, &started) // a run of another producer may not say
+	_ = json.Unmarshal(row.Metadata.Outcome, &ended)
+	for _, id := range []string{row.RunID, row.Metadata.PlanID, started.HandoffID, ended.ResultID} {
+		_, hash, _ := strings.Cut(id, "_")
+		if strings.HasPrefix(id, text) || strings.HasPrefix(hash, text) {
+			return true
+		}
+	}
+	return false
 }
 
 // row returns the row of a run, or nil for a run that is left out of lists.
@@ -130,6 +169,7 @@ func (s *Store) row(ctx context.Context, run *index.Run) (*Row, error) {
 		return nil, err
 	}
 	row := rowOf(snapshot)
+	row.Timing = timingOf(records)
 	return &row, nil
 }
 

@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -225,6 +226,76 @@ func TestARunIsRead(t *testing.T) {
 		changed = append(changed, row.RunID)
 	}
 	require.Equal(t, []string{ids[1], ids[2], "run"}, changed)
+}
+
+// TestList_ByID: the beginning of any id of a run finds it, and a page says how far it was searched.
+func TestList_ByID(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	s := open(t, l)
+	_, err := l.Commit(t.Context(), logtest.PutTown(t, "town-threatened", 13), 0)
+	require.NoError(t, err)
+	var rows []Row
+	for _, c := range outcometest.Cases(t)[:3] {
+		rec, after := logtest.Judged(t, &c)
+		logtest.Commit(t, l, rec, logtest.In(after))
+		page, err := s.List(t.Context(), RunFilter{ID: rec.Run.RunID[:8]}, 0, 9)
+		require.NoError(t, err)
+		require.Len(t, page.Runs, 1)
+		rows = append(rows, page.Runs[0])
+	}
+	row := &rows[0]
+	var started struct{ HandoffID string }
+	require.NoError(t, json.Unmarshal(row.Metadata.Started, &started))
+	_, hash, _ := strings.Cut(started.HandoffID, "_")
+	for _, id := range []string{row.RunID, started.HandoffID, hash[:8], row.Metadata.PlanID[:30]} {
+		page, err := s.List(t.Context(), RunFilter{ID: id}, 0, 9)
+		require.NoError(t, err)
+		ids := []string{}
+		for i := range page.Runs {
+			ids = append(ids, page.Runs[i].RunID)
+		}
+		require.Contains(t, ids, row.RunID, id)
+		require.Zero(t, page.Next)
+		require.Equal(t, 3, page.Searched)
+	}
+	page, err := s.List(t.Context(), RunFilter{Reason: string(rows[1].ReasonCode)}, 0, 9)
+	require.NoError(t, err)
+	require.Len(t, page.Runs, 1)
+	require.Equal(t, rows[1].RunID, page.Runs[0].RunID)
+
+	s.maxRead = 1
+	for after, want := uint64(0), 2; want >= 0; want-- {
+		page, err := s.List(t.Context(), RunFilter{ID: row.RunID}, after, 9)
+		require.NoError(t, err)
+		require.Equal(t, 1, page.Searched)
+		require.NotEmpty(t, page.SearchedTo)
+		require.Equal(t, want == 0, page.Next == 0)
+		require.Equal(t, want == 0, len(page.Runs) == 1)
+		after = page.Next
+	}
+}
+
+// TestView_Took: a run took as long as its client waited, also before it started.
+func TestView_Took(t *testing.T) {
+	t.Parallel()
+	s := open(t, logtest.New(t))
+	started := ofRun("waited", runevents.RunStarted, "{}")
+	ended := ofRun("waited", runevents.RunCompleted, "{}")
+	started.EmittedAt = "2026-02-16T10:00:00.000Z"
+	tell(t, s, "t", started)
+	run, err := s.View(t.Context(), "waited")
+	require.NoError(t, err)
+	require.Nil(t, run.TookMs)
+	tell(t, s, "t", ended)
+	run, err = s.View(t.Context(), "waited")
+	require.NoError(t, err)
+	require.Equal(t, started.EmittedAt, run.ArrivedAt)
+	require.NotNil(t, run.TookMs)
+	require.Greater(t, *run.TookMs, int64(30_000))
+	page, err := s.List(t.Context(), RunFilter{}, 0, 1)
+	require.NoError(t, err)
+	require.Equal(t, run.Timing, page.Runs[0].Timing)
 }
 
 // Appends name a town, and the run is of that town from then on.

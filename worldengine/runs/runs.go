@@ -4,12 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/messages"
 )
 
 // Events are some events of a run, each the JSON of a RunEventRecord, in the order of runSeq.
@@ -107,6 +109,36 @@ func (s *Store) SnapshotAt(
 	}
 	snapshot, err := s.project(runID, records)
 	return &snapshot, err
+}
+
+// View is Get with how long the run took.
+func (s *Store) View(ctx context.Context, runID string) (run messages.Run, err error) {
+	records, err := s.Records(ctx, runID, 0)
+	if err != nil {
+		return run, err
+	}
+	run.Timing = timingOf(records)
+	run.Snapshot, err = s.project(runID, records)
+	return run, err
+}
+
+// timingOf returns the times of a run: its first event says when it arrived, and its last one when
+// its answer was stored, unless it goes on.
+func timingOf(records []runevents.Record) messages.Timing {
+	if len(records) == 0 {
+		return messages.Timing{}
+	}
+	timing := messages.Timing{ArrivedAt: records[0].EmittedAt}
+	arrived, err := time.Parse(time.RFC3339, timing.ArrivedAt)
+	for i := range records {
+		switch at, errEnd := time.Parse(time.RFC3339, records[i].PersistedAt); records[i].EventType {
+		case runevents.RunCompleted, runevents.RunFailed, runevents.RunCancelled:
+			if took := max(0, at.Sub(arrived).Milliseconds()); err == nil && errEnd == nil {
+				timing.TookMs = &took
+			}
+		}
+	}
+	return timing
 }
 
 // Records returns the events of a run whose runSeq is above afterSeq. It fails as Events does.

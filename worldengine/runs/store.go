@@ -18,6 +18,7 @@ type Store struct {
 	Cache   RunCache
 	config  Config
 	backlog backlog
+	maxRead int
 }
 
 // Config says how a Store works.
@@ -39,7 +40,7 @@ func New(log *commitlog.Log, x *index.Index, config Config) *Store {
 		config.Digested = func() uint64 { return math.MaxUint64 }
 	}
 	return &Store{
-		log: log, index: x, config: config,
+		log: log, index: x, config: config, maxRead: maxRead,
 		backlog: backlog{digested: config.Digested, towns: map[string]int{}},
 	}
 }

@@ -202,7 +202,7 @@ func (s *Service) runGet(ctx context.Context, in *incoming) (*nats.Msg, error) {
 		Fixtures []*fixtures.Fixture `json:"fixtures,omitzero"`
 		LeftOut  string              `json:"leftOut,omitzero"`
 	}
-	if found.Snapshot, err = s.engine.Runs().Get(ctx, r.RunID); err != nil {
+	if found.Run, err = s.engine.Runs().View(ctx, r.RunID); err != nil {
 		return nil, err
 	}
 	draining, err := s.engine.Draining(ctx, &found.Snapshot)
@@ -242,7 +242,7 @@ func (s *Service) runList(ctx context.Context, in *incoming) (*nats.Msg, error) 
 	}
 	filter := runs.RunFilter{
 		ActorID: r.ActorID, Type: r.Type, Status: r.Status, Oldest: r.Order == "oldest",
-		AfterMark: r.AfterMark,
+		AfterMark: r.AfterMark, Reason: r.Reason, ID: r.ID,
 	}
 	if filter.From, err = timeOf("from", r.From); err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func (s *Service) runList(ctx context.Context, in *incoming) (*nats.Msg, error) 
 	if err != nil {
 		return nil, err
 	}
-	return reply(messages.Runs{Runs: page.Runs, Next: page.Next, Mark: page.Mark})
+	return reply(page)
 }
 
 // timeOf reads a member of a run.list that has the form of a time; the zero time where it is left

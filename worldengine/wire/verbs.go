@@ -155,14 +155,17 @@ var verbSpecs = []VerbSpec{
 			"revision](#revisions-of-the-result)"},
 	{Verb: RunGet, Roles: readers, About: AboutRun,
 		Request: "`{runId, fixtures?}`",
-		Reply: "the run's state: status, `substatus?`, `pluginAbsentSince?`, `lastEventSeq`, " +
+		Reply: "the run's state: status, `substatus?`, `pluginAbsentSince?`, `arrivedAt?`, " +
+			"`tookMs?`, `lastEventSeq`, " +
 			"steps, metadata; with `fixtures: true` also `fixtures` that `handoffctl replay " +
 			"--fresh` answers in the same way, or why there are none in `leftOut`"},
 	{Verb: RunList, Roles: readers, Lists: true,
-		Request: "`{townId?, actorId?, type?, status?, from?, to?, order?, afterMark?, after?, " +
-			"limit?}`",
-		Reply: "`{runs, next?, mark}`, each as `run.get` with `{townId?, actorId?, type?, " +
-			"command?, resultStatus?, reasonCode?}`; the window is of `persistedAt`"},
+		Request: "`{townId?, actorId?, type?, status?, reasonCode?, id?, from?, to?, order?, " +
+			"afterMark?, after?, limit?}`; `id` is the beginning of an id of the run, its key, " +
+			"its handoff or its result",
+		Reply: "`{runs, next?, searched, searchedTo?, mark}`, each as `run.get` with `{townId?, " +
+			"actorId?, type?, command?, resultStatus?, reasonCode?}`; the window is of " +
+			"`persistedAt`; a page with `next` may have no runs, and says how far it was searched"},
 	{Verb: RunEvents, Roles: readers, About: AboutRun,
 		Request: "`{runId, afterSeq?, afterMark?, limit?}`, or `{runId, mode, snapshotSeq?, limit?}`",
 		Reply: "`{events, lastEventSeq, mark?, snapshot?}`; a page ends before it has more than 1 MB: ask " +
