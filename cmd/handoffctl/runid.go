@@ -9,10 +9,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-const (
-	wholeRunID = 36     // the length of the ids that the engine gives runs
-	maxSearch  = 10_000 // how many runs are looked at for one whose id begins so
-)
+// wholeRunID is the length of the ids that the engine gives runs.
+const wholeRunID = 36
 
 // runID returns the id of the run that the command line names by its id or by the beginning of it.
 // If no run that is looked at has such an id it returns the text, which the server judges. sure
@@ -56,23 +54,17 @@ func (a *app) runID(ctx context.Context, named string, sure bool) (string, error
 func runsNamed(
 	ctx context.Context, server *client.Client, named string,
 ) (found []string, looked int, all bool) {
-	for request := (messages.RunList{Limit: maxRunPage}); looked < maxSearch; {
-		page, err := listRuns(ctx, server, request, maxRunPage)
-		if err != nil {
-			return nil, looked, true
-		}
-		for i := range page.Runs {
-			switch id := page.Runs[i].RunID; {
-			case id == named: // a run of another producer may have a short id
-				return []string{id}, looked, true
-			case strings.HasPrefix(id, named):
-				found = append(found, id)
-			}
-		}
-		looked += len(page.Runs)
-		if request.After = page.Next; page.Next == 0 {
-			return found, looked, true
+	page, err := listRuns(ctx, server, messages.RunList{ID: named}, maxRunPage)
+	if err != nil {
+		return nil, 0, true
+	}
+	for i := range page.Runs {
+		switch id := page.Runs[i].RunID; {
+		case id == named: // a run of another producer may have a short id
+			return []string{id}, page.Searched, true
+		case strings.HasPrefix(id, named):
+			found = append(found, id)
 		}
 	}
-	return found, looked, false
+	return found, page.Searched, page.Next == 0
 }

@@ -60,8 +60,8 @@ func (c *runGetCommand) Run(ctx context.Context, a *app, server *client.Client) 
 		if by := run.Metadata.AppendedBy; by != "" {
 			fmt.Fprintf(w, "begun\tnot by the engine: appended by %s\n", show(by))
 		}
-		fmt.Fprintf(w, "started\t%s\n", orDash(run.StartedAt))
-		fmt.Fprintf(w, "ended\t%s\n", orDash(run.CompletedAt))
+		fmt.Fprintf(w, "arrived\t%s\n", orDash(run.ArrivedAt))
+		fmt.Fprintf(w, "took\t%s\n", took(&run.Timing))
 		fmt.Fprintf(w, "asked\t%s\n", orDash(string(run.Metadata.Started)))
 		fmt.Fprintf(w, "outcome\t%s\n", orDash(string(run.Metadata.Outcome)))
 		for _, step := range run.Steps {
@@ -81,6 +81,8 @@ type runListCommand struct {
 	Actor  string `help:"Only the runs of this actor: who proposed, or gave the signal." placeholder:"NAME"`
 	Type   string `help:"Only the runs of proposals of this type, such as PROJECT_ADVANCE, or of this signal, such as PAUSE." placeholder:"TYPE"`
 	Status string `help:"Only the runs of this status, such as RUNNING, or of whose result it is the status, such as rejected." placeholder:"STATUS"`
+	Reason string `help:"Only the runs whose result has this reason code, such as PRECONDITION_FAILED." placeholder:"CODE"`
+	ID     string `help:"Only the runs with an id that begins so: the run's, its key, its handoff's or its result's." placeholder:"TEXT"`
 	Since  string `help:"Only the runs that were persisted at this time or later: an RFC 3339 time, or how long ago, such as 1h." placeholder:"TIME"`
 	Until  string `help:"Only the runs that were persisted before this time; as --since." placeholder:"TIME"`
 	Last   int    `help:"How many runs to show at most, ${default} by default." aliases:"limit" default:"100" placeholder:"N"`
@@ -91,7 +93,9 @@ type runListCommand struct {
 // Help is the command's long help.
 func (runListCommand) Help() string {
 	return `Lists runs, the newest first. With -o json it prints {"runs": […], "next": …}, each a
-RunSnapshot with its town, actor, type, command, and the status and reason code of its result.
+RunSnapshot with its town, actor, type, command, and the status and reason code of its result. A run
+took as long as its client waited, from the arrival of the handoff. --id looks through the newest
+10,000 runs behind --after.
 
 Example:
 
@@ -105,6 +109,7 @@ const maxRunPage = 200
 func (c *runListCommand) request(now time.Time) (messages.RunList, error) {
 	r := messages.RunList{
 		TownID: c.Town, ActorID: c.Actor, Type: c.Type, Status: c.Status, After: c.After,
+		Reason: strings.ToUpper(c.Reason), ID: c.ID,
 	}
 	if c.Oldest {
 		r.Order = "oldest"
@@ -159,38 +164,59 @@ func (c *runListCommand) Run(ctx context.Context, a *app) error {
 }
 
 func (a *app) printRuns(all *messages.Runs) error {
+	switch to := orDash(all.SearchedTo); {
+	case len(all.Runs) > 0:
+	case all.Next > 0:
+		return a.printf("none among the %d runs up to %s: --after %d goes on\n", all.Searched, to,
+			all.Next)
+	default:
+		return a.printf("no runs\n")
+	}
 	err := a.printTable(func(w io.Writer) {
-		fmt.Fprintf(w, "RUN\tSTARTED\tENDED\t%s\tACTOR\tASKED\tOUTCOME\n",
+		fmt.Fprintf(w, "RUN\tARRIVED\tTOOK\t%s\tACTOR\tASKED\tOUTCOME\n",
 			a.coloured("STATUS", plain))
 		for i := range all.Runs {
 			run := &all.Runs[i]
 			t := runTone(run.Status, outcomeIn(run.Metadata.Outcome, run.Metadata.AppendedBy).Status)
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.briefID(run.RunID),
-				orDash(run.StartedAt),
-				orDash(run.CompletedAt), a.coloured(show(string(run.Status)), t),
+				orDash(run.ArrivedAt), took(&run.Timing), a.coloured(show(string(run.Status)), t),
 				orDash(run.ActorID),
 				orDash(appended(command(&run.Snapshot), run.Metadata.AppendedBy)),
 				a.coloured(orDash(outcomeIn(run.Metadata.Outcome, run.Metadata.AppendedBy).String()), t))
 		}
 	})
 	if err == nil && all.Next > 0 {
-		err = a.printf("showing %d of more: --after %d goes on\n", len(all.Runs), all.Next)
+		err = a.printf("showing %d among the runs up to %s: --after %d goes on\n", len(all.Runs),
+			orDash(all.SearchedTo), all.Next)
 	}
 	return err
 }
+
+// took returns how long a run took, for people.
+func took(t *messages.Timing) string {
+	if t.TookMs == nil {
+		return "-"
+	}
+	return (time.Duration(*t.TookMs) * time.Millisecond).String()
+}
+
+// maxSearch is how many runs are searched for one with an id that begins so.
+const maxSearch = 10_000
 
 // listRuns asks for up to limit runs.
 func listRuns(
 	ctx context.Context, server *client.Client, request messages.RunList, limit int,
 ) (messages.Runs, error) {
 	all := messages.Runs{Runs: []messages.RunRow{}}
-	for more := true; more && len(all.Runs) < limit; more = all.Next > 0 {
+	for more := true; more && len(all.Runs) < limit; {
 		request.Limit = min(limit-len(all.Runs), maxRunPage)
 		var page messages.Runs
 		if _, err := server.Ask(ctx, wire.RunList, request, &page); err != nil {
 			return all, err
 		}
-		all.Runs, all.Next, request.After = append(all.Runs, page.Runs...), page.Next, page.Next
+		page.Runs, page.Searched = append(all.Runs, page.Runs...), all.Searched+page.Searched
+		all, request.After = page, page.Next
+		more = all.Next > 0 && (request.ID == "" || all.Searched < maxSearch)
 	}
 	return all, nil
 }

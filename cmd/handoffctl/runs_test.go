@@ -30,7 +30,7 @@ func TestRunGetAndList(t *testing.T) {
 	require.Equal(t, exitOK, c.pipe(made, "send", "-").status)
 	table := strings.Split(strings.TrimSpace(c.ok("run", "list", "--town", threatened)), "\n")
 	require.Len(t, table, 3)
-	assert.Regexp(t, `^RUN +STARTED +ENDED +STATUS +ACTOR +ASKED +OUTCOME$`, table[0])
+	assert.Regexp(t, `^RUN +ARRIVED +TOOK +STATUS +ACTOR +ASKED +OUTCOME$`, table[0])
 	assert.Regexp(t, `duplicate DUPLICATE_HANDOFF$`, table[1])
 	assert.Regexp(t, `^`+runID+` .* COMPLETED +\S+ +townsfolk talk `+threatened+
 		` casual +executed EXECUTED$`, table[2])
@@ -39,13 +39,19 @@ func TestRunGetAndList(t *testing.T) {
 	require.Len(t, page.Runs, 1)
 	assert.NotEqual(t, runID, page.Runs[0].RunID)
 	after := fmt.Sprint(page.Next)
-	assert.Contains(t, c.ok("run", "list", "--last", "1"), "\nshowing 1 of more: --after "+
-		after+" goes on\n")
+	assert.Contains(t, c.ok("run", "list", "--last", "1"), "\nshowing 1 among the runs up to "+
+		page.SearchedTo+": --after "+after+" goes on\n")
+	assert.Equal(t, "no runs\n", c.ok("run", "list", "--reason", "nonsense"))
+	var out strings.Builder
+	require.NoError(t, (&app{out: &out}).printRuns(
+		&messages.Runs{Next: 7, Searched: 2, SearchedTo: "2026-02-16T10:00:00.000Z"}))
+	assert.Equal(t, "none among the 2 runs up to 2026-02-16T10:00:00.000Z: --after 7 goes on\n",
+		out.String())
 	page = decode[messages.Runs](t, c.ok("run", "list", "--limit", "1", "--after", after, "-o", "json"))
 	require.Len(t, page.Runs, 1)
 	assert.Equal(t, runID, page.Runs[0].RunID)
 	for _, args := range [][]string{
-		{"--oldest", "--last", "1"}, {"--status", "executed"},
+		{"--oldest", "--last", "1"}, {"--status", "executed"}, {"--reason", "executed"},
 		{"--type", "TOWNSFOLK_TALK", "--status", "executed"},
 		{"--actor", page.Runs[0].ActorID, "--status", "executed", "--since", "1h"},
 	} {

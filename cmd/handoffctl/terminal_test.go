@@ -86,7 +86,7 @@ func TestATerminalHasColoursAndAPipeIsWhole(t *testing.T) {
 	assert.Regexp(t, `\x1b\[32mCOMPLETED\x1b\[39m .* \x1b\[32mexecuted EXECUTED\x1b\[39m\n`, out)
 	lines := strings.Split(strings.TrimSuffix(uncoloured(out), "\n"), "\n")
 	for _, line := range lines[1:] { // a column begins where its heading does
-		for _, heading := range []string{"STARTED", "STATUS", "ACTOR", "ASKED", "OUTCOME"} {
+		for _, heading := range []string{"ARRIVED", "STATUS", "ACTOR", "ASKED", "OUTCOME"} {
 			at := strings.Index(lines[0], heading)
 			assert.Equal(t, "  ", line[at-2:at], "%s of %s", heading, line)
 			assert.NotEqual(t, " ", line[at:at+1], "%s of %s", heading, line)
