@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -113,12 +112,6 @@ func (e *Engine) gameConfig() game.Config {
 // Draining reports whether the command of a paused run is still being applied, and waited for.
 func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
 	return e.games.Draining(ctx, run)
-}
-
-// PluginAbsentSince returns since when the command of a run has waited for a plugin; zero where it
-// does not, or another writer asks for it.
-func (e *Engine) PluginAbsentSince(run *runevents.Snapshot) time.Time {
-	return e.games.AbsentSince(lifecycle.StartedTown(run), run.RunID)
 }
 
 // needsPlugin reports whether a plugin applies the commands of a town.

@@ -15,6 +15,7 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -131,10 +132,23 @@ func (e *Engine) AbsentPlugin(townID string) *messages.AbsentPlugin {
 	}
 	of := &messages.AbsentPlugin{TownID: townID, Since: runevents.Timestamp(since),
 		Todo: runevents.PluginAbsent.Spec().Todo}
-	if wait := e.games.Wait(townID); wait != nil {
-		of.RunID, of.Attempt = wait.RunID, wait.Attempt
+	wait := e.games.Wait(townID)
+	if of.RunID = wait.RunID; wait.Attempt > 0 {
+		of.Attempt, of.NextAt = wait.Attempt, runevents.Timestamp(wait.Next)
 		of.Said = cmp.Or(wait.Said, "No plugin is subscribed for the town.")
-		of.NextAt = runevents.Timestamp(wait.Next)
+	}
+	return of
+}
+
+// AwaitedPlugin returns the absence of the plugin that the command of a run waits for, nil if it
+// waits for none.
+func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
+	if run.Status.Terminal() {
+		return nil
+	}
+	of := e.AbsentPlugin(lifecycle.StartedTown(run))
+	if of == nil || of.RunID != run.RunID {
+		return nil
 	}
 	return of
 }

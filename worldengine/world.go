@@ -34,6 +34,7 @@ type Town struct {
 	// PluginAbsentSince is since when the town has had no plugin; zero if one was there when
 	// this writer asked the last time, or none is asked.
 	PluginAbsentSince time.Time
+	PluginAbsent      *messages.AbsentPlugin // nil if PluginAbsentSince is zero
 	// LastFailure is the last handoff that failed on this state, nil if none did. Put and Patch
 	// leave it nil.
 	LastFailure *messages.Failure
@@ -45,7 +46,7 @@ func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	t, err := e.history.Last(ctx, townID)
 	view := e.townAt(t)
 	if view.Apply == apply.Plugin {
-		view.PluginAbsentSince = e.absent.Since(townID)
+		view.PluginAbsentSince, view.PluginAbsent = e.absent.Since(townID), e.AbsentPlugin(townID)
 	}
 	return view, err
 }

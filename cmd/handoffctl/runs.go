@@ -54,8 +54,8 @@ func (c *runGetCommand) Run(ctx context.Context, a *app, server *client.Client) 
 		}
 		fmt.Fprintf(w, "status\t%s %s\n", status, show(string(run.Metadata.Consistency)))
 		if run.PluginAbsentSince != "" {
-			fmt.Fprintf(w, "waits\tfor a plugin: the town has had none since %s\n",
-				show(run.PluginAbsentSince))
+			fmt.Fprintf(w, "waits\tfor a plugin: the town has had none since %s%s\n",
+				show(run.PluginAbsentSince), absenceOf(run.PluginAbsent))
 		}
 		if by := run.Metadata.AppendedBy; by != "" {
 			fmt.Fprintf(w, "begun\tnot by the engine: appended by %s\n", show(by))
@@ -182,7 +182,7 @@ func (a *app) printRuns(all *messages.Runs) error {
 				orDash(run.ArrivedAt), took(&run.Timing), a.coloured(show(string(run.Status)), t),
 				orDash(run.ActorID),
 				orDash(appended(command(&run.Snapshot), run.Metadata.AppendedBy)),
-				a.coloured(orDash(outcomeIn(run.Metadata.Outcome, run.Metadata.AppendedBy).String()), t))
+				a.coloured(orDash(a.outcomeOf(run)), t))
 		}
 	})
 	if err == nil && all.Next > 0 {
@@ -202,6 +202,14 @@ func took(t *messages.Timing) string {
 
 // maxSearch is how many runs are searched for one with an id that begins so.
 const maxSearch = 10_000
+
+// outcomeOf returns the outcome of a run, or the plugin that it waits for.
+func (a *app) outcomeOf(run *messages.RunRow) string {
+	if away := run.PluginAbsent; away != nil {
+		return "no plugin since " + away.Since
+	}
+	return outcomeIn(run.Metadata.Outcome, run.Metadata.AppendedBy).String()
+}
 
 // listRuns asks for up to limit runs.
 func listRuns(

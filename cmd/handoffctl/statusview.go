@@ -85,18 +85,22 @@ func (a *app) printStates(w io.Writer, s *messages.WorldReport) {
 		fmt.Fprintf(w, "applying\tto %s, run %s\n", show(t.TownID), a.briefID(t.RunID))
 	}
 	for i := range s.PluginsAbsent {
-		fmt.Fprintf(w, "no plugin\t%s\n", a.coloured(absenceOf(&s.PluginsAbsent[i]), warn))
+		of := &s.PluginsAbsent[i]
+		text := fmt.Sprintf("%s, since %s%s", show(of.TownID), show(of.Since), absenceOf(of))
+		fmt.Fprintf(w, "no plugin\t%s\n", a.coloured(text, warn))
 	}
 }
 
-// absenceOf describes a plugin that is away.
+// absenceOf describes the wait for a plugin, and the remedy; "" if an older server leaves it out.
 func absenceOf(of *messages.AbsentPlugin) string {
-	text := fmt.Sprintf("%s, since %s", show(of.TownID), show(of.Since))
-	if of.Attempt > 0 {
-		text += fmt.Sprintf(", attempt %d, the next request at %s; %s", of.Attempt, show(of.NextAt),
-			show(of.Said))
+	switch {
+	case of == nil:
+		return ""
+	case of.Attempt == 0:
+		return ". " + show(of.Todo)
 	}
-	return text + " " + show(of.Todo)
+	return fmt.Sprintf("; attempt %d, the next request at %s: %s %s", of.Attempt, show(of.NextAt),
+		show(of.Said), show(of.Todo))
 }
 
 // printPause prints what control.get says.

@@ -65,7 +65,8 @@ func (a *app) printTown(t *client.Town) error {
 			fmt.Fprintf(w, "applying\tthe command of run %s\n", show(t.PendingRunID))
 		}
 		if t.PluginAbsentSince != "" {
-			fmt.Fprintf(w, "plugin\tnone since %s\n", show(t.PluginAbsentSince))
+			fmt.Fprintf(w, "plugin\tnone since %s%s\n", show(t.PluginAbsentSince),
+				absenceOf(t.PluginAbsent))
 		}
 		if t.Paused {
 			fmt.Fprintf(w, "paused\tyes (see handoffctl status --town)\n")

@@ -127,15 +127,6 @@ func (w *Worker) InProgress(townID, key string) error {
 	}
 }
 
-// AbsentSince returns since when the command of a run of a town has waited for a plugin; zero if
-// it does not, or another writer asks for it.
-func (w *Worker) AbsentSince(townID, runID string) time.Time {
-	if w.applications.of(townID, runID) == nil {
-		return time.Time{}
-	}
-	return w.config.Absent.Since(townID)
-}
-
 // Absent returns why a request that has waited behind the command of the run before, which is
 // pending in its town, is not to wait any longer: the command waits for a plugin that is away. It
 // returns nil otherwise. runID is the run of the request.
@@ -169,13 +160,17 @@ func (w *Worker) noteWait(a *application, attempt *PluginAttempt) {
 	a.away.Store(wait)
 }
 
-// Wait returns the command of a town that waits for a plugin, nil if none does.
-func (w *Worker) Wait(townID string) *Wait {
+// Wait returns the command that this writer has in hand for a town without a plugin; with RunID alone
+// between two requests, and zero if there is none.
+func (w *Worker) Wait(townID string) Wait {
 	a := w.applications.of(townID, "")
 	if a == nil {
-		return nil
+		return Wait{}
 	}
-	return a.away.Load()
+	if wait := a.away.Load(); wait != nil {
+		return *wait
+	}
+	return Wait{RunID: a.runID}
 }
 
 // Count returns how many commands this worker has in hand.

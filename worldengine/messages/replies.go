@@ -40,6 +40,8 @@ type Town struct {
 	// PluginAbsentSince is since when the town has had no plugin, as RFC 3339; "" if it had one
 	// when it was last asked.
 	PluginAbsentSince string `json:"pluginAbsentSince,omitzero"`
+	// PluginAbsent has more about that absence; nil if there is none.
+	PluginAbsent *AbsentPlugin `json:"pluginAbsent,omitzero"`
 	// LastFailure is the last handoff that failed on this state, nil if none did.
 	LastFailure *Failure `json:"lastFailure,omitzero"`
 }
@@ -101,8 +103,9 @@ type Timing struct {
 type Run struct {
 	runevents.Snapshot
 	Timing
-	Substatus         string `json:"substatus,omitzero"`
-	PluginAbsentSince string `json:"pluginAbsentSince,omitzero"`
+	Substatus         string        `json:"substatus,omitzero"`
+	PluginAbsentSince string        `json:"pluginAbsentSince,omitzero"`
+	PluginAbsent      *AbsentPlugin `json:"pluginAbsent,omitzero"`
 }
 
 // RunRow is a run in a list: its state, and what its events say of the request and its end. A run
@@ -117,6 +120,8 @@ type RunRow struct {
 	Command      string             `json:"command,omitzero"`
 	ResultStatus handoff.Status     `json:"resultStatus,omitzero"`
 	ReasonCode   handoff.ReasonCode `json:"reasonCode,omitzero"`
+	// PluginAbsent is the absence of the plugin that the command waits for; nil if it waits for none.
+	PluginAbsent *AbsentPlugin `json:"pluginAbsent,omitzero"`
 }
 
 // Runs is the reply of run.list.

@@ -31,7 +31,7 @@ func (c *client) awaitStatus(has func(messages.WorldReport) bool) (s messages.Wo
 	return s
 }
 
-// Every state of a town is counted, and the report names the towns with what they wait for.
+// Every state of a town is counted, and the report names the towns and their waits.
 func TestWorldStatus_TownStates(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, absentFor(""), askFor("SALVAGE_PLAN")))
@@ -61,6 +61,14 @@ func TestWorldStatus_TownStates(t *testing.T) {
 	require.Equal(t, absentSince(c, "absent"), away.Since)
 	require.Greater(t, away.NextAt, away.Since)
 	require.Equal(t, []string{"the town absent has had no plugin since " + away.Since}, s.Problems)
+	for _, row := range call[messages.Runs](c, "run.list", schemas.RunListReply,
+		map[string]any{}).Runs {
+		require.Equal(t, row.RunID == runID, row.PluginAbsent != nil)
+	}
+	require.Equal(t, int64(1), call[messages.Town](c, "town.get", schemas.TownGetReply,
+		map[string]any{"townId": "absent"}).PluginAbsent.Attempt)
+	require.Equal(t, away.Said, call[messages.Run](c, "run.get", schemas.RunGetReply,
+		map[string]any{"runId": runID}).PluginAbsent.Said)
 	require.Equal(t, 1, s.Approvals.Count)
 	require.Equal(t, "asking", s.Approvals.TownID)
 	require.Equal(t, c.approvals(map[string]any{}).Approvals[0].At, s.Approvals.Since)

@@ -62,7 +62,8 @@ func townReplyOf(t worldengine.Town) (*nats.Msg, error) {
 		},
 		Snapshot: t.State.Snapshot,
 		Apply:    string(t.Apply), Approval: t.Approval.Types, PendingRunID: t.PendingRunID,
-		Paused: t.Paused, PluginAbsentSince: absent, LastFailure: t.LastFailure,
+		Paused: t.Paused, PluginAbsentSince: absent,
+		PluginAbsent: t.PluginAbsent, LastFailure: t.LastFailure,
 	})
 }
 
@@ -213,8 +214,8 @@ func (s *Service) runGet(ctx context.Context, in *incoming) (*nats.Msg, error) {
 	if draining {
 		found.Substatus = messages.Draining
 	}
-	if since := s.engine.PluginAbsentSince(&found.Snapshot); !since.IsZero() {
-		found.PluginAbsentSince = runevents.Timestamp(since)
+	if found.PluginAbsent = s.engine.AwaitedPlugin(&found.Snapshot); found.PluginAbsent != nil {
+		found.PluginAbsentSince = found.PluginAbsent.Since
 	}
 	if r.Fixtures {
 		found.Fixtures, err = s.engine.Fixtures().Of(ctx, r.RunID)
@@ -253,6 +254,9 @@ func (s *Service) runList(ctx context.Context, in *incoming) (*nats.Msg, error) 
 	page, err := s.readableRuns(ctx, in.rights, filter, r.TownID, r.After, r.Limit)
 	if err != nil {
 		return nil, err
+	}
+	for i := range page.Runs {
+		page.Runs[i].PluginAbsent = s.engine.AwaitedPlugin(&page.Runs[i].Snapshot)
 	}
 	return reply(page)
 }

@@ -131,7 +131,7 @@ var verbSpecs = []VerbSpec{
 	{Verb: TownGet, Roles: readers,
 		Request: "`{townId, revision?}`",
 		Reply: "`{townId, snapshot, snapshotHash, decisionEpoch, revision, apply, approval?, " +
-			"pendingRunId?, paused?, pluginAbsentSince?, lastFailure?: {handoffId, " +
+			"pendingRunId?, paused?, pluginAbsentSince?, pluginAbsent?, lastFailure?: {handoffId, " +
 			"reasonCode, at}}`"},
 	{Verb: TownHistory, Roles: readers,
 		Request: "`{townId?, before?, after?, limit?}`",
@@ -155,7 +155,7 @@ var verbSpecs = []VerbSpec{
 			"revision](#revisions-of-the-result)"},
 	{Verb: RunGet, Roles: readers, About: AboutRun,
 		Request: "`{runId, fixtures?}`",
-		Reply: "the run's state: status, `substatus?`, `pluginAbsentSince?`, `arrivedAt?`, " +
+		Reply: "the run's state: status, `substatus?`, `pluginAbsentSince?`, `pluginAbsent?`, `arrivedAt?`, " +
 			"`tookMs?`, `lastEventSeq`, " +
 			"steps, metadata; with `fixtures: true` also `fixtures` that `handoffctl replay " +
 			"--fresh` answers in the same way, or why there are none in `leftOut`"},
@@ -164,7 +164,7 @@ var verbSpecs = []VerbSpec{
 			"afterMark?, after?, limit?}`; `id` is the beginning of an id of the run, its key, " +
 			"its handoff or its result",
 		Reply: "`{runs, next?, searched, searchedTo?, mark}`, each as `run.get` with `{townId?, " +
-			"actorId?, type?, command?, resultStatus?, reasonCode?}`; the window is of " +
+			"actorId?, type?, command?, resultStatus?, reasonCode?, pluginAbsent?}`; the window is of " +
 			"`persistedAt`; a page with `next` may have no runs, and says how far it was searched"},
 	{Verb: RunEvents, Roles: readers, About: AboutRun,
 		Request: "`{runId, afterSeq?, afterMark?, limit?}`, or `{runId, mode, snapshotSeq?, limit?}`",

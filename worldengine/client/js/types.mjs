@@ -24,9 +24,14 @@
  */
 
 /**
+ * A plugin that is away: since when, the last answer and the next request of the command that waits, and the remedy.
+ * @typedef {{ townId: string, since: string, runId?: string, attempt?: number, said?: string, nextAt?: string, todo: string }} AbsentPlugin
+ */
+
+/**
  * A town with its state. pluginAbsentSince is since when its game has been away.
  * @typedef {TownSummary & { snapshot: Snapshot, apply: "local" | "plugin" | "rcon", approval?: ProposalType[],
- *   pendingRunId?: string, paused?: boolean, pluginAbsentSince?: string }} Town
+ *   pendingRunId?: string, paused?: boolean, pluginAbsentSince?: string, pluginAbsent?: AbsentPlugin }} Town
  */
 
 /** @typedef {keyof typeof import("./contract.gen.mjs").proposalTypes} ProposalType */
