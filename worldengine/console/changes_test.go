@@ -125,7 +125,7 @@ func TestChangesOfAnotherUser(t *testing.T) {
 }
 
 // countAsked keeps the requests of a page: the verbs in window.asked, without event.list, which
-// waits at the server, and how often it asks for statistics in window.counted.
+// waits at the server, and how often it asks for the status of the world in window.counted.
 const countAsked = `
 	window.asked = [];
 	window.counted = 0;
@@ -134,14 +134,14 @@ const countAsked = `
 		const sent = text.decode(data);
 		for (const [, verb] of sent.matchAll(/PUB worldengine\.v1\.main\.(\S+)/g)) {
 			const end = sent.includes('{"limit":1}'); // of the log
-			if (verb !== "event.list" && !end) window.asked.push(verb);
+			if (verb === "world.status") window.counted++;
+			else if (verb !== "event.list" && !end) window.asked.push(verb);
 		}
-		if (sent.includes("$SRV.STATS")) window.counted++;
 		return send.call(this, data);
 	};`
 
-// Where nothing has happened, nothing on a page changes, and no page asks for anything: only the
-// counters of the overview are asked for by time, with where the log ends.
+// If nothing has happened, nothing on a page changes, and no page asks for anything: only the status
+// of the world is asked for by time.
 func TestCalm(t *testing.T) {
 	w := serve(t)
 	w.play()

@@ -4,14 +4,16 @@ package console_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
 
@@ -86,20 +88,6 @@ func TestPages(t *testing.T) {
 	b.picture("nowhere")
 }
 
-// Servers of other worlds on the same NATS are not counted.
-func TestOverviewIsOfOneWorld(t *testing.T) {
-	w := serve(t)
-	_, err := w.nc.Subscribe("$SRV.STATS."+wire.ServiceName, func(request *nats.Msg) {
-		_ = request.Respond([]byte(`{"name": "worldengine", "id": "another", "metadata": {"world": "other"},
-			"endpoints": [{"name": "handoff", "data": {"results": {"executed": 7777}, "eventsFollowed": 9}}]}`))
-	})
-	require.NoError(t, err)
-	require.NoError(t, w.nc.Flush())
-	b := open(t, w.srv.HTTP())
-	b.sees("LIVE", "running on 1 server", "Since the server started")
-	require.NotContains(t, b.shown(), "7,777")
-}
-
 // What is shown of many preconditions is what the server found.
 func TestManyPreconditions(t *testing.T) {
 	w := serve(t)
@@ -126,4 +114,31 @@ func TestOverview_LostAlerts(t *testing.T) {
 	}
 	require.NotZero(t, raised.Stats().AlertsLost)
 	b.sees("Alerts lost")
+}
+
+// The overview shows what waits, with links: paused towns, plugins that are away, alerts and
+// approvals; so do the pages of the town and of the run, and the list of runs.
+func TestOverview_Waits(t *testing.T) {
+	w := serve(t, requiring(handoff.PlanSalvage), func(c *server.Config) {
+		c.Engine.Apply = apply.Plugin
+		c.Engine.Plugin = apply.Policy{Resend: time.Second}
+	})
+	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
+	body := w.made(threatened, handoff.AdvanceProject, "wall-perimeter")
+	require.NoError(t, w.nc.PublishRequest(wire.Subject("main", wire.Handoff), w.nc.NewInbox(), body))
+	w.ask(wire.ControlPause, map[string]any{
+		"townId": "town-quiet", "actorId": "ada", "reason": "repairs"}, nil)
+	b := open(t, w.srv.HTTP())
+	b.sees("LIVE", "Towns that wait", threatened+" has no plugin, since",
+		"attempt 1, the last answer is “No plugin is subscribed for the town.”, the next request is at",
+		"To do: Start the game server", "town-quiet is paused by ada", "repairs",
+		"1 proposal waits for a person's approval, the oldest for", "Approvals 1",
+		"P2", "town "+threatened, "no plugin for")
+	b.picture("overview-waits")
+	b.do(chromedp.Click(`//li/a[.="` + threatened + `"]`))
+	b.sees("The town's plugin is away, since", "waits: attempt 1", "Approvals 1")
+	b.do(chromedp.Click(`//p/a[starts-with(., "run ")]`))
+	b.sees("The town's plugin is away, since", "waits: attempt 1")
+	b.goTo("#/runs")
+	b.sees("no plugin for")
 }

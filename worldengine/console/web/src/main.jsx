@@ -7,8 +7,9 @@ import { useLoad } from "./load.js";
 import { href, route } from "./route.js";
 import { Search } from "./search.jsx";
 import { can, session, signIn, signOut, start } from "./session.js";
+import { useStatus } from "./status.js";
 import { useStore } from "./store.js";
-import { Said, visible } from "./text.jsx";
+import { Said, count, visible } from "./text.jsx";
 import { Boundary, Empty, Heading, Link, Trouble } from "./ui.jsx";
 
 /** Loads the other pages, once: what is open when the server goes away has them. */
@@ -82,7 +83,9 @@ function App() {
         <a class="brand" href="#/"><Said text={config.world} most={24} /></a>
         <nav aria-label="Pages">
           {areas.filter(([, , verb]) => !verb || can(verb)).map(([area, name]) => (
-            <a key={area} href={href(area ? [area] : [])} aria-current={(path[0] ?? "") === area ? "page" : undefined}>{name}</a>
+            <a key={area} href={href(area ? [area] : [])} aria-current={(path[0] ?? "") === area ? "page" : undefined}>
+              {name}{area === "approvals" && <Badge />}
+            </a>
           ))}
         </nav>
         <Search />
@@ -92,6 +95,12 @@ function App() {
       <main id="main" tabIndex={-1} class={link === "stale" ? "old" : ""}><Boundary path={at}><Page path={path} /></Boundary></main>
     </>
   );
+}
+
+/** How many proposals wait for a person. */
+function Badge() {
+  const waiting = useStatus().data?.approvals?.count;
+  return waiting ? <> <span class="badge" title="Proposals that wait for a person's approval">{count(waiting)}</span></> : null;
 }
 
 function SignIn({ why, world }) {

@@ -1,7 +1,8 @@
 import { proposalTypes } from "../../../client/js/contract.gen.mjs";
 import { ended } from "./rows.js";
 import { href } from "./route.js";
-import { Reason, Said, Short, Status, Time, count, duration } from "./text.jsx";
+import { useAway } from "./status.js";
+import { Age, Reason, Said, Short, Status, Time, count, duration } from "./text.jsx";
 import { Asking, Empty, Trouble } from "./ui.jsx";
 
 /** Who applies the commands of a town. */
@@ -55,6 +56,13 @@ function Change({ change, town }) {
   );
 }
 
+/** The outcome of a run, or the plugin that its command waits for. */
+function Outcome({ row }) {
+  const away = useAway(row.runId);
+  if (!away || ended(row)) return <Status of={row.result ?? row.status} reason={row.reason} />;
+  return <span class="status wait" title={`The plugin is away. ${away.todo}`}>no plugin for <Age since={away.since} /></span>;
+}
+
 /** A table of runs: rows of useRuns. changes are those of the town, or of all towns, that no run has made. */
 export function RunTable({ list, town, changes = [], most, filtered, label = "Runs" }) {
   const { rows, newer, lost, loading, error, retry, release } = list;
@@ -84,7 +92,7 @@ export function RunTable({ list, town, changes = [], most, filtered, label = "Ru
                 {!town && <td class="of">{row.townId ? <a href={href(["towns", row.townId])} tabIndex={-1}><Said text={row.townId} most={32} /></a> : ofWorld(row) && "world"}</td>}
                 <td class="what"><What row={row} /></td>
                 <td class="wide"><Said text={row.actorId} most={24} /></td>
-                <td class="end"><Status of={row.result ?? row.status} reason={row.reason} /></td>
+                <td class="end"><Outcome row={row} /></td>
                 <td class="wide soft"><Reason code={row.reason} status={row.result} most={32} /></td>
                 <td class="wide number">{ended(row) ? duration(new Date(row.completedAt) - new Date(row.startedAt)) : "…"}</td>
               </tr>

@@ -121,7 +121,7 @@ export function Link() {
   }[link];
   const why = {
     live: deaf ? `The page does not hear what happens: ${deaf}. It tries again; reload to see what is new.`
-      : `Connected since ${at}. Runs, puts and patches of towns, and alerts appear as they happen; the page asks for the counters every 3 s.`,
+      : `Connected since ${at}. Runs, puts and patches of towns, and alerts appear as they happen; the page asks for the state of the world by time.`,
     reconnecting: `The connection was lost at ${at}.`,
     stale: "What you see is as it was then. The page goes on trying to reconnect.",
   }[link];

@@ -1,12 +1,13 @@
 import { useEffect, useState } from "preact/hooks";
-import { useApprovals } from "../approvals.js";
 import { alertMeanings } from "../../../../client/js/contract.gen.mjs";
-import { eventsOf, feed, isChange } from "../feed.js";
+import { Away } from "../away.jsx";
+import { feed, isChange } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
 import { RunTable } from "../runtable.jsx";
-import { ask, can, session } from "../session.js";
-import { Age, Said, count, counted } from "../text.jsx";
+import { ask } from "../session.js";
+import { useStatus } from "../status.js";
+import { Age, Said, Short, count, counted } from "../text.jsx";
 import { Heading, Trouble } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
 import { PauseButton } from "./pause.jsx";
@@ -20,79 +21,33 @@ async function changesOfTowns() {
   return revisions.filter((r) => !r.runId);
 }
 
-/** How many open alerts are counted, and how many of them are shown. */
-const mostAlerts = 99;
-const shownAlerts = 5;
-
-/**
- * How often the counters are asked for while the page is looked at. They are asked for by time, since they change with
- * each request to a server and no message says so. No list is.
- */
-const again = 3000;
-
-/**
- * Asks every server of the world for its statistics; null where the user may not. It asks first where the log ends:
- * how far the index is behind is measured from there, as handoffctl status does.
- */
-async function statistics() {
-  const { client, me } = session.get();
-  if (me.role && !["operator", "observer"].includes(me.role)) return null;
-  const servers = [];
-  try {
-    const end = await logEnd(client, me.role);
-    const answers = await client.nc.requestMany("$SRV.STATS.worldengine", "", { strategy: "timer", maxWait: 400 });
-    for await (const msg of answers) {
-      const stats = msg.json();
-      if (stats.metadata?.world === client.world && stats.endpoints?.[0]?.data) servers.push(stats.endpoints[0].data);
-    }
-    return { servers, end };
-  } catch (error) {
-    if (error.code === "NO_RESPONDERS" || error.name === "NoRespondersError") return { servers, end: 0 };
-    throw error;
-  }
-}
-
-/** Returns where the log ends. An observer may not ask for that: then it is the newest revision of a town, the only one
-    that is asked for. */
-async function logEnd({ nc, world }, role) {
-  try {
-    if (role !== "observer") return (await nc.request(`$JS.API.STREAM.INFO.WORLD_${world}_LOG`, "", { timeout: 1000 })).json().state.last_seq;
-  } catch { /* as an observer: the streams may be another account's */ }
-  const { revisions } = await ask("town.history", { limit: 1 });
-  return revisions[0]?.revision ?? 0;
-}
-
 /** The number of commits from which on an index that is behind is worth a look. */
 const far = 1000;
-
-const sum = (servers, of) => servers.reduce((total, s) => total + (of(s) ?? 0), 0);
 
 export function Overview() {
   const runs = useRuns({}, newest);
   const changes = useLoad(changesOfTowns, []);
   const changed = useSoon(changes.reload);
-  const approvals = useApprovals();
-  const control = useLoad(() => ask("control.get", {}), []);
-  const stats = useLoad(statistics, []);
-  const alerts = useLoad(async () => (can("alert.list") ? ask("alert.list", { limit: mostAlerts, unacknowledged: true }) : null), []);
+  const status = useStatus(true);
+  const soon = useSoon(status.reload);
   useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden && session.get().link === "live") stats.reload(); }, again);
     const off = feed.listen((commits, lost) => {
       if (lost || commits.some(isChange)) changed();
-      if (lost || eventsOf(commits).some((e) => e.eventType === "SignalAccepted")) control.reload();
+      if (commits.some(matters)) soon();
     });
-    const offAlerts = feed.listenAlerts(() => alerts.reload());
-    return () => { clearInterval(timer); off(); offAlerts(); };
+    const offAlerts = feed.listenAlerts(soon);
+    return () => { off(); offAlerts(); };
   }, []);
+  const { data } = status;
   return (
     <>
-      <Heading title="Overview"><State control={control.data} servers={stats.data?.servers} /><PauseButton control={control} /></Heading>
-      <Trouble error={control.error} retry={control.reload} />
-      <Paused control={control.data} />
-      {!stats.data && <Trouble error={stats.error} retry={stats.reload} />}
-      <Counters stats={stats.data} alerts={alerts.data} />
-      <Newest alerts={alerts.data?.alerts} />
-      <Waiting approvals={approvals.data} />
+      <Heading title="Overview"><State of={data} />{data?.status && <PauseButton control={status} />}</Heading>
+      {!data && <Trouble error={status.error} retry={status.reload} />}
+      <Paused control={data} />
+      <Counters of={data} />
+      <Newest alerts={data?.alerts} />
+      <Held of={data} />
+      <Waiting waiting={data?.approvals?.count} since={data?.approvals?.since} />
       <div class="heading"><h2>Activity</h2><a href={href(["runs"])}>All runs</a></div>
       <Trouble error={changes.error} retry={changes.reload} />
       <RunTable list={runs} changes={changes.data ?? []} most={newest} label="Activity" />
@@ -100,21 +55,54 @@ export function Overview() {
   );
 }
 
+/** Reports whether a commit changes what waits: a pause, an approval, a command in hand. */
+const matters = ({ cause, events = [] }) =>
+  ["control", "asked", "decided", "pending"].includes(cause) || events.some((e) => e.eventType === "SignalAccepted");
+
 /** Whether the world runs, and by how many servers. */
-function State({ control, servers }) {
-  if (!control) return null;
-  const [tone, word] = control.status === "PAUSED" ? ["wait", control.substatus ? "draining" : "paused"] : ["good", "running"];
-  return <span class="soft"><span class={`status ${tone}`}>{word}</span>{servers?.length > 0 && ` on ${counted(servers.length, "server")}`}</span>;
+function State({ of }) {
+  if (!of?.status) return null;
+  const [tone, word] = of.status === "PAUSED" ? ["wait", of.substatus ? "draining" : "paused"] : ["good", "running"];
+  const standby = of.servers.filter((s) => !s.writer).length;
+  return (
+    <span class="soft">
+      <span class={`status ${tone}`}>{word}</span>{of.servers.length > standby && " on 1 server"}{standby > 0 && `, ${count(standby)} standing by`}
+    </span>
+  );
 }
 
-/** What waits for a person, and where it is decided. */
-export function Waiting({ approvals, townId }) {
-  if (!approvals?.waiting.length) return null;
+/** The proposals that wait for a person, and the page that decides about them. */
+export function Waiting({ waiting, since, more, townId }) {
+  if (!waiting) return null;
   return (
     <p class="notice wait">
-      {approvals.more ? "More than " : null}{counted(approvals.waiting.length, "proposal waits", "proposals wait")} for a person's approval:{" "}
-      <a href={href(["approvals"], { town: townId })}>Approvals</a>
+      {more ? "More than " : null}{counted(waiting, "proposal waits", "proposals wait")} for a person's approval
+      {since && <>, the oldest for <Age since={since} /></>}: <a href={href(["approvals"], { town: townId })}>Approvals</a>
     </p>
+  );
+}
+
+/** How many towns of a kind are named. */
+const named = 5;
+
+/** The towns that are paused, and those whose plugin is away. */
+function Held({ of }) {
+  if (!of?.townsPaused || of.townsPaused.length + of.pluginsAbsent.length === 0) return null;
+  const { paused, noPlugin } = of.townStates;
+  return (
+    <section class="notice wait">
+      <h2>Towns that wait</h2>
+      <ul class="plain">
+        {of.pluginsAbsent.slice(0, named).map((a) => <li key={a.townId}><Away of={a} town /></li>)}
+        {noPlugin > named && <li>and {counted(noPlugin - named, "more town", "more towns")} without their plugin</li>}
+        {of.townsPaused.slice(0, named).map((t) => (
+          <li key={`${t.townId} paused`}>
+            <a href={href(["towns", t.townId])}><Said text={t.townId} most={48} /></a> is paused by <Said text={t.actorId} most={48} />, <Age since={t.since} />{t.reason && <>: <Said text={t.reason} most={200} /></>}
+          </li>
+        ))}
+        {paused > named && <li>and {counted(paused - named, "more paused town", "more paused towns")}</li>}
+      </ul>
+    </section>
   );
 }
 
@@ -130,36 +118,29 @@ export function Paused({ control, what = "The world" }) {
   );
 }
 
-/** How far the index is behind the log, in commits: of all servers, the one that is further counts. */
-function behind({ servers, end }) {
-  const index = Math.max(0, ...servers.map((s) => s.indexed ?? 0));
-  return Math.max(end, index) - index;
-}
-
-/** What the servers have done, and how they are now. */
-function Counters({ stats, alerts }) {
-  if (!stats) return null;
-  const { servers } = stats;
-  if (servers.length === 0) return <div class="notice bad">No engine answers for this world.</div>;
-  const results = (status) => sum(servers, (s) => s.results?.[status]);
-  const refused = sum(servers, (s) => Object.values(s.overload?.refused ?? {}).reduce((a, b) => a + b, 0));
-  const index = behind(stats);
-  const open = alerts?.alerts.length ?? 0;
-  const lost = sum(servers, (s) => s.alertsLost);
+/** The counts of the server that writes, and the present state of the world. */
+function Counters({ of }) {
+  if (!of?.servers.length) return null;
+  const writer = of.servers.find((s) => s.writer);
+  const { results, overload, applying } = writer.stats;
+  const refused = Object.values(overload.refused).reduce((a, b) => a + b, 0);
+  const open = Object.values(of.alerts.count).reduce((a, b) => a + b, 0);
+  const behind = Math.max(0, of.logEnd - writer.indexed);
+  const { lost } = of.alerts;
+  const doubt = of.townStates.inDoubt;
   const done = [
-    ["Executed", results("executed"), results("executed") && "good"], ["Rejected", results("rejected"), results("rejected") && "bad"],
-    ["Stale", results("stale"), results("stale") && "wait"], ["Duplicate", results("duplicate")],
-    ["Failed", results("failed"), results("failed") && "bad"], ["Overload", refused, refused && "bad"],
+    ["Executed", results.executed, results.executed && "good"], ["Rejected", results.rejected, results.rejected && "bad"],
+    ["Stale", results.stale, results.stale && "wait"], ["Duplicate", results.duplicate],
+    ["Failed", results.failed, results.failed && "bad"], ["Overload", refused, refused && "bad"],
     ...(lost ? [["Alerts lost", lost, "bad"]] : []),
   ];
   const now = [
-    ["Waiting", sum(servers, (s) => s.waiting)], ["Applying", sum(servers, (s) => s.applying)],
-    ["Index behind", index, index > far && "wait"],
-    ...(alerts ? [["Open alerts", open, open && "bad", alerts.next ? "+" : null]] : []),
+    ["Waiting", of.waiting], ["Applying", applying], ["Index behind", behind, behind > far && "wait"],
+    ["Open alerts", open, open && "bad"], ...(doubt ? [["Towns in doubt", doubt, "bad"]] : []),
   ];
   return (
     <div class="counted">
-      <Cells title={servers.length === 1 ? "Since the server started" : "Since the servers started"} cells={done} />
+      <Cells title="Since the server started" cells={done} />
       <Cells title="Now" cells={now} />
     </div>
   );
@@ -170,20 +151,24 @@ function Cells({ title, cells }) {
     <section>
       <h2>{title}</h2>
       <dl class="counters">
-        {cells.map(([name, value, tone, more]) => <div key={name} class={tone || ""}><dt>{name}</dt><dd>{count(value)}{more}</dd></div>)}
+        {cells.map(([name, value, tone]) => <div key={name} class={tone || ""}><dt>{name}</dt><dd>{count(value)}</dd></div>)}
       </dl>
     </section>
   );
 }
 
 function Newest({ alerts }) {
-  if (!alerts?.length) return null;
+  if (!alerts?.newest.length) return null;
   return (
     <section class="notice bad">
       <div class="heading"><h2>Alerts</h2><a href={href(["alerts"])}>All alerts</a></div>
       <ul class="plain">
-        {alerts.slice(0, shownAlerts).map((a) => (
-          <li key={a.id}><strong>{a.severity}</strong> {alertMeanings[a.code] ?? a.code} <span class="soft"><Age since={a.at} /> ago</span></li>
+        {alerts.newest.map((a) => (
+          <li key={a.id}>
+            <strong>{a.severity}</strong> {alertMeanings[a.code] ?? a.code}{" "}
+            {a.townId && <a href={href(["towns", a.townId])}>town <Said text={a.townId} most={32} /></a>}{" "}
+            {a.runId && <a href={href(["runs", a.runId])}>run <Short id={a.runId} /></a>} <span class="soft"><Age since={a.at} /> ago</span>
+          </li>
         ))}
       </ul>
     </section>

@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { eventTones } from "../../../../client/js/contract.gen.mjs";
+import { Awaited } from "../away.jsx";
 import { EventList } from "../eventlist.js";
 import { eventsOf, feed } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
@@ -96,6 +97,7 @@ export function Run({ runId }) {
       )}
       <Trouble error={run.error} retry={run.reload} />
       <Trouble error={problem} />
+      {run.data && !ended(run.data) && <Awaited id={runId} known={run.data.pluginAbsent} />}
       {run.data && (
         <p class="facts">
           <Status of={outcome.status ?? run.data.status} substatus={run.data.substatus} reason={outcome.reasonCode} />

@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useApprovals } from "../approvals.js";
+import { Awaited } from "../away.jsx";
 import { feed } from "../feed.js";
 import { eachOf, useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
@@ -37,7 +38,8 @@ export function Town({ townId }) {
       <Trouble error={town.error} retry={town.reload} />
       <Asking of={town} />
       <Paused control={control.data} what="The town" />
-      <Waiting approvals={approvals.data} townId={townId} />
+      <Waiting waiting={approvals.data?.waiting.length} more={approvals.data?.more} townId={townId} />
+      <Awaited id={townId} known={town.data?.pluginAbsent} />
       {town.data && <Facts town={town.data} />}
       {s && (
         <div class="columns">
