@@ -38,7 +38,7 @@ var rooms = []struct {
 		jsonModule, "./handoff", "./runevents", "./schemas", "./worldengine/approval",
 		"./worldengine/commitlog",
 		"./worldengine/lifecycle", "./worldengine/signals", "./worldengine/town",
-		"./worldengine/messages", "./worldengine/wire",
+		"./worldengine/index", "./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/lifecycle", true, []string{jsonModule, "./handoff", "./runevents",
 		"./worldengine/apply"}},

@@ -16,7 +16,7 @@ import (
 // Approvals returns what reads the proposals that wait for a person's approval.
 func (e *Engine) Approvals() *approvals.Reader {
 	return &approvals.Reader{
-		Log: e.log, Asked: e.askedTowns, Rules: e.config.Rules, Default: e.config.policy,
+		Log: e.log, Asked: e.askedTowns, Past: e.index.Approvals, Accepted: e.index.Accepted, Rules: e.config.Rules, Default: e.config.policy,
 		Now: e.config.Now, Logger: e.config.Logger,
 	}
 }

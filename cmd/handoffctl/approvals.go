@@ -14,14 +14,17 @@ import (
 
 // approvalsCommand lists what waits for a person's approval.
 type approvalsCommand struct {
-	Town string `help:"Only of this town; of all towns by default."`
+	Town   string `help:"Only of this town; of all towns by default."`
+	Closed bool   `help:"Show those that wait no longer, the newest first: by whom each was decided, and why."`
+	Last   int    `help:"How many of --closed to show at most, ${default} by default." default:"50" placeholder:"N"`
 }
 
 // Help is the command's long help.
 func (approvalsCommand) Help() string {
 	return `Shows the proposals that wait for a person's approval, the oldest first, with what the
 built-in rules expect them to change; and those that are approved and whose agents have not sent
-them again yet. It needs the rights of an operator, an approver or an observer.
+them again yet. With --closed it shows those that were decided, have expired, or became stale since
+their town changed. It needs the rights of an operator, an approver or an observer.
 
 Example:
 
@@ -30,12 +33,20 @@ Example:
 
 // Run lists the proposals.
 func (c *approvalsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	list := []client.Approval{}
-	for approval, err := range server.Approvals(ctx, c.Town) {
+	list, approvals := []client.Approval{}, server.Approvals
+	if c.Closed {
+		approvals = server.ClosedApprovals
+	}
+	for approval, err := range approvals(ctx, c.Town) {
 		if err != nil {
 			return err
 		}
-		list = append(list, approval)
+		if list = append(list, approval); c.Closed && len(list) == c.Last {
+			break
+		}
+	}
+	if c.Closed && !a.json() {
+		return a.printTable(func(w io.Writer) { a.printClosed(w, list) })
 	}
 	return a.printAnswer(map[string]any{"approvals": list}, func(w io.Writer) {
 		fmt.Fprintln(w, "HANDOFF\tHASH\tTOWN\tSTATUS\tSINCE\tUNTIL\tACTOR\tCOMMAND\tEXPECTED")
@@ -47,6 +58,17 @@ func (c *approvalsCommand) Run(ctx context.Context, a *app, server *client.Clien
 				show(expectedOf(row)))
 		}
 	})
+}
+
+// printClosed prints proposals that wait no longer.
+func (a *app) printClosed(w io.Writer, list []client.Approval) {
+	fmt.Fprintln(w, "HANDOFF\tTOWN\tSTATUS\tSINCE\tACTOR\tCOMMAND\tBY\tREASON\tRUN")
+	for i := range list {
+		row := &list[i]
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.briefID(row.HandoffID),
+			show(row.TownID), show(row.Status), show(row.At), show(row.Proposal.ActorID),
+			show(row.Command), orDash(row.DecidedBy), orDash(row.Reason), orDash(a.briefID(row.RunID)))
+	}
 }
 
 // shortHash returns how the handoffHash of a proposal begins, which is enough for --hash.

@@ -42,6 +42,11 @@ func TestApprovals(t *testing.T) {
 	c.pipe(handoff, "send", "-")
 	assert.Contains(t, c.ok("reject", "handoff_", "--reason", "not now"), "denied handoff_")
 	assert.Contains(t, c.pipe(handoff, "send", "-").out, "Denied by operator: not now")
+	text = c.ok("approvals", "--closed")
+	assert.Regexp(t, `town-threatened +denied .* mayor-1 +townsfolk talk \S+ casual +operator +not now +\S+-`,
+		text)
+	assert.Regexp(t, `town-threatened +used .* operator +do +\S+-`, text)
+	assert.NotContains(t, c.ok("approvals", "--closed", "--last", "1"), "used")
 	got = c.run("approve", "handoff_0")
 	assert.Equal(t, exitUsage, got.status)
 	assert.Contains(t, got.err, `no proposal that waits has an id that begins with "handoff_0"`)

@@ -19,6 +19,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -32,6 +33,11 @@ type Reader struct {
 	Log *commitlog.Log
 	// Asked returns the tokens of the towns in which proposals may wait, sorted.
 	Asked func(ctx context.Context) ([]string, error)
+	// Past returns the newest rows before a sequence, or with 0 of all, of the records in which a
+	// town, or with "" any, began to wait for a decision or got one; the newest first.
+	Past func(townToken string, before uint64, limit int) []index.Row
+	// Accepted returns the record that consumed a key in a town.
+	Accepted func(townToken, key string) (seq uint64, found bool)
 	// Rules predict the changes of a proposal; Default is the policy of towns without one.
 	Rules   *town.Rules
 	Default approval.Policy
@@ -210,11 +216,23 @@ func (r *Reader) rows(
 		if err != nil {
 			return nil, nil, err
 		}
+		hashes := map[string]bool{}
+		for j := i; j < len(places); j++ {
+			if places[j].townID == townID {
+				hashes[places[j].handoffHash] = true
+			}
+		}
+		runs, err := r.askedRuns(ctx, wire.TownToken(townID), hashes)
+		if err != nil {
+			return nil, nil, err
+		}
 		for j := i; j < len(places); j++ {
 			if places[j].townID != townID {
 				continue
 			}
-			rows[j] = r.row(&places[j], current, before)
+			if rows[j] = r.row(&places[j], current, before); rows[j] != nil {
+				rows[j].RunID = runs[rows[j].HandoffHash]
+			}
 			data, err := json.Marshal(rows[j])
 			if err != nil {
 				return nil, nil, err
@@ -256,19 +274,28 @@ func (r *Reader) row(p *place, current commitlog.Entry, before any) *Row {
 	return row
 }
 
-// expect adds the proposal, and the changes that the rules expect of it.
-func (r *Reader) expect(row *Row, a *approval.Asked, state town.State, before any) error {
-	h, err := handoff.Parse(a.Handoff, schemas.Limits{Bytes: len(a.Handoff) + 1})
+// propose adds the proposal of a handoff, and returns the handoff.
+func (r *Reader) propose(row *Row, encoded jsontext.Value) (*handoff.Handoff, error) {
+	h, err := handoff.Parse(encoded, schemas.Limits{Bytes: len(encoded) + 1})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var said struct {
 		Proposal jsontext.Value `json:"proposal"`
 	}
-	if err := json.Unmarshal(a.Handoff, &said); err != nil {
-		return err
+	if err := json.Unmarshal(encoded, &said); err != nil {
+		return nil, err
 	}
 	row.Command, row.Proposal = h.Command, said.Proposal
+	return h, nil
+}
+
+// expect adds the proposal, and the changes that the rules expect of it.
+func (r *Reader) expect(row *Row, a *approval.Asked, state town.State, before any) error {
+	h, err := r.propose(row, a.Handoff)
+	if err != nil {
+		return err
+	}
 	after, reason := r.Rules.Apply(state.Snapshot, &h.Proposal)
 	if row.ExpectedFailure = reason; reason != "" {
 		return nil

@@ -22,6 +22,7 @@ import (
 	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
@@ -56,6 +57,7 @@ func newAsking(t *testing.T) *asking {
 		Asked: func(context.Context) ([]string, error) {
 			return slices.Sorted(slices.Values(a.towns)), a.err
 		},
+		Past:   func(string, uint64, int) []index.Row { return nil },
 		Now:    func() time.Time { return a.now },
 		Logger: slog.New(slog.NewTextHandler(a.said, nil)),
 	}

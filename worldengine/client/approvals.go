@@ -22,13 +22,26 @@ type Approval struct {
 // Approvals goes through the proposals that wait in a town, or in all with "", the oldest first,
 // page by page. It ends behind the first error.
 func (c *Client) Approvals(ctx context.Context, townID string) iter.Seq2[Approval, error] {
+	return c.approvals(ctx, messages.ApprovalList{TownID: townID})
+}
+
+// ClosedApprovals is Approvals for the proposals that wait no longer, the newest first.
+func (c *Client) ClosedApprovals(
+	ctx context.Context, townID string,
+) iter.Seq2[Approval, error] {
+	return c.approvals(ctx, messages.ApprovalList{TownID: townID, Closed: true})
+}
+
+func (c *Client) approvals(
+	ctx context.Context, r messages.ApprovalList,
+) iter.Seq2[Approval, error] {
 	return rows(func(after string) ([]Approval, string, error) {
 		var page struct {
 			Approvals []Approval `json:"approvals"`
 			Next      string     `json:"next"`
 		}
-		_, err := c.Ask(ctx, wire.ApprovalList,
-			messages.ApprovalList{TownID: townID, After: after}, &page)
+		r.After = after
+		_, err := c.Ask(ctx, wire.ApprovalList, r, &page)
 		return page.Approvals, page.Next, err
 	})
 }

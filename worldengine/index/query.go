@@ -127,6 +127,25 @@ func (ix *Index) Towns(flag Flag) []string {
 	return slices.Sorted(maps.Keys(ix.Newest(flag)))
 }
 
+// Approvals returns the newest rows before a sequence, or with 0 of all, with which a town, or with ""
+// any, began to wait for a decision about a handoff, or got one: at most limit, the newest first.
+func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []Row) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s := ix.s
+	town := s.town(townToken)
+	for _, n := range slices.Backward(s.asked) {
+		if len(rows) == limit {
+			break
+		}
+		r := s.row(n)
+		if (before == 0 || r.Seq < before) && (townToken == "" || r.Town == town) {
+			rows = append(rows, s.view(r))
+		}
+	}
+	return rows
+}
+
 // Newest returns the sequences of the newest rows on the log subjects of Towns, by their tokens.
 func (ix *Index) Newest(flag Flag) map[string]uint64 {
 	ix.mu.RLock()

@@ -27,6 +27,7 @@ type state struct {
 	runIDs   table               // run numbers
 	flagged  map[uint32]struct{} // towns whose newest row on the log subject has a flag of Towns
 	doubtful map[uint32]struct{} // towns in doubt
+	asked    []uint32            // rows that began to wait for a decision, or got one
 }
 
 // chunkRows is how many rows are allocated together, so that growing copies none.
@@ -175,6 +176,10 @@ func (s *state) find(n uint32, r *row) {
 	}
 	if r.has(OfTown) {
 		s.doubt(r)
+		switch commitlog.Kind(s.names[wordNames].names[r.Kind]) {
+		case commitlog.KindAsked, commitlog.KindDecided:
+			s.asked = append(s.asked, n)
+		}
 	}
 	if r.has(accepts) {
 		s.keys.put(n)

@@ -245,8 +245,12 @@ type Approval struct {
 	HandoffID string `json:"handoffId"`
 	// HandoffHash names the handoff itself, of which several may have one HandoffID.
 	HandoffHash string `json:"handoffHash"`
-	Status      string `json:"status"` // waiting or approved
-	Command     string `json:"command"`
+	// Status is waiting or approved, and else denied, used, stale or expired.
+	Status string `json:"status"`
+	// RunID is the run that carried the handoff out or, before that, the run that asked; "" if the
+	// log does not keep it.
+	RunID   string `json:"runId,omitzero"`
+	Command string `json:"command"`
 	// Proposal is the proposal.v2 as its agent made it.
 	Proposal jsontext.Value `json:"proposal"`
 	At       string         `json:"at"`

@@ -127,6 +127,8 @@ type AlertAck struct {
 // ApprovalList is the request of approval.list.
 type ApprovalList struct {
 	TownID string `json:"townId,omitzero"`
+	// Closed asks for the proposals that wait no longer, the newest first.
+	Closed bool   `json:"closed,omitzero"`
 	After  string `json:"after,omitzero"`
 	Limit  int    `json:"limit,omitzero"`
 }

@@ -24,7 +24,7 @@ func askFor(types string) func(*server.Config) {
 // asked is a row of approval.list.
 type asked struct {
 	TownID, HandoffID, HandoffHash string
-	Status, Command                string
+	Status, Command, RunID         string
 	Proposal                       struct{ ActorID, Reason string }
 	At, ExpiresAt                  string
 	DecidedBy, DecidedAt, Reason   string
@@ -429,4 +429,80 @@ func TestADenialIsOfTheBytesThatWereShown(t *testing.T) {
 	requireUnapproved(t, c.send(good), handoff.ReasonApprovalRequired, takesApproval)
 	c.decide(decision(id, "approve", "ada"))
 	require.Equal(t, handoff.Executed, c.send(good).result.Status)
+}
+
+// Proposals that wait no longer are listed with the person, the reason and the run, the newest
+// first, also those that their town has dropped from its record.
+func TestApprovalList_Closed(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("PROJECT_ADVANCE,SALVAGE_PLAN,TOWNSFOLK_TALK")))
+	at := c.put(snapshot("t"), "")
+	ask := func(kind handoff.ProposalType, argument string) outcome {
+		got := c.send(marshalled(t, propose(at, kind, argument)))
+		require.Equal(t, handoff.ReasonApprovalRequired, got.result.ReasonCode)
+		return got
+	}
+	used, denied := ask(handoff.AdvanceProject, "wall"), ask(handoff.PlanSalvage, "dread")
+	stale, lapsed := ask(handoff.PlanSalvage, "scarcity"), ask(handoff.PlanSalvage, "general")
+	var runs []string
+	for _, row := range c.approvals(map[string]any{}).Approvals {
+		runs = append(runs, row.RunID)
+	}
+	require.Equal(t, []string{used.runID, denied.runID, stale.runID, lapsed.runID}, runs)
+	require.Empty(t, c.approvals(map[string]any{"closed": true}).Approvals)
+	c.decide(decision(denied.result.HandoffID, "reject", "ada"))
+	c.decide(decision(lapsed.result.HandoffID, "approve", "ada"))
+	request := decision(used.result.HandoffID, "approve", "eve")
+	request["submit"] = true
+	done := c.decide(request)
+	require.NotEmpty(t, done.Result)
+	closed := func(request map[string]any) (rows [][]string, next string) {
+		request["closed"] = true
+		page := c.approvals(request)
+		for _, row := range page.Approvals {
+			rows = append(rows, []string{row.HandoffID, row.Status, row.DecidedBy, row.Reason,
+				row.RunID})
+		}
+		return rows, page.Next
+	}
+	want := [][]string{
+		{lapsed.result.HandoffID, "stale", "ada", "because", lapsed.runID},
+		{stale.result.HandoffID, "stale", "", "", stale.runID},
+		{denied.result.HandoffID, "denied", "ada", "because", denied.runID},
+		{used.result.HandoffID, "used", "eve", "because", done.RunID},
+	}
+	rows, next := closed(map[string]any{"townId": "t"})
+	require.Equal(t, want, rows)
+	require.Empty(t, next)
+	rows, next = closed(map[string]any{"limit": 3})
+	require.Equal(t, want[:3], rows)
+	rows, next = closed(map[string]any{"limit": 3, "after": next})
+	require.Equal(t, want[3:], rows)
+	require.Empty(t, next)
+
+	for i := range 20 { // more than a record keeps
+		at = c.town("t")
+		kept := ask(handoff.PlanSalvage, "dread")
+		c.decide(decision(kept.result.HandoffID, "reject", "bob"))
+		later := snapshot("t")
+		later.Day = int64(100 + i)
+		c.put(later, at.SnapshotHash)
+	}
+	rows, _ = closed(map[string]any{"townId": "t"})
+	require.Len(t, rows, 24)
+	require.Equal(t, want, rows[20:])
+}
+
+// A proposal about which nobody decides in time is listed as expired.
+func TestApprovalList_Expired(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("PROJECT_ADVANCE"), func(c *server.Config) {
+		c.Engine.ApprovalTimeout = time.Second
+	}))
+	c.send(marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
+	require.Eventually(t, func() bool {
+		page := c.approvals(map[string]any{"closed": true})
+		return len(page.Approvals) == 1 && page.Approvals[0].Status == "expired"
+	}, time.Minute, 20*time.Millisecond)
+	require.Zero(t, c.worldStatus().Approvals.Count)
 }

@@ -15,6 +15,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
+	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
@@ -38,8 +39,13 @@ func (s *Service) approvalList(ctx context.Context, in *incoming) (*nats.Msg, er
 		}
 	}
 	of := func(townID string) bool { return in.rights.Read(townID) == nil }
-	page, err := s.engine.Approvals().List(
-		ctx, r.TownID, r.After, cmp.Or(r.Limit, defaultApprovals), runs.PageBytes, of)
+	limit := cmp.Or(r.Limit, defaultApprovals)
+	var page approvals.Page
+	if r.Closed {
+		page, err = s.engine.Approvals().Closed(ctx, r.TownID, r.After, limit, of)
+	} else {
+		page, err = s.engine.Approvals().List(ctx, r.TownID, r.After, limit, runs.PageBytes, of)
+	}
 	if err != nil {
 		return nil, err
 	}

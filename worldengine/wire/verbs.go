@@ -201,8 +201,9 @@ var verbSpecs = []VerbSpec{
 		Request: "`{seq, actorId?, reason?}`",
 		Reply:   "the alert, as in `alert.list`"},
 	{Verb: ApprovalList, Roles: []Role{Operator, Approver, Observer}, Lists: true,
-		Request: "`{townId?, after?, limit?}`",
-		Reply: "`{approvals: [{townId, handoffId, handoffHash, status, command, proposal, at, " +
+		Request: "`{townId?, closed?, after?, limit?}`; with `closed: true` those that wait no " +
+			"longer, the newest first",
+		Reply: "`{approvals: [{townId, handoffId, handoffHash, status, runId?, command, proposal, at, " +
 			"expiresAt, decidedBy?, decidedAt?, reason?, expected: [{path, from?, to?, " +
 			"fromBytes?, toBytes?}], expectedLeftOut?, expectedFailure?}], next?}`, the " +
 			"oldest first"},

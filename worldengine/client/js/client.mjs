@@ -363,14 +363,15 @@ export class Client {
 
   /**
    * Goes through the proposals that wait for a person's approval, in a town or in all, the oldest first, and
-   * those that are approved and were not sent again yet. Operators, approvers and observers may list them.
-   * @param {RequestOptions & { townId?: string, limit?: number }} [options]
+   * those that are approved and were not sent again yet; with `closed` those that wait no longer, the newest first.
+   * Operators, approvers and observers may list them.
+   * @param {RequestOptions & { townId?: string, closed?: boolean, limit?: number }} [options]
    * @returns {AsyncGenerator<Approval>}
    */
-  async *approvals({ townId, limit, ...options } = {}) {
+  async *approvals({ townId, closed, limit, ...options } = {}) {
     for (let after; ;) {
       /** @type {{ approvals: Approval[], next?: string }} */
-      const page = await this.request("approval.list", { townId, after, limit }, options);
+      const page = await this.request("approval.list", { townId, closed, after, limit }, options);
       yield* page.approvals;
       if (page.next === undefined) return;
       after = page.next;

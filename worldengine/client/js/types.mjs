@@ -207,7 +207,8 @@
  * @property {string} townId
  * @property {string} handoffId names it to decide
  * @property {string} [handoffHash] names the handoff itself, of which several may have one id
- * @property {"waiting" | "approved"} status
+ * @property {"waiting" | "approved" | "denied" | "used" | "stale" | "expired"} status
+ * @property {string} [runId] the run that carried it out or, before that, the run that asked
  * @property {string} command
  * @property {Proposal} proposal
  * @property {string} at
