@@ -189,16 +189,6 @@ func (e *Engine) townOf(current commitlog.Entry) Town {
 	return t
 }
 
-// List returns up to limit towns whose id comes after the given one, in the order of their ids'
-// bytes, and whether there are more.
-func (e *Engine) List(
-	ctx context.Context, after string, limit int,
-) ([]messages.TownSummary, bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	return e.log.List(ctx, after, limit, e.config.Logger)
-}
-
 // LoadWorld creates the towns of a world file that do not exist yet, and leaves the others as they
 // are. The whole file is checked before anything is stored; the error names what is wrong with its
 // JSON path.

@@ -193,7 +193,7 @@ func toolError(err error) error {
 
 func (m *mcpTools) listTowns(ctx context.Context, _ noArguments) (any, error) {
 	towns := []client.TownSummary{}
-	for t, err := range m.engine.Towns(ctx) {
+	for t, err := range m.engine.Towns(ctx, messages.TownList{}) {
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"worldengine/cmd/internal/counted"
 	"worldengine/handoff"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/client"
@@ -97,60 +98,64 @@ func (a *app) printTown(t *client.Town) error {
 func number(f float64) string { return string(handoff.AppendNumber(nil, f)) }
 
 // townListCommand lists the towns.
-type townListCommand struct{}
+type townListCommand struct {
+	State string `help:"Only the towns in this state: ${enum}." enum:",paused,applying,noPlugin,waiting,inDoubt" default:"" placeholder:"STATE"`
+	Sort  string `help:"Order: by id, the highest day first (day), or the last change first (changed)." enum:"id,day,changed" default:"id" placeholder:"ORDER"`
+	Text  string `help:"Only the towns with this in the id, or with a snapshot hash that begins so." placeholder:"TEXT"`
+}
 
 // Help is the command's long help.
 func (townListCommand) Help() string {
-	return `Lists all towns in the order of their ids: who applies their commands, whether they are
-paused themselves, and the run whose command is being applied. With -o json it prints the server's
-replies.
+	return `Lists towns: who applies their commands, the run whose command is being applied, and their states:
+paused by themselves, applying a command, noPlugin since the plugin is away, waiting for a person's
+approval, or inDoubt since a command that failed may be applied. With -o json it prints the
+server's replies as one.
 
 Example:
 
-    handoffctl town list -o json`
+    handoffctl town list --state waiting --sort changed`
 }
 
 // Run lists the towns.
 func (c *townListCommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	if !a.json() {
-		return a.printTowns(ctx, server)
-	}
 	all := messages.Towns{Towns: []client.TownSummary{}}
-	for t, err := range server.Towns(ctx) {
+	query := messages.TownList{State: c.State, Sort: c.Sort, Text: c.Text}
+	for t, err := range server.Towns(ctx, query) {
 		if err != nil {
 			return err
 		}
 		all.Towns = append(all.Towns, t)
 	}
-	return a.printJSON(all)
-}
-
-// printTowns prints the towns for people.
-func (a *app) printTowns(ctx context.Context, server *client.Client) error {
-	towns, err := listTowns(ctx, server)
-	if err != nil {
-		return err
-	}
-	err = a.printTable(func(w io.Writer) {
+	return a.printAnswer(&all, func(w io.Writer) {
 		fmt.Fprintf(w, "TOWN\tEPOCH\tSNAPSHOT\tREVISION\tAPPLY\t%s\tPENDING\n",
-			a.coloured("PAUSE", plain))
-		for i := range towns {
-			t := &towns[i]
-			pause := a.coloured("-", plain)
-			if t.Paused {
-				pause = a.coloured("paused", warn)
-			}
-			pending := a.briefID(t.PendingRunID)
-			if t.AbsentSince != "" {
-				pending = strings.TrimPrefix(pending+", no plugin since "+t.AbsentSince, "-, ")
+			a.coloured("STATE", plain))
+		for i := range all.Towns {
+			t := &all.Towns[i]
+			state := a.coloured("-", plain)
+			if states := statesOf(t); states != "" {
+				state = a.coloured(states, warn)
 			}
 			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%s\n", show(t.TownID), t.DecisionEpoch,
-				a.briefID(t.SnapshotHash),
-				t.Revision, orDash(t.Apply), pause, pending)
+				a.briefID(t.SnapshotHash), t.Revision, orDash(t.Apply), state,
+				a.briefID(t.PendingRunID))
 		}
 	})
-	if err == nil && len(towns) > maxDetails {
-		err = a.printf("APPLY, PAUSE and PENDING are those of the first %d towns\n", maxDetails)
+}
+
+// statesOf names the states of a town that a person may have to look after, "" for none.
+func statesOf(t *client.TownSummary) string {
+	var states []string
+	if t.Paused {
+		states = append(states, messages.TownPaused)
 	}
-	return err
+	if t.PluginAbsentSince != "" {
+		states = append(states, "no plugin since "+show(t.PluginAbsentSince))
+	}
+	if t.Waiting > 0 {
+		states = append(states, counted.Of(t.Waiting, "proposal")+" waiting")
+	}
+	if t.InDoubt {
+		states = append(states, "in doubt")
+	}
+	return strings.Join(states, ", ")
 }

@@ -78,7 +78,7 @@ func TestTownListReadsEveryPage(t *testing.T) {
 	c := online(t)
 	table := strings.Split(strings.TrimSpace(c.ok("town", "list")), "\n")
 	require.Len(t, table, 4)
-	assert.Regexp(t, `^TOWN +EPOCH +SNAPSHOT +REVISION +APPLY +PAUSE +PENDING$`, table[0])
+	assert.Regexp(t, `^TOWN +EPOCH +SNAPSHOT +REVISION +APPLY +STATE +PENDING$`, table[0])
 	assert.Regexp(t, `^Fort Ашера № 2 +0 +[0-9a-f]{64} +\d+ +local +- +-$`, table[1])
 
 	page := decode[messages.Towns](t, c.ok("town", "list", "-o", "json"))

@@ -50,7 +50,7 @@ func TestStatusOfAWorld(t *testing.T) {
 	assert.Equal(t, "RUNNING", decode[messages.Control](t, c.ok("status", "-o", "raw")).Status)
 
 	table := c.ok("town", "list")
-	assert.Regexp(t, `(?m)^TOWN +EPOCH +SNAPSHOT +REVISION +APPLY +PAUSE +PENDING$`, table)
+	assert.Regexp(t, `(?m)^TOWN +EPOCH +SNAPSHOT +REVISION +APPLY +STATE +PENDING$`, table)
 	assert.Regexp(t, `(?m)^town-threatened +16 +[0-9a-f]{64} +\d+ +local +paused +-$`, table)
 	assert.Regexp(t, `(?m)^town-quiet +3 +[0-9a-f]{64} +\d+ +local +- +-$`, table)
 }

@@ -71,6 +71,21 @@ func (r *Reader) waits(k *known) (waits []span) {
 	return waits
 }
 
+// Towns returns how many proposals wait in each town, as of the last Refresh.
+func (c *Counter) Towns() map[string]int {
+	now, towns := c.Reader.Now(), map[string]int{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, town := range c.towns {
+		for _, wait := range town.waits {
+			if now.Before(wait.until) {
+				towns[town.townID]++
+			}
+		}
+	}
+	return towns
+}
+
 // Waiting returns what waits in the towns for which of is true, as of the last Refresh, and in how
 // many towns.
 func (c *Counter) Waiting(of func(townID string) bool) (w messages.WaitingApprovals, towns int) {

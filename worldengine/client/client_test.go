@@ -205,7 +205,7 @@ func TestTownsAreListedAndReplaced(t *testing.T) {
 		found(t, c, id)
 	}
 	var ids []string
-	for summary, err := range c.Towns(t.Context()) {
+	for summary, err := range c.Towns(t.Context(), messages.TownList{}) {
 		require.NoError(t, err)
 		ids = append(ids, summary.TownID)
 	}

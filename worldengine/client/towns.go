@@ -16,7 +16,7 @@ import (
 )
 
 // TownSummary is a town of a list.
-type TownSummary = messages.TownSummary
+type TownSummary = messages.ListedTown
 
 // Town is a town with its state.
 type Town struct {
@@ -110,13 +110,17 @@ func (c *Client) Memory(
 	return memory, err
 }
 
-// Towns goes through the towns in the order of their ids, page by page. It ends behind the first
-// error.
-func (c *Client) Towns(ctx context.Context) iter.Seq2[TownSummary, error] {
+// Towns goes through the towns that a query selects, page by page, in its order. It ends behind the
+// first error.
+func (c *Client) Towns(
+	ctx context.Context, query messages.TownList,
+) iter.Seq2[TownSummary, error] {
 	return rows(func(after string) ([]TownSummary, string, error) {
 		var page messages.Towns
-		_, err := c.Ask(ctx, wire.TownList, messages.TownList{After: after}, &page)
-		if err == nil && page.Next != "" && page.Next <= after {
+		query.After = after
+		_, err := c.Ask(ctx, wire.TownList, query, &page)
+		sorted := query.Sort == "" || query.Sort == messages.SortID
+		if err == nil && page.Next != "" && (sorted && page.Next <= after || page.Next == after) {
 			err = invalidAnswer(fmt.Errorf("the list comes back to %q after %q", page.Next, after))
 		}
 		return page.Towns, page.Next, err

@@ -32,6 +32,7 @@ func describe(rec *Record, subject string, header nats.Header) {
 		set(wire.TownTokenHeader, token)
 	}
 	set(wire.ActorHeader, wire.PercentEncode(rec.ActorID))
+	set(wire.ApplyHeader, string(rec.Apply))
 	flag(wire.PendingHeader, rec.Pending != nil)
 	flag(wire.PausedHeader, rec.Paused != nil)
 	flag(wire.ClosingHeader, rec.Closing)

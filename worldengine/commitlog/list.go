@@ -17,41 +17,30 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// List returns up to limit towns whose id comes after the given one, in the order of their ids'
-// bytes, and whether there are more. A town whose message is damaged is left out, and logged.
-func (l *Log) List(
-	ctx context.Context, after string, limit int, logger *slog.Logger,
-) ([]messages.TownSummary, bool, error) {
-	all, err := l.summaries(ctx, logger)
-	if err != nil {
-		return nil, false, err
-	}
-	slices.SortFunc(all, func(a, b messages.TownSummary) int {
-		return cmp.Or(strings.Compare(a.TownID, b.TownID), cmp.Compare(b.Revision, a.Revision))
-	})
-	all = slices.CompactFunc(all, func(a, b messages.TownSummary) bool { return a.TownID == b.TownID })
-	first, _ := slices.BinarySearchFunc(all, after, func(s messages.TownSummary, id string) int {
-		if s.TownID <= id && id != "" {
-			return -1
-		}
-		return 1
-	})
-	rest := all[first:]
-	if len(rest) > limit {
-		return rest[:limit], true, nil
-	}
-	return rest, false, nil
+// Listed is a town as the headers of its last message describe it.
+type Listed struct {
+	messages.TownSummary
+	Token   string
+	Pending bool // a command is being applied
 }
 
-// summaries reads the headers of every town's last message. A town whose message is damaged is left
-// out, and logged.
-func (l *Log) summaries(ctx context.Context, logger *slog.Logger) ([]messages.TownSummary, error) {
-	var all []messages.TownSummary
-	err := each(ctx, l.Stream, cmp.Or(l.FetchWait, DefaultFetchWait), jetstream.ConsumerConfig{
-		FilterSubject: wire.LogSubject(l.World,
-			"*"), DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+// Towns returns the towns with tokens, or all without any, in the order of their ids' bytes. A town
+// whose message is damaged is left out, and logged.
+func (l *Log) Towns(
+	ctx context.Context, tokens []string, logger *slog.Logger,
+) (all []Listed, err error) {
+	subjects := []string{wire.LogSubject(l.World, "*")}
+	if tokens != nil {
+		subjects = nil
+	}
+	for _, token := range tokens {
+		subjects = append(subjects, wire.LogSubject(l.World, token))
+	}
+	err = each(ctx, l.Stream, cmp.Or(l.FetchWait, DefaultFetchWait), jetstream.ConsumerConfig{
+		FilterSubjects: subjects, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+		HeadersOnly: true,
 	}, func(msg jetstream.Msg, seq uint64) error {
-		summary, err := l.summaryOf(ctx, msg.Headers(), seq)
+		listed, err := l.listed(ctx, msg.Headers(), seq)
 		if errors.Is(err, ErrLogUnavailable) {
 			return err
 		}
@@ -59,10 +48,14 @@ func (l *Log) summaries(ctx context.Context, logger *slog.Logger) ([]messages.To
 			logger.Error("a town cannot be listed", "subject", msg.Subject(), "error", err)
 			return nil
 		}
-		all = append(all, summary)
+		listed.Token = wire.LoggedTown(msg.Subject())
+		all = append(all, listed)
 		return nil
 	})
-	return all, err
+	slices.SortFunc(all, func(a, b Listed) int {
+		return cmp.Or(strings.Compare(a.TownID, b.TownID), cmp.Compare(b.Revision, a.Revision))
+	})
+	return slices.CompactFunc(all, func(a, b Listed) bool { return a.TownID == b.TownID }), err
 }
 
 // CountTowns returns how many towns there are, without reading them.
@@ -80,19 +73,20 @@ func (l *Log) CountTowns(ctx context.Context) (uint64, error) {
 	return consumer.CachedInfo().NumPending, nil
 }
 
-func (l *Log) summaryOf(ctx context.Context, header nats.Header, seq uint64) (messages.TownSummary, error) {
+func (l *Log) listed(ctx context.Context, header nats.Header, seq uint64) (Listed, error) {
 	townID, err := l.townIDOf(ctx, header.Get(wire.TownHeader), seq)
 	if err != nil {
-		return messages.TownSummary{}, fmt.Errorf("log sequence %d: %w", seq, err)
+		return Listed{}, fmt.Errorf("log sequence %d: %w", seq, err)
 	}
 	epoch, err := strconv.ParseInt(header.Get(wire.EpochHeader), 10, 64)
 	if err != nil {
-		return messages.TownSummary{}, fmt.Errorf("log sequence %d: header %s: %w", seq, wire.EpochHeader, err)
+		return Listed{}, fmt.Errorf("log sequence %d: header %s: %w", seq, wire.EpochHeader, err)
 	}
-	return messages.TownSummary{
+	return Listed{TownSummary: messages.TownSummary{
 		TownID: townID, SnapshotHash: header.Get(wire.HashHeader), DecisionEpoch: epoch,
-		Revision: seq,
-	}, nil
+		Revision: seq, Apply: header.Get(wire.ApplyHeader),
+		Paused: header.Get(wire.PausedHeader) == "true",
+	}, Pending: header.Get(wire.PendingHeader) == "true"}, nil
 }
 
 // townIDOf returns the town id of a log message: from its header, or from its record where the id

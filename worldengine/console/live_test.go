@@ -201,7 +201,7 @@ func TestKeyboard(t *testing.T) {
 	}
 	press("/")
 	b.do(chromedp.SendKeys(chromedp.CSS("#search"), "result_"+strings.Repeat("0", 64)+"\r"))
-	b.sees("No such run is among the newest")
+	b.sees("Nothing found: searched towns, actors and reason codes, and ids, keys and hashes of the")
 	b.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("search").value = ""`))
 	b.do(chromedp.SendKeys(chromedp.CSS("#search"), w.town("town-quiet").SnapshotHash[:12]+"\r"))
 	b.sees("1 of 3 towns", "town-quiet")

@@ -86,4 +86,3 @@ func counts(e *network.EventWebSocketFrameReceived) int64 {
 	}
 	return int64(base64.StdEncoding.DecodedLen(len(e.Response.PayloadData)))
 }
-

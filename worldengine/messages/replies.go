@@ -11,28 +11,14 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// TownSummary is a town in a list. Revision is the log sequence of its last change.
+// TownSummary is a town without its snapshot. Revision is the log sequence of its last change.
 type TownSummary struct {
 	TownID        string `json:"townId"`
 	SnapshotHash  string `json:"snapshotHash"`
 	DecisionEpoch int64  `json:"decisionEpoch"`
 	Revision      uint64 `json:"revision"`
-}
-
-// Towns is the reply of town.list.
-type Towns struct {
-	Towns []TownSummary `json:"towns"`
-	Next  string        `json:"next,omitzero"` // the After of the next page; "" on the last
-}
-
-// Town is the reply of town.get, town.put and town.patch.
-type Town struct {
-	TownSummary `json:",inline"`
-	Snapshot    *town.Snapshot `json:"snapshot"`
 	// Apply is who applies commands: local, plugin or rcon.
 	Apply string `json:"apply"`
-	// Approval is which types of proposals take a person's approval.
-	Approval []handoff.ProposalType `json:"approval,omitempty"`
 	// PendingRunID is the run whose command is being applied, "" for none.
 	PendingRunID string `json:"pendingRunId,omitzero"`
 	// Paused reports whether the town itself is paused; the world may be.
@@ -40,7 +26,33 @@ type Town struct {
 	// PluginAbsentSince is since when the town has had no plugin, as RFC 3339; "" if it had one
 	// when it was last asked.
 	PluginAbsentSince string `json:"pluginAbsentSince,omitzero"`
-	// PluginAbsent has more about that absence; nil if there is none.
+}
+
+// ListedTown is a town in a list.
+type ListedTown struct {
+	TownSummary `json:",inline"`
+	// Waiting is how many proposals wait for a person's approval.
+	Waiting int `json:"waiting,omitzero"`
+	// InDoubt means that the town is as it was before a command that failed, and that may be applied.
+	InDoubt bool `json:"inDoubt,omitzero"`
+}
+
+// Towns is the reply of town.list.
+type Towns struct {
+	Towns []ListedTown `json:"towns"`
+	Next  string       `json:"next,omitzero"` // the After of the next page; "" on the last
+	// Total is how many towns the user may read, and Found how many of them pass the filters.
+	Total int `json:"total"`
+	Found int `json:"found"`
+}
+
+// Town is the reply of town.get, town.put and town.patch.
+type Town struct {
+	TownSummary `json:",inline"`
+	Snapshot    *town.Snapshot `json:"snapshot"`
+	// Approval is which types of proposals take a person's approval.
+	Approval []handoff.ProposalType `json:"approval,omitempty"`
+	// PluginAbsent has more about PluginAbsentSince; nil if there is none.
 	PluginAbsent *AbsentPlugin `json:"pluginAbsent,omitzero"`
 	// LastFailure is the last handoff that failed on this state, nil if none did.
 	LastFailure *Failure `json:"lastFailure,omitzero"`

@@ -13,11 +13,30 @@ type TownGet struct {
 	Revision uint64 `json:"revision,omitzero"` // 0 for the state of now
 }
 
-// TownList is the request of town.list: the towns whose ids come after one.
+// TownList is the request of town.list: the towns behind one in the order of Sort.
 type TownList struct {
 	After string `json:"after,omitzero"`
 	Limit int    `json:"limit,omitzero"`
+	// Text is part of a town's id, or the beginning of its snapshotHash.
+	Text string `json:"text,omitzero"`
+	// State is a state of TownStates: only the towns in it.
+	State string `json:"state,omitzero"`
+	Sort  string `json:"sort,omitzero"` // id, the default, day or changed
 }
+
+// The states of towns, by which a list is filtered, and its orders: by id, the highest day first,
+// and what changed last first.
+const (
+	TownPaused   = "paused"
+	TownApplying = "applying"
+	TownNoPlugin = "noPlugin"
+	TownWaiting  = "waiting"
+	TownInDoubt  = "inDoubt"
+
+	SortID      = "id"
+	SortDay     = "day"
+	SortChanged = "changed"
+)
 
 // TownHistory is the request of town.history: the revisions before one and after another, of all
 // towns if TownID is "".

@@ -7,7 +7,6 @@ import (
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
 )
 
@@ -38,39 +37,6 @@ func undisclosed(rights access.Rights, err error) error {
 		}
 	}
 	return err
-}
-
-// readableTowns is engine.List of the towns that the rights cover.
-func (s *Service) readableTowns(
-	ctx context.Context, rights access.Rights, after string, limit int,
-) ([]messages.TownSummary, bool, error) {
-	ids, bound := rights.Readable()
-	if !bound {
-		return s.engine.List(ctx, after, limit)
-	}
-	ids = slices.Clone(ids)
-	slices.Sort(ids)
-	towns := []messages.TownSummary{}
-	for _, id := range slices.Compact(ids) {
-		if id <= after {
-			continue
-		}
-		t, err := s.engine.Town(ctx, id)
-		if errors.Is(err, worldengine.ErrUnknownTown) {
-			continue
-		}
-		if err != nil {
-			return nil, false, err
-		}
-		if len(towns) == limit {
-			return towns, true, nil
-		}
-		towns = append(towns, messages.TownSummary{
-			TownID: id, SnapshotHash: t.State.Hash, DecisionEpoch: t.State.Epoch(),
-			Revision: t.Revision,
-		})
-	}
-	return towns, false, nil
 }
 
 // readableRuns is Runs.List of the towns that the rights cover: of townID, or of all of them where

@@ -59,10 +59,10 @@ func townReplyOf(t worldengine.Town) (*nats.Msg, error) {
 		TownSummary: messages.TownSummary{
 			TownID: t.State.Snapshot.TownID, SnapshotHash: t.State.Hash,
 			DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
+			Apply: string(t.Apply), PendingRunID: t.PendingRunID, Paused: t.Paused,
+			PluginAbsentSince: absent,
 		},
-		Snapshot: t.State.Snapshot,
-		Apply:    string(t.Apply), Approval: t.Approval.Types, PendingRunID: t.PendingRunID,
-		Paused: t.Paused, PluginAbsentSince: absent,
+		Snapshot: t.State.Snapshot, Approval: t.Approval.Types,
 		PluginAbsent: t.PluginAbsent, LastFailure: t.LastFailure,
 	})
 }
@@ -96,29 +96,29 @@ func (s *Service) townList(ctx context.Context, in *incoming) (*nats.Msg, error)
 	if r.Limit == 0 {
 		r.Limit = defaultTowns
 	}
-	towns, more, err := s.readableTowns(ctx, in.rights, r.After, r.Limit)
+	query := worldengine.TownQuery{TownList: r}
+	if towns, bound := in.rights.Readable(); bound {
+		query.Only = append([]string{}, towns...)
+	}
+	page, err := s.engine.List(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	towns, more = s.thatFit(towns, more)
-	page := messages.Towns{Towns: towns}
-	if more {
-		page.Next = towns[len(towns)-1].TownID
-	}
+	cut(&page)
 	return reply(page)
 }
 
-// thatFit cuts a page to runs.PageBytes.
-func (s *Service) thatFit(towns []messages.TownSummary, more bool) ([]messages.TownSummary, bool) {
-	const perTown = 256 // beside the id, with room to spare; an id's byte takes at most six
+// cut cuts a page to runs.PageBytes.
+func cut(page *messages.Towns) {
+	const perTown = 512 // beside the id, with room to spare; an id's byte takes at most six
 	room := runs.PageBytes
-	for i := range towns {
-		room -= perTown + 6*len(towns[i].TownID)
+	for i := range page.Towns {
+		room -= perTown + 6*len(page.Towns[i].TownID)
 		if room < 0 && i > 0 {
-			return towns[:i], true
+			page.Towns, page.Next = page.Towns[:i], page.Towns[i-1].TownID
+			return
 		}
 	}
-	return towns, more
 }
 
 func (s *Service) resultGet(ctx context.Context, in *incoming) (*nats.Msg, error) {

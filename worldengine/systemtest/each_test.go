@@ -8,6 +8,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/messages"
 )
 
 // A town whose last message was changed on the disk is the only one that a list lacks, also when
@@ -27,11 +28,12 @@ func TestListOfADamagedTown(t *testing.T) {
 			place := w.placeOf(last[damaged])
 			w.flipInLog(place)
 			for range 2 {
-				listed, more, err := w.engine.List(t.Context(), "", 10)
+				listed, err := w.engine.List(t.Context(),
+					worldengine.TownQuery{TownList: messages.TownList{Limit: 10}})
 				require.NoError(t, err)
-				require.False(t, more)
+				require.Empty(t, listed.Next)
 				var ids []string
-				for _, s := range listed {
+				for _, s := range listed.Towns {
 					ids = append(ids, s.TownID)
 				}
 				require.Equal(t, append(append([]string{}, towns[:damaged]...),

@@ -86,9 +86,10 @@ func TestFsck_UndecodableHeaders(t *testing.T) {
 				_, err := w.engine.Town(t.Context(), "t")
 				require.ErrorIs(t, err, commitlog.ErrTownDamaged)
 			}
-			towns, _, err := w.engine.List(t.Context(), "", 10)
+			list, err := w.engine.List(t.Context(),
+				worldengine.TownQuery{TownList: messages.TownList{Limit: 10}})
 			require.NoError(t, err)
-			require.True(t, slices.ContainsFunc(towns, func(s messages.TownSummary) bool {
+			require.True(t, slices.ContainsFunc(list.Towns, func(s messages.ListedTown) bool {
 				return s.TownID == "other"
 			}))
 

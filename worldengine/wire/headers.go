@@ -44,6 +44,8 @@ const (
 	EpochHeader = "Decision-Epoch"
 	// AskedHeader is there where proposals wait for a person's approval in the town.
 	AskedHeader = "Approvals-Asked"
+	// ApplyHeader is what applies the commands of the town, if that is not the world's default.
+	ApplyHeader = "Apply"
 	// PendingHeader is "true" while a command is being applied in the town, and PausedHeader while
 	// the town is paused.
 	PendingHeader = "Pending"

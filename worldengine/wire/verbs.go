@@ -141,8 +141,9 @@ var verbSpecs = []VerbSpec{
 		Request: "a `world-memory-request.v1`",
 		Reply:   "a `world-memory-context.v1`: [world memory](#world-memory)"},
 	{Verb: TownList, Roles: readers, Lists: true,
-		Request: "`{}`, or `{after, limit}`",
-		Reply:   "`{towns: [{townId, snapshotHash, decisionEpoch, revision}], next?}`"},
+		Request: "`{after?, limit?, text?, state?, sort?}`",
+		Reply: "`{towns: [{townId, snapshotHash, decisionEpoch, revision, apply, pendingRunId?, " +
+			"paused?, pluginAbsentSince?, waiting?, inDoubt?}], next?, total, found}`"},
 	{Verb: TownPut, Roles: []Role{Plugin, Operator}, Changes: true, AnswerWithin: 2 * time.Minute,
 		Request: "`{snapshot, expectedSnapshotHash?, apply?, approval?}`",
 		Reply:   "as `town.get`"},

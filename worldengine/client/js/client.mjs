@@ -10,7 +10,7 @@ import { verbSubject } from "./subjects.mjs";
 /** @import { NatsConnection } from "@nats-io/nats-core" */
 /** @import { ReplyError } from "./errors.mjs" */
 /** @import { Followed } from "./follow.mjs" */
-/** @import { Alert, Approval, Change, Commit, Decided, Handoff, Loss, Memory, ProposalType, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
+/** @import { Alert, Approval, Change, Commit, Decided, Handoff, Loss, Memory, ProposalType, Result, Run, RunEvent, Snapshot, Town, ListedTown } from "./types.mjs" */
 
 /**
  * @typedef {object} RequestOptions
@@ -174,14 +174,14 @@ export class Client {
   }
 
   /**
-   * Goes through the towns, in the order of their ids.
-   * @param {RequestOptions & { after?: string, limit?: number }} [options] the town behind which to
-   *   begin, and how many to ask for at once
-   * @returns {AsyncGenerator<TownSummary>}
+   * Goes through the towns.
+   * @param {RequestOptions & { after?: string, limit?: number, text?: string, state?: string, sort?: string }} [options]
+   *   the town behind which to begin, how many to ask for at once, and the filters and the order of town.list
+   * @returns {AsyncGenerator<ListedTown>}
    */
-  async *towns({ after, limit, ...options } = {}) {
+  async *towns({ after, limit, text, state, sort, ...options } = {}) {
     for (let next = after; ;) {
-      const page = await this.request("town.list", { after: next, limit }, options);
+      const page = await this.request("town.list", { after: next, limit, text, state, sort }, options);
       yield* page.towns;
       if (page.next === undefined) return;
       next = page.next;

@@ -15,12 +15,16 @@
  */
 
 /**
- * A town of a list.
+ * A town without its state. pluginAbsentSince is since when its game has been away.
  * @typedef {object} TownSummary
  * @property {string} townId
  * @property {string} snapshotHash
  * @property {number} decisionEpoch
  * @property {number} revision
+ * @property {"local" | "plugin" | "rcon"} apply
+ * @property {string} [pendingRunId]
+ * @property {boolean} [paused]
+ * @property {string} [pluginAbsentSince]
  */
 
 /**
@@ -29,9 +33,13 @@
  */
 
 /**
- * A town with its state. pluginAbsentSince is since when its game has been away.
- * @typedef {TownSummary & { snapshot: Snapshot, apply: "local" | "plugin" | "rcon", approval?: ProposalType[],
- *   pendingRunId?: string, paused?: boolean, pluginAbsentSince?: string, pluginAbsent?: AbsentPlugin }} Town
+ * A town of a list; waiting counts the proposals that wait for a person's approval.
+ * @typedef {TownSummary & { waiting?: number, inDoubt?: boolean }} ListedTown
+ */
+
+/**
+ * A town with its state.
+ * @typedef {TownSummary & { snapshot: Snapshot, approval?: ProposalType[], pluginAbsent?: AbsentPlugin }} Town
  */
 
 /** @typedef {keyof typeof import("./contract.gen.mjs").proposalTypes} ProposalType */

@@ -1,21 +1,26 @@
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { useEntry } from "./kept.js";
 import { session } from "./session.js";
 import { useStore } from "./store.js";
 
 /**
  * Loads what a page shows, again whenever deps change and after each reconnection. What was shown stays until
- * the answer is there, and an answer that comes after a newer question is not taken.
+ * the answer is there, and an answer that comes after a newer question is not taken. A page that is gone back to begins
+ * with what it has kept under a name.
  */
-export function useLoad(load, deps) {
+export function useLoad(load, deps, name) {
   const { epoch } = useStore(session);
-  const [state, setState] = useState({ data: null, error: null, loading: true });
+  const values = useEntry();
+  const [state, setState] = useState({ data: values.get(name) ?? null, error: null, loading: true });
   const asked = useRef(0);
   const reload = useCallback(async () => {
     const mine = ++asked.current;
     setState((s) => ({ ...s, loading: true }));
     try {
       const data = await load();
-      if (mine === asked.current) setState({ data, error: null, loading: false });
+      if (mine !== asked.current) return;
+      if (name) values.set(name, data);
+      setState({ data, error: null, loading: false });
     } catch (error) {
       if (mine === asked.current) setState((s) => ({ ...s, error, loading: false }));
     }

@@ -1,5 +1,6 @@
 import { render } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { entryKey, restore } from "./kept.js";
 import "./keys.js";
 import { Overview } from "./pages/overview.jsx";
 import { Runs } from "./pages/runs.jsx";
@@ -65,10 +66,12 @@ function App() {
   const { phase, config, me, link, why } = useStore(session);
   const { path } = useStore(route);
   const at = path.join("/");
-  useEffect(() => {
+  const entry = entryKey();
+  useLayoutEffect(() => {
+    if (restore()) return;
     scrollTo({ top: 0 });
     takeFocus();
-  }, [at]);
+  }, [entry]);
   useEffect(() => {
     const page = phase === "ready" ? titleOf(path) : phase === "signin" ? "Sign in" : "";
     document.title = [page, config?.world, "world engine"].filter(Boolean).join(" · ");
@@ -92,7 +95,7 @@ function App() {
         <Link />
         {config.signIn && <button type="button" class="quiet" onClick={signOut} title={`${me.role}`}>Sign out {me.user}</button>}
       </header>
-      <main id="main" tabIndex={-1} class={link === "stale" ? "old" : ""}><Boundary path={at}><Page path={path} /></Boundary></main>
+      <main id="main" tabIndex={-1} class={link === "stale" ? "old" : ""}><Boundary path={at}><Page key={entry} path={path} /></Boundary></main>
     </>
   );
 }

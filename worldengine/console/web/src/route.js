@@ -1,3 +1,4 @@
+import { turn } from "./kept.js";
 import { createStore } from "./store.js";
 
 const decode = (part) => {
@@ -15,7 +16,10 @@ function parse(hash) {
 }
 
 export const route = createStore(parse(location.hash));
-addEventListener("hashchange", () => route.set(parse(location.hash)));
+addEventListener("hashchange", () => {
+  turn();
+  route.set(parse(location.hash));
+});
 
 /** Returns the address of a page; members of the query that are empty are left out. */
 export function href(path, query = {}) {
@@ -27,10 +31,15 @@ export function href(path, query = {}) {
 
 export const go = (path, query) => { location.hash = href(path, query); };
 
-/** Changes the query of this page, as a filter does: it is no page of its own to go back to. */
+/** Shows a page in place of this one: it is no page of its own to go back to. */
+export function replace(path, query) {
+  const hash = href(path, query);
+  history.replaceState(history.state, "", hash);
+  route.set(parse(hash));
+}
+
+/** Changes the query of this page, as a filter does. */
 export function setQuery(change) {
   const { path, query } = route.get();
-  const hash = href(path, { ...Object.fromEntries(query), ...change });
-  history.replaceState(null, "", hash);
-  route.set(parse(hash));
+  replace(path, { ...Object.fromEntries(query), ...change });
 }

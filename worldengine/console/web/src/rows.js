@@ -8,7 +8,7 @@ export function rowOf(run) {
     townId: run.townId, actorId: run.actorId, type: run.type, command: run.command,
     about: !appendedBy && started.signal && started.runId,
     result: run.resultStatus, reason: run.reasonCode,
-    startedAt: run.startedAt, completedAt: run.completedAt,
+    startedAt: run.startedAt, arrivedAt: run.arrivedAt, took: run.tookMs,
   };
 }
 
@@ -19,6 +19,7 @@ export function rowAfter(row, event) {
   if (row && event.runSeq <= row.seq) return row;
   const { payload: said = {}, appendedBy: by } = event; // a producer's run is no handoff, whatever its events claim
   const next = { ...(row ?? { runId: event.runId, startedAt: event.persistedAt }), seq: event.runSeq };
+  next.arrivedAt ??= event.emittedAt;
   next.status = statusAfter[event.eventType] ?? next.status;
   if (event.eventType === "RunQueued" || event.eventType === "RunStarted") {
     Object.assign(next, {
@@ -29,7 +30,7 @@ export function rowAfter(row, event) {
   } else if (!by && (event.eventType === "RunCompleted" || event.eventType === "RunFailed")) {
     Object.assign(next, { result: said.status ?? next.result, reason: said.reasonCode ?? next.reason });
   }
-  if (ended(next)) next.completedAt = event.persistedAt;
+  if (ended(next)) next.took ??= Math.max(0, new Date(event.persistedAt) - new Date(next.arrivedAt));
   return next;
 }
 
@@ -38,6 +39,7 @@ export function passes(row, filter) {
   return (!filter.townId || row.townId === filter.townId) &&
     (!filter.actorId || row.actorId === filter.actorId) &&
     (!filter.type || row.type === filter.type) &&
+    (!filter.reasonCode || row.reason === filter.reasonCode) &&
     (!filter.status || row.status === filter.status || row.result === filter.status) &&
     (!filter.from || !row.startedAt || row.startedAt >= filter.from);
 }

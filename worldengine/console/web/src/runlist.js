@@ -22,6 +22,8 @@ export class RunList {
   missed = false;
   next = 0;
   cut = 0;
+  searched = 0; // among how many runs those of the list were found, back to searchedTo
+  searchedTo = undefined;
   loading = true;
   loaded = false;
   error = null;
@@ -34,17 +36,18 @@ export class RunList {
   }
 
   /** The rows that are shown: a run whose status is still to come is kept, and shown when it passes. */
-  get shown() { return this.filter.status ? this.rows.filter((row) => passes(row, this.filter)) : this.rows; }
+  get shown() { return this.filter.status || this.filter.reasonCode ? this.rows.filter((row) => passes(row, this.filter)) : this.rows; }
 
   /** How many runs wait to be shown. */
   get newer() { return [...this.held.values()].filter((row) => passes(row, this.filter)).length + this.left; }
 
-  async load() {
+  /** Asks for the newest runs. With keep, rows that these do not reach stay, and more are said to be newer. */
+  async load(keep = false) {
     this.loading = true;
     try {
       for (let i = 0; i < tries; i++) {
         this.missed = false;
-        this.#merge(await this.ask("run.list", { ...this.filter, limit: this.limit }));
+        this.#merge(await this.ask("run.list", { ...this.filter, limit: this.limit }), keep);
         if (!this.missed) break;
       }
       this.error = null;
@@ -54,8 +57,8 @@ export class RunList {
     this.loading = false;
   }
 
-  /** Takes the newest runs in. Where they do not reach those that are there, these are left. */
-  #merge(page) {
+  /** Takes the newest runs in. Where they do not reach those that are there, these are left, unless they are kept. */
+  #merge(page, keep) {
     const known = new Map(this.rows.map((row) => [row.runId, row]));
     const rows = page.runs.map(rowOf).map((row) => {
       const old = known.get(row.runId) ?? this.held.get(row.runId);
@@ -63,7 +66,9 @@ export class RunList {
     });
     const listed = new Set(rows.map((row) => row.runId));
     const first = rows.findIndex((row) => known.has(row.runId));
-    if (!this.loaded || first < 0) {
+    if (this.loaded && first < 0 && keep && this.rows.length > 0) {
+      this.lost = true;
+    } else if (!this.loaded || first < 0) {
       // The page has no gap: what waits and is not in it began before its oldest run, or after it was made.
       const oldest = rows.map((row) => row.startedAt).filter(Boolean).sort()[0] ?? "";
       for (const [runId, row] of this.held) {
@@ -73,6 +78,7 @@ export class RunList {
       this.next = page.next ?? 0;
       this.left = this.cut = 0;
       this.lost = false;
+      this.#found(page);
     } else {
       const last = this.rows.findLastIndex((row) => listed.has(row.runId));
       const newer = this.rows.slice(0, last).filter((row) => !listed.has(row.runId));
@@ -107,8 +113,9 @@ export class RunList {
   }
 
   #hold(row) {
-    const by = { ...this.filter, status: undefined }; // a status is still to come
-    if (!passes(row, by)) return;
+    const by = { ...this.filter, status: undefined, reasonCode: undefined }; // they are still to come
+    const live = !this.filter.id && !this.filter.after; // else it is a list of certain runs, or of older ones
+    if (!live || !passes(row, by)) return;
     this.held.set(row.runId, row);
     if (this.held.size <= mostRows) return;
     const [[runId, oldest]] = this.held;
@@ -116,8 +123,10 @@ export class RunList {
     if (passes(oldest, this.filter)) this.left++;
   }
 
-  /** Notes that some of what happened did not come, of which the reader, who is further down, is told. */
-  lose() { this.lost = true; }
+  #found({ searched = 0, searchedTo }, before = 0) {
+    this.searched = before + searched;
+    this.searchedTo = searchedTo;
+  }
 
   /** Shows what waits. It returns whether the list has to be asked for again, because too much waited. */
   release() {
@@ -128,7 +137,7 @@ export class RunList {
     }
     for (const row of this.held.values()) this.rows.unshift(row);
     this.held.clear();
-    if (this.filter.status) this.rows = this.rows.filter((row) => passes(row, this.filter) || !ended(row));
+    if (this.filter.status || this.filter.reasonCode) this.rows = this.rows.filter((row) => passes(row, this.filter) || !ended(row));
     if (this.rows.length > mostRows) {
       this.cut += this.rows.length - mostRows;
       this.rows.length = mostRows;
@@ -145,6 +154,7 @@ export class RunList {
       const known = new Set(this.rows.map((row) => row.runId));
       this.rows.push(...page.runs.map(rowOf).filter((row) => !known.has(row.runId)));
       this.next = page.next ?? 0;
+      this.#found(page, this.searched);
     } catch (error) {
       this.error = error;
     }

@@ -2,7 +2,7 @@ import { proposalTypes } from "../../../client/js/contract.gen.mjs";
 import { ended } from "./rows.js";
 import { href } from "./route.js";
 import { useAway } from "./status.js";
-import { Age, Reason, Said, Short, Status, Time, count, duration } from "./text.jsx";
+import { Age, Reason, Said, Short, Status, Time, count, counted, duration, zone } from "./text.jsx";
 import { Asking, Empty, Trouble } from "./ui.jsx";
 
 /** Who applies the commands of a town. */
@@ -48,7 +48,7 @@ function Change({ change, town }) {
   return (
     <tr>
       <td class="id"><a data-row href={href(["towns", townId, "history", String(change.revision)])}>revision {count(change.revision)}</a></td>
-      <td class="at"><Time at={change.at} /></td>
+      <td class="at"><Time at={change.at} ms /></td>
       {!town && <td class="of"><a href={href(["towns", townId])} tabIndex={-1}><Said text={townId} most={32} /></a></td>}
       <td class="what">{causes[change.cause] ?? change.cause}</td>
       <td class="wide"><Said text={change.actorId} most={24} /></td><td class="end"><span class="status calm">changed</span></td><td class="wide"></td><td class="wide"></td>
@@ -73,13 +73,18 @@ export function RunTable({ list, town, changes = [], most, filtered, label = "Ru
       <Trouble error={error} retry={retry} />
       {(newer > 0 || lost) && <button type="button" class="held" onClick={release}>{lost ? "Newer runs" : `${count(newer)} newer`}</button>}
       <Asking of={{ loading: asking }} />
-      {all.length === 0 && !asking && !error && <Empty>{filtered ? "No runs yet that pass these filters." : "No runs yet. They appear here as agents send handoffs."}</Empty>}
+      {all.length === 0 && !asking && !error && (
+        <Empty>
+          {list.next > 0 ? <>None among the {counted(list.searched, "newest run")}, back to <Time at={list.searchedTo} />. There are older ones.</>
+            : filtered ? "No runs yet that pass these filters." : "No runs yet. They appear here as agents send handoffs."}
+        </Empty>
+      )}
       {all.length > 0 && (
         <table class="rows cards">
           <caption class="unseen">{label}</caption>
           <thead>
             <tr>
-              <th scope="col">Run</th><th scope="col">Began</th>{!town && <th scope="col">Town</th>}
+              <th scope="col">Run</th><th scope="col">Arrived, {zone}</th>{!town && <th scope="col">Town</th>}
               <th scope="col">What</th><th scope="col" class="wide">Who</th><th scope="col">Outcome</th>
               <th scope="col" class="wide">Reason</th><th scope="col" class="wide number">Took</th>
             </tr>
@@ -88,13 +93,13 @@ export function RunTable({ list, town, changes = [], most, filtered, label = "Ru
             {all.map((row) => (row.cause ? <Change key={`${row.revision}`} change={row} town={town} /> : (
               <tr key={row.runId}>
                 <td class="id"><a data-row href={href(["runs", row.runId])}><Short id={row.runId} /></a></td>
-                <td class="at"><Time at={row.startedAt} /></td>
+                <td class="at"><Time at={row.arrivedAt ?? row.startedAt} ms /></td>
                 {!town && <td class="of">{row.townId ? <a href={href(["towns", row.townId])} tabIndex={-1}><Said text={row.townId} most={32} /></a> : ofWorld(row) && "world"}</td>}
                 <td class="what"><What row={row} /></td>
                 <td class="wide"><Said text={row.actorId} most={24} /></td>
                 <td class="end"><Outcome row={row} /></td>
                 <td class="wide soft"><Reason code={row.reason} status={row.result} most={32} /></td>
-                <td class="wide number">{ended(row) ? duration(new Date(row.completedAt) - new Date(row.startedAt)) : "…"}</td>
+                <td class="wide number">{ended(row) ? duration(row.took) : "…"}</td>
               </tr>
             )))}
           </tbody>

@@ -3,64 +3,76 @@ import { go } from "./route.js";
 import { ask } from "./session.js";
 import { count } from "./text.jsx";
 
-/** How many of the newest runs are looked through for an id or hash that no verb takes, and how many at once. */
-const most = 1000;
-const page = 200;
+/** How many of the newest runs are searched for an id. */
+const most = 20_000;
 
-const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-/i;
+const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]{18,}$/i;
 const isKey = /^proposal_[0-9a-f]{64}$/;
-/** The ids of results, handoffs and keys, and how pages show these and ids of runs: by their first digits. */
-const idOfRuns = /^(?:(?:result|handoff|proposal)_)?[0-9a-f]{8,64}$/;
+/** The ids of runs, results, handoffs and keys, and how pages show them: by their first digits. */
+const idOfRuns = /^(?:(?:result|handoff|proposal)_)?[0-9a-f]{4}[0-9a-f-]{0,60}$/;
 
-/** Returns the newest run that has an id which begins so; undefined where there is none among the newest. */
-async function runOf(text) {
-  for (let after, seen = 0; seen < most; seen += page) {
-    const { runs, next } = await ask("run.list", { limit: page, after });
-    const found = runs.find(({ runId, metadata: { started, outcome, planId } = {} }) =>
-      [runId, outcome?.resultId, started?.handoffId, planId].some((id) => id && (id.startsWith(text) || id.slice(id.indexOf("_") + 1).startsWith(text))));
-    if (found || !next) return found?.runId;
-    after = next;
+/** Searches the newest runs for ids that begin with a text. It returns the ids of some runs, and how many were searched. */
+async function runsWith(id) {
+  const found = [];
+  let searched = 0;
+  for (let after; searched < most && found.length < 2;) {
+    const page = await ask("run.list", { id, limit: 2, after });
+    found.push(...page.runs.map((run) => run.runId));
+    searched += page.searched;
+    after = page.next;
+    if (!after) break;
   }
-  return undefined;
+  return { found, searched };
 }
 
-/** Goes to the page of what a text names; where it names nothing, to the towns whose ids or hashes have it. */
+const none = () => null;
+const some = async (filter) => (await ask("run.list", { ...filter, limit: 1 })).runs.length > 0;
+
+/** Goes to the page of what a text names. The error says what was searched for it. */
 async function find(text) {
-  if (uuid.test(text)) {
-    await ask("run.get", { runId: text });
-    return go(["runs", text]);
+  if (uuid.test(text) && await ask("run.get", { runId: text }).catch(none)) return go(["runs", text]);
+  if (await ask("town.get", { townId: text }).catch(none)) return go(["towns", text]);
+  const known = isKey.test(text) ? await ask("result.get", { idempotencyKey: text }).catch(none) : null;
+  if (known) return go(["runs", known.runId]);
+  const looked = ["towns, actors and reason codes"];
+  if (idOfRuns.test(text)) {
+    const { found, searched } = await runsWith(text);
+    if (found.length === 1) return go(["runs", found[0]]);
+    if (found.length > 1) return go(["runs"], { id: text });
+    looked.push(`ids, keys and hashes of the ${count(searched)} newest runs`);
   }
-  const known = isKey.test(text) ? await ask("result.get", { idempotencyKey: text }).catch(() => null) : null;
-  const town = known ? null : await ask("town.get", { townId: text }).catch(() => null);
-  if (town) return go(["towns", text]);
-  const runId = known?.runId ?? (idOfRuns.test(text) ? await runOf(text) : undefined);
-  if (runId) return go(["runs", runId]);
-  if (text.includes("_") && idOfRuns.test(text)) throw new Error(`No such run is among the newest ${count(most)}`);
-  return go(["towns"], { q: text });
+  const reason = text.toUpperCase();
+  if (await some({ reasonCode: reason })) return go(["runs"], { reason });
+  if (await some({ actorId: text })) return go(["runs"], { actor: text });
+  if ((await ask("town.list", { text, limit: 1 })).found > 0) return go(["towns"], { q: text });
+  throw new Error(`Nothing found: searched ${looked.join(", and ")}`);
 }
 
-/** Finds a town, a run, a key or a hash. */
+/** Finds a town, a run, a key, a hash, an actor or a reason code. */
 export function Search() {
   const [text, setText] = useState("");
   const [why, setWhy] = useState("");
+  const [busy, setBusy] = useState(false);
   const submit = async (e) => {
     e.preventDefault();
     const asked = text.trim();
-    if (!asked) return;
+    if (!asked || busy) return;
     setWhy("");
+    setBusy(true);
     try {
       await find(asked);
       setText("");
       document.activeElement?.blur();
     } catch (error) {
-      setWhy(error.code === "UNKNOWN_RUN" ? "No such run is kept" : error.message);
+      setWhy(error.message);
     }
+    setBusy(false);
   };
   return (
-    <form class="search" role="search" onSubmit={submit}>
-      <label class="unseen" for="search">Find a town, run, key or hash</label>
-      <input id="search" type="search" placeholder="Find a town, run, key or hash  /" value={text} aria-describedby="search-why" onInput={(e) => { setText(e.target.value); setWhy(""); }} />
-      <span id="search-why" role="status">{why}</span>
+    <form class="search" role="search" onSubmit={submit} aria-busy={busy}>
+      <label class="unseen" for="search">Find a town, run, key, hash, actor or reason</label>
+      <input id="search" type="search" placeholder="Town, run, key, hash, actor, reason  /" value={text} aria-describedby="search-why" onInput={(e) => { setText(e.target.value); setWhy(""); }} />
+      <span id="search-why" role="status">{busy ? "Searching…" : why}</span>
     </form>
   );
 }

@@ -2,6 +2,7 @@ import { wsconnect } from "@nats-io/nats-core";
 import { Client } from "../../../client/js/client.mjs";
 import { pages } from "../../../client/js/follow.mjs";
 import { feed } from "./feed.js";
+import { forget } from "./kept.js";
 import { createStore } from "./store.js";
 
 /** How long a lost connection counts as about to come back. */
@@ -88,6 +89,7 @@ async function refused(error, login) {
 
 export async function signOut() {
   const { client } = session.get();
+  forget();
   session.set({ phase: "signin", why: "", client: null, me: null });
   await client?.nc.close();
 }
@@ -98,6 +100,7 @@ async function watch(connection, user) {
   connection.closed().then((error) => {
     clearTimeout(stale);
     if (session.get().client?.nc !== connection) return;
+    forget();
     session.set({
       phase: "signin", client: null,
       why: `The connection was ended${error ? `: ${error.message}` : ""}. ` +

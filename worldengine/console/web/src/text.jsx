@@ -18,17 +18,23 @@ export function Short({ id, size = 8 }) {
   return <code title={visible(id).slice(0, 200)}>{visible(id).replace(/^[a-z]+_/, "").slice(0, size)}</code>;
 }
 
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-const day = new Intl.DateTimeFormat(undefined, {
-  month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
-});
+const time = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
+const exact = { ...time, fractionalSecondDigits: 3 };
+const date = { month: "short", day: "numeric" };
+const format = (options) => new Intl.DateTimeFormat(undefined, options);
+const clocks = { today: format(time), day: format({ ...date, ...time }), exactToday: format(exact), exactDay: format({ ...date, ...exact }) };
 
-/** A time as this machine's clock has it; in UTC on hover. */
-export function Time({ at }) {
+/** The time zone of this machine, in which times are shown, such as UTC+2. */
+export const zone = format({ timeZoneName: "shortOffset" }).formatToParts()
+  .find((part) => part.type === "timeZoneName").value.replace("GMT", "UTC").replace(/\+0$/, "");
+
+/** A time as this machine's clock has it, of runs with milliseconds; in UTC on hover. */
+export function Time({ at, ms }) {
   const date = new Date(at ?? NaN);
   if (Number.isNaN(date.getTime())) return <span>–</span>;
   const today = date.toDateString() === new Date().toDateString();
-  return <time datetime={date.toISOString()} title={date.toISOString()}>{(today ? clock : day).format(date)}</time>;
+  const shown = clocks[ms ? (today ? "exactToday" : "exactDay") : (today ? "today" : "day")];
+  return <time datetime={date.toISOString()} title={date.toISOString()}>{shown.format(date)}</time>;
 }
 
 /** How long ago something was, growing as it is looked at. */

@@ -61,6 +61,18 @@ export function Asking({ of: { data, error, loading } }) {
   return loading && !data && !error ? <p class="soft asking" role="status">Asking…</p> : null;
 }
 
+/** A filter with some values, each with its text. */
+export function Select({ label, value, of, none = "any", onChange }) {
+  return (
+    <label class="filter">{label}{" "}
+      <select value={value ?? ""} onChange={(e) => onChange(e.target.value)}>
+        <option value="">{none}</option>
+        {Object.entries(of).map(([v, text]) => <option key={v} value={v}>{text}</option>)}
+      </select>
+    </label>
+  );
+}
+
 export function Empty({ children }) { return <div class="empty">{children}</div>; }
 
 export function Command({ text }) {

@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { eventsOf, feed } from "./feed.js";
+import { useEntry } from "./kept.js";
 import { useSoon } from "./load.js";
 import { RunList, mostRows, pageSize } from "./runlist.js";
 import { ask, session } from "./session.js";
@@ -13,30 +14,37 @@ const scrolled = () => scrollY > 150;
  */
 export function useRuns(filter, limit = mostRows) {
   const { epoch } = useStore(session);
-  const [view, setView] = useState({ rows: [], more: false, newer: 0, next: 0, cut: 0, loading: true, error: null });
-  const list = useRef(null);
   const key = JSON.stringify(filter);
+  const values = useEntry();
+  const kept = useRef(values.get("runs")); // of a page that is gone back to
+  const list = useRef(kept.current?.key === key ? kept.current.list : null);
+  const viewOf = (l) => {
+    const { shown, newer, lost, next, cut, searched, searchedTo, loading, error } = l;
+    const more = next > 0 || cut > 0 || shown.length > limit;
+    return { rows: shown.slice(0, limit), more, newer, lost, next, cut, searched, searchedTo, loading, error };
+  };
+  const [view, setView] = useState(() => viewOf(list.current ?? new RunList(filter, ask)));
 
   const release = (l) => { if (l.release()) l.load().then(show); };
   const show = useSoon(() => {
     const l = list.current;
     if (!l) return;
     if (!scrolled() || limit <= pageSize) release(l);
-    const { shown, newer, lost, next, cut, loading, error } = l;
-    const more = next > 0 || cut > 0 || shown.length > limit;
-    setView({ rows: shown.slice(0, limit), more, newer, lost, next, cut, loading, error });
+    setView(viewOf(l));
   }, 100);
 
   useEffect(() => {
-    const l = new RunList(filter, ask, limit);
+    const l = kept.current?.key === key ? kept.current.list : new RunList(filter, ask, limit);
+    kept.current = null;
     list.current = l;
+    values.set("runs", { key, list: l });
+    const load = () => l.load(scrolled()).then(show);
     const off = feed.listen((commits, lost) => {
       for (const event of eventsOf(commits)) l.take(event);
-      if (lost && scrolled()) l.lose();
-      else if (lost) l.load().then(show);
+      if (lost && !(l.lost && scrolled())) load();
       show();
     }, filter.townId);
-    l.load().then(show);
+    load();
     const onScroll = () => { if (!scrolled() && l.newer > 0) show(); };
     addEventListener("scroll", onScroll, { passive: true });
     show();

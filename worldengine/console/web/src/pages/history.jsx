@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { difference } from "../diff.js";
 import { useLoad } from "../load.js";
-import { href } from "../route.js";
+import { href, replace } from "../route.js";
 import { ask } from "../session.js";
 import { causes } from "../runtable.jsx";
 import { Revisions as Kept, pageSize } from "../revisions.js";
@@ -36,7 +36,7 @@ export function History({ townId, range }) {
     }
   };
   const { from, to } = chosen(range, revisions);
-  const select = (a, b) => location.replace(href(["towns", townId, "history", `${Math.min(a, b)}..${Math.max(a, b)}`]));
+  const select = (a, b) => replace(["towns", townId, "history", `${Math.min(a, b)}..${Math.max(a, b)}`]);
   return (
     <>
       <Heading title={<>History of <Said text={townId} most={80} /></>}><a class="button" href={href(["towns", townId])}>The town now</a></Heading>

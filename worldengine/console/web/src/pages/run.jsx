@@ -9,7 +9,7 @@ import { ended } from "../rows.js";
 import { nameOf } from "../runtable.jsx";
 import { ask, can, session } from "../session.js";
 import { useStore } from "../store.js";
-import { Reason, Said, Short, Status, Time, count, duration, visible, visibleJSON } from "../text.jsx";
+import { Reason, Said, Short, Status, Time, count, duration, visible, visibleJSON, zone } from "../text.jsx";
 import { Asking, Copy, Dialog, Heading, Menu, Trouble, download } from "../ui.jsx";
 import { Checks } from "./checks.jsx";
 
@@ -107,7 +107,7 @@ export function Run({ runId }) {
           {appendedBy && <span>Appended by <Said text={appendedBy} most={48} /></span>}
           {started.actorId && <span>By <Said text={started.actorId} most={48} /></span>}
           {outcome.resultId && <span>Result <Short id={outcome.resultId} size={12} /></span>}
-          <span><Time at={run.data.startedAt} /> · {ended(run.data) ? duration(new Date(run.data.completedAt) - new Date(run.data.startedAt)) : "goes on"}</span>
+          <span>Arrived <Time at={run.data.arrivedAt} ms /> {zone} · {ended(run.data) ? <>answered after {duration(run.data.tookMs)}</> : "goes on"}</span>
           {run.data.metadata?.consistency === "INCONSISTENT" && <span class="status bad">inconsistent</span>}
         </p>
       )}
@@ -197,7 +197,7 @@ function Events({ list }) {
   const first = events[0]?.runSeq ?? 1;
   return (
     <section>
-      <h2>Events</h2>
+      <h2>Events <span class="soft small">{zone}</span></h2>
       <Trouble error={error} retry={retry} />
       {events.length === 0 && <Asking of={{ loading, error }} />}
       {first > 1 && <button type="button" onClick={older}>Older events ({count(first - 1)})</button>}
@@ -207,7 +207,7 @@ function Events({ list }) {
             <details>
               <summary data-row>
                 <span class="number soft">{e.runSeq}</span> <span class={toneOf(e)}><Said text={e.eventType} most={48} /></span>{" "}
-                <span class="soft"><Said text={e.stepId ?? ""} most={48} />{e.logicalAttemptId > 1 && ` attempt ${e.logicalAttemptId}`}{e.appendedBy && <> by <Said text={e.appendedBy} most={24} /></>}</span> <span class="soft when"><Time at={e.persistedAt} /></span>
+                <span class="soft"><Said text={e.stepId ?? ""} most={48} />{e.logicalAttemptId > 1 && ` attempt ${e.logicalAttemptId}`}{e.appendedBy && <> by <Said text={e.appendedBy} most={24} /></>}</span> <span class="soft when"><Time at={e.persistedAt} ms /></span>
               </summary>
               <pre tabIndex={0}>{visibleJSON(e.payload ?? {})}</pre>
             </details>
