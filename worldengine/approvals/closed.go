@@ -28,9 +28,10 @@ type past struct {
 }
 
 // Closed returns up to limit rows of proposals that wait no longer: of one town, or with "" of all
-// towns for which of is true. Those that were asked about last come first.
+// towns for which of is true. Those that were asked about last come first. It returns fewer if their
+// proposals have more than so many bytes.
 func (r *Reader) Closed(
-	ctx context.Context, townID, after string, limit int, of func(townID string) bool,
+	ctx context.Context, townID, after string, limit, bytes int, of func(townID string) bool,
 ) (page Page, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -49,7 +50,7 @@ func (r *Reader) Closed(
 			return page, nil
 		}
 		for i := range rows {
-			if len(page.Rows) == limit || read == mostRead {
+			if len(page.Rows) == limit || read == mostRead || bytes < 0 {
 				page.Next = strconv.FormatUint(before, 10)
 				return page, nil
 			}
@@ -64,6 +65,7 @@ func (r *Reader) Closed(
 			}
 			if row != nil {
 				page.Rows = append(page.Rows, row)
+				bytes -= len(row.Proposal)
 			}
 		}
 	}

@@ -215,3 +215,30 @@ func TestHostileApproval(t *testing.T) {
 	require.Contains(t, eval[string](b, "document.title"), "main · world engine")
 	require.Zero(t, eval[int](b, `document.querySelectorAll("#app script, #app img").length`))
 }
+
+// Several proposals are decided at once. The dialog names those that become stale, and what waits no
+// longer is listed with the person, the reason and the run.
+func TestApprovals_Several(t *testing.T) {
+	w := serve(t, requiring(handoff.AdvanceProject, handoff.PlanSalvage, handoff.TalkToTownsfolk))
+	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
+	w.send(w.made(threatened, handoff.PlanSalvage, "scarcity"))
+	w.send(w.made("town-quiet", handoff.TalkToTownsfolk, "casual"))
+	b := open(t, w.srv.HTTP()+"#/approvals")
+	b.sees("LIVE", "3 proposals wait for a person", "Approvals 3", "Approve 0 selected")
+	b.do(chromedp.Click(`(//button[text()="Approve"])[1]`))
+	b.sees("1 other proposal of the town becomes stale:", "salvage initiate "+threatened+" scarcity")
+	b.do(chromedp.Click(`//button[text()="Leave it"]`))
+	b.do(chromedp.Click(`(//label[contains(., "Select")]/input)[1]`))
+	b.do(chromedp.Click(`(//label[contains(., "Select")]/input)[3]`))
+	b.do(chromedp.Click(`//button[text()="Approve 2 selected"]`))
+	b.sees("Approve 2 proposals?", "executes each at once", "becomes stale")
+	b.picture("approvals-several")
+	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "go on\n"))
+	b.sees("Approved: salvage initiate "+threatened+" dread executed run",
+		"Approved: townsfolk talk town-quiet casual executed run", "No proposal waits",
+		"No longer waiting", "stale: the town changed", "go on")
+	b.is(`!document.querySelector(".badge")`)
+	b.picture("approvals-closed")
+	b.do(chromedp.Click(`(//table//td/a)[last()]`))
+	b.sees("RunApproved", "executed")
+}

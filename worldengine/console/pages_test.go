@@ -129,16 +129,16 @@ func TestOverview_Waits(t *testing.T) {
 	w.ask(wire.ControlPause, map[string]any{
 		"townId": "town-quiet", "actorId": "ada", "reason": "repairs"}, nil)
 	b := open(t, w.srv.HTTP())
-	b.sees("LIVE", "Towns that wait", threatened+" has no plugin, since",
+	b.sees("LIVE", "Towns that wait", threatened+" has had no plugin for",
 		"attempt 1, the last answer is “No plugin is subscribed for the town.”, the next request is at",
 		"To do: Start the game server", "town-quiet is paused by ada", "repairs",
 		"1 proposal waits for a person's approval, the oldest for", "Approvals 1",
 		"P2", "town "+threatened, "no plugin for")
 	b.picture("overview-waits")
 	b.do(chromedp.Click(`//li/a[.="` + threatened + `"]`))
-	b.sees("The town's plugin is away, since", "waits: attempt 1", "Approvals 1")
+	b.sees("The town's plugin has been away for", "waits: attempt 1", "Approvals 1")
 	b.do(chromedp.Click(`//p/a[starts-with(., "run ")]`))
-	b.sees("The town's plugin is away, since", "waits: attempt 1")
+	b.sees("The town's plugin has been away for", "waits: attempt 1")
 	b.goTo("#/runs")
 	b.sees("no plugin for")
 }

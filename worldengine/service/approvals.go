@@ -42,7 +42,8 @@ func (s *Service) approvalList(ctx context.Context, in *incoming) (*nats.Msg, er
 	limit := cmp.Or(r.Limit, defaultApprovals)
 	var page approvals.Page
 	if r.Closed {
-		page, err = s.engine.Approvals().Closed(ctx, r.TownID, r.After, limit, of)
+		page, err = s.engine.Approvals().Closed(ctx, r.TownID, r.After, limit,
+			runs.PageBytes, of)
 	} else {
 		page, err = s.engine.Approvals().List(ctx, r.TownID, r.After, limit, runs.PageBytes, of)
 	}

@@ -7,7 +7,7 @@ export function Away({ of, town }) {
   if (!of) return null;
   return (
     <>
-      {town ? <><a href={href(["towns", of.townId])}><Said text={of.townId} most={48} /></a> has no plugin</> : <strong>The town's plugin is away</strong>}, since <Age since={of.since} />.{" "}
+      {town ? <><a href={href(["towns", of.townId])}><Said text={of.townId} most={48} /></a> has had no plugin</> : <strong>The town's plugin has been away</strong>} for <Age since={of.since} />.{" "}
       {of.attempt && (
         <>
           The command of <a href={href(["runs", of.runId])}>run <Short id={of.runId} /></a> waits: attempt {of.attempt}, the last answer is “<Said text={of.said} most={200} />”, the next request is at <Time at={of.nextAt} />.{" "}

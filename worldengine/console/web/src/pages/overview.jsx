@@ -97,7 +97,7 @@ function Held({ of }) {
         {noPlugin > named && <li>and {counted(noPlugin - named, "more town", "more towns")} without their plugin</li>}
         {of.townsPaused.slice(0, named).map((t) => (
           <li key={`${t.townId} paused`}>
-            <a href={href(["towns", t.townId])}><Said text={t.townId} most={48} /></a> is paused by <Said text={t.actorId} most={48} />, <Age since={t.since} />{t.reason && <>: <Said text={t.reason} most={200} /></>}
+            <a href={href(["towns", t.townId])}><Said text={t.townId} most={48} /></a> is paused by <Said text={t.actorId} most={48} /> for <Age since={t.since} />{t.reason && <>: <Said text={t.reason} most={200} /></>}
           </li>
         ))}
         {paused > named && <li>and {counted(paused - named, "more paused town", "more paused towns")}</li>}
