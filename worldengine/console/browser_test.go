@@ -176,6 +176,7 @@ func (b *tab) is(expression string) {
 // axe-core finds nothing that keeps a person from using it, and where pictures are kept, they are.
 func (b *tab) picture(name string) {
 	b.t.Helper()
+	b.is(`!document.querySelector(".flash")`)
 	for _, on := range []struct {
 		prefix        string
 		width, height int64

@@ -19,7 +19,7 @@ export function Short({ id, size = 8 }) {
 }
 
 const time = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
-const exact = { ...time, fractionalSecondDigits: 3 };
+const exact = { ...time, fractionalSecondDigits: 3, hourCycle: "h23" };
 const date = { month: "short", day: "numeric" };
 const format = (options) => new Intl.DateTimeFormat(undefined, options);
 const clocks = { today: format(time), day: format({ ...date, ...time }), exactToday: format(exact), exactDay: format({ ...date, ...exact }) };
