@@ -79,7 +79,7 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 	return page, nil
 }
 
-// townStates returns a function that completes a town of a list by what the engine knows of all.
+// townStates returns a function that completes a town of a list by the knowledge of the engine.
 func (e *Engine) townStates() func(t *commitlog.Listed) messages.ListedTown {
 	waiting, absent := e.asked.Towns(), e.absent.Towns()
 	doubtful := e.index.Newest(index.InDoubt)

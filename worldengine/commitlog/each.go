@@ -71,22 +71,26 @@ func each(
 		// The server counts what was changed on its disk, and delivers neither that nor, before it
 		// has looked through the block, what is behind it.
 		if config.DeliverPolicy == jetstream.DeliverLastPerSubjectPolicy {
-			return eachLastBehind(ctx, log, config.FilterSubject, last, visit)
+			return eachLastBehind(ctx, log, filters(config), last, visit)
 		}
 		return eachBehind(ctx, log, filters(config), last, pending-read, visit)
 	}
 	return nil
 }
 
-// eachLastBehind reads, one by one, the last messages of the subjects of a filter that are behind a
-// sequence. One that came while each was reading is visited again.
+// eachLastBehind reads, one by one, the last messages of the subjects of some filters that are behind
+// a sequence. One that came while each was reading is visited again.
 func eachLastBehind(
-	ctx context.Context, log jetstream.Stream, filter string, last uint64,
+	ctx context.Context, log jetstream.Stream, filters []string, last uint64,
 	visit func(msg jetstream.Msg, seq uint64) error,
 ) error {
-	subjects, err := SubjectsOf(ctx, log, filter)
-	if err != nil {
-		return err
+	subjects := map[string]uint64{}
+	for _, filter := range filters {
+		of, err := SubjectsOf(ctx, log, filter)
+		if err != nil {
+			return err
+		}
+		maps.Copy(subjects, of)
 	}
 	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
 		msg, err := LastStored(ctx, log, subject)
