@@ -16,7 +16,7 @@ import (
 // signalFlags are what an operator says with every signal.
 type signalFlags struct {
 	Reason string `help:"Why; it is recorded with what the command does."`
-	Actor  string `help:"Who you are; it is recorded with what the command does. The user that signs in with a password by default, or else operator; a server with an access file records its user." placeholder:"NAME"`
+	Actor  string `help:"Who you are; it is recorded with what the command does. The user that signs in with a password by default, or else operator; a server with users records its own name for you." placeholder:"NAME"`
 }
 
 // actor returns who gives a signal; "" where that is not known, which the server calls operator.
