@@ -21,6 +21,12 @@ func (e *Engine) Approvals() *approvals.Reader {
 	}
 }
 
+// newAsked returns what counts the proposals that wait for a person's approval.
+func (e *Engine) newAsked() *approvals.Counter {
+	return &approvals.Counter{Reader: e.Approvals(),
+		Newest: func() map[string]uint64 { return e.index.Newest(index.Asked) }}
+}
+
 // askedTowns returns the tokens of the towns in which proposals may wait for approval.
 func (e *Engine) askedTowns(ctx context.Context) ([]string, error) {
 	_, err := e.index.Sync(ctx)

@@ -13,13 +13,11 @@ import (
 
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/history"
-	"worldengine/worldengine/index"
 	"worldengine/worldengine/projection"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
@@ -103,8 +101,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e.history = history.New(log, e.index)
 	e.absent = e.newAbsences()
-	e.asked = &approvals.Counter{Reader: e.Approvals(),
-		Newest: func() map[string]uint64 { return e.index.Newest(index.Asked) }}
+	e.asked = e.newAsked()
 	e.townOfRun = e.readTownOfRun
 	e.steps = e.newStepper()
 	e.runs = runs.New(log, e.index, e.runConfig())
