@@ -40,8 +40,10 @@ type Pending struct {
 	Deadline  time.Time `json:"deadline"`
 	// Reached reports whether a request of an earlier attempt, or of an earlier server, may have
 	// reached a game, and Last is why the attempt before failed.
-	Reached bool     `json:"reached,omitzero"`
-	Last    *Failure `json:"last,omitzero"`
+	Reached bool `json:"reached,omitzero"`
+	// Rested reports that the writer has stopped, and that no request at all has arrived.
+	Rested bool     `json:"rested,omitzero"`
+	Last   *Failure `json:"last,omitzero"`
 }
 
 // RetryOf is a run that failed since no plugin or console could be reached, and that another run
@@ -91,7 +93,7 @@ func (p *Pending) Next(failed Failure, reached bool, now time.Time, policy *Poli
 	n.Attempt++
 	n.NotBefore = now.Add(policy.PauseAfter(p.Attempt)).UTC()
 	n.Deadline = n.NotBefore.Add(policy.Deadline)
-	n.Reached = p.Reached || reached
+	n.Reached, n.Rested = p.Reached || reached, false
 	n.Last = &failed
 	return &n
 }

@@ -102,7 +102,7 @@ func attemptOf(
 	case p == nil || before == nil:
 		return errNotPending
 	case p.Attempt == before.Attempt:
-		in.Event = &machine.Arrival{MayHaveArrived: p.Reached}
+		in.Event = &machine.Arrival{MayHaveArrived: p.Reached, Rests: p.Rested}
 		return nil
 	case p.Last == nil:
 		return errors.New("the record does not say how the attempt before ended")

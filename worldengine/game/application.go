@@ -30,8 +30,10 @@ type application struct {
 	runID   string
 	before  town.State
 	replies *Mailbox
-	// own says that this server committed the pending handoff.
-	own bool
+	// own says that this writer committed the pending handoff, and knows that it knows of all requests
+	// for the command: that, or the writer before stopped when none had arrived.
+	own   bool
+	knows atomic.Bool
 	// begun is the last attempt that this writer has committed, and ends when the present one
 	// ends, by the machine's monotonic clock.
 	begun int64
@@ -77,6 +79,7 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, done answering) 
 		Decoded: app, clients: clients, command: current.Pending, town: townID, runID: of.RunID, before: current.State,
 		own: done != nil, replies: NewMailbox(of), taken: time.Now(),
 	}
+	a.knows.Store(a.own || a.Pending.Rested)
 	if by := w.config.WorldPause.Of(current); done == nil && by != nil {
 		a.paused = by.At
 	}
@@ -96,6 +99,7 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, done answering) 
 func (w *Worker) run(ctx context.Context, a *application) {
 	defer func() {
 		if !a.finished {
+			w.rest(a)
 			w.release(a, false, machine.Answer{}, apply.ErrInProgress)
 			w.queue.Unpark(a.town)
 		}
@@ -141,9 +145,30 @@ func (w *Worker) release(a *application, gaveUp bool, answer machine.Answer, err
 	}
 }
 
-// takeOver takes the command of a over from an earlier server, after the pause of its town if there
-// is one. The record says from then on that a request may have arrived, which is not known; a
-// suspended server that still had the command loses its races for the town. It reports whether the
+// restTimeout bounds how long a writer that stops takes to store that a command rests.
+const restTimeout = 2 * time.Second
+
+// rest stores that this writer stops, and that no request for the command of a has arrived. If it
+// cannot, the next writer has to take it that one may have.
+func (w *Worker) rest(a *application) {
+	if !a.knows.Load() || a.Pending.Reached || a.gate.Arrival() != apply.NotArrived {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), restTimeout)
+	defer cancel()
+	current, err := w.steps.Log.Load(ctx, a.town)
+	if err == nil && !w.supersededBy(current, a) && !current.Pending.Reached {
+		err = w.arrived(ctx, a.town, current, machine.Arrival{Rests: true})
+	}
+	if err != nil {
+		w.config.Logger.Warn("a command is not asked for any more, and the log does not say that "+
+			"no request has arrived", "town", a.town, "run", a.runID, "error", err)
+	}
+}
+
+// takeOver takes the command of a over from an earlier writer, after the pause of its town if there
+// is one. The record says from then on that a request may have arrived, unless the command rests; a
+// suspended writer that still had the command loses its races for the town. It reports whether the
 // command is still pending.
 func (w *Worker) takeOver(ctx context.Context, a *application) bool {
 	stood, gone := w.waitUnpaused(ctx, a)
@@ -154,6 +179,7 @@ func (w *Worker) takeOver(ctx context.Context, a *application) bool {
 		stood = max(min(now.Sub(a.paused), now.Sub(a.Pending.NotBefore)), 0)
 	}
 	a.stood = stood
+	rested := false
 	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: w.config.Draw}
 	for {
 		err := w.steps.Log.Retry(ctx, func() error {
@@ -165,12 +191,14 @@ func (w *Worker) takeOver(ctx context.Context, a *application) bool {
 			if gone || current.Pending.Reached {
 				return nil
 			}
-			return w.arrived(ctx, a.town, current, true)
+			rested = current.Pending.Rested
+			return w.arrived(ctx, a.town, current, machine.Arrival{MayHaveArrived: !rested})
 		})
 		if err == nil {
 			p := *a.Pending
-			p.Reached = true
+			p.Reached, p.Rested = !rested, false
 			a.Pending = &p
+			a.knows.Store(rested)
 			return !gone
 		}
 		if pauses.Wait(ctx) != nil {

@@ -27,6 +27,9 @@ func (w *Worker) attempt(ctx context.Context, a *application) (apply.Result, boo
 	case held > 0:
 		gone = w.superseded(ctx, a)
 	}
+	if ctx.Err() != nil {
+		return apply.Result{}, false
+	}
 	if gone { // by another writer, during the pause
 		// which commitOutcome finds to be of the past
 		return apply.Result{Failed: apply.Silence(false, nil)}, true
@@ -53,7 +56,7 @@ func (w *Worker) attempt(ctx context.Context, a *application) (apply.Result, boo
 func (w *Worker) console(
 	ctx context.Context, a *application, command *apply.Command,
 ) (apply.Result, bool) {
-	if !a.own {
+	if !a.knows.Load() {
 		return apply.InDoubt("The engine ended while the command was on its way to the console."),
 			true
 	}

@@ -32,7 +32,7 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal) error {
 		}
 		event := &machine.Cancel{Signal: s, Arrival: apply.MayHaveArrived}
 		a := w.applications.of(s.TownID, s.RunID)
-		closed := a != nil && a.own && current.Pending != nil && !s.Force
+		closed := a != nil && a.knows.Load() && current.Pending != nil && !s.Force
 		switch {
 		case closed:
 			a.gate.Close()
@@ -87,7 +87,7 @@ func (w *Worker) arrival(ctx context.Context, a *application) apply.Arrival {
 func (w *Worker) settle(
 	ctx context.Context, a *application, current commitlog.Entry, unsettled int64,
 ) {
-	if w.arrived(ctx, a.town, current, false) != nil {
+	if w.arrived(ctx, a.town, current, machine.Arrival{}) != nil {
 		_ = backoff.Sleep(ctx, pollPause)
 		return
 	}
@@ -110,12 +110,11 @@ func (w *Worker) load(
 	return current, err
 }
 
-// arrived stores that a request for the pending command may have arrived, or if may is false,
-// nothing new.
+// arrived stores whether a request for the pending command of a town may have arrived.
 func (w *Worker) arrived(
-	ctx context.Context, townID string, current commitlog.Entry, may bool,
+	ctx context.Context, townID string, current commitlog.Entry, e machine.Arrival,
 ) error {
-	in := w.steps.Input(townID, nil, &machine.Arrival{MayHaveArrived: may})
+	in := w.steps.Input(townID, nil, &e)
 	_, err := w.steps.Step(ctx, current, in)
 	w.config.Towns.Forget(townID)
 	return err

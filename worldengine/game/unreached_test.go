@@ -103,6 +103,58 @@ func TestWorker_CancelAfterTakeover(t *testing.T) {
 	require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
 }
 
+// A writer that stops stores that no request has arrived: the next one may cancel the run without
+// force, asks a console, and fails the command as unreached if it finds nobody either.
+func TestWorker_Rests(t *testing.T) {
+	t.Parallel()
+	stopped := func(t *testing.T, via apply.Binding, router game.ReplyRouter) *working {
+		w := work(t, func(c *game.Config) {
+			c.Policy.Absent, c.Policy.Attempts = apply.AbsentFail, 1
+			c.Policy.Resend = 100 * time.Millisecond
+			c.RCON = console{answer: apply.Answer{Status: apply.Applied}}
+			c.WorldPause.Set(signals.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+		}, func(p *apply.Pending) {
+			p.Via, p.Deadline = via, p.NotBefore.Add(300*time.Millisecond)
+		})
+		w.Start(context.Background(), w.turns, router)
+		client := w.ensure()
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		w.Stop(over)
+		require.ErrorIs(t, w.await(client).err, apply.ErrInProgress)
+		require.True(t, w.town().Pending.Rested)
+		return w
+	}
+	next := func(w *working, router game.ReplyRouter) <-chan answered {
+		w.Worker = w.again()
+		w.Start(context.Background(), w.turns, router)
+		w.current = w.town()
+		require.NoError(t, w.Ensure("town-threatened", w.current, nil))
+		return w.ensure()
+	}
+	t.Run("cancelled", func(t *testing.T) {
+		t.Parallel()
+		w := stopped(t, apply.Plugin, away{})
+		client := next(w, away{})
+		s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
+			RunID: w.current.Pending.Run.RunID, Run: ofSignal()}.WithDefaults()
+		require.NoError(t, w.Cancel(t.Context(), &s))
+		require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
+	})
+	for via, want := range map[apply.Binding]handoff.ReasonCode{
+		apply.Plugin: apply.ReasonPluginUnavailable, apply.RCON: handoff.ReasonExecuted,
+	} {
+		t.Run(string(via), func(t *testing.T) {
+			t.Parallel()
+			w := stopped(t, via, away{})
+			w.resume()
+			a := w.await(next(w, away{}))
+			require.NoError(t, a.err)
+			require.Equal(t, want, a.Result.ReasonCode)
+		})
+	}
+}
+
 // An answer that comes late, or once too often, is alerted about where it says that the command is
 // applied, and only there.
 func TestAnswersThatAreNotUsed(t *testing.T) {

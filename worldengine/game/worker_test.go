@@ -46,6 +46,8 @@ type working struct {
 	log     *commitlog.Log
 	current commitlog.Entry // the town, with what is pending
 	turns   *queue.Queue[struct{}]
+	again   func() *game.Worker // a worker of the next writer
+	resume  func()              // ends the pause of the world
 
 	mu     sync.Mutex
 	alerts []runevents.AlertCode
@@ -96,8 +98,12 @@ func work(
 	if change != nil {
 		change(&config)
 	}
-	w.Worker = game.New(&stepper.Stepper{Log: w.log, Now: time.Now, NewID: uuid.NewString,
-		Settings: machine.Settings{Rules: new(town.DefaultRules()), Plugin: config.Policy}}, config)
+	w.again = func() *game.Worker {
+		return game.New(&stepper.Stepper{Log: w.log, Now: time.Now, NewID: uuid.NewString,
+			Settings: machine.Settings{Rules: new(town.DefaultRules()), Plugin: config.Policy}}, config)
+	}
+	w.resume = func() { config.WorldPause.Set(signals.Pause{Seq: 2}) }
+	w.Worker = w.again()
 	plugins, err := game.OpenInbox(nc, w.UnusedAnswers())
 	require.NoError(t, err)
 	w.turns = queue.New[struct{}](context.Background(), queue.Config{Workers: 2, PerTown: 8,

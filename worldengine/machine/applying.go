@@ -24,8 +24,9 @@ import (
 type Outcome struct{ apply.Result }
 
 // Arrival says that a request for the pending command may have arrived, or, if it is false, nothing
-// new: that other writers lose their races for the town.
-type Arrival struct{ MayHaveArrived bool }
+// new: that other writers lose their races for the town. With Rests the writer stops, and none has
+// arrived.
+type Arrival struct{ MayHaveArrived, Rests bool }
 
 // Attempt says that the present attempt of the pending command has started, or only that the one
 // before has failed.
@@ -148,6 +149,7 @@ func (s *step) arrival(e *Arrival) (Output, error) {
 	}
 	after, p := s.town, *s.town.Pending
 	p.Reached = p.Reached || e.MayHaveArrived
+	p.Rested = e.Rests && !p.Reached
 	after.Pending = &p
 	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: after}, nil
 }

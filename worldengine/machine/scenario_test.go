@@ -39,7 +39,7 @@ var rewrite = flag.Bool("rewrite", false, "write the outputs of testdata/*.txt a
 //	> pause|resume [REASON] · > yes|no NAME by PERSON
 //	> applied [STATE], rejected [later], silent, unreached [arrived]: how the attempt of the pending
 //	  command ended; a STATE is a snapshot.v1 that the game reports
-//	> started, failed, asked: more about that attempt
+//	> started, failed, asked, rests: more about that attempt
 //	> held [by SOMEBODY]: its run is paused, or goes on
 //	> cancel [other] [force] [arrived|may]: of its run, or another one, with the known fate of its requests
 //	> waits|judged|again|abandoned NAME: a handoff that waits for its town is recorded, about to be
@@ -144,8 +144,8 @@ func (s *scenario) input(words []string) []string {
 		return s.step(s.outcome(words))
 	case "started", "failed":
 		return s.step(&machine.Attempt{Started: words[0] == "started"})
-	case "asked":
-		return s.step(&machine.Arrival{MayHaveArrived: true})
+	case "asked", "rests":
+		return s.step(&machine.Arrival{MayHaveArrived: words[0] == "asked", Rests: words[0] == "rests"})
 	case "held":
 		e := new(machine.Hold)
 		if argument != "" {
@@ -391,6 +391,9 @@ func (s *scenario) said(out *machine.Output) (said []string) {
 			p.NotBefore.Format(time.TimeOnly), p.Deadline.Format(time.TimeOnly))
 		if p.Reached {
 			line += ", may have arrived"
+		}
+		if p.Rested {
+			line += ", rests"
 		}
 		said = append(said, line)
 	}
