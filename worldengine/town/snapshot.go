@@ -1,6 +1,5 @@
 // Package town is the authoritative state of one town and the rules that change it: the
-// snapshot.v1, its canonical form and hash, the preconditions, and the built-in rules of the
-// four commands.
+// snapshot.v1, its canonical form and hash, the preconditions, and the built-in rules.
 //
 // It is pure: no I/O, no clock, no randomness. Every value is immutable once made, so goroutines
 // may share it; what changes a snapshot returns a new one.
