@@ -226,6 +226,9 @@ func TestIndex_FindsMessagesAhead(t *testing.T) {
 func requireFound(t *testing.T, o *oracleRows, ix *Index) {
 	t.Helper()
 	towns := []string{"", "t0", "t1", "t2", "t3", "t4", "ghost", wire.UnknownTownToken}
+	ix.mu.RLock()
+	ahead := len(ix.ahead)
+	ix.mu.RUnlock()
 	for i := -1; i < 20; i++ {
 		key := fmt.Sprintf("key-%d", i)
 		seq, found := ix.AcceptedAnywhere(key)
@@ -245,7 +248,7 @@ func requireFound(t *testing.T, o *oracleRows, ix *Index) {
 		for _, town := range towns {
 			require.Equal(t, o.lastAt(town, id), ix.LastAt(town, id))
 			require.Equal(t, o.lastAt(town, ""), ix.LastAt(town, ""))
-			if before := o.lastAt(town, id); len(ix.ahead) == 0 { // Waiting knows no rows ahead
+			if before := o.lastAt(town, id); ahead == 0 { // Waiting knows no rows ahead
 				require.ElementsMatch(t, o.waiting(before), ix.Waiting(before))
 			}
 		}
