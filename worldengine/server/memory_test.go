@@ -64,3 +64,19 @@ func TestMemory(t *testing.T) {
 		}
 	}
 }
+
+// The result of a command that a game applied is remembered as any other.
+func TestMemory_OfGame(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	c := connect(t, srv)
+	game := putRequest(snapshot("game"), "")
+	game["apply"] = "plugin"
+	at := call[townReply](c, "town.put", schemas.TownGetReply, game)
+	host(t, srv, agree)
+	o := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	m := call[messages.Memory](c, "memory.get", schemas.MemoryContext, remember("game"))
+	require.Equal(t, o.runID, m.RecentChronicle[0].RunID)
+	require.Equal(t, "PROJECT_ADVANCE", *m.RecentHistory[0].ProposalType)
+	require.Equal(t, messages.ExecutionCounts{Executed: 1}, m.TownSummary.Counts)
+}
