@@ -80,7 +80,8 @@ func (r Rules) Validate() error {
 		float64(r.MissionComplete), float64(r.MissionFail),
 	} {
 		if !(amount >= 0 && amount <= 1) {
-			return fmt.Errorf("town: every amount of the rules must lie in 0..1, not %v", amount)
+			return fmt.Errorf("town: every amount of the rules (--rules-…) must lie in 0..1, not %v",
+				amount)
 		}
 	}
 	return nil
