@@ -1,149 +1,77 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/plugin"
 )
 
-// manualPlugin answers the commands of the engine as a person, or --answer, says, one at a time. It
-// is used by one goroutine.
+// manualPlugin answers the commands of the engine as a person, or --answer, says, one at a time.
 type manualPlugin struct {
-	app    *app
-	reason string    // the reason code where a key gives none
-	always *reaction // nil asks for each command
-	memory plugin.Memory
-	now    func() time.Time
+	app     *app
+	reason  string        // the reason code if a key gives none
+	always  *reaction     // nil asks for each command
+	count   int           // of commands after which it ends; 0 for never
+	keys    chan string   // the lines of the person
+	started chan struct{} // closed when commands may be answered
+	ended   chan error    // has room for one
 
-	waiting  []*manualJob // the first is being asked about
-	answered int          // commands that got their reaction, without repeats
+	mu    sync.Mutex
+	times map[string]int // requests of each command since its last outcome, by applyId
+	shown string         // the applyId of the command that the person was asked about
+	done  int            // commands that got their reaction, without repeats
 }
 
-// manualJob is a command that waits for its reaction.
-type manualJob struct {
-	command *apply.Command // as it was asked for last
-	// one a reply subject: an engine has one for all its requests of a command
-	replies []*nats.Msg
-	times   int
-	until   time.Time
-}
-
-// again takes a repeated request.
-func (j *manualJob) again(c *apply.Command, msg *nats.Msg, until time.Time) {
-	if !slices.ContainsFunc(j.replies, func(m *nats.Msg) bool { return m.Reply == msg.Reply }) {
-		j.replies = append(j.replies, msg)
+// apply returns the reaction to a command.
+func (p *manualPlugin) apply(ctx context.Context, c *apply.Command) (apply.Answer, error) {
+	select {
+	case <-p.started:
+	case <-ctx.Done():
+		return apply.Answer{}, apply.ErrUnavailable
 	}
-	j.command, j.until = c, until
-	j.times++
-}
-
-// take answers a request, or lets it wait for the person.
-func (p *manualPlugin) take(msg *nats.Msg) error {
-	c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
-	if err != nil || msg.Reply == "" {
-		p.complain("a request is not answered", msg, err)
-		return nil
+	v, err := p.always, error(nil)
+	if v == nil {
+		v, err = p.ask(ctx, c)
 	}
-	if known, ok := p.memory.Get(c.ApplyID); ok {
-		if answer, ok := known.AnswerTo(c.LogicalAttemptID); ok {
-			return p.repeat(c, msg, answer)
-		}
-	}
-	until := p.now().Add(time.Duration(min(c.TimeoutMs, 1e9)) * time.Millisecond)
-	same := func(j *manualJob) bool { return j.command.ApplyID == c.ApplyID }
-	if at := slices.IndexFunc(p.waiting, same); at >= 0 {
-		j := p.waiting[at]
-		j.again(c, msg, until)
-		status := apply.Busy
-		if at == 0 {
-			status = apply.InProgress
-		}
-		answer := apply.Later(c, status, manualRetry)
-		if err := respond(msg, &answer); err != nil || !p.app.json() {
-			return err // a person reads with the answer how often it was asked
-		}
-		return p.report(c, &answer, 1, true)
-	}
-	j := &manualJob{command: c, replies: []*nats.Msg{msg}, times: 1, until: until}
-	if p.always != nil {
-		if p.late(j) {
-			return p.answer(j, tooLate)
-		}
-		return p.answer(j, *p.always)
-	}
-	if p.waiting = append(p.waiting, j); len(p.waiting) == 1 {
-		return p.ask()
-	}
-	return nil
-}
-
-func (p *manualPlugin) complain(what string, msg *nats.Msg, err error) {
-	fmt.Fprintf(p.app.err, "handoffctl: %s, on %s\n", what, show(msg.Subject))
-	if err == nil {
-		fmt.Fprintln(p.app.err, "  it has no reply subject: the engine gives one")
-		return
-	}
-	for _, v := range violations(err) {
-		fmt.Fprintf(p.app.err, "  %s: %s\n", orWhole(v.Path), v.Message)
-	}
-}
-
-// key takes the person's line for the first command that waits.
-func (p *manualPlugin) key(line string) error {
-	v, err := reactionTo(line, p.reason)
 	if err != nil {
-		fmt.Fprintln(p.app.err, err)
-		p.prompt()
-		return nil
+		return apply.Answer{}, err
 	}
-	j := p.waiting[0]
-	p.waiting = p.waiting[1:]
-	if err := p.answer(j, v); err != nil {
-		return err
+	if answer := v.answer(c); answer != nil {
+		return *answer, nil
 	}
-	return p.ask()
+	return apply.Answer{}, plugin.ErrNoAnswer
 }
 
-// late reports whether the time of a command has passed: it is refused, not begun.
-func (p *manualPlugin) late(j *manualJob) bool { return !p.now().Before(j.until) }
-
-var tooLate = reaction{"refused-retryable", plugin.ReasonDeadlinePassed}
-
-// ask shows the next command that waits.
-func (p *manualPlugin) ask() error {
-	for len(p.waiting) > 0 && p.late(p.waiting[0]) {
-		j := p.waiting[0]
-		p.waiting = p.waiting[1:]
-		err := p.describe(j.command, p.forPeople())
-		if err == nil {
-			err = p.answer(j, tooLate)
+// ask shows a command, and returns the reaction that the person types.
+func (p *manualPlugin) ask(ctx context.Context, c *apply.Command) (*reaction, error) {
+	p.mu.Lock()
+	err := p.describe(c, p.forPeople())
+	p.shown = c.ApplyID
+	p.mu.Unlock()
+	for err == nil {
+		fmt.Fprint(p.app.err, "  a, r [CODE], R [CODE], b, p, s or ? > ")
+		select {
+		case line := <-p.keys:
+			v, wrong := reactionTo(line, p.reason)
+			if wrong == nil {
+				return &v, nil
+			}
+			fmt.Fprintln(p.app.err, wrong)
+		case <-ctx.Done():
+			return nil, plugin.ErrNoAnswer
 		}
-		if err != nil {
-			return err
-		}
 	}
-	if len(p.waiting) == 0 {
-		return nil
-	}
-	if err := p.describe(p.waiting[0].command, p.forPeople()); err != nil {
-		return err
-	}
-	p.prompt()
-	return nil
-}
-
-func (p *manualPlugin) prompt() {
-	fmt.Fprint(p.app.err, "  a, r [CODE], R [CODE], b, p, s or ? > ")
+	p.end(err)
+	return nil, plugin.ErrNoAnswer
 }
 
 // forPeople is where the person at the keyboard reads.
@@ -154,49 +82,27 @@ func (p *manualPlugin) forPeople() io.Writer {
 	return p.app.out
 }
 
-// answer answers every request for a command that waits with the reaction, remembers the answer,
-// and reports it.
-func (p *manualPlugin) answer(j *manualJob, v reaction) error {
-	p.answered++
-	answer := v.answer(j.command)
-	if answer != nil {
-		for _, msg := range j.replies {
-			if err := respond(msg, answer); err != nil {
-				return err
-			}
-		}
-		if err := p.memory.Put(plugin.Record{
-			ApplyID: j.command.ApplyID, TownID: j.command.TownID,
-			Attempt: j.command.LogicalAttemptID, At: p.now(), Answer: answer,
-		}); err != nil {
-			return err
-		}
+// end ends the program, with the first error if there is one.
+func (p *manualPlugin) end(err error) {
+	select {
+	case p.ended <- err:
+	default:
 	}
-	if !p.app.json() && p.always != nil {
-		if err := p.describe(j.command, p.app.out); err != nil {
-			return err
-		}
-	}
-	return p.report(j.command, answer, j.times, false)
 }
 
-// repeat answers a request again as before, without asking the person.
-func (p *manualPlugin) repeat(c *apply.Command, msg *nats.Msg, answer apply.Answer) error {
-	if err := respond(msg, &answer); err != nil {
-		return err
+// answered reports an answer.
+func (p *manualPlugin) answered(c *apply.Command, answer *apply.Answer, again bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.report(c, answer, again)
+	if !again {
+		delete(p.times, c.ApplyID)
+		p.shown = ""
+		p.done++
 	}
-	return p.report(c, &answer, 1, true)
-}
-
-func respond(msg *nats.Msg, answer *apply.Answer) error {
-	data, err := answer.MarshalWire()
-	if err != nil {
-		return err
+	if err != nil || p.count > 0 && p.done == p.count {
+		p.end(err)
 	}
-	if err := msg.Respond(data); err != nil {
-		return fmt.Errorf("the answer cannot be sent: %w", err)
-	}
-	return nil
 }
 
 // triedRequest is the line of a request with -o json.
@@ -209,33 +115,39 @@ type triedRequest struct {
 	Type             handoff.ProposalType `json:"type"`
 	Argument         string               `json:"argument"`
 	Changes          []handoff.Difference `json:"changes"`
-	// Repeat reports that the request was answered without asking the person: as before, or that
-	// the command still waits.
+	// Repeat reports that the request was answered as before, or that the command still waits.
 	Repeat bool `json:"repeat"`
 	// Answer is null for silence.
 	Answer *apply.Answer `json:"answer"`
 }
 
-// report shows the answer to a command that the engine asked for so many times.
-func (p *manualPlugin) report(
-	c *apply.Command, answer *apply.Answer, times int, repeat bool,
-) error {
+// report shows an answer.
+func (p *manualPlugin) report(c *apply.Command, answer *apply.Answer, again bool) error {
 	if p.app.json() {
 		return p.app.printJSON(triedRequest{
 			c.ApplyID, c.RunID, c.LogicalAttemptID, c.TownID, c.ActorID, c.Type, c.Argument(),
-			changesBetween(c.Snapshot, c.ExpectedSnapshot), repeat, answer,
+			changesBetween(c.Snapshot, c.ExpectedSnapshot), again, answer,
 		})
 	}
 	text := "silence"
 	if answer != nil {
 		text = strings.TrimSpace(string(answer.Status) + " " + answer.ReasonCode)
 	}
-	if repeat {
+	switch {
+	case again && (answer.Status == apply.Busy || answer.Status == apply.InProgress):
+		p.times[c.ApplyID]++ // the answer to the command will say so
+		return nil
+	case again:
 		return p.app.printf("%s  %s  repeat of %.20s…, attempt %d -> %s\n",
-			p.now().Format(clockFormat), show(c.TownID), c.ApplyID, c.LogicalAttemptID, text)
+			time.Now().Format(clockFormat), show(c.TownID), c.ApplyID, c.LogicalAttemptID, text)
 	}
-	if times > 1 {
-		text += fmt.Sprintf(" (asked %d times)", times)
+	if p.shown != c.ApplyID {
+		if err := p.describe(c, p.app.out); err != nil {
+			return err
+		}
+	}
+	if more := p.times[c.ApplyID]; more > 0 {
+		text += fmt.Sprintf(" (asked %d times)", 1+more)
 	}
 	return p.app.printf("  -> %s\n", text)
 }
@@ -245,7 +157,7 @@ const clockFormat = "15:04:05.000"
 // describe shows a command.
 func (p *manualPlugin) describe(c *apply.Command, w io.Writer) error {
 	_, err := fmt.Fprintf(w, "%s  %s  %s  %s %s  (%.20s…, attempt %d, %s left)\n",
-		p.now().Format(clockFormat), show(c.TownID), show(c.ActorID), c.Type,
+		time.Now().Format(clockFormat), show(c.TownID), show(c.ActorID), c.Type,
 		show(c.Argument()), c.ApplyID, c.LogicalAttemptID,
 		time.Duration(min(c.TimeoutMs, 1e9))*time.Millisecond)
 	for _, found := range changesBetween(c.Snapshot, c.ExpectedSnapshot) {

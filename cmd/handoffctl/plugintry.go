@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strconv"
 	"strings"
 	"time"
@@ -70,40 +71,35 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	if err := c.mustBeAlone(ctx, a, nc, false); err != nil {
 		return err
 	}
-	requests, err := c.subscribe(ctx, a, nc)
+	served, err := c.serve(ctx, a, nc, p)
 	if err != nil {
 		return err
 	}
+	defer closeNow(ctx, served)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	keys, noKeys := make(chan string), make(chan struct{})
+	noKeys := make(chan struct{})
 	if p.always == nil {
-		go readLines(ctx, a.in, keys, noKeys)
+		go readLines(ctx, a.in, p.keys, noKeys)
 	}
-	for c.Count == 0 || p.answered < c.Count {
-		var asked chan string // only while there is something to ask
-		if len(p.waiting) > 0 {
-			asked = keys
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-lost:
-			return &client.UnavailableError{Code: "CONNECTION", Message: "the connection to the " +
-				"NATS server is lost, so no command can come; start plugin try again"}
-		case <-noKeys:
-			return nil
-		case msg := <-requests:
-			err = p.take(msg)
-		case line := <-asked:
-			err = p.key(line)
-		}
-		if err != nil {
-			return err
-		}
+	close(p.started)
+	select {
+	case <-ctx.Done():
+	case <-noKeys:
+	case <-lost:
+		return &client.UnavailableError{Code: "CONNECTION", Message: "the connection to the " +
+			"NATS server is lost, so no command can come; start plugin try again"}
+	case err = <-p.ended:
+		_ = nc.FlushTimeout(a.flags.Timeout) // the last answer; if it is lost the engine asks again
 	}
-	_ = nc.FlushTimeout(a.flags.Timeout) // the last answer; where it is lost the engine asks again
-	return nil
+	return err
+}
+
+// closeNow ends a plugin without waiting for a person.
+func closeNow(ctx context.Context, served *plugin.Plugin) {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	_ = served.Close(ctx)
 }
 
 // plugin returns the plugin that the flags describe, or what is wrong with them.
@@ -123,7 +119,10 @@ func (c *pluginTryCommand) plugin(a *app) (*manualPlugin, error) {
 		return nil, usagef("--reason must be upper-case words such as PROTECTED_AREA, not %q",
 			c.Reason)
 	}
-	p := &manualPlugin{app: a, reason: c.Reason, memory: plugin.NewVolatileMemory(), now: time.Now}
+	p := &manualPlugin{
+		app: a, reason: c.Reason, count: c.Count, keys: make(chan string), times: map[string]int{},
+		started: make(chan struct{}), ended: make(chan error, 1),
+	}
 	switch {
 	case c.Answer == "ask" || c.Answer == "" && isTerminal(a.in):
 	case c.Answer == "":
@@ -161,37 +160,29 @@ func (c *pluginTryCommand) mustBeAlone(
 		"first, or add --beside", hosts[0].Name, town)}
 }
 
-// subscribe subscribes to the towns' requests, and prints "ready" when the server has the
-// subscriptions.
-func (c *pluginTryCommand) subscribe(
-	ctx context.Context, a *app, nc *nats.Conn,
-) (<-chan *nats.Msg, error) {
-	requests := make(chan *nats.Msg, 256)
-	subjects := plugin.Subjects(a.flags.World, c.Town...)
-	var err error
-	for _, subject := range subjects {
-		_, subscribed := nc.ChanSubscribe(subject, requests)
-		err = errors.Join(err, subscribed)
-	}
-	err = errors.Join(err, nc.Flush())
-	if last := nc.LastError(); err == nil && errors.Is(last, nats.ErrPermissionViolation) {
-		err = last
-	}
+// serve starts the plugin, whose commands wait for p.started, and prints "ready" when the server has
+// its subscriptions.
+func (c *pluginTryCommand) serve(
+	ctx context.Context, a *app, nc *nats.Conn, p *manualPlugin,
+) (*plugin.Plugin, error) {
+	served, err := plugin.Serve(nc, plugin.Config{
+		World: a.flags.World, Towns: c.Town, Apply: p.apply, Recover: p.apply, Answered: p.answered,
+		Memory: plugin.NewVolatileMemory(), RetryAfter: manualRetry,
+		Concurrency: 1, // a person answers one command after another
+		Logger:      slog.New(slog.NewTextHandler(a.err, nil)),
+	})
 	if err != nil {
-		return nil, &client.UnavailableError{Code: "SUBSCRIPTION",
-			Message: sentence(err), Cause: err}
-	}
-	if _, err := plugin.AnswerHosts(nc, a.flags.World, c.Town...); err != nil {
 		return nil, &client.UnavailableError{Code: "SUBSCRIPTION",
 			Message: sentence(err), Cause: err}
 	}
 	if !c.Beside {
 		if err := c.mustBeAlone(ctx, a, nc, true); err != nil {
+			closeNow(ctx, served)
 			return nil, err
 		}
 	}
-	fmt.Fprintf(a.err, "ready %s\n", strings.Join(subjects, " "))
-	return requests, nil
+	fmt.Fprintf(a.err, "ready %s\n", strings.Join(plugin.Subjects(a.flags.World, c.Town...), " "))
+	return served, nil
 }
 
 // readLines sends the lines of in one at a time, and closes ended after the last one.

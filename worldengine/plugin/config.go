@@ -51,6 +51,11 @@ type Config struct {
 	// refused for good with ReasonOutcomeUnknown.
 	Recover Func
 
+	// Answered is called with each answer, after it was sent: nil for ErrNoAnswer. again reports
+	// that neither Apply nor Recover was asked for it: the command is known, or waits. It must not
+	// block for long and must be safe for concurrent use; may be nil.
+	Answered func(c *apply.Command, answer *apply.Answer, again bool)
+
 	// Memory remembers what became of every command: OpenFile.
 	Memory Memory
 
@@ -81,6 +86,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Answered == nil {
+		c.Answered = func(*apply.Command, *apply.Answer, bool) {}
 	}
 	return c, c.validate()
 }

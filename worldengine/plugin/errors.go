@@ -12,6 +12,9 @@ var (
 	// ErrMayNotAsk: the connection's user may not ask who hosts a town, so it is not known whether
 	// another plugin does. Give it the role plugin with the permissions of this version.
 	ErrMayNotAsk = errors.New("plugin: it cannot be asked who hosts a town")
+	// ErrNoAnswer: Apply and Recover return it to have a request get no answer. The command counts as
+	// begun, and Recover is asked at the next request; Config.Recover must be set.
+	ErrNoAnswer = errors.New("plugin: the request gets no answer")
 	// ErrUnfinished: Close had to end before the commands in hand were finished. What was begun is
 	// in doubt until Recover is asked about it, after the next start.
 	ErrUnfinished = errors.New("plugin: commands are still being applied")

@@ -91,10 +91,11 @@ func (p *Plugin) work(townID string) {
 		waiting, more = p.finish(townID, j)
 		<-p.slots
 		for _, w := range waiting {
-			if w.gets(&answer, r.command.LogicalAttemptID) {
-				p.send(w.reply, &answer)
+			if answer != nil && w.gets(answer, r.command.LogicalAttemptID) {
+				p.send(w.reply, answer)
 			}
 		}
+		p.config.Answered(r.command, answer, false)
 	}
 }
 

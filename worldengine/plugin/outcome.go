@@ -12,9 +12,17 @@ import (
 
 var errNoRecover = errors.New("plugin: it was begun before, and there is no Config.Recover to ask")
 
-// outcome does what a command asks for, at most once. It is called for one command of a town at a
-// time, and for one of an applyId.
-func (p *Plugin) outcome(r request) apply.Answer {
+// outcome does what a command asks for, at most once. It returns nil if the request gets no answer. It
+// is called for one command of a town at a time, and for one of an applyId.
+func (p *Plugin) outcome(r request) *apply.Answer {
+	answer := p.attempt(r)
+	if answer.Status == "" {
+		return nil
+	}
+	return &answer
+}
+
+func (p *Plugin) attempt(r request) apply.Answer {
 	c := r.command
 	before, known := p.known(c.ApplyID)
 	begun := known && before.Begun()
@@ -76,9 +84,12 @@ func (p *Plugin) askRecover(c *apply.Command) apply.Answer {
 // keepOutcome remembers the answer of Apply or Recover. Where there is none yet, the command stays
 // begun and the next request asks Recover; without a Recover it is refused for good.
 func (p *Plugin) keepOutcome(c *apply.Command, answer apply.Answer, err error) apply.Answer {
-	if err == nil && answer.Status != apply.InProgress {
+	switch {
+	case err == nil && answer.Status != apply.InProgress:
 		p.remember(c, &answer)
 		return answer
+	case errors.Is(err, ErrNoAnswer) && p.config.Recover != nil:
+		return apply.Answer{}
 	}
 	if err != nil {
 		p.config.Logger.Error("it is not known whether a command is applied", "applyId", c.ApplyID,

@@ -98,6 +98,7 @@ func (p *Plugin) take(msg *nats.Msg) {
 	r := request{command: c, reply: msg.Reply, until: arrived.Add(timeout(c))}
 	if answer, known := p.admit(r); known {
 		p.send(msg.Reply, &answer)
+		p.config.Answered(c, &answer, true)
 	}
 }
 

@@ -429,3 +429,34 @@ func TestASubscriptionThatIsForbiddenIsAnError(t *testing.T) {
 	e.serve(config)
 	require.Equal(t, apply.Applied, e.ask(command(t, "mine", 1)).Status)
 }
+
+// A request may get no answer. The command counts as begun, and Recover is asked at the next
+// request; Answered hears of each.
+func TestServe_NoAnswer(t *testing.T) {
+	t.Parallel()
+	e, heard := newEngine(t), make(chan string, 3)
+	silent := func(context.Context, *apply.Command) (apply.Answer, error) {
+		return apply.Answer{}, plugin.ErrNoAnswer
+	}
+	e.serve(plugin.Config{
+		Apply: silent, Recover: newGame().apply,
+		Answered: func(_ *apply.Command, answer *apply.Answer, again bool) {
+			switch {
+			case answer == nil:
+				heard <- "nothing"
+			case again:
+				heard <- "again " + string(answer.Status)
+			default:
+				heard <- string(answer.Status)
+			}
+		},
+	})
+	c := command(t, "a", 1)
+	first := e.send(c)
+	require.Equal(t, "nothing", <-heard)
+	first.none()
+	require.Equal(t, apply.Done(c), e.ask(c))
+	require.Equal(t, "applied", <-heard)
+	require.Equal(t, apply.Done(c), e.ask(c))
+	require.Equal(t, "again applied", <-heard)
+}
