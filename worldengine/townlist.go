@@ -33,6 +33,8 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 		for _, id := range q.Only {
 			tokens = append(tokens, wire.TownToken(id))
 		}
+		slices.Sort(tokens)
+		tokens = slices.Compact(tokens) // NATS takes each filter once
 	}
 	all, err := e.log.Towns(ctx, tokens, e.config.Logger)
 	if err == nil {
