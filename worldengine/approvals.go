@@ -21,7 +21,7 @@ func (e *Engine) Approvals() *approvals.Reader {
 	}
 }
 
-// newAsked returns what counts the proposals that wait for a person's approval.
+// newAsked returns what counts the proposals that wait.
 func (e *Engine) newAsked() *approvals.Counter {
 	return &approvals.Counter{Reader: e.Approvals(),
 		Newest: func() map[string]uint64 { return e.index.Newest(index.Asked) }}

@@ -15,9 +15,13 @@ import (
 func (e *Engine) resume(ctx context.Context) {
 	due := map[string]time.Time{}
 	for ctx.Err() == nil {
-		if _, err := e.index.Sync(ctx); err != nil && ctx.Err() == nil {
-			e.config.Logger.Warn("pending commands cannot be looked for; will try again",
-				"error", err)
+		_, err := e.index.Sync(ctx)
+		if err == nil {
+			err = e.asked.Refresh(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			e.config.Logger.Warn("pending commands and approvals cannot be looked for; "+
+				"will try again", "error", err)
 		}
 		now, pending := time.Now(), map[string]time.Time{}
 		for _, token := range e.index.Towns(index.Pending) {
@@ -33,9 +37,6 @@ func (e *Engine) resume(ctx context.Context) {
 		}
 		due = pending
 		e.townsPaused.Store(int64(len(e.index.Towns(index.Paused))))
-		if err := e.asked.Refresh(ctx); err != nil && ctx.Err() == nil {
-			e.config.Logger.Warn("waiting approvals cannot be counted; will try again", "error", err)
-		}
 		_ = backoff.Sleep(ctx, pollPause)
 	}
 }

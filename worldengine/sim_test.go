@@ -167,7 +167,7 @@ func (s *sim) start() *simEngine {
 		index: s.openIndex(process),
 	}
 	useIndex(log, e.index)
-	e.absent = e.newAbsences()
+	e.absent, e.asked = e.newAbsences(), e.newAsked()
 	e.runs = runs.New(log, e.index, e.runConfig())
 	e.townOfRun = aboutRun(e.readTownOfRun)
 	e.endOfRun = aboutRun(e.runs.EndedAt)

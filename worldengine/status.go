@@ -24,8 +24,9 @@ import (
 const (
 	// followWait is how long the index and the bus may take to reach the end of the log.
 	followWait = 2 * time.Second
-	// mostNamed is how many towns each list of a status names.
-	mostNamed = 100
+	// mostNamed is how many towns each list of a status names, and mostProblems how many of them are
+	// a problem of their own.
+	mostNamed, mostProblems = 100, 5
 )
 
 // Follow waits until the index and the bus have reached the end that the log has now. It returns
@@ -91,8 +92,10 @@ func (e *Engine) Towns(
 			continue
 		}
 		report.PluginsAbsent = append(report.PluginsAbsent, *of)
-		problems = append(problems,
-			fmt.Sprintf("the town %s has had no plugin since %s", townID, of.Since))
+		if len(problems) < mostProblems {
+			problems = append(problems,
+				fmt.Sprintf("the town %s has had no plugin since %s", townID, of.Since))
+		}
 	}
 	if more := report.States.NoPlugin - len(problems); more > 0 {
 		problems = append(problems, fmt.Sprintf("%d more towns have no plugin", more))

@@ -7,7 +7,6 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/wire"
 )
 
 // Pauses before a plugin is asked again.
@@ -75,17 +74,6 @@ func (p *PluginAttempt) InHand() bool { return p.sent && !p.absent && !p.busy }
 
 // Away reports whether NATS found no plugin subscribed to the last request.
 func (p *PluginAttempt) Away() bool { return p.absent }
-
-// Next returns when the request is due again.
-func (p *PluginAttempt) Next() time.Time { return p.next }
-
-// Said returns the last trouble of the attempt, "" if there is none.
-func (p *PluginAttempt) Said() string {
-	if p.last == nil {
-		return ""
-	}
-	return wire.Sentence(p.last)
-}
 
 // Waits reports whether the attempt lasts until a plugin comes, and none is there.
 func (p *PluginAttempt) Waits() bool { return p.absent && p.Patience > 0 }

@@ -23,6 +23,7 @@ import (
 	"worldengine/worldengine/signals"
 	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/waiting"
+	"worldengine/worldengine/wire"
 )
 
 // pollPause is the pause between two looks at the condition that a command waits for.
@@ -152,9 +153,11 @@ func (w *Worker) noteWait(a *application, attempt *PluginAttempt) {
 		a.away.Store(nil)
 		return
 	}
-	wait := &Wait{RunID: a.runID, Attempt: a.Pending.Attempt, Said: attempt.Said(),
-		Next: w.config.Now().Add(time.Until(attempt.Next()))}
-	if last := a.Pending.Last; wait.Said == "" && last != nil {
+	wait := &Wait{RunID: a.runID, Attempt: a.Pending.Attempt,
+		Next: w.config.Now().Add(time.Until(attempt.next))}
+	if attempt.last != nil {
+		wait.Said = wire.Sentence(attempt.last)
+	} else if last := a.Pending.Last; last != nil {
 		wait.Said = last.Message
 	}
 	a.away.Store(wait)
