@@ -49,7 +49,7 @@ export function useStatus(shown = false) {
   useEffect(() => {
     if (!shown) return undefined;
     counters++;
-    if (Date.now() - asked >= often) reload();
+    reload();
     return () => { counters--; };
   }, [shown]);
   return { ...useStore(status), reload };

@@ -5,6 +5,7 @@ import { feed } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
 import { ask, can, session } from "../session.js";
+import { reload as reloadStatus } from "../status.js";
 import { Age, Said, Short, Time, count, counted } from "../text.jsx";
 import { Asking, Dialog, Empty, Heading, Trouble } from "../ui.jsx";
 
@@ -100,6 +101,7 @@ function Acknowledge({ alerts, onAcked }) {
   const done = async (reason) => {
     const actorId = session.get().me.user ?? "console";
     for (const seq of asked) onAcked(await ask("alert.ack", { seq, actorId, reason }));
+    reloadStatus();
   };
   return (
     <>

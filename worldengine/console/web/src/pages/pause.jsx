@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { ask, can, session } from "../session.js";
+import { reload as reloadStatus } from "../status.js";
 import { Dialog } from "../ui.jsx";
 
 /** Pauses and resumes a town, or the world. A user without the right is not offered it. control is a load of control.get. */
@@ -16,6 +17,7 @@ export function PauseButton({ control, townId }) {
   const done = async (reason) => {
     await ask(verb, { ...(townId && { townId }), reason, actorId: session.get().me.user ?? "console" });
     control.reload();
+    reloadStatus();
   };
   const label = `${paused ? "Resume" : "Pause"} ${what}`;
   return (
