@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -79,7 +80,7 @@ func printCounts(w io.Writer, of *messages.Server) {
 	for _, status := range handoff.Statuses() {
 		results = append(results, fmt.Sprintf("%s %d", status, s.Results[status]))
 	}
-	fmt.Fprintf(w, "server\t%s %s, since %s\n", show(of.ID), show(of.Version),
+	fmt.Fprintf(w, "server\t%s %s, since %s\n", show(cmp.Or(of.Name, of.ID)), show(of.Version),
 		of.Started.Format(time.RFC3339))
 	fmt.Fprintf(w, "results\t%s\n", strings.Join(results, ", "))
 	fmt.Fprintf(w, "in hand\twaiting %d, applying %d, held %d with %s\n", s.Waiting, s.Applying,

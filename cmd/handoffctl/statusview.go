@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -130,7 +131,7 @@ func (a *app) printServers(w io.Writer, s *messages.WorldReport) {
 		if server.Writer {
 			role = "writes"
 		}
-		fmt.Fprintf(w, "server\t%s %s, %s since %s, index at %d of %d\n", show(server.ID),
+		fmt.Fprintf(w, "server\t%s %s, %s since %s, index at %d of %d\n", show(cmp.Or(server.Name, server.ID)),
 			show(server.Version), role, server.Started.Format(time.RFC3339), server.Indexed, s.LogEnd)
 		if stats := server.Stats; stats != nil {
 			a.printStanding(w, s, stats)

@@ -100,8 +100,11 @@ type OpenAlerts struct {
 
 // Server is a server of the world.
 type Server struct {
-	ID      string    `json:"id"`
-	Version string    `json:"version"`
+	ID string `json:"id"`
+	// Name is for people; "" if it has none.
+	Name    string `json:"name,omitzero"`
+	Version string `json:"version"`
+	// Started is when it began to serve, or to stand by.
 	Started time.Time `json:"started"`
 	// Writer is set if it serves the world; else it stands by, and has neither Stats nor Verbs.
 	Writer bool `json:"writer"`

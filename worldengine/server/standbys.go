@@ -76,7 +76,8 @@ func (s *Server) hearStandbys() error {
 // tellStandby says that this server stands by since a time. The writer lists it.
 func (s *Server) tellStandby(since time.Time) {
 	server := messages.Server{
-		ID: s.config.Service.ID, Version: s.config.Service.Version, Started: since,
+		ID: s.config.Service.ID, Name: s.config.Service.Name, Version: s.config.Service.Version,
+		Started: since,
 	}
 	if x := s.index.Load(); x != nil {
 		server.Indexed = x.Position()

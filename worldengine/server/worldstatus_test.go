@@ -122,7 +122,7 @@ func TestWorldStatus_LowDisk(t *testing.T) {
 	c := connect(t, start(t, func(c *server.Config) { c.MinFreeDisk = int64(disk.Free / 2) }))
 	s := c.worldStatus()
 	require.Len(t, s.Problems, 1)
-	require.Regexp(t, `^the disk of the server \S+ has \S+ GiB free of \S+ GiB, and below \S+ GiB it stores nothing$`,
+	require.Regexp(t, `^the disk of the server \S+ has \S+ \SiB free of \S+ \SiB, and below \S+ \SiB it stores nothing$`,
 		s.Problems[0])
 }
 

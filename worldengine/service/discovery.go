@@ -120,7 +120,7 @@ func (d *discovery) info() any {
 // server returns the server with its statistics.
 func (d *discovery) server() messages.Server {
 	stats := d.service.stats()
-	server := messages.Server{ID: d.identity.ID, Version: d.identity.Version, Started: d.started,
+	server := messages.Server{ID: d.identity.ID, Name: d.service.config.Name, Version: d.identity.Version, Started: d.started,
 		Writer: true, Indexed: stats.Indexed, Stats: stats}
 	for i, v := range d.verbs {
 		v.mu.Lock()

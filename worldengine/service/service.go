@@ -78,6 +78,8 @@ type Config struct {
 	Standbys func() []messages.Server
 	// Revision is that of the results in answers to requests that ask for none; handoff.Revision0.
 	Revision handoff.Revision
+	// Name is the server's name, which discovery returns; empty for none.
+	Name string
 	// Disk returns the state of the disk that the world is stored on, for the statistics; nil where
 	// that is the disk of another process.
 	Disk func() storage.State
