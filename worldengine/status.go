@@ -1,7 +1,6 @@
 package worldengine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,8 +136,7 @@ func (e *Engine) AbsentPlugin(townID string) *messages.AbsentPlugin {
 		Todo: runevents.PluginAbsent.Spec().Todo}
 	wait := e.games.Wait(townID)
 	if of.RunID = wait.RunID; wait.Attempt > 0 {
-		of.Attempt, of.NextAt = wait.Attempt, runevents.Timestamp(wait.Next)
-		of.Said = cmp.Or(wait.Said, "No plugin is subscribed for the town.")
+		of.Attempt, of.Said, of.NextAt = wait.Attempt, wait.Said, runevents.Timestamp(wait.Next)
 	}
 	return of
 }

@@ -143,8 +143,8 @@ func (w *Worker) Absent(townID, before, runID string) error {
 type Wait struct {
 	RunID   string
 	Attempt int64     // logical, from 1
-	Said    string    // the last answer of the game, or the end of the attempt before; may be ""
-	Next    time.Time // when the plugin is asked again
+	Said    string    // the last answer of the game, or the end of the attempt before
+	Next    time.Time // when the game is asked again
 }
 
 // noteWait notes whether a waits for a plugin.
@@ -153,14 +153,19 @@ func (w *Worker) noteWait(a *application, attempt *PluginAttempt) {
 		a.away.Store(nil)
 		return
 	}
-	wait := &Wait{RunID: a.runID, Attempt: a.Pending.Attempt,
-		Next: w.config.Now().Add(time.Until(attempt.next))}
+	said := "No plugin is subscribed for the town."
 	if attempt.last != nil {
-		wait.Said = wire.Sentence(attempt.last)
+		said = wire.Sentence(attempt.last)
 	} else if last := a.Pending.Last; last != nil {
-		wait.Said = last.Message
+		said = last.Message
 	}
-	a.away.Store(wait)
+	w.waits(a, said, time.Until(attempt.next))
+}
+
+// waits notes that a waits for a game that is away, and is asked again after a pause.
+func (w *Worker) waits(a *application, said string, pause time.Duration) {
+	a.away.Store(&Wait{RunID: a.runID, Attempt: a.Pending.Attempt, Said: said,
+		Next: w.config.Now().Add(pause)})
 }
 
 // Wait returns the command that this writer has in hand for a town without a plugin; with RunID alone
