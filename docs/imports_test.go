@@ -75,9 +75,9 @@ var rooms = []struct {
 		"./worldengine/approval", "./worldengine/backoff",
 		"./worldengine/town", "./worldengine/messages", "./worldengine/wire", "./worldengine/machine",
 	}},
-	{"worldengine/index", false, []string{natsModule, "./handoff", "./runevents",
+	{"worldengine/index", false, []string{jsonModule, natsModule, "./handoff", "./runevents",
 		"./worldengine/apply", "./worldengine/backoff",
-		"./worldengine/commitlog",
+		"./worldengine/commitlog", "./worldengine/messages",
 		"./worldengine/wire"}},
 	{"worldengine/machine", true, []string{
 		jsonModule, "./dedupe", "./handoff", "./runevents", "./schemas", "./worldengine/apply",

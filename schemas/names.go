@@ -110,6 +110,10 @@ const (
 	WorldStatusRequest Name = "world-status-request.v1"
 	// WorldStatusReply is how the world is.
 	WorldStatusReply Name = "world-status-reply.v1"
+	// WorldSamplesRequest asks for samples of the last minutes.
+	WorldSamplesRequest Name = "world-samples-request.v1"
+	// WorldSamplesReply is samples of the last minutes.
+	WorldSamplesReply Name = "world-samples-reply.v1"
 	// RunCancelRequest cancels a run that waits for the end of a pause.
 	RunCancelRequest Name = "run-cancel-request.v1"
 	// RunRetryRequest tries the handoff of a run again that failed since no plugin or console could

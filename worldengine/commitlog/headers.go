@@ -60,6 +60,9 @@ func describeRun(run *runevents.Run, set func(name, value string)) {
 	}
 	set(wire.RunSeqsHeader,
 		fmt.Sprintf("%d-%d", run.FirstSeq, run.FirstSeq+int64(len(run.Events))-1))
+	if run.FirstSeq == 1 {
+		set(wire.ArrivedHeader, run.Events[0].EmittedAt)
+	}
 	var moves []string
 	for i := range run.Events {
 		event := &run.Events[i]

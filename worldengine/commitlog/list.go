@@ -38,7 +38,6 @@ func (l *Log) Towns(
 	}
 	err = each(ctx, l.Stream, cmp.Or(l.FetchWait, DefaultFetchWait), jetstream.ConsumerConfig{
 		FilterSubjects: subjects, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-		HeadersOnly: true,
 	}, func(msg jetstream.Msg, seq uint64) error {
 		listed, err := l.listed(ctx, msg.Headers(), seq)
 		if errors.Is(err, ErrLogUnavailable) {

@@ -152,7 +152,7 @@ func (s *state) text(r *row, partly bool) string {
 		v.Status, v.Flags = "", v.Flags&^(First|Ended)
 	}
 	return fmt.Sprintf("%s, town %s, run %016x, key %016x, status %q, result %q, reason %q, type %q, "+
-		"actor %q, events %d-%d, flags %x, at %s", v.Kind, v.Town, r.RunID, r.Key, v.Status,
+		"actor %q, events %d-%d, flags %x, at %s after %d ms", v.Kind, v.Town, r.RunID, r.Key, v.Status,
 		v.ResultStatus, v.Reason, v.Type, v.ActorID, v.First, v.Last, v.Flags,
-		v.At.Format(time.RFC3339Nano))
+		v.At.Format(time.RFC3339Nano), r.Waited)
 }

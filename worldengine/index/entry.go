@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +21,7 @@ type entry struct {
 	seq                                                uint64
 	at                                                 int64 // Unix time in ms, 0 if unknown
 	town, key, runID, kind, result, reason, actor, typ string
-	first, last                                        uint32
+	first, last, waited                                uint32
 	moves                                              []runevents.EventType
 	flags                                              Flag
 }
@@ -41,6 +42,10 @@ func newEntry(seq uint64, subject string, header nats.Header) entry {
 		actor: header.Get(wire.ActorHeader), typ: header.Get(wire.TypeHeader)}
 	if at, err := time.Parse(time.RFC3339, header.Get(wire.AtHeader)); err == nil {
 		e.at = at.UnixMilli()
+	}
+	arrived, err := time.Parse(time.RFC3339, header.Get(wire.ArrivedHeader))
+	if waited := e.at - arrived.UnixMilli(); err == nil && 0 < waited && waited <= math.MaxUint32 {
+		e.waited = uint32(waited)
 	}
 	e.result, e.reason, _ = strings.Cut(header.Get(wire.ResultHeader), " ")
 	first, last, _ := strings.Cut(header.Get(wire.RunSeqsHeader), "-")

@@ -65,7 +65,7 @@ type file struct {
 }
 
 func newFile(dir, world string) *file {
-	return &file{path: filepath.Join(dir, "rows"), head: "worldengine index 1 " + world}
+	return &file{path: filepath.Join(dir, "rows"), head: "worldengine index 2 " + world}
 }
 
 // open reads the file up to its first bad frame and cuts off the rest. The error is the reason why

@@ -58,6 +58,7 @@ type Index struct {
 
 	mu       sync.RWMutex
 	s        *state
+	samples  samples
 	ahead    []entry       // were Put behind a gap, ascending
 	moved    chan struct{} // closed when position moves; nil if nobody waits
 	since    []entry       // were added since a compaction began
@@ -103,6 +104,7 @@ func (ix *Index) advance(upTo uint64) {
 	}
 	ix.ahead = slices.Delete(ix.ahead, 0, n)
 	ix.s.position = max(ix.s.position, upTo)
+	ix.sample()
 	if ix.s.position > before && ix.moved != nil {
 		close(ix.moved)
 		ix.moved = nil

@@ -37,6 +37,10 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 		return nil, fmt.Errorf("worldengine: end of the log: %w", err)
 	}
 	ix.total = end
+	if config.Dir != "" && ix.s.count > 0 { // else the log may be another one
+		ix.loadSamples(end)
+	}
+	ix.sample()
 	ctx, ix.stop = context.WithCancel(context.WithoutCancel(ctx))
 	ix.closed = ctx.Done()
 	ix.done.Go(func() { ix.follow(ctx) })
@@ -55,7 +59,7 @@ func (ix *Index) Close() error {
 		return nil
 	}
 	defer ix.file.close()
-	return ix.flush()
+	return errors.Join(ix.flush(), ix.keepSamples())
 }
 
 // load takes the rows of the file, unless the log does not have them any more.
@@ -224,8 +228,10 @@ func (ix *Index) hasRead(err error) {
 // write writes new rows to the file until ctx ends, and all if somebody deleted it.
 func (ix *Index) write(ctx context.Context) {
 	flush, look := time.NewTicker(flushEvery), time.NewTicker(lookEvery)
+	keep := time.NewTicker(time.Minute)
 	defer flush.Stop()
 	defer look.Stop()
+	defer keep.Stop()
 	for {
 		select {
 		case <-flush.C:
@@ -239,6 +245,10 @@ func (ix *Index) write(ctx context.Context) {
 				ix.file.state = nil
 			}
 			ix.tryFlush()
+		case <-keep.C:
+			if err := ix.keepSamples(); err != nil {
+				ix.config.Logger.Warn("the samples of the index cannot be written", "err", err)
+			}
 		case <-ctx.Done():
 			return
 		}

@@ -41,7 +41,7 @@ type Row struct {
 	Flags        Flag
 }
 
-// row is a Row in memory and on disk: 72 bytes without pointers. Names are numbers of dictionaries;
+// row is a Row in memory and on disk: 76 bytes without pointers. Names are numbers of dictionaries;
 // number 0 is none, of rows and runs too. Its members are exported for encoding/binary.
 type row struct {
 	Seq                                      uint64
@@ -51,11 +51,12 @@ type row struct {
 	PrevTown, PrevRun                        uint32 // rows of the same town and run before it
 	Run                                      uint32 // number of the run
 	FirstSeq, LastSeq                        uint32
+	Waited                                   uint32 // ms from the arrival to At, of a first row
 	Kind, Status, ResultStatus, Reason, Type uint16
 	Flags                                    Flag
 }
 
 // rowSize is the size of a row on disk in bytes.
-const rowSize = 72
+const rowSize = 76
 
 func (r *row) has(flag Flag) bool { return r.Flags&flag != 0 }

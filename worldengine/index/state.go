@@ -103,7 +103,7 @@ func (s *state) rowOf(e *entry) row {
 		Seq: e.seq, At: e.at, Key: fingerprint(e.key), RunID: fingerprint(e.runID),
 		Town:     s.names[townNames].number(e.town, math.MaxUint32-1),
 		Actor:    s.names[actorNames].number(e.actor, math.MaxUint32-1),
-		FirstSeq: e.first, LastSeq: e.last, Kind: s.word(e.kind), Status: s.word(string(status)),
+		FirstSeq: e.first, LastSeq: e.last, Waited: e.waited, Kind: s.word(e.kind), Status: s.word(string(status)),
 		ResultStatus: s.word(e.result), Reason: s.word(e.reason), Type: s.word(e.typ),
 		Flags: e.flags | ended(status),
 	}

@@ -148,6 +148,25 @@ type Runs struct {
 	Mark uint64 `json:"mark"`
 }
 
+// Sample is what has happened in a step of time.
+type Sample struct {
+	At string `json:"at"` // its begin
+	// Results counts the handoffs that ended: by the status of the result, or cancelled.
+	Results map[string]int64 `json:"results"`
+	// P50Ms and P99Ms are how long half of them, and 99 in 100, took at most from their arrival; nil if
+	// none ended.
+	P50Ms *int64 `json:"p50Ms,omitzero"`
+	P99Ms *int64 `json:"p99Ms,omitzero"`
+	// Waiting is how many handoffs waited or were being applied, on average.
+	Waiting float64 `json:"waiting"`
+}
+
+// Samples is the reply of world.samples, the oldest first.
+type Samples struct {
+	StepMs  int64    `json:"stepMs"`
+	Samples []Sample `json:"samples"`
+}
+
 // Events is the reply of run.events.
 type Events struct {
 	Events       []jsontext.Value `json:"events"` // each a RunEventRecord

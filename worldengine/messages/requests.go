@@ -93,6 +93,13 @@ type RunList struct {
 	Limit     int     `json:"limit,omitzero"`
 }
 
+// WorldSamples is the request of world.samples.
+type WorldSamples struct {
+	TownID  string `json:"townId,omitzero"`
+	Minutes int    `json:"minutes,omitzero"` // 60 if it is 0
+	Points  int    `json:"points,omitzero"`  // 60 if it is 0
+}
+
 // RunEvents is the request of run.events.
 type RunEvents struct {
 	RunID     string `json:"runId"`

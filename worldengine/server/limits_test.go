@@ -102,6 +102,7 @@ func TestPayloadLimits(t *testing.T) {
 			"reason": ""}, "404"},
 		{"whoami", most, map[string]any{}, ""},
 		{"world.status", most, map[string]any{}, ""},
+		{"world.samples", most, map[string]any{}, ""},
 		{"event.list", most, map[string]any{"after": "0"}, ""},
 	}
 	var verbs []string

@@ -224,6 +224,8 @@ func (h *hostile) allRequests() []valid {
 		{"whoami", schemas.WhoAmIRequest, schemas.WhoAmIReply, map[string]any{}},
 		{"world.status", schemas.WorldStatusRequest, schemas.WorldStatusReply,
 			map[string]any{"damage": true}},
+		{"world.samples", schemas.WorldSamplesRequest, schemas.WorldSamplesReply,
+			map[string]any{"townId": "t", "minutes": 60, "points": 6}},
 	}
 	return append(list, h.handoffRequests()...)
 }

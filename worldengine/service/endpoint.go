@@ -76,6 +76,7 @@ func (s *Service) makeEndpoints() []*endpoint {
 		s.reads(wire.ApprovalDecide, s.approvalDecide),
 		s.reads(wire.WhoAmI, s.whoAmI),
 		s.reads(wire.WorldStatus, s.worldStatus),
+		s.reads(wire.WorldSamples, s.worldSamples),
 		handoffs,
 	}
 }

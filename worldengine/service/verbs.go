@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -259,6 +260,26 @@ func (s *Service) runList(ctx context.Context, in *incoming) (*nats.Msg, error) 
 		page.Runs[i].PluginAbsent = s.engine.AwaitedPlugin(&page.Runs[i].Snapshot)
 	}
 	return reply(page)
+}
+
+// worldSamples answers with samples of the towns that the user may read.
+func (s *Service) worldSamples(_ context.Context, in *incoming) (*nats.Msg, error) {
+	r, err := parseRequest[messages.WorldSamples](schemas.WorldSamplesRequest, orEmpty(in.data))
+	if err != nil {
+		return nil, err
+	}
+	var towns []string
+	if ids, bound := in.rights.Readable(); bound {
+		towns = append([]string{}, ids...)
+	}
+	if r.TownID != "" {
+		if err := in.rights.Read(r.TownID); err != nil {
+			return nil, err
+		}
+		towns = []string{r.TownID}
+	}
+	const anHour = 60
+	return reply(s.engine.Samples(towns, cmp.Or(r.Minutes, anHour), cmp.Or(r.Points, anHour)))
 }
 
 // timeOf reads a member of a run.list that has the form of a time; the zero time where it is left

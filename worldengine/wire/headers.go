@@ -57,6 +57,9 @@ const (
 	// AtHeader is the persistedAt of the message: RFC 3339, UTC, milliseconds. The append authority
 	// stamps it, never before the town's or the run's last one.
 	AtHeader = "At"
+	// ArrivedHeader is when the handoff or the signal arrived whose run begins with the message: the
+	// emittedAt of the first event.
+	ArrivedHeader = "Arrived"
 	// TownTokenHeader is the town token if the subject does not end with it.
 	TownTokenHeader = "Town-Token"
 	// KeyHeader is the idempotency key of the handoff that the record's result answers.

@@ -67,6 +67,8 @@ const (
 	WhoAmI Verb = "whoami"
 	// WorldStatus returns the state of the world: of its towns, servers, alerts and approvals.
 	WorldStatus Verb = "world.status"
+	// WorldSamples returns what happened in each of the last minutes.
+	WorldSamples Verb = "world.samples"
 )
 
 // VerbSpec declares a verb. The service, access control and the clients go by it, and
@@ -221,4 +223,8 @@ var verbSpecs = []VerbSpec{
 			"townStates, townsPaused, townsPending, pluginsAbsent, approvals, alerts, " +
 			"deadLetters, streamBytes, waiting, servers}`; `unknown` says why a part is left " +
 			"out that the user may not see"},
+	{Verb: WorldSamples, Roles: readers, Lists: true,
+		Request: "`{townId?, minutes?, points?}`",
+		Reply: "`{stepMs, samples: [{at, results, p50Ms?, p99Ms?, waiting}]}`, the oldest first; " +
+			"of a town as far back as the log keeps its commits"},
 }

@@ -2,6 +2,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { useApprovals } from "../approvals.js";
 import { Awaited } from "../away.jsx";
 import { feed } from "../feed.js";
+import { Graphs } from "../graphs.jsx";
 import { eachOf, useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
 import { RunTable, appliers } from "../runtable.jsx";
@@ -51,6 +52,7 @@ export function Town({ townId }) {
       {memory.data && <Chronicle memory={memory.data} />}
       {!(town.error && !town.data) && (
         <>
+          <Graphs townId={townId} />
           <h2>Activity</h2>
           <RunTable list={runs} town={townId} changes={past.data?.changes} />
         </>

@@ -1,0 +1,270 @@
+package index
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
+)
+
+// Bounds of the samples.
+const (
+	// KeptMinutes is how many minutes are kept: a day and the minutes that a step adds to it.
+	KeptMinutes = 25 * 60
+	tookBuckets = 192
+	perMinute   = int64(time.Minute / time.Millisecond)
+)
+
+// cancelled counts the handoffs whose run was cancelled, beside the statuses of results.
+const cancelled = "cancelled"
+
+// samples count the handoffs of each minute that the log has ended, up to a sequence. They outlast
+// the rows, which are dropped when the log has forgotten their messages.
+type samples struct {
+	Position uint64            `json:"position"`
+	Minutes  map[int64]*minute `json:"minutes"` // by Unix time in minutes
+	newest   int64
+}
+
+// minute is what has happened in a minute.
+type minute struct {
+	Outcomes map[string]int64 `json:"outcomes,omitzero"`
+	// Took counts the times from the arrival of a handoff to its end, by bucket.
+	Took map[int]int64 `json:"took,omitzero"`
+	// Waited is for how long all handoffs together waited or were being applied, in ms.
+	Waited int64 `json:"waited,omitzero"`
+}
+
+// of returns a minute; nil for one that is too old.
+func (p *samples) of(at int64) *minute {
+	if p.Minutes == nil {
+		p.Minutes = map[int64]*minute{}
+	}
+	if at <= p.newest-KeptMinutes {
+		return nil
+	}
+	m := p.Minutes[at]
+	if m == nil {
+		m = &minute{Outcomes: map[string]int64{}, Took: map[int]int64{}}
+		p.Minutes[at] = m
+	}
+	if at > p.newest {
+		p.newest = at
+		for old := range p.Minutes {
+			if old <= at-KeptMinutes {
+				delete(p.Minutes, old)
+			}
+		}
+	}
+	return m
+}
+
+// take counts a row if it ends the run of a handoff.
+func (p *samples) take(s *state, r *row) {
+	outcome := s.outcome(r)
+	if outcome == "" {
+		return
+	}
+	arrived := s.arrived(r.Run)
+	if m := p.of(r.At / perMinute); m != nil {
+		m.Outcomes[outcome]++
+		m.Took[bucket(r.At-arrived)]++
+	}
+	p.wait(arrived, r.At)
+}
+
+// wait counts a handoff as one that waited from a time to another.
+func (p *samples) wait(from, to int64) {
+	p.of(to / perMinute)
+	for at := max(from/perMinute, p.newest-KeptMinutes+1); at <= to/perMinute; at++ {
+		if m := p.of(at); m != nil {
+			m.Waited += min(to, (at+1)*perMinute) - max(from, at*perMinute)
+		}
+	}
+}
+
+// outcome returns the outcome of the handoff whose run a row ends, "" if it ends none.
+func (s *state) outcome(r *row) string {
+	words := s.names[wordNames].names
+	if !r.has(Ended) || r.PrevRun != 0 && s.row(r.PrevRun).has(Ended) ||
+		commitlog.Kind(words[r.Kind]) == commitlog.KindEvents {
+		return ""
+	}
+	if r.ResultStatus == 0 && runevents.RunStatus(words[r.Status]) == runevents.RunAborted {
+		return cancelled
+	}
+	return words[r.ResultStatus]
+}
+
+// arrived returns when the handoff of a run arrived.
+func (s *state) arrived(run uint32) int64 {
+	first := s.row(s.runs[run].first)
+	return first.At - int64(first.Waited)
+}
+
+// bucket returns the bucket of a time: exact up to 16 ms, then eight for each doubling.
+func bucket(ms int64) int {
+	ms = max(ms, 0)
+	if ms < 16 {
+		return int(ms)
+	}
+	doublings := bits.Len64(uint64(ms)) - 4
+	return min(8+8*doublings+int(ms>>doublings)-8, tookBuckets-1)
+}
+
+// least returns the shortest time of a bucket.
+func least(bucket int) int64 {
+	if bucket < 16 {
+		return int64(bucket)
+	}
+	doublings := (bucket - 8) / 8
+	return int64(bucket-8*doublings) << doublings
+}
+
+// sample counts the rows that the samples lack.
+func (ix *Index) sample() {
+	for n := ix.s.after(ix.samples.Position); n <= ix.s.count; n++ {
+		ix.samples.take(ix.s, ix.s.row(n))
+	}
+	ix.samples.Position = max(ix.samples.Position, ix.s.position)
+}
+
+// Samples returns a sample of each step from a time on, up to a later one: of the handoffs of towns,
+// as far as the log keeps their commits, or with nil of all handoffs.
+func (ix *Index) Samples(
+	towns []string, from, to time.Time, step time.Duration, now time.Time,
+) []messages.Sample {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s := ix.s
+	counted := &samples{Minutes: map[int64]*minute{}, newest: to.UnixMilli() / perMinute}
+	for _, token := range towns {
+		for n := s.towns[s.town(token)].last; n != 0; n = s.row(n).PrevTown {
+			r := s.row(n)
+			counted.take(s, r)
+			if r.has(First) {
+				s.open(counted, r.Run, now)
+			}
+		}
+	}
+	if towns == nil {
+		for at, m := range ix.samples.Minutes {
+			counted.Minutes[at] = &minute{maps.Clone(m.Outcomes), maps.Clone(m.Took), m.Waited}
+		}
+		for run := 1; run < len(s.runs); run++ {
+			s.open(counted, uint32(run), now)
+			if run%searchTurn == 0 { // see Runs
+				ix.mu.RUnlock()
+				ix.mu.RLock()
+			}
+		}
+	}
+	return counted.steps(from, to, step, now)
+}
+
+// open counts a handoff that has no end yet as one that waits until now.
+func (s *state) open(into *samples, run uint32, now time.Time) {
+	first, last := s.row(s.runs[run].first), s.row(s.runs[run].last)
+	words := s.names[wordNames].names
+	kind := commitlog.Kind(words[first.Kind])
+	if last.has(Ended) || kind != commitlog.KindRun && kind != commitlog.KindPending {
+		return
+	}
+	into.wait(s.arrived(run), now.UnixMilli())
+}
+
+// steps returns the samples of steps.
+func (p *samples) steps(
+	from, to time.Time, step time.Duration, now time.Time,
+) (all []messages.Sample) {
+	for at := from; at.Before(to); at = at.Add(step) {
+		sample := messages.Sample{At: runevents.Timestamp(at), Results: map[string]int64{}}
+		took, waited := map[int]int64{}, int64(0)
+		until := at.Add(step).UnixMilli() / perMinute
+		for n := at.UnixMilli() / perMinute; n < until; n++ {
+			m := p.Minutes[n]
+			if m == nil {
+				continue
+			}
+			for outcome, count := range m.Outcomes {
+				sample.Results[outcome] += count
+			}
+			for bucket, count := range m.Took {
+				took[bucket] += count
+			}
+			waited += m.Waited
+		}
+		sample.P50Ms, sample.P99Ms = quantile(took, 50), quantile(took, 99)
+		lasted := max(1, min(step, now.Sub(at)).Milliseconds())
+		sample.Waiting = float64(waited*100/lasted) / 100
+		all = append(all, sample)
+	}
+	return all
+}
+
+// quantile returns the time that a percentage of the counted times do not exceed by more than a
+// bucket; nil without any.
+func quantile(took map[int]int64, percent int64) *int64 {
+	total, buckets := int64(0), []int(nil)
+	for bucket, count := range took {
+		total += count
+		buckets = append(buckets, bucket)
+	}
+	slices.Sort(buckets)
+	rank := (total*percent + 99) / 100
+	for _, bucket := range buckets {
+		if rank -= took[bucket]; rank <= 0 {
+			ms := least(bucket)
+			return &ms
+		}
+	}
+	return nil
+}
+
+// samplesFile is the file of the samples in the directory of an index.
+func (ix *Index) samplesFile() string { return filepath.Join(ix.config.Dir, "samples") }
+
+// loadSamples takes the samples of the file. Without them the rows are counted.
+func (ix *Index) loadSamples(end uint64) {
+	data, err := os.ReadFile(ix.samplesFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	kept := samples{}
+	if err == nil {
+		err = json.Unmarshal(data, &kept)
+	}
+	if err != nil || kept.Position > end {
+		ix.config.Logger.Info("the samples are counted anew: their file does not count", "file",
+			ix.samplesFile(), "err", err)
+		return
+	}
+	for at := range kept.Minutes {
+		kept.newest = max(kept.newest, at)
+	}
+	ix.samples = kept
+}
+
+// keepSamples writes the samples to the file.
+func (ix *Index) keepSamples() error {
+	ix.mu.RLock()
+	data, err := json.Marshal(&ix.samples)
+	ix.mu.RUnlock()
+	if err == nil {
+		err = os.WriteFile(ix.samplesFile()+".new", data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(ix.samplesFile()+".new", ix.samplesFile())
+	}
+	return err
+}
