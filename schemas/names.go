@@ -114,6 +114,10 @@ const (
 	WorldSamplesRequest Name = "world-samples-request.v1"
 	// WorldSamplesReply is samples of the last minutes.
 	WorldSamplesReply Name = "world-samples-reply.v1"
+	// WorldClientsRequest asks who is connected.
+	WorldClientsRequest Name = "world-clients-request.v1"
+	// WorldClientsReply says who is connected.
+	WorldClientsReply Name = "world-clients-reply.v1"
 	// RunCancelRequest cancels a run that waits for the end of a pause.
 	RunCancelRequest Name = "run-cancel-request.v1"
 	// RunRetryRequest tries the handoff of a run again that failed since no plugin or console could

@@ -39,6 +39,15 @@ func (d *Directory) Replace(users []User) {
 	d.own.Store(&own)
 }
 
+// User returns the name and the role of the user whom NATS names so, "" for an unknown one.
+func (d *Directory) User(id string) (name string, role Role) {
+	if d == nil {
+		return "", ""
+	}
+	rights := (*d.byID.Load())[id]
+	return rights.user, rights.role
+}
+
 // Headers are those of a request as nats.go decoded them, and the bytes of the block that they came
 // in; 0 where there was none.
 type Headers struct {

@@ -167,6 +167,24 @@ type Samples struct {
 	Samples []Sample `json:"samples"`
 }
 
+// Client is the connections of a user to NATS with one name.
+type Client struct {
+	User string `json:"user,omitzero"` // "" for one that need not sign in
+	Role string `json:"role,omitzero"`
+	Name string `json:"name,omitzero"` // that the client gives its connections
+	// Connections counts the open ones, and Since is when the first of them began.
+	Connections int    `json:"connections"`
+	Since       string `json:"since,omitzero"`
+	LastSeen    string `json:"lastSeen"` // when one sent or received something
+	// Towns are the towns of a plugin, whose commands it takes; * for all.
+	Towns []string `json:"towns,omitempty"`
+}
+
+// Clients is the reply of world.clients, those that are connected first.
+type Clients struct {
+	Clients []Client `json:"clients"`
+}
+
 // Events is the reply of run.events.
 type Events struct {
 	Events       []jsontext.Value `json:"events"` // each a RunEventRecord

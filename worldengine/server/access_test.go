@@ -92,6 +92,7 @@ var subjects = []struct{ subject, publish, subscribe string }{
 	{"worldengine.v1.main.whoami", "agent plugin operator approver observer", ""},
 	{"worldengine.v1.main.world.status", "agent plugin operator approver observer", ""},
 	{"worldengine.v1.main.world.samples", "agent plugin operator approver observer", ""},
+	{"worldengine.v1.main.world.clients", "operator observer", ""},
 	{"worldengine.v1.main.unheard-of", "", ""},
 	{"clients.worldengine.v1.main.handoff", "", ""},
 	{"clients.worldengine.v1.main.town.put", "", ""},

@@ -103,6 +103,7 @@ func TestPayloadLimits(t *testing.T) {
 		{"whoami", most, map[string]any{}, ""},
 		{"world.status", most, map[string]any{}, ""},
 		{"world.samples", most, map[string]any{}, ""},
+		{"world.clients", most, map[string]any{}, ""},
 		{"event.list", most, map[string]any{"after": "0"}, ""},
 	}
 	var verbs []string

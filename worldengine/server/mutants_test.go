@@ -226,6 +226,7 @@ func (h *hostile) allRequests() []valid {
 			map[string]any{"damage": true}},
 		{"world.samples", schemas.WorldSamplesRequest, schemas.WorldSamplesReply,
 			map[string]any{"townId": "t", "minutes": 60, "points": 6}},
+		{"world.clients", schemas.WorldClientsRequest, schemas.WorldClientsReply, map[string]any{}},
 	}
 	return append(list, h.handoffRequests()...)
 }

@@ -22,6 +22,7 @@ import (
 	"worldengine/worldengine/httpd"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/lease"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/metrics"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/ratelimit"
@@ -234,6 +235,9 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		config.Engine.IndexDir = filepath.Join(config.Data, "index", config.Engine.World)
 		config.Engine.GroupCommits = config.Sync == SyncAlways
 		config.Service.Disk = s.embedded.room.State
+		config.Service.Clients = func() ([]messages.Client, error) {
+			return s.embedded.clients(s.directory)
+		}
 		config.Service.OperatorKey = s.embedded.accounts.operatorFile
 	}
 	if s.conn, err = s.connect(config, committing); err != nil {

@@ -77,6 +77,7 @@ func (s *Service) makeEndpoints() []*endpoint {
 		s.reads(wire.WhoAmI, s.whoAmI),
 		s.reads(wire.WorldStatus, s.worldStatus),
 		s.reads(wire.WorldSamples, s.worldSamples),
+		s.reads(wire.WorldClients, s.worldClients),
 		handoffs,
 	}
 }

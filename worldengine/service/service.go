@@ -74,6 +74,8 @@ type Config struct {
 	OperatorKey string
 	// ID names the server among those of the world; drawn if it is "".
 	ID string
+	// Clients returns who is connected; nil if NATS is another process.
+	Clients func() ([]messages.Client, error)
 	// Standbys returns the servers of the world that stand by; nil if there can be none.
 	Standbys func() []messages.Server
 	// Revision is that of the results in answers to requests that ask for none; handoff.Revision0.

@@ -282,6 +282,24 @@ func (s *Service) worldSamples(_ context.Context, in *incoming) (*nats.Msg, erro
 	return reply(s.engine.Samples(towns, cmp.Or(r.Minutes, anHour), cmp.Or(r.Points, anHour)))
 }
 
+// worldClients answers who is connected. A server on a NATS of another process does not know.
+func (s *Service) worldClients(_ context.Context, in *incoming) (*nats.Msg, error) {
+	_, err := parseRequest[struct{}](schemas.WorldClientsRequest, orEmpty(in.data))
+	if err == nil {
+		err = in.rights.ReadWorld()
+	}
+	if err != nil {
+		return nil, err
+	}
+	list := messages.Clients{Clients: []messages.Client{}}
+	if s.config.Clients != nil {
+		if list.Clients, err = s.config.Clients(); err != nil {
+			return nil, err
+		}
+	}
+	return reply(list)
+}
+
 // timeOf reads a member of a run.list that has the form of a time; the zero time where it is left
 // out.
 func timeOf(member, text string) (time.Time, error) {

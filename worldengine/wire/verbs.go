@@ -69,6 +69,8 @@ const (
 	WorldStatus Verb = "world.status"
 	// WorldSamples returns what happened in each of the last minutes.
 	WorldSamples Verb = "world.samples"
+	// WorldClients returns who is connected, or was lately.
+	WorldClients Verb = "world.clients"
 )
 
 // VerbSpec declares a verb. The service, access control and the clients go by it, and
@@ -227,4 +229,8 @@ var verbSpecs = []VerbSpec{
 		Request: "`{townId?, minutes?, points?}`",
 		Reply: "`{stepMs, samples: [{at, results, p50Ms?, p99Ms?, waiting}]}`, the oldest first; " +
 			"of a town as far back as the log keeps its commits"},
+	{Verb: WorldClients, Roles: []Role{Operator, Observer}, Lists: true,
+		Request: "`{}`",
+		Reply: "`{clients: [{user?, role?, name?, connections, since?, lastSeen, towns?}]}`, those " +
+			"that are connected first; none with `--nats`"},
 }

@@ -88,7 +88,7 @@ function Latency({ of: samples }) {
   const middle = Math.max(0, ...samples.map((s) => s.p50Ms ?? 0));
   const known = samples.some((s) => s.p99Ms !== undefined);
   return (
-    <Graph title="Time to the answer" says={known ? `p50 up to ${duration(middle)}, p99 up to ${duration(most)}` : "none"}>
+    <Graph title="Time to the answer" says={known ? `p50 ${duration(middle)}, p99 ${duration(most)} at most` : "none"}>
       <Line tone="wait" points={lines(samples, (s) => s.p99Ms, most)} /><Line tone="busy" points={lines(samples, (s) => s.p50Ms, most)} />
     </Graph>
   );

@@ -44,12 +44,13 @@ function Page({ path }) {
   if (area === "send") return <Later page="Send" />;
   if (area === "alerts") return <Later page="Alerts" />;
   if (area === "approvals") return <Later page="Approvals" />;
+  if (area === "clients") return <Later page="Clients" />;
   return <><Heading title="No such page" /><Empty><a href="#/">Overview</a></Empty></>;
 }
 
 /** Returns what the browser calls a page, in its tabs and its history. */
 function titleOf([area, id, sub]) {
-  const name = areas.find(([a]) => a === (area ?? ""))?.[1] ?? "No such page";
+  const name = [...areas, ["clients", "Clients"]].find(([a]) => a === (area ?? ""))?.[1] ?? "No such page";
   if (!id) return name;
   if (area === "runs") return `Run ${visible(id).slice(0, 8)}`;
   return `${sub === "history" ? "History of " : ""}${visible(id).slice(0, 60)}`;

@@ -1,6 +1,7 @@
 /** The pages that are not there at once: a file of their own, which is loaded behind the first page. */
 export { Alerts } from "./alerts.jsx";
 export { Approvals } from "./approvals.jsx";
+export { Clients } from "./clients.jsx";
 export { History } from "./history.jsx";
 export { Run } from "./run.jsx";
 export { Send } from "./send.jsx";

@@ -6,7 +6,7 @@ import { useLoad, useSoon } from "../load.js";
 import { Graphs } from "../graphs.jsx";
 import { href } from "../route.js";
 import { RunTable } from "../runtable.jsx";
-import { ask } from "../session.js";
+import { ask, can } from "../session.js";
 import { useStatus } from "../status.js";
 import { Age, Said, Short, count, counted } from "../text.jsx";
 import { Heading, Trouble } from "../ui.jsx";
@@ -69,6 +69,7 @@ function State({ of }) {
   return (
     <span class="soft">
       <span class={`status ${tone}`}>{word}</span>{of.servers.length > standby && " on 1 server"}{standby > 0 && `, ${count(standby)} standing by`}
+      {can("world.clients") && <> · <a href={href(["clients"])}>Who is connected</a></>}
     </span>
   );
 }

@@ -12,6 +12,7 @@ import { useStore } from "../store.js";
 import { Reason, Said, Short, Status, Time, count, duration, visible, visibleJSON, zone } from "../text.jsx";
 import { Asking, Copy, Dialog, Heading, Menu, Trouble, download } from "../ui.jsx";
 import { Checks } from "./checks.jsx";
+import { RetryButton, mayRetry } from "./retry.jsx";
 
 /** The events of a run, live until it has ended. run is a load of it: its town is the one to listen to. */
 function useEvents(runId, run) {
@@ -47,7 +48,6 @@ export function Run({ runId }) {
   const soon = useSoon(run.reload, 300);
   useEffect(() => { if (behind) soon(); }, [last, run.data]);
   const [cancelling, setCancelling] = useState(false);
-  const [retrying, setRetrying] = useState(false);
   const [problem, setProblem] = useState(null);
   const orSay = (work) => async () => {
     setProblem(null);
@@ -81,7 +81,8 @@ export function Run({ runId }) {
           </>
         )}
         {waits && can("run.cancel") && <button type="button" onClick={() => setCancelling(true)}>Cancel the run</button>}
-        {outcome.reasonCode === "PLUGIN_UNAVAILABLE" && can("run.retry") && <button type="button" onClick={() => setRetrying(true)}>Try it again</button>}
+        {outcome.reasonCode === mayRetry && <RetryButton runIds={[runId]} label="Try it again" onDone={([made]) => go(["runs", made])} />}
+        {outcome.reasonCode === mayRetry && can("run.retry") && <a class="button" href={href(["runs"], { status: "failed", reason: mayRetry, since: "today" })}>All that failed so</a>}
       </Heading>
       {cancelling && (
         <Dialog title="Cancel the run?" danger action="Cancel the run" onClose={() => setCancelling(false)}
@@ -89,11 +90,6 @@ export function Run({ runId }) {
             ? "The agent is answered RUN_CANCELLED, and the handoff's key stays free. Where the game may have the command this is refused: look at the game, then use handoffctl run cancel --force."
             : "The agent is answered RUN_CANCELLED. Nothing was judged, and the handoff's key stays free."}
           onDone={async (reason) => { await ask("run.cancel", { runId, reason, actorId: session.get().me.user ?? "console" }); run.reload(); }} />
-      )}
-      {retrying && (
-        <Dialog title="Try the run again?" action="Try it again" onClose={() => setRetrying(false)}
-          says="The handoff is judged again, in another run, on the state that the town has now. If it is accepted, its result is the key's from then on."
-          onDone={async (reason) => { go(["runs", (await ask("run.retry", { runId, reason, actorId: session.get().me.user ?? "console" })).runId]); }} />
       )}
       <Trouble error={run.error} retry={run.reload} />
       <Trouble error={problem} />

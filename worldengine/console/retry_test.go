@@ -1,0 +1,41 @@
+//go:build browser
+
+package console_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/server"
+)
+
+// TestRetry: the runs of an outage are tried again together, or one by one, and the page shows who is
+// connected.
+func TestRetry(t *testing.T) {
+	w := serve(t, func(c *server.Config) {
+		c.Engine.Apply = apply.Plugin
+		c.Engine.Plugin = apply.Policy{Deadline: time.Second, Attempts: 1,
+			Backoff: 10 * time.Millisecond, Resend: time.Second, Absent: apply.AbsentFail}
+	})
+	one := w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
+	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
+	b := open(t, w.srv.HTTP()+"#/runs/"+one)
+	b.sees("LIVE", "PLUGIN_UNAVAILABLE", "Try it again", "All that failed so")
+	b.do(chromedp.Click(`//a[text()="All that failed so"]`))
+	b.sees("Try 2 runs again")
+	b.picture("runs-retry")
+	b.do(chromedp.Click(`//button[text()="Try 2 runs again"]`))
+	b.sees("the oldest first")
+	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "the game is back\n"))
+	b.is(`!document.querySelector("dialog")`)
+	b.is(`document.querySelectorAll("tbody tr").length === 4`)
+
+	b.goTo("#/")
+	b.do(chromedp.Click(`//a[text()="Who is connected"]`))
+	b.sees("console", "connected")
+	b.picture("clients")
+}

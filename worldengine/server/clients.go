@@ -1,0 +1,81 @@
+package server
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// mostClients bounds the list of clients.
+const mostClients = 500
+
+// clients returns the clients that are connected, or were lately: the last one seen first. Each is the
+// connections of a user with one name.
+func (e *embedded) clients(directory *access.Directory) ([]messages.Client, error) {
+	connections, err := e.nats.Connz(&natsserver.ConnzOptions{
+		Username: true, Subscriptions: true, State: natsserver.ConnAll, Limit: 2 * natsserver.DEFAULT_MAX_CLOSED_CLIENTS,
+	})
+	if err != nil {
+		return nil, err
+	}
+	own := []string{publicKey(e.accounts.engine), publicKey(e.accounts.asking)}
+	type named struct{ user, name string }
+	all := map[named]*messages.Client{}
+	for _, c := range connections.Conns {
+		if slices.Contains(own, c.AuthorizedUser) {
+			continue
+		}
+		user, role := directory.User(c.AuthorizedUser)
+		if directory == nil && e.accounts.operator != "" && c.AuthorizedUser == e.accounts.operator {
+			user, role = "local operator", wire.Operator
+		}
+		key := named{user, c.Name}
+		if all[key] == nil {
+			all[key] = &messages.Client{User: user, Role: string(role), Name: c.Name}
+		}
+		e.count(all[key], c)
+	}
+	list := []messages.Client{}
+	for _, client := range all {
+		slices.Sort(client.Towns)
+		client.Towns = slices.Compact(client.Towns)
+		list = append(list, *client)
+	}
+	slices.SortFunc(list, func(a, b messages.Client) int {
+		return cmp.Or(cmp.Compare(min(b.Connections, 1), min(a.Connections, 1)),
+			strings.Compare(b.LastSeen, a.LastSeen), strings.Compare(a.User, b.User),
+			strings.Compare(a.Name, b.Name))
+	})
+	return list[:min(len(list), mostClients)], nil
+}
+
+// count adds a connection to its client.
+func (e *embedded) count(client *messages.Client, c *natsserver.ConnInfo) {
+	seen := func(at time.Time) {
+		client.LastSeen = max(client.LastSeen, runevents.Timestamp(at))
+	}
+	if c.Stop != nil {
+		seen(*c.Stop)
+		return
+	}
+	seen(c.LastActivity)
+	client.Connections++
+	if start := runevents.Timestamp(c.Start); client.Since == "" || start < client.Since {
+		client.Since = start
+	}
+	prefix := strings.TrimSuffix(wire.ApplySubject(e.accounts.world, "*"), "*")
+	for _, subject := range c.Subs {
+		token, applies := strings.CutPrefix(subject, prefix)
+		if id, err := wire.PercentDecode(token); applies && err == nil {
+			client.Towns = append(client.Towns, id)
+		}
+	}
+}
