@@ -176,6 +176,7 @@ func TestVerbsByRole(t *testing.T) {
 		wire.RunAppend: {Plugin}, wire.RunCancel: nil, wire.RunRetry: nil, wire.ControlPause: nil,
 		wire.ControlResume: nil, wire.AlertAck: nil, wire.ApprovalDecide: {Approver},
 		wire.AlertList: {Observer}, wire.ApprovalList: {Approver, Observer},
+		wire.WorldClients: {Observer},
 	}
 	for _, verb := range wire.Verbs() {
 		roles, changing := changes[verb]

@@ -36,7 +36,7 @@ type samples struct {
 	newest   int64
 }
 
-// minute is what has happened in a minute.
+// minute counts the handoffs of a minute.
 type minute struct {
 	Outcomes map[string]int64 `json:"outcomes,omitzero"`
 	// Took counts the times from the arrival of a handoff to its end, by bucket.

@@ -148,7 +148,7 @@ type Runs struct {
 	Mark uint64 `json:"mark"`
 }
 
-// Sample is what has happened in a step of time.
+// Sample counts the handoffs of a step of time.
 type Sample struct {
 	At string `json:"at"` // its begin
 	// Results counts the handoffs that ended: by the status of the result, or cancelled.

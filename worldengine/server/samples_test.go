@@ -27,8 +27,8 @@ func ended(s messages.Samples) map[string]int64 {
 	return counts
 }
 
-// TestWorldSamples: what happened in the last minutes is counted, of a town and of all, and a restart
-// changes nothing of it.
+// TestWorldSamples: the handoffs of the last minutes are counted, of a town and of all, and a restart
+// changes nothing.
 func TestWorldSamples(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

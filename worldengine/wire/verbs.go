@@ -67,7 +67,7 @@ const (
 	WhoAmI Verb = "whoami"
 	// WorldStatus returns the state of the world: of its towns, servers, alerts and approvals.
 	WorldStatus Verb = "world.status"
-	// WorldSamples returns what happened in each of the last minutes.
+	// WorldSamples returns counts and times of the handoffs of each of the last minutes.
 	WorldSamples Verb = "world.samples"
 	// WorldClients returns who is connected, or was lately.
 	WorldClients Verb = "world.clients"
