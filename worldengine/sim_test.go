@@ -172,7 +172,6 @@ func (s *sim) start() *simEngine {
 	e.townOfRun = aboutRun(e.readTownOfRun)
 	e.endOfRun = aboutRun(e.runs.EndedAt)
 	e.steps = e.newStepper()
-	e.asked = e.newAsked()
 	held := e.waitingConfig()
 	held.Ended = aboutRun(e.runEnded)
 	e.waiting = waiting.New(e.steps, held)
