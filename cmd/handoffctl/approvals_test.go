@@ -11,6 +11,17 @@ import (
 	"worldengine/worldengine/client"
 )
 
+func TestSend_WaitApproval(t *testing.T) {
+	c := onlineWith(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"})
+	handoff := c.ok("new", threatened, "TOWNSFOLK_TALK", "casual")
+	got := c.pipe(handoff, "send", "-", "--wait-approval", "1ms")
+	assert.Contains(t, got.out, "rejected (APPROVAL_REQUIRED)")
+	sent := make(chan outcome, 1)
+	go func() { sent <- c.pipe(handoff, "send", "-", "--wait-approval", "1h") }()
+	c.ok("approve", "handoff_", "--reason", "do")
+	assert.Contains(t, (<-sent).out, "executed")
+}
+
 func TestApprovals(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"})
 	waiting := func() []client.Approval {

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -44,8 +48,8 @@ func (c *mcpCommand) Run(ctx context.Context, a *app, server *client.Client) err
 func (c *mcpCommand) serve(
 	ctx context.Context, engine *client.Client, in io.Reader, out io.Writer,
 ) error {
-	tools := &mcpTools{engine: engine, actor: c.Actor}
-	pipe := &stdio{in: in, out: out}
+	tools := &mcpTools{engine: engine, actor: c.Actor, sent: map[string]*handoff.Handoff{}}
+	pipe := &stdio{in: bufio.NewReader(in), out: out}
 	err := tools.server().Run(ctx, &mcp.IOTransport{Reader: pipe, Writer: pipe})
 	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
 		return nil // it was asked to end
@@ -62,24 +66,45 @@ func (c *mcpCommand) serve(
 }
 
 // stdio is an input and an output that are not their holder's to close. It knows how one of them
-// failed.
+// failed, and answers a line that is no JSON by itself, since the library ends at one.
 type stdio struct {
-	in     io.Reader
+	in     *bufio.Reader
+	line   []byte // of the input, what is not read yet
 	out    io.Writer
+	mu     sync.Mutex // of out
 	failed atomic.Pointer[error]
 }
 
-// Read reads from the input.
+// notJSON is the answer to a line that is no JSON.
+const notJSON = `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: the line is no JSON"}}` + "\n"
+
+// Read reads from the lines of the input that are JSON.
 func (s *stdio) Read(p []byte) (int, error) {
-	n, err := s.in.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		s.failed.Store(&err)
+	for len(s.line) == 0 {
+		line, err := s.in.ReadBytes('\n')
+		switch blank := len(bytes.TrimSpace(line)) == 0; {
+		case !blank && jsontext.Value(line).IsValid():
+			s.line = line
+		case !blank && (err == nil || errors.Is(err, io.EOF)):
+			if _, err := s.Write([]byte(notJSON)); err != nil {
+				return 0, err
+			}
+		case err != nil && !errors.Is(err, io.EOF):
+			s.failed.Store(&err)
+		}
+		if err != nil && len(s.line) == 0 {
+			return 0, err
+		}
 	}
-	return n, err
+	n := copy(p, s.line)
+	s.line = s.line[n:]
+	return n, nil
 }
 
 // Write writes to the output.
 func (s *stdio) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n, err := s.out.Write(p)
 	if err != nil {
 		s.failed.Store(&err)
@@ -94,6 +119,8 @@ func (*stdio) Close() error { return nil }
 type mcpTools struct {
 	engine *client.Client
 	actor  string
+	mu     sync.Mutex
+	sent   map[string]*handoff.Handoff // by idempotencyKey
 }
 
 // Arguments of the tools. The comments in jsonschema are what the model reads.
@@ -108,6 +135,9 @@ type (
 	}
 	memoryArgument struct {
 		TownID string `json:"townId,omitempty" jsonschema:"the id of the town; left out: the newest of all towns"`
+	}
+	keyArgument struct {
+		Key string `json:"idempotencyKey" jsonschema:"the idempotencyKey of the proposal, which propose returned"`
 	}
 	runArgument struct {
 		RunID string `json:"runId" jsonschema:"the id of the run, which propose returns"`
@@ -142,7 +172,8 @@ func (m *mcpTools) server() *mcp.Server {
 			"reasons, and counts.",
 		reads, m.recall)
 	addTool(s, "list_proposals",
-		"Lists what may be proposed for a town now: each type with its possible arguments.",
+		"Lists what may be proposed for a town now: each type with the arguments that the rules "+
+			"accept, and whether a person has to approve it.",
 		reads, m.listProposals)
 	addTool(s, "dry_run",
 		"Returns the result that a proposal would get now. Nothing is changed or stored.", reads,
@@ -150,8 +181,13 @@ func (m *mcpTools) server() *mcp.Server {
 	addTool(s, "propose",
 		"Proposes a command for a town, and returns the result: executed, failed, rejected, "+
 			"stale or duplicate, with the reason. Executed changes the town. Where no result "+
-			"comes, read the town before you propose again: the command may have been carried out.",
+			"comes, resubmit it: the command may have been carried out. With APPROVAL_REQUIRED a "+
+			"person decides first: resubmit it later, and propose nothing similar meanwhile.",
 		&mcp.ToolAnnotations{}, m.propose)
+	addTool(s, "resubmit",
+		"Sends a proposal of this session again as it was, which is always safe, and returns its "+
+			"result: after an answer that did not come, a pause, or APPROVAL_REQUIRED.",
+		&mcp.ToolAnnotations{IdempotentHint: true}, m.resubmit)
 	addTool(s, "read_result", "Returns the result of an accepted proposal by its idempotencyKey.",
 		reads, m.readResult)
 	addTool(s, "read_run",
@@ -224,6 +260,8 @@ type proposable struct {
 	Does      string               `json:"does"`
 	Argument  string               `json:"argument"`
 	Arguments []string             `json:"arguments"`
+	// NeedsApproval says that a person decides about the type.
+	NeedsApproval bool `json:"needsApproval,omitzero"`
 }
 
 func (m *mcpTools) listProposals(ctx context.Context, in townArgument) (any, error) {
@@ -234,7 +272,19 @@ func (m *mcpTools) listProposals(ctx context.Context, in townArgument) (any, err
 	list := []proposable{}
 	for _, kind := range handoff.ProposalTypes() {
 		spec := kind.Spec()
-		list = append(list, proposable{kind, spec.Does, spec.Argument, t.Snapshot.Arguments(kind)})
+		p := proposable{Type: kind, Does: spec.Does, Argument: spec.Argument, Arguments: []string{}}
+		p.NeedsApproval = slices.Contains(t.Approval, kind)
+		for _, argument := range t.Snapshot.Arguments(kind) {
+			accepted, needsApproval, err := m.accepted(ctx, t, kind, argument)
+			if err != nil {
+				return nil, err
+			}
+			if accepted {
+				p.Arguments = append(p.Arguments, argument)
+			}
+			p.NeedsApproval = p.NeedsApproval || needsApproval
+		}
+		list = append(list, p)
 	}
 	return map[string]any{
 		"townId": t.TownID, "snapshotHash": t.SnapshotHash,
@@ -242,12 +292,29 @@ func (m *mcpTools) listProposals(ctx context.Context, in townArgument) (any, err
 	}, nil
 }
 
-// handoff makes the handoff of a proposal.
-func (m *mcpTools) handoff(ctx context.Context, in *proposalArgument) (*handoff.Handoff, error) {
-	t, err := m.engine.Town(ctx, in.TownID)
-	if err != nil {
-		return nil, err
+// accepted reports whether the rules accept a proposal now, and whether a person has to approve it.
+// In a pause nothing is judged, so it accepts all.
+func (m *mcpTools) accepted(
+	ctx context.Context, t *client.Town, kind handoff.ProposalType, argument string,
+) (accepted, needsApproval bool, err error) {
+	if t.Paused {
+		return true, false, nil
 	}
+	h, err := m.handoff(t, &proposalArgument{TownID: t.TownID, Type: string(kind),
+		Argument: argument, Reason: "list_proposals"})
+	if err != nil {
+		return false, false, err
+	}
+	tried, err := m.engine.DryRun(ctx, h)
+	if err != nil {
+		return false, false, err
+	}
+	needsApproval = tried.Result.ReasonCode == handoff.ReasonApprovalRequired
+	return needsApproval || tried.Status() == handoff.Executed, needsApproval, nil
+}
+
+// handoff makes the handoff of a proposal for a town.
+func (m *mcpTools) handoff(t *client.Town, in *proposalArgument) (*handoff.Handoff, error) {
 	kind, err := proposalType(in.Type)
 	if err != nil {
 		return nil, err
@@ -281,22 +348,54 @@ type mcpOutcome struct {
 }
 
 func (m *mcpTools) dryRun(ctx context.Context, in proposalArgument) (any, error) {
-	return m.outcome(ctx, &in, m.engine.DryRun)
-}
-
-func (m *mcpTools) propose(ctx context.Context, in proposalArgument) (any, error) {
-	return m.outcome(ctx, &in, m.engine.Send)
-}
-
-func (m *mcpTools) outcome(
-	ctx context.Context, in *proposalArgument,
-	ask func(context.Context, *handoff.Handoff) (*client.Outcome, error),
-) (any, error) {
-	h, err := m.handoff(ctx, in)
+	h, err := m.proposed(ctx, &in)
 	if err != nil {
 		return nil, err
 	}
-	got, err := ask(ctx, h)
+	return outcomeOf(m.engine.DryRun(ctx, h))
+}
+
+func (m *mcpTools) propose(ctx context.Context, in proposalArgument) (any, error) {
+	h, err := m.proposed(ctx, &in)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	m.sent[h.IdempotencyKey] = h
+	m.mu.Unlock()
+	return m.send(ctx, h)
+}
+
+func (m *mcpTools) resubmit(ctx context.Context, in keyArgument) (any, error) {
+	m.mu.Lock()
+	h := m.sent[in.Key]
+	m.mu.Unlock()
+	if h == nil {
+		return nil, usagef("no proposal of this session has the idempotencyKey %s: propose it",
+			show(in.Key))
+	}
+	return m.send(ctx, h)
+}
+
+// send sends a handoff. An error says with which key it can be sent again.
+func (m *mcpTools) send(ctx context.Context, h *handoff.Handoff) (any, error) {
+	got, err := outcomeOf(m.engine.Send(ctx, h))
+	if err != nil {
+		return nil, fmt.Errorf("%w; idempotencyKey: %s", err, h.IdempotencyKey)
+	}
+	return got, nil
+}
+
+// proposed makes the handoff of a proposal for its town as it is now.
+func (m *mcpTools) proposed(ctx context.Context, in *proposalArgument) (*handoff.Handoff, error) {
+	t, err := m.engine.Town(ctx, in.TownID)
+	if err != nil {
+		return nil, err
+	}
+	return m.handoff(t, in)
+}
+
+func outcomeOf(got *client.Outcome, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -305,11 +404,7 @@ func (m *mcpTools) outcome(
 }
 
 func (m *mcpTools) readResult(ctx context.Context, in resultArgument) (any, error) {
-	got, err := m.engine.Result(ctx, in.Key, in.TownID)
-	if err != nil {
-		return nil, err
-	}
-	return mcpOutcome{Result: got.JSON, RunID: got.RunID}, nil
+	return outcomeOf(m.engine.Result(ctx, in.Key, in.TownID))
 }
 
 func (m *mcpTools) readRun(ctx context.Context, in runArgument) (any, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -16,6 +17,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine"
 	"worldengine/worldengine/client"
 )
 
@@ -80,10 +82,11 @@ func TestALanguageModelReadsTriesAndProposes(t *testing.T) {
 	for _, tool := range tools.Tools {
 		names = append(names, tool.Name)
 		assert.NotEmpty(t, tool.Description)
-		assert.Equal(t, tool.Name != "propose", tool.Annotations.ReadOnlyHint, tool.Name)
+		sends := tool.Name == "propose" || tool.Name == "resubmit"
+		assert.Equal(t, !sends, tool.Annotations.ReadOnlyHint, tool.Name)
 	}
 	assert.ElementsMatch(t, []string{
-		"list_towns", "read_town", "recall", "list_proposals", "dry_run", "propose",
+		"list_towns", "read_town", "recall", "list_proposals", "dry_run", "propose", "resubmit",
 		"read_result", "read_run",
 	}, names)
 
@@ -152,10 +155,91 @@ func TestALanguageModelIsToldWhatIsWrong(t *testing.T) {
 	assert.Contains(t, text, "required")
 }
 
+// A model that waits for a person sends the same again, and proposes what the rules accept.
+func TestMCP_Approval(t *testing.T) {
+	c := onlineWith(t, worldengine.Config{RequireApproval: "PROJECT_ADVANCE"})
+	m := startMCP(t, c)
+	possible := func() map[handoff.ProposalType]proposable {
+		byType := map[handoff.ProposalType]proposable{}
+		for _, p := range decode[struct {
+			Proposals []proposable `json:"proposals"`
+		}](t,
+			m.ok("list_proposals", map[string]any{"townId": threatened})).Proposals {
+			byType[p.Type] = p
+		}
+		return byType
+	}
+	at := possible()
+	assert.True(t, at[handoff.AdvanceProject].NeedsApproval)
+	assert.False(t, at[handoff.TalkToTownsfolk].NeedsApproval)
+	for kind, p := range at {
+		for _, argument := range p.Arguments {
+			tried := decode[mcpOutcome](t, m.ok("dry_run", map[string]any{"townId": threatened,
+				"type": kind, "argument": argument, "reason": "r"}))
+			assert.Regexp(t, `"(EXECUTED|APPROVAL_REQUIRED)"`, string(tried.Result))
+		}
+	}
+	got := decode[mcpOutcome](t, m.ok("propose", map[string]any{"townId": threatened,
+		"type": "PROJECT_ADVANCE", "argument": "wall-perimeter", "reason": "r"}))
+	result, err := handoff.ParseResult(got.Result, schemas.Limits{})
+	require.NoError(t, err)
+	assert.Equal(t, handoff.ReasonApprovalRequired, result.ReasonCode)
+	c.ok("approve", "handoff_", "--reason", "do")
+	key := map[string]any{"idempotencyKey": result.IdempotencyKey}
+	assert.Contains(t, m.ok("resubmit", key), `EXECUTED`)
+	assert.Contains(t, m.ok("resubmit", key), `duplicate`)
+	text, failed := m.call("resubmit", map[string]any{"idempotencyKey": "x"})
+	assert.True(t, failed)
+	assert.Contains(t, text, "no proposal of this session")
+}
+
+// What the rules refuse is not offered.
+func TestMCP_ListProposals(t *testing.T) {
+	c := online(t)
+	m := startMCP(t, c)
+	c.pipe(`{"projects":[{"id":"done","name":"D","progress":1,"status":"complete"},
+		{"id":"wall","name":"W","progress":0.5,"status":"active"}]}`, "town", "patch", threatened, "-")
+	possible := decode[struct {
+		Proposals []proposable `json:"proposals"`
+	}](t,
+		m.ok("list_proposals", map[string]any{"townId": threatened}))
+	assert.Equal(t, []string{"wall"}, possible.Proposals[1].Arguments)
+}
+
+// A line that is no JSON gets an error and ends nothing.
+func TestMCP_NotJSON(t *testing.T) {
+	c := online(t)
+	engine, err := client.Connect(c.env["NATS_URL"], client.Options{})
+	require.NoError(t, err)
+	t.Cleanup(engine.Close)
+	in, model := io.Pipe()
+	answers, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- (&mcpCommand{}).serve(t.Context(), engine, in, out) }()
+	lines := bufio.NewScanner(answers)
+	for _, line := range []string{"hello", "", "{", `{"jsonrpc":"2.0","id":1,"method":"initialize",` +
+		`"params":{"protocolVersion":"2025-06-18","capabilities":{},` +
+		`"clientInfo":{"name":"t","version":"1"}}}`} {
+		_, err := io.WriteString(model, line+"\n")
+		require.NoError(t, err)
+		if line == "" {
+			continue
+		}
+		require.True(t, lines.Scan())
+		if len(line) > len("hello") {
+			assert.Contains(t, lines.Text(), `"protocolVersion"`)
+		} else {
+			assert.Contains(t, lines.Text(), `"id":null,"error":{"code":-32700,`)
+		}
+	}
+	require.NoError(t, model.Close())
+	require.NoError(t, <-ended)
+}
+
 // What the model says is told apart from a pipe that fails.
 func TestMCPSaysWhyItEnds(t *testing.T) {
 	c := online(t)
-	got := c.pipe("hello\n", "mcp")
+	got := c.pipe("7\n", "mcp")
 	assert.Equal(t, exitUsage, got.status)
 	assert.Contains(t, got.err, "the input is not the Model Context Protocol")
 

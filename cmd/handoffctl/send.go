@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -20,6 +21,7 @@ type sendCommand struct {
 	File   string         `arg:"" help:"File with the handoff, or with one fixture that has it; - for standard input."`
 	Expect handoff.Status `help:"Exit 1 unless the result has this status: executed, rejected, stale, duplicate or failed." enum:",executed,rejected,stale,duplicate,failed" default:"" placeholder:"STATUS"`
 	Trace  string         `name:"traceparent" help:"W3C traceparent of the handoff, which its plugin, its run events and log lines get: 00-TRACE-PARENT-FLAGS." placeholder:"TRACEPARENT"`
+	Wait   time.Duration  `name:"wait-approval" help:"Wait so long for a person's decision, if the proposal takes one." placeholder:"DURATION"`
 	DryRun bool           `help:"Ask for the result that the handoff would get now; nothing is stored and the key stays free."`
 }
 
@@ -30,12 +32,13 @@ that the server answers. After a 429 or 503 it waits as long as the server says 
 and after a lost reply it sends the same bytes again, within --timeout: with more than a few
 seconds it outlives a restart of the server. Where the town or the world is paused, or the game of
 the town is away, a note says so while it waits. It is safe to send a handoff again: the server
-accepts an idempotency key at most once. Exits 0 for every result; with --expect it exits 1 for
+accepts an idempotency key at most once. With --wait-approval it waits for a person's decision, and
+sends the same bytes again. Exits 0 for every result; with --expect it exits 1 for
 any other status. With --dry-run the server judges the handoff and stores nothing.
 
 Example:
 
-    handoffctl send handoff.json --expect executed`
+    handoffctl send handoff.json --expect executed --wait-approval 1h`
 }
 
 // Run sends the handoff.
@@ -57,6 +60,10 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	server.Trace = func(context.Context) trace.Context { return of }
 	server.OnPaused = func(_ string, why *client.UnavailableError) {
 		fmt.Fprintf(a.err, "handoffctl: note: it waits: %s\n", strings.TrimSuffix(why.Message, "."))
+	}
+	server.ApprovalWait = c.Wait
+	server.OnApproval = func(o *client.Outcome) {
+		fmt.Fprintf(a.err, "handoffctl: note: %s waits for a person's approval\n", o.Result.HandoffID)
 	}
 	send := server.SendJSON
 	if c.DryRun {

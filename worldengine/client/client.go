@@ -34,6 +34,11 @@ type Client struct {
 	// pause, or for a game that is away, by the goroutine that called Send and before Send returns.
 	// The code of why is TOWN_PAUSED, WORLD_PAUSED or PLUGIN_ABSENT.
 	OnPaused func(townID string, why *UnavailableError)
+	// ApprovalWait is how long Send waits for a person's decision about a handoff that takes one,
+	// and sends the same bytes again; 0 returns the result APPROVAL_REQUIRED at once. OnApproval, if
+	// not nil, is called with that result each time Send goes on waiting, about once a minute.
+	ApprovalWait time.Duration
+	OnApproval   func(*Outcome)
 	// Trace, if not nil, returns the W3C trace context of a handoff that is sent with ctx, the zero
 	// one for none. The plugin that applies the command, and the events of the run, get it.
 	Trace func(ctx context.Context) trace.Context

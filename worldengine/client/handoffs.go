@@ -42,6 +42,14 @@ func (o *Outcome) Status() handoff.Status {
 	return o.Result.Status
 }
 
+// reason returns the reasonCode of the result, of either revision.
+func (o *Outcome) reason() handoff.ReasonCode {
+	if o.Result1 != nil {
+		return o.Result1.ReasonCode
+	}
+	return o.Result.ReasonCode
+}
+
 // ids returns the ids of the result, and that of the first one where it is a duplicate.
 func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
 	if r := o.Result1; r != nil {
@@ -57,6 +65,9 @@ func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
 // IsCode). Where the game of the town is away until then it has the code PLUGIN_ABSENT, or
 // EXECUTION_IN_PROGRESS with the run where the handoff is accepted: its command waits for the game,
 // and Send may be called again.
+//
+// A handoff that takes a person's approval is rejected with APPROVAL_REQUIRED, unless ApprovalWait
+// says how long Send waits for the decision.
 func (c *Client) Send(ctx context.Context, h *handoff.Handoff) (*Outcome, error) {
 	body, err := h.MarshalWire()
 	if err != nil {
@@ -74,8 +85,19 @@ func (c *Client) SendJSON(ctx context.Context, body []byte) (*Outcome, error) {
 	return c.send(ctx, body, h)
 }
 
-// send sends body; h is what it says, nil where it is no handoff.
+// send sends body, and waits for a person's decision; h is what it says, nil where it is no handoff.
 func (c *Client) send(ctx context.Context, body []byte, h *handoff.Handoff) (*Outcome, error) {
+	o, err := c.sendOnce(ctx, body, h, false)
+	if err != nil || c.ApprovalWait <= 0 || h == nil {
+		return o, err
+	}
+	return c.decided(ctx, body, h, o)
+}
+
+// sendOnce sends body until it is answered. again says that it was sent before.
+func (c *Client) sendOnce(
+	ctx context.Context, body []byte, h *handoff.Handoff, again bool,
+) (*Outcome, error) {
 	townID := ""
 	if h != nil {
 		townID = h.Proposal.TownID
@@ -89,7 +111,7 @@ func (c *Client) send(ctx context.Context, body []byte, h *handoff.Handoff) (*Ou
 		return nil, err
 	}
 	o, err := c.outcome(msg.Header.Get(wire.RunIDHeader), msg.Data)
-	if err != nil || !doubt || h == nil || o.Status() != handoff.Duplicate {
+	if err != nil || !doubt && !again || h == nil || o.Status() != handoff.Duplicate {
 		return o, err
 	}
 	first, err := c.Result(ctx, h.IdempotencyKey, h.Proposal.TownID)

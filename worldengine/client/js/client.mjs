@@ -23,6 +23,12 @@ import { verbSubject } from "./subjects.mjs";
  */
 
 /**
+ * Options of `send`.
+ * @typedef {RequestOptions & { onPaused?: (why: UnavailableError) => void, approvalWait?: number,
+ *   onApproval?: (result: Result) => void }} SendOptions
+ */
+
+/**
  * The outcome of a handoff.
  * @typedef {object} Outcome
  * @property {Result} result
@@ -221,9 +227,12 @@ export class Client {
    * or WORLD_PAUSED. Where the game of the town is away the code is PLUGIN_ABSENT, or EXECUTION_IN_PROGRESS
    * with the runId where the handoff is accepted: its command waits for the game, and the same handoff
    * may be sent again.
+   *
+   * Where it takes a person's approval, `send` waits `approvalWait` milliseconds for the decision and sends the same
+   * again; without it, and after that time, the result is rejected with APPROVAL_REQUIRED.
    * @param {Handoff} handoff
-   * @param {RequestOptions & { onPaused?: (why: UnavailableError) => void }} [options] onPaused is
-   *   called when the handoff is found to wait for the end of a pause, or for a game that is away
+   * @param {SendOptions} [options] onPaused is called when the handoff is found to wait for the end of a pause, or for
+   *   a game that is away; onApproval each time it goes on waiting for a person, about once a minute
    * @returns {Promise<Outcome>}
    */
   async send(handoff, options = {}) { return send(this, (...asked) => this.#ask(...asked), handoff, options); }

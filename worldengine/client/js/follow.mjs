@@ -195,7 +195,7 @@ async function patiently(client, verb, body, options, pace) {
 }
 
 /** Reports whether an error may be over after a pause. @param {unknown} error */
-function isAway(error) {
+export function isAway(error) {
   if (error instanceof ReplyError) return error.status === 429 || error.status === 503;
   return error instanceof UnavailableError && ["TIMEOUT", "NO_RESPONDERS", "CONNECTION"].includes(error.code);
 }
@@ -204,7 +204,7 @@ function isAway(error) {
  * Waits, at most until the signal or the end of the connection.
  * @param {Client} client @param {number} ms @param {AbortSignal} [signal] @returns {Promise<void>}
  */
-function pause(client, ms, signal) {
+export function pause(client, ms, signal) {
   return new Promise((resolve) => {
     const done = () => {
       clearTimeout(timer);

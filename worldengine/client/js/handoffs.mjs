@@ -1,12 +1,13 @@
 // How a handoff is sent, and what is made of its answer.
-import { json, verified } from "./checks.mjs";
+import { json, milliseconds, verified } from "./checks.mjs";
 import { UnavailableError } from "./errors.mjs";
 import { absent } from "./exchange.mjs";
+import { defaultPace, isAway, pages, pause } from "./follow.mjs";
 
 /** @import { Msg } from "@nats-io/nats-core" */
-/** @import { Client, Outcome, RequestOptions } from "./client.mjs" */
+/** @import { Client, Outcome, RequestOptions, SendOptions } from "./client.mjs" */
 /** @import { ReplyError } from "./errors.mjs" */
-/** @import { Handoff, Result } from "./types.mjs" */
+/** @import { Handoff, Result, RunEvent } from "./types.mjs" */
 
 /**
  * Asks a verb as the client does. `waits` returns why no answer comes, and `refused` is called with each refusal;
@@ -16,15 +17,74 @@ import { absent } from "./exchange.mjs";
  *   refused?: (error: ReplyError | UnavailableError) => void) => Promise<{ msg: Msg, doubt: boolean }>} Ask
  */
 
+/** How long after a look at an undecided handoff it is sent again, although no decision was seen, in ms. */
+const approvalPause = 60_000;
+
 /**
  * As `send` of the client.
  * @param {Client} client
  * @param {Ask} ask
  * @param {Handoff} handoff
- * @param {RequestOptions & { onPaused?: (why: UnavailableError) => void }} options
+ * @param {SendOptions} options
  * @returns {Promise<Outcome>}
  */
-export async function send(client, ask, handoff, { onPaused, ...options }) {
+export async function send(client, ask, handoff, { approvalWait = 0, onApproval, ...options }) {
+  let outcome = await sendOnce(client, ask, handoff, options);
+  const undecided = () => outcome.result.reasonCode === "APPROVAL_REQUIRED";
+  if (approvalWait <= 0 || !undecided()) return outcome;
+  const ended = new AbortController(), end = () => ended.abort(), given = options.signal, { signal } = ended;
+  given?.addEventListener("abort", end);
+  if (given?.aborted) end();
+  const timer = setTimeout(end, milliseconds(approvalWait));
+  const log = pages(client, { townId: handoff.proposal.townId, signal });
+  try {
+    await log.next().catch(() => {}); // the end of the log; it may be decided by now
+    for (let again = false; undecided() && !signal.aborted; again = true) {
+      if (again) onApproval?.(outcome.result);
+      if (again) await decision(client, log, handoff.handoffId, signal);
+      try {
+        outcome = await sendOnce(client, ask, handoff, { ...options, signal }, true);
+      } catch (error) {
+        if (signal.aborted) break;
+        if (!isAway(error)) throw error;
+        await pause(client, defaultPace.away, signal);
+      }
+    }
+    if (given?.aborted) throw new UnavailableError("ABORTED", "given up by its caller", given.reason);
+    return outcome;
+  } finally {
+    clearTimeout(timer);
+    given?.removeEventListener("abort", end);
+    end(); // ends log
+  }
+}
+
+/**
+ * Reads on in the log until there is a decision about a handoff, or for approvalPause.
+ * @param {Client} client @param {ReturnType<typeof pages>} log @param {string} handoffId @param {AbortSignal} signal
+ */
+async function decision(client, log, handoffId, signal) {
+  /** @param {RunEvent} event */
+  const decides = ({ eventType, payload }) => eventType === "SignalAccepted" && payload?.handoffId === handoffId;
+  const until = performance.now() + approvalPause, left = () => until - performance.now();
+  while (left() > 0) {
+    const page = await log.next().catch(() => null); // the user may not read the events of the town
+    if (signal.aborted) return;
+    if (!page?.value) return pause(client, Math.max(left(), 0), signal);
+    if (page.value.commits.some(({ events = [] }) => events.some(decides))) return;
+  }
+}
+
+/**
+ * Sends a handoff until it is answered. `again` says that it was sent before.
+ * @param {Client} client
+ * @param {Ask} ask
+ * @param {Handoff} handoff
+ * @param {RequestOptions & { onPaused?: (why: UnavailableError) => void }} options
+ * @param {boolean} [again]
+ * @returns {Promise<Outcome>}
+ */
+async function sendOnce(client, ask, handoff, { onPaused, ...options }, again = false) {
   const townId = handoff?.proposal?.townId;
   const { msg, doubt } = await ask("handoff", handoff, options, () => whyWaits(client, townId), (why) => {
     const { code, message } = why;
@@ -34,7 +94,7 @@ export async function send(client, ask, handoff, { onPaused, ...options }) {
   });
   const result = await verified(json(msg), options.revision);
   const runId = msg.headers?.get("Run-Id") ?? "";
-  if (!doubt || result.status !== "duplicate") return { result, runId };
+  if (!doubt && !again || result.status !== "duplicate") return { result, runId };
   const first = await firstOf(client, handoff, result, options);
   return first ? { ...first, duplicate: result } : { result, runId };
 }

@@ -421,6 +421,30 @@ test("what takes a person's approval is listed, and decided", async (t) => {
   assert.deepEqual(await collect(engine.approvals()), []);
 });
 
+test("send waits for a person's decision, and returns its effect", async (t) => {
+  const asking = await serve(t, "--require-approval", "TOWNSFOLK_TALK");
+  const engine = await joined(t, asking.url), townId = "town-threatened";
+  const make = async (actorId = "mayor-1") => makeHandoff(await engine.town(townId), {
+    type: "TOWNSFOLK_TALK", actorId, args: { talkType: "casual" }, reason: "They are sad.",
+  });
+  const decisions = [{ submit: true }, {}, "reject"];
+  for (const decision of decisions) {
+    const handoff = await make();
+    let asked = 0;
+    const { result, runId } = await engine.send(handoff, { approvalWait: 60_000, onApproval: (waits) => {
+      assert.equal(waits.reasonCode, "APPROVAL_REQUIRED");
+      if (++asked > 1) return;
+      const [verdict, more] = decision === "reject" ? ["reject", {}] : ["approve", decision];
+      engine.decide(handoff.handoffId, /** @type {any} */ (verdict), { townId, reason: "", .../** @type {object} */ (more) });
+    } });
+    assert.equal(result.reasonCode, decision === "reject" ? "APPROVAL_DENIED" : "EXECUTED");
+    assert.deepEqual([asked, runId.length > 0], [1, true]);
+  }
+  const late = await make("mayor-2");
+  assert.equal((await engine.send(late, { approvalWait: 50 })).result.reasonCode, "APPROVAL_REQUIRED");
+  await assert.rejects(engine.send(late, { approvalWait: 60_000, signal: AbortSignal.timeout(100) }), { code: "ABORTED" });
+});
+
 test("a handoff and its events survive the death of the server", async (t) => {
   const world = await serve(t);
   const engine = await joined(t, world.url);
