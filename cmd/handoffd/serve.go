@@ -47,6 +47,7 @@ type serveCommand struct {
 	Connection   natsconn.Options `embed:""`
 	HTTP         string           `name:"http" help:"Where the console is served over HTTP, HOST:PORT; port 0 picks a free one, off serves none. It has the TLS of the access file, and listens beyond this machine only with that or --insecure-listen." default:"127.0.0.1:8480"`
 	WebSocket    string           `name:"nats-websocket" help:"With --nats: where that NATS takes the WebSockets of the console, ws://HOST:PORT or wss://HOST:PORT." placeholder:"URL"`
+	Origins      []string         `name:"websocket-origin" help:"Origins of other pages whose agents may connect to /nats of --http, such as https://agents.example; the console's own may anyway." placeholder:"ORIGIN"`
 
 	Access         string       `help:"Access file: which users may connect, and what they may do; see docs/access.md. Without it every client may ask every verb, and only a client with operator.nk of the data directory reaches the streams." type:"existingfile"`
 	Open           bool         `help:"Without --access: let every client do everything, also write to the streams and so to the log."`
@@ -131,7 +132,7 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 		Clients: c.Clients.connection(c.Connection),
 		Listen:  c.Listen, Data: c.Data, Sync: c.Sync, SyncInterval: c.SyncInterval,
 		MinFreeDisk: free, MaxConnections: c.MaxConns, MaxConnectionsPerAddress: c.MaxOfAddress,
-		HTTP: c.http(), NATSWebSocket: c.WebSocket,
+		HTTP: c.http(), NATSWebSocket: c.WebSocket, WebSocketOrigins: c.Origins,
 		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
 		Engine: worldengine.Config{
 			World: c.World, Rules: &c.Rules,

@@ -11,6 +11,7 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,17 +21,18 @@ import (
 // dialTimeout bounds how long reaching NATS may take, and the answer to the upgrade.
 const dialTimeout = 5 * time.Second
 
-// Bridge is a handler that forwards the WebSockets of its own origin to the WebSocket listener of a
-// NATS server, which decides who the client is. Until Lead it says that there is none. It is safe
+// Bridge is a handler that forwards the WebSockets of its own origin, and of those that Allow names,
+// to the WebSocket listener of a NATS server, which decides who the client is. Until Lead it says that there is none. It is safe
 // for concurrent use.
 type Bridge struct {
 	logger *slog.Logger
 	most   int64
 	open   atomic.Int64
 
-	mu     sync.Mutex
-	target *url.URL
-	tls    *tls.Config
+	mu      sync.Mutex
+	target  *url.URL
+	tls     *tls.Config
+	origins []string
 	// By the address of the connection to NATS: of that to the bridge.
 	clients map[netip.AddrPort]net.Addr
 }
@@ -48,6 +50,13 @@ func (b *Bridge) Lead(target *url.URL, config *tls.Config) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.target, b.tls = &to, config
+}
+
+// Allow lets pages of other origins use the WebSocket, such as https://agents.example.
+func (b *Bridge) Allow(origins []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.origins = origins
 }
 
 // Client returns the address of the client behind a connection that the bridge has made to NATS,
@@ -69,7 +78,7 @@ func (b *Bridge) Client(remote net.Addr) (client net.Addr, forwarded bool) {
 // ServeHTTP forwards a WebSocket until one of its ends closes.
 func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
-	target, config := b.target, b.tls
+	target, config, origins := b.target, b.tls, b.origins
 	b.mu.Unlock()
 	switch {
 	case target == nil:
@@ -81,20 +90,22 @@ func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
 		w.Header().Set("Upgrade", "websocket")
 		http.Error(w, "This is NATS over WebSocket.", http.StatusUpgradeRequired)
-	case !sameOrigin(r):
+	case !allowed(r, origins):
 		http.Error(w, fmt.Sprintf("Another origin may not use this WebSocket: the page is of %q, and "+
-			"the server is %q. A proxy in front must send the Host of the browser, and "+
-			"X-Forwarded-Proto: https if it ends TLS.", r.Header.Get("Origin"), originOf(r)),
-			http.StatusForbidden)
+			"the server is %q. Start handoffd with --websocket-origin for a page of your own. A "+
+			"proxy in front must send the Host of the browser, and X-Forwarded-Proto: https if it "+
+			"ends TLS.", r.Header.Get("Origin"), originOf(r)), http.StatusForbidden)
 	default:
 		b.forward(w, r, target, config)
 	}
 }
 
-// sameOrigin reports whether a request comes from a page of this server, or from no page.
-func sameOrigin(r *http.Request) bool {
+// allowed reports whether a request comes from a page of this server, of one of some origins, or
+// from no page.
+func allowed(r *http.Request, origins []string) bool {
 	origin := r.Header.Get("Origin")
-	return origin == "" || strings.EqualFold(origin, originOf(r))
+	return origin == "" || strings.EqualFold(origin, originOf(r)) ||
+		slices.ContainsFunc(origins, func(o string) bool { return strings.EqualFold(o, origin) })
 }
 
 // originOf returns the origin of the pages of this server. X-Forwarded-Proto can be believed: no

@@ -152,11 +152,14 @@ func TestBridge_Origin(t *testing.T) {
 		"no scheme":             {nil, "", "", http.StatusForbidden},
 		"another host, proxy":   {nil, "https://evil.", "https", http.StatusForbidden},
 		"another scheme, proxy": {nil, "wss://", "https", http.StatusForbidden},
+		"allowed host":          {nil, "https://agents.", "", http.StatusSwitchingProtocols},
+		"allowed host, http":    {nil, "http://agents.", "", http.StatusForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, _, _ := bridged(t, func(config *httpd.Config) { config.TLS = c.tls })
+			s, b, _ := bridged(t, func(config *httpd.Config) { config.TLS = c.tls })
 			_, host, _ := strings.Cut(s.URL(), "://")
+			b.Allow([]string{"https://other.example", "https://Agents." + host})
 			var conn net.Conn = dial(t, host)
 			if c.tls != nil {
 				conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})

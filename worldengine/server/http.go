@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -18,7 +19,18 @@ const DefaultHTTP = "127.0.0.1:8480"
 // checkHTTP says what is wrong with the settings of HTTP.
 func checkHTTP(config *Config) error {
 	if config.HTTP == "" {
+		if len(config.WebSocketOrigins) > 0 {
+			return errors.New("server: --websocket-origin needs --http: pages connect there")
+		}
 		return nil
+	}
+	for _, origin := range config.WebSocketOrigins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
+			u.Scheme+"://"+u.Host != origin {
+			return fmt.Errorf("server: --websocket-origin is %q: it must be the origin of a page, "+
+				"https://HOST or http://HOST:PORT, without a path", origin)
+		}
 	}
 	if _, _, err := splitListen("--http", config.HTTP); err != nil {
 		return err
@@ -61,6 +73,7 @@ func listenHTTP(config *Config) (*httpd.Server, error) {
 		listen.TLS = config.tls.config()
 	}
 	config.bridge = httpd.NewBridge(listen.MaxConnections, listen.Logger)
+	config.bridge.Allow(config.WebSocketOrigins)
 	config.metrics = metrics.New(cmp.Or(config.Service.Version, "0.0.0"))
 	config.Service.Observer, config.Engine.OnCommit = config.metrics, config.metrics.Commit
 	config.Engine.OnAttempt = config.metrics.Attempt

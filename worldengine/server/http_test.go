@@ -191,3 +191,18 @@ func TestNoOriginBehindTheBridge(t *testing.T) {
 		require.Equal(t, origin == "", reply.StatusCode == http.StatusSwitchingProtocols, origin)
 	}
 }
+
+// An origin is exact, and pages connect over HTTP.
+func TestCheck_WebSocketOrigin(t *testing.T) {
+	t.Parallel()
+	check := func(http string, origins ...string) error {
+		_, err := server.Check(t.Context(), server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(),
+			HTTP: http, WebSocketOrigins: origins})
+		return err
+	}
+	require.NoError(t, check("127.0.0.1:0", "https://agents.example", "http://127.0.0.1:3000"))
+	for _, origin := range []string{"*", "agents.example", "https://agents.example/", "ws://a.example"} {
+		require.ErrorContains(t, check("127.0.0.1:0", origin), "it must be the origin of a page")
+	}
+	require.ErrorContains(t, check("", "https://agents.example"), "needs --http")
+}

@@ -87,6 +87,9 @@ type Config struct {
 	// NATSWebSocket is where an existing NATS takes the WebSockets of the console, ws:// or
 	// wss://HOST:PORT.
 	NATSWebSocket string
+	// WebSocketOrigins are the origins whose pages may use the WebSockets of HTTP beside the console,
+	// such as https://agents.example.
+	WebSocketOrigins []string
 	// WorldFile is a JSON array of snapshot.v1 whose towns are created where they do not exist.
 	// World is the same as bytes.
 	WorldFile string
