@@ -14,9 +14,9 @@ import (
 
 // approvalsCommand lists what waits for a person's approval.
 type approvalsCommand struct {
-	Town   string `help:"Only of this town; of all towns by default."`
-	Closed bool   `help:"Show those that wait no longer, the newest first: by whom each was decided, and why."`
-	Last   int    `help:"How many of --closed to show at most, ${default} by default." default:"50" placeholder:"N"`
+	Town      string `help:"Only of this town; of all towns by default."`
+	Closed    bool   `help:"Show those that wait no longer, the newest first: by whom each was decided, and why."`
+	limitFlag `embed:""`
 }
 
 // Help is the command's long help.
@@ -37,13 +37,11 @@ func (c *approvalsCommand) Run(ctx context.Context, a *app, server *client.Clien
 	if c.Closed {
 		approvals = server.ClosedApprovals
 	}
-	for approval, err := range approvals(ctx, c.Town) {
+	for approval, err := range firstOf(approvals(ctx, c.Town), c.Limit) {
 		if err != nil {
 			return err
 		}
-		if list = append(list, approval); c.Closed && len(list) == c.Last {
-			break
-		}
+		list = append(list, approval)
 	}
 	if c.Closed && !a.json() {
 		return a.printTable(func(w io.Writer) { a.printClosed(w, list) })

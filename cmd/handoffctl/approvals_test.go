@@ -57,7 +57,7 @@ func TestApprovals(t *testing.T) {
 	assert.Regexp(t, `town-threatened +denied .* mayor-1 +townsfolk talk \S+ casual +operator +not now +\S+-`,
 		text)
 	assert.Regexp(t, `town-threatened +used .* operator +do +\S+-`, text)
-	assert.NotContains(t, c.ok("approvals", "--closed", "--last", "1"), "used")
+	assert.NotContains(t, c.ok("approvals", "--closed", "--limit", "1"), "used")
 	got = c.run("approve", "handoff_0")
 	assert.Equal(t, exitUsage, got.status)
 	assert.Contains(t, got.err, `no proposal that waits has an id that begins with "handoff_0"`)

@@ -24,9 +24,24 @@ func (s *signalFlags) actor(a *app) string {
 	return cmp.Or(s.Actor, a.flags.Connection.UserOf(a.flags.Server))
 }
 
+// townFlag names the town that a command is about, as its argument or as a flag.
+type townFlag struct {
+	Name string `arg:"" optional:"" name:"town" help:"The town; the whole world by default."`
+	Town string `help:"The town."`
+}
+
+// town returns the town; "" for the world.
+func (f *townFlag) town() (string, error) {
+	if f.Name != "" && f.Town != "" && f.Name != f.Town {
+		return "", usagef("the argument names the town %s, and --town %s: give one of them",
+			show(f.Name), show(f.Town))
+	}
+	return cmp.Or(f.Name, f.Town), nil
+}
+
 // pauseCommand pauses a town, or the world.
 type pauseCommand struct {
-	Town         string        `help:"Pause this town alone; the whole world by default."`
+	Of           townFlag      `embed:""`
 	Signal       signalFlags   `embed:""`
 	DrainTimeout time.Duration `help:"Raise an alert if commands are still being applied after this time, ${default} by default." default:"5m"`
 }
@@ -42,7 +57,7 @@ cancel ends one of them.
 
 Example:
 
-    handoffctl pause --town town-threatened --reason "the wall is being rebuilt by hand"`
+    handoffctl pause town-threatened --reason "the wall is being rebuilt by hand"`
 }
 
 // Run pauses the town, or the world.
@@ -50,8 +65,12 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 	if c.DrainTimeout < time.Millisecond {
 		return usagef("--drain-timeout must be at least 1ms, not %s", c.DrainTimeout)
 	}
+	town, err := c.Of.town()
+	if err != nil {
+		return err
+	}
 	return a.signal(ctx, wire.ControlPause, messages.Signal{
-		TownID: c.Town, ActorID: c.Signal.actor(a), Reason: c.Signal.Reason,
+		TownID: town, ActorID: c.Signal.actor(a), Reason: c.Signal.Reason,
 		DrainTimeoutMs: c.DrainTimeout.Milliseconds(),
 	}, func(r *messages.Control) string {
 		if r.Applying > 0 {
@@ -64,7 +83,7 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 
 // resumeCommand ends a pause.
 type resumeCommand struct {
-	Town   string      `help:"End the pause of this town; that of the world by default."`
+	Of     townFlag    `embed:""`
 	Signal signalFlags `embed:""`
 }
 
@@ -75,13 +94,17 @@ state that the town has by then: a handoff that was made from an older state is 
 
 Example:
 
-    handoffctl resume --town town-threatened`
+    handoffctl resume town-threatened`
 }
 
 // Run resumes the town, or the world.
 func (c *resumeCommand) Run(ctx context.Context, a *app) error {
+	town, err := c.Of.town()
+	if err != nil {
+		return err
+	}
 	return a.signal(ctx, wire.ControlResume, messages.Signal{
-		TownID: c.Town, ActorID: c.Signal.actor(a), Reason: c.Signal.Reason,
+		TownID: town, ActorID: c.Signal.actor(a), Reason: c.Signal.Reason,
 	}, func(r *messages.Control) string {
 		if r.Status == messages.Paused {
 			return fmt.Sprintf("ended the pause of %s; the world is paused still, and the town "+
@@ -93,7 +116,7 @@ func (c *resumeCommand) Run(ctx context.Context, a *app) error {
 
 // statusCommand shows how the world is, or whether a town is paused.
 type statusCommand struct {
-	Town string `help:"Show the pause of this town alone."`
+	Of townFlag `embed:""`
 }
 
 // Help is the command's long help.
@@ -109,22 +132,26 @@ room (less than four times of what is to stay free); an index or a bus that stay
 2 s; a town that is damaged, or whose plugin is away; dead letters; an alert of severity P1 of
 the last hour that is not acknowledged (alerts ack). A pause is nothing of that kind.
 
-With --town it shows the pause of one town, and how many of its commands a game server is applying.
+With a town it shows the pause of one town, and how many of its commands a game server is applying.
 A town is paused while the world is.
 
 Examples:
 
     handoffctl status
-    handoffctl status --town town-threatened`
+    handoffctl status town-threatened`
 }
 
 // Run shows the status.
 func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	if c.Town == "" {
+	town, err := c.Of.town()
+	if err != nil {
+		return err
+	}
+	if town == "" {
 		return a.showWorld(ctx, server)
 	}
 	var r messages.Control
-	raw, err := server.Ask(ctx, wire.ControlGet, messages.Signal{TownID: c.Town}, &r)
+	raw, err := server.Ask(ctx, wire.ControlGet, messages.Signal{TownID: town}, &r)
 	if err != nil {
 		return err
 	}

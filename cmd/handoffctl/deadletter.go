@@ -19,7 +19,9 @@ import (
 )
 
 // deadLetterListCommand lists dead letters.
-type deadLetterListCommand struct{}
+type deadLetterListCommand struct {
+	limitFlag `embed:""`
+}
 
 // Help is the command's long help.
 func (deadLetterListCommand) Help() string {
@@ -61,6 +63,9 @@ func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 	})
 	if err != nil && !client.IsCode(err, noBus) {
 		return err
+	}
+	if c.Limit > 0 {
+		letters = letters[:min(uint(len(letters)), c.Limit)]
 	}
 	if a.json() {
 		return a.printJSON(map[string]any{"letters": letters})

@@ -13,7 +13,8 @@ import (
 
 // runEventsCommand shows the events of a run.
 type runEventsCommand struct {
-	RunID string `arg:"" name:"run-id" help:"The run: what send prints, or the beginning of that."`
+	RunID     string `arg:"" name:"run-id" help:"The run: what send prints, or the beginning of that."`
+	limitFlag `embed:""`
 }
 
 // Help is the command's long help.
@@ -33,7 +34,7 @@ func (c *runEventsCommand) Run(ctx context.Context, a *app, server *client.Clien
 		return err
 	}
 	all, records := messages.Events{Events: []jsontext.Value{}}, []client.Event{}
-	for event, err := range server.RunEvents(ctx, runID, 0) {
+	for event, err := range firstOf(server.RunEvents(ctx, runID, 0), c.Limit) {
 		if err != nil {
 			return err
 		}

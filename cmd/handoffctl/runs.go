@@ -85,7 +85,7 @@ type runListCommand struct {
 	ID     string `help:"Only the runs with an id that begins so: the run's, its key, its handoff's or its result's." placeholder:"TEXT"`
 	Since  string `help:"Only the runs that were persisted at this time or later: an RFC 3339 time, or how long ago, such as 1h." placeholder:"TIME"`
 	Until  string `help:"Only the runs that were persisted before this time; as --since." placeholder:"TIME"`
-	Last   int    `help:"How many runs to show at most, ${default} by default." aliases:"limit" default:"100" placeholder:"N"`
+	Limit  int    `help:"How many runs to show at most, ${default} by default." aliases:"last" default:"100" placeholder:"N"`
 	After  uint64 `help:"Go on where a list ended: what it printed." placeholder:"PLACE"`
 	Oldest bool   `help:"Show the oldest runs first."`
 }
@@ -142,8 +142,8 @@ func moment(flag, text string, now time.Time) (string, error) {
 
 // Run lists the runs.
 func (c *runListCommand) Run(ctx context.Context, a *app) error {
-	if c.Last < 1 {
-		return usagef("--last must be at least 1, not %d", c.Last)
+	if c.Limit < 1 {
+		return usagef("--limit must be at least 1, not %d", c.Limit)
 	}
 	request, err := c.request(time.Now())
 	if err != nil {
@@ -153,7 +153,7 @@ func (c *runListCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	all, err := listRuns(ctx, server, request, c.Last)
+	all, err := listRuns(ctx, server, request, c.Limit)
 	if err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ and after a lost reply it sends the same bytes again, within --timeout: with mor
 seconds it outlives a restart of the server. Where the town or the world is paused, or the game of
 the town is away, a note says so while it waits. It is safe to send a handoff again: the server
 accepts an idempotency key at most once. With --wait-approval it waits for a person's decision, and
-sends the same bytes again. Exits 0 for every result; with --expect it exits 1 for
-any other status. With --dry-run the server judges the handoff and stores nothing.
+sends the same bytes again. Exits 1 if the command failed, and 0 for every other result; with
+--expect it exits 1 for any other status. With --dry-run the server judges the handoff and stores nothing.
 
 Example:
 
@@ -86,6 +86,9 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	}
 	if err != nil {
 		return err
+	}
+	if c.Expect == "" && !c.DryRun && got.parsed.Status == handoff.Failed {
+		return &failedError{fmt.Sprintf("the command failed: %s", got.parsed.ReasonCode)}
 	}
 	if c.Expect != "" && got.parsed.Status != c.Expect {
 		return &failedError{fmt.Sprintf("the status is %s, not the expected %s",

@@ -86,6 +86,18 @@ func TestSendExits1WhenTheStatusIsNotTheExpectedOne(t *testing.T) {
 	assert.Equal(t, "handoffctl: the status is executed, not the expected stale\n", got.err)
 }
 
+// A command that failed is a failure of the script that sent it, unless it expects that.
+func TestSend_Failed(t *testing.T) {
+	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin,
+		Plugin: apply.Policy{Deadline: time.Millisecond, Attempts: 1, Absent: apply.AbsentFail}})
+	got := c.pipe(c.handoff(), "send", "-")
+	assert.Equal(t, exitFailed, got.status, got.out)
+	assert.Contains(t, got.out, "failed (PLUGIN_UNAVAILABLE)")
+	assert.Equal(t, "handoffctl: the command failed: PLUGIN_UNAVAILABLE\n", got.err)
+	got = c.pipe(c.handoff(threatened, "talk", "casual"), "send", "-", "--expect", "failed")
+	assert.Equal(t, exitOK, got.status, got.err)
+}
+
 func TestSendPrintsTheResultAsItCame(t *testing.T) {
 	c := online(t)
 	made := c.handoff()

@@ -17,6 +17,7 @@ import (
 type townCommands struct {
 	Get     townGetCommand     `cmd:"" help:"Show a town, now or as a revision left it."`
 	History townHistoryCommand `cmd:"" help:"List the revisions of a town: what changed it, when and by whom."`
+	Diff    townDiffCommand    `cmd:"" help:"Compare two states of towns."`
 	List    townListCommand    `cmd:"" help:"List the towns."`
 	Put     townPutCommand     `cmd:"" help:"Create a town, or replace its state."`
 	Patch   townPatchCommand   `cmd:"" help:"Change members of a town's state."`
@@ -99,9 +100,10 @@ func number(f float64) string { return string(handoff.AppendNumber(nil, f)) }
 
 // townListCommand lists the towns.
 type townListCommand struct {
-	State string `help:"Only the towns in this state: ${enum}." enum:",paused,applying,noPlugin,waiting,inDoubt" default:"" placeholder:"STATE"`
-	Sort  string `help:"Order: by id, the highest day first (day), or the last change first (changed)." enum:"id,day,changed" default:"id" placeholder:"ORDER"`
-	Text  string `help:"Only the towns with this in the id, or with a snapshot hash that begins so." placeholder:"TEXT"`
+	State     string `help:"Only the towns in this state: ${enum}." enum:",paused,applying,noPlugin,waiting,inDoubt" default:"" placeholder:"STATE"`
+	Sort      string `help:"Order: by id, the highest day first (day), or the last change first (changed)." enum:"id,day,changed" default:"id" placeholder:"ORDER"`
+	Text      string `help:"Only the towns with this in the id, or with a snapshot hash that begins so." placeholder:"TEXT"`
+	limitFlag `embed:""`
 }
 
 // Help is the command's long help.
@@ -120,7 +122,7 @@ Example:
 func (c *townListCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	all := messages.Towns{Towns: []client.TownSummary{}}
 	query := messages.TownList{State: c.State, Sort: c.Sort, Text: c.Text}
-	for t, err := range server.Towns(ctx, query) {
+	for t, err := range firstOf(server.Towns(ctx, query), c.Limit) {
 		if err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 type townHistoryCommand struct {
 	Town   string `arg:"" optional:"" help:"The town's id; without it the newest changes of all towns are shown."`
 	Before uint64 `help:"Only the revisions before this one." placeholder:"N"`
-	Last   int    `help:"How many revisions to show at most, ${default} by default." default:"20" placeholder:"N"`
+	Limit  int    `help:"How many revisions to show at most, ${default} by default." aliases:"last" default:"20" placeholder:"N"`
 }
 
 // Help is the command's long help.
@@ -26,7 +26,7 @@ town it lists the newest changes of all towns, of those among the last 500 messa
 
 Example:
 
-    handoffctl town history town-threatened --last 50`
+    handoffctl town history town-threatened --limit 50`
 }
 
 // maxHistoryPage is how many revisions one request may ask for.
@@ -34,14 +34,14 @@ const maxHistoryPage = 1000
 
 // Run lists the revisions.
 func (c *townHistoryCommand) Run(ctx context.Context, a *app) error {
-	if c.Last < 1 {
-		return usagef("--last must be at least 1, not %d", c.Last)
+	if c.Limit < 1 {
+		return usagef("--limit must be at least 1, not %d", c.Limit)
 	}
 	server, err := a.connect()
 	if err != nil {
 		return err
 	}
-	all, err := townHistory(ctx, server, c.Town, c.Before, c.Last)
+	all, err := townHistory(ctx, server, c.Town, c.Before, c.Limit)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,8 @@ type watchCommand struct {
 	Type     string        `help:"Only events of this type, such as RunCompleted." xor:"type"`
 	RunID    string        `name:"run" help:"Only the events of this run." xor:"run"`
 	Since    time.Duration `help:"Begin with the events of this long ago, such as 10m."`
-	MaxCount int           `name:"count" help:"End after this many events; 0 means go on until Ctrl-C."`
+	MaxCount int           `name:"limit" aliases:"count" help:"End after this many events; 0 means go on until Ctrl-C."`
+	Idle     time.Duration `name:"until-idle" help:"End when no event has come for this long, such as 2s, and no command is being applied." placeholder:"DURATION"`
 }
 
 // Help is the command's long help.
@@ -37,8 +38,11 @@ TownPut, and repairs by fsck --repair as TownMended; neither is a run event, and
 counted. With --alerts it shows the alerts instead: to a user who may not read their stream, such as
 an observer, those that come from now on, and a note if the connection was lost.
 
+With --until-idle a script sees the end of what it has sent: watch ends when nothing happens any more.
+
 Examples:
 
+    handoffctl watch --since 1m --until-idle 2s
     handoffctl watch --town town-threatened --type RunCompleted
     handoffctl watch --alerts --since 24h`
 }
@@ -78,8 +82,12 @@ func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
 	if c.Since > 0 {
 		follow.After, follow.From = "", time.Now().Add(-c.Since)
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	idle := c.untilIdle(ctx, server, follow.After, stop)
 	view, shown := &eventView{app: a}, 0
 	for commit, err := range server.Commits(ctx, follow) {
+		idle(commit.Cursor)
 		var lost *client.LossError
 		if errors.As(err, &lost) {
 			fmt.Fprintln(a.err, "handoffctl:", sentence(lost))
@@ -93,6 +101,52 @@ func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
 		}
 	}
 	return nil
+}
+
+// silences is how many times --until-idle a watch waits that has not seen a commit since --since.
+const silences = 10
+
+// untilIdle calls stop when nothing has been seen for --until-idle, nothing is left to see behind
+// the cursor of the last commit, and no command is being applied. The function that it returns says
+// that a commit was seen.
+func (c *watchCommand) untilIdle(
+	ctx context.Context, server *client.Client, cursor string, stop func(),
+) (seen func(cursor string)) {
+	if c.Idle <= 0 {
+		return func(string) {}
+	}
+	at := make(chan string)
+	go func() {
+		for silent := 1; ; silent++ {
+			select {
+			case <-ctx.Done():
+				return
+			case cursor = <-at:
+				silent = 0
+			case <-time.After(c.Idle):
+				if cursor == "" && silent < silences {
+					continue
+				}
+				// A user who may not ask sees the silence alone.
+				var next messages.EventListReply
+				if cursor != "" {
+					_, _ = server.Ask(ctx, wire.EventList, messages.EventListRequest{
+						After: cursor, TownID: c.Town, Limit: 1}, &next)
+				}
+				var r messages.Control
+				_, _ = server.Ask(ctx, wire.ControlGet, messages.Signal{TownID: c.Town}, &r)
+				if len(next.Commits) == 0 && r.Applying == 0 {
+					stop()
+				}
+			}
+		}
+	}()
+	return func(cursor string) {
+		select {
+		case at <- cursor:
+		case <-ctx.Done():
+		}
+	}
 }
 
 // show shows the wanted events of a commit, up to MaxCount, and the change of a town that none of

@@ -51,6 +51,13 @@ func TestWatch(t *testing.T) {
 }
 
 // Alerts are shown as they come, one a line.
+// watch ends when nothing happens any more.
+func TestWatch_UntilIdle(t *testing.T) {
+	c := online(t)
+	c.pipe(c.handoff(), "send", "-")
+	assert.Contains(t, c.ok("watch", "--since", "1m", "--until-idle", "100ms"), "RunCompleted")
+}
+
 func TestWatchAlerts(t *testing.T) {
 	c := online(t)
 	js := c.streams()

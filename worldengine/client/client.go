@@ -59,7 +59,7 @@ type Options struct {
 	NATS []nats.Option
 }
 
-// Connect connects to the servers of urls (comma-separated), and reconnects for as long as the
+// Connect connects to the servers of urls (comma-separated; "" is this machine's), and reconnects for as long as the
 // client is not closed and the server lets it in. The first connection must succeed. The error is
 // an *UnavailableError with the code CONNECTION, or another one where Options.World cannot be a
 // world.
@@ -69,6 +69,7 @@ func Connect(urls string, o Options) (*Client, error) {
 			return nil, fmt.Errorf("client: %w", err)
 		}
 	}
+	urls = cmp.Or(urls, nats.DefaultURL)
 	nc, err := o.Connection.WithUserInbox(urls).Connect(urls, cmp.Or(o.Name, "worldengine client"),
 		append([]nats.Option{nats.MaxReconnects(-1)}, o.NATS...)...)
 	if err != nil {
