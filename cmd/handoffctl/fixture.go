@@ -15,6 +15,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/messages"
 )
 
 // fixture is one handoff to replay, with what has to be true before and after.
@@ -28,6 +30,9 @@ type fixture struct {
 	parts fixtureParts
 	// handoff and snapshot are sent as they are; snapshot is nil where the fixture has none.
 	handoff, snapshot jsontext.Value
+	// game is the answer of the town's game, and approval a person's decision; nil for none.
+	game     *apply.Answer
+	approval *decisionOf
 	// town is the handoff's town, "" where it cannot be read.
 	town   string
 	expect expectation
@@ -176,6 +181,13 @@ func syntaxError(err error) error {
 	return err
 }
 
+// decisionOf is a person's decision in a fixture. Without one nobody has decided.
+type decisionOf struct {
+	Decision string `json:"decision,omitzero"` // approve or reject
+	ActorID  string `json:"actorId,omitzero"`
+	Reason   string `json:"reason,omitzero"`
+}
+
 // fixtureParts are the members of a fixture. Those that are read and not used say, in the vectors
 // of the agents' library, what a fixture was made of.
 type fixtureParts struct {
@@ -187,6 +199,8 @@ type fixtureParts struct {
 	Result       jsontext.Value `json:"result,omitzero"`
 	Handoff      jsontext.Value `json:"handoff"`
 	Snapshot     jsontext.Value `json:"snapshot,omitzero"`
+	Game         *apply.Answer  `json:"game,omitzero"`
+	Approval     *decisionOf    `json:"approval,omitzero"`
 	Expect       *expectation   `json:"expect,omitzero"`
 }
 
@@ -216,10 +230,11 @@ func parseFixture(label string, element jsontext.Value) (fixture, error) {
 	if err := json.Unmarshal(element, &parts, lenient,
 		json.RejectUnknownMembers(true)); err != nil {
 		return fixture{}, usagef("%s: %s", label, memberError(err,
-			"a fixture has the members name, comment, handoff, snapshot and expect, and expect has "+
-				"status, reasonCode, result, resultBytes and error"))
+			"a fixture has the members name, comment, handoff, snapshot, game, approval and expect, "+
+				"and expect has status, reasonCode, result, resultBytes and error"))
 	}
-	f := fixture{label: label, handoff: parts.Handoff, town: townOf(parts.Handoff), parts: parts}
+	f := fixture{label: label, handoff: parts.Handoff, town: townOf(parts.Handoff), parts: parts,
+		game: parts.Game, approval: parts.Approval}
 	if parts.Name != "" {
 		f.label += " (" + show(parts.Name) + ")"
 	}
@@ -232,7 +247,24 @@ func parseFixture(label string, element jsontext.Value) (fixture, error) {
 	if s := f.expect.Status; s != "" && !slices.Contains(handoff.Statuses(), s) {
 		return fixture{}, usagef("%s: expect: there is no status %q", label, s)
 	}
-	return f, nil
+	return f, f.checkOutcomes()
+}
+
+// checkOutcomes says what is wrong with the outcomes that a game and a person have in a fixture.
+func (f *fixture) checkOutcomes() error {
+	decisions := []string{"", messages.Approve, messages.Reject}
+	statuses := []apply.Status{apply.Applied, apply.Refused}
+	switch {
+	case f.game == nil && f.approval == nil:
+	case f.snapshot == nil:
+		return usagef("%s: a fixture with game or approval needs the member snapshot", f.label)
+	case f.game != nil && !slices.Contains(statuses, f.game.Status):
+		return usagef("%s: game: the status is applied or refused, not %q", f.label, f.game.Status)
+	case f.approval != nil && !slices.Contains(decisions, f.approval.Decision):
+		return usagef("%s: approval: the decision is approve or reject, not %q", f.label,
+			f.approval.Decision)
+	}
+	return nil
 }
 
 // memberError says what is wrong with a member of a fixture, in words of JSON.

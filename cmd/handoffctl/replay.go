@@ -3,12 +3,17 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
+	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -27,8 +32,14 @@ type replayCommand struct {
 func (replayCommand) Help() string {
 	return `A file holds one fixture, an array of them, or one after another (JSON Lines). A fixture
 is a handoff by itself, or {"handoff": …, "snapshot": …, "expect": {"status", "reasonCode",
-"result", "resultBytes", "error"}, "name": …, "comment": …}. Only the handoff is required; a member
-of another name is refused.
+"result", "resultBytes", "error"}, "game": …, "approval": …, "name": …, "comment": …}. Only the
+handoff is required; a member of another name is refused.
+
+With "game", a command-applied.v1 such as {"status": "applied", "snapshot": …} or {"status":
+"refused", "reasonCode": …}, replay is the game of the town and answers so. With "approval",
+{"decision": "approve" or "reject", "actorId": …, "reason": …}, the proposal takes a person's
+approval: replay decides and sends the handoff again, and without a decision it does neither. Both
+need a snapshot, and --fresh.
 
 Where a fixture has a snapshot, replay first creates the town or replaces its state. The server
 refuses that where it would lower the town's day, and the fixture fails. Of "expect" only the
@@ -69,6 +80,11 @@ func (c *replayCommand) Run(ctx context.Context, a *app) (err error) {
 	}
 	if err := c.checkUpdate(fixtures); err != nil {
 		return err
+	}
+	for i := range fixtures {
+		if f := &fixtures[i]; !c.Fresh && (f.game != nil || f.approval != nil) {
+			return usagef("%s has an outcome of a game or a person: replay it with --fresh", f.label)
+		}
 	}
 	player := &player{fixtures: fixtures, progress: newProgress(a.err, len(fixtures))}
 	player.done = make([]*replayed, len(fixtures))
@@ -201,7 +217,7 @@ func (p *player) replayIn(ctx context.Context, f *fixture, nth *int) (replayed, 
 		if err != nil {
 			return replayed{}, err
 		}
-		done, lower, err := replay(ctx, server, f)
+		done, lower, err := replay(ctx, server, f, p.fresh)
 		if p.fresh && lower {
 			*nth++
 			continue
@@ -213,11 +229,11 @@ func (p *player) replayIn(ctx context.Context, f *fixture, nth *int) (replayed, 
 
 // replay replays one fixture. lower reports that its snapshot would lower the day of its town.
 func replay(
-	ctx context.Context, server *client.Client, f *fixture,
+	ctx context.Context, server *client.Client, f *fixture, fresh bool,
 ) (done replayed, lower bool, err error) {
 	var refused *client.ReplyError
 	if f.snapshot != nil {
-		err := prepare(ctx, server, f)
+		err := prepare(ctx, server, f, fresh)
 		if errors.As(err, &refused) && refused.Refused() {
 			return replayed{outcome: refusedOutcome, failure: &mismatch{
 				Fixture: f.label, Expected: "its snapshot to be put",
@@ -228,7 +244,7 @@ func replay(
 			return replayed{}, false, err
 		}
 	}
-	got, err := sendHandoff(ctx, server, f.handoff)
+	got, err := f.send(ctx, server)
 	if errors.As(err, &refused) && refused.Refused() {
 		return judgeRefusal(f, refused), false, nil
 	}
@@ -238,9 +254,54 @@ func replay(
 	return judgeResult(f, got), false, nil
 }
 
-// prepare makes the fixture's snapshot the state of its town.
-func prepare(ctx context.Context, server *client.Client, f *fixture) error {
-	_, err := server.PutTownJSON(ctx, f.snapshot, client.Put{})
+// send sends the fixture's handoff, and does as its game and its person do.
+func (f *fixture) send(ctx context.Context, server *client.Client) (answer, error) {
+	if f.game != nil {
+		game, err := plugin.Serve(server.Conn, plugin.Config{
+			World: server.World, Towns: []string{f.town}, Memory: plugin.NewVolatileMemory(),
+			Logger: slog.New(slog.DiscardHandler),
+			Apply: func(context.Context, *apply.Command) (apply.Answer, error) {
+				return *f.game, nil
+			},
+		})
+		if err != nil {
+			return answer{}, err
+		}
+		defer func() { _ = game.Close(ctx) }() // a world that is thrown away
+	}
+	got, err := sendHandoff(ctx, server, f.handoff)
+	if err != nil || f.approval == nil || f.approval.Decision == "" {
+		return got, err
+	}
+	_, err = server.Decide(ctx, client.Decision{
+		HandoffID: got.parsed.HandoffID, TownID: f.town, Reason: f.approval.Reason,
+		ActorID: f.approval.ActorID, Approve: f.approval.Decision == messages.Approve,
+	})
+	if err != nil {
+		return answer{}, err
+	}
+	return sendHandoff(ctx, server, f.handoff)
+}
+
+// bindings says who applies the commands of the fixture's town, and which types take approval.
+func (f *fixture) bindings() client.Put {
+	put := client.Put{Apply: string(apply.Local), Approval: []handoff.ProposalType{}}
+	if f.game != nil {
+		put.Apply = string(apply.Plugin)
+	}
+	if f.approval != nil {
+		put.Approval = handoff.ProposalTypes()
+	}
+	return put
+}
+
+// prepare makes the fixture's snapshot the state of its town, in a fresh world with its bindings.
+func prepare(ctx context.Context, server *client.Client, f *fixture, fresh bool) error {
+	var put client.Put
+	if fresh {
+		put = f.bindings()
+	}
+	_, err := server.PutTownJSON(ctx, f.snapshot, put)
 	var refused *client.ReplyError
 	if !errors.As(err, &refused) || refused.Code != string(wire.CodeTownExists) {
 		return err
@@ -249,10 +310,11 @@ func prepare(ctx context.Context, server *client.Client, f *fixture) error {
 	if err != nil {
 		return err
 	}
-	if wanted, err := town.Parse(f.snapshot, schemas.Limits{}); err == nil &&
+	if wanted, err := town.Parse(f.snapshot, schemas.Limits{}); !fresh && err == nil &&
 		wanted.Hash == current {
 		return nil
 	}
-	_, err = server.PutTownJSON(ctx, f.snapshot, client.Put{Expected: current})
+	put.Expected = current
+	_, err = server.PutTownJSON(ctx, f.snapshot, put)
 	return err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"os"
@@ -37,6 +38,44 @@ func TestReplayInFreshWorlds(t *testing.T) {
 		require.Equal(t, outcome{exitOK, got.out, ""}, got)
 		assert.Contains(t, got.out, "\n8 passed, 0 failed, 0 unchecked (they expect nothing)\n")
 		assert.Regexp(t, `(?m)^duplicate +1$`, got.out)
+	}
+}
+
+// A fixture has the outcome of a game, and of a person, and the next one of the town has none.
+func TestReplay_GameAndApproval(t *testing.T) {
+	c := offline(t)
+	made := talks(t, "north", 1)[0]
+	with := func(members string, expect string) any {
+		f := map[string]any{"handoff": made["handoff"], "snapshot": made["snapshot"]}
+		require.NoError(t, json.Unmarshal([]byte(members), &f))
+		f["expect"] = map[string]any{"reasonCode": expect}
+		return f
+	}
+	for members, expect := range map[string]string{
+		`{"game":{"status":"applied"}}`:                               "EXECUTED",
+		`{"game":{"status":"refused","reasonCode":"PROTECTED_AREA"}}`: "PLUGIN_REJECTED",
+		`{"approval":{}}`:                     "APPROVAL_REQUIRED",
+		`{"approval":{"decision":"approve"}}`: "EXECUTED",
+		`{"approval":{"decision":"reject"}}`:  "APPROVAL_DENIED",
+		`{"game":{"status":"applied"},"approval":{"decision":"approve","actorId":"ada"}}`: "EXECUTED",
+	} {
+		file := c.file(marshal(t, []any{with(members, expect)}))
+		got := c.run("replay", file, "--fresh", "--strict")
+		assert.Equal(t, exitOK, got.status, members+got.out)
+	}
+	file := c.file(marshal(t, []any{with(`{"approval":{}}`, "APPROVAL_REQUIRED"), with(`{}`, "EXECUTED")}))
+	assert.Equal(t, exitOK, c.run("replay", file, "--fresh", "--strict").status)
+	got := c.run("replay", file)
+	assert.Equal(t, exitUsage, got.status)
+	assert.Contains(t, got.err, "replay it with --fresh")
+	for members, says := range map[string]string{
+		`{"game":{"status":"busy"}}`:                    "applied or refused",
+		`{"approval":{"decision":"perhaps"}}`:           "approve or reject",
+		`{"game":{"status":"applied"},"snapshot":null}`: "needs the member snapshot",
+	} {
+		got := c.run("replay", c.file(marshal(t, with(members, "EXECUTED"))), "--fresh")
+		assert.Equal(t, exitUsage, got.status, members)
+		assert.Contains(t, got.err, says)
 	}
 }
 
