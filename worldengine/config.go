@@ -126,6 +126,9 @@ type Config struct {
 	// OnAlert, where set, is called with every alert, beside its way into the log and the stream of
 	// alerts. It must not block and must be safe for concurrent use.
 	OnAlert func(runevents.Alert)
+	// OnAsked, where set, is called with each proposal that begins to wait for a person's approval,
+	// once that is stored. It must not block and must be safe for concurrent use.
+	OnAsked func(townID string, asked *approval.Asked)
 	// Serves reports whether this server is the writer of the world still; always, if it is nil. A
 	// server that was suspended takes over nothing that the next writer has in hand.
 	Serves func() bool

@@ -161,6 +161,9 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 	case out.On == machine.OfTown:
 		e.towns.Set(h.Proposal.TownID, out.After)
 	}
+	if n := len(out.After.Approvals); e.config.OnAsked != nil && out.Record.Kind == machine.KindAsked {
+		e.config.OnAsked(h.Proposal.TownID, &out.After.Approvals[n-1])
+	}
 	if out.Answer != nil {
 		return answered, *out.Answer, nil
 	}

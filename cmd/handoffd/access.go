@@ -153,6 +153,10 @@ func (c *serveCommand) describe(b *strings.Builder, config *server.Config, at, c
 	fmt.Fprintf(b, "access    %s\n", whoConnects(config))
 	fmt.Fprintf(b, "apply     %s\n", whoApplies(config))
 	fmt.Fprintf(b, "console   %s\n", cmp.Or(console, "off"))
+	if len(config.Webhook.URLs) > 0 {
+		fmt.Fprintf(b, "webhooks  %s (%s)\n", strings.Join(config.Webhook.Names(), ", "),
+			config.Webhook.Format)
+	}
 }
 
 // whoConnects says who may connect.

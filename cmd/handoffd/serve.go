@@ -23,6 +23,7 @@ import (
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/service"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/webhook"
 	"worldengine/worldengine/wire"
 )
 
@@ -74,6 +75,9 @@ type serveCommand struct {
 	Validate        bool          `name:"validate-transitions" help:"Refuse an event of run.append that its run or step cannot make from where it is, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT."`
 	Revision        int           `name:"result-revision" help:"Revision of the result in answers to requests that ask for none: 0, the form of the contract, or 1; see docs/contracts.md." enum:"0,1" default:"0"`
 	Rules           town.Rules    `embed:"" prefix:"rules-"`
+
+	Webhook       []string       `help:"URL to which each alert, and each proposal that begins to wait for approval, is posted as JSON; repeatable. It may be a secret: prefer the variable HANDOFFD_WEBHOOK. See docs/operators.md." placeholder:"URL"`
+	WebhookFormat webhook.Format `help:"JSON that the webhooks read." enum:"json,discord,slack" default:"json"`
 
 	DrainTimeout time.Duration `help:"How long the server waits for requests in hand when it is stopped." default:"20s"`
 	LogFormat    string        `help:"Format of the log: text or json." enum:"text,json" default:"text"`
@@ -134,6 +138,7 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 		MinFreeDisk: free, MaxConnections: c.MaxConns, MaxConnectionsPerAddress: c.MaxOfAddress,
 		HTTP: c.http(), NATSWebSocket: c.WebSocket, WebSocketOrigins: c.Origins,
 		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
+		Webhook: webhook.Config{URLs: c.Webhook, Format: c.WebhookFormat},
 		Engine: worldengine.Config{
 			World: c.World, Rules: &c.Rules,
 			RequireApproval: c.Approval, ApprovalTimeout: c.ApprovalTimeout,
@@ -231,6 +236,10 @@ func (c *serveCommand) validate() error {
 	if c.NATS != "" && c.Access != "" && c.Clients == (clientsFlags{}) {
 		return fmt.Errorf("%w: --nats with --access needs the server's user in the clients' "+
 			"account: --clients-user, --clients-creds or --clients-nkey", errUsage)
+	}
+	hooks := webhook.Config{URLs: c.Webhook, Format: c.WebhookFormat}
+	if err := hooks.Validate(); err != nil {
+		return fmt.Errorf("%w: --webhook: %w", errUsage, err)
 	}
 	if err := wire.ValidateWorld(c.World); err != nil {
 		return fmt.Errorf("%w: --world: %w", errUsage, err)

@@ -22,6 +22,8 @@ type Source struct {
 	// NATS returns how many connections an embedded NATS has, and how many of them were closed
 	// because they did not read; nil where it is another process.
 	NATS func() (connections int, slowConsumers int64)
+	// Webhooks returns how many messages webhooks took, and how many were lost; nil without one.
+	Webhooks func() (sent, lost int64)
 }
 
 // Stream is the state of one stream.
@@ -63,6 +65,7 @@ var (
 	approvalAge     = declare("approval_oldest_seconds", "Time that the oldest of them has waited; 0 if there is none.")
 	storageFull     = declare("storage_full", "1 while nothing is stored because the disk is full or failed.")
 	diskFree        = declare("disk_free_bytes", "Free bytes of the disk of the data directory.")
+	webhookTotal    = declare("webhook_messages_total", "Messages to webhooks, by their outcome: sent, or lost; only with --webhook.", "outcome")
 	natsConnections = declare("nats_connections", "Connections to the embedded NATS.")
 	natsSlow        = declare("nats_slow_consumers_total", "Connections that the embedded NATS closed because they did not read.")
 )
@@ -98,6 +101,11 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		connections, slow := c.source.NATS()
 		gauge(natsConnections, float64(connections))
 		counter(natsSlow, slow)
+	}
+	if c.source.Webhooks != nil {
+		sent, lost := c.source.Webhooks()
+		counter(webhookTotal, sent, "sent")
+		counter(webhookTotal, lost, "lost")
 	}
 	c.streams(gauge)
 }

@@ -55,8 +55,9 @@ func filled() *metrics.Metrics {
 					Bytes: 10, LastSequence: 1},
 			}
 		},
-		Disk: func() uint64 { return 1 << 30 },
-		NATS: func() (int, int64) { return 9, 1 },
+		Disk:     func() uint64 { return 1 << 30 },
+		NATS:     func() (int, int64) { return 9, 1 },
+		Webhooks: func() (int64, int64) { return 5, 2 },
 	})
 	return m
 }
@@ -110,6 +111,7 @@ func TestMetricsAreServed(t *testing.T) {
 		`handoffd_apply_duration_seconds_count{binding="plugin"} 2`, `handoffd_towns_paused 4`,
 		`handoffd_plugins_absent 2`, `handoffd_commands_applying 1`,
 		`handoffd_storage_full 1`, `handoffd_nats_connections 9`,
+		`handoffd_webhook_messages_total{outcome="lost"} 2`,
 		`handoffd_build_info{version="1.2.3"} 1`,
 	} {
 		require.Contains(t, recorder.Body.String(), line+"\n")

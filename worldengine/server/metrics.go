@@ -44,6 +44,9 @@ func (s *Server) watch(config *Config, m *metrics.Metrics) error {
 			return s.embedded.nats.NumClients(), s.embedded.nats.NumSlowConsumers()
 		}
 	}
+	if s.webhooks != nil {
+		source.Webhooks = s.webhooks.Stats
+	}
 	m.Watch(source)
 	return nil
 }

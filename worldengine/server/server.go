@@ -29,6 +29,7 @@ import (
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/service"
 	"worldengine/worldengine/storage"
+	"worldengine/worldengine/webhook"
 	"worldengine/worldengine/wire"
 	"worldengine/worldengine/worldfile"
 )
@@ -107,6 +108,9 @@ type Config struct {
 	InsecureListen bool
 	Open           bool
 	Clients        natsconn.Options
+	// Webhook has the URLs to which alerts, and proposals that begin to wait for approval, are
+	// posted, and their format. Its other members are the server's.
+	Webhook webhook.Config
 	// Engine and Service are the settings of the parts. Service.World follows Engine.World.
 	Engine  worldengine.Config
 	Service service.Config
@@ -183,6 +187,7 @@ type Server struct {
 	console   *rcon.Console // nil where none is configured
 	http      *httpd.Server // nil where there is none
 	health    *health
+	webhooks  *webhook.Sender // nil without a webhook
 
 	standbys standbys
 	lease    *lease.Lease                // nil if no other server can join
@@ -224,6 +229,9 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.tls = config.tls
+	if err = s.postToWebhooks(&config); err != nil {
+		return nil, err
+	}
 	if s.http, err = listenHTTP(&config); err != nil {
 		return nil, err
 	}
@@ -361,6 +369,9 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	if s.http != nil {
 		err = errors.Join(err, s.http.Close(ctx))
+	}
+	if s.webhooks != nil {
+		s.webhooks.Close(ctx)
 	}
 	return err
 }

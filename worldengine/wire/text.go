@@ -21,5 +21,5 @@ func Sentence(err error) string {
 // prefixes are the names of packages that the texts of errors begin with.
 var prefixes = []string{
 	"access", "apply", "backup", "bench", "feed", "handoff", "natsconn", "rcon", "runevents",
-	"schemas", "server", "service", "town", "worldengine",
+	"schemas", "server", "service", "town", "webhook", "worldengine",
 }

@@ -1,0 +1,103 @@
+package webhook
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/approval"
+)
+
+// Format is the JSON that an address reads.
+type Format string
+
+// The formats.
+const (
+	JSON    Format = "json"
+	Discord Format = "discord"
+	Slack   Format = "slack"
+)
+
+// message is the body in the format json. It has one of Alert and Approval.
+type message struct {
+	World    string           `json:"world"`
+	Text     string           `json:"text"`
+	Alert    *runevents.Alert `json:"alert,omitzero"`
+	Approval *waiting         `json:"approval,omitzero"`
+}
+
+// waiting is a proposal that begins to wait for approval.
+type waiting struct {
+	TownID      string `json:"townId"`
+	HandoffID   string `json:"handoffId"`
+	HandoffHash string `json:"handoffHash"`
+	ActorID     string `json:"actorId"`
+	Command     string `json:"command"`
+	At          string `json:"at"`
+	Expires     string `json:"expires"`
+}
+
+// Alert posts an alert. It never blocks.
+func (s *Sender) Alert(alert runevents.Alert) {
+	s.post(message{World: s.config.World, Alert: &alert, Text: fmt.Sprintf("%s %s in world %s: %s",
+		alert.Severity, alert.Code, s.config.World, alert.Message)})
+}
+
+// Asked posts that a proposal begins to wait for approval. It never blocks.
+func (s *Sender) Asked(townID string, asked *approval.Asked) {
+	h, err := handoff.Parse(asked.Handoff, schemas.Limits{Bytes: len(asked.Handoff) + 1})
+	if err != nil {
+		s.config.Logger.Error("a proposal that waits cannot be read", "town", townID, "handoff",
+			asked.HandoffID, "error", err)
+		return
+	}
+	w := &waiting{
+		TownID: townID, HandoffID: asked.HandoffID, HandoffHash: asked.HandoffHash,
+		ActorID: h.Proposal.ActorID, Command: h.Command,
+		At: runevents.Timestamp(asked.At), Expires: runevents.Timestamp(asked.Expires),
+	}
+	s.post(message{World: s.config.World, Approval: w, Text: fmt.Sprintf("Town %q of world %s "+
+		"waits for an approval until %s: %s, proposed by %q. Decide in the console, or with "+
+		"handoffctl approve %s --town %q.", townID, s.config.World, w.Expires, w.Command,
+		w.ActorID, w.HandoffID, townID)})
+}
+
+// maxText is how many characters a message to Discord may have, and more than a line needs.
+const maxText = 2_000
+
+// bodies make the body of a message in each format. A name in it mentions nobody.
+var bodies = map[Format]func(*message) []byte{
+	JSON: func(m *message) []byte { return encoded(m) },
+	Discord: func(m *message) []byte {
+		type mentions struct {
+			Parse []string `json:"parse"`
+		}
+		return encoded(struct {
+			Content  string   `json:"content"`
+			Mentions mentions `json:"allowed_mentions"`
+		}{shortened(m.Text), mentions{[]string{}}})
+	},
+	Slack: func(m *message) []byte {
+		text := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(m.Text)
+		return encoded(map[string]string{"text": text})
+	},
+}
+
+// encoded returns a value as JSON. The bodies of messages have no value that JSON lacks.
+func encoded(v any) []byte {
+	body, _ := json.Marshal(v)
+	return body
+}
+
+// shortened returns a text of at most maxText characters.
+func shortened(text string) string {
+	if utf8.RuneCountInString(text) <= maxText {
+		return text
+	}
+	return string([]rune(text)[:maxText-1]) + "…"
+}

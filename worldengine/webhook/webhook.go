@@ -1,0 +1,214 @@
+// Package webhook posts alerts, and proposals that begin to wait for approval, to HTTP addresses.
+// Messages wait in a bounded queue, so nothing else ever waits for an address. Lines of the log have
+// scheme and host of an address alone, since the rest may be a secret.
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"worldengine/worldengine/backoff"
+)
+
+// Bounds of each address.
+const (
+	// Waiting is how many messages may wait for it; a further one is lost.
+	Waiting = 256
+	// attempts is how often a message is tried: for about an hour.
+	attempts = 65
+	minPause = time.Second
+	maxPause = time.Minute
+	// timeout bounds an attempt, and lastly how long Close waits.
+	timeout = 10 * time.Second
+	lastly  = 2 * time.Second
+)
+
+// Config configures a Sender. Every member must be set.
+type Config struct {
+	URLs   []string
+	Format Format
+	World  string
+	Logger *slog.Logger
+}
+
+// Validate returns the first URL that is none of HTTP, without its secrets, or an unknown format.
+func (c *Config) Validate() error {
+	if _, ok := bodies[c.Format]; !ok && len(c.URLs) > 0 {
+		return fmt.Errorf("webhook: format %q: it is json, discord or slack", c.Format)
+	}
+	for i, address := range c.URLs {
+		at, err := url.Parse(address)
+		if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" {
+			return fmt.Errorf("webhook: URL %d is not http://HOST/… or https://HOST/…", i+1)
+		}
+	}
+	return nil
+}
+
+// Names returns the addresses without their secrets.
+func (c *Config) Names() (names []string) {
+	for _, address := range c.URLs {
+		if at, err := url.Parse(address); err == nil {
+			names = append(names, at.Scheme+"://"+at.Host)
+		}
+	}
+	return names
+}
+
+// Sender posts messages. It is safe for concurrent use.
+type Sender struct {
+	config Config
+	client *http.Client
+	pauses backoff.Backoff // of an address that does not take a message
+	queues []chan message
+	stop   context.CancelFunc
+	ended  sync.WaitGroup
+
+	sent, lost atomic.Int64
+
+	mu     sync.Mutex
+	closed bool
+}
+
+// New returns a sender that posts until Close.
+func New(config Config) (*Sender, error) {
+	return start(config, backoff.Backoff{Min: minPause, Max: maxPause})
+}
+
+func start(config Config, pauses backoff.Backoff) (*Sender, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Sender{config: config, pauses: pauses, client: &http.Client{
+		Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 1},
+		Timeout:   timeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse // an alert goes to the address that was given alone
+		},
+	}}
+	var ctx context.Context
+	ctx, s.stop = context.WithCancel(context.Background())
+	names := config.Names()
+	for i, address := range config.URLs {
+		queue := make(chan message, Waiting)
+		s.queues = append(s.queues, queue)
+		s.ended.Go(func() {
+			for m := range queue {
+				s.deliver(ctx, address, names[i], &m)
+			}
+		})
+	}
+	return s, nil
+}
+
+// Stats returns how many messages the addresses took, and how many were lost.
+func (s *Sender) Stats() (sent, lost int64) { return s.sent.Load(), s.lost.Load() }
+
+// Close posts the messages that wait, as long as ctx and a moment last.
+func (s *Sender) Close(ctx context.Context) {
+	s.mu.Lock()
+	if !s.closed {
+		s.closed = true
+		for _, queue := range s.queues {
+			close(queue)
+		}
+	}
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, lastly)
+	defer cancel()
+	defer context.AfterFunc(ctx, s.stop)()
+	s.ended.Wait()
+	s.stop()
+	s.client.CloseIdleConnections()
+}
+
+// post queues a message for each address. It never blocks.
+func (s *Sender) post(m message) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, queue := range s.queues {
+		full := s.closed
+		if !full {
+			select {
+			case queue <- m:
+			default:
+				full = true
+			}
+		}
+		if full {
+			s.lose(s.config.Names()[i], errors.New("too many messages wait for this address"))
+		}
+	}
+}
+
+// lose counts a message that an address does not get.
+func (s *Sender) lose(name string, err error) {
+	s.lost.Add(1)
+	s.config.Logger.Error("a message to a webhook is lost", "webhook", name, "error", err)
+}
+
+// deliver posts a message to an address, again and again if it may be taken later.
+func (s *Sender) deliver(ctx context.Context, address, name string, m *message) {
+	body := bodies[s.config.Format](m)
+	pauses := s.pauses
+	for attempt := 1; ; attempt++ {
+		wait, err := s.attempt(ctx, address, body)
+		if err == nil {
+			s.sent.Add(1)
+			return
+		}
+		if ctx.Err() != nil || attempt == attempts || errors.Is(err, errRefused) {
+			s.lose(name, err)
+			return
+		}
+		if attempt == 1 {
+			s.config.Logger.Warn("a webhook does not take a message; will try again", "webhook",
+				name, "error", err)
+		}
+		_ = backoff.Sleep(ctx, max(wait, pauses.Next())) // the next attempt returns ctx's end
+	}
+}
+
+// errRefused: the address refuses the message, and would again.
+var errRefused = errors.New("webhook: the message was refused")
+
+// attempt posts a body once. wait is how long the address asks to wait before the next attempt.
+func (s *Sender) attempt(
+	ctx context.Context, address string, body []byte,
+) (wait time.Duration, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(body))
+	if err != nil {
+		return 0, errRefused // the error has the address
+	}
+	request.Header.Set("Content-Type", "application/json")
+	reply, err := s.client.Do(request)
+	if err != nil {
+		if failed := new(url.Error); errors.As(err, &failed) {
+			err = failed.Err // the outer one has the address
+		}
+		return 0, err
+	}
+	defer reply.Body.Close()
+	if reply.StatusCode/100 == 2 {
+		return 0, nil
+	}
+	switch reply.StatusCode {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+	default:
+		if reply.StatusCode < http.StatusInternalServerError {
+			return 0, fmt.Errorf("%w: %s", errRefused, reply.Status)
+		}
+	}
+	seconds, _ := strconv.ParseFloat(reply.Header.Get("Retry-After"), 64)
+	wait = time.Duration(min(max(seconds, 0), maxPause.Seconds()) * float64(time.Second))
+	return wait, fmt.Errorf("webhook: it answered %s", reply.Status)
+}
