@@ -403,7 +403,7 @@ func TestASignalThatIsNotTaken(t *testing.T) {
 	require.Equal(t, "/drainTimeoutMs", f.Details[0].Path)
 	require.Equal(t, "INVALID_JSON", c.refused("control.resume", []byte(`{`)).Code)
 	require.Equal(t, []lifecycle.SignalPayload{{
-		Signal: lifecycle.SignalPause, TownID: "t", ActorID: "ada", Reason: "why",
+		Signal: lifecycle.SignalPause, TownID: "t", ActorID: "operator", Reason: "why",
 		Code: "SCHEMA_VALIDATION_FAILED",
 	}}, c.refusedSignals("t", 1))
 	require.Equal(t, []lifecycle.SignalPayload{{
