@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
@@ -191,4 +192,22 @@ func completed(e *runevents.Record) string {
 func reported[T any](e *runevents.Record) (report T) {
 	_ = json.Unmarshal(e.Payload, &report) // the engine wrote it
 	return report
+}
+
+// runOutcome is the outcome in the last event of a run; a run that a producer began has none.
+type runOutcome struct {
+	Status     handoff.Status     `json:"status"`
+	ReasonCode handoff.ReasonCode `json:"reasonCode"`
+}
+
+// outcomeIn reads the payload of an event that by appended, "" for the engine.
+func outcomeIn(payload jsontext.Value, by string) (ended runOutcome) {
+	if by == "" {
+		_ = json.Unmarshal(payload, &ended)
+	}
+	return ended
+}
+
+func (o runOutcome) String() string {
+	return strings.TrimSpace(string(o.Status) + " " + string(o.ReasonCode))
 }

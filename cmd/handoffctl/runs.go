@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
-	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/lifecycle"
@@ -48,7 +46,7 @@ func (c *runGetCommand) Run(ctx context.Context, a *app, server *client.Client) 
 	return a.printAnswer(raw, func(w io.Writer) {
 		fmt.Fprintf(w, "run\t%s\n", show(run.RunID))
 		status := a.coloured(show(string(run.Status)),
-			runTone(run.Status, outcomeIn(run.Metadata.Outcome, run.Metadata.AppendedBy).Status))
+			runTone(run.Status, run.ResultStatus))
 		if run.Substatus != "" {
 			status += ", " + show(strings.ToLower(run.Substatus))
 		}
@@ -177,12 +175,12 @@ func (a *app) printRuns(all *messages.Runs) error {
 			a.coloured("STATUS", plain))
 		for i := range all.Runs {
 			run := &all.Runs[i]
-			t := runTone(run.Status, outcomeIn(run.Metadata.Outcome, run.Metadata.AppendedBy).Status)
+			t := runTone(run.Status, run.ResultStatus)
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.briefID(run.RunID),
 				orDash(run.ArrivedAt), took(&run.Timing), a.coloured(show(string(run.Status)), t),
 				orDash(run.ActorID),
-				orDash(appended(command(&run.Snapshot), run.Metadata.AppendedBy)),
-				a.coloured(orDash(a.outcomeOf(run)), t))
+				orDash(appended(command(run), run.Metadata.AppendedBy)),
+				a.coloured(orDash(outcomeOf(run)), t))
 		}
 	})
 	if err == nil && all.Next > 0 {
@@ -204,11 +202,11 @@ func took(t *messages.Timing) string {
 const maxSearch = 10_000
 
 // outcomeOf returns the outcome of a run, or the plugin that it waits for.
-func (a *app) outcomeOf(run *messages.RunRow) string {
+func outcomeOf(run *messages.RunRow) string {
 	if away := run.PluginAbsent; away != nil {
 		return "no plugin since " + away.Since
 	}
-	return outcomeIn(run.Metadata.Outcome, run.Metadata.AppendedBy).String()
+	return runOutcome{run.ResultStatus, run.ReasonCode}.String()
 }
 
 // listRuns asks for up to limit runs.
@@ -229,17 +227,13 @@ func listRuns(
 	return all, nil
 }
 
-// command is what a run was asked to do.
-func command(run *runevents.Snapshot) string {
-	var started struct {
-		Command string `json:"command"`
-		said    `json:",inline"`
+// command is the command of a run, or its signal.
+func command(run *messages.RunRow) string {
+	var signal said
+	if run.Command == "" && run.Type != "" && json.Unmarshal(run.Metadata.Started, &signal) == nil {
+		return signal.String()
 	}
-	_ = json.Unmarshal(run.Metadata.Started, &started) // a run of another producer may not say
-	if started.Signal != "" && run.Metadata.AppendedBy == "" {
-		return started.String()
-	}
-	return started.Command
+	return run.Command
 }
 
 // said is what an operator's signal says in the payloads of its events.
@@ -268,22 +262,4 @@ func (s *said) String() string {
 		text += ": " + s.Code
 	}
 	return text
-}
-
-// runOutcome is the outcome in the last event of a run; a run that a producer began has none.
-type runOutcome struct {
-	Status     handoff.Status     `json:"status"`
-	ReasonCode handoff.ReasonCode `json:"reasonCode"`
-}
-
-// outcomeIn reads the payload of an event that by appended, "" for the engine.
-func outcomeIn(payload jsontext.Value, by string) (ended runOutcome) {
-	if by == "" {
-		_ = json.Unmarshal(payload, &ended)
-	}
-	return ended
-}
-
-func (o runOutcome) String() string {
-	return strings.TrimSpace(string(o.Status) + " " + string(o.ReasonCode))
 }

@@ -113,15 +113,13 @@ type Timing struct {
 
 // Run is the reply of run.get, without fixtures.
 type Run struct {
-	runevents.Snapshot
-	Timing
-	Substatus         string        `json:"substatus,omitzero"`
-	PluginAbsentSince string        `json:"pluginAbsentSince,omitzero"`
-	PluginAbsent      *AbsentPlugin `json:"pluginAbsent,omitzero"`
+	RunRow
+	Substatus         string `json:"substatus,omitzero"`
+	PluginAbsentSince string `json:"pluginAbsentSince,omitzero"`
 }
 
-// RunRow is a run in a list: its state, and what its events say of the request and its end. A run
-// that a producer began may lack members, and has neither type nor result.
+// RunRow is a run in a list: its state, and the request and the end by its events. A run that a
+// producer began may lack members, and has neither type nor result.
 type RunRow struct {
 	runevents.Snapshot
 	Timing

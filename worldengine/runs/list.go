@@ -42,8 +42,8 @@ type Row = messages.RunRow
 
 // rowOf returns the row of a run. A run that a producer began may lack members, and has neither type
 // nor result: its events may claim any.
-func rowOf(run runevents.Snapshot) Row {
-	row := Row{Snapshot: run}
+func rowOf(run runevents.Snapshot, records []runevents.Record) Row {
+	row := Row{Snapshot: run, Timing: timingOf(records)}
 	var started struct {
 		TownID  string `json:"townId"`
 		ActorID string `json:"actorId"`
@@ -168,8 +168,7 @@ func (s *Store) row(ctx context.Context, run *index.Run) (*Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	row := rowOf(snapshot)
-	row.Timing = timingOf(records)
+	row := rowOf(snapshot, records)
 	return &row, nil
 }
 

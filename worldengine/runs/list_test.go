@@ -41,7 +41,7 @@ func TestRowsOfRuns(t *testing.T) {
 		run.Metadata.Started, run.Metadata.Outcome = []byte(c.started), []byte(c.outcome)
 		run.Metadata.AppendedBy = c.by
 		c.want.Snapshot = run
-		require.Equal(t, c.want, rowOf(run), c.started)
+		require.Equal(t, c.want, rowOf(run, nil), c.started)
 	}
 }
 

@@ -111,14 +111,14 @@ func (s *Store) SnapshotAt(
 	return &snapshot, err
 }
 
-// View is Get with how long the run took.
+// View is Get with the members of a list.
 func (s *Store) View(ctx context.Context, runID string) (run messages.Run, err error) {
 	records, err := s.Records(ctx, runID, 0)
 	if err != nil {
 		return run, err
 	}
-	run.Timing = timingOf(records)
-	run.Snapshot, err = s.project(runID, records)
+	snapshot, err := s.project(runID, records)
+	run.RunRow = rowOf(snapshot, records)
 	return run, err
 }
 

@@ -161,15 +161,14 @@ var verbSpecs = []VerbSpec{
 	{Verb: RunGet, Roles: readers, About: AboutRun,
 		Request: "`{runId, fixtures?}`",
 		Reply: "the run's state: status, `substatus?`, `pluginAbsentSince?`, `pluginAbsent?`, `arrivedAt?`, " +
-			"`tookMs?`, `lastEventSeq`, " +
-			"steps, metadata; with `fixtures: true` also `fixtures` that `handoffctl replay " +
+			"`tookMs?`, `townId?`, `actorId?`, `type?`, `command?`, `resultStatus?`, `reasonCode?`, " +
+			"`lastEventSeq`, steps, metadata; with `fixtures: true` also `fixtures` that `handoffctl replay " +
 			"--fresh` answers in the same way, or why there are none in `leftOut`"},
 	{Verb: RunList, Roles: readers, Lists: true,
 		Request: "`{townId?, actorId?, type?, status?, reasonCode?, id?, from?, to?, order?, " +
 			"afterMark?, after?, limit?}`; `id` is the beginning of an id of the run, its key, " +
 			"its handoff or its result",
-		Reply: "`{runs, next?, searched, searchedTo?, mark}`, each as `run.get` with `{townId?, " +
-			"actorId?, type?, command?, resultStatus?, reasonCode?, pluginAbsent?}`; the window is of " +
+		Reply: "`{runs, next?, searched, searchedTo?, mark}`, each as `run.get`; the window is of " +
 			"`persistedAt`; a page with `next` may have no runs, and says how far it was searched"},
 	{Verb: RunEvents, Roles: readers, About: AboutRun,
 		Request: "`{runId, afterSeq?, afterMark?, limit?}`, or `{runId, mode, snapshotSeq?, limit?}`",

@@ -191,6 +191,15 @@
  * @property {string} status
  * @property {number} lastEventSeq
  * @property {Record<string, unknown>} [metadata]
+ * @property {string} [townId]
+ * @property {string} [actorId] who proposed, or gave the signal
+ * @property {string} [type] of the proposal, or the signal
+ * @property {string} [command]
+ * @property {string} [resultStatus]
+ * @property {string} [reasonCode]
+ * @property {string} [arrivedAt]
+ * @property {number} [tookMs]
+ * @property {AbsentPlugin} [pluginAbsent] the plugin that the command waits for
  */
 
 /**
