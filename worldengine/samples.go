@@ -7,6 +7,11 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+// Answered counts the time from the arrival of a handoff to its answer, for the samples.
+func (e *Engine) Answered(runID string, took time.Duration) {
+	e.index.Answered(runID, e.config.Now(), took)
+}
+
 // Samples returns at most so many samples of the last minutes, of whole minutes each, of the handoffs
 // of towns, or with nil of all. The last one goes on.
 func (e *Engine) Samples(townIDs []string, minutes, points int) messages.Samples {

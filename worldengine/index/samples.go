@@ -39,7 +39,7 @@ type samples struct {
 // minute counts the handoffs of a minute.
 type minute struct {
 	Outcomes map[string]int64 `json:"outcomes,omitzero"`
-	// Took counts the times from the arrival of a handoff to its end, by bucket.
+	// Took counts the times from the arrival of a handoff to its answer, by bucket.
 	Took map[int]int64 `json:"took,omitzero"`
 	// Waited is for how long all handoffs together waited or were being applied, in ms.
 	Waited int64 `json:"waited,omitzero"`
@@ -69,18 +69,42 @@ func (p *samples) of(at int64) *minute {
 	return m
 }
 
-// take counts a row if it ends the run of a handoff.
-func (p *samples) take(s *state, r *row) {
+// take counts a row if it ends the run of a handoff. It returns when the handoff had arrived.
+func (p *samples) take(s *state, r *row) (arrived int64, ends bool) {
 	outcome := s.outcome(r)
 	if outcome == "" {
-		return
+		return 0, false
 	}
-	arrived := s.arrived(r.Run)
 	if m := p.of(r.At / perMinute); m != nil {
 		m.Outcomes[outcome]++
-		m.Took[bucket(r.At-arrived)]++
 	}
-	p.wait(arrived, r.At)
+	arrived = s.arrived(r.Run)
+	if r.PrevRun != 0 { // it has waited, or a game has applied it
+		p.wait(arrived, r.At)
+	}
+	return arrived, true
+}
+
+// answer counts the time that an answer took; waited if that is to be counted as a wait, too.
+func (p *samples) answer(at, took int64, waited bool) {
+	m := p.of(at / perMinute)
+	if m == nil {
+		return
+	}
+	m.Took[bucket(took)]++
+	if waited {
+		p.wait(at-took, at)
+	}
+}
+
+// Answered counts the time from the arrival of a handoff to its answer, which no row has: a row is
+// stamped before it is committed. take counts the wait of a run with several rows.
+func (ix *Index) Answered(runID string, at time.Time, took time.Duration) {
+	hash := fingerprint(runID)
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	run := ix.s.runs[ix.s.run(hash)]
+	ix.samples.answer(at.UnixMilli(), took.Milliseconds(), run.first == run.last)
 }
 
 // wait counts a handoff as one that waited from a time to another.
@@ -140,7 +164,8 @@ func (ix *Index) sample() {
 }
 
 // Samples returns a sample of each step from a time on, up to a later one: of the handoffs of towns,
-// as far as the log keeps their commits, or with nil of all handoffs.
+// as far as the log keeps their commits, or with nil of all handoffs. The times of towns end when the
+// answer is stamped.
 func (ix *Index) Samples(
 	towns []string, from, to time.Time, step time.Duration, now time.Time,
 ) []messages.Sample {
@@ -151,7 +176,9 @@ func (ix *Index) Samples(
 	for _, token := range towns {
 		for n := s.towns[s.town(token)].last; n != 0; n = s.row(n).PrevTown {
 			r := s.row(n)
-			counted.take(s, r)
+			if arrived, ends := counted.take(s, r); ends {
+				counted.answer(r.At, r.At-arrived, r.PrevRun == 0)
+			}
 			if r.has(First) {
 				s.open(counted, r.Run, now)
 			}

@@ -43,6 +43,8 @@ func TestWorldSamples(t *testing.T) {
 	require.Equal(t, int64(60_000), s.StepMs)
 	require.InDelta(t, 60, len(s.Samples), 1)
 	require.Equal(t, map[string]int64{"executed": 2, "duplicate": 1}, ended(s))
+	last := s.Samples[len(s.Samples)-1]
+	require.True(t, last.P99Ms != nil || s.Samples[len(s.Samples)-2].P99Ms != nil, "%+v", last)
 	s = c.samples(messages.WorldSamples{TownID: "u", Minutes: 1440, Points: 96})
 	require.Equal(t, int64(900_000), s.StepMs)
 	require.InDelta(t, 96, len(s.Samples), 1)

@@ -32,8 +32,10 @@ func (s *Service) handoff(in *incoming) error {
 	}
 	done := func(answer worldengine.Answer, err error) {
 		s.finish(in, err, func() (*nats.Msg, error) {
+			took := time.Since(in.start)
+			s.engine.Answered(answer.RunID, took)
 			if s.config.Observer != nil {
-				s.config.Observer.Handoff(answer.Result.Status, time.Since(in.start))
+				s.config.Observer.Handoff(answer.Result.Status, took)
 			}
 			body, err := resultOf(h, revision, &answer)
 			header := revisionHeader(revision)

@@ -227,7 +227,7 @@ var verbSpecs = []VerbSpec{
 	{Verb: WorldSamples, Roles: readers, Lists: true,
 		Request: "`{townId?, minutes?, points?}`",
 		Reply: "`{stepMs, samples: [{at, results, p50Ms?, p99Ms?, waiting}]}`, the oldest first; " +
-			"of a town as far back as the log keeps its commits"},
+			"of a town as far back as the log keeps its commits, and until the answer is stamped"},
 	{Verb: WorldClients, Roles: []Role{Operator, Observer}, Lists: true,
 		Request: "`{}`",
 		Reply: "`{clients: [{user?, role?, name?, connections, since?, lastSeen, towns?}]}`, those " +

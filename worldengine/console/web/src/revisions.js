@@ -1,7 +1,7 @@
 /** How many revisions are asked for at once. */
 export const pageSize = 100;
 /** How many are kept; older ones are asked for again. */
-const mostRevisions = 2000;
+const mostRevisions = 500;
 
 /** The revisions of a town, the newest first, without a hole between them. next is where older ones begin. */
 export class Revisions {
