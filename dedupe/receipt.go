@@ -1,7 +1,7 @@
-// Package dedupe says which handoff a town accepted with an idempotency key, and with what result.
+// Package dedupe reads which handoff a town accepted with an idempotency key, and its result.
 //
-// A key belongs to its town: the same key in two towns is two keys. A receipt is read from the
-// record of the log that accepted the key, for as long as the log keeps that.
+// A key belongs to its town: the same key in two towns is two keys. A receipt comes from the log's
+// record that accepted the key, for as long as the log keeps that.
 package dedupe
 
 import (
@@ -11,7 +11,7 @@ import (
 	"worldengine/handoff"
 )
 
-// Receipt says that a town accepted a key.
+// Receipt proves that a town accepted a key.
 type Receipt struct {
 	TownID, Key string
 	LogSeq      uint64 // log sequence of the record
@@ -21,12 +21,12 @@ type Receipt struct {
 	ReasonCode  handoff.ReasonCode
 	// Result is the execution-result.v1, revision 0, as it was decided.
 	Result jsontext.Value
-	// Addition is the part of the result that revision 1 has beyond it.
+	// Addition is the part of revision 1 that revision 0 lacks.
 	Addition *handoff.Addition
 }
 
-// Read returns the receipt of a result, which a record at a log sequence has. The error says that
-// the result is no execution-result.v1.
+// Read returns the receipt of a result in the record at a log sequence. It fails if the result is
+// no execution-result.v1.
 func Read(townID string, seq uint64, runID string, result jsontext.Value) (*Receipt, error) {
 	var said struct {
 		ResultID   string             `json:"resultId"`

@@ -12,8 +12,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Hash returns the lower-case hex SHA-256 of canonical, which must be canonical JSON in UTF-8.
-// It is the contract's only hash: snapshotHash is Hash alone, ids are a prefix and Hash.
+// Hash returns the lower-case hex SHA-256 of canonical, which must be canonical JSON in UTF-8. The
+// contract has no other hash: snapshotHash is Hash alone, ids are a prefix and Hash.
 func Hash(canonical []byte) string {
 	sum := sha256.Sum256(canonical)
 	return hex.EncodeToString(sum[:])
@@ -22,9 +22,9 @@ func Hash(canonical []byte) string {
 // AppendCanonical appends the canonical JSON (RFC 8785) of tree: no white space, members sorted
 // by the UTF-16 code units of their names, ES6 strings and numbers, arrays in their order.
 //
-// A tree is what schemas.Decode gives: map[string]any, []any, string, float64, bool or nil;
-// int and int64 are taken as numbers too, and must lie within ±2^53. It panics on anything else
-// and on a number that is not finite, since no decoder gives them: that is a programming error.
+// A tree has the types of schemas.Decode: map[string]any, []any, string, float64, bool or nil; int
+// and int64 are numbers too, and must lie within ±2^53. It panics on anything else and on a number
+// that is not finite: no decoder gives them.
 func AppendCanonical(dst []byte, tree any) []byte {
 	switch v := tree.(type) {
 	case nil:
@@ -85,9 +85,8 @@ func compareUTF16(a, b string) int {
 	return len(a) - len(b)
 }
 
-// firstUnit is a number that orders r against other as UTF-16 does: the rune itself between two
-// runes of one kind, and the first surrogate, which is no rune, for one beyond the BMP against one
-// of the BMP.
+// firstUnit is a number that orders r against other as UTF-16 does: the rune itself if both runes
+// are of one kind; the first surrogate, which is no rune, if only r is beyond the BMP.
 func firstUnit(r, other rune) int {
 	const bmpEnd, firstSurrogate = 0x10000, 0xD800
 	if r < bmpEnd || other >= bmpEnd {
@@ -96,18 +95,18 @@ func firstUnit(r, other rune) int {
 	return firstSurrogate
 }
 
-// AppendString appends s as an ES6 JSON string: only the quote, the backslash and the control
-// characters below U+0020 are escaped. s must be valid UTF-8, as a decoder gives it; every byte
-// that is not becomes U+FFFD. It is deterministic and safe for concurrent use.
+// AppendString appends s as an ES6 JSON string: it escapes only the quote, the backslash and the
+// control characters below U+0020. s must be valid UTF-8, as from a decoder; any other byte becomes
+// U+FFFD. It is deterministic and safe for concurrent use.
 func AppendString(dst []byte, s string) []byte {
 	dst, _ = jsontext.AppendQuote(dst, s) // the error only tells of invalid UTF-8
 	return dst
 }
 
-// AppendNumber appends f as ECMAScript's Number::toString does: the shortest digits that read
-// back as f, an exponent below 1e-6 and from 1e21 on (1e-7, 1e+21), and 0 for -0. It panics on
-// NaN and the infinities, which JSON does not have. It writes what jsontext does but for -0, but
-// without the two allocations of a jsontext.Token: a commit writes every number of its town.
+// AppendNumber appends f as ECMAScript's Number::toString does: the shortest digits that read back
+// as f, an exponent below 1e-6 and from 1e21 on (1e-7, 1e+21), and 0 for -0. It panics on NaN and
+// the infinities, which JSON does not have. It equals jsontext but for -0, without the two
+// allocations of a jsontext.Token: a commit writes every number of its town.
 func AppendNumber(dst []byte, f float64) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		panic("handoff: no canonical JSON for a number that is not finite")

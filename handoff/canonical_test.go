@@ -69,8 +69,8 @@ func TestNumbersThatJSONDoesNotHavePanic(t *testing.T) {
 	}
 }
 
-// TestRFC8785Documents holds the examples of sections 3.2.2 and 3.2.3, and of the strings of a
-// world that other writers of JSON escape.
+// TestRFC8785Documents has the examples of sections 3.2.2 and 3.2.3, and strings of a world that
+// other writers of JSON escape.
 func TestRFC8785Documents(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, in, want string }{
@@ -191,7 +191,7 @@ func TestStringsEqualTheOracleAndReadBack(t *testing.T) {
 	}, nil))
 }
 
-// TestStringsThatAreNotUTF8: no decoder gives one; its bad bytes are replaced, not written.
+// No decoder gives such strings; their bad bytes are replaced.
 func TestStringsThatAreNotUTF8(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "\"a\ufffdb\ufffd\"", string(handoff.AppendString(nil, "a\xffb\xc3")))

@@ -9,7 +9,7 @@ import (
 	"worldengine/schemas"
 )
 
-// Difference is where a second JSON tree has another value than the first.
+// Difference is a place at which two JSON trees differ.
 type Difference struct {
 	// Path is the place of the value, a JSON Pointer.
 	Path string `json:"path"`
@@ -18,9 +18,9 @@ type Difference struct {
 	After  jsontext.Value `json:"after,omitzero"`
 }
 
-// Differences returns where two trees differ, as schemas.Decode returns them: objects member by
-// member, in the order of the names. With items, lists of one length are compared item by item;
-// other lists are one value each.
+// Differences returns the differences of two trees from schemas.Decode: objects member by member,
+// in the order of the names. With items, lists of equal length are compared item by item; other
+// lists are one value each.
 func Differences(before, after any, items bool) []Difference {
 	c := comparison{items: items}
 	c.compare("", before, after)

@@ -10,8 +10,7 @@ import (
 	"worldengine/schemas"
 )
 
-// What differs is told by its path, with both values in canonical form; equal numbers that are
-// written otherwise do not differ.
+// A difference has its path and both values in canonical form; notation of numbers makes none.
 func TestDifferences(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -11,8 +11,7 @@ import (
 	"worldengine/schemas"
 )
 
-// FuzzCanonical: whatever Decode reads has a canonical form, which is the oracles' and reads back
-// as itself.
+// FuzzCanonical: every tree of Decode has the oracles' canonical form, which reads back as itself.
 func FuzzCanonical(f *testing.F) {
 	for _, seed := range []string{
 		`null`, `[1e-7,1e21,-0,5e-324,333333333.33333329]`, `{"\ufb33":1,"\ud83d\ude00":2,"":{}}`,
@@ -36,8 +35,8 @@ func FuzzCanonical(f *testing.F) {
 	})
 }
 
-// FuzzParse: nothing makes Parse panic, a refusal says where, and what is accepted survives being
-// written and read again.
+// FuzzParse: nothing makes Parse panic, a refusal has a place, and an accepted handoff survives
+// being written and read again.
 func FuzzParse(f *testing.F) {
 	for _, file := range []string{"handoffs.valid.json", "handoffs.invalid.json"} {
 		for _, vector := range vectors[handoffVector](f, file) {
@@ -60,7 +59,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzParseResult: nothing makes ParseResult panic, and what is accepted is its own hash.
+// FuzzParseResult: nothing makes ParseResult panic, and an accepted result is its own hash.
 func FuzzParseResult(f *testing.F) {
 	for _, vector := range vectors[resultVector](f, "results.json")[:30] {
 		f.Add([]byte(vector.Result))
@@ -81,8 +80,8 @@ func FuzzParseResult(f *testing.F) {
 	})
 }
 
-// FuzzNew: whatever a proposal says, New refuses it or makes a handoff that reads back as itself
-// and whose command and id are what the contract says.
+// FuzzNew: New refuses a proposal or makes a handoff that reads back as itself, with the contract's
+// command and id.
 func FuzzNew(f *testing.F) {
 	f.Add(0, "alpha", "😀", "mayor-1", 0.5, int64(15), "side_quest_exists", "😀", 1.0)
 	f.Add(1, "Town 1", "a b", "x", 0.0, int64(0), "project_exists", "", math.Inf(1))

@@ -10,15 +10,15 @@ import (
 	"worldengine/schemas"
 )
 
-// SchemaVersion is the only schemaVersion of a handoff that this engine takes.
+// SchemaVersion is the only schemaVersion of a handoff that this engine accepts.
 const SchemaVersion = "execution-handoff.v1"
 
 // ProposalVersion is the only schemaVersion of a proposal inside a handoff.
 const ProposalVersion = "proposal.v2"
 
 // Handoff is a valid execution-handoff.v1: its schema holds, its echoes agree, its id is its hash
-// and its command is the mapping of its proposal. Parse and New are the ways to get one. It is
-// not changed after that, so goroutines may share it.
+// and its command is the mapping of its proposal. Parse and New make it. It is immutable, so
+// goroutines may share it.
 type Handoff struct {
 	SchemaVersion  string       `json:"schemaVersion"`
 	HandoffID      string       `json:"handoffId"`
@@ -32,15 +32,15 @@ type Handoff struct {
 	Requirements   Requirements `json:"executionRequirements"`
 }
 
-// Requirements is the state that the proposal was made from, and what must hold of the true one.
+// Requirements is the proposal's state, and the conditions on the true one.
 type Requirements struct {
 	ExpectedSnapshotHash  string         `json:"expectedSnapshotHash"`
 	ExpectedDecisionEpoch int64          `json:"expectedDecisionEpoch"`
 	Preconditions         []Precondition `json:"preconditions"`
 }
 
-// Parse reads one handoff from data. The error is a *schemas.ValidationError that names every
-// violation with its JSON path; nothing that Parse refuses may be recorded against a key.
+// Parse reads one handoff from data. The error is a *schemas.ValidationError with every violation
+// and its JSON path; a handoff that Parse refuses must not be recorded against a key.
 func Parse(data []byte, limits schemas.Limits) (*Handoff, error) {
 	tree, err := schemas.Parse(schemas.ExecutionHandoff, data, limits)
 	if err != nil {
@@ -49,8 +49,8 @@ func Parse(data []byte, limits schemas.Limits) (*Handoff, error) {
 	return fromTree(tree.(map[string]any))
 }
 
-// FromTree is Parse for a payload that schemas.Decode has already read, such as a handoff within
-// a fixture.
+// FromTree is Parse for a payload that schemas.Decode has already read, such as a fixture's
+// handoff.
 func FromTree(tree any) (*Handoff, error) {
 	if err := schemas.Validate(schemas.ExecutionHandoff, tree); err != nil {
 		return nil, readOn(err)
@@ -58,7 +58,7 @@ func FromTree(tree any) (*Handoff, error) {
 	return fromTree(tree.(map[string]any))
 }
 
-// readOn adds to an error about the type of a proposal the page that explains other types.
+// readOn adds, to an error about a proposal's type, the page that explains other types.
 func readOn(err error) error {
 	if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
 		for i := range invalid.Violations {
@@ -71,8 +71,8 @@ func readOn(err error) error {
 	return err
 }
 
-// fromTree reads the checked tree by hand: to write the tree as JSON and unmarshal that takes half as
-// long again as all of Parse.
+// fromTree reads the checked tree by hand: writing it as JSON and unmarshalling takes half as long
+// again as all of Parse.
 func fromTree(tree map[string]any) (*Handoff, error) {
 	requirements := tree["executionRequirements"].(map[string]any)
 	h := &Handoff{
@@ -97,9 +97,9 @@ func fromTree(tree map[string]any) (*Handoff, error) {
 	return h, nil
 }
 
-// New makes the handoff of a proposal: the echoes, the command, the ids and the requirements
-// follow from it. With an empty ProposalID the proposal is named by DeriveProposalID. It returns
-// the error that Parse would give for what it made, so that a bad proposal is refused here.
+// New makes the handoff of a proposal: it derives the echoes, the command, the ids and the
+// requirements. DeriveProposalID gives an empty ProposalID its value. The error is Parse's, so that
+// a bad proposal is refused here.
 func New(p Proposal) (*Handoff, error) {
 	if math.IsNaN(p.Priority) || math.IsInf(p.Priority, 0) {
 		return nil, schemas.Invalid(schemas.ExecutionHandoff,
@@ -133,8 +133,8 @@ func New(p Proposal) (*Handoff, error) {
 	return Parse(data, schemas.Limits{})
 }
 
-// Preconditions returns the preconditions to evaluate, in order: those of the requirements, and
-// behind them the proposal's own that the requirements do not have.
+// Preconditions returns the preconditions to evaluate, in order: the requirements', then the
+// proposal's own that the requirements lack.
 func (h *Handoff) Preconditions() []Precondition {
 	all := h.Requirements.Preconditions
 	for _, p := range h.Proposal.Preconditions {
@@ -145,8 +145,8 @@ func (h *Handoff) Preconditions() []Precondition {
 	return all
 }
 
-// disagreements returns what the schema cannot say: echoes that differ, an id that is not its
-// hash, a command that is not the mapping.
+// disagreements returns the violations that no schema sees: echoes that differ, an id that is not
+// its hash, a command that is not the mapping.
 func (h *Handoff) disagreements() []schemas.Violation {
 	var found []schemas.Violation
 	differ := func(got, want any, source string, path ...any) {

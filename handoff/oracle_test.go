@@ -10,8 +10,8 @@ import (
 	"unicode/utf16"
 )
 
-// naive is the obvious canonical JSON: slow, and written from RFC 8785 and ECMA-262 without
-// looking at the code under test.
+// naive is the obvious canonical JSON: slow, and written from RFC 8785 and ECMA-262 without the
+// code under test.
 func naive(tree any) string {
 	switch v := tree.(type) {
 	case nil:

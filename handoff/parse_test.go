@@ -23,7 +23,7 @@ func wireOf(t testing.TB, p handoff.Proposal) string {
 	return string(wire)
 }
 
-// replaced replaces the nth (from 0) old in s, which must be there.
+// replaced replaces the nth (from 0) old in s, which must exist.
 func replaced(t testing.TB, s, old, with string, nth int) string {
 	t.Helper()
 	parts := strings.Split(s, old)
@@ -60,7 +60,7 @@ func onEpochs(s, with string) string {
 	return strings.ReplaceAll(s, expectedEpochMember, `"expectedDecisionEpoch":`+with)
 }
 
-// A type of another engine is an error that has the types, and names the page about the others.
+// The error about another engine's type has the known types, and names the page about the others.
 func TestParse_UnknownType(t *testing.T) {
 	t.Parallel()
 	_, err := handoff.Parse([]byte(edited(t, wireOf(t, proposal()), func(wire map[string]any) {

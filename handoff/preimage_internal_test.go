@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// DrawnTimes is for all tests of the package. CI draws more: see .ci/run.
+// DrawnTimes multiplies the draws of all tests of the package. CI draws more: see .ci/run.
 var DrawnTimes = flag.Int("drawn.times", 1,
 	"how many times as many random cases as by default are tried where that takes long")
 
-// randomResult draws a result of any shape, sensible or not; the id covers them all.
+// randomResult draws a result of any shape, sensible or not; the id covers all of them.
 func randomResult(g *rand.Rand) *Result {
 	words := []string{
 		"", "x", "EXECUTED", `quote " and \`, "tab\t\x01", "é€😀\u2028", strings.Repeat("a", 64),
@@ -59,7 +59,7 @@ func randomResult(g *rand.Rand) *Result {
 	return r
 }
 
-// preimageTree is the preimage as the wire facts list its members.
+// preimageTree is the preimage with the members of the wire facts.
 func preimageTree(r *Result) map[string]any {
 	e := r.Evaluation
 	failures := []any{}

@@ -2,8 +2,8 @@ package handoff
 
 import "worldengine/schemas"
 
-// Proposal is a proposal.v2, as an agent selected it. Members that an agent added of its own are
-// tolerated on the wire and not kept.
+// Proposal is a proposal.v2, as an agent selected it. Other members of an agent are tolerated on
+// the wire and dropped.
 type Proposal struct {
 	SchemaVersion string            `json:"schemaVersion"`
 	ProposalID    string            `json:"proposalId"`
@@ -19,8 +19,8 @@ type Proposal struct {
 	Preconditions []Precondition    `json:"preconditions,omitempty"`
 }
 
-// Argument returns the value of the proposal's one argument: the mission, project, focus or talk
-// type that it is about. A command string is never parsed to get it back.
+// Argument returns the value of the proposal's one argument: a mission, project, focus or talk
+// type. It never comes from parsing a command.
 func (p *Proposal) Argument() string { return p.Args[p.Type.ArgumentName()] }
 
 // Command returns the command that the proposal maps to, byte for byte.
@@ -29,8 +29,8 @@ func (p *Proposal) Command() string {
 }
 
 // DeriveProposalID returns `proposal_` + Hash of {actorId, townId, type, args, priority,
-// decisionEpoch, snapshotHash}: how the reference agent names a proposal. The engine never
-// checks this preimage, since other agents name theirs otherwise.
+// decisionEpoch, snapshotHash}, which is the reference agent's name of a proposal. The engine never
+// checks it, since other agents choose other names.
 func (p *Proposal) DeriveProposalID() string {
 	args := make(map[string]any, len(p.Args))
 	for name, value := range p.Args {
@@ -42,9 +42,9 @@ func (p *Proposal) DeriveProposalID() string {
 	}))
 }
 
-// Precondition is one advisory precondition: the engine evaluates it against the true state.
-// TargetID and Field are "" where absent; Expected is a string, float64, bool, or nil where it is
-// null or absent.
+// Precondition is one advisory precondition, which the engine evaluates against the true state.
+// TargetID and Field are "" if absent; Expected is a string, float64, bool, or nil if null or
+// absent.
 type Precondition struct {
 	Kind     PreconditionKind `json:"kind"`
 	TargetID string           `json:"targetId,omitempty"`
@@ -52,8 +52,8 @@ type Precondition struct {
 	Expected any              `json:"expected,omitzero"` // an empty string is a value
 }
 
-// PreconditionKind says what a precondition is about. A kind that the engine does not know is
-// valid on the wire and fails when it is evaluated.
+// PreconditionKind is the subject of a precondition. An unknown kind is valid on the wire and fails
+// when it is evaluated.
 type PreconditionKind string
 
 // The kinds that agents emit, and (from MissionActive on) the further ones this engine knows.
@@ -78,8 +78,8 @@ const (
 	PressureAtMost PreconditionKind = "pressure_at_most"
 	// TownExists holds when the handoff's town exists; with TargetID, when it is that town.
 	TownExists PreconditionKind = "town_exists"
-	// Approval is the kind of the failure of a handoff that a person has to approve. It is no
-	// precondition that a proposal may have.
+	// Approval is the kind of the failure of a handoff that a person has to approve. No proposal
+	// may have it.
 	Approval PreconditionKind = "approval"
 )
 

@@ -20,7 +20,7 @@ const (
 	Failed Status = "failed"
 	// Rejected: refused because the town or a precondition does not hold.
 	Rejected Status = "rejected"
-	// Stale: refused because the world is not the one that the proposal was made from.
+	// Stale: refused because the world has changed since the proposal was made.
 	Stale Status = "stale"
 	// Duplicate: refused because the key was accepted before.
 	Duplicate Status = "duplicate"
@@ -33,8 +33,8 @@ func Statuses() []Status { return []Status{Executed, Rejected, Stale, Duplicate,
 // key.
 func (s Status) Accepted() bool { return s == Executed || s == Failed }
 
-// ReasonCode says why. Codes are the engine's to choose; these are the ones that do not come from
-// the rules or a plugin.
+// ReasonCode is the reason of a status. The engine chooses the codes; these are the ones that come
+// neither from the rules nor from a plugin.
 type ReasonCode string
 
 // The reason codes of the outcome table.
@@ -46,15 +46,15 @@ const (
 	ReasonStaleEpoch         ReasonCode = "STALE_DECISION_EPOCH"
 	ReasonStaleHash          ReasonCode = "STALE_SNAPSHOT_HASH"
 	ReasonPreconditionFailed ReasonCode = "PRECONDITION_FAILED"
-	// The proposal's type takes a person's approval: the handoff has none yet, was denied it, or
-	// cannot wait for it beside those that do.
+	// The proposal's type requires a person's approval: the handoff has none yet, was denied it, or
+	// cannot wait because too many do.
 	ReasonApprovalRequired ReasonCode = "APPROVAL_REQUIRED"
 	ReasonApprovalDenied   ReasonCode = "APPROVAL_DENIED"
 	ReasonApprovalsFull    ReasonCode = "APPROVALS_FULL"
 	ReasonApprovalTooLarge ReasonCode = "APPROVAL_TOO_LARGE"
 )
 
-// Outcome is what the engine decided about a handoff; NewResult makes the result of it.
+// Outcome is the engine's decision about a handoff; NewResult makes its result.
 type Outcome struct {
 	Status     Status
 	ReasonCode ReasonCode
@@ -62,8 +62,8 @@ type Outcome struct {
 	WorldState *WorldState // nil when the result has none
 }
 
-// Evaluation reports the three checks. One that was not evaluated is all zero: false, no
-// failures, null actuals.
+// Evaluation reports the three checks. One that was not evaluated is all zero: false, no failures,
+// null actuals.
 type Evaluation struct {
 	Preconditions  PreconditionReport `json:"preconditions"`
 	StaleCheck     StaleReport        `json:"staleCheck"`
@@ -83,7 +83,7 @@ type Failure struct {
 	Detail string           `json:"detail"`
 }
 
-// StaleReport reports what true state the handoff was compared against; nil where not evaluated.
+// StaleReport reports the true state that the handoff was compared against; nil if not evaluated.
 type StaleReport struct {
 	Evaluated           bool    `json:"evaluated"`
 	Passed              bool    `json:"passed"`
@@ -98,14 +98,14 @@ type DuplicateReport struct {
 	DuplicateOf *string `json:"duplicateOf"`
 }
 
-// WorldState is the state after an accepted handoff: moved on, or unchanged where it failed.
+// WorldState is the state after an accepted handoff: moved on, or unchanged if it failed.
 type WorldState struct {
 	SnapshotHash  *string `json:"postExecutionSnapshotHash"`
 	DecisionEpoch *int64  `json:"postExecutionDecisionEpoch"`
 }
 
-// Result is an execution-result.v1. It holds no time, no run id and nothing else that differs
-// between two machines that decide the same.
+// Result is an execution-result.v1. It has no time, no run id and nothing else that differs between
+// two machines that decide the same.
 type Result struct {
 	SchemaVersion  string      `json:"schemaVersion"`
 	ResultID       string      `json:"resultId"`
@@ -145,8 +145,8 @@ func NewResult(h *Handoff, outcome Outcome) *Result {
 	return r
 }
 
-// ParseResult reads and verifies a result: its schema, and that its id is its hash. The error is
-// a *schemas.ValidationError that names every violation with its JSON path.
+// ParseResult reads and verifies a result: its schema, and that its id is its hash. The error is a
+// *schemas.ValidationError with every violation and its JSON path.
 func ParseResult(data []byte, limits schemas.Limits) (*Result, error) {
 	r, err := parse[Result](schemas.ExecutionResult, data, limits)
 	if err != nil {
@@ -161,13 +161,13 @@ func ParseResult(data []byte, limits schemas.Limits) (*Result, error) {
 }
 
 // DeriveID returns `result_` + Hash of {handoffId, status, accepted, executed, reasonCode,
-// evaluation, worldState}, worldState left out where the result has none.
+// evaluation, worldState}, without worldState if the result has none.
 func (r *Result) DeriveID() string {
 	return "result_" + Hash(r.appendPreimage(make([]byte, 0, 1024)))
 }
 
-// appendPreimage writes the canonical JSON of the id's members: names in their sorted order, by
-// hand, since this is on the path of every handoff. A test holds it against AppendCanonical.
+// appendPreimage writes the canonical JSON of the id's members: in sorted order, by hand, since
+// every handoff needs it. A test holds it against AppendCanonical.
 func (r *Result) appendPreimage(b []byte) []byte {
 	e := &r.Evaluation
 	b = appendBool(b, `{"accepted":`, r.Accepted)

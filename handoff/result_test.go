@@ -19,9 +19,8 @@ var hashed = []string{
 	"accepted", "evaluation", "executed", "handoffId", "reasonCode", "status", "worldState",
 }
 
-// mutants returns every value that differs from v in a single place and keeps the JSON types
-// plausible: flipped, counted up, retyped to null and back, with a failure or a member more or
-// fewer.
+// mutants returns every value that differs from v in a single place with plausible JSON types:
+// flipped, counted up, retyped to null and back, with a failure or a member more or fewer.
 func mutants(v any) []any {
 	switch v := v.(type) {
 	case bool:
@@ -155,8 +154,7 @@ func TestParseResultSaysWhatItRefuses(t *testing.T) {
 	}
 }
 
-// TestParseResultTakesAnEpochHoweverItIsWritten: 15, 15.0 and 1.5e1 are one number, in a result
-// as in a handoff.
+// 15, 15.0 and 1.5e1 are one number, in a result as in a handoff.
 func TestParseResultTakesAnEpochHoweverItIsWritten(t *testing.T) {
 	t.Parallel()
 	r := someResult(t)

@@ -6,7 +6,7 @@ import (
 	"worldengine/schemas"
 )
 
-// Revision is the form of a result. Both forms are called execution-result.v1, and both are of the
+// Revision is the form of a result. Both forms are called execution-result.v1, and represent the
 // same decision; an engine stores the first.
 type Revision int
 
@@ -18,7 +18,7 @@ const (
 	Revision1 Revision = 1
 )
 
-// Addition is what revision 1 of a result says beyond revision 0.
+// Addition has the members of revision 1 that revision 0 lacks.
 type Addition struct {
 	TownID       string       `json:"-"`
 	ActorID      string       `json:"actorId"`
@@ -28,7 +28,7 @@ type Addition struct {
 	Embodiment jsontext.Value `json:"embodiment,omitzero"`
 }
 
-// AdditionOf returns what h says beyond its result.
+// AdditionOf returns h's part of revision 1 that its result lacks.
 func AdditionOf(h *Handoff) Addition {
 	return Addition{
 		TownID: h.Proposal.TownID, ActorID: h.Proposal.ActorID, ProposalType: h.Proposal.Type,
@@ -51,8 +51,7 @@ type Result1 struct {
 	TownID         string       `json:"townId"`
 	ProposalType   ProposalType `json:"proposalType"`
 	Command        string       `json:"command"`
-	// AuthorityCommands are the commands that were applied: Command where it was executed, else
-	// none.
+	// AuthorityCommands are the commands that were applied: Command if it was executed, else none.
 	AuthorityCommands []string       `json:"authorityCommands"`
 	Status            Status         `json:"status"`
 	Accepted          bool           `json:"accepted"`
@@ -64,7 +63,7 @@ type Result1 struct {
 }
 
 // Revision1 returns revision 1 of the result. duplicateOf is the executionId of the first result,
-// or nil where the result is no duplicate.
+// or nil if the result is no duplicate.
 func (r *Result) Revision1(a Addition, duplicateOf *string) (*Result1, error) {
 	one := &Result1{
 		Type: ResultVersion, SchemaVersion: int64(Revision1),
@@ -87,14 +86,14 @@ func (r *Result) Revision1(a Addition, duplicateOf *string) (*Result1, error) {
 	return one, nil
 }
 
-// unhashed1 are the members of revision 1 that its id is not made of.
+// unhashed1 are the members of revision 1 that its id does not cover.
 var unhashed1 = []string{
 	"executionId", "resultId", "idempotencyKey", "snapshotHash", "decisionEpoch",
 }
 
 // DeriveID returns `result_` + Hash of all members but executionId, resultId, idempotencyKey,
-// snapshotHash and decisionEpoch; worldState and embodiment are left out where the result has none.
-// It fails where the embodiment is no JSON.
+// snapshotHash and decisionEpoch, without worldState and embodiment if the result has none. It
+// fails if the embodiment is no JSON.
 func (r *Result1) DeriveID() (string, error) {
 	data, err := r.MarshalWire()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"worldengine/schemas"
 )
 
-// revision1Vector is an entry of results.revision-1.json: what the agents' library makes of the
-// outcome of the same name in results.json.
+// revision1Vector is an entry of results.revision-1.json: the agents' library's form of the outcome
+// of the same name in results.json.
 type revision1Vector struct {
 	Name              string
 	Revision0ResultID string
@@ -89,8 +89,8 @@ func TestAnEmbodimentIsHashed(t *testing.T) {
 	refusal(t, err) // no id is derived of it
 }
 
-// A duplicate names the first result by its executionId, which the revision 0 of either does not
-// have; an embodiment that is no JSON has no result.
+// A duplicate names the first result by its executionId, which revision 0 lacks; an embodiment that
+// is no JSON makes no result.
 func TestRevision1OfADuplicate(t *testing.T) {
 	t.Parallel()
 	vector := vectors[resultVector](t, "results.json")[0]

@@ -19,7 +19,7 @@ const (
 	TalkToTownsfolk ProposalType = "TOWNSFOLK_TALK"
 )
 
-// TypeSpec declares a proposal type. Whatever lists types reads it: the mapping to commands, the
+// TypeSpec declares a proposal type. All lists of types come from it: the mapping to commands, the
 // command line, the tools of language models, the consoles of games, and by cmd/internal/gen the
 // schemas, the JavaScript client, the console and the docs.
 type TypeSpec struct {

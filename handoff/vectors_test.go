@@ -20,7 +20,7 @@ func TestParseAcceptsEveryValidVector(t *testing.T) {
 			h := parsed(t, vector.Handoff)
 			wire := decoded(t, vector.Handoff).(map[string]any)
 
-			// The ids and the command come out of the proposal, not off the wire.
+			// The ids and the command derive from the proposal, not from the wire.
 			require.Equal(t, wire["handoffId"], "handoff_"+handoff.Hash(handoff.AppendCanonical(nil,
 				map[string]any{"proposalId": wire["proposalId"], "command": h.Proposal.Command()})))
 			require.Equal(t, wire["handoffId"], h.HandoffID)
@@ -59,7 +59,7 @@ func TestNewMakesEveryValidVectorOfItsProposal(t *testing.T) {
 	}
 }
 
-// invalidAt says for every invalid vector where its refusal must point.
+// invalidAt has the paths of the refusal of every invalid vector.
 var invalidAt = map[string]string{
 	"schemaVersion wrong":                 "/schemaVersion",
 	"schemaVersion missing":               "/schemaVersion",
@@ -123,7 +123,7 @@ func TestParseRefusesEveryInvalidVectorWhereItIsWrong(t *testing.T) {
 	}
 }
 
-// resultVector is an entry of results.json: from Outcome exactly Result must come out.
+// resultVector is an entry of results.json: Outcome must give exactly Result.
 type resultVector struct {
 	Name    string
 	Handoff json.RawMessage

@@ -13,7 +13,7 @@ import (
 func (h *Handoff) MarshalWire() ([]byte, error) { return marshal(h) }
 
 // MarshalWire returns the result as compact JSON, members in the order of the contract's example:
-// byte for byte what ECMAScript's JSON.stringify gives for the same members.
+// byte for byte ECMAScript's JSON.stringify of the same members.
 func (r *Result) MarshalWire() ([]byte, error) { return marshal(r) }
 
 func marshal(v any) ([]byte, error) {
@@ -30,7 +30,7 @@ func parse[T any](name schemas.Name, data []byte, limits schemas.Limits) (*T, er
 	if err != nil {
 		return nil, err
 	}
-	// The canonical form writes an integer as such, however the sender did: 1.5e1 is 15.
+	// The canonical form writes an integer without fraction and exponent: 1.5e1 is 15.
 	v := new(T)
 	if err := json.Unmarshal(AppendCanonical(nil, tree), v); err != nil {
 		return nil, unreadable(name, err)
@@ -38,8 +38,8 @@ func parse[T any](name schemas.Name, data []byte, limits schemas.Limits) (*T, er
 	return v, nil
 }
 
-// unreadable is the refusal of a payload that its schema has passed and our types cannot hold, such
-// as an epoch beyond an int64.
+// unreadable refuses a payload that its schema has passed and our types cannot hold, such as an
+// epoch beyond an int64.
 func unreadable(name schemas.Name, err error) error {
 	v := schemas.Violation{Message: "cannot be read: " + err.Error()}
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {

@@ -8,7 +8,7 @@ import (
 	"worldengine/runevents"
 )
 
-// A filter takes two alerts for the same exactly where their IDs are the same.
+// A filter treats two alerts as one if and only if their IDs are equal.
 func TestAnAlertFilterGoesByTheID(t *testing.T) {
 	t.Parallel()
 	var all []runevents.Alert

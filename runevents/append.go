@@ -9,22 +9,20 @@ import (
 	"worldengine/schemas"
 )
 
-// Appended is what an append authority says about a write: how the event is persisted. The producer
+// Appended is an append authority's answer to a write: how the event is persisted. The producer
 // adopts the EventID.
 type Appended struct {
 	EventID     string `json:"eventId"`
 	RunSeq      int64  `json:"runSeq"`
 	PersistedAt string `json:"persistedAt"`
-	// Idempotent says that an event with the same runId and idempotencyKey was there before, so
-	// that nothing was stored for the write.
+	// Idempotent says that the run had an event with the same idempotencyKey: nothing was stored.
 	Idempotent bool `json:"idempotent"`
 }
 
-// TransitionError refuses an append because of an event that its run or step cannot make from where
-// it is (RunEvents v2.0.1, section 5.3, layer 2). Nothing of the append was stored. The error is a
-// function of the write and not of the state that refused it, so that a client that appends it
-// again gets the same error while it is invalid, whatever was appended meanwhile. Its code is
-// INVALID_TRANSITION.
+// TransitionError refuses an append: its run or step cannot make the transition of one of its
+// events (RunEvents v2.0.1, section 5.3, layer 2). Nothing was stored. The error depends on the
+// write alone, not on the state that refused it: the same append gets the same error for as long as
+// it is invalid. Its code is INVALID_TRANSITION.
 type TransitionError struct {
 	Index            int // of the write in the append
 	RunID            string
@@ -46,24 +44,24 @@ func (e *TransitionError) Error() string {
 		e.EventType, entity, e.RunID, e.AttemptedState)
 }
 
-// ErrRunEnding refuses an append because the engine is about to end its run, and says itself what
-// comes next. Nothing was stored. Append again: within moments the run has ended, or goes on.
+// ErrRunEnding refuses an append because the engine is about to end its run. Nothing was stored.
+// Append again: within moments the run has ended, or goes on.
 var ErrRunEnding = errors.New("runevents: the engine is ending the run; append again when it has")
 
-// ErrRunEnded refuses an append of new events to a run that the engine has ended. Nothing was
-// stored, and it never will be. Its code is RUN_ENDED.
+// ErrRunEnded refuses new events of a run that the engine has ended. Nothing was stored; do not
+// retry. Its code is RUN_ENDED.
 var ErrRunEnded = errors.New("runevents: the engine has ended the run, which takes no more " +
 	"events: append those of a command before its answer is sent, or begin a run of your own")
 
-// OwnedError refuses an append of another producer because of an event that only the engine emits.
-// Nothing of the append was stored, and it never will be. Its code is RUN_OWNED.
+// OwnedError refuses an append because another producer emitted an event of the engine. Nothing was
+// stored; do not retry. Its code is RUN_OWNED.
 type OwnedError struct {
 	Index     int // of the write in the append
 	RunID     string
 	EventType EventType
 	StepID    string // "" for the run
-	// Member is the member of the write that is the engine's: eventType, planId or, in a run of the
-	// engine, stepId.
+	// Member is the member of the write that belongs to the engine: eventType, planId or, in a run
+	// of the engine, stepId.
 	Member string
 }
 
@@ -84,21 +82,21 @@ func (e *OwnedError) Error() string {
 		"append events of steps of your own, or to a run of your own", e.RunID, e.EventType, entity)
 }
 
-// AppendPolicy is what an append authority holds the events of other producers to.
+// AppendPolicy limits the events that an append authority accepts from other producers.
 type AppendPolicy struct {
-	// TenantID is the tenant whose new events are taken; "" for every tenant's.
+	// TenantID is the tenant whose new events are accepted; "" accepts every tenant.
 	TenantID string
-	// EngineSteps are the steps that, in a run of the engine, only the engine emits events of. Others
-	// emit none of a step that reads like one of them.
+	// EngineSteps are the engine's steps in its own runs. Other producers may emit no events of
+	// them, nor of a step that reads like one of them.
 	EngineSteps []string
 	// EnginePlan reports whether the engine alone begins runs of a plan; nil for no plan.
 	EnginePlan func(planID, planVersion string) bool
-	// Transitions refuses events that a projector would have to ignore (RunEvents v2.0.1, section
-	// 5.3, layer 2).
+	// Transitions refuses events that a projector would ignore (RunEvents v2.0.1, section 5.3,
+	// layer 2).
 	Transitions bool
 }
 
-// RunState is what an append authority has to know of a run to decide about its writes. It is not
+// RunState holds the facts about a run by which an append authority decides about writes. It is not
 // safe for concurrent use.
 type RunState struct {
 	policy  AppendPolicy
@@ -106,11 +104,10 @@ type RunState struct {
 	ids     map[string]struct{} // the eventIds
 	lastSeq int64
 	owner   Identity // of the first record; the zero Identity without records
-	// engine says that the engine made the run, closing that it is about to end it, and ended that
-	// it has.
+	// engine: the engine made the run; closing: is about to end it; ended: has ended it.
 	engine, closing, ended bool
-	// derived is the state that the events lead to, as a projector sees it, where transitions are
-	// validated; else it stays empty.
+	// derived is a projector's state after the events; it stays empty unless transitions are
+	// validated.
 	derived Snapshot
 }
 
@@ -128,9 +125,9 @@ func (s *RunState) Len() int { return len(s.keys) }
 // Open reports whether the engine made the run and has not ended it.
 func (s *RunState) Open() bool { return s.engine && !s.ended }
 
-// Add takes in persisted records of the run, those of byEngine from the engine itself. Records that
-// are known change nothing. Those of one call may be in any order; those of later calls follow. The
-// error is that of Incremental, and then the state is of no use any more.
+// Add applies persisted records of the run; byEngine if the engine emitted them. It ignores known
+// records. Order matters only between calls: later calls bring later records. After an error,
+// Incremental's, the state is unusable.
 func (s *RunState) Add(byEngine bool, records ...Record) error {
 	fresh := make([]Record, 0, len(records))
 	for i := range records {
@@ -160,25 +157,25 @@ func (s *RunState) Add(byEngine bool, records ...Record) error {
 	return err
 }
 
-// SetClosing sets whether the engine is about to end the run. Until the end is added,
-// plans refuse new events of other producers.
+// SetClosing sets whether the engine is about to end the run. Until it has, Plan refuses other
+// producers' new events.
 func (s *RunState) SetClosing(closing bool) { s.closing = closing }
 
-// withoutPayload spares a state the payloads, which no transition depends on.
+// withoutPayload saves memory: no transition depends on a payload.
 func withoutPayload(r Record) Record {
 	r.Payload = nil
 	return r
 }
 
-// Plan is what is to be done for an append: the events to store, and what to answer then.
+// Plan is the result of an append: the events to store, and the answers after that.
 type Plan struct {
-	// Run holds the new events, none when all writes are of known ones.
+	// Run holds the new events; none if all writes are duplicates.
 	Run      Run
 	appended []Appended
 }
 
-// Results returns what to answer, in the order of the writes, once the new events were persisted at
-// that time.
+// Results returns the answers in the order of the writes, if the new events were persisted at that
+// time.
 func (p *Plan) Results(persistedAt time.Time) []Appended {
 	results := slices.Clone(p.appended)
 	for i := range results {
@@ -189,20 +186,23 @@ func (p *Plan) Results(persistedAt time.Time) []Appended {
 	return results
 }
 
-// Plan decides about writes that CheckAppend has passed, without changing the state. A write whose
-// idempotencyKey the run has, or an earlier write of the same append, is answered with what that
-// event has, whatever else it says; all others get the next places of the run.
+// Plan decides about writes that CheckAppend has passed, without changing the state. A write is a
+// duplicate if the run, or an earlier write of the append, has its idempotencyKey: the answer is
+// the
+// first event's, whatever else the write says. All others get the next places of the run.
 //
-// A logicalAttemptId above 1 is taken whether the run has the attempt before it or not. That
-// attempts start at 1 and count up is the producers' to keep (RunEvents v2.0.1, section 2.4); an
-// append authority that held them to it could not answer the same forever, since the attempt before
-// may come later from another writer, or have expired.
+// A logicalAttemptId above 1 is accepted even without the attempt before it. Producers count
+// attempts
+// up from 1 (RunEvents v2.0.1, section 2.4); an authority that enforced it could not answer the
+// same
+// forever, since another writer may append the earlier attempt later, or it may have expired.
 //
-// The error refuses the append as a whole: *OwnedError, ErrRunEnded, *TransitionError,
-// ErrRunEnding, or a *schemas.ValidationError with the paths of a run-append-request.v1, of a new
-// event that has the eventId of another event of the run, is not of the tenant, project and
-// environment of the run, not of the tenant of the policy, or of an unknown type that reads like a
-// known one.
+// The error refuses the whole append: *OwnedError, ErrRunEnded, *TransitionError, ErrRunEnding, or
+// a
+// *schemas.ValidationError with the paths of a run-append-request.v1. The latter refuses a new
+// event
+// with the eventId of another, with another tenant, project or environment than the run, with
+// another tenant than the policy, or of an unknown type that reads like a known one.
 func (s *RunState) Plan(writes []Write) (Plan, error) {
 	d := planner{
 		state: s, keys: map[string]int{}, ids: map[string]struct{}{}, derived: s.derived,
@@ -268,7 +268,7 @@ func (d *planner) take(i int, w *Write) error {
 	return nil
 }
 
-// owned returns the member by which a new event of another producer is the engine's to emit, or "".
+// owned returns the member by which a new event belongs to the engine, or "".
 func (s *RunState) owned(w *Write) string {
 	plans := s.policy.EnginePlan != nil && s.policy.EnginePlan(w.PlanID, w.PlanVersion)
 	ofRun := s.engine && w.PlanID == s.owner.PlanID && w.PlanVersion == s.owner.PlanVersion
@@ -284,7 +284,7 @@ func (s *RunState) owned(w *Write) string {
 	return ""
 }
 
-// check finds fault with a new event that does not fit its run.
+// check reports the violations of a new event that does not fit its run.
 func (d *planner) check(i int, w *Write) {
 	at := schemas.Pointer("events", i)
 	_, known := d.state.ids[w.EventID]
@@ -311,7 +311,7 @@ func (d *planner) check(i int, w *Write) {
 	}
 }
 
-// move validates the transition of a new event: a projector must not have to ignore it.
+// move validates the transition of a new event, so that no projector has to ignore it.
 func (d *planner) move(i int, w *Write, seq int64) error {
 	next, invalid, err := advance(d.derived, w, seq)
 	if err != nil {
@@ -328,8 +328,8 @@ func (d *planner) move(i int, w *Write, seq int64) error {
 	return nil
 }
 
-// advance returns the state that w leads to from s, or the alert that a projector would raise on
-// ignoring it: what a projector says is what a producer and an append authority say.
+// advance returns the state after w, or the alert of a projector that ignores w. Projector,
+// producer and append authority share it, so that they agree.
 func advance(s Snapshot, w *Write, seq int64) (Snapshot, *Alert, error) {
 	next, alerts, err := Incremental(s, []Record{withoutPayload(Record{Write: *w, RunSeq: seq})})
 	if err != nil {

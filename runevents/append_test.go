@@ -34,13 +34,13 @@ func storedAt(n int) time.Time {
 	return time.Date(2026, 2, 16, 12, 0, n, 0, time.UTC)
 }
 
-// writer is an append authority in a process of its own: it knows the log up to some message.
+// writer is an append authority in another process, which knows the log up to some message.
 type writer struct {
 	state *runevents.RunState
 	at    int // how many messages of the log it knows
 }
 
-// sharedLog is the log's subject of one run: messages that are only stored on their guard.
+// sharedLog is the log's subject of one run: it stores messages only on their guard.
 type sharedLog struct {
 	messages []runevents.Run
 }
@@ -51,7 +51,7 @@ func (l *sharedLog) catchUp(t testing.TB, w *writer) {
 	}
 }
 
-// engineRun is what the engine itself has committed of the run.
+// engineRun is the part of the run that the engine has committed.
 func engineRun(t testing.TB) []runevents.Record {
 	t.Helper()
 	p := runevents.NewProducer(identity, source())
@@ -59,7 +59,7 @@ func engineRun(t testing.TB) []runevents.Record {
 	return p.Run().Records(storedAt(0))
 }
 
-// anyWrite is one of few writes, so that there are many duplicates, with a new eventId.
+// anyWrite is one of few writes with a new eventId, so that there are many duplicates.
 func anyWrite(g *rand.Rand) runevents.Write {
 	types := []runevents.EventType{
 		runevents.RunStarted, runevents.RunPaused, runevents.RunResumed, runevents.RunCompleted,
@@ -81,9 +81,8 @@ func anyBatch(g *rand.Rand) []runevents.Write {
 	return writes
 }
 
-// Writers in several processes, each of which knows the log up to some point, append at random.
-// What they store and answer is what one dumb authority stores and answers that gets the same
-// appends in the order of the log.
+// Writers in several processes, each knowing the log up to some point, append at random. A simple
+// authority that gets the same appends in the log's order stores and answers the same.
 func TestPlanAgainstPlain(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(100 * *drawnTimes) {
@@ -185,7 +184,7 @@ func requireOwned(t testing.TB, err error, index int, w *runevents.Write) {
 	}, err)
 }
 
-// ignored says whether a projector ignores the last of the records, which is what layer 2 is for.
+// ignored reports whether a projector ignores the last record, which layer 2 prevents.
 func ignored(t testing.TB, records []runevents.Record) bool {
 	t.Helper()
 	snapshot, _, err := runevents.Project(identity.RunID, records)
@@ -203,7 +202,7 @@ func requireOneOfEachKey(t testing.TB, records []runevents.Record) {
 	}
 }
 
-// An event that was stored is what was written: nothing is lost on the way to its record.
+// The record of an event has all that was written.
 func TestPlanStoresWhatWasWritten(t *testing.T) {
 	t.Parallel()
 	w := newWrite("Told", "a", 3)
@@ -232,7 +231,7 @@ func TestPlan_TimesEndInZ(t *testing.T) {
 	require.Equal(t, "2016-12-31T23:59:59.5Z", plan.Run.Records(storedAt(1))[0].EmittedAt)
 }
 
-// A duplicate is answered with what is persisted, whatever else it says.
+// A duplicate is answered with the persisted event, whatever else it says.
 func TestDuplicateOfAnotherTenantIsOne(t *testing.T) {
 	t.Parallel()
 	first := newWrite("Told", "", 1)
@@ -257,8 +256,7 @@ func stateOf(t testing.TB, writes ...runevents.Write) *runevents.RunState {
 	return state
 }
 
-// An append authority of one tenant stores nothing of another, also where the run has no events
-// yet.
+// An append authority of one tenant refuses other tenants, even if the run has no events yet.
 func TestPlanRefusesAnotherTenant(t *testing.T) {
 	t.Parallel()
 	state := runevents.NewRunState(identity.RunID,
@@ -275,8 +273,8 @@ func TestPlanRefusesAnotherTenant(t *testing.T) {
 	require.Empty(t, plan.Run.Events)
 }
 
-// In a run of the engine others emit events of steps of their own, and nothing else; what the
-// engine has emitted is a duplicate all the same.
+// In a run of the engine others emit events only of steps of their own; an event that the engine
+// emitted is still a duplicate.
 func TestOthersOwnTheirStepsAlone(t *testing.T) {
 	t.Parallel()
 	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{
@@ -348,7 +346,7 @@ func TestRunState_EventsOfTheEngine(t *testing.T) {
 	require.Equal(t, "eventType", refused(ours, newWrite(runevents.SignalAccepted, "build", 1)))
 }
 
-// Unknown types are taken, unless a reader could take them for a known type.
+// Unknown types are accepted, unless a reader could mistake one for a known type.
 func TestRunState_UnknownTypes(t *testing.T) {
 	t.Parallel()
 	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{})
@@ -391,7 +389,7 @@ func TestPlanRefusesWhatIsOfAnotherRun(t *testing.T) {
 	require.Equal(t, int64(2), plan.Run.FirstSeq)
 }
 
-// While the engine is ending its run, what comes next is its own to say.
+// While the engine is ending its run, nobody else appends.
 func TestPlanLeavesTheEndToTheEngine(t *testing.T) {
 	t.Parallel()
 	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{})
@@ -402,7 +400,7 @@ func TestPlanLeavesTheEndToTheEngine(t *testing.T) {
 	plan, err := state.Plan([]runevents.Write{before})
 	require.NoError(t, err)
 	require.NoError(t, state.Add(false, plan.Run.Records(storedAt(1))...))
-	// An earlier version took it: others do not end a run of the engine.
+	// A record that Plan would refuse: others do not end a run of the engine.
 	ended := runevents.Record{
 		Write: newWrite(runevents.RunCancelled, "", 1), RunSeq: plan.Run.FirstSeq + 1,
 	}
@@ -434,7 +432,7 @@ func TestPlanLeavesTheEndToTheEngine(t *testing.T) {
 
 func errorOf(_ runevents.Plan, err error) error { return err }
 
-// A rejection is the same while an append is invalid, though the run moves on meanwhile.
+// A rejection stays the same while an append is invalid, even if the run moves on.
 func TestRejectionIsDeterministic(t *testing.T) {
 	t.Parallel()
 	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{Transitions: true})
@@ -465,8 +463,8 @@ func TestPlanRefusesATransitionOfAStep(t *testing.T) {
 	require.ErrorContains(t, err, `step "a", attempt 2,`)
 }
 
-// Each end of a run of the engine ends it, and no end of another one; a record of a known event
-// takes no other's place.
+// Each end of an engine's run ends it, and no other run's end does; a duplicate record takes no
+// place.
 func TestWhichRunsAreOpen(t *testing.T) {
 	t.Parallel()
 	for _, event := range []runevents.EventType{runevents.RunCompleted, runevents.RunFailed,

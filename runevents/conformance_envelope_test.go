@@ -28,8 +28,7 @@ func membersOf(t *testing.T, v any) map[string]any {
 	return members
 }
 
-// TestNoMemberOfTheEnvelopeMayBeAbsent takes the members away one by one, and makes each of them
-// null.
+// TestNoMemberOfTheEnvelopeMayBeAbsent removes the members one by one, and makes each of them null.
 func TestNoMemberOfTheEnvelopeMayBeAbsent(t *testing.T) {
 	t.Parallel()
 	w := newWrite(runevents.RunStarted, "", 1)
@@ -57,8 +56,8 @@ func TestNoMemberOfTheEnvelopeMayBeAbsent(t *testing.T) {
 	}
 }
 
-// TestARecordOfALaterContractIsRead is what ExecutionSemantics v1 asks of whoever reads the store:
-// members and types of events that are not known fail nobody, and change nothing.
+// Unknown members and event types fail no reader of the store, and change nothing
+// (ExecutionSemantics v1).
 func TestARecordOfALaterContractIsRead(t *testing.T) {
 	t.Parallel()
 	records := told(of("RunStarted"), of("CostAttributed"), of("RunCompleted"))
@@ -80,8 +79,7 @@ func TestARecordOfALaterContractIsRead(t *testing.T) {
 	require.Equal(t, int64(3), got.LastEventSeq)
 }
 
-// TestASnapshotOfALaterContractIsRead: statuses and members that are not known are kept or passed
-// over.
+// Unknown statuses and members are kept or skipped.
 func TestASnapshotOfALaterContractIsRead(t *testing.T) {
 	t.Parallel()
 	s, _ := project(t, told(of("RunStarted"), of("StepStarted", "a")))

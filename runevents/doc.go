@@ -1,16 +1,16 @@
-// Package runevents is the contract of run events (RunEvents v2.0.1): their envelope, how an
-// idempotency key is derived, which transitions are valid, and how the events of one run are
-// produced, stored and read.
+// Package runevents is the contract of run events (RunEvents v2.0.1): their envelope, idempotency
+// keys, valid transitions, and how the events of a run are produced, stored and read.
 //
-// One delivery of a handoff is one run. Its events are produced in order by a Producer, stored
-// together in one message of the commit log as a Run, and expanded from there into records:
+// One delivery of a handoff is one run. A Producer emits its events in order; the commit log stores
+// them as a Run in one message, which expands into records:
 //
 //	Producer ── Emit ──> Run (in the commit log) ── Records ──> RunEventRecord on the bus
 //
-// The append authority is the commit log's stream: it gives every run's events their place (runSeq,
-// from 1) and their persistedAt (the time at which the stream stored the message), together or not
-// at all. Other producers ask it by the verb run.append, as worldengine/emit does; a Guard keeps
-// them from invalid transitions, and a RunState plans what an append stores and answers:
+// The append authority is the commit log's stream: it gives every event its place (runSeq, from 1)
+// and its persistedAt (the time at which the stream stored the message), for all events of an
+// append
+// or for none. Other producers ask it by the verb run.append, as worldengine/emit does; a Guard
+// keeps them from invalid transitions, and a RunState plans the events to store and the answers:
 //
 //	Guard.Check ── run.append ──> RunState.Plan ──> Run (in the commit log, on a subject of its own)
 //
@@ -28,6 +28,6 @@
 //
 // Its alerts are INVALID_TRANSITION, PROJECTOR_CAUSAL_VIOLATION,
 // PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED and PROJECTOR_LAG_HIGH, each once for its event (see
-// AlertCode). The reader of the bus tells the Projector how far behind it is with Behind;
-// worldengine/projection reads the bus of a world.
+// AlertCode). The bus reader reports its lag to the Projector by Behind; worldengine/projection
+// reads the bus of a world.
 package runevents

@@ -8,8 +8,8 @@ import (
 	"worldengine/runevents"
 )
 
-// Ids that were drawn and written down are those of the events to come, whoever goes on with the
-// run; an event that none was drawn for gets a new one.
+// Ids that were drawn and stored are the ids of the later events, whoever continues the run; other
+// events get new ids.
 func TestDrawnIDsAreADurableRegistry(t *testing.T) {
 	t.Parallel()
 	toCome := []runevents.Event{
@@ -43,7 +43,7 @@ func TestDrawnIDsAreADurableRegistry(t *testing.T) {
 	require.ErrorIs(t, err, runevents.ErrBadID)
 }
 
-// Two runs have other ids for the same events: ids are drawn, and derive from nothing.
+// Two runs have different ids for the same events: ids are drawn, not derived.
 func TestIDsAreDrawnForARun(t *testing.T) {
 	t.Parallel()
 	other := identity

@@ -36,7 +36,7 @@ type Record struct {
 	AppendedBy string `json:"appendedBy,omitzero"`
 }
 
-// Identity is what all events of one run share.
+// Identity has the members that all events of a run share.
 type Identity struct {
 	RunID         string `json:"runId"` // UUID v4
 	TenantID      string `json:"tenantId"`
@@ -44,27 +44,27 @@ type Identity struct {
 	EnvironmentID string `json:"environmentId"`
 	PlanID        string `json:"planId"`
 	PlanVersion   string `json:"planVersion"`
-	// Trace is that of the request which the run answers, where it had one. It is stored with the
-	// run; no event has it as a member: those on the bus have it in their headers.
+	// Trace is the trace of the request that the run answers, if it had one. The log stores it with
+	// the run; on the bus it is in the headers, not in the event.
 	Trace trace.Context `json:"trace,omitzero"`
 }
 
 // engineAttempt is the engineAttemptId of every event of the engine: NATS shows no attempts of its
-// own, and a producer must not count them up artificially (section 2.4).
+// own, and a producer must not invent them (section 2.4).
 const engineAttempt = 1
 
-// Run is the events of one run as one message of the commit log stores them: the envelope's
-// shared members once, and for each event what is its own. Records gives the full events.
+// Run is the events of one run as the commit log stores them in one message: the shared members
+// once, and the rest for each event. Records gives the full events.
 type Run struct {
 	Identity
-	// AppendedBy is that of the records.
+	// AppendedBy is the producer of the records.
 	AppendedBy string `json:"appendedBy,omitzero"`
-	// FirstSeq is the runSeq of the first event; the rest follow without gaps.
+	// FirstSeq is the first event's runSeq; the rest follow without gaps.
 	FirstSeq int64   `json:"firstSeq"`
 	Events   []Event `json:"events"`
 }
 
-// Event is what one event of a Run has of its own.
+// Event has the members that each event of a Run has of its own.
 type Event struct {
 	EventID          string    `json:"eventId"`
 	EventType        EventType `json:"eventType"`
@@ -76,8 +76,8 @@ type Event struct {
 	Payload         jsontext.Value `json:"payload,omitzero"`
 }
 
-// Records expands the run into the records that the append authority persisted at persistedAt.
-// It is a pure function of the run and that time, so every reader of the log gets the same.
+// Records expands the run into records that were persisted at persistedAt. It is pure, so every
+// reader of the log gets the same.
 func (r *Run) Records(persistedAt time.Time) []Record {
 	records := make([]Record, len(r.Events))
 	at := Timestamp(persistedAt)
@@ -95,9 +95,8 @@ func (r *Run) record(i int, persistedAt string) Record {
 	}
 }
 
-// NewWrite returns the write of an event of the run that identity names, with its idempotency key.
-// The error is that of KeyFields.Validate; the other members are left to Write.Validate. It is safe
-// for concurrent use.
+// NewWrite returns the write of an event of a run, with its idempotency key. The error is from
+// KeyFields.Validate; Write.Validate checks the other members. It is safe for concurrent use.
 func NewWrite(identity Identity, e Event) (Write, error) {
 	run := Run{Identity: identity}
 	if err := run.keyFields(&e).Validate(); err != nil {
@@ -124,5 +123,5 @@ func (r *Run) keyFields(e *Event) KeyFields {
 	}
 }
 
-// Timestamp renders t as every timestamp of an event is written: RFC 3339, UTC, milliseconds.
+// Timestamp formats t as all timestamps of events: RFC 3339, UTC, milliseconds.
 func Timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

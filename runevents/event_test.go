@@ -118,7 +118,7 @@ func TestTheMembersOfARecordStandInTheContractsOrder(t *testing.T) {
 			`"persistedAt":"2026-02-16T10:00:00.250Z"}`, string(data))
 }
 
-// TestARunSurvivesTheLog: what the commit log stores expands into the same records.
+// The commit log's form of a run expands into the same records.
 func TestARunSurvivesTheLog(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())

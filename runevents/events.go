@@ -11,8 +11,8 @@ import (
 type EventType string
 
 // The lifecycle events (RunEvents v2.0.1, section 1.2), and three of ExecutionSemantics v1 (section
-// 1.2): RunApproved, and the decisions about signals. The catalog of v2 leaves these out, so
-// consumers of v2 take them for unknown types.
+// 1.2): RunApproved, and the decisions about signals. The catalog of v2 omits these three, so
+// consumers of v2 treat them as unknown types.
 const (
 	RunQueued      EventType = "RunQueued"
 	RunApproved    EventType = "RunApproved"
@@ -30,9 +30,9 @@ const (
 	SignalRejected EventType = "SignalRejected"
 )
 
-// EventSpec declares an event type. Transitions, projections and readers go by it, and
+// EventSpec declares an event type. Transitions, projections and readers use it, and
 // cmd/internal/gen writes the lists of the schemas, of the JavaScript client and of the console.
-// The schema of the payload has the name of the type.
+// The payload's schema has the name of the type.
 type EventSpec struct {
 	Type  EventType
 	Level Level
@@ -57,9 +57,9 @@ const (
 	OfSignal
 )
 
-// RunEvents v2.0.1 has the targets (sections 5.1 and 5.2), and ExecutionSemantics v1 the sources
-// (section 1.2). Two sources go beyond that diagram, because v2 no longer has RunApproved: a run
-// starts from PENDING too, and RunQueued is valid until then.
+// RunEvents v2.0.1 has the targets (sections 5.1 and 5.2), ExecutionSemantics v1 the sources
+// (section 1.2). Two sources go beyond it, because v2 has no RunApproved: a run starts from PENDING
+// too, and RunQueued is valid until then.
 var eventSpecs = []EventSpec{
 	{Type: RunQueued, Level: OfRun, From: of(RunPending, RunIsApproved), To: "PENDING", Stays: true,
 		OfEngine: true},
@@ -128,7 +128,7 @@ func fold(name string) string {
 	}, name))
 }
 
-// problem returns why producers may not emit events of a type that readers would take for a known
+// problem returns why producers may not emit an unknown type: readers would mistake it for a known
 // one; "" if they may. The set of types is open (RunEvents v2.0.1, section 1.3).
 func (t EventType) problem() string {
 	if _, known := specs[t]; known {
@@ -158,8 +158,8 @@ func (t EventType) ofSignal() bool { return specs[t].Level == OfSignal }
 // it.
 func (t EventType) known() bool { return specs[t].Level == OfRun || specs[t].Level == OfStep }
 
-// next returns the status that an event of the level moves to from now, and whether the event is
-// valid there; if it is not, the status is the one that was attempted.
+// next returns the status after an event of the level, and whether the event is valid from now. If
+// it is invalid, the status is the attempted one.
 func next[S ~string](now S, event EventType, level Level) (S, bool) {
 	spec := specs[event]
 	if spec.Level != level {

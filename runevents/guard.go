@@ -1,8 +1,8 @@
 package runevents
 
-// Guard is the state that the producer of a run believes the run to be in. It refuses every event
-// that a projector would ignore from there, and a decision about a signal outside of the time in
-// which the run goes on (RunEvents v2.0.1, section 5.3, layer 1). One goroutine uses it at a time.
+// Guard keeps the state of a run as its producer knows it. It refuses every event that a projector
+// would ignore, and a decision about a signal before the run's start or after its end (RunEvents
+// v2.0.1, section 5.3, layer 1). One goroutine uses it at a time.
 type Guard struct {
 	belief  Snapshot
 	stopped map[stepAttempt]error
@@ -13,9 +13,9 @@ func NewGuard(runID string) *Guard {
 	return &Guard{belief: NewSnapshot(runID), stopped: map[stepAttempt]error{}}
 }
 
-// Observe takes in events that the run has, in the order of their runSeq within one call. The
-// producer may learn of an event after later ones, so a later call may bring lower runSeqs. The
-// error is ErrOtherRun or ErrNoRunSeq; then the guard is unchanged.
+// Observe applies persisted events of the run, in the order of runSeq within one call. A later call
+// may bring lower runSeqs, since the producer may learn of an event late. After ErrOtherRun or
+// ErrNoRunSeq the guard is unchanged.
 func (g *Guard) Observe(records ...Record) error {
 	if err := checkRun(g.belief.RunID, records); err != nil {
 		return err
@@ -26,10 +26,9 @@ func (g *Guard) Observe(records ...Record) error {
 	return nil
 }
 
-// Check returns nil where w is valid as the next event of the run, and *InvalidTransitionError
-// where it is not. After an error it returns the same error for every other event of that step
-// attempt, or of the run when w has no stepId: the producer has to stop there. It does not take w
-// in; the caller does, by Observe, once w is persisted.
+// Check returns *InvalidTransitionError unless w is valid as the run's next event. After an error
+// it refuses every other event of that step attempt, or of the run if w has no stepId: the producer
+// has to stop there. Check does not apply w; call Observe once w is persisted.
 func (g *Guard) Check(w *Write) error {
 	entity := stepAttempt{stepID: w.StepID}
 	if w.StepID != "" {
@@ -59,8 +58,7 @@ func (g *Guard) Check(w *Write) error {
 	return err
 }
 
-// following returns w as the record that follows what is believed. Its payload is left out, since
-// no transition depends on it.
+// following returns w as the next record, without its payload: no transition depends on one.
 func (g *Guard) following(w *Write) Record {
 	return withoutPayload(Record{Write: *w, RunSeq: g.belief.LastEventSeq + 1})
 }

@@ -10,8 +10,8 @@ import (
 	"worldengine/runevents"
 )
 
-// Event by event of any stream, a guard refuses exactly what a projector ignores as invalid, and it
-// never passes another event of a step attempt, or run, that it has refused one of.
+// In any stream, a guard refuses exactly the events that a projector ignores as invalid. After a
+// refusal it passes no other event of that step attempt or run.
 func TestAGuardRefusesWhatAProjectorIgnores(t *testing.T) {
 	t.Parallel()
 	type entity struct {
@@ -53,8 +53,8 @@ func TestAGuardRefusesWhatAProjectorIgnores(t *testing.T) {
 	require.Greater(t, passes, 100)
 }
 
-// An event that the guard learns of late counts, although its runSeq is lower; one that it must not
-// take in changes nothing.
+// An event that the guard learns of late counts, although its runSeq is lower; a refused record
+// changes nothing.
 func TestAGuardObserves(t *testing.T) {
 	t.Parallel()
 	guard := runevents.NewGuard(identity.RunID)
@@ -77,7 +77,8 @@ func TestAGuardObserves(t *testing.T) {
 	require.NoError(t, guard.Check(&completed))
 }
 
-// What is refused stops its own attempt of its step, and the error says where the event is valid.
+// A refusal stops its attempt of its step, and the error lists the statuses in which the event is
+// valid.
 func TestAGuardStopsAStepAttempt(t *testing.T) {
 	t.Parallel()
 	guard := runevents.NewGuard(identity.RunID)
@@ -100,8 +101,8 @@ func TestAGuardStopsAStepAttempt(t *testing.T) {
 		Actual: "COMPLETED", Attempted: runevents.StepStarted}, guard.Check(&late))
 }
 
-// A decision about a signal moves nothing, so a projector takes it anywhere; its producer emits it
-// only while the run goes on.
+// A decision about a signal moves nothing, so a projector accepts it anywhere; its producer emits
+// it only while the run goes on.
 func TestAGuardOfSignals(t *testing.T) {
 	t.Parallel()
 	for _, event := range []runevents.EventType{runevents.SignalAccepted,
@@ -130,7 +131,7 @@ func TestAGuardOfSignals(t *testing.T) {
 	}
 }
 
-// TestNewWrite: the write of an event is valid, and the fields of its key are checked.
+// The write of an event is valid, and the fields of its key are checked.
 func TestNewWrite(t *testing.T) {
 	t.Parallel()
 	want := newWrite(runevents.StepStarted, "a", 2)

@@ -10,7 +10,7 @@ import (
 	"worldengine/runevents"
 )
 
-// TestIsID: what the schema of an event takes for an eventId, and nothing else.
+// IsID accepts exactly the eventIds of the events' schema.
 func TestIsID(t *testing.T) {
 	t.Parallel()
 	write := runevents.Write{

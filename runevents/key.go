@@ -12,8 +12,8 @@ import (
 const runLevel = "RUN"
 
 // KeyFields are the six fields of an idempotency key, and no others: tenantId, projectId,
-// environmentId and engineAttemptId must not take part (section 3.1). StepID is "" for an event
-// of the run. None may contain '|', which Validate refuses; a Producer calls it.
+// environmentId and engineAttemptId must not take part (section 3.1). StepID is "" for an event of
+// the run. No field may contain '|': Validate refuses it.
 type KeyFields struct {
 	RunID            string
 	StepID           string
@@ -23,9 +23,9 @@ type KeyFields struct {
 	PlanVersion      string
 }
 
-// Validate returns the reason why the fields cannot make a key, or nil: every one but StepID is
-// non-empty, none contains the delimiter, a known event has a stepId if and only if it is of a
-// step, and attempts start at 1 (sections 2.2, 2.4 and 3.1).
+// Validate returns an error if the fields cannot make a key. Every field but StepID is non-empty,
+// none contains the delimiter, a known event has a stepId if and only if it is of a step, and
+// attempts start at 1 (sections 2.2, 2.4 and 3.1).
 func (f KeyFields) Validate() error {
 	for _, field := range [...]struct{ name, value string }{
 		{"runId", f.RunID}, {"eventType", string(f.EventType)},

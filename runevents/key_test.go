@@ -16,8 +16,8 @@ import (
 	"worldengine/runevents"
 )
 
-// keyVector is an entry of RunEvents.v2.0.1.idempotency_vectors.json. The first five are those of
-// the contract's appendix B; the others were hashed by another program than ours.
+// keyVector is an entry of RunEvents.v2.0.1.idempotency_vectors.json. The first five are from the
+// contract's appendix B; another program hashed the others.
 type keyVector struct {
 	Name              string
 	RunID             string

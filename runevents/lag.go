@@ -5,11 +5,10 @@ import (
 	"time"
 )
 
-// Behind says what the projector was not given yet by what reads the events for it: something
-// that was persisted since then, or nothing more for the zero time, which a new projector starts
-// with. Call it now and then, also while no events come: it raises PROJECTOR_LAG_HIGH when Lag has
-// become too high, once until it has been lower. The alert is about the last event that was given
-// to Apply; without one there is none.
+// Behind reports the bus reader's lag: the time since which events wait to be read, or the zero
+// time for none, which is the initial state. Call it now and then, also while no events come. It
+// raises PROJECTOR_LAG_HIGH once each time that Lag becomes too high. The alert is about the last
+// event that Apply got; without one there is none.
 func (p *Projector) Behind(since time.Time) {
 	p.turn.Lock()
 	defer p.turn.Unlock()
@@ -19,15 +18,15 @@ func (p *Projector) Behind(since time.Time) {
 	p.watchLag()
 }
 
-// Lag returns how far projections are behind what was persisted (v1, section 1.4: at most 1 s is
-// normal): how long there has been something that was not given to Apply yet, or how long the event
-// that a paused run waits for has been persisted, whichever is longer. It is never negative.
+// Lag returns the delay of the projections behind persisted events (v1, section 1.4: at most 1 s is
+// normal). It is the longer of two: how long an event has waited for Apply, and how long a paused
+// run's missing event has been persisted. It is never negative.
 func (p *Projector) Lag() time.Duration {
 	lag, _ := p.lag()
 	return lag
 }
 
-// lag returns the lag and the event that is behind by it.
+// lag returns the lag and the event that causes it.
 func (p *Projector) lag() (time.Duration, Record) {
 	now := p.config.Now()
 	p.mu.Lock()

@@ -2,14 +2,14 @@ package runevents
 
 import "fmt"
 
-// pause is why a run is paused and what ends that. It is never changed.
+// pause is the reason of a run's pause, and the condition that ends it. It is immutable.
 type pause struct {
 	observed  Record // the event that does not continue the run
 	watermark int64  // preResyncLastEventSeq: how far the snapshot is to be trusted
 	mode      ResyncMode
 }
 
-// continues returns how many of the records can be taken in before the first that skips a runSeq or
+// continues returns how many of the records can be applied before the first that skips a runSeq or
 // came late.
 func continues(s *Snapshot, records []Record) int {
 	last := s.LastEventSeq
@@ -23,7 +23,7 @@ func continues(s *Snapshot, records []Record) int {
 	return len(records)
 }
 
-// cameLate reports whether r is below the watermark without having been taken in.
+// cameLate reports whether r is below the watermark but was never applied.
 func cameLate(s *Snapshot, r *Record) bool {
 	return r.RunSeq <= s.LastEventSeq && r.EventType.known() && !s.seen(r.IdempotencyKey)
 }

@@ -9,8 +9,8 @@ import (
 	"worldengine/schemas"
 )
 
-// details are the members of a payload that a snapshot has a place for. A member of another shape
-// than expected counts as absent: no payload fails a projection.
+// details are the members of a payload that a snapshot shows. A member of unexpected shape counts
+// as absent: no payload fails a projection.
 type details struct {
 	OccurredAt   jsontext.Value `json:"sourceOccurredAt"`
 	StartedAt    jsontext.Value `json:"startedAt"`
@@ -25,8 +25,8 @@ func detailsOf(e *Record) details {
 	return decoded[details](e.Payload)
 }
 
-// at returns when the event with these details happened: at its source, where it says so, else when
-// it was emitted (v1, appendix A.1: durations are of these times).
+// at returns when the event happened: at its source, if the payload has the time, else at emittedAt
+// (v1, appendix A.1: durations use these times).
 func (d details) at(e *Record) string {
 	if at := decoded[string](d.OccurredAt); !parsedTime(at).IsZero() {
 		return schemas.UTC(at)
@@ -57,7 +57,7 @@ func decoded[T any](v jsontext.Value) T {
 	return value
 }
 
-// parsedTime returns the zero time for what is no RFC 3339.
+// parsedTime returns the zero time unless s is RFC 3339.
 func parsedTime(s string) time.Time {
 	at, err := schemas.ParseTime(s)
 	if err != nil {

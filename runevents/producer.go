@@ -8,23 +8,23 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Source is where a producer takes what is not deterministic from: its clock and its event ids.
+// Source provides a producer's clock and event ids, which are not deterministic.
 type Source struct {
 	// Now is the producer's clock.
 	Now func() time.Time
-	// NewID returns a new UUID v4, as IsID wants it; nothing is emitted with another id.
+	// NewID returns a new UUID v4 (see IsID); no event is emitted with another id.
 	NewID func() string
 }
 
-// DrawnID is the eventId that was drawn for an event before it is emitted. A list of them that is
-// stored is the durable EventIdRegistry of a run that goes on later (section 2.5.1).
+// DrawnID is an eventId that was drawn before its event is emitted. A stored list of them is the
+// durable EventIdRegistry of a run that goes on later (section 2.5.1).
 type DrawnID struct {
 	IdempotencyKey string `json:"idempotencyKey"`
 	EventID        string `json:"eventId"`
 }
 
-// DrawIDs returns ids for events of a run: those that drawn has for them, and new ones for the
-// others. Of each event only the members of its idempotency key count. The error is ErrBadID.
+// DrawIDs returns ids for events of a run: those in drawn, and new ones for the rest. Only the
+// members of an event's idempotency key count. The error is ErrBadID.
 func DrawIDs(
 	run Identity, newID func() string, drawn []DrawnID, events ...Event,
 ) ([]DrawnID, error) {
@@ -62,9 +62,9 @@ func drawnID(drawn []DrawnID, key string) string {
 	return ""
 }
 
-// InvalidTransitionError says that a producer was asked for an event that its run or step cannot
-// make from where it is. Nothing was emitted; the caller must stop emitting for that entity and
-// surface the error (section 5.3, layer 1).
+// InvalidTransitionError refuses an event that the run or step cannot make from its state. Nothing
+// was emitted; the caller must stop emitting for that entity and surface the error (section 5.3,
+// layer 1).
 type InvalidTransitionError struct {
 	StepID    string // "" for the run
 	Expected  string // the states in which the event is valid, joined by " or "; "" for none
@@ -85,28 +85,27 @@ func (e *InvalidTransitionError) Error() string {
 	return text
 }
 
-// Producer emits the events of one run, in order, and never an invalid transition. The ids that it
-// draws are stable: after Restart the same event has the same eventId (section 2.5.1). One
-// goroutine uses it at a time.
+// Producer emits the events of one run in order, and never an invalid transition. Its ids are
+// stable: after Restart the same event has the same eventId (section 2.5.1). One goroutine uses it
+// at a time.
 type Producer struct {
 	source Source
 	run    Run
 	now    progress
-	// persisted is where the run was when what it had emitted was persisted last, and before has
-	// the events until then.
+	// persisted is the run's state at the last Persisted; before has the events until then.
 	persisted progress
 	before    []registryKey
-	// registry has the ids of events that Restart forgot; with those of run it is the
-	// EventIdRegistry. All these are searched: a run has few events.
+	// registry has the ids of events that Restart forgot; with the ids in run it is the
+	// EventIdRegistry. It is searched linearly: a run has few events.
 	registry []registered
-	// drawn has the ids of events that another producer drew for this one.
+	// drawn has the ids that another producer drew for this one's events.
 	drawn []DrawnID
-	// stamped is the last emittedAt, and stampedAt its Unix time in milliseconds.
+	// stamped is the last emittedAt; stampedAt is its Unix time in milliseconds.
 	stamped   string
 	stampedAt int64
 }
 
-// progress is where a run is: its status, and that of its step attempts.
+// progress is the status of a run and of its step attempts.
 type progress struct {
 	status RunStatus
 	steps  []stepProgress
@@ -117,7 +116,7 @@ type stepProgress struct {
 	status StepStatus
 }
 
-// step returns where a step attempt is; ok is false before its first event.
+// step returns a step attempt's status; ok is false before its first event.
 func (p *progress) step(step stepAttempt) (status *StepStatus, ok bool) {
 	for i := range p.steps {
 		if p.steps[i].stepAttempt == step {
@@ -135,7 +134,7 @@ func (p *progress) clone() progress {
 	}
 }
 
-// How many events and steps a run mostly has.
+// The usual numbers of events and steps of a run.
 const (
 	usualEvents = 12
 	usualSteps  = 4
@@ -146,8 +145,8 @@ type registered struct {
 	id  string
 }
 
-// registryKey names what the idempotency key hashes that can differ within one run: two events have
-// the same registryKey if and only if they have the same idempotency key.
+// registryKey has the fields of the idempotency key that differ within one run. Two events have the
+// same registryKey if and only if they have the same idempotency key.
 type registryKey struct {
 	eventType EventType
 	stepAttempt
@@ -157,7 +156,7 @@ func keyOf(e *Event) registryKey {
 	return registryKey{e.EventType, stepAttempt{e.StepID, e.LogicalAttemptID}}
 }
 
-// firstAttempt is where logical attempts start (section 2.4).
+// firstAttempt is the number of the first logical attempt (section 2.4).
 const firstAttempt = 1
 
 // NewProducer starts the events of a run that has none yet.
@@ -168,8 +167,8 @@ func NewProducer(identity Identity, source Source) *Producer {
 	return p
 }
 
-// Restart forgets what was emitted since the start or the last Persisted, because none of it was
-// persisted, and keeps the event ids.
+// Restart discards the events since the start or the last Persisted, because they were not
+// persisted, and keeps their ids.
 func (p *Producer) Restart() {
 	for i := range p.run.Events {
 		e := &p.run.Events[i]
@@ -180,15 +179,15 @@ func (p *Producer) Restart() {
 	p.begin()
 }
 
-// begin begins behind what is persisted. It gives up the memory of the events before, which the
-// caller of Run may still read.
+// begin starts a batch behind the persisted events. It allocates anew, since the caller of Run may
+// still read the events before.
 func (p *Producer) begin() {
 	p.run.Events = make([]Event, 0, usualEvents)
 	p.now = p.persisted.clone()
 }
 
-// Persisted says that all that was emitted so far is persisted. What follows is a batch of its own,
-// whose first event has the runSeq next.
+// Persisted marks all emitted events as persisted. The next event starts a new batch with the
+// runSeq next.
 func (p *Producer) Persisted(next int64) {
 	for i := range p.run.Events {
 		p.before = append(p.before, keyOf(&p.run.Events[i]))
@@ -198,24 +197,23 @@ func (p *Producer) Persisted(next int64) {
 	p.begin()
 }
 
-// UseIDs gives the events to come that drawn has an id for that id. The caller must not change
-// drawn.
+// UseIDs sets the ids of later events that drawn has an id for. The caller must not change drawn.
 func (p *Producer) UseIDs(drawn []DrawnID) { p.drawn = drawn }
 
-// HappenedAt says when what the last emitted event tells of happened, where that was before it was
-// emitted: its emittedAt is that time. A zero time changes nothing.
+// HappenedAt sets the emittedAt of the last emitted event to the time at which it happened. A zero
+// time changes nothing.
 func (p *Producer) HappenedAt(at time.Time) {
 	if n := len(p.run.Events); n > 0 && !at.IsZero() {
 		p.run.Events[n-1].EmittedAt = Timestamp(at)
 	}
 }
 
-// Run returns what was emitted since the start or the last Persisted or Restart. It shares memory
-// with the producer, which finds in it what was emitted: the caller must not change it.
+// Run returns the events since the start or the last Persisted or Restart. It shares memory with
+// the producer: the caller must not change it.
 func (p *Producer) Run() *Run { return &p.run }
 
-// ResumeAt says that events which another producer emitted have brought the run to status, and
-// started the step attempts that are still to end.
+// ResumeAt continues a run of another producer, whose events led to status and started the step
+// attempts that are still to end.
 func (p *Producer) ResumeAt(status RunStatus, started ...Event) {
 	p.persisted.status = status
 	for i := range started {
@@ -225,7 +223,7 @@ func (p *Producer) ResumeAt(status RunStatus, started ...Event) {
 	p.now = p.persisted.clone()
 }
 
-// Status returns where the events that were emitted so far have brought the run.
+// Status returns the run's status after the emitted events.
 func (p *Producer) Status() RunStatus { return p.now.status }
 
 // OfRun emits a run-level event, or the decision about a signal. payload is nil or marshals to a
@@ -234,8 +232,8 @@ func (p *Producer) OfRun(event EventType, payload any) error {
 	return p.OfRunAgain(event, firstAttempt, payload)
 }
 
-// OfRunAgain emits a run-level event for the nth time, from 1: a run may be paused and resumed more
-// than once, and the number tells the idempotency keys of these events apart.
+// OfRunAgain emits a run-level event for the nth time, from 1. A run may be paused and resumed more
+// than once; n tells the idempotency keys of these events apart.
 func (p *Producer) OfRunAgain(event EventType, n int64, payload any) error {
 	return p.ofRun(event, n, 0, payload)
 }
@@ -265,7 +263,7 @@ func (p *Producer) OfStep(event EventType, stepID string, payload any) error {
 }
 
 // OfAttempt emits a step-level event of a logical attempt, from 1. payload is as for OfRun. While
-// the run is paused a step that is in flight may end.
+// the run is paused, a step that is in flight may end.
 func (p *Producer) OfAttempt(event EventType, stepID string, attempt int64, payload any) error {
 	step := stepAttempt{stepID, attempt}
 	now := StepPending
@@ -326,7 +324,7 @@ func (p *Producer) emit(event EventType, step stepAttempt, ago time.Duration, pa
 	return nil
 }
 
-// timestamp is Timestamp, written once for all events of a millisecond.
+// timestamp is Timestamp, formatted once for all events of a millisecond.
 func (p *Producer) timestamp(at time.Time) string {
 	if ms := at.UnixMilli(); p.stamped == "" || p.stampedAt != ms {
 		p.stamped, p.stampedAt = Timestamp(at), ms
@@ -334,7 +332,7 @@ func (p *Producer) timestamp(at time.Time) string {
 	return p.stamped
 }
 
-// emitted reports whether the event with a key was emitted, and not forgotten by Restart.
+// emitted reports whether the event with key was emitted and not discarded by Restart.
 func (p *Producer) emitted(key registryKey) bool {
 	for i := range p.run.Events {
 		if keyOf(&p.run.Events[i]) == key {
@@ -344,7 +342,7 @@ func (p *Producer) emitted(key registryKey) bool {
 	return slices.Contains(p.before, key)
 }
 
-// id returns the stable id of an event that is not emitted yet.
+// id returns the stable id of an event to emit.
 func (p *Producer) id(e *Event) (string, error) {
 	id := p.registered(keyOf(e))
 	if id == "" {
@@ -356,7 +354,7 @@ func (p *Producer) id(e *Event) (string, error) {
 	return id, nil
 }
 
-// registered returns the id that an event had before Restart forgot it, or "".
+// registered returns the id that an event had before Restart discarded it, or "".
 func (p *Producer) registered(key registryKey) string {
 	for i := range p.registry {
 		if p.registry[i].key == key {
@@ -366,7 +364,7 @@ func (p *Producer) registered(key registryKey) string {
 	return ""
 }
 
-// draw returns the id that was drawn for an event before, or a new one.
+// draw returns the id that was drawn for an event earlier, or a new one.
 func (p *Producer) draw(e *Event) string {
 	if len(p.drawn) > 0 {
 		if id := drawnID(p.drawn, IdempotencyKey(p.run.keyFields(e))); id != "" {

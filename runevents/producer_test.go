@@ -46,7 +46,8 @@ func wholeRun(t testing.TB, p *runevents.Producer) {
 	require.NoError(t, p.OfRun(runevents.RunCompleted, nil))
 }
 
-// What was persisted stays; what follows has the next place, and a restart forgets that alone.
+// Persisted events stay; the next event has the next place, and a restart discards only events
+// after them.
 func TestAProducerGoesOnFromWhatIsPersisted(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())
@@ -71,8 +72,8 @@ func TestAProducerGoesOnFromWhatIsPersisted(t *testing.T) {
 	require.Error(t, p.OfRun(runevents.RunStarted, nil), "persisted")
 }
 
-// What was persisted is not emitted again, whether or not the run is where it could be: it would
-// have the same key.
+// A persisted event is not emitted again, even if its transition is valid: it would have the same
+// key.
 func TestAProducerDoesNotRepeatWhatIsPersisted(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())
@@ -339,8 +340,8 @@ func TestAProducerRefusesWhatCannotBeAnEvent(t *testing.T) {
 	})
 }
 
-// TestARunNeverHasTheSameEventTwice: two of them would have the same idempotency key, and the
-// append authority must not insert the second (section 3.2).
+// Two equal events would have the same idempotency key, and the append authority must not insert
+// the second (section 3.2).
 func TestARunNeverHasTheSameEventTwice(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())
@@ -422,8 +423,7 @@ func TestAProducerEmitsNothingWithABadID(t *testing.T) {
 	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
 }
 
-// TestARestartIsNoEngineAttempt is section 2.4: what a producer does again counts up no
-// engineAttemptId.
+// A producer that emits again after a restart counts up no engineAttemptId (section 2.4).
 func TestARestartIsNoEngineAttempt(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())

@@ -17,29 +17,30 @@ func Project(runID string, events []Record) (Snapshot, []Alert, error) {
 	return Incremental(NewSnapshot(runID), events)
 }
 
-// Incremental derives the snapshot that follows s when events are taken in, and the alerts about
-// them. It is pure and deterministic and changes neither s nor events; with a as the events of a
-// run up to some runSeq and b as the later ones, Incremental(Project(a), b) is Project(a+b). The
-// error is ErrOtherRun or ErrNoRunSeq, and then the snapshot is s.
+// Incremental derives the snapshot that follows s after events, and the alerts about them. It is
+// pure and deterministic and changes neither s nor events: if a are a run's events up to some
+// runSeq
+// and b the later ones, Incremental(Project(a), b) is Project(a+b). On an error, ErrOtherRun or
+// ErrNoRunSeq, it returns s.
 //
-// Events count in the order of runSeq, whatever order they come in; gaps are natural. By the first
-// rule that fits:
+// Events count in the order of runSeq, whatever order they come in; gaps are natural. The first
+// rule
+// that fits applies:
 //
-//   - One whose runSeq is not above the watermark was taken in before: it changes nothing.
+//   - An event whose runSeq is not above the watermark was applied before: it changes nothing.
 //   - One of an unknown type advances the watermark and changes nothing else (RunEvents v2.0.1,
 //     section 1.3).
-//   - So does one whose idempotency key an earlier event had, be that event valid or not: the first
-//     one counts (ExecutionSemantics v2, section 4).
+//   - So does one whose idempotency key an earlier event had, valid or not: the first one counts
+//     (ExecutionSemantics v2, section 4).
 //   - One that is invalid advances the watermark, is ignored otherwise, marks the run INCONSISTENT
 //     and gives an INVALID_TRANSITION, once for its eventId (policy A of section 5.3).
 //   - Any other moves its run or its step attempt.
 //
-// Valid are the transitions of NextRunStatus and NextStepStatus, an event that has a stepId if and
-// only if it is of a step, and no event of a step once its run has ended, since what has ended is
-// immutable. While a run is PAUSED the steps in flight go on (v1, section 6, option A). A step
-// event before RunStarted is taken in, and a StepCompleted or StepFailed before its StepStarted is
-// invalid; either is an effect before its cause and gives a PROJECTOR_CAUSAL_VIOLATION (v1, section
-// 1.0.1).
+// An event is valid if NextRunStatus or NextStepStatus allows its transition, if it has a stepId
+// exactly when it is of a step, and, for a step's event, if its run has not ended. While a run is
+// PAUSED the steps in flight go on (v1, section 6, option A). A step event before RunStarted is
+// applied, and a StepCompleted or StepFailed before its StepStarted is invalid; either is an effect
+// before its cause and gives a PROJECTOR_CAUSAL_VIOLATION (v1, section 1.0.1).
 func Incremental(s Snapshot, events []Record) (Snapshot, []Alert, error) {
 	if err := checkRun(s.RunID, events); err != nil {
 		return s, nil, err
@@ -48,7 +49,7 @@ func Incremental(s Snapshot, events []Record) (Snapshot, []Alert, error) {
 	return s, alerts, nil
 }
 
-// reduce takes events of the run in, which are in order.
+// reduce applies events of the run, which are in order.
 func reduce(s Snapshot, events []Record) (Snapshot, []Alert) {
 	r := reduction{Snapshot: s.clone(len(events))}
 	for i := range events {
@@ -69,8 +70,8 @@ func checkRun(runID string, events []Record) error {
 	return nil
 }
 
-// inOrder returns events in the order of runSeq, the same slice if they are. Two events with the
-// same runSeq cannot be; the lower eventId goes first, so that the order they came in never counts.
+// inOrder returns events in the order of runSeq, the same slice if they are. No two events share a
+// runSeq; if they did, the lower eventId would go first, so that order of arrival never counts.
 func inOrder(events []Record) []Record {
 	compare := func(a, b Record) int {
 		return cmp.Or(cmp.Compare(a.RunSeq, b.RunSeq), strings.Compare(a.EventID, b.EventID))
@@ -157,7 +158,8 @@ func (r *reduction) takeOfStep(e *Record) {
 	r.move(&r.Steps[i], next, e)
 }
 
-// find returns the index of the step attempt that e is of, or -1. The latest are the likely ones.
+// find returns the index of e's step attempt, or -1. It searches from the end, since the latest are
+// likely.
 func (r *reduction) find(e *Record) int {
 	for i := len(r.Steps) - 1; i >= 0; i-- {
 		if r.Steps[i].StepID == e.StepID && r.Steps[i].LogicalAttemptID == e.LogicalAttemptID {
@@ -241,7 +243,7 @@ func (r *reduction) ignore(e *Record, prior, attempted string) {
 	r.alerts = append(r.alerts, a)
 }
 
-// invert reports that e comes before its cause.
+// invert raises the alert that e comes before its cause.
 func (r *reduction) invert(e *Record, cause string) {
 	r.alerts = append(r.alerts, NewAlert(CausalViolation, e, fmt.Sprintf(
 		"%s at runSeq %d comes before %s", subject(e), e.RunSeq, cause)))

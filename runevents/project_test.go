@@ -279,7 +279,7 @@ func TestPayloadsOfAnyShapeProject(t *testing.T) {
 	}
 }
 
-// Durations are of the times at the source, where the events have them (v1, appendix A.1).
+// Durations use the times at the source, if the events have them (v1, appendix A.1).
 func TestDurationsAreOfTheSource(t *testing.T) {
 	t.Parallel()
 	at := func(second int) string {
@@ -367,7 +367,7 @@ func BenchmarkIncremental(b *testing.B) {
 	}
 }
 
-// TestEventsWithOneForeignKeyAreOne: the key is the authority, not what it was made of.
+// TestEventsWithOneForeignKeyAreOne: the key decides, not the fields that it was derived from.
 func TestEventsWithOneForeignKeyAreOne(t *testing.T) {
 	t.Parallel()
 	records := told(of("RunStarted"), of("RunPaused"))

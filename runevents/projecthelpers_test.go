@@ -10,8 +10,8 @@ import (
 	"worldengine/runevents"
 )
 
-// told gives events their places in a run: the nth has runSeq n, was emitted n ms after ten
-// o'clock and persisted 100 ms later. Members that are set already stay.
+// told gives events their places in a run: the nth has runSeq n, was emitted n ms after ten o'clock
+// and persisted 100 ms later. Members that are already set stay.
 func told(events ...runevents.Event) []runevents.Record {
 	run := runevents.Run{Identity: identity, FirstSeq: 1, Events: events}
 	ten := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
@@ -54,8 +54,8 @@ func on(event runevents.EventType, step string, attempt int64) runevents.Event {
 	return runevents.Event{EventType: event, StepID: step, LogicalAttemptID: attempt}
 }
 
-// again is the record once more under another runSeq and eventId, as an append authority that
-// does not know duplicates would have stored it.
+// again is the record under another runSeq and eventId, as an append authority without
+// deduplication would store it.
 func again(r runevents.Record, runSeq int64) runevents.Record {
 	r.RunSeq, r.EventID = runSeq, fmt.Sprintf("99999999-0000-4000-8000-%012d", runSeq)
 	return r
@@ -97,7 +97,7 @@ var leadingStepTo = map[runevents.StepStatus][]runevents.Event{
 	"SKIPPED": {of("StepSkipped", "apply")},
 }
 
-// attempted are the statuses that the events of a run ask for.
+// attempted are the statuses that a run's events ask for.
 var attempted = map[runevents.EventType]string{
 	"RunQueued": "PENDING", "RunApproved": "APPROVED", "RunStarted": "RUNNING",
 	"RunPaused":  "PAUSED",
@@ -106,7 +106,7 @@ var attempted = map[runevents.EventType]string{
 	"StepFailed": "FAILED", "StepSkipped": "SKIPPED",
 }
 
-// lastOf tells before and then one event, of a second attempt so that it is no duplicate, and
+// lastOf tells before and then one event, of a second attempt so that it is no duplicate. It
 // returns the snapshots before and after it.
 func lastOf(
 	t *testing.T, before []runevents.Event, e runevents.Event,

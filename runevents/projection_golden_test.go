@@ -20,7 +20,7 @@ type course [][3]string
 
 const started = `{"townId":"town-threatened","actorId":"agent-7","command":"talk casual"}`
 
-// courses are the runs of the five statuses of a result, and of what else a run can come to.
+// courses are runs of a result's five statuses, and other courses of a run.
 var courses = map[string]course{
 	"executed": {
 		{"RunStarted", "", started},

@@ -12,8 +12,8 @@ import (
 	"worldengine/runevents"
 )
 
-// oracle is a projector as dumb as can be, written from the tables of the tests: it takes the
-// events in order, one at a time, and keeps everything.
+// oracle is the simplest projector, written from the tests' tables: it applies the events in order,
+// one at a time, and keeps everything.
 type oracle struct {
 	run     runevents.RunStatus
 	steps   map[string]runevents.StepStatus // by "step attempt"
@@ -114,8 +114,8 @@ func eventIDs(alerts []runevents.Alert, code runevents.AlertCode) (ids []string)
 	return ids
 }
 
-// anyStream is a run as a careless world might leave it: mostly valid events, but also invalid and
-// unknown ones, duplicates under new runSeqs, gaps, and keys of v1.
+// anyStream is a run with mostly valid events, but also invalid and unknown ones, duplicates under
+// new runSeqs, gaps, and keys of v1.
 func anyStream(g *rand.Rand) []runevents.Record {
 	o := newOracle()
 	var records []runevents.Record

@@ -25,13 +25,12 @@ type ProjectorConfig struct {
 	Store StateStore
 	// Now is the clock that persistedAt is compared with; time.Now by default.
 	Now func() time.Time
-	// Alert is given each alert, one at a time, by the goroutine of the call that raises it. It
-	// must not call the Projector. By default alerts go nowhere.
+	// Alert gets each alert, one at a time, on the goroutine of the call that raises it. It must
+	// not call the Projector. By default alerts are discarded.
 	Alert func(Alert)
-	// MaxRuns bounds how many runs are held; DefaultMaxRuns by default. Those that have ended go
-	// first.
+	// MaxRuns bounds the runs in memory; DefaultMaxRuns by default. Those that have ended go first.
 	MaxRuns int
-	// MaxAlerts bounds how many alerts are remembered as raised; DefaultMaxAlerts by default.
+	// MaxAlerts bounds the remembered alerts; DefaultMaxAlerts by default.
 	MaxAlerts int
 	// LagHigh is the lag above which PROJECTOR_LAG_HIGH is raised; DefaultLagHigh by default.
 	LagHigh time.Duration
@@ -51,26 +50,25 @@ func (c ProjectorConfig) withDefaults() ProjectorConfig {
 }
 
 // Projector follows the events of many runs and holds their snapshots. It is safe for concurrent
-// use: the calls that take events or read the store run one after the other, the others never wait
-// for the store.
+// use: calls that apply events or read the store run one at a time; the others never wait for the
+// store.
 //
-// A run is paused, and stale, from an observation that does not continue it until a resync from the
-// store is complete (ExecutionSemantics v1, section 1.5, rule 1): the watermark advanced, and the
-// observed events are in the snapshot or follow it. A gap that the store has too is natural, and
-// the run goes on behind it. There are two such observations: an event that skips a runSeq asks
-// for FROM_SNAPSHOT; an event below the watermark that the snapshot has never seen, because the
-// store showed it late, takes the trusted watermark back to before it and asks for FULL. A pause
-// that its first resync does not end is tried again with the run's next events and by ResumeStale.
+// A run is paused, and stale, from an observation that does not continue it until a resync is
+// complete (ExecutionSemantics v1, section 1.5, rule 1): the watermark advanced, and the observed
+// events are in the snapshot or follow it. If the store has the same gap, the gap is natural, and
+// the run goes on behind it. Two observations pause a run. An event that skips a runSeq asks for
+// FROM_SNAPSHOT. An event below the watermark that the snapshot lacks, because the store showed it
+// late, moves the trusted watermark back to before it and asks for FULL. If the first resync does
+// not end the pause, the run's next events and ResumeStale try again.
 //
-// A run that is not held and comes with a later event than its first is looked at with FULL. That
-// is an observation, and an alert, only if the store does not have the run up to there: it is not
-// known what was seen of the run before.
+// If a run that is not held comes with a later event than its first, it is read with FULL. That is
+// an observation, and an alert, only if the store does not have the run up to there: the earlier
+// events may have been seen before the run was forgotten.
 //
-// A run of which the store has discarded what a resync asks for is let go of, without an alert
-// about what is left of it.
+// A run is forgotten, without an alert, if the store has discarded events that a resync asks for.
 //
-// When more than MaxRuns runs are held, one is forgotten: of those that have ended the one that was
-// longest without events, else of all. Should it have more, it is looked at again.
+// When more than MaxRuns runs are held, one is forgotten: among those that have ended, else among
+// all, the one that was longest without events. If it has more events, it is read again.
 type Projector struct {
 	config ProjectorConfig
 
@@ -87,7 +85,7 @@ type Projector struct {
 	front  Record    // the last one that was given to Apply, without its payload
 }
 
-// liveRun is a run that is held. pause is nil unless it is paused.
+// liveRun is a run that is held. pause is nil unless the run is paused.
 type liveRun struct {
 	snapshot Snapshot
 	pause    *pause
@@ -106,10 +104,10 @@ func NewProjector(config ProjectorConfig) *Projector {
 	}
 }
 
-// Apply takes in records of any runs in any order, as often as they come, and returns the new
+// Apply applies records of any runs in any order and any number of times. It returns the new
 // snapshots of the runs that advanced and are not paused, in the order in which the runs first
-// occur. The error joins those of the single runs: the store's, which leave a run paused, and
-// ErrNoRunSeq, which leaves it as it is. The other runs are applied nevertheless.
+// occur. The error joins the errors of single runs: the store's, which leave a run paused, and
+// ErrNoRunSeq, which leaves it unchanged. The other runs are applied nevertheless.
 func (p *Projector) Apply(ctx context.Context, records []Record) ([]Snapshot, error) {
 	p.turn.Lock()
 	defer p.turn.Unlock()
@@ -129,19 +127,19 @@ func (p *Projector) Apply(ctx context.Context, records []Record) ([]Snapshot, er
 	return p.applyAll(ctx, order, byRun)
 }
 
-// ResumeStale tries the resyncs of all paused runs again and returns the snapshots of those that it
-// resumed. Call it now and then: the last event of a run has no next one to try with. Errors are as
-// for Apply.
+// ResumeStale retries the resyncs of all paused runs and returns the snapshots of those that it
+// resumed. Call it now and then: a run's last event has no next one that retries. Errors are as for
+// Apply.
 func (p *Projector) ResumeStale(ctx context.Context) ([]Snapshot, error) {
 	p.turn.Lock()
 	defer p.turn.Unlock()
 	return p.applyAll(ctx, p.Stale(), nil)
 }
 
-// Resync reads one run again as request says, for corruption, migration or a first look, and
-// returns what the projector then holds of it, which never goes back behind the watermark it had.
-// ErrNotAdvanced says that the resync is not complete: a paused run stays paused, one that is not
-// stays that way too. The other errors are those of the function Resync.
+// Resync reads one run again as request says, for corruption, migration or a first look. It returns
+// the snapshot that is held then, which never goes back behind its watermark. ErrNotAdvanced says
+// that the resync is not complete: a paused run stays paused, and no other becomes paused. The
+// other errors are the function Resync's.
 func (p *Projector) Resync(ctx context.Context, request ResyncRequest) (Snapshot, error) {
 	p.turn.Lock()
 	defer p.turn.Unlock()
@@ -165,7 +163,7 @@ func (p *Projector) Resync(ctx context.Context, request ResyncRequest) (Snapshot
 	return live.snapshot, err
 }
 
-// Snapshot returns the snapshot that is held of a run, stale or not; ok is false when none is.
+// Snapshot returns the run's snapshot, stale or not; ok is false if the run is not held.
 func (p *Projector) Snapshot(runID string) (s Snapshot, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -234,8 +232,8 @@ func (p *Projector) apply(
 	return live.snapshot, changed, err
 }
 
-// goOn takes in the records up to the first one that does not continue the run, and pauses the run
-// there. records are in order.
+// goOn applies records, which are in order, up to the first that does not continue the run, and
+// pauses the run there.
 func (p *Projector) goOn(live *liveRun, records []Record) {
 	n := continues(&live.snapshot, records)
 	s, alerts := reduce(live.snapshot, records[:n])
@@ -246,8 +244,8 @@ func (p *Projector) goOn(live *liveRun, records []Record) {
 	p.raise(alerts...)
 }
 
-// resync replaces the snapshot by what the store has, unless that is older, and ends the pause if
-// the resync is complete.
+// resync replaces the snapshot by the store's, unless that is older, and ends the pause if the
+// resync is complete.
 func (p *Projector) resync(
 	ctx context.Context, live *liveRun, request ResyncRequest, records []Record,
 ) error {
@@ -270,7 +268,7 @@ func (p *Projector) resync(
 	return nil
 }
 
-// raise hands on the alerts that were not raised before.
+// raise passes on the alerts that are new.
 func (p *Projector) raise(alerts ...Alert) {
 	for _, a := range alerts {
 		if p.alerts.First(&a) {
@@ -280,7 +278,7 @@ func (p *Projector) raise(alerts ...Alert) {
 	}
 }
 
-// load returns what is held of a run, or the beginning of one.
+// load returns a run that is held, or a new one.
 func (p *Projector) load(runID string) liveRun {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -313,7 +311,7 @@ func (p *Projector) store(live liveRun) {
 	}
 }
 
-// forget lets go of a run that is held; nil for none. The caller holds mu.
+// forget drops a run; nil for none. The caller holds mu.
 func (p *Projector) forget(held *list.Element) {
 	if held == nil {
 		return

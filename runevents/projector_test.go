@@ -35,7 +35,7 @@ func watch(
 	return w
 }
 
-// apply returns the new snapshots, which are what the projector then holds, if it holds them.
+// apply returns the new snapshots, and asserts that the projector holds the same.
 func (w *watched) apply(records ...runevents.Record) []runevents.Snapshot {
 	w.t.Helper()
 	snapshots, err := w.Apply(w.t.Context(), records)
@@ -69,7 +69,7 @@ func (w *watched) codes() (codes []string) {
 	return codes
 }
 
-// ofRun is the records as those of another run.
+// ofRun is the records under another runId.
 func ofRun(records []runevents.Record, runID string) []runevents.Record {
 	records = slices.Clone(records)
 	for i := range records {
@@ -177,7 +177,7 @@ func TestAFirstEventThatIsNotTheFirstIsAFullResync(t *testing.T) {
 	require.Len(t, w.codes(), 1, "once")
 }
 
-// What stands before a gap is taken in at once, whether the store has it or not.
+// The events before a gap are applied at once, whether the store has the gap or not.
 func TestWhatStandsBeforeAGap(t *testing.T) {
 	t.Parallel()
 	records := executedRun(t)
@@ -287,7 +287,7 @@ func TestAStoreThatIsBehindNeverTakesARunBack(t *testing.T) {
 	require.Len(t, w.Stale(), 1)
 }
 
-// TestAnEventThatTheStoreShowedLate: what was projected without it is projected again with it.
+// A late event is projected together with the events after it.
 func TestAnEventThatTheStoreShowedLate(t *testing.T) {
 	t.Parallel()
 	records := executedRun(t)

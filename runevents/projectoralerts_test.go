@@ -57,7 +57,7 @@ func TestEveryAlertHasASeverity(t *testing.T) {
 	}
 }
 
-// Two alerts are the same by their code, their run, and what in it they are about.
+// Two alerts are the same if their code, run and subject are equal.
 func TestTheIDOfAnAlert(t *testing.T) {
 	t.Parallel()
 	a := runevents.Alert{Code: runevents.ApplyInDoubt, RunID: "r", DeadLetter: "d"}

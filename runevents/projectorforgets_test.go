@@ -26,7 +26,7 @@ func TestTheMemoryOfAlertsIsBounded(t *testing.T) {
 	require.Len(t, w.alerts, 11)
 }
 
-// A run of which the store has discarded what is asked for is let go of, without an alert about it.
+// A run is forgotten without an alert if the store has discarded the requested events.
 func TestADiscardedRunIsForgotten(t *testing.T) {
 	t.Parallel()
 	records := executedRun(t)

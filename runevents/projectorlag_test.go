@@ -78,7 +78,7 @@ func TestTheLagOfAPausedRun(t *testing.T) {
 	require.Empty(t, w.Stale())
 }
 
-// The lag is that of the run that has waited longest; an event whose time cannot be read has none.
+// The lag is the longest wait of all runs; an event without a valid time has none.
 func TestTheLagOfManyPausedRuns(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)

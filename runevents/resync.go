@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// StateStore is where a projector reads a run again: the truth that the bus follows.
-// Implementations are safe for concurrent use.
+// StateStore is the source of truth from which a projector reads a run again. Implementations are
+// safe for concurrent use.
 type StateStore interface {
-	// Events returns all records of the run whose runSeq is above afterSeq, in any order; none for
-	// a run that is not known. The error wraps ErrDiscarded when some of them were discarded.
+	// Events returns the run's records above afterSeq, in any order; none if the run is unknown.
+	// The error wraps ErrDiscarded if some of them were discarded.
 	Events(ctx context.Context, runID string, afterSeq int64) ([]Record, error)
-	// Snapshot returns the latest stored snapshot of the run whose LastEventSeq is not above
-	// atMost; ok is false when there is none. A store without snapshots always says so.
+	// Snapshot returns the run's latest stored snapshot whose LastEventSeq is at most atMost; ok is
+	// false if there is none.
 	Snapshot(ctx context.Context, runID string, atMost int64) (s Snapshot, ok bool, err error)
 }
 
@@ -35,17 +35,16 @@ type ResyncRequest struct {
 	SnapshotSeq int64 `json:"snapshotSeq,omitzero"`
 }
 
-// DetectNonContiguous reports whether nextSeq skips something after lastSeq. That is never a loss,
-// since gaps are natural: it asks for a resync (v1, sections 1.0 and 1.5).
+// DetectNonContiguous reports whether nextSeq skips a runSeq after lastSeq. Gaps are natural: one
+// is never a loss, but asks for a resync (v1, sections 1.0 and 1.5).
 func DetectNonContiguous(lastSeq, nextSeq int64) bool { return nextSeq > lastSeq+1 }
 
-// Resync reads a run from the store and projects it, with the alerts of what it read. It does not
-// judge whether the watermark advanced, which is the caller's to compare. The errors are the
-// store's, ErrResyncMode, ErrOtherRun and ErrNoRunSeq.
+// Resync reads a run from the store and projects it, with the alerts of its events. The caller
+// checks whether the watermark advanced. The errors are the store's, ErrResyncMode, ErrOtherRun and
+// ErrNoRunSeq.
 //
-// FROM_SNAPSHOT goes on from the snapshot that the store has, with the events after that snapshot's
-// own watermark, so that nothing between it and SnapshotSeq is missed. It falls back to FULL when
-// the store has none, or one that is not what was asked for.
+// FROM_SNAPSHOT starts at the watermark of the store's snapshot, so that nothing between it and
+// SnapshotSeq is missed. It falls back to FULL if the store has no snapshot, or a wrong one.
 func Resync(
 	ctx context.Context, store StateStore, request ResyncRequest,
 ) (Snapshot, []Alert, error) {

@@ -53,7 +53,7 @@ func (f *fakeStore) Snapshot(
 	return best, ok, f.err
 }
 
-// calls returns what the store was asked since the last time.
+// calls returns the calls of the store since the last time.
 func (f *fakeStore) calls() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,7 +62,7 @@ func (f *fakeStore) calls() []string {
 	return asked
 }
 
-// upTo hides what is above seq.
+// upTo hides the records above seq.
 func upTo(seq int64) func(*runevents.Record) bool {
 	return func(r *runevents.Record) bool { return r.RunSeq > seq }
 }
@@ -123,7 +123,7 @@ func TestBothModesGiveTheSame(t *testing.T) {
 	}
 }
 
-// wrongStore has a snapshot of something else than what it was asked for.
+// wrongStore returns another snapshot than requested.
 type wrongStore struct {
 	*fakeStore
 	snapshot runevents.Snapshot
@@ -174,7 +174,7 @@ func TestAResyncThatFails(t *testing.T) {
 	require.ErrorIs(t, err, runevents.ErrNoRunSeq)
 }
 
-// returning is a store that gives out just these events, whatever it is asked for.
+// returning is a store that returns these events for any request.
 type returning []runevents.Record
 
 func (r returning) Events(context.Context, string, int64) ([]runevents.Record, error) {

@@ -7,33 +7,34 @@ import (
 )
 
 // Snapshot is the state of a run that a projector derived from its events (ExecutionSemantics v1,
-// section 1.4). Snapshots are immutable: a projection makes a new one, which may share memory with
-// the one it went on from, so no caller may write to what a snapshot refers to. Its JSON keeps
-// everything, so a snapshot that was stored can be gone on from.
+// section 1.4). Snapshots are immutable, and a new one may share memory with the one before: no
+// caller may write to its slices. Its JSON is complete, so that a projection can go on from a
+// stored
+// one.
 //
-// Its times are of the producer's clock, so that differences between them are durations: the
+// Its times are of the producer's clock, so that their differences are durations: the
 // sourceOccurredAt of an event's payload, else its emittedAt (startedAt is the payload's own
-// startedAt when RunStarted has one, v1 appendix A.1). They are not for time windows, which take
-// the events' persistedAt (RunEvents v2.0.1, section 2.3).
+// startedAt when RunStarted has one, v1 appendix A.1). Time windows use the events' persistedAt
+// instead (RunEvents v2.0.1, section 2.3).
 type Snapshot struct {
 	RunID  string    `json:"runId"`
 	Status RunStatus `json:"status"`
-	// LastEventSeq is the watermark: the highest runSeq that was taken in, 0 before the first.
+	// LastEventSeq is the watermark: the highest applied runSeq, 0 before the first.
 	LastEventSeq int64 `json:"lastEventSeq"`
 	// Steps has one entry for each (stepId, logicalAttemptId), in the order of their first valid
 	// events by runSeq.
 	Steps []StepSnapshot `json:"steps"`
-	// Artifacts are those of all steps, then those of the run's own end, once it is COMPLETED.
+	// Artifacts are the artifacts of all steps, then the run's own, once it is COMPLETED.
 	Artifacts    []Artifact `json:"artifacts"`
 	EngineRunRef string     `json:"engineRunRef,omitzero"`
 	StartedAt    string     `json:"startedAt,omitzero"`
-	// CompletedAt is when the run ended, however it did.
+	// CompletedAt is when the run ended, with any status.
 	CompletedAt string `json:"completedAt,omitzero"`
 	// TotalDurationMs is from StartedAt to CompletedAt and never negative.
 	TotalDurationMs *int64   `json:"totalDurationMs,omitzero"`
 	Metadata        Metadata `json:"metadata"`
-	// SeenKeys are the idempotency keys of all known events up to the watermark, sorted: what tells
-	// a duplicate under a new runSeq, and an event that came late, from a new one. See View.
+	// SeenKeys are the idempotency keys of all known events up to the watermark, sorted. They tell
+	// a new event from a duplicate under a new runSeq and from a late one. See View.
 	SeenKeys []string `json:"seenKeys,omitzero"`
 }
 
@@ -57,7 +58,7 @@ type StepError struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// Artifact refers to something that a run left elsewhere, never to its bytes (v1, section 2).
+// Artifact refers to data that a run stored elsewhere, never to its bytes (v1, section 2).
 type Artifact struct {
 	URI       string `json:"uri"`
 	Kind      string `json:"kind,omitzero"`
@@ -78,8 +79,8 @@ const (
 	Inconsistent Consistency = "INCONSISTENT"
 )
 
-// Metadata is what a projector derives beyond the snapshot of the contract. The ids are those of
-// the run's first valid event.
+// Metadata has the projector's additions to the contract's snapshot. The ids are from the run's
+// first valid event.
 type Metadata struct {
 	TenantID      string `json:"tenantId,omitzero"`
 	ProjectID     string `json:"projectId,omitzero"`
@@ -95,7 +96,7 @@ type Metadata struct {
 	IgnoredEvents []string `json:"ignoredEvents,omitzero"`
 	// FailedSteps counts the step attempts that failed (v1, section 1.5, rule 3).
 	FailedSteps int64 `json:"failedSteps,omitzero"`
-	// Started is the payload of RunStarted, and of RunQueued until then: what was asked for.
+	// Started is the payload of RunStarted, before it of RunQueued: the request.
 	Started jsontext.Value `json:"started,omitzero"`
 	// Outcome is the payload of the event that ended the run: the result, or the root cause.
 	Outcome jsontext.Value `json:"outcome,omitzero"`
@@ -109,14 +110,14 @@ func NewSnapshot(runID string) Snapshot {
 	}
 }
 
-// View returns the snapshot as people and user interfaces read it: without SeenKeys. What it
-// returns cannot be gone on from.
+// View returns the snapshot for people and user interfaces: without SeenKeys. A projection cannot
+// go on from it.
 func (s Snapshot) View() Snapshot {
 	s.SeenKeys = nil
 	return s
 }
 
-// seen reports whether an event with this idempotency key was taken in.
+// seen reports whether an event with this idempotency key was applied.
 func (s *Snapshot) seen(key string) bool {
 	_, found := slices.BinarySearch(s.SeenKeys, key)
 	return found

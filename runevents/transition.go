@@ -36,8 +36,8 @@ const (
 	StepWasSkipped StepStatus = "SKIPPED"
 )
 
-// NextRunStatus returns the status that a run-level event moves a run to, and whether the event is
-// valid there; if it is not, the status is the one that was attempted. Ends are final.
+// NextRunStatus returns the status after a run-level event, and whether the event is valid; if it
+// is not, the status is the attempted one. Ends are final.
 func NextRunStatus(now RunStatus, event EventType) (RunStatus, bool) {
 	return next(now, event, OfRun)
 }
@@ -47,10 +47,10 @@ func NextStepStatus(now StepStatus, event EventType) (StepStatus, bool) {
 	return next(now, event, OfStep)
 }
 
-// RunStatuses returns the statuses of a run, in the order in which it goes through them.
+// RunStatuses returns the statuses of a run, in the order of its course.
 func RunStatuses() []RunStatus { return slices.Clone(runStatuses) }
 
-// runStatuses and stepStatuses are in the order in which a run and a step go through them.
+// runStatuses and stepStatuses are in the order of a run's and a step's course.
 var (
 	runStatuses = []RunStatus{
 		RunPending, RunIsApproved, RunRunning, RunIsPaused, RunSucceeded, RunHasFailed, RunAborted,
@@ -59,8 +59,8 @@ var (
 		StepWasSkipped}
 )
 
-// nextEmitted is NextRunStatus for a producer, which emits decisions about signals too: they move
-// nothing, and are valid from the start of the run to its end.
+// nextEmitted is NextRunStatus for a producer, which also emits decisions about signals: they move
+// nothing, and are valid from the run's start to its end.
 func nextEmitted(now RunStatus, event EventType) (RunStatus, bool) {
 	if event.ofSignal() {
 		return now, now == RunRunning || now == RunIsPaused

@@ -18,7 +18,7 @@ var runStatuses = []runevents.RunStatus{
 	"PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED",
 }
 
-// runTransitions are all valid ones; whatever is not here is invalid.
+// runTransitions has all valid ones; the others are invalid.
 var runTransitions = map[runevents.RunStatus]map[runevents.EventType]runevents.RunStatus{
 	"PENDING":  {"RunQueued": "PENDING", "RunApproved": "APPROVED", "RunStarted": "RUNNING"},
 	"APPROVED": {"RunQueued": "APPROVED", "RunStarted": "RUNNING"},
@@ -31,7 +31,7 @@ var runTransitions = map[runevents.RunStatus]map[runevents.EventType]runevents.R
 
 var stepStatuses = []runevents.StepStatus{"PENDING", "RUNNING", "SUCCESS", "FAILED", "SKIPPED"}
 
-// stepTransitions are all valid ones; whatever is not here is invalid.
+// stepTransitions has all valid ones; the others are invalid.
 var stepTransitions = map[runevents.StepStatus]map[runevents.EventType]runevents.StepStatus{
 	"PENDING": {"StepStarted": "RUNNING", "StepSkipped": "SKIPPED"},
 	"RUNNING": {"StepCompleted": "SUCCESS", "StepFailed": "FAILED"},

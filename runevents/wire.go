@@ -11,8 +11,8 @@ import (
 )
 
 // AppendRecords appends the JSON of each of the run's Records, without separators, and returns the
-// end of each. It is what json.Marshal gives, in half the time: each commit is published live. The
-// error is a string that is not valid UTF-8.
+// end of each. It equals json.Marshal's in half the time: each commit is published live. The error
+// is a string that is not valid UTF-8.
 func (r *Run) AppendRecords(
 	b []byte, persistedAt time.Time,
 ) (all []byte, ends []int, err error) {
@@ -34,7 +34,7 @@ func (r *Run) AppendRecords(
 	return b, ends, err
 }
 
-// recordSize is about what a record takes beside what its run shares, its type, step and payload.
+// recordSize estimates a record's size beside its run's members, type, step and payload.
 const recordSize = 308
 
 // appendMembers appends the members that the events of a run share.

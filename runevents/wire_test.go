@@ -10,8 +10,7 @@ import (
 	"worldengine/trace"
 )
 
-// The JSON written by hand is what the library writes, for records with and without what is
-// optional.
+// The hand-written JSON equals the library's, for records with and without optional members.
 func TestRun_AppendRecords(t *testing.T) {
 	t.Parallel()
 	for _, event := range []Event{

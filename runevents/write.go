@@ -13,11 +13,11 @@ import (
 	"worldengine/schemas"
 )
 
-// MaxAppend is how many events one append may have.
+// MaxAppend is the largest number of events in one append.
 const MaxAppend = 256
 
-// ParseAppend reads a run-append-request.v1: the town of a run and writes of it. It checks their
-// schema and leaves the rest to CheckAppend.
+// ParseAppend reads a run-append-request.v1: the town of a run and its writes. It checks the schema
+// and leaves the rest to CheckAppend.
 func ParseAppend(data []byte, limits schemas.Limits) (townID string, writes []Write, err error) {
 	tree, err := schemas.Parse(schemas.RunAppendRequest, data, limits)
 	if err != nil {
@@ -39,14 +39,14 @@ func ParseAppend(data []byte, limits schemas.Limits) (townID string, writes []Wr
 	return raw.TownID, writes, nil
 }
 
-// rawWrite is what is taken from a write's bytes as it stands there, so that no number of a payload
+// rawWrite has the members of a write that are read from its bytes, so that no number of a payload
 // loses a digit.
 type rawWrite struct {
 	Payload jsontext.Value `json:"payload"`
 }
 
-// over returns the write whose tree its schema has passed. Its integers come from the tree, where
-// 1.0 is the integer that JSON Schema takes it for.
+// over returns the write of a tree that its schema has passed. Integers come from the tree, because
+// JSON Schema accepts 1.0 as one.
 func (raw *rawWrite) over(tree any) Write {
 	members := tree.(map[string]any)
 	text := func(name string) string { s, _ := members[name].(string); return s }
@@ -62,11 +62,10 @@ func (raw *rawWrite) over(tree any) Write {
 	}
 }
 
-// Validate returns the reason why an append authority refuses w from every producer, a
-// *schemas.ValidationError with paths into it, or nil. Beyond the schema run-event-write.v2, and
-// that of the payload of its type where the type is known, emittedAt is a time that there is, runId
-// is a token of a subject (1 to 128 of A-Z a-z 0-9 _ -), and idempotencyKey is what IdempotencyKey
-// derives.
+// Validate returns a *schemas.ValidationError with paths into w if every append authority must
+// refuse it, else nil. Beyond the schemas run-event-write.v2 and of a known type's payload,
+// emittedAt is a real time, runId is a token of a subject (1 to 128 of A-Z a-z 0-9 _ -), and
+// idempotencyKey is IdempotencyKey's.
 func (w *Write) Validate() error {
 	if v := w.violations(); len(v) > 0 {
 		return schemas.Invalid(schemas.RunEventWrite, v...)
@@ -106,8 +105,8 @@ func (w *Write) violations() []schemas.Violation {
 	return violations
 }
 
-// tree returns w as schemas.Decode would, and what no schema sees: text that is not UTF-8 and a
-// payload that is not JSON.
+// tree returns w as schemas.Decode would, and the violations that no schema sees: text that is not
+// UTF-8 and a payload that is not JSON.
 func (w *Write) tree() (map[string]any, []schemas.Violation) {
 	var violations []schemas.Violation
 	tree := map[string]any{
@@ -142,7 +141,7 @@ func (w *Write) tree() (map[string]any, []schemas.Violation) {
 	return tree, append(violations, under("/payload", invalid.Violations)...)
 }
 
-// under returns violations of a value as those of what holds it at path.
+// under returns the violations of a value with their paths below path.
 func under(path string, violations []schemas.Violation) []schemas.Violation {
 	moved := slices.Clone(violations)
 	for i := range moved {
@@ -165,8 +164,8 @@ func (w *Write) identity() Identity {
 	}
 }
 
-// event returns what w has of its own. Its payload is a copy, without white space, and its time ends
-// in Z.
+// event returns w's own members. Its payload is a copy, without white space, and its time ends in
+// Z.
 func (w *Write) event() (Event, error) {
 	e := Event{
 		EventID: w.EventID, EventType: w.EventType, StepID: w.StepID,
@@ -185,10 +184,10 @@ func (w *Write) event() (Event, error) {
 	return e, nil
 }
 
-// CheckAppend returns the reason why an append authority refuses writes as one append to any run, a
-// *schemas.ValidationError with the paths of a run-append-request.v1 ("/events/3/stepId"), or nil.
-// There are 1 to MaxAppend, each valid by Validate, and all have the same runId, tenantId,
-// projectId, environmentId, planId and planVersion, since they are stored as one.
+// CheckAppend returns a *schemas.ValidationError if writes cannot be one append to any run. Its
+// paths are of a run-append-request.v1 ("/events/3/stepId"). There are 1 to MaxAppend writes, each
+// valid by Validate, and all have the same runId, tenantId, projectId, environmentId, planId and
+// planVersion, since they are stored as one.
 func CheckAppend(writes []Write) error {
 	if len(writes) < 1 || len(writes) > MaxAppend {
 		return schemas.Invalid(schemas.RunAppendRequest, schemas.Violation{
@@ -206,7 +205,7 @@ func CheckAppend(writes []Write) error {
 	return invalidAppend(violations)
 }
 
-// maxViolations bounds what one refusal lists, as the schemas do.
+// maxViolations bounds the list of one refusal, as the schemas do.
 const maxViolations = 50
 
 func invalidAppend(violations []schemas.Violation) error {

@@ -33,8 +33,8 @@ func sealed(w runevents.Write) runevents.Write {
 	return w
 }
 
-// badWrites are writes that are refused, each with what it changes in a StepFailed of step "a" and
-// where it is refused. They are sealed after the change, unless their key is what is bad.
+// badWrites are refused writes: each has a change to a StepFailed of step "a", and the refusal's
+// paths. They are sealed after the change, unless the key itself is bad.
 var badWrites = []struct {
 	name   string
 	change func(*runevents.Write)
@@ -107,7 +107,7 @@ func TestBadWritesAreRefusedWithTheirPath(t *testing.T) {
 		"it says what was to be hashed")
 }
 
-// parsedWrite reads a write as that of an append of one.
+// parsedWrite reads a write as an append of one.
 func parsedWrite(data []byte) (runevents.Write, error) {
 	body := []byte(`{"townId":"t","events":[` + string(data) + `]}`)
 	_, writes, err := runevents.ParseAppend(body, schemas.Limits{Bytes: len(body)})
@@ -125,7 +125,7 @@ func mustMarshal(w runevents.Write) []byte {
 	return data
 }
 
-// A key is refused for whatever field it was not derived from, and does not depend on the others.
+// A key that differs from the derivation is refused, whichever field it was derived from.
 func TestKeyIsTheDerivation(t *testing.T) {
 	t.Parallel()
 	good := newWrite("Unknown", "a", 2)
@@ -206,7 +206,7 @@ func TestAppendIsOfOneRun(t *testing.T) {
 	}
 }
 
-// A payload may be larger than a request: Validate is for producers too that send none.
+// A payload may be larger than a request: Validate is also for producers that send none.
 func TestALargePayload(t *testing.T) {
 	t.Parallel()
 	w := newWrite("Told", "a", 1)
@@ -214,8 +214,7 @@ func TestALargePayload(t *testing.T) {
 	require.NoError(t, w.Validate())
 }
 
-// A request is read as it stands there: no number of a payload loses a digit, and an integer may be
-// written as 1.0.
+// No number of a payload loses a digit, and an integer may be written as 1.0.
 func TestParseAppend(t *testing.T) {
 	t.Parallel()
 	w := newWrite("Told", "a", 1)
@@ -245,7 +244,7 @@ func TestParseAppend(t *testing.T) {
 	}
 }
 
-// FuzzParseAppend: what is read and accepted is as the schema says, and comes back from its bytes.
+// FuzzParseAppend: an accepted append fits the schema, and comes back from its bytes.
 func FuzzParseAppend(f *testing.F) {
 	w := newWrite(runevents.StepStarted, "a", 1)
 	f.Add([]byte(`{"townId":"t","events":[` + string(mustMarshal(w)) + `]}`))

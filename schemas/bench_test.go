@@ -32,7 +32,7 @@ func BenchmarkValidateHandoff(b *testing.B) {
 	}
 }
 
-// BenchmarkValidateHandoffLibrary is what Validate would cost with the library's own validator.
+// BenchmarkValidateHandoffLibrary measures the library's own validator.
 func BenchmarkValidateHandoffLibrary(b *testing.B) {
 	tree, err := schemas.Decode(handoff(b), schemas.Limits{})
 	require.NoError(b, err)

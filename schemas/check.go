@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// check reports what is wrong with v, the value that rep stands at. A value of a wrong type gets
-// that one violation and is not looked into.
+// check reports the violations of v, the value at which rep stands. A value of a wrong type gets
+// that one violation and is not searched.
 func (r *rule) check(rep *report, v any) {
 	switch {
 	case r.never:
@@ -111,7 +111,7 @@ func (r *rule) checkObject(rep *report, o map[string]any) {
 	}
 }
 
-// reportExtra reports the members of o that have no rule, in order, so that the same payload always
+// reportExtra reports the members of o without a rule, in order, so that the same payload always
 // gets the same violations.
 func (r *rule) reportExtra(rep *report, o map[string]any) {
 	var extra []string

@@ -18,17 +18,17 @@ const (
 	DefaultDepth = 32
 )
 
-// Limits bounds what Decode reads. Values of 0 or less mean the documented defaults.
+// Limits bounds the payloads that Decode reads. Values of 0 or less mean the documented defaults.
 type Limits struct {
-	// Bytes is the size of the largest payload, by default 1 MiB. A tree takes some thirty times
-	// the memory of its text at worst.
+	// Bytes is the size of the largest payload, by default 1 MiB. A tree needs at worst some thirty
+	// times the memory of its text.
 	Bytes int
-	// Depth is how deep arrays and objects may nest, by default 32. A payload that is one array or
-	// object without others in it is 1 deep.
+	// Depth is the deepest nesting of arrays and objects, by default 32. A payload that is one
+	// array or object without others in it is 1 deep.
 	Depth int
 }
 
-// withDefaults returns l with the defaults for what is 0 or less.
+// withDefaults returns l with the defaults for values of 0 or less.
 func (l Limits) withDefaults() Limits {
 	return Limits{
 		Bytes: cmp.Or(max(l.Bytes, 0), DefaultBytes),
@@ -37,16 +37,16 @@ func (l Limits) withDefaults() Limits {
 }
 
 // Decode reads data as exactly one JSON value. It is strict: it refuses invalid UTF-8 and a byte
-// order mark, two members of one name however they are spelled, lone surrogates, numbers that
-// overflow a float64 such as 1e400, anything but white space after the value, and payloads beyond
-// lim. A number becomes the closest float64, and -0 becomes 0. A payload may hold at most 1000
-// numbers of more than 25 characters or with an exponent beyond ±99, as those may take a thousand
-// times longer to read.
+// order mark, two members of one name in any spelling, lone surrogates, numbers that overflow a
+// float64 such as 1e400, anything but white space after the value, and payloads beyond lim. A
+// number
+// becomes the closest float64, and -0 becomes 0. A payload may hold at most 1000 numbers of more
+// than 25 characters or with an exponent beyond ±99, which may take a thousand times longer to
+// read.
 //
-// The tree is made of map[string]any, []any, string, float64, bool and nil; it shares no memory
-// with data. It returns nil and a *ValidationError with one violation and CodePayloadTooLarge (too
-// many bytes, nothing was read) or CodeInvalidJSON (all else). Time and memory are linear in
-// len(data).
+// The tree has map[string]any, []any, string, float64, bool and nil; it shares no memory with data.
+// The error is a *ValidationError with one violation and CodePayloadTooLarge (too many bytes,
+// nothing was read) or CodeInvalidJSON (all else). Time and memory are linear in len(data).
 func Decode(data []byte, lim Limits) (any, error) {
 	lim = lim.withDefaults()
 	if len(data) > lim.Bytes {
@@ -77,7 +77,7 @@ type nothing struct{}
 
 func (nothing) Read([]byte) (int, error) { return 0, io.EOF }
 
-// refusal turns whatever reading failed with into a *ValidationError.
+// refusal turns an error of the reader into a *ValidationError.
 func refusal(err error) *ValidationError {
 	if ve, ok := errors.AsType[*ValidationError](err); ok {
 		return ve
@@ -106,7 +106,7 @@ func refused(code Code, path, msg string) *ValidationError {
 	return &ValidationError{Code: code, Violations: []Violation{{Path: path, Message: msg}}}
 }
 
-// cut shortens a JSON Pointer to that of the closest array or object that maxPath has room for.
+// cut shortens a JSON Pointer to the closest enclosing array or object within maxPath.
 func cut(path string) string {
 	if len(path) <= maxPath {
 		return path

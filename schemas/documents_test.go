@@ -28,12 +28,12 @@ func document(t testing.TB, n schemas.Name) map[string]any {
 	return tree.(map[string]any)
 }
 
-// payloads are the schemas of the payloads of run events: only their names have no version.
+// payloads are the schemas of run events' payloads: only their names have no version.
 var payloads = slices.DeleteFunc(schemas.Names(), func(n schemas.Name) bool {
 	return strings.Contains(string(n), ".")
 })
 
-// A payload may say when its event happened at its source, and may be empty.
+// A payload may have its event's time at the source, and may be empty.
 func TestPayloads(t *testing.T) {
 	t.Parallel()
 	for _, n := range payloads {
@@ -44,7 +44,7 @@ func TestPayloads(t *testing.T) {
 	}
 }
 
-// An artifact is a reference. Nothing that holds its bytes passes.
+// An artifact is a reference, which never holds bytes.
 func TestArtifacts(t *testing.T) {
 	t.Parallel()
 	valid := map[string]any{"uri": "s3://bucket/key", "sha256": strings.Repeat("0", 64),
@@ -150,7 +150,7 @@ func TestExamplesCarryTrueHashes(t *testing.T) {
 }
 
 // walk calls visit for every schema in doc with the path of its keywords. The subschemas of if,
-// then and else only narrow down what is described elsewhere: their paths contain "?".
+// then and else only narrow others: their paths contain "?".
 func walk(schema any, path string, visit func(path string, schema map[string]any)) {
 	s, ok := schema.(map[string]any)
 	if !ok {
@@ -187,8 +187,8 @@ func TestEveryMemberIsDescribed(t *testing.T) {
 	}
 }
 
-// TestDocumentsUseKnownKeywords keeps the documents to what Validate knows. A keyword that is added
-// here must be added to rule as well.
+// TestDocumentsUseKnownKeywords limits the documents to Validate's keywords. A new keyword must be
+// added to rule as well.
 func TestDocumentsUseKnownKeywords(t *testing.T) {
 	t.Parallel()
 	annotations := []string{"$schema", "$id", "$defs", "title", "description", "examples", "format"}
@@ -215,8 +215,8 @@ func TestDocumentsUseKnownKeywords(t *testing.T) {
 	}
 }
 
-// TestRunEventsShareTheirEnvelope: a record is a write with emittedAt in one form, and what
-// the append authority adds.
+// TestRunEventsShareTheirEnvelope: a record is a write with emittedAt in one form, and the append
+// authority's members.
 func TestRunEventsShareTheirEnvelope(t *testing.T) {
 	t.Parallel()
 	write, record := document(t, schemas.RunEventWrite), document(t, schemas.RunEventRecord)

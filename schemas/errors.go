@@ -8,44 +8,40 @@ import (
 	"strings"
 )
 
-// Violation is one thing wrong with a payload and where. Path is an RFC 6901 JSON Pointer into the
-// payload ("" is the whole payload). Message goes after "the value" in a sentence and ends without
-// a full stop, e.g. "must be >= 0 but is -1".
+// Violation is one error in a payload. Path is an RFC 6901 JSON Pointer into the payload ("" is the
+// whole payload). Message continues a sentence after "the value" without a full stop, e.g. "must be
+// >= 0 but is -1".
 type Violation struct {
 	Path    string `json:"path"`
 	Message string `json:"message"`
 }
 
-// Code is the machine code of a refusal, the code of the error reply that it becomes.
+// Code is the machine code of a refusal and of its error reply.
 type Code string
 
 // The codes of a refused payload.
 const (
-	// CodeInvalidJSON says that the bytes are not one JSON value, or one that Decode is too strict
-	// for.
+	// CodeInvalidJSON says that the bytes are not one JSON value that Decode accepts.
 	CodeInvalidJSON Code = "INVALID_JSON"
-	// CodeSchemaValidation says that the JSON value is not what its schema, or a check beyond it,
-	// asks.
+	// CodeSchemaValidation says that the JSON value violates its schema, or a check beyond it.
 	CodeSchemaValidation Code = "SCHEMA_VALIDATION_FAILED"
-	// CodePayloadTooLarge says that the payload has more bytes than its limit; it was not looked
-	// at.
+	// CodePayloadTooLarge says that the payload has more bytes than its limit; it was not read.
 	CodePayloadTooLarge Code = "PAYLOAD_TOO_LARGE"
 )
 
-// ValidationError is what Decode, Validate and Parse return for bad input. Nothing was done with
+// ValidationError is the error of Decode, Validate and Parse for bad input. Nothing was done with
 // the payload; the sender has to correct it. Violations has at least one entry, sorted by path and
-// then message. Schema is empty when the payload was refused without regard to a schema.
+// then message. Schema is empty if no schema was involved.
 type ValidationError struct {
 	Schema     Name
 	Code       Code
 	Violations []Violation
 }
 
-// named is how many violations Error spells out.
+// named is the number of violations that Error spells out.
 const named = 3
 
-// Error says in one sentence which schema refused the payload, and where and why, naming the first
-// few violations.
+// Error has in one sentence the schema, and the first few violations with their paths.
 func (e *ValidationError) Error() string {
 	var b strings.Builder
 	b.WriteString("schemas: ")
@@ -71,7 +67,7 @@ func (e *ValidationError) Error() string {
 	return b.String()
 }
 
-// rest says how many violations there are from the i-th on.
+// rest counts the violations from the i-th on.
 func (e *ValidationError) rest(i int) string {
 	if len(e.Violations) >= maxViolations { // the list may have been cut
 		return "many"
@@ -79,8 +75,8 @@ func (e *ValidationError) rest(i int) string {
 	return strconv.Itoa(len(e.Violations) - i)
 }
 
-// Invalid returns the error of a payload that its schema accepts but a check in code does not, such
-// as an echo that differs. Its code is CodeSchemaValidation.
+// Invalid returns the error of a payload that passes its schema but fails a check in code, such as
+// an echo that differs. Its code is CodeSchemaValidation.
 func Invalid(n Name, v ...Violation) *ValidationError {
 	return &ValidationError{Schema: n, Code: CodeSchemaValidation, Violations: v}
 }
@@ -110,8 +106,8 @@ func escape(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
-// Under returns err, the *ValidationError of a part of a payload, as one of the payload n: parts
-// says where the part is, as for Pointer. Another error is returned as it is.
+// Under returns a *ValidationError of a part of a payload as one of the payload n: parts lead to
+// the part, as for Pointer. Another error is returned unchanged.
 func Under(n Name, err error, parts ...any) error {
 	part, ok := errors.AsType[*ValidationError](err)
 	if !ok {

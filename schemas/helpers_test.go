@@ -12,7 +12,7 @@ import (
 	"worldengine/schemas"
 )
 
-// vectors reads one of the files that the agents' own library printed.
+// vectors reads a file that the agents' own library printed.
 func vectors[T any](t testing.TB, file string) []T {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join("..", "testdata", "vectors", file))

@@ -66,7 +66,7 @@ func (k kinds) has(v any) bool {
 	return false
 }
 
-// describe says what v is where the types k were asked for.
+// describe returns the kind of v, which is not one of k.
 func (k kinds) describe(v any) string {
 	switch v := v.(type) {
 	case nil:

@@ -13,7 +13,7 @@ import (
 type Members struct {
 	// File names the kind of file in the error.
 	File Name
-	// Passwords are the names of the members that are allowed instead of "password".
+	// Passwords are the members that are allowed instead of "password".
 	Passwords string
 	found     []Violation
 }

@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// Name names one schema of this package, e.g. "execution-handoff.v1". It is the name of the schema
-// document without ".schema.json", and ends in the major version of the payload. The schema of the
-// payload of a run event has the name of the event's type, such as "StepFailed".
+// Name names one schema of this package, e.g. "execution-handoff.v1": its document without
+// ".schema.json". It ends in the major version of the payload. The schema of a run event's payload
+// has the name of the event's type, such as "StepFailed".
 type Name string
 
-// The schemas of this package. A request is exact, so that a misspelt member is not overlooked; a
-// reply tolerates members that are not named, so that an older client can read a newer server.
+// The schemas of this package. A request is exact, so that a misspelt member is refused; a reply
+// tolerates unknown members, so that an older client can read a newer server.
 const (
-	// ExecutionHandoff is what an agent sends to have a proposal executed.
+	// ExecutionHandoff is an agent's request to execute a proposal.
 	ExecutionHandoff Name = "execution-handoff.v1"
 	// Proposal is the advice inside a handoff.
 	Proposal Name = "proposal.v2"
-	// ExecutionResult is what the world engine decided about a handoff.
+	// ExecutionResult is the world engine's decision about a handoff.
 	ExecutionResult Name = "execution-result.v1"
 	// ExecutionResult1 is revision 1 of an ExecutionResult; tolerant.
 	ExecutionResult1 Name = "execution-result-revision-1.v1"
@@ -31,8 +31,7 @@ const (
 	RunEventWrite Name = "run-event-write.v2"
 	// RunEventRecord is a run event as the append authority persisted it; tolerant.
 	RunEventRecord Name = "run-event-record.v2"
-	// Artifact is a reference to what a step left elsewhere; exact, so that it never holds its
-	// bytes.
+	// Artifact is a reference to a step's data elsewhere; exact, so that it never holds its bytes.
 	Artifact Name = "artifact.v1"
 	// Error is the body of every error reply.
 	Error Name = "error.v1"
@@ -100,11 +99,11 @@ const (
 	ApprovalListReply Name = "approval-list-reply.v1"
 	// ApprovalDecideRequest approves or denies a proposal.
 	ApprovalDecideRequest Name = "approval-decide-request.v1"
-	// ApprovalDecideReply is the decision about a proposal, and the result where one was asked for.
+	// ApprovalDecideReply is the decision about a proposal, and the result if it has one.
 	ApprovalDecideReply Name = "approval-decide-reply.v1"
-	// WhoAmIRequest asks what its sender may do.
+	// WhoAmIRequest asks for the sender's rights.
 	WhoAmIRequest Name = "whoami-request.v1"
-	// WhoAmIReply says what the sender may do.
+	// WhoAmIReply has the sender's rights.
 	WhoAmIReply Name = "whoami-reply.v1"
 	// WorldStatusRequest asks how the world is.
 	WorldStatusRequest Name = "world-status-request.v1"
@@ -120,21 +119,21 @@ const (
 	WorldClientsReply Name = "world-clients-reply.v1"
 	// RunCancelRequest cancels a run that waits for the end of a pause.
 	RunCancelRequest Name = "run-cancel-request.v1"
-	// RunRetryRequest tries the handoff of a run again that failed since no plugin or console could
-	// be reached.
+	// RunRetryRequest tries the handoff of a run again that failed because no plugin or console was
+	// reachable.
 	RunRetryRequest Name = "run-retry-request.v1"
-	// RunRetryReply names the run in which that is done, and has its result where there is one.
+	// RunRetryReply names the retry's run, and has its result if there is one.
 	RunRetryReply Name = "run-retry-reply.v1"
 	// CommandApply asks a game server's plugin to apply an accepted command; tolerant.
 	CommandApply Name = "command-apply.v1"
-	// CommandApplied is what a plugin answers to a CommandApply; tolerant.
+	// CommandApplied is a plugin's answer to a CommandApply; tolerant.
 	CommandApplied Name = "command-applied.v1"
-	// RunAppendReply is what the append authority persisted, or had persisted before.
+	// RunAppendReply has the persisted events, old and new.
 	RunAppendReply Name = "run-append-reply.v1"
 )
 
-// ErrUnknownSchema is returned by Source, Validate and Parse for a Name that is none of this
-// package's. It is a mistake in the program, not in a payload: it is never a *ValidationError.
+// ErrUnknownSchema is returned by Source, Validate and Parse for an unknown Name. It is a mistake
+// in the program, not in a payload: it is never a *ValidationError.
 var ErrUnknownSchema = errors.New("schemas: unknown schema")
 
 const suffix = ".schema.json"
@@ -150,8 +149,8 @@ func Names() []Name {
 	return slices.Sorted(maps.Keys(sources))
 }
 
-// Source returns the schema document of n as it is embedded, a copy that the caller may keep. It
-// fails with ErrUnknownSchema when there is none of that name.
+// Source returns a copy of n's embedded schema document. It fails with ErrUnknownSchema if there is
+// none.
 func Source(n Name) ([]byte, error) {
 	doc, ok := sources[n]
 	if !ok {

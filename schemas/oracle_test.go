@@ -47,8 +47,7 @@ func agree(t testing.TB, n schemas.Name, tree any) (valid bool) {
 	return got == nil
 }
 
-// value returns a new one of what mutate puts somewhere: every type, and the borders of every
-// keyword.
+// value returns a new value for mutate: every type, and the borders of every keyword.
 func value(r *rand.Rand) any {
 	type object = map[string]any
 	values := []any{

@@ -58,10 +58,10 @@ func (r *reader) number(t jsontext.Token) (any, error) {
 // maxHard is how many hard numbers a payload may have.
 const maxHard = 1000
 
-// isHard reports whether strconv.ParseFloat may need 10 to 50 µs for a number rather than 50 ns,
-// which it does for subnormal numbers and for those that only many digits tell from their
-// neighbour. 1 MiB of them would take 1.5 s. What programs write, with up to 17 digits, is hard
-// only in its exponent.
+// isHard reports whether strconv.ParseFloat may need 10 to 50 µs for a number rather than 50 ns. It
+// needs them for subnormal numbers and for those that only many digits tell from their neighbour. 1
+// MiB of them would take 1.5 s. Numbers that programs write, of up to 17 digits, are hard only in
+// their exponent.
 func isHard(number string) bool {
 	if len(number) > 25 {
 		return true
@@ -112,7 +112,7 @@ func (r *reader) checkDepth() error {
 	return nil
 }
 
-// refuse returns the error of the token that was read last, which ends at the byte that is named.
+// refuse returns the error of the latest token, with the byte at which it ends.
 func (r *reader) refuse(msg string) error {
 	msg = fmt.Sprintf("%s, before byte %d", msg, r.dec.InputOffset())
 	return refused(CodeInvalidJSON, string(r.dec.StackPointer()), msg)

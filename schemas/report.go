@@ -10,17 +10,16 @@ import (
 )
 
 const (
-	// maxViolations is how many entries a *ValidationError of Validate has at most. When there are
-	// more violations, the last entry says how many.
+	// maxViolations bounds the entries of Validate's *ValidationError. If there are more
+	// violations, the last entry counts them.
 	maxViolations = 50
-	// maxPath is how long a path gets at most, in bytes. A longer one ends at the last array or
-	// object whose path is short enough, and the message says so.
+	// maxPath is the longest path, in bytes. A longer one ends at the last array or object whose
+	// path is short enough, and the message says so.
 	maxPath = 1024
 	farDown = "in a member whose path is too long to show: "
 )
 
-// report collects violations and knows where in the payload the check stands. It is for one
-// goroutine.
+// report collects violations and knows its place in the payload. It is for one goroutine.
 type report struct {
 	at     []step // from the whole payload down
 	silent int    // only count while above 0
@@ -42,8 +41,8 @@ func newReport() report {
 func (r *report) enter(s step) { r.at = append(r.at, s) }
 func (r *report) leave()       { r.at = r.at[:len(r.at)-1] }
 
-// add counts a violation of the value that r stands at, and keeps it while there is room. It words
-// only what it keeps: a payload may have half as many violations as bytes.
+// add counts a violation of the value at r's place, and keeps it while there is room. It words only
+// those it keeps: a payload may have half as many violations as bytes.
 func (r *report) add(message func() string) {
 	r.count++
 	if r.silent > 0 || len(r.found) == maxViolations {
@@ -61,7 +60,7 @@ func (r *report) add(message func() string) {
 	r.found = append(r.found, v)
 }
 
-// addMember adds a violation of a member of the object that r stands at, which may be missing.
+// addMember adds a violation of a member, which may be missing, of the object at r's place.
 func (r *report) addMember(name string, message func() string) {
 	r.enter(step{name: name})
 	r.add(message)
@@ -79,7 +78,7 @@ func (r *report) silently(check func()) int {
 	return n
 }
 
-// violations returns what was found, by path and then message.
+// violations returns the violations by path and then message.
 func (r *report) violations() []Violation {
 	slices.SortFunc(r.found, func(a, b Violation) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
@@ -94,8 +93,8 @@ func (r *report) violations() []Violation {
 	return r.found
 }
 
-// pointer returns the JSON Pointer of where r stands. When that is longer than maxPath it returns
-// the pointer of the closest array or object above that is not, and false.
+// pointer returns the JSON Pointer of r's place. If that is longer than maxPath it returns the
+// pointer of the closest enclosing array or object that is short enough, and false.
 func (r *report) pointer() (path string, whole bool) {
 	var b strings.Builder
 	for _, s := range r.at {

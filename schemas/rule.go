@@ -12,8 +12,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// rule is one compiled schema, made ready for checking. It is read-only once it is built. Its
-// keywords apply to values of their own type only, as in JSON Schema.
+// rule is one compiled schema, ready for checking and read-only. Its keywords apply only to values
+// of their own type, as in JSON Schema.
 type rule struct {
 	never     bool   // the schema false
 	types     kinds  // 0: any
@@ -119,7 +119,7 @@ func newOnly(constant, enum []any) ([]any, string) {
 	return only, "one of " + strings.Join(texts, ", ")
 }
 
-// formats words what a pattern asks for, where the pattern itself would not help anyone.
+// formats has the words for patterns that would not help a reader.
 var formats = map[string]string{
 	"uuid":      "be a UUID v4 in lower-case text",
 	"date-time": "be an RFC 3339 time in UTC such as 2026-02-16T10:00:00Z",
@@ -142,7 +142,7 @@ func newMatch(re *regexp.Regexp, format string) (func(string) bool, string) {
 var hexForm = regexp.MustCompile(`^\^([a-z_]*)\[0-9a-f\]\{([1-9][0-9]*)\}\$$`)
 
 // hexPattern takes apart a pattern such as ^handoff_[0-9a-f]{64}$, which a handoff is matched
-// against eight times: isHex takes a tenth of the time of the regular expression.
+// against eight times: isHex takes a tenth of the regular expression's time.
 func hexPattern(pattern string) (prefix string, digits int, ok bool) {
 	m := hexForm.FindStringSubmatch(pattern)
 	if m == nil {

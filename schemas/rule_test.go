@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHexPatterns holds the shortcut for hashes and ids against the regular expression it stands
-// for.
+// TestHexPatterns holds the shortcut for hashes and ids against its regular expression.
 func TestHexPatterns(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range []string{`^[0-9a-f]{64}$`, `^handoff_[0-9a-f]{64}$`,
@@ -50,7 +49,7 @@ func TestHardNumbers(t *testing.T) {
 	}
 }
 
-// TestRulesRefuseWhatTheyCannotCheck: a document that asks for more must not pass silently.
+// A document with unknown keywords must not pass silently.
 func TestRulesRefuseWhatTheyCannotCheck(t *testing.T) {
 	t.Parallel()
 	require.Panics(t, func() { newKinds([]string{"date"}) })
@@ -70,7 +69,7 @@ func TestNothingIsLoadedFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestRulesAreMadeOnce: each document is a schema that can be checked, whoever asks for it first.
+// Each document is a schema that can be checked, whoever asks first.
 func TestRulesAreMadeOnce(t *testing.T) {
 	t.Parallel()
 	fresh := newRules()

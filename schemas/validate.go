@@ -11,12 +11,12 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// base is what the $id of every document starts with. Nothing is ever fetched from there.
+// base starts the $id of every document. Nothing is ever fetched from there.
 const base = "https://worldengine.example/schemas/"
 
-// rules makes the root of each schema ready for checking when it is first asked for: most processes
-// use a few of the schemas, and all of them take 50 ms. It panics when a document is not a schema
-// that this package can check, which the tests rule out.
+// rules prepares each schema when it is first used: most processes use a few of them, and all take
+// 50 ms. It panics if a document is not a schema that this package can check; the tests prevent
+// that.
 var rules = newRules()
 
 func newRules() map[Name]func() *rule {
@@ -33,10 +33,10 @@ func newRules() map[Name]func() *rule {
 	return out
 }
 
-// Validate checks tree, which is as Decode returns it, against the schema n. It returns nil, a
-// *ValidationError with CodeSchemaValidation and at most 50 violations, or ErrUnknownSchema. It
-// does not change the tree, and it takes time linear in its size. A Go value of a type that Decode
-// does not produce is a violation wherever the schema asks for a type.
+// Validate checks a tree from Decode against the schema n. The error is a *ValidationError with
+// CodeSchemaValidation and at most 50 violations, or ErrUnknownSchema. It does not change the tree,
+// and takes time linear in its size. A Go value of a type that Decode does not produce violates
+// every schema with a type.
 func Validate(n Name, tree any) error {
 	ready, ok := rules[n]
 	if !ok {

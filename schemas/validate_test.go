@@ -14,13 +14,13 @@ import (
 	"worldengine/schemas"
 )
 
-// remove is the value that makes edit take a member away.
+// remove makes edit remove a member.
 var remove = &struct{}{}
 
 var unescape = strings.NewReplacer("~1", "/", "~0", "~")
 
 // edit returns tree with the value at a JSON Pointer replaced by value, or removed. The containers
-// on the way must exist; they are changed in place.
+// on the way must exist, and are changed in place.
 func edit(tree any, pointer string, value any) any {
 	if pointer == "" {
 		return value

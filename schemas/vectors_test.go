@@ -40,7 +40,7 @@ func TestValidVectors(t *testing.T) {
 	}
 }
 
-// invalidHandoffs says where the schema finds fault with each invalid vector.
+// invalidHandoffs has the paths of the schema's violations in each invalid vector.
 var invalidHandoffs = map[string][]string{
 	"schemaVersion wrong":             {"/schemaVersion"},
 	"schemaVersion missing":           {"/schemaVersion"},

@@ -1,5 +1,5 @@
-// Package trace passes a W3C trace context on (https://www.w3.org/TR/trace-context/): it reads one
-// from the headers of a message, and writes it into those of another. It makes no ids and no spans
+// Package trace passes a W3C trace context (https://www.w3.org/TR/trace-context/) from the headers
+// of one message to another's. It makes no ids and no spans
 // (docs/adr/0027-traces-are-passed-on.md).
 package trace
 
@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// The names of the headers, as they are written. They are read in any case, as W3C asks: libraries
-// made for HTTP write Traceparent.
+// The header names, as they are written. They are read in any case, as W3C requires: libraries made
+// for HTTP write Traceparent.
 const (
 	ParentHeader = "traceparent"
 	StateHeader  = "tracestate"
 )
 
-// MaxState is the size in bytes of the longest tracestate that is passed on. W3C asks for no more.
+// MaxState is the size in bytes of the longest tracestate that is passed on. W3C requires no more.
 const MaxState = 512
 
 // Context is a trace context: valid, or the zero Context for none. Its JSON is how it is stored.
@@ -27,9 +27,9 @@ type Context struct {
 	State string `json:"tracestate,omitzero"`
 }
 
-// Parse returns the context that a traceparent and a tracestate ("" for none) say. A traceparent
-// that is not valid makes none, whatever the tracestate is; a tracestate that is not valid, or
-// longer than MaxState, is left out. A version later than 00 is read as W3C says, and becomes 00.
+// Parse returns the context of a traceparent and a tracestate ("" for none). An invalid traceparent
+// makes none, whatever the tracestate is; a tracestate that is invalid, or longer than MaxState, is
+// dropped. A version later than 00 is read by W3C's rules, and becomes 00.
 func Parse(parent, state string) Context {
 	parent = parseParent(strings.Trim(parent, blanks))
 	if parent == "" {
@@ -51,7 +51,7 @@ func FromHeader(header map[string][]string) Context {
 	return Parse(parents[0], strings.Join(valuesOf(header, StateHeader), ","))
 }
 
-// valuesOf returns the values of a header in whatever case, those of one case together.
+// valuesOf returns the values of a header in any case, those with one spelling together.
 func valuesOf(header map[string][]string, name string) []string {
 	var values []string
 	var names []string
@@ -78,8 +78,7 @@ func (c Context) TraceID() string {
 	return c.Parent[3:35]
 }
 
-// Header returns header with the context in it, a new one where header is nil and there is a
-// context.
+// Header returns header with the context added; if header is nil and there is a context, a new one.
 func (c Context) Header(header map[string][]string) map[string][]string {
 	if c.IsZero() {
 		return header
@@ -94,7 +93,7 @@ func (c Context) Header(header map[string][]string) map[string][]string {
 	return header
 }
 
-// LogAttr returns what a log line says of the context: its traceparent. Of none it says nothing.
+// LogAttr returns the traceparent as an attribute of a log line; an empty one if there is none.
 func (c Context) LogAttr() slog.Attr {
 	if c.IsZero() {
 		return slog.Attr{}
@@ -126,7 +125,7 @@ func parseParent(p string) string {
 	case len(p) > parentSize && p[parentSize] != '-':
 		return ""
 	}
-	// Of the flags of a later version only the last bit, sampled, is known to be what it is in 00.
+	// Of a later version's flags only the last bit, sampled, is known to mean the same as in 00.
 	sampled := "00"
 	if strings.IndexByte("13579bdf", flags[1]) >= 0 {
 		sampled = "01"
@@ -149,8 +148,8 @@ func isZeros(s string) bool { return strings.Trim(s, "0") == "" }
 // maxMembers is how many members a tracestate may have.
 const maxMembers = 32
 
-// validState reports whether s is a tracestate: members key=value with commas between them, of
-// which some may be empty, and no key twice.
+// validState reports whether s is a tracestate: members key=value with commas between them, some of
+// which may be empty, and no key twice.
 func validState(s string) bool {
 	if len(s) > MaxState {
 		return false
@@ -169,8 +168,8 @@ func validState(s string) bool {
 	return len(keys) <= maxMembers && (len(keys) > 0 || s == "")
 }
 
-// validKey reports whether key is one of a tracestate, which a tenant may stand in front of: up to
-// 256 characters, or 241, "@" and 14.
+// validKey reports whether key is valid in a tracestate: up to 256 characters, or a tenant of
+// up to 241, "@" and a system of up to 14.
 func validKey(key string) bool {
 	tenant, system, multi := strings.Cut(key, "@")
 	if !multi {
@@ -194,7 +193,7 @@ func isKey(s string, most int, digitFirst bool) bool {
 	return true
 }
 
-// validValue reports whether value is one of a tracestate: 1 to 256 characters of printable ASCII
+// validValue reports whether value is valid in a tracestate: 1 to 256 characters of printable ASCII
 // without comma and equals sign, the last of which is no blank.
 func validValue(value string) bool {
 	if value == "" || len(value) > 256 || value[len(value)-1] == ' ' {

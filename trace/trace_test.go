@@ -138,7 +138,7 @@ func TestFromHeader(t *testing.T) {
 	}
 }
 
-// What is written is read again, and of no context nothing is written.
+// A written context reads back; an empty one writes nothing.
 func TestPassedOn(t *testing.T) {
 	t.Parallel()
 	c := trace.Parse(parent, state)
@@ -177,8 +177,8 @@ func TestLogLines(t *testing.T) {
 	require.Contains(t, b.String(), "msg=said run=r error=e\n")
 }
 
-// FuzzFromHeader: whatever is in the headers, what is passed on is of the grammar, small, and read
-// as what it is.
+// FuzzFromHeader: from any headers, the context that is passed on is of the grammar, small, and
+// reads back.
 func FuzzFromHeader(f *testing.F) {
 	f.Add("traceparent", parent, "tracestate", state)
 	f.Add("Traceparent", "cc"+parent[2:]+"-more", "TRACESTATE", "a@b=c, d=e")

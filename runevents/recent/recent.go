@@ -1,9 +1,9 @@
-// Package recent remembers the entries that were added last, and forgets the oldest of too many.
+// Package recent remembers the latest entries, up to a limit.
 package recent
 
 import "sync"
 
-// Map remembers at most a limit of entries. It is safe for concurrent use.
+// Map remembers the latest entries, up to its limit. It is safe for concurrent use.
 type Map[K comparable, V any] struct {
 	limit int
 
@@ -18,8 +18,8 @@ func NewMap[K comparable, V any](limit int) *Map[K, V] {
 	return &Map[K, V]{limit: limit, entries: map[K]V{}}
 }
 
-// Add remembers value under key, and forgets the oldest entry where there are more than the limit.
-// It reports whether key is new; a key that the map has keeps its value and its age.
+// Add remembers value under key, and forgets the oldest entry beyond the limit. It reports whether
+// key is new; a known key keeps its value and its age.
 func (m *Map[K, V]) Add(key K, value V) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

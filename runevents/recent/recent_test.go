@@ -40,7 +40,7 @@ func TestAMapAgreesWithAList(t *testing.T) {
 	}
 }
 
-// Of many that add the same key at once, one is told that it is new.
+// Of many that add the same key at once, exactly one adds it as new.
 func TestOneOfManyAddsAKey(t *testing.T) {
 	t.Parallel()
 	m := recent.NewMap[int, struct{}](100)

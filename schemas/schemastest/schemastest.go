@@ -1,4 +1,4 @@
-// Package schemastest has what tests of refused payloads share.
+// Package schemastest is shared by tests of refused payloads.
 package schemastest
 
 import (
