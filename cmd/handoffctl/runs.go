@@ -180,7 +180,7 @@ func (a *app) printRuns(all *messages.Runs) error {
 				orDash(run.ArrivedAt), took(&run.Timing), a.coloured(show(string(run.Status)), t),
 				orDash(run.ActorID),
 				orDash(appended(command(run), run.Metadata.AppendedBy)),
-				a.coloured(orDash(outcomeOf(run)), t))
+				a.coloured(orDash(endOf(run)), t))
 		}
 	})
 	if err == nil && all.Next > 0 {
@@ -201,8 +201,8 @@ func took(t *messages.Timing) string {
 // maxSearch is how many runs are searched for one with an id that begins so.
 const maxSearch = 10_000
 
-// outcomeOf returns the outcome of a run, or the plugin that it waits for.
-func outcomeOf(run *messages.RunRow) string {
+// endOf returns the outcome of a run, or the plugin that it waits for.
+func endOf(run *messages.RunRow) string {
 	if away := run.PluginAbsent; away != nil {
 		return "no plugin since " + away.Since
 	}

@@ -62,7 +62,7 @@ type course struct {
 	has              map[string]bool
 }
 
-// prediction is the output of an input, as told renders it, and what the stored record changes.
+// prediction is the output of an input, as told renders it, and the change that the stored record makes.
 type prediction struct {
 	text string
 	then func()
