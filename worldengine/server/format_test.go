@@ -1,0 +1,208 @@
+package server_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"archive/zip"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backup"
+	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/server"
+)
+
+var rewriteFormat = flag.Bool("rewrite-format", false,
+	"write a data directory, a backup and their contents to testdata/format anew: after a change of "+
+		"the formats that ends the compatibility with stored data")
+
+// formatConfig is for a world whose data never expires.
+func formatConfig(data string) func(*server.Config) {
+	return func(c *server.Config) {
+		once(c)
+		c.Data = data
+		c.Engine.AppendedRetention = 100 * 365 * 24 * time.Hour
+		c.Engine.ApprovalTimeout = 100 * 365 * 24 * time.Hour
+		c.Engine.RequireApproval = string(handoff.PlanSalvage)
+	}
+}
+
+// TestFormat opens a data directory and a backup that an earlier server wrote, testdata/format: from
+// them this one reads the same towns, results and events, fsck finds nothing, and every handoff is a
+// duplicate still.
+func TestFormat(t *testing.T) {
+	t.Parallel()
+	if *rewriteFormat {
+		writeFormat(t)
+		return
+	}
+	want, err := os.ReadFile("testdata/format/world.txt")
+	require.NoError(t, err)
+	for _, name := range []string{"data", "backup"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "data")
+			unpack(t, name, dir)
+			if name == "backup" {
+				from := dir
+				dir = t.TempDir()
+				_, err := server.Restore(t.Context(), server.Config{Data: dir,
+					Logger: slog.New(slog.DiscardHandler)}, from, backup.RestoreOptions{World: "main"})
+				require.NoError(t, err)
+			}
+			srv := start(t, formatConfig(dir))
+			c := connect(t, srv)
+			require.Equal(t, string(want), c.contents())
+			for _, body := range c.accepted() {
+				require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
+			}
+			report, err := fsck.Run(t.Context(), c.streams().Conn(), "main", fsck.Options{})
+			require.NoError(t, err)
+			require.Empty(t, report.Findings)
+		})
+	}
+}
+
+// contents renders the towns of a world, and the events of its runs.
+func (c *client) contents() string {
+	c.t.Helper()
+	var b strings.Builder
+	var towns struct{ Towns []struct{ TownID string } }
+	require.NoError(c.t, json.Unmarshal(c.request("town.list", nil).Data, &towns))
+	for _, t := range towns.Towns {
+		town := c.town(t.TownID)
+		fmt.Fprintf(&b, "town %s day %d %s\n", t.TownID, town.DecisionEpoch, town.SnapshotHash)
+	}
+	page := call[struct{ Runs []runevents.Snapshot }](c, "run.list", schemas.RunListReply,
+		map[string]any{"order": "oldest", "limit": 200})
+	for i := range page.Runs {
+		runID := page.Runs[i].RunID
+		fmt.Fprintf(&b, "run %s %s\n", runID, page.Runs[i].Status)
+		for _, e := range c.events(runID) {
+			fmt.Fprintf(&b, "  %d %s %s %d %s %s %s\n", e.RunSeq, e.EventType, e.StepID,
+				e.LogicalAttemptID, e.EmittedAt, e.EventID, e.Payload)
+		}
+	}
+	return b.String()
+}
+
+// accepted returns the handoffs that testdata/format has accepted.
+func (c *client) accepted() (list []json.RawMessage) {
+	c.t.Helper()
+	data, err := os.ReadFile("testdata/format/handoffs.json")
+	require.NoError(c.t, err)
+	require.NoError(c.t, json.Unmarshal(data, &list))
+	return list
+}
+
+// writeFormat makes a world in which each kind of record stands, and stores it.
+func writeFormat(t *testing.T) {
+	dir := t.TempDir()
+	srv := start(t, formatConfig(dir))
+	c := connect(t, srv)
+	var accepted []json.RawMessage
+	accept := func(body []byte) outcome {
+		got := c.send(body)
+		require.True(t, got.result.Accepted, "%s", got.result.ReasonCode)
+		accepted = append(accepted, body)
+		return got
+	}
+	wall := func(id string) []byte {
+		return marshalled(t, propose(c.town(id), handoff.AdvanceProject, "wall"))
+	}
+	// The rules: executed, failed, stale, duplicate, unknown; a patch; a pause; approvals.
+	c.put(snapshot("local"), "")
+	first := wall("local")
+	accept(first)
+	c.send(first)
+	c.send(marshalled(t, propose(c.put(snapshot("elsewhere"), ""), handoff.AdvanceProject, "gate")))
+	call[townReply](c, "town.patch", schemas.TownGetReply, map[string]any{"townId": "local",
+		"expectedSnapshotHash": c.town("local").SnapshotHash, "patch": map[string]any{"day": 40}})
+	c.signal("control.pause", map[string]any{"townId": "local", "reason": "repairs"})
+	waits := make(chan *nats.Msg, 1)
+	go func(body []byte) { waits <- c.patient("handoff", body) }(wall("local"))
+	c.paused("local", 1)
+	c.signal("control.resume", map[string]any{"townId": "local"})
+	<-waits
+	c.signal("control.pause", map[string]any{"reason": "all"})
+	c.signal("control.resume", map[string]any{})
+	mission := marshalled(t, propose(c.town("local"), handoff.PlanSalvage, "dread"))
+	asked := c.send(mission)
+	require.Equal(t, handoff.ReasonApprovalRequired, asked.result.ReasonCode)
+	c.decide(map[string]any{"townId": "local", "handoffId": asked.result.HandoffID,
+		"decision": "approve", "actorId": "ada", "reason": "it helps"})
+	accept(mission)
+	// A game: unreached and tried again, refused, cancelled by force; what others append.
+	c.request("town.put", mustJSON(t, map[string]any{"snapshot": snapshot("game"),
+		"apply": apply.Plugin}))
+	unreached := c.unreached(wall("game"))
+	host(t, srv, func(command *apply.Command, times int) (apply.Answer, bool) {
+		if command.Type == handoff.TalkToTownsfolk {
+			return apply.Refuse(command, "NO", "no", false), true
+		}
+		return apply.Done(command), true
+	})
+	c.retry(unreached.runID)
+	accept(marshalled(t, propose(c.town("game"), handoff.TalkToTownsfolk, "casual")))
+	stop(t, srv)
+	require.NoError(t, os.Remove(filepath.Join(dir, server.OperatorKeyFile)))
+	require.NoError(t, os.RemoveAll(filepath.Join(dir, "index")))
+	archive(t, "data", dir)
+
+	srv = start(t, formatConfig(dir))
+	c = connect(t, srv)
+	saved := filepath.Join(t.TempDir(), "backup")
+	_, err := backup.Take(t.Context(), c.streams().Conn(), saved, backup.Options{World: "main"})
+	require.NoError(t, err)
+	archive(t, "backup", saved)
+	require.NoError(t, os.WriteFile("testdata/format/world.txt", []byte(c.contents()), 0o644))
+	require.NoError(t, os.WriteFile("testdata/format/handoffs.json", mustJSON(t, accepted), 0o644))
+}
+
+// archive stores a directory in testdata/format.
+func archive(t *testing.T, name, dir string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll("testdata/format", 0o755))
+	file, err := os.Create("testdata/format/" + name + ".zip")
+	require.NoError(t, err)
+	w := zip.NewWriter(file)
+	require.NoError(t, w.AddFS(os.DirFS(dir)))
+	require.NoError(t, w.Close())
+	require.NoError(t, file.Close())
+}
+
+// unpack makes a directory of one that testdata/format has. Its files are their owner's alone.
+func unpack(t *testing.T, name, dir string) {
+	t.Helper()
+	r, err := zip.OpenReader("testdata/format/" + name + ".zip")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	require.NoError(t, fs.WalkDir(r, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		data, err := fs.ReadFile(r, path)
+		if err != nil {
+			return err
+		}
+		to := filepath.Join(dir, filepath.FromSlash(path))
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return err
+		}
+		return os.WriteFile(to, data, 0o600)
+	}))
+}
