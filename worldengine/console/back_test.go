@@ -66,7 +66,7 @@ func TestTowns_StatesAndOrder(t *testing.T) {
 	b.picture("towns-in-doubt")
 	choose("State", "")
 	choose("Order", "changed")
-	b.is(`document.querySelector("tbody tr").innerText.includes("` + threatened + `")`)
+	b.is(`document.querySelector("tbody tr")?.innerText.includes("` + threatened + `") ?? false`)
 	require.Equal(t, "#/towns?sort=changed", eval[string](b, "location.hash"))
 }
 

@@ -107,6 +107,9 @@ func TestTheFirstLoadIsSmall(t *testing.T) {
 func later(t *testing.T) string {
 	t.Helper()
 	app := body(t, get(t, "/app.js").Body)
+	for _, file := range imported.FindAllStringSubmatch(app, -1) {
+		app += body(t, get(t, "/"+file[1]).Body)
+	}
 	found := regexp.MustCompile(`import\("\./([A-Za-z0-9]+\.js)"\)`).FindAllStringSubmatch(app, -1)
 	require.Len(t, found, 1)
 	return found[0][1]

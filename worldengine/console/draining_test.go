@@ -62,7 +62,7 @@ func TestATownDrains(t *testing.T) {
 	b := open(t, w.srv.HTTP()+"#/towns/"+threatened)
 	b.signIn("operator", servertest.Password)
 	b.sees("The town is paused, and draining.", "Commands still being applied: 1.",
-		"By ada", "a festival")
+		"By operator", "a festival")
 	b.picture("town-draining")
 	b.goTo("#/runs/" + asked.RunID)
 	b.sees("Run "+asked.RunID[:8], "paused")

@@ -4,7 +4,7 @@ import { entryKey, restore } from "./kept.js";
 import "./keys.js";
 import { Overview } from "./pages/overview.jsx";
 import { Runs } from "./pages/runs.jsx";
-import { useLoad } from "./load.js";
+import { Later, loadMore } from "./later.jsx";
 import { href, route } from "./route.js";
 import { Search } from "./search.jsx";
 import { can, session, signIn, signOut, start } from "./session.js";
@@ -12,25 +12,6 @@ import { useStatus } from "./status.js";
 import { useStore } from "./store.js";
 import { Said, count, visible } from "./text.jsx";
 import { Boundary, Empty, Heading, Link, Trouble } from "./ui.jsx";
-
-/** Loads the other pages, once: what is open when the server goes away has them. */
-let more = null;
-const loadMore = () => {
-  more ??= import("./pages/more.js").catch(() => {
-    more = null;
-    throw Object.assign(new Error("The server has no such page any more, or is away. Load the page again."), { name: "PAGE_MISSING" });
-  });
-  return more;
-};
-
-/** One of the other pages. */
-function Later({ page, ...props }) {
-  const { data, error, reload } = useLoad(loadMore, []);
-  if (error && !data) return <><Heading title="This page cannot be shown" /><Trouble error={error} retry={reload} /></>;
-  if (!data) return <p class="soft asking">Loading…</p>;
-  const Found = data[page];
-  return <Found {...props} />;
-}
 
 /** The page of a path; each has a key, so that another town or run is another page. */
 function Page({ path }) {

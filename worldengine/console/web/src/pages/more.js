@@ -2,6 +2,8 @@
 export { Alerts } from "./alerts.jsx";
 export { Approvals } from "./approvals.jsx";
 export { Clients } from "./clients.jsx";
+export { find } from "../find.js";
+export { Graphs } from "../graphs.jsx";
 export { History } from "./history.jsx";
 export { Run } from "./run.jsx";
 export { Send } from "./send.jsx";

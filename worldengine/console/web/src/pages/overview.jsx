@@ -3,7 +3,7 @@ import { alertMeanings } from "../../../../client/js/contract.gen.mjs";
 import { Away } from "../away.jsx";
 import { feed, isChange } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
-import { Graphs } from "../graphs.jsx";
+import { Later } from "../later.jsx";
 import { href } from "../route.js";
 import { RunTable } from "../runtable.jsx";
 import { ask, can } from "../session.js";
@@ -49,7 +49,7 @@ export function Overview() {
       <Newest alerts={data?.alerts} />
       <Held of={data} />
       <Waiting waiting={data?.approvals?.count} since={data?.approvals?.since} />
-      <Graphs />
+      <Later page="Graphs" />
       <div class="heading"><h2>Activity</h2><a href={href(["runs"])}>All runs</a></div>
       <Trouble error={changes.error} retry={changes.reload} />
       <RunTable list={runs} changes={changes.data ?? []} most={newest} label="Activity" />
