@@ -38,7 +38,8 @@ type oracle struct {
 type command struct {
 	h                   *handoff.Handoff
 	run                 string
-	retry, reached      bool
+	retry               bool
+	reached, rests      bool // a request may have arrived; the writer stopped, and none has
 	via                 apply.Binding
 	attempt             int64
 	expected            town.State
@@ -111,7 +112,9 @@ func pick[T any](on bool, yes, no T) T {
 	return no
 }
 
-func decided(approved bool, by string) string { return fmt.Sprintf("decided %t by %s", approved, by) }
+func decided(approved bool, by string) string {
+	return fmt.Sprintf("decided %t by %s", approved, by)
+}
 
 // judged renders a result, without the words about an approval.
 func judged(r *handoff.Result) string {
@@ -181,8 +184,10 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 		p, _ := o.extend(e.Started, false, false, false)
 		return p
 	case *machine.Arrival:
-		return predict(func() { o.command.reached = o.command.reached || e.MayHaveArrived },
-			"pending on town")
+		return predict(func() {
+			o.command.reached = o.command.reached || e.MayHaveArrived
+			o.command.rests = e.Rests && !o.command.reached
+		}, "pending on town")
 	}
 	return o.outcome(event.(*machine.Outcome).Result)
 }
@@ -567,7 +572,8 @@ func (o *oracle) outcome(v apply.Result) prediction {
 	if !ends {
 		return predict(func() {
 			pause := o.settings.Plugin.Backoff << (c.attempt - 1)
-			c.attempt, c.reached, c.notBefore = c.attempt+1, reached, o.now.Add(pause)
+			c.attempt, c.reached, c.rests = c.attempt+1, reached, false
+			c.notBefore = o.now.Add(pause)
 			c.deadline = c.notBefore.Add(o.settings.Plugin.Deadline)
 		}, "pending on town")
 	}
@@ -608,7 +614,7 @@ func (o *oracle) cancel(e *machine.Cancel) prediction {
 func (o *oracle) town() string {
 	pending, asked := "", []string{}
 	if c := o.command; c != nil {
-		pending = fmt.Sprint(c.run, c.via, c.attempt, c.reached, c.retry, c.expected.Hash,
+		pending = fmt.Sprint(c.run, c.via, c.attempt, c.reached, c.rests, c.retry, c.expected.Hash,
 			c.notBefore, c.deadline)
 	}
 	for _, q := range o.asked {
@@ -625,7 +631,7 @@ func townOf(t *machine.Town, now time.Time) string {
 		paused = t.Paused.SignalID
 	}
 	if p := t.Pending; p != nil {
-		pending = fmt.Sprint(p.Run.RunID, p.Via, p.Attempt, p.Reached, p.RetryOf != nil,
+		pending = fmt.Sprint(p.Run.RunID, p.Via, p.Attempt, p.Reached, p.Rested, p.RetryOf != nil,
 			handoff.Hash(p.Expected), p.NotBefore, p.Deadline)
 	}
 	for i := range t.Approvals {

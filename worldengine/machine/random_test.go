@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -32,7 +31,7 @@ import (
 )
 
 var (
-	towns = flag.Int("machine.towns", 120, "how many towns TestStep_Oracle drives")
+	towns = flag.Int("machine.towns", 200, "how many towns TestStep_Oracle drives")
 	seed  = flag.Uint64("machine.seed", 1, "the seed of the first of them")
 )
 
@@ -61,7 +60,7 @@ type walk struct {
 	*oracle
 	t             *testing.T
 	g             *rand.Rand
-	seed          uint64
+	seed          string // how to repeat it
 	machine       machine.Town
 	control       machine.Town // the world's pause
 	log           []*message
@@ -94,7 +93,7 @@ func (m *message) Headers() nats.Header { return m.msg.Header }
 func (m *message) Data() []byte         { return m.msg.Data }
 
 func newWalk(t *testing.T, seed uint64) *walk {
-	w := &walk{t: t, g: rand.New(rand.NewPCG(seed, 1)), seed: seed,
+	w := &walk{t: t, g: rand.New(rand.NewPCG(seed, 1)), seed: fmt.Sprint("-machine.towns=1 -machine.seed=", seed),
 		tails: map[string]*machine.RunTail{}, receipts: map[string]*dedupe.Receipt{},
 		oracle: &oracle{now: time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC),
 			paused: map[string]string{}, accepted: map[string]*handoff.Result{},
@@ -136,6 +135,10 @@ func (w *walk) newRun(planID, version string) runevents.Identity {
 		EnvironmentID: "local", PlanID: planID, PlanVersion: version}
 }
 
+func (w *walk) runOf(h *handoff.Handoff) runevents.Identity {
+	return w.newRun(h.ProposalID, h.Proposal.SchemaVersion)
+}
+
 // act gives the town one input, or the few of a delivery.
 func (w *walk) act() {
 	w.now = w.now.Add(time.Duration(w.g.IntN(6*60_000)) * time.Millisecond)
@@ -146,7 +149,7 @@ func (w *walk) act() {
 		w.ofCommand()
 	case n < 5:
 		h := w.propose()
-		w.judge(&delivery{h: h, run: w.newRun(h.ProposalID, h.Proposal.SchemaVersion),
+		w.judge(&delivery{h: h, run: w.runOf(h),
 			start: one(w, lifecycle.StartAtOnce, lifecycle.StartQueued)})
 	case n < 7:
 		w.retrySome()
@@ -159,7 +162,7 @@ func (w *walk) act() {
 	case n == 12:
 		h := w.propose()
 		w.step(&machine.Handoff{Handoff: h, DryRun: true,
-			Run: w.newRun(h.ProposalID, h.Proposal.SchemaVersion)})
+			Run: w.runOf(h)}, "")
 	default:
 		w.disturb()
 	}
@@ -242,10 +245,10 @@ func (w *walk) putSome() {
 	if w.rare(3) && w.state.Exists() {
 		w.step(&machine.Patch{Patch: map[string]any{"day": one(w, 1.0, float64(w.state.Epoch())),
 			"pressure": map[string]any{"hope": one(w, 0.1, 0.2, 3)}},
-			Expected: expected, Attributes: a, ActorID: "ada"})
+			Expected: expected, Attributes: a, ActorID: "ada"}, "")
 		return
 	}
-	w.step(&machine.Put{State: w.somewhere(), Expected: expected, Attributes: a, ActorID: "ada"})
+	w.step(&machine.Put{State: w.somewhere(), Expected: expected, Attributes: a, ActorID: "ada"}, "")
 }
 
 // disturb is what may come between a record and the log.
@@ -257,9 +260,9 @@ func (w *walk) disturb() {
 		w.pauseSome()
 	default:
 		if w.command != nil {
-			w.step(&machine.Arrival{MayHaveArrived: w.rare(2)})
+			w.step(&machine.Arrival{MayHaveArrived: w.rare(2), Rests: w.rare(2)}, "")
 		} else {
-			w.step(&machine.Told{Signal: w.signal(lifecycle.SignalRetry), Code: wire.CodeRunRetried})
+			w.step(&machine.Told{Signal: w.signal(lifecycle.SignalRetry), Code: wire.CodeRunRetried}, "")
 		}
 	}
 }
@@ -271,7 +274,7 @@ func (w *walk) pauseSome() {
 	if w.control.Paused != nil || w.machine.Paused == nil && w.rare(4) {
 		s.TownID = ""
 	}
-	w.step(s)
+	w.step(s, "")
 }
 
 func (w *walk) signal(kind lifecycle.SignalKind) *machine.Signal {
@@ -287,7 +290,7 @@ func (w *walk) decideSome() {
 		q := w.asked[max(n-1-w.g.IntN(4), 0)]
 		s.HandoffID, s.HandoffHash = q.h.HandoffID, one(w, "", q.hash, q.hash, "another")
 	}
-	w.step(s)
+	w.step(s, "")
 }
 
 // begin returns how the run of a delivery begins.
@@ -312,14 +315,14 @@ func (w *walk) judge(d *delivery) {
 	prior := w.receipts[d.h.IdempotencyKey]
 	busy := w.command != nil || w.pausedBy() != nil
 	if w.tails[runID] != nil && (!busy || w.rare(4)) || w.rare(30) {
-		w.step(&machine.Close{Wait: wait})
+		w.step(&machine.Close{Wait: wait}, runID)
 	}
 	tail := w.tails[runID]
 	switch {
 	case tail != nil && tail.Cancelled:
 		return
 	case d.retry != nil && prior.RunID != d.retry.RunID:
-		w.step(&machine.Told{Signal: w.signal(lifecycle.SignalRetry), Code: wire.CodeRunRetried})
+		w.step(&machine.Told{Signal: w.signal(lifecycle.SignalRetry), Code: wire.CodeRunRetried}, "")
 		if tail != nil {
 			w.left = append(w.left, d)
 		}
@@ -327,11 +330,11 @@ func (w *walk) judge(d *delivery) {
 	case w.lives != lives:
 	case busy && !w.rare(6):
 		if tail != nil && !w.rare(4) {
-			w.step(&machine.Open{Run: d.run})
+			w.step(&machine.Open{Run: d.run}, runID)
 		}
 		if w.lives == lives && w.rare(2) {
 			wait.Begin, wait.By = w.beginOf(d), w.pausedBy()
-			w.step(&wait)
+			w.step(&wait, runID)
 		}
 		d.start = lifecycle.StartQueued
 	default:
@@ -339,9 +342,9 @@ func (w *walk) judge(d *delivery) {
 		if tail != nil {
 			e.Next = tail.Next
 		}
-		if w.step(e) {
+		if w.step(e, "") {
 			if tail != nil && w.lives == lives && w.command != nil {
-				w.step(&machine.Open{Run: d.run})
+				w.step(&machine.Open{Run: d.run}, runID)
 			}
 			return
 		}
@@ -359,58 +362,51 @@ func (w *walk) keep(d *delivery, lives int) {
 }
 
 func (w *walk) retrySome() {
-	for _, key := range slices.Sorted(maps.Keys(w.receipts)) {
-		r := w.receipts[key]
-		if r.ReasonCode != apply.ReasonPluginUnavailable || w.rare(3) {
-			continue
-		}
-		for _, h := range w.sent {
-			if h.HandoffID == r.HandoffID {
-				w.judge(&delivery{h: h, run: w.newRun(h.ProposalID, h.Proposal.SchemaVersion),
-					retry: &apply.RetryOf{RunID: r.RunID, LogSeq: r.LogSeq}})
-				return
-			}
+	for _, h := range w.sent {
+		r := w.receipts[h.IdempotencyKey]
+		if r != nil && r.ReasonCode == apply.ReasonPluginUnavailable && r.HandoffID == h.HandoffID &&
+			!w.rare(3) {
+			w.judge(&delivery{h: h, run: w.runOf(h),
+				retry: &apply.RetryOf{RunID: r.RunID, LogSeq: r.LogSeq}})
+			return
 		}
 	}
 }
 
-// endSome ends a run that nobody judges.
+// endSome ends a run that nobody judges: of a writer before, or of a delivery.
 func (w *walk) endSome() {
-	lives, e := w.lives, &machine.Abandon{Why: lifecycle.Cancellation{Code: lifecycle.CancelledLeft}}
-	var d *delivery
-	switch {
-	case len(w.left) > 0:
-		d = pop(w, &w.left)
-	case len(w.waiting) > 0:
-		d = pop(w, &w.waiting)
-		e.Handoff, e.Retry = d.h, w.beginOf(d).Retry
-	default:
+	from, e := &w.left, &machine.Abandon{Why: lifecycle.Cancellation{Code: lifecycle.CancelledLeft}}
+	if len(*from) == 0 {
+		from = &w.waiting
+	}
+	if len(*from) == 0 {
 		return
 	}
-	e.Run = d.run
-	if !w.step(e) {
-		if w.run(d.run.RunID).canceled {
-			return
-		}
-		if e.Handoff == nil {
-			w.left = append(w.left, d)
-		} else {
-			w.keep(d, lives)
-		}
-	} else if w.rare(3) && w.lives == lives {
-		w.waiting = append(w.waiting, d) // its writer does not know yet
+	d := pop(w, from)
+	if e.Run = d.run; from == &w.waiting {
+		e.Handoff, e.Retry = d.h, w.beginOf(d).Retry
+	}
+	// The writer of a delivery may not know that its run was cancelled.
+	stored := w.step(e, d.run.RunID)
+	if stored && w.rare(3) || !stored && !w.run(d.run.RunID).canceled {
+		*from = append(*from, d)
 	}
 }
 
 // ofCommand is something about the pending command.
 func (w *walk) ofCommand() {
 	v := apply.Result{At: w.now.Add(-time.Duration(w.g.IntN(900)) * time.Millisecond),
-		Attempt: w.command.attempt, Reached: w.rare(3)}
-	if paused := w.run(w.command.run).status == "PAUSED"; paused != (w.pausedBy() != nil) && w.rare(2) {
-		w.step(&machine.Hold{By: w.pausedBy()})
+		Attempt: w.command.attempt, Reached: w.rare(8)}
+	paused := w.run(w.command.run).status == "PAUSED"
+	if paused != (w.pausedBy() != nil) && w.rare(2) {
+		w.step(&machine.Hold{By: w.pausedBy()}, "")
 		return
 	}
-	switch w.g.IntN(20) {
+	of := w.g.IntN(20)
+	if w.rare(4) && (w.command.retry || paused) {
+		of = 13
+	}
+	switch of {
 	default:
 		w.pauseSome()
 	case 0, 1, 2:
@@ -431,34 +427,34 @@ func (w *walk) ofCommand() {
 	case 5, 6, 7, 8:
 		v.Failed = apply.Silence(false, nil)
 	case 9, 10:
-		w.step(&machine.Attempt{Started: w.rare(2)})
+		w.step(&machine.Attempt{Started: w.rare(2)}, "")
 	case 11, 12:
-		w.step(&machine.Hold{By: w.pausedBy()})
+		w.step(&machine.Hold{By: w.pausedBy()}, "")
 	case 13, 14:
 		w.cancelSome()
 	case 15:
 		w.appendSome()
 	case 16:
-		w.step(&machine.Arrival{MayHaveArrived: w.rare(2)})
+		w.step(&machine.Arrival{MayHaveArrived: w.rare(2), Rests: w.rare(2)}, "")
 	}
 	if v.Applied || v.Failed != nil {
-		w.step(&machine.Outcome{Result: v})
+		w.step(&machine.Outcome{Result: v}, "")
 	}
 }
 
 func (w *walk) cancelSome() {
 	s := w.signal(lifecycle.SignalCancel)
-	s.Force, s.RunID = w.rare(3), w.command.run
+	s.Force, s.RunID = w.rare(pick(w.command.retry, 2, 3)), w.command.run
 	if w.rare(8) {
 		s.RunID = "another"
 	}
 	w.step(&machine.Cancel{Signal: s, Arrival: one(w, apply.NotArrived, apply.NotArrived,
-		apply.MayArrive, apply.MayHaveArrived)})
+		apply.MayArrive, apply.MayHaveArrived)}, "")
 }
 
 // appendSome is an event of the plugin's own in the run of the command.
 func (w *walk) appendSome() {
-	run, tail := w.machine.Pending.Run, w.tailOf(new(machine.Attempt))
+	run, tail := w.machine.Pending.Run, w.tailOf("")
 	if w.run(run.RunID).status != "RUNNING" || tail.Closed {
 		return
 	}
@@ -469,34 +465,19 @@ func (w *walk) appendSome() {
 				EmittedAt: runevents.Timestamp(w.now)}}}}}, tail)
 }
 
-// tailOf returns the end of the run that an event is about, nil for none.
-func (w *walk) tailOf(event machine.Event) *machine.RunTail {
-	runID, emitted := "", int64(0)
-	switch e := event.(type) {
-	case *machine.Handoff, *machine.Put, *machine.Patch, *machine.Signal, *machine.Told:
-		return nil
-	case *machine.Wait:
-		runID = e.Run.RunID
-	case *machine.Close:
-		runID = e.Run.RunID
-	case *machine.Open:
-		runID = e.Run.RunID
-	case *machine.Abandon:
-		runID = e.Run.RunID
-	}
+// tailOf returns the end of a run, or of the command's.
+func (w *walk) tailOf(runID string) *machine.RunTail {
+	emitted := int64(0)
 	if p := w.machine.Pending; p != nil && (runID == "" || runID == p.Run.RunID) {
 		runID, emitted = p.Run.RunID, p.Emitted
 	}
-	tail := w.tails[runID]
-	if tail == nil {
-		tail = machine.NewTail(nil, emitted)
-	}
+	tail := cmp.Or(w.tails[runID], machine.NewTail(nil, emitted))
 	tail.Next = max(tail.Next, emitted+1)
 	return tail
 }
 
 // step steps an input, and reports whether its record is stored.
-func (w *walk) step(event machine.Event, drawn ...runevents.DrawnID) bool {
+func (w *walk) step(event machine.Event, runID string, drawn ...runevents.DrawnID) bool {
 	t, townID := w.machine, w.id
 	if s, ok := event.(*machine.Signal); ok && s.TownID == "" {
 		t, townID = w.control, ""
@@ -505,20 +486,20 @@ func (w *walk) step(event machine.Event, drawn ...runevents.DrawnID) bool {
 	if h != nil && h.RetryOf == nil {
 		h.Prior = w.receipts[h.Handoff.IdempotencyKey]
 	}
-	in := &machine.Input{TownID: townID, At: w.now, Drawn: drawn, Tail: w.tailOf(event), Event: event}
+	in := &machine.Input{TownID: townID, At: w.now, Drawn: drawn, Tail: w.tailOf(runID), Event: event}
 	for range machine.IDs(event) {
 		in.IDs = append(in.IDs, w.newID())
 	}
-	want, before := w.predict(townID, event), body(w.t, machine.OfTown, &machine.Record{}, t)
+	want, before := w.predict(townID, event), w.bytesOf(t)
 	out, err := machine.Step(t, in, w.settings)
-	require.Equal(w.t, want.text, told(&out, err), "seed %d: %T", w.seed, event)
-	require.Equal(w.t, before, body(w.t, machine.OfTown, &machine.Record{}, t), "the town is left as it is")
+	require.Equal(w.t, want.text, told(&out, err), "%s: %T", w.seed, event)
+	require.Equal(w.t, before, w.bytesOf(t), "the town is left as it is")
 	if err != nil || out.Record == nil {
 		return false
 	}
 	again, err := machine.Step(t, in, w.settings)
 	require.NoError(w.t, err)
-	require.Equal(w.t, body(w.t, out.On, out.Record, out.After), body(w.t, out.On, again.Record, again.After))
+	require.Equal(w.t, w.body(&out), w.body(&again), "the same bytes")
 	if h != nil && h.DryRun {
 		return false
 	}
@@ -528,61 +509,63 @@ func (w *walk) step(event machine.Event, drawn ...runevents.DrawnID) bool {
 		}
 	}
 	if !w.calm && w.rare(8) && !out.Again {
-		return w.lose(event, &out)
+		return w.lose(event, runID, &out)
 	}
 	w.store(&out, in.Tail)
 	want.then()
-	require.Equal(w.t, w.town(), townOf(&w.machine, w.now), "seed %d: %T", w.seed, event)
+	require.Equal(w.t, w.town(), townOf(&w.machine, w.now), "%s: %T", w.seed, event)
 	if !w.calm && w.rare(pick(out.Again, 4, 10)) {
 		w.crash()
 		return true
 	}
-	return !out.Again || w.step(event)
+	return !out.Again || w.step(event, runID)
 }
 
 // lose has another record come before one, and steps the input again.
-func (w *walk) lose(event machine.Event, out *machine.Output) bool {
+func (w *walk) lose(event machine.Event, runID string, out *machine.Output) bool {
 	w.calm = true
 	defer func() { w.calm = false }()
 	h, ok := event.(*machine.Handoff)
 	if ok && h.RetryOf == nil && w.rare(3) { // the same delivery elsewhere
-		w.step(&machine.Handoff{Handoff: h.Handoff, Next: 1, Run: w.newRun(h.Run.PlanID, h.Run.PlanVersion)})
+		w.step(&machine.Handoff{Handoff: h.Handoff, Next: 1, Run: w.runOf(h.Handoff)}, "")
 	} else if w.rare(2) {
 		w.disturb()
 	}
 	if ok {
-		return w.step(event, out.Record.Run.Drawn()...)
+		return w.step(event, runID, out.Record.Run.Drawn()...)
 	}
-	return w.step(event)
+	return w.step(event, runID)
 }
 
 // body returns the bytes of a record.
-func body(t *testing.T, on machine.Subject, rec *machine.Record, after machine.Town) string {
-	made := *rec
-	if on == machine.OfTown {
+func (w *walk) body(out *machine.Output) string {
+	made, after := *out.Record, out.After
+	if out.On == machine.OfTown {
 		made.Hold(&after)
 	}
 	data, err := made.MarshalJSON()
-	require.NoError(t, err)
+	require.NoError(w.t, err)
 	return string(data)
+}
+
+func (w *walk) bytesOf(t machine.Town) string {
+	return w.body(&machine.Output{Record: new(machine.Record), After: t})
 }
 
 // store is the log.
 func (w *walk) store(out *machine.Output, tail *machine.RunTail) {
-	token, seq := wire.TownToken(w.id), uint64(len(w.log)+1)
-	rec, subject, guard, after := out.Record, "", w.machine.Seq, (*machine.Town)(nil)
-	switch out.On {
-	case machine.OfTown:
-		subject, after = wire.LogSubject("main", token), &out.After
-	case machine.OfRefused:
-		subject = wire.RefusedSubject("main", pick(w.state.Exists(), token, wire.UnknownTownToken))
-	case machine.OfSignals:
-		subject = wire.SignalSubject("main")
-	case machine.OfRun:
-		subject, guard = wire.RunSubject("main", rec.Run.RunID), tail.Guard
-	case machine.OfWorld:
-		subject, guard = wire.ControlSubject("main"), w.control.Seq
+	rec, seq, after, runID := out.Record, uint64(len(w.log)+1), (*machine.Town)(nil), ""
+	if out.On == machine.OfTown {
+		after = &out.After
 	}
+	if rec.Run != nil {
+		runID = rec.Run.RunID
+	}
+	token := wire.TownToken(w.id)
+	subject := []string{wire.LogSubject("main", token),
+		wire.RefusedSubject("main", pick(w.state.Exists(), token, wire.UnknownTownToken)),
+		wire.SignalSubject("main"), wire.RunSubject("main", runID), wire.ControlSubject("main")}[out.On]
+	guard := []uint64{w.machine.Seq, 0, 0, tail.Guard, w.control.Seq}[out.On]
 	msg, err := commitlog.Encode(rec, subject, after)
 	require.NoError(w.t, err)
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
@@ -598,7 +581,7 @@ func (w *walk) store(out *machine.Output, tail *machine.RunTail) {
 		w.control = machine.Town{Seq: seq, Paused: rec.Paused}
 	case machine.OfRun:
 		tail.Add(rec, seq)
-		w.tails[rec.Run.RunID] = tail
+		w.tails[runID] = tail
 	}
 	w.index(rec, seq)
 }
@@ -616,7 +599,7 @@ func (w *walk) index(rec *machine.Record, seq uint64) {
 func (w *walk) crash() {
 	w.lives++
 	known := w.machine
-	w.tails, w.receipts, w.machine = map[string]*machine.RunTail{}, map[string]*dedupe.Receipt{}, machine.Town{}
+	w.tails, w.receipts = map[string]*machine.RunTail{}, map[string]*dedupe.Receipt{}
 	for i, m := range w.log {
 		rec, err := machine.ReadRecord(m.Data())
 		require.NoError(w.t, err)
@@ -624,20 +607,16 @@ func (w *walk) crash() {
 		case rec.Kind == machine.KindControl && rec.TownID == "":
 			w.control = machine.Town{Seq: seq, Paused: rec.Paused}
 		case rec.Kind.OfTown():
-			state, err := rec.State(m.Headers().Get(wire.HashHeader))
+			w.machine, err = commitlog.ReadEntry(w.id, &jetstream.RawStreamMsg{Sequence: seq,
+				Header: m.Headers(), Data: m.Data()})
 			require.NoError(w.t, err)
-			w.machine = machine.Town{Seq: seq, State: state, Apply: rec.Apply, Paused: rec.Paused,
-				Pending: rec.Pending, Policy: rec.Policy, Approvals: rec.Approvals}
 		case rec.Kind == machine.KindRun || rec.Kind == machine.KindEvents:
-			if w.tails[rec.Run.RunID] == nil {
-				w.tails[rec.Run.RunID] = machine.NewTail(nil, 0)
-			}
+			w.tails[rec.Run.RunID] = cmp.Or(w.tails[rec.Run.RunID], machine.NewTail(nil, 0))
 			w.tails[rec.Run.RunID].Add(rec, seq)
 		}
 		w.index(rec, uint64(i+1))
 	}
-	require.Equal(w.t, body(w.t, machine.OfTown, &machine.Record{}, known),
-		body(w.t, machine.OfTown, &machine.Record{}, w.machine))
+	require.Equal(w.t, w.bytesOf(known), w.bytesOf(w.machine))
 	for _, d := range w.waiting {
 		w.keep(d, w.lives-1)
 	}
@@ -646,37 +625,39 @@ func (w *walk) crash() {
 		w.configure()
 	}
 	if w.command != nil && !w.rare(3) {
-		w.step(&machine.Arrival{MayHaveArrived: true})
+		w.step(&machine.Arrival{MayHaveArrived: true}, "")
 	}
 }
 
 // check checks the whole log.
 func (w *walk) check() {
 	var counts fsck.Counts
-	l, all, ids := fsck.NewLogCheck("main", &counts), map[string][]runevents.Record{}, map[string]bool{}
+	l := fsck.NewLogCheck("main", &counts)
+	all, ids := map[string][]runevents.Record{}, map[string]bool{}
 	for i, m := range w.log {
 		v := l.Check(commitlog.NewMessage(m, uint64(i+1), w.now))
-		require.Empty(w.t, append(v.Own, v.History...), "seed %d", w.seed)
+		require.Empty(w.t, append(v.Own, v.History...), w.seed)
 		if m.rec.Run != nil {
 			all[m.rec.Run.RunID] = append(all[m.rec.Run.RunID], m.rec.Run.Records(w.now)...)
 		}
 	}
 	for runID, records := range all {
+		about := fmt.Sprintf("%s: run %s", w.seed, runID)
 		ended, status := 0, "COMPLETED FAILED"
 		for i, r := range records {
-			require.Equal(w.t, int64(i+1), r.RunSeq, "seed %d: run %s", w.seed, runID)
-			require.False(w.t, ids[r.EventID] || ids[r.IdempotencyKey], "seed %d: %v", w.seed, r)
+			require.Equal(w.t, int64(i+1), r.RunSeq, about)
+			require.False(w.t, ids[r.EventID] || ids[r.IdempotencyKey], about)
 			ids[r.EventID], ids[r.IdempotencyKey] = true, true
 			ended += pick(r.EventType.EndsRun(), 1, 0)
 		}
 		snapshot, alerts, err := runevents.Project(runID, records)
 		require.NoError(w.t, err)
-		require.Empty(w.t, alerts, "seed %d", w.seed)
+		require.Empty(w.t, alerts, about)
 		if r := w.runs[runID]; r != nil {
 			status = r.status
 		}
-		require.Contains(w.t, status, string(snapshot.Status), "seed %d: run %s", w.seed, runID)
-		require.Equal(w.t, snapshot.Status.Terminal(), ended == 1)
-		require.Equal(w.t, !snapshot.Status.Terminal(), l.Runs[runID] != nil, "seed %d: run %s", w.seed, runID)
+		require.Contains(w.t, status, string(snapshot.Status), about)
+		require.Equal(w.t, pick(snapshot.Status.Terminal(), 1, 0), ended, about)
+		require.Equal(w.t, ended == 0, l.Runs[runID] != nil, about)
 	}
 }
