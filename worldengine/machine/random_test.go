@@ -93,7 +93,8 @@ func (m *message) Headers() nats.Header { return m.msg.Header }
 func (m *message) Data() []byte         { return m.msg.Data }
 
 func newWalk(t *testing.T, seed uint64) *walk {
-	w := &walk{t: t, g: rand.New(rand.NewPCG(seed, 1)), seed: fmt.Sprint("-machine.towns=1 -machine.seed=", seed),
+	w := &walk{t: t, g: rand.New(rand.NewPCG(seed, 1)),
+		seed:  fmt.Sprint("-machine.towns=1 -machine.seed=", seed),
 		tails: map[string]*machine.RunTail{}, receipts: map[string]*dedupe.Receipt{},
 		oracle: &oracle{now: time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC),
 			paused: map[string]string{}, accepted: map[string]*handoff.Result{},
@@ -161,8 +162,7 @@ func (w *walk) act() {
 		w.decideSome()
 	case n == 12:
 		h := w.propose()
-		w.step(&machine.Handoff{Handoff: h, DryRun: true,
-			Run: w.runOf(h)}, "")
+		w.step(&machine.Handoff{Handoff: h, DryRun: true, Run: w.runOf(h)}, "")
 	default:
 		w.disturb()
 	}
@@ -226,15 +226,14 @@ func (w *walk) somewhere() town.State {
 		return town.NewState(&s)
 	}
 	return towntest.Threatened(func(s *town.Snapshot) {
-		s.TownID, s.Day = w.id, one[int64](w, 15, 15, 40, town.MaxDay)
-		if !w.rare(20) {
-			s.Day = 15
+		if s.TownID = w.id; w.rare(20) {
+			s.Day = one[int64](w, 40, town.MaxDay)
 		}
 	})
 }
 
 func (w *walk) putSome() {
-	a := machine.Attributes{Apply: one(w, "", "", apply.Local, apply.Plugin, apply.Plugin, apply.RCON)}
+	a := machine.Attributes{Apply: one(w, "", "", "local", apply.Plugin, apply.Plugin, apply.RCON)}
 	if w.rare(3) {
 		a.Approval = w.somePolicy()
 	}
@@ -262,7 +261,7 @@ func (w *walk) disturb() {
 		if w.command != nil {
 			w.step(&machine.Arrival{MayHaveArrived: w.rare(2), Rests: w.rare(2)}, "")
 		} else {
-			w.step(&machine.Told{Signal: w.signal(lifecycle.SignalRetry), Code: wire.CodeRunRetried}, "")
+			w.step(w.retried(), "")
 		}
 	}
 }
@@ -278,9 +277,14 @@ func (w *walk) pauseSome() {
 }
 
 func (w *walk) signal(kind lifecycle.SignalKind) *machine.Signal {
-	s := machine.Signal{Kind: kind, TownID: w.id, ActorID: one(w, "mara", "olga"), RunID: "",
+	s := machine.Signal{Kind: kind, TownID: w.id, ActorID: one(w, "mara", "olga"),
 		Run: w.newRun(lifecycle.SignalPlan, lifecycle.SignalVersion)}.WithDefaults()
 	return &s
+}
+
+// retried is the refusal of a retry.
+func (w *walk) retried() *machine.Told {
+	return &machine.Told{Signal: w.signal(lifecycle.SignalRetry), Code: wire.CodeRunRetried}
 }
 
 func (w *walk) decideSome() {
@@ -293,7 +297,7 @@ func (w *walk) decideSome() {
 	w.step(s, "")
 }
 
-// begin returns how the run of a delivery begins.
+// beginOf returns how the run of a delivery begins.
 func (w *walk) beginOf(d *delivery) lifecycle.Begin {
 	b := lifecycle.Begin{Start: d.start, Waited: time.Second}
 	if tail := w.tails[d.run.RunID]; tail != nil && tail.Status != "" {
@@ -322,7 +326,7 @@ func (w *walk) judge(d *delivery) {
 	case tail != nil && tail.Cancelled:
 		return
 	case d.retry != nil && prior.RunID != d.retry.RunID:
-		w.step(&machine.Told{Signal: w.signal(lifecycle.SignalRetry), Code: wire.CodeRunRetried}, "")
+		w.step(w.retried(), "")
 		if tail != nil {
 			w.left = append(w.left, d)
 		}
@@ -388,6 +392,10 @@ func (w *walk) endSome() {
 	}
 	// The writer of a delivery may not know that its run was cancelled.
 	stored := w.step(e, d.run.RunID)
+	if s := w.signal(lifecycle.SignalCancel); stored {
+		s.RunID = d.run.RunID
+		w.step(&machine.Told{Signal: s}, "")
+	}
 	if stored && w.rare(3) || !stored && !w.run(d.run.RunID).canceled {
 		*from = append(*from, d)
 	}
