@@ -618,7 +618,7 @@ func (o *oracle) town() string {
 			c.notBefore, c.deadline)
 	}
 	for _, q := range o.asked {
-		if status := o.status(q); isOpen(status) || status == "denied" {
+		if status := o.status(q); status != "stale" && status != "expired" {
 			asked = append(asked, q.hash+" "+status)
 		}
 	}
@@ -634,9 +634,9 @@ func townOf(t *machine.Town, now time.Time) string {
 		pending = fmt.Sprint(p.Run.RunID, p.Via, p.Attempt, p.Reached, p.Rested, p.RetryOf != nil,
 			handoff.Hash(p.Expected), p.NotBefore, p.Deadline)
 	}
-	for i := range t.Approvals {
-		if status := t.Approvals[i].Status(t.State.Hash, now); status.IsOpen() || status == "denied" {
-			asked = append(asked, t.Approvals[i].HandoffHash+" "+string(status))
+	for _, a := range t.Approvals {
+		if status := a.Status(t.State.Hash, now); status != "stale" && status != "expired" {
+			asked = append(asked, a.HandoffHash+" "+string(status))
 		}
 	}
 	return fmt.Sprint(t.State.Hash, t.Apply, t.Policy, paused, pending, asked)

@@ -149,9 +149,7 @@ func (w *walk) act() {
 	case w.command != nil && w.rare(2):
 		w.ofCommand()
 	case n < 5:
-		h := w.propose()
-		w.judge(&delivery{h: h, run: w.runOf(h),
-			start: one(w, lifecycle.StartAtOnce, lifecycle.StartQueued)})
+		w.deliver(w.propose())
 	case n < 7:
 		w.retrySome()
 	case n < 9 && len(w.waiting) > 0:
@@ -291,10 +289,18 @@ func (w *walk) decideSome() {
 	s := w.signal(one(w, lifecycle.SignalApprove, lifecycle.SignalApprove, lifecycle.SignalDeny))
 	s.HandoffID = "handoff_none"
 	if n := len(w.asked); n > 0 && !w.rare(10) {
-		q := w.asked[max(n-1-w.g.IntN(4), 0)]
+		q := w.asked[max(n-1-w.g.IntN(2), 0)]
 		s.HandoffID, s.HandoffHash = q.h.HandoffID, one(w, "", q.hash, q.hash, "another")
 	}
 	w.step(s, "")
+	if s.HandoffHash != "" && w.rare(2) {
+		w.deliver(w.asked[len(w.asked)-1].h)
+	}
+}
+
+func (w *walk) deliver(h *handoff.Handoff) {
+	w.judge(&delivery{h: h, run: w.runOf(h),
+		start: one(w, lifecycle.StartAtOnce, lifecycle.StartQueued)})
 }
 
 // beginOf returns how the run of a delivery begins.
