@@ -11,23 +11,23 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Discard is what a change of the settings would discard of a stream.
+// Discard counts the messages of a stream that a change of the settings would discard.
 type Discard struct {
 	Stream   string `json:"stream"`
 	Setting  string `json:"setting"`
 	Messages uint64 `json:"messages"`
 }
 
-// SettingsError: a server was given other settings than its world has. Give it the world's, or
-// none, or change those of the world.
+// SettingsError: the settings given to a server differ from its world's. Give the world's, or none,
+// or change the world's.
 type SettingsError struct {
 	World       string
 	Differences []Difference
-	// Discards is what the given settings would discard, as far as that is known.
+	// Discards are the messages that the given settings would discard, as far as is known.
 	Discards []Discard
 }
 
-// Error names each difference and what it would discard.
+// Error names each difference and the messages that it would discard.
 func (e *SettingsError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "worldengine: the settings differ from those of the world %s:", e.World)
@@ -46,19 +46,19 @@ func (e *SettingsError) Error() string {
 	return b.String()
 }
 
-// Plan is what serving a world with given settings comes to.
+// Plan is the result of PlanSettings.
 type Plan struct {
-	// New is set where there is no such world yet.
+	// New is set if there is no such world yet.
 	New bool
 	// Settings are those to serve with.
 	Settings Settings
-	// Differences are the given settings that the world does not have, and Discards what they would
-	// discard.
+	// Differences are the given settings that the world does not have; Discards are the messages
+	// that they would discard.
 	Differences []Difference
 	Discards    []Discard
 }
 
-// PlanSettings finds out what serving a world with given settings comes to. It changes nothing.
+// PlanSettings compares a server's settings with its world's. It changes nothing.
 func PlanSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings,
 ) (*Plan, error) {
@@ -77,7 +77,7 @@ func PlanSettings(
 	return plan, nil
 }
 
-// planSettings also returns the settings that the world has.
+// planSettings also returns the world's settings.
 func planSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings,
 ) (*Plan, Settings, error) {
@@ -92,8 +92,8 @@ func planSettings(
 	return &Plan{Settings: given.Or(current), Differences: given.differences(current)}, current, nil
 }
 
-// discards returns the messages of the log that the change from one set of settings to another
-// discards: those over the history of their subject.
+// discards returns the messages of the log that a change of settings discards: those beyond the
+// history of their subject.
 func discards(
 	ctx context.Context, js jetstream.JetStream, world string, from, to Settings,
 ) ([]Discard, error) {
@@ -122,7 +122,7 @@ func discards(
 func lowered(from, to int64) bool { return to > 0 && (from < 1 || to < from) }
 
 // AgreeSettings returns the settings to serve a world with. It returns a *SettingsError if the
-// world has others than those that are given, unless discard accepts that.
+// world has others than the given ones, unless discard accepts that.
 func AgreeSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
 ) (Settings, error) {
@@ -133,9 +133,9 @@ func AgreeSettings(
 	return plan.Settings, plan.Refusal(world, discard)
 }
 
-// ChangeSettings makes the given settings those of a world, for all its servers: the history of a
-// town changes at once, the binding when each server starts again, and the compression when NATS
-// does. It returns a *SettingsError if that would discard messages and discard is not set.
+// ChangeSettings gives a world the settings, for all its servers. The history of a town changes at
+// once, the binding when each server restarts, and the compression when NATS does. It returns a
+// *SettingsError if that would discard messages and discard is not set.
 func ChangeSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
 ) (*Plan, error) {

@@ -25,8 +25,8 @@ func newWorld(t *testing.T, s commitlog.Settings) jetstream.JetStream {
 	return js
 }
 
-// A change of the settings of a world says what it discards, is refused where that was not
-// accepted, and then holds for its streams and for each server that starts.
+// A change of settings lists the messages that it discards, is refused unless that is accepted, and
+// then holds for the world's streams and for each server that starts.
 func TestTheSettingsOfAWorldChange(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

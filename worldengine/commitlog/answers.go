@@ -15,11 +15,11 @@ func IsWrongLastSequence(err error) bool {
 		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// IsRefusal reports whether err is about the message itself, so that the next try cannot end
-// otherwise unless an operator changes the stream or the server: it, or its header, is larger than
-// they take, or it asks for an option that they refuse. All other errors are about the stream, the
-// server or the way there (no answer, no room, no leader, a lost race), and pass.
-// JetStream's "store failed" (10077) stays out: it says the same of a full disk.
+// IsRefusal reports whether err is about the message itself: it, or its header, is too large, or it
+// has an option that is refused. A retry fails the same way unless an operator changes the stream
+// or the server. All other errors are about the stream, the server or the connection (no answer, no
+// room, no leader, a lost race), and pass. JetStream's "store failed" (10077) is none of them,
+// since a full disk gives it too.
 func IsRefusal(err error) bool {
 	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) ||
 		errors.Is(err, nats.ErrBadHeaderMsg) {

@@ -12,17 +12,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// bulkBytes bounds what one request for several messages is answered with, and bulkTimeout how long
-// that may take.
+// bulkBytes bounds the answer to one request for several messages, and bulkTimeout its duration.
 const (
 	bulkBytes   = 1 << 20
 	bulkTimeout = 5 * time.Second
 )
 
-// NextStoredBatch returns the first messages of a subject at or behind a sequence, in order: at
-// most so many, and fewer than there are where they have many bytes or one was changed on the disk;
-// none where there is none. It asks once, where the stream may be read directly (NATS 2.11,
-// ADR-31), and else, in a cluster, reads one message, from the leader.
+// NextStoredBatch returns the first messages of a subject at or behind a sequence, in order. It
+// returns at most so many, fewer if they are large or one was changed on the disk, and
+// none if there is none. It makes one request if the stream allows direct reads (NATS 2.11,
+// ADR-31); else, in a cluster, it reads one message from the leader.
 func NextStoredBatch(
 	ctx context.Context, js jetstream.JetStream, stream jetstream.Stream,
 	subject string, seq uint64, most int,
@@ -41,7 +40,7 @@ func NextStoredBatch(
 	return messages, inLog(subject, err)
 }
 
-// inLog says of an error which messages could not be read.
+// inLog adds to an error which messages could not be read.
 func inLog(subject string, err error) error {
 	if err != nil {
 		err = fmt.Errorf("%w: messages of %s: %w", ErrLogUnavailable, subject, err)
@@ -105,7 +104,7 @@ func directBatch(
 	}
 }
 
-// directMessage reads a message of a stream from an answer, whose headers say which it is.
+// directMessage reads a message from an answer, whose headers identify it.
 func directMessage(msg *nats.Msg) (*jetstream.RawStreamMsg, error) {
 	seq, err := strconv.ParseUint(msg.Header.Get("Nats-Sequence"), 10, 64)
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 	"worldengine/worldengine/commitlog/logtest"
 )
 
-// TestTheLogIsAppendOnly: what the log has persisted can be neither deleted nor purged, nor can the
-// log be told to allow it.
+// Persisted messages can be neither deleted nor purged, nor can the log be told to allow it.
 func TestTheLogIsAppendOnly(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -33,7 +32,7 @@ func TestTheLogIsAppendOnly(t *testing.T) {
 	require.Equal(t, seq, current.Seq)
 }
 
-// silentJetStream never answers, and knows how long it was waited for each time.
+// silentJetStream never answers, and records each wait.
 type silentJetStream struct {
 	jetstream.JetStream
 	waited []time.Duration
@@ -48,8 +47,8 @@ func (s *silentJetStream) PublishMsg(
 	return nil, ctx.Err()
 }
 
-// TestAWriteHasABudget: a decision is stored, with all its events, within the time that one request
-// may take, or it fails as a whole; no attempt takes more than its part of that.
+// A decision is stored with all its events within one request's time, or fails as a whole; no
+// attempt takes more than its part of the time.
 func TestAWriteHasABudget(t *testing.T) {
 	t.Parallel()
 	msg := logtest.Put(t, 1)

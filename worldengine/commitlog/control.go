@@ -11,7 +11,7 @@ import (
 // PausedBy is a pause as the log stores it and the control verbs show it.
 type PausedBy = messages.PausedBy
 
-// WorldPause reads whether the world is paused, and the log sequence of the message that says so.
+// WorldPause reads whether the world is paused, and the log sequence of that message.
 func (l *Log) WorldPause(ctx context.Context) (uint64, *PausedBy, error) {
 	msg, err := l.Store.Last(ctx, wire.ControlSubject(l.World))
 	if err != nil {

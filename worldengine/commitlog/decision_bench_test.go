@@ -13,8 +13,8 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// BenchmarkDecision makes the message of a decision to execute a handoff: the work of a server for
-// each handoff behind the rules, without NATS.
+// BenchmarkDecision makes the message of a decision to execute a handoff: a server's work for each
+// handoff behind the rules, without NATS.
 func BenchmarkDecision(b *testing.B) {
 	var h *handoff.Handoff
 	var result *handoff.Result

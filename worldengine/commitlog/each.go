@@ -11,19 +11,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// DefaultFetchWait is how long a reader in bulk waits for messages that NATS counts and does not
-// deliver, because they were changed on its disk, before it reads what is behind them one by one.
+// DefaultFetchWait is a bulk reader's wait for messages that NATS counts but does not deliver,
+// since they were changed on its disk. Then it reads the messages behind them one by one.
 const DefaultFetchWait = 2 * time.Second
 
 // EachInactive is how long the server keeps a consumer of Each whose reader ended without deleting
 // it.
 const EachInactive = time.Minute
 
-// Each reads once what a consumer of the log has when it is made: config says which messages. What
-// was changed on the disk of NATS is left out; behind that the last messages of subjects come in
-// another order, and those that came meanwhile are visited too. The error is that of visit, or
-// ErrLogUnavailable. The consumer is not an ordered one: that makes itself anew for each batch, and
-// begins all but the first with all later messages, also where the last of each subject are asked
+// Each reads once the messages that a consumer of the log has when it is made; config selects them.
+// It omits messages that were changed on the disk of NATS; behind one, the last messages of
+// subjects come in another order, and messages that came meanwhile are visited too. The error is
+// visit's, or ErrLogUnavailable. The consumer is not an ordered one: that is remade for each batch,
+// and begins all but the first with all later messages, even if the last of each subject are asked
 // for.
 func Each(
 	ctx context.Context, log jetstream.Stream, config jetstream.ConsumerConfig,
@@ -68,8 +68,8 @@ func each(
 		if read > before {
 			continue
 		}
-		// The server counts what was changed on its disk, and delivers neither that nor, before it
-		// has looked through the block, what is behind it.
+		// The server counts messages that were changed on its disk, but delivers neither them nor,
+		// until it has searched the block, the messages behind them.
 		if config.DeliverPolicy == jetstream.DeliverLastPerSubjectPolicy {
 			return eachLastBehind(ctx, log, filters(config), last, visit)
 		}
@@ -78,8 +78,8 @@ func each(
 	return nil
 }
 
-// eachLastBehind reads, one by one, the last messages of the subjects of some filters that are behind
-// a sequence. One that came while each was reading is visited again.
+// eachLastBehind reads the last messages, behind a sequence, of the filters' subjects one by one.
+// It visits a subject again if a message came meanwhile.
 func eachLastBehind(
 	ctx context.Context, log jetstream.Stream, filters []string, last uint64,
 	visit func(msg jetstream.Msg, seq uint64) error,
@@ -107,7 +107,7 @@ func eachLastBehind(
 	return nil
 }
 
-// eachBehind reads, one by one, at most so many messages of some filters behind a sequence.
+// eachBehind reads some filters' messages behind a sequence, one by one and at most so many.
 func eachBehind(
 	ctx context.Context, log jetstream.Stream, filters []string, last, most uint64,
 	visit func(msg jetstream.Msg, seq uint64) error,
@@ -125,7 +125,7 @@ func eachBehind(
 	return nil
 }
 
-// filters returns the subjects that a consumer is to have.
+// filters returns a consumer's subjects.
 func filters(config jetstream.ConsumerConfig) []string {
 	if len(config.FilterSubjects) > 0 {
 		return config.FilterSubjects

@@ -11,8 +11,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Format is the version of everything that is stored of a world, in its streams and in backups. A
-// program writes and reads this one alone.
+// Format is the version of a world's stored data, in its streams and in backups. A program reads
+// and writes only its own.
 const Format = "3"
 
 // formatKey is the metadata of the log's stream that has the format.

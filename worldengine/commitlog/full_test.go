@@ -16,7 +16,7 @@ import (
 
 var errDisk = errors.New("the disk is full")
 
-// Where there is no room nothing is asked of NATS, and nothing is in doubt.
+// Without room NATS is not asked, and nothing is in doubt.
 func TestNothingIsStoredWithoutRoom(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -42,8 +42,7 @@ func TestNothingIsStoredWithoutRoom(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// An append that got no answer stays in doubt when there is no room to try it again, and that is
-// said at once.
+// An append without an answer stays in doubt if there is no room to try again, and fails at once.
 func TestWithoutRoomAnAppendStaysInDoubt(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -64,7 +63,7 @@ func TestWithoutRoomAnAppendStaysInDoubt(t *testing.T) {
 	require.Equal(t, 2, tries)
 }
 
-// refusing is a store whose NATS has an answer of its own to appends.
+// refusing is a store whose NATS gives appends a fixed answer.
 type refusing struct {
 	commitlog.Store
 	code jetstream.ErrorCode // 0 for none
@@ -77,8 +76,7 @@ func (s *refusing) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAc
 	return s.Store.Publish(ctx, msg)
 }
 
-// NATS says itself that it, or the account, may store no more: that is known until it has stored
-// something.
+// NATS reports that it, or the account, has no room: Full holds until the next append is stored.
 func TestNATSHasNoRoom(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)

@@ -52,8 +52,8 @@ func Last(
 	})
 }
 
-// IsUndecodable reports whether a message was not returned since its headers cannot be decoded. The
-// client has no error of its own for that if the stream is read directly: the answer lacks headers.
+// IsUndecodable reports whether a message's headers cannot be decoded. On direct reads the client
+// has no error of its own for that: the answer lacks headers.
 func IsUndecodable(err error) bool {
 	return errors.Is(err, nats.ErrBadHeaderMsg) ||
 		err != nil && strings.Contains(err.Error(), "response should have headers")
@@ -91,15 +91,15 @@ func consume(
 	}, nil
 }
 
-// inactiveThreshold is how long NATS keeps a consumer of a reader that went without a word.
+// inactiveThreshold is how long NATS keeps a consumer whose reader vanished.
 const inactiveThreshold = 5 * time.Second
 
-// Heartbeat is how often NATS says that it still serves a reader that has nothing to get; after two
-// that fail to come the reader asks anew. In a cluster the first request to a new consumer may get
-// lost, and a consumer goes with the node that has it.
+// Heartbeat is the interval at which NATS confirms that it still serves an idle reader, which asks
+// anew after two that fail to come. In a cluster the first request to a new consumer may get lost,
+// and a consumer goes with its node.
 const Heartbeat = 500 * time.Millisecond
 
-// Release deletes a consumer that was made to read a stream once, which its Stop does not.
+// Release deletes a consumer that read a stream once, which its Stop does not.
 func Release(stream jetstream.Stream, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -108,8 +108,8 @@ func Release(stream jetstream.Stream, consumer jetstream.Consumer) {
 	}
 }
 
-// Delivered returns a message that was got by its sequence as a consumer delivers it. There is
-// nothing to acknowledge.
+// Delivered returns a message that was read by its sequence as one of a consumer. There is nothing
+// to acknowledge.
 func Delivered(raw *jetstream.RawStreamMsg) jetstream.Msg { return storedMsg{raw: raw} }
 
 type storedMsg struct {

@@ -15,12 +15,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// GroupedStore is a Store on the log of a server that brings each append to the disk before it
-// answers. Where many appends wait for the disk it stores them as one atomic batch, which the
-// server brings there at once; where few do, each goes by itself, since a batch costs some system
-// calls of its own. Each message of a batch has its own guard. Where NATS refuses a batch, such as
-// for one guard that does not hold, its messages are appended one by one. Refused batches are
-// counted nowhere: each costs its appends one more answer of NATS, which Log.Committed has.
+// GroupedStore is a Store on the log of a server that syncs each append to the disk before it
+// answers.
+// If many appends wait it stores them as one atomic batch, which the server syncs once; if few do,
+// each goes by itself, since a batch costs extra system calls. Each message of a batch has its own
+// guard. If NATS refuses a batch, such as for one guard that does not hold, its messages are
+// appended one by one. Refused batches are not counted: each costs its appends one more answer of
+// NATS, which Log.Committed includes.
 //
 // The stream must allow atomic batches.
 type GroupedStore struct {
@@ -32,9 +33,9 @@ type GroupedStore struct {
 	waiting []*waitingAppend
 }
 
-// leastBatch is how many appends make a batch, and how many may be on their way by themselves;
-// mostBatch is what NATS takes as one batch at most, with room to spare, and mostBytes how many
-// bytes of payload: a batch has as long for its answer as a single append.
+// leastBatch is the smallest batch, and bounds the single appends under way. mostBatch is NATS's
+// largest batch, with room to spare. mostBytes bounds a batch's payload: its answer has as long as
+// a single append's.
 const (
 	leastBatch = 16
 	mostBatch  = 256
@@ -49,13 +50,13 @@ type waitingAppend struct {
 	left  bool          // its caller waits no more for that batch
 }
 
-// appended is how an append in a batch ended, or errAlone.
+// appended is the end of an append in a batch, or errAlone.
 type appended struct {
 	ack *jetstream.PubAck
 	err error
 }
 
-// errAlone: it is the append's turn to go by itself.
+// errAlone: the append may go by itself.
 var errAlone = errors.New("commitlog: the append is not part of a batch")
 
 // Publish implements Store.
@@ -89,9 +90,8 @@ func (s *GroupedStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.P
 	return s.StreamStore.Publish(ctx, msg)
 }
 
-// leave takes an append, for which its caller waits no more, out of the queue or gives up the
-// answer to its batch. It returns false where the append has its answer or its turn to go alone,
-// which the caller has to take.
+// leave removes an append whose caller gave up from the queue, or discards its batch's answer. It
+// returns false if the append has its answer or its turn to go alone, which the caller has to take.
 func (s *GroupedStore) leave(own *waitingAppend) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *GroupedStore) leave(own *waitingAppend) bool {
 	return own.left
 }
 
-// next gives those that wait their turn. The caller holds the lock.
+// next gives waiting appends their turn. The caller holds the lock.
 func (s *GroupedStore) next() {
 	for len(s.waiting) > 0 && !s.batched {
 		if n := len(s.waiting); n >= leastBatch {
@@ -124,8 +124,8 @@ func (s *GroupedStore) next() {
 	}
 }
 
-// take removes the first of those that wait: at most n, and no more bytes than a batch may have but
-// for the first one.
+// take removes the first n waiting appends, or fewer if they have more bytes than a batch may have;
+// always one.
 func (s *GroupedStore) take(n int) []*waitingAppend {
 	bytes := 0
 	for i, w := range s.waiting[:n] {
@@ -175,13 +175,13 @@ const (
 // errNotSent: NATS did not get the end of a batch, so it stores nothing of it.
 var errNotSent = errors.New("commitlog: a batch was not sent")
 
-// publishBatch returns the ack of the last message: the others have the sequences right before. The
-// error is errNotSent, or a *jetstream.APIError of NATS, where nothing is stored; any other leaves
-// that in doubt.
+// publishBatch returns the ack of the last message: the others have the sequences right before.
+// After errNotSent or NATS's *jetstream.APIError nothing is stored; any other error leaves that in
+// doubt.
 func (s *GroupedStore) publishBatch(batch []*waitingAppend) (*jetstream.PubAck, error) {
 	nc, id := s.JetStream.Conn(), rand.Text()
 	for i, w := range batch {
-		// The caller's message stays as it is: it may be appended again, alone.
+		// The caller's message stays unchanged: it may be appended again, alone.
 		msg := &nats.Msg{Subject: w.msg.Subject, Data: w.msg.Data, Header: maps.Clone(w.msg.Header)}
 		msg.Header[batchIDHeader] = []string{id}
 		msg.Header[batchSequenceHeader] = []string{strconv.Itoa(i + 1)}
@@ -205,7 +205,7 @@ func (s *GroupedStore) publishBatch(batch []*waitingAppend) (*jetstream.PubAck, 
 	return nil, nil // not reached: a batch has messages
 }
 
-// batchAck reads the answer to a batch of n messages. The error is a *jetstream.APIError where NATS
+// batchAck reads the answer to a batch of n messages. The error is a *jetstream.APIError if NATS
 // refused the batch.
 func batchAck(data []byte, n int) (*jetstream.PubAck, error) {
 	var answer struct {

@@ -19,7 +19,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// trouble is what a link does with the first batch that goes over it.
+// trouble is a link's fault with the first batch.
 type trouble string
 
 const (
@@ -62,8 +62,8 @@ func (c *lossyConn) Write(data []byte) (int, error) {
 	return 0, errLinkBroken
 }
 
-// Read reads what the server says. It is called before the end of the batch is sent, and has what
-// the server says to that.
+// Read reads the server's data. It is called before the end of the batch is sent, and returns the
+// answer to it.
 func (c *lossyConn) Read(data []byte) (int, error) {
 	n, err := c.Conn.Read(data)
 	switch {
@@ -77,8 +77,8 @@ func (c *lossyConn) Read(data []byte) (int, error) {
 	return n, nil
 }
 
-// newLossy makes a log whose store is grouped and goes over a link, and a store on the same stream
-// that does not. The link's late answers come when so many appends have ended.
+// newLossy makes a log whose grouped store goes over a link, and a store on the same stream without
+// it. The link delays late answers until so many appends have ended.
 func newLossy(t *testing.T, of trouble, appends int64) (l *Log, direct Store) {
 	nc := natstest.Connect(t)
 	js, err := jetstream.New(nc)
@@ -106,9 +106,8 @@ func newLossy(t *testing.T, of trouble, appends int64) (l *Log, direct Store) {
 	}, NewStore(nil, stream, false)
 }
 
-// A batch whose answer does not arrive is stored once: each of its appends that was stored is
-// recognised, each that was not is stored by another attempt, and one that had lost its race has
-// lost it.
+// A batch whose answer is lost is stored once: each of its appends finds whether it was stored, is
+// stored by another attempt, or has lost its race.
 func TestTheAnswerToABatchIsLost(t *testing.T) {
 	t.Parallel()
 	for _, of := range []trouble{answerLate, answerLost, requestLost} {
@@ -148,7 +147,7 @@ func TestTheAnswerToABatchIsLost(t *testing.T) {
 	}
 }
 
-// committed is how a commit ended, or a refused run, which has no sequence.
+// committed is the end of a commit, or of a refused run, which has no sequence.
 type committed struct {
 	seq uint64
 	err error

@@ -35,7 +35,7 @@ func appendTo(town int, guard uint64, data string) *nats.Msg {
 	}
 }
 
-// hold lets nothing go before the returned function is called.
+// hold stops all appends until the returned function is called.
 func (s *GroupedStore) hold() (release func()) {
 	s.mu.Lock()
 	s.batched = true
@@ -58,7 +58,7 @@ func (s *GroupedStore) await(t *testing.T, n int) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-// isIdle requires that all turns were given back.
+// isIdle requires that all turns were returned.
 func (s *GroupedStore) isIdle(t *testing.T) {
 	t.Helper()
 	s.mu.Lock()
@@ -72,7 +72,7 @@ type storedEnd struct {
 	err error
 }
 
-// together appends messages at the same time, and returns how each ended.
+// together appends messages at the same time, and returns the end of each.
 func (s *GroupedStore) together(t *testing.T, messages []*nats.Msg) []storedEnd {
 	t.Helper()
 	release := s.hold()
@@ -87,7 +87,7 @@ func (s *GroupedStore) together(t *testing.T, messages []*nats.Msg) []storedEnd 
 	return ends
 }
 
-// Many appends are one batch, few go by themselves; each has the ack of its own message.
+// Many appends are one batch, few go alone; each has its own message's ack.
 func TestAppendsThatWaitAreStoredTogether(t *testing.T) {
 	t.Parallel()
 	for n, batched := range map[int]bool{
@@ -111,7 +111,7 @@ func TestAppendsThatWaitAreStoredTogether(t *testing.T) {
 	}
 }
 
-// An append that loses the race does not take the others of its batch with it.
+// An append that loses the race does not fail the others of its batch.
 func TestALostRaceInABatch(t *testing.T) {
 	t.Parallel()
 	s := newGrouped(t)
@@ -154,7 +154,7 @@ func TestAnAppendLeavesTheQueue(t *testing.T) {
 	require.EqualValues(t, 1, ack.Sequence)
 }
 
-// Many writers of towns of their own, each guarded by what it appended last, lose nothing.
+// Many writers of different towns, each guarded by its last append, lose nothing.
 func TestManyWritersOfAGroupedStore(t *testing.T) {
 	t.Parallel()
 	s := newGrouped(t)
@@ -183,8 +183,8 @@ func TestManyWritersOfAGroupedStore(t *testing.T) {
 	s.isIdle(t)
 }
 
-// Where no stream takes a batch, nothing of it is stored, and each append is told so as one that
-// goes alone is.
+// If no stream takes a batch, nothing of it is stored, and each append gets the error of a single
+// one.
 func TestABatchWithoutAStream(t *testing.T) {
 	t.Parallel()
 	js, err := jetstream.New(natstest.Connect(t))
@@ -200,7 +200,7 @@ func TestABatchWithoutAStream(t *testing.T) {
 	s.isIdle(t)
 }
 
-// A batch to which no answer comes is in doubt, as a single append is.
+// A batch without an answer is in doubt, like a single append.
 func TestABatchWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
@@ -224,7 +224,7 @@ func TestABatchWithoutAnAnswer(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Callers that wait no more for a batch that is refused then leave no turn behind.
+// Callers that leave a batch which is then refused leave no turn behind.
 func TestCallersLeaveABatchThatIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newGrouped(t)
@@ -252,7 +252,7 @@ func TestCallersLeaveABatchThatIsRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A message that is too large with the headers of a batch does not take the others with it.
+// A message that is too large with a batch's headers does not fail the others.
 func TestALargeMessageInABatch(t *testing.T) {
 	t.Parallel()
 	s := newGrouped(t)

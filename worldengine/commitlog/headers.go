@@ -15,7 +15,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// describe sets the headers from which the index is made, so that no body is read for it.
+// describe sets the headers from which the index is made, so that it reads no body.
 func describe(rec *Record, subject string, header nats.Header) {
 	set := func(name, value string) {
 		if value != "" {
@@ -100,9 +100,9 @@ func AtOr(header nats.Header, stored time.Time) time.Time {
 	return stored
 }
 
-// stamp sets the persistedAt of a message that is about to be appended: the clock of the append
-// authority, but never before the last message of the town or the run (RunEvents v2, section 2.3).
-// A message that is appended again keeps its time.
+// stamp sets the persistedAt of a message before its append: the authority's clock, but never
+// before the last message of the town or the run (RunEvents v2, section 2.3). A message that is
+// appended again keeps its time.
 func (l *Log) stamp(ctx context.Context, msg *nats.Msg) {
 	if msg.Header.Get(wire.AtHeader) != "" {
 		return

@@ -15,7 +15,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// The headers of a judged handoff say all that a list of runs selects by.
+// A judged handoff's headers have everything that a list of runs selects by.
 func TestRecord_HeadersOfAHandoff(t *testing.T) {
 	t.Parallel()
 	for _, c := range outcometest.Cases(t) {
@@ -41,7 +41,7 @@ func TestRecord_HeadersOfAHandoff(t *testing.T) {
 	}
 }
 
-// A run that a producer began has no type: its events may claim any.
+// A producer's run has no type: its events may claim any.
 func TestRecord_HeadersOfAProducersRun(t *testing.T) {
 	t.Parallel()
 	c := outcometest.Cases(t)[0]
@@ -56,8 +56,7 @@ func TestRecord_HeadersOfAProducersRun(t *testing.T) {
 	require.Equal(t, "t", msg.Header.Get(wire.TownTokenHeader))
 }
 
-// The persistedAt of a message never lies before the last one of its town, and is kept when the
-// message is appended again.
+// A message's persistedAt is never before its town's last one, and stays when it is appended again.
 func TestLog_StampsPersistedAt(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)

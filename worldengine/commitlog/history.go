@@ -11,9 +11,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Before returns the last message of a town that stands before a sequence of the log, or nil where
-// the log keeps none. It costs one read where the message at the sequence is the town's: its guard
-// names the one before it.
+// Before returns a town's last message before a sequence of the log, or nil if the log keeps none.
+// It costs one read if the message at the sequence is the town's: its guard names the one before
+// it.
 func (l *Log) Before(
 	ctx context.Context, townID string, seq uint64,
 ) (*jetstream.RawStreamMsg, error) {
@@ -30,8 +30,8 @@ func (l *Log) Before(
 	return l.Previous(ctx, next)
 }
 
-// Previous returns the message before another of the same town's subject, or nil where the log
-// keeps none.
+// Previous returns the message before another of the same town's subject, or nil if the log keeps
+// none.
 func (l *Log) Previous(
 	ctx context.Context, msg *jetstream.RawStreamMsg,
 ) (*jetstream.RawStreamMsg, error) {
@@ -51,8 +51,8 @@ func (l *Log) Previous(
 	return prior, nil
 }
 
-// bisect returns the last message of a subject before a sequence, or nil, where the one that stood
-// there is gone: it expired with all before it, or was changed on the disk of NATS.
+// bisect returns the last message of a subject before a sequence, or nil. It is for a guard
+// whose message is gone: it expired with all before it, or was changed on the disk of NATS.
 func (l *Log) bisect(
 	ctx context.Context, subject string, below uint64,
 ) (*jetstream.RawStreamMsg, error) {
@@ -75,16 +75,16 @@ func (l *Log) bisect(
 	return found, nil
 }
 
-// IsHistory reports whether a subject of the log holds the history of a town, or of the pauses of
-// the world. Each message there is guarded by the sequence of the one before it.
+// IsHistory reports whether a subject of the log holds the history of a town, or of the world's
+// pauses. Each message there is guarded by the sequence of the one before it.
 func IsHistory(world, subject string) bool {
 	token, ofTown := strings.CutPrefix(subject, wire.LogSubject(world, ""))
 	return subject == wire.ControlSubject(world) || ofTown && token != "" &&
 		!strings.ContainsAny(token, ".*>")
 }
 
-// BusiestTown returns the subject that got the most commits behind a sequence of the log, of those
-// that the log still has, and how many those are.
+// BusiestTown returns the subject with the most remaining commits behind a sequence of the log, and
+// their number.
 func BusiestTown(
 	ctx context.Context, log jetstream.Stream, world string, behind uint64,
 ) (subject string, n int64, err error) {

@@ -12,8 +12,7 @@ import (
 	"worldengine/worldengine/commitlog/logtest"
 )
 
-// hidden is a store that does not deliver some messages, as NATS does not what was changed on its
-// disk.
+// hidden is a store that omits some messages, as NATS omits those that were changed on its disk.
 type hidden struct {
 	commitlog.Store
 	seqs []uint64
@@ -38,7 +37,7 @@ func (h *hidden) Next(
 	}
 }
 
-// The history of a town is read backwards, around what cannot be read.
+// A town's history is read backwards, around unreadable messages.
 func TestBefore(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)

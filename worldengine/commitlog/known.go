@@ -16,16 +16,15 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Known remembers the last messages of a log that this process has committed, and knows how far the
-// index has read. So it notices that an older log was put in the log's place, also one that has
-// grown again since. The zero value knows nothing and is ready for use. It is safe for concurrent
-// use.
+// Known notices that an older log was put in the log's place, even one that has grown since. It
+// remembers the last messages of the log that this process committed, and how far the index has
+// read. The zero value knows nothing and is ready for use. It is safe for concurrent use.
 type Known struct {
-	// Connection numbers the present connection to NATS; nil if there is only one. A message
-	// that came over a later connection than the last Check may be another log's.
+	// Connection numbers the present connection to NATS; nil if there is only one. A message over a
+	// later connection than the last Check's may be another log's.
 	Connection func() uint64
-	// Indexed returns the sequence up to which the index has read the log, and Lacks whether the log
-	// lacks messages that the index has; nil if there is no index.
+	// Indexed returns the sequence up to which the index has read the log, and Lacks whether the
+	// log lacks messages of the index; nil if there is no index.
 	Indexed func() uint64
 	Lacks   func(ctx context.Context) (bool, error)
 
@@ -38,7 +37,7 @@ type Known struct {
 	doubt   chan struct{}
 }
 
-// knownSize bounds the messages that are known, and maxLostNamed those that a LostError names.
+// knownSize bounds the remembered messages, maxLostNamed those that a LostError names.
 const (
 	knownSize    = 1024
 	maxLostNamed = 10
@@ -69,7 +68,7 @@ func (k *Known) Adopt(earlier *Known) {
 	}
 }
 
-// End returns the last sequence that was seen in the log, 0 if none was.
+// End returns the last sequence that was seen in the log, 0 if none.
 func (k *Known) End() uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -91,7 +90,7 @@ func (k *Known) seen() uint64 {
 	return max(k.end, k.Indexed())
 }
 
-// note remembers a message of the log. What may be another log's is left out.
+// note remembers a message of the log, unless it may be another log's.
 func (k *Known) note(seq uint64, subject string, header nats.Header, data []byte) {
 	m := knownMessage{seq, digest(subject, data), "", ""}
 	k.mu.Lock()
@@ -114,7 +113,7 @@ func (k *Known) note(seq uint64, subject string, header nats.Header, data []byte
 	*at, k.end = m, max(k.end, seq)
 }
 
-// expected returns the last sequence that is known, 0 while the log is known to be lost.
+// expected returns the last known sequence, 0 while the log is known to be lost.
 func (k *Known) expected() uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -124,8 +123,7 @@ func (k *Known) expected() uint64 {
 	return k.end
 }
 
-// Doubted returns a channel that gets an element when the log has shown that it may not be the one
-// that is known, so that Check should be called.
+// Doubted returns a channel that gets an element when the log may not be the known one: call Check.
 func (k *Known) Doubted() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -140,7 +138,7 @@ func (k *Known) doubts() chan struct{} {
 	return k.doubt
 }
 
-// doubtIt has Check called. The caller holds the lock.
+// doubtIt requests a Check. The caller holds the lock.
 func (k *Known) doubtIt() {
 	k.doubted = true
 	select {
@@ -149,8 +147,7 @@ func (k *Known) doubtIt() {
 	}
 }
 
-// grown reports whether the log goes on at a sequence behind the expected one, and doubts it if
-// not.
+// grown reports whether the log goes on behind the expected sequence, and doubts it if not.
 func (k *Known) grown(expected, seq uint64) bool {
 	if seq > expected {
 		return true
@@ -161,9 +158,8 @@ func (k *Known) grown(expected, seq uint64) bool {
 	return false
 }
 
-// Check returns a *LostError if the log is not the one that is known, and as long as it is not. It
-// compares some of the messages that are known, in powers of two from the last one back; one that
-// has left the history proves nothing.
+// Check returns a *LostError as long as the log is not the known one. It compares some of the known
+// messages, in powers of two back from the last; one that has left the history proves nothing.
 func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	connection := k.connection()
 	k.mu.Lock()
@@ -194,8 +190,8 @@ func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	return k.lose(ctx, log, &LostError{End: end, Known: seen}, known, last)
 }
 
-// checkAppend is Check before an append to what may be another log than the known one, and longer:
-// over a new connection, in doubt, and as long as messages are known to be lost.
+// checkAppend is Check if an append could go to a longer log than the known one: over a new
+// connection, in doubt, and as long as messages are known to be lost.
 func (k *Known) checkAppend(ctx context.Context, log jetstream.Stream) error {
 	connection := k.connection()
 	k.mu.Lock()
@@ -238,8 +234,8 @@ func (k *Known) lose(
 	return k.lost
 }
 
-// differs reports whether a log that ends at a sequence has another message, or none, in the place
-// of one that is known.
+// differs reports whether a log that ends at a sequence lacks a known message, or has another in
+// its place.
 func differs(
 	ctx context.Context, log jetstream.Stream, end uint64, m knownMessage,
 ) (bool, error) {
@@ -256,11 +252,10 @@ func differs(
 	return digest(raw.Subject, raw.Data) != m.digest, nil
 }
 
-// LostError: the log lacks messages that this process has committed or read, such as after an older
-// copy of it was put in its place. It is a ErrLogLost. It goes when the log is back, or with
-// the process.
+// LostError: the log lacks messages that this process has committed or read, for example because an
+// older copy replaced it. It is an ErrLogLost. It ends when the log is back, or with the process.
 type LostError struct {
-	// End is the end of the log, and Known the last sequence that this process has seen in it.
+	// End is the end of the log, Known the last sequence that this process has seen in it.
 	End, Known uint64
 
 	named []string // lost messages, the last ones first

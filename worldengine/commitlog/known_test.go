@@ -10,8 +10,8 @@ import (
 	"worldengine/worldengine/commitlog/logtest"
 )
 
-// A log that is as it is known is found, one that has another message in the place of a known one
-// is lost, and found again when the first one is back. The last messages that are lost are named.
+// An unchanged log passes; one with another message in the place of a known one is lost, until the
+// first one is back. The error names the last lost messages.
 func TestKnown_Check(t *testing.T) {
 	t.Parallel()
 	known, other := logtest.New(t), logtest.New(t)
@@ -41,7 +41,7 @@ func TestKnown_Check(t *testing.T) {
 	require.ErrorContains(t, err, `lost: log sequence 13 of town "t"; log sequence 1 of town "t". Put`)
 }
 
-// TestKnown_CheckWhileItGrows: commits that come while the log is checked are no loss.
+// Commits that come while the log is checked are no loss.
 func TestKnown_CheckWhileItGrows(t *testing.T) {
 	t.Parallel()
 	log := logtest.New(t)

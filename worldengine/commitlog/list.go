@@ -24,8 +24,8 @@ type Listed struct {
 	Pending bool // a command is being applied
 }
 
-// Towns returns the towns with tokens, or all without any, in the order of their ids' bytes. A town
-// whose message is damaged is left out, and logged.
+// Towns returns the towns with tokens, or without any all towns, in the order of their ids' bytes.
+// A town whose message is damaged is omitted, and logged.
 func (l *Log) Towns(
 	ctx context.Context, tokens []string, logger *slog.Logger,
 ) (all []Listed, err error) {
@@ -57,7 +57,7 @@ func (l *Log) Towns(
 	return slices.CompactFunc(all, func(a, b Listed) bool { return a.TownID == b.TownID }), err
 }
 
-// CountTowns returns how many towns there are, without reading them.
+// CountTowns returns the number of towns, without reading them.
 func (l *Log) CountTowns(ctx context.Context) (uint64, error) {
 	consumer, err := l.Stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		FilterSubject: wire.LogSubject(l.World,
@@ -88,8 +88,8 @@ func (l *Log) listed(ctx context.Context, header nats.Header, seq uint64) (Liste
 	}, Pending: header.Get(wire.PendingHeader) == "true"}, nil
 }
 
-// townIDOf returns the town id of a log message: from its header, or from its record where the id
-// is too long for one.
+// townIDOf returns a log message's town id: from its header, or from its record if the id is too
+// long for one.
 func (l *Log) townIDOf(ctx context.Context, header string, seq uint64) (string, error) {
 	if header != "" {
 		return wire.PercentDecode(header)
@@ -105,8 +105,7 @@ func (l *Log) townIDOf(ctx context.Context, header string, seq uint64) (string, 
 	return rec.TownID, nil
 }
 
-// EpochOf returns the decision epoch that the headers of a town's message name, 0 where they name
-// none.
+// EpochOf returns the decision epoch in the headers of a town's message, 0 if they have none.
 func EpochOf(header nats.Header) int64 {
 	epoch, err := strconv.ParseInt(header.Get(wire.EpochHeader), 10, 64)
 	if err != nil {

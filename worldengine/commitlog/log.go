@@ -15,38 +15,38 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Log is the commit log of a world. Refused runs stand on world.<world>.refused.<town token>, and
-// events that others than the engine appended on world.<world>.run.<runId>, guarded alike and with
-// a time to live. Every member must be set before the first use, except FetchWait, and Stream where
-// nothing is read in bulk. A Log is safe for concurrent use.
+// Log is the commit log of a world. Refused runs are on world.<world>.refused.<town token>, and
+// events of other producers on world.<world>.run.<runId>, with the same guards and a time to live.
+// Every member must be set before the first use, except FetchWait, and Stream if nothing is read in
+// bulk. A Log is safe for concurrent use.
 type Log struct {
 	// World is the world's name.
 	World string
 	// Store reads and writes single messages, Stream is the same stream for bulk reads.
 	Store  Store
 	Stream jetstream.Stream
-	// MaxPayload returns the largest message that the NATS server takes, in bytes.
+	// MaxPayload returns the NATS server's largest message, in bytes.
 	MaxPayload func() int64
-	// MayStore returns why nothing can be stored at the moment, and nil where something can; nil
-	// where only NATS knows.
+	// MayStore returns why nothing can be stored at the moment, else nil; the member is nil if only
+	// NATS knows.
 	MayStore func() error
-	// Committed, where set, is called with how long each attempt to append took: until NATS stored
+	// Committed, if set, is called with the duration of each attempt to append: until NATS stored
 	// or refused the message, or the attempt was given up. In a GroupedStore that includes the wait
-	// for its turn, and for a batch that was refused before it went alone.
+	// for its turn, and a batch that was refused before it went alone.
 	Committed func(took time.Duration)
 	// Appended, if set, is called with each message that this process has stored, and its sequence,
-	// also if that was in doubt before. It must not block.
+	// even if that was in doubt before. It must not block.
 	Appended func(seq uint64, msg *nats.Msg)
 	// Retention is how long a message on a run's own subject is kept.
 	Retention time.Duration
-	// FetchWait is how long a list waits for messages that NATS does not deliver; DefaultFetchWait.
+	// FetchWait bounds a list's wait for messages that NATS does not deliver; DefaultFetchWait.
 	FetchWait time.Duration
 	// Draw returns a random duration from 0 up to below; only pauses depend on it.
 	Draw func(below time.Duration) time.Duration
 	// Now is the clock of the append authority; time.Now if it is nil.
 	Now func() time.Time
-	// LastAt, if set, returns the persistedAt of the last message of the town or the run that a
-	// message is of; zero if there is none.
+	// LastAt, if set, returns the persistedAt of the last message of a message's town or run; zero
+	// if there is none.
 	LastAt func(ctx context.Context, subject string, header nats.Header) time.Time
 
 	// Known has the messages that this process has seen in the log.
@@ -55,8 +55,8 @@ type Log struct {
 	refused atomic.Pointer[refusal] // by NATS, for want of room: of the last append
 }
 
-// StreamConfig returns the configuration of the stream of a world's commit log. history is how many
-// messages each subject keeps.
+// StreamConfig returns the configuration of the stream of a world's commit log. history is the
+// number of messages of each subject.
 func StreamConfig(world string, history int64, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        wire.LogStream(world),
@@ -77,16 +77,16 @@ func StreamConfig(world string, history int64, replicas int) jetstream.StreamCon
 	}
 }
 
-// DuplicateWindow is how long the log itself knows the Nats-Msg-Id of a message: the id of a
-// refused run, or of appended events, so that an append that got no answer may be tried again
-// without being stored twice. It is not dedupe: the index is.
+// DuplicateWindow is how long the log itself knows a message's Nats-Msg-Id: the id of a refused
+// run, or of appended events. So an append without an answer may be tried again without being
+// stored twice. It is not dedupe: the index is.
 const DuplicateWindow = 30 * time.Second
 
 // appendTimeout bounds one attempt to append.
 const appendTimeout = 3 * time.Second
 
-// Load reads the current entry of a town, the zero entry for one that does not exist. It returns
-// ErrTownDamaged or ErrLogUnavailable.
+// Load reads a town's current entry, the zero entry if it does not exist. It returns ErrTownDamaged
+// or ErrLogUnavailable.
 func (l *Log) Load(ctx context.Context, townID string) (Entry, error) {
 	msg, err := l.LastOf(ctx, townID)
 	if msg == nil || err != nil {
@@ -95,8 +95,8 @@ func (l *Log) Load(ctx context.Context, townID string) (Entry, error) {
 	return ReadEntry(townID, msg)
 }
 
-// LastOf returns the last message of a town, or nil for one that does not exist. It returns
-// ErrTownDamaged or ErrLogUnavailable.
+// LastOf returns a town's last message, or nil if it does not exist. It returns ErrTownDamaged or
+// ErrLogUnavailable.
 func (l *Log) LastOf(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
 	return l.LastOfToken(ctx, wire.TownToken(townID))
 }
@@ -113,7 +113,7 @@ func (l *Log) LastOfToken(ctx context.Context, token string) (*jetstream.RawStre
 	return msg, nil
 }
 
-// ReadEntry reads the entry of a town from a message of its subject. It returns ErrTownDamaged.
+// ReadEntry reads a town's entry from a message of its subject. It returns ErrTownDamaged.
 func ReadEntry(townID string, msg *jetstream.RawStreamMsg) (Entry, error) {
 	rec, err := ReadRecord(msg.Data)
 	if err != nil {
@@ -132,7 +132,7 @@ func ReadEntry(townID string, msg *jetstream.RawStreamMsg) (Entry, error) {
 	}, nil
 }
 
-// End returns the sequence of the log's last message, of whatever subject.
+// End returns the sequence of the log's last message, on any subject.
 func (l *Log) End(ctx context.Context) (uint64, error) {
 	expected := l.Known.expected()
 	end, err := l.Store.End(ctx)
@@ -143,13 +143,13 @@ func (l *Log) End(ctx context.Context) (uint64, error) {
 	return end, nil
 }
 
-// Commit appends a message to a subject whose last message is at sequence guard, and returns the
-// sequence of the new one. It returns ErrLostRace when the subject has a later message,
-// ErrStorageFull when there is no room, and ErrLogUnavailable when it is not known whether the
-// message was stored.
+// Commit appends a message to a subject whose last message is at sequence guard, and returns its
+// sequence. It returns ErrLostRace if the subject has a later message, ErrStorageFull if there is
+// no
+// room, and ErrLogUnavailable if the message may have been stored.
 //
-// An append that gets no answer is not assumed to have failed: Commit tries again with the same
-// guard, and when the guard no longer holds, the message behind it tells whether it is this one.
+// An append without an answer is in doubt: Commit tries again with the same guard, and if the guard
+// no longer holds, compares the message behind it with its own.
 func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
 	inDoubt := false
@@ -171,8 +171,8 @@ func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, 
 	}
 }
 
-// CommitTown commits a record that leaves its town as after, guarded by the sequence of the town's
-// last message, and sets after.Seq. Its errors are those of Record.Message and of Commit.
+// CommitTown commits a record that changes its town to after, guarded by the sequence of the town's
+// last message, and sets after.Seq. Its errors are Record.Message's and Commit's.
 func (l *Log) CommitTown(ctx context.Context, rec *Record, after *Entry, guard uint64) error {
 	msg, err := Encode(rec, wire.LogSubject(l.World, wire.TownToken(rec.TownID)), after)
 	if err != nil {
@@ -197,7 +197,7 @@ func (l *Log) RefuseRecord(
 	return l.Refuse(ctx, msg, rec.TownID, judged)
 }
 
-// Message returns the message at a sequence, which must be there.
+// Message returns the message at a sequence, which must exist.
 func (l *Log) Message(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	msg, err := l.Store.At(ctx, seq)
 	if err == nil && msg == nil {
@@ -209,7 +209,7 @@ func (l *Log) Message(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg,
 	return msg, nil
 }
 
-// RetryDelay is the pause before a request to NATS that got no answer is tried again.
+// RetryDelay is the pause before a request to NATS without an answer is retried.
 const RetryDelay = 50 * time.Millisecond
 
 // Successor resolves an append in doubt: the message that followed guard on its subject is either
@@ -231,10 +231,9 @@ func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint6
 	return 0, ErrLostRace
 }
 
-// Refuse appends the message of a refused run. With judged set, the run was judged on the state of
-// its town at sequence *judged, and is stored only while that is the town's last message; otherwise
-// Refuse returns ErrLostRace, so that no refusal is one of a state of the past. A duplicate needs
-// no guard: a key that was accepted stays accepted.
+// Refuse appends the message of a refused run. With judged set, the run was judged on its town's
+// state at sequence *judged: the message is stored only while that is the town's last message, else
+// Refuse returns ErrLostRace. A duplicate needs no guard: a key that was accepted stays accepted.
 func (l *Log) Refuse(ctx context.Context, msg *nats.Msg, townID string, judged *uint64) error {
 	if judged != nil {
 		msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(*judged, 10)}
@@ -258,8 +257,8 @@ func (l *Log) Refuse(ctx context.Context, msg *nats.Msg, townID string, judged *
 	}
 }
 
-// Append tries once to store msg. The error is a ErrLogLost where the log stored it at or
-// before a sequence that this process knows.
+// Append tries once to store msg. It returns ErrLogLost if the log stored it at or before a
+// sequence that this process knows.
 func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	l.stamp(ctx, msg)
 	if size := int64(msg.Size()); size > l.MaxPayload() {
@@ -312,8 +311,8 @@ func (l *Log) announce(seq uint64, msg *nats.Msg) {
 	}
 }
 
-// Full returns why the log takes nothing more, by MayStore or by the last append that NATS
-// answered, and nil where it takes more as far as is known.
+// Full returns why the log has no room, by MayStore or NATS's last answer to an append; nil if none
+// is known.
 func (l *Log) Full() error {
 	if l.MayStore != nil {
 		if err := l.MayStore(); err != nil {
@@ -326,17 +325,17 @@ func (l *Log) Full() error {
 	return nil
 }
 
-// refusal is an append that NATS refused for want of room.
+// refusal is an append that NATS refused for lack of room.
 type refusal struct {
 	err error
 	at  time.Time
 }
 
-// refusedFor is how long Full believes a refusal. It is bounded because only the next append can
-// tell that there is room again, and a server that reports no room may get none.
+// refusedFor is how long Full believes a refusal. Only the next append can find that there is room
+// again, and a server that reports no room may get none.
 const refusedFor = 15 * time.Second
 
-// isOutOfRoom reports whether NATS refused a message because it, or the account, may store no more.
+// isOutOfRoom reports whether NATS refused a message because it, or the account, has no room.
 func isOutOfRoom(err error) bool {
 	var api *jetstream.APIError
 	if !errors.As(err, &api) {
@@ -355,7 +354,7 @@ func isOutOfRoom(err error) bool {
 	return false
 }
 
-// isFinal reports whether another try of an append cannot end otherwise.
+// isFinal reports whether a retry of an append must fail the same way.
 func isFinal(err error) bool {
 	return errors.Is(err, ErrStorageFull) || errors.Is(err, ErrLogLost)
 }

@@ -31,8 +31,8 @@ func TestCommitIsGuarded(t *testing.T) {
 	require.Zero(t, none)
 }
 
-// An append in doubt is resolved by what followed its guard: the message itself was stored, or
-// another took its place and it never was.
+// The message behind its guard resolves an append in doubt: it is the appended one, or another that
+// proves it was never stored.
 func TestSuccessor(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -69,7 +69,7 @@ func TestCommitWithoutAnswer(t *testing.T) {
 	require.Equal(t, uint64(2), end)
 }
 
-// A refused run is stored only while the town is as it was judged, and once though it is retried.
+// A refused run is stored only while the town is unchanged, and only once though it is retried.
 func TestRefuseIsGuarded(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -96,8 +96,8 @@ func TestRefuseIsGuarded(t *testing.T) {
 	require.Equal(t, before+1, end)
 }
 
-// Each message that was stored is announced with its sequence, also if the answer to it was lost;
-// one that was refused is not.
+// Each stored message is announced with its sequence, even if its answer was lost; a refused one is
+// not.
 func TestLog_AnnouncesWhatItStored(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -122,7 +122,7 @@ func TestLog_AnnouncesWhatItStored(t *testing.T) {
 	require.Equal(t, []uint64{1, 2, 3}, announced)
 }
 
-// What does not fit into a message is refused before it is sent.
+// A record that is too large for a message is refused before it is sent.
 func TestCommitTooLarge(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -131,7 +131,7 @@ func TestCommitTooLarge(t *testing.T) {
 	require.ErrorIs(t, err, commitlog.ErrRecordTooLarge)
 }
 
-// A stored state that is damaged is reported with its sequence and town, and never used.
+// Damaged state is reported with its sequence and town, and never used.
 func TestDamagedState(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -145,7 +145,7 @@ func TestDamagedState(t *testing.T) {
 }
 
 // BenchmarkCommit appends guarded records to the log of an embedded NATS with files, without fsync
-// for each, 64 towns side by side.
+// for each, 64 towns at once.
 func BenchmarkCommit(b *testing.B) {
 	l := logtest.New(b)
 	var next atomic.Int64

@@ -15,7 +15,7 @@ type Message struct {
 	jetstream.Msg
 	Seq    uint64
 	Stored time.Time
-	// Town is the town's id of a log message, once that was read.
+	// Town is the town's id of a log message, once it was read.
 	Town string
 }
 
@@ -24,19 +24,19 @@ func NewMessage(msg jetstream.Msg, seq uint64, stored time.Time) *Message {
 	return &Message{Msg: msg, Seq: seq, Stored: stored}
 }
 
-// Stored returns the message at a sequence of a stream, or nil where there is none.
+// Stored returns the message at a sequence of a stream, or nil if there is none.
 func Stored(ctx context.Context, stream jetstream.Stream, seq uint64) (*Message, error) {
 	raw, err := Get(ctx, stream, seq)
 	return readStored(stream, raw, err)
 }
 
-// LastStored returns the last message of a subject, or nil where there is none.
+// LastStored returns the last message of a subject, or nil if there is none.
 func LastStored(ctx context.Context, stream jetstream.Stream, subject string) (*Message, error) {
 	raw, err := Last(ctx, stream, subject)
 	return readStored(stream, raw, err)
 }
 
-// NextStored returns the first message of a subject at or behind a sequence, or nil where there is
+// NextStored returns the first message of a subject at or behind a sequence, or nil if there is
 // none.
 func NextStored(
 	ctx context.Context, stream jetstream.Stream, subject string, seq uint64,
@@ -45,7 +45,7 @@ func NextStored(
 	return readStored(stream, raw, err)
 }
 
-// NextStoredOf returns the first message of several subjects at or behind a sequence, or nil where
+// NextStoredOf returns the first message of several subjects at or behind a sequence, or nil if
 // there is none.
 func NextStoredOf(
 	ctx context.Context, stream jetstream.Stream, subjects []string, seq uint64,
@@ -74,11 +74,10 @@ func readStored(stream jetstream.Stream, raw *jetstream.RawStreamMsg, err error)
 	return NewMessage(Delivered(raw), raw.Sequence, raw.Time), nil
 }
 
-// subjectsTimeout is how long NATS may take to list the subjects of a log: for a million it takes
-// some 20 s.
+// subjectsTimeout bounds the time in which NATS lists a log's subjects: a million takes some 20 s.
 const subjectsTimeout = 5 * time.Minute
 
-// SubjectsOf returns the subjects of a log that match filters, with their numbers of messages.
+// SubjectsOf returns the log's subjects that match filters, with their numbers of messages.
 func SubjectsOf(
 	ctx context.Context, log jetstream.Stream, filters ...string,
 ) (map[string]uint64, error) {
@@ -96,9 +95,9 @@ func SubjectsOf(
 	return subjects, nil
 }
 
-// LastOrUnreadable returns the last message of a subject, or of the subjects that match one, and
-// nil where there is none. It returns ErrUnreadable where the stream counts a message that NATS
-// does not deliver, because it was changed on the disk.
+// LastOrUnreadable returns the last message of the matching subjects, or nil. It returns
+// ErrUnreadable if the stream counts a message that NATS does not deliver, because it was changed
+// on the disk.
 func LastOrUnreadable(
 	ctx context.Context, stream jetstream.Stream, subject string,
 ) (*jetstream.RawStreamMsg, error) {
@@ -121,7 +120,7 @@ func LastOrUnreadable(
 var ErrUnreadable = errors.New("worldengine: the last message of the subject was changed on the " +
 	"disk of NATS")
 
-// orNil makes nil of a message that is not there.
+// orNil returns nil for a message that does not exist.
 func orNil(msg *jetstream.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil

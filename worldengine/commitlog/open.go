@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// OpenWorldLog makes the stream of the log of a world, or updates it to the settings.
+// OpenWorldLog creates the stream of a world's log, or updates it to the settings.
 func OpenWorldLog(
 	ctx context.Context, js jetstream.JetStream, world string, s Settings, replicas int,
 	logger *slog.Logger,
@@ -51,11 +51,11 @@ func LogStream(world string, s Settings, replicas int) jetstream.StreamConfig {
 	return log
 }
 
-// OpenStream makes a stream, or updates it to config. In a cluster several engines may do that at
-// the same moment, and of requests about one stream that is just being made the server leaves some
-// without an answer for ever; and while the cluster has no leader it refuses all. So a try is
-// bounded, and what passes is tried again. The stream is made before it is updated: a request to
-// make what is there already changes nothing, and leaves the others' requests their answers.
+// OpenStream creates a stream, or updates it to config. In a cluster several engines may do that at
+// once. The server leaves some requests about a stream that is just being made without an answer
+// for ever, and refuses all while the cluster has no leader. So each try is bounded, and passing
+// errors are retried. The stream is created before it is updated: creating an existing one changes
+// nothing, and leaves the others' requests their answers.
 func OpenStream(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
 ) (jetstream.Stream, error) {
@@ -98,8 +98,8 @@ func tryStream(
 	return stream, err
 }
 
-// tellOfChanges warns of the messages of a stream that are over the limit of config, since the
-// update to it discards them, and says when another compression takes effect.
+// tellOfChanges warns of the messages that an update to config discards, and tells when another
+// compression takes effect.
 func tellOfChanges(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
 ) error {
@@ -121,9 +121,8 @@ func tellOfChanges(
 	return nil
 }
 
-// passes reports whether a request to the cluster that failed so may succeed later as it is: it got
-// no answer, the cluster has no leader at the moment, or the cluster does not know enough of its
-// servers yet.
+// passes reports whether a failed request to the cluster may succeed later unchanged: it got no
+// answer, the cluster has no leader at the moment, or it does not know enough of its servers yet.
 func passes(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return true
@@ -136,15 +135,15 @@ func passes(err error) bool {
 	return errors.As(err, &api) && (api.ErrorCode == noLeader || api.ErrorCode == noPeers)
 }
 
-// Bounds of making a stream at the start of an engine.
+// Bounds of creating a stream at an engine's start.
 const (
 	// streamTimeout bounds one try, and openTimeout all of them.
 	streamTimeout = 4 * time.Second
 	openTimeout   = 30 * time.Second
 )
 
-// StreamStates returns the states of a world's streams by name. A stream that is missing, or about
-// which NATS does not answer before ctx is done, is left out.
+// StreamStates returns the states of a world's streams by name, without those that are missing or
+// unanswered before ctx ends.
 func StreamStates(
 	ctx context.Context, js jetstream.JetStream, world string,
 ) map[string]jetstream.StreamState {

@@ -10,7 +10,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// What the log holds is what the machine returns.
+// The log stores the machine's results.
 type (
 	Record      = machine.Record
 	Kind        = machine.Kind
@@ -41,11 +41,11 @@ const RecordVersion = machine.RecordVersion
 // ReadRecord reads the body of a log message.
 func ReadRecord(data []byte) (*Record, error) { return machine.ReadRecord(data) }
 
-// MaxTownHeader bounds the header with a town's id, since NATS bounds all headers together; the id
-// of a town whose header would be longer is read from the record.
+// MaxTownHeader bounds the header with a town's id, since NATS bounds all headers together. A
+// longer id is read from the record.
 const MaxTownHeader = 4096
 
-// Encode returns the log message of a record. after is what the town is with it, or nil for a
+// Encode returns the log message of a record. after is the town's entry after it, or nil for a
 // record of no town.
 func Encode(rec *Record, subject string, after *Entry) (*nats.Msg, error) {
 	rec.SchemaVersion = RecordVersion

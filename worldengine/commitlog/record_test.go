@@ -19,7 +19,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A record is written by hand, member by member: what is read again has every one of them.
+// A record reads back with every member: it is written by hand, member by member.
 func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	t.Parallel()
 	state := towntest.Threatened()
@@ -64,7 +64,7 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	require.Equal(t, "ada%20lovelace", msg.Header.Get(wire.ActorHeader))
 }
 
-// The id of a town whose header would be too long stands in the record alone.
+// A town id that is too long for a header is in the record alone.
 func TestALongTownIDIsNoHeader(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]bool{MaxTownHeader: true, MaxTownHeader + 1: false} {
@@ -97,7 +97,7 @@ func TestADamagedRecordIsAnError(t *testing.T) {
 	}
 }
 
-// A state that is not the one that the header names is damage, although it can be read.
+// A state that does not match its header's hash is damaged, although it can be read.
 func TestADamagedStateIsAnError(t *testing.T) {
 	t.Parallel()
 	state := towntest.Threatened()

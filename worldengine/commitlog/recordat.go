@@ -9,16 +9,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrGone: the log does not keep the record any more: the history of its subject was cut.
+// ErrGone: the log no longer keeps the record: its subject's history was cut.
 var ErrGone = errors.New("worldengine: the log does not keep the record any more")
 
-// ErrDamaged: the log keeps the record, but it cannot be read: it was changed on the disk of NATS.
-// fsck names it.
+// ErrDamaged: the record was changed on the disk of NATS and cannot be read. fsck names it.
 var ErrDamaged = errors.New("worldengine: a record of the log is damaged; fsck names it")
 
-// RecordAt reads the record at a sequence of the log, which stood on one of some subjects. It
-// returns ErrGone, ErrDamaged, or ErrLogUnavailable. A record that is missing behind a message of
-// its subject is damaged, since the oldest go first.
+// RecordAt reads the record at a sequence of the log, on one of some subjects. It returns ErrGone,
+// ErrDamaged, or ErrLogUnavailable. A record that is missing behind a message of its subject is
+// damaged, since the oldest go first.
 func (l *Log) RecordAt(
 	ctx context.Context, seq uint64, subjects ...string,
 ) (*Record, *jetstream.RawStreamMsg, error) {

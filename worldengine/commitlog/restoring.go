@@ -10,13 +10,11 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// ErrHalfRestored: a restore of the world began and did not come to its end. Run the restore again,
-// or restore another backup.
+// ErrHalfRestored: a restore of the world did not finish. Run it again, or restore another backup.
 var ErrHalfRestored = errors.New("worldengine: the world is being restored, or was in part: run " +
 	"the restore again, or restore another backup")
 
-// RestoringConfig returns the stream that exists while a restore of a world has not come to its
-// end.
+// RestoringConfig returns the stream that exists until a world's restore has finished.
 func RestoringConfig(world string, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: wire.RestoringStream(world),
@@ -27,7 +25,7 @@ func RestoringConfig(world string, replicas int) jetstream.StreamConfig {
 	}
 }
 
-// RefuseHalfRestored returns ErrHalfRestored as long as a restore has not come to its end.
+// RefuseHalfRestored returns ErrHalfRestored until a restore has finished.
 func RefuseHalfRestored(ctx context.Context, js jetstream.JetStream, world string) error {
 	err := UntilItPasses(ctx, func(ctx context.Context) error {
 		_, err := js.Stream(ctx, RestoringConfig(world, 1).Name)

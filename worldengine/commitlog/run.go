@@ -31,8 +31,9 @@ func ofRun(msg *jetstream.RawStreamMsg, err error) (*jetstream.RawStreamMsg, err
 	return msg, nil
 }
 
-// RunMessage returns the message of a record on its run's own subject. It expires, so that runs that
-// are over cost nothing, and its id tells it from another writer's message with the same content.
+// RunMessage returns the message of a record on its run's own subject. It expires, so that runs
+// that are over cost nothing, and its id tells it from another writer's message with the same
+// content.
 func (l *Log) RunMessage(rec *Record) (*nats.Msg, error) {
 	msg, err := Encode(rec, wire.RunSubject(l.World, rec.Run.RunID), nil)
 	if err != nil {
@@ -44,7 +45,7 @@ func (l *Log) RunMessage(rec *Record) (*nats.Msg, error) {
 }
 
 // CommitRun commits a record on its run's own subject, guarded by the last message there, and
-// returns its sequence. Its errors are those of Commit.
+// returns its sequence. Its errors are Commit's.
 func (l *Log) CommitRun(ctx context.Context, rec *Record, guard uint64) (uint64, error) {
 	msg, err := l.RunMessage(rec)
 	if err != nil {
@@ -56,8 +57,8 @@ func (l *Log) CommitRun(ctx context.Context, rec *Record, guard uint64) (uint64,
 // RunTail is the end of a run of the engine as the log's run subject has it.
 type RunTail = machine.RunTail
 
-// Tail reads the end of a run whose first events, emitted many, stand in another record. It asks
-// the log alone: how far the bus has followed means nothing to it.
+// Tail reads the end of a run whose first events, emitted many, are in another record. It asks the
+// log alone, not the bus, which may lag.
 func (l *Log) Tail(ctx context.Context, runID string, emitted int64) (RunTail, error) {
 	t := machine.NewTail(nil, emitted)
 	for {

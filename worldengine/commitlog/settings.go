@@ -13,35 +13,34 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Settings are what all servers of a world agree on. They are stored with the world, in the
-// metadata of the stream of its log. The zero value of a member means that the setting is not
-// given.
+// Settings are common to all servers of a world, and stored in the metadata of its log's stream. A
+// member's zero value means that it is not given.
 type Settings struct {
-	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town.
+	// HistoryPerTown is the number of commits, and of refused runs, that the log keeps of a town.
 	HistoryPerTown int64
-	// Apply is who applies the commands of towns that have no binding of their own.
+	// Apply is who applies the commands of towns without a binding of their own.
 	Apply apply.Binding
-	// RequireApproval is which types of proposals take a person's approval in towns that have no
-	// policy of their own: the text of an approval.Policy.
+	// RequireApproval has the types of proposals that require a person's approval in towns without
+	// a policy of their own: the text of an approval.Policy.
 	RequireApproval string
-	// Compress names the streams that NATS compresses, where they have one replica.
+	// Compress selects the streams that NATS compresses, if they have one replica.
 	Compress Compression
 }
 
 // Compression names the streams of a world that NATS compresses, a block of messages at a time,
-// once the block is full. NATS takes over another compression of a stream when it starts again.
+// once the block is full. NATS changes a stream's compression when it restarts.
 type Compression string
 
 const (
 	// CompressEvents compresses the bus alone, which is made again from the log.
 	CompressEvents Compression = "events"
-	// CompressAll compresses the log too. A bit of a compressed block that the disk changes costs
-	// the whole block, and so the last records of towns, which nothing brings back: it is for a
-	// disk, or a file system, that mends or refuses changed blocks.
+	// CompressAll compresses the log too. A changed bit on the disk costs a whole compressed block,
+	// and so the last records of towns, for good. It is for a disk, or a file system, that mends or
+	// refuses changed blocks.
 	CompressAll Compression = "all"
 )
 
-// Validate returns what is wrong with c.
+// Validate returns an error if c is unknown.
 func (c Compression) Validate() error {
 	if c == CompressEvents || c == CompressAll {
 		return nil
@@ -50,9 +49,9 @@ func (c Compression) Validate() error {
 		CompressAll, string(c))
 }
 
-// ofLog returns the compression of the log's stream. Nothing is compressed that has several
-// replicas: one that comes back after a kill cannot cut off the end of a compressed block, and
-// stands still for good (nats-server 2.15).
+// ofLog returns the compression of the log's stream. A replicated stream is never compressed: a
+// replica that comes back after a kill cannot cut off the end of a compressed block, and stops for
+// good (nats-server 2.15).
 func (c Compression) ofLog(replicas int) jetstream.StoreCompression {
 	if c == CompressAll && replicas <= 1 {
 		return jetstream.S2Compression
@@ -74,7 +73,7 @@ const (
 	CompressSetting = "compress"
 )
 
-// DefaultSettings are those of a new world that is not given others.
+// DefaultSettings are the settings of a new world that is given none.
 func DefaultSettings() Settings {
 	return Settings{
 		HistoryPerTown: wire.DefaultHistoryPerTown,
@@ -82,7 +81,7 @@ func DefaultSettings() Settings {
 	}
 }
 
-// Or returns the settings with those of others where they are not given.
+// Or returns the settings, with others' for those that are not given.
 func (s Settings) Or(others Settings) Settings {
 	return Settings{
 		HistoryPerTown:  cmp.Or(s.HistoryPerTown, others.HistoryPerTown),
@@ -115,7 +114,7 @@ func number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// Validate returns what an operator may not set, although the engine takes it.
+// Validate returns an error for a setting that the engine accepts but an operator may not set.
 func (s Settings) Validate() error {
 	if s.HistoryPerTown != 0 && s.HistoryPerTown < wire.LeastHistoryPerTown {
 		return fmt.Errorf("worldengine: %s must be at least %d, not %d", HistorySetting,
@@ -124,8 +123,8 @@ func (s Settings) Validate() error {
 	return nil
 }
 
-// Checked returns the settings with the approvals in the form in which they are stored, or what is
-// wrong with these.
+// Checked returns the settings with the approvals in their stored form, or an error if they are
+// invalid.
 func (s Settings) Checked() (Settings, error) {
 	if s.RequireApproval == "" {
 		return s, nil
@@ -134,11 +133,11 @@ func (s Settings) Checked() (Settings, error) {
 	return s, err
 }
 
-// Policy returns which types of proposals take a person's approval in towns without a policy. It
-// may name some that this version does not know: see SettingsOf.
+// Policy returns the types of proposals that require a person's approval in towns without a policy.
+// It may name types that this version does not know: see SettingsOf.
 func (s Settings) Policy() approval.Policy { return approval.Stored(s.RequireApproval) }
 
-// Set sets a setting by its name. The error says what may stand there.
+// Set sets a setting by its name. The error lists the valid values.
 func (s *Settings) Set(name, value string) error {
 	var err error
 	switch name {
@@ -165,12 +164,11 @@ func (s *Settings) Set(name, value string) error {
 	return err
 }
 
-// settingPrefix is how the keys begin under which the metadata of the log's stream has the
-// settings.
+// settingPrefix begins the keys of the settings in the metadata of the log's stream.
 const settingPrefix = "worldengine."
 
-// leastHistory is the key of the least HistoryPerTown that a world has had, if that was raised since,
-// and restoredTo the key of the end of the backup from which the world was restored.
+// leastHistory is the key of the least HistoryPerTown that a world has had, if it was raised since.
+// restoredTo is the key of the end of the backup from which the world was restored.
 const (
 	leastHistory = "worldengine-least-history"
 	restoredTo   = "worldengine-restored-to"
@@ -196,8 +194,8 @@ func RestoredTo(log jetstream.StreamConfig) uint64 {
 	return end
 }
 
-// keepPast stores in the configuration of a log what the configuration before says of the past: the
-// least history that the log has kept, and where a restore ended.
+// keepPast copies the past from the configuration before: the least history that the log has kept,
+// and the end of a restore.
 func keepPast(log *jetstream.StreamConfig, before jetstream.StreamConfig) {
 	if end := RestoredTo(before); end > 0 {
 		MarkRestored(log, end)
@@ -216,9 +214,9 @@ func (s Settings) Metadata() map[string]string {
 	return metadata
 }
 
-// SettingsOf returns the settings in the metadata of the stream of a log. A setting that this
-// version cannot read is left out, except the types to approve: without them a server would carry
-// out proposals that a person has to approve.
+// SettingsOf returns the settings in the metadata of a log's stream. A setting that this version
+// cannot read is dropped, except the types to approve: without them a server would execute
+// proposals that a person has to approve.
 func SettingsOf(metadata map[string]string) Settings {
 	var s Settings
 	for key, value := range metadata {
@@ -235,14 +233,14 @@ func SettingsOf(metadata map[string]string) Settings {
 	return s
 }
 
-// Difference is a setting in which a server and its world do not agree.
+// Difference is a setting in which a server and its world differ.
 type Difference struct {
 	Name  string `json:"name"`
 	World string `json:"world"`
 	Given string `json:"given"`
 }
 
-// differences returns where the given settings are not those of the world.
+// differences returns the given settings that differ from the world's.
 func (s Settings) differences(world Settings) []Difference {
 	var found []Difference
 	values := map[string]string{}

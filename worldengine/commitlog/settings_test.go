@@ -12,13 +12,13 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// allGiven has every setting, none as by default.
+// allGiven has every setting, none at its default.
 var allGiven = Settings{
 	HistoryPerTown: 7, Apply: apply.Plugin, RequireApproval: "PROJECT_ADVANCE",
 	Compress: CompressAll,
 }
 
-// Settings are stored as metadata and read back as they were, given or not.
+// Settings read back from the metadata as they were stored, given or not.
 func TestSettingsAreReadAsTheyWereStored(t *testing.T) {
 	t.Parallel()
 	for _, s := range []Settings{
@@ -34,8 +34,8 @@ func TestSettingsAreReadAsTheyWereStored(t *testing.T) {
 	}, allGiven.List())
 }
 
-// What another version stored and this one cannot read is left out, but for the types to approve:
-// without them a command would be carried out that a person has to approve.
+// A setting of another version that is unreadable is dropped, but for the types to approve: without
+// them a command would be executed that a person has to approve.
 func TestSettingsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	got := SettingsOf(map[string]string{
@@ -47,7 +47,7 @@ func TestSettingsThatCannotBeRead(t *testing.T) {
 	require.Len(t, got.Policy().Types, 2)
 }
 
-// A setting that is given counts, and one that is not is that of the others, each for itself.
+// Each setting that is given counts; the others come from the other settings.
 func TestSettingsOrOthers(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, allGiven, allGiven.Or(DefaultSettings()))
@@ -58,7 +58,7 @@ func TestSettingsOrOthers(t *testing.T) {
 	}, Settings{}.Or(DefaultSettings()))
 }
 
-// Each setting has its least value; what is below it, or no value, is refused by its name.
+// Each setting has its least value; a lower one, or no value, is refused by its name.
 func TestSetASetting(t *testing.T) {
 	t.Parallel()
 	for name, values := range map[string]map[string]bool{
@@ -106,8 +106,8 @@ func TestCheckedSettings(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A server that is given what its world has, or nothing, serves. One that is given something else
-// is refused, unless the operator accepts what that discards.
+// A server with its world's settings, or none, serves. One with others is refused, unless the
+// operator accepts the messages that they discard.
 func TestWhichSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	differ := allGiven.differences(DefaultSettings())

@@ -7,17 +7,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Store reads and writes the stream of a log message by message. Its errors are those of JetStream.
-// It is safe for concurrent use.
+// Store reads and writes the stream of a log message by message. Its errors are JetStream's. It is
+// safe for concurrent use.
 type Store interface {
 	// Publish stores a message, if the guards in its headers hold.
 	Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error)
 	// At returns the message at a sequence, Last the last message of a subject, and Next the first
-	// message of a subject at or after a sequence; nil where there is none.
+	// message of a subject at or after a sequence; nil if there is none.
 	At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error)
 	Last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
 	Next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error)
-	// End returns the sequence of the last message of whatever subject.
+	// End returns the sequence of the last message on any subject.
 	End(ctx context.Context) (uint64, error)
 }
 
@@ -27,8 +27,8 @@ type StreamStore struct {
 	Stream    jetstream.Stream
 }
 
-// NewStore returns the Store on the stream of a log: a GroupedStore where its server brings each
-// append to the disk by itself.
+// NewStore returns the Store on the stream of a log: a GroupedStore if its server syncs each append
+// to the disk.
 func NewStore(js jetstream.JetStream, stream jetstream.Stream, grouped bool) Store {
 	store := StreamStore{JetStream: js, Stream: stream}
 	if grouped {

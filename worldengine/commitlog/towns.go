@@ -6,13 +6,12 @@ import (
 )
 
 // maxCacheBytes bounds the memory of the cache, counted as twice the canonical JSON of the states,
-// the handoffs that wait for approval, and a little for each town; a town beyond it is read from
+// the handoffs that wait for approval, and a little for each town. A town beyond it is read from
 // the log.
 const maxCacheBytes = 256 << 20
 
-// Towns is a cache of current entries over the log. An entry may be behind the log when another
-// instance has changed the town; the guard of the next commit finds that out. It is safe for
-// concurrent use.
+// Towns is a cache of current entries over the log. An entry is stale if another instance has
+// changed the town; the guard of the next commit detects that. It is safe for concurrent use.
 type Towns struct {
 	log *Log
 
@@ -26,8 +25,8 @@ func NewTowns(log *Log) *Towns {
 	return &Towns{log: log, known: map[string]Entry{}}
 }
 
-// Get returns the town's entry from memory, or from the log; its errors are those of Log.Load. The
-// zero entry of a town that does not exist is not kept.
+// Get returns the town's entry from memory, or from the log; its errors are Log.Load's. The zero
+// entry of a town that does not exist is not kept.
 func (t *Towns) Get(ctx context.Context, townID string) (Entry, error) {
 	t.mu.Lock()
 	e, ok := t.known[townID]

@@ -12,71 +12,73 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Reason codes of the refusals that the package gives itself.
+// Reason codes of the package's own refusals.
 const (
-	// ReasonDeadlinePassed: the command's turn came too late, it was not begun. Retryable.
+	// ReasonDeadlinePassed: the command's turn came after its deadline, so it was not begun.
+	// Retryable.
 	ReasonDeadlinePassed = "DEADLINE_PASSED"
-	// ReasonOutcomeUnknown: the command was begun and it is not known whether it is applied. Not
-	// retryable; compare the game with the town, and town.put what is true.
+	// ReasonOutcomeUnknown: the command was begun and may or may not be applied. Not retryable;
+	// compare the game with the town, and town.put the true state.
 	ReasonOutcomeUnknown = "OUTCOME_UNKNOWN"
 	// ReasonMemoryFailed: the memory cannot be written, so the command was not begun. Retryable.
 	ReasonMemoryFailed = "MEMORY_FAILED"
 )
 
-// Func applies a command to the game, or finds out what became of it, and returns a definite answer
-// (apply.Done, apply.Refuse, or one with the town's true Snapshot). It may be called for several
-// towns at once, never twice at once for one town.
+// Func applies a command to the game, or finds its outcome, and returns a definite answer
+// (apply.Done,
+// apply.Refuse, or one with the town's true Snapshot). It may be called for several towns at once,
+// never twice at once for one town.
 //
-// ctx is done when Close has waited long enough, not at the command's deadline: what is begun is
-// better finished. The ids of the answer are set by the caller.
+// ctx is done when Close has waited long enough, not at the command's deadline: finishing a begun
+// command is better. The caller sets the ids of the answer.
 type Func func(ctx context.Context, c *apply.Command) (apply.Answer, error)
 
-// Config says how a plugin works. Apply and Memory are required; the zero value of every other
-// member means its documented default.
+// Config configures a plugin. Apply and Memory are required; other zero values mean their
+// documented defaults.
 type Config struct {
 	// World is the world's name; wire.DefaultWorld.
 	World string
-	// Towns are the ids of the towns that this process hosts; all towns of the world.
+	// Towns are the ids of this process's towns; by default all towns of the world.
 	Towns []string
 
-	// Apply changes the game. Besides a definite answer it may give apply.Busy, where it did not
-	// begin (an error that wraps apply.ErrUnavailable means the same), and apply.InProgress, where
-	// it is not done: then Recover is asked at the next request. Any other error, an invalid answer
-	// and a panic leave the command in doubt: see Recover.
+	// Apply changes the game. Besides a definite answer it may return apply.Busy if it did not
+	// begin (so does an error that wraps apply.ErrUnavailable), and apply.InProgress if it is not
+	// done: then the next request asks Recover. Any other error, an invalid answer and a panic
+	// leave the command in doubt: see Recover.
 	Apply Func
-	// Recover says what became of a command that was begun and whose outcome is not known: it looks
-	// at the game, and may finish what it finds half done. It answers like Apply: apply.Done; a
-	// refusal, or apply.Busy to have Apply asked again, only where nothing of the command is in the
-	// game. An error or apply.InProgress means that it cannot say yet. Without it such a command is
+	// Recover finds the outcome of a command that was begun: it looks at the game, and may finish a
+	// command that is half done. It answers like Apply: apply.Done; a refusal, or apply.Busy to
+	// have Apply called again, only if nothing of the command is in the game. An error or
+	// apply.InProgress means that the outcome is not known yet. Without Recover such a command is
 	// refused for good with ReasonOutcomeUnknown.
 	Recover Func
 
-	// Answered is called with each answer, after it was sent: nil for ErrNoAnswer. again reports
-	// that neither Apply nor Recover was asked for it: the command is known, or waits. It must not
-	// block for long and must be safe for concurrent use; may be nil.
+	// Answered is called with each answer after its sending; nil for ErrNoAnswer. again reports that
+	// neither Apply nor Recover was called for it: the command is known, or waits. It must not block
+	// for long and must be safe for concurrent use; may be nil.
 	Answered func(c *apply.Command, answer *apply.Answer, again bool)
 
-	// Memory remembers what became of every command: OpenFile.
+	// Memory remembers the outcome of every command: OpenFile.
 	Memory Memory
 
-	// Queue is how many commands may wait or be applied; 256. More are answered busy.
+	// Queue bounds the commands that wait or are being applied; 256. More are answered busy.
 	Queue int
-	// Concurrency is how many towns are worked on side by side; 8.
+	// Concurrency bounds the towns that are worked on at once; 8.
 	Concurrency int
-	// RetryAfter is when busy and in-progress ask the engine to come back; 500 ms.
+	// RetryAfter is the engine's pause after busy and in-progress; 500 ms.
 	RetryAfter time.Duration
-	// ClockSkew is how far the engine's clock may be from this one's: a deadline that has passed by
-	// more has passed, whatever timeoutMs says; 1 minute.
+	// ClockSkew bounds the difference to the engine's clock: beyond it a deadline has passed,
+	// whatever timeoutMs says; 1 minute.
 	ClockSkew time.Duration
-	// Limits bound a request; those of package schemas.
+	// Limits bound a request; by default the defaults of package schemas.
 	Limits schemas.Limits
 	// Now is the clock; time.Now.
 	Now func() time.Time
-	// Logger gets what operators should know; slog.Default.
+	// Logger logs for operators; slog.Default.
 	Logger *slog.Logger
 }
 
-// withDefaults returns the config that is meant, or an ErrConfig.
+// withDefaults returns the config with its defaults, or an ErrConfig.
 func (c Config) withDefaults() (Config, error) {
 	c.World = cmp.Or(c.World, wire.DefaultWorld)
 	c.Queue = cmp.Or(c.Queue, 256)
@@ -113,8 +115,8 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Subjects returns the subjects that a plugin for these towns of a world subscribes to, each once;
-// no towns means all of the world.
+// Subjects returns the subjects, each once, of a plugin for these towns of a world; no towns means
+// all of the world.
 func Subjects(world string, towns ...string) []string {
 	if len(towns) == 0 {
 		return []string{wire.ApplySubject(world, "*")}

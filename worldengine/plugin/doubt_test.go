@@ -17,7 +17,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// begun is what a process leaves behind that ended while it applied c.
+// begun is the memory of a process that ended while it applied c.
 func begun(t *testing.T, c *apply.Command) plugin.Memory {
 	t.Helper()
 	memory := plugin.NewVolatileMemory()
@@ -75,7 +75,7 @@ func TestRecoverMayFindThatItIsNotBegun(t *testing.T) {
 	require.Equal(t, apply.Applied, e.ask(c).Status, "in the same attempt")
 }
 
-// What is no definite answer leaves the command in doubt: Apply is not called again.
+// Without a definite answer the command is in doubt: Apply is not called again.
 func TestApplyInDoubt(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]plugin.Func{
@@ -134,7 +134,7 @@ func TestRecoverThatCannotSayIsAskedAgain(t *testing.T) {
 		Recover: func(ctx context.Context, c *apply.Command) (apply.Answer, error) {
 			switch calls++; calls {
 			case 1:
-				// Of Recover this does not say that the command is not in the game.
+				// This error of Recover does not mean that the command is not in the game.
 				return apply.Answer{}, fmt.Errorf("the chunk does not load: %w",
 					apply.ErrUnavailable)
 			case 2:
@@ -175,7 +175,7 @@ func TestWhatReachedNobodyIsAskedAgain(t *testing.T) {
 	}
 }
 
-// mortal is a memory whose disk is gone after some records.
+// mortal is a memory whose disk fails after some records.
 type mortal struct {
 	plugin.Memory
 	left int
@@ -211,7 +211,7 @@ func TestAMemoryThatCannotBeWritten(t *testing.T) {
 	require.Equal(t, 1, g.times(d))
 }
 
-// What the memory could not be told must not hide what it is told later.
+// A record that the memory failed to write must not hide a later one.
 func TestADoubtAfterAnUnwrittenRefusalIsStillADoubt(t *testing.T) {
 	t.Parallel()
 	e, g, c := newEngine(t), newGame(), command(t, "a", 1)
@@ -234,8 +234,8 @@ func TestADoubtAfterAnUnwrittenRefusalIsStillADoubt(t *testing.T) {
 	require.Equal(t, 1, g.times(c))
 }
 
-// Whatever is asked, however often the process is started anew and wherever its disk fails: nothing
-// is applied twice, and what was said for good is said again.
+// Whatever is asked, however often the process restarts and wherever its disk fails: nothing is
+// applied twice, and a final answer stays.
 func TestAtMostOnceWhateverHappens(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGame()

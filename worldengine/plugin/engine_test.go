@@ -25,8 +25,7 @@ import (
 
 const threatened = "town-threatened"
 
-// world starts a real engine whose towns are applied by plugins, and returns a connection to its
-// NATS.
+// world starts a real engine whose towns are applied by plugins, and connects to its NATS.
 func world(t *testing.T, policy apply.Policy) *nats.Conn {
 	t.Helper()
 	srv, err := server.Start(t.Context(), server.Config{
@@ -78,8 +77,8 @@ func execute(t *testing.T, nc *nats.Conn) *handoff.Result {
 	return result
 }
 
-// With a real engine: a refusal and another attempt, a doubt that the game clears up, a town that
-// the plugin knows better, and a plugin that is not there.
+// With a real engine: a refusal and another attempt, a doubt that the game clears up, a town whose
+// true state the plugin reports, and an absent plugin.
 func TestWithTheEngine(t *testing.T) {
 	t.Parallel()
 	nc := world(t, apply.Policy{Deadline: 3 * time.Second, Backoff: time.Millisecond})

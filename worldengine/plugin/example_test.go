@@ -19,8 +19,7 @@ import (
 // wall stands for the blocks of a game server.
 type wall struct{ blocks map[string]int }
 
-// build is what a plugin does for a command: it decides by type and args, never by the command's
-// text.
+// build applies a command: it decides by type and args, never by the command's text.
 func (w *wall) build(_ context.Context, c *apply.Command) (apply.Answer, error) {
 	if c.Argument() != "wall-perimeter" {
 		return apply.Refuse(c, "UNKNOWN_BUILDING", "This server has no blueprint of it.", false),
@@ -30,7 +29,7 @@ func (w *wall) build(_ context.Context, c *apply.Command) (apply.Answer, error) 
 	return apply.Done(c), nil
 }
 
-// look says after a crash what is true of a command that was begun.
+// look finds the outcome of a command that was begun before a crash.
 func (w *wall) look(_ context.Context, c *apply.Command) (apply.Answer, error) {
 	if w.blocks[c.ApplyID] == 64 {
 		return apply.Done(c), nil
@@ -38,7 +37,7 @@ func (w *wall) look(_ context.Context, c *apply.Command) (apply.Answer, error) {
 	return apply.Refuse(c, "NOT_BUILT", "The blocks are not there.", true), nil
 }
 
-// A plugin that builds walls. The engine's part is played by a request with the schema's example.
+// A plugin that builds walls. A request with the schema's example stands for the engine.
 func Example() {
 	server, nc := exampleServer()
 	defer server.Shutdown()

@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// FileConfig says how a File works. The zero value of every member means its documented default.
+// FileConfig configures a File. Zero values mean their documented defaults.
 type FileConfig struct {
-	// MaxRecords is how many commands are kept; DefaultMaxRecords. The oldest are forgotten first,
-	// those that are begun and not done never for their number.
+	// MaxRecords bounds the remembered commands; DefaultMaxRecords. The oldest are forgotten first,
+	// but never a command in doubt.
 	MaxRecords int
-	// Retention is how long a command is kept; DefaultRetention. An engine that asks again for a
-	// forgotten one has it applied again, so it is longer than an engine may be away.
+	// Retention is how long a command is remembered; DefaultRetention. A forgotten command would be
+	// applied again, so it is longer than an engine may be away.
 	Retention time.Duration
 	// Now is the clock; time.Now.
 	Now func() time.Time
-	// Logger gets what operators should know; slog.Default.
+	// Logger logs for operators; slog.Default.
 	Logger *slog.Logger
 }
 
-// File is a Memory in a file: a line of JSON a record, the last one of an id holds. Put appends and
-// syncs; when most of the file is superseded it is written anew, beside itself, and renamed. A last
+// File is a Memory in a file: a line of JSON for each record; an id's last line holds. Put appends
+// and syncs; when most of the file is superseded it is rewritten beside itself and renamed. A last
 // line that a crash tore is cut off: its Put never returned.
 type File struct {
 	path   string
@@ -45,8 +45,8 @@ type File struct {
 	known *index
 }
 
-// OpenFile opens the memory in the file path, which is created where it is missing, and keeps other
-// processes from opening it (by path + ".lock"). Close it after the plugin.
+// OpenFile opens or creates the memory at path, and locks it against other processes (by path +
+// ".lock"). Close it after the plugin.
 func OpenFile(path string, config FileConfig) (*File, error) {
 	config.MaxRecords = cmp.Or(config.MaxRecords, DefaultMaxRecords)
 	config.Retention = cmp.Or(config.Retention, DefaultRetention)
@@ -76,9 +76,8 @@ func (f *File) Get(applyID string) (Record, bool) {
 	return r, ok
 }
 
-// Begun returns the commands that are begun and not known to be done, the oldest first. The engine
-// asks again for those that it has not given up; the rest is the operator's to compare with the
-// game.
+// Begun returns the commands in doubt, the oldest first. The engine asks again for those that it
+// has not given up; an operator has to compare the rest with the game.
 func (f *File) Begun() []Record {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -112,14 +111,14 @@ func (f *File) append(line []byte) error {
 		return f.broken
 	}
 	if _, err := f.file.Write(line); err != nil {
-		// Part of the line may stand there. The next one must not follow it.
+		// Part of the line may be on disk. The next one must not follow it.
 		if undone := f.file.Truncate(f.size); undone != nil {
 			f.breaks(undone)
 		}
 		return fmt.Errorf("plugin: the memory cannot be written: %w", err)
 	}
 	if err := f.file.Sync(); err != nil {
-		// What is on disk is not known, and a second sync would not say.
+		// The state of the disk is unknown, and a second sync would not tell.
 		f.breaks(err)
 		return f.broken
 	}
@@ -129,7 +128,7 @@ func (f *File) append(line []byte) error {
 
 func (f *File) breaks(err error) { f.broken = fmt.Errorf("%w: %s: %w", ErrBroken, f.path, err) }
 
-// Close closes the file. What is put later is refused; what was put is on disk already.
+// Close closes the file. It has every record on disk already, and refuses more.
 func (f *File) Close() error {
 	f.writing.Lock()
 	defer f.writing.Unlock()

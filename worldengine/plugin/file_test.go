@@ -34,7 +34,7 @@ func open(t *testing.T, path string, config plugin.FileConfig) *plugin.File {
 	return file
 }
 
-// record is what is known of the nth command: that it is begun, or what it was answered.
+// record is the nth command's: begun, or answered with status.
 func record(n int, status apply.Status) plugin.Record {
 	r := plugin.Record{
 		ApplyID: fmt.Sprintf("handoff_%064d", n), TownID: "a town\n№1", Attempt: 1, At: started,
@@ -86,7 +86,7 @@ func TestAFileRemembers(t *testing.T) {
 	require.ErrorIs(t, file.Put(record(6, "")), plugin.ErrBroken)
 }
 
-// A snapshot that a plugin wrote over several lines stays one line of the file.
+// A snapshot of several lines stays one line of the file.
 func TestAnAnswerIsOneLine(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
@@ -99,8 +99,8 @@ func TestAnAnswerIsOneLine(t *testing.T) {
 	require.Equal(t, 2, strings.Count(string(data), "\n"))
 }
 
-// A crash may leave any part of the last record. What was confirmed before it is there, and the
-// next record is a line of its own.
+// A crash may leave any part of the last record. The records before it survive, and the next one
+// has its own line.
 func TestATornRecordIsCutOffAtEveryByte(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
@@ -173,7 +173,7 @@ func TestAnEmptyFileIsANewMemory(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	// A crash while the file was written anew left this behind.
+	// A file that a crash left while it was rewritten.
 	require.NoError(t, os.WriteFile(path+".new", []byte("half a"), 0o600))
 	file := open(t, path, plugin.FileConfig{})
 	put(t, file, record(1, apply.Applied))
@@ -260,7 +260,7 @@ func TestAFileThatCannotBeWrittenAnewStaysInUse(t *testing.T) {
 	}
 }
 
-// The file against a map, over many lives.
+// A file equals a map over many restarts.
 func TestAFileAgainstAMap(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")

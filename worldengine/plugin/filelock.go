@@ -9,8 +9,8 @@ import (
 	"worldengine/worldengine/platform"
 )
 
-// lockFile keeps other processes from the lock of this name until it is closed or the process ends.
-// The file itself stays: to remove it would let two processes lock two files of one name.
+// lockFile locks name against other processes until it is closed or the process ends. The file
+// stays: if it were removed, two processes could lock two files of one name.
 func lockFile(name string) (io.Closer, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"worldengine/worldengine/platform"
 )
 
-// fileHeader is the first line of a memory's file: what is without it is not ours to change.
+// fileHeader is the first line of a memory's file: a file without it must not be changed.
 const fileHeader = `{"memory":"worldengine-plugin.v1"}` + "\n"
 
-// fewestLines is how many lines a file has at least before it is written anew.
+// fewestLines is the smallest number of lines at which a file is rewritten.
 const fewestLines = 1024
 
 func lineOf(r Record) ([]byte, error) {
@@ -25,7 +25,7 @@ func lineOf(r Record) ([]byte, error) {
 	return append(line, '\n'), nil
 }
 
-// load reads the file, cuts off what a crash tore, and opens it for appending.
+// load reads the file, cuts off a torn end, and opens it for appending.
 func (f *File) load() error {
 	data, err := os.ReadFile(f.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -49,7 +49,7 @@ func (f *File) load() error {
 	return f.cutOff(data[whole:])
 }
 
-// replay reads the lines of a file, and returns how many bytes and lines of it are whole.
+// replay reads the lines of a file, and returns the size and number of its whole lines.
 func (f *File) replay(data []byte) (whole, lines int, err error) {
 	rest, ours := bytes.CutPrefix(data, []byte(fileHeader))
 	if !ours {
@@ -75,7 +75,7 @@ func (f *File) replay(data []byte) (whole, lines int, err error) {
 	return whole, lines, nil
 }
 
-// cutOff removes torn bytes from the end of the file, so that the next line is a line of its own.
+// cutOff removes torn bytes from the end of the file, so that the next line stands alone.
 func (f *File) cutOff(torn []byte) error {
 	if len(torn) == 0 {
 		return nil
@@ -91,8 +91,8 @@ func (f *File) cutOff(torn []byte) error {
 	return nil
 }
 
-// compact writes the file anew where most of it is superseded. Where that fails the old file stays
-// in use. The caller holds writing.
+// compact rewrites the file if most of it is superseded. If that fails the old file stays in use.
+// The caller holds writing.
 func (f *File) compact() {
 	// Closed first: Windows does not rename over an open file.
 	closed := f.file.Close()
@@ -109,8 +109,8 @@ func (f *File) compact() {
 	}
 }
 
-// rewrite replaces the file by one that holds what is known and nothing else. The file is the old
-// or the new one, whole, whenever the process ends.
+// rewrite replaces the file by one without superseded records. Whenever the process ends, the file
+// is the old or the new one, whole.
 func (f *File) rewrite() error {
 	records := f.known.inOrder()
 	fresh := []byte(fileHeader)
@@ -141,7 +141,7 @@ func (f *File) reopen() error {
 	return nil
 }
 
-// replaceFile writes a file beside path, to the disk, and gives it path's name.
+// replaceFile syncs a file beside path, and renames it to path.
 func replaceFile(path string, data []byte) error {
 	fresh := path + ".new"
 	file, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

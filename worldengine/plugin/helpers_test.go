@@ -23,10 +23,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// soon bounds every wait: a test that is right never comes near it.
+// soon bounds every wait; a test that passes never comes near it.
 const soon = 20 * time.Second
 
-// command makes the nth command of a town, with ten seconds to go.
+// command makes the nth command of a town, with ten seconds left.
 func command(t testing.TB, townID string, n int) *apply.Command {
 	t.Helper()
 	before := town.NewState(&town.Snapshot{
@@ -47,7 +47,7 @@ func command(t testing.TB, townID string, n int) *apply.Command {
 	return c
 }
 
-// attempt returns the command as another logical attempt asks for it.
+// attempt returns the command in another logical attempt.
 func attempt(c *apply.Command, n int64) *apply.Command {
 	again := *c
 	again.LogicalAttemptID = n
@@ -62,7 +62,7 @@ type engine struct {
 
 func newEngine(t testing.TB) *engine { return &engine{t: t, nc: natstest.Connect(t)} }
 
-// serve starts a plugin of the test's; it is closed with the test, at the latest.
+// serve starts a plugin, and closes it at the test's end.
 func (e *engine) serve(config plugin.Config) *plugin.Plugin {
 	e.t.Helper()
 	if config.Memory == nil {
@@ -118,7 +118,7 @@ func (a *asked) answer() apply.Answer {
 	return answer
 }
 
-// none says that no answer has come so far.
+// none asserts that no answer has come so far.
 func (a *asked) none() {
 	a.t.Helper()
 	pending, _, err := a.replies.Pending()
@@ -132,7 +132,7 @@ func (e *engine) ask(c *apply.Command) apply.Answer {
 	return e.send(c).answer()
 }
 
-// game is what Apply changes: it counts how often each command was applied.
+// game is changed by Apply, and counts how often each command was applied.
 type game struct {
 	mu      sync.Mutex
 	applied map[string]int
@@ -149,7 +149,7 @@ func (g *game) apply(_ context.Context, c *apply.Command) (apply.Answer, error) 
 	return apply.Done(c), nil
 }
 
-// recover looks whether a command is in the game.
+// recover reports whether a command is in the game.
 func (g *game) recover(_ context.Context, c *apply.Command) (apply.Answer, error) {
 	if g.times(c) > 0 {
 		return apply.Done(c), nil

@@ -17,30 +17,28 @@ import (
 // hostsWait bounds the wait for the answer of another plugin.
 const hostsWait = time.Second
 
-// Host is a plugin that says that it hosts a town.
+// Host is a plugin that hosts a town.
 type Host struct {
 	// TownID is the town, "" for all towns of the world.
 	TownID string `json:"-"`
-	// Name is the name of the plugin's connection to NATS, "" where it has none.
+	// Name is the name of the plugin's connection to NATS, "" if it has none.
 	Name string `json:"name,omitzero"`
 }
 
-// Hosts asks who hosts the towns of a world, with no towns who hosts all of them, and returns those
-// that answer, in the order of the towns. Ask before Serve, which answers from then on, and
-// OtherHosts after it: a command of a town that two plugins host is applied by both. A plugin that
-// hosts all towns answers for each; one that hosts some is not found by a question about all.
-// Plugins that do not know the question are not found either, and one that does not answer within a
-// second counts as gone. The error is ErrMayNotAsk, or that of the connection
-// (docs/plugin-protocol.md, "A town has one plugin").
+// Hosts returns the plugins that say that they host the towns, or without towns all of the world,
+// in the order of the towns. A command of a town with two plugins is applied by both. Ask before
+// Serve, which answers from then on; after it ask OtherHosts. A plugin that hosts all towns answers
+// for each; one that hosts some is not found by a question about all. Plugins that do not know the
+// question are not found, and one that does not answer within a second counts as gone. The error is
+// ErrMayNotAsk, or the connection's (docs/plugin-protocol.md, "A town has one plugin").
 func Hosts(ctx context.Context, nc *nats.Conn, world string, towns ...string) ([]Host, error) {
 	return hostsOf(ctx, nc, world, towns, nil)
 }
 
-// OtherHosts is Hosts without what nc itself hosts. Ask it after Serve: of two plugins that start
-// at one moment neither finds the other before, and one of them at least does then. Commands may
-// have been applied meanwhile. One that finds another ends, and begins again after a random pause,
-// since the other may do the same. Where nc is alone it takes a second, since no other plugin
-// answers.
+// OtherHosts is Hosts without nc's own plugin. Ask it after Serve: two plugins that start at one
+// moment do not find each other before, but at least one does then. It ends, and begins again after
+// a random pause, since the other may do the same. Both may have applied commands meanwhile. If nc
+// is alone it takes a second, since no other plugin answers.
 func OtherHosts(ctx context.Context, nc *nats.Conn, world string, towns ...string) ([]Host, error) {
 	return hostsOf(ctx, nc, world, towns, nats.Header{wire.AskerHeader: {askerOf(nc)}})
 }
@@ -75,10 +73,10 @@ func hostsOf(
 	return hosts, nil
 }
 
-// maxAsked bounds about how many towns is asked at once.
+// maxAsked bounds the questions at once.
 const maxAsked = 256
 
-// hostOf returns who hosts a town, nil for none.
+// hostOf returns the host of a town, nil for none.
 func hostOf(
 	ctx context.Context, nc *nats.Conn, world, townID string, header nats.Header,
 ) (*Host, error) {
@@ -104,17 +102,16 @@ func hostOf(
 	return nil, nil
 }
 
-// askerOf returns what names a connection in its questions: the prefix of its reply subjects, which
-// no other one has.
+// askerOf identifies a connection in its questions: by the prefix of its reply subjects, which is
+// unique.
 func askerOf(nc *nats.Conn) string {
 	inbox := nc.NewRespInbox()
 	return inbox[:strings.LastIndexByte(inbox, '.')]
 }
 
 // AnswerHosts answers on nc that it hosts these towns of a world, or all, until the subscriptions
-// or nc are closed; OtherHosts of nc gets no answer. Serve does so. When it returns, the server
-// knows the subscriptions; one that the connection's user may not have is an error of the
-// connection alone.
+// or nc are closed; OtherHosts of nc gets no answer. Serve calls it. When it returns, the server
+// knows the subscriptions; a missing permission is only an error of the connection.
 func AnswerHosts(nc *nats.Conn, world string, towns ...string) ([]*nats.Subscription, error) {
 	body, err := json.Marshal(Host{Name: nc.Opts.Name})
 	if err != nil {
@@ -146,7 +143,7 @@ func AnswerHosts(nc *nats.Conn, world string, towns ...string) ([]*nats.Subscrip
 	return subs, nil
 }
 
-// hostsSubject returns the subject on which the plugin of a town, or with "" of all, is asked for.
+// hostsSubject returns the subject for asking who hosts a town, or with "" all.
 func hostsSubject(world, townID string) string {
 	if townID == "" {
 		return wire.HostsSubject(world, wire.AllTownsToken)

@@ -13,8 +13,7 @@ import (
 	"worldengine/worldengine/plugin"
 )
 
-// A plugin that is about to start learns who hosts its towns already, and not of those that are
-// closed.
+// A plugin learns before its start who hosts its towns; closed plugins do not count.
 func TestHosts(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
@@ -45,8 +44,8 @@ func TestHosts(t *testing.T) {
 	require.Empty(t, hosts, "it is another world's")
 }
 
-// A host is told by the name of its connection. A user who may not ask is told so; a plugin serves
-// all the same where it may not answer.
+// A host is known by its connection's name. A user without the right to ask gets an error; a plugin
+// without the right to answer serves nevertheless.
 func TestHostsWithoutTheRight(t *testing.T) {
 	t.Parallel()
 	ns := natstest.Start(t, &natsserver.Options{Users: []*natsserver.User{
@@ -82,8 +81,8 @@ func TestHostsWithoutTheRight(t *testing.T) {
 	require.Equal(t, []plugin.Host{{TownID: "a", Name: "of new"}}, hosts)
 }
 
-// Two plugins that start at one moment both ask before either of them answers. Once they have
-// subscribed, the one that asks after that finds the other, and none finds itself.
+// Two plugins that start at one moment both ask before either answers. After they have subscribed,
+// the later question finds the other, and none finds itself.
 func TestPluginsThatStartAtOneMoment(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

@@ -13,20 +13,20 @@ type job struct {
 	waiting []waiter
 }
 
-// waiter is where the outcome goes.
+// waiter is a request that waits for the outcome.
 type waiter struct {
 	reply string
-	// attempt is that of the last request with this reply subject.
+	// attempt is the last request's with this reply subject.
 	attempt int64
 	// interim reports whether it was answered busy or in-progress meanwhile.
 	interim bool
 }
 
-// maxWaiters bounds how many reply subjects of one command get its outcome: the last ones.
+// maxWaiters bounds a command's reply subjects that get its outcome: the last ones.
 const maxWaiters = 16
 
-// admit decides where a request goes: to its command's job, to the memory's answer, or to the end
-// of its town's queue. It returns the answer that can be given at once, if any.
+// admit routes a request: to its command's job, to the memory's answer, or to the end of its town's
+// queue. It returns an immediate answer, if any.
 func (p *Plugin) admit(r request) (apply.Answer, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,11 +46,10 @@ func (p *Plugin) admit(r request) (apply.Answer, bool) {
 	return apply.Answer{}, false
 }
 
-// join adds a repeated request, and returns its answer for now.
+// join adds a repeated request, and returns its interim answer.
 func (j *job) join(r request) apply.Status {
 	again := waiter{reply: r.reply, attempt: r.command.LogicalAttemptID, interim: true}
-	// An engine has one reply subject for all its requests of an attempt: it gets one outcome
-	// there.
+	// An engine has one reply subject for all its requests of an attempt, which gets one outcome.
 	same := func(w waiter) bool { return w.reply == r.reply }
 	if at := slices.IndexFunc(j.waiting, same); at >= 0 {
 		j.waiting[at] = again
@@ -69,8 +68,8 @@ func (j *job) join(r request) apply.Status {
 	return apply.Busy
 }
 
-// enqueue puts a job behind those of its town. A town with jobs has a worker; there are no more of
-// them than Config.Queue, and no more at work than Config.Concurrency. The caller holds mu.
+// enqueue appends a job to its town's queue. A town with jobs has a worker; Config.Queue bounds the
+// jobs, Config.Concurrency those at work. The caller holds mu.
 func (p *Plugin) enqueue(j *job) {
 	townID := j.command.TownID
 	p.jobs[j.command.ApplyID] = j
@@ -80,8 +79,8 @@ func (p *Plugin) enqueue(j *job) {
 	}
 }
 
-// work does a town's jobs, one after another, until there is none. Between two of them another town
-// may take the slot.
+// work does a town's jobs one at a time until there is none. Between two jobs another town may take
+// the slot.
 func (p *Plugin) work(townID string) {
 	for more := true; more; {
 		p.slots <- struct{}{}
@@ -108,8 +107,8 @@ func (p *Plugin) begin(townID string) (*job, request) {
 	return j, j.request
 }
 
-// finish takes the first job of a town away. It returns who waits for its outcome, and whether the
-// town has more.
+// finish removes the first job of a town. It returns the waiters for its outcome, and whether the
+// town has more jobs.
 func (p *Plugin) finish(townID string, j *job) (waiting []waiter, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,8 +120,8 @@ func (p *Plugin) finish(townID string, j *job) (waiting []waiter, more bool) {
 	return j.waiting, true
 }
 
-// gets reports whether an answer, given in a logical attempt, is one for this request: who was told
-// to ask again waits for what is definite, and a retryable refusal is about its own attempt alone.
+// gets reports whether an answer of a logical attempt is for this request. One with an interim
+// answer waits for a definite one, and a retryable refusal is about its own attempt alone.
 func (w *waiter) gets(a *apply.Answer, attempt int64) bool {
 	if retryable(a) && w.attempt != attempt {
 		return false

@@ -7,33 +7,33 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// Memory remembers what became of commands. It is safe for concurrent use.
+// Memory remembers the outcomes of commands. It is safe for concurrent use.
 type Memory interface {
-	// Get returns what was last put of an id. It is called for every request, on the goroutine that
-	// receives them, and does not wait for a disk.
+	// Get returns the last record of an id. It is called for every request, on the receiving
+	// goroutine, and does not wait for a disk.
 	Get(applyID string) (Record, bool)
-	// Put remembers r in place of what was known of its id. When it returns nil, r survives the end
-	// of the process; when it returns an error, r is not known.
+	// Put replaces the record of an id. When it returns nil, r survives the end of the process;
+	// when it returns an error, r is not remembered.
 	Put(r Record) error
 }
 
-// Record is what is known of a command.
+// Record is a command's state.
 type Record struct {
 	ApplyID string `json:"applyId"`
 	TownID  string `json:"townId"`
-	// Attempt is the logical attempt that it was last begun or answered in.
+	// Attempt is the logical attempt of the latest begin or answer.
 	Attempt int64     `json:"attempt"`
 	At      time.Time `json:"at"`
-	// Answer is what became of it: nil where it is begun and not known to be done, apply.Busy where
-	// it turned out not to be begun after all.
+	// Answer is the outcome: nil while begun and in doubt, apply.Busy if the command turned out not
+	// to be begun.
 	Answer *apply.Answer `json:"answer,omitzero"`
 }
 
 // Begun reports whether the command is begun and not known to be done.
 func (r Record) Begun() bool { return r.Answer == nil }
 
-// AnswerTo returns the answer that a repeated request of a logical attempt gets, if there is one: a
-// retryable refusal is the answer to its own attempt alone.
+// AnswerTo returns the remembered answer for a repeated request of a logical attempt, if any: a
+// retryable refusal is for its own attempt alone.
 func (r Record) AnswerTo(attempt int64) (apply.Answer, bool) {
 	switch {
 	case r.Begun() || !definite(r.Answer):
@@ -50,12 +50,11 @@ func definite(a *apply.Answer) bool {
 
 func retryable(a *apply.Answer) bool { return a.Status == apply.Refused && a.Retryable }
 
-// Defaults of what a memory keeps.
+// Defaults of a memory.
 const (
-	// DefaultMaxRecords is how many commands a memory keeps.
+	// DefaultMaxRecords is the number of commands in a memory.
 	DefaultMaxRecords = 20_000
-	// DefaultRetention is how long it keeps them: longer than an engine may be away and then ask
-	// again.
+	// DefaultRetention is longer than an engine may be away and then ask again.
 	DefaultRetention = 30 * 24 * time.Hour
 )
 
@@ -86,7 +85,7 @@ func (v *volatile) Put(r Record) error {
 	return nil
 }
 
-// index holds the records of a memory, and forgets the oldest of too many.
+// index holds the records of a memory, and forgets the oldest beyond its bounds.
 type index struct {
 	most      int
 	retention time.Duration
@@ -105,8 +104,8 @@ func (x *index) put(r Record) {
 	x.records[r.ApplyID] = r
 }
 
-// forget drops what is too old or too much. What is begun is only dropped for its age: whether it
-// is applied is still to be found out.
+// forget drops records that are too old or too many. A command in doubt is dropped only for its
+// age, because its outcome is still to be found.
 func (x *index) forget(now time.Time) {
 	for range len(x.order) {
 		oldest := x.records[x.order[0]]
@@ -123,7 +122,7 @@ func (x *index) forget(now time.Time) {
 	}
 }
 
-// inOrder returns the records in the order in which their ids were first put.
+// inOrder returns the records in the order of the first Put of each id.
 func (x *index) inOrder() []Record {
 	records := make([]Record, 0, len(x.order))
 	for _, id := range x.order {

@@ -12,8 +12,8 @@ import (
 
 var errNoRecover = errors.New("plugin: it was begun before, and there is no Config.Recover to ask")
 
-// outcome does what a command asks for, at most once. It returns nil if the request gets no answer. It
-// is called for one command of a town at a time, and for one of an applyId.
+// outcome applies a command at most once. It returns nil if the request gets no answer. It is called
+// for one command of a town, and for one of an applyId, at a time.
 func (p *Plugin) outcome(r request) *apply.Answer {
 	answer := p.attempt(r)
 	if answer.Status == "" {
@@ -44,13 +44,13 @@ func (p *Plugin) attempt(r request) apply.Answer {
 			"applyId", c.ApplyID, "error", err)
 		return apply.Refuse(c, ReasonMemoryFailed, "The plugin's memory cannot be written.", true)
 	}
-	// The memory says begun: from here on the command may be in the game, whatever happens.
+	// The memory has "begun": from here on the command may be in the game.
 	return p.askApply(c)
 }
 
-// passed returns why a command comes too late, "" where it does not. The engine's clock may be
-// another: timeoutMs leaves out how long the request was on its way, and the deadline is only held
-// against it where no difference of the clocks explains it.
+// passed returns why a command comes too late, "" if it does not. The engine's clock may differ:
+// timeoutMs omits the request's transport, and the deadline counts only if no difference of the
+// clocks explains it.
 func (p *Plugin) passed(r *request) string {
 	now := p.config.Now()
 	if !now.Before(r.until) {
@@ -81,8 +81,8 @@ func (p *Plugin) askRecover(c *apply.Command) apply.Answer {
 	return p.keepOutcome(c, answer, err)
 }
 
-// keepOutcome remembers the answer of Apply or Recover. Where there is none yet, the command stays
-// begun and the next request asks Recover; without a Recover it is refused for good.
+// keepOutcome remembers the answer of Apply or Recover. Without one the command stays begun and the
+// next request calls Recover; without a Recover it is refused for good.
 func (p *Plugin) keepOutcome(c *apply.Command, answer apply.Answer, err error) apply.Answer {
 	switch {
 	case err == nil && answer.Status != apply.InProgress:
@@ -108,7 +108,7 @@ func (p *Plugin) keepOutcome(c *apply.Command, answer apply.Answer, err error) a
 	return answer
 }
 
-// call calls a function of the config and makes its answer one for the wire. A panic is an error.
+// call calls a function of the config and completes its answer for the wire. A panic is an error.
 func (p *Plugin) call(f Func, c *apply.Command) (answer apply.Answer, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -129,8 +129,8 @@ func (p *Plugin) call(f Func, c *apply.Command) (answer apply.Answer, err error)
 	return answer, nil
 }
 
-// remember writes the outcome of a command to the memory. Where that fails this process knows it
-// all the same; for the next one it is begun, and Recover is asked.
+// remember writes a command's outcome to the memory. If that fails, this process knows it all the
+// same; to the next one the command is begun, and it calls Recover.
 func (p *Plugin) remember(c *apply.Command, answer *apply.Answer) {
 	record := p.record(c, answer)
 	if err := p.put(record); err != nil {
@@ -142,7 +142,7 @@ func (p *Plugin) remember(c *apply.Command, answer *apply.Answer) {
 	}
 }
 
-// put writes to the memory, which then counts instead of unwritten.
+// put writes to the memory, which then supersedes unwritten.
 func (p *Plugin) put(record Record) error {
 	if err := p.config.Memory.Put(record); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (p *Plugin) known(applyID string) (Record, bool) {
 	return p.recall(applyID)
 }
 
-// recall returns what is known of a command. The caller holds mu.
+// recall returns a command's record. The caller holds mu.
 func (p *Plugin) recall(applyID string) (Record, bool) {
 	if record, ok := p.unwritten[applyID]; ok {
 		return record, true

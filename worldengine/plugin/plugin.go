@@ -37,13 +37,12 @@ type Plugin struct {
 type request struct {
 	command *apply.Command
 	reply   string
-	// until is when its timeoutMs are over, by this clock.
+	// until is the end of timeoutMs by this clock.
 	until time.Time
 }
 
-// Serve answers the requests that arrive on nc, which stays the caller's: close it after the
-// plugin. When it returns, the server knows the subscriptions. The errors are ErrConfig and
-// ErrSubscribe.
+// Serve answers the requests on nc, which stays the caller's: close it after the plugin. When Serve
+// returns, the server knows the subscriptions. The errors are ErrConfig and ErrSubscribe.
 func Serve(nc *nats.Conn, config Config) (*Plugin, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -73,7 +72,7 @@ func (p *Plugin) subscribe() error {
 	if err := p.nc.Flush(); err != nil {
 		return fmt.Errorf("%w: %w", ErrSubscribe, err)
 	}
-	// The server says what it forbids before it answers the flush.
+	// The server reports denied subscriptions before it answers the flush.
 	last := p.nc.LastError()
 	for _, sub := range p.subs {
 		if errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(),
@@ -86,7 +85,7 @@ func (p *Plugin) subscribe() error {
 	return err
 }
 
-// take is called for one request of a subject at a time, so it only decides where it goes.
+// take is called for one request of a subject at a time, so it only routes it.
 func (p *Plugin) take(msg *nats.Msg) {
 	arrived := p.config.Now()
 	c, err := p.read(msg)
@@ -102,13 +101,13 @@ func (p *Plugin) take(msg *nats.Msg) {
 	}
 }
 
-// timeout returns how long a command has, bounded to what a Duration holds.
+// timeout returns a command's timeout, within the bounds of a Duration.
 func timeout(c *apply.Command) time.Duration {
 	return time.Duration(min(c.TimeoutMs, (24*time.Hour).Milliseconds())) * time.Millisecond
 }
 
-// read returns the command of a request, which has to be about the town of its subject: that is
-// what a permission of NATS is about.
+// read returns the command of a request. Its town must be the subject's, because a NATS permission
+// covers the subject.
 func (p *Plugin) read(msg *nats.Msg) (*apply.Command, error) {
 	if msg.Reply == "" {
 		return nil, errors.New("it has no reply subject")
@@ -124,7 +123,7 @@ func (p *Plugin) read(msg *nats.Msg) (*apply.Command, error) {
 	return c, nil
 }
 
-// send answers a request. One that cannot be sent is asked for again.
+// send answers a request. If sending fails, the engine asks again.
 func (p *Plugin) send(reply string, answer *apply.Answer) {
 	data, err := answer.MarshalWire()
 	if err == nil {
@@ -136,13 +135,12 @@ func (p *Plugin) send(reply string, answer *apply.Answer) {
 	}
 }
 
-// Close takes no more requests, and returns when every command that was taken is answered. When ctx
-// is done first, it ends the ctx of Apply, answers busy to what is not begun, and returns
-// ErrUnfinished without waiting for what is.
+// Close receives no more requests, and returns when every command is answered. If ctx ends first,
+// it ends the ctx of Apply, answers busy to commands that are not begun, and returns ErrUnfinished
+// without waiting for the others.
 func (p *Plugin) Close(ctx context.Context) error {
 	err := p.abandon(ctx)
-	// The answers leave before the caller closes the connection. Where there is none they are lost,
-	// and asked for again.
+	// The answers leave before the caller closes the connection. Lost ones are asked for again.
 	_ = p.nc.FlushTimeout(5 * time.Second)
 	return err
 }

@@ -29,7 +29,7 @@ func TestACommandIsAppliedOnceAndItsAnswerRepeated(t *testing.T) {
 	require.Equal(t, 1, g.times(c))
 }
 
-// The trace of a handoff is in the headers of the request, and the author has it in the command.
+// A handoff's trace is in the headers of the request, and in the author's command.
 func TestACommandHasItsTrace(t *testing.T) {
 	t.Parallel()
 	e, seen := newEngine(t), make(chan trace.Context, 1)
@@ -135,8 +135,8 @@ func TestARetryableRefusalIsNotTheNextAttemptsAnswer(t *testing.T) {
 	second.none()
 }
 
-// An engine has one reply subject for the requests of an attempt, and another engine may have one
-// for those of all: nobody gets a refusal there twice, nor that of the attempt before.
+// An engine may have one reply subject for an attempt, or one for all attempts: nobody gets a
+// refusal there twice, nor the previous attempt's.
 func TestOneReplySubjectGetsOneOutcome(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGate()

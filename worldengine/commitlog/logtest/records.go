@@ -26,8 +26,7 @@ func RunOf(h *handoff.Handoff) runevents.Identity {
 	}
 }
 
-// Judged returns the record of a case's handoff, judged as the table says, and the state that it
-// leaves.
+// Judged returns the record of a case's handoff, judged by the table, and the state after it.
 func Judged(t testing.TB, c *outcometest.Case) (*commitlog.Record, town.State) {
 	t.Helper()
 	result, after := handoff.NewResult(c.Handoff, c.Want), c.State
@@ -49,8 +48,8 @@ func Judged(t testing.TB, c *outcometest.Case) (*commitlog.Record, town.State) {
 	return rec, after
 }
 
-// Accept commits that a handoff, which was accepted in a state of its town, is being applied by a
-// game, and returns what is pending then. The ids of the events to come are drawn after change.
+// Accept commits that a game is applying a handoff, accepted in a state of its town, and returns
+// the pending command. It draws the ids of later events after change.
 func Accept(
 	t testing.TB, l *commitlog.Log, state town.State, h *handoff.Handoff,
 	change ...func(*apply.Pending),
@@ -80,8 +79,8 @@ func Accept(
 	return pending
 }
 
-// Commit commits a record behind the last message of its town, which is as before but for change,
-// or stores that of a refused run, and returns the sequence of the log's last message then.
+// Commit commits a record behind its town's last message, with the town's entry changed by change,
+// or stores a refused run's, and returns the log's last sequence.
 func Commit(
 	t testing.TB, l *commitlog.Log, rec *commitlog.Record, change ...func(*commitlog.Entry),
 ) uint64 {

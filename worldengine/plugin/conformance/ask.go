@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// Pauses before a request is sent again, as the engine makes them.
+// Pauses before a request is sent again, as the engine pauses.
 const (
 	resend     = 2 * time.Second
 	laterPause = 500 * time.Millisecond
@@ -22,7 +22,7 @@ const (
 // errSilent means that no answer came.
 var errSilent = errors.New("no answer came")
 
-// asked is a request that was sent; answers come to it until it is closed.
+// asked is a request that was sent; it gets answers until it is closed.
 type asked struct {
 	c   *checker
 	id  string
@@ -30,8 +30,8 @@ type asked struct {
 	in  string
 }
 
-// denied returns ErrDenied where the server said that the user may not ask. It says so before it
-// answers the flush.
+// denied returns ErrDenied if the server has reported that the user may not ask. The report comes
+// before the answer to the flush.
 func (c *checker) denied() error {
 	if err := c.nc.FlushTimeout(c.Timeout); err != nil {
 		return nil // that the connection is lost shows in the answers
@@ -56,8 +56,8 @@ func (a *asked) close() { _ = a.sub.Unsubscribe() }
 
 func (a *asked) send(data []byte) error { return a.c.nc.PublishRequest(a.c.Subject, a.in, data) }
 
-// next returns the next answer that comes within wait: errSilent, ErrAbsent, or what is wrong with
-// it.
+// next returns the next answer within wait. Its errors are errSilent, ErrAbsent, or an invalid
+// answer's.
 func (a *asked) next(ctx context.Context, wait time.Duration) (apply.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -81,14 +81,14 @@ func (a *asked) next(ctx context.Context, wait time.Duration) (apply.Answer, err
 
 func definite(a apply.Answer) bool { return a.Status == apply.Applied || a.Status == apply.Refused }
 
-// request returns the bytes of a request for a command that has so long.
+// request returns the bytes of a request with a timeout.
 func request(command *apply.Command, left time.Duration) ([]byte, error) {
 	now := time.Now()
 	command.Deadline = now.Add(left)
 	return command.MarshalWire(now)
 }
 
-// askUntilAnswered asks for a command until it gets a definite answer, as the engine does.
+// askUntilAnswered asks, as the engine does, until it gets a definite answer.
 func (c *checker) askUntilAnswered(
 	ctx context.Context, command *apply.Command,
 ) (apply.Answer, error) {
@@ -142,7 +142,7 @@ func (c *checker) askUntilAnsweredAs(
 	return last, fmt.Errorf("no definite answer within %s: %w", c.Timeout, trouble)
 }
 
-// text is an answer as it is reported.
+// text is an answer in a report.
 func text(a apply.Answer) string {
 	said := string(a.Status)
 	if a.Status == apply.Refused {

@@ -14,23 +14,23 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// Config says what is asked.
+// Config has the plugin's town and the command to ask for.
 type Config struct {
-	// Subject is that of the town, worldengine.v1.<world>.apply.<town token>.
+	// Subject is the town's, worldengine.v1.<world>.apply.<town token>.
 	Subject string
 	// Town is the state that the commands are for.
 	Town town.State
-	// Type and Argument are the command that is asked for; a casual talk by default.
+	// Type and Argument are the command; a casual talk by default.
 	Type     handoff.ProposalType
 	Argument string
-	// Timeout is how long the plugin has for a definite answer; 10 s. Quiet is how long the plugin
-	// is listened to where it is to say nothing, or nothing more; 1 s.
+	// Timeout bounds the wait for a definite answer; 10 s. Quiet is the wait that proves silence; 1
+	// s.
 	Timeout, Quiet time.Duration
-	// Restart is how long the end and the new start of the plugin are waited for; 0 for not at all.
-	// Ask, where set, is called when it is time for the one, and then for the other.
+	// Restart bounds the waits for the plugin's end and for its new start; 0 skips them. Ask, if
+	// set, is called before each.
 	Restart time.Duration
 	Ask     func(what string)
-	// Finished, where set, is called with each row.
+	// Finished, if set, is called with each row.
 	Finished func(Row)
 }
 
@@ -49,7 +49,7 @@ const (
 type Row struct {
 	Name string `json:"name"`
 	Rule string `json:"rule"`
-	// Todo is what the plugin's author does where it is broken.
+	// Todo tells the plugin's author how to mend a broken rule.
 	Todo    string  `json:"todo"`
 	Verdict Verdict `json:"verdict"`
 	Found   string  `json:"found"`
@@ -64,10 +64,10 @@ var ErrAbsent = errors.New("conformance: no plugin is subscribed to the subject"
 // ErrDenied means that the user of the connection may not ask plugins.
 var ErrDenied = errors.New("conformance: this user may not ask plugins")
 
-// errSkip marks what could not be seen.
+// errSkip marks a rule that could not be observed.
 var errSkip = errors.New("not seen")
 
-// rows are the rules in the order in which they are asked, and what to do where one is broken.
+// rows are the rules in order, each with the cure if it is broken.
 var rows = []struct {
 	name, rule, todo string
 	check            func(*checker, context.Context) (found string, err error)
@@ -122,8 +122,8 @@ var rows = []struct {
 		(*checker).restart},
 }
 
-// Check asks the plugin of a subject, rule by rule. It returns ErrAbsent where there is none,
-// ErrDenied where the user may not ask it, and the error of ctx where that is done before.
+// Check tests the plugin of a subject, rule by rule. It returns ErrAbsent if there is none,
+// ErrDenied if the user may not ask it, and ctx's error if ctx ends first.
 func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
 	if config.Type == "" {
 		config.Type, config.Argument = handoff.TalkToTownsfolk, "casual"
@@ -180,7 +180,7 @@ type checker struct {
 	tooOld *apply.Command // what late asked for
 }
 
-// command makes a command that was never asked for.
+// command makes a new command.
 func (c *checker) command(argument string) (*apply.Command, error) {
 	c.made++
 	kind := c.Type

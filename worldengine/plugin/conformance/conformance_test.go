@@ -92,8 +92,7 @@ func TestAPluginOfTheLibraryKeepsEveryRule(t *testing.T) {
 	}
 }
 
-// A plugin that is restarted is asked again: one with a memory on disk keeps the rule, and one
-// without fails.
+// A plugin with a memory on disk keeps the rule of restarts, and one without fails.
 func TestARestartIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, memories := range map[string]func(t *testing.T) (before, after plugin.Memory){
@@ -146,7 +145,7 @@ func TestNoPlugin(t *testing.T) {
 	require.ErrorIs(t, err, conformance.ErrAbsent)
 }
 
-// script is a plugin that keeps the rules, but for one.
+// script is a plugin that keeps all rules but one.
 type script struct {
 	breaks string
 
@@ -189,7 +188,7 @@ func mustMarshal(c *apply.Command) []byte {
 	return data
 }
 
-// takeOther takes what is no command-apply.v1.
+// takeOther handles a request that is no command-apply.v1.
 func (s *script) takeOther(msg *nats.Msg) {
 	var c apply.Command
 	if err := json.Unmarshal(msg.Data, &c); err == nil && s.breaks == "other-version" {
@@ -239,8 +238,7 @@ func (s *script) answers(c *apply.Command) []apply.Answer {
 	return []apply.Answer{done}
 }
 
-// Whether there is a second plugin is not seen where no answer comes, and is where the first one
-// takes its time.
+// A second plugin stays unseen if no answer comes, and is seen even if the first one is slow.
 func TestOnePluginIsSeenByItsAnswers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

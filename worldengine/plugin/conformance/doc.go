@@ -1,7 +1,6 @@
-// Package conformance asks a plugin as the engine does, and in the ways in which an engine that
-// restarts, is late, or is newer asks, and says for each rule of docs/plugin-protocol.md whether
-// the plugin keeps it.
+// Package conformance tests a plugin against each rule of docs/plugin-protocol.md. It sends the
+// requests of an engine, also of one that restarts, is late, or is newer.
 //
-// It sees what a plugin answers, not what its game did: a plugin that answers right and applies a
-// command twice passes.
+// It sees the plugin's answers, not its game: a plugin that answers right and applies a command
+// twice passes.
 package conformance

@@ -245,7 +245,7 @@ func (c *checker) unknownMembers(ctx context.Context) (string, error) {
 	return text(got), nil
 }
 
-// notApplied sends bytes once and fails where the answer is applied.
+// notApplied sends bytes once and fails if the answer is applied.
 func (c *checker) notApplied(ctx context.Context, id string, data []byte) (string, error) {
 	a, err := c.open(id)
 	if err != nil {
@@ -320,7 +320,7 @@ func (c *checker) notJSON(ctx context.Context) (string, error) {
 	return "no answer; then " + text(got), nil
 }
 
-// restart waits until the plugin is away, and until it is there again.
+// restart waits until the plugin has gone and is back.
 func (c *checker) restart(ctx context.Context) (string, error) {
 	if c.Restart == 0 {
 		return "--restart says to wait for one", errSkip
