@@ -15,13 +15,13 @@ import (
 	"worldengine/worldengine/client"
 )
 
-// Limits of the pause between two tries, where the authority asks for no longer one.
+// Limits of the pause between two tries, unless the authority asks for a longer one.
 const (
 	minRetryDelay = 20 * time.Millisecond
 	maxRetryDelay = 2 * time.Second
 )
 
-// noRetry is the pause that request returns with an error that another try does not cure.
+// noRetry marks an error that a retry does not cure.
 const noRetry time.Duration = -1
 
 // authority asks the append authority of a world. It is safe for concurrent use.

@@ -8,11 +8,10 @@
 //
 // The Emitter draws the eventId of each event once, before it sends the event, so that every retry
 // has the same eventId. After a restart it draws anew: the authority stores an event once, by its
-// idempotencyKey, and returns the eventId that is stored, which the Emitter then keeps (section
-// 2.5.1).
+// idempotencyKey, and returns the stored eventId, which the Emitter adopts (section 2.5.1).
 //
-// A run of the engine takes events of steps of others until it ends: a plugin emits the events of a
-// command before it answers. After that an event that the run lacks is refused with RUN_ENDED.
+// A run of the engine accepts events of others' steps until it ends: a plugin emits the events of a
+// command before it answers. After that a new event is refused with RUN_ENDED.
 //
 // Package runevents defines events and their valid transitions.
 package emit

@@ -15,15 +15,15 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Config names the run whose events an Emitter emits, and how it reaches the append authority.
-// Conn, TownID and Identity are required; the zero value of every other member means its default.
+// Config names the run whose events an Emitter emits, and its connection to the append authority.
+// Conn, TownID and Identity are required; other zero values mean their defaults.
 type Config struct {
 	Conn     *nats.Conn         // required; stays the caller's, who closes it
 	World    string             // default "main"
 	TownID   string             // required; the town that the run is of
 	Identity runevents.Identity // required; RunID has to match runevents.RunIDPattern
-	// EngineAttemptID is the provider's number of this process's attempt, where the provider shows
-	// attempts; default 1 (RunEvents v2.0.1, section 2.4).
+	// EngineAttemptID is the provider's number of this process's attempt, if it shows attempts;
+	// default 1 (RunEvents v2.0.1, section 2.4).
 	EngineAttemptID int64
 	// Timeout bounds one try to append; default 5 s.
 	Timeout time.Duration
@@ -34,9 +34,8 @@ type Config struct {
 // Emitter emits the events of one run over the verb run.append. It is safe for concurrent use and
 // emits one event at a time.
 //
-// It emits no event that is invalid in the state that it believes its run to be in (RunEvents
-// v2.0.1, section 5.3, layer 1). That state follows from the events that it emitted and from those
-// that Observe showed it.
+// It refuses events that are invalid in the state of the run that it knows, from its own events and
+// the observed ones (RunEvents v2.0.1, section 5.3, layer 1).
 type Emitter struct {
 	config    Config
 	authority authority
@@ -47,8 +46,8 @@ type Emitter struct {
 	emitted map[string]runevents.Appended // by idempotencyKey
 }
 
-// New returns an emitter of a run that it believes to have no events yet. The error says which
-// required member of config is missing or wrong.
+// New returns an emitter of a run that has no events yet. The error names a required member of
+// config that is missing or wrong.
 func New(config Config) (*Emitter, error) {
 	switch {
 	case config.Conn == nil:
@@ -74,9 +73,9 @@ func New(config Config) (*Emitter, error) {
 	}, nil
 }
 
-// Observe shows the emitter events of its run, in the order of runSeq: events of other
-// producers, or its own from before a restart, which Emit then knows. It waits while an Emit runs.
-// The error is runevents.ErrOtherRun or runevents.ErrNoRunSeq; then no event was taken in.
+// Observe adds persisted events of the run, in the order of runSeq: other producers', or its own
+// from before a restart, which Emit then knows. It waits while an Emit runs. After
+// runevents.ErrOtherRun or runevents.ErrNoRunSeq no event was added.
 func (e *Emitter) Observe(records ...runevents.Record) error {
 	e.turn <- struct{}{}
 	defer func() { <-e.turn }()
@@ -101,13 +100,14 @@ func (e *Emitter) observe(records ...runevents.Record) error {
 // marshals to a JSON object.
 //
 // Emit retries, with the same eventId, while the authority is busy (429), unavailable (503) or
-// silent, until ctx is done. Then, and after every other error, the caller may call the same Emit
-// again, here or in another process: the authority stores the event once. For an event that was
-// emitted before, Emit returns the metadata that it has, with Idempotent set (section 2.5).
+// silent, until ctx is done. Then, and after every other error, the caller may repeat the call,
+// here
+// or in another process: the authority stores the event once. For an event that was emitted before,
+// Emit returns its metadata, with Idempotent set (section 2.5).
 //
-// The error is *runevents.InvalidTransitionError when the guard refused the event: the emitter sent
-// nothing, and sends no other event of that step attempt, or run. It is *client.ReplyError when the
-// authority refused, *schemas.ValidationError when the event violates its schema, or ctx's.
+// After *runevents.InvalidTransitionError nothing was sent, and the emitter refuses every other
+// event of that step attempt, or run. The other errors are *client.ReplyError if the authority
+// refused, *schemas.ValidationError if the event violates its schema, and ctx's.
 func (e *Emitter) Emit(
 	ctx context.Context, event runevents.EventType, stepID string, attempt int64, payload any,
 ) (runevents.Appended, error) {
@@ -131,7 +131,7 @@ func (e *Emitter) Emit(
 	return e.append(ctx, w)
 }
 
-// append gives w its eventId, has the authority store it and takes it in.
+// append gives w its eventId, has the authority store it and applies it.
 func (e *Emitter) append(ctx context.Context, w runevents.Write) (runevents.Appended, error) {
 	w.EventID = e.ids[w.IdempotencyKey]
 	if w.EventID == "" {

@@ -22,7 +22,7 @@ import (
 	"worldengine/worldengine/natstest"
 )
 
-// scripted answers run.append as its script says, and remembers the requests.
+// scripted answers run.append by its script, and remembers the requests.
 type scripted struct {
 	t    testing.TB
 	stop func()
@@ -106,7 +106,7 @@ func newEmitter(t testing.TB, nc *nats.Conn, change ...func(*emit.Config)) *emit
 	return e
 }
 
-// While the authority is busy, away or silent the same event is sent again, with the same eventId.
+// While the authority is busy, away or silent the event is sent again with the same eventId.
 func TestEmitterTriesAgain(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
@@ -140,8 +140,8 @@ func TestEmitterTriesAgain(t *testing.T) {
 	})
 }
 
-// An emitter that gave up goes on with the same eventId. The next one, which has no registry any
-// more, draws another for the same event: it is not derived.
+// An emitter that gave up continues with the same eventId. The next one, without its registry,
+// draws another: an eventId is not derived.
 func TestEmitter_KeepsItsEventIDs(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
@@ -178,8 +178,7 @@ func TestEmitter_KeepsItsEventIDs(t *testing.T) {
 	}
 }
 
-// After a restart the event comes with another eventId than it was stored with: the emitter adopts
-// the stored one.
+// After a restart the emitter adopts the eventId with which the event was stored.
 func TestEmitter_Adopts(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
@@ -223,7 +222,7 @@ func TestEmitterGivesUp(t *testing.T) {
 	require.ErrorIs(t, err, nats.ErrConnectionClosed)
 }
 
-// An answer whose event has no place in its run is no answer; the same event may be emitted again.
+// An answer without a runSeq is invalid; the same event may be emitted again.
 func TestEmitterRefusesAnAnswerWithoutRunSeq(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
@@ -240,8 +239,8 @@ func TestEmitterRefusesAnAnswerWithoutRunSeq(t *testing.T) {
 	require.Equal(t, asked[0].EventID, asked[1].EventID)
 }
 
-// The guard refuses an event that a projector would ignore, before it is sent, and then every other
-// event of that step attempt, or run, and no more.
+// The guard refuses an event that a projector would ignore, before it is sent, and then all others
+// of that step attempt or run, but no more.
 func TestEmitterGuards(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)

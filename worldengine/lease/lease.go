@@ -1,6 +1,7 @@
 // Package lease elects the writer of a world: the one server of several that judges, commits and
-// answers. The lease is a key with a time to live in a NATS bucket, wire.WriterBucket, whose value is
-// the holder. It spares servers each other's work; commits are safe by the guards of the log alone.
+// answers. The lease is a key with a time to live in a NATS bucket, wire.WriterBucket, whose value
+// is the holder. It saves servers from double work; commits are safe by the guards of the log
+// alone.
 package lease
 
 import (
@@ -18,7 +19,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// TTL is how long a lease lasts that is not renewed.
+// TTL is how long a lease lasts without renewal.
 const TTL = 3 * time.Second
 
 const (
@@ -30,7 +31,7 @@ const (
 // ErrHeld: another server holds the lease. It may be free later.
 var ErrHeld = errors.New("worldengine: another server of the world is its writer")
 
-// Config says whose lease it is. Every member must be set.
+// Config identifies the lease and its holder. Every member must be set.
 type Config struct {
 	JetStream jetstream.JetStream
 	World     string
@@ -39,8 +40,8 @@ type Config struct {
 	Logger    *slog.Logger
 }
 
-// Lease is the lease of a world as one server sees it. It is used by one goroutine at a time, and
-// not while the server holds it.
+// Lease is a world's lease from one server's view. It is used by one goroutine at a time, and not
+// while the server holds it.
 type Lease struct {
 	config Config
 	bucket jetstream.KeyValue // nil before the first use, and if it may be gone
@@ -49,8 +50,8 @@ type Lease struct {
 // New returns the lease of a world. It asks nothing of NATS.
 func New(config Config) *Lease { return &Lease{config: config} }
 
-// Acquire waits until the lease is free, and takes it. It looks every 250 ms, also if NATS does not
-// answer. It returns the error of ctx.
+// Acquire waits until the lease is free, and takes it. It tries every 250 ms, even if NATS does not
+// answer. It returns ctx's error.
 func (l *Lease) Acquire(ctx context.Context) (*Held, error) {
 	for {
 		held, err := l.Try(ctx)
@@ -69,7 +70,7 @@ func (l *Lease) Acquire(ctx context.Context) (*Held, error) {
 // Try takes the lease if it is free. It returns an ErrHeld if another server holds it.
 func (l *Lease) Try(ctx context.Context) (*Held, error) { return l.hold(ctx, l.take) }
 
-// Seize takes the lease from whoever holds it.
+// Seize takes the lease from its holder.
 func (l *Lease) Seize(ctx context.Context) (*Held, error) {
 	return l.hold(ctx, func(ctx context.Context) (uint64, error) {
 		return l.bucket.PutString(ctx, key, l.config.Holder)
@@ -92,7 +93,7 @@ func (l *Lease) hold(
 	return h, nil
 }
 
-// ask asks the bucket once, within TTL, and makes it if need be.
+// ask makes one request of the bucket, within TTL, and creates it if need be.
 func (l *Lease) ask(
 	ctx context.Context, do func(context.Context) (uint64, error),
 ) (revision uint64, err error) {
@@ -115,8 +116,8 @@ func (l *Lease) ask(
 		l.config.World, err)
 }
 
-// open returns the bucket, and creates it only if there is none: servers that each update it while a
-// cluster elects its leaders keep the cluster from doing so.
+// open returns the bucket, and creates it only if there is none: updates by several servers would
+// keep a cluster from electing its leaders.
 func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
 	name := wire.WriterBucket(l.config.World)
 	bucket, err := l.config.JetStream.KeyValue(ctx, name)
@@ -127,8 +128,8 @@ func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
 		Bucket:      name,
 		Description: "Which server is the writer of the world " + l.config.World,
 		TTL:         TTL, Replicas: max(l.config.Replicas, 1),
-		// In memory, a cluster whose nodes restart one after the other may lose the group of
-		// the bucket for ever: a node that has restarted has forgotten its votes.
+		// In memory, a cluster whose nodes restart in turn may lose the bucket's group for ever: a
+		// restarted node has forgotten its votes.
 		Storage: jetstream.FileStorage,
 	})
 }
@@ -155,14 +156,14 @@ type Held struct {
 	until    atomic.Pointer[time.Time] // with the monotonic clock; nil if it is over
 }
 
-// Valid reports whether this server may count as the holder still. It needs no answer of NATS, so a
+// Valid reports whether this server still counts as the holder. It needs no answer of NATS, so a
 // process that was suspended knows at once.
 func (h *Held) Valid() bool { return h.left() > 0 }
 
-// Lost is closed when this server may not count as the holder any more, and by Release.
+// Lost is closed when this server no longer counts as the holder, and by Release.
 func (h *Held) Lost() <-chan struct{} { return h.lost }
 
-// left returns how long the lease lasts unless it is renewed.
+// left returns how long the lease lasts without renewal.
 func (h *Held) left() time.Duration {
 	if until := h.until.Load(); until != nil {
 		return time.Until(*until)
@@ -170,14 +171,14 @@ func (h *Held) left() time.Duration {
 	return 0
 }
 
-// renewed notes a renewal that was asked for at a moment.
+// renewed notes a renewal and when it was requested.
 func (h *Held) renewed(asked time.Time, revision uint64) {
 	until := asked.Add(TTL)
 	h.revision = revision
 	h.until.Store(&until)
 }
 
-// keep renews the lease until another server has it, its time is over, or ctx ends.
+// keep renews the lease until another server has it, it expires, or ctx ends.
 func (h *Held) keep(ctx context.Context) {
 	defer close(h.lost)
 	pause := renewEvery
@@ -214,8 +215,8 @@ func (h *Held) renew(ctx context.Context) error {
 	return err
 }
 
-// Release ends the lease, so that another server takes it at once if it was not lost. ctx bounds
-// the wait for NATS. It may be called again.
+// Release ends the lease, so that another server takes it at once. ctx bounds the wait for NATS. It
+// may be called again.
 func (h *Held) Release(ctx context.Context) {
 	h.stop()
 	<-h.lost

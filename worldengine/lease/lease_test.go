@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// newLease returns the lease of the world main as one more server sees it.
+// newLease returns the lease of the world main for one more server.
 func newLease(t *testing.T, url string) *lease.Lease {
 	t.Helper()
 	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
@@ -142,7 +142,7 @@ func TestLease_BucketDeleted(t *testing.T) {
 	require.NotEqual(t, held.Valid(), taken.Valid())
 }
 
-// Without an answer of NATS the lease is over when its time is, and not earlier.
+// Without answers of NATS the lease ends exactly at its expiry.
 func TestLease_NATSAway(t *testing.T) {
 	t.Parallel()
 	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir(),
@@ -164,7 +164,7 @@ func TestLease_NATSAway(t *testing.T) {
 	again.Release(t.Context())
 }
 
-// A NATS that comes back in time, though without the bucket, which was in its memory, costs nothing.
+// A NATS that comes back in time costs nothing, even without the bucket, which was in its memory.
 func TestLease_NATSRestarts(t *testing.T) {
 	t.Parallel()
 	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir(),

@@ -10,8 +10,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// BenchmarkHandoff is what is counted of one handoff that a plugin applies, and one commit more
-// than it has.
+// BenchmarkHandoff counts one handoff that a plugin applies, and one extra commit.
 func BenchmarkHandoff(b *testing.B) {
 	m := metrics.New("1.2.3")
 	b.ReportAllocs()

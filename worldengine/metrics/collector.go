@@ -9,18 +9,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Source is what the collector reads at each scrape.
+// Source provides the collector's values at each scrape.
 type Source struct {
-	// Serving returns the statistics of the engine and the service; false while the server stands by:
-	// then they have Indexed alone.
+	// Serving returns the statistics of the engine and the service; false while the server stands
+	// by: then they have Indexed alone.
 	Serving func() (messages.Stats, messages.Overload, bool)
 	// Streams returns the state of the world's streams by the last part of their names, such as
-	// LOG; those that NATS says nothing about within ctx are left out.
+	// LOG, without those that NATS does not report within ctx.
 	Streams func(ctx context.Context) map[string]Stream
-	// Disk returns how many bytes are free; nil where the disk is that of another process.
+	// Disk returns the free bytes; nil if the disk is another process's.
 	Disk func() uint64
-	// NATS returns how many connections an embedded NATS has, and how many of them were closed
-	// because they did not read; nil where it is another process.
+	// NATS returns an embedded NATS's connections, and how many were closed because they did not
+	// read; nil if NATS is another process.
 	NATS func() (connections int, slowConsumers int64)
 	// Webhooks returns how many messages webhooks took, and how many were lost; nil without one.
 	Webhooks func() (sent, lost int64)
@@ -29,7 +29,7 @@ type Source struct {
 // Stream is the state of one stream.
 type Stream struct{ Messages, Bytes, LastSequence uint64 }
 
-// scrapeTimeout bounds what one scrape waits for NATS.
+// scrapeTimeout bounds one scrape's wait for NATS.
 const scrapeTimeout = 3 * time.Second
 
 type collector struct{ source Source }
@@ -110,7 +110,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	c.streams(gauge)
 }
 
-// served makes the metrics of a server that does not stand by.
+// served makes the metrics of a serving server.
 func served(
 	gauge func(*Spec, float64, ...string), counter func(*Spec, int64, ...string),
 	stats *messages.Stats, overload *messages.Overload,

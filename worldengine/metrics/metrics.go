@@ -1,7 +1,8 @@
-// Package metrics makes the metrics of a server for Prometheus: in a registry of its own, with
-// counters of what is answered and one collector that reads what the server counts anyway.
+// Package metrics makes the metrics of a server for Prometheus, in its own registry: counters of
+// answers, and one collector for the server's own counts.
 //
-// No metric has a label with a town, an actor or a run, so their number does not grow with a world.
+// No metric has a label with a town, an actor or a run, so that their number does not grow with a
+// world.
 package metrics
 
 import (
@@ -18,10 +19,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// namespace is how the names of all metrics begin but those of Go and of the process.
+// namespace begins the names of all metrics but those about Go and the process.
 const namespace = "handoffd"
 
-// answered is the code of a request that got no error.
+// answered is the code of a request without an error.
 const answered = "OK"
 
 // Metrics are the metrics of one server. They are safe for concurrent use.
@@ -35,7 +36,7 @@ type Metrics struct {
 	applied  *prometheus.HistogramVec
 }
 
-// The metrics that are observed as they happen.
+// The metrics that are updated with each event.
 var (
 	handoffDuration = observe("handoff_duration_seconds",
 		"Time from the arrival of a handoff to its result, by the status of the result.", "status")
@@ -55,7 +56,7 @@ var (
 	buildInfo = observe("build_info", "1, with the version of the program.", "version")
 )
 
-// New returns metrics that count nothing yet, of a program of a version.
+// New returns metrics without counts, of a program version.
 func New(version string) *Metrics {
 	commits := commitDuration.histogram()
 	m := &Metrics{
@@ -81,8 +82,7 @@ func New(version string) *Metrics {
 	return m
 }
 
-// Attempt counts an attempt to have a command applied by what a town is bound to, and how long it
-// took.
+// Attempt counts an attempt to apply a command by a town's binding, and its duration.
 func (m *Metrics) Attempt(by apply.Binding, ended apply.Result, took time.Duration) {
 	outcome := string(apply.Applied)
 	if !ended.Applied {
@@ -92,13 +92,12 @@ func (m *Metrics) Attempt(by apply.Binding, ended apply.Result, took time.Durati
 	m.applied.WithLabelValues(string(by)).Observe(took.Seconds())
 }
 
-// Handoff counts a result, and how long its handoff took.
+// Handoff counts a result, and its handoff's duration.
 func (m *Metrics) Handoff(status handoff.Status, took time.Duration) {
 	m.handoffs.WithLabelValues(string(status)).Observe(took.Seconds())
 }
 
-// Request counts an answer, and how long its request took. code is empty where the answer is no
-// error.
+// Request counts an answer, and its request's duration. code is empty if the answer is no error.
 func (m *Metrics) Request(verb wire.Verb, code wire.Code, took time.Duration) {
 	if code == "" {
 		code = answered
@@ -107,16 +106,16 @@ func (m *Metrics) Request(verb wire.Verb, code wire.Code, took time.Duration) {
 	m.took.WithLabelValues(string(verb)).Observe(took.Seconds())
 }
 
-// Commit counts an attempt to append to the log, and how long it took: see commitlog.Log.Committed.
+// Commit counts an attempt to append to the log, and its duration: see commitlog.Log.Committed.
 func (m *Metrics) Commit(took time.Duration) { m.commits.Observe(took.Seconds()) }
 
-// Watch makes the metrics of what a server counts anyway. It is called once.
+// Watch adds the metrics of the server's own counts. It is called once.
 func (m *Metrics) Watch(source Source) { m.registry.MustRegister(&collector{source}) }
 
 // Gatherer returns the registry.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Handler returns what answers GET /metrics.
+// Handler returns the handler of GET /metrics.
 func (m *Metrics) Handler(logger *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(logger.Handler(), slog.LevelWarn),

@@ -23,7 +23,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// filled are metrics of a server that has everything.
+// filled are metrics of a server with all features.
 func filled() *metrics.Metrics {
 	m := metrics.New("1.2.3")
 	m.Handoff(handoff.Executed, 3*time.Millisecond)
@@ -118,7 +118,7 @@ func TestMetricsAreServed(t *testing.T) {
 	}
 }
 
-// named returns the metrics that a text names, without what a histogram adds.
+// named returns the metrics that a text names, without a histogram's suffixes.
 func named(text string) map[string]bool {
 	names := map[string]bool{}
 	for _, name := range regexp.MustCompile(`\bhandoffd_[a-z_]+`).FindAllString(text, -1) {
@@ -127,7 +127,7 @@ func named(text string) map[string]bool {
 	return names
 }
 
-// The dashboard, the alert rules and the operators' page name metrics that there are.
+// The dashboard, the alert rules and the operators' page name only existing metrics.
 func TestWhatIsDeployedNamesMetricsThatThereAre(t *testing.T) {
 	t.Parallel()
 	families, err := filled().Gatherer().Gather()

@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Spec declares a metric. cmd/internal/gen writes the table of docs/operators.md of all.
+// Spec declares a metric. cmd/internal/gen writes the table of docs/operators.md.
 type Spec struct {
 	Name, Help string
 	Labels     []string
@@ -24,7 +24,7 @@ func declare(name, help string, labels ...string) *Spec {
 	return spec
 }
 
-// observe declares a metric that is no business of the collector.
+// observe declares a metric that the collector does not make.
 func observe(name, help string, labels ...string) *Spec {
 	spec := declare(name, help, labels...)
 	spec.observed = true
@@ -35,7 +35,7 @@ func (s *Spec) counter() *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: s.Name, Help: s.Help}, s.Labels)
 }
 
-// buckets are from a half of a millisecond to about half a minute, which a game may take.
+// buckets range from half a millisecond to about half a minute, which a game may need.
 var buckets = prometheus.ExponentialBuckets(0.0005, 3, 11)
 
 func (s *Spec) histogram() *prometheus.HistogramVec {

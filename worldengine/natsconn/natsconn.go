@@ -1,5 +1,5 @@
-// Package natsconn holds the flags with which a program connects to NATS, named as the NATS
-// command line names them, and makes connections of them.
+// Package natsconn has the flags with which a program connects to NATS, named as on the NATS
+// command line, and connects.
 package natsconn
 
 import (
@@ -19,8 +19,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Options say how to connect. They are the NATS command line's, with its environment variables;
-// the struct tags are those of a kong command line. Nothing of them is ever logged.
+// Options are the NATS command line's flags and environment variables, with tags for a kong command
+// line. None of them is ever logged.
 type Options struct {
 	User     string `help:"User name, or a token where no password is given." env:"NATS_USER" group:"connection"`
 	Password string `help:"Password." env:"NATS_PASSWORD" group:"connection"`
@@ -34,8 +34,8 @@ type Options struct {
 	Inbox    string `name:"inbox-prefix" help:"Prefix of the inboxes to use. handoffctl derives it from the user name: _INBOX_<user>." env:"NATS_INBOX_PREFIX" group:"connection"`
 }
 
-// FromEnvironment returns the URL of the servers ("" where there is none) and the options that the
-// environment variables of the NATS command line give; lookup is os.LookupEnv.
+// FromEnvironment returns the servers' URL ("" if there is none) and the options from the
+// environment variables of the NATS command line; lookup is os.LookupEnv.
 func FromEnvironment(lookup func(string) (string, bool)) (urls string, o Options) {
 	fields := reflect.ValueOf(&o).Elem()
 	for i := range fields.NumField() {
@@ -48,8 +48,7 @@ func FromEnvironment(lookup func(string) (string, bool)) (urls string, o Options
 	return urls, o
 }
 
-// Check returns an error that names the first file of the options that cannot be what it is given
-// as.
+// Check returns an error that names the first file of the options that is missing or invalid.
 func (o Options) Check() error {
 	if o.Creds != "" {
 		text, err := os.ReadFile(o.Creds)
@@ -77,10 +76,10 @@ func (o Options) Check() error {
 	return err
 }
 
-// WithUserInbox returns the options with the inbox prefix that a world with access control gives to
-// a user, _INBOX_<user>, where the options or urls name the user, and no prefix is set. The name of
-// an NKey, a credentials file or a certificate is not known to the client: NATS tells a user its
-// name only by a request, whose reply takes the inbox.
+// WithUserInbox returns the options with a user's inbox prefix in a world with access control,
+// _INBOX_<user>, if the options or urls name the user and no prefix is set. The client does not
+// know the name of an NKey, a credentials file or a certificate: NATS tells it only by a request,
+// whose reply needs the inbox.
 func (o Options) WithUserInbox(urls string) Options {
 	if user := o.UserOf(urls); user != "" && o.Inbox == "" {
 		o.Inbox = wire.InboxPrefix(user)
@@ -88,7 +87,7 @@ func (o Options) WithUserInbox(urls string) Options {
 	return o
 }
 
-// UserOf returns the name that a connection signs in with, or "" where it is not known.
+// UserOf returns the name that a connection signs in with, or "" if it is not known.
 func (o Options) UserOf(urls string) string {
 	if o.Creds != "" || o.NKey != "" {
 		return ""
@@ -110,7 +109,7 @@ func (o Options) UserOf(urls string) string {
 	return ""
 }
 
-// subjectToken returns a name that can stand in an inbox prefix, and "" for any other.
+// subjectToken returns a name if it can be in an inbox prefix, else "".
 func subjectToken(name string) string {
 	if strings.ContainsAny(name, ".*> \t\r\n") {
 		return ""
@@ -118,8 +117,8 @@ func subjectToken(name string) string {
 	return name
 }
 
-// Connect connects to the servers of urls (comma-separated), under a name that the server's
-// operator sees. more options come last and win.
+// Connect connects to the comma-separated servers of urls, under a name that the server's operator
+// sees. more options come last and win.
 func (o Options) Connect(urls, name string, more ...nats.Option) (*nats.Conn, error) {
 	options, err := o.natsOptions()
 	if err != nil {
@@ -176,7 +175,7 @@ func (o Options) natsOptions() ([]nats.Option, error) {
 	return options, nil
 }
 
-// Trust returns which TLS authorities the options trust, nil for those of the machine.
+// Trust returns the TLS authorities that the options trust, nil for the machine's.
 func (o Options) Trust() (*tls.Config, error) {
 	if o.TLSCA == "" {
 		return nil, nil
@@ -192,7 +191,7 @@ func (o Options) Trust() (*tls.Config, error) {
 	return config, nil
 }
 
-// WithoutSecrets cuts user names, passwords and tokens out of URLs.
+// WithoutSecrets removes user names, passwords and tokens from URLs.
 func WithoutSecrets(urls string) string {
 	var safe []string
 	for _, url := range strings.Split(urls, ",") {

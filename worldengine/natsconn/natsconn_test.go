@@ -20,14 +20,14 @@ import (
 	"worldengine/worldengine/natstest"
 )
 
-// startNATS starts a server that asks for what options say.
+// startNATS starts a server with options.
 func startNATS(t *testing.T, options *natsserver.Options) string {
 	t.Helper()
 	options.NoLog = true
 	return natstest.Start(t, options).ClientURL()
 }
 
-// requireOnly checks that the options connect, and that none do not.
+// requireOnly checks that the options connect, and that empty ones do not.
 func requireOnly(t *testing.T, url string, options Options) {
 	t.Helper()
 	nc, err := options.Connect(url, "test")

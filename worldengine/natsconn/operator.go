@@ -22,13 +22,13 @@ import (
 var ErrOperatorKey = errors.New("natsconn: the streams of this server need its operator's key, " +
 	"which cannot be used from here")
 
-// remedy says what to do where the key is not found.
+// remedy is the cure if the key is not found.
 const remedy = "give --nkey FILE with DATA/operator.nk of the server's data directory, " +
 	"or start the server with --open, which gives every client all rights"
 
-// ConnectOperator connects as Connect does to a server whose streams are to be read or written.
-// Without credentials it connects with the key of the server's local operator, where the server
-// names one: on this machine, in a file that only this user can read.
+// ConnectOperator connects, like Connect, to a server whose streams are to be read or written.
+// Without credentials it uses the key of the server's local operator, if the server names one in a
+// file of this machine that only this user can read.
 func (o Options) ConnectOperator(url, name string, more ...nats.Option) (*nats.Conn, error) {
 	if !o.hasCredentials() {
 		file, err := o.findOperatorKey(url, name)
@@ -53,8 +53,8 @@ func (o Options) findOperatorKey(url, name string) (string, error) {
 	return operatorKeyOf(nc)
 }
 
-// operatorKeyOf returns the file of the local operator's key of the server that nc is connected to,
-// or nothing where that has none, as an external NATS server.
+// operatorKeyOf returns the key file of the local operator of nc's server, or "" if it has none,
+// like an external NATS server.
 func operatorKeyOf(nc *nats.Conn) (string, error) {
 	reply, err := nc.Request("$SRV.INFO."+wire.ServiceName, nil, 2*time.Second)
 	if errors.Is(err, nats.ErrNoResponders) {
@@ -83,7 +83,7 @@ func operatorKeyOf(nc *nats.Conn) (string, error) {
 	return file, nil
 }
 
-// isLoopback reports whether a server is reached by an address of this machine alone.
+// isLoopback reports whether a server is reached only from this machine.
 func isLoopback(at string) bool {
 	u, err := url.Parse(at)
 	if err != nil {
@@ -93,12 +93,12 @@ func isLoopback(at string) bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// OperatorKeyAddress begins the line of the file with the operator's key that names where the
-// server of that key listens, as HOST:PORT.
+// OperatorKeyAddress begins the line of a key file with the address, HOST:PORT, at which the key's
+// server listens.
 const OperatorKeyAddress = "# of the server at "
 
-// isOf reports whether the file of an operator's key names the server at an address. A host that is
-// not an address of its own, as 0.0.0.0, is every one.
+// isOf reports whether an operator's key file names the server at an address. A host such as
+// 0.0.0.0 matches every address.
 func isOf(content []byte, address string) bool {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -117,9 +117,9 @@ func isOf(content []byte, address string) bool {
 	return false
 }
 
-// believable returns nil where a file that a server at an address names is an NKey seed of this
-// user's own, which a server at that address has written. So no program that only passes on what
-// another server says gets anything signed.
+// believable returns an error unless the file that a server names is an NKey seed of this user,
+// written by the server at that address. So a program that passes on another server's answer gets
+// nothing signed.
 func believable(file, address string) error {
 	if !filepath.IsAbs(file) {
 		return fmt.Errorf("the server names %q, which is no absolute path", file)

@@ -15,7 +15,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A key that a server names is used only where it is a seed in a file of this user's own.
+// A key that a server names is used only if it is a seed in a file of this user.
 func TestOperatorKeyIsBelieved(t *testing.T) {
 	t.Parallel()
 	public, seed := natstest.UserKey(t)

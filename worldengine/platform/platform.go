@@ -1,5 +1,5 @@
-// Package platform is what the programs ask of the operating system, and each system has in its own
-// way. On Windows it was built, and never run.
+// Package platform hides the differences of operating systems. On Windows it was built, but never
+// run.
 package platform
 
 import (
@@ -14,12 +14,12 @@ import (
 // ErrLocked is returned when another process, or another opened file of this one, has the lock.
 var ErrLocked = errors.New("platform: another process has the lock")
 
-// patience bounds how long ReadFile waits for the writer of a pipe.
+// patience bounds ReadFile's wait for the writer of a pipe.
 const patience = 2 * time.Second
 
-// ReadFile reads a file of at most limit bytes that somebody else may replace by anything. It fails
-// for a longer one, such as /dev/zero, and for a pipe that is not closed within 2 s. A named pipe
-// without a writer is empty.
+// ReadFile reads a file of at most limit bytes, even if somebody replaced it. It fails for a longer
+// one, such as /dev/zero, and for a pipe that is not closed within 2 s. A named pipe without a
+// writer is empty.
 func ReadFile(name string, limit int64) ([]byte, error) {
 	file, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

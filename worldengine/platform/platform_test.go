@@ -11,7 +11,7 @@ import (
 	"worldengine/worldengine/platform"
 )
 
-// A file is taken once, and free again when it is closed.
+// A file is locked once, and free again when it is closed.
 func TestLock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
@@ -53,7 +53,7 @@ func TestIsPrivate(t *testing.T) {
 	}
 }
 
-// A file that never ends, and a pipe that nobody writes to or closes, hold no reader up.
+// An endless file, and a pipe that nobody writes to or closes, do not block a reader.
 func TestReadFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Lock takes a file for this process until it is closed or the process ends, however it ends. It
-// does not wait: the error is ErrLocked where it would have to.
+// Lock locks a file until it is closed or the process ends in any way. It returns ErrLocked instead
+// of waiting.
 func Lock(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -29,8 +29,7 @@ func SyncParent(path string) error {
 	return errors.Join(directory.Sync(), directory.Close())
 }
 
-// ProcessorTime returns the processor time that this process has used, by all its threads, or 0
-// where it is not known.
+// ProcessorTime returns the processor time of all threads of this process, or 0 if it is not known.
 func ProcessorTime() time.Duration {
 	var used syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {
@@ -39,8 +38,8 @@ func ProcessorTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// IsPrivate reports whether a file, of which info is what Lstat says, belongs to this user and only
-// this user may read and write it.
+// IsPrivate reports whether a file, with its Lstat, belongs to this user and only this user may
+// read and write it.
 func IsPrivate(_ string, info os.FileInfo) bool {
 	owner, known := info.Sys().(*syscall.Stat_t)
 	return known && info.Mode().Perm() == 0o600 && int(owner.Uid) == os.Geteuid()

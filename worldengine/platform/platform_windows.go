@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Lock takes a file for this process until it is closed or the process ends, however it ends. It
-// does not wait: the error is ErrLocked where it would have to.
+// Lock locks a file until it is closed or the process ends in any way. It returns ErrLocked instead
+// of waiting.
 func Lock(file *os.File) error {
 	const all = ^uint32(0)
 	err := windows.LockFileEx(windows.Handle(file.Fd()),
@@ -21,11 +21,10 @@ func Lock(file *os.File) error {
 	return err
 }
 
-// SyncParent does nothing here: a directory cannot be synchronized by itself.
+// SyncParent does nothing: a directory cannot be synchronized by itself.
 func SyncParent(string) error { return nil }
 
-// ProcessorTime returns the processor time that this process has used, by all its threads, or 0
-// where it is not known.
+// ProcessorTime returns the processor time of all threads of this process, or 0 if it is not known.
 func ProcessorTime() time.Duration {
 	var created, ended, kernel, user windows.Filetime
 	if windows.GetProcessTimes(windows.CurrentProcess(), &created, &ended, &kernel, &user) != nil {
@@ -39,8 +38,8 @@ func duration(t windows.Filetime) time.Duration {
 	return time.Duration(int64(t.HighDateTime)<<32|int64(t.LowDateTime)) * 100
 }
 
-// IsPrivate reports whether a file belongs to this user. The access list is not looked at: that of
-// the directory, which a profile's are only for their user, holds.
+// IsPrivate reports whether a file belongs to this user. It does not read the access list: the
+// directory's holds, and a profile's directories are private.
 func IsPrivate(path string, _ os.FileInfo) bool {
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
@@ -55,5 +54,5 @@ func IsPrivate(path string, _ os.FileInfo) bool {
 	return err == nil && owner.Equals(user.User.Sid)
 }
 
-// IsShared reports false: a file has no mode here, and the access list of the directory holds.
+// IsShared reports false: a file has no mode here, and the directory's access list holds.
 func IsShared(os.FileInfo) bool { return false }

@@ -1,5 +1,5 @@
 // Package presence remembers which towns have no plugin, and raises PLUGIN_ABSENT and
-// PLUGIN_RETURNED: once for an absence, also where servers end in between.
+// PLUGIN_RETURNED: once for an absence, even if servers end in between.
 package presence
 
 import (
@@ -16,12 +16,12 @@ import (
 	"worldengine/worldengine/backoff"
 )
 
-// Config sets when an absence is an alert, and how it is raised. Every member must be set.
+// Config sets when and how an absence raises an alert. Every member must be set.
 type Config struct {
 	// After is how long a town has no plugin before PLUGIN_ABSENT is raised: a plugin that only
-	// reconnects is no alert.
+	// reconnects raises none.
 	After time.Duration
-	// Policy is what becomes of the commands of a town that has no plugin.
+	// Policy is the policy for commands of towns without a plugin.
 	Policy apply.Absent
 	// Environment makes the alerts, and Raise raises them.
 	Environment alerts.Environment
@@ -31,11 +31,11 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Absences are the towns that had no plugin when this writer last asked for one. It is safe for
-// concurrent use.
+// Absences are the towns without a plugin at this writer's last request. It is safe for concurrent
+// use.
 type Absences struct {
 	config Config
-	// recalled is closed when what Recall returned has run; nil where Recall was not called.
+	// recalled is closed when Recall's function has run; nil if Recall was not called.
 	recalled chan struct{}
 
 	mu    sync.Mutex
@@ -53,7 +53,7 @@ func New(config Config) *Absences {
 	return &Absences{config: config, towns: map[string]*absence{}}
 }
 
-// Since returns since when a town has had no plugin; zero where it had one.
+// Since returns since when a town has had no plugin; zero if it has one.
 func (s *Absences) Since(townID string) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,14 +63,14 @@ func (s *Absences) Since(townID string) time.Time {
 	return time.Time{}
 }
 
-// Count returns how many towns have no plugin.
+// Count returns the number of towns without a plugin.
 func (s *Absences) Count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.towns)
 }
 
-// Towns returns since when each town without a plugin has had none.
+// Towns returns the towns without a plugin, and since when.
 func (s *Absences) Towns() map[string]time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,9 +81,8 @@ func (s *Absences) Towns() map[string]time.Time {
 	return towns
 }
 
-// Absent records that NATS found no plugin subscribed for a command. commands is how many commands
-// of the town are in hand. over reports that the absence ends an attempt: then the alert is raised
-// at once.
+// Absent records that NATS found no plugin subscribed for a command. commands counts the town's
+// commands in hand. over reports that the absence ends an attempt, which raises the alert at once.
 func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, over bool) {
 	if s.awaitRecalled(ctx) != nil {
 		return
@@ -108,26 +107,26 @@ func (s *Absences) Present(ctx context.Context, of alerts.About) {
 	}
 }
 
-// NotNeeded ends the absence of a plugin of a town that is bound to something else now.
+// NotNeeded ends the absence of a town that is now bound to something else.
 func (s *Absences) NotNeeded(townID string) {
 	if since, raised := s.end(townID); raised {
 		s.config.Raise(s.config.Environment.PluginNotNeeded(townID, since))
 	}
 }
 
-// reviewPause is how often Watch reviews the absences.
+// reviewPause is the pause between two reviews of Watch.
 const reviewPause = 10 * time.Second
 
-// Watch is Review, again and again until ctx is done.
+// Watch calls Review again and again until ctx is done.
 func (s *Absences) Watch(ctx context.Context, needed func(context.Context, string) (bool, error)) {
 	for backoff.Sleep(ctx, reviewPause) == nil {
 		s.Review(ctx, needed)
 	}
 }
 
-// Review ends the absences of the towns that need no plugin any more, since another server has
-// bound them to something else. needed reports whether a town needs one; after an error it is
-// looked at again the next time.
+// Review ends the absences of towns that need no plugin any more, because another server has bound
+// them to something else. needed reports whether a town needs one; after an error the next review
+// asks again.
 func (s *Absences) Review(
 	ctx context.Context, needed func(ctx context.Context, townID string) (bool, error),
 ) {
@@ -141,7 +140,7 @@ func (s *Absences) Review(
 	}
 }
 
-// prospects have what becomes of the commands of a town without a plugin, for each policy.
+// prospects have the fate of a town's commands without a plugin, for each policy.
 var prospects = map[apply.Absent]string{
 	apply.AbsentFail: "Each fails with PLUGIN_UNAVAILABLE when its attempts are over.",
 	apply.AbsentWait: "They wait until a plugin subscribes.",
@@ -164,8 +163,8 @@ func (s *Absences) begin(
 	return a.since, raise
 }
 
-// end records that a town has a plugin. It returns since when it had none, and whether the alert
-// of that was raised.
+// end records that a town has a plugin. It returns since when it had none, and whether that raised
+// an alert.
 func (s *Absences) end(townID string) (since time.Time, raised bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,9 +183,8 @@ const recallTimeout = 5 * time.Second
 type List func(ctx context.Context, filter alerts.Filter, limit int) (alerts.Page, error)
 
 // Recall returns a function that reads from the stream of alerts which towns had no plugin when the
-// servers before this one ended. It runs once. For those absences PLUGIN_ABSENT is not raised
-// again, and PLUGIN_RETURNED is raised at their end. Until it has run, Absent and Present wait for
-// it.
+// previous servers ended. It runs once; until then Absent and Present wait. PLUGIN_ABSENT is not
+// raised again for those absences, and PLUGIN_RETURNED is at their end.
 func (s *Absences) Recall(list List) func(context.Context) {
 	s.recalled = make(chan struct{})
 	return func(ctx context.Context) {
@@ -218,7 +216,7 @@ func (s *Absences) awaitRecalled(ctx context.Context) error {
 	}
 }
 
-// take enters the absences of alerts that were raised before. The newest alert is the first.
+// take enters the absences of earlier alerts, the newest first.
 func (s *Absences) take(raised []alerts.Stored) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// opened returns absences, and what they raise.
+// opened returns absences, and the alerts that they raise.
 func opened() (*Absences, *[]runevents.Alert) {
 	var raised []runevents.Alert
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -27,8 +27,8 @@ func opened() (*Absences, *[]runevents.Alert) {
 
 var ofTown = alerts.About{TownID: "t", HandoffID: "handoff", RunID: "run"}
 
-// An absence raises one alert, with its beginning, and its end another; where the first was not
-// raised, the end raises none.
+// An absence raises one alert, with its beginning, and its end another, unless the first was not
+// raised.
 func TestAnAbsenceRaisesOneAlert(t *testing.T) {
 	t.Parallel()
 	s, raised := opened()
@@ -55,8 +55,7 @@ func TestAnAbsenceRaisesOneAlert(t *testing.T) {
 	require.Equal(t, runevents.PluginReturned, (*raised)[1].Code)
 }
 
-// An absence of a town that another server has bound to something else ends, and so does no other
-// one.
+// If another server binds a town to something else, that town's absence ends, and no other.
 func TestAnAbsenceEndsWhereNoPluginIsNeeded(t *testing.T) {
 	t.Parallel()
 	s, raised := opened()
@@ -79,7 +78,7 @@ func TestAnAbsenceEndsWhereNoPluginIsNeeded(t *testing.T) {
 	require.Equal(t, runevents.PluginReturned, (*raised)[0].Code)
 }
 
-// The latest alert that the servers before raised is known for each town; commands wait for that.
+// The latest alert of earlier servers is known for each town; commands wait for that.
 func TestAbsencesAreRecalled(t *testing.T) {
 	t.Parallel()
 	s, raised := opened()
@@ -109,7 +108,7 @@ func TestAbsencesAreRecalled(t *testing.T) {
 	require.Equal(t, runevents.Timestamp(since), (*raised)[0].Since)
 }
 
-// Alerts that cannot be read are no reason to hold commands back.
+// Unreadable alerts do not hold commands back.
 func TestAlertsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	s, raised := opened()

@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// PLUGIN_ABSENT is raised when the absence has lasted, with its beginning and what becomes of the
+// PLUGIN_ABSENT is raised when the absence has lasted, with its beginning and the policy for
 // commands.
 func TestAnAbsenceIsRaisedWhenItHasLasted(t *testing.T) {
 	t.Parallel()
@@ -70,7 +70,7 @@ func TestAbsencesOfTowns(t *testing.T) {
 	require.Len(t, *raised, len(codes), "a plugin that was never absent does not return")
 }
 
-// Recall leaves out alerts of another code, of no town, or with an invalid time.
+// Recall ignores alerts of another code, of no town, or with an invalid time.
 func TestRecall_InvalidAlerts(t *testing.T) {
 	t.Parallel()
 	s, _ := opened()
@@ -93,7 +93,7 @@ func TestRecall_InvalidAlerts(t *testing.T) {
 	require.Equal(t, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), s.Since("t"))
 }
 
-// Commands wait for alerts that do not come, and not for ever.
+// Commands wait for missing alerts, but not for ever.
 func TestAlertsThatDoNotCome(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

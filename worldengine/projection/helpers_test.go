@@ -39,7 +39,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// readBy returns the runs as they are found by an index.
+// readBy returns the runs that an index finds.
 func (w *world) readBy(x *index.Index) *runs.Store {
 	return runs.New(w.log, x, runs.Config{
 		Logger: slog.New(slog.DiscardHandler), Alert: func([]runevents.Alert) {}})
@@ -66,7 +66,7 @@ func (w *world) append(writes ...runevents.Write) uint64 {
 	return end
 }
 
-// invalid appends a run of which a step ends that has not begun, and returns the alerts about it.
+// invalid appends a run in which a step ends that has not begun, and returns its alerts.
 func (w *world) invalid(runID string) []string {
 	w.t.Helper()
 	ends := event(runID, runevents.StepCompleted, "a")

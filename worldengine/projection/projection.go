@@ -1,8 +1,8 @@
 // Package projection projects the runs that others append to, as they go on.
 //
-// A Runner follows the rows of appended events in the index of the log and feeds the events of
-// their runs to a runevents.Projector. So every transition that a run cannot make is alerted about,
-// and how far projections are behind is known (RunEvents v2.0.1, section 5.3).
+// A Runner follows the appended events in the index of the log, and feeds their runs' events to a
+// runevents.Projector. So every invalid transition raises an alert, and the projections' lag is
+// known (RunEvents v2.0.1, section 5.3).
 package projection
 
 import (
@@ -24,11 +24,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// DefaultMaxRuns is how many runs are held, some 3 KB each.
+// DefaultMaxRuns bounds the runs in memory, some 3 KB each.
 const DefaultMaxRuns = 2_000
 
-// lookback is how many messages before the end of the log a Runner begins that knows of none before
-// it.
+// lookback is how many messages before the log's end a Runner without a position begins.
 const lookback = 1_000
 
 // How a Runner works, whatever its Config.
@@ -44,13 +43,13 @@ type Config struct {
 	Log   *commitlog.Log
 	Index *index.Index
 	Runs  *runs.Store
-	// Alert is given each alert with the token of its town, one at a time, and once as far as the
-	// Runner's memory reaches; nil if alerts go nowhere.
+	// Alert gets each alert with its town's token, one at a time, and once as far as the Runner's
+	// memory reaches; nil discards alerts.
 	Alert func(townToken string, alert runevents.Alert)
-	// File keeps up to where events are projected, for the next Runner; "" if nothing does.
+	// File keeps the position for the next Runner; "" for none.
 	File string
-	// MaxRuns bounds the runs that are held, of which those that have ended go first, and the
-	// alerts that are remembered as raised; DefaultMaxRuns.
+	// MaxRuns bounds the runs in memory, of which ended ones go first, and the remembered alerts;
+	// DefaultMaxRuns.
 	MaxRuns int
 	// Now is the clock that persistedAt is compared with; time.Now.
 	Now func() time.Time
@@ -69,7 +68,7 @@ type Runner struct {
 	kick     chan struct{}
 }
 
-// New makes a Runner that goes on behind the position in the file; Run starts it.
+// New makes a Runner that starts behind the position in the file; Run starts it.
 func New(config Config) *Runner {
 	if config.MaxRuns <= 0 {
 		config.MaxRuns = DefaultMaxRuns
@@ -90,7 +89,7 @@ func New(config Config) *Runner {
 	return r
 }
 
-// Kick has a Runner look for new events at once.
+// Kick makes a Runner look for new events at once.
 func (r *Runner) Kick() {
 	select {
 	case r.kick <- struct{}{}:
@@ -101,17 +100,16 @@ func (r *Runner) Kick() {
 // Position returns the log sequence up to which appended events are projected.
 func (r *Runner) Position() uint64 { return r.position.Load() }
 
-// Lag returns how long the oldest event that is not projected has been persisted; 0 if none waits.
+// Lag returns how long the oldest unprojected event has been persisted; 0 if none waits.
 func (r *Runner) Lag() time.Duration { return r.projector.Lag() }
 
-// Behind returns how many records of appended events the index has that are not projected; of very
-// many a part.
+// Behind counts the indexed records of appended events that are not projected; of very many, a
+// part.
 func (r *Runner) Behind() uint64 {
 	return uint64(len(r.config.Index.Appended(r.Position(), window)))
 }
 
-// Run projects until ctx is done. It never gives up: an error is logged and tried again with
-// growing pauses.
+// Run projects until ctx is done. It logs errors and retries with growing pauses, for ever.
 func (r *Runner) Run(ctx context.Context) {
 	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
 	tick := time.NewTicker(interval)
@@ -166,8 +164,8 @@ func (r *Runner) projectNext(ctx context.Context) (more bool, err error) {
 	return true, nil
 }
 
-// project projects the run of a row, if that is not done. A run that the log does not keep whole,
-// or that is damaged, cannot be projected.
+// project projects the run of a row, unless that is done. It skips a run that the log does not keep
+// whole, or that is damaged.
 func (r *Runner) project(ctx context.Context, row *index.Row) error {
 	msg, err := r.config.Log.Store.At(ctx, row.Seq)
 	if err != nil || msg == nil { // expired meanwhile
@@ -217,8 +215,8 @@ func (s *store) Snapshot(
 	return snapshot, true, nil
 }
 
-// load takes the position from the file, once the index has followed the log. Without a file a Runner
-// begins a little before the end of the log.
+// load reads the position from the file, once the index has followed the log. Without a file a
+// Runner begins a little before the log's end.
 func (r *Runner) load(ctx context.Context) error {
 	end, err := r.config.Index.Sync(ctx)
 	if err != nil {
@@ -241,8 +239,8 @@ func (r *Runner) load(ctx context.Context) error {
 	return nil
 }
 
-// save keeps the position, if it has moved. While a run waits to be read again it does not: the
-// events of the run have to be found again.
+// save keeps the position, if it has moved. It does not while a run waits for a resync: its events
+// have to be found again.
 func (r *Runner) save() {
 	at := r.Position()
 	if r.config.File == "" || at == r.saved || len(r.projector.Stale()) > 0 {

@@ -19,7 +19,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// An invalid transition is alerted about once, with the town, however the run goes on.
+// An invalid transition raises one alert, with the town, however the run goes on.
 func TestRunner_AlertsOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -36,8 +36,8 @@ func TestRunner_AlertsOnce(t *testing.T) {
 	require.Equal(t, want, r.codes())
 }
 
-// A run that goes on is projected on, also if it was forgotten meanwhile: the only alert is about
-// the step that begins again.
+// A run that goes on is projected, even if it was forgotten meanwhile: only the step that begins
+// again raises an alert.
 func TestRunner_RunGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, maxRuns := range map[string]int{"remembered": 0, "forgotten": 1} {
@@ -61,8 +61,8 @@ func TestRunner_RunGoesOn(t *testing.T) {
 	}
 }
 
-// A run whose beginning has expired, or that is damaged, is passed over without an alert. One that
-// was projected before goes on.
+// A run without its beginning, or a damaged one, is skipped without an alert. One that was
+// projected before goes on.
 func TestRunner_ExpiredAndDamagedRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -95,7 +95,7 @@ func TestRunner_ExpiredAndDamagedRuns(t *testing.T) {
 	require.Equal(t, want, r.codes())
 }
 
-// Events that come late are a lag, which grows as long as they wait, and an alert.
+// Events that come late cause a lag, which grows while they wait, and an alert.
 func TestRunner_Lag(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -142,8 +142,8 @@ func (s *slowSource) EachAfter(
 	}
 }
 
-// A Runner goes on where the one before it has ended, also over an index that is being built; with
-// no such file, or a damaged one, a little before the end of the log.
+// A Runner starts at its predecessor's position, even over an index that is being built; without a
+// valid file a little before the log's end.
 func TestRunner_GoesOnAtItsPosition(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWhatFollowsAnAnswerIsNotQueued: a caller that submits as soon as it is answered has waited
-// for nothing, though the turn of the task that answered it is not over yet.
+// A caller that submits as soon as it is answered is not queued, though the answering task's turn
+// is not over yet.
 func TestWhatFollowsAnAnswerIsNotQueued(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 10, 10)
@@ -35,8 +35,7 @@ func TestWhatFollowsAnAnswerIsNotQueued(t *testing.T) {
 		"in the next turn true"}, allOf(said))
 }
 
-// TestWhatFollowsAnAnswerInALentTurn: the task that lent its turn goes on, so what is submitted
-// waits for it.
+// A task that lent its turn goes on, so work that is submitted then is queued.
 func TestWhatFollowsAnAnswerInALentTurn(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 10, 10)
@@ -59,8 +58,8 @@ func TestWhatFollowsAnAnswerInALentTurn(t *testing.T) {
 	require.True(t, <-said)
 }
 
-// TestWhatFollowsUpkeepIsNotQueued: work of the engine's own, which waits or has its turn, does not
-// make a task behind it queued; work that finishes a client's does.
+// The engine's own upkeep does not make a task behind it queued; work that finishes a client's task
+// does.
 func TestWhatFollowsUpkeepIsNotQueued(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 10, 10)
@@ -92,8 +91,8 @@ func TestWhatFollowsUpkeepIsNotQueued(t *testing.T) {
 		"passed by the end of an application true"}, allOf(said))
 }
 
-// submitter returns a function that submits a named task for the town "a", and what the tasks say:
-// their name, and whether they were queued.
+// submitter returns a function that submits a named task for the town "a", and the channel of the
+// tasks' reports: name, and whether it was queued.
 func submitter(t *testing.T, q *Queue[string]) (said chan string, submit func(name string)) {
 	t.Helper()
 	said = make(chan string, 10)
@@ -104,13 +103,13 @@ func submitter(t *testing.T, q *Queue[string]) (said chan string, submit func(na
 	}
 }
 
-// idle waits until all that was submitted is finished.
+// idle waits until all submitted tasks are finished.
 func idle(t *testing.T, q *Queue[string]) {
 	t.Helper()
 	require.Eventually(t, func() bool { return q.Depth() == 0 }, patience, time.Millisecond)
 }
 
-// allOf returns what was said, which ends it.
+// allOf returns the reports, and ends them.
 func allOf(said chan string) (all []string) {
 	close(said)
 	for s := range said {

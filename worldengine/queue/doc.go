@@ -1,3 +1,3 @@
-// Package queue gives each town one owner at a time, and bounds what waits. It knows nothing of
-// NATS, of handoffs or of the engine: what waits is a type parameter.
+// Package queue gives each town one owner at a time, and bounds its waiting tasks. It knows nothing
+// of NATS, handoffs or the engine: a type parameter is the task's item.
 package queue

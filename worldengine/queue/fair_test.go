@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fairModel says in the plainest way who may have a slot: it counts by going through all that is
-// held.
+// fairModel decides in the simplest way who may have a slot: it counts all that are held.
 type fairModel struct {
 	perTown, total int
 	held           []string        // the town of each task that is submitted and not finished
@@ -35,7 +34,7 @@ func (m *fairModel) mayWait(town string) bool {
 	return has == 0 && free > 0 || has < free && waiting < m.perTown
 }
 
-// begin and finish do what a worker does with a town, one step at a time.
+// begin and finish are a worker's steps with a town, one at a time.
 func (q *Queue[T]) begin(townID string) {
 	t := q.towns[townID]
 	t.tasks = t.tasks[1:]
@@ -47,8 +46,8 @@ func (q *Queue[T]) finish(townID string) {
 	q.finished(q.towns[townID])
 }
 
-// Whatever busy towns do, a slot is given and refused as in the model; a town without tasks gets
-// one as long as any is free; and towns with more than one task never hold all of them.
+// Whatever busy towns do, slots are given and refused as in the model: a town without tasks gets
+// one as long as any is free, and towns with more than one task never hold all.
 func TestPlacesAreSharedAsInTheModel(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(7, 7))

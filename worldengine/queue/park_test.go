@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// parking is work that lets its town rest until it may go on.
+// parking is work that parks its town until it may go on.
 type parking struct {
 	may   atomic.Bool
 	turns chan Turn
@@ -28,7 +28,7 @@ func (r *parking) work(_ context.Context, t Turn) Result {
 	return Parked
 }
 
-// A town that rests takes no worker, keeps its order, and goes on when it is woken.
+// A parked town takes no worker, keeps its order, and goes on when it is unparked.
 func TestATownParks(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 8, 8)
@@ -49,7 +49,7 @@ func TestATownParks(t *testing.T) {
 
 func (g *gate) release() { close(g.open) }
 
-// What concludes a task of long ago comes before all that waits, and no bound refuses it.
+// Work that finishes an old task comes before all waiting tasks, and no bound refuses it.
 func TestFirst(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 2, 4)
@@ -67,8 +67,7 @@ func TestFirst(t *testing.T) {
 	require.NoError(t, q.SubmitFirst("nobody's", func(context.Context) {}))
 }
 
-// What is submitted first while a worker has the town comes before the task that the worker gives
-// back.
+// Work that is submitted first while a worker has the town comes before the worker's parked task.
 func TestFirstWhileATaskGoesBack(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 2, 8, 8)
@@ -93,8 +92,8 @@ func TestFirstWhileATaskGoesBack(t *testing.T) {
 	require.Equal(t, []string{"first", "again"}, order)
 }
 
-// A task that was woken while it had its turn does not rest: what woke it may have been what it
-// waits for.
+// A task that was unparked during its turn is not parked: the cause may be the one that it waits
+// for.
 func TestAnUnparkIsNotLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -132,7 +131,7 @@ func TestDrainUnparks(t *testing.T) {
 	require.ErrorIs(t, q.SubmitFirst("t", func(context.Context) {}), ErrStopping)
 }
 
-// A busy world with towns that rest: all tasks are done, once, in order.
+// In a busy world with parked towns all tasks are done, once and in order.
 func TestTownsAreParkedAtRandom(t *testing.T) {
 	t.Parallel()
 	const towns, tasks = 5, 100

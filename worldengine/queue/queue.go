@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// Queue gives every town one owner at a time. The tasks of a town run one after another in the
-// order in which they were submitted; those of different towns run side by side on a fixed number
-// of workers, town by town in turn, so that a busy town cannot starve the rest. A task that cannot
-// go on yet is parked: it keeps its place at the head of its town, and takes no worker meanwhile.
-// Everything is bounded: a full queue refuses with ErrOverloaded, it never spawns.
+// Queue gives every town one owner at a time. A town's tasks run one after another in the order in
+// which they were submitted; different towns' tasks run at once on a fixed number of workers, town
+// by town in turn, so that a busy town cannot starve the rest. A task that cannot go on yet is
+// parked: it keeps its place at the head of its town, and takes no worker. A full queue refuses
+// with
+// ErrOverloaded; it never spawns.
 //
-// Each task has a slot until it is finished; Slots says how towns share them.
+// Each task has a slot until it is finished; Slots shares them between towns.
 //
-// T is what a task may carry for Items to find. A Queue is safe for concurrent use.
+// T is a task's item for Items. A Queue is safe for concurrent use.
 type Queue[T any] struct {
 	config Config
 
@@ -33,10 +34,9 @@ type Queue[T any] struct {
 
 // Config bounds a queue. Every member must be set.
 type Config struct {
-	// Workers is how many towns are worked on at once.
+	// Workers bounds the towns that are worked on at once.
 	Workers int
-	// PerTown is how many tasks may wait for one town, and Total how many may be submitted and not
-	// finished altogether.
+	// PerTown bounds the tasks that wait for one town, Total all unfinished tasks.
 	PerTown, Total int
 	// Logger gets the panics of tasks.
 	Logger *slog.Logger
@@ -46,13 +46,13 @@ type townQueue[T any] struct {
 	town  string
 	tasks []task[T]
 	busy  bool // in ready, with a worker, or parked
-	// serving reports that the task whose turn it is makes those behind it queued: it is not
-	// upkeep, and it has more to do than to answer.
+	// serving reports that the running task makes those behind it queued: it is no upkeep, and has
+	// more to do than to answer.
 	serving bool
 	lent    bool // the turn is that of a task in RunOthers, and its owner goes on after it
 	// parked ends the town's parking when it fires; nil while the town is not parked.
 	parked *time.Timer
-	// woken reports that the town was unparked while a worker had it.
+	// woken reports that the town was unparked during a turn.
 	woken bool
 }
 
@@ -75,7 +75,7 @@ type Turn struct {
 	Closing bool // the queue is closing: there is no other turn
 }
 
-// ParkLimit is how long a town stays parked at most before its first task has another turn.
+// ParkLimit bounds how long a town stays parked before its first task has another turn.
 const ParkLimit = 250 * time.Millisecond
 
 type task[T any] struct {
@@ -99,8 +99,8 @@ func New[T any](ctx context.Context, config Config) *Queue[T] {
 	return q
 }
 
-// Submit queues run, which is never parked, for the town. It refuses with ErrOverloaded when a
-// bound is reached, and with ErrStopping after Drain.
+// Submit queues run, which is never parked, for the town. It returns ErrOverloaded at a bound, and
+// ErrStopping after Drain.
 func (q *Queue[T]) Submit(townID string, run func(ctx context.Context, queued bool)) error {
 	return q.SubmitWork(townID, func(ctx context.Context, t Turn) Result {
 		run(ctx, t.Queued)
@@ -113,7 +113,7 @@ func (q *Queue[T]) SubmitWork(townID string, w Work) error {
 	return q.add(townID, task[T]{work: w})
 }
 
-// SubmitItem is SubmitWork for work with an item, which Items finds while the work waits.
+// SubmitItem is SubmitWork for work with an item, which Items returns while the work waits.
 func (q *Queue[T]) SubmitItem(townID string, item T, w Work) error {
 	return q.add(townID, task[T]{work: w, item: &item})
 }
@@ -137,15 +137,14 @@ func (q *Queue[T]) add(townID string, next task[T]) error {
 	return nil
 }
 
-// SubmitFirst puts run, which finishes work that was taken long ago, before all that waits for the
-// town, and unparks the town. No bound refuses it; after Drain it returns ErrStopping.
+// SubmitFirst puts run, which finishes an earlier task, before all waiting tasks of the town, and
+// unparks the town. No bound refuses it; after Drain it returns ErrStopping.
 func (q *Queue[T]) SubmitFirst(townID string, run func(ctx context.Context)) error {
 	return q.addFirst(townID, run, false)
 }
 
-// SubmitUpkeep is SubmitFirst for work of the engine's own, which no client has asked for: a task
-// behind it alone does not count as queued, since when such work runs depends on how busy the
-// machine is.
+// SubmitUpkeep is SubmitFirst for the engine's own work, which no client requested. A task behind
+// it alone does not count as queued, since the timing of such work depends on the machine's load.
 func (q *Queue[T]) SubmitUpkeep(townID string, run func(ctx context.Context)) error {
 	return q.addFirst(townID, run, true)
 }
@@ -173,9 +172,9 @@ func (q *Queue[T]) addFirst(townID string, run func(ctx context.Context), upkeep
 	return nil
 }
 
-// Answering tells the queue that the task whose turn it is in a town is about to answer its caller,
-// and is done then. What the caller submits at once, with nothing else before it, does not count as
-// queued: whether the answer or the end of the turn comes first is a matter of the machine.
+// Answering marks that the running task of a town is about to answer its caller, and is done then.
+// The caller's next task does not count as queued if nothing else is before it: whether the answer
+// or the end of the turn comes first depends on the machine.
 func (q *Queue[T]) Answering(townID string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -202,8 +201,8 @@ func (q *Queue[T]) UnparkAll() {
 	}
 }
 
-// Items returns the items of the tasks that wait for a town, without that of the task whose turn it
-// is. Only that task may look into them.
+// Items returns the items of a town's waiting tasks, without the running one's. Only the running
+// task may call it.
 func (q *Queue[T]) Items(townID string) []T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -223,8 +222,8 @@ func (q *Queue[T]) Items(townID string) []T {
 // Waiting returns how many items wait for a town.
 func (q *Queue[T]) Waiting(townID string) int { return len(q.Items(townID)) }
 
-// RunOthers gives the work without an item that waits for a town its turn now. The task whose turn
-// it is calls it, because the items have to wait for longer.
+// RunOthers runs a town's waiting work without an item now. The running task calls it because the
+// items have to wait longer.
 func (q *Queue[T]) RunOthers(ctx context.Context, townID string) {
 	for _, next := range q.lend(townID) {
 		result := q.runSafely(ctx, townID, next, false)
@@ -242,8 +241,8 @@ func (q *Queue[T]) RunOthers(ctx context.Context, townID string) {
 	q.town(townID).lent = false
 }
 
-// lend takes out of a town's queue what has no item and is not first, to have the turn of the task
-// whose turn it is.
+// lend removes the work without an item, except the first, from a town's queue, to run in the
+// running task's turn.
 func (q *Queue[T]) lend(townID string) []task[T] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -260,7 +259,7 @@ func (q *Queue[T]) lend(townID string) []task[T] {
 	return others
 }
 
-// town returns the queue of a town. The caller holds the lock, as with what follows.
+// town returns the queue of a town. The caller holds the lock, as for the functions below.
 func (q *Queue[T]) town(townID string) *townQueue[T] {
 	t := q.towns[townID]
 	if t == nil {
@@ -343,7 +342,7 @@ func (q *Queue[T]) finished(t *townQueue[T]) {
 	}
 }
 
-// park gives a task its place back and parks its town, unless it was unparked meanwhile or the
+// park returns a task to its place and parks its town, unless it was unparked meanwhile or the
 // queue closes. The caller holds the lock.
 func (q *Queue[T]) park(t *townQueue[T], again task[T]) {
 	again.queued = true
@@ -365,8 +364,7 @@ func (q *Queue[T]) park(t *townQueue[T], again task[T]) {
 	})
 }
 
-// runSafely keeps a panic in one task from taking the process down. The task has answered, or its
-// client asks again.
+// runSafely recovers a panic in one task. The task has answered, or its client asks again.
 func (q *Queue[T]) runSafely(
 	ctx context.Context, townID string, t task[T], closing bool,
 ) (result Result) {
@@ -380,7 +378,7 @@ func (q *Queue[T]) runSafely(
 	return t.work(ctx, Turn{Queued: t.queued, Closing: closing})
 }
 
-// Drain stops taking tasks and returns when all are finished, or with ctx's error.
+// Drain refuses new tasks and returns when all are finished, or with ctx's error.
 func (q *Queue[T]) Drain(ctx context.Context) error {
 	q.mu.Lock()
 	q.closed = true
@@ -406,5 +404,5 @@ func (q *Queue[T]) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Depth returns how many tasks are submitted and not finished.
+// Depth returns the number of unfinished tasks.
 func (q *Queue[T]) Depth() int { return q.slots.Taken() }

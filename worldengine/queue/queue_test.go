@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience is how long a test waits for what must happen; it is only ever used up by a failure.
+// patience bounds a test's waits; only a failure uses it up.
 const patience = 20 * time.Second
 
 // await waits for a signal.
@@ -56,7 +56,7 @@ func drain(t *testing.T, q *Queue[string]) {
 	require.NoError(t, q.Drain(ctx))
 }
 
-// gate is a task that says when it runs and goes on when it is opened.
+// gate is a task that signals its start and waits until it is opened.
 type gate struct{ entered, open chan struct{} }
 
 func newGate() *gate { return &gate{make(chan struct{}), make(chan struct{})} }
@@ -218,8 +218,8 @@ func TestABusyTownDoesNotStarveOthers(t *testing.T) {
 	require.Less(t, slices.Index(order, "calm"), 3)
 }
 
-// TestTurnsAreTakenAsInTheModel holds one worker against a model: towns take turns in the order
-// in which they got in line, one task a turn.
+// TestTurnsAreTakenAsInTheModel holds one worker against a model: towns take turns in their order
+// in line, one task a turn.
 func TestTurnsAreTakenAsInTheModel(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(5, 5))

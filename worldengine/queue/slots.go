@@ -2,14 +2,14 @@ package queue
 
 import "sync"
 
-// Slots shares a bounded number of slots between towns by a dynamic threshold (Choudhury and
-// Hahne, 1998): a town may take as many slots as are free, and never more than its own bound. So
+// Slots shares a bounded number of slots between towns by a dynamic threshold (Choudhury and Hahne,
+// 1998): a town may have at most as many slots as are free, and never more than its own bound. So
 // busy towns together always leave some for the others, a town without a slot gets one as long as
 // any is free, and a town with slots never takes the last one.
 //
 // The service takes a slot for each request from its arrival to its answer, and a Queue for each
-// task until it is finished (docs/overload.md). A "town" is what the holders share by; the service
-// also counts by run and by idempotency key. Slots is safe for concurrent use.
+// task until it is finished (docs/overload.md). A "town" is the key of sharing; the service also
+// shares by run and by idempotency key. Slots is safe for concurrent use.
 type Slots struct {
 	perTown, total int
 
@@ -18,7 +18,7 @@ type Slots struct {
 	towns map[string]int // slots by town, never 0
 }
 
-// Refusal is why no slot was given. Its zero value is that one was.
+// Refusal is why no slot was given; its zero value means that one was.
 type Refusal int
 
 const (
@@ -30,7 +30,7 @@ const (
 	AllFull
 )
 
-// Load is how many slots a town, and all towns together, have.
+// Load is the number of slots of a town, and of all towns together.
 type Load struct{ Town, All int }
 
 // NewSlots returns total slots, of which a town may have perTown.
@@ -50,8 +50,8 @@ func (s *Slots) Take(town string) Refusal {
 	return refusal
 }
 
-// TakeBytes is Take for a town that the caller has as bytes. It returns the town's name to Release,
-// and the load that decided. It does not keep id, and a refusal allocates nothing.
+// TakeBytes is Take for a town's name in bytes. It returns the name for Release, and the load that
+// decided. It does not keep id, and a refusal allocates nothing.
 func (s *Slots) TakeBytes(id []byte) (town string, load Load, refusal Refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,14 +80,14 @@ func (s *Slots) Release(town string) {
 	}
 }
 
-// Load returns how many slots are taken now.
+// Load returns the present load.
 func (s *Slots) Load(town string) Load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return Load{s.towns[town], s.taken}
 }
 
-// Taken returns how many slots all towns have.
+// Taken returns the number of slots of all towns.
 func (s *Slots) Taken() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Slots) Taken() int {
 // Total returns how many slots there are.
 func (s *Slots) Total() int { return s.total }
 
-// refusal decides about a town that has so many slots. The caller holds the lock.
+// refusal decides about a town with so many slots. The caller holds the lock.
 func (s *Slots) refusal(has int) Refusal {
 	free := s.total - s.taken
 	switch {

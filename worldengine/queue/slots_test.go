@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever is taken and released: a slot is given and refused as a list of the taken ones says, a
-// town without any gets one as long as one is free, and no town with some gets the last one.
+// Slots are given and refused as by a list of the taken ones: a town without any gets one as long
+// as one is free, and no town with some gets the last one.
 func TestSlotsAreSharedAsInTheModel(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(3, 3))
@@ -72,7 +72,7 @@ func TestSlotsAreSharedAsInTheModel(t *testing.T) {
 	}
 }
 
-// However many take at once, no bound is exceeded.
+// Concurrent takers never exceed a bound.
 func TestSlotsAreSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
 	s := NewSlots(3, 8)

@@ -5,11 +5,11 @@ import (
 	"errors"
 )
 
-// ErrPanicked is what a caller gets when a defect kept its task from an answer; the stack is in the
-// log of the server. Submitting again is safe.
+// ErrPanicked is the answer if a defect ended the caller's task; the stack is in the server's log.
+// Submitting again is safe.
 var ErrPanicked = errors.New("worldengine: internal error; it is in the server's log")
 
-// Wait submits work that answers once through done, and returns the answer. When ctx ends first it
+// Wait submits work that answers once through done, and returns the answer. If ctx ends first it
 // returns ctx's error, and the work goes on unobserved.
 func Wait[T any](ctx context.Context, submit func(done func(T, error)) error) (T, error) {
 	type outcome struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An answer that is there counts, also where the time to wait for it is over.
+// An answer that is ready counts, even if the time to wait for it is over.
 func TestWaitTakesAnAnswerThatIsThere(t *testing.T) {
 	t.Parallel()
 	for range 200 {
@@ -22,7 +22,7 @@ func TestWaitTakesAnAnswerThatIsThere(t *testing.T) {
 	}
 }
 
-// Where there is none the work goes on unobserved.
+// Without an answer the work goes on unobserved.
 func TestWaitEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

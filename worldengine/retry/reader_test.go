@@ -21,7 +21,7 @@ var (
 	errEvents = errors.New("no answer of the events")
 )
 
-// oneMessage is the store of a log that keeps one message, at sequence 7, and fails at sequence 8.
+// oneMessage is a log's store that keeps one message, at sequence 7, and fails at sequence 8.
 type oneMessage struct {
 	commitlog.Store
 	body []byte
@@ -37,7 +37,7 @@ func (s oneMessage) At(_ context.Context, seq uint64) (*jetstream.RawStreamMsg, 
 	return nil, nil
 }
 
-// reader returns a Reader of the end of the run "run-1", which the log has as a record.
+// reader returns a Reader of the run "run-1", whose end in the log is a record.
 func reader(t *testing.T, end *commitlog.Record) *Reader {
 	t.Helper()
 	msg, err := commitlog.Encode(end, "any", nil)
@@ -66,8 +66,8 @@ func unreached(t *testing.T) *commitlog.Record {
 	}
 }
 
-// A run that may be tried again comes with everything that its next run is made of: the handoff as
-// it was sent, its town, its trace, and which record it tries again.
+// A run that may be retried comes with everything for the next run: the handoff as it was sent, its
+// town, its trace, and the record that is retried.
 func TestARunThatFailed(t *testing.T) {
 	t.Parallel()
 	end := unreached(t)
@@ -82,7 +82,7 @@ func TestARunThatFailed(t *testing.T) {
 	require.JSONEq(t, string(end.Handoff), string(encoded))
 }
 
-// The end of a run is the record that its events name; a log that lost it, or cannot be read, gives
+// A run's end is the record that its events name; if the log lost it, or cannot be read, there is
 // no other.
 func TestTheEndOfARun(t *testing.T) {
 	t.Parallel()
@@ -116,8 +116,7 @@ func TestTheEndOfARun(t *testing.T) {
 	require.ErrorContains(t, err, "handoffctl fsck")
 }
 
-// What cannot be tried again says why; what cannot be read is an error, and no refusal, since it
-// says nothing about the run.
+// A refusal has its reason; a read error is no refusal, since the run's end is unknown.
 func TestRunsThatAreNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	executed, damaged := unreached(t), unreached(t)
@@ -149,7 +148,7 @@ func TestRunsThatAreNotTriedAgain(t *testing.T) {
 	}
 }
 
-// Of the retries of one run one is the first; the others are told which.
+// Of one run's retries the first begins; the others learn its run.
 func TestARetryInHand(t *testing.T) {
 	t.Parallel()
 	refusal := InHand("run-2")

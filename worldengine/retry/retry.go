@@ -1,8 +1,8 @@
-// Package retry reads how runs ended, and decides which of them may be tried again: those that
-// failed and reached no plugin or console (RETRY_STEP of Execution Semantics v1;
-// docs/adr/0026-a-retry-is-another-run.md). The engine judges the handoff of such a run again, in
-// another run. If it is accepted there, the result of its key is the later one; otherwise the first
-// result stays, and the run may be retried again.
+// Package retry reads how runs ended, and decides which of them may be retried: those that failed
+// without reaching a plugin or console (RETRY_STEP of Execution Semantics v1;
+// docs/adr/0026-a-retry-is-another-run.md). The engine judges the run's handoff again, in another
+// run. If it is accepted there, its key has the later result; otherwise the first result stays, and
+// the run may be retried again.
 package retry
 
 import (
@@ -23,7 +23,7 @@ import (
 // Reader reads how runs have ended. Every member must be set.
 type Reader struct {
 	Log *commitlog.Log
-	// Ended returns where in the log a run ended, 0 where it has not: see runs.Store.EndedAt.
+	// Ended returns the log sequence of a run's end, 0 if it has not ended: see runs.Store.EndedAt.
 	Ended func(ctx context.Context, runID string) (uint64, error)
 }
 
@@ -32,19 +32,18 @@ type Failed struct {
 	apply.RetryOf
 	TownID  string
 	Handoff *handoff.Handoff
-	// Trace is that of the request which the run answered, where it had one.
+	// Trace is the trace of the run's request, if it had one.
 	Trace trace.Context
 }
 
-// Refusal is why a run is not tried again: what became of it, and what to do.
+// Refusal is why a run is not retried: its end, and the cure.
 type Refusal struct {
 	Code    wire.Code
 	Message string
 }
 
-// End returns the record with which a run of the engine ended and where in the log that stands, or
-// nil where the run has no end or the log does not keep it. The errors are those of Ended and
-// commitlog.ErrLogUnavailable.
+// End returns the record that ended a run of the engine and its log sequence, or nil if the run has
+// not ended or the log does not keep it. The errors are Ended's and commitlog.ErrLogUnavailable.
 func (r *Reader) End(ctx context.Context, runID string) (*commitlog.Record, uint64, error) {
 	seq, err := r.Ended(ctx, runID)
 	if err != nil || seq == 0 {
@@ -65,9 +64,8 @@ func (r *Reader) End(ctx context.Context, runID string) (*commitlog.Record, uint
 	return rec, seq, err
 }
 
-// Failed returns a run that may be tried again, as far as its own end says; the town of now and the
-// receipt of the key decide the rest. With a refusal it has the town alone, as far as that is
-// known.
+// Failed returns a run that may be retried by its own end; the present town and the key's receipt
+// decide the rest. With a refusal it has only the town, if known.
 func (r *Reader) Failed(ctx context.Context, runID string) (Failed, *Refusal, error) {
 	rec, seq, err := r.End(ctx, runID)
 	switch {
@@ -92,7 +90,7 @@ func (r *Reader) Failed(ctx context.Context, runID string) (Failed, *Refusal, er
 	return failed, nil, err
 }
 
-// refusalOf returns why the run that ended with a record is not tried again, or nil.
+// refusalOf returns why the run that a record ended is not retried, or nil.
 func refusalOf(rec *commitlog.Record) *Refusal {
 	switch rec.Kind {
 	case commitlog.KindHandoff, commitlog.KindRefused, commitlog.KindAsked:
@@ -136,8 +134,8 @@ func refusalOf(rec *commitlog.Record) *Refusal {
 
 func no(message string) *Refusal { return &Refusal{wire.CodeRunNotRetryable, message} }
 
-// Judge returns why a run is not tried again by the receipt that its key has now, or nil: the key
-// has to have the result of that run still.
+// Judge returns why a run is not retried by its key's present receipt, or nil: the key must still
+// have that run's result.
 func (f *Failed) Judge(now *dedupe.Receipt) *Refusal {
 	switch {
 	case now == nil:
@@ -151,7 +149,7 @@ func (f *Failed) Judge(now *dedupe.Receipt) *Refusal {
 	return nil
 }
 
-// InHand is the refusal where another retry of the run has begun, in a run that is being applied.
+// InHand refuses a retry because another one is being applied, in a run.
 func InHand(runID string) *Refusal {
 	return &Refusal{wire.CodeRunRetried,
 		"another retry of the run was first: its command is being " +

@@ -12,8 +12,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// TestWhichEndsAreRetried: only a run whose command is known not to be applied is tried again
-// (docs/adr/0026-a-retry-is-another-run.md); each refusal says what became of the run.
+// Only a run whose command is known not to be applied is retried
+// (docs/adr/0026-a-retry-is-another-run.md); each refusal has the run's end.
 func TestWhichEndsAreRetried(t *testing.T) {
 	t.Parallel()
 	const h = `{"handoffId":"h"}`
@@ -76,8 +76,7 @@ func TestWhichEndsAreRetried(t *testing.T) {
 	}
 }
 
-// TestTheKeyHasTheResultStill: of the retries of one run one is the first, and an expired receipt
-// leaves the key to its agent.
+// Of one run's retries one is the first, and an expired receipt leaves the key to its agent.
 func TestTheKeyHasTheResultStill(t *testing.T) {
 	t.Parallel()
 	failed := Failed{RetryOf: apply.RetryOf{RunID: "run-1"}}

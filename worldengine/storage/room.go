@@ -1,10 +1,10 @@
-// Package storage watches the disk that a world is stored on, so that the engine stops storing
-// before the disk is full, and goes on when there is room again.
+// Package storage watches the disk of a world, so that the engine stops storing before it is full,
+// and
+// goes on when there is room again.
 //
-// An embedded NATS server that has met a full disk stores nothing more in the stream that met it,
-// room or not, until it is started again. So a Room keeps a part of the disk free: below it the
-// engine refuses what it would have to store. Where NATS could not write all the same, the Room has
-// failed, and only a new start helps.
+// After a full disk an embedded NATS server stores nothing more in the affected stream until it
+// restarts. So a Room keeps a part of the disk free: below it the engine refuses to store. If NATS
+// fails to write all the same, the Room has failed, and only a restart helps.
 package storage
 
 import (
@@ -14,22 +14,21 @@ import (
 	"time"
 )
 
-// ErrFull: there is too little room on the disk. What is asked to be stored is refused until there
-// is more.
+// ErrFull: there is too little room on the disk. Nothing is stored until there is more.
 var ErrFull = errors.New("storage: the disk is full")
 
-// ErrFailed: the disk refused a write. Nothing can be stored before the server has started again.
+// ErrFailed: the disk refused a write. Nothing can be stored until the server restarts.
 var ErrFailed = errors.New("storage: a write to the disk failed")
 
-// Bounds of what is kept free where the operator does not say how much: a fiftieth of the disk.
+// Bounds of the room that is kept free by default: a fiftieth of the disk.
 const (
 	leastKept = 1 << 20
 	mostKept  = 256 << 20
-	// mostMore is how much more there must be at most before something is stored again.
+	// mostMore bounds the extra room that must be free before something is stored again.
 	mostMore = 64 << 20
 )
 
-// lookEvery is how long the room that was seen last counts. A server writes some 10 MiB within it
+// lookEvery is how long the last reading of the disk counts. A server writes some 10 MiB within it
 // at most.
 const lookEvery = 20 * time.Millisecond
 
@@ -50,7 +49,7 @@ type Room struct {
 	why    string // of Fail
 }
 
-// Open returns the Room of a directory that is there. keep is how many bytes stay free; 0 for a
+// Open returns the Room of an existing directory. keep is the number of bytes to keep free; 0 for a
 // fiftieth of the disk, at least 1 MiB and at most 256 MiB.
 func Open(dir string, keep int64) (*Room, error) { return open(dir, keep, stat) }
 
@@ -75,17 +74,17 @@ func open(dir string, keep int64, look func(string) (Disk, error)) (*Room, error
 type State struct {
 	Free  uint64 `json:"freeBytes"`
 	Total uint64 `json:"totalBytes"`
-	// Keep is how much stays free: with less, nothing is stored.
+	// Keep is the room that stays free: with less, nothing is stored.
 	Keep uint64 `json:"keepBytes"`
 }
 
-// lowRoom is how many times of what stays free is little room.
+// lowRoom times Keep is little room.
 const lowRoom = 4
 
-// Low reports whether there is little room, so that nothing may be stored before long.
+// Low reports whether there is little room, so that storing may soon stop.
 func (s State) Low() bool { return s.Free < lowRoom*s.Keep }
 
-// State returns the state of the disk as it was seen last.
+// State returns the last reading of the disk.
 func (r *Room) State() State {
 	disk := r.Disk()
 	return State{Free: disk.Free, Total: disk.Total, Keep: r.keep}
@@ -94,7 +93,7 @@ func (r *Room) State() State {
 // Keep returns how many bytes stay free.
 func (r *Room) Keep() uint64 { return r.keep }
 
-// Disk returns the state of the disk as it was seen last.
+// Disk returns the last reading of the disk.
 func (r *Room) Disk() Disk {
 	_ = r.Check()
 	r.mu.Lock()
@@ -102,9 +101,8 @@ func (r *Room) Disk() Disk {
 	return r.disk
 }
 
-// Check returns nil where something may be stored, and else ErrFull or ErrFailed with the reason.
-// After ErrFull a little more than Keep must be free. It is cheap: the disk is asked every 20 ms at
-// most.
+// Check returns nil if something may be stored, else ErrFull or ErrFailed with the reason. After
+// ErrFull a little more than Keep must be free. It is cheap: it reads the disk every 20 ms at most.
 func (r *Room) Check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +123,7 @@ func (r *Room) Check() error {
 	return nil
 }
 
-// Fail records that a write has failed, and why.
+// Fail records a failed write, and its reason.
 func (r *Room) Fail(why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,7 +136,7 @@ func (r *Room) Fail(why string) {
 // Failed returns a channel that is closed once a write has failed.
 func (r *Room) Failed() <-chan struct{} { return r.failed }
 
-// Full reports whether there is too little room, also after a write has failed.
+// Full reports whether there is too little room, even after a failed write.
 func (r *Room) Full() bool {
 	_ = r.Check()
 	r.mu.Lock()
@@ -146,7 +144,7 @@ func (r *Room) Full() bool {
 	return r.full
 }
 
-// Size returns a number of bytes for people.
+// Size formats a number of bytes for people.
 func Size(bytes uint64) string {
 	const unit = 1024
 	if bytes < unit {

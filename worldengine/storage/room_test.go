@@ -23,7 +23,7 @@ func (d *disk) look(string) (Disk, error) {
 	return Disk{Free: d.free.Load(), Total: d.total}, nil
 }
 
-// set sets the free room, and makes the Room look at it.
+// set sets the free room, and makes the Room read it.
 func (d *disk) set(r *Room, free uint64) {
 	d.free.Store(free)
 	r.mu.Lock()

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Watch asks full at once and then each time that every has passed, until ctx is done, why nothing
-// can be stored, and calls changed with the reason when that begins, and with nil when it ends.
-// refused says that it had begun before.
+// Watch calls changed with the reason when nothing can be stored, and with nil when that ends. It
+// calls full at once and then every interval until ctx is done. refused says that it had begun
+// before.
 func Watch(
 	ctx context.Context, every time.Duration, refused bool, full func() error,
 	changed func(error),

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// watched returns what Watch reports of looks that find these errors one after the other, and then
-// the last one.
+// watched returns Watch's reports if it finds these errors one after the other, and then the last
+// one.
 func watched(t *testing.T, refused bool, looks ...error) (told []error) {
 	ctx, cancel := context.WithCancel(t.Context())
 	look := func() error {
@@ -32,7 +32,7 @@ func TestWatchTellsEachChangeOnce(t *testing.T) {
 	require.Equal(t, []error{full, nil, full}, watched(t, false, nil, full, failed, nil, nil, full))
 }
 
-// The end of what had begun before Watch is a change, and that it goes on is none.
+// The end of an earlier refusal is a change; its continuation is none.
 func TestWatchTellsTheEndOfWhatHadBegunBefore(t *testing.T) {
 	t.Parallel()
 	for _, first := range []error{nil, errors.New("full")} {
