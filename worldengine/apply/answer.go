@@ -15,15 +15,15 @@ import (
 // AnswerVersion is the schemaVersion of every Answer.
 const AnswerVersion = "command-applied.v1"
 
-// Status is what became of a command. The set is closed.
+// Status is the state of a command in a plugin's answer. The set is closed.
 type Status string
 
 // The statuses. The first two are definite: a plugin answers the same id with them for ever, but
-// for a retryable refusal, which the next attempt may turn into another.
+// for a retryable refusal, which the next attempt may change.
 const (
 	// Applied: it is done, now or before.
 	Applied Status = "applied"
-	// Refused: it is not done, and will not be in this attempt.
+	// Refused: it is not applied, and will not be in this attempt.
 	Refused Status = "refused"
 	// Busy: it is not begun. Ask again after RetryAfter.
 	Busy Status = "busy"
@@ -36,30 +36,28 @@ type Answer struct {
 	SchemaVersion string `json:"schemaVersion"`
 	ApplyID       string `json:"applyId"`
 	Status        Status `json:"status"`
-	// ReasonCode (upper-case words) and Message say why a command is Refused, to machines and
-	// people.
+	// ReasonCode (upper-case words) and Message give the reason of Refused, to machines and people.
 	ReasonCode string `json:"reasonCode,omitzero"`
 	Message    string `json:"message,omitzero"`
-	// Retryable says of a Refused one that a new attempt makes sense.
+	// Retryable says that a new attempt may succeed after Refused.
 	Retryable bool `json:"retryable,omitzero"`
-	// RetryAfterMs says of Busy and InProgress when to ask again; 0 leaves it to the engine.
+	// RetryAfterMs is when to ask again after Busy and InProgress; 0 leaves it to the engine.
 	RetryAfterMs int64 `json:"retryAfterMs,omitzero"`
-	// Snapshot is, of Applied, the town's true state after it, a snapshot.v1; absent where it is
-	// the expected one. It is not validated: what is wrong with it is no reason to forget that the
-	// command was applied.
+	// Snapshot is the town's true state after Applied, a snapshot.v1; absent if it is the expected
+	// one. It is not validated here: a bad one must not hide that the command was applied.
 	Snapshot jsontext.Value `json:"snapshot,omitzero"`
-	// Artifacts is, of Applied, a list of references to what the command left elsewhere, each an
-	// artifact.v1. What is none is left out of the run's events.
+	// Artifacts is a list of references, each an artifact.v1, to the data that an Applied command
+	// left elsewhere. The run's events omit invalid ones.
 	Artifacts jsontext.Value `json:"artifacts,omitzero"`
-	// Embodiment is, of Applied, how the game embodied the command: {backendHint?, actions?}, for
-	// revision 1 of the result. It is never authoritative, and left out where it is not that.
+	// Embodiment is how the game embodied an Applied command: {backendHint?, actions?}, for
+	// revision 1 of the result. It is never authoritative, and dropped if it has another form.
 	Embodiment jsontext.Value `json:"embodiment,omitzero"`
 }
 
-// ReasonUnspecified is the reason code of a refusal that gives none.
+// ReasonUnspecified is the reason code of a refusal without one.
 const ReasonUnspecified = "UNSPECIFIED"
 
-// Done answers a command that is applied, and leaves the town as it was expected.
+// Done answers a command that is applied, with the expected state.
 func Done(c *Command) Answer { return answer(c, Applied) }
 
 // Refuse answers a command that is not applied.
@@ -69,7 +67,7 @@ func Refuse(c *Command, reasonCode, message string, retryable bool) Answer {
 	return a
 }
 
-// Later answers a command that is not begun (Busy) or not done (InProgress).
+// Later answers a command that is not begun (Busy) or not finished (InProgress).
 func Later(c *Command, status Status, after time.Duration) Answer {
 	a := answer(c, status)
 	a.RetryAfterMs = after.Milliseconds()
@@ -89,8 +87,8 @@ func (a *Answer) MarshalWire() ([]byte, error) {
 	return data, nil
 }
 
-// ParseAnswer reads the reply to the command with applyID. The error is a *schemas.ValidationError,
-// for an answer to another command too.
+// ParseAnswer reads the reply to the command with applyID. The error, also for another command's
+// answer, is a *schemas.ValidationError.
 func ParseAnswer(data []byte, applyID string, limits schemas.Limits) (Answer, error) {
 	tree, err := schemas.Parse(schemas.CommandApplied, data, limits)
 	if err != nil {

@@ -79,8 +79,7 @@ func TestARefusalWithoutAReasonHasOne(t *testing.T) {
 	require.False(t, a.Retryable)
 }
 
-// The town that a plugin reports is validated where it is used: a bad one must not hide that the
-// command was applied.
+// A bad snapshot in an answer does not hide that the command was applied: its user validates it.
 func TestABadSnapshotIsStillAnAnswer(t *testing.T) {
 	t.Parallel()
 	c := command(t)

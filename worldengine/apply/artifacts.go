@@ -7,10 +7,10 @@ import (
 	"worldengine/schemas"
 )
 
-// Artifacts are references to what a command left elsewhere, as StepCompleted of its run has them.
+// Artifacts are references to a command's data elsewhere, as its run's StepCompleted has them.
 type Artifacts struct {
 	References []jsontext.Value `json:"artifacts,omitzero"`
-	// LeftOut counts the items of the plugin's list that are no reference, or too many.
+	// LeftOut counts the items of the plugin's list that are invalid, or too many.
 	LeftOut int `json:"artifactsLeftOut,omitzero"`
 }
 
@@ -20,8 +20,8 @@ const (
 	maxArtifactSize = 1024 // bytes
 )
 
-// artifactsOf returns what the engine keeps of the list of a plugin. What is wrong with an item is
-// no reason to forget that the command was applied, so the item is left out and counted.
+// artifactsOf returns the artifacts of a plugin's list that the engine keeps. It counts the others:
+// an invalid item must not hide that the command was applied.
 func artifactsOf(list jsontext.Value) (kept Artifacts) {
 	var items []jsontext.Value
 	if len(list) == 0 || json.Unmarshal(list, &items) != nil {

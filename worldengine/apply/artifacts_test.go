@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is wrong with one artifact is no reason to leave the others out: it is counted.
+// An invalid artifact is counted, and the others are kept.
 func TestWhichArtifactsAreKept(t *testing.T) {
 	t.Parallel()
 	const good = `{"uri":"file:///world/1"}`

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// Binding is what applies a town's accepted commands. The set is closed.
+// Binding says who applies a town's accepted commands. The set is closed.
 type Binding string
 
-// The bindings. A town without one of its own has that of the engine, worldengine.Config.Apply.
+// The bindings. A town without one has the engine's, worldengine.Config.Apply.
 const (
 	// Local: the built-in rules.
 	Local Binding = "local"
-	// Plugin: the plugin of the game server that hosts the town, asked over NATS.
+	// Plugin: the plugin of the town's game server, over NATS.
 	Plugin Binding = "plugin"
-	// RCON: commands on the console of a game server without a plugin, worldengine.Config.RCON.
+	// RCON: the console of a game server without a plugin, worldengine.Config.RCON.
 	RCON Binding = "rcon"
 )
 

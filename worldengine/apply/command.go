@@ -15,8 +15,7 @@ import (
 // CommandVersion is the schemaVersion of every Command.
 const CommandVersion = "command-apply.v1"
 
-// Command is a command-apply.v1: an accepted command, to be applied by the game server that hosts
-// its town.
+// Command is a command-apply.v1: an accepted command that its town's game server has to apply.
 type Command struct {
 	SchemaVersion string `json:"schemaVersion"`
 	// ApplyID is the handoffId. The same id asks for the same application again.
@@ -26,28 +25,28 @@ type Command struct {
 	LogicalAttemptID int64  `json:"logicalAttemptId"`
 	TownID           string `json:"townId"`
 	ActorID          string `json:"actorId"`
-	// Type and Args say what is to be done. Command says the same for people; it is text of agents
-	// and never goes to a console.
+	// Type and Args are the command. Command is the same for people; it contains agents' text and
+	// never goes to a console.
 	Type    handoff.ProposalType `json:"type"`
 	Args    map[string]string    `json:"args"`
 	Command string               `json:"command"`
-	// Snapshot is the town's true state before the command, ExpectedSnapshot what the world's rules
-	// expect after it.
+	// Snapshot is the town's true state before the command, ExpectedSnapshot the state after it by
+	// the world's rules.
 	DecisionEpoch        int64          `json:"decisionEpoch"`
 	Snapshot             *town.Snapshot `json:"snapshot"`
 	SnapshotHash         string         `json:"snapshotHash"`
 	ExpectedSnapshot     *town.Snapshot `json:"expectedSnapshot"`
 	ExpectedSnapshotHash string         `json:"expectedSnapshotHash"`
-	// Deadline is when this attempt ends by the engine's clock, and TimeoutMs how long that was
-	// when the request was sent. A plugin does not begin to apply a command after it.
+	// Deadline ends this attempt, by the engine's clock; TimeoutMs is the time until then when the
+	// request was sent. A plugin begins no command after it.
 	Deadline  time.Time `json:"deadline"`
 	TimeoutMs int64     `json:"timeoutMs"`
-	// Trace is that of the handoff, in the headers of the request: no member of its JSON.
+	// Trace is the handoff's trace, in the headers of the request: no member of its JSON.
 	Trace trace.Context `json:"-"`
 }
 
-// NewCommand returns the command of an accepted handoff that takes its town from before to
-// expected. The attempt and its times are the caller's to set.
+// NewCommand returns the command of an accepted handoff that changes its town from before to
+// expected. The caller sets the attempt and its times.
 func NewCommand(h *handoff.Handoff, runID string, before, expected town.State) *Command {
 	return &Command{
 		SchemaVersion: CommandVersion, ApplyID: h.HandoffID, RunID: runID, LogicalAttemptID: 1,

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Errors of what applies commands. A definite answer is never an error: it is an Answer.
+// Errors of plugins and consoles. A definite answer is never an error: it is an Answer.
 var (
 	// ErrUnavailable: the command reached no plugin and no console, so it is not applied. Ask
 	// again.
 	ErrUnavailable = errors.New("apply: the command reached no plugin or console")
-	// ErrInDoubt: the command may have arrived, and it is not known whether it is applied. A
-	// plugin, which knows the ids of its applications, can be asked again with the same id; a
-	// server console cannot: it would apply the command twice.
+	// ErrInDoubt: the command may have arrived, and may be applied. A plugin, which knows the ids
+	// of its applications, can be asked again with the same id; a server console cannot: it would
+	// apply the command twice.
 	ErrInDoubt = errors.New("apply: it is not known whether the command is applied")
 	// ErrInProgress: a handoff with this key is accepted and being applied. Ask again: there will
 	// be a result.
@@ -21,14 +21,14 @@ var (
 		"applied; send the same handoff again to get its result")
 )
 
-// InProgressError is ErrInProgress where the run is known.
+// InProgressError is ErrInProgress with the run.
 type InProgressError struct {
 	RunID, TownID string
-	// AbsentSince is since when the town has had no plugin; zero where it has one.
+	// AbsentSince is since when the town has had no plugin; zero if it has one.
 	AbsentSince time.Time
 }
 
-// Error names the run and what its command waits for, and says what the client may do.
+// Error names the run and the cause of its wait, and the client's choices.
 func (e *InProgressError) Error() string {
 	if e.AbsentSince.IsZero() {
 		return ErrInProgress.Error() + " (run " + e.RunID + ")"

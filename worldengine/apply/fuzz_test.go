@@ -12,8 +12,8 @@ import (
 
 const applyID = "handoff_5feb3aa3bfb4485a11acfc3cf78a89958798e5411a1cc4893273b5092de581ea"
 
-// FuzzParseAnswer: nothing that a plugin answers makes ParseAnswer panic; what it takes is of the
-// command that was asked, says one of the four statuses, and comes back from its own bytes.
+// FuzzParseAnswer: no answer of a plugin makes ParseAnswer panic. An accepted one is the command's,
+// has one of the four statuses, and comes back from its bytes.
 func FuzzParseAnswer(f *testing.F) {
 	head := `{"schemaVersion":"command-applied.v1","applyId":"` + applyID + `","status":`
 	for _, seed := range []string{
@@ -43,8 +43,7 @@ func FuzzParseAnswer(f *testing.F) {
 	})
 }
 
-// FuzzParseCommand: nothing that asks a plugin in Go makes ParseCommand panic, and what it takes
-// conforms.
+// FuzzParseCommand: no request makes ParseCommand panic, and an accepted one conforms.
 func FuzzParseCommand(f *testing.F) {
 	source, err := schemas.Source(schemas.CommandApply)
 	require.NoError(f, err)

@@ -12,8 +12,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A console that did not run the command may be asked again; one that may have run it never, since
-// it would apply the command twice.
+// A console that did not run the command may be asked again; one that may have run it must not be,
+// since it would apply the command twice.
 func TestHowAnAttemptByAConsoleEnds(t *testing.T) {
 	t.Parallel()
 	command := &Command{ApplyID: "handoff_1"}
@@ -47,8 +47,8 @@ func TestHowAnAttemptByAConsoleEnds(t *testing.T) {
 	require.LessOrEqual(t, len(long.Failed.Message), MaxMessage+len("…"))
 }
 
-// An embodiment is kept as canonical JSON of the members that the contract has; one that is
-// something else, or too large, is left out, and the result stands without it.
+// An embodiment is kept as canonical JSON with the contract's members; an invalid or large one is
+// dropped, and the result stands without it.
 func TestEmbodiments(t *testing.T) {
 	t.Parallel()
 	fits := `{"backendHint":"` + strings.Repeat("a", MaxEmbodiment-len(`{"backendHint":""}`)) + `"}`
@@ -75,7 +75,7 @@ func TestEmbodiments(t *testing.T) {
 	require.Equal(t, `{}`, string(step.Embodiment))
 }
 
-// A client whose handoff is being applied is told in which run, and what it waits for.
+// A client whose handoff is being applied learns the run, and the cause of its wait.
 func TestWhatIsInProgress(t *testing.T) {
 	t.Parallel()
 	err := error(&InProgressError{RunID: "run-1", TownID: "t"})
@@ -89,7 +89,7 @@ func TestWhatIsInProgress(t *testing.T) {
 	require.ErrorContains(t, err, `the town "t" has had no plugin since 2026-02-16T09:00:00Z`)
 }
 
-// How long a command waits for a plugin follows from the policy; what is not given is the default.
+// The policy decides how long a command waits for a plugin; missing members are the defaults.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	defaults := Policy{}.WithDefaults()

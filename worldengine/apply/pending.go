@@ -12,45 +12,44 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// Pending is an accepted handoff whose command is being applied outside the engine. It stands in
-// every record of its town from the commit that accepts the handoff to the one that concludes it,
-// so that an engine that reads the town's last message knows all that it takes to go on. Until then
-// the town's state stays what it was.
+// Pending is an accepted handoff whose command is being applied outside the engine. Every record of
+// its town has it, from the commit that accepts the handoff to the one that ends it, so that an
+// engine that reads the town's last message can go on. Until then the town's state is unchanged.
 type Pending struct {
 	Via Binding `json:"via"`
 	// Handoff is the accepted handoff, as it came.
 	Handoff jsontext.Value `json:"handoff"`
 	// Expected is the canonical JSON of the state that the rules expect afterwards. It is kept
-	// since the rules are configuration, which may change while the command is applied.
+	// because the rules may change while the command is applied.
 	Expected jsontext.Value `json:"expected"`
-	// RetryOf is the run whose handoff is tried again; nil where it is not.
+	// RetryOf is the run whose handoff is retried; nil if it is no retry.
 	RetryOf *RetryOf `json:"retryOf,omitzero"`
-	// Run is the run of the handoff, and Emitted how many of its events stand in the first commit.
+	// Run is the run of the handoff, and Emitted the number of its events in the first commit.
 	Run     runevents.Identity `json:"run"`
 	Emitted int64              `json:"emitted"`
-	// EventIDs were drawn for the events that may come before the next attempt, or the end: the
-	// run's durable EventIdRegistry.
+	// EventIDs were drawn for the events until the next attempt, or the end: the run's durable
+	// EventIdRegistry.
 	EventIDs []runevents.DrawnID `json:"eventIds,omitzero"`
 	// Accepted is when the first commit was made.
 	Accepted time.Time `json:"accepted"`
-	// Attempt counts the logical attempts, from 1. NotBefore is when this one begins, and Deadline
-	// when it ends.
+	// Attempt counts the logical attempts, from 1. This one begins at NotBefore and ends at
+	// Deadline.
 	Attempt   int64     `json:"attempt"`
 	NotBefore time.Time `json:"notBefore"`
 	Deadline  time.Time `json:"deadline"`
 	// Reached reports whether a request of an earlier attempt, or of an earlier server, may have
-	// reached a game, and Last is why the attempt before failed.
+	// reached a game. Last is the failure of the attempt before.
 	Reached bool `json:"reached,omitzero"`
 	// Rested reports that the writer has stopped, and that no request at all has arrived.
 	Rested bool     `json:"rested,omitzero"`
 	Last   *Failure `json:"last,omitzero"`
 }
 
-// RetryOf is a run that failed since no plugin or console could be reached, and that another run
-// tries again.
+// RetryOf is a run that failed because no plugin or console was reachable, and that another run
+// retries.
 type RetryOf struct {
 	RunID string `json:"runId"`
-	// LogSeq is where in the log the run ended.
+	// LogSeq is the log sequence of the run's end.
 	LogSeq uint64 `json:"logSeq"`
 }
 
@@ -72,7 +71,7 @@ type Decoded struct {
 	Expected town.State
 }
 
-// Read returns what a pending record says. What was stored was valid, so an error is damage.
+// Read decodes a pending record. The stored one was valid, so an error is damage.
 func (p *Pending) Read() (Decoded, error) {
 	h, err := handoff.Parse(p.Handoff, schemas.Limits{Bytes: len(p.Handoff) + 1})
 	if err != nil {
@@ -98,10 +97,10 @@ func (p *Pending) Next(failed Failure, reached bool, now time.Time, policy *Poli
 	return &n
 }
 
-// Spans returns how long it is until the present attempt begins, and how long it lasts then. The
-// times in the log are by the clock of the instance that committed them: where that was this
-// instance, whose last attempt is begun, only what lies between them counts, since its clock may
-// have been set since; and no clock makes it longer than they are apart.
+// Spans returns the time until the present attempt begins, and its duration. The log has times by
+// the clock of the instance that committed them. If this instance did, with begun as its last
+// attempt, only the differences count, since its clock may have been set since; no clock makes a
+// span longer than its difference.
 func (p *Pending) Spans(policy *Policy, begun int64, now time.Time) (pause, lasts time.Duration) {
 	if p.Attempt > 1 {
 		pause = policy.PauseAfter(p.Attempt - 1)

@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/town/towntest"
 )
 
-// stored returns what is stored of an accepted handoff.
+// stored returns the stored form of an accepted handoff.
 func stored(t *testing.T) *apply.Pending {
 	t.Helper()
 	state := towntest.Threatened()
@@ -39,7 +39,7 @@ func TestAPendingCommandIsRead(t *testing.T) {
 	require.Equal(t, handoff.AdvanceProject, read.Handoff.Proposal.Type)
 }
 
-// Each part of a damaged record is named, with its run.
+// An error about a damaged record names the part and the run.
 func TestADamagedPendingCommandIsAnError(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -69,8 +69,8 @@ func TestADamagedPendingCommandIsAnError(t *testing.T) {
 	}
 }
 
-// The next attempt begins after the pause of the policy, knows why the one before failed, and does
-// not forget that a request may have arrived in an earlier one.
+// The next attempt begins after the policy's pause, knows the failure of the one before, and that a
+// request may have arrived in an earlier one.
 func TestTheNextAttempt(t *testing.T) {
 	t.Parallel()
 	policy := &apply.Policy{Deadline: 10 * time.Second, Backoff: 2 * time.Second}
@@ -88,8 +88,8 @@ func TestTheNextAttempt(t *testing.T) {
 	require.Nil(t, first.Last)
 }
 
-// An instance that did not begin the attempt goes by its own clock, and no clock makes the pause or
-// the attempt longer than they are in the record.
+// An instance that did not begin the attempt uses its own clock, and no clock makes the pause or
+// the attempt longer than in the record.
 func TestSpansOfAnAttempt(t *testing.T) {
 	t.Parallel()
 	policy := &apply.Policy{Deadline: 10 * time.Second, Backoff: 2 * time.Second}

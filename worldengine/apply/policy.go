@@ -32,8 +32,8 @@ const (
 	ReasonRCONInDoubt handoff.ReasonCode = "RCON_IN_DOUBT"
 )
 
-// MayBeApplied reports whether a command that failed for a reason may be applied in the game all the
-// same.
+// MayBeApplied reports whether a command that failed for a reason may nevertheless be applied in
+// the game.
 func MayBeApplied[R ~string](reason R) bool {
 	switch handoff.ReasonCode(reason) {
 	case ReasonPluginTimeout, ReasonPluginStateInvalid, ReasonRCONInDoubt:
@@ -42,41 +42,40 @@ func MayBeApplied[R ~string](reason R) bool {
 	return false
 }
 
-// Applier applies commands by other means than a plugin that is asked over NATS. Its ids are not
-// idempotent: Apply is called once for an attempt. ErrUnavailable means that nothing was
-// applied; any other error, that it is not known.
+// Applier applies commands by other means than a plugin over NATS. Its ids are not idempotent:
+// Apply is called once for an attempt. After ErrUnavailable nothing was applied; after any other
+// error the command may be.
 type Applier interface {
 	Apply(ctx context.Context, c *Command) (Answer, error)
 }
 
-// Policy says how patiently plugins and consoles are asked to apply commands. The zero value of
-// every member means its default.
+// Policy is the patience with plugins and consoles. Zero values mean their defaults.
 type Policy struct {
-	// Deadline is how long one logical attempt may take; 10 s.
+	// Deadline bounds one logical attempt; 10 s.
 	Deadline time.Duration
-	// Attempts is how many logical attempts there are before the handoff fails; 3.
+	// Attempts is the number of logical attempts before the handoff fails; 3.
 	Attempts int64
 	// Backoff is the pause before the second attempt; it doubles with each; 1 s.
 	Backoff time.Duration
-	// Resend is after what silence the same request is sent again within an attempt; 2 s.
+	// Resend is the silence after which an attempt sends its request again; 2 s.
 	Resend time.Duration
-	// Absent is what becomes of a command while no plugin is subscribed for its town; AbsentWait.
+	// Absent is the policy for commands while no plugin is subscribed; AbsentWait.
 	Absent Absent
 }
 
-// Absent is what becomes of a command whose town has no plugin.
+// Absent is the policy for a command whose town has no plugin.
 type Absent string
 
-// What may become of it.
+// The policies.
 const (
-	// AbsentWait: the time of its attempt stands still until a plugin is there. Its run can be
-	// cancelled meanwhile.
+	// AbsentWait: the attempt's time stands still until a plugin is there. The run can be cancelled
+	// meanwhile.
 	AbsentWait Absent = "wait"
 	// AbsentFail: its attempts pass, and its handoff fails with PLUGIN_UNAVAILABLE.
 	AbsentFail Absent = "fail"
 )
 
-// Patience is how long an attempt still lasts when a plugin that is away comes; 0 where it ends
+// Patience is an attempt's remaining time when an absent plugin comes back; 0 if the attempt ends
 // meanwhile.
 func (p *Policy) Patience() time.Duration {
 	if p.Absent == AbsentWait {
@@ -123,14 +122,14 @@ func (p *Policy) PauseAfter(attempt int64) time.Duration {
 	return min(pause, maxBackoff)
 }
 
-// Result is how an attempt to apply a command ended.
+// Result is the end of an attempt to apply a command.
 type Result struct {
-	// At is when the attempt ended, by the clock of the producer.
+	// At is the time of the end by the producer's clock.
 	At       time.Time
 	Attempt  int64
 	Applied  bool
 	Snapshot jsontext.Value // the state that was reported; nil for the expected one
-	// Embodiment is what the plugin reported of it, as it came; nil for nothing.
+	// Embodiment is the plugin's, unvalidated; nil for none.
 	Embodiment jsontext.Value
 	Artifacts  Artifacts
 	Failed     *Failure // where it was not applied
@@ -138,7 +137,7 @@ type Result struct {
 	Reached bool
 }
 
-// Result returns how an attempt ended that got a definite answer.
+// Result returns the end of an attempt with a definite answer.
 func (a *Answer) Result() Result {
 	if a.Status != Applied {
 		return Result{Failed: Refusal(*a), Reached: true}
@@ -149,8 +148,8 @@ func (a *Answer) Result() Result {
 	}
 }
 
-// ConsoleResult returns how an attempt by a console ended. Only ErrUnavailable means that the
-// command was not applied.
+// ConsoleResult returns the end of a console's attempt. Only ErrUnavailable means that the command
+// was not applied.
 func ConsoleResult(answer Answer, err error) Result {
 	switch {
 	case NotApplied(err):
@@ -168,7 +167,7 @@ func NotApplied(err error) bool {
 	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrInDoubt)
 }
 
-// InDoubt is how an attempt ended of which it is not known whether the console ran the command.
+// InDoubt is the end of an attempt if the console may have run the command.
 func InDoubt(why string) Result {
 	return Result{Reached: true, Failed: &Failure{Reason: ReasonRCONInDoubt, Message: clipped(why)}}
 }
@@ -185,17 +184,17 @@ const (
 	MayHaveArrived
 )
 
-// NextStep is what follows from the result of an attempt: the town's state after an executed
-// command, or why it failed, and whether there is to be another attempt.
+// NextStep is the consequence of an attempt's end: the town's state after an executed command, or
+// the failure, and whether there is another attempt.
 type NextStep struct {
 	After town.State
-	// Embodiment is that of an executed command, canonical JSON; nil where there is none.
+	// Embodiment is an executed command's, canonical JSON; nil if there is none.
 	Embodiment jsontext.Value
 	Failed     *Failure
 	Again      bool
 }
 
-// NextStep decides what follows from the result of an attempt. It is pure.
+// NextStep decides the consequence of an attempt's end. It is pure.
 func (a *Decoded) NextStep(v Result, policy *Policy) NextStep {
 	if v.Applied {
 		after, failed := a.reported(v.Snapshot)
@@ -210,8 +209,8 @@ func (a *Decoded) NextStep(v Result, policy *Policy) NextStep {
 	return NextStep{Failed: v.Failed}
 }
 
-// reported returns the state after a command that was applied: the expected one, or the one that
-// was reported, whose day is at least the expected one's.
+// reported returns the state after an applied command: the expected one, or the reported one, whose
+// day is at least the expected one's.
 func (a *Decoded) reported(snapshot jsontext.Value) (town.State, *Failure) {
 	if snapshot == nil {
 		return a.Expected, nil
@@ -239,8 +238,8 @@ func (a *Decoded) reported(snapshot jsontext.Value) (town.State, *Failure) {
 // MaxEmbodiment bounds an embodiment in bytes: it is stored with the result.
 const MaxEmbodiment = 16 << 10
 
-// embodied returns the embodiment that a result has, or nil for one that is too large, or is not
-// {backendHint?: string|null, actions?: [object]}. Other members are left out.
+// embodied returns a result's embodiment, or nil for one that is too large, or is not
+// {backendHint?: string|null, actions?: [object]}. It drops other members.
 func embodied(reported jsontext.Value) jsontext.Value {
 	if reported == nil || len(reported) > MaxEmbodiment {
 		return nil
@@ -266,7 +265,7 @@ func embodied(reported jsontext.Value) jsontext.Value {
 	return handoff.AppendCanonical(nil, tree)
 }
 
-// Refusal is the failure that a plugin's refusal is.
+// Refusal returns the failure of a plugin's refusal.
 func Refusal(a Answer) *Failure {
 	return &Failure{
 		Reason: ReasonPluginRejected, Code: a.ReasonCode, Retryable: a.Retryable,
@@ -274,7 +273,7 @@ func Refusal(a Answer) *Failure {
 	}
 }
 
-// MaxMessage bounds what a plugin's words take in the run's events, in bytes.
+// MaxMessage bounds a plugin's words in the run's events, in bytes.
 const MaxMessage = 1024
 
 func clipped(s string) string {

@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// The end of an attempt that left nothing elsewhere is the state alone, which has the same bytes.
+// The end of an attempt without artifacts has the bytes of the state alone.
 func TestWhatAnAttemptLeaves(t *testing.T) {
 	t.Parallel()
 	hash, epoch := strings.Repeat("a", 64), int64(7)

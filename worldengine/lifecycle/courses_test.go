@@ -28,7 +28,7 @@ func caseOf(t *testing.T, name string) (*handoff.Handoff, *handoff.Result, *rune
 	return nil, nil, nil
 }
 
-// courseOf names the events of a run; those of the checks, which TestEmitRun has, as "checks".
+// courseOf names the events of a run; those of the checks, see TestEmitRun, as "checks".
 func courseOf(run *runevents.Run) string {
 	var course []string
 	for _, e := range run.Events {
@@ -47,7 +47,7 @@ func courseOf(run *runevents.Run) string {
 	return strings.Join(course, ", ")
 }
 
-// requireProjects asserts that a projector takes a run as it is, and returns how it stands.
+// requireProjects asserts that a projector accepts a run, and returns its status.
 func requireProjects(t *testing.T, run *runevents.Run) runevents.RunStatus {
 	t.Helper()
 	snapshot, alerts, err := runevents.Project(run.RunID, run.Records(persistedAt))
@@ -56,8 +56,8 @@ func requireProjects(t *testing.T, run *runevents.Run) runevents.RunStatus {
 	return snapshot.Status
 }
 
-// A handoff that has to wait has a run whose events say so, in whatever order it is queued, paused,
-// cancelled and judged.
+// A run's events show each wait of its handoff, in whatever order it is queued, paused, cancelled
+// and judged.
 func TestRunsThatWait(t *testing.T) {
 	t.Parallel()
 	why := lifecycle.Cancellation{Code: lifecycle.CancelledLeft}
@@ -119,7 +119,7 @@ func TestRunsThatWait(t *testing.T) {
 	}
 }
 
-// Another server that ends a run which waits emits what the one that recorded it would have.
+// Another server that ends a waiting run emits the same events as the one that recorded it.
 func TestARunIsCancelledFromTheLog(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[runevents.RunStatus]string{
@@ -147,8 +147,7 @@ func TestARunIsCancelledFromTheLog(t *testing.T) {
 	}
 }
 
-// A signal is a run of its own; the event of the decision says what was asked for, and why it is
-// refused.
+// A signal is a run of its own; the decision's event has the request, and the reason of a refusal.
 func TestTheRunOfASignal(t *testing.T) {
 	t.Parallel()
 	said := lifecycle.SignalPayload{Signal: lifecycle.SignalPause, TownID: "t", ActorID: "ada",
@@ -163,9 +162,9 @@ func TestTheRunOfASignal(t *testing.T) {
 	}
 }
 
-// However many attempts a command takes, and however it ends: the run goes on from commit to
-// commit, each attempt begins and ends once, and each event has an id that was drawn with the
-// commit before it.
+// A command may have any number of attempts and any end: the run goes on from commit to commit,
+// each attempt begins and ends once, and each event has an id that was drawn with the commit before
+// it.
 func TestAttempts(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]string{"executed": "StepCompleted %d, RunCompleted",
@@ -219,7 +218,7 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// addFresh adds the events that are not stored yet, which must have ids that were drawn.
+// addFresh adds the events that are not stored yet, which must have drawn ids.
 func addFresh(t *testing.T, stored, run *runevents.Run, drawn []runevents.DrawnID) {
 	t.Helper()
 	known := map[string]bool{}

@@ -25,15 +25,15 @@ const (
 // them.
 func Steps() []string { return []string{StepDuplicate, StepStale, StepPrecondition, StepApply} }
 
-// IsEnginePlan reports whether runs of a plan are the engine's: those of handoffs and of signals.
-// Half of its name suffices, so that nobody takes another run for one of them.
+// IsEnginePlan reports whether runs of a plan are the engine's: those for handoffs and signals.
+// Half of the name suffices, so that nobody mistakes another run for one.
 func IsEnginePlan(planID, planVersion string) bool {
 	return planID == SignalPlan || strings.HasPrefix(planID, "proposal_") ||
 		planVersion == SignalVersion || planVersion == handoff.ProposalVersion
 }
 
-// The payloads of a run's events. A check's payload is its block of the result, so that the events
-// and the result say the same.
+// The payloads of a run's events. A check's payload is its block of the result, so that the two
+// agree.
 type (
 	startedPayload struct {
 		TownID    string               `json:"townId"`
@@ -41,7 +41,7 @@ type (
 		HandoffID string               `json:"handoffId"`
 		Type      handoff.ProposalType `json:"type"`
 		Command   string               `json:"command"`
-		// What the orchestrator of Execution Semantics v1, appendix A.1, says of a run.
+		// The orchestrator's members of a run (Execution Semantics v1, appendix A.1).
 		EngineRunRef string     `json:"engineRunRef"`
 		PlanRef      planRef    `json:"planRef"`
 		Context      runContext `json:"context"`
@@ -82,13 +82,13 @@ type (
 		SignalID string `json:"signalId"`
 		ActorID  string `json:"actorId"`
 		Reason   string `json:"reason,omitzero"`
-		// At is the time at which the engine found the approval, and that it had not expired. It
-		// is the emittedAt of the event that names the approval; zero for the time of emission.
+		// At is when the engine found that the approval is valid. It is the emittedAt of the event
+		// that names the approval; zero for the time of emission.
 		At time.Time `json:"-"`
 	}
-	// Retry is the run that another run tries again, who asked for that, and why.
+	// Retry is the run that another run retries, with the operator and the reason.
 	Retry struct{ RunID, ActorID, Reason string }
-	// Cancellation is why a run was cancelled: by the signal of an operator, or for what Code says.
+	// Cancellation is the reason of a cancelled run: an operator's signal, or Code.
 	Cancellation struct {
 		SignalID string `json:"signalId,omitzero"`
 		Code     string `json:"code,omitzero"`
@@ -102,7 +102,7 @@ type (
 		ActorID string     `json:"actorId"`
 		Reason  string     `json:"reason,omitzero"`
 		Code    string     `json:"code,omitzero"`
-		// HandoffID is the handoff that a decision is about, and HandoffHash names its bytes.
+		// HandoffID is the handoff of a decision, and HandoffHash the hash of its bytes.
 		HandoffID   string `json:"handoffId,omitzero"`
 		HandoffHash string `json:"handoffHash,omitzero"`
 	}
@@ -114,8 +114,8 @@ type (
 )
 
 // EmitRun emits the events of a whole run: its start, each step, its end. A check that the result
-// calls evaluated is started and completed; one that was not evaluated is skipped with the reason
-// code of the result (RunEvents v2, steps of a run).
+// calls evaluated is started and completed; another is skipped with the result's reason code
+// (RunEvents v2, steps of a run).
 func EmitRun(p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, begin Begin) error {
 	n := emitter{producer: p}
 	n.start(h, begin)
@@ -130,8 +130,8 @@ func EmitRun(p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, begin
 	return n.err
 }
 
-// EmitAccepted emits the events of a run up to the start of the first attempt to apply its command,
-// which a plugin or a console makes.
+// EmitAccepted emits the events of a run up to the start of the first attempt of a plugin or a
+// console to apply its command.
 func EmitAccepted(
 	p *runevents.Producer, h *handoff.Handoff, e *handoff.Evaluation, begin Begin,
 ) error {
@@ -142,8 +142,8 @@ func EmitAccepted(
 	return n.err
 }
 
-// EmitEnd emits the end of the last attempt to apply a command, which ended as v says, and the end
-// of the run. failed is nil where the command was applied.
+// EmitEnd emits the end v of the last attempt to apply a command, and the end of the run. failed is
+// nil if the command was applied.
 func EmitEnd(
 	p *runevents.Producer, r *handoff.Result, attempt int64, failed *apply.Failure, v *apply.Result,
 ) error {
@@ -154,8 +154,8 @@ func EmitEnd(
 	return n.err
 }
 
-// ToCome returns the events that the engine may emit from the commit of an attempt to apply a
-// command to the commit of the next attempt, or of the end: what eventIds have to be drawn for.
+// ToCome returns the events that the engine may emit between the commit of an attempt and the
+// commit of the next one, or of the end: their eventIds have to be drawn.
 func ToCome(attempt int64) []runevents.Event {
 	return append([]runevents.Event{
 		ofApply(runevents.StepCompleted, attempt), ofApply(runevents.StepFailed, attempt),
@@ -164,7 +164,7 @@ func ToCome(attempt int64) []runevents.Event {
 	}, OfAttempts(attempt)...)
 }
 
-// OfAttempts returns the events with which an attempt begins behind the failure of the one before.
+// OfAttempts returns the events that begin an attempt behind the failure of the one before.
 func OfAttempts(attempt int64) []runevents.Event {
 	if attempt == 1 {
 		return nil // it began with the first commit
@@ -200,13 +200,13 @@ func EmitSignal(p *runevents.Producer, said SignalPayload, refused string) error
 	return n.err
 }
 
-// EmitQueued emits that a run has waited for its town for some time, and what was asked for.
+// EmitQueued emits that a run has waited for its town, with the request.
 func EmitQueued(p *runevents.Producer, h *handoff.Handoff, begin Begin) error {
 	return p.OfRunBefore(runevents.RunQueued, begin.Waited, started(p, h, begin.Retry))
 }
 
-// EmitPaused emits the start of a run that has waited for some time, and that it waits for the end
-// of a pause; signalID is the run of the signal that paused the town or the world.
+// EmitPaused emits the start of a run that has waited, and its wait for the end of a pause;
+// signalID is the run of the signal that paused the town or the world.
 func EmitPaused(
 	p *runevents.Producer, h *handoff.Handoff, begin Begin, signalID, reason string,
 ) error {
@@ -216,14 +216,13 @@ func EmitPaused(
 	return n.err
 }
 
-// EmitHeld emits, for a run whose command is being applied, that its town, or the world, is paused;
-// it is its nth pause.
+// EmitHeld emits, for a run whose command is being applied, that its town, or the world, is paused:
+// its nth pause.
 func EmitHeld(p *runevents.Producer, n int64, signalID, reason string) error {
 	return p.OfRunAgain(runevents.RunPaused, n, pausedPayload{SignalID: signalID, Reason: reason})
 }
 
-// EmitReleased emits that a run which EmitHeld is of goes on: its nth pause is over, or for the
-// reason.
+// EmitReleased emits that a run goes on after EmitHeld: its nth pause is over, or the reason.
 func EmitReleased(p *runevents.Producer, n int64, reason string) error {
 	if reason == "" {
 		return p.OfRunAgain(runevents.RunResumed, n, nil)
@@ -231,11 +230,11 @@ func EmitReleased(p *runevents.Producer, n int64, reason string) error {
 	return p.OfRunAgain(runevents.RunResumed, n, resumedPayload{Reason: reason})
 }
 
-// CancelledLeft is the code of a run that its server left behind, when it waited there.
+// CancelledLeft is the code of a waiting run whose server is gone.
 const CancelledLeft = "SERVER_GONE"
 
-// EmitCancelled emits that a run which waits is cancelled. A run that is not started yet is
-// started. retry is what it tries again, nil where it does not.
+// EmitCancelled emits that a waiting run is cancelled. If it has not started, it is started. retry
+// is the run that it retries, nil if none.
 func EmitCancelled(
 	p *runevents.Producer, h *handoff.Handoff, retry *Retry, why Cancellation,
 ) error {
@@ -247,8 +246,8 @@ func EmitCancelled(
 	return n.err
 }
 
-// EmitCancelledFrom is EmitCancelled for a producer that did not emit the events before. They have
-// brought the run to status, and the first of them, which says what was asked for, has the payload.
+// EmitCancelledFrom is EmitCancelled for a producer that did not emit the earlier events. They have
+// brought the run to status; payload is the first one's, with the request.
 func EmitCancelledFrom(
 	p *runevents.Producer, status runevents.RunStatus, payload jsontext.Value, why Cancellation,
 ) error {
@@ -261,15 +260,14 @@ func EmitCancelledFrom(
 	return n.err
 }
 
-// CancelledInHand is the code with which the attempt fails that a cancellation ended, and
-// CancelledByForce that of a run that was cancelled although a game may have its command.
+// CancelledInHand is the code of an attempt's failure by a cancellation; CancelledByForce is the
+// code of a run that was cancelled although a game may have its command.
 const (
 	CancelledInHand  = "RUN_CANCELLED"
 	CancelledByForce = "FORCED"
 )
 
-// EmitCancelledInHand emits that an attempt to apply a command is given up, and that its run is
-// cancelled.
+// EmitCancelledInHand emits that an attempt is given up, and its run cancelled.
 func EmitCancelledInHand(p *runevents.Producer, attempt int64, why Cancellation) error {
 	n := emitter{producer: p}
 	message := "An operator cancelled the run; no request for the command has reached a game."
@@ -303,9 +301,9 @@ type Begin struct {
 	Start Start
 	// Waited is how long the handoff was queued, for StartQueued.
 	Waited time.Duration
-	// Approval is the approval with which the handoff is executed; nil where it took none.
+	// Approval is the approval of the handoff; nil if it needed none.
 	Approval *Approval
-	// Retry is the run that this one tries again; nil where it does not.
+	// Retry is the run that this one retries; nil if none.
 	Retry *Retry
 }
 
@@ -333,7 +331,7 @@ func (n *emitter) attempt(event runevents.EventType, attempt int64, payload any)
 	}
 }
 
-// start emits how a run starts, and where an operator asked for it, that the signal is accepted.
+// start emits the start of a run, and, if an operator requested it, that the signal is accepted.
 func (n *emitter) start(h *handoff.Handoff, begin Begin) {
 	n.begin(h, begin)
 	if r := begin.Retry; r != nil {
@@ -344,8 +342,8 @@ func (n *emitter) start(h *handoff.Handoff, begin Begin) {
 	}
 }
 
-// begin emits how a run starts. One that has started before a pause cannot be approved any more:
-// that it goes on says who approved it.
+// begin emits the start of a run. One that has started before a pause cannot be approved any more:
+// its RunResumed names the approver.
 func (n *emitter) begin(h *handoff.Handoff, begin Begin) {
 	switch begin.Start {
 	case StartResumed:
@@ -396,7 +394,7 @@ func (n *emitter) check(step string, evaluated bool, payload any, reason handoff
 	n.step(runevents.StepCompleted, step, payload)
 }
 
-// endAttempt ends the attempt to apply the command, where it was accepted.
+// endAttempt ends the attempt to apply the command, if it was accepted.
 func (n *emitter) endAttempt(
 	r *handoff.Result, attempt int64, failed *apply.Failure, left apply.Artifacts,
 ) {
@@ -429,15 +427,15 @@ func (n *emitter) endRun(r *handoff.Result) {
 	n.run(ended, endedPayload{Status: r.Status, ReasonCode: r.ReasonCode, ResultID: r.ResultID})
 }
 
-// failurePayload returns why an attempt failed, in the words of the plugin or of the engine.
+// failurePayload returns the failure of an attempt, in the words of the plugin or the engine.
 func failurePayload(f *apply.Failure) failedPayload {
 	return failedPayload{Error: stepError{
 		Code: cmp.Or(f.Code, string(f.Reason)), Message: f.Message, Retryable: f.Retryable,
 	}}
 }
 
-// StartedTown returns the town that the start of a run names, "" where there is none. The run of
-// another producer may name a town that it is not of.
+// StartedTown returns the town in the start of a run, "" if there is none. Another producer's run
+// may name a wrong town.
 func StartedTown(run *runevents.Snapshot) string {
 	var asked struct {
 		TownID string `json:"townId"`

@@ -15,7 +15,7 @@ import (
 	"worldengine/worldengine/lifecycle"
 )
 
-// payloadsOf has a run emitted and returns the payloads of its events, by what courseOf calls them.
+// payloadsOf emits a run and returns the payloads of its events by their names in courseOf.
 func payloadsOf(
 	t *testing.T, emit func(*runevents.Producer, *handoff.Handoff) error,
 ) map[string]string {
@@ -30,7 +30,7 @@ func payloadsOf(
 	return payloads
 }
 
-// What operators and approvers did stands in the events of the runs that they did it to.
+// The events of a run name the operators and approvers who acted on it.
 func TestWhatEventsSay(t *testing.T) {
 	t.Parallel()
 	h, _, _ := caseOf(t, "executed")
@@ -126,8 +126,8 @@ func TestWhatEventsSay(t *testing.T) {
 	}
 }
 
-// The failure of the attempt before has its reason and its time, not the time of the commit; the
-// attempt that is next has started only if that is said.
+// The failure of the attempt before has its own reason and time, not the commit's; the next attempt
+// has started only if its event is there.
 func TestFailedAttempts(t *testing.T) {
 	t.Parallel()
 	failed := &apply.Failure{
@@ -155,8 +155,8 @@ func TestFailedAttempts(t *testing.T) {
 	require.Equal(t, runevents.Timestamp(failed.At), last.EmittedAt)
 }
 
-// Ids are drawn for what may be emitted until the next commit: of the first attempt its end, of a
-// later one also the failure of the one before, and its own start.
+// Ids are drawn for the events until the next commit: of the first attempt its end, of a later one
+// also the failure of the one before, and its own start.
 func TestWhatIsToCome(t *testing.T) {
 	t.Parallel()
 	ends := "StepCompleted apply %[1]d, StepFailed apply %[1]d, RunCompleted 1, RunFailed 1"
@@ -174,7 +174,7 @@ func TestWhatIsToCome(t *testing.T) {
 	}
 }
 
-// A run that cannot take an event tells: what the engine emits is never left out in silence.
+// A run that cannot take an event returns an error: the engine never drops events silently.
 func TestAnEventThatDoesNotFitIsAnError(t *testing.T) {
 	t.Parallel()
 	h, r, p := caseOf(t, "executed")
@@ -202,7 +202,7 @@ func TestAnEventThatDoesNotFitIsAnError(t *testing.T) {
 	}
 }
 
-// A producer that goes on with a pending run goes on behind what the commit of its acceptance has.
+// A producer that resumes a pending run goes on behind the commit of its acceptance.
 func TestAResumedRunGoesOnBehindItsAcceptance(t *testing.T) {
 	t.Parallel()
 	h, r, p := caseOf(t, "executed")
@@ -217,7 +217,7 @@ func TestAResumedRunGoesOnBehindItsAcceptance(t *testing.T) {
 	require.Empty(t, p.Run().Events)
 }
 
-// The town of a run is what its start says; a run of another producer may say nothing of it.
+// A run's town is in its start; another producer's run may have none.
 func TestStartedTown(t *testing.T) {
 	t.Parallel()
 	for started, want := range map[string]string{

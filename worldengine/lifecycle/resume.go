@@ -7,9 +7,8 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// EmitResumed makes p, the producer of the run of a pending handoff, go on where the record of the
-// attempt before ended: it emits the failure of that attempt, and the start of this one if it has
-// started. p has emitted nothing yet.
+// EmitResumed continues a pending handoff's run behind the record of the attempt before: it emits
+// that attempt's failure, and the start of this one if it has started. p has emitted nothing yet.
 func EmitResumed(p *runevents.Producer, pending *apply.Pending, started bool) error {
 	before := max(pending.Attempt-1, 1)
 	p.ResumeAt(runevents.RunRunning, ofApply(runevents.StepStarted, before))

@@ -23,7 +23,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write testdata/runs/*.golden anew")
 
-// fixedProducer returns a producer whose clock and ids are fixed: every look at the clock is 1 ms
+// fixedProducer returns a producer with fixed clock and ids: each reading of the clock is 1 ms
 // later, and ids count.
 func fixedProducer(h *handoff.Handoff) *runevents.Producer {
 	ids, ticks := 0, 0
@@ -45,7 +45,7 @@ func fixedProducer(h *handoff.Handoff) *runevents.Producer {
 
 var persistedAt = time.Date(2026, 2, 16, 10, 0, 1, 0, time.UTC)
 
-// story renders a run for people: what was asked, what came out, every event.
+// story shows a run to people: request, result, every event.
 func story(t *testing.T, h *handoff.Handoff, r *handoff.Result, run *runevents.Run) string {
 	t.Helper()
 	var b strings.Builder
@@ -125,7 +125,7 @@ func TestEmitRun(t *testing.T) {
 	}
 }
 
-// requireFaithful asserts that the events are valid and say what the result says.
+// requireFaithful asserts that the events are valid and agree with the result.
 func requireFaithful(t *testing.T, r *handoff.Result, run *runevents.Run, queued bool) {
 	t.Helper()
 	var course []string
@@ -185,7 +185,7 @@ func requireFaithful(t *testing.T, r *handoff.Result, run *runevents.Run, queued
 		r.Status, r.ReasonCode, r.ResultID), payloads[end])
 }
 
-// TestEveryResultOfTheVectorsCanBeEmitted: whatever an engine decides, its run is valid.
+// Any decision of an engine makes a valid run.
 func TestEveryResultOfTheVectorsCanBeEmitted(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "vectors", "results.json"))
@@ -210,8 +210,7 @@ func TestEveryResultOfTheVectorsCanBeEmitted(t *testing.T) {
 	}
 }
 
-// TestEmittingAgainAfterALostRaceKeepsTheIDs: the second course may differ, events that both have
-// are the same events.
+// The second course may differ; events of both courses keep their ids.
 func TestEmittingAgainAfterALostRaceKeepsTheIDs(t *testing.T) {
 	t.Parallel()
 	cases := map[string]outcometest.Case{}

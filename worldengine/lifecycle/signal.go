@@ -13,19 +13,17 @@ type SignalKind string
 
 // The signals.
 const (
-	// SignalPause: no handoff of the town, or of the world, is judged until SignalResume. The runs
-	// that wait get RunPaused; a command that is being applied is not interrupted.
+	// SignalPause: no handoff of the town, or of the world, is judged until SignalResume. Waiting
+	// runs get RunPaused; a command that is being applied is not interrupted.
 	SignalPause SignalKind = "PAUSE"
 	// SignalResume ends a pause.
 	SignalResume SignalKind = "RESUME"
-	// SignalCancel ends the run of a handoff that waits, or whose command no game has.
+	// SignalCancel ends a waiting handoff's run, or one whose command no game has.
 	SignalCancel SignalKind = "CANCEL"
-	// SignalApprove lets a handoff be executed that waits for a person's approval, and SignalDeny
-	// does not.
+	// SignalApprove executes a handoff that waits for a person's approval; SignalDeny refuses it.
 	SignalApprove SignalKind = "APPROVE"
 	SignalDeny    SignalKind = "DENY"
-	// SignalRetry tries the handoff of a run again, of which no game can have the command, in
-	// another run.
+	// SignalRetry retries a run's handoff, if no game can have its command, in another run.
 	SignalRetry SignalKind = "RETRY_STEP"
 )
 

@@ -11,15 +11,15 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// PausedError: the town, or the world, was still paused when the handoff had waited for it for as
-// long as it may. Nothing was judged and the key is free, unless it was accepted before the pause:
-// send the handoff again after the pause.
+// PausedError: the town, or the world, was still paused at the end of the handoff's longest wait.
+// Nothing was judged and the key is free, unless it was accepted before the pause: send the handoff
+// again after the pause.
 type PausedError struct {
 	TownID string
 	World  bool // the world is paused, and not the town alone
 	By     *commitlog.PausedBy
 	RunID  string // the run of the delivery, which is cancelled unless it was accepted
-	// Accepted says that the handoff was accepted, and that a game has its command after the pause.
+	// Accepted says that the handoff was accepted; a game gets its command after the pause.
 	Accepted bool
 }
 
@@ -31,7 +31,7 @@ func (e *PausedError) Code() wire.Code {
 	return wire.CodeTownPaused
 }
 
-// Error says who has paused what and why, and what to do.
+// Error has the pause's author, reason and scope, and the client's next step.
 func (e *PausedError) Error() string {
 	if e.Accepted {
 		return "worldengine: " + e.Reason() + " The handoff was accepted before, and its command " +
@@ -41,7 +41,7 @@ func (e *PausedError) Error() string {
 		" Nothing was judged; send the same handoff again after the pause."
 }
 
-// Reason says who has paused what and why.
+// Reason has the pause's author, reason and scope.
 func (e *PausedError) Reason() string {
 	what := "The world"
 	if !e.World {
@@ -55,9 +55,9 @@ func (e *PausedError) Reason() string {
 	return text + "."
 }
 
-// AbsentError: the town still had no plugin when the request had waited for one for as long as it
-// may. If it is not Accepted, nothing was judged or stored: the request waited behind a command
-// that waits for the plugin. Send it again when the game is back.
+// AbsentError: the town still had no plugin at the end of the request's longest wait. Unless it is
+// Accepted, nothing was judged or stored: the request waited behind a command that waits for the
+// plugin. Send it again when the game is back.
 type AbsentError struct {
 	TownID string
 	// Since is since when the town has had no plugin.
@@ -67,11 +67,11 @@ type AbsentError struct {
 	RunID string
 	// Before is the run of the command that the request waited behind; "" if it is Accepted.
 	Before string
-	// Accepted says that the handoff was accepted, and that its command goes on waiting.
+	// Accepted says that the handoff was accepted, and that its command still waits.
 	Accepted bool
 }
 
-// Error says which town has no plugin, what that means for the request, and what to do.
+// Error names the town without a plugin, the effect on the request, and the next step.
 func (e *AbsentError) Error() string {
 	switch {
 	case e.Accepted:
@@ -95,7 +95,7 @@ func (e *AbsentError) Reason() string {
 
 func (e *AbsentError) at() string { return e.Since.UTC().Format(time.RFC3339) }
 
-// Ends returns why the run of a handoff ends that is not judged because of err.
+// Ends returns the cancellation of a handoff's run that is not judged because of err.
 func Ends(err error) lifecycle.Cancellation {
 	var paused *PausedError
 	var absent *AbsentError
@@ -113,8 +113,7 @@ func Ends(err error) lifecycle.Cancellation {
 		wire.Sentence(err)}
 }
 
-// CancelledError is machine.ErrRunCancelled for the client whose handoff waited: the run of the
-// delivery was cancelled.
+// CancelledError is machine.ErrRunCancelled for the client whose handoff waited.
 type CancelledError struct {
 	RunID string
 	// Accepted says that the handoff was accepted, and that its command was pending.
@@ -136,8 +135,9 @@ func (e *CancelledError) Error() string {
 // Unwrap returns machine.ErrRunCancelled.
 func (e *CancelledError) Unwrap() error { return machine.ErrRunCancelled }
 
-// EndLostError is for the client of a handoff whose run has ended, if the log does not keep how, and
-// the key has the result of another run since: it failed and was tried again, or was cancelled. The same handoff again is answered by what its key has now.
+// EndLostError is for the client of a handoff whose run has ended, if the log does not keep the end
+// and the key has another run's result: it failed and was retried, or was cancelled. The same
+// handoff again gets the key's present result.
 type EndLostError struct{ RunID string }
 
 // Error names the run, and the client's next step.
@@ -147,11 +147,10 @@ func (e *EndLostError) Error() string {
 		"to learn which"
 }
 
-// Unwrap returns commitlog.ErrLogUnavailable: what became of the handoff is not known.
+// Unwrap returns commitlog.ErrLogUnavailable: the handoff's outcome is not known.
 func (e *EndLostError) Unwrap() error { return commitlog.ErrLogUnavailable }
 
-// RetryError is why a retry ended without a judgement: the run that it was to try again is as it
-// was, and so is the result of its key.
+// RetryError is why a retry ended without a judgement: the run and its key's result are unchanged.
 type RetryError struct {
 	// RunID is the run that was to be tried again.
 	RunID string
@@ -159,8 +158,8 @@ type RetryError struct {
 	text  string
 }
 
-// OfRetry returns err as the error of a retry of a run: without the texts that tell agents that
-// their key is free, which the key of a run that is tried again is not.
+// OfRetry returns err as the error of a run's retry: it omits the texts that tell agents that their
+// key is free, because a retried run's is not.
 func OfRetry(runID string, err error) error {
 	var paused *PausedError
 	var absent *AbsentError
@@ -179,7 +178,7 @@ func OfRetry(runID string, err error) error {
 	return &RetryError{RunID: runID, why: err, text: text}
 }
 
-// Error says why, and what to do.
+// Error has the cause, and the next step.
 func (e *RetryError) Error() string {
 	return "worldengine: " + e.text + " Run " + e.RunID +
 		" is as it was, and so is the result of its key: retry it again."

@@ -20,8 +20,8 @@ var (
 		ActorID: "ada", SignalID: "signal-1", Reason: "maintenance", At: since}
 )
 
-// What a client is told whose handoff waited in vain: who did what, what it means for the key, and
-// what to do; and the same reason stands in the run that ends.
+// The client of a handoff that waited in vain learns who caused it, the effect on the key, and the
+// next step; the run that ends has the same reason.
 func TestWhatWaitedInVain(t *testing.T) {
 	t.Parallel()
 	const townPaused = `The town "t" is paused by ada since 2026-02-16T10:00:00Z: maintenance.`
@@ -75,8 +75,8 @@ func TestWhatWaitedInVain(t *testing.T) {
 	}
 }
 
-// A retry that waited in vain leaves the run and its key as they were: it says so in place of what
-// agents are told about their key. Other errors are passed on.
+// A retry that waited in vain leaves the run and its key unchanged; its error says so instead of
+// the agents' text about the key. Other errors are passed on.
 func TestARetryThatWaitedInVain(t *testing.T) {
 	t.Parallel()
 	for says, why := range map[string]error{

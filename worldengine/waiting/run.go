@@ -24,16 +24,16 @@ type Run struct {
 	Closed bool
 
 	waits bool // the delivery had to wait for its town
-	// mayBeRecorded says that the log may have events of the run, and tail is the end of the run as
-	// this writer has seen it last.
+	// mayBeRecorded says that the log may have events of the run; tail is the run's end as this
+	// writer last saw it.
 	mayBeRecorded bool
 	tail          machine.RunTail
 }
 
-// Wait says that the delivery has to wait for its town.
+// Wait marks that the delivery has to wait for its town.
 func (r *Run) Wait() { r.waits = true }
 
-// Begin returns how the events that are still to come begin.
+// Begin returns how the remaining events begin.
 func (r *Run) Begin() lifecycle.Begin {
 	begin := lifecycle.Begin{Waited: r.Waited(), Retry: r.Retry}
 	switch {
@@ -57,7 +57,7 @@ func (r *Run) MayBeRecorded() bool { return r.mayBeRecorded }
 func (r *Run) Waited() time.Duration { return time.Since(r.Queued) }
 
 // Record records that a run waits for its town: for the end of a pause, or if by is nil, behind a
-// command. Each is recorded once. It returns machine.ErrRunCancelled if the run was cancelled.
+// command. It records each once. It returns machine.ErrRunCancelled if the run was cancelled.
 func (s *Store) Record(ctx context.Context, r *Run, by *commitlog.PausedBy) error {
 	if status := r.tail.Status; by == nil && status != "" || status == runevents.RunIsPaused {
 		return nil
@@ -71,8 +71,8 @@ func (r *Run) wait(by *commitlog.PausedBy) machine.Wait {
 	return machine.Wait{Handoff: r.Handoff, Run: r.Identity, Begin: r.Begin(), By: by}
 }
 
-// Close closes a run that was recorded, so that its end follows what others have appended
-// meanwhile. It returns machine.ErrRunCancelled if the run was cancelled before.
+// Close closes a recorded run, so that its end follows all that others have appended. It returns
+// machine.ErrRunCancelled if the run was cancelled before.
 func (s *Store) Close(ctx context.Context, r *Run) error {
 	if !r.mayBeRecorded || r.Closed {
 		return nil
@@ -82,9 +82,9 @@ func (s *Store) Close(ctx context.Context, r *Run) error {
 	return err
 }
 
-// Reopen lets others go on with a run that was closed, because its end is not near after all.
-// emitted is how many of its events stand in the record of an accepted handoff. A run that stays
-// closed for longer than it has to be loses nothing, so an error is only logged.
+// Reopen lets others continue a closed run whose end is not near after all. emitted is the number
+// of its events in an accepted handoff's record. A run that stays closed for too long loses
+// nothing, so an error is only logged.
 func (s *Store) Reopen(ctx context.Context, r *Run, emitted int64) {
 	if !r.Closed {
 		return
@@ -110,8 +110,8 @@ func (s *Store) step(ctx context.Context, r *Run, event machine.Event) error {
 	})
 }
 
-// Cancel ends a run that was recorded and is not going to be judged. If the end cannot be stored
-// now, Reap stores it.
+// Cancel ends a recorded run that is not going to be judged. If the end cannot be stored now, Reap
+// stores it.
 func (s *Store) Cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) {
 	var err error
 	if r.mayBeRecorded {
@@ -128,12 +128,12 @@ func (s *Store) Cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) 
 		"run", r.Identity.RunID, r.Identity.Trace.LogAttr(), "error", err)
 }
 
-// Waits reports whether the end of a run in the log is that of a run that waits.
+// Waits reports whether a run with this end in the log waits.
 func Waits(tail *commitlog.RunTail) bool {
 	return tail.Waiting != nil && !tail.Closed && !tail.Cancelled
 }
 
-// End cancels a run that waits in any server, as the log has it at tail. That server answers the
+// End cancels a run that waits in any server and ends in the log at tail. That server answers the
 // client. It returns commitlog.ErrLostRace if the run has gone on.
 func (s *Store) End(
 	ctx context.Context, tail *commitlog.RunTail, why lifecycle.Cancellation,

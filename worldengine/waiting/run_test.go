@@ -17,7 +17,7 @@ import (
 	"worldengine/worldengine/machine"
 )
 
-// events returns the events that the log has of a run, in their order.
+// events returns a run's events in the log, in their order.
 func (f *fixture) events(runID string) (events []runevents.Event) {
 	end, err := f.steps.Log.End(f.t.Context())
 	require.NoError(f.t, err)
@@ -33,7 +33,7 @@ func (f *fixture) events(runID string) (events []runevents.Event) {
 	return events
 }
 
-// types returns the types of the events that the log has of a run.
+// types returns the types of a run's events in the log.
 func (f *fixture) types(runID string) string {
 	var types []string
 	for _, e := range f.events(runID) {
@@ -42,7 +42,7 @@ func (f *fixture) types(runID string) string {
 	return strings.Join(types, ", ")
 }
 
-// How the events of a run begin follows from what is recorded of it: waiting does not undo that.
+// A run's events begin with the wait that is recorded; waiting does not undo that.
 func TestHowARunBegins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestHowARunBegins(t *testing.T) {
 	})
 }
 
-// Each wait and each pause is recorded once, however often a turn comes to it.
+// Each wait and each pause is recorded once, however many turns it lasts.
 func TestAWaitIsRecordedOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -80,8 +80,7 @@ func TestAWaitIsRecordedOnce(t *testing.T) {
 	require.True(t, Waits(f.tail(r.Identity.RunID)))
 }
 
-// cutStore stores the next messages and then ends the requests that they were stored for, which get
-// no answer.
+// cutStore stores the next messages and then ends their requests, which get no answer.
 type cutStore struct {
 	commitlog.Store
 	cut context.CancelFunc
@@ -105,8 +104,8 @@ func (f *fixture) doubtful(r *Run) {
 	store.cut = nil
 }
 
-// What may have been stored is stored again before anything else, and is there once: the run goes
-// on from it, is closed behind it, or is cancelled behind it.
+// An event in doubt is stored again before anything else, and is there once: the run goes on from
+// it, or is closed or cancelled behind it.
 func TestARunInDoubt(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]struct {
@@ -138,8 +137,8 @@ func TestARunInDoubt(t *testing.T) {
 	}
 }
 
-// A run that is closed for a decision takes events of the engine alone; it is closed once, and
-// others go on with it where it has to wait again.
+// A run that is closed for a decision accepts events of the engine alone; it is closed once, and
+// reopened if it has to wait again.
 func TestClosingARun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -172,7 +171,7 @@ func TestClosingARun(t *testing.T) {
 }
 
 // A run that cannot be ended now is left to Reap, which ends it when the log answers again; one
-// that an operator ended first, or that has no events, is done.
+// that an operator ended first, or without events, is done.
 func TestARunThatIsNotJudged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -197,8 +196,8 @@ func TestARunThatIsNotJudged(t *testing.T) {
 	require.Empty(t, f.left)
 }
 
-// A run that is closed is being judged in its server: it is looked at again, and ended once the
-// judgement must be over.
+// A closed run is being judged in its server: it is looked at again, and ended once the judgement
+// must be over.
 func TestARunThatIsBeingJudgedIsNotReaped(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -218,7 +217,7 @@ func TestARunThatIsBeingJudgedIsNotReaped(t *testing.T) {
 		string(f.events(runID)[2].Payload))
 }
 
-// A run whose end the events have is over; where they cannot be asked it is looked at again.
+// A run with an end in its events is over; if they cannot be read it is looked at again.
 func TestARunThatEndedIsNotReaped(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -20,8 +20,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// How often Reap looks at the runs that are left, and for runs of other writers, and how much longer
-// it may be until the decision about a run that was closed for it is in the log or will not come.
+// The pauses of Reap between its looks at left runs, and at other writers' runs; and the extra time
+// after which a closed run's decision is in the log or will not come.
 const (
 	reapEvery   = time.Second
 	sweepEvery  = 10 * time.Second
@@ -32,18 +32,17 @@ const (
 type Store struct {
 	steps  *stepper.Stepper
 	config Config
-	// trouble limits the warnings about runs that cannot be ended: a full disk is trouble for all
-	// of them.
+	// trouble limits the warnings about runs that cannot be ended: a full disk affects all of them.
 	trouble backoff.Seldom
 
 	mu sync.Mutex
-	// own are the runs that this writer has recorded, or is about to, and whose end is not known;
-	// left are the runs without a delivery, of which the log may lack the end, and since when.
+	// own are the runs that this writer has recorded, or is about to, and whose end is not known.
+	// left are the runs without a delivery whose end the log may lack, and since when.
 	own  map[string]struct{}
 	left map[string]time.Time
 }
 
-// Config says how a Store works. Every member must be set.
+// Config configures a Store. Every member must be set.
 type Config struct {
 	// History is how many messages the log keeps of a town.
 	History int64
@@ -51,8 +50,7 @@ type Config struct {
 	Serves func() bool
 	// Ended reports whether a run has ended.
 	Ended func(ctx context.Context, runID string) (bool, error)
-	// Left is called with a run that was left behind, once its end is stored, or with the error
-	// that keeps it from being so.
+	// Left is called with a left run once its end is stored, or with the error that prevents it.
 	Left   func(run runevents.Identity, townID string, err error)
 	Logger *slog.Logger
 }
@@ -63,8 +61,7 @@ func New(steps *stepper.Stepper, config Config) *Store {
 		left: map[string]time.Time{}}
 }
 
-// Done says that the end of a run, or the decision about it, is in the log, or that the run never
-// was.
+// Done marks that a run's end, or the decision about it, is in the log, or that the run never was.
 func (s *Store) Done(r *Run) { s.forget(r.Identity.RunID) }
 
 func (s *Store) forget(runID string) {
@@ -74,24 +71,22 @@ func (s *Store) forget(runID string) {
 	delete(s.own, runID)
 }
 
-// hold takes a run, which is about to be recorded, for one of this writer.
+// hold marks a run that is about to be recorded as this writer's.
 func (s *Store) hold(runID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.own[runID] = struct{}{}
 }
 
-// Leave says that the delivery of a run is answered, and that the log may lack the end of the run
-// or have it. Reap finds out.
+// Leave marks that a run's delivery is answered, and that the log may lack its end. Reap finds out.
 func (s *Store) Leave(r *Run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left[r.Identity.RunID] = time.Now()
 }
 
-// Reap ends the runs that were left, until ctx is done: those of this writer, and those that the
-// index knows of earlier ones. A writer that lost its lease may have recorded some after this one
-// began.
+// Reap ends left runs until ctx is done: this writer's, and earlier ones' that the index knows. A
+// writer that lost its lease may have recorded some after this one began.
 func (s *Store) Reap(ctx context.Context, ix *index.Index) {
 	began := time.Now()
 	for next := began; ctx.Err() == nil; _ = backoff.Sleep(ctx, reapEvery) {
@@ -110,8 +105,7 @@ func (s *Store) Reap(ctx context.Context, ix *index.Index) {
 	}
 }
 
-// sweep takes the runs whose first records are at the sequences for ones that are left, but for
-// those of this writer.
+// sweep marks the runs with first records at the sequences as left, except this writer's.
 func (s *Store) sweep(ctx context.Context, seqs []uint64) {
 	for _, seq := range seqs {
 		rec, _, err := s.steps.Log.RecordAt(ctx, seq)
@@ -132,7 +126,7 @@ func (s *Store) sweep(ctx context.Context, seqs []uint64) {
 	}
 }
 
-// reapLeft ends the runs that were left, the oldest first.
+// reapLeft ends the left runs, the oldest first.
 func (s *Store) reapLeft(ctx context.Context) {
 	s.mu.Lock()
 	left := maps.Clone(s.left)
@@ -150,8 +144,7 @@ func (s *Store) reapLeft(ctx context.Context) {
 // reapTimeout bounds the end of one run.
 const reapTimeout = 10 * time.Second
 
-// reap ends a run whose delivery is gone for some time, if it has no end. It reports whether that
-// is done.
+// reap ends a run without a delivery, unless it has an end. It reports whether that is done.
 func (s *Store) reap(ctx context.Context, runID string, gone time.Duration) (done bool) {
 	ctx, cancel := context.WithTimeout(ctx, reapTimeout)
 	defer cancel()
@@ -205,9 +198,8 @@ func (s *Store) over(ctx context.Context, tail *commitlog.RunTail, runID string)
 	return s.forgotten(ctx, tail)
 }
 
-// forgotten reports whether the log may have discarded the end of a run that was closed for it: the
-// messages that it keeps of the town, or of its refused runs, are all behind the close, and more
-// would be discarded.
+// forgotten reports whether the log may have discarded the end of a closed run: all messages that
+// it keeps of the town, or of its refused runs, are behind the close, and more would be discarded.
 func (s *Store) forgotten(ctx context.Context, tail *commitlog.RunTail) (bool, error) {
 	token := wire.TownToken(tail.Waiting.TownID)
 	for _, subject := range []string{

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { natstest.Main(m, 4) }
 type fixture struct {
 	*Store
 	t *testing.T
-	// alerted are the runs that operators were told of.
+	// alerted are the runs that operators were alerted about.
 	alerted []string
 }
 
@@ -80,8 +80,8 @@ func (f *fixture) tail(runID string) *commitlog.RunTail {
 	return &tail
 }
 
-// A run that an earlier writer left waiting is ended, and operators are told; a record that the log
-// does not keep any more is of no run.
+// A waiting run of an earlier writer is ended with an alert; a record that the log no longer keeps
+// has no run.
 func TestReap_RunsOfAnEarlierWriter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -97,7 +97,7 @@ func TestReap_RunsOfAnEarlierWriter(t *testing.T) {
 	require.Empty(t, f.left)
 }
 
-// racingStore has something happen before the next message is stored.
+// racingStore calls a function before it stores the next message.
 type racingStore struct {
 	commitlog.Store
 	before func()
@@ -111,7 +111,7 @@ func (s *racingStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.Pu
 	return s.Store.Publish(ctx, msg)
 }
 
-// Operators are not told of a run that another ended first.
+// A run that another ended first raises no alert.
 func TestNoAlertForARunThatAnotherEnds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -141,8 +141,7 @@ func (s *discardingStore) Next(
 	return s.Store.Next(ctx, subject, seq)
 }
 
-// A run that was closed for a decision which the log has discarded since has ended: it is not
-// cancelled.
+// A closed run whose decision the log has discarded has ended: it is not cancelled.
 func TestReap_ForgottenEnd(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
