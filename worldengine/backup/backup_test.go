@@ -64,7 +64,7 @@ func taken(t testing.TB) string {
 	return dir
 }
 
-// writerLease is the stream of a lease, which is in memory and in no backup.
+// writerLease is a lease's stream, which is in memory and in no backup.
 var writerLease = "KV_" + wire.WriterBucket("main")
 
 // streams returns the names and last sequences of all streams.
@@ -103,7 +103,7 @@ func ask(t testing.TB, nc *nats.Conn, verb, body string, reply any) {
 	require.NoError(t, json.Unmarshal(msg.Data, reply))
 }
 
-// What is no whole backup is refused with the file and the reason, before anything is made of it.
+// An incomplete backup is refused with the file and the reason, before anything is restored.
 func TestADamagedBackupIsRefused(t *testing.T) {
 	t.Parallel()
 	whole := taken(t)
@@ -157,7 +157,7 @@ func TestADamagedBackupIsRefused(t *testing.T) {
 	}
 }
 
-// A backup of another format is refused by that, whatever else its manifest has.
+// A backup of another format is refused for that, whatever else its manifest has.
 func TestRestore_OtherFormat(t *testing.T) {
 	t.Parallel()
 	dir, nc := t.TempDir(), natstest.Connect(t)
@@ -170,8 +170,8 @@ func TestRestore_OtherFormat(t *testing.T) {
 	require.Empty(t, streams(t, nc))
 }
 
-// A restore in which a stream has not the messages that the manifest counts fails, and says of which
-// stream, and nobody serves the world.
+// If a restored stream does not have the manifest's number of messages, the restore fails with the
+// stream's name, and nobody serves the world.
 func TestRestore_CountsDiffer(t *testing.T) {
 	t.Parallel()
 	whole := taken(t)
@@ -221,7 +221,7 @@ func TestRestore_CountsDiffer(t *testing.T) {
 	}
 }
 
-// Messages that are older now than their stream keeps them are not missed.
+// Messages that have expired since the backup are not missed.
 func TestRestore_Expired(t *testing.T) {
 	t.Parallel()
 	dir := taken(t)
@@ -260,8 +260,7 @@ func flip(path string) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// A backup of another world, and one where there is such a world, served or not, is refused, and
-// what is there stays as it is.
+// A backup of another world, or of one that exists, served or not, is refused and changes nothing.
 func TestRestoreOverwritesNothing(t *testing.T) {
 	t.Parallel()
 	dir, nc := taken(t), natstest.Connect(t)
@@ -284,8 +283,7 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 	require.Equal(t, before, streams(t, nc))
 }
 
-// As long as a restore has not come to its end nobody serves the world. Run again, it begins anew
-// and comes to its end.
+// Until a restore has finished nobody serves the world. Run again, it begins anew and finishes.
 func TestARestoreIsInterrupted(t *testing.T) {
 	t.Parallel()
 	dir, nc := taken(t), natstest.Connect(t)
@@ -315,7 +313,7 @@ func TestARestoreIsInterrupted(t *testing.T) {
 	require.EqualValues(t, 3, report.Counts.Towns)
 }
 
-// A backup that was interrupted leaves nothing, and one is not made where something is.
+// An interrupted backup leaves nothing, and none is made in a directory with files.
 func TestABackupIsInterrupted(t *testing.T) {
 	t.Parallel()
 	nc, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
@@ -338,8 +336,8 @@ func TestABackupIsInterrupted(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A town whose whole history is replaced while it is copied may be missing in the copy: that is no
-// backup. One commit less, and it is one.
+// If a town's whole history is replaced while it is copied, the copy may lack the town: the backup
+// fails. One commit less, and it succeeds.
 func TestTheLogIsOverwritten(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
@@ -369,8 +367,8 @@ func newTown(n int) string {
 			`"pressure":{"threat":0,"scarcity":0,"hope":0,"dread":0},"projects":[],"latestNetherEvent":null}`, n)
 }
 
-// A stream many times larger than what may be on its way comes back byte for byte, also where
-// messages, and so chunks, may be no larger than a few KB.
+// A stream many times larger than the window comes back byte for byte, even if messages, and so
+// chunks, are at most a few KB.
 func TestALargeStream(t *testing.T) {
 	t.Parallel()
 	from, dir := natstest.Connect(t), t.TempDir()
@@ -419,14 +417,13 @@ func content(t testing.TB, nc *nats.Conn) (all []string) {
 	return all
 }
 
-// narrow starts a NATS that takes messages up to a size.
+// narrow starts a NATS that accepts messages up to a size.
 func narrow(t testing.TB, maxPayload int32) *nats.Conn {
 	t.Helper()
 	return natstest.Connect(t, func(o *natsserver.Options) { o.MaxPayload = maxPayload })
 }
 
-// The streams of a restored world are those that were backed up: what an operator set of them is
-// kept.
+// A restored world's streams keep their settings, also an operator's.
 func TestSettingsAreKept(t *testing.T) {
 	t.Parallel()
 	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()
@@ -458,7 +455,7 @@ func configs(t testing.TB, nc *nats.Conn) map[string]jetstream.StreamConfig {
 	return all
 }
 
-// Every stream of a world is in a backup, but for the bus, which is derived from the log.
+// Every stream of a world is in a backup, except the bus, which is derived from the log.
 func TestNoStreamIsForgotten(t *testing.T) {
 	t.Parallel()
 	names := []string{

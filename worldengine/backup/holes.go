@@ -15,15 +15,15 @@ import (
 	"worldengine/worldengine/fsck"
 )
 
-// Left says that the messages of a subject of the log before a sequence left its history while it
-// was copied, though the copy has some of them. A restore takes those away.
+// Left names the messages of a subject of the log before a sequence. They left its history during
+// the copy, though the copy has some of them. A restore removes those.
 type Left struct {
 	Subject string `json:"subject"`
 	Before  uint64 `json:"before"`
 }
 
-// holes finds the gaps that the copy of the log has within a history: each message there is
-// guarded by the sequence of the one before it. It keeps two numbers for each town.
+// holes finds the gaps of a history in the log's copy: each message there is guarded by the
+// sequence of the one before it. It keeps two numbers for each town.
 type holes struct {
 	world     string
 	messages  uint64            // all of the copy
@@ -31,16 +31,16 @@ type holes struct {
 	found     []hole
 }
 
-// copied is the copied part of a history: how many messages, and the last one's sequence.
+// copied is a history's copied part: the number of messages, and the last one's sequence.
 type copied struct{ messages, last uint64 }
 
-// hole is a gap in a history between two messages that are there.
+// hole is a gap in a history between two existing messages.
 type hole struct {
 	subject        string
 	before, behind uint64
 }
 
-// visit takes the next message of the copy.
+// visit checks the next message of the copy.
 func (h *holes) visit(entry *archive.Header, content io.Reader) error {
 	h.messages++
 	if !commitlog.IsHistory(h.world, entry.Name) {
@@ -67,8 +67,8 @@ func (h *holes) visit(entry *archive.Header, content io.Reader) error {
 	return nil
 }
 
-// unreadable returns the histories whose last message NATS cannot read, if the copy lacks any of
-// so many messages.
+// unreadable returns the histories whose last message NATS cannot read, if the copy lacks any of so
+// many messages.
 func (h *holes) unreadable(
 	ctx context.Context, log jetstream.Stream, messages uint64,
 ) ([]fsck.Unreadable, error) {
@@ -80,9 +80,9 @@ func (h *holes) unreadable(
 	})
 }
 
-// left returns the messages that left the log while it was copied, up to the last such hole of each
-// history. A history gives up its oldest messages first, so the message before a hole has left it
-// too; if it is still there, the hole is damage, which the copy has as the world does.
+// left returns the messages that left the log during the copy, up to the last such hole of each
+// history. A history drops its oldest messages first, so the message before a hole has left it too;
+// if it still exists, the hole is damage, in the copy as in the world.
 func (h *holes) left(ctx context.Context, log jetstream.Stream) ([]Left, error) {
 	var all []Left
 	place := map[string]int{} // in all, by subject

@@ -22,7 +22,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// talk returns a handoff for the town as it is now, on the wire.
+// talk returns a handoff for the town's present state, on the wire.
 func talk(t testing.TB, nc *nats.Conn) string {
 	t.Helper()
 	var at struct {
@@ -42,7 +42,7 @@ func talk(t testing.TB, nc *nats.Conn) string {
 	return string(encoded)
 }
 
-// status sends a handoff and returns what became of it.
+// status sends a handoff and returns its status.
 func status(t testing.TB, nc *nats.Conn, encoded string) string {
 	t.Helper()
 	var result struct{ Status string }
@@ -50,8 +50,8 @@ func status(t testing.TB, nc *nats.Conn, encoded string) string {
 	return result.Status
 }
 
-// pad fills the log between two commits, with what does not compress: more than is on its way of a
-// snapshot, which every processor compresses a part of.
+// pad fills the log between two commits with incompressible data: more than the window of a
+// snapshot, part of which every processor compresses.
 func pad(t testing.TB, nc *nats.Conn) {
 	t.Helper()
 	js, err := jetstream.New(nc)
@@ -67,8 +67,7 @@ func pad(t testing.TB, nc *nats.Conn) {
 	}
 }
 
-// takeWhile makes a backup, and lets work be done when the copy of the log has begun and cannot go
-// on.
+// takeWhile makes a backup, and calls work when the copy of the log has begun and is blocked.
 func takeWhile(t testing.TB, nc *nats.Conn, dir string, work func()) *backup.Manifest {
 	t.Helper()
 	begun := make(chan struct{}, 1)
@@ -118,9 +117,9 @@ func oldest(t testing.TB, nc *nats.Conn) uint64 {
 	return msg.Sequence
 }
 
-// A full history goes on while it is copied: its oldest message is copied, leaves, and the next one
-// with it, which is not copied. What the copy has before that hole is not restored, so that the
-// history is one line, and a check of the restored world finds no damage.
+// While a full history is copied, its oldest message is copied and leaves; the next one leaves
+// before it is copied. The copy's messages before that hole are not restored, so that the history
+// is one line, and a check of the restored world finds no damage.
 func TestAHistoryGoesOnWhileItIsCopied(t *testing.T) {
 	t.Parallel()
 	from, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
@@ -152,8 +151,7 @@ func TestAHistoryGoesOnWhileItIsCopied(t *testing.T) {
 	require.Equal(t, "executed", status(t, to, talk(t, to)))
 }
 
-// A manifest that says of anything but a history that it has left the log, or of all of one, is
-// none.
+// A manifest is invalid if a subject in it that is no history left the log, or a whole history did.
 func TestWhatLeftIsOfTheLog(t *testing.T) {
 	t.Parallel()
 	whole := taken(t)

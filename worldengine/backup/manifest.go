@@ -22,34 +22,34 @@ import (
 // formatPrefix stands before commitlog.Format in a manifest.
 const formatPrefix = "worldengine-backup.v"
 
-// ManifestFile is the file that makes a directory a backup, and the files of each stream in it.
+// ManifestFile makes a directory a backup; the others are the files of each stream in it.
 const (
 	ManifestFile = "manifest.json"
 	configFile   = "backup.json"
 	dataFile     = "stream.arc.s2"
 )
 
-// Manifest says what belongs to a backup.
+// Manifest lists a backup's contents.
 type Manifest struct {
 	Format string `json:"format"`
 	World  string `json:"world"`
-	// TakenAt is when the backup began: it has every answer of before.
+	// TakenAt is when the backup began: it has every earlier answer.
 	TakenAt time.Time `json:"takenAt"`
 	// Settings are the world's, by the names of handoffd's flags.
 	Settings []commitlog.Setting `json:"settings,omitzero"`
-	// Streams are in the order in which they were copied, the log first.
+	// Streams are in the order of their copying, the log first.
 	Streams []Stream `json:"streams"`
-	// Unreadable are the towns whose last message NATS could not read. A restore has them as they
-	// were before it, or not at all.
+	// Unreadable are the towns whose last message NATS could not read. A restore has their state
+	// before it, or not at all.
 	Unreadable []fsck.Unreadable `json:"unreadable,omitzero"`
-	// Left has the messages that left the log's histories while they were copied.
+	// Left has the messages that left the log's histories during the copy.
 	Left []Left `json:"left,omitzero"`
 }
 
 // Stream is one stream of a backup.
 type Stream struct {
 	Name string `json:"name"`
-	// FirstSeq and LastSeq are of the moment at which its snapshot began; Messages were copied.
+	// FirstSeq and LastSeq are from the start of the snapshot; Messages were copied.
 	FirstSeq uint64 `json:"firstSeq"`
 	LastSeq  uint64 `json:"lastSeq"`
 	Messages uint64 `json:"messages"`
@@ -65,8 +65,8 @@ type File struct {
 	SHA256 string `json:"sha256"` // lower-case hex
 }
 
-// Read returns the manifest of a backup after it has read every file that belongs to it. The error
-// is commitlog.ErrFormat, or ErrInvalid, which names the file that is missing or was altered.
+// Read returns a backup's manifest after reading every file that belongs to it. The error is
+// commitlog.ErrFormat, or ErrInvalid, which names the missing or altered file.
 func Read(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestFile)
 	data, err := os.ReadFile(path)
@@ -98,7 +98,7 @@ func Read(dir string) (*Manifest, error) {
 	return m, nil
 }
 
-// checkFormat returns commitlog.ErrFormat for a manifest of another format, whatever else it has.
+// checkFormat returns commitlog.ErrFormat for another format, whatever else the manifest has.
 func checkFormat(manifest []byte) error {
 	var m struct {
 		Format string `json:"format"`
@@ -111,8 +111,8 @@ func checkFormat(manifest []byte) error {
 	return nil
 }
 
-// validate refuses a manifest of another kind, and other streams than the world's: their names
-// become names of files.
+// validate refuses another kind of manifest, and other streams than the world's: their names become
+// names of files.
 func (m *Manifest) validate() error {
 	if want := formatPrefix + commitlog.Format; m.Format != want {
 		return fmt.Errorf("the format is %q, and not %s", m.Format, want)
@@ -186,7 +186,7 @@ func (m *Manifest) write(dir string) error {
 	return syncPath(dir)
 }
 
-// writeFile writes a file that is on the disk when it returns.
+// writeFile writes a file and syncs it.
 func writeFile(path string, data []byte) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -196,7 +196,7 @@ func writeFile(path string, data []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// syncPath brings a file or a directory to the disk.
+// syncPath syncs a file or a directory to the disk.
 func syncPath(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

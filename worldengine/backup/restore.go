@@ -19,17 +19,15 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// clusterTimeout is how long the servers of a cluster may take to have a restored stream.
+// clusterTimeout bounds the time until a cluster's servers have a restored stream.
 const clusterTimeout = 10 * time.Minute
 
-// RestoreOptions say how a world is restored. The zero value of every member means its documented
-// default.
+// RestoreOptions configure a restore. Zero values mean their documented defaults.
 type RestoreOptions struct {
 	// World is the world's name; wire.DefaultWorld. A backup of another one is refused: its
-	// name stands in its messages.
+	// messages contain the name.
 	World string
-	// Replicas is how many servers of a cluster keep each stream from now on, however many did when
-	// the backup was made; 1.
+	// Replicas is the new number of servers that keep each stream, whatever it was before; 1.
 	Replicas int
 	// Restored, unless nil, is called after each stream.
 	Restored func(Stream)
@@ -38,14 +36,14 @@ type RestoreOptions struct {
 // Restored is the outcome of a restore.
 type Restored struct {
 	Manifest *Manifest
-	// Pending is how many towns have a command that is being applied; a server goes on with them.
+	// Pending counts the towns with a command that is being applied; a server goes on with them.
 	Pending int
 }
 
-// Restore makes a world of a backup, before any server serves it. Nothing is touched before the
-// whole backup was read and found unaltered, nor if there is such a world already. As long as the
-// restore is not at its end, a mark says so: servers refuse the world, and a restore that is run
-// again removes the streams of the one before.
+// Restore restores a world from a backup, before any server serves it. It changes nothing until the
+// whole backup was read and found unaltered, nor if the world exists. Until the restore has
+// finished, servers refuse the world by a mark; a repeated restore first removes the earlier one's
+// streams.
 func Restore(
 	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
 ) (*Restored, error) {
@@ -83,8 +81,8 @@ type restore struct {
 	options  RestoreOptions
 }
 
-// begin leaves the mark of a restore if there is no such world, and removes the streams of one that
-// did not come to its end.
+// begin leaves the mark of a restore unless the world exists, and removes the streams of an
+// unfinished one.
 func (r *restore) begin(ctx context.Context) error {
 	if err := r.requireUnserved(ctx); err != nil {
 		return err
@@ -155,7 +153,7 @@ func (r *restore) exists(ctx context.Context, stream string) (bool, error) {
 	return true, nil
 }
 
-// all restores the streams, and takes the mark away when they are complete.
+// all restores the streams, and removes the mark when they are complete.
 func (r *restore) all(ctx context.Context) (pending int, err error) {
 	snapshots := make([]snapshot, len(r.manifest.Streams))
 	for i := range snapshots {
@@ -202,8 +200,8 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 	return pending, r.js.DeleteStream(ctx, r.mark().Name)
 }
 
-// configs are the streams as a server of the world makes them with so many replicas, by the settings
-// in the metadata of its log.
+// configs are the streams as a server of the world creates them with so many replicas, by the
+// settings in its log's metadata.
 func (r *restore) configs(log *snapshot) ([]jetstream.StreamConfig, error) {
 	var made struct {
 		Metadata map[string]string `json:"metadata"`
@@ -232,8 +230,8 @@ func (r *restore) stream(
 	return r.compare(s, config.MaxAge, restored)
 }
 
-// compare requires that a restored stream has what the manifest counts, except for messages that
-// are older now than the stream keeps them.
+// compare requires that a restored stream has the manifest's messages, except those that have
+// expired since.
 func (r *restore) compare(s *Stream, maxAge time.Duration, restored *state) error {
 	least := s.Messages
 	if maxAge > 0 && restored.Messages < s.Messages {
@@ -257,8 +255,8 @@ func (r *restore) compare(s *Stream, maxAge time.Duration, restored *state) erro
 	return nil
 }
 
-// cut removes the messages that had left the histories while they were copied from the log, which
-// then denies removals.
+// cut removes from the log the messages that left their histories during the copy; the log then
+// denies removals.
 func (r *restore) cut(ctx context.Context, config jetstream.StreamConfig) error {
 	if len(r.manifest.Left) == 0 {
 		return nil
@@ -285,8 +283,7 @@ func (r *restore) cut(ctx context.Context, config jetstream.StreamConfig) error 
 	})
 }
 
-// await tries until it works. In a cluster a stream that was just made may have no leader for a
-// moment.
+// await retries until try works. In a cluster a new stream may have no leader for a moment.
 func (r *restore) await(ctx context.Context, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()

@@ -19,12 +19,12 @@ import (
 	"worldengine/worldengine/backoff"
 )
 
-// Bounds of data on its way. NATS sends chunks of a snapshot ahead of their acknowledgement, up
-// to the window, so that is what waits here at most.
+// Bounds of data in transit. NATS sends chunks of a snapshot ahead of their acknowledgement, up to
+// the window: no more waits here.
 const (
 	chunkSize  = 128 << 10
 	windowSize = 4 << 20
-	// idleTimeout is how long NATS may take for the next chunk, or for an answer.
+	// idleTimeout bounds the wait for the next chunk, or for an answer.
 	idleTimeout = 30 * time.Second
 )
 
@@ -41,8 +41,8 @@ type state struct {
 	LastSeq  uint64 `json:"last_seq"`
 }
 
-// takeSnapshot writes the snapshot of a stream to w, chunk by chunk: one is acknowledged when it is
-// written, so NATS does not send faster than that.
+// takeSnapshot writes a stream's snapshot to w, chunk by chunk. It acknowledges a chunk when it is
+// written, so that NATS does not send faster.
 func takeSnapshot(
 	ctx context.Context, nc *nats.Conn, stream string, w io.Writer,
 ) (*snapshot, error) {
@@ -93,8 +93,7 @@ func nextChunk(ctx context.Context, chunks *nats.Subscription) (*nats.Msg, error
 	return chunks.NextMsgWithContext(ctx)
 }
 
-// isChunk reports whether a chunk is the one with an index: its reply subject ends in its size and
-// index.
+// isChunk reports whether a chunk has an index: its reply subject ends in its size and index.
 func isChunk(chunk *nats.Msg, index int) bool {
 	return strings.HasSuffix(chunk.Reply, "."+strconv.Itoa(len(chunk.Data))+"."+strconv.Itoa(index))
 }
@@ -123,7 +122,7 @@ func call(ctx context.Context, nc *nats.Conn, subject string, request, reply any
 	return answer(subject, msg.Data, reply)
 }
 
-// answer reads what JetStream's API answered.
+// answer reads an answer of JetStream's API.
 func answer(subject string, data []byte, reply any) error {
 	var failed struct {
 		Error *jetstream.APIError `json:"error"`
@@ -137,12 +136,12 @@ func answer(subject string, data []byte, reply any) error {
 	return json.Unmarshal(data, reply)
 }
 
-// visitor gets a message of a snapshot: entry names its subject and sequence, and content begins
-// with as many bytes of headers as entry says. The rest is skipped.
+// visitor gets a message of a snapshot: entry has its subject, its sequence, and the size of the
+// headers that begin content. It need not read the rest.
 type visitor func(entry *archive.Header, content io.Reader) error
 
-// readArchive counts the messages of a snapshot to the mark behind the last one, and so proves that
-// it is whole. visit, unless nil, gets each of them.
+// readArchive counts a snapshot's messages up to the mark behind the last one, which proves that it
+// is whole. visit, unless nil, gets each of them.
 func readArchive(path string, visit visitor) (messages uint64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -171,7 +170,7 @@ func readArchive(path string, visit visitor) (messages uint64, err error) {
 	}
 }
 
-// restoreSnapshot makes a stream of a snapshot, and returns the state that it has.
+// restoreSnapshot restores a stream from a snapshot, and returns its state.
 func restoreSnapshot(
 	ctx context.Context, nc *nats.Conn, config *jetstream.StreamConfig,
 	begun *snapshot, r io.Reader,
@@ -205,9 +204,9 @@ func restoreSnapshot(
 	return &made.State, nil
 }
 
-// deliver sends a chunk; the empty one is the end, and its answer the stream. In a cluster the
-// server that restores may be another one than ours, which knows of it a moment later: a chunk that
-// no server took is sent again.
+// deliver sends a chunk; the empty one is the end, and its answer the stream. In a cluster another
+// server than ours may restore, and know of it a moment later: a chunk that no server took is sent
+// again.
 func deliver(ctx context.Context, nc *nats.Conn, subject string, chunk []byte, made any) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*idleTimeout)
 	defer cancel()

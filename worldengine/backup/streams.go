@@ -10,8 +10,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// BackupStreams returns the streams that a backup of a world has, as a server makes them, in their
-// order there: the log, and the alerts, which are not derived from it.
+// BackupStreams returns the streams in a world's backup, as a server creates them and in order: the
+// log, and the alerts, which are not derived from it.
 func BackupStreams(
 	world string, settings commitlog.Settings, replicas int,
 ) []jetstream.StreamConfig {

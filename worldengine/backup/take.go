@@ -16,21 +16,21 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Options say how a backup is made. The zero value of every member means its documented default.
+// Options configure a backup. Zero values mean their documented defaults.
 type Options struct {
 	// World is the world's name; wire.DefaultWorld.
 	World string
 	// Now is the clock of the manifest; time.Now.
 	Now func() time.Time
-	// Copied, unless nil, is called after each stream, and Copying with each part of one: how many
-	// bytes of it there are by then.
+	// Copied, unless nil, is called after each stream, and Copying with each part of one and its
+	// bytes so far.
 	Copied  func(Stream)
 	Copying func(stream string, bytes int64)
 }
 
-// Take copies a world, which may be served meanwhile, to a directory that is not there yet or
-// empty. What NATS cannot read is not in a backup: see Manifest.Unreadable. When it fails, it
-// leaves nothing that Restore would take for a backup.
+// Take copies a world, which may be served meanwhile, to a directory that is missing or empty.
+// Messages that NATS cannot read are not in a backup: see Manifest.Unreadable. If it fails, it
+// leaves nothing that Restore would accept.
 func Take(
 	ctx context.Context, nc *nats.Conn, dir string, options Options,
 ) (_ *Manifest, err error) {
@@ -81,8 +81,8 @@ func Take(
 	return m, nil
 }
 
-// takeLog copies the log, and finds out whether the copy has every town. log has the state of before
-// the copy.
+// takeLog copies the log, and checks that the copy has every town. log has the state before the
+// copy.
 func (m *Manifest) takeLog(
 	ctx context.Context, nc *nats.Conn, log jetstream.Stream, dir string,
 	copying func(string, int64),
@@ -102,8 +102,7 @@ func (m *Manifest) takeLog(
 	return err
 }
 
-// makeDirectory makes a directory that only its owner may read: it will have all that a world
-// knows.
+// makeDirectory makes a directory that only its owner may read: it will have all data of a world.
 func makeDirectory(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("%w: %w", ErrDirectory, err)
@@ -168,11 +167,10 @@ func (s *Stream) take(
 	return syncPath(filepath.Join(dir, s.Name))
 }
 
-// checkHistory finds out whether any town may have lost a message to the bound of its history that
-// it had when the backup began, or got while it was made: the state of the town could be missing
-// then, or an older one have taken its place. log has the state that the log had in the beginning.
-// If the log did not grow by a whole history, every town's last message is there; older ones may
-// have left between two that are: see holes.
+// checkHistory returns ErrOutrun if a town may have lost its last message to the bound of its
+// history during the backup: its state could be missing then, or an older one in its place. log has
+// the log's state at the start. If the log did not grow by a whole history, every town's last
+// message is there; older ones may have left between two that are: see holes.
 func checkHistory(ctx context.Context, log jetstream.Stream, world string) error {
 	begin := log.CachedInfo().State.LastSeq
 	info, err := log.Info(ctx)

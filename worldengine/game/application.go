@@ -19,46 +19,46 @@ import (
 // answering answers a client.
 type answering = func(machine.Answer, error)
 
-// application is a pending handoff that this writer works on: it asks the plugin or the console
-// to apply the command, and commits the outcome. Its goroutine owns the members beside clients.
+// application is a pending handoff in this writer's hands: it asks the plugin or the console to
+// apply the command, and commits the outcome. Its goroutine owns the members beside clients.
 type application struct {
 	apply.Decoded
 	clients []answering // behind the lock of applications
-	// command is the pending command when this writer took it in.
+	// command is the pending command at the start.
 	command *apply.Pending
 	town    string
 	runID   string
 	before  town.State
 	replies *Mailbox
-	// own says that this writer committed the pending handoff, and knows that it knows of all requests
-	// for the command: that, or the writer before stopped when none had arrived.
+	// own says that this writer committed the pending handoff. knows says that it knows of all
+	// requests for the command: it is own, or the writer before stopped when none had arrived.
 	own   bool
 	knows atomic.Bool
-	// begun is the last attempt that this writer has committed, and ends when the present one
-	// ends, by the machine's monotonic clock.
+	// begun is this writer's last committed attempt; ends is the end of the present one, by the
+	// machine's monotonic clock.
 	begun int64
 	ends  time.Time
-	// paused is since when the town or the world was paused when this server took the command over,
-	// and stood how long the deadline of the present attempt stood still in that pause.
+	// paused is since when the town or the world was paused at the takeover; stood is how long the
+	// present attempt's deadline stood still in that pause.
 	paused time.Time
 	stood  time.Duration
 	look   look
-	// gate lets the requests of this server pass. unsettled counts the cancellations that keep it
-	// closed since the log did not say whether they are stored.
+	// gate lets this server's requests pass. unsettled counts the cancellations that keep it closed
+	// because the log has not confirmed whether they are stored.
 	gate      Gate
 	unsettled atomic.Int64
-	// taken is when this writer took the application in, by the machine's monotonic clock, and
-	// away its wait for a plugin, nil unless NATS found none for its last request.
+	// taken is the start by the machine's monotonic clock; away is the wait for a plugin, nil
+	// unless NATS found none for the last request.
 	taken time.Time
 	away  atomic.Pointer[Wait]
-	// finished says that it has got its answer. It is set in the town's turn.
+	// finished reports that the outcome is final. It is set in the town's turn.
 	finished bool
 }
 
-// Ensure has this writer work on the pending handoff of a town, unless it does
-// already: another request may have found in the log what this writer has only just committed.
-// done is nil but for the handoff that this writer has just committed, and gets its answer. It is
-// an error if the stored command cannot be read.
+// Ensure starts this writer's application of a town's pending handoff, if there is none: another
+// request may have found in the log what this writer has just committed. done gets the answer; it
+// is nil except for the handoff that this writer has just committed. It fails if the stored command
+// is unreadable.
 func (w *Worker) Ensure(townID string, current commitlog.Entry, done answering) error {
 	var clients []answering
 	if done != nil {
@@ -95,7 +95,7 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, done answering) 
 	return nil
 }
 
-// run works on an application until it is concluded, here or elsewhere, or ctx is done.
+// run applies until the handoff is concluded, here or elsewhere, or ctx is done.
 func (w *Worker) run(ctx context.Context, a *application) {
 	defer func() {
 		if !a.finished {
@@ -120,8 +120,8 @@ func (w *Worker) run(ctx context.Context, a *application) {
 	}
 }
 
-// finish ends an application that has got its answer, or an error, in the town's turn: whatever comes
-// next for the town finds it gone.
+// finish ends an application with its answer, or an error, in the town's turn: the town's next
+// request finds it gone.
 func (w *Worker) finish(a *application, v apply.Result, answer machine.Answer, err error) {
 	a.finished = true
 	if !v.Applied && err == nil && answer.Result.Executed {
@@ -137,7 +137,7 @@ func (w *Worker) finish(a *application, v apply.Result, answer machine.Answer, e
 	}
 }
 
-// release ends an application and answers the clients that wait for it.
+// release ends an application and answers its waiting clients.
 func (w *Worker) release(a *application, gaveUp bool, answer machine.Answer, err error) {
 	w.plugins.Forget(a.replies, gaveUp)
 	for _, done := range w.applications.remove(a) {
@@ -145,11 +145,11 @@ func (w *Worker) release(a *application, gaveUp bool, answer machine.Answer, err
 	}
 }
 
-// restTimeout bounds how long a writer that stops takes to store that a command rests.
+// restTimeout bounds the time in which a stopping writer stores that a command rests.
 const restTimeout = 2 * time.Second
 
-// rest stores that this writer stops, and that no request for the command of a has arrived. If it
-// cannot, the next writer has to take it that one may have.
+// rest stores that this writer stops, and that no request for a's command has arrived. If it cannot,
+// the next writer has to assume that one may have.
 func (w *Worker) rest(a *application) {
 	if !a.knows.Load() || a.Pending.Reached || a.gate.Arrival() != apply.NotArrived {
 		return
@@ -166,8 +166,8 @@ func (w *Worker) rest(a *application) {
 	}
 }
 
-// takeOver takes the command of a over from an earlier writer, after the pause of its town if there
-// is one. The record says from then on that a request may have arrived, unless the command rests; a
+// takeOver takes a's command over from an earlier writer, after the town's pause if there is one.
+// From then on the record says that a request may have arrived, unless the command rests; a
 // suspended writer that still had the command loses its races for the town. It reports whether the
 // command is still pending.
 func (w *Worker) takeOver(ctx context.Context, a *application) bool {
@@ -207,27 +207,28 @@ func (w *Worker) takeOver(ctx context.Context, a *application) bool {
 	}
 }
 
-// spans returns how long it is until the present attempt of a begins, and how long it lasts then.
+// spans returns the time until a's present attempt begins, and its duration.
 func (w *Worker) spans(a *application) (pause, lasts time.Duration) {
 	return a.Pending.Spans(&w.config.Policy, a.begun, w.config.Now().Add(-a.stood))
 }
 
-// lateAnswer takes an answer to an application that was given up. One that says that the command is
-// applied changes nothing: the world and the engine have parted, which an operator has to look at.
+// lateAnswer handles an answer to an application that was given up. One that says that the command
+// is applied changes nothing, but raises an alert: the world and the engine differ, so an operator
+// has to look.
 func (w *Worker) lateAnswer(l Identity, msg *nats.Msg) {
 	if l.Applied(msg) {
 		w.config.Raise(w.config.Environment.LateAnswer(alerts.About(l)))
 	}
 }
 
-// doubleAnswer takes an answer that a command is applied of which there are more than requests.
+// doubleAnswer handles an answer "applied" beyond the number of requests.
 func (w *Worker) doubleAnswer(of Identity, msg *nats.Msg) {
 	if of.Applied(msg) {
 		w.config.Raise(w.config.Environment.DoubleAnswer(alerts.About(of)))
 	}
 }
 
-// sighted takes in that a plugin replied to a request, or that NATS found none subscribed, and
+// sighted records that a plugin replied to a request, or that NATS found none subscribed, and
 // whether the attempt is over.
 func (w *Worker) sighted(ctx context.Context, a *application, absent, over bool) {
 	if absent {

@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// attempt makes one logical attempt. It says false when ctx ended it.
+// attempt makes one logical attempt. It returns false if ctx ended it.
 func (w *Worker) attempt(ctx context.Context, a *application) (apply.Result, bool) {
 	pause, lasts := w.spans(a)
 	held, gone := a.stood, false
@@ -31,7 +31,7 @@ func (w *Worker) attempt(ctx context.Context, a *application) (apply.Result, boo
 		return apply.Result{}, false
 	}
 	if gone { // by another writer, during the pause
-		// which commitOutcome finds to be of the past
+		// commitOutcome finds it superseded
 		return apply.Result{Failed: apply.Silence(false, nil)}, true
 	}
 	a.ends = time.Now().Add(lasts)
@@ -52,7 +52,7 @@ func (w *Worker) attempt(ctx context.Context, a *application) (apply.Result, boo
 	return ended, ok
 }
 
-// console has a command applied by RCON: at most once.
+// console applies a command by RCON, at most once.
 func (w *Worker) console(
 	ctx context.Context, a *application, command *apply.Command,
 ) (apply.Result, bool) {
@@ -66,7 +66,7 @@ func (w *Worker) console(
 		}}, true
 	}
 	if a.Pending.Attempt > 1 && w.superseded(ctx, a) {
-		// which commitOutcome finds to be of the past
+		// commitOutcome finds it superseded
 		return apply.Result{Failed: apply.Silence(false, nil)}, true
 	}
 	for !a.gate.Pass() { // an operator cancels the run
@@ -91,7 +91,7 @@ func (w *Worker) console(
 }
 
 // ask asks the plugin until it gives a definite answer or the attempt's deadline passes. It returns
-// false when ctx ended it.
+// false if ctx ended it.
 func (w *Worker) ask(
 	ctx context.Context, a *application, command *apply.Command,
 ) (apply.Result, bool) {
@@ -102,7 +102,7 @@ func (w *Worker) ask(
 	}
 	least := max(attempt.Resend, attempt.Patience)
 	if again := time.Now().Add(least); !a.own && attempt.Until.Before(again) {
-		// No server asked between the end of the one before and the start of this one. The plugin
+		// No server asked between the end of the last attempt and the start of this one. The plugin
 		// is asked at least once, with time left: it may have applied the command before.
 		attempt.Until, a.ends, command.Deadline = again, again, w.config.Now().Add(least)
 	}
@@ -145,8 +145,8 @@ func (w *Worker) ask(
 	return *action.Over, true
 }
 
-// send sends the request of an attempt once, and returns the next action of the attempt. A plugin that
-// takes a request and is silent is there.
+// send sends an attempt's request once, and returns its next action. A silent plugin that takes a
+// request is present.
 func (w *Worker) send(
 	a *application, attempt *PluginAttempt, command *apply.Command,
 ) Action {
@@ -155,8 +155,8 @@ func (w *Worker) send(
 	return action
 }
 
-// nextReply waits for a reply, at most until the given time. The engine tells clients that wait for
-// a of a plugin that is away after Config.AbsentWait: the command goes on waiting without them.
+// nextReply waits for a reply, at most until the given time. After Config.AbsentWait it tells a's
+// clients that the plugin is away: the command goes on waiting without them.
 func (w *Worker) nextReply(
 	ctx context.Context, a *application, attempt *PluginAttempt, until time.Time,
 ) Reply {
@@ -174,8 +174,7 @@ func (w *Worker) nextReply(
 	return a.replies.Next(ctx, time.Until(until))
 }
 
-// replied takes in a reply to a request of an attempt, or that none came in time, and returns what
-// the attempt does next.
+// replied handles a reply to an attempt's request, or the lack of one, and returns the next action.
 func (w *Worker) replied(
 	ctx context.Context, a *application, attempt *PluginAttempt, action Action,
 	r Reply,
@@ -202,11 +201,11 @@ func (w *Worker) replied(
 	return action
 }
 
-// waitUnpaused waits while the town of a, or the world, is paused, or an operator cancels the run of
-// a, and returns how long: meanwhile the engine sends a plugin or a console nothing that
-// it does not have in hand, and the deadline of what waits stands still. While the log cannot be
-// read the engine does not know whether there is a pause, and waits. gone says that a is
-// superseded. Clients that wait for a are answered with the pause after Config.PauseWait.
+// waitUnpaused waits while a's town, or the world, is paused, or an operator cancels a's run, and
+// returns how long. Meanwhile nothing new is sent to a plugin or a console, and the deadline stands
+// still. It also waits while the log cannot be read, since there may be a pause. gone says that a
+// is superseded. Config.PauseWait bounds the wait of a's clients, who then get the pause as their
+// answer.
 func (w *Worker) waitUnpaused(
 	ctx context.Context, a *application,
 ) (waited time.Duration, gone bool) {
@@ -245,7 +244,7 @@ func (w *Worker) waitUnpaused(
 	return waited, false
 }
 
-// answerHeld answers the clients that wait for a with the reason why they wait for too long.
+// answerHeld answers a's waiting clients with the reason of a long wait.
 func (w *Worker) answerHeld(a *application, why error) {
 	for _, done := range w.applications.takeClients(a) {
 		done(machine.Answer{}, why)
@@ -263,8 +262,8 @@ func (w *Worker) sendRequest(a *application, command *apply.Command) error {
 	return err
 }
 
-// superseded reports whether the log says that the application of a has gone on without it: an
-// operator has ended its run, or a later writer has concluded it or begun its next attempt.
+// superseded reports whether the log has gone on without a: an operator has ended its run, or a
+// later writer has concluded it or begun its next attempt.
 func (w *Worker) superseded(ctx context.Context, a *application) bool {
 	current, err := w.steps.Log.Load(ctx, a.town)
 	return err == nil && w.supersededBy(current, a)

@@ -17,7 +17,7 @@ import (
 	"worldengine/worldengine/stepper"
 )
 
-// unreadStore is a store from which no town can be read; the third to try ends the test.
+// unreadStore is a store whose towns are unreadable; the third read ends the test.
 type unreadStore struct {
 	commitlog.Store
 	tries int
@@ -31,8 +31,7 @@ func (s *unreadStore) Last(context.Context, string) (*jetstream.RawStreamMsg, er
 	return nil, errors.New("no answer")
 }
 
-// A command that waits because its town cannot be read says so in the server's log, and not each
-// time.
+// A command that waits because its town is unreadable is logged, but not each time.
 func TestACommandWhoseTownCannotBeReadWaits(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

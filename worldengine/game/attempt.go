@@ -15,25 +15,25 @@ const (
 	absentPause = 250 * time.Millisecond
 	laterPause  = 500 * time.Millisecond // busy or in-progress, and the plugin names no time
 
-	// fateTime is how long before the end of an attempt no further request to a plugin that is away
-	// is sent: NATS has said by then that none is subscribed.
+	// fateTime before an attempt's end no further request is sent to a plugin that is away: until
+	// then NATS has answered that none is subscribed.
 	fateTime = time.Second
 )
 
-// PluginAttempt decides what one logical attempt to have a plugin apply a command does next. It has
-// no clock and does no I/O: its caller sends the request and waits as the step says, and reports
-// what came of the request. It is for one goroutine.
+// PluginAttempt decides the next action of one logical attempt to have a plugin apply a command. It
+// has no clock and does no I/O: its caller sends the request, waits as the action says, and reports
+// the result. It is for one goroutine.
 type PluginAttempt struct {
 	ApplyID string
 	Number  int64         // of the logical attempt
 	Until   time.Time     // when the attempt ends
 	Resend  time.Duration // after what silence the request is sent again
-	// Patience is how long the attempt still lasts when a plugin that is away comes; with 0 it ends
-	// meanwhile.
+	// Patience is the attempt's remaining time when an absent plugin comes back; with 0 the attempt
+	// ends meanwhile.
 	Patience time.Duration
 
 	// Earlier reports that a request of an earlier attempt, or of another server, may have reached
-	// a plugin, reached that one of this attempt may have, and absent that NATS found no plugin
+	// a plugin; reached that one of this attempt may have; and absent that NATS found no plugin
 	// subscribed to the last one.
 	Earlier         bool
 	reached, absent bool
@@ -43,18 +43,18 @@ type PluginAttempt struct {
 	last            error         // the last trouble
 }
 
-// Action is what an attempt does next: send the request, wait for a reply, or end.
+// Action is an attempt's next action: send the request, wait for a reply, or end.
 type Action struct {
-	// Send says to send the request, and to call Sent. Again reports whether it was sent before:
-	// then the log may have gone on with the command meanwhile.
+	// Send: send the request, and call Sent. Again reports whether it was sent before: then the log
+	// may have gone on meanwhile.
 	Send, Again bool
-	// Wait says until when to wait for a reply, and to call Replied or TimedOut.
+	// Wait: wait until then for a reply, and call Replied or TimedOut.
 	Wait time.Time
-	// Over is how the attempt ended; nil while it goes on.
+	// Over is the attempt's end; nil while it goes on.
 	Over *apply.Result
 }
 
-// Due returns what to do once the time for the next request has come.
+// Due returns the action when the next request is due.
 func (p *PluginAttempt) Due(now time.Time) Action {
 	if !now.Before(p.Until) {
 		return p.GiveUp()
@@ -68,8 +68,8 @@ func (p *PluginAttempt) GiveUp() Action {
 	return Action{Over: &apply.Result{Failed: apply.Silence(reached, p.last), Reached: reached}}
 }
 
-// InHand reports whether a plugin may be working on the last request: it got one, and did not say
-// that it had not begun.
+// InHand reports whether a plugin may be working on the last request: it got one, and did not
+// answer that it had not begun.
 func (p *PluginAttempt) InHand() bool { return p.sent && !p.absent && !p.busy }
 
 // Away reports whether NATS found no plugin subscribed to the last request.
@@ -78,15 +78,14 @@ func (p *PluginAttempt) Away() bool { return p.absent }
 // Waits reports whether the attempt lasts until a plugin comes, and none is there.
 func (p *PluginAttempt) Waits() bool { return p.absent && p.Patience > 0 }
 
-// Sighting reports whether a reply, or with nil that none came, says that a plugin is there or that
-// none is, and which. Silence does not: the connection may be down. Nor does NATS's answer to a
-// request of an earlier attempt.
+// Sighting reports whether a reply, or nil for none, shows that a plugin is present or absent, and
+// which. Silence does not: the connection may be down. Nor does NATS's answer to an earlier
+// attempt's request.
 func (p *PluginAttempt) Sighting(msg *nats.Msg) (absent, known bool) {
 	return p.absent, p.absent || msg != nil && !isNoResponders(msg)
 }
 
-// Tell tells the gate that the requests of the attempt pass what became of them, as far as it is
-// known.
+// Tell records in the gate the known fate of the attempt's requests.
 func (p *PluginAttempt) Tell(g *Gate) {
 	switch {
 	case p.reached:
@@ -96,7 +95,7 @@ func (p *PluginAttempt) Tell(g *Gate) {
 	}
 }
 
-// Leave is Tell at the end of the attempt: what is not known by then never will be.
+// Leave is Tell at the end of the attempt: an unknown fate stays unknown.
 func (p *PluginAttempt) Leave(g *Gate) {
 	if p.InHand() {
 		g.Reached()
@@ -104,7 +103,7 @@ func (p *PluginAttempt) Leave(g *Gate) {
 	p.Tell(g)
 }
 
-// Sent takes in that the request was sent, or why it could not be.
+// Sent records that the request was sent, or failed with err.
 func (p *PluginAttempt) Sent(now time.Time, err error) Action {
 	if err != nil {
 		p.last = err
@@ -113,13 +112,13 @@ func (p *PluginAttempt) Sent(now time.Time, err error) Action {
 	return p.waitFor(now, p.Resend)
 }
 
-// TimedOut takes in that the wait is over and no reply came.
+// TimedOut records that no reply came within the wait.
 func (p *PluginAttempt) TimedOut(now time.Time) Action {
 	p.reached = p.reached || !p.absent
 	return p.Due(now)
 }
 
-// Replied takes in a reply to a request of a logical attempt.
+// Replied handles a reply to a request of a logical attempt.
 func (p *PluginAttempt) Replied(now time.Time, msg *nats.Msg, attempt int64) Action {
 	if isNoResponders(msg) {
 		if attempt != p.Number { // which says nothing about the last request
@@ -128,8 +127,8 @@ func (p *PluginAttempt) Replied(now time.Time, msg *nats.Msg, attempt int64) Act
 		p.absent = true
 		if p.Patience == 0 {
 			if p.Until.Before(now.Add(absentPause + min(p.Resend, fateTime))) {
-				// What became of another request might not be known at the end, and the command
-				// would be in doubt.
+				// Another request's fate might be unknown at the end, and the command would be in
+				// doubt.
 				return p.waitFor(now, p.Until.Sub(now))
 			}
 			return p.waitFor(now, absentPause)

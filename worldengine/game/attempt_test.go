@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// attemptScenarios are attempts of 10 s whose request is sent again after 2 s. A line says when
-// something happens to the attempt and what it does next; "was" is what was known before.
+// attemptScenarios are attempts of 10 s whose request is sent again after 2 s. A line has a time,
+// an event and the next action; "was" is the knowledge of earlier requests.
 var attemptScenarios = map[string]string{
 	"the plugin applies the command": `
 		0s due -> send
@@ -208,16 +208,15 @@ func actionText(a Action, start time.Time) string {
 	return "wait until " + a.Wait.Sub(start).String()
 }
 
-// An attempt of a command whose request of an attempt before may have reached a plugin has reached
-// it.
+// If an earlier attempt's request may have reached a plugin, this attempt has reached it.
 func TestAnAttemptKnowsThatAPluginWasReached(t *testing.T) {
 	t.Parallel()
 	p := &PluginAttempt{Until: time.Unix(1, 0), Resend: time.Second, Earlier: true}
 	require.Equal(t, apply.ReasonPluginTimeout, p.Due(time.Unix(1, 0)).Over.Failed.Reason)
 }
 
-// That NATS found no plugin for a request of an earlier attempt says nothing about one that has
-// come since, and not that there is one.
+// NATS's answer to an earlier attempt's request shows neither that a plugin has come since, nor
+// that there is none.
 func TestWhatAReplySaysOfThePlugin(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
@@ -240,7 +239,7 @@ func TestWhatAReplySaysOfThePlugin(t *testing.T) {
 	require.False(t, known)
 }
 
-// While no plugin is subscribed, an attempt that is patient waits, and another one passes.
+// While no plugin is subscribed, a patient attempt waits, and another one passes.
 func TestAnAttemptThatWaits(t *testing.T) {
 	t.Parallel()
 	for _, patience := range []time.Duration{0, time.Second} {

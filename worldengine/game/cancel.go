@@ -14,16 +14,16 @@ import (
 	"worldengine/worldengine/waiting"
 )
 
-// An operator waits for at most cancelWait until it is known whether the request that is out has
+// cancelWait bounds an operator's wait until it is known whether the request that is out has
 // arrived; cancelPoll is the pause between two looks.
 const (
 	cancelWait = 3 * time.Second
 	cancelPoll = 50 * time.Millisecond
 )
 
-// Cancel ends a run whose command is pending if no request for it can have reached a game, or with
-// force at once. A refusal is recorded, and returned as a *signals.RefusedError. The record that ends
-// the run stands with the town, as a result does (docs/adr/0025-cancelling-what-is-being-applied.md).
+// Cancel ends a pending command's run if no request for it can have reached a game, or with force
+// at once. A refusal is recorded, and returned as a *signals.RefusedError. The record that ends the
+// run is the town's, like a result's (docs/adr/0025-cancelling-what-is-being-applied.md).
 func (w *Worker) Cancel(ctx context.Context, s *signals.Signal) error {
 	return w.steps.Log.Retry(ctx, func() error {
 		current, err := w.load(ctx, s.TownID, s.RunID)
@@ -38,8 +38,8 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal) error {
 			a.gate.Close()
 			event.Arrival = w.arrival(ctx, a)
 		case s.Force && current.Pending != nil && current.Pending.RetryOf == nil:
-			// The alert is stored before: an operator has to look at the game, also if this server
-			// ends here. It stays if a result comes first, and says so.
+			// The alert is stored first: an operator has to look at the game, even if this server
+			// ends here. If a result comes first, the alert stays, and says so.
 			about := alerts.About{TownID: s.TownID, RunID: s.RunID}
 			err := w.config.RaiseStored(ctx,
 				w.config.Environment.CancelledByForce(about, s.ActorID))
@@ -70,8 +70,8 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal) error {
 	})
 }
 
-// arrival returns whether a request for the command of a, whose gate is closed, may have arrived,
-// once that is known or has taken cancelWait.
+// arrival returns whether a request for a's command, with its gate closed, may have arrived. It
+// waits until that is known, at most for cancelWait.
 func (w *Worker) arrival(ctx context.Context, a *application) apply.Arrival {
 	for until := time.Now().Add(cancelWait); ; {
 		arrival := a.gate.Arrival()
@@ -82,8 +82,8 @@ func (w *Worker) arrival(ctx context.Context, a *application) apply.Arrival {
 	}
 }
 
-// settle opens the gate of a again after cancellations of which the log did not say whether they are
-// stored. The commit makes that known: a cancellation that comes later loses its race.
+// settle reopens a's gate after cancellations that the log has not confirmed. The commit settles
+// them: a later cancellation loses its race.
 func (w *Worker) settle(
 	ctx context.Context, a *application, current commitlog.Entry, unsettled int64,
 ) {
@@ -120,9 +120,9 @@ func (w *Worker) arrived(
 	return err
 }
 
-// endOwn ends this server's application of a run that an operator has ended, with the answer of its
-// result if it has one: its clients are answered, and requests that waited behind it have their turn.
-// Its goroutine finds that out in the log.
+// endOwn ends this server's application of a run that an operator has ended, with its result's
+// answer if there is one: it answers the clients, and gives requests behind it their turn. The
+// application's goroutine learns the end from the log.
 func (w *Worker) endOwn(of alerts.About, answer *machine.Answer) {
 	var err error = &waiting.CancelledError{RunID: of.RunID, Accepted: true}
 	if answer != nil {

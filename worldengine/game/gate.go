@@ -6,18 +6,18 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// Gate records the requests that were sent for a command, and stops more of them: the sender passes
-// it before each request, and a cancellation closes it meanwhile. The zero gate is open. It is safe
-// for concurrent use.
+// Gate records the requests for a command, and blocks more of them: the sender passes it before
+// each request, and a cancellation closes it meanwhile. The zero gate is open. It is safe for
+// concurrent use.
 type Gate struct {
 	mu sync.Mutex
-	// asking reports that a request is out whose fate is not known yet, reached that one may have
-	// arrived, and closed how many keep it closed.
+	// asking reports that a request is out with unknown fate, reached that one may have arrived,
+	// and closed counts those who keep the gate closed.
 	asking, reached bool
 	closed          int
 }
 
-// Pass reports whether a request may be sent, which then counts as one that is out.
+// Pass reports whether a request may be sent, and then counts it as out.
 func (g *Gate) Pass() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -25,7 +25,7 @@ func (g *Gate) Pass() bool {
 	return g.closed == 0
 }
 
-// Missed reports to the gate that the request that is out reached no subscriber.
+// Missed records that the request that is out reached no subscriber.
 func (g *Gate) Missed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -39,7 +39,7 @@ func (g *Gate) Reached() {
 	g.reached = true
 }
 
-// Arrival returns whether a request may have arrived, as far as it is known by now.
+// Arrival returns whether a request may have arrived, as far as is known.
 func (g *Gate) Arrival() apply.Arrival {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A gate is closed until each who closed it has opened it; it keeps the fate of what was sent.
+// A gate is closed until everyone who closed it has opened it; it keeps the fate of each request.
 func TestGate(t *testing.T) {
 	t.Parallel()
 	var g Gate
@@ -31,8 +31,8 @@ func TestGate(t *testing.T) {
 	require.Equal(t, apply.MayHaveArrived, g.Arrival())
 }
 
-// What an attempt tells the gate: a request that was silent, or had any answer, may have arrived;
-// so may one whose fate is not known when the attempt ends.
+// A request may have arrived if it was silent, had any answer, or its fate is unknown at the
+// attempt's end.
 func TestWhatAnAttemptTellsTheGate(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

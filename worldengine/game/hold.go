@@ -14,9 +14,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Watch looks at the applications that this writer knows, until ctx is done: that their runs
-// are paused as their towns are, and that no pause waits for them for longer than its drain
-// timeout.
+// Watch reviews this writer's applications until ctx is done: their runs are paused with their
+// towns, and no pause waits for them longer than its drain timeout.
 func (w *Worker) Watch(ctx context.Context) {
 	for backoff.Sleep(ctx, pollPause) == nil {
 		now, seen := time.Now(), w.config.WorldPause.Known().Seq
@@ -32,14 +31,14 @@ func (w *Worker) Watch(ctx context.Context) {
 	}
 }
 
-// look is when Watch looks at an application again, and which pause of the world it has seen;
-// its goroutine has it.
+// look is the time of Watch's next look at an application, and the pause of the world that it has
+// seen; Watch's goroutine owns it.
 type look struct {
 	next  time.Time
 	world uint64
 }
 
-// lookAtHeld looks at an application, and returns when to do so again.
+// lookAtHeld reviews an application, and returns the time of the next review.
 func (w *Worker) lookAtHeld(ctx context.Context, a *application) time.Time {
 	next := time.Now().Add(w.config.Policy.Resend)
 	current := w.Hold(ctx, a.town, a.command)
@@ -62,9 +61,9 @@ func (w *Worker) lookAtHeld(ctx context.Context, a *application) time.Time {
 	return next
 }
 
-// Hold has the run of a pending command of a town paused, or going on, as the log has the town and
-// this writer the pause of the world, and returns the town; the zero one if it could not be read, or
-// the command is not pending any more. What cannot be stored now, Watch stores.
+// Hold pauses or resumes the run of a town's pending command, by the log's town and this writer's
+// pause of the world. It returns the town; the zero one if it could not be read, or the command is
+// no longer pending. Watch stores what Hold cannot.
 func (w *Worker) Hold(
 	ctx context.Context, townID string, p *apply.Pending,
 ) (current commitlog.Entry) {
@@ -73,7 +72,7 @@ func (w *Worker) Hold(
 		if err != nil {
 			return err
 		}
-		// The town is read behind the tail: what said that it is paused may be of the past.
+		// The town is read behind the tail: the caller's town may be stale.
 		if current, err = w.load(ctx, townID, p.Run.RunID); err != nil {
 			return err
 		}
@@ -89,8 +88,8 @@ func (w *Worker) Hold(
 	return current
 }
 
-// Draining reports whether the command of a paused run is still being applied, and waited for. The
-// run of another producer may name a town that it is not of.
+// Draining reports whether a paused run's command is still being applied, and waited for. Another
+// producer's run may name a wrong town.
 func (w *Worker) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
 	inFlight := func(s runevents.StepSnapshot) bool {
 		return s.StepID == lifecycle.StepApply && s.Status == runevents.StepRunning

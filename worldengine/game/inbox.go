@@ -18,19 +18,19 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// ReplyRouter sends the requests of applications, and takes the answers of plugins to them.
+// ReplyRouter sends the requests of applications, and receives plugins' answers.
 type ReplyRouter interface {
-	// Ask sends a request of a logical attempt. The answer comes to the mailbox.
+	// Ask sends a request of a logical attempt. The mailbox gets the answer.
 	Ask(subject string, m *Mailbox, attempt int64, data []byte) error
-	// Forget ends a mailbox. With gaveUp it is remembered for a while that its answers are late.
+	// Forget ends a mailbox. With gaveUp its later answers count as late for a while.
 	Forget(m *Mailbox, gaveUp bool)
 	Close()
 }
 
-// Identity names the application that a mailbox is of.
+// Identity names a mailbox's application.
 type Identity struct {
 	TownID, HandoffID, RunID string
-	// Trace goes into the headers of its requests.
+	// Trace is for the headers of its requests.
 	Trace trace.Context
 }
 
@@ -40,7 +40,7 @@ func (i Identity) Applied(msg *nats.Msg) bool {
 	return err == nil && answer.Status == apply.Applied
 }
 
-// Mailbox takes the replies to the requests of one application.
+// Mailbox receives the replies to one application's requests.
 type Mailbox struct {
 	Identity
 	token   string // of the reply subject
@@ -48,8 +48,8 @@ type Mailbox struct {
 	tally   *tally
 }
 
-// tally counts, for each attempt of an application, the requests that were sent and the answers
-// that say that the command is applied. The inbox's lock guards it.
+// tally counts, for each attempt of an application, the requests and the answers "applied". The
+// inbox's lock guards it.
 type tally struct{ attempts []attemptTally }
 
 type attemptTally struct {
@@ -67,8 +67,8 @@ func (t *tally) of(attempt int64) *attemptTally {
 	return &t.attempts[len(t.attempts)-1]
 }
 
-// tooMany counts an answer, and reports whether there are now more answers that say that the
-// command is applied than there were requests: a plugin answers each request once.
+// tooMany counts an answer, and reports whether there are now more answers "applied" than requests:
+// a plugin answers each request once.
 func (t *tally) tooMany(r Reply) bool {
 	if !bytes.Contains(r.Msg.Data, saysApplied) {
 		return false
@@ -78,20 +78,19 @@ func (t *tally) tooMany(r Reply) bool {
 	return of.asked > 0 && of.applied > of.asked
 }
 
-// saysApplied stands in every answer with the status applied, and hardly in another one:
+// saysApplied is in every answer with the status applied, and hardly in another one:
 // UnusedAnswers.Double reads the answer.
 var saysApplied = []byte(`"` + string(apply.Applied) + `"`)
 
-// Reply is a message for an application, to a request of a logical attempt. Look has no message: it
-// asks who waits to look at the log, which has gone on with the command.
+// Reply is a message for an application, to a request of a logical attempt. Look has no message:
+// the reader has to look at the log, which has gone on with the command.
 type Reply struct {
 	Msg     *nats.Msg
 	Attempt int64
 	Look    bool
 }
 
-// maxReplies is how many replies wait in a mailbox. What does not fit is lost; the request is sent
-// again.
+// maxReplies bounds the replies in a mailbox. Others are lost; the request is sent again.
 const maxReplies = 64
 
 // NewMailbox returns an empty mailbox of an application.
@@ -100,7 +99,7 @@ func NewMailbox(of Identity) *Mailbox {
 		tally: new(tally)}
 }
 
-// Next returns the next reply, or the zero reply when none comes for so long.
+// Next returns the next reply, or the zero reply if none comes within wait.
 func (m *Mailbox) Next(ctx context.Context, wait time.Duration) Reply {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -126,9 +125,9 @@ func (m *Mailbox) Deliver(r Reply) {
 	}
 }
 
-// Inbox receives what plugins answer. An application has one reply subject for the requests of each
-// attempt, so that an answer counts whichever of them it is to, and however late: that a command is
-// applied counts in whatever attempt, and is an alert where it was given up.
+// Inbox receives plugins' answers. An application has one reply subject for the requests of each
+// attempt, so that an answer to any of them counts, however late: "applied" counts in every
+// attempt, and raises an alert if the application was given up.
 type Inbox struct {
 	nc     *nats.Conn
 	prefix string
@@ -140,25 +139,25 @@ type Inbox struct {
 	ended *recent.Map[string, endedMailbox]
 }
 
-// UnusedAnswers takes the answers that change nothing. An answer may be malformed.
+// UnusedAnswers handles the answers that change nothing. An answer may be malformed.
 type UnusedAnswers struct {
-	// Late gets what arrives for an application that was given up.
+	// Late gets an answer for an application that was given up.
 	Late func(Identity, *nats.Msg)
-	// Double gets an answer that a command is applied of which there are more than requests.
+	// Double gets an answer "applied" beyond the number of requests.
 	Double func(Identity, *nats.Msg)
 }
 
-// endedMailbox is what is remembered of a mailbox.
+// endedMailbox is the memory of a mailbox.
 type endedMailbox struct {
 	Identity
 	gaveUp bool
 	tally  *tally
 }
 
-// maxLate bounds how many ended applications are remembered.
+// maxLate bounds the remembered ended applications.
 const maxLate = 4096
 
-// OpenInbox subscribes. unused takes what arrives too late, and what is one answer too many.
+// OpenInbox subscribes. unused gets the answers that come too late, or once too often.
 func OpenInbox(nc *nats.Conn, unused UnusedAnswers) (*Inbox, error) {
 	i := &Inbox{
 		nc: nc, prefix: nc.NewInbox() + ".", unused: unused,
@@ -187,7 +186,7 @@ func (i *Inbox) take(msg *nats.Msg) {
 }
 
 // deliver puts a reply into an open mailbox. It reports whether the application was given up
-// before, and whether this is one answer too many. It holds the lock until then, so that Forget
+// before, and whether this is one answer too many. It holds the lock meanwhile, so that Forget
 // finds every reply that was delivered before the mailbox ended.
 func (i *Inbox) deliver(token string, r Reply) (of Identity, late, double bool) {
 	i.mu.Lock()
@@ -233,7 +232,7 @@ func (i *Inbox) Forget(m *Mailbox, gaveUp bool) {
 	}
 }
 
-// end closes and remembers a mailbox, and reports whether it was asked for and given up.
+// end closes and remembers a mailbox, and reports whether it had sent requests and was given up.
 func (i *Inbox) end(m *Mailbox, gaveUp bool) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"worldengine/runevents/recent"
 )
 
-// A reply that arrives at the moment at which its application is given up is late, and reported: it
-// must not end in a mailbox that is read no more.
+// A reply that arrives while its application is given up is late, and reported: it must not end in
+// a mailbox that nobody reads.
 func TestReplyToAnApplicationThatIsBeingGivenUpIsLate(t *testing.T) {
 	t.Parallel()
 	var late atomic.Int64
@@ -32,8 +32,8 @@ func TestReplyToAnApplicationThatIsBeingGivenUpIsLate(t *testing.T) {
 	require.EqualValues(t, applications, late.Load())
 }
 
-// One plugin answers each request once, also one that was sent again; what is beyond that is
-// another's, whether it comes before the application has ended or after.
+// A plugin answers each request once, even a repeated one; any further answer is another plugin's,
+// whether it comes before the application's end or after.
 func TestAnAnswerTooMany(t *testing.T) {
 	t.Parallel()
 	applied, inProgress := []byte(`{"status":"applied"}`), []byte(`{"status":"in-progress"}`)

@@ -17,9 +17,9 @@ import (
 	"worldengine/worldengine/waiting"
 )
 
-// commitOutcome commits what follows from the result of an attempt, in the town's turn, and
-// finishes the application if that is its end. It reports whether the application is over;
-// otherwise a holds the next attempt.
+// commitOutcome commits the consequence of an attempt's end in the town's turn, and finishes the
+// application if it ends too. It reports whether the application is over; otherwise a has the next
+// attempt.
 func (w *Worker) commitOutcome(ctx context.Context, a *application, v apply.Result) (over bool) {
 	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: w.config.Draw}
 	for {
@@ -48,10 +48,10 @@ func (w *Worker) commitOutcome(ctx context.Context, a *application, v apply.Resu
 	}
 }
 
-// maxCommitPause bounds the pause before a commit that failed is tried again.
+// maxCommitPause bounds the pause before a failed commit is retried.
 const maxCommitPause = 5 * time.Second
 
-// tryCommit is commitOutcome within the town's turn. After an error it may be tried again.
+// tryCommit is commitOutcome within the town's turn. After an error it may be retried.
 func (w *Worker) tryCommit(
 	ctx context.Context, a *application, v apply.Result,
 ) (over bool, err error) {
@@ -74,8 +74,8 @@ func (w *Worker) tryCommit(
 	return over, err
 }
 
-// commitOnce commits what follows from the result of an attempt once, on what this writer knows
-// of the town. It returns ErrLostRace when that is behind the log.
+// commitOnce commits the consequence of an attempt's end once, on this writer's state of the town.
+// It returns ErrLostRace if that is behind the log.
 func (w *Worker) commitOnce(ctx context.Context, a *application, v apply.Result) (bool, error) {
 	current, err := w.config.Towns.Get(ctx, a.town)
 	if err != nil {
@@ -111,8 +111,8 @@ func (w *Worker) commitOnce(ctx context.Context, a *application, v apply.Result)
 	return true, nil
 }
 
-// concluded counts the result of a run that has ended, and alerts operators to a failed one that
-// they have to look at.
+// concluded counts the result of an ended run, and alerts operators to a failure that they have to
+// look at.
 func (w *Worker) concluded(about alerts.About, answer *machine.Answer) {
 	w.config.Concluded(answer)
 	switch answer.Result.ReasonCode {
@@ -148,8 +148,8 @@ func (w *Worker) endedElsewhere(ctx context.Context, a *application, v apply.Res
 	return nil
 }
 
-// record stores that the attempts before this one have failed, and that this one has started if it
-// has. If it cannot, the next commit of the run does.
+// record stores that the earlier attempts have failed, and that this one has started if it has. If
+// it cannot, the run's next commit does.
 func (w *Worker) record(ctx context.Context, a *application, started bool) {
 	err := w.steps.Log.Retry(ctx, func() error {
 		in := w.steps.Input(a.town, nil, &machine.Attempt{Started: started})

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// applications are the commands that this writer works on, one a town at most, and the clients that
-// wait for their answers. The zero value is empty. It is safe for concurrent use.
+// applications are this writer's commands, at most one for a town, and the clients that wait for
+// their answers. The zero value is empty. It is safe for concurrent use.
 type applications struct {
 	mu     sync.Mutex
 	towns  map[string]*application
@@ -28,7 +28,7 @@ func (s *applications) runOf(townID, key string) string {
 	return ""
 }
 
-// of returns the application of a run of a town, or with "" of any, nil if there is none.
+// of returns a run's application in a town, or with "" in any; nil if there is none.
 func (s *applications) of(townID, runID string) *application {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,7 @@ func (s *applications) of(townID, runID string) *application {
 	return nil
 }
 
-// join reports whether there is an application of a run; then the clients get its answer.
+// join reports whether a run has an application; if so, the clients get its answer.
 func (s *applications) join(townID, runID string, clients ...answering) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,8 +50,8 @@ func (s *applications) join(townID, runID string, clients ...answering) bool {
 	return true
 }
 
-// add takes an application in and starts it, and reports whether it takes any more. If there is one
-// of the same run, that one gets the clients; one of another run is over, and loses its place.
+// add adds and starts an application, and reports whether any more are accepted. If there is one of
+// the same run, that one gets the clients; one of another run is over, and is replaced.
 func (s *applications) add(a *application, start func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func (s *applications) add(a *application, start func()) bool {
 	return true
 }
 
-// remove ends an application and returns the clients that wait for its answer.
+// remove ends an application and returns its waiting clients.
 func (s *applications) remove(a *application) []answering {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *applications) remove(a *application) []answering {
 	return a.takeClients()
 }
 
-// takeClients returns the clients that wait for the answer of an application, once.
+// takeClients returns an application's waiting clients, once.
 func (s *applications) takeClients(a *application) []answering {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,8 +113,8 @@ func (s *applications) all() []*application {
 	return all
 }
 
-// stopGrace is how long stop waits for games that are about to answer. Commands that have no answer
-// then stay pending; the server that serves the world next goes on with them.
+// stopGrace is how long stop waits for games that are about to answer. Commands without an answer
+// then stay pending; the next writer of the world goes on with them.
 const stopGrace = 2 * time.Second
 
 // close takes no more applications.
@@ -124,7 +124,7 @@ func (s *applications) close() {
 	s.closed = true
 }
 
-// stop takes no more applications, and ends those in hand, with cancel after a grace.
+// stop refuses new applications, and ends those in hand, with cancel after a grace.
 func (s *applications) stop(ctx context.Context, cancel context.CancelFunc) {
 	s.close()
 	grace, done := context.WithTimeout(ctx, stopGrace)

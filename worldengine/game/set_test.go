@@ -11,8 +11,7 @@ import (
 	"worldengine/worldengine/machine"
 )
 
-// inSet returns an application of a run of a town, for whose answer clients wait that add their
-// names to told.
+// inSet returns an application of a town's run, whose waiting clients add their names to told.
 func inSet(townID, runID string, told *[]string, clients ...string) *application {
 	a := &application{town: townID, runID: runID,
 		Decoded: apply.Decoded{Handoff: &handoff.Handoff{IdempotencyKey: "key of " + runID}}}
@@ -26,7 +25,7 @@ func client(told *[]string, name string) answering {
 	return func(machine.Answer, error) { *told = append(*told, name) }
 }
 
-// A town has one application at most, and each waiting client gets the answer of its run once.
+// A town has at most one application, and each waiting client gets its run's answer once.
 func TestApplications(t *testing.T) {
 	t.Parallel()
 	var s applications
@@ -58,7 +57,7 @@ func TestApplications(t *testing.T) {
 	require.Same(t, next, s.all()[1])
 }
 
-// Applications that are stopped are ended, and no more are taken.
+// Stopped applications are ended, and no more are accepted.
 func TestApplications_Stop(t *testing.T) {
 	t.Parallel()
 	var s applications

@@ -21,7 +21,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// away has every request answered at once with what NATS says where no plugin is subscribed.
+// away answers every request at once like NATS without a subscribed plugin.
 type away struct{}
 
 func (away) Ask(_ string, m *game.Mailbox, attempt int64, _ []byte) error {
@@ -68,7 +68,7 @@ func TestWorker_Unreached(t *testing.T) {
 	}
 }
 
-// A console is not asked again by the server that takes a command over.
+// A server that takes a command over does not ask the console again.
 func TestWorker_TakesConsoleOver(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
@@ -80,8 +80,8 @@ func TestWorker_TakesConsoleOver(t *testing.T) {
 	require.Equal(t, apply.ReasonRCONInDoubt, a.Result.ReasonCode)
 }
 
-// The server that took a command over does not cancel it without force. The one that was suspended
-// meanwhile does not either, though its own requests reached nobody.
+// The server that took a command over does not cancel it without force. Nor does the one that was
+// suspended meanwhile, though its own requests reached nobody.
 func TestWorker_CancelAfterTakeover(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) { c.Policy.Absent, c.AbsentWait = apply.AbsentWait, time.Hour })
@@ -155,8 +155,7 @@ func TestWorker_Rests(t *testing.T) {
 	}
 }
 
-// An answer that comes late, or once too often, is alerted about where it says that the command is
-// applied, and only there.
+// A late or extra answer raises an alert exactly if it says that the command is applied.
 func TestAnswersThatAreNotUsed(t *testing.T) {
 	t.Parallel()
 	var raised []runevents.Alert
@@ -185,7 +184,7 @@ func TestAnswersThatAreNotUsed(t *testing.T) {
 	require.Equal(t, of.HandoffID, raised[0].HandoffID)
 }
 
-// back is a plugin that is away at the first request, and silent from the next one on.
+// back is a plugin that is away at the first request, and silent afterwards.
 type back struct{ asked chan struct{} }
 
 func (b back) Ask(subject string, m *game.Mailbox, attempt int64, data []byte) error {
@@ -199,8 +198,8 @@ func (b back) Ask(subject string, m *game.Mailbox, attempt int64, data []byte) e
 func (back) Forget(*game.Mailbox, bool) {}
 func (back) Close()                     {}
 
-// What waits behind a command is not refused since a plugin is away once one has taken a request,
-// also while it has not said anything.
+// Once a plugin has taken a request, even silently, requests behind the command are not refused for
+// its absence.
 func TestASilentPluginIsNotAway(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {

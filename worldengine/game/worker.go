@@ -1,11 +1,11 @@
-// Package game works on the handoffs that are accepted and whose commands are applied outside
-// the engine: it asks the plugin or the console of the town, stores each attempt and how the last
-// one ended, pauses the runs with their towns, and cancels those that no game has.
+// Package game has accepted handoffs' commands applied outside the engine: it asks the town's
+// plugin or console, stores each attempt and the outcome, pauses the runs with their towns, and
+// cancels those that no game has.
 //
 //	Ensure ── attempt ──> game ── outcome ──> the town's turn ── one record ──> commit log
 //
-// A pending command stands in the record of its town (apply.Pending), so the next writer can go on
-// with it. Package apply decides the next action of an attempt; package inhand makes the run's events.
+// A pending command is in the record of its town (apply.Pending), so the next writer can go on with
+// it. Package apply decides the next action of an attempt; package inhand makes the run's events.
 package game
 
 import (
@@ -26,38 +26,38 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// pollPause is the pause between two looks at the condition that a command waits for.
+// pollPause is the pause between two looks at a command's wait condition.
 const pollPause = 250 * time.Millisecond
 
 // Config configures a Worker. All but RCON and OnAttempt is required.
 type Config struct {
 	World string
-	// Policy is how plugins and consoles are asked.
+	// Policy is the patience with plugins and consoles.
 	Policy apply.Policy
 	// RCON applies the commands of towns that are bound to it; nil if none may be.
 	RCON apply.Applier
-	// PauseWait is how long a client waits in a pause, AbsentWait for a plugin that is away, before
-	// it gets that answer, and Timeout how long one commit may take.
+	// PauseWait bounds a client's wait in a pause, AbsentWait its wait for a plugin that is away;
+	// then it gets that answer. Timeout bounds one commit.
 	PauseWait, AbsentWait, Timeout time.Duration
 
 	Towns      *commitlog.Towns
 	WorldPause *signals.WorldPause
 	Absent     *presence.Absences
-	// EndOf returns the record with which a run ended, nil if the log does not keep it.
+	// EndOf returns the record that ended a run, nil if the log does not keep it.
 	EndOf func(ctx context.Context, runID string) (*commitlog.Record, error)
 	// TownOf returns the token of the town of a run.
 	TownOf func(ctx context.Context, runID string) (string, error)
 
 	// Serves reports whether this server is the writer of the world still.
 	Serves func() bool
-	// Concluded is called with the answer that a run ended with.
+	// Concluded is called with the answer of an ended run.
 	Concluded func(*machine.Answer)
-	// Raise raises an alert that belongs to a run, once, and RaiseStored does so before the
-	// event that it reports; Environment makes the alerts.
+	// Raise raises a run's alert, once; RaiseStored does so before the event that it reports.
+	// Environment makes the alerts.
 	Raise       func(runevents.Alert)
 	RaiseStored func(context.Context, runevents.Alert) error
 	Environment alerts.Environment
-	// OnAttempt is called with how each attempt ended, and how long it took; may be nil.
+	// OnAttempt is called with each attempt's end and duration; may be nil.
 	OnAttempt func(by apply.Binding, ended apply.Result, took time.Duration)
 
 	// Now and Draw are members of worldengine.Config.
@@ -68,13 +68,13 @@ type Config struct {
 
 // Queue gives work its turn at a town.
 type Queue interface {
-	// SubmitFirst gives run its turn before all that waits for the town.
+	// SubmitFirst gives run its turn before all waiting requests of the town.
 	SubmitFirst(townID string, run func(context.Context)) error
-	// Answering tells the queue that the turn of the town ends with an answer.
+	// Answering marks that the town's turn ends with an answer.
 	Answering(townID string)
-	// Unpark has what waits for the town go on.
+	// Unpark lets the town's waiting requests go on.
 	Unpark(townID string)
-	// Waiting returns how many requests wait for the town.
+	// Waiting returns the number of requests that wait for the town.
 	Waiting(townID string) int
 }
 
@@ -85,7 +85,7 @@ type Worker struct {
 	queue        Queue
 	plugins      ReplyRouter
 	applications applications
-	// unread lets one of the warnings through that a command waits since its town cannot be read.
+	// unread limits the warnings that a command waits because its town is unreadable.
 	unread backoff.Seldom
 	// ctx ends the requests to games.
 	ctx  context.Context
@@ -97,14 +97,14 @@ func New(steps *stepper.Stepper, config Config) *Worker {
 	return &Worker{config: config, steps: steps}
 }
 
-// Start has a worker take commands, until ctx is done. plugins carries its requests to plugins.
+// Start makes the worker accept commands until ctx is done. plugins carries its requests to
+// plugins.
 func (w *Worker) Start(ctx context.Context, queue Queue, plugins ReplyRouter) {
 	w.ctx, w.stop = context.WithCancel(ctx)
 	w.queue, w.plugins = queue, plugins
 }
 
-// UnusedAnswers returns what takes the answers of plugins that are late, and that are more than
-// requests.
+// UnusedAnswers returns the handlers of plugins' late and extra answers.
 func (w *Worker) UnusedAnswers() UnusedAnswers {
 	return UnusedAnswers{Late: w.lateAnswer, Double: w.doubleAnswer}
 }
@@ -112,12 +112,12 @@ func (w *Worker) UnusedAnswers() UnusedAnswers {
 // Refuse takes no more commands.
 func (w *Worker) Refuse() { w.applications.close() }
 
-// Stop takes no more commands, and leaves those in hand pending unless their answers come within
+// Stop refuses new commands, and leaves those in hand pending unless their answers come within
 // moments. ctx bounds the wait.
 func (w *Worker) Stop(ctx context.Context) { w.applications.stop(ctx, w.stop) }
 
-// InProgress returns an *apply.InProgressError if the command of the key is being applied to its
-// town: the answer to another handoff with the key. Otherwise it returns nil.
+// InProgress returns an *apply.InProgressError if the key's command is being applied to its town,
+// else nil. It answers another handoff with the key.
 func (w *Worker) InProgress(townID, key string) error {
 	runID := w.applications.runOf(townID, key)
 	if runID == "" {
@@ -128,9 +128,9 @@ func (w *Worker) InProgress(townID, key string) error {
 	}
 }
 
-// Absent returns why a request that has waited behind the command of the run before, which is
-// pending in its town, is not to wait any longer: the command waits for a plugin that is away. It
-// returns nil otherwise. runID is the run of the request.
+// Absent returns why a request behind the pending command of the run before should wait no longer:
+// that command waits for a plugin that is away. It returns nil otherwise. runID is the request's
+// run.
 func (w *Worker) Absent(townID, before, runID string) error {
 	a := w.applications.of(townID, before)
 	if since := w.config.Absent.Since(townID); a != nil && a.away.Load() != nil && !since.IsZero() {
@@ -168,8 +168,8 @@ func (w *Worker) waits(a *application, said string, pause time.Duration) {
 		Next: w.config.Now().Add(pause)})
 }
 
-// Wait returns the command that this writer has in hand for a town without a plugin; with RunID alone
-// between two requests, and zero if there is none.
+// Wait returns this writer's command for a town without a plugin; between two requests with RunID
+// alone, and zero if there is none.
 func (w *Worker) Wait(townID string) Wait {
 	a := w.applications.of(townID, "")
 	if a == nil {
@@ -181,5 +181,5 @@ func (w *Worker) Wait(townID string) Wait {
 	return Wait{RunID: a.runID}
 }
 
-// Count returns how many commands this worker has in hand.
+// Count returns the number of commands in hand.
 func (w *Worker) Count() int { return w.applications.count() }

@@ -54,7 +54,7 @@ type working struct {
 	ended  []string // the runs that Committed was called with
 }
 
-// work has a worker that a command is accepted in, once change has changed its configuration.
+// work starts a worker with one accepted command, after change has changed its configuration.
 func work(
 	t *testing.T, change func(*game.Config), accepted ...func(*apply.Pending),
 ) *working {
@@ -137,13 +137,13 @@ func (w *working) town() commitlog.Entry {
 	return current
 }
 
-// answered is what a client got.
+// answered is a client's answer.
 type answered struct {
 	machine.Answer
 	err error
 }
 
-// ensure has the worker work on the command for another client.
+// ensure makes the worker apply the command for another client.
 func (w *working) ensure() <-chan answered {
 	w.t.Helper()
 	got := make(chan answered, 1)
@@ -162,7 +162,7 @@ func (w *working) await(from <-chan answered) (a answered) {
 	return a
 }
 
-// plugin answers each command of a log's world.
+// plugin answers each command of the log's world.
 func (w *working) plugin(answer func(*apply.Command) apply.Answer) {
 	w.t.Helper()
 	nc := logtest.JetStream(w.log).Conn()
@@ -177,7 +177,7 @@ func (w *working) plugin(answer func(*apply.Command) apply.Answer) {
 	require.NoError(w.t, nc.Flush())
 }
 
-// How the last answer of a plugin ends a command, in the log and for all clients that wait.
+// A plugin's last answer ends a command, in the log and for all waiting clients.
 func TestAPluginEndsACommand(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -274,7 +274,7 @@ func TestAConsoleEndsACommand(t *testing.T) {
 	}
 }
 
-// A worker that stops leaves its commands pending, and takes no others.
+// A worker that stops leaves its commands pending, and accepts no others.
 func TestAWorkerStops(t *testing.T) {
 	t.Parallel()
 	w := work(t, nil)
@@ -296,7 +296,7 @@ func TestAWorkerStops(t *testing.T) {
 	require.ErrorIs(t, w.await(w.ensure()).err, apply.ErrInProgress)
 }
 
-// A run is cancelled by force whatever a game has, and else only where none can have it.
+// A run is cancelled by force whatever a game has, otherwise only if none can have it.
 func TestCancelling(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -342,8 +342,8 @@ func TestCancelling(t *testing.T) {
 	}
 }
 
-// A cancellation by force whose run ends by a result meanwhile is refused. Its alert, which was
-// stored before, does not say that the run was cancelled.
+// If a result comes first, a cancellation by force is refused. Its alert, which was stored before,
+// does not say that the run was cancelled.
 func TestCancellingByForceComesTooLate(t *testing.T) {
 	t.Parallel()
 	var alerts []runevents.Alert
@@ -370,8 +370,8 @@ func TestCancellingByForceComesTooLate(t *testing.T) {
 	require.Contains(t, alerts[0].Message, "ada asked to cancel run "+s.RunID)
 }
 
-// If another server has ended the run, the client gets how its own run ended, and is told so if the
-// log does not keep that.
+// If another server has ended the run, the client gets its own run's end, or learns that the log
+// does not keep it.
 func TestAnotherServerEndsTheRun(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

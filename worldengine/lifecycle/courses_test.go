@@ -28,7 +28,7 @@ func caseOf(t *testing.T, name string) (*handoff.Handoff, *handoff.Result, *rune
 	return nil, nil, nil
 }
 
-// courseOf names the events of a run; those of the checks, see TestEmitRun, as "checks".
+// courseOf names the events of a run; the checks' events, see TestEmitRun, are "checks".
 func courseOf(run *runevents.Run) string {
 	var course []string
 	for _, e := range run.Events {
