@@ -95,8 +95,7 @@ func setWhileApplied(t *testing.T, step, deadline time.Duration) (wrong string) 
 	return ""
 }
 
-// A clock that is set between two starts neither keeps a command pending for that long, nor gives
-// it up unasked.
+// A clock that is set between two starts neither prolongs a pending command, nor ends it unasked.
 func TestAClockIsSetBetweenTwoStarts(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{"back": -year, "forth": year} {

@@ -15,8 +15,8 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// TestTheBusMayBeDown: while nothing can be written to the bus handoffs are judged all the same,
-// and what they did comes when it can, each run's events in their order.
+// While the bus cannot be written handoffs are judged all the same; their events come later, each
+// run's in their order.
 func TestTheBusMayBeDown(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)

@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// limitEvents makes the bus refuse events of more than some bytes.
+// limitEvents makes the bus refuse events above a size.
 func limitEvents(t *testing.T, js jetstream.JetStream, most int32) {
 	t.Helper()
 	stream, err := js.Stream(t.Context(), wire.EventStream("main"))
@@ -29,8 +29,8 @@ func limitEvents(t *testing.T, js jetstream.JetStream, most int32) {
 	require.NoError(t, err)
 }
 
-// An event that the bus refuses for good is a dead letter, with one alert though two servers
-// follow; the events around it come, and so do those of after a restart.
+// An event that the bus refuses for good is a dead letter, with one alert even from two servers;
+// the events around it and after a restart come.
 func TestAnEventThatTheBusRefuses(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -83,7 +83,7 @@ func waitFollowed(t *testing.T, e *Engine, seq uint64) {
 		time.Millisecond)
 }
 
-// A log message that cannot be read is a dead letter as it is.
+// An unreadable log message is a dead letter with its bytes.
 func TestALogMessageThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)

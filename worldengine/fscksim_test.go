@@ -9,9 +9,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// fsck checks the log that a simulation leaves behind: whatever the engines went through, it is one
-// that Run finds nothing wrong with; nor with the part that a short history, or the expiry of run
-// records, leaves of it. The seed decides which of these it is.
+// fsck checks a simulation's log: whatever the engines went through, fsck.Run finds nothing, nor in
+// the part that a short history, or the expiry of run records, leaves. The seed decides which of
+// these it checks.
 func (s *sim) fsck() {
 	switch view := int(s.seed % 6); view {
 	case 0:
@@ -39,7 +39,7 @@ func (s *sim) fsckOf(what string, messages []*simMessage) {
 	}
 }
 
-// newest returns the last messages of each subject, so many at most.
+// newest returns the last messages of each subject, at most keep.
 func (l *simLog) newest(keep int) []*simMessage {
 	var left []*simMessage
 	count := map[string]int{}

@@ -32,7 +32,7 @@ func (c *linearClient) work() {
 	}
 }
 
-// next draws a call. Most go by what somebody saw of a town, so that they race each other.
+// next draws a call. Most use an observed state of a town, so that they race each other.
 func (c *linearClient) next() linearCall {
 	id := fmt.Sprint("town ", c.random.IntN(linearTowns))
 	if c.id == 0 && c.random.IntN(3) > 0 { // an operator
@@ -80,8 +80,7 @@ func (c *linearClient) next() linearCall {
 	return c.handoff(view, "")
 }
 
-// openRun returns a run of linearGame that has no end as far as the world's list of runs says, ""
-// where there is none.
+// openRun returns a linearGame run without an end in the world's list of runs, "" if there is none.
 func (c *linearClient) openRun() string {
 	reply, err := c.nc.Request(wire.Subject("main", wire.RunList),
 		[]byte(`{"townId": "`+linearGame+`", "limit": 10}`), linearPatience)
@@ -106,8 +105,7 @@ func (c *linearClient) openRun() string {
 	return open[c.random.IntN(len(open))]
 }
 
-// seen returns what somebody last saw of a town, a handoff that somebody sent, and one that needs
-// an approval.
+// seen returns a town's last observed state, an earlier handoff, and one that needs an approval.
 func (c *linearClient) seen(id string) (view *town.State, earlier, waits *handoff.Handoff) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +136,7 @@ func linearTown(id string, day int64) *town.State {
 	return &s
 }
 
-// handoff makes a handoff of some kind for the state that was seen; with key, one of another's key.
+// handoff makes some handoff for an observed state; with key, one of another's key.
 func (c *linearClient) handoff(view *town.State, key string) linearCall {
 	kinds := []struct {
 		kind     handoff.ProposalType
@@ -171,8 +169,8 @@ func (c *linearClient) handoff(view *town.State, key string) linearCall {
 	return linearCall{town: view.Snapshot.TownID, handoff: h}
 }
 
-// call makes a call and records it with its answer. One without an answer may be carried out at any
-// time from then on. While there is no writer nobody is asked, and the call is made again.
+// call makes a call and records it with its answer. One without an answer may take effect at any
+// later time. While there is no writer the call is repeated.
 func (c *linearClient) call(call linearCall) {
 	verb, body := call.request()
 	o := porcupine.Operation{ClientId: c.id, Input: call, Call: int64(time.Since(c.began))}
@@ -217,7 +215,7 @@ func isRepeat(reply *nats.Msg) bool {
 		json.Unmarshal(reply.Data, &failed) == nil && failed.Error.Code == wire.CodeInProgress
 }
 
-// others returns the calls that a call is besides, by its operation and the reply, nil for none.
+// others returns the additional calls of a call, by its operation and the reply, nil for none.
 func (call linearCall) others(o porcupine.Operation, reply *nats.Msg) []porcupine.Operation {
 	switch unanswered := o.Output == (linearAnswer{}); {
 	case call.handoff != nil && call.town == linearGame && unanswered:
@@ -282,8 +280,8 @@ func (call linearCall) request() (verb string, body []byte) {
 	return verb, body
 }
 
-// read makes a reply comparable, and returns the state that a town.get or town.put shows. An error
-// that is the server's (503) is no answer.
+// read makes a reply comparable, and returns the state that a town.get or town.put shows. A
+// server's own error (503) is no answer.
 func (call linearCall) read(reply *nats.Msg) (linearAnswer, *town.State) {
 	if status := reply.Header.Get("Nats-Service-Error-Code"); status != "" {
 		var failed struct{ Error struct{ Code string } }
@@ -318,8 +316,7 @@ func (call linearCall) read(reply *nats.Msg) (linearAnswer, *town.State) {
 	return answer, &state
 }
 
-// inRun returns the answer to a call with the run that the reply names, of a handoff for
-// linearGame.
+// inRun adds, for a linearGame handoff, the run that the reply names to the answer.
 func (call linearCall) inRun(answer linearAnswer, reply *nats.Msg) linearAnswer {
 	if call.handoff != nil && call.town == linearGame {
 		answer.run = reply.Header.Get(wire.RunIDHeader)

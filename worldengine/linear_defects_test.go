@@ -17,7 +17,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Defects are engines that break one rule each, for the tests of what has to find that.
+// Defects are engines that break one rule each, to test that the checks find it.
 var Defects = map[string]func(*Engine){
 	"ignores the guard of a town": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store,
@@ -44,7 +44,7 @@ var Defects = map[string]func(*Engine){
 	},
 }
 
-// reindex gives an engine in which nothing runs yet an index of another source.
+// reindex gives an engine, before anything runs in it, an index of another source.
 func (e *Engine) reindex(source index.Source) {
 	e.index, _ = index.Open(context.Background(), index.Config{World: "main", Source: source,
 		Logger: e.config.Logger})
@@ -64,7 +64,7 @@ func (emptySource) EachAfter(
 	return nil
 }
 
-// OpenDefective opens an engine into which a defect was planted before anything ran in it.
+// OpenDefective opens an engine with a defect that was planted before anything ran in it.
 func OpenDefective(
 	ctx context.Context, nc, followers *nats.Conn, config Config, plant func(*Engine),
 ) (*Engine, error) {
@@ -110,7 +110,7 @@ func (s *defectiveStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream
 			_, _ = s.Store.Publish(context.Background(), msg)
 		}()
 	}
-	// A duplicate is nothing that the engine knows of its log: it would notice the loss by itself.
+	// The engine does not count a duplicate as known: otherwise it would notice the loss by itself.
 	return &jetstream.PubAck{Sequence: end + 1, Duplicate: true}, nil
 }
 

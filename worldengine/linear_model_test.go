@@ -12,21 +12,21 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// The model that histories of a world are held against: what one client after another would see. It
-// says in its own words what the engine has to do; of the engine's parts it uses only the pure
-// rules of package town, which have an oracle of their own.
+// The model of a world's histories: the observations of clients that act one after another. It
+// restates the engine's duties; of the engine it uses only the pure rules of package town, which
+// have their own oracle.
 
-// linearApproval is the type of proposals that a person has to approve, except in linearGame, the
-// town of a game: its commands are applied by a plugin, which may be away.
+// linearApproval is the type of proposals that a person has to approve, except in linearGame, a
+// game's town: a plugin, which may be away, applies its commands.
 const (
 	linearApproval = handoff.PlanSalvage
 	linearGame     = "town 3"
 )
 
-// linearCall is what a client asks: one of a handoff, a town.put, a town.get, a result.get, an
-// approval.decide and a run.cancel. An approval.decide with submit is two calls at the same time:
-// the decision, and the handoff that it submits. A handoff for a game that got no answer is two
-// calls as well, of which one at most has an effect: one of them fails.
+// linearCall is a client's request: one of a handoff, a town.put, a town.get, a result.get, an
+// approval.decide and a run.cancel. An approval.decide with submit is two simultaneous calls: the
+// decision, and the handoff that it submits. A game's handoff without an answer is two calls as
+// well, at most one of which has an effect: one of them fails.
 type linearCall struct {
 	town      string
 	decide    *linearDecision
@@ -42,17 +42,17 @@ type linearCall struct {
 	answered  int // of a call without an answer: how many of its towns have one
 }
 
-// linearAnswer is what a client is told. The zero answer is none: it is not known whether the
-// request was carried out, or will be.
+// linearAnswer is a client's answer. The zero answer is none: the request may or may not have an
+// effect, now or later.
 type linearAnswer struct {
 	code  string // a reasonCode with its status, or an error code, or OK
 	state string // the hash of the town's state that it was judged on, or that came of it
-	// of an accepted handoff; for a duplicate and a result.get, of the one that was accepted
+	// of an accepted handoff; for a duplicate and a result.get, of the first one
 	resultID string
 	run      string // of a handoff for linearGame: the run that judged it
 }
 
-// linearDecision is what a person says about a handoff.
+// linearDecision is a person's decision about a handoff.
 type linearDecision struct {
 	handoffID, hash, person string // hash is that of the handoff that the person was shown
 	approve                 bool
@@ -68,9 +68,8 @@ func linearHash(h *handoff.Handoff) string {
 	return approval.Hash(body)
 }
 
-// linearAsked is a handoff that a person is, or was, asked about. by is who has decided, "" while
-// nobody has; done is set once there is nothing to decide about it any more, and used where it was
-// accepted for execution.
+// linearAsked is a handoff that a person is, or was, asked about. by has decided, "" while nobody
+// has; done is set once nothing is left to decide, used if it was accepted for execution.
 type linearAsked struct {
 	town, hash           string
 	by                   string
@@ -80,8 +79,8 @@ type linearAsked struct {
 // linearPlace is a key in a town: a key belongs to its town.
 type linearPlace struct{ town, key string }
 
-// linearReceipt is an accepted handoff, the nth of all, and the answer that it got. The resultID of
-// that is "" until somebody is told.
+// linearReceipt is an accepted handoff, the nth of all, and its answer. The answer's resultID is ""
+// until a client gets it.
 type linearReceipt struct {
 	handoffID string
 	linearAnswer
@@ -105,7 +104,7 @@ type linearWorld struct {
 	answered int // how many calls that have an answer were carried out
 }
 
-// withTown also ends what waits, or is approved, of another state of the town.
+// withTown also ends the proposals that wait, or are approved, for another state of the town.
 func (w linearWorld) withTown(s town.State) linearWorld {
 	w.towns = maps.Clone(w.towns)
 	w.towns[s.Snapshot.TownID] = s
@@ -142,7 +141,7 @@ func (w linearWorld) equal(other linearWorld) bool {
 		maps.EqualFunc(w.towns, other.towns, func(a, b town.State) bool { return a.Hash == b.Hash })
 }
 
-// step carries out one call: the answer that it must get, and the world after it.
+// step makes one call: the answer that it must get, and the world after it.
 func (w linearWorld) step(c linearCall, told linearAnswer) (linearAnswer, linearWorld) {
 	switch at := w.towns[c.town]; {
 	case c.decide != nil:
@@ -171,8 +170,8 @@ func (w linearWorld) step(c linearCall, told linearAnswer) (linearAnswer, linear
 	}
 }
 
-// find returns which receipt a result.get asks for: of its town, or of the last town that accepted
-// the key.
+// find returns the receipt for a result.get: of its town, or of the last town that accepted the
+// key.
 func (w linearWorld) find(c linearCall) (found linearPlace, known bool) {
 	for at, r := range w.receipts {
 		if at.key == c.key && (c.anyTown || at.town == c.town) &&
@@ -183,7 +182,7 @@ func (w linearWorld) find(c linearCall) (found linearPlace, known bool) {
 	return found, known
 }
 
-// bound keeps the first resultID that anybody is told of a receipt: from then on it is that one.
+// bound keeps the first resultID that a client gets for a receipt: all later ones must equal it.
 func (w linearWorld) bound(
 	at linearPlace, r linearReceipt, told string,
 ) (linearReceipt, linearWorld) {
@@ -210,8 +209,8 @@ func linearPut(at town.State, put *town.State, expected string) string {
 	return "OK"
 }
 
-// run carries out a handoff in a run, which ends once: by a cancellation, after which the world is
-// as it was and the key is free, or by another answer.
+// run judges a handoff in a run, which ends once: by a cancellation, after which the world is
+// unchanged and the key is free, or by another answer.
 func (w linearWorld) run(c linearCall, told linearAnswer) (linearAnswer, linearWorld) {
 	if told.run == "" {
 		return w.judge(c, told)
@@ -224,8 +223,8 @@ func (w linearWorld) run(c linearCall, told linearAnswer) (linearAnswer, linearW
 	return must, after.withRun(told.run, linearAnswered)
 }
 
-// cancel ends a run that has no end yet. Without force a server refuses where a game may have the
-// command; of a run that does not wait, as far as it knows, it always does.
+// cancel ends a run without an end. Without force a server refuses if a game may have the command;
+// it always refuses a run that, to its knowledge, does not wait.
 func (w linearWorld) cancel(c linearCall, told linearAnswer) (linearAnswer, linearWorld) {
 	end := w.runs[c.cancel]
 	switch {
@@ -237,8 +236,8 @@ func (w linearWorld) cancel(c linearCall, told linearAnswer) (linearAnswer, line
 	return linearAnswer{code: "RUN_NOT_WAITING"}, w
 }
 
-// judge is the outcome table of a handoff. Of what the client was told it takes the resultID, since
-// an id is not the model's to say, and that a game has not applied the command.
+// judge is the outcome table of a handoff. It copies from the client's answer the resultID, since
+// the model makes no ids, and whether a game has not applied the command.
 func (w linearWorld) judge(c linearCall, told linearAnswer) (linearAnswer, linearWorld) {
 	h := c.handoff
 	place := linearPlace{h.Proposal.TownID, h.IdempotencyKey}
@@ -285,8 +284,8 @@ func (w linearWorld) judge(c linearCall, told linearAnswer) (linearAnswer, linea
 
 var linearGameFailures = []string{"failed PLUGIN_UNAVAILABLE", "failed PLUGIN_TIMEOUT"}
 
-// approve is what a handoff that passed all other checks needs besides: a reason where it may not
-// be executed, and the world in which it waits, or has used its approval.
+// approve checks a handoff that passed all other checks: it returns a reason if it may not be
+// executed, and the world in which it waits, or has used its approval.
 func (w linearWorld) approve(h *handoff.Handoff, at town.State) (string, linearWorld) {
 	if h.Proposal.Type != linearApproval || h.Proposal.TownID == linearGame {
 		return "", w
@@ -306,8 +305,8 @@ func (w linearWorld) approve(h *handoff.Handoff, at town.State) (string, linearW
 	return "", w.withAsked(key, a)
 }
 
-// decide is what a person is told who decides. The first decision counts. A server says of what
-// does not wait any more why, as long as it knows.
+// decide answers a person's decision. The first decision counts. A server gives the reason why a
+// proposal no longer waits, as long as it knows.
 func (w linearWorld) decide(c linearCall, told linearAnswer) (linearAnswer, linearWorld) {
 	key := c.decide.handoffID + c.decide.hash
 	a, asked := w.asked[key]
@@ -333,8 +332,8 @@ func (w linearWorld) decide(c linearCall, told linearAnswer) (linearAnswer, line
 var linearRefusals = []string{"UNKNOWN_APPROVAL", "ALREADY_DECIDED", "APPROVAL_STALE",
 	"APPROVAL_DIFFERS"}
 
-// linearModel is the model for porcupine. Towns that no result.get sees together have nothing to do
-// with each other, so each group of towns that one does is checked by itself.
+// linearModel is the model for porcupine. Towns that no result.get connects are independent, so
+// each connected group is checked by itself.
 func linearModel() porcupine.Model {
 	return porcupine.Model{
 		Partition: linearGroups,
@@ -347,8 +346,8 @@ func linearModel() porcupine.Model {
 			w, c, told := state.(linearWorld), input.(linearCall), output.(linearAnswer)
 			must, next := w.step(c, told)
 			if told == (linearAnswer{}) {
-				// Where it changes nothing it may as well be the last, which spares the check most
-				// of the orders.
+				// A call without effect may as well be the last, which spares the check most of the
+				// orders.
 				return w.answered == c.answered || !next.equal(w), next
 			}
 			next.answered++
@@ -362,7 +361,7 @@ func linearModel() porcupine.Model {
 	}
 }
 
-// linearGroups parts a history by the towns that used a key for which a result.get asked without a
+// linearGroups splits a history by towns that share a key for which a result.get asked without a
 // town.
 func linearGroups(history []porcupine.Operation) [][]porcupine.Operation {
 	// by town or key, another of its group; itself for the group's name

@@ -66,7 +66,7 @@ func linearStory(t *testing.T) []porcupine.Operation {
 		{town: "a", handoff: propose(&second, talk.IdempotencyKey, handoff.PlanSalvage, "general")},
 		{town: "a", handoff: stale}, // by its epoch
 		{town: "a"},
-		// The same key in another town is another one.
+		// The same key in another town is a different one.
 		{town: "b", put: linearTown("b", 5)}, {town: "b", key: talk.IdempotencyKey},
 		{town: "b", handoff: elsewhere}, {town: "b", handoff: elsewhere},
 		{town: "a", handoff: talk},
@@ -100,13 +100,13 @@ func linearStory(t *testing.T) []porcupine.Operation {
 	))
 }
 
-// linearSaid is a call, and what the client is told that is not the model's to say.
+// linearSaid is a call, and the parts of its answer that the model does not make.
 type linearSaid struct {
 	call linearCall
 	told linearAnswer
 }
 
-// linearHistory is the history of calls one after the other.
+// linearHistory is the history of calls one after another.
 func linearHistory(story []linearSaid) (history []porcupine.Operation) {
 	world := linearModel().Init().(linearWorld)
 	for i, said := range story {
@@ -121,8 +121,8 @@ func linearHistory(story []linearSaid) (history []porcupine.Operation) {
 	return history
 }
 
-// Each rule is one that the check holds answers to: with any one answer changed, in any of its
-// parts, there is no order left that explains the history.
+// The check enforces each rule: with any part of any one answer changed, no order explains the
+// history.
 func TestLinearFindsWrongAnswers(t *testing.T) {
 	t.Parallel()
 	story, met := linearStory(t), map[string]bool{}
@@ -156,7 +156,7 @@ func TestLinearFindsWrongAnswers(t *testing.T) {
 	}
 }
 
-// A run that was cancelled has no other end, whether it is told before or after.
+// A cancelled run has no other end, whether a client hears of it before or after.
 func TestLinearFindsWrongCancellations(t *testing.T) {
 	t.Parallel()
 	game := linearTown(linearGame, 5)

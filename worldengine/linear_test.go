@@ -38,15 +38,15 @@ var (
 const (
 	linearTowns   = 4
 	linearClients = 6
-	// of a client; longer than any answer of a writer that lives
+	// a client's; longer than any answer of a live writer
 	linearPatience   = 10 * time.Second
 	linearUnanswered = 16              // calls at most; a crash leaves one or two of each client
 	linearCheck      = 5 * time.Minute // of the check; a history takes it seconds
-	// in which a defect must show; the rarest takes some ten on average
+	// the bound for a defect to show; the rarest takes some ten on average
 	linearDefectHistories = 100
 )
 
-// linearRun records one history of several clients with the writers of a world, one after the other.
+// linearRun records one history of several clients with a world's successive writers.
 type linearRun struct {
 	t       *testing.T
 	url     string
@@ -63,8 +63,8 @@ type linearRun struct {
 	history []porcupine.Operation
 }
 
-// writer is a server whose connections the test owns: to close them is, for everybody else, its
-// end at whatever it was doing.
+// writer is a server whose connections the test owns: closing them is, for all others, its end at
+// any point.
 type writer struct {
 	conns   []*nats.Conn
 	engine  *worldengine.Engine
@@ -103,7 +103,7 @@ func (i *writer) crash() {
 	}
 }
 
-// record lets the clients work until each has made its calls, while writers end and others begin.
+// record lets each client make its calls, while writers end and others begin.
 func (r *linearRun) record(seed uint64, crashes int) []porcupine.Operation {
 	writer := r.serve()
 	r.gameComesOrLeaves() // comes
@@ -134,9 +134,9 @@ func (r *linearRun) calls() int {
 	return len(r.history)
 }
 
-// fewUnanswered reports whether a history can be checked. What has no answer may be carried out at
-// any time from then on, and the check tries that everywhere: with many of them, on a machine that
-// is so busy that answers do not come in time, it takes gigabytes.
+// fewUnanswered reports whether a history can be checked. A call without an answer may take effect
+// at any later time, and the check tries all of them: many such calls, on a machine too busy to
+// answer in time, take gigabytes.
 func fewUnanswered(history []porcupine.Operation) bool {
 	count := 0
 	for _, o := range history {
@@ -153,8 +153,8 @@ func newLinearRun(t *testing.T, each int) *linearRun {
 		patient: linearPatience, plant: func(*worldengine.Engine) {}, nc: nc}
 }
 
-// gameComesOrLeaves subscribes the plugin of linearGame, which applies each command, within 100 ms,
-// or has it leave.
+// gameComesOrLeaves subscribes linearGame's plugin, which applies each command within 100 ms, or
+// unsubscribes it.
 func (r *linearRun) gameComesOrLeaves() {
 	var err error
 	if r.game != nil {
@@ -186,8 +186,8 @@ func linearFirstSeed() uint64 {
 	return rand.Uint64()
 }
 
-// Each request of several clients is carried out at one moment between its being sent and its being
-// answered, whenever a writer ends and the next one begins.
+// Each request of several clients takes effect at one moment between its sending and its answer,
+// whenever a writer ends and the next one begins.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	first := linearFirstSeed()
@@ -230,8 +230,8 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// Each defect of an engine is found, within some short histories: the longer one is, the longer it
-// takes to see that no order of its calls explains it.
+// Each defect of an engine is found within some short histories: the longer one is, the longer the
+// search for an order takes.
 func TestLinearFindsDefects(t *testing.T) {
 	t.Parallel()
 	for name, plant := range worldengine.Defects {

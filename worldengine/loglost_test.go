@@ -10,7 +10,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A log that ends before the index is one that has lost its end, whoever committed it.
+// A log that ends before the index has lost its end, whoever committed it.
 func TestEngine_LogEndsBeforeTheIndex(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)

@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// What the limit of an engine that is opened discards is told, when it does.
+// An engine that is opened with a lower limit reports the messages that it discards.
 func TestALowerLimitOfEventsIsTold(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)

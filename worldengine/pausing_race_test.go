@@ -56,8 +56,7 @@ func TestAPauseComesWhileTheIndexIsAwaited(t *testing.T) {
 	require.NoError(t, <-answered)
 }
 
-// heldSource is a log that, once it is held, tells when somebody reads it, and that nobody reads
-// before it is released.
+// heldSource is a log that, once held, signals each read and blocks it until its release.
 type heldSource struct {
 	index.Source
 	held           atomic.Bool
@@ -82,7 +81,7 @@ func has(t *testing.T, e *Engine, status runevents.RunStatus) bool {
 		func(r runs.Row) bool { return r.Status == status })
 }
 
-// stuckConsole is a console that does not answer before it is released, whatever its deadline is.
+// stuckConsole is a console that does not answer before its release, whatever its deadline is.
 type stuckConsole struct{ asked, release chan struct{} }
 
 func (s stuckConsole) Apply(context.Context, *apply.Command) (apply.Answer, error) {
@@ -91,8 +90,8 @@ func (s stuckConsole) Apply(context.Context, *apply.Command) (apply.Answer, erro
 	return apply.Answer{}, context.DeadlineExceeded
 }
 
-// A console's command that a dead server had on its way is not asked for in a pause; after the
-// pause it is in doubt, and is not sent a second time.
+// A console's command that a dead server had sent is not repeated in a pause; after the pause it is
+// in doubt, and is not sent a second time.
 func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
@@ -147,7 +146,7 @@ func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 	require.Empty(t, console.asked)
 }
 
-// A pause that is over when it comes to be told in a run is not told there a second time.
+// A pause that has ended is not added to a run a second time.
 func TestAPauseThatIsOverIsNotTold(t *testing.T) {
 	t.Parallel()
 	console := stuckConsole{make(chan struct{}, 8), make(chan struct{})}

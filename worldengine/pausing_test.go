@@ -16,7 +16,7 @@ import (
 	"worldengine/worldengine/runs"
 )
 
-// What waited in a server that died has an end soon after the next start, and operators are told.
+// A run that waited in a dead server ends soon after the next start, with an alert.
 func TestARunThatADeadServerLeft(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)

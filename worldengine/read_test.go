@@ -12,8 +12,8 @@ import (
 	"worldengine/worldengine/runs"
 )
 
-// A run of which nothing is kept, or nothing can be read, has no record of its end: its client is
-// told so, and does not wait for ever. A log that does not answer is asked again.
+// A run without a readable record of its end answers its client with that instead of waiting for
+// ever. A log that does not answer is asked again.
 func TestTheRecordOfAnEndThatIsLost(t *testing.T) {
 	t.Parallel()
 	end := func(err error) error {

@@ -15,12 +15,12 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// strict reports whether people of the seed deny what waits in a town, all of it, and every type of
-// proposals takes an approval, so that towns have many denials of one state. There are no pauses,
-// and it takes more steps than other seeds.
+// strict reports whether people of the seed deny all proposals of a town, and every type of
+// proposals requires an approval, so that towns have many denials of one state. There are no
+// pauses, and more steps than with other seeds.
 func (s *sim) strict() bool { return s.seed%10 == 3 }
 
-// policy is which types of proposals take a person's approval.
+// policy has the types of proposals that require a person's approval.
 func (s *sim) policy() approval.Policy {
 	if s.strict() {
 		return approval.Policy{Types: handoff.ProposalTypes()}
@@ -28,7 +28,7 @@ func (s *sim) policy() approval.Policy {
 	return approval.Policy{Types: []handoff.ProposalType{handoff.AdvanceProject}}
 }
 
-// decide has one or two people decide about a proposal that waits, each at some engine, and reports
+// decide makes one or two people decide about a waiting proposal, each at some engine, and reports
 // whether one does.
 func (o *simOperator) decide() bool {
 	s := o.sim
@@ -67,7 +67,7 @@ func (o *simOperator) decide() bool {
 	return true
 }
 
-// denyAll has a person deny all that waits in a town, one after the other at some engine.
+// denyAll makes a person deny a town's waiting proposals, one after another at some engine.
 func (o *simOperator) denyAll(townID string) {
 	s := o.sim
 	var signals []Signal
@@ -123,7 +123,7 @@ func (o *simOperator) tellDecision(engine *simEngine, given Signal, submit bool)
 	}
 }
 
-// checkTold checks that what people were told is in the log, when all of that was read.
+// checkTold checks that the log has people's answers, when all of it was read.
 func (h *simHistory) checkTold() {
 	for _, given := range h.operator.decided {
 		h.must(h.decisions[decisionKey(given.HandoffHash, given.ActorID,
@@ -150,7 +150,7 @@ func decisionKey(hash, person string, approved bool) string {
 	return fmt.Sprint(hash, " ", person, " ", approved)
 }
 
-// verdict returns what the list of a town says about a handoff at the time of a record.
+// verdict returns the state of a handoff in its town's list at the time of a record.
 func (h *simHistory) verdict(
 	asked *handoff.Handoff, before commitlog.Entry, m *simMessage,
 ) approval.Judgement {
@@ -172,7 +172,7 @@ func deniedKey(encoded []byte, before commitlog.Entry) string {
 	return approval.Hash(encoded) + " " + before.State.Hash
 }
 
-// unapproved checks the record of a handoff that passed all checks and was refused: what waits for
+// unapproved checks the record of a handoff that was refused after all checks: one that waits for
 // its approval from then on has a record of its own kind.
 func (h *simHistory) unapproved(
 	rec *commitlog.Record, asked *handoff.Handoff, before commitlog.Entry, m *simMessage,

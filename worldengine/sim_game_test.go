@@ -11,8 +11,7 @@ import (
 	"worldengine/worldengine/game"
 )
 
-// simRouter carries an engine's requests to the game, which gets them, gets them late, or does
-// not.
+// simRouter carries an engine's requests to the game: in time, late, or never.
 type simRouter struct {
 	sim    *sim
 	engine *simEngine

@@ -17,7 +17,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// simMessage is a message of a simulated log. It is a jetstream.Msg, as followers get it.
+// simMessage is a message of a simulated log. It is a jetstream.Msg for followers.
 type simMessage struct {
 	jetstream.Msg
 	subject string
@@ -31,8 +31,8 @@ type simMessage struct {
 	wrong   error
 }
 
-// record is what the message says, decoded once for those that only look: a simulation asks the
-// last messages of its towns at each step.
+// record is the message's record, decoded once for readers: a simulation asks the last messages of
+// its towns at each step.
 func (m *simMessage) record() (*commitlog.Record, error) {
 	m.decode.Do(func() { m.decoded, m.wrong = commitlog.ReadRecord(m.data) })
 	return m.decoded, m.wrong
@@ -52,11 +52,11 @@ func (m *simMessage) raw() *jetstream.RawStreamMsg {
 		Data: m.data, Time: m.stored}
 }
 
-// simLog is what JetStream does for a log, in memory: guards, the duplicate window, reading.
+// simLog is a log's JetStream in memory: guards, the duplicate window, reading.
 type simLog struct {
 	messages []*simMessage
 	window   map[string]uint64 // the sequences of the Nats-Msg-Ids of late
-	// unguarded is a bug that a test plants: guards are not looked at.
+	// unguarded is a planted bug: guards are not checked.
 	unguarded bool
 	// drops is another: messages of this kind are acknowledged and not stored.
 	drops commitlog.Kind
@@ -127,18 +127,17 @@ type simOp struct {
 	turn   chan struct{}
 }
 
-// errSimLost is what an operation gets that has no answer, and errSimDead what a killed engine
-// gets.
+// errSimLost is the error of an operation without an answer, errSimDead a killed engine's.
 var (
 	errSimLost = errors.New("simulation: no answer")
 	errSimDead = errors.New("simulation: the engine was killed")
 )
 
-// simAsker is the key of a context that says who asks, where that is not the one who usually does.
+// simAsker is the key of a context with the caller, if that is not the usual one.
 type simAsker struct{}
 
-// simStore is the log as one engine sees it: every operation waits for its turn, may be lost on its
-// way, or its answer on the way back.
+// simStore is the log from one engine's view: every operation waits for its turn, and it or its
+// answer may be lost.
 type simStore struct {
 	sim    *sim
 	engine *simEngine
@@ -217,7 +216,7 @@ func (s *simStore) End(ctx context.Context) (uint64, error) {
 		func() (uint64, error) { return uint64(len(s.sim.log.messages)), nil })
 }
 
-// simSource is the log as the index of one engine reads it.
+// simSource is the log for the index of one engine.
 type simSource struct {
 	index.Source
 	sim    *sim
@@ -240,7 +239,7 @@ func (s *sim) openIndex(engine *simEngine) *index.Index {
 	return x
 }
 
-// End answers Open at once: nothing gives it a turn.
+// End answers Open at once: nothing would give it a turn.
 func (s *simSource) End(ctx context.Context) (uint64, error) {
 	if !s.opened {
 		s.opened = true

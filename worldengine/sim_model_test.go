@@ -47,7 +47,7 @@ func (c *simClient) act() {
 	c.asked = engine
 	c.sim.trace("%s sends %s to engine %d", c.name, sent.Command, engine.number)
 	err := engine.Submit(sent, func(answer Answer, err error) {
-		// In a turn: an answer may come of a time that is over, beside another step.
+		// In a turn: an outdated answer may come beside another step.
 		for heard := false; !heard && engine.alive.Err() == nil; {
 			_, _ = simDo(engine.alive, c.sim, engine, "answer to "+c.name,
 				func() (struct{}, error) {
@@ -62,7 +62,7 @@ func (c *simClient) act() {
 	}
 }
 
-// hear takes the answer of an engine to a handoff that was sent.
+// hear handles an engine's answer to a handoff.
 func (c *simClient) hear(engine *simEngine, sent *handoff.Handoff, answer Answer, err error) {
 	if engine.dead || c.asked != engine || c.open != sent {
 		return // nobody hears it
@@ -75,7 +75,7 @@ func (c *simClient) hear(engine *simEngine, sent *handoff.Handoff, answer Answer
 	c.sim.answered(sent, answer)
 }
 
-// next makes a handoff: of the present state or an old one, a repeated one, or one that cannot be.
+// next makes a handoff: of the present state or an old one, a repeated one, or an impossible one.
 func (c *simClient) next() *handoff.Handoff {
 	rng := c.sim.rng
 	if len(c.past) > 0 && rng.IntN(5) == 0 {
@@ -127,7 +127,7 @@ func (s *sim) stateOf(townID string) town.State {
 	return state
 }
 
-// answered checks that what a client was told is in the log.
+// answered checks that a client's answer is in the log.
 func (s *sim) answered(h *handoff.Handoff, answer Answer) {
 	for i := len(s.log.messages) - 1; i >= 0; i-- {
 		m := s.log.messages[i]
@@ -144,20 +144,20 @@ func (s *sim) answered(h *handoff.Handoff, answer Answer) {
 	s.must(false, "%s was told %s, of which the log knows nothing", h.Command, answer.JSON)
 }
 
-// simHistory is what a reader of the log knows so far.
+// simHistory is the knowledge of a reader of the log so far.
 type simHistory struct {
 	*sim
 	towns    map[string]commitlog.Entry
 	receipts map[simPlace]*dedupe.Receipt
 	retried  map[simPlace]*dedupe.Receipt // of keys whose handoff is pending: before that
 	runs     map[string][]runevents.Record
-	// denied are the handoffs that a person denied, in the state of their town: see deniedKey.
+	// denied are the handoffs that a person denied in their town's state: see deniedKey.
 	denied map[string]bool
-	// decisions are those that people made: see decisionKey.
+	// decisions are people's decisions: see decisionKey.
 	decisions map[string]bool
 }
 
-// checkLog reads the whole log and recomputes every decision from what stood before it.
+// checkLog reads the whole log and recomputes every decision from the records before it.
 func (s *sim) checkLog() {
 	h := &simHistory{
 		sim: s, towns: map[string]commitlog.Entry{}, receipts: map[simPlace]*dedupe.Receipt{},
@@ -213,7 +213,7 @@ func (h *simHistory) result(rec *commitlog.Record) (*handoff.Result, *handoff.Ha
 	return r, h.accepted(rec.Handoff)
 }
 
-// same checks that a result is what the checks say.
+// same checks that a result is the outcome of the checks.
 func (h *simHistory) same(rec *commitlog.Record, asked *handoff.Handoff, outcome handoff.Outcome) {
 	want, err := handoff.NewResult(asked, outcome).MarshalWire()
 	if err != nil {
@@ -312,8 +312,8 @@ func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry, m 
 	h.receipts[placeOf(asked)] = simReceipt(m, rec)
 }
 
-// cancelled checks that a run whose command was pending was cancelled by force, or that no game was
-// ever asked for it: neither before nor after.
+// cancelled checks that a run with a pending command was cancelled by force, or that no game was
+// ever asked for it, before or after.
 func (h *simHistory) cancelled(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
 	h.must(before.Pending != nil && before.Pending.Run.RunID == rec.Run.RunID,
 		"what was not pending was cancelled")
@@ -328,14 +328,14 @@ func (h *simHistory) cancelled(rec *commitlog.Record, before commitlog.Entry, m 
 	h.gaveBack(h.accepted(before.Pending.Handoff))
 }
 
-// late reports whether the game may have applied a command that it had refused for a while before:
-// a request that was delayed may arrive when the engine has given up.
+// late reports whether the game may have applied a command that it had refused at first: a delayed
+// request may arrive after the engine has given up.
 func (h *simHistory) late(asked *handoff.Handoff) bool {
 	return h.game.definite[asked.HandoffID].Retryable || h.game.changes[asked.HandoffID] == 1
 }
 
-// checkRuns checks that the events of every run have places of their own without gaps, ids of their
-// own, and one end at most.
+// checkRuns checks that every run's events have places without gaps, ids of their own, and at most
+// one end.
 func (h *simHistory) checkRuns() {
 	for _, id := range slices.Sorted(maps.Keys(h.runs)) {
 		records := h.runs[id]
@@ -358,10 +358,9 @@ func (h *simHistory) checkRuns() {
 	}
 }
 
-// knownToFind has, by bug, the first seed that found it when this was written, where that is not 1:
-// it is tried first. Of a bug that leaves runs without an end, which takes seconds to see, it is
-// the one that took the fewest. After a change of the engine another one may find it, which -v
-// prints.
+// knownToFind has, by bug, a seed that finds it, if that is not 1: it is tried first. For a bug
+// that leaves runs without an end, which takes seconds to see, it is the one with the fewest steps.
+// After a change of the engine another one may find it, which -v prints.
 var knownToFind = map[string]uint64{
 	"a cancellation that one engine grants for all": 16,
 
@@ -372,7 +371,7 @@ var knownToFind = map[string]uint64{
 	"rows that are skipped":               22,
 }
 
-// The simulation finds what it is for: with each bug that is planted it does, within few seeds.
+// The simulation finds each planted bug within few seeds.
 func TestSimulationFindsBugs(t *testing.T) {
 	t.Parallel()
 	for name, plant := range map[string]func(*sim){

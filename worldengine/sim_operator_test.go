@@ -19,14 +19,14 @@ import (
 type simOperator struct {
 	sim  *sim
 	busy bool
-	// deciding is how many people's decisions about proposals are on their way.
+	// deciding counts the people's decisions that are under way.
 	deciding int
 	told     int // how far the engines have been told of the signals in the log
 	// open are the runs without an end in the log, as far as it was read.
 	open map[string]bool
 	read int
-	// What people were told: the runs that were cancelled, the decisions that count, and the
-	// answers to what they submitted.
+	// People's answers: the runs that were cancelled, the decisions that count, and the results of
+	// their submissions.
 	cancelled []string
 	decided   []Signal
 	submitted []simSubmitted
@@ -38,7 +38,7 @@ type simSubmitted struct {
 	answer  Answer
 }
 
-// act gives a signal to some engine; when there are no more faults, only the end of a pause.
+// act sends a signal to some engine; when there are no more faults, only the end of a pause.
 func (o *simOperator) act() {
 	o.sim.mu.Lock()
 	busy := o.busy || o.deciding > 0
@@ -96,8 +96,8 @@ func (o *simOperator) next() (Signal, bool) {
 	return Signal{Kind: lifecycle.SignalPause, TownID: townID, DrainTimeout: time.Second}, true
 }
 
-// tell lets the engines hear of the pauses of the world that the log has, each once all have done with
-// the one before: whether a town has had its turn between two signals makes a difference.
+// tell shows the engines the log's pauses of the world, each after all have handled the one before:
+// whether a town has had its turn between two signals makes a difference.
 func (o *simOperator) tell() {
 	for ; o.told < len(o.sim.log.messages); o.told++ {
 		m := o.sim.log.messages[o.told]
@@ -126,7 +126,7 @@ func (e *simEngine) raiseStored(ctx context.Context, alert runevents.Alert) erro
 	return err
 }
 
-// worldPause is what the log says about the pause of the world.
+// worldPause is the pause of the world in the log.
 func (s *sim) worldPause() signals.Pause {
 	m := s.log.last(wire.ControlSubject("main"))
 	if m == nil {

@@ -24,8 +24,8 @@ func (o *simOperator) retries() {
 	}
 }
 
-// retry has one or two people retry a run, each at some engine, and reports whether one does. Most
-// choose one of the last runs that failed since no game was there, some any run.
+// retry makes one or two people retry a run, each at some engine, and reports whether one does.
+// Most choose one of the last runs that failed without a game, some any run.
 func (o *simOperator) retry() bool {
 	s := o.sim
 	var failed, ended []string
@@ -75,8 +75,8 @@ func simReceipt(m *simMessage, rec *commitlog.Record) *dedupe.Receipt {
 	return receipt
 }
 
-// prior returns the receipt that a handoff was judged by: none, where its run tries another one
-// again, whose receipt that of the key has to be.
+// prior returns the receipt that a handoff was judged by. It is none if its run retries another
+// one, whose receipt the key has to have.
 func (h *simHistory) prior(asked *handoff.Handoff, of *apply.RetryOf) *dedupe.Receipt {
 	now := h.receipts[placeOf(asked)]
 	if of == nil {
@@ -88,8 +88,8 @@ func (h *simHistory) prior(asked *handoff.Handoff, of *apply.RetryOf) *dedupe.Re
 	return nil
 }
 
-// took notes what a pending command leaves of the receipt of its key: until it is concluded there
-// is none, and where it is cancelled there is what was there before.
+// took records how a pending command changes its key's receipt: until it ends there is none, and if
+// it is cancelled the earlier one comes back.
 func (h *simHistory) took(asked *handoff.Handoff) {
 	at := placeOf(asked)
 	h.retried[at], h.receipts[at] = h.receipts[at], &dedupe.Receipt{}

@@ -27,20 +27,20 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// sim is a world in which everything that happens is decided by a seed: which engine goes on when,
-// what is lost, who is killed, what a game does. The engines and their indexes are the real ones;
-// their log, plugins and clock are simulated.
+// sim is a world in which a seed decides everything: which engine goes on when, lost messages,
+// kills, and the game's answers. The engines and their indexes are real; their log, plugins and
+// clock are simulated.
 type sim struct {
 	seed  uint64
 	rng   *rand.Rand
 	quiet bool // no more faults
-	// alone is a bug that a test plants: an index takes the messages of others for gone.
+	// alone is a planted bug: an index treats others' messages as missing.
 	alone bool
-	// skips is another: an index leaves out each fifth message of others.
+	// skips is another: an index omits each fifth message of others.
 	skips bool
 	// noAlerts is a fourth: no alert is stored.
 	noAlerts bool
-	// forceful has operators cancel by force whenever they cancel.
+	// forceful makes operators always cancel by force.
 	forceful bool
 	trace    func(format string, args ...any)
 
@@ -54,7 +54,7 @@ type sim struct {
 	clients  []*simClient
 	sent     map[string]*handoff.Handoff // by handoffId and snapshotHash
 	operator simOperator
-	// alerted are the runs for which an alert is stored, and the end of the log then.
+	// alerted are the runs with a stored alert, and the log's end then.
 	alerted map[string]int
 	ids     int
 	started int // engines
@@ -71,20 +71,21 @@ type simEngine struct {
 	kill   context.CancelFunc
 }
 
-// draw is what an engine draws of a pause, another part each time: where two timers end at once,
-// nobody knows who goes on first.
+// draw returns an engine's random part of a pause, different each time: if two timers ended at
+// once, the order of their goroutines would be undefined.
 func (e *simEngine) draw(below time.Duration) time.Duration {
 	return below * time.Duration(1+(int64(e.number)+11*e.drawn.Add(1))%101) / 103
 }
 
 const simTowns = 3
 
-// fails reports whether the game of the seed is away at first, and is not waited for: many runs
-// fail then, and can be tried again.
+// fails reports whether the seed's game is away at first, and not waited for: many runs fail then,
+// and can be retried.
 func (s *sim) fails() bool { return s.seed%4 == 1 }
 
-// workers returns how many towns an engine of the seed works on at once. With one alone a replay is
-// the same step by step: two turns that begin at the same instant draw ids in either order.
+// workers returns the number of towns that an engine of the seed works on at once. Only with one is
+// a replay the same step by step: two turns that begin at the same instant draw ids in either
+// order.
 func (s *sim) workers() int {
 	if s.seed%2 == 0 {
 		return 1
@@ -188,7 +189,7 @@ func (s *sim) start() *simEngine {
 	return process
 }
 
-// aboutRun has what reads a run say so, since several do at once.
+// aboutRun marks a read of a run with it, since several are read at once.
 func aboutRun[T any](
 	read func(ctx context.Context, runID string) (T, error),
 ) func(ctx context.Context, runID string) (T, error) {
@@ -208,7 +209,7 @@ func (s *sim) id() string {
 	return id.String()
 }
 
-// wait gives an operation its place among those that wait for their turn, and waits.
+// wait puts an operation among those that wait for their turn, and waits.
 func (s *sim) wait(op *simOp) {
 	s.mu.Lock()
 	at, _ := slices.BinarySearchFunc(s.waiting, op, func(a, b *simOp) int {
@@ -220,7 +221,7 @@ func (s *sim) wait(op *simOp) {
 	<-op.turn
 }
 
-// must notes what must not be.
+// must records a failure unless holds.
 func (s *sim) must(holds bool, format string, args ...any) {
 	if !holds {
 		s.mu.Lock()
@@ -229,7 +230,7 @@ func (s *sim) must(holds bool, format string, args ...any) {
 	}
 }
 
-// chance says yes in one of n cases, as long as there are faults.
+// chance is true in one of n cases, as long as there are faults.
 func (s *sim) chance(n int) bool { return !s.quiet && s.rng.IntN(n) == 0 }
 
 // step lets one thing happen.
@@ -258,13 +259,13 @@ func (s *sim) step() {
 	case waiting > 0 && n < 19:
 		s.turn(s.rng.IntN(waiting))
 	default:
-		// Not whole milliseconds: the timers of one step do not end with those of another.
+		// Not whole milliseconds: the timers of one step do not end with another's.
 		time.Sleep(time.Duration(1+s.rng.IntN(200))*time.Millisecond + 7*time.Microsecond)
 	}
 }
 
-// turn gives the ith operation that waits its turn, together with those of its engine that are the
-// same: nothing tells them apart.
+// turn gives a turn to the ith waiting operation, together with its engine's indistinguishable
+// ones.
 func (s *sim) turn(i int) {
 	s.mu.Lock()
 	op := s.waiting[i]
@@ -285,9 +286,9 @@ func (s *sim) turn(i int) {
 	}
 }
 
-// crash kills the writer and starts another in its place, or starts another while the first one goes
-// on, as a writer does that lost its lease and does not know it; that one is killed the next time.
-// With an even seed only one lives at a time, so that a run is more often the same again.
+// crash kills the writer and starts another in its place, or starts another while the first one
+// goes on, like a writer that lost its lease unnoticed; that one is killed the next time. With an
+// even seed only one lives at a time, so that a run is more often repeatable.
 func (s *sim) crash() {
 	if len(s.engines) == 1 && s.seed%2 == 1 && s.rng.IntN(2) == 0 {
 		s.engines = append(s.engines, s.start())
@@ -327,7 +328,7 @@ func (s *sim) kill(i int) {
 	}
 }
 
-// run runs a seed and returns what must not be.
+// run runs a seed and returns the failures.
 func (s *sim) run(steps int) []string {
 	for range steps {
 		s.step()

@@ -22,7 +22,7 @@ var (
 
 // TestSimulation runs the real engines through schedules that seeds decide: crashes, lost messages
 // and answers, expired windows, races of two engines, late requests to a game. A seed that finds
-// something is run again, with its steps told, by the command that the failure prints.
+// something runs again with its steps printed, by the failure's command.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	if *simSeed != 0 {
@@ -71,7 +71,7 @@ func simulate(
 	return found
 }
 
-// A seed that found something mostly finds it again: run a few times, most seeds take the same steps
+// A seed that found something mostly finds it again: in a few runs, most seeds take the same steps
 // twice. Not every one: goroutines that wake at one instant come in any order.
 func TestSimulation_Replays(t *testing.T) {
 	t.Parallel()

@@ -1,5 +1,5 @@
-// Command agent-go is an agent in its smallest form: it looks at a town, proposes to advance a
-// project, hands the proposal off, and prints what became of it.
+// Command agent-go is a minimal agent: it looks at a town, proposes to advance a project, hands the
+// proposal off, and prints the result.
 package main
 
 import (
@@ -23,7 +23,8 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	// The server and the credentials are those of the NATS command line: NATS_URL, NATS_USER, …
+	// The environment variables of the NATS command line name the server and the credentials:
+	// NATS_URL, NATS_USER, …
 	url, connection := natsconn.FromEnvironment(os.LookupEnv)
 	engine, err := client.Connect(cmp.Or(url, nats.DefaultURL),
 		client.Options{Connection: connection})
@@ -52,7 +53,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	// 3. Hand it off. Send asks again where that can help, and verifies the result.
+	// 3. Hand it off. Send retries if that can help, and verifies the result.
 	outcome, err := engine.Send(ctx, h)
 	if err != nil {
 		return err

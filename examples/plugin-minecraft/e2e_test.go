@@ -1,9 +1,9 @@
 //go:build minecraft
 
 // Package plugin_test plays the whole way of a command on real parts: an agent's handoff, the
-// engine with its NATS, the plugin in a Minecraft server, and a player who sees what happens. It
-// needs Node.js and `npm ci`, hence the build tag; with the tag it fails where they are missing,
-// and never skips.
+// engine with its NATS, the plugin in a Minecraft server, and a player who sees the effect. It
+// needs Node.js and `npm ci`, hence the build tag; with the tag it fails without them, and never
+// skips.
 package plugin_test
 
 import (
@@ -32,7 +32,7 @@ func TestAPlayerSeesEveryCommandOnce(t *testing.T) {
 	g := startGame(t, srv.URL(), world)
 	s := &scene{t: t, nc: connect(t, srv), game: g, player: join(t, g)}
 
-	// The world is new, so the first advance builds what stood in the snapshot too.
+	// The world is new, so the first advance builds the snapshot's part too.
 	advance := s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 70))
 	s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 10))
 	s.mustCarryOut(handoff.AcceptMission, "sq-scout-ridge",
@@ -43,8 +43,8 @@ func TestAPlayerSeesEveryCommandOnce(t *testing.T) {
 	// no § and line feed
 	talk := s.mustCarryOut(handoff.TalkToTownsfolk, "casual", chatWith("mayor 4Ada: "))
 
-	// A repeated handoff is a duplicate. Expectations name everything that is seen, in order, so
-	// the chat of the next command proves that what came before it changed nothing.
+	// A repeated handoff is a duplicate. Expectations name all sightings in order, so the next
+	// command's chat proves that the duplicate changed nothing.
 	for _, d := range []deed{advance, talk} {
 		again, err := s.send(d.handoff)
 		require.NoError(t, err)
@@ -53,7 +53,7 @@ func TestAPlayerSeesEveryCommandOnce(t *testing.T) {
 	}
 	s.mustCarryOut(handoff.TalkToTownsfolk, "morale-boost", chatWith("stand together"))
 
-	// The plugin itself knows what it has applied, after a restart of the game too.
+	// The plugin itself remembers its applied commands, even after a restart of the game.
 	s.repeat(advance, talk)
 	s.mustCarryOut(handoff.TalkToTownsfolk, "morale-boost", chatWith("stand together"))
 	g.kill()
@@ -105,7 +105,7 @@ func TestAGameThatIsKilledAtWorkCompletesIt(t *testing.T) {
 	s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 10))
 }
 
-// The checks of the tests above must notice a plugin that answers and does nothing.
+// The tests above must notice a plugin that answers and does nothing.
 func TestAPluginThatOnlySaysSoIsNoticed(t *testing.T) {
 	srv := startEngine(t, false)
 	g := startGame(t, srv.URL(), "another-world")
@@ -134,8 +134,8 @@ func TestAPluginThatOnlySaysSoIsNoticed(t *testing.T) {
 	require.Len(t, asked, 2)
 }
 
-// startEngine starts an engine that has its towns' commands applied by a plugin. Only where clients
-// are in the engine's own account (open) may a test ask the plugin itself, as the engine does.
+// startEngine starts an engine whose towns have a plugin. Only if clients are in the engine's own
+// account (open) may a test ask the plugin itself, as the engine does.
 func startEngine(t testing.TB, open bool) *server.Server {
 	t.Helper()
 	srv, err := server.Start(t.Context(), server.Config{

@@ -21,7 +21,7 @@ import (
 	"worldengine/worldengine/natstest"
 )
 
-// startsWithin is how long a Minecraft server may take to start on a busy machine.
+// startsWithin bounds a Minecraft server's start on a busy machine.
 const startsWithin = 60 * time.Second
 
 // game is a Minecraft server with the plugin, in a process group of its own.
@@ -52,7 +52,7 @@ func startGame(t testing.TB, nats, world string, settings ...map[string]any) *ga
 	return g
 }
 
-// configure writes the settings of a world, and more of them.
+// configure writes the settings of a world, and additional ones.
 func (g *game) configure(world string, settings ...map[string]any) {
 	g.t.Helper()
 	config := map[string]any{
@@ -105,7 +105,7 @@ func findPort(stdout io.Reader, port chan<- string) {
 	}
 }
 
-// console gives a command on the game's console, and waits until its log says something.
+// console gives a command on the game's console, and waits until its log has a text.
 func (g *game) console(command, want string) {
 	g.t.Helper()
 	_, err := fmt.Fprintln(g.stdin, command)
@@ -114,7 +114,7 @@ func (g *game) console(command, want string) {
 		soon, 10*time.Millisecond, "no %q on the console", want)
 }
 
-// kill ends the whole group at once, as kill -9 does, and waits for its end.
+// kill ends the whole group at once, like kill -9, and waits for its end.
 func (g *game) kill() {
 	if g.cmd == nil || g.cmd.Process == nil {
 		return

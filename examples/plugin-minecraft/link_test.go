@@ -21,8 +21,7 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// The game starts without NATS, and the plugin finds it when it is there, and again when it was
-// away.
+// The game starts without NATS, and the plugin finds it when it comes, and again after an outage.
 func TestTheGameDoesNotWaitForNATS(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -48,7 +47,7 @@ func TestTheGameDoesNotWaitForNATS(t *testing.T) {
 		"and no block of the wall again")
 }
 
-// A game does not host a town that another one hosts, and does so once that is gone.
+// A game does not host another one's town, but does once that game is gone.
 func TestOneGameHostsATown(t *testing.T) {
 	nc := natstest.Connect(t)
 	other, err := plugin.AnswerHosts(nc, world, townID)

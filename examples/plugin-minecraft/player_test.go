@@ -18,14 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sighting is what a player saw: a block that changed, or a line of chat.
+// sighting is a block that a player saw change, or a line of chat.
 type sighting struct {
 	block string
 	at    pk.Position
 	chat  string
 }
 
-// player is in the game and notes what it sees, in order.
+// player is in the game and records its sightings, in order.
 type player struct {
 	client  *bot.Client
 	mu      sync.Mutex
@@ -99,8 +99,8 @@ func (p *player) note(change func()) {
 	p.news = make(chan struct{})
 }
 
-// expectation checks what a player saw since the last one that was met. It names everything that
-// may have been seen, so whatever comes unexpected fails this one or the next.
+// expectation checks a player's sightings since the last expectation that was met. It names
+// everything that may have been seen, so an unexpected sighting fails this one or the next.
 type expectation func(seen []sighting) error
 
 // sees waits until an expectation is met. The error is the expectation's last one.
@@ -143,7 +143,7 @@ func chatWith(parts ...string) expectation {
 	}
 }
 
-// lastly expects what it is given of the last sighting, whatever came before.
+// lastly expects want of the last sighting, whatever came before.
 func lastly(want expectation) expectation {
 	return func(seen []sighting) error { return want(seen[max(len(seen)-1, 0):]) }
 }

@@ -23,7 +23,7 @@ import (
 const (
 	townID = "town-threatened"
 	world  = wire.DefaultWorld
-	// soon is how long what must happen may take on a busy machine.
+	// soon bounds each wait on a busy machine.
 	soon = 20 * time.Second
 )
 
@@ -65,7 +65,7 @@ func (s *scene) town() (townReply, error) {
 	return at, json.Unmarshal(data, &at)
 }
 
-// propose makes the handoff that an agent makes of a town.
+// propose makes an agent's handoff for a town.
 func propose(at townReply, kind handoff.ProposalType, argument string) (*handoff.Handoff, error) {
 	return handoff.New(handoff.Proposal{
 		Type: kind, ActorID: "mayor §4Ada\n", TownID: townID, Priority: 0.5, Reason: "Because.",
@@ -87,15 +87,15 @@ func (s *scene) send(h *handoff.Handoff) (*handoff.Result, error) {
 	return handoff.ParseResult(data, schemas.Limits{})
 }
 
-// deed is a command that was carried out.
+// deed is an executed command.
 type deed struct {
 	handoff *handoff.Handoff
 	result  *handoff.Result
 	before  townReply
 }
 
-// carryOut hands a command off and checks, each by itself, the answer, the town's state, and what
-// the player saw within some time.
+// carryOut hands a command off and checks the answer, the town's state, and the player's sightings
+// within some time.
 func (s *scene) carryOut(
 	within time.Duration, kind handoff.ProposalType, argument string, want expectation,
 ) (d deed, err error) {
@@ -126,7 +126,7 @@ func (s *scene) carryOut(
 	return d, nil
 }
 
-// mustCarryOut is carryOut where it must succeed.
+// mustCarryOut is carryOut that must succeed.
 func (s *scene) mustCarryOut(kind handoff.ProposalType, argument string, want expectation) deed {
 	s.t.Helper()
 	d, err := s.carryOut(soon, kind, argument, want)
@@ -134,7 +134,7 @@ func (s *scene) mustCarryOut(kind handoff.ProposalType, argument string, want ex
 	return d
 }
 
-// commandOf returns the request that the engine makes of a handoff, from the state before it.
+// commandOf returns the engine's request for a handoff, from the state before it.
 func commandOf(t testing.TB, h *handoff.Handoff, snapshot []byte) *apply.Command {
 	t.Helper()
 	before, err := town.Parse(snapshot, schemas.Limits{})
@@ -166,7 +166,7 @@ func (s *scene) ask(c *apply.Command) apply.Answer {
 	panic("not reached")
 }
 
-// repeat asks the plugin again for what it has applied.
+// repeat asks the plugin again for its applied commands.
 func (s *scene) repeat(deeds ...deed) {
 	s.t.Helper()
 	for _, d := range deeds {

@@ -11,8 +11,8 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// A town whose last message was changed on the disk is the only one that a list lacks, also when
-// nobody has read anything since the start, so that NATS has not looked through the block yet.
+// A list lacks only the town whose last message was changed on the disk, even before anything was
+// read since the start, when NATS has not searched the block yet.
 func TestListOfADamagedTown(t *testing.T) {
 	t.Parallel()
 	for name, damaged := range map[string]int{"the first": 0, "in the middle": 2, "the last": 4} {

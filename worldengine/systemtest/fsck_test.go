@@ -40,12 +40,12 @@ type checkedWorld struct {
 	engine *worldengine.Engine
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	// executed is a handoff of town-1 that was executed, and state where that town is now.
+	// executed is an executed handoff of town-1, and state the town's present state.
 	executed *handoff.Handoff
 	state    town.State
 }
 
-// fetchWait is how long a test waits for messages that NATS does not deliver.
+// fetchWait bounds a test's wait for messages that NATS does not deliver.
 const fetchWait = 200 * time.Millisecond
 
 // newCheckedWorld starts a server and makes the world.
@@ -54,7 +54,7 @@ func newCheckedWorld(t *testing.T, config worldengine.Config) *checkedWorld {
 	return startCheckedWorld(t, config, false)
 }
 
-// newOpenWorld does so with a server that others may join.
+// newOpenWorld is newCheckedWorld with a server that others may join.
 func newOpenWorld(t *testing.T, config worldengine.Config) *checkedWorld {
 	t.Helper()
 	return startCheckedWorld(t, config, true)
@@ -64,7 +64,7 @@ func startCheckedWorld(t *testing.T, config worldengine.Config, open bool) *chec
 	t.Helper()
 	t.Parallel()
 	config.FetchWait = fetchWait
-	// What waits for the end of a pause gets there.
+	// A handoff that waits for the end of a pause must not time out.
 	config.PauseWait = cmp.Or(config.PauseWait, time.Hour)
 	w := &checkedWorld{t: t, config: server.Config{
 		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval,
@@ -109,15 +109,14 @@ func (w *checkedWorld) close() {
 	w.nc.Close()
 }
 
-// strangeTowns are ids that have to be encoded in a subject, or are too long for one or for a
-// header.
+// strangeTowns are ids that need encoding in a subject, or are too long for one or for a header.
 var strangeTowns = []string{
 	"town-1", "Fort Ашера № 2", " ", "a.b *>", "=unknown", "é", strings.Repeat("long ", 40),
 	strings.Repeat("far too long ", 500),
 }
 
-// populate makes towns, the first three strange ones where none are named, and lets handoffs of
-// every status be judged, several in a row.
+// populate makes towns, the first three strange ones by default, and has handoffs of every status
+// judged, several in a row.
 func (w *checkedWorld) populate(towns ...string) *checkedWorld {
 	w.t.Helper()
 	if len(towns) == 0 {
@@ -189,9 +188,9 @@ func (w *checkedWorld) again(h *handoff.Handoff) {
 	require.Equal(w.t, handoff.Duplicate, w.execute(h))
 }
 
-// execute sends a handoff, as clients do until it is answered: whoever looks after pending handoffs
-// may have it in hand for another moment, and the index may be behind. No other refusal is tried
-// again, nor these for longer than patience.
+// execute sends a handoff as clients do until it is answered: a pending handoff may be in hand for
+// another moment, and the index may be behind. It retries no other refusal, and these only for
+// patience.
 func (w *checkedWorld) execute(h *handoff.Handoff) handoff.Status {
 	w.t.Helper()
 	const patience = 30 * time.Second
@@ -207,7 +206,7 @@ func (w *checkedWorld) execute(h *handoff.Handoff) handoff.Status {
 	return answer.Result.Status
 }
 
-// appendEvents appends events of a run as another writer than the engine does, in two parts.
+// appendEvents appends events of a run as another producer, in two parts.
 func (w *checkedWorld) appendEvents() {
 	w.t.Helper()
 	write := runevents.Write{
@@ -281,7 +280,7 @@ func (w *checkedWorld) placeOf(h *handoff.Handoff) uint64 {
 	}
 }
 
-// followed waits until the bus has the run events of the log up to its end.
+// followed waits until the bus has the log's run events up to its end.
 func (w *checkedWorld) followed() {
 	w.t.Helper()
 	end := w.logEnd()
@@ -307,8 +306,8 @@ func (w *checkedWorld) last(stream jetstream.Stream, subject string) *jetstream.
 	return msg
 }
 
-// publish stores a message and returns its sequence. What the server says of another message, and
-// that one's guards, are left out.
+// publish stores a message and returns its sequence. It omits the server's headers about another
+// message, and that one's guards.
 func (w *checkedWorld) publish(subject string, header nats.Header, data []byte) uint64 {
 	w.t.Helper()
 	own := nats.Header{}

@@ -30,7 +30,7 @@ func (w *checkedWorld) decide(kind lifecycle.SignalKind, townID, handoffID strin
 	require.NoError(w.t, err)
 }
 
-// Every denial stands in the records behind it, however many there are.
+// Every denial is in the records behind it, however many there are.
 func TestFsckOfManyDenials(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"})
 	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = "t" })
@@ -94,7 +94,7 @@ func copiesOf(m logMessages) logMessages {
 	return copies
 }
 
-// What was carried out, or refused as denied, has the decision of a person in the records before.
+// A handoff that was executed, or refused as denied, has a person's decision in the records before.
 func TestFsckOfTheGate(t *testing.T) {
 	policy, err := approval.Of("TOWNSFOLK_TALK")
 	require.NoError(t, err)
@@ -166,8 +166,7 @@ func TestFsckOfTheGate(t *testing.T) {
 	})
 }
 
-// An approval has expired at the millisecond at which it expires, and the log says at which one the
-// engine found it.
+// An approval expires at a millisecond, and the log has the one at which the engine found it.
 func TestFsckOfAnApprovalThatExpires(t *testing.T) {
 	w := decidedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"}, nil)
 	log := w.messages()
@@ -190,8 +189,8 @@ func TestFsckOfAnApprovalThatExpires(t *testing.T) {
 	require.NotContains(t, whats(used.Add(time.Millisecond)), expired)
 }
 
-// An approval may expire between the moment in which an engine finds it and the events of the run
-// that it is used for: what the engine stores is right all the same.
+// An approval may expire between the moment in which an engine finds it and its run's events: the
+// engine's records are valid all the same.
 func TestFsckOfAnApprovalThatExpiresAsItIsUsed(t *testing.T) {
 	var looks atomic.Int64 // each of which takes a second
 	start := time.Now().Truncate(time.Millisecond)
@@ -222,7 +221,7 @@ func copyOf(t *testing.T, log logMessages, kind string, n int) (rec commitlog.Re
 	return rec
 }
 
-// A record says by which policy of the world its handoff was judged, where the town has none.
+// A record names the world's policy by which its handoff was judged, if the town has none.
 func TestFsckOfTheGateOfTheWorld(t *testing.T) {
 	w := decidedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"}, nil)
 	others, err := approval.Of("SALVAGE_PLAN")

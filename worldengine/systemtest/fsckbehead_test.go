@@ -12,8 +12,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// behead takes the messages before a sequence out of the files of the log, while no server runs, as
-// the loss of its first block does.
+// behead removes the messages before a sequence from the files of the log, while no server runs,
+// like the loss of its first block.
 func (w *checkedWorld) behead(from uint64) {
 	w.t.Helper()
 	w.close()
@@ -25,8 +25,8 @@ func (w *checkedWorld) behead(from uint64) {
 	w.open()
 }
 
-// A log whose first block is gone is told from one whose histories are full, by the messages that
-// a town should have. A repair does not hide it.
+// A log without its first block differs from one with full histories by the messages that a town
+// should have. A repair does not hide that.
 func TestFsck_FirstBlockLost(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	state := w.found("t")

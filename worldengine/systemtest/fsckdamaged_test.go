@@ -31,8 +31,8 @@ func (w *checkedWorld) block(stream string) string {
 	return filepath.Join(w.config.Data, "jetstream", "$G", "streams", stream, "msgs", "1.blk")
 }
 
-// placeInBlock is where the message at a sequence, or the next one, begins in a block. A message
-// begins with its length, whose highest bit says that it has headers, and its sequence.
+// placeInBlock returns where the message at a sequence, or the next one, begins in a block. A
+// message begins with its length, whose highest bit marks headers, and its sequence.
 func placeInBlock(block []byte, seq uint64) (at, length uint32) {
 	for {
 		length = binary.LittleEndian.Uint32(block[at:]) &^ (1 << 31)
@@ -76,8 +76,8 @@ func (w *checkedWorld) talked(at town.State, n int) (all []*handoff.Handoff, now
 	return all, at
 }
 
-// named returns the sequences of the log that a report names as not delivered by NATS: the last of a
-// town, and the guards of others.
+// named returns the log sequences that a report names as undelivered by NATS: a town's last, and
+// others' guards.
 func named(report *fsck.Report) (seqs []uint64) {
 	for _, f := range report.Findings {
 		switch {
@@ -92,8 +92,8 @@ func named(report *fsck.Report) (seqs []uint64) {
 	return seqs
 }
 
-// A commit that NATS does not deliver is found by the guard of the next one, which names it, or as
-// the last of its town; no repair changes a town that is served.
+// An undelivered commit is found by the guard of the next one, which names it, or as the last of
+// its town; no repair changes a town that is served.
 func TestFsck_DamagedCommit(t *testing.T) {
 	for name, c := range map[string]struct{ damaged, named []int }{
 		"in the middle": {[]int{3}, []int{3}}, "two in a row": {[]int{2, 3}, []int{3}},
@@ -133,8 +133,8 @@ func TestFsck_DamagedCommit(t *testing.T) {
 	}
 }
 
-// A commit that NATS does not deliver is damaged to the readers of event.list, at the end of the log
-// too, and one that is gone is a gap.
+// An undelivered commit is damaged to the readers of event.list, even at the end of the log, and
+// one that is gone is a gap.
 func TestEventList_OfADamagedDisk(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	done, _ := w.talked(w.found("t"), 5)
@@ -153,8 +153,8 @@ func TestEventList_OfADamagedDisk(t *testing.T) {
 	require.Len(t, page.Commits, int(end))
 }
 
-// A backup of a damaged world has what the world still delivers: the history before the damaged
-// commit is kept, and the restored world is told the same of it.
+// A backup of a damaged world has all that the world still delivers: the history before the damaged
+// commit stays, and the restored world has the same finding.
 func TestABackupOfADamagedHistory(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	done, now := w.talked(w.found("t"), 5)
@@ -173,7 +173,7 @@ func TestABackupOfADamagedHistory(t *testing.T) {
 	w.talk(now)
 }
 
-// movedByBackup makes a backup of a world, and goes on with what a restore makes of it.
+// movedByBackup backs a world up, and continues with the restored one.
 func (w *checkedWorld) movedByBackup() *backup.Manifest {
 	w.t.Helper()
 	dir := filepath.Join(w.t.TempDir(), "backup")
@@ -189,8 +189,8 @@ func (w *checkedWorld) movedByBackup() *backup.Manifest {
 	return m
 }
 
-// A backup names the towns that it has not as they were, since their last message cannot be read. A
-// restore makes a whole world of it, but for those messages.
+// A backup names the towns whose last message cannot be read. A restore makes a whole world, except
+// those messages.
 func TestABackupOfAnUnreadableTown(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	done, _ := w.talked(w.found("t"), 3)

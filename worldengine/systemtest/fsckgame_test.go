@@ -54,7 +54,7 @@ func (w *checkedWorld) plugin(answer func(*apply.Command) apply.Answer) {
 	require.NoError(w.t, nc.Flush())
 }
 
-// game is a plugin's side of a world. It does what the actor of a handoff is called.
+// game is a plugin's side of a world, which acts by the name of a handoff's actor.
 type game struct {
 	release chan struct{} // closed when those who "wait" are applied
 }
@@ -98,7 +98,7 @@ type outcome struct {
 	err error
 }
 
-// later sends a handoff and returns where its outcome comes.
+// later sends a handoff and returns a channel for its outcome.
 func (w *checkedWorld) later(p handoff.Proposal) <-chan outcome {
 	w.t.Helper()
 	h, err := handoff.New(p)
@@ -126,8 +126,7 @@ func (w *checkedWorld) refusedSignal(s worldengine.Signal) {
 	require.ErrorAs(w.t, err, &refused)
 }
 
-// runs returns the ids of the runs that have messages of their own in the log, once there are so
-// many.
+// runs returns the ids of the runs with messages of their own in the log, once there are so many.
 func (w *checkedWorld) runs(count int) []string {
 	w.t.Helper()
 	prefix := "world.main.run."
@@ -162,7 +161,7 @@ func (w *checkedWorld) pending(townID string) string {
 	return w.now(townID).PendingRunID
 }
 
-// append appends an event to a run as another writer than the engine does.
+// append appends an event to a run as another producer.
 func (w *checkedWorld) append(townID, runID string, event runevents.EventType, step string) {
 	w.t.Helper()
 	write := runevents.Write{

@@ -20,7 +20,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// publishRaw stores a message in the log with a header block as it stands. It returns its sequence.
+// publishRaw stores a message with a raw header block in the log, and returns its sequence.
 func (w *checkedWorld) publishRaw(subject, header, body string) uint64 {
 	w.t.Helper()
 	at, err := url.Parse(w.srv.URL())
@@ -48,9 +48,8 @@ func (w *checkedWorld) publishRaw(subject, header, body string) uint64 {
 // undecodable are header blocks that NATS stores and no client can decode.
 var undecodable = []string{"NATS/1.0\r\nno colon\r\n\r\n", "garbage"}
 
-// A message of the log whose headers cannot be decoded is a finding and a dead letter, and holds
-// nothing up: on the subject of a town, of a town that is not there, and on the others. Its body may
-// be a record that was tampered with.
+// A log message with undecodable headers is a finding and a dead letter, and blocks nothing: on the
+// subject of a town, of a missing town, and on the others. Its body may be a tampered record.
 func TestFsck_UndecodableHeaders(t *testing.T) {
 	for i, subject := range []string{
 		wire.LogSubject("main", "t"), wire.LogSubject("main", "stranger"),

@@ -15,8 +15,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// forge stores a message in the log as an engine would, guarded by its subject's last one, but with
-// whatever it says. It returns its sequence.
+// forge stores a message in the log like an engine, guarded by its subject's last one, but with any
+// contents. It returns its sequence.
 func (w *checkedWorld) forge(subject string, header nats.Header, body string) uint64 {
 	w.t.Helper()
 	guard := uint64(0)
@@ -64,8 +64,8 @@ func member(t *testing.T, body []byte, name, next string) string {
 // notStepped is the finding about a record that does not follow from the town before it.
 const notStepped = "the record is not the one that its input makes of the town"
 
-// What nothing else can know better is told with its place and stays: a message that is forged, or
-// that a defect wrote, each wrong in one respect.
+// Damage that nothing else can correct is reported with its place and stays: a message that is
+// forged, or that a defect wrote, each wrong in one respect.
 func TestFsckFindsDamageInTheLog(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{}).populate()
 	executed := w.find(`"townId":"town-1"`, `"status":"executed"`)
@@ -178,7 +178,7 @@ func TestFsckFindsDamageInTheLog(t *testing.T) {
 	}
 }
 
-// forgeOne stores a message that says something wrong.
+// forgeOne stores a message with one wrong member.
 func (w *checkedWorld) forgeOne(msg *jetstream.RawStreamMsg) uint64 {
 	w.t.Helper()
 	if _, unguarded := msg.Header["Unguarded"]; unguarded {
@@ -189,7 +189,7 @@ func (w *checkedWorld) forgeOne(msg *jetstream.RawStreamMsg) uint64 {
 	return w.forge(msg.Subject, msg.Header, string(msg.Data))
 }
 
-// Damage in the log is told and cannot be repaired.
+// Damage in the log is reported and cannot be repaired.
 func TestFsckCannotRepairTheLog(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{}).populate()
 	executed := w.find(`"townId":"town-1"`, `"status":"executed"`)

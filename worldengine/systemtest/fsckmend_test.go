@@ -16,7 +16,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// mend repairs a world with the flag, and checks that it is clean behind that.
+// mend repairs a world with the flag, and checks that it is clean afterwards.
 func (w *checkedWorld) mend() *fsck.Report {
 	w.t.Helper()
 	report := w.fsck(fsck.Options{Repair: true, MendTowns: true})
@@ -29,8 +29,7 @@ func (w *checkedWorld) mend() *fsck.Report {
 	return report
 }
 
-// A message that is not the engine's at the end of a town's history loses no commit: a repair puts
-// the town back.
+// A foreign message at the end of a town's history loses no commit: a repair puts the town back.
 func TestFsckPutsATownBackFromStrayMessages(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	done, now := w.talked(w.found("t"), 2)
@@ -105,7 +104,7 @@ func TestFsckPutsATownBackFromADamagedCommit(t *testing.T) {
 	require.Empty(t, w.clean().Notes)
 }
 
-// Several instances: one that holds the damaged town's state in its memory reads it again.
+// An instance with the damaged town's state in its memory reads it again.
 func TestInstancesReadATownAgainThatWasPutBack(t *testing.T) {
 	w := newOpenWorld(t, worldengine.Config{})
 	now := w.found("t")
@@ -164,8 +163,7 @@ func TestFsckOfADamagedTownWithNothingBefore(t *testing.T) {
 	}
 }
 
-// A guard of 0 holds if NATS does not deliver the last message of a subject: the mend relies on
-// it.
+// A guard of 0 holds if NATS does not deliver the last message of a subject: the mend relies on it.
 func TestNATSGuardsADamagedSubjectWithZero(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	done, _ := w.talked(w.found("t"), 2)

@@ -32,12 +32,13 @@ func TestFsckOfCommandsAppliedOutside(t *testing.T) {
 		Messages: counts.Messages, Towns: towns, Puts: towns, Accepted: 6 * towns,
 		Refused: 5 * towns, Pending: 5 * towns, Attempts: 6 * towns, RunRecords: counts.RunRecords,
 	}, counts)
-	// Each attempt after the first is told, and each run is closed, together with that or alone.
+	// Each attempt after the first has a record, and each run is closed, together with that or
+	// alone.
 	require.GreaterOrEqual(t, counts.RunRecords, 11*towns)
 }
 
-// What waits for the end of a pause has an end of every kind: executed, failed, refused, cancelled
-// by an operator, given away to a plugin, and cut off by a restart.
+// A handoff that waits for the end of a pause has an end of every kind: executed, failed, refused,
+// cancelled by an operator, given to a plugin, and cut off by a restart.
 func TestFsckOfPauses(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	g := &game{release: make(chan struct{})}
@@ -99,7 +100,7 @@ func TestFsckOfPauses(t *testing.T) {
 	require.Equal(t, int64(1), counts.Appended)
 }
 
-// bind puts a town as it is, with a binding of its own.
+// bind puts an unchanged town with its own binding.
 func (w *checkedWorld) bind(id string, state town.State, binding apply.Binding) {
 	w.t.Helper()
 	done := make(chan error, 1)
@@ -109,8 +110,8 @@ func (w *checkedWorld) bind(id string, state town.State, binding apply.Binding) 
 	require.NoError(w.t, <-done)
 }
 
-// A pause while a command is being applied, and others' events on its run, whatever they say; and
-// the server ends meanwhile.
+// A pause while a command is being applied, and any events of others on its run; and the server
+// ends meanwhile.
 func TestFsckOfWhatIsBeingApplied(t *testing.T) {
 	w := newCheckedWorld(t, outside())
 	g := &game{release: make(chan struct{})}
@@ -144,8 +145,7 @@ func TestFsckOfWhatIsBeingApplied(t *testing.T) {
 	w.clean()
 }
 
-// Others have appended what the engine would have emitted: then it does not, and fsck names the
-// events.
+// If others have appended the engine's events, the engine does not, and fsck names the events.
 func TestFsckOfARunThatOthersEnd(t *testing.T) {
 	for _, taken := range [][]runevents.EventType{
 		{runevents.RunCompleted}, {runevents.StepCompleted},
@@ -166,7 +166,7 @@ func TestFsckOfARunThatOthersEnd(t *testing.T) {
 	}
 }
 
-// A run that others appended is not the engine's, whatever plan and events it claims.
+// A run that others appended is not the engine's, whatever its plan and events claim.
 func TestFsck_ForgedRun(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	o := w.result(w.later(proposal(w.found("t"), handoff.AdvanceProject, "wall")),
@@ -186,8 +186,8 @@ func TestFsck_ForgedRun(t *testing.T) {
 	w.forged(7)
 }
 
-// forged requires that fsck finds so many forged events, and nothing else but that the record of the
-// run lacks them.
+// forged requires that fsck finds so many forged events, and nothing else except that the run's
+// record lacks them.
 func (w *checkedWorld) forged(count int) {
 	w.t.Helper()
 	for _, f := range w.fsck(fsck.Options{}).Findings {
@@ -200,8 +200,8 @@ func (w *checkedWorld) forged(count int) {
 	require.Zero(w.t, count)
 }
 
-// Two engines race for the same towns: each has its share of the pending handoffs, and takes over
-// what the other leaves behind.
+// Two engines race for the same towns: each has a share of the pending handoffs, and takes over the
+// other's.
 func TestFsckOfTwoEngines(t *testing.T) {
 	for _, history := range []int64{wire.DefaultHistoryPerTown, 5} {
 		t.Run(fmt.Sprint(history), func(t *testing.T) { fsckOfTwoEngines(t, history) })
@@ -233,7 +233,7 @@ func fsckOfTwoEngines(t *testing.T, history int64) {
 					return
 				}
 				for k := range engines {
-					// One is in progress, or the index is behind: the history is what counts.
+					// One is in progress, or the index is behind: the history counts.
 					_, _ = engines[(i+j+k)%2].Execute(t.Context(), h)
 				}
 			}
@@ -246,7 +246,7 @@ func fsckOfTwoEngines(t *testing.T, history int64) {
 	w.clean()
 }
 
-// A history that keeps little: what is left of a run is enough.
+// With a short history, the rest of a run suffices.
 func TestFsckOfWhatIsLeftOfRuns(t *testing.T) {
 	for _, history := range []int64{1, 2, 3} {
 		t.Run(fmt.Sprint(history), func(t *testing.T) {

@@ -38,7 +38,7 @@ func unreachable(t *testing.T) worldengine.Config {
 	}}
 }
 
-// retry has a run tried again, and returns the run in which that is done.
+// retry has a run retried, and returns the retry's run.
 func (w *checkedWorld) retry(runID string, want handoff.Status) string {
 	w.t.Helper()
 	w.idle()
@@ -51,7 +51,7 @@ func (w *checkedWorld) retry(runID string, want handoff.Status) string {
 	return got.RunID
 }
 
-// unreached sends a handoff to a console that is not there, and returns its run.
+// unreached sends a handoff to a missing console, and returns its run.
 func (w *checkedWorld) unreached(at string) string {
 	w.t.Helper()
 	w.idle()
@@ -105,8 +105,8 @@ func retold(t *testing.T) []*jetstream.RawStreamMsg {
 	return w.messages()
 }
 
-// The approval that a run has used up stays its own, where the handoff is accepted once more when
-// its town takes none any longer.
+// A run's used approval stays its own, even if the handoff is accepted once more when its town
+// requires none any longer.
 func TestFsckOfARetryThatTakesNoApproval(t *testing.T) {
 	w := newCheckedWorld(t, unreachable(t))
 	policy, err := approval.Of("TOWNSFOLK_TALK")
@@ -145,7 +145,7 @@ func TestFsckOfRetries(t *testing.T) {
 	}
 }
 
-// A key that was accepted twice is found, also by a run that claims to be a retry.
+// A key that was accepted twice is found, even in a run that claims to be a retry.
 func TestFsckOfAKeyThatWasAcceptedTwice(t *testing.T) {
 	w := newCheckedWorld(t, unreachable(t))
 	w.found("t")
@@ -186,7 +186,7 @@ var tamperedRetries = []tamper{
 	{"a signal in a run that is no retry", change("handoff", 0, `"RunFailed"`, `"SignalAccepted"`)},
 }
 
-// tamperedCancellations are broken rules about commands that are not applied any more.
+// tamperedCancellations are broken rules about cancelled commands.
 var tamperedCancellations = []tamper{
 	{"a cancelled run that has failed", change("cancelled", 0, `"RunCancelled"`, `"RunFailed"`)},
 	{"a cancelled run that goes on", change("cancelled", 0, `"RunCancelled"`, `"RunPaused"`)},

@@ -69,7 +69,7 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	w.clean()
 	log := w.messages()
 	close(g.release)
-	// On a busy machine the attempt may be over, and the next one waits for the end of the pause.
+	// On a busy machine the attempt may be over, and the next one wait for the end of the pause.
 	w.signal(lifecycle.SignalResume, "t")
 	w.result(applied, handoff.Executed)
 	return log
@@ -123,8 +123,8 @@ func TestFsckOfAStoriedLog(t *testing.T) {
 		Pending: 3, Attempts: 4, Controls: 5, Signals: 2, RunRecords: 16, Appended: 2,
 	}, counts)
 	require.Equal(t, 1, open, "of the runs only the one that is not over is remembered")
-	// What is left of a log tells no lies: however much of the town's history has gone, and however
-	// many records of runs have expired.
+	// Any rest of a log has no findings: however much of the town's history, and however many
+	// records of runs, have expired.
 	ofTown := func(i int) bool { return log[i].Subject == "world.main.log.t" }
 	ofRuns := func(i int) bool { return strings.HasPrefix(log[i].Subject, "world.main.run.") }
 	for history := range log {
@@ -150,8 +150,8 @@ func TestFsckOfAStoriedLog(t *testing.T) {
 // logMessages is a log.
 type logMessages = []*jetstream.RawStreamMsg
 
-// tampering changes a log, and returns it with the sequence of the message that is wrong then, 0
-// where one is missing.
+// tampering changes a log, and returns it with the sequence of the wrong message, 0 if one is
+// missing.
 type tampering func(*testing.T, logMessages) (logMessages, uint64)
 
 // tamper is a broken rule.
@@ -178,7 +178,7 @@ func replace(kind string, n int, name, next, value string) tampering {
 	}
 }
 
-// swap gives a member of a record that of another.
+// swap replaces a member of a record by another record's.
 func swap(kind string, n int, name, next string, from string, m int) tampering {
 	return func(t *testing.T, log logMessages) (logMessages, uint64) {
 		return replace(kind, n, name, next, member(t, log[nth(t, log, from, m)].Data, name,
@@ -203,7 +203,7 @@ func unguarded(kind string, n int) tampering {
 	}
 }
 
-// Every rule about what is told over several records, broken at one place.
+// Every rule about several records, broken at one place.
 func TestFsckFindsTamperedStories(t *testing.T) {
 	requireTampered(t, storied(t), slices.Concat(tamperedPending, tamperedRuns, tamperedSignals))
 }

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// tamperedPending are broken rules about what is pending.
+// tamperedPending are broken rules about pending commands.
 var tamperedPending = []tamper{
 	{"a handoff that is none", change("pending", 6, `"advisory":true`, `"advisory":false`)},
 	{"an expected state that is none",

@@ -65,7 +65,7 @@ var tamperedRuns = []tamper{
 	{"an event that stands elsewhere", change("run", 0, `"stepId":"apply"`, `"stepId":"build"`)},
 }
 
-// tamperedSignals are broken rules about signals and what is carried over.
+// tamperedSignals are broken rules about signals and carried-over members.
 var tamperedSignals = []tamper{
 	{"a pause that names another signal", change("control", 0, `"signalId":"`, `"signalId":"0`)},
 	{"a pause that its events do not tell",

@@ -1,5 +1,5 @@
-// Package systemtest_test holds a whole server against what fsck, readers and repairs must say of
-// its world: tampered, damaged, cut off, and while it is served. checkedWorld makes the worlds.
+// Package systemtest_test tests fsck, readers and repairs on a whole server's world: tampered,
+// damaged, cut off, and while it is served. checkedWorld makes the worlds.
 package systemtest_test
 
 import (

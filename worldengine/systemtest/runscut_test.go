@@ -12,8 +12,8 @@ import (
 	"worldengine/worldengine/runs"
 )
 
-// A run whose first events have expired is no longer kept, but for those who have read them, and
-// that is no alarm.
+// A run whose first events have expired is no longer kept, except by those who have read them, and
+// raises no alert.
 func TestARunExpiresInItsMiddle(t *testing.T) {
 	raised := make(chan runevents.Alert, 100)
 	w := newCheckedWorld(t, worldengine.Config{AppendedRetention: 2 * time.Second,

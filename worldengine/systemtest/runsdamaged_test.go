@@ -32,8 +32,8 @@ func (w *checkedWorld) talks(n int) []string {
 	return page
 }
 
-// pages returns the ids of the runs of a list of so many on each page, the oldest first. The list
-// that begins with the newest has the same runs.
+// pages returns the ids of a list's runs with so many on each page, the oldest first. The list that
+// begins with the newest has the same runs.
 func (w *checkedWorld) pages(filter runs.RunFilter, limit int) []string {
 	w.t.Helper()
 	newest := w.pagesOf(filter, limit)
@@ -60,8 +60,8 @@ func (w *checkedWorld) pagesOf(filter runs.RunFilter, limit int) []string {
 	return ids
 }
 
-// Damage of the record of a run takes no other run off the list. The run itself is told apart from
-// an unknown one as long as the index has it.
+// A damaged record of a run removes no other run from the list. The run itself differs from an
+// unknown one as long as the index has it.
 func TestDamagedRuns(t *testing.T) {
 	for name, c := range map[string]struct{ damaged, left []int }{
 		"in the middle":      {[]int{1}, []int{0, 2, 3}},

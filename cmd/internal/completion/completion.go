@@ -1,5 +1,5 @@
 // Package completion completes the command lines of both programs in shells, from the model of the
-// command line. The scripts call the program with the words of a line, so they know nothing of it.
+// command line. The scripts call the program with the words of a line.
 package completion
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// Command prints the completion script of a shell, or answers that script.
+// Command prints a shell's completion script, or answers that script.
 type Command struct {
 	Shell string   `arg:"" help:"${enum}." enum:"bash,zsh,fish"`
 	Words []string `arg:"" optional:"" help:"The words of a command line, behind --: complete the last one. Scripts ask so."`
@@ -62,7 +62,7 @@ func (c Command) Print(w io.Writer, app *kong.Application) error {
 	return err
 }
 
-// candidates returns the words that may stand for the last one, each with its help.
+// candidates returns the words that may replace the last one, each with its help.
 func candidates(node *kong.Node, words []string) [][2]string {
 	last := words[len(words)-1]
 	var flag *kong.Flag // takes the next word as its value
@@ -113,7 +113,7 @@ func candidates(node *kong.Node, words []string) [][2]string {
 	return all
 }
 
-// addValues adds the values that a flag or an argument may have; none if any value will do.
+// addValues adds the possible values of a flag or an argument; none if any value will do.
 func addValues(add func(word, help string), before string, of *kong.Value) {
 	for _, value := range of.EnumSlice() {
 		if value != "" {
@@ -141,8 +141,7 @@ func flagOf(node *kong.Node, word string) *kong.Flag {
 	return all[i]
 }
 
-// flagsOf returns the flags that can be given at a command: of the command that runs if none is
-// named too.
+// flagsOf returns a command's flags: the default command's if none is named.
 func flagsOf(node *kong.Node) []*kong.Flag {
 	groups := node.AllFlags(true)
 	if node.DefaultCmd != nil {

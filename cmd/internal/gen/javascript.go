@@ -49,7 +49,7 @@ func commandTypes() string {
 	return out.String()
 }
 
-// events writes the types of run events, and what each does to its run.
+// events writes the types of run events, and the effect of each on its run.
 func events(out *strings.Builder) {
 	var ends, shown []runevents.EventType
 	for _, t := range runevents.EventTypes(0) {

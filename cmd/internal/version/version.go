@@ -3,12 +3,11 @@ package version
 
 import "runtime/debug"
 
-// stamped is the version that was given to the build, as that of the image is, which has no .git:
-// -ldflags "-X worldengine/cmd/internal/version.stamped=…".
+// stamped is the version given to a build without .git, such as the image's: -ldflags "-X
+// worldengine/cmd/internal/version.stamped=…".
 var stamped string
 
-// String returns the version that was given to the build, or the module's, or that of the commit
-// which the program was built from.
+// String returns the version given to the build, or the module's, or the commit's.
 func String() string {
 	if stamped != "" {
 		return stamped

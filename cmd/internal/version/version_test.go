@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The image is built without .git, so its version is given to the build.
+// The image is built without .git, so its build gets its version.
 func TestTheImageHasTheVersionThatItIsGiven(t *testing.T) {
 	dockerfile, err := os.ReadFile("../../../deploy/docker/Dockerfile")
 	require.NoError(t, err)
