@@ -3,12 +3,12 @@
 // A Sink reads the log in order and publishes each run event as a message of its own, to
 // runevents.v2.<world>.<town token>.<run id> in the stream WORLD_<world>_RUNEVENTS. The message has
 // the headers Event-Type, Nats-Msg-Id (the event's id), the trace of its run, Kind: events if
-// others than the engine appended it, and its place in the log: Log-Seq and Log-Part.
+// another producer appended it, and its place in the log: Log-Seq and Log-Part.
 //
 // The stream is the log's image, in order and once, after a crash at any point and with any number
-// of sinks at work. A sink's position is nowhere but in the stream's last message, and each message
-// is guarded by the end of the stream behind which it belongs: a sink that loses a race reads its
-// position again. Consumers see each event at least once, and know it by its id.
+// of sinks. A sink's position is only in the stream's last message, and each message is guarded by
+// the end of the stream behind which it belongs: a sink that loses a race reads its position again.
+// Consumers see each event at least once, and know it by its id.
 package bus
 
 import (
@@ -30,7 +30,7 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// Pauses between the tries of a sink: they double, and are drawn at random around that.
+// Pauses between a sink's tries: they double, with a random part.
 const (
 	minPause = 50 * time.Millisecond
 	maxPause = 5 * time.Second
@@ -39,27 +39,27 @@ const (
 // ackTimeout bounds the wait for the ack of a message.
 const ackTimeout = 10 * time.Second
 
-// DefaultAttempts is how often the stream may refuse an event before that is a dead letter.
+// DefaultAttempts is how often the stream may refuse an event before it is a dead letter.
 const DefaultAttempts = 8
 
-// Config says which world's events a Sink publishes, and how.
+// Config configures a Sink.
 type Config struct {
 	// Conn is the connection to the NATS that has the log and gets the events.
 	Conn  *nats.Conn
 	World string
 	// Replicas, Retention and Limit are the stream's: its replicas, the age at which events expire
-	// (0 for never), and how many it keeps at most (0 for all).
+	// (0 for never), and the number of events that it keeps (0 for all).
 	Replicas  int
 	Retention time.Duration
 	Limit     int64
-	// Attempts is how often the stream may refuse an event for a reason that lies in the event
-	// before that is a dead letter; 0 for DefaultAttempts.
+	// Attempts is how often the stream may refuse an event for its own fault before it is a dead
+	// letter; 0 for DefaultAttempts.
 	Attempts int
 	// Raise gets the alerts about dead letters and a lost log, named by Environment. It must not
 	// block; nil raises none.
 	Raise       func(runevents.Alert)
 	Environment alerts.Environment
-	// Logger gets the news that operators need; nil for slog.Default.
+	// Logger logs for operators; nil for slog.Default.
 	Logger *slog.Logger
 }
 
@@ -97,12 +97,12 @@ func New(config Config) (*Sink, error) {
 	}, nil
 }
 
-// Position returns the log sequence up to which all events were published, or given up. It falls
-// when the stream turns out to have lost some.
+// Position returns the log sequence up to which all events were published, or given up. It falls if
+// the stream lost some.
 func (s *Sink) Position() uint64 { return s.position.Load() }
 
-// Lost returns why nothing is published because the log lost messages, a commitlog.ErrLogLost, and nil
-// once the log is found again.
+// Lost returns a commitlog.ErrLogLost while nothing is published because the log lost messages,
+// else nil.
 func (s *Sink) Lost() error {
 	if lost := s.lost.Load(); lost != nil {
 		return *lost
@@ -118,8 +118,8 @@ var (
 	errBack    = errors.New("bus: NATS was away and may have lost events")
 )
 
-// Run publishes until ctx is done, and is called once. After an error it tries again with growing
-// pauses, for ever.
+// Run publishes until ctx is done, and is called once. It retries errors with growing pauses, for
+// ever.
 func (s *Sink) Run(ctx context.Context) {
 	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
 	for ctx.Err() == nil {
@@ -141,7 +141,7 @@ func (s *Sink) Run(ctx context.Context) {
 	}
 }
 
-// try reads the position and publishes from there until something goes wrong.
+// try reads the position and publishes from there until an error.
 func (s *Sink) try(ctx context.Context) error {
 	stream, log, err := s.open(ctx)
 	if err != nil {
@@ -167,7 +167,7 @@ func (s *Sink) try(ctx context.Context) error {
 	return r.run(ctx)
 }
 
-// open finds the log, and the stream of the events: that is made if it is gone, and updated to its
+// open finds the log, and the stream of the events: it creates a missing one, and updates it to its
 // settings the first time.
 func (s *Sink) open(ctx context.Context) (stream, log jetstream.Stream, err error) {
 	if log, err = commitlog.OpenLog(ctx, s.js, s.config.World); err != nil {
@@ -183,7 +183,7 @@ func (s *Sink) open(ctx context.Context) (stream, log jetstream.Stream, err erro
 	return stream, log, err
 }
 
-// notStored returns how to go on after an event was not stored. An event that the stream refuses is
+// notStored decides how to go on after an event was not stored. An event that the stream refuses is
 // given up after the last attempt.
 func (s *Sink) notStored(ctx context.Context, event *nats.Msg, at place, reason error) error {
 	n := s.refusals[at] + 1
@@ -203,7 +203,7 @@ func (s *Sink) notStored(ctx context.Context, event *nats.Msg, at place, reason 
 	}), errGivenUp)
 }
 
-// giveUp keeps a dead letter, unless that was done before. Its place is left out from then on.
+// giveUp keeps a dead letter, unless that was done before. From then on its place is skipped.
 func (s *Sink) giveUp(ctx context.Context, at place, letter alerts.DeadLetter) error {
 	if s.givenUp(at) {
 		return nil

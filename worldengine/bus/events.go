@@ -13,9 +13,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// StreamConfig is the stream of a world's run events. NATS compresses a block of it once the block
-// is full, but nothing in a cluster: a replica that comes back after a kill may have to cut off the
-// end of a block, cannot do so in a compressed one, and stands still for good (nats-server 2.15).
+// StreamConfig is the stream of a world's run events. NATS compresses each full block, but nothing
+// in a cluster: a replica that comes back after a kill may have to cut off the end of a block,
+// cannot do so in a compressed one, and stops for good (nats-server 2.15).
 func StreamConfig(
 	world string, retention time.Duration, limit int64, replicas int,
 ) jetstream.StreamConfig {
@@ -38,12 +38,11 @@ func StreamConfig(
 	return config
 }
 
-// errNoHeaders: a message of the log is not of an engine, or was tampered with.
+// errNoHeaders: a message of the log is not an engine's, or was tampered with.
 var errNoHeaders = errors.New("bus: a message of the log has no headers that can be decoded")
 
 // events returns the messages of the run events in a message of the log, without their places and
-// guards. They are persisted at the time in its header At. An error means that the message cannot
-// be read.
+// guards. Their persistedAt is its header At. An error means that the message cannot be read.
 func (s *Sink) events(msg jetstream.Msg) ([]*nats.Msg, error) {
 	kind := commitlog.Kind(msg.Headers().Get(wire.KindHeader))
 	switch {
@@ -81,21 +80,23 @@ func (s *Sink) events(msg jetstream.Msg) ([]*nats.Msg, error) {
 	return messages, nil
 }
 
-// place is the place of an event: its log message, and its number among the events of that one.
+// place is an event's place: its log message, and its number among that message's events.
 type place struct {
 	logSeq uint64
 	part   int
 }
 
-// chain is the end of the stream once all is stored that is on its way. Each message names it
+// chain is the end of the stream once all messages in transit are stored. Each message names it
 // twice: by its sequence, and, from the second message of a try on, by its Nats-Msg-Id. The
-// sequence alone would not do: if another sink's message has taken the place of one of ours, the
-// next of ours finds the stream as long as it expects.
+// sequence
+// alone is not enough: if another sink's message has taken the place of one of ours, our next one
+// finds the stream as long as it expects.
 //
-// In a replicated stream the sequence has to do, with the stream's own duplicate window: each
-// replica checks the id by itself when it applies a message, one that has just caught up does not
-// know it, and then stops for good with a critical write error (nats-server 2.15). Another sink
-// puts the same message in the place of one of ours, unless one of the two has given an event up.
+// In a replicated stream the sequence has to suffice, with the stream's own duplicate window: each
+// replica checks the id by itself when it applies a message, and one that has just caught up does
+// not
+// know it, and stops for good with a critical write error (nats-server 2.15). Another sink puts the
+// same message in the place of one of ours, unless one of the two has given an event up.
 type chain struct {
 	seq        uint64
 	at         place

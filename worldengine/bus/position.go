@@ -20,8 +20,8 @@ type position struct {
 	subject, id string // of that event
 }
 
-// readPosition returns the position of a stream. Another writer's messages at its end have no place
-// in the log and are passed over.
+// readPosition returns the position of a stream. It skips another writer's messages at its end,
+// which have no place in the log.
 func readPosition(ctx context.Context, stream jetstream.Stream) (position, error) {
 	info, err := stream.Info(ctx)
 	if err != nil {
@@ -46,7 +46,7 @@ func readPosition(ctx context.Context, stream jetstream.Stream) (position, error
 	return pos, nil
 }
 
-// placeOf returns the place in the log that the headers of an event name.
+// placeOf returns the place in the log from an event's headers.
 func placeOf(msg *jetstream.RawStreamMsg) (place, bool) {
 	part, partErr := strconv.Atoi(msg.Header.Get(wire.LogPartHeader))
 	logSeq, seqErr := strconv.ParseUint(msg.Header.Get(wire.LogSeqHeader), 10, 64)
@@ -54,10 +54,10 @@ func placeOf(msg *jetstream.RawStreamMsg) (place, bool) {
 }
 
 // lostTries is how many tries in a row must find the log without its end before it counts as lost:
-// a new leader of a replicated log may not have come to its end yet.
+// a new leader of a replicated log may lag.
 const lostTries = 5
 
-// checkLog returns a commitlog.ErrLogLost if the log is not the one of which the stream has come to
+// checkLog returns a commitlog.ErrLogLost if the log is not the one that the stream has followed to
 // pos. Events of such a log would be lost among the stream's, so nothing is published before the
 // log is back, or the stream was emptied.
 func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position) error {
@@ -85,8 +85,8 @@ func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position)
 }
 
 // has reports whether the log has, or had, the message of the stream's last event. The log only
-// grows, so its end, read after pos, must not be before that; and a log that has grown again since
-// it lost its end has another message in that place. An unreadable message says nothing against it.
+// grows, so its end, read after pos, must not be before that; and a log that lost its end and has
+// grown again has another message in that place. An unreadable message proves nothing.
 func (s *Sink) has(ctx context.Context, log jetstream.Stream, pos position) (bool, error) {
 	info, err := log.Info(ctx)
 	if err != nil || pos.at.logSeq == 0 || pos.at.logSeq > info.State.LastSeq {

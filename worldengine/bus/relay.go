@@ -13,10 +13,10 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// window and windowBytes bound the events that are published and not acknowledged, and readAhead
-// and readBytes the messages of the log that were asked for and not read: NATS closes a connection
-// for which it has to buffer too much. It delivers no message larger than readBytes, so that grows
-// with the largest message that the server takes.
+// window and windowBytes bound the published events without an ack; readAhead and readBytes bound
+// the messages of the log that were requested and not read: NATS closes a connection for which it
+// has to buffer too much. It delivers no message larger than readBytes, so that grows with the
+// server's largest message.
 const (
 	window      = 2048
 	windowBytes = 8 << 20
@@ -24,15 +24,15 @@ const (
 	readBytes   = 16 << 20
 )
 
-// heartbeat is how often NATS says that it still serves a reader that has nothing to get, and
-// inactive how long it keeps the consumer of a reader that went without a word.
+// heartbeat is the interval at which NATS confirms that it still serves an idle reader; inactive is
+// how long it keeps the consumer of a reader that vanished.
 const (
 	heartbeat = 500 * time.Millisecond
 	inactive  = 5 * time.Second
 )
 
-// lookPause is how often a sink with nothing to do looks whether its stream and the log are as it
-// left them: a stream that was deleted or emptied is filled again without a new event.
+// lookPause is the pause between an idle sink's looks at its stream and the log: a stream that was
+// deleted or emptied is filled again without a new event.
 const lookPause = 5 * time.Second
 
 // relay is one try of a sink, from the position that it read to the first error.
@@ -43,15 +43,15 @@ type relay struct {
 	end         chain
 	got         uint64 // messages of the log
 	// flowing is set once an event was stored and none near it is refused: then only the last event
-	// of a message of the log asks for an ack. If one before it is refused, its guard cannot hold
-	// either, which looks like a lost race, and the next try begins with the refused one.
+	// of a log message asks for an ack. If one before it is refused, its guard fails too, like a
+	// lost race, and the next try begins with the refused one.
 	flowing bool
 
 	sent  []delivery // oldest first
 	bytes int        // of sent
 }
 
-// delivery is an event on its way, or, without a future, the end of a message of the log.
+// delivery is an event in transit, or, without a future, the end of a message of the log.
 type delivery struct {
 	future jetstream.PubAckFuture
 	at     place
@@ -93,8 +93,8 @@ func (r *relay) run(ctx context.Context) error {
 	return err
 }
 
-// next moves the position over messages of the log that are done, and returns the channels to wait
-// for: messages if there is room for more events, and the answer to the oldest event on its way.
+// next moves the position over finished messages of the log, and returns the channels to wait for:
+// messages if there is room for more events, and the answer to the oldest event in transit.
 func (r *relay) next(
 	messages <-chan jetstream.Msg,
 ) (in <-chan jetstream.Msg, acked <-chan *jetstream.PubAck, failed <-chan error) {
@@ -112,8 +112,8 @@ func (r *relay) next(
 }
 
 // read opens the log at the last message that has events in the stream, since others of its events
-// may be missing. An empty stream needs nothing that is older than its retention. An error of the
-// log cancels ctx. stop waits until the reading has ended, for which ctx has to be done.
+// may be missing. An empty stream needs nothing older than its retention. An error of the log
+// cancels ctx. stop waits until the reading has ended, for which ctx has to be done.
 func (r *relay) read(
 	ctx context.Context, cancel context.CancelCauseFunc,
 ) (messages <-chan jetstream.Msg, stop func(), err error) {
@@ -127,7 +127,7 @@ func (r *relay) read(
 		from := time.Now().Add(-kept)
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &from
 	}
-	// Not an ordered consumer: that goes on by itself in another log in the place of this one.
+	// Not an ordered consumer: it would go on by itself in another log in place of this one.
 	consumer, err := r.log.CreateConsumer(ctx, config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus: consumer of the log: %w", err)
@@ -151,8 +151,8 @@ func (r *relay) read(
 	return out, func() { reading.Stop(); <-reading.Closed(); commitlog.Release(r.log, consumer) }, nil
 }
 
-// publish sends the events of a message of the log that the stream does not have yet. A message
-// that cannot be read is given up at once.
+// publish sends a log message's events that the stream lacks. An unreadable message is given up at
+// once.
 func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -198,7 +198,7 @@ func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 	return nil
 }
 
-// stored takes the ack of the oldest event on its way.
+// stored handles the ack of the oldest event in transit.
 func (r *relay) stored(ack *jetstream.PubAck) error {
 	oldest := r.sent[0]
 	if ack.Sequence != oldest.seq {
@@ -228,7 +228,7 @@ func (r *relay) look(ctx context.Context) error {
 }
 
 // isRace reports whether err is JetStream's answer to a guard that another sink broke, or to a
-// message of which another sink's copy is on its way into a replicated stream at this moment.
+// message whose copy from another sink is just entering a replicated stream.
 func isRace(err error) bool {
 	const (
 		wrongLastMsgID     = 10070

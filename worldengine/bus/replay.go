@@ -13,12 +13,11 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Replay fills the stream anew from the log, and then removes each of the given dead letters whose
-// event the stream holds; it returns their subjects. Consumers get all events again, with their
-// ids, and events whose log message has left its history are gone. Sinks may be running meanwhile.
-// A letter stays if its event is refused again or cannot be made again. Replay waits for the end of
-// the log for as long as ctx. Of config it needs Conn and World: the stream has to be there, and
-// keeps its settings.
+// Replay refills the stream from the log, and then removes each given dead letter whose event the
+// stream holds; it returns their subjects. Consumers get all events again, with their ids; events
+// whose log message has left its history are gone. Sinks may be running meanwhile. A letter stays
+// if its event is refused again or cannot be made again. Replay waits for the end of the log until
+// ctx ends. Of config it needs Conn and World: the stream must exist, and keeps its settings.
 func Replay(ctx context.Context, config Config, letters []string) (replayed []string, err error) {
 	s, err := New(config)
 	if err != nil {

@@ -22,17 +22,16 @@ const (
 	lookEvery = 250 * time.Millisecond
 )
 
-// Config is the surroundings of a Feed. Every member but Listening must be set.
+// Config configures a Feed. Every member but Listening must be set.
 type Config struct {
 	// Log is the log, and JetStream reads it in bulk.
 	Log       *commitlog.Log
 	JetStream jetstream.JetStream
 	// Publish publishes a live message. It must not block.
 	Publish func(subject string, data []byte) error
-	// Listening reports whether anybody hears a live message on a subject; nil if that is not
-	// known, so that each is published.
+	// Listening reports whether a live message on a subject has a listener; nil publishes each.
 	Listening func(subject string) bool
-	// Damaged is called for each commit that a page finds unreadable, and why it is.
+	// Damaged is called with each unreadable commit of a page, and the reason.
 	Damaged func(seq uint64, err error)
 	Logger  *slog.Logger
 }
@@ -62,8 +61,8 @@ func New(config Config) *Feed {
 	return &Feed{config: config, appended: make(chan jetstream.RawStreamMsg, waiting)}
 }
 
-// Appended takes a message that this server has stored in the log. It never blocks: if too many
-// commits wait to be published, the message is not published, and counted.
+// Appended publishes a message that this server has stored in the log. It never blocks: if too many
+// commits wait, the message is counted instead.
 func (f *Feed) Appended(seq uint64, msg *nats.Msg) {
 	commit := jetstream.RawStreamMsg{
 		Subject: msg.Subject, Sequence: seq, Header: msg.Header, Data: msg.Data,
@@ -75,11 +74,11 @@ func (f *Feed) Appended(seq uint64, msg *nats.Msg) {
 	}
 }
 
-// Missed returns how many commits of this server were not published live.
+// Missed counts this server's commits that were not published live.
 func (f *Feed) Missed() int64 { return f.missed.Load() }
 
-// Run publishes commits and wakes those who wait, until ctx is done. It publishes first all commits
-// that were appended before.
+// Run publishes commits and wakes readers until ctx is done. It first publishes all commits from
+// before.
 func (f *Feed) Run(ctx context.Context) {
 	looks := time.NewTicker(lookEvery)
 	defer looks.Stop()
@@ -133,8 +132,8 @@ func (f *Feed) wake(matches func(*Query) bool) {
 	}
 }
 
-// look wakes all polls if the log has grown by commits that this server did not append. A commit
-// that is just being acknowledged counts as its own by the next look.
+// look wakes all polls if the log has grown by other servers' commits. A commit that is just being
+// acknowledged counts as its own by the next look.
 func (f *Feed) look(ctx context.Context) {
 	f.mu.Lock()
 	idle := len(f.polls) == 0

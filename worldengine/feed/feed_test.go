@@ -72,8 +72,8 @@ func (w *world) cursors(q feed.Query) (feed.Page, []uint64) {
 	return page, all
 }
 
-// A page says that commits behind its cursor are no longer kept, whatever their town, and only
-// then. The log of the test keeps 100 commits of a town.
+// A page reports a gap exactly if commits behind its cursor are no longer kept, whatever their
+// town. The log of the test keeps 100 commits of a town.
 func TestRead_Gap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -98,7 +98,7 @@ func TestRead_Gap(t *testing.T) {
 	require.Empty(t, w.damaged)
 }
 
-// The last messages of a log may be gone: a page goes behind them.
+// The last messages of a log may be gone: a page skips them.
 func TestRead_GapAtTheEnd(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -117,7 +117,7 @@ func TestRead_GapAtTheEnd(t *testing.T) {
 	require.Empty(t, w.damaged)
 }
 
-// A page that passes over many commits ends, and the next one goes on there.
+// A page that skips many commits ends, and the next one goes on there.
 func TestRead_LooksAtBoundedlyMany(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -186,7 +186,8 @@ func runOf(t *testing.T, event []byte) string {
 	return record.RunID
 }
 
-// Appended never blocks: beyond its bound it counts. What waits at the end is published first.
+// Appended never blocks: beyond its bound it counts. Waiting commits are published first at the
+// end.
 func TestFeed_MissesRatherThanBlocks(t *testing.T) {
 	t.Parallel()
 	published := 0
@@ -210,7 +211,7 @@ func TestFeed_MissesRatherThanBlocks(t *testing.T) {
 	require.Equal(t, 1024, published)
 }
 
-// Commits that this server did not append wake those who wait too, also among its own ones.
+// Other servers' commits wake readers too, even among own ones.
 func TestFeed_WakesForCommitsOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(string, []byte) error { return errors.New("nobody listens") })

@@ -23,8 +23,8 @@ var causes = map[commitlog.Kind]string{
 	commitlog.KindRun: "waiting", commitlog.KindEvents: "appended",
 }
 
-// Message returns the commit message of a message of the log, as JSON. Its events have the bytes
-// that run.events shows. The error says why the message is no commit that can be read.
+// Message returns the commit message of a message of the log, as JSON. Its events have the bytes of
+// run.events. It fails if the message is no readable commit.
 func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 	rec, err := readRecord(msg)
 	if err != nil {
@@ -93,8 +93,8 @@ func appendEvents(b []byte, run *runevents.Run, at time.Time) ([]byte, error) {
 	return b, err
 }
 
-// TownToken returns the token of the town that a message of the log is about, "=world" if it is of
-// no town, and "" if the message does not say.
+// TownToken returns the token of a log message's town, "=world" if it is of no town, and "" if the
+// message does not name one.
 func TownToken(subject string, header nats.Header) string {
 	return cmp.Or(header.Get(wire.TownTokenHeader), wire.LoggedTown(subject))
 }

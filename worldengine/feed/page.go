@@ -36,8 +36,8 @@ type Query struct {
 	Towns []string
 }
 
-// wants reports whether a query is about a message. Of a damaged one that does not say its town
-// every query is.
+// wants reports whether a query includes a message. Every query includes a damaged one that does
+// not name its town.
 func (q *Query) wants(subject string, header nats.Header) bool {
 	token := TownToken(subject, header)
 	return q.Towns == nil || token == "" || slices.Contains(q.Towns, token)
@@ -47,12 +47,11 @@ func (q *Query) wants(subject string, header nats.Header) bool {
 type Page struct {
 	// Commits are the commit messages, in the order of the log.
 	Commits []jsontext.Value
-	// Cursor is the last message that was looked at.
+	// Cursor is the last message that was read.
 	Cursor uint64
 	// Gap is true if messages between Query.After and Cursor are no longer kept, of any town.
 	Gap bool
-	// Idle is true if there is nothing to tell: the page has no commit and no gap, and the log
-	// ends with Cursor.
+	// Idle is true if the page has no commit and no gap, and the log ends with Cursor.
 	Idle bool
 }
 
@@ -68,7 +67,7 @@ func ParseCursor(text string) (uint64, error) {
 // End returns the cursor of the log's end.
 func (f *Feed) End(ctx context.Context) (uint64, error) { return f.config.Log.End(ctx) }
 
-// Wait is Read that waits for a page that is not Idle until ctx is done.
+// Wait is Read, but waits until ctx is done for a page that is not Idle.
 func (f *Feed) Wait(ctx context.Context, q Query) (Page, error) {
 	p := f.join(&q) // before the first look, so that no commit falls between
 	defer f.leave(p)
@@ -90,8 +89,8 @@ func (f *Feed) Wait(ctx context.Context, q Query) (Page, error) {
 	}
 }
 
-// Read returns the commits behind a cursor: fewer than the limit if they have many bytes, if too
-// many messages had to be looked at, or if the log ends. It returns ErrInvalidCursor or
+// Read returns the commits behind a cursor: fewer than the limit if they are large, if too many
+// messages had to be read, or if the log ends. It returns ErrInvalidCursor or
 // commitlog.ErrLogUnavailable.
 func (f *Feed) Read(ctx context.Context, q Query) (Page, error) {
 	end, err := f.End(ctx)
@@ -135,8 +134,8 @@ type reader struct {
 	room   int // bytes
 	looked int
 	full   bool
-	// first is the first message of the log, and removed those behind it that were removed; nil
-	// until a message is absent. If these are too many to be listed, first is beyond all messages.
+	// first is the first message of the log, and removed the removed ones behind it; nil until a
+	// message is absent. If these are too many to list, first is beyond all messages.
 	first   uint64
 	removed map[uint64]bool
 }
@@ -185,9 +184,8 @@ func (r *reader) pass(seq uint64) {
 	r.full = r.full || r.looked == maxLooked
 }
 
-// absent goes through the messages up to another one that NATS did not deliver: they were removed
-// from the log, or NATS cannot read them. If the log has lost too many messages to list them, all
-// count as removed.
+// absent handles the messages up to another one that NATS did not deliver: they were removed from
+// the log, or NATS cannot read them. If the log has lost too many to list, all count as removed.
 func (r *reader) absent(ctx context.Context, until uint64) error {
 	if r.page.Cursor+1 >= until {
 		return nil

@@ -2,7 +2,7 @@ package fsck
 
 import "slices"
 
-// The meaning of the findings of a class, and what to do about them.
+// The meaning of the findings of a class, and the operator's remedy.
 const (
 	adviceLog = "findings in the log: its bytes were changed, or another program wrote to it. " +
 		"A repair changes no message of the log, so they stay; a town whose last record can be " +
@@ -16,8 +16,8 @@ const (
 		"server: it builds the index from the log"
 )
 
-// Advice returns the meaning of the findings that the report holds and the remedies, a text for each
-// class of them: in the log, runs that wait for ever, and in the index. Towns that answer TOWN_DAMAGED have their
+// Advice returns a text for each class of the report's findings, with its meaning and remedy: in
+// the log, runs that wait for ever, and in the index. Towns that answer TOWN_DAMAGED have their
 // own: see DamagedTown.
 func (r *Report) Advice() (all []string) {
 	for _, class := range []struct {

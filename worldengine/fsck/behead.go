@@ -19,7 +19,7 @@ func guardOf(m jetstream.Msg) uint64 {
 	return guard
 }
 
-// noteCut takes note of the oldest kept message of a town, if that follows another one.
+// noteCut records the oldest kept message of a town, if that follows another one.
 func (c *worldCheck) noteCut(m *commitlog.Message) {
 	if guardOf(m) > 0 {
 		c.cut[m.Subject()] = m.Seq
@@ -27,8 +27,8 @@ func (c *worldCheck) noteCut(m *commitlog.Message) {
 }
 
 // findBeheaded reports the towns whose history begins behind a message that no limit has discarded:
-// the log keeps fewer messages of them than the least that it ever kept of a full history, and they
-// do not begin within a restored backup.
+// the log keeps fewer messages of them than its least full history, and they do not begin within a
+// restored backup.
 func (c *worldCheck) findBeheaded(ctx context.Context) error {
 	least := commitlog.LeastHistory(c.log.CachedInfo().Config)
 	restored := commitlog.RestoredTo(c.log.CachedInfo().Config)

@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// controlState is the world's pause by the last message read of it; the zero one is not known.
+// controlState is the world's pause by its last message; the zero one is unknown.
 type controlState struct {
 	seq    uint64
 	paused *commitlog.PausedBy
@@ -66,8 +66,7 @@ func (l *LogCheck) checkSignal(v *Verdict, rec *commitlog.Record) {
 	}
 }
 
-// checkSignalRun checks the run of a signal, which is one of its own. It reports whether that has
-// the events.
+// checkSignalRun checks a signal's own run. It reports whether that has the events.
 func (v *Verdict) checkSignalRun(rec *commitlog.Record, events string) bool {
 	run := rec.Run
 	if !v.checkEvents(run, newSeenEvents()) {
@@ -89,7 +88,7 @@ func (v *Verdict) checkSignalRun(rec *commitlog.Record, events string) bool {
 	return true
 }
 
-// typesText renders the types of a record's events.
+// typesText lists the types of a record's events.
 func typesText(run *runevents.Run) string {
 	types := make([]string, len(run.Events))
 	for i := range run.Events {

@@ -11,8 +11,7 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// cursor reads a stream from its beginning, in its order. It keeps no more than one batch of
-// messages.
+// cursor reads a stream from its beginning, in order. It keeps at most one batch of messages.
 type cursor struct {
 	name     string
 	stream   jetstream.Stream
@@ -25,15 +24,15 @@ type cursor struct {
 	pending  uint64 // how many the server has behind it
 }
 
-// Bounds of a batch, and how often one that breaks off is asked for again.
+// Bounds of a batch, and of its retries.
 const (
 	batchSize  = 512
 	batchBytes = 8 << 20
 	fetchTries = 5
 )
 
-// openCursor makes a cursor; largest is the largest message that there can be, and wait is how long
-// the cursor waits for messages that the server counts and does not deliver.
+// openCursor makes a cursor. largest is the largest possible message; wait bounds the wait for
+// messages that the server counts and does not deliver.
 func openCursor(
 	ctx context.Context, stream jetstream.Stream, largest int64, wait time.Duration,
 ) (*cursor, error) {
@@ -43,7 +42,7 @@ func openCursor(
 	return c, c.restart(ctx)
 }
 
-// restart makes the consumer anew, behind the last message that was fetched.
+// restart makes a new consumer behind the last fetched message.
 func (c *cursor) restart(ctx context.Context) error {
 	var err error
 	c.consumer, err = c.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
@@ -67,7 +66,7 @@ func (c *cursor) close(ctx context.Context) {
 	_ = c.stream.DeleteConsumer(ctx, c.consumer.CachedInfo().Name)
 }
 
-// next takes and returns the next message, or nil if the stream has no more now.
+// next returns the next message, or nil if the stream has no more now.
 func (c *cursor) next(ctx context.Context) (*commitlog.Message, error) {
 	for try := 0; len(c.batch) == 0; {
 		if c.pending == 0 {
@@ -83,9 +82,9 @@ func (c *cursor) next(ctx context.Context) (*commitlog.Message, error) {
 		switch {
 		case err == nil:
 			// The consumer counts messages that it does not deliver. NATS delivers neither those
-			// that were changed on its disk nor, before it has looked through the block, those
-			// behind them; and in a cluster the consumer may be at a replica that does not have
-			// them yet. The leader has them.
+			// that were changed on its disk nor, until it has searched the block, those behind
+			// them; and a cluster's consumer may be at a replica that lacks them. The leader has
+			// them.
 			more, err := commitlog.NextStored(ctx, c.stream, ">", c.last+1)
 			if more == nil || err != nil {
 				return nil, err
@@ -106,7 +105,7 @@ func (c *cursor) next(ctx context.Context) (*commitlog.Message, error) {
 	return m, nil
 }
 
-// fetch asks for the next batch. Counted messages may be gone by then, so it may get less.
+// fetch fetches the next batch, which may be smaller if counted messages are gone.
 func (c *cursor) fetch(ctx context.Context) error {
 	batch, err := c.consumer.Fetch(int(min(max(c.pending, 1), batchSize)),
 		jetstream.FetchMaxBytes(max(batchBytes, 2*c.largest)), jetstream.FetchMaxWait(c.wait))

@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// maxLostShown is how many lost messages of a town a report and a record of kind mend name.
+// maxLostShown bounds a town's lost messages in a report and a record of kind mend.
 const maxLostShown = 16
 
 // DamagedTown is a town that answers TOWN_DAMAGED, because its last message is not a record of
@@ -21,15 +21,15 @@ const maxLostShown = 16
 type DamagedTown struct {
 	Town    string `json:"town,omitzero"` // "" where the town is not known
 	Subject string `json:"subject"`
-	// Restores is the log sequence of the town's last readable record, 0 if none is kept; Day
-	// and SnapshotHash are the state that it holds.
+	// Restores is the log sequence of the town's last readable record, 0 if none is kept; Day and
+	// SnapshotHash are its state's.
 	Restores     uint64 `json:"restores"`
 	Day          int64  `json:"day"`
 	SnapshotHash string `json:"snapshotHash,omitzero"`
-	// Lost are the messages behind that record, at most 16 of them.
+	// Lost are the messages behind that record, at most 16.
 	Lost []commitlog.LostMessage `json:"lost"`
-	// LosesCommit reports that one of them may be a commit that a client was answered. It takes
-	// Options.MendTowns to put such a town back.
+	// LosesCommit reports that one of them may be a commit that a client got an answer for.
+	// Options.MendTowns is necessary to put such a town back.
 	LosesCommit bool `json:"losesCommit"`
 	// Advice is the command to run, and its effect.
 	Advice string `json:"advice"`
@@ -38,7 +38,7 @@ type DamagedTown struct {
 	delivered bool   // NATS delivers that one
 }
 
-// loadable reports whether an engine takes a record of a town's subject for the town's state.
+// loadable reports whether an engine accepts a record of a town's subject as the town's state.
 func loadable(m jetstream.Msg) bool {
 	rec, err := commitlog.ReadRecord(m.Data())
 	if err != nil {
@@ -60,8 +60,8 @@ func mendOf(m jetstream.Msg) *commitlog.Mended {
 	return rec.Mend
 }
 
-// setAside holds, for the damaged messages of a subject before a sequence, whether they
-// were put aside by a record of kind mend, or not.
+// setAside tells which damaged messages of a subject before a sequence were put aside by a record
+// of kind mend.
 type setAside struct {
 	before uint64
 	mended bool
@@ -92,7 +92,7 @@ func (c *worldCheck) putAside(ctx context.Context, subject string, seq uint64) (
 	return known.mended, nil
 }
 
-// findDamagedTowns takes the towns that answer TOWN_DAMAGED into the report. unreadable are those
+// findDamagedTowns adds the towns that answer TOWN_DAMAGED to the report. unreadable are those
 // whose last message NATS does not deliver.
 func (c *worldCheck) findDamagedTowns(ctx context.Context, unreadable []Unreadable) error {
 	damaged := map[string]*DamagedTown{}
@@ -203,7 +203,7 @@ func (c *worldCheck) advise(ctx context.Context, d *DamagedTown) error {
 	return nil
 }
 
-// restorable returns the record that a damaged town is put back from, or nil if none is kept.
+// restorable returns the record from which a damaged town is put back, or nil if none is kept.
 func (c *worldCheck) restorable(
 	ctx context.Context, d *DamagedTown,
 ) (*commitlog.Record, town.State, error) {

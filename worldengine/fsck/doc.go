@@ -2,41 +2,42 @@
 //
 // # The proof
 //
-// A world is its commit log: all else is made of it. Run reads the log once and checks
+// A world is its commit log: all else derives from it. Run reads the log once and checks
 //
 //   - each message by itself: the record, its headers, every hash, id and idempotency key, computed
 //     again;
 //   - each message against those before it: the guard, and the record that its input makes of the
-//     town before it, byte for byte (machine.Step); of a command that a game applies the attempts,
+//     town before it, byte for byte (machine.Step); for a command that a game applies the attempts,
 //     the transitions of its run, and its events' payloads against the result; and that no town
 //     accepts a key twice.
 //
 // # Its limits
 //
-//   - A town's history and a run's subject discard or expire their oldest messages, and with them
-//     all that is known of those, keys too.
+//   - A town's history and a run's subject discard or expire their oldest messages, with their keys.
 //   - A town whose last commits are gone, with nothing behind them, is a town at an earlier state.
 //     The loss of a refused run or of events between commits leaves no trace either.
-//   - Whether the log lost its beginning, as far as no town is left of which it should have more: a
-//     town's oldest record names the one before it, which only a full history discards. Nor within
-//     a restored backup, since full histories went on while they were copied.
-//   - Whether a state that a game reported is the right outcome of its command.
+//   - A lost beginning of the log is found only by a town that should have more: its oldest record
+//     names the one before it, which only a full history discards. It is not found within a restored
+//     backup, since full histories went on while they were copied.
+//   - A state that a game reported may be the wrong outcome of its command.
 //
 // # Cost and concurrency
 //
-// Memory grows with the number of towns (the last record of each, and at the end their subjects), of
-// accepted keys (some 50 bytes each), of pending handoffs and of runs that have not ended. Beside
-// that a check has up to 8 MiB of the log in hand, or two of the largest messages.
+// Memory grows with the number of towns (the last record of each, and at the end their subjects),
+// of
+// accepted keys (some 50 bytes each), of pending handoffs and of runs that have not ended. A check
+// also holds up to 8 MiB of the log, or two of the largest messages.
 //
 // Run may be called while servers are running, and several times at once without Repair. It starts
 // no goroutine. Without Repair it writes nothing; it makes ephemeral consumers only.
 //
 // # The repair
 //
-// A town whose last message is not a commit (a stray publish) is put back to its last readable
-// record by a record of kind mend, which loses nothing. Options.MendTowns does the same if the last
+// If a town's last message is not a commit (a stray publish), a record of kind mend puts the town
+// back to its last readable record, which loses nothing. Options.MendTowns does the same if the
+// last
 // message was a commit, which is lost then. No message of the log is removed or changed; a finding
-// about the log itself stays. Run checks again behind the repair.
+// about the log itself stays. Run checks again after the repair.
 //
 // # Files, as a message of the log goes through them
 //
@@ -59,7 +60,7 @@
 //	keys.go        keys that were accepted twice
 //	behead.go      histories that have lost their beginning
 //	unreadable.go  histories whose last message NATS does not deliver
-//	damaged.go     towns that answer TOWN_DAMAGED, and what to do about each
+//	damaged.go     towns that answer TOWN_DAMAGED, and their remedies
 //	report.go      Report, Finding, Counts
-//	advice.go      the meaning of the findings, and what to do about them
+//	advice.go      the meanings and remedies of the findings
 package fsck

@@ -21,8 +21,8 @@ type acceptance struct {
 	retryOf *apply.RetryOf
 }
 
-// checkKey reports a key that its town accepted before, unless the log does not keep that any more,
-// or the record is of a retry.
+// checkKey reports a key that its town accepted before, unless the log no longer keeps that, or the
+// record is of a retry.
 func (c *worldCheck) checkKey(ctx context.Context, v *Verdict) error {
 	if v.accepts == nil {
 		return nil
@@ -50,8 +50,8 @@ func (c *worldCheck) checkKey(ctx context.Context, v *Verdict) error {
 	return nil
 }
 
-// retries reports whether an acceptance is of a run that tries the run of an earlier record again,
-// which failed since no plugin or console could be reached.
+// retries reports whether an acceptance is of a run that retries an earlier record's run, which
+// failed because no plugin or console was reachable.
 func (a *acceptance) retries(earlier *commitlog.Message) bool {
 	if a.retryOf == nil || a.retryOf.LogSeq != earlier.Seq {
 		return false

@@ -36,8 +36,8 @@ func NewLogCheck(world string, counts *Counts) *LogCheck {
 // Verdict has the findings about one message of the log.
 type Verdict struct {
 	// Own are about the message itself, History about the one that it follows. History counts only
-	// while the message at before, which this one was compared with, is still kept: NATS discards
-	// the oldest messages of a full history while it is read.
+	// while the message at before, which was compared, is still kept: NATS discards a full
+	// history's oldest messages while it is read.
 	Own     []Finding
 	History []Finding
 	before  uint64
@@ -57,7 +57,7 @@ func (v *Verdict) finding(what, want, got string) Finding {
 	}
 }
 
-// want reports a value of the message that is not the one that it has to be.
+// want reports a wrong value of the message.
 func (v *Verdict) want(what, want, got string) {
 	if want != got {
 		v.Own = append(v.Own, v.finding(what, want, got))
@@ -109,14 +109,14 @@ func (l *LogCheck) checkKind(v *Verdict, rec *commitlog.Record) {
 	}
 }
 
-// forgetControl makes the pause of the world unknown, since a message about it cannot be read.
+// forgetControl makes the world's pause unknown, since a message about it cannot be read.
 func (l *LogCheck) forgetControl(m *commitlog.Message) {
 	if m.Subject() == wire.ControlSubject(l.world) {
 		l.control = controlState{}
 	}
 }
 
-// noteTown takes note of a message on a town's subject that is no record of the town.
+// noteTown records a message on a town's subject that is no record of the town.
 func (l *LogCheck) noteTown(v *Verdict) {
 	subject := v.message.Subject()
 	if !strings.HasPrefix(subject, wire.LogSubject(l.world, "")) {
@@ -206,7 +206,7 @@ func (l *LogCheck) checkTownKind(
 	}
 }
 
-// adoptUnknown takes in the command of a record whose town was not known before.
+// adoptUnknown adopts the command of a record whose town was not known before.
 func (l *LogCheck) adoptUnknown(
 	v *Verdict, rec *commitlog.Record, state *town.State, prior *townState,
 ) {

@@ -37,7 +37,7 @@ func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err erro
 	return all, nil
 }
 
-// mendTown appends the town's last readable record again. The history stays as it is: the log
+// mendTown appends the town's last readable record again. The history stays unchanged: the log
 // denies removals. If the town has moved on meanwhile, nothing is written.
 func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error) {
 	prior, state, err := c.restorable(ctx, d)
@@ -92,9 +92,9 @@ func (c *worldCheck) alertMended(ctx context.Context, d *DamagedTown, seq uint64
 	return nil
 }
 
-// noteOnDisk notes of which towns the files of NATS hold a message that it cannot read: it counts
-// more of the town than it delivers. nats-server 2.15.2 fails when that message leaves a full
-// history: it stores nothing more, and truncates the file there when it starts again.
+// noteOnDisk records the towns with a message that NATS cannot read from its files: it counts more
+// of the town than it delivers. When that message leaves a full history, nats-server 2.15.2 fails:
+// it stores nothing more, and truncates the file there at its next start.
 func (c *worldCheck) noteOnDisk(ctx context.Context) error {
 	for _, subject := range slices.Sorted(maps.Keys(c.onDisk)) {
 		counted, err := commitlog.SubjectsOf(ctx, c.log, subject)

@@ -15,7 +15,7 @@ type payloadCheck struct {
 	event   *runevents.Event
 }
 
-// payloadHas reports an event whose payload has not the wanted text at a path.
+// payloadHas reports an event whose payload lacks the wanted text at a path.
 func (v *Verdict) payloadHas(c *payloadCheck, want string, path ...string) {
 	v.payloadIs(c, want, payloadText(c.event.Payload, path...))
 }

@@ -8,8 +8,8 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// checkPending checks a record of a handoff that is being applied: its first commit, with events, or
-// without them another attempt, or more about the requests of this one.
+// checkPending checks a record of a handoff that is being applied: its first commit, with events,
+// or without them another attempt, or news about the requests of this one.
 func (l *LogCheck) checkPending(
 	v *Verdict, rec *commitlog.Record, state *town.State, prior *townState,
 ) {

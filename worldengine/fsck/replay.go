@@ -7,8 +7,8 @@ import (
 	"worldengine/worldengine/lifecycle"
 )
 
-// runReplay is a run as the engine's events make it, over all of its records: its status, the
-// statuses of its steps, and its events.
+// runReplay is a run by the engine's events in all of its records: its status, the statuses of its
+// steps, and its events.
 type runReplay struct {
 	town     string
 	identity runevents.Identity
@@ -44,8 +44,8 @@ func (s *runReplay) lose() {
 	clear(s.steps)
 }
 
-// replay adds the events of a record of the engine to the replay of their run, and returns that;
-// nil if the record has no run. The caller removes a run that has ended.
+// replay adds an engine record's events to the replay of their run, and returns that; nil if the
+// record has no run. The caller removes a run that has ended.
 func (l *LogCheck) replay(v *Verdict, rec *commitlog.Record) *runReplay {
 	run := rec.Run
 	if run == nil {
@@ -80,7 +80,7 @@ func (l *LogCheck) replay(v *Verdict, rec *commitlog.Record) *runReplay {
 	return s
 }
 
-// checkBeginning checks that what begins a run is its first event. A run that was recorded while it
+// checkBeginning checks that a run begins with its first event. A run that was recorded while it
 // waited starts behind that.
 func (v *Verdict) checkBeginning(run *runevents.Run) {
 	if run.Events[0].EventType == runevents.RunQueued {
@@ -129,8 +129,8 @@ func (s *runReplay) moveRun(v *Verdict, run *runevents.Run, i int) {
 	s.status = next
 }
 
-// checkStart checks that the events which stand before a record of a run tell of the handoff of the
-// record's result.
+// checkStart checks that the events before a record of a run are about the handoff of the record's
+// result.
 func (s *runReplay) checkStart(v *Verdict, r *handoff.Result) {
 	for i := range s.payloads {
 		c := &s.payloads[i]

@@ -10,30 +10,30 @@ import (
 // json.
 type Report struct {
 	World string `json:"world"`
-	// LogEnd is the sequence of the log's last message when the check began: it goes to there.
+	// LogEnd is the sequence of the log's last message at the start of the check.
 	LogEnd uint64 `json:"logEnd"`
 	Counts Counts `json:"counts"`
 	// FindingCount counts all findings; Findings are the first of them.
 	FindingCount int       `json:"findingCount"`
 	Findings     []Finding `json:"findings"`
-	// Damaged are the towns that answer TOWN_DAMAGED, with what to do about each.
+	// Damaged are the towns that answer TOWN_DAMAGED, with their remedies.
 	Damaged []DamagedTown `json:"damaged,omitempty"`
 	// Notes are facts that the check cannot know, and tasks of the operator though nothing is wrong
 	// now.
 	Notes []string `json:"notes,omitempty"`
-	// Repair has the changes of a repair; nil if none was asked for or there was nothing to repair.
+	// Repair has the changes of a repair; nil if none was requested or necessary.
 	Repair *RepairReport `json:"repair,omitempty"`
 }
 
-// Counts are how many messages the check read, by kind.
+// Counts are the numbers of checked messages, by kind.
 type Counts struct {
 	Messages int64 `json:"messages"` // of the log
 	Towns    int64 `json:"towns"`
 	Puts     int64 `json:"puts"`
 	Accepted int64 `json:"accepted"`
 	Refused  int64 `json:"refused"`
-	// Pending counts the handoffs that were given away to be applied outside the engine, and
-	// Attempts the attempts at them after the first. Those that were concluded are among Accepted.
+	// Pending counts the handoffs that were given to a game, Attempts the attempts at them after
+	// the first. Those that were concluded are among Accepted.
 	Pending  int64 `json:"pending"`
 	Attempts int64 `json:"attempts"`
 	// Controls counts the pauses and resumptions, Signals the operators' other signals:
@@ -45,7 +45,7 @@ type Counts struct {
 	RunRecords int64 `json:"runRecords"`
 	Appended   int64 `json:"appended"`
 	// Mends counts the records that put a damaged town back, PutAside the damaged messages that
-	// they put aside, as far as NATS delivers those.
+	// they put aside, if NATS delivers them.
 	Mends    int64 `json:"mends"`
 	PutAside int64 `json:"putAside"`
 }
@@ -53,8 +53,8 @@ type Counts struct {
 // Kind is the kind of a finding that is no plain difference.
 type Kind string
 
-// LeftWaiting: a run waits for its town, and no server has it: it died, and what ended runs then is
-// missing. A repair is not made because of it: handoffctl run cancel ends the run.
+// LeftWaiting: a run waits for its town, but its server died, and no later one has ended it. A
+// repair does not mend it: handoffctl run cancel ends the run.
 const LeftWaiting Kind = "left-waiting"
 
 // IndexDiffers: the file of the index in use differs from the log. Sequence is a place in the log,
@@ -79,7 +79,7 @@ type Finding struct {
 type RepairReport struct {
 	// TownsMended are the towns that were put back to their last readable record.
 	TownsMended []DamagedTown `json:"townsMended,omitempty"`
-	// After is the report of a check behind the repair; nil if the repair broke off.
+	// After is the report of a check after the repair; nil if the repair broke off.
 	After *Report `json:"after"`
 }
 
@@ -101,7 +101,7 @@ func (r *Report) add(finding Finding, most int) {
 	}
 }
 
-// maxShown is how many bytes of a value a finding shows.
+// maxShown bounds a value in a finding, in bytes.
 const maxShown = 120
 
 func shortened(s string) string {

@@ -6,8 +6,8 @@ import (
 	"worldengine/worldengine/lifecycle"
 )
 
-// checkRetry checks that the events of a run say of which run it is a retry as the record does that
-// judges its handoff, and that a retry has the signal that asked for it.
+// checkRetry checks that a run's events and the record that judges its handoff agree about the
+// retried run, and that a retry has the signal that requested it.
 func (s *runReplay) checkRetry(v *Verdict, of *apply.RetryOf) {
 	named := ""
 	if of != nil {

@@ -14,13 +14,13 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// runState is a run that has not ended, as far as the log was read.
+// runState is a run that has not ended in the log so far.
 type runState struct {
 	closed bool   // by its last record
 	seq    uint64 // of the last message on the run's subject, 0 for none
 	runSeq int64  // of the last event, whosever it is
 	stored time.Time
-	// replay is the run as the engine's own events make it; nil if there was none.
+	// replay is the run by the engine's own events; nil if there was none.
 	replay *runReplay
 }
 
@@ -34,7 +34,7 @@ func (l *LogCheck) run(runID string) *runState {
 	return known
 }
 
-// adopt takes in a run by its pending handoff, since the record of its first commit is gone.
+// adopt adds a run by its pending handoff, since the record of its first commit is gone.
 func (l *LogCheck) adopt(rec *commitlog.Record) {
 	p := rec.Pending
 	known := l.run(p.Run.RunID)
@@ -48,8 +48,8 @@ func (l *LogCheck) adopt(rec *commitlog.Record) {
 	known.runSeq = max(known.runSeq, p.Emitted)
 }
 
-// checkOrder checks that the events of a record come after those before them. If there are events
-// missing in between, their messages have expired or left their history.
+// checkOrder checks that a record's events come after those before them. Events that are missing in
+// between have expired or left their history.
 func (r *runState) checkOrder(v *Verdict, run *runevents.Run) {
 	if r.runSeq > 0 && run.FirstSeq <= r.runSeq {
 		v.want("the events do not come after those before them",
@@ -61,8 +61,8 @@ func (r *runState) checkOrder(v *Verdict, run *runevents.Run) {
 	r.runSeq = max(r.runSeq, run.FirstSeq+int64(len(run.Events))-1)
 }
 
-// onRunSubject checks the place of a record that stands on the subject of its run. A guard beyond
-// the message before it is one that has expired.
+// onRunSubject checks the place of a record on the subject of its run. A guard beyond the message
+// before it belongs to an expired one.
 func (l *LogCheck) onRunSubject(v *Verdict, rec *commitlog.Record) {
 	v.want("the events stand on the subject of another run",
 		wire.RunSubject(l.world, rec.Run.RunID), v.message.Subject())
@@ -76,12 +76,12 @@ func (l *LogCheck) onRunSubject(v *Verdict, rec *commitlog.Record) {
 	known.seq, known.stored = v.message.Seq, v.message.Stored
 }
 
-// waitingLimit is how long a run may wait after its last record before it is taken for one that was
-// left: servers that live end such runs within seconds, or renew what says that they have them.
+// waitingLimit is how long a run may wait after its last record before it counts as left: live
+// servers end such runs within seconds, or renew their claims.
 const waitingLimit = 2 * time.Minute
 
-// leftWaiting returns the runs of the log that have waited since a time or longer, though no
-// command is being applied to their town.
+// leftWaiting returns the runs that have waited since a time or longer, though no command is being
+// applied to their town.
 func (l *LogCheck) leftWaiting(since time.Time) (left []Finding) {
 	for _, runID := range slices.Sorted(maps.Keys(l.Runs)) {
 		run := l.Runs[runID]
@@ -101,8 +101,8 @@ func (l *LogCheck) leftWaiting(since time.Time) (left []Finding) {
 	return left
 }
 
-// checkAppended checks a message with events that others than the engine appended. Whether they are
-// valid transitions is left to projectors: the log takes them all.
+// checkAppended checks a message with events of other producers. Projectors check whether they are
+// valid transitions: the log accepts all.
 func (l *LogCheck) checkAppended(v *Verdict, rec *commitlog.Record) {
 	l.counts.Appended++
 	run, seen := rec.Run, newSeenEvents()
@@ -126,8 +126,8 @@ func (l *LogCheck) checkAppended(v *Verdict, rec *commitlog.Record) {
 	}
 }
 
-// checkForged reports events that others appended and the engine alone emits: the append authority
-// takes none of them.
+// checkForged reports events of others that only the engine emits: the append authority accepts
+// none of them.
 func (v *Verdict) checkForged(run *runevents.Run, ofEngine bool) {
 	ofEngine = ofEngine || lifecycle.IsEnginePlan(run.PlanID, run.PlanVersion)
 	for i := range run.Events {
@@ -139,8 +139,8 @@ func (v *Verdict) checkForged(run *runevents.Run, ofEngine bool) {
 	}
 }
 
-// checkBetween checks events of a run that the engine emitted between its commits, or a record that
-// keeps others from going on with the run, or lets them again.
+// checkBetween checks a run's events that the engine emitted between its commits, or a record that
+// closes the run to others, or reopens it.
 func (l *LogCheck) checkBetween(v *Verdict, rec *commitlog.Record) {
 	l.counts.RunRecords++
 	run := rec.Run
@@ -168,14 +168,15 @@ func (l *LogCheck) checkBetween(v *Verdict, rec *commitlog.Record) {
 	}
 }
 
-// wasClosed reports whether the last record of a run closed it, as far as one is known.
+// wasClosed reports whether the last known record of a run closed it.
 func (l *LogCheck) wasClosed(runID string) bool {
 	known := l.Runs[runID]
 	return known == nil || known.seq == 0 || known.closed
 }
 
-// isBetween reports whether the engine emits such an event between its commits: a run that waits
-// for the end of a pause, one that is paused while its command is applied, or another attempt.
+// isBetween reports whether the engine emits such an event between its commits: of a run that waits
+// for the end of a pause, of one that is paused while its command is applied, or of another
+// attempt.
 func isBetween(e *runevents.Event) bool {
 	switch e.EventType {
 	case runevents.RunQueued, runevents.RunStarted, runevents.RunPaused, runevents.RunResumed:

@@ -24,8 +24,8 @@ import (
 // differs is the finding about a record that the machine does not make.
 const differs = "the record is not the one that its input makes of the town"
 
-// step steps the town before a record again, by the input that the record has, and compares the two
-// records byte for byte.
+// step steps the town before a record again, by the record's input, and compares the two records
+// byte for byte.
 func (v *Verdict) step(rec *commitlog.Record, before machine.Town) {
 	differ := v.follows
 	if v.before == 0 { // there is none
@@ -93,8 +93,8 @@ func inputOf(rec *commitlog.Record, before machine.Town) (*machine.Input, *machi
 // errNotPending: a record about the command that is being applied to a town follows one without it.
 var errNotPending = errors.New("no command is being applied to the town")
 
-// attemptOf gives an input the outcome of an attempt before another one, or that a request may have
-// arrived.
+// attemptOf sets an input to the outcome of an attempt before another one, or to a request that may
+// have arrived.
 func attemptOf(
 	in *machine.Input, settings *machine.Settings, p, before *apply.Pending,
 ) error {
@@ -115,7 +115,7 @@ func attemptOf(
 	return nil
 }
 
-// outcomeOf gives an input the outcome with which a run ends.
+// outcomeOf sets an input to the outcome that ends a run.
 func outcomeOf(
 	in *machine.Input, settings *machine.Settings, rec *commitlog.Record, p *apply.Pending,
 ) error {
@@ -167,7 +167,7 @@ func outcomeOf(
 	return nil
 }
 
-// cancellationOf gives an input the cancellation of a record.
+// cancellationOf sets an input to a record's cancellation.
 func cancellationOf(in *machine.Input, rec *commitlog.Record, p *apply.Pending) error {
 	if p == nil {
 		return errNotPending
@@ -188,8 +188,8 @@ func cancellationOf(in *machine.Input, rec *commitlog.Record, p *apply.Pending) 
 	return nil
 }
 
-// tailOf returns the end of the run of a pending command before a record with the next events: the
-// events of its attempts which the record lacks stand on the run's own subject.
+// tailOf returns the end of a pending command's run before a record with the next events: the
+// attempts' events that the record lacks are on the run's own subject.
 func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
 	stored := slices.DeleteFunc(lifecycle.OfAttempts(p.Attempt), func(e runevents.Event) bool {
 		return slices.ContainsFunc(next.Events, func(n runevents.Event) bool {
@@ -204,9 +204,9 @@ func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
 	return tail
 }
 
-// isConclusion reports whether a run goes on behind the first commit of its handoff. One that
-// begins, or goes on after a pause, has a first event of that type. One that a cancellation had
-// closed in a pause is resumed first, and then goes on with its command.
+// isConclusion reports whether a run goes on behind its handoff's first commit: its first event is
+// of no type that begins a run, or continues it after a pause. A run that a cancellation had closed
+// in a pause is first resumed, and then goes on with its command.
 func isConclusion(run *runevents.Run) bool {
 	if run == nil || len(run.Events) == 0 {
 		return run != nil
@@ -220,7 +220,7 @@ func isConclusion(run *runevents.Run) bool {
 	return true
 }
 
-// putOf gives an input the put of a record.
+// putOf sets an input to a record's put.
 func putOf(in *machine.Input, rec *commitlog.Record, before machine.Town) error {
 	state, err := town.ParseStored(rec.Snapshot)
 	in.Event = &machine.Put{
@@ -230,7 +230,7 @@ func putOf(in *machine.Input, rec *commitlog.Record, before machine.Town) error 
 	return err
 }
 
-// signalOf gives an input the signal of a record.
+// signalOf sets an input to a record's signal.
 func signalOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Record) error {
 	said, err := lifecycle.SignalIn(rec.Run)
 	if err != nil {
@@ -251,7 +251,7 @@ func signalOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Reco
 	return nil
 }
 
-// deliveryOf gives an input the delivery of the handoff of a record.
+// deliveryOf sets an input to the delivery of a record's handoff.
 func deliveryOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Record) error {
 	if rec.Run == nil {
 		return errors.New("the record has no run")
@@ -302,8 +302,8 @@ func beginOf(run *runevents.Run) (begin lifecycle.Begin) {
 	return begin
 }
 
-// priorOf returns the receipt of which a refused handoff is a duplicate, as far as its result says;
-// nil if it is none.
+// priorOf returns the receipt of which a refused handoff is a duplicate, by its result; nil if it
+// is none.
 func priorOf(
 	rec *commitlog.Record, settings *machine.Settings, h *handoff.Handoff,
 ) (*dedupe.Receipt, error) {
@@ -327,13 +327,13 @@ func priorOf(
 	return prior, nil
 }
 
-// emittedAt returns when an event was emitted, the zero time if it has no such time.
+// emittedAt returns an event's emittedAt, or the zero time.
 func emittedAt(e *runevents.Event) time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, e.EmittedAt)
 	return at
 }
 
-// endOf returns when the last event of a record was emitted, the zero time if it has no such time.
+// endOf returns the emittedAt of a record's last event, or the zero time.
 func endOf(rec *commitlog.Record) time.Time {
 	if rec.Run == nil || len(rec.Run.Events) == 0 {
 		return time.Time{}

@@ -10,7 +10,7 @@ import (
 	"worldengine/worldengine/machine"
 )
 
-// townState is a town by its last message read. If that could not be read, it is not known.
+// townState is a town by its last message. If that is unreadable, the town is unknown.
 type townState struct {
 	first uint64 // the sequence of the first message read of it
 	read  uint64 // how many were read
@@ -24,7 +24,7 @@ type townState struct {
 	town     machine.Town // if it is known
 }
 
-// next returns the town after one more message on its subject that is no record of it.
+// next returns the town after another message on its subject that is no record of it.
 func (t *townState) next(seq uint64) townState {
 	return townState{
 		first: cmp.Or(t.first, seq), read: t.read + 1, last: seq,
@@ -32,7 +32,7 @@ func (t *townState) next(seq uint64) townState {
 	}
 }
 
-// checkGuard checks that the commit of a record was guarded by the town's message before it.
+// checkGuard checks that a record's commit was guarded by the town's message before it.
 func (v *Verdict) checkGuard(before uint64) {
 	v.follows("the commit was not guarded by the town's message before it",
 		strconv.FormatUint(before, 10),

@@ -15,19 +15,19 @@ import (
 )
 
 // NATS does not deliver a message that was changed on its disk, but counts it. Inside a town's
-// history its successor's guard shows that; at the end of one, no delivered message does.
+// history its successor's guard shows that; at the end, no delivered message does.
 
 // Unreadable is a history of the log whose last message NATS counts and does not deliver: a town's,
-// or the one of the pauses of the world, which has no Town.
+// or, without Town, the world's pauses.
 type Unreadable struct {
 	Town     string `json:"town,omitzero"` // "" too where the id is too long for a subject
 	Subject  string `json:"subject"`
 	Sequence uint64 `json:"sequence"` // of the last message
 }
 
-// FindUnreadable returns the histories of a log that are unreadable, by their subjects. read
-// returns how many messages of a subject were read: it looks only if NATS counts more or fewer. The
-// error is ErrLogUnavailable.
+// FindUnreadable returns the unreadable histories of a log, by their subjects. read returns the
+// number of messages read of a subject: it looks only if NATS counts another one. The error is
+// ErrLogUnavailable.
 func FindUnreadable(
 	ctx context.Context, log jetstream.Stream, world string, read func(subject string) uint64,
 ) (all []Unreadable, err error) {
@@ -69,8 +69,8 @@ func (c *worldCheck) unreadable(ctx context.Context) ([]Unreadable, error) {
 	return all, err
 }
 
-// unreadableLast returns the sequence of the last message of a subject of the log if it is counted
-// and not delivered, and else 0.
+// unreadableLast returns the sequence of a subject's last message if it is counted and not
+// delivered, else 0.
 func unreadableLast(ctx context.Context, log jetstream.Stream, subject string) (uint64, error) {
 	_, err := commitlog.LastOrUnreadable(ctx, log, subject)
 	if err == nil {
@@ -94,10 +94,10 @@ func unreadableLast(ctx context.Context, log jetstream.Stream, subject string) (
 	return consumer.CachedInfo().Delivered.Stream + 1, nil
 }
 
-// lastToken returns what follows the last dot of a subject.
+// lastToken returns the token behind the last dot of a subject.
 func lastToken(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
-// townOfToken returns the town that a token stands for, or "" if it is a hash of one.
+// townOfToken returns the town of a token, or "" if it is a hash.
 func townOfToken(token string) string {
 	id, err := wire.PercentDecode(token)
 	if err != nil || strings.HasPrefix(token, "=") {

@@ -12,8 +12,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// worldCheck is one check of a world: its log, the findings, and all that was learnt of the towns
-// on the way.
+// worldCheck is one check of a world: its log, the findings, and all knowledge of the towns.
 type worldCheck struct {
 	world   string
 	nc      *nats.Conn
@@ -132,8 +131,7 @@ func (c *worldCheck) compareIndex(ctx context.Context) error {
 		})
 }
 
-// take takes the verdict on a message of the log into the report, unless the message is a damaged
-// one that was put aside.
+// take adds a verdict to the report, unless the message is a damaged one that was put aside.
 func (c *worldCheck) take(ctx context.Context, v *Verdict) error {
 	if v.damaged {
 		mended, err := c.putAside(ctx, v.message.Subject(), v.message.Seq)
