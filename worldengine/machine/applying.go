@@ -15,12 +15,12 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// The run of a command that a game applies is PAUSED while its town, or the world, is. Its RunPaused
-// and RunResumed, and its attempts, stand on the run's own subject, where others append to it too.
-// Before the record of the town that ends the run, one there closes the run to others.
+// The run of a command that a game applies is PAUSED with its town, or the world. Its RunPaused and
+// RunResumed, and its attempts, are on the run's own subject, to which others append too. Before
+// the town's record that ends the run, a record there closes the run to others.
 
-// Outcome is how an attempt to apply the pending command ended. Reached says also whether a request
-// of an attempt before may have arrived.
+// Outcome is the end of an attempt to apply the pending command. Reached also covers a request of
+// an earlier attempt.
 type Outcome struct{ apply.Result }
 
 // Arrival says that a request for the pending command may have arrived, or, if it is false, nothing
@@ -28,11 +28,11 @@ type Outcome struct{ apply.Result }
 // arrived.
 type Arrival struct{ MayHaveArrived, Rests bool }
 
-// Attempt says that the present attempt of the pending command has started, or only that the one
-// before has failed.
+// Attempt says that the pending command's present attempt has started, or only that the one before
+// has failed.
 type Attempt struct{ Started bool }
 
-// Hold has the run of the pending command paused by a pause, or going on if By is nil.
+// Hold pauses the run of the pending command, or resumes it if By is nil.
 type Hold struct{ By *messages.PausedBy }
 
 // Cancel ends the run of the pending command without a result.
@@ -50,8 +50,8 @@ func (*Cancel) event()  {}
 
 var errNotPending = errors.New("machine: no command is being applied to the town")
 
-// attempts reads the pending command, and returns a producer of its run that has emitted the events
-// of its attempts.
+// attempts reads the pending command, and returns a producer of its run that has emitted the
+// attempts' events.
 func (s *step) attempts(started bool) (apply.Decoded, *runevents.Producer, error) {
 	if s.town.Pending == nil {
 		return apply.Decoded{}, nil, errNotPending
@@ -82,8 +82,8 @@ func (s *step) attempt(e *Attempt) (Output, error) {
 
 // extend returns the record of the events that the run's own subject lacks, which with ends closes
 // the run; none if there is nothing to store. A paused run is resumed before an attempt starts, and
-// before an end for which it has to be, with the reason of that. Nothing is stored there behind a
-// cancellation that has closed the run in its pause.
+// before an end that needs it, with its reason. Nothing is stored there behind a cancellation that
+// has closed the run in its pause.
 func (s *step) extend(run *runevents.Run, ends bool, reason string) (out Output, err error) {
 	tail := s.in.Tail
 	fresh := tail.Without(run)
@@ -122,11 +122,11 @@ func (s *step) released(reason string) ([]runevents.Event, error) {
 	return p.Run().Events, err
 }
 
-// outcomeKnown is why a paused run goes on when its command has an outcome, which is concluded also
+// outcomeKnown is why a paused run goes on when its command has an outcome, which is concluded even
 // in a pause (Execution Semantics v1, section 6, option A).
 const outcomeKnown = "What became of the command is known: the run ends."
 
-// hold pauses the run of the pending command, or has it go on.
+// hold pauses or resumes the run of the pending command.
 func (s *step) hold(e *Hold) (Output, error) {
 	pending, tail := s.town.Pending, s.in.Tail
 	if pending == nil || tail.Closed || s.held() == (e.By != nil) {
@@ -154,7 +154,7 @@ func (s *step) arrival(e *Arrival) (Output, error) {
 	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: after}, nil
 }
 
-// outcome takes in how an attempt ended: the run ends, or there is another attempt.
+// outcome handles an attempt's end: the run ends, or there is another attempt.
 func (s *step) outcome(e *Outcome) (Output, error) {
 	app, run, err := s.attempts(true)
 	if err != nil {
@@ -225,9 +225,9 @@ func (s *step) end(
 	return out, nil
 }
 
-// ended returns a record of the town with the events that end the run of the pending command, which
-// run has emitted so far: those that emit emits, behind the end of a pause if there is a reason for
-// it. If the run is not closed to others yet, it returns the record that closes it.
+// ended returns a town's record with the events that end the run of the pending command: run's
+// emitted events, and emit's behind the end of a pause if there is a reason for it. If the
+// run is not closed to others yet, it returns the record that closes it.
 func (s *step) ended(
 	run *runevents.Producer, reason string, emit func() error,
 ) (out Output, err error) {
@@ -294,10 +294,9 @@ func (s *step) cancel(e *Cancel) (Output, error) {
 	return out, nil
 }
 
-// failByForce ends the run of a pending retry by the result that it is not known whether its
-// command was applied. Cancelled, its key would keep the result of the run that it tries again,
-// which says that nothing was applied: that run could be tried once more, and its command be
-// applied twice.
+// failByForce ends a pending retry's run with the result that its command may be applied. If it
+// were cancelled, its key would keep the retried run's result, which says that nothing was applied:
+// that run could be retried once more, and its command be applied twice.
 func (s *step) failByForce(actorID string) (Output, error) {
 	v := apply.InDoubt(actorID + " ended the run by force; a game may have applied its command.")
 	if s.town.Pending.Via != apply.RCON {

@@ -6,17 +6,17 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// Checked is the verdict of the checks about a handoff. Accepted means that all of them passed and
-// the command may be applied; otherwise Outcome is the whole answer.
+// Checked is the verdict of the checks about a handoff. If it is Accepted, the command may be
+// applied; otherwise Outcome is the whole answer.
 type Checked struct {
 	Accepted bool
 	Outcome  handoff.Outcome
 }
 
-// Check judges h against the truth: prior is the receipt of its key, nil when the key is free;
-// state is its town, zero when there is none. It is the one place that knows the order of the
-// checks: duplicate, stale, preconditions (Execution Handoff Contract, recommended engine
-// behavior; the outcome table of the design). A check behind one that refused is not evaluated.
+// Check judges h against the true state: prior is the receipt of its key, nil if the key is free;
+// state is its town, zero if there is none. It alone orders the checks: duplicate, stale,
+// preconditions (Execution Handoff Contract, recommended engine behavior; the outcome table of the
+// design). A check behind a refusal is not evaluated.
 func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Checked {
 	var e handoff.Evaluation
 	e.Preconditions.Failures = []handoff.Failure{}
@@ -74,8 +74,8 @@ func (c Checked) Failed(reason handoff.ReasonCode, unchanged town.State) handoff
 	return c.accepted(handoff.Failed, reason, unchanged)
 }
 
-// Unapproved completes the outcome of a handoff that passed every check but may not be executed:
-// a person has not approved it, or has denied it.
+// Unapproved completes the outcome of a handoff that passed every check but lacks a person's
+// approval, or was denied it.
 func (c Checked) Unapproved(reason handoff.ReasonCode, detail string) handoff.Outcome {
 	outcome := c.Outcome
 	outcome.Status, outcome.ReasonCode = handoff.Rejected, reason

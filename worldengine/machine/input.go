@@ -15,17 +15,17 @@ import (
 // Settings are the bounds and amounts of a world, beside its towns. Every member must be set.
 type Settings struct {
 	Rules *town.Rules // the amounts of the built-in rules
-	// Apply is the binding, and Policy the approvals, of the towns that have none of their own.
+	// Apply is the binding, and Policy the approvals, of towns without their own.
 	Apply  apply.Binding
 	Policy approval.Policy
-	// ApprovalTimeout is how long a proposal waits for its decision, and a decision counts.
+	// ApprovalTimeout bounds the wait of a proposal for its decision, and the validity of a
+	// decision.
 	ApprovalTimeout time.Duration
-	// Plugin is how patiently a game is asked to apply a command: of it, Deadline, Attempts and
-	// Backoff count.
+	// Plugin is the patience with a game; only Deadline, Attempts and Backoff count.
 	Plugin apply.Policy
 }
 
-// IDs returns how many ids the step of an event may draw.
+// IDs returns the number of ids that an event's step may draw.
 func IDs(event Event) int {
 	switch event.(type) {
 	case *Handoff:
@@ -36,15 +36,15 @@ func IDs(event Event) int {
 	return 5 // the events to come of another attempt, behind the end of a pause
 }
 
-// Input is one thing that happens to a town.
+// Input is one event of a town.
 type Input struct {
 	TownID string // "" for the world
 	At     time.Time
-	// IDs are new UUIDs v4, as many as the function IDs says. Drawn are the ids that the events had
-	// in a step before this one whose record was not stored, since the town had changed meanwhile.
+	// IDs are new UUIDs v4, as many as the function IDs returns. Drawn are the events' ids from an
+	// earlier step whose record was not stored, because the town had changed.
 	IDs   []string
 	Drawn []runevents.DrawnID
-	// Tail is the end of the run that an event is about which stands on the run's own subject.
+	// Tail is the end, on the run's own subject, of the event's run.
 	Tail  *RunTail
 	Event Event
 }
@@ -70,13 +70,13 @@ type Handoff struct {
 	Run   runevents.Identity
 	Next  int64
 	Begin lifecycle.Begin
-	// RetryOf is the run that this one tries again; nil if there is none.
+	// RetryOf is the run that this one retries; nil if none.
 	RetryOf *apply.RetryOf
 	// DryRun: the answer is the one that the built-in rules expect, whoever applies the command.
 	DryRun bool
 }
 
-// Attributes are the members of a town beside its state. A member that is left out stays as it is.
+// Attributes are a town's members beside its state. A missing one stays unchanged.
 type Attributes struct {
 	Apply    apply.Binding    // "" if left out
 	Approval *approval.Policy // which types of proposals take a person's approval
@@ -87,7 +87,7 @@ type Put struct {
 	State    town.State
 	Expected string
 	Attributes
-	// ActorID is who puts the state: the user, or the role of one whom NATS does not name.
+	// ActorID is the author: the user, or the role of one whom NATS does not name.
 	ActorID string
 }
 

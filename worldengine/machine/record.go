@@ -18,16 +18,15 @@ import (
 // Kind is the kind of a record. The set is closed.
 type Kind string
 
-// The kinds of a record. The first seven, and mend, stand on a town's subject and hold its state; a
-// refused run changes no town and stands on the refused subject, events of a run on the subject of
-// the run, pauses of the whole world on the control subject, and other signals on theirs.
+// The kinds of a record. The first seven, and mend, are on a town's subject and have its state; a
+// refused run changes no town and is on the refused subject, events of a run on the run's subject,
+// pauses of the whole world on the control subject, and other signals on theirs.
 const (
 	KindHandoff Kind = "handoff" // an accepted handoff: state, result and events together
 	// KindPending: an accepted handoff that is being applied: its first events, its next attempt,
 	// or that a request may have arrived.
 	KindPending Kind = "pending"
-	// KindCancelled: the command of an accepted handoff is not applied any more: the last events of
-	// its run.
+	// KindCancelled: the command of an accepted handoff was cancelled: the last events of its run.
 	KindCancelled Kind = "cancelled"
 	KindPut       Kind = "put" // a state that town.put, town.patch or the world file gave
 	// a signal of an operator: a town, or the world, is paused or resumed
@@ -59,46 +58,46 @@ func (k Kind) OfTown() bool {
 // RecordVersion is the schemaVersion of a record.
 const RecordVersion = "commit-record.v1"
 
-// Record is one message of the commit log: everything that one decision changed, together or not
-// at all. Members that a kind does not have are absent.
+// Record is one message of the commit log: all changes of one decision, together or not at all.
+// Members that a kind does not have are absent.
 type Record struct {
 	SchemaVersion string `json:"schemaVersion"`
 	Kind          Kind   `json:"kind"`
 	TownID        string `json:"townId"`
-	// Apply, Paused, Pending, Policy and Approvals are what else is known of a town, and stand in
-	// each of its records.
+	// Apply, Paused, Pending, Policy and Approvals are a town's other members, in each of its
+	// records.
 	Apply     apply.Binding      `json:"apply,omitzero"` // "" for the engine's default
 	Paused    *messages.PausedBy `json:"paused,omitzero"`
 	Pending   *apply.Pending     `json:"pending,omitzero"`
 	Policy    *approval.Policy   `json:"policy,omitzero"` // nil for the engine's default
 	Approvals approval.List      `json:"approvals,omitempty"`
-	// WorldPolicy is the world's policy of approvals when a handoff was accepted, or began to wait for
-	// its approval, in a town without a policy of its own; nil if that asks for none.
+	// WorldPolicy is the world's policy of approvals when a handoff was accepted, or began to wait
+	// for its approval, in a town without its own policy; nil if that requires none.
 	WorldPolicy *approval.Policy `json:"worldPolicy,omitzero"`
-	// ActorID, in a record of kind put, is who put the state: the user, or the role of one whom
-	// NATS does not name; "" without access control.
+	// ActorID, in a record of kind put, is the author: the user, or the role of one whom NATS does
+	// not name; "" without access control.
 	ActorID string `json:"actorId,omitzero"`
-	// RetryOf, in a record of a handoff that was judged, is the run that its run tries again; nil
-	// if there is none. A pending command has its own.
+	// RetryOf, in a record of a judged handoff, is the run that its run retries; nil if none. A
+	// pending command has its own.
 	RetryOf *apply.RetryOf `json:"retryOf,omitzero"`
 	// Rules, in a record of an accepted handoff, are the amounts of the built-in rules; nil for
 	// town.DefaultRules.
 	Rules *town.Rules `json:"rules,omitzero"`
-	// Closing, in a record on a run's subject, reports whether only the engine goes on with the
-	// run.
+	// Closing, in a record on a run's subject, reports whether it closes the run to all but the
+	// engine.
 	Closing bool `json:"closing,omitzero"`
 	// Mend stands in a record of kind mend.
 	Mend     *Mended        `json:"mend,omitzero"`
 	Snapshot jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after it
 	Result   jsontext.Value `json:"result,omitzero"`
-	// Handoff is the handoff that the result answers, to judge it again.
+	// Handoff is the handoff of the result, to judge it again.
 	Handoff jsontext.Value `json:"handoff,omitzero"`
-	// Addition stands beside the result of an accepted handoff, for revision 1 of it.
+	// Addition is for revision 1 of an accepted handoff's result.
 	Addition *handoff.Addition `json:"addition,omitzero"`
 	Run      *runevents.Run    `json:"run,omitzero"`
 }
 
-// Hold gives a record on a town's subject the town behind it. Proposals that wait in another state
+// Hold gives a record on a town's subject the town after it. Proposals that wait for another state
 // of the town are closed.
 func (rec *Record) Hold(after *Town) {
 	after.Approvals = after.Approvals.On(after.State.Hash)
@@ -106,7 +105,7 @@ func (rec *Record) Hold(after *Town) {
 	rec.Policy, rec.Approvals, rec.Snapshot = after.Policy, after.Approvals, after.State.Canonical
 }
 
-// MarshalJSON writes the record. Snapshot and result are JSON already and go in as they are.
+// MarshalJSON writes the record, with the JSON of snapshot and result as it is.
 func (rec *Record) MarshalJSON() ([]byte, error) {
 	b := append(make([]byte, 0, rec.size()), `{"schemaVersion":"`+RecordVersion+`","kind":"`...)
 	b = append(append(b, rec.Kind...), `","townId":`...)
@@ -132,7 +131,7 @@ func (rec *Record) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// size returns about how many bytes the record takes, so that it is written without a copy.
+// size estimates the record's bytes, so that it is written without a copy.
 func (rec *Record) size() int {
 	const others, event = 512, 176 // beside the payload of an event
 	size := others + len(rec.Snapshot) + len(rec.Result) + len(rec.Handoff)
@@ -144,7 +143,7 @@ func (rec *Record) size() int {
 	return size
 }
 
-// appendAttributes writes what most records do not have.
+// appendAttributes writes the members that most records lack.
 func (rec *Record) appendAttributes(b []byte) ([]byte, error) {
 	member := func(name string, v any) error {
 		data, err := json.Marshal(v)
@@ -205,8 +204,8 @@ func ReadRecord(data []byte) (*Record, error) {
 	return rec, nil
 }
 
-// State returns the town's state that the record holds. An invalid snapshot, or one without the hash
-// of the header, is damage: the stored one was valid.
+// State returns the town's state in the record. An invalid snapshot, or one without the header's
+// hash, is damage: the stored one was valid.
 func (rec *Record) State(hash string) (town.State, error) {
 	state, err := town.ParseStored(rec.Snapshot)
 	if err != nil {
@@ -225,12 +224,12 @@ type LostMessage struct {
 	Reason   string `json:"reason"`
 	// Delivered reports that NATS delivers the message: its bytes can be read at its sequence.
 	Delivered bool `json:"delivered,omitzero"`
-	// RunID and Day are from the headers of the message, as far as it is delivered.
+	// RunID and Day are from the message's headers, if it is delivered.
 	RunID string `json:"runId,omitzero"`
 	Day   string `json:"day,omitzero"`
 }
 
-// Mended is the part of a record of kind mend that names the restored record and the messages that are put aside:
+// Mended names the record that a record of kind mend restores, and the messages that are put aside:
 // every message of its subject between Restores and the record itself.
 type Mended struct {
 	Restores uint64        `json:"restores"` // the log sequence of the record that holds the state

@@ -12,7 +12,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Signal is an operator's signal. Each is a run of its own, whose events say whether it was
+// Signal is an operator's signal. Each is a run of its own, whose events tell whether it was
 // accepted.
 type Signal struct {
 	Kind lifecycle.SignalKind
@@ -20,18 +20,17 @@ type Signal struct {
 	Run runevents.Identity
 	// TownID is the town that is paused or resumed; "" for the whole world.
 	TownID string
-	// RunID is the run that is cancelled or retried, and Force says to do so although a game may
-	// have its command.
+	// RunID is the run that is cancelled or retried; Force does so although a game may have its
+	// command.
 	RunID string
 	Force bool
 	// HandoffID is the handoff that is approved or denied, and HandoffHash the SHA-256 of the bytes
-	// that the person was shown, "" if the person did not say.
+	// that the person was shown, "" if unknown.
 	HandoffID, HandoffHash string
-	// ActorID names the operator, Reason is the operator's; both stand in the events. "operator"
-	// and "".
+	// ActorID and Reason are the operator's, in the events; by default "operator" and "".
 	ActorID, Reason string
-	// DrainTimeout is how long a pause waits for the commands that are being applied before it
-	// raises PAUSE_DRAIN_TIMEOUT; 5 minutes.
+	// DrainTimeout is how long a pause waits for commands that are being applied before it raises
+	// PAUSE_DRAIN_TIMEOUT; 5 minutes.
 	DrainTimeout time.Duration
 }
 
@@ -92,7 +91,7 @@ func (s *step) pause(e *Signal) (Output, error) {
 	return out, err
 }
 
-// decide takes a person's decision about a handoff that waits for approval.
+// decide handles a person's decision about a handoff that waits for approval.
 func (s *step) decide(e *Signal) (Output, error) {
 	q := approval.Question{HandoffID: e.HandoffID, HandoffHash: e.HandoffHash}
 	at := s.in.At.UTC()

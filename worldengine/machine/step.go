@@ -20,12 +20,12 @@ import (
 
 // Output is the effect of an input.
 type Output struct {
-	// Record is to be stored before anything else of the output counts; nil if nothing is.
+	// Record must be stored before the rest of the output counts; nil for none.
 	Record *Record
 	On     Subject
-	// Free says that the record holds whatever happens to the town meanwhile: it needs no guard.
+	// Free says that the record is valid whatever happens to the town meanwhile: it needs no guard.
 	Free bool
-	// Again says that the input is to be stepped again behind the record, with the run's new tail.
+	// Again: step the input again behind the record, with the run's new tail.
 	Again bool
 	// After is the town behind a record on its subject.
 	After Town
@@ -51,20 +51,19 @@ const (
 
 // Answer is the answer to a handoff.
 type Answer struct {
-	// RunID is the run that judged this delivery of the handoff.
+	// RunID is the run that judged this delivery.
 	RunID string
 	// Result is the decision and JSON its bytes on the wire.
 	Result *handoff.Result
 	JSON   []byte
-	// Embodiment is how a game embodied the command; nil if it did not say.
+	// Embodiment is how a game embodied the command; nil if unknown.
 	Embodiment jsontext.Value
 	// First is the receipt of the first result, if Result is a duplicate; else nil.
 	First *dedupe.Receipt
 }
 
-// Step returns the effect of an input on a town. The error is the reason why a put or a patch is
-// refused: the errors of town.State.MayReplace and a *schemas.ValidationError; for other inputs it
-// is a defect.
+// Step returns the effect of an input on a town. An error refuses a put or a patch, with the errors
+// of town.State.MayReplace and a *schemas.ValidationError; for other inputs it is a defect.
 func Step(t Town, in *Input, settings *Settings) (Output, error) {
 	s := &step{Settings: settings, town: t, in: in, ids: in.IDs}
 	switch e := in.Event.(type) {
@@ -117,7 +116,7 @@ func (s *step) producer(run runevents.Identity) *runevents.Producer {
 	return p
 }
 
-// newID returns the next id, "" behind the last one, which no producer takes.
+// newID returns the next id, "" behind the last one, which producers refuse.
 func (s *step) newID() string {
 	if len(s.ids) == 0 {
 		return ""
@@ -180,8 +179,7 @@ func (s *step) handoff(input *Handoff) (Output, error) {
 	return s.accept(j, &checked.Outcome.Evaluation, after, via)
 }
 
-// answer returns the answer that an outcome is, and the record of it. It emits the events of the
-// whole run.
+// answer returns the answer of an outcome, and its record. It emits the events of the whole run.
 func (s *step) answer(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer, *Record, error) {
 	result := handoff.NewResult(j.Handoff.Handoff, outcome)
 	encoded, err := result.MarshalWire()
@@ -211,7 +209,7 @@ func (s *step) refuse(j *judgement, outcome handoff.Outcome) (Output, error) {
 	}, nil
 }
 
-// unapproved returns the record of a handoff that no person has approved. With ask it waits for a
+// unapproved returns the record of a handoff without a person's approval. With ask it waits for a
 // decision from then on.
 func (s *step) unapproved(j *judgement, outcome handoff.Outcome, ask bool) (Output, error) {
 	if !ask {
@@ -242,8 +240,7 @@ func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State)
 	return Output{Record: rec, After: after, Answer: answer}, nil
 }
 
-// accept returns the record of an accepted handoff whose command a game is to apply: the first of
-// two.
+// accept returns the first of two records of an accepted handoff whose command a game has to apply.
 func (s *step) accept(
 	j *judgement, evaluation *handoff.Evaluation, expected town.State, via apply.Binding,
 ) (Output, error) {
@@ -266,17 +263,17 @@ func (s *step) accept(
 	}, After: after}, err
 }
 
-// MayBeRetried reports whether a key may have another receipt later: its handoff failed since no
-// plugin or console could be reached, and an operator may have it tried again. Every other receipt
-// of a key stays.
+// MayBeRetried reports whether a key may get another receipt: its handoff failed because no plugin
+// or console was reachable, and an operator may have it retried. Every other receipt of a key
+// stays.
 func MayBeRetried(receipt *dedupe.Receipt) bool {
 	return receipt.ReasonCode == apply.ReasonPluginUnavailable
 }
 
-// worldPolicy returns the world's policy as records have it.
+// worldPolicy returns the world's policy for a record.
 func (s *step) worldPolicy() *approval.Policy { return s.Policy.Where(s.town.Policy) }
 
-// amounts returns the amounts of the rules as records have them.
+// amounts returns the amounts of the rules for a record.
 func (s *step) amounts() *town.Rules {
 	if *s.Rules == town.DefaultRules() {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"worldengine/runevents"
 )
 
-// RunTail is the end of a run of the engine as the run's own subject has it.
+// RunTail is the end of a run of the engine on the run's own subject.
 type RunTail struct {
 	Guard uint64 // the log sequence of the last message there
 	Next  int64  // the runSeq of the next event
@@ -14,19 +14,19 @@ type RunTail struct {
 	// Closed reports whether only the engine goes on with the run, Cancelled whether an operator
 	// ended it.
 	Closed, Cancelled bool
-	// Waiting is the record that began a run which waits for its town, or nil: of a run that began
-	// with the decision about its handoff.
+	// Waiting is the record that began a run which waits for its town; nil if the run began with
+	// the decision about its handoff.
 	Waiting *Record
-	// Status is where the events of the engine there have brought the run: "" if there are none.
+	// Status is the run's status after the engine's events there: "" if there are none.
 	Status runevents.RunStatus
-	// Pauses counts RunPaused there, and PausedAt is the runSeq of the last one that no RunResumed
-	// follows there, 0 for none. A run that waited for its decision is resumed with that,
+	// Pauses counts RunPaused there, and PausedAt is the runSeq of the last one without a
+	// RunResumed there, 0 for none. A run that waited for its decision is resumed with that,
 	// elsewhere.
 	Pauses, PausedAt int64
 }
 
-// NewTail returns the end of a run whose first events, emitted many, stand in another record, and of
-// which its own subject has the events so far.
+// NewTail returns the end of a run whose first events, emitted many, are in another record, and
+// whose own subject has the events of run so far.
 func NewTail(run *runevents.Run, emitted int64) *RunTail {
 	t := &RunTail{Next: emitted + 1, keys: map[string]struct{}{}}
 	if run != nil {
@@ -35,7 +35,7 @@ func NewTail(run *runevents.Run, emitted int64) *RunTail {
 	return t
 }
 
-// Add takes in a record on the run's own subject.
+// Add adds a record on the run's own subject.
 func (t *RunTail) Add(rec *Record, seq uint64) {
 	t.Guard = seq
 	t.Next = max(t.Next, rec.Run.FirstSeq+int64(len(rec.Run.Events)))
@@ -55,7 +55,7 @@ func (t *RunTail) know(run *runevents.Run) {
 	}
 }
 
-// take takes in an event of the engine in a record.
+// take adds an event of the engine in a record.
 func (t *RunTail) take(rec *Record, event runevents.EventType, runSeq int64) {
 	switch event {
 	case runevents.RunQueued, runevents.RunStarted:
@@ -86,5 +86,5 @@ func (t *RunTail) Without(run *runevents.Run) []runevents.Event {
 	return fresh
 }
 
-// noTime is a persistedAt that nobody looks at.
+// noTime is a persistedAt that nobody reads.
 var noTime time.Time

@@ -7,8 +7,8 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// Town is all that the log has of a town. It is a value; Step returns the next one. The zero
-// value is a town that does not exist.
+// Town is all data of a town in the log. It is a value; Step returns the next one. The zero value
+// is a town that does not exist.
 type Town struct {
 	// Seq is the log sequence of the town's last message: the guard of its next one.
 	Seq uint64
@@ -22,8 +22,8 @@ type Town struct {
 	Apply   apply.Binding
 	Paused  *messages.PausedBy
 	Pending *apply.Pending
-	// Policy is which proposals take an approval, nil for the engine's default, and Approvals those
-	// that wait for one, and the decisions.
+	// Policy selects the proposals that require an approval, nil for the engine's default.
+	// Approvals are the proposals that wait for one, and the decisions.
 	Policy    *approval.Policy
 	Approvals approval.List
 }

@@ -10,11 +10,11 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// A handoff that waits for its town has a run on a subject of its own, before it is judged: behind a
+// A handoff that waits for its town has a run on its own subject, before it is judged: behind a
 // command that a game applies RunQueued, in a pause RunStarted and RunPaused.
 
-// ErrRunCancelled: the run of a handoff that was waiting was cancelled: by an operator, or because
-// its server was taken for dead. Nothing was judged and the key is free.
+// ErrRunCancelled: the run of a waiting handoff was cancelled: by an operator, or because its
+// server seemed dead. Nothing was judged and the key is free.
 var ErrRunCancelled = errors.New("worldengine: the run was cancelled while the handoff was waiting")
 
 // Wait says that the handoff of a run waits for its town.
@@ -23,12 +23,12 @@ type Wait struct {
 	Run     runevents.Identity
 	// Begin is how the run begins, if it is not recorded yet.
 	Begin lifecycle.Begin
-	// By is the pause for whose end it waits; nil if it waits behind a command.
+	// By is the pause whose end it waits for; nil if it waits behind a command.
 	By *messages.PausedBy
 }
 
-// Close keeps others from going on with a run that is about to be judged, so that its end follows
-// all that they have appended. It is the Wait of the run, which is recorded first if it is not yet.
+// Close closes a run that is about to be judged to others, so that its end follows all that they
+// have appended. It has the Wait of the run, which is recorded first if necessary.
 type Close struct{ Wait }
 
 // Open takes a Close back. The run may have been judged, and its command be pending.
@@ -37,7 +37,7 @@ type Open struct{ Run runevents.Identity }
 // Abandon cancels the run of a handoff that waited and is not going to be judged.
 type Abandon struct {
 	Run runevents.Identity
-	// Handoff is the handoff, of which the run may not be recorded; nil if the tail has its start.
+	// Handoff is the handoff, whose run may not be recorded; nil if the tail has its start.
 	Handoff *handoff.Handoff
 	Retry   *lifecycle.Retry // nil if the run does not try another one again
 	Why     lifecycle.Cancellation
