@@ -224,7 +224,7 @@ func (a *Decoded) reported(snapshot jsontext.Value) (town.State, *Failure) {
 		return invalid("The reported state is not a snapshot.v1: " + wire.Sentence(err))
 	}
 	if got, want := state.Snapshot.TownID, a.Expected.Snapshot.TownID; got != want {
-		return invalid(fmt.Sprintf("The reported state is that of the town %q, not of %q.", got,
+		return invalid(fmt.Sprintf("The reported state is of the town %q, not of %q.", got,
 			want))
 	}
 	if state.Epoch() < a.Expected.Epoch() {

@@ -30,7 +30,7 @@ type SettingsError struct {
 // Error names each difference and the messages that it would discard.
 func (e *SettingsError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "worldengine: the settings differ from those of the world %s:", e.World)
+	fmt.Fprintf(&b, "worldengine: the settings differ from the settings of the world %s:", e.World)
 	for i, d := range e.Differences {
 		if i > 0 {
 			b.WriteString(";")
@@ -40,7 +40,7 @@ func (e *SettingsError) Error() string {
 	for _, d := range e.Discards {
 		fmt.Fprintf(&b, "; --%s would discard messages of %s: %d", d.Setting, d.Stream, d.Messages)
 	}
-	b.WriteString(". Leave them out to serve with those of the world, change them for all " +
+	b.WriteString(". Omit them to serve with the world's settings, change them for all " +
 		"servers with handoffctl world settings set, or give --discard-history to make these the " +
 		"world's")
 	return b.String()

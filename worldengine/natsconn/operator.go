@@ -61,7 +61,7 @@ func operatorKeyOf(nc *nats.Conn) (string, error) {
 		return "", nil // no engine is here that has a key
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: the server does not say where it is (%w); %s",
+		return "", fmt.Errorf("%w: the server does not name its key file (%w); %s",
 			ErrOperatorKey, err, remedy)
 	}
 	var info struct {

@@ -184,7 +184,7 @@ func (c *checker) lateAgain(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if got.Status != c.got.Status {
-		return "", fmt.Errorf("%s, where the same command in time was %s", text(got), text(c.got))
+		return "", fmt.Errorf("%s, but the same command in time was %s", text(got), text(c.got))
 	}
 	return text(got), nil
 }
@@ -239,7 +239,7 @@ func (c *checker) unknownMembers(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if got.Status != c.got.Status {
-		return "", fmt.Errorf("%s, where the same command without them was %s",
+		return "", fmt.Errorf("%s, but the same command without them was %s",
 			text(got), text(c.got))
 	}
 	return text(got), nil
