@@ -33,7 +33,7 @@ func TestSink_Image(t *testing.T) {
 	require.NoError(t, s.Lost())
 }
 
-// A sink that was killed anywhere, between the events of one message too, is gone on from there.
+// A sink that was killed anywhere, even between the events of one message, is continued from there.
 func TestSink_RestartAtEveryPosition(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -107,8 +107,8 @@ func TestSink_Consumers(t *testing.T) {
 	require.Zero(t, info.State.Consumers)
 }
 
-// A stream that is deleted under a running sink is made again and filled from the log's beginning,
-// when an event comes and also when none does.
+// A stream that is deleted under a running sink is created again and filled from the log's
+// beginning, with or without a new event.
 func TestSink_StreamDeleted(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]int{"an event comes": 1, "no event comes": 0} {
@@ -130,7 +130,7 @@ func TestSink_StreamDeleted(t *testing.T) {
 	}
 }
 
-// A stream that cannot be made again, because another took its subjects, is tried for until it can.
+// If another stream took its subjects, the sink retries until it can create its own.
 func TestSink_StreamMadeWhenItCan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -239,7 +239,7 @@ func TestSink_Retention(t *testing.T) {
 	require.Equal(t, uint64(parts(9)), w.stream().CachedInfo().State.LastSeq)
 }
 
-// A log of large messages is published without more of them on their way than NATS buffers for a
+// A log of large messages is published with no more of them in transit than NATS buffers for a
 // connection.
 func TestSink_LargeMessages(t *testing.T) {
 	t.Parallel()
@@ -299,8 +299,8 @@ func (a *away) Stream(context.Context, string) (jetstream.Stream, error) {
 	return nil, errors.New("nobody answers")
 }
 
-// This is the retry policy of the bus: as long as NATS does not answer, the pauses double up to a
-// bound, each of them at random between half of it and one and a half; and the sink never gives up.
+// The bus's retry policy: while NATS does not answer, the pauses double up to a bound, each at
+// random between half of it and one and a half; the sink never gives up.
 func TestSink_Pauses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -325,8 +325,8 @@ func TestSink_Pauses(t *testing.T) {
 	})
 }
 
-// Events of others are told apart, persistedAt is the time of the append authority, and each event
-// of a traced run has its trace.
+// Events of others are marked, persistedAt is the append authority's time, and each event of a
+// traced run has its trace.
 func TestSink_Headers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

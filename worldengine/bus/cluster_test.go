@@ -48,8 +48,8 @@ func startCluster(t *testing.T) ([]*natsserver.Server, *nats.Conn) {
 	return servers, nc
 }
 
-// In a cluster sinks race too, and the node that leads the stream is lost: no event is doubled,
-// lost, or out of its order.
+// In a cluster with racing sinks the node that leads the stream is lost: no event is doubled, lost,
+// or out of order.
 func TestSink_Cluster(t *testing.T) {
 	t.Parallel()
 	servers, nc := startCluster(t)

@@ -30,8 +30,8 @@ func (w *world) writeLarge(from, to int, large ...place) {
 	w.write(from, to)
 }
 
-// An event that the stream refuses is tried Attempts times and is a dead letter then, wherever it
-// stands; everything else is there, in order and once.
+// An event that the stream refuses is tried Attempts times, and then is a dead letter, at any
+// place; everything else is there, in order and once.
 func TestDeadLetter_Refused(t *testing.T) {
 	t.Parallel()
 	for name, refused := range map[string][]place{
@@ -82,8 +82,8 @@ func TestDeadLetter_Contents(t *testing.T) {
 		[]string{raised[0].RunID, raised[0].EventID, raised[0].DeadLetter})
 }
 
-// A message of the log that cannot be read is a dead letter at once, with its bytes, and so is one
-// without headers; the log goes on.
+// An unreadable message of the log, or one without headers, is at once a dead letter with its
+// bytes; the log goes on.
 func TestDeadLetter_Unreadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -134,8 +134,8 @@ func TestDeadLetter_NotKept(t *testing.T) {
 	}
 }
 
-// A letter at the end of the log leaves no trace in the stream, so the next sink comes to its event
-// again: it gives the event up again, one letter is kept, and the log goes on.
+// A letter at the log's end leaves no trace in the stream: the next sink gives the event up again,
+// one letter is kept, and the log goes on.
 func TestDeadLetter_Restart(t *testing.T) {
 	t.Parallel()
 	for _, last := range []place{early, middle, late} {
@@ -172,8 +172,8 @@ func TestDeadLetter_Race(t *testing.T) {
 	require.ElementsMatch(t, refused, w.letters())
 }
 
-// A stream that is full, or listens elsewhere, says nothing of the event: it is tried for as long
-// as it takes, and nothing is given up.
+// A stream that is full, or has other subjects, is not the event's fault: the sink retries for as
+// long as it takes, and gives nothing up.
 func TestDeadLetter_TroubleOfTheStream(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(*jetstream.StreamConfig){
@@ -199,8 +199,8 @@ func TestDeadLetter_TroubleOfTheStream(t *testing.T) {
 	}
 }
 
-// Replay brings the events of letters onto the bus in their places when the stream takes them, with
-// a sink at work. A letter that is refused again stays, and so does a record that cannot be read.
+// When the stream accepts them, Replay publishes the letters' events in their places, with a sink
+// at work. A letter that is refused again stays, and so does an unreadable record.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

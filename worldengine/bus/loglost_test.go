@@ -18,8 +18,8 @@ func (w *world) putBack(from, to int) {
 	w.write(from, to)
 }
 
-// requireLost waits until a sink has found its log without the events that were published, and
-// checks that it writes nothing and says so once.
+// requireLost waits until a sink has found its log without the published events, and checks that it
+// writes nothing and reports it once.
 func (w *world) requireLost(s *Sink, failures *failures) {
 	w.t.Helper()
 	before := len(w.events())
@@ -65,8 +65,8 @@ func TestSink_LogLost(t *testing.T) {
 	}
 }
 
-// A log that is not found for a moment, as behind a new leader, raises no alert, and a log that is
-// lost again raises another.
+// A log that is missing for a moment, as behind a new leader, raises no alert, and one that is lost
+// again raises another.
 func TestSink_LogLostForAMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

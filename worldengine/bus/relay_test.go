@@ -31,8 +31,8 @@ func TestChain_Link(t *testing.T) {
 	}
 }
 
-// An ack that names another sequence is of another message: a sink that was first, or an event that
-// the stream has lost since. A gap in the log's messages ends a try too.
+// An ack with another sequence is another message's: a faster sink's, or an event's that the stream
+// has lost since. A gap in the log's messages ends a try too.
 func TestRelay_Doubts(t *testing.T) {
 	t.Parallel()
 	r := relay{Sink: &Sink{}, sent: []delivery{{seq: 5}}}
@@ -44,7 +44,7 @@ func TestRelay_Doubts(t *testing.T) {
 	require.ErrorIs(t, r.publish(t.Context(), next), errGap)
 }
 
-// JetStream has several answers to a guard that does not hold, and others for its own trouble.
+// JetStream has several answers to a guard that does not hold, and others to its own trouble.
 func TestRelay_Races(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[jetstream.ErrorCode]bool{

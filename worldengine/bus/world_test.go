@@ -209,8 +209,8 @@ func (w *world) kept(name string) (all []*jetstream.RawStreamMsg) {
 	return all
 }
 
-// requireImage checks that the stream has the events of so many messages of the log, in order and
-// once, but for those that were given up, and messages of others.
+// requireImage checks that the stream has the events of so many log messages, in order and once,
+// except those that were given up, and messages of others.
 func (w *world) requireImage(messages int, without ...place) {
 	w.t.Helper()
 	w.requireEvents(w.image(0, messages, without...))

@@ -12,9 +12,8 @@ import (
 	"worldengine/worldengine/natstest"
 )
 
-// In a cluster a consumer may be made at a replica of the stream that is behind the leader. It
-// delivers what that replica has, and takes longer to have the rest than a check waits for one
-// batch.
+// In a cluster a consumer may be at a replica behind the leader. It delivers that replica's
+// messages, and waits longer for the rest than a check waits for one batch.
 func TestCursorReadsWhatALaggingReplicaDoesNotDeliver(t *testing.T) {
 	t.Parallel()
 	js, err := jetstream.New(natstest.Connect(t))

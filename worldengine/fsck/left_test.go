@@ -16,8 +16,7 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 1) }
 
-// A run that waits since long, and that no server ends, is found; one that waits since a moment, or
-// has its end, is not.
+// A run that has waited for long without a server is found; a new one, or one with its end, is not.
 func TestARunThatIsLeftWaiting(t *testing.T) {
 	t.Parallel()
 	log := logtest.New(t)

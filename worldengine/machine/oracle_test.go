@@ -18,8 +18,8 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// oracle is a town as the contracts have it, plain and slow. It shares with the machine the inputs,
-// the rules, and the states of towns, and nothing that decides.
+// oracle is a town by the contracts, plain and slow. It shares with the machine the inputs, the
+// rules, and the states of towns, but no decision.
 type oracle struct {
 	id       string
 	settings *machine.Settings
@@ -63,7 +63,7 @@ type course struct {
 	has              map[string]bool
 }
 
-// prediction is the output of an input, as told renders it, and the change that the stored record makes.
+// prediction is an input's output, in told's words, and the change of the stored record.
 type prediction struct {
 	text string
 	then func()
@@ -513,8 +513,8 @@ func (o *oracle) decide(e *machine.Signal) prediction {
 	return refused("ALREADY_DECIDED")
 }
 
-// extend predicts the record of events that the run's own subject lacks: of the attempts so far,
-// and that a paused run goes on, before an attempt starts or if its end needs that. With ends it
+// extend predicts the record of events that the run's own subject lacks: the attempts' so far, and
+// the resumption of a paused run before an attempt, or before an end that needs it. With ends it
 // closes the run to others.
 func (o *oracle) extend(starts, ends, resumes, again bool) (prediction, bool) {
 	c, r := o.command, o.run(o.command.run)

@@ -36,8 +36,8 @@ var (
 )
 
 // TestStep_Oracle gives towns random inputs, and compares each output with the oracle's prediction.
-// Records get lost, and the writer dies behind some: the next one has the log alone. In the end
-// fsck makes every record again, and every run is projected.
+// Records get lost, and the writer dies behind some: the next one has only the log. In the end fsck
+// makes every record again, and every run is projected.
 func TestStep_Oracle(t *testing.T) {
 	t.Parallel()
 	const lanes = 4
