@@ -78,6 +78,7 @@ func TestCommandsOfEachRole(t *testing.T) {
 		require.Regexp(t, `^ALERT +AT +SEVERITY +CODE`, c.ok("alerts", "list"))
 	}
 	require.Regexp(t, `(?m)^role +observer$`, observer.ok("whoami"))
+	require.Regexp(t, `(?m)^user +operator$`, operator.ok("whoami"))
 	require.Regexp(t, `(?m)^verbs +handoff town.get `, agent.ok("whoami"))
 	require.Equal(t, exitUsage, operator.run("alerts", "list", "--limit", "0").status)
 	require.Contains(t, operator.run("alerts", "ack", "1").err, "UNKNOWN_ALERT")
@@ -98,7 +99,7 @@ func TestCommandsOfEachRole(t *testing.T) {
 	began := time.Now()
 	denied := operator.run("fsck", "--repair")
 	require.Less(t, time.Since(began), 9*time.Second, "it waits for what NATS denies")
-	require.Equal(t, exitUnavailable, denied.status)
+	require.Equal(t, exitRefused, denied.status)
 	require.Contains(t, denied.err, "PERMISSION_DENIED: this user may not repair: fsck --repair "+
 		"writes to the streams of the world, which takes the role engine")
 
@@ -112,7 +113,7 @@ func TestCommandsOfEachRole(t *testing.T) {
 		wire.DeadLetterSubject("main", wire.EventStream("main"), "9000", "0"), nil)
 	require.NoError(t, err)
 	denied = operator.run("deadletter", "replay", "--all")
-	require.Equal(t, exitUnavailable, denied.status)
+	require.Equal(t, exitRefused, denied.status)
 	require.Contains(t, denied.err, "PERMISSION_DENIED: this user may not replay dead letters, "+
 		"which writes to the streams of the world and takes the role engine")
 	require.Contains(t, engine.run("deadletter", "replay", "--all").err, "1 of 1 dead letters stay")
@@ -124,7 +125,7 @@ func TestCommandsOfEachRole(t *testing.T) {
 	operator.ok("resume", "--town", threatened)
 
 	got := observer.run("pause", "--town", threatened, "--timeout", "300ms")
-	require.Equal(t, exitUnavailable, got.status)
+	require.Equal(t, exitRefused, got.status)
 	require.Contains(t, got.err, "PERMISSION_DENIED")
 	require.Contains(t, got.err, "control.pause")
 }
@@ -136,7 +137,7 @@ func TestInboxOfTheUser(t *testing.T) {
 	c := as(access.Agent)
 	c.env["NATS_INBOX_PREFIX"] = "_INBOX_operator"
 	got := c.run("town", "list")
-	require.Equal(t, exitUnavailable, got.status)
+	require.Equal(t, exitRefused, got.status)
 	require.Contains(t, got.err, "PERMISSION_DENIED")
 	require.Contains(t, got.err, "_INBOX_operator.")
 
@@ -158,7 +159,7 @@ func TestInboxOfAnNKey(t *testing.T) {
 	}}
 	c.env["NATS_NKEY"] = c.file(string(seed))
 	got := c.run("town", "list")
-	require.Equal(t, exitUnavailable, got.status)
+	require.Equal(t, exitRefused, got.status)
 	require.Contains(t, got.err, "PERMISSION_DENIED")
 	require.Contains(t, got.err, "--inbox-prefix _INBOX_<user>")
 	c.env["NATS_INBOX_PREFIX"] = "_INBOX_dashboard"

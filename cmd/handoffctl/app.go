@@ -27,6 +27,9 @@ const (
 	exitUnavailable = 4
 )
 
+// permissionDenied is the code of a refusal by NATS.
+const permissionDenied = "PERMISSION_DENIED"
+
 // usageError says that the command line, or a file that it names, cannot be used.
 type usageError struct {
 	message string
@@ -130,7 +133,7 @@ func checkInbox(nc *nats.Conn) error {
 		return &client.UnavailableError{Code: "CONNECTION", Message: sentence(err), Cause: err}
 	}
 	if denied := nc.LastError(); errors.Is(denied, nats.ErrPermissionViolation) {
-		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: denied,
+		return &client.UnavailableError{Code: permissionDenied, Cause: denied,
 			Message: fmt.Sprintf(
 				"this user may not read answers at %s: give the prefix of its own inboxes, "+
 					"--inbox-prefix _INBOX_<user> ($NATS_INBOX_PREFIX), where <user> is its name "+
@@ -246,7 +249,11 @@ func classify(err error) (code string, status int, details []schemas.Violation, 
 		}
 		return refused.Code, status, refused.Details, refused.Body
 	case errors.As(err, &unavailable):
-		return unavailable.Code, exitUnavailable, nil, nil
+		status := exitUnavailable
+		if errors.Is(err, nats.ErrAuthorization) || unavailable.Code == permissionDenied {
+			status = exitRefused
+		}
+		return unavailable.Code, status, nil, nil
 	}
 	return "INTERNAL", exitUnavailable, nil, nil
 }

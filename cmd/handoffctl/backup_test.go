@@ -43,7 +43,7 @@ func TestBackupTakesAnOperator(t *testing.T) {
 	require.NoError(t, err)
 	dir = filepath.Join(t.TempDir(), "another")
 	got := as(access.Observer).run("backup", dir)
-	assert.Equal(t, exitUnavailable, got.status)
+	assert.Equal(t, exitRefused, got.status)
 	assert.Contains(t, got.err, "PERMISSION_DENIED: the user observer may not make a backup")
 	assert.NoDirExists(t, dir)
 }

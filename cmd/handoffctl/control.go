@@ -42,6 +42,7 @@ func (f *townFlag) town() (string, error) {
 // pauseCommand pauses a town, or the world.
 type pauseCommand struct {
 	Of           townFlag      `embed:""`
+	All          bool          `help:"Pause the whole world."`
 	Signal       signalFlags   `embed:""`
 	DrainTimeout time.Duration `help:"Raise an alert if commands are still being applied after this time, ${default} by default." default:"5m"`
 }
@@ -62,6 +63,9 @@ Example:
 
 // Run pauses the town, or the world.
 func (c *pauseCommand) Run(ctx context.Context, a *app) error {
+	if town, err := c.Of.town(); err == nil && c.All == (town != "") {
+		return usagef("pause needs a town, or --all for the whole world")
+	}
 	if c.DrainTimeout < time.Millisecond {
 		return usagef("--drain-timeout must be at least 1ms, not %s", c.DrainTimeout)
 	}

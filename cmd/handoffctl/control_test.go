@@ -102,7 +102,7 @@ func TestPauseAndResumeATown(t *testing.T) {
 func TestPauseTheWorld(t *testing.T) {
 	c := online(t)
 	c.ok("pause", "--town", threatened)
-	assert.Regexp(t, `^paused the world \(signal `, c.ok("pause"))
+	assert.Regexp(t, `^paused the world \(signal `, c.ok("pause", "--all"))
 	text := c.ok("status")
 	assert.Regexp(t, `(?m)^world +main$`, text)
 	assert.Regexp(t, `(?m)^status +PAUSED$`, text)
@@ -119,7 +119,7 @@ func TestPauseTheWorld(t *testing.T) {
 func TestRunCancel(t *testing.T) {
 	c := online(t)
 	made := c.handoff()
-	c.ok("pause")
+	c.ok("pause", "--all")
 	sent := c.sendLater(made)
 	id := c.waiting(1)[0]
 	assert.Regexp(t, `^cancelled run `+id+` \(signal `,

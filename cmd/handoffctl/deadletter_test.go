@@ -125,7 +125,7 @@ func TestARightThatIsMissingIsNamed(t *testing.T) {
 			"watch the past":       {"watch", "--alerts", "--since", "1h"},
 		} {
 			got := c.run(command...)
-			assert.Equal(t, exitUnavailable, got.status, "%s: %s", role, doing)
+			assert.Equal(t, exitRefused, got.status, "%s: %s", role, doing)
 			assert.Equal(t, "handoffctl: PERMISSION_DENIED: the user "+string(role)+" may not "+
 				doing+": that reads the "+
 				"streams of the world, which takes the role operator, and it has the role "+

@@ -49,11 +49,11 @@ func TestConnectionFlags(t *testing.T) {
 	delete(c.env, "NATS_USER")
 	delete(c.env, "NATS_PASSWORD")
 	got := c.run("town", "list")
-	assert.Equal(t, exitUnavailable, got.status)
+	assert.Equal(t, exitRefused, got.status)
 	assert.Contains(t, got.err, "Authorization Violation")
 	c.ok("town", "list", "--user", "agent", "--password", "secret")
 	got = c.run("town", "list", "--user", "agent", "--password", "wrong")
-	assert.Equal(t, exitUnavailable, got.status)
+	assert.Equal(t, exitRefused, got.status)
 	assert.NotContains(t, got.err, "wrong", "secrets are not told")
 }
 

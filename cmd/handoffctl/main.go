@@ -14,7 +14,7 @@
 //	0  done; send exits 0 for any result that the engine gives
 //	1  an expectation failed, a verified document is invalid, a benchmark saw a wrong result
 //	2  the command line, or a file that it names, cannot be used
-//	3  the server refused: an error reply of 4xx
+//	3  the server refused: a login, a permission, or with an error reply of 4xx
 //	4  the server could not be reached or is in trouble: no responder, no answer, 5xx
 package main
 

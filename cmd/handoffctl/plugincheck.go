@@ -66,7 +66,7 @@ func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 		}
 	}
 	if errors.Is(err, conformance.ErrDenied) {
-		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: err,
+		return &client.UnavailableError{Code: permissionDenied, Cause: err,
 			Message: "this user may not ask plugins on " +
 				c.Subject +
 				": use a NATS server without an engine, or the credentials of an engine"}

@@ -143,7 +143,7 @@ func TestPluginCheckWithoutTheRight(t *testing.T) {
 		access.Observer} {
 		got := as(role).run("plugin", "check", wire.ApplySubject("main", threatened),
 			"--within", "3s")
-		require.Equal(t, exitUnavailable, got.status, "%s", role)
+		require.Equal(t, exitRefused, got.status, "%s", role)
 		require.Contains(t, got.err, "PERMISSION_DENIED: this user may not ask plugins")
 		require.Empty(t, got.out)
 	}

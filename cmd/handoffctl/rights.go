@@ -39,7 +39,7 @@ func (a *app) mustReadStreams(ctx context.Context, nc *nats.Conn, doing string) 
 	if mayReadStreams(id.Role) {
 		return nil
 	}
-	return &client.UnavailableError{Code: "PERMISSION_DENIED", Message: fmt.Sprintf(
+	return &client.UnavailableError{Code: permissionDenied, Message: fmt.Sprintf(
 		"the user %s may not %s: that reads the streams of the world, which takes the role "+
 			"operator, and it has the role %s",
 		cmp.Or(id.User, "of this connection"), doing, id.Role)}
@@ -52,7 +52,7 @@ func (a *app) streamError(err, denied error, code, doing string) error {
 	case errors.Is(err, commitlog.ErrNoWorld):
 		return noWorld(a, err)
 	case errors.Is(denied, nats.ErrPermissionViolation):
-		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: denied,
+		return &client.UnavailableError{Code: permissionDenied, Cause: denied,
 			Message: "this user may not " + doing + ": " + denied.Error()}
 	}
 	return &client.UnavailableError{Code: code, Message: sentence(err), Cause: err}

@@ -35,7 +35,7 @@ func (c *statsCommand) Run(ctx context.Context, a *app, server *client.Client) e
 		return err
 	}
 	if why := s.Unknown["servers"]; why != "" {
-		return &client.UnavailableError{Code: "PERMISSION_DENIED",
+		return &client.UnavailableError{Code: permissionDenied,
 			Message: "this user may not ask for statistics: " + why}
 	}
 	if !a.json() {

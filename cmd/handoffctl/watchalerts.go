@@ -107,7 +107,7 @@ func (c *watchCommand) hearAlerts(
 		err = nc.Flush() // a refusal comes before its answer
 	}
 	if err == nil && errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
-		return &client.UnavailableError{Code: "PERMISSION_DENIED", Message: fmt.Sprintf(
+		return &client.UnavailableError{Code: permissionDenied, Message: fmt.Sprintf(
 			"the user %s has the role %s, which may not listen to %s", id.User, id.Role, subject)}
 	}
 	if err != nil {

@@ -106,7 +106,7 @@ func TestWatchSaysWhoPut(t *testing.T) {
 	p := as(access.Plugin)
 	p.ok("town", "patch", threatened, p.file(`{"pressure": {"hope": 0.25}}`))
 	w.says(&w.out, "put or patched by plugin: day ")
-	c.ok("pause") // whose first event is the eleventh
+	c.ok("pause", "--all") // whose first event is the eleventh
 	assert.Equal(t, exitOK, <-w.ended)
 }
 

@@ -24,7 +24,7 @@ func TestStatusOfAWorld(t *testing.T) {
 	for _, line := range []string{
 		`world +main`, `status +RUNNING`, `applying +0`, `health +good`, `towns +3`,
 		`waiting +0 requests`,
-		`server +\S+ \S+, writes since \S+, index at \d+ of \d+`,
+		`server +\S.*, pid \d+, nats://\S+ \S+, writes since \S+, index at \d+ of \d+`,
 		`approvals +none wait`, `alerts +none open`,
 		`dead letters +0`, `disk +\d\S* [KM]iB in the streams of the world, before compression`,
 		`disk free +\d\S* \SiB of \d\S* \SiB`,
@@ -61,7 +61,7 @@ func TestStatsOfTheServers(t *testing.T) {
 	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
 	text := c.ok("stats")
 	for _, line := range []string{
-		`server +\S+ \S+, since \S+Z`,
+		`server +\S.*, pid \d+, nats://127\.0\.0\.1:\d+ \S+, since \S+Z`,
 		`results +executed 1, rejected 0, stale 0, duplicate 0, failed 0`,
 		`in hand +waiting 0, applying 0, held \d+ with \S+ [KM]?i?B`, `refused +none`,
 		`alerts +none`, `processor +\S+s`, `VERB +REQUESTS +AVERAGE`, `handoff +1 +\S+s`,
@@ -157,7 +157,7 @@ func TestStatusOfEachRole(t *testing.T) {
 		assert.Regexp(t, `(?m)^not known +`+line+`$`, text)
 	}
 	text = as(access.Observer).ok("status")
-	assert.Regexp(t, `(?m)^server +\S+ \S+, writes since `, text)
+	assert.Regexp(t, `(?m)^server +\S.* \S+, writes since `, text)
 	assert.Regexp(t, `(?m)^alerts +none open$`, text)
 	assert.NotContains(t, as(access.Operator).ok("status"), "not known")
 

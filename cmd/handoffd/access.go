@@ -152,7 +152,14 @@ func (c *serveCommand) describe(b *strings.Builder, config *server.Config, at, c
 	}
 	fmt.Fprintf(b, "access    %s\n", whoConnects(config))
 	fmt.Fprintf(b, "apply     %s\n", whoApplies(config))
-	fmt.Fprintf(b, "console   %s\n", cmp.Or(console, "off"))
+	switch {
+	case c.NATS != "" && c.WebSocket == "" && console != "":
+		fmt.Fprintf(b, "console   off: it takes --nats-websocket; %s has health and metrics\n", console)
+	case c.HTTP == "" && console != "" && !strings.HasSuffix(console, server.DefaultHTTP):
+		fmt.Fprintf(b, "console   %s (%s is taken)\n", console, server.DefaultHTTP)
+	default:
+		fmt.Fprintf(b, "console   %s\n", cmp.Or(console, "off"))
+	}
 	if len(config.Webhook.URLs) > 0 {
 		fmt.Fprintf(b, "webhooks  %s (%s)\n", strings.Join(config.Webhook.Names(), ", "),
 			config.Webhook.Format)

@@ -66,10 +66,13 @@ func TestCheckConfig(t *testing.T) {
 		says string
 	}{
 		{nil, 0, "every client on this machine"},
-		{[]string{"--access", good, "--listen", "0.0.0.0:4222", "--world-file", worldFile(t)}, 0,
-			"users by role: agent: 1"},
+		{[]string{"--access", good, "--listen", "0.0.0.0:4222"}, 2, "--insecure-listen"},
+		{[]string{"--access", good, "--listen", "0.0.0.0:4222", "--insecure-listen", "--world-file",
+			worldFile(t)}, 0, "users by role: agent: 1"},
 		{[]string{"--nats", "nats://u:" + sentinel + "@127.0.0.1:1"}, 0,
 			"joined    nats://127.0.0.1:1"},
+		{[]string{"--nats", "nats://127.0.0.1:1", "--http", "127.0.0.1:0"}, 0,
+			"console   off: it takes --nats-websocket"},
 		{[]string{"--access", bad}, 2, "/users/0/password"},
 		{[]string{"--open"}, 0, "do everything (--open)"},
 		{[]string{"--open", "--access", good}, 2, "--open"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -46,13 +47,13 @@ type serveCommand struct {
 	Plugin       pluginFlags      `embed:"" prefix:"plugin-"`
 	NATS         string           `name:"nats" help:"URL of an existing NATS with JetStream to join, instead of embedding one." placeholder:"URL"`
 	Connection   natsconn.Options `embed:""`
-	HTTP         string           `name:"http" help:"Where the console is served over HTTP, HOST:PORT; port 0 picks a free one, off serves none. It has the TLS of the access file, and listens beyond this machine only with that or --insecure-listen." default:"127.0.0.1:8480"`
+	HTTP         string           `name:"http" help:"Where the console is served over HTTP, HOST:PORT; port 0 picks a free one, off serves none. By default 127.0.0.1:8480, and a free port if that one is taken. It has the TLS of the access file, and listens beyond this machine only with that or --insecure-listen." placeholder:"HOST:PORT"`
 	WebSocket    string           `name:"nats-websocket" help:"With --nats: where that NATS takes the WebSockets of the console, ws://HOST:PORT or wss://HOST:PORT." placeholder:"URL"`
 	Origins      []string         `name:"websocket-origin" help:"Origins of other pages whose agents may connect to /nats of --http, such as https://agents.example; the console's own may anyway." placeholder:"ORIGIN"`
 
 	Access         string       `help:"Access file: which users may connect, and what they may do; see docs/access.md. Without it every client may ask every verb, and only a client with operator.nk of the data directory reaches the streams." type:"existingfile"`
 	Open           bool         `help:"Without --access: let every client do everything, also write to the streams and so to the log."`
-	InsecureListen bool         `help:"Without --access: allow --listen on an address that other machines reach; without its TLS: --http on one."`
+	InsecureListen bool         `help:"Without --access, or without its TLS: allow --listen and --http on addresses that other machines reach."`
 	Clients        clientsFlags `embed:"" prefix:"clients-" group:"connection"`
 	CheckConfig    bool         `help:"Check the settings, print what would be served or what is wrong, and end."`
 
@@ -136,7 +137,8 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 		Clients: c.Clients.connection(c.Connection),
 		Listen:  c.Listen, Data: c.Data, Sync: c.Sync, SyncInterval: c.SyncInterval,
 		MinFreeDisk: free, MaxConnections: c.MaxConns, MaxConnectionsPerAddress: c.MaxOfAddress,
-		HTTP: c.http(), NATSWebSocket: c.WebSocket, WebSocketOrigins: c.Origins,
+		HTTP: c.http(), HTTPOrFree: c.HTTP == "", NATSWebSocket: c.WebSocket,
+		WebSocketOrigins: c.Origins,
 		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
 		Webhook: webhook.Config{URLs: c.Webhook, Format: c.WebhookFormat},
 		Engine: worldengine.Config{
@@ -165,12 +167,12 @@ func given[T any](flag *T) (value T) {
 	return value
 }
 
-// http returns where the console is served; empty where it is not.
+// http returns where the console is served; empty if it is not.
 func (c *serveCommand) http() string {
 	if c.HTTP == "off" {
 		return ""
 	}
-	return c.HTTP
+	return cmp.Or(c.HTTP, server.DefaultHTTP)
 }
 
 // engineClock is the clock of the engine, nil for the machine's. Tests set another.

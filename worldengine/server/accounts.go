@@ -18,14 +18,20 @@ import (
 var ErrOpenListen = fmt.Errorf("server: without --access every client that reaches the server " +
 	"may do everything, so it listens on loopback only: give an access file, or --insecure-listen")
 
+// ErrPlainListen says that a server whose clients sign in was to listen without TLS where others
+// than this machine can reach it.
+var ErrPlainListen = fmt.Errorf("server: without TLS every machine on the way to the server can " +
+	"read the passwords of its users, so it listens on loopback only: give tls in the access " +
+	"file, or --insecure-listen")
+
 // ErrPlainHTTP says that the console was to listen without TLS where others than this machine can
 // reach it.
 var ErrPlainHTTP = fmt.Errorf("server: without TLS every machine on the way to the console " +
 	"can read the passwords of its users, so it listens on loopback only: give tls in the access " +
 	"file, or --insecure-listen")
 
-// CheckListen returns ErrOpenListen or ErrPlainHTTP, or nil where the configuration may be listened
-// with.
+// CheckListen returns ErrOpenListen, ErrPlainListen or ErrPlainHTTP, or nil if the configuration may
+// be listened with.
 func CheckListen(config *Config) error {
 	beyond := config.HTTP != "" && !loopback(config.HTTP)
 	switch {
@@ -35,6 +41,9 @@ func CheckListen(config *Config) error {
 		return fmt.Errorf("%w (--listen %s)", ErrOpenListen, config.Listen)
 	case config.Access == nil && beyond:
 		return fmt.Errorf("%w (--http %s)", ErrOpenListen, config.HTTP)
+	case config.Access != nil && config.NATS == "" && !loopback(config.Listen) &&
+		config.Access.TLS == (access.TLS{}):
+		return fmt.Errorf("%w (--listen %s)", ErrPlainListen, config.Listen)
 	case beyond && config.Access.TLS == (access.TLS{}):
 		return fmt.Errorf("%w (--http %s)", ErrPlainHTTP, config.HTTP)
 	}

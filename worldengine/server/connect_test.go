@@ -283,6 +283,9 @@ func TestOnlyLoopbackWithoutAccess(t *testing.T) {
 		require.NoError(t, err)
 		streams.Close()
 	}
-	start(t, servertest.WithUsers(everybody()...),
-		func(c *server.Config) { c.Listen = "0.0.0.0:0" })
+	beyond := func(c *server.Config) { c.Listen = "0.0.0.0:0" }
+	_, err := server.Start(t.Context(), configure(servertest.WithUsers(everybody()...), beyond))
+	require.ErrorIs(t, err, server.ErrPlainListen, "passwords need TLS")
+	start(t, servertest.WithUsers(everybody()...), beyond,
+		func(c *server.Config) { c.InsecureListen = true })
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 
@@ -77,6 +78,12 @@ func listenHTTP(config *Config) (*httpd.Server, error) {
 	config.metrics = metrics.New(cmp.Or(config.Service.Version, "0.0.0"))
 	config.Service.Observer, config.Engine.OnCommit = config.metrics, config.metrics.Commit
 	config.Engine.OnAttempt = config.metrics.Attempt
+	server, err := httpd.Listen(listen)
+	if err == nil || !config.HTTPOrFree {
+		return server, err
+	}
+	host, _, _ := net.SplitHostPort(listen.Listen) // it was checked
+	listen.Listen = net.JoinHostPort(host, "0")
 	return httpd.Listen(listen)
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -205,4 +206,20 @@ func TestCheck_WebSocketOrigin(t *testing.T) {
 		require.ErrorContains(t, check("127.0.0.1:0", origin), "it must be the origin of a page")
 	}
 	require.ErrorContains(t, check("", "https://agents.example"), "needs --http")
+}
+
+// A console whose usual port another process has takes a free one, unless the port was asked for.
+func TestHTTP_TakenPort(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	at := func(c *server.Config) { c.HTTP = taken.Addr().String() }
+	_, err = server.Start(t.Context(), configure(at, func(c *server.Config) { c.Data = t.TempDir() }))
+	require.ErrorContains(t, err, "address already in use")
+	srv := start(t, at, func(c *server.Config) { c.HTTPOrFree = true })
+	answer, err := http.Get(srv.HTTP() + "/livez")
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, http.StatusOK, answer.StatusCode)
 }

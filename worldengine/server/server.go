@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -84,7 +85,9 @@ type Config struct {
 	Connection natsconn.Options
 	// HTTP is where the console and what monitoring asks are served, HOST:PORT, port 0 for a free
 	// one, or empty for nowhere. It has the TLS of Access, and the bounds and rules of Listen.
-	HTTP string
+	// With HTTPOrFree it is a free port of that host if the port is taken.
+	HTTP       string
+	HTTPOrFree bool
 	// NATSWebSocket is where an existing NATS takes the WebSockets of the console, ws:// or
 	// wss://HOST:PORT.
 	NATSWebSocket string
@@ -99,9 +102,9 @@ type Config struct {
 	// there is none. With it, Engine.RCON is the server's own.
 	RCON *rcon.Config
 	// Access is who may connect and do what; nil where every client may ask every verb, about every
-	// town and for every actor. An embedded server then listens on loopback only, unless
-	// InsecureListen says that it need not, and keeps its streams from who has not the key in
-	// OperatorKeyFile, unless Open gives every client all rights. With NATS the users and
+	// town and for every actor. An embedded server then keeps its streams from who has not the key
+	// in OperatorKeyFile, unless Open gives every client all rights. Without Access or without its
+	// TLS it listens on loopback only, unless InsecureListen says that it need not. With NATS the users and
 	// accounts are that server's, Connection must lead into the world's account, and Clients into
 	// that of the clients.
 	Access         *access.Config
@@ -251,6 +254,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		}
 		config.Service.OperatorKey = s.embedded.accounts.operatorFile
 	}
+	config.Service.Name = s.name()
 	if s.conn, err = s.connect(config, committing); err != nil {
 		return nil, err
 	}
@@ -329,6 +333,19 @@ func (c *Config) inWorldFile(err error) error {
 
 // URL returns the NATS URL at which the server is reached from its own machine.
 func (s *Server) URL() string { return s.url }
+
+// name returns the name of the server for people: its host, process and addresses.
+func (s *Server) name() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	name := fmt.Sprintf("%s, pid %d, %s", host, os.Getpid(), natsconn.WithoutSecrets(s.url))
+	if s.http != nil {
+		name += ", " + s.http.URL()
+	}
+	return name
+}
 
 // OperatorKey returns the name of the file with the seed of the local operator's NKey; empty with
 // access control, and where an existing NATS was joined.
