@@ -55,6 +55,10 @@ const (
 	TownPutRequest Name = "town-put-request.v1"
 	// TownPatchRequest changes members of exactly one state of a town.
 	TownPatchRequest Name = "town-patch-request.v1"
+	// TownRemoveRequest removes a town.
+	TownRemoveRequest Name = "town-remove-request.v1"
+	// TownRemoveReply is the last state of a town that was removed.
+	TownRemoveReply Name = "town-remove-reply.v1"
 	// ResultGetRequest asks for the result that a key was accepted with.
 	ResultGetRequest Name = "result-get-request.v1"
 	// ResultGetReply is the result that a key was accepted with.

@@ -108,7 +108,7 @@ func (e *Engine) Control(ctx context.Context, townID string) (Control, error) {
 	if err != nil {
 		return Control{}, err
 	}
-	if current.Seq == 0 {
+	if !current.State.Exists() {
 		return Control{}, ErrUnknownTown
 	}
 	return e.controlOf(townID, current, ""), nil

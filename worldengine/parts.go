@@ -117,7 +117,7 @@ func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, e
 // needsPlugin reports whether a plugin applies the commands of a town.
 func (e *Engine) needsPlugin(ctx context.Context, townID string) (bool, error) {
 	current, err := e.log.Load(ctx, townID)
-	return cmp.Or(current.Apply, e.config.Apply) == apply.Plugin, err
+	return current.State.Exists() && cmp.Or(current.Apply, e.config.Apply) == apply.Plugin, err
 }
 
 // runEnded reports whether a run has ended.

@@ -8,6 +8,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/fixtures"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/retry"
 	"worldengine/worldengine/runs"
 )
@@ -16,7 +17,10 @@ import (
 func (e *Engine) Alerts() *alerts.Alerts { return e.alerts }
 
 // CountTowns returns how many towns there are.
-func (e *Engine) CountTowns(ctx context.Context) (uint64, error) { return e.log.CountTowns(ctx) }
+func (e *Engine) CountTowns(ctx context.Context) (uint64, error) {
+	all, err := e.log.CountTowns(ctx)
+	return all - min(all, uint64(len(e.index.Towns(index.Removed)))), err
+}
 
 // Runs returns the runs of the engine's world.
 func (e *Engine) Runs() *runs.Store { return e.runs }

@@ -112,6 +112,16 @@ func (e *Engine) SubmitPatch(
 		&machine.Patch{Patch: patch, Expected: expected, Attributes: a, ActorID: actorID})
 }
 
+// SubmitRemove removes a town, in its turn among the town's requests: it is unknown from then on,
+// and handoffs that wait for the end of its pause are judged. done gets the town as it was last, with
+// the revision of the removal. The error is ErrUnknownTown. actorID is as in SubmitPut.
+func (e *Engine) SubmitRemove(townID, actorID string, done func(Town, error)) error {
+	return e.submitChange(townID, func(t Town, err error) {
+		e.queue.Unpark(townID)
+		done(t, err)
+	}, &machine.Remove{ActorID: actorID})
+}
+
 // submitChange queues a change of a town's state that no handoff makes. It waits for what is
 // pending.
 func (e *Engine) submitChange(
@@ -169,7 +179,7 @@ func (e *Engine) commitChange(
 		after.LoadedSeq = current.Seq
 		e.towns.Set(townID, after)
 		stored = e.townOf(after)
-		if stored.Apply != apply.Plugin {
+		if stored.Apply != apply.Plugin || after.Removed != nil {
 			e.absent.NotNeeded(townID)
 		}
 		return nil
@@ -180,7 +190,7 @@ func (e *Engine) commitChange(
 // townOf returns the view of a town that callers get.
 func (e *Engine) townOf(current commitlog.Entry) Town {
 	t := Town{
-		State: current.State, Revision: current.Seq, Apply: cmp.Or(current.Apply, e.config.Apply),
+		State: *current.Held(), Revision: current.Seq, Apply: cmp.Or(current.Apply, e.config.Apply),
 	}
 	if current.Pending != nil {
 		t.PendingRunID = current.Pending.Run.RunID
@@ -189,7 +199,7 @@ func (e *Engine) townOf(current commitlog.Entry) Town {
 	return t
 }
 
-// LoadWorld creates the towns of a world file that do not exist yet, and leaves the others as they
+// LoadWorld creates the towns of a world file that have never existed, and leaves the others as they
 // are. The whole file is checked before anything is stored; the error names what is wrong with its
 // JSON path.
 func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err error) {
@@ -198,13 +208,20 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 		return 0, err
 	}
 	for _, t := range towns {
+		townID := t.State.Snapshot.TownID
+		// One that was removed stays so.
+		if current, err := e.log.Load(ctx, townID); err != nil || current.Seq != 0 {
+			if err != nil {
+				return created, fmt.Errorf("worldengine: town %q of the world file: %w", townID, err)
+			}
+			continue
+		}
 		_, err := e.putWith(ctx, t.State, "", Attributes{Apply: t.Binding, Approval: t.Approval})
 		switch {
 		case err == nil:
 			created++
 		case !errors.Is(err, town.ErrExists):
-			return created, fmt.Errorf("worldengine: town %q of the world file: %w",
-				t.State.Snapshot.TownID, err)
+			return created, fmt.Errorf("worldengine: town %q of the world file: %w", townID, err)
 		}
 	}
 	return created, nil

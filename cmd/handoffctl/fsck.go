@@ -111,11 +111,11 @@ func (c *fsckCommand) print(a *app, r *fsck.Report) error {
 // printReport prints the counts and the findings.
 func (a *app) printReport(r *fsck.Report) error {
 	n := r.Counts
-	if err := a.printf("world %s, log up to %d: %s of %s (%s, %d accepted, %d "+
+	if err := a.printf("world %s, log up to %d: %s of %s (%s, %s, %d accepted, %d "+
 		"refused, %d given away to be applied, %s, %d pauses and resumptions, %s, %d with events "+
 		"between commits, %d with appended events)\n",
 		r.World, r.LogEnd, counted.Of(n.Messages, "message"), counted.Of(n.Towns, "town"),
-		counted.Of(n.Puts, "put"), n.Accepted, n.Refused, n.Pending,
+		counted.Of(n.Puts, "put"), counted.Of(n.Removals, "removal"), n.Accepted, n.Refused, n.Pending,
 		counted.Of(n.Attempts, "further attempt"), n.Controls,
 		counted.Of(n.Signals, "other signal"), n.RunRecords,
 		n.Appended); err != nil {

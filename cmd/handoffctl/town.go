@@ -21,6 +21,7 @@ type townCommands struct {
 	List    townListCommand    `cmd:"" help:"List the towns."`
 	Put     townPutCommand     `cmd:"" help:"Create a town, or replace its state."`
 	Patch   townPatchCommand   `cmd:"" help:"Change members of a town's state."`
+	Remove  townRemoveCommand  `cmd:"" help:"Remove a town."`
 }
 
 // townGetCommand shows a town.

@@ -185,3 +185,18 @@ func TestTownHistory(t *testing.T) {
 	assert.Equal(t, exitRefused, got.status)
 	assert.Contains(t, got.err, "REVISION_GONE (404)")
 }
+
+func TestTownRemove(t *testing.T) {
+	c := online(t)
+	got := c.run("town", "remove", threatened)
+	assert.Equal(t, exitUsage, got.status)
+	assert.Contains(t, got.err, "--yes")
+	assert.Equal(t, "removed town-threatened, which was at day 15\n",
+		c.ok("town", "remove", threatened, "--yes"))
+	got = c.run("town", "remove", threatened, "--yes")
+	assert.Equal(t, exitRefused, got.status)
+	assert.Contains(t, got.err, "UNKNOWN_TOWN")
+	assert.NotContains(t, c.ok("town", "list"), threatened)
+	assert.Contains(t, c.ok("town", "history", threatened), "remove")
+	assert.Contains(t, c.ok("fsck"), "1 removal")
+}

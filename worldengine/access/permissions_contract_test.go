@@ -173,7 +173,8 @@ func TestVerbsByRole(t *testing.T) {
 	clients := []Role{Agent, Plugin, Approver, Observer}
 	changes := map[wire.Verb][]Role{
 		wire.Handoff: {Agent}, wire.TownPut: {Plugin}, wire.TownPatch: {Plugin},
-		wire.RunAppend: {Plugin}, wire.RunCancel: nil, wire.RunRetry: nil, wire.ControlPause: nil,
+		wire.TownRemove: nil,
+		wire.RunAppend:  {Plugin}, wire.RunCancel: nil, wire.RunRetry: nil, wire.ControlPause: nil,
 		wire.ControlResume: nil, wire.AlertAck: nil, wire.ApprovalDecide: {Approver},
 		wire.AlertList: {Observer}, wire.ApprovalList: {Approver, Observer},
 		wire.WorldClients: {Observer},
@@ -224,7 +225,7 @@ func TestHowLongAnAnswerMayTake(t *testing.T) {
 	t.Parallel()
 	longer := map[wire.Verb]time.Duration{
 		wire.Handoff: 10 * time.Minute, wire.TownPut: 2 * time.Minute,
-		wire.TownPatch: 2 * time.Minute, wire.RunAppend: 2 * time.Minute,
+		wire.TownPatch: 2 * time.Minute, wire.TownRemove: 2 * time.Minute, wire.RunAppend: 2 * time.Minute,
 		wire.RunRetry: 2 * time.Minute, wire.ApprovalDecide: 2 * time.Minute,
 		wire.EventList: time.Minute,
 	}

@@ -82,7 +82,7 @@ func (e Environment) PluginReturned(of About, since time.Time) runevents.Alert {
 // PluginNotNeeded is PluginReturned for a town that is bound to something else now.
 func (e Environment) PluginNotNeeded(townID string, since time.Time) runevents.Alert {
 	return e.ofTown(runevents.PluginReturned, About{TownID: townID}, since, fmt.Sprintf(
-		"Town %q needs no plugin any more: it was bound to something else. It had none since %s.",
+		"Town %q needs no plugin any more: it was removed, or bound to something else. It had none since %s.",
 		townID, runevents.Timestamp(since)))
 }
 

@@ -15,11 +15,11 @@ type Change struct {
 	// Revision is of the town after the change, At is when it was stored.
 	Revision uint64 `json:"revision"`
 	At       string `json:"at"`
-	// Cause is put, mend or pending, as town.history has it.
+	// Cause is put, remove, mend or pending, as town.history has it.
 	Cause string `json:"cause"`
 	// ActorID is who put the state, "" if that is not known.
 	ActorID string `json:"actorId"`
-	// Epoch and Hash are of the state after the change.
+	// Epoch and Hash are of the state after the change, and of the last state of a removed town.
 	Epoch int64  `json:"epoch"`
 	Hash  string `json:"hash"`
 }

@@ -85,6 +85,13 @@ func (c *Client) PatchTown(
 	})
 }
 
+// RemoveTown removes a town, and returns its last state and the revision of the removal. It is not
+// repeated if it may have been carried out: look at the town then.
+func (c *Client) RemoveTown(ctx context.Context, townID string) (last TownSummary, err error) {
+	_, err = c.Ask(ctx, wire.TownRemove, messages.TownGet{TownID: townID}, &last)
+	return last, err
+}
+
 // askTown asks a verb whose reply is a town.
 func (c *Client) askTown(ctx context.Context, verb wire.Verb, request any) (*Town, error) {
 	t := new(Town)

@@ -35,6 +35,7 @@ func describe(rec *Record, subject string, header nats.Header) {
 	set(wire.ApplyHeader, string(rec.Apply))
 	flag(wire.PendingHeader, rec.Pending != nil)
 	flag(wire.PausedHeader, rec.Paused != nil)
+	flag(wire.RemovedHeader, rec.Removed)
 	flag(wire.ClosingHeader, rec.Closing)
 	if rec.Result != nil {
 		var said struct {

@@ -39,6 +39,9 @@ func (l *Log) Towns(
 	err = each(ctx, l.Stream, cmp.Or(l.FetchWait, DefaultFetchWait), jetstream.ConsumerConfig{
 		FilterSubjects: subjects, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 	}, func(msg jetstream.Msg, seq uint64) error {
+		if msg.Headers().Get(wire.RemovedHeader) != "" {
+			return nil
+		}
 		listed, err := l.listed(ctx, msg.Headers(), seq)
 		if errors.Is(err, ErrLogUnavailable) {
 			return err
@@ -57,7 +60,7 @@ func (l *Log) Towns(
 	return slices.CompactFunc(all, func(a, b Listed) bool { return a.TownID == b.TownID }), err
 }
 
-// CountTowns returns the number of towns, without reading them.
+// CountTowns returns the number of towns, removed ones too, without reading them.
 func (l *Log) CountTowns(ctx context.Context) (uint64, error) {
 	consumer, err := l.Stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		FilterSubject: wire.LogSubject(l.World,

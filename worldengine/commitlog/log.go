@@ -125,11 +125,7 @@ func ReadEntry(townID string, msg *jetstream.RawStreamMsg) (Entry, error) {
 		return Entry{}, fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID,
 			msg.Sequence, err)
 	}
-	return Entry{
-		Seq: msg.Sequence, LoadedSeq: msg.Sequence, State: state,
-		Apply: rec.Apply, Paused: rec.Paused, Pending: rec.Pending,
-		Policy: rec.Policy, Approvals: rec.Approvals,
-	}, nil
+	return rec.Town(msg.Sequence, state), nil
 }
 
 // End returns the sequence of the log's last message, on any subject.

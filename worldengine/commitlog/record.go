@@ -25,6 +25,7 @@ const (
 	KindPending   = machine.KindPending
 	KindCancelled = machine.KindCancelled
 	KindPut       = machine.KindPut
+	KindRemove    = machine.KindRemove
 	KindControl   = machine.KindControl
 	KindAsked     = machine.KindAsked
 	KindDecided   = machine.KindDecided
@@ -52,7 +53,7 @@ func Encode(rec *Record, subject string, after *Entry) (*nats.Msg, error) {
 	header := nats.Header{}
 	if after != nil {
 		rec.Hold(after)
-		state := &after.State
+		state := after.Held()
 		if encoded := wire.PercentEncode(rec.TownID); len(encoded) <= MaxTownHeader {
 			header[wire.TownHeader] = []string{encoded}
 		}

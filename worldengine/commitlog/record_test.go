@@ -24,7 +24,7 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	t.Parallel()
 	state := towntest.Threatened()
 	policy := approval.Policy{Types: []handoff.ProposalType{handoff.AdvanceProject}}
-	entry := &Entry{State: state, Apply: apply.Plugin, Policy: &policy,
+	entry := &Entry{State: state, Removed: &state, Apply: apply.Plugin, Policy: &policy,
 		Approvals: approval.List{{HandoffID: "h", SnapshotHash: state.Hash,
 			Handoff: jsontext.Value(`{"b":2}`), At: time.Unix(1, 0).UTC(),
 			Expires: time.Unix(2, 0).UTC()}},
@@ -126,7 +126,7 @@ func TestKind_OfTown(t *testing.T) {
 	t.Parallel()
 	for kind, want := range map[Kind]bool{
 		KindHandoff: true, KindPending: true, KindCancelled: true, KindPut: true,
-		KindControl: true, KindAsked: true, KindDecided: true, KindMend: true, KindSignal: false,
+		KindRemove: true, KindControl: true, KindAsked: true, KindDecided: true, KindMend: true, KindSignal: false,
 		KindRefused: false, KindEvents: false, KindRun: false, "unknown": false,
 	} {
 		require.Equal(t, want, kind.OfTown(), kind)

@@ -7,7 +7,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -149,10 +148,7 @@ func (l *LogCheck) checkTownRecord(v *Verdict, rec *commitlog.Record) {
 		l.towns[subject] = now
 		return
 	}
-	now.known, now.town = true, machine.Town{
-		Seq: v.message.Seq, State: *state, Apply: rec.Apply, Paused: rec.Paused,
-		Pending: rec.Pending, Policy: rec.Policy, Approvals: rec.Approvals,
-	}
+	now.known, now.town = true, rec.Town(v.message.Seq, *state)
 	l.towns[subject] = now
 	if !prior.known && v.message.Headers().Get(jetstream.ExpectedLastSubjSeqHeader) == "0" {
 		prior.known = rec.Kind == commitlog.KindPut // the town's first record
@@ -187,6 +183,9 @@ func (l *LogCheck) checkTownKind(
 		l.checkHandoff(v, rec)
 	case commitlog.KindPut:
 		l.counts.Puts++
+		v.checkNotPending(rec)
+	case commitlog.KindRemove:
+		l.counts.Removals++
 		v.checkNotPending(rec)
 	case commitlog.KindAsked:
 		l.counts.Refused++

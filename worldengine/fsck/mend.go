@@ -46,10 +46,8 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 	}
 	rec := commitlog.Record{Kind: commitlog.KindMend, TownID: prior.TownID,
 		Mend: &commitlog.Mended{Restores: d.Restores, Lost: d.Lost}}
-	msg, err := commitlog.Encode(&rec, d.Subject, &commitlog.Entry{
-		State: state, Apply: prior.Apply, Paused: prior.Paused, Pending: prior.Pending,
-		Policy: prior.Policy, Approvals: prior.Approvals,
-	})
+	after := prior.Town(d.Restores, state)
+	msg, err := commitlog.Encode(&rec, d.Subject, &after)
 	if err != nil {
 		return false, err
 	}
@@ -134,5 +132,5 @@ func (l *LogCheck) checkMend(v *Verdict, rec *commitlog.Record, prior, now *town
 	v.follows("the town was put back to another record than its last readable one",
 		strconv.FormatUint(prior.good, 10), strconv.FormatUint(rec.Mend.Restores, 10))
 	v.follows("the town was put back to another state than that of its last readable record",
-		prior.goodHash, now.town.State.Hash)
+		prior.goodHash, now.town.Held().Hash)
 }

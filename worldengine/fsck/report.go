@@ -30,6 +30,7 @@ type Counts struct {
 	Messages int64 `json:"messages"` // of the log
 	Towns    int64 `json:"towns"`
 	Puts     int64 `json:"puts"`
+	Removals int64 `json:"removals"`
 	Accepted int64 `json:"accepted"`
 	Refused  int64 `json:"refused"`
 	// Pending counts the handoffs that were given to a game, Attempts the attempts at them after

@@ -55,6 +55,7 @@ func (l *LogCheck) checkRefused(v *Verdict, rec *commitlog.Record) {
 		"false", strconv.FormatBool(result.Status.Accepted()))
 	subject := wire.RefusedSubject(l.world, wire.TownToken(rec.TownID))
 	prior, exists := l.towns[wire.LogSubject(l.world, wire.TownToken(rec.TownID))]
+	exists = exists && prior.town.Removed == nil
 	duplicate := result.Status == handoff.Duplicate
 	// A duplicate is stored without a guard, so its town may have been made meanwhile.
 	unknown := wire.RefusedSubject(l.world, wire.UnknownTownToken)

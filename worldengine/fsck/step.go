@@ -76,6 +76,8 @@ func inputOf(rec *commitlog.Record, before machine.Town) (*machine.Input, *machi
 	switch kind := rec.Kind; {
 	case kind == machine.KindPut:
 		err = putOf(in, rec, before)
+	case kind == machine.KindRemove:
+		in.Event = &machine.Remove{ActorID: rec.ActorID}
 	case kind == machine.KindControl, kind == machine.KindDecided:
 		err = signalOf(in, settings, rec)
 	case kind == machine.KindPending && rec.Run == nil:

@@ -117,6 +117,9 @@ func (r *Reader) read(
 	ctx context.Context, townID string, msg *jetstream.RawStreamMsg,
 ) (Town, error) {
 	entry, err := commitlog.ReadEntry(townID, msg)
+	if err == nil && entry.Removed != nil {
+		err = town.ErrUnknown
+	}
 	if err != nil {
 		return Town{}, err
 	}

@@ -127,6 +127,9 @@ func (r *Reader) summary(
 		return found, nil, unavailable(townID, err)
 	}
 	entry, err := commitlog.ReadEntry(townID, msg)
+	if err == nil && entry.Removed != nil {
+		err = town.ErrUnknown
+	}
 	if err != nil {
 		return found, nil, err
 	}

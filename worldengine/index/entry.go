@@ -32,7 +32,7 @@ var flagHeaders = []struct {
 	flag   Flag
 }{
 	{wire.PendingHeader, Pending}, {wire.PausedHeader, Paused},
-	{wire.AskedHeader, Asked}, {wire.ClosingHeader, Closing},
+	{wire.AskedHeader, Asked}, {wire.ClosingHeader, Closing}, {wire.RemovedHeader, Removed},
 }
 
 // newEntry reads a log message. Headers that are missing or unreadable leave zero values: the

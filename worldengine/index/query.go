@@ -122,7 +122,7 @@ func (ix *Index) LastAt(townToken, runID string) time.Time {
 }
 
 // Towns returns the tokens of the towns whose newest row on the log subject has a flag, sorted:
-// Pending, Paused, Asked or InDoubt; or with 0 of all towns.
+// Pending, Paused, Asked, InDoubt or Removed; or with 0 of all towns that are not removed.
 func (ix *Index) Towns(flag Flag) []string {
 	return slices.Sorted(maps.Keys(ix.Newest(flag)))
 }
@@ -152,7 +152,11 @@ func (ix *Index) Newest(flag Flag) map[string]uint64 {
 	defer ix.mu.RUnlock()
 	seqs := map[string]uint64{}
 	add := func(n uint32) {
-		if newest := ix.s.towns[n].log; newest != 0 && ix.s.row(newest).Flags&flag == flag {
+		newest := ix.s.towns[n].log
+		if newest == 0 || flag != Removed && ix.s.row(newest).has(Removed) {
+			return
+		}
+		if ix.s.row(newest).Flags&flag == flag {
 			seqs[ix.s.names[townNames].names[n]] = ix.s.row(newest).Seq
 		}
 	}

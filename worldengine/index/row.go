@@ -21,6 +21,7 @@ const (
 	OfTown                   // on the log subject of its town
 	OfRun                    // on the subject of its run
 	accepts                  // consumes its key
+	Removed                  // the town is removed after it
 	// InDoubt is no flag of rows. A town is in doubt if the last handoff that changed its state, or
 	// failed, has failed although its command may be applied.
 	InDoubt

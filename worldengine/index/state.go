@@ -170,7 +170,7 @@ func (s *state) find(n uint32, r *row) {
 	if r.has(OfTown) {
 		s.towns[r.Town].log = n
 		delete(s.flagged, r.Town)
-		if r.has(Pending | Paused | Asked) {
+		if r.has(Pending | Paused | Asked | Removed) {
 			s.flagged[r.Town] = struct{}{}
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // Kind is the kind of a record. The set is closed.
 type Kind string
 
-// The kinds of a record. The first seven, and mend, are on a town's subject and have its state; a
+// The kinds of a record. The first eight, and mend, are on a town's subject and have its state; a
 // refused run changes no town and is on the refused subject, events of a run on the run's subject,
 // pauses of the whole world on the control subject, and other signals on theirs.
 const (
@@ -28,7 +28,8 @@ const (
 	KindPending Kind = "pending"
 	// KindCancelled: the command of an accepted handoff was cancelled: the last events of its run.
 	KindCancelled Kind = "cancelled"
-	KindPut       Kind = "put" // a state that town.put, town.patch or the world file gave
+	KindPut       Kind = "put"    // a state that town.put, town.patch or the world file gave
+	KindRemove    Kind = "remove" // an operator removed the town; it holds the last state
 	// a signal of an operator: a town, or the world, is paused or resumed
 	KindControl Kind = "control"
 	// KindAsked is a handoff that waits for a person's approval from now on: refused, with its
@@ -48,7 +49,7 @@ const (
 // OfTown reports whether a record of this kind holds a town's state.
 func (k Kind) OfTown() bool {
 	switch k {
-	case KindHandoff, KindPending, KindCancelled, KindPut, KindControl, KindAsked,
+	case KindHandoff, KindPending, KindCancelled, KindPut, KindRemove, KindControl, KindAsked,
 		KindDecided, KindMend:
 		return true
 	}
@@ -71,10 +72,12 @@ type Record struct {
 	Pending   *apply.Pending     `json:"pending,omitzero"`
 	Policy    *approval.Policy   `json:"policy,omitzero"` // nil for the engine's default
 	Approvals approval.List      `json:"approvals,omitempty"`
+	// Removed reports that the town was removed: it is unknown, and the snapshot is its last state.
+	Removed bool `json:"removed,omitzero"`
 	// WorldPolicy is the world's policy of approvals when a handoff was accepted, or began to wait
 	// for its approval, in a town without its own policy; nil if that requires none.
 	WorldPolicy *approval.Policy `json:"worldPolicy,omitzero"`
-	// ActorID, in a record of kind put, is the author: the user, or the role of one whom NATS does
+	// ActorID, in a record of kind put or remove, is the author: the user, or the role of one whom NATS does
 	// not name; "" without access control.
 	ActorID string `json:"actorId,omitzero"`
 	// RetryOf, in a record of a judged handoff, is the run that its run retries; nil if none. A
@@ -102,7 +105,8 @@ type Record struct {
 func (rec *Record) Hold(after *Town) {
 	after.Approvals = after.Approvals.On(after.State.Hash)
 	rec.Apply, rec.Paused, rec.Pending = after.Apply, after.Paused, after.Pending
-	rec.Policy, rec.Approvals, rec.Snapshot = after.Policy, after.Approvals, after.State.Canonical
+	rec.Policy, rec.Approvals, rec.Snapshot = after.Policy, after.Approvals, after.Held().Canonical
+	rec.Removed = after.Removed != nil
 }
 
 // MarshalJSON writes the record, with the JSON of snapshot and result as it is.
@@ -166,6 +170,9 @@ func (rec *Record) appendAttributes(b []byte) ([]byte, error) {
 	}
 	if rec.Policy != nil {
 		err = errors.Join(err, member("policy", rec.Policy))
+	}
+	if rec.Removed {
+		err = errors.Join(err, member("removed", true))
 	}
 	if rec.WorldPolicy != nil {
 		err = errors.Join(err, member("worldPolicy", rec.WorldPolicy))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,7 +32,7 @@ var rewrite = flag.Bool("rewrite", false, "write the outputs of testdata/*.txt a
 // the lines with "< " behind it are its output:
 //
 //	> wait DURATION
-//	> put | patch JSON
+//	> put [DAY] | patch JSON | remove
 //	> bind local|plugin, > approve TYPE,…|none: a put with attributes
 //	> handoff NAME [advance|talk|salvage|accept|complete|fail ARGUMENT [if PROJECT] [of NAME] [old]]
 //	  [dry|retry]: the kind only at first; "if" requires a project, "of" takes the key of another
@@ -127,7 +128,15 @@ func (s *scenario) input(words []string) []string {
 		s.now = s.now.Add(d)
 		return nil
 	case "put":
+		if argument != "" {
+			day, err := strconv.ParseInt(argument, 10, 64)
+			require.NoError(s.t, err)
+			state := towntest.Threatened(func(s *town.Snapshot) { s.Day = day })
+			return s.step(&machine.Put{State: state, ActorID: "ada"})
+		}
 		return s.put(machine.Attributes{})
+	case "remove":
+		return s.step(&machine.Remove{ActorID: "ada"})
 	case "patch":
 		patch, err := schemas.Decode([]byte(argument), schemas.Limits{})
 		require.NoError(s.t, err)
@@ -373,7 +382,7 @@ func (s *scenario) said(out *machine.Output) (said []string) {
 	if rec := out.Record; rec != nil {
 		line := fmt.Sprintf("record %s", rec.Kind)
 		if out.On == machine.OfTown {
-			line += fmt.Sprintf(" day %d", out.After.State.Epoch())
+			line += fmt.Sprintf(" day %d", out.After.Held().Epoch())
 		}
 		if rec.Closing {
 			line += " closing"

@@ -66,7 +66,7 @@ func (s *step) signal(e *Signal) (Output, error) {
 func (s *step) pause(e *Signal) (Output, error) {
 	pause := e.Kind == lifecycle.SignalPause
 	switch {
-	case e.TownID != "" && s.town.Seq == 0:
+	case e.TownID != "" && !s.town.State.Exists():
 		return s.refuseSignal(e,
 			&approval.Refusal{Code: wire.CodeUnknownTown, Message: "there is no such town"})
 	case pause && s.town.Paused != nil:

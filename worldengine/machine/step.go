@@ -63,7 +63,8 @@ type Answer struct {
 }
 
 // Step returns the effect of an input on a town. An error refuses a put or a patch, with the errors
-// of town.State.MayReplace and a *schemas.ValidationError; for other inputs it is a defect.
+// of town.State.MayReplace and a *schemas.ValidationError, or a removal; for other inputs it is a
+// defect.
 func Step(t Town, in *Input, settings *Settings) (Output, error) {
 	s := &step{Settings: settings, town: t, in: in, ids: in.IDs}
 	switch e := in.Event.(type) {
@@ -73,6 +74,8 @@ func Step(t Town, in *Input, settings *Settings) (Output, error) {
 		return s.put(e)
 	case *Patch:
 		return s.patch(e)
+	case *Remove:
+		return s.remove(e)
 	case *Signal:
 		return s.signal(e)
 	case *Told:
@@ -289,8 +292,11 @@ func (s *step) put(e *Put) (Output, error) {
 	if err := e.State.MayReplace(s.town.State, e.Expected); err != nil {
 		return Output{}, err
 	}
+	if err := s.town.mayReturn(e.State); err != nil {
+		return Output{}, err
+	}
 	after := s.town
-	after.State = e.State
+	after.State, after.Removed = e.State, nil
 	after.Apply = cmp.Or(e.Apply, after.Apply)
 	after.Policy = cmp.Or(e.Approval, after.Policy)
 	return Output{

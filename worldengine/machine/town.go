@@ -16,6 +16,8 @@ type Town struct {
 	// instance's commits since then.
 	LoadedSeq uint64
 	State     town.State
+	// Removed is the last state of a town that was removed, and nil otherwise. Its State is zero.
+	Removed *town.State
 	// Apply is the town's own binding, "" for the engine's default; Paused is the pause of the
 	// town, nil if it is not paused; Pending is the command that is being applied, nil if there is
 	// none.

@@ -7,7 +7,7 @@ import (
 	"worldengine/runevents"
 )
 
-// TownGet is the request of town.get.
+// TownGet is the request of town.get, and of town.remove, which takes no revision.
 type TownGet struct {
 	TownID   string `json:"townId"`
 	Revision uint64 `json:"revision,omitzero"` // 0 for the state of now

@@ -122,6 +122,9 @@ func (h *hostile) judgeAnswer(v *valid, data []byte, reply *nats.Msg) {
 		require.GreaterOrEqual(h.t, at.DecisionEpoch, before.DecisionEpoch)
 		require.Greater(h.t, at.Revision, before.Revision)
 		h.towns[at.TownID] = at
+	case "town.remove":
+		id := tree.(map[string]any)["townId"].(string)
+		h.towns[id] = h.put(h.towns[id].Snapshot, "") // what follows is about it
 	case "control.pause":
 		request, _ := tree.(map[string]any)
 		resume := map[string]any{}

@@ -191,6 +191,8 @@ func (h *hostile) allRequests() []valid {
 				"projects": []any{map[string]any{"id": "p", "name": "P", "progress": 0.5,
 					"status": "active"}},
 			}}},
+		{"town.remove", schemas.TownRemoveRequest, schemas.TownRemoveReply,
+			map[string]any{"townId": fmt.Sprintf("new-%d", h.sent)}},
 		{"result.get", schemas.ResultGetRequest, schemas.ResultGetReply,
 			map[string]any{"idempotencyKey": h.key}},
 		{"run.get", schemas.RunGetRequest, schemas.RunGetReply, map[string]any{"runId": runID}},

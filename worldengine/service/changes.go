@@ -11,6 +11,7 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
 )
@@ -49,6 +50,25 @@ func (s *Service) townPatch(in *incoming) error {
 	}
 	return s.engine.SubmitPatch(
 		townID, request["patch"], expected, attributes, s.actorOf(in.rights), s.answerTown(in))
+}
+
+// townRemove leaves the removal of a town to the engine.
+func (s *Service) townRemove(in *incoming) error {
+	r, err := parseRequest[messages.TownGet](schemas.TownRemoveRequest, in.data)
+	if err != nil {
+		return err
+	}
+	if err := in.rights.Town(r.TownID); err != nil {
+		return err
+	}
+	return s.engine.SubmitRemove(r.TownID, s.actorOf(in.rights), func(t worldengine.Town, err error) {
+		s.finish(in, err, func() (*nats.Msg, error) {
+			return reply(messages.TownSummary{
+				TownID: r.TownID, SnapshotHash: t.State.Hash, DecisionEpoch: t.State.Epoch(),
+				Revision: t.Revision,
+			})
+		})
+	})
 }
 
 func (s *Service) parseChange(name schemas.Name, in *incoming) (map[string]any, error) {

@@ -59,6 +59,7 @@ func (s *Service) makeEndpoints() []*endpoint {
 		s.reads(wire.TownList, s.townList),
 		s.submits(wire.TownPut, s.townPut, size, changeWeight, parsers),
 		s.submits(wire.TownPatch, s.townPatch, size, patchWeight, parsers),
+		s.submits(wire.TownRemove, s.townRemove, maxRequest, changeWeight, parsers),
 		s.reads(wire.ResultGet, s.resultGet),
 		s.reads(wire.RunGet, s.runGet),
 		s.reads(wire.RunList, s.runList),

@@ -21,7 +21,7 @@ func TestHowManyRequestsAreHeld(t *testing.T) {
 	t.Parallel()
 	const many, few = 4096, 128
 	// These share slots with bounds of their own, those of handoffs.
-	others := []wire.Verb{"handoff", "town.put", "town.patch", "run.append"}
+	others := []wire.Verb{"handoff", "town.put", "town.patch", "town.remove", "run.append"}
 	for _, verb := range wire.Verbs() {
 		if slices.Contains(others, verb) {
 			continue

@@ -46,10 +46,11 @@ const (
 	AskedHeader = "Approvals-Asked"
 	// ApplyHeader is what applies the commands of the town, if that is not the world's default.
 	ApplyHeader = "Apply"
-	// PendingHeader is "true" while a command is being applied in the town, and PausedHeader while
-	// the town is paused.
+	// PendingHeader is "true" while a command is being applied in the town, PausedHeader while the
+	// town is paused, and RemovedHeader while it is removed.
 	PendingHeader = "Pending"
 	PausedHeader  = "Paused"
+	RemovedHeader = "Removed"
 )
 
 // Headers of the log's messages that the index reads. A message lacks those that do not apply.

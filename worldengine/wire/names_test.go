@@ -86,6 +86,7 @@ func TestStoredNamesAreFixed(t *testing.T) {
 		"Type":                        TypeHeader,
 		"Pending":                     PendingHeader,
 		"Paused":                      PausedHeader,
+		"Removed":                     RemovedHeader,
 		"Closing":                     ClosingHeader,
 		"Log-Seq":                     LogSeqHeader,
 		"Log-Part":                    LogPartHeader,

@@ -33,6 +33,8 @@ const (
 	TownPut Verb = "town.put"
 	// TownPatch changes members of a town's state.
 	TownPatch Verb = "town.patch"
+	// TownRemove removes a town.
+	TownRemove Verb = "town.remove"
 	// ResultGet returns the result of an accepted handoff by its idempotency key.
 	ResultGet Verb = "result.get"
 	// RunGet returns a run's state.
@@ -154,6 +156,10 @@ var verbSpecs = []VerbSpec{
 	{Verb: TownPatch, Roles: []Role{Plugin, Operator}, Changes: true, AnswerWithin: 2 * time.Minute,
 		Request: "`{townId, patch, expectedSnapshotHash, approval?}`",
 		Reply:   "as `town.get`"},
+	{Verb: TownRemove, Roles: []Role{Operator}, Changes: true, AnswerWithin: 2 * time.Minute,
+		Request: "`{townId}`",
+		Reply: "`{townId, snapshotHash, decisionEpoch, revision}`: its last state, and the " +
+			"revision of the removal"},
 	{Verb: ResultGet, Roles: readers, About: AboutKey,
 		Request: "`{idempotencyKey, townId?}`",
 		Reply: "`{runId, result}` of the accepted handoff, [of either " +

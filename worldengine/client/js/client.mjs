@@ -219,6 +219,17 @@ export class Client {
   }
 
   /**
+   * Removes a town: it is unknown from then on. It takes the rights of an operator.
+   * @param {string} townId
+   * @param {RequestOptions} [options]
+   * @returns {Promise<{ townId: string, snapshotHash: string, decisionEpoch: number, revision: number }>} its last
+   *   state, and the revision of the removal
+   */
+  removeTown(townId, options) {
+    return this.request("town.remove", { townId }, options);
+  }
+
+  /**
    * Sends a handoff until it is answered, and verifies the result. It may always be sent again,
    * since the server accepts a key once. Where an attempt of this call was accepted, and its answer was
    * lost or was a 503, the next one is a duplicate; then the first result is returned.

@@ -15,8 +15,8 @@ export const signals = /** @type {const} */ (["PAUSE", "RESUME", "CANCEL", "RETR
 
 /** The verbs whose request must not be sent again before a look at its effect. */
 export const changing = /** @type {const} */ ([
-  "town.put", "town.patch", "run.cancel", "run.retry", "control.pause", "control.resume",
-  "approval.decide"
+  "town.put", "town.patch", "town.remove", "run.cancel", "run.retry", "control.pause",
+  "control.resume", "approval.decide"
 ]);
 
 /** The statuses of a run. */

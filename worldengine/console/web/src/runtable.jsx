@@ -39,7 +39,7 @@ function merged(rows, changes, all) {
 /** What changed a town: the causes of town.history. */
 export const causes = {
   handoff: "handoff", pending: "accepted, being applied", put: "put by a client", control: "pause or resume", mend: "repair",
-  asked: "asked for approval", decided: "approval decided", cancelled: "cancelled",
+  remove: "removed", asked: "asked for approval", decided: "approval decided", cancelled: "cancelled",
 };
 
 /** A change of the town that no run has made, such as a put. */

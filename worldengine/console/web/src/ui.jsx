@@ -2,7 +2,7 @@ import { Component } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { session } from "./session.js";
 import { useStore } from "./store.js";
-import { visible } from "./text.jsx";
+import { Said, visible } from "./text.jsx";
 
 const unreadable = (error) => ({
   name: "UNREADABLE_ANSWER", message: `What the server answered is not what it should be (${error.message}). The other pages go on.`,
@@ -142,8 +142,11 @@ export function Link() {
   );
 }
 
-/** Asks for a reason before something is changed. stop is why it cannot be changed any more. */
-export function Dialog({ title, says, action, danger, stop, onClose, onDone }) {
+/**
+ * Asks for a reason before something is changed, or with typed to type that text. stop is why it cannot be changed
+ * any more.
+ */
+export function Dialog({ title, says, action, danger, stop, typed, onClose, onDone }) {
   const ref = useRef(null);
   const [reason, setReason] = useState("");
   const [error, setError] = useState(null);
@@ -169,12 +172,15 @@ export function Dialog({ title, says, action, danger, stop, onClose, onDone }) {
       <form onSubmit={submit}>
         <h2 id="dialog-title">{title}</h2>
         <p>{says}</p>
-        <label>Reason <input required maxLength={200} value={reason} onInput={(e) => setReason(e.target.value)} /></label>
+        <label>
+          <span>{typed ? <>Type <strong><Said text={typed} /></strong></> : "Reason"}</span>
+          <input required maxLength={typed?.length ?? 200} value={reason} onInput={(e) => setReason(e.target.value)} />
+        </label>
         <Trouble error={error} />
         {stop && <p class="trouble" role="alert">{stop}</p>}
         <div class="actions">
           <button type="button" onClick={onClose}>Leave it</button>
-          <button type="submit" class={danger ? "danger" : "primary"} disabled={busy || Boolean(stop)}>{action}</button>
+          <button type="submit" class={danger ? "danger" : "primary"} disabled={busy || Boolean(stop) || Boolean(typed && reason !== typed)}>{action}</button>
         </div>
       </form>
     </dialog>

@@ -12,6 +12,7 @@ import { Asking, Copy, Heading, Trouble, download } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
 import { Paused, Waiting } from "./overview.jsx";
 import { PauseButton } from "./pause.jsx";
+import { RemoveButton } from "./remove.jsx";
 
 /** Calls work when there was a commit about a town, or about the world. */
 export function useTownChanges(townId, work) {
@@ -35,6 +36,7 @@ export function Town({ townId }) {
         <a class="button" href={href(["towns", townId, "history"])}>History</a>
         <PauseButton control={control} townId={townId} />
         {s && <button type="button" onClick={() => download(`${townId.replace(/[^\w-]/g, "_").slice(0, 64)}.json`, `${JSON.stringify([s], null, 2)}\n`)}>Export</button>}
+        {s && <RemoveButton townId={townId} />}
       </Heading>
       <Trouble error={town.error} retry={town.reload} />
       <Asking of={town} />
