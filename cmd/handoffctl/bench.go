@@ -27,7 +27,7 @@ type benchCommand struct {
 	Phases      int           `help:"Number of phases of handoffs, one after the other on the same towns." default:"1"`
 	Rate        float64       `help:"Handoffs offered a second; 0 for as many as are answered." default:"0"`
 	Sync        server.Sync   `help:"When the private server brings a commit to the disk: every two seconds (interval) or before it is answered (always)." enum:"interval,always" default:"interval"`
-	Join        bool          `help:"Measure the server of --server instead of a private one. The towns of the run stay in its world."`
+	Join        bool          `help:"Measure the server of --server instead of a private one. The towns of the run are removed from its world in the end, if this user may remove towns."`
 }
 
 // Help is the command's long help.

@@ -26,7 +26,8 @@ type Config struct {
 	Connect func(name string) (*nats.Conn, error)
 	// Streams makes one that may use the streams of the world; nil if no user may.
 	Streams func(name string) (*nats.Conn, error)
-	// World is the world's name. The towns of the run are created in it and stay there.
+	// World is the world's name. The towns of the run are created in it, and removed in the end if
+	// this client may.
 	World string
 	// Towns are driven by Concurrency workers, each with towns of its own and one request at a time,
 	// over so many Connections.
@@ -83,6 +84,7 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 			nc.Close()
 		}
 	}()
+	defer b.removeTowns(ctx)
 	if err := b.setUp(ctx); err != nil {
 		return nil, err
 	}
@@ -154,6 +156,16 @@ func (b *bench) setUp(ctx context.Context) error {
 		b.towns = append(b.towns, t)
 	}
 	return nil
+}
+
+// removeTowns removes the towns of the run, also of one that was interrupted. A client that may not
+// remove towns leaves them.
+func (b *bench) removeTowns(ctx context.Context) {
+	for _, t := range b.towns {
+		if _, err := b.client().RemoveTown(context.WithoutCancel(ctx), t.state.Snapshot.TownID); err != nil {
+			return
+		}
+	}
 }
 
 func (b *bench) connect(

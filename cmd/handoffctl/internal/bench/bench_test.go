@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
@@ -23,27 +25,42 @@ import (
 // start starts a server and returns the config of a short run on it.
 func start(t *testing.T) Config {
 	t.Helper()
+	config, _ := restartable(t)
+	return config
+}
+
+// restartable is start, with a function that ends the server and starts it again.
+func restartable(t *testing.T) (config Config, restart func()) {
+	t.Helper()
 	t.Parallel()
-	srv, err := server.Start(t.Context(), server.Config{
+	of := server.Config{
 		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval,
 		Logger: slog.New(slog.DiscardHandler),
-	})
+	}
+	srv, err := server.Start(t.Context(), of)
 	require.NoError(t, err)
-	t.Cleanup(func() {
+	end := func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		assert.NoError(t, srv.Close(ctx))
-	})
+	}
+	t.Cleanup(func() { end() })
+	restart = func() {
+		of.Listen = strings.TrimPrefix(srv.URL(), "nats://")
+		end()
+		srv, err = server.Start(context.Background(), of)
+		assert.NoError(t, err)
+	}
 	return Config{
 		Connect: func(name string) (*nats.Conn, error) {
-			return nats.Connect(srv.URL(), nats.Name(name))
+			return nats.Connect(srv.URL(), nats.Name(name), nats.ReconnectWait(10*time.Millisecond))
 		},
 		Streams: func(name string) (*nats.Conn, error) {
 			return natsconn.Options{NKey: srv.OperatorKey()}.Connect(srv.URL(), name)
 		},
 		World: "main", Towns: 3, Concurrency: 2, Connections: 1, Phases: 1,
 		Duration: 20 * time.Millisecond, Timeout: 10 * time.Second,
-	}
+	}, restart
 }
 
 // fake serves a world that is not the server's: handoffs get the answers of the test, in turn, the
@@ -101,6 +118,35 @@ func TestRun_DrivesEveryTown(t *testing.T) {
 		_, used := serverCPU(t.Context(), nc, config.World)
 		return used > 0
 	}, 30*time.Second, 10*time.Millisecond, "the server says what processor time it has used")
+}
+
+// A server that starts again during a run costs latency and no answer. The towns of the run are gone
+// in the end.
+func TestRun_RestartOfTheServer(t *testing.T) {
+	config, restart := restartable(t)
+	b := &bench{Config: config}
+	require.NoError(t, b.setUp(t.Context()))
+	defer func() {
+		for _, nc := range b.opened {
+			nc.Close()
+		}
+	}()
+	require.NoError(t, b.prepare(100))
+	phase, err := b.drive(t.Context(), 0, 0, 40, func(worker, round int) error {
+		if worker == 0 && round == 20 {
+			restart()
+		}
+		return b.send(t.Context(), b.clients[0], b.towns[worker])
+	})
+	require.NoError(t, err)
+	require.Equal(t, 80, phase.Count)
+	require.NoError(t, b.checkTowns(t.Context()))
+	require.Zero(t, b.wrong, b.examples)
+	b.removeTowns(t.Context())
+	for _, err := range b.client().Towns(t.Context(), messages.TownList{}) {
+		require.NoError(t, err)
+		require.Fail(t, "a town is left")
+	}
 }
 
 func TestDrive_ShortPhase(t *testing.T) {
