@@ -114,10 +114,10 @@ func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, e
 	return e.games.Draining(ctx, run)
 }
 
-// needsPlugin reports whether a plugin applies the commands of a town.
+// needsPlugin reports whether a plugin or a console applies the commands of a town.
 func (e *Engine) needsPlugin(ctx context.Context, townID string) (bool, error) {
 	current, err := e.log.Load(ctx, townID)
-	return current.State.Exists() && cmp.Or(current.Apply, e.config.Apply) == apply.Plugin, err
+	return current.State.Exists() && cmp.Or(current.Apply, e.config.Apply) != apply.Local, err
 }
 
 // runEnded reports whether a run has ended.

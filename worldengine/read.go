@@ -19,6 +19,7 @@ func (e *Engine) Alerts() *alerts.Alerts { return e.alerts }
 // CountTowns returns how many towns there are.
 func (e *Engine) CountTowns(ctx context.Context) (uint64, error) {
 	all, err := e.log.CountTowns(ctx)
+	_, _ = e.index.Sync(ctx) // or towns that were removed just now count
 	return all - min(all, uint64(len(e.index.Towns(index.Removed)))), err
 }
 

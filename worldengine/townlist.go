@@ -89,7 +89,7 @@ func (e *Engine) townStates() func(t *commitlog.Listed) messages.ListedTown {
 		view := messages.ListedTown{TownSummary: t.TownSummary, Waiting: waiting[t.TownID]}
 		view.Apply = cmp.Or(view.Apply, string(e.config.Apply))
 		_, view.InDoubt = doubtful[t.Token]
-		if since := absent[t.TownID]; !since.IsZero() && view.Apply == string(apply.Plugin) {
+		if since := absent[t.TownID]; !since.IsZero() && view.Apply != string(apply.Local) {
 			view.PluginAbsentSince = runevents.Timestamp(since)
 		}
 		return view

@@ -45,7 +45,7 @@ type Town struct {
 func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	t, err := e.history.Last(ctx, townID)
 	view := e.townAt(t)
-	if view.Apply == apply.Plugin {
+	if view.Apply != apply.Local {
 		view.PluginAbsentSince, view.PluginAbsent = e.absent.Since(townID), e.AbsentPlugin(townID)
 	}
 	return view, err
@@ -179,7 +179,8 @@ func (e *Engine) commitChange(
 		after.LoadedSeq = current.Seq
 		e.towns.Set(townID, after)
 		stored = e.townOf(after)
-		if stored.Apply != apply.Plugin || after.Removed != nil {
+		if stored.Apply == apply.Local || stored.Apply != cmp.Or(current.Apply, e.config.Apply) ||
+			after.Removed != nil {
 			e.absent.NotNeeded(townID)
 		}
 		return nil

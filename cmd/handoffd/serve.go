@@ -93,7 +93,7 @@ type pluginFlags struct {
 	Attempts int64         `help:"How many attempts to apply a command there are before its handoff fails." default:"3"`
 	Backoff  time.Duration `help:"Pause before the second attempt; it doubles with each." default:"1s"`
 	Resend   time.Duration `help:"After how long without an answer the engine sends a plugin the same request again." default:"2s"`
-	Absent   apply.Absent  `help:"What becomes of a command while its town has no plugin: it waits until one is there (wait), or fails when its attempts are used up (fail)." enum:"wait,fail" default:"wait"`
+	Absent   apply.Absent  `help:"What becomes of a command while its town has no plugin, or no console that can be reached: it waits until one is there (wait), or fails when its attempts are used up (fail)." enum:"wait,fail" default:"wait"`
 }
 
 // clientsFlags are who handoffd is in the clients' account of an existing NATS with --access.

@@ -67,15 +67,15 @@ func (e Environment) PluginAbsent(
 	of About, since time.Time, commands int, prospect string,
 ) runevents.Alert {
 	return e.ofTown(runevents.PluginAbsent, of, since, fmt.Sprintf(
-		"Town %q has had no plugin since %s; commands in hand: %d. %s Start the game server, or "+
-			"check that its plugin serves this town.", of.TownID, runevents.Timestamp(since),
+		"Town %q has had no plugin or console since %s; commands in hand: %d. %s Start the game "+
+			"server, or check that its plugin serves this town.", of.TownID, runevents.Timestamp(since),
 		commands, prospect))
 }
 
 // PluginReturned is that a town has a plugin again, after it had none since some time.
 func (e Environment) PluginReturned(of About, since time.Time) runevents.Alert {
 	return e.ofTown(runevents.PluginReturned, of, since, fmt.Sprintf(
-		"Town %q has a plugin again, after it had none since %s.", of.TownID,
+		"Town %q has a plugin or console again, after it had none since %s.", of.TownID,
 		runevents.Timestamp(since)))
 }
 

@@ -43,8 +43,8 @@ func MayBeApplied[R ~string](reason R) bool {
 }
 
 // Applier applies commands by other means than a plugin over NATS. Its ids are not idempotent:
-// Apply is called once for an attempt. After ErrUnavailable nothing was applied; after any other
-// error the command may be.
+// Apply is not called again for an attempt, unless its error is ErrUnavailable: then nothing was
+// sent. After any other error the command may be applied.
 type Applier interface {
 	Apply(ctx context.Context, c *Command) (Answer, error)
 }

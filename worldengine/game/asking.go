@@ -52,44 +52,6 @@ func (w *Worker) attempt(ctx context.Context, a *application) (apply.Result, boo
 	return ended, ok
 }
 
-// console applies a command by RCON, at most once.
-func (w *Worker) console(
-	ctx context.Context, a *application, command *apply.Command,
-) (apply.Result, bool) {
-	if !a.knows.Load() {
-		return apply.InDoubt("The engine ended while the command was on its way to the console."),
-			true
-	}
-	if w.config.RCON == nil {
-		return apply.Result{Failed: &apply.Failure{
-			Reason: apply.ReasonPluginUnavailable, Message: "No console is configured.",
-		}}, true
-	}
-	if a.Pending.Attempt > 1 && w.superseded(ctx, a) {
-		// commitOutcome finds it superseded
-		return apply.Result{Failed: apply.Silence(false, nil)}, true
-	}
-	for !a.gate.Pass() { // an operator cancels the run
-		held, gone := w.waitUnpaused(ctx, a)
-		if ctx.Err() != nil {
-			return apply.Result{}, false
-		}
-		if gone {
-			return apply.Result{Failed: apply.Silence(false, nil)}, true
-		}
-		a.ends, command.Deadline = a.ends.Add(held), command.Deadline.Add(held)
-	}
-	bounded, cancel := context.WithDeadline(ctx, a.ends)
-	defer cancel()
-	answer, err := w.config.RCON.Apply(bounded, command)
-	if !apply.NotApplied(err) {
-		a.gate.Reached()
-	} else if a.gate.Missed(); ctx.Err() != nil {
-		return apply.Result{}, false
-	}
-	return apply.ConsoleResult(answer, err), true
-}
-
 // ask asks the plugin until it gives a definite answer or the attempt's deadline passes. It returns
 // false if ctx ended it.
 func (w *Worker) ask(

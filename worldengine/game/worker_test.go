@@ -264,7 +264,7 @@ func TestAConsoleEndsACommand(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			w := work(t, func(c *game.Config) { c.RCON = row.console },
+			w := work(t, func(c *game.Config) { c.RCON, c.Policy.Absent = row.console, apply.AbsentFail },
 				func(p *apply.Pending) { p.Via = apply.RCON })
 			a := w.await(w.ensure())
 			require.NoError(t, a.err)

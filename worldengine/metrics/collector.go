@@ -60,7 +60,7 @@ var (
 	projectorLag    = declare("projector_lag_seconds", "How far projections are behind what others appended; not with --no-projector.")
 	worldPaused     = declare("world_paused", "1 while the world is paused.")
 	townsPaused     = declare("towns_paused", "Towns that are paused by themselves, as far as this server knows.")
-	pluginsAbsent   = declare("plugins_absent", "Towns that had no plugin when this server last asked for one.")
+	pluginsAbsent   = declare("plugins_absent", "Towns that had no plugin or console when this server last asked for one.")
 	approvals       = declare("approvals_waiting", "Proposals that wait for a person's approval.")
 	approvalAge     = declare("approval_oldest_seconds", "Time that the oldest of them has waited; 0 if there is none.")
 	storageFull     = declare("storage_full", "1 while nothing is stored because the disk is full or failed.")

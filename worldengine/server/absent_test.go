@@ -183,7 +183,7 @@ func failsWithoutAPlugin(t *testing.T, deadline time.Duration) (wrong string) {
 		map[string]any{"limit": 100})
 	said, err := json.Marshal(page.Alerts[1])
 	require.NoError(t, err)
-	require.Regexp(t, `Town \\"t\\" has had no plugin since \S+Z; commands in hand: 1\. `+
+	require.Regexp(t, `Town \\"t\\" has had no plugin or console since \S+Z; commands in hand: 1\. `+
 		`Each fails with PLUGIN_UNAVAILABLE when its attempts are over\.`, string(said))
 	return ""
 }

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -30,7 +31,12 @@ type console struct {
 // listenRCON starts a console of a foreign implementation of the protocol.
 func listenRCON(t testing.TB, hear func(line string) (string, bool)) *console {
 	t.Helper()
-	listener, err := mc.ListenRCON("127.0.0.1:0")
+	return listenRCONAt(t, "127.0.0.1:0", hear)
+}
+
+func listenRCONAt(t testing.TB, address string, hear func(line string) (string, bool)) *console {
+	t.Helper()
+	listener, err := mc.ListenRCON(address)
 	require.NoError(t, err)
 	k := &console{address: listener.Addr().String(), hear: hear}
 	var running sync.WaitGroup
@@ -173,13 +179,12 @@ func TestAConsoleInDoubt(t *testing.T) {
 	require.Len(t, k.heard(), 1)
 }
 
-// A console that is not there is tried as often as the policy says.
+// A console that is not there is tried as often as the policy says, if a command does not wait for it.
 func TestNoConsole(t *testing.T) {
 	t.Parallel()
-	listener, err := mc.ListenRCON("127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	c := connect(t, start(t, byRCON(listener.Addr().String())))
+	c := connect(t, start(t, byRCON(nobody(t)), func(c *server.Config) {
+		c.Engine.Plugin.Absent = apply.AbsentFail
+	}))
 	at := c.put(snapshot("t"), "")
 	got := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Equal(t, handoff.Failed, got.result.Status)
@@ -280,4 +285,55 @@ func TestCancelWhileAConsoleHasTheCommand(t *testing.T) {
 	require.Equal(t, handoff.Executed, c.resultOf(<-waiting).result.Status)
 	require.Equal(t, runevents.RunSucceeded, c.runStatus(runID))
 	require.Len(t, k.heard(), 1)
+}
+
+// nobody returns an address at which nothing listens.
+func nobody(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// A command of which nothing was sent waits for its console, as for a plugin, also over a restart of
+// the server, and is applied once. It can be cancelled meanwhile.
+func TestRCON_WaitsForItsConsole(t *testing.T) {
+	t.Parallel()
+	address, data := nobody(t), t.TempDir()
+	in := func(c *server.Config) { c.Data, c.Engine.PauseWait = data, 10*time.Millisecond }
+	srv, err := server.Start(t.Context(), configure(in, byRCON(address)))
+	require.NoError(t, err)
+	c := connect(t, srv)
+	at := c.put(snapshot("t"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	told := c.refused("handoff", body)
+	require.Equal(t, "PLUGIN_ABSENT", told.Code)
+	require.Contains(t, told.Message, "goes on waiting")
+	cancelled := c.put(snapshot("other"), "")
+	other := c.sendLater(marshalled(t, propose(cancelled, handoff.AdvanceProject, "wall")))
+	c.awaitAlert(runevents.PluginAbsent)
+	require.Eventually(t, func() bool { return absentSince(c, "other") != "" }, 20*time.Second,
+		10*time.Millisecond)
+	c.signal("run.cancel", map[string]any{"runId": c.pending("other")})
+	require.NotEmpty(t, c.failureOf(<-other).Code, "the wait is told, or its end")
+	require.Empty(t, c.pending("other"))
+	runID := c.pending("t")
+	stop(t, srv)
+
+	srv, err = server.Start(t.Context(), configure(in, byRCON(address)))
+	require.NoError(t, err)
+	c = connect(t, srv)
+	require.Equal(t, runID, c.pending("t"))
+	require.Equal(t, "EXECUTION_IN_PROGRESS", c.refused("handoff", body).Code)
+	k := listenRCONAt(t, address, func(string) (string, bool) { return "Set", true })
+	t.Cleanup(func() { stop(t, srv) }) // before the console, which waits for that
+	c.awaitAlert(runevents.PluginReturned)
+	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
+		10*time.Millisecond)
+	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
+	require.Equal(t, []string{"progress wall 70"}, k.heard())
+	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
+	require.Empty(t, absentSince(c, "t"))
+	require.NotContains(t, alertsOf(c), "APPLY_IN_DOUBT t")
 }

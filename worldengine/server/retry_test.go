@@ -317,7 +317,7 @@ func TestRetryAConsole(t *testing.T) {
 	keep := func(c *server.Config) { c.Data = data }
 	srv, err := server.Start(t.Context(),
 		configure(keep, byRCON("127.0.0.1:1"), func(c *server.Config) {
-			c.Engine.Plugin.Attempts = 1
+			c.Engine.Plugin.Attempts, c.Engine.Plugin.Absent = 1, apply.AbsentFail
 		}))
 	require.NoError(t, err)
 	c := connect(t, srv)

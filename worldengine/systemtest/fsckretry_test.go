@@ -34,6 +34,7 @@ func unreachable(t *testing.T) worldengine.Config {
 	})
 	require.NoError(t, err)
 	return worldengine.Config{Apply: apply.RCON, RCON: console, Plugin: apply.Policy{
+		Absent:   apply.AbsentFail,
 		Deadline: time.Minute, Attempts: 1, Resend: 100 * time.Millisecond,
 	}}
 }
