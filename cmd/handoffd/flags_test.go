@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,17 +24,29 @@ func TestServe_FlagsAreDocumented(t *testing.T) {
 	t.Parallel()
 	parser, err := kong.New(&commandLine{}, kong.Name("handoffd"))
 	require.NoError(t, err)
-	table := "\n| flag | default | meaning |\n|---|---|---|\n"
+	const head = "\n| flag | default | meaning |\n|---|---|---|\n"
+	titles, tables := []string{"Common flags:"}, map[string]string{}
 	for _, node := range parser.Model.Children {
 		for _, flag := range node.Flags {
-			value := ""
+			if node.Name != "serve" {
+				continue
+			}
+			value, title := "", titles[0]
 			if flag.Default != "" {
 				value = "`" + flag.Default + "` "
 			}
-			if node.Name == "serve" {
-				table += fmt.Sprintf("| `--%s` | %s| %s |\n", flag.Name, value, linked(flag.Help))
+			if flag.Group != nil {
+				title = flag.Group.Title
 			}
+			if !slices.Contains(titles, title) {
+				titles = append(titles, title)
+			}
+			tables[title] += fmt.Sprintf("| `--%s` | %s| %s |\n", flag.Name, value, linked(flag.Help))
 		}
+	}
+	table := ""
+	for _, title := range titles {
+		table += "\n**" + strings.TrimSuffix(title, ":") + "**\n" + head + tables[title]
 	}
 	const name = "../../docs/operators.md"
 	page, err := os.ReadFile(name)

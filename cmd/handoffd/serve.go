@@ -36,53 +36,53 @@ type serveCommand struct {
 	Data         string           `help:"Directory of the embedded NATS, which one server uses at a time." default:"./handoffd-data" type:"path"`
 	World        string           `help:"Name of the world." default:"main"`
 	WorldFile    string           `help:"JSON array of snapshot.v1, at most 64 MiB; its towns are created if they do not exist yet." type:"existingfile"`
-	Sync         server.Sync      `help:"When a commit reaches the disk: before it is answered (always), or every --sync-interval (interval: faster, but a loss of power may cost the last commits)." enum:"always,interval" default:"always"`
-	MinFreeDisk  string           `help:"How much of the disk of --data stays free, a size such as 1GiB: requests that would have to be stored when there is less get 503 STORAGE_FULL. auto for a fiftieth of the disk, at least 1 MiB and at most 256 MiB." default:"auto"`
-	SyncInterval time.Duration    `help:"How often commits reach the disk with --sync=interval." default:"2s"`
-	MaxConns     int              `name:"max-connections" help:"How many connections of clients the embedded NATS takes; over HTTP as many requests, and as many WebSockets." default:"1024"`
-	MaxOfAddress int              `name:"max-connections-per-address" help:"How many of them may be of one address (for IPv6 one /64 network); a further one is refused as Authorization Violation, and the log has a line. 0 for a quarter of them, and for all of them on loopback. Over HTTP it bounds connections too, to 16 at least, since a browser opens several." default:"0"`
+	Sync         server.Sync      `help:"When a commit reaches the disk: before it is answered (always), or every --sync-interval (interval: faster, but a loss of power may cost the last commits)." enum:"always,interval" default:"always" group:"Storage:"`
+	MinFreeDisk  string           `help:"How much of the disk of --data stays free, a size such as 1GiB: requests that would have to be stored when there is less get 503 STORAGE_FULL. auto for a fiftieth of the disk, at least 1 MiB and at most 256 MiB." default:"auto" group:"Storage:"`
+	SyncInterval time.Duration    `help:"How often commits reach the disk with --sync=interval." default:"2s" group:"Storage:"`
+	MaxConns     int              `name:"max-connections" help:"How many connections of clients the embedded NATS takes; over HTTP as many requests, and as many WebSockets." default:"1024" group:"Bounds:"`
+	MaxOfAddress int              `name:"max-connections-per-address" help:"How many of them may be of one address (for IPv6 one /64 network); a further one is refused as Authorization Violation, and the log has a line. 0 for a quarter of them, and for all of them on loopback. Over HTTP it bounds connections too, to 16 at least, since a browser opens several." default:"0" group:"Bounds:"`
 	Apply        string           `help:"Who applies the commands of towns that have no binding of their own: the built-in rules (local), the plugin of the game server that hosts the town (plugin), or commands on the console of a game server without one (rcon). A setting of the world, local for a new one." enum:",local,plugin,rcon" default:""`
 	Approval     string           `name:"require-approval" help:"Which types of proposals a person has to approve before they are carried out, in towns that do not say it themselves: TYPE,… such as PROJECT_ADVANCE, or none; see docs/operators.md. A setting of the world, none for a new one." placeholder:"TYPE,…"`
 	RCONConfig   string           `name:"rcon-config" help:"Which console applies the commands of towns bound to rcon, and what runs there: see docs/rcon.md." type:"existingfile"`
-	Plugin       pluginFlags      `embed:"" prefix:"plugin-"`
-	NATS         string           `name:"nats" help:"URL of an existing NATS with JetStream to join, instead of embedding one." placeholder:"URL"`
-	Connection   natsconn.Options `embed:""`
+	Plugin       pluginFlags      `embed:"" prefix:"plugin-" group:"A game:"`
+	NATS         string           `name:"nats" help:"URL of an existing NATS with JetStream to join, instead of embedding one." placeholder:"URL" group:"An existing NATS:"`
+	Connection   natsconn.Options `embed:"" group:"An existing NATS:"`
 	HTTP         string           `name:"http" help:"Where the console is served over HTTP, HOST:PORT; port 0 picks a free one, off serves none. By default 127.0.0.1:8480, and a free port if that one is taken. It has the TLS of the access file, and listens beyond this machine only with that or --insecure-listen." placeholder:"HOST:PORT"`
-	WebSocket    string           `name:"nats-websocket" help:"With --nats: where that NATS takes the WebSockets of the console, ws://HOST:PORT or wss://HOST:PORT." placeholder:"URL"`
+	WebSocket    string           `name:"nats-websocket" help:"With --nats: where that NATS takes the WebSockets of the console, ws://HOST:PORT or wss://HOST:PORT." placeholder:"URL" group:"An existing NATS:"`
 	Origins      []string         `name:"websocket-origin" help:"Origins of other pages whose agents may connect to /nats of --http, such as https://agents.example; the console's own may anyway." placeholder:"ORIGIN"`
 
 	Access         string       `help:"Access file: which users may connect, and what they may do; see docs/access.md. Without it every client may ask every verb, and only a client with operator.nk of the data directory reaches the streams." type:"existingfile"`
 	Open           bool         `help:"Without --access: let every client do everything, also write to the streams and so to the log."`
 	InsecureListen bool         `help:"Without --access, or without its TLS: allow --listen and --http on addresses that other machines reach."`
-	Clients        clientsFlags `embed:"" prefix:"clients-" group:"connection"`
+	Clients        clientsFlags `embed:"" prefix:"clients-" group:"An existing NATS:"`
 	CheckConfig    bool         `help:"Check the settings, print what would be served or what is wrong, and end."`
 
-	Bus             string        `help:"Publish each run event into the stream RUNEVENTS too, for durable consumers: jetstream or off. handoffctl watch and event.list need none." enum:"off,jetstream" default:"off"`
-	BusRetention    time.Duration `help:"How long the bus keeps run events." default:"720h"`
-	BusLimit        int64         `help:"How many run events the bus keeps at most; the oldest go first. -1 for no limit." default:"10000000"`
-	HistoryPerTown  *int64        `help:"How many commits, and how many refused runs, the log keeps of each town; at least 1000. Keys, results, runs and events are known as long as the log keeps them. A setting of the world, 10000 for a new one."`
-	Compress        string        `help:"Which streams NATS compresses, if they have one replica, once a block of them is full: the bus (events), or the log too (all), which takes less than half of the disk; with all, one damaged bit then destroys a block with the last records of many towns, not one message, and only a backup brings them back. A setting of the world, events for a new one." enum:",events,all" default:""`
-	DiscardHistory  bool          `help:"Store the settings of the world that are given here as the world's, even if NATS must then delete commits beyond their limit, which only a backup brings back. Without it a server with such settings does not start, and says how many messages they would delete."`
-	Replicas        int           `help:"How many servers of a NATS cluster keep each stream." default:"1"`
-	MaxWaiting      int           `help:"How many requests that change towns may wait or be in hand; at most 1000000. A request that does not fit gets 429: see docs/overload.md." default:"2048"`
-	PauseWait       time.Duration `help:"How long a handoff waits for the end of a pause before its client gets 503 TOWN_PAUSED or WORLD_PAUSED; for a game that is away it waits fifteen times as long (30 s) before 503 PLUGIN_ABSENT. Keep it shorter than the patience of clients." default:"2s"`
-	ApprovalTimeout time.Duration `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h"`
-	MaxHeld         int64         `help:"How many MiB the requests that wait or are in hand may take; at most 1048576. A request that does not fit gets 429: see docs/overload.md." default:"64"`
-	Memory          string        `help:"Soft memory limit of the process: a size such as 2GiB; auto for three quarters of the memory of the machine or of its control group; off for none. The variable GOMEMLIMIT wins." default:"auto"`
-	TenantID        string        `help:"tenantId of the run events." default:"default"`
-	ProjectID       string        `help:"projectId of the run events; by default the world's name."`
-	EnvironmentID   string        `help:"environmentId of the run events." default:"local"`
-	Projector       bool          `help:"Project the runs that others append events to, raise alerts about invalid events, and report in the statistics how far that is behind." default:"true" negatable:""`
-	Validate        bool          `name:"validate-transitions" help:"Refuse an event of run.append that its run or step cannot make from where it is, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT."`
-	Revision        int           `name:"result-revision" help:"Revision of the result in answers to requests that ask for none: 0, the form of the contract, or 1; see docs/contracts.md." enum:"0,1" default:"0"`
-	Rules           town.Rules    `embed:"" prefix:"rules-"`
+	Bus             string        `help:"Publish each run event into the stream RUNEVENTS too, for durable consumers: jetstream or off. handoffctl watch and event.list need none." enum:"off,jetstream" default:"off" group:"Storage:"`
+	BusRetention    time.Duration `help:"How long the bus keeps run events." default:"720h" group:"Storage:"`
+	BusLimit        int64         `help:"How many run events the bus keeps at most; the oldest go first. -1 for no limit." default:"10000000" group:"Storage:"`
+	HistoryPerTown  *int64        `help:"How many commits, and how many refused runs, the log keeps of each town; at least 1000. Keys, results, runs and events are known as long as the log keeps them. A setting of the world, 10000 for a new one." group:"Storage:"`
+	Compress        string        `help:"Which streams NATS compresses, if they have one replica, once a block of them is full: the bus (events), or the log too (all), which takes less than half of the disk; with all, one damaged bit then destroys a block with the last records of many towns, not one message, and only a backup brings them back. A setting of the world, events for a new one." enum:",events,all" default:"" group:"Storage:"`
+	DiscardHistory  bool          `help:"Store the settings of the world that are given here as the world's, even if NATS must then delete commits beyond their limit, which only a backup brings back. Without it a server with such settings does not start, and says how many messages they would delete." group:"Storage:"`
+	Replicas        int           `help:"How many servers of a NATS cluster keep each stream." default:"1" group:"An existing NATS:"`
+	MaxWaiting      int           `help:"How many requests that change towns may wait or be in hand; at most 1000000. A request that does not fit gets 429: see docs/overload.md." default:"2048" group:"Bounds:"`
+	PauseWait       time.Duration `help:"How long a handoff waits for the end of a pause before its client gets 503 TOWN_PAUSED or WORLD_PAUSED; for a game that is away it waits fifteen times as long (30 s) before 503 PLUGIN_ABSENT. Keep it shorter than the patience of clients." default:"2s" group:"A game:"`
+	ApprovalTimeout time.Duration `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h" group:"A game:"`
+	MaxHeld         int64         `help:"How many MiB the requests that wait or are in hand may take; at most 1048576. A request that does not fit gets 429: see docs/overload.md." default:"64" group:"Bounds:"`
+	Memory          string        `help:"Soft memory limit of the process: a size such as 2GiB; auto for three quarters of the memory of the machine or of its control group; off for none. The variable GOMEMLIMIT wins." default:"auto" group:"Bounds:"`
+	TenantID        string        `help:"tenantId of the run events." default:"default" group:"Tenants and contracts:"`
+	ProjectID       string        `help:"projectId of the run events; by default the world's name." group:"Tenants and contracts:"`
+	EnvironmentID   string        `help:"environmentId of the run events." default:"local" group:"Tenants and contracts:"`
+	Projector       bool          `help:"Project the runs that others append events to, raise alerts about invalid events, and report in the statistics how far that is behind." default:"true" negatable:"" group:"Tenants and contracts:"`
+	Validate        bool          `name:"validate-transitions" help:"Refuse an event of run.append that its run or step cannot make from where it is, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT." group:"Tenants and contracts:"`
+	Revision        int           `name:"result-revision" help:"Revision of the result in answers to requests that ask for none: 0, the form of the contract, or 1; see docs/contracts.md." enum:"0,1" default:"0" group:"Tenants and contracts:"`
+	Rules           town.Rules    `embed:"" prefix:"rules-" group:"Sizes of the built-in rules:"`
 
 	Webhook       []string       `help:"URL to which each alert, and each proposal that begins to wait for approval, is posted as JSON; repeatable. It may be a secret: prefer the variable HANDOFFD_WEBHOOK. See docs/operators.md." placeholder:"URL"`
 	WebhookFormat webhook.Format `help:"JSON that the webhooks read." enum:"json,discord,slack" default:"json"`
 
-	DrainTimeout time.Duration `help:"How long the server waits for requests in hand when it is stopped." default:"20s"`
-	LogFormat    string        `help:"Format of the log: text or json." enum:"text,json" default:"text"`
-	LogLevel     slog.Level    `help:"Least level of the log: DEBUG, INFO, WARN or ERROR." default:"INFO"`
+	DrainTimeout time.Duration `help:"How long the server waits for requests in hand when it is stopped." default:"20s" group:"Bounds:"`
+	LogFormat    string        `help:"Format of the log: text or json." enum:"text,json" default:"text" group:"Log:"`
+	LogLevel     slog.Level    `help:"Least level of the log: DEBUG, INFO, WARN or ERROR." default:"INFO" group:"Log:"`
 
 	reload <-chan os.Signal // the access file is to be read again
 }
@@ -139,7 +139,7 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 		MinFreeDisk: free, MaxConnections: c.MaxConns, MaxConnectionsPerAddress: c.MaxOfAddress,
 		HTTP: c.http(), HTTPOrFree: c.HTTP == "", NATSWebSocket: c.WebSocket,
 		WebSocketOrigins: c.Origins,
-		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
+		NATS:             c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
 		Webhook: webhook.Config{URLs: c.Webhook, Format: c.WebhookFormat},
 		Engine: worldengine.Config{
 			World: c.World, Rules: &c.Rules,
