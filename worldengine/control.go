@@ -2,6 +2,7 @@ package worldengine
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"worldengine/runevents"
@@ -109,7 +110,7 @@ func (e *Engine) Control(ctx context.Context, townID string) (Control, error) {
 		return Control{}, err
 	}
 	if !current.State.Exists() {
-		return Control{}, ErrUnknownTown
+		return Control{}, fmt.Errorf("%w: %q", ErrUnknownTown, townID)
 	}
 	return e.controlOf(townID, current, ""), nil
 }

@@ -81,10 +81,19 @@ type Attributes = machine.Attributes
 func (e *Engine) putWith(
 	ctx context.Context, state town.State, expected string, a Attributes,
 ) (Town, error) {
+	return e.putBy(ctx, state, expected, a, "")
+}
+
+func (e *Engine) putBy(
+	ctx context.Context, state town.State, expected string, a Attributes, actorID string,
+) (Town, error) {
 	return queue.Wait(ctx, func(done func(Town, error)) error {
-		return e.SubmitPut(state, expected, a, "", done)
+		return e.SubmitPut(state, expected, a, actorID, done)
 	})
 }
+
+// worldFile puts the towns of a world file.
+const worldFile = "world file"
 
 // SubmitPut is Put for a caller that does not wait: done is called once, from another goroutine,
 // unless SubmitPut itself fails. The attributes become the town's own. actorID is who puts the
@@ -173,6 +182,9 @@ func (e *Engine) commitChange(
 		out, err := e.steps.Step(ctx, current, e.steps.Input(townID, nil, change))
 		if err != nil {
 			e.towns.Forget(townID)
+			if errors.Is(err, ErrUnknownTown) {
+				err = fmt.Errorf("%w: %q", err, townID)
+			}
 			return err
 		}
 		after := out.After
@@ -217,7 +229,8 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 			}
 			continue
 		}
-		_, err := e.putWith(ctx, t.State, "", Attributes{Apply: t.Binding, Approval: t.Approval})
+		_, err := e.putBy(ctx, t.State, "", Attributes{Apply: t.Binding, Approval: t.Approval},
+			worldFile)
 		switch {
 		case err == nil:
 			created++

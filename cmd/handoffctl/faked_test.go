@@ -43,7 +43,7 @@ func faked(t *testing.T, answers map[string]string) *cli {
 
 func TestConnectionFlags(t *testing.T) {
 	c := faked(t, map[string]string{"town.list": `{"towns": []}`})
-	assert.Equal(t, "TOWN  EPOCH  SNAPSHOT  REVISION  APPLY  STATE  PENDING\n",
+	assert.Equal(t, "TOWN  EPOCH  SNAPSHOT  REVISION  APPLY  STATE  PENDING\nnone\n",
 		c.ok("town", "list"), "credentials of the environment")
 
 	delete(c.env, "NATS_USER")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"worldengine/handoff"
@@ -92,6 +93,10 @@ func (a *app) printTable(fill func(w io.Writer)) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := a.out.Write(rows.Bytes())
+	text := rows.String()
+	if strings.Count(text, "\n") == 1 && strings.Contains(text, "  ") && strings.ToUpper(text) == text {
+		text += "none\n" // behind the names of the columns
+	}
+	_, err := io.WriteString(a.out, text)
 	return err
 }

@@ -165,7 +165,7 @@ func TestTownHistory(t *testing.T) {
 	assert.Regexp(t, `^\d+ +\S+Z +control +ada +- +16 `, lines[1])
 	assert.Regexp(t, `^\d+ +\S+Z +handoff +\S+ +executed +16 +[0-9a-f]{64} +`+sent.RunID+
 		` +project advance town-threatened wall-perimeter$`, lines[2])
-	assert.Regexp(t, `^\d+ +\S+Z +put +- +- +15 `, lines[3])
+	assert.Regexp(t, `^\d+ +\S+Z +put +world file +- +15 `, lines[3])
 
 	page := decode[messages.History](t, c.ok("town", "history", threatened, "--last", "2", "-o", "json"))
 	require.Len(t, page.Revisions, 2)
@@ -184,6 +184,12 @@ func TestTownHistory(t *testing.T) {
 	got := c.run("town", "get", threatened, "--revision", "999999")
 	assert.Equal(t, exitRefused, got.status)
 	assert.Contains(t, got.err, "REVISION_GONE (404)")
+}
+
+func TestTownPut_List(t *testing.T) {
+	got := offline(t).pipe("[{}]", "town", "put", "-")
+	assert.Equal(t, exitUsage, got.status)
+	assert.Contains(t, got.err, "--world-file")
 }
 
 func TestTownRemove(t *testing.T) {

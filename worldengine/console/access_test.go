@@ -194,7 +194,7 @@ func TestRightsChange(t *testing.T) {
 	require.NoError(t, err)
 	b.is(
 		`!/Pause the world|Send/.test(document.body.innerText) && document.body.innerText.includes("LIVE")`)
-	b.sees("Overview", "put by a client", "Sign out mara")
+	b.sees("Overview", "from the world file", "Sign out mara")
 	_, err = w.srv.ReloadAccess(
 		&access.Config{Users: []access.User{servertest.Person(access.Observer)}})
 	require.NoError(t, err)

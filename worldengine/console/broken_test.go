@@ -136,7 +136,7 @@ func TestSlowAnswers(t *testing.T) {
 	b := openGarbled(t, w.srv.HTTP()+"#/towns")
 	b.sees("LIVE", "3 towns")
 	b.goTo("#/")
-	b.sees("put by a client", "executed") // what is known of puts does not stand for the runs
+	b.sees("from the world file", "executed") // what is known of puts does not stand for the runs
 	b.do(chromedp.Evaluate[chromedp.Void]("window.withheld = []"))
 	b.goTo("#/towns")
 	b.mayBeAway() // the page may give the connection up before the test is done

@@ -78,13 +78,13 @@ func TestPutsAndPatches(t *testing.T) {
 	b := open(t, w.srv.HTTP()+"#/towns/"+threatened)
 	history := open(t, w.srv.HTTP()+"#/towns/"+threatened+"/history")
 	overview, towns := open(t, w.srv.HTTP()), open(t, w.srv.HTTP()+"#/towns")
-	const puts = `[...document.querySelectorAll("tbody tr")].filter(r => r.innerText.includes("put by a client")).length === `
+	const puts = `[...document.querySelectorAll("tbody tr")].filter(r => /put by a client|from the world file/.test(r.innerText)).length === `
 	overview.is(puts + "3") // the world file
 	towns.sees("3 towns", "built-in rules")
 	towns.do(chromedp.Evaluate[chromedp.Void](`new MutationObserver(() => {
 		window.flashed ||= document.querySelector("tr.flash")?.innerText;
 	}).observe(document.body, {subtree: true, childList: true, attributes: true})`))
-	b.sees("LIVE", "Day 15", "Activity", "put by a client")
+	b.sees("LIVE", "Day 15", "Activity", "from the world file")
 	history.sees("LIVE", "Revision")
 	w.put(40)
 	b.sees("Day 40")
@@ -112,7 +112,7 @@ func TestChangesOfAnotherUser(t *testing.T) {
 	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator), bound))
 	b := openGarbled(t, w.srv.HTTP())
 	b.signIn("operator", servertest.Password)
-	b.sees("LIVE", "put by a client", "town-quiet")
+	b.sees("LIVE", "from the world file", "town-quiet")
 	b.garbled(`"revisions"`, `"revisionz"`)
 	b.do(chromedp.Click(`//button[starts-with(., "Sign out")]`))
 	b.signIn("agent", servertest.Password)
@@ -120,7 +120,7 @@ func TestChangesOfAnotherUser(t *testing.T) {
 	require.NotContains(t, b.shown(), "town-quiet")
 	b.garbled("a", "a")
 	b.do(chromedp.Click(`(//button[text()="Try again"])[last()]`))
-	b.sees("put by a client", threatened)
+	b.sees("from the world file", threatened)
 	require.NotContains(t, b.shown(), "town-quiet")
 }
 
@@ -245,7 +245,7 @@ func TestSignOutEndsFollowing(t *testing.T) {
 		};`)
 	b.do(chromedp.Navigate(w.srv.HTTP()))
 	b.signIn("operator", servertest.Password)
-	b.sees("LIVE", "put by a client")
+	b.sees("LIVE", "from the world file")
 	b.do(chromedp.Click(`//button[starts-with(., "Sign out")]`))
 	b.sees("Password")
 	b.do(chromedp.Evaluate[chromedp.Void](`

@@ -107,10 +107,12 @@ func (r *Reader) At(ctx context.Context, townID string, revision uint64) (Town, 
 func (r *Reader) lastOf(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
 	msg, err := r.Log.LastOf(ctx, townID)
 	if err == nil && msg == nil {
-		err = town.ErrUnknown
+		err = unknown(townID)
 	}
 	return msg, err
 }
+
+func unknown(townID string) error { return fmt.Errorf("%w: %q", town.ErrUnknown, townID) }
 
 // read returns what a message of a town's subject holds.
 func (r *Reader) read(
@@ -118,7 +120,7 @@ func (r *Reader) read(
 ) (Town, error) {
 	entry, err := commitlog.ReadEntry(townID, msg)
 	if err == nil && entry.Removed != nil {
-		err = town.ErrUnknown
+		err = unknown(townID)
 	}
 	if err != nil {
 		return Town{}, err

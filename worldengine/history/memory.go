@@ -117,7 +117,7 @@ func (r *Reader) summary(
 	}
 	found := r.index.TownResults(token, kept, maxRead)
 	if kept.Log == 0 || found.State == 0 {
-		return found, nil, town.ErrUnknown
+		return found, nil, unknown(townID)
 	}
 	msg, err := r.Log.Store.At(ctx, found.State)
 	if err == nil && msg == nil {
@@ -128,7 +128,7 @@ func (r *Reader) summary(
 	}
 	entry, err := commitlog.ReadEntry(townID, msg)
 	if err == nil && entry.Removed != nil {
-		err = town.ErrUnknown
+		err = unknown(townID)
 	}
 	if err != nil {
 		return found, nil, err

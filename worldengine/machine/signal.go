@@ -68,7 +68,7 @@ func (s *step) pause(e *Signal) (Output, error) {
 	switch {
 	case e.TownID != "" && !s.town.State.Exists():
 		return s.refuseSignal(e,
-			&approval.Refusal{Code: wire.CodeUnknownTown, Message: "there is no such town"})
+			&approval.Refusal{Code: wire.CodeUnknownTown, Message: fmt.Sprintf("there is no town %q", e.TownID)})
 	case pause && s.town.Paused != nil:
 		return s.refuseSignal(e, &approval.Refusal{Code: wire.CodeAlreadyPaused,
 			Message: "it is paused already, by " + s.town.Paused.ActorID})

@@ -1,6 +1,17 @@
 const typing = (el) => el.matches("input, textarea, select, [contenteditable]");
 
-/** Keys of every page: "/" searches, j and k go through the rows, Esc leaves a field. */
+/** Shows the keys. */
+function help() {
+  const dialog = document.createElement("dialog");
+  dialog.innerHTML = `<form method="dialog"><h2>Keys</h2><dl class="keys"><dt>/</dt><dd>search</dd><dt>j k</dt><dd>the next or
+    previous row</dd><dt>Enter</dt><dd>open a row</dd><dt>Esc</dt><dd>leave a field</dd><dt>?</dt><dd>these keys</dd></dl>
+    <button>Close</button></form>`;
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+/** Keys of every page: "/" searches, j and k go through the rows, Esc leaves a field, "?" shows them. */
 addEventListener("keydown", (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]")) return;
   if (e.key === "Escape" && typing(e.target)) {
@@ -10,6 +21,8 @@ addEventListener("keydown", (e) => {
   } else if (e.key === "/") {
     e.preventDefault();
     document.getElementById("search")?.focus();
+  } else if (e.key === "?") {
+    help();
   } else if (e.key === "j" || e.key === "k") {
     const rows = [...document.querySelectorAll("[data-row]")];
     const at = rows.indexOf(document.activeElement);

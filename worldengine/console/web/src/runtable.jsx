@@ -50,7 +50,7 @@ function Change({ change, town }) {
       <td class="id"><a data-row href={href(["towns", townId, "history", String(change.revision)])}>revision {count(change.revision)}</a></td>
       <td class="at"><Time at={change.at} ms /></td>
       {!town && <td class="of"><a href={href(["towns", townId])} tabIndex={-1}><Said text={townId} most={32} /></a></td>}
-      <td class="what">{causes[change.cause] ?? change.cause}</td>
+      <td class="what">{change.actorId === "world file" ? "from the world file" : causes[change.cause] ?? change.cause}</td>
       <td class="wide"><Said text={change.actorId} most={24} /></td><td class="end"><span class="status calm">changed</span></td><td class="wide"></td><td class="wide"></td>
     </tr>
   );

@@ -149,7 +149,7 @@ function Effects({ runId, run, outcome, started, events }) {
     <>
       {effect.data && (
         <p>
-          {effect.data.before
+          {effect.data.before && outcome.status === "executed"
             ? <a href={href(["towns", started.townId, "history", `${effect.data.before}..${effect.data.after}`])}>What it changed: revision {count(effect.data.before)} → {count(effect.data.after)}</a>
             : <a href={href(["towns", started.townId, "history", String(effect.data.after)])}>Revision {count(effect.data.after)}</a>}
         </p>

@@ -90,7 +90,7 @@ export function Send() {
         checks it as you type, without carrying it out. <strong>Send</strong> carries it out, as if its agent had sent it.</p>
       <div class="columns send">
         <label class="unseen" for="handoff">Handoff</label>
-        <textarea id="handoff" spellcheck={false} rows={22} placeholder="handoffctl new town-threatened project wall-perimeter" value={text}
+        <textarea id="handoff" spellcheck={false} rows={22} placeholder="handoffctl new town-threatened PROJECT_ADVANCE wall-perimeter" value={text}
           onInput={(e) => setText(e.target.value)} onDrop={drop} onDragOver={(e) => e.preventDefault()} />
         <section aria-live="polite">
           {unread && <div class="trouble"><strong>This is no JSON yet.</strong> {visible(unread.message)}</div>}
