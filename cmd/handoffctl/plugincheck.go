@@ -31,7 +31,7 @@ type pluginCheckCommand struct {
 func (pluginCheckCommand) Help() string {
 	return `Sends a plugin some twenty commands for one town: the same id again, in a later attempt,
 twice at once, two at once, one whose time is over, with unknown members, of another version, for
-another town, about something unknown, and what is no command. It prints a verdict for each rule of
+another town, about something unknown, and what is no command; and asks who hosts the town. It prints a verdict for each rule of
 docs/plugin-protocol.md. It sees the answers and not the game: look there whether each was done
 once.
 
@@ -158,6 +158,8 @@ func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
 	} else {
 		fmt.Fprintf(a.out, "%d kept, %d broken, %d not seen\n",
 			count[conformance.Pass], count[conformance.Fail], count[conformance.Skip])
+		fmt.Fprintln(a.out, "this saw the answers and not the game: that each command was done once, "+
+			"also after a crash between begin and done, is for you to look at there")
 	}
 	if rows[0].Answer == apply.Refused {
 		fmt.Fprintln(a.err, "handoffctl: note: the plugin refused the first command, so it was "+

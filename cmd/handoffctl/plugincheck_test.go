@@ -66,16 +66,16 @@ func TestPluginCheckOfAGoodPlugin(t *testing.T) {
 	status, out, errs := checked(t, nc, wire.ApplySubject("main", wire.TownToken("Köln 1")),
 		"--junit", report)
 	require.Zero(t, status, out+errs)
-	require.Contains(t, out, "13 kept, 0 broken, 2 not seen\n")
+	require.Contains(t, out, "14 kept, 0 broken, 2 not seen\n")
 	require.Contains(t, out,
 		"the arguments of TOWNSFOLK_TALK are a closed set: ask for another type")
 	written, err := os.ReadFile(report)
 	require.NoError(t, err)
-	require.Contains(t, string(written), `tests="15" failures="0"`)
+	require.Contains(t, string(written), `tests="16" failures="0"`)
 	page, err := os.ReadFile("../../docs/plugin-protocol.md")
 	require.NoError(t, err)
 	rows := regexp.MustCompile(`(?m)^(?:PASS|SKIP) +(\S+)`).FindAllStringSubmatch(out, -1)
-	require.Len(t, rows, 15)
+	require.Len(t, rows, 16)
 	for _, row := range rows {
 		require.Contains(t, string(page), "`"+row[1]+"`",
 			"docs/plugin-protocol.md does not have the rule")
@@ -108,7 +108,7 @@ func TestPluginCheckOfABadPlugin(t *testing.T) {
 	require.Equal(t, "fail", verdicts["late"])
 	require.Equal(t, "fail", verdicts["other-town"])
 	require.Equal(t, "pass", verdicts["same-id"])
-	require.Contains(t, asJSON.err, "the plugin breaks 2 of 15 rules")
+	require.Contains(t, asJSON.err, "the plugin breaks 3 of 16 rules")
 	require.Regexp(t, `(?m)^FAIL  late .*\n +the rule: A command .*\n`+
 		` +to do: Where timeoutMs is over `, text.out)
 }

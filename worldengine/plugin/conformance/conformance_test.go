@@ -44,7 +44,7 @@ func check(
 		require.NotEmpty(t, row.Todo)
 		require.NotEmpty(t, row.Found, row.Name)
 	}
-	require.Len(t, byName, 15)
+	require.Len(t, byName, 16)
 	return byName
 }
 
@@ -279,7 +279,7 @@ func TestEachRuleCanFail(t *testing.T) {
 		"", "answer", "reported-town", "one-plugin", "same-id", "later-attempt",
 		"same-id-at-once", "two-at-once",
 		"late", "late-again", "refused", "unknown-members", "other-version",
-		"other-town", "not-json",
+		"other-town", "not-json", "hosts",
 	} {
 		t.Run("breaks "+rule, func(t *testing.T) {
 			t.Parallel()
@@ -287,6 +287,12 @@ func TestEachRuleCanFail(t *testing.T) {
 			s := &script{breaks: rule, known: map[string]apply.Answer{}, asked: map[string]int{}}
 			_, err := nc.Subscribe(subject, s.take)
 			require.NoError(t, err)
+			if rule != "hosts" {
+				_, err = nc.Subscribe(wire.HostsSubject("main", "t"), func(msg *nats.Msg) {
+					_ = msg.Respond([]byte("{}"))
+				})
+				require.NoError(t, err)
+			}
 			rows := check(t, nc, func(c *conformance.Config) {
 				c.Type, c.Argument = "PROJECT_ADVANCE", "wall"
 				c.Town = town.NewState(&town.Snapshot{
