@@ -53,7 +53,7 @@ func (a *app) readDocument(name, what string) (jsontext.Value, error) {
 	case err != nil:
 		return nil, usagef("%s is not JSON: %s", name, sentence(err))
 	case many:
-		return nil, usagef("%s has a list, and one %s is meant", name, what)
+		return nil, usagef("%s has a list, and one %s is meant: handoffd --world-file takes a list of towns", name, what)
 	case elements[0].Kind() != '{':
 		return nil, usagef("%s is not an object, and a %s is meant", name, what)
 	}

@@ -39,10 +39,6 @@ func (c *townPutCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if data.Kind() == '[' {
-		return usagef("%s is a list, and town put takes one town: handoffd --world-file creates the "+
-			"towns of a list", c.File)
-	}
 	snapshot := snapshotIn(data)
 	server, err := a.connect()
 	if err != nil {
