@@ -330,6 +330,8 @@ func TestCancelling(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
+			key := outcometest.Advance(t, "wall", outcometest.WallExists).IdempotencyKey
+			require.NoError(t, w.InProgress("town-threatened", key), "it is not being applied any more")
 			var cancelled *waiting.CancelledError
 			require.ErrorAs(t, w.await(client).err, &cancelled)
 			require.Equal(t, runID, cancelled.RunID)

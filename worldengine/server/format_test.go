@@ -158,6 +158,9 @@ func writeFormat(t *testing.T) {
 	})
 	c.retry(unreached.runID)
 	accept(marshalled(t, propose(c.town("game"), handoff.TalkToTownsfolk, "casual")))
+	gone := c.put(snapshot("gone"), "")
+	call[struct{ TownID string }](c, "town.remove", schemas.TownRemoveReply,
+		map[string]any{"townId": gone.TownID})
 	stop(t, srv)
 	require.NoError(t, os.Remove(filepath.Join(dir, server.OperatorKeyFile)))
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "index")))
