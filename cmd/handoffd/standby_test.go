@@ -5,6 +5,7 @@ import (
 	"flag"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -190,13 +191,16 @@ func TestStandby_TwoStartAtOnce(t *testing.T) {
 	require.Equal(t, http.StatusOK, status, text)
 }
 
+// httpAddress is in the line of the console, also if that is off.
+var httpAddress = regexp.MustCompile(`http://\S+`)
+
 // ask asks over HTTP.
 func (p *program) ask(t *testing.T, path string) (status int, text string) {
 	t.Helper()
 	var console string
 	for _, line := range p.said {
 		if url, found := strings.CutPrefix(line, "console "); found {
-			console = strings.TrimSpace(url)
+			console = httpAddress.FindString(url)
 		}
 	}
 	answer, err := http.Get(strings.TrimSuffix(console, "/") + "/" + path)

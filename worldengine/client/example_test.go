@@ -104,5 +104,5 @@ func ExampleIsCode() {
 	defer engine.Close()
 	_, err = engine.Town(context.Background(), "atlantis")
 	fmt.Println(client.IsCode(err, "UNKNOWN_TOWN"), err)
-	// Output: true UNKNOWN_TOWN (404): there is no such town
+	// Output: true UNKNOWN_TOWN (404): there is no such town: "atlantis"
 }

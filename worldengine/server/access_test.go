@@ -72,6 +72,7 @@ var subjects = []struct{ subject, publish, subscribe string }{
 	{"worldengine.v1.main.town.list", "agent plugin operator approver observer", ""},
 	{"worldengine.v1.main.town.put", "plugin operator", ""},
 	{"worldengine.v1.main.town.patch", "plugin operator", ""},
+	{"worldengine.v1.main.town.remove", "operator", ""},
 	{"worldengine.v1.main.result.get", "agent plugin operator approver observer", ""},
 	{"worldengine.v1.main.run.get", "agent plugin operator approver observer", ""},
 	{"worldengine.v1.main.run.list", "agent plugin operator approver observer", ""},

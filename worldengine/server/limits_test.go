@@ -94,6 +94,7 @@ func TestPayloadLimits(t *testing.T) {
 		{"control.get", most, map[string]any{"townId": "t"}, ""},
 		{"control.pause", most, map[string]any{"townId": "u"}, "404"},
 		{"control.resume", most, map[string]any{"townId": "t"}, "409"},
+		{"town.remove", most, map[string]any{"townId": "u"}, "404"},
 		{"alert.list", most, map[string]any{}, ""},
 		{"alert.ack", most, map[string]any{"seq": 1 << 50}, "404"},
 		{"approval.list", most, map[string]any{}, ""},
