@@ -66,6 +66,7 @@ func TestEmbodiments(t *testing.T) {
 		`[]`:                                "",
 		`{"actions":[{"a":1,"a":2}]}`:       "",
 		`{`:                                 "",
+		`{"actions":[{"a":[` + strings.Repeat("1e20,", 2000) + `1]}]}`: "",
 	} {
 		require.Equal(t, want, string(embodied([]byte(reported))), "%.80s", reported)
 	}

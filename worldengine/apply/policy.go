@@ -262,7 +262,11 @@ func embodied(reported jsontext.Value) jsontext.Value {
 	if err != nil {
 		return nil
 	}
-	return handoff.AppendCanonical(nil, tree)
+	// A number may be longer in its canonical form.
+	if canonical := handoff.AppendCanonical(nil, tree); len(canonical) <= MaxEmbodiment {
+		return canonical
+	}
+	return nil
 }
 
 // Refusal returns the failure of a plugin's refusal.

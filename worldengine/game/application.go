@@ -79,7 +79,7 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, done answering) 
 		Decoded: app, clients: clients, command: current.Pending, town: townID, runID: of.RunID, before: current.State,
 		own: done != nil, replies: NewMailbox(of), taken: time.Now(),
 	}
-	a.knows.Store(a.own || a.Pending.Rested)
+	a.knows.Store(a.own)
 	if by := w.config.WorldPause.Of(current); done == nil && by != nil {
 		a.paused = by.At
 	}
@@ -89,7 +89,7 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, done answering) 
 			world: w.config.WorldPause.Known().Seq}
 	}
 	if !w.applications.add(a, func() { w.run(w.ctx, a) }) && done != nil {
-		// This server ends, and sends no request.
+		w.rest(a) // this server ends, and sends no request
 		done(machine.Answer{}, apply.ErrInProgress)
 	}
 	return nil
@@ -187,7 +187,7 @@ func (w *Worker) takeOver(ctx context.Context, a *application) bool {
 			if err != nil {
 				return err
 			}
-			gone = w.supersededBy(current, a) || !w.config.Serves()
+			gone, rested = w.supersededBy(current, a) || !w.config.Serves(), false
 			if gone || current.Pending.Reached {
 				return nil
 			}

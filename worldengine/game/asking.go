@@ -41,6 +41,12 @@ func (w *Worker) attempt(ctx context.Context, a *application) (apply.Result, boo
 	}
 	command := apply.NewCommand(a.Handoff, a.Pending.Run.RunID, a.before, a.Expected)
 	command.LogicalAttemptID, command.Deadline = a.Pending.Attempt, a.Pending.Deadline.Add(held)
+	least := max(w.config.Policy.Resend, w.config.Policy.Patience())
+	if again := time.Now().Add(least); !a.own && a.ends.Before(again) {
+		// No server asked between the end of the one before and the start of this one. The game is
+		// asked at least once, with time left: a plugin may have applied the command before.
+		a.ends, command.Deadline = again, w.config.Now().Add(least)
+	}
 	begun, applyBy := time.Now(), w.ask
 	if a.Pending.Via == apply.RCON {
 		applyBy = w.console
@@ -61,12 +67,6 @@ func (w *Worker) ask(
 		ApplyID: command.ApplyID, Number: command.LogicalAttemptID, Until: a.ends,
 		Resend: w.config.Policy.Resend, Patience: w.config.Policy.Patience(),
 		Earlier: a.Pending.Reached,
-	}
-	least := max(attempt.Resend, attempt.Patience)
-	if again := time.Now().Add(least); !a.own && attempt.Until.Before(again) {
-		// No server asked between the end of the last attempt and the start of this one. The plugin
-		// is asked at least once, with time left: it may have applied the command before.
-		attempt.Until, a.ends, command.Deadline = again, again, w.config.Now().Add(least)
 	}
 	action := attempt.Due(time.Now())
 	for action.Over == nil {

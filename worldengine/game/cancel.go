@@ -32,7 +32,8 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal) error {
 		}
 		event := &machine.Cancel{Signal: s, Arrival: apply.MayHaveArrived}
 		a := w.applications.of(s.TownID, s.RunID)
-		closed := a != nil && a.knows.Load() && current.Pending != nil && !s.Force
+		rests := current.Pending != nil && current.Pending.Rested
+		closed := a != nil && (a.knows.Load() || rests) && current.Pending != nil && !s.Force
 		switch {
 		case closed:
 			a.gate.Close()
@@ -87,7 +88,8 @@ func (w *Worker) arrival(ctx context.Context, a *application) apply.Arrival {
 func (w *Worker) settle(
 	ctx context.Context, a *application, current commitlog.Entry, unsettled int64,
 ) {
-	if w.arrived(ctx, a.town, current, machine.Arrival{}) != nil {
+	same := machine.Arrival{Rests: current.Pending.Rested}
+	if w.arrived(ctx, a.town, current, same) != nil {
 		_ = backoff.Sleep(ctx, pollPause)
 		return
 	}

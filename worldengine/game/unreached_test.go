@@ -141,6 +141,32 @@ func TestWorker_Rests(t *testing.T) {
 		require.NoError(t, w.Cancel(t.Context(), &s))
 		require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
 	})
+	t.Run("accepted while the server stops", func(t *testing.T) {
+		t.Parallel()
+		w := work(t, nil)
+		w.Refuse()
+		require.ErrorIs(t, w.await(w.ensure()).err, apply.ErrInProgress)
+		require.True(t, w.town().Pending.Rested)
+	})
+	t.Run("taken over before this writer asks", func(t *testing.T) {
+		t.Parallel()
+		w := stopped(t, apply.Plugin, away{})
+		next(w, away{}) // which waits for the end of the pause
+		current := w.town()
+		p := *current.Pending
+		p.Rested = false
+		current.Pending = &p
+		rec := commitlog.Record{Kind: commitlog.KindPending, TownID: "town-threatened"}
+		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
+		s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
+			RunID: w.current.Pending.Run.RunID, Run: ofSignal()}.WithDefaults()
+		var refused *signals.RefusedError
+		require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		w.Stop(over)
+		require.False(t, w.town().Pending.Rested)
+	})
 	for via, want := range map[apply.Binding]handoff.ReasonCode{
 		apply.Plugin: apply.ReasonPluginUnavailable, apply.RCON: handoff.ReasonExecuted,
 	} {

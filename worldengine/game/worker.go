@@ -5,7 +5,7 @@
 //	Ensure ── attempt ──> game ── outcome ──> the town's turn ── one record ──> commit log
 //
 // A pending command is in the record of its town (apply.Pending), so the next writer can go on with
-// it. Package apply decides the next action of an attempt; package inhand makes the run's events.
+// it. PluginAttempt decides the next action of an attempt, and package machine the effect of its outcome.
 package game
 
 import (

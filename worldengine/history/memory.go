@@ -321,7 +321,7 @@ func (c *chooser) title(
 	snapshot, target := rec.Snapshot, p.Type.Spec().Target
 	if target == handoff.ActiveMission { // the command took it off
 		prior, err := c.Log.Previous(ctx, msg)
-		if err != nil {
+		if err != nil && !isDamage(err) {
 			return "", false, err
 		}
 		if prior != nil {

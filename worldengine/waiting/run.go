@@ -35,7 +35,8 @@ func (r *Run) Wait() { r.waits = true }
 
 // Begin returns how the remaining events begin.
 func (r *Run) Begin() lifecycle.Begin {
-	begin := lifecycle.Begin{Waited: r.Waited(), Retry: r.Retry}
+	// Whole milliseconds, as the time of the input, so that their difference is when it was queued.
+	begin := lifecycle.Begin{Waited: r.Waited().Truncate(time.Millisecond), Retry: r.Retry}
 	switch {
 	case r.tail.Status == runevents.RunIsPaused:
 		begin.Start = lifecycle.StartResumed
