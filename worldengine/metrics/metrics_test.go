@@ -159,7 +159,12 @@ func TestWhatIsDeployedNamesMetricsThatThereAre(t *testing.T) {
 	require.NoError(t, err)
 	shown := named(string(dashboard))
 	for _, name := range []string{"apply_attempts_total", "apply_duration_seconds", "towns_paused",
-		"commands_applying"} {
+		"commands_applying", "approvals_waiting", "plugins_absent", "dead_letters", "build_info"} {
 		require.True(t, shown["handoffd_"+name], "the dashboard does not show %s", name)
+	}
+	for _, name := range []string{"process_resident_memory_bytes", "process_cpu_seconds_total",
+		"go_memstats_heap_inuse_bytes"} {
+		require.True(t, exist[name], "no metric is named %s", name)
+		require.Contains(t, string(dashboard), name)
 	}
 }
