@@ -26,6 +26,7 @@ type pluginTryCommand struct {
 	Answer string   `help:"What to answer: applied, refused, refused-retryable, busy, in-progress, silence, or ask, which takes a line of standard input for each command. By default ask on a terminal, applied elsewhere." enum:",ask,applied,refused,refused-retryable,busy,in-progress,silence" default:"" placeholder:"ANSWER"`
 	Reason string   `help:"Reason code of refused and refused-retryable, ${default} by default." default:"REFUSED_BY_HAND" placeholder:"CODE"`
 	Beside bool     `help:"Start although another plugin hosts the town: both apply its commands."`
+	State  string   `help:"Keep the answers in this file, and answer by it after a restart, as a plugin must; without it they are forgotten at the end." type:"path" placeholder:"FILE"`
 	Count  int      `help:"End after this many commands, not counting repeated requests; 0 means go on until Ctrl-C."`
 }
 
@@ -34,7 +35,7 @@ func (pluginTryCommand) Help() string {
 	return `Stands in for a game server's plugin: it takes the commands that the engine asks a
 plugin to apply, shows what each command would change, and answers as --answer says. No game is
 changed; the engine records the answers. It answers a repeated request as it answered the first one,
-until it ends: it keeps nothing on disk. A command whose time has passed it refuses for now. It
+until it ends; with --state also after a restart. A command whose time has passed it refuses for now. It
 prints "ready" and its subjects on standard error when commands can come, and does not start where
 another plugin says that it hosts the town. With -o json it prints one line for each request.
 
@@ -61,6 +62,11 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	memory, closeMemory, err := c.memory()
+	if err != nil {
+		return err
+	}
+	defer closeMemory()
 	nc, err := a.dial("handoffctl plugin try")
 	if err != nil {
 		return err
@@ -71,7 +77,7 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	if err := c.mustBeAlone(ctx, a, nc, false); err != nil {
 		return err
 	}
-	served, err := c.serve(ctx, a, nc, p)
+	served, err := c.serve(ctx, a, nc, p, memory)
 	if err != nil {
 		return err
 	}
@@ -133,6 +139,18 @@ func (c *pluginTryCommand) plugin(a *app) (*manualPlugin, error) {
 	return p, nil
 }
 
+// memory returns the memory of the answers, and the function that closes it.
+func (c *pluginTryCommand) memory() (plugin.Memory, func(), error) {
+	if c.State == "" {
+		return plugin.NewVolatileMemory(), func() {}, nil
+	}
+	file, err := plugin.OpenFile(c.State, plugin.FileConfig{})
+	if err != nil {
+		return nil, nil, usagef("--state: %s", sentence(err))
+	}
+	return file, func() { _ = file.Close() }, nil
+}
+
 // mustBeAlone refuses to host a town that another plugin hosts. It is called before this one
 // answers the same question, and again after that: of two that start at one moment neither finds
 // the other before.
@@ -163,11 +181,11 @@ func (c *pluginTryCommand) mustBeAlone(
 // serve starts the plugin, whose commands wait for p.started, and prints "ready" when the server has
 // its subscriptions.
 func (c *pluginTryCommand) serve(
-	ctx context.Context, a *app, nc *nats.Conn, p *manualPlugin,
+	ctx context.Context, a *app, nc *nats.Conn, p *manualPlugin, memory plugin.Memory,
 ) (*plugin.Plugin, error) {
 	served, err := plugin.Serve(nc, plugin.Config{
 		World: a.flags.World, Towns: c.Town, Apply: p.apply, Recover: p.apply, Answered: p.answered,
-		Memory: plugin.NewVolatileMemory(), RetryAfter: manualRetry,
+		Memory: memory, RetryAfter: manualRetry,
 		Concurrency: 1, // a person answers one command after another
 		Logger:      slog.New(slog.NewTextHandler(a.err, nil)),
 	})

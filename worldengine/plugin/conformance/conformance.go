@@ -183,10 +183,13 @@ type checker struct {
 	tooOld *apply.Command // what late asked for
 }
 
-// command makes a new command.
+// command makes a new command of the type to ask for.
 func (c *checker) command(argument string) (*apply.Command, error) {
+	return c.commandOf(c.Type, argument)
+}
+
+func (c *checker) commandOf(kind handoff.ProposalType, argument string) (*apply.Command, error) {
 	c.made++
-	kind := c.Type
 	h, err := handoff.New(handoff.Proposal{
 		Type: kind, ActorID: c.actor, TownID: c.Town.Snapshot.TownID,
 		Priority: float64(c.made) / 1000,

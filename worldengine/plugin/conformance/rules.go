@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
@@ -190,10 +191,13 @@ func (c *checker) lateAgain(ctx context.Context) (string, error) {
 }
 
 func (c *checker) refused(ctx context.Context) (string, error) {
-	command, err := c.command("no-such-thing-" + strings.ToLower(c.actor[len(c.actor)-6:]))
+	kind := c.Type
+	if kind.Spec().Values != nil { // a closed set: no argument of it is unknown
+		kind = handoff.AdvanceProject
+	}
+	command, err := c.commandOf(kind, "no-such-thing-"+strings.ToLower(c.actor[len(c.actor)-6:]))
 	if err != nil {
-		return fmt.Sprintf("the arguments of %s are a closed set: ask for another type, such as "+
-			"PROJECT_ADVANCE", c.Type), errSkip
+		return "", err
 	}
 	got, err := c.askUntilAnswered(ctx, command)
 	if err != nil {
