@@ -5,8 +5,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,10 +18,37 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
+
+// The warning of NATS that a stream's index is behind, as after a kill, ends with a line that says
+// that all is well.
+func TestRestart_StreamIndexBehind(t *testing.T) {
+	t.Parallel()
+	data, log := t.TempDir(), &natstest.Buffer{}
+	with := func(c *server.Config) {
+		c.Data, c.Logger = data, slog.New(slog.NewTextHandler(log, nil))
+	}
+	srv, err := server.Start(t.Context(), configure(with))
+	require.NoError(t, err)
+	connect(t, srv).put(snapshot("t"), "")
+	stop(t, srv)
+	require.NotContains(t, log.String(), "all is well")
+	found, err := filepath.Glob(filepath.Join(data, "jetstream", "*", "streams",
+		wire.LogStream("main"), "msgs", "index.db"))
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.NoError(t, os.WriteFile(found[0], nil, 0o600))
+
+	require.Len(t, list(connect(t, start(t, with))), 1)
+	require.Regexp(t, `(?s)Filestore \[`+wire.LogStream("main")+`\] Recovering stream state.* errored`+
+		`.*level=INFO msg="Restored \d+ messages for stream '[^']* > `+wire.LogStream("main")+
+		`' in [^"]*: its index was behind, as after a kill, and is rebuilt: all is well"`, log.String())
+	require.Equal(t, 1, strings.Count(log.String(), "all is well"))
+}
 
 // After a restart the towns, the keys and the runs are those of before, also if the index was thrown
 // away meanwhile: it is made again from the log.

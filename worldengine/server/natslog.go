@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 
 	"worldengine/worldengine/ratelimit"
 )
@@ -15,15 +16,29 @@ type natsLogger struct {
 	logger *slog.Logger
 	gaveUp chan<- string
 	failed func(why string) // called when a write to the disk failed
+	// behind has the names of the streams whose index could not be read.
+	behind *sync.Map
 }
 
 func newNATSLogger(logger *slog.Logger, gaveUp chan<- string) natsLogger {
 	return natsLogger{
 		logger: ratelimit.Logger(logger, kindOf), gaveUp: gaveUp, failed: func(string) {},
+		behind: &sync.Map{},
 	}
 }
 
-func (l natsLogger) Noticef(format string, v ...any) { l.logger.Debug(fmt.Sprintf(format, v...)) }
+// Noticef logs for developers, except the end of the warning that an index could not be read.
+func (l natsLogger) Noticef(format string, v ...any) {
+	text := fmt.Sprintf(format, v...)
+	if strings.HasPrefix(format, "  Restored ") && len(v) > 2 {
+		if _, was := l.behind.LoadAndDelete(v[2]); was {
+			l.logger.Info(strings.TrimSpace(text) +
+				": its index was behind, as after a kill, and is rebuilt: all is well")
+			return
+		}
+	}
+	l.logger.Debug(text)
+}
 
 // Errorf tells a failed write apart: after it NATS stores nothing more in the stream, and answers
 // no request to.
@@ -59,6 +74,15 @@ func (l natsLogger) Fatalf(format string, v ...any) {
 func (l natsLogger) Warnf(format string, v ...any) {
 	if strings.HasPrefix(format, "Filesystem permission denied") { // NATS then stores nothing more
 		l.failed(fmt.Sprintf(format, v...))
+	}
+	if stream, ok := strings.CutPrefix(format, "Filestore ["); ok {
+		stream, text, _ := strings.Cut(stream, "] ")
+		switch {
+		case strings.HasPrefix(text, "Recovering "), strings.Contains(text, "attempting to recover"):
+			l.behind.Store(stream, nil) // NATS then reads the messages themselves
+		case strings.HasPrefix(text, "Error "):
+			l.behind.Delete(stream)
+		}
 	}
 	if !strings.HasPrefix(format, "Plaintext passwords") &&
 		!strings.HasPrefix(format, "Websocket not configured with TLS") {

@@ -3,9 +3,13 @@ package server
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/natstest"
 )
 
 // What clients choose does not make another kind.
@@ -45,6 +49,36 @@ func TestAFailedWriteIsTold(t *testing.T) {
 			continue
 		}
 		require.Equal(t, []string{text}, said)
+	}
+}
+
+// A stream is well again only after a warning of NATS about its index, and not after an error.
+func TestNATSLogger_Rebuilt(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		warnings []string
+		well     bool
+	}{
+		{nil, false},
+		{[]string{"Filestore [LOG] Recovering stream state from index errored: %v"}, true},
+		{[]string{"Filestore [LOG] TTL state is outdated; attempting to recover using linear scan"}, true},
+		{[]string{"Filestore [RUN] Recovering stream state from index errored: %v"}, false},
+		{[]string{"Filestore [LOG] TTL state is outdated; attempting to recover using linear scan",
+			"Filestore [LOG] Error loading msg block with seq %d for recovering per-message state"}, false},
+	} {
+		log := &natstest.Buffer{}
+		l := newNATSLogger(slog.New(slog.NewTextHandler(log, nil)), nil)
+		for _, warning := range test.warnings {
+			l.Warnf(warning, 7)
+		}
+		for range 2 {
+			l.Noticef("  Restored %s messages for stream '%s > %s' in %v", "3", "$G", "LOG", time.Second)
+		}
+		want := 0
+		if test.well {
+			want = 1
+		}
+		require.Equal(t, want, strings.Count(log.String(), "all is well"), "%s", log)
 	}
 }
 
