@@ -1,9 +1,14 @@
 package main
 
 import (
+	"context"
+	"regexp"
+	"time"
+
 	"github.com/alecthomas/kong"
 
 	"worldengine/cmd/internal/completion"
+	"worldengine/worldengine/messages"
 )
 
 // completionCommand prints a completion script.
@@ -14,7 +19,9 @@ type completionCommand struct {
 // Help is the command's long help.
 func (completionCommand) Help() string {
 	return `Prints a script that makes the shell complete commands, flags and their values; files
-elsewhere. The script asks the program, so it stays right when the program changes.
+elsewhere. The script asks the program, so it stays right when the program changes. If a town is
+meant, the program asks the server that the line names for its towns; ids that a shell would have
+to quote are left out.
 
 Examples:
 
@@ -24,6 +31,48 @@ Examples:
 }
 
 // Run prints it.
-func (c completionCommand) Run(a *app, model *kong.Application) error {
-	return c.Print(a.out, model)
+func (c completionCommand) Run(ctx context.Context, a *app, parser *kong.Kong) error {
+	return c.Print(a.out, parser.Model, func(name, begins string) []string {
+		if name != "town" {
+			return nil
+		}
+		return townsOf(ctx, a, parser, c.Words[:len(c.Words)-1], begins)
+	})
+}
+
+// Bounds of the towns that are candidates.
+const (
+	mostTowns   = 1000
+	townsWithin = 2 * time.Second
+)
+
+// unquoted are the ids of towns that no shell reads as something else.
+var unquoted = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.-]*$`)
+
+// townsOf returns the towns whose ids begin with a text, of the server and the world that a command
+// line names; none if the server does not answer.
+func townsOf(
+	ctx context.Context, a *app, parser *kong.Kong, words []string, begins string,
+) (ids []string) {
+	line, err := kong.Trace(parser, words) // the line is not complete, so no Parse
+	if err != nil || line.Reset() != nil || line.Resolve() != nil {
+		return nil
+	}
+	if _, err := line.Apply(); err != nil {
+		return nil
+	}
+	a.flags.Timeout = townsWithin
+	server, err := a.connect()
+	if err != nil {
+		return nil
+	}
+	for t, err := range server.Towns(ctx, messages.TownList{Text: begins, Limit: mostTowns}) {
+		if err != nil || len(ids) == mostTowns {
+			break
+		}
+		if unquoted.MatchString(t.TownID) {
+			ids = append(ids, t.TownID)
+		}
+	}
+	return ids
 }

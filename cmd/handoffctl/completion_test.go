@@ -49,6 +49,33 @@ func TestCompletion_Candidates(t *testing.T) {
 	assert.Equal(t, "town\tShow, put and patch towns\n", c.ok("completion", "fish", "--", "tow"))
 }
 
+// The candidates for a town are the towns of the server and the world that the line names.
+func TestCompletion_Towns(t *testing.T) {
+	c := online(t)
+	url := c.env["NATS_URL"]
+	c.ok("town", "put", c.file(`{"schemaVersion":"snapshot.v1","day":1,"townId":"town-$(x) y",
+		"mission":null,"sideQuests":[],"projects":[],"latestNetherEvent":null,
+		"pressure":{"threat":0,"scarcity":0,"dread":0,"hope":0}}`))
+	for line, want := range map[string]string{
+		"town get town-th": threatened, "pause --towns --town=town-th": "--town=" + threatened,
+		"new town-th": threatened, "watch --town town-th": threatened, "town get t": "town-quiet …",
+		"town get nobody": "", "run get town-th": "", "--world other town get t": "",
+		"town history --no-such-flag town-th": threatened, "town get town-$": "",
+	} {
+		got := c.ok(append([]string{"completion", "bash", "--"}, strings.Split(line, " ")...)...)
+		want, more := strings.CutSuffix(want, " …")
+		if more {
+			assert.Contains(t, strings.Fields(got), want, line)
+		} else {
+			assert.Equal(t, strings.Fields(want), strings.Fields(got), line)
+		}
+	}
+	c.env["NATS_URL"] = "nats://127.0.0.1:1"
+	assert.Empty(t, c.ok("completion", "bash", "--", "town", "get", "town-th"))
+	assert.Equal(t, threatened+"\n",
+		c.ok("completion", "bash", "--", "-s", url, "town", "get", "town-th"))
+}
+
 // The scripts ask the program with the words of the line, and offer its answers.
 func TestCompletion_Scripts(t *testing.T) {
 	c := offline(t)

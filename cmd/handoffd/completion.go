@@ -13,5 +13,5 @@ type completionCommand struct {
 
 // Run prints it.
 func (c completionCommand) Run(s streams, model *kong.Application) error {
-	return c.Print(s.out, model)
+	return c.Print(s.out, model, nil)
 }

@@ -46,12 +46,16 @@ complete -c PROGRAM -n 'count (__PROGRAM) >/dev/null' -f -a '(__PROGRAM)'
 // separators stand between a candidate and its description; bash shows none.
 var separators = map[string]string{"zsh": ":", "fish": "\t"}
 
-// Print prints the script or, given words, the candidates for the last one.
-func (c Command) Print(w io.Writer, app *kong.Application) error {
+// Values returns the possible values of a flag or an argument by its name that begin with a text,
+// where the command line declares none.
+type Values func(name, begins string) []string
+
+// Print prints the script or, given words, the candidates for the last one. values may be nil.
+func (c Command) Print(w io.Writer, app *kong.Application, values Values) error {
 	text := strings.ReplaceAll(scripts[c.Shell], "PROGRAM", app.Name)
 	if len(c.Words) > 0 {
 		text = ""
-		for _, found := range candidates(app.Node, c.Words) {
+		for _, found := range candidates(app.Node, c.Words, values) {
 			if text += found[0]; separators[c.Shell] != "" && found[1] != "" {
 				text += separators[c.Shell] + brief(found[1])
 			}
@@ -63,7 +67,7 @@ func (c Command) Print(w io.Writer, app *kong.Application) error {
 }
 
 // candidates returns the words that may replace the last one, each with its help.
-func candidates(node *kong.Node, words []string) [][2]string {
+func candidates(node *kong.Node, words []string, values Values) [][2]string {
 	last := words[len(words)-1]
 	var flag *kong.Flag // takes the next word as its value
 	given := 0
@@ -88,12 +92,23 @@ func candidates(node *kong.Node, words []string) [][2]string {
 			all = append(all, [2]string{word, help})
 		}
 	}
+	addValues := func(before string, of *kong.Value) {
+		all := of.EnumSlice()
+		if of.Enum == "" && values != nil {
+			all = values(of.Name, strings.TrimPrefix(strings.TrimPrefix(last, before), "="))
+		}
+		for _, value := range all {
+			if value != "" {
+				add(before+value, "")
+			}
+		}
+	}
 	name, _, assigned := strings.Cut(last, "=")
 	switch {
 	case flag != nil:
-		addValues(add, "", flag.Value)
+		addValues("", flag.Value)
 	case assigned && flagOf(node, name) != nil:
-		addValues(add, name+"=", flagOf(node, name).Value)
+		addValues(name+"=", flagOf(node, name).Value)
 	case strings.HasPrefix(last, "-"):
 		for _, f := range flagsOf(node) {
 			add("--"+f.Name, f.Help)
@@ -102,7 +117,7 @@ func candidates(node *kong.Node, words []string) [][2]string {
 			}
 		}
 	case given < len(node.Positional):
-		addValues(add, "", node.Positional[given])
+		addValues("", node.Positional[given])
 	case given == 0:
 		for _, child := range node.Children {
 			if !child.Hidden {
@@ -111,15 +126,6 @@ func candidates(node *kong.Node, words []string) [][2]string {
 		}
 	}
 	return all
-}
-
-// addValues adds the possible values of a flag or an argument; none if any value will do.
-func addValues(add func(word, help string), before string, of *kong.Value) {
-	for _, value := range of.EnumSlice() {
-		if value != "" {
-			add(before+value, "")
-		}
-	}
 }
 
 func childOf(node *kong.Node, name string) *kong.Node {
