@@ -5,9 +5,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
+	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -175,7 +175,7 @@ func (a *app) showWorld(ctx context.Context, server *client.Client) error {
 	err = a.printAnswer(raw, func(w io.Writer) { a.printWorld(w, &s) })
 	if err == nil && !s.Healthy {
 		return &failedError{"the world " + s.World + " needs attention: " +
-			strings.Join(s.Problems, "; ")}
+			counted.Of(len(s.Problems), "problem")}
 	}
 	return err
 }

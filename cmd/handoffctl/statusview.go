@@ -38,7 +38,7 @@ func (a *app) printWorld(w io.Writer, s *messages.WorldReport) {
 		a.printServers(w, s)
 	}
 	if known("alerts") {
-		a.printAlerts(w, &s.Alerts)
+		a.printAlerts(w, &s.Alerts, s.Problems)
 	}
 	for _, part := range slices.Sorted(maps.Keys(s.Unknown)) {
 		fmt.Fprintf(w, "not known\t%s: %s\n", part, show(s.Unknown[part]))
@@ -165,7 +165,8 @@ func (a *app) printStanding(w io.Writer, s *messages.WorldReport, stats *message
 	}
 }
 
-func (a *app) printAlerts(w io.Writer, alerts *messages.OpenAlerts) {
+// printAlerts prints the alerts, except the texts of those that are problems already.
+func (a *app) printAlerts(w io.Writer, alerts *messages.OpenAlerts, problems []string) {
 	if n := alerts.Lost; n > 0 {
 		fmt.Fprintf(w, "alerts lost\t%s\n", a.coloured(fmt.Sprintf(
 			"%d since the servers started: only their logs have them", n), bad))
@@ -186,6 +187,11 @@ func (a *app) printAlerts(w io.Writer, alerts *messages.OpenAlerts) {
 	fmt.Fprintf(w, "alerts\t%s open%s\n", strings.Join(counts, ", "), acknowledged)
 	for i := range alerts.Newest {
 		alert := &alerts.Newest[i]
+		if slices.ContainsFunc(problems, func(problem string) bool {
+			return strings.HasPrefix(problem, fmt.Sprintf("alert %d, ", alert.Seq))
+		}) {
+			continue
+		}
 		text := fmt.Sprintf("%d %s %s %s: %s", alert.Seq, show(alert.At), alert.Severity,
 			alert.Code, show(alert.Message))
 		fmt.Fprintf(w, "alert\t%s\n", a.coloured(text, severityTone(alert.Severity)))
