@@ -148,6 +148,8 @@ func TestHostileTown(t *testing.T) {
 		b.goTo(broken)
 		b.is(
 			`document.querySelector("h1") !== null && /UNKNOWN|SCHEMA|no longer kept/.test(document.body.innerText)`)
+		b.is(`document.querySelectorAll(".trouble").length <= 1 &&
+			![...document.querySelectorAll("h2")].some((h) => /^Events/.test(h.innerText))`)
 	}
 }
 

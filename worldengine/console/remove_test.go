@@ -7,6 +7,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/wire"
 )
 
 // A town is removed by who types its name, and is shown as unknown from then on, its history as before.
@@ -22,6 +24,10 @@ func TestRemoveATown(t *testing.T) {
 	b.picture("town-remove")
 	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "threatened\n"))
 	b.is(`location.hash === "#/towns"`)
+	b.is(`![...document.querySelectorAll("a[data-row]")].some((a) => a.innerText === "town-threatened")`)
+	b.sees("town-quiet")
+	w.ask(wire.TownRemove, map[string]any{"townId": "town-quiet"}, nil) // by another one
+	b.is(`![...document.querySelectorAll("a[data-row]")].some((a) => a.innerText === "town-quiet")`)
 	b.goTo("#/towns/" + threatened)
 	b.sees("UNKNOWN_TOWN")
 	require.NotContains(t, b.shown(), "Pressure")

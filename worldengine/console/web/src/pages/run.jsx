@@ -111,7 +111,7 @@ export function Run({ runId }) {
       <Checks runId={runId} events={events.events} />
       <Effects runId={runId} run={run.data} outcome={outcome} started={started} events={events.events} />
       <Attempts run={run.data} />
-      <Events list={events} />
+      <Events list={events} said={run.error} />
     </>
   );
 }
@@ -188,8 +188,10 @@ function Attempts({ run }) {
 /** The tone of an event that says of a failure or of a wait; most have none. */
 const toneOf = ({ eventType }) => (eventTones[eventType] ? `said-${eventTones[eventType]}` : "");
 
-function Events({ list }) {
+/** The events of a run. said is the error that the page shows above: it is not repeated. */
+function Events({ list, said }) {
   const { events, error, loading, older, retry } = list;
+  if (error && said && error.code === said.code && events.length === 0) return null;
   const first = events[0]?.runSeq ?? 1;
   return (
     <section>
