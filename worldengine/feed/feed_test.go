@@ -125,7 +125,7 @@ func TestRead_LooksAtBoundedlyMany(t *testing.T) {
 	const others = 6000
 	for i := range others {
 		msg := logtest.PutTown(t, fmt.Sprintf("other-%d", i/90), 1)
-		_, err := js.PublishMsgAsync(msg)
+		_, err := js.PublishMsgAsync(msg, jetstream.WithStallWait(time.Minute))
 		require.NoError(t, err)
 	}
 	<-js.PublishAsyncComplete()
