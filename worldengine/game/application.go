@@ -30,9 +30,10 @@ type application struct {
 	runID   string
 	before  town.State
 	replies *Mailbox
-	// own says that this writer committed the pending handoff. knows says that it knows of all
-	// requests for the command: it is own, or the writer before stopped when none had arrived.
-	own   bool
+	// own says that this writer committed the pending handoff.
+	own bool
+	// knows says that this writer knows of all requests for the command: it is its own, or the writer
+	// before stopped when none had arrived.
 	knows atomic.Bool
 	// begun is this writer's last committed attempt; ends is the end of the present one, by the
 	// machine's monotonic clock.

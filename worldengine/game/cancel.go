@@ -32,13 +32,13 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal) error {
 		}
 		event := &machine.Cancel{Signal: s, Arrival: apply.MayHaveArrived}
 		a := w.applications.of(s.TownID, s.RunID)
-		rests := current.Pending != nil && current.Pending.Rested
-		closed := a != nil && (a.knows.Load() || rests) && current.Pending != nil && !s.Force
+		p := current.Pending
+		closed := a != nil && p != nil && (a.knows.Load() || p.Rested) && !s.Force
 		switch {
 		case closed:
 			a.gate.Close()
 			event.Arrival = w.arrival(ctx, a)
-		case s.Force && current.Pending != nil && current.Pending.RetryOf == nil:
+		case s.Force && p != nil && p.RetryOf == nil:
 			// The alert is stored first: an operator has to look at the game, even if this server
 			// ends here. If a result comes first, the alert stays, and says so.
 			about := alerts.About{TownID: s.TownID, RunID: s.RunID}
@@ -66,7 +66,7 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal) error {
 				Message: out.Refused.Message}
 		}
 		w.endOwn(alerts.About{TownID: s.TownID, RunID: s.RunID,
-			Trace: current.Pending.Run.Trace}, out.Answer)
+			Trace: p.Run.Trace}, out.Answer)
 		return nil
 	})
 }

@@ -15,7 +15,6 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/signals"
 	"worldengine/worldengine/wire"
@@ -93,8 +92,7 @@ func TestWorker_CancelAfterTakeover(t *testing.T) {
 	current.Pending = &p
 	rec := commitlog.Record{Kind: commitlog.KindPending, TownID: "town-threatened"}
 	require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
-	s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
-		RunID: w.current.Pending.Run.RunID, Run: ofSignal()}.WithDefaults()
+	s := w.cancellation()
 	var refused *signals.RefusedError
 	require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
 	require.Equal(t, wire.CodeRunInHand, refused.Code)
@@ -136,8 +134,7 @@ func TestWorker_Rests(t *testing.T) {
 		t.Parallel()
 		w := stopped(t, apply.Plugin, away{})
 		client := next(w, away{})
-		s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
-			RunID: w.current.Pending.Run.RunID, Run: ofSignal()}.WithDefaults()
+		s := w.cancellation()
 		require.NoError(t, w.Cancel(t.Context(), &s))
 		require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
 	})
@@ -158,8 +155,7 @@ func TestWorker_Rests(t *testing.T) {
 		current.Pending = &p
 		rec := commitlog.Record{Kind: commitlog.KindPending, TownID: "town-threatened"}
 		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
-		s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
-			RunID: w.current.Pending.Run.RunID, Run: ofSignal()}.WithDefaults()
+		s := w.cancellation()
 		var refused *signals.RefusedError
 		require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
 		over, cancel := context.WithCancel(t.Context())

@@ -130,6 +130,12 @@ func ofSignal() runevents.Identity {
 	}
 }
 
+// cancellation is the signal that cancels the run of the command.
+func (w *working) cancellation() signals.Signal {
+	return signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
+		RunID: w.current.Pending.Run.RunID, Run: ofSignal()}.WithDefaults()
+}
+
 // town returns the town as the log has it.
 func (w *working) town() commitlog.Entry {
 	current, err := w.log.Load(w.t.Context(), "town-threatened")
@@ -315,8 +321,8 @@ func TestCancelling(t *testing.T) {
 				c.WorldPause.Set(signals.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
 			})
 			runID, client := w.current.Pending.Run.RunID, w.ensure()
-			s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
-				RunID: runID, Force: row.force, Run: ofSignal()}.WithDefaults()
+			s := w.cancellation()
+			s.Force = row.force
 			if row.run != "" {
 				s.RunID = row.run
 			}
@@ -363,8 +369,8 @@ func TestCancellingByForceComesTooLate(t *testing.T) {
 		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
 		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &after, w.town().Seq))
 	}
-	s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened", ActorID: "ada",
-		RunID: w.current.Pending.Run.RunID, Run: ofSignal(), Force: true}.WithDefaults()
+	s := w.cancellation()
+	s.ActorID, s.Force = "ada", true
 	var refused *signals.RefusedError
 	require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
 	require.Equal(t, wire.CodeRunNotWaiting, refused.Code)

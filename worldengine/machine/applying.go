@@ -23,9 +23,9 @@ import (
 // an earlier attempt.
 type Outcome struct{ apply.Result }
 
-// Arrival says that a request for the pending command may have arrived, or, if it is false, nothing
-// new: that other writers lose their races for the town. With Rests the writer stops, and none has
-// arrived.
+// Arrival records that a request for the pending command may have arrived. If MayHaveArrived is
+// false, it only has other writers lose their races for the town; with Rests it records that the
+// writer stops, and that no request has arrived.
 type Arrival struct{ MayHaveArrived, Rests bool }
 
 // Attempt says that the pending command's present attempt has started, or only that the one before
@@ -164,8 +164,8 @@ func (s *step) outcome(e *Outcome) (Output, error) {
 	if !v.Applied && v.Failed.Reason == apply.ReasonPluginUnavailable &&
 		app.Pending.Via != apply.RCON && // a console is asked once in each attempt
 		(v.Reached || app.Pending.Reached) {
-		// An operator may retry a run that was not reached, so no request at all may have arrived
-		// (docs/adr/0026-a-retry-is-another-run.md).
+		// A run counts as unreached only if no request at all can have arrived, since an operator
+		// may retry it (docs/adr/0026-a-retry-is-another-run.md).
 		v.Failed, v.Reached = apply.Silence(true, nil), true
 	}
 	next := app.NextStep(v, &s.Plugin)

@@ -74,8 +74,8 @@ func (s *Stepper) OfCommand(
 	return s.OfRun(ctx, t, in, t.Pending.Run.RunID, t.Pending.Emitted)
 }
 
-// OfRun is Step for an event of a run, of which emitted events stand in a record of the town. It
-// reads in.Tail, unless that is given.
+// OfRun is Step for an event of a run that has emitted many events in a record of the town. It reads
+// in.Tail, unless that is given.
 func (s *Stepper) OfRun(
 	ctx context.Context, t machine.Town, in *machine.Input, runID string, emitted int64,
 ) (machine.Output, error) {
@@ -132,8 +132,9 @@ func (s *Stepper) commit(
 // pass passes the failpoint behind a record of a town.
 func pass(t machine.Town, out *machine.Output) {
 	switch kind, p := out.Record.Kind, out.After.Pending; {
-	case out.Again:
+	case out.Again && out.Record.Closing:
 		failpoint.At(failpoint.Closing)
+	case out.On == machine.OfRun:
 	case kind == machine.KindPending && t.Pending == nil:
 		failpoint.At(failpoint.Accepted)
 	case kind == machine.KindPending && p.Attempt != t.Pending.Attempt:
