@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,11 +46,11 @@ func FreeAddress(t testing.TB) string {
 }
 
 // FreePort finds a port that a server can have now and again after each restart: one below those
-// that the kernel gives to every process that connects.
+// that the kernel gives to every process that connects. It gives none twice in a process.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
-		port := 12000 + rand.IntN(18000)
+		port := 12000 + int(nextPort.Add(1)%18000)
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			defer listener.Close()
@@ -59,6 +60,11 @@ func FreePort(t testing.TB) int {
 	t.Fatal("no port is free")
 	return 0
 }
+
+// nextPort begins at a port of this process's own.
+var nextPort atomic.Uint32
+
+func init() { nextPort.Store(rand.Uint32N(18000)) }
 
 // Stop ends a server and waits for its end.
 func Stop(ns *natsserver.Server) {
