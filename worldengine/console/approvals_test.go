@@ -225,11 +225,13 @@ func TestApprovals_Several(t *testing.T) {
 	w.send(w.made("town-quiet", handoff.TalkToTownsfolk, "casual"))
 	b := open(t, w.srv.HTTP()+"#/approvals")
 	b.sees("LIVE", "3 proposals wait for a person", "Approvals 3", "Approve 0 selected")
-	b.do(chromedp.Click(`(//button[text()="Approve"])[1]`))
+	// Proposals of one millisecond come in any order.
+	of := func(argument string) string { return `//section[h2[contains(., "` + argument + `")]]` }
+	b.do(chromedp.Click(of("dread") + `//button[text()="Approve"]`))
 	b.sees("1 other proposal of the town becomes stale:", "salvage initiate "+threatened+" scarcity")
 	b.do(chromedp.Click(`//button[text()="Leave it"]`))
-	b.do(chromedp.Click(`(//label[contains(., "Select")]/input)[1]`))
-	b.do(chromedp.Click(`(//label[contains(., "Select")]/input)[3]`))
+	b.do(chromedp.Click(of("dread") + `//label/input`))
+	b.do(chromedp.Click(of("casual") + `//label/input`))
 	b.do(chromedp.Click(`//button[text()="Approve 2 selected"]`))
 	b.sees("Approve 2 proposals?", "executes each at once", "becomes stale")
 	b.picture("approvals-several")
