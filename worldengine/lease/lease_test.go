@@ -122,9 +122,12 @@ func TestLease_BucketDeleted(t *testing.T) {
 	other := newLease(t, nc.ConnectedUrl())
 	require.NoError(t, js.DeleteKeyValue(t.Context(), wire.WriterBucket("main")))
 	require.Eventually(t, func() bool {
-		_, err := js.KeyValue(t.Context(), wire.WriterBucket("main"))
+		bucket, err := js.KeyValue(t.Context(), wire.WriterBucket("main"))
+		if err == nil {
+			_, err = bucket.Get(t.Context(), "writer")
+		}
 		return err == nil
-	}, 5*time.Second, 10*time.Millisecond, "it is made again")
+	}, 5*time.Second, 10*time.Millisecond, "the holder makes it again, and puts its key in")
 	_, err = other.Try(t.Context())
 	require.ErrorIs(t, err, lease.ErrHeld)
 	require.True(t, held.Valid())
