@@ -1,3 +1,19 @@
+// Package emit emits run events from a process that is not the engine, such as the worker of a
+// plugin, over the verb run.append (RunEvents v2.0.1, sections 2.5 and 5.3):
+//
+//	Emitter ── worldengine.v1.<world>.run.append ──> the engine, which is the append authority
+//
+// The request is a run-append-request.v1 with one event; the answer is a run-append-reply.v1, or an
+// error reply with the header Nats-Service-Error-Code and, on 429 and 503, Retry-After-Ms.
+//
+// The Emitter draws the eventId of each event once, before it sends the event, so that every retry
+// has the same eventId. After a restart it draws anew: the authority stores an event once, by its
+// idempotency key, and returns the stored eventId, which the Emitter adopts (section 2.5.1).
+//
+// A run of the engine accepts events of others' steps until it ends: a plugin emits the events of a
+// command before it answers. After that a new event is refused with RUN_ENDED.
+//
+// Package runevents defines events and their valid transitions.
 package emit
 
 import (
@@ -5,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -12,7 +29,15 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/wire"
+)
+
+// Pauses between two tries, unless the authority asks for a longer one.
+const (
+	minPause = 20 * time.Millisecond
+	maxPause = 2 * time.Second
 )
 
 // Config names the run whose events an Emitter emits, and its connection to the append authority.
@@ -37,13 +62,12 @@ type Config struct {
 // It refuses events that are invalid in the state of the run that it knows, from its own events and
 // the observed ones (RunEvents v2.0.1, section 5.3, layer 1).
 type Emitter struct {
-	config    Config
-	authority authority
-
-	turn    chan struct{} // holds a value while an Emit or Observe runs
-	guard   *runevents.Guard
-	ids     map[string]string             // the EventIdRegistry of the run: by idempotencyKey
-	emitted map[string]runevents.Appended // by idempotencyKey
+	config Config
+	turn   chan struct{} // holds a value while an Emit or Observe runs
+	guard  *runevents.Guard
+	// registry is the EventIdRegistry of the run, by idempotency key: how each event is persisted,
+	// or its eventId alone as long as that is not known.
+	registry map[string]runevents.Appended
 }
 
 // New returns an emitter of a run that has no events yet. The error names a required member of
@@ -58,18 +82,16 @@ func New(config Config) (*Emitter, error) {
 		return nil, fmt.Errorf("emit: Config.Identity.RunID is %q: it has to match %s",
 			config.Identity.RunID, runevents.RunIDPattern)
 	}
+	config.World = cmp.Or(config.World, wire.DefaultWorld)
+	config.EngineAttemptID = cmp.Or(config.EngineAttemptID, 1)
+	config.Timeout = cmp.Or(config.Timeout, 5*time.Second)
 	if config.Now == nil {
 		config.Now = time.Now
 	}
 	return &Emitter{
-		config: config,
-		authority: authority{
-			conn: config.Conn, subject: wire.Subject(cmp.Or(config.World, wire.DefaultWorld),
-				wire.RunAppend),
-			timeout: cmp.Or(config.Timeout, 5*time.Second),
-		},
-		turn: make(chan struct{}, 1), guard: runevents.NewGuard(config.Identity.RunID),
-		ids: map[string]string{}, emitted: map[string]runevents.Appended{},
+		config: config, turn: make(chan struct{}, 1),
+		guard:    runevents.NewGuard(config.Identity.RunID),
+		registry: map[string]runevents.Appended{},
 	}, nil
 }
 
@@ -88,7 +110,7 @@ func (e *Emitter) observe(records ...runevents.Record) error {
 	}
 	for i := range records {
 		r := &records[i]
-		e.emitted[r.IdempotencyKey] = runevents.Appended{
+		e.registry[r.IdempotencyKey] = runevents.Appended{
 			EventID: r.EventID, RunSeq: r.RunSeq, PersistedAt: r.PersistedAt,
 		}
 	}
@@ -100,8 +122,7 @@ func (e *Emitter) observe(records ...runevents.Record) error {
 // marshals to a JSON object.
 //
 // Emit retries, with the same eventId, while the authority is busy (429), unavailable (503) or
-// silent, until ctx is done. Then, and after every other error, the caller may repeat the call,
-// here
+// silent, until ctx is done. Then, and after every other error, the caller may repeat the call, here
 // or in another process: the authority stores the event once. For an event that was emitted before,
 // Emit returns its metadata, with Idempotent set (section 2.5).
 //
@@ -117,60 +138,97 @@ func (e *Emitter) Emit(
 	case <-ctx.Done():
 		return runevents.Appended{}, ctx.Err()
 	}
-	w, err := e.write(event, stepID, attempt, payload)
-	if err != nil {
-		return runevents.Appended{}, err
-	}
-	if before, ok := e.emitted[w.IdempotencyKey]; ok {
-		before.Idempotent = true
-		return before, nil
-	}
-	if err := e.guard.Check(&w); err != nil {
-		return runevents.Appended{}, err
-	}
-	return e.append(ctx, w)
-}
-
-// append gives w its eventId, has the authority store it and applies it.
-func (e *Emitter) append(ctx context.Context, w runevents.Write) (runevents.Appended, error) {
-	w.EventID = e.ids[w.IdempotencyKey]
-	if w.EventID == "" {
-		w.EventID = uuid.NewString()
-		e.ids[w.IdempotencyKey] = w.EventID
-	}
-	if err := w.Validate(); err != nil {
-		return runevents.Appended{}, err
-	}
-	appended, err := e.authority.append(ctx, e.config.TownID, &w)
-	if err != nil {
-		return runevents.Appended{}, err
-	}
-	w.EventID = appended.EventID // the stored one, if an emitter before a restart drew another
-	e.ids[w.IdempotencyKey] = w.EventID
-	record := runevents.Record{
-		Write: w, RunSeq: appended.RunSeq, PersistedAt: appended.PersistedAt,
-	}
-	if err := e.observe(record); err != nil {
-		return runevents.Appended{}, fmt.Errorf(
-			"emit: the authority answered an append without a valid runSeq: %w", err)
-	}
-	e.emitted[w.IdempotencyKey] = appended
-	return appended, nil
-}
-
-// write returns the event without its eventId.
-func (e *Emitter) write(
-	event runevents.EventType, stepID string, attempt int64, payload any,
-) (runevents.Write, error) {
 	w, err := runevents.NewWrite(e.config.Identity, runevents.Event{
 		EventType: event, StepID: stepID, LogicalAttemptID: attempt,
 		EngineAttemptID: e.config.EngineAttemptID, EmittedAt: runevents.Timestamp(e.config.Now()),
 	})
-	if err != nil || payload == nil {
-		return w, err
+	if err != nil {
+		return runevents.Appended{}, err
 	}
-	if w.Payload, err = json.Marshal(payload, json.Deterministic(true)); err != nil {
-		return w, fmt.Errorf("emit: the payload of %s is not JSON: %w", event, err)
+	if payload != nil {
+		if w.Payload, err = json.Marshal(payload, json.Deterministic(true)); err != nil {
+			return runevents.Appended{}, fmt.Errorf("emit: the payload of %s is not JSON: %w", event,
+				err)
+		}
 	}
-	return w, nil
+	known := e.registry[w.IdempotencyKey]
+	if known.RunSeq > 0 {
+		known.Idempotent = true
+		return known, nil
+	}
+	if err := e.guard.Check(&w); err != nil {
+		return runevents.Appended{}, err
+	}
+	w.EventID = cmp.Or(known.EventID, uuid.NewString())
+	e.registry[w.IdempotencyKey] = runevents.Appended{EventID: w.EventID}
+	if err := w.Validate(); err != nil {
+		return runevents.Appended{}, err
+	}
+	appended, err := e.append(ctx, &w)
+	if err != nil {
+		return runevents.Appended{}, err
+	}
+	w.EventID = appended.EventID // the stored one, if an emitter before a restart drew another
+	e.registry[w.IdempotencyKey] = runevents.Appended{EventID: w.EventID}
+	if err := e.observe(runevents.Record{
+		Write: w, RunSeq: appended.RunSeq, PersistedAt: appended.PersistedAt,
+	}); err != nil {
+		return runevents.Appended{}, fmt.Errorf(
+			"emit: the authority answered an append without a valid runSeq: %w", err)
+	}
+	return appended, nil
+}
+
+// append sends w until the authority has stored or refused it, or ctx is done.
+func (e *Emitter) append(ctx context.Context, w *runevents.Write) (runevents.Appended, error) {
+	body, err := json.Marshal(struct {
+		TownID string            `json:"townId"`
+		Events []runevents.Write `json:"events"`
+	}{e.config.TownID, []runevents.Write{*w}})
+	if err != nil {
+		return runevents.Appended{}, fmt.Errorf("emit: %s cannot be written: %w", w.EventType, err)
+	}
+	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
+	for {
+		appended, again, after, err := e.request(ctx, body)
+		if err == nil || !again {
+			return appended, err
+		}
+		if ended := backoff.Sleep(ctx, max(after, pauses.Next())); ended != nil {
+			return runevents.Appended{}, fmt.Errorf(
+				"emit: %s of run %s is not acknowledged yet: %w; the last try: %w",
+				w.EventType, w.RunID, ended, err)
+		}
+	}
+}
+
+// request asks the authority once. With an error it reports whether another try may help, and after
+// which pause at least.
+func (e *Emitter) request(
+	ctx context.Context, body []byte,
+) (appended runevents.Appended, again bool, after time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, e.config.Timeout)
+	defer cancel()
+	reply, err := e.config.Conn.RequestWithContext(ctx,
+		wire.Subject(e.config.World, wire.RunAppend), body)
+	if err != nil { // no answer: the next try learns if the event was stored
+		final := errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrMaxPayload)
+		return appended, !final, 0, fmt.Errorf("emit: append: %w", err)
+	}
+	if refused := client.ReplyErrorOf(reply); refused != nil {
+		again := refused.Status == http.StatusTooManyRequests ||
+			refused.Status == http.StatusServiceUnavailable
+		return appended, again, refused.RetryAfter, refused
+	}
+	var answer struct {
+		Appended []runevents.Appended `json:"appended"`
+	}
+	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+		return appended, false, 0, fmt.Errorf("emit: the answer to an append cannot be read: %w", err)
+	}
+	if len(answer.Appended) != 1 {
+		return appended, false, 0, fmt.Errorf(
+			"emit: the authority answered an append of one event with %d", len(answer.Appended))
+	}
+	return answer.Appended[0], false, 0, nil
 }
