@@ -47,14 +47,13 @@ func New(log *commitlog.Log, x *index.Index) Reader {
 // Town is a town as one revision left it.
 type Town struct {
 	commitlog.Entry
-	// LastFailure is the last handoff that failed on this state, nil where none did.
+	// LastFailure is the last handoff that failed on this state, nil if none did.
 	LastFailure *messages.Failure
 }
 
-// Visit visits the revisions of a town that stand before a revision, or all where that is 0, the
-// newest first, until visit returns false or the history that the log keeps ends. It returns
-// town.ErrUnknown for a town that does not exist. A revision whose record cannot be read has no
-// more than its headers say.
+// Visit visits the revisions of a town before a revision, or with 0 all, the newest first, until
+// visit returns false or the log keeps no earlier one. It returns town.ErrUnknown for a town that
+// does not exist. A revision with an unreadable record has only the members of its headers.
 func (r *Reader) Visit(
 	ctx context.Context, townID string, before uint64, visit func(messages.Revision) bool,
 ) error {
@@ -74,8 +73,8 @@ func (r *Reader) Visit(
 	return err
 }
 
-// Last returns a town as it is, read from the log, so that what another writer has just committed
-// is seen. It returns town.ErrUnknown for one that does not exist.
+// Last returns a town as it is, read from the log, so that it has the last commit of any writer. It
+// returns town.ErrUnknown for one that does not exist.
 func (r *Reader) Last(ctx context.Context, townID string) (Town, error) {
 	msg, err := r.lastOf(ctx, townID)
 	if err != nil {
@@ -84,8 +83,8 @@ func (r *Reader) Last(ctx context.Context, townID string) (Town, error) {
 	return r.read(ctx, townID, msg)
 }
 
-// At returns a town as a revision of it left it. It returns town.ErrUnknown, or ErrRevisionGone
-// where the log has no such revision of the town.
+// At returns a town as a revision of it left it. It returns town.ErrUnknown, or ErrRevisionGone if
+// the log has no such revision of the town.
 func (r *Reader) At(ctx context.Context, townID string, revision uint64) (Town, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -114,7 +113,7 @@ func (r *Reader) lastOf(ctx context.Context, townID string) (*jetstream.RawStrea
 
 func unknown(townID string) error { return fmt.Errorf("%w: %q", town.ErrUnknown, townID) }
 
-// read returns what a message of a town's subject holds.
+// read returns the town of a message on its subject.
 func (r *Reader) read(
 	ctx context.Context, townID string, msg *jetstream.RawStreamMsg,
 ) (Town, error) {
@@ -129,7 +128,7 @@ func (r *Reader) read(
 	return Town{entry, failure}, err
 }
 
-// revisionOf returns what a message of a town's history says; prior is the one before it, or nil.
+// revisionOf returns the revision of a message of a town's history; prior is the one before it, or nil.
 func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 	header := msg.Header
 	r := messages.Revision{
@@ -214,8 +213,8 @@ const (
 	maxBehindBytes = 8 << 20
 )
 
-// lastFailure returns the last handoff that failed on the state that a message of a town holds, or
-// nil where none did, or the state has changed since.
+// lastFailure returns the last handoff that failed on the state of a message of a town; nil if none
+// did since the state changed.
 func (r *Reader) lastFailure(
 	ctx context.Context, msg *jetstream.RawStreamMsg,
 ) (*messages.Failure, error) {

@@ -63,7 +63,7 @@ func (w *world) judge(name string) string {
 	return rec.Run.RunID
 }
 
-// signal commits what an operator's signal did to the town, and returns its run.
+// signal commits the effect of an operator's signal on the town, and returns its run.
 func (w *world) signal(
 	kind commitlog.Kind, said lifecycle.SignalKind, change ...func(*commitlog.Entry),
 ) string {
@@ -126,8 +126,8 @@ func (w *world) all(townID string, before uint64) (all []messages.Revision) {
 	return all
 }
 
-// Each change of a town says what caused it, who asked for it, and what came of it.
-func TestWhatARevisionSays(t *testing.T) {
+// Each revision of a town has its cause, its actor, and its result.
+func TestVisit_Revisions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	before, advance := towntest.Threatened(), "project advance town-threatened wall"
@@ -173,7 +173,8 @@ func TestWhatARevisionSays(t *testing.T) {
 	}
 }
 
-func TestVisitIsBounded(t *testing.T) {
+// Visit begins before a revision, and ends when visit returns false.
+func TestVisit_Bounds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.put(towntest.Threatened())
@@ -202,11 +203,11 @@ func TestVisitIsBounded(t *testing.T) {
 		visits++
 		return visits < 2
 	}))
-	require.Equal(t, 2, visits, "it ends where visit returns false")
+	require.Equal(t, 2, visits, "it ends when visit returns false")
 }
 
-// What the log has discarded is no part of the history, and a revision of it is gone.
-func TestHistoryEndsWhereTheLogDoes(t *testing.T) {
+// The history ends with the oldest record that the log keeps; an earlier revision is gone.
+func TestVisit_Discarded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	config := w.Log.Stream.CachedInfo().Config
@@ -229,8 +230,8 @@ func TestHistoryEndsWhereTheLogDoes(t *testing.T) {
 	require.Equal(t, int64(2), at.State.Epoch())
 }
 
-// A revision whose record cannot be read has what its headers say, and those before it are there.
-func TestADamagedRevision(t *testing.T) {
+// A revision with an unreadable record has the members of its headers, and the earlier ones are there.
+func TestVisit_Damaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.put(towntest.Threatened())
@@ -255,7 +256,7 @@ func TestADamagedRevision(t *testing.T) {
 }
 
 // A town as it is, and as each revision left it.
-func TestATownAtARevision(t *testing.T) {
+func TestAt_Revision(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.put(towntest.Threatened())
@@ -305,7 +306,7 @@ func (silentStore) Last(context.Context, string) (*jetstream.RawStreamMsg, error
 
 func (silentStore) End(context.Context) (uint64, error) { return 0, errSilent }
 
-func TestALogThatDoesNotAnswer(t *testing.T) {
+func TestReader_LogUnavailable(t *testing.T) {
 	t.Parallel()
 	r := history.Reader{Log: &commitlog.Log{World: "main", Store: silentStore{}}}
 	_, err := r.Last(t.Context(), townID)
@@ -316,8 +317,8 @@ func TestALogThatDoesNotAnswer(t *testing.T) {
 	require.ErrorIs(t, r.Newest(t.Context(), history.Window{}, nil), commitlog.ErrLogUnavailable)
 }
 
-// The last failure is that of the state that the town has: what leaves the state leaves it.
-func TestTheLastFailure(t *testing.T) {
+// A town has its last failure until its state changes.
+func TestLast_Failure(t *testing.T) {
 	t.Parallel()
 	control := func(w *world) { w.signal(commitlog.KindControl, lifecycle.SignalPause) }
 	for _, row := range []struct {

@@ -21,8 +21,8 @@ const NewestWindow = 500
 type Window struct{ Before, After uint64 }
 
 // Newest visits the changes of all towns in a window that stand among the last NewestWindow
-// messages of the log, the newest first, until visit returns false. What is damaged is left
-// out. It returns commitlog.ErrLogUnavailable.
+// messages of the log, the newest first, until visit returns false. It leaves damaged ones out. It
+// returns commitlog.ErrLogUnavailable.
 func (r *Reader) Newest(
 	ctx context.Context, w Window, visit func(townID string, change messages.Revision) bool,
 ) error {
@@ -64,7 +64,7 @@ func isDamage(err error) bool {
 	return errors.As(err, &answer) && answer.Code != http.StatusServiceUnavailable
 }
 
-// changeOf is revisionOf of a message whose prior is read only where it says more.
+// changeOf is revisionOf of a message, and reads its prior only if the revision lacks members.
 func (r *Reader) changeOf(ctx context.Context, msg *jetstream.RawStreamMsg) messages.Revision {
 	change := revisionOf(msg, nil)
 	if change.ActorID != "" || commitlog.Kind(change.Cause) == commitlog.KindPut {

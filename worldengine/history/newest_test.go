@@ -16,7 +16,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// change is what Newest says of a change, in short.
+// change has some members of a change.
 type change struct {
 	town     string
 	revision uint64
@@ -34,8 +34,8 @@ func (w *world) newest(window history.Window, limit int) (all []change) {
 	return all
 }
 
-// The newest changes are those of towns, of all of them, and nothing else that the log has.
-func TestNewestChanges(t *testing.T) {
+// The newest changes are the changes of all towns, and no other records of the log.
+func TestNewest_Windows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	require.Empty(t, w.newest(history.Window{}, 10), "of an empty log")
@@ -74,8 +74,8 @@ func TestNewestChanges(t *testing.T) {
 	}
 }
 
-// Of a log that is longer the newest changes are the end.
-func TestNewestChangesAreBounded(t *testing.T) {
+// Newest looks at the last NewestWindow messages.
+func TestNewest_Bound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.put(towntest.Threatened())
@@ -96,8 +96,8 @@ func TestNewestChangesAreBounded(t *testing.T) {
 	require.Empty(t, w.newest(history.Window{}, 10), "it is too long ago")
 }
 
-// A caller that does not wait any longer gets no changes that it takes for all.
-func TestNewestChangesAreNotCutInSilence(t *testing.T) {
+// A caller that waits no longer gets an error, so that it does not take the changes for all.
+func TestNewest_Cancelled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.put(towntest.Threatened())
