@@ -13,8 +13,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Where an entry is follows from its decision, the state of the town and the time, in this order.
-func TestStatusOfAnEntry(t *testing.T) {
+// The status of an entry follows from its decision, the state of the town and the time, in this order.
+func TestAsked_Status(t *testing.T) {
 	t.Parallel()
 	yes, no := decision(true, "ada", noon), decision(false, "ada", noon)
 	const waits, closed = true, false
@@ -52,9 +52,9 @@ func TestStatusOfAnEntry(t *testing.T) {
 	}
 }
 
-// A question says what was asked, when, and until when it counts. What is asked for again takes the
-// place of what lapsed.
-func TestWhatIsAsked(t *testing.T) {
+// An entry has the handoff, the time of the question, and until when it counts. A handoff that is asked
+// for again takes the place of its lapsed entry.
+func TestList_Ask(t *testing.T) {
 	t.Parallel()
 	h, encoded := proposed(t, "1")
 	list := approval.List(nil).Ask(h, encoded, trace.Context{}, noon, time.Hour)
@@ -76,9 +76,9 @@ func TestWhatIsAsked(t *testing.T) {
 		"one handoff waits once")
 }
 
-// What waits is bounded in bytes too, for each actor and for the town: the last byte that fits
-// waits.
-func TestWaitingBytesAreBounded(t *testing.T) {
+// Proposals that wait are bounded in bytes too, for each actor and for the town: the last byte that
+// fits waits.
+func TestJudge_Bytes(t *testing.T) {
 	t.Parallel()
 	sized := func(actor, reason string, size int) (*handoff.Handoff, []byte) {
 		h, encoded := proposedBy(t, actor, reason)
@@ -114,7 +114,7 @@ func TestWaitingBytesAreBounded(t *testing.T) {
 
 // Once a handoff is executed, others that have its key wait no longer: one that was approved beside
 // it is not to be executed under the same key.
-func TestOthersOfTheKeyAreClosed(t *testing.T) {
+func TestClose_OthersOfKey(t *testing.T) {
 	t.Parallel()
 	h, encoded := proposedBy(t, "good", "1")
 	other, otherBytes := proposedBy(t, "evil", "1")
@@ -136,8 +136,8 @@ func TestOthersOfTheKeyAreClosed(t *testing.T) {
 	require.Empty(t, closed[1].IdempotencyKey)
 }
 
-// The policy of a world counts where a town has none of its own, if it asks for anything.
-func TestWhereAPolicyCounts(t *testing.T) {
+// The policy of a world counts in a town without one of its own, if it asks for anything.
+func TestPolicy_Where(t *testing.T) {
 	t.Parallel()
 	none := approval.Stored("")
 	require.Equal(t, approval.Policy{}, none)
@@ -147,8 +147,8 @@ func TestWhereAPolicyCounts(t *testing.T) {
 	require.NotNil(t, approval.FromTree([]any{}).Types, "an empty list is stored as one")
 }
 
-// Who comes after another's decision is told what became of it, and what may still be done.
-func TestWhatBecameOfADecision(t *testing.T) {
+// The refusal of a later decision names the first one and its state, and the remedy.
+func TestDecide_AlreadyDecided(t *testing.T) {
 	t.Parallel()
 	h, encoded := proposed(t, "1")
 	q := approval.Question{HandoffID: h.HandoffID}

@@ -9,22 +9,22 @@ import (
 	"worldengine/handoff"
 )
 
-// Judgement is what a list says about a handoff whose type takes an approval.
+// Judgement is a list's verdict about a handoff whose type takes an approval.
 type Judgement struct {
-	// Approved is the decision with which the handoff may be executed; nil where it may not.
+	// Approved is the decision with which the handoff may be executed; nil if it may not.
 	Approved *Decision
-	// Reason and Detail are why it may not.
+	// Reason and Detail say why it may not.
 	Reason handoff.ReasonCode
 	Detail string
-	// Ask is set where the list has to have the handoff from now on.
+	// Ask is set if the list has to have the handoff from now on.
 	Ask bool
 	// At is the time for which Approved or Ask was found.
 	At time.Time
 }
 
-// Judge returns what the list says about a handoff that was made from the state of the town, and
-// whose type takes an approval by the town's policy; encoded is the handoff as the engine writes
-// it. A decision is about the very bytes that the person was shown.
+// Judge returns the verdict about a handoff that was made from the state of the town, and whose type
+// takes an approval by the town's policy; encoded is the handoff as the engine writes it. A decision
+// is about the very bytes that the person was shown.
 func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time) Judgement {
 	required := Judgement{
 		Reason: handoff.ReasonApprovalRequired, Detail: p.Detail(h.Proposal.Type), At: now,
@@ -59,7 +59,7 @@ func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time)
 	return required
 }
 
-// find returns the last entry of a handoff and its status, "" where there is none.
+// find returns the last entry of a handoff and its status, "" if there is none.
 func (l List) find(handoffID, handoffHash, hash string, now time.Time) (int, Status) {
 	for i := len(l) - 1; i >= 0; i-- {
 		if l[i].isOf(handoffID, handoffHash) {
@@ -69,7 +69,7 @@ func (l List) find(handoffID, handoffHash, hash string, now time.Time) (int, Sta
 	return -1, ""
 }
 
-// full returns why a handoff of a size cannot wait too, "" where it can.
+// full returns the bound that keeps a handoff of a size from waiting too, "" if it can.
 func (l List) full(h *handoff.Handoff, size int, now time.Time) string {
 	open, denied, own := 0, 0, 0
 	all, ownBytes := size, size

@@ -19,22 +19,22 @@ const (
 	// MaxBytes is how large their handoffs may be together.
 	MaxBytes = 128 << 10
 	// MaxActorOpen and MaxActorBytes are the same bounds for the proposals of one actor, so that
-	// one agent does not keep those of the others out. A larger handoff cannot wait at all.
+	// one agent leaves room for others. A larger handoff cannot wait at all.
 	MaxActorOpen  = 50
 	MaxActorBytes = 64 << 10
 	// MaxDenied is how many denials of the town's present state a list may have for another
 	// proposal to wait. No denial of that state is dropped before it expires, so a list has fewer
 	// than MaxOpen + MaxDenied of them.
 	MaxDenied = 100
-	// maxClosed is how many of the other entries a list keeps: the used ones, and those of other
-	// states. The ones that were decided, or asked for, last are kept.
+	// maxClosed is how many of the other entries a list keeps, used ones and ones of other states:
+	// the last that were decided or asked for.
 	maxClosed = 16
 )
 
 // DefaultTimeout is how long a proposal waits for its decision, and an approval for its handoff.
 const DefaultTimeout = 24 * time.Hour
 
-// Decision is what a person decided about a proposal.
+// Decision is a person's decision about a proposal.
 type Decision struct {
 	Approved bool      `json:"approved"`
 	SignalID string    `json:"signalId"` // the run of the signal
@@ -47,16 +47,16 @@ type Decision struct {
 type Asked struct {
 	HandoffID    string `json:"handoffId"`
 	SnapshotHash string `json:"snapshotHash"`
-	// Handoff is what was asked for, as the engine writes it. It is left out once the entry is
-	// closed: denied, accepted for execution, or of a state that the town is not in any more.
+	// Handoff is the handoff as the engine writes it. It is left out once the entry is closed:
+	// denied, accepted for execution, or of an earlier state of the town.
 	Handoff jsontext.Value `json:"handoff,omitzero"`
 	// HandoffHash is Hash of the handoff.
 	HandoffHash string `json:"handoffHash"`
 	// Trace is the trace of the delivery which asked, for the run that carries the handoff out. It
 	// is left out with the handoff.
 	Trace trace.Context `json:"trace,omitzero"`
-	// IdempotencyKey and RunID are those of a handoff that was accepted for execution, for who asks
-	// for its result; "" before.
+	// IdempotencyKey and RunID find the result of a handoff that was accepted for execution; ""
+	// before.
 	IdempotencyKey string    `json:"idempotencyKey,omitzero"`
 	RunID          string    `json:"runId,omitzero"`
 	At             time.Time `json:"at"`
@@ -66,7 +66,7 @@ type Asked struct {
 }
 
 // Hash returns the SHA-256 of a handoff as the engine writes it, in hexadecimal. It names the bytes
-// that a person is shown, which a handoffId does not: that is of the proposal's id and the command.
+// that a person is shown. A handoffId does not: it names the proposal's id and the command.
 func Hash(encoded []byte) string {
 	sum := sha256.Sum256(encoded)
 	return hex.EncodeToString(sum[:])
@@ -77,11 +77,11 @@ func (a *Asked) isOf(handoffID, handoffHash string) bool {
 	return a.HandoffID == handoffID && a.HandoffHash == handoffHash
 }
 
-// List is what a town's record has of proposals, in the order in which they were asked for. No
-// method changes a list: what it returns is another one.
+// List is a town's proposals, in the order in which they were asked for. No method changes a list:
+// it returns another one.
 type List []Asked
 
-// Status is where an entry is.
+// Status is the state of an entry.
 type Status string
 
 // The statuses of an entry.
@@ -94,7 +94,7 @@ const (
 	Expired  Status = "expired"
 )
 
-// Status returns where an entry is in a town whose state has a hash.
+// Status returns the status of an entry in a town whose state has a hash.
 func (a *Asked) Status(hash string, now time.Time) Status {
 	switch d := a.Decision; {
 	case d != nil && d.Approved && a.Handoff == nil:
@@ -113,7 +113,7 @@ func (a *Asked) Status(hash string, now time.Time) Status {
 	return Denied
 }
 
-// IsOpen reports whether a status is that of an entry that waits, for its decision or its handoff.
+// IsOpen reports whether an entry waits, for its decision or its handoff.
 func (s Status) IsOpen() bool { return s == Waiting || s == Approved }
 
 // Ask returns the list with a handoff that waits for its decision for so long; of is the trace that
@@ -172,7 +172,7 @@ func (a *Asked) isSpent(hash string) bool {
 	return a.Handoff == nil && !denied
 }
 
-// last returns when an entry was decided, or asked for where it was not.
+// last returns the time of an entry's decision, or of the question if there is none.
 func (a *Asked) last() time.Time {
 	if a.Decision != nil {
 		return a.Decision.At
@@ -180,7 +180,7 @@ func (a *Asked) last() time.Time {
 	return a.At
 }
 
-// Entry returns the last entry of a handoff, nil where there is none.
+// Entry returns the last entry of a handoff, nil if there is none.
 func (l List) Entry(handoffID, handoffHash string) *Asked {
 	if i, _ := l.find(handoffID, handoffHash, "", time.Time{}); i >= 0 {
 		return &l[i]
@@ -221,7 +221,5 @@ func (l List) Close(h *handoff.Handoff, encoded []byte, runID string) List {
 	return after
 }
 
-// close leaves out what is needed only as long as the handoff may be executed.
-func (a *Asked) close() {
-	a.Handoff, a.Trace = nil, trace.Context{}
-}
+// close leaves out the members that are needed only as long as the handoff may be executed.
+func (a *Asked) close() { a.Handoff, a.Trace = nil, trace.Context{} }

@@ -17,7 +17,7 @@ import (
 
 var noon = time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC)
 
-// talks is a policy that asks for approvals of what is proposed in these tests.
+// talks is the policy that asks for approvals of the proposals of these tests.
 var talks = approval.Policy{Types: []handoff.ProposalType{handoff.TalkToTownsfolk}}
 
 func proposed(t *testing.T, reason string) (*handoff.Handoff, []byte) {
@@ -44,7 +44,7 @@ func decision(approved bool, actor string, at time.Time) approval.Decision {
 		Reason: "why", At: at}
 }
 
-func TestPolicies(t *testing.T) {
+func TestPolicy_Texts(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"none": "none", "PROJECT_ADVANCE": "PROJECT_ADVANCE",
@@ -79,7 +79,7 @@ func TestPolicies(t *testing.T) {
 
 // A list goes from the question over the decision to the execution, and no step changes the one
 // before.
-func TestAQuestionIsDecidedAndUsed(t *testing.T) {
+func TestList_DecidedAndUsed(t *testing.T) {
 	t.Parallel()
 	h, encoded := proposed(t, "1")
 	var list approval.List
@@ -110,7 +110,8 @@ func TestAQuestionIsDecidedAndUsed(t *testing.T) {
 	require.NotNil(t, after[0].Handoff)
 }
 
-func TestWhoDecidesTooLateIsTold(t *testing.T) {
+// A decision that comes too late is refused with its reason; the same person may repeat it.
+func TestDecide_TooLate(t *testing.T) {
 	t.Parallel()
 	h, encoded := proposed(t, "1")
 	asked := approval.List(nil).Ask(h, encoded, trace.Context{}, noon, time.Hour)
@@ -153,7 +154,7 @@ func TestWhoDecidesTooLateIsTold(t *testing.T) {
 }
 
 // Entries of another state are closed, an approval of one is none any more, and few are kept.
-func TestAListIsBounded(t *testing.T) {
+func TestOn_Bounded(t *testing.T) {
 	t.Parallel()
 	var list approval.List
 	for i := range approval.MaxOpen {
@@ -185,7 +186,7 @@ func TestAListIsBounded(t *testing.T) {
 
 // A denial of the present state stays, however many are given and in whatever order; once there are
 // as many as a list may have, no other proposal waits until the town changes.
-func TestDenialsAreKept(t *testing.T) {
+func TestOn_Denials(t *testing.T) {
 	t.Parallel()
 	var list approval.List
 	for i := range approval.MaxDenied {
@@ -225,7 +226,7 @@ func TestDenialsAreKept(t *testing.T) {
 }
 
 // One actor does not fill the list of a town.
-func TestAnActorIsBounded(t *testing.T) {
+func TestJudge_Actor(t *testing.T) {
 	t.Parallel()
 	var list approval.List
 	for i := range approval.MaxActorOpen {
@@ -243,7 +244,7 @@ func TestAnActorIsBounded(t *testing.T) {
 
 // Handoffs with one handoffId and other bytes are asked about one beside the other, and a decision
 // is about one of them.
-func TestHandoffsWithOneIDWaitSideBySide(t *testing.T) {
+func TestDecide_OneID(t *testing.T) {
 	t.Parallel()
 	evil, evilBytes := proposedBy(t, "evil", "1")
 	good, goodBytes := proposedBy(t, "good", "1")
@@ -279,7 +280,7 @@ func TestHandoffsWithOneIDWaitSideBySide(t *testing.T) {
 }
 
 // An entry has the trace of the delivery that asked for as long as the handoff may be executed.
-func TestAnEntryHasItsTrace(t *testing.T) {
+func TestAsked_Trace(t *testing.T) {
 	t.Parallel()
 	h, encoded := proposed(t, "1")
 	of := trace.Parse("00-"+strings.Repeat("1", 32)+"-00f067aa0ba902b7-01", "")

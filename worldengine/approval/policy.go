@@ -1,5 +1,5 @@
-// Package approval has what a person has to say yes to before it is carried out: which types of
-// proposals, what waits for a decision in a town, and what was decided. It is pure.
+// Package approval decides which proposals a person has to approve before they are carried out, and
+// keeps a town's list of those that wait, and of the decisions about them. It is pure.
 package approval
 
 import (
@@ -10,8 +10,8 @@ import (
 	"worldengine/handoff"
 )
 
-// Policy is which types of proposals take a person's approval; the zero value is none. A policy
-// that was stored may name types that this version does not know: see Requires.
+// Policy lists the types of proposals that take a person's approval; the zero value has none. A
+// stored policy may have types that this version does not know: see Requires.
 type Policy struct {
 	// Types are in the order of their names, each once.
 	Types []handoff.ProposalType `json:"types"`
@@ -20,32 +20,18 @@ type Policy struct {
 // None is the text of a policy that asks for no approval.
 const None = "none"
 
-// Parse reads the text of a policy: None, or types with commas between them.
+// Parse reads the text of a policy: None, or known types with commas between them.
 func Parse(text string) (Policy, error) {
-	if text == None {
-		return Policy{}, nil
+	p := Stored(text)
+	if unknown := p.Unknown(); len(unknown) > 0 || text == "" {
+		return Policy{}, fmt.Errorf("worldengine: there is no type of proposals %q to approve, "+
+			"but %s", joined(unknown, ", "), joined(handoff.ProposalTypes(), ", "))
 	}
-	return Of(strings.Split(text, ",")...)
-}
-
-// Of returns the policy that asks for approval of the types with these names.
-func Of(names ...string) (Policy, error) {
-	var p Policy
-	for _, name := range names {
-		t := handoff.ProposalType(strings.TrimSpace(name))
-		if !slices.Contains(handoff.ProposalTypes(), t) {
-			return Policy{}, fmt.Errorf("worldengine: there is no type of proposals %q to "+
-				"approve, but %s",
-				name, joined(handoff.ProposalTypes(), ", "))
-		}
-		p.Types = append(p.Types, t)
-	}
-	p.order()
 	return p, nil
 }
 
-// Stored reads the text of a policy that was stored, perhaps by a later version: a type that this
-// version does not know stays in the policy.
+// Stored reads the text of a stored policy, perhaps of a later version: a type that this version
+// does not know stays in the policy.
 func Stored(text string) Policy {
 	if text == None || text == "" {
 		return Policy{}
@@ -58,8 +44,7 @@ func Stored(text string) Policy {
 	return p
 }
 
-// FromTree returns the policy of a list of types that a schema has accepted; nil where there is
-// none.
+// FromTree returns the policy of a list of types that a schema has accepted; nil if there is none.
 func FromTree(tree any) *Policy {
 	list, ok := tree.([]any)
 	if !ok {
@@ -87,14 +72,14 @@ func (p Policy) String() string {
 	return joined(p.Types, ",")
 }
 
-// Requires reports whether proposals of a type take an approval. All do where the policy names a
-// type that is not known: it may stand for any of them, such as one that is spelled in another way.
+// Requires reports whether proposals of a type take an approval. All do if the policy names an
+// unknown type: it may stand for any of them, such as one that is spelled in another way.
 func (p Policy) Requires(t handoff.ProposalType) bool {
 	return slices.Contains(p.Types, t) || len(p.Unknown()) > 0
 }
 
-// Where returns p, the policy of a world, for a town with a policy of its own, nil for none: nil
-// where p does not count there, or asks for no approval.
+// Where returns p, the policy of a world, in a town with a policy of its own; nil for none. It returns
+// nil if the town's own policy counts, or p asks for no approval.
 func (p *Policy) Where(own *Policy) *Policy {
 	if own != nil || len(p.Types) == 0 {
 		return nil
@@ -103,16 +88,13 @@ func (p *Policy) Where(own *Policy) *Policy {
 }
 
 // Unknown returns the types that this version does not know.
-func (p Policy) Unknown() (types []handoff.ProposalType) {
-	for _, t := range p.Types {
-		if !slices.Contains(handoff.ProposalTypes(), t) {
-			types = append(types, t)
-		}
-	}
-	return types
+func (p Policy) Unknown() []handoff.ProposalType {
+	return slices.DeleteFunc(slices.Clone(p.Types), func(t handoff.ProposalType) bool {
+		return slices.Contains(handoff.ProposalTypes(), t)
+	})
 }
 
-// Detail is why a proposal of a type that takes an approval is not carried out without one.
+// Detail explains why a proposal of a type that takes an approval is not carried out without one.
 func (p Policy) Detail(t handoff.ProposalType) string {
 	detail := fmt.Sprintf("%s needs the approval of a person", t)
 	if unknown := p.Unknown(); len(unknown) > 0 {

@@ -96,7 +96,7 @@ func copiesOf(m logMessages) logMessages {
 
 // A handoff that was executed, or refused as denied, has a person's decision in the records before.
 func TestFsckOfTheGate(t *testing.T) {
-	policy, err := approval.Of("TOWNSFOLK_TALK")
+	policy, err := approval.Parse("TOWNSFOLK_TALK")
 	require.NoError(t, err)
 	log := decidedWorld(t, worldengine.Config{}, &policy).messages()
 	last := func(rec *commitlog.Record) *approval.Asked {
@@ -224,7 +224,7 @@ func copyOf(t *testing.T, log logMessages, kind string, n int) (rec commitlog.Re
 // A record names the world's policy by which its handoff was judged, if the town has none.
 func TestFsckOfTheGateOfTheWorld(t *testing.T) {
 	w := decidedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"}, nil)
-	others, err := approval.Of("SALVAGE_PLAN")
+	others, err := approval.Parse("SALVAGE_PLAN")
 	require.NoError(t, err)
 	elsewhere := func(rec *commitlog.Record) { rec.WorldPolicy = &others }
 	requireTampered(t, w.messages(), []tamper{

@@ -110,7 +110,7 @@ func retold(t *testing.T) []*jetstream.RawStreamMsg {
 // requires none any longer.
 func TestFsckOfARetryThatTakesNoApproval(t *testing.T) {
 	w := newCheckedWorld(t, unreachable(t))
-	policy, err := approval.Of("TOWNSFOLK_TALK")
+	policy, err := approval.Parse("TOWNSFOLK_TALK")
 	require.NoError(t, err)
 	state := w.found("t")
 	takes := func(policy *approval.Policy) {
