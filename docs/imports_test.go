@@ -37,8 +37,7 @@ var rooms = []struct {
 	{"worldengine/approvals", false, []string{
 		jsonModule, "./handoff", "./runevents", "./schemas", "./worldengine/approval",
 		"./worldengine/commitlog",
-		"./worldengine/lifecycle", "./worldengine/signals", "./worldengine/town",
-		"./worldengine/index", "./worldengine/messages", "./worldengine/wire",
+		"./worldengine/town", "./worldengine/index", "./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/lifecycle", true, []string{jsonModule, "./handoff", "./runevents",
 		"./worldengine/apply"}},
@@ -46,9 +45,6 @@ var rooms = []struct {
 		jsonModule, "./handoff", "./runevents", "./worldengine/backoff", "./worldengine/commitlog",
 		"./worldengine/lifecycle", "./worldengine/machine", "./worldengine/stepper",
 		"./worldengine/wire", "./worldengine/index",
-	}},
-	{"worldengine/signals", false, []string{
-		"./worldengine/commitlog", "./worldengine/machine", "./worldengine/wire",
 	}},
 	{"worldengine/stepper", false, []string{
 		natsModule, "./runevents", "./worldengine/commitlog", "./worldengine/failpoint",
@@ -59,7 +55,7 @@ var rooms = []struct {
 		"./trace", "./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff",
 		"./worldengine/machine", "./worldengine/commitlog", "./worldengine/failpoint",
 		"./worldengine/lifecycle", "./worldengine/presence", "./worldengine/queue",
-		"./worldengine/signals", "./worldengine/stepper", "./worldengine/town",
+		"./worldengine/stepper", "./worldengine/town",
 		"./worldengine/waiting", "./worldengine/wire",
 	}},
 	{"worldengine/apply", true, []string{
@@ -67,7 +63,7 @@ var rooms = []struct {
 		"./worldengine/wire",
 	}},
 	{"worldengine/bus", false, []string{
-		natsModule, "./runevents", "./worldengine/alerts", "./worldengine/backoff",
+		jsonModule, natsModule, "./runevents", "./worldengine/alerts", "./worldengine/backoff",
 		"./worldengine/commitlog", "./worldengine/wire",
 	}},
 	{"worldengine/commitlog", false, []string{
@@ -87,11 +83,6 @@ var rooms = []struct {
 	{"worldengine/fixtures", false, []string{
 		jsonModule, "./dedupe", "./handoff", "./schemas", "./worldengine/machine",
 		"./worldengine/commitlog", "./worldengine/runs", "./worldengine/town",
-	}},
-	{"worldengine/retry", false, []string{
-		jsonModule, "./dedupe", "./handoff", "./schemas", "./trace", "./worldengine/apply",
-		"./worldengine/commitlog",
-		"./worldengine/wire",
 	}},
 	{"worldengine/history", false, []string{
 		jsonModule, natsModule, "./handoff", "./runevents", "./runevents/recent",
@@ -115,9 +106,10 @@ var rooms = []struct {
 		"./runevents", "./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff",
 	}},
 	{"worldengine/runs", false, []string{
-		jsonModule, natsModule, "./handoff", "./runevents", "./schemas",
-		"./worldengine/commitlog", "./worldengine/index", "./worldengine/queue",
-		"./worldengine/messages", "./worldengine/wire",
+		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./runevents/recent",
+		"./schemas", "./trace", "./worldengine/apply", "./worldengine/backoff",
+		"./worldengine/commitlog", "./worldengine/failpoint", "./worldengine/index",
+		"./worldengine/messages", "./worldengine/queue", "./worldengine/wire",
 	}},
 	{"worldengine/fsck", false, []string{
 		"./dedupe", "./worldengine/machine",

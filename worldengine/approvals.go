@@ -7,30 +7,17 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/approvals"
-	"worldengine/worldengine/index"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/queue"
 )
 
-// Approvals returns what reads the proposals that wait for a person's approval.
+// Approvals returns the reader of the proposals that wait for a person's approval.
 func (e *Engine) Approvals() *approvals.Reader {
 	return &approvals.Reader{
-		Log: e.log, Asked: e.askedTowns, Past: e.index.Approvals, Accepted: e.index.Accepted, Rules: e.config.Rules, Default: e.config.policy,
+		Log: e.log, Index: e.index, Rules: e.config.Rules, Default: e.config.policy,
 		Now: e.config.Now, Logger: e.config.Logger,
 	}
-}
-
-// newAsked returns what counts the proposals that wait.
-func (e *Engine) newAsked() *approvals.Counter {
-	return &approvals.Counter{Reader: e.Approvals(),
-		Newest: func() map[string]uint64 { return e.index.Newest(index.Asked) }}
-}
-
-// askedTowns returns the tokens of the towns in which proposals may wait for approval.
-func (e *Engine) askedTowns(ctx context.Context) ([]string, error) {
-	_, err := e.index.Sync(ctx)
-	return e.index.Towns(index.Asked), err
 }
 
 // Decide takes a decision about a handoff that waits for approval in a town: s has the kind,

@@ -203,7 +203,8 @@ func (c Config) withSettings(s commitlog.Settings) Config {
 
 func (c *Config) alerts() alerts.Config {
 	return alerts.Config{
-		World: c.World, Replicas: c.Replicas, Logger: c.Logger, Now: c.Now, Notify: c.OnAlert,
+		World: c.World, Replicas: c.Replicas, TenantID: c.TenantID, ProjectID: c.ProjectID,
+		EnvironmentID: c.EnvironmentID, Logger: c.Logger, Now: c.Now, Notify: c.OnAlert,
 	}
 }
 

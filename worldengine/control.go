@@ -7,9 +7,9 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/signals"
 	"worldengine/worldengine/wire"
 )
 
@@ -92,7 +92,7 @@ func (e *Engine) signalWorld(ctx context.Context, s *Signal) (Control, error) {
 	if err != nil {
 		return Control{}, err
 	}
-	e.worldPause.Set(signals.Pause{Seq: out.After.Seq, By: out.After.Paused})
+	e.worldPause.Set(game.Pause{Seq: out.After.Seq, By: out.After.Paused})
 	return e.controlOfWorld(out.After.Paused, s.Run.RunID), nil
 }
 

@@ -8,7 +8,7 @@ import (
 	"worldengine/trace"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/retry"
+	"worldengine/worldengine/runs"
 	"worldengine/worldengine/waiting"
 )
 
@@ -20,7 +20,7 @@ type delivery struct {
 	waiting.Run
 	done func(Answer, error)
 	// retries is the run that it tries again; nil if there is none.
-	retries *retry.Failed
+	retries *runs.Failed
 	// drawn has the ids of the run's events from a step whose record was not stored.
 	drawn []runevents.DrawnID
 	// answered reports whether its client has an error, and nothing is left to do.

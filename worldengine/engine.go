@@ -30,10 +30,8 @@ import (
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/presence"
-	"worldengine/worldengine/projection"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
-	"worldengine/worldengine/signals"
 	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/waiting"
 )
@@ -78,14 +76,14 @@ type Engine struct {
 	absent    *presence.Absences
 	asked     *approvals.Counter
 	// What operators say: the pause of the world, and the runs that were cancelled lately.
-	worldPause  *signals.WorldPause
+	worldPause  *game.WorldPause
 	townsPaused atomic.Int64
 	cancelled   *recent.Map[string, struct{}]
 	// waitTrouble limits the warnings about runs that wait and cannot be recorded.
 	waitTrouble backoff.Seldom
 
-	bus       *bus.Sink          // nil without Config.Bus
-	projector *projection.Runner // nil without Config.Projector
+	bus       *bus.Sink       // nil without Config.Bus
+	projector *runs.Projector // nil without Config.Projector
 	logLost   atomic.Pointer[error]
 
 	stop       context.CancelFunc
@@ -100,14 +98,6 @@ func (c *resultCounts) count(status handoff.Status) {
 		if s == status {
 			c[i].Add(1)
 		}
-	}
-}
-
-// environment returns what makes the engine's own alerts.
-func (e *Engine) environment() alerts.Environment {
-	return alerts.Environment{
-		TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
-		EnvironmentID: e.config.EnvironmentID,
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/dedupe"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/runs"
@@ -54,10 +55,11 @@ func (e *Engine) raiseLost() {
 		named = append(named, fmt.Sprintf("log sequence %d of town %s (%s)", row.Seq,
 			cmp.Or(row.Town, "none"), row.Kind))
 	}
-	e.alerts.Raise(e.environment().LogLost("The index was rebuilt, and handoffs are judged by the "+
-		"log as it is", fmt.Errorf("the log does not have records that it had: %s; keep the old "+
-		"file of the index, rows.lost-%d, and put the newer log back if there is one",
-		strings.Join(named, "; "), e.lost[len(e.lost)-1].Seq)))
+	lost := fmt.Errorf("the log does not have records that it had: %s; keep the old file of the "+
+		"index, rows.lost-%d, and put the newer log back if there is one",
+		strings.Join(named, "; "), e.lost[len(e.lost)-1].Seq)
+	e.alerts.Raise(alerts.LogLost.About(alerts.About{}, "{effect}", "The index was rebuilt, and "+
+		"handoffs are judged by the log as it is", "{error}", wire.Sentence(lost)))
 }
 
 // useIndex has an index learn of the commits to a log, and the log ask it for the last persistedAt.

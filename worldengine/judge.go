@@ -12,7 +12,7 @@ import (
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/queue"
-	"worldengine/worldengine/retry"
+	"worldengine/worldengine/runs"
 )
 
 // Submit queues h for its town and returns; done is called once, from another goroutine, when the
@@ -224,12 +224,12 @@ func (e *Engine) inProgress(
 		e.towns.Forget(d.Handoff.Proposal.TownID)
 		return commitlog.ErrContended
 	}
-	return e.refuseRetry(ctx, d, retry.InHand(current.Pending.Run.RunID))
+	return e.refuseRetry(ctx, d, runs.InHand(current.Pending.Run.RunID))
 }
 
 // refuseRetry records that a retry is refused, and returns the refusal; nil if there is none. It
 // is found under the run that the retry was to have, unless that has events of its own.
-func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *retry.Refusal) error {
+func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *runs.Refusal) error {
 	if refusal == nil {
 		return nil
 	}

@@ -6,22 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/history"
-	"worldengine/worldengine/projection"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
-	"worldengine/worldengine/signals"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
@@ -101,7 +102,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e.history = history.New(log, e.index)
 	e.absent = e.newAbsences()
-	e.asked = e.newAsked()
+	e.asked = &approvals.Counter{Reader: e.Approvals()}
 	e.townOfRun = e.readTownOfRun
 	e.steps = e.newStepper()
 	e.runs = runs.New(log, e.index, e.runConfig())
@@ -111,7 +112,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if err != nil {
 		return nil, errors.Join(err, e.closeIndex())
 	}
-	e.worldPause = signals.NewWorldPause(log, signals.Pause{Seq: seq, By: paused},
+	e.worldPause = game.NewWorldPause(log, game.Pause{Seq: seq, By: paused},
 		func() { e.queue.UnparkAll() })
 	e.games = game.New(e.steps, e.gameConfig())
 	return e, nil
@@ -200,11 +201,13 @@ func (e *Engine) watchStorage(ctx context.Context) {
 	}
 	storage.Watch(ctx, pollPause, !since.IsZero(), e.log.Full, func(err error) {
 		if err == nil {
-			e.alerts.Raise(e.environment().StorageRecovered(since))
+			e.alerts.Raise(alerts.StorageRecovered.About(alerts.About{},
+				"{since}", runevents.Timestamp(since)))
 			return
 		}
 		since = e.config.Now()
-		e.alerts.Raise(e.environment().StorageFailed(err))
+		e.alerts.Raise(alerts.StorageFailed.About(alerts.About{},
+			"{error}", strings.TrimSuffix(wire.Sentence(err), ".")))
 	})
 }
 
@@ -258,7 +261,8 @@ func (e *Engine) findLog(ctx context.Context) {
 		case errors.Is(err, commitlog.ErrLogLost):
 			if e.logLost.Swap(&err) == nil {
 				e.config.Logger.Error("LOG_LOST: nothing is committed", "error", err)
-				e.alerts.Raise(e.environment().LogLost("Nothing is committed", err))
+				e.alerts.Raise(alerts.LogLost.About(alerts.About{},
+					"{effect}", "Nothing is committed", "{error}", wire.Sentence(err)))
 			}
 		case err == nil:
 			if err = e.worldPause.Reread(ctx); err == nil {
@@ -289,15 +293,12 @@ func (e *Engine) Close(ctx context.Context) error {
 }
 
 // newProjector returns the projector of the runs that others append to: see ADR 24.
-func (e *Engine) newProjector() *projection.Runner {
+func (e *Engine) newProjector() *runs.Projector {
 	file := ""
 	if e.config.IndexDir != "" {
 		file = filepath.Join(e.config.IndexDir, "projected")
 	}
-	return projection.New(projection.Config{
-		Log: e.log, Index: e.index, Runs: e.runs, Alert: e.alerts.RaiseFound, File: file,
-		Logger: e.config.Logger,
-	})
+	return e.runs.Projector(file, e.config.Now)
 }
 
 // project projects run events until ctx is done. It raises nothing again that the stream of alerts

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/feed"
@@ -19,6 +21,7 @@ import (
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/waiting"
+	"worldengine/worldengine/wire"
 )
 
 // newStepper returns what has the machine decide, and commits its records.
@@ -41,10 +44,8 @@ func (e *Engine) runConfig() runs.Config {
 			EnginePlan: lifecycle.IsEnginePlan, Transitions: e.config.ValidateTransitions,
 		},
 		Digested: e.digested,
-		Alert: func(found []runevents.Alert) {
-			for _, alert := range found {
-				e.alerts.RaiseFound("", alert)
-			}
+		Alert: func(townToken string, alert runevents.Alert) {
+			e.alerts.RaiseFound(townToken, alert)
 		},
 		Logger: e.config.Logger,
 	}
@@ -55,7 +56,10 @@ func (e *Engine) newFeed(js jetstream.JetStream, nc *nats.Conn) *feed.Feed {
 	return feed.New(feed.Config{
 		Log: e.log, JetStream: js, Publish: nc.Publish, Listening: e.config.Listening, Logger: e.config.Logger,
 		Damaged: func(seq uint64, err error) {
-			e.alerts.RaiseOnce(e.environment().CommitDamaged(seq, err))
+			alert := alerts.CommitDamaged.About(alerts.About{}, "{sequence}",
+				strconv.FormatUint(seq, 10), "{error}", wire.Sentence(err))
+			alert.LogSeq = seq
+			e.alerts.RaiseOnce(alert)
 		},
 	})
 }
@@ -65,8 +69,7 @@ func (e *Engine) busConfig(nc *nats.Conn) bus.Config {
 	return bus.Config{
 		Conn: nc, World: e.config.World, Replicas: e.config.Replicas,
 		Retention: e.config.BusRetention, Limit: e.config.BusLimit,
-		Attempts: e.config.DeliveryAttempts, Raise: e.alerts.Raise,
-		Environment: e.environment(), Logger: e.config.Logger,
+		Attempts: e.config.DeliveryAttempts, Raise: e.alerts.Raise, Logger: e.config.Logger,
 	}
 }
 
@@ -85,7 +88,12 @@ func (e *Engine) waitingConfig() waiting.Config {
 		History: e.config.HistoryPerTown, Serves: e.config.Serves,
 		Ended: e.runEnded,
 		Left: func(run runevents.Identity, townID string, err error) {
-			e.alerts.RaiseOnce(e.environment().LeftWaiting(run, townID, err))
+			about := alerts.About{TownID: townID, RunID: run.RunID, Trace: run.Trace}
+			alert := alerts.LeftWaiting.About(about)
+			if err != nil {
+				alert = alerts.LeftUncancelled.About(about, "{error}", err.Error())
+			}
+			e.alerts.RaiseOnce(alert)
 		},
 		Logger: e.config.Logger,
 	}
@@ -104,7 +112,7 @@ func (e *Engine) gameConfig() game.Config {
 		RaiseStored: func(ctx context.Context, alert runevents.Alert) error {
 			return e.alerts.RaiseStored(ctx, alert)
 		},
-		Serves: e.config.Serves, Environment: e.environment(), OnAttempt: e.config.OnAttempt,
+		Serves: e.config.Serves, OnAttempt: e.config.OnAttempt,
 		Now: e.config.Now, Draw: e.config.draw, Logger: e.config.Logger,
 	}
 }
@@ -133,7 +141,7 @@ func (e *Engine) runEnded(ctx context.Context, runID string) (bool, error) {
 func (e *Engine) newAbsences() *presence.Absences {
 	return presence.New(presence.Config{
 		After: e.config.Plugin.Resend, Policy: e.config.Plugin.Absent,
-		Environment: e.environment(), Now: e.config.Now, Logger: e.config.Logger,
+		Now: e.config.Now, Logger: e.config.Logger,
 		// Not RaiseOnce: a run may find more absences than one.
 		Raise: func(alert runevents.Alert) { e.alerts.Raise(alert) },
 	})

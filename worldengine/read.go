@@ -9,7 +9,6 @@ import (
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/fixtures"
 	"worldengine/worldengine/index"
-	"worldengine/worldengine/retry"
 	"worldengine/worldengine/runs"
 )
 
@@ -63,9 +62,9 @@ func (e *Engine) Fixtures() *fixtures.Reader {
 }
 
 // ends returns what reads how runs have ended.
-func (e *Engine) ends() *retry.Reader { return &retry.Reader{Log: e.log, Ended: e.endOfRun} }
+func (e *Engine) ends() *runs.Ends { return &runs.Ends{Log: e.log, Ended: e.endOfRun} }
 
-// recordOfEnd returns the record with which a run ended: see retry.Reader.End. If the run events
+// recordOfEnd returns the record with which a run ended: see runs.Ends.End. If the run events
 // that name it are discarded, or cannot be read, it is lost as if the log had lost it.
 func (e *Engine) recordOfEnd(ctx context.Context, runID string) (*commitlog.Record, error) {
 	rec, _, err := e.ends().End(ctx, runID)

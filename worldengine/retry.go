@@ -7,7 +7,6 @@ import (
 
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/queue"
-	"worldengine/worldengine/retry"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
@@ -29,7 +28,7 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 	defer cancel()
 	failed, refusal, err := e.ends().Failed(reading, s.RunID)
 	if errors.Is(err, runs.ErrUnknownRun) {
-		refusal, err = &retry.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
+		refusal, err = &runs.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
 	}
 	if err != nil {
 		return Retried{}, err

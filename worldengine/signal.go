@@ -4,17 +4,17 @@ import (
 	"context"
 
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/signals"
 	"worldengine/worldengine/wire"
 )
 
 // Signal is an operator's signal.
-type Signal = signals.Signal
+type Signal = machine.Signal
 
 // SignalError refuses a signal. The refusal is recorded.
-type SignalError = signals.RefusedError
+type SignalError = game.RefusedError
 
 // Control reports whether a town, or the world, is paused.
 type Control struct {

@@ -10,8 +10,8 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/lifecycle"
-	"worldengine/worldengine/signals"
 	"worldengine/worldengine/wire"
 )
 
@@ -109,7 +109,7 @@ func (o *simOperator) tell() {
 			panic(err)
 		}
 		for _, e := range o.sim.engines {
-			e.worldPause.Set(signals.Pause{Seq: m.seq, By: rec.Paused})
+			e.worldPause.Set(game.Pause{Seq: m.seq, By: rec.Paused})
 			synctest.Wait()
 		}
 	}
@@ -127,12 +127,12 @@ func (e *simEngine) raiseStored(ctx context.Context, alert runevents.Alert) erro
 }
 
 // worldPause is the pause of the world in the log.
-func (s *sim) worldPause() signals.Pause {
+func (s *sim) worldPause() game.Pause {
 	m := s.log.last(wire.ControlSubject("main"))
 	if m == nil {
-		return signals.Pause{}
+		return game.Pause{}
 	}
-	return signals.Pause{Seq: m.seq, By: readSimRecord(m).Paused}
+	return game.Pause{Seq: m.seq, By: readSimRecord(m).Paused}
 }
 
 func (s *sim) pausedTown(townID string) bool {

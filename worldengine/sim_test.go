@@ -17,11 +17,11 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/runs"
-	"worldengine/worldengine/signals"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
@@ -168,7 +168,7 @@ func (s *sim) start() *simEngine {
 		index: s.openIndex(process),
 	}
 	useIndex(log, e.index)
-	e.absent, e.asked = e.newAbsences(), e.newAsked()
+	e.absent, e.asked = e.newAbsences(), &approvals.Counter{Reader: e.Approvals()}
 	e.runs = runs.New(log, e.index, e.runConfig())
 	e.townOfRun = aboutRun(e.readTownOfRun)
 	e.endOfRun = aboutRun(e.runs.EndedAt)
@@ -176,7 +176,7 @@ func (s *sim) start() *simEngine {
 	held := e.waitingConfig()
 	held.Ended = aboutRun(e.runEnded)
 	e.waiting = waiting.New(e.steps, held)
-	e.worldPause = signals.NewWorldPause(log, s.worldPause(), func() { e.queue.UnparkAll() })
+	e.worldPause = game.NewWorldPause(log, s.worldPause(), func() { e.queue.UnparkAll() })
 	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)
 	work := e.gameConfig()
 	work.RaiseStored = process.raiseStored

@@ -15,7 +15,6 @@ import (
 
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
@@ -104,7 +103,7 @@ func TestCommandsOfEachRole(t *testing.T) {
 		"writes to the streams of the world, which takes the role engine")
 
 	for _, config := range []jetstream.StreamConfig{
-		bus.StreamConfig("main", time.Hour, 0, 1), alerts.DeadLetterConfig("main", 1),
+		bus.StreamConfig("main", time.Hour, 0, 1), bus.DeadLetterConfig("main", 1),
 	} {
 		_, err = js.CreateStream(t.Context(), config)
 		require.NoError(t, err)

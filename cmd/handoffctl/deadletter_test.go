@@ -10,7 +10,7 @@ import (
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/bus"
 	"worldengine/worldengine/wire"
 )
 
@@ -19,7 +19,7 @@ func TestDeadLetters(t *testing.T) {
 	assert.Equal(t, "there is no dead letter\n", c.ok("deadletter", "list"))
 	assert.Equal(t, exitUsage, c.run("deadletter", "show", "1").status)
 	js := c.streams()
-	_, err := js.CreateStream(t.Context(), alerts.DeadLetterConfig("main", 1))
+	_, err := js.CreateStream(t.Context(), bus.DeadLetterConfig("main", 1))
 	require.NoError(t, err)
 	for part, body := range []string{`{"a": 1}`, "\x00\xff"} {
 		_, err := js.PublishMsg(t.Context(), &nats.Msg{

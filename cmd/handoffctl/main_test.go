@@ -20,7 +20,7 @@ import (
 
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine"
-	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/bus"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
@@ -87,7 +87,7 @@ func (c *cli) streams() jetstream.JetStream {
 func (c *cli) letters() jetstream.JetStream {
 	c.t.Helper()
 	js := c.streams()
-	_, err := js.CreateOrUpdateStream(c.t.Context(), alerts.DeadLetterConfig("main", 1))
+	_, err := js.CreateOrUpdateStream(c.t.Context(), bus.DeadLetterConfig("main", 1))
 	require.NoError(c.t, err)
 	return js
 }

@@ -14,6 +14,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/bus"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -92,7 +93,7 @@ func TestStatusOfAWorldInTrouble(t *testing.T) {
 		})
 		require.NoError(t, err)
 	}
-	_, err := js.CreateStream(t.Context(), alerts.DeadLetterConfig("main", 1))
+	_, err := js.CreateStream(t.Context(), bus.DeadLetterConfig("main", 1))
 	require.NoError(t, err)
 	_, err = js.Publish(t.Context(), wire.DeadLetterSubject("main", "RUNEVENTS", "7", "0"),
 		[]byte(`{}`))

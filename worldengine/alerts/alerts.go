@@ -1,10 +1,16 @@
+// Package alerts raises the alerts of a world, keeps them, and stores acknowledgements.
+//
+// An alert goes to the log of the server, to the stream WORLD_<world>_ALERTS, and to Config.Notify.
+// The stream is bounded, and made again if it is missing.
 package alerts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,9 +28,10 @@ import (
 // Bounds of the alerts.
 const (
 	maxAlertBytes = 32 << 20
-	// Kept is how many alerts of each code the stream keeps, so that many of one code push out none
-	// of another. It is more than a projector can raise again about the events that it looks back
-	// at.
+	// retention is how long a message beside the log is kept.
+	retention = 30 * 24 * time.Hour
+	// Kept is how many alerts of each code the stream keeps, so that a flood of one code pushes out
+	// no other. A projector that starts again raises fewer.
 	Kept = 1_000
 	// Waiting is how many alerts of each code may wait to be published, and maxWaiting how many
 	// altogether, which is more than all codes may have.
@@ -32,33 +39,73 @@ const (
 	maxWaiting = 64 * Waiting
 	// maxMessage and maxText bound the message of an alert and its members that clients choose.
 	maxMessage, maxText = 1_024, 256
-	// alertDrain bounds how long Close waits for them.
-	alertDrain = 2 * time.Second
-	// Pauses before an alert is tried again.
-	minAlertPause = 100 * time.Millisecond
-	maxAlertPause = 5 * time.Second
+	// storeTimeout bounds one try to store a message, and closeTimeout the wait of Close for all.
+	storeTimeout = 3 * time.Second
+	closeTimeout = 2 * time.Second
+	// Pauses before the next try.
+	minPause = 100 * time.Millisecond
+	maxPause = 5 * time.Second
 )
+
+// ErrUnavailable: the stream of alerts did not answer. Asking again is safe.
+var ErrUnavailable = errors.New("alerts: the stream of alerts did not answer")
+
+// SideStream configures a stream for operators beside the log, which keeps messages for 30 days and
+// at most maxBytes of them, the newest.
+func SideStream(maxBytes int64, replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		MaxAge:      retention,
+		MaxBytes:    maxBytes,
+		AllowDirect: replicas <= 1,
+		Replicas:    max(replicas, 1),
+	}
+}
 
 // AlertConfig is the stream of a world's alerts and of their acknowledgements. Within its duplicate
 // window it holds an alert once, however many engines raise it.
 func AlertConfig(world string, replicas int) jetstream.StreamConfig {
-	config := sideConfig(maxAlertBytes, replicas)
+	config := SideStream(maxAlertBytes, replicas)
 	config.Name = wire.AlertStream(world)
 	config.Description = "Operational alerts of the world " + world
 	config.Subjects = []string{wire.AlertSubject(world, "*"), wire.AcknowledgedSubject(world, "*")}
-	config.MaxMsgsPerSubject = Kept // of a code: of an acknowledgement there is one
+	config.MaxMsgsPerSubject = Kept // of a code; an alert has one acknowledgement
 	config.Duplicates = 2 * time.Minute
 	return config
 }
 
-// Alerts raises alerts: in the log of the server, in the stream of alerts, and through Notify. It
-// is safe for concurrent use.
+// Store tries once to store a message in a SideStream. If the stream is missing it is made for the
+// next try.
+func Store(
+	ctx context.Context, js jetstream.JetStream, stream jetstream.StreamConfig, msg *nats.Msg,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	_, err := js.PublishMsg(ctx, msg)
+	if errors.Is(err, jetstream.ErrNoStreamResponse) {
+		_, createErr := js.CreateStream(ctx, stream)
+		return errors.Join(err, createErr)
+	}
+	return err
+}
+
+// Config configures Alerts. Every member but Notify and the three ids must be set.
+type Config struct {
+	World    string
+	Replicas int // of the stream of alerts
+	// TenantID, ProjectID and EnvironmentID are the ids of alerts about no run event.
+	TenantID, ProjectID, EnvironmentID string
+	Logger                             *slog.Logger
+	Now                                func() time.Time // the time of an alert that has none
+	// Notify is called with every alert, unless it is nil. It must not block and must be safe for
+	// concurrent use.
+	Notify func(runevents.Alert)
+}
+
+// Alerts raises alerts and reads the ones that are kept. It is safe for concurrent use.
 type Alerts struct {
-	world  string
-	stream SideStream
-	logger *slog.Logger
-	now    func() time.Time
-	notify func(runevents.Alert)
+	config Config
+	js     jetstream.JetStream
+	stream jetstream.StreamConfig
 
 	queue   chan runevents.Alert
 	closing chan struct{} // no more alerts are waited for
@@ -68,7 +115,7 @@ type Alerts struct {
 
 	raised *runevents.AlertFilter // what RaiseOnce and Recall remember
 	found  found
-	book   book
+	kept   kept
 
 	mu      sync.Mutex
 	waiting map[runevents.AlertCode]int // in the queue
@@ -76,22 +123,10 @@ type Alerts struct {
 	lost    int64
 }
 
-// Config says where alerts go. Every member but Notify must be set.
-type Config struct {
-	World    string
-	Replicas int // of the stream of alerts
-	Logger   *slog.Logger
-	Now      func() time.Time // the time of an alert that has none
-	// Notify, where set, is called with every alert. It must not block and must be safe for
-	// concurrent use.
-	Notify func(runevents.Alert)
-}
-
 // New makes alerts, which are published once it is started.
 func New(js jetstream.JetStream, config Config) *Alerts {
 	return &Alerts{
-		world: config.World, logger: config.Logger, now: config.Now, notify: config.Notify,
-		stream:  SideStream{JetStream: js, Config: AlertConfig(config.World, config.Replicas)},
+		config: config, js: js, stream: AlertConfig(config.World, config.Replicas),
 		queue:   make(chan runevents.Alert, maxWaiting),
 		closing: make(chan struct{}), done: make(chan struct{}),
 		raised: runevents.NewAlertFilter(0), found: newFound(),
@@ -99,22 +134,30 @@ func New(js jetstream.JetStream, config Config) *Alerts {
 	}
 }
 
-// RaiseOnce raises an alert unless it was raised before: however often something is found, it is
-// told once.
+// Raise raises an alert. It never blocks: if too many of its code wait, the alert is counted as
+// lost, and stands in the log of the server alone.
+func (a *Alerts) Raise(alert runevents.Alert) {
+	a.complete(&alert)
+	a.report(&alert)
+	if !a.enqueue(&alert) {
+		a.lose(&alert, "too many alerts of this code wait to be published")
+	}
+}
+
+// RaiseOnce raises an alert unless it was raised before.
 func (a *Alerts) RaiseOnce(alert runevents.Alert) {
 	if a.raised.First(&alert) {
 		a.Raise(alert)
 	}
 }
 
-// RaiseStored is RaiseOnce for an alert that has to be in the stream before what it reports is
-// done, so that no crash keeps it from operators. It returns ErrUnavailable where it may not
-// be there.
+// RaiseStored is RaiseOnce, but returns when the alert is in the stream, so that no crash loses an
+// alert about a change that follows. It returns ErrUnavailable if the alert may be missing there.
 func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 	a.complete(&alert)
 	msg, err := a.message(&alert)
 	if err == nil {
-		err = a.stream.Store(ctx, msg)
+		err = Store(ctx, a.js, a.stream, msg)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s cannot be stored: %w", ErrUnavailable, alert.ID(), err)
@@ -125,60 +168,46 @@ func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 	return nil
 }
 
-// Raise raises an alert. It never blocks: if as many of its code wait as may, the alert is counted
-// as lost, and stands in the engine's log alone.
-func (a *Alerts) Raise(alert runevents.Alert) {
-	a.complete(&alert)
-	a.report(&alert)
-	if !a.enqueue(&alert) {
-		a.lose(&alert, "too many alerts of this code wait to be published")
-	}
-}
-
-// enqueue leaves an alert to be published, and reports whether there is room for it.
-func (a *Alerts) enqueue(alert *runevents.Alert) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.waiting[alert.Code] >= Waiting {
-		return false
-	}
-	select {
-	case a.queue <- *alert:
-		a.waiting[alert.Code]++
-		return true
-	default:
-		return false
-	}
-}
-
-// complete gives an alert its severity and its time, if it has none, and shortens its texts.
+// complete adds the members that an alert lacks, and shortens its texts.
 func (a *Alerts) complete(alert *runevents.Alert) {
+	if alert.TenantID == "" && alert.ProjectID == "" && alert.EnvironmentID == "" {
+		alert.TenantID, alert.ProjectID = a.config.TenantID, a.config.ProjectID
+		alert.EnvironmentID = a.config.EnvironmentID
+	}
 	for _, text := range []*string{
 		&alert.StepID, &alert.TenantID, &alert.ProjectID, &alert.EnvironmentID,
 	} {
-		*text = shortened(*text, maxText)
+		*text = Shortened(*text, maxText)
 	}
-	alert.Message = shortened(alert.Message, maxMessage)
+	alert.Message = Shortened(alert.Message, maxMessage)
 	if alert.Severity == "" {
 		alert.Severity = alert.Code.Severity()
 	}
 	if alert.At == "" {
-		alert.At = runevents.Timestamp(a.now())
+		alert.At = runevents.Timestamp(a.config.Now())
 	}
 }
 
-// report counts an alert, and passes it to the engine's log and Notify.
+// Shortened returns a text of at most so many bytes.
+func Shortened(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "")
+}
+
+// report counts an alert, and passes it to the log of the server and Notify.
 func (a *Alerts) report(alert *runevents.Alert) {
 	a.mu.Lock()
 	a.counts[alert.Code]++
 	a.mu.Unlock()
 	a.log(alert)
-	if a.notify != nil {
-		a.notify(*alert)
+	if a.config.Notify != nil {
+		a.config.Notify(*alert)
 	}
 }
 
-// log writes an alert into the engine's log, with what it has.
+// log writes the members of an alert into the log of the server.
 func (a *Alerts) log(alert *runevents.Alert) {
 	level := slog.LevelWarn
 	if alert.Severity == runevents.P1 {
@@ -197,24 +226,39 @@ func (a *Alerts) log(alert *runevents.Alert) {
 		}
 	}
 	attrs = append(attrs, alert.Trace.LogAttr())
-	a.logger.LogAttrs(context.Background(), level, string(alert.Code), attrs...)
+	a.config.Logger.LogAttrs(context.Background(), level, string(alert.Code), attrs...)
 }
 
-// lose counts an alert that does not come into the stream.
-func (a *Alerts) lose(alert *runevents.Alert, why string) {
+// enqueue queues an alert to be published, and reports whether there is room for it.
+func (a *Alerts) enqueue(alert *runevents.Alert) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting[alert.Code] >= Waiting {
+		return false
+	}
+	select {
+	case a.queue <- *alert:
+		a.waiting[alert.Code]++
+		return true
+	default:
+		return false
+	}
+}
+
+// lose counts an alert that the stream does not get.
+func (a *Alerts) lose(alert *runevents.Alert, reason string) {
 	a.mu.Lock()
 	a.lost++
 	a.mu.Unlock()
-	a.logger.Error("an alert is not published", "id", alert.ID(), "why", why)
+	a.config.Logger.Error("an alert is not published", "id", alert.ID(), "why", reason)
 }
 
-// Stats returns how many alerts there were.
+// Stats counts the alerts.
 func (a *Alerts) Stats() messages.AlertCounts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return messages.AlertCounts{
-		Alerts: maps.Clone(a.counts), AlertsLost: a.lost,
-		AlertsMore: a.found.counts(),
+		Alerts: maps.Clone(a.counts), AlertsLost: a.lost, AlertsMore: a.found.counts(),
 	}
 }
 
@@ -229,28 +273,20 @@ func (a *Alerts) Start() {
 			case alert := <-a.queue:
 				a.publish(ctx, &alert)
 			case <-a.closing:
-				a.drain(ctx)
+				for len(a.queue) > 0 {
+					alert := <-a.queue
+					a.publish(ctx, &alert)
+				}
 				return
 			}
 		}
 	}()
 }
 
-// drain publishes what waits.
-func (a *Alerts) drain(ctx context.Context) {
-	for {
-		select {
-		case alert := <-a.queue:
-			a.publish(ctx, &alert)
-		default:
-			return
-		}
-	}
-}
-
-// Close publishes what waits, as long as ctx and alertDrain last, and ends what Start began.
+// Close publishes the alerts that wait, as long as ctx and closeTimeout last, and ends what Start
+// began.
 func (a *Alerts) Close(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, alertDrain)
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
 	a.closed.Do(func() { close(a.closing) })
 	select {
@@ -261,35 +297,40 @@ func (a *Alerts) Close(ctx context.Context) {
 	<-a.done
 }
 
-// publish stores an alert, trying for as long as ctx lasts.
+// publish stores an alert of the queue, trying for as long as ctx lasts.
 func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
-	defer func() {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.waiting[alert.Code]--
-	}()
 	msg, err := a.message(alert)
-	pauses := backoff.Backoff{Min: minAlertPause, Max: maxAlertPause}
-	for err == nil {
-		if err = a.stream.Store(ctx, msg); err == nil {
-			return
+	if err == nil {
+		err = a.store(ctx, msg)
+	}
+	if err != nil {
+		a.lose(alert, err.Error())
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting[alert.Code]--
+}
+
+// store tries to store a message for as long as ctx lasts, unless the stream refuses it.
+func (a *Alerts) store(ctx context.Context, msg *nats.Msg) error {
+	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
+	for {
+		err := Store(ctx, a.js, a.stream, msg)
+		if err == nil || ctx.Err() != nil || commitlog.IsRefusal(err) {
+			return err
 		}
-		if ctx.Err() != nil || commitlog.IsRefusal(err) {
-			break
-		}
-		a.logger.Warn("an alert cannot be published; will try again", "id",
-			alert.ID(), "error", err)
-		if pauses.Wait(ctx) == nil {
-			err = nil
+		a.config.Logger.Warn("an alert cannot be published; will try again", "id",
+			msg.Header.Get(jetstream.MsgIDHeader), "error", err)
+		if pauses.Wait(ctx) != nil {
+			return err
 		}
 	}
-	a.lose(alert, err.Error())
 }
 
 func (a *Alerts) message(alert *runevents.Alert) (*nats.Msg, error) {
 	body, err := json.Marshal(alert)
 	return &nats.Msg{
-		Subject: wire.AlertSubject(a.world, string(alert.Code)), Data: body,
+		Subject: wire.AlertSubject(a.config.World, string(alert.Code)), Data: body,
 		Header: nats.Header{jetstream.MsgIDHeader: {alert.ID()}},
 	}, err
 }

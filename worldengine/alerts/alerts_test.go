@@ -53,15 +53,15 @@ func aboutHandoff(id string) runevents.Alert {
 	}
 }
 
-// An alert goes into the log of the engine, the stream of alerts, to whoever embeds the engine, and
-// into the statistics.
-func TestAnAlertIsToldEverywhere(t *testing.T) {
+// An alert goes into the log of the server, the stream of alerts, to Notify, and into the
+// statistics.
+func TestRaise_Destinations(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)
-	var told []runevents.Alert
+	var notified []runevents.Alert
 	var log bytes.Buffer
 	a := w.open(func(c *alerts.Config) {
-		c.Notify = func(alert runevents.Alert) { told = append(told, alert) }
+		c.Notify = func(alert runevents.Alert) { notified = append(notified, alert) }
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		c.Now = func() time.Time { return time.Unix(0, 0) }
 	})
@@ -74,7 +74,7 @@ func TestAnAlertIsToldEverywhere(t *testing.T) {
 	all := alertstest.Raised(t, w.js)
 	require.Len(t, all, 2)
 	require.Equal(t, want, all[0])
-	require.Equal(t, all, told)
+	require.Equal(t, all, notified)
 	require.Equal(t, map[runevents.AlertCode]int64{"APPLY_IN_DOUBT": 1, "PLUGIN_STATE_INVALID": 1},
 		a.Stats().Alerts)
 	require.Zero(t, a.Stats().AlertsLost)
@@ -85,7 +85,7 @@ func TestAnAlertIsToldEverywhere(t *testing.T) {
 }
 
 // Several servers that raise the same alert raise one.
-func TestSeveralServersRaiseAnAlertOnce(t *testing.T) {
+func TestRaise_SeveralServers(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)
 	var all sync.WaitGroup
@@ -102,8 +102,8 @@ func TestSeveralServersRaiseAnAlertOnce(t *testing.T) {
 	require.Len(t, alertstest.Raised(t, w.js), 2)
 }
 
-// TestRaise_DoesNotBlock: raising never waits, however little of it can be published, and too many
-// alerts of one code lose none of another.
+// Raising never waits, however little can be published, and too many alerts of one code lose none of
+// another.
 func TestRaise_DoesNotBlock(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)
@@ -122,8 +122,8 @@ func TestRaise_DoesNotBlock(t *testing.T) {
 	require.Equal(t, runevents.ApplyInDoubt, all[alerts.Waiting].Code)
 }
 
-// A stream of alerts that is gone is made again, and what was raised meanwhile comes into it.
-func TestAlertsOutliveTheirStream(t *testing.T) {
+// A missing stream of alerts is made again, and gets the alerts that were raised meanwhile.
+func TestRaise_StreamDeleted(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)
 	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
@@ -139,9 +139,9 @@ func TestAlertsOutliveTheirStream(t *testing.T) {
 	require.Zero(t, a.Stats().AlertsLost)
 }
 
-// What cannot be published before the end is counted as lost, and the end does not wait for it
-// longer than it may.
-func TestAlertsThatCannotBePublishedAreLost(t *testing.T) {
+// Alerts that cannot be published before the end are counted as lost, and the end waits for a
+// bounded time.
+func TestClose_Unpublished(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)
 	a := w.open()

@@ -21,10 +21,10 @@ const (
 // found remembers the alerts about runs, so that each run has one of a code. It is safe for
 // concurrent use.
 type found struct {
-	runs      *recent.Map[foundRun, *foundCount]
 	town, all *ratelimit.Limit
 
 	mu   sync.Mutex
+	runs *recent.Map[foundRun, *foundCount]
 	more map[runevents.AlertCode]int64
 }
 
@@ -34,7 +34,7 @@ type foundRun struct {
 	runID string
 }
 
-// foundCount says up to which event a run was counted, and how many there were after the first.
+// foundCount counts the events of a run after the first, up to a runSeq.
 type foundCount struct{ runSeq, more int64 }
 
 func newFound() found {
@@ -50,10 +50,7 @@ func newFound() found {
 // code needs one alert a run (runevents.AlertCode.OncePerRun), the first event raises it, within the
 // bounds. All others are counted: with the alert of the run, and in the statistics.
 func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) {
-	if alert.At == "" {
-		alert.At = runevents.Timestamp(a.now())
-	}
-	if !alert.Code.OncePerRun() || a.found.first(&alert, townToken, a.now()) {
+	if !alert.Code.OncePerRun() || a.found.first(&alert, townToken, a.config.Now()) {
 		a.RaiseOnce(alert)
 	}
 }
@@ -63,7 +60,8 @@ func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) {
 func (f *found) first(alert *runevents.Alert, townToken string, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if run, known := f.runs.Get(foundRun{alert.Code, alert.RunID}); known {
+	key := foundRun{alert.Code, alert.RunID}
+	if run, known := f.runs.Get(key); known {
 		if alert.RunSeq > run.runSeq {
 			run.runSeq = alert.RunSeq
 			run.more++
@@ -71,42 +69,36 @@ func (f *found) first(alert *runevents.Alert, townToken string, now time.Time) b
 		}
 		return false
 	}
-	f.remember(alert)
-	may := f.may(alert, townToken, now)
-	if !may {
+	f.runs.Add(key, &foundCount{runSeq: alert.RunSeq})
+	allowed := f.allowed(alert, townToken, now)
+	if !allowed {
 		f.more[alert.Code]++
 	}
-	return may
+	return allowed
 }
 
-// may reports whether the bounds leave room for an alert. Producers take none of the engine's.
-func (f *found) may(alert *runevents.Alert, townToken string, now time.Time) bool {
-	if alert.AppendedBy == "" {
-		may, _ := f.all.May("engine", now)
-		return may
+// allowed reports whether the bounds leave room for an alert. Producers take none of the engine's.
+func (f *found) allowed(alert *runevents.Alert, townToken string, now time.Time) bool {
+	lane := "engine"
+	if alert.AppendedBy != "" {
+		lane = "producers"
+		producer := string(alert.Code) + townToken + " " + alert.AppendedBy
+		if allowed, _ := f.town.May(producer, now); !allowed {
+			return false
+		}
 	}
-	may, _ := f.town.May(string(alert.Code)+townToken+" "+alert.AppendedBy, now)
-	if may {
-		may, _ = f.all.May("producers", now)
-	}
-	return may
+	allowed, _ := f.all.May(lane, now)
+	return allowed
 }
 
-// remember takes note of the first alert of a run and code.
-func (f *found) remember(alert *runevents.Alert) {
-	f.runs.Add(foundRun{alert.Code, alert.RunID}, &foundCount{runSeq: alert.RunSeq})
-}
-
-// recall takes note of an alert that was raised before, about its first event.
+// recall remembers an alert that was raised before, about its first event.
 func (f *found) recall(alert *runevents.Alert) {
 	if alert.Code.OncePerRun() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.remember(alert)
+		f.runs.Add(foundRun{alert.Code, alert.RunID}, &foundCount{runSeq: alert.RunSeq})
 	}
 }
 
-// moreOf returns how many more of its code were found in the run of an alert.
+// moreOf counts the further events of the run and code of an alert.
 func (f *found) moreOf(alert *runevents.Alert) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

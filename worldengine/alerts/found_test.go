@@ -26,8 +26,8 @@ func clocked(w *alertWorld, now *time.Time) *alerts.Alerts {
 	return w.open(func(c *alerts.Config) { c.Now = func() time.Time { return *now } })
 }
 
-// TestRaiseFound_OncePerRun: a run has one alert of a code, about its first event, which says how
-// many more there were. An event that is found again counts once.
+// A run has one alert of a code, about its first event, which says how many more there were. An event
+// that is found again counts once.
 func TestRaiseFound_OncePerRun(t *testing.T) {
 	t.Parallel()
 	w, now := newAlertWorld(t), time.Now()
@@ -86,8 +86,8 @@ func TestRaiseFound_OncePerRun(t *testing.T) {
 	require.Equal(t, int64(4), page.Alerts[0].More)
 }
 
-// TestRaiseFound_RateOfTown: a producer has so many alerts in a town in a while, the others are
-// counted, and another town and another producer have their own.
+// A producer has so many alerts in a town in a while, the others are counted, and another town and
+// another producer have their own.
 func TestRaiseFound_RateOfTown(t *testing.T) {
 	t.Parallel()
 	w, now := newAlertWorld(t), time.Now()
@@ -113,8 +113,7 @@ func TestRaiseFound_RateOfTown(t *testing.T) {
 	require.Equal(t, before+1, a.Stats().Alerts[runevents.InvalidTransition])
 }
 
-// TestRaiseFound_EngineHasItsLane: whatever producers append, in however many towns, an event of the
-// engine that is not valid raises its alert.
+// Whatever producers append, in however many towns, an invalid event of the engine raises its alert.
 func TestRaiseFound_EngineHasItsLane(t *testing.T) {
 	t.Parallel()
 	w, now := newAlertWorld(t), time.Now()
@@ -129,8 +128,7 @@ func TestRaiseFound_EngineHasItsLane(t *testing.T) {
 	require.Equal(t, before+1, a.Stats().Alerts[runevents.InvalidTransition])
 }
 
-// TestList_FloodOfOneCode: the stream keeps so many of a code, whatever comes of another, and pages
-// list exactly these.
+// The stream keeps so many of a code, whatever comes of another, and pages list exactly these.
 func TestList_FloodOfOneCode(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)
@@ -171,7 +169,7 @@ func TestList_FloodOfOneCode(t *testing.T) {
 	}
 }
 
-// TestRaise_LongTexts: texts of clients make no alert large.
+// Texts of clients make no alert large.
 func TestRaise_LongTexts(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)

@@ -1,4 +1,4 @@
-package approvals_test
+package approvals
 
 import (
 	"fmt"
@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/schemas"
-	"worldengine/worldengine/approvals"
+	"worldengine/worldengine/messages"
 )
 
-func TestChanges(t *testing.T) {
+// A change has a path and its values; an array of another length changes as a whole.
+func TestChanges_Values(t *testing.T) {
 	t.Parallel()
-	change := func(path, from, to string) approvals.Change {
-		c := approvals.Change{Path: path}
+	change := func(path, from, to string) messages.ExpectedChange {
+		c := messages.ExpectedChange{Path: path}
 		if from != "" {
 			c.From = []byte(from)
 		}
@@ -23,53 +24,43 @@ func TestChanges(t *testing.T) {
 		}
 		return c
 	}
-	for _, row := range []struct {
+	large := `"` + strings.Repeat("x", 3000) + `"`
+	for _, c := range []struct {
 		before, after string
-		want          []approvals.Change
+		want          []messages.ExpectedChange
 	}{
 		{`{"a":1}`, `{"a":1.0}`, nil},
-		{`{"a":1,"b":{"c":2}}`, `{"b":{"c":3},"d":null}`, []approvals.Change{
+		{`{"a":1,"b":{"c":2}}`, `{"b":{"c":3},"d":null}`, []messages.ExpectedChange{
 			change("/a", "1", ""), change("/b/c", "2", "3"), change("/d", "", "null")}},
-		{`{"a":[1,{"b":2}]}`, `{"a":[1,{"b":3}]}`, []approvals.Change{change("/a/1/b", "2", "3")}},
-		{`{"a":[1,2]}`, `{"a":[1]}`, []approvals.Change{change("/a", "[1,2]", "[1]")}},
-		{`{"a":{"b":1}}`, `{"a":null}`, []approvals.Change{change("/a", `{"b":1}`, "null")}},
+		{`{"a":[1,{"b":2}]}`, `{"a":[1,{"b":3}]}`,
+			[]messages.ExpectedChange{change("/a/1/b", "2", "3")}},
+		{`{"a":[1,2]}`, `{"a":[1]}`, []messages.ExpectedChange{change("/a", "[1,2]", "[1]")}},
+		{`{"a":{"b":1}}`, `{"a":null}`,
+			[]messages.ExpectedChange{change("/a", `{"b":1}`, "null")}},
+		{`{"a":"b"}`, `{"a":` + large + `}`,
+			[]messages.ExpectedChange{{Path: "/a", From: []byte(`"b"`), ToBytes: 3002}}},
 	} {
-		before, err := schemas.Decode([]byte(row.before), schemas.Limits{})
+		before, err := schemas.Decode([]byte(c.before), schemas.Limits{})
 		require.NoError(t, err)
-		got, more, err := approvals.Changes(before, []byte(row.after))
+		got, more, err := changes(before, []byte(c.after))
 		require.NoError(t, err)
 		require.Zero(t, more)
-		require.Equal(t, row.want, got, row.before)
+		require.Equal(t, c.want, got, c.before)
 	}
 }
 
-// A large value is left out with its size, and so are changes beyond a number.
-func TestChangesAreBounded(t *testing.T) {
+// Changes are bounded in number and bytes; the others are counted.
+func TestChanges_Bounds(t *testing.T) {
 	t.Parallel()
-	large := `"` + strings.Repeat("x", 3000) + `"`
-	got, _, err := approvals.Changes(map[string]any{"a": "b"}, []byte(`{"a":`+large+`}`))
-	require.NoError(t, err)
-	require.Equal(t, []approvals.Change{{Path: "/a", From: []byte(`"b"`), ToBytes: 3002}}, got)
-
-	many := make([]string, 100)
-	for i := range many {
-		many[i] = fmt.Sprintf(`"m%02d":1`, i)
+	for _, c := range []struct{ members, nameBytes, found, more int }{
+		{100, 0, 64, 36}, {60, 10 << 10, 6, 54},
+	} {
+		var members []string
+		for i := range c.members {
+			members = append(members, fmt.Sprintf(`"%02d%s":1`, i, strings.Repeat("m", c.nameBytes)))
+		}
+		got, more, err := changes(map[string]any{}, []byte(`{`+strings.Join(members, ",")+`}`))
+		require.NoError(t, err)
+		require.Equal(t, []int{c.found, c.more}, []int{len(got), more})
 	}
-	got, more, err := approvals.Changes(map[string]any{}, []byte(`{`+strings.Join(many, ",")+`}`))
-	require.NoError(t, err)
-	require.Len(t, got, 64)
-	require.Equal(t, 36, more)
-}
-
-// Changes have so many bytes together, whatever their paths are.
-func TestChangesAreBoundedInBytes(t *testing.T) {
-	t.Parallel()
-	many := make([]string, 60)
-	for i := range many {
-		many[i] = fmt.Sprintf(`"%02d%s":1`, i, strings.Repeat("m", 10<<10))
-	}
-	got, more, err := approvals.Changes(map[string]any{}, []byte(`{`+strings.Join(many, ",")+`}`))
-	require.NoError(t, err)
-	require.Len(t, got, 6)
-	require.Equal(t, 54, more)
 }

@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
@@ -21,12 +20,6 @@ const (
 	mostBehind = 256 // rows of a town, to find the run or the decision of a proposal
 )
 
-// past reads the proposals that wait no longer.
-type past struct {
-	*Reader
-	towns map[string]*known // by token; nil of a damaged town
-}
-
 // Closed returns up to limit rows of proposals that wait no longer: of one town, or with "" of all
 // towns for which of is true. Those that were asked about last come first. It returns fewer if their
 // proposals have more than so many bytes.
@@ -35,7 +28,7 @@ func (r *Reader) Closed(
 ) (page Page, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if _, err := r.Asked(ctx); err != nil { // which waits for the index
+	if _, err := r.Index.Sync(ctx); err != nil {
 		return page, err
 	}
 	token := ""
@@ -43,9 +36,9 @@ func (r *Reader) Closed(
 		token = wire.TownToken(townID)
 	}
 	before, _ := strconv.ParseUint(after, 10, 64) // from the newest if it is no place
-	p := past{r, map[string]*known{}}
+	c := closed{r, map[string]*known{}}
 	for read := 0; ; {
-		rows := r.Past(token, before, atOnce)
+		rows := r.Index.Approvals(token, before, atOnce)
 		if len(rows) == 0 {
 			return page, nil
 		}
@@ -59,7 +52,7 @@ func (r *Reader) Closed(
 				continue
 			}
 			read++
-			row, err := p.row(ctx, &rows[i], of)
+			row, err := c.row(ctx, &rows[i], of)
 			if err != nil {
 				return page, err
 			}
@@ -71,41 +64,44 @@ func (r *Reader) Closed(
 	}
 }
 
+// closed reads the proposals that wait no longer.
+type closed struct {
+	*Reader
+	towns map[string]*known // by token; nil of a damaged town
+}
+
 // row returns the row of a proposal by the record that asked about it, nil if it still waits, the log
 // does not keep it, or it is none of the towns that are asked about.
-func (p *past) row(
+func (c *closed) row(
 	ctx context.Context, at *index.Row, of func(townID string) bool,
 ) (*Row, error) {
-	rec, err := p.record(ctx, at)
+	rec, err := c.record(ctx, at)
 	if rec == nil || err != nil || !of(rec.TownID) {
 		return nil, err
 	}
-	k, err := p.town(ctx, at.Town)
+	k, err := c.town(ctx, at.Town)
 	if k == nil || err != nil {
 		return nil, err
 	}
 	a := rec.Approvals[len(rec.Approvals)-1] // as it was asked for
-	status := approval.Stale
-	now := k.approvals.Entry(a.HandoffID, a.HandoffHash)
-	if now != nil && now.At.Equal(a.At) {
-		if status = now.Status(k.hash, p.Now()); status.IsOpen() {
-			return nil, nil
-		}
-	} else {
-		now = nil // dropped, or asked about again
-	}
-	row := &Row{TownID: rec.TownID, HandoffID: a.HandoffID, HandoffHash: a.HandoffHash,
-		At: runevents.Timestamp(a.At), Expires: runevents.Timestamp(a.Expires),
-		RunID: rec.Run.RunID, Expected: []Change{}}
-	if _, err := p.propose(row, a.Handoff); err != nil {
+	row := newRow(rec.TownID, &a)
+	row.RunID = rec.Run.RunID
+	if _, err := propose(row, a.Handoff); err != nil {
 		return nil, nil // damage, which fsck reports
 	}
-	var decision *approval.Decision
+	status, decision := approval.Stale, (*approval.Decision)(nil)
+	now := k.approvals.Entry(a.HandoffID, a.HandoffHash)
+	if now != nil && !now.At.Equal(a.At) {
+		now = nil // asked about again
+	}
 	if now != nil {
-		decision = now.Decision
+		status, decision = now.Status(k.hash, c.Now()), now.Decision
+	}
+	if status.IsOpen() {
+		return nil, nil
 	}
 	if decision == nil {
-		if decision, err = p.decision(ctx, at, a.HandoffHash); err != nil {
+		if decision, err = c.decision(ctx, at, a.HandoffHash); err != nil {
 			return nil, err
 		}
 	}
@@ -115,81 +111,62 @@ func (p *past) row(
 	case decision != nil && !decision.Approved:
 		status = approval.Denied
 	case decision != nil && now == nil:
-		if runID, err := p.accepted(ctx, at, &a); err != nil {
+		runID, err := c.accepted(ctx, at, &a)
+		if err != nil {
 			return nil, err
-		} else if runID != "" {
+		}
+		if runID != "" {
 			status, row.RunID = approval.Used, runID
 		}
 	}
-	if row.Status = string(status); decision != nil {
-		row.DecidedBy, row.DecidedAt = decision.ActorID, runevents.Timestamp(decision.At)
-		row.Reason = decision.Reason
-	}
+	row.Status = string(status)
+	decide(row, decision)
 	return row, nil
 }
 
 // town returns the present approvals of a town, nil if it is damaged.
-func (p *past) town(ctx context.Context, token string) (*known, error) {
-	if k, found := p.towns[token]; found {
+func (c *closed) town(ctx context.Context, token string) (*known, error) {
+	if k, found := c.towns[token]; found {
 		return k, nil
 	}
-	_, k, err := p.load(ctx, token)
+	_, k, err := c.load(ctx, token)
 	if errors.Is(err, commitlog.ErrTownDamaged) {
 		k, err = nil, nil
 	}
-	p.towns[token] = k
+	c.towns[token] = k
 	return k, err
 }
 
-// record reads the record of a row, nil if the log does not keep it or it is damaged.
-func (r *Reader) record(ctx context.Context, at *index.Row) (*commitlog.Record, error) {
-	rec, _, err := r.Log.RecordAt(ctx, at.Seq, wire.LogSubject(r.Log.World, at.Town))
-	if errors.Is(err, commitlog.ErrGone) || errors.Is(err, commitlog.ErrDamaged) ||
-		err == nil && (rec.Run == nil || len(rec.Approvals) == 0) {
-		return nil, nil
-	}
-	return rec, err
-}
-
-// decision returns the decision about a handoff that a row asked about, nil if there was none.
-func (p *past) decision(
+// decision returns the decision about a handoff that a row asked about, nil if there was none: the
+// first behind the question. Later ones are about another asking.
+func (c *closed) decision(
 	ctx context.Context, asked *index.Row, handoffHash string,
 ) (decision *approval.Decision, err error) {
-	for _, at := range p.Past(asked.Town, 0, mostBehind) {
-		if at.Seq < asked.Seq {
-			break
+	err = c.past(ctx, asked.Town, commitlog.KindDecided, func(seq uint64, rec *commitlog.Record) bool {
+		if seq < asked.Seq {
+			return false
 		}
-		if at.Kind != commitlog.KindDecided {
-			continue
-		}
-		rec, err := p.record(ctx, &at)
-		if err != nil {
-			return nil, err
-		}
-		if rec == nil {
-			continue
-		}
-		// the oldest behind the question is about this one, and later ones about another asking
 		if a := rec.Approvals.Decided(rec.Run.RunID); a != nil && a.HandoffHash == handoffHash {
 			decision = a.Decision
 		}
-	}
-	return decision, nil
+		return true
+	})
+	return decision, err
 }
 
 // accepted returns the run that carried an approved handoff out, "" if none did.
-func (p *past) accepted(
+func (c *closed) accepted(
 	ctx context.Context, asked *index.Row, a *approval.Asked,
 ) (runID string, err error) {
 	h, err := handoff.Parse(a.Handoff, schemas.Limits{Bytes: len(a.Handoff) + 1})
 	if err != nil {
 		return "", nil
 	}
-	seq, found := p.Accepted(asked.Town, h.IdempotencyKey)
+	seq, found := c.Index.Accepted(asked.Town, h.IdempotencyKey)
 	if !found || seq < asked.Seq {
 		return "", nil
 	}
-	rec, _, err := p.Log.RecordAt(ctx, seq)
+	rec, _, err := c.Log.RecordAt(ctx, seq)
 	if err != nil || rec.Run == nil {
 		return "", err
 	}
@@ -201,24 +178,43 @@ func (r *Reader) askedRuns(
 	ctx context.Context, token string, hashes map[string]bool,
 ) (map[string]string, error) {
 	runs := map[string]string{}
-	for _, at := range r.Past(token, 0, mostBehind) {
-		if len(runs) == len(hashes) {
-			break
-		}
-		if at.Kind != commitlog.KindAsked {
-			continue
-		}
-		rec, err := r.record(ctx, &at)
-		if err != nil {
-			return nil, err
-		}
-		if rec == nil {
-			continue
-		}
+	err := r.past(ctx, token, commitlog.KindAsked, func(_ uint64, rec *commitlog.Record) bool {
 		hash := rec.Approvals[len(rec.Approvals)-1].HandoffHash
 		if hashes[hash] && runs[hash] == "" {
 			runs[hash] = rec.Run.RunID
 		}
+		return len(runs) < len(hashes)
+	})
+	return runs, err
+}
+
+// past visits the newest records of a kind in which a town began to wait for a decision or got one,
+// the newest first, until visit returns false.
+func (r *Reader) past(
+	ctx context.Context, token string, kind commitlog.Kind,
+	visit func(seq uint64, rec *commitlog.Record) bool,
+) error {
+	for _, at := range r.Index.Approvals(token, 0, mostBehind) {
+		if at.Kind != kind {
+			continue
+		}
+		rec, err := r.record(ctx, &at)
+		if err != nil {
+			return err
+		}
+		if rec != nil && !visit(at.Seq, rec) {
+			return nil
+		}
 	}
-	return runs, nil
+	return nil
+}
+
+// record reads the record of a row, nil if the log does not keep it or it is damaged.
+func (r *Reader) record(ctx context.Context, at *index.Row) (*commitlog.Record, error) {
+	rec, _, err := r.Log.RecordAt(ctx, at.Seq, wire.LogSubject(r.Log.World, at.Town))
+	if errors.Is(err, commitlog.ErrGone) || errors.Is(err, commitlog.ErrDamaged) ||
+		err == nil && (rec.Run == nil || len(rec.Approvals) == 0) {
+		return nil, nil
+	}
+	return rec, err
 }

@@ -9,22 +9,20 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/messages"
 )
 
 // Counter counts the proposals that wait for their decision. It reads a town again only if the town
-// has a newer record. It is safe for concurrent use. Its exported members must be set.
+// has a newer record. It is safe for concurrent use. Reader must be set.
 type Counter struct {
 	Reader *Reader
-	// Newest returns the sequences of the newest records of the towns in which proposals may wait,
-	// by the tokens of the towns.
-	Newest func() map[string]uint64
 
 	mu    sync.Mutex
 	towns map[string]counted
 }
 
-// counted is what waited in a town when its record was read.
+// counted has the proposals that waited in a town when its record was read.
 type counted struct {
 	seq    uint64
 	townID string
@@ -35,7 +33,7 @@ type span struct{ from, until time.Time }
 
 // Refresh reads the towns that have newer records. It leaves out a damaged town.
 func (c *Counter) Refresh(ctx context.Context) error {
-	newest, towns := c.Newest(), map[string]counted{}
+	newest, towns := c.Reader.Index.Newest(index.Asked), map[string]counted{}
 	c.mu.Lock()
 	before := c.towns
 	c.mu.Unlock()
@@ -86,8 +84,8 @@ func (c *Counter) Towns() map[string]int {
 	return towns
 }
 
-// Waiting returns what waits in the towns for which of is true, as of the last Refresh, and in how
-// many towns.
+// Waiting counts the proposals that wait in the towns for which of is true, as of the last Refresh,
+// and those towns.
 func (c *Counter) Waiting(of func(townID string) bool) (w messages.WaitingApprovals, towns int) {
 	now := c.Reader.Now()
 	c.mu.Lock()

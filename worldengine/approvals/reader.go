@@ -1,4 +1,5 @@
-// Package approvals reads the proposals that wait for a person's approval, of all towns of a world.
+// Package approvals reads the proposals that wait for a person's approval, of all towns of a world,
+// and those that wait no longer.
 package approvals
 
 import (
@@ -25,19 +26,20 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// timeout bounds a look at the towns of a world.
-const timeout = 10 * time.Second
+const (
+	// timeout bounds a look at the towns of a world.
+	timeout = 10 * time.Second
+	// maxValue bounds a value of an expected change, in bytes of JSON, maxChanges the changes of a
+	// row, and maxChangesBytes all of them.
+	maxValue        = 2 << 10
+	maxChanges      = 64
+	maxChangesBytes = 64 << 10
+)
 
-// Reader reads what waits. Every member must be set.
+// Reader reads proposals. Every member must be set.
 type Reader struct {
-	Log *commitlog.Log
-	// Asked returns the tokens of the towns in which proposals may wait, sorted.
-	Asked func(ctx context.Context) ([]string, error)
-	// Past returns the newest rows before a sequence, or with 0 of all, of the records in which a
-	// town, or with "" any, began to wait for a decision or got one; the newest first.
-	Past func(townToken string, before uint64, limit int) []index.Row
-	// Accepted returns the record that consumed a key in a town.
-	Accepted func(townToken, key string) (seq uint64, found bool)
+	Log   *commitlog.Log
+	Index *index.Index
 	// Rules predict the changes of a proposal; Default is the policy of towns without one.
 	Rules   *town.Rules
 	Default approval.Policy
@@ -47,12 +49,6 @@ type Reader struct {
 
 // Row is a proposal that waits for its decision, or is approved and waits for its handoff.
 type Row = messages.Approval
-
-// place is an entry that waits, and the place of its row in the order of all.
-type place struct {
-	order, townID, handoffID, handoffHash string
-	size                                  int // of its row, or of its handoff before there is one
-}
 
 // Page is a part of the list of all that waits.
 type Page struct {
@@ -72,42 +68,50 @@ func (r *Reader) List(
 	defer cancel()
 	var places []place
 	if townID != "" {
-		_, known, err := r.load(ctx, wire.TownToken(townID))
-		if err != nil {
-			return Page{}, err
+		var k *known
+		if _, k, err = r.load(ctx, wire.TownToken(townID)); err == nil {
+			places = r.places(townID, k, after)
 		}
-		places = first(r.placesOf(townID, known, after), limit+1)
-	} else if err = r.visit(ctx, func(townID string, known *known) {
-		if of(townID) {
-			places = append(places, r.placesOf(townID, known, after)...)
+	} else {
+		err = r.visit(ctx, func(townID string, k *known) {
+			if of(townID) {
+				places = append(places, r.places(townID, k, after)...)
+			}
 			if len(places) > 4*limit {
 				places = first(places, limit+1)
 			}
+		})
+	}
+	if err != nil {
+		return Page{}, err
+	}
+	places = first(places, limit+1)
+	l := lister{Reader: r, runs: map[string]map[string]string{}, places: places}
+	for i := range places {
+		if i == limit {
+			return page, nil
 		}
-	}); err != nil {
-		return Page{}, err
+		row, err := l.row(ctx, &places[i])
+		if err != nil {
+			return Page{}, err
+		}
+		data, err := json.Marshal(row)
+		if err != nil {
+			return Page{}, err
+		}
+		if bytes -= len(data); bytes < 0 && i > 0 {
+			return page, nil
+		}
+		if page.Next = places[i].order; row != nil {
+			page.Rows = append(page.Rows, row)
+		}
 	}
-	all := first(places, limit+1)
-	places = fit(all[:min(limit, len(all))], bytes)
-	if page.Rows, places, err = r.rows(ctx, places, bytes); err != nil {
-		return Page{}, err
-	}
-	if len(places) < len(all) {
-		page.Next = places[len(places)-1].order
-	}
+	page.Next = ""
 	return page, nil
 }
 
-// fit returns the first of the places whose rows have no more than so many bytes together, as far
-// as their sizes are known; one, however large it is.
-func fit(places []place, bytes int) []place {
-	for i := range places {
-		if bytes -= places[i].size; i > 0 && bytes < 0 {
-			return places[:i]
-		}
-	}
-	return places
-}
+// place is an entry that waits, and the place of its row in the order of all.
+type place struct{ order, townID, handoffID, handoffHash string }
 
 // first returns the first of the places, in their order.
 func first(places []place, most int) []place {
@@ -115,36 +119,31 @@ func first(places []place, most int) []place {
 	return places[:min(most, len(places))]
 }
 
-// placesOf returns the places of what waits in a town, behind a place.
-func (r *Reader) placesOf(townID string, known *known, after string) (places []place) {
-	for i := range known.approvals {
-		a := &known.approvals[i]
-		if !a.Status(known.hash, r.Now()).IsOpen() {
+// places returns the places of the entries that wait in a town, behind a place.
+func (r *Reader) places(townID string, k *known, after string) (places []place) {
+	for i := range k.approvals {
+		a := &k.approvals[i]
+		if !a.Status(k.hash, r.Now()).IsOpen() {
 			continue
 		}
-		p := place{townID: townID, handoffID: a.HandoffID, handoffHash: a.HandoffHash,
-			size: len(a.Handoff)}
-		p.order = strings.Join([]string{
-			runevents.Timestamp(a.At), p.handoffID, p.handoffHash, townID}, " ")
-		if p.order <= after {
-			continue
-		}
-		if r.requires(known, a) {
-			places = append(places, p)
+		order := strings.Join([]string{
+			runevents.Timestamp(a.At), a.HandoffID, a.HandoffHash, townID}, " ")
+		if order > after && r.requires(k, a) {
+			places = append(places, place{order, townID, a.HandoffID, a.HandoffHash})
 		}
 	}
 	return places
 }
 
 // requires reports whether an open entry takes an approval by the policy of its town.
-func (r *Reader) requires(known *known, a *approval.Asked) bool {
-	var said struct {
+func (r *Reader) requires(k *known, a *approval.Asked) bool {
+	var asked struct {
 		Proposal struct {
 			Type handoff.ProposalType `json:"type"`
 		} `json:"proposal"`
 	}
-	err := json.Unmarshal(a.Handoff, &said)
-	return err == nil && cmp.Or(known.policy, &r.Default).Requires(said.Proposal.Type)
+	err := json.Unmarshal(a.Handoff, &asked)
+	return err == nil && cmp.Or(k.policy, &r.Default).Requires(asked.Proposal.Type)
 }
 
 // known is the approval part of a town's record. Its state is not read.
@@ -154,8 +153,8 @@ type known struct {
 	approvals approval.List
 }
 
-// load reads the approval part of the last record of a town, by its token: nothing for a town that
-// does not exist.
+// load reads the approval part of the last record of a town, by its token; an empty one of a town
+// that does not exist.
 func (r *Reader) load(ctx context.Context, token string) (townID string, k *known, err error) {
 	msg, err := r.Log.LastOfToken(ctx, token)
 	if msg == nil || err != nil {
@@ -171,13 +170,12 @@ func (r *Reader) load(ctx context.Context, token string) (townID string, k *know
 
 // visit visits the towns in which proposals may wait, in the order of their tokens. It leaves out a
 // damaged town.
-func (r *Reader) visit(ctx context.Context, do func(townID string, known *known)) error {
-	tokens, err := r.Asked(ctx)
-	if err != nil {
+func (r *Reader) visit(ctx context.Context, do func(townID string, k *known)) error {
+	if _, err := r.Index.Sync(ctx); err != nil {
 		return err
 	}
-	for _, token := range tokens {
-		townID, known, err := r.load(ctx, token)
+	for _, token := range r.Index.Towns(index.Asked) {
+		townID, k, err := r.load(ctx, token)
 		if errors.Is(err, commitlog.ErrTownDamaged) {
 			r.Logger.Error("the proposals that wait in a town cannot be read", "town", token,
 				"error", err)
@@ -186,121 +184,149 @@ func (r *Reader) visit(ctx context.Context, do func(townID string, known *known)
 		if err != nil {
 			return err
 		}
-		do(townID, known)
+		do(townID, k)
 	}
 	return nil
 }
 
-// rows makes the rows of the first places whose JSON has no more than so many bytes, and returns
-// those places. It loads each town once, and holds one at a time.
-func (r *Reader) rows(
-	ctx context.Context, places []place, bytes int,
-) ([]*Row, []place, error) {
-	rows := make([]*Row, len(places))
-	for i := 0; i < len(places); i++ {
-		if rows[i] != nil {
-			continue
-		}
-		townID := places[i].townID
-		current, err := r.Log.Load(ctx, townID)
-		if errors.Is(err, commitlog.ErrTownDamaged) {
-			r.Logger.Error("the proposals that wait in a town cannot be listed", "town", townID,
-				"error", err)
-			continue
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		before, err := schemas.Decode(current.State.Canonical,
-			schemas.Limits{Bytes: len(current.State.Canonical) + 1})
-		if err != nil {
-			return nil, nil, err
-		}
-		hashes := map[string]bool{}
-		for j := i; j < len(places); j++ {
-			if places[j].townID == townID {
-				hashes[places[j].handoffHash] = true
-			}
-		}
-		runs, err := r.askedRuns(ctx, wire.TownToken(townID), hashes)
-		if err != nil {
-			return nil, nil, err
-		}
-		for j := i; j < len(places); j++ {
-			if places[j].townID != townID {
-				continue
-			}
-			if rows[j] = r.row(&places[j], current, before); rows[j] != nil {
-				rows[j].RunID = runs[rows[j].HandoffHash]
-			}
-			data, err := json.Marshal(rows[j])
-			if err != nil {
-				return nil, nil, err
-			}
-			places[j].size = len(data)
-			places = fit(places, bytes)
-		}
-	}
-	rows = slices.DeleteFunc(rows[:len(places)], func(row *Row) bool { return row == nil })
-	return rows, places, nil
+// lister makes the rows of a page. It holds the town of the last row.
+type lister struct {
+	*Reader
+	places []place
+	runs   map[string]map[string]string // that asked, by town and hash of the handoff
+
+	townID  string
+	current commitlog.Entry
+	tree    any // of the state, as schemas.Decode returns it
 }
 
-// row makes the row of a place, nil if the entry waits no longer. before is the tree of the
-// town's state.
-func (r *Reader) row(p *place, current commitlog.Entry, before any) *Row {
-	q := approval.Question{HandoffID: p.handoffID, HandoffHash: p.handoffHash}
-	i, refused := current.Approvals.Select(q, current.State.Hash, r.Now())
-	if refused != nil {
+// row makes the row of a place, nil if the entry waits no longer or cannot be read.
+func (l *lister) row(ctx context.Context, p *place) (*Row, error) {
+	err := l.open(ctx, p.townID)
+	if errors.Is(err, commitlog.ErrTownDamaged) {
+		l.Logger.Error("the proposals that wait in a town cannot be listed", "town", p.townID,
+			"error", err)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	hash := l.current.State.Hash
+	a := l.current.Approvals.Entry(p.handoffID, p.handoffHash)
+	if a == nil || !a.Status(hash, l.Now()).IsOpen() {
+		return nil, nil
+	}
+	row := newRow(p.townID, a)
+	row.Status, row.RunID = string(a.Status(hash, l.Now())), l.runs[p.townID][a.HandoffHash]
+	decide(row, a.Decision)
+	if err := l.expect(row, a); err != nil {
+		l.Logger.Error("a proposal that waits cannot be read", "town", p.townID,
+			"handoff", a.HandoffID, "error", err)
+		return nil, nil
+	}
+	return row, nil
+}
+
+// open reads a town, unless the last row was of it.
+func (l *lister) open(ctx context.Context, townID string) (err error) {
+	if l.townID == townID {
 		return nil
 	}
-	a := &current.Approvals[i]
-	status := a.Status(current.State.Hash, r.Now())
-	if !status.IsOpen() {
-		return nil
+	l.townID = ""
+	if l.current, err = l.Log.Load(ctx, townID); err != nil {
+		return err
 	}
-	row := &Row{
-		TownID: p.townID, HandoffID: a.HandoffID, HandoffHash: p.handoffHash, Status: string(status),
+	canonical := l.current.State.Canonical
+	if l.tree, err = schemas.Decode(canonical, schemas.Limits{Bytes: len(canonical) + 1}); err != nil {
+		return err
+	}
+	if l.runs[townID] == nil {
+		hashes := map[string]bool{}
+		for i := range l.places {
+			if l.places[i].townID == townID {
+				hashes[l.places[i].handoffHash] = true
+			}
+		}
+		if l.runs[townID], err = l.askedRuns(ctx, wire.TownToken(townID), hashes); err != nil {
+			return err
+		}
+	}
+	l.townID = townID
+	return nil
+}
+
+// newRow returns the row of an entry, without its proposal and decision.
+func newRow(townID string, a *approval.Asked) *Row {
+	return &Row{
+		TownID: townID, HandoffID: a.HandoffID, HandoffHash: a.HandoffHash,
 		At: runevents.Timestamp(a.At), Expires: runevents.Timestamp(a.Expires),
-		Expected: []Change{},
+		Expected: []messages.ExpectedChange{},
 	}
-	if d := a.Decision; d != nil {
+}
+
+// decide adds a decision; nil for none.
+func decide(row *Row, d *approval.Decision) {
+	if d != nil {
 		row.DecidedBy, row.DecidedAt, row.Reason = d.ActorID, runevents.Timestamp(d.At), d.Reason
 	}
-	if err := r.expect(row, a, current.State, before); err != nil {
-		r.Logger.Error("a proposal that waits cannot be read", "town", p.townID,
-			"handoff", a.HandoffID, "error", err)
-		return nil
-	}
-	return row
 }
 
 // propose adds the proposal of a handoff, and returns the handoff.
-func (r *Reader) propose(row *Row, encoded jsontext.Value) (*handoff.Handoff, error) {
+func propose(row *Row, encoded jsontext.Value) (*handoff.Handoff, error) {
 	h, err := handoff.Parse(encoded, schemas.Limits{Bytes: len(encoded) + 1})
 	if err != nil {
 		return nil, err
 	}
-	var said struct {
+	var asked struct {
 		Proposal jsontext.Value `json:"proposal"`
 	}
-	if err := json.Unmarshal(encoded, &said); err != nil {
-		return nil, err
-	}
-	row.Command, row.Proposal = h.Command, said.Proposal
-	return h, nil
+	err = json.Unmarshal(encoded, &asked)
+	row.Command, row.Proposal = h.Command, asked.Proposal
+	return h, err
 }
 
 // expect adds the proposal, and the changes that the rules expect of it.
-func (r *Reader) expect(row *Row, a *approval.Asked, state town.State, before any) error {
-	h, err := r.propose(row, a.Handoff)
+func (l *lister) expect(row *Row, a *approval.Asked) error {
+	h, err := propose(row, a.Handoff)
 	if err != nil {
 		return err
 	}
-	after, reason := r.Rules.Apply(state.Snapshot, &h.Proposal)
+	after, reason := l.Rules.Apply(l.current.State.Snapshot, &h.Proposal)
 	if row.ExpectedFailure = reason; reason != "" {
 		return nil
 	}
-	changes, more, err := Changes(before, after.Canonical)
-	row.Expected, row.ExpectedLeftOut = append(row.Expected, changes...), more
+	found, more, err := changes(l.tree, after.Canonical)
+	row.Expected, row.ExpectedLeftOut = append(row.Expected, found...), more
 	return err
+}
+
+// changes returns the differences between a JSON tree and a JSON text, in the order of the paths'
+// members, and how many more there are. A list that gets longer or shorter differs as a whole. A
+// value larger than maxValue is left out.
+func changes(before any, after []byte) (found []messages.ExpectedChange, more int, err error) {
+	to, err := schemas.Decode(after, schemas.Limits{Bytes: len(after) + 1})
+	if err != nil {
+		return nil, 0, err
+	}
+	room := maxChangesBytes
+	for _, d := range handoff.Differences(before, to, true) {
+		c := messages.ExpectedChange{Path: d.Path}
+		c.From, c.FromBytes = shown(d.Before)
+		c.To, c.ToBytes = shown(d.After)
+		room -= len(c.Path) + len(c.From) + len(c.To)
+		if len(found) == maxChanges || room < 0 {
+			more++
+			continue
+		}
+		found = append(found, c)
+	}
+	return found, more, nil
+}
+
+// shown returns a value, or the size of one that is too large.
+func shown(value jsontext.Value) (jsontext.Value, int) {
+	if len(value) > maxValue {
+		return nil, len(value)
+	}
+	return value, 0
 }

@@ -1,10 +1,8 @@
-package approvals_test
+package approvals
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,10 +17,9 @@ import (
 	"worldengine/schemas"
 	"worldengine/trace"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
-	"worldengine/worldengine/index"
+	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
@@ -37,29 +34,24 @@ var noon = time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC)
 
 // asking is a world in which proposals wait. It is noon there until a test says otherwise.
 type asking struct {
-	*approvals.Reader
-	t     *testing.T
-	towns []string // the tokens of those in which proposals wait
-	err   error    // of Asked
-	now   time.Time
-	said  *natstest.Buffer
+	*Reader
+	t   *testing.T
+	now time.Time
+	log *natstest.Buffer
 }
 
 // newAsking returns a world in which TOWNSFOLK_TALK and PROJECT_ADVANCE take an approval.
 func newAsking(t *testing.T) *asking {
 	t.Helper()
-	policy, err := approval.Of("TOWNSFOLK_TALK", "PROJECT_ADVANCE")
+	policy, err := approval.Parse("TOWNSFOLK_TALK,PROJECT_ADVANCE")
 	require.NoError(t, err)
 	rules := town.DefaultRules()
-	a := &asking{t: t, now: noon, said: &natstest.Buffer{}}
-	a.Reader = &approvals.Reader{
-		Log: logtest.New(t), Rules: &rules, Default: policy,
-		Asked: func(context.Context) ([]string, error) {
-			return slices.Sorted(slices.Values(a.towns)), a.err
-		},
-		Past:   func(string, uint64, int) []index.Row { return nil },
+	a := &asking{t: t, now: noon, log: &natstest.Buffer{}}
+	l := logtest.New(t)
+	a.Reader = &Reader{
+		Log: l, Index: indextest.Open(t, l), Rules: &rules, Default: policy,
 		Now:    func() time.Time { return a.now },
-		Logger: slog.New(slog.NewTextHandler(a.said, nil)),
+		Logger: slog.New(slog.NewTextHandler(a.log, nil)),
 	}
 	return a
 }
@@ -70,8 +62,7 @@ func in(townID string, change ...func(*town.Snapshot)) town.State {
 		func(s *town.Snapshot) { s.TownID = townID })...)
 }
 
-// ask commits that a proposal for a town waits from now on, for an hour. The town is made where it
-// does not exist.
+// ask commits that a proposal for a town waits from now on, for an hour. It makes a missing town.
 func (a *asking) ask(townID string, kind handoff.ProposalType, argument string) *handoff.Handoff {
 	a.t.Helper()
 	state := in(townID)
@@ -87,7 +78,6 @@ func (a *asking) ask(townID string, kind handoff.ProposalType, argument string) 
 		func(e *commitlog.Entry) {
 			if e.Seq == 0 {
 				e.State = state
-				a.towns = append(a.towns, wire.TownToken(townID))
 			}
 			e.Approvals = e.Approvals.Ask(h, encoded, trace.Context{}, a.now, time.Hour)
 		})
@@ -102,7 +92,7 @@ func (a *asking) talk(townID string) *handoff.Handoff {
 func all(string) bool { return true }
 
 // list returns the rows of all towns behind a place.
-func (a *asking) list(after string) []*approvals.Row {
+func (a *asking) list(after string) []*Row {
 	a.t.Helper()
 	page, err := a.List(a.t.Context(), "", after, 100, 1<<20, all)
 	require.NoError(a.t, err)
@@ -111,7 +101,7 @@ func (a *asking) list(after string) []*approvals.Row {
 }
 
 // townsOf returns the towns of rows.
-func townsOf(rows []*approvals.Row) []string {
+func townsOf(rows []*Row) []string {
 	ids := []string{}
 	for _, row := range rows {
 		ids = append(ids, row.TownID)
@@ -119,8 +109,8 @@ func townsOf(rows []*approvals.Row) []string {
 	return ids
 }
 
-// A row has what was asked for, and what the rules expect of it.
-func TestWhatARowSays(t *testing.T) {
+// A row has the proposal, and the changes that the rules expect of it.
+func TestList_Row(t *testing.T) {
 	t.Parallel()
 	a := newAsking(t)
 	wall := a.ask("t", handoff.AdvanceProject, "wall")
@@ -153,7 +143,7 @@ func TestWhatARowSays(t *testing.T) {
 
 // Rows come in the order in which they were asked for, whatever their towns are, and go on behind a
 // place.
-func TestTheOrderOfRows(t *testing.T) {
+func TestList_Order(t *testing.T) {
 	t.Parallel()
 	a := newAsking(t)
 	for _, townID := range []string{"c", "a", "b"} {
@@ -178,8 +168,8 @@ func TestTheOrderOfRows(t *testing.T) {
 	require.Equal(t, []string{"b"}, townsOf(page.Rows))
 }
 
-// What waits for no one any more, or takes no approval, is no row.
-func TestWhatIsListed(t *testing.T) {
+// A list has only proposals that wait, and whose town asks for their approval.
+func TestList_Status(t *testing.T) {
 	t.Parallel()
 	decided := func(approved bool) func(*asking, *commitlog.Entry) {
 		return func(a *asking, e *commitlog.Entry) {
@@ -223,7 +213,7 @@ func TestWhatIsListed(t *testing.T) {
 			policy := a.Default
 			a.Default, e.Policy = approval.Policy{}, &policy
 		}, approval.Waiting},
-		{"what is stored cannot be read", func(_ *asking, e *commitlog.Entry) {
+		{"the handoff is damaged", func(_ *asking, e *commitlog.Entry) {
 			e.Approvals[0].Handoff = []byte(`{}`)
 		}, ""},
 	} {
@@ -251,27 +241,35 @@ func TestWhatIsListed(t *testing.T) {
 	}
 }
 
-// A town that is damaged keeps no one from the proposals of the others.
-func TestADamagedTownIsLeftOut(t *testing.T) {
+// A damaged town is left out, and logged.
+func TestList_DamagedTown(t *testing.T) {
 	t.Parallel()
 	a := newAsking(t)
 	a.talk("a")
 	a.talk("b")
-	_, err := logtest.JetStream(a.Log).PublishMsg(t.Context(), &nats.Msg{
-		Subject: wire.LogSubject("main", wire.TownToken("a")), Data: []byte("{damaged"),
+	last, err := a.Log.LastOf(t.Context(), "a")
+	require.NoError(t, err)
+	for name := range last.Header {
+		if strings.HasPrefix(name, wire.ServerHeaderPrefix) {
+			delete(last.Header, name)
+		}
+	}
+	_, err = logtest.JetStream(a.Log).PublishMsg(t.Context(), &nats.Msg{
+		Subject: last.Subject, Header: last.Header, Data: []byte("{damaged"),
 	})
 	require.NoError(t, err)
 	require.Equal(t, []string{"b"}, townsOf(a.list("")))
-	require.Contains(t, a.said.String(), "level=ERROR")
+	require.Contains(t, a.log.String(), "level=ERROR")
 	_, err = a.List(t.Context(), "a", "", 100, 1<<20, nil)
 	require.ErrorIs(t, err, commitlog.ErrTownDamaged)
-	a.err = errors.New("no answer")
-	_, err = a.List(t.Context(), "", "", 100, 1<<20, all)
-	require.ErrorIs(t, err, a.err, "half a list is none")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = a.List(ended, "", "", 100, 1<<20, all)
+	require.Error(t, err, "half a list is none")
 }
 
-// A page has no more bytes than it may, whatever its rows say, and goes on where it ends.
-func TestAPageIsBoundedInBytes(t *testing.T) {
+// A page has a bounded size, and the next one begins at its end.
+func TestList_Bytes(t *testing.T) {
 	t.Parallel()
 	a := newAsking(t)
 	for i := range 5 {
@@ -289,7 +287,7 @@ func TestAPageIsBoundedInBytes(t *testing.T) {
 		largest = max(largest, len(data))
 	}
 	for _, bytes := range []int{largest, 2*largest + 1, 5 * largest} {
-		var got []*approvals.Row
+		var got []*Row
 		for after := ""; ; {
 			page, err := a.List(t.Context(), "", after, 100, bytes, all)
 			require.NoError(t, err)

@@ -25,7 +25,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 )
@@ -55,20 +54,17 @@ type Config struct {
 	// Attempts is how often the stream may refuse an event for its own fault before it is a dead
 	// letter; 0 for DefaultAttempts.
 	Attempts int
-	// Raise gets the alerts about dead letters and a lost log, named by Environment. It must not
-	// block; nil raises none.
-	Raise       func(runevents.Alert)
-	Environment alerts.Environment
+	// Raise gets the alerts about dead letters and a lost log. It must not block; nil raises none.
+	Raise func(runevents.Alert)
 	// Logger logs for operators; nil for slog.Default.
 	Logger *slog.Logger
 }
 
 // Sink publishes the run events of a world. Its methods are safe for concurrent use.
 type Sink struct {
-	config  Config
-	js      jetstream.JetStream
-	stream  jetstream.StreamConfig
-	letters *alerts.DeadLetters
+	config          Config
+	js              jetstream.JetStream
+	stream, letters jetstream.StreamConfig // of the events, and of the dead letters
 
 	// Run's own.
 	opened    bool          // the stream was made, or updated to its settings
@@ -91,10 +87,15 @@ func New(config Config) (*Sink, error) {
 	}
 	return &Sink{
 		config: config, js: js, refusals: map[place]int{},
-		stream: StreamConfig(config.World, config.Retention, config.Limit, config.Replicas),
-		letters: alerts.NewDeadLetters(js, config.World, config.Replicas, config.Logger,
-			config.Raise),
+		stream:  StreamConfig(config.World, config.Retention, config.Limit, config.Replicas),
+		letters: DeadLetterConfig(config.World, config.Replicas),
 	}, nil
+}
+
+func (s *Sink) raise(alert runevents.Alert) {
+	if s.config.Raise != nil {
+		s.config.Raise(alert)
+	}
 }
 
 // Position returns the log sequence up to which all events were published, or given up. It falls if
@@ -198,24 +199,23 @@ func (s *Sink) notStored(ctx context.Context, event *nats.Msg, at place, reason 
 		return fmt.Errorf("bus: event %d of log sequence %d is refused, attempt %d of %d: %w",
 			at.part, at.logSeq, n, s.config.Attempts, reason)
 	}
-	return cmp.Or(s.giveUp(ctx, at, alerts.DeadLetter{
-		Subject: event.Subject, Header: event.Header, Data: event.Data, Reason: reason,
+	return cmp.Or(s.giveUp(ctx, letter{
+		at: at, subject: event.Subject, header: event.Header, data: event.Data, reason: reason,
 	}), errGivenUp)
 }
 
 // giveUp keeps a dead letter, unless that was done before. From then on its place is skipped.
-func (s *Sink) giveUp(ctx context.Context, at place, letter alerts.DeadLetter) error {
-	if s.givenUp(at) {
+func (s *Sink) giveUp(ctx context.Context, l letter) error {
+	if s.givenUp(l.at) {
 		return nil
 	}
-	letter.Stream, letter.LogSeq, letter.LogPart = s.stream.Name, at.logSeq, at.part
-	if err := s.letters.Keep(ctx, letter); err != nil {
+	if err := s.keep(ctx, &l); err != nil {
 		return fmt.Errorf("bus: part %d of log sequence %d cannot be given up: %w",
-			at.part, at.logSeq, err)
+			l.at.part, l.at.logSeq, err)
 	}
-	s.refusals[at], s.progress = s.config.Attempts, true
-	s.config.Logger.Warn("a dead letter was kept", "subject", letter.Subject,
-		"sequence", at.logSeq, "part", at.part, "error", letter.Reason)
+	s.refusals[l.at], s.progress = s.config.Attempts, true
+	s.config.Logger.Warn("a dead letter was kept", "subject", l.subject,
+		"sequence", l.at.logSeq, "part", l.at.part, "error", l.reason)
 	return nil
 }
 

@@ -2,14 +2,17 @@ package bus
 
 import (
 	"context"
+	"errors"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/alerts/alertstest"
 	"worldengine/worldengine/wire"
 )
@@ -82,6 +85,43 @@ func TestDeadLetter_Contents(t *testing.T) {
 		[]string{raised[0].RunID, raised[0].EventID, raised[0].DeadLetter})
 }
 
+// A letter that is too large for its stream is kept without its body. One whose stream is missing is
+// kept by the next try, and raises one alert however often it is kept.
+func TestDeadLetter_Keep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, err := New(w.config())
+	require.NoError(t, err)
+	size := int(w.nc.MaxPayload()) + 1
+	l := letter{at: middle, subject: "runevents.v2.main.t.run", reason: errors.New("much too large"),
+		header: nats.Header{wire.EventTypeHeader: {"Told"}, jetstream.ExpectedLastSeqHeader: {"7"}},
+		data:   make([]byte, size)}
+	require.Error(t, s.keep(t.Context(), &l), "the stream is missing")
+	require.Empty(t, w.raised)
+	for range 2 {
+		require.NoError(t, s.keep(t.Context(), &l))
+	}
+	letters := alertstest.Letters(t, w.js)
+	require.Len(t, letters, 1)
+	require.Empty(t, letters[0].Data)
+	header := map[string]string{}
+	for name := range letters[0].Header {
+		if !strings.HasPrefix(name, wire.ServerHeaderPrefix) {
+			header[name] = letters[0].Header.Get(name)
+		}
+	}
+	require.Equal(t, map[string]string{
+		"Log-Seq": "12", "Log-Part": "1", "Dead-Letter-Reason": "much too large",
+		"Original-Subject": l.subject, "Original-Size": strconv.Itoa(size),
+	}, header)
+	require.Len(t, w.raised, 2)
+	require.Equal(t, w.raised[0].ID(), w.raised[1].ID())
+	require.Equal(t, letters[0].Subject, w.raised[0].DeadLetter)
+	require.Equal(t, runevents.P1, w.raised[0].Severity)
+	require.Equal(t, "runevents.v2.main.t.run cannot be brought to WORLD_main_RUNEVENTS: part 1 of "+
+		"what is derived from log sequence 12: much too large", w.raised[0].Message)
+}
+
 // An unreadable message of the log, or one without headers, is at once a dead letter with its
 // bytes; the log goes on.
 func TestDeadLetter_Unreadable(t *testing.T) {
@@ -102,7 +142,9 @@ func TestDeadLetter_Unreadable(t *testing.T) {
 	require.Equal(t, "world.main.refused.t", letters[0].Header.Get(wire.OriginalSubjectHeader))
 	require.Contains(t, letters[0].Header.Get(wire.DeadLetterReasonHeader), "not a commit record")
 	require.Contains(t, letters[1].Header.Get(wire.DeadLetterReasonHeader), "no headers")
-	require.Len(t, w.alerts(runevents.EventBusDeliveryFailed), 2)
+	raised := w.alerts(runevents.EventBusDeliveryFailed)
+	require.Len(t, raised, 2)
+	require.Equal(t, "EVENT_BUS_DELIVERY_FAILED|run|"+letters[0].Subject, raised[0].ID())
 }
 
 // The sink goes on only when the letter is kept.
@@ -112,7 +154,7 @@ func TestDeadLetter_NotKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w, failures := newWorld(t), newFailures()
-			full := alerts.DeadLetterConfig("main", 1)
+			full := DeadLetterConfig("main", 1)
 			full.MaxBytes, full.Discard = 1, jetstream.DiscardNew
 			_, err := w.js.CreateStream(t.Context(), full)
 			require.NoError(t, err)
@@ -126,7 +168,7 @@ func TestDeadLetter_NotKept(t *testing.T) {
 			w.eventually(func() bool { return failures.count() >= 6 }, "it is tried again")
 			require.Less(t, s.Position(), uint64(12))
 			require.Empty(t, alertstest.Letters(t, w.js))
-			_, err = w.js.UpdateStream(t.Context(), alerts.DeadLetterConfig("main", 1))
+			_, err = w.js.UpdateStream(t.Context(), DeadLetterConfig("main", 1))
 			require.NoError(t, err)
 			w.wait(s, 12)
 			require.Len(t, w.letters(), 1)

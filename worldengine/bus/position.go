@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
 )
@@ -77,9 +78,8 @@ func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position)
 	if s.lostTries++; s.lostTries == lostTries {
 		s.config.Logger.Error("LOG_LOST: no run event is published", "error", err)
 		s.lost.Store(&err)
-		if s.config.Raise != nil {
-			s.config.Raise(s.config.Environment.LogLost("No run event is published", err))
-		}
+		s.raise(alerts.LogLost.About(alerts.About{},
+			"{effect}", "No run event is published", "{error}", wire.Sentence(err)))
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
 )
 
@@ -24,99 +24,92 @@ const (
 	readBytes   = 16 << 20
 )
 
-// heartbeat is the interval at which NATS confirms that it still serves an idle reader; inactive is
-// how long it keeps the consumer of a reader that vanished.
 const (
-	heartbeat = 500 * time.Millisecond
-	inactive  = 5 * time.Second
+	// inactive is how long NATS keeps the consumer of a reader that vanished.
+	inactive = 5 * time.Second
+	// flush is the longest pause between two messages of the log in one window, and idle the wait
+	// for the next window.
+	flush = time.Millisecond
+	idle  = time.Second
+	// lookPause is the pause between an idle sink's looks at its stream and the log: a stream that
+	// was deleted or emptied is filled again without a new event.
+	lookPause = 5 * time.Second
 )
-
-// lookPause is the pause between an idle sink's looks at its stream and the log: a stream that was
-// deleted or emptied is filled again without a new event.
-const lookPause = 5 * time.Second
 
 // relay is one try of a sink, from the position that it read to the first error.
 type relay struct {
 	*Sink
 	stream, log jetstream.Stream
+	back        chan nats.Status // has a status once NATS is back
 	began       position
-	end         chain
-	got         uint64 // messages of the log
-	// flowing is set once an event was stored and none near it is refused: then only the last event
-	// of a log message asks for an ack. If one before it is refused, its guard fails too, like a
-	// lost race, and the next try begins with the refused one.
-	flowing bool
-
-	sent  []delivery // oldest first
-	bytes int        // of sent
+	end         chain  // behind the events in transit
+	count       uint64 // messages of the log that were read
+	logSeq      uint64 // of the last one
+	sent        []delivery
+	bytes       int // of sent
 }
 
-// delivery is an event in transit, or, without a future, the end of a message of the log.
+// delivery is an event in transit, and the sequence that the stream must give to it.
 type delivery struct {
 	future jetstream.PubAckFuture
 	at     place
-	seq    uint64 // the sequence that the stream must give to the event
-	bytes  int    // of the event, and of those before it without an ack of their own
+	seq    uint64
 }
 
-// run publishes the events of each message of the log and takes the acks in order.
+// run publishes the events of each message of the log: a window of them, and then the next one when
+// all are stored.
 func (r *relay) run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	messages, stop, err := r.read(ctx, cancel)
+	r.back = r.config.Conn.StatusChanged(nats.CONNECTED)
+	defer r.config.Conn.RemoveStatusListener(r.back)
+	messages, stop, err := r.read(ctx)
 	if err != nil {
-		cancel(nil)
 		return err
 	}
-	defer stop() // after cancel, which ends the reading
-	defer cancel(nil)
-	back := r.config.Conn.StatusChanged(nats.CONNECTED)
-	defer r.config.Conn.RemoveStatusListener(back)
-	look := time.NewTicker(lookPause)
-	defer look.Stop()
-	for err == nil {
-		in, acked, failed := r.next(messages)
-		select {
-		case msg := <-in:
+	defer stop()
+	for looked := time.Now(); ; {
+		msg, err := r.next(messages)
+		if err != nil {
+			return cmp.Or(ctx.Err(), err)
+		}
+		if msg != nil {
 			err = r.publish(ctx, msg)
-		case ack := <-acked:
-			err = r.stored(ack)
-		case reason := <-failed:
-			err = r.notStored(ctx, r.sent[0].future.Msg(), r.sent[0].at, reason)
-		case <-look.C:
+		}
+		full := len(r.sent) >= window || r.bytes >= windowBytes
+		if err == nil && (msg == nil || full || len(r.sent) == 0) {
+			err = r.settle(ctx)
+		}
+		if err == nil && msg == nil && time.Since(looked) >= lookPause {
+			looked = time.Now()
 			err = r.look(ctx)
-		case <-back:
-			err = errBack
-		case <-ctx.Done():
-			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return err
 }
 
-// next moves the position over finished messages of the log, and returns the channels to wait for:
-// messages if there is room for more events, and the answer to the oldest event in transit.
-func (r *relay) next(
-	messages <-chan jetstream.Msg,
-) (in <-chan jetstream.Msg, acked <-chan *jetstream.PubAck, failed <-chan error) {
-	for len(r.sent) > 0 && r.sent[0].future == nil {
-		r.position.Store(r.sent[0].at.logSeq)
-		r.sent = r.sent[1:]
-	}
-	if len(r.sent) < window && r.bytes < windowBytes {
-		in = messages
-	}
+// next returns the next message of the log, nil if none came for a while.
+func (r *relay) next(messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	wait := idle
 	if len(r.sent) > 0 {
-		acked, failed = r.sent[0].future.Ok(), r.sent[0].future.Err()
+		wait = flush
 	}
-	return in, acked, failed
+	msg, err := messages.Next(jetstream.NextMaxWait(wait))
+	if errors.Is(err, nats.ErrTimeout) {
+		return nil, nil
+	}
+	if err != nil {
+		err = fmt.Errorf("bus: messages of the log: %w", err)
+	}
+	return msg, err
 }
 
 // read opens the log at the last message that has events in the stream, since others of its events
-// may be missing. An empty stream needs nothing older than its retention. An error of the log
-// cancels ctx. stop waits until the reading has ended, for which ctx has to be done.
+// may be missing. An empty stream needs nothing older than its retention. The end of ctx ends the
+// reading.
 func (r *relay) read(
-	ctx context.Context, cancel context.CancelCauseFunc,
-) (messages <-chan jetstream.Msg, stop func(), err error) {
+	ctx context.Context,
+) (messages jetstream.MessagesContext, stop func(), err error) {
 	config := jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
 		InactiveThreshold: inactive,
@@ -132,23 +125,21 @@ func (r *relay) read(
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus: consumer of the log: %w", err)
 	}
-	r.position.Store(consumer.CachedInfo().Delivered.Stream) // the rest is there, or expired
 	pull := max(readBytes, 2*int(r.config.Conn.MaxPayload()))
-	out := make(chan jetstream.Msg)
-	reading, err := consumer.Consume(func(msg jetstream.Msg) {
-		select {
-		case out <- msg:
-		case <-ctx.Done():
-		}
-	}, jetstream.PullMaxMessagesWithBytesLimit(readAhead, pull), jetstream.PullHeartbeat(heartbeat),
-		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
-			cancel(fmt.Errorf("bus: messages of the log: %w", err))
-		}))
+	messages, err = consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(readAhead, pull),
+		jetstream.PullHeartbeat(commitlog.Heartbeat))
 	if err != nil {
 		commitlog.Release(r.log, consumer)
 		return nil, nil, fmt.Errorf("bus: messages of the log: %w", err)
 	}
-	return out, func() { reading.Stop(); <-reading.Closed(); commitlog.Release(r.log, consumer) }, nil
+	r.logSeq = consumer.CachedInfo().Delivered.Stream // the rest is there, or expired
+	r.position.Store(r.logSeq)
+	ended := context.AfterFunc(ctx, messages.Stop)
+	return messages, func() {
+		ended()
+		messages.Stop()
+		commitlog.Release(r.log, consumer)
+	}, nil
 }
 
 // publish sends a log message's events that the stream lacks. An unreadable message is given up at
@@ -158,65 +149,64 @@ func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 	if err != nil {
 		return fmt.Errorf("bus: a message of the log without metadata: %w", err)
 	}
-	if r.got++; meta.Sequence.Consumer != r.got {
+	if r.count++; meta.Sequence.Consumer != r.count {
 		return errGap
 	}
-	logSeq := meta.Sequence.Stream
+	r.logSeq = meta.Sequence.Stream
 	events, err := r.events(msg)
 	if err != nil {
-		if err := r.giveUp(ctx, place{logSeq: logSeq}, alerts.DeadLetter{
-			Subject: msg.Subject(), Header: msg.Headers(), Data: msg.Data(),
-			Unreadable: true, Reason: err,
-		}); err != nil {
-			return err
-		}
+		return r.giveUp(ctx, letter{
+			at: place{logSeq: r.logSeq}, subject: msg.Subject(), header: msg.Headers(),
+			data: msg.Data(), unreadable: true, reason: err,
+		})
 	}
-	bytes := 0
 	for part, event := range events {
-		at := place{logSeq, part}
+		at := place{r.logSeq, part}
 		if at.logSeq == r.began.at.logSeq && part <= r.began.at.part || r.givenUp(at) {
 			continue
 		}
-		end, own := r.end.link(event, at), !r.flowing || part == len(events)-1
-		bytes += event.Size()
-		var future jetstream.PubAckFuture
-		if own {
-			future, err = r.js.PublishMsgAsync(event)
-		} else {
-			err = r.config.Conn.PublishMsg(event)
-		}
+		end := r.end.link(event, at)
+		future, err := r.js.PublishMsgAsync(event)
 		if err != nil {
 			return r.notStored(ctx, event, at, err)
 		}
 		r.end = end
-		if own {
-			r.sent, r.bytes = append(r.sent, delivery{future, at, end.seq, bytes}), r.bytes+bytes
-			bytes = 0
-		}
+		r.sent, r.bytes = append(r.sent, delivery{future, at, end.seq}), r.bytes+event.Size()
 	}
-	r.sent = append(r.sent, delivery{at: place{logSeq: logSeq}})
 	return nil
 }
 
-// stored handles the ack of the oldest event in transit.
-func (r *relay) stored(ack *jetstream.PubAck) error {
-	oldest := r.sent[0]
-	if ack.Sequence != oldest.seq {
-		return errRace // a duplicate of another sink's
+// settle waits until the events in transit are stored, and moves the position behind them.
+func (r *relay) settle(ctx context.Context) error {
+	for _, d := range r.sent {
+		select {
+		case ack := <-d.future.Ok():
+			if ack.Sequence != d.seq {
+				return errRace // a duplicate of another sink's
+			}
+			r.progress = true
+			r.forgetBefore(d.at.logSeq)
+		case reason := <-d.future.Err():
+			return r.notStored(ctx, d.future.Msg(), d.at, reason)
+		case <-r.back:
+			return errBack
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	r.sent, r.bytes = r.sent[1:], r.bytes-oldest.bytes
-	r.progress = true
-	r.forgetBefore(oldest.at.logSeq)
-	r.flowing = len(r.refusals) == 0
-	return nil
+	r.sent, r.bytes = r.sent[:0], 0
+	r.position.Store(r.logSeq)
+	select {
+	case <-r.back:
+		return errBack
+	default:
+		return nil
+	}
 }
 
 // look returns errMoved if the stream does not end with the last event that was published, and a
 // commitlog.ErrLogLost if the log has lost its end.
 func (r *relay) look(ctx context.Context) error {
-	if len(r.sent) > 0 {
-		return nil
-	}
 	pos, err := readPosition(ctx, r.stream)
 	if err == nil && (pos.last != r.end.seq || pos.at != r.end.at) {
 		err = errMoved

@@ -31,15 +31,28 @@ func TestChain_Link(t *testing.T) {
 	}
 }
 
+// future is an event that was answered.
+type future struct {
+	jetstream.PubAckFuture
+	ack chan *jetstream.PubAck
+}
+
+func (f future) Ok() <-chan *jetstream.PubAck { return f.ack }
+func (f future) Err() <-chan error            { return nil }
+
 // An ack with another sequence is another message's: a faster sink's, or an event's that the stream
 // has lost since. A gap in the log's messages ends a try too.
 func TestRelay_Doubts(t *testing.T) {
 	t.Parallel()
-	r := relay{Sink: &Sink{}, sent: []delivery{{seq: 5}}}
-	require.ErrorIs(t, r.stored(&jetstream.PubAck{Sequence: 4, Duplicate: true}), errRace)
+	acks := make(chan *jetstream.PubAck, 1)
+	r := relay{Sink: &Sink{}, logSeq: 9, sent: []delivery{{future: future{ack: acks}, seq: 5}}}
+	acks <- &jetstream.PubAck{Sequence: 4, Duplicate: true}
+	require.ErrorIs(t, r.settle(t.Context()), errRace)
 	require.False(t, r.progress)
-	require.NoError(t, r.stored(&jetstream.PubAck{Sequence: 5}))
+	acks <- &jetstream.PubAck{Sequence: 5}
+	require.NoError(t, r.settle(t.Context()))
 	require.True(t, r.progress)
+	require.Equal(t, uint64(9), r.Position())
 	next := commitlog.Delivered(&jetstream.RawStreamMsg{}) // of no consumer
 	require.ErrorIs(t, r.publish(t.Context(), next), errGap)
 }

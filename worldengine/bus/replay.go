@@ -50,7 +50,7 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 func (s *Sink) removeLetters(
 	ctx context.Context, letters []string, held map[string]bool,
 ) (removed []string, err error) {
-	stream, err := s.js.Stream(ctx, s.letters.Stream.Config.Name)
+	stream, err := s.js.Stream(ctx, s.letters.Name)
 	for _, subject := range letters {
 		if !held[subject] || err != nil {
 			continue

@@ -134,7 +134,7 @@ func (w *Worker) finish(a *application, v apply.Result, answer machine.Answer, e
 	// An answer that itself failed the handoff, by its state, was not late.
 	invalid := err == nil && answer.Result.ReasonCode == apply.ReasonPluginStateInvalid
 	if gaveUp && v.Applied && !invalid { // another writer had given up before
-		w.config.Raise(w.config.Environment.LateAnswer(a.about()))
+		w.config.Raise(alerts.LateAnswer.About(a.about()))
 	}
 }
 
@@ -218,14 +218,14 @@ func (w *Worker) spans(a *application) (pause, lasts time.Duration) {
 // has to look.
 func (w *Worker) lateAnswer(l Identity, msg *nats.Msg) {
 	if l.Applied(msg) {
-		w.config.Raise(w.config.Environment.LateAnswer(alerts.About(l)))
+		w.config.Raise(alerts.LateAnswer.About(alerts.About(l)))
 	}
 }
 
 // doubleAnswer handles an answer "applied" beyond the number of requests.
 func (w *Worker) doubleAnswer(of Identity, msg *nats.Msg) {
 	if of.Applied(msg) {
-		w.config.Raise(w.config.Environment.DoubleAnswer(alerts.About(of)))
+		w.config.Raise(alerts.DoubleAnswer.About(alerts.About(of)))
 	}
 }
 

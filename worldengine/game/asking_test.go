@@ -13,7 +13,6 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/natstest"
-	"worldengine/worldengine/signals"
 	"worldengine/worldengine/stepper"
 )
 
@@ -40,7 +39,7 @@ func TestACommandWhoseTownCannotBeReadWaits(t *testing.T) {
 	store := &unreadStore{log.Store, 0, cancel}
 	log.Store = store
 	w := New(&stepper.Stepper{Log: log}, Config{
-		WorldPause: signals.NewWorldPause(log, signals.Pause{}, func() {}),
+		WorldPause: NewWorldPause(log, Pause{}, func() {}),
 		Logger:     slog.New(slog.NewTextHandler(said, nil)),
 	})
 	w.waitUnpaused(ctx, &application{town: "t", runID: "r",

@@ -10,8 +10,8 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/signals"
 	"worldengine/worldengine/waiting"
+	"worldengine/worldengine/wire"
 )
 
 // cancelWait bounds an operator's wait until it is known whether the request that is out has
@@ -21,10 +21,21 @@ const (
 	cancelPoll = 50 * time.Millisecond
 )
 
+// RefusedError refuses a signal. The refusal is recorded: SignalID is its run.
+type RefusedError struct {
+	// Code is the code of the error reply.
+	Code     wire.Code
+	SignalID string
+	Message  string
+}
+
+// Error returns the reason.
+func (e *RefusedError) Error() string { return "worldengine: " + e.Message }
+
 // Cancel ends a pending command's run if no request for it can have reached a game, or with force
-// at once. A refusal is recorded, and returned as a *signals.RefusedError. The record that ends the
+// at once. A refusal is recorded, and returned as a *RefusedError. The record that ends the
 // run is the town's, like a result's (docs/adr/0025-cancelling-what-is-being-applied.md).
-func (w *Worker) Cancel(ctx context.Context, s *signals.Signal) error {
+func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 	return w.steps.Log.Retry(ctx, func() error {
 		current, err := w.load(ctx, s.TownID, s.RunID)
 		if err != nil {
@@ -43,7 +54,7 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal) error {
 			// ends here. If a result comes first, the alert stays, and says so.
 			about := alerts.About{TownID: s.TownID, RunID: s.RunID}
 			err := w.config.RaiseStored(ctx,
-				w.config.Environment.CancelledByForce(about, s.ActorID))
+				alerts.CancelledByForce.About(about, "{actor}", s.ActorID))
 			if err != nil {
 				return err
 			}
@@ -62,7 +73,7 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal) error {
 		case err != nil:
 			return err
 		case out.Refused != nil:
-			return &signals.RefusedError{Code: out.Refused.Code, SignalID: s.Run.RunID,
+			return &RefusedError{Code: out.Refused.Code, SignalID: s.Run.RunID,
 				Message: out.Refused.Message}
 		}
 		w.endOwn(alerts.About{TownID: s.TownID, RunID: s.RunID,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
@@ -53,11 +54,12 @@ func (w *Worker) lookAtHeld(ctx context.Context, a *application) time.Time {
 	if by.Draining(now) {
 		return now.Add(min(w.config.Policy.Resend, by.At.Add(timeout).Sub(now)))
 	}
-	ofTown := ""
+	paused := "the world"
 	if current.Paused != nil {
-		ofTown = a.town
+		paused = a.town
 	}
-	w.config.Raise(w.config.Environment.DrainTimeout(by.SignalID, ofTown, timeout))
+	w.config.Raise(alerts.DrainTimeout.About(alerts.About{RunID: by.SignalID},
+		"{timeout}", timeout.String(), "{paused}", paused))
 	return next
 }
 

@@ -117,9 +117,9 @@ func (w *Worker) concluded(about alerts.About, answer *machine.Answer) {
 	w.config.Concluded(answer)
 	switch answer.Result.ReasonCode {
 	case apply.ReasonRCONInDoubt, apply.ReasonPluginTimeout:
-		w.config.Raise(w.config.Environment.InDoubt(about))
+		w.config.Raise(alerts.InDoubt.About(about))
 	case apply.ReasonPluginStateInvalid:
-		w.config.Raise(w.config.Environment.StateInvalid(about))
+		w.config.Raise(alerts.StateInvalid.About(about))
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/signals"
 	"worldengine/worldengine/wire"
 )
 
@@ -93,7 +92,7 @@ func TestWorker_CancelAfterTakeover(t *testing.T) {
 	rec := commitlog.Record{Kind: commitlog.KindPending, TownID: "town-threatened"}
 	require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
 	s := w.cancellation()
-	var refused *signals.RefusedError
+	var refused *game.RefusedError
 	require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
 	require.Equal(t, wire.CodeRunInHand, refused.Code)
 	s.Force = true
@@ -110,7 +109,7 @@ func TestWorker_Rests(t *testing.T) {
 			c.Policy.Absent, c.Policy.Attempts = apply.AbsentFail, 1
 			c.Policy.Resend = 100 * time.Millisecond
 			c.RCON = console{answer: apply.Answer{Status: apply.Applied}}
-			c.WorldPause.Set(signals.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+			c.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
 		}, func(p *apply.Pending) {
 			p.Via, p.Deadline = via, p.NotBefore.Add(300*time.Millisecond)
 		})
@@ -156,7 +155,7 @@ func TestWorker_Rests(t *testing.T) {
 		rec := commitlog.Record{Kind: commitlog.KindPending, TownID: "town-threatened"}
 		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
 		s := w.cancellation()
-		var refused *signals.RefusedError
+		var refused *game.RefusedError
 		require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
 		over, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -14,13 +14,11 @@ import (
 	"time"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/presence"
-	"worldengine/worldengine/signals"
 	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
@@ -41,7 +39,7 @@ type Config struct {
 	PauseWait, AbsentWait, Timeout time.Duration
 
 	Towns      *commitlog.Towns
-	WorldPause *signals.WorldPause
+	WorldPause *WorldPause
 	Absent     *presence.Absences
 	// EndOf returns the record that ended a run, nil if the log does not keep it.
 	EndOf func(ctx context.Context, runID string) (*commitlog.Record, error)
@@ -53,10 +51,8 @@ type Config struct {
 	// Concluded is called with the answer of an ended run.
 	Concluded func(*machine.Answer)
 	// Raise raises a run's alert, once; RaiseStored does so before the event that it reports.
-	// Environment makes the alerts.
 	Raise       func(runevents.Alert)
 	RaiseStored func(context.Context, runevents.Alert) error
-	Environment alerts.Environment
 	// OnAttempt is called with each attempt's end and duration; may be nil.
 	OnAttempt func(by apply.Binding, ended apply.Result, took time.Duration)
 

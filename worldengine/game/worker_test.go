@@ -27,9 +27,7 @@ import (
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/presence"
 	"worldengine/worldengine/queue"
-	"worldengine/worldengine/retry"
 	"worldengine/worldengine/runs"
-	"worldengine/worldengine/signals"
 	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
@@ -73,7 +71,7 @@ func work(
 	}
 	store := runs.New(w.log, indextest.Open(t, w.log),
 		runs.Config{Logger: logger})
-	ends := retry.Reader{Log: w.log, Ended: store.EndedAt}
+	ends := runs.Ends{Log: w.log, Ended: store.EndedAt}
 	config := game.Config{
 		Serves: func() bool { return true },
 		World:  "main", PauseWait: time.Hour, Timeout: 30 * time.Second,
@@ -84,7 +82,7 @@ func work(
 			rec, _, err := ends.End(ctx, runID)
 			return rec, err
 		},
-		WorldPause: signals.NewWorldPause(w.log, signals.Pause{}, func() {}),
+		WorldPause: game.NewWorldPause(w.log, game.Pause{}, func() {}),
 		Absent: presence.New(presence.Config{After: time.Hour, Policy: apply.AbsentFail,
 			Raise: raise, Now: time.Now, Logger: logger}),
 		Concluded: func(answer *machine.Answer) { end(answer.RunID) },
@@ -102,7 +100,7 @@ func work(
 		return game.New(&stepper.Stepper{Log: w.log, Now: time.Now, NewID: uuid.NewString,
 			Settings: machine.Settings{Rules: new(town.DefaultRules()), Plugin: config.Policy}}, config)
 	}
-	w.resume = func() { config.WorldPause.Set(signals.Pause{Seq: 2}) }
+	w.resume = func() { config.WorldPause.Set(game.Pause{Seq: 2}) }
 	w.Worker = w.again()
 	plugins, err := game.OpenInbox(nc, w.UnusedAnswers())
 	require.NoError(t, err)
@@ -131,8 +129,8 @@ func ofSignal() runevents.Identity {
 }
 
 // cancellation is the signal that cancels the run of the command.
-func (w *working) cancellation() signals.Signal {
-	return signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
+func (w *working) cancellation() machine.Signal {
+	return machine.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
 		RunID: w.current.Pending.Run.RunID, Run: ofSignal()}.WithDefaults()
 }
 
@@ -318,7 +316,7 @@ func TestCancelling(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *game.Config) {
-				c.WorldPause.Set(signals.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+				c.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
 			})
 			runID, client := w.current.Pending.Run.RunID, w.ensure()
 			s := w.cancellation()
@@ -328,7 +326,7 @@ func TestCancelling(t *testing.T) {
 			}
 			err := w.Cancel(t.Context(), &s)
 			if row.refused != "" {
-				var refused *signals.RefusedError
+				var refused *game.RefusedError
 				require.ErrorAs(t, err, &refused)
 				require.Equal(t, row.refused, refused.Code)
 				require.NotNil(t, w.town().Pending)
@@ -371,7 +369,7 @@ func TestCancellingByForceComesTooLate(t *testing.T) {
 	}
 	s := w.cancellation()
 	s.ActorID, s.Force = "ada", true
-	var refused *signals.RefusedError
+	var refused *game.RefusedError
 	require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
 	require.Equal(t, wire.CodeRunNotWaiting, refused.Code)
 	require.Len(t, alerts, 1)

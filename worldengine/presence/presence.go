@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,9 +24,8 @@ type Config struct {
 	After time.Duration
 	// Policy is the policy for commands of towns without a plugin.
 	Policy apply.Absent
-	// Environment makes the alerts, and Raise raises them.
-	Environment alerts.Environment
-	Raise       func(runevents.Alert)
+	// Raise raises the alerts.
+	Raise func(runevents.Alert)
 	// Now is the clock of the alerts.
 	Now    func() time.Time
 	Logger *slog.Logger
@@ -92,8 +92,8 @@ func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, ov
 		after = 0
 	}
 	if since, raise := s.begin(of.TownID, s.config.Now(), after); raise {
-		s.config.Raise(s.config.Environment.PluginAbsent(of, since, commands,
-			prospects[s.config.Policy]))
+		s.config.Raise(alerts.PluginAbsent.Since(of, since, "{commands}", strconv.Itoa(commands),
+			"{prospect}", prospects[s.config.Policy]))
 	}
 }
 
@@ -103,14 +103,14 @@ func (s *Absences) Present(ctx context.Context, of alerts.About) {
 		return
 	}
 	if since, raised := s.end(of.TownID); raised {
-		s.config.Raise(s.config.Environment.PluginReturned(of, since))
+		s.config.Raise(alerts.PluginReturned.Since(of, since))
 	}
 }
 
 // NotNeeded ends the absence of a town that is now bound to something else.
 func (s *Absences) NotNeeded(townID string) {
 	if since, raised := s.end(townID); raised {
-		s.config.Raise(s.config.Environment.PluginNotNeeded(townID, since))
+		s.config.Raise(alerts.PluginNotNeeded.Since(alerts.About{TownID: townID}, since))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"worldengine/runevents"
@@ -17,7 +16,7 @@ import (
 // Append is the append authority for writers other than the engine itself: it persists events
 // of one run, together or not at all, and returns how each is persisted, in the order of writes.
 //
-// What is new gets the next places of its run, unique and strictly increasing for all who append,
+// A new event gets the next place of its run, unique and strictly increasing for all who append,
 // and the time of the append authority as its persistedAt. A write whose (runId,
 // idempotencyKey) the run has stores nothing and gets that event's eventId, runSeq and persistedAt,
 // as long as the event is kept: one that Config.Retention has discarded may be stored again, at a
@@ -39,7 +38,7 @@ func (s *Store) Append(
 
 // Sender is who appends.
 type Sender struct {
-	// Name is what the events have as appendedBy.
+	// Name is the appendedBy of the events.
 	Name string
 	// MayRead returns why the sender may not read the runs of the town with a token; nil for all
 	// towns. Its error must be the same for all of them.
@@ -91,12 +90,12 @@ func invalidTown(message string) error {
 // appendingTimeout bounds one append to a run.
 const appendingTimeout = 10 * time.Second
 
-// append decides about writes on what this writer knows of their run, and stores what is new,
-// guarded by the run's last message in the log. It owns the run within this writer.
+// append decides about writes by this writer's knowledge of their run, and stores the new ones,
+// guarded by the run's last message in the log. It owns the run within this writer. It returns the
+// log sequence of the run's last append, too.
 //
-// What is known may be behind the log, so a refusal counts only when it was read afresh. A
-// duplicate is one for good: what is persisted does not change. It returns the log sequence of the
-// run's last append, too.
+// The knowledge may be behind the log, so a refusal counts only if the run was read afresh. A
+// duplicate is one for good: a persisted event does not change.
 func (s *Store) append(
 	ctx context.Context, from Sender, townID string, writes []runevents.Write,
 ) (appended []runevents.Appended, seq uint64, err error) {
@@ -132,8 +131,8 @@ func (s *Store) append(
 	return appended, seq, err
 }
 
-// knownRun returns what is known of a run, and whether it was read afresh. It reads a run that this
-// instance does not know, and one that the engine may have gone on with.
+// knownRun returns a run, and whether it was read afresh. It reads one that the cache lacks, and one
+// that the engine may have gone on with.
 func (s *Store) knownRun(ctx context.Context, runID string) (run *KnownRun, fresh bool, err error) {
 	if run = s.Cache.Take(runID); run == nil {
 		run = s.NewKnownRun(runID)
@@ -153,7 +152,7 @@ func (s *Store) NewKnownRun(runID string) *KnownRun {
 
 // plan is RunState.Plan for a run of which the town is known too. Duplicates are answered whatever
 // town they name, since the town is no part of their key. A sender that may not read the run gets
-// the refusal that a run without events would give, or else that of its rights.
+// the refusal that a run without events would give, or else the refusal by its rights.
 func (s *Store) plan(
 	run *KnownRun, from Sender, townID string, writes []runevents.Write,
 ) (runevents.Plan, error) {
@@ -171,7 +170,7 @@ func (s *Store) plan(
 	return plan, err
 }
 
-// store commits what is new and returns what to answer. The run is up to date then.
+// store commits the new events and returns the answer. The run is up to date then.
 func (s *Store) store(
 	ctx context.Context, run *KnownRun, townID string, plan *runevents.Plan,
 ) ([]runevents.Appended, error) {
@@ -202,9 +201,6 @@ func (s *Store) ReadRun(ctx context.Context, run *KnownRun) error {
 		return err
 	}
 	found, _ := s.index.Run(run.RunID)
-	if len(found.Rows) == 0 {
-		return nil
-	}
 	for i := range found.Rows {
 		row := &found.Rows[i]
 		if row.Seq <= run.read {
@@ -224,36 +220,14 @@ func (s *Store) ReadRun(ctx context.Context, run *KnownRun) error {
 	return nil
 }
 
-// refreshRun takes in what other writers have appended to a run meanwhile. A run that has lost
-// its place in the log is read anew.
+// refreshRun reads the events that other writers have appended to a run meanwhile. A run that has
+// lost its place in the log is read anew.
 func (s *Store) refreshRun(ctx context.Context, run *KnownRun) (*KnownRun, error) {
-	if run.State.Open() {
-		return run, s.ReadRun(ctx, run)
-	}
 	before := run.guard
-	for {
-		next, err := s.log.EventsAfter(ctx, run.RunID, run.guard)
-		if err != nil {
-			return nil, err
-		}
-		if next == nil {
-			break
-		}
-		read, err := commitlog.ReadRecord(next.Data)
-		if err != nil {
-			return nil, fmt.Errorf("%w: log sequence %d: %w", ErrRunDamaged, next.Sequence, err)
-		}
-		rec, err := withRun(read, next)
-		if err == nil {
-			err = run.take(rec)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if run.guard == before {
+	err := s.ReadRun(ctx, run)
+	if err == nil && run.guard == before && !run.State.Open() {
 		run = s.NewKnownRun(run.RunID)
-		return run, s.ReadRun(ctx, run)
+		err = s.ReadRun(ctx, run)
 	}
-	return run, nil
+	return run, err
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // An append whose answer is lost is stored once, and is nobody's duplicate.
-func TestAppendWithoutAnswer(t *testing.T) {
+func TestAppend_AnswerLost(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
 	lossy := logtest.LoseAnswers(s.log)
@@ -34,7 +34,7 @@ func TestAppendWithoutAnswer(t *testing.T) {
 }
 
 // Another instance's message with the very same content is not taken for one's own.
-func TestSuccessorOfAnAppend(t *testing.T) {
+func TestAppend_Successor(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
 	w := logtest.Told(1)
@@ -60,8 +60,8 @@ func TestSuccessorOfAnAppend(t *testing.T) {
 	require.True(t, answers[0].Idempotent)
 }
 
-// An instance that has fallen behind another, and one whose memory was cleared, know all the same.
-func TestAppendsOfOtherInstancesAreKnown(t *testing.T) {
+// An instance that has fallen behind another, or whose cache was cleared, reads the missing events.
+func TestAppend_OtherInstances(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	a, b := open(t, l), open(t, l)
@@ -100,7 +100,7 @@ func extend(t *testing.T, s *Store, run *runevents.Run, emitted int64, closing b
 }
 
 // While the engine is ending its run, and after that, nobody else goes on with it.
-func TestAppendToOpenRun(t *testing.T) {
+func TestAppend_OpenRun(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
 	p := logtest.NewProducer(runevents.Identity{
@@ -148,7 +148,7 @@ func TestAppendToOpenRun(t *testing.T) {
 }
 
 // A run that was paused takes events of others again while its command is applied, until its end.
-func TestARunIsReopened(t *testing.T) {
+func TestAppend_ReopenedRun(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
 	identity := runevents.Identity{
@@ -171,7 +171,7 @@ func TestARunIsReopened(t *testing.T) {
 }
 
 // The cache holds what fits, whatever order runs come in, and nothing from before it was cleared.
-func TestRunCache(t *testing.T) {
+func TestRunCache_Bound(t *testing.T) {
 	t.Parallel()
 	c := &RunCache{}
 	require.Nil(t, c.Take("a"))

@@ -18,8 +18,8 @@ func (b *backlog) fill(town string, seq uint64) (appends int) {
 	return appends
 }
 
-// TestBacklog_SharedByTowns: one town leaves room for others, a town without any gets some as long
-// as there is any, and appends that were read make room again.
+// One town leaves room for others, a town without any gets some as long as there is any, and appends
+// that were read make room again.
 func TestBacklog_SharedByTowns(t *testing.T) {
 	t.Parallel()
 	read := uint64(0)
@@ -43,7 +43,7 @@ func TestBacklog_SharedByTowns(t *testing.T) {
 	require.Zero(t, b.events)
 }
 
-// TestBacklog_ReadersStandStill: appends go on at a bounded rate while nothing reads them.
+// Appends go on at a bounded rate while nothing reads them.
 func TestBacklog_ReadersStandStill(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -90,10 +90,10 @@ func (c *RunCache) drop(run *KnownRun) {
 	}
 }
 
-// weight is what a run counts for: its events, and about as much as ten for itself.
+// weight is the number of a run's events, and ten for the run itself.
 func (r *KnownRun) weight() int { return r.State.Len() + 10 }
 
-// Now returns the epoch of what is loaded from now on.
+// Now returns the epoch of runs that are loaded from now on.
 func (c *RunCache) Now() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"worldengine/worldengine/outcometest"
 )
 
-// Of a run whose first events have expired the last ones are told alone, and never with a hole; a
-// list leaves it out.
+// A run whose first events have expired has its last events alone, and never a hole; a list leaves it
+// out.
 func TestStore_ExpiredEvents(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
@@ -74,7 +74,7 @@ func TestStore_DamagedRun(t *testing.T) {
 }
 
 // An event that has expired is nobody's duplicate any more.
-func TestADiscardedEventIsAppendedAgain(t *testing.T) {
+func TestAppend_DiscardedEvent(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
 	keep(t, s.log, 2)

@@ -7,6 +7,6 @@ import "errors"
 var ErrUnknownRun = errors.New("worldengine: there is no such run")
 
 // ErrRunDamaged: the log has the run, but one of its records cannot be read: it was changed on the
-// disk of NATS. fsck says where.
+// disk of NATS. fsck names the record.
 var ErrRunDamaged = errors.New("worldengine: the stored events of the run are damaged; fsck " +
 	"says where")

@@ -21,7 +21,7 @@ func open(t testing.TB, l *commitlog.Log) *Store {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	s := New(l, indextest.Open(t, l), Config{
-		Logger: logger, Alert: func([]runevents.Alert) {},
+		Logger: logger, Alert: func(string, runevents.Alert) {},
 		Appends: runevents.AppendPolicy{TenantID: "default", EngineSteps: lifecycle.Steps(),
 			EnginePlan: lifecycle.IsEnginePlan},
 	})

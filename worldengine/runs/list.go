@@ -69,7 +69,7 @@ func rowOf(run runevents.Snapshot, records []runevents.Record) Row {
 	return row
 }
 
-// Runs is a page of a list of runs: Next is where the next page begins, 0 on the last page. A page that
+// Runs is a page of a list of runs: Next is the place of the next page, 0 on the last one. A page that
 // was not searched to the end may have fewer runs than wanted, or none.
 type Runs = messages.Runs
 

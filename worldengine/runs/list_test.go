@@ -17,9 +17,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A row has what the start and the end of a run say. A run of another producer, or of a signal, may
-// lack members, or have others of their names; a producer's has no type and no result.
-func TestRowsOfRuns(t *testing.T) {
+// A row has members of the start and the end of a run. A run of another producer, or of a signal, may
+// lack them, or have others of their names; a producer's has no type and no result.
+func TestRow_Members(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		started, outcome, by string
@@ -132,7 +132,7 @@ func TestList_TimeWindow(t *testing.T) {
 }
 
 // Pages end before they have more than PageBytes, and the next one goes on there.
-func TestPageBytes(t *testing.T) {
+func TestList_PageBytes(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
 	large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", PageBytes*2/5))
@@ -162,9 +162,8 @@ func TestPageBytes(t *testing.T) {
 	require.Equal(t, []int{2, 2, 1}, pages)
 }
 
-// What the log has of a run is what its readers get: its state, its town, where it ended, and a row
-// in a list, complete up to the mark.
-func TestARunIsRead(t *testing.T) {
+// Readers of a run get its state, its town, its end, and a row in a list, complete up to the mark.
+func TestStore_ReadsRun(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	s := open(t, l)
@@ -228,7 +227,7 @@ func TestARunIsRead(t *testing.T) {
 	require.Equal(t, []string{ids[1], ids[2], "run"}, changed)
 }
 
-// TestList_ByID: the beginning of any id of a run finds it, and a page says how far it was searched.
+// The beginning of any id of a run finds it, and a page says how far it was searched.
 func TestList_ByID(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -276,7 +275,7 @@ func TestList_ByID(t *testing.T) {
 	}
 }
 
-// TestView_Took: a run took as long as its client waited, also before it started.
+// A run took as long as its client waited, also before it started.
 func TestView_Took(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
@@ -299,7 +298,7 @@ func TestView_Took(t *testing.T) {
 }
 
 // Appends name a town, and the run is of that town from then on.
-func TestAnAppendNamesItsTown(t *testing.T) {
+func TestAppend_Town(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
 	_, err := s.Append(t.Context(), "", []runevents.Write{logtest.Told(1)})

@@ -176,6 +176,8 @@ func (s *Store) project(
 	if err != nil {
 		return runevents.Snapshot{}, fmt.Errorf("worldengine: run %s: %w", runID, err)
 	}
-	s.config.Alert(alerts)
+	for _, alert := range alerts {
+		s.config.Alert("", alert)
+	}
 	return snapshot.View(), nil
 }

@@ -28,8 +28,9 @@ type Config struct {
 	// Digested returns the log sequence up to which appended events are projected; nil if nothing
 	// waits for projections.
 	Digested func() uint64
-	// Alert is called with the alerts that a projection for a reader found.
-	Alert  func([]runevents.Alert)
+	// Alert is called with each alert that a projection finds, and the token of its town; "" if a
+	// reader asked for the projection. It must be safe for concurrent use.
+	Alert  func(townToken string, alert runevents.Alert)
 	Logger *slog.Logger
 }
 

@@ -1,4 +1,4 @@
-package signals
+package game
 
 import (
 	"context"

@@ -15,7 +15,7 @@ import (
 )
 
 // Pages have every alert once, the newest first, whatever their size.
-func TestPagesOfAlerts(t *testing.T) {
+func TestList_Pages(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)
 	a := w.open()
@@ -41,8 +41,8 @@ func TestPagesOfAlerts(t *testing.T) {
 	}
 }
 
-// What the stream has already is not raised again; a stream that is gone has none.
-func TestAlertsAreRecalled(t *testing.T) {
+// An alert that the stream has is not raised again; a missing stream has none.
+func TestRecall_Known(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)
 	a := w.open()
@@ -73,9 +73,9 @@ func TestAlertsAreRecalled(t *testing.T) {
 	require.ErrorIs(t, next.Recall(over), context.Canceled)
 }
 
-// The first acknowledgement counts, whoever else acknowledges at the same time; it survives what is
-// made anew, and an open list leaves out what has one.
-func TestAcknowledging(t *testing.T) {
+// The first acknowledgement counts, whoever else acknowledges at the same time. An open list leaves
+// out acknowledged alerts.
+func TestAcknowledge_First(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)
 	a := w.open()

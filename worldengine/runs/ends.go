@@ -1,9 +1,4 @@
-// Package retry reads how runs ended, and decides which of them may be retried: those that failed
-// without reaching a plugin or console (RETRY_STEP of Execution Semantics v1;
-// docs/adr/0026-a-retry-is-another-run.md). The engine judges the run's handoff again, in another
-// run. If it is accepted there, its key has the later result; otherwise the first result stays, and
-// the run may be retried again.
-package retry
+package runs
 
 import (
 	"context"
@@ -20,10 +15,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Reader reads how runs have ended. Every member must be set.
-type Reader struct {
+// Ends reads how runs have ended. Every member must be set.
+type Ends struct {
 	Log *commitlog.Log
-	// Ended returns the log sequence of a run's end, 0 if it has not ended: see runs.Store.EndedAt.
+	// Ended returns the log sequence of a run's end, 0 if it has not ended: Store.EndedAt.
 	Ended func(ctx context.Context, runID string) (uint64, error)
 }
 
@@ -36,7 +31,7 @@ type Failed struct {
 	Trace trace.Context
 }
 
-// Refusal is why a run is not retried: its end, and the cure.
+// Refusal is the reason not to retry a run: its end, and the cure.
 type Refusal struct {
 	Code    wire.Code
 	Message string
@@ -44,12 +39,12 @@ type Refusal struct {
 
 // End returns the record that ended a run of the engine and its log sequence, or nil if the run has
 // not ended or the log does not keep it. The errors are Ended's and commitlog.ErrLogUnavailable.
-func (r *Reader) End(ctx context.Context, runID string) (*commitlog.Record, uint64, error) {
-	seq, err := r.Ended(ctx, runID)
+func (e *Ends) End(ctx context.Context, runID string) (*commitlog.Record, uint64, error) {
+	seq, err := e.Ended(ctx, runID)
 	if err != nil || seq == 0 {
 		return nil, 0, err
 	}
-	msg, err := r.Log.Store.At(ctx, seq)
+	msg, err := e.Log.Store.At(ctx, seq)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable, seq, err)
 	}
@@ -64,10 +59,11 @@ func (r *Reader) End(ctx context.Context, runID string) (*commitlog.Record, uint
 	return rec, seq, err
 }
 
-// Failed returns a run that may be retried by its own end; the present town and the key's receipt
-// decide the rest. With a refusal it has only the town, if known.
-func (r *Reader) Failed(ctx context.Context, runID string) (Failed, *Refusal, error) {
-	rec, seq, err := r.End(ctx, runID)
+// Failed returns a run whose end allows a retry: it failed without reaching a plugin or console
+// (RETRY_STEP of Execution Semantics v1; docs/adr/0026-a-retry-is-another-run.md). The present town
+// and the key's receipt decide the rest. With a refusal it has only the town, if that is known.
+func (e *Ends) Failed(ctx context.Context, runID string) (Failed, *Refusal, error) {
+	rec, seq, err := e.End(ctx, runID)
 	switch {
 	case err != nil:
 		return Failed{}, nil, err
@@ -79,7 +75,7 @@ func (r *Reader) Failed(ctx context.Context, runID string) (Failed, *Refusal, er
 			"a new proposal"), nil
 	}
 	failed := Failed{RetryOf: apply.RetryOf{RunID: runID, LogSeq: seq}, TownID: rec.TownID}
-	if refusal := refusalOf(rec); refusal != nil {
+	if refusal := refuseRetry(rec); refusal != nil {
 		return failed, refusal, nil
 	}
 	failed.Trace = rec.Run.Trace
@@ -90,14 +86,13 @@ func (r *Reader) Failed(ctx context.Context, runID string) (Failed, *Refusal, er
 	return failed, nil, err
 }
 
-// refusalOf returns why the run that a record ended is not retried, or nil.
-func refusalOf(rec *commitlog.Record) *Refusal {
+// refuseRetry refuses to retry the run that a record ended; nil if it may be retried.
+func refuseRetry(rec *commitlog.Record) *Refusal {
 	switch rec.Kind {
 	case commitlog.KindHandoff, commitlog.KindRefused, commitlog.KindAsked:
 	case commitlog.KindCancelled, commitlog.KindRun:
-		return no(
-			"the run was cancelled: send its handoff again, or, where this run tried another " +
-				"one again, retry that one, which its RunStarted names as context.retryOf")
+		return no("the run was cancelled: send its handoff again, or, where this run tried another " +
+			"one again, retry that one, which its RunStarted names as context.retryOf")
 	default:
 		return no("the run is that of a signal, and has no handoff")
 	}
@@ -106,8 +101,7 @@ func refusalOf(rec *commitlog.Record) *Refusal {
 		Reason handoff.ReasonCode `json:"reasonCode"`
 	}
 	if err := json.Unmarshal(rec.Result, &said); err != nil {
-		return no(
-			"the result of the run cannot be read: handoffctl fsck says what is wrong with it")
+		return no("the result of the run cannot be read: handoffctl fsck says what is wrong with it")
 	}
 	ended := fmt.Sprintf("the run ended %s, %s", said.Status, said.Reason)
 	switch {
@@ -123,10 +117,9 @@ func refusalOf(rec *commitlog.Record) *Refusal {
 	case said.Reason == apply.ReasonPluginUnavailable:
 		return nil
 	case apply.MayBeApplied(said.Reason):
-		return &Refusal{wire.CodeRunInDoubt,
-			ended + ": its command may have been applied, so that a retry " +
-				"might apply it twice; look at the game, put the town's true state, and let the " +
-				"agent make a new proposal"}
+		return &Refusal{wire.CodeRunInDoubt, ended + ": its command may have been applied, so that a " +
+			"retry might apply it twice; look at the game, put the town's true state, and let the " +
+			"agent make a new proposal"}
 	}
 	return no(ended + ": the command was refused, and would be again; its agent makes a new " +
 		"proposal")
@@ -134,8 +127,7 @@ func refusalOf(rec *commitlog.Record) *Refusal {
 
 func no(message string) *Refusal { return &Refusal{wire.CodeRunNotRetryable, message} }
 
-// Judge returns why a run is not retried by its key's present receipt, or nil: the key must still
-// have that run's result.
+// Judge refuses a retry unless the key's present receipt still has the result of the run.
 func (f *Failed) Judge(now *dedupe.Receipt) *Refusal {
 	switch {
 	case now == nil:
@@ -143,8 +135,7 @@ func (f *Failed) Judge(now *dedupe.Receipt) *Refusal {
 			"be sent again")
 	case now.RunID != f.RunID:
 		return &Refusal{wire.CodeRunRetried,
-			"the run was retried before: the result of its key is that of " +
-				"run " + now.RunID}
+			"the run was retried before: the result of its key is that of run " + now.RunID}
 	}
 	return nil
 }
@@ -152,6 +143,5 @@ func (f *Failed) Judge(now *dedupe.Receipt) *Refusal {
 // InHand refuses a retry because another one is being applied, in a run.
 func InHand(runID string) *Refusal {
 	return &Refusal{wire.CodeRunRetried,
-		"another retry of the run was first: its command is being " +
-			"applied, in run " + runID}
+		"another retry of the run was first: its command is being applied, in run " + runID}
 }

@@ -1,0 +1,283 @@
+package alerts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// ErrUnknownAlert: the stream of alerts has no alert with the sequence, or not any more.
+var ErrUnknownAlert = errors.New("alerts: no such alert is kept")
+
+// Stored is an alert of the stream; Seq is its sequence there.
+type Stored = messages.Alert
+
+// kept is a copy of the stream of alerts. A page of it costs the same however many messages that
+// were dropped lie between two in the stream.
+type kept struct {
+	mu      sync.Mutex
+	created time.Time     // of the stream: another one has other sequences
+	last    uint64        // sequence up to which the stream was read
+	alerts  []storedAlert // the oldest first
+}
+
+// storedAlert is an alert of the stream; at is when the stream got it. The alert is not changed: an
+// acknowledgement makes another one.
+type storedAlert struct {
+	*Stored
+	at time.Time
+}
+
+// read returns the alerts that the stream keeps, the oldest first: none if the stream is missing.
+func (a *Alerts) read(ctx context.Context) ([]storedAlert, error) {
+	stream, err := a.js.Stream(ctx, a.stream.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	k := &a.kept
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	info := stream.CachedInfo()
+	if !k.created.Equal(info.Created) || k.last > info.State.LastSeq {
+		k.created, k.last, k.alerts = info.Created, 0, nil
+	}
+	for k.last < info.State.LastSeq {
+		msg, err := stream.GetMsg(ctx, k.last+1, jetstream.WithGetMsgSubject(">"))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			k.last = info.State.LastSeq
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: message %d: %w", ErrUnavailable, k.last+1, err)
+		}
+		k.last = msg.Sequence
+		k.add(msg, a.config.World)
+	}
+	k.prune(info.State.FirstSeq, a.config.Now())
+	return slices.Clone(k.alerts), nil
+}
+
+// add adds a message: an alert, or the acknowledgement of an earlier one. It ignores a message that
+// no server wrote.
+func (k *kept) add(msg *jetstream.RawStreamMsg, world string) {
+	if text, ok := strings.CutPrefix(msg.Subject, wire.AcknowledgedSubject(world, "")); ok {
+		seq, _ := strconv.ParseUint(text, 10, 64)
+		if i, found := find(k.alerts, seq); found {
+			alert := *k.alerts[i].Stored
+			alert.Acknowledged = new(messages.Acknowledgement)
+			_ = json.Unmarshal(msg.Data, alert.Acknowledged) // of another writer: it names nobody
+			k.alerts[i].Stored = &alert
+		}
+		return
+	}
+	alert := &Stored{Seq: msg.Sequence, ID: msg.Header.Get(jetstream.MsgIDHeader)}
+	if json.Unmarshal(msg.Data, &alert.Alert) == nil &&
+		msg.Subject == wire.AlertSubject(world, string(alert.Code)) {
+		k.alerts = append(k.alerts, storedAlert{alert, msg.Time})
+	}
+}
+
+// find returns the index of the alert with a sequence of the stream.
+func find(alerts []storedAlert, seq uint64) (int, bool) {
+	return slices.BinarySearchFunc(alerts, seq, func(alert storedAlert, seq uint64) int {
+		return cmp.Compare(alert.Seq, seq)
+	})
+}
+
+// prune drops the alerts that the stream drops: by age, beyond Kept of a code, and before its first
+// message.
+func (k *kept) prune(first uint64, now time.Time) {
+	counts := map[runevents.AlertCode]int{}
+	for i := range k.alerts {
+		counts[k.alerts[i].Code]++
+	}
+	k.alerts = slices.DeleteFunc(k.alerts, func(alert storedAlert) bool {
+		gone := alert.Seq < first || now.Sub(alert.at) > retention || counts[alert.Code] > Kept
+		if gone {
+			counts[alert.Code]--
+		}
+		return gone
+	})
+}
+
+// Page is a page of the alerts, the newest first.
+type Page struct {
+	Alerts []Stored
+	Next   uint64 // after which an older page goes on; 0 if this is the last one
+}
+
+// Filter says which alerts a page has. Its zero value means all, from the newest on.
+type Filter struct {
+	// After is the Next of the page before: the page has older ones.
+	After uint64
+	// Open leaves out acknowledged alerts.
+	Open bool
+	// Codes are the codes of the page; none for every code.
+	Codes []runevents.AlertCode
+}
+
+func (f *Filter) matches(alert *Stored) bool {
+	return (f.After == 0 || alert.Seq < f.After) && !(f.Open && alert.Acknowledged != nil) &&
+		(len(f.Codes) == 0 || slices.Contains(f.Codes, alert.Code))
+}
+
+// List returns up to limit alerts.
+func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (Page, error) {
+	page := Page{Alerts: []Stored{}}
+	all, err := a.read(ctx)
+	for _, alert := range slices.Backward(all) {
+		if !filter.matches(alert.Stored) {
+			continue
+		}
+		if len(page.Alerts) == limit {
+			page.Next = page.Alerts[limit-1].Seq
+			break
+		}
+		listed := *alert.Stored
+		listed.More = a.found.moreOf(&listed.Alert)
+		page.Alerts = append(page.Alerts, listed)
+	}
+	return page, err
+}
+
+// Newest is how many alerts Summary returns of each kind.
+const Newest = 5
+
+// Summary counts the alerts of a world.
+type Summary struct {
+	messages.OpenAlerts
+	// Urgent are the newest open alerts P1 of the last hour, and MoreUrgent counts the others. A
+	// STORAGE_FAILED before a STORAGE_RECOVERED is not urgent.
+	Urgent     []Stored
+	MoreUrgent int
+}
+
+// Summary counts all alerts.
+func (a *Alerts) Summary(ctx context.Context) (Summary, error) {
+	s := Summary{OpenAlerts: messages.OpenAlerts{
+		Count: map[runevents.Severity]int{}, Newest: []Stored{}, Lost: a.Stats().AlertsLost,
+	}}
+	page, err := a.List(ctx, Filter{}, math.MaxInt)
+	recovered := false
+	for i := range page.Alerts { // the newest first
+		alert := &page.Alerts[i]
+		recovered = recovered || alert.Code == runevents.StorageRecovered
+		if alert.Acknowledged != nil {
+			s.Acknowledged++
+			continue
+		}
+		s.Count[alert.Severity]++
+		if len(s.Newest) < Newest {
+			s.Newest = append(s.Newest, *alert)
+		}
+		at, err := time.Parse(time.RFC3339, alert.At)
+		switch {
+		case alert.Severity != runevents.P1 || err != nil || a.config.Now().Sub(at) >= time.Hour ||
+			alert.Code == runevents.StorageFailed && recovered:
+		case len(s.Urgent) < Newest:
+			s.Urgent = append(s.Urgent, *alert)
+		default:
+			s.MoreUrgent++
+		}
+	}
+	return s, err
+}
+
+// StorageFailedSince returns when the newest STORAGE_FAILED was raised, if no STORAGE_RECOVERED
+// came after it. Otherwise, or if the alerts cannot be read, it returns zero.
+func (a *Alerts) StorageFailedSince(ctx context.Context) time.Time {
+	page, err := a.List(ctx, Filter{
+		Codes: []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered},
+	}, 1)
+	if err != nil || len(page.Alerts) == 0 || page.Alerts[0].Code == runevents.StorageRecovered {
+		return time.Time{}
+	}
+	at, _ := time.Parse(time.RFC3339Nano, page.Alerts[0].At)
+	return at
+}
+
+// Recall makes RaiseOnce and RaiseFound know the alerts of the stream, so that they are not raised
+// again. It tries until it has read them or ctx is done, and returns the error of ctx.
+func (a *Alerts) Recall(ctx context.Context) error {
+	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
+	for {
+		all, err := a.read(ctx)
+		if err == nil {
+			for _, alert := range all {
+				a.raised.First(&alert.Alert)
+				a.found.recall(&alert.Alert)
+			}
+			return nil
+		}
+		a.config.Logger.Warn("the alerts cannot be read, and projections wait for them; will try "+
+			"again", "error", err)
+		if err := pauses.Wait(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// Acknowledge stores that an operator has dealt with the alert with a sequence: who, when and why.
+// It returns the alert. The first acknowledgement of an alert counts: further ones change nothing,
+// and return it. An acknowledgement stands in the stream behind its alert, so the stream does not
+// drop it earlier. Acknowledge returns ErrUnknownAlert or ErrUnavailable.
+func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string) (Stored, error) {
+	alert, err := a.alertAt(ctx, seq)
+	if err != nil || alert.Acknowledged != nil {
+		return alert, err
+	}
+	alert.Acknowledged = &messages.Acknowledgement{
+		By: by, At: runevents.Timestamp(a.config.Now()), Reason: reason,
+	}
+	body, err := json.Marshal(alert.Acknowledged)
+	if err != nil {
+		return Stored{}, fmt.Errorf("alerts: an acknowledgement cannot be written: %w", err)
+	}
+	err = Store(ctx, a.js, a.stream, &nats.Msg{
+		Subject: wire.AcknowledgedSubject(a.config.World, strconv.FormatUint(seq, 10)), Data: body,
+		Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {"0"}},
+	})
+	switch {
+	case commitlog.IsWrongLastSequence(err): // another one was faster
+		alert, err = a.alertAt(ctx, seq)
+		if err == nil && alert.Acknowledged == nil { // and is on its way into a replicated stream
+			err = ErrUnavailable
+		}
+	case err != nil:
+		return Stored{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return alert, err
+}
+
+// alertAt returns the alert with a sequence, or ErrUnknownAlert.
+func (a *Alerts) alertAt(ctx context.Context, seq uint64) (Stored, error) {
+	all, err := a.read(ctx)
+	if err != nil {
+		return Stored{}, err
+	}
+	i, found := find(all, seq)
+	if !found {
+		return Stored{}, ErrUnknownAlert
+	}
+	return *all[i].Stored, nil
+}

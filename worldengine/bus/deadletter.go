@@ -1,0 +1,124 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// maxDeadLetterBytes bounds the stream of dead letters, and maxReason a reason in a header.
+const (
+	maxDeadLetterBytes = 64 << 20
+	maxReason          = 512
+)
+
+// DeadLetterConfig is the stream of a world's dead letters. A message has one, however often it is
+// given up.
+func DeadLetterConfig(world string, replicas int) jetstream.StreamConfig {
+	config := alerts.SideStream(maxDeadLetterBytes, replicas)
+	config.Name = wire.DeadLetterStream(world)
+	config.Description = "What could not be brought from the commit log of " + world +
+		" onto its bus"
+	config.Subjects = []string{wire.DeadLetterSubject(world, "*", "*", "*")}
+	config.MaxMsgsPerSubject = 1
+	return config
+}
+
+// letter is a message that a sink gives up: an event that the stream refuses, or, if it is
+// unreadable, a message of the log.
+type letter struct {
+	at         place // part is 0 for a message of the log
+	subject    string
+	header     nats.Header
+	data       []byte
+	unreadable bool
+	reason     error
+}
+
+// keep stores a dead letter once, however many sinks give the message up, and raises the alert. It
+// raises the alert with each call, since the sink before may have died between the two; the stream
+// of alerts has it once.
+func (s *Sink) keep(ctx context.Context, l *letter) error {
+	msg := s.deadLetter(l)
+	err := alerts.Store(ctx, s.js, s.letters, msg)
+	if commitlog.IsRefusal(err) {
+		err = alerts.Store(ctx, s.js, s.letters, withoutBody(msg))
+	}
+	switch {
+	case commitlog.IsRefusal(err):
+		s.config.Logger.Error("a dead letter is refused too; only the log has the message now",
+			"subject", msg.Subject, "error", err)
+	case err != nil && !commitlog.IsWrongLastSequence(err):
+		return fmt.Errorf("worldengine: dead letter %s: %w", msg.Subject, err)
+	}
+	s.raise(s.deliveryFailed(l, msg.Subject))
+	return nil
+}
+
+// deadLetter returns the message of a dead letter. Its guard refuses a second one.
+func (s *Sink) deadLetter(l *letter) *nats.Msg {
+	seq, part := strconv.FormatUint(l.at.logSeq, 10), strconv.Itoa(l.at.part)
+	header := nats.Header{}
+	for name, values := range l.header {
+		if !strings.HasPrefix(name, wire.ServerHeaderPrefix) {
+			header[name] = values
+		}
+	}
+	header.Set(wire.LogSeqHeader, seq)
+	header.Set(wire.LogPartHeader, part)
+	header.Set(wire.OriginalSubjectHeader, l.subject)
+	header.Set(wire.DeadLetterReasonHeader, reasonText(l.reason))
+	header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
+	return &nats.Msg{
+		Subject: wire.DeadLetterSubject(s.config.World, s.stream.Name, seq, part),
+		Header:  header, Data: l.data,
+	}
+}
+
+// withoutBody returns a dead letter that only points to the log.
+func withoutBody(msg *nats.Msg) *nats.Msg {
+	pointer := &nats.Msg{Subject: msg.Subject, Header: nats.Header{}}
+	for _, name := range [...]string{
+		wire.LogSeqHeader, wire.LogPartHeader, wire.OriginalSubjectHeader,
+		wire.DeadLetterReasonHeader, jetstream.ExpectedLastSubjSeqHeader,
+	} {
+		pointer.Header.Set(name, msg.Header.Get(name))
+	}
+	pointer.Header.Set(wire.OriginalSizeHeader, strconv.Itoa(len(msg.Data)))
+	return pointer
+}
+
+func reasonText(reason error) string {
+	return alerts.Shortened(strings.ToValidUTF8(reason.Error(), "\uFFFD"), maxReason)
+}
+
+// deliveryFailed returns the alert about a dead letter. It names the run, the event and the handoff
+// that the message is about.
+func (s *Sink) deliveryFailed(l *letter, subject string) runevents.Alert {
+	var body struct {
+		runevents.Record `json:",inline"`
+		HandoffID        string `json:"handoffId"`
+	}
+	source := "part " + strconv.Itoa(l.at.part) + " of what is derived from log sequence"
+	if l.unreadable {
+		body.RunID = l.header.Get(wire.RunIDHeader)
+		source = "log sequence"
+	} else if json.Unmarshal(l.data, &body) != nil {
+		body.Record = runevents.Record{} // the subject of the letter has to do
+	}
+	alert := runevents.NewAlert(runevents.EventBusDeliveryFailed, &body.Record, fmt.Sprintf(
+		"%s cannot be brought to %s: %s %d: %s", l.subject, s.stream.Name, source, l.at.logSeq,
+		reasonText(l.reason)))
+	alert.HandoffID, alert.DeadLetter = body.HandoffID, subject
+	return alert
+}
