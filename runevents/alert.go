@@ -14,10 +14,9 @@ func (c AlertCode) OncePerRun() bool {
 }
 
 // Alert is an operational alert about an event of a run. Receivers treat alerts with the same ID as
-// one; a projector raises each once, as far as its memory reaches. The event gives the members up
-// to PersistedAt. PriorState and AttemptedState belong to INVALID_TRANSITION (RunEvents v2.0.1,
-// section 5.4). An alert about no single event has an empty eventId, and HandoffID or DeadLetter
-// instead.
+// one. The event gives the members up to PersistedAt. PriorState and AttemptedState belong to
+// INVALID_TRANSITION (RunEvents v2.0.1, section 5.4). An alert about no single event has an empty
+// eventId, and HandoffID or DeadLetter instead.
 type Alert struct {
 	Code             AlertCode `json:"code"`
 	Severity         Severity  `json:"severity"`
@@ -46,7 +45,7 @@ type Alert struct {
 	// AppendedBy is the producer that appended the event; "" for the engine.
 	AppendedBy string `json:"appendedBy,omitzero"`
 	Message    string `json:"message"`
-	// At is the time of the alert by the Projector's clock; pure functions leave it empty.
+	// At is the time of the alert; pure functions leave it empty.
 	At string `json:"at,omitzero"`
 	// Trace is the run's, for the alert's log line; its JSON omits it.
 	Trace trace.Context `json:"-"`
@@ -56,23 +55,15 @@ type Alert struct {
 // else the eventId, the handoffId or the dead letter's subject; with a since the townId if there is
 // no other.
 func (a *Alert) ID() string {
-	id := string(a.Code) + "|" + a.RunID + "|" + a.about()
-	if a.Since != "" {
-		id += "|" + a.Since
-	}
-	return id
-}
-
-// about is the ID's part behind the run.
-func (a *Alert) about() string {
 	about := cmp.Or(a.EventID, a.HandoffID, a.DeadLetter)
 	if a.LogSeq > 0 {
 		about = strconv.FormatUint(a.LogSeq, 10)
 	}
-	if a.Since != "" {
-		about = cmp.Or(about, a.TownID)
+	id := string(a.Code) + "|" + a.RunID + "|"
+	if a.Since == "" {
+		return id + about
 	}
-	return about
+	return id + cmp.Or(about, a.TownID) + "|" + a.Since
 }
 
 // NewAlert returns an alert about r.
@@ -85,24 +76,21 @@ func NewAlert(code AlertCode, r *Record, message string) Alert {
 	}
 }
 
-// alertID has the parts of the ID.
-type alertID struct {
-	code                AlertCode
-	runID, about, since string
-}
-
 // AlertFilter remembers the latest alerts, so that each is raised once. It is safe for concurrent
 // use.
 type AlertFilter struct {
-	known *recent.Map[alertID, struct{}]
+	known *recent.Map[string, struct{}]
 }
+
+// DefaultMaxAlerts is how many alerts a filter remembers by default.
+const DefaultMaxAlerts = 10_000
 
 // NewAlertFilter returns a filter that remembers at most limit alerts; DefaultMaxAlerts for 0.
 func NewAlertFilter(limit int) *AlertFilter {
-	return &AlertFilter{recent.NewMap[alertID, struct{}](cmp.Or(limit, DefaultMaxAlerts))}
+	return &AlertFilter{recent.NewMap[string, struct{}](cmp.Or(limit, DefaultMaxAlerts))}
 }
 
 // First reports whether a is new to the filter, and remembers it.
 func (f *AlertFilter) First(a *Alert) bool {
-	return f.known.Add(alertID{a.Code, a.RunID, a.about(), a.Since}, struct{}{})
+	return f.known.Add(a.ID(), struct{}{})
 }

@@ -38,9 +38,7 @@ func (e *TransitionError) Error() string {
 	if e.StepID != "" {
 		entity = fmt.Sprintf("step %q, attempt %d,", e.StepID, e.LogicalAttemptID)
 	}
-	return fmt.Sprintf(
-		"runevents: %s is not valid for %s of run %s: it cannot go to %s from where "+
-			"it is",
+	return fmt.Sprintf("runevents: %s is not valid for %s of run %s: it cannot go to %s now",
 		e.EventType, entity, e.RunID, e.AttemptedState)
 }
 
@@ -188,20 +186,16 @@ func (p *Plan) Results(persistedAt time.Time) []Appended {
 
 // Plan decides about writes that CheckAppend has passed, without changing the state. A write is a
 // duplicate if the run, or an earlier write of the append, has its idempotencyKey: the answer is
-// the
-// first event's, whatever else the write says. All others get the next places of the run.
+// the first event's, whatever else the write says. All others get the next places of the run.
 //
 // A logicalAttemptId above 1 is accepted even without the attempt before it. Producers count
-// attempts
-// up from 1 (RunEvents v2.0.1, section 2.4); an authority that enforced it could not answer the
-// same
-// forever, since another writer may append the earlier attempt later, or it may have expired.
+// attempts up from 1 (RunEvents v2.0.1, section 2.4); an authority that enforced it could not
+// answer the same forever, since another writer may append the earlier attempt later, or it may
+// have expired.
 //
 // The error refuses the whole append: *OwnedError, ErrRunEnded, *TransitionError, ErrRunEnding, or
-// a
-// *schemas.ValidationError with the paths of a run-append-request.v1. The latter refuses a new
-// event
-// with the eventId of another, with another tenant, project or environment than the run, with
+// a *schemas.ValidationError with the paths of a run-append-request.v1. The latter refuses a new
+// event with the eventId of another, with another tenant, project or environment than the run, with
 // another tenant than the policy, or of an unknown type that reads like a known one.
 func (s *RunState) Plan(writes []Write) (Plan, error) {
 	d := planner{
@@ -286,28 +280,26 @@ func (s *RunState) owned(w *Write) string {
 
 // check reports the violations of a new event that does not fit its run.
 func (d *planner) check(i int, w *Write) {
-	at := schemas.Pointer("events", i)
+	refuse := func(member, format string, args ...any) {
+		d.violations = append(d.violations, schemas.Violation{
+			Path: schemas.Pointer("events", i, member), Message: fmt.Sprintf(format, args...),
+		})
+	}
 	_, known := d.state.ids[w.EventID]
 	_, before := d.ids[w.EventID]
 	if known || before {
-		d.violations = append(d.violations, schemas.Violation{
-			Path: at + "/eventId", Message: "must be new, but is that of another event of the run",
-		})
+		refuse("eventId", "must be new, but another event of the run has it")
 	}
 	if problem := w.EventType.problem(); problem != "" {
-		d.violations = append(d.violations, schemas.Violation{
-			Path: at + "/eventType", Message: problem,
-		})
+		refuse("eventType", "%s", problem)
 	}
 	if tenant := d.state.policy.TenantID; tenant != "" && w.TenantID != tenant {
-		d.violations = append(d.violations, schemas.Violation{
-			Path: at + "/tenantId", Message: fmt.Sprintf("must be %q, the tenant of this server",
-				tenant),
-		})
+		refuse("tenantId", "must be %q, the tenant of this server", tenant)
 	}
 	if owner := d.state.owner; owner != (Identity{}) {
 		owner.PlanID, owner.PlanVersion = w.PlanID, w.PlanVersion // a run's plan may move on
-		d.violations = append(d.violations, under(at, differences(owner, w.identity()))...)
+		d.violations = append(d.violations,
+			under(schemas.Pointer("events", i), differences(owner, w.identity()))...)
 	}
 }
 

@@ -83,7 +83,7 @@ func anyBatch(g *rand.Rand) []runevents.Write {
 
 // Writers in several processes, each knowing the log up to some point, append at random. A simple
 // authority that gets the same appends in the log's order stores and answers the same.
-func TestPlanAgainstPlain(t *testing.T) {
+func TestRunState_PlanAgainstPlain(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(100 * *drawnTimes) {
 		g := rand.New(rand.NewPCG(seed, 1))
@@ -203,7 +203,7 @@ func requireOneOfEachKey(t testing.TB, records []runevents.Record) {
 }
 
 // The record of an event has all that was written.
-func TestPlanStoresWhatWasWritten(t *testing.T) {
+func TestRunState_StoresTheWrite(t *testing.T) {
 	t.Parallel()
 	w := newWrite("Told", "a", 3)
 	w.EngineAttemptID, w.Payload = 7, []byte("{ \"n\": 1.50 }\n")
@@ -220,7 +220,7 @@ func TestPlanStoresWhatWasWritten(t *testing.T) {
 	require.Equal(t, runevents.Timestamp(storedAt(1)), records[0].PersistedAt)
 }
 
-func TestPlan_TimesEndInZ(t *testing.T) {
+func TestRunState_TimesEndInZ(t *testing.T) {
 	t.Parallel()
 	w := newWrite("Told", "a", 3)
 	w.EmittedAt = "2016-12-31t23:59:60.5+00:00"
@@ -232,7 +232,7 @@ func TestPlan_TimesEndInZ(t *testing.T) {
 }
 
 // A duplicate is answered with the persisted event, whatever else it says.
-func TestDuplicateOfAnotherTenantIsOne(t *testing.T) {
+func TestRunState_Duplicate(t *testing.T) {
 	t.Parallel()
 	first := newWrite("Told", "", 1)
 	state := stateOf(t, first)
@@ -257,7 +257,7 @@ func stateOf(t testing.TB, writes ...runevents.Write) *runevents.RunState {
 }
 
 // An append authority of one tenant refuses other tenants, even if the run has no events yet.
-func TestPlanRefusesAnotherTenant(t *testing.T) {
+func TestRunState_OtherTenant(t *testing.T) {
 	t.Parallel()
 	state := runevents.NewRunState(identity.RunID,
 		runevents.AppendPolicy{TenantID: identity.TenantID})
@@ -275,7 +275,7 @@ func TestPlanRefusesAnotherTenant(t *testing.T) {
 
 // In a run of the engine others emit events only of steps of their own; an event that the engine
 // emitted is still a duplicate.
-func TestOthersOwnTheirStepsAlone(t *testing.T) {
+func TestRunState_EngineSteps(t *testing.T) {
 	t.Parallel()
 	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{
 		EngineSteps: []string{"apply"},
@@ -362,7 +362,7 @@ func TestRunState_UnknownTypes(t *testing.T) {
 	}
 }
 
-func TestPlanRefusesWhatIsOfAnotherRun(t *testing.T) {
+func TestRunState_OtherRun(t *testing.T) {
 	t.Parallel()
 	first := newWrite("Told", "", 1)
 	state := stateOf(t, first)
@@ -390,7 +390,7 @@ func TestPlanRefusesWhatIsOfAnotherRun(t *testing.T) {
 }
 
 // While the engine is ending its run, nobody else appends.
-func TestPlanLeavesTheEndToTheEngine(t *testing.T) {
+func TestRunState_EndOfTheEngine(t *testing.T) {
 	t.Parallel()
 	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{})
 	all := engineRun(t)
@@ -433,7 +433,7 @@ func TestPlanLeavesTheEndToTheEngine(t *testing.T) {
 func errorOf(_ runevents.Plan, err error) error { return err }
 
 // A rejection stays the same while an append is invalid, even if the run moves on.
-func TestRejectionIsDeterministic(t *testing.T) {
+func TestRunState_InvalidTransition(t *testing.T) {
 	t.Parallel()
 	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{Transitions: true})
 	invalid := []runevents.Write{newWrite("Told", "", 1), newWrite(runevents.RunResumed, "", 1)}
@@ -449,23 +449,17 @@ func TestRejectionIsDeterministic(t *testing.T) {
 		_, again := state.Plan(invalid)
 		require.Equal(t, first, again)
 	}
-}
-
-// The error of a step's event names its step and attempt.
-func TestPlanRefusesATransitionOfAStep(t *testing.T) {
-	t.Parallel()
-	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{Transitions: true})
-	w := newWrite(runevents.StepCompleted, "a", 2)
-	_, err := state.Plan([]runevents.Write{w})
+	ofStep := newWrite(runevents.StepCompleted, "a", 2)
+	_, err := state.Plan([]runevents.Write{ofStep})
 	require.Equal(t, &runevents.TransitionError{RunID: identity.RunID,
-		IdempotencyKey: w.IdempotencyKey, EventType: w.EventType, StepID: "a", LogicalAttemptID: 2,
-		AttemptedState: "SUCCESS"}, err)
+		IdempotencyKey: ofStep.IdempotencyKey, EventType: ofStep.EventType, StepID: "a",
+		LogicalAttemptID: 2, AttemptedState: "SUCCESS"}, err)
 	require.ErrorContains(t, err, `step "a", attempt 2,`)
 }
 
 // Each end of an engine's run ends it, and no other run's end does; a duplicate record takes no
 // place.
-func TestWhichRunsAreOpen(t *testing.T) {
+func TestRunState_Open(t *testing.T) {
 	t.Parallel()
 	for _, event := range []runevents.EventType{runevents.RunCompleted, runevents.RunFailed,
 		runevents.RunCancelled, runevents.RunPaused} {

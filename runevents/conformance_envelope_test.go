@@ -28,8 +28,8 @@ func membersOf(t *testing.T, v any) map[string]any {
 	return members
 }
 
-// TestNoMemberOfTheEnvelopeMayBeAbsent removes the members one by one, and makes each of them null.
-func TestNoMemberOfTheEnvelopeMayBeAbsent(t *testing.T) {
+// TestWrite_RequiredMembers removes the members one by one, and makes each of them null.
+func TestWrite_RequiredMembers(t *testing.T) {
 	t.Parallel()
 	w := newWrite(runevents.RunStarted, "", 1)
 	record := runevents.Record{Write: w, RunSeq: 1, PersistedAt: "2026-02-16T10:00:00.130Z"}
@@ -58,7 +58,7 @@ func TestNoMemberOfTheEnvelopeMayBeAbsent(t *testing.T) {
 
 // Unknown members and event types fail no reader of the store, and change nothing
 // (ExecutionSemantics v1).
-func TestARecordOfALaterContractIsRead(t *testing.T) {
+func TestRecord_OfALaterContract(t *testing.T) {
 	t.Parallel()
 	records := told(of("RunStarted"), of("CostAttributed"), of("RunCompleted"))
 	want, _ := project(t, records)
@@ -80,7 +80,7 @@ func TestARecordOfALaterContractIsRead(t *testing.T) {
 }
 
 // Unknown statuses and members are kept or skipped.
-func TestASnapshotOfALaterContractIsRead(t *testing.T) {
+func TestSnapshot_OfALaterContract(t *testing.T) {
 	t.Parallel()
 	s, _ := project(t, told(of("RunStarted"), of("StepStarted", "a")))
 	members := membersOf(t, &s)

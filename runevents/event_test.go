@@ -15,7 +15,7 @@ import (
 
 var persistedAt = time.Date(2026, 2, 16, 11, 0, 0, 250_999_999, time.FixedZone("CET", 3600))
 
-func TestRecordsArePersistedTogetherAndInOrder(t *testing.T) {
+func TestRun_Records(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())
 	wholeRun(t, p)
@@ -39,7 +39,7 @@ func TestRecordsArePersistedTogetherAndInOrder(t *testing.T) {
 	require.Equal(t, records, p.Run().Records(persistedAt), "every reader gets the same")
 }
 
-func TestALaterPartOfARunGoesOnCounting(t *testing.T) {
+func TestRun_RecordsOfALaterPart(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())
 	wholeRun(t, p)
@@ -51,8 +51,8 @@ func TestALaterPartOfARunGoesOnCounting(t *testing.T) {
 	require.Equal(t, p.Run().Records(persistedAt)[3:], records)
 }
 
-// TestTheForbiddenFieldsTakeNoPartInTheKey is section 3.1, rule 8.
-func TestTheForbiddenFieldsTakeNoPartInTheKey(t *testing.T) {
+// TestIdempotencyKey_OtherFields is section 3.1, rule 8.
+func TestIdempotencyKey_OtherFields(t *testing.T) {
 	t.Parallel()
 	keys := func(identity runevents.Identity) (keys []string) {
 		p := runevents.NewProducer(identity, source())
@@ -72,7 +72,7 @@ func TestTheForbiddenFieldsTakeNoPartInTheKey(t *testing.T) {
 	require.Len(t, keys(identity), 5)
 }
 
-func TestTheJSONOfAnEventIsTheContracts(t *testing.T) {
+func TestRecord_JSON(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())
 	wholeRun(t, p)
@@ -102,7 +102,7 @@ func TestTheJSONOfAnEventIsTheContracts(t *testing.T) {
 	}
 }
 
-func TestTheMembersOfARecordStandInTheContractsOrder(t *testing.T) {
+func TestRecord_OrderOfMembers(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())
 	wholeRun(t, p)
@@ -119,7 +119,7 @@ func TestTheMembersOfARecordStandInTheContractsOrder(t *testing.T) {
 }
 
 // The commit log's form of a run expands into the same records.
-func TestARunSurvivesTheLog(t *testing.T) {
+func TestRun_JSON(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())
 	wholeRun(t, p)
@@ -146,7 +146,7 @@ func keysOf(m map[string]any) (keys []string) {
 	return keys
 }
 
-func TestTimestampsAreUTCWithMilliseconds(t *testing.T) {
+func TestTimestamp(t *testing.T) {
 	t.Parallel()
 	zone := func(hours float64) *time.Location {
 		return time.FixedZone("somewhere", int(hours*3600))

@@ -74,8 +74,10 @@ var eventSpecs = []EventSpec{
 	{Type: StepCompleted, Level: OfStep, From: of(StepRunning), To: "SUCCESS"},
 	{Type: StepFailed, Level: OfStep, From: of(StepRunning), To: "FAILED", Tone: "bad"},
 	{Type: StepSkipped, Level: OfStep, From: of(StepPending), To: "SKIPPED"},
-	{Type: SignalAccepted, Level: OfSignal, OfEngine: true},
-	{Type: SignalRejected, Level: OfSignal, OfEngine: true, Tone: "bad"},
+	{Type: SignalAccepted, Level: OfSignal, From: of(RunRunning, RunIsPaused), Stays: true,
+		OfEngine: true},
+	{Type: SignalRejected, Level: OfSignal, From: of(RunRunning, RunIsPaused), Stays: true,
+		OfEngine: true, Tone: "bad"},
 }
 
 func of[S ~string](statuses ...S) []string {

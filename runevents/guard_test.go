@@ -12,7 +12,7 @@ import (
 
 // In any stream, a guard refuses exactly the events that a projector ignores as invalid. After a
 // refusal it passes no other event of that step attempt or run.
-func TestAGuardRefusesWhatAProjectorIgnores(t *testing.T) {
+func TestGuard_AgainstProjections(t *testing.T) {
 	t.Parallel()
 	type entity struct {
 		step    string
@@ -55,7 +55,7 @@ func TestAGuardRefusesWhatAProjectorIgnores(t *testing.T) {
 
 // An event that the guard learns of late counts, although its runSeq is lower; a refused record
 // changes nothing.
-func TestAGuardObserves(t *testing.T) {
+func TestGuard_Observe(t *testing.T) {
 	t.Parallel()
 	guard := runevents.NewGuard(identity.RunID)
 	record := func(event runevents.EventType, runSeq int64) runevents.Record {
@@ -79,7 +79,7 @@ func TestAGuardObserves(t *testing.T) {
 
 // A refusal stops its attempt of its step, and the error lists the statuses in which the event is
 // valid.
-func TestAGuardStopsAStepAttempt(t *testing.T) {
+func TestGuard_StopsAStepAttempt(t *testing.T) {
 	t.Parallel()
 	guard := runevents.NewGuard(identity.RunID)
 	run := func(event runevents.EventType, runSeq int64) runevents.Record {
@@ -103,7 +103,7 @@ func TestAGuardStopsAStepAttempt(t *testing.T) {
 
 // A decision about a signal moves nothing, so a projector accepts it anywhere; its producer emits
 // it only while the run goes on.
-func TestAGuardOfSignals(t *testing.T) {
+func TestGuard_Signals(t *testing.T) {
 	t.Parallel()
 	for _, event := range []runevents.EventType{runevents.SignalAccepted,
 		runevents.SignalRejected} {

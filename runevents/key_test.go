@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,7 +50,7 @@ func (v *keyVector) fields() runevents.KeyFields {
 	return f
 }
 
-func TestEveryIdempotencyVector(t *testing.T) {
+func TestIdempotencyKey_Vectors(t *testing.T) {
 	t.Parallel()
 	vectors := keyVectors(t)
 	require.GreaterOrEqual(t, len(vectors), 25)
@@ -76,8 +74,8 @@ func TestEveryIdempotencyVector(t *testing.T) {
 	}
 }
 
-// TestTheVectorsOfTheContractAreInTheFile keeps the five from being edited away.
-func TestTheVectorsOfTheContractAreInTheFile(t *testing.T) {
+// TestIdempotencyKey_VectorsOfTheContract keeps the five from being edited away.
+func TestIdempotencyKey_VectorsOfTheContract(t *testing.T) {
 	t.Parallel()
 	vectors := keyVectors(t)
 	for i, want := range []struct{ name, digest string }{
@@ -97,8 +95,8 @@ func TestTheVectorsOfTheContractAreInTheFile(t *testing.T) {
 	}
 }
 
-// TestTheVectorsCoverWhatTheContractAsksFor is section 3.3.
-func TestTheVectorsCoverWhatTheContractAsksFor(t *testing.T) {
+// TestIdempotencyKey_CoverageOfVectors is section 3.3.
+func TestIdempotencyKey_CoverageOfVectors(t *testing.T) {
 	t.Parallel()
 	var runLevel, stepLevel int
 	attempts, versions, digests := map[int64]bool{}, map[string]bool{}, map[string]string{}
@@ -121,7 +119,7 @@ func TestTheVectorsCoverWhatTheContractAsksFor(t *testing.T) {
 	require.Len(t, preimages, len(digests))
 }
 
-func TestEveryFieldOfTheKeyCounts(t *testing.T) {
+func TestIdempotencyKey_EveryField(t *testing.T) {
 	t.Parallel()
 	base := runevents.KeyFields{
 		RunID: "run", StepID: "step", LogicalAttemptID: 1,
@@ -145,23 +143,7 @@ func TestEveryFieldOfTheKeyCounts(t *testing.T) {
 	}
 }
 
-func TestKeysAreDerivedConcurrently(t *testing.T) {
-	t.Parallel()
-	vectors := keyVectors(t)
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for _, v := range slices.Backward(vectors) {
-				if got := runevents.IdempotencyKey(v.fields()); got != v.ExpectedSHA256Hex {
-					t.Errorf("%s: %s", v.Name, got)
-				}
-			}
-		})
-	}
-	all.Wait()
-}
-
-func TestFieldsThatCannotMakeAKeyAreRefused(t *testing.T) {
+func TestKeyFields_Validate(t *testing.T) {
 	t.Parallel()
 	ofRun := runevents.KeyFields{
 		RunID: "run", LogicalAttemptID: 1, EventType: runevents.RunStarted,

@@ -1,6 +1,7 @@
 package runevents
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -85,291 +86,168 @@ func (e *InvalidTransitionError) Error() string {
 	return text
 }
 
-// Producer emits the events of one run in order, and never an invalid transition. Its ids are
-// stable: after Restart the same event has the same eventId (section 2.5.1). One goroutine uses it
-// at a time.
+// Producer emits the events of one run in order, and never an invalid transition. One goroutine uses
+// it at a time.
 type Producer struct {
 	source Source
 	run    Run
-	now    progress
-	// persisted is the run's state at the last Persisted; before has the events until then.
-	persisted progress
-	before    []registryKey
-	// registry has the ids of events that Restart forgot; with the ids in run it is the
-	// EventIdRegistry. It is searched linearly: a run has few events.
-	registry []registered
-	// drawn has the ids that another producer drew for this one's events.
-	drawn []DrawnID
-	// stamped is the last emittedAt; stampedAt is its Unix time in milliseconds.
-	stamped   string
-	stampedAt int64
-}
-
-// progress is the status of a run and of its step attempts.
-type progress struct {
 	status RunStatus
-	steps  []stepProgress
+	steps  map[stepAttempt]StepStatus
+	drawn  []DrawnID
 }
 
-type stepProgress struct {
-	stepAttempt
-	status StepStatus
-}
-
-// step returns a step attempt's status; ok is false before its first event.
-func (p *progress) step(step stepAttempt) (status *StepStatus, ok bool) {
-	for i := range p.steps {
-		if p.steps[i].stepAttempt == step {
-			return &p.steps[i].status, true
-		}
-	}
-	return nil, false
-}
-
-// clone returns a copy with room for the steps of a run without retries.
-func (p *progress) clone() progress {
-	return progress{
-		p.status,
-		append(make([]stepProgress, 0, len(p.steps)+usualSteps), p.steps...),
-	}
-}
-
-// The usual numbers of events and steps of a run.
-const (
-	usualEvents = 12
-	usualSteps  = 4
-)
-
-type registered struct {
-	key registryKey
-	id  string
-}
-
-// registryKey has the fields of the idempotency key that differ within one run. Two events have the
-// same registryKey if and only if they have the same idempotency key.
-type registryKey struct {
-	eventType EventType
-	stepAttempt
-}
-
-func keyOf(e *Event) registryKey {
-	return registryKey{e.EventType, stepAttempt{e.StepID, e.LogicalAttemptID}}
-}
+// usualEvents is how many events most runs have at most.
+const usualEvents = 12
 
 // firstAttempt is the number of the first logical attempt (section 2.4).
 const firstAttempt = 1
 
 // NewProducer starts the events of a run that has none yet.
 func NewProducer(identity Identity, source Source) *Producer {
-	p := &Producer{source: source, persisted: progress{status: RunPending}}
-	p.run.Identity, p.run.FirstSeq = identity, 1
-	p.Restart()
+	p := &Producer{source: source, status: RunPending, steps: map[stepAttempt]StepStatus{}}
+	p.run.Identity = identity
+	p.Persisted(1)
 	return p
 }
-
-// Restart discards the events since the start or the last Persisted, because they were not
-// persisted, and keeps their ids.
-func (p *Producer) Restart() {
-	for i := range p.run.Events {
-		e := &p.run.Events[i]
-		if key := keyOf(e); p.registered(key) == "" {
-			p.registry = append(p.registry, registered{key, e.EventID})
-		}
-	}
-	p.begin()
-}
-
-// begin starts a batch behind the persisted events. It allocates anew, since the caller of Run may
-// still read the events before.
-func (p *Producer) begin() {
-	p.run.Events = make([]Event, 0, usualEvents)
-	p.now = p.persisted.clone()
-}
-
-// Persisted marks all emitted events as persisted. The next event starts a new batch with the
-// runSeq next.
-func (p *Producer) Persisted(next int64) {
-	for i := range p.run.Events {
-		p.before = append(p.before, keyOf(&p.run.Events[i]))
-	}
-	p.persisted = p.now
-	p.run.FirstSeq = next
-	p.begin()
-}
-
-// UseIDs sets the ids of later events that drawn has an id for. The caller must not change drawn.
-func (p *Producer) UseIDs(drawn []DrawnID) { p.drawn = drawn }
-
-// HappenedAt sets the emittedAt of the last emitted event to the time at which it happened. A zero
-// time changes nothing.
-func (p *Producer) HappenedAt(at time.Time) {
-	if n := len(p.run.Events); n > 0 && !at.IsZero() {
-		p.run.Events[n-1].EmittedAt = Timestamp(at)
-	}
-}
-
-// Run returns the events since the start or the last Persisted or Restart. It shares memory with
-// the producer: the caller must not change it.
-func (p *Producer) Run() *Run { return &p.run }
 
 // ResumeAt continues a run of another producer, whose events led to status and started the step
 // attempts that are still to end.
 func (p *Producer) ResumeAt(status RunStatus, started ...Event) {
-	p.persisted.status = status
+	p.status = status
 	for i := range started {
-		p.persisted.steps = append(p.persisted.steps,
-			stepProgress{keyOf(&started[i]).stepAttempt, StepRunning})
+		p.steps[stepAttempt{started[i].StepID, started[i].LogicalAttemptID}] = StepRunning
 	}
-	p.now = p.persisted.clone()
 }
+
+// Persisted starts a new batch of events behind the persisted ones; its first event has the runSeq
+// next.
+func (p *Producer) Persisted(next int64) {
+	p.run.FirstSeq = next
+	p.run.Events = make([]Event, 0, usualEvents) // the caller of Run may still read the ones before
+}
+
+// UseIDs sets the ids of later events that drawn has an id for; the others get new ones. The caller
+// must not change drawn.
+func (p *Producer) UseIDs(drawn []DrawnID) { p.drawn = drawn }
+
+// Run returns the events since the start or the last Persisted. It shares memory with the producer:
+// the caller must not change it.
+func (p *Producer) Run() *Run { return &p.run }
 
 // Status returns the run's status after the emitted events.
-func (p *Producer) Status() RunStatus { return p.now.status }
+func (p *Producer) Status() RunStatus { return p.status }
 
-// OfRun emits a run-level event, or the decision about a signal. payload is nil or marshals to a
-// JSON object.
+// Now returns the time by the producer's clock.
+func (p *Producer) Now() time.Time { return p.source.Now() }
+
+// Emission is an event to emit.
+type Emission struct {
+	Type   EventType
+	StepID string // "" for an event of the run, or the decision about a signal
+	// Attempt is the logical attempt, 1 by default. The nth pause of a run, and its end, have n: a
+	// run may be paused more than once, and each event has an idempotency key of its own.
+	Attempt int64
+	At      time.Time // when it happened; zero for now
+	Payload any       // nil, or marshals to a JSON object
+}
+
+// OfRun emits a run-level event, or the decision about a signal.
 func (p *Producer) OfRun(event EventType, payload any) error {
-	return p.OfRunAgain(event, firstAttempt, payload)
+	return p.Emit(Emission{Type: event, Payload: payload})
 }
 
-// OfRunAgain emits a run-level event for the nth time, from 1. A run may be paused and resumed more
-// than once; n tells the idempotency keys of these events apart.
-func (p *Producer) OfRunAgain(event EventType, n int64, payload any) error {
-	return p.ofRun(event, n, 0, payload)
-}
-
-// OfRunBefore emits a run-level event that happened some time ago.
-func (p *Producer) OfRunBefore(event EventType, ago time.Duration, payload any) error {
-	return p.ofRun(event, firstAttempt, ago, payload)
-}
-
-func (p *Producer) ofRun(event EventType, n int64, ago time.Duration, payload any) error {
-	next, ok := nextEmitted(p.now.status, event)
-	if !ok {
-		return &InvalidTransitionError{
-			Expected: validIn(event, ""), Actual: string(p.now.status), Attempted: event,
-		}
-	}
-	if err := p.emit(event, stepAttempt{attempt: n}, ago, payload); err != nil {
-		return err
-	}
-	p.now.status = next
-	return nil
-}
-
-// OfStep emits a step-level event of the step's first attempt. payload is as for OfRun.
+// OfStep emits a step-level event of the step's first attempt.
 func (p *Producer) OfStep(event EventType, stepID string, payload any) error {
-	return p.OfAttempt(event, stepID, firstAttempt, payload)
+	return p.Emit(Emission{Type: event, StepID: stepID, Payload: payload})
 }
 
-// OfAttempt emits a step-level event of a logical attempt, from 1. payload is as for OfRun. While
+// Emit emits an event. After an error, such as *InvalidTransitionError, nothing was emitted. While
 // the run is paused, a step that is in flight may end.
-func (p *Producer) OfAttempt(event EventType, stepID string, attempt int64, payload any) error {
-	step := stepAttempt{stepID, attempt}
-	now := StepPending
-	known, ok := p.now.step(step)
-	if ok {
-		now = *known
-	}
-	drains := p.now.status == RunIsPaused && (event == StepCompleted || event == StepFailed)
-	if p.now.status != RunRunning && !drains {
-		return &InvalidTransitionError{
-			Expected: string(RunRunning), Actual: string(p.now.status), Attempted: event,
-		}
-	}
-	next, valid := NextStepStatus(now, event)
-	if !valid {
-		return &InvalidTransitionError{
-			StepID: stepID, Expected: validIn(event, stepID), Actual: string(now), Attempted: event,
-		}
-	}
-	if err := p.emit(event, step, 0, payload); err != nil {
+func (p *Producer) Emit(e Emission) error {
+	step := stepAttempt{e.StepID, cmp.Or(e.Attempt, firstAttempt)}
+	run, status, err := p.next(e.Type, step)
+	if err != nil {
 		return err
 	}
-	if ok {
-		*known = next
-	} else {
-		p.now.steps = append(p.now.steps, stepProgress{step, next})
+	event, err := p.event(&e, step)
+	if err != nil {
+		return err
+	}
+	p.run.Events = append(p.run.Events, event)
+	p.status = run
+	if e.StepID != "" {
+		p.steps[step] = status
 	}
 	return nil
 }
 
-func (p *Producer) emit(event EventType, step stepAttempt, ago time.Duration, payload any) error {
-	e := Event{
-		EventType: event, StepID: step.stepID, LogicalAttemptID: step.attempt,
-		EmittedAt: p.timestamp(p.source.Now().Add(-ago)),
+// next returns the statuses of the run and the step attempt after an event.
+func (p *Producer) next(event EventType, step stepAttempt) (RunStatus, StepStatus, error) {
+	if step.stepID == "" {
+		next, ok := nextEmitted(p.status, event)
+		if !ok {
+			return "", "", &InvalidTransitionError{
+				Expected: validIn(event, ""), Actual: string(p.status), Attempted: event,
+			}
+		}
+		return next, "", nil
 	}
-	if err := p.run.keyFields(&e).Validate(); err != nil {
-		return err
+	drains := p.status == RunIsPaused && (event == StepCompleted || event == StepFailed)
+	if p.status != RunRunning && !drains {
+		return "", "", &InvalidTransitionError{
+			Expected: string(RunRunning), Actual: string(p.status), Attempted: event,
+		}
 	}
-	if p.emitted(keyOf(&e)) {
-		return fmt.Errorf("runevents: %s was emitted before, and a second one would have its key",
-			event)
+	now := cmp.Or(p.steps[step], StepPending)
+	next, ok := NextStepStatus(now, event)
+	if !ok {
+		return "", "", &InvalidTransitionError{
+			StepID: step.stepID, Expected: validIn(event, step.stepID), Actual: string(now),
+			Attempted: event,
+		}
 	}
-	if payload != nil {
-		data, err := json.Marshal(payload, json.Deterministic(true))
+	return p.status, next, nil
+}
+
+// event returns an event with its payload and its id.
+func (p *Producer) event(e *Emission, step stepAttempt) (Event, error) {
+	at := e.At
+	if at.IsZero() {
+		at = p.source.Now()
+	}
+	event := Event{
+		EventType: e.Type, StepID: step.stepID, LogicalAttemptID: step.attempt,
+		EmittedAt: Timestamp(at),
+	}
+	if err := p.run.keyFields(&event).Validate(); err != nil {
+		return event, err
+	}
+	if slices.ContainsFunc(p.run.Events, func(other Event) bool {
+		return other.EventType == e.Type && other.StepID == step.stepID &&
+			other.LogicalAttemptID == step.attempt
+	}) {
+		return event, fmt.Errorf(
+			"runevents: %s was emitted before, and a second one would have its key", e.Type)
+	}
+	if e.Payload != nil {
+		data, err := json.Marshal(e.Payload, json.Deterministic(true))
 		if err != nil {
-			return fmt.Errorf("runevents: the payload of %s is not JSON: %w", event, err)
+			return event, fmt.Errorf("runevents: the payload of %s is not JSON: %w", e.Type, err)
 		}
 		if len(data) == 0 || data[0] != '{' {
-			return fmt.Errorf("runevents: the payload of %s is not a JSON object: %s", event, data)
+			return event, fmt.Errorf("runevents: the payload of %s is not a JSON object: %s", e.Type,
+				data)
 		}
-		e.Payload = data
+		event.Payload = data
 	}
-	var err error
-	if e.EventID, err = p.id(&e); err != nil {
-		return err
-	}
-	p.run.Events = append(p.run.Events, e)
-	return nil
-}
-
-// timestamp is Timestamp, formatted once for all events of a millisecond.
-func (p *Producer) timestamp(at time.Time) string {
-	if ms := at.UnixMilli(); p.stamped == "" || p.stampedAt != ms {
-		p.stamped, p.stampedAt = Timestamp(at), ms
-	}
-	return p.stamped
-}
-
-// emitted reports whether the event with key was emitted and not discarded by Restart.
-func (p *Producer) emitted(key registryKey) bool {
-	for i := range p.run.Events {
-		if keyOf(&p.run.Events[i]) == key {
-			return true
-		}
-	}
-	return slices.Contains(p.before, key)
-}
-
-// id returns the stable id of an event to emit.
-func (p *Producer) id(e *Event) (string, error) {
-	id := p.registered(keyOf(e))
-	if id == "" {
-		id = p.draw(e)
-	}
-	if !IsID(id) {
-		return "", fmt.Errorf("%w: %q, for %s", ErrBadID, id, e.EventType)
-	}
-	return id, nil
-}
-
-// registered returns the id that an event had before Restart discarded it, or "".
-func (p *Producer) registered(key registryKey) string {
-	for i := range p.registry {
-		if p.registry[i].key == key {
-			return p.registry[i].id
-		}
-	}
-	return ""
-}
-
-// draw returns the id that was drawn for an event earlier, or a new one.
-func (p *Producer) draw(e *Event) string {
 	if len(p.drawn) > 0 {
-		if id := drawnID(p.drawn, IdempotencyKey(p.run.keyFields(e))); id != "" {
-			return id
-		}
+		event.EventID = drawnID(p.drawn, IdempotencyKey(p.run.keyFields(&event)))
 	}
-	return p.source.NewID()
+	if event.EventID == "" {
+		event.EventID = p.source.NewID()
+	}
+	if !IsID(event.EventID) {
+		return event, fmt.Errorf("%w: %q, for %s", ErrBadID, event.EventID, e.Type)
+	}
+	return event, nil
 }

@@ -1,7 +1,7 @@
 package runevents_test
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -46,50 +46,7 @@ func wholeRun(t testing.TB, p *runevents.Producer) {
 	require.NoError(t, p.OfRun(runevents.RunCompleted, nil))
 }
 
-// Persisted events stay; the next event has the next place, and a restart discards only events
-// after them.
-func TestAProducerGoesOnFromWhatIsPersisted(t *testing.T) {
-	t.Parallel()
-	p := runevents.NewProducer(identity, source())
-	noon := time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC)
-	p.HappenedAt(noon) // there is no event that happened
-	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
-	p.Persisted(5)
-	require.Equal(t, int64(5), p.Run().FirstSeq)
-	require.Empty(t, p.Run().Events)
-	require.NoError(t, p.OfRun(runevents.RunPaused, nil))
-	require.NoError(t, p.OfRun(runevents.RunResumed, nil))
-	before := p.Run().Events[1].EmittedAt
-	p.HappenedAt(time.Time{})
-	require.Equal(t, before, p.Run().Events[1].EmittedAt)
-	p.HappenedAt(noon)
-	require.Equal(t, runevents.Timestamp(noon), p.Run().Events[1].EmittedAt)
-	require.NotEqual(t, runevents.Timestamp(noon), p.Run().Events[0].EmittedAt)
-	require.NoError(t, p.OfRun(runevents.RunCompleted, nil))
-	require.Equal(t, runevents.RunSucceeded, p.Status())
-	p.Restart()
-	require.Equal(t, runevents.RunRunning, p.Status())
-	require.Error(t, p.OfRun(runevents.RunStarted, nil), "persisted")
-}
-
-// A persisted event is not emitted again, even if its transition is valid: it would have the same
-// key.
-func TestAProducerDoesNotRepeatWhatIsPersisted(t *testing.T) {
-	t.Parallel()
-	p := runevents.NewProducer(identity, source())
-	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
-	require.NoError(t, p.OfRun(runevents.RunPaused, nil))
-	p.Persisted(3)
-	require.NoError(t, p.OfRun(runevents.RunResumed, nil))
-	p.Persisted(4)
-	for range 2 {
-		require.ErrorContains(t, p.OfRun(runevents.RunPaused, nil), "RunPaused was emitted before")
-		require.NoError(t, p.OfRunAgain(runevents.RunPaused, 2, nil))
-		p.Restart()
-	}
-}
-
-func TestAProducerEmitsInOrder(t *testing.T) {
+func TestProducer_EmitsInOrder(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())
 	wholeRun(t, p)
@@ -124,243 +81,8 @@ func TestAProducerEmitsInOrder(t *testing.T) {
 	}, p.Run())
 }
 
-func TestRestartKeepsTheEventIDsAndForgetsTheEvents(t *testing.T) {
-	t.Parallel()
-	p := runevents.NewProducer(identity, source())
-	wholeRun(t, p)
-	first, events := p.Run().Records(time.Time{}), p.Run().Events
-	same := slices.Clone(events)
-
-	p.Restart()
-	require.Empty(t, p.Run().Events)
-	require.Equal(t, identity, p.Run().Identity)
-	wholeRun(t, p)
-	second := p.Run().Records(time.Time{})
-	require.Len(t, second, len(first))
-	for i := range first {
-		require.Equal(t, first[i].EventID, second[i].EventID)
-		require.Equal(t, first[i].IdempotencyKey, second[i].IdempotencyKey)
-		require.Less(t, first[i].EmittedAt, second[i].EmittedAt, "the clock goes on")
-	}
-	require.Equal(t, same, events, "what was taken before is not written over")
-}
-
-// TestAnotherCourseAfterARestart: events that both courses have keep their ids, new ones get
-// their own.
-func TestAnotherCourseAfterARestart(t *testing.T) {
-	t.Parallel()
-	p := runevents.NewProducer(identity, source())
-	wholeRun(t, p)
-	ids := map[string]string{}
-	for _, r := range p.Run().Records(time.Time{}) {
-		ids[r.IdempotencyKey] = r.EventID
-	}
-	p.Restart()
-	require.NoError(t, p.OfRun(runevents.RunQueued, nil))
-	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
-	require.NoError(t, p.OfStep(runevents.StepStarted, "stale-check", nil))
-	require.NoError(t, p.OfStep(runevents.StepFailed, "stale-check", nil))
-	require.NoError(t, p.OfRun(runevents.RunFailed, nil))
-	kept, before := 0, len(ids)
-	for _, r := range p.Run().Records(time.Time{}) {
-		if id, ok := ids[r.IdempotencyKey]; ok {
-			require.Equal(t, id, r.EventID)
-			kept++
-		}
-		ids[r.IdempotencyKey] = r.EventID
-	}
-	require.Equal(t, 2, kept, "both courses have RunStarted and the start of the first step")
-	require.Len(t, ids, before+3)
-	distinct := map[string]bool{}
-	for _, id := range ids {
-		distinct[id] = true
-	}
-	require.Len(t, distinct, len(ids))
-	require.Len(t, ids, 5+3)
-}
-
-func TestTheErrorNamesWhatIsAndWhatWasAttempted(t *testing.T) {
-	t.Parallel()
-	running := func(p *runevents.Producer) error { return p.OfRun(runevents.RunStarted, nil) }
-	for _, row := range []struct {
-		name    string
-		arrange []func(*runevents.Producer) error
-		act     func(*runevents.Producer) error
-		want    runevents.InvalidTransitionError
-		says    string
-	}{
-		{
-			"a run that has not started cannot end", nil,
-			func(p *runevents.Producer) error { return p.OfRun(runevents.RunCompleted, nil) },
-			runevents.InvalidTransitionError{
-				Expected: "RUNNING", Actual: "PENDING", Attempted: "RunCompleted",
-			},
-			"runevents: the run is PENDING, so RunCompleted is not a valid transition: it has to " +
-				"be RUNNING",
-		},
-		{
-			"a run starts once", []func(*runevents.Producer) error{running}, running,
-			runevents.InvalidTransitionError{
-				Expected: "PENDING or APPROVED", Actual: "RUNNING", Attempted: "RunStarted",
-			},
-			"runevents: the run is RUNNING, so RunStarted is not a valid transition: it has to be " +
-				"PENDING or APPROVED",
-		},
-		{
-			"a step of a run that has not started", nil,
-			func(p *runevents.Producer) error {
-				return p.OfStep(runevents.StepStarted, "apply", nil)
-			},
-			runevents.InvalidTransitionError{
-				Expected: "RUNNING", Actual: "PENDING", Attempted: "StepStarted",
-			},
-			"runevents: the run is PENDING, so StepStarted is not a valid transition: it has to " +
-				"be RUNNING",
-		},
-		{
-			"a step of a run that has ended",
-			[]func(*runevents.Producer) error{running, func(p *runevents.Producer) error {
-				return p.OfRun(runevents.RunFailed, nil)
-			}},
-			func(p *runevents.Producer) error {
-				return p.OfStep(runevents.StepSkipped, "apply", nil)
-			},
-			runevents.InvalidTransitionError{
-				Expected: "RUNNING", Actual: "FAILED", Attempted: "StepSkipped",
-			},
-			"runevents: the run is FAILED, so StepSkipped is not a valid transition: it has to " +
-				"be RUNNING",
-		},
-		{
-			"a step completes only after its start", []func(*runevents.Producer) error{running},
-			func(p *runevents.Producer) error {
-				return p.OfStep(runevents.StepCompleted, "apply", nil)
-			},
-			runevents.InvalidTransitionError{
-				StepID: "apply", Expected: "RUNNING", Actual: "PENDING", Attempted: "StepCompleted",
-			},
-			"runevents: step apply is PENDING, so StepCompleted is not a valid transition: it " +
-				"has to be RUNNING",
-		},
-		{
-			"a run event is none of a step", []func(*runevents.Producer) error{running},
-			func(p *runevents.Producer) error {
-				return p.OfStep(runevents.RunCompleted, "apply", nil)
-			},
-			runevents.InvalidTransitionError{StepID: "apply", Actual: "PENDING",
-				Attempted: "RunCompleted"},
-			"runevents: step apply is PENDING, so RunCompleted is not a valid transition",
-		},
-		{
-			"a signal is decided while its run goes on", nil,
-			func(p *runevents.Producer) error { return p.OfRun(runevents.SignalAccepted, nil) },
-			runevents.InvalidTransitionError{
-				Expected: "RUNNING or PAUSED", Actual: "PENDING", Attempted: "SignalAccepted",
-			},
-			"runevents: the run is PENDING, so SignalAccepted is not a valid transition: it has " +
-				"to be RUNNING or PAUSED",
-		},
-		{
-			"a paused run ends only by a cancellation", nil,
-			func(p *runevents.Producer) error {
-				p.ResumeAt(runevents.RunIsPaused)
-				return p.OfRun(runevents.RunCompleted, nil)
-			},
-			runevents.InvalidTransitionError{
-				Expected: "RUNNING", Actual: "PAUSED", Attempted: "RunCompleted",
-			},
-			"runevents: the run is PAUSED, so RunCompleted is not a valid transition: it has to " +
-				"be RUNNING",
-		},
-		{
-			"a step event is none of the run", []func(*runevents.Producer) error{running},
-			func(p *runevents.Producer) error { return p.OfRun(runevents.StepStarted, nil) },
-			runevents.InvalidTransitionError{Actual: "RUNNING", Attempted: "StepStarted"},
-			"runevents: the run is RUNNING, so StepStarted is not a valid transition",
-		},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			p := runevents.NewProducer(identity, source())
-			for _, step := range row.arrange {
-				require.NoError(t, step(p))
-			}
-			err := row.act(p)
-			invalid, ok := errors.AsType[*runevents.InvalidTransitionError](err)
-			require.True(t, ok, "%v", err)
-			require.Equal(t, row.want, *invalid)
-			require.Equal(t, row.says, err.Error())
-			require.Len(t, p.Run().Events, len(row.arrange), "nothing was emitted")
-		})
-	}
-}
-
-func TestAProducerRefusesWhatCannotBeAnEvent(t *testing.T) {
-	t.Parallel()
-	for name, act := range map[string]func(*runevents.Producer) error{
-		"a step without an id": func(p *runevents.Producer) error {
-			return p.OfStep(runevents.StepStarted, "", nil)
-		},
-		"a step id with the delimiter": func(p *runevents.Producer) error {
-			return p.OfStep(runevents.StepStarted, "a|b", nil)
-		},
-		"a payload that is not JSON": func(p *runevents.Producer) error {
-			return p.OfStep(runevents.StepStarted, "a", make(chan int))
-		},
-		"a payload that is no object": func(p *runevents.Producer) error {
-			return p.OfRun(runevents.RunPaused, "because")
-		},
-		"a payload that is null": func(p *runevents.Producer) error {
-			return p.OfRun(runevents.RunPaused, (*struct{})(nil))
-		},
-		"a payload that is not UTF-8": func(p *runevents.Producer) error {
-			return p.OfRun(runevents.RunPaused, map[string]string{"reason": "\xff"})
-		},
-		"a payload of a run not JSON": func(p *runevents.Producer) error {
-			return p.OfRun(runevents.RunPaused, func() {})
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := runevents.NewProducer(identity, source())
-			require.NoError(t, p.OfRun(runevents.RunStarted, nil))
-			require.ErrorContains(t, act(p), "runevents: ")
-			require.Len(t, p.Run().Events, 1, "nothing was emitted")
-			require.NoError(t, p.OfStep(runevents.StepStarted, "a", nil), "and nothing has moved")
-			require.NoError(t, p.OfRun(runevents.RunPaused, nil))
-		})
-	}
-	t.Run("a plan with the delimiter", func(t *testing.T) {
-		t.Parallel()
-		bad := identity
-		bad.PlanID = "plan|abc"
-		p := runevents.NewProducer(bad, source())
-		require.ErrorContains(t, p.OfRun(runevents.RunStarted, nil), "planId")
-		require.Empty(t, p.Run().Events)
-	})
-}
-
-// Two equal events would have the same idempotency key, and the append authority must not insert
-// the second (section 3.2).
-func TestARunNeverHasTheSameEventTwice(t *testing.T) {
-	t.Parallel()
-	p := runevents.NewProducer(identity, source())
-	require.NoError(t, p.OfRun(runevents.RunQueued, nil))
-	require.ErrorContains(t, p.OfRun(runevents.RunQueued, nil), "RunQueued was emitted before")
-	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
-	require.NoError(t, p.OfRun(runevents.RunPaused, nil))
-	require.NoError(t, p.OfRun(runevents.RunResumed, nil))
-	require.ErrorContains(t, p.OfRun(runevents.RunPaused, nil), "RunPaused was emitted before")
-	require.NoError(t, p.OfRun(runevents.RunCompleted, nil), "the run is where it was")
-	require.Len(t, p.Run().Events, 5)
-
-	p.Restart()
-	require.NoError(t, p.OfRun(runevents.RunQueued, nil), "nothing of it was persisted")
-}
-
-// TestNoSequenceOfCallsEmitsAnInvalidTransition calls at random and holds the producer against
-// the tables of transitions.
-func TestNoSequenceOfCallsEmitsAnInvalidTransition(t *testing.T) {
+// Calls at random, held against the tables of transitions.
+func TestProducer_EmitsNoInvalidTransition(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(4, 2))
 	emitted := map[runevents.EventType]int{}
@@ -404,34 +126,191 @@ func TestNoSequenceOfCallsEmitsAnInvalidTransition(t *testing.T) {
 	require.Len(t, emitted, 12, "every known event was emitted: %v", emitted)
 }
 
-func TestAProducerEmitsNothingWithABadID(t *testing.T) {
+// A producer goes on with a run of another one, or behind its persisted events.
+func TestProducer_GoesOn(t *testing.T) {
 	t.Parallel()
-	ids := []string{
-		"00000000-0000-4000-8000-000000000001", "", "not a UUID",
-		"00000000-0000-1000-8000-000000000001",
-	}
-	from := source()
-	from.NewID = func() string { id := ids[0]; ids = ids[1:]; return id }
-	p := runevents.NewProducer(identity, from)
-	require.NoError(t, p.OfRun(runevents.RunQueued, nil))
-	for len(ids) > 0 {
-		require.ErrorIs(t, p.OfRun(runevents.RunStarted, nil), runevents.ErrBadID)
-		require.Len(t, p.Run().Events, 1)
-	}
-	from.NewID = source().NewID
-	p = runevents.NewProducer(identity, from)
-	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+	noon := time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC)
+	p := runevents.NewProducer(identity, source())
+	p.ResumeAt(runevents.RunIsPaused, on(runevents.StepStarted, "apply", 2))
+	p.Persisted(5)
+	require.NoError(t, p.Emit(runevents.Emission{Type: runevents.StepFailed, StepID: "apply",
+		Attempt: 2, At: noon}), "a step that is in flight may end")
+	require.NoError(t, p.OfRun(runevents.RunResumed, nil))
+	run := *p.Run()
+	require.Equal(t, int64(5), run.FirstSeq)
+	require.Equal(t, runevents.Timestamp(noon), run.Events[0].EmittedAt)
+	require.NotEqual(t, runevents.Timestamp(noon), run.Events[1].EmittedAt)
+	p.Persisted(7)
+	require.NoError(t, p.Emit(runevents.Emission{Type: runevents.RunPaused, Attempt: 2}))
+	require.Equal(t, runevents.RunIsPaused, p.Status())
+	require.Equal(t, int64(7), p.Run().FirstSeq)
+	require.Len(t, p.Run().Events, 1)
+	require.Equal(t, runevents.StepFailed, run.Events[0].EventType, "taken before")
 }
 
-// A producer that emits again after a restart counts up no engineAttemptId (section 2.4).
-func TestARestartIsNoEngineAttempt(t *testing.T) {
+// A refused event leaves the run as it was; the error has the states.
+func TestProducer_InvalidTransition(t *testing.T) {
 	t.Parallel()
-	p := runevents.NewProducer(identity, source())
-	for range 3 {
-		wholeRun(t, p)
-		for _, r := range p.Run().Records(persistedAt) {
-			require.Equal(t, int64(1), r.EngineAttemptID)
-		}
-		p.Restart()
+	running := runevents.Emission{Type: runevents.RunStarted}
+	for _, row := range []struct {
+		before []runevents.Emission
+		emit   runevents.Emission
+		want   runevents.InvalidTransitionError
+		says   string
+	}{
+		{nil, runevents.Emission{Type: runevents.RunCompleted},
+			runevents.InvalidTransitionError{Expected: "RUNNING", Actual: "PENDING"},
+			"the run is PENDING, so RunCompleted is not a valid transition: it has to be RUNNING"},
+		{[]runevents.Emission{running}, running,
+			runevents.InvalidTransitionError{Expected: "PENDING or APPROVED", Actual: "RUNNING"},
+			"the run is RUNNING, so RunStarted is not a valid transition: it has to be PENDING or " +
+				"APPROVED"},
+		{nil, runevents.Emission{Type: runevents.StepStarted, StepID: "apply"},
+			runevents.InvalidTransitionError{Expected: "RUNNING", Actual: "PENDING"},
+			"the run is PENDING, so StepStarted is not a valid transition: it has to be RUNNING"},
+		{[]runevents.Emission{running, {Type: runevents.RunFailed}},
+			runevents.Emission{Type: runevents.StepSkipped, StepID: "apply"},
+			runevents.InvalidTransitionError{Expected: "RUNNING", Actual: "FAILED"},
+			"the run is FAILED, so StepSkipped is not a valid transition: it has to be RUNNING"},
+		{[]runevents.Emission{running},
+			runevents.Emission{Type: runevents.StepCompleted, StepID: "apply"},
+			runevents.InvalidTransitionError{StepID: "apply", Expected: "RUNNING", Actual: "PENDING"},
+			"step apply is PENDING, so StepCompleted is not a valid transition: it has to be " +
+				"RUNNING"},
+		{[]runevents.Emission{running},
+			runevents.Emission{Type: runevents.RunCompleted, StepID: "apply"},
+			runevents.InvalidTransitionError{StepID: "apply", Actual: "PENDING"},
+			"step apply is PENDING, so RunCompleted is not a valid transition"},
+		{[]runevents.Emission{running}, runevents.Emission{Type: runevents.StepStarted},
+			runevents.InvalidTransitionError{Actual: "RUNNING"},
+			"the run is RUNNING, so StepStarted is not a valid transition"},
+		{nil, runevents.Emission{Type: runevents.SignalAccepted},
+			runevents.InvalidTransitionError{Expected: "RUNNING or PAUSED", Actual: "PENDING"},
+			"the run is PENDING, so SignalAccepted is not a valid transition: it has to be RUNNING " +
+				"or PAUSED"},
+		{[]runevents.Emission{running, {Type: runevents.RunPaused}},
+			runevents.Emission{Type: runevents.RunCompleted},
+			runevents.InvalidTransitionError{Expected: "RUNNING", Actual: "PAUSED"},
+			"the run is PAUSED, so RunCompleted is not a valid transition: it has to be RUNNING"},
+	} {
+		t.Run(row.says, func(t *testing.T) {
+			t.Parallel()
+			p := runevents.NewProducer(identity, source())
+			for _, e := range row.before {
+				require.NoError(t, p.Emit(e))
+			}
+			status := p.Status()
+			err := p.Emit(row.emit)
+			row.want.Attempted = row.emit.Type
+			require.Equal(t, &row.want, err)
+			require.EqualError(t, err, "runevents: "+row.says)
+			require.Len(t, p.Run().Events, len(row.before), "nothing was emitted")
+			require.Equal(t, status, p.Status())
+		})
 	}
+}
+
+// Events whose members or payload are invalid are not emitted, nor is one with the idempotency key
+// of another, which the append authority would not insert (section 3.2).
+func TestProducer_BadEvents(t *testing.T) {
+	t.Parallel()
+	paused := func(payload any) runevents.Emission {
+		return runevents.Emission{Type: runevents.RunPaused, Payload: payload}
+	}
+	for name, e := range map[string]runevents.Emission{
+		"a step id with the delimiter": {Type: runevents.StepStarted, StepID: "a|b"},
+		"an attempt below 1":           {Type: runevents.StepStarted, StepID: "a", Attempt: -1},
+		"a payload that is not JSON":   {Type: runevents.StepStarted, StepID: "a", Payload: func() {}},
+		"a payload that is no object":  paused("because"),
+		"a payload that is null":       paused((*struct{})(nil)),
+		"a payload that is not UTF-8":  paused(map[string]string{"reason": "\xff"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := runevents.NewProducer(identity, source())
+			require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+			require.ErrorContains(t, p.Emit(e), "runevents: ")
+			require.Len(t, p.Run().Events, 1, "nothing was emitted")
+			require.NoError(t, p.OfStep(runevents.StepStarted, "a", nil), "and nothing has moved")
+			require.NoError(t, p.OfRun(runevents.RunPaused, nil))
+			require.NoError(t, p.OfRun(runevents.RunResumed, nil))
+			require.ErrorContains(t, p.OfRun(runevents.RunPaused, nil),
+				"RunPaused was emitted before")
+			require.NoError(t, p.OfRun(runevents.RunCompleted, nil), "the run is where it was")
+		})
+	}
+	bad := identity
+	bad.PlanID = "plan|abc"
+	p := runevents.NewProducer(bad, source())
+	require.ErrorContains(t, p.OfRun(runevents.RunStarted, nil), "planId")
+	for _, id := range []string{"", "not a UUID", "00000000-0000-1000-8000-000000000001"} {
+		p = runevents.NewProducer(identity, runevents.Source{
+			Now: source().Now, NewID: func() string { return id }})
+		require.ErrorIs(t, p.OfRun(runevents.RunStarted, nil), runevents.ErrBadID)
+		require.Empty(t, p.Run().Events)
+	}
+}
+
+func TestProducer_PayloadsAreDeterministic(t *testing.T) {
+	t.Parallel()
+	payload := map[string]any{}
+	for i := range 50 {
+		payload[fmt.Sprint(i)] = i
+	}
+	payloads := map[string]bool{}
+	for range 20 {
+		p := runevents.NewProducer(identity, source())
+		require.NoError(t, p.OfRun(runevents.RunStarted, payload))
+		payloads[string(p.Run().Events[0].Payload)] = true
+	}
+	require.Len(t, payloads, 1)
+}
+
+// Ids that were drawn and stored are the ids of the later events, whoever continues the run; other
+// events get new ids, and engineAttemptId stays 1.
+func TestProducer_UseIDs(t *testing.T) {
+	t.Parallel()
+	toCome := []runevents.Event{
+		on(runevents.RunStarted, "", 1), on(runevents.StepSkipped, "apply", 1),
+	}
+	drawn, err := runevents.DrawIDs(identity, source().NewID, nil, toCome...)
+	require.NoError(t, err)
+	for range 2 {
+		from := source()
+		from.NewID = func() string { return "ffffffff-0000-4000-8000-000000000001" }
+		p := runevents.NewProducer(identity, from)
+		p.UseIDs(drawn)
+		wholeRun(t, p)
+		for i, r := range p.Run().Records(persistedAt) {
+			want := map[int]string{0: drawn[0].EventID, 3: drawn[1].EventID}[i]
+			require.Equal(t, cmp.Or(want, from.NewID()), r.EventID)
+			require.Equal(t, int64(1), r.EngineAttemptID)
+			require.Equal(t, runevents.DrawnID{IdempotencyKey: r.IdempotencyKey, EventID: r.EventID},
+				p.Run().Drawn()[i])
+		}
+	}
+	again, err := runevents.DrawIDs(identity, source().NewID, drawn,
+		toCome[1], on(runevents.RunCompleted, "", 1))
+	require.NoError(t, err)
+	require.Equal(t, drawn[1], again[0], "it was drawn before")
+	_, err = runevents.DrawIDs(identity, func() string { return "no id" }, nil, toCome...)
+	require.ErrorIs(t, err, runevents.ErrBadID)
+}
+
+// Ids are drawn, not derived: two runs have different ids for the same events, and so has one run
+// that draws twice.
+func TestDrawIDs(t *testing.T) {
+	t.Parallel()
+	other := identity
+	other.RunID = "another"
+	from, started := source(), on(runevents.RunStarted, "", 1)
+	a, err := runevents.DrawIDs(identity, from.NewID, nil, started)
+	require.NoError(t, err)
+	b, err := runevents.DrawIDs(identity, from.NewID, nil, started)
+	require.NoError(t, err)
+	c, err := runevents.DrawIDs(other, from.NewID, a, started)
+	require.NoError(t, err)
+	require.Equal(t, a[0].IdempotencyKey, b[0].IdempotencyKey)
+	require.NotEqual(t, a[0].EventID, b[0].EventID)
+	require.NotEqual(t, a[0], c[0])
 }

@@ -19,13 +19,11 @@ func Project(runID string, events []Record) (Snapshot, []Alert, error) {
 
 // Incremental derives the snapshot that follows s after events, and the alerts about them. It is
 // pure and deterministic and changes neither s nor events: if a are a run's events up to some
-// runSeq
-// and b the later ones, Incremental(Project(a), b) is Project(a+b). On an error, ErrOtherRun or
-// ErrNoRunSeq, it returns s.
+// runSeq and b the later ones, Incremental(Project(a), b) is Project(a+b). On an error, ErrOtherRun
+// or ErrNoRunSeq, it returns s.
 //
 // Events count in the order of runSeq, whatever order they come in; gaps are natural. The first
-// rule
-// that fits applies:
+// rule that fits applies:
 //
 //   - An event whose runSeq is not above the watermark was applied before: it changes nothing.
 //   - One of an unknown type advances the watermark and changes nothing else (RunEvents v2.0.1,
@@ -48,6 +46,21 @@ func Incremental(s Snapshot, events []Record) (Snapshot, []Alert, error) {
 	s, alerts := reduce(s, inOrder(events))
 	return s, alerts, nil
 }
+
+// DetectNonContiguous reports whether nextSeq skips a runSeq after lastSeq. Gaps are natural: one
+// is never a loss, but a reason to read the run again (v1, sections 1.0 and 1.5).
+func DetectNonContiguous(lastSeq, nextSeq int64) bool { return nextSeq > lastSeq+1 }
+
+// ResyncMode is how a run is read again.
+type ResyncMode string
+
+// The modes of ExecutionSemantics v1, section 1.5.1.
+const (
+	// Full reads all events of the run from the beginning.
+	Full ResyncMode = "FULL"
+	// FromSnapshot reads a snapshot and the events after it.
+	FromSnapshot ResyncMode = "FROM_SNAPSHOT"
+)
 
 // reduce applies events of the run, which are in order.
 func reduce(s Snapshot, events []Record) (Snapshot, []Alert) {

@@ -12,7 +12,7 @@ import (
 	"worldengine/runevents"
 )
 
-func TestProjectingEveryRunEventInEveryStatus(t *testing.T) {
+func TestProject_RunEvents(t *testing.T) {
 	t.Parallel()
 	for status, before := range leadingTo {
 		for _, event := range allEvents {
@@ -40,7 +40,7 @@ func TestProjectingEveryRunEventInEveryStatus(t *testing.T) {
 	}
 }
 
-func TestProjectingEveryStepEventInEveryStatus(t *testing.T) {
+func TestProject_StepEvents(t *testing.T) {
 	t.Parallel()
 	for _, run := range []runevents.RunStatus{"RUNNING", "PAUSED"} {
 		for status, before := range leadingStepTo {
@@ -76,7 +76,7 @@ func TestProjectingEveryStepEventInEveryStatus(t *testing.T) {
 	}
 }
 
-func TestNothingOfAnEndedRunMoves(t *testing.T) {
+func TestProject_EndedRun(t *testing.T) {
 	t.Parallel()
 	for _, end := range []runevents.EventType{"RunCompleted", "RunFailed", "RunCancelled"} {
 		history := []runevents.Event{of("RunStarted"), of("StepStarted", "a"), of(end)}
@@ -95,7 +95,7 @@ func TestNothingOfAnEndedRunMoves(t *testing.T) {
 	}
 }
 
-func TestAnEventWithTheWrongStepIDIsInvalid(t *testing.T) {
+func TestProject_WrongStepID(t *testing.T) {
 	t.Parallel()
 	for _, e := range []runevents.Event{of("StepStarted"), of("RunPaused", "apply")} {
 		was, is, r, alerts := lastOf(t, []runevents.Event{of("RunStarted")}, e)
@@ -105,7 +105,7 @@ func TestAnEventWithTheWrongStepIDIsInvalid(t *testing.T) {
 	}
 }
 
-func TestAnUnknownTypeOnlyAdvancesTheWatermark(t *testing.T) {
+func TestProject_UnknownType(t *testing.T) {
 	t.Parallel()
 	for _, e := range []runevents.Event{
 		of("CostAttributed"), of("StepHeartbeat", "apply"), of(""),
@@ -121,8 +121,8 @@ func TestAnUnknownTypeOnlyAdvancesTheWatermark(t *testing.T) {
 	}
 }
 
-// TestADuplicateOnlyAdvancesTheWatermark: under its own runSeq it does not even do that.
-func TestADuplicateOnlyAdvancesTheWatermark(t *testing.T) {
+// A duplicate only advances the watermark; under its own runSeq it does not even do that.
+func TestIncremental_Duplicate(t *testing.T) {
 	t.Parallel()
 	records := told(of("RunQueued"), of("RunStarted"), of("StepStarted", "a"), of("RunPaused"),
 		of("RunResumed"), of("StepCompleted", "a"), of("StepSkipped", "b"), of("StepFailed", "c"),
@@ -144,16 +144,25 @@ func TestADuplicateOnlyAdvancesTheWatermark(t *testing.T) {
 	}
 }
 
-func TestTheFirstOfTwoEventsWithOneKeyCountsEvenIfItIsInvalid(t *testing.T) {
+// The first of two events with one key counts, even if it is invalid.
+func TestProject_OneKey(t *testing.T) {
 	t.Parallel()
 	records := told(of("RunStarted"), of("StepCompleted", "a"), of("StepStarted", "a"),
 		of("StepCompleted", "a"))
 	s, _ := project(t, records)
 	require.Equal(t, runevents.StepRunning, s.Steps[0].Status)
 	require.Equal(t, []string{records[1].EventID}, s.Metadata.IgnoredEvents)
+
+	// The key decides, not the fields that it is derived from.
+	records = told(of("RunStarted"), of("RunPaused"))
+	records[0].IdempotencyKey, records[1].IdempotencyKey = "k", "k"
+	s, alerts := project(t, records)
+	require.Empty(t, alerts)
+	require.Equal(t, runevents.RunRunning, s.Status)
+	require.Equal(t, int64(2), s.LastEventSeq)
 }
 
-func TestOneEventIDGivesOneInvalidTransition(t *testing.T) {
+func TestIncremental_OneEventID(t *testing.T) {
 	t.Parallel()
 	records := told(of("RunPaused"), of("RunResumed"), of("RunCompleted"), of("RunCancelled"))
 	for i := range records {
@@ -167,7 +176,7 @@ func TestOneEventIDGivesOneInvalidTransition(t *testing.T) {
 	require.Equal(t, runevents.RunPending, s.Status)
 }
 
-func TestAnEffectBeforeItsCauseIsReported(t *testing.T) {
+func TestProject_EffectBeforeCause(t *testing.T) {
 	t.Parallel()
 	records := told(of("StepStarted", "a"), of("RunStarted"), of("StepFailed", "b"),
 		of("StepStarted", "b"))
@@ -196,7 +205,7 @@ func TestAnEffectBeforeItsCauseIsReported(t *testing.T) {
 	require.Equal(t, runevents.StepRunning, s.Steps[1].Status)
 }
 
-func TestARetryIsANewAttemptAndKeepsTheFailedOne(t *testing.T) {
+func TestProject_Retry(t *testing.T) {
 	t.Parallel()
 	s, alerts := project(t, told(of("RunStarted"),
 		on("StepStarted", "a", 1),
@@ -213,7 +222,7 @@ func TestARetryIsANewAttemptAndKeepsTheFailedOne(t *testing.T) {
 	require.Equal(t, int64(1), s.Metadata.FailedSteps)
 }
 
-func TestOnlyRunSeqOrders(t *testing.T) {
+func TestProject_OrderIsRunSeq(t *testing.T) {
 	t.Parallel()
 	records := told(of("RunStarted"), of("StepStarted", "a"), of("StepCompleted", "a"),
 		of("RunCompleted"))
@@ -240,7 +249,7 @@ func TestOnlyRunSeqOrders(t *testing.T) {
 	require.Equal(t, int64(0), *got.TotalDurationMs, "and no duration is negative")
 }
 
-func TestGapsAreNatural(t *testing.T) {
+func TestProject_Gaps(t *testing.T) {
 	t.Parallel()
 	records := told(of("RunStarted"), of("StepStarted", "a"), of("StepCompleted", "a"),
 		of("RunCompleted"))
@@ -253,7 +262,20 @@ func TestGapsAreNatural(t *testing.T) {
 	require.Equal(t, int64(40), s.LastEventSeq)
 }
 
-func TestPayloadsOfAnyShapeProject(t *testing.T) {
+func TestDetectNonContiguous(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		last, next int64
+		want       bool
+	}{
+		{0, 1, false}, {1, 2, false}, {10, 12, true}, {0, 2, true}, {3, 1000, true}, {5, 5, false},
+		{5, 4, false}, {5, 1, false}, {1<<53 - 2, 1<<53 - 1, false},
+	} {
+		require.Equal(t, row.want, runevents.DetectNonContiguous(row.last, row.next), row)
+	}
+}
+
+func TestProject_AnyPayload(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []string{
 		`{}`,
@@ -280,7 +302,7 @@ func TestPayloadsOfAnyShapeProject(t *testing.T) {
 }
 
 // Durations use the times at the source, if the events have them (v1, appendix A.1).
-func TestDurationsAreOfTheSource(t *testing.T) {
+func TestProject_Durations(t *testing.T) {
 	t.Parallel()
 	at := func(second int) string {
 		return fmt.Sprintf(`{"sourceOccurredAt":"2026-02-16T09:00:%02dZ"}`, second)
@@ -316,7 +338,7 @@ func TestProject_TimesEndInZ(t *testing.T) {
 	require.Equal(t, int64(2_000), *s.TotalDurationMs)
 }
 
-func TestWhatIsNoRecordOfTheRunIsRefused(t *testing.T) {
+func TestIncremental_BadRecords(t *testing.T) {
 	t.Parallel()
 	records := told(of("RunStarted"), of("RunPaused"))
 	s, _ := project(t, records[:1])
@@ -333,7 +355,7 @@ func TestWhatIsNoRecordOfTheRunIsRefused(t *testing.T) {
 	}
 }
 
-func TestARunWithoutEvents(t *testing.T) {
+func TestProject_NoEvents(t *testing.T) {
 	t.Parallel()
 	s, alerts := project(t, nil)
 	require.Empty(t, alerts)
@@ -365,17 +387,4 @@ func BenchmarkIncremental(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-}
-
-// TestEventsWithOneForeignKeyAreOne: the key decides, not the fields that it was derived from.
-func TestEventsWithOneForeignKeyAreOne(t *testing.T) {
-	t.Parallel()
-	records := told(of("RunStarted"), of("RunPaused"))
-	for i := range records {
-		records[i].IdempotencyKey = "k"
-	}
-	s, alerts := project(t, records)
-	require.Empty(t, alerts)
-	require.Equal(t, runevents.RunRunning, s.Status)
-	require.Equal(t, int64(2), s.LastEventSeq)
 }

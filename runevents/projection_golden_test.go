@@ -112,7 +112,7 @@ func executedRun(t testing.TB) []runevents.Record {
 	return courses["executed"].tell(t)
 }
 
-func TestProjections(t *testing.T) {
+func TestProject_Goldens(t *testing.T) {
 	t.Parallel()
 	files := map[string]bool{}
 	check := func(name string, records []runevents.Record) {
@@ -129,7 +129,7 @@ func TestProjections(t *testing.T) {
 				require.NoError(t, os.WriteFile(file, got, 0o644))
 			}
 			want, err := os.ReadFile(file)
-			require.NoError(t, err, "go test ./runevents -run TestProjections -rewrite writes it")
+			require.NoError(t, err, "go test ./runevents -run TestProject_Goldens -rewrite writes it")
 			require.Equal(t, string(want), string(got))
 		})
 	}

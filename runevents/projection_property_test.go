@@ -1,6 +1,7 @@
 package runevents_test
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,6 +12,10 @@ import (
 
 	"worldengine/runevents"
 )
+
+// CI draws more: see .ci/run.
+var drawnTimes = flag.Int("drawn.times", 1,
+	"how many times as many random cases as by default are tried if that takes long")
 
 // oracle is the simplest projector, written from the tests' tables: it applies the events in order,
 // one at a time, and keeps everything.
@@ -167,7 +172,7 @@ func deepCopy[T any](t testing.TB, v T) (copied T) {
 	return copied
 }
 
-func TestProjectionsAgreeWithTheOracle(t *testing.T) {
+func TestProject_Oracle(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(3, 1))
 	statuses := map[runevents.RunStatus]int{}
@@ -184,9 +189,9 @@ func TestProjectionsAgreeWithTheOracle(t *testing.T) {
 	require.Len(t, statuses, len(runStatuses), "every status was reached: %v", statuses)
 }
 
-// TestIncrementalIsProject: wherever a run is cut, whether the snapshot was stored in between or
-// not, and with duplicates on either side.
-func TestIncrementalIsProject(t *testing.T) {
+// At any cut of a run, whether the snapshot was stored in between or not, and with duplicates on
+// either side.
+func TestIncremental_IsProject(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(3, 2))
 	for range 250 * *drawnTimes {
@@ -207,7 +212,7 @@ func TestIncrementalIsProject(t *testing.T) {
 	}
 }
 
-func TestProjectionsLeaveWhatTheyGetAsItIs(t *testing.T) {
+func TestIncremental_ChangesNoInput(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(3, 3))
 	for range 150 * *drawnTimes {

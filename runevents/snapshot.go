@@ -9,8 +9,7 @@ import (
 // Snapshot is the state of a run that a projector derived from its events (ExecutionSemantics v1,
 // section 1.4). Snapshots are immutable, and a new one may share memory with the one before: no
 // caller may write to its slices. Its JSON is complete, so that a projection can go on from a
-// stored
-// one.
+// stored one.
 //
 // Its times are of the producer's clock, so that their differences are durations: the
 // sourceOccurredAt of an event's payload, else its emittedAt (startedAt is the payload's own
@@ -34,7 +33,7 @@ type Snapshot struct {
 	TotalDurationMs *int64   `json:"totalDurationMs,omitzero"`
 	Metadata        Metadata `json:"metadata"`
 	// SeenKeys are the idempotency keys of all known events up to the watermark, sorted. They tell
-	// a new event from a duplicate under a new runSeq and from a late one. See View.
+	// a new event from a duplicate under a new runSeq. See View.
 	SeenKeys []string `json:"seenKeys,omitzero"`
 }
 
@@ -115,12 +114,6 @@ func NewSnapshot(runID string) Snapshot {
 func (s Snapshot) View() Snapshot {
 	s.SeenKeys = nil
 	return s
-}
-
-// seen reports whether an event with this idempotency key was applied.
-func (s *Snapshot) seen(key string) bool {
-	_, found := slices.BinarySearch(s.SeenKeys, key)
-	return found
 }
 
 // clone returns a snapshot whose slices a projection of n more events may write to.

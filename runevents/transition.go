@@ -1,9 +1,6 @@
 package runevents
 
-import (
-	"slices"
-	"strings"
-)
+import "strings"
 
 // RunStatus is the derived status of a run.
 type RunStatus string
@@ -48,22 +45,16 @@ func NextStepStatus(now StepStatus, event EventType) (StepStatus, bool) {
 }
 
 // RunStatuses returns the statuses of a run, in the order of its course.
-func RunStatuses() []RunStatus { return slices.Clone(runStatuses) }
-
-// runStatuses and stepStatuses are in the order of a run's and a step's course.
-var (
-	runStatuses = []RunStatus{
+func RunStatuses() []RunStatus {
+	return []RunStatus{
 		RunPending, RunIsApproved, RunRunning, RunIsPaused, RunSucceeded, RunHasFailed, RunAborted,
 	}
-	stepStatuses = []StepStatus{StepPending, StepRunning, StepSucceeded, StepHasFailed,
-		StepWasSkipped}
-)
+}
 
-// nextEmitted is NextRunStatus for a producer, which also emits decisions about signals: they move
-// nothing, and are valid from the run's start to its end.
+// nextEmitted is NextRunStatus for producers, which also decide about signals.
 func nextEmitted(now RunStatus, event EventType) (RunStatus, bool) {
 	if event.ofSignal() {
-		return now, now == RunRunning || now == RunIsPaused
+		return next(now, event, OfSignal)
 	}
 	return NextRunStatus(now, event)
 }
@@ -71,19 +62,9 @@ func nextEmitted(now RunStatus, event EventType) (RunStatus, bool) {
 // validIn returns the statuses of the step, or with "" of the run, in which event is valid, joined
 // by " or ".
 func validIn(event EventType, stepID string) string {
-	var in []string
-	if stepID == "" {
-		for _, status := range runStatuses {
-			if _, ok := nextEmitted(status, event); ok {
-				in = append(in, string(status))
-			}
-		}
-	} else {
-		for _, status := range stepStatuses {
-			if _, ok := NextStepStatus(status, event); ok {
-				in = append(in, string(status))
-			}
-		}
+	spec := event.Spec()
+	if (spec.Level == OfStep) != (stepID != "") {
+		return ""
 	}
-	return strings.Join(in, " or ")
+	return strings.Join(spec.From, " or ")
 }

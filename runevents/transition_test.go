@@ -37,7 +37,7 @@ var stepTransitions = map[runevents.StepStatus]map[runevents.EventType]runevents
 	"RUNNING": {"StepCompleted": "SUCCESS", "StepFailed": "FAILED"},
 }
 
-func TestEveryRunStatusWithEveryEvent(t *testing.T) {
+func TestNextRunStatus(t *testing.T) {
 	t.Parallel()
 	for _, status := range append(runStatuses, "", "NONSENSE") {
 		for _, event := range allEvents {
@@ -51,7 +51,7 @@ func TestEveryRunStatusWithEveryEvent(t *testing.T) {
 	}
 }
 
-func TestEveryStepStatusWithEveryEvent(t *testing.T) {
+func TestNextStepStatus(t *testing.T) {
 	t.Parallel()
 	for _, status := range append(stepStatuses, "", "NONSENSE") {
 		for _, event := range allEvents {
@@ -65,7 +65,7 @@ func TestEveryStepStatusWithEveryEvent(t *testing.T) {
 	}
 }
 
-func TestStepEventsAreTheFourOfTheContract(t *testing.T) {
+func TestEventType_OfStep(t *testing.T) {
 	t.Parallel()
 	for _, event := range allEvents {
 		want := event == "StepStarted" || event == "StepCompleted" || event == "StepFailed" ||

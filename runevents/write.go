@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,48 +19,30 @@ const MaxAppend = 256
 // ParseAppend reads a run-append-request.v1: the town of a run and its writes. It checks the schema
 // and leaves the rest to CheckAppend.
 func ParseAppend(data []byte, limits schemas.Limits) (townID string, writes []Write, err error) {
-	tree, err := schemas.Parse(schemas.RunAppendRequest, data, limits)
-	if err != nil {
+	if _, err := schemas.Parse(schemas.RunAppendRequest, data, limits); err != nil {
 		return "", nil, err
 	}
-	var raw struct {
-		TownID string     `json:"townId"`
-		Events []rawWrite `json:"events"`
+	var request struct {
+		TownID string  `json:"townId"`
+		Events []Write `json:"events"`
 	}
-	if err := json.Unmarshal(data, &raw); err != nil {
+	if err := json.Unmarshal(data, &request, json.WithUnmarshalers(integers)); err != nil {
 		return "", nil, schemas.Invalid(schemas.RunAppendRequest,
 			schemas.Violation{Message: err.Error()})
 	}
-	events := tree.(map[string]any)["events"].([]any)
-	writes = make([]Write, len(events))
-	for i := range events {
-		writes[i] = raw.Events[i].over(events[i])
-	}
-	return raw.TownID, writes, nil
+	return request.TownID, request.Events, nil
 }
 
-// rawWrite has the members of a write that are read from its bytes, so that no number of a payload
-// loses a digit.
-type rawWrite struct {
-	Payload jsontext.Value `json:"payload"`
-}
-
-// over returns the write of a tree that its schema has passed. Integers come from the tree, because
-// JSON Schema accepts 1.0 as one.
-func (raw *rawWrite) over(tree any) Write {
-	members := tree.(map[string]any)
-	text := func(name string) string { s, _ := members[name].(string); return s }
-	number := func(name string) int64 { f, _ := members[name].(float64); return int64(f) }
-	return Write{
-		EventID: text("eventId"), EventType: EventType(text("eventType")),
-		EmittedAt: text("emittedAt"),
-		RunID:     text("runId"), TenantID: text("tenantId"), ProjectID: text("projectId"),
-		EnvironmentID: text("environmentId"), PlanID: text("planId"),
-		PlanVersion:     text("planVersion"),
-		EngineAttemptID: number("engineAttemptId"), LogicalAttemptID: number("logicalAttemptId"),
-		IdempotencyKey: text("idempotencyKey"), StepID: text("stepId"), Payload: raw.Payload,
+// integers reads each integer of JSON Schema, which may be written as 1.0 or 1e0.
+var integers = json.UnmarshalFromFunc(func(d *jsontext.Decoder, n *int64) error {
+	value, err := d.ReadValue()
+	if err != nil {
+		return err
 	}
-}
+	f, err := strconv.ParseFloat(string(value), 64)
+	*n = int64(f)
+	return err
+})
 
 // Validate returns a *schemas.ValidationError with paths into w if every append authority must
 // refuse it, else nil. Beyond the schemas run-event-write.v2 and of a known type's payload,
@@ -74,19 +56,20 @@ func (w *Write) Validate() error {
 }
 
 func (w *Write) violations() []schemas.Violation {
-	tree, violations := w.tree()
-	var invalid *schemas.ValidationError
-	if errors.As(schemas.Validate(schemas.RunEventWrite, tree), &invalid) {
-		violations = append(violations, invalid.Violations...)
+	data, err := json.Marshal(w)
+	if err != nil {
+		return []schemas.Violation{unwritable(err)}
 	}
-	if w.Payload != nil && (w.EventType.known() || w.EventType.ofSignal()) && len(violations) == 0 {
-		if errors.As(schemas.Validate(schemas.Name(w.EventType), tree["payload"]), &invalid) {
-			violations = under("/payload", invalid.Violations)
-		}
+	_, err = schemas.Parse(schemas.RunEventWrite, data, schemas.Limits{Bytes: len(data) + 1})
+	if err == nil && w.Payload != nil && w.EventType.Spec().Level != 0 {
+		_, err = schemas.Parse(schemas.Name(w.EventType), w.Payload,
+			schemas.Limits{Bytes: len(w.Payload) + 1})
+		err = schemas.Under(schemas.RunEventWrite, err, "payload")
 	}
-	if len(violations) > 0 {
-		return violations
+	if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
+		return invalid.Violations
 	}
+	var violations []schemas.Violation
 	if _, err := schemas.ParseTime(w.EmittedAt); err != nil {
 		violations = append(violations, schemas.Violation{
 			Path: "/emittedAt", Message: "must be a time that there is",
@@ -105,40 +88,17 @@ func (w *Write) violations() []schemas.Violation {
 	return violations
 }
 
-// tree returns w as schemas.Decode would, and the violations that no schema sees: text that is not
-// UTF-8 and a payload that is not JSON.
-func (w *Write) tree() (map[string]any, []schemas.Violation) {
-	var violations []schemas.Violation
-	tree := map[string]any{
-		"engineAttemptId":  float64(w.EngineAttemptID),
-		"logicalAttemptId": float64(w.LogicalAttemptID),
+// unwritable returns the violation of a write that cannot be JSON: its text is not UTF-8, or its
+// payload is no JSON.
+func unwritable(err error) schemas.Violation {
+	v := schemas.Violation{Message: "cannot be written as JSON: " + err.Error()}
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
+		v.Path = string(semantic.JSONPointer)
 	}
-	for _, member := range [...]struct{ name, value string }{
-		{"emittedAt", w.EmittedAt}, {"environmentId", w.EnvironmentID}, {"eventId", w.EventID},
-		{"eventType", string(w.EventType)}, {"idempotencyKey", w.IdempotencyKey},
-		{"planId", w.PlanID}, {"planVersion", w.PlanVersion}, {"projectId", w.ProjectID},
-		{"runId", w.RunID}, {"stepId", w.StepID}, {"tenantId", w.TenantID},
-	} {
-		if member.name == "stepId" && member.value == "" {
-			continue
-		}
-		tree[member.name] = member.value
-		if !utf8.ValidString(member.value) {
-			violations = append(violations, schemas.Violation{
-				Path: "/" + member.name, Message: "must be valid UTF-8",
-			})
-		}
+	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		v.Path = string(syntactic.JSONPointer)
 	}
-	if w.Payload == nil {
-		return tree, violations
-	}
-	payload, err := schemas.Decode(w.Payload, schemas.Limits{Bytes: len(w.Payload) + 1})
-	var invalid *schemas.ValidationError
-	if !errors.As(err, &invalid) {
-		tree["payload"] = payload
-		return tree, violations
-	}
-	return tree, append(violations, under("/payload", invalid.Violations)...)
+	return v
 }
 
 // under returns the violations of a value with their paths below path.

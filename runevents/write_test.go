@@ -81,7 +81,7 @@ var badWrites = []struct {
 	{"no UTF-8", func(w *runevents.Write) { w.TenantID = "\xff" }, "/tenantId"},
 }
 
-func TestBadWritesAreRefusedWithTheirPath(t *testing.T) {
+func TestWrite_Validate(t *testing.T) {
 	t.Parallel()
 	for _, c := range badWrites {
 		w := newWrite(runevents.StepFailed, "a", 1)
@@ -126,7 +126,7 @@ func mustMarshal(w runevents.Write) []byte {
 }
 
 // A key that differs from the derivation is refused, whichever field it was derived from.
-func TestKeyIsTheDerivation(t *testing.T) {
+func TestWrite_ValidateKey(t *testing.T) {
 	t.Parallel()
 	good := newWrite("Unknown", "a", 2)
 	good.Payload = []byte(`{"a":1}`)
@@ -157,7 +157,7 @@ func TestKeyIsTheDerivation(t *testing.T) {
 }
 
 // The vectors of the contract are keys that are accepted.
-func TestKeyVectorsAreAccepted(t *testing.T) {
+func TestWrite_ValidateVectors(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("../testdata/RunEvents.v2.0.1.idempotency_vectors.json")
 	require.NoError(t, err)
@@ -182,7 +182,7 @@ func TestKeyVectorsAreAccepted(t *testing.T) {
 	require.GreaterOrEqual(t, accepted, 5)
 }
 
-func TestAppendIsOfOneRun(t *testing.T) {
+func TestCheckAppend(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{"/events"}, schemastest.Paths(t, runevents.CheckAppend(nil)))
 	many := make([]runevents.Write, runevents.MaxAppend+1)
@@ -207,7 +207,7 @@ func TestAppendIsOfOneRun(t *testing.T) {
 }
 
 // A payload may be larger than a request: Validate is also for producers that send none.
-func TestALargePayload(t *testing.T) {
+func TestWrite_LargePayload(t *testing.T) {
 	t.Parallel()
 	w := newWrite("Told", "a", 1)
 	w.Payload = []byte(`{"text":"` + strings.Repeat("x", schemas.DefaultBytes) + `"}`)

@@ -11,8 +11,8 @@ import (
 	"worldengine/runevents/recent"
 )
 
-// TestAMapAgreesWithAList holds a map against a list of its entries, the oldest first.
-func TestAMapAgreesWithAList(t *testing.T) {
+// A map is held against a list of its entries, the oldest first.
+func TestMap_AgreesWithAList(t *testing.T) {
 	t.Parallel()
 	type entry struct{ key, value int }
 	g := rand.New(rand.NewPCG(1, 1))
@@ -41,7 +41,7 @@ func TestAMapAgreesWithAList(t *testing.T) {
 }
 
 // Of many that add the same key at once, exactly one adds it as new.
-func TestOneOfManyAddsAKey(t *testing.T) {
+func TestMap_ConcurrentAdd(t *testing.T) {
 	t.Parallel()
 	m := recent.NewMap[int, struct{}](100)
 	counts := make([]int, 8)

@@ -121,11 +121,11 @@ func EmitRun(p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, begin
 	n.start(h, begin)
 	n.checks(&r.Evaluation, r.ReasonCode)
 	if r.Accepted {
-		n.attempt(runevents.StepStarted, 1, nil)
+		n.startAttempt(1)
 	} else {
 		n.step(runevents.StepSkipped, StepApply, skippedPayload{Reason: r.ReasonCode})
 	}
-	n.endAttempt(r, 1, nil, apply.Artifacts{})
+	n.endAttempt(r, 1, nil, &apply.Result{})
 	n.endRun(r)
 	return n.err
 }
@@ -138,7 +138,7 @@ func EmitAccepted(
 	n := emitter{producer: p}
 	n.start(h, begin)
 	n.checks(e, "")
-	n.attempt(runevents.StepStarted, 1, nil)
+	n.startAttempt(1)
 	return n.err
 }
 
@@ -148,8 +148,7 @@ func EmitEnd(
 	p *runevents.Producer, r *handoff.Result, attempt int64, failed *apply.Failure, v *apply.Result,
 ) error {
 	n := emitter{producer: p}
-	n.endAttempt(r, attempt, failed, v.Artifacts)
-	p.HappenedAt(v.At)
+	n.endAttempt(r, attempt, failed, v)
 	n.endRun(r)
 	return n.err
 }
@@ -202,7 +201,7 @@ func EmitSignal(p *runevents.Producer, said SignalPayload, refused string) error
 
 // EmitQueued emits that a run has waited for its town, with the request.
 func EmitQueued(p *runevents.Producer, h *handoff.Handoff, begin Begin) error {
-	return p.OfRunBefore(runevents.RunQueued, begin.Waited, started(p, h, begin.Retry))
+	return p.Emit(queued(p, begin, started(p, h, begin.Retry)))
 }
 
 // EmitPaused emits the start of a run that has waited, and its wait for the end of a pause;
@@ -219,15 +218,17 @@ func EmitPaused(
 // EmitHeld emits, for a run whose command is being applied, that its town, or the world, is paused:
 // its nth pause.
 func EmitHeld(p *runevents.Producer, n int64, signalID, reason string) error {
-	return p.OfRunAgain(runevents.RunPaused, n, pausedPayload{SignalID: signalID, Reason: reason})
+	return p.Emit(runevents.Emission{Type: runevents.RunPaused, Attempt: n,
+		Payload: pausedPayload{SignalID: signalID, Reason: reason}})
 }
 
 // EmitReleased emits that a run goes on after EmitHeld: its nth pause is over, or the reason.
 func EmitReleased(p *runevents.Producer, n int64, reason string) error {
-	if reason == "" {
-		return p.OfRunAgain(runevents.RunResumed, n, nil)
+	e := runevents.Emission{Type: runevents.RunResumed, Attempt: n}
+	if reason != "" {
+		e.Payload = resumedPayload{Reason: reason}
 	}
-	return p.OfRunAgain(runevents.RunResumed, n, resumedPayload{Reason: reason})
+	return p.Emit(e)
 }
 
 // CancelledLeft is the code of a waiting run whose server is gone.
@@ -275,8 +276,7 @@ func EmitCancelledInHand(p *runevents.Producer, attempt int64, why Cancellation)
 		message = "An operator cancelled the run by force; whether a game has applied the " +
 			"command is not known."
 	}
-	n.attempt(runevents.StepFailed, attempt,
-		failedPayload{Error: stepError{Code: CancelledInHand, Message: message}})
+	n.failAttempt(attempt, stepError{Code: CancelledInHand, Message: message}, time.Time{})
 	n.run(runevents.RunCancelled, why)
 	return n.err
 }
@@ -313,22 +313,28 @@ type emitter struct {
 	err      error
 }
 
-func (n *emitter) run(event runevents.EventType, payload any) {
+func (n *emitter) emit(e runevents.Emission) {
 	if n.err == nil {
-		n.err = n.producer.OfRun(event, payload)
+		n.err = n.producer.Emit(e)
 	}
+}
+
+func (n *emitter) run(event runevents.EventType, payload any) {
+	n.emit(runevents.Emission{Type: event, Payload: payload})
 }
 
 func (n *emitter) step(event runevents.EventType, step string, payload any) {
-	if n.err == nil {
-		n.err = n.producer.OfStep(event, step, payload)
-	}
+	n.emit(runevents.Emission{Type: event, StepID: step, Payload: payload})
 }
 
-func (n *emitter) attempt(event runevents.EventType, attempt int64, payload any) {
-	if n.err == nil {
-		n.err = n.producer.OfAttempt(event, StepApply, attempt, payload)
-	}
+func (n *emitter) startAttempt(attempt int64) {
+	n.emit(runevents.Emission{Type: runevents.StepStarted, StepID: StepApply, Attempt: attempt})
+}
+
+// failAttempt emits the failure of an attempt, at the time at which it failed; zero for now.
+func (n *emitter) failAttempt(attempt int64, failed stepError, at time.Time) {
+	n.emit(runevents.Emission{Type: runevents.StepFailed, StepID: StepApply, Attempt: attempt, At: at,
+		Payload: failedPayload{Error: failed}})
 }
 
 // start emits the start of a run, and, if an operator requested it, that the signal is accepted.
@@ -345,23 +351,28 @@ func (n *emitter) start(h *handoff.Handoff, begin Begin) {
 // begin emits the start of a run. One that has started before a pause cannot be approved any more:
 // its RunResumed names the approver.
 func (n *emitter) begin(h *handoff.Handoff, begin Begin) {
-	switch begin.Start {
-	case StartResumed:
-		if begin.Approval == nil {
-			n.run(runevents.RunResumed, nil)
-		} else {
-			n.run(runevents.RunResumed, resumedPayload{Approval: begin.Approval})
-			n.producer.HappenedAt(begin.Approval.At)
-		}
+	approval := begin.Approval
+	switch {
+	case begin.Start == StartResumed && approval == nil:
+		n.run(runevents.RunResumed, nil)
 		return
-	case StartQueued:
-		n.err = n.producer.OfRunBefore(runevents.RunQueued, begin.Waited, nil)
+	case begin.Start == StartResumed:
+		n.emit(runevents.Emission{Type: runevents.RunResumed, At: approval.At,
+			Payload: resumedPayload{Approval: approval}})
+		return
+	case begin.Start == StartQueued:
+		n.emit(queued(n.producer, begin, nil))
 	}
-	if begin.Approval != nil {
-		n.run(runevents.RunApproved, begin.Approval)
-		n.producer.HappenedAt(begin.Approval.At)
+	if approval != nil {
+		n.emit(runevents.Emission{Type: runevents.RunApproved, At: approval.At, Payload: approval})
 	}
 	n.run(runevents.RunStarted, started(n.producer, h, begin.Retry))
+}
+
+// queued returns the event that a handoff was queued, at the time at which that began.
+func queued(p *runevents.Producer, begin Begin, payload any) runevents.Emission {
+	return runevents.Emission{Type: runevents.RunQueued, At: p.Now().Add(-begin.Waited),
+		Payload: payload}
 }
 
 func started(p *runevents.Producer, h *handoff.Handoff, retry *Retry) startedPayload {
@@ -396,11 +407,12 @@ func (n *emitter) check(step string, evaluated bool, payload any, reason handoff
 
 // endAttempt ends the attempt to apply the command, if it was accepted.
 func (n *emitter) endAttempt(
-	r *handoff.Result, attempt int64, failed *apply.Failure, left apply.Artifacts,
+	r *handoff.Result, attempt int64, failed *apply.Failure, v *apply.Result,
 ) {
 	switch {
 	case r.Executed:
-		n.attempt(runevents.StepCompleted, attempt, applied(r.WorldState, left))
+		n.emit(runevents.Emission{Type: runevents.StepCompleted, StepID: StepApply, Attempt: attempt,
+			At: v.At, Payload: applied(r.WorldState, v.Artifacts)})
 	case r.Accepted:
 		if failed == nil {
 			failed = &apply.Failure{
@@ -408,7 +420,7 @@ func (n *emitter) endAttempt(
 					"unchanged.",
 			}
 		}
-		n.attempt(runevents.StepFailed, attempt, failurePayload(failed))
+		n.failAttempt(attempt, errorOf(failed), v.At)
 	}
 }
 
@@ -427,11 +439,11 @@ func (n *emitter) endRun(r *handoff.Result) {
 	n.run(ended, endedPayload{Status: r.Status, ReasonCode: r.ReasonCode, ResultID: r.ResultID})
 }
 
-// failurePayload returns the failure of an attempt, in the words of the plugin or the engine.
-func failurePayload(f *apply.Failure) failedPayload {
-	return failedPayload{Error: stepError{
+// errorOf returns the failure of an attempt, in the words of the plugin or the engine.
+func errorOf(f *apply.Failure) stepError {
+	return stepError{
 		Code: cmp.Or(f.Code, string(f.Reason)), Message: f.Message, Retryable: f.Retryable,
-	}}
+	}
 }
 
 // StartedTown returns the town in the start of a run, "" if there is none. Another producer's run

@@ -21,10 +21,9 @@ func EmitResumed(p *runevents.Producer, pending *apply.Pending, started bool) er
 		return fmt.Errorf("attempt %d without the end of the one before", pending.Attempt)
 	}
 	n := emitter{producer: p}
-	n.attempt(runevents.StepFailed, before, failurePayload(pending.Last))
-	p.HappenedAt(pending.Last.At)
+	n.failAttempt(before, errorOf(pending.Last), pending.Last.At)
 	if started {
-		n.attempt(runevents.StepStarted, pending.Attempt, nil)
+		n.startAttempt(pending.Attempt)
 	}
 	return n.err
 }

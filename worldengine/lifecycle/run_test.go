@@ -210,35 +210,6 @@ func TestEveryResultOfTheVectorsCanBeEmitted(t *testing.T) {
 	}
 }
 
-// The second course may differ; events of both courses keep their ids.
-func TestEmittingAgainAfterALostRaceKeepsTheIDs(t *testing.T) {
-	t.Parallel()
-	cases := map[string]outcometest.Case{}
-	for _, v := range outcometest.Cases(t) {
-		cases[v.Name] = v
-	}
-	first, second := cases["executed"], cases["stale-epoch"]
-	p := fixedProducer(first.Handoff)
-	require.NoError(t, emitRun(p, first.Handoff, handoff.NewResult(first.Handoff, first.Want),
-		false))
-	ids := map[string]string{}
-	for _, record := range p.Run().Records(persistedAt) {
-		ids[record.IdempotencyKey] = record.EventID
-	}
-	p.Restart()
-	r := handoff.NewResult(second.Handoff, second.Want)
-	require.NoError(t, emitRun(p, second.Handoff, r, false))
-	requireFaithful(t, r, p.Run(), false)
-	shared := 0
-	for _, record := range p.Run().Records(persistedAt) {
-		if id, ok := ids[record.IdempotencyKey]; ok {
-			require.Equal(t, id, record.EventID)
-			shared++
-		}
-	}
-	require.Equal(t, 6, shared, "the start, four events of two checks, and the end")
-}
-
 func TestEmitRunStopsAtTheFirstError(t *testing.T) {
 	t.Parallel()
 	v := outcometest.Cases(t)[0]

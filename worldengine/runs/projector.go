@@ -31,8 +31,7 @@ const (
 
 // Projector projects the runs that others append to, as they go on: an invalid event raises its
 // alert before anybody reads the run (RunEvents v2.0.1, section 5.3; docs/adr/0024). It follows the
-// appended rows of the index, so it meets the events of a run in their order and without a gap. Its
-// methods are safe for concurrent use, but Run is called once.
+// appended rows of the index, so it meets the events of a run in their order. Its methods are safe for concurrent use, but Run is called once.
 type Projector struct {
 	store *Store
 	file  string // keeps the position; "" for none
@@ -165,26 +164,48 @@ func (p *Projector) project(ctx context.Context, row *index.Row) error {
 	if held.LastEventSeq >= int64(row.Last) {
 		return nil
 	}
-	records, err := p.store.Records(ctx, runID, held.LastEventSeq)
+	base := *held
+	records, err := p.store.Records(ctx, runID, base.LastEventSeq)
+	if at := gap(base.LastEventSeq, records); at != nil {
+		p.store.config.Alert(row.Town, runevents.NewAlert(runevents.NonContiguousFetch, at,
+			fmt.Sprintf("runSeq %d came when the watermark was %d; the run is read again", at.RunSeq,
+				base.LastEventSeq)))
+		base = runevents.NewSnapshot(runID)
+		records, err = p.store.Records(ctx, runID, 0)
+	}
 	if errors.Is(err, ErrUnknownRun) || errors.Is(err, ErrRunDamaged) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	next, alerts, err := runevents.Incremental(*held, records)
+	next, alerts, err := runevents.Incremental(base, records)
 	if err != nil {
 		p.store.config.Logger.Error("a run cannot be projected", "runId", runID, "error", err)
 		return nil
 	}
+	if next.LastEventSeq <= held.LastEventSeq {
+		return fmt.Errorf("run %s is still at runSeq %d", runID, held.LastEventSeq)
+	}
 	*held = next
 	p.held.Add(runID, held)
-	if len(records) > 0 {
-		p.last = records[len(records)-1]
-		p.last.Payload = nil
-	}
+	p.last = records[len(records)-1]
+	p.last.Payload = nil
 	for _, alert := range alerts {
 		p.store.config.Alert(row.Town, alert)
+	}
+	return nil
+}
+
+// gap returns the first record that skips a runSeq; the record before the first has seq. Such a run
+// is read again from its beginning, and a gap that the log has too is natural (ExecutionSemantics
+// v1, section 1.5, rule 1).
+func gap(seq int64, records []runevents.Record) *runevents.Record {
+	for i := range records {
+		if runevents.DetectNonContiguous(seq, records[i].RunSeq) {
+			return &records[i]
+		}
+		seq = records[i].RunSeq
 	}
 	return nil
 }

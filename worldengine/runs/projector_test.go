@@ -17,6 +17,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/runevents/recent"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/wire"
@@ -127,6 +128,33 @@ func TestProjector_RunGoesOn(t *testing.T) {
 			p.requireAlerts("Town%201 INVALID_TRANSITION " + again.EventID)
 		})
 	}
+}
+
+// A run that skips a runSeq is read again from its beginning, with an alert, and goes on behind the
+// gap, which is natural if the log has it too.
+func TestProjector_Gap(t *testing.T) {
+	t.Parallel()
+	p := project(t, open(t, logtest.New(t)), "")
+	p.append(event("run", runevents.RunStarted, ""), event("run", runevents.StepStarted, "a"))
+	e := event("run", runevents.StepCompleted, "a")
+	log := p.store.log
+	msg, err := log.RunMessage(&commitlog.Record{
+		Kind: commitlog.KindEvents, TownID: "Town 1", Run: &runevents.Run{
+			Identity: runevents.Identity{RunID: e.RunID, TenantID: e.TenantID, ProjectID: e.ProjectID,
+				EnvironmentID: e.EnvironmentID, PlanID: e.PlanID, PlanVersion: e.PlanVersion},
+			FirstSeq: 5, Events: []runevents.Event{{EventID: e.EventID, EventType: e.EventType,
+				StepID: e.StepID, LogicalAttemptID: 1, EmittedAt: e.EmittedAt}},
+		}})
+	require.NoError(t, err)
+	_, err = log.Commit(t.Context(), msg, 1)
+	require.NoError(t, err)
+	_, err = p.store.index.Sync(t.Context())
+	require.NoError(t, err)
+	p.reachEnd()
+	again := event("run", runevents.StepSkipped, "a")
+	p.append(again)
+	p.requireAlerts("Town%201 PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED "+e.EventID,
+		"Town%201 INVALID_TRANSITION "+again.EventID)
 }
 
 // A run without its beginning, or a damaged one, is skipped without an alert. One that was projected
