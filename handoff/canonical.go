@@ -19,8 +19,8 @@ func Hash(canonical []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// AppendCanonical appends the canonical JSON (RFC 8785) of tree: no white space, members sorted
-// by the UTF-16 code units of their names, ES6 strings and numbers, arrays in their order.
+// AppendCanonical appends the canonical JSON (RFC 8785) of tree: no white space, members sorted by
+// the UTF-16 code units of their names, ES6 strings and numbers, arrays in their order.
 //
 // A tree has the types of schemas.Decode: map[string]any, []any, string, float64, bool or nil; int
 // and int64 are numbers too, and must lie within ±2^53. It panics on anything else and on a number

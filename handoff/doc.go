@@ -1,6 +1,5 @@
 // Package handoff is the wire contract between an agent and the world engine: it validates and
-// hashes
-// an execution-handoff.v1 and an execution-result.v1.
+// hashes an execution-handoff.v1 and an execution-result.v1.
 //
 // It is pure: no I/O, no clock, no randomness. An agent's author can import it alone.
 //

@@ -10,7 +10,7 @@ import (
 	"worldengine/handoff"
 )
 
-func TestCommandIsTheMappingOfTypeAndArgs(t *testing.T) {
+func TestProposal_Command(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		kind            handoff.ProposalType
@@ -65,57 +65,38 @@ func TestProposalType_Preconditions(t *testing.T) {
 	require.Empty(t, handoff.ProposalType("NUKE_TOWN").Preconditions("x"))
 }
 
-func TestNewFillsInWhatFollowsFromTheProposal(t *testing.T) {
+func TestNew(t *testing.T) {
 	t.Parallel()
 	p := proposal()
 	h, err := handoff.New(p)
 	require.NoError(t, err)
-	require.Equal(t, handoff.SchemaVersion, h.SchemaVersion)
-	require.True(t, h.Advisory)
-	require.Equal(t, p.DeriveProposalID(), h.ProposalID)
-	require.Equal(t, h.ProposalID, h.Proposal.ProposalID)
-	require.Equal(t, h.ProposalID, h.IdempotencyKey)
-	require.Equal(t, p.SnapshotHash, h.SnapshotHash)
-	require.Equal(t, p.DecisionEpoch, h.DecisionEpoch)
-	require.Equal(t, "proposal.v2", h.Proposal.SchemaVersion)
-	require.Equal(t, handoff.Requirements{
-		ExpectedSnapshotHash:  p.SnapshotHash,
-		ExpectedDecisionEpoch: p.DecisionEpoch,
-		Preconditions:         p.Preconditions,
-	}, h.Requirements)
 	require.Equal(t, proposal(), p, "the caller's proposal is left as it is")
-}
+	want := p
+	want.ProposalID, want.SchemaVersion = p.DeriveProposalID(), "proposal.v2"
+	require.Equal(t, &handoff.Handoff{
+		SchemaVersion: handoff.SchemaVersion, HandoffID: handoffID(want.ProposalID, p.Command()),
+		Advisory: true, ProposalID: want.ProposalID, IdempotencyKey: want.ProposalID,
+		SnapshotHash: p.SnapshotHash, DecisionEpoch: p.DecisionEpoch, Proposal: want,
+		Command: p.Command(), Requirements: handoff.Requirements{
+			ExpectedSnapshotHash: p.SnapshotHash, ExpectedDecisionEpoch: p.DecisionEpoch,
+			Preconditions: p.Preconditions,
+		},
+	}, h)
 
-func TestNewKeepsAnAgentsOwnProposalID(t *testing.T) {
-	t.Parallel()
-	p := proposal()
-	p.ProposalID = "proposal_" + strings.Repeat("0", 64)
-	h, err := handoff.New(p)
-	require.NoError(t, err)
-	require.Equal(t, p.ProposalID, h.IdempotencyKey)
-}
-
-func TestNewWorksWithoutTagsAndPreconditions(t *testing.T) {
-	t.Parallel()
-	p := proposal()
+	p.ProposalID = "proposal_" + strings.Repeat("0", 64) // an agent's own
 	p.ReasonTags, p.Preconditions = nil, nil
+	p.TownID = strings.Repeat("😀", 1024)
 	wire := wireOf(t, p)
 	require.Contains(t, wire, `"reasonTags":[]`)
 	require.Contains(t, wire, `"preconditions":[]`, "the requirements always have them")
-	require.Empty(t, parsed(t, []byte(wire)).Requirements.Preconditions)
-}
-
-func TestNewTakesATownIDOfFourKilobytesOfEmoji(t *testing.T) {
-	t.Parallel()
-	p := proposal()
-	p.TownID = strings.Repeat("😀", 1024)
-	h, err := handoff.New(p)
-	require.NoError(t, err)
+	h = parsed(t, []byte(wire))
+	require.Equal(t, p.ProposalID, h.IdempotencyKey)
+	require.Empty(t, h.Requirements.Preconditions)
 	require.Equal(t, "project advance "+p.TownID+" wall-perimeter", h.Command)
-	require.Equal(t, p.TownID, parsed(t, []byte(wireOf(t, p))).Proposal.TownID)
 }
 
-func TestNewRefusesABadProposalAsParseWould(t *testing.T) {
+// New refuses a proposal as Parse would.
+func TestNew_Refused(t *testing.T) {
 	t.Parallel()
 	for path, spoil := range map[string]func(*handoff.Proposal){
 		"/proposal/type":           func(p *handoff.Proposal) { p.Type = "NUKE_TOWN" },
@@ -135,41 +116,30 @@ func TestNewRefusesABadProposalAsParseWould(t *testing.T) {
 			p.Preconditions[0].Expected = []string{"a list"}
 		},
 	} {
-		t.Run(path, func(t *testing.T) {
-			t.Parallel()
-			p := proposal()
-			spoil(&p)
-			_, err := handoff.New(p)
-			require.Contains(t, refusal(t, err), path)
-		})
+		p := proposal()
+		spoil(&p)
+		_, err := handoff.New(p)
+		require.Contains(t, refusal(t, err), path)
 	}
-}
-
-func TestNewRefusesAPriorityThatIsNoNumber(t *testing.T) {
-	t.Parallel()
 	for _, priority := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		p := proposal()
 		p.Priority = priority
 		_, err := handoff.New(p)
 		require.Equal(t, []string{"/proposal/priority"}, refusal(t, err), "%v", priority)
 	}
+	for _, spoil := range []func(*handoff.Proposal){
+		func(p *handoff.Proposal) { p.TownID = "\xff" },
+		func(p *handoff.Proposal) { p.Preconditions[0].Expected = make(chan int) },
+	} {
+		p := proposal()
+		spoil(&p)
+		_, err := handoff.New(p)
+		require.ErrorContains(t, err, "a new handoff cannot be written")
+	}
 }
 
-func TestNewRefusesWhatIsNoJSON(t *testing.T) {
-	t.Parallel()
-	p := proposal()
-	p.TownID = "\xff"
-	_, err := handoff.New(p)
-	require.ErrorContains(t, err, "a new handoff cannot be written")
-
-	p = proposal()
-	p.Preconditions[0].Expected = make(chan int)
-	_, err = handoff.New(p)
-	require.ErrorContains(t, err, "a new handoff cannot be written")
-}
-
-// TestDeriveProposalIDHashesSevenMembers: each of them changes the id, nothing else does.
-func TestDeriveProposalIDHashesSevenMembers(t *testing.T) {
+// Seven members change the id, no others.
+func TestProposal_DeriveProposalID(t *testing.T) {
 	t.Parallel()
 	base := proposal()
 	for name, change := range map[string]func(*handoff.Proposal){

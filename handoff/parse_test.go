@@ -79,7 +79,7 @@ func TestParse_UnknownType(t *testing.T) {
 	require.Contains(t, invalid.Violations[0].Message, "docs/agents.md")
 }
 
-func TestParseRefusesBadInputWithItsPlace(t *testing.T) {
+func TestParse_Refused(t *testing.T) {
 	t.Parallel()
 	good := wireOf(t, proposal())
 	other := proposal()
@@ -193,7 +193,7 @@ func TestParseRefusesBadInputWithItsPlace(t *testing.T) {
 	}
 }
 
-func TestParseRefusesWhatIsBeyondItsLimits(t *testing.T) {
+func TestParse_Limits(t *testing.T) {
 	t.Parallel()
 	good := []byte(wireOf(t, proposal()))
 
@@ -217,7 +217,7 @@ func errCode(err error) schemas.Code {
 	return ""
 }
 
-func TestParseTakesAnEpochHoweverItIsWritten(t *testing.T) {
+func TestParse_Epochs(t *testing.T) {
 	t.Parallel()
 	good := wireOf(t, proposal())
 	for text, want := range map[string]int64{
@@ -242,7 +242,7 @@ func TestParseTakesAnEpochHoweverItIsWritten(t *testing.T) {
 	})
 }
 
-func TestParseNamesEveryEchoThatDiffers(t *testing.T) {
+func TestParse_Echoes(t *testing.T) {
 	t.Parallel()
 	wire := edited(t, wireOf(t, proposal()), func(wire map[string]any) {
 		wire["proposalId"] = "proposal_" + strings.Repeat("a", 64)
@@ -261,7 +261,7 @@ func TestParseNamesEveryEchoThatDiffers(t *testing.T) {
 	}, refusal(t, err))
 }
 
-func TestParseToleratesAnAgentsOwnMembersAndForgetsThem(t *testing.T) {
+func TestParse_OwnMembers(t *testing.T) {
 	t.Parallel()
 	good := wireOf(t, proposal())
 	own := edited(t, good, func(wire map[string]any) {
@@ -272,7 +272,7 @@ func TestParseToleratesAnAgentsOwnMembersAndForgetsThem(t *testing.T) {
 	require.Equal(t, parsed(t, []byte(good)), parsed(t, []byte(own)))
 }
 
-func TestParseKeepsTheRequirementsApartFromTheProposal(t *testing.T) {
+func TestParse_Requirements(t *testing.T) {
 	t.Parallel()
 	wire := edited(t, wireOf(t, proposal()), func(wire map[string]any) {
 		delete(wire["proposal"].(map[string]any), "preconditions")

@@ -122,8 +122,8 @@ func preconditionsOf(tree any) []Precondition {
 	return preconditions
 }
 
-// text and integer read a member of a tree that its schema has passed; text gives "" for an
-// absent one.
+// text and integer read a member of a tree that its schema has passed; text gives "" for an absent
+// one.
 func text(tree map[string]any, name string) string {
 	s, _ := tree[name].(string)
 	return s

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/quick"
 
 	"github.com/stretchr/testify/require"
 
@@ -71,7 +72,8 @@ func flipped(c byte) string {
 	return "0"
 }
 
-func TestParseResultRefusesEverySingleMutationOfWhatIsHashed(t *testing.T) {
+// A change of a single member that the id covers is refused.
+func TestParseResult_Mutants(t *testing.T) {
 	t.Parallel()
 	for _, vector := range vectors[resultVector](t, "results.json") {
 		t.Run(vector.Name, func(t *testing.T) {
@@ -113,14 +115,18 @@ func requireRefused(t *testing.T, tree map[string]any, name string) {
 	}), "%v for a mutation of %s: %s", paths, name, data)
 }
 
-func TestParseResultSaysWhatItRefuses(t *testing.T) {
+func TestParseResult_Refused(t *testing.T) {
 	t.Parallel()
 	r := someResult(t)
 	wire, err := r.MarshalWire()
 	require.NoError(t, err)
 	good := string(wire)
-	_, err = handoff.ParseResult(wire, schemas.Limits{})
-	require.NoError(t, err)
+	for _, epoch := range []string{"15", "15.0", "1.5e1", "150E-1"} { // one number
+		again, err := handoff.ParseResult([]byte(strings.ReplaceAll(good,
+			`ecisionEpoch":15`, `ecisionEpoch":`+epoch)), schemas.Limits{})
+		require.NoError(t, err, epoch)
+		require.Equal(t, r, again, epoch)
+	}
 
 	for _, row := range []struct {
 		name, wire string
@@ -154,18 +160,25 @@ func TestParseResultSaysWhatItRefuses(t *testing.T) {
 	}
 }
 
-// 15, 15.0 and 1.5e1 are one number, in a result as in a handoff.
-func TestParseResultTakesAnEpochHoweverItIsWritten(t *testing.T) {
+// The id is the hash of the canonical form of seven members, whatever they are.
+func TestResult_DeriveID(t *testing.T) {
 	t.Parallel()
-	r := someResult(t)
-	wire, err := r.MarshalWire()
-	require.NoError(t, err)
-	for _, text := range []string{"15.0", "1.5e1", "150E-1"} {
-		again, err := handoff.ParseResult([]byte(strings.ReplaceAll(string(wire),
-			`ecisionEpoch":15`, `ecisionEpoch":`+text)), schemas.Limits{})
-		require.NoError(t, err, text)
-		require.Equal(t, r, again, text)
-	}
+	require.NoError(t, quick.Check(func(r handoff.Result) bool {
+		epochs := []*int64{r.Evaluation.StaleCheck.ActualDecisionEpoch}
+		if r.WorldState != nil {
+			epochs = append(epochs, r.WorldState.DecisionEpoch)
+		}
+		for _, epoch := range epochs {
+			if epoch != nil {
+				*epoch %= 1 << 53
+			}
+		}
+		wire, err := r.MarshalWire()
+		require.NoError(t, err)
+		tree := decoded(t, wire).(map[string]any)
+		maps.DeleteFunc(tree, func(name string, _ any) bool { return !slices.Contains(hashed, name) })
+		return r.DeriveID() == "result_"+handoff.Hash(handoff.AppendCanonical(nil, tree))
+	}, nil))
 }
 
 // someResult returns the result of an executed handoff that went from epoch 15 to 16.
@@ -188,41 +201,4 @@ func someResult(t testing.TB) *handoff.Result {
 		},
 		WorldState: &handoff.WorldState{SnapshotHash: &h.SnapshotHash, DecisionEpoch: &after},
 	})
-}
-
-func TestNewResultDerivesTheBooleansFromTheStatus(t *testing.T) {
-	t.Parallel()
-	h, err := handoff.New(proposal())
-	require.NoError(t, err)
-	for _, row := range []struct {
-		status             handoff.Status
-		accepted, executed bool
-	}{
-		{handoff.Executed, true, true},
-		{handoff.Failed, true, false},
-		{handoff.Rejected, false, false},
-		{handoff.Stale, false, false},
-		{handoff.Duplicate, false, false},
-	} {
-		r := handoff.NewResult(h, handoff.Outcome{Status: row.status})
-		require.Equal(t, row.accepted, r.Accepted, row.status)
-		require.Equal(t, row.executed, r.Executed, row.status)
-		require.Equal(t, row.accepted, row.status.Accepted(), row.status)
-	}
-	require.Len(t, handoff.Statuses(), 5)
-}
-
-func TestNewResultEchoesTheHandoff(t *testing.T) {
-	t.Parallel()
-	h, err := handoff.New(proposal())
-	require.NoError(t, err)
-	r := someResult(t)
-	require.Equal(t, handoff.ResultVersion, r.SchemaVersion)
-	require.Equal(t, h.HandoffID, r.HandoffID)
-	require.Equal(t, h.ProposalID, r.ProposalID)
-	require.Equal(t, h.IdempotencyKey, r.IdempotencyKey)
-	require.Equal(t, h.SnapshotHash, r.SnapshotHash)
-	require.Equal(t, h.DecisionEpoch, r.DecisionEpoch)
-	require.Equal(t, h.Command, r.Command)
-	require.Equal(t, someResult(t), r, "the same outcome makes the same result")
 }

@@ -20,7 +20,7 @@ type revision1Vector struct {
 	Result            json.RawMessage
 }
 
-func TestRevision1IsThatOfEveryVectorByteForByte(t *testing.T) {
+func TestRevision1_Vectors(t *testing.T) {
 	t.Parallel()
 	all := vectors[revision1Vector](t, "results.revision-1.json")
 	seeds := vectors[resultVector](t, "results.json")
@@ -62,7 +62,7 @@ func someRevision1(t *testing.T) *handoff.Result1 {
 	return one
 }
 
-func TestAnEmbodimentIsHashed(t *testing.T) {
+func TestRevision1_Embodiment(t *testing.T) {
 	t.Parallel()
 	one := someRevision1(t)
 	wire, err := one.MarshalWire()
@@ -91,7 +91,7 @@ func TestAnEmbodimentIsHashed(t *testing.T) {
 
 // A duplicate names the first result by its executionId, which revision 0 lacks; an embodiment that
 // is no JSON makes no result.
-func TestRevision1OfADuplicate(t *testing.T) {
+func TestRevision1_Duplicate(t *testing.T) {
 	t.Parallel()
 	vector := vectors[resultVector](t, "results.json")[0]
 	h := parsed(t, vector.Handoff)
@@ -106,7 +106,7 @@ func TestRevision1OfADuplicate(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestParseResult1SaysWhatItRefuses(t *testing.T) {
+func TestParseResult1_Refused(t *testing.T) {
 	t.Parallel()
 	one := someRevision1(t)
 	wire, err := one.MarshalWire()

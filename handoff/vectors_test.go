@@ -10,7 +10,7 @@ import (
 	"worldengine/schemas"
 )
 
-func TestParseAcceptsEveryValidVector(t *testing.T) {
+func TestParse_ValidVectors(t *testing.T) {
 	t.Parallel()
 	all := vectors[handoffVector](t, "handoffs.valid.json")
 	require.Len(t, all, 60)
@@ -35,7 +35,7 @@ func TestParseAcceptsEveryValidVector(t *testing.T) {
 	}
 }
 
-func TestNewMakesEveryValidVectorOfItsProposal(t *testing.T) {
+func TestNew_Vectors(t *testing.T) {
 	t.Parallel()
 	for _, vector := range vectors[handoffVector](t, "handoffs.valid.json") {
 		t.Run(vector.Name, func(t *testing.T) {
@@ -104,7 +104,7 @@ var invalidAt = map[string]string{
 	"precondition expected object":        "/proposal/preconditions/0/expected",
 }
 
-func TestParseRefusesEveryInvalidVectorWhereItIsWrong(t *testing.T) {
+func TestParse_InvalidVectors(t *testing.T) {
 	t.Parallel()
 	all := vectors[handoffVector](t, "handoffs.invalid.json")
 	require.Len(t, all, len(invalidAt))
@@ -154,7 +154,7 @@ func (v *resultVector) outcome() handoff.Outcome {
 	}
 }
 
-func TestNewResultMakesEveryResultVectorByteForByte(t *testing.T) {
+func TestNewResult_Vectors(t *testing.T) {
 	t.Parallel()
 	all := vectors[resultVector](t, "results.json")
 	require.Len(t, all, 144)
