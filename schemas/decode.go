@@ -39,9 +39,8 @@ func (l Limits) withDefaults() Limits {
 // Decode reads data as exactly one JSON value. It is strict: it refuses invalid UTF-8 and a byte
 // order mark, two members of one name in any spelling, lone surrogates, numbers that overflow a
 // float64 such as 1e400, anything but white space after the value, and payloads beyond lim. A
-// number
-// becomes the closest float64, and -0 becomes 0. A payload may hold at most 1000 numbers of more
-// than 25 characters or with an exponent beyond ±99, which may take a thousand times longer to
+// number becomes the closest float64, and -0 becomes 0. A payload may hold at most 1000 numbers of
+// more than 25 characters or with an exponent beyond ±99, which may take a thousand times longer to
 // read.
 //
 // The tree has map[string]any, []any, string, float64, bool and nil; it shares no memory with data.

@@ -13,7 +13,7 @@ import (
 	"worldengine/schemas"
 )
 
-func TestDecodeTree(t *testing.T) {
+func TestDecode_Tree(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]any{
 		` null `:                        nil,
@@ -42,7 +42,7 @@ func TestDecodeTree(t *testing.T) {
 	require.Equal(t, "0", fmt.Sprint(zero), "-0 must lose its sign")
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecode_Refused(t *testing.T) {
 	t.Parallel()
 	deep := func(levels int) string {
 		return strings.Repeat("[", levels) + strings.Repeat("]", levels)
@@ -133,7 +133,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-func TestDecodeLimits(t *testing.T) {
+func TestDecode_Limits(t *testing.T) {
 	t.Parallel()
 	_, err := schemas.Decode([]byte(`"12"`), schemas.Limits{Bytes: 4})
 	require.NoError(t, err)
@@ -156,7 +156,7 @@ func TestDecodeLimits(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestDecodeLimitsHardNumbers(t *testing.T) {
+func TestDecode_HardNumbers(t *testing.T) {
 	t.Parallel()
 	list := func(n int, number string) []byte {
 		return []byte(`[` + strings.Repeat(number+",", n-1) + number + `]`)
@@ -176,8 +176,8 @@ func TestDecodeLimitsHardNumbers(t *testing.T) {
 	}
 }
 
-// TestDecodeSharesNothing: the caller may reuse its buffer.
-func TestDecodeSharesNothing(t *testing.T) {
+// The caller may reuse its buffer.
+func TestDecode_SharesNothing(t *testing.T) {
 	t.Parallel()
 	data := []byte(`{"name":["value",1]}`)
 	tree, err := schemas.Decode(data, schemas.Limits{})
@@ -188,7 +188,7 @@ func TestDecodeSharesNothing(t *testing.T) {
 	require.Equal(t, map[string]any{"name": []any{"value", 1.0}}, tree)
 }
 
-func TestDecodeLongPathIsCut(t *testing.T) {
+func TestDecode_LongPath(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("n", 2000)
 	_, err := schemas.Decode([]byte(`{"a":{"`+long+`":1e400}}`), schemas.Limits{})
@@ -225,7 +225,7 @@ func hostile() map[string]string {
 	}
 }
 
-func TestDecodeIsLinear(t *testing.T) {
+func TestDecode_IsLinear(t *testing.T) {
 	t.Parallel()
 	for name, text := range hostile() {
 		start := time.Now()

@@ -1,7 +1,6 @@
 // Package schemas holds the JSON Schemas (draft 2020-12) of every payload on the wire, and reads
-// JSON
-// strictly. It is the authority on the shape of a payload. The packages that import it check the
-// rest in code, such as that echoes agree or that a hash is right, and report it with Invalid.
+// JSON strictly. It is the authority on the shape of a payload. The packages that import it check
+// the rest in code, such as that echoes agree or that a hash is right, and report it with Invalid.
 //
 // A payload is read in two steps, which Parse does in one:
 //
@@ -15,11 +14,9 @@
 // santhosh-tekuri/jsonschema compiles the embedded documents once, at the first use, checks them
 // against their meta-schema and resolves their references; nothing is loaded from anywhere else.
 // Validate walks the compiled schemas itself. The library's own validator copies the member names
-// of
-// an object for every subschema and words its errors for authors of schemas. A handoff takes 1.6 µs
-// instead of 44, half a million violations, as many as 1 MiB may have, take 4 ms instead of 500,
-// and
-// a violation names its member. Tests hold the two against each other, and the documents to the
+// of an object for every subschema and words its errors for authors of schemas. A handoff takes 1.6
+// µs instead of 44, half a million violations, as many as 1 MiB may have, take 4 ms instead of 500,
+// and a violation names its member. Tests hold the two against each other, and the documents to the
 // keywords that Validate knows.
 //
 // Everything in this package is safe for concurrent use.

@@ -1,7 +1,6 @@
 package schemas_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -10,7 +9,7 @@ import (
 	"worldengine/schemas"
 )
 
-func TestErrorSentence(t *testing.T) {
+func TestValidationError_Error(t *testing.T) {
 	t.Parallel()
 	v := func(i int) schemas.Violation { return violation(fmt.Sprint("/", i), "is wrong") }
 	invalid := func(v ...schemas.Violation) *schemas.ValidationError {
@@ -36,18 +35,6 @@ func TestErrorSentence(t *testing.T) {
 func decodeError(t testing.TB, text string) *schemas.ValidationError {
 	_, err := schemas.Decode([]byte(text), schemas.Limits{})
 	return refusal(t, err)
-}
-
-// TestViolationIsADetail: violations go into an error.v1 as they are.
-func TestViolationIsADetail(t *testing.T) {
-	t.Parallel()
-	ve := decodeError(t, `{`)
-	body, err := json.Marshal(map[string]any{"error": map[string]any{
-		"code": ve.Code, "message": ve.Error(), "details": ve.Violations,
-	}})
-	require.NoError(t, err)
-	_, err = schemas.Parse(schemas.Error, body, schemas.Limits{})
-	require.NoError(t, err)
 }
 
 func TestPointer(t *testing.T) {

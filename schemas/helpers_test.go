@@ -12,27 +12,14 @@ import (
 	"worldengine/schemas"
 )
 
-// vectors reads a file that the agents' own library printed.
-func vectors[T any](t testing.TB, file string) []T {
-	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "testdata", "vectors", file))
-	require.NoError(t, err)
-	var out []T
-	require.NoError(t, json.Unmarshal(raw, &out))
-	require.NotEmpty(t, out)
-	return out
-}
-
-// handoffVector is an entry of handoffs.valid.json and handoffs.invalid.json.
-type handoffVector struct {
-	Name    string
-	Handoff json.RawMessage
-}
-
 // handoff returns the bytes of a valid handoff that proposes to accept a mission.
 func handoff(t testing.TB) []byte {
 	t.Helper()
-	return vectors[handoffVector](t, "handoffs.valid.json")[0].Handoff
+	raw, err := os.ReadFile(filepath.Join("..", "testdata", "vectors", "handoffs.valid.json"))
+	require.NoError(t, err)
+	var vectors []struct{ Handoff json.RawMessage }
+	require.NoError(t, json.Unmarshal(raw, &vectors))
+	return vectors[0].Handoff
 }
 
 // example returns the tree of the first example of a schema; the caller may change it.

@@ -118,9 +118,9 @@ func copied(tree any) any {
 
 // CI draws more: see .ci/run.
 var drawnTimes = flag.Int("drawn.times", 1,
-	"how many times as many random cases as by default are tried where that takes long")
+	"how many times as many random cases as by default are tried if that takes long")
 
-func TestValidateAgreesWithTheLibrary(t *testing.T) {
+func TestValidate_Library(t *testing.T) {
 	t.Parallel()
 	for _, n := range schemas.Names() {
 		t.Run(string(n), func(t *testing.T) {
