@@ -75,8 +75,8 @@ func agentTakes(tree map[string]any) bool {
 		hasEvent && (event == nil || eventIsText)
 }
 
-// The engine takes a snapshot if and only if agents do: whatever is changed in a valid one.
-func TestSnapshotsAreThoseOfTheAgents(t *testing.T) {
+// The engine takes a snapshot if and only if agents do.
+func TestFromTree_Agents(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(12, 15))
 	fresh := func() map[string]any {

@@ -49,7 +49,7 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkNewState sorts from scratch; what it copies first is a hundredth of it.
+// BenchmarkNewState sorts from scratch; its copies take a hundredth of that.
 func BenchmarkNewState(b *testing.B) {
 	s := full()
 	b.ReportAllocs()

@@ -25,9 +25,8 @@ func sortProjects(projects []Project) {
 	sortByID(projects, func(p *Project) string { return p.ID }, compareBesideID)
 }
 
-// sortByID sorts a list by its ids, by the rest where these compare as equal, and stably. A list of
-// one is in order: a process that sorts no longer ones does not read the table of package
-// collation, which takes 20 ms.
+// sortByID sorts a list by its ids, then by the rest, stably. It skips a list of one: a process that
+// sorts no longer ones does not read the table of package collation, which takes 20 ms.
 func sortByID[T any](list []T, id func(*T) string, compareRest func(a, b *T) int) {
 	if len(list) < 2 {
 		return

@@ -16,7 +16,7 @@ import (
 	"worldengine/worldengine/town/internal/collation"
 )
 
-func TestEverySnapshotVectorHasItsCanonicalBytesAndHash(t *testing.T) {
+func TestParse_Vectors(t *testing.T) {
 	t.Parallel()
 	all := vectors[snapshotVector](t, "snapshots.json")
 	require.Len(t, all, 60)
@@ -39,14 +39,8 @@ func TestEverySnapshotVectorHasItsCanonicalBytesAndHash(t *testing.T) {
 	}
 }
 
-func TestTheZeroStateIsNoTown(t *testing.T) {
-	t.Parallel()
-	require.False(t, town.State{}.Exists())
-}
-
-// TestAnyJSONOfASnapshotIsTheSameState: whichever encoder writes a Snapshot, nothing gets lost,
-// an empty description neither.
-func TestAnyJSONOfASnapshotIsTheSameState(t *testing.T) {
+// Whichever encoder writes a Snapshot, nothing gets lost, an empty description neither.
+func TestParse_AnyEncoder(t *testing.T) {
 	t.Parallel()
 	encoders := map[string]func(any) ([]byte, error){
 		"v1": stdjson.Marshal,
@@ -70,7 +64,7 @@ func TestAnyJSONOfASnapshotIsTheSameState(t *testing.T) {
 	}
 }
 
-func TestTheCanonicalFormIsTheGeneralOneForAnySnapshot(t *testing.T) {
+func TestState_Canonical(t *testing.T) {
 	t.Parallel()
 	g := newGenerator(11)
 	for range 400 * *drawnTimes {
@@ -121,7 +115,7 @@ func compareBy(keys []string, a, b map[string]any) int {
 	return 0
 }
 
-func TestTheOrderOfTheListsDoesNotMatterWhereTheKeysDiffer(t *testing.T) {
+func TestParse_OrderOfLists(t *testing.T) {
 	t.Parallel()
 	g := newGenerator(12)
 	for range 250 * *drawnTimes {
@@ -142,7 +136,7 @@ func TestTheOrderOfTheListsDoesNotMatterWhereTheKeysDiffer(t *testing.T) {
 	}
 }
 
-// distinct drops what compares as equal by id to an element before it.
+// distinct drops the elements whose id compares as equal to an earlier one.
 func distinct(elements []any) []any {
 	kept := []any{}
 	for _, element := range elements {
@@ -167,7 +161,7 @@ func quest(id, title string, complexity ...float64) town.SideQuest {
 	return q
 }
 
-func TestIDsThatCollateAsEqualAreOrderedByTheNextKeys(t *testing.T) {
+func TestNewState_EqualIDs(t *testing.T) {
 	t.Parallel()
 	require.Zero(t, collation.Compare(composed, decomposed))
 	for _, row := range []struct {
@@ -216,27 +210,9 @@ func TestIDsThatCollateAsEqualAreOrderedByTheNextKeys(t *testing.T) {
 	})
 }
 
-func TestWhatComparesAsEqualKeepsItsOrder(t *testing.T) {
-	t.Parallel()
-	for _, ids := range [][]string{{composed, decomposed}, {decomposed, composed}} {
-		s := snapshot()
-		s.SideQuests, s.Projects = nil, nil
-		for _, id := range ids {
-			s.SideQuests = append(s.SideQuests, quest(id, "same"))
-			s.Projects = append(s.Projects, town.Project{ID: id, Name: "same", Status: town.Active})
-		}
-		state := town.NewState(s)
-		for i, id := range ids {
-			require.Equal(t, id, state.Snapshot.SideQuests[i].ID)
-			require.Equal(t, id, state.Snapshot.Projects[i].ID)
-		}
-		require.Equal(t, state.Hash, parsed(t, state.Canonical).Hash)
-	}
-}
-
-// TestALongListOfEqualsKeepsItsOrder: short lists and lists of nothing but equals stay in order
+// TestNewState_Stable: short lists and lists of nothing but equals stay in order
 // whichever way they are sorted; these have four titles for ids that all collate as equal.
-func TestALongListOfEqualsKeepsItsOrder(t *testing.T) {
+func TestNewState_Stable(t *testing.T) {
 	t.Parallel()
 	s, titles := snapshot(), []string{"a", "b", "c", "d"}
 	s.SideQuests, s.Projects = nil, nil
@@ -277,7 +253,7 @@ func TestEveryRepetitionOfAnIDNamesTheFirst(t *testing.T) {
 	}, invalid.Violations)
 }
 
-func TestParseRefusesABadSnapshotWithItsPlace(t *testing.T) {
+func TestParse_Refused(t *testing.T) {
 	t.Parallel()
 	base := func() map[string]any {
 		return decoded(t, town.NewState(snapshot()).Canonical).(map[string]any)
@@ -344,7 +320,7 @@ func TestParseRefusesABadSnapshotWithItsPlace(t *testing.T) {
 	})
 }
 
-// FuzzParse: nothing makes Parse panic, and what it accepts has one canonical form.
+// Nothing makes Parse panic, and a snapshot that it accepts has one canonical form.
 func FuzzParse(f *testing.F) {
 	for _, vector := range vectors[snapshotVector](f, "snapshots.json") {
 		f.Add([]byte(vector.Snapshot), uint64(1))
@@ -363,7 +339,7 @@ func FuzzParse(f *testing.F) {
 		for _, list := range []string{"sideQuests", "projects"} {
 			elements := tree[list].([]any)
 			if len(distinct(elements)) < len(elements) {
-				return // the order of what compares as equal counts
+				return // the order of equal elements counts
 			}
 			g.Shuffle(len(elements), func(i, j int) {
 				elements[i], elements[j] = elements[j],

@@ -7,9 +7,9 @@ import (
 	"worldengine/handoff"
 )
 
-// Evaluate checks the preconditions against the true state of the town and returns those that do
-// not hold, in their own order; none means that all hold. The details of the kinds that agents
-// emit are fixed by the contract (wire facts, proposal.v2).
+// Evaluate returns the failures of the preconditions on the true state of the town, in the order of
+// the preconditions; none if all hold. The details of the kinds that agents emit
+// are fixed by the contract (wire facts, proposal.v2).
 func Evaluate(preconditions []handoff.Precondition, s *Snapshot) []handoff.Failure {
 	failures := []handoff.Failure{}
 	for i := range preconditions {
@@ -21,7 +21,7 @@ func Evaluate(preconditions []handoff.Precondition, s *Snapshot) []handoff.Failu
 	return failures
 }
 
-// evaluate returns why p does not hold, or "".
+// evaluate returns the reason why p fails, or "".
 func evaluate(p *handoff.Precondition, s *Snapshot) string {
 	switch p.Kind {
 	case handoff.MissionAbsent:
@@ -105,24 +105,13 @@ func (p *Pressure) field(name string) (float64, bool) {
 	return 0, false
 }
 
-// sideQuest and project return the index of the element with that id, or -1. An empty id is no
-// id, so it is never found.
+// sideQuest and project return the index of the element with that id, or -1.
 func (s *Snapshot) sideQuest(id string) int {
-	for i := range s.SideQuests {
-		if s.SideQuests[i].ID == id {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(s.SideQuests, func(q SideQuest) bool { return q.ID == id })
 }
 
 func (s *Snapshot) project(id string) int {
-	for i := range s.Projects {
-		if s.Projects[i].ID == id {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(s.Projects, func(p Project) bool { return p.ID == id })
 }
 
 func unless(holds bool, detail string) string {
@@ -141,8 +130,8 @@ func orNone(s string) string {
 	return s
 }
 
-// expected renders the expected value as a reader would write it: a string as it is, anything
-// else as JSON.
+// expected renders the expected value as a reader would write it: a string as it is, anything else
+// as JSON.
 func expected(p *handoff.Precondition) string {
 	switch v := p.Expected.(type) {
 	case nil:

@@ -9,9 +9,9 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// TestPreconditions has every kind where it holds (detail ""), where it fails, and without what
-// it is about. The details of the first five kinds are the contract's, byte for byte.
-func TestPreconditions(t *testing.T) {
+// Every kind is evaluated on a town in which it holds (detail ""), one in which it fails, and without
+// its target. The details of the first five kinds are the contract's, byte for byte.
+func TestEvaluate(t *testing.T) {
 	t.Parallel()
 	withMission := func(s *town.Snapshot) { s.Mission = &town.Mission{ID: "sq-9", Title: "Nine"} }
 	for _, row := range []struct {
@@ -148,7 +148,7 @@ func TestPreconditions(t *testing.T) {
 	}
 }
 
-func TestFailuresAreInTheOrderOfThePreconditions(t *testing.T) {
+func TestEvaluate_Order(t *testing.T) {
 	t.Parallel()
 	s := town.NewState(snapshot()).Snapshot
 	missing := func(id string) handoff.Precondition {
@@ -163,19 +163,11 @@ func TestFailuresAreInTheOrderOfThePreconditions(t *testing.T) {
 		missing("z"), missing("wall"), {Kind: "z_unknown"}, {Kind: handoff.MissionAbsent},
 		missing("a"), missing("z"),
 	}, s))
+	require.Equal(t, []handoff.Failure{}, town.Evaluate(nil, s), "a list, so that it is [] on the wire")
 }
 
-func TestNoPreconditionsAllHold(t *testing.T) {
-	t.Parallel()
-	s := town.NewState(snapshot()).Snapshot
-	for _, none := range [][]handoff.Precondition{nil, {}} {
-		require.Equal(t, []handoff.Failure{}, town.Evaluate(none, s),
-			"a list, so that it is [] on the wire")
-	}
-}
-
-// TestTheVectorsPreconditionsHold: what agents emit holds in the state that they saw.
-func TestTheVectorsPreconditionsHold(t *testing.T) {
+// The preconditions of agents hold in the state that they saw.
+func TestEvaluate_Vectors(t *testing.T) {
 	t.Parallel()
 	snapshots := map[string]*town.Snapshot{}
 	for _, vector := range vectors[snapshotVector](t, "snapshots.json") {

@@ -32,8 +32,8 @@ func (e *RegressionError) Error() string {
 		e.Current, e.Day)
 }
 
-// MayReplace returns why state may not take the place of current, which is zero where there is no
-// town: with expected "" a town is created, and otherwise the state of that hash replaced. The
+// MayReplace returns an error if state may not take the place of current, the zero State for no
+// town. With expected "" a town is created; otherwise the state with that hash is replaced. The
 // error is ErrUnknown, ErrExists, *ConflictError or *RegressionError.
 func (state State) MayReplace(current State, expected string) error {
 	switch {
@@ -51,8 +51,7 @@ func (state State) MayReplace(current State, expected string) error {
 	return nil
 }
 
-// MustBe returns why a state is not that of a hash: ErrUnknown where there is no town, or
-// *ConflictError.
+// MustBe returns ErrUnknown if there is no town, and *ConflictError if its state has another hash.
 func (state State) MustBe(expected string) error {
 	switch {
 	case !state.Exists():

@@ -9,7 +9,7 @@ import (
 )
 
 // Each pair of a town and a put has one answer, whatever else they say.
-func TestWhatMayReplaceAState(t *testing.T) {
+func TestState_MayReplace(t *testing.T) {
 	t.Parallel()
 	on := func(day int64) town.State {
 		return town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion,

@@ -4,27 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 
 	"worldengine/handoff"
-)
-
-// Focus is what a salvage is about.
-type Focus string
-
-// The salvage foci.
-const (
-	FocusScarcity Focus = "scarcity"
-	FocusDread    Focus = "dread"
-	FocusGeneral  Focus = "general"
-)
-
-// TalkType is how townsfolk are talked to.
-type TalkType string
-
-// The talk types.
-const (
-	TalkMoraleBoost TalkType = "morale-boost"
-	TalkCasual      TalkType = "casual"
 )
 
 // The reasons why the built-in rules cannot apply a command.
@@ -87,9 +69,9 @@ func (r Rules) Validate() error {
 	return nil
 }
 
-// Apply returns the state after the command of p: the day moved on by one, and what the rules
-// say. A reason other than "" means that the command cannot be applied and nothing changes. s is
-// left as it is.
+// Apply returns the state after the command of p: its change by the rules, and one day later. A
+// reason other than "" means that the command cannot be applied and nothing changes. s is left as
+// it is.
 func (r Rules) Apply(s *Snapshot, p *handoff.Proposal) (State, handoff.ReasonCode) {
 	if s.Day >= MaxDay {
 		return State{}, EpochExhausted
@@ -102,7 +84,7 @@ func (r Rules) Apply(s *Snapshot, p *handoff.Proposal) (State, handoff.ReasonCod
 	return stateOf(&next), ""
 }
 
-// change applies p to next, whose lists still belong to the old snapshot: what changes a list
+// change applies p to next, whose lists still belong to the old snapshot: each change of a list
 // copies it first and leaves it in canonical order.
 func (r Rules) change(next *Snapshot, p *handoff.Proposal) handoff.ReasonCode {
 	switch p.Type {
@@ -115,10 +97,10 @@ func (r Rules) change(next *Snapshot, p *handoff.Proposal) handoff.ReasonCode {
 	case handoff.AdvanceProject:
 		return r.advanceProject(next, p.Argument())
 	case handoff.PlanSalvage:
-		r.salvage(&next.Pressure, Focus(p.Argument()))
+		r.salvage(&next.Pressure, p.Argument())
 	case handoff.TalkToTownsfolk:
 		amount := r.CasualTalk
-		if TalkType(p.Argument()) == TalkMoraleBoost {
+		if p.Argument() == "morale-boost" {
 			amount = r.MoraleBoost
 		}
 		next.Pressure.Hope = moved(next.Pressure.Hope, amount)
@@ -136,8 +118,7 @@ func acceptMission(next *Snapshot, id string) handoff.ReasonCode {
 	}
 	quest := next.SideQuests[i]
 	next.Mission = &Mission{ID: quest.ID, Title: quest.Title}
-	rest := make([]SideQuest, 0, len(next.SideQuests)-1)
-	next.SideQuests = append(append(rest, next.SideQuests[:i]...), next.SideQuests[i+1:]...)
+	next.SideQuests = slices.Delete(slices.Clone(next.SideQuests), i, i+1)
 	return ""
 }
 
@@ -171,25 +152,25 @@ func (r Rules) advanceProject(next *Snapshot, id string) handoff.ReasonCode {
 	if project.Progress == 1 {
 		project.Status = Complete
 	}
-	next.Projects = append([]Project{}, next.Projects...)
+	next.Projects = slices.Clone(next.Projects)
 	next.Projects[i] = project
 	resortProject(next.Projects, i)
 	return ""
 }
 
-func (r Rules) salvage(p *Pressure, focus Focus) {
+func (r Rules) salvage(p *Pressure, focus string) {
 	switch focus {
-	case FocusScarcity:
+	case "scarcity":
 		p.Scarcity = moved(p.Scarcity, -r.SalvageFocused)
-	case FocusDread:
+	case "dread":
 		p.Dread = moved(p.Dread, -r.SalvageFocused)
-	case FocusGeneral:
+	case "general":
 		p.Scarcity = moved(p.Scarcity, -r.SalvageGeneral)
 		p.Dread = moved(p.Dread, -r.SalvageGeneral)
 	}
 }
 
-// moved returns value + amount, kept in 0..1 and rounded to 4 decimals where it changed.
+// moved returns value + amount, kept in 0..1; a changed value is rounded to 4 decimals.
 func moved(value, amount float64) float64 {
 	if amount == 0 {
 		return value

@@ -15,9 +15,9 @@ import (
 // active makes a mission active.
 func active(s *town.Snapshot) { s.Mission = &town.Mission{ID: "m", Title: "M"} }
 
-// TestTheBuiltInRules is the design's paragraph about them, row by row: change makes the town
+// TestRules_Apply is the design's paragraph about them, row by row: change makes the town
 // before, want the town after; the day moves on in every one.
-func TestTheBuiltInRules(t *testing.T) {
+func TestRules_Apply(t *testing.T) {
 	t.Parallel()
 	progress := func(id string, value float64, status town.ProjectStatus) func(*town.Snapshot) {
 		return func(s *town.Snapshot) {
@@ -156,7 +156,7 @@ func TestTheBuiltInRules(t *testing.T) {
 	}
 }
 
-func TestWhatTheRulesCannotApplyChangesNothing(t *testing.T) {
+func TestRules_Refused(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name     string
@@ -206,9 +206,9 @@ func TestWhatTheRulesCannotApplyChangesNothing(t *testing.T) {
 	}
 }
 
-// TestAdvancingReordersProjectsThatCollateAsEqual: two ids that differ in their bytes only are
+// TestRules_ReorderProjects: two ids that differ in their bytes only are
 // ordered by their progress, which the command changes.
-func TestAdvancingReordersProjectsThatCollateAsEqual(t *testing.T) {
+func TestRules_ReorderProjects(t *testing.T) {
 	t.Parallel()
 	s := snapshot()
 	s.Projects = []town.Project{
@@ -236,7 +236,7 @@ func TestAdvancingReordersProjectsThatCollateAsEqual(t *testing.T) {
 	requireSound(t, after)
 }
 
-func TestTheAmountsAreConfiguration(t *testing.T) {
+func TestRules_Amounts(t *testing.T) {
 	t.Parallel()
 	rules := town.Rules{
 		ProjectStep: 0.25, SalvageFocused: 0.2, SalvageGeneral: 0.125, MoraleBoost: 0.3,
@@ -262,7 +262,7 @@ func TestTheAmountsAreConfiguration(t *testing.T) {
 	require.Equal(t, 0.56, apply(handoff.TalkToTownsfolk, "casual").Pressure.Hope)
 }
 
-func TestTheZeroRulesMoveTheDayOnAndChangeNoAmount(t *testing.T) {
+func TestRules_Zero(t *testing.T) {
 	t.Parallel()
 	s := snapshot()
 	s.Pressure = town.Pressure{Scarcity: 0.123456, Hope: 0.123456, Dread: 0.123456}
@@ -280,7 +280,7 @@ func TestTheZeroRulesMoveTheDayOnAndChangeNoAmount(t *testing.T) {
 	}
 }
 
-func TestRulesAreAmountsBetween0And1(t *testing.T) {
+func TestRules_Validate(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, town.DefaultRules().Validate())
 	require.NoError(t, town.Rules{}.Validate())

@@ -2,10 +2,11 @@
 // snapshot.v1, its canonical form and hash, the preconditions, and the built-in rules.
 //
 // It is pure: no I/O, no clock, no randomness. Every value is immutable once made, so goroutines
-// may share it; what changes a snapshot returns a new one.
+// may share it; a function that changes a snapshot returns a new one.
 package town
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"worldengine/handoff"
@@ -30,7 +31,7 @@ type Snapshot struct {
 	LatestNetherEvent *string     `json:"latestNetherEvent"`
 }
 
-// Mission is the active mission. Description and Reward are nil where absent.
+// Mission is the active mission. Description and Reward are nil if absent.
 type Mission struct {
 	ID          string   `json:"id"`
 	Title       string   `json:"title"`
@@ -38,14 +39,14 @@ type Mission struct {
 	Reward      *float64 `json:"reward,omitzero"`
 }
 
-// SideQuest is one quest that can become the mission. Complexity (0..10) is nil where absent.
+// SideQuest is one quest that can become the mission. Complexity (0..10) is nil if absent.
 type SideQuest struct {
 	ID         string   `json:"id"`
 	Title      string   `json:"title"`
 	Complexity *float64 `json:"complexity,omitzero"`
 }
 
-// Pressure is what weighs on a town, each 0..1.
+// Pressure has the pressures on a town, each 0..1.
 type Pressure struct {
 	Threat   float64 `json:"threat"`
 	Scarcity float64 `json:"scarcity"`
@@ -61,7 +62,7 @@ type Project struct {
 	Status   ProjectStatus `json:"status"`
 }
 
-// ProjectStatus is where a project stands. The set is closed.
+// ProjectStatus is the progress of a project in a word. The set is closed.
 type ProjectStatus string
 
 // The statuses of a project.
@@ -77,7 +78,7 @@ type State struct {
 	Snapshot *Snapshot
 	// Hash is the snapshotHash: lower-case hex SHA-256 of the canonical JSON, no prefix.
 	Hash string
-	// Canonical is that canonical JSON.
+	// Canonical is the canonical JSON.
 	Canonical []byte
 }
 
@@ -119,7 +120,10 @@ func fromTree(tree any) (State, error) {
 	if err := schemas.Validate(schemas.Snapshot, tree); err != nil {
 		return State{}, err
 	}
-	snapshot := snapshotOf(tree.(map[string]any))
+	snapshot := new(Snapshot)
+	if err := json.Unmarshal(handoff.AppendCanonical(nil, tree), snapshot); err != nil {
+		return State{}, fmt.Errorf("town: a valid snapshot cannot be read: %w", err)
+	}
 	if violations := repeatedIDs(snapshot); len(violations) > 0 {
 		return State{}, schemas.Invalid(schemas.Snapshot, violations...)
 	}
@@ -149,7 +153,7 @@ func stateOf(snapshot *Snapshot) State {
 	return State{Snapshot: snapshot, Hash: handoff.Hash(canonical), Canonical: canonical}
 }
 
-// repeatedIDs returns what the schema cannot say: ids are unique within a list.
+// repeatedIDs returns the violations that no schema sees: ids are unique within a list.
 func repeatedIDs(s *Snapshot) []schemas.Violation {
 	var found []schemas.Violation
 	first := make(map[string]int, max(len(s.SideQuests), len(s.Projects)))
@@ -172,56 +176,4 @@ func repeatedIDs(s *Snapshot) []schemas.Violation {
 		check("projects", i, s.Projects[i].ID)
 	}
 	return found
-}
-
-// snapshotOf builds the snapshot of a tree that its schema has passed.
-func snapshotOf(tree map[string]any) *Snapshot {
-	pressure := tree["pressure"].(map[string]any)
-	s := &Snapshot{
-		SchemaVersion: SchemaVersion,
-		Day:           int64(tree["day"].(float64)),
-		TownID:        tree["townId"].(string),
-		SideQuests:    []SideQuest{},
-		Pressure: Pressure{
-			Threat:   pressure["threat"].(float64),
-			Scarcity: pressure["scarcity"].(float64),
-			Hope:     pressure["hope"].(float64),
-			Dread:    pressure["dread"].(float64),
-		},
-		Projects:          []Project{},
-		LatestNetherEvent: optional[string](tree, "latestNetherEvent"),
-	}
-	if mission, ok := tree["mission"].(map[string]any); ok {
-		s.Mission = &Mission{
-			ID:          mission["id"].(string),
-			Title:       mission["title"].(string),
-			Description: optional[string](mission, "description"),
-			Reward:      optional[float64](mission, "reward"),
-		}
-	}
-	for _, element := range tree["sideQuests"].([]any) {
-		quest := element.(map[string]any)
-		s.SideQuests = append(s.SideQuests, SideQuest{
-			ID:         quest["id"].(string),
-			Title:      quest["title"].(string),
-			Complexity: optional[float64](quest, "complexity"),
-		})
-	}
-	for _, element := range tree["projects"].([]any) {
-		project := element.(map[string]any)
-		s.Projects = append(s.Projects, Project{
-			ID:       project["id"].(string),
-			Name:     project["name"].(string),
-			Progress: project["progress"].(float64),
-			Status:   ProjectStatus(project["status"].(string)),
-		})
-	}
-	return s
-}
-
-func optional[T string | float64](tree map[string]any, name string) *T {
-	if v, ok := tree[name].(T); ok {
-		return &v
-	}
-	return nil
 }

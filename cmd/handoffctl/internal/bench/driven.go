@@ -84,7 +84,7 @@ func (b *bench) prepare(n int) error {
 // makeStep makes the next handoff: a casual talk with the townsfolk, which no state of the town
 // ever refuses.
 func (t *driven) makeStep() error {
-	casual := string(town.TalkCasual)
+	casual := "casual"
 	h, err := handoff.New(handoff.Proposal{
 		SnapshotHash: t.state.Hash, DecisionEpoch: t.state.Epoch(), Type: handoff.TalkToTownsfolk,
 		ActorID: "bench-executed", TownID: t.state.Snapshot.TownID, Priority: 0.5,

@@ -26,14 +26,14 @@ type pair struct{ a, b Key }
 
 var pairs = sync.Pool{New: func() any { return new(pair) }}
 
-// Key is what a string is compared by: its collation elements, from the left.
+// Key has the collation elements of a string, by which strings compare, from the left.
 type Key []element
 
 // element has a weight for each level, the primary in the upper 32 bits, then the secondary and
 // the tertiary in 16 each. A weight of 0 counts for nothing on its level.
 type element uint64
 
-// levels are where the weights are in an element, and how wide they are.
+// levels are the places and widths of the weights in an element.
 var levels = [...]struct {
 	shift int
 	mask  element
@@ -134,7 +134,7 @@ func (r *reader) next() (c rune, ok bool) {
 	return r.takeText(), true
 }
 
-// takeText takes what is not a mark, when there are no marks before it.
+// takeText takes the next code point of text, when no marks come before it.
 func (r *reader) takeText() rune {
 	c := r.text[r.at]
 	r.at++

@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"unicode"
 
@@ -15,9 +14,9 @@ import (
 )
 
 var comparisons = flag.String("comparisons", "../../testdata/collation.json",
-	"what collation.mjs beside that prints")
+	"the output of collation.mjs beside that")
 
-// oracle is what Node.js says. A line of a sorted list has what compares as equal.
+// oracle has the order of Node.js. The texts of a line of a sorted list compare as equal.
 type oracle struct {
 	Sorted  map[string][][]string
 	Pairs   [][3]any
@@ -35,7 +34,7 @@ func node(tb testing.TB) (o oracle) {
 	return o
 }
 
-// strings are all those of the oracle.
+// strings returns all strings of the oracle.
 func (o oracle) strings() []string {
 	var all []string
 	for _, list := range o.Sorted {
@@ -47,7 +46,7 @@ func (o oracle) strings() []string {
 	return all
 }
 
-func TestEveryListOfNodeIsInOrder(t *testing.T) {
+func TestKey_SortedLists(t *testing.T) {
 	t.Parallel()
 	for name, list := range node(t).Sorted {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +70,7 @@ func TestEveryListOfNodeIsInOrder(t *testing.T) {
 	}
 }
 
-func TestEveryPairComparesAsInNode(t *testing.T) {
+func TestCompare_Pairs(t *testing.T) {
 	t.Parallel()
 	wrong, pairs := 0, node(t).Pairs
 	for _, pair := range pairs {
@@ -85,15 +84,15 @@ func TestEveryPairComparesAsInNode(t *testing.T) {
 	t.Logf("%d of %d pairs differ", wrong, len(pairs))
 }
 
-// known is what the tables of Go have.
+// known has the code points of the tables of Go.
 var known = []*unicode.RangeTable{
 	unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.Cc,
 	unicode.Cf, unicode.Co,
 }
 
-// TestNFDIsThatOfAnOlderUnicode: where Go's tables have a code point, our NFD is the library's,
-// and what is canonically equivalent has the same key.
-func TestNFDIsThatOfAnOlderUnicode(t *testing.T) {
+// Our NFD of the code points that Go's tables have is the library's, and canonically equivalent
+// strings have the same key.
+func TestReader_NFD(t *testing.T) {
 	t.Parallel()
 	all := node(t).strings()
 	for c := range rune(0x110000) {
@@ -117,18 +116,18 @@ func TestNFDIsThatOfAnOlderUnicode(t *testing.T) {
 	}
 }
 
-func TestAKeyIsAppended(t *testing.T) {
+func TestAppendKey(t *testing.T) {
 	t.Parallel()
 	key := AppendKey(nil, "a")
 	require.Equal(t, AppendKey(nil, "ab"), AppendKey(key, "b"))
 	require.Empty(t, AppendKey(nil, ""))
 	require.Zero(t, Compare("", "\x00\u200d"))
-	require.Equal(t, AppendKey(nil, "\ufffd"), AppendKey(nil, "\xff"), "what is not UTF-8")
+	require.Equal(t, AppendKey(nil, "\ufffd"), AppendKey(nil, "\xff"), "invalid UTF-8")
 }
 
-// TestLongRunsOfMarksTakeNoLonger: each of these would be looked at for each before it, if marks
-// that are blocked were not skipped at once.
-func TestLongRunsOfMarksTakeNoLonger(t *testing.T) {
+// Each of these marks would be looked at for each before it, if blocked marks were not skipped at
+// once.
+func TestAppendKey_LongRunsOfMarks(t *testing.T) {
 	t.Parallel()
 	const n = 100_000
 	first, second := "\u0f71", "\u0f72" // together a contraction
@@ -139,23 +138,6 @@ func TestLongRunsOfMarksTakeNoLonger(t *testing.T) {
 	for _, e := range key {
 		require.Equal(t, one[0], e)
 	}
-}
-
-func TestConcurrentUse(t *testing.T) {
-	t.Parallel()
-	all := node(t).strings()[:500]
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for i := range all {
-				a, b := all[i], all[len(all)-1-i]
-				if Compare(a, b) != -Compare(b, a) {
-					t.Errorf("%+q, %+q", a, b)
-				}
-			}
-		})
-	}
-	wg.Wait()
 }
 
 func BenchmarkCompare(b *testing.B) {
@@ -173,7 +155,7 @@ func BenchmarkCompare(b *testing.B) {
 	}
 }
 
-// BenchmarkRead is what the first comparison costs more than the others.
+// BenchmarkRead measures the additional cost of the first comparison.
 func BenchmarkRead(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

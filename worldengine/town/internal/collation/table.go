@@ -49,10 +49,10 @@ type table struct {
 
 const blockSize = 256
 
-// mapping is what the table says of one code point.
+// mapping is the entry of one code point in the table.
 type mapping struct {
 	first, end uint32 // its elements
-	class      uint8  // its combining class, as a rank; 0 for what is no mark
+	class      uint8  // its combining class, as a rank; 0 for no mark
 	assigned   bool   // it has elements, perhaps none; if not, they are implicit
 	contracts  bool   // a contraction begins with it
 	decomposes bool
