@@ -110,7 +110,7 @@ func TestPluginCheckOfABadPlugin(t *testing.T) {
 	require.Equal(t, "pass", verdicts["same-id"])
 	require.Contains(t, asJSON.err, "the plugin breaks 3 of 16 rules")
 	require.Regexp(t, `(?m)^FAIL  late .*\n +the rule: A command .*\n`+
-		` +to do: Where timeoutMs is over `, text.out)
+		` +to do: If timeoutMs is over `, text.out)
 }
 
 // A plugin that refuses everything keeps the rules, and shows little of what it does.

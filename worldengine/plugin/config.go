@@ -25,9 +25,8 @@ const (
 )
 
 // Func applies a command to the game, or finds its outcome, and returns a definite answer
-// (apply.Done,
-// apply.Refuse, or one with the town's true Snapshot). It may be called for several towns at once,
-// never twice at once for one town.
+// (apply.Done, apply.Refuse, or one with the town's true Snapshot). It may be called for several
+// towns at once, never twice at once for one town.
 //
 // ctx is done when Close has waited long enough, not at the command's deadline: finishing a begun
 // command is better. The caller sets the ids of the answer.

@@ -27,7 +27,7 @@ func begun(t *testing.T, c *apply.Command) plugin.Memory {
 	return memory
 }
 
-func TestWhatWasBegunBeforeARestartIsAskedOfTheGame(t *testing.T) {
+func TestRecover_AfterARestart(t *testing.T) {
 	t.Parallel()
 	for name, inGame := range map[string]bool{"in the game": true, "not in the game": false} {
 		t.Run(name, func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestWhatWasBegunBeforeARestartIsAskedOfTheGame(t *testing.T) {
 	}
 }
 
-func TestWhatWasBegunIsRefusedForGoodWhereNobodyCanBeAsked(t *testing.T) {
+func TestApply_InDoubtWithoutRecover(t *testing.T) {
 	t.Parallel()
 	e, g, c := newEngine(t), newGame(), command(t, "a", 1)
 	memory := begun(t, c)
@@ -64,7 +64,7 @@ func TestWhatWasBegunIsRefusedForGoodWhereNobodyCanBeAsked(t *testing.T) {
 	require.False(t, record.Begun())
 }
 
-func TestRecoverMayFindThatItIsNotBegun(t *testing.T) {
+func TestRecover_NotBegun(t *testing.T) {
 	t.Parallel()
 	e, g, c := newEngine(t), newGame(), command(t, "a", 1)
 	e.serve(plugin.Config{Memory: begun(t, c), Apply: g.apply,
@@ -76,7 +76,7 @@ func TestRecoverMayFindThatItIsNotBegun(t *testing.T) {
 }
 
 // Without a definite answer the command is in doubt: Apply is not called again.
-func TestApplyInDoubt(t *testing.T) {
+func TestApply_InDoubt(t *testing.T) {
 	t.Parallel()
 	for name, do := range map[string]plugin.Func{
 		"an error": func(context.Context, *apply.Command) (apply.Answer, error) {
@@ -126,7 +126,7 @@ func TestApplyInDoubt(t *testing.T) {
 	}
 }
 
-func TestRecoverThatCannotSayIsAskedAgain(t *testing.T) {
+func TestRecover_IsAskedAgain(t *testing.T) {
 	t.Parallel()
 	e, g, c := newEngine(t), newGame(), command(t, "a", 1)
 	calls := 0
@@ -153,7 +153,7 @@ func TestRecoverThatCannotSayIsAskedAgain(t *testing.T) {
 	require.Zero(t, g.times(c))
 }
 
-func TestWhatReachedNobodyIsAskedAgain(t *testing.T) {
+func TestApply_Unavailable(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]error{"an answer": nil, "an error": apply.ErrUnavailable} {
 		t.Run(name, func(t *testing.T) {
@@ -191,7 +191,7 @@ func (m *mortal) Put(r plugin.Record) error {
 	return m.Memory.Put(r)
 }
 
-func TestAMemoryThatCannotBeWritten(t *testing.T) {
+func TestMemory_CannotBeWritten(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGame()
 	memory := &mortal{plugin.NewVolatileMemory(), 1}
@@ -212,7 +212,7 @@ func TestAMemoryThatCannotBeWritten(t *testing.T) {
 }
 
 // A record that the memory failed to write must not hide a later one.
-func TestADoubtAfterAnUnwrittenRefusalIsStillADoubt(t *testing.T) {
+func TestMemory_DoubtAfterAnUnwrittenRefusal(t *testing.T) {
 	t.Parallel()
 	e, g, c := newEngine(t), newGame(), command(t, "a", 1)
 	memory := &mortal{plugin.NewVolatileMemory(), 1}
@@ -236,7 +236,7 @@ func TestADoubtAfterAnUnwrittenRefusalIsStillADoubt(t *testing.T) {
 
 // Whatever is asked, however often the process restarts and wherever its disk fails: nothing is
 // applied twice, and a final answer stays.
-func TestAtMostOnceWhateverHappens(t *testing.T) {
+func TestServe_AtMostOnce(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGame()
 	path := filepath.Join(t.TempDir(), "memory")

@@ -79,7 +79,7 @@ func execute(t *testing.T, nc *nats.Conn) *handoff.Result {
 
 // With a real engine: a refusal and another attempt, a doubt that the game clears up, a town whose
 // true state the plugin reports, and an absent plugin.
-func TestWithTheEngine(t *testing.T) {
+func TestServe_WithTheEngine(t *testing.T) {
 	t.Parallel()
 	nc := world(t, apply.Policy{Deadline: 3 * time.Second, Backoff: time.Millisecond})
 	e, g := &engine{t, nc}, newGame()
@@ -128,14 +128,4 @@ func TestWithTheEngine(t *testing.T) {
 		require.Equal(t, 1, times, id)
 	}
 	stop()
-}
-
-func TestTheEngineGivesUpOnAPluginThatIsNotThere(t *testing.T) {
-	t.Parallel()
-	nc := world(t, apply.Policy{
-		Deadline: 2 * time.Second, Attempts: 1, Resend: time.Minute, Absent: apply.AbsentFail,
-	})
-	result := execute(t, nc)
-	require.Equal(t, handoff.Failed, result.Status)
-	require.Equal(t, apply.ReasonPluginUnavailable, result.ReasonCode)
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"worldengine/worldengine/platform"
 )
 
 // FileConfig configures a File. Zero values mean their documented defaults.
@@ -30,19 +32,17 @@ type FileConfig struct {
 // and syncs; when most of the file is superseded it is rewritten beside itself and renamed. A last
 // line that a crash tore is cut off: its Put never returned.
 type File struct {
+	*index
 	path   string
 	config FileConfig
 	lock   io.Closer
 
-	writing   sync.Mutex // over what follows; taken before mu
+	writing   sync.Mutex // over the rest
 	file      *os.File
 	size      int64
 	lines     int
 	compactAt int   // the number of lines at which the file is written anew
-	broken    error // why nothing can be written any more
-
-	mu    sync.RWMutex
-	known *index
+	broken    error // the reason why nothing can be written any more
 }
 
 // OpenFile opens or creates the memory at path, and locks it against other processes (by path +
@@ -60,7 +60,7 @@ func OpenFile(path string, config FileConfig) (*File, error) {
 	}
 	f := &File{
 		path: path, config: config, lock: lock,
-		known: newIndex(config.MaxRecords, config.Retention),
+		index: newIndex(config.MaxRecords, config.Retention),
 	}
 	if err := f.load(); err != nil {
 		return nil, errors.Join(err, lock.Close())
@@ -68,20 +68,10 @@ func OpenFile(path string, config FileConfig) (*File, error) {
 	return f, nil
 }
 
-// Get implements Memory.
-func (f *File) Get(applyID string) (Record, bool) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	r, ok := f.known.records[applyID]
-	return r, ok
-}
-
 // Begun returns the commands in doubt, the oldest first. The engine asks again for those that it
 // has not given up; an operator has to compare the rest with the game.
 func (f *File) Begun() []Record {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return slices.DeleteFunc(f.known.inOrder(), func(r Record) bool { return !r.Begun() })
+	return slices.DeleteFunc(f.inOrder(), func(r Record) bool { return !r.Begun() })
 }
 
 // Put implements Memory. It returns when r is on disk.
@@ -95,10 +85,7 @@ func (f *File) Put(r Record) error {
 	if err := f.append(line); err != nil {
 		return err
 	}
-	f.mu.Lock()
-	f.known.put(r)
-	f.known.forget(f.config.Now())
-	f.mu.Unlock()
+	f.put(r, f.config.Now())
 	if f.lines++; f.lines >= f.compactAt {
 		f.compact()
 	}
@@ -139,4 +126,17 @@ func (f *File) Close() error {
 	err := f.file.Close()
 	f.file = nil
 	return errors.Join(err, f.lock.Close())
+}
+
+// lockFile locks name against other processes until it is closed or the process ends. The file
+// stays: if it were removed, two processes could lock two files of one name.
+func lockFile(name string) (io.Closer, error) {
+	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("plugin: the memory's lock cannot be opened: %w", err)
+	}
+	if err := platform.Lock(file); err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrLocked, name, err), file.Close())
+	}
+	return file, nil
 }

@@ -62,7 +62,7 @@ func holds(t *testing.T, file *plugin.File, records ...plugin.Record) {
 	}
 }
 
-func TestAFileRemembers(t *testing.T) {
+func TestFile_Remembers(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
 	file := open(t, path, plugin.FileConfig{})
@@ -87,7 +87,7 @@ func TestAFileRemembers(t *testing.T) {
 }
 
 // A snapshot of several lines stays one line of the file.
-func TestAnAnswerIsOneLine(t *testing.T) {
+func TestFile_OneLineAnAnswer(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
 	file := open(t, path, plugin.FileConfig{})
@@ -101,7 +101,7 @@ func TestAnAnswerIsOneLine(t *testing.T) {
 
 // A crash may leave any part of the last record. The records before it survive, and the next one
 // has its own line.
-func TestATornRecordIsCutOffAtEveryByte(t *testing.T) {
+func TestFile_TornRecord(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
 	file := open(t, path, plugin.FileConfig{})
@@ -137,7 +137,7 @@ func TestATornRecordIsCutOffAtEveryByte(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoMemoryIsLeftAlone(t *testing.T) {
+func TestFile_NoMemory(t *testing.T) {
 	t.Parallel()
 	const header = `{"memory":"worldengine-plugin.v1"}` + "\n"
 	for name, test := range map[string]struct {
@@ -169,7 +169,7 @@ func TestWhatIsNoMemoryIsLeftAlone(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestAnEmptyFileIsANewMemory(t *testing.T) {
+func TestFile_Empty(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
@@ -181,7 +181,7 @@ func TestAnEmptyFileIsANewMemory(t *testing.T) {
 	holds(t, open(t, path, plugin.FileConfig{}), record(1, apply.Applied))
 }
 
-func TestOneProcessUsesAFile(t *testing.T) {
+func TestFile_Locked(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
 	file := open(t, path, plugin.FileConfig{})
@@ -191,7 +191,7 @@ func TestOneProcessUsesAFile(t *testing.T) {
 	open(t, path, plugin.FileConfig{})
 }
 
-func TestAFileForgetsTheOldest(t *testing.T) {
+func TestFile_ForgetsTheOldest(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
 	now := started
@@ -222,7 +222,7 @@ func TestAFileForgetsTheOldest(t *testing.T) {
 	holds(t, file, late)
 }
 
-func TestAFileIsWrittenAnew(t *testing.T) {
+func TestFile_Compaction(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
 	config := plugin.FileConfig{MaxRecords: 10}
@@ -245,7 +245,7 @@ func TestAFileIsWrittenAnew(t *testing.T) {
 	}
 }
 
-func TestAFileThatCannotBeWrittenAnewStaysInUse(t *testing.T) {
+func TestFile_FailedCompaction(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
 	file := open(t, path, plugin.FileConfig{MaxRecords: 10})
@@ -261,7 +261,7 @@ func TestAFileThatCannotBeWrittenAnewStaysInUse(t *testing.T) {
 }
 
 // A file equals a map over many restarts.
-func TestAFileAgainstAMap(t *testing.T) {
+func TestFile_AgainstAMap(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
 	random := rand.New(rand.NewPCG(3, 4))
@@ -285,7 +285,7 @@ func TestAFileAgainstAMap(t *testing.T) {
 	}
 }
 
-func TestWhatARecordAnswers(t *testing.T) {
+func TestRecord_AnswerTo(t *testing.T) {
 	t.Parallel()
 	retryable := record(1, apply.Refused)
 	retryable.Answer.Retryable, retryable.Attempt = true, 2

@@ -41,8 +41,7 @@ func (f *File) load() error {
 	if err != nil {
 		return err
 	}
-	f.known.forget(f.config.Now())
-	f.lines, f.compactAt = lines, max(4*len(f.known.records), fewestLines)
+	f.lines, f.compactAt = lines, max(4*len(f.records), fewestLines)
 	if err := f.reopen(); err != nil {
 		return err
 	}
@@ -68,7 +67,7 @@ func (f *File) replay(data []byte) (whole, lines int, err error) {
 		case err != nil:
 			return 0, 0, fmt.Errorf("%w: %s at byte %d: %w", ErrCorrupt, f.path, whole, err)
 		}
-		f.known.put(r)
+		f.put(r, f.config.Now())
 		whole += len(line) + 1
 		rest = after
 	}
@@ -112,7 +111,7 @@ func (f *File) compact() {
 // rewrite replaces the file by one without superseded records. Whenever the process ends, the file
 // is the old or the new one, whole.
 func (f *File) rewrite() error {
-	records := f.known.inOrder()
+	records := f.inOrder()
 	fresh := []byte(fileHeader)
 	for _, r := range records {
 		line, err := lineOf(r)

@@ -46,7 +46,7 @@ func TestHosts(t *testing.T) {
 
 // A host is known by its connection's name. A user without the right to ask gets an error; a plugin
 // without the right to answer serves nevertheless.
-func TestHostsWithoutTheRight(t *testing.T) {
+func TestHosts_WithoutTheRight(t *testing.T) {
 	t.Parallel()
 	ns := natstest.Start(t, &natsserver.Options{Users: []*natsserver.User{
 		{Username: "new", Password: "p"},
@@ -83,7 +83,7 @@ func TestHostsWithoutTheRight(t *testing.T) {
 
 // Two plugins that start at one moment both ask before either answers. After they have subscribed,
 // the later question finds the other, and none finds itself.
-func TestPluginsThatStartAtOneMoment(t *testing.T) {
+func TestOtherHosts_AtOneMoment(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)
 	other, err := nats.Connect(e.nc.ConnectedUrl(), nats.Name("other"), nats.UseOldRequestStyle())

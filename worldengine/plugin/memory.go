@@ -60,53 +60,49 @@ const (
 
 // NewVolatileMemory returns a Memory that does not survive the process, for tests and toys.
 func NewVolatileMemory() Memory {
-	return &volatile{known: newIndex(DefaultMaxRecords, DefaultRetention)}
+	return volatile{newIndex(DefaultMaxRecords, DefaultRetention)}
 }
 
-type volatile struct {
-	mu    sync.Mutex
-	known *index
-}
-
-// Get implements Memory.
-func (v *volatile) Get(applyID string) (Record, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	r, ok := v.known.records[applyID]
-	return r, ok
-}
+type volatile struct{ *index }
 
 // Put implements Memory.
-func (v *volatile) Put(r Record) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.known.put(r)
-	v.known.forget(r.At)
+func (v volatile) Put(r Record) error {
+	v.put(r, r.At)
 	return nil
 }
 
-// index holds the records of a memory, and forgets the oldest beyond its bounds.
+// index holds the records of a memory, and forgets the oldest beyond its bounds. It is safe for
+// concurrent use.
 type index struct {
 	most      int
 	retention time.Duration
-	records   map[string]Record
-	order     []string // the ids, in the order in which they were first put
+
+	mu      sync.RWMutex
+	records map[string]Record
+	order   []string // the ids, in the order in which they were first put
 }
 
 func newIndex(most int, retention time.Duration) *index {
 	return &index{most: most, retention: retention, records: map[string]Record{}}
 }
 
-func (x *index) put(r Record) {
+// Get implements Memory.
+func (x *index) Get(applyID string) (Record, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	r, ok := x.records[applyID]
+	return r, ok
+}
+
+// put adds a record and drops those that are too old or too many. A command in doubt is dropped only
+// for its age, because its outcome is still to be found.
+func (x *index) put(r Record, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if _, known := x.records[r.ApplyID]; !known {
 		x.order = append(x.order, r.ApplyID)
 	}
 	x.records[r.ApplyID] = r
-}
-
-// forget drops records that are too old or too many. A command in doubt is dropped only for its
-// age, because its outcome is still to be found.
-func (x *index) forget(now time.Time) {
 	for range len(x.order) {
 		oldest := x.records[x.order[0]]
 		expired := now.Sub(oldest.At) > x.retention
@@ -124,6 +120,8 @@ func (x *index) forget(now time.Time) {
 
 // inOrder returns the records in the order of the first Put of each id.
 func (x *index) inOrder() []Record {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
 	records := make([]Record, 0, len(x.order))
 	for _, id := range x.order {
 		records = append(records, x.records[id])

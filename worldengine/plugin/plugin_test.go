@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func TestACommandIsAppliedOnceAndItsAnswerRepeated(t *testing.T) {
+func TestServe_AppliesOnce(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGame()
 	e.serve(plugin.Config{Apply: g.apply})
@@ -30,7 +30,7 @@ func TestACommandIsAppliedOnceAndItsAnswerRepeated(t *testing.T) {
 }
 
 // A handoff's trace is in the headers of the request, and in the author's command.
-func TestACommandHasItsTrace(t *testing.T) {
+func TestServe_Trace(t *testing.T) {
 	t.Parallel()
 	e, seen := newEngine(t), make(chan trace.Context, 1)
 	e.serve(plugin.Config{Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) {
@@ -52,7 +52,7 @@ func TestACommandHasItsTrace(t *testing.T) {
 	}
 }
 
-func TestTheTrueSnapshotIsRepeatedToo(t *testing.T) {
+func TestServe_RepeatsSnapshot(t *testing.T) {
 	t.Parallel()
 	e, c := newEngine(t), command(t, "a", 1)
 	e.serve(plugin.Config{Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) {
@@ -66,7 +66,7 @@ func TestTheTrueSnapshotIsRepeatedToo(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestServe_Refusals(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		retryable bool
@@ -98,7 +98,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestEveryRequestGetsTheOutcome(t *testing.T) {
+func TestServe_EveryRequestGetsTheOutcome(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGate()
 	e.serve(plugin.Config{Apply: g.apply, RetryAfter: 70 * time.Millisecond})
@@ -116,7 +116,7 @@ func TestEveryRequestGetsTheOutcome(t *testing.T) {
 	}
 }
 
-func TestARetryableRefusalIsNotTheNextAttemptsAnswer(t *testing.T) {
+func TestServe_RetryableRefusal(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGate()
 	e.serve(plugin.Config{Apply: g.apply})
@@ -137,7 +137,7 @@ func TestARetryableRefusalIsNotTheNextAttemptsAnswer(t *testing.T) {
 
 // An engine may have one reply subject for an attempt, or one for all attempts: nobody gets a
 // refusal there twice, nor the previous attempt's.
-func TestOneReplySubjectGetsOneOutcome(t *testing.T) {
+func TestServe_OneReplySubject(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGate()
 	e.serve(plugin.Config{Apply: g.apply})
@@ -172,7 +172,7 @@ func TestOneReplySubjectGetsOneOutcome(t *testing.T) {
 	a.none()
 }
 
-func TestAFullQueueIsBusy(t *testing.T) {
+func TestServe_FullQueue(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGate()
 	e.serve(plugin.Config{Apply: g.apply, Queue: 2, RetryAfter: 30 * time.Millisecond})
@@ -215,7 +215,7 @@ func (c *clock) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-func TestACommandIsNotBegunAfterItsDeadline(t *testing.T) {
+func TestServe_Deadline(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		clock  time.Duration // how far the plugin's clock is ahead of the engine's
@@ -266,7 +266,7 @@ func TestACommandIsNotBegunAfterItsDeadline(t *testing.T) {
 	}
 }
 
-func TestATownsCommandsAreAppliedInOrder(t *testing.T) {
+func TestServe_OrderOfATown(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGame()
 	e.serve(plugin.Config{Apply: g.apply})
@@ -287,7 +287,7 @@ func TestATownsCommandsAreAppliedInOrder(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-func TestTownsAreWorkedOnSideBySide(t *testing.T) {
+func TestServe_Concurrency(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGate()
 	e.serve(plugin.Config{Apply: g.apply, Concurrency: 2})
@@ -311,7 +311,7 @@ func TestTownsAreWorkedOnSideBySide(t *testing.T) {
 	}
 }
 
-func TestATownsPluginServesNoOther(t *testing.T) {
+func TestServe_Towns(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGame()
 	e.serve(plugin.Config{Apply: g.apply, Towns: []string{"a", "Fort №2", "a"}})
@@ -324,7 +324,7 @@ func TestATownsPluginServesNoOther(t *testing.T) {
 	require.Equal(t, []string{"worldengine.v1.w.apply.*"}, plugin.Subjects("w"))
 }
 
-func TestWhatIsNoCommandIsNotAnswered(t *testing.T) {
+func TestServe_NoCommand(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGame()
 	e.serve(plugin.Config{Apply: g.apply})
@@ -347,7 +347,7 @@ func TestWhatIsNoCommandIsNotAnswered(t *testing.T) {
 	require.Zero(t, g.times(c))
 }
 
-func TestCloseFinishesWhatWasTaken(t *testing.T) {
+func TestClose_Finishes(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGate()
 	p := e.serve(plugin.Config{Apply: g.apply})
@@ -369,7 +369,7 @@ func TestCloseFinishesWhatWasTaken(t *testing.T) {
 	require.NoError(t, p.Close(context.Background()), "closing twice is no trouble")
 }
 
-func TestCloseLosesPatience(t *testing.T) {
+func TestClose_ContextEnds(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGate()
 	p := e.serve(plugin.Config{Apply: g.apply, Recover: g.apply})
@@ -387,7 +387,7 @@ func TestCloseLosesPatience(t *testing.T) {
 	require.Equal(t, apply.Busy, second.answer().Status, "it is not begun")
 }
 
-func TestAConfigThatCannotBeUsed(t *testing.T) {
+func TestServe_BadConfig(t *testing.T) {
 	t.Parallel()
 	nc, g := natstest.Connect(t), newGame()
 	memory := plugin.NewVolatileMemory()
@@ -407,7 +407,7 @@ func TestAConfigThatCannotBeUsed(t *testing.T) {
 	require.ErrorIs(t, err, plugin.ErrSubscribe)
 }
 
-func TestASubscriptionThatIsForbiddenIsAnError(t *testing.T) {
+func TestServe_ForbiddenSubscription(t *testing.T) {
 	t.Parallel()
 	ns := natstest.Start(t, &natsserver.Options{
 		Users: []*natsserver.User{{Username: "frontier", Password: "secret",

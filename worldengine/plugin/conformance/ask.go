@@ -52,6 +52,28 @@ func (c *checker) open(id string) (*asked, error) {
 	return a, err
 }
 
+// ask sends one request with an id.
+func (c *checker) ask(id string, data []byte) (*asked, error) {
+	a, err := c.open(id)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.send(data); err != nil {
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// askFirst sends one request for the first command again.
+func (c *checker) askFirst() (*asked, error) {
+	data, err := request(c.first, c.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	return c.ask(c.first.ApplyID, data)
+}
+
 func (a *asked) close() { _ = a.sub.Unsubscribe() }
 
 func (a *asked) send(data []byte) error { return a.c.nc.PublishRequest(a.c.Subject, a.in, data) }

@@ -41,7 +41,7 @@ type Verdict string
 const (
 	Pass Verdict = "pass"
 	Fail Verdict = "fail"
-	// Skip: it could not be seen.
+	// Skip: the rule could not be observed.
 	Skip Verdict = "skip"
 )
 
@@ -67,10 +67,11 @@ var ErrDenied = errors.New("conformance: this user may not ask plugins")
 // errSkip marks a rule that could not be observed.
 var errSkip = errors.New("not seen")
 
-// rows are the rules in order, each with the cure if it is broken.
+// rows are the rules in order, each with the cure if it is broken. A check gets a command that was
+// not asked for before.
 var rows = []struct {
 	name, rule, todo string
-	check            func(*checker, context.Context) (found string, err error)
+	check            func(*checker, context.Context, *apply.Command) (found string, err error)
 }{
 	{"answer",
 		"A command gets a valid command-applied.v1 with its applyId, and in the end applied " +
@@ -97,14 +98,14 @@ var rows = []struct {
 	{"two-at-once", "Two commands at once get an answer each, with their own ids.",
 		"Queue commands, and answer each with its own applyId.", (*checker).twoAtOnce},
 	{"late", "A command whose time is over is not begun.",
-		"Where timeoutMs is over answer refused, DEADLINE_PASSED, with retryable true.",
+		"If timeoutMs is over answer refused, DEADLINE_PASSED, with retryable true.",
 		(*checker).late},
-	{"late-again", "What was refused as too late may be begun by the next attempt.",
+	{"late-again", "A command that was refused as too late may be begun by the next attempt.",
 		"Keep a refusal with retryable true for its logicalAttemptId only.",
 		(*checker).lateAgain},
 	{"refused",
-		"A command about what the game does not know gets a definite answer, and the same " +
-			"one again.",
+		"A command about a thing that the game does not know gets a definite answer, and the " +
+			"same one again.",
 		"Answer refused with a reasonCode, and keep that answer by its applyId.",
 		(*checker).refused},
 	{"unknown-members", "Members that a plugin does not know are tolerated.",
@@ -114,8 +115,8 @@ var rows = []struct {
 	{"other-town", "A command for a town that the plugin does not host is not applied.",
 		"Apply a command only if its townId is the town of its subject.",
 		(*checker).otherTown},
-	{"not-json", "What is no command is not answered applied, and the plugin goes on.",
-		"Leave unanswered what cannot be read, and go on with the next message.",
+	{"not-json", "An unreadable message is not answered applied, and the plugin goes on.",
+		"Leave an unreadable message unanswered, and go on with the next one.",
 		(*checker).notJSON},
 	{"hosts", "A plugin answers the question of another one whether the town has a plugin.",
 		"Subscribe to the hosts subject of each town, and answer with {} or {\"name\": …}.",
@@ -143,7 +144,7 @@ func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
 		began := time.Now()
 		found, err := "the first command has no answer that counts", errSkip
 		if len(done) == 0 || done[0].Verdict == Pass {
-			found, err = row.check(c, ctx)
+			found, err = c.run(ctx, row.check)
 		}
 		if ctx.Err() != nil {
 			return done, ctx.Err()
@@ -183,6 +184,17 @@ type checker struct {
 	tooOld *apply.Command // what late asked for
 }
 
+// run runs a check with a new command.
+func (c *checker) run(
+	ctx context.Context, check func(*checker, context.Context, *apply.Command) (string, error),
+) (string, error) {
+	command, err := c.command(c.Argument)
+	if err != nil {
+		return "", err
+	}
+	return check(c, ctx, command)
+}
+
 // command makes a new command of the type to ask for.
 func (c *checker) command(argument string) (*apply.Command, error) {
 	return c.commandOf(c.Type, argument)
@@ -200,7 +212,7 @@ func (c *checker) commandOf(kind handoff.ProposalType, argument string) (*apply.
 		return nil, fmt.Errorf("conformance: the command: %w", err)
 	}
 	expected, reason := town.DefaultRules().Apply(c.Town.Snapshot, &h.Proposal)
-	if reason != "" { // what the game does not know the rules do not know either
+	if reason != "" { // the rules do not know it either
 		expected = c.Town
 	}
 	return apply.NewCommand(h, runID, c.Town, expected), nil

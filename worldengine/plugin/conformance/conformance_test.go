@@ -73,7 +73,7 @@ func serve(t *testing.T, nc *nats.Conn, memory plugin.Memory, apply plugin.Func)
 
 func agree(_ context.Context, c *apply.Command) (apply.Answer, error) { return apply.Done(c), nil }
 
-func TestAPluginOfTheLibraryKeepsEveryRule(t *testing.T) {
+func TestCheck_PluginOfTheLibrary(t *testing.T) {
 	t.Parallel()
 	for name, does := range map[string]plugin.Func{
 		"applies": agree,
@@ -93,7 +93,7 @@ func TestAPluginOfTheLibraryKeepsEveryRule(t *testing.T) {
 }
 
 // A plugin with a memory on disk keeps the rule of restarts, and one without fails.
-func TestARestartIsSeen(t *testing.T) {
+func TestCheck_Restart(t *testing.T) {
 	t.Parallel()
 	for name, memories := range map[string]func(t *testing.T) (before, after plugin.Memory){
 		"pass": func(t *testing.T) (plugin.Memory, plugin.Memory) {
@@ -135,7 +135,7 @@ func TestARestartIsSeen(t *testing.T) {
 	}
 }
 
-func TestNoPlugin(t *testing.T) {
+func TestCheck_NoPlugin(t *testing.T) {
 	t.Parallel()
 	_, err := conformance.Check(t.Context(), natstest.Connect(t), conformance.Config{
 		Subject: subject, Town: town.NewState(&town.Snapshot{
@@ -239,7 +239,7 @@ func (s *script) answers(c *apply.Command) []apply.Answer {
 }
 
 // A second plugin stays unseen if no answer comes, and is seen even if the first one is slow.
-func TestOnePluginIsSeenByItsAnswers(t *testing.T) {
+func TestCheck_SecondPlugin(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		answers int // to the second request of the first id
@@ -273,7 +273,7 @@ func TestOnePluginIsSeenByItsAnswers(t *testing.T) {
 }
 
 // Each rule has a plugin that breaks it and fails for that.
-func TestEachRuleCanFail(t *testing.T) {
+func TestCheck_EachRuleCanFail(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []string{
 		"", "answer", "reported-town", "one-plugin", "same-id", "later-attempt",

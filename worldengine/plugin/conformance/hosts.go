@@ -10,11 +10,12 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/wire"
 )
 
 // hosts asks who hosts the town, as another plugin does that starts.
-func (c *checker) hosts(ctx context.Context) (string, error) {
+func (c *checker) hosts(ctx context.Context, _ *apply.Command) (string, error) {
 	at := strings.Split(c.Subject, ".")
 	msg := nats.NewMsg(wire.HostsSubject(at[2], at[4]))
 	msg.Header.Set(wire.AskerHeader, c.actor)

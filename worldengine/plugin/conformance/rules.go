@@ -16,11 +16,7 @@ import (
 	"worldengine/worldengine/town"
 )
 
-func (c *checker) answer(ctx context.Context) (string, error) {
-	command, err := c.command(c.Argument)
-	if err != nil {
-		return "", err
-	}
+func (c *checker) answer(ctx context.Context, command *apply.Command) (string, error) {
 	got, err := c.askUntilAnswered(ctx, command)
 	if err != nil {
 		return "", err
@@ -29,7 +25,7 @@ func (c *checker) answer(ctx context.Context) (string, error) {
 	return text(got), nil
 }
 
-func (c *checker) reportedTown(context.Context) (string, error) {
+func (c *checker) reportedTown(context.Context, *apply.Command) (string, error) {
 	if c.got.Snapshot == nil {
 		return "no state is reported: it is as expected", nil
 	}
@@ -44,19 +40,12 @@ func (c *checker) reportedTown(context.Context) (string, error) {
 	return "a snapshot.v1 of the town", nil
 }
 
-func (c *checker) onePlugin(ctx context.Context) (string, error) {
-	a, err := c.open(c.first.ApplyID)
+func (c *checker) onePlugin(ctx context.Context, _ *apply.Command) (string, error) {
+	a, err := c.askFirst()
 	if err != nil {
 		return "", err
 	}
 	defer a.close()
-	data, err := request(c.first, c.Timeout)
-	if err == nil {
-		err = a.send(data)
-	}
-	if err != nil {
-		return "", err
-	}
 	answers := 0
 	for until := time.Now().Add(c.Timeout); time.Now().Before(until); {
 		got, err := a.next(ctx, time.Until(until))
@@ -98,22 +87,18 @@ func (c *checker) same(ctx context.Context, attempt int64) (string, error) {
 	return text(got), nil
 }
 
-func (c *checker) sameID(ctx context.Context) (string, error) {
+func (c *checker) sameID(ctx context.Context, _ *apply.Command) (string, error) {
 	return c.same(ctx, c.first.LogicalAttemptID)
 }
 
-func (c *checker) laterAttempt(ctx context.Context) (string, error) {
+func (c *checker) laterAttempt(ctx context.Context, _ *apply.Command) (string, error) {
 	if c.got.Retryable {
 		return "a later attempt may get another answer than " + text(c.got), errSkip
 	}
 	return c.same(ctx, c.first.LogicalAttemptID+1)
 }
 
-func (c *checker) sameIDAtOnce(ctx context.Context) (string, error) {
-	command, err := c.command(c.Argument)
-	if err != nil {
-		return "", err
-	}
+func (c *checker) sameIDAtOnce(ctx context.Context, command *apply.Command) (string, error) {
 	other := *command
 	return c.atOnce(ctx, command, &other, func(a, b apply.Answer) error {
 		if text(a) != text(b) {
@@ -123,11 +108,7 @@ func (c *checker) sameIDAtOnce(ctx context.Context) (string, error) {
 	})
 }
 
-func (c *checker) twoAtOnce(ctx context.Context) (string, error) {
-	one, err := c.command(c.Argument)
-	if err != nil {
-		return "", err
-	}
+func (c *checker) twoAtOnce(ctx context.Context, one *apply.Command) (string, error) {
 	two, err := c.command(c.Argument)
 	if err != nil {
 		return "", err
@@ -154,11 +135,7 @@ func (c *checker) atOnce(
 	return text(got[0]) + "; " + text(got[1]), compare(got[0], got[1])
 }
 
-func (c *checker) late(ctx context.Context) (string, error) {
-	command, err := c.command(c.Argument)
-	if err != nil {
-		return "", err
-	}
+func (c *checker) late(ctx context.Context, command *apply.Command) (string, error) {
 	c.tooOld = command
 	got, err := c.askUntilAnsweredAs(ctx, command, func() ([]byte, error) {
 		command.Deadline = time.Now().Add(-time.Hour)
@@ -177,7 +154,7 @@ func (c *checker) late(ctx context.Context) (string, error) {
 	return text(got), nil
 }
 
-func (c *checker) lateAgain(ctx context.Context) (string, error) {
+func (c *checker) lateAgain(ctx context.Context, _ *apply.Command) (string, error) {
 	again := *c.tooOld
 	again.LogicalAttemptID++
 	got, err := c.askUntilAnswered(ctx, &again)
@@ -190,7 +167,7 @@ func (c *checker) lateAgain(ctx context.Context) (string, error) {
 	return text(got), nil
 }
 
-func (c *checker) refused(ctx context.Context) (string, error) {
+func (c *checker) refused(ctx context.Context, _ *apply.Command) (string, error) {
 	kind := c.Type
 	if kind.Spec().Values != nil { // a closed set: no argument of it is unknown
 		kind = handoff.AdvanceProject
@@ -213,9 +190,9 @@ func (c *checker) refused(ctx context.Context) (string, error) {
 	return text(got), nil
 }
 
-// changed returns a request for a command with members changed.
+// changed returns a request for a command with another value of a member.
 func changed(
-	command *apply.Command, left time.Duration, change func(map[string]any),
+	command *apply.Command, left time.Duration, member string, value any,
 ) ([]byte, error) {
 	data, err := request(command, left)
 	if err != nil {
@@ -225,19 +202,14 @@ func changed(
 	if err := json.Unmarshal(data, &members); err != nil {
 		return nil, err
 	}
-	change(members)
+	members[member] = value
 	return json.Marshal(members, json.Deterministic(true))
 }
 
-func (c *checker) unknownMembers(ctx context.Context) (string, error) {
-	command, err := c.command(c.Argument)
-	if err != nil {
-		return "", err
-	}
+func (c *checker) unknownMembers(ctx context.Context, command *apply.Command) (string, error) {
 	got, err := c.askUntilAnsweredAs(ctx, command, func() ([]byte, error) {
-		return changed(command, c.Timeout, func(members map[string]any) {
-			members["ofALaterVersion"] = map[string]any{"deep": []any{1, nil, "x"}}
-		})
+		return changed(command, c.Timeout, "ofALaterVersion",
+			map[string]any{"deep": []any{1, nil, "x"}})
 	})
 	if err != nil {
 		return "", err
@@ -251,14 +223,11 @@ func (c *checker) unknownMembers(ctx context.Context) (string, error) {
 
 // notApplied sends bytes once and fails if the answer is applied.
 func (c *checker) notApplied(ctx context.Context, id string, data []byte) (string, error) {
-	a, err := c.open(id)
+	a, err := c.ask(id, data)
 	if err != nil {
 		return "", err
 	}
 	defer a.close()
-	if err := a.send(data); err != nil {
-		return "", err
-	}
 	found := "no answer"
 	for until := time.Now().Add(c.Quiet); time.Now().Before(until); {
 		got, err := a.next(ctx, time.Until(until))
@@ -278,39 +247,26 @@ func (c *checker) notApplied(ctx context.Context, id string, data []byte) (strin
 	return found, nil
 }
 
-func (c *checker) otherVersion(ctx context.Context) (string, error) {
-	command, err := c.command(c.Argument)
-	if err != nil {
-		return "", err
-	}
-	data, err := changed(command, c.Timeout, func(members map[string]any) {
-		members["schemaVersion"] = "command-apply.v2"
-	})
+func (c *checker) otherVersion(ctx context.Context, command *apply.Command) (string, error) {
+	return c.notAppliedWith(ctx, command, "schemaVersion", "command-apply.v2")
+}
+
+func (c *checker) otherTown(ctx context.Context, command *apply.Command) (string, error) {
+	return c.notAppliedWith(ctx, command, "townId", command.TownID+" of another world")
+}
+
+// notAppliedWith is notApplied for a command with another value of a member.
+func (c *checker) notAppliedWith(
+	ctx context.Context, command *apply.Command, member, value string,
+) (string, error) {
+	data, err := changed(command, c.Timeout, member, value)
 	if err != nil {
 		return "", err
 	}
 	return c.notApplied(ctx, command.ApplyID, data)
 }
 
-func (c *checker) otherTown(ctx context.Context) (string, error) {
-	command, err := c.command(c.Argument)
-	if err != nil {
-		return "", err
-	}
-	data, err := changed(command, c.Timeout, func(members map[string]any) {
-		members["townId"] = command.TownID + " of another world"
-	})
-	if err != nil {
-		return "", err
-	}
-	return c.notApplied(ctx, command.ApplyID, data)
-}
-
-func (c *checker) notJSON(ctx context.Context) (string, error) {
-	command, err := c.command(c.Argument)
-	if err != nil {
-		return "", err
-	}
+func (c *checker) notJSON(ctx context.Context, command *apply.Command) (string, error) {
 	for _, data := range []string{`{"schemaVersion": "command-apply.v1", "applyId":`,
 		"\x00\xff", ""} {
 		if _, err := c.notApplied(ctx, command.ApplyID, []byte(data)); err != nil {
@@ -325,7 +281,7 @@ func (c *checker) notJSON(ctx context.Context) (string, error) {
 }
 
 // restart waits until the plugin has gone and is back.
-func (c *checker) restart(ctx context.Context) (string, error) {
+func (c *checker) restart(ctx context.Context, _ *apply.Command) (string, error) {
 	if c.Restart == 0 {
 		return "--restart says to wait for one", errSkip
 	}
@@ -357,18 +313,11 @@ func (c *checker) say(what string) {
 // there asks for the first command again, which changes nothing, and reports whether a plugin is
 // subscribed.
 func (c *checker) there(ctx context.Context) (bool, error) {
-	a, err := c.open(c.first.ApplyID)
+	a, err := c.askFirst()
 	if err != nil {
 		return false, err
 	}
 	defer a.close()
-	data, err := request(c.first, c.Timeout)
-	if err == nil {
-		err = a.send(data)
-	}
-	if err != nil {
-		return false, err
-	}
 	_, err = a.next(ctx, c.Quiet)
 	_ = backoff.Sleep(ctx, laterPause/5)
 	return !errors.Is(err, ErrAbsent), nil
