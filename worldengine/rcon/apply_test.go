@@ -16,7 +16,7 @@ import (
 	"worldengine/worldengine/rcon"
 )
 
-func TestCommandsRunInOrderOnOneConnection(t *testing.T) {
+func TestConsole_CommandsInOrder(t *testing.T) {
 	t.Parallel()
 	server := &vanilla{answer: func(line string) string { return "Done: " + line }}
 	console := open(t, config(listen(t, server.serve),
@@ -36,8 +36,8 @@ func TestCommandsRunInOrderOnOneConnection(t *testing.T) {
 		lines[:2])
 }
 
-// TestAServerThatTakesOneLogin: go-mc's server as its documentation has it fails on a second login.
-func TestAServerThatTakesOneLogin(t *testing.T) {
+// The server of go-mc's documentation fails on a second login.
+func TestConsole_ServerOfOneLogin(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var lines []string
@@ -69,9 +69,9 @@ func TestAServerThatTakesOneLogin(t *testing.T) {
 	require.Equal(t, []string{"say a", "say b", "say c"}, lines)
 }
 
-// TestLongResponses: a response is read to its end, however the server splits it, and nothing of it
+// A response is read to its end, however the server splits it, and nothing of it
 // is taken for the next one.
-func TestLongResponses(t *testing.T) {
+func TestConsole_LongResponses(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
 		"empty": "", "short": "ok",
@@ -108,9 +108,8 @@ func TestLongResponses(t *testing.T) {
 	}
 }
 
-// TestARestartedServerIsNoDoubt: the connection of before is dead, which shows before a command is
-// risked on it.
-func TestARestartedServerIsNoDoubt(t *testing.T) {
+// The old connection is dead, which shows before a command is risked on it.
+func TestConsole_RestartedServer(t *testing.T) {
 	t.Parallel()
 	server := &vanilla{answer: func(string) string { return "ok" }}
 	restart, restarted := make(chan struct{}, 1), make(chan struct{}, 1)
@@ -142,7 +141,7 @@ func TestARestartedServerIsNoDoubt(t *testing.T) {
 	require.Len(t, lines, 3, "nothing was sent twice")
 }
 
-func TestOneCommandAtATime(t *testing.T) {
+func TestConsole_OneCommandAtATime(t *testing.T) {
 	t.Parallel()
 	server := &vanilla{answer: func(string) string { return "ok" }}
 	console := open(t, config(listen(t, server.serve), "first {argument}", "second {argument}"))
@@ -165,7 +164,7 @@ func TestOneCommandAtATime(t *testing.T) {
 	}
 }
 
-func TestATypeWithoutCommandsIsRefused(t *testing.T) {
+func TestConsole_TypeWithoutCommands(t *testing.T) {
 	t.Parallel()
 	console := open(t, config("127.0.0.1:1", "say hello"))
 	c := commandOf(t, handoff.TalkToTownsfolk, map[string]string{"talkType": "casual"})
@@ -175,8 +174,8 @@ func TestATypeWithoutCommandsIsRefused(t *testing.T) {
 		"The console has no commands for TOWNSFOLK_TALK.", false), answer)
 }
 
-// TestAnUnsafeValueIsRefused, and before anything is sent, of whichever command it is.
-func TestAnUnsafeValueIsRefused(t *testing.T) {
+// An unsafe value of any of the commands is refused before anything is sent.
+func TestConsole_UnsafeValue(t *testing.T) {
 	t.Parallel()
 	server := &vanilla{answer: func(string) string { return "ok" }}
 	console := open(t, config(listen(t, server.serve), "say hello", "say {argument}"))
@@ -191,9 +190,8 @@ func TestAnUnsafeValueIsRefused(t *testing.T) {
 	require.Zero(t, connections)
 }
 
-// TestExpectations: what the first command answers decides whether anything was done; later, there
-// is no way back.
-func TestExpectations(t *testing.T) {
+// The answer to the first command decides whether anything was done; later, there is no way back.
+func TestConsole_Expect(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, failing string) (*apply.Command, apply.Answer, []string, error) {
 		server := &vanilla{answer: func(line string) string {
@@ -242,7 +240,7 @@ func TestExpectations(t *testing.T) {
 	})
 }
 
-func TestWaitingForATurnEndsWithTheContext(t *testing.T) {
+func TestConsole_ContextEndsWait(t *testing.T) {
 	t.Parallel()
 	arrived, release := make(chan struct{}), make(chan struct{})
 	server := &vanilla{answer: func(string) string {
@@ -269,7 +267,7 @@ func TestWaitingForATurnEndsWithTheContext(t *testing.T) {
 	require.Len(t, lines, 1)
 }
 
-func TestCloseWaitsAndEnds(t *testing.T) {
+func TestConsole_Close(t *testing.T) {
 	t.Parallel()
 	arrived, release := make(chan struct{}), make(chan struct{})
 	server := &vanilla{answer: func(string) string {
@@ -290,7 +288,7 @@ func TestCloseWaitsAndEnds(t *testing.T) {
 		close(closed)
 	}()
 	close(release)
-	require.NoError(t, <-applied, "what is being applied is not cut off")
+	require.NoError(t, <-applied, "the command is not cut off")
 	<-closed
 	_, err := console.Apply(t.Context(), c)
 	require.ErrorIs(t, err, apply.ErrUnavailable)

@@ -13,8 +13,8 @@ import (
 	"worldengine/schemas"
 )
 
-// compile checks what the values of cfg mean and returns its templates, ready to be rendered. The
-// error is a *schemas.ValidationError with the paths of a configuration file.
+// compile checks the values of cfg and returns its templates, ready to be rendered. The error is a
+// *schemas.ValidationError with the paths of a configuration file.
 func compile(cfg *Config) (map[handoff.ProposalType][]template, error) {
 	s := newShape()
 	if !isAddress(cfg.Address) {
@@ -75,7 +75,7 @@ func isAddress(address string) bool {
 	return err == nil && notANumber == nil && host != "" && n > 0
 }
 
-// checkPassword returns what is wrong with s, without a word of it.
+// checkPassword returns the defect of s, without a word of it; "" for none.
 func checkPassword(s Secret) string {
 	if s == "" || len(s) > MaxCommand || !isPrintable(string(s)) {
 		return "must be 1 to " + strconv.Itoa(MaxCommand) + " bytes of text in one line"
@@ -83,8 +83,8 @@ func checkPassword(s Secret) string {
 	return ""
 }
 
-// isPrintable reports whether text is UTF-8 that cannot end a line or hide something: without
-// control characters, format characters and the like.
+// isPrintable reports whether text is UTF-8 without control characters, format characters and the
+// like, which could end a line or hide something.
 func isPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
 		return !unicode.IsGraphic(r)
@@ -95,7 +95,7 @@ func isPrintable(text string) bool {
 // quotes, escapes, selects or ends anything on a console.
 const punctuation = "_-.,:!?()+’"
 
-// isText reports whether text is words that a console takes for nothing else.
+// isText reports whether text has only words that a console takes for nothing else.
 func isText(text string) bool {
 	for word := range strings.SplitSeq(text, " ") {
 		if word == "" || strings.ContainsFunc(word, func(r rune) bool {

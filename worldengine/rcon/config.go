@@ -24,7 +24,7 @@ const (
 	MaxText = 256
 )
 
-// Config says which console to use and what runs there. New checks it.
+// Config has the console to use and the commands to run there. New checks it.
 type Config struct {
 	// Address is the host and the rcon.port of the game server. The password goes there in clear.
 	Address string
@@ -34,7 +34,8 @@ type Config struct {
 	Timeout time.Duration
 	// Names has texts that may stand in a command, by the id, title or name that they stand for.
 	Names map[string]string
-	// Commands has what to run for each proposal type, in order. A type without any is refused.
+	// Commands has the console commands of each proposal type, in order. A type without any is
+	// refused.
 	Commands map[handoff.ProposalType][]Template
 }
 
@@ -42,9 +43,8 @@ type Config struct {
 type Template struct {
 	// Run is the command, without a slash. {town}, {argument} and the like stand for values.
 	Run string
-	// Expect, unless it is "", is a regular expression that the response, without line ends at its
-	// end, matches when the command was done, and only then. Without it every response means that
-	// it was done.
+	// Expect is a regular expression that the response, without line ends at its end, matches if
+	// and only if the command was done. With "" every response means that it was done.
 	Expect string
 }
 
@@ -69,7 +69,7 @@ func ReadConfig(file string, lookup func(string) (string, bool)) (Config, error)
 	return cfg, nil
 }
 
-// passwordSource says where the password is; one of the two is "".
+// passwordSource is the file or the environment variable with the password; the other is "".
 type passwordSource struct{ file, env string }
 
 func (s passwordSource) read(dir string, lookup func(string) (string, bool)) (Secret, error) {
@@ -95,7 +95,7 @@ func (s passwordSource) read(dir string, lookup func(string) (string, bool)) (Se
 	return Secret(value), found.Err()
 }
 
-// parseConfig reads the shape of a configuration. What its values mean is for New to check.
+// parseConfig reads the shape of a configuration. New checks its values.
 func parseConfig(data []byte) (Config, passwordSource, error) {
 	tree, err := schemas.Decode(data, schemas.Limits{})
 	if err != nil {

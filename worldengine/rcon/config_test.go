@@ -36,7 +36,7 @@ func read(t *testing.T, text, secret string) (rcon.Config, error) {
 	})
 }
 
-// violations returns what err says, as "path: message".
+// violations returns the violations of err as "path: message".
 func violations(t *testing.T, err error) []string {
 	t.Helper()
 	invalid, ok := errors.AsType[*schemas.ValidationError](err)
@@ -69,7 +69,7 @@ func TestReadConfig(t *testing.T) {
 	}
 }
 
-func TestALineEndAfterThePasswordIsNotPartOfIt(t *testing.T) {
+func TestReadConfig_LineEndOfPassword(t *testing.T) {
 	t.Parallel()
 	text := `{"address":"localhost:1","passwordFile":"password","commands":{"TOWNSFOLK_TALK":[{"run":"list"}]}}`
 	for _, end := range []string{"", "\n", "\r\n"} {
@@ -80,7 +80,7 @@ func TestALineEndAfterThePasswordIsNotPartOfIt(t *testing.T) {
 	}
 }
 
-func TestTheShapeOfAConfiguration(t *testing.T) {
+func TestReadConfig_Shape(t *testing.T) {
 	t.Parallel()
 	const good = `"address":"localhost:1","passwordEnv":"RCON_PASSWORD","commands":{}`
 	for text, want := range map[string][]string{
@@ -118,7 +118,7 @@ func TestTheShapeOfAConfiguration(t *testing.T) {
 	}
 }
 
-func TestNoPassword(t *testing.T) {
+func TestReadConfig_NoPassword(t *testing.T) {
 	t.Parallel()
 	const text = `{"address":"localhost:1",%q:%q,"commands":{"TOWNSFOLK_TALK":[{"run":"list"}]}}`
 	for _, secret := range []string{
@@ -151,8 +151,8 @@ func TestNoPassword(t *testing.T) {
 	require.Contains(t, violations(t, err)[0], "/dev/zero: it has more than")
 }
 
-// TestWhatAConfigurationMeans: everything that is wrong is found, with its place.
-func TestWhatAConfigurationMeans(t *testing.T) {
+// TestNew_Values: everything that is wrong is found, with its place.
+func TestNew_Values(t *testing.T) {
 	t.Parallel()
 	const aText = ": must be 1 to 256 bytes of letters, digits, single spaces between words, and " +
 		"the characters _-.,:!?()+’"
@@ -187,7 +187,7 @@ func TestWhatAConfigurationMeans(t *testing.T) {
 	}
 }
 
-func TestWhatCommandsMean(t *testing.T) {
+func TestNew_Commands(t *testing.T) {
 	t.Parallel()
 	const line = "must be text in one line, without control characters"
 	const begin = "must begin with the name of a command, without a slash or space before it"
@@ -199,14 +199,13 @@ func TestWhatCommandsMean(t *testing.T) {
 		"say\n": line, "say\r": line, "say\tb": line, "say \x00": line,
 		"say \x7f": line, "say \u0085": line,
 		"say \u2028": line, "say \u200b": line, "say \u202e": line, "say \xff": line,
-		"say {twon}":             "has {twon}, but there are only " + all,
-		"say { town }":           "has { town }, but there are only " + all,
-		"say {town_id}":          "has {town_id}, but there are only " + all,
-		"say {Town}":             "has {Town}, but there are only " + all,
-		"say{town} a":            "must not have say{town} where the name of a command stands",
-		"execute run {argument}": "must not have {argument} where the name of a command stands",
-		"execute run  s{argument}": "must not have s{argument} where the name of a command " +
-			"stands",
+		"say {twon}":               "has {twon}, but there are only " + all,
+		"say { town }":             "has { town }, but there are only " + all,
+		"say {town_id}":            "has {town_id}, but there are only " + all,
+		"say {Town}":               "has {Town}, but there are only " + all,
+		"say{town} a":              "must not have say{town} in the place of a command's name",
+		"execute run {argument}":   "must not have {argument} in the place of a command's name",
+		"execute run  s{argument}": "must not have s{argument} in the place of a command's name",
 		"say " + strings.Repeat("a",
 			1443): "must have at most 1446 bytes, but may have 1447 with its values",
 		"say {title}{day} " +
@@ -223,7 +222,7 @@ func TestWhatCommandsMean(t *testing.T) {
 		strings.Repeat("a", 1186)))
 }
 
-func TestWhatTypesHave(t *testing.T) {
+func TestNew_PlaceholdersOfTypes(t *testing.T) {
 	t.Parallel()
 	cfg := config("localhost:1", "list")
 	cfg.Commands = map[handoff.ProposalType][]rcon.Template{
@@ -251,8 +250,8 @@ func TestWhatTypesHave(t *testing.T) {
 	}, violations(t, err))
 }
 
-// TestASecretIsNotShown, however a configuration is written.
-func TestASecretIsNotShown(t *testing.T) {
+// TestSecret_NotShown, however a configuration is written.
+func TestSecret_NotShown(t *testing.T) {
 	t.Parallel()
 	cfg := config("localhost:1", "list")
 	var log strings.Builder
@@ -268,8 +267,8 @@ func TestASecretIsNotShown(t *testing.T) {
 	require.Equal(t, 14, strings.Count(written, "(secret)"))
 }
 
-// TestTheManualsExample is the configuration that operators copy.
-func TestTheManualsExample(t *testing.T) {
+// TestReadConfig_Manual is the configuration that operators copy.
+func TestReadConfig_Manual(t *testing.T) {
 	t.Parallel()
 	manual, err := os.ReadFile("../../docs/rcon.md")
 	require.NoError(t, err)
@@ -286,7 +285,7 @@ func TestTheManualsExample(t *testing.T) {
 	require.NoError(t, json.Unmarshal(worlds.Frontier, &snapshots))
 	before, err := town.Parse(snapshots[0], schemas.Limits{})
 	require.NoError(t, err)
-	cfg.Address = "127.0.0.1:1" // what is safe does not reach a game
+	cfg.Address = "127.0.0.1:1" // a safe command does not reach a game
 	console := open(t, cfg)
 	for _, project := range before.Snapshot.Projects {
 		h, err := handoff.New(handoff.Proposal{

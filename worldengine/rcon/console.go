@@ -17,7 +17,7 @@ import (
 type Console struct {
 	cfg      Config
 	commands map[handoff.ProposalType][]template
-	// turn has room for one: the goroutine that put something in has the fields below.
+	// turn has room for one value: the goroutine that put it in owns the fields below.
 	turn   chan struct{}
 	link   *link // nil while there is no connection
 	closed bool
@@ -91,8 +91,8 @@ func (k *Console) begin(ctx context.Context) error {
 
 func (k *Console) end() { <-k.turn }
 
-// connect leaves a link that is logged in. A link of before logs in again: that shows, before a
-// command is at stake, whether it still leads to the server, which may have been restarted.
+// connect logs in, on the open link if there is one. That shows, before a command is at stake,
+// whether the link still leads to the server, which may have been restarted.
 func (k *Console) connect(ctx context.Context) error {
 	password := string(k.cfg.Password)
 	if k.link != nil {
@@ -113,7 +113,7 @@ func (k *Console) connect(ctx context.Context) error {
 	return nil
 }
 
-// run sends the commands. Every line is that of its template.
+// run sends the commands; lines are the rendered templates.
 func (k *Console) run(
 	ctx context.Context, c *apply.Command, templates []template, lines []string,
 ) (apply.Answer, error) {
@@ -142,7 +142,8 @@ func (k *Console) run(
 	return apply.Done(c), nil
 }
 
-// inDoubt says which commands were done, and at which the trouble began.
+// inDoubt returns the error of a command that may have been done, with the number of those before
+// it.
 func (k *Console) inDoubt(lines []string, done int, err error) error {
 	return fmt.Errorf("%w: rcon: %d of %d commands were answered as expected; then at %s: %w",
 		apply.ErrInDoubt, done, len(lines), excerpt(k.cfg.Password.remove(lines[done])), err)
@@ -157,7 +158,7 @@ func (k *Console) drop() {
 	}
 }
 
-// maxExcerpt is how many bytes of a text from outside a message quotes.
+// maxExcerpt bounds the bytes of a text from outside that a message quotes.
 const maxExcerpt = 200
 
 // excerpt quotes the beginning of text, in ASCII.

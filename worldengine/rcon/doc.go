@@ -3,11 +3,10 @@
 //
 //	Config ── New ──> Console ── Apply: render, log in, run one by one ──> game server
 //
-// What runs is what the operator wrote: a list of templates per proposal type. A value that comes
-// from outside gets into a command only if the operator gave a text for it, or if it is an id of
-// harmless characters; nothing else does.
+// The operator writes the commands: a list of templates per proposal type. A value from outside gets
+// into a command only if the operator gave a text for it, or if it is an id of harmless characters.
 //
-// A console has no ids of applications, so what was sent cannot be asked about or sent again. Hence
+// A console has no ids of applications, so a sent command cannot be asked about or sent again. Hence
 // the promise is at most once: before the first command may have left, a failure is
 // apply.ErrUnavailable and the command may be given again; from then on it is apply.ErrInDoubt, and
 // only a person who looks into the game knows. The package keeps no log and starts no goroutine

@@ -19,11 +19,11 @@ import (
 	"worldengine/worldengine/rcon"
 )
 
-// misdeeds are what a server may do instead of answering the request id properly. The connection is
+// misdeeds are done by a server instead of a proper answer to the request id. The connection is
 // closed after each.
 var misdeeds = map[string]struct {
 	do   func(conn net.Conn, id int32)
-	says string // what the error says
+	says string // in the error
 }{
 	"disconnect":    {func(net.Conn, int32) {}, "ended the connection"},
 	"half a length": {raw([]byte{20, 0}), "ended the connection"},
@@ -96,8 +96,8 @@ func requireNoSecret(t *testing.T, err error) {
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v %q", err, err, err, err), password)
 }
 
-// TestTroubleBeforeTheFirstCommandIsNoDoubt, even when it happens again and again.
-func TestTroubleBeforeTheFirstCommandIsNoDoubt(t *testing.T) {
+// Trouble before the first command is no doubt, however often it happens.
+func TestConsole_TroubleBeforeTheFirstCommand(t *testing.T) {
 	t.Parallel()
 	for name, misdeed := range misdeeds {
 		t.Run(name, func(t *testing.T) {
@@ -114,9 +114,9 @@ func TestTroubleBeforeTheFirstCommandIsNoDoubt(t *testing.T) {
 	}
 }
 
-// TestTroubleAfterTheFirstCommandIsDoubt, which says how far things went; and the connection is not
-// used again.
-func TestTroubleAfterTheFirstCommandIsDoubt(t *testing.T) {
+// Trouble after the first command is doubt; the error has the place, and the connection is not used
+// again.
+func TestConsole_TroubleAfterTheFirstCommand(t *testing.T) {
 	t.Parallel()
 	for name, misdeed := range misdeeds {
 		for done, says := range []string{
@@ -145,8 +145,8 @@ func TestTroubleAfterTheFirstCommandIsDoubt(t *testing.T) {
 	}
 }
 
-// TestTheContextEndsAnExchange, wherever it is, and whatever the timeout says.
-func TestTheContextEndsAnExchange(t *testing.T) {
+// The end of the context ends any exchange, whatever the timeout is.
+func TestConsole_ContextEndsExchange(t *testing.T) {
 	t.Parallel()
 	for n, want := range []error{apply.ErrUnavailable, apply.ErrInDoubt, apply.ErrInDoubt} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -161,8 +161,8 @@ func TestTheContextEndsAnExchange(t *testing.T) {
 	}
 }
 
-// TestAnEndedContextSendsNothing: it ends between the login and the first command at the latest.
-func TestAnEndedContextSendsNothing(t *testing.T) {
+// An ended context sends nothing: it ends between the login and the first command at the latest.
+func TestConsole_EndedContext(t *testing.T) {
 	t.Parallel()
 	server := &vanilla{answer: func(string) string { return "ok" }}
 	console := open(t, config(listen(t, server.serve), "say hello"))
@@ -179,8 +179,8 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 	require.Len(t, lines, 2)
 }
 
-// TestACommandThatCannotHaveLeftIsNoDoubt: the network did not take a byte of it.
-func TestACommandThatCannotHaveLeftIsNoDoubt(t *testing.T) {
+// A command is not in doubt if the network did not take a byte of it.
+func TestConsole_CommandNotSent(t *testing.T) {
 	t.Parallel()
 	server := &vanilla{answer: func(string) string { return "ok" }}
 	console := open(t, config(listen(t, server.serve), "say hello"))
@@ -194,7 +194,7 @@ func TestACommandThatCannotHaveLeftIsNoDoubt(t *testing.T) {
 	require.Len(t, lines, 1)
 }
 
-func TestTheTimeoutEndsConnecting(t *testing.T) {
+func TestConsole_TimeoutOfConnecting(t *testing.T) {
 	t.Parallel()
 	cfg := config(listen(t, misbehaving(0, silence)), "say hello")
 	cfg.Timeout = time.Nanosecond
@@ -204,7 +204,7 @@ func TestTheTimeoutEndsConnecting(t *testing.T) {
 	require.ErrorContains(t, err, "cannot connect: dial "+cfg.Address)
 }
 
-func TestTheTimeoutEndsAnExchange(t *testing.T) {
+func TestConsole_TimeoutOfExchange(t *testing.T) {
 	t.Parallel()
 	for n, want := range []error{apply.ErrUnavailable, apply.ErrInDoubt} {
 		t.Run(want.Error(), func(t *testing.T) {
@@ -221,8 +221,8 @@ func TestTheTimeoutEndsAnExchange(t *testing.T) {
 	}
 }
 
-// TestALongResponseThatDoesNotEnd: the first part shows that the command ran, but not how it went.
-func TestALongResponseThatDoesNotEnd(t *testing.T) {
+// The first part of a long response shows that the command ran, but not how it ended.
+func TestConsole_EndlessResponse(t *testing.T) {
 	t.Parallel()
 	part := strings.Repeat("a", 4096)
 	for name, test := range map[string]struct {
@@ -255,7 +255,7 @@ func TestALongResponseThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-func TestNobodyListens(t *testing.T) {
+func TestConsole_NobodyListens(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -267,7 +267,7 @@ func TestNobodyListens(t *testing.T) {
 	requireNoSecret(t, err)
 }
 
-func TestAWrongPassword(t *testing.T) {
+func TestConsole_WrongPassword(t *testing.T) {
 	t.Parallel()
 	server := &vanilla{answer: func(string) string { return "ok" }}
 	cfg := config(listen(t, server.serve), "say hello")
@@ -281,8 +281,8 @@ func TestAWrongPassword(t *testing.T) {
 	require.Empty(t, lines)
 }
 
-// TestThePasswordIsInNoMessage, not even when the server or a command says it.
-func TestThePasswordIsInNoMessage(t *testing.T) {
+// The password is in no message, not even if the server or a command says it.
+func TestConsole_PasswordInNoMessage(t *testing.T) {
 	t.Parallel()
 	server := &vanilla{answer: func(line string) string {
 		return "You said " + line + " to " + password

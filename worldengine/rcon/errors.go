@@ -10,19 +10,19 @@ const (
 	// ReasonUnsafeArgument: a value is neither in the configuration's names nor an id of harmless
 	// characters. The operator adds it to the names, or no agent proposes it again.
 	ReasonUnsafeArgument = "RCON_UNSAFE_ARGUMENT"
-	// ReasonUnexpectedResponse: the first command was answered otherwise than its expect asks,
-	// which is how the operator says that it did nothing.
+	// ReasonUnexpectedResponse: the answer to the first command does not match its expect, by which
+	// the operator says that it did nothing.
 	ReasonUnexpectedResponse = "RCON_UNEXPECTED_RESPONSE"
 )
 
 // Errors of the connection. Apply wraps each together with apply.ErrUnavailable or
-// apply.ErrInDoubt, which say what to do; these say why.
+// apply.ErrInDoubt, which say how to go on.
 var (
 	// ErrLoginRefused: the game server does not take the password. Compare it with rcon.password in
 	// server.properties; a restart of this program reads it again.
 	ErrLoginRefused = errors.New("rcon: the game server refuses the password")
-	// ErrProtocol: what came is not RCON as Minecraft speaks it. Check that the address is that of
-	// rcon.port, not of the game.
+	// ErrProtocol: the answer is not RCON as Minecraft speaks it. Check that the address has the
+	// rcon.port, not the game's port.
 	ErrProtocol = errors.New("rcon: the other side does not speak RCON")
 	// ErrTimeout: the configured timeout passed without an answer.
 	ErrTimeout = errors.New("rcon: no answer within the timeout")

@@ -10,15 +10,14 @@ import (
 )
 
 const (
-	// fullBody is the least that the body of a packet has where more may follow: vanilla cuts after
-	// 4,096 characters, others before 4,096 bytes with the packet's head.
+	// fullBody is the smallest body of a packet that another may follow: vanilla cuts after 4,096
+	// characters, others before 4,096 bytes with the packet's head.
 	fullBody = 4000
 	// maxResponse bounds a whole response.
 	maxResponse = 64 << 10
 )
 
-// link is a connection to a console. One goroutine uses it at a time. After an error it is of no
-// use any more.
+// link is a connection to a console. One goroutine uses it at a time, and not after an error.
 type link struct {
 	conn    net.Conn
 	timeout time.Duration // of each exchange
@@ -60,7 +59,7 @@ func (l *link) login(ctx context.Context, password string) error {
 	})
 }
 
-// command runs one command and returns the response to it. left says, of an error, whether the
+// command runs one command and returns the response to it. After an error, left reports whether the
 // command may have reached the server.
 func (l *link) command(ctx context.Context, line string) (response string, left bool, err error) {
 	err = l.within(ctx, func() error {
@@ -79,8 +78,8 @@ func (l *link) command(ctx context.Context, line string) (response string, left 
 //
 // Nothing marks the last packet. One that is not full is the last. After a full one, a request that
 // is no command asks for a sign of life: vanilla answers it ("Unknown request 0"), and answers in
-// order, so what comes before that answer is the rest. It must not be sent along with the command:
-// vanilla hangs up when it reads two packets at once.
+// order, so the rest comes before that answer. It must not be sent along with the command: vanilla
+// hangs up when it reads two packets at once.
 func (l *link) response(id int32) (string, error) {
 	first, err := l.receive(id, id)
 	if err != nil || len(first.body) < fullBody {
@@ -124,8 +123,8 @@ func (l *link) send(p packet) (left bool, err error) {
 	return true, nil
 }
 
-// within bounds an exchange by the timeout and by ctx: when they end, the connection is closed,
-// which ends whatever the exchange waits for. An exchange that ended in time just before may find
+// within bounds an exchange by the timeout and by ctx: when they end, it closes the connection, which
+// ends each wait of the exchange. An exchange that ended in time just before may find
 // the connection closed afterwards.
 func (l *link) within(ctx context.Context, exchange func() error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.timeout, ErrTimeout)
@@ -147,5 +146,5 @@ func (l *link) nextID() int32 {
 	return l.lastID
 }
 
-// close is the end of the link. There is nothing to do about an error.
+// close ends the link, whatever the error.
 func (l *link) close() { _ = l.conn.Close() }

@@ -7,15 +7,15 @@ import (
 	"io"
 )
 
-// MaxCommand is the size of the largest command, and password, in bytes. Vanilla takes what one
-// read of 1,460 bytes gives for exactly one packet, and 14 of them are not the command.
+// MaxCommand is the size of the largest command, and password, in bytes. Vanilla takes the result of
+// one read of 1,460 bytes for exactly one packet, and 14 of them are not the command.
 const MaxCommand = 1446
 
 const (
-	// overhead is what the length of a packet counts besides its body: id, kind and two zeros.
+	// overhead is the length of a packet without its body: id, kind and two zeros.
 	overhead = 4 + 4 + 2
-	// maxBody bounds what is read: vanilla cuts a response after 4,096 UTF-16 units, which are up
-	// to three bytes each.
+	// maxBody bounds the body that is read: vanilla cuts a response after 4,096 UTF-16 units, which
+	// are up to three bytes each.
 	maxBody = 3 * 4096
 )
 
@@ -29,8 +29,8 @@ const (
 // refusedID is the id of the answer to a login that is refused.
 const refusedID int32 = -1
 
-// packet is one message of either side. On the wire, all numbers are little-endian: the length of
-// what follows, the id, the kind, the body, two zeros.
+// packet is one message of either side. On the wire, all numbers are little-endian: the length of the
+// rest, the id, the kind, the body, two zeros.
 type packet struct {
 	id, kind int32
 	body     string
@@ -47,7 +47,7 @@ func (p packet) wire() []byte {
 }
 
 // readPacket reads exactly one packet, and never more than the largest one. The error wraps
-// ErrProtocol or that of r.
+// ErrProtocol or the reader's error.
 func readPacket(r io.Reader) (packet, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -73,7 +73,7 @@ func readPacket(r io.Reader) (packet, error) {
 	}, nil
 }
 
-// lost says what the end of a stream means here.
+// lost returns the error of a connection that ended.
 func lost(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("rcon: the game server ended the connection: %w", err)

@@ -12,7 +12,7 @@ import (
 	"worldengine/worldengine/rcon"
 )
 
-func TestPacketsAreReadInWhateverPieces(t *testing.T) {
+func TestReadPacket_Pieces(t *testing.T) {
 	t.Parallel()
 	wire := []byte("\x0e\x00\x00\x00\x01\x02\x00\x00\xff\xff\xff\xfflist\x00\x00and more")
 	for _, r := range []io.Reader{
@@ -31,7 +31,7 @@ func TestPacketsAreReadInWhateverPieces(t *testing.T) {
 	}
 }
 
-func TestTheLargestPacket(t *testing.T) {
+func TestReadPacket_Largest(t *testing.T) {
 	t.Parallel()
 	wire := "\x0a\x30\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00" +
 		strings.Repeat("☃", 4096) + "\x00\x00"
@@ -42,7 +42,7 @@ func TestTheLargestPacket(t *testing.T) {
 	require.ErrorIs(t, err, rcon.ErrProtocol)
 }
 
-func TestAnErrorOfTheReaderIsKept(t *testing.T) {
+func TestReadPacket_ReaderError(t *testing.T) {
 	t.Parallel()
 	_, _, _, _, err := rcon.ReadPacket(iotest.ErrReader(iotest.ErrTimeout))
 	require.ErrorIs(t, err, iotest.ErrTimeout)
@@ -50,8 +50,8 @@ func TestAnErrorOfTheReaderIsKept(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-// FuzzReadPacket: nothing makes it panic or read beyond the packet, what it takes is what would be
-// written, and what it refuses has a reason.
+// Nothing makes it panic or read beyond the packet, and an accepted packet is written as it was
+// read.
 func FuzzReadPacket(f *testing.F) {
 	for _, seed := range []string{
 		"", "\x0a", "\x0a\x00\x00\x00", "\x0a\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00\x00\x00",

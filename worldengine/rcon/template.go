@@ -17,7 +17,7 @@ import (
 const (
 	// maxID is the length of the longest id that needs no entry in the names.
 	maxID = 64
-	// maxNumber is that of the longest number: a day up to 2^53-1.
+	// maxNumber is the length of the longest number: a day up to 2^53-1.
 	maxNumber = 16
 )
 
@@ -27,11 +27,11 @@ type placeholder struct {
 	text func(*apply.Command) string
 	// number is one of the town as it is expected after the command.
 	number func(*apply.Command) int64
-	// targets are what a command must be about to have such a value; nil means anything.
+	// targets are the parts of a town whose commands have such a value; nil means all commands.
 	targets []handoff.Target
 }
 
-// placeholders is the closed list of what may stand in braces.
+// placeholders is the closed list of names in braces.
 var placeholders = map[string]placeholder{
 	"town":     {text: func(c *apply.Command) string { return c.TownID }},
 	"actor":    {text: func(c *apply.Command) string { return c.ActorID }},
@@ -46,7 +46,7 @@ var placeholders = map[string]placeholder{
 	"dread":    {number: pressure(func(p town.Pressure) float64 { return p.Dread })},
 }
 
-// title is the title of the mission, or the name of the project, that the command is about.
+// title is the title of the command's mission, or the name of its project.
 func title(c *apply.Command) string {
 	if c.Type.Spec().Target == handoff.Project {
 		return project(c).Name
@@ -63,7 +63,7 @@ func pressure(of func(town.Pressure) float64) func(*apply.Command) int64 {
 	return func(c *apply.Command) int64 { return percent(of(c.ExpectedSnapshot.Pressure)) }
 }
 
-// project is the project that the command is about; the zero Project if there is none.
+// project is the command's project; the zero Project if there is none.
 func project(c *apply.Command) town.Project {
 	for _, p := range c.ExpectedSnapshot.Projects {
 		if p.ID == c.Argument() {
@@ -85,13 +85,12 @@ type template struct {
 // part is a piece of a template: the name of a placeholder, or else text as it is.
 type part struct{ literal, name string }
 
-// inBraces finds what is, or is meant to be, a placeholder: a bare word in braces, which neither
-// JSON nor the game's own notation has. Other braces stand for themselves.
+// inBraces finds placeholders, also misspelt ones: a bare word in braces, which neither JSON nor the
+// game's own notation has. Other braces stand for themselves.
 var inBraces = regexp.MustCompile(`\{ *[A-Za-z][A-Za-z0-9_.-]* *\}`)
 
-// parseTemplate checks a command for t and takes it apart. What can be rendered from it is a
-// command of MaxCommand bytes at most and in one line, whose name, and whose names after "run", the
-// operator wrote.
+// parseTemplate checks a command for t and takes it apart. It renders as one line of MaxCommand bytes
+// at most; the operator wrote its name, and the names after "run".
 func parseTemplate(run string, t handoff.ProposalType) ([]part, error) {
 	if !isPrintable(run) {
 		return nil, fmt.Errorf("must be text in one line, without control characters")
@@ -124,18 +123,18 @@ func parseTemplate(run string, t handoff.ProposalType) ([]part, error) {
 	return parts, checkNames(run)
 }
 
-// checkNames refuses a placeholder in the name of a command: a value must not choose what runs.
+// checkNames refuses a placeholder in the name of a command: a value must not choose the command.
 func checkNames(run string) error {
 	words := strings.Fields(run)
 	for i, word := range words {
 		if (i == 0 || words[i-1] == "run") && inBraces.MatchString(word) {
-			return fmt.Errorf("must not have %s where the name of a command stands", word)
+			return fmt.Errorf("must not have %s in the place of a command's name", word)
 		}
 	}
 	return nil
 }
 
-// stands reports whether commands of type t have the value.
+// stands reports whether the commands of type t have the value.
 func (p placeholder) stands(t handoff.ProposalType) bool {
 	return p.targets == nil || slices.Contains(p.targets, t.Spec().Target)
 }

@@ -30,7 +30,7 @@ func rendered(t *testing.T, c *apply.Command, run string) (string, error) {
 	return lines[0], nil
 }
 
-func TestPlaceholders(t *testing.T) {
+func TestRender_Placeholders(t *testing.T) {
 	t.Parallel()
 	c := command(t, "wall")
 	for run, want := range map[string]string{
@@ -53,7 +53,7 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
-func TestPlaceholdersOfTheOtherTypes(t *testing.T) {
+func TestRender_OtherTypes(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		kind          handoff.ProposalType
@@ -73,8 +73,8 @@ func TestPlaceholdersOfTheOtherTypes(t *testing.T) {
 	}
 }
 
-// TestIDs: what has no entry in the names is an id of harmless characters, or nothing.
-func TestIDs(t *testing.T) {
+// A value without an entry in the names is an id of harmless characters, or nothing.
+func TestRender_IDs(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"a", "Z-9_", "-1", strings.Repeat("a", 64)} {
 		line, err := rendered(t, command(t, id), "say {argument}")
@@ -101,8 +101,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotThere: a command that does not fit its snapshot renders nothing.
-func TestWhatIsNotThere(t *testing.T) {
+// A command that does not fit its snapshot renders nothing.
+func TestRender_AbsentValues(t *testing.T) {
 	t.Parallel()
 	c := command(t, "wall")
 	c.Args = map[string]string{"projectId": "gate"}
@@ -119,7 +119,7 @@ func TestWhatIsNotThere(t *testing.T) {
 	require.ErrorContains(t, err, `{argument} is ""`)
 }
 
-func TestAnEntryInTheNamesStandsForAnID(t *testing.T) {
+func TestRender_Names(t *testing.T) {
 	t.Parallel()
 	cfg := config("127.0.0.1:1", "say {town}: {argument}, {progress}")
 	cfg.Names = map[string]string{"oak-hill": "Oak Hill", "5 o'clock\n": "clock (5:00)",
@@ -129,15 +129,15 @@ func TestAnEntryInTheNamesStandsForAnID(t *testing.T) {
 	require.Equal(t, []string{"say Oak Hill: clock (5:00), 50"}, lines)
 }
 
-// harmless is what may come from outside, written once more and otherwise.
+// harmlessID and harmlessText match the values from outside, written once more and otherwise.
 var (
 	harmlessID   = regexp.MustCompile(`\A[A-Za-z0-9_-]{1,64}\z`)
 	harmlessText = regexp.MustCompile(
 		`\A[\p{L}\p{M}\p{Nd}_.,:!?()+’-]+( [\p{L}\p{M}\p{Nd}_.,:!?()+’-]+)*\z`)
 )
 
-// FuzzRender: whatever is configured and asked, a command is the template with harmless texts in
-// the place of its placeholders, in one line, and begins as the operator wrote it.
+// A rendered command is the template with harmless texts in the place of its placeholders, in one
+// line, and begins as the operator wrote it.
 func FuzzRender(f *testing.F) {
 	f.Add("say {argument} {title}", "wall", "oak-hill", "North Wall", "north", int64(4), 0.5)
 	f.Add("{argument} {title}", "op", "a\nb", "", "\n", int64(1<<53), 1.0)
