@@ -5,6 +5,7 @@ package trace
 
 import (
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -101,46 +102,28 @@ func (c Context) LogAttr() slog.Attr {
 	return slog.String(ParentHeader, c.Parent)
 }
 
-// The parts of a traceparent: version, trace id, parent id and flags, with hyphens between them.
-const (
-	parentSize = 2 + 1 + 32 + 1 + 16 + 1 + 2
-	blanks     = " \t"
-)
+const blanks = " \t"
+
+// parentForm is a traceparent: version, trace id, parent id and flags, and more in a later version.
+var parentForm = regexp.MustCompile(
+	`(?s)^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
 
 // parseParent returns a valid traceparent of version 00, or "".
 func parseParent(p string) string {
-	if len(p) < parentSize || p[2] != '-' || p[35] != '-' || p[52] != '-' {
+	parts := parentForm.FindStringSubmatch(p)
+	if parts == nil || isZeros(parts[2]) || isZeros(parts[3]) {
 		return ""
 	}
-	version, id, parent, flags := p[:2], p[3:35], p[36:52], p[53:55]
-	switch {
-	case !isHex(version) || version == "ff", !isHex(id) || isZeros(id),
-		!isHex(parent) || isZeros(parent), !isHex(flags):
+	switch version, flags, more := parts[1], parts[4], parts[5]; {
+	case version == "ff", version == "00" && more != "":
 		return ""
 	case version == "00":
-		if len(p) != parentSize {
-			return ""
-		}
 		return p
-	case len(p) > parentSize && p[parentSize] != '-':
-		return ""
+	case strings.IndexByte("13579bdf", flags[1]) >= 0:
+		// Of a later version's flags only the last bit, sampled, is known to mean the same as in 00.
+		return "00" + p[2:53] + "01"
 	}
-	// Of a later version's flags only the last bit, sampled, is known to mean the same as in 00.
-	sampled := "00"
-	if strings.IndexByte("13579bdf", flags[1]) >= 0 {
-		sampled = "01"
-	}
-	return "00" + p[2:53] + sampled
-}
-
-// isHex reports whether s has lower-case hex digits alone.
-func isHex(s string) bool {
-	for i := range len(s) {
-		if (s[i] < '0' || s[i] > '9') && (s[i] < 'a' || s[i] > 'f') {
-			return false
-		}
-	}
-	return true
+	return "00" + p[2:53] + "00"
 }
 
 func isZeros(s string) bool { return strings.Trim(s, "0") == "" }
@@ -148,8 +131,15 @@ func isZeros(s string) bool { return strings.Trim(s, "0") == "" }
 // maxMembers is how many members a tracestate may have.
 const maxMembers = 32
 
-// validState reports whether s is a tracestate: members key=value with commas between them, some of
-// which may be empty, and no key twice.
+// memberForm is a member of a tracestate. Its key has up to 256 characters, or a tenant of up to
+// 241, "@" and a system of up to 14; its value has 1 to 256 of printable ASCII without comma and
+// equals sign, the last of which is no blank.
+var memberForm = regexp.MustCompile(
+	`^([a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})=` +
+		`[ -+\--<>-~]{0,255}[!-+\--<>-~]$`)
+
+// validState reports whether s is a tracestate: members with commas between them, some of which may
+// be empty, and no key twice.
 func validState(s string) bool {
 	if len(s) > MaxState {
 		return false
@@ -159,50 +149,11 @@ func validState(s string) bool {
 		if member = strings.Trim(member, blanks); member == "" {
 			continue
 		}
-		key, value, ok := strings.Cut(member, "=")
-		if !ok || !validKey(key) || !validValue(value) || slices.Contains(keys, key) {
+		parts := memberForm.FindStringSubmatch(member)
+		if parts == nil || slices.Contains(keys, parts[1]) {
 			return false
 		}
-		keys = append(keys, key)
+		keys = append(keys, parts[1])
 	}
 	return len(keys) <= maxMembers && (len(keys) > 0 || s == "")
-}
-
-// validKey reports whether key is valid in a tracestate: up to 256 characters, or a tenant of
-// up to 241, "@" and a system of up to 14.
-func validKey(key string) bool {
-	tenant, system, multi := strings.Cut(key, "@")
-	if !multi {
-		return isKey(key, 256, false)
-	}
-	return isKey(tenant, 241, true) && isKey(system, 14, false)
-}
-
-func isKey(s string, most int, digitFirst bool) bool {
-	if s == "" || len(s) > most {
-		return false
-	}
-	for i := range len(s) {
-		c := s[i]
-		letter, digit := c >= 'a' && c <= 'z', c >= '0' && c <= '9'
-		if !letter && !(digit && (i > 0 || digitFirst)) &&
-			(i == 0 || strings.IndexByte("_-*/", c) < 0) {
-			return false
-		}
-	}
-	return true
-}
-
-// validValue reports whether value is valid in a tracestate: 1 to 256 characters of printable ASCII
-// without comma and equals sign, the last of which is no blank.
-func validValue(value string) bool {
-	if value == "" || len(value) > 256 || value[len(value)-1] == ' ' {
-		return false
-	}
-	for i := range len(value) {
-		if c := value[i]; c < ' ' || c > '~' || c == ',' || c == '=' {
-			return false
-		}
-	}
-	return true
 }

@@ -20,7 +20,7 @@ const (
 )
 
 // W3C trace context level 1, section 3.2, and its level 2, which has the same version.
-func TestTraceparent(t *testing.T) {
+func TestParse_Parent(t *testing.T) {
 	t.Parallel()
 	rest := parent[2:]
 	for name, c := range map[string]struct{ given, want string }{
@@ -58,7 +58,7 @@ func TestTraceparent(t *testing.T) {
 }
 
 // W3C trace context, section 3.3.
-func TestTracestate(t *testing.T) {
+func TestParse_State(t *testing.T) {
 	t.Parallel()
 	member := func(n int) string {
 		var b strings.Builder
@@ -139,7 +139,7 @@ func TestFromHeader(t *testing.T) {
 }
 
 // A written context reads back; an empty one writes nothing.
-func TestPassedOn(t *testing.T) {
+func TestContext_Header(t *testing.T) {
 	t.Parallel()
 	c := trace.Parse(parent, state)
 	require.Equal(t, id, c.TraceID())
@@ -166,7 +166,7 @@ func TestPassedOn(t *testing.T) {
 	require.Equal(t, `{}`, string(data))
 }
 
-func TestLogLines(t *testing.T) {
+func TestContext_LogAttr(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&b, nil))
