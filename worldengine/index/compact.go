@@ -2,22 +2,20 @@ package index
 
 import (
 	"context"
-
-	"github.com/nats-io/nats.go"
+	"math"
 )
 
 // compactRows is how many rows an index has at least that compacts itself.
 const compactRows = 100_000
 
-// Compact drops the rows of messages that the log has forgotten, if they are more than half of many
-// rows. It builds the index anew beside the one in use. The index calls it by itself.
-func (ix *Index) Compact(ctx context.Context) error {
-	counter, counts := ix.config.Source.(Counter)
+// compact drops the rows of messages that the log has forgotten, if they are more than half of many
+// rows. It builds the index anew beside the one in use.
+func (ix *Index) compact(ctx context.Context) error {
 	rows := uint64(ix.Counts().Rows)
-	if !counts || rows <= compactRows {
+	if rows <= compactRows {
 		return nil
 	}
-	messages, err := counter.Messages(ctx)
+	messages, err := ix.config.Source.Messages(ctx)
 	if err != nil || 2*messages >= rows {
 		return err
 	}
@@ -30,13 +28,7 @@ func (ix *Index) rebuild(ctx context.Context) error {
 	ix.mu.Lock()
 	ix.compacts = true
 	ix.mu.Unlock()
-	fresh := newState(0)
-	err := ix.config.Source.EachAfter(ctx, 0,
-		func(seq uint64, subject string, header nats.Header) error {
-			e := newEntry(seq, subject, header)
-			fresh.add(&e)
-			return nil
-		})
+	fresh, err := stateUpTo(ctx, ix.config.Source, math.MaxUint64)
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	since := ix.since

@@ -38,17 +38,9 @@ const (
 func Compare(
 	ctx context.Context, source Source, dir, world string, end uint64, differs func(Difference),
 ) error {
-	fresh := newState(0)
-	err := source.EachAfter(ctx, 0, func(seq uint64, subject string, header nats.Header) error {
-		if seq > end {
-			return errEnough
-		}
-		e := newEntry(seq, subject, header)
-		fresh.add(&e)
-		return nil
-	})
-	if err != nil && !errors.Is(err, errEnough) {
-		return fmt.Errorf("worldengine: index to compare with: %w", err)
+	fresh, err := stateUpTo(ctx, source, end)
+	if err != nil {
+		return err
 	}
 	used, bad, err := readInUse(ctx, newFile(dir, world), fresh.position)
 	if err != nil {
@@ -60,11 +52,40 @@ func Compare(
 	if used == nil {
 		return nil
 	}
-	if end, err = source.End(ctx); err != nil { // behind the look at the file: both grow meanwhile
+	newest, err := source.End(ctx) // behind the look at the file: both grow meanwhile
+	if err != nil {
 		return fmt.Errorf("worldengine: end of the log: %w", err)
 	}
-	compareStates(fresh, used, end, differs)
+	found := compareStates(fresh, used, newest)
+	if len(found) > 0 {
+		// A compaction of the file may have dropped rows that the log has forgotten since fresh was
+		// read. A state that is read behind the file has no rows that the file may lack.
+		if fresh, err = stateUpTo(ctx, source, end); err != nil {
+			return err
+		}
+		found = compareStates(fresh, used, newest)
+	}
+	for _, d := range found {
+		differs(d)
+	}
 	return nil
+}
+
+// stateUpTo reads the rows of a log up to a sequence.
+func stateUpTo(ctx context.Context, source Source, end uint64) (*state, error) {
+	s := newState(0)
+	err := source.EachAfter(ctx, 0, func(seq uint64, subject string, header nats.Header) error {
+		if seq > end {
+			return errEnough
+		}
+		e := newEntry(seq, subject, header)
+		s.add(&e)
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, fmt.Errorf("worldengine: index of the log: %w", err)
+	}
+	return s, nil
 }
 
 // readInUse reads the rows of a file, again while it is missing, behind a sequence or seems damaged:
@@ -111,9 +132,9 @@ func readOnly(f *file) (s *state, bad *Difference, err error) {
 	return s, nil, nil
 }
 
-// compareStates compares the rows of an index in use with the rows of a fresh one. end is the end
-// of the log.
-func compareStates(fresh, used *state, end uint64, differs func(Difference)) {
+// compareStates returns the differences between the rows of an index in use and of a fresh one. end
+// is the end of the log.
+func compareStates(fresh, used *state, end uint64) (all []Difference) {
 	forgotten := map[uint32]bool{} // runs that have rows of forgotten messages
 	n := uint32(1)                 // of used
 	for m := uint32(1); m <= fresh.count; m++ {
@@ -124,23 +145,24 @@ func compareStates(fresh, used *state, end uint64, differs func(Difference)) {
 		d := Difference{Seq: want.Seq, Town: fresh.names[townNames].names[want.Town]}
 		if n > used.count || used.row(n).Seq != want.Seq {
 			d.What, d.Want = "the index lacks a row", fresh.text(want, false)
-			differs(d)
+			all = append(all, d)
 			continue
 		}
 		got := used.row(n)
 		partly := got.Run != 0 && forgotten[got.Run]
 		if d.Want, d.Got = fresh.text(want, partly), used.text(got, partly); d.Want != d.Got {
 			d.What = "the index has another row"
-			differs(d)
+			all = append(all, d)
 		}
 		n++
 	}
 	for ; n <= used.count; n++ {
 		if r := used.row(n); r.Seq > end {
-			differs(Difference{Seq: r.Seq, Town: used.names[townNames].names[r.Town],
+			all = append(all, Difference{Seq: r.Seq, Town: used.names[townNames].names[r.Town],
 				What: "the index has a row that the log does not have", Got: used.text(r, false)})
 		}
 	}
+	return all
 }
 
 // text returns a row without links and numbers of names, and without the facts that are made of

@@ -120,3 +120,42 @@ func TestCompare_ForgottenMessages(t *testing.T) {
 		require.Empty(t, compared(t, l, dir), "seed %d", seed)
 	}
 }
+
+// forgetful is a log that forgets messages, and calls then, once it was read.
+type forgetful struct {
+	*memoryLog
+	forgets func(message) bool
+	then    func()
+}
+
+func (l *forgetful) EachAfter(
+	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
+) error {
+	err := l.memoryLog.EachAfter(ctx, seq, visit)
+	if l.then != nil {
+		then := l.then
+		l.then = nil
+		l.forget(l.forgets)
+		then()
+	}
+	return err
+}
+
+// The file of an index that compacts itself while it is compared has no rows of messages that the
+// log has forgotten since it was read.
+func TestCompare_BesideACompaction(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		g, dir := newGenerator(seed), t.TempDir()
+		log := randomLog(g, 300)
+		ix := open(t, log, dir)
+		l := &forgetful{log, func(message) bool { return g.IntN(3) == 0 }, func() {
+			require.NoError(t, ix.rebuild(t.Context()))
+			rowsOf(t, ix)
+		}}
+		require.NoError(t, Compare(t.Context(), l, dir, "w", l.end, func(d Difference) {
+			t.Errorf("seed %d: %+v", seed, d)
+		}))
+		require.Nil(t, l.then)
+	}
+}

@@ -265,10 +265,10 @@ func TestIndex_CompactsItselfWhenMostIsForgotten(t *testing.T) {
 		require.EqualValues(t, i+1, seq)
 	}
 	l.end, l.kept = compactRows+1, compactRows
-	require.NoError(t, ix.Compact(t.Context()))
+	require.NoError(t, ix.compact(t.Context()))
 	require.Equal(t, compactRows+1, ix.Counts().Rows)
 	l.kept = 2
-	require.NoError(t, ix.Compact(t.Context()))
+	require.NoError(t, ix.compact(t.Context()))
 	require.Zero(t, ix.Counts().Rows)
 	require.EqualValues(t, compactRows+1, ix.Position())
 	require.NoError(t, ix.Close())

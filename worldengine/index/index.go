@@ -41,6 +41,8 @@ type Source interface {
 	// the call or farther. It ends with the error of visit.
 	EachAfter(ctx context.Context, seq uint64,
 		visit func(seq uint64, subject string, header nats.Header) error) error
+	// Messages returns how many messages the log keeps.
+	Messages(ctx context.Context) (uint64, error)
 }
 
 // Index finds things in a log. It is safe for concurrent use. Its answers hold for the messages up

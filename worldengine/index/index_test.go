@@ -140,7 +140,7 @@ func TestLogSource_ReadsALog(t *testing.T) {
 	bulk := rebuilt(t, LogSource(log))
 	require.Equal(t, bulk, rebuilt(t, LogSource(single)))
 	require.NotEqual(t, bulk, grown) // which has forgotten messages
-	messages, err := LogSource(log).(Counter).Messages(t.Context())
+	messages, err := LogSource(log).Messages(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, smallGap+1+200, messages)
 	again := open(t, LogSource(log), dir)

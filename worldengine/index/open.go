@@ -44,7 +44,7 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 	ctx, ix.stop = context.WithCancel(context.WithoutCancel(ctx))
 	ix.closed = ctx.Done()
 	ix.done.Go(func() { ix.follow(ctx) })
-	ix.done.Go(func() { ix.compact(ctx) })
+	ix.done.Go(func() { ix.keepCompact(ctx) })
 	if ix.file != nil {
 		ix.done.Go(func() { ix.write(ctx) })
 	}
@@ -182,14 +182,14 @@ func (ix *Index) follow(ctx context.Context) {
 	}
 }
 
-// compact compacts the index now and again until ctx ends. Meanwhile follow goes on.
-func (ix *Index) compact(ctx context.Context) {
+// keepCompact compacts the index now and again until ctx ends. Meanwhile follow goes on.
+func (ix *Index) keepCompact(ctx context.Context) {
 	ticker := time.NewTicker(compactEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			if err := ix.Compact(ctx); err != nil && ctx.Err() == nil {
+			if err := ix.compact(ctx); err != nil && ctx.Err() == nil {
 				ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
 			}
 		case <-ctx.Done():

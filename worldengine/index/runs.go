@@ -1,8 +1,8 @@
 package index
 
 import (
+	"iter"
 	"math"
-	"slices"
 	"sort"
 	"time"
 )
@@ -48,17 +48,16 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	search := newSearch(ix.s, filter)
-	next := search.begin(after)
-	for n := 1; len(page.Seqs) < limit && n <= ix.maxSearch; n++ {
-		r := next()
-		if r == nil {
-			page.Next = 0
+	n := 0
+	for r := range search.rowsBehind(after) {
+		if len(page.Seqs) == limit || n == ix.maxSearch {
 			return page
 		}
-		page.Next, page.Looked = r.Seq, n
-		page.To = instant(search.row(search.runs[r.Run].first).At)
+		n++
+		first := search.row(search.runs[r.Run].first)
+		page.Next, page.Looked, page.To = r.Seq, n, instant(first.At)
 		if search.passes(r) {
-			page.Seqs = append(page.Seqs, search.row(search.runs[r.Run].first).Seq)
+			page.Seqs = append(page.Seqs, first.Seq)
 			page.Runs = append(page.Runs, search.viewRun(r.Run))
 			page.Places = append(page.Places, r.Seq)
 		}
@@ -67,9 +66,7 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 			ix.mu.RLock()
 		}
 	}
-	if next() == nil {
-		page.Next = 0
-	}
+	page.Next = 0
 	return page
 }
 
@@ -101,8 +98,8 @@ func newSearch(state *state, f Filter) search {
 	return s
 }
 
-// begin returns a function that returns the rows to look at, one for each run, and nil at the end.
-func (s *search) begin(after uint64) (next func() *row) {
+// rowsBehind returns the rows to look at, one for each run, behind the one at a sequence.
+func (s *search) rowsBehind(after uint64) iter.Seq[*row] {
 	switch {
 	case s.filter.AfterMark != nil:
 		return s.afterMark(*s.filter.AfterMark, after)
@@ -139,44 +136,40 @@ func (s *search) passes(r *row) bool {
 }
 
 // afterMark returns, of each run, the first row behind a mark.
-func (s *search) afterMark(mark, after uint64) func() *row {
-	n := s.after(max(mark, after))
-	return func() *row {
-		for ; n <= s.count; n++ {
+func (s *search) afterMark(mark, after uint64) iter.Seq[*row] {
+	return func(yield func(*row) bool) {
+		for n := s.after(max(mark, after)); n <= s.count; n++ {
 			r := s.row(n)
-			if r.Run != 0 && (r.PrevRun == 0 || s.row(r.PrevRun).Seq <= mark) {
-				n++
-				return r
+			if r.Run != 0 && (r.PrevRun == 0 || s.row(r.PrevRun).Seq <= mark) && !yield(r) {
+				return
 			}
 		}
-		return nil
 	}
 }
 
 // oldest returns the first rows of all runs behind a sequence, ascending.
-func (s *search) oldest(after uint64) func() *row {
-	run := s.runFrom(after + 1)
-	return func() *row {
-		if run >= len(s.runs) {
-			return nil
+func (s *search) oldest(after uint64) iter.Seq[*row] {
+	return func(yield func(*row) bool) {
+		for run := s.runFrom(after + 1); run < len(s.runs); run++ {
+			if !yield(s.row(s.runs[run].first)) {
+				return
+			}
 		}
-		run++
-		return s.row(s.runs[run-1].first)
 	}
 }
 
 // newest returns the first rows of all runs before a sequence, or of all with 0, descending.
-func (s *search) newest(before uint64) func() *row {
-	run := len(s.runs)
-	if before > 0 {
-		run = s.runFrom(before)
-	}
-	return func() *row {
-		if run <= 1 {
-			return nil
+func (s *search) newest(before uint64) iter.Seq[*row] {
+	return func(yield func(*row) bool) {
+		run := len(s.runs)
+		if before > 0 {
+			run = s.runFrom(before)
 		}
-		run--
-		return s.row(s.runs[run].first)
+		for run--; run > 0; run-- {
+			if !yield(s.row(s.runs[run].first)) {
+				return
+			}
+		}
 	}
 }
 
@@ -188,26 +181,21 @@ func (s *search) runFrom(seq uint64) int {
 }
 
 // ofTown returns the first rows of the runs that began in a town: see oldest and newest.
-func (s *search) ofTown(town uint32, after uint64) func() *row {
-	n := s.towns[town].last
-	if s.filter.Oldest {
-		rows := slices.DeleteFunc(s.rows(n, func(r *row) uint32 { return r.PrevTown }),
-			func(r *row) bool { return !r.has(First) || r.Seq <= after })
-		return func() (r *row) {
-			if len(rows) > 0 {
-				r, rows = rows[0], rows[1:]
+func (s *search) ofTown(town uint32, after uint64) iter.Seq[*row] {
+	return func(yield func(*row) bool) {
+		if s.filter.Oldest {
+			for _, r := range s.rows(s.towns[town].last, func(r *row) uint32 { return r.PrevTown }) {
+				if r.has(First) && r.Seq > after && !yield(r) {
+					return
+				}
 			}
-			return r
+			return
 		}
-	}
-	return func() *row {
-		for n != 0 {
+		for n := s.towns[town].last; n != 0; n = s.row(n).PrevTown {
 			r := s.row(n)
-			n = r.PrevTown
-			if r.has(First) && (after == 0 || r.Seq < after) {
-				return r
+			if r.has(First) && (after == 0 || r.Seq < after) && !yield(r) {
+				return
 			}
 		}
-		return nil
 	}
 }

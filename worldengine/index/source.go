@@ -12,16 +12,10 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// Counter is a Source that counts its messages. Without it an index does not compact itself.
-type Counter interface {
-	// Messages returns how many messages the log keeps.
-	Messages(ctx context.Context) (uint64, error)
-}
-
 // smallGap is how many messages are read one by one; for more it pays to make a consumer.
 const smallGap = 64
 
-// LogSource returns the Source on a log, which is a Counter too.
+// LogSource returns the Source on a log.
 func LogSource(log *commitlog.Log) Source { return logSource{log} }
 
 type logSource struct{ log *commitlog.Log }
@@ -96,7 +90,7 @@ func (s logSource) oneByOne(
 	return nil
 }
 
-// Messages implements Counter. A log without its Stream is taken for one that forgot nothing.
+// Messages implements Source. A log without its Stream is taken for one that forgot nothing.
 func (s logSource) Messages(ctx context.Context) (uint64, error) {
 	if s.log.Stream == nil {
 		return s.End(ctx)
