@@ -14,12 +14,9 @@
 // message by message while the stream goes on, and a full history drops its oldest messages
 // meanwhile. A town whose whole history is replaced would be missing: Take detects that and fails
 // with ErrOutrun. And a copied message may leave together with later ones that were not copied:
-// Take
-// finds such a hole by the guards of the messages behind it, and the manifest names the messages
-// that Restore removes, so that the restored history begins behind the hole. Damaged messages,
-// which
-// NATS does not deliver, are not in a backup: the history before them stays, and fsck finds the
-// same
-// in the restored world as in the other. If such a message is a town's last one, the one before
-// replaces it.
+// Take finds such a hole by the guards of the messages behind it, and the manifest names the
+// messages that Restore removes, so that the restored history begins behind the hole. Damaged
+// messages, which NATS does not deliver, are not in a backup: the history before them stays, and
+// fsck finds the same in the restored world as in the other. If such a message is a town's last
+// one, the one before replaces it.
 package backup

@@ -41,10 +41,11 @@ type state struct {
 	LastSeq  uint64 `json:"last_seq"`
 }
 
-// takeSnapshot writes a stream's snapshot to w, chunk by chunk. It acknowledges a chunk when it is
-// written, so that NATS does not send faster.
+// takeSnapshot writes a stream's snapshot to w, chunk by chunk, and calls written, unless nil, with
+// the bytes so far. It acknowledges a chunk when it is written, so that NATS does not send faster.
 func takeSnapshot(
 	ctx context.Context, nc *nats.Conn, stream string, w io.Writer,
+	written func(stream string, bytes int64),
 ) (*snapshot, error) {
 	inbox := nc.NewInbox()
 	chunks, err := nc.SubscribeSync(inbox)
@@ -63,6 +64,7 @@ func takeSnapshot(
 	if err != nil {
 		return nil, err
 	}
+	bytes := int64(0)
 	for index := 1; ; index++ {
 		chunk, err := nextChunk(ctx, chunks)
 		if err != nil {
@@ -72,12 +74,14 @@ func takeSnapshot(
 			return &begun, ended(stream, chunk)
 		}
 		if chunk.Reply != "" && !isChunk(chunk, index) {
-			return nil, fmt.Errorf("%w: %s, chunk %d: another one arrived: %s",
-				ErrIncomplete, stream,
-				index, chunk.Reply)
+			return nil, fmt.Errorf("%w: %s, chunk %d: another one arrived: %s", ErrIncomplete,
+				stream, index, chunk.Reply)
 		}
 		if _, err := w.Write(chunk.Data); err != nil {
 			return nil, err
+		}
+		if bytes += int64(len(chunk.Data)); written != nil {
+			written(stream, bytes)
 		}
 		if chunk.Reply != "" { // the last one has none
 			if err := chunk.Respond(nil); err != nil {

@@ -138,8 +138,7 @@ func (s *Stream) take(
 	if err != nil {
 		return err
 	}
-	begun, err := takeSnapshot(ctx, nc, s.Name,
-		&counted{Writer: f, stream: s.Name, report: copying})
+	begun, err := takeSnapshot(ctx, nc, s.Name, f, copying)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
