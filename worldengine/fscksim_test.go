@@ -1,10 +1,10 @@
 package worldengine
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/wire"
 )
@@ -23,7 +23,7 @@ func (s *sim) fsck() {
 		})
 		s.fsckOf("expired run records", left)
 	default:
-		s.fsckOf("a history of "+fsck.Text(int64(view)), s.log.newest(view))
+		s.fsckOf("a history of "+fmt.Sprint(view), s.log.newest(view))
 	}
 }
 
@@ -31,7 +31,7 @@ func (s *sim) fsckOf(what string, messages []*simMessage) {
 	var counts fsck.Counts
 	l := fsck.NewLogCheck("main", &counts)
 	for _, m := range messages {
-		v := l.Check(commitlog.NewMessage(m, m.seq, m.stored))
+		v := l.Check(m.raw())
 		for _, f := range append(v.Own, v.History...) {
 			s.must(false, "fsck of %s, log sequence %d: %s: want %s, got %s", what, f.Sequence,
 				f.What, f.Want, f.Got)

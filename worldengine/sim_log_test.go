@@ -17,9 +17,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// simMessage is a message of a simulated log. It is a jetstream.Msg for followers.
+// simMessage is a message of a simulated log.
 type simMessage struct {
-	jetstream.Msg
 	subject string
 	header  nats.Header
 	data    []byte
@@ -36,15 +35,6 @@ type simMessage struct {
 func (m *simMessage) record() (*commitlog.Record, error) {
 	m.decode.Do(func() { m.decoded, m.wrong = commitlog.ReadRecord(m.data) })
 	return m.decoded, m.wrong
-}
-
-func (m *simMessage) Subject() string      { return m.subject }
-func (m *simMessage) Headers() nats.Header { return m.header }
-func (m *simMessage) Data() []byte         { return m.data }
-
-func (m *simMessage) Metadata() (*jetstream.MsgMetadata, error) {
-	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: m.seq},
-		Timestamp: m.stored}, nil
 }
 
 func (m *simMessage) raw() *jetstream.RawStreamMsg {

@@ -52,13 +52,10 @@ func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 	letters := []deadLetter{}
 	err := a.withDeadLetters(ctx, func(stream jetstream.Stream) error {
 		return commitlog.Each(ctx, stream, jetstream.ConsumerConfig{},
-			func(msg jetstream.Msg, seq uint64) error {
-				meta, err := msg.Metadata()
-				if err == nil {
-					letters = append(letters,
-						letterOf(seq, meta.Timestamp, msg.Subject(), msg.Headers()))
-				}
-				return err
+			func(msg *jetstream.RawStreamMsg) error {
+				letters = append(letters,
+					letterOf(msg.Sequence, msg.Time, msg.Subject, msg.Header))
+				return nil
 			})
 	})
 	if err != nil && !client.IsCode(err, noBus) {

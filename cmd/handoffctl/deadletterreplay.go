@@ -82,9 +82,10 @@ func (c *deadLetterReplayCommand) chosen(ctx context.Context, a *app) ([]letterR
 	letters, unknown := []letterReplay{}, slices.Clone(c.Numbers)
 	err := a.withDeadLetters(ctx, func(stream jetstream.Stream) error {
 		return commitlog.Each(ctx, stream, jetstream.ConsumerConfig{},
-			func(msg jetstream.Msg, seq uint64) error {
+			func(msg *jetstream.RawStreamMsg) error {
+				seq := msg.Sequence
 				if c.All || slices.Contains(c.Numbers, seq) {
-					letters = append(letters, letterReplay{Number: seq, Subject: msg.Subject()})
+					letters = append(letters, letterReplay{Number: seq, Subject: msg.Subject})
 				}
 				unknown = slices.DeleteFunc(unknown, func(n uint64) bool { return n == seq })
 				return nil

@@ -2,7 +2,6 @@ package backup
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -87,12 +86,12 @@ func (h *holes) left(ctx context.Context, log jetstream.Stream) ([]Left, error) 
 	var all []Left
 	place := map[string]int{} // in all, by subject
 	for _, at := range h.found {
-		_, err := commitlog.Get(ctx, log, at.before)
-		switch {
-		case err == nil:
-			continue
-		case !errors.Is(err, jetstream.ErrMsgNotFound):
+		msg, err := commitlog.Get(ctx, log, at.before)
+		if err != nil {
 			return nil, fmt.Errorf("log sequence %d: %w", at.before, err)
+		}
+		if msg != nil {
+			continue
 		}
 		i, known := place[at.subject]
 		if !known {

@@ -25,8 +25,8 @@ func CountPending(ctx context.Context, log jetstream.Stream, world string) (n in
 	err = commitlog.Each(ctx, log, jetstream.ConsumerConfig{
 		FilterSubject: wire.LogSubject(world, "*"),
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-	}, func(msg jetstream.Msg, _ uint64) error {
-		if msg.Headers().Get(wire.PendingHeader) != "" {
+	}, func(msg *jetstream.RawStreamMsg) error {
+		if msg.Header.Get(wire.PendingHeader) != "" {
 			n++
 		}
 		return nil

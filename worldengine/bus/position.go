@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -32,11 +31,11 @@ func readPosition(ctx context.Context, stream jetstream.Stream) (position, error
 	pos := position{last: state.LastSeq}
 	for seq := state.LastSeq; state.Msgs > 0 && seq >= max(state.FirstSeq, 1); seq-- {
 		msg, err := commitlog.Get(ctx, stream, seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // expired or removed
-		}
 		if err != nil {
 			return position{}, fmt.Errorf("bus: last event of the stream: %w", err)
+		}
+		if msg == nil {
+			continue // expired or removed
 		}
 		if at, ok := placeOf(msg); ok {
 			pos.at, pos.subject, pos.id = at, msg.Subject, msg.Header.Get(jetstream.MsgIDHeader)
@@ -93,11 +92,8 @@ func (s *Sink) has(ctx context.Context, log jetstream.Stream, pos position) (boo
 		return pos.at.logSeq == 0, err
 	}
 	raw, err := commitlog.Get(ctx, log, pos.at.logSeq)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return true, nil
-	}
-	if err != nil {
-		return false, err
+	if raw == nil || err != nil {
+		return err == nil, err
 	}
 	events, err := s.events(commitlog.Delivered(raw))
 	part := pos.at.part

@@ -33,8 +33,8 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 		held[subject] = false
 	}
 	if err := commitlog.Each(ctx, stream, jetstream.ConsumerConfig{},
-		func(msg jetstream.Msg, _ uint64) error {
-			seq, part := msg.Headers().Get(wire.LogSeqHeader), msg.Headers().Get(wire.LogPartHeader)
+		func(msg *jetstream.RawStreamMsg) error {
+			seq, part := msg.Header.Get(wire.LogSeqHeader), msg.Header.Get(wire.LogPartHeader)
 			letter := wire.DeadLetterSubject(config.World, s.stream.Name, seq, part)
 			if _, asked := held[letter]; asked {
 				held[letter] = true

@@ -62,60 +62,35 @@ type Plan struct {
 func PlanSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings,
 ) (*Plan, error) {
-	var plan *Plan
-	var current Settings
+	var log jetstream.Stream
 	err := UntilItPasses(ctx, func(ctx context.Context) (err error) {
-		plan, current, err = planSettings(ctx, js, world, given)
+		log, err = OpenLog(ctx, js, world)
 		return err
 	})
-	if err != nil || len(plan.Differences) == 0 {
-		return plan, err
-	}
-	if plan.Discards, err = discards(ctx, js, world, current, plan.Settings); err != nil {
-		return nil, fmt.Errorf("worldengine: the settings of the world %s: %w", world, err)
-	}
-	return plan, nil
-}
-
-// planSettings also returns the world's settings.
-func planSettings(
-	ctx context.Context, js jetstream.JetStream, world string, given Settings,
-) (*Plan, Settings, error) {
-	log, err := OpenLog(ctx, js, world)
 	if errors.Is(err, ErrNoWorld) {
-		return &Plan{New: true, Settings: given.Or(DefaultSettings())}, Settings{}, nil
+		return &Plan{New: true, Settings: given.Or(DefaultSettings())}, nil
 	}
 	if err != nil {
-		return nil, Settings{}, err
+		return nil, err
 	}
 	current := SettingsOf(log.CachedInfo().Config.Metadata).Or(DefaultSettings())
-	return &Plan{Settings: given.Or(current), Differences: given.differences(current)}, current, nil
-}
-
-// discards returns the messages of the log that a change of settings discards: those beyond the
-// history of their subject.
-func discards(
-	ctx context.Context, js jetstream.JetStream, world string, from, to Settings,
-) ([]Discard, error) {
-	if !lowered(from.HistoryPerTown, to.HistoryPerTown) {
-		return nil, nil
+	plan := &Plan{Settings: given.Or(current), Differences: given.differences(current)}
+	history := plan.Settings.HistoryPerTown
+	if !lowered(current.HistoryPerTown, history) {
+		return plan, nil
 	}
-	log, err := js.Stream(ctx, wire.LogStream(world))
+	subjects, err := SubjectsOf(ctx, log, ">")
 	if err != nil {
-		return nil, err
-	}
-	info, err := log.Info(ctx, jetstream.WithSubjectFilter(">"))
-	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("worldengine: the settings of the world %s: %w", world, err)
 	}
 	var over uint64
-	for _, messages := range info.State.Subjects {
-		over += messages - min(messages, uint64(to.HistoryPerTown))
+	for _, messages := range subjects {
+		over += messages - min(messages, uint64(history))
 	}
-	if over == 0 {
-		return nil, nil
+	if over > 0 {
+		plan.Discards = []Discard{{wire.LogStream(world), HistorySetting, over}}
 	}
-	return []Discard{{wire.LogStream(world), HistorySetting, over}}, nil
+	return plan, nil
 }
 
 // lowered reports whether a limit becomes lower. Below 1 it is none.

@@ -27,14 +27,14 @@ func NextStoredBatch(
 	subject string, seq uint64, most int,
 ) (messages []*jetstream.RawStreamMsg, err error) {
 	if js == nil || most == 1 || !stream.CachedInfo().Config.AllowDirect {
-		msg, err := orNil(Next(ctx, stream, subject, seq))
+		msg, err := Next(ctx, stream, subject, seq)
 		if msg != nil {
 			messages = append(messages, msg)
 		}
 		return messages, inLog(subject, err)
 	}
 	messages, err = directBatch(ctx, js, stream.CachedInfo().Config.Name, subject, seq, most)
-	if IsUndecodable(err) {
+	if isUndecodable(err) {
 		return NextStoredBatch(ctx, nil, stream, subject, seq, 1)
 	}
 	return messages, inLog(subject, err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,11 +13,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
-// describe sets the headers from which the index is made, so that it reads no body.
-func describe(rec *Record, subject string, header nats.Header) {
+// Headers returns the headers of a record's message, from which the lists and the index are made, so
+// that they read no body. state is the town's state in the record; nil if it has none.
+func Headers(rec *Record, subject string, state *town.State) nats.Header {
+	header := nats.Header{}
 	set := func(name, value string) {
 		if value != "" {
 			header[name] = []string{value}
@@ -27,12 +31,20 @@ func describe(rec *Record, subject string, header nats.Header) {
 			set(name, "true")
 		}
 	}
+	if state != nil {
+		if encoded := wire.PercentEncode(rec.TownID); len(encoded) <= maxTownHeader {
+			set(wire.TownHeader, encoded)
+		}
+		set(wire.HashHeader, state.Hash)
+		set(wire.EpochHeader, strconv.FormatInt(state.Epoch(), 10))
+	}
 	set(wire.KindHeader, string(rec.Kind))
 	if token := wire.TokenOf(rec.TownID); !strings.HasSuffix(subject, "."+token) {
 		set(wire.TownTokenHeader, token)
 	}
 	set(wire.ActorHeader, wire.PercentEncode(rec.ActorID))
 	set(wire.ApplyHeader, string(rec.Apply))
+	flag(wire.AskedHeader, rec.Approvals.AnyOpen())
 	flag(wire.PendingHeader, rec.Pending != nil)
 	flag(wire.PausedHeader, rec.Paused != nil)
 	flag(wire.RemovedHeader, rec.Removed)
@@ -51,7 +63,12 @@ func describe(rec *Record, subject string, header nats.Header) {
 	if rec.Run != nil {
 		describeRun(rec.Run, set)
 	}
+	return header
 }
+
+// maxTownHeader bounds the header with a town's id, since NATS bounds all headers together. A
+// longer id is read from the record.
+const maxTownHeader = 4096
 
 // describeRun sets the headers of the events in a record.
 func describeRun(run *runevents.Run, set func(name, value string)) {

@@ -92,10 +92,10 @@ func BusiestTown(
 	err = Each(ctx, log, jetstream.ConsumerConfig{
 		FilterSubjects: []string{wire.LogSubject(world, "*"), wire.ControlSubject(world)},
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: behind + 1,
-	}, func(msg jetstream.Msg, _ uint64) error {
-		commits[msg.Subject()]++
-		if c := commits[msg.Subject()]; c > n {
-			subject, n = msg.Subject(), c
+	}, func(msg *jetstream.RawStreamMsg) error {
+		commits[msg.Subject]++
+		if c := commits[msg.Subject]; c > n {
+			subject, n = msg.Subject, c
 		}
 		return nil
 	})

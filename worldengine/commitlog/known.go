@@ -3,7 +3,6 @@ package commitlog
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -242,14 +241,11 @@ func differs(
 	if m.seq == 0 || m.seq > end {
 		return m.seq > 0, nil
 	}
-	raw, err := Get(ctx, log, m.seq)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return false, nil
-	}
+	msg, err := Get(ctx, log, m.seq)
 	if err != nil {
 		return false, fmt.Errorf("%w: log sequence %d: %w", ErrLogUnavailable, m.seq, err)
 	}
-	return digest(raw.Subject, raw.Data) != m.digest, nil
+	return msg != nil && digest(msg.Subject, msg.Data) != m.digest, nil
 }
 
 // LostError: the log lacks messages that this process has committed or read, for example because an

@@ -38,19 +38,19 @@ func (l *Log) Towns(
 	}
 	err = each(ctx, l.Stream, cmp.Or(l.FetchWait, DefaultFetchWait), jetstream.ConsumerConfig{
 		FilterSubjects: subjects, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-	}, func(msg jetstream.Msg, seq uint64) error {
-		if msg.Headers().Get(wire.RemovedHeader) != "" {
+	}, func(msg *jetstream.RawStreamMsg) error {
+		if msg.Header.Get(wire.RemovedHeader) != "" {
 			return nil
 		}
-		listed, err := l.listed(ctx, msg.Headers(), seq)
+		listed, err := l.listed(ctx, msg.Header, msg.Sequence)
 		if errors.Is(err, ErrLogUnavailable) {
 			return err
 		}
 		if err != nil { // damage to one town is no reason to show none
-			logger.Error("a town cannot be listed", "subject", msg.Subject(), "error", err)
+			logger.Error("a town cannot be listed", "subject", msg.Subject, "error", err)
 			return nil
 		}
-		listed.Token = wire.LoggedTown(msg.Subject())
+		listed.Token = wire.LoggedTown(msg.Subject)
 		all = append(all, listed)
 		return nil
 	})
@@ -62,11 +62,9 @@ func (l *Log) Towns(
 
 // CountTowns returns the number of towns, removed ones too, without reading them.
 func (l *Log) CountTowns(ctx context.Context) (uint64, error) {
-	consumer, err := l.Stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		FilterSubject: wire.LogSubject(l.World,
-			"*"), DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-		HeadersOnly: true, AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
-		InactiveThreshold: EachInactive,
+	consumer, err := createConsumer(ctx, l.Stream, jetstream.ConsumerConfig{
+		FilterSubject: wire.LogSubject(l.World, "*"),
+		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, HeadersOnly: true,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("%w: consumer of the log: %w", ErrLogUnavailable, err)

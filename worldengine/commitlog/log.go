@@ -141,21 +141,24 @@ func (l *Log) End(ctx context.Context) (uint64, error) {
 
 // Commit appends a message to a subject whose last message is at sequence guard, and returns its
 // sequence. It returns ErrLostRace if the subject has a later message, ErrStorageFull if there is
-// no
-// room, and ErrLogUnavailable if the message may have been stored.
-//
-// An append without an answer is in doubt: Commit tries again with the same guard, and if the guard
-// no longer holds, compares the message behind it with its own.
+// no room, and ErrLogUnavailable if the message may have been stored.
 func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
-	inDoubt := false
-	for {
+	return l.commit(ctx, msg, func() (uint64, error) { return l.Successor(ctx, msg, guard) })
+}
+
+// commit appends a message, and tries again as long as it is in doubt, since it got no answer. If
+// its guard does not hold then, resolve finds out whether an earlier try has stored it.
+func (l *Log) commit(
+	ctx context.Context, msg *nats.Msg, resolve func() (uint64, error),
+) (uint64, error) {
+	for inDoubt := false; ; inDoubt = true {
 		ack, err := l.Append(ctx, msg)
 		switch {
 		case err == nil:
 			return ack.Sequence, nil
 		case IsWrongLastSequence(err) && inDoubt:
-			return l.Successor(ctx, msg, guard)
+			return resolve()
 		case IsWrongLastSequence(err):
 			return 0, ErrLostRace
 		case isDefinite(err) && !inDoubt:
@@ -163,7 +166,6 @@ func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, 
 		case isFinal(err) || backoff.Sleep(ctx, RetryDelay) != nil:
 			return 0, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 		}
-		inDoubt = true
 	}
 }
 
@@ -238,19 +240,8 @@ func (l *Log) Refuse(ctx context.Context, msg *nats.Msg, townID string, judged *
 	}
 	// The run's id makes a second attempt within DuplicateWindow harmless.
 	msg.Header[jetstream.MsgIDHeader] = msg.Header[wire.RunIDHeader]
-	for inDoubt := false; ; inDoubt = true {
-		_, err := l.Append(ctx, msg)
-		switch {
-		case err == nil:
-			return nil
-		case IsWrongLastSequence(err):
-			return ErrLostRace
-		case isDefinite(err) && !inDoubt:
-			return err
-		case isFinal(err) || backoff.Sleep(ctx, RetryDelay) != nil:
-			return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
-		}
-	}
+	_, err := l.commit(ctx, msg, func() (uint64, error) { return 0, ErrLostRace })
+	return err
 }
 
 // Append tries once to store msg. It returns ErrLogLost if the log stored it at or before a
@@ -285,9 +276,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 	}
-	if l.refused.Load() != nil {
-		l.refused.Store(nil)
-	}
+	l.refused.Store(nil)
 	if ack.Duplicate { // an append in doubt had stored it
 		l.announce(ack.Sequence, msg)
 		return ack, nil

@@ -2,12 +2,11 @@ package commitlog
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/town"
 )
 
 // The log stores the machine's results.
@@ -42,31 +41,18 @@ const RecordVersion = machine.RecordVersion
 // ReadRecord reads the body of a log message.
 func ReadRecord(data []byte) (*Record, error) { return machine.ReadRecord(data) }
 
-// MaxTownHeader bounds the header with a town's id, since NATS bounds all headers together. A
-// longer id is read from the record.
-const MaxTownHeader = 4096
-
 // Encode returns the log message of a record. after is the town's entry after it, or nil for a
 // record of no town.
 func Encode(rec *Record, subject string, after *Entry) (*nats.Msg, error) {
 	rec.SchemaVersion = RecordVersion
-	header := nats.Header{}
+	var state *town.State
 	if after != nil {
 		rec.Hold(after)
-		state := after.Held()
-		if encoded := wire.PercentEncode(rec.TownID); len(encoded) <= MaxTownHeader {
-			header[wire.TownHeader] = []string{encoded}
-		}
-		if after.Approvals.AnyOpen() {
-			header[wire.AskedHeader] = []string{"true"}
-		}
-		header[wire.HashHeader] = []string{state.Hash}
-		header[wire.EpochHeader] = []string{strconv.FormatInt(state.Epoch(), 10)}
+		state = after.Held()
 	}
-	describe(rec, subject, header)
 	body, err := rec.MarshalJSON()
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: cannot write the record of %q: %w", rec.TownID, err)
 	}
-	return &nats.Msg{Subject: subject, Header: header, Data: body}, nil
+	return &nats.Msg{Subject: subject, Header: Headers(rec, subject, state), Data: body}, nil
 }

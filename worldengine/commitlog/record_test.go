@@ -67,7 +67,7 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 // A town id that is too long for a header is in the record alone.
 func TestALongTownIDIsNoHeader(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int]bool{MaxTownHeader: true, MaxTownHeader + 1: false} {
+	for n, want := range map[int]bool{maxTownHeader: true, maxTownHeader + 1: false} {
 		rec := &Record{Kind: KindPut, TownID: strings.Repeat("a", n)}
 		msg, err := Encode(rec, "subject", &Entry{State: towntest.Threatened()})
 		require.NoError(t, err)

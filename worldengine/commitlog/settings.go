@@ -3,6 +3,7 @@ package commitlog
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -93,25 +94,19 @@ func (s Settings) Or(others Settings) Settings {
 
 // List returns the settings that are given, in the order of the struct.
 func (s Settings) List() []Setting {
-	list := []Setting{
-		{HistorySetting, number(s.HistoryPerTown)},
-		{ApplySetting, string(s.Apply)}, {ApprovalSetting, s.RequireApproval},
-		{CompressSetting, string(s.Compress)},
-	}
-	given := list[:0]
-	for _, setting := range list {
-		if setting.Value != "" {
-			given = append(given, setting)
-		}
-	}
-	return given
+	return slices.DeleteFunc(s.all(), func(setting Setting) bool { return setting.Value == "" })
 }
 
-func number(n int64) string {
-	if n == 0 {
-		return ""
+// all returns the settings in the order of the struct, with "" for those that are not given.
+func (s Settings) all() []Setting {
+	history := ""
+	if s.HistoryPerTown != 0 {
+		history = strconv.FormatInt(s.HistoryPerTown, 10)
 	}
-	return strconv.FormatInt(n, 10)
+	return []Setting{
+		{HistorySetting, history}, {ApplySetting, string(s.Apply)},
+		{ApprovalSetting, s.RequireApproval}, {CompressSetting, string(s.Compress)},
+	}
 }
 
 // Validate returns an error for a setting that the engine accepts but an operator may not set.
@@ -241,15 +236,10 @@ type Difference struct {
 }
 
 // differences returns the given settings that differ from the world's.
-func (s Settings) differences(world Settings) []Difference {
-	var found []Difference
-	values := map[string]string{}
-	for _, setting := range world.List() {
-		values[setting.Name] = setting.Value
-	}
-	for _, setting := range s.List() {
-		if values[setting.Name] != setting.Value {
-			found = append(found, Difference{setting.Name, values[setting.Name], setting.Value})
+func (s Settings) differences(world Settings) (found []Difference) {
+	for i, own := range world.all() {
+		if given := s.all()[i]; given.Value != "" && given.Value != own.Value {
+			found = append(found, Difference{given.Name, own.Value, given.Value})
 		}
 	}
 	return found

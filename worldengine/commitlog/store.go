@@ -44,7 +44,7 @@ func (s *StreamStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.Pu
 
 // At implements Store.
 func (s *StreamStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
-	return orNil(Get(ctx, s.Stream, seq))
+	return Get(ctx, s.Stream, seq)
 }
 
 // Last implements Store. It returns ErrUnreadable for a message that NATS cannot deliver.
@@ -56,7 +56,7 @@ func (s *StreamStore) Last(ctx context.Context, subject string) (*jetstream.RawS
 func (s *StreamStore) Next(
 	ctx context.Context, subject string, from uint64,
 ) (*jetstream.RawStreamMsg, error) {
-	return orNil(Next(ctx, s.Stream, subject, from))
+	return Next(ctx, s.Stream, subject, from)
 }
 
 // End implements Store.

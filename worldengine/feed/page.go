@@ -203,12 +203,12 @@ func (r *reader) absent(ctx context.Context, until uint64) error {
 		}
 		msg, err := commitlog.Get(ctx, r.feed.config.Log.Stream, seq)
 		switch {
-		case err == nil:
-			r.take(msg)
-		case errors.Is(err, jetstream.ErrMsgNotFound):
+		case err != nil:
+			return fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable, seq, err)
+		case msg == nil:
 			r.damaged(seq, commitlog.ErrUnreadable)
 		default:
-			return fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable, seq, err)
+			r.take(msg)
 		}
 	}
 	return nil

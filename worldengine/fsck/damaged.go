@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/town"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
 
@@ -19,7 +22,7 @@ const maxLostShown = 16
 // DamagedTown is a town that answers TOWN_DAMAGED, because its last message is not a record of
 // it.
 type DamagedTown struct {
-	Town    string `json:"town,omitzero"` // "" where the town is not known
+	Town    string `json:"town,omitzero"` // "" if the town is not known
 	Subject string `json:"subject"`
 	// Restores is the log sequence of the town's last readable record, 0 if none is kept; Day and
 	// SnapshotHash are its state's.
@@ -39,25 +42,9 @@ type DamagedTown struct {
 }
 
 // loadable reports whether an engine accepts a record of a town's subject as the town's state.
-func loadable(m jetstream.Msg) bool {
-	rec, err := commitlog.ReadRecord(m.Data())
-	if err != nil {
-		return false
-	}
-	_, err = rec.State(m.Headers().Get(wire.HashHeader))
+func loadable(m *jetstream.RawStreamMsg) bool {
+	_, err := commitlog.ReadEntry("", m)
 	return err == nil
-}
-
-// mendOf returns the restoration that a record of kind mend holds, or nil for any other message.
-func mendOf(m jetstream.Msg) *commitlog.Mended {
-	if commitlog.Kind(m.Headers().Get(wire.KindHeader)) != commitlog.KindMend {
-		return nil
-	}
-	rec, err := commitlog.ReadRecord(m.Data())
-	if err != nil {
-		return nil
-	}
-	return rec.Mend
 }
 
 // setAside tells which damaged messages of a subject before a sequence were put aside by a record
@@ -72,24 +59,33 @@ func (c *worldCheck) putAside(ctx context.Context, subject string, seq uint64) (
 	if known := c.aside[subject]; seq < known.before {
 		return known.mended, nil
 	}
+	m, err := c.nextLoadable(ctx, subject, seq+1, func(*jetstream.RawStreamMsg) {})
+	if err != nil {
+		return false, err
+	}
 	known := setAside{before: c.end + 1}
-	for next := seq + 1; ; {
-		m, err := commitlog.NextStored(ctx, c.log, subject, next)
-		if err != nil {
-			return false, err
-		}
-		if m == nil {
-			break
-		}
-		if loadable(m) {
-			mend := mendOf(m)
-			known = setAside{before: m.Seq, mended: mend != nil && mend.Restores < seq}
-			break
-		}
-		next = m.Seq + 1
+	if m != nil {
+		known.before = m.Sequence
+		rec, err := commitlog.ReadRecord(m.Data)
+		known.mended = err == nil && rec.Mend != nil && rec.Mend.Restores < seq
 	}
 	c.aside[subject] = known
 	return known.mended, nil
+}
+
+// nextLoadable returns the first record of a town at or behind a sequence that an engine can load,
+// or nil. skip gets the messages before it.
+func (c *worldCheck) nextLoadable(
+	ctx context.Context, subject string, seq uint64, skip func(*jetstream.RawStreamMsg),
+) (*jetstream.RawStreamMsg, error) {
+	for {
+		m, err := c.next(ctx, subject, seq)
+		if m == nil || err != nil || loadable(m) {
+			return m, err
+		}
+		skip(m)
+		seq = m.Sequence + 1
+	}
 }
 
 // findDamagedTowns adds the towns that answer TOWN_DAMAGED to the report. unreadable are those
@@ -104,8 +100,7 @@ func (c *worldCheck) findDamagedTowns(ctx context.Context, unreadable []Unreadab
 	for subject, t := range c.towns {
 		if t.last != t.good && damaged[subject] == nil {
 			damaged[subject] = &DamagedTown{
-				Town: townOfToken(lastToken(subject)), Subject: subject,
-				last: t.last, delivered: true,
+				Town: townOf(subject), Subject: subject, last: t.last, delivered: true,
 			}
 		}
 	}
@@ -124,20 +119,13 @@ func (c *worldCheck) findDamagedTowns(ctx context.Context, unreadable []Unreadab
 // on meanwhile.
 func (c *worldCheck) describe(ctx context.Context, d *DamagedTown) (moved bool, err error) {
 	d.Restores = c.towns[d.Subject].good
-	for next := d.Restores + 1; ; {
-		m, err := commitlog.NextStored(ctx, c.log, d.Subject, next)
-		if err != nil {
-			return false, err
-		}
-		if m == nil {
-			break
-		}
-		if loadable(m) {
-			return true, nil
-		}
-		d.last, next = max(d.last, m.Seq), m.Seq+1
+	behind, err := c.nextLoadable(ctx, d.Subject, d.Restores+1, func(m *jetstream.RawStreamMsg) {
+		d.last = max(d.last, m.Sequence)
 		d.lose(lostMessage(m))
 		d.LosesCommit = d.LosesCommit || mayBeCommit(m)
+	})
+	if behind != nil || err != nil {
+		return err == nil, err
 	}
 	if !d.delivered {
 		d.LosesCommit = true
@@ -151,11 +139,11 @@ func (c *worldCheck) describe(ctx context.Context, d *DamagedTown) (moved bool, 
 
 // mayBeCommit reports whether an engine may have committed a message: it has a guard, or a record
 // that has lost its headers.
-func mayBeCommit(m *commitlog.Message) bool {
-	if len(m.Headers()) > 0 {
-		return m.Headers().Get(jetstream.ExpectedLastSubjSeqHeader) != ""
+func mayBeCommit(m *jetstream.RawStreamMsg) bool {
+	if len(m.Header) > 0 {
+		return m.Header.Get(jetstream.ExpectedLastSubjSeqHeader) != ""
 	}
-	_, err := commitlog.ReadRecord(m.Data())
+	_, err := commitlog.ReadRecord(m.Data)
 	return err == nil
 }
 
@@ -165,21 +153,21 @@ func (d *DamagedTown) lose(lost commitlog.LostMessage) {
 	}
 }
 
-func lostMessage(m *commitlog.Message) commitlog.LostMessage {
+func lostMessage(m *jetstream.RawStreamMsg) commitlog.LostMessage {
 	reason := "its state is not the one that its header names"
-	if _, err := commitlog.ReadRecord(m.Data()); err != nil {
+	if _, err := commitlog.ReadRecord(m.Data); err != nil {
 		reason = err.Error()
 	}
 	return commitlog.LostMessage{
-		Sequence: m.Seq, Delivered: true, Reason: shortened(reason),
-		RunID: shortened(m.Headers().Get(wire.RunIDHeader)),
-		Day:   shortened(m.Headers().Get(wire.EpochHeader)),
+		Sequence: m.Sequence, Delivered: true, Reason: shortened(reason),
+		RunID: shortened(m.Header.Get(wire.RunIDHeader)),
+		Day:   shortened(m.Header.Get(wire.EpochHeader)),
 	}
 }
 
 // advise sets the advice about a damaged town.
 func (c *worldCheck) advise(ctx context.Context, d *DamagedTown) error {
-	rec, state, err := c.restorable(ctx, d)
+	rec, after, err := c.restorable(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -189,7 +177,7 @@ func (c *worldCheck) advise(ctx context.Context, d *DamagedTown) error {
 			"of the world (handoffd restore)"
 		return nil
 	}
-	d.Town, d.Day, d.SnapshotHash = rec.TownID, state.Epoch(), state.Hash
+	d.Town, d.Day, d.SnapshotHash = rec.TownID, after.Held().Epoch(), after.Held().Hash
 	to := fmt.Sprintf("puts the town back to log sequence %d, day %d, snapshot %s", d.Restores,
 		d.Day, d.SnapshotHash)
 	if d.LosesCommit {
@@ -203,24 +191,94 @@ func (c *worldCheck) advise(ctx context.Context, d *DamagedTown) error {
 	return nil
 }
 
-// restorable returns the record from which a damaged town is put back, or nil if none is kept.
+// restorable returns the record from which a damaged town is put back, and the town behind it; nil
+// if none is kept.
 func (c *worldCheck) restorable(
 	ctx context.Context, d *DamagedTown,
-) (*commitlog.Record, town.State, error) {
+) (rec *commitlog.Record, after machine.Town, err error) {
 	if d.Restores == 0 {
-		return nil, town.State{}, nil
+		return nil, after, nil
 	}
-	m, err := commitlog.Stored(ctx, c.log, d.Restores)
-	if m == nil || err != nil {
-		return nil, town.State{}, err
+	m, err := c.at(ctx, d.Restores)
+	if m == nil || err != nil || !loadable(m) {
+		return nil, after, err
 	}
-	rec, err := commitlog.ReadRecord(m.Data())
+	if rec, err = commitlog.ReadRecord(m.Data); err == nil {
+		after, err = commitlog.ReadEntry(rec.TownID, m)
+	}
+	return rec, after, err
+}
+
+// mendable reports whether the options allow to put a damaged town back.
+func (c *worldCheck) mendable(d DamagedTown) bool {
+	return d.Restores > 0 && (c.options.MendTowns || !d.LosesCommit)
+}
+
+// mendTowns puts the towns back that the options allow, and returns them.
+func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err error) {
+	for _, d := range c.report.Damaged {
+		if !c.mendable(d) {
+			continue
+		}
+		mended, err := c.mendTown(ctx, &d)
+		if err != nil {
+			return all, err
+		}
+		if mended {
+			all = append(all, d)
+		}
+	}
+	return all, nil
+}
+
+// mendTown appends the town's last readable record again. The history stays unchanged: the log
+// denies removals. If the town has moved on meanwhile, nothing is written.
+func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error) {
+	prior, after, err := c.restorable(ctx, d)
+	if prior == nil || err != nil {
+		return false, err
+	}
+	rec := commitlog.Record{Kind: commitlog.KindMend, TownID: prior.TownID,
+		Mend: &commitlog.Mended{Restores: d.Restores, Lost: d.Lost}}
+	msg, err := commitlog.Encode(&rec, d.Subject, &after)
 	if err != nil {
-		return nil, town.State{}, nil
+		return false, err
 	}
-	state, err := rec.State(m.Headers().Get(wire.HashHeader))
+	guard := uint64(0) // to the guard, a message that is not delivered is none
+	if d.delivered {
+		guard = d.last
+	}
+	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
+	msg.Header[wire.AtHeader] = []string{runevents.Timestamp(c.now())}
+	ack, err := c.js.PublishMsg(ctx, msg)
+	if commitlog.IsWrongLastSequence(err) {
+		return false, nil
+	}
 	if err != nil {
-		return nil, town.State{}, nil
+		return false, fmt.Errorf("%w: town %q cannot be put back: %w", commitlog.ErrLogUnavailable,
+			d.Town, err)
 	}
-	return rec, state, nil
+	return true, c.alertMended(ctx, d, ack.Sequence)
+}
+
+// alertMended raises the alert that a town was put back.
+func (c *worldCheck) alertMended(ctx context.Context, d *DamagedTown, seq uint64) error {
+	alert := runevents.NewAlert(runevents.TownMended, &runevents.Record{}, fmt.Sprintf(
+		"fsck put the town %q back to log sequence %d (day %d) with the record at %d; "+
+			"the messages between them are lost",
+		d.Town, d.Restores, d.Day, seq))
+	alert.TownID, alert.Since = d.Town, runevents.Timestamp(c.now())
+	raised := alerts.New(c.js, alerts.Config{
+		World: c.world, Replicas: c.log.CachedInfo().Config.Replicas,
+		Logger: c.options.Logger, Now: c.now,
+	})
+	err := raised.RaiseStored(ctx, alert)
+	if err != nil { // it may have made the stream
+		err = raised.RaiseStored(ctx, alert)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: the alert about town %q, which was put back: %w",
+			commitlog.ErrLogUnavailable, d.Town, err)
+	}
+	return nil
 }

@@ -45,9 +45,8 @@ func (o Options) withDefaults() Options {
 
 // Run checks a world, and with Options.Repair puts towns back and checks again: see the package
 // comment. Servers may be running meanwhile: Run goes to the log's end at its start. NATS answers
-// no
-// request that it denies the user: the caller, which NATS informs, ends ctx with that error as its
-// cause, so that Run need not wait for the answer.
+// no request that it denies the user: the caller, which NATS informs, ends ctx with that error as
+// its cause, so that Run need not wait for the answer.
 //
 // The report has every finding. The error is commitlog.ErrNoWorld or ErrFormat,
 // commitlog.ErrLogUnavailable if the check or the repair was not finished, or an invalid world

@@ -10,6 +10,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -44,7 +45,7 @@ func TestARunThatIsLeftWaiting(t *testing.T) {
 		end, err := log.End(t.Context())
 		require.NoError(t, err)
 		for ; read < end; read++ {
-			m, err := commitlog.Stored(t.Context(), log.Stream, read+1)
+			m, err := commitlog.Get(t.Context(), log.Stream, read+1)
 			require.NoError(t, err)
 			require.Empty(t, check.Check(m).Own)
 		}
@@ -65,7 +66,7 @@ func TestARunThatIsLeftWaiting(t *testing.T) {
 	require.Len(t, found, 1)
 	require.Equal(t, "PAUSED", found[0].Got)
 
-	require.NoError(t, p.OfRun(runevents.RunCancelled, nil))
+	require.NoError(t, p.OfRun(runevents.RunCancelled, lifecycle.Cancellation{}))
 	extend(true)
 	require.Empty(t, left(time.Now().Add(time.Second)), "it has its end")
 }

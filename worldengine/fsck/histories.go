@@ -1,0 +1,132 @@
+package fsck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// NATS does not deliver a message that was changed on its disk, but counts it. Inside a town's
+// history its successor's guard shows that; at the end, no delivered message does.
+
+// Unreadable is a history of the log whose last message NATS counts and does not deliver: a town's,
+// or, without Town, the world's pauses.
+type Unreadable struct {
+	Town     string `json:"town,omitzero"` // "" too if the id is too long for a subject
+	Subject  string `json:"subject"`
+	Sequence uint64 `json:"sequence"` // of the last message
+}
+
+// FindUnreadable returns the unreadable histories of a log, by their subjects. read returns the
+// number of messages read of a subject: it looks only if NATS counts another one. The error is
+// ErrLogUnavailable.
+func FindUnreadable(
+	ctx context.Context, log jetstream.Stream, world string, read func(subject string) uint64,
+) (all []Unreadable, err error) {
+	subjects, err := commitlog.SubjectsOf(ctx, log, wire.LogSubject(world, "*"),
+		wire.ControlSubject(world))
+	if err != nil {
+		return nil, err
+	}
+	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
+		if read(subject) == subjects[subject] {
+			continue
+		}
+		_, err := commitlog.LastOrUnreadable(ctx, log, subject)
+		if err == nil {
+			continue
+		}
+		found := Unreadable{Town: townOf(subject), Subject: subject}
+		if errors.Is(err, commitlog.ErrUnreadable) {
+			found.Sequence, err = commitlog.LastSequence(ctx, log, subject)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: last message of %s: %w", commitlog.ErrLogUnavailable,
+				subject, err)
+		}
+		all = append(all, found)
+	}
+	return all, nil
+}
+
+// unreadable reports the histories that are unreadable.
+func (c *worldCheck) unreadable(ctx context.Context) ([]Unreadable, error) {
+	all, err := FindUnreadable(ctx, c.log, c.world,
+		func(subject string) uint64 { return c.towns[subject].read })
+	for _, u := range all {
+		c.find(Finding{
+			Stream: wire.LogStream(c.world), Sequence: u.Sequence, Subject: u.Subject, Town: u.Town,
+			What: "the last message was changed on the disk of NATS, which does not deliver it",
+		})
+	}
+	return all, err
+}
+
+// findBeheaded reports the towns whose history begins behind a message that no limit has discarded:
+// the log keeps fewer messages of them than its least full history, and they do not begin within a
+// restored backup.
+func (c *worldCheck) findBeheaded(ctx context.Context) error {
+	least := commitlog.LeastHistory(c.log.CachedInfo().Config)
+	restored := commitlog.RestoredTo(c.log.CachedInfo().Config)
+	maps.DeleteFunc(c.cut, func(subject string, first uint64) bool {
+		return least < 1 || c.towns[subject].read >= uint64(least) || first <= restored
+	})
+	if len(c.cut) == 0 {
+		return nil
+	}
+	kept, err := commitlog.SubjectsOf(ctx, c.log, wire.LogSubject(c.world, "*"))
+	if err != nil {
+		return err
+	}
+	for _, subject := range slices.Sorted(maps.Keys(c.cut)) {
+		if n := kept[subject]; n < uint64(least) {
+			c.find(Finding{
+				Stream: wire.LogStream(c.world), Sequence: c.cut[subject], Subject: subject,
+				Town: townOf(subject),
+				What: "the log has lost the beginning of the town's history",
+				Want: "a message before it",
+				Got:  fmt.Sprintf("none, and %d of the %d that the history keeps", n, least),
+			})
+		}
+	}
+	return nil
+}
+
+// noteOnDisk records the towns with a message that NATS cannot read from its files: it counts more
+// of the town than it delivers. When that message leaves a full history, nats-server 2.15.2 fails:
+// it stores nothing more, and truncates the file there at its next start.
+func (c *worldCheck) noteOnDisk(ctx context.Context) error {
+	for _, subject := range slices.Sorted(maps.Keys(c.onDisk)) {
+		counted, err := commitlog.SubjectsOf(ctx, c.log, subject)
+		if err != nil {
+			return err
+		}
+		if counted[subject] <= c.towns[subject].read {
+			continue // a restore has left it behind
+		}
+		c.note(fmt.Sprintf("town %q: log sequence %d stays in the files of NATS, which cannot read "+
+			"it. When NATS discards that message, it loses the messages of the log behind it. "+
+			"Before the history of the town is full (--history-per-town), move the world by "+
+			"handoffctl backup and handoffd restore, which leave that message behind",
+			townOf(subject), c.onDisk[subject]))
+	}
+	return nil
+}
+
+// townOf returns the town of a history's subject, or "" if its token is a hash.
+func townOf(subject string) string {
+	token := wire.LoggedTown(subject)
+	id, err := wire.PercentDecode(token)
+	if err != nil || strings.HasPrefix(token, "=") {
+		return ""
+	}
+	return id
+}

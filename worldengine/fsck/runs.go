@@ -1,0 +1,207 @@
+package fsck
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/wire"
+)
+
+// runState is a run that has not ended in the log so far.
+type runState struct {
+	runSeq int64     // of the last event, whosever it is
+	seq    uint64    // of the last message on the run's subject, 0 for none
+	stored time.Time // that message
+	// ofEngine reports whether the engine has emitted events of the run; the rest is about such a
+	// run.
+	ofEngine bool
+	town     string
+	identity runevents.Identity
+	accepted bool // its handoff was accepted, and the command given to a game
+	// lost reports that records of the run are missing, or wrong. Otherwise tail is the end of the
+	// run's own subject, snapshot the projection of the engine's events, and waits the messages
+	// there from before the handoff was judged.
+	lost     bool
+	tail     *machine.RunTail
+	snapshot runevents.Snapshot
+	waits    []waitMessage
+	seen     map[string]bool // ids and idempotency keys of its events
+}
+
+// waitMessage is a message with a record of a run that waits.
+type waitMessage struct {
+	*jetstream.RawStreamMsg
+	rec *commitlog.Record
+}
+
+// run returns a run that has not ended, a new one if it is not known.
+func (l *LogCheck) run(runID string) *runState {
+	known := l.Runs[runID]
+	if known == nil {
+		known = &runState{tail: machine.NewTail(nil, 0), snapshot: runevents.NewSnapshot(runID),
+			seen: map[string]bool{}}
+		l.Runs[runID] = known
+	}
+	return known
+}
+
+// checkRun checks the run of a record, and of its pending command, against the records before.
+// It returns the record's run, or nil.
+func (l *LogCheck) checkRun(v *Verdict, rec *commitlog.Record) *runState {
+	var r *runState
+	if rec.Run != nil {
+		r = l.run(rec.Run.RunID)
+		if rec.Kind != commitlog.KindEvents {
+			r.own(v, rec.TownID, rec.Run.Identity)
+		}
+		r.take(v, rec)
+		if r.isEndedBy(rec) {
+			delete(l.Runs, rec.Run.RunID)
+		}
+	}
+	if p := rec.Pending; p != nil {
+		pending := l.run(p.Run.RunID)
+		pending.own(v, rec.TownID, p.Run)
+		pending.accept(p)
+	}
+	return r
+}
+
+// own checks the identity of a run of the engine's.
+func (r *runState) own(v *Verdict, town string, identity runevents.Identity) {
+	if !r.ofEngine {
+		r.ofEngine, r.town, r.identity = true, town, identity
+		v.want("the id of the run is not a UUID v4", true, runevents.IsID(identity.RunID))
+	}
+	v.want("the run is not the one of its records before", fmt.Sprint(r.town, " ", r.identity),
+		fmt.Sprint(town, " ", identity))
+}
+
+// accept notes that the command of a run is being applied.
+func (r *runState) accept(p *apply.Pending) {
+	r.accepted = true
+	r.lost = r.lost || r.runSeq < p.Emitted
+	r.runSeq = max(r.runSeq, p.Emitted)
+	r.tail.Next = max(r.tail.Next, p.Emitted+1)
+}
+
+// take checks the place of a record's events in their run, and, of the engine's, that their
+// transitions are valid.
+func (r *runState) take(v *Verdict, rec *commitlog.Record) {
+	run := rec.Run
+	if rec.Kind == commitlog.KindEvents || rec.Kind == commitlog.KindRun {
+		r.checkGuard(v)
+	}
+	if run.FirstSeq <= r.runSeq {
+		v.want("the events do not come after the ones before them", fmt.Sprint("runSeq above ",
+			r.runSeq), fmt.Sprint(run.FirstSeq))
+	}
+	r.lost = r.lost || run.FirstSeq > r.runSeq+1
+	r.runSeq = max(r.runSeq, run.FirstSeq+int64(len(run.Events))-1)
+	if !r.ofEngine {
+		return
+	}
+	records := run.Records(v.message.Time)
+	for i := range records {
+		id, key := records[i].EventID, records[i].IdempotencyKey
+		v.want("an event, or its id, was there before: "+eventText(run, i), false,
+			r.seen[id] || r.seen[key])
+		r.seen[id], r.seen[key] = true, true
+	}
+	if rec.Kind == commitlog.KindEvents || r.lost {
+		return
+	}
+	projected, alerts, err := runevents.Incremental(r.snapshot, records)
+	if err != nil {
+		v.want("the events cannot be projected", "", err.Error())
+	}
+	for _, alert := range alerts {
+		v.want("an event is not a valid transition", "", alert.Message)
+	}
+	r.snapshot, r.lost = projected, err != nil || len(alerts) > 0
+}
+
+// isEndedBy reports whether a record ends its run: any of the engine's does, except events while
+// the run waits or its command is being applied.
+func (r *runState) isEndedBy(rec *commitlog.Record) bool {
+	ends := func(e runevents.Event) bool { return e.EventType.EndsRun() }
+	switch rec.Kind {
+	case commitlog.KindPending:
+		return false
+	case commitlog.KindRun:
+		return slices.ContainsFunc(rec.Run.Events, ends)
+	case commitlog.KindEvents:
+		return !r.ofEngine && slices.ContainsFunc(rec.Run.Events, ends)
+	}
+	return true
+}
+
+// checkGuard checks the guard of a record on the run's own subject. One other than the message
+// before it belongs to an expired one.
+func (r *runState) checkGuard(v *Verdict) {
+	guard, ok := guardOf(v.message.Header)
+	if r.seq > 0 && (!ok || guard < r.seq) {
+		v.want("the append was not guarded by the run's message before it", r.seq, guard)
+	}
+	r.lost = r.lost || guard != r.seq
+	r.seq, r.stored = v.message.Sequence, v.message.Time
+}
+
+// extend adds a checked record on the run's own subject.
+func (r *runState) extend(v *Verdict, rec *commitlog.Record) {
+	if !r.ofEngine {
+		return
+	}
+	r.tail.Add(rec, r.seq)
+	if !r.accepted {
+		r.waits = append(r.waits, waitMessage{v.message, rec})
+	}
+}
+
+// checkEvents checks the events of a record by themselves.
+func (v *Verdict) checkEvents(run *runevents.Run) {
+	for i, r := range run.Records(v.message.Time) {
+		if err := r.Validate(); err != nil {
+			v.want("an event is not valid: "+eventText(run, i), "", err.Error())
+		}
+	}
+}
+
+func eventText(run *runevents.Run, i int) string {
+	e := &run.Events[i]
+	return fmt.Sprintf("runSeq %d, %s attempt %d", run.FirstSeq+int64(i),
+		strings.TrimSpace(string(e.EventType)+" "+e.StepID), e.LogicalAttemptID)
+}
+
+// waitingLimit is how long a run may wait after its last record before it counts as left: live
+// servers end such runs within seconds, or renew their claims.
+const waitingLimit = 2 * time.Minute
+
+// leftWaiting returns the runs that have waited since a time or longer, though no command is being
+// applied to their town.
+func (l *LogCheck) leftWaiting(since time.Time) (left []Finding) {
+	for _, runID := range slices.Sorted(maps.Keys(l.Runs)) {
+		r := l.Runs[runID]
+		waits := r.tail.Status == runevents.RunPending || r.tail.Status == runevents.RunIsPaused
+		applies := l.towns[wire.LogSubject(l.world, wire.TownToken(r.town))].town.Pending != nil
+		if !waits || applies || r.stored.After(since) {
+			continue
+		}
+		left = append(left, Finding{
+			Kind: LeftWaiting, Stream: wire.LogStream(l.world), Sequence: r.seq,
+			Subject: wire.RunSubject(l.world, runID), Town: r.town,
+			What: "a run waits since " + runevents.Timestamp(r.stored) + ", and no server has it",
+			Want: "an end", Got: string(r.tail.Status),
+		})
+	}
+	return left
+}
