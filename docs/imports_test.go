@@ -24,7 +24,7 @@ var rooms = []struct {
 		"./runevents/recent", "./trace"}},
 	{"worldengine/wire", true, nil},
 	{"worldengine/messages", true, []string{jsonModule, "./handoff", "./runevents",
-		"./worldengine/storage", "./worldengine/town", "./worldengine/wire"}},
+		"./schemas", "./worldengine/storage", "./worldengine/town", "./worldengine/wire"}},
 	{"worldengine/queue", true, nil},
 	{"worldengine/backoff", true, nil},
 	{"worldengine/httpd", true, nil},

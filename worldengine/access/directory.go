@@ -23,8 +23,8 @@ func NewDirectory(users []User) *Directory {
 	return d
 }
 
-// Replace makes the directory that of other users. Requests that it was asked about before keep
-// their rights.
+// Replace puts other users into the directory. Requests that it was asked about before keep their
+// rights.
 func (d *Directory) Replace(users []User) {
 	byID, own := make(map[string]Rights, len(users)), map[string]bool{}
 	for i := range users {
@@ -39,7 +39,7 @@ func (d *Directory) Replace(users []User) {
 	d.own.Store(&own)
 }
 
-// User returns the name and the role of the user whom NATS names so, "" for an unknown one.
+// User returns the name and the role of the user with an ID; "" if it is unknown.
 func (d *Directory) User(id string) (name string, role Role) {
 	if d == nil {
 		return "", ""
@@ -48,21 +48,20 @@ func (d *Directory) User(id string) (name string, role Role) {
 	return rights.user, rights.role
 }
 
-// Headers are those of a request as nats.go decoded them, and the bytes of the block that they came
-// in; 0 where there was none.
+// Headers are the headers of a request as nats.go decoded them, and the size of their block on the
+// wire; 0 without one.
 type Headers struct {
 	Decoded map[string][]string
 	Bytes   int
 }
 
-// Readable reports whether the block could be decoded. nats.go drops all headers of one that could
-// not.
+// Readable reports whether the block could be decoded. Otherwise nats.go has dropped all headers.
 func (h Headers) Readable() bool { return h.Bytes == 0 || h.Decoded != nil }
 
-// OfWorld returns the rights of a request that was made in the world's account, where only the
-// engine and operators are. It has all rights, but for a mark, which can only take some away. NATS
-// marks nothing there: the user is the one whose inbox takes the answer, and no other user can read
-// it.
+// OfWorld returns the rights of a request that was made in the world's account, which only the
+// engine and operators use: all rights, unless it has a mark, which can only take some away. NATS
+// marks nothing there: the user is the owner of the inbox that takes the answer, and no other user
+// can read it.
 func (d *Directory) OfWorld(h Headers, inbox string) Rights {
 	marks := h.Decoded[wire.UserHeader]
 	if d == nil {
@@ -78,9 +77,9 @@ func (d *Directory) OfWorld(h Headers, inbox string) Rights {
 	return Rights{user: user}
 }
 
-// OfClient returns the rights of a request that came from the clients' account, which are those of
-// the user that its mark names. certain is false where the mark might be one that the client wrote:
-// then there are no rights. Without a mark there are none either.
+// OfClient returns the rights of a request that came from the clients' account: the rights of the
+// user that its mark names, and none without a mark. certain is false, and there are no rights, if
+// the client might have written the mark.
 func (d *Directory) OfClient(h Headers) (_ Rights, certain bool) {
 	if d == nil {
 		return Rights{}, h.Readable()
@@ -110,27 +109,26 @@ func (d *Directory) ofMarks(marks []string) Rights {
 const (
 	// maxLines is how many headers a client's request may have, its mark included.
 	maxLines = 32
-	// statusSlack is how much longer "Status: 503\r\nDescription: \r\n" is than " 503 ", rounded
+	// statusSlack is the length by which "Status: 503\r\nDescription: \r\n" exceeds " 503 ", rounded
 	// up.
 	statusSlack = 32
-	// minMark is the least length of the server's mark: it holds at least the time of the
-	// connection, the account, the user, the round trip and the server. maxLines*2 + statusSlack is
-	// less than that.
+	// minMark is the least length of the server's mark: it has at least the time of the connection,
+	// the account, the user, the round trip and the server. maxLines*2 + statusSlack is less.
 	minMark = 100
 )
 
 // The compiler refuses bounds that leave room for a hidden mark.
 const _ = uint(minMark - 1 - 2*maxLines - statusSlack)
 
-// certain reports whether the mark is the one that the server wrote.
+// certain reports whether the server wrote the mark.
 //
-// The server ends each block with its mark, and takes away those of the client that it finds; it
-// does not find all that nats.go does, which also takes lines that end in LF alone. And nats.go
-// reads nothing after an empty line, so that a client can hide the server's mark and show one of
-// its own; or it can end its block with "A:" and make the server's mark a value. So the name of the
-// mark must stand in one place only; and what was decoded must account for the whole block: a line
-// of "k:v\n" is decoded to at most 2 bytes more when it is written as "k: v\r\n", so that maxLines
-// lines have no room for a hidden mark.
+// The server ends each block with its mark, and removes the marks of the client that it finds. It
+// does not find all that nats.go finds, which also takes lines that end in LF alone. And nats.go
+// reads nothing after an empty line, so a client can hide the server's mark and show one of its
+// own; or it can end its block with "A:" and make the server's mark a value. So the name of the
+// mark must stand in one place only, and the decoded headers must account for the whole block: a
+// line "k:v\n" grows by at most 2 bytes when it is written as "k: v\r\n", so maxLines lines have no
+// room for a hidden mark.
 func (h Headers) certain() bool {
 	written, lines := len("NATS/1.0\r\n\r\n"), 0
 	for name, values := range h.Decoded {

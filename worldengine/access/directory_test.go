@@ -74,11 +74,21 @@ func TestRights(t *testing.T) {
 	require.ErrorIs(t, r.Read("t"), ErrUnreadable, "acting on a town is no right to read it")
 	require.ErrorIs(t, r.Read(""), ErrUnreadable)
 	require.NoError(t, Rights{}.Read("t"))
+	for townID, want := range map[string][]string{"": {"Town 1"}, "Town 1": {"Town 1"}} {
+		towns, err := r.ReadableOf(townID)
+		require.NoError(t, err)
+		require.Equal(t, want, towns)
+	}
+	_, err := r.ReadableOf("t")
+	require.ErrorIs(t, err, ErrUnreadable)
+	all, err := Rights{}.ReadableOf("")
+	require.NoError(t, err)
+	require.Nil(t, all)
 }
 
-// Who sent a request, as whoami says it: the user of its mark, with its bounds and the verbs that
-// it may ask; without access control there is no role, and in the world's account an operator.
-func TestIdentity(t *testing.T) {
+// The sender of a request is the user of its mark, with its bounds and verbs; without access control
+// there is no role, and in the world's account an operator.
+func TestRights_Identity(t *testing.T) {
 	t.Parallel()
 	d := people()
 	agent, certain := d.OfClient(marked([]string{`{"user":"a"}`}))
@@ -107,9 +117,9 @@ func TestIdentity(t *testing.T) {
 	require.Empty(t, stranger.Identity(d).Verbs)
 }
 
-// What takes a person's approval is said by operators and the engine, and by all without access
-// control: not by the agents and plugins whose proposals it holds back.
-func TestWhoSaysWhatTakesApproval(t *testing.T) {
+// Operators and the engine govern a town, and all do without access control: not the agents and
+// plugins whose proposals an approval would hold back.
+func TestRights_Govern(t *testing.T) {
 	t.Parallel()
 	for _, role := range append(Roles(), "") {
 		err := Rights{role: role}.Govern("apply")
@@ -122,8 +132,8 @@ func TestWhoSaysWhatTakesApproval(t *testing.T) {
 	require.ErrorIs(t, Rights{noRights: true}.Govern("apply"), ErrVerbForbidden)
 }
 
-// A request without a sure mark has no right to anything, not even to what is open to every role.
-func TestNoRights(t *testing.T) {
+// A request without a certain mark has no rights, not even the rights of every role.
+func TestRights_None(t *testing.T) {
 	t.Parallel()
 	d := people()
 	for name, h := range map[string]Headers{
@@ -137,9 +147,7 @@ func TestNoRights(t *testing.T) {
 		require.ErrorIs(t, r.Town("t"), ErrForbidden, name)
 		require.ErrorIs(t, r.Actor("m"), ErrActorNotAllowed, name)
 		require.ErrorIs(t, r.Read("t"), ErrUnreadable, name)
-		towns, bound := r.Readable()
-		require.Empty(t, towns, name)
-		require.True(t, bound, name)
+		require.Equal(t, []string{}, r.Readable(), name)
 	}
 	_, certain := (*Directory)(nil).OfClient(Headers{Bytes: 100})
 	require.False(t, certain, "headers that cannot be read may ask for something else")
@@ -147,7 +155,7 @@ func TestNoRights(t *testing.T) {
 }
 
 // The block of a client's request has room for so many headers, its mark included, and no more.
-func TestHowManyHeadersAreCertain(t *testing.T) {
+func TestHeaders_Bound(t *testing.T) {
 	t.Parallel()
 	for lines, want := range map[int]bool{maxLines: true, maxLines + 1: false} {
 		h := marked([]string{`{"user":"a"}`})
@@ -162,9 +170,9 @@ func TestHowManyHeadersAreCertain(t *testing.T) {
 	}
 }
 
-// What NATS makes of headers that hide the server's mark, or could: the client's text, of which the
-// server replaces the last two bytes by its mark.
-func TestTheMarkIsCertain(t *testing.T) {
+// Headers that hide the server's mark, or could, give no rights. Each row is the client's text, whose
+// last two bytes the server replaces by its mark.
+func TestHeaders_Certain(t *testing.T) {
 	t.Parallel()
 	const mark = wire.UserHeader +
 		`: {"start":"2026-11-22T01:00:00.123456789Z","host":"127.0.0.1","acc":"CLIENTS","user":"a","rtt":1}`

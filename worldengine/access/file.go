@@ -27,16 +27,17 @@ type Config struct {
 type TLS struct {
 	// CertFile and KeyFile are the server's certificate and its key.
 	CertFile, KeyFile string
-	// ClientCAFile, where it is given, has the authorities that a client's certificate must be of.
+	// ClientCAFile has the authorities that must have signed a client's certificate; "" if clients
+	// need none.
 	ClientCAFile string
 }
 
 // maxFile bounds an access file and each file that it names: 4 MiB are some 20,000 users.
 const maxFile = 4 << 20
 
-// ReadFile reads an access file, the files that it points to, as seen from its own directory, and
-// the environment variables, which lookup gives, as os.LookupEnv does. What is wrong in the file is
-// a *schemas.ValidationError. No error holds a secret.
+// ReadFile reads an access file, the files that it points to, relative to its own directory, and
+// the environment variables that it names, by lookup, which is os.LookupEnv. The error of an invalid
+// file is a *schemas.ValidationError. No error holds a secret.
 func ReadFile(file string, lookup func(string) (string, bool)) (Config, error) {
 	data, err := platform.ReadFile(file, maxFile)
 	if err != nil {
@@ -73,7 +74,7 @@ func parse(data []byte, dir string, lookup func(string) (string, bool)) (Config,
 	return cfg, r.Err()
 }
 
-// tls reads where TLS files are, and whether they are any.
+// tls reads the names of the TLS files, and tries the files.
 func (r *reader) tls(o map[string]any) TLS {
 	if _, given := o["tls"]; !given {
 		return TLS{}
@@ -132,7 +133,7 @@ func (r *reader) user(v any, at string) User {
 // bcryptHash is a bcrypt hash of a cost of at least 10.
 var bcryptHash = regexp.MustCompile(`^\$2[aby]\$(1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}$`)
 
-// credentials checks how a user is known, and reads a password from where it is.
+// credentials checks that a user has exactly one credential, and reads a password.
 func (r *reader) credentials(o map[string]any, at string, u *User) {
 	given := 0
 	for _, name := range []string{"nkey", "passwordHash", "passwordEnv", "passwordFile"} {

@@ -54,8 +54,8 @@ func TestReadFile(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v %s", cfg, cfg, cfg, shown), sentinel)
 }
 
-// Files that an access file names are as seen from its own directory, where they are not absolute.
-func TestFilesOfAnAccessFile(t *testing.T) {
+// The names of files in an access file are relative to its directory, unless they are absolute.
+func TestReadFile_Files(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
 	dir := t.TempDir()
@@ -75,7 +75,7 @@ func TestFilesOfAnAccessFile(t *testing.T) {
 }
 
 // A password has at least twelve bytes, and is no hash, which would be taken for the password.
-func TestPasswords(t *testing.T) {
+func TestReadFile_Passwords(t *testing.T) {
 	t.Parallel()
 	const file = `{"users": [{"name": "a", "role": "agent", "passwordEnv": "P"}]}`
 	for password, want := range map[string]bool{
@@ -88,7 +88,7 @@ func TestPasswords(t *testing.T) {
 }
 
 // Approvers may be bound to the towns that they decide about, as agents and plugins are.
-func TestRolesWithTowns(t *testing.T) {
+func TestReadFile_RolesWithTowns(t *testing.T) {
 	t.Parallel()
 	for _, role := range Roles() {
 		_, err := readText(t, `{"users": [{"name": "a", "role": "`+string(role)+
@@ -98,8 +98,8 @@ func TestRolesWithTowns(t *testing.T) {
 	}
 }
 
-// Every mistake has its path, and no message quotes what might be a secret.
-func TestWhatIsWrongInAFile(t *testing.T) {
+// Every mistake has its path, and no message quotes a value that might be a secret.
+func TestReadFile_Mistakes(t *testing.T) {
 	t.Parallel()
 	user := func(members string) string {
 		return `{"users": [{"name": "a", "role": "agent", ` + members + `}]}`
@@ -164,4 +164,20 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 	require.ErrorContains(t, err, "give passwordHash, passwordEnv or passwordFile")
 	_, err = readText(t, `{"users": [{"name": 1}]}`, nothing)
 	require.ErrorContains(t, err, "must be a non-empty string")
+}
+
+// The example is a valid file, once its passwords are there.
+func TestReadFile_Example(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../examples/access/access.json")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "access.json"), data, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "frontier.password"),
+		[]byte(sentinel), 0o600))
+	cfg, err := ReadFile(filepath.Join(dir, "access.json"), func(string) (string, bool) {
+		return sentinel, true
+	})
+	require.NoError(t, err)
+	require.Len(t, cfg.Users, 4)
 }

@@ -8,15 +8,15 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Users of the server itself in an external NATS: EngineUser in the world's account, AskingUser in
-// that of the clients, where it tries at the start whether requests cross as they must.
+// Users of the server itself in an external NATS: EngineUser in the world's account, and AskingUser
+// in the clients' account, to try at the start that requests cross.
 const (
 	EngineUser = reserved + "engine"
 	AskingUser = reserved + "asking"
 )
 
-// PasswordVariable returns the environment variable that stands for the password of a user in what
-// WriteNATS writes.
+// PasswordVariable returns the environment variable that stands for the password of a user in the
+// configuration of WriteNATS.
 func (u *User) PasswordVariable() string {
 	if u.PasswordEnv != "" {
 		return u.PasswordEnv
@@ -57,10 +57,10 @@ func WriteNATS(w io.Writer, world string, users []User) error {
 	return err
 }
 
-// noOne is a user with an NKey whose seed does not exist, and without any permission. NATS looks at
-// the "nkey" of a client that signs in with a password only where some user has an NKey; otherwise
-// it passes that text on as the name of the user in the mark of a request, and any client could
-// take any name.
+// noOne is a user with an NKey whose seed does not exist, and without any permission. NATS checks
+// the "nkey" of a client that signs in with a password only if some user has an NKey; otherwise it
+// passes that text on as the name of the user in the mark of a request, and any client could take
+// any name.
 const noOne = "# Keeps NATS from taking a user's name from an unchecked nkey: do not remove.\n" +
 	`      {nkey: "UDFTSDGNOIISYZGMMLRGDPHH5YTVE4NHK7MK3HKXSEQNWXF5NYVUB2LX", permissions: {publish: {deny: ">"}, subscribe: {deny: ">"}}}`
 

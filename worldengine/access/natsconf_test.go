@@ -37,9 +37,9 @@ func texts(v any) (list []string) {
 	return list
 }
 
-// What an existing nats-server is given has every user in the account of its role, known by what
-// the access file says, with exactly the permissions of PermissionsOf.
-func TestTheConfigurationHasTheUsers(t *testing.T) {
+// The configuration of a nats-server has every user in the account of its role, with its credential
+// of the access file, and exactly the permissions of PermissionsOf.
+func TestWriteNATS_Users(t *testing.T) {
 	users := []User{
 		{Name: "agent-1", Role: Agent, PasswordEnv: "AGENT_VARIABLE", Towns: []string{"Town 1"}},
 		{Name: "plugin-1", Role: Plugin, NKey: nkey},
@@ -79,9 +79,9 @@ func TestTheConfigurationHasTheUsers(t *testing.T) {
 	}
 }
 
-// The two accounts are joined by the crossings alone: what one exports the other imports, requests
-// with their user, and what clients publish on the subjects of others goes astray.
-func TestTheConfigurationHasTheCrossings(t *testing.T) {
+// The crossings alone join the two accounts: one imports the exports of the other, requests with
+// their user, and messages of clients on subjects of others go astray.
+func TestWriteNATS_Crossings(t *testing.T) {
 	accounts := written(t, nil)
 	c := CrossingsOf("w")
 	require.Equal(t, "enabled", accounts["WORLD"]["jetstream"])
@@ -117,7 +117,7 @@ func TestTheConfigurationHasTheCrossings(t *testing.T) {
 }
 
 // Without an access file there is a user of each role to begin with.
-func TestTheExampleUsers(t *testing.T) {
+func TestExamples(t *testing.T) {
 	t.Parallel()
 	roles := []Role{Engine} // of the server itself
 	for _, u := range Examples() {

@@ -115,7 +115,7 @@ func PermissionsOf(world string, u *User) Permissions {
 	return p
 }
 
-// tokens returns the town tokens of towns; that of all towns where there are none.
+// tokens returns the town tokens of towns; "*" if there are none.
 func tokens(towns []string) []string {
 	if len(towns) == 0 {
 		return []string{"*"}
@@ -156,9 +156,9 @@ type Crossings struct {
 	Services []string
 	// Heard are subjects of messages of the world's account that clients may receive.
 	Heard []string
-	// Diverted are subjects on which clients receive messages from the world's account alone.
-	// What is published on one in the clients' account, and an answer whose reply subject it is,
-	// goes to wire.AstraySubject of it, which has no subscribers.
+	// Diverted are subjects on which clients receive messages from the world's account alone. A
+	// message that a client publishes on one, or an answer to it, goes to its wire.AstraySubject,
+	// which has no subscribers.
 	Diverted []string
 }
 

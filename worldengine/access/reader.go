@@ -13,8 +13,8 @@ type reader struct {
 	lookup func(string) (string, bool)
 }
 
-// texts reads the list of non-empty strings that o may have under name. An empty one is refused: it
-// could be taken for "none", and means "all" where it is left out.
+// texts reads the list of non-empty strings that o may have under name. An empty list is refused:
+// it could be taken for "none", although a list that is left out means "all".
 func (r *reader) texts(o map[string]any, path, name string) []string {
 	v, ok := o[name]
 	if !ok {
@@ -34,7 +34,7 @@ func (r *reader) texts(o map[string]any, path, name string) []string {
 	return texts
 }
 
-// path returns a file as seen from the directory of the access file.
+// path returns a file relative to the directory of the access file.
 func (r *reader) path(file string) string {
 	if file == "" || filepath.IsAbs(file) {
 		return file

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,7 +9,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Errors of requests that NATS lets through, but the rights of the user do not cover.
+// Errors of requests that NATS allows and the rights of the user do not cover.
 var (
 	// ErrForbidden: the user has no right to act on the town. Nothing was judged.
 	ErrForbidden = errors.New("access: this user may not act on that town")
@@ -24,8 +25,8 @@ var (
 	ErrActorNotAllowed = errors.New("access: this user may not speak for that actor")
 )
 
-// Rights are what a request may do; the zero value is everything. Rights do not change and are safe
-// for concurrent use.
+// Rights bound a request; the zero value allows everything. They do not change and are safe for
+// concurrent use.
 type Rights struct {
 	noRights            bool
 	user                string
@@ -33,12 +34,12 @@ type Rights struct {
 	towns, actors, read []string
 }
 
-// Identity says who sent a request, and what it may do.
+// Identity is the sender of a request, with its rights.
 type Identity struct {
-	// User is the name in the access file. It is empty without access control, and in the world's
-	// account if the answer does not go to the inbox of one of its users.
+	// User is the name in the access file; empty without access control, and in the world's account
+	// if the answer does not go to the inbox of one of its users.
 	User string
-	// Role is empty without access control.
+	// Role is empty without access control. A request from the world's account is an operator's.
 	Role Role
 	// Towns, Actors and Read bound the rights as in User; empty for all.
 	Towns, Actors, Read []string
@@ -46,13 +47,11 @@ type Identity struct {
 	Verbs []wire.Verb
 }
 
-// Identity returns who sent a request with these rights. A request that is not bound to a role is
-// an operator's, where there is access control.
+// Identity returns the sender of a request with these rights.
 func (r Rights) Identity(d *Directory) Identity {
-	if d != nil && r.role == "" {
-		r.role = Operator
+	id := Identity{
+		User: r.user, Role: r.roleIn(d), Towns: r.towns, Actors: r.actors, Read: r.read,
 	}
-	id := Identity{User: r.user, Role: r.role, Towns: r.towns, Actors: r.actors, Read: r.read}
 	for _, verb := range wire.Verbs() {
 		if r.Verb(verb) == nil {
 			id.Verbs = append(id.Verbs, verb)
@@ -61,7 +60,22 @@ func (r Rights) Identity(d *Directory) Identity {
 	return id
 }
 
-// Verb returns nil, or ErrVerbForbidden where the request may not ask the verb.
+// User returns the name of the user; "" if it is unknown.
+func (r Rights) User() string { return r.user }
+
+// Sender names the sender of a request: the user or, if it is unknown, its role; "" without access
+// control.
+func (r Rights) Sender(d *Directory) string { return cmp.Or(r.user, string(r.roleIn(d))) }
+
+// roleIn returns the role. With access control, a request without one is an operator's.
+func (r Rights) roleIn(d *Directory) Role {
+	if d != nil && r.role == "" {
+		return Operator
+	}
+	return r.role
+}
+
+// Verb returns nil, or ErrVerbForbidden if the request may not ask the verb.
 func (r Rights) Verb(verb wire.Verb) error {
 	if r.noRights || r.role != "" && !slices.Contains(verb.Spec().Roles, r.role) {
 		return fmt.Errorf("%w: %s", ErrVerbForbidden, verb)
@@ -69,7 +83,7 @@ func (r Rights) Verb(verb wire.Verb) error {
 	return nil
 }
 
-// Town returns nil, or ErrForbidden where the request may not act on a town.
+// Town returns nil, or ErrForbidden if the request may not act on a town.
 func (r Rights) Town(id string) error {
 	if r.noRights || len(r.towns) > 0 && !slices.Contains(r.towns, id) {
 		return fmt.Errorf("%w: %q", ErrForbidden, id)
@@ -78,8 +92,8 @@ func (r Rights) Town(id string) error {
 }
 
 // Govern returns nil, or ErrVerbForbidden if the request may not set a member of a town that only
-// operators set: who reports a town's state may not remove the approval that its agents need, or
-// change who applies its commands.
+// operators set: a plugin, which reports a town's state, may not remove the approval that agents
+// need, or change who applies commands.
 func (r Rights) Govern(member string) error {
 	if r.noRights || r.role != "" && r.role != Operator && r.role != Engine {
 		return fmt.Errorf("%w: only an operator sets `%s`", ErrVerbForbidden, member)
@@ -87,7 +101,7 @@ func (r Rights) Govern(member string) error {
 	return nil
 }
 
-// Actor returns nil, or ErrActorNotAllowed where the request may not speak for an actor.
+// Actor returns nil, or ErrActorNotAllowed if the request may not speak for an actor.
 func (r Rights) Actor(id string) error {
 	if r.noRights || len(r.actors) > 0 && !slices.Contains(r.actors, id) {
 		return fmt.Errorf("%w: %q", ErrActorNotAllowed, id)
@@ -95,27 +109,44 @@ func (r Rights) Actor(id string) error {
 	return nil
 }
 
-// Readable returns the towns that the request may read; bound is false where it may read all.
-func (r Rights) Readable() (towns []string, bound bool) {
-	return r.read, r.noRights || len(r.read) > 0
+// Readable returns the ids of the towns that the request may read: nil for all, an empty list for
+// none. The caller must not change them.
+func (r Rights) Readable() []string {
+	switch {
+	case r.noRights:
+		return []string{}
+	case len(r.read) > 0:
+		return r.read
+	}
+	return nil
 }
 
-// ReadWorld returns nil, or ErrWorldUnreadable where the request may not read every town.
+// ReadableOf is Readable for a request about a town, or with "" about all towns. The error is
+// ErrUnreadable.
+func (r Rights) ReadableOf(townID string) ([]string, error) {
+	if townID == "" {
+		return r.Readable(), nil
+	}
+	return []string{townID}, r.Read(townID)
+}
+
+// ReadWorld returns nil, or ErrWorldUnreadable if the request may not read every town.
 func (r Rights) ReadWorld() error {
-	if _, bound := r.Readable(); bound {
+	if r.Readable() != nil {
 		return ErrWorldUnreadable
 	}
 	return nil
 }
 
-// Read returns nil, or ErrUnreadable where the request may not read a town.
+// Read returns nil, or ErrUnreadable if the request may not read a town. The error is the same for
+// every town.
 func (r Rights) Read(id string) error { return r.ReadToken(wire.TownToken(id)) }
 
-// ReadToken does for a town token what Read does for a town. Its error is the same for every town.
+// ReadToken is Read for a town token.
 func (r Rights) ReadToken(token string) error {
-	towns, bound := r.Readable()
+	towns := r.Readable()
 	same := func(id string) bool { return wire.TownToken(id) == token }
-	if !bound || slices.ContainsFunc(towns, same) {
+	if towns == nil || slices.ContainsFunc(towns, same) {
 		return nil
 	}
 	return ErrUnreadable

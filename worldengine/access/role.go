@@ -38,8 +38,8 @@ type User struct {
 	Role Role
 	// NKey is the public key of a user without a password.
 	NKey string
-	// PasswordHash is the bcrypt hash of the password, and Password the password itself, where it
-	// came from PasswordEnv or a file.
+	// PasswordHash is the bcrypt hash of the password, and Password the password itself if it came
+	// from PasswordEnv or a file.
 	PasswordHash Secret
 	Password     Secret
 	PasswordEnv  string
@@ -51,7 +51,7 @@ type User struct {
 	Read []string
 }
 
-// ID is how NATS names the user of a connection: the NKey where there is one, or else the name.
+// ID is how NATS names the user of a connection: the NKey if there is one, or else the name.
 func (u *User) ID() string {
 	if u.NKey != "" {
 		return u.NKey

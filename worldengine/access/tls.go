@@ -8,7 +8,7 @@ import (
 	"worldengine/worldengine/platform"
 )
 
-// Config returns the TLS configuration of a server, or nil where there is no TLS.
+// Config returns the TLS configuration of a server, or nil without TLS.
 func (t TLS) Config() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil

@@ -36,7 +36,7 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 }
 
 // With a file of authorities every client has to show a certificate; without TLS there is none.
-func TestTLSConfig(t *testing.T) {
+func TestTLS_Config(t *testing.T) {
 	t.Parallel()
 	none, err := TLS{}.Config()
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func TestTLSConfig(t *testing.T) {
 
 // A file that is missing, or is something else, is an error that names it, and no server that asks
 // clients for less than it was to.
-func TestTLSConfigOfBadFiles(t *testing.T) {
+func TestTLS_BadFiles(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
 	_, otherKey := certificate(t)

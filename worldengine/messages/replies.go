@@ -7,9 +7,22 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/schemas"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
+
+// Error is the body of every error reply.
+type Error struct {
+	Error ErrorDetail `json:"error"`
+}
+
+// ErrorDetail is an error. Code is a wire.Code, and Details are the places in the request.
+type ErrorDetail struct {
+	Code    string              `json:"code"`
+	Message string              `json:"message"`
+	Details []schemas.Violation `json:"details"`
+}
 
 // TownSummary is a town without its snapshot. Revision is the log sequence of its last change.
 type TownSummary struct {
@@ -142,7 +155,7 @@ type Runs struct {
 	// event of the last one of them; "" if there was none.
 	Searched   int    `json:"searched"`
 	SearchedTo string `json:"searchedTo,omitzero"`
-	// Mark is up to where the list is complete, for the AfterMark of a later one.
+	// Mark is the end of the complete part of the list, for the AfterMark of a later one.
 	Mark uint64 `json:"mark"`
 }
 

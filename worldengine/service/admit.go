@@ -2,7 +2,6 @@ package service
 
 import (
 	"fmt"
-	"maps"
 	"strconv"
 	"sync/atomic"
 
@@ -18,8 +17,8 @@ import (
 const requestBytes = 1 << 10
 
 // admit leaves a request to the workers of an endpoint, with a slot and its bytes. If it does not
-// fit, admit answers with 429. It is called where requests arrive, one at a time for each verb, so
-// it reads no more of a request than peekID does.
+// fit, admit answers with 429. It runs as requests arrive, one at a time for each verb, so it reads
+// no more of a request than peekID does.
 func (s *Service) admit(e *endpoint, in *incoming) {
 	town, load, refusal := e.slots.TakeBytes(s.subject(e, in))
 	if refusal != queue.Granted {
@@ -119,8 +118,23 @@ func (s *Service) Overload() messages.Overload {
 func (s *Service) refuse(in *incoming, reason queue.Refusal, pause int) {
 	s.refused[reason].Add(1)
 	s.observe(in, wire.CodeOverloaded)
-	s.respond(in, &nats.Msg{Data: overloaded.Data, Header: overloadedHeaders[pause/pauseStep]})
+	msg := overloaded[pause/pauseStep]
+	s.respond(in, &msg)
 }
+
+// overloaded are the answers to requests that do not fit, by their pause. They are made once, since
+// a flood gets many.
+var overloaded = func() (answers [longestPause/pauseStep + 1]nats.Msg) {
+	for i := range answers {
+		msg, err := errorReply(worldengine.ErrOverloaded)
+		if err != nil {
+			panic(fmt.Sprintf("service: the answer to overload: %v", err))
+		}
+		msg.Header[wire.RetryAfterHeader] = []string{strconv.Itoa(i * pauseStep)}
+		answers[i] = *msg
+	}
+	return answers
+}()
 
 // The longest pause that a client is asked to make, and how long the requests before its own are
 // taken to need: one after another about a town, side by side in a world.
@@ -138,21 +152,4 @@ func pauseFor(load queue.Load) int {
 	pause := max(load.Town*perOfTown, load.All/ofWorldPerMs)
 	pause = (pause + pauseStep - 1) / pauseStep * pauseStep
 	return min(max(pause, pauseStep), longestPause)
-}
-
-// overloaded is the answer to a request that does not fit, made once, and overloadedHeaders its
-// headers for each pause. They must not be changed.
-var overloaded, overloadedHeaders = makeOverloaded()
-
-func makeOverloaded() (*nats.Msg, [longestPause/pauseStep + 1]nats.Header) {
-	msg, err := errorReply(worldengine.ErrOverloaded)
-	if err != nil {
-		panic(fmt.Sprintf("service: the answer to overload: %v", err))
-	}
-	var headers [longestPause/pauseStep + 1]nats.Header
-	for i := range headers {
-		headers[i] = maps.Clone(msg.Header)
-		headers[i][wire.RetryAfterHeader] = []string{strconv.Itoa(i * pauseStep)}
-	}
-	return msg, headers
 }

@@ -3,8 +3,6 @@ package service
 import (
 	"cmp"
 
-	"github.com/nats-io/nats.go"
-
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
@@ -52,25 +50,7 @@ func (s *Service) townPatch(in *incoming) error {
 		townID, request["patch"], expected, attributes, s.actorOf(in.rights), s.answerTown(in))
 }
 
-// townRemove leaves the removal of a town to the engine.
-func (s *Service) townRemove(in *incoming) error {
-	r, err := parseRequest[messages.TownGet](schemas.TownRemoveRequest, in.data)
-	if err != nil {
-		return err
-	}
-	if err := in.rights.Town(r.TownID); err != nil {
-		return err
-	}
-	return s.engine.SubmitRemove(r.TownID, s.actorOf(in.rights), func(t worldengine.Town, err error) {
-		s.finish(in, err, func() (*nats.Msg, error) {
-			return reply(messages.TownSummary{
-				TownID: r.TownID, SnapshotHash: t.State.Hash, DecisionEpoch: t.State.Epoch(),
-				Revision: t.Revision,
-			})
-		})
-	})
-}
-
+// parseChange returns the tree of a request: the engine reads the state or the patch in it.
 func (s *Service) parseChange(name schemas.Name, in *incoming) (map[string]any, error) {
 	tree, err := schemas.Parse(name, in.data, schemas.Limits{Bytes: s.config.MaxSnapshot})
 	request, _ := tree.(map[string]any)
@@ -97,18 +77,33 @@ func attributesFor(
 	return a, err
 }
 
-// actorOf returns the name in which a request changes something: the user or, if it is unknown, its
-// role; "" without access control.
-func (s *Service) actorOf(rights access.Rights) string {
-	id := rights.Identity(s.config.Access)
-	return cmp.Or(id.User, string(id.Role))
-}
+// actorOf returns the name in which a request changes something.
+func (s *Service) actorOf(rights access.Rights) string { return rights.Sender(s.config.Access) }
 
 // answerTown returns a function that answers a request with the town that it has changed.
 func (s *Service) answerTown(in *incoming) func(worldengine.Town, error) {
 	return func(t worldengine.Town, err error) {
-		s.finish(in, err, func() (*nats.Msg, error) { return townReplyOf(t) })
+		s.finish(in, err, func() (any, error) { return townOf(t), nil })
 	}
+}
+
+// townRemove leaves the removal of a town to the engine.
+func (s *Service) townRemove(in *incoming) error {
+	var r messages.TownGet
+	if err := parse(schemas.TownRemoveRequest, in.data, &r); err != nil {
+		return err
+	}
+	if err := in.rights.Town(r.TownID); err != nil {
+		return err
+	}
+	return s.engine.SubmitRemove(r.TownID, s.actorOf(in.rights), func(t worldengine.Town, err error) {
+		s.finish(in, err, func() (any, error) {
+			return messages.TownSummary{
+				TownID: r.TownID, SnapshotHash: t.State.Hash, DecisionEpoch: t.State.Epoch(),
+				Revision: t.Revision,
+			}, nil
+		})
+	})
 }
 
 // runAppend leaves run events to the engine.
@@ -124,10 +119,10 @@ func (s *Service) runAppend(in *incoming) error {
 		Name: cmp.Or(s.actorOf(in.rights), runs.Anyone), MayRead: in.rights.ReadToken,
 	}
 	done := func(appended []runevents.Appended, err error) {
-		s.finish(in, err, func() (*nats.Msg, error) {
-			return reply(struct {
+		s.finish(in, err, func() (any, error) {
+			return struct {
 				Appended []runevents.Appended `json:"appended"`
-			}{appended})
+			}{appended}, nil
 		})
 	}
 	return s.engine.Runs().Submit(from, townID, writes, done)

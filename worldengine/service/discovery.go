@@ -14,68 +14,62 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// discovery answers $SRV.PING, $SRV.INFO and $SRV.STATS as the NATS micro protocol has it. The
-// service does not use that of the micro library, which answers on any reply subject, and gives its
-// handlers no message whose headers could not be decoded.
+// discovery answers $SRV.PING, $SRV.INFO and $SRV.STATS by the NATS micro protocol. The micro
+// library would answer on any reply subject, and gives its handlers no message whose headers could
+// not be decoded.
 type discovery struct {
 	service  *Service
 	identity micro.ServiceIdentity
 	started  time.Time
-	verbs    []*verbStats
 }
 
 // verbStats counts the requests of a verb.
 type verbStats struct {
-	info     micro.EndpointInfo
-	mu       sync.Mutex
-	requests int
-	took     time.Duration
+	mu    sync.Mutex
+	stats micro.EndpointStats
 }
 
+// newDiscovery returns the discovery of the endpoints of a service, whose requests it counts from
+// then on.
 func newDiscovery(s *Service) *discovery {
-	return &discovery{
-		service: s, started: time.Now().UTC(),
-		identity: micro.ServiceIdentity{
-			Name: wire.ServiceName, ID: s.config.ID, Version: s.config.Version,
-			Metadata: s.metadata(),
-		},
+	for _, e := range s.endpoints {
+		e.stats = &verbStats{stats: micro.EndpointStats{
+			Name:       strings.ReplaceAll(string(e.verb), ".", "-"),
+			Subject:    wire.Subject(s.config.World, e.verb),
+			QueueGroup: s.config.QueueGroup,
+		}}
 	}
-}
-
-// add adds an endpoint, and gives it what counts its requests.
-func (d *discovery) add(e *endpoint) {
-	e.stats = &verbStats{info: micro.EndpointInfo{
-		Name:    strings.ReplaceAll(string(e.verb), ".", "-"),
-		Subject: wire.Subject(d.service.config.World, e.verb), QueueGroup: d.service.config.QueueGroup,
+	metadata := map[string]string{wire.WorldMetadata: s.config.World}
+	if s.config.OperatorKey != "" {
+		metadata[wire.OperatorKeyMetadata] = s.config.OperatorKey
+	}
+	return &discovery{service: s, started: time.Now().UTC(), identity: micro.ServiceIdentity{
+		Name: wire.ServiceName, ID: s.config.ID, Version: s.config.Version, Metadata: metadata,
 	}}
-	d.verbs = append(d.verbs, e.stats)
 }
 
 func (v *verbStats) count(took time.Duration) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.requests++
-	v.took += took
+	v.stats.NumRequests++
+	v.stats.ProcessingTime += took
+	v.stats.AverageProcessingTime = v.stats.ProcessingTime / time.Duration(v.stats.NumRequests)
 }
 
-func (v *verbStats) stats(data []byte) *micro.EndpointStats {
+func (v *verbStats) read() micro.EndpointStats {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return &micro.EndpointStats{
-		Name: v.info.Name, Subject: v.info.Subject, QueueGroup: v.info.QueueGroup,
-		NumRequests: v.requests, ProcessingTime: v.took,
-		AverageProcessingTime: v.took / time.Duration(max(1, v.requests)), Data: data,
-	}
+	return v.stats
 }
 
-// subscribe subscribes to the subjects of discovery. Call add for every endpoint before it.
+// subscribe subscribes to the subjects of discovery.
 func (d *discovery) subscribe(in *Entrance) error {
+	name, id := d.identity.Name, d.identity.ID
 	for verb, answer := range map[micro.Verb]func() any{
 		micro.PingVerb: d.ping, micro.InfoVerb: d.info, micro.StatsVerb: d.stats,
 	} {
-		name, id := d.identity.Name, d.identity.ID
-		for _, of := range [][2]string{{"", ""}, {name, ""}, {name, id}} {
-			subject, err := micro.ControlSubject(verb, of[0], of[1])
+		for _, whose := range [][2]string{{"", ""}, {name, ""}, {name, id}} {
+			subject, err := micro.ControlSubject(verb, whose[0], whose[1])
 			if err == nil {
 				_, err = in.Requests.Subscribe(subject,
 					func(msg *nats.Msg) { d.answer(in, msg, answer) })
@@ -111,29 +105,16 @@ func (d *discovery) info() any {
 		Description: "Authoritative world engine: takes execution-handoff.v1, " +
 			"answers execution-result.v1",
 	}
-	for _, v := range d.verbs {
-		info.Endpoints = append(info.Endpoints, v.info)
+	for _, e := range d.service.endpoints {
+		v := e.stats.read()
+		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{
+			Name: v.Name, Subject: v.Subject, QueueGroup: v.QueueGroup,
+		})
 	}
 	return info
 }
 
-// server returns the server with its statistics.
-func (d *discovery) server() messages.Server {
-	stats := d.service.stats()
-	server := messages.Server{ID: d.identity.ID, Name: d.service.config.Name, Version: d.identity.Version, Started: d.started,
-		Writer: true, Indexed: stats.Indexed, Stats: stats}
-	for i, v := range d.verbs {
-		v.mu.Lock()
-		server.Verbs = append(server.Verbs, messages.VerbCount{
-			Verb: d.service.endpoints[i].verb, Requests: int64(v.requests),
-			AverageMicros: v.took.Microseconds() / int64(max(1, v.requests)),
-		})
-		v.mu.Unlock()
-	}
-	return server
-}
-
-// stats returns the same data for every endpoint: what the engine has done, and where it stands.
+// stats returns the statistics of the endpoints, each with the statistics of the server as data.
 func (d *discovery) stats() any {
 	stats := micro.Stats{
 		ServiceIdentity: d.identity, Type: micro.StatsResponseType, Started: d.started,
@@ -143,8 +124,27 @@ func (d *discovery) stats() any {
 		d.service.config.Logger.Error("the statistics cannot be written", "error", err)
 		data = nil
 	}
-	for _, v := range d.verbs {
-		stats.Endpoints = append(stats.Endpoints, v.stats(data))
+	for _, e := range d.service.endpoints {
+		v := e.stats.read()
+		v.Data = data
+		stats.Endpoints = append(stats.Endpoints, &v)
 	}
 	return stats
+}
+
+// server returns the server with its statistics.
+func (d *discovery) server() messages.Server {
+	stats := d.service.stats()
+	server := messages.Server{
+		ID: d.identity.ID, Name: d.service.config.Name, Version: d.identity.Version,
+		Started: d.started, Writer: true, Indexed: stats.Indexed, Stats: stats,
+	}
+	for _, e := range d.service.endpoints {
+		v := e.stats.read()
+		server.Verbs = append(server.Verbs, messages.VerbCount{
+			Verb: e.verb, Requests: int64(v.NumRequests),
+			AverageMicros: v.AverageProcessingTime.Microseconds(),
+		})
+	}
+	return server
 }

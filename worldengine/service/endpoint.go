@@ -3,18 +3,22 @@ package service
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"runtime"
 	"strconv"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 
+	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
 
-// endpoint is a verb: how its requests are admitted, and the workers for them.
+// endpoint is a verb: the bounds of its requests, and the workers for them.
 type endpoint struct {
 	verb wire.Verb
 	// do answers a request, or leaves it to the engine. Its error is answered.
@@ -25,8 +29,7 @@ type endpoint struct {
 	about member // by which requests share the slots
 	reads bool   // it only reads, or gives a signal
 	limit int    // of a request, in bytes
-	// weight is how many bytes of memory a byte of a request is taken to need: its text and what
-	// was read of it.
+	// weight is how many bytes of memory a byte of a request counts for: its text and its tree.
 	weight int64
 	stats  *verbStats
 	line   *line // keeps the order of arrival; nil if that does not matter
@@ -47,52 +50,93 @@ const waitingLists = 128
 
 // makeEndpoints returns the endpoint of every verb, with its workers.
 func (s *Service) makeEndpoints() []*endpoint {
-	// More than processors would take more memory, and not less time.
-	parsers := min(s.config.Readers, runtime.GOMAXPROCS(0))
-	size, pause, resume := s.config.MaxSnapshot, lifecycle.SignalPause, lifecycle.SignalResume
-	handoffs := s.submits(wire.Handoff, s.handoff, s.config.MaxHandoff, handoffWeight, parsers)
+	size := s.config.MaxSnapshot
+	handoffs := s.submits(wire.Handoff, s.handoff, s.config.MaxHandoff, handoffWeight)
 	handoffs.line = &s.line
 	return []*endpoint{
-		s.reads(wire.TownGet, s.townGet),
-		s.reads(wire.TownHistory, s.townHistory),
-		s.reads(wire.MemoryGet, s.memoryGet),
-		s.reads(wire.TownList, s.townList),
-		s.submits(wire.TownPut, s.townPut, size, changeWeight, parsers),
-		s.submits(wire.TownPatch, s.townPatch, size, patchWeight, parsers),
-		s.submits(wire.TownRemove, s.townRemove, maxRequest, changeWeight, parsers),
-		s.reads(wire.ResultGet, s.resultGet),
-		s.reads(wire.RunGet, s.runGet),
-		s.reads(wire.RunList, s.runList),
-		s.reads(wire.RunEvents, s.runEvents),
+		reads(s, wire.TownGet, schemas.TownGetRequest, s.townGet),
+		reads(s, wire.TownHistory, schemas.TownHistoryRequest, s.townHistory),
+		reads(s, wire.MemoryGet, schemas.MemoryRequest, s.memoryGet),
+		reads(s, wire.TownList, schemas.TownListRequest, s.townList),
+		s.submits(wire.TownPut, s.townPut, size, changeWeight),
+		s.submits(wire.TownPatch, s.townPatch, size, patchWeight),
+		s.submits(wire.TownRemove, s.townRemove, maxRequest, changeWeight),
+		reads(s, wire.ResultGet, schemas.ResultGetRequest, s.resultGet),
+		reads(s, wire.RunGet, schemas.RunGetRequest, s.runGet),
+		reads(s, wire.RunList, schemas.RunListRequest, s.runList),
+		reads(s, wire.RunEvents, schemas.RunEventsRequest, s.runEvents),
 		s.readsBy(wire.EventList, s.eventList),
-		s.submits(wire.RunAppend, s.runAppend, maxAppend, changeWeight, parsers),
-		s.signal(wire.RunCancel, lifecycle.SignalCancel, schemas.RunCancelRequest, s.control),
-		s.signal(wire.RunRetry, lifecycle.SignalRetry, schemas.RunRetryRequest, s.runRetry),
-		s.signal(wire.ControlPause, pause, schemas.ControlSignalRequest, s.control),
-		s.signal(wire.ControlResume, resume, schemas.ControlSignalRequest, s.control),
-		s.reads(wire.ControlGet, s.controlGet),
-		s.reads(wire.AlertList, s.alertList),
-		s.reads(wire.AlertAck, s.alertAck),
-		s.reads(wire.ApprovalList, s.approvalList),
-		s.reads(wire.ApprovalDecide, s.approvalDecide),
-		s.reads(wire.WhoAmI, s.whoAmI),
-		s.reads(wire.WorldStatus, s.worldStatus),
-		s.reads(wire.WorldSamples, s.worldSamples),
-		s.reads(wire.WorldClients, s.worldClients),
+		s.submits(wire.RunAppend, s.runAppend, maxAppend, changeWeight),
+		signals(s, wire.RunCancel, schemas.RunCancelRequest,
+			signalOf(lifecycle.SignalCancel), s.control),
+		signals(s, wire.RunRetry, schemas.RunRetryRequest,
+			signalOf(lifecycle.SignalRetry), s.runRetry),
+		signals(s, wire.ControlPause, schemas.ControlSignalRequest,
+			signalOf(lifecycle.SignalPause), s.control),
+		signals(s, wire.ControlResume, schemas.ControlSignalRequest,
+			signalOf(lifecycle.SignalResume), s.control),
+		reads(s, wire.ControlGet, schemas.ControlGetRequest, s.controlGet),
+		reads(s, wire.AlertList, schemas.AlertListRequest, s.alertList),
+		reads(s, wire.AlertAck, schemas.AlertAckRequest, s.alertAck),
+		reads(s, wire.ApprovalList, schemas.ApprovalListRequest, s.approvalList),
+		signals(s, wire.ApprovalDecide, schemas.ApprovalDecideRequest,
+			decisionOf, s.approvalDecide),
+		reads(s, wire.WhoAmI, schemas.WhoAmIRequest, s.whoAmI),
+		reads(s, wire.WorldStatus, schemas.WorldStatusRequest, s.worldStatus),
+		reads(s, wire.WorldSamples, schemas.WorldSamplesRequest, s.worldSamples),
+		reads(s, wire.WorldClients, schemas.WorldClientsRequest, s.worldClients),
 		handoffs,
 	}
 }
 
-// reader returns the answer to a request.
-type reader func(context.Context, *incoming) (*nats.Msg, error)
-
-// reads makes the endpoint of a verb that only reads, or that gives a signal. A bound of requests
-// may wait about one town, run or key, or about none, and twice as many altogether.
-func (s *Service) reads(verb wire.Verb, read reader) *endpoint {
-	return s.readsBy(verb, s.answering(read))
+// reads makes the endpoint of a verb with a request Q, which has a schema, and the reply that answer
+// returns: JSON, or a *nats.Msg as it is.
+func reads[Q, A any](
+	s *Service, verb wire.Verb, schema schemas.Name,
+	answer func(context.Context, *incoming, *Q) (A, error),
+) *endpoint {
+	return s.readsBy(verb, func(in *incoming) error {
+		var request Q
+		if err := parse(schema, in.data, &request); err != nil {
+			return err
+		}
+		reply, err := answer(s.ctx, in, &request)
+		if err != nil {
+			return err
+		}
+		return s.reply(in, reply)
+	})
 }
 
-// readsBy is reads for a verb that answers by itself.
+// signals makes the endpoint of a verb that gives a signal, which signal makes of the request Q. A
+// signal that is refused is recorded, with all that can be read of its request.
+func signals[Q, A any](
+	s *Service, verb wire.Verb, schema schemas.Name, signal func(*Q) worldengine.Signal,
+	carryOut func(context.Context, *Q, worldengine.Signal) (A, error),
+) *endpoint {
+	return s.readsBy(verb, func(in *incoming) error {
+		var request Q
+		err := parse(schema, in.data, &request)
+		if err != nil {
+			salvage(in.data, &request)
+		}
+		given := signal(&request)
+		given.ActorID = cmp.Or(s.actorOf(in.rights), given.ActorID)
+		err = cmp.Or(in.refused, err, in.rights.Town(given.TownID), in.rights.Read(given.TownID))
+		if err != nil {
+			s.recordRefused(given, err)
+			return err
+		}
+		reply, err := carryOut(s.ctx, &request, given)
+		if err != nil {
+			return err
+		}
+		return s.reply(in, reply)
+	})
+}
+
+// readsBy makes the endpoint of a verb that only reads, or gives a signal. A bound of requests may
+// wait about one town, run or key, or about none, and twice as many altogether.
 func (s *Service) readsBy(verb wire.Verb, do func(*incoming) error) *endpoint {
 	spec, waiting := verb.Spec(), s.config.Waiting
 	if spec.Lists {
@@ -105,21 +149,13 @@ func (s *Service) readsBy(verb wire.Verb, do func(*incoming) error) *endpoint {
 	}, s.config.Readers)
 }
 
-// answering makes a reader an endpoint's do.
-func (s *Service) answering(read reader) func(*incoming) error {
-	return func(in *incoming) error {
-		s.finish(in, nil, func() (*nats.Msg, error) { return read(s.ctx, in) })
-		return nil
-	}
-}
-
 // submits makes the endpoint of a verb whose requests wait in the engine for their town.
 func (s *Service) submits(
-	verb wire.Verb, submit func(*incoming) error, limit int, weight int64, workers int,
+	verb wire.Verb, submit func(*incoming) error, limit int, weight int64,
 ) *endpoint {
 	return s.start(&endpoint{
 		verb: verb, do: submit, slots: s.changes, about: aboutTown, limit: limit, weight: weight,
-	}, workers)
+	}, s.parsers())
 }
 
 // makeDryRuns returns the endpoint of handoffs that are only to be judged, beside the queues of
@@ -127,10 +163,14 @@ func (s *Service) submits(
 func (s *Service) makeDryRuns() *endpoint {
 	waiting := s.config.Waiting
 	return s.start(&endpoint{
-		verb: wire.Handoff, do: s.answering(s.dryRun), slots: queue.NewSlots(waiting, 2*waiting),
+		verb: wire.Handoff, do: s.dryRun, slots: queue.NewSlots(waiting, 2*waiting),
 		about: aboutTown, limit: s.config.MaxHandoff, weight: handoffWeight,
-	}, min(s.config.Readers, runtime.GOMAXPROCS(0)))
+	}, s.parsers())
 }
+
+// parsers is the number of workers of a verb that parses large requests: more than processors would
+// take more memory, and not less time.
+func (s *Service) parsers() int { return min(s.config.Readers, runtime.GOMAXPROCS(0)) }
 
 // start gives an endpoint its workers.
 func (s *Service) start(e *endpoint, workers int) *endpoint {
@@ -148,21 +188,51 @@ func (s *Service) start(e *endpoint, workers int) *endpoint {
 	return e
 }
 
-// finish answers a request with err or, without one, with what answer returns. A panic of answer is
-// answered too.
-func (s *Service) finish(in *incoming, err error, answer func() (*nats.Msg, error)) {
-	var msg *nats.Msg
+// parse reads a payload, which is "{}" if it is empty, into request after its schema has accepted
+// it. An integer may be written in any way that JSON has: 1.5e1 is 15.
+func parse(name schemas.Name, data []byte, request any) error {
+	if len(data) == 0 { // as `nats request` sends it
+		data = []byte("{}")
+	}
+	tree, err := schemas.Parse(name, data, schemas.Limits{Bytes: maxRequest})
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(handoff.AppendCanonical(nil, tree), request); err != nil {
+		return schemas.Invalid(name, schemas.Violation{Message: err.Error()})
+	}
+	return nil
+}
+
+// finish answers a request with err or, without one, with the value that answer returns, as reply
+// does. A panic of answer is answered too.
+func (s *Service) finish(in *incoming, err error, answer func() (any, error)) {
 	if err == nil {
-		err = s.safely(func() (err error) {
-			msg, err = answer()
-			return err
+		err = s.safely(func() error {
+			v, err := answer()
+			if err != nil {
+				return err
+			}
+			return s.reply(in, v)
 		})
 	}
 	if err != nil {
 		s.fail(in, err)
-		return
+	}
+}
+
+// reply answers a request with v: a *nats.Msg as it is, any other value as JSON.
+func (s *Service) reply(in *incoming, v any) error {
+	msg, ok := v.(*nats.Msg)
+	if !ok {
+		data, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Errorf("service: an answer cannot be written: %w", err)
+		}
+		msg = &nats.Msg{Data: data}
 	}
 	s.release(in)
 	s.observe(in, "")
 	s.respond(in, msg)
+	return nil
 }

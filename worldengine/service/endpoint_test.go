@@ -1,8 +1,8 @@
 package service
 
 import (
-	"context"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +17,9 @@ import (
 )
 
 // onlyReads returns a service without an engine that answers verbs of the test.
-func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]reader) *Service {
+func onlyReads(
+	t *testing.T, nc *nats.Conn, verbs map[string]func(*Service, *incoming) error,
+) *Service {
 	t.Helper()
 	s := &Service{
 		config: Config{
@@ -28,8 +30,8 @@ func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]reader) *Service {
 	s.held.bound = s.config.MaxHeld
 	in := &Entrance{Requests: nc, Replies: nc}
 	var subs []*nats.Subscription
-	for verb, handle := range verbs {
-		e := s.reads(wire.TownGet, handle)
+	for verb, do := range verbs {
+		e := s.readsBy(wire.TownGet, func(in *incoming) error { return do(s, in) })
 		s.endpoints = append(s.endpoints, e)
 		sub, err := nc.Subscribe(verb, func(msg *nats.Msg) {
 			s.admit(e, &incoming{entrance: in, inbox: msg.Reply, data: msg.Data})
@@ -52,20 +54,15 @@ func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]reader) *Service {
 
 // A flood of one read fills its own slots, half of them at most about one town, and no other verb
 // notices.
-func TestAFloodOfOneVerb(t *testing.T) {
+func TestEndpoint_Flood(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	open := make(chan struct{})
 	var once sync.Once
 	release := func() { once.Do(func() { close(open) }) }
-	s := onlyReads(t, nc, map[string]reader{
-		"slow": func(context.Context, *incoming) (*nats.Msg, error) {
-			<-open
-			return &nats.Msg{Data: []byte("slow")}, nil
-		},
-		"quick": func(context.Context, *incoming) (*nats.Msg, error) {
-			return &nats.Msg{Data: []byte("quick")}, nil
-		},
+	s := onlyReads(t, nc, map[string]func(*Service, *incoming) error{
+		"slow":  func(s *Service, in *incoming) error { <-open; return s.reply(in, "slow") },
+		"quick": func(s *Service, in *incoming) error { return s.reply(in, "quick") },
 	})
 	t.Cleanup(release)
 	replies, err := nc.SubscribeSync(nc.NewInbox())
@@ -80,95 +77,129 @@ func TestAFloodOfOneVerb(t *testing.T) {
 		return reply
 	}
 	for range flood - 2 {
-		require.Equal(t, "429", next().Header.Get(wire.ErrorCodeHeader))
+		refused := next().Header
+		require.Equal(t, "429", refused.Get(wire.ErrorCodeHeader))
+		require.Equal(t, "50", refused.Get(wire.RetryAfterHeader))
 	}
 	reply, err := nc.Request("quick", nil, 20*time.Second)
 	require.NoError(t, err)
-	require.Equal(t, "quick", string(reply.Data))
+	require.Equal(t, `"quick"`, string(reply.Data))
 	require.NoError(t, nc.PublishRequest("slow", replies.Subject, []byte(`{"townId":"b"}`)),
 		"another town")
 	release()
 	for range 3 {
-		require.Equal(t, "slow", string(next().Data))
+		require.Equal(t, `"slow"`, string(next().Data))
 	}
 	require.Equal(t, int64(flood-2), s.Overload().Refused["town"])
 	require.Zero(t, s.Overload().Held)
 }
 
-// A panic is answered, and the slot of the request is given back.
-func TestAPanicGivesBack(t *testing.T) {
+// Each request has one answer and gives back its slot once, whatever panics while it is answered:
+// its worker, the engine's answer, or a task of the engine, which answers then too.
+func TestService_Panics(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
-	s := onlyReads(t, nc, map[string]reader{
-		"defect": func(context.Context, *incoming) (*nats.Msg, error) {
-			panic("a defect, on purpose")
-		},
-	})
-	for range 20 {
-		reply, err := nc.Request("defect", []byte(`{"townId":"a"}`), 20*time.Second)
-		require.NoError(t, err)
-		require.Equal(t, "500", reply.Header.Get(wire.ErrorCodeHeader))
-	}
-	require.Zero(t, s.Overload().Held)
-	require.Zero(t, s.Overload().HeldBytes)
-}
-
-// A panic while the engine's answer is made is answered, and the request gives back its slot once.
-// So it does while the engine itself panics, as its tasks answer then too.
-func TestAPanicInAnAnswerGivesBack(t *testing.T) {
-	t.Parallel()
-	defect := func() (*nats.Msg, error) { panic("a defect, on purpose") }
-	for name, answer := range map[string]func(*Service, *incoming){
-		"no town":  func(s *Service, in *incoming) { s.answerTown(in)(worldengine.Town{}, nil) },
-		"anything": func(s *Service, in *incoming) { s.finish(in, nil, defect) },
-		"while another unwinds": func(s *Service, in *incoming) {
+	defect := func() (any, error) { panic("a defect, on purpose") }
+	for name, row := range map[string]struct {
+		answer func(*Service, *incoming)
+		status string
+	}{
+		"no town": {func(s *Service, in *incoming) {
+			s.answerTown(in)(worldengine.Town{}, nil)
+		}, "500"},
+		"anything": {func(s *Service, in *incoming) { s.finish(in, nil, defect) }, "500"},
+		"while another unwinds": {func(s *Service, in *incoming) {
 			defer s.finish(in, nil, defect)
 			panic("the engine's")
-		},
+		}, "500"},
+		"the engine's queue is full": {func(s *Service, in *incoming) {
+			s.finish(in, worldengine.ErrOverloaded, nil)
+		}, "429"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, code := heldThen(t, answer)
-			require.Equal(t, "500", code)
+			s := onlyReads(t, nc, nil)
+			replies, err := nc.SubscribeSync(nc.NewInbox())
+			require.NoError(t, err)
+			e := &endpoint{about: aboutTown, slots: queue.NewSlots(2, 4), work: make(chan *incoming, 4)}
+			s.admit(e, &incoming{
+				entrance: &Entrance{Requests: nc, Replies: nc}, inbox: replies.Subject,
+			})
+			require.Equal(t, 1, s.Overload().Held)
+			func() {
+				defer func() { _ = recover() }() // as the engine's queue does
+				row.answer(s, <-e.work)
+			}()
+			require.Zero(t, s.Overload().Held)
 			require.Zero(t, s.Overload().HeldBytes)
+			require.NoError(t, nc.Flush())
+			reply, err := replies.NextMsg(20 * time.Second)
+			require.NoError(t, err)
+			require.Equal(t, row.status, reply.Header.Get(wire.ErrorCodeHeader))
+			pending, _, err := replies.Pending()
+			require.NoError(t, err)
+			require.Zero(t, pending)
 		})
 	}
+	t.Run("worker", func(t *testing.T) {
+		t.Parallel()
+		nc := natstest.Connect(t)
+		s := onlyReads(t, nc, map[string]func(*Service, *incoming) error{
+			"defect": func(*Service, *incoming) error { panic("a defect, on purpose") },
+		})
+		for range 20 {
+			reply, err := nc.Request("defect", []byte(`{"townId":"a"}`), 20*time.Second)
+			require.NoError(t, err)
+			require.Equal(t, "500", reply.Header.Get(wire.ErrorCodeHeader))
+		}
+		require.Zero(t, s.Overload().Held)
+		require.Zero(t, s.Overload().HeldBytes)
+	})
 }
 
-// A request that the engine's queue refuses after it was read gives back its slot, and gets 429.
-func TestARefusalOfTheQueueGivesBack(t *testing.T) {
+// Handoffs that are parsed in any order are submitted in the order of their arrival, each as soon
+// as all before it are parsed.
+func TestLine_Order(t *testing.T) {
 	t.Parallel()
-	s, code := heldThen(t, func(s *Service, in *incoming) {
-		s.finish(in, worldengine.ErrOverloaded, nil)
-	})
-	require.Equal(t, "429", code)
-	require.Zero(t, s.Overload().HeldBytes)
-	require.Equal(t, int64(1), s.Overload().Refused["queue"])
+	const n = 100
+	g := rand.New(rand.NewPCG(7, 7))
+	var l line
+	arrived, parsed, submitted := make([]*incoming, n), make([]bool, n), 0
+	for i := range arrived {
+		arrived[i] = new(incoming)
+		l.join(arrived[i])
+	}
+	for _, i := range g.Perm(n) {
+		parsed[i] = true
+		l.parsed(arrived[i], func() {
+			require.Equal(t, submitted, i)
+			submitted++
+		})
+		require.True(t, submitted == n || !parsed[submitted], "%d could be submitted", submitted)
+	}
+	require.Equal(t, n, submitted)
+	require.Empty(t, l.waiting)
 }
 
-// heldThen admits a request, has it answered, and returns the status of its only answer. The
-// request has given back its slot by then.
-func heldThen(t *testing.T, answer func(*Service, *incoming)) (*Service, string) {
-	t.Helper()
-	nc := natstest.Connect(t)
-	s := onlyReads(t, nc, nil)
-	replies, err := nc.SubscribeSync(nc.NewInbox())
-	require.NoError(t, err)
-	e := &endpoint{about: aboutTown, slots: queue.NewSlots(2, 4), work: make(chan *incoming, 4)}
-	s.admit(e, &incoming{
-		entrance: &Entrance{Requests: nc, Replies: nc}, inbox: replies.Subject,
-	})
-	require.Equal(t, 1, s.Overload().Held)
-	func() {
-		defer func() { _ = recover() }() // as the engine's queue does
-		answer(s, <-e.work)
-	}()
-	require.Zero(t, s.Overload().Held)
-	require.NoError(t, nc.Flush())
-	reply, err := replies.NextMsg(20 * time.Second)
-	require.NoError(t, err)
-	pending, _, err := replies.Pending()
-	require.NoError(t, err)
-	require.Zero(t, pending)
-	return s, reply.Header.Get(wire.ErrorCodeHeader)
+// A user who fills the requests that wait for a commit leaves room to the others.
+func TestPolls_Bounds(t *testing.T) {
+	t.Parallel()
+	var p polls
+	fill := func(user string) (n int) {
+		for p.enter(user) {
+			n++
+		}
+		return n
+	}
+	require.Equal(t, maxPollsOfUser, fill("ann"))
+	require.Equal(t, maxPollsOfUser, fill("bob"))
+	require.Equal(t, maxPolls-2*maxPollsOfUser, fill(""))
+	require.False(t, p.enter("carl"))
+	p.leave("ann")
+	require.False(t, p.enter("bob"), "bob has all that a user may")
+	require.True(t, p.enter("ann"))
+	for range maxPollsOfUser {
+		p.leave("ann")
+	}
+	require.NotContains(t, p.of, "ann")
 }

@@ -16,16 +16,16 @@ type Entrance struct {
 	Requests *nats.Conn
 	// Replies is the connection that answers go out on. It stays open.
 	Replies *nats.Conn
-	// Intake is that of Requests; nil where Requests does not wait for the service.
+	// Intake makes Requests wait for the service; nil if it does not wait.
 	Intake *Intake
 }
 
-// pendingMessages and intakeBytes are what nats.go keeps for a subscription where there is no
-// Intake: what comes when that is full is lost without an answer.
+// pendingMessages and intakeBytes bound what nats.go keeps for a subscription without an Intake. A
+// message beyond them is lost without an answer.
 const pendingMessages = 500_000
 
 // open subscribes to the endpoints and to discovery in the account of an entrance.
-func (s *Service) open(in *Entrance, d *discovery) error {
+func (s *Service) open(in *Entrance) error {
 	var all []*nats.Subscription
 	for _, e := range s.endpoints {
 		subs, err := s.subscribe(in, e)
@@ -39,7 +39,7 @@ func (s *Service) open(in *Entrance, d *discovery) error {
 			return fmt.Errorf("service: endpoints: %w", err)
 		}
 	}
-	if err := d.subscribe(in); err != nil {
+	if err := s.discovery.subscribe(in); err != nil {
 		return err
 	}
 	// NATS must know the subscriptions before the caller reports that the world is served.
@@ -49,8 +49,8 @@ func (s *Service) open(in *Entrance, d *discovery) error {
 	return nil
 }
 
-// subscribe subscribes to a verb: on its public subject and, with access control, on that on which
-// the requests from the clients' account arrive.
+// subscribe subscribes to a verb: on its public subject and, with access control, on the subject of
+// the requests from the clients' account.
 func (s *Service) subscribe(in *Entrance, e *endpoint) (subs []*nats.Subscription, err error) {
 	subject := wire.Subject(s.config.World, e.verb)
 	subjects := []string{subject}
@@ -72,7 +72,7 @@ func (s *Service) subscribe(in *Entrance, e *endpoint) (subs []*nats.Subscriptio
 	return subs, nil
 }
 
-// close stops taking requests, and returns when every one that had arrived was handled.
+// close stops taking requests, and returns when all that had arrived were handled.
 func (in *Entrance) close(ctx context.Context) error {
 	closed := make(chan struct{})
 	in.Requests.SetClosedHandler(func(*nats.Conn) { close(closed) })
@@ -91,9 +91,9 @@ func (in *Entrance) close(ctx context.Context) error {
 	}
 }
 
-// respond sends an answer, unless the client waits for none. The answer to a request that was not
-// admitted goes out on the connection that the request came on, so that a flood of those does not
-// stand in the way of commits and of other answers. The inbox was checked on arrival (mayAnswer).
+// respond sends an answer, unless the client waits for none. A refusal goes out on the connection
+// that the request came on, so that a flood of them does not delay commits and other answers. The
+// inbox was checked on arrival (mayAnswer).
 func (s *Service) respond(in *incoming, msg *nats.Msg) {
 	if in.inbox == "" {
 		return

@@ -1,9 +1,14 @@
 package service
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"time"
+	"unicode"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
@@ -11,24 +16,143 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/feed"
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/town"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
-// errInternal stands for a panic, whose client gets INTERNAL.
-var errInternal = errors.New("service: a request panicked")
+// Errors of requests that are not looked at.
+var (
+	// errPanicked stands for a panic, whose client gets INTERNAL.
+	errPanicked = errors.New("service: a request panicked")
+	// errHeadersUnreadable is the answer to a header block from which nothing is certain.
+	errHeadersUnreadable = errors.New("service: the headers of the request cannot be read, " +
+		"so it was not looked at: " +
+		`send "NATS/1.0", at most 31 lines "Name: value" and an empty line, each ended by CR LF`)
+	// errUnknownRevision is the answer to a request for a revision that does not exist.
+	errUnknownRevision = errors.New("service: " + wire.ResultRevisionHeader +
+		" must be 0, the form of the contract, or 1; the request was not looked at")
+)
 
-// errorBody is the body of an error reply (schema error.v1).
-type errorBody struct {
-	Error errorDetail `json:"error"`
+// errorTable maps the errors of other packages to codes; the first row that matches counts.
+// Errors that have a code themselves need no row (ownCode), and any other error is a defect.
+var errorTable = []struct {
+	matches    func(error) bool
+	code       wire.Code
+	retryAfter time.Duration // instead of the code's own
+	ownText    bool          // the reply has the error's text, although the code has one
+}{
+	{matches: is(errHeadersUnreadable), code: wire.CodeHeadersUnreadable},
+	{matches: is(errUnknownRevision), code: wire.CodeUnknownRevision},
+	{matches: is(feed.ErrInvalidCursor), code: wire.CodeInvalidCursor},
+	{matches: is(access.ErrForbidden), code: wire.CodeForbidden},
+	{matches: is(access.ErrUnreadable), code: wire.CodeForbidden},
+	{matches: is(access.ErrWorldUnreadable), code: wire.CodeForbidden},
+	{matches: is(access.ErrVerbForbidden), code: wire.CodeForbidden},
+	{matches: is(access.ErrActorNotAllowed), code: wire.CodeActorNotAllowed},
+	{matches: is(worldengine.ErrUnknownTown), code: wire.CodeUnknownTown},
+	{matches: is(worldengine.ErrRevisionGone), code: wire.CodeRevisionGone},
+	{matches: is(commitlog.ErrTownDamaged), code: wire.CodeTownDamaged},
+	{matches: is(worldengine.ErrUnknownResult), code: wire.CodeUnknownResult},
+	{matches: is(runs.ErrUnknownRun), code: wire.CodeUnknownRun},
+	{matches: is(runs.ErrRunDamaged), code: wire.CodeRunDamaged},
+	{matches: is(alerts.ErrUnknownAlert), code: wire.CodeUnknownAlert},
+	{matches: is(town.ErrExists), code: wire.CodeTownExists},
+	{matches: as[*town.ConflictError], code: wire.CodeSnapshotConflict},
+	{matches: as[*town.RegressionError], code: wire.CodeEpochRegression},
+	{matches: as[*runevents.OwnedError], code: wire.CodeRunOwned},
+	{matches: as[*runevents.TransitionError], code: wire.CodeInvalidTransition},
+	{matches: is(runevents.ErrRunEnded), code: wire.CodeRunEnded},
+	{matches: is(runevents.ErrRunEnding), code: wire.CodeRunEnding},
+	{matches: is(commitlog.ErrRecordTooLarge), code: wire.CodeRecordTooLarge},
+	{matches: is(machine.ErrRunCancelled), code: wire.CodeRunCancelled},
+	{matches: acceptedAbsent, code: wire.CodePluginAbsent, retryAfter: wire.RetryLater},
+	{matches: as[*waiting.AbsentError], code: wire.CodePluginAbsent},
+	{matches: pluginAbsent, code: wire.CodeInProgress, retryAfter: wire.RetryLater},
+	{matches: is(worldengine.ErrInProgress), code: wire.CodeInProgress},
+	{matches: is(worldengine.ErrOverloaded), code: wire.CodeOverloaded},
+	{matches: is(commitlog.ErrContended), code: wire.CodeContended},
+	{matches: is(worldengine.ErrIndexBehind), code: wire.CodeIndexBehind},
+	{matches: is(worldengine.ErrStopping), code: wire.CodeStopping},
+	{matches: is(commitlog.ErrStorageFull), code: wire.CodeStorageFull},
+	{matches: as[*waiting.EndLostError], code: wire.CodeLogUnavailable,
+		retryAfter: wire.RetrySoon, ownText: true},
+	{matches: is(commitlog.ErrLogUnavailable), code: wire.CodeLogUnavailable},
+	{matches: is(alerts.ErrUnavailable), code: wire.CodeLogUnavailable},
+	{matches: is(context.DeadlineExceeded), code: wire.CodeLogUnavailable},
+	{matches: is(context.Canceled), code: wire.CodeLogUnavailable},
 }
 
-type errorDetail struct {
-	Code    wire.Code           `json:"code"`
-	Message string              `json:"message"`
-	Details []schemas.Violation `json:"details"`
+func is(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+func as[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
+// pluginAbsent reports whether err is of a command that waits for a plugin.
+func pluginAbsent(err error) bool {
+	waits, ok := errors.AsType[*apply.InProgressError](err)
+	return ok && !waits.AbsentSince.IsZero()
+}
+
+// acceptedAbsent reports whether err is of a handoff whose command goes on waiting for a plugin.
+func acceptedAbsent(err error) bool {
+	absent, ok := errors.AsType[*waiting.AbsentError](err)
+	return ok && absent.Accepted
+}
+
+// specOf returns the reply to an error: the declaration of its code, with the error's own text if
+// the code has none. It is the only place that maps errors to replies.
+func specOf(err error) wire.ErrorSpec {
+	spec := mapped(err)
+	if spec.Text == "" {
+		spec.Text = wire.Sentence(err)
+	}
+	return spec
+}
+
+// mapped returns the declaration of an error's own code, or else of the one in errorTable.
+func mapped(err error) wire.ErrorSpec {
+	if own := ownCode(err).Spec(); own != nil {
+		return *own
+	}
+	for _, row := range errorTable {
+		if !row.matches(err) {
+			continue
+		}
+		spec := *row.code.Spec()
+		spec.RetryAfter = cmp.Or(row.retryAfter, spec.RetryAfter)
+		if row.ownText {
+			spec.Text = ""
+		}
+		return spec
+	}
+	return *wire.CodeInternal.Spec()
+}
+
+// ownCode returns the code that an error has itself, or "".
+func ownCode(err error) wire.Code {
+	if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
+		return wire.Code(invalid.Code)
+	}
+	if signal, ok := errors.AsType[*worldengine.SignalError](err); ok {
+		return signal.Code
+	}
+	if paused, ok := errors.AsType[*worldengine.PausedError](err); ok {
+		return paused.Code()
+	}
+	return ""
 }
 
 // fail answers a request with err, and releases its slot if it has one. It logs in full an error
@@ -57,14 +181,12 @@ func (s *Service) fail(in *incoming, err error) {
 // errorReply returns the error reply for err (docs/contracts.md, "All errors").
 func errorReply(err error) (*nats.Msg, error) {
 	spec := specOf(err)
-	body := errorDetail{Code: spec.Code, Message: spec.Text, Details: detailsOf(err)}
-	data, marshalErr := json.Marshal(errorBody{body})
-	if marshalErr != nil {
-		return nil, marshalErr
-	}
+	data, marshalErr := json.Marshal(messages.Error{Error: messages.ErrorDetail{
+		Code: string(spec.Code), Message: spec.Text, Details: detailsOf(err),
+	}})
 	header := nats.Header{
 		wire.ErrorCodeHeader: {strconv.Itoa(spec.Status)},
-		wire.ErrorHeader:     {headerText(body.Message)},
+		wire.ErrorHeader:     {headerText(spec.Text)},
 	}
 	if spec.RetryAfter > 0 {
 		header[wire.RetryAfterHeader] = []string{
@@ -73,7 +195,24 @@ func errorReply(err error) (*nats.Msg, error) {
 	if runID := runOf(err); runID != "" {
 		header[wire.RunIDHeader] = []string{runID}
 	}
-	return &nats.Msg{Data: data, Header: header}, nil
+	return &nats.Msg{Data: data, Header: header}, marshalErr
+}
+
+// maxHeaderText bounds the sentence in a reply's header, in bytes; the body has all of it.
+const maxHeaderText = 512
+
+// headerText makes a text fit for a header: one line of printable ASCII.
+func headerText(text string) string {
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case r < unicode.MaxASCII && unicode.IsPrint(r):
+			return r
+		case unicode.IsSpace(r):
+			return ' '
+		}
+		return '?'
+	}, text)
+	return text[:min(len(text), maxHeaderText)]
 }
 
 // runOf returns the run of a handoff that waited and was not judged, or that is being applied; ""
@@ -99,15 +238,13 @@ func runOf(err error) string {
 	return ""
 }
 
-// detailsOf returns the places of a request that err is about, and an empty list where err is about
+// detailsOf returns the places of a request that err is about. The list is empty if err is about
 // none.
 func detailsOf(err error) []schemas.Violation {
-	var refused *schemas.ValidationError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*schemas.ValidationError](err); ok {
 		return refused.Violations
 	}
-	var owned *runevents.OwnedError
-	if errors.As(err, &owned) {
+	if owned, ok := errors.AsType[*runevents.OwnedError](err); ok {
 		message := "must not be the engine's"
 		if owned.Member == "stepId" {
 			message = "must be there and name a step that is not the engine's, since the run is " +
@@ -123,8 +260,7 @@ func detailsOf(err error) []schemas.Violation {
 			Message: "must be a sequence that the log has reached",
 		}}
 	}
-	var transition *runevents.TransitionError
-	if errors.As(err, &transition) {
+	if transition, ok := errors.AsType[*runevents.TransitionError](err); ok {
 		return []schemas.Violation{{
 			Path: schemas.Pointer("events", transition.Index, "eventType"),
 			Message: "must be a valid transition, but " + transition.AttemptedState +
@@ -134,12 +270,9 @@ func detailsOf(err error) []schemas.Violation {
 	return []schemas.Violation{}
 }
 
-// tooLarge refuses a payload before it is read.
-func tooLarge(size, limit int) error {
+// refused refuses a request as a whole, before it is read.
+func refused(code schemas.Code, format string, args ...any) error {
 	return &schemas.ValidationError{
-		Code: schemas.CodePayloadTooLarge,
-		Violations: []schemas.Violation{{
-			Message: fmt.Sprintf("has %d bytes, at most %d are read", size, limit),
-		}},
+		Code: code, Violations: []schemas.Violation{{Message: fmt.Sprintf(format, args...)}},
 	}
 }

@@ -13,22 +13,14 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
-// A reply names what schemas and runevents say in their own types by the codes of wire.
-func TestCodesOfOtherPackagesAreThoseOfTheWire(t *testing.T) {
-	t.Parallel()
-	require.EqualValues(t, wire.CodeInvalidJSON, schemas.CodeInvalidJSON)
-	require.EqualValues(t, wire.CodeSchemaValidation, schemas.CodeSchemaValidation)
-	require.EqualValues(t, wire.CodePayloadTooLarge, schemas.CodePayloadTooLarge)
-	require.EqualValues(t, wire.CodeInvalidTransition, runevents.InvalidTransition)
-}
-
-// What the client caused is told in the error's own words, with its places; what is the server's
-// trouble never is.
-func TestErrorReplies(t *testing.T) {
+// A reply has the error's own words, with its places, if the client caused the error; the words of
+// the server's trouble never leave it.
+func TestErrorReply_Texts(t *testing.T) {
 	t.Parallel()
 	secret := errors.New("10.0.0.7: a detail for the log")
 	for _, c := range []struct {
@@ -39,7 +31,7 @@ func TestErrorReplies(t *testing.T) {
 		message string // a part of it
 		details int
 	}{
-		{tooLarge(9, 8), "413", wire.CodePayloadTooLarge, "", "9 bytes", 1},
+		{refused(schemas.CodePayloadTooLarge, "has 9 bytes"), "413", wire.CodePayloadTooLarge, "", "9 bytes", 1},
 		{&town.ConflictError{Expected: "a", Actual: "b"}, "409", wire.CodeSnapshotConflict,
 			"", "is b, not the expected a", 0},
 		{&worldengine.SignalError{Code: wire.CodeNotPaused, Message: "it runs"}, "409",
@@ -56,9 +48,9 @@ func TestErrorReplies(t *testing.T) {
 	} {
 		msg, err := errorReply(fmt.Errorf("somewhere: %w", c.err))
 		require.NoError(t, err)
-		var body errorBody
+		var body messages.Error
 		require.NoError(t, json.Unmarshal(msg.Data, &body))
-		require.Equal(t, c.code, body.Error.Code)
+		require.EqualValues(t, c.code, body.Error.Code)
 		require.Equal(t, c.status, msg.Header.Get(wire.ErrorCodeHeader), c.code)
 		require.Equal(t, c.pause, msg.Header.Get(wire.RetryAfterHeader), c.code)
 		require.Contains(t, body.Error.Message, c.message)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/nats-io/nats.go"
 
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
@@ -17,6 +16,9 @@ import (
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
+
+// defaultCommits is a page of the commits.
+const defaultCommits = 100
 
 // Bounds of the requests of event.list that wait for a commit: of all, and of one user, so that
 // nobody keeps the others from waiting. Requests without a user share the bound of all.
@@ -62,26 +64,26 @@ func (p *polls) leave(user string) {
 // eventList answers with a page of commits, at once or when there is a commit. The end of the
 // service ends the wait.
 func (s *Service) eventList(in *incoming) error {
-	r, err := parseRequest[messages.EventListRequest](schemas.EventListRequest, orEmpty(in.data))
-	if err != nil {
+	var r messages.EventListRequest
+	if err := parse(schemas.EventListRequest, in.data, &r); err != nil {
 		return err
 	}
-	query, err := commitsOf(in.rights, &r)
+	query, err := queryOf(in.rights, &r)
 	if err != nil {
 		return err
 	}
 	if r.After == "" {
 		end, err := s.engine.Feed().End(s.ctx)
-		s.finish(in, err, answerPage(feed.Page{Cursor: end}))
+		s.finish(in, err, pageOf(feed.Page{Cursor: end}))
 		return nil
 	}
 	page, err := s.engine.Feed().Read(s.ctx, query)
 	if err != nil || !page.Idle || r.WaitMs == 0 {
-		s.finish(in, err, answerPage(page))
+		s.finish(in, err, pageOf(page))
 		return nil
 	}
 	s.release(in)
-	user := in.rights.Identity(nil).User
+	user := in.rights.User()
 	if !s.polls.enter(user) {
 		s.refuse(in, queue.AllFull, longestPause)
 		return nil
@@ -93,42 +95,37 @@ func (s *Service) eventList(in *incoming) error {
 		ctx, cancel := context.WithDeadline(s.ctx, until)
 		defer cancel()
 		page, err := s.engine.Feed().Wait(ctx, query)
-		s.finish(in, err, answerPage(page))
+		s.finish(in, err, pageOf(page))
 	})
 	return nil
 }
 
-// commitsOf returns the commits that a request asks for and that its rights cover.
-func commitsOf(rights access.Rights, r *messages.EventListRequest) (feed.Query, error) {
-	query := feed.Query{Limit: cmp.Or(r.Limit, defaultCommits)}
-	towns, bound := rights.Readable()
-	if r.TownID != "" {
-		towns, bound = []string{r.TownID}, true
-		if err := rights.Read(r.TownID); err != nil {
-			return query, err
-		}
+// queryOf returns the commits that a request asks for and that its rights cover.
+func queryOf(rights access.Rights, r *messages.EventListRequest) (query feed.Query, err error) {
+	towns, err := rights.ReadableOf(r.TownID)
+	if err != nil {
+		return query, err
 	}
-	if bound {
+	if towns != nil {
 		query.Towns = []string{}
 	}
 	for _, id := range towns {
 		query.Towns = append(query.Towns, wire.TownToken(id))
 	}
-	if r.After == "" {
-		return query, nil
+	query.Limit = cmp.Or(r.Limit, defaultCommits)
+	if r.After != "" {
+		query.After, err = feed.ParseCursor(r.After)
 	}
-	var err error
-	query.After, err = feed.ParseCursor(r.After)
 	return query, err
 }
 
-// answerPage returns a function that makes the answer with a page.
-func answerPage(page feed.Page) func() (*nats.Msg, error) {
-	return func() (*nats.Msg, error) {
-		return reply(struct {
+// pageOf returns a function that makes the answer with a page.
+func pageOf(page feed.Page) func() (any, error) {
+	return func() (any, error) {
+		return struct {
 			Commits []jsontext.Value `json:"commits"`
 			Cursor  string           `json:"cursor"`
 			Gap     bool             `json:"gap,omitzero"`
-		}{page.Commits, strconv.FormatUint(page.Cursor, 10), page.Gap})
+		}{page.Commits, strconv.FormatUint(page.Cursor, 10), page.Gap}, nil
 	}
 }

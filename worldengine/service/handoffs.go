@@ -2,12 +2,14 @@ package service
 
 import (
 	"cmp"
-	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/trace"
@@ -31,7 +33,7 @@ func (s *Service) handoff(in *incoming) error {
 		return err
 	}
 	done := func(answer worldengine.Answer, err error) {
-		s.finish(in, err, func() (*nats.Msg, error) {
+		s.finish(in, err, func() (any, error) {
 			took := time.Since(in.start)
 			s.engine.Answered(answer.RunID, took)
 			if s.config.Observer != nil {
@@ -75,22 +77,25 @@ func (l *line) parsed(in *incoming, submit func()) {
 }
 
 // dryRun judges a handoff, and executes nothing.
-func (s *Service) dryRun(ctx context.Context, in *incoming) (*nats.Msg, error) {
+func (s *Service) dryRun(in *incoming) error {
 	h, revision, err := s.parseHandoff(in)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	judged, err := s.engine.DryRun(ctx, h)
+	judged, err := s.engine.DryRun(s.ctx, h)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	body, err := resultOf(h, revision, &judged.Answer)
+	if err != nil {
+		return err
+	}
 	header := revisionHeader(revision)
 	header[wire.DryRunHeader] = []string{"true"}
 	if judged.Apply != apply.Local && judged.Result.Executed {
 		header[wire.DryRunApplyHeader] = []string{string(judged.Apply)}
 	}
-	return &nats.Msg{Data: body, Header: header}, err
+	return s.reply(in, &nats.Msg{Data: body, Header: header})
 }
 
 // parseHandoff returns a handoff and the revision of its result. It refuses a handoff about a town
@@ -106,4 +111,62 @@ func (s *Service) parseHandoff(in *incoming) (*handoff.Handoff, handoff.Revision
 	}
 	p := &h.Proposal
 	return h, revision, cmp.Or(in.rights.Town(p.TownID), in.rights.Actor(p.ActorID))
+}
+
+// revisionOf returns the revision that a request asks for.
+func (s *Service) revisionOf(header nats.Header) (handoff.Revision, error) {
+	asked, given := header[wire.ResultRevisionHeader]
+	switch {
+	case !given:
+		return s.config.Revision, nil
+	case len(asked) == 1 && asked[0] == "0":
+		return handoff.Revision0, nil
+	case len(asked) == 1 && asked[0] == "1":
+		return handoff.Revision1, nil
+	}
+	return 0, errUnknownRevision
+}
+
+// revisionHeader returns the header that names the revision of an answer.
+func revisionHeader(revision handoff.Revision) nats.Header {
+	return nats.Header{wire.ResultRevisionHeader: {fmt.Sprint(int(revision))}}
+}
+
+// resultOf returns the bytes of the result in the answer to a handoff.
+func resultOf(
+	h *handoff.Handoff, revision handoff.Revision, answer *worldengine.Answer,
+) ([]byte, error) {
+	if revision == handoff.Revision0 {
+		return answer.JSON, nil
+	}
+	addition := handoff.AdditionOf(h)
+	addition.Embodiment = answer.Embodiment
+	var first *string
+	if answer.First != nil {
+		one, err := revision1Of(answer.First)
+		if err != nil {
+			return nil, err
+		}
+		first = &one.ExecutionID
+	}
+	one, err := answer.Result.Revision1(addition, first)
+	if err != nil {
+		return nil, err
+	}
+	return one.MarshalWire()
+}
+
+// revision1Of returns revision 1 of the result in a receipt.
+func revision1Of(receipt *dedupe.Receipt) (*handoff.Result1, error) {
+	result, err := handoff.ParseResult(receipt.Result,
+		schemas.Limits{Bytes: len(receipt.Result) + 1})
+	if err == nil && receipt.Addition == nil {
+		err = errors.New("it has no addition")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("service: the receipt of run %s: %w", receipt.RunID, err)
+	}
+	addition := *receipt.Addition
+	addition.TownID = receipt.TownID
+	return result.Revision1(addition, nil)
 }

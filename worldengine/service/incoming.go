@@ -1,21 +1,17 @@
 package service
 
 import (
-	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"worldengine/schemas"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
-
-// errHeadersUnreadable is the answer to a header block from which nothing is certain.
-var errHeadersUnreadable = errors.New("service: the headers of the request cannot be read, " +
-	"so it was not looked at: " +
-	`send "NATS/1.0", at most 31 lines "Name: value" and an empty line, each ended by CR LF`)
 
 // incoming is a request from its arrival to its answer.
 type incoming struct {
@@ -38,8 +34,8 @@ type incoming struct {
 	submit func()
 }
 
-// handle takes the request in a message. It drops one whose reply subject is no inbox, and all that
-// another server answers.
+// handle takes the request in a message. It drops a request whose reply subject is no inbox, and
+// every request that another server answers.
 func (s *Service) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed bool) {
 	s.taking.RLock()
 	defer s.taking.RUnlock()
@@ -78,14 +74,15 @@ func (s *Service) take(e *endpoint, in *incoming, headers access.Headers, crosse
 		return err
 	}
 	if len(in.data) > e.limit {
-		return tooLarge(len(in.data), e.limit)
+		return refused(schemas.CodePayloadTooLarge, "has %d bytes, at most %d are read",
+			len(in.data), e.limit)
 	}
 	s.admit(e, in)
 	return nil
 }
 
-// headersOf returns the headers of a message that was received. Its size is that on the wire,
-// whether its headers could be decoded or not.
+// headersOf returns the headers of a message that was received, with their size on the wire,
+// whether they could be decoded or not.
 func headersOf(msg *nats.Msg) access.Headers {
 	return access.Headers{
 		Decoded: msg.Header, Bytes: msg.Size() - len(msg.Subject) - len(msg.Reply) - len(msg.Data),
@@ -102,4 +99,38 @@ func (s *Service) mayAnswer(reply string) bool {
 		"the client has to use one that starts with _INBOX", "reply", reply,
 		"soFar", s.stray.Add(1))
 	return false
+}
+
+// route returns the endpoint that works on a request: another one for a dry run. It refuses a dry
+// run of a verb that has none and would change something.
+func (s *Service) route(e *endpoint, header nats.Header) (*endpoint, error) {
+	if e.verb != wire.Handoff && e.verb != wire.RunAppend && !e.verb.Spec().Changes {
+		return e, nil
+	}
+	switch dry, err := isDryRun(header); {
+	case err != nil || !dry:
+		return e, err
+	case e.verb == wire.Handoff:
+		return s.dryRuns, nil
+	}
+	return nil, refused(schemas.CodeSchemaValidation,
+		"the header %s is for %s alone, not for %s", wire.DryRunHeader, wire.Handoff, e.verb)
+}
+
+// isDryRun reports whether a request asks for a dry run. The name of the header may be spelled in
+// any case: a client that asks for a dry run must not have the handoff executed.
+func isDryRun(header nats.Header) (bool, error) {
+	for name, values := range header {
+		if !strings.EqualFold(name, wire.DryRunHeader) {
+			continue
+		}
+		switch {
+		case len(values) == 1 && strings.EqualFold(values[0], "true"):
+			return true, nil
+		case len(values) != 1 || !strings.EqualFold(values[0], "false"):
+			return false, refused(schemas.CodeSchemaValidation,
+				"the header %s must be true or false", wire.DryRunHeader)
+		}
+	}
+	return false, nil
 }

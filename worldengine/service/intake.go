@@ -8,17 +8,17 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// What was read of the requests' connection and is not looked at yet is at most intakeBytes and
-// what one read brings, some 32 KB. It is more than one message of any size that NATS takes.
 const (
+	// intakeBytes bounds the bytes that were read of the requests' connection and are not looked at
+	// yet, beside some 32 KB of one read. The largest message that NATS takes is smaller.
 	intakeBytes = 16 << 20
 	intakePause = 500 * time.Microsecond // between two looks at what waits
 )
 
 // Intake makes the requests' connection wait for the service. Without it nats.go drops, without an
-// answer, what arrives faster than the service looks at it. With it NATS keeps that, and answers
-// "no responders" to a client that sends more than it keeps for a connection. An Intake is for one
-// connection, and its methods are safe for concurrent use.
+// answer, requests that arrive faster than the service looks at them. With it NATS keeps them, and
+// answers "no responders" to a client that sends more than it keeps for a connection. An Intake is
+// for one connection, and its methods are safe for concurrent use.
 type Intake struct {
 	subscriptions atomic.Pointer[[]*nats.Subscription]
 }
@@ -26,8 +26,8 @@ type Intake struct {
 // Wrap returns conn as the connection that is read from only while there is room.
 func (i *Intake) Wrap(conn net.Conn) net.Conn { return &throttled{Conn: conn, intake: i} }
 
-// bound makes the subscriptions of a service those that are waited for. nats.go drops nothing of
-// them any more.
+// bound sets the subscriptions that the connection waits for. nats.go drops nothing of them any
+// more.
 func (i *Intake) bound(all []*nats.Subscription) error {
 	for _, sub := range all {
 		if err := sub.SetPendingLimits(-1, -1); err != nil {
@@ -38,7 +38,7 @@ func (i *Intake) bound(all []*nats.Subscription) error {
 	return nil
 }
 
-// full reports whether as much waits as may.
+// full reports whether intakeBytes wait.
 func (i *Intake) full() bool {
 	all := i.subscriptions.Load()
 	if all == nil {

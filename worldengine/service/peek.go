@@ -23,10 +23,10 @@ var aboutTown = member(`"townId"`)
 // text of the first member of that name that is a string, or nothing. The service refuses a flood
 // about one town by it before the flood costs anything; it decides nothing else.
 //
-// It is wrong where a request has another member of that name first, spells the name with escapes,
-// or has it far behind. Such a request is counted for another town: at worst it gets a 429 that it
-// could have done without, or is left to the exact bound of the engine's queue. peekID allocates
-// nothing, unless the id is spelled with escapes.
+// It is wrong if a request has another member of that name first, spells the name with escapes, or
+// has it far behind. Such a request is counted for another town: at worst it gets a 429 without
+// need, or is left to the exact bound of the engine's queue. peekID allocates nothing, unless the
+// id is spelled with escapes.
 func peekID(about member, data []byte) []byte {
 	data = data[:min(len(data), peekWithin)]
 	for {

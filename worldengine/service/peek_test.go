@@ -2,10 +2,8 @@ package service
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -17,8 +15,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/natstest"
-	"worldengine/worldengine/queue"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -58,24 +55,6 @@ func TestPeekID(t *testing.T) {
 	}
 }
 
-// Of what agents really send, the peeked id is right.
-func TestPeekIDOfHandoffs(t *testing.T) {
-	t.Parallel()
-	data, err := os.ReadFile("../../testdata/vectors/handoffs.valid.json")
-	require.NoError(t, err)
-	var vectors []struct{ Handoff json.RawMessage }
-	require.NoError(t, json.Unmarshal(data, &vectors))
-	require.NotEmpty(t, vectors)
-	for _, v := range vectors {
-		var h struct {
-			Proposal struct{ TownID json.RawMessage }
-		}
-		require.NoError(t, json.Unmarshal(v.Handoff, &h))
-		require.Equal(t, strings.Trim(string(h.Proposal.TownID), `"`),
-			string(peekID(aboutTown, v.Handoff)))
-	}
-}
-
 // respelled returns a text as JSON, each rune of it spelled in one of the ways that there are.
 func respelled(g *rand.Rand, text string) []byte {
 	spelled := []byte{'"'}
@@ -95,8 +74,8 @@ func respelled(g *rand.Rand, text string) []byte {
 	return append(spelled, '"')
 }
 
-// However a town's id is spelled, the peeked id is what the request turns out to say.
-func TestPeekedIDIsThatOfTheParsedHandoff(t *testing.T) {
+// However the id of a town is spelled, the peeked id is the id of the parsed handoff.
+func TestPeekID_Spellings(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(7, 7))
 	alphabet := []rune("abc Ж町😀\"\\/\u2028\t<")
@@ -126,9 +105,9 @@ func TestPeekedIDIsThatOfTheParsedHandoff(t *testing.T) {
 	}
 }
 
-// Whatever arrives, the peeked id is short, and where the request turns out to be valid it is what
-// that says, if it is near enough.
-func FuzzPeekedIDIsThatOfTheRequest(f *testing.F) {
+// Whatever arrives, the peeked id is short, and of a valid request it is the parsed id, if that is
+// near enough.
+func FuzzPeekID(f *testing.F) {
 	for _, seed := range []string{
 		`{"townId":"a"}`, ` { "townId" : "b" }`, `"townId""townId":"`, `{"townId":"Fort \u0410"}`,
 		`{"townId":"\"\\"}`,
@@ -140,9 +119,8 @@ func FuzzPeekedIDIsThatOfTheRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		id := string(peekID(aboutTown, data))
 		require.LessOrEqual(t, len(id), maxID)
-		r, err := parseRequest[struct {
-			TownID string `json:"townId"`
-		}](schemas.TownGetRequest, data)
+		var r messages.TownGet
+		err := parse(schemas.TownGetRequest, data, &r)
 		if err == nil && len(data) <= peekWithin && len(r.TownID) <= maxID &&
 			bytes.Contains(data, aboutTown) {
 			require.Equal(t, r.TownID, id)
@@ -150,8 +128,9 @@ func FuzzPeekedIDIsThatOfTheRequest(f *testing.F) {
 	})
 }
 
-// Who may speak for some towns takes slots of theirs, however he spells them, and of no others.
-func TestSlotsOfOwnTowns(t *testing.T) {
+// A user who may act on some towns takes slots of these, however their ids are spelled, and of no
+// others.
+func TestSubject_OwnTowns(t *testing.T) {
 	t.Parallel()
 	own := access.User{Name: "ada", Role: access.Agent, Towns: []string{"Fort А"}}
 	s := &Service{config: Config{Access: access.NewDirectory([]access.User{own})}}
@@ -166,30 +145,4 @@ func TestSlotsOfOwnTowns(t *testing.T) {
 	require.Equal(t, "Fort А", subject(`{"townId":"Fort \u0410"}`, false))
 	require.Empty(t, subject(`{"townId":"Fort \u0411"}`, false))
 	require.Equal(t, "Fort Б", subject(`{"townId":"Fort \u0411"}`, true), "a read counts for any")
-}
-
-// BenchmarkRefuse refuses requests that get no slot, with their answers: 1.2 KB, ids with escapes,
-// and 256 KB without a town.
-func BenchmarkRefuse(b *testing.B) {
-	data, err := os.ReadFile("../../testdata/vectors/handoffs.valid.json")
-	require.NoError(b, err)
-	var vectors []struct{ Handoff json.RawMessage }
-	require.NoError(b, json.Unmarshal(data, &vectors))
-	nc := natstest.Connect(b)
-	for name, payload := range map[string][]byte{
-		"handoff": vectors[0].Handoff, "escapes": []byte(`{"townId":"` +
-			strings.Repeat(`\u0410`, 20) + `"}`),
-		"escapes without an end": []byte(`{"townId":"` + strings.Repeat(`\\`, peekWithin)),
-		"256 KB without a town":  []byte(strings.Repeat(`"townid":`, 256<<10/9)),
-	} {
-		b.Run(name, func(b *testing.B) {
-			s, e := new(Service), &endpoint{slots: queue.NewSlots(1, 2), about: aboutTown}
-			e.slots.TakeBytes(peekID(aboutTown, payload))
-			in := &incoming{entrance: &Entrance{Requests: nc}, inbox: nc.NewInbox(), data: payload}
-			b.ReportAllocs()
-			for b.Loop() {
-				s.admit(e, in)
-			}
-		})
-	}
 }

@@ -5,9 +5,8 @@
 // error replies.
 //
 // Each verb has workers of its own. Handoffs are parsed side by side, and submitted to the engine
-// in the order of their arrival. Everything is bounded, in count and in bytes, and shared between towns
-// (docs/overload.md): a request that does not fit is answered with 429 where it arrives, before it
-// is read.
+// in the order of their arrival. Everything is bounded, in count and in bytes, and shared between
+// towns (docs/overload.md): a request that does not fit is answered with 429 before it is read.
 package service
 
 import (
@@ -32,22 +31,20 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Defaults of what operators may set.
 const (
-	// DefaultMaxHandoff is the largest handoff in bytes that is read.
+	// DefaultMaxHandoff bounds a handoff, in bytes.
 	DefaultMaxHandoff = 256 << 10
-	// DefaultMaxSnapshot is the largest town.put in bytes that is read: the largest state, and the
-	// members beside it.
+	// DefaultMaxSnapshot bounds a town.put, in bytes: the largest state, and the members beside it.
 	DefaultMaxSnapshot = town.MaxState + 4<<10
-	// maxRequest is the largest of the other requests in bytes that is read.
+	// maxRequest bounds any other request, in bytes.
 	maxRequest = 64 << 10
 	// DefaultMaxHeld bounds the memory of the requests that are held, in bytes.
 	DefaultMaxHeld = 64 << 20
 )
 
-// notWaiting is how many requests about a town may be held beside those that may wait for it: one
-// has its turn, one is applied, and some get an answer without waiting, such as
-// EXECUTION_IN_PROGRESS. The engine's queue has the exact bound.
+// notWaiting is how many requests about a town may be held beside those that wait for it: one has
+// its turn, one is applied, and some get an answer without waiting, such as EXECUTION_IN_PROGRESS.
+// The engine's queue has the exact bound.
 const notWaiting = 4
 
 // Config is the settings of a service. The zero value of every member means its documented default.
@@ -59,38 +56,38 @@ type Config struct {
 	// MaxHandoff and MaxSnapshot bound a handoff, and a town.put or town.patch, in bytes;
 	// DefaultMaxHandoff and DefaultMaxSnapshot. A larger one gets PAYLOAD_TOO_LARGE.
 	MaxHandoff, MaxSnapshot int
-	// MaxHeld bounds, in bytes, what all requests between their arrival and their answer may count
-	// for: their payloads, times what is taken to be kept of them (docs/overload.md);
-	// DefaultMaxHeld. One request may always be held alone.
+	// MaxHeld bounds the bytes of all requests between their arrival and their answer: their
+	// payloads, times a weight for the memory that each takes (docs/overload.md); DefaultMaxHeld.
+	// One request may always be held alone.
 	MaxHeld int64
-	// Readers is how many requests of each verb are worked on at once, and one a processor at most of
-	// a verb whose requests the engine queues; 16.
+	// Readers is how many requests of each verb are worked on at once, but of a verb whose requests
+	// the engine queues at most one a processor; 16.
 	Readers int
 	// Waiting is how many requests of each verb that only reads may wait about one town, run or
 	// key, or about none, and twice as many altogether; 4,096.
 	Waiting int
 	// OperatorKey is the name of a file with the NKey seed of the local operator, which discovery
-	// returns; empty where there is none.
+	// returns; empty if there is none.
 	OperatorKey string
-	// ID names the server among those of the world; drawn if it is "".
+	// ID names the server among the servers of the world; drawn if it is "".
 	ID string
 	// Clients returns who is connected; nil if NATS is another process.
 	Clients func() ([]messages.Client, error)
 	// Standbys returns the servers of the world that stand by; nil if there can be none.
 	Standbys func() []messages.Server
-	// Revision is that of the results in answers to requests that ask for none; handoff.Revision0.
+	// Revision is the revision of results if a request asks for none; handoff.Revision0.
 	Revision handoff.Revision
 	// Name is the server's name, which discovery returns; empty for none.
 	Name string
-	// Disk returns the state of the disk that the world is stored on, for the statistics; nil where
+	// Disk returns the state of the disk that the world is stored on, for the statistics; nil if
 	// that is the disk of another process.
 	Disk func() storage.State
-	// QueueGroup is the queue group of every verb; "q", that of NATS micro services.
+	// QueueGroup is the queue group of every verb; "q", as NATS micro services have it.
 	QueueGroup string
 	// Serves reports whether requests are answered: one that arrives when they are not is dropped,
 	// since another server answers it; nil if they always are.
 	Serves func() bool
-	// Access knows the rights of the users; nil where every client has all rights.
+	// Access knows the rights of the users; nil if every client has all rights.
 	Access *access.Directory
 	// Observer gets each answer; may be nil.
 	Observer Observer
@@ -116,7 +113,7 @@ func (c Config) withDefaults() Config {
 
 // Observer gets answers, for metrics. It must not block and must be safe for concurrent use.
 type Observer interface {
-	// Request gets each answer: its code, empty where it is no error, and how long it took.
+	// Request gets each answer: its code, empty if it is no error, and how long it took.
 	Request(verb wire.Verb, code wire.Code, took time.Duration)
 	// Handoff gets each result.
 	Handoff(status handoff.Status, took time.Duration)
@@ -162,8 +159,8 @@ type Service struct {
 // closeWithin bounds how long a service that cannot start waits for requests that have arrived.
 const closeWithin = 10 * time.Second
 
-// Serve answers requests that arrive at the entrances, of which there is one at least. Where it
-// fails, it has closed their Requests.
+// Serve answers requests that arrive at the entrances, of which there is one at least. If it fails,
+// it has closed their Requests.
 func Serve(
 	entrances []Entrance, engine *worldengine.Engine, config Config,
 ) (*Service, error) {
@@ -176,7 +173,12 @@ func Serve(
 	perTown, total := engine.Bounds()
 	s.changes = queue.NewSlots(perTown+notWaiting, total)
 	s.endpoints, s.dryRuns = s.makeEndpoints(), s.makeDryRuns()
-	if err := s.openEntrances(); err != nil {
+	s.discovery = newDiscovery(s)
+	for i := range s.entrances {
+		err := s.open(&s.entrances[i])
+		if err == nil {
+			continue
+		}
 		ctx, cancel := context.WithTimeout(ctx, closeWithin)
 		defer cancel()
 		if closeErr := s.Stop(ctx); closeErr != nil {
@@ -185,29 +187,6 @@ func Serve(
 		return nil, err
 	}
 	return s, nil
-}
-
-func (s *Service) openEntrances() error {
-	d := newDiscovery(s)
-	s.discovery = d
-	for _, e := range s.endpoints {
-		d.add(e)
-	}
-	for i := range s.entrances {
-		if err := s.open(&s.entrances[i], d); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// metadata is what discovery returns beside the endpoints.
-func (s *Service) metadata() map[string]string {
-	metadata := map[string]string{wire.WorldMetadata: s.config.World}
-	if s.config.OperatorKey != "" {
-		metadata[wire.OperatorKeyMetadata] = s.config.OperatorKey
-	}
-	return metadata
 }
 
 // stats returns the data that the statistics of every endpoint have.
@@ -220,12 +199,12 @@ func (s *Service) stats() *messages.ServerStats {
 	return stats
 }
 
-// safely does work for a request. It logs a panic, and returns errInternal in its stead.
+// safely does work for a request. It logs a panic, and returns errPanicked instead.
 func (s *Service) safely(work func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.config.Logger.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
-			err = errInternal
+			err = errPanicked
 		}
 	}()
 	return work()

@@ -1,0 +1,201 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/fixtures"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/runs"
+)
+
+// Pages of the lists about runs.
+const (
+	defaultEvents = 1_000
+	defaultRuns   = 50
+)
+
+// mayReadRun refuses to read a run of a town that the rights do not cover. It refuses a run that
+// does not exist alike, so that a refusal does not disclose which runs exist.
+func (s *Service) mayReadRun(ctx context.Context, rights access.Rights, runID string) error {
+	if rights.Readable() == nil {
+		return nil
+	}
+	token, err := s.engine.Runs().Town(ctx, runID)
+	if err != nil {
+		return undisclosed(rights, err)
+	}
+	return rights.ReadToken(token)
+}
+
+// undisclosed returns access.ErrUnreadable instead of an error that discloses whether a run or a
+// result exists, unless the rights cover every town.
+func undisclosed(rights access.Rights, err error) error {
+	for _, disclosing := range []error{
+		runs.ErrUnknownRun, runs.ErrRunDamaged, worldengine.ErrUnknownResult,
+	} {
+		if rights.Readable() != nil && errors.Is(err, disclosing) {
+			return access.ErrUnreadable
+		}
+	}
+	return err
+}
+
+func (s *Service) resultGet(
+	ctx context.Context, in *incoming, r *messages.ResultGet,
+) (*nats.Msg, error) {
+	revision, err := s.revisionOf(in.header)
+	if err != nil {
+		return nil, err
+	}
+	towns, err := in.rights.ReadableOf(r.TownID)
+	if err != nil {
+		return nil, err
+	}
+	townID := ""
+	if len(towns) == 1 {
+		townID = towns[0] // the only town whose result it may be
+	}
+	receipt, err := s.engine.Receipt(ctx, townID, r.IdempotencyKey)
+	switch {
+	case err != nil && r.TownID == "":
+		return nil, undisclosed(in.rights, err)
+	case err != nil:
+		return nil, err
+	}
+	if err := in.rights.Read(receipt.TownID); err != nil {
+		return nil, err
+	}
+	result := receipt.Result
+	if revision == handoff.Revision1 {
+		one, err := revision1Of(receipt)
+		if err != nil {
+			return nil, err
+		}
+		if result, err = one.MarshalWire(); err != nil {
+			return nil, err
+		}
+	}
+	body, err := json.Marshal(messages.Result{RunID: receipt.RunID, Result: result})
+	return &nats.Msg{Data: body, Header: revisionHeader(revision)}, err
+}
+
+func (s *Service) runEvents(
+	ctx context.Context, in *incoming, r *messages.RunEvents,
+) (reply messages.Events, err error) {
+	if err := s.mayReadRun(ctx, in.rights, r.RunID); err != nil {
+		return reply, err
+	}
+	after := runs.After{Seq: r.AfterSeq, Mark: r.AfterMark}
+	if r.SnapshotSeq != nil {
+		after.Seq = *r.SnapshotSeq
+		reply.Snapshot, err = s.engine.Runs().SnapshotAt(ctx, r.RunID, after.Seq)
+		if err != nil {
+			return reply, err
+		}
+	}
+	page, err := s.engine.Runs().EventsAfter(ctx, r.RunID, after, cmp.Or(r.Limit, defaultEvents))
+	reply.Events, reply.LastEventSeq, reply.Mark = page.Events, page.LastEventSeq, page.Mark
+	return reply, err
+}
+
+// run is the reply of run.get.
+type run struct {
+	messages.Run
+	Fixtures []*fixtures.Fixture `json:"fixtures,omitzero"`
+	LeftOut  string              `json:"leftOut,omitzero"`
+}
+
+func (s *Service) runGet(
+	ctx context.Context, in *incoming, r *messages.RunGet,
+) (found run, err error) {
+	if err := s.mayReadRun(ctx, in.rights, r.RunID); err != nil {
+		return found, err
+	}
+	if found.Run, err = s.engine.Runs().View(ctx, r.RunID); err != nil {
+		return found, err
+	}
+	draining, err := s.engine.Draining(ctx, &found.Snapshot)
+	if err != nil {
+		s.config.Logger.Warn("it is not known whether a paused run drains: its town cannot be read",
+			"run", r.RunID, "error", err)
+	}
+	if draining {
+		found.Substatus = messages.Draining
+	}
+	if found.PluginAbsent = s.engine.AwaitedPlugin(&found.Snapshot); found.PluginAbsent != nil {
+		found.PluginAbsentSince = found.PluginAbsent.Since
+	}
+	if !r.Fixtures {
+		return found, nil
+	}
+	found.Fixtures, err = s.engine.Fixtures().Of(ctx, r.RunID)
+	if reason, ok := errors.AsType[fixtures.NotReplayable](err); ok {
+		found.Fixtures, found.LeftOut, err = []*fixtures.Fixture{}, reason.Error(), nil
+	}
+	return found, err
+}
+
+func (s *Service) runList(
+	ctx context.Context, in *incoming, r *messages.RunList,
+) (page runs.Runs, err error) {
+	for _, m := range [][2]string{{"from", r.From}, {"to", r.To}, {"order", r.Order}} {
+		if r.AfterMark != nil && m[1] != "" {
+			return page, invalidMember(m[0], "cannot be given with afterMark")
+		}
+	}
+	filter := runs.RunFilter{
+		ActorID: r.ActorID, Type: r.Type, Status: r.Status, Oldest: r.Order == "oldest",
+		AfterMark: r.AfterMark, Reason: r.Reason, ID: r.ID,
+	}
+	if filter.From, err = timeOf("from", r.From); err != nil {
+		return page, err
+	}
+	if filter.To, err = timeOf("to", r.To); err != nil {
+		return page, err
+	}
+	towns, err := in.rights.ReadableOf(r.TownID)
+	if err != nil {
+		return page, err
+	}
+	if towns != nil && len(towns) == 0 {
+		page.Runs = []runs.Row{}
+		page.Mark, err = s.engine.Runs().Mark(ctx)
+		return page, err
+	}
+	filter.Towns = slices.Compact(slices.Sorted(slices.Values(towns)))
+	page, err = s.engine.Runs().List(ctx, filter, r.After, cmp.Or(r.Limit, defaultRuns))
+	for i := range page.Runs {
+		page.Runs[i].PluginAbsent = s.engine.AwaitedPlugin(&page.Runs[i].Snapshot)
+	}
+	return page, err
+}
+
+// timeOf reads a member of a run.list that has the form of a time; the zero time if it is left out.
+func timeOf(member, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := schemas.ParseTime(text)
+	if err != nil {
+		return time.Time{}, invalidMember(member, "must be a time that there is")
+	}
+	return t, nil
+}
+
+// invalidMember is the error of a member of a run.list that the schema cannot refuse.
+func invalidMember(member, message string) error {
+	return schemas.Invalid(schemas.RunListRequest, schemas.Violation{
+		Path: schemas.Pointer(member), Message: message,
+	})
+}

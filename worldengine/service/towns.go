@@ -1,0 +1,136 @@
+package service
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/go-json-experiment/json"
+
+	"worldengine/runevents"
+	"worldengine/worldengine"
+	"worldengine/worldengine/history"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/runs"
+)
+
+// Pages of the lists about towns.
+const (
+	defaultTowns     = 10_000
+	defaultRevisions = 100
+)
+
+func townOf(t worldengine.Town) messages.Town {
+	reply := messages.Town{
+		TownSummary: messages.TownSummary{
+			TownID: t.State.Snapshot.TownID, SnapshotHash: t.State.Hash,
+			DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
+			Apply: string(t.Apply), PendingRunID: t.PendingRunID, Paused: t.Paused,
+		},
+		Snapshot: t.State.Snapshot, Approval: t.Approval.Types,
+		PluginAbsent: t.PluginAbsent, LastFailure: t.LastFailure,
+	}
+	if !t.PluginAbsentSince.IsZero() {
+		reply.PluginAbsentSince = runevents.Timestamp(t.PluginAbsentSince)
+	}
+	return reply
+}
+
+func (s *Service) townGet(
+	ctx context.Context, in *incoming, r *messages.TownGet,
+) (reply messages.Town, err error) {
+	if err := in.rights.Read(r.TownID); err != nil {
+		return reply, err
+	}
+	var t worldengine.Town
+	if r.Revision > 0 {
+		t, err = s.engine.TownAt(ctx, r.TownID, r.Revision)
+	} else {
+		t, err = s.engine.Town(ctx, r.TownID)
+	}
+	if err != nil {
+		return reply, err
+	}
+	return townOf(t), nil
+}
+
+func (s *Service) townList(
+	ctx context.Context, in *incoming, r *messages.TownList,
+) (messages.Towns, error) {
+	r.Limit = cmp.Or(r.Limit, defaultTowns)
+	page, err := s.engine.List(ctx,
+		worldengine.TownQuery{TownList: *r, Only: in.rights.Readable()})
+	cut(&page)
+	return page, err
+}
+
+// cut cuts a page to runs.PageBytes.
+func cut(page *messages.Towns) {
+	const perTown = 512 // beside the id, with room to spare; an id's byte takes at most six
+	room := runs.PageBytes
+	for i := range page.Towns {
+		room -= perTown + 6*len(page.Towns[i].TownID)
+		if room < 0 && i > 0 {
+			page.Towns, page.Next = page.Towns[:i], page.Towns[i-1].TownID
+			return
+		}
+	}
+}
+
+func (s *Service) memoryGet(
+	ctx context.Context, in *incoming, r *messages.MemoryGet,
+) (*messages.Memory, error) {
+	townID := ""
+	if r.Scope.TownID != nil {
+		townID = *r.Scope.TownID
+	}
+	towns, err := in.rights.ReadableOf(townID)
+	if err != nil {
+		return nil, err
+	}
+	return s.engine.History().Memory(ctx, r.Scope, towns)
+}
+
+func (s *Service) townHistory(
+	ctx context.Context, in *incoming, r *messages.TownHistory,
+) (messages.History, error) {
+	page := historyPage{
+		History: messages.History{TownID: r.TownID, Revisions: []messages.Change{}},
+		limit:   cmp.Or(r.Limit, defaultRevisions),
+		room:    runs.PageBytes,
+	}
+	if r.TownID == "" {
+		window := history.Window{Before: r.Before, After: r.After}
+		err := s.engine.History().Newest(ctx, window,
+			func(townID string, change messages.Revision) bool {
+				return in.rights.Read(townID) != nil ||
+					page.take(messages.Change{TownID: townID, Revision: change})
+			})
+		return page.History, err
+	}
+	if err := in.rights.Read(r.TownID); err != nil {
+		return page.History, err
+	}
+	err := s.engine.History().Visit(ctx, r.TownID, r.Before, func(change messages.Revision) bool {
+		return change.Revision > r.After && page.take(messages.Change{Revision: change})
+	})
+	return page.History, err
+}
+
+// historyPage is a reply of town.history that is being filled.
+type historyPage struct {
+	messages.History
+	limit, room int
+}
+
+// take adds a revision. If the page is full, it sets the beginning of the next one instead, and
+// returns false.
+func (p *historyPage) take(row messages.Change) bool {
+	encoded, err := json.Marshal(row)
+	p.room -= len(encoded) + 1
+	if n := len(p.Revisions); n > 0 && (n == p.limit || p.room < 0 || err != nil) {
+		p.Next = p.Revisions[n-1].Revision.Revision
+		return false
+	}
+	p.Revisions = append(p.Revisions, row)
+	return true
+}
