@@ -2,11 +2,17 @@ package client
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"slices"
+	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -36,12 +42,11 @@ func (c *Client) approvals(
 	ctx context.Context, r messages.ApprovalList,
 ) iter.Seq2[Approval, error] {
 	return rows(func(after string) ([]Approval, string, error) {
-		var page struct {
+		r.After = after
+		page, err := ask[struct {
 			Approvals []Approval `json:"approvals"`
 			Next      string     `json:"next"`
-		}
-		r.After = after
-		_, err := c.Ask(ctx, wire.ApprovalList, r, &page)
+		}](ctx, c, wire.ApprovalList, r)
 		return page.Approvals, page.Next, err
 	})
 }
@@ -87,4 +92,77 @@ func (c *Client) Decide(ctx context.Context, d Decision) (*Decided, error) {
 	}
 	decided.JSON = data
 	return decided, nil
+}
+
+// approvalPause is the longest wait for a decision before the same bytes are sent again.
+const approvalPause = time.Minute
+
+// decided sends a handoff that waits for a person's approval again until it is decided, within
+// ApprovalWait, and returns the last outcome. body has its bytes.
+func (c *Client) decided(
+	ctx context.Context, body []byte, h *handoff.Handoff, o *Outcome,
+) (*Outcome, error) {
+	waiting, cancel := context.WithTimeout(ctx, c.ApprovalWait)
+	defer cancel()
+	log := follower{client: c, ctx: waiting, town: h.Proposal.TownID}
+	for o.reason() == handoff.ReasonApprovalRequired {
+		if log.after == "" { // it may be decided by now
+			if err := log.begin(&Follow{}); err != nil { // the user may not read the town
+				_ = backoff.Sleep(waiting, approvalPause)
+			}
+		} else {
+			log.after = c.awaitDecision(waiting, h, log.after)
+		}
+		var next *Outcome
+		err := c.patiently(waiting, func() (err error) {
+			next, err = c.sendOnce(waiting, body, h, true)
+			return err
+		})
+		if waiting.Err() != nil && err != nil {
+			return o, ctx.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if o = next; c.OnApproval != nil && o.reason() == handoff.ReasonApprovalRequired {
+			c.OnApproval(o)
+		}
+	}
+	return o, nil
+}
+
+// awaitDecision follows the commits behind a cursor until there is a decision about a handoff, or
+// for approvalPause. It returns the cursor behind which to go on, "" if commits were lost.
+func (c *Client) awaitDecision(ctx context.Context, h *handoff.Handoff, after string) string {
+	ctx, cancel := context.WithTimeout(ctx, approvalPause)
+	defer cancel()
+	follow := Follow{TownID: h.Proposal.TownID, After: after}
+	for commit, err := range c.Commits(ctx, follow) {
+		if _, lost := errors.AsType[*LossError](err); lost {
+			return ""
+		}
+		if err != nil {
+			<-ctx.Done()
+			return ""
+		}
+		after = commit.Cursor
+		if slices.ContainsFunc(commit.Events, func(event jsontext.Value) bool {
+			return decides(event, h.HandoffID)
+		}) {
+			break
+		}
+	}
+	return after
+}
+
+// decides reports whether an event is a person's decision about a handoff.
+func decides(data jsontext.Value, handoffID string) bool {
+	event, err := eventOf(data)
+	if err != nil || event.EventType != runevents.SignalAccepted {
+		return false
+	}
+	var about struct {
+		HandoffID string `json:"handoffId"`
+	}
+	return json.Unmarshal(event.Payload, &about) == nil && about.HandoffID == handoffID
 }

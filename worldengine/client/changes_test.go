@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"iter"
-	"log/slog"
 	"strconv"
 	"testing"
 	"time"
@@ -13,8 +12,8 @@ import (
 
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natsconn"
-	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
@@ -51,14 +50,14 @@ func changesBehind(
 		require.NoError(t, err)
 		require.NotEmpty(t, change.At)
 		change.At = ""
-		require.Equal(t, client.Change{
-			TownID: at.TownID, Revision: at.Revision, Cause: "put", ActorID: actorID,
-			Epoch: at.DecisionEpoch, Hash: at.SnapshotHash,
-		}, change)
+		require.Equal(t, client.Change{TownID: at.TownID, Revision: messages.Revision{
+			Revision: at.Revision, Cause: "put", ActorID: actorID, Epoch: at.DecisionEpoch,
+			Hash: at.SnapshotHash,
+		}}, change)
 	}
 }
 
-// Changes that no run made come in their order, also if the link was lost; those of a run do not.
+// Changes that no run made come in their order, also if the link was lost; changes of a run do not.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
@@ -97,13 +96,7 @@ func TestChanges_BoundUser(t *testing.T) {
 	t.Parallel()
 	users := []access.User{servertest.Person(access.Operator),
 		servertest.Person(access.Agent, func(u *access.User) { u.Read = []string{"mine", "own"} })}
-	w := &world{t: t, config: server.Config{
-		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval,
-		Logger: slog.New(slog.DiscardHandler),
-	}}
-	servertest.WithUsers(users...)(&w.config)
-	w.start()
-	t.Cleanup(w.stop)
+	w := serve(t, servertest.WithUsers(users...))
 	as := func(u access.User) *client.Client {
 		c, err := client.Connect(w.server.URL(), client.Options{
 			Connection: natsconn.Options{User: u.Name, Password: servertest.Password}})

@@ -28,7 +28,7 @@ type Client struct {
 	World string
 	// Timeout bounds one request, all its repetitions included; DefaultTimeout.
 	Timeout time.Duration
-	// Revision is that of the results that Send and Result ask for.
+	// Revision is the revision of the results that Send and Result ask for.
 	Revision handoff.Revision
 	// OnPaused, if not nil, is called when a handoff of Send is found to wait for the end of a
 	// pause, or for a game that is away, by the goroutine that called Send and before Send returns.
@@ -49,19 +49,19 @@ type Client struct {
 // Options say how to connect. The zero value connects without credentials to the world main.
 type Options struct {
 	// Connection has the credentials, as the NATS command line has them. Its inbox prefix is
-	// _INBOX_<user> where it names a user with a password, and no other prefix.
+	// _INBOX_<user> if it names a user with a password, and no other prefix.
 	Connection natsconn.Options
 	// World is the world's name; wire.DefaultWorld.
 	World string
-	// Name is that of the connection, which operators see; "worldengine client".
+	// Name names the connection for operators; "worldengine client".
 	Name string
 	// NATS are further options of the connection; they win.
 	NATS []nats.Option
 }
 
-// Connect connects to the servers of urls (comma-separated; "" is this machine's), and reconnects for as long as the
-// client is not closed and the server lets it in. The first connection must succeed. The error is
-// an *UnavailableError with the code CONNECTION, or another one where Options.World cannot be a
+// Connect connects to the servers of urls (comma-separated; "" is this machine's), and reconnects
+// until the client is closed or the server refuses it. The first connection must succeed. The error
+// is an *UnavailableError with the code CONNECTION, or another one if Options.World is no name of a
 // world.
 func Connect(urls string, o Options) (*Client, error) {
 	if o.World != "" {
@@ -102,8 +102,8 @@ func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFu
 }
 
 // undated is a context without its deadline, which ends all the same. WithTimeout leaves the end to
-// a parent whose deadline comes first by the clock: where that was set forward, the parent's timer
-// may run much longer than the timeout.
+// a parent whose deadline comes first by the clock: if that was set forward, the parent's timer may
+// run much longer than the timeout.
 type undated struct{ context.Context }
 
 func (undated) Deadline() (at time.Time, is bool) { return time.Time{}, false }

@@ -3,17 +3,15 @@ package client_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -113,7 +111,8 @@ func proposed(
 	})
 }
 
-func TestAnAgentLooksSendsAndReadsWhatBecameOfIt(t *testing.T) {
+// An agent tries a handoff, sends it, and reads its result, its run and its events.
+func TestClient_Handoff(t *testing.T) {
 	t.Parallel()
 	c := serve(t).join("")
 	found(t, c, "t")
@@ -155,7 +154,6 @@ func TestAnAgentLooksSendsAndReadsWhatBecameOfIt(t *testing.T) {
 	require.Equal(t, form.Result1.ExecutionID, *again.Result1.Evaluation.DuplicateCheck.DuplicateOf)
 }
 
-// A handoff has the trace of the ctx that it is sent with, and its run's events have it on the bus.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	c := serve(t).join("")
@@ -172,7 +170,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-func TestAHandoffHasItsTrace(t *testing.T) {
+// A handoff has the trace of the ctx that it is sent with, and its run's events have it on the bus.
+func TestSend_Trace(t *testing.T) {
 	t.Parallel()
 	c := serve(t, func(config *server.Config) { config.Engine.Bus = true }).join("")
 	found(t, c, "t")
@@ -198,74 +197,81 @@ func TestAHandoffHasItsTrace(t *testing.T) {
 	}
 }
 
-func TestTownsAreListedAndReplaced(t *testing.T) {
+// Towns are listed, replaced, patched and removed, each by the state that the caller has seen.
+func TestClient_Towns(t *testing.T) {
 	t.Parallel()
 	c := serve(t).join("")
 	for _, id := range []string{"b", "a", "c d"} {
 		found(t, c, id)
 	}
-	var ids []string
-	for summary, err := range c.Towns(t.Context(), messages.TownList{}) {
+	t.Run("list", func(t *testing.T) {
+		var ids []string
+		for summary, err := range c.Towns(t.Context(), messages.TownList{}) {
+			require.NoError(t, err)
+			ids = append(ids, summary.TownID)
+		}
+		require.Equal(t, []string{"a", "b", "c d"}, ids)
+	})
+	t.Run("put", func(t *testing.T) {
+		at, err := c.Town(t.Context(), "a")
 		require.NoError(t, err)
-		ids = append(ids, summary.TownID)
-	}
-	require.Equal(t, []string{"a", "b", "c d"}, ids)
+		at.Snapshot.Day++
+		_, err = c.PutTown(t.Context(), at.Snapshot, client.Put{})
+		require.True(t, client.IsCode(err, wire.CodeTownExists), "%v", err)
+		after, err := c.PutTown(t.Context(), at.Snapshot,
+			client.Put{Expected: at.SnapshotHash, Apply: "plugin"})
+		require.NoError(t, err)
+		require.Equal(t, at.DecisionEpoch+1, after.DecisionEpoch)
+		require.Equal(t, "plugin", after.Apply)
+		before, err := c.TownAt(t.Context(), "a", at.Revision)
+		require.NoError(t, err)
+		require.Equal(t, at.SnapshotHash, before.SnapshotHash)
+	})
+	t.Run("patch", func(t *testing.T) {
+		at, err := c.Town(t.Context(), "b")
+		require.NoError(t, err)
+		patch := func(
+			merge, expected string, types ...handoff.ProposalType,
+		) (*client.Town, error) {
+			return c.PatchTown(t.Context(), "b", jsontext.Value(merge),
+				client.Patch{Expected: expected, Approval: types})
+		}
+		next, err := patch(`{"latestNetherEvent": "A ghast was seen."}`, at.SnapshotHash,
+			handoff.PlanSalvage)
+		require.NoError(t, err)
+		want := *at.Snapshot
+		want.LatestNetherEvent = next.Snapshot.LatestNetherEvent
+		require.Equal(t, "A ghast was seen.", *want.LatestNetherEvent)
+		require.Equal(t, &want, next.Snapshot)
+		require.Equal(t, []handoff.ProposalType{handoff.PlanSalvage}, next.Approval)
+		require.NotEmpty(t, next.JSON)
 
-	at, err := c.Town(t.Context(), "a")
-	require.NoError(t, err)
-	at.Snapshot.Day++
-	_, err = c.PutTown(t.Context(), at.Snapshot, client.Put{})
-	require.True(t, client.IsCode(err, wire.CodeTownExists), "%v", err)
-	after, err := c.PutTown(t.Context(), at.Snapshot,
-		client.Put{Expected: at.SnapshotHash, Apply: "plugin"})
-	require.NoError(t, err)
-	require.Equal(t, at.DecisionEpoch+1, after.DecisionEpoch)
-	require.Equal(t, "plugin", after.Apply)
-
-	_, err = c.Town(t.Context(), "nowhere")
-	require.True(t, client.IsCode(err, wire.CodeUnknownTown), "%v", err)
-}
-
-// A patch changes the members that it has, of the state that it names, and what takes approval.
-func TestTownsArePatched(t *testing.T) {
-	t.Parallel()
-	c := serve(t).join("")
-	found(t, c, "t")
-	at, err := c.Town(t.Context(), "t")
-	require.NoError(t, err)
-	patch := func(merge, expected string, types ...handoff.ProposalType) (*client.Town, error) {
-		return c.PatchTown(t.Context(), "t", jsontext.Value(merge),
-			client.Patch{Expected: expected, Approval: types})
-	}
-	next, err := patch(`{"latestNetherEvent": "A ghast was seen."}`, at.SnapshotHash,
-		handoff.PlanSalvage)
-	require.NoError(t, err)
-	want := *at.Snapshot
-	want.LatestNetherEvent = next.Snapshot.LatestNetherEvent
-	require.Equal(t, "A ghast was seen.", *want.LatestNetherEvent)
-	require.Equal(t, &want, next.Snapshot)
-	require.Equal(t, []handoff.ProposalType{handoff.PlanSalvage}, next.Approval)
-	require.NotEmpty(t, next.JSON)
-
-	_, err = patch(`{"day": 99}`, at.SnapshotHash)
-	require.True(t, client.IsCode(err, wire.CodeSnapshotConflict), "%v", err)
-	next, err = patch(`{"latestNetherEvent": null}`, next.SnapshotHash)
-	require.NoError(t, err)
-	require.Equal(t, []handoff.ProposalType{handoff.PlanSalvage}, next.Approval, "it stays")
-	next, err = patch(`{}`, next.SnapshotHash, []handoff.ProposalType{}...)
-	require.NoError(t, err)
-	require.Empty(t, next.Approval)
-
-	for _, refused := range []string{`{"day": 1, "day": 2}`, `{"day": "x"}`} {
-		_, err = patch(refused, next.SnapshotHash)
-		var reply *client.ReplyError
-		require.ErrorAs(t, err, &reply, "%s: the server says where", refused)
-		require.Equal(t, 400, reply.Status)
-	}
+		_, err = patch(`{"day": 99}`, at.SnapshotHash)
+		require.True(t, client.IsCode(err, wire.CodeSnapshotConflict), "%v", err)
+		next, err = patch(`{"latestNetherEvent": null}`, next.SnapshotHash)
+		require.NoError(t, err)
+		require.Equal(t, []handoff.ProposalType{handoff.PlanSalvage}, next.Approval, "it stays")
+		next, err = patch(`{}`, next.SnapshotHash, []handoff.ProposalType{}...)
+		require.NoError(t, err)
+		require.Empty(t, next.Approval)
+		for _, refused := range []string{`{"day": 1, "day": 2}`, `{"day": "x"}`} {
+			_, err = patch(refused, next.SnapshotHash)
+			reply, ok := errors.AsType[*client.ReplyError](err)
+			require.True(t, ok, "%s: %v", refused, err)
+			require.Equal(t, 400, reply.Status)
+		}
+	})
+	t.Run("remove", func(t *testing.T) {
+		last, err := c.RemoveTown(t.Context(), "c d")
+		require.NoError(t, err)
+		require.Equal(t, "c d", last.TownID)
+		_, err = c.Town(t.Context(), "c d")
+		require.True(t, client.IsCode(err, wire.CodeUnknownTown), "%v", err)
+	})
 }
 
 // Alerts are gone through page by page, and acknowledged once.
-func TestAlertsAreAcknowledged(t *testing.T) {
+func TestClient_Alerts(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	c := w.join("")
@@ -309,52 +315,28 @@ func TestAlertsAreAcknowledged(t *testing.T) {
 	require.True(t, client.IsCode(err, wire.CodeUnknownAlert), "%v", err)
 }
 
-// Whatever becomes of the server, a handoff has one answer, and its events come once and in order.
-func TestEventsComeOnceThroughARestart(t *testing.T) {
+// Although the server restarts, a handoff has one answer, and its events come once and in order.
+func TestEvents_Restart(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	c := w.join("")
 	found(t, c, "t")
-	ctx, cancel := context.WithCancel(t.Context())
-	events := make(chan client.Event, 1000)
-	ended := make(chan error, 1)
-	go func() {
-		var failed error
-		for event, err := range c.Events(ctx,
-			client.Follow{TownID: "t", From: time.Now().Add(-time.Hour)}) {
-			if failed = err; err == nil {
-				events <- event
-			}
-		}
-		ended <- failed
-	}()
-	runs := map[string]bool{}
-	for range 3 {
+	r := w.follow(c, client.Follow{TownID: "t", From: time.Now().Add(-time.Hour)})
+	for n := 1; n <= 3; n++ {
 		h := talk(t, c, "t", "mayor-1")
 		w.stop()
 		w.start()
 		got, err := c.Send(t.Context(), h)
 		require.NoError(t, err)
 		require.Equal(t, handoff.Executed, got.Status())
-		runs[got.RunID] = true
+		r.all(got.RunID)
+		require.Equal(t, 10*n, r.read)
 	}
-	last := map[string]int64{}
-	for range 3 * 10 {
-		select {
-		case event := <-events:
-			require.True(t, runs[event.RunID])
-			require.Equal(t, last[event.RunID]+1, event.RunSeq, "no gap and no double")
-			last[event.RunID] = event.RunSeq
-		case <-time.After(time.Minute):
-			t.Fatal("no more events: ", last)
-		}
-	}
-	cancel()
-	require.NoError(t, <-ended)
-	require.Empty(t, events)
+	require.Empty(t, r.lost)
 }
 
-func TestEventsOfARunEndWithIt(t *testing.T) {
+// The events of one run end with it.
+func TestEvents_Run(t *testing.T) {
 	t.Parallel()
 	c := serve(t).join("")
 	found(t, c, "t")
@@ -373,45 +355,5 @@ func TestEventsOfARunEndWithIt(t *testing.T) {
 	for _, err := range c.Events(t.Context(),
 		client.Follow{RunID: "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a"}) {
 		require.True(t, client.IsCode(err, wire.CodeUnknownRun), "%v", err)
-	}
-}
-
-// Clients whose connections have one name are two clients all the same: each gets the answers to
-// what it has sent, and both follow every run.
-func TestTwoClientsOfOneName(t *testing.T) {
-	t.Parallel()
-	w := serve(t)
-	clients := make([]*client.Client, 2)
-	for i := range clients {
-		var err error
-		clients[i], err = client.Connect(w.server.URL(), client.Options{Name: "agent"})
-		require.NoError(t, err)
-		t.Cleanup(clients[i].Close)
-		found(t, clients[i], fmt.Sprint("town-", i))
-	}
-	since := client.Follow{From: time.Now().Add(-time.Hour)}
-	readers := []*reader{w.follow(clients[0], since), w.follow(clients[1], since)}
-	runs := make([][]string, 2)
-	var sending sync.WaitGroup
-	for i, c := range clients {
-		sending.Go(func() {
-			for range 8 {
-				h, err := proposed(t.Context(), c, fmt.Sprint("town-", i), fmt.Sprint("mayor-", i))
-				if !assert.NoError(t, err) {
-					return
-				}
-				got, err := c.Send(t.Context(), h)
-				if !assert.NoError(t, err) {
-					return
-				}
-				assert.Equal(t, h.HandoffID, got.Result.HandoffID)
-				assert.Equal(t, handoff.Executed, got.Result.Status)
-				runs[i] = append(runs[i], got.RunID)
-			}
-		})
-	}
-	sending.Wait()
-	for _, r := range readers {
-		r.all(slices.Concat(runs...)...)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Follow says which commits to follow, and from where on.
+// Follow selects the commits to follow, and the first of them.
 type Follow struct {
 	// TownID is the town to follow; "" for all that the user may read, and the commits of no town.
 	TownID string

@@ -115,25 +115,26 @@ func TestEvents_Losses(t *testing.T) {
 	require.Contains(t, got[4], "commits between 8 and 8 are not shown: INVALID_ANSWER")
 }
 
-func TestCommits_Refused(t *testing.T) {
-	c := start(t)
-	serveCommits(t, c, commits("1", ""), refusal("403", wire.CodeForbidden))
-	ends := 0
-	for _, err := range c.Commits(t.Context(), Follow{}) {
-		require.True(t, IsCode(err, wire.CodeForbidden), "%v", err)
-		ends++
+// A refusal, of the server or of NATS, is the only error and the last.
+func TestEvents_Refused(t *testing.T) {
+	t.Parallel()
+	ends := func(t *testing.T, c *Client, code wire.Code) {
+		t.Helper()
+		ends := 0
+		for _, err := range c.Events(t.Context(), Follow{}) {
+			require.True(t, IsCode(err, code), "%v", err)
+			ends++
+		}
+		require.Equal(t, 1, ends)
 	}
-	require.Equal(t, 1, ends)
-}
-
-func TestCommits_Denied(t *testing.T) {
-	c := may(t, wire.Subject("main", wire.EventList), "nothing")
-	ends := 0
-	for _, err := range c.Events(t.Context(), Follow{}) {
-		require.True(t, IsCode(err, codeDenied), "%v", err)
-		ends++
-	}
-	require.Equal(t, 1, ends)
+	t.Run("server", func(t *testing.T) {
+		c := start(t)
+		serveCommits(t, c, commits("1", ""), refusal("403", wire.CodeForbidden))
+		ends(t, c, wire.CodeForbidden)
+	})
+	t.Run("NATS", func(t *testing.T) {
+		ends(t, may(t, wire.Subject("main", wire.EventList), "nothing"), codeDenied)
+	})
 }
 
 // An iteration leaves nothing behind, however it ends. It is not parallel: it counts goroutines.
@@ -209,7 +210,7 @@ func TestClient_RightsEnd(t *testing.T) {
 	require.ErrorContains(t, err, "refuses its credentials")
 }
 
-func TestAWorldThatCannotBeIsNotConnectedTo(t *testing.T) {
+func TestConnect_NoWorld(t *testing.T) {
 	t.Parallel()
 	for _, world := range []string{"a b", "a.b", ">", "*"} {
 		_, err := Connect("127.0.0.1:1", Options{World: world})

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"worldengine/schemas"
+	"worldengine/worldengine/messages"
 )
 
 // ReplyError is an error reply: the server was reached and refused (Status 4xx; the request has to
@@ -15,17 +16,17 @@ import (
 type ReplyError struct {
 	// Status is the Nats-Service-Error-Code.
 	Status int
-	// Code is the machine code, "UNKNOWN" where the reply had none.
+	// Code is the machine code, "UNKNOWN" if the reply had none.
 	Code string
-	// Message is the sentence for people, Details where it went wrong.
+	// Message is the sentence for people, Details the places in the request.
 	Message string
 	Details []schemas.Violation
-	// RetryAfter is the pause that the server asks for, 0 where asking again makes no sense.
+	// RetryAfter is the pause that the server asks for, 0 if asking again makes no sense.
 	RetryAfter time.Duration
-	// RunID is the run that the reply names, such as that of a handoff which is being applied; ""
-	// where it names none.
+	// RunID is the run that the reply names, such as the run of a handoff that is being applied; ""
+	// if it names none.
 	RunID string
-	// Body is the reply's body as it came, or one of the same shape where it was not JSON.
+	// Body is the reply's body as it came, or one of the same shape if it was not JSON.
 	Body []byte
 }
 
@@ -41,8 +42,8 @@ func (e *ReplyError) Refused() bool { return e.Status < http.StatusInternalServe
 // handoff may be sent again as it is, because the server accepts its key at most once.
 type UnavailableError struct {
 	// Code is CONNECTION, NO_RESPONDERS, PERMISSION_DENIED, TIMEOUT or INTERRUPTED; TOWN_PAUSED or
-	// WORLD_PAUSED where a handoff waits for the end of a pause; INVALID_RESULT where the result
-	// does not verify, and INVALID_ANSWER where another answer is not what the contract says.
+	// WORLD_PAUSED if a handoff waits for the end of a pause; INVALID_RESULT if the result does not
+	// verify, and INVALID_ANSWER if another answer breaks the contract.
 	Code    string
 	Message string
 	Cause   error
@@ -63,23 +64,14 @@ const (
 	codeInvalid      = "INVALID_ANSWER"
 )
 
-// errorBody is the body of an error reply (schema error.v1).
-type errorBody struct {
-	Error errorDetail `json:"error"`
-}
-
-type errorDetail struct {
-	Code    string              `json:"code"`
-	Message string              `json:"message"`
-	Details []schemas.Violation `json:"details"`
-}
-
 // ErrorBody returns a body of an error reply, for an error that no server replied with.
 func ErrorBody(code, message string, details []schemas.Violation) []byte {
 	if details == nil {
 		details = []schemas.Violation{}
 	}
-	data, err := json.Marshal(errorBody{errorDetail{code, message, details}})
+	data, err := json.Marshal(messages.Error{Error: messages.ErrorDetail{
+		Code: code, Message: message, Details: details,
+	}})
 	if err != nil { // only text that is not UTF-8
 		return []byte(
 			`{"error":{"code":"UNKNOWN","message":"the error cannot be written","details":[]}}`)
@@ -89,7 +81,7 @@ func ErrorBody(code, message string, details []schemas.Violation) []byte {
 
 // read takes the members of an error reply's body.
 func (e *ReplyError) read(data []byte) {
-	var body errorBody
+	var body messages.Error
 	if err := json.Unmarshal(data, &body); err == nil && body.Error.Code != "" {
 		e.Code, e.Message, e.Details = body.Error.Code, body.Error.Message, body.Error.Details
 		e.Body = data

@@ -53,8 +53,8 @@ func (c *Client) Events(ctx context.Context, follow Follow) iter.Seq2[Event, err
 	}
 }
 
-// followRun yields the events of one run until it ends. A commit of the run, or one that was lost,
-// says when to ask for them.
+// followRun yields the events of one run until it ends. It asks for them after each commit of the
+// run, and after each loss.
 func (c *Client) followRun(
 	ctx context.Context, follow *Follow, yield func(Event, error) bool,
 ) error {
@@ -86,9 +86,8 @@ func (c *Client) followRun(
 	if err != nil || ended {
 		return err
 	}
-	var lost *LossError
 	for commit, err := range c.Commits(ctx, Follow{TownID: follow.TownID, After: end.after}) {
-		if err != nil && !errors.As(err, &lost) {
+		if _, lost := errors.AsType[*LossError](err); err != nil && !lost {
 			return err
 		}
 		if err == nil && commit.RunID != follow.RunID {
@@ -104,30 +103,29 @@ func (c *Client) followRun(
 // RunEvents goes through the events that a run has by now, behind a runSeq. It ends behind the
 // first error.
 func (c *Client) RunEvents(ctx context.Context, runID string, after int64) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		request := messages.RunEvents{RunID: runID, AfterSeq: after}
-		for {
-			var page messages.Events
-			_, err := c.Ask(ctx, wire.RunEvents, request, &page)
-			if err == nil && len(page.Events) == 0 && request.AfterSeq < page.LastEventSeq {
-				err = invalidAnswer(fmt.Errorf("the events of run %s break off at %d of %d",
-					runID, request.AfterSeq, page.LastEventSeq))
-			}
-			for i := 0; err == nil && i < len(page.Events); i++ {
-				var event Event
-				if event, err = eventOf(page.Events[i]); err == nil && !yield(event, nil) {
-					return
-				}
-				request.AfterSeq = event.RunSeq
-			}
-			if err != nil {
-				yield(Event{}, err)
-			}
-			if err != nil || request.AfterSeq >= page.LastEventSeq {
-				return
-			}
+	return rows(func(next int64) (events []Event, more int64, err error) {
+		from := max(after, next)
+		page, err := ask[messages.Events](ctx, c, wire.RunEvents,
+			messages.RunEvents{RunID: runID, AfterSeq: from})
+		if err != nil {
+			return nil, 0, err
 		}
-	}
+		if len(page.Events) == 0 && from < page.LastEventSeq {
+			return nil, 0, invalidAnswer(fmt.Errorf("the events of run %s break off at %d of %d",
+				runID, from, page.LastEventSeq))
+		}
+		for _, data := range page.Events {
+			event, err := eventOf(data)
+			if err != nil {
+				return events, 0, err
+			}
+			events, more = append(events, event), event.RunSeq
+		}
+		if more >= page.LastEventSeq {
+			more = 0
+		}
+		return events, more, nil
+	})
 }
 
 // eventOf reads an event as it is stored.

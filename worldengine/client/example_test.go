@@ -62,7 +62,7 @@ func Example() {
 	// Output: executed EXECUTED
 }
 
-// The events of a run are followed to its end; those of a town until the context is done.
+// The events of a run are followed to its end, the events of a town until the context is done.
 func ExampleClient_Events() {
 	url, stop := demo()
 	defer stop()

@@ -15,21 +15,20 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Outcome is what became of a handoff: the run that led to the result, and the result, verified.
+// Outcome is the verified result of a handoff, and the run that led to it.
 type Outcome struct {
 	RunID string
-	// Result is the result of revision 0, and Result1 that of revision 1, where the client asks for
-	// it. The other one is nil.
+	// Result is a result of revision 0, Result1 one of revision 1, by Client.Revision. The other one
+	// is nil.
 	Result  *handoff.Result
 	Result1 *handoff.Result1
 	// JSON is the result as it came.
 	JSON jsontext.Value
-	// Duplicate is the answer, where the result is the first one that the answer names: an attempt
-	// of the same call was accepted, and its answer was lost or was a 503.
+	// Duplicate is the answer if it names another result, which this Outcome has: an attempt of the
+	// same call was accepted, and its answer was lost or was a 503.
 	Duplicate *Outcome
-	// DryRun reports that nothing was stored, and there is no run. Apply is what would apply the
-	// command then (plugin or rcon), where that is not the engine and the result is what the rules
-	// expect.
+	// DryRun means that nothing was stored, and there is no run. Apply is plugin or rcon if a game
+	// would apply the command: then the rules expect the result.
 	DryRun bool
 	Apply  string
 }
@@ -50,7 +49,7 @@ func (o *Outcome) reason() handoff.ReasonCode {
 	return o.Result.ReasonCode
 }
 
-// ids returns the ids of the result, and that of the first one where it is a duplicate.
+// ids returns the ids of the result, and if it is a duplicate, the id of the first one.
 func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
 	if r := o.Result1; r != nil {
 		return r.ResultID, r.HandoffID, r.Evaluation.DuplicateCheck.DuplicateOf
@@ -59,12 +58,13 @@ func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
 }
 
 // Send sends a handoff until it is answered. It may always be sent again, since the server accepts
-// a key once. Where an attempt of this call was accepted, and its answer was lost or was a 503, the
-// next attempt is a duplicate; then Send returns the first result. Where the town or the world is
-// paused until the call has to end, the error has the code TOWN_PAUSED or WORLD_PAUSED (see
-// IsCode). Where the game of the town is away until then it has the code PLUGIN_ABSENT, or
-// EXECUTION_IN_PROGRESS with the run where the handoff is accepted: its command waits for the game,
-// and Send may be called again.
+// a key once. If an attempt of this call was accepted, and its answer was lost or was a 503, the
+// next attempt is a duplicate; then Send returns the first result.
+//
+// If the town or the world is paused until the call has to end, the error has the code TOWN_PAUSED
+// or WORLD_PAUSED (see IsCode). If the game of the town is away until then, the code is
+// PLUGIN_ABSENT, or of a handoff that is accepted EXECUTION_IN_PROGRESS with the run: its command
+// waits for the game, and Send may be called again.
 //
 // A handoff that takes a person's approval is rejected with APPROVAL_REQUIRED, unless ApprovalWait
 // says how long Send waits for the decision.
@@ -76,7 +76,7 @@ func (c *Client) Send(ctx context.Context, h *handoff.Handoff) (*Outcome, error)
 	return c.send(ctx, body, h)
 }
 
-// SendJSON is Send for bytes that may or may not be a handoff: the server says so.
+// SendJSON is Send for bytes that need not be a handoff: the server decides.
 func (c *Client) SendJSON(ctx context.Context, body []byte) (*Outcome, error) {
 	h, err := handoff.Parse(body, schemas.Limits{})
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *Client) SendJSON(ctx context.Context, body []byte) (*Outcome, error) {
 	return c.send(ctx, body, h)
 }
 
-// send sends body, and waits for a person's decision; h is what it says, nil where it is no handoff.
+// send sends body, and waits for a person's decision; h is the handoff in it, nil if it has none.
 func (c *Client) send(ctx context.Context, body []byte, h *handoff.Handoff) (*Outcome, error) {
 	o, err := c.sendOnce(ctx, body, h, false)
 	if err != nil || c.ApprovalWait <= 0 || h == nil {
@@ -94,7 +94,7 @@ func (c *Client) send(ctx context.Context, body []byte, h *handoff.Handoff) (*Ou
 	return c.decided(ctx, body, h, o)
 }
 
-// sendOnce sends body until it is answered. again says that it was sent before.
+// sendOnce sends body until it is answered. again means that it was sent before.
 func (c *Client) sendOnce(
 	ctx context.Context, body []byte, h *handoff.Handoff, again bool,
 ) (*Outcome, error) {
@@ -136,7 +136,7 @@ func (c *Client) DryRun(ctx context.Context, h *handoff.Handoff) (*Outcome, erro
 	return c.DryRunJSON(ctx, body)
 }
 
-// DryRunJSON is DryRun for bytes that may or may not be a handoff: the server says so.
+// DryRunJSON is DryRun for bytes that need not be a handoff: the server decides.
 func (c *Client) DryRunJSON(ctx context.Context, body []byte) (*Outcome, error) {
 	msg, _, err := c.exchange(ctx, wire.Handoff, body, nats.Header{wire.DryRunHeader: {"true"}}, "")
 	if err != nil {
@@ -171,8 +171,8 @@ func (c *Client) outcome(runID string, data jsontext.Value) (o *Outcome, err err
 	return o, nil
 }
 
-// Result returns the outcome of the handoff that a town accepted with a key. With townID "" it is
-// that of the last town that accepted the key.
+// Result returns the outcome of the handoff that a town accepted with a key, or with townID "" the
+// last town that accepted it.
 func (c *Client) Result(ctx context.Context, key, townID string) (*Outcome, error) {
 	var found messages.Result
 	_, err := c.Ask(ctx, wire.ResultGet, messages.ResultGet{IdempotencyKey: key, TownID: townID}, &found)
@@ -182,8 +182,8 @@ func (c *Client) Result(ctx context.Context, key, townID string) (*Outcome, erro
 	return c.outcome(found.RunID, found.Result)
 }
 
-// tellPaused calls OnPaused where the answer to a handoff says that the town or the world is
-// paused, or that the game of the town is away.
+// tellPaused calls OnPaused if the answer to a handoff says that the town or the world is paused,
+// or that the game of the town is away.
 func (c *Client) tellPaused(townID string, err error) {
 	var refused *ReplyError
 	if c.OnPaused == nil || !errors.As(err, &refused) {
@@ -200,7 +200,7 @@ func (c *Client) tellPaused(townID string, err error) {
 const lookTimeout = 2 * time.Second
 
 // paused returns why a handoff for a town waits for the end of a pause, or for a game that is away;
-// nil where it does not, or that cannot be told.
+// nil if it does not wait, or the server does not say.
 func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -226,7 +226,7 @@ func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	return why
 }
 
-// absent returns why a handoff for a town waits for a game that is away; nil where it does not.
+// absent returns why a handoff for a town waits for a game that is away; nil if it does not.
 func (c *Client) absent(ctx context.Context, townID string) *UnavailableError {
 	at, err := c.Town(ctx, townID)
 	if err != nil || at.PendingRunID == "" || at.PluginAbsentSince == "" {

@@ -18,9 +18,9 @@ import (
 )
 
 // Request sends body to a verb and returns the reply. After a 429 or 503 it waits as long as the
-// reply says, and some random time more, and asks again, within Timeout; where no answer comes it
-// sends the same bytes again. It does not repeat a request whose verb Changes where the first one
-// may have been carried out. The error is a *ReplyError or an *UnavailableError.
+// reply says, and some random time more, and asks again, within Timeout; if no answer comes it
+// sends the same bytes again. It does not repeat a request whose verb Changes if the first one may
+// have been carried out. The error is a *ReplyError or an *UnavailableError.
 func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nats.Msg, error) {
 	msg, _, err := c.exchange(ctx, verb, body, nil, "")
 	return msg, err
@@ -28,11 +28,11 @@ func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nat
 
 // Pauses of an exchange.
 const (
-	// resendAfter is how long the first attempt may be without an answer before there is another;
-	// half of the time that there is where that is less. It doubles, up to longestResend.
+	// resendAfter is how long the first attempt may be without an answer before the next one; at
+	// most half of the time that is left. It doubles, up to longestResend.
 	resendAfter   = 2 * time.Second
 	longestResend = 30 * time.Second
-	// absentPause is how long to wait where no server was subscribed.
+	// absentPause is the pause if no server was subscribed.
 	absentPause = 250 * time.Millisecond
 )
 
@@ -43,7 +43,7 @@ type exchange struct {
 	request  *nats.Msg
 	answers  chan attempt
 	deadline time.Time
-	// hurried reports whether the deadline is that of the caller's context.
+	// hurried reports whether the caller's context sets the deadline.
 	hurried  bool
 	interval time.Duration
 	timer    *time.Timer
@@ -51,7 +51,7 @@ type exchange struct {
 	unanswered int
 	// before is the last error of the connection before the first attempt.
 	before error
-	// doubt says that an attempt before may have been carried out.
+	// doubt means that an earlier attempt may have been carried out.
 	doubt bool
 	last  error
 }
@@ -63,9 +63,9 @@ type attempt struct {
 }
 
 // exchange makes a request until it is answered, and takes the first answer to any attempt. doubt
-// says that an attempt before the one that was answered may have been carried out. header has more
-// headers. townID, if not "", is that of a handoff: before it is sent again because no answer came,
-// the exchange looks whether it waits for the end of a pause.
+// means that an earlier attempt may have been carried out. header has more headers. townID is the
+// town of a handoff, and else "": before a handoff without an answer is sent again, the exchange
+// asks if it waits for the end of a pause.
 func (c *Client) exchange(
 	ctx context.Context, verb wire.Verb, body []byte, header nats.Header,
 	townID string,
@@ -127,8 +127,8 @@ func (c *Client) exchange(
 }
 
 // deadline returns when an exchange ends, by the monotonic clock, and whether that is the deadline
-// of ctx. One that a caller made of a time of the day is wrong where the clock was set since: the
-// timer of ctx knows better, and the client's timeout, which bounded ends with, counts meanwhile.
+// of ctx. A deadline that a caller made of a time of the day is wrong if the clock was set since:
+// then the timer of ctx decides, and the client's timeout, which bounded ends with.
 func deadline(ctx, bounded context.Context) (at time.Time, hurried bool) {
 	at, _ = bounded.Deadline()
 	callers, is := ctx.Deadline()
@@ -229,10 +229,10 @@ func (x *exchange) failed(err error) error {
 	return x.client.unanswered(err, x.verb, len(x.request.Data))
 }
 
-// denied returns the error of a user who may not make the request, or not read its answer, where
-// the server said so. NATS tells it to the connection, which keeps its last error: that may be of
-// another subject, or of long ago. The inbox is subscribed to once, so what was said of it holds
-// until an answer has come.
+// denied returns the error of a user who may not make the request, or not read its answer; nil if
+// the server has not refused it. NATS refuses it to the connection, which keeps its last error: that
+// may be of another subject, or of long ago. The inbox is subscribed to once, so a refusal of it
+// holds until an answer has come.
 func (x *exchange) denied() error {
 	nc := x.client.Conn
 	last, inbox := nc.LastError(),
@@ -308,7 +308,7 @@ func (c *Client) closed() error {
 	return e
 }
 
-// ReplyErrorOf returns what an error reply says, or nil for any other reply.
+// ReplyErrorOf returns the error in an error reply, or nil for any other reply.
 func ReplyErrorOf(msg *nats.Msg) *ReplyError {
 	code := msg.Header.Get(wire.ErrorCodeHeader)
 	if code == "" {

@@ -50,105 +50,70 @@ func busy(code, ms string) *nats.Msg {
 	}
 }
 
-func TestRequestAsksAgainWhenItIsAskedTo(t *testing.T) {
-	c := start(t)
-	asked := serve(t, c, wire.Handoff, func(n int64) *nats.Msg {
-		switch n {
-		case 1:
-			return busy("429", "1")
-		case 2:
-			return busy("503", "1")
-		}
-		return &nats.Msg{Data: []byte("done")}
-	})
-	reply, err := c.Request(t.Context(), wire.Handoff, nil)
-	require.NoError(t, err)
-	assert.Equal(t, "done", string(reply.Data))
-	assert.EqualValues(t, 3, asked.Load())
-}
-
-// A handoff whose command waits for its game for longer than the client does is told so, with its
-// run, although other requests for it have no answer yet.
-func TestRequestSaysWhichRunIsInProgress(t *testing.T) {
-	c := start(t)
-	c.Timeout = time.Second
-	serve(t, c, wire.Handoff, func(n int64) *nats.Msg {
-		if n != 2 {
-			return nil
-		}
-		waits := busy("503", "100")
-		waits.Data = ErrorBody(string(wire.CodeInProgress), "its command waits", nil)
-		waits.Header.Set(wire.RunIDHeader, "the-run")
-		return waits
-	})
-	_, err := c.Request(t.Context(), wire.Handoff, nil)
-	var refused *ReplyError
-	require.ErrorAs(t, err, &refused)
-	assert.Equal(t, string(wire.CodeInProgress), refused.Code)
-	assert.Equal(t, "the-run", refused.RunID)
-}
-
-// Why a handoff waits is told at the deadline, although an attempt has no answer then.
-func TestRequestSaysWhyItWaited(t *testing.T) {
+// A request is repeated if the server asks for it, and the repetition cannot be refused because the
+// first request was carried out.
+func TestRequest_Repeats(t *testing.T) {
 	t.Parallel()
-	for _, code := range []wire.Code{
-		wire.CodePluginAbsent, wire.CodeTownPaused, wire.CodeWorldPaused,
-	} {
-		t.Run(string(code), func(t *testing.T) {
-			c := start(t)
-			c.Timeout = 3 * time.Second
-			serve(t, c, wire.Handoff, func(n int64) *nats.Msg {
-				if n != 1 {
-					return nil
-				}
-				waits := busy("503", "10")
-				waits.Data = ErrorBody(string(code), "it waits", nil)
-				return waits
-			})
-			_, err := c.Request(t.Context(), wire.Handoff, nil)
-			require.True(t, IsCode(err, code), "%v", err)
-		})
-	}
-}
-
-func TestRequestDoesNotAskAgain(t *testing.T) {
-	t.Parallel()
+	done := func() *nats.Msg { return &nats.Msg{Data: []byte("done")} }
 	for name, test := range map[string]struct {
-		verb  wire.Verb
-		reply *nats.Msg
+		verb    wire.Verb
+		replies []*nats.Msg // all of them are asked for
 	}{
-		"after a pause that is too long":      {wire.Handoff, busy("429", "60000")},
-		"when it is not told when":            {wire.Handoff, busy("503", "")},
-		"after a 503 that may have put":       {wire.TownPut, busy("503", "1")},
-		"after a 503 that may have patched":   {wire.TownPatch, busy("503", "1")},
-		"after a 503 that may have paused":    {wire.ControlPause, busy("503", "1")},
-		"after what asking again cannot mend": {wire.Handoff, busy("409", "1")},
+		"429 and 503":               {wire.Handoff, []*nats.Msg{busy("429", "1"), busy("503", "1"), done()}},
+		"a put after a 429":         {wire.TownPut, []*nats.Msg{busy("429", "1"), done()}},
+		"too long a pause":          {wire.Handoff, []*nats.Msg{busy("429", "60000")}},
+		"no pause":                  {wire.Handoff, []*nats.Msg{busy("503", "")}},
+		"503 that may have put":     {wire.TownPut, []*nats.Msg{busy("503", "1")}},
+		"503 that may have patched": {wire.TownPatch, []*nats.Msg{busy("503", "1")}},
+		"503 that may have paused":  {wire.ControlPause, []*nats.Msg{busy("503", "1")}},
+		"409":                       {wire.Handoff, []*nats.Msg{busy("409", "1")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := start(t)
-			asked := serve(t, c, test.verb, func(int64) *nats.Msg { return test.reply })
-			_, err := c.Request(t.Context(), test.verb, nil)
-			var refused *ReplyError
-			require.ErrorAs(t, err, &refused)
-			assert.Equal(t, "BUSY", refused.Code)
-			assert.EqualValues(t, 1, asked.Load())
+			asked := serve(t, c, test.verb, func(n int64) *nats.Msg {
+				return test.replies[min(int(n), len(test.replies))-1]
+			})
+			reply, err := c.Request(t.Context(), test.verb, nil)
+			if last := test.replies[len(test.replies)-1]; last.Header == nil {
+				require.NoError(t, err)
+				require.Equal(t, "done", string(reply.Data))
+			} else {
+				require.True(t, IsCode(err, "BUSY"), "%v", err)
+			}
+			require.EqualValues(t, len(test.replies), asked.Load())
 		})
 	}
 }
 
-func TestRequestRepeatsATownPutAfterA429(t *testing.T) {
-	c := start(t)
-	serve(t, c, wire.TownPut, func(n int64) *nats.Msg {
-		if n == 1 {
-			return busy("429", "1")
-		}
-		return &nats.Msg{}
-	})
-	_, err := c.Request(t.Context(), wire.TownPut, nil)
-	assert.NoError(t, err)
+// At the deadline, the error says why a handoff waits, with its run, although other attempts have no
+// answer.
+func TestRequest_Waits(t *testing.T) {
+	t.Parallel()
+	for _, code := range []wire.Code{
+		wire.CodeInProgress, wire.CodePluginAbsent, wire.CodeTownPaused, wire.CodeWorldPaused,
+	} {
+		t.Run(string(code), func(t *testing.T) {
+			c := start(t)
+			c.Timeout = 2 * time.Second
+			serve(t, c, wire.Handoff, func(n int64) *nats.Msg {
+				if n != 2 {
+					return nil
+				}
+				waits := busy("503", "100")
+				waits.Data = ErrorBody(string(code), "it waits", nil)
+				waits.Header.Set(wire.RunIDHeader, "the-run")
+				return waits
+			})
+			_, err := c.Request(t.Context(), wire.Handoff, nil)
+			refused, ok := errors.AsType[*ReplyError](err)
+			require.True(t, ok, "%v", err)
+			require.EqualValues(t, code, refused.Code)
+			require.Equal(t, "the-run", refused.RunID)
+		})
+	}
 }
 
-func TestRequestSaysWhyNoAnswerCame(t *testing.T) {
+func TestRequest_NoAnswer(t *testing.T) {
 	c := start(t)
 	code := func(ctx context.Context, body []byte) string {
 		_, err := c.Request(ctx, wire.Handoff, body)
@@ -169,7 +134,7 @@ func TestRequestSaysWhyNoAnswerCame(t *testing.T) {
 	assert.Equal(t, "CONNECTION", code(t.Context(), nil))
 }
 
-func TestRequestEndsItsPauseWithItsContext(t *testing.T) {
+func TestRequest_PauseEndsWithContext(t *testing.T) {
 	c := start(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	serve(t, c, wire.Handoff, func(n int64) *nats.Msg {
@@ -181,11 +146,11 @@ func TestRequestEndsItsPauseWithItsContext(t *testing.T) {
 	assert.Error(t, ctx.Err())
 }
 
-func TestAPayloadThatNATSDoesNotTakeIsRefused(t *testing.T) {
+func TestRequest_TooLarge(t *testing.T) {
 	c := start(t)
 	_, err := c.Request(t.Context(), wire.Handoff, []byte(strings.Repeat("x", 5000)))
-	var refused *ReplyError
-	require.ErrorAs(t, err, &refused)
+	refused, ok := errors.AsType[*ReplyError](err)
+	require.True(t, ok, "%v", err)
 	assert.Equal(t, "PAYLOAD_TOO_LARGE (413): the request has 5000 bytes, this NATS server takes "+
 		"4096", err.Error())
 	assert.True(t, refused.Refused())
@@ -206,8 +171,8 @@ func may(t *testing.T, publish, subscribe string) *Client {
 	return &Client{Conn: nc, World: "main", Timeout: 2 * time.Second}
 }
 
-// What NATS said of another subject does not explain why no answer came.
-func TestRequestSaysWhatTheUserMayNotDo(t *testing.T) {
+// A refusal of NATS explains why no answer came, unless it is of another subject.
+func TestRequest_MayNotPublish(t *testing.T) {
 	c := may(t, wire.Subject("main", wire.TownPut), "nothing")
 	serve(t, c, wire.TownGet, func(int64) *nats.Msg { return nil })
 	for range 2 {
@@ -221,7 +186,7 @@ func TestRequestSaysWhatTheUserMayNotDo(t *testing.T) {
 	}
 }
 
-func TestRequestSaysThatTheUserMayNotReadItsInbox(t *testing.T) {
+func TestRequest_MayNotReadInbox(t *testing.T) {
 	c := may(t, "nothing", "_INBOX.>")
 	serve(t, c, wire.TownGet, func(int64) *nats.Msg { return &nats.Msg{} })
 	for range 2 {
@@ -230,7 +195,7 @@ func TestRequestSaysThatTheUserMayNotReadItsInbox(t *testing.T) {
 	}
 }
 
-func TestRequestNamesTheDeadlineThatWasMissed(t *testing.T) {
+func TestRequest_Deadline(t *testing.T) {
 	c := start(t)
 	serve(t, c, wire.TownGet, func(int64) *nats.Msg { return nil })
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
@@ -274,7 +239,7 @@ func (d dated) Deadline() (time.Time, bool) { return d.at, true }
 
 // A clock that was set forward or back since a caller's deadline was made changes nothing about how
 // a request is asked again: neither given up before the context ends, nor sent without a pause.
-func TestRequestWhileTheClockIsSet(t *testing.T) {
+func TestRequest_ClockIsSet(t *testing.T) {
 	for name, at := range map[string]time.Duration{"forward": -time.Hour, "back": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			c := start(t)
@@ -305,9 +270,9 @@ func TestRequestWhileTheClockIsSet(t *testing.T) {
 	}
 }
 
-// The client's timeout bounds a request also where the clock was set forward, past the deadline of
-// a context whose timer runs much longer.
-func TestRequestIsBoundedWhereTheClockWasSetForward(t *testing.T) {
+// The client's timeout bounds a request also if the clock was set forward, past the deadline of a
+// context whose timer runs much longer.
+func TestRequest_BoundedWithClockSetForward(t *testing.T) {
 	c := start(t)
 	c.Timeout = 50 * time.Millisecond
 	serve(t, c, wire.TownGet, func(int64) *nats.Msg { return nil })

@@ -17,12 +17,11 @@ import (
 
 // Run returns the state of a run.
 func (c *Client) Run(ctx context.Context, runID string) (*messages.Run, error) {
-	run := new(messages.Run)
-	_, err := c.Ask(ctx, wire.RunGet, messages.RunGet{RunID: runID}, run)
+	run, err := ask[messages.Run](ctx, c, wire.RunGet, messages.RunGet{RunID: runID})
 	if err != nil {
 		return nil, err
 	}
-	return run, nil
+	return &run, nil
 }
 
 // Runs goes through the runs that began at a time or later, of a town, or of all towns with townID
@@ -32,21 +31,13 @@ func (c *Client) Runs(
 ) iter.Seq2[messages.RunRow, error] {
 	request := messages.RunList{TownID: townID}
 	if !from.IsZero() {
-		request.From = moment(from)
+		request.From = from.UTC().Format(time.RFC3339Nano)
 	}
 	return rows(func(after uint64) ([]messages.RunRow, uint64, error) {
 		request.After = after
-		page, err := c.runPage(ctx, request)
+		page, err := ask[messages.Runs](ctx, c, wire.RunList, request)
 		return page.Runs, page.Next, err
 	})
-}
-
-// runPage asks for a page of a list of runs.
-func (c *Client) runPage(
-	ctx context.Context, request messages.RunList,
-) (page messages.Runs, err error) {
-	_, err = c.Ask(ctx, wire.RunList, request, &page)
-	return page, err
 }
 
 // EventList asks once for a page of the commits of the log, which may wait: at most the Timeout
@@ -74,9 +65,6 @@ func (c *Client) EventList(
 	}
 	return page, nil
 }
-
-// moment returns a time as requests have it.
-func moment(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
 // Retry is the request of an operator to try a run again.
 type Retry struct {

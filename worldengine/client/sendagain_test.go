@@ -46,54 +46,45 @@ func proxy(
 	return joined
 }
 
-// The world lossy hands everything to the real one, and loses the first answer to a handoff.
-func TestALostAnswerIsAskedForAgain(t *testing.T) {
+// If an answer is lost, or is a 503 although the handoff is stored (its command is held back by a
+// pause, or the disk failed meanwhile), the duplicate of the next attempt is of this call too: Send
+// returns the first result.
+func TestSend_FirstAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
-	c, asked := w.join(""), 0
-	lossy := proxy(t, w, c, "lossy", func(verb wire.Verb, reply *nats.Msg) *nats.Msg {
-		if verb == wire.Handoff {
-			asked++
-		}
-		if verb == wire.Handoff && asked == 1 {
-			return nil
-		}
-		return reply
-	})
-	found(t, c, "t")
-	got, err := lossy.Send(t.Context(), talk(t, c, "t", "mayor-1"))
-	require.NoError(t, err)
-	require.Equal(t, handoff.Executed, got.Status())
-	require.Equal(t, handoff.Duplicate, got.Duplicate.Status())
-	require.Equal(t, got.Result.ResultID,
-		*got.Duplicate.Result.Evaluation.DuplicateCheck.DuplicateOf)
+	c := w.join("")
+	heldBack := &nats.Msg{
+		Data: client.ErrorBody(string(wire.CodeTownPaused), "held back", nil),
+		Header: nats.Header{
+			wire.ErrorCodeHeader: {"503"}, wire.RetryAfterHeader: {"1"},
+		},
+	}
+	for name, first := range map[string]*nats.Msg{"lost": nil, "held": heldBack} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asked := 0
+			joined := proxy(t, w, c, name, func(verb wire.Verb, reply *nats.Msg) *nats.Msg {
+				if verb == wire.Handoff {
+					asked++
+				}
+				if verb == wire.Handoff && asked == 1 {
+					return first
+				}
+				return reply
+			})
+			found(t, c, name)
+			got, err := joined.Send(t.Context(), talk(t, c, name, "mayor-1"))
+			require.NoError(t, err)
+			require.Equal(t, handoff.Executed, got.Status())
+			require.Equal(t, handoff.Duplicate, got.Duplicate.Status())
+			require.Equal(t, got.Result.ResultID,
+				*got.Duplicate.Result.Evaluation.DuplicateCheck.DuplicateOf)
+		})
+	}
 }
 
-// A 503 may be said of a handoff that is stored, as where its command is held back by a pause, or
-// the disk failed as it was stored: the duplicate of the next attempt is of this call too.
-func TestADuplicateBehindA503IsTheFirstResult(t *testing.T) {
-	t.Parallel()
-	w := serve(t)
-	c, asked := w.join(""), 0
-	held := proxy(t, w, c, "held", func(_ wire.Verb, reply *nats.Msg) *nats.Msg {
-		if asked++; asked > 1 {
-			return reply
-		}
-		return &nats.Msg{
-			Data: client.ErrorBody(string(wire.CodeTownPaused), "held back", nil),
-			Header: nats.Header{
-				wire.ErrorCodeHeader: {"503"}, wire.RetryAfterHeader: {"1"},
-			},
-		}
-	})
-	found(t, c, "t")
-	got, err := held.Send(t.Context(), talk(t, c, "t", "mayor-1"))
-	require.NoError(t, err)
-	require.Equal(t, handoff.Executed, got.Status())
-	require.Equal(t, handoff.Duplicate, got.Duplicate.Status())
-}
-
-func TestAHandoffOfAPausedTownWaits(t *testing.T) {
+// A handoff of a paused town tells its caller of the pause, and has its result after it.
+func TestSend_PausedTown(t *testing.T) {
 	t.Parallel()
 	c := serve(t).join("")
 	found(t, c, "t")
@@ -123,7 +114,7 @@ func TestAHandoffOfAPausedTownWaits(t *testing.T) {
 }
 
 // A handoff whose game is away tells its caller so, and has its result when the game is back.
-func TestAHandoffWhoseGameIsAwayWaits(t *testing.T) {
+func TestSend_GameAway(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	w.stop()
