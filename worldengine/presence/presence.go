@@ -1,5 +1,6 @@
-// Package presence remembers which towns have no plugin, and raises PLUGIN_ABSENT and
-// PLUGIN_RETURNED: once for an absence, even if servers end in between.
+// Package presence remembers which towns have no plugin, or a console that cannot be reached, and
+// raises PLUGIN_ABSENT and PLUGIN_RETURNED: once for an absence, even if servers end in between.
+// Its comments say plugin for both.
 package presence
 
 import (
@@ -143,7 +144,7 @@ func (s *Absences) Review(
 // prospects have the fate of a town's commands without a plugin, for each policy.
 var prospects = map[apply.Absent]string{
 	apply.AbsentFail: "Each fails with PLUGIN_UNAVAILABLE when its attempts are over.",
-	apply.AbsentWait: "They wait until a plugin subscribes.",
+	apply.AbsentWait: "They wait until the game is back.",
 }
 
 // begin records that a town has no plugin. It returns since when, and whether to raise the alert:

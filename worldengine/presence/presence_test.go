@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -27,36 +28,76 @@ func opened() (*Absences, *[]runevents.Alert) {
 
 var ofTown = alerts.About{TownID: "t", HandoffID: "handoff", RunID: "run"}
 
-// An absence raises one alert, with its beginning, and its end another, unless the first was not
-// raised.
-func TestAnAbsenceRaisesOneAlert(t *testing.T) {
+// PLUGIN_ABSENT is raised once for an absence, when it has lasted or ends an attempt, with its
+// beginning and the policy for commands. The end of an absence raises PLUGIN_RETURNED if the first
+// alert was raised.
+func TestAbsences_Raise(t *testing.T) {
+	t.Parallel()
+	for policy, prospect := range map[apply.Absent]string{
+		apply.AbsentFail: "commands in hand: 2. Each fails with PLUGIN_UNAVAILABLE",
+		apply.AbsentWait: "commands in hand: 2. They wait until the game is back.",
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, raised := opened()
+				s.config.Policy = policy
+				s.Absent(t.Context(), ofTown, 2, false)
+				s.Present(t.Context(), ofTown)
+				require.Empty(t, *raised, "a plugin that reconnects")
+				require.Zero(t, s.Since("t"))
+
+				s.Absent(t.Context(), ofTown, 2, false)
+				since := s.Since("t")
+				require.False(t, since.IsZero())
+				time.Sleep(time.Hour - 1)
+				s.Absent(t.Context(), ofTown, 2, false)
+				require.Empty(t, *raised)
+				time.Sleep(time.Nanosecond)
+				s.config.Now = func() time.Time { return since.Add(-time.Hour) } // it was set
+				for range 2 {
+					s.Absent(t.Context(), ofTown, 2, false)
+				}
+				require.Len(t, *raised, 1)
+				alert := (*raised)[0]
+				require.Equal(t, runevents.PluginAbsent, alert.Code)
+				require.Equal(t, []string{"t", "run", "handoff", runevents.Timestamp(since)},
+					[]string{alert.TownID, alert.RunID, alert.HandoffID, alert.Since})
+				require.Contains(t, alert.Message, prospect)
+				require.Equal(t, since, s.Since("t"))
+			})
+		})
+	}
+}
+
+// Each town has an absence of its own, and each raises its alerts.
+func TestAbsences_Towns(t *testing.T) {
 	t.Parallel()
 	s, raised := opened()
-	s.Absent(t.Context(), ofTown, 1, false)
-	require.Empty(t, *raised, "a plugin may only reconnect")
-	require.Equal(t, 1, s.Count())
-	s.Present(t.Context(), ofTown)
-	require.Empty(t, *raised)
-	require.Zero(t, s.Since("t"))
-
 	for range 2 {
-		s.Absent(t.Context(), ofTown, 3, true)
+		s.Absent(t.Context(), ofTown, 1, true)
+		s.Absent(t.Context(), alerts.About{TownID: "u"}, 1, true)
+		require.Equal(t, 2, s.Count())
+		s.Present(t.Context(), ofTown)
+		require.Equal(t, 1, s.Count())
+		require.False(t, s.Since("u").IsZero())
+		s.NotNeeded("u")
+		s.NotNeeded("u")
+		require.Zero(t, s.Count())
 	}
-	require.Len(t, *raised, 1)
-	alert := (*raised)[0]
-	require.Equal(t, runevents.PluginAbsent, alert.Code)
-	require.Equal(t, []string{"t", "run", "handoff", runevents.Timestamp(s.Since("t"))},
-		[]string{alert.TownID, alert.RunID, alert.HandoffID, alert.Since})
-	require.Contains(t, alert.Message, "commands in hand: 3. Each fails with PLUGIN_UNAVAILABLE")
-	for range 2 {
-		s.NotNeeded("t")
+	var codes []string
+	for _, a := range *raised {
+		codes = append(codes, string(a.Code)+" "+a.TownID)
 	}
-	require.Len(t, *raised, 2)
-	require.Equal(t, runevents.PluginReturned, (*raised)[1].Code)
+	once := []string{"PLUGIN_ABSENT t", "PLUGIN_ABSENT u", "PLUGIN_RETURNED t",
+		"PLUGIN_RETURNED u"}
+	require.Equal(t, append(once, once...), codes)
+	s.Present(t.Context(), alerts.About{TownID: "nowhere"})
+	require.Len(t, *raised, len(codes), "a plugin that was never absent does not return")
 }
 
 // If another server binds a town to something else, that town's absence ends, and no other.
-func TestAnAbsenceEndsWhereNoPluginIsNeeded(t *testing.T) {
+func TestAbsences_Review(t *testing.T) {
 	t.Parallel()
 	s, raised := opened()
 	for _, town := range []string{"bound elsewhere", "unreadable", "waits"} {
@@ -78,20 +119,31 @@ func TestAnAbsenceEndsWhereNoPluginIsNeeded(t *testing.T) {
 	require.Equal(t, runevents.PluginReturned, (*raised)[0].Code)
 }
 
-// The latest alert of earlier servers is known for each town; commands wait for that.
-func TestAbsencesAreRecalled(t *testing.T) {
+// The latest alert of earlier servers is known for each town, and is not raised again; commands wait
+// for that. An alert of another code, of no town, or with an invalid time is ignored.
+func TestAbsences_Recall(t *testing.T) {
 	t.Parallel()
 	s, raised := opened()
-	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	of := func(code runevents.AlertCode, townID string) alerts.Stored {
-		return alerts.Stored{Alert: runevents.Alert{
-			Code: code, TownID: townID, Since: runevents.Timestamp(since),
-		}}
+	const since = "2026-01-01T00:00:00.000Z"
+	stored := func(code runevents.AlertCode, townID, since string) alerts.Stored {
+		return alerts.Stored{Alert: runevents.Alert{Code: code, TownID: townID, Since: since}}
 	}
-	recall := s.Recall(func(context.Context, alerts.Filter, int) (alerts.Page, error) {
+	recall := s.Recall(func(
+		_ context.Context, filter alerts.Filter, limit int,
+	) (alerts.Page, error) {
+		require.Equal(t, []runevents.AlertCode{
+			runevents.PluginAbsent, runevents.PluginReturned,
+		}, filter.Codes, "alerts of other codes hide none of these")
+		require.Equal(t, 2*alerts.Kept, limit, "all that are kept")
 		return alerts.Page{Alerts: []alerts.Stored{
-			of(runevents.PluginReturned, "back"), of(runevents.PluginAbsent, "t"),
-			of(runevents.PluginReturned, "t"), of(runevents.PluginAbsent, "back"),
+			stored(runevents.PauseDrainTimeout, "t", since),
+			stored(runevents.PluginReturned, "back", since),
+			stored(runevents.PluginAbsent, "t", since),
+			stored(runevents.PluginReturned, "t", since),
+			stored(runevents.PluginAbsent, "back", since),
+			stored(runevents.PluginAbsent, "bad", "yesterday"),
+			stored(runevents.PluginAbsent, "none", ""),
+			stored(runevents.PluginAbsent, "", since),
 		}}, nil
 	})
 	over, cancel := context.WithCancel(t.Context())
@@ -100,21 +152,36 @@ func TestAbsencesAreRecalled(t *testing.T) {
 	require.Zero(t, s.Count(), "it waits")
 	recall(t.Context())
 	require.Equal(t, 1, s.Count())
-	require.Equal(t, since, s.Since("t"))
+	require.Equal(t, since, runevents.Timestamp(s.Since("t")))
 	s.Absent(t.Context(), ofTown, 1, true)
 	require.Empty(t, *raised, "it was raised before")
 	s.Present(t.Context(), ofTown)
 	require.Len(t, *raised, 1)
-	require.Equal(t, runevents.Timestamp(since), (*raised)[0].Since)
+	require.Equal(t, since, (*raised)[0].Since)
 }
 
-// Unreadable alerts do not hold commands back.
-func TestAlertsThatCannotBeRead(t *testing.T) {
+// Commands wait for alerts that do not come, but not for ever, and not for unreadable ones.
+func TestAbsences_RecallFails(t *testing.T) {
 	t.Parallel()
-	s, raised := opened()
-	s.Recall(func(context.Context, alerts.Filter, int) (alerts.Page, error) {
-		return alerts.Page{}, errors.New("no answer")
-	})(t.Context())
-	s.Absent(t.Context(), ofTown, 1, true)
-	require.Len(t, *raised, 1)
+	for name, wait := range map[string]time.Duration{"unreadable": 0, "silent": recallTimeout} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, raised := opened()
+				recall := s.Recall(func(
+					ctx context.Context, _ alerts.Filter, _ int,
+				) (alerts.Page, error) {
+					if wait > 0 {
+						<-ctx.Done()
+					}
+					return alerts.Page{}, errors.New("no answer")
+				})
+				began := time.Now()
+				go recall(t.Context())
+				s.Absent(t.Context(), ofTown, 1, true)
+				require.Equal(t, wait, time.Since(began))
+				require.Len(t, *raised, 1)
+			})
+		})
+	}
 }

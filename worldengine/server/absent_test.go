@@ -234,5 +234,5 @@ func TestEachAbsenceOfARunIsTold(t *testing.T) {
 		require.NotEmpty(t, alert.Since)
 	}
 	require.Len(t, ids, 4)
-	require.Contains(t, page.Alerts[3].Message, "They wait until a plugin subscribes.")
+	require.Contains(t, page.Alerts[3].Message, "They wait until the game is back.")
 }

@@ -1,6 +1,5 @@
-// Package wire names what a world has on NATS: subjects, verbs, headers, streams and error codes.
-// It is the one place for each of these names. It imports no other package of the module, holds no
-// state, and is safe for concurrent use.
+// Package wire declares the names of a world on NATS: subjects, verbs, headers, streams and error
+// codes. It imports no other package of the module, holds no state, and is safe for concurrent use.
 //
 // # Requests and replies
 //
@@ -12,7 +11,7 @@
 // client's requests on one connection; it keeps no order between clients, verbs or servers.
 //
 // A reply to a handoff is an execution-result.v1 with the header RunIDHeader. An error reply has
-// the headers ErrorCodeHeader (the status), ErrorHeader (one line for people) and, where the client
+// the headers ErrorCodeHeader (the status), ErrorHeader (one line for people) and, if the client
 // should ask again, RetryAfterHeader; its body is {"error": {"code", "message", "details"}} with a
 // Code. docs/contracts.md lists the verbs and the codes.
 //
@@ -22,7 +21,7 @@
 //
 //	runevents.v2.<world>.<town token>.<runId>           a run event
 //	alerts.v1.<world>.<CODE>                            an alert
-//	deadletter.v1.<world>.<stream>.<log seq>.<part>     what could not be derived
+//	deadletter.v1.<world>.<stream>.<log seq>.<part>     a message that could not be derived
 //	worldengine.v1.<world>.apply.<town token>           a command for the plugin of a town
 //	worldengine.v1.<world>.events.<town token>          a commit message, with its run events
 //

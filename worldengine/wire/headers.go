@@ -10,9 +10,8 @@ const (
 	// DryRunHeader is "true" on a handoff that is only to be judged: nothing is stored. The reply
 	// has it too. A server that does not know it executes the handoff.
 	DryRunHeader = "Dry-Run"
-	// DryRunApplyHeader is on the reply of a dry run what would apply the command, where that is
-	// not the engine: plugin or rcon. The result is then what the rules expect, and the game may
-	// decide otherwise.
+	// DryRunApplyHeader is plugin or rcon on the reply of a dry run if a game would apply the
+	// command. The rules expect the result then, and the game may decide otherwise.
 	DryRunApplyHeader = "Dry-Run-Apply"
 	// RetryAfterHeader is how many milliseconds a 429 or 503 asks the client to wait.
 	RetryAfterHeader = "Retry-After-Ms"
@@ -30,11 +29,11 @@ const UserHeader = "Nats-Request-Info"
 // EventTypeHeader is the eventType of a run event on the bus.
 const EventTypeHeader = "Event-Type"
 
-// Headers of the log's messages. Those of a town's message describe the state after the commit.
+// Headers of the log's messages. On a town's message they describe the state after the commit.
 const (
 	// KindHeader is the kind of a commit record; run events that were appended have it too.
 	KindHeader = "Kind"
-	// TownHeader is the town id, percent-encoded. A message leaves it out where it is too long.
+	// TownHeader is the town id, percent-encoded. A message leaves it out if it is too long.
 	TownHeader = "Town-Id"
 	// HashHeader is the hash of the town's state.
 	HashHeader = "Snapshot-Hash"
@@ -42,7 +41,7 @@ const (
 	ActorHeader = "Actor-Id"
 	// EpochHeader is the decision epoch of the town's state.
 	EpochHeader = "Decision-Epoch"
-	// AskedHeader is there where proposals wait for a person's approval in the town.
+	// AskedHeader is there if proposals wait for a person's approval in the town.
 	AskedHeader = "Approvals-Asked"
 	// ApplyHeader is what applies the commands of the town, if that is not the world's default.
 	ApplyHeader = "Apply"
@@ -85,12 +84,12 @@ const (
 	LogPartHeader = "Log-Part"
 )
 
-// Headers of a dead letter, beside LogSeqHeader, LogPartHeader and those of the message itself.
+// Headers of a dead letter, beside LogSeqHeader, LogPartHeader and the message's own.
 const (
 	// DeadLetterReasonHeader is why the bus gave the message up.
 	DeadLetterReasonHeader = "Dead-Letter-Reason"
-	// OriginalSubjectHeader is the subject that the message should have had on the bus, or that of
-	// the log message where that message cannot be read.
+	// OriginalSubjectHeader is the subject that the message should have had on the bus, or if it
+	// cannot be read, the subject of the log message.
 	OriginalSubjectHeader = "Original-Subject"
 	// OriginalSizeHeader is the size in bytes of a body that the dead letter does not have because
 	// no message may be so large. The log has the record it was made of, at LogSeqHeader.

@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// Defaults and bounds of what the streams keep.
+// Defaults and bounds of the streams.
 const (
 	// DefaultHistoryPerTown is how many commits (and as many refused runs) the log keeps per town.
 	DefaultHistoryPerTown = 10_000
@@ -22,7 +22,7 @@ func LogStream(world string) string { return stream(world, "LOG") }
 // EventStream returns the name of the stream of a world's run events, derived from the log.
 func EventStream(world string) string { return stream(world, "RUNEVENTS") }
 
-// DeadLetterStream returns the name of the stream of what could not be brought onto the bus.
+// DeadLetterStream returns the name of the stream of messages that could not be brought onto the bus.
 func DeadLetterStream(world string) string { return stream(world, "DEADLETTER") }
 
 // AlertStream returns the name of the stream of a world's alerts.

@@ -24,8 +24,8 @@ func ValidateWorld(world string) error {
 // SubjectPrefix returns how the subjects of all verbs of a world begin, without the last dot.
 func SubjectPrefix(world string) string { return "worldengine.v1." + world }
 
-// Subject returns the subject of a verb: worldengine.v1.<world>.<verb>. A verb is a Verb, or a
-// string where a caller has to name one that the service may not have.
+// Subject returns the subject of a verb: worldengine.v1.<world>.<verb>. The verb may be a string
+// that is no Verb.
 func Subject[V ~string](world string, verb V) string {
 	return SubjectPrefix(world) + "." + string(verb)
 }
@@ -66,9 +66,9 @@ func AlertSubject(world, code string) string { return "alerts.v1." + world + "."
 // the alert in AlertStream. "*" may stand for it.
 func AcknowledgedSubject(world, seq string) string { return own(world, "acknowledged", seq) }
 
-// DeadLetterSubject returns the subject of a dead letter: the name of the derived stream that did
-// not take it, the sequence of its log message, and its part of what is derived from that one. "*"
-// and ">" may stand for the tokens.
+// DeadLetterSubject returns the subject of a dead letter: the name of the derived stream that
+// refused it, the sequence of its log message, and its part among the messages derived from that
+// one. "*" and ">" may stand for the tokens.
 func DeadLetterSubject(world, stream, logSeq, part string) string {
 	return "deadletter.v1." + world + "." + stream + "." + logSeq + "." + part
 }
@@ -104,7 +104,7 @@ func SignalSubject(world string) string { return own(world, "signal") }
 // StandbySubject returns the subject on which servers say that they stand by.
 func StandbySubject(world string) string { return own(world, "standby") }
 
-// RunSubject returns the subject of what a run has in the log between commits of its town.
+// RunSubject returns the subject of a run's messages in the log between commits of its town.
 func RunSubject(world, runID string) string { return own(world, "run", runID) }
 
 // RestoringSubject returns the subject of RestoringStream. There are no messages on it.

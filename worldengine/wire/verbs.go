@@ -65,7 +65,7 @@ const (
 	ApprovalList Verb = "approval.list"
 	// ApprovalDecide approves or denies one of them.
 	ApprovalDecide Verb = "approval.decide"
-	// WhoAmI returns what the sender may do.
+	// WhoAmI returns the sender's rights.
 	WhoAmI Verb = "whoami"
 	// WorldStatus returns the state of the world: of its towns, servers, alerts and approvals.
 	WorldStatus Verb = "world.status"
@@ -90,8 +90,8 @@ type VerbSpec struct {
 	// and a run.append have keys instead, which make a repetition safe.
 	Changes bool
 	// Signal verbs leave a SignalRejected also if the sender has no right to them. approval.decide
-	// is none: it crosses from the clients' account, where a reply subject leads to it from any
-	// user's request.
+	// is none: it crosses from the clients' account, in which the reply subject of any user's request
+	// may lead to it.
 	Signal bool
 	// AnswerWithin is how long NATS keeps the way back to a client; 30 s by default.
 	AnswerWithin time.Duration
@@ -118,7 +118,7 @@ func Verbs() []Verb {
 	return verbs
 }
 
-// Spec returns the declaration of a verb; that of an unknown verb has no roles.
+// Spec returns the declaration of a verb. An unknown verb gets one without roles.
 func (v Verb) Spec() *VerbSpec {
 	for i := range verbSpecs {
 		if verbSpecs[i].Verb == v {
