@@ -165,8 +165,8 @@ func TestInboxOfAnNKey(t *testing.T) {
 	c.ok("town", "list")
 }
 
-// What an operator does has the name of its user, and no other.
-func TestASignalHasTheNameOfItsUser(t *testing.T) {
+// The signals of an operator have the name of its user, and no other.
+func TestSignal_NameOfTheUser(t *testing.T) {
 	ada := guarded(t, access.User{Name: "ada", Role: access.Operator})("ada")
 	pausedBy := func() string {
 		text := ada.ok("status", "--town", threatened, "-o", "json")

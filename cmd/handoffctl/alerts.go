@@ -2,8 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
@@ -17,7 +22,6 @@ type alertsListCommand struct {
 	After uint64 `help:"Go on with older ones behind this place, which the end of a page names."`
 }
 
-// Help is the command's long help.
 func (alertsListCommand) Help() string {
 	return `Shows the alerts that the world keeps, the newest first: those of 30 days, at most, each
 with its number and with who has acknowledged it. It needs the rights of an operator or an observer.
@@ -32,7 +36,6 @@ Examples:
 // maxAlertPage is how many alerts one request may ask for.
 const maxAlertPage = 200
 
-// Run lists the alerts.
 func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 	if c.Limit < 1 || c.Limit > maxAlertPage {
 		return usagef("--limit must be 1 to %d, not %d", maxAlertPage, c.Limit)
@@ -47,35 +50,23 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.printAnswer(raw, func(w io.Writer) {
-		fmt.Fprintln(w, "ALERT\tAT\tSEVERITY\tCODE\tRUN\tACKNOWLEDGED\tMESSAGE")
+	return a.print(raw, func(t table) {
+		t.linef("ALERT\tAT\tSEVERITY\tCODE\tRUN\tACKNOWLEDGED\tMESSAGE")
 		for i := range page.Alerts {
 			alert := &page.Alerts[i]
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", alert.Seq, show(alert.At),
-				show(string(alert.Severity)),
-				show(string(alert.Code)), orDash(alert.RunID), acknowledgedBy(alert),
-				messageOf(alert))
+			by, message := "", alert.Message
+			if alert.Acknowledged != nil {
+				by = "by " + show(alert.Acknowledged.By)
+			}
+			if alert.More > 0 {
+				message = fmt.Sprintf("%s, and %d more of the run", show(message), alert.More)
+			}
+			t.row(alert.Seq, alert.At, alert.Severity, alert.Code, alert.RunID, by, message)
 		}
 		if page.Next > 0 {
-			fmt.Fprintf(w, "there are older ones: --after %d\n", page.Next)
+			t.linef("there are older ones: --after %d", page.Next)
 		}
 	})
-}
-
-// messageOf returns the message of an alert, with how many more it stands for.
-func messageOf(alert *client.Alert) string {
-	if alert.More == 0 {
-		return show(alert.Message)
-	}
-	return fmt.Sprintf("%s, and %d more of the run", show(alert.Message), alert.More)
-}
-
-// acknowledgedBy returns who has acknowledged an alert, a dash where it is not acknowledged.
-func acknowledgedBy(alert *client.Alert) string {
-	if alert.Acknowledged == nil {
-		return "-"
-	}
-	return "by " + show(alert.Acknowledged.By)
 }
 
 // alertsAckCommand acknowledges alerts.
@@ -84,7 +75,6 @@ type alertsAckCommand struct {
 	Signal signalFlags `embed:""`
 }
 
-// Help is the command's long help.
 func (alertsAckCommand) Help() string {
 	return `Acknowledges alerts: says that an operator has dealt with them. handoffctl status stops counting
 them, alerts list --open leaves them out, and every server and the console show who acknowledged
@@ -107,8 +97,7 @@ func (c *alertsAckCommand) Run(ctx context.Context, a *app, server *client.Clien
 		}
 		all = append(all, alert)
 		if by := alert.Acknowledged; by != nil && !a.json() {
-			if err := a.printf("alert %d, %s: acknowledged by %s at %s: %s\n", seq,
-				show(string(alert.Code)),
+			if err := a.printf("alert %d, %s: acknowledged by %s at %s: %s\n", seq, alert.Code,
 				show(by.By), show(by.At), orDash(by.Reason)); err != nil {
 				return err
 			}
@@ -117,5 +106,116 @@ func (c *alertsAckCommand) Run(ctx context.Context, a *app, server *client.Clien
 	if a.json() {
 		return a.printJSON(map[string]any{"alerts": all})
 	}
+	return nil
+}
+
+// watchAlerts shows the alerts of their stream, or as they come if the user may not read it.
+func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
+	closed := make(chan struct{})
+	nc, err := a.dialStreams("handoffctl watch", nats.MaxReconnects(-1),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	if err != nil {
+		return err
+	}
+	alerts := make(chan []byte)
+	give := func(data []byte) {
+		select {
+		case alerts <- data:
+		case <-closed:
+		}
+	}
+	id, err := a.whoIs(ctx, nc)
+	if err != nil {
+		return err
+	}
+	switch denied := mayReadStreams(&id, "watch the past"); {
+	case denied == nil:
+		err = c.readAlerts(ctx, a, nc, give)
+	case c.Since > 0:
+		err = denied
+	default:
+		err = hearAlerts(a, nc, &id, give)
+	}
+	view := &eventView{app: a}
+	for shown := 0; err == nil && (c.MaxCount == 0 || shown < c.MaxCount); shown++ {
+		select {
+		case data := <-alerts:
+			err = view.printAlert(data)
+		case <-closed:
+			err = unavailablef("CONNECTION", nil, "the server has closed the connection; start "+
+				"watch again when it serves")
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	return err
+}
+
+// readAlerts gives the alerts of the stream. "From now on" begins at the next sequence: a consumer
+// that is made again before the first alert must not begin at a later time.
+func (c *watchCommand) readAlerts(
+	ctx context.Context, a *app, nc *nats.Conn, give func([]byte),
+) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	name := wire.AlertStream(a.flags.World)
+	stream, err := js.Stream(ctx, name)
+	if err != nil {
+		return unavailablef("NO_EVENTS", err, "there is no stream %s on this NATS: check --world "+
+			"and --server", name)
+	}
+	config := jetstream.OrderedConsumerConfig{
+		FilterSubjects:    []string{wire.AlertSubject(a.flags.World, "*")},
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       stream.CachedInfo().State.LastSeq + 1,
+		InactiveThreshold: time.Minute, // after which the server discards the consumer
+	}
+	if c.Since > 0 {
+		from := time.Now().Add(-c.Since)
+		config.DeliverPolicy = jetstream.DeliverByStartTimePolicy
+		config.OptStartSeq, config.OptStartTime = 0, &from
+	}
+	consumer, err := stream.OrderedConsumer(ctx, config)
+	if err == nil {
+		// It ends with the connection: its own Stop waits for a server that is away.
+		_, err = consumer.Consume(func(msg jetstream.Msg) { give(msg.Data()) })
+	}
+	if err != nil {
+		return unavailable("NO_EVENTS", err)
+	}
+	return nil
+}
+
+// hearAlerts gives the alerts that are published from now on. Those that come while the connection
+// is lost are not given, and a note says so.
+func hearAlerts(a *app, nc *nats.Conn, id *messages.Identity, give func([]byte)) error {
+	subject := wire.AlertSubject(a.flags.World, "*")
+	_, err := nc.Subscribe(subject, func(msg *nats.Msg) { give(msg.Data) })
+	if err == nil {
+		err = nc.Flush() // a refusal comes before its answer
+	}
+	if err != nil {
+		return unavailable("NO_EVENTS", err)
+	}
+	if errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
+		return unavailablef(permissionDenied, nil,
+			"the user %s has the role %s, which may not listen to %s", id.User, id.Role, subject)
+	}
+	fmt.Fprintf(a.err,
+		"handoffctl: the role %s watches what is published from now on, and not the past\n",
+		id.Role)
+	var lost atomic.Pointer[time.Time]
+	nc.SetDisconnectErrHandler(func(*nats.Conn, error) {
+		now := time.Now()
+		lost.CompareAndSwap(nil, &now)
+	})
+	nc.SetReconnectHandler(func(*nats.Conn) {
+		if since := lost.Swap(nil); since != nil {
+			fmt.Fprintf(a.err, "handoffctl: the connection was lost for %.1f s: the alerts that "+
+				"were published meanwhile are not shown\n", time.Since(*since).Seconds())
+		}
+	})
 	return nil
 }

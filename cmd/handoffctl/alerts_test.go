@@ -13,9 +13,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// What was acknowledged is told as that, by whom, and is not open any more; a further
-// acknowledgement changes nothing.
-func TestAlertsAreAcknowledged(t *testing.T) {
+// An acknowledged alert names the person, and is not open any more; a further acknowledgement
+// changes nothing.
+func TestAlerts_Acknowledged(t *testing.T) {
 	c := online(t)
 	js := c.streams()
 	for i := range 3 {

@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
-	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"worldengine/handoff"
 	"worldengine/worldengine/client"
 )
 
@@ -19,7 +18,6 @@ type approvalsCommand struct {
 	limitFlag `embed:""`
 }
 
-// Help is the command's long help.
 func (approvalsCommand) Help() string {
 	return `Shows the proposals that wait for a person's approval, the oldest first, with what the
 built-in rules expect them to change; and those that are approved and whose agents have not sent
@@ -31,66 +29,54 @@ Example:
     handoffctl approvals --town town-threatened`
 }
 
-// Run lists the proposals.
 func (c *approvalsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	list, approvals := []client.Approval{}, server.Approvals
+	approvals := server.Approvals
 	if c.Closed {
 		approvals = server.ClosedApprovals
 	}
-	for approval, err := range firstOf(approvals(ctx, c.Town), c.Limit) {
-		if err != nil {
-			return err
+	list, err := first(approvals(ctx, c.Town), c.Limit)
+	if err != nil {
+		return err
+	}
+	return a.print(map[string]any{"approvals": list}, func(t table) {
+		if c.Closed {
+			t.linef("HANDOFF\tTOWN\tSTATUS\tSINCE\tACTOR\tCOMMAND\tBY\tREASON\tRUN")
+		} else {
+			t.linef("HANDOFF\tHASH\tTOWN\tSTATUS\tSINCE\tUNTIL\tACTOR\tCOMMAND\tEXPECTED")
 		}
-		list = append(list, approval)
-	}
-	if c.Closed && !a.json() {
-		return a.printTable(func(w io.Writer) { a.printClosed(w, list) })
-	}
-	return a.printAnswer(map[string]any{"approvals": list}, func(w io.Writer) {
-		fmt.Fprintln(w, "HANDOFF\tHASH\tTOWN\tSTATUS\tSINCE\tUNTIL\tACTOR\tCOMMAND\tEXPECTED")
 		for i := range list {
-			row := &list[i]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", show(row.HandoffID),
-				shortHash(row), show(row.TownID), show(row.Status), show(row.At),
-				show(row.Expires), show(row.Proposal.ActorID), show(row.Command),
-				show(expectedOf(row)))
+			p := &list[i]
+			if c.Closed {
+				t.row(a.briefID(p.HandoffID), p.TownID, p.Status, p.At, p.Proposal.ActorID,
+					p.Command, p.DecidedBy, p.Reason, a.briefID(p.RunID))
+			} else {
+				t.row(p.HandoffID, shortHash(p), p.TownID, p.Status, p.At, p.Expires,
+					p.Proposal.ActorID, p.Command, expectedOf(p))
+			}
 		}
 	})
 }
 
-// printClosed prints proposals that wait no longer.
-func (a *app) printClosed(w io.Writer, list []client.Approval) {
-	fmt.Fprintln(w, "HANDOFF\tTOWN\tSTATUS\tSINCE\tACTOR\tCOMMAND\tBY\tREASON\tRUN")
-	for i := range list {
-		row := &list[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.briefID(row.HandoffID),
-			show(row.TownID), show(row.Status), show(row.At), show(row.Proposal.ActorID),
-			show(row.Command), orDash(row.DecidedBy), orDash(row.Reason), orDash(a.briefID(row.RunID)))
-	}
-}
-
-// shortHash returns how the handoffHash of a proposal begins, which is enough for --hash.
-func shortHash(row *client.Approval) string {
-	return show(orDash(row.HandoffHash[:min(len(row.HandoffHash), 12)]))
+// shortHash returns the beginning of a proposal's handoffHash, which is enough for --hash.
+func shortHash(p *client.Approval) string {
+	return orDash(p.HandoffHash[:min(len(p.HandoffHash), 12)])
 }
 
 // expectedOf returns the changes that the rules expect of a proposal, in a line.
-func expectedOf(row *client.Approval) string {
-	if row.ExpectedFailure != "" {
-		return "fails: " + string(row.ExpectedFailure)
+func expectedOf(p *client.Approval) string {
+	if p.ExpectedFailure != "" {
+		return "fails: " + string(p.ExpectedFailure)
 	}
-	text := ""
-	for i, change := range row.Expected {
-		if i > 0 {
-			text += ", "
-		}
-		text += fmt.Sprintf("%s %s -> %s", change.Path, valueOf(change.From, change.FromBytes),
-			valueOf(change.To, change.ToBytes))
+	var changes []string
+	for _, c := range p.Expected {
+		changes = append(changes, fmt.Sprintf("%s %s -> %s", c.Path, valueOf(c.From, c.FromBytes),
+			valueOf(c.To, c.ToBytes)))
 	}
-	if row.ExpectedLeftOut > 0 {
-		text += fmt.Sprintf(", and %d more", row.ExpectedLeftOut)
+	text := strings.Join(changes, ", ")
+	if p.ExpectedLeftOut > 0 {
+		text += fmt.Sprintf(", and %d more", p.ExpectedLeftOut)
 	}
-	return orDash(text)
+	return text
 }
 
 // valueOf returns a value, or the size of one that the server leaves out.
@@ -115,7 +101,6 @@ type approveCommand struct {
 	Submit bool          `help:"Have the server execute the stored handoff at once, so that its agent need not send it again."`
 }
 
-// Help is the command's long help.
 func (approveCommand) Help() string {
 	return `Approves a proposal that waits: the same handoff is executed when its agent sends it
 again, or at once with --submit. The approval holds for the state in which the town is; what changes
@@ -128,7 +113,6 @@ Example:
     handoffctl approve handoff_5feb3aa3 --reason "the wall comes first" --submit`
 }
 
-// Run approves the proposal.
 func (c *approveCommand) Run(ctx context.Context, a *app) error {
 	return a.decide(ctx, &c.Which, client.Decision{
 		Approve: true, Reason: c.Signal.Reason, ActorID: c.Signal.actor(a), Submit: c.Submit,
@@ -141,7 +125,6 @@ type rejectCommand struct {
 	Signal signalFlags   `embed:""`
 }
 
-// Help is the command's long help.
 func (rejectCommand) Help() string {
 	return `Denies a proposal that waits: its agent gets rejected, APPROVAL_DENIED, with the reason.
 Where several proposals that wait have the id, --town and --hash say which. It needs the rights of
@@ -152,7 +135,6 @@ Example:
     handoffctl reject handoff_5feb3aa3 --reason "not before the harvest"`
 }
 
-// Run denies the proposal.
 func (c *rejectCommand) Run(ctx context.Context, a *app) error {
 	return a.decide(ctx, &c.Which, client.Decision{Reason: c.Signal.Reason,
 		ActorID: c.Signal.actor(a)})
@@ -171,29 +153,27 @@ func (a *app) decide(ctx context.Context, which *whichProposal, d client.Decisio
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.printRaw(got.JSON)
-	}
-	what := "denied"
-	if d.Approve {
-		what = "approved"
-	}
-	if err := a.printf("%s %s in %s\n", what, show(d.HandoffID), show(got.TownID)); err != nil {
-		return err
-	}
-	switch {
-	case got.Result != nil:
-		return a.printf("%s %s, run %s\n", show(string(got.Result.Status)),
-			show(string(got.Result.ReasonCode)), show(got.RunID))
-	case got.NotSubmitted != nil:
-		of := ""
-		if got.RunID != "" {
-			of = ", run " + got.RunID
+	return a.print(got.JSON, func(t table) {
+		decided := "denied"
+		if d.Approve {
+			decided = "approved"
 		}
-		return a.printf("not executed yet%s: %s: %s\n", show(of), show(string(got.NotSubmitted.Code)),
-			show(got.NotSubmitted.Message))
-	}
-	return nil
+		t.linef("%s %s in %s", decided, show(d.HandoffID), show(got.TownID))
+		if got.Result != nil {
+			t.ended(got.Result, got.RunID)
+		} else if why := got.NotSubmitted; why != nil {
+			run := ""
+			if got.RunID != "" {
+				run = ", run " + show(got.RunID)
+			}
+			t.linef("not executed yet%s: %s: %s", run, why.Code, show(why.Message))
+		}
+	})
+}
+
+// ended writes the result of a handoff that the server has executed by itself.
+func (t table) ended(r *handoff.Result, runID string) {
+	t.linef("%s %s, run %s", r.Status, r.ReasonCode, show(runID))
 }
 
 // The lengths of a whole handoffId and of a whole hash.
@@ -202,8 +182,8 @@ const (
 	wholeHash = 64
 )
 
-// find makes a decision be about the one proposal that waits and has the name. A whole id with its
-// town that is not in the list goes to the server as it is, which reports what became of it.
+// find fills in which proposal a decision is about: the only one that waits and has the name. A
+// whole id with its town that is not in the list goes to the server as it is, which knows its end.
 func (p *whichProposal) find(
 	ctx context.Context, server *client.Client, d *client.Decision,
 ) error {
@@ -240,13 +220,10 @@ func (p *whichProposal) find(
 
 // argument returns a text as an argument of a shell.
 func argument(text string) string {
-	if strings.ContainsFunc(text, func(r rune) bool {
-		return r != '-' && r != '_' && r != '.' && (r > 'z' || !unicode.IsLetter(r) &&
-			!unicode.IsDigit(r))
-	}) {
-		return show(fmt.Sprintf("%q", text))
+	if unquoted.MatchString(text) {
+		return text
 	}
-	return text
+	return show(fmt.Sprintf("%q", text))
 }
 
 // mostCandidates is how many proposals a refusal names.

@@ -20,7 +20,6 @@ type backupCommand struct {
 	Dir string `arg:"" help:"Directory for the backup: it must be empty or not exist."`
 }
 
-// Help is the command's long help.
 func (backupCommand) Help() string {
 	return `Copies a world while it is served. The backup has everything that was answered before
 the command began, and some of what is answered meanwhile. It holds all that the world knows:
@@ -34,19 +33,14 @@ Example:
     handoffctl backup backup-2026-11-21`
 }
 
-// Run makes the backup.
 func (c *backupCommand) Run(ctx context.Context, a *app) error {
-	nc, err := a.dialStreams("handoffctl backup", nats.NoReconnect())
+	nc, err := a.openStreams(ctx, "handoffctl backup", "make a backup", nats.NoReconnect())
 	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	if err := a.mustReadStreams(ctx, nc, "make a backup"); err != nil {
 		return err
 	}
 	line := a.progressLine()
 	options := backup.Options{World: a.flags.World, Copying: func(stream string, bytes int64) {
-		line.show("%s: %s", stream, storage.Size(uint64(bytes)))
+		line.show(false, "%s: %s", stream, storage.Size(uint64(bytes)))
 	}}
 	if !a.json() {
 		options.Copied = func(s backup.Stream) {
@@ -61,7 +55,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	case errors.Is(err, backup.ErrDirectory):
 		return usagef("%s", sentence(err))
 	case errors.Is(err, backup.ErrOutrun):
-		return &failedError{message: sentence(err)}
+		return failedf("%s", sentence(err))
 	case err != nil:
 		return a.streamError(err, nc.LastError(), "BACKUP_FAILED", "make a backup")
 	case a.json():
@@ -73,10 +67,10 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	if err != nil || len(manifest.Unreadable) == 0 {
 		return err
 	}
-	return &failedError{message: lacks(manifest.Unreadable)}
+	return failedf("%s", lacks(manifest.Unreadable))
 }
 
-// lacks names the towns whose last message a backup has not.
+// lacks names the towns whose last message a backup could not read.
 func lacks(all []fsck.Unreadable) string {
 	var towns []string
 	for _, u := range all {

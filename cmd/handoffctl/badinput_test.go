@@ -74,11 +74,11 @@ var takes = map[string][]string{
 	"plugin check": {"a snapshot"},
 }
 
-// whatGoSays are texts that an error has where nobody has put it into words.
+// whatGoSays are texts of errors that nobody has put into words.
 var whatGoSays = regexp.MustCompile(
 	`\bGo \S*(value|type|string|int|struct)|goroutine|panic|\bmain\.|jsontext|json: |0x[0-9a-f]{6}|\*\w+\.\w+`)
 
-// understandable checks what a command said that was refused.
+// understandable checks the outputs of a command that was refused.
 func understandable(t *testing.T, got outcome, name string) {
 	t.Helper()
 	assert.Contains(t, []int{exitFailed, exitUsage, exitRefused}, got.status, "%s: %s",
@@ -124,7 +124,7 @@ func TestBadInputOfEveryCommand(t *testing.T) {
 		" is a fixture without a snapshot, and a snapshot.v1 is meant\n")
 }
 
-// Where a file cannot be written, a command says so before it does anything.
+// If a file cannot be written, a command says so before it does anything.
 func TestBadOutputOfEveryCommand(t *testing.T) {
 	c := online(t)
 	full := t.TempDir()

@@ -12,7 +12,6 @@ import (
 
 	"worldengine/cmd/handoffctl/internal/bench"
 	"worldengine/worldengine"
-	"worldengine/worldengine/client"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
@@ -30,7 +29,6 @@ type benchCommand struct {
 	Join        bool          `help:"Measure the server of --server instead of a private one. The towns of the run are removed from its world in the end, if this user may remove towns."`
 }
 
-// Help is the command's long help.
 func (benchCommand) Help() string {
 	return `Measures executed handoffs per second and their latencies, on a private server with a data
 directory below $TMPDIR, or with --join on a running one, which must have the default rules. Two
@@ -77,7 +75,7 @@ func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 		err = report.WriteText(a.out)
 	}
 	if err == nil && report.Wrong > 0 {
-		return &failedError{"wrong answers: " + fmt.Sprint(report.Wrong)}
+		return failedf("wrong answers: %d", report.Wrong)
 	}
 	return err
 }
@@ -105,12 +103,7 @@ func (c *benchCommand) runPrivate(
 		err = errors.Join(err, srv.Close(stop))
 	}()
 	config.Connect = func(name string) (*nats.Conn, error) {
-		nc, err := natsconn.Options{}.Connect(srv.URL(), name)
-		if err != nil {
-			return nil, &client.UnavailableError{Code: "CONNECTION",
-				Message: err.Error(), Cause: err}
-		}
-		return nc, nil
+		return natsconn.Options{}.Connect(srv.URL(), name)
 	}
 	config.Streams = func(name string) (*nats.Conn, error) {
 		return natsconn.Options{NKey: srv.OperatorKey()}.Connect(srv.URL(), name)

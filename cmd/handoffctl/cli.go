@@ -15,8 +15,8 @@ import (
 )
 
 // commandLine is the whole command line. No command's field may have the name of a field of
-// globalFlags, since only leaves fields out by their names. A command's Help is what its --help
-// prints beside the flags: what it does, and one example.
+// globalFlags, since only leaves fields out by their names. --help prints a command's Help beside
+// its flags: its effect, and one example.
 type commandLine struct {
 	globalFlags `embed:""`
 
@@ -99,7 +99,7 @@ yellow the rest; ids are cut to their first 8 characters. In a pipe, and with $N
 TERM=dumb, there is no colour, and in a pipe nothing is cut.`
 
 // newParser makes the parser of a command line that begins with a word: it knows the command of
-// that name, or all commands where there is none. exit is called where kong would end the program,
+// that name, or all commands if there is none. exit is called when kong would end the program,
 // which is after --help and --version.
 func newParser(
 	line *commandLine, word string, env func(string) (string, bool), stdout, stderr io.Writer,
@@ -119,7 +119,7 @@ func newParser(
 var aboutAll = []string{"help", "completion"}
 
 // only makes kong leave out all commands but one, since building them takes most of the time of a
-// short command. It leaves out none where word names no command, or one that is about all.
+// short command. It leaves out none if word names no command, or one that is about all.
 func only(word string) kong.Option {
 	var others []string
 	found := false
@@ -173,7 +173,6 @@ type helpCommand struct {
 	Command []string `arg:"" optional:"" help:"The command, such as send, or town get; without it the help of all."`
 }
 
-// Run prints what --help prints behind the command.
 func (c *helpCommand) Run(a *app, parser *kong.Kong) error {
 	if _, err := parser.Parse(append(c.Command, "--help")); !a.helped {
 		return notUnderstood(err)
@@ -184,7 +183,6 @@ func (c *helpCommand) Run(a *app, parser *kong.Kong) error {
 // versionCommand prints the version.
 type versionCommand struct{}
 
-// Run prints the version.
 func (versionCommand) Run(a *app) error {
 	if a.json() {
 		return a.printJSON(map[string]string{"version": version.String()})

@@ -37,8 +37,8 @@ func TestHelpOfACommand(t *testing.T) {
 	assert.Contains(t, got.err, `did you mean one of "send"`)
 }
 
-// A command line that begins with a command is parsed as it is with a flag before it, where the
-// parser knows all commands.
+// A command line that begins with a command is parsed as it is with a flag before it: then the parser
+// knows all commands.
 func TestTheParserOfOneCommand(t *testing.T) {
 	c := offline(t)
 	var flags []string
@@ -74,20 +74,6 @@ func TestTheParserOfOneCommand(t *testing.T) {
 	}
 }
 
-// A world whose name cannot be one is a mistake in the command line, and no server is asked.
-func TestAWorldThatCannotBeExits2(t *testing.T) {
-	c := offline(t)
-	for _, command := range [][]string{{"town", "list"}, {"fsck"}, {"record"}} {
-		got := c.run(append(command, "--world", "a.b")...)
-		assert.Equal(t, exitUsage, got.status, command)
-		assert.Contains(t, got.err, "handoffctl: --world: a world's name is 1 to 64 of A-Z a-z "+
-			"0-9 _ -", command)
-	}
-	got := c.run("town", "list")
-	assert.Contains(t, got.err, "\n  hint: check that handoffd runs, and give --server "+
-		"(or $NATS_URL) the address that it prints behind ready\n")
-}
-
 func TestVerifyManyFiles(t *testing.T) {
 	c := offline(t)
 	dir := t.TempDir()
@@ -115,7 +101,7 @@ func TestSendAFixtureAndPrintRaw(t *testing.T) {
 	c := online(t)
 	fixture := `{"name": "one", "handoff": ` + c.handoff() + `, "expect": {"status": "executed"}}`
 	raw := c.pipe(fixture, "send", "-", "--dry-run", "-o", "raw").out
-	sent := decode[answer](t, c.pipe(fixture, "send", "-", "-o", "json").out)
+	sent := c.send(fixture)
 	assert.Equal(t, string(sent.Result), raw)
 	town := c.ok("town", "get", threatened, "-o", "raw")
 	assert.Equal(t, town+"\n", c.ok("town", "get", threatened, "-o", "json"))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/nats-io/nats.go"
 
 	"worldengine/cmd/internal/completion"
 	"worldengine/worldengine/messages"
@@ -16,7 +17,6 @@ type completionCommand struct {
 	completion.Command `embed:""`
 }
 
-// Help is the command's long help.
 func (completionCommand) Help() string {
 	return `Prints a script that makes the shell complete commands, flags and their values; files
 elsewhere. The script asks the program, so it stays right when the program changes. If a town is
@@ -30,7 +30,6 @@ Examples:
     handoffctl completion fish > ~/.config/fish/completions/handoffctl.fish`
 }
 
-// Run prints it.
 func (c completionCommand) Run(ctx context.Context, a *app, parser *kong.Kong) error {
 	return c.Print(a.out, parser.Model, func(name, begins string) []string {
 		if name != "town" {
@@ -40,17 +39,18 @@ func (c completionCommand) Run(ctx context.Context, a *app, parser *kong.Kong) e
 	})
 }
 
-// Bounds of the towns that are candidates.
+// Bounds of the towns that are candidates: their number, and the time for the connection and for
+// the answer each, during which the shell is blocked.
 const (
 	mostTowns   = 1000
-	townsWithin = 2 * time.Second
+	townsWithin = time.Second
 )
 
 // unquoted are the ids of towns that no shell reads as something else.
 var unquoted = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.-]*$`)
 
 // townsOf returns the towns whose ids begin with a text, of the server and the world that a command
-// line names; none if the server does not answer.
+// line names; none if the server does not answer soon.
 func townsOf(
 	ctx context.Context, a *app, parser *kong.Kong, words []string, begins string,
 ) (ids []string) {
@@ -61,12 +61,12 @@ func townsOf(
 	if _, err := line.Apply(); err != nil {
 		return nil
 	}
-	a.flags.Timeout = townsWithin
-	server, err := a.connect()
+	nc, err := a.dial("handoffctl", nats.Timeout(townsWithin))
 	if err != nil {
 		return nil
 	}
-	for t, err := range server.Towns(ctx, messages.TownList{Text: begins, Limit: mostTowns}) {
+	a.flags.Timeout = townsWithin
+	for t, err := range a.client(nc).Towns(ctx, messages.TownList{Text: begins, Limit: mostTowns}) {
 		if err != nil || len(ids) == mostTowns {
 			break
 		}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"net"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -74,6 +76,18 @@ func TestCompletion_Towns(t *testing.T) {
 	assert.Empty(t, c.ok("completion", "bash", "--", "town", "get", "town-th"))
 	assert.Equal(t, threatened+"\n",
 		c.ok("completion", "bash", "--", "-s", url, "town", "get", "town-th"))
+}
+
+// A server that accepts a connection and stays silent does not block the shell for long.
+func TestCompletion_SilentServer(t *testing.T) {
+	c := offline(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	c.env["NATS_URL"] = "nats://" + silent.Addr().String()
+	began := time.Now()
+	assert.Empty(t, c.ok("completion", "bash", "--", "town", "get", "town-th"))
+	assert.Less(t, time.Since(began), 4*time.Second, "NATS waits 5 s by default")
 }
 
 // The scripts ask the program with the words of the line, and offer its answers.

@@ -22,7 +22,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// sendLater sends a handoff without waiting, and returns where its exit status comes.
+// sendLater sends a handoff without waiting, and returns the channel of its outcome.
 func (c *cli) sendLater(made string) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() { done <- c.pipe(made, "send", "-", "--timeout", "30s") }()
@@ -99,23 +99,6 @@ func TestPauseAndResumeATown(t *testing.T) {
 	assert.Equal(t, exitRefused, c.run("pause", "--town", "nowhere").status)
 }
 
-func TestPauseTheWorld(t *testing.T) {
-	c := online(t)
-	c.ok("pause", "--town", threatened)
-	assert.Regexp(t, `^paused the world \(signal `, c.ok("pause", "--all"))
-	text := c.ok("status")
-	assert.Regexp(t, `(?m)^world +main$`, text)
-	assert.Regexp(t, `(?m)^status +PAUSED$`, text)
-	assert.Regexp(t, `(?m)^reason +-$`, text)
-	assert.Regexp(t, `^ended the pause of town-threatened; the world is paused still`,
-		c.ok("resume", "--town", threatened))
-	reply := decode[messages.Control](t, c.ok("resume", "-o", "json"))
-	assert.Equal(t, "RUNNING", reply.Status)
-	assert.NotEmpty(t, reply.SignalID)
-	assert.Contains(t, c.ok("watch", "--since", "1h", "--type", "SignalAccepted", "--count", "2"),
-		" the world ")
-}
-
 func TestRunCancel(t *testing.T) {
 	c := online(t)
 	made := c.handoff()
@@ -135,9 +118,7 @@ func TestRunCancel(t *testing.T) {
 	assert.Contains(t, c.ok("run", "list"), "CANCEL run "+id+" by operator")
 	assert.Contains(t, c.ok("watch", "--since", "1h", "--type", "SignalRejected", "--count", "1"),
 		"CANCEL run "+id+" by operator: RUN_NOT_WAITING")
-	nc, err := nats.Connect(c.env["NATS_URL"])
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	nc := c.connect()
 	for request, about := range map[string]string{
 		`{"runId":"` + id + `","reason":5}`: "CANCEL run " + id,
 		`{"runId":5,"actorId":"ada"}`:       "CANCEL a run", `{"runId":`: "CANCEL a run",
@@ -193,11 +174,9 @@ func TestPauseWhileACommandIsApplied(t *testing.T) {
 		Apply:  apply.Plugin,
 		Plugin: apply.Policy{Deadline: 20 * time.Second, Resend: 20 * time.Millisecond},
 	})
-	nc, err := nats.Connect(c.env["NATS_URL"])
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	nc := c.connect()
 	asked := make(chan *nats.Msg, 1024)
-	_, err = nc.ChanSubscribe(wire.ApplySubject("main", "*"), asked)
+	_, err := nc.ChanSubscribe(wire.ApplySubject("main", "*"), asked)
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
 	assert.Regexp(t, `(?m)^apply +plugin$`, c.ok("town", "get", threatened))
@@ -224,11 +203,6 @@ func TestPauseWhileACommandIsApplied(t *testing.T) {
 	require.Equal(t, exitOK, ended.status, ended.err)
 	assert.Contains(t, ended.out, "executed")
 	assert.Regexp(t, `(?m)^status +PAUSED$`, c.ok("status", "--town", threatened))
-}
-
-func TestStillApplying(t *testing.T) {
-	t.Parallel()
-	assert.Equal(t, "2 commands are still being applied", stillApplying(2))
 }
 
 // A run that failed since no game was there is tried again when one is.

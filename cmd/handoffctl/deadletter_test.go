@@ -102,20 +102,8 @@ func TestDeadLetterReplay(t *testing.T) {
 	assert.Regexp(t, `(?m)^bus +at \d+ of \d+$`, status)
 }
 
-// A world without a bus has no dead letters, and replay names the flag that it lacks.
-func TestDeadLetter_NoBus(t *testing.T) {
-	c := online(t)
-	assert.Equal(t, "there is no dead letter\n", c.ok("deadletter", "list"))
-	for _, command := range [][]string{{"replay", "--all"}, {"replay", "1"}, {"show", "1"}} {
-		got := c.run(append([]string{"deadletter"}, command...)...)
-		assert.Equal(t, exitUnavailable, got.status)
-		assert.Equal(t, "handoffctl: NO_BUS: the world main has no bus: a server with --bus "+
-			"jetstream makes it\n", got.err)
-	}
-}
-
-// What a role may not do is said at once, with the role that may.
-func TestARightThatIsMissingIsNamed(t *testing.T) {
+// A missing right is reported at once, with the role that has it.
+func TestStreams_MissingRight(t *testing.T) {
 	as := guarded(t)
 	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer} {
 		c := as(role)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
@@ -23,19 +22,21 @@ type eventView struct {
 
 // printEvent prints an event of a town, or of none.
 func (v *eventView) printEvent(townID string, e *runevents.Record) error {
-	at := e.PersistedAt
-	if persisted, err := time.Parse(time.RFC3339, at); err == nil {
-		if at, err = v.clock(persisted); err != nil {
-			return err
-		}
+	at, err := v.clock(e.PersistedAt)
+	if err != nil {
+		return err
 	}
-	return v.printf("%s  %-20s  %s %2d  %s  %-18s  %s\n", at, orDash(townID),
-		v.briefID(e.RunID), e.RunSeq, v.eventType(e), show(e.StepID),
-		show(appended(v.sense(e), e.AppendedBy)))
+	return v.printf("%s  %-20s  %s %2d  %s  %-18s  %s\n", at, orDash(townID), v.briefID(e.RunID),
+		e.RunSeq, v.eventType(e), show(e.StepID), orDash(appended(v.sense(e), e.AppendedBy)))
 }
 
-// clock returns the time of day, and prints the date before it if that has changed.
-func (v *eventView) clock(at time.Time) (string, error) {
+// clock returns the local time of day of an RFC 3339 time, and prints the date before it if that
+// has changed. It returns any other text as it is.
+func (v *eventView) clock(text string) (string, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return show(text), nil
+	}
 	at = at.Local()
 	if date := at.Format(time.DateOnly); date != v.date {
 		v.date = date
@@ -43,8 +44,10 @@ func (v *eventView) clock(at time.Time) (string, error) {
 			return "", err
 		}
 	}
-	return at.Format("15:04:05.000"), nil
+	return at.Format(clockFormat), nil
 }
+
+const clockFormat = "15:04:05.000"
 
 // changeNames are the names of the changes that are shown, by their cause. Of other commits the run
 // events are shown.
@@ -53,37 +56,38 @@ var changeNames = map[string]string{"put": "TownPut", "mend": "TownMended"}
 // printChange prints a state that town.put, town.patch or a world file gave to a town, or that fsck
 // put back.
 func (v *eventView) printChange(change *client.Change) error {
-	what := "put or patched"
-	if change.Cause == "mend" {
-		what = "put back to its last readable state"
+	at, err := v.clock(change.At)
+	if err != nil {
+		return err
 	}
-	at := show(change.At)
-	if stored, err := time.Parse(time.RFC3339, change.At); err == nil {
-		if at, err = v.clock(stored); err != nil {
-			return err
-		}
+	by := "put or patched"
+	if change.Cause == "mend" {
+		by = "put back to its last readable state"
 	}
 	if change.ActorID != "" {
-		what += " by " + change.ActorID
+		by += " by " + change.ActorID
 	}
-	return v.printf("%s  %-20s  %s  %s\n", at, show(change.TownID),
-		v.coloured(fmt.Sprintf("%-14s", changeNames[change.Cause]), plain), show(fmt.Sprintf("%s: day %d, snapshot %s",
-			what, change.Epoch, v.briefID(change.Hash))))
+	name := v.coloured(fmt.Sprintf("%-14s", changeNames[change.Cause]), plain)
+	return v.printf("%s  %-20s  %s  %s\n", at, show(change.TownID), name, show(fmt.Sprintf(
+		"%s: day %d, snapshot %s", by, change.Epoch, v.briefID(change.Hash))))
 }
 
 // eventType returns the column of an event's type, in the tone of the event.
-func (v *eventView) eventType(e *runevents.Record) string {
+func (v *eventView) eventType(e *runevents.Record) cell {
 	text := fmt.Sprintf("%-14s", show(string(e.EventType)))
 	if e.EventType == runevents.RunCompleted {
-		status := outcomeIn(e.Payload, e.AppendedBy).Status
-		return v.coloured(text, runTone(runevents.RunSucceeded, status))
+		var ended runOutcome
+		if e.AppendedBy == "" {
+			ended = reported[runOutcome](e)
+		}
+		return v.coloured(text, runTone(runevents.RunSucceeded, ended.Status))
 	}
 	tones := map[string]tone{"bad": bad, "wait": warn}
 	return v.coloured(text, cmp.Or(tones[e.EventType.Spec().Tone], plain))
 }
 
-// showAlert prints an alert.
-func (v *eventView) showAlert(data []byte) error {
+// printAlert prints an alert.
+func (v *eventView) printAlert(data []byte) error {
 	if v.json() {
 		return v.printRaw(data)
 	}
@@ -100,13 +104,13 @@ func (v *eventView) showAlert(data []byte) error {
 		show(string(alert.Code)), v.briefID(alert.RunID), show(alert.Message))
 }
 
-// appended adds the producer that appended an event, or began a run, to what that says; the engine's
+// appended adds the producer that appended an event, or began a run, to its meaning; the engine's
 // have none.
-func appended(said, by string) string {
+func appended(meaning, by string) string {
 	if by == "" {
-		return said
+		return meaning
 	}
-	return strings.TrimSpace(said + " (appended by " + by + ")")
+	return strings.TrimSpace(meaning + " (appended by " + by + ")")
 }
 
 // sense returns the meaning of an event's payload in short, or the payload if it lacks the members
@@ -118,7 +122,7 @@ func (a *app) sense(e *runevents.Record) string {
 // meaning is sense, or "" for a payload without the members of its type.
 func (a *app) meaning(e *runevents.Record) string {
 	var p struct {
-		said       `json:",inline"`
+		signalText `json:",inline"`
 		runOutcome `json:",inline"`
 		Command    string `json:"command"`
 		Reason     string `json:"reason"`
@@ -137,11 +141,11 @@ func (a *app) meaning(e *runevents.Record) string {
 	case e.AppendedBy != "": // its claims about signals and results stay a payload
 		return ""
 	case p.Signal != "": // any event of a signal's run
-		return p.said.String()
+		return p.signalText.String()
 	}
 	switch e.EventType {
 	case runevents.RunCompleted, runevents.RunFailed, runevents.StepFailed:
-		if p.Error.Code != "" && p.Status == "" {
+		if p.Status == "" && p.Error.Code != "" {
 			return p.Error.Code + ": " + p.Error.Message
 		}
 		return p.runOutcome.String()
@@ -194,18 +198,10 @@ func reported[T any](e *runevents.Record) (report T) {
 	return report
 }
 
-// runOutcome is the outcome in the last event of a run; a run that a producer began has none.
+// runOutcome is the outcome in the last event of a run. A run that a producer began has none.
 type runOutcome struct {
 	Status     handoff.Status     `json:"status"`
 	ReasonCode handoff.ReasonCode `json:"reasonCode"`
-}
-
-// outcomeIn reads the payload of an event that by appended, "" for the engine.
-func outcomeIn(payload jsontext.Value, by string) (ended runOutcome) {
-	if by == "" {
-		_ = json.Unmarshal(payload, &ended)
-	}
-	return ended
 }
 
 func (o runOutcome) String() string {

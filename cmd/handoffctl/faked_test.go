@@ -15,8 +15,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// faked returns a cli whose server answers with what a test wants, by verb: a body that starts with
-// a digit is an error reply of that status. The server asks for a user and a password.
+// faked returns a cli whose server has an answer for each verb: a body that starts with a digit is an
+// error reply of that status. The server asks for a user and a password.
 func faked(t *testing.T, answers map[string]string) *cli {
 	t.Parallel()
 	ns := natstest.Start(t, &natsserver.Options{Username: "agent", Password: "secret"})
@@ -100,11 +100,9 @@ func TestAListThatGoesRoundIsNotFollowedForEver(t *testing.T) {
 
 func TestNoAnswerExits4(t *testing.T) {
 	c := faked(t, nil)
-	nc, err := nats.Connect(c.env["NATS_URL"], nats.UserInfo("agent", "secret"))
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	nc := c.connect()
 	asked := make(chan struct{}, 2)
-	_, err = nc.Subscribe(wire.Subject("main", "handoff"), func(*nats.Msg) { asked <- struct{}{} })
+	_, err := nc.Subscribe(wire.Subject("main", "handoff"), func(*nats.Msg) { asked <- struct{}{} })
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
 
@@ -123,18 +121,4 @@ func TestNoAnswerExits4(t *testing.T) {
 	assert.Equal(t, exitUnavailable, status)
 	assert.Contains(t, errs.String(), "INTERRUPTED: ")
 	assert.Regexp(t, `(?m)^not replayed  2$`, out.String())
-}
-
-func TestShowKeepsATerminalSafe(t *testing.T) {
-	t.Parallel()
-	for text, wants := range map[string]string{
-		"town": "town", "Fort Ашера № 2": "Fort Ашера № 2", "": `""`, " x": `" x"`,
-		"a\tb": `"a\tb"`, "\x1b[31m": `"\x1b[31m"`, "say \"hi\"": `say "hi"`,
-	} {
-		assert.Equal(t, wants, show(text))
-	}
-	assert.Equal(t, strings.Repeat("é", maxShort-1)+"…",
-		short([]byte(strings.Repeat("é", maxShort+1))))
-	assert.Equal(t, "-", short(nil))
-	assert.Equal(t, "-", orDash(""))
 }

@@ -1,48 +1,53 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
+	"worldengine/schemas"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 )
 
-// fixture is one handoff to replay, with what has to be true before and after.
-type fixture struct {
-	// file and label say where the fixture comes from: the file; the index within it, the name.
-	file, label string
-	// nth counts the fixtures of the file from 0; element is what stands there.
-	nth     int
-	element jsontext.Value
-	// parts is the fixture as --update writes it.
-	parts fixtureParts
-	// handoff and snapshot are sent as they are; snapshot is nil where the fixture has none.
-	handoff, snapshot jsontext.Value
-	// game is the answer of the town's game, and approval a person's decision; nil for none.
-	game     *apply.Answer
-	approval *decisionOf
-	// town is the handoff's town, "" where it cannot be read.
-	town   string
-	expect expectation
+// fixtureParts are the members of a fixture. Some are read and not used: in the vectors of the
+// agents' library they name the origin of a fixture.
+type fixtureParts struct {
+	Name         string         `json:"name,omitzero"`
+	Comment      jsontext.Value `json:"comment,omitzero"`
+	SnapshotName jsontext.Value `json:"snapshotName,omitzero"`
+	From         jsontext.Value `json:"from,omitzero"`
+	Outcome      jsontext.Value `json:"outcome,omitzero"`
+	Result       jsontext.Value `json:"result,omitzero"`
+	// Handoff and Snapshot are sent as they are; without a snapshot the town stays as it is.
+	Handoff  jsontext.Value `json:"handoff"`
+	Snapshot jsontext.Value `json:"snapshot,omitzero"`
+	// Game is the answer of the town's game, and Approval a person's decision; nil for none.
+	Game     *apply.Answer    `json:"game,omitzero"`
+	Approval *fixtureDecision `json:"approval,omitzero"`
+	Expect   expectation      `json:"expect,omitzero"`
 }
 
-// expectation is what a fixture expects of its answer; what is zero is not looked at.
+// fixtureDecision is a person's decision in a fixture. Without one nobody has decided.
+type fixtureDecision struct {
+	Decision string `json:"decision,omitzero"` // approve or reject
+	ActorID  string `json:"actorId,omitzero"`
+	Reason   string `json:"reason,omitzero"`
+}
+
+// expectation is the expected answer of a fixture; zero members are not compared.
 type expectation struct {
 	Status     handoff.Status     `json:"status,omitzero"`
 	ReasonCode handoff.ReasonCode `json:"reasonCode,omitzero"`
-	// Result is a whole result; how it is formatted does not matter.
+	// Result is a whole result, in any format.
 	Result jsontext.Value `json:"result,omitzero"`
 	// ResultBytes are the bytes of a whole result.
 	ResultBytes string `json:"resultBytes,omitzero"`
@@ -51,16 +56,23 @@ type expectation struct {
 }
 
 // compares reports whether there is anything to compare an answer with.
-func (e *expectation) compares() bool {
-	return e.Status != "" || e.ReasonCode != "" || e.Result != nil ||
-		e.ResultBytes != "" || e.Error != ""
+func (e *expectation) compares() bool { return e.comparesResult() || e.Error != "" }
+
+func (e *expectation) comparesResult() bool {
+	return e.Status != "" || e.ReasonCode != "" || e.Result != nil || e.ResultBytes != ""
 }
 
-// fixtureEndings are how the names of the files end that are read of a directory.
-var fixtureEndings = []string{".json", ".jsonl", ".ndjson"}
+// fixture is one handoff to replay.
+type fixture struct {
+	fixtureParts
+	file, label string         // the label has the file, the index in it and the name
+	nth         int            // of the file, from 0
+	element     jsontext.Value // of the file, as it was read
+	town        string         // the handoff's, "" if it cannot be read
+}
 
-// loadFixtures reads the files, and those of the directories and their subdirectories in the order
-// of their names. There is one fixture at least.
+// loadFixtures reads the fixtures of files, and of the files in directories and their
+// subdirectories in the order of their names. There is one fixture at least.
 func loadFixtures(a *app, paths []string) ([]fixture, error) {
 	files, err := filesIn(paths)
 	if err != nil {
@@ -84,39 +96,6 @@ func loadFixtures(a *app, paths []string) ([]fixture, error) {
 	return all, nil
 }
 
-// filesIn returns the files among paths, and the JSON files of the directories among them.
-func filesIn(paths []string) ([]string, error) {
-	var files []string
-	for _, path := range paths {
-		if path == "-" {
-			files = append(files, path)
-			continue
-		}
-		info, err := os.Stat(path)
-		if err != nil {
-			return nil, usagef("%v", err)
-		}
-		if !info.IsDir() {
-			files = append(files, path)
-			continue
-		}
-		before := len(files)
-		err = filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
-			if err == nil && !entry.IsDir() && slices.Contains(fixtureEndings, filepath.Ext(file)) {
-				files = append(files, file)
-			}
-			return err
-		})
-		if err != nil {
-			return nil, usagef("%v", err)
-		}
-		if len(files) == before {
-			return nil, usagef("%s has no %s", path, "*"+strings.Join(fixtureEndings, ", *"))
-		}
-	}
-	return files, nil
-}
-
 // parseFixtures reads a file: an array of elements, or one element after another, as JSON Lines
 // have them.
 func parseFixtures(file string, data []byte) ([]fixture, error) {
@@ -124,158 +103,97 @@ func parseFixtures(file string, data []byte) ([]fixture, error) {
 	if err != nil {
 		return nil, usagef("%s is not JSON: %s", file, sentence(err))
 	}
-	fixtures := make([]fixture, 0, len(elements))
+	fixtures := make([]fixture, len(elements))
 	for i, element := range elements {
-		label := file
+		f := &fixtures[i]
+		*f = fixture{file: file, label: file, nth: i, element: element}
 		if many {
-			label = fmt.Sprintf("%s#%d", file, i)
+			f.label = fmt.Sprintf("%s#%d", file, i)
 		}
-		f, err := parseFixture(label, element)
-		if err != nil {
+		if err := f.parse(); err != nil {
 			return nil, err
 		}
-		f.file, f.nth, f.element = file, i, element
-		fixtures = append(fixtures, f)
 	}
 	return fixtures, nil
 }
 
-// byteOrderMark stands at the beginning of files that some editors write.
-var byteOrderMark = []byte("\xef\xbb\xbf")
-
-// elementsOf returns the values in a text: the elements of an array, or one value after another.
-// many reports whether there may be more than one.
-func elementsOf(data []byte) (elements []jsontext.Value, many bool, err error) {
-	if bytes.HasPrefix(data, byteOrderMark) {
-		return nil, false,
-			errors.New("it begins with a byte order mark (BOM); save it as UTF-8 without one")
-	}
-	decoder := jsontext.NewDecoder(bytes.NewReader(data), lenient)
-	for {
-		value, err := decoder.ReadValue()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, false, syntaxError(err)
-		}
-		elements = append(elements, value.Clone())
-	}
-	switch {
-	case len(elements) == 0:
-		return nil, false, errors.New("it is empty")
-	case len(elements) == 1 && elements[0].Kind() == '[':
-		whole := elements[0]
-		elements = nil
-		return elements, true, json.Unmarshal(whole, &elements, lenient)
-	}
-	return elements, len(elements) > 1, nil
-}
-
-// syntaxError says what is wrong with a text as JSON, and where.
-func syntaxError(err error) error {
-	var syntactic *jsontext.SyntacticError
-	if errors.As(err, &syntactic) {
-		return fmt.Errorf("%w at byte %d", syntactic.Err, syntactic.ByteOffset)
-	}
-	return err
-}
-
-// decisionOf is a person's decision in a fixture. Without one nobody has decided.
-type decisionOf struct {
-	Decision string `json:"decision,omitzero"` // approve or reject
-	ActorID  string `json:"actorId,omitzero"`
-	Reason   string `json:"reason,omitzero"`
-}
-
-// fixtureParts are the members of a fixture. Those that are read and not used say, in the vectors
-// of the agents' library, what a fixture was made of.
-type fixtureParts struct {
-	Name         string         `json:"name,omitzero"`
-	Comment      jsontext.Value `json:"comment,omitzero"`
-	SnapshotName jsontext.Value `json:"snapshotName,omitzero"`
-	From         jsontext.Value `json:"from,omitzero"`
-	Outcome      jsontext.Value `json:"outcome,omitzero"`
-	Result       jsontext.Value `json:"result,omitzero"`
-	Handoff      jsontext.Value `json:"handoff"`
-	Snapshot     jsontext.Value `json:"snapshot,omitzero"`
-	Game         *apply.Answer  `json:"game,omitzero"`
-	Approval     *decisionOf    `json:"approval,omitzero"`
-	Expect       *expectation   `json:"expect,omitzero"`
-}
-
-// parseFixture reads an element: {handoff, snapshot?, expect?, name?, comment?}, or a handoff by
-// itself.
-func parseFixture(label string, element jsontext.Value) (fixture, error) {
-	if element.Kind() != '{' {
-		return fixture{}, usagef("%s: a fixture is an object, not %s", label, short(element))
+// parse reads the element: {handoff, snapshot?, expect?, name?, comment?}, or a handoff by itself.
+func (f *fixture) parse() error {
+	if f.element.Kind() != '{' {
+		return usagef("%s: a fixture is an object, not %s", f.label, short(f.element))
 	}
 	var members map[string]jsontext.Value
-	if err := json.Unmarshal(element, &members, lenient); err != nil {
-		return fixture{}, usagef("%s: %v", label, err)
+	if err := json.Unmarshal(f.element, &members, lenient); err != nil {
+		return usagef("%s: %v", f.label, err)
 	}
-	if _, wrapped := members["handoff"]; !wrapped {
+	if members["handoff"] != nil {
+		if err := f.parseParts(); err != nil {
+			return err
+		}
+	} else {
 		_, isHandoff := members["proposal"] // which may have members beyond the contract's
 		for _, member := range []string{"expect", "snapshot"} {
-			if _, given := members[member]; given && !isHandoff {
-				return fixture{},
-					usagef("%s: a fixture with the member %s needs the member handoff",
-						label, member)
+			if members[member] != nil && !isHandoff {
+				return usagef("%s: a fixture with the member %s needs the member handoff", f.label,
+					member)
 			}
 		}
-		return fixture{label: label, handoff: element, town: townOf(element),
-			parts: fixtureParts{Handoff: element}}, nil
+		f.Handoff = f.element
 	}
-	var parts fixtureParts
-	if err := json.Unmarshal(element, &parts, lenient,
-		json.RejectUnknownMembers(true)); err != nil {
-		return fixture{}, usagef("%s: %s", label, memberError(err,
-			"a fixture has the members name, comment, handoff, snapshot, game, approval and expect, "+
-				"and expect has status, reasonCode, result, resultBytes and error"))
+	var h struct {
+		Proposal struct {
+			TownID string `json:"townId"`
+		} `json:"proposal"`
 	}
-	f := fixture{label: label, handoff: parts.Handoff, town: townOf(parts.Handoff), parts: parts,
-		game: parts.Game, approval: parts.Approval}
-	if parts.Name != "" {
-		f.label += " (" + show(parts.Name) + ")"
-	}
-	if parts.Snapshot != nil && parts.Snapshot.Kind() != 'n' {
-		f.snapshot = parts.Snapshot
-	}
-	if parts.Expect != nil {
-		f.expect = *parts.Expect
-	}
-	if s := f.expect.Status; s != "" && !slices.Contains(handoff.Statuses(), s) {
-		return fixture{}, usagef("%s: expect: there is no status %q", label, s)
-	}
-	return f, f.checkOutcomes()
-}
-
-// checkOutcomes says what is wrong with the outcomes that a game and a person have in a fixture.
-func (f *fixture) checkOutcomes() error {
-	decisions := []string{"", messages.Approve, messages.Reject}
-	statuses := []apply.Status{apply.Applied, apply.Refused}
-	switch {
-	case f.game == nil && f.approval == nil:
-	case f.snapshot == nil:
-		return usagef("%s: a fixture with game or approval needs the member snapshot", f.label)
-	case f.game != nil && !slices.Contains(statuses, f.game.Status):
-		return usagef("%s: game: the status is applied or refused, not %q", f.label, f.game.Status)
-	case f.approval != nil && !slices.Contains(decisions, f.approval.Decision):
-		return usagef("%s: approval: the decision is approve or reject, not %q", f.label,
-			f.approval.Decision)
+	if json.Unmarshal(f.Handoff, &h, lenient) == nil {
+		f.town = h.Proposal.TownID
 	}
 	return nil
 }
 
-// memberError says what is wrong with a member of a fixture, in words of JSON.
-func memberError(err error, members string) string {
+// parseParts reads the members of a fixture that is not a handoff by itself.
+func (f *fixture) parseParts() error {
+	err := json.Unmarshal(f.element, &f.fixtureParts, lenient, json.RejectUnknownMembers(true))
+	if err != nil {
+		return usagef("%s: %s", f.label, memberError(err))
+	}
+	if f.Snapshot.Kind() == 'n' {
+		f.Snapshot = nil
+	}
+	if s := f.Expect.Status; s != "" && !slices.Contains(handoff.Statuses(), s) {
+		return usagef("%s: expect: there is no status %q", f.label, s)
+	}
+	if f.Name != "" {
+		f.label += " (" + show(f.Name) + ")"
+	}
+	decisions := []string{"", messages.Approve, messages.Reject}
+	outcomes := []apply.Status{apply.Applied, apply.Refused}
+	switch {
+	case f.setsOutcome() && f.Snapshot == nil:
+		return usagef("%s: a fixture with game or approval needs the member snapshot", f.label)
+	case f.Game != nil && !slices.Contains(outcomes, f.Game.Status):
+		return usagef("%s: game: the status is applied or refused, not %q", f.label, f.Game.Status)
+	case f.Approval != nil && !slices.Contains(decisions, f.Approval.Decision):
+		return usagef("%s: approval: the decision is approve or reject, not %q", f.label,
+			f.Approval.Decision)
+	}
+	return nil
+}
+
+// setsOutcome reports whether the fixture has the outcome of a game or a person.
+func (f *fixture) setsOutcome() bool { return f.Game != nil || f.Approval != nil }
+
+// memberError describes an invalid member of a fixture in words of JSON.
+func memberError(err error) string {
 	var semantic *json.SemanticError
 	if !errors.As(err, &semantic) {
 		return sentence(err)
 	}
 	path := string(semantic.JSONPointer)
 	if errors.Is(err, json.ErrUnknownName) {
-		return fmt.Sprintf("there is no member %s: %s", path, members)
+		return fmt.Sprintf("there is no member %s: a fixture has the members name, comment, "+
+			"handoff, snapshot, game, approval and expect, and expect has status, reasonCode, "+
+			"result, resultBytes and error", path)
 	}
 	kinds := map[jsontext.Kind]string{
 		'0': "a number", '"': "a string", 't': "a boolean", 'f': "a boolean",
@@ -284,15 +202,111 @@ func memberError(err error, members string) string {
 	return fmt.Sprintf("%s cannot be %s", orWhole(path), kinds[semantic.JSONKind])
 }
 
-// townOf returns the town of a handoff, "" where it has none that can be read.
-func townOf(data jsontext.Value) string {
-	var h struct {
-		Proposal struct {
-			TownID string `json:"townId"`
-		} `json:"proposal"`
-	}
-	if err := json.Unmarshal(data, &h, lenient); err != nil {
-		return ""
-	}
-	return h.Proposal.TownID
+// replayed is the outcome of a fixture.
+type replayed struct {
+	outcome   string       // the result's status, or refusedOutcome if there was no result
+	failure   *mismatch    // nil if everything is as expected
+	unchecked bool         // the fixture expects nothing
+	answered  *expectation // all that could be expected of the answer; nil if there was none
+	updated   bool         // the fixture expects the answer from now on
+	took      time.Duration
 }
+
+// refusedOutcome counts the handoffs that got an error reply.
+const refusedOutcome = "refused"
+
+// mismatch has the differences between a fixture's answer and the expected one.
+type mismatch struct {
+	Fixture  string   `json:"fixture"`
+	Expected string   `json:"expected"`
+	Got      string   `json:"got"`
+	Differs  []string `json:"differs,omitempty"`
+}
+
+// judgeRefusal compares an error reply with the expected answer.
+func (f *fixture) judgeRefusal(refused *client.ReplyError) replayed {
+	r := replayed{outcome: refusedOutcome, answered: &expectation{Error: refused.Code}}
+	if refused.Code == f.Expect.Error {
+		return r
+	}
+	r.failure = &mismatch{
+		Fixture: f.label, Expected: f.Expect.String(), Got: "error " + refused.Error(),
+	}
+	for _, d := range refused.Details {
+		r.failure.Differs = append(r.failure.Differs, orWhole(d.Path)+": "+d.Message)
+	}
+	return r
+}
+
+// judgeResult compares a result with the expected answer.
+func (f *fixture) judgeResult(got *client.Outcome) replayed {
+	e, status, reason := &f.Expect, got.Result.Status, got.Result.ReasonCode
+	r := replayed{outcome: string(status), unchecked: !e.compares(), answered: &expectation{
+		Status: status, ReasonCode: reason, Result: got.JSON, ResultBytes: string(got.JSON),
+	}}
+	differs := differences(e.Result, got.JSON)
+	if e.ResultBytes != "" && e.ResultBytes != string(got.JSON) {
+		if differs = differences(jsontext.Value(e.ResultBytes), got.JSON); differs == nil {
+			differs = []string{"the bytes of the result: the same values, written in another way"}
+		}
+	}
+	if e.Error != "" || len(differs) > 0 || cmp.Or(e.Status, status) != status ||
+		cmp.Or(e.ReasonCode, reason) != reason {
+		r.failure = &mismatch{
+			Fixture: f.label, Expected: e.String(), Differs: differs,
+			Got: fmt.Sprintf("%s %s (run %s)", status, reason, got.RunID),
+		}
+	}
+	return r
+}
+
+// String lists the expectations.
+func (e *expectation) String() string {
+	var parts []string
+	for _, part := range []string{string(e.Status), string(e.ReasonCode)} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	if e.Result != nil {
+		parts = append(parts, "the result given")
+	}
+	if e.ResultBytes != "" {
+		parts = append(parts, "the bytes of the result given")
+	}
+	if e.Error != "" {
+		parts = append(parts, "error "+e.Error)
+	}
+	return cmp.Or(strings.Join(parts, " "), "a result")
+}
+
+// maxDifferences bounds how many differences of one result are printed.
+const maxDifferences = 8
+
+// differences lists the differences of two JSON values; none if want is nil.
+func differences(want, got jsontext.Value) []string {
+	if want == nil {
+		return nil
+	}
+	wantTree, err := schemas.Decode(want, schemas.Limits{})
+	if err != nil {
+		return []string{"what is expected cannot be compared: " + sentence(err)}
+	}
+	gotTree, err := schemas.Decode(got, schemas.Limits{})
+	if err != nil {
+		return []string{"the result cannot be compared: " + sentence(err)}
+	}
+	var found []string
+	for _, c := range handoff.Differences(wantTree, gotTree, false) {
+		found = append(found, fmt.Sprintf("%s: expected %s, got %s", orWhole(c.Path),
+			orNone(c.Before), orNone(c.After)))
+	}
+	if len(found) > maxDifferences {
+		found = append(found[:maxDifferences],
+			fmt.Sprintf("and %d more", len(found)-maxDifferences))
+	}
+	return found
+}
+
+// orNone names a value that may be missing.
+func orNone(value jsontext.Value) string { return cmp.Or(string(value), "none") }

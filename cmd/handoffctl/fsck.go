@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 
@@ -20,7 +19,6 @@ type fsckCommand struct {
 	MaxFindings int    `help:"How many findings to show at most; all are counted." default:"100"`
 }
 
-// Help is the command's long help.
 func (fsckCommand) Help() string {
 	return `Reads the whole log of a world, computes every hash, id and key again, and prints each
 difference and its place. Servers may be running meanwhile.
@@ -43,116 +41,90 @@ Example:
     handoffctl fsck`
 }
 
-// Run checks, and repairs if that is asked for.
 func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	if c.MendTowns && !c.Repair {
 		return usagef("--mend-towns changes a world: give it with --repair")
 	}
-	nc, err := a.dialStreams("handoffctl fsck")
+	nc, err := a.openStreams(ctx, "handoffctl fsck", "run fsck")
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	if err := a.mustReadStreams(ctx, nc, "run fsck"); err != nil {
-		return err
-	}
-	ctx, violated := heedViolations(ctx, nc)
+	ctx = heedViolations(ctx, nc)
 	line := a.progressLine()
 	report, err := fsck.Run(ctx, nc, a.flags.World, fsck.Options{
 		Repair: c.Repair, MendTowns: c.MendTowns, MaxFindings: c.MaxFindings, Index: c.Index,
-		Logger:   slog.New(slog.NewTextHandler(a.err, nil)),
-		Progress: line.showLog,
+		Logger: slog.New(slog.NewTextHandler(a.err, nil)),
+		Progress: func(seq, end uint64) {
+			// The work behind the log may take long, so the end of the log is always shown.
+			line.show(seq >= end, "log sequence %d of %d, %d %%", seq, end, 100*seq/max(end, 1))
+		},
 	})
 	line.clear()
 	if err != nil {
-		denied := violated()
-		if !c.Repair {
-			denied = nil
+		var denied error
+		if c.Repair {
+			denied = context.Cause(ctx)
 		}
 		return a.streamError(err, denied, "LOG_UNAVAILABLE", "repair: fsck --repair writes to "+
 			"the streams of the world, which takes the role engine")
 	}
-	if err := c.print(a, report); err != nil {
+	if err := a.print(report, func(t table) { t.repaired(report) }); err != nil {
 		return err
 	}
 	if !report.Clean() {
-		return &failedError{message: "the world " + a.flags.World + " is not as it has to be"}
+		return failedf("the world %s is not as it has to be", a.flags.World)
 	}
 	return nil
 }
 
-func (c *fsckCommand) print(a *app, r *fsck.Report) error {
-	if a.json() {
-		return a.printJSON(r)
-	}
-	if err := a.printReport(r); err != nil {
-		return err
-	}
+// repaired writes a report, and the report of its repair if there was one.
+func (t table) repaired(r *fsck.Report) {
+	t.report(r)
 	if r.Repair == nil {
-		return nil
+		return
 	}
-	if err := a.printf("\nrepaired: %s put back\n\n",
-		counted.Of(len(r.Repair.TownsMended), "town")); err != nil {
-		return err
-	}
+	t.linef("\nrepaired: %s put back\n", counted.Of(len(r.Repair.TownsMended), "town"))
 	for i := range r.Repair.TownsMended {
 		d := &r.Repair.TownsMended[i]
-		if err := a.printf("town %s was put back to log sequence %d, day %d\n%s\n",
-			show(d.Town), d.Restores, d.Day, lostText(d)); err != nil {
-			return err
-		}
+		t.linef("town %s was put back to log sequence %d, day %d\n%s", show(d.Town), d.Restores,
+			d.Day, lostText(d))
 	}
-	if r.Repair.After == nil {
-		return nil
+	if r.Repair.After != nil {
+		t.report(r.Repair.After)
 	}
-	return a.printReport(r.Repair.After)
 }
 
-// printReport prints the counts and the findings.
-func (a *app) printReport(r *fsck.Report) error {
+// report writes the counts and the findings.
+func (t table) report(r *fsck.Report) {
 	n := r.Counts
-	if err := a.printf("world %s, log up to %d: %s of %s (%s, %s, %d accepted, %d "+
-		"refused, %d given away to be applied, %s, %d pauses and resumptions, %s, %d with events "+
-		"between commits, %d with appended events)\n",
-		r.World, r.LogEnd, counted.Of(n.Messages, "message"), counted.Of(n.Towns, "town"),
-		counted.Of(n.Puts, "put"), counted.Of(n.Removals, "removal"), n.Accepted, n.Refused, n.Pending,
-		counted.Of(n.Attempts, "further attempt"), n.Controls,
-		counted.Of(n.Signals, "other signal"), n.RunRecords,
-		n.Appended); err != nil {
-		return err
-	}
+	t.linef("world %s, log up to %d: %s of %s (%s, %s, %d accepted, %d refused, %d given away to "+
+		"be applied, %s, %d pauses and resumptions, %s, %d with events between commits, %d with "+
+		"appended events)", r.World, r.LogEnd, counted.Of(n.Messages, "message"),
+		counted.Of(n.Towns, "town"), counted.Of(n.Puts, "put"), counted.Of(n.Removals, "removal"),
+		n.Accepted, n.Refused, n.Pending, counted.Of(n.Attempts, "further attempt"), n.Controls,
+		counted.Of(n.Signals, "other signal"), n.RunRecords, n.Appended)
 	for _, note := range r.Notes {
-		if err := a.printf("note: %s\n", show(note)); err != nil {
-			return err
-		}
+		t.linef("note: %s", show(note))
 	}
 	if r.FindingCount == 0 {
-		return a.printf("nothing is wrong\n")
+		t.linef("nothing is wrong")
+		return
 	}
-	if err := a.printTable(func(w io.Writer) {
-		fmt.Fprintln(w, "STREAM\tSEQ\tTOWN\tWHAT\tWANT\tGOT")
-		for _, f := range r.Findings {
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", show(f.Stream), f.Sequence,
-				orDash(f.Town), show(f.What), orDash(f.Want), orDash(f.Got))
-		}
-	}); err != nil {
-		return err
+	t.linef("STREAM\tSEQ\tTOWN\tWHAT\tWANT\tGOT")
+	for _, f := range r.Findings {
+		t.row(f.Stream, f.Sequence, f.Town, f.What, f.Want, f.Got)
 	}
 	for i := range r.Damaged {
 		d := &r.Damaged[i]
-		if err := a.printf("\ntown %s answers TOWN_DAMAGED\n%s  to do: %s\n",
-			show(cmp.Or(d.Town, d.Subject)), lostText(d), show(d.Advice)); err != nil {
-			return err
-		}
+		t.linef("\ntown %s answers TOWN_DAMAGED\n%s  to do: %s", show(cmp.Or(d.Town, d.Subject)),
+			lostText(d), show(d.Advice))
 	}
 	if r.Repair == nil {
 		for _, advice := range r.Advice() {
-			if err := a.printf("to do about %s\n", advice); err != nil {
-				return err
-			}
+			t.linef("to do about %s", advice)
 		}
 	}
-	return a.printf("%s\n", counted.Of(r.FindingCount, "finding"))
+	t.linef("%s", counted.Of(r.FindingCount, "finding"))
 }
 
 // lostText names the messages of a town that cannot be read, a line each.

@@ -43,7 +43,7 @@ func TestFsckCommand(t *testing.T) {
 	assert.Equal(t, exitUnavailable, c.run("fsck", "--world", "nowhere").status)
 }
 
-// fsck names a town that answers TOWN_DAMAGED, with what is lost and what to run.
+// fsck names a town that answers TOWN_DAMAGED, with its losses and the command to run.
 func TestFsckCommandOfADamagedTown(t *testing.T) {
 	c := online(t)
 	js := c.streams()

@@ -1,16 +1,21 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/schemas"
+	"worldengine/worldengine/town"
 )
 
 // Files that are larger than this are not read.
@@ -42,8 +47,8 @@ func (a *app) readUpTo(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// readDocument reads one JSON value that the command line names. what says which one is meant.
-func (a *app) readDocument(name, what string) (jsontext.Value, error) {
+// readDocument reads the object that the command line names; wanted says which one is meant.
+func (a *app) readDocument(name, wanted string) (jsontext.Value, error) {
 	data, err := a.readUpTo(name, maxDocument)
 	if err != nil {
 		return nil, err
@@ -53,44 +58,154 @@ func (a *app) readDocument(name, what string) (jsontext.Value, error) {
 	case err != nil:
 		return nil, usagef("%s is not JSON: %s", name, sentence(err))
 	case many:
-		return nil, usagef("%s has a list, and one %s is meant: handoffd --world-file takes a list of towns", name, what)
+		return nil, usagef("%s has a list, and one %s is meant: handoffd --world-file takes a "+
+			"list of towns", name, wanted)
 	case elements[0].Kind() != '{':
-		return nil, usagef("%s is not an object, and a %s is meant", name, what)
+		return nil, usagef("%s is not an object, and a %s is meant", name, wanted)
 	}
 	if kind := kindOf(elements[0]); kind != "" {
-		return nil, usagef("%s is %s, and a %s is meant", name, kind, what)
+		return nil, usagef("%s is %s, and a %s is meant", name, kind, wanted)
 	}
 	return elements[0], nil
 }
 
-// kindOf names what a document is that is neither a snapshot nor made of one, "" for any other.
+// byteOrderMark stands at the beginning of files that some editors write.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// lenient reads JSON for a tester who may want to send invalid JSON.
+var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
+// elementsOf returns the values in a text: the elements of an array, or one value after another.
+// many reports whether there may be more than one.
+func elementsOf(data []byte) (elements []jsontext.Value, many bool, err error) {
+	if bytes.HasPrefix(data, byteOrderMark) {
+		return nil, false,
+			errors.New("it begins with a byte order mark (BOM); save it as UTF-8 without one")
+	}
+	decoder := jsontext.NewDecoder(bytes.NewReader(data), lenient)
+	for {
+		value, err := decoder.ReadValue()
+		var syntax *jsontext.SyntacticError
+		switch {
+		case err == nil:
+			elements = append(elements, value.Clone())
+			continue
+		case errors.As(err, &syntax):
+			return nil, false, fmt.Errorf("%w at byte %d", syntax.Err, syntax.ByteOffset)
+		case !errors.Is(err, io.EOF):
+			return nil, false, err
+		case len(elements) == 0:
+			return nil, false, errors.New("it is empty")
+		case len(elements) > 1 || elements[0].Kind() != '[':
+			return elements, len(elements) > 1, nil
+		}
+		var list []jsontext.Value
+		err = json.Unmarshal(elements[0], &list, lenient)
+		return list, true, err
+	}
+}
+
+// fileEndings are the endings of the names of the files that are read of a directory.
+var fileEndings = []string{".json", ".jsonl", ".ndjson"}
+
+// filesIn returns the files among paths, and the JSON files of the directories among them.
+func filesIn(paths []string) ([]string, error) {
+	var files []string
+	for _, path := range paths {
+		if path == "-" {
+			files = append(files, path)
+			continue
+		}
+		before := len(files)
+		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() &&
+				(file == path || slices.Contains(fileEndings, filepath.Ext(file))) {
+				files = append(files, file)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, usagef("%v", err)
+		}
+		if len(files) == before {
+			return nil, usagef("%s has no %s", path, "*"+strings.Join(fileEndings, ", *"))
+		}
+	}
+	return files, nil
+}
+
+// kindOf names a document that is neither a snapshot nor made of one, "" for any other.
 func kindOf(document jsontext.Value) string {
-	var parts struct {
-		SchemaVersion jsontext.Value `json:"schemaVersion"`
-		Handoff       jsontext.Value `json:"handoff"`
-		Snapshot      jsontext.Value `json:"snapshot"`
-		Result        jsontext.Value `json:"result"`
-	}
-	if json.Unmarshal(document, &parts, lenient) != nil {
-		return ""
-	}
-	var version string
-	_ = json.Unmarshal(parts.SchemaVersion, &version) // a number is that of a revision
+	version, in := unwrap(document)
 	switch {
 	case version == string(schemas.ExecutionHandoff), version == string(schemas.ExecutionResult):
 		return "an " + version
-	case parts.SchemaVersion != nil || parts.Snapshot != nil:
+	case in.Snapshot != nil:
 		return ""
-	case parts.Handoff != nil:
+	case in.Handoff != nil:
 		return "a fixture without a snapshot"
-	case parts.Result != nil:
+	case in.Result != nil:
 		return "an answer of send"
 	}
 	return ""
 }
 
-// checkOutput says what is wrong with a file that a command is going to write, before it does its
-// work.
+// wrapped are the documents in an object that is not one itself: a fixture, a reply of town get, or
+// an answer of send.
+type wrapped struct {
+	Name     jsontext.Value `json:"name"`
+	Handoff  jsontext.Value `json:"handoff"`
+	Snapshot jsontext.Value `json:"snapshot"`
+	Result   jsontext.Value `json:"result"`
+}
+
+// unwrap returns the documents in an object; instead the version of an object with a schemaVersion,
+// which is a document itself.
+func unwrap(data []byte) (version string, in wrapped) {
+	var object struct {
+		SchemaVersion jsontext.Value `json:"schemaVersion"`
+		wrapped       `json:",inline"`
+	}
+	if json.Unmarshal(data, &object, lenient) != nil {
+		return "", wrapped{}
+	}
+	if object.SchemaVersion == nil {
+		return "", object.wrapped
+	}
+	_ = json.Unmarshal(object.SchemaVersion, &version) // a revision of a result has a number
+	return version, wrapped{}
+}
+
+// handoffIn returns the handoff in a fixture, and anything else as it is.
+func handoffIn(data []byte) []byte {
+	if _, in := unwrap(data); in.Handoff != nil {
+		return in.Handoff
+	}
+	return data
+}
+
+// snapshotIn returns the snapshot in a reply of town.get, and anything else as it is.
+func snapshotIn(data []byte) jsontext.Value {
+	if _, in := unwrap(data); in.Snapshot != nil {
+		return in.Snapshot
+	}
+	return data
+}
+
+// readTown reads a file with a snapshot.v1.
+func (a *app) readTown(name string) (town.State, error) {
+	data, err := a.readDocument(name, "snapshot.v1")
+	if err != nil {
+		return town.State{}, err
+	}
+	state, err := town.Parse(snapshotIn(data), schemas.Limits{})
+	if err != nil {
+		return town.State{}, invalid(name, err)
+	}
+	return state, nil
+}
+
+// checkOutput returns an error if a command cannot write a file, before the command does its work.
 func checkOutput(flag, name string) error {
 	if name == "" {
 		return nil

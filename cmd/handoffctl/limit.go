@@ -7,14 +7,16 @@ type limitFlag struct {
 	Limit uint `help:"How many to show at most; 0 for all." default:"0" placeholder:"N"`
 }
 
-// firstOf returns the first n rows of a list; all for 0.
-func firstOf[T any](rows iter.Seq2[T, error], n uint) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		shown := uint(0)
-		for row, err := range rows {
-			if shown++; !yield(row, err) || shown == n {
-				return
-			}
+// first returns the first n rows of a list; all for 0.
+func first[T any](rows iter.Seq2[T, error], n uint) ([]T, error) {
+	list := []T{}
+	for row, err := range rows {
+		if err != nil {
+			return nil, err
+		}
+		if list = append(list, row); uint(len(list)) == n {
+			break
 		}
 	}
+	return list, nil
 }

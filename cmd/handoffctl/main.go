@@ -5,9 +5,9 @@
 //
 //	handoffctl new town-threatened PROJECT_ADVANCE wall-perimeter | handoffctl send -
 //
-// What a command has to say goes to standard output, for people by default and as one JSON value
-// with -o json; errors go to standard error: the machine code, a sentence, and each detail as
-// "path: message". With -o json an error is also one JSON value {"error": {…}} on standard output.
+// A command prints its answer on standard output, for people by default and as one JSON value with
+// -o json. Errors go to standard error: the machine code, a sentence, and each detail as "path:
+// message". With -o json an error is also one JSON value {"error": {…}} on standard output.
 //
 // Exit status:
 //
@@ -24,8 +24,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-
-	"github.com/alecthomas/kong"
 )
 
 func main() {
@@ -39,34 +37,13 @@ func run(
 	ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer,
 	env func(name string) (string, bool),
 ) int {
-	var line commandLine
 	a := &app{
-		flags: &line.globalFlags, in: stdin, out: stdout, err: stderr,
+		in: stdin, out: stdout, err: stderr,
 		terminal: isTerminal(stdout), colours: colourful(stdout, env),
 	}
-	first := ""
-	if len(args) > 0 {
-		first = args[0]
-	}
-	parser, err := newParser(&line, first, env, stdout, stderr, func(int) { a.helped = true })
-	if err != nil {
-		return a.fail(err)
-	}
-	var command *kong.Context
-	if command, err = parser.Parse(args); a.helped {
-		return exitOK
-	}
-	if err != nil {
-		return a.fail(notUnderstood(err))
-	}
-	command.BindTo(ctx, (*context.Context)(nil))
-	command.Bind(parser, parser.Model)
-	err = command.BindToProvider(a.connect)
-	if err == nil {
-		err = command.Run(a)
-	}
-	if a.server != nil {
-		a.server.Close()
+	err := a.runLine(ctx, args, env)
+	for _, nc := range a.opened {
+		nc.Close()
 	}
 	if err != nil {
 		return a.fail(err)
@@ -74,7 +51,36 @@ func run(
 	return exitOK
 }
 
+// runLine runs the command of a command line.
+func (a *app) runLine(
+	ctx context.Context, args []string, env func(name string) (string, bool),
+) error {
+	var line commandLine
+	a.flags = &line.globalFlags
+	first := ""
+	if len(args) > 0 {
+		first = args[0]
+	}
+	parser, err := newParser(&line, first, env, a.out, a.err, func(int) { a.helped = true })
+	if err != nil {
+		return err
+	}
+	command, err := parser.Parse(args)
+	switch {
+	case a.helped:
+		return nil
+	case err != nil:
+		return notUnderstood(err)
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	command.Bind(parser)
+	if err := command.BindToProvider(a.connect); err != nil {
+		return err
+	}
+	return command.Run(a)
+}
+
 // notUnderstood is the error of a command line that the parser refuses.
 func notUnderstood(err error) error {
-	return &usageError{message: err.Error() + "\nTry 'handoffctl --help'."}
+	return usagef("%s\nTry 'handoffctl --help'.", err)
 }

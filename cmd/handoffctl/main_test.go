@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,22 +15,27 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine"
-	"worldengine/worldengine/bus"
 	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
 )
 
+func TestMain(m *testing.M) {
+	natstest.Main(m, 20)
+}
+
 // threatened is a town of the world that the tests' servers start with.
 const threatened = "town-threatened"
 
-// outcome is what a command line did.
+// outcome is the outcome of a command line.
 type outcome struct {
 	status   int
 	out, err string
@@ -39,7 +45,7 @@ type outcome struct {
 type cli struct {
 	t      *testing.T
 	env    map[string]string
-	engine *worldengine.Engine // nil where there is no server
+	engine *worldengine.Engine // nil without a server
 	data   string              // its data directory
 }
 
@@ -55,7 +61,7 @@ func online(t *testing.T) *cli { return onlineWith(t, worldengine.Config{}) }
 
 func onlineWith(t *testing.T, engine worldengine.Config) *cli {
 	t.Parallel()
-	// what waits for the end of a pause gets there
+	// Handoffs that wait for the end of a pause get there.
 	engine.PauseWait = cmp.Or(engine.PauseWait, time.Hour)
 	data := t.TempDir()
 	srv, err := server.Start(t.Context(), server.Config{
@@ -83,23 +89,14 @@ func (c *cli) streams() jetstream.JetStream {
 	return js
 }
 
-// letters returns the streams of the server with the stream of dead letters, which the bus makes.
-func (c *cli) letters() jetstream.JetStream {
-	c.t.Helper()
-	js := c.streams()
-	_, err := js.CreateOrUpdateStream(c.t.Context(), bus.DeadLetterConfig("main", 1))
-	require.NoError(c.t, err)
-	return js
-}
-
 // run runs a command line without input.
 func (c *cli) run(args ...string) outcome {
 	c.t.Helper()
 	return c.pipe("", args...)
 }
 
-// patient returns a command line whose requests have time on a busy machine, too, where it does not
-// say how much they have.
+// patient returns a command line whose requests have time on a busy machine, too, unless it has a
+// timeout.
 func patient(args []string) []string {
 	if slices.Contains(args, "--timeout") {
 		return args
@@ -111,17 +108,34 @@ func patient(args []string) []string {
 	return slices.Insert(slices.Clone(args), behind, "--timeout", "1m")
 }
 
+// lookup looks up an environment variable of the command lines.
+func (c *cli) lookup(name string) (string, bool) {
+	value, ok := c.env[name]
+	return value, ok
+}
+
+// exec runs a command line with inputs and outputs of the test, and returns its exit status.
+func (c *cli) exec(ctx context.Context, in io.Reader, out, errs io.Writer, args ...string) int {
+	return run(ctx, args, in, out, errs, c.lookup)
+}
+
 // pipe runs a command line with standard input.
 func (c *cli) pipe(stdin string, args ...string) outcome {
 	c.t.Helper()
-	var out, err bytes.Buffer
-	lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
-	status := run(c.t.Context(), patient(args), strings.NewReader(stdin), &out, &err, lookup)
-	return outcome{status, out.String(), err.String()}
+	var out, errs bytes.Buffer
+	status := c.exec(c.t.Context(), strings.NewReader(stdin), &out, &errs, patient(args)...)
+	return outcome{status, out.String(), errs.String()}
 }
 
-// ok runs a command line that has to exit 0 without a word on standard error, and returns what it
-// printed.
+// fails runs a command line that has to exit with a status, and say a text on standard error.
+func (c *cli) fails(status int, text string, args ...string) {
+	c.t.Helper()
+	got := c.run(args...)
+	assert.Equal(c.t, status, got.status, "%q: %s", args, got.err)
+	assert.Contains(c.t, got.err, text, "%q", args)
+}
+
+// ok runs a command line that has to exit 0 without a word on standard error, and returns its output.
 func (c *cli) ok(args ...string) string {
 	c.t.Helper()
 	got := c.run(args...)
@@ -137,7 +151,7 @@ func (c *cli) file(content string) string {
 	return name
 }
 
-// handoff makes a handoff for the town that everything about it holds for.
+// handoff makes a handoff for a town, by default one that is executed.
 func (c *cli) handoff(args ...string) string {
 	c.t.Helper()
 	if args == nil {
@@ -189,76 +203,28 @@ func newTown(t *testing.T, id string, day int64) jsontext.Value {
 	return state.Canonical
 }
 
-func TestHelpSaysWhatEachCommandDoes(t *testing.T) {
-	c := offline(t)
-	help := c.ok("--help")
-	assert.Contains(t, help, "Exit status: 0 done;")
-	assert.Contains(t, help, "$NATS_URL")
-	for _, command := range []string{
-		"send", "replay", "record", "new", "verify", "town get", "town list", "approvals",
-		"approve", "reject", "town history", "town put", "town patch", "result get",
-		"run events", "run cancel", "run retry", "pause", "resume", "status", "backup", "bench",
-		"schema", "plugin try",
-	} {
-		assert.Contains(t, help, "\n  "+command+" ", "the command is listed")
-		help := c.ok(append(strings.Fields(command), "--help")...)
-		assert.Regexp(t, `Examples?:\n\n    handoffctl `+command, help)
+// send sends a handoff, and returns its answer.
+func (c *cli) send(handoff string) answer {
+	c.t.Helper()
+	return decode[answer](c.t, c.pipe(handoff, "send", "-", "-o", "json").out)
+}
+
+// connect connects to the server of the command lines.
+func (c *cli) connect(options ...nats.Option) *nats.Conn {
+	c.t.Helper()
+	if user := c.env["NATS_USER"]; user != "" {
+		options = append(options, nats.UserInfo(user, c.env["NATS_PASSWORD"]))
 	}
+	nc, err := nats.Connect(c.env["NATS_URL"], options...)
+	require.NoError(c.t, err)
+	c.t.Cleanup(nc.Close)
+	return nc
 }
 
-func TestAnUnusableCommandLineExits2(t *testing.T) {
-	c := offline(t)
-	for name, args := range map[string][]string{
-		"no command":          {},
-		"unknown command":     {"launch"},
-		"unknown flag":        {"town", "list", "--wat"},
-		"unknown output":      {"town", "list", "-o", "xml"},
-		"no file":             {"send"},
-		"missing file":        {"send", filepath.Join(t.TempDir(), "missing.json")},
-		"unknown status":      {"send", "-", "--expect", "done"},
-		"no timeout":          {"town", "list", "--timeout", "0s"},
-		"expect and replace":  {"town", "put", "-", "--replace", "--expect", "abc"},
-		"unknown binding":     {"town", "put", "-", "--apply", "magic"},
-		"no drain timeout":    {"pause", "--all", "--drain-timeout", "0s"},
-		"nothing to pause":    {"pause"},
-		"both to pause":       {"pause", "--all", "--town", threatened},
-		"no patch":            {"town", "patch", threatened},
-		"no run to cancel":    {"run", "cancel"},
-		"no such path":        {"replay", filepath.Join(t.TempDir(), "missing")},
-		"empty directory":     {"replay", t.TempDir()},
-		"no concurrency":      {"replay", "-", "--concurrency", "0"},
-		"unknown type":        {"new", threatened, "DANCE", "casual"},
-		"unknown schema":      {"schema", "handoff"},
-		"too few towns":       {"bench", "--towns", "2", "--concurrency", "3"},
-		"unusable world name": {"bench", "--world", "a.b"},
-	} {
-		got := c.run(args...)
-		assert.Equal(t, exitUsage, got.status, name)
-		assert.Contains(t, got.err, "handoffctl: ", name)
-		assert.NotContains(t, got.out, "Usage:", name)
-	}
-}
-
-func TestAnUnreachableServerExits4(t *testing.T) {
-	c := offline(t)
-	got := c.run("town", "list")
-	assert.Equal(t, exitUnavailable, got.status)
-	assert.Empty(t, got.out)
-	assert.Contains(t, got.err, "handoffctl: CONNECTION: cannot connect to nats://127.0.0.1:1: ")
-
-	got = c.run("town", "list", "-o", "json")
-	assert.Equal(t, exitUnavailable, got.status)
-	assert.Equal(t, "CONNECTION", errorCode(t, got.out))
-}
-
-func TestAWorldThatNobodyServesExits4(t *testing.T) {
+func TestMain_World(t *testing.T) {
 	c := online(t)
 	c.env["HANDOFFCTL_WORLD"] = "elsewhere"
-	got := c.run("town", "list")
-	assert.Equal(t, exitUnavailable, got.status)
-	assert.Contains(t, got.err,
-		`NO_RESPONDERS: no server answers town.list for the world "elsewhere"`)
-
-	got = c.run("town", "list", "--world", "main")
-	assert.Equal(t, exitOK, got.status, "a flag overrules the environment")
+	c.fails(exitUnavailable, `NO_RESPONDERS: no server answers town.list for the world "elsewhere"`,
+		"town", "list")
+	c.ok("town", "list", "--world", "main") // a flag overrules the environment
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,6 @@ type mcpCommand struct {
 	Actor string `help:"actorId of the proposals." default:"language-model" placeholder:"NAME"`
 }
 
-// Help is the command's long help.
 func (mcpCommand) Help() string {
 	return `Serves the Model Context Protocol on standard input and output, for programs that let a
 language model use tools. The tools list and read towns, recall their past, list what may be proposed, try a proposal
@@ -65,11 +65,11 @@ func (c *mcpCommand) serve(
 		"the input is not the Model Context Protocol: a line of it is no JSON-RPC message")
 }
 
-// stdio is an input and an output that are not their holder's to close. It knows how one of them
-// failed, and answers a line that is no JSON by itself, since the library ends at one.
+// stdio is an input and an output that their holder must not close. It keeps the error of one of
+// them, and answers a line that is no JSON by itself, since the library ends at one.
 type stdio struct {
 	in     *bufio.Reader
-	line   []byte // of the input, what is not read yet
+	line   []byte // the rest of a line of the input
 	out    io.Writer
 	mu     sync.Mutex // of out
 	failed atomic.Pointer[error]
@@ -123,7 +123,7 @@ type mcpTools struct {
 	sent   map[string]*handoff.Handoff // by idempotencyKey
 }
 
-// Arguments of the tools. The comments in jsonschema are what the model reads.
+// Arguments of the tools. The model reads the comments in jsonschema.
 type (
 	noArguments  struct{}
 	townArgument struct {
@@ -211,13 +211,12 @@ func addTool[In any](
 			if err != nil {
 				return nil, nil, fmt.Errorf("the answer cannot be written: %w", err)
 			}
-			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(
-					text)}}}, nil,
-				nil
+			content := []mcp.Content{&mcp.TextContent{Text: string(text)}}
+			return &mcp.CallToolResult{Content: content}, nil, nil
 		})
 }
 
-// toolError returns an error whose text has what is wrong and where.
+// toolError returns an error whose text has the details, with their paths.
 func toolError(err error) error {
 	_, _, details, _ := classify(err)
 	text := sentence(err)
@@ -228,14 +227,8 @@ func toolError(err error) error {
 }
 
 func (m *mcpTools) listTowns(ctx context.Context, _ noArguments) (any, error) {
-	towns := []client.TownSummary{}
-	for t, err := range m.engine.Towns(ctx, messages.TownList{}) {
-		if err != nil {
-			return nil, err
-		}
-		towns = append(towns, t)
-	}
-	return map[string]any{"towns": towns}, nil
+	towns, err := first(m.engine.Towns(ctx, messages.TownList{}), 0)
+	return map[string]any{"towns": towns}, err
 }
 
 func (m *mcpTools) readTown(ctx context.Context, in townArgument) (any, error) {
@@ -254,7 +247,7 @@ func (m *mcpTools) recall(ctx context.Context, in memoryArgument) (any, error) {
 	return m.engine.Memory(ctx, scope)
 }
 
-// proposable is a type that may be proposed for a town, and what it may be about.
+// proposable is a type that may be proposed for a town, and its possible arguments.
 type proposable struct {
 	Type      handoff.ProposalType `json:"type"`
 	Does      string               `json:"does"`
@@ -272,8 +265,8 @@ func (m *mcpTools) listProposals(ctx context.Context, in townArgument) (any, err
 	list := []proposable{}
 	for _, kind := range handoff.ProposalTypes() {
 		spec := kind.Spec()
-		p := proposable{Type: kind, Does: spec.Does, Argument: spec.Argument, Arguments: []string{}}
-		p.NeedsApproval = slices.Contains(t.Approval, kind)
+		p := proposable{Type: kind, Does: spec.Does, Argument: spec.Argument, Arguments: []string{},
+			NeedsApproval: slices.Contains(t.Approval, kind)}
 		for _, argument := range t.Snapshot.Arguments(kind) {
 			accepted, needsApproval, err := m.accepted(ctx, t, kind, argument)
 			if err != nil {
@@ -320,16 +313,12 @@ func (m *mcpTools) handoff(t *client.Town, in *proposalArgument) (*handoff.Hando
 		return nil, err
 	}
 	p := handoff.Proposal{
-		Type: kind, ActorID: m.actor, TownID: in.TownID, Priority: in.Priority, Reason: in.Reason,
+		Type: kind, ActorID: m.actor, TownID: in.TownID, Priority: cmp.Or(in.Priority, 0.5),
+		Reason:        in.Reason,
 		Args:          map[string]string{kind.ArgumentName(): in.Argument},
 		Preconditions: kind.Preconditions(in.Argument),
-		SnapshotHash:  t.SnapshotHash, DecisionEpoch: t.DecisionEpoch,
-	}
-	if in.Priority == 0 {
-		p.Priority = 0.5
-	}
-	if in.Hash != "" {
-		p.SnapshotHash = in.Hash // of another state it is stale, whatever the epoch is
+		// With the hash of another state it is stale, whatever the epoch is.
+		SnapshotHash: cmp.Or(in.Hash, t.SnapshotHash), DecisionEpoch: t.DecisionEpoch,
 	}
 	h, err := handoff.New(p)
 	if err != nil {
@@ -338,12 +327,12 @@ func (m *mcpTools) handoff(t *client.Town, in *proposalArgument) (*handoff.Hando
 	return h, nil
 }
 
-// mcpOutcome is what becomes of a proposal.
+// mcpOutcome is the outcome of a proposal.
 type mcpOutcome struct {
 	Result jsontext.Value `json:"result"`
 	RunID  string         `json:"runId,omitzero"`
 	DryRun bool           `json:"dryRun,omitzero"`
-	// AppliedBy is what would apply the command: then the result is what is expected.
+	// AppliedBy would apply the command: then the result is the expected one.
 	AppliedBy string `json:"appliedBy,omitzero"`
 }
 

@@ -155,7 +155,7 @@ func TestALanguageModelIsToldWhatIsWrong(t *testing.T) {
 	assert.Contains(t, text, "required")
 }
 
-// A model that waits for a person sends the same again, and proposes what the rules accept.
+// A model that waits for a person sends the same again, and may propose all that the rules accept.
 func TestMCP_Approval(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{RequireApproval: "PROJECT_ADVANCE"})
 	m := startMCP(t, c)
@@ -193,7 +193,7 @@ func TestMCP_Approval(t *testing.T) {
 	assert.Contains(t, text, "no proposal of this session")
 }
 
-// What the rules refuse is not offered.
+// An argument that the rules refuse is not offered.
 func TestMCP_ListProposals(t *testing.T) {
 	c := online(t)
 	m := startMCP(t, c)
@@ -242,7 +242,7 @@ func TestMCP_NotJSON(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// What the model says is told apart from a pipe that fails.
+// An input that is no MCP and a pipe that fails are different errors.
 func TestMCPSaysWhyItEnds(t *testing.T) {
 	c := online(t)
 	got := c.pipe("7\n", "mcp")

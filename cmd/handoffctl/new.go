@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
 	"worldengine/worldengine/town"
 )
 
@@ -28,7 +26,6 @@ type newCommand struct {
 	Snapshot        string  `help:"Take the town's state from this file instead of the server: a snapshot.v1, or a reply of town get -o json." placeholder:"FILE"`
 }
 
-// Help is the command's long help.
 func (newCommand) Help() string {
 	return `Makes a valid execution-handoff.v1 for the state that the town has now, with the
 preconditions that the reference agent gives for the type. Prints it indented, or on one line with
@@ -70,7 +67,6 @@ func proposalVars() kong.Vars {
 	}
 }
 
-// Run makes the handoff.
 func (c *newCommand) Run(ctx context.Context, a *app) error {
 	kind, err := proposalType(c.Type)
 	if err != nil {
@@ -111,25 +107,13 @@ func (c *newCommand) Run(ctx context.Context, a *app) error {
 
 // state returns the town's state, from the file or the server.
 func (c *newCommand) state(ctx context.Context, a *app) (town.State, error) {
-	if c.Snapshot == "" {
-		return c.stateOfServer(ctx, a)
+	if c.Snapshot != "" {
+		current, err := a.readTown(c.Snapshot)
+		if err == nil && current.Snapshot.TownID != c.Town {
+			err = usagef("%s is the town %q, not %q", c.Snapshot, current.Snapshot.TownID, c.Town)
+		}
+		return current, err
 	}
-	data, err := a.readDocument(c.Snapshot, "snapshot.v1")
-	if err != nil {
-		return town.State{}, err
-	}
-	current, err := town.Parse(snapshotIn(data), schemas.Limits{})
-	if err != nil {
-		return town.State{}, invalid(c.Snapshot, err)
-	}
-	if current.Snapshot.TownID != c.Town {
-		return town.State{}, usagef("%s is the town %q, not %q", c.Snapshot,
-			current.Snapshot.TownID, c.Town)
-	}
-	return current, nil
-}
-
-func (c *newCommand) stateOfServer(ctx context.Context, a *app) (town.State, error) {
 	server, err := a.connect()
 	if err != nil {
 		return town.State{}, err
@@ -140,9 +124,8 @@ func (c *newCommand) stateOfServer(ctx context.Context, a *app) (town.State, err
 	}
 	current := town.NewState(got.Snapshot)
 	if current.Hash != got.SnapshotHash {
-		return town.State{}, errors.New("the server's snapshotHash is not the hash of its " +
-			"snapshot: " +
-			got.SnapshotHash + ", not " + current.Hash)
+		err = fmt.Errorf("the server's snapshotHash is not the hash of its snapshot: %s, not %s",
+			got.SnapshotHash, current.Hash)
 	}
-	return current, nil
+	return current, err
 }

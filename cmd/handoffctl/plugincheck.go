@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/client"
 	"worldengine/worldengine/plugin/conformance"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -27,7 +25,6 @@ type pluginCheckCommand struct {
 	JUnit    string        `name:"junit" help:"Write the verdicts to FILE as a JUnit report." type:"path" placeholder:"FILE"`
 }
 
-// Help is the command's long help.
 func (pluginCheckCommand) Help() string {
 	return `Sends a plugin some twenty commands for one town: the same id again, in a later attempt,
 twice at once, two at once, one whose time is over, with unknown members, of another version, for
@@ -44,7 +41,7 @@ Example:
     handoffctl plugin check worldengine.v1.main.apply.town-threatened --restart 2m`
 }
 
-// Run asks the plugin, and fails where it breaks a rule.
+// Run asks the plugin, and fails if it breaks a rule.
 func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 	if err := checkOutput("--junit", c.JUnit); err != nil {
 		return err
@@ -57,21 +54,15 @@ func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
 	rows, err := conformance.Check(ctx, nc, config)
-	if errors.Is(err, conformance.ErrAbsent) {
-		return &client.UnavailableError{
-			Code: "PLUGIN_ABSENT", Message: "no plugin is subscribed to " + c.Subject +
-				": start it, or give the subject of a town that it hosts",
-		}
-	}
-	if errors.Is(err, conformance.ErrDenied) {
-		return &client.UnavailableError{Code: permissionDenied, Cause: err,
-			Message: "this user may not ask plugins on " +
-				c.Subject +
-				": use a NATS server without an engine, or the credentials of an engine"}
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, conformance.ErrAbsent):
+		return unavailablef("PLUGIN_ABSENT", nil, "no plugin is subscribed to %s: start it, or give "+
+			"the subject of a town that it hosts", c.Subject)
+	case errors.Is(err, conformance.ErrDenied):
+		return unavailablef(permissionDenied, err, "this user may not ask plugins on %s: use a NATS "+
+			"server without an engine, or the credentials of an engine", c.Subject)
+	case err != nil:
 		return err
 	}
 	if c.JUnit != "" {
@@ -82,12 +73,12 @@ func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 	return c.conclude(a, rows)
 }
 
-// config returns what is to be asked, or what is wrong with the command line.
+// config returns the settings of the check, or the mistake in the command line.
 func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 	config := conformance.Config{
 		Subject: c.Subject, Type: handoff.ProposalType(c.Type), Argument: c.Argument,
 		Timeout: c.Within, Restart: c.Restart,
-		Ask: func(what string) { fmt.Fprintf(a.err, "%s\n", what) },
+		Ask: func(request string) { fmt.Fprintln(a.err, request) },
 	}
 	if at := strings.Split(c.Subject, "."); len(at) != len(strings.Split(
 		wire.ApplySubject("w", "t"), ".")) || c.Subject != wire.ApplySubject(at[2], at[4]) {
@@ -107,11 +98,23 @@ func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 			}
 		}
 	}
+	token := c.Subject[strings.LastIndex(c.Subject, ".")+1:]
+	if c.Snapshot == "" {
+		townID, err := wire.PercentDecode(token)
+		if err != nil || townID == "" || strings.ContainsAny(token, "=*>") {
+			return config, usagef("the subject must end with the token of one town; where that is " +
+				"a hash, give --snapshot")
+		}
+		config.Town = town.NewState(&town.Snapshot{
+			SchemaVersion: town.SchemaVersion, TownID: townID,
+			SideQuests: []town.SideQuest{}, Projects: []town.Project{},
+		})
+		return config, nil
+	}
 	var err error
-	if config.Town, err = c.town(a); err != nil {
+	if config.Town, err = a.readTown(c.Snapshot); err != nil {
 		return config, err
 	}
-	token := c.Subject[strings.LastIndex(c.Subject, ".")+1:]
 	if townID := config.Town.Snapshot.TownID; wire.TownToken(townID) != token {
 		return config, usagef("the subject is not that of the town %q, whose token is %s", townID,
 			wire.TownToken(townID))
@@ -119,47 +122,20 @@ func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 	return config, nil
 }
 
-// town returns the town that the commands are for.
-func (c *pluginCheckCommand) town(a *app) (town.State, error) {
-	token := c.Subject[strings.LastIndex(c.Subject, ".")+1:]
-	if c.Snapshot == "" {
-		townID, err := wire.PercentDecode(token)
-		if err != nil || townID == "" || strings.ContainsAny(token, "=*>") {
-			return town.State{},
-				usagef("the subject must end with the token of one town; where that is a hash, " +
-					"give --snapshot")
-		}
-		return town.NewState(&town.Snapshot{
-			SchemaVersion: town.SchemaVersion, TownID: townID,
-			SideQuests: []town.SideQuest{}, Projects: []town.Project{},
-		}), nil
-	}
-	data, err := a.readDocument(c.Snapshot, "snapshot.v1")
-	if err != nil {
-		return town.State{}, err
-	}
-	state, err := town.Parse(snapshotIn(data), schemas.Limits{})
-	if err != nil {
-		return town.State{}, invalid(c.Snapshot, err)
-	}
-	return state, nil
-}
-
-// conclude prints the sum, and fails where a rule is broken.
+// conclude prints the sum, and fails if a rule is broken.
 func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
 	count := map[conformance.Verdict]int{}
 	for _, r := range rows {
 		count[r.Verdict]++
 	}
-	if a.json() {
-		if err := a.printJSON(map[string]any{"subject": c.Subject, "rules": rows}); err != nil {
-			return err
-		}
-	} else {
-		fmt.Fprintf(a.out, "%d kept, %d broken, %d not seen\n",
-			count[conformance.Pass], count[conformance.Fail], count[conformance.Skip])
-		fmt.Fprintln(a.out, "this saw the answers and not the game: that each command was done once, "+
-			"also after a crash between begin and done, is for you to look at there")
+	err := a.print(map[string]any{"subject": c.Subject, "rules": rows}, func(t table) {
+		t.linef("%d kept, %d broken, %d not seen", count[conformance.Pass], count[conformance.Fail],
+			count[conformance.Skip])
+		t.linef("this saw the answers and not the game: that each command was done once, also after " +
+			"a crash between begin and done, is for you to look at there")
+	})
+	if err != nil {
+		return err
 	}
 	if rows[0].Answer == apply.Refused {
 		fmt.Fprintln(a.err, "handoffctl: note: the plugin refused the first command, so it was "+
@@ -167,7 +143,7 @@ func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
 			"and --snapshot")
 	}
 	if n := count[conformance.Fail]; n > 0 {
-		return &failedError{fmt.Sprintf("the plugin breaks %d of %d rules", n, len(rows))}
+		return failedf("the plugin breaks %d of %d rules", n, len(rows))
 	}
 	return nil
 }

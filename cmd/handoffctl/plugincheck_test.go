@@ -113,7 +113,7 @@ func TestPluginCheckOfABadPlugin(t *testing.T) {
 		` +to do: If timeoutMs is over `, text.out)
 }
 
-// A plugin that refuses everything keeps the rules, and shows little of what it does.
+// A plugin that refuses everything keeps the rules, and shows little of its work.
 func TestPluginCheckOfAPluginThatRefuses(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)

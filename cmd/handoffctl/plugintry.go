@@ -7,17 +7,18 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/client"
 	"worldengine/worldengine/plugin"
-	"worldengine/worldengine/wire"
 )
 
 // pluginTryCommand is a plugin by hand: the person at the terminal answers for the game server.
@@ -30,7 +31,6 @@ type pluginTryCommand struct {
 	Count  int      `help:"End after this many commands, not counting repeated requests; 0 means go on until Ctrl-C."`
 }
 
-// Help is the command's long help.
 func (pluginTryCommand) Help() string {
 	return `Stands in for a game server's plugin: it takes the commands that the engine asks a
 plugin to apply, shows what each command would change, and answers as --answer says. No game is
@@ -71,7 +71,6 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
 	lost := make(chan struct{})
 	nc.SetClosedHandler(func(*nats.Conn) { close(lost) })
 	if err := c.mustBeAlone(ctx, a, nc, false); err != nil {
@@ -93,8 +92,8 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	case <-ctx.Done():
 	case <-noKeys:
 	case <-lost:
-		return &client.UnavailableError{Code: "CONNECTION", Message: "the connection to the " +
-			"NATS server is lost, so no command can come; start plugin try again"}
+		return unavailablef("CONNECTION", nil, "the connection to the NATS server is lost, so no "+
+			"command can come; start plugin try again")
 	case err = <-p.ended:
 		_ = nc.FlushTimeout(a.flags.Timeout) // the last answer; if it is lost the engine asks again
 	}
@@ -108,18 +107,13 @@ func closeNow(ctx context.Context, served *plugin.Plugin) {
 	_ = served.Close(ctx)
 }
 
-// plugin returns the plugin that the flags describe, or what is wrong with them.
+// plugin returns the plugin that the flags describe, or the mistake in them.
 func (c *pluginTryCommand) plugin(a *app) (*manualPlugin, error) {
 	if c.Count < 0 {
 		return nil, usagef("--count must not be below 0, but is %d", c.Count)
 	}
-	if err := wire.ValidateWorld(a.flags.World); err != nil {
-		return nil, usagef("--world: %s", sentence(err))
-	}
-	for _, townID := range c.Town {
-		if townID == "" {
-			return nil, usagef("--town must not be empty")
-		}
+	if slices.Contains(c.Town, "") {
+		return nil, usagef("--town must not be empty")
 	}
 	if !validReason(c.Reason) {
 		return nil, usagef("--reason must be upper-case words such as PROTECTED_AREA, not %q",
@@ -151,9 +145,9 @@ func (c *pluginTryCommand) memory() (plugin.Memory, func(), error) {
 	return file, func() { _ = file.Close() }, nil
 }
 
-// mustBeAlone refuses to host a town that another plugin hosts. It is called before this one
-// answers the same question, and again after that: of two that start at one moment neither finds
-// the other before.
+// mustBeAlone refuses to host a town that another plugin hosts. It is called before this plugin
+// answers the same question, and again after that: if two start at the same time, neither finds the
+// other before.
 func (c *pluginTryCommand) mustBeAlone(
 	ctx context.Context, a *app, nc *nats.Conn, again bool,
 ) error {
@@ -173,9 +167,8 @@ func (c *pluginTryCommand) mustBeAlone(
 	if hosts[0].TownID != "" {
 		town = "the town " + strconv.Quote(hosts[0].TownID)
 	}
-	return &client.UnavailableError{Code: "HOSTED", Message: fmt.Sprintf("another plugin, whose "+
-		"connection to NATS is named %q, hosts %s: both would apply its commands. End that one "+
-		"first, or add --beside", hosts[0].Name, town)}
+	return unavailablef("HOSTED", nil, "another plugin, whose connection to NATS is named %q, hosts "+
+		"%s: both would apply its commands. End that one first, or add --beside", hosts[0].Name, town)
 }
 
 // serve starts the plugin, whose commands wait for p.started, and prints "ready" when the server has
@@ -190,8 +183,7 @@ func (c *pluginTryCommand) serve(
 		Logger:      slog.New(slog.NewTextHandler(a.err, nil)),
 	})
 	if err != nil {
-		return nil, &client.UnavailableError{Code: "SUBSCRIPTION",
-			Message: sentence(err), Cause: err}
+		return nil, unavailable("SUBSCRIPTION", err)
 	}
 	if !c.Beside {
 		if err := c.mustBeAlone(ctx, a, nc, true); err != nil {
@@ -215,7 +207,7 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- string, ended cha
 	}
 }
 
-// reaction is how a command is to be answered: a name as in --answer, and a reason code.
+// reaction is an answer to a command: a name as in --answer, and a reason code.
 type reaction struct{ name, reason string }
 
 // reactionTo reads a line of the keyboard.
@@ -272,4 +264,156 @@ func validReason(code string) bool {
 		_, err = apply.ParseAnswer(data, c.ApplyID, schemas.Limits{})
 	}
 	return err == nil && code != ""
+}
+
+// manualPlugin answers the commands of the engine as a person, or --answer, says, one at a time.
+type manualPlugin struct {
+	app     *app
+	reason  string        // the reason code if a key gives none
+	always  *reaction     // nil asks for each command
+	count   int           // of commands after which it ends; 0 for never
+	keys    chan string   // the lines of the person
+	started chan struct{} // closed when commands may be answered
+	ended   chan error    // has room for one
+
+	mu    sync.Mutex
+	times map[string]int // requests of each command since its last outcome, by applyId
+	shown string         // the applyId of the command that the person was asked about
+	done  int            // commands that got their reaction, without repeats
+}
+
+// apply returns the reaction to a command.
+func (p *manualPlugin) apply(ctx context.Context, c *apply.Command) (apply.Answer, error) {
+	select {
+	case <-p.started:
+	case <-ctx.Done():
+		return apply.Answer{}, apply.ErrUnavailable
+	}
+	v, err := p.always, error(nil)
+	if v == nil {
+		v, err = p.ask(ctx, c)
+	}
+	if err != nil {
+		return apply.Answer{}, err
+	}
+	if answer := v.answer(c); answer != nil {
+		return *answer, nil
+	}
+	return apply.Answer{}, plugin.ErrNoAnswer
+}
+
+// ask shows a command, and returns the reaction that the person types.
+func (p *manualPlugin) ask(ctx context.Context, c *apply.Command) (*reaction, error) {
+	p.mu.Lock()
+	err := p.describe(c, p.forPeople())
+	p.shown = c.ApplyID
+	p.mu.Unlock()
+	for err == nil {
+		fmt.Fprint(p.app.err, "  a, r [CODE], R [CODE], b, p, s or ? > ")
+		select {
+		case line := <-p.keys:
+			v, wrong := reactionTo(line, p.reason)
+			if wrong == nil {
+				return &v, nil
+			}
+			fmt.Fprintln(p.app.err, wrong)
+		case <-ctx.Done():
+			return nil, plugin.ErrNoAnswer
+		}
+	}
+	p.end(err)
+	return nil, plugin.ErrNoAnswer
+}
+
+// forPeople is the output that the person at the keyboard reads.
+func (p *manualPlugin) forPeople() io.Writer {
+	if p.app.json() {
+		return p.app.err
+	}
+	return p.app.out
+}
+
+// end ends the program, with the first error if there is one.
+func (p *manualPlugin) end(err error) {
+	select {
+	case p.ended <- err:
+	default:
+	}
+}
+
+// answered reports an answer.
+func (p *manualPlugin) answered(c *apply.Command, answer *apply.Answer, again bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.report(c, answer, again)
+	if !again {
+		delete(p.times, c.ApplyID)
+		p.shown = ""
+		p.done++
+	}
+	if err != nil || p.count > 0 && p.done == p.count {
+		p.end(err)
+	}
+}
+
+// triedRequest is the line of a request with -o json.
+type triedRequest struct {
+	ApplyID          string               `json:"applyId"`
+	RunID            string               `json:"runId"`
+	LogicalAttemptID int64                `json:"logicalAttemptId"`
+	TownID           string               `json:"townId"`
+	ActorID          string               `json:"actorId"`
+	Type             handoff.ProposalType `json:"type"`
+	Argument         string               `json:"argument"`
+	Changes          []handoff.Difference `json:"changes"`
+	// Repeat reports that the request was answered as before, or that the command still waits.
+	Repeat bool `json:"repeat"`
+	// Answer is null for silence.
+	Answer *apply.Answer `json:"answer"`
+}
+
+// report shows an answer.
+func (p *manualPlugin) report(c *apply.Command, answer *apply.Answer, again bool) error {
+	if p.app.json() {
+		return p.app.printJSON(triedRequest{
+			c.ApplyID, c.RunID, c.LogicalAttemptID, c.TownID, c.ActorID, c.Type, c.Argument(),
+			changesBetween(c.Snapshot, c.ExpectedSnapshot), again, answer,
+		})
+	}
+	text := "silence"
+	if answer != nil {
+		text = strings.TrimSpace(string(answer.Status) + " " + answer.ReasonCode)
+	}
+	switch {
+	case again && (answer.Status == apply.Busy || answer.Status == apply.InProgress):
+		p.times[c.ApplyID]++ // the answer to the command will say so
+		return nil
+	case again:
+		return p.app.printf("%s  %s  repeat of %.20s…, attempt %d -> %s\n",
+			time.Now().Format(clockFormat), show(c.TownID), c.ApplyID, c.LogicalAttemptID, text)
+	}
+	if p.shown != c.ApplyID {
+		if err := p.describe(c, p.app.out); err != nil {
+			return err
+		}
+	}
+	if more := p.times[c.ApplyID]; more > 0 {
+		text += fmt.Sprintf(" (asked %d times)", 1+more)
+	}
+	return p.app.printf("  -> %s\n", text)
+}
+
+// describe shows a command.
+func (p *manualPlugin) describe(c *apply.Command, w io.Writer) error {
+	_, err := fmt.Fprintf(w, "%s  %s  %s  %s %s  (%.20s…, attempt %d, %s left)\n",
+		time.Now().Format(clockFormat), show(c.TownID), show(c.ActorID), c.Type,
+		show(c.Argument()), c.ApplyID, c.LogicalAttemptID,
+		time.Duration(min(c.TimeoutMs, 1e9))*time.Millisecond)
+	for _, found := range changesBetween(c.Snapshot, c.ExpectedSnapshot) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "  %s: %s -> %s\n", show(found.Path), show(orNone(found.Before)),
+				show(orNone(found.After)))
+		}
+	}
+	return err
 }

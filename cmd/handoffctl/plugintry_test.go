@@ -102,7 +102,7 @@ func (tr *trial) key(line string) {
 	require.NoError(tr.t, err)
 }
 
-// send sends a request, and returns where its answers arrive.
+// send sends a request, and returns the subscription of its answers.
 func (tr *trial) send(c *apply.Command) *nats.Subscription {
 	tr.t.Helper()
 	replies, err := tr.nc.SubscribeSync(tr.nc.NewInbox())
@@ -307,7 +307,7 @@ func TestPluginTryDoesNotBeginWhatWaitedTooLong(t *testing.T) {
 	require.Equal(t, exitOK, tr.ended())
 }
 
-// What is answered without a person is not begun late either.
+// A command that is answered without a person is not begun late either.
 func TestPluginTryRefusesWhatCameTooLate(t *testing.T) {
 	tr := try(t, "--answer", "applied", "--count", "2")
 	late := *toApply(t, "a")

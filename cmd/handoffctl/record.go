@@ -25,7 +25,6 @@ type recordCommand struct {
 	Out   string        `help:"File to write; standard output by default." placeholder:"FILE"`
 }
 
-// Help is the command's long help.
 func (recordCommand) Help() string {
 	return `Writes a fixture for each handoff that the world has judged: the handoff, the state of its
 town before, and the very bytes of the result. handoffctl replay --fresh judges them again. A
@@ -38,7 +37,6 @@ Example:
     handoffctl record --town town-threatened --out fixtures.json`
 }
 
-// Run records.
 func (c *recordCommand) Run(ctx context.Context, a *app) error {
 	if err := checkOutput("--out", c.Out); err != nil {
 		return err
@@ -47,9 +45,7 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer server.Conn.Close()
-	r := &recorder{server: server, seen: map[string]bool{}, leftOut: map[string]int{},
-		fixtures: []*fixtures.Fixture{}}
+	r := &recorder{server: server, seen: map[string]bool{}, leftOut: map[string]int{}}
 	if c.RunID, err = a.runID(ctx, c.RunID, false); err != nil {
 		return err
 	}
@@ -68,14 +64,14 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 		fmt.Fprintf(a.err, "left out: %d, %s\n", r.leftOut[why], why)
 	}
 	if len(r.fixtures) == 0 && c.For == 0 {
-		return &failedError{message: "there is nothing to record: the world has judged no such " +
-			"handoff that a fresh server would answer in the same way; no file was written"}
+		return failedf("there is nothing to record: the world has judged no such handoff that a " +
+			"fresh server would answer in the same way; no file was written")
 	}
 	return c.write(a, r.fixtures)
 }
 
 // write writes the fixtures into the file or to standard output.
-func (c *recordCommand) write(a *app, fixtures []*fixtures.Fixture) error {
+func (c *recordCommand) write(a *app, fixtures []*fixtureParts) error {
 	text, err := fixtureFile(fixtures, false)
 	if err != nil {
 		return fmt.Errorf("a fixture cannot be written: %w", err)
@@ -96,7 +92,7 @@ type recorder struct {
 	server   *client.Client
 	seen     map[string]bool // the handoffs that were recorded, by their bytes
 	leftOut  map[string]int  // by the reason
-	fixtures []*fixtures.Fixture
+	fixtures []*fixtureParts
 }
 
 // recordAll records the runs of a town, or all with townID "".
@@ -157,8 +153,8 @@ func (r *recorder) kept(ctx context.Context, runID string) error {
 // run records the handoff of a run, and before a duplicate the handoff that it repeats.
 func (r *recorder) run(ctx context.Context, runID string) error {
 	var reply struct {
-		Fixtures []*fixtures.Fixture `json:"fixtures"`
-		LeftOut  string              `json:"leftOut"`
+		Fixtures []*fixtureParts `json:"fixtures"`
+		LeftOut  string          `json:"leftOut"`
 	}
 	request := messages.RunGet{RunID: runID, Fixtures: true}
 	_, err := r.server.Ask(ctx, wire.RunGet, request, &reply)

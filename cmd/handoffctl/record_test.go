@@ -7,7 +7,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -37,8 +36,7 @@ func TestRecordedFixturesReplay(t *testing.T) {
 	c.ok("send", c.file(c.handoff(threatened, "talk", "morale-boost")))
 	require.Equal(t, exitOK, c.pipe(stale, "send", "-", "--expect", "stale").status)
 	c.ok("town", "put", c.file(string(newTown(t, "north", 3))))
-	other := decode[answer](t, c.pipe(c.handoff("north", "talk", "casual"), "send", "-",
-		"-o", "json").out)
+	other := c.send(c.handoff("north", "talk", "casual"))
 
 	file := filepath.Join(t.TempDir(), "recorded.json")
 	got := c.run("record", "--out", file)
@@ -74,9 +72,7 @@ func offlineOf(c *cli) *cli {
 // The fixtures of run.get replay in fresh worlds, too, each run by itself.
 func TestFixturesOfRunsReplay(t *testing.T) {
 	c := online(t)
-	nc, err := nats.Connect(c.env["NATS_URL"])
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	nc := c.connect()
 	type reply struct {
 		Fixtures []fixtures.Fixture `json:"fixtures"`
 		LeftOut  string             `json:"leftOut"`
@@ -101,7 +97,7 @@ func TestFixturesOfRunsReplay(t *testing.T) {
 		{executed, handoff.Executed, 1}, {executed, handoff.Duplicate, 2},
 		{stale, handoff.Stale, 1},
 	} {
-		sent := decode[answer](t, c.pipe(send.body, "send", "-", "-o", "json").out)
+		sent := c.send(send.body)
 		got, raw := ask(sent.RunID)
 		require.Len(t, got.Fixtures, send.fixtures, "%s: %s", send.status, got.LeftOut)
 		require.Equal(t, send.status, got.Fixtures[send.fixtures-1].Expect.Status)
@@ -128,10 +124,8 @@ func TestFixturesOfOtherRules(t *testing.T) {
 	rules := town.DefaultRules()
 	rules.ProjectStep *= 2
 	c := onlineWith(t, worldengine.Config{Rules: &rules})
-	sent := decode[answer](t, c.pipe(c.handoff(), "send", "-", "-o", "json").out)
-	nc, err := nats.Connect(c.env["NATS_URL"])
-	require.NoError(t, err)
-	defer nc.Close()
+	sent := c.send(c.handoff())
+	nc := c.connect()
 	msg, err := nc.Request("worldengine.v1.main.run.get",
 		[]byte(`{"runId":"`+sent.RunID+`","fixtures":true}`), time.Minute)
 	require.NoError(t, err)

@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"slices"
+	"os"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
@@ -14,6 +17,7 @@ import (
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/plugin"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -28,7 +32,6 @@ type replayCommand struct {
 	JUnit       string   `name:"junit" help:"Write a report in JUnit's XML to this file, too." placeholder:"FILE"`
 }
 
-// Help is the command's long help.
 func (replayCommand) Help() string {
 	return `A file holds one fixture, an array of them, or one after another (JSON Lines). A fixture
 is a handoff by itself, or {"handoff": …, "snapshot": …, "expect": {"status", "reasonCode",
@@ -63,95 +66,82 @@ Examples:
     handoffctl replay fixtures/ --fresh --update`
 }
 
-// Run replays the fixtures.
 func (c *replayCommand) Run(ctx context.Context, a *app) (err error) {
-	if c.Concurrency < 1 {
-		return usagef("--concurrency must be at least 1, not %d", c.Concurrency)
-	}
-	if err := checkOutput("--junit", c.JUnit); err != nil {
-		return err
-	}
-	fixtures, err := loadFixtures(a, c.Paths)
+	fixtures, err := c.load(a)
 	if err != nil {
 		return err
 	}
-	if err := c.checkStrict(fixtures); err != nil {
-		return err
-	}
-	if err := c.checkUpdate(fixtures); err != nil {
-		return err
-	}
-	for i := range fixtures {
-		if f := &fixtures[i]; !c.Fresh && (f.game != nil || f.approval != nil) {
-			return usagef("%s has an outcome of a game or a person: replay it with --fresh", f.label)
-		}
-	}
-	player := &player{fixtures: fixtures, progress: newProgress(a.err, len(fixtures))}
-	player.done = make([]*replayed, len(fixtures))
+	p := &player{app: a, fixtures: fixtures, line: a.progressLine(),
+		done: make([]*replayed, len(fixtures))}
 	if c.Fresh {
-		fresh := &freshWorlds{timeout: a.flags.Timeout}
-		defer func() { err = errors.Join(err, fresh.close()) }()
-		player.world = fresh.of
-	} else {
-		server, err := a.connect()
-		if err != nil {
-			return err
-		}
-		defer server.Conn.Close()
-		player.world = func(context.Context, string, int) (*client.Client, error) {
-			return server, nil
-		}
+		p.fresh = &freshWorlds{timeout: a.flags.Timeout}
+		defer func() { err = errors.Join(err, p.fresh.close()) }()
+	} else if p.server, err = a.connect(); err != nil {
+		return err
 	}
-	player.fresh = c.Fresh
 	start := time.Now()
-	stopped := player.play(ctx, c.Concurrency)
-	player.progress.end()
+	stopped := p.play(ctx, c.Concurrency)
+	took := time.Since(start)
+	p.line.clear()
 	if c.JUnit != "" {
-		if err := writeJUnit(c.JUnit, fixtures, player.done); err != nil {
+		if err := writeJUnit(c.JUnit, fixtures, p.done); err != nil {
 			return err
 		}
 	}
-	took := time.Since(start)
 	var updates []update
 	if c.Update && stopped == nil {
-		if updates, err = a.update(fixtures, player.done); err != nil {
+		if updates, err = a.update(fixtures, p.done); err != nil {
 			return err
 		}
 	}
-	return errors.Join(stopped, a.printReplay(player.done, took, updates, stopped))
+	return errors.Join(stopped, a.printReplay(p.done, took, updates, stopped))
 }
 
-// checkStrict refuses fixtures that expect nothing, where --strict asks for that.
-func (c *replayCommand) checkStrict(fixtures []fixture) error {
-	if !c.Strict {
-		return nil
+// load checks the command line, and reads the fixtures.
+func (c *replayCommand) load(a *app) ([]fixture, error) {
+	if c.Concurrency < 1 {
+		return nil, usagef("--concurrency must be at least 1, not %d", c.Concurrency)
+	}
+	if err := checkOutput("--junit", c.JUnit); err != nil {
+		return nil, err
+	}
+	fixtures, err := loadFixtures(a, c.Paths)
+	if err != nil {
+		return nil, err
 	}
 	for i := range fixtures {
-		if !fixtures[i].expect.compares() {
-			return usagef("%s expects nothing, and --strict refuses that", fixtures[i].label)
+		switch f := &fixtures[i]; {
+		case c.Strict && !f.Expect.compares():
+			return nil, usagef("%s expects nothing, and --strict refuses that", f.label)
+		case !c.Fresh && f.setsOutcome():
+			return nil, usagef("%s has an outcome of a game or a person: replay it with --fresh",
+				f.label)
 		}
 	}
-	return nil
+	return fixtures, c.checkUpdate(fixtures)
 }
 
 // player replays fixtures.
 type player struct {
-	// world returns the world that the fixtures of a file are sent to. With fresh, the nth of a
-	// file is empty at first.
-	world    func(ctx context.Context, file string, nth int) (*client.Client, error)
-	fresh    bool
+	app      *app
+	server   *client.Client // nil with fresh
+	fresh    *freshWorlds   // nil without --fresh
 	fixtures []fixture
-	progress *progress
-	done     []*replayed // by fixture; nil where it was not replayed
+
+	mu    sync.Mutex // of line and count
+	line  *progressLine
+	count int         // of fixtures that were replayed
+	done  []*replayed // by fixture; nil if it was not replayed
 }
 
-// play replays the fixtures, with so many towns at once. It stops at the first error that is not
+// play replays the fixtures, with so many lanes at once. It stops at the first error that is not
 // an answer, and returns it.
 func (p *player) play(ctx context.Context, concurrency int) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	lanes := make(chan []int, len(p.fixtures))
-	for _, lane := range p.lanes(concurrency) {
+	all := p.lanes(concurrency)
+	lanes := make(chan []int, len(all))
+	for _, lane := range all {
 		lanes <- lane
 	}
 	close(lanes)
@@ -159,162 +149,258 @@ func (p *player) play(ctx context.Context, concurrency int) error {
 	for range concurrency {
 		workers.Go(func() {
 			for lane := range lanes {
-				nth := 0 // the world of the lane, of those of its file
-				for _, i := range lane {
-					if context.Cause(ctx) != nil {
-						return
-					}
-					done, err := p.replayIn(ctx, &p.fixtures[i], &nth)
-					if err != nil {
-						stop(err)
-						return
-					}
-					p.done[i] = &done
-					p.progress.step()
+				if err := p.playLane(ctx, lane); err != nil {
+					stop(err)
+					return
 				}
 			}
 		})
 	}
 	workers.Wait()
-	if err := context.Cause(ctx); errors.Is(err, context.Canceled) {
-		return &client.UnavailableError{Code: "INTERRUPTED", Message: "interrupted", Cause: err}
-	} else if err != nil {
-		return err
+	err := context.Cause(ctx)
+	if errors.Is(err, context.Canceled) {
+		return unavailablef("INTERRUPTED", err, "interrupted")
+	}
+	return err
+}
+
+// playLane replays the fixtures of a lane in their order.
+func (p *player) playLane(ctx context.Context, lane []int) error {
+	nth := 0 // of the fresh worlds of the lane's file
+	for _, i := range lane {
+		if context.Cause(ctx) != nil {
+			return nil
+		}
+		done, err := p.replay(ctx, &p.fixtures[i], &nth)
+		if err != nil {
+			return err
+		}
+		p.done[i] = &done
+		p.step()
 	}
 	return nil
 }
 
-// lanes returns the indexes of the fixtures, each lane to be replayed in its order: all of them
-// where nothing happens at once, else those of each town. In fresh worlds the towns of each file
-// are apart.
+// lanes returns the indexes of the fixtures in lanes: all in one if nothing happens at once, else a
+// lane for each town. In fresh worlds the towns of each file are apart.
 func (p *player) lanes(concurrency int) [][]int {
 	var lanes [][]int
-	of := map[string]int{}
+	numbers := map[string]int{}
 	for i := range p.fixtures {
 		key := p.fixtures[i].town
 		switch {
-		case p.fresh:
+		case p.fresh != nil:
 			key = p.fixtures[i].file + "\x00" + key
 		case concurrency == 1:
 			key = ""
 		}
-		lane, ok := of[key]
+		lane, ok := numbers[key]
 		if !ok {
 			lane = len(lanes)
-			of[key], lanes = lane, append(lanes, nil)
+			numbers[key], lanes = lane, append(lanes, nil)
 		}
 		lanes[lane] = append(lanes[lane], i)
 	}
-	return slices.Clip(lanes)
+	return lanes
 }
 
-// replayIn replays one fixture in the nth world of its file, or in the next one where that is
-// needed. An error means that no answer came.
-func (p *player) replayIn(ctx context.Context, f *fixture, nth *int) (replayed, error) {
+// progressEvery is how many fixtures pass between two lines if there is no terminal.
+const progressEvery = 1000
+
+// step counts a fixture, and shows how far the replay is.
+func (p *player) step() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.count++
+	p.line.show(false, "%d of %d replayed", p.count, len(p.fixtures))
+	if p.line.w == nil && p.count%progressEvery == 0 {
+		fmt.Fprintf(p.app.err, "%d of %d replayed\n", p.count, len(p.fixtures))
+	}
+}
+
+// replay replays one fixture, in the nth world of its file or in the next one if its snapshot would
+// lower the day of its town. An error means that no answer came.
+func (p *player) replay(ctx context.Context, f *fixture, nth *int) (done replayed, err error) {
 	start := time.Now()
 	for {
-		server, err := p.world(ctx, f.file, *nth)
-		if err != nil {
-			return replayed{}, err
+		world := p.server
+		if p.fresh != nil {
+			if world, err = p.fresh.world(ctx, f.file, *nth); err != nil {
+				return replayed{}, err
+			}
 		}
-		done, lower, err := replay(ctx, server, f, p.fresh)
-		if p.fresh && lower {
-			*nth++
-			continue
+		done, err = f.replay(ctx, world, p.fresh != nil)
+		var refused *client.ReplyError
+		if !errors.As(err, &refused) || !refused.Refused() {
+			done.took = time.Since(start)
+			return done, err
 		}
-		done.took = time.Since(start)
-		return done, err
+		if p.fresh == nil || refused.Code != string(wire.CodeEpochRegression) {
+			return replayed{outcome: refusedOutcome, took: time.Since(start), failure: &mismatch{
+				Fixture: f.label, Expected: "its snapshot to be put",
+				Got: "error " + refused.Error(),
+			}}, nil
+		}
+		*nth++
 	}
 }
 
-// replay replays one fixture. lower reports that its snapshot would lower the day of its town.
-func replay(
-	ctx context.Context, server *client.Client, f *fixture, fresh bool,
-) (done replayed, lower bool, err error) {
+// replay replays the fixture in a world. A *client.ReplyError refuses its snapshot.
+func (f *fixture) replay(
+	ctx context.Context, world *client.Client, fresh bool,
+) (replayed, error) {
+	if f.Snapshot != nil {
+		if err := f.prepare(ctx, world, fresh); err != nil {
+			return replayed{}, err
+		}
+	}
+	got, err := f.send(ctx, world)
 	var refused *client.ReplyError
-	if f.snapshot != nil {
-		err := prepare(ctx, server, f, fresh)
-		if errors.As(err, &refused) && refused.Refused() {
-			return replayed{outcome: refusedOutcome, failure: &mismatch{
-				Fixture: f.label, Expected: "its snapshot to be put",
-				Got: "error " + refused.Error(),
-			}}, refused.Code == string(wire.CodeEpochRegression), nil
+	switch {
+	case errors.As(err, &refused) && refused.Refused():
+		return f.judgeRefusal(refused), nil
+	case err != nil:
+		return replayed{}, err
+	}
+	return f.judgeResult(got), nil
+}
+
+// prepare makes the fixture's snapshot the state of its town. In a fresh world the fixture says who
+// applies the commands of the town, and which types take approval.
+func (f *fixture) prepare(ctx context.Context, world *client.Client, fresh bool) error {
+	var put client.Put
+	if fresh {
+		put.Apply, put.Approval = string(apply.Local), []handoff.ProposalType{}
+	}
+	if f.Game != nil {
+		put.Apply = string(apply.Plugin)
+	}
+	if f.Approval != nil {
+		put.Approval = handoff.ProposalTypes()
+	}
+	_, err := world.PutTownJSON(ctx, f.Snapshot, put)
+	if !client.IsCode(err, wire.CodeTownExists) {
+		return err
+	}
+	if put.Expected, err = currentHash(ctx, world, f.Snapshot); err != nil {
+		return err
+	}
+	if !fresh {
+		wanted, err := town.Parse(f.Snapshot, schemas.Limits{})
+		if err == nil && wanted.Hash == put.Expected {
+			return nil
 		}
-		if err != nil {
-			return replayed{}, false, err
-		}
 	}
-	got, err := f.send(ctx, server)
-	if errors.As(err, &refused) && refused.Refused() {
-		return judgeRefusal(f, refused), false, nil
-	}
-	if err != nil {
-		return replayed{}, false, err
-	}
-	return judgeResult(f, got), false, nil
+	_, err = world.PutTownJSON(ctx, f.Snapshot, put)
+	return err
 }
 
 // send sends the fixture's handoff, and does as its game and its person do.
-func (f *fixture) send(ctx context.Context, server *client.Client) (answer, error) {
-	if f.game != nil {
-		game, err := plugin.Serve(server.Conn, plugin.Config{
-			World: server.World, Towns: []string{f.town}, Memory: plugin.NewVolatileMemory(),
+func (f *fixture) send(ctx context.Context, world *client.Client) (*client.Outcome, error) {
+	if f.Game != nil {
+		game, err := plugin.Serve(world.Conn, plugin.Config{
+			World: world.World, Towns: []string{f.town}, Memory: plugin.NewVolatileMemory(),
 			Logger: slog.New(slog.DiscardHandler),
 			Apply: func(context.Context, *apply.Command) (apply.Answer, error) {
-				return *f.game, nil
+				return *f.Game, nil
 			},
 		})
 		if err != nil {
-			return answer{}, err
+			return nil, err
 		}
 		defer func() { _ = game.Close(ctx) }() // a world that is thrown away
 	}
-	got, err := sendHandoff(ctx, server, f.handoff)
-	if err != nil || f.approval == nil || f.approval.Decision == "" {
+	got, err := world.SendJSON(ctx, f.Handoff)
+	if err != nil || f.Approval == nil || f.Approval.Decision == "" {
 		return got, err
 	}
-	_, err = server.Decide(ctx, client.Decision{
-		HandoffID: got.parsed.HandoffID, TownID: f.town, Reason: f.approval.Reason,
-		ActorID: f.approval.ActorID, Approve: f.approval.Decision == messages.Approve,
+	_, err = world.Decide(ctx, client.Decision{
+		HandoffID: got.Result.HandoffID, TownID: f.town, Reason: f.Approval.Reason,
+		ActorID: f.Approval.ActorID, Approve: f.Approval.Decision == messages.Approve,
 	})
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
-	return sendHandoff(ctx, server, f.handoff)
+	return world.SendJSON(ctx, f.Handoff)
 }
 
-// bindings says who applies the commands of the fixture's town, and which types take approval.
-func (f *fixture) bindings() client.Put {
-	put := client.Put{Apply: string(apply.Local), Approval: []handoff.ProposalType{}}
-	if f.game != nil {
-		put.Apply = string(apply.Plugin)
-	}
-	if f.approval != nil {
-		put.Approval = handoff.ProposalTypes()
-	}
-	return put
+// freshWorlds are empty worlds for fixtures: an embedded NATS in a directory that is removed, and a
+// world engine for each world. It is safe for concurrent use.
+type freshWorlds struct {
+	timeout time.Duration
+
+	mu      sync.Mutex
+	dir     string
+	servers []*server.Server // the first one has the NATS
+	clients map[freshWorld]*client.Client
 }
 
-// prepare makes the fixture's snapshot the state of its town, in a fresh world with its bindings.
-func prepare(ctx context.Context, server *client.Client, f *fixture, fresh bool) error {
-	var put client.Put
-	if fresh {
-		put = f.bindings()
+// freshWorld names the nth world of a file.
+type freshWorld struct {
+	file string
+	nth  int
+}
+
+// world returns the nth world of a file, which is empty when it is asked for first.
+func (w *freshWorlds) world(ctx context.Context, file string, nth int) (*client.Client, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	at := freshWorld{file, nth}
+	if c, ok := w.clients[at]; ok {
+		return c, nil
 	}
-	_, err := server.PutTownJSON(ctx, f.snapshot, put)
-	var refused *client.ReplyError
-	if !errors.As(err, &refused) || refused.Code != string(wire.CodeTownExists) {
-		return err
-	}
-	current, err := currentHash(ctx, server, f.snapshot)
+	c, err := w.start(ctx)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("a throw-away server cannot be started: %w", err)
 	}
-	if wanted, err := town.Parse(f.snapshot, schemas.Limits{}); !fresh && err == nil &&
-		wanted.Hash == current {
-		return nil
+	if w.clients == nil {
+		w.clients = map[freshWorld]*client.Client{}
 	}
-	put.Expected = current
-	_, err = server.PutTownJSON(ctx, f.snapshot, put)
-	return err
+	w.clients[at] = c
+	return c, nil
+}
+
+// start starts a server for one more world. The caller holds the lock.
+func (w *freshWorlds) start(ctx context.Context) (*client.Client, error) {
+	config := server.Config{
+		Listen: "127.0.0.1:0", Sync: server.SyncInterval,
+		Open: true, Logger: slog.New(slog.DiscardHandler),
+	}
+	config.Engine.World = fmt.Sprintf("fresh-%d", len(w.servers)+1)
+	if len(w.servers) > 0 {
+		config.NATS = w.servers[0].URL()
+	} else {
+		var err error
+		if w.dir, err = os.MkdirTemp("", "handoffctl-replay-"); err != nil {
+			return nil, err
+		}
+		config.Data = w.dir
+	}
+	s, err := server.Start(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	w.servers = append(w.servers, s)
+	nc, err := nats.Connect(s.URL(), nats.Name("handoffctl"))
+	if err != nil {
+		return nil, err
+	}
+	return &client.Client{Conn: nc, World: config.Engine.World, Timeout: w.timeout}, nil
+}
+
+// close ends the servers and removes their data.
+func (w *freshWorlds) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, c := range w.clients {
+		c.Conn.Close()
+	}
+	var errs []error
+	for i := len(w.servers) - 1; i >= 0; i-- { // the one with the NATS last
+		errs = append(errs, w.servers[i].Close(ctx))
+	}
+	if w.dir != "" {
+		errs = append(errs, os.RemoveAll(w.dir))
+	}
+	return errors.Join(errs...)
 }

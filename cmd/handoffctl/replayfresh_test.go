@@ -119,7 +119,7 @@ func TestReplayComparesBytes(t *testing.T) {
 	c := online(t)
 	made := c.handoff()
 	c.pipe(made, "send", "-")
-	again := string(decode[answer](t, c.pipe(made, "send", "-", "-o", "json").out).Result)
+	again := string(c.send(made).Result)
 	expecting := func(text string) outcome {
 		return c.pipe(fmt.Sprintf(`{"handoff": %s, "expect": %s}`, made,
 			marshal(t, map[string]any{"resultBytes": text})), "replay", "-")

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A server that does not say who the user is leaves it unknown what the user may do.
+// If the server does not say who the user is, the rights of the user are unknown.
 func TestAFailedWhoAmIIsNoOperator(t *testing.T) {
 	c := faked(t, map[string]string{"whoami": `500 the disk is full`})
 	for _, command := range [][]string{{"fsck"}, {"deadletter", "list"}} {

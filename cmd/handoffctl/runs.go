@@ -2,12 +2,11 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
@@ -21,7 +20,6 @@ type runGetCommand struct {
 	RunID string `arg:"" name:"run-id" help:"The run: what send prints, or the beginning of that."`
 }
 
-// Help is the command's long help.
 func (runGetCommand) Help() string {
 	return `Shows the status of a run, its steps, the command, and how the run ended. With -o json
 it prints the server's reply, a RunSnapshot. The beginning of an id is looked for among the newest
@@ -32,7 +30,6 @@ Example:
     handoffctl run get 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a`
 }
 
-// Run shows the run.
 func (c *runGetCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	runID, err := a.runID(ctx, c.RunID, false)
 	if err != nil {
@@ -43,32 +40,67 @@ func (c *runGetCommand) Run(ctx context.Context, a *app, server *client.Client) 
 	if err != nil {
 		return err
 	}
-	return a.printAnswer(raw, func(w io.Writer) {
-		fmt.Fprintf(w, "run\t%s\n", show(run.RunID))
-		status := a.coloured(show(string(run.Status)),
-			runTone(run.Status, run.ResultStatus))
+	return a.print(raw, func(t table) {
+		t.row("run", run.RunID)
+		status := a.coloured(show(string(run.Status)), runTone(run.Status, run.ResultStatus))
 		if run.Substatus != "" {
-			status += ", " + show(strings.ToLower(run.Substatus))
+			status += cell(", " + show(strings.ToLower(run.Substatus)))
 		}
-		fmt.Fprintf(w, "status\t%s %s\n", status, show(string(run.Metadata.Consistency)))
+		t.linef("status\t%s %s", status, show(string(run.Metadata.Consistency)))
 		if run.PluginAbsentSince != "" {
-			fmt.Fprintf(w, "waits\tfor a plugin: the town has had none since %s%s\n",
-				show(run.PluginAbsentSince), absenceOf(run.PluginAbsent))
+			t.row("waits", "for a plugin: the town has had none since "+
+				show(run.PluginAbsentSince)+absenceOf(run.PluginAbsent))
 		}
 		if by := run.Metadata.AppendedBy; by != "" {
-			fmt.Fprintf(w, "begun\tnot by the engine: appended by %s\n", show(by))
+			t.row("begun", "not by the engine: appended by "+show(by))
 		}
-		fmt.Fprintf(w, "arrived\t%s\n", orDash(run.ArrivedAt))
-		fmt.Fprintf(w, "took\t%s\n", took(&run.Timing))
-		fmt.Fprintf(w, "asked\t%s\n", orDash(string(run.Metadata.Started)))
-		fmt.Fprintf(w, "outcome\t%s\n", orDash(string(run.Metadata.Outcome)))
+		t.row("arrived", run.ArrivedAt)
+		t.row("took", took(&run.Timing))
+		t.row("asked", string(run.Metadata.Started))
+		t.row("outcome", string(run.Metadata.Outcome))
 		for _, step := range run.Steps {
 			why := step.Reason
 			if step.Error != nil {
 				why = step.Error.Code + ": " + step.Error.Message
 			}
-			fmt.Fprintf(w, "step %d\t%s\t%s\t%s\n", step.LogicalAttemptID, show(step.StepID),
+			t.linef("step %d\t%s\t%s\t%s", step.LogicalAttemptID, show(step.StepID),
 				show(string(step.Status)), show(why))
+		}
+	})
+}
+
+// runEventsCommand shows the events of a run.
+type runEventsCommand struct {
+	RunID     string `arg:"" name:"run-id" help:"The run: what send prints, or the beginning of that."`
+	limitFlag `embed:""`
+}
+
+func (runEventsCommand) Help() string {
+	return `Shows all events of a run in their order. With -o json it prints the events as they are
+stored, as {"events": […], "lastEventSeq": n}.
+
+Example:
+
+    handoffctl run events 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a`
+}
+
+func (c *runEventsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	runID, err := a.runID(ctx, c.RunID, false)
+	if err != nil {
+		return err
+	}
+	events, err := first(server.RunEvents(ctx, runID, 0), c.Limit)
+	if err != nil {
+		return err
+	}
+	all := messages.Events{Events: []jsontext.Value{}}
+	for _, e := range events {
+		all.Events, all.LastEventSeq = append(all.Events, e.JSON), e.RunSeq
+	}
+	return a.print(all, func(t table) {
+		t.linef("SEQ\tTIME\tEVENT\tSTEP\tPAYLOAD")
+		for _, e := range events {
+			t.row(e.RunSeq, e.EmittedAt, e.EventType, e.StepID, a.brief(e.Payload))
 		}
 	})
 }
@@ -88,7 +120,6 @@ type runListCommand struct {
 	Oldest bool   `help:"Show the oldest runs first."`
 }
 
-// Help is the command's long help.
 func (runListCommand) Help() string {
 	return `Lists runs, the newest first. With -o json it prints {"runs": […], "next": …}, each a
 RunSnapshot with its town, actor, type, command, and the status and reason code of its result. A run
@@ -100,51 +131,22 @@ Example:
     handoffctl run list --town town-threatened --status rejected --since 1h`
 }
 
-// maxRunPage is how many runs one request may ask for.
-const maxRunPage = 200
-
-// request returns the request of the first page.
-func (c *runListCommand) request(now time.Time) (messages.RunList, error) {
-	r := messages.RunList{
-		TownID: c.Town, ActorID: c.Actor, Type: c.Type, Status: c.Status, After: c.After,
-		Reason: strings.ToUpper(c.Reason), ID: c.ID,
-	}
-	if c.Oldest {
-		r.Order = "oldest"
-	}
-	var err error
-	if r.From, err = moment("--since", c.Since, now); err != nil {
-		return r, err
-	}
-	r.To, err = moment("--until", c.Until, now)
-	return r, err
-}
-
-// moment reads a flag that has an RFC 3339 time, or how long before now; "" stays so.
-func moment(flag, text string, now time.Time) (string, error) {
-	if text == "" {
-		return "", nil
-	}
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-		return runevents.Timestamp(now.Add(-ago)), nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return "",
-			usagef("%s must be a time such as 2026-02-16T10:00:00Z, or how long ago such as "+
-				"90m, not %q",
-				flag, text)
-	}
-	return runevents.Timestamp(at), nil
-}
-
-// Run lists the runs.
 func (c *runListCommand) Run(ctx context.Context, a *app) error {
 	if c.Limit < 1 {
 		return usagef("--limit must be at least 1, not %d", c.Limit)
 	}
-	request, err := c.request(time.Now())
-	if err != nil {
+	request := messages.RunList{
+		TownID: c.Town, ActorID: c.Actor, Type: c.Type, Status: c.Status, After: c.After,
+		Reason: strings.ToUpper(c.Reason), ID: c.ID,
+	}
+	if c.Oldest {
+		request.Order = "oldest"
+	}
+	var err error
+	if request.From, err = moment("--since", c.Since); err != nil {
+		return err
+	}
+	if request.To, err = moment("--until", c.Until); err != nil {
 		return err
 	}
 	server, err := a.connect()
@@ -155,39 +157,50 @@ func (c *runListCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.printJSON(all)
-	}
-	return a.printRuns(&all)
+	return a.print(all, func(t table) { a.writeRuns(t, &all) })
 }
 
-func (a *app) printRuns(all *messages.Runs) error {
-	switch to := orDash(all.SearchedTo); {
-	case len(all.Runs) > 0:
-	case all.Next > 0:
-		return a.printf("none among the %d runs up to %s: --after %d goes on\n", all.Searched, to,
-			all.Next)
-	default:
-		return a.printf("no runs\n")
+// moment reads a flag that has an RFC 3339 time, or how long ago; "" stays so.
+func moment(flag, text string) (string, error) {
+	if text == "" {
+		return "", nil
 	}
-	err := a.printTable(func(w io.Writer) {
-		fmt.Fprintf(w, "RUN\tARRIVED\tTOOK\t%s\tACTOR\tASKED\tOUTCOME\n",
-			a.coloured("STATUS", plain))
-		for i := range all.Runs {
-			run := &all.Runs[i]
-			t := runTone(run.Status, run.ResultStatus)
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.briefID(run.RunID),
-				orDash(run.ArrivedAt), took(&run.Timing), a.coloured(show(string(run.Status)), t),
-				orDash(run.ActorID),
-				orDash(appended(command(run), run.Metadata.AppendedBy)),
-				a.coloured(orDash(endOf(run)), t))
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return runevents.Timestamp(time.Now().Add(-ago)), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return "", usagef("%s must be a time such as 2026-02-16T10:00:00Z, or how long ago such "+
+			"as 90m, not %q", flag, text)
+	}
+	return runevents.Timestamp(at), nil
+}
+
+func (a *app) writeRuns(t table, all *messages.Runs) {
+	to := orDash(all.SearchedTo)
+	switch {
+	case len(all.Runs) == 0 && all.Next > 0:
+		t.linef("none among the %d runs up to %s: --after %d goes on", all.Searched, to, all.Next)
+		return
+	case len(all.Runs) == 0:
+		t.linef("no runs")
+		return
+	}
+	t.linef("RUN\tARRIVED\tTOOK\t%s\tACTOR\tASKED\tOUTCOME", a.coloured("STATUS", plain))
+	for i := range all.Runs {
+		run := &all.Runs[i]
+		tone := runTone(run.Status, run.ResultStatus)
+		end := runOutcome{run.ResultStatus, run.ReasonCode}.String()
+		if away := run.PluginAbsent; away != nil {
+			end = "no plugin since " + away.Since
 		}
-	})
-	if err == nil && all.Next > 0 {
-		err = a.printf("showing %d among the runs up to %s: --after %d goes on\n", len(all.Runs),
-			orDash(all.SearchedTo), all.Next)
+		t.row(a.briefID(run.RunID), run.ArrivedAt, took(&run.Timing),
+			a.coloured(show(string(run.Status)), tone), run.ActorID,
+			appended(command(run), run.Metadata.AppendedBy), a.coloured(orDash(end), tone))
 	}
-	return err
+	if all.Next > 0 {
+		t.linef("showing %d among the runs up to %s: --after %d goes on", len(all.Runs), to, all.Next)
+	}
 }
 
 // took returns how long a run took, for people.
@@ -198,16 +211,12 @@ func took(t *messages.Timing) string {
 	return (time.Duration(*t.TookMs) * time.Millisecond).String()
 }
 
-// maxSearch is how many runs are searched for one with an id that begins so.
-const maxSearch = 10_000
-
-// endOf returns the outcome of a run, or the plugin that it waits for.
-func endOf(run *messages.RunRow) string {
-	if away := run.PluginAbsent; away != nil {
-		return "no plugin since " + away.Since
-	}
-	return runOutcome{run.ResultStatus, run.ReasonCode}.String()
-}
+// maxRunPage is how many runs one request may ask for, and maxSearch how many runs are searched for
+// one with an id that begins so.
+const (
+	maxRunPage = 200
+	maxSearch  = 10_000
+)
 
 // listRuns asks for up to limit runs.
 func listRuns(
@@ -229,37 +238,94 @@ func listRuns(
 
 // command is the command of a run, or its signal.
 func command(run *messages.RunRow) string {
-	var signal said
-	if run.Command == "" && run.Type != "" && json.Unmarshal(run.Metadata.Started, &signal) == nil {
-		return signal.String()
+	var s signalText
+	if run.Command == "" && run.Type != "" && json.Unmarshal(run.Metadata.Started, &s) == nil {
+		return s.String()
 	}
 	return run.Command
 }
 
-// said is what an operator's signal says in the payloads of its events.
-type said struct {
-	Signal  string `json:"signal"`
-	TownID  string `json:"townId"`
-	RunID   string `json:"runId"`
-	ActorID string `json:"actorId"`
-	Code    string `json:"code"`
+// signalText has the members of an operator's signal in the payloads of its events.
+type signalText struct {
+	Signal  lifecycle.SignalKind `json:"signal"`
+	TownID  string               `json:"townId"`
+	RunID   string               `json:"runId"`
+	ActorID string               `json:"actorId"`
+	Code    string               `json:"code"`
 }
 
-// String says it in short. A refused signal may not say which run or handoff it was about.
-func (s *said) String() string {
+// String describes the signal. A refused one may lack the run or the handoff that it was about.
+func (s *signalText) String() string {
 	about := whole(s.TownID)
-	switch {
+	switch kind := s.Signal; {
 	case s.RunID != "":
 		about = "run " + s.RunID
-	case s.Signal == string(lifecycle.SignalCancel), s.Signal == string(lifecycle.SignalRetry):
+	case kind == lifecycle.SignalCancel, kind == lifecycle.SignalRetry:
 		about = "a run"
-	case s.TownID == "" && (s.Signal == string(lifecycle.SignalApprove) ||
-		s.Signal == string(lifecycle.SignalDeny)):
+	case s.TownID == "" && (kind == lifecycle.SignalApprove || kind == lifecycle.SignalDeny):
 		about = "a handoff"
 	}
-	text := s.Signal + " " + about + " by " + s.ActorID
+	text := string(s.Signal) + " " + about + " by " + s.ActorID
 	if s.Code != "" {
 		text += ": " + s.Code
 	}
 	return text
+}
+
+// wholeRunID is the length of the ids that the engine gives runs.
+const wholeRunID = 36
+
+// runID returns the id of the run that the command line names by its id or by the beginning of it.
+// If no run that is searched has such an id it returns the text, which the server judges. With sure
+// it accepts the beginning only if all runs were searched.
+func (a *app) runID(ctx context.Context, named string, sure bool) (string, error) {
+	if named == "" || len(named) >= wholeRunID {
+		return named, nil
+	}
+	server, err := a.connect()
+	if err != nil {
+		return "", err
+	}
+	found, searched, all := runsNamed(ctx, server, named)
+	if !all { // an older run of another producer may have a short id
+		_, err := server.Run(ctx, named)
+		if err == nil || !client.IsCode(err, wire.CodeUnknownRun) {
+			return named, err
+		}
+	}
+	switch {
+	case len(found) > 1:
+		return "", usagef("%d runs have an id that begins with %s, such as %s and %s: give more "+
+			"of it", len(found), show(named), found[0], found[1])
+	case len(found) == 0 && !all:
+		return "", usagef("none of the newest %d runs has an id that begins with %s: give the "+
+			"whole id", searched, show(named))
+	case len(found) == 0:
+		return named, nil
+	case sure && !all:
+		return "", usagef("the run %s has an id that begins with %s, but only the newest %d runs "+
+			"were looked at: give the whole id", found[0], show(named), searched)
+	}
+	return found[0], nil
+}
+
+// runsNamed returns the ids of the runs that have an id, or else that begin with it, how many runs
+// it searched, and whether these are all. For a user who may not list runs it returns all: such a
+// user may name a whole id, and the verb reports the trouble.
+func runsNamed(
+	ctx context.Context, server *client.Client, named string,
+) (found []string, searched int, all bool) {
+	page, err := listRuns(ctx, server, messages.RunList{ID: named}, maxRunPage)
+	if err != nil {
+		return nil, 0, true
+	}
+	for i := range page.Runs {
+		switch id := page.Runs[i].RunID; {
+		case id == named: // a run of another producer may have a short id
+			return []string{id}, page.Searched, true
+		case strings.HasPrefix(id, named):
+			found = append(found, id)
+		}
+	}
+	return found, page.Searched, page.Next == 0
 }

@@ -1,71 +1,116 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/runevents"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
 )
 
-func TestRunGetAndList(t *testing.T) {
-	c := online(t)
-	made := c.ok("new", threatened, "talk", "casual")
-	sent := c.pipe(made, "send", "-", "-o", "json")
-	require.Equal(t, exitOK, sent.status, sent.err)
-	runID := decode[struct {
-		RunID string `json:"runId"`
-	}](t, sent.out).RunID
-
-	text := c.ok("run", "get", runID)
-	assert.Regexp(t, `(?m)^status +COMPLETED +CONSISTENT *$`, text)
-	assert.Regexp(t, `(?m)^step 1 +apply +SUCCESS`, text)
-	assert.Equal(t, runID, decode[runevents.Snapshot](t,
-		c.ok("run", "get", runID, "-o", "json")).RunID)
-
-	require.Equal(t, exitOK, c.pipe(made, "send", "-").status)
-	table := strings.Split(strings.TrimSpace(c.ok("run", "list", "--town", threatened)), "\n")
-	require.Len(t, table, 3)
-	assert.Regexp(t, `^RUN +ARRIVED +TOOK +STATUS +ACTOR +ASKED +OUTCOME$`, table[0])
-	assert.Regexp(t, `duplicate DUPLICATE_HANDOFF$`, table[1])
-	assert.Regexp(t, `^`+runID+` .* COMPLETED +\S+ +townsfolk talk `+threatened+
-		` casual +executed EXECUTED$`, table[2])
-
-	page := decode[messages.Runs](t, c.ok("run", "list", "--last", "1", "-o", "json"))
-	require.Len(t, page.Runs, 1)
-	assert.NotEqual(t, runID, page.Runs[0].RunID)
-	after := fmt.Sprint(page.Next)
-	assert.Contains(t, c.ok("run", "list", "--last", "1"), "\nshowing 1 among the runs up to "+
-		page.SearchedTo+": --after "+after+" goes on\n")
-	assert.Equal(t, "no runs\n", c.ok("run", "list", "--reason", "nonsense"))
+func TestRunList_NoneAmongMany(t *testing.T) {
+	t.Parallel()
 	var out strings.Builder
-	require.NoError(t, (&app{out: &out}).printRuns(
-		&messages.Runs{Next: 7, Searched: 2, SearchedTo: "2026-02-16T10:00:00.000Z"}))
+	a := &app{flags: &globalFlags{}, out: &out}
+	require.NoError(t, a.printText(func(t table) {
+		a.writeRuns(t, &messages.Runs{Next: 7, Searched: 2, SearchedTo: "2026-02-16T10:00:00.000Z"})
+	}))
 	assert.Equal(t, "none among the 2 runs up to 2026-02-16T10:00:00.000Z: --after 7 goes on\n",
 		out.String())
-	page = decode[messages.Runs](t, c.ok("run", "list", "--limit", "1", "--after", after, "-o", "json"))
-	require.Len(t, page.Runs, 1)
-	assert.Equal(t, runID, page.Runs[0].RunID)
-	for _, args := range [][]string{
-		{"--oldest", "--last", "1"}, {"--status", "executed"}, {"--reason", "executed"},
-		{"--type", "TOWNSFOLK_TALK", "--status", "executed"},
-		{"--actor", page.Runs[0].ActorID, "--status", "executed", "--since", "1h"},
-	} {
-		page = decode[messages.Runs](t, c.ok(append([]string{"run", "list", "-o", "json"}, args...)...))
-		require.Len(t, page.Runs, 1, args)
-		assert.Equal(t, runID, page.Runs[0].RunID, args)
-	}
-	assert.Empty(t, decode[messages.Runs](t, c.ok("run", "list", "--until", "2001-01-01T00:00:00Z", "-o",
-		"json")).Runs)
+}
 
-	got := c.run("run", "get", "00000000-0000-4000-8000-000000000000")
+// Each command takes the beginning of a run's id, if no other run has it.
+func TestShortRunIDs(t *testing.T) {
+	c := online(t)
+	made := c.handoff()
+	sent := c.send(made)
+	brief := sent.RunID[:8]
+	assert.Contains(t, c.ok("run", "get", brief), sent.RunID)
+	assert.Contains(t, c.ok("run", "events", brief, "-o", "json"), sent.RunID)
+	assert.Contains(t, c.ok("watch", "--since", "1h", "--count", "1", "--run", brief), sent.RunID)
+	assert.Contains(t, c.ok("record", "--run", brief), `"status":"executed"`)
+
+	for range 17 { // two of so many ids begin with the same character, of sixteen
+		c.pipe(made, "send", "-")
+	}
+	ids := []string{}
+	for _, line := range strings.Split(strings.TrimSpace(c.ok("run", "list")), "\n")[1:] {
+		ids = append(ids, strings.Fields(line)[0])
+	}
+	require.Len(t, ids, 18)
+	first := map[string]int{}
+	ambiguous := ""
+	for _, id := range ids {
+		if first[id[:1]]++; first[id[:1]] > 1 {
+			ambiguous = id[:1]
+		}
+	}
+	require.NotEmpty(t, ambiguous)
+	for _, command := range [][]string{
+		{"run", "get"}, {"run", "events"}, {"run", "cancel"}, {"watch", "--run"},
+		{"record", "--run"},
+	} {
+		got := c.run(append(command, ambiguous)...)
+		assert.Equal(t, exitUsage, got.status, command)
+		assert.Regexp(t, `^handoffctl: \d+ runs have an id that begins with `+ambiguous+
+			`, such as `+ambiguous+
+			`\S+ and `+ambiguous+`\S+: give more of it\n$`, got.err, command)
+	}
+	got := c.run("run", "get", "zz")
 	assert.Equal(t, exitRefused, got.status)
 	assert.Contains(t, got.err, "UNKNOWN_RUN (404)")
-	assert.Equal(t, exitUsage, c.run("run", "list", "--last", "0").status)
-	assert.Equal(t, exitUsage, c.run("run", "list", "--since", "yesterday").status)
-	assert.Equal(t, exitRefused, c.run("run", "list", "--status", "done").status)
+}
+
+// Of a world of more runs than are looked at, a short text may be the whole id of an older run.
+func TestShortRunIDsOfManyRuns(t *testing.T) {
+	c := faked(t, map[string]string{})
+	nc := c.connect()
+	answer := func(verb wire.Verb, with func(asked string) string) {
+		_, err := nc.Subscribe(wire.Subject("main", verb), func(request *nats.Msg) {
+			body := with(string(request.Data))
+			reply := &nats.Msg{Data: []byte(body), Header: nats.Header{}}
+			if strings.HasPrefix(body, `{"error"`) {
+				reply.Header.Set(wire.ErrorCodeHeader, "404")
+			}
+			_ = request.RespondMsg(reply)
+		})
+		require.NoError(t, err)
+	}
+	const match = "abcdef00-0000-4000-8000-000000000000"
+	answer(wire.RunList, func(asked string) string {
+		runs := ""
+		if strings.Contains(asked, `"id":"abc`) && !strings.Contains(asked, "after") {
+			runs = `{"runId":"` + match + `"}`
+		}
+		return `{"next":7,"searched":2000,"runs":[` + runs + `]}`
+	})
+	answer(wire.RunGet, func(asked string) string {
+		if strings.Contains(asked, `"abc"`) || strings.Contains(asked, match) {
+			return strings.Replace(asked, "{", `{"status":"PENDING",`, 1)
+		}
+		return `{"error":{"code":"UNKNOWN_RUN","message":"There is none.","details":[]}}`
+	})
+	cancelled := make(chan string, 8)
+	answer(wire.RunCancel, func(asked string) string { cancelled <- asked; return `{}` })
+	require.NoError(t, nc.Flush())
+
+	assert.Regexp(t, `(?m)^run +abc$`, c.ok("run", "get", "abc"),
+		"an older run has the text for an id")
+	assert.Regexp(t, `(?m)^run +`+match+`$`, c.ok("run", "get", "abcd"))
+	got := c.run("run", "get", "zz")
+	assert.Equal(t, exitUsage, got.status)
+	assert.Contains(t, got.err, "none of the newest 10000 runs has an id that begins with zz: "+
+		"give the whole id")
+	got = c.run("run", "cancel", "abcd")
+	assert.Equal(t, exitUsage, got.status)
+	assert.Contains(t, got.err, "only the newest 10000 runs were looked at: give the whole id")
+	assert.Empty(t, cancelled)
+	c.ok("run", "cancel", "abc")
+	assert.Contains(t, <-cancelled, `"runId":"abc"`)
+	c.ok("run", "cancel", "abc", "--force")
+	assert.Contains(t, <-cancelled, `"force":true`)
 }

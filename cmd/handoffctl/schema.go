@@ -12,7 +12,6 @@ type schemaCommand struct {
 	Name string `arg:"" optional:"" help:"Name of the schema; without it the names are listed."`
 }
 
-// Help is the command's long help.
 func (schemaCommand) Help() string {
 	return `Prints one of the JSON Schemas (draft 2020-12) that the server checks payloads with.
 That of the payload of a run event has the name of the event's type.
@@ -23,28 +22,23 @@ Examples:
     handoffctl schema StepFailed`
 }
 
-// Run prints the schema, or the names.
 func (c *schemaCommand) Run(a *app) error {
+	names := make([]string, 0, len(schemas.Names()))
+	for _, name := range schemas.Names() {
+		names = append(names, string(name))
+	}
+	if c.Name == "" && a.json() {
+		return a.printJSON(names)
+	}
 	if c.Name == "" {
-		if a.json() {
-			return a.printJSON(schemas.Names())
-		}
-		return a.printf("%s\n", schemaNames("\n"))
+		return a.printf("%s\n", strings.Join(names, "\n"))
 	}
 	source, err := schemas.Source(schemas.Name(c.Name))
 	if errors.Is(err, schemas.ErrUnknownSchema) {
-		return usagef("there is no schema %q, but %s", c.Name, schemaNames(", "))
+		return usagef("there is no schema %q, but %s", c.Name, strings.Join(names, ", "))
 	}
 	if err != nil {
 		return err
 	}
 	return a.printRaw(source)
-}
-
-func schemaNames(separator string) string {
-	names := make([]string, 0, len(schemas.Names()))
-	for _, name := range schemas.Names() {
-		names = append(names, string(name))
-	}
-	return strings.Join(names, separator)
 }

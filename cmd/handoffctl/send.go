@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
@@ -25,7 +25,6 @@ type sendCommand struct {
 	DryRun bool           `help:"Ask for the result that the handoff would get now; nothing is stored and the key stays free."`
 }
 
-// Help is the command's long help.
 func (sendCommand) Help() string {
 	return `Sends the bytes of the file as they are, of a fixture those of its handoff, and shows the result
 that the server answers. After a 429 or 503 it waits as long as the server says and asks again,
@@ -41,15 +40,14 @@ Example:
     handoffctl send handoff.json --expect executed --wait-approval 1h`
 }
 
-// Run sends the handoff.
 func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	data, err := a.readUpTo(c.File, maxDocument)
 	if err != nil {
 		return err
 	}
 	data = handoffIn(data)
-	of := trace.Parse(c.Trace, "")
-	if c.Trace != "" && of.IsZero() {
+	parent := trace.Parse(c.Trace, "")
+	if c.Trace != "" && parent.IsZero() {
 		return usagef("--traceparent: %s is no W3C traceparent, such as "+
 			"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", show(c.Trace))
 	}
@@ -57,7 +55,7 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	server.Trace = func(context.Context) trace.Context { return of }
+	server.Trace = func(context.Context) trace.Context { return parent }
 	server.OnPaused = func(_ string, why *client.UnavailableError) {
 		fmt.Fprintf(a.err, "handoffctl: note: it waits: %s\n", strings.TrimSuffix(why.Message, "."))
 	}
@@ -73,93 +71,119 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return hinted(err, data)
 	}
-	got := answerOf(outcome)
-	switch {
-	case a.raw():
-		err = a.printRaw(got.Result)
-	case a.json():
-		err = a.printJSON(got)
-	case c.DryRun:
-		err = a.printDryRun(&got)
-	default:
-		err = a.printResult(got.RunID, got.parsed)
+	if a.raw() {
+		err = a.printRaw(outcome.JSON)
+	} else {
+		err = a.print(answerOf(outcome), func(t table) { a.writeOutcome(t, outcome) })
 	}
 	if err != nil {
 		return err
 	}
-	if c.Expect == "" && !c.DryRun && got.parsed.Status == handoff.Failed {
-		return &failedError{fmt.Sprintf("the command failed: %s", got.parsed.ReasonCode)}
+	status := outcome.Result.Status
+	if c.Expect == "" && !c.DryRun && status == handoff.Failed {
+		return failedf("the command failed: %s", outcome.Result.ReasonCode)
 	}
-	if c.Expect != "" && got.parsed.Status != c.Expect {
-		return &failedError{fmt.Sprintf("the status is %s, not the expected %s",
-			got.parsed.Status, c.Expect)}
+	if c.Expect != "" && status != c.Expect {
+		return failedf("the status is %s, not the expected %s", status, c.Expect)
 	}
 	return nil
 }
 
-// hinted adds to the error of a handoff that may have been carried out how to find that out.
+// hinted adds a hint to the error of a handoff that may have been carried out: how to find that out.
 func hinted(err error, data []byte) error {
-	var unavailable *client.UnavailableError
+	var late *client.UnavailableError
 	h, unreadable := handoff.Parse(data, schemas.Limits{})
-	if !errors.As(err, &unavailable) || unavailable.Code != "TIMEOUT" || unreadable != nil {
+	if !errors.As(err, &late) || late.Code != "TIMEOUT" || unreadable != nil {
 		return err
 	}
-	said := *unavailable
-	said.Message += fmt.Sprintf("\n  hint: send it again, which is safe, or ask: handoffctl "+
-		"result get %s --town %s",
-		h.IdempotencyKey, show(h.Proposal.TownID))
-	return &said
+	return unavailablef(late.Code, late.Cause, "%s\n  hint: send it again, which is safe, or ask: "+
+		"handoffctl result get %s --town %s", late.Message, h.IdempotencyKey,
+		show(h.Proposal.TownID))
 }
 
-// answer is what a handoff got: the result's bytes as they came, and what they say.
+// answer is the JSON of an outcome: the result's bytes as they came.
 type answer struct {
 	RunID  string         `json:"runId,omitzero"`
 	Result jsontext.Value `json:"result"`
-	// DryRun reports that nothing was stored, and Apply what would apply the command, where that is
-	// not the engine.
+	// DryRun means that nothing was stored. Apply names the plugin or the console that would apply
+	// the command; "" for the engine.
 	DryRun bool   `json:"dryRun,omitzero"`
 	Apply  string `json:"apply,omitzero"`
-	parsed *handoff.Result
 }
 
-// sendHandoff sends one handoff and verifies its result as an agent would.
-func sendHandoff(ctx context.Context, server *client.Client, data []byte) (answer, error) {
-	got, err := server.SendJSON(ctx, data)
-	if err != nil {
-		return answer{}, err
-	}
-	return answerOf(got), nil
+func answerOf(o *client.Outcome) answer {
+	return answer{RunID: o.RunID, Result: o.JSON, DryRun: o.DryRun, Apply: o.Apply}
 }
 
-// printDryRun prints the result that a handoff would get.
-func (a *app) printDryRun(got *answer) error {
-	note := "dry run: nothing was stored\n"
+// writeOutcome writes a result, with its identifiers and the causes of a refusal.
+func (a *app) writeOutcome(t table, o *client.Outcome) {
+	r := o.Result
 	switch {
-	case got.parsed != nil && got.parsed.ReasonCode == handoff.ReasonApprovalRequired:
-		note = "dry run: nothing was stored; the proposal would need approval\n"
-	case got.Apply != "":
-		note = "dry run: nothing was stored; the result is what the rules expect of " +
-			got.Apply + "\n"
+	case !o.DryRun:
+	case r.ReasonCode == handoff.ReasonApprovalRequired:
+		t.linef("dry run: nothing was stored; the proposal would need approval")
+	case o.Apply != "":
+		t.linef("dry run: nothing was stored; the result is what the rules expect of %s", o.Apply)
+	default:
+		t.linef("dry run: nothing was stored")
 	}
-	if err := a.printf("%s", note); err != nil {
+	t.row("status", a.coloured(fmt.Sprintf("%s (%s)", r.Status, r.ReasonCode),
+		resultTone(r.Status)))
+	t.row("command", r.Command)
+	if r.ReasonCode == handoff.ReasonApprovalRequired {
+		t.row("handoff", r.HandoffID) // for handoffctl approve
+	}
+	t.row("result", r.ResultID)
+	if o.RunID != "" {
+		t.row("run", o.RunID)
+	}
+	if first := r.Evaluation.DuplicateCheck.DuplicateOf; first != nil {
+		t.row("duplicate of", *first)
+	}
+	if stale := r.Evaluation.StaleCheck; stale.Evaluated && !stale.Passed {
+		t.row("expected", state(&r.DecisionEpoch, &r.SnapshotHash))
+		t.row("actual", state(stale.ActualDecisionEpoch, stale.ActualSnapshotHash))
+	}
+	for _, f := range r.Evaluation.Preconditions.Failures {
+		t.linef("failure\t%s: %s", f.Kind, show(f.Detail))
+	}
+	if r.WorldState != nil {
+		t.row("world", state(r.WorldState.DecisionEpoch, r.WorldState.SnapshotHash))
+	}
+}
+
+// state renders the epoch and the hash of a town's state; either may be nil.
+func state(epoch *int64, hash *string) string {
+	e, h := "unknown", "unknown"
+	if epoch != nil {
+		e = strconv.FormatInt(*epoch, 10)
+	}
+	if hash != nil {
+		h = *hash
+	}
+	return "epoch " + e + ", snapshot " + h
+}
+
+// resultGetCommand looks up the result of an accepted handoff.
+type resultGetCommand struct {
+	Key  string `arg:"" help:"The idempotency key: the handoff's proposalId."`
+	Town string `help:"The town that accepted the key; without it, the last one that did." placeholder:"ID"`
+}
+
+func (resultGetCommand) Help() string {
+	return `Shows the result of an accepted handoff, as long as the log keeps its commit. A rejected or
+stale handoff does not consume its key, so its result is not found by it. A key belongs to its town:
+give --town if several towns may have used the key.
+
+Example:
+
+    handoffctl result get proposal_26ab0db90d72e28ad0ba1e22ee510510a2d6c1a1f1e5b0f3c3ba9e0b3f7bd3a1`
+}
+
+func (c *resultGetCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	found, err := server.Result(ctx, c.Key, c.Town)
+	if err != nil {
 		return err
 	}
-	return a.printResult("", got.parsed)
-}
-
-func answerOf(got *client.Outcome) answer {
-	return answer{RunID: got.RunID, Result: got.JSON, DryRun: got.DryRun, Apply: got.Apply,
-		parsed: got.Result}
-}
-
-// handoffIn returns the handoff in a fixture, and anything else as it is.
-func handoffIn(data []byte) []byte {
-	var f struct {
-		SchemaVersion jsontext.Value `json:"schemaVersion"`
-		Handoff       jsontext.Value `json:"handoff"`
-	}
-	if json.Unmarshal(data, &f, lenient) == nil && f.SchemaVersion == nil && f.Handoff != nil {
-		return f.Handoff
-	}
-	return data
+	return a.print(answerOf(found), func(t table) { a.writeOutcome(t, found) })
 }

@@ -4,21 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/cmd/internal/counted"
-	"worldengine/worldengine/client"
 	"worldengine/worldengine/commitlog"
 )
 
 // settingsGetCommand shows the settings of the world.
 type settingsGetCommand struct{}
 
-// Help is the command's long help.
 func (settingsGetCommand) Help() string {
 	return `The settings are stored with the world. A server that is started with other ones is
 refused. With access control the user needs the role operator.
@@ -28,7 +25,6 @@ Example:
     handoffctl world settings get`
 }
 
-// Run shows them.
 func (c *settingsGetCommand) Run(ctx context.Context, a *app) error {
 	return a.withSettings(ctx, func(js jetstream.JetStream) (*commitlog.Plan, error) {
 		plan, err := commitlog.PlanSettings(ctx, js, a.flags.World, commitlog.Settings{})
@@ -45,7 +41,6 @@ type settingsSetCommand struct {
 	Discard  bool     `name:"discard-history" help:"Change them also where that discards what is over them."`
 }
 
-// Help is the command's long help.
 func (settingsSetCommand) Help() string {
 	return `What the streams keep changes at once. Running servers take over the default binding
 (apply) and the types to approve (require-approval) when they are started again, and NATS takes over
@@ -58,7 +53,6 @@ Example:
     handoffctl world settings set history-per-town=20000 compress=all`
 }
 
-// Run changes them.
 func (c *settingsSetCommand) Run(ctx context.Context, a *app) error {
 	var given commitlog.Settings
 	for _, text := range c.Settings {
@@ -86,46 +80,32 @@ func (a *app) withSettings(
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
 	js, err := jetstream.New(nc)
 	if err != nil {
-		return &client.UnavailableError{Code: "JETSTREAM", Message: sentence(err), Cause: err}
+		return unavailable("JETSTREAM", err)
 	}
 	plan, err := do(js)
-	var discards *commitlog.SettingsError
-	switch {
-	case errors.As(err, &discards):
-		return &failedError{message: wouldDiscard(discards)}
-	case err != nil:
+	var refused *commitlog.SettingsError
+	if errors.As(err, &refused) {
+		var discards []string
+		for _, d := range refused.Discards {
+			discards = append(discards, fmt.Sprintf("%s of %s (%s)",
+				counted.Of(d.Messages, "message"), d.Stream, d.Setting))
+		}
+		return failedf("nothing is changed, since it would discard %s: take a backup, and give "+
+			"--discard-history", strings.Join(discards, ", "))
+	}
+	if err != nil {
 		return a.streamError(err, nc.LastError(), "SETTINGS", "see or change the settings of the "+
 			"world, which takes the role operator, and engine for set")
 	}
-	return a.printSettings(plan.Settings)
-}
-
-func (a *app) printSettings(settings commitlog.Settings) error {
-	list := settings.List()
-	if !a.json() {
-		return a.printTable(func(w io.Writer) {
-			for _, s := range list {
-				fmt.Fprintf(w, "%s\t%s\n", s.Name, s.Value)
-			}
-		})
-	}
-	byName := map[string]string{}
+	list, byName := plan.Settings.List(), map[string]string{}
 	for _, s := range list {
 		byName[s.Name] = s.Value
 	}
-	return a.printJSON(map[string]any{"settings": byName})
-}
-
-// wouldDiscard says what a change of the settings would discard.
-func wouldDiscard(e *commitlog.SettingsError) string {
-	var parts []string
-	for _, d := range e.Discards {
-		parts = append(parts, fmt.Sprintf("%s of %s (%s)", counted.Of(d.Messages, "message"),
-			d.Stream, d.Setting))
-	}
-	return "nothing is changed, since it would discard " + strings.Join(parts, ", ") +
-		": take a backup, and give --discard-history"
+	return a.print(map[string]any{"settings": byName}, func(t table) {
+		for _, s := range list {
+			t.linef("%s\t%s", s.Name, s.Value)
+		}
+	})
 }

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // show renders a text that may hold anything, so that it cannot upset a terminal or a table: quoted
@@ -44,8 +46,7 @@ func isHidden(text []rune, i int) bool {
 	return false
 }
 
-// isNeeded reports whether r is a joiner or a variation selector where a script or a picture needs
-// it.
+// isNeeded reports whether r is a joiner or a variation selector that a script or a picture needs.
 func isNeeded(before, r, after rune) bool {
 	joiner := r == 0x200c || r == 0x200d
 	switch {
@@ -87,4 +88,42 @@ func at(text []rune, i int) rune {
 		return -1
 	}
 	return text[i]
+}
+
+// orDash is show, or a dash for "".
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return show(text)
+}
+
+const (
+	maxShort  = 72 // how many characters of a payload a line of a terminal shows
+	shownOfID = 8
+)
+
+// brief returns a payload for a table: on a terminal no more of it than a line takes.
+func (a *app) brief(payload jsontext.Value) string {
+	if !a.terminal {
+		return string(payload)
+	}
+	return short(payload)
+}
+
+// short returns the beginning of a JSON text.
+func short(payload jsontext.Value) string {
+	if runes := []rune(string(payload)); len(runes) > maxShort {
+		return string(runes[:maxShort-1]) + "…"
+	}
+	return string(payload)
+}
+
+// briefID returns an id for a table: on a terminal its beginning, which handoffctl takes for the
+// whole.
+func (a *app) briefID(id string) string {
+	if a.terminal && len(id) > shownOfID {
+		id = id[:shownOfID]
+	}
+	return orDash(id)
 }

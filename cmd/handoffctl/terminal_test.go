@@ -63,8 +63,8 @@ func uncoloured(text string) string {
 	return text
 }
 
-// A status has the colour of what it means on a terminal: a run that completed with a rejection is
-// not green. In a pipe there is no colour, and ids and payloads are whole.
+// A status has the colour of its meaning on a terminal: a run that completed with a rejection is not
+// green. In a pipe there is no colour, and ids and payloads are whole.
 func TestATerminalHasColoursAndAPipeIsWhole(t *testing.T) {
 	c := online(t)
 	executed := c.file(c.handoff())
@@ -136,9 +136,9 @@ func TestColours(t *testing.T) {
 	} {
 		e := &runevents.Record{}
 		e.EventType, e.Payload = test.event, []byte(test.payload)
-		require.Equal(t, fmt.Sprintf("%s%-14s%s", test.want, test.event, plain),
+		require.Equal(t, cell(fmt.Sprintf("%s%-14s%s", test.want, test.event, plain)),
 			colours.eventType(e), test.payload)
-		require.Equal(t, fmt.Sprintf("%-14s", test.event), without.eventType(e))
+		require.Equal(t, cell(fmt.Sprintf("%-14s", test.event)), without.eventType(e))
 	}
 	env := func(string) (string, bool) { return "", false }
 	require.False(t, colourful(new(strings.Builder), env))

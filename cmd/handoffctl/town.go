@@ -1,16 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"io"
 	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/cmd/internal/counted"
 	"worldengine/handoff"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
 )
 
 // townCommands are the commands of towns.
@@ -30,7 +33,6 @@ type townGetCommand struct {
 	Revision uint64 `help:"Show the town as this revision left it, one that town history lists." placeholder:"N"`
 }
 
-// Help is the command's long help.
 func (townGetCommand) Help() string {
 	return `Shows the state of a town. With -o json it prints the server's reply, whose member
 snapshot is the snapshot.v1; town put and new --snapshot accept that reply as it is.
@@ -40,61 +42,51 @@ Example:
     handoffctl town get town-threatened`
 }
 
-// Run shows the town.
 func (c *townGetCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	got, err := server.TownAt(ctx, c.Town, c.Revision)
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.printRaw(got.JSON)
-	}
-	return a.printTown(got)
+	return a.print(got.JSON, func(t table) { t.town(got) })
 }
 
-func (a *app) printTown(t *client.Town) error {
-	s := t.Snapshot
-	return a.printTable(func(w io.Writer) {
-		fmt.Fprintf(w, "town\t%s\n", show(s.TownID))
-		fmt.Fprintf(w, "epoch\t%d (the day)\n", t.DecisionEpoch)
-		fmt.Fprintf(w, "snapshot\t%s\n", t.SnapshotHash)
-		fmt.Fprintf(w, "revision\t%d\n", t.Revision)
-		fmt.Fprintf(w, "apply\t%s\n", show(t.Apply))
-		if len(t.Approval) > 0 {
-			policy := approval.Policy{Types: t.Approval}
-			fmt.Fprintf(w, "approval\tof %s\n", show(policy.String()))
-		}
-		if t.PendingRunID != "" {
-			fmt.Fprintf(w, "applying\tthe command of run %s\n", show(t.PendingRunID))
-		}
-		if t.PluginAbsentSince != "" {
-			fmt.Fprintf(w, "plugin\tnone since %s%s\n", show(t.PluginAbsentSince),
-				absenceOf(t.PluginAbsent))
-		}
-		if t.Paused {
-			fmt.Fprintf(w, "paused\tyes (see handoffctl status --town)\n")
-		}
-		if s.Mission == nil {
-			fmt.Fprintf(w, "mission\t-\n")
-		} else {
-			fmt.Fprintf(w, "mission\t%s: %s\n", show(s.Mission.ID), show(s.Mission.Title))
-		}
-		fmt.Fprintf(w, "pressure\tthreat %s, scarcity %s, hope %s, dread %s\n",
-			number(s.Pressure.Threat),
-			number(s.Pressure.Scarcity), number(s.Pressure.Hope), number(s.Pressure.Dread))
-		for i := range s.SideQuests {
-			fmt.Fprintf(w, "side quest\t%s: %s\n", show(s.SideQuests[i].ID),
-				show(s.SideQuests[i].Title))
-		}
-		for i := range s.Projects {
-			p := &s.Projects[i]
-			fmt.Fprintf(w, "project\t%s: %s, %s, progress %s\n",
-				show(p.ID), show(p.Name), p.Status, number(p.Progress))
-		}
-		if s.LatestNetherEvent != nil {
-			fmt.Fprintf(w, "nether event\t%s\n", show(*s.LatestNetherEvent))
-		}
-	})
+func (t table) town(of *client.Town) {
+	s := of.Snapshot
+	t.row("town", s.TownID)
+	t.linef("epoch\t%d (the day)", of.DecisionEpoch)
+	t.row("snapshot", of.SnapshotHash)
+	t.row("revision", of.Revision)
+	t.row("apply", of.Apply)
+	if len(of.Approval) > 0 {
+		t.row("approval", "of "+(&approval.Policy{Types: of.Approval}).String())
+	}
+	if of.PendingRunID != "" {
+		t.row("applying", "the command of run "+of.PendingRunID)
+	}
+	if of.PluginAbsentSince != "" {
+		t.row("plugin", "none since "+of.PluginAbsentSince+absenceOf(of.PluginAbsent))
+	}
+	if of.Paused {
+		t.row("paused", "yes (see handoffctl status --town)")
+	}
+	if s.Mission == nil {
+		t.row("mission", "")
+	} else {
+		t.linef("mission\t%s: %s", show(s.Mission.ID), show(s.Mission.Title))
+	}
+	p := s.Pressure
+	t.linef("pressure\tthreat %s, scarcity %s, hope %s, dread %s", number(p.Threat),
+		number(p.Scarcity), number(p.Hope), number(p.Dread))
+	for _, q := range s.SideQuests {
+		t.linef("side quest\t%s: %s", show(q.ID), show(q.Title))
+	}
+	for _, p := range s.Projects {
+		t.linef("project\t%s: %s, %s, progress %s", show(p.ID), show(p.Name), p.Status,
+			number(p.Progress))
+	}
+	if s.LatestNetherEvent != nil {
+		t.row("nether event", *s.LatestNetherEvent)
+	}
 }
 
 func number(f float64) string { return string(handoff.AppendNumber(nil, f)) }
@@ -107,7 +99,6 @@ type townListCommand struct {
 	limitFlag `embed:""`
 }
 
-// Help is the command's long help.
 func (townListCommand) Help() string {
 	return `Lists towns: who applies their commands, the run whose command is being applied, and their states:
 paused by themselves, applying a command, noPlugin since the plugin is away, waiting for a person's
@@ -119,28 +110,20 @@ Example:
     handoffctl town list --state waiting --sort changed`
 }
 
-// Run lists the towns.
 func (c *townListCommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	all := messages.Towns{Towns: []client.TownSummary{}}
 	query := messages.TownList{State: c.State, Sort: c.Sort, Text: c.Text}
-	for t, err := range firstOf(server.Towns(ctx, query), c.Limit) {
-		if err != nil {
-			return err
-		}
-		all.Towns = append(all.Towns, t)
+	towns, err := first(server.Towns(ctx, query), c.Limit)
+	if err != nil {
+		return err
 	}
-	return a.printAnswer(&all, func(w io.Writer) {
-		fmt.Fprintf(w, "TOWN\tEPOCH\tSNAPSHOT\tREVISION\tAPPLY\t%s\tPENDING\n",
-			a.coloured("STATE", plain))
-		for i := range all.Towns {
-			t := &all.Towns[i]
-			state := a.coloured("-", plain)
-			if states := statesOf(t); states != "" {
-				state = a.coloured(states, warn)
-			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%s\n", show(t.TownID), t.DecisionEpoch,
-				a.briefID(t.SnapshotHash), t.Revision, orDash(t.Apply), state,
-				a.briefID(t.PendingRunID))
+	return a.print(&messages.Towns{Towns: towns}, func(t table) {
+		t.linef("TOWN\tEPOCH\tSNAPSHOT\tREVISION\tAPPLY\t%s\tPENDING", a.coloured("STATE", plain))
+		for i := range towns {
+			of := &towns[i]
+			states := statesOf(of)
+			t.row(of.TownID, of.DecisionEpoch, a.briefID(of.SnapshotHash), of.Revision, of.Apply,
+				a.coloured(cmp.Or(states, "-"), toneIf(states != "", warn)),
+				a.briefID(of.PendingRunID))
 		}
 	})
 }
@@ -161,4 +144,172 @@ func statesOf(t *client.TownSummary) string {
 		states = append(states, "in doubt")
 	}
 	return strings.Join(states, ", ")
+}
+
+// approvalFlag says which types of proposals take a person's approval in a town.
+type approvalFlag struct {
+	Approval string `name:"require-approval" help:"Which types of proposals take a person's approval in the town from now on: TYPE,… or none. By default this stays as it is." placeholder:"TYPE,…"`
+}
+
+// types returns the types; nil if they stay as they are.
+func (f *approvalFlag) types() ([]handoff.ProposalType, error) {
+	if f.Approval == "" {
+		return nil, nil
+	}
+	policy, err := approval.Parse(f.Approval)
+	if err != nil {
+		return nil, usagef("--require-approval: %s", sentence(err))
+	}
+	return append([]handoff.ProposalType{}, policy.Types...), nil
+}
+
+// townPutCommand stores the state of a town.
+type townPutCommand struct {
+	File    string `arg:"" help:"File with a snapshot.v1, or a reply of town get -o json; - for standard input."`
+	Expect  string `help:"Replace the state of this snapshotHash, and no other." xor:"replace" placeholder:"HASH"`
+	Replace bool   `help:"Replace whatever state the town has now, or create it." xor:"replace"`
+	Apply   string `help:"Who applies the town's commands from now on: the built-in rules (local), a plugin, or rcon. By default this stays as it is." enum:",local,plugin,rcon" default:"" placeholder:"WHO"`
+
+	approvalFlag `embed:""`
+}
+
+func (townPutCommand) Help() string {
+	return `Creates a town. Where the town exists the server refuses, unless --expect names the
+state to replace, or --replace replaces the state that the town has now. The server never lowers a
+town's day.
+
+Example:
+
+    handoffctl town put town.json --replace --apply plugin`
+}
+
+func (c *townPutCommand) Run(ctx context.Context, a *app) error {
+	data, err := a.readDocument(c.File, "snapshot.v1")
+	if err != nil {
+		return err
+	}
+	snapshot := snapshotIn(data)
+	server, err := a.connect()
+	if err != nil {
+		return err
+	}
+	put := client.Put{Expected: c.Expect, Apply: c.Apply}
+	if put.Approval, err = c.types(); err != nil {
+		return err
+	}
+	if c.Replace {
+		if put.Expected, err = currentHash(ctx, server, snapshot); err != nil {
+			return err
+		}
+	}
+	got, err := server.PutTownJSON(ctx, snapshot, put)
+	if err != nil {
+		return err
+	}
+	return a.printStored(got)
+}
+
+// printStored prints the state of a town that was stored.
+func (a *app) printStored(got *client.Town) error {
+	return a.print(got.JSON, func(t table) {
+		t.linef("stored %s: epoch %d, snapshot %s, revision %d", show(got.TownID),
+			got.DecisionEpoch, got.SnapshotHash, got.Revision)
+	})
+}
+
+// currentHash returns the hash of the state that the snapshot's town has now, "" if there is none.
+func currentHash(
+	ctx context.Context, server *client.Client, snapshot jsontext.Value,
+) (string, error) {
+	var named struct {
+		TownID string `json:"townId"`
+	}
+	if err := json.Unmarshal(snapshot, &named, lenient); err != nil {
+		return "", usagef("the snapshot cannot be read: %v", err)
+	}
+	got, err := server.Town(ctx, named.TownID)
+	if client.IsCode(err, wire.CodeUnknownTown) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return got.SnapshotHash, nil
+}
+
+// townPatchCommand changes members of the state of a town.
+type townPatchCommand struct {
+	Town   string `arg:"" help:"The town's id."`
+	File   string `arg:"" help:"File with a JSON Merge Patch (RFC 7396) of the town's snapshot, - for standard input."`
+	Expect string `help:"Change the state of this snapshotHash, and no other; by default the one that the town has now." placeholder:"HASH"`
+
+	approvalFlag `embed:""`
+}
+
+func (townPatchCommand) Help() string {
+	return `Changes the members that the patch has, and leaves the others as they are. A list is
+replaced as a whole. The patch applies to the state of --expect, or else to the state that the town
+has now. If another client changes the town in between, the server refuses, and handoffctl does not
+try again. The server never lowers a town's day.
+
+Example:
+
+    handoffctl town patch town-threatened change.json
+
+where change.json has, for example, {"day": 16, "pressure": {"hope": 0.75}}.`
+}
+
+func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
+	merge, err := a.readDocument(c.File, "merge patch")
+	if err != nil {
+		return err
+	}
+	patch := client.Patch{Expected: c.Expect}
+	if patch.Approval, err = c.types(); err != nil {
+		return err
+	}
+	server, err := a.connect()
+	if err != nil {
+		return err
+	}
+	if patch.Expected == "" {
+		now, err := server.Town(ctx, c.Town)
+		if err != nil {
+			return err
+		}
+		patch.Expected = now.SnapshotHash
+	}
+	got, err := server.PatchTown(ctx, c.Town, merge, patch)
+	if err != nil {
+		return err
+	}
+	return a.printStored(got)
+}
+
+// townRemoveCommand removes a town.
+type townRemoveCommand struct {
+	Town string `arg:"" help:"The town's id."`
+	Yes  bool   `help:"Remove it; without this flag nothing is done." required:""`
+}
+
+func (townRemoveCommand) Help() string {
+	return `Removes a town: it is unknown from then on, and a handoff for it is rejected
+(UNKNOWN_TOWN). Its pause, its binding and the proposals that wait for approval go with it. Its
+history, runs and results stay as long as the log keeps them, and its keys stay consumed. town put
+makes it anew, at a day that is not before its last one. A removal waits for a command that a game
+is applying. It needs the rights of an operator.
+
+Example:
+
+    handoffctl town remove town-threatened --yes`
+}
+
+func (c *townRemoveCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	last, err := server.RemoveTown(ctx, c.Town)
+	if err != nil {
+		return err
+	}
+	return a.print(last, func(t table) {
+		t.linef("removed %s, which was at day %d", show(last.TownID), last.DecisionEpoch)
+	})
 }

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"io"
+	"strconv"
+	"strings"
 
+	"worldengine/handoff"
+	"worldengine/schemas"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
@@ -17,7 +21,6 @@ type townHistoryCommand struct {
 	Limit  int    `help:"How many revisions to show at most, ${default} by default." aliases:"last" default:"20" placeholder:"N"`
 }
 
-// Help is the command's long help.
 func (townHistoryCommand) Help() string {
 	return `Lists the revisions of a town, the newest first: what changed it (a handoff, town put, a
 pause), by whose run, and the state that each left. town get --revision shows such a state. The
@@ -32,7 +35,6 @@ Example:
 // maxHistoryPage is how many revisions one request may ask for.
 const maxHistoryPage = 1000
 
-// Run lists the revisions.
 func (c *townHistoryCommand) Run(ctx context.Context, a *app) error {
 	if c.Limit < 1 {
 		return usagef("--limit must be at least 1, not %d", c.Limit)
@@ -41,46 +43,40 @@ func (c *townHistoryCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	all, err := townHistory(ctx, server, c.Town, c.Before, c.Limit)
+	all, err := c.revisions(ctx, server)
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.printJSON(all)
-	}
-	err = a.printTable(func(w io.Writer) {
-		town := ""
+	return a.print(all, func(t table) {
+		columns := "REVISION\tTIME\tCAUSE\tACTOR\tSTATUS\tEPOCH\tHASH\tRUN\tCOMMAND"
 		if c.Town == "" {
-			town = "TOWN\t"
+			columns = "TOWN\t" + columns
 		}
-		fmt.Fprintln(w, town+"REVISION\tTIME\tCAUSE\tACTOR\tSTATUS\tEPOCH\tHASH\tRUN\tCOMMAND")
+		t.linef("%s", columns)
 		for i := range all.Revisions {
 			r := &all.Revisions[i]
+			cells := []any{r.Revision.Revision, r.At, r.Cause, r.ActorID, r.Status, r.Epoch, r.Hash,
+				r.RunID, r.Command}
 			if c.Town == "" {
-				fmt.Fprint(w, show(r.TownID)+"\t")
+				cells = append([]any{r.TownID}, cells...)
 			}
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", r.Revision.Revision, r.At,
-				show(r.Cause),
-				orDash(r.ActorID), orDash(string(r.Status)), r.Epoch, orDash(r.Hash),
-				orDash(r.RunID), orDash(r.Command))
+			t.row(cells...)
+		}
+		if all.Next > 0 {
+			t.linef("showing %d of more: --before %d goes on", len(all.Revisions), all.Next)
 		}
 	})
-	if err == nil && all.Next > 0 {
-		err = a.printf("showing %d of more: --before %d goes on\n", len(all.Revisions), all.Next)
-	}
-	return err
 }
 
-// townHistory asks for up to limit revisions before one, or from the newest on where that is 0.
-func townHistory(
-	ctx context.Context, server *client.Client, townID string, before uint64, limit int,
+// revisions asks for up to the limit.
+func (c *townHistoryCommand) revisions(
+	ctx context.Context, server *client.Client,
 ) (messages.History, error) {
-	all := messages.History{TownID: townID, Revisions: []messages.Change{}, Next: before}
-	for more := true; more && len(all.Revisions) < limit; more = all.Next > 0 {
+	all := messages.History{TownID: c.Town, Revisions: []messages.Change{}, Next: c.Before}
+	for more := true; more && len(all.Revisions) < c.Limit; more = all.Next > 0 {
 		var page messages.History
 		_, err := server.Ask(ctx, wire.TownHistory, messages.TownHistory{
-			TownID: townID, Before: all.Next,
-			Limit: min(limit-len(all.Revisions), maxHistoryPage),
+			TownID: c.Town, Before: all.Next, Limit: min(c.Limit-len(all.Revisions), maxHistoryPage),
 		}, &page)
 		if err != nil {
 			return all, err
@@ -88,4 +84,98 @@ func townHistory(
 		all.Revisions, all.Next = append(all.Revisions, page.Revisions...), page.Next
 	}
 	return all, nil
+}
+
+// townDiffCommand compares two states of towns.
+type townDiffCommand struct {
+	From string `arg:"" name:"town[@revision]" help:"The town, as it is now or as a revision left it."`
+	To   string `arg:"" optional:"" name:"other[@revision]" help:"The other state; the same town as it is now by default."`
+}
+
+func (townDiffCommand) Help() string {
+	return `Shows where the snapshots of two states differ, by JSON path: of one town before and
+after, or of two towns. town history lists the revisions. Exits 1 if they differ.
+
+Examples:
+
+    handoffctl town diff town-threatened@3
+    handoffctl town diff town-threatened@3 town-quiet@7`
+}
+
+func (c *townDiffCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	townID, _ := revisionIn(c.From)
+	before, err := snapshotAt(ctx, server, c.From)
+	if err != nil {
+		return err
+	}
+	after, err := snapshotAt(ctx, server, cmp.Or(c.To, townID))
+	if err != nil {
+		return err
+	}
+	found := append([]handoff.Difference{}, handoff.Differences(before, after, true)...)
+	err = a.print(map[string]any{"differences": found}, func(t table) {
+		for _, d := range found {
+			t.linef("%s\t%s -> %s", d.Path, show(orNone(d.Before)), show(orNone(d.After)))
+		}
+	})
+	if err == nil && len(found) > 0 {
+		return failedf("the snapshots differ")
+	}
+	return err
+}
+
+// revisionIn takes apart TOWN@REVISION; the revision is 0 without one.
+func revisionIn(text string) (townID string, revision uint64) {
+	i := strings.LastIndex(text, "@")
+	if i < 0 {
+		return text, 0
+	}
+	revision, err := strconv.ParseUint(text[i+1:], 10, 64)
+	if err != nil || revision == 0 {
+		return text, 0
+	}
+	return text[:i], revision
+}
+
+// snapshotAt returns the snapshot of TOWN or TOWN@REVISION as a tree.
+func snapshotAt(ctx context.Context, server *client.Client, text string) (any, error) {
+	townID, revision := revisionIn(text)
+	at, err := server.TownAt(ctx, townID, revision)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := schemas.Decode(at.JSON, schemas.Limits{Bytes: len(at.JSON) + 1})
+	if err != nil {
+		return nil, err
+	}
+	return tree.(map[string]any)["snapshot"], nil
+}
+
+// changesBetween returns the differences of two states of a town, in the order of the paths. In a
+// path the members of a list have their ids.
+func changesBetween(before, after *town.Snapshot) []handoff.Difference {
+	return append([]handoff.Difference{},
+		handoff.Differences(treeOf(before), treeOf(after), false)...)
+}
+
+// treeOf returns a snapshot as a tree of objects: its lists are objects by id.
+func treeOf(s *town.Snapshot) any {
+	tree, err := schemas.Decode(town.NewState(s).Canonical, schemas.Limits{})
+	if err != nil {
+		return nil // a snapshot that was read before can be read again
+	}
+	root := tree.(map[string]any)
+	for name, value := range root {
+		list, ok := value.([]any)
+		if !ok {
+			continue
+		}
+		byID := map[string]any{}
+		for _, member := range list {
+			id, _ := member.(map[string]any)["id"].(string)
+			byID[id] = member
+		}
+		root[name] = byID
+	}
+	return root
 }

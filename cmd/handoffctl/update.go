@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +16,7 @@ import (
 	"worldengine/schemas"
 )
 
-// update is what replay --update changed of a fixture.
+// update is a change of a fixture by replay --update.
 type update struct {
 	Fixture string `json:"fixture"`
 	// Difference has a line for each value that the fixture expected, and that it expects now.
@@ -63,31 +64,25 @@ func (c *replayCommand) checkUpdate(fixtures []fixture) error {
 // answer, and rewrites its file.
 func (a *app) update(fixtures []fixture, done []*replayed) ([]update, error) {
 	var all []update
-	for first := 0; first < len(fixtures); {
-		file, end := fixtures[first].file, first+1
-		for end < len(fixtures) && fixtures[end].file == file {
-			end++
+	byFile, changed := map[string][]*fixture{}, map[string]bool{}
+	for i := range fixtures {
+		f, r := &fixtures[i], done[i]
+		byFile[f.file] = append(byFile[f.file], f)
+		if r.answered == nil || r.failure == nil && !r.unchecked {
+			continue
 		}
-		before := len(all)
-		for i := first; i < end; i++ {
-			f, r := &fixtures[i], done[i]
-			if r.answered == nil || r.failure == nil && !r.unchecked {
-				continue
-			}
-			wanted := f.expect.meeting(r.answered)
-			u := update{f.label, expectationDifference(&f.expect, wanted)}
-			if err := a.printUpdate(u); err != nil {
-				return nil, err
-			}
-			f.expect, f.parts.Expect, r.updated = *wanted, wanted, true
-			all = append(all, u)
+		wanted := f.Expect.meeting(r.answered)
+		u := update{f.label, expectationDifference(&f.Expect, wanted)}
+		if err := a.printUpdate(u); err != nil {
+			return nil, err
 		}
-		if len(all) > before {
-			if err := rewrite(file, fixtures[first:end]); err != nil {
-				return nil, usagef("--update: %v", err)
-			}
+		f.Expect, r.updated, changed[f.file] = *wanted, true, true
+		all = append(all, u)
+	}
+	for _, file := range slices.Sorted(maps.Keys(changed)) {
+		if err := rewrite(file, byFile[file]); err != nil {
+			return nil, usagef("--update: %v", err)
 		}
-		first = end
 	}
 	return all, nil
 }
@@ -104,27 +99,27 @@ func (a *app) printUpdate(u update) error {
 			tone = bad
 		}
 		if line != "" {
-			lines[i] = a.coloured(strings.TrimSuffix(line, "\n"), tone) + "\n"
+			lines[i] = string(a.coloured(strings.TrimSuffix(line, "\n"), tone)) + "\n"
 		}
 	}
 	return a.printf("%s expects what was answered:\n%s\n", u.Fixture, strings.Join(lines, ""))
 }
 
 // rewrite writes the fixtures of a file into it, unless it has changed since it was read.
-func rewrite(file string, fixtures []fixture) error {
+func rewrite(file string, fixtures []*fixture) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
 	elements, _, err := elementsOf(data)
-	if err != nil || !slices.EqualFunc(elements, fixtures, func(e jsontext.Value, f fixture) bool {
+	if err != nil || !slices.EqualFunc(elements, fixtures, func(e jsontext.Value, f *fixture) bool {
 		return bytes.Equal(e, f.element)
 	}) {
 		return usagef("%s has changed since it was read", file)
 	}
-	all := make([]any, len(fixtures))
-	for i := range fixtures {
-		all[i] = &fixtures[i].parts
+	all := make([]*fixtureParts, len(fixtures))
+	for i, f := range fixtures {
+		all[i] = &f.fixtureParts
 	}
 	text, err := fixtureFile(all, filepath.Ext(file) != ".json")
 	if err != nil {
@@ -158,38 +153,35 @@ func replaceFile(file string, content []byte) error {
 
 // fixtureFile writes fixtures as a file has them: one on each line, in an array unless they are
 // JSON Lines.
-func fixtureFile[T any](fixtures []T, jsonLines bool) ([]byte, error) {
-	separator, text := ",\n", []byte("[\n")
+func fixtureFile(fixtures []*fixtureParts, jsonLines bool) ([]byte, error) {
+	begin, separator, end := "[\n", ",\n", "]\n"
 	if jsonLines {
-		separator, text = "\n", nil
+		begin, separator, end = "", "\n", ""
 	}
+	text := []byte(begin)
 	for i, f := range fixtures {
 		line, err := json.Marshal(f, lenient, jsontext.PreserveRawStrings(true))
 		if err != nil {
 			return nil, err
 		}
-		if i > 0 {
-			text = append(text, separator...)
-		}
 		text = append(text, line...)
+		if i < len(fixtures)-1 {
+			text = append(text, separator...)
+		} else {
+			text = append(text, '\n')
+		}
 	}
-	switch {
-	case jsonLines:
-		return append(text, '\n'), nil
-	case len(fixtures) == 0:
-		return []byte("[\n]\n"), nil
-	}
-	return append(text, "\n]\n"...), nil
+	return append(text, end...), nil
 }
 
-// meeting returns the expectation that an answer meets: of a result the members that e has, or what
-// handoffctl record gives a fixture if it has none.
+// meeting returns the expectation that an answer meets: of a result the members that e has, or the
+// members that handoffctl record writes if it has none.
 func (e *expectation) meeting(answered *expectation) *expectation {
 	wanted := *e
 	switch {
 	case answered.Error != "":
 		return &expectation{Error: answered.Error}
-	case e.Status == "" && e.ReasonCode == "" && e.Result == nil && e.ResultBytes == "":
+	case !e.comparesResult():
 		return &expectation{Status: answered.Status, ReasonCode: answered.ReasonCode,
 			ResultBytes: answered.ResultBytes}
 	}

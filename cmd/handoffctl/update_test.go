@@ -88,7 +88,7 @@ func TestReplayUpdate_WritesTheAnswers(t *testing.T) {
 	}
 }
 
-// Of the bytes of a result people see the JSON, or the bytes where the JSON is the same.
+// Of the bytes of a result people see the JSON, or the bytes if the JSON is the same.
 func TestReplayUpdateOfBytes(t *testing.T) {
 	c := offline(t)
 	file := c.file(marshal(t, talks(t, "north", 1)))
@@ -139,7 +139,7 @@ func TestRewrite_ChangedFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(`{"handoff": 1}`), 0o600))
 	read, err := parseFixtures(file, []byte(`{"handoff": 2}`))
 	require.NoError(t, err)
-	assert.ErrorContains(t, rewrite(file, read), "has changed since it was read")
+	assert.ErrorContains(t, rewrite(file, []*fixture{&read[0]}), "has changed since it was read")
 	assert.Equal(t, `{"handoff": 1}`, written(t, file))
 }
 

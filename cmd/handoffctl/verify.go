@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -19,7 +18,6 @@ type verifyCommand struct {
 	Paths []string `arg:"" name:"path" help:"Files to check, and directories whose *.json, *.jsonl and *.ndjson are; - for standard input."`
 }
 
-// Help is the command's long help.
 func (verifyCommand) Help() string {
 	return `Checks an execution-handoff.v1, an execution-result.v1 (of either revision) or a
 snapshot.v1 as the server does: schema, echoes, hashes. The member schemaVersion says which of them
@@ -35,8 +33,7 @@ Example:
 
 // checkedDocument is a document with the findings of its check.
 type checkedDocument struct {
-	// File is where the document is, left out where only one was named; Path is where in the file,
-	// "" for the whole.
+	// File is left out if only one was named. Path is the place in the file, "" for the whole.
 	File          string              `json:"file,omitzero"`
 	Path          string              `json:"path"`
 	Name          string              `json:"name,omitzero"`
@@ -45,10 +42,9 @@ type checkedDocument struct {
 	IDs           map[string]string   `json:"ids,omitempty"`
 	Violations    []schemas.Violation `json:"violations,omitempty"`
 
-	ids string // the same for people, in their order
+	ids []string // the names of IDs in their order
 }
 
-// Run checks the files.
 func (c *verifyCommand) Run(a *app) error {
 	files, err := filesIn(c.Paths)
 	if err != nil {
@@ -76,13 +72,34 @@ func (c *verifyCommand) Run(a *app) error {
 			wrong++
 		}
 	}
-	if err := a.printDocuments(documents, wrong); err != nil {
-		return err
+	err = a.print(map[string]any{"valid": wrong == 0, "documents": documents}, func(t table) {
+		for i := range documents {
+			t.document(&documents[i])
+		}
+	})
+	if err == nil && wrong > 0 {
+		return failedf("invalid documents: %d of %d", wrong, len(documents))
 	}
-	if wrong > 0 {
-		return &failedError{fmt.Sprintf("invalid documents: %d of %d", wrong, len(documents))}
+	return err
+}
+
+func (t table) document(d *checkedDocument) {
+	verdict := "invalid"
+	if d.Valid {
+		verdict = "valid"
 	}
-	return nil
+	for _, part := range []string{d.SchemaVersion, d.File, d.Path, d.Name} {
+		if part != "" {
+			verdict += " " + show(part)
+		}
+	}
+	t.linef("%s", verdict)
+	for _, id := range d.ids {
+		t.linef("  %s %s", id, show(d.IDs[id]))
+	}
+	for _, violation := range d.Violations {
+		t.linef("  %s: %s", orWhole(violation.Path), violation.Message)
+	}
 }
 
 // verifyFile checks the documents of a file.
@@ -98,8 +115,7 @@ func verifyFile(a *app, file string) ([]checkedDocument, error) {
 			sentence(err)}}}
 		return []checkedDocument{d}, nil
 	case err != nil:
-		// which says what is wrong with the JSON
-		return []checkedDocument{verify("", "", data)}, nil
+		return []checkedDocument{verify("", "", data)}, nil // which describes the invalid JSON
 	}
 	var documents []checkedDocument
 	for i, element := range elements {
@@ -114,26 +130,16 @@ func verifyFile(a *app, file string) ([]checkedDocument, error) {
 
 // verifyElement checks a document, or the documents that an object without schemaVersion holds.
 func verifyElement(path string, element jsontext.Value) []checkedDocument {
-	var parts struct {
-		SchemaVersion jsontext.Value `json:"schemaVersion"`
-		Name          jsontext.Value `json:"name"`
-		Handoff       jsontext.Value `json:"handoff"`
-		Snapshot      jsontext.Value `json:"snapshot"`
-		Result        jsontext.Value `json:"result"`
-	}
-	if element.Kind() != '{' || json.Unmarshal(element, &parts, lenient) != nil ||
-		parts.SchemaVersion != nil {
-		return []checkedDocument{verify(path, "", element)}
-	}
+	_, in := unwrap(element)
 	var name string
-	if parts.Name.Kind() == '"' {
-		_ = json.Unmarshal(parts.Name, &name, lenient) // a name that cannot be read is none
+	if in.Name.Kind() == '"' {
+		_ = json.Unmarshal(in.Name, &name, lenient) // a name that cannot be read is none
 	}
 	var documents []checkedDocument
 	for _, member := range []struct {
 		name  string
 		value jsontext.Value
-	}{{"handoff", parts.Handoff}, {"snapshot", parts.Snapshot}, {"result", parts.Result}} {
+	}{{"handoff", in.Handoff}, {"snapshot", in.Snapshot}, {"result", in.Result}} {
 		if member.value != nil {
 			documents = append(documents, verify(path+schemas.Pointer(member.name), name,
 				member.value))
@@ -211,31 +217,5 @@ func (d *checkedDocument) check(data jsontext.Value, tree any) error {
 
 func (d *checkedDocument) id(name, value string) {
 	d.IDs[name] = value
-	d.ids += "  " + name + " " + show(value) + "\n"
-}
-
-func (a *app) printDocuments(documents []checkedDocument, wrong int) error {
-	if a.json() {
-		return a.printJSON(map[string]any{"valid": wrong == 0, "documents": documents})
-	}
-	var b strings.Builder
-	for i := range documents {
-		d := &documents[i]
-		word := "invalid"
-		if d.Valid {
-			word = "valid"
-		}
-		fmt.Fprintf(&b, "%s", word)
-		for _, part := range []string{d.SchemaVersion, d.File, d.Path, d.Name} {
-			if part != "" {
-				fmt.Fprintf(&b, " %s", show(part))
-			}
-		}
-		fmt.Fprintf(&b, "\n%s", d.ids)
-		for _, violation := range d.Violations {
-			fmt.Fprintf(&b, "  %s: %s\n", orWhole(violation.Path), violation.Message)
-		}
-	}
-	_, err := io.WriteString(a.out, b.String())
-	return err
+	d.ids = append(d.ids, name)
 }

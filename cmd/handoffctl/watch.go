@@ -27,7 +27,6 @@ type watchCommand struct {
 	Idle     time.Duration `name:"until-idle" help:"End when no event has come for this long, such as 2s, and no command is being applied." placeholder:"DURATION"`
 }
 
-// Help is the command's long help.
 func (watchCommand) Help() string {
 	return `Shows the run events of the world as they come, one a line, until Ctrl-C. When the
 server was away, watch goes on with the first event that it has not shown. A line with the date
@@ -70,9 +69,8 @@ func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	server := &client.Client{Conn: nc, World: a.flags.World, Timeout: a.flags.Timeout}
-	// a world that nobody serves is an error now, and an interruption later
+	server := a.client(nc)
+	// A world that nobody serves is an error now, and an interruption later.
 	var end messages.EventListReply
 	_, err = server.Ask(ctx, wire.EventList, messages.EventListRequest{TownID: c.Town}, &end)
 	if err != nil {
@@ -106,9 +104,8 @@ func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
 // silences is how many times --until-idle a watch waits that has not seen a commit since --since.
 const silences = 10
 
-// untilIdle calls stop when nothing has been seen for --until-idle, nothing is left to see behind
-// the cursor of the last commit, and no command is being applied. The function that it returns says
-// that a commit was seen.
+// untilIdle calls stop when no commit has been seen for --until-idle, none follows the cursor of the
+// last one, and no command is being applied. The caller reports each commit by the returned function.
 func (c *watchCommand) untilIdle(
 	ctx context.Context, server *client.Client, cursor string, stop func(),
 ) (seen func(cursor string)) {
@@ -149,8 +146,7 @@ func (c *watchCommand) untilIdle(
 	}
 }
 
-// show shows the wanted events of a commit, up to MaxCount, and the change of a town that none of
-// them has.
+// show shows the wanted events of a commit, up to MaxCount, or a change of a town without events.
 func (c *watchCommand) show(
 	ctx context.Context, view *eventView, server *client.Client, commit *messages.Commit, shown *int,
 ) error {
@@ -168,7 +164,7 @@ func (c *watchCommand) show(
 			c.Type != "" && c.Type != string(e.EventType) {
 			continue
 		}
-		err := error(nil)
+		var err error
 		if view.json() {
 			err = view.printRaw(data)
 		} else {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,37 +17,6 @@ import (
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
-
-func TestWatch(t *testing.T) {
-	c := online(t)
-	made := c.ok("new", threatened, "talk", "casual")
-	require.Equal(t, exitOK, c.pipe(made, "send", "-").status)
-	require.Equal(t, exitOK, c.pipe(made, "send", "-").status)
-
-	lines := strings.Split(strings.TrimSpace(c.ok("watch", "--since", "1h", "--count", "17")), "\n")
-	require.Regexp(t, `^\d{4}-\d\d-\d\d$`, lines[0])
-	// at midnight, and the towns of the world file
-	lines = slices.DeleteFunc(lines[1:], func(line string) bool {
-		return len(line) == len(lines[0]) || strings.Contains(line, "  TownPut  ")
-	})
-	require.Len(t, lines, 17, "ten events of the executed one, seven of the duplicate")
-	assert.Regexp(t,
-		`^\d\d:\d\d:\d\d\.\d{3}  town-threatened .* 1  RunStarted .* townsfolk talk town-threatened casual$`, lines[0])
-	assert.Regexp(t, ` RunCompleted .* executed EXECUTED$`, lines[9])
-	assert.Regexp(t, ` StepSkipped +apply +because of DUPLICATE_HANDOFF$`, lines[15])
-
-	ends := strings.Split(strings.TrimSpace(
-		c.ok("watch", "--since", "1h", "--type", "RunCompleted", "--town", threatened, "--count",
-			"2", "-o", "json")), "\n")
-	require.Len(t, ends, 2)
-	for _, line := range ends {
-		assert.Equal(t, runevents.RunCompleted, decode[runevents.Record](t, line).EventType)
-	}
-	run := decode[runevents.Record](t, ends[1]).RunID
-	assert.Len(t, strings.Split(strings.TrimSpace(
-		c.ok("watch", "--since", "1h", "--run", run, "--count", "7", "-o", "json")), "\n"), 7)
-	assert.Equal(t, exitUnavailable, c.run("watch", "--world", "nowhere").status)
-}
 
 // Alerts are shown as they come, one a line.
 // watch ends when nothing happens any more.
@@ -127,7 +95,7 @@ func TestWatch_Restart(t *testing.T) {
 	stop()
 	stop = start()
 	defer func() { stop() }()
-	sent := decode[answer](t, c.pipe(c.handoff(), "send", "-", "-o", "json").out)
+	sent := c.send(c.handoff())
 	w.says(&w.out, "RunCompleted")
 	require.Equal(t, 10, strings.Count(w.out.String(), sent.RunID), w.out.String())
 	require.Empty(t, w.errs.String())

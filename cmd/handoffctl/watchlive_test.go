@@ -37,7 +37,7 @@ func (c *cli) backgroundUntil(ctx context.Context, args ...string) *running {
 	return r
 }
 
-// says waits until a text stands in what was printed.
+// says waits until a text was printed.
 func (r *running) says(out *natstest.Buffer, text string) {
 	r.t.Helper()
 	require.Eventually(r.t, func() bool { return strings.Contains(out.String(), text) },

@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"io"
 	"strings"
 
 	"worldengine/worldengine/client"
@@ -12,10 +10,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// whoAmICommand shows what the user of the connection may do.
+// whoAmICommand shows the rights of the connection's user.
 type whoAmICommand struct{}
 
-// Help is the command's long help.
 func (whoAmICommand) Help() string {
 	return `Shows the user, its role, the towns and actors that its rights are bound to, and the
 verbs that it may ask. Without access control every client may ask every verb.
@@ -25,25 +22,26 @@ Example:
     handoffctl whoami --user mayor --password …`
 }
 
-// Run shows it.
 func (c *whoAmICommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	var id messages.Identity
 	raw, err := server.Ask(ctx, wire.WhoAmI, struct{}{}, &id)
 	if err != nil {
 		return err
 	}
-	return a.printAnswer(raw, func(w io.Writer) {
-		role := cmp.Or(id.Role, "none: there is no access control")
-		fmt.Fprintf(w, "world\t%s\n", show(id.World))
-		fmt.Fprintf(w, "user\t%s\n", orDash(id.User))
-		fmt.Fprintf(w, "role\t%s\n", show(role))
-		for _, bound := range []struct {
-			what string
-			ids  []string
-		}{{"acts on", id.Towns}, {"speaks for", id.Actors}, {"reads", id.Read}} {
-			fmt.Fprintf(w, "%s\t%s\n", bound.what,
-				show(cmp.Or(strings.Join(bound.ids, ", "), "all")))
+	return a.print(raw, func(t table) {
+		t.row("world", id.World)
+		t.row("user", id.User)
+		t.row("role", cmp.Or(id.Role, "none: there is no access control"))
+		t.row("acts on", listed(id.Towns))
+		t.row("speaks for", listed(id.Actors))
+		t.row("reads", listed(id.Read))
+		verbs := make([]string, len(id.Verbs))
+		for i, verb := range id.Verbs {
+			verbs[i] = string(verb)
 		}
-		fmt.Fprintf(w, "verbs\t%s\n", show(strings.Trim(fmt.Sprint(id.Verbs), "[]")))
+		t.row("verbs", strings.Join(verbs, " "))
 	})
 }
+
+// listed returns the ids that a right is bound to.
+func listed(ids []string) string { return cmp.Or(strings.Join(ids, ", "), "all") }

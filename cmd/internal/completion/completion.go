@@ -46,8 +46,8 @@ complete -c PROGRAM -n 'count (__PROGRAM) >/dev/null' -f -a '(__PROGRAM)'
 // separators stand between a candidate and its description; bash shows none.
 var separators = map[string]string{"zsh": ":", "fish": "\t"}
 
-// Values returns the possible values of a flag or an argument by its name that begin with a text,
-// where the command line declares none.
+// Values returns the possible values of a flag or an argument by its name that begin with a text, if
+// the command line declares none.
 type Values func(name, begins string) []string
 
 // Print prints the script or, given words, the candidates for the last one. values may be nil.

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/alerts"
@@ -19,71 +18,34 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func TestStatusOfAWorld(t *testing.T) {
-	c := online(t)
-	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
-	text := c.ok("status")
-	for _, line := range []string{
-		`world +main`, `status +RUNNING`, `applying +0`, `health +good`, `towns +3`,
-		`waiting +0 requests`,
-		`server +\S.*, pid \d+, nats://\S+ \S+, writes since \S+, index at \d+ of \d+`,
-		`approvals +none wait`, `alerts +none open`,
-		`dead letters +0`, `disk +\d\S* [KM]iB in the streams of the world, before compression`,
-		`disk free +\d\S* \SiB of \d\S* \SiB`,
-	} {
-		assert.Regexp(t, `(?m)^`+line+`$`, text)
-	}
-	assert.NotContains(t, text, "problem")
-	assert.NotContains(t, text, "not known")
-
-	c.ok("pause", "--town", threatened, "--actor", "ada", "--reason", "repairs")
-	text = c.ok("status")
-	assert.Regexp(t, `(?m)^status +RUNNING$`, text, "the world is not paused")
-	assert.Regexp(t, `(?m)^towns +3, 1 paused$`, text)
-	assert.Regexp(t, `(?m)^paused town +town-threatened, by ada since \S+: repairs$`, text)
-	assert.Regexp(t, `(?m)^health +good$`, text, "a pause is no trouble")
-	s := decode[messages.WorldReport](t, c.ok("status", "-o", "json"))
-	assert.True(t, s.Healthy)
-	assert.Equal(t, "RUNNING", s.Status, "as control.get has it")
-	require.Len(t, s.TownsPaused, 1)
-	assert.Equal(t, "ada", s.TownsPaused[0].ActorID)
-	require.Len(t, s.Servers, 1)
-	assert.Positive(t, s.LogEnd)
-	assert.Equal(t, "RUNNING", decode[messages.Control](t, c.ok("status", "-o", "raw")).Status)
-
-	table := c.ok("town", "list")
-	assert.Regexp(t, `(?m)^TOWN +EPOCH +SNAPSHOT +REVISION +APPLY +STATE +PENDING$`, table)
-	assert.Regexp(t, `(?m)^town-threatened +16 +[0-9a-f]{64} +\d+ +local +paused +-$`, table)
-	assert.Regexp(t, `(?m)^town-quiet +3 +[0-9a-f]{64} +\d+ +local +- +-$`, table)
+// A plugin that is away is a problem with the details of its absence, and further ones stand below.
+func TestStatus_AbsentPlugins(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	a := &app{flags: &globalFlags{}, out: &out}
+	require.NoError(t, a.printText(func(t table) {
+		a.writeProblems(t, &messages.WorldReport{
+			Towns: 3, States: messages.TownStates{NoPlugin: 2},
+			Problems: []string{"the town north has had no plugin since 10:00", "1 more town"},
+			PluginsAbsent: []messages.AbsentPlugin{
+				{TownID: "north", Since: "10:00", Attempt: 2, NextAt: "10:05", Said: "Nobody.",
+					Todo: "Start it."},
+				{TownID: "south", Since: "10:01", Todo: "Start it."},
+			},
+		})
+	}))
+	require.Equal(t, `problem    the town north has had no plugin since 10:00; attempt 2, the next `+
+		`request at 10:05: Nobody. Start it.
+problem    1 more town
+towns      3, 2 without their plugin
+no plugin  south, since 10:01. Start it.
+`, out.String())
 }
 
-// stats shows what each server has done: results, verbs, and what it has refused.
-func TestStatsOfTheServers(t *testing.T) {
-	c := online(t)
-	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
-	text := c.ok("stats")
-	for _, line := range []string{
-		`server +\S.*, pid \d+, nats://127\.0\.0\.1:\d+ \S+, since \S+Z`,
-		`results +executed 1, rejected 0, stale 0, duplicate 0, failed 0`,
-		`in hand +waiting 0, applying 0, held \d+ with \S+ [KM]?i?B`, `refused +none`,
-		`alerts +none`, `processor +\S+s`, `VERB +REQUESTS +AVERAGE`, `handoff +1 +\S+s`,
-		`town\.put +0 +-`,
-	} {
-		assert.Regexp(t, `(?m)^`+line+`$`, text)
-	}
-	all := decode[struct {
-		Servers []messages.Server `json:"servers"`
-	}](t, c.ok("stats", "-o", "json"))
-	require.Len(t, all.Servers, 1)
-	require.EqualValues(t, 1, all.Servers[0].Stats.Results[handoff.Executed])
-	require.Contains(t, all.Servers[0].Stats.Overload.Refused, "bytes")
-	require.Len(t, all.Servers[0].Verbs, len(wire.Verbs()))
-}
-
-// status exits 1 and says why where something needs attention.
+// status exits 1 and says why if something needs attention.
 func TestStatusOfAWorldInTrouble(t *testing.T) {
 	c := online(t)
-	js := c.letters()
+	js := c.streams()
 	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered,
 		runevents.ApplyInDoubt} {
 		alert := runevents.Alert{Code: code, Severity: code.Severity(),
@@ -147,7 +109,7 @@ func TestStatus_UrgentAlertBehindOthers(t *testing.T) {
 	assert.Regexp(t, fmt.Sprintf(`(?m)^alerts +%d P1, %d P2 open$`, alerts.Newest+2, others), got.out)
 }
 
-// What a role may not see is said to be unknown, and is no trouble of the world.
+// A part that a role may not see is unknown, and no trouble of the world.
 func TestStatusOfEachRole(t *testing.T) {
 	as := guarded(t, access.User{Name: "reader", Role: access.Observer, Read: []string{threatened}})
 	text := as(access.Agent).ok("status")
@@ -170,7 +132,7 @@ func TestStatusOfEachRole(t *testing.T) {
 	assert.NotRegexp(t, `(?m)^status `, text)
 }
 
-// status exits 1 where a server judges nothing because its log was replaced.
+// status exits 1 if a server judges nothing because its log was replaced.
 func TestStatus_LogLost(t *testing.T) {
 	c := online(t)
 	js := c.streams()

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/wire"
+)
+
+// The exit statuses, as the package comment has them.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitRefused     = 3
+	exitUnavailable = 4
+)
+
+// permissionDenied is the code of a refusal by NATS.
+const permissionDenied = "PERMISSION_DENIED"
+
+// commandError is an error that no server has replied with.
+type commandError struct {
+	status  int // exitFailed or exitUsage
+	message string
+	details []schemas.Violation
+}
+
+func (e *commandError) Error() string { return e.message }
+
+// usagef returns the error of a command line, or of a file that it names, that cannot be used.
+func usagef(format string, args ...any) error {
+	return &commandError{status: exitUsage, message: fmt.Sprintf(format, args...)}
+}
+
+// failedf returns the error of a command that did its work and printed it, if an expectation
+// failed.
+func failedf(format string, args ...any) error {
+	return &commandError{status: exitFailed, message: fmt.Sprintf(format, args...)}
+}
+
+// invalid returns a usage error with the violations that the check of a document has found.
+func invalid(document string, err error) error {
+	return &commandError{status: exitUsage, message: document + " is not valid",
+		details: violations(err)}
+}
+
+// violations returns the violations that the check of a document has found.
+func violations(err error) []schemas.Violation {
+	var found *schemas.ValidationError
+	if errors.As(err, &found) {
+		return found.Violations
+	}
+	return []schemas.Violation{{Message: sentence(err)}}
+}
+
+// unavailable returns the error of a server that could not be reached or is in trouble.
+func unavailable(code string, err error) error {
+	return unavailablef(code, err, "%s", sentence(err))
+}
+
+// unavailablef is unavailable with another message than the cause's.
+func unavailablef(code string, cause error, format string, args ...any) error {
+	return &client.UnavailableError{Code: code, Message: fmt.Sprintf(format, args...), Cause: cause}
+}
+
+// sentence is wire.Sentence.
+func sentence(err error) string { return wire.Sentence(err) }
+
+// classify returns the machine code, the exit status and the details of an error, and the body if
+// a server has replied with it.
+func classify(err error) (code string, status int, details []schemas.Violation, body []byte) {
+	var own *commandError
+	var reply *client.ReplyError
+	var noReply *client.UnavailableError
+	switch {
+	case errors.As(err, &own) && own.status == exitFailed:
+		return "FAILED", exitFailed, nil, nil
+	case own != nil:
+		return "USAGE", exitUsage, own.details, nil
+	case errors.As(err, &reply) && reply.Refused():
+		return reply.Code, exitRefused, reply.Details, reply.Body
+	case reply != nil:
+		return reply.Code, exitUnavailable, reply.Details, reply.Body
+	case !errors.As(err, &noReply):
+		return "INTERNAL", exitUnavailable, nil, nil
+	case errors.Is(err, nats.ErrAuthorization), noReply.Code == permissionDenied:
+		return noReply.Code, exitRefused, nil, nil
+	}
+	return noReply.Code, exitUnavailable, nil, nil
+}
+
+// fail prints an error and returns its exit status.
+func (a *app) fail(err error) int {
+	code, status, details, body := classify(err)
+	if status != exitFailed && a.json() {
+		if body == nil {
+			body = client.ErrorBody(code, sentence(err), details)
+		}
+		_ = a.printRaw(body)
+	}
+	fmt.Fprintln(a.err, "handoffctl:", sentence(err))
+	for _, d := range details {
+		if len(details) == 1 && d.Path == "" && strings.HasSuffix(sentence(err), d.Message) {
+			break // the sentence has it
+		}
+		fmt.Fprintf(a.err, "  %s: %s\n", orWhole(d.Path), d.Message)
+	}
+	if hint := hintOf(code, err); hint != "" {
+		fmt.Fprintln(a.err, "  hint:", hint)
+	}
+	return status
+}
+
+// orWhole names the path of a violation.
+func orWhole(path string) string {
+	if path == "" {
+		return "(the whole)"
+	}
+	return path
+}
+
+// hintOf names the flags that may help against an error of the connection; else it is "".
+func hintOf(code string, err error) string {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization):
+		return "the server is there and refuses who asks; --user and --password, --creds or " +
+			"--nkey (or $NATS_USER, …) say who that is"
+	case code == "CONNECTION":
+		return "check that handoffd runs, and give --server (or $NATS_URL) the address that it " +
+			"prints behind ready"
+	case code == "NO_RESPONDERS":
+		return "--world and --server say which world is asked, and where"
+	case code == "TIMEOUT":
+		return "--timeout gives it more time"
+	}
+	return ""
+}

@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+)
+
+// json reports whether the output is for scripts.
+func (a *app) json() bool { return a.flags.Output == "json" || a.raw() }
+
+// raw reports whether the server's answer is printed as it came.
+func (a *app) raw() bool { return a.flags.Output == "raw" }
+
+// printf prints text for people.
+func (a *app) printf(format string, args ...any) error {
+	_, err := fmt.Fprintf(a.out, format, args...)
+	return err
+}
+
+// printRaw prints JSON as it came, with a newline unless the very bytes are asked for.
+func (a *app) printRaw(data []byte) error {
+	if !a.raw() {
+		data = append(bytes.TrimRight(data, "\n"), '\n')
+	}
+	_, err := a.out.Write(data)
+	return err
+}
+
+// printJSON prints v as one line of JSON.
+func (a *app) printJSON(v any) error {
+	data, err := json.Marshal(v, json.Deterministic(true))
+	if err != nil {
+		return fmt.Errorf("the answer cannot be written: %w", err)
+	}
+	_, err = a.out.Write(append(data, '\n'))
+	return err
+}
+
+// print prints an answer as JSON, or the text that people get. A jsontext.Value is a reply as it
+// came.
+func (a *app) print(answer any, text func(table)) error {
+	if raw, ok := answer.(jsontext.Value); ok && a.json() {
+		return a.printRaw(raw)
+	}
+	if a.json() {
+		return a.printJSON(answer)
+	}
+	return a.printText(text)
+}
+
+// printText prints text for people.
+func (a *app) printText(text func(table)) error {
+	var written bytes.Buffer
+	t := table{tabwriter.NewWriter(&written, 0, 0, 2, ' ', 0)}
+	text(t)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if head := written.String(); strings.Count(head, "\n") == 1 && strings.Contains(head, "  ") &&
+		strings.ToUpper(head) == head {
+		written.WriteString("none\n") // below the names of the columns
+	}
+	_, err := a.out.Write(written.Bytes())
+	return err
+}
+
+// table is a text for people in which cells that end with a tab stand in columns. A line without
+// cells ends the columns, and so does Flush.
+type table struct{ *tabwriter.Writer }
+
+// cell is a text that a table shows as it is.
+type cell string
+
+// row writes a line of cells. Their texts are shown as show does, "" as a dash.
+func (t table) row(cells ...any) {
+	texts := make([]string, len(cells))
+	for i, c := range cells {
+		if text, ok := c.(cell); ok {
+			texts[i] = string(text)
+		} else {
+			texts[i] = orDash(fmt.Sprint(c))
+		}
+	}
+	fmt.Fprintln(t, strings.Join(texts, "\t"))
+}
+
+// linef writes a line of text.
+func (t table) linef(format string, args ...any) { fmt.Fprintf(t, format+"\n", args...) }
+
+// tone is how good something is. On a terminal it has a colour.
+type tone string
+
+const (
+	plain tone = "\x1b[39m" // the terminal's own colour
+	good  tone = "\x1b[32m" // green
+	warn  tone = "\x1b[33m" // yellow
+	bad   tone = "\x1b[31m" // red
+)
+
+// coloured returns a text in the colour of a tone, if out shows colours. It grows by the same
+// number of characters for every tone: in a column of a table either every cell is coloured, with
+// its heading, or none.
+func (a *app) coloured(text string, t tone) cell {
+	if !a.colours {
+		return cell(text)
+	}
+	return cell(string(t) + text + string(plain))
+}
+
+// toneIf returns a tone if a condition holds, else plain.
+func toneIf(condition bool, t tone) tone {
+	if condition {
+		return t
+	}
+	return plain
+}
+
+// resultTone is the tone of a result: only executed is green.
+func resultTone(status handoff.Status) tone {
+	switch status {
+	case handoff.Executed:
+		return good
+	case handoff.Stale, handoff.Duplicate:
+		return warn
+	case handoff.Rejected, handoff.Failed:
+		return bad
+	}
+	return plain
+}
+
+// runTone is the tone of a run. A run that has completed has the tone of its result, if it has one.
+func runTone(status runevents.RunStatus, result handoff.Status) tone {
+	switch status {
+	case runevents.RunSucceeded:
+		if result == "" {
+			return good
+		}
+		return resultTone(result)
+	case runevents.RunHasFailed, runevents.RunAborted:
+		return bad
+	case runevents.RunPending, runevents.RunIsPaused:
+		return warn
+	}
+	return plain
+}
+
+// severityTone is the tone of an alert.
+func severityTone(s runevents.Severity) tone {
+	switch s {
+	case runevents.P1:
+		return bad
+	case runevents.P2:
+		return warn
+	}
+	return plain
+}
+
+// colourful reports whether out is a terminal that is to have colours (https://no-color.org).
+func colourful(out io.Writer, env func(string) (string, bool)) bool {
+	if without, _ := env("NO_COLOR"); without != "" {
+		return false
+	}
+	term, _ := env("TERM")
+	return term != "dumb" && isTerminal(out)
+}
+
+// isTerminal reports whether an input or output is a terminal.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	nothing, err := os.Stat(os.DevNull) // a character device as well
+	return err != nil || !os.SameFile(info, nothing)
+}
+
+// progressLine is a line of a terminal that says how far long work is; elsewhere it says nothing.
+// One goroutine at a time may use it.
+type progressLine struct {
+	w     io.Writer // nil if there is no terminal
+	width int       // of the text that stands there
+	shown time.Time
+}
+
+// progressLine returns a line on standard error.
+func (a *app) progressLine() *progressLine {
+	if !isTerminal(a.err) {
+		return &progressLine{}
+	}
+	return &progressLine{w: a.err}
+}
+
+// show replaces the line, ten times a second at most, and always for the last one.
+func (p *progressLine) show(last bool, format string, args ...any) {
+	if p.w == nil || !last && time.Since(p.shown) < 100*time.Millisecond {
+		return
+	}
+	text := fmt.Sprintf(format, args...)
+	fmt.Fprintf(p.w, "\r%-*s", p.width, text)
+	p.width, p.shown = len(text), time.Now()
+}
+
+// clear takes the line away.
+func (p *progressLine) clear() {
+	if p.w != nil && p.width > 0 {
+		fmt.Fprintf(p.w, "\r%*s\r", p.width, "")
+		p.width = 0
+	}
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/cmd/internal/version"
+	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
+)
+
+var rewriteGoldens = flag.Bool("rewrite", false, "write the outputs of testdata/scripts/*.txt anew")
+
+// TestScripts runs the command lines of each script of testdata/scripts on a server of its own, and
+// compares their outputs with the script's.
+//
+//	$ ARGUMENTS [< NAME] [> NAME]   runs a command line; its output follows
+//	@NAME CONTENT                   writes a file, which command lines name @NAME
+//
+// An output has "| " before each line, standard error "! ", and an exit status other than 0 a line
+// "exit N". Values that differ between two runs have names: ID1 for a UUID, HASH1 for a hash, TIME and
+// so on. Command lines and files may use the names of UUIDs and hashes.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	configs := map[string]worldengine.Config{
+		"approvals": {RequireApproval: "TOWNSFOLK_TALK"},
+		"bus":       {Bus: true},
+		"away":      {Apply: apply.Plugin, Plugin: apply.Policy{Attempts: 1, Absent: apply.AbsentFail}},
+	}
+	files, err := filepath.Glob("testdata/scripts/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txt")
+		t.Run(name, func(t *testing.T) {
+			want, err := os.ReadFile(file)
+			require.NoError(t, err)
+			config := configs[name]
+			s := &script{names: map[string]string{}, values: map[string]string{},
+				counts: map[string]int{}}
+			if strings.HasPrefix(name, "offline") {
+				s.cli = offline(t)
+			} else {
+				s.cli = onlineWith(t, config)
+			}
+			s.dir = t.TempDir()
+			got := s.run(string(want))
+			if *rewriteGoldens {
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+			}
+			require.Equal(t, string(want), got)
+		})
+	}
+}
+
+// script is a script that runs.
+type script struct {
+	*cli
+	dir    string            // of the files
+	names  map[string]string // of the values that differ
+	values map[string]string // by their names
+	counts map[string]int    // of the names, by their beginning
+}
+
+// run runs the command lines of a script, and returns the script with their outputs.
+func (s *script) run(text string) string {
+	var out strings.Builder
+	for _, line := range strings.Split(text, "\n") {
+		switch {
+		case strings.HasPrefix(line, "$ "):
+			fmt.Fprintf(&out, "%s\n%s", line, s.command(line[2:]))
+		case strings.HasPrefix(line, "@"):
+			name, content, _ := strings.Cut(line[1:], " ")
+			s.write(name, s.actual(content))
+			fallthrough
+		case strings.HasPrefix(line, "# "):
+			fmt.Fprintln(&out, line)
+		case line == "":
+			fmt.Fprintln(&out)
+		}
+	}
+	return strings.TrimRight(out.String(), "\n") + "\n"
+}
+
+func (s *script) write(name, content string) {
+	require.NoError(s.t, os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600))
+}
+
+var (
+	word     = regexp.MustCompile(`"[^"]*"|\S+`)
+	redirect = regexp.MustCompile(` ([<>]) (\S+)`)
+)
+
+// command runs a command line, and returns its output.
+func (s *script) command(line string) string {
+	var in []byte
+	into := ""
+	for _, to := range redirect.FindAllStringSubmatch(line, -1) {
+		if to[1] == ">" {
+			into = to[2]
+			continue
+		}
+		var err error
+		in, err = os.ReadFile(filepath.Join(s.dir, to[2]))
+		require.NoError(s.t, err)
+	}
+	args := word.FindAllString(redirect.ReplaceAllString(line, ""), -1)
+	for i, arg := range args {
+		args[i] = s.actual(strings.Trim(arg, `"`))
+	}
+	got := s.pipe(string(in), args...)
+	if into != "" {
+		s.write(into, got.out)
+		got.out = ""
+	}
+	var text strings.Builder
+	for _, output := range [][2]string{{"|", got.out}, {"!", got.err}} {
+		for line := range strings.Lines(s.named(output[1])) {
+			fmt.Fprintln(&text, strings.TrimRight(output[0]+" "+line, " \n"))
+		}
+	}
+	if got.status != exitOK {
+		fmt.Fprintf(&text, "exit %d\n", got.status)
+	}
+	return text.String()
+}
+
+var (
+	hashes  = regexp.MustCompile(`[0-9a-f]{64}`)
+	ids     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	varying = []struct {
+		pattern *regexp.Regexp
+		name    string
+	}{
+		{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[+-]\d\d:\d\d)`), "TIME"},
+		{regexp.MustCompile(`\d\d:\d\d:\d\d\.\d{3}`), "TIME"},
+		{regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\d\n`), ""}, // there is another one at midnight
+		{regexp.MustCompile(`nats://127\.0\.0\.1:\d+`), "NATS"},
+		{regexp.MustCompile(`\S+, pid \d+`), "HOST, pid N"},
+		{regexp.MustCompile(`\d+ bytes`), "N bytes"},
+		{regexp.MustCompile(`\b\d+(\.\d+)? ?(µs|ms|[KMGT]?i?B)\b|\b\d+\.\d+s\b|\b0s\b`), "SIZE"},
+		{regexp.MustCompile(`\d+/s\b`), "N/s"},
+		{regexp.MustCompile(`("(tookMs|seconds)"):[\d.e-]+`), "$1:0"},
+		{regexp.MustCompile(`  +`), "  "}, // columns are as wide as their values
+	}
+)
+
+// named returns a text with names instead of the values that differ between two runs.
+func (s *script) named(text string) string {
+	for prefix, values := range map[string]*regexp.Regexp{"HASH": hashes, "ID": ids} {
+		text = values.ReplaceAllStringFunc(text, func(value string) string {
+			if s.names[value] == "" {
+				s.counts[prefix]++
+				name := fmt.Sprint(prefix, s.counts[prefix])
+				s.names[value], s.values[name] = name, value
+			}
+			return s.names[value]
+		})
+	}
+	text = strings.NewReplacer(s.dir+string(filepath.Separator), "@",
+		version.String(), "VERSION").Replace(text)
+	for _, v := range varying {
+		text = v.pattern.ReplaceAllString(text, v.name)
+	}
+	return text
+}
+
+var named = regexp.MustCompile(`(ID|HASH)\d+`)
+
+// actual returns a text with the values of names, and the paths of files.
+func (s *script) actual(text string) string {
+	text = named.ReplaceAllStringFunc(text, func(name string) string { return s.values[name] })
+	if name, isFile := strings.CutPrefix(text, "@"); isFile {
+		return filepath.Join(s.dir, name)
+	}
+	return text
+}
+
+// TestHelp_Golden compares the help of every command.
+func TestHelp_Golden(t *testing.T) {
+	c := offline(t)
+	var all strings.Builder
+	general := c.ok("--help")
+	all.WriteString(general)
+	parser, err := newParser(&commandLine{}, "", c.lookup, io.Discard, io.Discard, func(int) {})
+	require.NoError(t, err)
+	for _, leaf := range parser.Model.Leaves(true) {
+		command, _, _ := strings.Cut(strings.TrimPrefix(leaf.FullPath(), "handoffctl "), " <")
+		fmt.Fprintf(&all, "\n$ handoffctl %s --help\n", command)
+		for line := range strings.Lines(c.ok(append(strings.Fields(command), "--help")...)) {
+			if !strings.HasPrefix(line, " ") || !strings.Contains(general, line) {
+				all.WriteString(line)
+			}
+		}
+	}
+	const file = "testdata/help.golden"
+	if *rewriteGoldens {
+		require.NoError(t, os.WriteFile(file, []byte(all.String()), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), all.String())
+}

@@ -1,0 +1,322 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"worldengine/cmd/internal/counted"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/storage"
+	"worldengine/worldengine/wire"
+)
+
+// statusCommand shows how the world is, or whether a town is paused.
+type statusCommand struct {
+	Of townFlag `embed:""`
+}
+
+func (statusCommand) Help() string {
+	return `Shows the state of a world: its pause, and how many towns are paused, being applied to,
+without their plugin, waiting for approval or in doubt; the plugins that are away, with their next
+request; the proposals that wait for approval; the open alerts; the server that writes and those
+that stand by, with their versions and how far each has followed the log; the bytes of the world's
+streams, and the free room of the disk. Parts that the user may not see are listed as not known.
+
+Exits 1 when something needs attention, and says what: a server that stores nothing, or has little
+room (less than four times of what is to stay free); an index or a bus that stays behind the log for
+2 s; a town that is damaged, or whose plugin is away; dead letters; an alert of severity P1 of
+the last hour that is not acknowledged (alerts ack). A pause is nothing of that kind.
+
+With a town it shows the pause of one town, and how many of its commands a game server is applying.
+A town is paused while the world is.
+
+Examples:
+
+    handoffctl status
+    handoffctl status town-threatened`
+}
+
+func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	town, err := c.Of.town()
+	if err != nil {
+		return err
+	}
+	if town == "" {
+		return a.showWorld(ctx, server)
+	}
+	var r messages.Control
+	raw, err := server.Ask(ctx, wire.ControlGet, messages.Signal{TownID: town}, &r)
+	if err != nil {
+		return err
+	}
+	return a.print(raw, func(t table) {
+		t.row("town", r.TownID)
+		a.writePause(t, &r)
+	})
+}
+
+// showWorld shows the status of the world.
+func (a *app) showWorld(ctx context.Context, server *client.Client) error {
+	var s messages.WorldReport
+	raw, err := server.Ask(ctx, wire.WorldStatus, messages.WorldStatus{Damage: true}, &s)
+	if err != nil {
+		return err
+	}
+	if err := a.print(raw, func(t table) { a.writeWorld(t, &s) }); err != nil {
+		return err
+	}
+	if !s.Healthy {
+		return failedf("the world %s needs attention: %s", s.World,
+			counted.Of(len(s.Problems), "problem"))
+	}
+	return nil
+}
+
+// writeWorld writes the state of a world.
+func (a *app) writeWorld(t table, s *messages.WorldReport) {
+	known := func(part string) bool { return s.Unknown[part] == "" }
+	t.row("world", s.World)
+	if known("pause") {
+		a.writePause(t, &s.Control)
+	}
+	health := a.coloured("good", good)
+	if !s.Healthy {
+		health = a.coloured("needs attention", bad)
+	}
+	t.row("health", health)
+	a.writeProblems(t, s)
+	if known("approvals") {
+		approvals := "none wait"
+		if w := &s.Approvals; w.Count > 0 {
+			approvals = fmt.Sprintf("%s, the oldest since %s in %s",
+				counted.Of(w.Count, "proposal"), show(w.Since), show(w.TownID))
+		}
+		t.row("approvals", a.coloured(approvals, toneIf(s.Approvals.Count > 0, warn)))
+	}
+	if known("servers") {
+		a.writeServers(t, s)
+	}
+	if known("alerts") {
+		a.writeAlerts(t, &s.Alerts, s.Problems)
+	}
+	for _, part := range slices.Sorted(maps.Keys(s.Unknown)) {
+		t.row("not known", part+": "+show(s.Unknown[part]))
+	}
+}
+
+// writePause writes the reply of control.get.
+func (a *app) writePause(t table, r *messages.Control) {
+	tone := good
+	if r.Status == messages.Paused {
+		tone = warn
+	}
+	t.row("status", a.coloured(show(strings.TrimSpace(r.Status+" "+r.Substatus)), tone))
+	t.row("applying", r.Applying)
+	if by := r.PausedBy; by != nil {
+		t.row("paused by", by.ActorID)
+		t.row("since", by.At.Format(time.RFC3339))
+		t.row("reason", by.Reason)
+		t.row("signal", by.SignalID)
+	}
+}
+
+// writeProblems writes the problems, how many towns are in each state, and which. A problem with a
+// plugin that is away has the details of the absence.
+func (a *app) writeProblems(t table, s *messages.WorldReport) {
+	absent := map[string]*messages.AbsentPlugin{}
+	for i := range s.PluginsAbsent {
+		of := &s.PluginsAbsent[i]
+		absent[fmt.Sprintf("the town %s has had no plugin since %s", of.TownID, of.Since)] = of
+	}
+	for _, problem := range s.Problems {
+		t.row("problem", show(problem)+absenceOf(absent[problem]))
+		delete(absent, problem)
+	}
+	states := []string{fmt.Sprint(s.Towns)}
+	for _, of := range []struct {
+		count int
+		state string
+	}{
+		{s.States.Paused, "paused"}, {s.States.Applying, "applying"},
+		{s.States.NoPlugin, "without their plugin"}, {s.States.Waiting, "waiting for approval"},
+		{s.States.InDoubt, "in doubt"},
+	} {
+		if of.count > 0 {
+			states = append(states, fmt.Sprintf("%d %s", of.count, of.state))
+		}
+	}
+	t.row("towns", strings.Join(states, ", "))
+	for _, p := range s.TownsPaused {
+		t.row("paused town", a.coloured(fmt.Sprintf("%s, by %s since %s: %s", show(p.TownID),
+			show(p.ActorID), p.Since.Format(time.RFC3339), orDash(p.Reason)), warn))
+	}
+	for _, p := range s.TownsPending {
+		t.linef("applying\tto %s, run %s", show(p.TownID), a.briefID(p.RunID))
+	}
+	for _, problem := range slices.Sorted(maps.Keys(absent)) { // more than a status has problems
+		of := absent[problem]
+		t.row("no plugin", a.coloured(fmt.Sprintf("%s, since %s%s", show(of.TownID), show(of.Since),
+			absenceOf(of)), warn))
+	}
+}
+
+// absenceOf describes the wait for a plugin, and the remedy; "" if an older server leaves it out.
+func absenceOf(of *messages.AbsentPlugin) string {
+	switch {
+	case of == nil:
+		return ""
+	case of.Attempt == 0:
+		return ". " + show(of.Todo)
+	}
+	return fmt.Sprintf("; attempt %d, the next request at %s: %s %s", of.Attempt, show(of.NextAt),
+		show(of.Said), show(of.Todo))
+}
+
+func (a *app) writeServers(t table, s *messages.WorldReport) {
+	t.row("waiting", counted.Of(s.Waiting, "request"))
+	versions := map[string]bool{}
+	for i := range s.Servers {
+		server := &s.Servers[i]
+		versions[server.Version] = true
+		role := "stands by"
+		if server.Writer {
+			role = "writes"
+		}
+		t.linef("server\t%s, %s since %s, index at %d of %d", nameOf(server), role,
+			server.Started.Format(time.RFC3339), server.Indexed, s.LogEnd)
+		if stats := server.Stats; stats != nil {
+			a.writeStanding(t, s, stats)
+		}
+	}
+	if len(versions) > 1 {
+		t.row("versions",
+			a.coloured(strings.Join(slices.Sorted(maps.Keys(versions)), " and "), warn))
+	}
+	t.row("dead letters", s.DeadLetters)
+	t.row("disk", storage.Size(s.StreamBytes)+" in the streams of the world, before compression")
+}
+
+// nameOf returns the name and the version of a server.
+func nameOf(s *messages.Server) string {
+	return show(cmp.Or(s.Name, s.ID)) + " " + show(s.Version)
+}
+
+// writeStanding writes how far the writer has come, and the room on its disk.
+func (a *app) writeStanding(t table, s *messages.WorldReport, stats *messages.ServerStats) {
+	if stats.BusPublished != nil {
+		t.linef("bus\tat %d of %d", *stats.BusPublished, s.LogEnd)
+	}
+	if stats.ProjectorLagMs != nil {
+		t.linef("projector\t%s behind", time.Duration(*stats.ProjectorLagMs)*time.Millisecond)
+	}
+	if disk := stats.Disk; disk != nil {
+		t.row("disk free", a.coloured(storage.Size(disk.Free)+" of "+storage.Size(disk.Total),
+			toneIf(disk.Low(), bad)))
+	}
+}
+
+// writeAlerts writes the alerts, except the texts of those that are problems already.
+func (a *app) writeAlerts(t table, alerts *messages.OpenAlerts, problems []string) {
+	if n := alerts.Lost; n > 0 {
+		t.row("alerts lost", a.coloured(fmt.Sprintf(
+			"%d since the servers started: only their logs have them", n), bad))
+	}
+	var counts []string
+	for _, severity := range []runevents.Severity{runevents.P1, runevents.P2, runevents.P3} {
+		if n := alerts.Count[severity]; n > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", n, severity))
+		}
+	}
+	open := cmp.Or(strings.Join(counts, ", "), "none") + " open"
+	if n := alerts.Acknowledged; n > 0 {
+		open += fmt.Sprintf(", and %d acknowledged", n)
+	}
+	t.row("alerts", open)
+	for i := range alerts.Newest {
+		alert := &alerts.Newest[i]
+		if slices.ContainsFunc(problems, func(problem string) bool {
+			return strings.HasPrefix(problem, fmt.Sprintf("alert %d, ", alert.Seq))
+		}) {
+			continue
+		}
+		t.row("alert", a.coloured(fmt.Sprintf("%d %s %s %s: %s", alert.Seq, show(alert.At),
+			alert.Severity, alert.Code, show(alert.Message)), severityTone(alert.Severity)))
+	}
+}
+
+// statsCommand shows the statistics of the servers of a world.
+type statsCommand struct{}
+
+func (statsCommand) Help() string {
+	return `Shows the counts of the server that serves the world since its start: results by status, alerts by
+code, what it holds and what it has refused because it was full, and of each verb how many requests
+it has answered and how long one took on average, from its arrival to its answer. The user must be
+an operator or an observer. handoffctl status shows how the world is now, and /metrics
+has the same counts over time.`
+}
+
+func (c *statsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	s, err := server.WorldStatus(ctx)
+	if err != nil {
+		return err
+	}
+	if why := s.Unknown["servers"]; why != "" {
+		return unavailablef(permissionDenied, nil, "this user may not ask for statistics: %s", why)
+	}
+	return a.print(map[string]any{"servers": s.Servers}, func(t table) {
+		for i := range s.Servers {
+			if s.Servers[i].Stats != nil { // nil if it stands by
+				t.stats(&s.Servers[i])
+			}
+		}
+	})
+}
+
+// stats writes the statistics of a server.
+func (t table) stats(of *messages.Server) {
+	s := of.Stats
+	var results []string
+	for _, status := range handoff.Statuses() {
+		results = append(results, fmt.Sprintf("%s %d", status, s.Results[status]))
+	}
+	t.linef("server\t%s, since %s", nameOf(of), of.Started.Format(time.RFC3339))
+	t.row("results", strings.Join(results, ", "))
+	t.linef("in hand\twaiting %d, applying %d, held %d with %s", s.Waiting, s.Applying,
+		s.Overload.Held, storage.Size(uint64(max(s.Overload.HeldBytes, 0))))
+	t.row("refused", countsOf(s.Overload.Refused))
+	t.row("alerts", countsOf(s.Alerts))
+	if s.AlertsLost > 0 || len(s.AlertsMore) > 0 {
+		t.linef("alerts not stored\tlost %d, counted alone %s", s.AlertsLost,
+			countsOf(s.AlertsMore))
+	}
+	t.row("processor", time.Duration(s.ProcessorMs)*time.Millisecond)
+	t.Flush()
+	t.linef("VERB\tREQUESTS\tAVERAGE")
+	for _, v := range of.Verbs {
+		average := "-"
+		if v.Requests > 0 {
+			average = (time.Duration(v.AverageMicros) * time.Microsecond).String()
+		}
+		t.row(v.Verb, v.Requests, average)
+	}
+	t.Flush()
+}
+
+// countsOf lists the counts that are not 0, by name.
+func countsOf[K ~string](counts map[K]int64) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		if counts[name] > 0 {
+			all = append(all, fmt.Sprintf("%s %d", show(string(name)), counts[name]))
+		}
+	}
+	return cmp.Or(strings.Join(all, ", "), "none")
+}
