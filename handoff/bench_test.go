@@ -3,8 +3,6 @@ package handoff_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"worldengine/handoff"
 	"worldengine/schemas"
 )
@@ -26,39 +24,5 @@ func BenchmarkNewResult(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		handoff.NewResult(h, outcome)
-	}
-}
-
-func BenchmarkMarshalResult(b *testing.B) {
-	vector := vectors[resultVector](b, "results.json")[0]
-	r := handoff.NewResult(parsed(b, vector.Handoff), vector.outcome())
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := r.MarshalWire(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkAppendCanonical(b *testing.B) {
-	type snapshotVector struct{ CanonicalJSON string }
-	text := []byte(vectors[snapshotVector](b, "snapshots.json")[0].CanonicalJSON)
-	tree := decoded(b, text)
-	var dst []byte
-	b.SetBytes(int64(len(text)))
-	b.ReportAllocs()
-	for b.Loop() {
-		dst = handoff.AppendCanonical(dst[:0], tree)
-	}
-	require.Equal(b, string(text), string(dst))
-}
-
-func BenchmarkMarshalHandoff(b *testing.B) {
-	h := parsed(b, validHandoff(b))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := h.MarshalWire(); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

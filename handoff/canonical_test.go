@@ -104,20 +104,13 @@ func TestAppendCanonical_RFC8785(t *testing.T) {
 				`"😀":"Emoji: Grinning Face","` + "\ufb33" + `":"Hebrew Letter Dalet With Dagesh"}`,
 		},
 		{"a prefix comes first", `{"ab":1,"a":2,"":3,"b":4}`, `{"":3,"a":2,"ab":1,"b":4}`},
-		{
-			"two surrogate pairs sort by their second unit too",
-			`{"😁":1,"😀":2,"𐀀":3}`, `{"𐀀":3,"😀":2,"😁":1}`,
-		},
+		{"two surrogate pairs sort by their second unit too",
+			`{"😁":1,"😀":2,"𐀀":3}`, `{"𐀀":3,"😀":2,"😁":1}`},
 		{"arrays keep their order", `[ 3, 1, [ ], { }, 2 ]`, `[3,1,[],{},2]`},
-		{
-			"every control character",
-			`"\u0000\u0007\b\t\n\u000b\f\r\u001f\u007f"`,
-			`"\u0000\u0007\b\t\n\u000b\f\r\u001f` + "\x7f" + `"`,
-		},
-		{
-			"characters that scripts and pages escape are not escaped",
-			`"\u2028\u2029\u003c\u003e\u0026\/"`, "\"\u2028\u2029<>&/\"",
-		},
+		{"every control character", `"\u0000\u0007\b\t\n\u000b\f\r\u001f\u007f"`,
+			`"\u0000\u0007\b\t\n\u000b\f\r\u001f` + "\x7f" + `"`},
+		{"characters that scripts and pages escape are not escaped",
+			`"\u2028\u2029\u003c\u003e\u0026\/"`, "\"\u2028\u2029<>&/\""},
 		{"negative zero", `[-0, -0.0, -0e5]`, `[0,0,0]`},
 	} {
 		t.Run(row.name, func(t *testing.T) {

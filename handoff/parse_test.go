@@ -94,38 +94,26 @@ func TestParse_Refused(t *testing.T) {
 		code  schemas.Code
 		paths []string
 	}{
-		{
-			"a member twice",
+		{"a member twice",
 			replaced(t, good, `"advisory":true`, `"advisory":true,"advisory":true`, 0),
-			schemas.CodeInvalidJSON, []string{"/advisory"},
-		},
-		{
-			"a member twice, once escaped, deep inside",
+			schemas.CodeInvalidJSON, []string{"/advisory"}},
+		{"a member twice, once escaped, deep inside",
 			replaced(t, good, `"actorId":`, `"actor\u0049d":"x","actorId":`, 0),
-			schemas.CodeInvalidJSON, []string{"/proposal/actorId"},
-		},
-		{
-			"a lone surrogate",
+			schemas.CodeInvalidJSON, []string{"/proposal/actorId"}},
+		{"a lone surrogate",
 			replaced(t, good, `"townId":"town-threatened"`, `"townId":"\ud83d"`, 0),
-			schemas.CodeInvalidJSON, []string{"/proposal/townId"},
-		},
-		{
-			"bytes that are not UTF-8",
+			schemas.CodeInvalidJSON, []string{"/proposal/townId"}},
+		{"bytes that are not UTF-8",
 			replaced(t, good, `"townId":"town-threatened"`, "\"townId\":\"\xff\"", 0),
-			schemas.CodeInvalidJSON, []string{"/proposal/townId"},
-		},
-		{
-			"1e400 as decisionEpoch", replaced(t, good, epochMember, `"decisionEpoch":1e400`, 0),
-			schemas.CodeInvalidJSON, []string{"/decisionEpoch"},
-		},
+			schemas.CodeInvalidJSON, []string{"/proposal/townId"}},
+		{"1e400 as decisionEpoch", replaced(t, good, epochMember, `"decisionEpoch":1e400`, 0),
+			schemas.CodeInvalidJSON, []string{"/decisionEpoch"}},
 		{"nothing", "", schemas.CodeInvalidJSON, []string{""}},
 		{"two handoffs", good + good, schemas.CodeInvalidJSON, []string{""}},
 		{"cut off", good[:len(good)-1], schemas.CodeInvalidJSON, []string{""}},
 		{"an array", "[" + good + "]", schemas.CodeSchemaValidation, []string{""}},
-		{
-			`"15" as decisionEpoch`, replaced(t, good, epochMember, `"decisionEpoch":"15"`, 0),
-			schemas.CodeSchemaValidation, []string{"/decisionEpoch"},
-		},
+		{`"15" as decisionEpoch`, replaced(t, good, epochMember, `"decisionEpoch":"15"`, 0),
+			schemas.CodeSchemaValidation, []string{"/decisionEpoch"}},
 		{"2^53 as epoch", onEpochs(good, "9007199254740992"),
 			schemas.CodeSchemaValidation, everyEpoch},
 		{"15.5 as epoch", onEpochs(good, "15.5"), schemas.CodeSchemaValidation, everyEpoch},
@@ -143,22 +131,18 @@ func TestParse_Refused(t *testing.T) {
 				"/snapshotHash",
 			},
 		},
-		{
-			"the key of another proposal",
+		{"the key of another proposal",
 			edited(t, good, func(wire map[string]any) { wire["idempotencyKey"] = otherID }),
-			schemas.CodeSchemaValidation, []string{"/idempotencyKey"},
-		},
+			schemas.CodeSchemaValidation, []string{"/idempotencyKey"}},
 		{
 			"an id that is not its hash", edited(t, good, func(wire map[string]any) {
 				wire["handoffId"] = handoffID(otherID, wire["command"])
 			}),
 			schemas.CodeSchemaValidation, []string{"/handoffId"},
 		},
-		{
-			"a forged command with the id of the true one",
+		{"a forged command with the id of the true one",
 			edited(t, good, func(wire map[string]any) { wire["command"] = "mint Mara 999999" }),
-			schemas.CodeSchemaValidation, []string{"/command", "/handoffId"},
-		},
+			schemas.CodeSchemaValidation, []string{"/command", "/handoffId"}},
 		{
 			"a forged command with its own id", edited(t, good, func(wire map[string]any) {
 				wire["command"] = "mint Mara 999999"

@@ -144,11 +144,9 @@ func TestParseResult_Refused(t *testing.T) {
 			[]string{"/at"}},
 		{"a member twice", strings.Replace(good, `"accepted"`, `"accepted":true,"accepted"`, 1),
 			[]string{"/accepted"}},
-		{
-			"an epoch beyond an int64",
+		{"an epoch beyond an int64",
 			strings.Replace(good, `"actualDecisionEpoch":15`, `"actualDecisionEpoch":1e30`, 1),
-			[]string{"/evaluation/staleCheck/actualDecisionEpoch"},
-		},
+			[]string{"/evaluation/staleCheck/actualDecisionEpoch"}},
 		{"not JSON", good[1:], []string{""}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

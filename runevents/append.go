@@ -198,68 +198,50 @@ func (p *Plan) Results(persistedAt time.Time) []Appended {
 // event with the eventId of another, with another tenant, project or environment than the run, with
 // another tenant than the policy, or of an unknown type that reads like a known one.
 func (s *RunState) Plan(writes []Write) (Plan, error) {
-	d := planner{
-		state: s, keys: map[string]int{}, ids: map[string]struct{}{}, derived: s.derived,
-		plan: Plan{
-			Run:      Run{Identity: writes[0].identity(), FirstSeq: s.lastSeq + 1},
-			appended: make([]Appended, 0, len(writes)),
-		},
+	plan := Plan{
+		Run:      Run{Identity: writes[0].identity(), FirstSeq: s.lastSeq + 1},
+		appended: make([]Appended, 0, len(writes)),
 	}
+	firsts := map[string]int{} // the keys of the new events, to the write that each is of
+	derived := s.derived
+	var violations []schemas.Violation
 	for i := range writes {
-		if err := d.take(i, &writes[i]); err != nil {
+		w := &writes[i]
+		if known, ok := s.keys[w.IdempotencyKey]; ok {
+			plan.appended = append(plan.appended, known)
+			continue
+		}
+		if first, ok := firsts[w.IdempotencyKey]; ok {
+			again := plan.appended[first]
+			again.Idempotent = true
+			plan.appended = append(plan.appended, again)
+			continue
+		}
+		if member := s.owned(w); member != "" {
+			return Plan{}, &OwnedError{Index: i, RunID: w.RunID, EventType: w.EventType,
+				StepID: w.StepID, Member: member}
+		}
+		if s.engine && s.ended {
+			return Plan{}, ErrRunEnded
+		}
+		violations = append(violations, s.check(i, w, plan.Run.Events)...)
+		seq := plan.Run.FirstSeq + int64(len(plan.Run.Events))
+		var err error
+		if derived, err = s.move(derived, i, w, seq); err != nil {
 			return Plan{}, err
 		}
+		event, err := w.event()
+		if err != nil {
+			return Plan{}, err
+		}
+		firsts[w.IdempotencyKey] = i
+		plan.Run.Events = append(plan.Run.Events, event)
+		plan.appended = append(plan.appended, Appended{EventID: w.EventID, RunSeq: seq})
 	}
-	count := len(d.plan.Run.Events)
-	if s.Open() && s.closing && count > 0 {
+	if s.Open() && s.closing && len(plan.Run.Events) > 0 {
 		return Plan{}, ErrRunEnding
 	}
-	return d.plan, invalidAppend(d.violations)
-}
-
-// planner is a plan being made.
-type planner struct {
-	state      *RunState
-	plan       Plan
-	keys       map[string]int      // of the new events, to the write that each is of
-	ids        map[string]struct{} // the eventIds of the new events
-	derived    Snapshot
-	violations []schemas.Violation
-}
-
-func (d *planner) take(i int, w *Write) error {
-	if known, ok := d.state.keys[w.IdempotencyKey]; ok {
-		d.plan.appended = append(d.plan.appended, known)
-		return nil
-	}
-	if first, ok := d.keys[w.IdempotencyKey]; ok {
-		again := d.plan.appended[first]
-		again.Idempotent = true
-		d.plan.appended = append(d.plan.appended, again)
-		return nil
-	}
-	if member := d.state.owned(w); member != "" {
-		return &OwnedError{Index: i, RunID: w.RunID, EventType: w.EventType, StepID: w.StepID,
-			Member: member}
-	}
-	if d.state.engine && d.state.ended {
-		return ErrRunEnded
-	}
-	d.check(i, w)
-	seq := d.plan.Run.FirstSeq + int64(len(d.plan.Run.Events))
-	if d.state.policy.Transitions {
-		if err := d.move(i, w, seq); err != nil {
-			return err
-		}
-	}
-	event, err := w.event()
-	if err != nil {
-		return err
-	}
-	d.keys[w.IdempotencyKey], d.ids[w.EventID] = i, struct{}{}
-	d.plan.Run.Events = append(d.plan.Run.Events, event)
-	d.plan.appended = append(d.plan.appended, Appended{EventID: w.EventID, RunSeq: seq})
-	return nil
+	return plan, invalidAppend(violations)
 }
 
 // owned returns the member by which a new event belongs to the engine, or "".
@@ -278,46 +260,46 @@ func (s *RunState) owned(w *Write) string {
 	return ""
 }
 
-// check reports the violations of a new event that does not fit its run.
-func (d *planner) check(i int, w *Write) {
+// check returns the violations of a new event that does not fit its run, behind other new ones.
+func (s *RunState) check(i int, w *Write, before []Event) (violations []schemas.Violation) {
 	refuse := func(member, format string, args ...any) {
-		d.violations = append(d.violations, schemas.Violation{
+		violations = append(violations, schemas.Violation{
 			Path: schemas.Pointer("events", i, member), Message: fmt.Sprintf(format, args...),
 		})
 	}
-	_, known := d.state.ids[w.EventID]
-	_, before := d.ids[w.EventID]
-	if known || before {
+	_, known := s.ids[w.EventID]
+	if known || slices.ContainsFunc(before, func(e Event) bool { return e.EventID == w.EventID }) {
 		refuse("eventId", "must be new, but another event of the run has it")
 	}
 	if problem := w.EventType.problem(); problem != "" {
 		refuse("eventType", "%s", problem)
 	}
-	if tenant := d.state.policy.TenantID; tenant != "" && w.TenantID != tenant {
+	if tenant := s.policy.TenantID; tenant != "" && w.TenantID != tenant {
 		refuse("tenantId", "must be %q, the tenant of this server", tenant)
 	}
-	if owner := d.state.owner; owner != (Identity{}) {
+	if owner := s.owner; owner != (Identity{}) {
 		owner.PlanID, owner.PlanVersion = w.PlanID, w.PlanVersion // a run's plan may move on
-		d.violations = append(d.violations,
+		violations = append(violations,
 			under(schemas.Pointer("events", i), differences(owner, w.identity()))...)
 	}
+	return violations
 }
 
-// move validates the transition of a new event, so that no projector has to ignore it.
-func (d *planner) move(i int, w *Write, seq int64) error {
-	next, invalid, err := advance(d.derived, w, seq)
-	if err != nil {
-		return err
+// move returns the state after a new event, if the policy validates transitions: so no projector
+// has to ignore the event.
+func (s *RunState) move(derived Snapshot, i int, w *Write, seq int64) (Snapshot, error) {
+	if !s.policy.Transitions {
+		return derived, nil
 	}
+	next, invalid, err := advance(derived, w, seq)
 	if invalid != nil {
-		return &TransitionError{
+		err = &TransitionError{
 			Index: i, RunID: w.RunID, IdempotencyKey: w.IdempotencyKey, EventType: w.EventType,
 			StepID: w.StepID, LogicalAttemptID: w.LogicalAttemptID,
 			AttemptedState: invalid.AttemptedState,
 		}
 	}
-	d.derived = next
-	return nil
+	return next, err
 }
 
 // advance returns the state after w, or the alert of a projector that ignores w. Projector,

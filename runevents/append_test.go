@@ -488,29 +488,3 @@ func TestRunState_Open(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkPlan(b *testing.B) {
-	for _, size := range []int{10, 1000} {
-		for _, transitions := range []bool{false, true} {
-			b.Run(fmt.Sprintf("events=%d/transitions=%v", size, transitions), func(b *testing.B) {
-				state := runevents.NewRunState(identity.RunID,
-					runevents.AppendPolicy{Transitions: transitions})
-				for i := range size {
-					w := newWrite(runevents.StepStarted, "a", int64(i+1))
-					require.NoError(b, state.Add(false,
-						runevents.Record{Write: w, RunSeq: int64(i + 1)}))
-				}
-				w := newWrite(runevents.StepStarted, "b", 1)
-				w.EventID = uuid.NewString()
-				for b.Loop() {
-					if err := runevents.CheckAppend([]runevents.Write{w}); err != nil {
-						b.Fatal(err)
-					}
-					if _, err := state.Plan([]runevents.Write{w}); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
-}

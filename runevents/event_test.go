@@ -39,39 +39,6 @@ func TestRun_Records(t *testing.T) {
 	require.Equal(t, records, p.Run().Records(persistedAt), "every reader gets the same")
 }
 
-func TestRun_RecordsOfALaterPart(t *testing.T) {
-	t.Parallel()
-	p := runevents.NewProducer(identity, source())
-	wholeRun(t, p)
-	later := *p.Run()
-	later.FirstSeq, later.Events = 4, later.Events[3:]
-	records := later.Records(persistedAt)
-	require.Equal(t, int64(4), records[0].RunSeq)
-	require.Equal(t, int64(5), records[1].RunSeq)
-	require.Equal(t, p.Run().Records(persistedAt)[3:], records)
-}
-
-// TestIdempotencyKey_OtherFields is section 3.1, rule 8.
-func TestIdempotencyKey_OtherFields(t *testing.T) {
-	t.Parallel()
-	keys := func(identity runevents.Identity) (keys []string) {
-		p := runevents.NewProducer(identity, source())
-		wholeRun(t, p)
-		for _, r := range p.Run().Records(persistedAt) {
-			keys = append(keys, r.IdempotencyKey)
-		}
-		return keys
-	}
-	other := identity
-	other.TenantID, other.ProjectID, other.EnvironmentID = "x", "y|z", "é"
-	require.Equal(t, keys(identity), keys(other))
-
-	another := identity
-	another.PlanVersion = "3"
-	require.NotEqual(t, keys(identity), keys(another))
-	require.Len(t, keys(identity), 5)
-}
-
 func TestRecord_JSON(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())
@@ -173,15 +140,6 @@ func TestTimestamp(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, row.at.Truncate(time.Millisecond).UTC(), back.UTC())
 		})
-	}
-}
-
-func BenchmarkRecords(b *testing.B) {
-	p := runevents.NewProducer(identity, source())
-	wholeRun(b, p)
-	b.ReportAllocs()
-	for b.Loop() {
-		p.Run().Records(persistedAt)
 	}
 }
 

@@ -119,30 +119,6 @@ func TestIdempotencyKey_CoverageOfVectors(t *testing.T) {
 	require.Len(t, preimages, len(digests))
 }
 
-func TestIdempotencyKey_EveryField(t *testing.T) {
-	t.Parallel()
-	base := runevents.KeyFields{
-		RunID: "run", StepID: "step", LogicalAttemptID: 1,
-		EventType: runevents.StepStarted, PlanID: "plan", PlanVersion: "1",
-	}
-	keys := []string{runevents.IdempotencyKey(base)}
-	for _, change := range []func(*runevents.KeyFields){
-		func(f *runevents.KeyFields) { f.RunID = "Run" },
-		func(f *runevents.KeyFields) { f.StepID = "step " },
-		func(f *runevents.KeyFields) { f.StepID = "" },
-		func(f *runevents.KeyFields) { f.LogicalAttemptID = 2 },
-		func(f *runevents.KeyFields) { f.EventType = runevents.StepFailed },
-		func(f *runevents.KeyFields) { f.PlanID = "plan1" },
-		func(f *runevents.KeyFields) { f.PlanVersion = "01" },
-	} {
-		f := base
-		change(&f)
-		key := runevents.IdempotencyKey(f)
-		require.NotContains(t, keys, key, "%+v", f)
-		keys = append(keys, key)
-	}
-}
-
 func TestKeyFields_Validate(t *testing.T) {
 	t.Parallel()
 	ofRun := runevents.KeyFields{

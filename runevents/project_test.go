@@ -376,15 +376,3 @@ func BenchmarkProject(b *testing.B) {
 		}
 	}
 }
-
-// BenchmarkIncremental takes in the last event of ten.
-func BenchmarkIncremental(b *testing.B) {
-	records := executedRun(b)
-	s, _ := project(b, records[:9])
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, _, err := runevents.Incremental(s, records[9:]); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

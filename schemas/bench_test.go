@@ -10,17 +10,6 @@ import (
 	"worldengine/schemas"
 )
 
-func BenchmarkDecodeHandoff(b *testing.B) {
-	data := handoff(b)
-	b.SetBytes(int64(len(data)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := schemas.Decode(data, schemas.Limits{}); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
 func BenchmarkValidateHandoff(b *testing.B) {
 	tree, err := schemas.Decode(handoff(b), schemas.Limits{})
 	require.NoError(b, err)
@@ -65,17 +54,4 @@ func BenchmarkParse(b *testing.B) {
 	run("invalid handoff", schemas.ExecutionHandoff, []byte(`{}`))
 	tags := strings.Repeat("0,", 500_000) + "0"
 	run("half a million violations", schemas.Proposal, []byte(`{"reasonTags":[`+tags+`]}`))
-}
-
-func BenchmarkDecodeHostile(b *testing.B) {
-	for name, text := range hostile() {
-		b.Run(strings.ReplaceAll(name, " ", "_"), func(b *testing.B) {
-			b.SetBytes(int64(len(text)))
-			for b.Loop() {
-				if _, err := schemas.Decode([]byte(text), schemas.Limits{}); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
 }

@@ -3,6 +3,7 @@ package schemas
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -19,71 +20,72 @@ const (
 	kindObject
 )
 
-var kindNames = map[string]struct {
+type kindName struct {
+	name string
 	kind kinds
 	text string
-}{
-	"null":    {kindNull, "null"},
-	"boolean": {kindBoolean, "a boolean"},
-	"integer": {kindInteger, "an integer"},
-	"number":  {kindNumber, "a number"},
-	"string":  {kindString, "a string"},
-	"array":   {kindArray, "an array"},
-	"object":  {kindObject, "an object"},
+}
+
+// kindNames has the number before the integer, which is one too.
+var kindNames = []kindName{
+	{"null", kindNull, "null"},
+	{"boolean", kindBoolean, "a boolean"},
+	{"number", kindNumber, "a number"},
+	{"integer", kindInteger, "an integer"},
+	{"string", kindString, "a string"},
+	{"array", kindArray, "an array"},
+	{"object", kindObject, "an object"},
 }
 
 // newKinds returns the set of the named types and the words for it, such as "a string or null".
 func newKinds(names []string) (set kinds, text string) {
 	var texts []string
 	for _, name := range names {
-		k, ok := kindNames[name]
-		if !ok {
+		i := slices.IndexFunc(kindNames, func(k kindName) bool { return k.name == name })
+		if i < 0 {
 			panic("schemas: unknown type " + name)
 		}
-		set |= k.kind
-		texts = append(texts, k.text)
+		set |= kindNames[i].kind
+		texts = append(texts, kindNames[i].text)
 	}
 	return set, strings.Join(texts, " or ")
 }
 
-// has reports whether v is of one of the types. An integer is a number without a fraction, however
-// it was written.
-func (k kinds) has(v any) bool {
+// kindOf returns the types of v, none for a Go value that Decode does not produce. An integer is a
+// number without a fraction, however it was written.
+func kindOf(v any) kinds {
 	switch v := v.(type) {
 	case nil:
-		return k&kindNull != 0
+		return kindNull
 	case bool:
-		return k&kindBoolean != 0
+		return kindBoolean
 	case float64:
-		return k&kindNumber != 0 || k&kindInteger != 0 && v == math.Trunc(v) && !math.IsInf(v, 0)
+		if v == math.Trunc(v) && !math.IsInf(v, 0) {
+			return kindNumber | kindInteger
+		}
+		return kindNumber
 	case string:
-		return k&kindString != 0
+		return kindString
 	case []any:
-		return k&kindArray != 0
+		return kindArray
 	case map[string]any:
-		return k&kindObject != 0
+		return kindObject
 	}
-	return false
+	return 0
 }
+
+// has reports whether v is of one of the types.
+func (k kinds) has(v any) bool { return k&kindOf(v) != 0 }
 
 // describe returns the kind of v, which is not one of k.
 func (k kinds) describe(v any) string {
-	switch v := v.(type) {
-	case nil:
-		return "null"
-	case bool:
-		return "a boolean"
-	case float64:
-		if k&kindInteger != 0 {
-			return number(v)
+	if f, ok := v.(float64); ok && k&kindInteger != 0 {
+		return number(f)
+	}
+	for _, known := range kindNames {
+		if known.kind&kindOf(v) != 0 {
+			return known.text
 		}
-		return "a number"
-	case string:
-		return "a string"
-	case []any:
-		return "an array"
-	case map[string]any:
-		return "an object"
 	}
 	return fmt.Sprintf("a Go %T", v)
 }

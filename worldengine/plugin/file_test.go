@@ -86,19 +86,6 @@ func TestFile_Remembers(t *testing.T) {
 	require.ErrorIs(t, file.Put(record(6, "")), plugin.ErrBroken)
 }
 
-// A snapshot of several lines stays one line of the file.
-func TestFile_OneLineAnAnswer(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "memory")
-	file := open(t, path, plugin.FileConfig{})
-	r := record(1, apply.Applied)
-	r.Answer.Snapshot = []byte("{\n  \"day\": 4\r\n}")
-	put(t, file, r)
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, 2, strings.Count(string(data), "\n"))
-}
-
 // A crash may leave any part of the last record. The records before it survive, and the next one
 // has its own line.
 func TestFile_TornRecord(t *testing.T) {

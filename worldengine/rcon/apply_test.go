@@ -240,33 +240,8 @@ func TestConsole_Expect(t *testing.T) {
 	})
 }
 
-func TestConsole_ContextEndsWait(t *testing.T) {
-	t.Parallel()
-	arrived, release := make(chan struct{}), make(chan struct{})
-	server := &vanilla{answer: func(string) string {
-		close(arrived)
-		<-release
-		return "ok"
-	}}
-	console := open(t, config(listen(t, server.serve), "say hello"))
-	c := command(t, "wall")
-	first := make(chan error, 1)
-	go func() {
-		_, err := console.Apply(t.Context(), c)
-		first <- err
-	}()
-	<-arrived
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := console.Apply(ctx, c)
-	require.ErrorIs(t, err, apply.ErrUnavailable)
-	require.ErrorIs(t, err, context.Canceled)
-	close(release)
-	require.NoError(t, <-first)
-	_, _, lines := server.seen()
-	require.Len(t, lines, 1)
-}
-
+// Close waits for the command that is being applied; another one that waits for its turn ends with
+// its context.
 func TestConsole_Close(t *testing.T) {
 	t.Parallel()
 	arrived, release := make(chan struct{}), make(chan struct{})
@@ -283,6 +258,11 @@ func TestConsole_Close(t *testing.T) {
 		applied <- err
 	}()
 	<-arrived
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := console.Apply(ctx, c)
+	require.ErrorIs(t, err, apply.ErrUnavailable)
+	require.ErrorIs(t, err, context.Canceled)
 	go func() {
 		console.Close()
 		close(closed)
@@ -290,8 +270,10 @@ func TestConsole_Close(t *testing.T) {
 	close(release)
 	require.NoError(t, <-applied, "the command is not cut off")
 	<-closed
-	_, err := console.Apply(t.Context(), c)
+	_, err = console.Apply(t.Context(), c)
 	require.ErrorIs(t, err, apply.ErrUnavailable)
 	require.ErrorIs(t, err, rcon.ErrClosed)
 	console.Close()
+	_, _, lines := server.seen()
+	require.Len(t, lines, 1)
 }

@@ -96,46 +96,34 @@ func requireNoSecret(t *testing.T, err error) {
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v %q", err, err, err, err), password)
 }
 
-// Trouble before the first command is no doubt, however often it happens.
-func TestConsole_TroubleBeforeTheFirstCommand(t *testing.T) {
+// Trouble at the login is no doubt, however often it happens. From the first command on it is doubt:
+// the error has the place, and the connection is not used again.
+func TestConsole_Trouble(t *testing.T) {
 	t.Parallel()
 	for name, misdeed := range misdeeds {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			console := open(t, config(listen(t, misbehaving(0, misdeed.do)), "say hello"))
-			for range 2 {
-				_, err := console.Apply(t.Context(), command(t, "wall"))
-				require.ErrorIs(t, err, apply.ErrUnavailable)
-				require.NotErrorIs(t, err, apply.ErrInDoubt)
-				require.ErrorContains(t, err, misdeed.says)
-				requireNoSecret(t, err)
-			}
-		})
-	}
-}
-
-// Trouble after the first command is doubt; the error has the place, and the connection is not used
-// again.
-func TestConsole_TroubleAfterTheFirstCommand(t *testing.T) {
-	t.Parallel()
-	for name, misdeed := range misdeeds {
-		for done, says := range []string{
-			`0 of 2 commands were answered as expected; then at "say 1": `,
-			`1 of 2 commands were answered as expected; then at "say 2": `,
+		for n, want := range []struct {
+			err, other error
+			says       string
+		}{
+			{apply.ErrUnavailable, apply.ErrInDoubt, "rcon: "},
+			{apply.ErrInDoubt, apply.ErrUnavailable,
+				`0 of 2 commands were answered as expected; then at "say 1": `},
+			{apply.ErrInDoubt, apply.ErrUnavailable,
+				`1 of 2 commands were answered as expected; then at "say 2": `},
 		} {
-			t.Run(name+" "+says[:6], func(t *testing.T) {
+			t.Run(fmt.Sprint(name, " ", n), func(t *testing.T) {
 				t.Parallel()
 				var connections atomic.Int32
-				serve := misbehaving(1+done, misdeed.do)
+				serve := misbehaving(n, misdeed.do)
 				console := open(t, config(listen(t, func(conn *mc.RCONConn) {
 					connections.Add(1)
 					serve(conn)
 				}), "say 1", "say 2"))
 				for i := range 2 {
 					_, err := console.Apply(t.Context(), command(t, "wall"))
-					require.ErrorIs(t, err, apply.ErrInDoubt)
-					require.NotErrorIs(t, err, apply.ErrUnavailable)
-					require.ErrorContains(t, err, says)
+					require.ErrorIs(t, err, want.err)
+					require.NotErrorIs(t, err, want.other)
+					require.ErrorContains(t, err, want.says)
 					require.ErrorContains(t, err, misdeed.says)
 					requireNoSecret(t, err)
 					require.Equal(t, int32(i+1), connections.Load())
@@ -194,14 +182,33 @@ func TestConsole_CommandNotSent(t *testing.T) {
 	require.Len(t, lines, 1)
 }
 
-func TestConsole_TimeoutOfConnecting(t *testing.T) {
+func TestConsole_NoConnection(t *testing.T) {
 	t.Parallel()
-	cfg := config(listen(t, misbehaving(0, silence)), "say hello")
-	cfg.Timeout = time.Nanosecond
-	_, err := open(t, cfg).Apply(t.Context(), command(t, "wall"))
-	require.ErrorIs(t, err, apply.ErrUnavailable)
-	require.ErrorIs(t, err, rcon.ErrTimeout)
-	require.ErrorContains(t, err, "cannot connect: dial "+cfg.Address)
+	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, nobody.Close())
+	server := &vanilla{answer: func(string) string { return "ok" }}
+	for says, c := range map[string]struct {
+		change func(*rcon.Config)
+		want   error
+	}{
+		"rcon: cannot connect: dial tcp ": {func(c *rcon.Config) { c.Address = nobody.Addr().String() },
+			apply.ErrUnavailable},
+		"cannot connect: dial 127.0.0.1:": {func(c *rcon.Config) { c.Timeout = time.Nanosecond },
+			rcon.ErrTimeout},
+		"no login at 127.0.0.1:": {func(c *rcon.Config) { c.Password = "not " + password },
+			rcon.ErrLoginRefused},
+	} {
+		cfg := config(listen(t, server.serve), "say hello")
+		c.change(&cfg)
+		_, err := open(t, cfg).Apply(t.Context(), command(t, "wall"))
+		require.ErrorIs(t, err, apply.ErrUnavailable)
+		require.ErrorIs(t, err, c.want)
+		require.ErrorContains(t, err, says)
+		requireNoSecret(t, err)
+	}
+	_, _, lines := server.seen()
+	require.Empty(t, lines)
 }
 
 func TestConsole_TimeoutOfExchange(t *testing.T) {
@@ -253,32 +260,6 @@ func TestConsole_EndlessResponse(t *testing.T) {
 			require.ErrorContains(t, err, test.says)
 		})
 	}
-}
-
-func TestConsole_NobodyListens(t *testing.T) {
-	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address := listener.Addr().String()
-	require.NoError(t, listener.Close())
-	_, err = open(t, config(address, "say hello")).Apply(t.Context(), command(t, "wall"))
-	require.ErrorIs(t, err, apply.ErrUnavailable)
-	require.ErrorContains(t, err, "rcon: cannot connect: dial tcp "+address)
-	requireNoSecret(t, err)
-}
-
-func TestConsole_WrongPassword(t *testing.T) {
-	t.Parallel()
-	server := &vanilla{answer: func(string) string { return "ok" }}
-	cfg := config(listen(t, server.serve), "say hello")
-	cfg.Password = "not " + password
-	_, err := open(t, cfg).Apply(t.Context(), command(t, "wall"))
-	require.ErrorIs(t, err, apply.ErrUnavailable)
-	require.ErrorIs(t, err, rcon.ErrLoginRefused)
-	require.ErrorContains(t, err, "no login at 127.0.0.1:")
-	requireNoSecret(t, err)
-	_, _, lines := server.seen()
-	require.Empty(t, lines)
 }
 
 // The password is in no message, not even if the server or a command says it.

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
 	"worldengine/worldengine/town"
 )
 
@@ -45,29 +44,6 @@ func BenchmarkApply(b *testing.B) {
 					}
 				}
 			})
-		}
-	}
-}
-
-// BenchmarkNewState sorts from scratch; its copies take a hundredth of that.
-func BenchmarkNewState(b *testing.B) {
-	s := full()
-	b.ReportAllocs()
-	for b.Loop() {
-		fresh := *s
-		fresh.SideQuests = append([]town.SideQuest{}, s.SideQuests...)
-		fresh.Projects = append([]town.Project{}, s.Projects...)
-		town.NewState(&fresh)
-	}
-}
-
-func BenchmarkParse(b *testing.B) {
-	data := town.NewState(full()).Canonical
-	b.SetBytes(int64(len(data)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := town.Parse(data, schemas.Limits{}); err != nil {
-			b.Fatal(err)
 		}
 	}
 }
