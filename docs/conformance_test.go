@@ -26,7 +26,7 @@ var contracts = []struct{ title, sections string }{
 	{"World memory 1", "Request Reply"},
 }
 
-// quoted finds names in backquotes; onlyQuoted matches a cell that has nothing but such names.
+// quoted finds names in backquotes; onlyQuoted matches a cell that has such names alone.
 var (
 	quoted     = regexp.MustCompile("`([^`]+)`")
 	onlyQuoted = regexp.MustCompile("^`[^`]+`(, `[^`]+`)*$")
@@ -34,7 +34,7 @@ var (
 )
 
 // checkRow returns the defects of a row's code and proof: code names places, or is a dash; proof
-// names tests, or says why there are none.
+// names tests, or gives the reason why there are none.
 func (m *module) checkRow(code, proof string) error {
 	var wrong []error
 	if !onlyQuoted.MatchString(code) && (code != "–" || !unproven.MatchString(proof)) {
@@ -83,25 +83,4 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	require.Len(t, rows, next, "a row of an unknown contract, or not in its place")
-}
-
-func TestTheCheckOfARow(t *testing.T) {
-	t.Parallel()
-	m := openModule("..")
-	require.NoError(t, m.checkRow("`handoff.Parse`", "`docs.TestConformance`, `handoff.FuzzParse`"))
-	require.NoError(t, m.checkRow("–", "not applicable: there is no c"))
-	for row, says := range map[[2]string]string{
-		{"in Parse", "`docs.TestConformance`"}:                   "a place is identifiers",
-		{"–", "`docs.TestConformance`"}:                          "a place is identifiers",
-		{"`handoff.Gone`", "`docs.TestConformance`"}:             "declares no Gone",
-		{"`schemas/gone.json`", "`docs.TestConformance`"}:        `there is no file "schemas/gone.json"`,
-		{"`handoff.Parse`", "`docs.TestGone`"}:                   "has no test TestGone",
-		{"`handoff.Parse`", "`handoff.Parse`"}:                   "has no test Parse",
-		{"`handoff.Parse`", "obviously"}:                         "a proof is tests",
-		{"`handoff.Parse`", "`docs.TestConformance` and others"}: "a proof is tests",
-		{"`handoff.Parse`", "open:"}:                             "a proof is tests",
-		{"`handoff.Parse`", "open: half, by `docs.TestGone`"}:    "has no test TestGone",
-	} {
-		require.ErrorContains(t, m.checkRow(row[0], row[1]), says, row)
-	}
 }

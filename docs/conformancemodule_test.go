@@ -8,8 +8,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
+
+var testName = regexp.MustCompile(`^(Test|Fuzz|Benchmark)([A-Z]\w*)?$`)
 
 // module resolves names of the Go module at root. It parses each package once.
 type module struct {
@@ -68,22 +71,8 @@ func (m *module) declarations(dir string) (*declarations, error) {
 
 func (d *declarations) addTest(decl ast.Decl) {
 	f, ok := decl.(*ast.FuncDecl)
-	if !ok || f.Recv != nil || f.Type.Results != nil || len(f.Type.Params.List) != 1 {
-		return
-	}
-	pointer, ok := f.Type.Params.List[0].Type.(*ast.StarExpr)
-	if !ok {
-		return
-	}
-	of, ok := pointer.X.(*ast.SelectorExpr)
-	if !ok {
-		return
-	}
-	for prefix, param := range map[string]string{"Test": "T", "Fuzz": "F", "Benchmark": "B"} {
-		rest, ok := strings.CutPrefix(f.Name.Name, prefix)
-		if ok && of.Sel.Name == param && (rest == "" || rest[0] < 'a' || rest[0] > 'z') {
-			d.tests[f.Name.Name] = true
-		}
+	if ok && f.Recv == nil && testName.MatchString(f.Name.Name) {
+		d.tests[f.Name.Name] = true
 	}
 }
 
@@ -125,39 +114,34 @@ func receiver(t ast.Expr) string {
 }
 
 func (d *declarations) addMembers(spec *ast.TypeSpec) {
-	var list *ast.FieldList
+	var members []*ast.Field
 	switch t := spec.Type.(type) {
 	case *ast.StructType:
-		list = t.Fields
+		members = t.Fields.List
 	case *ast.InterfaceType:
-		list = t.Methods
-	default:
-		return
+		members = t.Methods.List
 	}
-	for _, member := range list.List {
+	for _, member := range members {
 		for _, name := range member.Names {
 			d.code[spec.Name.Name+"."+name.Name] = true
 		}
 	}
 }
 
-// checkTest says why name is not that of a test, fuzz test or benchmark.
+// checkTest returns an error unless name is a test, fuzz test or benchmark of the module.
 func (m *module) checkTest(name string) error {
 	dir, test, err := split(name)
 	if err != nil {
 		return err
 	}
 	d, err := m.declarations(dir)
-	if err != nil {
-		return err
+	if err == nil && !d.tests[test] {
+		err = fmt.Errorf("package %q has no test %s", dir, test)
 	}
-	if !d.tests[test] {
-		return fmt.Errorf("package %q has no test %s", dir, test)
-	}
-	return nil
+	return err
 }
 
-// checkCode says why name is not that of something in the code, or of a JSON file of the module.
+// checkCode returns an error unless name is a declaration, or a JSON file, of the module.
 func (m *module) checkCode(name string) error {
 	if strings.HasSuffix(name, ".json") {
 		if _, err := os.Stat(filepath.Join(m.root, filepath.FromSlash(name))); err != nil ||
@@ -171,11 +155,8 @@ func (m *module) checkCode(name string) error {
 		return err
 	}
 	d, err := m.declarations(dir)
-	if err != nil {
-		return err
+	if err == nil && !d.code[ident] {
+		err = fmt.Errorf("package %q declares no %s", dir, ident)
 	}
-	if !d.code[ident] {
-		return fmt.Errorf("package %q declares no %s", dir, ident)
-	}
-	return nil
+	return err
 }

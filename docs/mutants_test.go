@@ -157,7 +157,7 @@ func killed(t *testing.T, root string, files map[string]string, proof, what stri
 		tests[pkg] = append(tests[pkg], test)
 	}
 	of, _, _ := split(what)
-	slow := []string{"cmd/", "worldengine/server", "worldengine/systemtest", "worldengine/cluster"}
+	slow := []string{"cmd/", "worldengine/server", "worldengine/systemtest"}
 	rank := func(pkg string) int { // the quick ones first
 		isSlow := func(prefix string) bool { return strings.HasPrefix(pkg, prefix) }
 		return slices.Index([]bool{pkg == of, !slices.ContainsFunc(slow, isSlow), true}, true)
@@ -251,7 +251,7 @@ func zeros(source string, results *ast.FieldList, at func(token.Pos) int) string
 	return strings.Join(values, ", ")
 }
 
-// valueOf returns where the value of a constant or variable stands, and another one.
+// valueOf returns the place of the value of a constant or variable, and another value.
 func valueOf(
 	decl *ast.GenDecl, ident, source string, at func(token.Pos) int,
 ) (from, to int, with string) {

@@ -12,7 +12,7 @@ import (
 )
 
 // wordRules are the rules of words that a pattern can find (CONTRIBUTING.md). A file may have spare
-// matches, and one more for each thousand words, since some uses are right: "where" for a place.
+// matches, and one more for each thousand words, since a place may be "where".
 var wordRules = []struct {
 	rule    string
 	pattern *regexp.Regexp

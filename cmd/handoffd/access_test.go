@@ -1,9 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,8 +11,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/wire"
 )
 
+// sentinel is the password of users in access files. It may be in no output.
 const sentinel = "sentinel-of-a-secret"
 
 // accessFile writes an access file whose passwords are the sentinel.
@@ -27,90 +30,123 @@ func accessFile(t *testing.T, users string) string {
 
 const mara = `{"name": "mara", "role": "agent", "passwordFile": "pw", "towns": ["town-threatened"]}`
 
-// The program serves those who are in the access file, and never shows what they know.
-func TestServeWithAccess(t *testing.T) {
+// connectAs connects a user, who comes back by itself.
+func (p *program) connectAs(name, password string) (*nats.Conn, error) {
+	nc, err := nats.Connect(p.url, nats.UserInfo(name, password),
+		nats.CustomInboxPrefix("_INBOX_"+name), nats.MaxReconnects(-1),
+		nats.ReconnectWait(10*time.Millisecond), nats.Timeout(20*time.Second))
+	if err == nil {
+		p.t.Cleanup(nc.Close)
+	}
+	return nc, err
+}
+
+// user is connectAs for a user who may connect.
+func (p *program) user(name, password string) *nats.Conn {
+	p.t.Helper()
+	nc, err := p.connectAs(name, password)
+	require.NoError(p.t, err, "%s: %s", name, p.stderr)
+	return nc
+}
+
+// hangup sends SIGHUP, and waits until the server's log has one more match of a pattern.
+func (p *program) hangup(pattern string) {
+	p.t.Helper()
+	times := func() int {
+		return len(regexp.MustCompile(pattern).FindAllString(p.stderr.String(), -1))
+	}
+	before := times()
+	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGHUP))
+	require.Eventually(p.t, func() bool {
+		return times() > before
+	}, 30*time.Second, 10*time.Millisecond, "%s", p.stderr)
+}
+
+// SIGHUP reads the access file anew: rights that changed hold, connections of users that are gone
+// end, others stay; a file that is not valid changes nothing, and is named in the log.
+func TestAccess_Reload(t *testing.T) {
 	t.Parallel()
-	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
-		"--world-file", worldFile(t),
-		"--access", accessFile(t, mara), "--log-level", "DEBUG")
-	require.Contains(t, strings.Join(p.said, "\n"), "users by role: agent: 1; no TLS")
+	const (
+		jon  = `{"name": "jon", "role": "agent", "passwordFile": "pw"}`
+		ida  = `{"name": "ida", "role": "observer", "passwordFile": "pw"}`
+		lea  = `{"name": "lea", "role": "agent", "passwordFile": "pw"}`
+		more = `{"name": "mara", "role": "agent", "passwordFile": "pw", "read": ["town-quiet"]}`
+	)
+	file := accessFile(t, mara+","+jon+","+ida)
+	p := serve(t, "--world-file", worldFile(t), "--access", file, "--log-format", "json",
+		"--log-level", "DEBUG")
+	town := []byte(`{"townId":"town-threatened"}`)
+	reload := func(users, pattern string) {
+		require.NoError(t, os.WriteFile(file, []byte(users), 0o600))
+		p.hangup(pattern)
+	}
 	_, err := nats.Connect(p.url)
 	require.ErrorIs(t, err, nats.ErrAuthorization)
-	nc, err := nats.Connect(p.url, nats.UserInfo("mara", sentinel),
-		nats.CustomInboxPrefix("_INBOX_mara"))
-	require.NoError(t, err)
-	defer nc.Close()
-	reply, err := nc.Request("worldengine.v1.main.town.get", []byte(`{"townId":"town-threatened"}`),
-		20*time.Second)
-	require.NoError(t, err)
-	require.Contains(t, string(reply.Data), "snapshotHash")
-	p.end(syscall.SIGTERM)
-	require.NoError(t, p.err)
+	agent, gone, other := p.user("mara", sentinel), p.user("jon", sentinel), p.user("ida", sentinel)
+	require.Empty(t, errorOf(t, agent, wire.TownGet, town))
+	left := make(chan struct{})
+	gone.SetClosedHandler(func(*nats.Conn) { close(left) })
+
+	reload(`{"users": [`+mara+`, {"name": "x"`,
+		`"level":"ERROR","msg":"the access file was not reloaded`)
+	require.Empty(t, errorOf(t, agent, wire.TownGet, town))
+	p.user("jon", sentinel)
+
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(file), "pw2"),
+		[]byte("another secret\n"), 0o600))
+	reload(`{"users": [`+more+","+ida+","+strings.Replace(lea, `"pw"`, `"pw2"`, 1)+`]}`,
+		`"level":"INFO","msg":"audit: the access file was reloaded".*"added":\["lea"\],"removed":\["jon"\],"changed":\["mara"\],"connectionsEnded":3`)
+	// A request that is written to a connection which ends is lost, so none is made before.
+	require.Eventually(t, func() bool { return agent.Stats().Reconnects > 0 && agent.IsConnected() },
+		30*time.Second, time.Millisecond, "%s", p.stderr)
+	require.Equal(t, "FORBIDDEN", errorOf(t, agent, wire.TownGet, town), "with other rights")
+	require.Empty(t, errorOf(t, other, wire.TownGet, town))
+	require.Zero(t, other.Stats().Reconnects, "nothing of this user changed")
+	_, err = p.connectAs("jon", sentinel)
+	require.ErrorIs(t, err, nats.ErrAuthorization)
+	select {
+	case <-left: // refused when it came back
+	case <-time.After(30 * time.Second):
+		require.Fail(t, "the connection of a user who is gone stays")
+	}
+	_, err = p.connectAs("lea", sentinel)
+	require.ErrorIs(t, err, nats.ErrAuthorization)
+	p.user("lea", "another secret")
+
+	reload(`{"users": [`+more+","+ida+","+lea+`]}`, `"changed":\["lea"\]`)
+	_, err = p.connectAs("lea", "another secret")
+	require.ErrorIs(t, err, nats.ErrAuthorization, "a password that was right before")
+	p.user("lea", sentinel)
+	p.stop()
 	require.NotContains(t, p.stderr.String(), sentinel)
 }
 
-// --check-config says what is wrong, in all that is configured, and starts and leaves nothing.
-func TestCheckConfig(t *testing.T) {
+// An access file, or a file that it names, that never ends or is a pipe without end changes
+// nothing: the server logs it, goes on, and ends when it is told to. Without an access file SIGHUP
+// does nothing.
+func TestAccess_ReloadOfNoFile(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "world.json"),
-		[]byte(`[{"townId": 1}]`), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "rcon.json"), []byte(`{"passwordEnv": "X"}`),
-		0o600))
-	good := accessFile(t, mara)
-	bad := accessFile(t, `{"name": "mara", "role": "agent", "password": "`+sentinel+`"}`)
-	data := filepath.Join(dir, "not", "there")
-	for _, c := range []struct {
-		args []string
-		exit int
-		says string
-	}{
-		{nil, 0, "every client on this machine"},
-		{[]string{"--access", good, "--listen", "0.0.0.0:4222"}, 2, "--insecure-listen"},
-		{[]string{"--access", good, "--listen", "0.0.0.0:4222", "--insecure-listen", "--world-file",
-			worldFile(t)}, 0, "users by role: agent: 1"},
-		{[]string{"--nats", "nats://u:" + sentinel + "@127.0.0.1:1"}, 0,
-			"joined    nats://127.0.0.1:1"},
-		{[]string{"--nats", "nats://127.0.0.1:1", "--http", "127.0.0.1:0"}, 0,
-			"console   off: it takes --nats-websocket"},
-		{[]string{"--access", bad}, 2, "/users/0/password"},
-		{[]string{"--open"}, 0, "do everything (--open)"},
-		{[]string{"--open", "--access", good}, 2, "--open"},
-		{[]string{"--access", "/nowhere"}, 2, "/nowhere"},
-		{[]string{"--access", good, "--nats", "nats://u:" + sentinel + "@127.0.0.1:1"},
-			2, "--clients-user"},
-		{[]string{"--listen", "0.0.0.0:4222"}, 2, "loopback"},
-		{[]string{"--listen", "0.0.0.0:4222", "--insecure-listen"}, 0, "--insecure-listen"},
-		{[]string{"--listen", "nowhere"}, 2, "HOST:PORT"},
-		{[]string{"--world-file", filepath.Join(dir, "world.json")}, 2, "/0/day"},
-		{[]string{"--rcon-config", filepath.Join(dir, "rcon.json")}, 2, "/address"},
-		{[]string{"--data", filepath.Join(dir, "world.json")}, 2, "is not a directory"},
-		{[]string{"--data", filepath.Join(dir, "world.json", "x")}, 2, "not a directory"},
-		{[]string{"--sync-interval=-1s"}, 2, "--sync-interval"},
-		{[]string{"--password", sentinel, "--sync", "never"}, 2, "--sync must be one of"},
-		{[]string{"--password", sentinel, "--replicas", "x"}, 2, "--replicas"},
-	} {
-		var out, errs bytes.Buffer
-		args := append([]string{"--check-config", "--data", data}, c.args...)
-		require.Equal(t, c.exit, run(t.Context(), args, &out, &errs), "%v: %s", args, &errs)
-		require.Contains(t, out.String()+errs.String(), c.says, "%v", args)
-		require.NotContains(t, out.String()+errs.String(), sentinel, "%v", args)
+	file := accessFile(t, mara)
+	p := serve(t, "--access", file)
+	for _, endless := range []string{file, filepath.Join(filepath.Dir(file), "pw")} {
+		was, err := os.ReadFile(endless)
+		require.NoError(t, err)
+		require.NoError(t, os.Remove(endless))
+		require.NoError(t, os.Symlink("/dev/zero", endless))
+		p.hangup("more than 4194304 bytes")
+		require.NoError(t, os.Remove(endless))
+		require.NoError(t, syscall.Mkfifo(endless, 0o600))
+		writer, err := os.OpenFile(endless, os.O_RDWR, 0)
+		require.NoError(t, err)
+		p.hangup("i/o timeout")
+		require.NoError(t, writer.Close())
+		require.NoError(t, os.Remove(endless))
+		require.NoError(t, os.WriteFile(endless, was, 0o600))
 	}
-	require.NoDirExists(t, filepath.Join(dir, "not"))
-}
+	p.stop()
 
-// What is printed for an external NATS has no password, but hashes and variables.
-func TestPermissionsCommand(t *testing.T) {
-	t.Parallel()
-	var out, errs bytes.Buffer
-	require.Zero(t, run(t.Context(), []string{"permissions", "--world", "w-1"}, &out, &errs), "%s",
-		&errs)
-	require.Contains(t, out.String(), `user: "plugin-1", password: $PLUGIN_1_PASSWORD`)
-	require.Contains(t, out.String(), "worldengine.v1.w-1.apply.*")
-	out.Reset()
-	require.Zero(t, run(t.Context(), []string{"permissions", "--access", accessFile(t, mara)}, &out,
-		&errs), "%s", &errs)
-	require.Contains(t, out.String(), `"runevents.v2.main.town-threatened.>"`)
-	require.NotContains(t, out.String(), sentinel)
-	require.Equal(t, 2, run(t.Context(), []string{"permissions", "--world", "a.b"}, &out, &errs))
+	p = serve(t)
+	p.hangup("nothing to read again: there is no access file")
+	ask[struct{}](t, p.connect(), wire.TownList, members{})
+	p.stop()
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // steppedClock gives the engine of a handoffd process a clock that is set again and again, drawn
-// from the number that it says.
+// from its number.
 const steppedClock = "HANDOFFD_TEST_CLOCK"
 
 // machineClock sets the wall clock of a whole process, NATS included, in a build by .ci/clock. Its
@@ -77,10 +77,10 @@ func TestClockSteps(t *testing.T) {
 			stepped.first = 4 * len(stepped.towns) // so that both have results of the same handoffs
 			stepped.start("interval")
 			for range max(1, *tortureKills/2) {
-				stepped.round("at random", "interval", "")
+				stepped.round("interval", "")
 			}
 			stepped.stop(stepped.running, stepped.nc)
-			stepped.tell()
+			stepped.report()
 			steady.some(int64(stepped.answered()))
 			steady.verify()
 			compared := 0
@@ -107,8 +107,7 @@ func TestClockSteps(t *testing.T) {
 func requireMachineClock(t *testing.T) {
 	t.Helper()
 	const tenYears = "=315360000,0"
-	p := launch(t, []string{machineClock + tenYears}, "--listen", "127.0.0.1:0",
-		"--data", t.TempDir())
+	p := launch(t, []string{machineClock + tenYears}, onData(t.TempDir())...)
 	require.Contains(t, p.stderr.String(), "time=")
 	require.NotContains(t, p.stderr.String(), fmt.Sprint("time=", time.Now().Year(), "-"))
 }

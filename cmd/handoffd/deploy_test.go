@@ -13,9 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The variables that the files of deploy set are of flags that there are, and the flags that they
-// give exist.
-func TestWhatIsDeployedHasSettingsThatThereAre(t *testing.T) {
+// The variables that the files of deploy set are of flags.
+func TestDeploy_Variables(t *testing.T) {
 	t.Parallel()
 	parser, err := kong.New(&commandLine{}, kong.Name("handoffd"), kong.DefaultEnvars("HANDOFFD"))
 	require.NoError(t, err)
@@ -39,8 +38,8 @@ func TestWhatIsDeployedHasSettingsThatThereAre(t *testing.T) {
 	require.Greater(t, len(seen), 5)
 }
 
-// NATS reads the configuration of the nodes, which is that of the page for operators.
-func TestTheNodesOfTheComposeFileHaveAConfiguration(t *testing.T) {
+// NATS reads the configuration of the nodes, which is the one of the page for operators.
+func TestDeploy_NATSConfiguration(t *testing.T) {
 	t.Parallel()
 	options, err := natsserver.ProcessConfigFile("../../deploy/compose/nats.conf")
 	require.NoError(t, err)
@@ -50,9 +49,8 @@ func TestTheNodesOfTheComposeFileHaveAConfiguration(t *testing.T) {
 	require.Len(t, options.Routes, 3)
 }
 
-// Each service that another one waits for is in the files that are given together. A combination is
-// what a comment or a page starts.
-func TestComposeFilesNameServicesThatThereAre(t *testing.T) {
+// Each service that another one waits for is in the files that a comment or a page gives together.
+func TestDeploy_ComposeServices(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
 	pages, err := filepath.Glob("../../docs/*.md")

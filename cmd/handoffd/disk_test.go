@@ -1,16 +1,21 @@
 package main
 
 import (
-	"encoding/json"
+	"context"
+	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -19,24 +24,47 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+var diskLoad = flag.Duration("torture.disk", 300*time.Millisecond,
+	"how long TestDiskFull goes on asking when its disk is full")
+
+// smallDisk is the size of a small file system: on a smaller one NATS makes no streams, since it
+// keeps room for the dead letters and the alerts.
+const smallDisk = "128m"
+
+// mayMount reports whether a process may have a file system of its own.
+func mayMount(t testing.TB) bool {
+	t.Helper()
+	probe := exec.Command("unshare", "-rm", "mount", "-t", "tmpfs", "-o", "size="+smallDisk,
+		"tmpfs", t.TempDir())
+	said, err := probe.CombinedOutput()
+	if err != nil {
+		t.Logf("unshare: %v: %s", err, said)
+	}
+	return err == nil
+}
+
 // fullDisk is a disk that a test fills and empties while handoffd has its data on it: a small file
-// system that the server alone sees, or, where the kernel lets nobody mount one, the disk of the
-// machine, of which the server is told to keep nearly all that is free.
+// system that the server alone has, or, if the kernel does not let a process mount one, the disk of
+// the machine, of which the server keeps nearly all free.
 type fullDisk struct {
 	t       *testing.T
-	dir     string // as the test sees it
+	dir     string // for the test
 	ballast int64
+}
+
+// seenBy returns a disk that a process has mounted at a directory.
+func seenBy(p *program, data string) string {
+	return fmt.Sprintf("/proc/%d/root%s", p.cmd.Process.Pid, data)
 }
 
 // onFullDisk starts handoffd on such a disk.
 func onFullDisk(t *testing.T) (*program, *fullDisk) {
 	t.Helper()
 	data := t.TempDir()
-	args := []string{"--listen", "127.0.0.1:0", "--data", data, "--world-file",
-		worldFile(t), "--open"}
+	args := onData(data, "--world-file", worldFile(t), "--open")
 	if mayMount(t) {
 		p := launch(t, []string{onSmallDisk + "=" + data}, args...)
-		d := &fullDisk{t: t, dir: fmt.Sprintf("/proc/%d/root%s", p.cmd.Process.Pid, data)}
+		d := &fullDisk{t: t, dir: seenBy(p, data)}
 		d.ballast = d.free() - 1<<20
 		return p, d
 	}
@@ -47,19 +75,25 @@ func onFullDisk(t *testing.T) (*program, *fullDisk) {
 	return launch(t, nil, append(args, fmt.Sprintf("--min-free-disk=%dMiB", keep))...), d
 }
 
+func (d *fullDisk) stat() (at unix.Statfs_t) {
+	d.t.Helper()
+	require.NoError(d.t, unix.Statfs(d.dir, &at))
+	return at
+}
+
 func (d *fullDisk) free() int64 {
 	d.t.Helper()
-	var at unix.Statfs_t
-	require.NoError(d.t, unix.Statfs(d.dir, &at))
+	at := d.stat()
 	return int64(at.Bavail) * at.Bsize
 }
 
 func (d *fullDisk) total() int64 {
 	d.t.Helper()
-	var at unix.Statfs_t
-	require.NoError(d.t, unix.Statfs(d.dir, &at))
+	at := d.stat()
 	return int64(at.Blocks) * at.Bsize
 }
+
+const ballast = "ballast"
 
 func (d *fullDisk) fill() {
 	d.t.Helper()
@@ -74,148 +108,156 @@ func (d *fullDisk) empty() {
 	require.NoError(d.t, os.Remove(filepath.Join(d.dir, ballast)))
 }
 
-// codeOf makes a request and returns the code of the error that it got, or the status of its
-// result.
-func codeOf(t *testing.T, nc *nats.Conn, verb string, body []byte) string {
-	t.Helper()
-	reply, err := nc.Request(wire.Subject("main", verb), body, 20*time.Second)
-	require.NoError(t, err, "there is an answer, whatever the disk is like")
-	var answer struct {
-		Status string
-		Error  struct{ Code string }
-	}
-	require.NoError(t, json.Unmarshal(reply.Data, &answer))
-	return answer.Status + answer.Error.Code
+// limitFiles bounds the size of the files that a server may write, so that a write of NATS fails.
+func (p *program) limitFiles(bytes uint64) {
+	p.t.Helper()
+	require.NoError(p.t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE,
+		&unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil))
 }
 
-// requireCode sends a handoff until it gets a code or a status.
-func requireCode(t *testing.T, p *program, nc *nats.Conn, want string, body []byte) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		reply, err := nc.Request(wire.Subject("main", "handoff"), body, 2*time.Second)
-		return err == nil && strings.Contains(string(reply.Data), `"`+want+`"`)
-	}, time.Minute, 50*time.Millisecond, "%s does not come: %s", want, p.stderr)
-}
-
-// A full disk is said at once, to clients and to operators; reads go on; and when there is room
-// again the same process stores again.
-func TestAFullDiskHealsByItself(t *testing.T) {
+// A full disk is an error at once, for clients and for operators; reads go on; and when there is
+// room again the same process stores again.
+func TestDisk_FullHeals(t *testing.T) {
 	t.Parallel()
 	p, disk := onFullDisk(t)
 	nc := p.connect()
-	require.Equal(t, "executed", codeOf(t, nc, "handoff", next(t, nc, "town-threatened")))
+	body := next(t, nc, "town-threatened")
+	require.Equal(t, handoff.Executed, insist(t, nc, body, time.Minute).Status)
 
 	disk.fill()
-	body := next(t, nc, "town-threatened")
-	requireCode(t, p, nc, "STORAGE_FULL", body)
-	require.Equal(t, "STORAGE_FULL", codeOf(t, nc, "handoff", body))
-	require.Equal(t, "STORAGE_FULL",
-		codeOf(t, nc, "control.pause", []byte(`{"actorId":"o","reason":"x"}`)))
-	require.Contains(t, string(request(t, nc, "town.get", `{"townId":"town-threatened"}`)),
-		"snapshotHash", "it reads")
+	body = next(t, nc, "town-threatened")
 	require.Eventually(t, func() bool {
-		return strings.Contains(p.stderr.String(), "STORAGE_FAILED")
-	},
-		30*time.Second, 20*time.Millisecond)
+		return errorOf(t, nc, wire.Handoff, body) == "STORAGE_FULL"
+	}, time.Minute, 50*time.Millisecond, "%s", p.stderr)
+	require.Equal(t, "STORAGE_FULL",
+		errorOf(t, nc, wire.ControlPause, []byte(`{"actorId":"o","reason":"x"}`)))
+	require.NotEmpty(t, townOf(t, nc, "town-threatened").SnapshotHash, "it reads")
+	p.logs("STORAGE_FAILED")
 
 	disk.empty()
-	requireCode(t, p, nc, "executed", body)
-	require.Eventually(t, func() bool {
-		return strings.Contains(p.stderr.String(), "STORAGE_RECOVERED")
-	},
-		30*time.Second, 20*time.Millisecond)
+	require.Equal(t, handoff.Executed, insist(t, nc, body, 2*time.Second).Status)
+	p.logs("STORAGE_RECOVERED")
 	report, err := fsck.Run(t.Context(), nc, "main", fsck.Options{}) // the server is open
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
-	p.end(syscall.SIGTERM)
-	require.NoError(t, p.err, "%s", p.stderr)
+	p.stop()
 }
 
-// Where NATS itself could not write, it stores nothing more, room or not. The server says so, and
+// If NATS itself could not write, it stores nothing more, room or not. The server says so, and
 // starts again in the same process, on the same port, once it may write.
-func TestAFailedWriteHealsByItself(t *testing.T) {
+func TestDisk_FailedWriteHeals(t *testing.T) {
 	t.Parallel()
-	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
-		"--world-file", worldFile(t))
+	p := serve(t, "--world-file", worldFile(t))
 	nc, err := nats.Connect(p.url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	limit := func(bytes uint64) {
-		require.NoError(t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE,
-			&unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil))
-	}
-	limit(64 << 10)
+	p.limitFiles(64 << 10)
 	var body []byte
-	require.Eventually(t, func() bool {
-		if body == nil {
+	eventually(t, time.Minute, "a write fails", func(ctx context.Context) error {
+		for {
 			body = next(t, nc, "town-threatened")
+			reply, err := nc.RequestWithContext(ctx, wire.Subject("main", wire.Handoff), body)
+			if err != nil {
+				return err
+			}
+			if strings.Contains(string(reply.Data), "STORAGE_FULL") {
+				return nil
+			}
 		}
-		reply, err := nc.Request(wire.Subject("main", "handoff"), body, 20*time.Second)
-		if err == nil && reply.Header.Get("Nats-Service-Error-Code") == "" {
-			body = nil // it is stored: another one
-		}
-		return err == nil && strings.Contains(string(reply.Data), "STORAGE_FULL")
-	}, time.Minute, time.Millisecond, "%s", p.stderr)
-	for _, says := range []string{"a write to the disk failed", "STORAGE_FAILED"} {
-		require.Eventually(t, func() bool { return strings.Contains(p.stderr.String(), says) },
-			30*time.Second, 20*time.Millisecond, says)
-	}
-
-	limit(unix.RLIM_INFINITY)
-	require.Eventually(t, func() bool {
-		reply, err := nc.Request(wire.Subject("main", "handoff"), body, 2*time.Second)
-		return err == nil && reply.Header.Get("Nats-Service-Error-Code") == ""
-	}, 2*time.Minute, 50*time.Millisecond, "%s", p.stderr)
-	for _, says := range []string{"serving again", "STORAGE_RECOVERED"} {
-		require.Eventually(t, func() bool { return strings.Contains(p.stderr.String(), says) },
-			30*time.Second, 20*time.Millisecond, "%s: %s", says, p.stderr)
-	}
-	requireSound(t, nc)
-	p.end(syscall.SIGTERM)
-	require.NoError(t, p.err, "%s", p.stderr)
-}
-
-// A disk that is too small for what is to stay free is said at the start, with both sizes and what
-// to do.
-func TestASmallDiskIsSaidAtTheStart(t *testing.T) {
-	t.Parallel()
-	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
-		"--min-free-disk", "8388608GiB")
-	<-p.ended
-	require.Equal(t, 1, p.cmd.ProcessState.ExitCode())
-	require.Regexp(t,
-		`has [0-9.]+ .iB in all, and 8\.0 PiB of it are to stay free \(--min-free-disk\): `+
-			`use a larger disk, or keep less free`, p.stderr.String())
-
-	// All but 1 MiB of a disk is to stay free, and 4 MiB are taken: no other test makes that room.
-	data := t.TempDir()
-	d := &fullDisk{t: t, dir: data, ballast: 4 << 20}
-	d.fill()
-	p = launch(t, nil, "--listen", "127.0.0.1:0", "--data", data, "--min-free-disk",
-		fmt.Sprint(d.total()>>20-1, "MiB"))
-	<-p.ended
-	require.Equal(t, 1, p.cmd.ProcessState.ExitCode())
-	require.Regexp(t,
-		`the disk is full: \S+ has [0-9.]+ .iB free of [0-9.]+ .iB, and [0-9.]+ .iB are to stay free: `+
-			`make room, or set less with --min-free-disk`, p.stderr.String())
-}
-
-// next returns a new handoff for the state that a town has now.
-func next(t *testing.T, nc *nats.Conn, townID string) []byte {
-	t.Helper()
-	var at struct {
-		SnapshotHash  string
-		DecisionEpoch int64
-	}
-	require.NoError(t, json.Unmarshal(request(t, nc, "town.get", `{"townId":"`+townID+`"}`), &at))
-	made, err := handoff.New(handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: townID,
-		Priority: 0.5, Reason: "Because.",
-		Args:         map[string]string{"talkType": "casual"},
-		SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch,
 	})
-	require.NoError(t, err)
-	body, err := made.MarshalWire()
-	require.NoError(t, err)
-	return body
+	p.logs("a write to the disk failed")
+	p.logs("STORAGE_FAILED")
+
+	p.limitFiles(unix.RLIM_INFINITY)
+	insist(t, nc, body, 2*time.Second)
+	p.logs("serving again")
+	p.logs("STORAGE_RECOVERED")
+	requireSound(t, nc)
+	p.stop()
+}
+
+// A disk that is full loses no answer: a handoff that cannot be stored is not answered, and a
+// server that is started again with room goes on. On a small file system it stops in time, at the
+// room that it keeps free; with a limit on file sizes a write of NATS fails.
+//
+// That no answer follows an append that NATS leaves unanswered, for 3 s, is only shown with a
+// longer -torture.disk.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	t.Run("kept free", func(t *testing.T) {
+		t.Parallel()
+		if !mayMount(t) {
+			t.Skip("NOT TRIED: no file system can be mounted here")
+		}
+		r := newTorture(t, "local")
+		small, room := r.args[3], t.TempDir()
+		p, nc := r.serve([]string{onSmallDisk + "=" + small}, "always")
+		disk := &fullDisk{t: t, dir: seenBy(p, small)}
+		require.Less(t, disk.free(), int64(1<<30), "it is not the small one")
+		disk.ballast = disk.free() - 4<<20
+		disk.fill()
+		r.fillDisk(p, nc, regexp.MustCompile("STORAGE_FAILED.*the disk is full"), func() {
+			// the file system goes with the process
+			assert.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+			copyData(t, room, os.DirFS(disk.dir))
+		})
+		require.NoError(t, os.Remove(filepath.Join(room, ballast)))
+		r.args[3] = room
+		r.verify()
+	})
+	t.Run("a write fails", func(t *testing.T) {
+		t.Parallel()
+		r := newTorture(t, "local")
+		p, nc := r.serve(nil, "always")
+		large := newTorturedTown(0, "local", r.seed) // so that the log meets the limit first
+		large.state.Snapshot.TownID = "large"
+		large.state.Snapshot.Projects[0].Name = strings.Repeat("n", 400_000)
+		ask[townNow](t, nc, wire.TownPut, large.putOf(large.state, "").body)
+		p.limitFiles(600_000)
+		r.fillDisk(p, nc, regexp.MustCompile("WORLD_main_LOG. Critical write error"), func() {})
+		r.verify()
+	})
+}
+
+// fillDisk has a server driven until its log matches, and for -torture.disk from then on, and kills
+// it once before has returned.
+func (r *torture) fillDisk(p *program, nc *nats.Conn, log *regexp.Regexp, before func()) {
+	r.t.Helper()
+	r.patience += *diskLoad
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for late := time.After(r.patience / 2); !log.MatchString(p.stderr.String()); {
+			select {
+			case <-p.ended:
+				return
+			case <-late:
+				_ = p.cmd.Process.Kill()
+				return
+			case <-time.After(20 * time.Millisecond): // between two looks
+			}
+		}
+		time.Sleep(*diskLoad) // the trouble itself
+		before()
+		_ = p.cmd.Process.Kill()
+	})
+	r.work(p, nc, func(*torturedTown) bool { return true })
+	<-p.ended
+	watch.Wait()
+	require.Regexp(r.t, log, p.stderr.String(), "the disk was full")
+	r.report()
+}
+
+// A server does not start on a file system that has become read-only; every answer is there when it
+// can be written to again.
+func TestDisk_ReadOnly(t *testing.T) {
+	t.Parallel()
+	if !mayMount(t) {
+		t.Skip("NOT TRIED: no file system can be mounted here")
+	}
+	r := newPopulated(t)
+	data := r.args[3]
+	log := refused(t, 1, []string{onReadOnlyDisk + "=" + data}, onData(data)...)
+	require.Contains(t, log, "data directory: open "+data)
+	require.Contains(t, log, "read-only file system")
+	r.verify()
 }

@@ -60,7 +60,7 @@ func TestServe_FlagsAreDocumented(t *testing.T) {
 			"\n<!-- end -->"+after), 0o644))
 		return
 	}
-	require.Equal(t, table, was, "%s is stale: run go generate ./cmd/handoffd", name)
+	require.True(t, table == was, "%s is stale: run go generate ./cmd/handoffd", name)
 }
 
 // linked returns a help text with links to the pages that it names.
@@ -70,9 +70,9 @@ func linked(help string) string {
 	return regexp.MustCompile(`docs/([a-z]+\.md)`).ReplaceAllString(help, "[$1]($1)")
 }
 
-// Each flag of handoffd serve changes what the server is configured with, but for those that the
-// command itself uses.
-func TestEachFlagReachesTheConfiguration(t *testing.T) {
+// Each flag of handoffd serve changes the configuration of the server, but for three that the command
+// itself uses.
+func TestServe_FlagsAreUsed(t *testing.T) {
 	t.Parallel()
 	byDefault, flags := configured(t)
 	var others []string
@@ -86,7 +86,7 @@ func TestEachFlagReachesTheConfiguration(t *testing.T) {
 		"config in serve.go does not hand these on")
 }
 
-// configured returns what a command line configures a server with, and the flags that there are.
+// configured returns the configuration of a command line, and all flags.
 func configured(t *testing.T, args ...string) (server.Config, []*kong.Flag) {
 	t.Helper()
 	var line commandLine

@@ -11,7 +11,7 @@ import (
 )
 
 // The heap may grow to four times what lives while that is little, then by a bounded amount.
-func TestHowFarTheHeapGrows(t *testing.T) {
+func TestGarbage_Growth(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
 	for name, c := range map[string]struct {
@@ -29,8 +29,8 @@ func TestHowFarTheHeapGrows(t *testing.T) {
 }
 
 // More garbage is allowed as long as collections cost more than a quarter of all else, within
-// bounds and the memory limit, and less again where they cost less.
-func TestHowMuchGarbageIsAllowed(t *testing.T) {
+// bounds and the memory limit, and less again if they cost less.
+func TestGarbage_Allowance(t *testing.T) {
 	t.Parallel()
 	const mib, none = 1 << 20, math.MaxInt64
 	for _, c := range []struct {
@@ -61,7 +61,7 @@ func TestHowMuchGarbageIsAllowed(t *testing.T) {
 }
 
 // Memory is given back once after each load, not while there is none.
-func TestWhenMemoryIsGivenBack(t *testing.T) {
+func TestGarbage_LoadEnds(t *testing.T) {
 	t.Parallel()
 	var l load
 	var ended []bool
@@ -73,8 +73,8 @@ func TestWhenMemoryIsGivenBack(t *testing.T) {
 	require.NotZero(t, readAllocated())
 }
 
-// Each collection is told of, not the first one alone, and leaves something to read.
-func TestCollectionsAreToldOf(t *testing.T) {
+// Each collection is noticed, not the first one alone, and leaves metrics to read.
+func TestGarbage_Collections(t *testing.T) {
 	t.Parallel()
 	collected := make(chan struct{}, 1)
 	afterEachCollection(func() bool {
@@ -106,8 +106,8 @@ func TestCollectionsAreToldOf(t *testing.T) {
 	require.Positive(t, used.user)
 }
 
-// What is called after collections is called no more once it says so.
-func TestCollectionsAreWatchedUntilTheEnd(t *testing.T) {
+// A function that is called after collections is called no more once it returns false.
+func TestGarbage_CollectionsEnd(t *testing.T) {
 	calls, count := make(chan int, 64), 0
 	afterEachCollection(func() bool {
 		count++
@@ -132,7 +132,7 @@ func TestCollectionsAreWatchedUntilTheEnd(t *testing.T) {
 }
 
 // A metric that this Go runtime does not have counts as nothing.
-func TestAMetricThatIsMissing(t *testing.T) {
+func TestGarbage_MissingMetric(t *testing.T) {
 	t.Parallel()
 	samples := []metrics.Sample{{Name: "/no/such:bytes"}, {Name: "/cpu/classes/user:cpu-seconds"}}
 	metrics.Read(samples)

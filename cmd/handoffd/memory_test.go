@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestMemorySizes(t *testing.T) {
+func TestMemory_Sizes(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int64{
 		"auto": 0, "off": math.MaxInt64, "128MiB": 128 << 20, "2GiB": 2 << 30,
@@ -26,7 +26,7 @@ func TestMemorySizes(t *testing.T) {
 }
 
 // The least limit counts: of the machine, of the group, or of one above it.
-func TestUsableMemory(t *testing.T) {
+func TestMemory_Usable(t *testing.T) {
 	t.Parallel()
 	const meminfo = "MemTotal:        1024 kB\nMemFree: 1 kB\n"
 	for name, c := range map[string]struct {

@@ -1,14 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
-	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +17,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
+	"worldengine/schemas"
 	"worldengine/worldengine/wire"
 )
 
@@ -30,21 +32,23 @@ var (
 	overloadSync = flag.String("overload.sync", "interval", "--sync of the server")
 )
 
-// What TestOverload works with.
 const (
 	coldTowns   = 16
 	floodConns  = 4
 	heldMiB     = 16 // --max-held
 	perCold     = 4  // requests of each cold town in flight while the capacity is measured
 	hotHandoffs = 512
-	// windowAnswers is how many answers are looked at for those of each town, for each town: enough
-	// that a pause of one connection, on a busy machine, is no part without a town.
+	// inFlight bounds how many requests of a connection wait. A request that is due beyond it is not
+	// offered, and counted.
+	inFlight = 4096
+	// windowAnswers is how many answers for each town make a part of requireProgress: enough that a
+	// pause of one connection, on a busy machine, is no part without a town.
 	windowAnswers = 60
 )
 
-// floodWaiting is --max-waiting of the server: the default where -overload.for asks for a second or
-// more, since what waits is what a short flood mostly takes. Fewer cold towns would take less too,
-// and would miss that an idle town gets nothing.
+// floodWaiting is --max-waiting of the server: the default if -overload.for asks for a second or
+// more, since most of a short flood only fills the queue. Fewer cold towns would fill less too, and
+// would miss that an idle town gets nothing.
 func floodWaiting() int {
 	if *overloadFor < time.Second {
 		return 512
@@ -56,98 +60,98 @@ func floodWaiting() int {
 type flood struct {
 	t       *testing.T
 	program *program
-	hammer  *hammer
+	hammer  *hammer // the cold towns
 	hot     *hotTown
 	cold    []*coldTown
 	conns   []*floodConn
 	probes  *nats.Conn
-	// probesRefused is how many probes of the recovery got 429, which are none of counts.
-	probesRefused atomic.Int64
-	counts        floodCounts
 
-	mu        sync.Mutex
-	during    atomic.Bool
-	latencies []time.Duration // of the cold towns' answers, but 429
-	// the towns of the answers while the flood lasted; the hot one is -1
-	order        []int
+	offered, notOffered, refused, answered, probesRefused atomic.Int64
+
+	during       atomic.Bool
+	mu           sync.Mutex
+	latencies    []time.Duration // of the cold towns' answers
+	order        []int           // the towns of the answers while the flood lasted; -1 is the hot one
 	refusal      []byte
 	longestPause int
 }
 
-// A server that is offered ten times what it can do, most of it about one town, answers every
-// request once: what it takes rightly, the rest with 429. The other towns go on all the while, its
-// memory stays bounded, and it is as before when it is over. `-overload.for=1m -timeout 10m` is the
-// long form; -v tells the figures, which nothing is asserted of.
+// A server that is offered ten times its capacity, most of it about one town, answers every request
+// once: rightly, or with 429. The other towns go on all the while, its memory stays bounded, and it
+// is as before when it is over. `-overload.for=1m -timeout 10m` is the long form; -v prints the
+// figures, about which nothing is asserted.
 func TestOverload(t *testing.T) {
 	f := newFlood(t)
-	capacity := f.capacity(max(*overloadFor/4, 100*time.Millisecond))
-	before, rssBefore := f.calm(), f.program.rss(t)
+	f.calmly(max(*overloadFor/16, 25*time.Millisecond), 1) // no town is in its first state, all is warm
+	began := time.Now()
+	done := f.calmly(max(*overloadFor/4, 100*time.Millisecond), perCold)
+	capacity := float64(len(done)) / time.Since(began).Seconds()
+	before, rssBefore := f.calm(), f.program.memory("VmRSS")
 	rate := cmp.Or(*overloadRate, *overloadFactor*capacity)
-	watch := f.watchMemory()
 	elapsed := f.offer(rate, *overloadFor)
 	over := time.Now()
-	hotBack, coldBack := f.recoveries(over)
-	f.finish()
-	rssDuring := watch()
-	under := f.latencies
-	after, rssAfter := f.calm(), f.program.rss(t)
+	var hotBack, coldBack time.Duration
+	var probes sync.WaitGroup
+	probes.Go(func() { hotBack = f.recovery(over, f.hot.next) })
+	probes.Go(func() { coldBack = f.recovery(over, f.cold[0].next) })
+	probes.Wait()
+	waits := func() (n int) {
+		for _, conn := range f.conns {
+			n += conn.waits()
+		}
+		return n
+	}
+	require.Eventually(t, func() bool { return waits() == 0 }, 30*time.Second, time.Millisecond,
+		"requests without a reply: %s", f.program.stderr)
+	under, most := f.latencies, f.program.memory("VmHWM")
+	after := f.calm()
 
-	n := &f.counts
-	offered, answered := n.offered.Load(), n.answered.Load()
+	offered, answered, refused := f.offered.Load(), f.answered.Load(), f.refused.Load()
 	t.Logf("capacity %.0f/s; planned %.0f/s; offered %.0f/s for %v, not offered %d", capacity, rate,
-		float64(offered)/elapsed.Seconds(), elapsed.Round(time.Millisecond), n.notOffered.Load())
-	t.Logf("answered %d (%.0f/s), 429 %d (%.1f %%), longest Retry-After-Ms %d, unanswered %d",
-		answered,
-		float64(answered)/elapsed.Seconds(), n.refused.Load(),
-		100*float64(n.refused.Load())/float64(offered),
-		f.longestPause, n.unanswered.Load())
+		float64(offered)/elapsed.Seconds(), elapsed.Round(time.Millisecond), f.notOffered.Load())
+	t.Logf("answered %d (%.0f/s), 429 %d (%.1f %%), longest Retry-After-Ms %d", answered,
+		float64(answered)/elapsed.Seconds(), refused, 100*float64(refused)/float64(offered),
+		f.longestPause)
 	t.Logf("cold towns, p50/p99: before %s, under %s, after %s", quantiles(before),
 		quantiles(under), quantiles(after))
 	t.Logf("no 429 after %v (hot), %v (cold)", hotBack, coldBack)
-	t.Logf("RSS in MiB: before %d, during at most %d, after %d", rssBefore>>20,
-		rssDuring>>20, rssAfter>>20)
-
+	t.Logf("RSS in MiB: before %d, at most %d, after %d", rssBefore>>20, most>>20,
+		f.program.memory("VmRSS")>>20)
 	stats := f.overload()
 	t.Logf("refused because of: %v", stats.Refused)
 
-	require.Zero(t, n.unanswered.Load(), "%s", f.program.stderr)
-	require.Equal(t, n.refused.Load()+f.probesRefused.Load(), sum(stats.Refused), "the statistics")
+	var total int64
+	for _, n := range stats.Refused {
+		total += n
+	}
+	require.Equal(t, refused+f.probesRefused.Load(), total, "the statistics")
 	require.Zero(t, stats.HeldBytes)
-	require.Equal(t, offered, answered+n.refused.Load())
-	require.Positive(t, n.refused.Load(), "the server was not overloaded")
-	require.Less(t, rssDuring, rssBefore+f.memoryBound(), "memory grows without bound")
+	require.Equal(t, offered, answered+refused)
+	require.Positive(t, refused, "the server was not overloaded")
+	require.Less(t, most, rssBefore+f.memoryBound(), "memory grows without bound")
 	f.requireProgress()
 	f.hot.verify()
 	nc := f.program.connect()
-	f.hammer.verify(nc)
-	requireSound(t, nc)
+	require.Positive(t, f.hammer.answers())
+	f.hammer.verify(nc, 1) // the hot town's
 }
 
 func newFlood(t *testing.T) *flood {
 	f := &flood{t: t, hammer: newHammer(t, coldTowns+1)}
-	f.program = launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
-		"--sync", *overloadSync,
-		"--max-held", fmt.Sprint(heldMiB), "--max-waiting", fmt.Sprint(floodWaiting()))
+	f.program = serve(t, "--sync", *overloadSync, "--max-held", fmt.Sprint(heldMiB),
+		"--max-waiting", fmt.Sprint(floodWaiting()))
 	f.hammer.create(f.program.connect())
-	f.hot = newHotTown(t, f.hammer.towns[coldTowns], hotHandoffs)
+	f.hot = newHotTown(t, f.hammer.towns[coldTowns])
 	f.hammer.towns = f.hammer.towns[:coldTowns] // the hot one has a model of its own
-	for _, d := range f.hammer.towns {
-		f.cold = append(f.cold, &coldTown{hammer: f.hammer, driven: d, gone: made(t, d, 0.25)})
+	for i, d := range f.hammer.towns {
+		f.cold = append(f.cold, &coldTown{t: t, index: i, driven: d,
+			gone: talk(t, d.id, d.state.Hash, d.state.Epoch(), 0.25)})
 	}
 	f.probes = f.program.connect()
 	for range floodConns {
 		f.conns = append(f.conns, f.newConn(f.program.connect()))
 	}
 	return f
-}
-
-// capacity returns how many handoffs a second the server answers for the cold towns when each has
-// some requests in flight all the time.
-func (f *flood) capacity(duration time.Duration) float64 {
-	f.t.Helper()
-	f.calmly(duration/4, 1) // after this no town is in its first state, and all is warm
-	began := time.Now()
-	return float64(len(f.calmly(duration, perCold))) / time.Since(began).Seconds()
 }
 
 // calmly keeps so many requests of each cold town in flight, none of which may be refused, and
@@ -162,17 +166,17 @@ func (f *flood) calmly(duration time.Duration, each int) []time.Duration {
 		c, nc := f.cold[i%len(f.cold)], f.conns[i%len(f.conns)].nc
 		clients.Go(func() {
 			for time.Now().Before(until) {
-				call, began := c.next(), time.Now()
-				reply, err := nc.Request(wire.Subject("main", "handoff"), call.body, 30*time.Second)
+				call := c.next()
+				reply, err := nc.Request(wire.Subject("main", wire.Handoff), call.body, 30*time.Second)
 				if err == nil {
-					err = c.take(call, reply)
+					err = call.take(reply)
 				}
 				if err != nil {
 					f.t.Errorf("without overload: %v", err)
 					return
 				}
 				mu.Lock()
-				all = append(all, time.Since(began))
+				all = append(all, time.Since(call.sent))
 				mu.Unlock()
 			}
 		})
@@ -187,7 +191,7 @@ func (f *flood) calm() []time.Duration {
 	return f.calmly(min(*overloadFor, 2*time.Second), 1)
 }
 
-// offer offers so many requests a second, whatever becomes of them, and returns how long it did.
+// offer offers so many requests a second, and returns how long it did.
 func (f *flood) offer(rate float64, duration time.Duration) time.Duration {
 	f.during.Store(true)
 	defer f.during.Store(false)
@@ -204,75 +208,47 @@ func (f *flood) offer(rate float64, duration time.Duration) time.Duration {
 	return time.Since(began)
 }
 
-// send offers a connection's part: what is due by the clock, in each round.
+// send offers a connection's part: the requests that are due by the clock, in each round. It goes
+// on until there are answers enough for requireProgress: a slow machine takes longer.
 func (f *flood) send(
 	conn *floodConn, cold []*coldTown, began time.Time, rate float64, duration time.Duration,
 ) {
+	enough := func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.order) >= 2*windowAnswers*(len(f.cold)+1)
+	}
 	sent, toCold := 0, 0
 	for {
 		elapsed := time.Since(began)
-		if elapsed >= duration && (f.enough() || elapsed >= duration+time.Minute) {
+		if elapsed >= duration && (enough() || elapsed >= duration+time.Minute) {
 			return
 		}
 		for due := int(rate * elapsed.Seconds()); sent < due; sent++ {
 			if float64(toCold) < (1-*overloadHot)*float64(sent+1) {
-				conn.offer(cold[toCold%len(cold)])
+				conn.offer(cold[toCold%len(cold)].next)
 				toCold++
 			} else {
-				conn.offer(f.hot)
+				conn.offer(f.hot.next)
 			}
 		}
-		time.Sleep(time.Millisecond) // the pace of the load, not for something to happen
+		time.Sleep(time.Millisecond) // the pace of the load
 	}
-}
-
-// enough says whether there are answers enough for requireProgress to look at: a slow machine takes
-// longer.
-func (f *flood) enough() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return len(f.order) >= 2*windowAnswers*(len(f.cold)+1)
-}
-
-// admitted notes an answer that is none with 429.
-func (f *flood) admitted(call floodCall) {
-	f.counts.answered.Add(1)
-	town := -1
-	if c, isCold := call.town.(*coldTown); isCold {
-		town = slices.Index(f.cold, c)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if town >= 0 {
-		f.latencies = append(f.latencies, time.Since(call.sent))
-	}
-	if f.during.Load() {
-		f.order = append(f.order, town)
-	}
-}
-
-// recoveries returns after what time the hot town, and a cold one, were served again.
-func (f *flood) recoveries(over time.Time) (hot, cold time.Duration) {
-	var probes sync.WaitGroup
-	probes.Go(func() { hot = f.recovery(over, f.hot) })
-	probes.Go(func() { cold = f.recovery(over, f.cold[0]) })
-	probes.Wait()
-	return hot, cold
 }
 
 // recovery returns how long after the end of the load a town's request was answered without 429.
-func (f *flood) recovery(over time.Time, town flooded) time.Duration {
+func (f *flood) recovery(over time.Time, next func() floodCall) time.Duration {
 	for time.Since(over) < time.Minute {
-		call := town.next()
-		reply, err := f.probes.Request(wire.Subject("main", "handoff"), call.body, 30*time.Second)
-		if err == nil && reply.Header.Get("Nats-Service-Error-Code") == "429" {
-			town.refused(call)
+		call := next()
+		reply, err := f.probes.Request(wire.Subject("main", wire.Handoff), call.body, 30*time.Second)
+		if err == nil && reply.Header.Get(wire.ErrorCodeHeader) == "429" {
+			call.refused()
 			f.probesRefused.Add(1)
 			time.Sleep(5 * time.Millisecond) // between two tries
 			continue
 		}
 		if err == nil {
-			err = town.take(call, reply)
+			err = call.take(reply)
 		}
 		if err != nil {
 			f.t.Errorf("after the overload: %v", err)
@@ -281,21 +257,6 @@ func (f *flood) recovery(over time.Time, town flooded) time.Duration {
 	}
 	f.t.Error("it does not recover")
 	return 0
-}
-
-// finish waits until every request of the flood has its reply, and counts those that get none.
-func (f *flood) finish() {
-	for until := time.Now().Add(30 * time.Second); f.waits() > 0 && time.Now().Before(until); {
-		time.Sleep(time.Millisecond)
-	}
-	f.counts.unanswered.Add(int64(f.waits()))
-}
-
-func (f *flood) waits() (n int) {
-	for _, conn := range f.conns {
-		n += conn.waits()
-	}
-	return n
 }
 
 // overloadStats are the service's own counts of a flood.
@@ -317,13 +278,6 @@ func (f *flood) overload() overloadStats {
 	return stats.Endpoints[0].Data.Overload
 }
 
-func sum(counts map[string]int64) (total int64) {
-	for _, n := range counts {
-		total += n
-	}
-	return total
-}
-
 // requireProgress looks at the answers of the flood in their order, in five parts or as many as are
 // large enough: in each, every cold town has got some. It knows no clock, so a slow machine does
 // not fail it.
@@ -340,66 +294,260 @@ func (f *flood) requireProgress() {
 	}
 }
 
-// memoryBound is what the server may take beside what it took before: what waits, in the service
-// and in its NATS connection; and for each answer an index entry of its run, and for two minutes
-// the ids of its ten events, by which NATS knows duplicates: 2 KB. All may grow to four times its
-// size before it is collected, as the server's GOGC is 300; the race detector takes more.
+// memoryBound is how much the server may take more than before: for the requests that wait, in the
+// service and in its NATS connection; and for each answer an index entry of its run, and for two
+// minutes the ids of its ten events, by which NATS knows duplicates: 2 KB. All may grow to four
+// times its size before it is collected, as the server's GOGC is 300; the race detector takes more.
 //
-// It shows that an answer leaves no more than that. It does not show that what waits is bounded:
-// the clients have some 16,000 requests on their way at most, 50 MB, which would fit even if none
-// were refused. That is what TestHeldBytes of the service is for.
+// It shows that an answer leaves no more than that. It does not show that the requests that wait
+// are bounded: the clients have some 16,000 on their way at most, 50 MB, which would fit even if
+// none were refused. TestHeldBytes of the service does.
 func (f *flood) memoryBound() int64 {
-	const pendingMiB = 64 // of what the service has not looked at, and more: see service.Intake
-	// 2,048 records of 6 KB that wait for a follower, and what was decided of them.
-	const tailMiB = 16
-	return raceOverhead * 4 * ((heldMiB+pendingMiB+tailMiB)<<20 + 2<<10*f.counts.answered.Load())
-}
-
-// watchMemory returns a function that ends the watch and returns the most memory that was seen.
-func (f *flood) watchMemory() func() int64 {
-	stop, most := make(chan struct{}), make(chan int64)
-	go func() {
-		var seen int64
-		for {
-			seen = max(seen, f.program.rss(f.t))
-			select {
-			case <-stop:
-				most <- seen
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-		}
-	}()
-	return func() int64 {
-		close(stop)
-		return <-most
-	}
-}
-
-var vmRSS = regexp.MustCompile(`VmRSS:\s+([0-9]+) kB`)
-
-// rss returns the memory of the process, in bytes.
-func (p *program) rss(t testing.TB) int64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	found := vmRSS.FindSubmatch(status)
-	if err != nil || found == nil {
-		t.Errorf("the memory of the server cannot be read: %v", err)
-		return 0
-	}
-	kB, err := strconv.ParseInt(string(found[1]), 10, 64)
-	if err != nil {
-		t.Errorf("the memory of the server cannot be read: %v", err)
-	}
-	return kB << 10
+	const pendingMiB = 64 // of requests that the service has not looked at, and more: see service.Intake
+	const tailMiB = 16    // 2,048 records of 6 KB that wait for a follower
+	return raceOverhead * 4 * ((heldMiB+pendingMiB+tailMiB)<<20 + 2<<10*f.answered.Load())
 }
 
 func quantiles(all []time.Duration) string {
 	if len(all) == 0 {
 		return "none"
 	}
-	sorted := slices.Sorted(slices.Values(all))
+	slices.Sort(all)
 	at := func(q float64) time.Duration {
-		return sorted[int(q*float64(len(sorted)-1))].Round(100 * time.Microsecond)
+		return all[int(q*float64(len(all)-1))].Round(100 * time.Microsecond)
 	}
 	return fmt.Sprintf("%v/%v", at(0.5), at(0.99))
+}
+
+// floodCall is one request on its way.
+type floodCall struct {
+	body []byte
+	sent time.Time
+	town int // -1 for the hot one
+	// take takes an answer that is no 429, and returns an error if the model expects another.
+	take    func(reply *nats.Msg) error
+	refused func() // takes a 429
+}
+
+// floodConn is a connection that offers calls without waiting for answers.
+type floodConn struct {
+	flood *flood
+	nc    *nats.Conn
+	inbox string
+
+	mu       sync.Mutex
+	last     uint64
+	inFlight map[uint64]floodCall
+}
+
+func (f *flood) newConn(nc *nats.Conn) *floodConn {
+	c := &floodConn{flood: f, nc: nc, inbox: nc.NewInbox() + ".", inFlight: map[uint64]floodCall{}}
+	sub, err := nc.Subscribe(c.inbox+"*", c.take)
+	require.NoError(f.t, err)
+	require.NoError(f.t, sub.SetPendingLimits(-1, -1)) // bounded by inFlight
+	require.NoError(f.t, nc.Flush())
+	return c
+}
+
+// offer sends the next call of a town, if the connection may have one more.
+func (c *floodConn) offer(next func() floodCall) {
+	c.mu.Lock()
+	if len(c.inFlight) >= inFlight {
+		c.mu.Unlock()
+		c.flood.notOffered.Add(1)
+		return
+	}
+	call := next()
+	c.last++
+	id := c.last
+	c.inFlight[id] = call
+	c.mu.Unlock()
+	err := c.nc.PublishRequest(wire.Subject("main", wire.Handoff),
+		c.inbox+strconv.FormatUint(id, 10), call.body)
+	if err != nil {
+		c.flood.t.Errorf("a request cannot be sent: %v", err)
+	}
+	c.flood.offered.Add(1)
+}
+
+func (c *floodConn) waits() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.inFlight)
+}
+
+// take takes a reply, of which there must be one for each request.
+func (c *floodConn) take(reply *nats.Msg) {
+	id, err := strconv.ParseUint(strings.TrimPrefix(reply.Subject, c.inbox), 10, 64)
+	c.mu.Lock()
+	call, asked := c.inFlight[id]
+	delete(c.inFlight, id)
+	c.mu.Unlock()
+	if err != nil || !asked {
+		c.flood.t.Errorf("a second reply, or one that nobody asked for: %s: %s",
+			reply.Subject, reply.Data)
+		return
+	}
+	f := c.flood
+	if reply.Header.Get(wire.ErrorCodeHeader) == "429" {
+		f.takeRefusal(reply)
+		call.refused()
+		return
+	}
+	if err := call.take(reply); err != nil {
+		f.t.Errorf("%v: %s", err, reply.Data)
+	}
+	f.answered.Add(1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if call.town >= 0 {
+		f.latencies = append(f.latencies, time.Since(call.sent))
+	}
+	if f.during.Load() {
+		f.order = append(f.order, call.town)
+	}
+}
+
+// takeRefusal checks a 429. Its body is checked against its schema when it is a new one.
+func (f *flood) takeRefusal(reply *nats.Msg) {
+	f.refused.Add(1)
+	pause, err := strconv.Atoi(reply.Header.Get(wire.RetryAfterHeader))
+	if err != nil || pause < 50 || pause > 1000 {
+		f.t.Errorf("a 429 with %s %q", wire.RetryAfterHeader,
+			reply.Header.Get(wire.RetryAfterHeader))
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.longestPause = max(f.longestPause, pause)
+	if bytes.Equal(f.refusal, reply.Data) {
+		return
+	}
+	f.refusal = reply.Data
+	if _, err := schemas.Parse(schemas.Error, reply.Data, schemas.Limits{}); err != nil ||
+		!bytes.Contains(reply.Data, []byte(`"OVERLOADED"`)) ||
+		reply.Header.Get(wire.ErrorHeader) == "" {
+		f.t.Errorf("not a 429: %v: %s", err, reply.Data)
+	}
+}
+
+// hotTown is a town that everybody sends handoffs of one state to. The model: exactly one of them
+// is executed, and a duplicate from then on; every other one is stale, each time with the same
+// bytes.
+type hotTown struct {
+	t      testing.TB
+	bodies [][]byte
+
+	mu       sync.Mutex
+	turn     int
+	first    [][]byte // the first answer to each, unless it executed
+	executed int      // which one was; -1 before
+	resultID string
+}
+
+func newHotTown(t testing.TB, d *driven) *hotTown {
+	h := &hotTown{t: t, first: make([][]byte, hotHandoffs), executed: -1}
+	for n := range hotHandoffs {
+		h.bodies = append(h.bodies,
+			talk(t, d.id, d.state.Hash, d.state.Epoch(), float64(n)/hotHandoffs))
+	}
+	return h
+}
+
+func (h *hotTown) next() floodCall {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turn = (h.turn + 1) % len(h.bodies)
+	n := h.turn
+	return floodCall{body: h.bodies[n], sent: time.Now(), town: -1, refused: func() {},
+		take: func(reply *nats.Msg) error { return h.take(n, reply) }}
+}
+
+func (h *hotTown) take(n int, reply *nats.Msg) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if bytes.Equal(h.first[n], reply.Data) {
+		return nil
+	}
+	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
+	switch {
+	case err != nil:
+		return err
+	case result.Status == handoff.Executed && h.executed < 0:
+		h.executed, h.resultID = n, result.ResultID
+		return nil
+	case h.first[n] != nil:
+		return fmt.Errorf("the hot town's handoff %d has a second answer", n)
+	}
+	h.first[n] = reply.Data
+	return nil
+}
+
+// verify checks the statuses when all answers are there: answers to several connections come in any
+// order.
+func (h *hotTown) verify() {
+	h.t.Helper()
+	require.GreaterOrEqual(h.t, h.executed, 0, "no handoff of the hot town was executed")
+	for n, data := range h.first {
+		if data == nil {
+			continue
+		}
+		result, err := handoff.ParseResult(data, schemas.Limits{})
+		require.NoError(h.t, err)
+		if n != h.executed {
+			require.Equal(h.t, handoff.Stale, result.Status, "%s", data)
+			continue
+		}
+		require.Equal(h.t, handoff.Duplicate, result.Status, "%s", data)
+		require.Equal(h.t, h.resultID, *result.Evaluation.DuplicateCheck.DuplicateOf)
+	}
+}
+
+// coldTown is a town with one client that goes on from state to state, and sends handoffs of a
+// state long gone, which are stale, while it waits for an answer.
+type coldTown struct {
+	t     testing.TB
+	index int
+	gone  []byte
+
+	mu      sync.Mutex
+	driven  *driven
+	waiting bool // for the answer to driven.open
+}
+
+func (c *coldTown) next() floodCall {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	call := floodCall{body: c.gone, sent: time.Now(), town: c.index, take: c.takeGone,
+		refused: func() {}}
+	if c.waiting {
+		return call
+	}
+	if c.driven.open == nil {
+		c.driven.open = c.driven.next(c.t)
+	}
+	c.waiting = true
+	call.body, call.take, call.refused = c.driven.open, c.take, c.ask
+	return call
+}
+
+// ask makes next return the open handoff again.
+func (c *coldTown) ask() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = false
+}
+
+func (c *coldTown) take(reply *nats.Msg) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting = false
+	return c.driven.take(reply.Data)
+}
+
+func (c *coldTown) takeGone(reply *nats.Msg) error {
+	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
+	if err == nil && result.Status != handoff.Stale {
+		err = fmt.Errorf("%s: a handoff of a state long gone is %s", c.driven.id, result.Status)
+	}
+	return err
 }

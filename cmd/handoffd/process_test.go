@@ -3,15 +3,20 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -19,14 +24,59 @@ import (
 	"worldengine/worldengine/natstest"
 )
 
-// onSmallDisk, in the environment for launch, names a directory where handoffd gets a small file
-// system of its own, and onReadOnlyDisk one that it cannot write to.
+// These variables make the test binary another program, so that tests can start, stop and kill a
+// real process: handoffd, or a NATS server with a configuration file.
+const (
+	asHandoffd = "HANDOFFD_TEST_AS_PROGRAM"
+	asNATS     = "HANDOFFD_TEST_AS_NATS"
+)
+
+// In the environment of launch, onSmallDisk names a directory that becomes a small file system of
+// the process alone, and onReadOnlyDisk one that the process cannot write to.
 const (
 	onSmallDisk    = "HANDOFFD_TEST_ON_SMALL_DISK"
 	onReadOnlyDisk = "HANDOFFD_TEST_ON_READ_ONLY_DISK"
 )
 
-// command returns what runs the program self.
+func TestMain(m *testing.M) {
+	if os.Getenv("HANDOFFD_HTTP") == "" { // the default is one port for all
+		os.Setenv("HANDOFFD_HTTP", "off")
+	}
+	if os.Getenv(asHandoffd) != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	}
+	if config := os.Getenv(asNATS); config != "" {
+		natstest.Collect()
+		if err := serveNATS(config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	natstest.Main(m, 12)
+}
+
+// serveNATS is nats-server with a configuration file; it handles its signals itself.
+func serveNATS(config string) error {
+	options, err := natsserver.ProcessConfigFile(config)
+	if err != nil {
+		return err
+	}
+	// Its least from a file is 30 s, for as many clients as the tests do not have.
+	options.LameDuckDuration, options.LameDuckGracePeriod = 5*time.Second, time.Second
+	ns, err := natsserver.NewServer(options)
+	if err != nil {
+		return err
+	}
+	ns.ConfigureLogger()
+	ns.Start()
+	ns.WaitForShutdown()
+	return nil
+}
+
+// command returns the command that runs the program self.
 func command(self string, env, args []string) *exec.Cmd {
 	mounts := map[string]string{
 		onSmallDisk:    "mount -t tmpfs -o size=" + smallDisk + ` tmpfs "$0"`,
@@ -42,16 +92,39 @@ func command(self string, env, args []string) *exec.Cmd {
 	return exec.Command(self, args...)
 }
 
-// program is a handoffd process.
+// program is a process of a test.
 type program struct {
 	t      testing.TB
 	cmd    *exec.Cmd
 	stderr *natstest.Buffer
-	url    string
-	said   []string      // the lines before ready, or standby
-	states chan string   // "ready" and "standby", one after another
-	ended  chan struct{} // closed when the process has ended
-	err    error         // of its end
+	state  atomic.Pointer[string] // "ready" or "standby", by the last such line
+	ended  chan struct{}          // closed when the process has ended
+	err    error                  // of its end
+	// Once there is a state: the URL of NATS, and the lines before.
+	url  string
+	said []string
+}
+
+// onData are the arguments of a server with a data directory, and more.
+func onData(data string, more ...string) []string {
+	return append([]string{"--listen", "127.0.0.1:0", "--data", data}, more...)
+}
+
+// serve launches handoffd with a data directory of its own, which must get ready.
+func serve(t testing.TB, args ...string) *program {
+	t.Helper()
+	p := launch(t, nil, onData(t.TempDir(), args...)...)
+	require.NotEmpty(t, p.url, "%s", p.stderr)
+	return p
+}
+
+// refused launches handoffd, which must end with a status before it serves, and returns its log.
+func refused(t testing.TB, status int, env []string, args ...string) string {
+	t.Helper()
+	p := launch(t, env, args...)
+	require.Nil(t, p.state.Load(), "it serves")
+	require.Equal(t, status, p.cmd.ProcessState.ExitCode(), "%v: %s", p.err, p.stderr)
+	return p.stderr.String()
 }
 
 // launch starts handoffd with args and waits for its ready line, or for its end. The process ends
@@ -63,33 +136,37 @@ func launch(t testing.TB, env []string, args ...string) *program {
 	return p
 }
 
-// await waits until the server prints that it is in a state, or for the end of the process.
+// await waits until the server is in a state, or for the end of the process.
 func (p *program) await(state string, within time.Duration) {
 	p.t.Helper()
-	for late := time.After(within); ; {
+	for late := time.After(within); !p.is(state); {
 		select {
-		case now := <-p.states:
-			if now == state {
-				return
-			}
 		case <-p.ended:
 			return
 		case <-late:
 			p.t.Fatalf("handoffd is not %s: %s", state, p.stderr)
+		case <-time.After(time.Millisecond):
 		}
 	}
 }
 
-// spawn is launch without the wait.
+func (p *program) is(state string) bool {
+	now := p.state.Load()
+	return now != nil && *now == state
+}
+
+// spawn is launch without the wait. An environment that begins with asNATS makes it a NATS server.
 func spawn(t testing.TB, env []string, args ...string) *program {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	p := &program{
-		t: t, cmd: command(self, env, args), stderr: &natstest.Buffer{},
-		states: make(chan string, 1024), ended: make(chan struct{}),
+		t: t, cmd: command(self, env, args), stderr: &natstest.Buffer{}, ended: make(chan struct{}),
 	}
-	p.cmd.Env = append(append(os.Environ(), asHandoffd+"=1"), env...)
+	p.cmd.Env = append(os.Environ(), env...)
+	if len(env) == 0 || !strings.HasPrefix(env[0], asNATS+"=") {
+		p.cmd.Env = append(p.cmd.Env, asHandoffd+"=1")
+	}
 	p.cmd.Dir = t.TempDir()
 	p.cmd.Stderr = p.stderr
 	started := make(chan error)
@@ -99,9 +176,8 @@ func spawn(t testing.TB, env []string, args ...string) *program {
 	return p
 }
 
-// follow runs the process from its start to its end. It gets SIGKILL when this thread ends, and so
-// when the tests do without a cleanup, as in the panic of go test -timeout; a process that is
-// stopped gets it too.
+// follow runs the process from its start to its end. The process gets SIGKILL when this thread
+// ends, and so when the tests do without a cleanup, as in the panic of go test -timeout.
 func (p *program) follow(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -115,29 +191,33 @@ func (p *program) follow(started chan<- error) {
 		return
 	}
 	defer close(p.ended)
-	lines := bufio.NewScanner(stdout)
-	for said := false; lines.Scan(); {
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		state, url, _ := strings.Cut(lines.Text(), " ")
-		switch {
-		case state == "ready" || state == "standby":
-			if !said {
-				p.url, said = url, true
+		isState := state == "ready" || state == "standby"
+		if p.state.Load() == nil {
+			if isState {
+				p.url = url
+			} else {
+				p.said = append(p.said, lines.Text())
 			}
-			p.states <- state
-		case !said:
-			p.said = append(p.said, lines.Text())
+		}
+		if isState {
+			p.state.Store(&state)
 		}
 	}
 	p.err = p.cmd.Wait()
 }
 
-// awaitPoint waits until the process has killed itself at the point that it was given.
-func (p *program) awaitPoint() {
+// printed returns the lines before the first state.
+func (p *program) printed() string { return strings.Join(p.said, "\n") }
+
+// ends waits until the process has ended by itself.
+func (p *program) ends() {
 	p.t.Helper()
 	select {
 	case <-p.ended:
 	case <-time.After(30 * time.Second):
-		p.t.Fatalf("the point is not reached: %s", p.stderr)
+		p.t.Fatalf("handoffd goes on: %s", p.stderr)
 	}
 }
 
@@ -150,6 +230,21 @@ func (p *program) end(signal syscall.Signal) {
 	case <-time.After(30 * time.Second):
 		p.t.Errorf("handoffd does not end: %s", p.stderr)
 	}
+}
+
+// stop ends the process in order.
+func (p *program) stop() {
+	p.t.Helper()
+	p.end(syscall.SIGTERM)
+	require.NoError(p.t, p.err, "%s", p.stderr)
+}
+
+// logs waits until the log has a text.
+func (p *program) logs(text string) {
+	p.t.Helper()
+	require.Eventually(p.t, func() bool {
+		return strings.Contains(p.stderr.String(), text)
+	}, 30*time.Second, 10*time.Millisecond, "%s: %s", text, p.stderr)
 }
 
 func (p *program) connect() *nats.Conn {
@@ -169,22 +264,25 @@ func operator(t testing.TB, nc *nats.Conn) *nats.Conn {
 	return streams
 }
 
-// leaves makes TestServersEndWithTheirTest end in the middle.
+func worldFile(t testing.TB) string {
+	t.Helper()
+	path, err := filepath.Abs("../../testdata/worlds/frontier.json")
+	require.NoError(t, err)
+	return path
+}
+
+// leaves makes TestProgram_EndsWithTheTest end in the middle.
 const leaves = "HANDOFFD_TEST_LEAVES"
 
 // Servers do not outlive a test that ends without cleaning up: one that runs, one that is stopped,
 // and one with a file system of its own.
-func TestServersEndWithTheirTest(t *testing.T) {
+func TestProgram_EndsWithTheTest(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(leaves) != "" {
-		disk := t.TempDir()
-		servers := []*program{
-			launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir()),
-			launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir()),
-		}
-		if mayMount(t) {
-			servers = append(servers, launch(t, []string{onSmallDisk + "=" + disk},
-				"--listen", "127.0.0.1:0", "--data", disk))
+		servers := []*program{serve(t), serve(t)}
+		if disk := t.TempDir(); mayMount(t) {
+			servers = append(servers,
+				launch(t, []string{onSmallDisk + "=" + disk}, onData(disk)...))
 		}
 		require.NoError(t, servers[0].cmd.Process.Signal(syscall.SIGSTOP))
 		for _, p := range servers {
@@ -194,27 +292,21 @@ func TestServersEndWithTheirTest(t *testing.T) {
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
-	test := exec.Command(self, "-test.run", "^TestServersEndWithTheirTest$")
+	test := exec.Command(self, "-test.run", "^TestProgram_EndsWithTheTest$")
 	test.Env = append(os.Environ(), leaves+"=1", "TMPDIR="+t.TempDir())
 	out, err := test.Output()
 	require.Error(t, err, "%s", out)
-	var left []int
-	for _, line := range strings.Split(string(out), "\n") {
+	left := 0
+	for line := range strings.Lines(string(out)) {
 		var pid int
-		if _, err := fmt.Sscanf(line, "left: %d", &pid); err == nil {
-			left = append(left, pid)
+		if _, err := fmt.Sscanf(line, "left: %d", &pid); err != nil {
+			continue
 		}
-	}
-	require.GreaterOrEqual(t, len(left), 2, "%s", out)
-	for _, pid := range left {
+		left++
 		require.Eventually(t, func() bool {
-			return !runs(pid)
-		}, 30*time.Second, 10*time.Millisecond, "%d runs on", pid)
+			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			return err != nil || bytes.Contains(status, []byte("State:\tZ"))
+		}, 30*time.Second, 10*time.Millisecond, "%d goes on", pid)
 	}
-}
-
-// runs says whether a process has not ended; one that nobody has waited for yet has.
-func runs(pid int) bool {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	return err == nil && !bytes.Contains(status, []byte("State:\tZ"))
+	require.GreaterOrEqual(t, left, 2, "%s", out)
 }

@@ -20,7 +20,7 @@ var tortureSlow = flag.Int("torture.slow", 0,
 	"how many rounds of trouble TestSlowNATS and TestStopped make; 0 for one "+
 		"without the troubles that last longer than a whole request may take")
 
-// mostTrouble is what a trouble may last where -torture.slow is 0.
+// mostTrouble is how long a trouble may last if -torture.slow is 0.
 const mostTrouble = 5 * time.Second
 
 // longestCalm is how long the towns are driven at most between two troubles, as fast as the server
@@ -73,9 +73,9 @@ func (r *torture) suffer(p *program, nc *nats.Conn, troubles []trouble, end func
 // A NATS that is far away, has a thin line, or says nothing for longer than an append (3 s) and,
 // with -torture.slow, than a whole request (10 s) may take, loses nothing, has nothing carried out
 // twice, and is served again when it comes back. Only the line of the server is slow; the clients
-// and the game have another, so that what they know is not delayed.
+// and the game have another.
 //
-// The line keeps what is on its way, so each append is stored in the end. That an append without an
+// The line loses no byte, so each append is stored in the end. That an append without an
 // answer was not stored, and that its guard keeps out a second one, is shown by the tests of
 // package commitlog.
 func TestSlowNATS(t *testing.T) {
@@ -90,7 +90,7 @@ func TestSlowNATS(t *testing.T) {
 			flags := r.args[4:]
 			r.args = append([]string{"--nats", "nats://" + line.Address()}, flags...)
 			p, _ := r.serve(nil, "")
-			play(t, nc, r.game)
+			r.game.play(t, nc)
 			cut := func() { line.Cut(true) }
 			r.suffer(p, nc, []trouble{
 				{"delayed by 50 ms", time.Second, func() { line.Slow(50*time.Millisecond, 0) }},
@@ -100,12 +100,11 @@ func TestSlowNATS(t *testing.T) {
 				{"silent for 4 s", 4 * time.Second, cut},
 				{"silent for 12 s", 12 * time.Second, cut},
 			}, func() { line.Slow(0, 0); line.Cut(false) })
-			p.end(syscall.SIGTERM)
-			require.NoError(t, p.err, "%s", p.stderr)
+			p.stop()
 			r.args = append([]string{"--nats", nc.ConnectedUrl()}, flags...)
 			r.game.leave(t, nc) // verify has another connection for it
 			r.verify()
-			r.tell()
+			r.report()
 		})
 	}
 }
@@ -125,10 +124,9 @@ func TestStopped(t *testing.T) {
 				{"stopped for 12 s", 12 * time.Second, stop},
 			}, func() { _ = p.cmd.Process.Signal(syscall.SIGCONT) })
 			nc.Close()
-			p.end(syscall.SIGTERM)
-			require.NoError(t, p.err, "%s", p.stderr)
+			p.stop()
 			r.verify()
-			r.tell()
+			r.report()
 		})
 	}
 }

@@ -3,12 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
-	"fmt"
 	"io/fs"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -31,13 +28,12 @@ var (
 	tortureKills = flag.Int("torture.kills", 2,
 		"how often TestTorture kills the server, for each way to apply commands")
 	tortureTowns = flag.Int("torture.towns", 0,
-		"how many towns it drives at once; 0 for 8, and for 16 where -torture.kills or "+
+		"how many towns it drives at once; 0 for 8, and for 16 if -torture.kills or "+
 			"-torture.slow asks for more than the default")
-	tortureSeed = flag.Uint64("torture.seed", 0, "what its clients draw from; 0 for a random seed")
+	tortureSeed = flag.Uint64("torture.seed", 0, "the seed of its clients' draws; 0 for a random one")
 )
 
-// torture is a server that is killed again and again under load, and the towns that know what must
-// become of them.
+// torture is a server that is killed again and again under load, and the towns with their models.
 type torture struct {
 	t     *testing.T
 	seed  uint64
@@ -48,23 +44,23 @@ type torture struct {
 	kills map[string]int
 	// patience is how long the towns may take to come to an end.
 	patience time.Duration
-	// stepped gives the server a clock that is set at any moment, another one at each of its
-	// starts.
+	// stepped gives the server a clock that is set at any moment, another one at each of its starts.
 	stepped bool
 	starts  uint64
-	// The server of the rounds, and the file that says where it is killed: see killAt.
+	// The server of the rounds, and its file of killAt.
 	running *program
 	nc      *nats.Conn
-	where   string
+	file    string
 	// older is the file of the index as it was after the kill before.
 	older []byte
 	// first is after how many answers at least the server is killed at random.
 	first int
 }
 
-// A server that is killed at any moment, hundreds of times, loses nothing that it has answered,
-// carries out nothing twice, and starts again by itself, whatever became of the file of its index:
-// after each kill every town, its keys and the log are held against a model. `-torture.kills=300 -timeout 1h` is the long form.
+// A server that is killed at any moment, hundreds of times, loses no answer, carries out nothing
+// twice, and starts again by itself, whatever the state of its index's file: after each kill every
+// town, its keys and the log are held against a model. `-torture.kills=300 -timeout 1h` is the long
+// form.
 func TestTorture(t *testing.T) {
 	t.Parallel()
 	for apply, points := range map[string][]failpoint.Point{
@@ -83,14 +79,13 @@ func TestTorture(t *testing.T) {
 				next := kill + 1
 				mode := modes[(next+next/2)%2] // each before kills at random and at points
 				if kill%2 == 0 {
-					r.round("at random", mode, "")
+					r.round(mode, "")
 				} else {
-					r.round("at "+string(points[kill/2%len(points)]), mode,
-						points[kill/2%len(points)])
+					r.round(mode, points[kill/2%len(points)])
 				}
 			}
 			r.stop(r.running, r.nc)
-			r.tell()
+			r.report()
 		})
 	}
 }
@@ -116,9 +111,8 @@ func mostAnswers() int {
 func newTorture(t *testing.T, apply string) *torture {
 	r := &torture{
 		t: t, seed: *tortureSeed, apply: apply, kills: map[string]int{},
-		patience: time.Minute, first: 1,
-		args: append([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}, quickly[2:]...),
-		game: newGame(), where: filepath.Join(t.TempDir(), "where"),
+		patience: time.Minute, first: 1, args: onData(t.TempDir(), quickly[2:]...),
+		game: newGame(), file: filepath.Join(t.TempDir(), "killAt"),
 	}
 	if r.seed == 0 {
 		r.seed = rand.Uint64()
@@ -144,18 +138,19 @@ func (r *torture) serve(env []string, mode string) (*program, *nats.Conn) {
 	}
 	p := launch(r.t, env, args...)
 	nc := p.connect()
-	play(r.t, nc, r.game)
+	r.game.play(r.t, nc)
 	return p, nc
 }
 
 // round lets the clients work until the server is killed, at a point or at random, starts it again
-// with a mode of --sync, and checks what it left.
-func (r *torture) round(how, mode string, point failpoint.Point) {
+// with a mode of --sync, and checks its world.
+func (r *torture) round(mode string, point failpoint.Point) {
 	r.t.Helper()
 	random := rand.New(rand.NewPCG(r.seed, uint64(len(r.kills))+uint64(r.total())))
-	p, nc := r.running, r.nc
+	p, nc, how := r.running, r.nc, "at random"
 	if point != "" {
-		killWhere(r.t, r.where, point, random.IntN(30))
+		how = "at " + string(point)
+		killWhen(r.t, r.file, point, random.IntN(30))
 	}
 	at := int64(r.first + random.IntN(mostAnswers()))
 	var answers atomic.Int64
@@ -167,7 +162,7 @@ func (r *torture) round(how, mode string, point failpoint.Point) {
 	})
 	<-p.ended
 	nc.Close()
-	require.NoError(r.t, os.RemoveAll(r.where))
+	require.NoError(r.t, os.RemoveAll(r.file))
 	r.kills[how+r.harmIndex(random.IntN(4))]++
 	r.start(mode)
 	r.check(r.running, r.nc)
@@ -207,7 +202,7 @@ func (r *torture) harmIndex(way int) string {
 // start starts the server of the rounds.
 func (r *torture) start(mode string) {
 	r.t.Helper()
-	r.running, r.nc = r.serve([]string{killAt + "=" + r.where}, mode)
+	r.running, r.nc = r.serve([]string{killAt + "=" + r.file}, mode)
 }
 
 // work drives all towns until the server is gone, or more says no after a step.
@@ -241,19 +236,19 @@ func (r *torture) work(p *program, nc *nats.Conn, more func(*torturedTown) bool)
 		}
 	}
 	if ctx.Err() == context.DeadlineExceeded {
-		r.tell()
+		r.report()
 		for _, d := range r.towns {
 			if d.open != nil {
 				r.t.Logf("%s: %s at day %d is open: %s", d.id, d.open.kind,
 					d.state.Epoch(), d.waits)
 			}
 		}
-		p.end(syscall.SIGQUIT) // tells what its goroutines wait for
+		p.end(syscall.SIGQUIT) // prints its goroutines
 		r.t.Fatalf("-torture.seed=%d: the towns do not come to an end: %s", r.seed, p.stderr)
 	}
 }
 
-// verify starts the server, checks what it has, and ends it in order.
+// verify starts the server, checks its world, and ends it in order.
 func (r *torture) verify() {
 	r.t.Helper()
 	p, nc := r.serve(nil, "interval")
@@ -265,11 +260,10 @@ func (r *torture) verify() {
 func (r *torture) stop(p *program, nc *nats.Conn) {
 	r.t.Helper()
 	nc.Close()
-	p.end(syscall.SIGTERM)
-	require.NoError(r.t, p.err, "%s", p.stderr)
+	p.stop()
 }
 
-// check has what is open answered by a server, and holds everything against the model.
+// check has the open calls answered by a server, and holds everything against the model.
 func (r *torture) check(p *program, nc *nats.Conn) {
 	r.t.Helper()
 	r.work(p, nc, func(d *torturedTown) bool { return d.open != nil })
@@ -288,26 +282,15 @@ func (r *torture) check(p *program, nc *nats.Conn) {
 
 func (r *torture) verifyTown(nc *nats.Conn, d *torturedTown) {
 	r.t.Helper()
-	ask := func(verb, format, value string, v any) {
-		reply, err := nc.Request(wire.Subject("main", verb), fmt.Appendf(nil, format, value),
-			20*time.Second)
-		require.NoError(r.t, err)
-		require.Empty(r.t, reply.Header.Get("Nats-Service-Error-Code"), "-torture.seed=%d: %s",
-			r.seed, reply.Data)
-		require.NoError(r.t, json.Unmarshal(reply.Data, v))
-	}
-	var at struct{ SnapshotHash, PendingRunID string }
-	ask("town.get", `{"townId":%q}`, d.id, &at)
+	at := townOf(r.t, nc, d.id)
 	require.Equal(r.t, d.state.Hash, at.SnapshotHash, "-torture.seed=%d: %s", r.seed, d.id)
 	require.Empty(r.t, at.PendingRunID)
 	for _, k := range d.accepted[max(0, len(d.accepted)-50):] {
-		var kept struct{ Result json.RawMessage }
-		ask("result.get", `{"idempotencyKey":%q}`, k.key, &kept)
+		kept := string(receiptOf(r.t, nc, k.key).Result)
 		if k.bytes != "" {
-			require.Equal(r.t, k.bytes, string(kept.Result), "-torture.seed=%d: an answer was lost",
-				r.seed)
+			require.Equal(r.t, k.bytes, kept, "-torture.seed=%d: an answer was lost", r.seed)
 		}
-		require.Contains(r.t, string(kept.Result), k.resultID)
+		require.Contains(r.t, kept, k.resultID)
 	}
 }
 
@@ -341,16 +324,13 @@ func (r *torture) answered() (answers int) {
 	return answers
 }
 
-// tell says what was done.
-func (r *torture) tell() {
+// report logs the kills and the answers.
+func (r *torture) report() {
 	answers := map[string]int{}
 	for _, d := range r.towns {
 		for kind, n := range d.answers {
 			answers[kind] += n
 		}
 	}
-	r.t.Logf("-torture.seed=%d: %d times: %v", r.seed, r.total(), r.kills)
-	for _, kind := range slices.Sorted(maps.Keys(answers)) {
-		r.t.Logf("%7d %s", answers[kind], kind)
-	}
+	r.t.Logf("-torture.seed=%d: %d times: %v; answers: %v", r.seed, r.total(), r.kills, answers)
 }

@@ -17,8 +17,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// torturedTown is a town with one client, who knows what its state must be and what each answer
-// must say, whenever the server was killed.
+// torturedTown is a town with one client, who knows its state and each right answer, whenever the
+// server was killed.
 type torturedTown struct {
 	id, apply string
 	random    *rand.Rand
@@ -26,21 +26,22 @@ type torturedTown struct {
 	before    []town.State // that the town has left for good
 	accepted  []keptAnswer
 	open      *torturedCall // sent and not answered
-	waits     string        // what the server last said instead of an answer
+	waits     string        // the last reply that was no answer
 	answers   map[string]int
 }
 
-// keptAnswer is an accepted handoff. bytes is "" where its answer was lost with the server.
+// keptAnswer is an accepted handoff. bytes is "" if its answer was lost with the server.
 type keptAnswer struct{ key, wire, resultID, bytes string }
 
-// torturedCall is a request with what it must get. again is what a handoff, or a put, may get
-// instead that was carried out before the server was killed.
+// torturedCall is a request with its right answer. again is the other right one, if a handoff or a
+// put was carried out before the server was killed.
 type torturedCall struct {
-	kind, verb  string
+	kind        string
+	verb        wire.Verb
 	body        []byte
 	want, again string
 	key         string // of a handoff that is to be accepted
-	of          string // of a replay: the resultID that it must name, where that is known
+	resultID    string // of a replay: the one that it must name, if that is known
 	after       town.State
 }
 
@@ -62,8 +63,8 @@ func (d *torturedTown) next() *torturedCall {
 	case n < 10 && len(d.accepted) > 0:
 		k := d.accepted[d.random.IntN(len(d.accepted))]
 		return &torturedCall{
-			kind: "replay", verb: "handoff", body: []byte(k.wire), want: "duplicate",
-			of: k.resultID, after: d.state,
+			kind: "replay", verb: wire.Handoff, body: []byte(k.wire), want: "duplicate",
+			resultID: k.resultID, after: d.state,
 		}
 	case n < 20 && len(d.before) > 0:
 		at := d.before[d.random.IntN(len(d.before))]
@@ -76,10 +77,10 @@ func (d *torturedTown) next() *torturedCall {
 	case n < 50:
 		return d.put()
 	}
-	talk := d.handoff("executed", "executed", d.state, d.state, handoff.TalkToTownsfolk, "casual")
-	h, _ := handoff.Parse(talk.body, schemas.Limits{})
-	talk.after, _ = town.DefaultRules().Apply(d.state.Snapshot, &h.Proposal)
-	return talk
+	c := d.handoff("executed", "executed", d.state, d.state, handoff.TalkToTownsfolk, "casual")
+	h, _ := handoff.Parse(c.body, schemas.Limits{})
+	c.after, _ = town.DefaultRules().Apply(d.state.Snapshot, &h.Proposal)
+	return c
 }
 
 func (d *torturedTown) handoff(
@@ -99,7 +100,7 @@ func (d *torturedTown) handoff(
 	if err != nil {
 		panic(err)
 	}
-	c := &torturedCall{kind: kind, verb: "handoff", body: body, want: want, after: after}
+	c := &torturedCall{kind: kind, verb: wire.Handoff, body: body, want: want, after: after}
 	if want == "executed" || want == "failed" {
 		c.again, c.key = "duplicate", h.IdempotencyKey
 	}
@@ -125,11 +126,11 @@ func (d *torturedTown) putOf(after town.State, expected string) *torturedCall {
 		panic(err)
 	}
 	return &torturedCall{
-		kind: "put", verb: "town.put", body: body, want: "put", again: again, after: after,
+		kind: "put", verb: wire.TownPut, body: body, want: "put", again: again, after: after,
 	}
 }
 
-// errGone says that the server gave no answer.
+// errGone: the server gave no answer.
 var errGone = errors.New("no answer")
 
 // step makes the open call, or the next one, and takes the answer.
@@ -160,17 +161,16 @@ func (d *torturedTown) step(ctx context.Context, nc *nats.Conn) error {
 		return pauseBetween(ctx)
 	case got != c.want && (first || got != c.again):
 		return fmt.Errorf("%s: %s at day %d got %s", d.id, c.kind, d.state.Epoch(), reply.Data)
-	case c.of != "" && answer.resultID != c.of:
-		return fmt.Errorf("%s: a replay of %s named %s", d.id, c.of, answer.resultID)
+	case c.resultID != "" && answer.resultID != c.resultID:
+		return fmt.Errorf("%s: a replay of %s named %s", d.id, c.resultID, answer.resultID)
 	case c.want == "executed" && got == c.want && answer.state != c.after.Hash:
-		return fmt.Errorf("%s: the state is not what the rules make of it: %s", d.id, reply.Data)
+		return fmt.Errorf("%s: the state is not the one of the rules: %s", d.id, reply.Data)
 	}
 	d.take(c, got, answer, string(reply.Data))
 	return nil
 }
 
-// pauseBetween is the pause between two tries, as the server asks for it; not for something to
-// happen.
+// pauseBetween is the pause between two tries, as the server asks for it.
 func pauseBetween(ctx context.Context) error {
 	select {
 	case <-time.After(20 * time.Millisecond):
@@ -197,13 +197,13 @@ func (d *torturedTown) take(c *torturedCall, got string, answer torturedAnswer, 
 	d.answers[c.kind]++
 }
 
-// torturedAnswer is what is checked of an answer.
+// torturedAnswer is the part of an answer that is checked.
 type torturedAnswer struct{ resultID, state string }
 
-// readTortured returns what an answer is: a status, "put", "503" for all that may be tried again,
+// readTortured returns the kind of an answer: a status, "put", "503" for all that may be tried again,
 // or an error code.
 func readTortured(reply *nats.Msg) (string, torturedAnswer, error) {
-	if status := reply.Header.Get("Nats-Service-Error-Code"); status != "" {
+	if status := reply.Header.Get(wire.ErrorCodeHeader); status != "" {
 		var failed struct{ Error struct{ Code string } }
 		err := json.Unmarshal(reply.Data, &failed)
 		if slices.Contains([]string{"429", "503"}, status) {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Buffer takes what a server or a process prints, and may be read meanwhile. It is safe for
+// Buffer takes the output of a server or a process, and may be read meanwhile. It is safe for
 // concurrent use.
 type Buffer struct {
 	mu   sync.Mutex

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// gcPercent is that of handoffd serve: tests with a NATS server have a small live heap and leave
-// much garbage, and the default costs them a third of their processor time.
+// gcPercent is the same as in handoffd serve: tests with a NATS server have a small live heap and
+// leave much garbage, and the default costs them a third of their processor time.
 const gcPercent = 300
 
 // Main runs the tests of a package, for its TestMain, with up to parallel of them at a time unless

@@ -6,16 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory is where Linux keeps files in memory, and leastRoom how many bytes have to be free there:
-// the tests of all packages at once take less than a tenth of it.
+// memory is Linux's file system in memory, and leastRoom how many bytes have to be free there: the
+// tests of all packages at once take less than a tenth of it.
 const (
 	memory    = "/dev/shm"
 	leastRoom = 2 << 30
 )
 
-// filesInMemory has t.TempDir make its directories in memory, unless TMPDIR is set or there is no
-// room: a NATS server makes, syncs and removes many small files, which a disk makes every test wait
-// for. remove removes what tests left there.
+// filesInMemory makes t.TempDir use memory, unless TMPDIR is set or there is no room: a NATS server
+// makes, syncs and removes many small files, for which every test would wait on a disk. remove
+// removes the files that tests left.
 func filesInMemory() (remove func()) {
 	if os.Getenv("TMPDIR") != "" || roomIn(memory) < leastRoom {
 		return func() {}
@@ -30,7 +30,7 @@ func filesInMemory() (remove func()) {
 	return func() { _ = os.RemoveAll(dir) }
 }
 
-// roomIn returns how many bytes are free in the file system of dir, and 0 where that is unknown.
+// roomIn returns how many bytes are free in the file system of dir, and 0 if that is unknown.
 func roomIn(dir string) uint64 {
 	var files unix.Statfs_t
 	if unix.Statfs(dir, &files) != nil {

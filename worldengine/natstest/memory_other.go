@@ -2,5 +2,5 @@
 
 package natstest
 
-// filesInMemory leaves the files of tests where they are.
+// filesInMemory does nothing.
 func filesInMemory() (remove func()) { return func() {} }

@@ -72,8 +72,8 @@ func Stop(ns *natsserver.Server) {
 	ns.WaitForShutdown()
 }
 
-// Connect starts a NATS server with JetStream and files of its own, and with what change says, and
-// returns a connection to it. Both end with the test.
+// Connect starts a NATS server with JetStream and files of its own, after change, and returns a
+// connection to it. Both end with the test.
 func Connect(t testing.TB, change ...func(*natsserver.Options)) *nats.Conn {
 	t.Helper()
 	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir()}

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Patiently tests what has to be done within a time that is configured: it calls try with a short
-// time, and with longer ones until it returns nothing. A fault fails with each of them, and a busy
-// machine with the short ones alone. try returns what is wrong, or "".
+// Patiently tests a deadline that is configured: it calls try with a short time, and with longer ones
+// until it returns "". A fault fails with each of them, and a busy machine with the short ones alone.
+// try returns its complaint, or "".
 func Patiently(t testing.TB, short time.Duration, try func(within time.Duration) (wrong string)) {
 	t.Helper()
 	var wrong string

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Proxy is the only way to a server, or from one node to another. Cut, it lets nothing through and
-// closes nothing, as a network does that has lost its link: what was on its way arrives when it is
-// healed. Slow, it lets everything through late. It is safe for concurrent use.
+// Proxy is the only way to a server, or from one node to another. Cut, it passes nothing and closes
+// nothing, as a network that has lost its link: the bytes on their way arrive when it is healed.
+// Slow, it passes everything late. It is safe for concurrent use.
 type Proxy struct {
 	listener net.Listener
 	target   string
@@ -38,7 +38,7 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// Address is the HOST:PORT where it listens.
+// Address is the HOST:PORT of its listener.
 func (p *Proxy) Address() string { return p.listener.Addr().String() }
 
 func (p *Proxy) serve() {
@@ -51,7 +51,7 @@ func (p *Proxy) serve() {
 	}
 }
 
-// join connects an accepted connection with the target, once that may be.
+// join connects an accepted connection with the target, once the link passes.
 func (p *Proxy) join(from net.Conn) {
 	defer from.Close()
 	if !p.keep(from) || !p.pass() {
@@ -71,7 +71,7 @@ func (p *Proxy) join(from net.Conn) {
 	<-done
 }
 
-// copy moves what arrives until either side is gone.
+// copy moves bytes until either side is gone.
 func (p *Proxy) copy(to, from net.Conn) {
 	defer to.Close()
 	buffer := make([]byte, 32<<10)
@@ -87,7 +87,7 @@ func (p *Proxy) copy(to, from net.Conn) {
 	}
 }
 
-// pass waits while the link is cut, and says false when it is over.
+// pass waits while the link is cut, and returns false when the test is over.
 func (p *Proxy) pass() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,8 +116,8 @@ func (p *Proxy) Drop() {
 	}
 }
 
-// Slow delays everything that goes through from now on, and lets no more than rate bytes a second
-// through each connection either way; 0 for no delay, and for any rate.
+// Slow delays everything from now on, and passes no more than rate bytes a second of each connection
+// either way; 0 for no delay, and for any rate.
 func (p *Proxy) Slow(delay time.Duration, rate int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

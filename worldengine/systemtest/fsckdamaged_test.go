@@ -31,7 +31,7 @@ func (w *checkedWorld) block(stream string) string {
 	return filepath.Join(w.config.Data, "jetstream", "$G", "streams", stream, "msgs", "1.blk")
 }
 
-// placeInBlock returns where the message at a sequence, or the next one, begins in a block. A
+// placeInBlock returns the place of the message at a sequence, or of the next one, in a block. A
 // message begins with its length, whose highest bit marks headers, and its sequence.
 func placeInBlock(block []byte, seq uint64) (at, length uint32) {
 	for {

@@ -1,0 +1,511 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	mc "github.com/Tnze/go-mc/net"
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/backup"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/wire"
+)
+
+// A server prints its world, its addresses, and who applies commands.
+func TestServe_Prints(t *testing.T) {
+	t.Parallel()
+	config := rconConfig(t, "127.0.0.1:25575", "say hello")
+	data := t.TempDir()
+	for name, c := range map[string]struct {
+		env, args []string
+		prints    []string
+	}{
+		"a world file": {nil, onData(data, "--world", "w-1", "--world-file", worldFile(t)),
+			[]string{"w-1", data, "3 created", "console   off", "apply     local (the built-in rules)",
+				"handoffctl --server nats://127.0.0.1:"}},
+		"variables": {[]string{"HANDOFFD_LISTEN=127.0.0.1:0", "HANDOFFD_DATA=" + t.TempDir(),
+			"HANDOFFD_WORLD=env", "HANDOFFD_APPLY=plugin"}, nil,
+			[]string{"world     env", "apply     plugin (asked on worldengine.v1.env.apply.<town token>)"}},
+		"rcon": {nil, onData(t.TempDir(), "--apply", "rcon", "--rcon-config", config),
+			[]string{"apply     rcon (the console at 127.0.0.1:25575)"}},
+		"rcon for some": {nil, onData(t.TempDir(), "--rcon-config", config),
+			[]string{"local (the built-in rules); rcon (the console at 127.0.0.1:25575) for"}},
+		"users": {nil, onData(t.TempDir(), "--access", accessFile(t, mara)),
+			[]string{"users by role: agent: 1; no TLS"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := launch(t, c.env, c.args...)
+			require.Regexp(t, `^nats://127\.0\.0\.1:[1-9][0-9]*$`, p.url, "%s", p.stderr)
+			for _, text := range c.prints {
+				require.Contains(t, p.printed(), text)
+			}
+		})
+	}
+}
+
+// demo --stay leaves the demo's server running, with its console.
+func TestServe_Demo(t *testing.T) {
+	t.Parallel()
+	p := launch(t, nil, "demo", "--stay")
+	require.Contains(t, p.printed(), "town-threatened moved from day 15")
+	status, page := p.get(t, "")
+	require.Equal(t, http.StatusOK, status)
+	require.Contains(t, page, "app.js")
+	p.connect()
+	p.stop()
+}
+
+// console is the line of a server's console, if that is on.
+var consoleLine = regexp.MustCompile(`(?m)^console +(?:off: .*; )?(http://[^\s/]+)`)
+
+// get asks a server over HTTP.
+func (p *program) get(t *testing.T, path string) (status int, text string) {
+	t.Helper()
+	console := consoleLine.FindStringSubmatch(p.printed())
+	require.NotNil(t, console, "%s", p.printed())
+	answer, err := http.Get(console[1] + "/" + path)
+	require.NoError(t, err)
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(t, errors.Join(err, answer.Body.Close()))
+	return answer.StatusCode, string(body)
+}
+
+// handoffd health asks a server whether it is ready.
+func TestServe_Health(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--http", "127.0.0.1:0")
+	for _, path := range []string{"livez", "readyz"} {
+		status, text := p.get(t, path)
+		require.Equal(t, http.StatusOK, status, text)
+		require.Equal(t, "ok\n", text)
+	}
+	at := strings.TrimPrefix(consoleLine.FindStringSubmatch(p.printed())[1], "http://")
+	ready, _ := output(t, 0, "health", "--http", at)
+	require.Equal(t, "ok\n", ready)
+	output(t, 0, "health", "--http", at, "--live")
+	p.stop()
+	_, log := output(t, 1, "health", "--http", at)
+	require.Contains(t, log, "the server does not answer")
+	_, log = output(t, 2, "health", "--http", "127.0.0.1:0")
+	require.Contains(t, log, "HOST:PORT at which the server listens")
+}
+
+// A supervisor is told when the server serves, that it lives, and when it stops (sd_notify).
+func TestServe_Supervisor(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
+	require.NoError(t, err)
+	t.Cleanup(func() { socket.Close() })
+	next := func() string {
+		buffer := make([]byte, 256)
+		require.NoError(t, socket.SetReadDeadline(time.Now().Add(30*time.Second)))
+		n, err := socket.Read(buffer)
+		require.NoError(t, err)
+		return string(buffer[:n])
+	}
+	p := launch(t, []string{"NOTIFY_SOCKET=" + name, "WATCHDOG_USEC=200000"}, onData(t.TempDir())...)
+	require.Equal(t, "READY=1", next())
+	require.Equal(t, "WATCHDOG=1", next())
+	p.stop()
+	for state := next(); state != "STOPPING=1"; state = next() {
+		require.Equal(t, "WATCHDOG=1", state)
+	}
+}
+
+// A server that cannot start says why as a line of its log, in the format of the log.
+func TestServe_Refused(t *testing.T) {
+	t.Parallel()
+	used, file, occupied := t.TempDir(), filepath.Join(t.TempDir(), "file"), t.TempDir()
+	launch(t, nil, onData(used)...)
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(occupied, "jetstream"), nil, 0o600))
+	// All but 1 MiB of a disk is to stay free, and 4 MiB are taken: no other test makes that room.
+	full := &fullDisk{t: t, dir: t.TempDir(), ballast: 4 << 20}
+	full.fill()
+	asJSON := []string{"HANDOFFD_LOG_FORMAT=json"}
+	for name, c := range map[string]struct {
+		env, args []string
+		status    int
+		says      string
+	}{
+		"directory is used": {nil, onData(used, "--log-format", "json"), 1,
+			"another server uses this data directory: " + used},
+		"directory in a file": {asJSON, onData(file + "/data"), 1,
+			"data directory: mkdir " + file + ": not a directory"},
+		"no right": {asJSON, onData("/proc/data"), 1, "data directory: mkdir /proc/data"},
+		"directory is occupied": {asJSON, onData(occupied), 1, "data directory " + occupied +
+			": Can't start JetStream: storage directory is not a directory"},
+		"small disk": {asJSON, onData(t.TempDir(), "--min-free-disk", "8388608GiB"), 1,
+			`has [0-9.]+ .iB in all, and 8\.0 PiB of it are to stay free \(--min-free-disk\): ` +
+				`use a larger disk, or keep less free`},
+		"full disk": {asJSON, onData(full.dir, "--min-free-disk", fmt.Sprint(full.total()>>20-1, "MiB")),
+			1, `the disk is full: \S+ has [0-9.]+ .iB free of [0-9.]+ .iB, and [0-9.]+ .iB are to ` +
+				`stay free: make room, or set less with --min-free-disk`},
+		"endless world file": {asJSON, onData(t.TempDir(), "--world-file=/dev/zero"), 1,
+			"world file /dev/zero: more than 64 MiB.*handoffctl town put"},
+		"setting": {nil, []string{"serve", "--log-format=json", "--plugin-attempts", "0"}, 2,
+			"--plugin-attempts"},
+		"unknown flag":        {nil, []string{"--log-format", "json", "--no-such-flag"}, 2, "--no-such-flag"},
+		"wrong value":         {asJSON, []string{"--sync", "never"}, 2, "--sync must be one of"},
+		"setting by variable": {append(asJSON, "HANDOFFD_MEMORY=1"), nil, 2, "--memory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := refused(t, c.status, c.env, c.args...)
+			last := logLines(t, log)
+			require.Equal(t, "ERROR", last[len(last)-1].Level)
+			require.NotEmpty(t, last[len(last)-1].Msg)
+			require.Regexp(t, c.says, last[len(last)-1].Error)
+		})
+	}
+	require.Contains(t, refused(t, 2, asJSON, "--log-format", "text", "--sync", "never"),
+		"handoffd: --sync must be one of")
+}
+
+// logLine is a line of a log in JSON.
+type logLine struct{ Level, Msg, Error, Variable string }
+
+func logLines(t *testing.T, log string) []logLine {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	entries := make([]logLine, len(lines))
+	for i, line := range lines {
+		require.NoError(t, json.Unmarshal([]byte(line), &entries[i]), "%s", line)
+	}
+	return entries
+}
+
+// A start, a stop and a start again leave no WARN and no ERROR, whoever is connected: an agent and
+// one that reconnects, an operator who reads a stream, a game, and a browser. A variable that is of
+// no flag is named.
+func TestServe_Log(t *testing.T) {
+	t.Parallel()
+	data, address := t.TempDir(), "127.0.0.1:0"
+	start := func() *program {
+		p := launch(t, []string{"HANDOFFD_HISTORY=5000", "HANDOFFD_PLUGIN_DEADLINE=5s"},
+			"--listen", address, "--http", "127.0.0.1:0", "--data", data,
+			"--world-file", worldFile(t), "--log-format", "json", "--log-level", "DEBUG",
+			"--apply", "plugin", "--plugin-backoff", "5ms", "--bus", "jetstream")
+		require.NotEmpty(t, p.url, "%s", p.stderr)
+		return p
+	}
+	requireCalm := func(p *program) {
+		p.stop()
+		var unknown []string
+		for _, line := range logLines(t, p.stderr.String()) {
+			if line.Variable != "" {
+				require.Equal(t, "WARN", line.Level)
+				unknown = append(unknown, line.Variable)
+				continue
+			}
+			require.Contains(t, []string{"DEBUG", "INFO"}, line.Level, "%+v", line)
+		}
+		require.Equal(t, []string{"HANDOFFD_HISTORY"}, unknown)
+		require.Contains(t, p.stderr.String(), `"msg":"stopped"`)
+	}
+	p := start()
+	address = strings.TrimPrefix(p.url, "nats://")
+	agent, err := nats.Connect(p.url, nats.MaxReconnects(-1),
+		nats.ReconnectWait(10*time.Millisecond))
+	require.NoError(t, err)
+	t.Cleanup(agent.Close)
+	js, err := jetstream.New(operator(t, agent))
+	require.NoError(t, err)
+	events, err := js.OrderedConsumer(t.Context(), wire.EventStream("main"),
+		jetstream.OrderedConsumerConfig{})
+	require.NoError(t, err)
+	reading, err := events.Consume(func(jetstream.Msg) {})
+	require.NoError(t, err)
+	t.Cleanup(reading.Stop)
+	newGame().play(t, agent)
+	page, err := nats.Connect(
+		strings.Replace(consoleLine.FindStringSubmatch(p.printed())[1], "http", "ws", 1),
+		nats.ProxyPath("/nats"), nats.NoReconnect())
+	require.NoError(t, err)
+	t.Cleanup(page.Close)
+
+	h := newHammer(t, 2)
+	h.create(agent)
+	h.start()
+	h.waitMore(10, time.Minute)
+	h.end()
+	requireCalm(p)
+
+	again := start()
+	require.Contains(t, again.printed(), "towns     5 (0 created from ")
+	ask[struct{}](t, agent, wire.TownList, members{})
+	requireCalm(again)
+}
+
+// SIGTERM: the requests that were taken are finished and answered.
+func TestServe_Terminate(t *testing.T) {
+	t.Parallel()
+	p := serve(t)
+	nc := p.connect()
+	h := newHammer(t, 40)
+	h.create(nc)
+	last := h.towns[8:]
+	h.towns = h.towns[:8]
+	h.start()
+	h.waitMore(50, time.Minute)
+	answers := make(chan *nats.Msg, len(last))
+	inbox := nc.NewInbox()
+	_, err := nc.ChanSubscribe(inbox, answers)
+	require.NoError(t, err)
+	for _, d := range last {
+		require.NoError(t, nc.PublishRequest(wire.Subject("main", wire.Handoff), inbox, d.next(t)))
+	}
+	// so these are taken; the hammer's may come too late for that
+	require.NoError(t, nc.Flush())
+	p.stop()
+	h.end()
+	for range last {
+		select {
+		case reply := <-answers:
+			require.Contains(t, string(reply.Data), `"status":"executed"`)
+		case <-time.After(30 * time.Second):
+			require.Fail(t, "a request that was taken was not answered")
+		}
+	}
+}
+
+// A signal ends the program while it waits for a world file that nobody writes.
+func TestServe_WorldFileWithoutWriter(t *testing.T) {
+	t.Parallel()
+	for name, flag := range map[string]string{"serve": "--sync=interval", "check": "--check-config"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pipe := filepath.Join(t.TempDir(), "world.json")
+			require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+			p := spawn(t, nil, onData(t.TempDir(), "--world-file="+pipe, flag)...)
+			var writer *os.File
+			require.Eventually(t, func() (open bool) {
+				var err error
+				writer, err = os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0)
+				return err == nil // there is a reader
+			}, 30*time.Second, 10*time.Millisecond)
+			defer writer.Close()
+			p.end(syscall.SIGTERM)
+			require.Positive(t, p.cmd.ProcessState.ExitCode(), "%v: %s", p.err, p.stderr)
+			require.Contains(t, p.stderr.String(), pipe)
+		})
+	}
+}
+
+// appended returns a request of run.append with the one event of a run.
+func appended(t testing.TB, runID string, kind runevents.EventType) []byte {
+	t.Helper()
+	w, err := runevents.NewWrite(runevents.Identity{
+		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: "plan", PlanVersion: "1",
+	}, runevents.Event{
+		EventID: uuid.NewString(), EventType: kind, LogicalAttemptID: 1,
+		EmittedAt: "2026-02-16T10:00:00.123Z",
+	})
+	require.NoError(t, err)
+	body, err := json.Marshal(members{"townId": "t", "events": []runevents.Write{w}})
+	require.NoError(t, err)
+	return body
+}
+
+// The end of a run that has not started is stored, or refused with --validate-transitions. A
+// projector runs, and tells how far it is behind, unless the server is told otherwise.
+func TestServe_AppendedRuns(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		flag, code string
+		projects   bool
+	}{{"--projector", "", true}, {"--validate-transitions", "INVALID_TRANSITION", true},
+		{"--no-projector", "", false}} {
+		t.Run(c.flag, func(t *testing.T) {
+			t.Parallel()
+			nc := serve(t, c.flag).connect()
+			require.Equal(t, c.code, errorOf(t, nc, wire.RunAppend,
+				appended(t, "run-1", runevents.RunCompleted)))
+			reply, err := nc.Request("$SRV.STATS."+wire.ServiceName, nil, 30*time.Second)
+			require.NoError(t, err)
+			var stats struct {
+				Endpoints []struct {
+					Data struct{ ProjectorLagMs *int64 }
+				}
+			}
+			require.NoError(t, json.Unmarshal(reply.Data, &stats))
+			require.Equal(t, c.projects, stats.Endpoints[0].Data.ProjectorLagMs != nil)
+		})
+	}
+}
+
+// The settings of a world are stored with it, and in its backups: a server that is given none has
+// them, and one that is given others is refused with each difference.
+func TestServe_Settings(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	once := func(args ...string) string {
+		p := launch(t, nil, onData(data, args...)...)
+		require.NotEmpty(t, p.url, "%s", p.stderr)
+		p.stop()
+		return p.printed()
+	}
+	once("--history-per-town", "2000", "--apply", "plugin")
+	printed := once()
+	require.Contains(t, printed, "settings  history-per-town=2000 apply=plugin")
+	require.Regexp(t, `apply +plugin \(asked on`, printed)
+	once("--history-per-town", "2000")
+	why := refused(t, 1, nil, onData(data, "--history-per-town", "5000", "--apply", "local")...)
+	require.Contains(t, why,
+		"--history-per-town 5000, and the world has 2000; --apply local, and the world has plugin")
+	require.Contains(t, why, "handoffctl world settings set")
+	once("--history-per-town", "5000", "--discard-history")
+
+	p := launch(t, nil, onData(data)...)
+	out, _ := output(t, 0, "--check-config", "--data", data, "--history-per-town", "1500")
+	require.Contains(t, out, "settings  not compared with those of the world: "+
+		"server: another server uses this data directory")
+	require.Contains(t, out, "apply     as the world says\n")
+	out, _ = output(t, 0, "--check-config", "--data", filepath.Join(t.TempDir(), "new"),
+		"--history-per-town", "1500")
+	require.Contains(t, out, "history-per-town=1500 apply=local")
+	require.Contains(t, out, "apply     local (the built-in rules)\n")
+
+	dir := filepath.Join(t.TempDir(), "backup")
+	manifest, err := backup.Take(t.Context(), operator(t, p.connect()), dir, backup.Options{})
+	require.NoError(t, err)
+	require.Contains(t, manifest.Settings, commitlog.Setting{Name: "history-per-town", Value: "5000"})
+	read, err := backup.Read(dir)
+	require.NoError(t, err)
+	require.Equal(t, manifest.Settings, read.Settings)
+	data = filepath.Join(t.TempDir(), "restored")
+	output(t, 0, "restore", dir, "--data", data)
+	require.Contains(t, once(), "history-per-town=5000 apply=plugin")
+}
+
+// A history that becomes shorter is counted town by town, and refused before anything is changed.
+func TestServe_ShorterHistory(t *testing.T) {
+	t.Parallel()
+	nats := serve(t, "--world", "other", "--open")
+	js, err := jetstream.New(nats.connect())
+	require.NoError(t, err)
+	longer := commitlog.DefaultSettings()
+	longer.HistoryPerTown = 3000
+	_, err = js.CreateStream(t.Context(), commitlog.LogStream("main", longer, 1))
+	require.NoError(t, err)
+	for i := range 1500 { // of one town, and as many of many
+		for _, town := range []string{"busy", fmt.Sprint("town-", i)} {
+			_, err = js.PublishAsync(wire.LogSubject("main", town), []byte("{}"))
+			require.NoError(t, err)
+		}
+	}
+	<-js.PublishAsyncComplete()
+	args := []string{"--nats", nats.url, "--data", t.TempDir(), "--history-per-town", "1000"}
+	const want = "--history-per-town would discard messages of WORLD_main_LOG: 500"
+	_, log := output(t, 2, append(args, "--check-config")...)
+	require.Contains(t, log, want)
+	require.Contains(t, refused(t, 1, nil, args...), want)
+	out, _ := output(t, 0, append(args, "--check-config", "--discard-history")...)
+	require.Contains(t, out, "discards  500 messages of WORLD_main_LOG")
+}
+
+// A world that another program stored is neither served, checked nor copied, and stays as it is.
+func TestServe_OtherFormat(t *testing.T) {
+	t.Parallel()
+	p := serve(t, "--world", "other", "--open")
+	nc := p.connect()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	old := commitlog.LogStream("main", commitlog.DefaultSettings(), 1)
+	delete(old.Metadata, "worldengine.format")
+	log, err := js.CreateStream(t.Context(), old)
+	require.NoError(t, err)
+	_, err = js.Publish(t.Context(), wire.LogSubject("main", "town"), []byte("{}"))
+	require.NoError(t, err)
+	before, err := log.Info(t.Context())
+	require.NoError(t, err)
+
+	const why = "world main has format 1, and this one reads format " + commitlog.Format
+	require.Contains(t, refused(t, 1, nil, "--nats", p.url, "--data", t.TempDir()), why)
+	_, said := output(t, 2, "--check-config", "--nats", p.url)
+	require.Contains(t, said, why)
+	dir := filepath.Join(t.TempDir(), "backup")
+	_, err = backup.Take(t.Context(), nc, dir, backup.Options{})
+	require.ErrorIs(t, err, commitlog.ErrFormat)
+	require.NoDirExists(t, dir)
+	_, err = fsck.Run(t.Context(), nc, "main", fsck.Options{Repair: true})
+	require.ErrorIs(t, err, commitlog.ErrFormat)
+
+	after, err := log.Info(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, before.Config, after.Config)
+	require.Equal(t, before.State.LastSeq, after.State.LastSeq)
+	for _, name := range wire.Streams("main") {
+		if name != wire.LogStream("main") {
+			_, err := js.Stream(t.Context(), name)
+			require.ErrorIs(t, err, jetstream.ErrStreamNotFound, name)
+		}
+	}
+}
+
+// console starts a game server's console that answers each command with the next of answers, and
+// returns its address and the commands that arrive.
+func console(t *testing.T, answers <-chan string) (address string, commands <-chan string) {
+	t.Helper()
+	listener, err := mc.ListenRCON("127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { listener.Close() })
+	heard := make(chan string, 8)
+	serve := func(conn *mc.RCONConn) {
+		defer conn.Close()
+		for {
+			id, kind, line, err := conn.ReadPacket()
+			if err == nil && kind == 3 {
+				err = conn.WritePacket(id, 2, "")
+			} else if err == nil {
+				heard <- line
+				err = conn.WritePacket(id, 0, <-answers)
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn.(*mc.RCONConn))
+		}
+	}()
+	return listener.Addr().String(), heard
+}
+
+// rconConfig writes a configuration for a console and returns its name.
+func rconConfig(t *testing.T, address, run string) string {
+	t.Helper()
+	dir := t.TempDir()
+	name := filepath.Join(dir, "rcon.json")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rcon-password"), []byte("hunter2\n"), 0o600))
+	require.NoError(t, os.WriteFile(name, []byte(`{"address": "`+address+`",
+		"passwordFile": "rcon-password", "timeoutMs": 60000,
+		"commands": {"TOWNSFOLK_TALK": [{"run": "`+run+`"}]}}`), 0o600))
+	return name
+}
