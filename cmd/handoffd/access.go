@@ -22,7 +22,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// check says what would be served. Whatever is wrong gives exit status 2.
+// check prints the world that would be served. Each error gives exit status 2.
 func (c *serveCommand) check(ctx context.Context, out io.Writer, config *server.Config) error {
 	towns, err := server.Check(ctx, *config)
 	if err != nil {
@@ -49,8 +49,8 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config *server.
 	return err
 }
 
-// compare prints which settings the world has, and returns an error if it may not be served with the
-// given ones. If the world could not be looked at, err is why, and compare prints that.
+// compare prints the settings of the world, and returns an error if it may not be served with the
+// given ones. err is the reason if the world could not be looked at, which compare prints.
 func (c *serveCommand) compare(b *strings.Builder, plan *commitlog.Plan, err error) error {
 	if errors.Is(err, commitlog.ErrFormat) {
 		return fmt.Errorf("%w: %w", errSettings, err)
@@ -78,8 +78,8 @@ func describeSettings(b *strings.Builder, settings commitlog.Settings) {
 	b.WriteString("\n")
 }
 
-// onHangup makes SIGHUP mean that the access file is to be read again, and returns what ends that.
-// Without one it is taken too: it would end the process.
+// onHangup makes SIGHUP a request to read the access file again. Without a file it is caught too: it
+// would end the process.
 func (c *serveCommand) onHangup() (stop func()) {
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
@@ -87,8 +87,8 @@ func (c *serveCommand) onHangup() (stop func()) {
 	return func() { signal.Stop(reload) }
 }
 
-// reloadAccess makes the users of the access file, as it is now, those of the server. One that is
-// not valid changes nothing.
+// reloadAccess gives the server the users of the access file as it is now. A file that is not valid
+// changes nothing.
 func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 	if c.Access == "" {
 		config.Logger.Warn("nothing to read again: there is no access file")
@@ -119,7 +119,7 @@ func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 	}
 }
 
-// describeTowns says how many towns there are, and how many of them are new.
+// describeTowns prints how many towns there are, and how many of them are new.
 func describeTowns(
 	ctx context.Context, b *strings.Builder, engine *worldengine.Engine, created int,
 	worldFile string,
@@ -141,7 +141,7 @@ func describeTowns(
 // countTimeout bounds how long a start waits for the number of towns.
 const countTimeout = 5 * time.Second
 
-// describe says what is served, where, and for whom.
+// describe prints which world is served, where, and for whom.
 func (c *serveCommand) describe(b *strings.Builder, config *server.Config, at, console string) {
 	fmt.Fprintf(b, "world     %s\n", c.World)
 	if c.NATS == "" {
@@ -166,7 +166,7 @@ func (c *serveCommand) describe(b *strings.Builder, config *server.Config, at, c
 	}
 }
 
-// whoConnects says who may connect.
+// whoConnects names those who may connect.
 func whoConnects(config *server.Config) string {
 	switch {
 	case config.Access != nil:
@@ -213,7 +213,7 @@ func encryption(config *server.Config) string {
 	return "; TLS"
 }
 
-// permissionsCommand prints what an external NATS server has to be configured with.
+// permissionsCommand prints the configuration for an external NATS server.
 type permissionsCommand struct {
 	World  string `help:"Name of the world." default:"main"`
 	Access string `help:"Access file with the users; by default one example user of each role." type:"existingfile"`

@@ -11,17 +11,12 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/nats-io/nats.go"
-
 	"worldengine/cmd/internal/counted"
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/schemas"
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/server"
-	"worldengine/worldengine/wire"
 )
 
 // demoCommand starts the real server on a free port and sends it, over NATS, handoffs that end in
@@ -32,7 +27,7 @@ type demoCommand struct {
 
 const demoTown = "town-threatened"
 
-// Run prints what was sent, what came back and which run events it left.
+// Run prints the handoffs, their results and the run events that they left.
 func (c *demoCommand) Run(stopped context.Context, s streams) (err error) {
 	ctx, cancel := context.WithTimeout(stopped, time.Minute)
 	defer cancel()
@@ -57,16 +52,15 @@ func (c *demoCommand) Run(stopped context.Context, s streams) (err error) {
 		defer cancel()
 		err = errors.Join(err, srv.Close(stop))
 	}()
-	nc, err := nats.Connect(srv.URL(), nats.Name("handoffd demo"))
+	agent, err := client.Connect(srv.URL(), client.Options{Name: "handoffd demo"})
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
-	defer nc.Close()
+	defer agent.Close()
 	fmt.Fprintf(s.out, "A world engine serves %s at %s. An agent sends handoffs for %s:\n\n",
 		counted.Of(srv.Created(), "town"), srv.URL(), demoTown)
-	d := demo{ctx: ctx, nc: nc, out: s.out}
-	if err := d.play(); err != nil {
-		return err
+	if err := playDemo(ctx, s.out, agent); err != nil {
+		return fmt.Errorf("demo: %w", err)
 	}
 	if c.Stay {
 		fmt.Fprintf(s.out, "\nconsole %s\nready %s\n", srv.HTTP(), srv.URL())
@@ -79,31 +73,20 @@ func (c *demoCommand) Run(stopped context.Context, s streams) (err error) {
 	return nil
 }
 
-// demo plays the agent.
-type demo struct {
-	ctx  context.Context
-	nc   *nats.Conn
-	out  io.Writer
-	rows []demoRow
-}
-
-type demoRow struct {
-	what   string
-	result *handoff.Result
-	events []runevents.Record
-}
-
-// scene is one handoff: what it shows, what is proposed, and from which snapshot.
+// scene is one handoff and its effect.
 type scene struct {
 	what     string
 	want     handoff.Status
 	proposal handoff.Proposal
+
+	result *handoff.Result
+	events []runevents.Record
 }
 
-// play sends the scenes and prints the table. The wall is advanced once, so the handoff that was
-// made before is a duplicate after it, and one made from the old snapshot is stale.
-func (d *demo) play() error {
-	before, err := d.town()
+// playDemo sends the scenes and prints the tables. The wall is advanced once, so the handoff that
+// was made before is a duplicate after it, and one made from the old snapshot is stale.
+func playDemo(ctx context.Context, out io.Writer, agent *client.Client) error {
+	before, err := agent.Town(ctx, demoTown)
 	if err != nil {
 		return err
 	}
@@ -119,113 +102,65 @@ func (d *demo) play() error {
 	talk := project("")
 	talk.Type, talk.Args, talk.Preconditions = handoff.TalkToTownsfolk,
 		map[string]string{"talkType": "casual"}, nil
-	scenes := []scene{
-		{"a project that the town does not have", handoff.Rejected, project("moat")},
-		{"a project that is blocked", handoff.Failed, project("bridge-east")},
-		{"the perimeter wall", handoff.Executed, project("wall-perimeter")},
-		{"the same handoff once more", handoff.Duplicate, project("wall-perimeter")},
-		{"a talk, decided before the wall grew", handoff.Stale, talk},
+	scenes := []*scene{
+		{what: "a project that the town does not have", want: handoff.Rejected,
+			proposal: project("moat")},
+		{what: "a project that is blocked", want: handoff.Failed, proposal: project("bridge-east")},
+		{what: "the perimeter wall", want: handoff.Executed, proposal: project("wall-perimeter")},
+		{what: "the same handoff once more", want: handoff.Duplicate,
+			proposal: project("wall-perimeter")},
+		{what: "a talk, decided before the wall grew", want: handoff.Stale, proposal: talk},
 	}
 	for _, scene := range scenes {
-		if err := d.send(scene); err != nil {
-			return fmt.Errorf("demo: %s: %w", scene.what, err)
+		if err := scene.play(ctx, agent); err != nil {
+			return fmt.Errorf("%s: %w", scene.what, err)
 		}
 	}
-	after, err := d.town()
+	after, err := agent.Town(ctx, demoTown)
 	if err != nil {
 		return err
 	}
-	return d.print(before, after)
-}
-
-func (d *demo) send(scene scene) error {
-	h, err := handoff.New(scene.proposal)
-	if err != nil {
-		return err
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "HANDOFF\tSTATUS\tREASON\tRESULT")
+	for _, s := range scenes {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", s.what, s.result.Status, s.result.ReasonCode,
+			s.result.ResultID[:len("result_")+12]+"…")
 	}
-	encoded, err := h.MarshalWire()
-	if err != nil {
-		return err
+	table.Flush()
+	fmt.Fprintln(out)
+	fmt.Fprintln(table, "HANDOFF\tRUN EVENTS")
+	for _, s := range scenes {
+		fmt.Fprintf(table, "%s\t%s\n", s.what, strings.Join(eventCells(s.events), "\t"))
 	}
-	reply, err := d.request(wire.Handoff, encoded)
-	if err != nil {
-		return err
-	}
-	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
-	if err != nil {
-		return err
-	}
-	if result.Status != scene.want {
-		return fmt.Errorf("ended %s (%s), not %s", result.Status, result.ReasonCode, scene.want)
-	}
-	run, err := json.Marshal(map[string]string{"runId": reply.Header.Get(wire.RunIDHeader)})
-	if err != nil {
-		return err
-	}
-	eventsReply, err := d.request(wire.RunEvents, run)
-	if err != nil {
-		return err
-	}
-	var page struct {
-		Events []runevents.Record `json:"events"`
-	}
-	if err := json.Unmarshal(eventsReply.Data, &page); err != nil {
-		return err
-	}
-	d.rows = append(d.rows, demoRow{scene.what, result, page.Events})
-	return nil
-}
-
-// demoState is the part of a town.get reply that an agent makes its proposals from.
-type demoState struct {
-	SnapshotHash  string `json:"snapshotHash"`
-	DecisionEpoch int64  `json:"decisionEpoch"`
-}
-
-func (d *demo) town() (demoState, error) {
-	var state demoState
-	reply, err := d.request(wire.TownGet, []byte(`{"townId":"`+demoTown+`"}`))
-	if err != nil {
-		return state, fmt.Errorf("demo: %w", err)
-	}
-	return state, json.Unmarshal(reply.Data, &state)
-}
-
-func (d *demo) request(verb wire.Verb, body []byte) (*nats.Msg, error) {
-	reply, err := d.nc.RequestWithContext(d.ctx, wire.Subject(wire.DefaultWorld, verb), body)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", verb, err)
-	}
-	if refused := client.ReplyErrorOf(reply); refused != nil {
-		return nil, fmt.Errorf("%s: %w", verb, refused)
-	}
-	return reply, nil
-}
-
-func (d *demo) print(before, after demoState) error {
-	results := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(results, "HANDOFF\tSTATUS\tREASON\tRESULT")
-	for _, row := range d.rows {
-		fmt.Fprintf(results, "%s\t%s\t%s\t%s\n", row.what, row.result.Status,
-			row.result.ReasonCode, row.result.ResultID[:len("result_")+12]+"…")
-	}
-	if err := results.Flush(); err != nil {
-		return err
-	}
-	events := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(d.out)
-	fmt.Fprintln(events, "HANDOFF\tRUN EVENTS")
-	for _, row := range d.rows {
-		fmt.Fprintf(events, "%s\t%s\n", row.what, strings.Join(eventCells(row.events), "\t"))
-	}
-	if err := events.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(d.out,
+	table.Flush()
+	_, err = fmt.Fprintf(out,
 		"\n%s moved from day %d (%s…) to day %d (%s…): one handoff was executed.\n",
 		demoTown, before.DecisionEpoch, before.SnapshotHash[:12], after.DecisionEpoch,
 		after.SnapshotHash[:12])
 	return err
+}
+
+// play sends the handoff, and keeps its result and its run's events.
+func (s *scene) play(ctx context.Context, agent *client.Client) error {
+	h, err := handoff.New(s.proposal)
+	if err != nil {
+		return err
+	}
+	outcome, err := agent.Send(ctx, h)
+	if err != nil {
+		return err
+	}
+	s.result = outcome.Result
+	if s.result.Status != s.want {
+		return fmt.Errorf("ended %s (%s), not %s", s.result.Status, s.result.ReasonCode, s.want)
+	}
+	for event, err := range agent.RunEvents(ctx, outcome.RunID, 0) {
+		if err != nil {
+			return err
+		}
+		s.events = append(s.events, event.Record)
+	}
+	return nil
 }
 
 // eventCells returns a run's events in short: its own first, then a text for each step, such as

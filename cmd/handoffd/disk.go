@@ -31,14 +31,15 @@ func parseFreeDisk(text string) (int64, error) {
 const betweenLooks = 250 * time.Millisecond
 
 // awaitFailure serves until ctx is done, and returns false, or until NATS has failed to write to
-// the disk and there is room again, and returns true. At SIGHUP it reads the access file anew, and
-// it announces when the server begins to serve or stands by. Meanwhile the server answers, also that it stores nothing.
+// the disk and there is room again, and returns true; meanwhile the server refuses to store. At
+// SIGHUP it reads the access file anew, and it announces when the server begins to serve or stands
+// by.
 func (c *serveCommand) awaitFailure(
 	ctx context.Context, out io.Writer, srv *server.Server, config *server.Config,
 	pauses *backoff.Backoff,
 ) bool {
 	room := srv.Room()
-	var failed <-chan struct{} // never, where the disk is that of another process
+	var failed <-chan struct{} // never, if the disk is another process's
 	if room != nil {
 		failed = room.Failed()
 	}
@@ -70,7 +71,7 @@ func (c *serveCommand) awaitFailure(
 }
 
 // startAgain ends a server and starts another one in its place, on the same ports, once there is
-// room. It returns nil where ctx is done before.
+// room. It returns nil if ctx is done before.
 func (c *serveCommand) startAgain(
 	ctx context.Context, srv *server.Server, config server.Config,
 ) (*server.Server, error) {

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// How far the heap grows before it is collected, where the operator does not say otherwise with
-// GOGC: to four times what lives, and by at most some garbage, leastGarbage at first. Every handoff
-// leaves garbage, and what a collection costs grows with the runs and receipts that NATS knows, so
-// more garbage is allowed while collections take more than gcCost of the processor time of all
-// else: up to mostGarbage, or to an eighth of the soft memory limit.
+// Without GOGC the heap grows to four times its live part before it is collected, and by at most
+// some garbage, leastGarbage at first. Every handoff leaves garbage, and a collection costs more with
+// more runs and receipts that NATS knows, so more garbage is allowed while collections take more than
+// gcCost of the processor time of all else: up to mostGarbage, or to an eighth of the soft memory
+// limit.
 const (
 	gcPercent    = 300
 	leastGC      = 25 // percent; with less, many blocks in memory would have it collect too often
@@ -22,15 +22,15 @@ const (
 	gcCost       = 0.25
 )
 
-// What is not used is given back once a time of lookEvery has left less than quiet of garbage.
+// Unused memory is given back once a time of lookEvery has left less than quiet of garbage.
 const (
 	lookEvery = 15 * time.Second
 	quiet     = 16 << 20
 )
 
-// collectGarbage lets the heap grow as far as growth says, from each collection to the next, and
-// gives memory back when the load has ended, until ctx is done. Where the environment has GOGC,
-// that says how far, and the Go runtime gives back by itself.
+// collectGarbage sets the growth of the heap after each collection, and gives memory back when the
+// load has ended, until ctx is done. With GOGC in the environment it does nothing, and the Go runtime
+// gives memory back by itself.
 func collectGarbage(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -69,7 +69,7 @@ func collectGarbage(ctx context.Context) {
 	}()
 }
 
-// load tells when a load ends, from how many bytes were allocated in all at each look.
+// load finds the end of a load in the bytes that were allocated in all at each look.
 type load struct {
 	allocated uint64
 	busy      bool
@@ -99,7 +99,7 @@ func afterEachCollection(f func() bool) {
 	})
 }
 
-// bytesOf and secondsOf return the value of a metric; 0 where this Go runtime does not have it.
+// bytesOf and secondsOf return the value of a metric; 0 if this Go runtime does not have it.
 func bytesOf(s metrics.Sample) uint64 {
 	if s.Value.Kind() != metrics.KindUint64 {
 		return 0
@@ -120,16 +120,16 @@ type allowance struct {
 	before  usage // at the last collection
 }
 
-// usage is what the process has used since its start: bytes of the heap, processor time of
-// collections without what was idle, and of all else.
+// usage is the use of the process since its start: bytes of the heap, processor time of collections
+// without idle time, and of all else.
 type usage struct {
 	allocated uint64
 	gc, user  float64
 }
 
-// adjust takes in what was used up to the end of a collection. The garbage is made as much as would
-// have had this collection cost gcCost, in steps of at most a half or the double. Where little was
-// allocated, the collection came for another reason and says nothing.
+// adjust takes the usage up to the end of a collection. The garbage becomes as much as would have
+// made this collection cost gcCost, in steps of at most a half or the double. If little was
+// allocated, the collection came for another reason and counts for nothing.
 func (a *allowance) adjust(now usage, limit uint64) {
 	allocated, gc, user := now.allocated-a.before.allocated, now.gc-a.before.gc,
 		now.user-a.before.user
@@ -154,8 +154,8 @@ func readUsage() usage {
 	}
 }
 
-// readHeap returns the bytes that the last collection has left: what the percentage of GOGC is of,
-// the live heap, stacks and globals.
+// readHeap returns the bytes that the last collection has left, to which the percentage of GOGC
+// refers: the live heap, stacks and globals.
 func readHeap() uint64 {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/live:bytes"},

@@ -3,7 +3,7 @@
 //
 //	handoffd [serve] [flags]   serve a world (the default)
 //	handoffd demo              start a server, send it handoffs that end in every status
-//	handoffd --check-config    say what would be served, or what is wrong
+//	handoffd --check-config    print the world that would be served, or the first error
 //	handoffd restore DIR       make a world of a backup that handoffctl has made
 //	handoffd permissions       print the configuration of an external NATS server
 //	handoffd password          draw a password for an access file
@@ -52,7 +52,7 @@ type commandLine struct {
 	Completion  completionCommand  `cmd:"" help:"Print the completion script of a shell."`
 }
 
-// streams are where a command writes: what it has to say, and its log.
+// streams are the outputs of a command.
 type streams struct{ out, log io.Writer }
 
 // run is the program. It returns the exit status.
@@ -93,8 +93,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// printFailure prints why the program ends, and what to do: as a line of the log where that is to
-// be JSON, which args and the environment say also where the parser has refused them.
+// printFailure prints why the program ends, and what to do. It is a line of the log if that is in
+// JSON, even if the parser has refused args.
 func printFailure(stderr io.Writer, args []string, err error, hint string) {
 	if logFormat(args) == jsonLog {
 		attrs := []any{"error", err.Error()}
@@ -110,8 +110,8 @@ func printFailure(stderr io.Writer, args []string, err error, hint string) {
 	}
 }
 
-// logFormat returns the value of --log-format in args, or else of its variable; empty where there
-// is none.
+// logFormat returns the value of --log-format in args, or else of its variable; empty if there is
+// none.
 func logFormat(args []string) string {
 	const flag = "--log-format"
 	format := os.Getenv(variablePrefix + "LOG_FORMAT")
@@ -126,7 +126,7 @@ func logFormat(args []string) string {
 	return format
 }
 
-// errUsage marks an error of the command line that the parser cannot see, and errSettings what
+// errUsage marks an error of the command line that the parser cannot see, and errSettings one that
 // --check-config found.
 var (
 	errUsage    = errors.New("bad command line")

@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// The soft memory limit is three quarters of what the process may use: the rest is for what the Go
+// The soft memory limit is three quarters of the usable memory: the rest is for memory that the Go
 // runtime does not count, and for the page cache.
 const ofMemory = 0.75
 
@@ -35,7 +35,7 @@ func parseMemory(text string) (int64, error) {
 
 const leastMemory = 128 << 20
 
-// parseSize reads a size such as 1536MiB or 2GiB. It returns 0 for what is none.
+// parseSize reads a size such as 1536MiB or 2GiB. It returns 0 for another text.
 func parseSize(text string) int64 {
 	for suffix, unit := range map[string]int64{"MiB": 1 << 20, "GiB": 1 << 30} {
 		number, found := strings.CutSuffix(text, suffix)
@@ -67,8 +67,8 @@ func limitMemory(text string, logger *slog.Logger) error {
 	return nil
 }
 
-// usableMemory returns the memory that the process may use, and what says so: the machine, or the
-// least limit of its control groups (v2 or v1). root is the directory with proc and sys.
+// usableMemory returns the memory that the process may use, and its source: the machine, or the least
+// limit of its control groups (v2 or v1). root is the directory with proc and sys.
 func usableMemory(root string) (bytes int64, from string) {
 	bytes, from = math.MaxInt64, "nothing"
 	if total := machineMemory(filepath.Join(root, "proc/meminfo")); total > 0 {
@@ -87,7 +87,8 @@ func usableMemory(root string) (bytes int64, from string) {
 	return bytes, from
 }
 
-// limitFiles returns where the limits of the process's control groups and of those above stand.
+// limitFiles returns the files with the limits of the process's control groups, and of the groups
+// above.
 func limitFiles(root string) (files []string) {
 	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -115,7 +116,7 @@ func limitFiles(root string) (files []string) {
 	return files
 }
 
-// machineMemory returns the total that a meminfo file says, or 0.
+// machineMemory returns the total of a meminfo file, or 0.
 func machineMemory(file string) int64 {
 	f, err := os.Open(file)
 	if err != nil {

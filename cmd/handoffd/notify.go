@@ -32,7 +32,7 @@ func notify(state string) error {
 }
 
 // watchdogInterval is how often the supervisor wants to hear that the process lives: twice in
-// the time that it waits, and 0 where it does not.
+// the time that it waits, and 0 if it does not.
 func watchdogInterval() time.Duration {
 	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return 0
@@ -44,8 +44,8 @@ func watchdogInterval() time.Duration {
 	return time.Duration(microseconds) * time.Microsecond / 2
 }
 
-// watchdog tells the supervisor that the process lives until ctx is done. failed gets what keeps it
-// from telling.
+// watchdog tells the supervisor that the process lives until ctx is done. failed gets each error of
+// that.
 func watchdog(ctx context.Context, failed func(error)) {
 	interval := watchdogInterval()
 	if interval == 0 {

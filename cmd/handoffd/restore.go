@@ -25,8 +25,8 @@ type restoreCommand struct {
 
 // Help is the command's long help.
 func (restoreCommand) Help() string {
-	return `Reads the whole backup first. It changes nothing where a file is missing or was altered,
-where the backup is of another world, or where the world exists already. An interrupted restore may
+	return `Reads the whole backup first. It changes nothing if a file is missing or was altered,
+if the backup is of another world, or if the world exists already. An interrupted restore may
 be run again. The settings of the world come with it. Afterwards start handoffd, and run handoffctl
 fsck.
 

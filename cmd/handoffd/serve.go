@@ -51,11 +51,11 @@ type serveCommand struct {
 	WebSocket    string           `name:"nats-websocket" help:"With --nats: where that NATS takes the WebSockets of the console, ws://HOST:PORT or wss://HOST:PORT." placeholder:"URL" group:"An existing NATS:"`
 	Origins      []string         `name:"websocket-origin" help:"Origins of other pages whose agents may connect to /nats of --http, such as https://agents.example; the console's own may anyway." placeholder:"ORIGIN"`
 
-	Access         string       `help:"Access file: which users may connect, and what they may do; see docs/access.md. Without it every client may ask every verb, and only a client with operator.nk of the data directory reaches the streams." type:"existingfile"`
+	Access         string       `help:"Access file: which users may connect, and their rights; see docs/access.md. Without it every client may ask every verb, and only a client with operator.nk of the data directory reaches the streams." type:"existingfile"`
 	Open           bool         `help:"Without --access: let every client do everything, also write to the streams and so to the log."`
 	InsecureListen bool         `help:"Without --access, or without its TLS: allow --listen and --http on addresses that other machines reach."`
 	Clients        clientsFlags `embed:"" prefix:"clients-" group:"An existing NATS:"`
-	CheckConfig    bool         `help:"Check the settings, print what would be served or what is wrong, and end."`
+	CheckConfig    bool         `help:"Check the settings, print the world that would be served or the first error, and end."`
 
 	Bus             string        `help:"Publish each run event into the stream RUNEVENTS too, for durable consumers: jetstream or off. handoffctl watch and event.list need none." enum:"off,jetstream" default:"off" group:"Storage:"`
 	BusRetention    time.Duration `help:"How long the bus keeps run events." default:"720h" group:"Storage:"`
@@ -73,7 +73,7 @@ type serveCommand struct {
 	ProjectID       string        `help:"projectId of the run events; by default the world's name." group:"Tenants and contracts:"`
 	EnvironmentID   string        `help:"environmentId of the run events." default:"local" group:"Tenants and contracts:"`
 	Projector       bool          `help:"Project the runs that others append events to, raise alerts about invalid events, and report in the statistics how far that is behind." default:"true" negatable:"" group:"Tenants and contracts:"`
-	Validate        bool          `name:"validate-transitions" help:"Refuse an event of run.append that its run or step cannot make from where it is, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT." group:"Tenants and contracts:"`
+	Validate        bool          `name:"validate-transitions" help:"Refuse an event of run.append that is no transition of its run or step, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT." group:"Tenants and contracts:"`
 	Revision        int           `name:"result-revision" help:"Revision of the result in answers to requests that ask for none: 0, the form of the contract, or 1; see docs/contracts.md." enum:"0,1" default:"0" group:"Tenants and contracts:"`
 	Rules           town.Rules    `embed:"" prefix:"rules-" group:"Sizes of the built-in rules:"`
 
@@ -93,10 +93,10 @@ type pluginFlags struct {
 	Attempts int64         `help:"How many attempts to apply a command there are before its handoff fails." default:"3"`
 	Backoff  time.Duration `help:"Pause before the second attempt; it doubles with each." default:"1s"`
 	Resend   time.Duration `help:"After how long without an answer the engine sends a plugin the same request again." default:"2s"`
-	Absent   apply.Absent  `help:"What becomes of a command while its town has no plugin, or no console that can be reached: it waits until one is there (wait), or fails when its attempts are used up (fail)." enum:"wait,fail" default:"wait"`
+	Absent   apply.Absent  `help:"Policy for a command while its town has no plugin, or no console that can be reached: it waits until one is there (wait), or fails when its attempts are used up (fail)." enum:"wait,fail" default:"wait"`
 }
 
-// clientsFlags are who handoffd is in the clients' account of an existing NATS with --access.
+// clientsFlags name the user of handoffd in the clients' account of an existing NATS with --access.
 type clientsFlags struct {
 	User     string `help:"With --nats and --access: the server's user in the clients' account, with which it checks the accounts at the start."`
 	Password string `help:"Password of that user."`
@@ -111,22 +111,15 @@ func (f clientsFlags) connection(as natsconn.Options) natsconn.Options {
 	return as
 }
 
+// config returns the configuration of the server. It reads the files of --access and --rcon-config.
 func (c *serveCommand) config(log io.Writer) (server.Config, error) {
-	var console *rcon.Config
-	if c.RCONConfig != "" {
-		read, err := rcon.ReadConfig(c.RCONConfig, os.LookupEnv)
-		if err != nil {
-			return server.Config{}, err
-		}
-		console = &read
+	console, err := readIfGiven(c.RCONConfig, rcon.ReadConfig)
+	if err != nil {
+		return server.Config{}, err
 	}
-	var users *access.Config
-	if c.Access != "" {
-		read, err := access.ReadFile(c.Access, os.LookupEnv)
-		if err != nil {
-			return server.Config{}, err
-		}
-		users = &read
+	users, err := readIfGiven(c.Access, access.ReadFile)
+	if err != nil {
+		return server.Config{}, err
 	}
 	free, err := parseFreeDisk(c.MinFreeDisk)
 	if err != nil {
@@ -140,7 +133,7 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 		HTTP: c.http(), HTTPOrFree: c.HTTP == "", NATSWebSocket: c.WebSocket,
 		WebSocketOrigins: c.Origins,
 		NATS:             c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
-		Webhook: webhook.Config{URLs: c.Webhook, Format: c.WebhookFormat},
+		Webhook: c.webhook(),
 		Engine: worldengine.Config{
 			World: c.World, Rules: &c.Rules,
 			RequireApproval: c.Approval, ApprovalTimeout: c.ApprovalTimeout,
@@ -159,15 +152,30 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 	}, nil
 }
 
-// given returns the value of a flag, and the zero value where it is not given.
-func given[T any](flag *T) (value T) {
-	if flag != nil {
-		value = *flag
+// readIfGiven reads the file of a flag; nil if there is none.
+func readIfGiven[Config any](
+	file string, read func(string, func(string) (string, bool)) (Config, error),
+) (*Config, error) {
+	if file == "" {
+		return nil, nil
 	}
-	return value
+	config, err := read(file, os.LookupEnv)
+	return &config, err
 }
 
-// http returns where the console is served; empty if it is not.
+// given returns the value of a flag, and 0 if it is not given.
+func given(flag *int64) int64 {
+	if flag == nil {
+		return 0
+	}
+	return *flag
+}
+
+func (c *serveCommand) webhook() webhook.Config {
+	return webhook.Config{URLs: c.Webhook, Format: c.WebhookFormat}
+}
+
+// http returns the address of the console; empty if it is off.
 func (c *serveCommand) http() string {
 	if c.HTTP == "off" {
 		return ""
@@ -178,16 +186,16 @@ func (c *serveCommand) http() string {
 // engineClock is the clock of the engine, nil for the machine's. Tests set another.
 var engineClock func() time.Time
 
-// Bounds of what an operator may let wait. A slot reserves 40 bytes from the start.
+// Bounds of --max-waiting and --max-held. A slot reserves 40 bytes from the start.
 const (
 	mostWaiting = 1_000_000
 	mostHeld    = 1 << 20 // MiB
 )
 
-// validate refuses values that the engine would take for "the default", and those that make no
-// sense.
+// validate refuses values that the engine would take for "the default", and settings that
+// contradict each other.
 func (c *serveCommand) validate() error {
-	for _, least := range []struct {
+	for _, above0 := range []struct {
 		flag  string
 		value int64
 	}{
@@ -199,15 +207,40 @@ func (c *serveCommand) validate() error {
 		{"--plugin-deadline", int64(c.Plugin.Deadline)}, {"--plugin-attempts", c.Plugin.Attempts},
 		{"--plugin-backoff", int64(c.Plugin.Backoff)}, {"--plugin-resend", int64(c.Plugin.Resend)},
 	} {
-		if least.value <= 0 {
-			return fmt.Errorf("%w: %s must be above 0", errUsage, least.flag)
+		if above0.value <= 0 {
+			return fmt.Errorf("%w: %s must be above 0", errUsage, above0.flag)
 		}
 	}
-	if err := c.validateSettings(); err != nil {
-		return err
-	}
-	if c.MaxOfAddress < 0 {
-		return fmt.Errorf("%w: --max-connections-per-address must be at least 0", errUsage)
+	history := given(c.HistoryPerTown)
+	for _, rule := range []struct {
+		broken bool
+		text   string
+	}{
+		{c.BusLimit < 1 && c.BusLimit != -1,
+			fmt.Sprintf("--bus-limit must be at least 1, or -1 for no limit, not %d", c.BusLimit)},
+		{c.BusRetention < time.Second,
+			fmt.Sprintf("--bus-retention must be at least 1s, not %s", c.BusRetention)},
+		{c.HistoryPerTown != nil && history < wire.LeastHistoryPerTown,
+			fmt.Sprintf("--history-per-town must be at least %d, not %d", wire.LeastHistoryPerTown,
+				history)},
+		{c.MaxOfAddress < 0, "--max-connections-per-address must be at least 0"},
+		{c.MaxWaiting > mostWaiting, fmt.Sprintf(
+			"--max-waiting must be at most %d (requests), not %d", mostWaiting, c.MaxWaiting)},
+		{c.MaxHeld > mostHeld,
+			fmt.Sprintf("--max-held must be at most %d (MiB), not %d", mostHeld, c.MaxHeld)},
+		{c.Apply == string(apply.RCON) && c.RCONConfig == "", "--apply rcon needs --rcon-config " +
+			"FILE, which says which console to use and what runs there"},
+		{c.WebSocket != "" && c.NATS == "",
+			"--nats-websocket is for --nats: the embedded NATS has its own"},
+		{c.Open && (c.NATS != "" || c.Access != ""),
+			"--open is for an embedded NATS without --access: leave it out"},
+		{c.NATS != "" && c.Access != "" && c.Clients == (clientsFlags{}), "--nats with --access " +
+			"needs the server's user in the clients' account: --clients-user, --clients-creds or " +
+			"--clients-nkey"},
+	} {
+		if rule.broken {
+			return fmt.Errorf("%w: %s", errUsage, rule.text)
+		}
 	}
 	if _, err := parseMemory(c.Memory); err != nil {
 		return err
@@ -215,52 +248,12 @@ func (c *serveCommand) validate() error {
 	if _, err := parseFreeDisk(c.MinFreeDisk); err != nil {
 		return err
 	}
-	if c.MaxWaiting > mostWaiting {
-		return fmt.Errorf("%w: --max-waiting must be at most %d (requests), not %d",
-			errUsage, mostWaiting, c.MaxWaiting)
-	}
-	if c.MaxHeld > mostHeld {
-		return fmt.Errorf("%w: --max-held must be at most %d (MiB), not %d", errUsage,
-			mostHeld, c.MaxHeld)
-	}
-	if c.Apply == string(apply.RCON) && c.RCONConfig == "" {
-		return fmt.Errorf("%w: --apply rcon needs --rcon-config FILE, "+
-			"which says which console to use and what runs there", errUsage)
-	}
-	if c.WebSocket != "" && c.NATS == "" {
-		return fmt.Errorf("%w: --nats-websocket is for --nats: the embedded NATS has its own",
-			errUsage)
-	}
-	if c.Open && (c.NATS != "" || c.Access != "") {
-		return fmt.Errorf("%w: --open is for an embedded NATS without --access: leave it out",
-			errUsage)
-	}
-	if c.NATS != "" && c.Access != "" && c.Clients == (clientsFlags{}) {
-		return fmt.Errorf("%w: --nats with --access needs the server's user in the clients' "+
-			"account: --clients-user, --clients-creds or --clients-nkey", errUsage)
-	}
-	hooks := webhook.Config{URLs: c.Webhook, Format: c.WebhookFormat}
+	hooks := c.webhook()
 	if err := hooks.Validate(); err != nil {
 		return fmt.Errorf("%w: --webhook: %w", errUsage, err)
 	}
 	if err := wire.ValidateWorld(c.World); err != nil {
 		return fmt.Errorf("%w: --world: %w", errUsage, err)
-	}
-	return nil
-}
-
-// validateSettings refuses settings of the world that make no sense.
-func (c *serveCommand) validateSettings() error {
-	if c.BusLimit < 1 && c.BusLimit != -1 {
-		return fmt.Errorf("%w: --bus-limit must be at least 1, or -1 for no limit, not %d", errUsage,
-			c.BusLimit)
-	}
-	if c.BusRetention < time.Second {
-		return fmt.Errorf("%w: --bus-retention must be at least 1s, not %s", errUsage, c.BusRetention)
-	}
-	if c.HistoryPerTown != nil && *c.HistoryPerTown < wire.LeastHistoryPerTown {
-		return fmt.Errorf("%w: --history-per-town must be at least %d, not %d", errUsage,
-			wire.LeastHistoryPerTown, *c.HistoryPerTown)
 	}
 	return nil
 }
@@ -276,7 +269,7 @@ func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// Run serves until ctx is done, then finishes what is in hand.
+// Run serves until ctx is done, then finishes the requests in hand.
 func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Application) error {
 	if err := c.validate(); err != nil {
 		return err
@@ -340,8 +333,8 @@ func (c *serveCommand) stop(ctx context.Context, srv *server.Server) error {
 	return srv.Close(ctx)
 }
 
-// announce says what is served and what to try, and last the line that scripts wait for: "ready ",
-// or "standby " if another server of the world serves.
+// announce prints where and for whom the world is served, and last the line that scripts wait for:
+// "ready ", or "standby " if another server of the world serves.
 func (c *serveCommand) announce(
 	ctx context.Context, out io.Writer, srv *server.Server, config server.Config,
 ) {
@@ -373,8 +366,8 @@ func (c *serveCommand) announce(
 	io.WriteString(out, b.String())
 }
 
-// whoApplies says who applies accepted commands: of towns that do not say it themselves, and what
-// else a town may say.
+// whoApplies names the binding that applies accepted commands: of towns without their own, and of
+// others.
 func whoApplies(config *server.Config) string {
 	console := ""
 	if config.RCON != nil {

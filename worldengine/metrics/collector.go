@@ -41,8 +41,8 @@ var (
 	writing      = declare("writer", "1 while this server serves the world, 0 while it stands by.")
 	waiting      = declare("requests_waiting", "Requests that wait for their town or are in hand.")
 	held         = declare("requests_held", "Requests between their arrival and their answer.")
-	heldBytes    = declare("requests_held_bytes", "What the requests that are held count for of --max-held.")
-	refusedTotal = declare("requests_refused_total", "Requests that got 429, by what was full.",
+	heldBytes    = declare("requests_held_bytes", "Part of --max-held that the requests that are held take.")
+	refusedTotal = declare("requests_refused_total", "Requests that got 429, by the bound that was full.",
 		"reason")
 	strayTotal      = declare("stray_replies_total", "Requests that were dropped because their reply subject is no inbox.")
 	applying        = declare("commands_applying", "Commands that are being applied outside the engine.")

@@ -54,15 +54,14 @@ func readBounded(path string) ([]byte, error) {
 // Town is one element of a world file.
 type Town struct {
 	State   town.State
-	Binding apply.Binding // "" where the file says nothing
-	// Approval is which types of proposals take a person's approval; nil where the file says
-	// nothing.
+	Binding apply.Binding // "" if the file has none
+	// Approval is which types of proposals take a person's approval; nil if the file has none.
 	Approval *approval.Policy
 }
 
 // Parse reads a world file. mayBind refuses a binding that no town may have, with an error of a
-// town-put-request.v1. The error is a *schemas.ValidationError with the JSON paths of everything
-// that is wrong, or another one of mayBind as it is.
+// town-put-request.v1. The error is a *schemas.ValidationError with the JSON paths of all violations,
+// or another one of mayBind as it is.
 func Parse(file []byte, mayBind func(apply.Binding) error) ([]Town, error) {
 	tree, err := schemas.Decode(file, schemas.Limits{Bytes: maxBytes})
 	if err != nil {
@@ -102,7 +101,7 @@ func Parse(file []byte, mayBind func(apply.Binding) error) ([]Town, error) {
 	return towns, nil
 }
 
-// idPath returns where element i of a world file has the id of its town.
+// idPath returns the path of the town's id in element i of a world file.
 func idPath(i int, element any) string {
 	members, _ := element.(map[string]any)
 	if _, bound := members["snapshot"]; bound {
@@ -111,7 +110,7 @@ func idPath(i int, element any) string {
 	return schemas.Pointer(i, "townId")
 }
 
-// parseTown reads an element of a world file. One with a snapshot says as town.put does.
+// parseTown reads an element of a world file: a snapshot, or a request of town.put.
 func parseTown(element any, mayBind func(apply.Binding) error) (Town, error) {
 	members, _ := element.(map[string]any)
 	if _, bound := members["snapshot"]; !bound {

@@ -176,8 +176,8 @@ func TestAFileThatIsTooLarge(t *testing.T) {
 	require.Equal(t, schemas.CodePayloadTooLarge, invalid.Code)
 }
 
-// FuzzParse: no file makes Parse panic; what it refuses it refuses with paths, and what it takes
-// are towns with ids of their own, whose states make the same towns again.
+// FuzzParse: no file makes Parse panic; it refuses one with paths, or returns towns with ids of their
+// own, whose states make the same towns again.
 func FuzzParse(f *testing.F) {
 	wrapped := `{"snapshot":` + snapshot("t") + `,"apply":"plugin","approval":["SALVAGE_PLAN"]}`
 	for _, seed := range []string{
