@@ -77,8 +77,8 @@ var alertSpecs = []AlertSpec{
 	{PluginStateInvalid, P2, "A plugin applied a command and reported a state that cannot be the town's; the " +
 		"handoff failed.",
 		"Put the true state of the town, and repair the plugin."},
-	{PluginAbsent, P2, "A command found no plugin subscribed for its town, or could not reach its console, for " +
-		"`--plugin-resend` or until its attempt ended; once until the game is there again.",
+	{PluginAbsent, P2, "A command found no plugin of its town, or did not reach its console, for " +
+		"`--plugin-resend` or its whole attempt. The alert is raised once until the game is there again.",
 		"Start the game server, or its plugin; of a console the log has the reason."},
 	{PluginReturned, P3, "A town that had no plugin or console has one again, was bound to something else, or was removed.",
 		"Nothing: its commands are applied again."},

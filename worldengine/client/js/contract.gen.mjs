@@ -76,7 +76,7 @@ export const alertMeanings = /** @type {const} */ ({
   PLUGIN_DOUBLE_ANSWER: "More answers than requests say that a command was applied to a town: it has a second plugin, or its plugin answers a request twice. The first answer counts.",
   PLUGIN_LATE_ANSWER: "A plugin says that it applied a command whose handoff had failed or was cancelled: the game has a change that the town lacks.",
   PLUGIN_STATE_INVALID: "A plugin applied a command and reported a state that cannot be the town's; the handoff failed.",
-  PLUGIN_ABSENT: "A command found no plugin subscribed for its town, or could not reach its console, for --plugin-resend or until its attempt ended; once until the game is there again.",
+  PLUGIN_ABSENT: "A command found no plugin of its town, or did not reach its console, for --plugin-resend or its whole attempt. The alert is raised once until the game is there again.",
   PLUGIN_RETURNED: "A town that had no plugin or console has one again, was bound to something else, or was removed.",
   INVALID_TRANSITION: "An event of a run does not follow from the status of the run; the run is INCONSISTENT.",
   PROJECTOR_LAG_HIGH: "Projections are more than 5 s behind the events that others appended.",

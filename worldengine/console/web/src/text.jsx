@@ -18,11 +18,14 @@ export function Short({ id, size = 8 }) {
   return <code title={visible(id).slice(0, 200)}>{visible(id).replace(/^[a-z]+_/, "").slice(0, size)}</code>;
 }
 
-const time = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
-const exact = { ...time, fractionalSecondDigits: 3, hourCycle: "h23" };
+const time = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
+const exact = { ...time, fractionalSecondDigits: 3 };
 const date = { month: "short", day: "numeric" };
 const format = (options) => new Intl.DateTimeFormat(undefined, options);
 const clocks = { today: format(time), day: format({ ...date, ...time }), exactToday: format(exact), exactDay: format({ ...date, ...exact }) };
+
+/** A time of this machine's clock, without its date. */
+export const clock = (at) => clocks.today.format(new Date(at));
 
 /** The time zone of this machine, in which times are shown, such as UTC+2. */
 export const zone = format({ timeZoneName: "shortOffset" }).formatToParts()

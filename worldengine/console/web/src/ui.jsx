@@ -2,7 +2,7 @@ import { Component } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { session } from "./session.js";
 import { useStore } from "./store.js";
-import { Said, visible } from "./text.jsx";
+import { Said, clock, visible } from "./text.jsx";
 
 const unreadable = (error) => ({
   name: "UNREADABLE_ANSWER", message: `What the server answered is not what it should be (${error.message}). The other pages go on.`,
@@ -127,7 +127,7 @@ export function Menu({ label, title, of = "button", kind = "", children }) {
 /** Says whether what is shown is true now, and, opened, what of it comes by itself and what is asked for. */
 export function Link() {
   const { link, since, deaf } = useStore(session);
-  const at = new Date(since).toLocaleTimeString();
+  const at = clock(since);
   const text = {
     live: deaf ? "NOT LIVE" : "LIVE", reconnecting: "RECONNECTING", stale: `STALE since ${at}`,
   }[link];
