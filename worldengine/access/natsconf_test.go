@@ -86,29 +86,27 @@ func TestWriteNATS_Crossings(t *testing.T) {
 	c := CrossingsOf("w")
 	require.Equal(t, "enabled", accounts["WORLD"]["jetstream"])
 	require.Nil(t, accounts["CLIENTS"]["jetstream"])
-	var exports, imports []any
-	for _, subject := range c.Shared {
-		exports = append(exports, map[string]any{
-			"service": wire.CrossedSubject(subject), "accounts": []any{"CLIENTS"},
-			"response_threshold": AnswerWithin(subject).String()})
-		imports = append(imports, map[string]any{"to": subject, "share": true,
-			"service": map[string]any{"account": "WORLD",
-				"subject": wire.CrossedSubject(subject)}})
+	all := len(c.Shared) + len(c.Services) + len(c.Heard)
+	exports, imports := accounts["WORLD"]["exports"], accounts["CLIENTS"]["imports"]
+	require.Len(t, exports, all)
+	require.Len(t, imports, all)
+	const verb, inbox, alerts = "worldengine.v1.w.handoff", "_INBOX_handoffd-asking.>", "alerts.v1.w.>"
+	clients := []any{"CLIENTS"}
+	for _, export := range []map[string]any{
+		{"service": "clients." + verb, "accounts": clients, "response_threshold": "10m0s"},
+		{"service": inbox, "accounts": clients, "response": "stream"},
+		{"stream": alerts, "accounts": clients},
+	} {
+		require.Contains(t, exports, export)
 	}
-	for _, subject := range c.Services {
-		exports = append(exports, map[string]any{"service": subject,
-			"accounts": []any{"CLIENTS"}, "response": "stream"})
-		imports = append(imports, map[string]any{
-			"service": map[string]any{"account": "WORLD", "subject": subject}})
+	for _, part := range []map[string]any{
+		{"to": verb, "share": true,
+			"service": map[string]any{"account": "WORLD", "subject": "clients." + verb}},
+		{"service": map[string]any{"account": "WORLD", "subject": inbox}},
+		{"stream": map[string]any{"account": "WORLD", "subject": alerts}},
+	} {
+		require.Contains(t, imports, part)
 	}
-	for _, subject := range c.Heard {
-		exports = append(exports, map[string]any{"stream": subject,
-			"accounts": []any{"CLIENTS"}})
-		imports = append(imports, map[string]any{
-			"stream": map[string]any{"account": "WORLD", "subject": subject}})
-	}
-	require.Equal(t, exports, accounts["WORLD"]["exports"])
-	require.Equal(t, imports, accounts["CLIENTS"]["imports"])
 	diverted := map[string]any{}
 	for _, subject := range c.Diverted {
 		diverted[subject] = wire.AstraySubject(subject)

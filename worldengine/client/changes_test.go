@@ -10,11 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/natsconn"
-	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
 )
@@ -89,28 +86,4 @@ func TestChanges(t *testing.T) {
 	}
 	all(put(t, c, "new", 1))
 	one(put(t, c, "b", 9))
-}
-
-// A user who reads some towns alone gets the changes of those alone, with who made them.
-func TestChanges_BoundUser(t *testing.T) {
-	t.Parallel()
-	users := []access.User{servertest.Person(access.Operator),
-		servertest.Person(access.Agent, func(u *access.User) { u.Read = []string{"mine", "own"} })}
-	w := serve(t, servertest.WithUsers(users...))
-	as := func(u access.User) *client.Client {
-		c, err := client.Connect(w.server.URL(), client.Options{
-			Connection: natsconn.Options{User: u.Name, Password: servertest.Password}})
-		require.NoError(t, err)
-		t.Cleanup(c.Close)
-		return c
-	}
-	operator := as(users[0])
-	before := put(t, operator, "other", 1)
-	put(t, operator, "other", 2)
-	mine := put(t, operator, "mine", 1)
-	is := changesBehind(t, as(users[1]), "", before, users[0].Name)
-	is(mine)
-	put(t, operator, "other", 3)
-	is(put(t, operator, "own", 1))
-	is(put(t, operator, "mine", 2))
 }

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -19,7 +17,6 @@ import (
 	"worldengine/trace"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
@@ -268,51 +265,6 @@ func TestClient_Towns(t *testing.T) {
 		_, err = c.Town(t.Context(), "c d")
 		require.True(t, client.IsCode(err, wire.CodeUnknownTown), "%v", err)
 	})
-}
-
-// Alerts are gone through page by page, and acknowledged once.
-func TestClient_Alerts(t *testing.T) {
-	t.Parallel()
-	w := serve(t)
-	c := w.join("")
-	nc, err := natsconn.Options{}.ConnectOperator(w.server.URL(), "test")
-	require.NoError(t, err)
-	defer nc.Close()
-	for i := range 70 { // more than a page
-		id := fmt.Sprint("run-", i)
-		alert := runevents.Alert{Code: runevents.ApplyInDoubt, Severity: runevents.P1, RunID: id,
-			At: "2026-02-16T10:00:00Z"}
-		body, err := json.Marshal(&alert)
-		require.NoError(t, err)
-		require.NoError(t, nc.Publish(wire.AlertSubject("main", string(alert.Code)), body))
-	}
-	list := func(open bool) (runs []string, all []client.Alert) {
-		for alert, err := range c.Alerts(t.Context(), open) {
-			require.NoError(t, err)
-			runs, all = append(runs, alert.RunID), append(all, alert)
-		}
-		return runs, all
-	}
-	var all []client.Alert
-	require.Eventually(t, func() bool {
-		_, all = list(false)
-		return len(all) == 70
-	}, time.Minute, 10*time.Millisecond)
-	seen := all[1]
-	require.Nil(t, seen.Acknowledged)
-	first, err := c.AcknowledgeAlert(t.Context(), seen.Seq, "ada", "It was applied.")
-	require.NoError(t, err)
-	require.Equal(t, "ada", first.Acknowledged.By)
-	again, err := c.AcknowledgeAlert(t.Context(), seen.Seq, "", "")
-	require.NoError(t, err)
-	require.Equal(t, first, again)
-	open, _ := list(true)
-	require.Len(t, open, 69)
-	require.NotContains(t, open, seen.RunID)
-	_, all = list(false)
-	require.Equal(t, *first, all[1])
-	_, err = c.AcknowledgeAlert(t.Context(), 1<<40, "", "")
-	require.True(t, client.IsCode(err, wire.CodeUnknownAlert), "%v", err)
 }
 
 // Although the server restarts, a handoff has one answer, and its events come once and in order.
