@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -87,11 +86,7 @@ func TestCommandsOfEachRole(t *testing.T) {
 	require.Contains(t, operator.ok("watch", "--since", "1h", "--count", "3"), "RunStarted")
 	require.Contains(t, engine.ok("fsck", "--repair"), "nothing is wrong")
 
-	streams, err := nats.Connect(engine.env["NATS_URL"],
-		nats.UserInfo("engine", engine.env["NATS_PASSWORD"]))
-	require.NoError(t, err)
-	t.Cleanup(streams.Close)
-	js, err := jetstream.New(streams)
+	js, err := jetstream.New(engine.connect())
 	require.NoError(t, err)
 	_, err = js.Publish(t.Context(), wire.LogSubject("main", threatened), []byte("garbage"))
 	require.NoError(t, err)

@@ -116,8 +116,7 @@ func TestNoAnswerExits4(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
 	var out, errs bytes.Buffer
-	lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
-	status := run(ctx, []string{"replay", "-"}, strings.NewReader("[{}, {}]"), &out, &errs, lookup)
+	status := c.exec(ctx, strings.NewReader("[{}, {}]"), &out, &errs, "replay", "-")
 	assert.Equal(t, exitUnavailable, status)
 	assert.Contains(t, errs.String(), "INTERRUPTED: ")
 	assert.Regexp(t, `(?m)^not replayed  2$`, out.String())

@@ -250,9 +250,8 @@ func TestMCPSaysWhyItEnds(t *testing.T) {
 	assert.Contains(t, got.err, "the input is not the Model Context Protocol")
 
 	var errs bytes.Buffer
-	lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
-	status := run(t.Context(), []string{"mcp"},
-		iotest.ErrReader(errors.New("the terminal is gone")), io.Discard, &errs, lookup)
+	status := c.exec(t.Context(), iotest.ErrReader(errors.New("the terminal is gone")), io.Discard,
+		&errs, "mcp")
 	assert.Equal(t, exitUnavailable, status)
 	assert.Regexp(t,
 		`^handoffctl: the session with the language model broke off: the terminal is gone\n$`,

@@ -67,16 +67,11 @@ type trial struct {
 func try(t *testing.T, args ...string) *trial {
 	t.Helper()
 	c := faked(t, nil)
-	nc, err := nats.Connect(c.env["NATS_URL"], nats.UserInfo("agent", "secret"))
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
 	ctx, cancel := context.WithCancel(t.Context())
 	in, keys := io.Pipe()
-	tr := &trial{t, nc, keys, newTerminal(), newTerminal(), cancel, make(chan int, 1)}
-	lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
+	tr := &trial{t, c.connect(), keys, newTerminal(), newTerminal(), cancel, make(chan int, 1)}
 	go func() {
-		tr.status <- run(ctx, append([]string{"plugin", "try"}, args...), in, tr.out,
-			tr.err, lookup)
+		tr.status <- c.exec(ctx, in, tr.out, tr.err, append([]string{"plugin", "try"}, args...)...)
 	}()
 	t.Cleanup(func() { cancel(); _ = keys.Close() })
 	tr.err.await(t, "ready worldengine.v1.main.apply.", 1)
@@ -335,20 +330,6 @@ func TestPluginTryTellsWhatIsNoCommand(t *testing.T) {
 	assert.Contains(t, tr.err.String(), "it has no reply subject")
 }
 
-func TestPluginTryThatCannotBeUsed(t *testing.T) {
-	c := offline(t)
-	for args, want := range map[string]string{
-		"--answer maybe": "--answer must be one of", "--count -1": "--count",
-		"--reason no": "PROTECTED_AREA",
-		"--town=":     "--town must not be empty", "--world a.b": "--world: a world's name",
-	} {
-		got := c.run(append([]string{"plugin", "try"}, strings.Fields(args)...)...)
-		assert.Equal(t, exitUsage, got.status, args)
-		assert.Contains(t, got.err, want, args)
-	}
-	assert.Equal(t, exitUnavailable, c.run("plugin", "try").status)
-}
-
 func TestChangesBetweenTowns(t *testing.T) {
 	t.Parallel()
 	before := &town.Snapshot{
@@ -387,10 +368,9 @@ func TestPluginTryWithTheEngine(t *testing.T) {
 	})
 	tried := func(args ...string) (*terminal, chan int) {
 		out, errs, status := newTerminal(), newTerminal(), make(chan int, 1)
-		lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
 		go func() {
-			status <- run(t.Context(), append([]string{"plugin", "try"}, args...),
-				strings.NewReader(""), out, errs, lookup)
+			status <- c.exec(t.Context(), strings.NewReader(""), out, errs,
+				append([]string{"plugin", "try"}, args...)...)
 		}()
 		errs.await(t, "ready ", 1)
 		return out, status

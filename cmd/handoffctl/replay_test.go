@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -36,58 +37,20 @@ func talk(t *testing.T, snapshot jsontext.Value) jsontext.Value {
 	return jsontext.Value(c.handoff(id, "talk", "casual", "--snapshot", c.file(string(snapshot))))
 }
 
-func TestReplayExits1AndListsEveryFailure(t *testing.T) {
-	c := online(t)
-	fixtures := talks(t, "north", 3)
-	fixtures[1]["expect"] = map[string]any{"status": "stale"}
-	fixtures[2]["expect"] = map[string]any{"reasonCode": "LUCK"}
-	file := c.file(marshal(t, fixtures))
-	got := c.run("replay", file)
-	assert.Equal(t, exitFailed, got.status)
-	assert.Regexp(t, `(?m)^executed   3$`, got.out)
-	assert.Contains(t, got.out, "\nfailed: "+file+"#1 (north 1)\n  expected stale\n  got      "+
-		"executed EXECUTED (run ")
-	assert.Contains(t, got.out, "\nfailed: "+file+"#2 (north 2)\n  expected LUCK\n  got      "+
-		"executed EXECUTED (run ")
-	assert.Equal(t, "handoffctl: 2 of 3 fixtures failed\n", got.err)
-
-	got = c.run("replay", file, "-o", "json")
-	assert.Equal(t, exitFailed, got.status)
-	s := decode[summary](t, got.out)
-	assert.Equal(t, 3, s.Replayed)
-	assert.Len(t, s.Failures, 3, "the town has moved on, so the fixtures are not what they were")
-}
-
-func TestReplayComparesWholeResults(t *testing.T) {
-	c := online(t)
-	made := c.handoff()
-	sent := c.send(made)
-	again := c.send(made)
-
-	got := c.pipe(fmt.Sprintf(`{"handoff": %s, "expect": {"result": %s}}`, made, again.Result),
-		"replay", "-")
-	assert.Equal(t, exitOK, got.status, got.out)
-	reordered := edited(t, string(again.Result), nil)
-	got = c.pipe(fmt.Sprintf(`{"handoff": %s, "expect": {"result": %s}}`, made, reordered),
-		"replay", "-")
-	assert.Equal(t, exitOK, got.status, "the order of the members does not matter")
-
-	got = c.pipe(fmt.Sprintf(`{"handoff": %s, "expect": {"result": %s}}`, made, sent.Result),
-		"replay", "-")
-	assert.Equal(t, exitFailed, got.status)
-	assert.Contains(t, got.out, "failed: -\n  expected the result given\n  got      duplicate "+
-		"DUPLICATE_HANDOFF (run ")
-	assert.Contains(t, got.out, "    /accepted: expected true, got false\n")
-	assert.Contains(t, got.out, "more\n")
-}
-
-func TestReplayOfRefusals(t *testing.T) {
-	c := online(t)
-	data, err := os.ReadFile(vectors("handoffs.invalid.json"))
+// written returns the content of a file.
+func written(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
 	require.NoError(t, err)
-	all := decode[[]map[string]any](t, string(data))
+	return string(data)
+}
+
+// A refusal that is not expected is a failure, with its details.
+func TestReplay_Refusals(t *testing.T) {
+	c := online(t)
+	all := decode[[]map[string]any](t, written(t, vectors("handoffs.invalid.json")))
 	got := c.run("replay", vectors("handoffs.invalid.json"), "-o", "json")
-	assert.Equal(t, exitFailed, got.status, "a refusal that is not expected is a failure")
+	assert.Equal(t, exitFailed, got.status)
 	s := decode[summary](t, got.out)
 	assert.Equal(t, len(all), s.Outcomes[refusedOutcome])
 	require.Len(t, s.Failures, len(all))
@@ -99,30 +62,24 @@ func TestReplayOfRefusals(t *testing.T) {
 	}
 	got = c.pipe(marshal(t, all), "replay", "-")
 	assert.Equal(t, exitOK, got.status, got.out)
-
-	got = c.pipe(fmt.Sprintf(`{"handoff": %s, "expect": {"error": "INVALID_JSON"}}`, c.handoff()),
-		"replay", "-")
-	assert.Equal(t, exitFailed, got.status)
-	assert.Contains(t, got.out, "expected error INVALID_JSON\n  got      executed EXECUTED")
 }
 
-func TestReplayReadsTheVectorsAndDirectories(t *testing.T) {
+func TestReplay_Directory(t *testing.T) {
 	c := online(t)
-	dir := t.TempDir()
-	data, err := os.ReadFile(vectors("handoffs.valid.json"))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "b.json"), data, 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.json"), []byte(c.handoff()), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("no fixture"), 0o600))
+	dir, valid := t.TempDir(), written(t, vectors("handoffs.valid.json"))
+	for name, content := range map[string]string{
+		"b.json": valid, "a.json": c.handoff(), "notes.txt": "no fixture",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+	}
 	s := decode[summary](t, c.ok("replay", dir, "--concurrency", "4", "-o", "json"))
-	count := len(decode[[]any](t, string(data)))
+	count := len(decode[[]any](t, valid))
 	assert.Equal(t, count+1, s.Replayed)
 	assert.Equal(t, 1, s.Outcomes["executed"])
-	assert.Equal(t, count, s.Outcomes["rejected"]+s.Outcomes["stale"],
-		"their towns are unknown or others here")
+	assert.Equal(t, count, s.Outcomes["rejected"]+s.Outcomes["stale"], "other towns are here")
 }
 
-func TestReplayKeepsTheOrderWithinATown(t *testing.T) {
+func TestReplay_OrderWithinATown(t *testing.T) {
 	c := online(t)
 	var mixed []map[string]any
 	const towns, each = 6, 8
@@ -140,39 +97,46 @@ func TestReplayKeepsTheOrderWithinATown(t *testing.T) {
 	assert.Equal(t, towns*each, decode[summary](t, got.out).Outcomes["executed"])
 }
 
-func TestReplayFailsAFixtureWhoseTownCannotBePut(t *testing.T) {
+// A snapshot that cannot be put is a failure, which --update leaves.
+func TestReplay_LowerDay(t *testing.T) {
 	c := online(t)
 	fixtures := talks(t, "north", 2)
-	got := c.pipe(marshal(t, []any{fixtures[1], fixtures[0]}), "replay", "-")
+	fixtures[1]["expect"] = map[string]any{"status": "stale"}
+	got := c.run("replay", c.file(marshal(t, []any{fixtures[1], fixtures[0]})), "--update")
 	assert.Equal(t, exitFailed, got.status)
-	assert.Contains(t, got.out, "failed: -#1 (north 0)\n  expected its snapshot to be put\n"+
-		"  got      error EPOCH_REGRESSION (409)")
+	assert.Regexp(t, `failed: \S+#1 \(north 0\)\n  expected its snapshot to be put\n`+
+		`  got      error EPOCH_REGRESSION \(409\)`, got.out)
 	assert.Regexp(t, `(?m)^executed   1$`, got.out)
 	assert.Regexp(t, `(?m)^refused    1$`, got.out)
+	assert.Contains(t, got.out,
+		"\n0 passed, 1 failed, 0 unchecked (they expect nothing)\n1 updated: ")
 }
 
-func TestReplayStopsWhenTheServerIsAway(t *testing.T) {
+// Without an answer nothing is written.
+func TestReplay_ServerIsAway(t *testing.T) {
 	c := online(t)
-	file := c.file(marshal(t, talks(t, "north", 2)))
-	got := c.run("replay", file, "--world", "elsewhere")
+	fixtures := marshal(t, talks(t, "north", 2))
+	file := c.file(fixtures)
+	got := c.run("replay", file, "--update", "--world", "elsewhere")
 	assert.Equal(t, exitUnavailable, got.status)
 	assert.Regexp(t, `(?m)^not replayed  2$`, got.out)
 	assert.Contains(t, got.err, "NO_RESPONDERS")
+	assert.Equal(t, fixtures, written(t, file))
 }
 
-func TestReplayRefusesFixturesThatCannotBeRead(t *testing.T) {
-	c := offline(t)
-	for name, test := range map[string]struct{ fixture, wants string }{
-		"not JSON":  {`[{]`, "- is not JSON: "},
-		"no object": {`[7]`, "-#0: a fixture is an object, not 7"},
-		"unknown status": {`{"handoff": {}, "expect": {"status": "done"}}`,
-			`-: expect: there is no status "done"`},
-		"a name of no words": {`[{"handoff": {}, "name": 7}]`, "-#0: "},
-	} {
-		got := c.pipe(test.fixture, "replay", "-")
-		assert.Equal(t, exitUsage, got.status, name)
-		assert.Contains(t, got.err, "handoffctl: "+test.wants, name)
+func TestPlayer_Step(t *testing.T) {
+	t.Parallel()
+	var lines, terminal strings.Builder
+	p := &player{app: &app{err: &lines}, fixtures: make([]fixture, 2*progressEvery),
+		line: &progressLine{}}
+	for range p.fixtures {
+		p.step()
 	}
+	assert.Equal(t, "1000 of 2000 replayed\n2000 of 2000 replayed\n", lines.String())
+	p.line.w = &terminal
+	p.step()
+	p.line.clear()
+	assert.Equal(t, "\r2001 of 2000 replayed\r"+strings.Repeat(" ", 21)+"\r", terminal.String())
 }
 
 func TestDifferences(t *testing.T) {
@@ -186,4 +150,43 @@ func TestDifferences(t *testing.T) {
 	}, differences(same, jsontext.Value(`{"a": {"b": [2, 1]}, "d/e": 7}`)))
 	assert.Contains(t, differences(jsontext.Value(`{"a": 1, "a": 2}`), same)[0],
 		"what is expected cannot be compared: ")
+}
+
+// The bytes of a result are compared, too, if its JSON is the expected one.
+func TestReplayUpdate_Bytes(t *testing.T) {
+	c := offline(t)
+	f := talks(t, "north", 1)[0]
+	f["expect"] = map[string]any{"resultBytes": "{}"}
+	file := c.file(marshal(t, []any{f}))
+	c.ok("replay", file, "--fresh", "--update")
+	exact := written(t, file)
+	spaced := strings.Replace(exact, `{\"schemaVersion\"`, `{ \"schemaVersion\"`, 1)
+	require.NotEqual(t, exact, spaced)
+	require.NoError(t, os.WriteFile(file, []byte(spaced), 0o640))
+	require.NoError(t, os.Chmod(file, 0o640))
+	got := c.run("replay", file, "--fresh")
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.out, "expected the bytes of the result given\n")
+	assert.Contains(t, got.out,
+		"the bytes of the result: the same values, written in another way\n")
+	assert.Contains(t, c.ok("replay", file, "--fresh", "--update"),
+		`- /resultBytes: "{ \"schemaVersion\"`)
+	assert.Equal(t, exact, written(t, file))
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o640), info.Mode().Perm())
+	link := filepath.Join(t.TempDir(), "link.json")
+	require.NoError(t, os.Symlink(file, link))
+	c.fails(exitUsage, "--update: "+link+" is named twice",
+		"replay", "--fresh", "--update", file, link)
+}
+
+func TestRewrite_ChangedFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "f.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"handoff": 1}`), 0o600))
+	read, err := parseFixtures(file, []byte(`{"handoff": 2}`))
+	require.NoError(t, err)
+	assert.ErrorContains(t, rewrite(file, []*fixture{&read[0]}), "has changed since it was read")
+	assert.Equal(t, `{"handoff": 1}`, written(t, file))
 }

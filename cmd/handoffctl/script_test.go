@@ -24,7 +24,9 @@ var rewriteGoldens = flag.Bool("rewrite", false, "write the outputs of testdata/
 //
 //	$ ARGUMENTS [< NAME] [> NAME]   runs a command line; its output follows
 //	@NAME CONTENT                   writes a file, which command lines name @NAME
+//	= NAME                          shows a file
 //
+// CONTENT may have another file as <NAME>, and \n for the end of a line.
 // An output has "| " before each line, standard error "! ", and an exit status other than 0 a line
 // "exit N". Values that differ between two runs have names: ID1 for a UUID, HASH1 for a hash, TIME and
 // so on. Command lines and files may use the names of UUIDs and hashes.
@@ -79,8 +81,13 @@ func (s *script) run(text string) string {
 			fmt.Fprintf(&out, "%s\n%s", line, s.command(line[2:]))
 		case strings.HasPrefix(line, "@"):
 			name, content, _ := strings.Cut(line[1:], " ")
-			s.write(name, s.actual(content))
-			fallthrough
+			s.write(name, s.actual(included.ReplaceAllStringFunc(
+				strings.ReplaceAll(content, `\n`, "\n"), func(file string) string {
+					return strings.TrimSpace(s.read(strings.Trim(file, "<>")))
+				})))
+			fmt.Fprintln(&out, line)
+		case strings.HasPrefix(line, "= "):
+			fmt.Fprintf(&out, "%s\n%s", line, s.quoted("|", s.read(line[2:])))
 		case strings.HasPrefix(line, "# "):
 			fmt.Fprintln(&out, line)
 		case line == "":
@@ -91,46 +98,56 @@ func (s *script) run(text string) string {
 }
 
 func (s *script) write(name, content string) {
-	require.NoError(s.t, os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600))
+	file := filepath.Join(s.dir, name)
+	require.NoError(s.t, os.MkdirAll(filepath.Dir(file), 0o700))
+	require.NoError(s.t, os.WriteFile(file, []byte(content), 0o600))
+}
+
+func (s *script) read(name string) string {
+	data, err := os.ReadFile(filepath.Join(s.dir, name))
+	require.NoError(s.t, err)
+	return string(data)
+}
+
+// quoted returns an output with a mark before each line.
+func (s *script) quoted(mark, output string) string {
+	var text strings.Builder
+	for line := range strings.Lines(s.named(output)) {
+		fmt.Fprintln(&text, strings.TrimRight(mark+" "+line, " \n"))
+	}
+	return text.String()
 }
 
 var (
+	included = regexp.MustCompile(`<[a-z0-9.-]+>`)
 	word     = regexp.MustCompile(`"[^"]*"|\S+`)
 	redirect = regexp.MustCompile(` ([<>]) (\S+)`)
 )
 
 // command runs a command line, and returns its output.
 func (s *script) command(line string) string {
-	var in []byte
-	into := ""
+	in, into := "", ""
 	for _, to := range redirect.FindAllStringSubmatch(line, -1) {
 		if to[1] == ">" {
 			into = to[2]
-			continue
+		} else {
+			in = s.read(to[2])
 		}
-		var err error
-		in, err = os.ReadFile(filepath.Join(s.dir, to[2]))
-		require.NoError(s.t, err)
 	}
 	args := word.FindAllString(redirect.ReplaceAllString(line, ""), -1)
 	for i, arg := range args {
 		args[i] = s.actual(strings.Trim(arg, `"`))
 	}
-	got := s.pipe(string(in), args...)
+	got := s.pipe(in, args...)
 	if into != "" {
 		s.write(into, got.out)
 		got.out = ""
 	}
-	var text strings.Builder
-	for _, output := range [][2]string{{"|", got.out}, {"!", got.err}} {
-		for line := range strings.Lines(s.named(output[1])) {
-			fmt.Fprintln(&text, strings.TrimRight(output[0]+" "+line, " \n"))
-		}
-	}
+	text := s.quoted("|", got.out) + s.quoted("!", got.err)
 	if got.status != exitOK {
-		fmt.Fprintf(&text, "exit %d\n", got.status)
+		text += fmt.Sprintf("exit %d\n", got.status)
 	}
-	return text.String()
+	return text
 }
 
 var (
@@ -149,6 +166,7 @@ var (
 		{regexp.MustCompile(`\b\d+(\.\d+)? ?(µs|ms|[KMGT]?i?B)\b|\b\d+\.\d+s\b|\b0s\b`), "SIZE"},
 		{regexp.MustCompile(`\d+/s\b`), "N/s"},
 		{regexp.MustCompile(`("(tookMs|seconds)"):[\d.e-]+`), "$1:0"},
+		{regexp.MustCompile(`( time)="[\d.]+"`), `$1="0"`},
 		{regexp.MustCompile(`  +`), "  "}, // columns are as wide as their values
 	}
 )

@@ -48,9 +48,8 @@ func pseudoTerminal(t *testing.T) (program *os.File, shown func() string) {
 func (c *cli) onTerminal(args ...string) (status int, out string) {
 	c.t.Helper()
 	program, shown := pseudoTerminal(c.t)
-	lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
 	var said bytes.Buffer
-	status = run(c.t.Context(), args, strings.NewReader(""), program, &said, lookup)
+	status = c.exec(c.t.Context(), strings.NewReader(""), program, &said, args...)
 	require.Empty(c.t, said.String())
 	return status, shown()
 }
@@ -159,7 +158,6 @@ func TestColours(t *testing.T) {
 func TestProgressOfFsckAndBackup(t *testing.T) {
 	c := online(t)
 	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
-	lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
 	for _, test := range []struct {
 		command []string
 		wants   string
@@ -170,7 +168,7 @@ func TestProgressOfFsckAndBackup(t *testing.T) {
 	} {
 		program, shown := pseudoTerminal(t)
 		var out bytes.Buffer
-		status := run(t.Context(), test.command, strings.NewReader(""), &out, program, lookup)
+		status := c.exec(t.Context(), strings.NewReader(""), &out, program, test.command...)
 		assert.Regexp(t, test.wants, shown())
 		assert.Equal(t, exitOK, status)
 		assert.NotContains(t, out.String(), "\r")

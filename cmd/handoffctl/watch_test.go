@@ -47,8 +47,7 @@ func TestWatchEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	out := &signalled{cancel: cancel, after: 14}
 	var errs strings.Builder
-	status := run(ctx, []string{"--server", c.env["NATS_URL"], "watch", "--since", "1h"},
-		strings.NewReader(""), out, &errs, func(string) (string, bool) { return "", false })
+	status := c.exec(ctx, strings.NewReader(""), out, &errs, "watch", "--since", "1h")
 	assert.Equal(t, exitOK, status, errs.String())
 	assert.Equal(t, 14, strings.Count(out.String(), "\n"), "the date, three puts and ten events")
 }

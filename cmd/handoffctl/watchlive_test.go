@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -30,9 +29,8 @@ func (c *cli) background(args ...string) *running {
 // backgroundUntil is background until Ctrl-C, which ends ctx.
 func (c *cli) backgroundUntil(ctx context.Context, args ...string) *running {
 	r := &running{t: c.t, ended: make(chan int, 1)}
-	lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
 	go func() {
-		r.ended <- run(ctx, patient(args), strings.NewReader(""), &r.out, &r.errs, lookup)
+		r.ended <- c.exec(ctx, strings.NewReader(""), &r.out, &r.errs, patient(args)...)
 	}()
 	return r
 }
@@ -84,10 +82,7 @@ func TestAnObserverLearnsOfAGap(t *testing.T) {
 	w.says(&w.errs, "handoffctl: the connection was lost for ")
 	w.says(&w.errs, "s: the alerts that were published meanwhile are not shown\n")
 	engine := as(access.Engine)
-	nc, err := nats.Connect(engine.env["NATS_URL"],
-		nats.UserInfo("engine", engine.env["NATS_PASSWORD"]))
-	require.NoError(t, err)
-	defer nc.Close()
+	nc := engine.connect()
 	require.Eventually(t, func() bool { // NATS may not have the new subscription yet
 		assert.NoError(t, nc.Publish(wire.AlertSubject("main", "APPLY_IN_DOUBT"),
 			[]byte(`{"code":"APPLY_IN_DOUBT"}`)))
