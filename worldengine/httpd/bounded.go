@@ -9,14 +9,20 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"time"
 )
+
+// grace is how long a connection may do nothing before another one takes its place. It bounds how
+// fast connections are closed and made again, so that a flood of them does not close one whose
+// request is on its way.
+const grace = 100 * time.Millisecond
 
 // leastPerAddress is how many connections an address may have in any case: one browser opens
 // several.
 const leastPerAddress = 16
 
-// AddressOf returns what clients are counted by: an IPv4 address, or the network of an IPv6 one,
-// whose owner has them all.
+// AddressOf returns the address by which clients are counted: an IPv4 address, or the network of an
+// IPv6 one, whose owner has all of it.
 func AddressOf(remote net.Addr) string {
 	if remote == nil {
 		return ""
@@ -37,8 +43,8 @@ func AddressOf(remote net.Addr) string {
 }
 
 // bounded is a listener that bounds its connections, in all and of each address. To admit one more,
-// it closes the one, of all or of the address, that has gone longest without a change: whoever holds
-// connections keeps no request out. A WebSocket is not closed, but counts for its address.
+// it closes the one, of all or of the address, that has gone longest without a change: a client that
+// holds connections keeps no request out. A WebSocket is not closed, but counts for its address.
 type bounded struct {
 	net.Listener
 	most, perAddress, loopback int
@@ -50,7 +56,7 @@ type bounded struct {
 }
 
 // newBounded bounds a listener. perAddress is 0 for a quarter of all connections, and no bound of
-// loopback, where every local client, and a proxy, has one address.
+// loopback: every local client, and a proxy, has that address.
 func newBounded(inner net.Listener, most, perAddress int, logger *slog.Logger) *bounded {
 	l := &bounded{
 		Listener: inner, most: most, perAddress: perAddress, loopback: perAddress, logger: logger,
@@ -71,6 +77,7 @@ func (l *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+		l.rest()
 		admitted, idlest := l.admit(conn)
 		if idlest != nil {
 			_ = idlest.Close()
@@ -80,6 +87,17 @@ func (l *bounded) Accept() (net.Conn, error) {
 		}
 		_ = conn.Close() // its client sees that it is closed
 	}
+}
+
+// rest waits, if there are as many connections as may be, until the idlest has had its grace.
+func (l *bounded) rest() {
+	var pause time.Duration
+	l.mu.Lock()
+	if l.recent.Len() >= l.most {
+		pause = time.Until(l.recent.Front().Value.(*held).changed.Add(grace))
+	}
+	l.mu.Unlock()
+	time.Sleep(pause)
 }
 
 // admit counts a connection, unless its address has as many WebSockets as it may have connections:
@@ -105,7 +123,7 @@ func (l *bounded) admit(conn net.Conn) (admitted, idlest *held) {
 	}
 	l.forget(idlest)
 	l.open[address]++
-	admitted = &held{Conn: conn, by: l, address: address}
+	admitted = &held{Conn: conn, by: l, address: address, changed: time.Now()}
 	admitted.place = l.recent.PushBack(admitted)
 	return admitted, idlest
 }
@@ -135,6 +153,7 @@ func (l *bounded) changed(conn net.Conn, state http.ConnState) {
 		l.forget(c)
 	default:
 		l.recent.MoveToBack(c.place)
+		c.changed = time.Now()
 	}
 }
 
@@ -152,8 +171,9 @@ type held struct {
 	by      *bounded
 	address string
 	// Guarded by the listener. place is nil for a WebSocket.
-	place  *list.Element
-	closed bool
+	place   *list.Element
+	changed time.Time
+	closed  bool
 }
 
 // Close implements net.Conn.

@@ -80,9 +80,9 @@ func TestServer_ClosesUnreadAnswers(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded) // open, and silent
 }
 
-// By default an address has a quarter of the connections, and loopback, where a proxy may be, all
+// By default an address has a quarter of the connections, and loopback, since a proxy may be there, all
 // of them. One browser needs several.
-func TestConnectionsOfAnAddressByDefault(t *testing.T) {
+func TestBounded_DefaultOfAnAddress(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		address                  string

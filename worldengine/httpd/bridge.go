@@ -21,42 +21,39 @@ import (
 // dialTimeout bounds how long reaching NATS may take, and the answer to the upgrade.
 const dialTimeout = 5 * time.Second
 
-// Bridge is a handler that forwards the WebSockets of its own origin, and of those that Allow names,
-// to the WebSocket listener of a NATS server, which decides who the client is. Until Lead it says that there is none. It is safe
-// for concurrent use.
+// Bridge is a handler that forwards WebSockets to the WebSocket listener of a NATS server, which
+// checks who the client is. Pages of its own origin, and of some others, may use it. Until Lead it
+// answers that there is no NATS server. It is safe for concurrent use.
 type Bridge struct {
-	logger *slog.Logger
-	most   int64
-	open   atomic.Int64
-
-	mu      sync.Mutex
-	target  *url.URL
-	tls     *tls.Config
+	logger  *slog.Logger
 	origins []string
-	// By the address of the connection to NATS: of that to the bridge.
+	most    int64
+	open    atomic.Int64
+
+	mu     sync.Mutex
+	target *url.URL
+	tls    *tls.Config
+	// The addresses of clients, by the address of their connection to NATS.
 	clients map[netip.AddrPort]net.Addr
 }
 
-// NewBridge returns a bridge for at most so many WebSockets, which leads nowhere yet.
-func NewBridge(most int, logger *slog.Logger) *Bridge {
-	return &Bridge{most: int64(most), logger: logger, clients: map[netip.AddrPort]net.Addr{}}
+// NewBridge returns a bridge for at most so many WebSockets, which leads nowhere yet. origins are
+// those, beside its own, whose pages may use it, such as https://agents.example.
+func NewBridge(most int, origins []string, logger *slog.Logger) *Bridge {
+	return &Bridge{
+		most: int64(most), origins: origins, logger: logger,
+		clients: map[netip.AddrPort]net.Addr{},
+	}
 }
 
-// Lead says where the NATS server takes WebSockets, as ws://HOST:PORT/PATH or wss:// with the TLS
-// configuration config, nil for the default.
+// Lead sets the address at which the NATS server takes WebSockets, ws://HOST:PORT/PATH, or wss://
+// with the TLS configuration config, nil for the default.
 func (b *Bridge) Lead(target *url.URL, config *tls.Config) {
 	to := *target
 	to.Scheme = map[string]string{"ws": "http", "wss": "https"}[target.Scheme]
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.target, b.tls = &to, config
-}
-
-// Allow lets pages of other origins use the WebSocket, such as https://agents.example.
-func (b *Bridge) Allow(origins []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.origins = origins
 }
 
 // Client returns the address of the client behind a connection that the bridge has made to NATS,
@@ -78,19 +75,18 @@ func (b *Bridge) Client(remote net.Addr) (client net.Addr, forwarded bool) {
 // ServeHTTP forwards a WebSocket until one of its ends closes.
 func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.mu.Lock()
-	target, config, origins := b.target, b.tls, b.origins
+	target, config := b.target, b.tls
 	b.mu.Unlock()
 	switch {
 	case target == nil:
 		http.Error(w,
 			"This handoffd has joined a NATS server, and does not know where that takes "+
-				"WebSockets. "+
-				"Start handoffd with --nats-websocket ws://HOST:PORT.",
+				"WebSockets. Start handoffd with --nats-websocket ws://HOST:PORT.",
 			http.StatusServiceUnavailable)
 	case !strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
 		w.Header().Set("Upgrade", "websocket")
 		http.Error(w, "This is NATS over WebSocket.", http.StatusUpgradeRequired)
-	case !allowed(r, origins):
+	case !b.allowed(r):
 		http.Error(w, fmt.Sprintf("Another origin may not use this WebSocket: the page is of %q, and "+
 			"the server is %q. Start handoffd with --websocket-origin for a page of your own. A "+
 			"proxy in front must send the Host of the browser, and X-Forwarded-Proto: https if it "+
@@ -100,12 +96,11 @@ func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// allowed reports whether a request comes from a page of this server, of one of some origins, or
-// from no page.
-func allowed(r *http.Request, origins []string) bool {
+// allowed reports whether a request comes from a page of an allowed origin, or from no page.
+func (b *Bridge) allowed(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	return origin == "" || strings.EqualFold(origin, originOf(r)) ||
-		slices.ContainsFunc(origins, func(o string) bool { return strings.EqualFold(o, origin) })
+		slices.ContainsFunc(b.origins, func(o string) bool { return strings.EqualFold(o, origin) })
 }
 
 // originOf returns the origin of the pages of this server. X-Forwarded-Proto can be believed: no
@@ -123,8 +118,7 @@ func originOf(r *http.Request) string {
 	return scheme + "://" + r.Host
 }
 
-// forward proxies one WebSocket. Its connection to NATS is its own, so that Client can tell whose
-// it is.
+// forward proxies one WebSocket. It has a connection to NATS of its own, by which Client finds it.
 func (b *Bridge) forward(
 	w http.ResponseWriter, r *http.Request, target *url.URL, config *tls.Config,
 ) {
@@ -139,18 +133,17 @@ func (b *Bridge) forward(
 		http.Error(w, "the address of the client is unknown", http.StatusBadRequest)
 		return
 	}
-	transport := &http.Transport{
-		DisableKeepAlives: true, TLSClientConfig: config, ResponseHeaderTimeout: dialTimeout,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			return b.remember(conn, net.TCPAddrFromAddrPort(client))
-		},
-	}
 	proxy := httputil.ReverseProxy{
-		Transport: transport,
+		Transport: &http.Transport{
+			DisableKeepAlives: true, TLSClientConfig: config, ResponseHeaderTimeout: dialTimeout,
+			DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
+				if err != nil {
+					return nil, err
+				}
+				return b.remember(conn, net.TCPAddrFromAddrPort(client))
+			},
+		},
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL, p.Out.Host = target, target.Host
 			p.Out.Header.Del("Origin")

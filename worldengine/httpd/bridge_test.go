@@ -31,7 +31,9 @@ func bridged(
 ) (s *httpd.Server, b *httpd.Bridge, requests chan *http.Request) {
 	t.Helper()
 	requests = make(chan *http.Request, 1)
-	b = httpd.NewBridge(2, slog.New(slog.DiscardHandler))
+	s = serve(t, change...)
+	_, host, _ := strings.Cut(s.URL(), "://")
+	b = newBridge("https://other.example", "https://Agents."+host)
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {
@@ -48,13 +50,16 @@ func bridged(
 	require.NoError(t, err)
 	at.Scheme, at.Path = "ws", "/somewhere"
 	b.Lead(at, nil)
-	s = serve(t, change...)
 	s.Handle("/nats", b)
 	return s, b, requests
 }
 
+func newBridge(origins ...string) *httpd.Bridge {
+	return httpd.NewBridge(2, origins, slog.New(slog.DiscardHandler))
+}
+
 // The NATS server sees connections of this machine only, so the bridge has to know whose they are.
-func TestBridgeKnowsTheClientOfAConnection(t *testing.T) {
+func TestBridge_Client(t *testing.T) {
 	t.Parallel()
 	s, b, requests := bridged(t)
 	conn := dial(t, s.URL())
@@ -76,10 +81,10 @@ func TestBridgeKnowsTheClientOfAConnection(t *testing.T) {
 		30*time.Second, time.Millisecond)
 }
 
-func TestBridgeRefuses(t *testing.T) {
+func TestBridge_Refuses(t *testing.T) {
 	t.Parallel()
 	s, b, _ := bridged(t)
-	s.Handle("/nowhere", httpd.NewBridge(2, slog.New(slog.DiscardHandler)))
+	s.Handle("/nowhere", newBridge())
 	_, forwarded := b.Client(nil)
 	require.False(t, forwarded)
 	for _, c := range []struct {
@@ -100,9 +105,9 @@ func TestBridgeRefuses(t *testing.T) {
 	}
 }
 
-func TestBridgeSaysThatNATSIsAway(t *testing.T) {
+func TestBridge_NATSIsAway(t *testing.T) {
 	t.Parallel()
-	b := httpd.NewBridge(2, slog.New(slog.DiscardHandler))
+	b := newBridge()
 	b.Lead(&url.URL{Scheme: "ws", Host: "127.0.0.1:1"}, nil)
 	s := serve(t)
 	s.Handle("/nats", b)
@@ -157,9 +162,8 @@ func TestBridge_Origin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, b, _ := bridged(t, func(config *httpd.Config) { config.TLS = c.tls })
+			s, _, _ := bridged(t, func(config *httpd.Config) { config.TLS = c.tls })
 			_, host, _ := strings.Cut(s.URL(), "://")
-			b.Allow([]string{"https://other.example", "https://Agents." + host})
 			var conn net.Conn = dial(t, host)
 			if c.tls != nil {
 				conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})

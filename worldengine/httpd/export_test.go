@@ -27,5 +27,5 @@ type remote struct {
 
 func (r remote) RemoteAddr() net.Addr { return r.from }
 
-// ReadHeaderTimeout returns how long the head of a request may take.
-func (s *Server) ReadHeaderTimeout() time.Duration { return s.http.ReadHeaderTimeout }
+// SetReadHeader bounds how long the head of a request may take, before Serve.
+func (s *Server) SetReadHeader(bound time.Duration) { s.http.ReadHeaderTimeout = bound }

@@ -12,14 +12,14 @@ import (
 
 // A connection that is closed again does not make the bridge forget a later one, which has got its
 // port.
-func TestALinkIsClosedOnce(t *testing.T) {
+func TestLink_ClosedOnce(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer listener.Close()
 	conn, err := net.Dial("tcp", listener.Addr().String())
 	require.NoError(t, err)
-	b := NewBridge(2, slog.New(slog.DiscardHandler))
+	b := NewBridge(2, nil, slog.New(slog.DiscardHandler))
 	first := net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:1"))
 	later := net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.2:2"))
 	link, err := b.remember(conn, first)
@@ -40,7 +40,7 @@ func TestALinkIsClosedOnce(t *testing.T) {
 // nowhere is a connection from the same port.
 type nowhere struct{ net.Conn }
 
-// A connection of an address whose WebSockets are all that it may have is refused.
+// A connection of an address with as many WebSockets as it may have connections is refused.
 func TestBounded_WebSocketsOfAnAddress(t *testing.T) {
 	t.Parallel()
 	l := newBounded(nil, 100, leastPerAddress, slog.New(slog.DiscardHandler))

@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,8 +13,9 @@ import (
 	"time"
 )
 
-// Bounds of what a request may cost. A WebSocket has none of the times: NATS has its own.
+// Bounds of a request. A WebSocket has none of the times: NATS has its own.
 const (
+	readHeader  = 5 * time.Second
 	readRequest = 10 * time.Second
 	writeAnswer = 30 * time.Second
 	idle        = 10 * time.Second
@@ -23,33 +23,24 @@ const (
 	maxBody     = 64 << 10
 )
 
-// DefaultMaxConnections is how many connections a Server takes where its Config does not say.
-const DefaultMaxConnections = 1024
-
-// DefaultReadHeader is how long the head of a request may take where the Config of a Server does
-// not say.
-const DefaultReadHeader = 5 * time.Second
-
-// Config says how a Server listens.
+// Config configures a Server. All but TLS is required.
 type Config struct {
 	// Listen is HOST:PORT; port 0 picks a free one.
 	Listen string
 	// TLS makes it HTTPS; nil for HTTP.
 	TLS *tls.Config
-	// AnyHost answers requests whatever name they give the server. Without it that must be an IP
+	// AnyHost answers requests whatever name they give the server. Without it the name must be an IP
 	// address or localhost: a web site whose name was pointed at this machine would else be taken
 	// for the console's own origin.
 	AnyHost bool
-	// MaxConnections is how many connections may be open, beside WebSockets; DefaultMaxConnections.
-	// A further one closes the one that has gone longest without a request or an answer.
+	// MaxConnections is how many connections may be open, beside WebSockets. A further one closes the
+	// one that has gone longest without a request or an answer.
 	MaxConnections int
 	// MaxConnectionsPerAddress is how many of them, and of WebSockets, one address may have (for
 	// IPv6 one /64 network), at least 16; a further one closes the idlest of the address. 0 is a
 	// quarter of them, and all of them on loopback.
 	MaxConnectionsPerAddress int
-	// ReadHeader is how long the head of a request may take; 0 is DefaultReadHeader.
-	ReadHeader time.Duration
-	// Logger gets what goes wrong; slog.Default.
+	// Logger gets warnings.
 	Logger *slog.Logger
 }
 
@@ -59,7 +50,7 @@ type Server struct {
 	http     *http.Server
 	mux      *http.ServeMux
 	secure   bool
-	stop     context.CancelFunc // ends what outlives its request: WebSockets
+	stop     context.CancelFunc // ends WebSockets, which outlive their requests
 	work     sync.WaitGroup
 }
 
@@ -70,13 +61,6 @@ func Listen(config Config) (*Server, error) {
 		return nil, fmt.Errorf("httpd: cannot listen on %s: %w: give another address with --http, "+
 			"--http 127.0.0.1:0 for a free port, or --http off", config.Listen, err)
 	}
-	if config.MaxConnections == 0 {
-		config.MaxConnections = DefaultMaxConnections
-	}
-	config.ReadHeader = cmp.Or(config.ReadHeader, DefaultReadHeader)
-	if config.Logger == nil {
-		config.Logger = slog.Default()
-	}
 	bounded := newBounded(listener, config.MaxConnections, config.MaxConnectionsPerAddress,
 		config.Logger)
 	ctx, stop := context.WithCancel(context.Background())
@@ -84,7 +68,7 @@ func Listen(config Config) (*Server, error) {
 	s.http = &http.Server{
 		Handler:           s.guarded(config.AnyHost),
 		TLSConfig:         config.TLS,
-		ReadHeaderTimeout: config.ReadHeader, ReadTimeout: readRequest,
+		ReadHeaderTimeout: readHeader, ReadTimeout: readRequest,
 		WriteTimeout: writeAnswer, IdleTimeout: idle,
 		MaxHeaderBytes: maxHeader, ConnState: bounded.changed,
 		BaseContext: func(net.Listener) context.Context { return ctx },
@@ -95,8 +79,7 @@ func Listen(config Config) (*Server, error) {
 	return s, nil
 }
 
-// Handle registers what answers GET and HEAD for a path, or for all below it where it ends in a
-// slash.
+// Handle registers the handler of GET and HEAD for a path, or for all below it if it ends in a slash.
 func (s *Server) Handle(path string, handler http.Handler) { s.mux.Handle("GET "+path, handler) }
 
 // Serve starts to answer.
@@ -110,7 +93,7 @@ func (s *Server) Serve() {
 	})
 }
 
-// URL returns where the server is reached from its own machine.
+// URL returns the address of the server from its own machine.
 func (s *Server) URL() string {
 	scheme := "http://"
 	if s.secure {
@@ -119,7 +102,7 @@ func (s *Server) URL() string {
 	return scheme + FromHere(s.listener.Addr().String())
 }
 
-// FromHere returns HOST:PORT, with loopback instead of a HOST that is all addresses of the machine.
+// FromHere returns HOST:PORT with loopback for a HOST that stands for all addresses of the machine.
 func FromHere(address string) string {
 	at, err := netip.ParseAddrPort(address)
 	if err == nil && at.Addr().IsUnspecified() {
@@ -128,13 +111,12 @@ func FromHere(address string) string {
 	return address
 }
 
-// Close stops listening, waits for the answers to requests as long as ctx lets it, and ends the
-// WebSockets.
+// Close stops listening, waits for the answers to requests until ctx ends, and ends the WebSockets.
 func (s *Server) Close(ctx context.Context) error {
 	s.stop()
 	err := s.http.Shutdown(ctx)
 	err = errors.Join(err, s.http.Close())
-	_ = s.listener.Close() // also where Serve was not called
+	_ = s.listener.Close() // also if Serve was not called
 	s.work.Wait()
 	if err != nil {
 		return fmt.Errorf("httpd: %w", err)
@@ -142,7 +124,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return nil
 }
 
-// guarded puts what holds for every request before the handlers.
+// guarded puts the rules for every request before the handlers.
 func (s *Server) guarded(anyHost bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secure(w.Header())
@@ -172,7 +154,7 @@ func isAddress(host string) bool {
 	return err == nil || host == "localhost"
 }
 
-// policy allows a page what its own origin has, and nothing else.
+// policy allows a page the files of its own origin, and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
 	"connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors " +
 	"'none'"

@@ -59,13 +59,8 @@ func (o Options) Check() error {
 			return fmt.Errorf("natsconn: --creds: %s has no credentials: %w", o.Creds, err)
 		}
 	}
-	if o.NKey != "" {
-		if _, err := nats.NkeyOptionFromSeed(o.NKey); err != nil {
-			return fmt.Errorf("natsconn: --nkey: %s has no seed: %w", o.NKey, err)
-		}
-	}
-	if (o.TLSCert == "") != (o.TLSKey == "") {
-		return errors.New("natsconn: --tlscert and --tlskey are given together or not at all")
+	if _, err := o.natsOptions(); err != nil {
+		return err
 	}
 	if o.TLSCert != "" {
 		if _, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey); err != nil {
@@ -152,12 +147,12 @@ func (o Options) natsOptions() ([]nats.Option, error) {
 	if o.NKey != "" {
 		option, err := nats.NkeyOptionFromSeed(o.NKey)
 		if err != nil {
-			return nil, fmt.Errorf("natsconn: --nkey: %w", err)
+			return nil, fmt.Errorf("natsconn: --nkey: %s has no seed: %w", o.NKey, err)
 		}
 		options = append(options, option)
 	}
 	if (o.TLSCert == "") != (o.TLSKey == "") {
-		return nil, fmt.Errorf("natsconn: --tlscert and --tlskey are given together or not at all")
+		return nil, errors.New("natsconn: --tlscert and --tlskey are given together or not at all")
 	}
 	if o.TLSCert != "" {
 		options = append(options, nats.ClientCert(o.TLSCert, o.TLSKey))

@@ -3,6 +3,8 @@ package server
 import (
 	"fmt"
 	"net"
+	"sync"
+	"sync/atomic"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -13,26 +15,26 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// ErrOpenListen says that a server without access control was to listen where others than this
-// machine can reach it.
+// ErrOpenListen means that a server without access control was to listen on an address that other
+// machines reach.
 var ErrOpenListen = fmt.Errorf("server: without --access every client that reaches the server " +
 	"may do everything, so it listens on loopback only: give an access file, or --insecure-listen")
 
-// ErrPlainListen says that a server whose clients sign in was to listen without TLS where others
-// than this machine can reach it.
+// ErrPlainListen means that a server whose clients sign in was to listen without TLS on an address
+// that other machines reach.
 var ErrPlainListen = fmt.Errorf("server: without TLS every machine on the way to the server can " +
 	"read the passwords of its users, so it listens on loopback only: give tls in the access " +
 	"file, or --insecure-listen")
 
-// ErrPlainHTTP says that the console was to listen without TLS where others than this machine can
-// reach it.
+// ErrPlainHTTP means that the console was to listen without TLS on an address that other machines
+// reach.
 var ErrPlainHTTP = fmt.Errorf("server: without TLS every machine on the way to the console " +
 	"can read the passwords of its users, so it listens on loopback only: give tls in the access " +
 	"file, or --insecure-listen")
 
-// CheckListen returns ErrOpenListen, ErrPlainListen or ErrPlainHTTP, or nil if the configuration may
+// checkListen returns ErrOpenListen, ErrPlainListen or ErrPlainHTTP, or nil if the configuration may
 // be listened with.
-func CheckListen(config *Config) error {
+func checkListen(config *Config) error {
 	beyond := config.HTTP != "" && !loopback(config.HTTP)
 	switch {
 	case config.InsecureListen:
@@ -50,8 +52,8 @@ func CheckListen(config *Config) error {
 	return nil
 }
 
-// loopback reports whether only this machine reaches an address. What is no address is said by who
-// listens.
+// loopback reports whether only this machine reaches an address. The listener refuses a text that
+// is no address.
 func loopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil || host == "localhost" {
@@ -61,32 +63,44 @@ func loopback(listen string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// accounts are the NATS accounts of an embedded server and who is in them, as package access
-// describes them. The world's account is the server's global one, so that a data directory serves
-// with access control, without, and open. The server's own connections use an NKey for each
-// account, made at the start.
+// accounts are the NATS accounts of an embedded server with their users, as package access
+// describes them; it decides who signs in. The world's account is the server's global one, so that
+// a data directory serves with access control, without, and open. The server's own connections use
+// an NKey for each account, made at the start.
 //
 // With access control only the users of the access file may connect. Without it every client
 // is in the clients' account, may ask every verb, and has no way to the streams; the local
-// operator's key has all rights in the world's account. Where the server is open, there is only the
-// world's account, with all rights.
+// operator's key has all rights in the world's account. An open server has only the world's account,
+// with all rights.
 type accounts struct {
-	config         *access.Config // nil without access control
-	tls            *liveTLS       // nil without TLS
 	world          string
-	clients        *natsserver.Account // nil where the server is open
+	users          []access.User
+	signIn         bool                // with access control
+	clientCA       bool                // clients need a certificate
+	tls            *liveTLS            // nil without TLS
+	clients        *natsserver.Account // nil if the server is open
 	engine, asking nkeys.KeyPair
-	login          *authenticator
-	addresses      *perAddress
-	bridge         *httpd.Bridge // nil without HTTP
+	bridge         *httpd.Bridge // of browsers; nil without HTTP
 	operatorFile   string        // with the local operator's seed; empty with access control
 	operator       string        // the public key
+
+	opened    chan struct{} // closed once clients may be let in; until then they wait
+	open      func()        // closes opened, however often it is called
+	logins    atomic.Pointer[logins]
+	passwords *passwords
+	addresses *perAddress
 }
 
-func accountsOf(config *Config) (_ *accounts, err error) {
+func newAccounts(config *Config, tls *liveTLS, bridge *httpd.Bridge) (_ *accounts, err error) {
+	opened := make(chan struct{})
 	a := &accounts{
-		config: config.Access, tls: config.tls, world: config.Engine.World,
-		addresses: newPerAddress(config), bridge: config.bridge,
+		world: config.Engine.World, tls: tls, bridge: bridge,
+		opened: opened, open: sync.OnceFunc(func() { close(opened) }),
+		passwords: newPasswords(), addresses: newPerAddress(config),
+	}
+	if config.Access != nil {
+		a.signIn, a.users = true, config.Access.Users
+		a.clientCA = config.Access.TLS.ClientCAFile != ""
 	}
 	if config.twoAccounts() {
 		if a.clients, err = clientsAccount(config.MaxConnections); err != nil {
@@ -99,15 +113,18 @@ func accountsOf(config *Config) (_ *accounts, err error) {
 	if a.asking, err = nkeys.CreateUser(); err != nil {
 		return nil, fmt.Errorf("server: key of the engine: %w", err)
 	}
-	return a, nil
+	if !a.signIn && !config.private {
+		a.operatorFile, a.operator, err = operatorKey(config.Data)
+	}
+	return a, err
 }
 
 // ownAmongClients is how many of the server's own connections are in the clients' account: one that
-// tries what crosses to the world's account, or one for requests there and one for their answers.
+// tries the crossings, or one for requests and one for their answers.
 const ownAmongClients = 2
 
 // clientsAccount returns the clients' account with its bounds: so many connections beside the
-// server's own there, and maxRequest. NATS takes these from a configuration only.
+// server's own, and maxRequest. NATS takes these bounds from a configuration only.
 func clientsAccount(connections int) (*natsserver.Account, error) {
 	var options natsserver.Options
 	err := options.ProcessConfigString(fmt.Sprintf("accounts { %s { limits { max_connections: %d, "+
@@ -119,78 +136,66 @@ func clientsAccount(connections int) (*natsserver.Account, error) {
 	return options.Accounts[0], nil
 }
 
-// openOperatorKey reads the local operator's key, or makes it.
-func (a *accounts) openOperatorKey(config *Config) (err error) {
-	if config.Access == nil && !config.private {
-		a.operatorFile, a.operator, err = operatorKey(config.Data)
-	}
-	return err
-}
-
 // anonymous is the name of the NATS user for clients without credentials.
 const anonymous = "anybody"
 
-// configure adds the accounts and who decides about logins to the options of a server.
+// configure adds the accounts, and the check of logins, to the options of a server.
 func (a *accounts) configure(options *natsserver.Options) {
-	a.login = newAuthenticator(a.addresses, a.bridge)
-	options.CustomClientAuthentication, options.AlwaysEnableNonce = a.login, true
+	options.CustomClientAuthentication, options.AlwaysEnableNonce = a, true
 	options.AuthTimeout = loginTimeout.Seconds()
 	options.MaxConn = a.sockets(options.MaxConn)
 	if a.clients != nil {
 		options.Accounts = []*natsserver.Account{a.clients}
 	}
-	if a.config == nil {
-		// Only that NATS tells clients that they need no credentials: the authenticator decides.
+	if !a.signIn {
+		// NATS tells clients for this alone that they need no credentials: Check decides.
 		options.NoAuthUser = anonymous
 		options.Users = []*natsserver.User{{Username: anonymous}}
-		return
 	}
 	if a.tls != nil {
-		options.TLSConfig, options.TLS, a.login.tls = a.tls.config(), true, true
-		options.TLSVerify = a.config.TLS.ClientCAFile != ""
+		options.TLSConfig, options.TLS, options.TLSVerify = a.tls.config(), true, a.clientCA
 		options.TLSTimeout = loginTimeout.Seconds()
 	}
 }
 
-// admit lets the users into the accounts of a server that is not started yet.
+// admit makes the users those who may sign in to a server, itself among them.
 func (a *accounts) admit(ns *natsserver.Server) error {
-	a.addresses.alive = func(id uint64) bool { return ns.GetClient(id) != nil }
-	known, err := a.loginsOf(ns)
-	if err == nil {
-		a.login.logins.Store(known)
-	}
-	return err
-}
-
-// loginsOf returns those who may sign in, the server itself among them.
-func (a *accounts) loginsOf(ns *natsserver.Server) (*logins, error) {
-	world, clients := ns.GlobalAccount(), ns.GlobalAccount()
-	if a.clients != nil {
-		found, err := ns.LookupAccount(access.ClientsAccount)
-		if err != nil {
-			return nil, fmt.Errorf("server: accounts: %w", err)
-		}
-		clients = found
+	world := ns.GlobalAccount()
+	clients, err := a.clientsOf(ns)
+	if err != nil {
+		return err
 	}
 	known := &logins{byName: map[string]*natsserver.User{}, byKey: map[string]*natsserver.User{
 		publicKey(a.engine): {Account: world}, publicKey(a.asking): {Account: clients},
 	}}
-	if a.config == nil {
-		if a.operator != "" {
-			known.byKey[a.operator] = &natsserver.User{Account: world}
-		}
-		known.anonymous = &natsserver.User{Account: clients, Permissions: a.ofAnybody()}
-		return known, nil
+	for i := range a.users {
+		a.addUser(known, &a.users[i], world, clients)
 	}
-	for i := range a.config.Users {
-		a.addUser(known, &a.config.Users[i], world, clients)
+	if a.operator != "" {
+		known.byKey[a.operator] = &natsserver.User{Account: world}
 	}
-	return known, nil
+	if !a.signIn {
+		known.anonymous = &natsserver.User{Account: clients, Permissions: a.permissionsOfAnybody()}
+	}
+	a.logins.Store(known)
+	return nil
 }
 
-// ofAnybody are the permissions of who need not say who he is: all but to publish what only the
-// engine publishes, which others in the account would take for the engine's.
-func (a *accounts) ofAnybody() *natsserver.Permissions {
+// clientsOf returns the clients' account in a server: the world's account if the server is open.
+func (a *accounts) clientsOf(ns *natsserver.Server) (*natsserver.Account, error) {
+	if a.clients == nil {
+		return ns.GlobalAccount(), nil
+	}
+	account, err := ns.LookupAccount(access.ClientsAccount)
+	if err != nil {
+		return nil, fmt.Errorf("server: accounts: %w", err)
+	}
+	return account, nil
+}
+
+// permissionsOfAnybody are the permissions of clients without credentials: all but to publish
+// subjects of the engine alone, whose messages others in the account would take for the engine's.
+func (a *accounts) permissionsOfAnybody() *natsserver.Permissions {
 	if a.clients == nil {
 		return nil
 	}
@@ -231,15 +236,15 @@ func natsPermissions(p access.Permissions) *natsserver.Permissions {
 	return out
 }
 
-// connect lets JetStream, and what crosses the accounts, into a server that was started.
+// connect enables JetStream, and the crossings of the accounts, in a server that was started.
 func (a *accounts) connect(ns *natsserver.Server) error {
 	if a.clients == nil {
 		return nil
 	}
 	world := ns.GlobalAccount()
-	clients, err := ns.LookupAccount(access.ClientsAccount)
+	clients, err := a.clientsOf(ns)
 	if err != nil {
-		return fmt.Errorf("server: accounts: %w", err)
+		return err
 	}
 	if err := world.EnableJetStream(nil, nil); err != nil {
 		return fmt.Errorf("server: JetStream: %w", err)
@@ -250,11 +255,11 @@ func (a *accounts) connect(ns *natsserver.Server) error {
 	return nil
 }
 
-// crossings are what crosses the accounts. Without access control it is no request of clients: the
-// service takes these in their account.
+// crossings are the subjects that cross the accounts. Without access control they have no requests
+// of clients: the service takes these in their account.
 func (a *accounts) crossings() access.Crossings {
 	c := access.CrossingsOf(a.world)
-	if a.config == nil {
+	if !a.signIn {
 		c.Shared, c.Services = nil, []string{access.AskingInbox + ".>"}
 	}
 	return c
@@ -291,8 +296,7 @@ func cross(world, clients *natsserver.Account, c access.Crossings) error {
 	return nil
 }
 
-// serve lets the clients' requests on a subject through, which arrive on another, and their answers
-// back.
+// serve lets the clients' requests on one subject cross to another one, and their answers back.
 func serve(
 	world, clients *natsserver.Account, from, to string, kind natsserver.ServiceRespType,
 ) error {
@@ -309,9 +313,9 @@ func serve(
 	return clients.AddServiceImport(world, from, to)
 }
 
-// halfOpen is how many times as many sockets as clients NATS takes: those that have not signed in
-// yet, each for loginTimeout at most, have room beside the clients, whose account has a bound of
-// its own.
+// halfOpen is how many times as many sockets as clients NATS takes: beside the clients, whose account
+// has a bound of its own, there is room for sockets that have not signed in yet, each for loginTimeout
+// at most.
 const halfOpen = 4
 
 // sockets returns how many connections NATS takes, of clients, of the server itself, and half-open
@@ -323,8 +327,7 @@ func (a *accounts) sockets(clients int) int {
 	return halfOpen*clients + ownConnections
 }
 
-// option lets a connection of the server's own in: to the world's account, or to that of the
-// clients.
+// option lets a connection of the server's own in: to the world's account, or to the clients'.
 func (a *accounts) option(toClients bool) nats.Option {
 	pair := a.engine
 	if toClients {

@@ -16,8 +16,8 @@ import (
 	"worldengine/worldengine/rcon"
 )
 
-// Check says how many towns the world file has, and what would keep Start from succeeding, as far
-// as that can be known without starting or connecting anything. It leaves nothing behind.
+// Check returns how many towns the world file has, or the error of Start, as far as that can be known
+// without starting or connecting anything. It leaves nothing behind.
 func Check(ctx context.Context, config Config) (towns int, err error) {
 	config = config.withDefaults()
 	if config.RCON != nil {
@@ -28,7 +28,7 @@ func Check(ctx context.Context, config Config) (towns int, err error) {
 		defer console.Close()
 		config.Engine.RCON = console
 	}
-	if config.tls, err = loadTLS(config.Access, config.Logger); err != nil {
+	if _, err = loadTLS(config.Access, config.Logger); err != nil {
 		return 0, err
 	}
 	if err := checkHTTP(&config); err != nil {
@@ -47,33 +47,27 @@ func Check(ctx context.Context, config Config) (towns int, err error) {
 	return towns, config.inWorldFile(err)
 }
 
-// CheckSettings compares the settings of a configuration with those that its world has, and says
-// what they would discard. To look, it opens a data directory in which there is a world, or
-// connects to the existing NATS; the error is ErrDataInUse where a server uses the directory. It
-// changes nothing in the world.
+// CheckSettings compares the settings of a configuration with the settings of its world, and says
+// how much they would discard. To look, it opens a data directory that has a world, or connects to
+// the existing NATS; the error is ErrDataInUse if a server uses the directory. It changes nothing in
+// the world.
 func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) {
 	config = config.withDefaults()
 	given, err := config.Engine.Settings().Checked()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{}
 	if config.NATS == "" {
 		_, err := os.Stat(filepath.Join(config.Data, "jetstream"))
 		if errors.Is(err, os.ErrNotExist) {
 			return &commitlog.Plan{New: true, Settings: given.Or(commitlog.DefaultSettings())}, nil
 		}
-		config.Access, config.private = nil, true
-		if s.embedded, err = startEmbedded(&config); err != nil {
-			return nil, err
-		}
-		defer s.embedded.close()
 	}
-	nc, err := s.connect(config, checking)
+	nc, end, err := connectAlone(config, checking)
 	if err != nil {
 		return nil, err
 	}
-	defer nc.Close()
+	defer end()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("server: JetStream: %w", err)
@@ -85,10 +79,7 @@ func checkEmbedded(config *Config) error {
 	if _, _, err := splitListen("--listen", config.Listen); err != nil {
 		return err
 	}
-	if err := CheckListen(config); err != nil {
-		return err
-	}
-	if _, err := accountsOf(config); err != nil {
+	if err := checkListen(config); err != nil {
 		return err
 	}
 	return checkDataDir(config.Data)
@@ -108,7 +99,7 @@ func splitListen(flag, listen string) (host string, port int, err error) {
 	return host, int(number), nil
 }
 
-// checkDataDir says whether a data directory can be written to, or, where it is not there yet,
+// checkDataDir returns an error unless a data directory can be written to or, if it is not there yet,
 // made.
 func checkDataDir(dir string) error {
 	info, err := os.Stat(dir)

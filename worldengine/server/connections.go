@@ -11,7 +11,7 @@ import (
 	"worldengine/worldengine/service"
 )
 
-// purpose is what one of the server's own connections is for, as it stands in its name.
+// purpose is the purpose of one of the server's own connections, as it stands in its name.
 type purpose string
 
 const (
@@ -21,26 +21,24 @@ const (
 	asking            purpose = "asking"            // takes the answers of plugins
 	probing           purpose = "probing"           // in the clients' account
 	checking          purpose = "checking"          // compares settings
+	restoring         purpose = "restore"           // writes a backup
 	requestingClients purpose = "clients' requests" // takes requests in the clients' account
 	answering         purpose = "clients' answers"  // answers there
 )
 
-// ofClients reports whether the connection is in the clients' account.
-func (p purpose) ofClients() bool {
+// amongClients reports whether the connection is in the clients' account.
+func (p purpose) amongClients() bool {
 	return p == probing || p == requestingClients || p == answering
 }
 
-// connect makes one of the server's own connections.
-func (s *Server) connect(config Config, purpose purpose) (*nats.Conn, error) {
-	return s.connectThrough(nil, config, purpose)
-}
+// dialTimeout bounds how long connecting to an existing NATS may take, as natsconn does.
+const dialTimeout = 5 * time.Second
 
-// connectThrough makes a connection that is read from as far as intake has room; nil is no intake.
-func (s *Server) connectThrough(
-	intake *service.Intake, config Config, purpose purpose,
-) (*nats.Conn, error) {
-	name := "handoffd " + config.Engine.World + " " + string(purpose)
-	logger := config.Logger.With("connection", purpose)
+// connect makes one of the server's own connections. If there is an intake, the connection is read
+// only while that has room.
+func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, error) {
+	name := "handoffd " + s.config.Engine.World + " " + string(purpose)
+	logger := s.config.Logger.With("connection", purpose)
 	options := []nats.Option{
 		nats.MaxReconnects(-1),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
@@ -54,29 +52,29 @@ func (s *Server) connectThrough(
 		}),
 	}
 	if s.embedded == nil {
-		connection := config.Connection
+		connection := s.config.Connection
 		switch purpose {
 		case asking:
 			connection.Inbox = access.AskingInbox
 		case probing:
-			connection = config.Clients
+			connection = s.config.Clients
 		}
 		if intake != nil {
-			options = append(options, nats.SetCustomDialer(&throttledDialer{
-				Dialer: net.Dialer{Timeout: dialTimeout}, intake: intake,
-			}))
+			dialer := net.Dialer{Timeout: dialTimeout}
+			options = append(options, nats.SetCustomDialer(&throttled{dialer.Dial, intake}))
 		}
-		return connection.Connect(config.NATS, name, options...)
+		return connection.Connect(s.config.NATS, name, options...)
 	}
 	options = append(options, nats.Name(name), nats.InProcessServer(s.embedded.nats),
 		nats.ReconnectWait(50*time.Millisecond),
 		nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond),
-		s.embedded.accounts.option(purpose.ofClients()))
+		s.embedded.accounts.option(purpose.amongClients()))
 	if purpose == asking {
 		options = append(options, nats.CustomInboxPrefix(access.AskingInbox))
 	}
 	if intake != nil {
-		options = append(options, nats.InProcessServer(&throttledNATS{s.embedded.nats, intake}))
+		dial := func(string, string) (net.Conn, error) { return s.embedded.nats.InProcessConn() }
+		options = append(options, nats.InProcessServer(&throttled{dial, intake}))
 	}
 	nc, err := nats.Connect("", options...)
 	if err != nil {
@@ -85,11 +83,45 @@ func (s *Server) connectThrough(
 	return nc, nil
 }
 
-// disconnect closes those of the server's own connections that there are.
-func (s *Server) disconnect() {
-	for _, nc := range []*nats.Conn{s.conn, s.followers, s.asking} {
+// throttled makes connections that are read only while an intake has room.
+type throttled struct {
+	dial   func(network, address string) (net.Conn, error)
+	intake *service.Intake
+}
+
+// Dial implements nats.CustomDialer.
+func (t *throttled) Dial(network, address string) (net.Conn, error) {
+	conn, err := t.dial(network, address)
+	if err != nil {
+		return nil, err
+	}
+	return t.intake.Wrap(conn), nil
+}
+
+// InProcessConn implements nats.InProcessConnProvider.
+func (t *throttled) InProcessConn() (net.Conn, error) { return t.Dial("", "") }
+
+// connectAlone connects to the NATS of a configuration for one task without a server: to a private
+// one on its data directory, or to the existing one. end closes all that.
+func connectAlone(config Config, purpose purpose) (nc *nats.Conn, end func(), err error) {
+	config.Access, config.HTTP, config.private = nil, "", true
+	s := &Server{config: config}
+	if config.NATS == "" {
+		if s.embedded, err = startEmbedded(&config, nil, nil); err != nil {
+			return nil, nil, err
+		}
+	}
+	nc, err = s.connect(purpose, nil)
+	end = func() {
 		if nc != nil {
 			nc.Close()
 		}
+		if s.embedded != nil {
+			s.embedded.close()
+		}
 	}
+	if err != nil {
+		end()
+	}
+	return nc, end, err
 }

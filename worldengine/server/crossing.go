@@ -15,32 +15,31 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// ErrCrossing says that the accounts of a NATS do not keep its clients apart as access control
+// ErrCrossing means that the accounts of a NATS do not keep its clients apart as access control
 // needs it. Print its configuration again, with this version of handoffd, and load it.
 var ErrCrossing = errors.New("server: the accounts of this NATS do not fit this version of " +
 	"handoffd, so users would not be held to their rights: print them again with `handoffd " +
 	"permissions`, give them to the NATS server, and start handoffd again")
 
-// crossingWait bounds how long the start waits for what it sent to cross.
+// crossingWait bounds how long the start waits for its probes to cross.
 const crossingWait = 10 * time.Second
 
-// tryCrossing publishes a request for each verb in the clients' account that is none, {"probe":…},
-// without a reply subject. It returns ErrCrossing unless each arrives in the world's account where
-// the requests of clients must, and nowhere else. Other writers of the world refuse it as they do
-// any that is wrong.
-func (s *Server) tryCrossing(ctx context.Context, config Config) error {
+// tryCrossing publishes an invalid request of each verb, {"probe":…}, in the clients' account,
+// without a reply subject. It returns ErrCrossing unless each arrives in the world's account on the
+// crossed subject alone. Other writers of the world refuse it as they do any invalid request.
+func (s *Server) tryCrossing(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, crossingWait)
 	defer cancel()
-	if err := s.tryUncheckedKey(config); err != nil {
+	if err := s.tryUncheckedKey(); err != nil {
 		return err
 	}
-	clients, err := s.connect(config, probing)
+	clients, err := s.connect(probing, nil)
 	if err != nil {
 		return err
 	}
 	defer clients.Close()
 	arrived := make(chan *nats.Msg, 4096)
-	shared := access.CrossingsOf(config.Engine.World).Shared
+	shared := access.CrossingsOf(s.config.Engine.World).Shared
 	missing := map[string]bool{}
 	for _, subject := range shared {
 		missing[wire.CrossedSubject(subject)] = true
@@ -58,18 +57,19 @@ func (s *Server) tryCrossing(ctx context.Context, config Config) error {
 	return crossed(ctx, clients, shared, arrived, missing)
 }
 
-// tryUncheckedKey returns ErrCrossing where an external NATS lets a client in that signs in with
-// its password and gives an "nkey" that is no user's: then the marks of requests name whomever
-// their client wants. NATS checks the key only where some user has one.
-func (s *Server) tryUncheckedKey(config Config) error {
-	if s.embedded != nil || config.Clients.NKey != "" || config.Clients.Creds != "" {
+// tryUncheckedKey returns ErrCrossing if an external NATS lets a client in that signs in with its
+// password and gives an "nkey" of no user: then the marks of requests name whomever their client
+// wants. NATS checks the key only if some user has one.
+func (s *Server) tryUncheckedKey() error {
+	to := s.config.Clients
+	if s.embedded != nil || to.NKey != "" || to.Creds != "" {
 		return nil
 	}
 	pair, err := nkeys.CreateUser()
 	if err != nil {
 		return fmt.Errorf("server: crossing: %w", err)
 	}
-	nc, err := config.Clients.Connect(config.NATS, "handoffd crossing",
+	nc, err := to.Connect(s.config.NATS, "handoffd crossing",
 		nats.Nkey(publicKey(pair), pair.Sign))
 	switch {
 	case err == nil:
@@ -82,7 +82,7 @@ func (s *Server) tryUncheckedKey(config Config) error {
 	return nil // refused, as it must be
 }
 
-// crossed publishes until nothing is missing of what arrived: interest takes a while to spread in a
+// crossed publishes until every missing subject has arrived: interest takes a while to spread in a
 // cluster.
 func crossed(
 	ctx context.Context, clients *nats.Conn, shared []string, arrived <-chan *nats.Msg,

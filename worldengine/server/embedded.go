@@ -17,7 +17,7 @@ import (
 )
 
 // maxPayload is the largest message that the embedded NATS takes from the engine, and from
-// operators: its largest records have a town's state, an agent's handoff and what was decided, or
+// operators: its largest records have a town's state, an agent's handoff and the decision, or
 // the events of an append. maxRequest is the largest that it takes from clients: a quarter more
 // than the largest verb reads (run.append, 1 MB), so that a payload that is a little too large gets
 // a precise 413 and not a closed connection.
@@ -26,43 +26,40 @@ const (
 	maxRequest = 1280 << 10
 )
 
-// maxPending bounds what NATS keeps for a connection that does not read, in bytes. From three
-// quarters of it on NATS delivers nothing to that connection and says "no responders" to who sent a
-// request, so that no flood of clients gets one of the server's own connections closed.
+// maxPending bounds how many bytes NATS keeps for a connection that does not read. From three quarters
+// of it on NATS delivers nothing to that connection and answers its requests with "no responders", so
+// that no flood of clients gets one of the server's own connections closed.
 const maxPending = 128 << 20
 
-// maxStore is more than any disk has: the room on the disk is watched by package storage. NATS's
-// own bound is three quarters of what was free when it started, for ever.
+// maxStore is more than any disk has: package storage watches the room on the disk. NATS's own bound
+// is three quarters of the room that was free when it started, for ever.
 const maxStore = 1 << 60
 
-// Bounds of what clients may cost an embedded NATS; docs/reliability.md says what they come to.
-// What NATS keeps for a client that does not read is bounded by maxPending, and that for 10 s.
+// Bounds of the cost of clients for an embedded NATS; docs/reliability.md has their sum. NATS keeps
+// up to maxPending for a client that does not read, for 10 s.
 const (
-	// ownConnections are the places that are the server's own, in use or to come back, and
-	// operators'.
+	// ownConnections are the places for the server's own connections, in use or to come back, and
+	// for operators'.
 	ownConnections = 16
-	// maxSubscriptions bounds those of one connection.
+	// maxSubscriptions bounds the subscriptions of one connection.
 	maxSubscriptions = 10_000
-	// maxPings is how often a silent client is asked whether it is there before it is taken for
-	// gone.
+	// maxPings is how often a silent client is pinged before it counts as gone.
 	maxPings = 2
 )
 
 // noOrigin is the origin of no page (RFC 6761, section 6.4).
 const noOrigin = "http://origin.invalid"
 
-// loginTimeout bounds how long a connection may take to say who it is, and for its TLS handshake
-// before.
+// loginTimeout bounds how long a connection may take to sign in, and for its TLS handshake before.
 const loginTimeout = 2 * time.Second
 
-// pingInterval is after what silence a client is asked; a variable for the tests.
+// pingInterval is the silence after which a client is pinged; a variable for the tests.
 var pingInterval = 20 * time.Second
 
-// writeDeadline is how long a client may leave lying what is written to it; a variable for the
-// tests.
+// writeDeadline is how long a client may leave a message unread; a variable for the tests.
 var writeDeadline = natsserver.DEFAULT_FLUSH_DEADLINE
 
-// ErrDataInUse says that another server works on the data directory. Stop it, or give another.
+// ErrDataInUse means that another server works on the data directory. Stop it, or give another.
 var ErrDataInUse = errors.New("server: another server uses this data directory")
 
 // embedded is a NATS server within this process, with JetStream on files in a data directory that
@@ -74,8 +71,10 @@ type embedded struct {
 	accounts *accounts
 }
 
-// startEmbedded starts the NATS server of a configuration.
-func startEmbedded(config *Config) (_ *embedded, err error) {
+// startEmbedded starts the NATS server of a configuration; tls and bridge may be nil.
+func startEmbedded(
+	config *Config, tls *liveTLS, bridge *httpd.Bridge,
+) (_ *embedded, err error) {
 	host, port, err := listenOn(config)
 	if err != nil {
 		return nil, err
@@ -95,10 +94,7 @@ func startEmbedded(config *Config) (_ *embedded, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	if e.accounts, err = accountsOf(config); err != nil {
-		return nil, err
-	}
-	if err = e.accounts.openOperatorKey(config); err != nil {
+	if e.accounts, err = newAccounts(config, tls, bridge); err != nil {
 		return nil, err
 	}
 	options := natsOptions(config, host, port)
@@ -107,6 +103,7 @@ func startEmbedded(config *Config) (_ *embedded, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: embedded NATS: %w", err)
 	}
+	e.accounts.addresses.nats = ns
 	if err = e.accounts.admit(ns); err != nil {
 		return nil, err
 	}
@@ -116,7 +113,7 @@ func startEmbedded(config *Config) (_ *embedded, err error) {
 	return e, nil
 }
 
-// natsOptions returns the options of the NATS server, without those of its accounts.
+// natsOptions returns the options of the NATS server that do not depend on its accounts.
 func natsOptions(config *Config, host string, port int) *natsserver.Options {
 	options := &natsserver.Options{
 		ServerName: "handoffd", Host: host, Port: port,
@@ -127,7 +124,7 @@ func natsOptions(config *Config, host string, port int) *natsserver.Options {
 		PingInterval: pingInterval, MaxPingsOut: maxPings, WriteDeadline: writeDeadline,
 		NoSigs: true, DontListen: config.private,
 	}
-	if config.bridge != nil {
+	if config.HTTP != "" {
 		// The bridge checks the origin, and forwards none: a request with one has gone around it.
 		options.Websocket = natsserver.WebsocketOpts{
 			Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoTLS: true,
@@ -137,12 +134,10 @@ func natsOptions(config *Config, host string, port int) *natsserver.Options {
 	return options
 }
 
-// start starts the NATS server, and lets in what crosses its accounts. Where it fails, close ends
-// what was started.
+// start starts the NATS server, and connects its accounts. If it fails, close ends the server.
 func (e *embedded) start(ns *natsserver.Server, config *Config) error {
 	gaveUp := make(chan string, 1)
-	logger := newNATSLogger(config.Logger.With("component", "nats"), gaveUp)
-	logger.failed = e.room.Fail
+	logger := newNATSLogger(config.Logger.With("component", "nats"), gaveUp, e.room.Fail)
 	ns.SetLoggerV2(logger, false, false, false)
 	e.nats = ns
 	ns.Start()
@@ -153,7 +148,7 @@ func (e *embedded) start(ns *natsserver.Server, config *Config) error {
 	if err := e.accounts.connect(ns); err != nil {
 		return err
 	}
-	e.accounts.login.open()
+	e.accounts.open()
 	if e.accounts.operatorFile == "" {
 		return nil
 	}
@@ -181,7 +176,7 @@ func awaitNATS(ns *natsserver.Server, gaveUp <-chan string) error {
 	return errors.New("it does not listen")
 }
 
-// listenOn returns where the NATS server listens, once that may be.
+// listenOn returns the address of the NATS server, if that is allowed and free.
 func listenOn(config *Config) (host string, port int, err error) {
 	if config.private {
 		return "", 0, nil
@@ -189,7 +184,7 @@ func listenOn(config *Config) (host string, port int, err error) {
 	if host, port, err = splitListen("--listen", config.Listen); err != nil {
 		return "", 0, err
 	}
-	if err := CheckListen(config); err != nil {
+	if err := checkListen(config); err != nil {
 		return "", 0, err
 	}
 	if port == 0 {
@@ -198,7 +193,7 @@ func listenOn(config *Config) (host string, port int, err error) {
 	return host, port, portIsFree(config.Listen)
 }
 
-// portIsFree says at once what the NATS server would only log.
+// portIsFree returns the error that the NATS server would only log.
 func portIsFree(listen string) error {
 	probe, err := net.Listen("tcp", listen)
 	if err != nil {
@@ -232,14 +227,14 @@ func lockDataDir(dir string) (*os.File, error) {
 // directory back.
 func (e *embedded) close() {
 	if e.nats != nil {
-		e.accounts.login.open() // NATS waits for those who are signing in
+		e.accounts.open() // NATS waits for clients that are signing in
 		e.nats.Shutdown()
 		e.nats.WaitForShutdown()
 	}
 	e.lock.Close()
 }
 
-// listening reports whether a client, of whatever account, hears what the world's account publishes
+// listening reports whether a client, of whatever account, hears the messages of the world's account
 // on a subject.
 func (e *embedded) listening(subject string) bool {
 	return e.nats.GlobalAccount().Interest(subject) > 0

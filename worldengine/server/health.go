@@ -37,7 +37,6 @@ type health struct {
 	draining atomic.Bool
 	standby  atomic.Bool           // another server serves, or did at the last look
 	refused  atomic.Pointer[error] // why this server could not take over the last time
-	now      func() time.Time
 
 	mu    sync.Mutex
 	asked time.Time // when the log was asked last
@@ -46,11 +45,7 @@ type health struct {
 	err   error     // of the last question
 }
 
-func newHealth() *health {
-	return &health{now: time.Now}
-}
-
-// world is what health asks of an engine.
+// world is the part of an engine that health asks.
 type world interface {
 	Reach(ctx context.Context) error
 	MayStore() error
@@ -60,7 +55,7 @@ type world interface {
 
 var _ world = (*worldengine.Engine)(nil)
 
-// check returns why the server is not ready, and nil where it is.
+// check returns why the server is not ready; nil if it is.
 func (h *health) check(ctx context.Context, w world) error {
 	if h.draining.Load() {
 		return errDraining
@@ -76,7 +71,7 @@ func (h *health) check(ctx context.Context, w world) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.now()
+	now := time.Now()
 	if h.asked.IsZero() || now.Sub(h.asked) >= askAgain {
 		// The answer is for all who ask, so it does not end with the request of the first.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLog)
@@ -95,9 +90,9 @@ func (h *health) check(ctx context.Context, w world) error {
 	return nil
 }
 
-// Ready returns why the server is not ready to take requests, and nil where it is: it does not stand
-// by, it is not stopping, there is room to store, the index is built, the log has lost nothing that is
-// known of it, and it has answered, and has not been silent for 15 s.
+// Ready returns why the server is not ready to take requests; nil if it is. A ready server serves and
+// is not stopping, has room to store, has built the index, and has a log that has lost no known
+// record, has answered, and has not been silent for 15 s.
 func (s *Server) Ready(ctx context.Context) error {
 	t := s.serving.Load()
 	switch {

@@ -14,10 +14,10 @@ import (
 	"worldengine/worldengine/metrics"
 )
 
-// DefaultHTTP is where handoffd serves the console.
+// DefaultHTTP is the address of handoffd's console.
 const DefaultHTTP = "127.0.0.1:8480"
 
-// checkHTTP says what is wrong with the settings of HTTP.
+// checkHTTP returns an error if the settings of HTTP are invalid.
 func checkHTTP(config *Config) error {
 	if config.HTTP == "" {
 		if len(config.WebSocketOrigins) > 0 {
@@ -39,10 +39,10 @@ func checkHTTP(config *Config) error {
 	if _, _, err := natsWebSocket(config); err != nil {
 		return err
 	}
-	return CheckListen(config)
+	return checkListen(config)
 }
 
-// natsWebSocket returns where an existing NATS takes WebSockets, nil where that is not said.
+// natsWebSocket returns the address at which an existing NATS takes WebSockets, nil if it is unknown.
 func natsWebSocket(config *Config) (*url.URL, *tls.Config, error) {
 	if config.NATSWebSocket == "" {
 		return nil, nil, nil
@@ -58,11 +58,11 @@ func natsWebSocket(config *Config) (*url.URL, *tls.Config, error) {
 	return target, trust, err
 }
 
-// listenHTTP takes the address of HTTP. It returns nil where there is none, and else makes the
-// bridge.
-func listenHTTP(config *Config) (*httpd.Server, error) {
+// listenHTTP takes the address of HTTP, if any, and makes the parts that need one.
+func (s *Server) listenHTTP() (err error) {
+	config := &s.config
 	if err := checkHTTP(config); err != nil || config.HTTP == "" {
-		return nil, err
+		return err
 	}
 	listen := httpd.Config{
 		Listen: config.HTTP, MaxConnections: config.MaxConnections,
@@ -70,29 +70,27 @@ func listenHTTP(config *Config) (*httpd.Server, error) {
 		AnyHost:                  config.Access != nil,
 		Logger:                   config.Logger.With("component", "http"),
 	}
-	if config.tls != nil {
-		listen.TLS = config.tls.config()
+	if s.tls != nil {
+		listen.TLS = s.tls.config()
 	}
-	config.bridge = httpd.NewBridge(listen.MaxConnections, listen.Logger)
-	config.bridge.Allow(config.WebSocketOrigins)
-	config.metrics = metrics.New(cmp.Or(config.Service.Version, "0.0.0"))
-	config.Service.Observer, config.Engine.OnCommit = config.metrics, config.metrics.Commit
-	config.Engine.OnAttempt = config.metrics.Attempt
-	server, err := httpd.Listen(listen)
-	if err == nil || !config.HTTPOrFree {
-		return server, err
+	s.bridge = httpd.NewBridge(listen.MaxConnections, config.WebSocketOrigins, listen.Logger)
+	s.metrics = metrics.New(cmp.Or(config.Service.Version, "0.0.0"))
+	config.Service.Observer, config.Engine.OnCommit = s.metrics, s.metrics.Commit
+	config.Engine.OnAttempt = s.metrics.Attempt
+	if s.http, err = httpd.Listen(listen); err != nil && config.HTTPOrFree {
+		host, _, _ := net.SplitHostPort(listen.Listen) // it was checked
+		listen.Listen = net.JoinHostPort(host, "0")
+		s.http, err = httpd.Listen(listen)
 	}
-	host, _, _ := net.SplitHostPort(listen.Listen) // it was checked
-	listen.Listen = net.JoinHostPort(host, "0")
-	return httpd.Listen(listen)
+	return err
 }
 
 // serveHTTP starts to answer over HTTP. Each path has its handler here.
-func (s *Server) serveHTTP(config *Config) error {
+func (s *Server) serveHTTP() error {
 	if s.http == nil {
 		return nil
 	}
-	target, trust, err := natsWebSocket(config)
+	target, trust, err := natsWebSocket(&s.config)
 	if s.embedded != nil {
 		target, err = url.Parse(s.embedded.nats.WebsocketURL())
 	}
@@ -100,27 +98,27 @@ func (s *Server) serveHTTP(config *Config) error {
 		return fmt.Errorf("server: WebSockets of NATS: %w", err)
 	}
 	if target != nil {
-		config.bridge.Lead(target, trust)
+		s.bridge.Lead(target, trust)
 	}
 	page, err := console.Handler(console.Config{
-		World: config.Engine.World, SignIn: config.Access != nil,
+		World: s.config.Engine.World, SignIn: s.config.Access != nil,
 	})
 	if err != nil {
 		return fmt.Errorf("server: console: %w", err)
 	}
 	s.http.Handle("/", page)
-	s.http.Handle("/nats", config.bridge)
-	if err := s.watch(config, config.metrics); err != nil {
+	s.http.Handle("/nats", s.bridge)
+	if err := s.watch(); err != nil {
 		return fmt.Errorf("server: metrics: %w", err)
 	}
-	s.http.Handle("/metrics", config.metrics.Handler(config.Logger))
+	s.http.Handle("/metrics", s.metrics.Handler(s.config.Logger))
 	s.http.Handle("/livez", http.HandlerFunc(livez))
 	s.http.Handle("/readyz", http.HandlerFunc(s.readyz))
 	s.http.Serve()
 	return nil
 }
 
-// HTTP returns the URL of the console from this machine; empty where there is none.
+// HTTP returns the URL of the console from this machine; empty without HTTP.
 func (s *Server) HTTP() string {
 	if s.http == nil {
 		return ""

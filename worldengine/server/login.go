@@ -5,8 +5,6 @@ import (
 	"errors"
 	"net"
 	"reflect"
-	"sync"
-	"sync/atomic"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
@@ -14,38 +12,19 @@ import (
 	"worldengine/worldengine/httpd"
 )
 
-// authenticator decides who a connection to the embedded NATS is. NATS asks it once for each
-// CONNECT, on the goroutine that reads the connection, so one slow login delays no other client's
-// requests.
-type authenticator struct {
-	opened    chan struct{} // closed once clients may be let in; until then they wait
-	open      func()        // closes opened, however often it is called
-	logins    atomic.Pointer[logins]
-	passwords *passwords
-	addresses *perAddress
-	bridge    *httpd.Bridge // of browsers; nil where there is none
-	tls       bool          // clients have to use it
-}
-
-// logins are those who may sign in. They do not change: a reload replaces them.
+// logins are the users who may sign in. They do not change: a reload replaces them.
 type logins struct {
 	byKey     map[string]*natsserver.User // by public NKey
 	byName    map[string]*natsserver.User
-	anonymous *natsserver.User // nil where every client needs credentials
+	anonymous *natsserver.User // nil if every client needs credentials
 }
 
-func newAuthenticator(addresses *perAddress, bridge *httpd.Bridge) *authenticator {
-	opened := make(chan struct{})
-	return &authenticator{
-		opened: opened, open: sync.OnceFunc(func() { close(opened) }),
-		passwords: newPasswords(), addresses: addresses, bridge: bridge,
-	}
-}
-
-// Check implements natsserver.Authentication. A connection that comes while the server starts waits
-// here until what crosses the accounts does so, since NATS delivers nothing of that to earlier
-// subscriptions. Where that takes longer than loginTimeout, NATS closes the connection meanwhile.
-func (a *authenticator) Check(c natsserver.ClientAuthentication) bool {
+// Check implements natsserver.Authentication: NATS asks it once for each CONNECT, on the goroutine that
+// reads the connection, so that a slow login delays no other client's requests. A connection that
+// comes while the server starts waits here until the accounts are connected, since NATS delivers no
+// crossing message to earlier subscriptions. If that takes longer than loginTimeout, NATS closes the
+// connection meanwhile.
+func (a *accounts) Check(c natsserver.ClientAuthentication) bool {
 	if c.Kind() != natsserver.CLIENT {
 		return false
 	}
@@ -77,20 +56,20 @@ func (l *logins) has(user *natsserver.User, key string) bool {
 	return now != nil && reflect.DeepEqual(now, user)
 }
 
-// remoteOf returns the address of a connection's client, which for one of the bridge is that of the
-// browser. It reports false for a client without the TLS that it needs: NATS asks for TLS on its
-// own listener, the bridge on the one of HTTP, and the WebSocket listener behind it does not.
-func (a *authenticator) remoteOf(c natsserver.ClientAuthentication) (remote net.Addr, ok bool) {
+// remoteOf returns the address of a connection's client: for a connection of the bridge, the
+// browser's. ok is false for a client without the TLS that it needs: NATS asks for TLS on its own
+// listener, HTTP for the bridge, and the WebSocket listener behind that does not.
+func (a *accounts) remoteOf(c natsserver.ClientAuthentication) (remote net.Addr, ok bool) {
 	if client, forwarded := a.bridge.Client(c.RemoteAddress()); forwarded {
 		return client, true
 	}
 	_, beyond := ipOf(c.RemoteAddress()) // of this process
-	return c.RemoteAddress(), !a.tls || !beyond || c.GetTLSConnectionState() != nil
+	return c.RemoteAddress(), a.tls == nil || !beyond || c.GetTLSConnectionState() != nil
 }
 
-// userOf returns the user of a connection, or nil. A connection that names an NKey is of that key
-// or refused, whatever else it says: NATS takes the key for its name.
-func (a *authenticator) userOf(
+// userOf returns the user of a connection, or nil. A connection that names an NKey is its user's or
+// refused, whatever else it says: NATS takes the key for its name.
+func (a *accounts) userOf(
 	c natsserver.ClientAuthentication, remote net.Addr, known *logins,
 ) *natsserver.User {
 	options := c.GetOpts()
@@ -111,7 +90,7 @@ func (a *authenticator) userOf(
 	return user
 }
 
-// verifyNonce returns nil where a signature is that of a public key for a nonce.
+// verifyNonce returns nil if a public key has signed a nonce.
 func verifyNonce(key, signature string, nonce []byte) error {
 	raw, err := base64.RawURLEncoding.DecodeString(signature)
 	if err != nil {

@@ -11,13 +11,12 @@ import (
 	"worldengine/worldengine/metrics"
 )
 
-// watch makes the metrics of what the parts of the server count.
-func (s *Server) watch(config *Config, m *metrics.Metrics) error {
+// watch has the metrics read the counters of the parts of the server.
+func (s *Server) watch() error {
 	js, err := jetstream.New(s.conn)
 	if err != nil {
 		return err
 	}
-	world := config.Engine.World
 	source := metrics.Source{
 		Serving: func() (stats messages.Stats, overload messages.Overload, serving bool) {
 			if t := s.serving.Load(); t != nil {
@@ -30,7 +29,7 @@ func (s *Server) watch(config *Config, m *metrics.Metrics) error {
 		},
 		Streams: func(ctx context.Context) map[string]metrics.Stream {
 			all := map[string]metrics.Stream{}
-			for name, state := range commitlog.StreamStates(ctx, js, world) {
+			for name, state := range commitlog.StreamStates(ctx, js, s.config.Engine.World) {
 				all[name[strings.LastIndex(name, "_")+1:]] = metrics.Stream{
 					Messages: state.Msgs, Bytes: state.Bytes, LastSequence: state.LastSeq,
 				}
@@ -47,6 +46,6 @@ func (s *Server) watch(config *Config, m *metrics.Metrics) error {
 	if s.webhooks != nil {
 		source.Webhooks = s.webhooks.Stats
 	}
-	m.Watch(source)
+	s.metrics.Watch(source)
 	return nil
 }

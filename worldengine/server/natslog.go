@@ -9,7 +9,7 @@ import (
 	"worldengine/worldengine/ratelimit"
 )
 
-// natsLogger passes what the NATS server says to slog, and the first reason why it gives up to
+// natsLogger passes the lines of the NATS server to slog, and the first reason why it gives up to
 // gaveUp. Clients can make NATS log a line for each message that they send, so of each kind only
 // some are logged.
 type natsLogger struct {
@@ -20,11 +20,10 @@ type natsLogger struct {
 	behind *sync.Map
 }
 
-func newNATSLogger(logger *slog.Logger, gaveUp chan<- string) natsLogger {
-	return natsLogger{
-		logger: ratelimit.Logger(logger, kindOf), gaveUp: gaveUp, failed: func(string) {},
-		behind: &sync.Map{},
-	}
+func newNATSLogger(
+	logger *slog.Logger, gaveUp chan<- string, failed func(why string),
+) natsLogger {
+	return natsLogger{ratelimit.Logger(logger, kindOf), gaveUp, failed, &sync.Map{}}
 }
 
 // Noticef logs for developers, except the end of the warning that an index could not be read.
@@ -51,7 +50,7 @@ func (l natsLogger) Errorf(format string, v ...any) {
 }
 
 // isWriteFailure reports whether a line of NATS (2.15) says that it could not write to the disk.
-// Lines with what clients choose begin otherwise.
+// Lines with text of clients begin otherwise.
 func isWriteFailure(text string) bool {
 	return strings.HasPrefix(text, "Filestore [") &&
 		strings.Contains(text, "] Critical write error") ||
@@ -59,7 +58,7 @@ func isWriteFailure(text string) bool {
 		strings.HasPrefix(text, "JetStream out of")
 }
 
-// Fatalf is what the NATS server calls before it ends.
+// Fatalf is called before the NATS server ends.
 func (l natsLogger) Fatalf(format string, v ...any) {
 	l.logger.Error(fmt.Sprintf(format, v...))
 	select {
@@ -68,9 +67,9 @@ func (l natsLogger) Fatalf(format string, v ...any) {
 	}
 }
 
-// Warnf leaves out the advice against passwords in a configuration file, where there are none:
-// those that are not hashed come from files of their own or from the environment; and the advice to
-// use TLS for WebSockets, whose listener is on loopback, behind the one that has it.
+// Warnf leaves out two pieces of advice: against passwords in a configuration file, since those that
+// are not hashed come from files of their own or from the environment; and to use TLS for
+// WebSockets, whose listener is on loopback, behind the one that has it.
 func (l natsLogger) Warnf(format string, v ...any) {
 	if strings.HasPrefix(format, "Filesystem permission denied") { // NATS then stores nothing more
 		l.failed(fmt.Sprintf(format, v...))
@@ -93,8 +92,8 @@ func (l natsLogger) Warnf(format string, v ...any) {
 func (l natsLogger) Debugf(format string, v ...any) {}
 func (l natsLogger) Tracef(format string, v ...any) {}
 
-// kindOf returns the kind of a line: what comes after the connection that it is about, without what
-// clients choose, as far as the message shows.
+// kindOf returns the kind of a line: its text behind the connection that it is about, up to the first
+// text of clients, as far as the line shows.
 func kindOf(text string) string {
 	if parts := strings.SplitN(text, " - ", 3); len(parts) > 1 &&
 		strings.Contains(parts[1], "cid:") {

@@ -12,26 +12,24 @@ import (
 	"worldengine/worldengine/natstest"
 )
 
-// What clients choose does not make another kind.
-func TestKindOfLine(t *testing.T) {
+// Text of clients does not make another kind.
+func TestNATSLogger_Kinds(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]bool{}
 	for i := range 100 {
-		kinds[kindOf(
-			fmt.Sprintf(
-				`127.0.0.1:%d - cid:%d - "v1.%d:go:name" - "CLIENTS/user" - Publish Violation - User "u%d", Subject "s.%d"`, 1000+i, i, i, i, i))] = true
-		kinds[kindOf(
-			fmt.Sprintf(
-				`127.0.0.1:%d - cid:%d - "v1.%d:go:name" - maximum payload exceeded: %d vs 1`, 1000+
-					i, i, i, i))] = true
-		kinds[kindOf(fmt.Sprintf(`127.0.0.1:%d - cid:%d - authentication error - User "u%d"`,
-			1000+i, i, i))] = true
+		for _, line := range []string{
+			`"v1.%[1]d:go:name" - "CLIENTS/user" - Publish Violation - User "u%[1]d", Subject "s.%[1]d"`,
+			`"v1.%[1]d:go:name" - maximum payload exceeded: %[1]d vs 1`,
+			`authentication error - User "u%[1]d"`,
+		} {
+			kinds[kindOf(fmt.Sprintf("127.0.0.1:%[1]d - cid:%[1]d - "+line, i))] = true
+		}
 	}
 	require.Len(t, kinds, 3, "%v", kinds)
 }
 
 // A line about a failed write is told from one in which a client says the same.
-func TestAFailedWriteIsTold(t *testing.T) {
+func TestNATSLogger_FailedWrite(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]bool{
 		"Filestore [WORLD_main_LOG] Critical write error: no space left on device":                   true,
@@ -40,46 +38,35 @@ func TestAFailedWriteIsTold(t *testing.T) {
 		`127.0.0.1:4 - cid:4 - Client parser ERROR, proto='"Filestore [x] Critical write error"...'`: false,
 		"Filestore [WORLD_main_LOG] Resource not found":                                              false,
 	} {
-		var said []string
-		l := newNATSLogger(quietLogger(), nil)
-		l.failed = func(why string) { said = append(said, why) }
+		said := ""
+		l := newNATSLogger(slog.New(slog.DiscardHandler), nil, func(why string) { said = why })
 		l.Errorf("%s", text)
-		if !want {
-			require.Empty(t, said)
-			continue
-		}
-		require.Equal(t, []string{text}, said)
+		require.Equal(t, want, said == text, text)
 	}
 }
 
 // A stream is well again only after a warning of NATS about its index, and not after an error.
 func TestNATSLogger_Rebuilt(t *testing.T) {
 	t.Parallel()
+	const outdated = "Filestore [LOG] TTL state is outdated; attempting to recover using linear scan"
 	for _, test := range []struct {
 		warnings []string
-		well     bool
+		well     int
 	}{
-		{nil, false},
-		{[]string{"Filestore [LOG] Recovering stream state from index errored: %v"}, true},
-		{[]string{"Filestore [LOG] TTL state is outdated; attempting to recover using linear scan"}, true},
-		{[]string{"Filestore [RUN] Recovering stream state from index errored: %v"}, false},
-		{[]string{"Filestore [LOG] TTL state is outdated; attempting to recover using linear scan",
-			"Filestore [LOG] Error loading msg block with seq %d for recovering per-message state"}, false},
+		{nil, 0},
+		{[]string{"Filestore [LOG] Recovering stream state from index errored: %v"}, 1},
+		{[]string{outdated}, 1},
+		{[]string{"Filestore [RUN] Recovering stream state from index errored: %v"}, 0},
+		{[]string{outdated, "Filestore [LOG] Error loading msg block with seq %d for recovering per-message state"}, 0},
 	} {
 		log := &natstest.Buffer{}
-		l := newNATSLogger(slog.New(slog.NewTextHandler(log, nil)), nil)
+		l := newNATSLogger(slog.New(slog.NewTextHandler(log, nil)), nil, nil)
 		for _, warning := range test.warnings {
 			l.Warnf(warning, 7)
 		}
 		for range 2 {
 			l.Noticef("  Restored %s messages for stream '%s > %s' in %v", "3", "$G", "LOG", time.Second)
 		}
-		want := 0
-		if test.well {
-			want = 1
-		}
-		require.Equal(t, want, strings.Count(log.String(), "all is well"), "%s", log)
+		require.Equal(t, test.well, strings.Count(log.String(), "all is well"), "%s", log)
 	}
 }
-
-func quietLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }

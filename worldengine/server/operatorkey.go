@@ -57,7 +57,7 @@ func readOperatorKey(file string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
-// nameAddress writes into the file of the local operator's key where the server listens, so that
+// nameAddress writes the server's address into the file of the local operator's key, so that
 // handoffctl signs nothing for another program that listens elsewhere.
 func nameAddress(file, address string) error {
 	seed, err := os.ReadFile(file)

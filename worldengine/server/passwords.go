@@ -27,9 +27,8 @@ const (
 )
 
 // passwords checks passwords. At most one bcrypt hash is computed at a time, and none for a
-// password that was right before: a keyed hash of it is remembered. It is safe for concurrent use.
+// password that was right before: a keyed hash of that is remembered. It is safe for concurrent use.
 type passwords struct {
-	now     func() time.Time
 	key     [32]byte // of this process
 	hashing sync.Mutex
 	waiting atomic.Int64 // logins that wait for hashing
@@ -48,15 +47,15 @@ type failures struct {
 }
 
 func newPasswords() *passwords {
-	p := &passwords{now: time.Now, known: map[string][32]byte{}, failing: map[failingAs]*failures{}}
+	p := &passwords{known: map[string][32]byte{}, failing: map[failingAs]*failures{}}
 	_, _ = rand.Read(p.key[:]) // it never fails
 	return p
 }
 
-// right reports whether a password is that of a user. From an address with too many wrong ones it
-// reports false without looking, but for a password that was right before.
+// right reports whether a user has a password. From an address with too many wrong ones it reports
+// false without looking, but for a password that was right before.
 func (p *passwords) right(address string, user *natsserver.User, password string) bool {
-	// With the hash: what was right is not, once the user has another one.
+	// With the hash: a right password is wrong once the user has another one.
 	digest := p.digest(user.Password + "\x00" + password)
 	if p.isKnown(user.Username, digest) {
 		return true
@@ -89,11 +88,11 @@ func (p *passwords) right(address string, user *natsserver.User, password string
 	return right
 }
 
-// maxHashing is how many logins may wait for a hash of theirs.
+// maxHashing is how many logins may wait for their hash.
 const maxHashing = 16
 
-// enterHashing takes the lock of the hashes. It reports false, without the lock, where too many
-// logins wait for it, or where it took so long that NATS has closed the connection meanwhile.
+// enterHashing takes the lock of the hashes. It reports false, without the lock, if too many logins
+// wait for it, or if it took so long that NATS has closed the connection meanwhile.
 func (p *passwords) enterHashing() bool {
 	if p.waiting.Add(1) > maxHashing {
 		p.waiting.Add(-1)
@@ -135,7 +134,7 @@ func (p *passwords) remember(name string, digest [32]byte) {
 func (p *passwords) mayTry(address, name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.now()
+	now := time.Now()
 	for _, as := range []failingAs{{address, ""}, {address, name}} {
 		if f := p.failing[as]; f != nil && now.Before(f.until) {
 			return false
@@ -144,7 +143,7 @@ func (p *passwords) mayTry(address, name string) bool {
 	return true
 }
 
-// tried notes how a password was.
+// tried notes whether a password was right.
 func (p *passwords) tried(address, name string, right bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +157,7 @@ func (p *passwords) tried(address, name string, right bool) {
 
 // failed counts a wrong password, and sets the pause after it. mu is held.
 func (p *passwords) failed(as failingAs, free int) {
-	now := p.now()
+	now := time.Now()
 	f := p.failing[as]
 	if f == nil || now.Sub(f.last) > forgetAfter {
 		p.makeRoom(now)
@@ -172,7 +171,7 @@ func (p *passwords) failed(as failingAs, free int) {
 	}
 }
 
-// makeRoom forgets what is old, or all, where no more may be remembered. mu is held.
+// makeRoom forgets old entries, or all, if no more may be remembered. mu is held.
 func (p *passwords) makeRoom(now time.Time) {
 	if len(p.failing) < mostFailing {
 		return

@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
@@ -18,16 +19,9 @@ func hashed(t testing.TB, name, password string) *natsserver.User {
 	return &natsserver.User{Username: name, Password: string(hash)}
 }
 
-// clocked has a clock that only the test moves.
-func clocked() (*passwords, *time.Time) {
-	p, now := newPasswords(), time.Unix(1_700_000_000, 0)
-	p.now = func() time.Time { return now }
-	return p, &now
-}
-
-func TestPasswords(t *testing.T) {
+func TestPasswords_Right(t *testing.T) {
 	t.Parallel()
-	p, _ := clocked()
+	p := newPasswords()
 	plain := &natsserver.User{Username: "plain", Password: "correct horse"}
 	for _, user := range []*natsserver.User{plain, hashed(t, "hashed", "correct horse")} {
 		require.True(t, p.right("a", user, "correct horse"))
@@ -35,46 +29,48 @@ func TestPasswords(t *testing.T) {
 		require.False(t, p.right("a", user, "battery staple"))
 		require.False(t, p.right("a", user, ""))
 	}
-	other := hashed(t, "other", "another one")
-	require.False(t, p.right("a", other, "correct horse"),
-		"what is right for one user is not for another")
+	require.False(t, p.right("a", hashed(t, "other", "another one"), "correct horse"),
+		"the right password of another user")
 }
 
-// Who was wrong too often is refused for a pause that grows and ends, also with the right password;
-// the same user elsewhere, another user there, and one whose password was right before are not.
-func TestWrongPasswordsAreBounded(t *testing.T) {
+// A name with too many wrong passwords from an address is refused there for a pause that grows and
+// ends, also with the right password; the same user elsewhere, another user there, and one whose
+// password was right before are not.
+func TestPasswords_WrongOfAName(t *testing.T) {
 	t.Parallel()
-	p, _ := clocked()
-	victim, neighbour := hashed(t, "victim", "the victim's"),
-		hashed(t, "neighbour", "the neighbour's")
-	settled := hashed(t, "settled", "the settled's")
-	require.True(t, p.right("bad", settled, "the settled's"))
-	for range freeOfName {
-		require.False(t, p.right("bad", victim, "guess"))
-	}
-	require.False(t, p.right("bad", victim, "the victim's"), "refused without looking")
-	require.True(t, p.right("bad", neighbour, "the neighbour's"))
-	require.True(t, p.right("good", victim, "the victim's"))
-
-	p, now := clocked()
-	pause := firstPause
-	for i := range freeOfName + 10 {
-		require.False(t, p.right("bad", victim, "guess"))
-		if i >= freeOfName-1 {
-			*now = now.Add(pause - 1)
-			require.False(t, p.mayTry("bad", "victim"), "%d", i)
-			*now = now.Add(1)
-			require.True(t, p.mayTry("bad", "victim"), "%d", i)
-			pause = min(2*pause, longestPause)
+	synctest.Test(t, func(t *testing.T) {
+		p := newPasswords()
+		victim, neighbour := hashed(t, "victim", "the victim's"), hashed(t, "neighbour", "the neighbour's")
+		settled := hashed(t, "settled", "the settled's")
+		require.True(t, p.right("bad", settled, "the settled's"))
+		for range freeOfName {
+			require.False(t, p.right("bad", victim, "guess"))
 		}
-	}
-	require.True(t, p.right("bad", victim, "the victim's"), "after the pause")
+		require.False(t, p.right("bad", victim, "the victim's"), "refused without looking")
+		require.True(t, p.right("bad", neighbour, "the neighbour's"))
+		require.True(t, p.right("good", hashed(t, "victim", "the victim's"), "the victim's"))
+		require.True(t, p.right("bad", settled, "the settled's"))
+
+		p = newPasswords()
+		pause := firstPause
+		for i := range freeOfName + 10 {
+			require.False(t, p.right("bad", victim, "guess"))
+			if i >= freeOfName-1 {
+				time.Sleep(pause - 1)
+				require.False(t, p.mayTry("bad", "victim"), "%d", i)
+				time.Sleep(1)
+				require.True(t, p.mayTry("bad", "victim"), "%d", i)
+				pause = min(2*pause, longestPause)
+			}
+		}
+		require.True(t, p.right("bad", victim, "the victim's"), "after the pause")
+	})
 }
 
-// An address that tries many names is bounded too, and so is what is remembered of all.
-func TestWrongPasswordsOfAnAddress(t *testing.T) {
+// An address that tries many names is bounded too, and so are all remembered entries.
+func TestPasswords_WrongOfAnAddress(t *testing.T) {
 	t.Parallel()
-	p, _ := clocked()
+	p := newPasswords()
 	for i := range freeOfAddress {
 		require.True(t, p.mayTry("bad", fmt.Sprint(i)))
 		p.tried("bad", fmt.Sprint(i), false)
@@ -85,4 +81,26 @@ func TestWrongPasswordsOfAnAddress(t *testing.T) {
 		p.tried(fmt.Sprint("address ", i), "x", false)
 		require.LessOrEqual(t, len(p.failing), mostFailing)
 	}
+}
+
+// However many logins come at once, few wait for a hash; the others are refused without one, and a
+// user whose password was right before is let in.
+func TestPasswords_FewWaitForAHash(t *testing.T) {
+	t.Parallel()
+	user, p := hashed(t, "a", "right"), newPasswords()
+	require.True(t, p.right("127.0.0.1", user, "right"))
+	p.hashing.Lock()
+	waiting := make(chan bool, maxHashing)
+	for range maxHashing {
+		go func() { waiting <- p.right("127.0.0.2", user, "wrong") }()
+	}
+	require.Eventually(t, func() bool { return p.waiting.Load() == maxHashing }, 20*time.Second,
+		time.Millisecond)
+	require.False(t, p.right("127.0.0.3", user, "wrong"), "refused at once")
+	require.True(t, p.right("127.0.0.4", user, "right"), "known")
+	p.hashing.Unlock()
+	for range maxHashing {
+		require.False(t, <-waiting)
+	}
+	require.Zero(t, p.waiting.Load())
 }

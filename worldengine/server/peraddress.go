@@ -7,26 +7,28 @@ import (
 	"net/netip"
 	"sync"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
 	"worldengine/worldengine/httpd"
 )
 
 // perAddress bounds the connections that have signed in from one address (for IPv6 one /64
-// network). NATS reports no end of a connection, so the ones that have ended are found
-// where an address has as many as it may. Those that have not signed in yet are not known here:
+// network). NATS reports no end of a connection, so the ones that have ended are looked for when an
+// address has as many as it may. Connections that have not signed in are not known here:
 // loginTimeout bounds each of them. It is safe for concurrent use.
 type perAddress struct {
+	nats     *natsserver.Server
 	most     int // of an address
 	loopback int // of a loopback address
 	logger   *slog.Logger
 
 	mu    sync.Mutex
-	alive func(id uint64) bool
 	ids   map[string][]uint64 // by address, of connections that signed in
 	total int
 }
 
 // newPerAddress returns the bound of a configuration. By default it is a quarter of all
-// connections, and all of them for loopback, where every local client has one address.
+// connections, and all of them for loopback, since every local client has that address.
 func newPerAddress(config *Config) *perAddress {
 	p := &perAddress{
 		most: config.MaxConnectionsPerAddress, loopback: config.MaxConnectionsPerAddress,
@@ -86,7 +88,7 @@ const mostRemembered = 4096
 func (p *perAddress) prune(address string) {
 	var open []uint64
 	for _, id := range p.ids[address] {
-		if p.alive(id) {
+		if p.nats.GetClient(id) != nil {
 			open = append(open, id)
 		}
 	}
@@ -95,7 +97,7 @@ func (p *perAddress) prune(address string) {
 	}
 }
 
-// ipOf returns the IP of a remote address; ok is false where it has none.
+// ipOf returns the IP of a remote address; ok is false if it has none.
 func ipOf(remote net.Addr) (ip netip.Addr, ok bool) {
 	if remote == nil {
 		return netip.Addr{}, false

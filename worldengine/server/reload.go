@@ -10,11 +10,11 @@ import (
 	"worldengine/worldengine/access"
 )
 
-// Reloaded is what a new access file has changed.
+// Reloaded has the changes of a new access file.
 type Reloaded struct {
 	// Added, Removed and Changed are the names of users, in alphabetical order.
 	Added, Removed, Changed []string
-	// Ended is how many connections of users that are not what they were were ended.
+	// Ended is how many connections were ended, of users that were removed or changed.
 	Ended int
 	// TLS says that the file turns TLS on or off, which takes a restart.
 	TLS bool
@@ -23,11 +23,10 @@ type Reloaded struct {
 // ErrNoAccess means that a server without access control was given an access file.
 var ErrNoAccess = errors.New("server: it was started without an access file")
 
-// ReloadAccess makes the users of config those of the server. The connections of users that are
-// gone or changed are ended: who may connect again has the new rights then. With an existing NATS
-// its connections and permissions are its own: only the rights that the engine holds users to
-// change. Handshakes to come use the TLS files as they are now; connections stay. It is called by one
-// goroutine at a time.
+// ReloadAccess replaces the users of the server. The connections of users that are gone or changed
+// are ended: a user who may connect again has the new rights then. An existing NATS keeps its
+// connections and permissions: only the rights that the engine checks change. Handshakes to come use
+// the TLS files as they are now; connections stay. It is called by one goroutine at a time.
 func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 	if s.access == nil {
 		return Reloaded{}, ErrNoAccess
@@ -64,11 +63,11 @@ func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 		slices.Sort(names)
 	}
 	if s.embedded != nil {
-		if err := s.embedded.replaceUsers(config); err != nil {
+		if err := s.embedded.replaceUsers(config.Users); err != nil {
 			return Reloaded{}, err
 		}
 	}
-	s.directory.Replace(config.Users)
+	s.config.Service.Access.Replace(config.Users)
 	if s.embedded != nil {
 		done.Ended = s.embedded.endConnections(gone)
 	}
@@ -87,17 +86,15 @@ func byID(users []access.User) map[string]access.User {
 	return all
 }
 
-// replaceUsers makes the users of config those who may sign in.
-func (e *embedded) replaceUsers(config *access.Config) error {
-	was := e.accounts.config
-	e.accounts.config = &access.Config{TLS: was.TLS, Users: config.Users}
-	known, err := e.accounts.loginsOf(e.nats)
+// replaceUsers lets other users sign in than before.
+func (e *embedded) replaceUsers(users []access.User) error {
+	before := e.accounts.users
+	e.accounts.users = users
+	err := e.accounts.admit(e.nats)
 	if err != nil {
-		e.accounts.config = was
-		return err
+		e.accounts.users = before
 	}
-	e.accounts.login.logins.Store(known)
-	return nil
+	return err
 }
 
 // endConnections ends the connections of users, and returns how many those are.

@@ -12,44 +12,26 @@ import (
 
 // Restore makes a world of a backup: in the data directory of a server that is not running, or in
 // an existing NATS. Of config it takes Data, or NATS with Connection, and Logger. When it returns,
-// Start can serve the world, and what was restored to a data directory is on the disk.
+// Start can serve the world, and a data directory with all of it is on the disk.
 func Restore(
 	ctx context.Context, config Config, dir string, options backup.RestoreOptions,
 ) (*backup.Restored, error) {
 	config = config.withDefaults()
-	config.Access, config.private, config.Sync = nil, true, SyncInterval // synced at the end
-	config.Engine.World = options.World
-	s := &Server{}
-	if config.NATS == "" {
-		var err error
-		if s.embedded, err = startEmbedded(&config); err != nil {
-			return nil, err
-		}
-	}
-	restored, err := s.restore(ctx, config, dir, options)
-	if s.embedded == nil {
-		return restored, err
-	}
-	s.embedded.close()
-	if err := errors.Join(err, syncTree(config.Data)); err != nil {
-		return nil, err
-	}
-	return restored, nil
-}
-
-func (s *Server) restore(
-	ctx context.Context, config Config, dir string, options backup.RestoreOptions,
-) (*backup.Restored, error) {
-	nc, err := s.connect(config, "restore")
+	config.Sync, config.Engine.World = SyncInterval, options.World // synced at the end
+	nc, end, err := connectAlone(config, restoring)
 	if err != nil {
 		return nil, err
 	}
-	defer nc.Close()
-	return backup.Restore(ctx, nc, dir, options)
+	restored, err := backup.Restore(ctx, nc, dir, options)
+	end()
+	if err == nil && config.NATS == "" {
+		err = syncTree(config.Data)
+	}
+	return restored, err
 }
 
-// syncTree brings all files and directories below dir to the disk. NATS removes the files of a
-// deleted stream in the background: what is gone needs no sync.
+// syncTree syncs all files and directories below dir. NATS removes the files of a deleted stream in
+// the background: a file that is gone needs no sync.
 func syncTree(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {

@@ -4,6 +4,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ import (
 	"worldengine/worldengine/worldfile"
 )
 
-// Sync is when the embedded NATS brings a commit to the disk.
+// Sync is when the embedded NATS writes a commit to the disk.
 type Sync string
 
 // The sync modes.
@@ -47,66 +48,65 @@ const (
 	SyncInterval Sync = "interval"
 )
 
-// Defaults of what operators may set.
+// Defaults of the settings of operators.
 const (
 	DefaultListen       = "127.0.0.1:4222"
 	DefaultData         = "./handoffd-data"
 	DefaultSyncInterval = 2 * time.Second
 	DefaultDrainTimeout = 20 * time.Second
-	// DefaultMaxConnections leaves room for many agents and bounds what those may cost that send
-	// half a message each: up to maxRequest.
+	// DefaultMaxConnections leaves room for many agents, and bounds the memory for connections that
+	// send half a message each: up to maxRequest.
 	DefaultMaxConnections = 1024
 )
 
-// Config says what a server is made of. The zero value of every member means its documented
-// default.
+// Config configures a server. The zero value of every member means its documented default.
 type Config struct {
-	// Listen is where the embedded NATS listens, HOST:PORT, port 0 for a free one; DefaultListen.
+	// Listen is the address of the embedded NATS, HOST:PORT, port 0 for a free one; DefaultListen.
 	Listen string
 	// Data is the directory of the embedded NATS; DefaultData.
 	Data string
-	// Sync is when a commit is brought to the disk; SyncAlways. The interval of SyncInterval is
-	// SyncInterval; DefaultSyncInterval.
+	// Sync is when a commit is written to the disk; SyncAlways. SyncInterval is the interval of the
+	// mode SyncInterval; DefaultSyncInterval.
 	Sync         Sync
 	SyncInterval time.Duration
-	// MinFreeDisk is how many bytes of the disk of Data stay free: what would have to be stored
-	// when there are less is refused; 0 for a fiftieth of the disk, at least 1 MiB and at most 256
-	// MiB.
+	// MinFreeDisk is how many bytes of the disk of Data stay free: a request that would have to be
+	// stored when there are less is refused; 0 for a fiftieth of the disk, at least 1 MiB and at most
+	// 256 MiB.
 	MinFreeDisk int64
 	// MaxConnections is how many connections of clients the embedded NATS takes, beside the
 	// server's own and operators'; DefaultMaxConnections.
 	MaxConnections int
-	// MaxConnectionsPerAddress is how many of them may be of one address (for IPv6 one /64
-	// network), loopback too; by default a quarter of MaxConnections, and all of them for loopback.
+	// MaxConnectionsPerAddress is how many of them one address may have (for IPv6 one /64 network),
+	// loopback too; by default a quarter of MaxConnections, and all of them for loopback.
 	MaxConnectionsPerAddress int
 	// NATS is the URL of an existing NATS with JetStream to join, with Connection's options. With
 	// it nothing is embedded, and Listen, Data and Sync mean nothing.
 	NATS       string
 	Connection natsconn.Options
-	// HTTP is where the console and what monitoring asks are served, HOST:PORT, port 0 for a free
-	// one, or empty for nowhere. It has the TLS of Access, and the bounds and rules of Listen.
-	// With HTTPOrFree it is a free port of that host if the port is taken.
+	// HTTP is the address of the console and of monitoring, HOST:PORT, port 0 for a free one, or
+	// empty for none. It has the TLS of Access, and the bounds and rules of Listen. With HTTPOrFree
+	// it is a free port of that host if the port is taken.
 	HTTP       string
 	HTTPOrFree bool
-	// NATSWebSocket is where an existing NATS takes the WebSockets of the console, ws:// or
-	// wss://HOST:PORT.
+	// NATSWebSocket is the address at which an existing NATS takes the WebSockets of the console,
+	// ws:// or wss://HOST:PORT.
 	NATSWebSocket string
 	// WebSocketOrigins are the origins whose pages may use the WebSockets of HTTP beside the console,
 	// such as https://agents.example.
 	WebSocketOrigins []string
-	// WorldFile is a JSON array of snapshot.v1 whose towns are created where they do not exist.
-	// World is the same as bytes.
+	// WorldFile is a JSON array of snapshot.v1 whose towns are created unless they exist. World is
+	// the same as bytes.
 	WorldFile string
 	World     []byte
-	// RCON is the console that applies the commands of towns bound to apply.RCON; nil where
-	// there is none. With it, Engine.RCON is the server's own.
+	// RCON is the console that applies the commands of towns bound to apply.RCON; nil for none. With
+	// it, Engine.RCON is the server's own.
 	RCON *rcon.Config
-	// Access is who may connect and do what; nil where every client may ask every verb, about every
-	// town and for every actor. An embedded server then keeps its streams from who has not the key
-	// in OperatorKeyFile, unless Open gives every client all rights. Without Access or without its
-	// TLS it listens on loopback only, unless InsecureListen says that it need not. With NATS the users and
-	// accounts are that server's, Connection must lead into the world's account, and Clients into
-	// that of the clients.
+	// Access has the users and their rights. Without it every client may ask every verb, about every
+	// town and for every actor: an embedded server then opens its streams to the holder of the key
+	// in OperatorKeyFile alone, unless Open gives every client all rights. Without Access or its TLS
+	// the server listens on loopback only, unless InsecureListen lifts that. With NATS the users and
+	// accounts are those that its server has: Connection must lead into the world's account, and
+	// Clients into the clients'.
 	Access         *access.Config
 	InsecureListen bool
 	Open           bool
@@ -121,36 +121,18 @@ type Config struct {
 	// slog.Default.
 	Logger *slog.Logger
 
-	bridge  *httpd.Bridge    // leads browsers to NATS; nil without HTTP
-	metrics *metrics.Metrics // nil without HTTP
-	tls     *liveTLS         // nil without TLS
-	private bool             // the embedded NATS does not listen: only this process is connected
+	private bool // the embedded NATS does not listen: only this process is connected
 }
 
 func (c Config) withDefaults() Config {
-	if c.Listen == "" {
-		c.Listen = DefaultListen
-	}
-	if c.Data == "" {
-		c.Data = DefaultData
-	}
-	if c.Sync == "" {
-		c.Sync = SyncAlways
-	}
-	if c.SyncInterval == 0 {
-		c.SyncInterval = DefaultSyncInterval
-	}
-	if c.MaxConnections == 0 {
-		c.MaxConnections = DefaultMaxConnections
-	}
-	if c.Engine.World == "" {
-		c.Engine.World = wire.DefaultWorld
-	}
+	c.Listen = cmp.Or(c.Listen, DefaultListen)
+	c.Data = cmp.Or(c.Data, DefaultData)
+	c.Sync = cmp.Or(c.Sync, SyncAlways)
+	c.SyncInterval = cmp.Or(c.SyncInterval, DefaultSyncInterval)
+	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultMaxConnections)
+	c.Engine.World = cmp.Or(c.Engine.World, wire.DefaultWorld)
 	c.Service.World = c.Engine.World
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	c.Logger = ratelimit.Logger(c.Logger, nil)
+	c.Logger = ratelimit.Logger(cmp.Or(c.Logger, slog.Default()), nil)
 	c.Engine.Logger, c.Service.Logger = c.Logger, c.Logger
 	if c.Access != nil {
 		c.Service.Access = access.NewDirectory(c.Access.Users)
@@ -163,34 +145,52 @@ func (c *Config) twoAccounts() bool {
 	return c.Access != nil || c.NATS == "" && !c.Open && !c.private
 }
 
-// anonymousClients reports whether clients have an account of their own and need not say who they
-// are.
+// anonymousClients reports whether clients have an account of their own and sign in without
+// credentials.
 func (c *Config) anonymousClients() bool { return c.Access == nil && c.twoAccounts() }
 
-// whyNoStreams adds what to do to the error of a NATS server that does not let this one at its
-// streams.
+// whyNoStreams adds a cure to the error of an existing NATS that denies its streams.
 func (c *Config) whyNoStreams(err error) error {
 	if c.NATS == "" || !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return err
 	}
-	return fmt.Errorf(
-		"%w: that NATS server keeps its streams from this user; give the credentials "+
-			"of one in the world's account, or, where it is a handoffd's, start that one with "+
-			"--open", err)
+	return fmt.Errorf("%w: that NATS server keeps its streams from this user; give the credentials "+
+		"of one in the world's account, or, if it is a handoffd's, start that one with --open", err)
+}
+
+// worldFile returns the world file, or nil if there is none.
+func (c *Config) worldFile(ctx context.Context) ([]byte, error) {
+	if c.WorldFile == "" {
+		return c.World, nil
+	}
+	file, err := worldfile.Read(ctx, c.WorldFile)
+	return file, c.inWorldFile(err)
+}
+
+// inWorldFile adds the name of the world file to an error that was found in it.
+func (c *Config) inWorldFile(err error) error {
+	if err != nil && c.WorldFile != "" {
+		return fmt.Errorf("server: world file %s: %w", c.WorldFile, err)
+	}
+	return err
 }
 
 // Server is a running world engine. Start makes one, Close ends it.
 type Server struct {
 	config    Config
 	url       string
-	embedded  *embedded     // nil where an existing NATS was joined
-	conn      *nats.Conn    // commits, reads, and answers in the world's account
-	followers *nats.Conn    // what is derived from the log
-	asking    *nats.Conn    // asks plugins, on inboxes of its own; nil where there is one account
-	console   *rcon.Console // nil where none is configured
-	http      *httpd.Server // nil where there is none
+	embedded  *embedded        // nil if an existing NATS was joined
+	conn      *nats.Conn       // commits, reads, and answers in the world's account
+	followers *nats.Conn       // for readers of the log
+	asking    *nats.Conn       // asks plugins, on inboxes of its own; nil if there is one account
+	console   *rcon.Console    // nil without one
+	http      *httpd.Server    // nil without HTTP
+	bridge    *httpd.Bridge    // leads browsers to NATS; nil without HTTP
+	metrics   *metrics.Metrics // nil without HTTP
+	webhooks  *webhook.Sender  // nil without a webhook
+	tls       *liveTLS         // nil without TLS
+	access    *access.Config   // in force; nil without access control
 	health    *health
-	webhooks  *webhook.Sender // nil without a webhook
 
 	standbys standbys
 	lease    *lease.Lease                // nil if no other server can join
@@ -200,10 +200,6 @@ type Server struct {
 	known    *commitlog.Known            // seen by the engine of the last tenure; nil before
 	stop     context.CancelFunc          // ends the goroutine that stands by
 	ended    sync.WaitGroup              // of that goroutine
-
-	access    *access.Config    // nil without access control
-	tls       *liveTLS          // nil without TLS
-	directory *access.Directory // of its users
 }
 
 // Start starts a server. When it returns, requests are answered, or the server stands by because
@@ -211,124 +207,98 @@ type Server struct {
 func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	config = config.withDefaults()
 	s := &Server{
-		url: config.NATS, health: newHealth(), access: config.Access,
-		directory: config.Service.Access, changed: make(chan struct{}, 1), stop: func() {},
+		config: config, url: config.NATS, health: &health{}, access: config.Access,
+		changed: make(chan struct{}, 1), stop: func() {},
 	}
 	defer func() {
 		if err != nil {
 			s.abandon()
 		}
 	}()
-	if err := wire.ValidateWorld(config.Engine.World); err != nil {
+	if err = wire.ValidateWorld(config.Engine.World); err != nil {
 		return nil, err
 	}
-	if config.RCON != nil {
-		if s.console, err = rcon.New(*config.RCON); err != nil {
-			return nil, err
-		}
-		config.Engine.RCON = s.console
-	}
-	if config.tls, err = loadTLS(config.Access, config.Logger); err != nil {
+	if err = s.openParts(); err != nil {
 		return nil, err
 	}
-	s.tls = config.tls
-	if err = s.postToWebhooks(&config); err != nil {
-		return nil, err
-	}
-	if s.http, err = listenHTTP(&config); err != nil {
+	if err = s.listenHTTP(); err != nil {
 		return nil, err
 	}
 	if config.NATS == "" {
-		s.embedded, err = startEmbedded(&config)
-		if err != nil {
-			return nil, err
-		}
-		s.url = s.embedded.url()
-		config.Engine.MayStore = s.embedded.room.Check
-		config.Engine.Listening = s.embedded.listening
-		config.Engine.IndexDir = filepath.Join(config.Data, "index", config.Engine.World)
-		config.Engine.GroupCommits = config.Sync == SyncAlways
-		config.Service.Disk = s.embedded.room.State
-		config.Service.Clients = func() ([]messages.Client, error) {
-			return s.embedded.clients(s.directory)
-		}
-		config.Service.OperatorKey = s.embedded.accounts.operatorFile
-	}
-	config.Service.Name = s.name()
-	if s.conn, err = s.connect(config, committing); err != nil {
-		return nil, err
-	}
-	if s.followers, err = s.connect(config, following); err != nil {
-		return nil, err
-	}
-	if config.twoAccounts() {
-		if s.asking, err = s.connect(config, asking); err != nil {
-			return nil, err
-		}
-		config.Engine.Plugins = s.asking
-	}
-	if config.Access != nil {
-		if err = s.tryCrossing(ctx, config); err != nil {
+		if err = s.embed(); err != nil {
 			return nil, err
 		}
 	}
-	if err := s.serveHTTP(&config); err != nil {
+	s.config.Service.Name = s.name()
+	if err = s.connectAll(ctx); err != nil {
 		return nil, err
 	}
-	s.config = config
-	if err := s.begin(ctx); err != nil {
+	if err = s.serveHTTP(); err != nil {
+		return nil, err
+	}
+	if err = s.begin(ctx); err != nil {
 		return nil, config.whyNoStreams(err)
 	}
 	return s, nil
 }
 
-// serve takes requests: in the world's account, and where an embedded NATS has one for clients who
-// need not say who they are, also there. With access control those of clients cross to the world's
-// account, since NATS marks them with their user on the way.
-func (s *Server) serve(t *tenure, config Config) (err error) {
-	entrances := []service.Entrance{{Replies: s.conn}}
-	purposes := []purpose{requesting}
-	if config.anonymousClients() {
-		if t.answering, err = s.connect(config, answering); err != nil {
+// openParts makes the parts that need no NATS.
+func (s *Server) openParts() (err error) {
+	c := &s.config
+	if c.RCON != nil {
+		if s.console, err = rcon.New(*c.RCON); err != nil {
 			return err
 		}
-		entrances = append(entrances, service.Entrance{Replies: t.answering})
-		purposes = append(purposes, requestingClients)
+		c.Engine.RCON = s.console
 	}
-	for i := range entrances {
-		in := &entrances[i]
-		in.Intake = new(service.Intake)
-		if in.Requests, err = s.connectThrough(in.Intake, config, purposes[i]); err != nil {
-			break
-		}
-	}
-	if err == nil {
-		t.service, err = service.Serve(entrances, t.engine, config.Service)
+	if s.tls, err = loadTLS(c.Access, c.Logger); err != nil || len(c.Webhook.URLs) == 0 {
 		return err
 	}
-	for _, in := range entrances {
-		if in.Requests != nil {
-			in.Requests.Close()
+	c.Webhook.World, c.Webhook.Logger = c.Engine.World, c.Logger
+	if s.webhooks, err = webhook.New(c.Webhook); err != nil {
+		return err
+	}
+	c.Engine.OnAlert, c.Engine.OnAsked = s.webhooks.Alert, s.webhooks.Asked
+	return nil
+}
+
+// embed starts the embedded NATS, on which the engine and the service then rest.
+func (s *Server) embed() (err error) {
+	c := &s.config
+	if s.embedded, err = startEmbedded(c, s.tls, s.bridge); err != nil {
+		return err
+	}
+	s.url = s.embedded.url()
+	c.Engine.MayStore = s.embedded.room.Check
+	c.Engine.Listening = s.embedded.listening
+	c.Engine.IndexDir = filepath.Join(c.Data, "index", c.Engine.World)
+	c.Engine.GroupCommits = c.Sync == SyncAlways
+	c.Service.Disk = s.embedded.room.State
+	c.Service.Clients = func() ([]messages.Client, error) {
+		return s.embedded.clients(c.Service.Access)
+	}
+	c.Service.OperatorKey = s.OperatorKey()
+	return nil
+}
+
+// connectAll makes the connections that last as long as the server.
+func (s *Server) connectAll(ctx context.Context) (err error) {
+	if s.conn, err = s.connect(committing, nil); err != nil {
+		return err
+	}
+	if s.followers, err = s.connect(following, nil); err != nil {
+		return err
+	}
+	if s.config.twoAccounts() {
+		if s.asking, err = s.connect(asking, nil); err != nil {
+			return err
 		}
+		s.config.Engine.Plugins = s.asking
 	}
-	return err
-}
-
-// worldFile returns the world file, or nil where there is none.
-func (c *Config) worldFile(ctx context.Context) ([]byte, error) {
-	if c.WorldFile == "" {
-		return c.World, nil
+	if s.config.Access != nil {
+		return s.tryCrossing(ctx)
 	}
-	file, err := worldfile.Read(ctx, c.WorldFile)
-	return file, c.inWorldFile(err)
-}
-
-// inWorldFile says in which file an error was found.
-func (c *Config) inWorldFile(err error) error {
-	if err != nil && c.WorldFile != "" {
-		return fmt.Errorf("server: world file %s: %w", c.WorldFile, err)
-	}
-	return err
+	return nil
 }
 
 // URL returns the NATS URL at which the server is reached from its own machine.
@@ -348,7 +318,7 @@ func (s *Server) name() string {
 }
 
 // OperatorKey returns the name of the file with the seed of the local operator's NKey; empty with
-// access control, and where an existing NATS was joined.
+// access control or an existing NATS.
 func (s *Server) OperatorKey() string {
 	if s.embedded == nil {
 		return ""
@@ -356,7 +326,7 @@ func (s *Server) OperatorKey() string {
 	return s.embedded.accounts.operatorFile
 }
 
-// Room returns what watches the disk of the data directory; nil where an existing NATS was joined.
+// Room returns the watch on the disk of the data directory; nil if an existing NATS was joined.
 func (s *Server) Room() *storage.Room {
 	if s.embedded == nil {
 		return nil
@@ -365,7 +335,7 @@ func (s *Server) Room() *storage.Room {
 }
 
 // Close stops taking requests, finishes and answers those in hand, gives the lease back, and ends
-// what was started. ctx bounds the wait for what is in hand.
+// all that Start has started. ctx bounds the wait for requests in hand.
 func (s *Server) Close(ctx context.Context) error {
 	s.health.draining.Store(true)
 	s.stop()
@@ -380,7 +350,11 @@ func (s *Server) Close(ctx context.Context) error {
 	if s.console != nil {
 		s.console.Close()
 	}
-	s.disconnect()
+	for _, nc := range []*nats.Conn{s.conn, s.followers, s.asking} {
+		if nc != nil {
+			nc.Close()
+		}
+	}
 	if s.embedded != nil {
 		s.embedded.close()
 	}
@@ -393,7 +367,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// abandon ends what a failed Start had started.
+// abandon ends all that a failed Start has started.
 func (s *Server) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

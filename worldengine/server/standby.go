@@ -233,27 +233,59 @@ func (s *Server) checkIndex(ctx context.Context) error {
 
 // startTenure starts the engine and its service.
 func (s *Server) startTenure(ctx context.Context, t *tenure) error {
-	config := s.config
-	config.Engine.Index, config.Engine.Known = s.index.Load(), s.known
+	ofEngine, ofService := s.config.Engine, s.config.Service
+	ofEngine.Index, ofEngine.Known = s.index.Load(), s.known
 	if t.held != nil {
 		// A server that was suspended drops requests; the one that took over gets them too.
-		config.Service.Serves, config.Service.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
-		config.Engine.Serves = t.held.Valid
+		ofService.Serves, ofService.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
+		ofEngine.Serves = t.held.Valid
 	}
-	file, err := config.worldFile(ctx)
+	file, err := s.config.worldFile(ctx)
 	if err != nil {
 		return err
 	}
-	t.engine, err = worldengine.Open(ctx, s.conn, s.followers, config.Engine)
+	t.engine, err = worldengine.Open(ctx, s.conn, s.followers, ofEngine)
 	if err != nil {
 		return err
 	}
 	if file != nil {
 		if t.created, err = t.engine.LoadWorld(ctx, file); err != nil {
-			return config.inWorldFile(err)
+			return s.config.inWorldFile(err)
 		}
 	}
-	return s.serve(t, config)
+	return s.serve(t, ofService)
+}
+
+// serve takes requests in the world's account and, if an embedded NATS has one for clients without
+// credentials, in theirs. With access control the requests of clients cross to the world's account,
+// and NATS marks them with their user on the way.
+func (s *Server) serve(t *tenure, config service.Config) (err error) {
+	entrances := []service.Entrance{{Replies: s.conn}}
+	purposes := []purpose{requesting}
+	if s.config.anonymousClients() {
+		if t.answering, err = s.connect(answering, nil); err != nil {
+			return err
+		}
+		entrances = append(entrances, service.Entrance{Replies: t.answering})
+		purposes = append(purposes, requestingClients)
+	}
+	for i := range entrances {
+		in := &entrances[i]
+		in.Intake = new(service.Intake)
+		if in.Requests, err = s.connect(purposes[i], in.Intake); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		t.service, err = service.Serve(entrances, t.engine, config)
+		return err
+	}
+	for _, in := range entrances {
+		if in.Requests != nil {
+			in.Requests.Close()
+		}
+	}
+	return err
 }
 
 // withdraw ends a tenure whose lease was lost.

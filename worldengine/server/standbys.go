@@ -13,8 +13,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// standbyLasts is how long a server counts as standing by after it has said so: each says so whenever
-// it has followed the log.
+// standbyLasts is how long a server counts as standing by after it has said so: it says so whenever it
+// has followed the log.
 const standbyLasts = 4 * followEvery
 
 // standbys are the servers of the world that have said that they stand by. It is safe for concurrent
@@ -29,7 +29,7 @@ type standby struct {
 	at time.Time
 }
 
-// take takes in that a server stands by.
+// take stores that a server stands by.
 func (s *standbys) take(msg *nats.Msg) {
 	var server messages.Server
 	if json.Unmarshal(msg.Data, &server) != nil {
