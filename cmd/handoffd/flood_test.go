@@ -55,7 +55,7 @@ const mostCollisions = 3
 
 // A client that sends reads without waiting, as many as it likes, has each answered, and the server
 // keeps a bounded part of them. The default number shows only the answers: some 3,000 requests fit
-// into the bound even if nothing is given back, which TestFloodOfRequests of package server would
+// into the bound even if nothing is given back, which TestFlood_Requests of package server would
 // find. A million come near the bound (docs/evidence/hostile-clients.md).
 func TestFloodOfReads(t *testing.T) {
 	p := serve(t, "--memory", "512MiB", "--world-file", worldFile(t), "--access", accessFile(t, mara))
@@ -154,7 +154,7 @@ func TestFloodOfPuts(t *testing.T) { // alone: it takes all processors
 // slack is for a server without towns: some 40 MiB are in use, most of them blocks of NATS's
 // storage, and the heap grows to 150-210 MiB before they are collected; more with the race
 // detector. With the default number of towns slack is nearly all of the bound, and only a leak of a
-// megabyte a town is seen; with a million, one of a kilobyte. TestNothingIsKeptOfUnknownTowns of
+// megabyte a town is seen; with a million, one of a kilobyte. TestFlood_UnknownTowns of
 // package server measures the heap after a few thousand unknown towns.
 const (
 	mostPerRefusal = 5 << 10 / 2 // an event subject, and the log's subject of the town's refused runs

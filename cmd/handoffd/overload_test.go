@@ -301,7 +301,7 @@ func (f *flood) requireProgress() {
 //
 // It shows that an answer leaves no more than that. It does not show that the requests that wait
 // are bounded: the clients have some 16,000 on their way at most, 50 MB, which would fit even if
-// none were refused. TestHeldBytes of the service does.
+// none were refused. TestOverload_HeldBytes of the server does.
 func (f *flood) memoryBound() int64 {
 	const pendingMiB = 64 // of requests that the service has not looked at, and more: see service.Intake
 	const tailMiB = 16    // 2,048 records of 6 KB that wait for a follower

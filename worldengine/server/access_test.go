@@ -3,16 +3,27 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
+	"worldengine/schemas"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
@@ -26,26 +37,21 @@ func everybody() []access.User {
 	return users
 }
 
-// as connects a user.
-func as(t testing.TB, url string, u access.User, options ...nats.Option) *client {
-	t.Helper()
-	options = append(options, nats.UserInfo(u.Name, servertest.Password),
-		nats.Timeout(20*time.Second),
-		nats.CustomInboxPrefix(u.InboxPrefix()),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-	nc, err := nats.Connect(url, options...)
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	return &client{t: t, nc: nc, world: wire.DefaultWorld}
+func ofTowns(towns ...string) func(*access.User) {
+	return func(u *access.User) { u.Towns = towns }
 }
 
-// mayPublish and maySubscribe say what the NATS server thinks. A violation arrives before the
-// answer of the flush.
+func ofActors(actors ...string) func(*access.User) {
+	return func(u *access.User) { u.Actors = actors }
+}
+
+// mayPublish and maySubscribe ask the NATS server. A violation arrives before the answer of the
+// flush.
 func (c *client) mayPublish(subject string) bool {
 	c.t.Helper()
 	require.NoError(c.t, c.nc.Publish(subject, []byte("{")))
 	require.NoError(c.t, c.nc.FlushTimeout(20*time.Second))
-	// NATS maps before it looks at permissions, so of a diverted subject it names where that leads.
+	// NATS maps before it looks at permissions, so for a diverted subject it names the other one.
 	return !c.violated("publish", subject) && !c.violated("publish", wire.AstraySubject(subject))
 }
 
@@ -58,134 +64,166 @@ func (c *client) maySubscribe(subject string) bool {
 	return !c.violated("subscription", subject)
 }
 
-func (c *client) violated(what, subject string) bool {
+func (c *client) violated(action, subject string) bool {
 	err := c.nc.LastError()
 	return err != nil && strings.Contains(strings.ToLower(err.Error()),
-		strings.ToLower(what+` to "`+subject+`"`))
+		strings.ToLower(action+` to "`+subject+`"`))
 }
 
 // subjects is the decision about every subject of the product: who may publish, and who may
 // subscribe, of "agent plugin operator approver observer". The engine may do all.
-var subjects = []struct{ subject, publish, subscribe string }{
-	{"worldengine.v1.main.handoff", "agent operator", ""},
-	{"worldengine.v1.main.town.get", "agent plugin operator approver observer", ""},
-	{"worldengine.v1.main.town.list", "agent plugin operator approver observer", ""},
-	{"worldengine.v1.main.town.put", "plugin operator", ""},
-	{"worldengine.v1.main.town.patch", "plugin operator", ""},
-	{"worldengine.v1.main.town.remove", "operator", ""},
-	{"worldengine.v1.main.result.get", "agent plugin operator approver observer", ""},
-	{"worldengine.v1.main.run.get", "agent plugin operator approver observer", ""},
-	{"worldengine.v1.main.run.list", "agent plugin operator approver observer", ""},
-	{"worldengine.v1.main.memory.get", "agent plugin operator approver observer", ""},
-	{"worldengine.v1.main.town.history", "agent plugin operator approver observer", ""},
-	{"worldengine.v1.main.run.events", "agent plugin operator approver observer", ""},
-	{"worldengine.v1.main.event.list", "agent plugin operator approver observer", ""},
-	{"worldengine.v1.main.run.append", "plugin operator", ""},
-	{"worldengine.v1.main.run.cancel", "operator", ""},
-	{"worldengine.v1.main.run.retry", "operator", ""},
-	{"worldengine.v1.main.control.pause", "operator", ""},
-	{"worldengine.v1.main.control.resume", "operator", ""},
-	{"worldengine.v1.main.control.get", "agent plugin operator approver observer", ""},
-	{"worldengine.v1.main.alert.list", "operator observer", ""},
-	{"worldengine.v1.main.alert.ack", "operator", ""},
-	{"worldengine.v1.main.approval.list", "operator approver observer", ""},
-	{"worldengine.v1.main.approval.decide", "operator approver", ""},
-	{"worldengine.v1.main.whoami", "agent plugin operator approver observer", ""},
-	{"worldengine.v1.main.world.status", "agent plugin operator approver observer", ""},
-	{"worldengine.v1.main.world.samples", "agent plugin operator approver observer", ""},
-	{"worldengine.v1.main.world.clients", "operator observer", ""},
-	{"worldengine.v1.main.unheard-of", "", ""},
-	{"clients.worldengine.v1.main.handoff", "", ""},
-	{"clients.worldengine.v1.main.town.put", "", ""},
-	{"worldengine.v1.main.apply.t", "", "plugin"},
-	{"worldengine.v1.main.hosts.t", "plugin", "plugin"},
-	{"worldengine.v1.main.events.t", "", "agent plugin operator approver observer"},
-	{"runevents.v2.main.t.run-1", "", "agent plugin operator approver observer"},
-	{"alerts.v1.main.APPLY_IN_DOUBT", "", "operator observer"},
-	{"deadletter.v1.main.WORLD_main_RUNEVENTS.1.0", "", "operator observer"},
-	{"world.main.log.t", "", ""},
-	{"world.main.refused.t", "", ""},
-	{"world.main.run.run-1", "", ""},
-	{"world.main.control", "", ""},
-	{"world.main.acknowledged.1", "", ""},
-	{"world.main.signal", "", ""},
-	{"world.main.pending.t", "", ""},
-	{"world.main.asked.t", "", ""},
-	{"$SRV.INFO.worldengine", "operator observer", ""},
-	{"$JS.API.INFO", "operator", ""},
-	{"$JS.API.STREAM.NAMES", "operator", ""},
-	{"$JS.API.STREAM.INFO.WORLD_main_LOG", "operator", ""},
-	{"$JS.API.STREAM.INFO.WORLD_other_LOG", "", ""},
-	{"$JS.API.STREAM.MSG.GET.WORLD_main_LOG", "operator", ""},
-	{"$JS.API.DIRECT.GET.WORLD_main_RUNEVENTS", "operator", ""},
-	{"$JS.API.CONSUMER.CREATE.WORLD_main_RUNEVENTS.c", "operator", ""},
-	{"$JS.API.CONSUMER.MSG.NEXT.WORLD_main_RUNEVENTS.c", "operator", ""},
-	{"$JS.API.STREAM.CREATE.WORLD_main_OWN", "", ""},
-	{"$JS.API.STREAM.UPDATE.WORLD_main_LOG", "", ""},
-	{"$JS.API.STREAM.DELETE.WORLD_main_RUNEVENTS", "", ""},
-	{"$JS.API.STREAM.PURGE.WORLD_main_ALERTS", "", ""},
-	{"$JS.API.STREAM.MSG.DELETE.WORLD_main_DEADLETTER", "", ""},
-	{"$JS.API.STREAM.SNAPSHOT.WORLD_main_LOG", "operator", ""},
-	{"$JS.API.STREAM.SNAPSHOT.WORLD_other_LOG", "", ""},
-	{"$JS.SNAPSHOT.ACK.WORLD_main_LOG.a.1.1", "operator", ""},
-	{"$JS.SNAPSHOT.RESTORE.WORLD_main_LOG.a", "", ""},
-	{"$JS.API.STREAM.RESTORE.WORLD_main_LOG", "", ""},
-	{"$SYS.REQ.SERVER.PING", "", ""},
-	{"_INBOX.somebody.1", "", ""},
-	{"_INBOX_agent.1", "", "agent"},
-	{"_INBOX_handoffd-asking.1", "", ""},
-	{"astray.worldengine.v1.main.apply.t", "", ""},
-	{"anything.else", "", ""},
+var subjects = []struct{ publish, subscribe, subjects string }{
+	{"agent operator", "", "@handoff"},
+	{"agent plugin operator approver observer", "", "@town.get @town.list @result.get @run.get @run.list @memory.get @town.history " +
+		"@run.events @event.list @control.get @whoami @world.status @world.samples"},
+	{"plugin operator", "", "@town.put @town.patch @run.append"},
+	{"operator", "", "@town.remove @run.cancel @run.retry @control.pause @control.resume @alert.ack " +
+		"$JS.API.INFO $JS.API.STREAM.NAMES $JS.API.STREAM.INFO.WORLD_main_LOG " +
+		"$JS.API.STREAM.MSG.GET.WORLD_main_LOG $JS.API.DIRECT.GET.WORLD_main_RUNEVENTS " +
+		"$JS.API.CONSUMER.CREATE.WORLD_main_RUNEVENTS.c " +
+		"$JS.API.CONSUMER.MSG.NEXT.WORLD_main_RUNEVENTS.c " +
+		"$JS.API.STREAM.SNAPSHOT.WORLD_main_LOG $JS.SNAPSHOT.ACK.WORLD_main_LOG.a.1.1"},
+	{"operator observer", "", "@alert.list @world.clients $SRV.INFO.worldengine"},
+	{"operator approver observer", "", "@approval.list"},
+	{"operator approver", "", "@approval.decide"},
+	{"", "", "@unheard-of clients.@handoff clients.@town.put world.main.log.t " +
+		"world.main.refused.t world.main.run.run-1 world.main.control " +
+		"world.main.acknowledged.1 world.main.signal world.main.pending.t " +
+		"world.main.asked.t $JS.API.STREAM.INFO.WORLD_other_LOG " +
+		"$JS.API.STREAM.CREATE.WORLD_main_OWN $JS.API.STREAM.UPDATE.WORLD_main_LOG " +
+		"$JS.API.STREAM.DELETE.WORLD_main_RUNEVENTS $JS.API.STREAM.PURGE.WORLD_main_ALERTS " +
+		"$JS.API.STREAM.MSG.DELETE.WORLD_main_DEADLETTER " +
+		"$JS.API.STREAM.SNAPSHOT.WORLD_other_LOG $JS.SNAPSHOT.RESTORE.WORLD_main_LOG.a " +
+		"$JS.API.STREAM.RESTORE.WORLD_main_LOG $SYS.REQ.SERVER.PING _INBOX.somebody.1 " +
+		"_INBOX_handoffd-asking.1 astray.@apply.t anything.else"},
+	{"", "plugin", "@apply.t"},
+	{"plugin", "plugin", "@hosts.t"},
+	{"", "agent plugin operator approver observer", "@events.t runevents.v2.main.t.run-1"},
+	{"", "operator observer", "alerts.v1.main.APPLY_IN_DOUBT deadletter.v1.main.WORLD_main_RUNEVENTS.1.0"},
+	{"", "agent", "_INBOX_agent.1"},
 }
 
-// Each role may publish and subscribe what was decided, and nothing else.
-func TestEachRoleOnEachSubject(t *testing.T) {
+// subjectsOf returns the subjects of a row.
+func subjectsOf(row string) []string {
+	return strings.Fields(strings.ReplaceAll(row, "@", "worldengine.v1.main."))
+}
+
+// onBoth runs a test with users on a server with an embedded NATS, and on one that has joined a NATS
+// of the printed configuration: both have the same rights.
+func onBoth(
+	t *testing.T, users []access.User, test func(t *testing.T, w *world), change ...func(*server.Config),
+) {
 	t.Parallel()
-	srv := start(t, servertest.WithUsers(everybody()...))
-	requireRoles(t, srv.URL())
+	t.Run("embedded", func(t *testing.T) {
+		t.Parallel()
+		test(t, newWorld(t, append(change, servertest.WithUsers(users...))...))
+	})
+	t.Run("external", func(t *testing.T) {
+		t.Parallel()
+		test(t, newWorld(t, append(change, joining(natsOf(t, configuration(t, users)), users))...))
+	})
 }
 
-// requireRoles tries every role on every subject at a NATS server.
-func requireRoles(t *testing.T, url string) {
-	for _, u := range everybody() {
-		if u.Role == access.Engine {
-			continue
-		}
-		c := as(t, url, u)
-		for _, s := range subjects {
-			name := fmt.Sprintf("%s on %s", u.Role, s.subject)
-			require.Equal(t, allowed(s.publish, u.Role), c.mayPublish(s.subject), "publish: "+name)
-			require.Equal(t, allowed(s.subscribe, u.Role), c.maySubscribe(s.subject),
-				"subscribe: "+name)
-		}
-		require.True(t, c.maySubscribe(u.InboxPrefix()+".>"))
-		for _, wide := range []string{">", "_INBOX.>", "world.>", "worldengine.>", "$JS.>",
-			"_R_.>", "$SRV.>"} {
-			require.False(t, c.maySubscribe(wide), "%s on %s", u.Role, wide)
-		}
+// joining makes a server that joins a nats-server whose configuration was written for users.
+func joining(address string, users []access.User) func(*server.Config) {
+	return func(c *server.Config) {
+		c.NATS, c.Access = address, &access.Config{Users: users}
+		c.Connection = natsconn.Options{User: access.EngineUser, Password: servertest.Password}
+		c.Clients = natsconn.Options{User: access.AskingUser, Password: servertest.Password}
 	}
-	engine := as(t, url, servertest.Person(access.Engine))
-	for _, s := range subjects {
-		require.True(t, engine.maySubscribe(s.subject), s.subject)
+}
+
+// configuration returns the text of WriteNATS, with servertest.Password for every password.
+func configuration(t *testing.T, users []access.User) string {
+	t.Helper()
+	var conf strings.Builder
+	require.NoError(t, access.WriteNATS(&conf, "main", users))
+	text := conf.String()
+	for _, u := range append(users[:len(users):len(users)], access.User{Name: access.EngineUser},
+		access.User{Name: access.AskingUser}) {
+		require.Contains(t, text, "$"+u.PasswordVariable())
+		text = strings.ReplaceAll(text, "$"+u.PasswordVariable()+"}", `"`+servertest.Password+`"}`)
+		text = strings.ReplaceAll(text, "$"+u.PasswordVariable()+",", `"`+servertest.Password+`",`)
 	}
-	require.True(t, engine.mayPublish("anything.else"))
-	require.True(t, engine.mayPublish("$JS.API.STREAM.DELETE.WORLD_main_NOTHING"))
+	return text
 }
 
-func allowed(roles string, role access.Role) bool {
-	return slices.Contains(strings.Fields(roles), string(role))
+// natsOf starts a nats-server of a configuration and returns its URL.
+func natsOf(t *testing.T, conf string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "nats.conf")
+	require.NoError(t, os.WriteFile(file, []byte(conf), 0o600))
+	options, err := natsserver.ProcessConfigFile(file)
+	require.NoError(t, err, conf)
+	options.NoLog, options.JetStream, options.StoreDir = true, true, t.TempDir()
+	return natstest.Start(t, options).ClientURL()
 }
 
-// What a running server listens on and stores is in the table, so nothing new goes undecided.
-func TestEverySubjectIsDecided(t *testing.T) {
+// Each role may publish and subscribe the decided subjects, and nothing else; whoami has the same
+// rights.
+func TestAccess_EachRoleOnEachSubject(t *testing.T) {
+	onBoth(t, everybody(), func(t *testing.T, w *world) {
+		for _, u := range everybody() {
+			c := w.as(u)
+			if u.Role == access.Engine {
+				for _, row := range subjects {
+					for _, subject := range subjectsOf(row.subjects) {
+						require.True(t, c.maySubscribe(subject), subject)
+					}
+				}
+				require.True(t, c.mayPublish("anything.else"))
+				require.True(t, c.mayPublish("$JS.API.STREAM.DELETE.WORLD_main_NOTHING"))
+				continue
+			}
+			id := whoAmI(c)
+			require.Equal(t, []string{u.Name, string(u.Role)}, []string{id.User, id.Role})
+			for _, row := range subjects {
+				for _, subject := range subjectsOf(row.subjects) {
+					name := fmt.Sprintf("%s on %s", u.Role, subject)
+					may := slices.Contains(strings.Fields(row.publish), string(u.Role))
+					require.Equal(t, may, c.mayPublish(subject), "publish: "+name)
+					require.Equal(t, slices.Contains(strings.Fields(row.subscribe), string(u.Role)),
+						c.maySubscribe(subject), "subscribe: "+name)
+					if verb := wire.VerbOf(subject); slices.Contains(wire.Verbs(), verb) {
+						require.Equal(t, may, slices.Contains(id.Verbs, verb), "whoami: "+name)
+					}
+				}
+			}
+			require.True(t, c.maySubscribe(u.InboxPrefix()+".>"))
+			for _, wide := range []string{">", "_INBOX.>", "world.>", "worldengine.>", "$JS.>",
+				"_R_.>", "$SRV.>"} {
+				require.False(t, c.maySubscribe(wide), "%s on %s", u.Role, wide)
+			}
+		}
+	})
+}
+
+// identity is the answer of whoami.
+type identity struct {
+	World, User, Role   string
+	Towns, Actors, Read []string
+	Verbs               []wire.Verb
+}
+
+func whoAmI(c *client) identity {
+	c.t.Helper()
+	return call[identity](c, "whoami", members{})
+}
+
+// The subjects of a running server, and of its streams, are in the table: no new one is undecided.
+func TestAccess_EverySubjectIsDecided(t *testing.T) {
 	t.Parallel()
-	srv := start(t, servertest.WithUsers(everybody()...), withBus)
-	c := as(t, srv.URL(), servertest.Person(access.Engine))
-	decided := func(filter string) bool {
-		return slices.ContainsFunc(subjects,
-			func(s struct{ subject, publish, subscribe string }) bool {
-				return covers(filter, s.subject)
-			})
+	w := newWorld(t, servertest.WithUsers(everybody()...), withBus)
+	c := w.asRole(access.Engine)
+	requireDecided := func(filter string) {
+		pattern := regexp.MustCompile("^" + strings.NewReplacer(".", `\.`, "*", `[^.]+`, ">", ".+", "$", `\$`).
+			Replace(filter) + "$")
+		for _, row := range subjects {
+			if slices.ContainsFunc(subjectsOf(row.subjects), pattern.MatchString) {
+				return
+			}
+		}
+		t.Error(filter)
 	}
 	reply, err := c.nc.Request("$SRV.INFO.worldengine", nil, 20*time.Second)
 	require.NoError(t, err)
@@ -193,11 +231,10 @@ func TestEverySubjectIsDecided(t *testing.T) {
 	require.NoError(t, json.Unmarshal(reply.Data, &info))
 	var verbs []wire.Verb
 	for _, e := range info.Endpoints {
-		require.True(t, decided(e.Subject), e.Subject)
+		requireDecided(e.Subject)
 		verbs = append(verbs, wire.VerbOf(e.Subject))
 	}
 	require.ElementsMatch(t, verbs, wire.Verbs())
-
 	js, err := jetstream.New(c.nc)
 	require.NoError(t, err)
 	busStream(t, js)
@@ -206,46 +243,503 @@ func TestEverySubjectIsDecided(t *testing.T) {
 	for stream := range streams.Info() {
 		names = append(names, stream.Config.Name)
 		for _, subject := range stream.Config.Subjects {
-			require.True(t, decided(subject), subject)
+			requireDecided(subject)
 		}
 	}
 	require.NoError(t, streams.Err())
 	require.ElementsMatch(t, names, wire.Streams("main"))
 }
 
-// covers says whether a filter of a stream matches a subject.
-func covers(filter, subject string) bool {
-	f, s := strings.Split(filter, "."), strings.Split(subject, ".")
-	for i := range f {
-		if f[i] == ">" {
-			return len(s) > i
-		}
-		if i >= len(s) || f[i] != "*" && f[i] != s[i] {
-			return false
+// An agent and a plugin of a town act there alone, and an agent for its actors alone: a refused
+// handoff leaves its key free, and no run. A plugin reports states, and says not who applies; it may
+// answer late and more than once. Both hear their town alone.
+func TestAccess_UsersOfATown(t *testing.T) {
+	t.Parallel()
+	mine := []func(*access.User){ofTowns("Town 1"), reads("Town 1")}
+	w := newWorld(t, byPlugin, servertest.WithUsers(servertest.Person(access.Operator),
+		servertest.Person(access.Plugin, mine...),
+		servertest.Person(access.Agent, append(mine, ofActors("mayor-1"))...)))
+	agent, plugin := w.asRole(access.Agent), w.asRole(access.Plugin)
+	id := whoAmI(agent)
+	require.Equal(t, [][]string{{"Town 1"}, {"mayor-1"}, {"Town 1"}}, [][]string{id.Towns, id.Actors, id.Read})
+	for _, c := range []*client{agent, plugin} {
+		require.Equal(t, c == plugin, c.maySubscribe("worldengine.v1.main.apply.Town%201"))
+		for subject, may := range map[string]bool{
+			"worldengine.v1.main.apply.other": false, "worldengine.v1.main.apply.*": false,
+			"runevents.v2.main.Town%201.>": true, "runevents.v2.main.Town%201.run-1": true,
+			"runevents.v2.main.other.>": false, "runevents.v2.main.>": false,
+			"worldengine.v1.main.events.Town%201": true, "worldengine.v1.main.events.other": false,
+			"worldengine.v1.main.events.*": false, "worldengine.v1.main.events.>": false,
+		} {
+			require.Equal(t, may, c.maySubscribe(subject), subject)
 		}
 	}
-	return len(f) == len(s)
+	at, other := w.putTown("Town 1"), w.putTown("other")
+	f := agent.refuses("handoff", w.wall(other), "FORBIDDEN")
+	require.Equal(t, `this user may not act on that town: "other"`, f.Message)
+	p := propose(at, handoff.AdvanceProject, "wall")
+	p.ActorID = "somebody else"
+	agent.refuses("handoff", marshalled(t, p), "ACTOR_NOT_ALLOWED")
+	require.Empty(t, w.listRuns(members{"limit": 10}))
+
+	times := 0
+	_, err := plugin.nc.Subscribe(wire.ApplySubject("main", "Town%201"), func(msg *nats.Msg) {
+		command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
+		if err != nil {
+			return
+		}
+		answer := apply.Later(command, apply.InProgress, 10*time.Millisecond)
+		if times++; times > 3 {
+			answer = apply.Done(command)
+		}
+		body, _ := answer.MarshalWire()
+		_ = msg.Respond(body)
+	})
+	require.NoError(t, err)
+	require.NoError(t, plugin.nc.Flush())
+	agent.executes(w.wall(at))
+
+	patch := func(townID, hash string) members {
+		return members{"townId": townID, "expectedSnapshotHash": hash,
+			"patch": members{"pressure": members{"hope": 0.9}}}
+	}
+	at = call[townReply](plugin, "town.patch", patch("Town 1", w.town("Town 1").SnapshotHash))
+	plugin.refuses("town.patch", patch("other", other.SnapshotHash), "FORBIDDEN")
+	plugin.refuses("town.put", putRequest(snapshot("new"), ""), "FORBIDDEN")
+	event := written("run-1", "Told", "step-1", 1)
+	plugin.refuses("run.append", appendRequest("other", event), "FORBIDDEN")
+	plugin.append("Town 1", event)
+	put := putRequest(at.Snapshot, at.SnapshotHash)
+	put["apply"] = "local"
+	f = plugin.refuses("town.put", put, "FORBIDDEN")
+	require.Contains(t, f.Message, "only an operator sets `apply`")
+	applier := func() apply.Binding {
+		return call[struct{ Apply apply.Binding }](w.client, "town.get", about("Town 1")).Apply
+	}
+	require.Equal(t, apply.Plugin, applier())
+	call[townReply](w.client, "town.put", put)
+	delete(put, "apply")
+	call[townReply](plugin, "town.put", put)
+	require.Equal(t, apply.Local, applier(), "a plugin puts the state alone")
 }
 
-// Rights of a town: what its plugin is asked, and what it and an agent may hear.
-func TestSubjectsOfATown(t *testing.T) {
+// Without a plugin, the engine is told so across the accounts too.
+func TestAccess_NoPlugin(t *testing.T) {
 	t.Parallel()
-	mine := func(u *access.User) { u.Towns = []string{"Town 1"} }
-	srv := start(t, servertest.WithUsers(servertest.Person(access.Plugin, mine),
-		servertest.Person(access.Agent, mine)))
-	for _, role := range []access.Role{access.Plugin, access.Agent} {
-		c := as(t, srv.URL(), servertest.Person(role))
-		require.Equal(t, role == access.Plugin,
-			c.maySubscribe("worldengine.v1.main.apply.Town%201"))
-		require.False(t, c.maySubscribe("worldengine.v1.main.apply.other"))
-		require.False(t, c.maySubscribe("worldengine.v1.main.apply.*"))
-		require.True(t, c.maySubscribe("runevents.v2.main.Town%201.>"))
-		require.True(t, c.maySubscribe("runevents.v2.main.Town%201.run-1"))
-		require.False(t, c.maySubscribe("runevents.v2.main.other.>"))
-		require.False(t, c.maySubscribe("runevents.v2.main.>"))
-		require.True(t, c.maySubscribe("worldengine.v1.main.events.Town%201"))
-		for _, other := range []string{"other", "*", ">"} {
-			require.False(t, c.maySubscribe("worldengine.v1.main.events."+other))
+	natstest.Patiently(t, time.Second, func(deadline time.Duration) string {
+		w := newWorld(t, byPlugin, servertest.WithUsers(everybody()...), askedOnce(deadline))
+		agent := w.asRole(access.Agent)
+		agent.within = deadline + 20*time.Second
+		return unavailable(agent.send(w.wall(w.putTown("t"))))
+	})
+}
+
+// A data directory serves with access control, without, and open.
+func TestAccess_OnAnOldDirectory(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	at := w.putTown("t")
+	w.restart(servertest.WithUsers(everybody()...))
+	var heard []*nats.Subscription
+	for _, role := range []access.Role{access.Agent, access.Observer, access.Operator} {
+		c := w.asRole(role)
+		require.Equal(t, at, c.town("t"))
+		sub, err := c.nc.SubscribeSync(wire.EventsSubject("main", "*"))
+		require.NoError(t, err)
+		require.NoError(t, c.nc.Flush())
+		heard = append(heard, sub)
+	}
+	w.asRole(access.Agent).executes(w.wall(at))
+	for _, sub := range heard {
+		_, err := sub.NextMsg(20 * time.Second)
+		require.NoError(t, err)
+	}
+	for _, open := range []bool{true, false} {
+		w.restart(func(c *server.Config) { c.Access, c.Open = nil, open })
+		require.Equal(t, at.DecisionEpoch+1, w.town("t").DecisionEpoch)
+		js, err := jetstream.New(w.nc)
+		require.NoError(t, err)
+		_, err = js.Stream(t.Context(), wire.LogStream("main"))
+		require.Equal(t, open, err == nil, "%v", err)
+	}
+}
+
+// requireForbidden is the answer to every way to read another's town, run or result.
+func requireForbidden(c *client, verb string, request members) {
+	c.t.Helper()
+	require.Equal(c.t, "this user may not read that town", c.refuses(verb, request, "FORBIDDEN").Message,
+		"%s %v", verb, request)
+}
+
+// requireWorldForbidden is the answer to reading something of all towns.
+func requireWorldForbidden(c *client, verb string) {
+	c.t.Helper()
+	require.Equal(c.t, "this is about the whole world, and this user may read some of its towns "+
+		"only: ask as a user without `read` in the access file", c.refuses(verb, members{}, "FORBIDDEN").Message)
+}
+
+// A user who may read some towns reads nothing of others, by whatever verb, and cannot tell which
+// runs and results there are; pages are the same as if there were no others.
+func TestAccess_Reading(t *testing.T) {
+	t.Parallel()
+	var readers []access.User
+	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer} {
+		readers = append(readers, servertest.Person(role, reads("mine", "Town 1"), named("reading-"+string(role))))
+	}
+	w := newWorld(t, servertest.WithUsers(append(readers, servertest.Person(access.Operator),
+		servertest.Person(access.Agent, ofTowns("mine")))...))
+	runs, keys := map[string]string{}, map[string]string{}
+	for _, id := range []string{"mine", "Town 1", "other"} {
+		o := w.executes(w.wall(w.putTown(id)))
+		runs[id], keys[id] = o.runID, o.result.IdempotencyKey
+	}
+	runs["none"], keys["none"] = "00000000-0000-4000-8000-000000000000",
+		"proposal_"+keys["mine"][9:72]+"0"
+	towns := func(c *client) (ids []string) {
+		for _, s := range c.list() {
+			ids = append(ids, s.TownID)
+		}
+		return ids
+	}
+	for _, u := range readers {
+		c := w.as(u)
+		for _, own := range []string{"mine", "Town 1"} {
+			require.Equal(t, own, c.town(own).TownID)
+			require.NotEmpty(t, c.events(runs[own]))
+			for verb, request := range map[string]members{
+				"run.get": {"runId": runs[own]}, "result.get": {"idempotencyKey": keys[own]},
+				"control.get": about(own), "town.history": about(own), "run.list": about(own),
+			} {
+				require.Empty(t, codeOf(c.request(verb, request)), verb)
+			}
+			c.refuses("result.get", members{"townId": own, "idempotencyKey": keys["none"]}, "UNKNOWN_RESULT")
+			require.True(t, c.maySubscribe("runevents.v2.main."+wire.TownToken(own)+".>"))
+			require.True(t, c.maySubscribe(wire.EventsSubject("main", wire.TownToken(own))))
+		}
+		for _, not := range []string{"other", "none"} {
+			for _, verb := range []string{"town.get", "town.history", "control.get", "run.list"} {
+				requireForbidden(c, verb, about(not))
+			}
+			requireForbidden(c, "town.get", members{"townId": not, "revision": 1})
+			requireForbidden(c, "run.get", members{"runId": runs[not]})
+			requireForbidden(c, "run.events", members{"runId": runs[not]})
+			requireForbidden(c, "result.get", members{"idempotencyKey": keys[not]})
+			requireForbidden(c, "result.get", members{"townId": not, "idempotencyKey": keys[not]})
+		}
+		requireWorldForbidden(c, "control.get")
+		require.Equal(t, []string{"Town 1", "mine"}, towns(c))
+		for order, want := range map[string][]string{"oldest": {runs["mine"], runs["Town 1"]},
+			"newest": {runs["Town 1"], runs["mine"]}} {
+			var got []string
+			for after, more := uint64(0), true; more; {
+				page := call[struct {
+					Runs []struct{ RunID string }
+					Next uint64
+				}](c, "run.list", members{"order": order, "limit": 1, "after": after})
+				for _, run := range page.Runs {
+					got = append(got, run.RunID)
+				}
+				if after, more = page.Next, page.Next > 0; more {
+					require.Len(t, page.Runs, 1, "%s: a page is short because others have runs", order)
+				}
+			}
+			require.Equal(t, want, got, order)
+		}
+		for _, subject := range []string{"runevents.v2.main.>", "runevents.v2.main.other.>",
+			"alerts.v1.main.>", "deadletter.v1.main.>", wire.EventsSubject("main", "*"),
+			wire.EventsSubject("main", "other")} {
+			require.False(t, c.maySubscribe(subject), "%s %s", u.Role, subject)
 		}
 	}
+	all := w.asRole(access.Agent)
+	require.Equal(t, []string{"Town 1", "mine", "other"}, towns(all), "towns to act on do not bound reading")
+	require.Len(t, all.listRuns(members{"limit": 10}), 3)
+}
+
+// Whatever a client writes into the header that names its user, the server's word counts.
+func TestAccess_NobodyPosesAsAnother(t *testing.T) {
+	t.Parallel()
+	limited := servertest.Person(access.Agent, ofTowns("mine"))
+	free := servertest.Person(access.Agent, named("free"))
+	w := newWorld(t, servertest.WithUsers(limited, free, servertest.Person(access.Operator)))
+	body, c := w.wall(w.putTown("other")), w.as(limited)
+	for _, header := range []nats.Header{
+		{wire.UserHeader: {`{"user":"free","acc":"CLIENTS"}`}},
+		{wire.UserHeader: {`{"user":"free"}`, `{"user":"free"}`}},
+		{"nats-request-info": {`{"user":"free"}`}},
+		{wire.UserHeader: {}, "Other": {"x"}}, {wire.UserHeader: {"no JSON"}},
+	} {
+		reply := <-c.sendTraced(body, header)
+		require.Equal(t, "FORBIDDEN", c.failureOf(reply).Code, "%v", header)
+	}
+	w.as(free).executes(body)
+}
+
+// NATS passes on an "nkey" that it does not check as the name of a user. With the printed
+// configuration a client that signs in with its own password and another's name as its nkey gets in
+// nowhere, and no right of the other.
+func TestAccess_UncheckedNKey(t *testing.T) {
+	t.Parallel()
+	users := append(everybody(), servertest.Person(access.Agent, named("mara"), ofTowns("mine")))
+	address := natsOf(t, configuration(t, users))
+	w := newWorld(t, joining(address, users))
+	body := string(w.wall(w.putTown("town")))
+	require.Contains(t, signInWith(t, address, "mara", "", body), "FORBIDDEN")
+	for _, name := range []string{"agent", "operator", access.EngineUser} {
+		require.Contains(t, signInWith(t, address, "mara", name, body), "Authorization Violation", name)
+	}
+}
+
+// signInWith signs in with a user's password and an nkey that is not checked by the client, sends a
+// handoff, and returns the answer to it, or the error of NATS.
+func signInWith(t *testing.T, address, user, nkey, body string) string {
+	t.Helper()
+	c := rawTo(t, address)
+	c.write("CONNECT {\"verbose\":false,\"headers\":true,\"user\":%q,\"pass\":%q,\"nkey\":%q}\r\n"+
+		"SUB _INBOX_%s.x 1\r\nPUB worldengine.v1.main.handoff _INBOX_%s.x %d\r\n%s\r\nPING\r\n",
+		user, servertest.Password, nkey, user, user, len(body), body)
+	for {
+		if line := c.line(); strings.HasPrefix(line, `{"`) || strings.HasPrefix(line, "-ERR") {
+			return line
+		}
+	}
+}
+
+// A NATS whose accounts let requests cross without their sender, or that does not check nkeys, is not
+// joined.
+func TestStart_AccountsThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	text := configuration(t, everybody())
+	for said, wrong := range map[string]string{
+		"handoffd permissions": strings.ReplaceAll(text, `"clients.worldengine.`, `"worldengine.`),
+		"nkey":                 regexp.MustCompile(`(?m)^\s*\{nkey: .*$`).ReplaceAllString(text, ""),
+	} {
+		require.NotEqual(t, text, wrong)
+		_, err := server.Start(t.Context(), configure(joining(natsOf(t, wrong), everybody())))
+		require.ErrorIs(t, err, server.ErrCrossing)
+		require.ErrorContains(t, err, said)
+	}
+}
+
+// stray are subjects that are no inboxes, on which a message would be taken for another's or
+// stored.
+var stray = []string{
+	wire.ApplySubject("main", "t"), "runevents.v2.main.t.run-1", "alerts.v1.main.APPLY_IN_DOUBT",
+	"deadletter.v1.main.WORLD_main_RUNEVENTS.1.0", "world.main.log.t", "world.main.refused.t",
+	wire.EventsSubject("main", "no-town"), "anything.else",
+}
+
+// A request whose reply subject is no inbox is not carried out, counted, and logged now and
+// then; its handoff keeps its key. Nor does discovery answer there.
+func TestStrayReplies(t *testing.T) {
+	t.Parallel()
+	log := &natstest.Buffer{}
+	operator := newWorld(t, servertest.WithUsers(everybody()...), logged(log))
+	at := operator.putTown("t")
+	body := operator.wall(at)
+	everything := listen(t, operator.asRole(access.Engine), stray...)
+	for _, reply := range stray {
+		require.NoError(t, operator.nc.PublishRequest(wire.Subject("main", "handoff"), reply, body))
+		for _, subject := range []string{"$SRV.INFO", "$SRV.PING.worldengine", "$SRV.STATS.worldengine"} {
+			require.NoError(t, operator.nc.PublishRequest(subject, reply, nil))
+		}
+	}
+	require.NoError(t, operator.nc.Flush())
+	eventually(t, func() bool {
+		s := serviceStats[struct{ Overload struct{ StrayReplies int64 } }](operator.client)
+		return s.Overload.StrayReplies == int64(4*len(stray))
+	})
+	require.Equal(t, at, operator.town("t"), "nothing was carried out")
+	require.Empty(t, everything(), "no subject but an inbox got an answer")
+	lines := strings.Count(log.String(), "is no inbox")
+	require.NotZero(t, lines)
+	require.Less(t, lines, 4*len(stray), "some of each kind are logged")
+	operator.executes(body)
+}
+
+// listen subscribes, and returns a function that returns the subjects of the messages so far.
+func listen(t *testing.T, c *client, subjects ...string) func() []string {
+	t.Helper()
+	var mu sync.Mutex
+	var heard []string
+	for _, subject := range subjects {
+		_, err := c.nc.Subscribe(subject, func(msg *nats.Msg) {
+			mu.Lock()
+			defer mu.Unlock()
+			heard = append(heard, msg.Subject)
+		})
+		require.NoError(t, err)
+	}
+	require.NoError(t, c.nc.Flush())
+	return func() []string {
+		require.NoError(t, c.nc.Flush())
+		mu.Lock()
+		defer mu.Unlock()
+		return heard
+	}
+}
+
+// Clients that name subjects of others, or of streams, as reply, or publish there, reach no other
+// client and no stream. Plugins and observers then hear the engine.
+func TestAccess_AnswersReachNoOtherClient(t *testing.T) {
+	onBoth(t, everybody(), func(t *testing.T, operator *world) {
+		at := operator.putTown("t")
+		js, err := jetstream.New(operator.nc)
+		require.NoError(t, err)
+		busStream(t, js)
+		stored := func() map[string]uint64 {
+			counts := map[string]uint64{}
+			for stream := range js.ListStreams(t.Context()).Info() {
+				if strings.HasPrefix(stream.Config.Name, "WORLD_") {
+					counts[stream.Config.Name] = stream.State.LastSeq
+				}
+			}
+			return counts
+		}
+		drained := func(c *client) { // the readers have answered all requests before
+			for range 64 {
+				c.request("town.get", about("t"))
+			}
+		}
+		before := stored()
+		commands := listen(t, operator.asRole(access.Plugin), wire.ApplySubject("main", "t"))
+		events := listen(t, operator.asRole(access.Observer), "runevents.v2.main.>", "alerts.v1.main.>",
+			"deadletter.v1.main.>", wire.EventsSubject("main", "*"))
+		for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer} {
+			c := operator.asRole(role)
+			for _, reply := range stray {
+				require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "town.get"), reply,
+					bodyOf(t, about("t"))))
+				require.NoError(t, c.nc.Publish(reply, []byte("not the engine's")))
+			}
+			for _, row := range subjects {
+				for _, subject := range subjectsOf(row.subjects) {
+					require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "control.get"), subject,
+						bodyOf(t, about("t"))))
+				}
+			}
+			drained(c)
+		}
+		drained(operator.client)
+		require.Empty(t, commands())
+		require.Empty(t, events())
+		require.Equal(t, before, stored())
+		operator.asRole(access.Agent).send(operator.wall(at))
+		eventually(t, func() bool { return len(events()) > 0 && len(commands()) > 0 })
+	}, byPlugin, withBus, func(c *server.Config) { c.Engine.Plugin.Deadline = 200 * time.Millisecond })
+}
+
+// Without an access file only the holder of the operator's key reaches a stream: a message on the
+// log's subjects, or a request to JetStream, has no effect, and a reply subject leads into none.
+func TestDefault_ProtectsTheStreams(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, withBus)
+	at := c.putTown("t")
+	busStream(t, c.streams())
+	stored := func() map[string]uint64 {
+		counts := map[string]uint64{}
+		for stream := range c.streams().ListStreams(t.Context()).Info() {
+			counts[stream.Config.Name] = stream.State.LastSeq
+		}
+		return counts
+	}
+	before := stored()
+	hostile := []string{"world.main.log.t", "world.main.log.>", "world.main.refused.t", "world.main.control",
+		"world.main.signal", "runevents.v2.main.t.run", "alerts.v1.main.X", "deadletter.v1.main.X.1.0",
+		"$JS.API.STREAM.DELETE.WORLD_main_LOG"}
+	for _, subject := range hostile {
+		_ = c.nc.Publish(subject, []byte(`{"damage":true}`))
+		if !strings.Contains(subject, ">") {
+			require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "town.get"), subject,
+				bodyOf(t, about("t"))))
+		}
+	}
+	for _, subject := range []string{
+		"STREAM.DELETE.WORLD_main_LOG", "STREAM.PURGE.WORLD_main_LOG", "STREAM.UPDATE.WORLD_main_LOG",
+		"STREAM.MSG.DELETE.WORLD_main_LOG", "STREAM.INFO.WORLD_main_LOG", "STREAM.CREATE.WORLD_other_LOG",
+		"CONSUMER.NAMES.WORLD_main_LOG",
+	} {
+		reply, err := c.nc.Request("$JS.API."+subject, []byte(`{"name":"WORLD_main_LOG"}`), 10*time.Second)
+		if err == nil {
+			require.Contains(t, string(reply.Data), "not enabled", subject)
+		} else {
+			require.ErrorIs(t, err, nats.ErrNoResponders, subject)
+		}
+	}
+	for range 50 { // the readers have answered all requests before
+		require.Equal(t, at, c.town("t"))
+	}
+	require.Equal(t, before, stored())
+}
+
+// Every verb is answered without credentials, and public subjects are heard. No client passes for the
+// engine towards the others.
+func TestDefault_AnybodyAsksAndHears(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.Equal(t, identity{World: "main", Verbs: wire.Verbs()}, whoAmI(w.client))
+	live := w.heard(wire.EventsSubject("main", "*"))
+	for _, verb := range wire.Verbs() {
+		w.request(string(verb), `{}`)
+	}
+	_, err := w.nc.Request("$SRV.PING.worldengine", nil, 20*time.Second)
+	require.NoError(t, err)
+	w.send(w.talk(w.putTown("town-a")))
+	live(2)
+
+	everything := listen(t, w.client, ">")
+	for _, subject := range []string{
+		wire.EventSubject("main", "x", "y"), wire.AlertSubject("main", "x"),
+		wire.DeadLetterSubject("main", "x", "y", "z"), wire.ApplySubject("main", "x"),
+		wire.EventsSubject("main", "x"),
+	} {
+		require.False(t, w.mayPublish(subject))
+	}
+	require.NoError(t, w.nc.Publish("end", nil))
+	eventually(t, func() bool { return slices.Contains(everything(), "end") })
+	require.Equal(t, []string{"end"}, everything())
+
+	config := configure()
+	config.NATS = w.srv.URL()
+	_, err = server.Start(t.Context(), config)
+	require.ErrorContains(t, err, "--open", "it keeps its streams")
+}
+
+// The operator's key stays the same, is named by discovery, and leads to the streams. A key that
+// others may have read is refused, until it is removed or its owner alone may read it.
+func TestOperatorKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	file := w.srv.OperatorKey()
+	require.Equal(t, server.OperatorKeyFile, filepath.Base(file))
+	seed := func() string { return strings.Fields(string(contents(t, file)))[0] }
+	before := seed()
+	w.restart()
+	require.Equal(t, before, seed())
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	require.Contains(t, string(contents(t, file)),
+		natsconn.OperatorKeyAddress+strings.TrimPrefix(w.srv.URL(), "nats://")+"\n")
+	reply, err := w.nc.Request("$SRV.INFO.worldengine", nil, 20*time.Second)
+	require.NoError(t, err)
+	var told struct{ Metadata map[string]string }
+	require.NoError(t, json.Unmarshal(reply.Data, &told))
+	require.Equal(t, file, told.Metadata[wire.OperatorKeyMetadata])
+	w.log()
+
+	stop(t, w.srv)
+	for _, mode := range []os.FileMode{0o640, 0o604, 0o644, 0o620} {
+		require.NoError(t, os.Chmod(file, mode))
+		_, err := server.Start(t.Context(), configure(w.change...))
+		require.ErrorContains(t, err, fmt.Sprintf("%s has mode %04o", file, mode))
+		require.ErrorContains(t, err, "remove the file")
+		require.ErrorContains(t, err, "chmod 600 "+file)
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		require.Equal(t, mode, info.Mode().Perm()) // for somebody to see
+	}
+	require.NoError(t, os.Remove(file))
+	w.start()
+	require.NotEqual(t, before, seed())
 }

@@ -2,20 +2,27 @@ package server_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/schemas"
+	"worldengine/worldengine"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/emit"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/runs"
@@ -45,15 +52,15 @@ func sealed(w runevents.Write) runevents.Write {
 	return w
 }
 
-func appendRequest(townID string, writes ...runevents.Write) map[string]any {
-	return map[string]any{"townId": townID, "events": writes}
+func appendRequest(townID string, writes ...runevents.Write) members {
+	return members{"townId": townID, "events": writes}
 }
 
-// append appends over NATS what must be accepted.
+// append appends events over NATS, which must be accepted.
 func (c *client) append(townID string, writes ...runevents.Write) []runevents.Appended {
 	c.t.Helper()
-	reply := call[struct{ Appended []runevents.Appended }](
-		c, "run.append", schemas.RunAppendReply, appendRequest(townID, writes...))
+	reply := call[struct{ Appended []runevents.Appended }](c, "run.append",
+		appendRequest(townID, writes...))
 	require.Len(c.t, reply.Appended, len(writes))
 	return reply.Appended
 }
@@ -64,55 +71,42 @@ func record(w runevents.Write, a runevents.Appended) runevents.Record {
 		AppendedBy: runs.Anyone}
 }
 
-func idempotent(a runevents.Appended) runevents.Appended {
-	a.Idempotent = true
-	return a
-}
-
-// A run that the engine has ended takes no more events, after a restart either; those that it has
-// are duplicates like any others.
-func TestAppendToFinishedRun(t *testing.T) {
+// A run that the engine has ended takes no more events, after a restart either; a known event is a
+// duplicate, answered with its stored metadata, whatever town and tenant it names.
+func TestAppend_ToFinishedRun(t *testing.T) {
 	t.Parallel()
-	data := func(config *server.Config) { config.Data = t.TempDir() }
-	config := configure(data)
-	srv, err := server.Start(t.Context(), config)
-	require.NoError(t, err)
-	c := connect(t, srv)
-	o := c.send(marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
+	c := newWorld(t)
+	o := c.executes(c.wall(c.putTown("t")))
 	before := c.events(o.runID)
 	again := before[3].Write
 	again.EventID, again.Payload = uuid.NewString(), nil
 	late := written(o.runID, "PluginTold", "build", 1)
 	late.PlanID, late.PlanVersion = again.PlanID, again.PlanVersion
-	late = sealed(late)
-	check := func() {
-		t.Helper()
-		require.Equal(t, []runevents.Appended{{
-			EventID: before[3].EventID, RunSeq: 4, PersistedAt: before[3].PersistedAt,
-			Idempotent: true,
-		}}, c.append("t", again))
-		f := c.refused("run.append", mustJSON(t, appendRequest("t", again, late)))
-		require.Equal(t, []any{409, "RUN_ENDED"}, []any{f.Status, f.Code})
+	for range 2 {
+		require.Equal(t, []runevents.Appended{{EventID: before[3].EventID, RunSeq: 4,
+			PersistedAt: before[3].PersistedAt, Idempotent: true}}, c.append("t", again))
+		c.refuses("run.append", appendRequest("t", again, sealed(late)), "RUN_ENDED")
 		require.Equal(t, before, c.events(o.runID))
+		c.restart()
 	}
-	check()
-	stop(t, srv)
-	srv, err = server.Start(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(func() { stop(t, srv) })
-	c = connect(t, srv)
-	check()
 	require.Equal(t, runevents.Consistent, c.run(o.runID).Metadata.Consistency)
+
+	first := written("run-1", "Told", "", 1)
+	stored := c.append("t", first)
+	stored[0].Idempotent = true
+	first.TenantID, first.EventID = "other", uuid.NewString()
+	require.Equal(t, stored, c.append("u", first))
+	require.Len(t, c.events("run-1"), 1)
 }
 
-// Nobody forges the history of the engine: a run of its plans, or what it says of any run.
-func TestAppendOfTheEnginesEvents(t *testing.T) {
+// Nobody forges the history of the engine: a run of its plans, or an event that it alone emits.
+func TestAppend_EventsOfTheEngine(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
+	c := newWorld(t)
 	runID := uuid.NewString()
 	planned := func(event runevents.EventType, planID, version string) runevents.Write {
 		w := written(runID, event, "", 1)
-		w.PlanID, w.PlanVersion, w.Payload = planID, version, nil
+		w.PlanID, w.PlanVersion = planID, version
 		return sealed(w)
 	}
 	proposal := "proposal_" + strings.Repeat("0", 64)
@@ -132,13 +126,11 @@ func TestAppendOfTheEnginesEvents(t *testing.T) {
 	} {
 		for _, w := range forged {
 			w.Payload = nil
-			f := c.refused("run.append", mustJSON(t, appendRequest("t", w)))
-			require.Equal(t, []any{403, "RUN_OWNED"}, []any{f.Status, f.Code}, w)
+			f := c.refuses("run.append", appendRequest("t", w), "RUN_OWNED")
 			require.Equal(t, "/events/0/"+path, f.Details[0].Path)
 		}
 	}
-	f := c.refused("run.events", mustJSON(t, map[string]any{"runId": runID}))
-	require.Equal(t, "UNKNOWN_RUN", f.Code, "nothing was stored")
+	c.refuses("run.events", members{"runId": runID}, "UNKNOWN_RUN") // nothing was stored
 	var stored []runevents.Write
 	for _, event := range []runevents.EventType{
 		runevents.RunStarted, runevents.RunPaused, runevents.RunResumed, runevents.StepStarted,
@@ -154,27 +146,31 @@ func TestAppendOfTheEnginesEvents(t *testing.T) {
 	require.Equal(t, runs.Anyone, c.run(runID).Metadata.AppendedBy, "whose run it is")
 }
 
-// A bad append is refused as a whole with the place of what is wrong, and nothing is stored.
-func TestBadAppends(t *testing.T) {
+// An invalid append is refused as a whole with the place of its error, and nothing is stored.
+func TestAppend_Invalid(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
+	c := newWorld(t)
 	const runID = "run-1"
 	first := written(runID, runevents.RunStarted, "", 1)
 	c.append("t", first)
-	// changed is an append of a good write and one that a change made bad.
-	changed := func(change func(w map[string]any)) map[string]any {
-		var bad map[string]any
-		require.NoError(t,
-			json.Unmarshal(mustJSON(t, written(runID, runevents.StepStarted, "a", 1)), &bad))
+	// with and without are an append of a good write, and of one with a member too many, too few or
+	// changed.
+	changed := func(change func(w members)) members {
+		var bad members
+		require.NoError(t, json.Unmarshal(bodyOf(t, written(runID, runevents.StepStarted, "a", 1)), &bad))
 		change(bad)
-		return map[string]any{"townId": "t", "events": []any{written(runID, "Told", "", 1), bad}}
+		return members{"townId": "t", "events": []any{written(runID, "Told", "", 1), bad}}
 	}
-	payload := func(event runevents.EventType, text string) map[string]any {
+	with := func(member string, value any) members {
+		return changed(func(w members) { w[member] = value })
+	}
+	without := func(member string) members { return changed(func(w members) { delete(w, member) }) }
+	payload := func(event runevents.EventType, text string) members {
 		w := written(runID, event, "p", 1)
 		w.Payload = []byte(text)
 		return appendRequest("t", w)
 	}
-	many := make([]runevents.Write, 257)
+	many := make([]runevents.Write, runevents.MaxAppend+1)
 	for i := range many {
 		many[i] = written(runID, "Told", "b", int64(i+1))
 	}
@@ -188,33 +184,20 @@ func TestBadAppends(t *testing.T) {
 		request any
 		path    string
 	}{
-		"no stepId": {changed(func(w map[string]any) { delete(w, "stepId") }),
-			"/events/1/stepId"},
-		"stepId of a run": {changed(func(w map[string]any) { w["eventType"] = "RunPaused" }),
-			"/events/1/stepId"},
-		"| in a field": {changed(func(w map[string]any) { w["planId"] = "a|b" }),
-			"/events/1/planId"},
-		"attempt 0": {changed(func(w map[string]any) { w["logicalAttemptId"] = 0 }),
-			"/events/1/logicalAttemptId"},
-		"no engine attempt": {changed(func(w map[string]any) { delete(w, "engineAttemptId") }),
-			"/events/1/engineAttemptId"},
-		"another key": {changed(func(w map[string]any) {
-			w["idempotencyKey"] = strings.Repeat("0", 64)
-		}), "/events/1/idempotencyKey"},
-		"occurredAt": {changed(func(w map[string]any) {
-			w["occurredAt"] = w["emittedAt"]
-		}), "/events/1/occurredAt"},
-		"runSeq": {changed(func(w map[string]any) { w["runSeq"] = 1 }),
-			"/events/1/runSeq"},
-		"no time": {changed(func(w map[string]any) {
-			w["emittedAt"] = "2026-02-30T10:00:00Z"
-		}), "/events/1/emittedAt"},
-		"payload null": {changed(func(w map[string]any) { w["payload"] = nil }),
-			"/events/1/payload"},
+		"no stepId":          {without("stepId"), "/events/1/stepId"},
+		"stepId of a run":    {with("eventType", "RunPaused"), "/events/1/stepId"},
+		"| in a field":       {with("planId", "a|b"), "/events/1/planId"},
+		"attempt 0":          {with("logicalAttemptId", 0), "/events/1/logicalAttemptId"},
+		"no engine attempt":  {without("engineAttemptId"), "/events/1/engineAttemptId"},
+		"another key":        {with("idempotencyKey", strings.Repeat("0", 64)), "/events/1/idempotencyKey"},
+		"occurredAt":         {with("occurredAt", first.EmittedAt), "/events/1/occurredAt"},
+		"runSeq":             {with("runSeq", 1), "/events/1/runSeq"},
+		"no time":            {with("emittedAt", "2026-02-30T10:00:00Z"), "/events/1/emittedAt"},
+		"payload null":       {with("payload", nil), "/events/1/payload"},
 		"no events":          {appendRequest("t"), "/events"},
-		"none":               {map[string]any{"townId": "t", "events": []any{}}, "/events"},
+		"none":               {members{"townId": "t", "events": []any{}}, "/events"},
 		"many":               {appendRequest("t", many...), "/events"},
-		"no town":            {map[string]any{"events": []any{first}}, "/townId"},
+		"no town":            {members{"events": []any{first}}, "/townId"},
 		"another town":       {appendRequest("u", written(runID, "Told", "", 1)), "/townId"},
 		"another tenant":     {appendRequest("t", otherTenant), "/events/0/tenantId"},
 		"a new run's tenant": {appendRequest("t", newTenant), "/events/0/tenantId"},
@@ -234,97 +217,96 @@ func TestBadAppends(t *testing.T) {
 		"runId with wildcards": {appendRequest("t", written("*", "Told", "", 1)),
 			"/events/0/runId"},
 	} {
-		f := c.refused("run.append", mustJSON(t, bad.request))
-		require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED"}, []any{f.Status, f.Code}, name)
-		var paths []string
-		for _, d := range f.Details {
-			paths = append(paths, d.Path)
-		}
-		require.Contains(t, paths, bad.path, name)
+		f := c.refuses("run.append", bad.request, "SCHEMA_VALIDATION_FAILED")
+		require.Contains(t, f.paths(), bad.path, name)
 	}
-	f := c.refused("run.append", []byte(`{"townId":`))
-	require.Equal(t, []any{400, "INVALID_JSON"}, []any{f.Status, f.Code})
-	require.Len(t, c.events(runID), 1)
+	c.refuses("run.append", `{"townId":`, "INVALID_JSON")
 	for i := range 20 { // that an append is too large to be stored
-		many[i].Payload = mustJSON(t, map[string]string{"x": strings.Repeat("x", 52_400)})
+		many[i].Payload = bodyOf(t, map[string]string{"x": strings.Repeat("x", 52_400)})
 	}
-	f = c.refused("run.append", mustJSON(t, appendRequest("t", many[:20]...)))
-	require.Equal(t, []any{413, "PAYLOAD_TOO_LARGE"}, []any{f.Status, f.Code})
+	c.refuses("run.append", appendRequest("t", many[:20]...), "PAYLOAD_TOO_LARGE")
 	require.Len(t, c.events(runID), 1)
+
+	// An eventId of another run is valid.
+	other := written("run-4", "Told", "", 1)
+	other.EventID = first.EventID
+	require.Equal(t, []runevents.Record{record(other, c.append("t", other)[0])}, c.events("run-4"))
 }
 
-// A duplicate is answered with what is persisted, whatever town and tenant it names.
-func TestADuplicateOfAnotherTown(t *testing.T) {
+// A plugin's worker emits events of steps of its own into the run of its command, until that ends;
+// its successor emits the same events, and adopts the ids of the stored ones. It can neither end the
+// run nor speak for a step of the engine.
+func TestAppend_IntoARunOfTheEngine(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
-	first := written("run-1", "Told", "", 1)
-	stored := c.append("t", first)
-	again := first
-	again.TenantID, again.EventID = "other", uuid.NewString()
-	require.Equal(t, []runevents.Appended{idempotent(stored[0])}, c.append("u", again))
-	require.Len(t, c.events("run-1"), 1)
-}
-
-// A plugin's worker emits events of steps of its own into the run that its command is of, until
-// that ends. It can neither end the run nor speak for a step of the engine.
-func TestTheEngineOwnsItsRuns(t *testing.T) {
-	t.Parallel()
-	srv := start(t, byPlugin)
-	c := connect(t, srv)
-	at := c.put(snapshot("t"), "")
-	tryAll := func(runID string) {
-		for step, event := range map[string]runevents.EventType{
-			"": runevents.RunFailed, "apply": runevents.StepCompleted, "stale-check": "Told",
-		} {
-			bad := []runevents.Write{
-				written(runID, "BlockPlaced", "build", 100), written(runID, event, step, 7),
-			}
-			f := c.refused("run.append", mustJSON(t, appendRequest("t", bad...)))
-			require.Equal(t, []any{403, "RUN_OWNED"}, []any{f.Status, f.Code})
-			require.Equal(t, "/events/1/stepId", f.Details[0].Path)
-		}
-	}
-	var once sync.Once // a request may come again
-	answerBy(t, srv, func(command *apply.Command, respond func(apply.Answer)) {
-		once.Do(func() {
-			tryAll(command.RunID)
-			c.append("t", written(command.RunID, runevents.StepStarted, "build", 7))
-		})
-		respond(apply.Done(command))
-	})
-	o := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
-	require.Equal(t, handoff.Executed, o.result.Status)
-	for code, w := range map[string]runevents.Write{
-		"RUN_OWNED": written(o.runID, runevents.RunFailed, "", 7),
-		"RUN_ENDED": written(o.runID, runevents.StepCompleted, "build", 7),
+	c, _, ended, release := inHand(t)
+	runID := c.pendingRun("t")
+	before := c.events(runID)
+	for step, event := range map[string]runevents.EventType{
+		"": runevents.RunFailed, "apply": runevents.StepCompleted, "stale-check": "Told",
 	} {
-		require.Equal(t, code, c.refused("run.append", mustJSON(t, appendRequest("t", w))).Code)
+		f := c.refuses("run.append", appendRequest("t", written(runID, "BlockPlaced", "build", 100),
+			written(runID, event, step, 7)), "RUN_OWNED")
+		require.Equal(t, "/events/1/stepId", f.Details[0].Path)
 	}
-	run := c.run(o.runID)
+	emitAll := func() (ids []string) {
+		e, err := emit.New(emit.Config{
+			Conn: c.nc, TownID: "t", EngineAttemptID: 2,
+			Identity: runevents.Identity{
+				RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+				PlanID: "plan", PlanVersion: "1",
+			},
+		})
+		require.NoError(t, err)
+		for _, event := range []runevents.EventType{runevents.StepStarted, "BlockPlaced",
+			runevents.StepCompleted} {
+			a, err := e.Emit(t.Context(), event, "build", 1, members{"block": "stone"})
+			require.NoError(t, err)
+			ids = append(ids, a.EventID)
+		}
+		return ids
+	}
+	ids := emitAll()
+	require.Equal(t, ids, emitAll())
+	close(release)
+	require.Equal(t, handoff.Executed, c.resultOf(<-ended).result.Status)
+	require.Equal(t, ids, emitAll(), "a stored event is a duplicate after the end too")
+	for code, w := range map[string]runevents.Write{
+		"RUN_OWNED": written(runID, runevents.RunFailed, "", 7),
+		"RUN_ENDED": written(runID, runevents.StepCompleted, "build", 7),
+	} {
+		c.refuses("run.append", appendRequest("t", w), code)
+	}
+	now := c.events(runID)
+	require.Equal(t, before, now[:len(before)])
+	for i, id := range ids {
+		require.Equal(t, id, now[len(before)+i].EventID)
+		require.Equal(t, int64(2), now[len(before)+i].EngineAttemptID)
+	}
+	run := c.run(runID)
 	require.Equal(t, runevents.RunSucceeded, run.Status)
 	require.Equal(t, runevents.Consistent, run.Metadata.Consistency)
 }
 
 // With ValidateTransitions an event that a projector would ignore is refused, the same on each
-// retry, until the run has come to where it is valid; unknown types are none of its business.
-func TestInvalidTransitions(t *testing.T) {
+// retry, until the run has come so far that it is valid; unknown types are none of its business, nor
+// how other producers count their attempts.
+func TestAppend_ValidateTransitions(t *testing.T) {
 	t.Parallel()
 	validate := func(c *server.Config) { c.Engine.ValidateTransitions = true }
-	srv, engines := twoEngines(t, validate)
-	c := connect(t, srv)
+	c := newWorld(t, validate, open)
+	engines := [2]*worldengine.Engine{c.srv.Engine(), beside(t, c.srv, validate)}
 	const runID = "run-1"
 	c.append("t", written(runID, runevents.RunStarted, "", 1),
 		written(runID, runevents.StepStarted, "a", 1))
 	bad := appendRequest("t", written(runID, "Told", "", 1),
 		written(runID, runevents.StepSkipped, "a", 1))
-	f := c.refused("run.append", mustJSON(t, bad))
-	require.Equal(t, []any{409, "INVALID_TRANSITION"}, []any{f.Status, f.Code})
+	f := c.refuses("run.append", bad, "INVALID_TRANSITION")
 	require.Equal(t, "/events/1/eventType", f.Details[0].Path)
 	for range 4 {
-		require.Equal(t, f, c.refused("run.append", mustJSON(t, bad)))
+		require.Equal(t, f, c.refused("run.append", bad))
 	}
 	require.Len(t, c.events(runID), 2, "nothing was stored")
-	// What one engine knows is behind the log; it must not refuse what has become valid.
+	// An engine that is behind the log must not refuse an event that has become valid.
 	for i, event := range []runevents.EventType{
 		runevents.RunPaused, runevents.RunResumed, runevents.StepFailed,
 		runevents.RunFailed, "Told",
@@ -337,15 +319,22 @@ func TestInvalidTransitions(t *testing.T) {
 			[]runevents.Write{written(runID, event, step, 1)})
 		require.NoError(t, err, event)
 	}
-	f = c.refused("run.append", mustJSON(t,
-		appendRequest("t", written(runID, runevents.RunCancelled, "", 1))))
-	require.Equal(t, "INVALID_TRANSITION", f.Code)
+	c.refuses("run.append", appendRequest("t", written(runID, runevents.RunCancelled, "", 1)),
+		"INVALID_TRANSITION")
+	c.append("t", written("late", runevents.RunStarted, "", 1),
+		written("late", runevents.StepStarted, "build", 7),
+		written("late", runevents.StepStarted, "build", math.MaxInt32))
+	run := c.run("late")
+	require.Equal(t, runevents.Consistent, run.Metadata.Consistency)
+	require.Equal(t, int64(7), run.Steps[0].LogicalAttemptID)
 }
 
-// Without ValidateTransitions they are stored, and so is every unknown type.
-func TestTransitionsAreNotValidatedByDefault(t *testing.T) {
+// By default invalid transitions are stored, and so is every unknown type. Appended events expire
+// from the log, and the run may begin again. Without its log the authority is away, and asks to come
+// again.
+func TestAppend_Stores(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
+	c := newWorld(t, func(c *server.Config) { c.Engine.AppendedRetention = 2 * time.Second })
 	writes := []runevents.Write{
 		written("run-1", runevents.RunCompleted, "", 1), written("run-1", "Täglich", "step", 5),
 		written("run-1", "Told", "", 1), written("run-1", "Told", "x", 1),
@@ -356,144 +345,34 @@ func TestTransitionsAreNotValidatedByDefault(t *testing.T) {
 	for i := range writes {
 		require.Equal(t, record(writes[i], answers[i]), records[i])
 	}
-}
+	eventually(t, func() bool { return codeOf(c.request("run.events", members{"runId": "run-1"})) == "404" })
+	require.Equal(t, int64(1), c.append("t", written("run-1", "Told", "", 2))[0].RunSeq)
 
-// An event that has the eventId of one of another run is not lost on the bus.
-func TestEventIDOfAnotherRun(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t))
-	a, b := written("run-a", "Told", "", 1), written("run-b", "Told", "", 1)
-	b.EventID = a.EventID
-	c.append("t", a)
-	answer := c.append("t", b)
-	require.Equal(t, []runevents.Record{record(b, answer[0])}, c.events("run-b"))
-}
-
-// What is appended expires from the log, and the run may begin again.
-func TestAppendedEventsExpire(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t, func(c *server.Config) { c.Engine.AppendedRetention = time.Second }))
-	first := written("run-1", "Told", "", 1)
-	c.append("t", first)
-	require.Eventually(t, func() bool {
-		reply := c.request("run.events", mustJSON(t, map[string]any{"runId": "run-1"}))
-		return reply.Header.Get("Nats-Service-Error-Code") == "404"
-	}, 20*time.Second, 50*time.Millisecond)
-	again := c.append("t", written("run-1", "Told", "", 2))
-	require.Equal(t, int64(1), again[0].RunSeq)
-}
-
-// Without its log the authority says that it is away, and to ask again.
-func TestAppendWithoutLog(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t))
-	c.append("t", written("run-1", "Told", "", 1))
-	js := c.streams()
-	require.NoError(t, js.DeleteStream(t.Context(), wire.LogStream("main")))
+	require.NoError(t, c.streams().DeleteStream(t.Context(), wire.LogStream("main")))
 	for _, runID := range []string{"run-1", "run-2"} {
-		f := c.failureOf(c.request("run.append",
-			mustJSON(t, appendRequest("t", written(runID, "Told", "", 2)))))
+		f := c.failureOf(c.request("run.append", appendRequest("t", written(runID, "Told", "", 3))))
 		require.Equal(t, 503, f.Status, f.Code)
 		require.NotEmpty(t, f.RetryAfter)
 	}
 }
 
-// A worker emits into a run of the engine while its command is applied; its successor emits the same
-// events, and adopts the ids of the stored ones.
-func TestEmitterIntoRunOfEngine(t *testing.T) {
+// Appends beyond the bound of a run are told to come back, and those that were taken are answered.
+func TestAppend_Overload(t *testing.T) {
 	t.Parallel()
-	srv := start(t, byPlugin)
-	c := connect(t, srv)
-	at := c.put(snapshot("t"), "")
-	asked, answer := make(chan string, 1), make(chan struct{})
-	var once sync.Once // a request may come again
-	answerBy(t, srv, func(command *apply.Command, respond func(apply.Answer)) {
-		once.Do(func() { asked <- command.RunID })
-		<-answer
-		respond(apply.Done(command))
-	})
-	ended := c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
-	runID := <-asked
-	before := c.events(runID)
-	emitAll := func() (ids []string) {
-		e, err := emit.New(emit.Config{
-			Conn: c.nc, TownID: "t", EngineAttemptID: 2,
-			Identity: runevents.Identity{
-				RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
-				PlanID: "plan", PlanVersion: "1",
-			},
-		})
-		require.NoError(t, err)
-		for _, event := range []runevents.EventType{runevents.StepStarted, "BlockPlaced",
-			runevents.StepCompleted} {
-			a, err := e.Emit(t.Context(), event, "build", 1, map[string]any{"block": "stone"})
-			require.NoError(t, err)
-			ids = append(ids, a.EventID)
-		}
-		return ids
-	}
-	ids := emitAll()
-	require.Equal(t, ids, emitAll())
-	close(answer)
-	require.Empty(t, (<-ended).Header.Get(wire.ErrorCodeHeader))
-	require.Equal(t, ids, emitAll(), "a stored event is a duplicate after the end too")
-	after := c.events(runID)
-	require.Equal(t, before, after[:len(before)])
-	require.Equal(t, runevents.Consistent, c.run(runID).Metadata.Consistency)
-	for i, id := range ids {
-		require.Equal(t, id, after[len(before)+i].EventID)
-		require.Equal(t, int64(2), after[len(before)+i].EngineAttemptID)
-	}
-}
-
-// A plugin emits with its user's rights, and after a restart keeps the eventIds of what is stored.
-func TestEmitterOfAPlugin(t *testing.T) {
-	t.Parallel()
-	plugin := servertest.Person(access.Plugin, ofTowns("t"),
-		func(u *access.User) { u.Read = []string{"t"} })
-	srv := start(t, servertest.WithUsers(plugin, servertest.Person(access.Operator)))
-	as(t, srv.URL(), servertest.Person(access.Operator)).put(snapshot("t"), "")
-	c := as(t, srv.URL(), plugin)
-	emitAll := func() (ids []string) {
-		e, err := emit.New(emit.Config{Conn: c.nc, TownID: "t", Identity: runevents.Identity{
-			RunID: "run-1", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
-			PlanID: "plan", PlanVersion: "1",
-		}})
-		require.NoError(t, err)
-		for _, event := range []runevents.EventType{runevents.RunStarted, runevents.RunStarted,
-			runevents.RunCompleted} {
-			appended, err := e.Emit(t.Context(), event, "", 1, nil)
-			require.NoError(t, err)
-			ids = append(ids, appended.EventID)
-		}
-		return ids
-	}
-	ids := emitAll()
-	require.Equal(t, ids, emitAll())
-	stored := c.events("run-1")
-	require.Equal(t, []string{stored[0].EventID, stored[0].EventID, stored[1].EventID}, ids)
-	require.Equal(t, plugin.Name, stored[0].AppendedBy)
-}
-
-// Appends beyond what may wait for a run are told to come back, and what was taken is answered.
-func TestAppendOverload(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t, func(c *server.Config) {
-		c.Engine.QueuePerTown, c.Service.Readers = 2, 1
-	}))
+	c := newWorld(t, func(c *server.Config) { c.Engine.QueuePerTown, c.Service.Readers = 2, 1 })
 	inbox := nats.NewInbox()
 	replies, err := c.nc.SubscribeSync(inbox)
 	require.NoError(t, err)
 	const flood = 300
 	for i := range flood {
-		body := mustJSON(t, appendRequest("t", written("run-1", "Told", "", int64(i+1))))
+		body := bodyOf(t, appendRequest("t", written("run-1", "Told", "", int64(i+1))))
 		require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "run.append"), inbox, body))
 	}
 	stored := 0
 	for range flood {
 		reply, err := replies.NextMsg(20 * time.Second)
 		require.NoError(t, err)
-		if reply.Header.Get("Nats-Service-Error-Code") == "" {
+		if codeOf(reply) == "" {
 			stored++
 			continue
 		}
@@ -504,33 +383,234 @@ func TestAppendOverload(t *testing.T) {
 	require.Positive(t, stored)
 	require.Less(t, stored, flood, "none was told to come back")
 	require.Len(t, c.events("run-1"), stored)
-	require.Eventually(t, func() bool { o := c.overload(); return o.Held == 0 && o.HeldBytes == 0 },
-		20*time.Second, time.Millisecond)
+	c.awaitNothingHeld()
 }
 
-// A page of run.events ends before the event with which it would not fit into a message any more;
-// one that is as large as an append may be comes alone.
-func TestPagesOfLargeEvents(t *testing.T) {
+// A producer that reads one town learns of no run of another: neither by a duplicate, nor by an
+// event that its run refuses, nor by the town that it names.
+func TestAppend_UnreadableRun(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
-	const runID = "run-1"
-	first := written(runID, runevents.RunStarted, "", 1)
-	c.append("t", first)
-	for attempt, size := range []int{400_000, 1_000_000, 400_000, 400_000} {
-		w := written(runID, "PluginTold", "apply", int64(attempt+1))
-		w.Payload = []byte(`{"told":"` + strings.Repeat("x", size) + `"}`)
-		c.append("t", w)
+	plugin := servertest.Person(access.Plugin, reads("mine"), ofTowns("mine", "other"))
+	w := newWorld(t, servertest.WithUsers(plugin, servertest.Person(access.Operator)))
+	c := w.as(plugin)
+	o := w.executes(w.wall(w.putTown("other")))
+	theirs, unknown := "their-run", uuid.NewString()
+	stored := written(theirs, runevents.RunStarted, "", 1)
+	w.append("other", stored)
+	duplicateOfEngine := w.events(o.runID)[3].Write
+	ofEngine := duplicateOfEngine
+	ofEngine.RunID = unknown
+	told := written(theirs, "Told", "", 1)
+	const unreadable = `{"error":{"code":"FORBIDDEN",` +
+		`"message":"this user may not read that town","details":[]}}`
+	for townID, writes := range map[string][]runevents.Write{
+		"other": {stored, told, written(unknown, "Told", "", 1), duplicateOfEngine,
+			written(o.runID, "Told", "build", 1), sealed(ofEngine)},
+		"mine": {stored, told, written(o.runID, "Told", "build", 1),
+			written(o.runID, runevents.RunFailed, "", 1), written(o.runID, "Told", "apply", 1)},
+	} {
+		for _, write := range writes {
+			reply := c.request("run.append", appendRequest(townID, write))
+			require.Equal(t, unreadable, string(reply.Data), "%s: %v", townID, write)
+		}
 	}
-	var pages []int
-	for after := int64(0); after < 5; {
-		page := call[struct {
-			Events       []runevents.Record
-			LastEventSeq int64
-		}](c, "run.events", schemas.RunEventsReply,
-			map[string]any{"runId": runID, "afterSeq": after})
-		require.Equal(t, int64(5), page.LastEventSeq)
-		require.NotEmpty(t, page.Events)
-		pages, after = append(pages, len(page.Events)), page.Events[len(page.Events)-1].RunSeq
+	// An event that no run takes is refused alike for a run in another town and for none.
+	refusal := func(write runevents.Write, runID string) string {
+		write.RunID = runID
+		var f struct{ Error json.RawMessage }
+		reply := c.request("run.append", appendRequest("mine", sealed(write)))
+		require.NotEmpty(t, codeOf(reply))
+		require.NoError(t, json.Unmarshal(reply.Data, &f))
+		return string(f.Error)
 	}
-	require.Equal(t, []int{2, 1, 2}, pages)
+	otherTenant := told
+	otherTenant.TenantID = "other"
+	for _, write := range []runevents.Write{otherTenant, written(theirs, runevents.SignalAccepted, "", 1)} {
+		write.Payload = nil
+		require.JSONEq(t, refusal(write, unknown), refusal(write, theirs))
+	}
+	duplicateOfEngine.Payload = nil
+	want := refusal(duplicateOfEngine, unknown)
+	require.Contains(t, want, "RUN_OWNED")
+	require.JSONEq(t, want, strings.ReplaceAll(refusal(duplicateOfEngine, o.runID), o.runID, unknown))
+	require.Len(t, w.events(theirs), 1)
+}
+
+// A stored event names its producer: the user. A plugin emits with its user's rights, and after a
+// restart keeps the eventIds of the stored events.
+func TestAppend_NamesItsProducer(t *testing.T) {
+	t.Parallel()
+	plugin := servertest.Person(access.Plugin, ofTowns("mine"), reads("mine"), named("miner"))
+	w := newWorld(t, servertest.WithUsers(plugin, servertest.Person(access.Operator)))
+	c := w.as(plugin)
+	o := w.executes(w.wall(w.putTown("mine")))
+	heard, err := c.nc.SubscribeSync(wire.EventsSubject("main", "mine"))
+	require.NoError(t, err)
+	require.NoError(t, c.nc.Flush())
+	emitAll := func() (ids []string) {
+		e, err := emit.New(emit.Config{Conn: c.nc, TownID: "mine", Identity: runevents.Identity{
+			RunID: "run-1", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+			PlanID: "plan_abc", PlanVersion: "2",
+		}})
+		require.NoError(t, err)
+		for _, event := range []runevents.EventType{runevents.RunStarted, runevents.RunStarted, "Noted"} {
+			appended, err := e.Emit(t.Context(), event, "", 1, nil)
+			require.NoError(t, err)
+			ids = append(ids, appended.EventID)
+		}
+		return ids
+	}
+	ids := emitAll()
+	require.Equal(t, ids, emitAll())
+	w.append("mine", written("run-1", "Told", "", 1), written("run-1", runevents.RunStarted, "", 1))
+	events := w.events("run-1")
+	require.Len(t, events, 3)
+	require.Equal(t, []string{events[0].EventID, events[0].EventID, events[1].EventID}, ids)
+	require.Equal(t, []string{"miner", "miner", "operator"},
+		[]string{events[0].AppendedBy, events[1].AppendedBy, events[2].AppendedBy})
+	live, err := heard.NextMsg(20 * time.Second)
+	require.NoError(t, err)
+	var event runevents.Record
+	require.NoError(t, json.Unmarshal(commitOf(t, string(live.Data)).Events[0], &event))
+	require.Equal(t, events[0], event)
+	for _, event := range w.events(o.runID) {
+		require.Empty(t, event.AppendedBy, "the engine's own")
+	}
+	require.Equal(t, "miner", w.run("run-1").Metadata.AppendedBy)
+}
+
+// ledger has the answers to all writers together, by idempotencyKey.
+type ledger struct {
+	mu     sync.Mutex
+	wrote  map[string]map[string]runevents.Write // by eventId
+	answer map[string]runevents.Appended
+	stored map[string]int // how often an answer was not Idempotent
+}
+
+func (l *ledger) take(t *testing.T, writes []runevents.Write, answers []runevents.Appended) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, a := range answers {
+		key := writes[i].IdempotencyKey
+		if l.wrote[key] == nil {
+			l.wrote[key] = map[string]runevents.Write{}
+		}
+		l.wrote[key][writes[i].EventID] = writes[i]
+		if !a.Idempotent {
+			l.stored[key]++
+		}
+		a.Idempotent = true
+		if before, ok := l.answer[key]; ok && before != a {
+			t.Errorf("%s is answered with %+v and %+v", key, before, a)
+		}
+		l.answer[key] = a
+	}
+}
+
+// Six writers append the same and different events to the same runs through two engines at once:
+// every key is stored once, everybody gets the same metadata for it, and the bus and run.events have
+// exactly these events, in the order of runSeq.
+func TestAppend_TwoEnginesRace(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, withBus, open)
+	engines := [2]*worldengine.Engine{c.srv.Engine(), beside(t, c.srv, withBus)}
+	const runs, writers, shared, own = 3, 6, 20, 10
+	l := &ledger{wrote: map[string]map[string]runevents.Write{},
+		answer: map[string]runevents.Appended{}, stored: map[string]int{}}
+	var group sync.WaitGroup
+	var again atomic.Bool // then the first answer to a key may have been lost
+	for run := range runs {
+		for writer := range writers {
+			group.Go(func() {
+				g := rand.New(rand.NewPCG(uint64(run), uint64(writer)))
+				engine, runID := engines[writer%2], fmt.Sprintf("run-%d", run)
+				var todo []runevents.Write
+				for i := range shared {
+					todo = append(todo, written(runID, "Shared", "", int64(i+1)))
+				}
+				for i := range own {
+					todo = append(todo, written(runID, runevents.StepStarted,
+						fmt.Sprintf("writer-%d", writer), int64(i+1)))
+				}
+				g.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
+				for len(todo) > 0 {
+					n := min(1+g.IntN(4), len(todo))
+					answers, err := engine.Runs().Append(t.Context(), "t", todo[:n])
+					if errors.Is(err, commitlog.ErrLogUnavailable) {
+						// as a client does on a busy machine
+						again.Store(true)
+						continue
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					l.take(t, todo[:n], answers)
+					todo = todo[n:]
+				}
+			})
+		}
+	}
+	group.Wait()
+	require.False(t, t.Failed())
+	const each = shared + writers*own
+	require.Len(t, l.answer, runs*each)
+	for key, n := range l.stored {
+		require.Equal(t, 1, n, key)
+	}
+	if !again.Load() {
+		require.Len(t, l.stored, runs*each)
+	}
+
+	for runID, records := range c.busOf("t", runs*each) {
+		require.Len(t, records, each)
+		require.True(t, slices.EqualFunc(c.events(runID), records,
+			func(a, b runevents.Record) bool {
+				return string(bodyOf(t, a)) == string(bodyOf(t, b))
+			}), runID)
+		for i, r := range records {
+			require.Equal(t, int64(i+1), r.RunSeq)
+			a := l.answer[r.IdempotencyKey]
+			require.Equal(t, record(l.wrote[r.IdempotencyKey][a.EventID], a), r)
+		}
+	}
+}
+
+// busStream returns the stream of the bus, which a server makes soon after its start.
+func busStream(t testing.TB, js jetstream.JetStream) (stream jetstream.Stream) {
+	t.Helper()
+	eventually(t, func() (there bool) {
+		var err error
+		stream, err = js.Stream(t.Context(), wire.EventStream("main"))
+		return err == nil
+	})
+	return stream
+}
+
+// busOf reads the stream of the bus, which must hold n events, all of a town, by run.
+func (c *client) busOf(townID string, n int) map[string][]runevents.Record {
+	t := c.t
+	t.Helper()
+	stream := busStream(t, c.streams())
+	eventually(t, func() bool {
+		info, err := stream.Info(t.Context())
+		return err == nil && info.State.Msgs >= uint64(n)
+	})
+	consumer, err := stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
+	require.NoError(t, err)
+	require.Equal(t, uint64(n), consumer.CachedInfo().NumPending, "none is there twice")
+	messages, err := consumer.Messages()
+	require.NoError(t, err)
+	defer messages.Stop()
+	byRun := map[string][]runevents.Record{}
+	for range n {
+		msg, err := messages.Next(jetstream.NextMaxWait(30 * time.Second))
+		require.NoError(t, err)
+		var r runevents.Record
+		require.NoError(t, json.Unmarshal(msg.Data(), &r))
+		require.Equal(t, wire.EventSubject("main", wire.TownToken(townID), r.RunID), msg.Subject())
+		require.Equal(t, r.EventID, msg.Headers().Get(jetstream.MsgIDHeader))
+		byRun[r.RunID] = append(byRun[r.RunID], r)
+	}
+	return byRun
 }

@@ -2,15 +2,20 @@ package server_test
 
 import (
 	"encoding/json"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
+	"worldengine/runevents"
+	"worldengine/trace"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/town"
@@ -40,15 +45,15 @@ type askedPage struct {
 	Next      string
 }
 
-func (c *client) approvals(request map[string]any) askedPage {
+func (c *client) approvals(request members) askedPage {
 	c.t.Helper()
-	return call[askedPage](c, "approval.list", schemas.ApprovalListReply, request)
+	return call[askedPage](c, "approval.list", request)
 }
 
-// waitingIn returns the handoffIds of what waits in a town.
+// waitingIn returns the handoffIds of the proposals that wait in a town.
 func (c *client) waitingIn(townID string) (ids []string) {
 	c.t.Helper()
-	for _, row := range c.approvals(map[string]any{"townId": townID}).Approvals {
+	for _, row := range c.approvals(about(townID)).Approvals {
 		require.Equal(c.t, townID, row.TownID)
 		ids = append(ids, row.HandoffID)
 	}
@@ -62,20 +67,19 @@ type decided struct {
 	NotSubmitted                          *struct{ Code, Message string }
 }
 
-// decision is a request about a handoff of the town "t".
-func decision(handoffID, what, actor string) map[string]any {
-	return map[string]any{"handoffId": handoffID, "townId": "t", "decision": what,
+// decision is a request about a handoff of the town "t", with more members: names and values.
+func decision(handoffID, what, actor string, more ...any) members {
+	request := members{"handoffId": handoffID, "townId": "t", "decision": what,
 		"reason": "because", "actorId": actor}
+	for i := 0; i < len(more); i += 2 {
+		request[more[i].(string)] = more[i+1]
+	}
+	return request
 }
 
-func (c *client) decide(request map[string]any) decided {
+func (c *client) decide(request members) decided {
 	c.t.Helper()
-	return call[decided](c, "approval.decide", schemas.ApprovalDecideReply, request)
-}
-
-func (c *client) notDecided(request map[string]any) failure {
-	c.t.Helper()
-	return c.refused("approval.decide", mustJSON(c.t, request))
+	return call[decided](c, "approval.decide", request)
 }
 
 func requireUnapproved(t *testing.T, got outcome, reason handoff.ReasonCode, detail string) {
@@ -91,372 +95,290 @@ func requireUnapproved(t *testing.T, got outcome, reason handoff.ReasonCode, det
 
 const takesApproval = "PROJECT_ADVANCE needs the approval of a person"
 
+// requireWaits checks that a handoff waits for approval.
+func requireWaits(t *testing.T, got outcome) outcome {
+	t.Helper()
+	requireUnapproved(t, got, handoff.ReasonApprovalRequired, takesApproval)
+	return got
+}
+
 // A handoff that takes an approval waits; the same bytes are executed once a person has approved
 // them.
-func TestAnApprovedHandoffIsExecuted(t *testing.T) {
+func TestApproval_Approved(t *testing.T) {
 	t.Parallel()
-	srv := start(t, askFor("PROJECT_ADVANCE"))
-	c := connect(t, srv)
-	at := c.put(snapshot("t"), "")
-	require.Empty(t, c.approvals(map[string]any{}).Approvals)
-	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
-
-	first := c.send(body)
-	requireUnapproved(t, first, handoff.ReasonApprovalRequired, takesApproval)
-	again := c.send(body)
+	c := newWorld(t, askFor("PROJECT_ADVANCE"))
+	at := c.putTown("t")
+	require.Empty(t, c.approvals(members{}).Approvals)
+	body := c.wall(at)
+	first, again := requireWaits(t, c.send(body)), c.send(body)
 	require.Equal(t, first.bytes, again.bytes, "the same answer")
 	require.NotEqual(t, first.runID, again.runID)
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
-	f := c.refused("result.get", mustJSON(t,
-		map[string]any{"idempotencyKey": first.result.IdempotencyKey}))
-	require.Equal(t, "UNKNOWN_RESULT", f.Code, "its key is free")
+	c.refuses("result.get", members{"idempotencyKey": first.result.IdempotencyKey}, "UNKNOWN_RESULT")
 
-	rows := c.approvals(map[string]any{"townId": "t"}).Approvals
+	id := first.result.HandoffID
+	rows := c.approvals(about("t")).Approvals
 	require.Len(t, rows, 1, "it waits once")
-	require.Equal(t, "waiting", rows[0].Status)
-	require.Equal(t, first.result.HandoffID, rows[0].HandoffID)
-	require.Equal(t, first.result.Command, rows[0].Command)
-	require.NotEmpty(t, rows[0].Proposal.ActorID)
-	paths := map[string]any{}
+	require.Equal(t, []string{"waiting", id, first.result.Command, "mayor-1"},
+		[]string{rows[0].Status, rows[0].HandoffID, rows[0].Command, rows[0].Proposal.ActorID})
+	paths := members{}
 	for _, change := range rows[0].Expected {
 		paths[change.Path] = change.To
 	}
-	require.Equal(t, map[string]any{"/day": float64(at.DecisionEpoch + 1),
-		"/projects/1/progress": 0.7}, paths)
+	require.Equal(t, members{"/day": float64(at.DecisionEpoch + 1), "/projects/1/progress": 0.7}, paths)
+	// A dry run says so, and asks nobody.
+	other := propose(at, handoff.AdvanceProject, "wall")
+	other.ActorID = "mayor-2"
+	would, _ := c.dry(marshalled(t, other))
+	require.Equal(t, handoff.ReasonApprovalRequired, would.ReasonCode)
+	require.Equal(t, []string{id}, c.waitingIn("t"))
+	c.refuses("approval.decide", decision(id, "reject", "ben", "handoffHash",
+		strings.Repeat("0", 64)), "APPROVAL_DIFFERS")
 
-	d := c.decide(decision(first.result.HandoffID, "approve", "ada"))
+	d := c.decide(decision(id, "approve", "ada"))
 	require.Equal(t, []string{"t", "approve", "ada", "because"},
 		[]string{d.TownID, d.Decision, d.ActorID, d.Reason})
 	require.Equal(t, []string{"RunStarted", "SignalAccepted", "RunCompleted"}, c.story(d.SignalID))
-	require.Equal(t, "approved", c.approvals(map[string]any{}).Approvals[0].Status)
+	var said struct{ HandoffHash string }
+	require.NoError(t, json.Unmarshal(c.events(d.SignalID)[1].Payload, &said))
+	require.Equal(t, rows[0].HandoffHash, said.HandoffHash, "it names the bytes")
+	require.Equal(t, "approved", c.approvals(members{}).Approvals[0].Status)
 
-	done := c.send(body)
-	require.Equal(t, handoff.Executed, done.result.Status)
-	story := c.story(done.runID)
-	require.Equal(t, []string{"RunApproved", "RunStarted"}, story[:2])
+	done := c.executes(body)
+	require.Equal(t, []string{"RunApproved", "RunStarted"}, c.story(done.runID)[:2])
 	var why struct{ SignalID, ActorID, Reason string }
 	require.NoError(t, json.Unmarshal(c.events(done.runID)[0].Payload, &why))
 	require.Equal(t, []string{d.SignalID, "ada", "because"},
 		[]string{why.SignalID, why.ActorID, why.Reason})
-	require.Empty(t, c.approvals(map[string]any{}).Approvals)
+	require.Empty(t, c.approvals(members{}).Approvals)
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-	request := decision(first.result.HandoffID, "approve", "ada")
-	request["submit"] = true
-	repeated := c.decide(request)
+	repeated := c.decide(decision(id, "approve", "ada", "submit", true))
 	require.Equal(t, d.SignalID, repeated.SignalID, "who got no answer may ask again")
 	require.Equal(t, done.runID, repeated.RunID)
 	require.JSONEq(t, string(done.bytes), string(repeated.Result))
-	f = c.notDecided(decision(first.result.HandoffID, "approve", "ben"))
-	require.Equal(t, "ALREADY_DECIDED", f.Code)
+	f := c.refuses("approval.decide", decision(id, "approve", "ben"), "ALREADY_DECIDED")
 	require.Contains(t, f.Message, "accepted for execution")
 }
 
-// A denied handoff is refused with the reason, and other types are executed as ever.
-func TestADeniedHandoffIsRefused(t *testing.T) {
+// A denied handoff is refused with the reason, and other types are executed as ever. A proposal that
+// a change of the town makes stale waits no longer.
+func TestApproval_Denied(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t, askFor("PROJECT_ADVANCE")))
-	at := c.put(snapshot("t"), "")
-	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	c := newWorld(t, askFor("PROJECT_ADVANCE"))
+	at := c.putTown("t")
+	body := c.wall(at)
 	id := c.send(body).result.HandoffID
 	c.decide(decision(id, "reject", "ada"))
 	require.Empty(t, c.waitingIn("t"))
 	got := c.send(body)
 	requireUnapproved(t, got, handoff.ReasonApprovalDenied, "Denied by ada: because")
 	require.Equal(t, got.bytes, c.send(body).bytes)
-
-	f := c.notDecided(decision(id, "approve", "ben"))
-	require.Equal(t, []any{409, "ALREADY_DECIDED"}, []any{f.Status, f.Code})
+	f := c.refuses("approval.decide", decision(id, "approve", "ben"), "ALREADY_DECIDED")
 	require.Contains(t, f.Message, "ada")
 	require.Equal(t, "because", c.decide(decision(id, "reject", "ada")).Reason,
 		"who got no answer may ask again")
+	other := propose(at, handoff.AdvanceProject, "wall")
+	other.Reason = "I am friendly." // the same id, and asked about by itself
+	good := marshalled(t, other)
+	require.Equal(t, id, requireWaits(t, c.send(good)).result.HandoffID)
 
-	require.Equal(t, handoff.Executed,
-		c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))).result.Status)
-	f = c.notDecided(decision(id, "approve", "ben"))
-	require.Equal(t, []any{409, "APPROVAL_STALE"}, []any{f.Status, f.Code})
-	require.Equal(t, "UNKNOWN_APPROVAL",
-		c.notDecided(decision("handoff_"+sixty4('0'), "approve", "ben")).Code)
-}
-
-func sixty4(of byte) string {
-	b := make([]byte, 64)
-	for i := range b {
-		b[i] = of
+	c.executes(c.talk(at))
+	require.Empty(t, c.waitingIn("t"))
+	for _, decide := range []string{"approve", "reject"} {
+		c.refuses("approval.decide", decision(id, decide, "ben"), "APPROVAL_STALE")
 	}
-	return string(b)
+	require.Equal(t, handoff.Stale, c.send(good).result.Status)
+	c.refuses("approval.decide", decision("handoff_"+strings.Repeat("0", 64), "approve", "ben"),
+		"UNKNOWN_APPROVAL")
 }
 
-// With submit the stored handoff is executed at once, and its result comes with the decision.
-func TestAnApprovalSubmits(t *testing.T) {
+// With submit the stored handoff is executed at once, and its result comes with the decision; or the
+// reply has the reason in words for a person.
+func TestApproval_Submits(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t, askFor("PROJECT_ADVANCE")))
-	at := c.put(snapshot("t"), "")
-	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	c := newWorld(t, askFor("PROJECT_ADVANCE"), pauseWait(time.Millisecond))
+	body := c.wall(c.putTown("t"))
 	id := c.send(body).result.HandoffID
-	request := decision(id, "approve", "ada")
-	require.Empty(t, c.decide(request).RunID)
-	request["submit"] = true // it was not before: the same person may say so
-	d := c.decide(request)
+	c.signal("control.pause", members{"townId": "t", "actorId": "op"})
+	submit := decision(id, "approve", "ada", "submit", true)
+	d := c.decide(submit)
+	require.Equal(t, "TOWN_PAUSED", d.NotSubmitted.Code)
+	require.NotContains(t, d.NotSubmitted.Message, "worldengine:")
+	c.signal("control.resume", about("t"))
+	require.Empty(t, c.decide(decision(id, "approve", "ada")).RunID)
+	d = c.decide(submit)
 	require.Nil(t, d.NotSubmitted)
-	result, err := handoff.ParseResult(d.Result, schemas.Limits{})
-	require.NoError(t, err)
-	require.Equal(t, handoff.Executed, result.Status)
+	require.Contains(t, string(d.Result), `"status":"executed"`)
 	require.Equal(t, []string{"RunApproved", "RunStarted"}, c.story(d.RunID)[:2])
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
 }
 
-// What a change of the town makes stale is no longer waiting, and the person who decides is told.
-func TestWhatIsStaleWaitsNoLonger(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t, askFor("PROJECT_ADVANCE")))
-	at := c.put(snapshot("t"), "")
-	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
-	id := c.send(body).result.HandoffID
-	c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")))
-	require.Empty(t, c.waitingIn("t"))
-	f := c.notDecided(decision(id, "approve", "ada"))
-	require.Equal(t, []any{409, "APPROVAL_STALE"}, []any{f.Status, f.Code})
-	require.Equal(t, handoff.Stale, c.send(body).result.Status)
-}
-
 // A town's own policy counts, and an operator may change it.
-func TestTheApprovalsOfATown(t *testing.T) {
+func TestApproval_PolicyOfATown(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t, askFor("PROJECT_ADVANCE")))
-	put := func(name string, types ...string) townReply {
-		return call[townReply](c, "town.put", schemas.TownGetReply,
-			map[string]any{"snapshot": snapshot(name), "approval": append([]string{}, types...)})
-	}
-	free, strict := put("free"), put("strict", "TOWNSFOLK_TALK", "SALVAGE_PLAN")
-	require.Equal(t, handoff.Executed,
-		c.send(marshalled(t, propose(free, handoff.AdvanceProject, "wall"))).result.Status)
-	talk := marshalled(t, propose(strict, handoff.TalkToTownsfolk, "casual"))
-	require.Equal(t, handoff.ReasonApprovalRequired, c.send(talk).result.ReasonCode)
-	town := call[struct{ Approval []string }](c, "town.get", schemas.TownGetReply,
-		map[string]any{"townId": "strict"})
+	c := newWorld(t, askFor("PROJECT_ADVANCE"))
+	free, strict := c.putTown("free", "approval", []string{}),
+		c.putTown("strict", "approval", []string{"TOWNSFOLK_TALK", "SALVAGE_PLAN"})
+	c.executes(c.wall(free))
+	require.Equal(t, handoff.ReasonApprovalRequired, c.send(c.talk(strict)).result.ReasonCode)
+	town := call[struct{ Approval []string }](c.client, "town.get", about("strict"))
 	require.Equal(t, []string{"SALVAGE_PLAN", "TOWNSFOLK_TALK"}, town.Approval)
-
-	call[struct{}](c, "town.patch", schemas.TownGetReply, map[string]any{
-		"townId": "strict", "patch": map[string]any{}, "expectedSnapshotHash": strict.SnapshotHash,
-		"approval": []string{}})
+	call[townReply](c.client, "town.patch", members{"townId": "strict", "patch": members{},
+		"expectedSnapshotHash": strict.SnapshotHash, "approval": []string{}})
 	require.Empty(t, c.waitingIn("strict"), "it takes no approval any more")
-	require.Equal(t, handoff.Executed, c.send(talk).result.Status)
+	c.executes(c.talk(strict))
 }
 
 // Of two people who decide at once one wins, and the other is told.
-func TestTwoPeopleDecideAtOnce(t *testing.T) {
+func TestApproval_TwoDecideAtOnce(t *testing.T) {
 	t.Parallel()
-	srv := start(t, askFor("PROJECT_ADVANCE"))
+	c := newWorld(t, askFor("PROJECT_ADVANCE"))
 	for i := range 8 {
-		c := connect(t, srv)
 		townID := "town" + string(rune('a'+i))
-		at := c.put(snapshot(townID), "")
-		body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
-		asked := c.send(body)
-		require.Equal(t, handoff.ReasonApprovalRequired, asked.result.ReasonCode)
-		id := asked.result.HandoffID
+		body := c.wall(c.putTown(townID))
+		id := requireWaits(t, c.send(body)).result.HandoffID
 		var wg sync.WaitGroup
 		codes := make([]string, 2)
-		for n, what := range []string{"approve", "reject"} {
+		for n, decide := range []string{"approve", "reject"} {
 			wg.Go(func() {
-				own := connect(t, srv)
-				request := decision(id, what, what)
-				request["townId"] = townID
-				reply := own.patient("approval.decide", mustJSON(t, request))
-				codes[n] = "won"
-				if reply.Header.Get("Nats-Service-Error-Code") != "" {
+				own := connect(t, c.srv)
+				reply := own.patient("approval.decide", decision(id, decide, decide, "townId", townID))
+				if codes[n] = "won"; codeOf(reply) != "" {
 					codes[n] = own.failureOf(reply).Code
 				}
 			})
 		}
 		wg.Wait()
 		require.ElementsMatch(t, []string{"won", "ALREADY_DECIDED"}, codes)
-		got := c.send(body)
 		if codes[0] == "won" {
-			require.Equal(t, handoff.Executed, got.result.Status)
+			c.executes(body)
 		} else {
-			requireUnapproved(t, got, handoff.ReasonApprovalDenied, "Denied by reject: because")
+			requireUnapproved(t, c.send(body), handoff.ReasonApprovalDenied, "Denied by reject: because")
 		}
 	}
 }
 
-// An approver decides and reads, and nothing else; who else has no right to is refused.
-func TestWhoMayApprove(t *testing.T) {
+// An approver decides and reads, and nothing else. A user without the right is refused, and one who
+// may not read a town learns nothing of its proposals.
+func TestApproval_Rights(t *testing.T) {
 	t.Parallel()
-	mine := servertest.Person(access.Approver, ofTowns("mine"),
-		func(u *access.User) { u.Name = "bound" })
-	srv := start(t, askFor("PROJECT_ADVANCE"), servertest.WithUsers(append(everybody(), mine)...))
-	operator, approver := as(t, srv.URL(), servertest.Person(access.Operator)),
-		as(t, srv.URL(), servertest.Person(access.Approver))
-	at := operator.put(snapshot("t"), "")
-	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
-	id := operator.send(body).result.HandoffID
-	require.Equal(t, []string{id}, approver.waitingIn("t"))
-	require.Equal(t, []any{403, "FORBIDDEN"}, func() []any {
-		f := as(t, srv.URL(), mine).notDecided(decision(id, "approve", "x"))
-		return []any{f.Status, f.Code}
-	}())
-	d := approver.decide(decision(id, "approve", "somebody else"))
+	approver := func(name string, change ...func(*access.User)) access.User {
+		return servertest.Person(access.Approver, append(change, named(name))...)
+	}
+	mine := approver("mine", ofTowns("mine"), reads("mine"))
+	sees := approver("sees", ofTowns("mine"))
+	c := newWorld(t, askFor("PROJECT_ADVANCE"),
+		servertest.WithUsers(append(everybody(), mine, sees)...))
+	body := c.wall(c.putTown("t"))
+	id := c.send(body).result.HandoffID
+	request := decision(id, "approve", "x")
+	f := c.as(mine).refuses("approval.decide", request, "FORBIDDEN")
+	none := c.as(mine).refuses("approval.decide", decision(id, "approve", "x", "townId", "u"), "FORBIDDEN")
+	require.Equal(t, strings.ReplaceAll(none.Message, `"u"`, `"t"`), f.Message)
+	f = c.as(sees).refuses("approval.decide", request, "FORBIDDEN")
+	require.Contains(t, f.Message, `"t"`, "it may read the town, and not decide there")
+
+	person := c.asRole(access.Approver)
+	require.Equal(t, []string{id}, person.waitingIn("t"))
+	d := person.decide(decision(id, "approve", "somebody else"))
 	require.Equal(t, "approver", d.ActorID, "NATS names who decides")
-	require.Equal(t, handoff.Executed, operator.send(body).result.Status)
-	require.False(t, approver.mayPublish("worldengine.v1.main.handoff"))
-
-	plugin := as(t, srv.URL(), servertest.Person(access.Plugin))
-	now := operator.town("t")
-	f := plugin.refused("town.patch", mustJSON(t, map[string]any{
-		"townId": "t", "patch": map[string]any{}, "expectedSnapshotHash": now.SnapshotHash,
-		"approval": []string{}}))
-	require.Equal(t, []any{403, "FORBIDDEN"}, []any{f.Status, f.Code},
-		"a plugin does not take the gate away")
+	c.executes(body)
+	require.False(t, person.mayPublish("worldengine.v1.main.handoff"))
+	f = c.asRole(access.Plugin).refuses("town.patch", members{"townId": "t", "patch": members{},
+		"expectedSnapshotHash": c.town("t").SnapshotHash, "approval": []string{}}, "FORBIDDEN")
+	require.NotEmpty(t, f.Message, "a plugin does not take the gate away")
 }
 
-// What a plugin applies is asked for when it is approved, and its run is approved before it starts.
-func TestAPluginAppliesWhatIsApproved(t *testing.T) {
+// A command that a plugin applies is asked for when it is approved, and its run is approved before it
+// starts. A pause keeps nobody from deciding, and the approved handoff is executed after it.
+func TestApproval_ByPluginBehindAPause(t *testing.T) {
 	t.Parallel()
-	srv := start(t, byPlugin, askFor("PROJECT_ADVANCE"))
-	c, g := connect(t, srv), host(t, srv, agree)
-	at := c.put(snapshot("t"), "")
-	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	c := newWorld(t, byPlugin, askFor("PROJECT_ADVANCE"), patient)
+	g := host(t, c.srv, agree)
+	body := c.wall(c.putTown("t"))
 	id := c.send(body).result.HandoffID
-	require.Empty(t, g.commands())
-	c.decide(decision(id, "approve", "ada"))
-	got := c.send(body)
-	require.Equal(t, handoff.Executed, got.result.Status)
-	require.NotEmpty(t, g.commands())
-	require.Equal(t, append([]string{"RunApproved"},
-		append(checked, "StepCompleted apply", "RunCompleted")...),
-		c.story(got.runID))
-}
-
-// A pause does not keep a person from deciding, and what was approved in it is executed after it.
-func TestAnApprovalInAPause(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t, askFor("PROJECT_ADVANCE"),
-		func(c *server.Config) { c.Engine.PauseWait = time.Minute }))
-	at := c.put(snapshot("t"), "")
-	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
-	id := c.send(body).result.HandoffID
-	control := map[string]any{"townId": "t", "actorId": "ada"}
-	call[struct{}](c, "control.pause", schemas.ControlReply, control)
-	c.decide(decision(id, "approve", "ada"))
+	c.signal("control.pause", members{"townId": "t", "actorId": "ada"})
+	approved := c.decide(decision(id, "approve", "ada"))
+	cancelled := c.sendLater(body)
+	c.signal("run.cancel", members{"runId": c.paused("t", 1)[0]})
+	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-cancelled).Code)
+	require.Equal(t, "approved", c.approvals(members{}).Approvals[0].Status,
+		"the cancelled run was not accepted: its approval is for the next time")
+	c.refuses("approval.decide", decision(id, "reject", "ben"), "ALREADY_DECIDED")
 	reply := c.sendLater(body)
-	require.Eventually(t, func() bool {
-		page := call[struct{ Runs []struct{ Status string } }](c, "run.list", schemas.RunListReply,
-			map[string]any{"townId": "t", "status": "PAUSED"})
-		return len(page.Runs) == 1
-	}, 30*time.Second, 10*time.Millisecond)
-	call[struct{}](c, "control.resume", schemas.ControlReply, control)
+	c.paused("t", 1)
+	require.Empty(t, g.commands())
+	c.signal("control.resume", members{"townId": "t", "actorId": "ada"})
 	got := c.resultOf(<-reply)
 	require.Equal(t, handoff.Executed, got.result.Status)
-	resumed := c.events(got.runID)[2]
-	require.Equal(t, "RunResumed", string(resumed.EventType))
+	require.NotEmpty(t, g.commands())
+	resumed := c.ofType(got.runID, runevents.RunResumed)[0]
+	require.Contains(t, string(resumed.Payload), approved.SignalID)
 	require.Contains(t, string(resumed.Payload), `"actorId":"ada"`)
+	require.Equal(t, append([]string{"RunStarted", "RunPaused", "RunResumed"},
+		after("StepCompleted apply", "RunCompleted")[1:]...), c.story(got.runID))
 }
 
-// A dry run says that a proposal would need approval, and asks nobody.
-func TestADryRunAsksNobody(t *testing.T) {
-	t.Parallel()
-	srv := start(t, askFor("PROJECT_ADVANCE"))
-	c := connect(t, srv)
-	at := c.put(snapshot("t"), "")
-	h, err := handoff.New(propose(at, handoff.AdvanceProject, "wall"))
-	require.NoError(t, err)
-	got, err := srv.Engine().DryRun(t.Context(), h)
-	require.NoError(t, err)
-	require.Equal(t, handoff.ReasonApprovalRequired, got.Result.ReasonCode)
-	require.Empty(t, c.waitingIn("t"))
-	require.Equal(t, at.Revision, c.town("t").Revision)
+// approvedBy returns the signal of the decision that the first event of a run names.
+func (c *client) approvedBy(runID string) string {
+	c.t.Helper()
+	var why struct{ SignalID string }
+	require.NoError(c.t, json.Unmarshal(c.events(runID)[0].Payload, &why))
+	return why.SignalID
 }
 
 // An agent that knows another's proposal can make a handoff with the same handoffId for another
 // town. A decision names its town, and is about that town alone.
-func TestApprovalDecide_OneIDInTwoTowns(t *testing.T) {
+func TestApproval_OneIDInTwoTowns(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t, askFor("MAYOR_ACCEPT_MISSION")))
-	named := snapshot("Town") // with a quest whose command is that of the other town's
-	named.SideQuests = append(named.SideQuests, town.SideQuest{ID: "1 q-escort", Title: "Escort"})
-	a, b := c.put(named, ""), c.put(snapshot("Town 1"), "")
+	c := newWorld(t, askFor("MAYOR_ACCEPT_MISSION"))
+	quests := snapshot("Town") // with a quest whose command is the same as the other town's
+	quests.SideQuests = append(quests.SideQuests, town.SideQuest{ID: "1 q-escort", Title: "Escort"})
+	a, b := c.put(quests, ""), c.putTown("Town 1")
 	victim := propose(b, handoff.AcceptMission, "q-escort")
-	h, err := handoff.New(victim)
-	require.NoError(t, err)
 	attack := propose(a, handoff.AcceptMission, "1 q-escort")
-	attack.ProposalID = h.ProposalID
+	attack.ProposalID = parsed(t, victim).ProposalID
 	body := marshalled(t, victim)
 	id := c.send(body).result.HandoffID
 	require.Equal(t, id, c.send(marshalled(t, attack)).result.HandoffID)
 
 	request := decision(id, "approve", "ada")
 	delete(request, "townId")
-	f := c.notDecided(request)
-	require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED"}, []any{f.Status, f.Code})
+	f := c.refuses("approval.decide", request, "SCHEMA_VALIDATION_FAILED")
 	require.Equal(t, "/townId", f.Details[0].Path)
-	shown := c.approvals(map[string]any{"townId": "Town 1"}).Approvals[0]
-	other := c.approvals(map[string]any{"townId": "Town"}).Approvals[0]
-	request["townId"], request["handoffHash"] = "Town 1", other.HandoffHash
-	f = c.notDecided(request)
-	require.Equal(t, []any{409, "APPROVAL_DIFFERS"}, []any{f.Status, f.Code})
-	request["handoffHash"], request["submit"] = shown.HandoffHash, true
-	d := c.decide(request)
-	require.Equal(t, "Town 1", d.TownID)
+	hash := func(townID string) string { return c.approvals(about(townID)).Approvals[0].HandoffHash }
+	request["townId"], request["handoffHash"] = "Town 1", hash("Town")
+	c.refuses("approval.decide", request, "APPROVAL_DIFFERS")
+	request["handoffHash"], request["submit"] = hash("Town 1"), true
+	require.Equal(t, "Town 1", c.decide(request).TownID)
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-	request = decision(id, "reject", "ada")
-	request["townId"] = "Town"
-	require.Equal(t, "Town", c.decide(request).TownID)
-}
-
-// A handoff with the handoffId of one that was denied, and another reason, is asked about by
-// itself.
-func TestADenialIsOfTheBytesThatWereShown(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t, askFor("PROJECT_ADVANCE")))
-	at := c.put(snapshot("t"), "")
-	evil := propose(at, handoff.AdvanceProject, "wall")
-	evil.Reason = "I am hostile."
-	id := c.send(marshalled(t, evil)).result.HandoffID
-	good := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
-	require.Equal(t, id, c.send(good).result.HandoffID)
-	rows := c.approvals(map[string]any{"townId": "t"}).Approvals
-	require.Len(t, rows, 2)
-	hostile := 0 // either where both came in one millisecond
-	if rows[1].Proposal.Reason == "I am hostile." {
-		hostile = 1
-	}
-	require.Equal(t, "I am hostile.", rows[hostile].Proposal.Reason)
-	require.Equal(t, "Because.", rows[1-hostile].Proposal.Reason)
-	request := decision(id, "reject", "ada")
-	request["handoffHash"] = rows[hostile].HandoffHash
-	c.decide(request)
-	requireUnapproved(t, c.send(good), handoff.ReasonApprovalRequired, takesApproval)
-	c.decide(decision(id, "approve", "ada"))
-	require.Equal(t, handoff.Executed, c.send(good).result.Status)
+	require.Equal(t, "Town", c.decide(decision(id, "reject", "ada", "townId", "Town")).TownID)
 }
 
 // Proposals that wait no longer are listed with the person, the reason and the run, the newest
 // first, also those that their town has dropped from its record.
 func TestApprovalList_Closed(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t, askFor("PROJECT_ADVANCE,SALVAGE_PLAN,TOWNSFOLK_TALK")))
-	at := c.put(snapshot("t"), "")
-	ask := func(kind handoff.ProposalType, argument string) outcome {
-		got := c.send(marshalled(t, propose(at, kind, argument)))
+	c := newWorld(t, askFor("PROJECT_ADVANCE,SALVAGE_PLAN,TOWNSFOLK_TALK"))
+	at := c.putTown("t")
+	ask := func(body []byte) outcome {
+		got := c.send(body)
 		require.Equal(t, handoff.ReasonApprovalRequired, got.result.ReasonCode)
 		return got
 	}
-	used, denied := ask(handoff.AdvanceProject, "wall"), ask(handoff.PlanSalvage, "dread")
-	stale, lapsed := ask(handoff.PlanSalvage, "scarcity"), ask(handoff.PlanSalvage, "general")
+	used, denied := ask(c.wall(at)), ask(c.salvage(at, "dread"))
+	stale, lapsed := ask(c.salvage(at, "scarcity")), ask(c.salvage(at, "general"))
 	var runs []string
-	for _, row := range c.approvals(map[string]any{}).Approvals {
+	for _, row := range c.approvals(members{}).Approvals {
 		runs = append(runs, row.RunID)
 	}
 	require.ElementsMatch(t, []string{used.runID, denied.runID, stale.runID, lapsed.runID}, runs)
-	require.Empty(t, c.approvals(map[string]any{"closed": true}).Approvals)
+	require.Empty(t, c.approvals(members{"closed": true}).Approvals)
 	c.decide(decision(denied.result.HandoffID, "reject", "ada"))
 	c.decide(decision(lapsed.result.HandoffID, "approve", "ada"))
-	request := decision(used.result.HandoffID, "approve", "eve")
-	request["submit"] = true
-	done := c.decide(request)
+	done := c.decide(decision(used.result.HandoffID, "approve", "eve", "submit", true))
 	require.NotEmpty(t, done.Result)
-	closed := func(request map[string]any) (rows [][]string, next string) {
+	closed := func(request members) (rows [][]string, next string) {
 		request["closed"] = true
 		page := c.approvals(request)
 		for _, row := range page.Approvals {
@@ -471,38 +393,167 @@ func TestApprovalList_Closed(t *testing.T) {
 		{denied.result.HandoffID, "denied", "ada", "because", denied.runID},
 		{used.result.HandoffID, "used", "eve", "because", done.RunID},
 	}
-	rows, next := closed(map[string]any{"townId": "t"})
+	rows, next := closed(about("t"))
 	require.Equal(t, want, rows)
 	require.Empty(t, next)
-	rows, next = closed(map[string]any{"limit": 3})
+	rows, next = closed(members{"limit": 3})
 	require.Equal(t, want[:3], rows)
-	rows, next = closed(map[string]any{"limit": 3, "after": next})
+	rows, next = closed(members{"limit": 3, "after": next})
 	require.Equal(t, want[3:], rows)
 	require.Empty(t, next)
 
 	for i := range 20 { // more than a record keeps
 		at = c.town("t")
-		kept := ask(handoff.PlanSalvage, "dread")
-		c.decide(decision(kept.result.HandoffID, "reject", "bob"))
+		c.decide(decision(ask(c.salvage(at, "dread")).result.HandoffID, "reject", "bob"))
 		later := snapshot("t")
 		later.Day = int64(100 + i)
 		c.put(later, at.SnapshotHash)
 	}
-	rows, _ = closed(map[string]any{"townId": "t"})
+	rows, _ = closed(about("t"))
 	require.Len(t, rows, 24)
 	require.Equal(t, want, rows[20:])
 }
 
-// A proposal about which nobody decides in time is listed as expired.
-func TestApprovalList_Expired(t *testing.T) {
+// A proposal waits for so long, then it is asked about anew; an approval holds for as long.
+func TestApproval_Expires(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t, askFor("PROJECT_ADVANCE"), func(c *server.Config) {
-		c.Engine.ApprovalTimeout = time.Second
-	}))
-	c.send(marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
-	require.Eventually(t, func() bool {
-		page := c.approvals(map[string]any{"closed": true})
-		return len(page.Approvals) == 1 && page.Approvals[0].Status == "expired"
-	}, time.Minute, 20*time.Millisecond)
+	var later atomic.Int64
+	c := newWorld(t, askFor("PROJECT_ADVANCE"), func(c *server.Config) {
+		c.Engine.ApprovalTimeout = time.Hour
+		c.Engine.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
+	body := c.wall(c.putTown("t"))
+	id := c.send(body).result.HandoffID
+	later.Add(int64(time.Hour))
+	require.Empty(t, c.waitingIn("t"))
 	require.Zero(t, c.worldStatus().Approvals.Count)
+	require.Equal(t, "expired", c.approvals(members{"closed": true}).Approvals[0].Status)
+	c.refuses("approval.decide", decision(id, "approve", "ada"), "APPROVAL_STALE")
+	requireWaits(t, c.send(body))
+	require.Equal(t, []string{id}, c.waitingIn("t"), "it waits again")
+	c.decide(decision(id, "approve", "ada"))
+	later.Add(int64(time.Hour))
+	requireWaits(t, c.send(body))
+}
+
+// A handoff whose approved run was cancelled while a game was to apply its command has used its
+// approval: sent again it waits for another one.
+func TestApproval_UsedByACancelledRun(t *testing.T) {
+	t.Parallel()
+	for _, force := range []bool{false, true} {
+		c := newWorld(t, absentFor(apply.AbsentWait), askFor("PROJECT_ADVANCE"))
+		body := c.wall(c.putTown("t"))
+		id := requireWaits(t, c.send(body)).result.HandoffID
+		c.decide(decision(id, "approve", "ada"))
+		reply := c.sendLater(body)
+		runID := c.pendingRun("t")
+		require.Empty(t, c.waitingIn("t"), "it is used")
+		c.cancel(members{"runId": runID, "force": force})
+		require.Equal(t, "RUN_CANCELLED", c.failureOf(<-reply).Code)
+
+		c.refuses("approval.decide", decision(id, "approve", "ben"), "ALREADY_DECIDED")
+		requireWaits(t, c.send(body))
+		require.Equal(t, []string{id}, c.waitingIn("t"))
+		second := c.decide(decision(id, "approve", "ben"))
+		g := host(t, c.srv, agree)
+		require.Equal(t, second.SignalID, c.approvedBy(c.executes(body).runID))
+		require.Len(t, g.commands(), 1)
+	}
+}
+
+// cancel cancels a run. A request to its game that is on its way just then refuses it, and the
+// operator tries again.
+func (c *client) cancel(request members) {
+	c.t.Helper()
+	eventually(c.t, func() bool { return codeOf(c.request("run.cancel", request)) == "" })
+}
+
+// A handoff that was approved and submitted while its game is away has a run, which the reply names:
+// also if the time to wait for the result is over before the client of a handoff would be told. The
+// same decision again has the run, and all that is known of its result.
+func TestApproval_GameIsAway(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, absentFor(apply.AbsentWait), askFor("PROJECT_ADVANCE"), pauseWait(10*time.Millisecond))
+	id := c.send(c.wall(c.putTown("t"))).result.HandoffID
+	d := c.decide(decision(id, "approve", "ada", "submit", true))
+	require.Equal(t, "PLUGIN_ABSENT", d.NotSubmitted.Code)
+	require.Equal(t, c.pendingRun("t"), d.RunID)
+
+	c = newWorld(t, absentFor(apply.AbsentWait), askFor("PROJECT_ADVANCE"))
+	body := c.wall(c.putTown("t"))
+	request := decision(c.send(body).result.HandoffID, "approve", "ada")
+	first := c.decide(request)
+	require.Empty(t, first.RunID)
+	reply := c.sendLater(body)
+	runID := c.pendingRun("t")
+	again := c.decide(request)
+	require.Equal(t, []string{first.SignalID, runID}, []string{again.SignalID, again.RunID})
+	require.Nil(t, again.NotSubmitted, "nothing is to be submitted")
+	request["submit"] = true
+	again = c.decide(request)
+	require.Equal(t, []string{runID, "EXECUTION_IN_PROGRESS"}, []string{again.RunID, again.NotSubmitted.Code})
+	f := c.refuses("approval.decide", decision(first.HandoffID, "approve", "ben"), "ALREADY_DECIDED")
+	require.Contains(t, f.Message, "run "+runID)
+	c.cancel(members{"runId": runID})
+	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-reply).Code)
+	again = c.decide(request)
+	require.Equal(t, []string{runID, "UNKNOWN_RESULT"}, []string{again.RunID, again.NotSubmitted.Code})
+	require.Contains(t, again.NotSubmitted.Message, "run "+runID)
+	require.Equal(t, runevents.RunAborted, c.run(runID).Status)
+}
+
+// An approved handoff has the trace with which its agent asked, in the request to the plugin and in
+// its events, also if the server was started again meanwhile.
+func TestApproval_Trace(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, withBus, byPlugin, askFor("PROJECT_ADVANCE"))
+	body := c.wall(c.putTown("t"))
+	first := requireWaits(t, c.resultOf(<-c.sendTraced(body, traced(1).Header(nil))))
+	c.requireTrace(first.runID, traced(1))
+	again := c.resultOf(<-c.sendTraced(body, traced(2).Header(nil)))
+	c.requireTrace(again.runID, traced(2))
+	c.restart()
+	asked := c.requests()
+	g := host(t, c.srv, agree)
+	d := c.decide(decision(first.result.HandoffID, "approve", "ada", "submit", true))
+	require.Nil(t, d.NotSubmitted)
+	require.NotEmpty(t, g.commands())
+	require.NotEmpty(t, asked)
+	requireAsked(t, asked, traced(1))
+	c.requireTrace(d.RunID, traced(1))
+	c.requireTrace(d.SignalID, trace.Context{})
+}
+
+// A setting of the world with a type that this version does not know, because a later version stored
+// it or because it is spelled in another way, asks for approvals of every type. The server says so,
+// and keeps the text.
+func TestApproval_UnknownTypeFailsClosed(t *testing.T) {
+	t.Parallel()
+	for _, stored := range []string{"MAGIC,PROJECT_ADVANCE", "project_advance"} {
+		c := newWorld(t, open, askFor("PROJECT_ADVANCE"))
+		c.putTown("t")
+		c.putTown("free", "approval", []string{})
+		changed := c.log().CachedInfo().Config
+		changed.Metadata["worldengine.require-approval"] = stored
+		_, err := c.streams().UpdateStream(t.Context(), changed)
+		require.NoError(t, err)
+		for range 2 { // the stored text stays
+			c.restart(askFor(""))
+			require.Equal(t, stored, c.srv.Engine().Settings().RequireApproval)
+			for _, p := range []handoff.Proposal{
+				propose(c.town("t"), handoff.AdvanceProject, "wall"),
+				propose(c.town("t"), handoff.TalkToTownsfolk, "casual"),
+			} {
+				got, policy := c.send(marshalled(t, p)), approval.Stored(stored)
+				requireUnapproved(t, got, handoff.ReasonApprovalRequired, policy.Detail(p.Type))
+				require.Contains(t, policy.Detail(p.Type), "does not know")
+			}
+			require.Len(t, c.waitingIn("t"), 2)
+		}
+		c.executes(c.talk(c.town("free")))
+		_, err = server.Start(t.Context(), configure(askFor("PROJECT_ADVANCE"),
+			func(config *server.Config) { config.NATS = c.srv.URL() }))
+		require.ErrorContains(t, err,
+			"--require-approval PROJECT_ADVANCE, and the world has "+stored)
+	}
 }

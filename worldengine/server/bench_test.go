@@ -18,18 +18,18 @@ import (
 )
 
 // BenchmarkExecute executes handoffs over NATS, 64 in flight over 64 towns, against a real server.
-// Its time per operation is the inverse of the rate, and its processor time that of server and
+// Its time per operation is the inverse of the rate, and its processor time the sum of server and
 // client; for latencies and the ratio to plain request-reply see `handoffctl bench`.
 func BenchmarkExecute(b *testing.B) {
 	for _, mode := range []server.Sync{server.SyncInterval, server.SyncAlways} {
 		b.Run(string(mode), func(b *testing.B) {
-			srv := start(b, open, func(config *server.Config) { config.Sync = mode })
+			w := newWorld(b, open, func(config *server.Config) { config.Sync = mode })
 			c := newCrowd()
 			for _, s := range c.states {
-				_, err := srv.Engine().Put(b.Context(), s, "")
+				_, err := w.srv.Engine().Put(b.Context(), s, "")
 				require.NoError(b, err)
 			}
-			c.drive(b, connect(b, srv).nc, wire.Subject("main", "handoff"))
+			c.drive(b, w.nc)
 		})
 	}
 }
@@ -68,7 +68,7 @@ func (c *crowd) next(i int) (*handoff.Handoff, error) {
 }
 
 // send publishes the next handoff to a town, and reports whether the answer has a run.
-func (c *crowd) send(nc *nats.Conn, subject string, i int) (bool, error) {
+func (c *crowd) send(nc *nats.Conn, i int) (bool, error) {
 	h, err := c.next(i)
 	if err != nil {
 		return false, err
@@ -77,7 +77,7 @@ func (c *crowd) send(nc *nats.Conn, subject string, i int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	reply, err := nc.Request(subject, encoded, 10*time.Second)
+	reply, err := nc.Request(wire.Subject("main", "handoff"), encoded, 10*time.Second)
 	if err != nil {
 		return false, err
 	}
@@ -85,9 +85,9 @@ func (c *crowd) send(nc *nats.Conn, subject string, i int) (bool, error) {
 	return reply.Header.Get(wire.RunIDHeader) != "", nil
 }
 
-// drive sends the crowd's b.N handoffs to a subject, and hears their live messages. The processor
-// time that it reports ends when the last of them was heard.
-func (c *crowd) drive(b *testing.B, nc *nats.Conn, subject string) {
+// drive sends the crowd's b.N handoffs, and hears their live messages. The processor time that it
+// reports ends when the last of them was heard.
+func (c *crowd) drive(b *testing.B, nc *nats.Conn) {
 	var next, wrong, heard atomic.Int64
 	_, err := nc.Subscribe(wire.EventsSubject("main", "*"), func(msg *nats.Msg) {
 		if bytes.Contains(msg.Data, []byte(`"cause":"handoff"`)) {
@@ -102,7 +102,7 @@ func (c *crowd) drive(b *testing.B, nc *nats.Conn, subject string) {
 	b.RunParallel(func(pb *testing.PB) {
 		i := int(next.Add(1)-1) % crowdTowns
 		for pb.Next() {
-			ok, err := c.send(nc, subject, i)
+			ok, err := c.send(nc, i)
 			if err != nil {
 				panic(err)
 			}

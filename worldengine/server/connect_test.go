@@ -1,17 +1,23 @@
 package server_test
 
 import (
+	"bufio"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"flag"
+	"fmt"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"runtime/pprof"
 	"strings"
 	"testing"
 	"time"
@@ -22,14 +28,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/wire"
 )
 
-// Who is not known does not come in, and no secret comes into the log, whatever goes wrong.
-func TestOnlyUsersConnect(t *testing.T) {
+// Only users sign in, and no secret comes into the log, whatever goes wrong.
+func TestConnect_OnlyUsers(t *testing.T) {
 	t.Parallel()
 	pair, err := nkeys.CreateUser()
 	require.NoError(t, err)
@@ -38,14 +46,13 @@ func TestOnlyUsersConnect(t *testing.T) {
 	hashed := access.User{Name: "hashed", Role: access.Observer,
 		PasswordHash: "$2a$11$3kIDaCxw.Glsl1.u5nKa6eUnNDLV5HV9tIuUp7EHhMt6Nm9myW1aS"}
 	log := &natstest.Buffer{}
-	srv := start(t, servertest.WithUsers(servertest.Person(access.Agent), hashed,
+	w := newWorld(t, servertest.WithUsers(servertest.Person(access.Agent), hashed,
 		access.User{Name: "k", Role: access.Plugin, NKey: public}),
 		func(c *server.Config) {
-			c.Logger = slog.New(slog.NewTextHandler(log,
-				&slog.HandlerOptions{Level: slog.LevelDebug}))
+			c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		})
 	try := func(options ...nats.Option) error {
-		nc, err := nats.Connect(srv.URL(), append(options, nats.Timeout(20*time.Second))...)
+		nc, err := nats.Connect(w.srv.URL(), append(options, nats.Timeout(20*time.Second))...)
 		if err == nil {
 			nc.Close()
 		}
@@ -62,40 +69,55 @@ func TestOnlyUsersConnect(t *testing.T) {
 		}
 	}
 	require.Error(t, try(nats.Token("sentinel-token")))
-	c := as(t, srv.URL(), servertest.Person(access.Agent))
-	require.False(t, c.mayPublish("world.main.log.t"))
-	require.Eventually(t, func() bool { return len(log.String()) > 0 }, 20*time.Second,
-		20*time.Millisecond)
+	require.False(t, w.mayPublish("world.main.log.t"))
+	eventually(t, func() bool { return log.String() != "" })
 	for _, secret := range []string{"sentinel", servertest.Password, string(hashed.PasswordHash)} {
 		require.NotContains(t, log.String(), secret)
 	}
 }
 
+// withTLS gives a server everybody as users, and TLS.
+func withTLS(cert, key, clientCA string) func(*server.Config) {
+	return func(c *server.Config) {
+		c.Access = &access.Config{Users: everybody(),
+			TLS: access.TLS{CertFile: cert, KeyFile: key, ClientCAFile: clientCA}}
+	}
+}
+
+// login are the options of the operator.
+func login(more ...nats.Option) []nats.Option {
+	return append([]nats.Option{nats.UserInfo("operator", servertest.Password),
+		nats.CustomInboxPrefix("_INBOX_operator")}, more...)
+}
+
 // With TLS nobody connects without it, but the server itself; and with a client CA, nobody without
-// a certificate of it.
+// a certificate of it, also as a browser or behind the bridge.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
 	for _, ca := range []string{"", cert} {
-		srv := start(t, func(c *server.Config) {
-			c.Access = &access.Config{Users: everybody(),
-				TLS: access.TLS{CertFile: cert, KeyFile: key, ClientCAFile: ca}}
-		})
-		login := []nats.Option{nats.UserInfo("operator", servertest.Password),
-			nats.CustomInboxPrefix("_INBOX_operator")}
-		try := func(more ...nats.Option) error {
-			nc, err := nats.Connect(srv.URL(), append(login, more...)...)
-			if err != nil {
+		srv := start(t, withHTTP, withTLS(cert, key, ca))
+		require.Regexp(t, "^tls://", srv.URL())
+		require.Regexp(t, "^https://", srv.HTTP())
+		for name, connect := range map[string]func(...nats.Option) (*nats.Conn, error){
+			"client":  func(o ...nats.Option) (*nats.Conn, error) { return nats.Connect(srv.URL(), o...) },
+			"browser": func(o ...nats.Option) (*nats.Conn, error) { return browse(srv, o...) },
+		} {
+			try := func(more ...nats.Option) error {
+				nc, err := connect(login(more...)...)
+				if err != nil {
+					return err
+				}
+				defer nc.Close()
+				_, err = nc.Request("worldengine.v1.main.town.list", nil, 20*time.Second)
 				return err
 			}
-			defer nc.Close()
-			_, err = nc.Request("worldengine.v1.main.town.list", nil, 20*time.Second)
-			return err
+			require.Error(t, try(), "%s: the authority is not known", name)
+			require.Equal(t, ca == "", try(nats.RootCAs(cert)) == nil, name)
+			require.NoError(t, try(nats.RootCAs(cert), nats.ClientCert(cert, key)), name)
 		}
-		require.Regexp(t, "^tls://", srv.URL())
-		require.Error(t, try(), "the authority is not known")
-		require.Equal(t, ca == "", try(nats.RootCAs(cert)) == nil)
-		require.NoError(t, try(nats.RootCAs(cert), nats.ClientCert(cert, key)))
+		_, err := nats.Connect(srv.BehindBridge(), login()...)
+		require.ErrorIs(t, err, nats.ErrAuthorization)
 	}
 }
 
@@ -107,12 +129,11 @@ func TestTLS_Reload(t *testing.T) {
 	config := &access.Config{Users: everybody(), TLS: access.TLS{CertFile: cert, KeyFile: key}}
 	srv := start(t, withHTTP, func(c *server.Config) { c.Access = config })
 	connect := func(ca string) (*nats.Conn, error) {
-		return nats.Connect(srv.URL(), nats.UserInfo("operator", servertest.Password),
-			nats.CustomInboxPrefix("_INBOX_operator"), nats.RootCAs(ca))
+		return nats.Connect(srv.URL(), login(nats.RootCAs(ca))...)
 	}
 	trusted := func(ca string) bool {
-		pool, file := x509.NewCertPool(), contents(t, ca)
-		require.True(t, pool.AppendCertsFromPEM(file))
+		pool := x509.NewCertPool()
+		require.True(t, pool.AppendCertsFromPEM(contents(t, ca)))
 		conn, err := tls.Dial("tcp", strings.TrimPrefix(srv.HTTP(), "https://"),
 			&tls.Config{RootCAs: pool})
 		if err == nil {
@@ -125,20 +146,21 @@ func TestTLS_Reload(t *testing.T) {
 		require.Equal(t, err == nil, natsErr == nil)
 		return err == nil
 	}
+	write := func(to string, data []byte) { require.NoError(t, os.WriteFile(to, data, 0o600)) }
 	old := filepath.Join(t.TempDir(), "old.pem")
-	require.NoError(t, os.WriteFile(old, contents(t, cert), 0o600))
+	write(old, contents(t, cert))
 	stays, err := connect(cert)
 	require.NoError(t, err)
 	defer stays.Close()
 
-	require.NoError(t, os.WriteFile(cert, nil, 0o600))
+	write(cert, nil)
 	_, err = srv.ReloadAccess(config)
 	require.ErrorContains(t, err, "TLS")
 	require.True(t, trusted(old))
 
 	newCert, newKey := certificate(t)
-	require.NoError(t, os.WriteFile(cert, contents(t, newCert), 0o600))
-	require.NoError(t, os.WriteFile(key, contents(t, newKey), 0o600))
+	write(cert, contents(t, newCert))
+	write(key, contents(t, newKey))
 	done, err := srv.ReloadAccess(config)
 	require.NoError(t, err)
 	require.Zero(t, done)
@@ -153,7 +175,8 @@ func TestTLS_Reload(t *testing.T) {
 	require.True(t, trusted(newCert))
 }
 
-// A certificate that is not valid yet, or no longer, is a warning: the server serves those who know it.
+// A certificate that is not valid yet, or no longer, is a warning: the server serves clients that
+// take it.
 func TestTLS_InvalidNow(t *testing.T) {
 	t.Parallel()
 	for _, change := range []func(*x509.Certificate){
@@ -162,17 +185,11 @@ func TestTLS_InvalidNow(t *testing.T) {
 	} {
 		cert, key := certificate(t, change)
 		log := &natstest.Buffer{}
-		srv := start(t, func(c *server.Config) {
-			c.Access = &access.Config{Users: everybody(),
-				TLS: access.TLS{CertFile: cert, KeyFile: key}}
-			c.Logger = slog.New(slog.NewTextHandler(log, nil))
-		})
+		srv := start(t, withTLS(cert, key, ""), logged(log))
 		require.Contains(t, log.String(), "it is not valid now")
-		login := nats.UserInfo("operator", servertest.Password)
-		_, err := nats.Connect(srv.URL(), login, nats.RootCAs(cert))
+		_, err := nats.Connect(srv.URL(), login(nats.RootCAs(cert))...)
 		require.Error(t, err)
-		nc, err := nats.Connect(srv.URL(), login,
-			nats.Secure(&tls.Config{InsecureSkipVerify: true}))
+		nc, err := nats.Connect(srv.URL(), login(nats.Secure(&tls.Config{InsecureSkipVerify: true}))...)
 		require.NoError(t, err)
 		nc.Close()
 	}
@@ -212,26 +229,6 @@ func contents(t *testing.T, file string) []byte {
 	return data
 }
 
-// A server on the loopback address of IPv6 serves clients, its operator and browsers there.
-func TestServer_IPv6(t *testing.T) {
-	t.Parallel()
-	if probe, err := net.Listen("tcp", "[::1]:0"); err != nil {
-		t.Skip("this machine has no IPv6: ", err)
-	} else {
-		probe.Close()
-	}
-	srv := start(t, func(c *server.Config) { c.Listen, c.HTTP = "[::1]:0", "[::1]:0" })
-	require.Regexp(t, `^nats://\[::1\]:\d+$`, srv.URL())
-	require.Regexp(t, `^http://\[::1\]:\d+$`, srv.HTTP())
-	connect(t, srv).request("town.list", nil)
-	streams, err := natsconn.Options{}.ConnectOperator(srv.URL(), "operator")
-	require.NoError(t, err)
-	streams.Close()
-	page, err := browse(srv)
-	require.NoError(t, err)
-	page.Close()
-}
-
 // certificate makes a certificate of 127.0.0.1 that is its own authority.
 func certificate(
 	t *testing.T, change ...func(*x509.Certificate),
@@ -264,28 +261,330 @@ func certificate(
 	return certFile, keyFile
 }
 
-// Without access control only this machine is served, unless that is asked for.
-func TestOnlyLoopbackWithoutAccess(t *testing.T) {
+// Without access control only this machine is served, also over IPv6, unless an operator says
+// otherwise; passwords, also those that go over HTTP, need TLS beyond it.
+func TestListen_OnlyLoopback(t *testing.T) {
 	t.Parallel()
-	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0", "example.org:0"} {
-		_, err := server.Start(t.Context(), configure(func(c *server.Config) {
-			c.Listen, c.Data = listen, t.TempDir()
-		}))
-		require.ErrorIs(t, err, server.ErrOpenListen, listen)
+	cert, key := certificate(t)
+	users, encrypted := servertest.WithUsers(everybody()...), withTLS(cert, key, "")
+	insecure := func(c *server.Config) { c.InsecureListen = true }
+	listen := func(nats, http string) func(*server.Config) {
+		return func(c *server.Config) { c.Listen, c.HTTP, c.Data = nats, http, t.TempDir() }
 	}
-	for _, listen := range []string{"127.0.0.1:0", "localhost:0", "127.1.2.3:0"} {
-		start(t, func(c *server.Config) { c.Listen = listen })
+	const here, beyond = "127.0.0.1:0", "0.0.0.0:0"
+	for _, row := range []struct {
+		listen, http string
+		change       []func(*server.Config)
+		want         error
+	}{
+		{beyond, "", nil, server.ErrOpenListen}, {":0", "", nil, server.ErrOpenListen},
+		{"[::]:0", "", nil, server.ErrOpenListen}, {"192.0.2.1:0", "", nil, server.ErrOpenListen},
+		{"example.org:0", "", nil, server.ErrOpenListen}, {here, beyond, nil, server.ErrOpenListen},
+		{beyond, "", []func(*server.Config){users}, server.ErrPlainListen},
+		{here, beyond, []func(*server.Config){users}, server.ErrPlainHTTP},
+		{here, here, []func(*server.Config){users}, nil},
+		{beyond, beyond, []func(*server.Config){encrypted}, nil},
+		{beyond, beyond, []func(*server.Config){users, insecure}, nil},
+		{"localhost:0", "", nil, nil}, {"127.1.2.3:0", "", nil, nil},
+		{":0", beyond, []func(*server.Config){insecure}, nil},
+	} {
+		config := configure(append(row.change, listen(row.listen, row.http))...)
+		_, err := server.Check(t.Context(), config)
+		require.ErrorIs(t, err, row.want, "%s %s", row.listen, row.http)
+		if row.want != nil {
+			_, err = server.Start(t.Context(), config)
+			require.ErrorIs(t, err, row.want, "%s %s", row.listen, row.http)
+		}
 	}
-	for _, listen := range []string{"0.0.0.0:0", ":0"} {
-		srv := start(t, func(c *server.Config) { c.Listen, c.InsecureListen = listen, true })
-		require.Regexp(t, `^nats://127\.0\.0\.1:\d+$`, srv.URL())
+	for said, http := range map[string]string{
+		"--http must be HOST:PORT": "nowhere", "--http has the port": "127.0.0.1:x"} {
+		_, err := server.Check(t.Context(), configure(listen(here, http)))
+		require.ErrorContains(t, err, said)
+	}
+	changes := map[string][]func(*server.Config){`127\.0\.0\.1`: {listen(beyond, beyond), insecure},
+		`\[::1\]`: {listen("[::1]:0", "[::1]:0")}}
+	if probe, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		delete(changes, `\[::1\]`)
+	} else {
+		probe.Close()
+	}
+	for host, change := range changes {
+		srv := start(t, change...)
+		require.Regexp(t, `^nats://`+host+`:\d+$`, srv.URL())
+		require.Regexp(t, `^http://`+host+`:\d+$`, srv.HTTP())
+		connect(t, srv).request("town.list", nil)
 		streams, err := natsconn.Options{}.ConnectOperator(srv.URL(), "operator")
 		require.NoError(t, err)
 		streams.Close()
+		page, err := browse(srv)
+		require.NoError(t, err)
+		page.Close()
 	}
-	beyond := func(c *server.Config) { c.Listen = "0.0.0.0:0" }
-	_, err := server.Start(t.Context(), configure(servertest.WithUsers(everybody()...), beyond))
-	require.ErrorIs(t, err, server.ErrPlainListen, "passwords need TLS")
-	start(t, servertest.WithUsers(everybody()...), beyond,
-		func(c *server.Config) { c.InsecureListen = true })
+}
+
+// Clients are listed with user, role and the towns of a plugin, and after they have left.
+func TestWorldClients(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, servertest.WithUsers(servertest.Person(access.Operator), servertest.Person(access.Plugin)))
+	plugin := as(t, c.srv.URL(), servertest.Person(access.Plugin), nats.Name("game")).nc
+	for _, town := range []string{"t", "a b"} {
+		_, err := plugin.SubscribeSync(wire.ApplySubject("main", wire.TownToken(town)))
+		require.NoError(t, err)
+	}
+	require.NoError(t, plugin.Flush())
+	clients := func() map[string]messages.Client {
+		byName := map[string]messages.Client{}
+		for _, client := range call[messages.Clients](c.client, "world.clients", members{}).Clients {
+			byName[client.Name] = client
+		}
+		return byName
+	}
+	all := clients()
+	require.Len(t, all, 2, "%v", all)
+	game := all["game"]
+	require.NotEmpty(t, game.LastSeen)
+	require.NotEmpty(t, game.Since)
+	require.Equal(t, messages.Client{User: "plugin", Role: "plugin", Name: "game", Connections: 1,
+		Since: game.Since, LastSeen: game.LastSeen, Towns: []string{"a b", "t"}}, game)
+	require.Equal(t, []string{"operator", "operator"}, []string{all[""].User, all[""].Role})
+	plugin.Close()
+	eventually(t, func() bool { return clients()["game"].Connections == 0 })
+	require.Equal(t, "plugin", clients()["game"].User)
+}
+
+// from returns the option of a client that connects from a loopback address.
+func from(address string) nats.Option {
+	return nats.Dialer(&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)},
+		Timeout: 5 * time.Second})
+}
+
+// An address has no more connections than it is given, others have theirs, the server's own are not
+// counted, and one that has ended makes room. The log has why a connection was refused.
+func TestConnections_OfAnAddress(t *testing.T) {
+	t.Parallel()
+	const most = 3
+	log := &natstest.Buffer{}
+	srv := start(t, logged(log), func(c *server.Config) { c.MaxConnectionsPerAddress = most })
+	var open []*nats.Conn
+	for range most {
+		nc, err := nats.Connect(srv.URL(), from("127.0.0.2"), nats.NoReconnect())
+		require.NoError(t, err)
+		defer nc.Close()
+		open = append(open, nc)
+	}
+	for range 20 {
+		_, err := nats.Connect(srv.URL(), from("127.0.0.2"))
+		require.ErrorIs(t, err, nats.ErrAuthorization)
+	}
+	require.Contains(t, log.String(), "--max-connections-per-address")
+	other, err := nats.Connect(srv.URL(), from("127.0.0.3"))
+	require.NoError(t, err)
+	defer other.Close()
+	(&client{t: t, nc: other, world: "main"}).putTown("t")
+	open[0].Close()
+	eventually(t, func() bool {
+		nc, err := nats.Connect(srv.URL(), from("127.0.0.2"))
+		if err == nil {
+			nc.Close()
+		}
+		return err == nil
+	})
+}
+
+var connectionCount = flag.Int("connections", 24, "how many connections bad clients make at a time")
+
+// NATS takes no more connections than it is told, all of them from loopback by default, and takes one
+// again when another has gone. Clients that come and go leave nothing behind that counts.
+func TestConnections_Most(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, func(config *server.Config) { config.MaxConnections = 16 })
+	c.putTown("t")
+	var open []net.Conn
+	for range *connectionCount / 4 {
+		for knock(c, &open) {
+			require.LessOrEqual(t, len(open), 16, "no connection is refused")
+		}
+		require.NotEmpty(t, open)
+		c.town("t")
+		require.NoError(t, open[0].Close())
+		eventually(t, func() bool { return knock(c, &open) })
+		for _, conn := range open {
+			conn.Close()
+		}
+		open = nil
+		eventually(t, func() bool { return knock(c, &open) })
+	}
+}
+
+// knock connects, and reports whether that was accepted.
+func knock(w *world, open *[]net.Conn) bool {
+	conn := w.raw()
+	conn.write("CONNECT {}\r\nPING\r\n")
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		switch line := lines.Text(); {
+		case strings.HasPrefix(line, "PONG"):
+			*open = append(*open, conn)
+			return true
+		case strings.HasPrefix(line, "-ERR"):
+			assert.Contains(w.t, line, "maximum account active connections exceeded")
+			return false
+		}
+	}
+	return false
+}
+
+// raw connects without being a NATS client, and reads the first words of the server.
+func (w *world) raw() *rawClient {
+	w.t.Helper()
+	c := rawTo(w.t, w.srv.URL())
+	require.NoError(w.t, c.SetDeadline(time.Now().Add(60*time.Second)))
+	_, err := c.in.ReadString(' ')
+	require.NoError(w.t, err)
+	return c
+}
+
+// requireClosed reads until the server closes a connection, or resets it.
+func requireClosed(t testing.TB, conn *rawClient) {
+	t.Helper()
+	_, err := io.Copy(io.Discard, conn.in)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the server keeps it")
+}
+
+// rest is the goroutines, and the heap, of a process.
+type rest struct {
+	goroutines int
+	heap       uint64
+}
+
+func restOf() rest { return rest{runtime.NumGoroutine(), heapInUse()} }
+
+// require waits until the process has no more goroutines than before, and little more memory.
+func (r rest) require(t testing.TB) {
+	t.Helper()
+	for until := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > r.goroutines+2; {
+		if time.Now().After(until) {
+			var stacks strings.Builder
+			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
+			t.Fatalf("there were %d goroutines, and are %d: %s", r.goroutines,
+				runtime.NumGoroutine(), &stacks)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	eventually(t, func() bool { return heapInUse() < r.heap+32<<20 })
+}
+
+func heapInUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// Clients that stop in the middle of a message are closed by the server after some pings; clients that
+// leave before they are answered, or speak no NATS, end their own connection. Others are served all
+// along, and nothing of them is left.
+func TestClients_HalfOpen(t *testing.T) { // alone: it counts goroutines
+	// our own client is asked too, and may be kept waiting
+	defer server.SetPingInterval(time.Second)()
+	c := newWorld(t)
+	at := c.putTown("t")
+	before := restOf()
+	stale := string(c.wall(townReply{TownID: "t", SnapshotHash: strings.Repeat("0", 64)}))
+	const get = "PUB worldengine.v1.main.town.get _INBOX.in 14\r\n{\"townId\":\"t\"}\r\n"
+	said := []string{
+		"", // no CONNECT at all
+		"CONNECT {\"verbose\":false}\r\n", "CONNECT {\"verb", "PUB worldengine.v1.main.tow",
+		"PUB worldengine.v1.main.town.get _INBOX.in 16777216\r\n{\"townId\":",
+		"CONNECT {}\r\nPUB worldengine.v1.main.handoff _INBOX.in 200000\r\n" +
+			strings.Repeat("x", 150_000),
+		"CONNECT {\"headers\":true}\r\nHPUB worldengine.v1.main.town.get _INBOX.in 12 " +
+			"16777216\r\nNATS/1.0\r\n",
+		"CONNECT {}\r\nSUB _INBOX.in 1\r\n" + get + "PUB a",
+	}
+	var open []*rawClient
+	for i := range *connectionCount {
+		conn := c.raw()
+		_, err := io.WriteString(conn, said[i%len(said)])
+		require.NoError(t, err)
+		open = append(open, conn)
+	}
+	for range 20 * *connectionCount { // they leave
+		conn := c.raw()
+		_, err := fmt.Fprintf(conn, "CONNECT {}\r\nSUB _INBOX.in 1\r\n%sPUB worldengine.v1.main.handoff "+
+			"_INBOX.in %d\r\n%s\r\nPUB worldengine.v1.main.run.li", get, len(stale), stale)
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+	}
+	for _, said := range []string{ // no NATS
+		"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+		"PUB\r\n", "PUB a -1\r\n", "PUB a 99999999999999999999\r\n", "CONNECT {\r\n",
+		"SUB " + strings.Repeat("a", 5000) + " 1\r\n",
+		"PUB worldengine.v1.main.town.get _INBOX.in 3\r\nabcdef\r\n", "\x00\x00\x00\x00",
+		fmt.Sprintf("PUB worldengine.v1.main.handoff _INBOX.in %d\r\n", 16<<20+1),
+	} {
+		conn := c.raw()
+		_, err := io.WriteString(conn, said)
+		require.NoError(t, err)
+		requireClosed(t, conn)
+		require.Equal(t, at, c.town("t"))
+	}
+	for _, conn := range open {
+		requireClosed(t, conn)
+	}
+	require.Equal(t, at, c.town("t"))
+	before.require(t)
+}
+
+// A client that asks for much and never reads is closed when a message to it has lain too long.
+// Others are served, and the messages that waited are given back.
+func TestClients_NeverRead(t *testing.T) { // alone: it counts goroutines
+	defer server.SetWriteDeadline(time.Second)()
+	c := newWorld(t)
+	big := snapshot("big")
+	big.SideQuests[0].Title = strings.Repeat("t", 400_000)
+	c.put(big, "")
+	before := restOf()
+	conn := c.raw()
+	conn.write("CONNECT {\"verbose\":false}\r\nSUB _INBOX.in 1\r\n")
+	most := uint64(0)
+	for sent := 0; ; sent++ {
+		require.Less(t, sent, 20_000, "it is still there")
+		if _, err := io.WriteString(conn, "PUB worldengine.v1.main.town.get _INBOX.in "+
+			"16\r\n{\"townId\":\"big\"}\r\n"); err != nil {
+			break
+		}
+		if sent%40 == 0 {
+			c.town("big") // as fast as others are served
+			most = max(most, heapInUse())
+		}
+	}
+	require.Less(t, most, before.heap+256<<20)
+	before.require(t)
+}
+
+// NATS keeps no more than maxPending for a client that never reads, however much it is sent and
+// however long it may leave that lying.
+func TestClients_MostPending(t *testing.T) { // alone: it sets the deadline of servers
+	const bound, size, messages = 128 << 20, 1 << 20, 200
+	defer server.SetWriteDeadline(time.Minute)()
+	c := newWorld(t)
+	conn := c.raw()
+	conn.write("CONNECT {\"verbose\":false}\r\nSUB _INBOX.in 1\r\nPING\r\n")
+	payload := make([]byte, size)
+	pending := func() int {
+		require.NoError(t, c.nc.FlushTimeout(30*time.Second))
+		most, err := c.srv.MostPending()
+		require.NoError(t, err)
+		return most
+	}
+	eventually(t, func() bool { // it has subscribed, and a kernel takes less
+		require.NoError(t, c.nc.Publish("_INBOX.in", payload))
+		return pending() > 10*size
+	})
+	for range messages {
+		require.NoError(t, c.nc.Publish("_INBOX.in", payload))
+	}
+	require.Greater(t, pending(), bound/2)
+	require.LessOrEqual(t, pending(), bound)
+	c.putTown("t")
 }

@@ -11,17 +11,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
@@ -33,15 +30,15 @@ type eventPage struct {
 	Gap     bool
 }
 
-func (c *client) eventPage(request map[string]any) eventPage {
+func (c *client) eventPage(request members) eventPage {
 	c.t.Helper()
-	return call[eventPage](c, "event.list", schemas.EventListReply, request)
+	return call[eventPage](c, "event.list", request)
 }
 
 // commits reads all pages of event.list up to the end of the log.
-func (c *client) commits(request map[string]any) (all []string) {
+func (c *client) commits(request members) (all []string) {
 	c.t.Helper()
-	end := c.eventPage(map[string]any{})
+	end := c.eventPage(members{})
 	require.Empty(c.t, end.Commits)
 	for request["after"] = "0"; ; {
 		page := c.eventPage(request)
@@ -94,11 +91,11 @@ func (c *client) heard(subject string) func(n int) []string {
 	require.NoError(c.t, c.nc.Flush())
 	return func(n int) []string {
 		c.t.Helper()
-		require.Eventually(c.t, func() bool {
+		eventually(c.t, func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return len(all) >= n
-		}, 30*time.Second, 5*time.Millisecond)
+		})
 		mu.Lock()
 		defer mu.Unlock()
 		slices.SortFunc(all, func(a, b string) int {
@@ -109,37 +106,28 @@ func (c *client) heard(subject string) func(n int) []string {
 }
 
 // eventful makes a world with commits of every cause but mend, and returns its towns.
-func eventful(t *testing.T, srv *server.Server, c *client) []string {
+func eventful(t *testing.T, c *world) []string {
 	t.Helper()
-	host(t, srv, agree)
+	host(t, c.srv, agree)
 	long := strings.Repeat("ü", 3000)
-	at := c.put(snapshot("t"), "")
-	c.put(snapshot("Town 1"), "")
-	c.put(snapshot(long), "")
-	c.send(marshalled(t, propose(at, handoff.AdvanceProject, "bridge")))
-	c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
-	c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
-	c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")))
-	nowhere := at
-	nowhere.TownID = "nowhere"
-	c.send(marshalled(t, propose(nowhere, handoff.TalkToTownsfolk, "casual")))
-	c.signal("control.pause", map[string]any{})
-	c.signal("control.resume", map[string]any{})
-	c.signal("control.pause", map[string]any{"townId": "t"})
-	now := c.town("t")
-	waits := marshalled(t, propose(now, handoff.TalkToTownsfolk, "morale-boost"))
-	require.Equal(t, "TOWN_PAUSED", c.failureOf(c.request("handoff", waits)).Code)
-	c.signal("control.resume", map[string]any{"townId": "t"})
-	c.refused("control.resume", []byte(`{"townId":"t"}`))
+	at := c.putTown("t")
+	c.putTown("Town 1")
+	c.putTown(long)
+	for _, body := range [][]byte{c.bridge(at), c.wall(at), c.wall(at), c.talk(at),
+		c.talk(townReply{TownID: "nowhere", SnapshotHash: at.SnapshotHash})} {
+		c.send(body)
+	}
+	c.signal("control.pause", members{})
+	c.signal("control.resume", members{})
+	c.signal("control.pause", about("t"))
+	c.refuses("handoff", c.talk(c.town("t")), "TOWN_PAUSED")
+	c.signal("control.resume", about("t"))
+	c.refuses("control.resume", about("t"), "NOT_PAUSED")
 	c.append("t", written("run-1", runevents.RunStarted, "", 1))
-	bound := putRequest(snapshot("game"), "")
-	bound["apply"], bound["approval"] = "plugin", []string{"TOWNSFOLK_TALK"}
-	game := call[townReply](c, "town.put", schemas.TownGetReply, bound)
-	c.send(marshalled(t, propose(game, handoff.AdvanceProject, "wall")))
-	game = c.town("game")
-	asked := c.send(marshalled(t, propose(game, handoff.TalkToTownsfolk, "casual")))
-	call[map[string]any](c, "approval.decide", schemas.ApprovalDecideReply, map[string]any{
-		"townId": "game", "handoffId": asked.result.HandoffID, "decision": "reject", "reason": "no"})
+	c.send(c.wall(c.putTown("game", "apply", "plugin", "approval", []string{"TOWNSFOLK_TALK"})))
+	asked := c.send(c.talk(c.town("game")))
+	c.decide(members{"townId": "game", "handoffId": asked.result.HandoffID, "decision": "reject",
+		"reason": "no"})
 	return []string{"t", "Town 1", long, "game", "nowhere"}
 }
 
@@ -147,16 +135,11 @@ func eventful(t *testing.T, srv *server.Server, c *client) []string {
 // same bytes; events and states are as run.events and town.history show them.
 func TestEventList_Pages(t *testing.T) {
 	t.Parallel()
-	srv := start(t, open, func(c *server.Config) { c.Engine.PauseWait = 10 * time.Millisecond })
-	c := connect(t, srv)
+	c := newWorld(t, open, pauseWait(10*time.Millisecond))
 	live := c.heard(wire.EventsSubject("main", "*"))
-	towns := eventful(t, srv, c)
-	js, err := jetstream.New(c.nc)
-	require.NoError(t, err)
-	log, err := js.Stream(t.Context(), wire.LogStream("main"))
-	require.NoError(t, err)
-
-	all := c.commits(map[string]any{"limit": 1000})
+	towns := eventful(t, c)
+	log := c.log()
+	all := c.commits(members{"limit": 1000})
 	require.Len(t, all, int(log.CachedInfo().State.LastSeq))
 	require.Equal(t, all, live(len(all)))
 	byTown, causes, runs := map[string][]string{}, map[string]int{}, map[string][]string{}
@@ -179,20 +162,19 @@ func TestEventList_Pages(t *testing.T) {
 		require.Positive(t, causes[cause], "%s of %v", cause, causes)
 	}
 	for runID, events := range runs {
-		stored := call[struct{ Events []json.RawMessage }](c, "run.events", schemas.RunEventsReply,
-			map[string]any{"runId": runID})
+		stored := call[struct{ Events []json.RawMessage }](c.client, "run.events", members{"runId": runID})
 		require.Equal(t, fmt.Sprint(events), fmt.Sprintf("%s", stored.Events), runID)
 	}
 	for _, limit := range []int{1, 2, 7} {
-		require.Equal(t, all, c.commits(map[string]any{"limit": limit}), limit)
+		require.Equal(t, all, c.commits(members{"limit": limit}), limit)
 	}
 	for _, id := range towns {
 		require.NotEmpty(t, byTown[id])
 		for _, limit := range []int{1, 3, 1000} {
-			require.Equal(t, byTown[id], c.commits(map[string]any{"limit": limit, "townId": id}))
+			require.Equal(t, byTown[id], c.commits(members{"limit": limit, "townId": id}))
 		}
 	}
-	history := c.history(map[string]any{"townId": "t"})
+	history := c.history(about("t"))
 	last := commitOf(t, byTown["t"][slices.IndexFunc(byTown["t"], func(data string) bool {
 		return commitOf(t, data).Revision == history[0].Revision
 	})])
@@ -203,86 +185,68 @@ func TestEventList_Pages(t *testing.T) {
 // A page ends before 1 MB, and has one commit at least.
 func TestEventList_FitsIntoAMessage(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
-	c.put(snapshot("t"), "")
+	c := newWorld(t)
+	c.putTown("t")
 	for i := range 5 {
 		event := written(fmt.Sprintf("run-%d", i), runevents.RunStarted, "", 1)
 		event.Payload = []byte(`{"text":"` + strings.Repeat("x", 240<<10) + `"}`)
 		c.append("t", sealed(event))
 	}
-	reply := c.request("event.list", []byte(`{"after":"0","limit":1000}`))
+	reply := c.request("event.list", `{"after":"0","limit":1000}`)
 	require.Greater(t, len(reply.Data), 900<<10)
 	require.Less(t, len(reply.Data), 1_000_200)
-	require.Len(t, c.commits(map[string]any{"limit": 1000}), 6)
+	require.Len(t, c.commits(members{"limit": 1000}), 6)
 }
 
-func TestEventList_InvalidCursor(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t))
-	c.put(snapshot("t"), "")
-	end := seqOf(t, c.eventPage(map[string]any{}).Cursor)
-	for _, cursor := range []string{"x", "-1", "+1", "1.5", " 1", "0x1", "184467440737095516150",
-		strconv.FormatUint(end+1, 10)} {
-		f := c.refused("event.list", mustJSON(t, map[string]any{"after": cursor, "waitMs": 1000}))
-		require.Equal(t, []any{400, "INVALID_CURSOR"}, []any{f.Status, f.Code}, cursor)
-		require.Len(t, f.Details, 1, cursor)
-		require.Equal(t, "/after", f.Details[0].Path, cursor)
-	}
-	page := c.eventPage(map[string]any{"after": strconv.FormatUint(end, 10)})
-	require.Equal(t, eventPage{Commits: []json.RawMessage{}, Cursor: strconv.FormatUint(end, 10)},
-		page)
-}
-
-// begin sends a request of event.list that waits, and returns a function that waits for the answer.
-func (c *client) begin(request map[string]any) func() *nats.Msg {
-	c.t.Helper()
-	sub, err := c.nc.SubscribeSync(c.nc.NewInbox())
-	require.NoError(c.t, err)
-	require.NoError(c.t, c.nc.PublishRequest(wire.Subject("main", "event.list"), sub.Subject,
-		mustJSON(c.t, request)))
-	require.NoError(c.t, c.nc.Flush())
-	return func() *nats.Msg {
-		c.t.Helper()
-		msg, err := sub.NextMsg(25 * time.Second)
-		require.NoError(c.t, err)
-		return msg
-	}
-}
-
-// A wait ends with the first commit that is wanted, or with its time.
+// A wait ends with the first commit that is wanted, with its time, or with the server. The average
+// time of the verb lasts to the answer. A cursor of no commit is refused.
 func TestEventList_Waits(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
-	c.put(snapshot("t"), "")
-	end := c.eventPage(map[string]any{}).Cursor
+	c := newWorld(t)
+	c.putTown("t")
+	end := c.eventPage(members{}).Cursor
+	for _, cursor := range []string{"x", "-1", "+1", "1.5", " 1", "0x1", "184467440737095516150",
+		strconv.FormatUint(seqOf(t, end)+1, 10)} {
+		f := c.refuses("event.list", members{"after": cursor, "waitMs": 1000}, "INVALID_CURSOR")
+		require.Equal(t, []string{"/after"}, f.paths())
+	}
+	none := eventPage{Commits: []json.RawMessage{}, Cursor: end}
+	require.Equal(t, none, c.eventPage(members{"after": end}))
 	began := time.Now()
-	page := c.eventPage(map[string]any{"after": end, "waitMs": 300})
+	require.Equal(t, none, c.eventPage(members{"after": end, "waitMs": 300}))
 	require.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond)
-	require.Equal(t, eventPage{Commits: []json.RawMessage{}, Cursor: end}, page)
 
-	of := func(request map[string]any) func() *nats.Msg {
-		request["after"], request["waitMs"] = end, 30_000
-		return c.begin(request)
+	wait := members{"after": end, "waitMs": 30_000}
+	any, mine := c.later("event.list", wait), c.later("event.list",
+		members{"after": end, "waitMs": 30_000, "townId": "mine"})
+	for i, at := range []townReply{c.putTown("other"), c.putTown("mine")} {
+		var page eventPage
+		require.NoError(t, json.Unmarshal((<-[]<-chan *nats.Msg{any, mine}[i]).Data, &page))
+		require.Equal(t, at.Revision, commitOf(t, string(page.Commits[0])).Revision)
 	}
-	any, mine := of(map[string]any{}), of(map[string]any{"townId": "mine"})
-	other, own := c.put(snapshot("other"), ""), c.put(snapshot("mine"), "")
-	for i, answer := range []*nats.Msg{any(), mine()} {
-		require.NoError(t, json.Unmarshal(answer.Data, &page))
-		require.Equal(t, []uint64{other.Revision, own.Revision}[i],
-			commitOf(t, string(page.Commits[0])).Revision)
-	}
+	reply, err := c.nc.Request("$SRV.STATS.worldengine", nil, 30*time.Second)
+	require.NoError(t, err)
+	require.Regexp(t, `"event-list"[^}]*"average_processing_time":[1-9]\d{7}`, string(reply.Data))
+
+	wait["after"] = c.eventPage(members{}).Cursor
+	waits := c.later("event.list", wait)
+	require.NoError(t, c.nc.Flush())
+	began = time.Now()
+	c.restart()
+	require.Less(t, time.Since(began), 20*time.Second)
+	require.JSONEq(t, `{"commits":[],"cursor":"`+wait["after"].(string)+`"}`, string((<-waits).Data))
 }
 
 // Requests that wait hold no worker. So many may wait; one more gets 429.
 func TestEventList_WaitsAreBounded(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
-	end := c.eventPage(map[string]any{}).Cursor
+	c := newWorld(t)
+	end := c.eventPage(members{}).Cursor
 	answers := make(chan *nats.Msg, 2000)
 	inbox := c.nc.NewInbox()
 	_, err := c.nc.ChanSubscribe(inbox, answers)
 	require.NoError(t, err)
-	body := mustJSON(t, map[string]any{"after": end, "waitMs": 30_000})
+	body := bodyOf(t, members{"after": end, "waitMs": 30_000})
 	const waiting, more = 1024, 30
 	for range waiting + more {
 		require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "event.list"), inbox, body))
@@ -298,29 +262,16 @@ func TestEventList_WaitsAreBounded(t *testing.T) {
 	}
 	for range more {
 		f := c.failureOf(next())
-		require.Equal(t, []any{429, "OVERLOADED"}, []any{f.Status, f.Code})
+		require.Equal(t, "OVERLOADED", f.Code)
 		require.NotEmpty(t, f.RetryAfter)
 	}
-	require.Equal(t, end, c.eventPage(map[string]any{}).Cursor)
-	c.put(snapshot("t"), "")
+	require.Equal(t, end, c.eventPage(members{}).Cursor)
+	c.putTown("t")
 	for range waiting {
 		var page eventPage
 		require.NoError(t, json.Unmarshal(next().Data, &page))
 		require.Len(t, page.Commits, 1)
 	}
-}
-
-// A server that stops answers those who wait.
-func TestEventList_EndsWithTheServer(t *testing.T) {
-	t.Parallel()
-	srv, err := server.Start(t.Context(), configure(func(c *server.Config) { c.Data = t.TempDir() }))
-	require.NoError(t, err)
-	c := connect(t, srv)
-	answer := c.begin(map[string]any{"after": "0", "waitMs": 30_000})
-	began := time.Now()
-	stop(t, srv)
-	require.Less(t, time.Since(began), 20*time.Second)
-	require.JSONEq(t, `{"commits":[],"cursor":"0"}`, string(answer().Data))
 }
 
 // An engine shows the commits of another one, to those who wait too.
@@ -330,7 +281,7 @@ func TestEventList_OfAnotherEngine(t *testing.T) {
 	second := beside(t, first)
 	c := connect(t, first)
 	for i := range 3 {
-		end := seqOf(t, c.eventPage(map[string]any{}).Cursor)
+		end := seqOf(t, c.eventPage(members{}).Cursor)
 		pages := make(chan feed.Page, 2)
 		for _, engine := range []*worldengine.Engine{first.Engine(), second} {
 			go func() {
@@ -341,7 +292,7 @@ func TestEventList_OfAnotherEngine(t *testing.T) {
 				pages <- page
 			}()
 		}
-		c.put(snapshot(fmt.Sprint(i)), "")
+		c.putTown(fmt.Sprint(i))
 		for range 2 {
 			select {
 			case page := <-pages:
@@ -353,19 +304,18 @@ func TestEventList_OfAnotherEngine(t *testing.T) {
 	}
 }
 
-// Who may read some towns gets their commits alone, and goes on all the same.
+// A user who may read some towns gets their commits alone, and goes on all the same.
 func TestEventList_Rights(t *testing.T) {
 	t.Parallel()
-	reads := func(u *access.User) { u.Read = []string{"mine", "Town 1"} }
-	observer, operator := servertest.Person(access.Observer, reads), servertest.Person(access.Operator)
-	srv := start(t, servertest.WithUsers(observer, operator))
-	c, all := as(t, srv.URL(), observer), as(t, srv.URL(), operator)
+	observer := servertest.Person(access.Observer, reads("mine", "Town 1"))
+	all := newWorld(t, servertest.WithUsers(observer, servertest.Person(access.Operator)))
+	c := all.as(observer)
 	live := c.heard(wire.EventsSubject("main", "mine"))
 	for _, id := range []string{"mine", "other", "Town 1", "another"} {
-		all.put(snapshot(id), "")
+		all.putTown(id)
 	}
-	all.signal("control.pause", map[string]any{"actorId": "ada"})
-	all.signal("control.resume", map[string]any{"actorId": "ada"})
+	all.signal("control.pause", members{"actorId": "ada"})
+	all.signal("control.resume", members{"actorId": "ada"})
 	towns := func(commits []string) (ids []string) {
 		for _, data := range commits {
 			ids = append(ids, commitOf(t, data).TownID)
@@ -373,12 +323,12 @@ func TestEventList_Rights(t *testing.T) {
 		return ids
 	}
 	require.Equal(t, []string{"mine", "other", "Town 1", "another", "", ""},
-		towns(all.commits(map[string]any{})))
-	require.Equal(t, []string{"mine", "Town 1"}, towns(c.commits(map[string]any{})))
-	require.Equal(t, []string{"mine"}, towns(c.commits(map[string]any{"townId": "mine"})))
+		towns(all.commits(members{})))
+	require.Equal(t, []string{"mine", "Town 1"}, towns(c.commits(members{})))
+	require.Equal(t, []string{"mine"}, towns(c.commits(about("mine"))))
 	require.Equal(t, []string{"mine"}, towns(live(1)))
-	requireForbidden(c, "event.list", map[string]any{"after": "0", "townId": "other"})
-	requireForbidden(c, "event.list", map[string]any{"townId": "none"})
+	requireForbidden(c, "event.list", members{"after": "0", "townId": "other"})
+	requireForbidden(c, "event.list", about("none"))
 	for _, not := range []string{"other", "*", ">", "=world"} {
 		require.False(t, c.maySubscribe(wire.EventsSubject("main", not)), not)
 		require.True(t, all.maySubscribe(wire.EventsSubject("main", not)), not)
@@ -389,8 +339,8 @@ func TestEventList_Rights(t *testing.T) {
 // A commit that cannot be read is shown as damaged, with one alert, and the others are as before.
 func TestEventList_Damaged(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t, open))
-	c.put(snapshot("t"), "")
+	c := newWorld(t, open)
+	c.putTown("t")
 	for _, msg := range []*nats.Msg{
 		{Data: []byte("{damaged"), Header: nats.Header{wire.KindHeader: {"handoff"}}},
 		{Data: []byte(`{"schemaVersion":"commit-record.v9"}`),
@@ -403,28 +353,27 @@ func TestEventList_Damaged(t *testing.T) {
 		_, err := c.nc.RequestMsg(msg, 10*time.Second)
 		require.NoError(t, err)
 	}
-	c.put(snapshot("u"), "")
+	c.putTown("u")
 	for range 2 {
-		all := c.commits(map[string]any{"limit": 2})
+		all := c.commits(members{"limit": 2})
 		require.Len(t, all, 6)
 		for i := 1; i < 5; i++ {
 			require.JSONEq(t, fmt.Sprintf(`{"cursor":"%d","damaged":true}`, i+1), all[i])
 		}
 		require.Equal(t, "u", commitOf(t, all[5]).TownID)
-		require.Equal(t, all[1:5], c.commits(map[string]any{"townId": "bad"}))
-		require.Equal(t, all[:1], c.commits(map[string]any{"townId": "t"}))
+		require.Equal(t, all[1:5], c.commits(about("bad")))
+		require.Equal(t, all[:1], c.commits(about("t")))
 	}
 	var raised []string
-	require.Eventually(t, func() bool {
+	eventually(t, func() bool {
 		raised = nil
-		for _, a := range call[messages.Alerts](c, "alert.list", schemas.AlertListReply,
-			map[string]any{}).Alerts {
-			if a.Code == runevents.CommitDamaged {
+		for _, a := range c.alerts(members{}).Alerts {
+			if a.Code == string(runevents.CommitDamaged) {
 				raised = append(raised, a.ID)
 			}
 		}
 		return len(raised) >= 4
-	}, 20*time.Second, 20*time.Millisecond)
+	})
 	require.ElementsMatch(t, []string{"COMMIT_DAMAGED||2", "COMMIT_DAMAGED||3", "COMMIT_DAMAGED||4",
 		"COMMIT_DAMAGED||5"}, raised)
 }

@@ -27,7 +27,7 @@ func SetWriteDeadline(d time.Duration) (undo func()) {
 // LargestRequest is the largest payload that NATS takes from clients.
 const LargestRequest = maxRequest
 
-// AwaitedAnswers returns for how many requests of clients NATS keeps where the answer goes.
+// AwaitedAnswers returns for how many requests of clients NATS keeps the way of the answer.
 func (s *Server) AwaitedAnswers() int {
 	return s.embedded.nats.GlobalAccount().NumPendingAllResponses()
 }

@@ -1,25 +1,21 @@
 package server_test
 
 import (
+	"archive/zip"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"archive/zip"
-
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/fsck"
@@ -61,11 +57,10 @@ func TestFormat(t *testing.T) {
 				from := dir
 				dir = t.TempDir()
 				_, err := server.Restore(t.Context(), server.Config{Data: dir,
-					Logger: slog.New(slog.DiscardHandler)}, from, backup.RestoreOptions{World: "main"})
+					Logger: quiet()}, from, backup.RestoreOptions{World: "main"})
 				require.NoError(t, err)
 			}
-			srv := start(t, formatConfig(dir))
-			c := connect(t, srv)
+			c := newWorld(t, formatConfig(dir))
 			require.Equal(t, string(want), c.contents())
 			for _, body := range c.accepted() {
 				require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
@@ -81,14 +76,11 @@ func TestFormat(t *testing.T) {
 func (c *client) contents() string {
 	c.t.Helper()
 	var b strings.Builder
-	var towns struct{ Towns []struct{ TownID string } }
-	require.NoError(c.t, json.Unmarshal(c.request("town.list", nil).Data, &towns))
-	for _, t := range towns.Towns {
-		town := c.town(t.TownID)
-		fmt.Fprintf(&b, "town %s day %d %s\n", t.TownID, town.DecisionEpoch, town.SnapshotHash)
+	for _, t := range c.list() {
+		fmt.Fprintf(&b, "town %s day %d %s\n", t.TownID, t.DecisionEpoch, t.SnapshotHash)
 	}
-	page := call[struct{ Runs []runevents.Snapshot }](c, "run.list", schemas.RunListReply,
-		map[string]any{"order": "oldest", "limit": 200})
+	page := call[struct{ Runs []runevents.Snapshot }](c, "run.list",
+		members{"order": "oldest", "limit": 200})
 	for i := range page.Runs {
 		runID := page.Runs[i].RunID
 		fmt.Fprintf(&b, "run %s %s\n", runID, page.Runs[i].Status)
@@ -112,8 +104,7 @@ func (c *client) accepted() (list []json.RawMessage) {
 // writeFormat makes a world in which each kind of record stands, and stores it.
 func writeFormat(t *testing.T) {
 	dir := t.TempDir()
-	srv := start(t, formatConfig(dir))
-	c := connect(t, srv)
+	c := newWorld(t, formatConfig(dir))
 	var accepted []json.RawMessage
 	accept := func(body []byte) outcome {
 		got := c.send(body)
@@ -121,59 +112,53 @@ func writeFormat(t *testing.T) {
 		accepted = append(accepted, body)
 		return got
 	}
-	wall := func(id string) []byte {
-		return marshalled(t, propose(c.town(id), handoff.AdvanceProject, "wall"))
-	}
+	wall := func(id string) []byte { return c.wall(c.town(id)) }
 	// The rules: executed, failed, stale, duplicate, unknown; a patch; a pause; approvals.
-	c.put(snapshot("local"), "")
+	c.putTown("local")
 	first := wall("local")
 	accept(first)
 	c.send(first)
-	c.send(marshalled(t, propose(c.put(snapshot("elsewhere"), ""), handoff.AdvanceProject, "gate")))
-	call[townReply](c, "town.patch", schemas.TownGetReply, map[string]any{"townId": "local",
-		"expectedSnapshotHash": c.town("local").SnapshotHash, "patch": map[string]any{"day": 40}})
-	c.signal("control.pause", map[string]any{"townId": "local", "reason": "repairs"})
-	waits := make(chan *nats.Msg, 1)
-	go func(body []byte) { waits <- c.patient("handoff", body) }(wall("local"))
+	c.send(marshalled(t, propose(c.putTown("elsewhere"), handoff.AdvanceProject, "gate")))
+	call[townReply](c.client, "town.patch", members{"townId": "local",
+		"expectedSnapshotHash": c.town("local").SnapshotHash, "patch": members{"day": 40}})
+	c.signal("control.pause", members{"townId": "local", "reason": "repairs"})
+	waits := c.sendLater(wall("local"))
 	c.paused("local", 1)
-	c.signal("control.resume", map[string]any{"townId": "local"})
+	c.signal("control.resume", members{"townId": "local"})
 	<-waits
-	c.signal("control.pause", map[string]any{"reason": "all"})
-	c.signal("control.resume", map[string]any{})
-	mission := marshalled(t, propose(c.town("local"), handoff.PlanSalvage, "dread"))
+	c.signal("control.pause", members{"reason": "all"})
+	c.signal("control.resume", members{})
+	mission := c.salvage(c.town("local"), "dread")
 	asked := c.send(mission)
 	require.Equal(t, handoff.ReasonApprovalRequired, asked.result.ReasonCode)
-	c.decide(map[string]any{"townId": "local", "handoffId": asked.result.HandoffID,
+	c.decide(members{"townId": "local", "handoffId": asked.result.HandoffID,
 		"decision": "approve", "actorId": "ada", "reason": "it helps"})
 	accept(mission)
 	// A game: unreached and tried again, refused, cancelled by force; what others append.
-	c.request("town.put", mustJSON(t, map[string]any{"snapshot": snapshot("game"),
-		"apply": apply.Plugin}))
+	c.putTown("game", "apply", apply.Plugin)
 	unreached := c.unreached(wall("game"))
-	host(t, srv, func(command *apply.Command, times int) (apply.Answer, bool) {
+	host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
 		if command.Type == handoff.TalkToTownsfolk {
 			return apply.Refuse(command, "NO", "no", false), true
 		}
 		return apply.Done(command), true
 	})
 	c.retry(unreached.runID)
-	accept(marshalled(t, propose(c.town("game"), handoff.TalkToTownsfolk, "casual")))
-	gone := c.put(snapshot("gone"), "")
-	call[struct{ TownID string }](c, "town.remove", schemas.TownRemoveReply,
-		map[string]any{"townId": gone.TownID})
-	stop(t, srv)
+	accept(c.talk(c.town("game")))
+	c.putTown("gone")
+	call[struct{ TownID string }](c.client, "town.remove", about("gone"))
+	stop(t, c.srv)
 	require.NoError(t, os.Remove(filepath.Join(dir, server.OperatorKeyFile)))
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "index")))
 	archive(t, "data", dir)
 
-	srv = start(t, formatConfig(dir))
-	c = connect(t, srv)
+	c.start()
 	saved := filepath.Join(t.TempDir(), "backup")
 	_, err := backup.Take(t.Context(), c.streams().Conn(), saved, backup.Options{World: "main"})
 	require.NoError(t, err)
 	archive(t, "backup", saved)
 	require.NoError(t, os.WriteFile("testdata/format/world.txt", []byte(c.contents()), 0o644))
-	require.NoError(t, os.WriteFile("testdata/format/handoffs.json", mustJSON(t, accepted), 0o644))
+	require.NoError(t, os.WriteFile("testdata/format/handoffs.json", bodyOf(t, accepted), 0o644))
 }
 
 // archive stores a directory in testdata/format.

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -25,8 +26,35 @@ func byPlugin(config *server.Config) {
 	}
 }
 
-// game is a game server whose plugin applies each id once, as the protocol asks, and answers as
-// told.
+// absentFor asks plugins with short attempts, with a policy for absent ones, and tells clients of
+// none.
+func absentFor(absent apply.Absent) func(*server.Config) {
+	return func(c *server.Config) {
+		c.Engine.PauseWait = time.Hour
+		c.Engine.Apply = apply.Plugin
+		c.Engine.Plugin = apply.Policy{
+			Deadline: time.Second, Attempts: 3, Backoff: 10 * time.Millisecond, Resend: time.Second,
+			Absent: absent,
+		}
+	}
+}
+
+// once asks an absent plugin in one attempt.
+func once(c *server.Config) {
+	absentFor(apply.AbsentFail)(c)
+	c.Engine.Plugin.Attempts = 1
+}
+
+// askedOnce has commands fail that no plugin takes within a deadline. A plugin is asked once: a
+// request that is on its way at the end may have arrived.
+func askedOnce(deadline time.Duration) func(*server.Config) {
+	return func(c *server.Config) {
+		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts = deadline, 1
+		c.Engine.Plugin.Resend, c.Engine.Plugin.Absent = 2*deadline, apply.AbsentFail
+	}
+}
+
+// game is a game server whose plugin applies each id once, as the protocol asks.
 type game struct {
 	t  testing.TB
 	nc *nats.Conn
@@ -35,63 +63,74 @@ type game struct {
 	asked   []*apply.Command
 	applied map[string]int // how often each applyId changed the game
 	changed chan struct{}
-	answer  func(c *apply.Command, times int) (apply.Answer, bool)
 }
 
-// host starts a plugin for all towns. answer says what to answer to a command that is asked for the
-// times-th time, and whether to answer at all; the game has changed when it says applied.
+// host starts a plugin for all towns. answer returns the answer to a command that is asked for the
+// times-th time, and whether to send it; the game has changed if it is "applied".
 func host(
 	t testing.TB, srv *server.Server, answer func(c *apply.Command, times int) (apply.Answer, bool),
 ) *game {
 	t.Helper()
-	nc, err := nats.Connect(srv.URL())
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	g := &game{t: t, nc: nc, applied: map[string]int{}, changed: make(chan struct{}, 1024),
-		answer: answer}
-	_, err = nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), g.take)
-	require.NoError(t, err)
-	require.NoError(t, nc.Flush())
+	g := &game{t: t, applied: map[string]int{}, changed: make(chan struct{}, 1024)}
+	g.nc = answerBy(t, srv, func(c *apply.Command, respond func(apply.Answer)) {
+		g.mu.Lock()
+		g.asked = append(g.asked, c)
+		times := 0
+		for _, before := range g.asked {
+			if before.ApplyID == c.ApplyID {
+				times++
+			}
+		}
+		a, ok := answer(c, times)
+		if a.Status == apply.Applied && g.applied[c.ApplyID] == 0 {
+			g.applied[c.ApplyID]++
+		}
+		g.mu.Unlock()
+		if ok {
+			respond(a)
+		}
+		select {
+		case g.changed <- struct{}{}:
+		default: // it is full, so that until looks again
+		}
+	})
 	return g
 }
 
-func (g *game) take(msg *nats.Msg) {
-	c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
-	if err != nil {
-		g.t.Errorf("not a command-apply.v1: %v", err)
-		return
-	}
-	g.mu.Lock()
-	g.asked = append(g.asked, c)
-	times := 0
-	for _, before := range g.asked {
-		if before.ApplyID == c.ApplyID {
-			times++
-		}
-	}
-	a, ok := g.answer(c, times)
-	if a.Status == apply.Applied && g.applied[c.ApplyID] == 0 {
-		g.applied[c.ApplyID]++
-	}
-	g.mu.Unlock()
-	if ok {
-		data, err := a.MarshalWire()
+// answerBy starts a plugin for all towns whose requests are answered by take, as often as it likes.
+func answerBy(
+	t testing.TB, srv *server.Server, take func(c *apply.Command, respond func(apply.Answer)),
+) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(srv.URL())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	_, err = nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), func(msg *nats.Msg) {
+		c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 		if err != nil {
-			g.t.Errorf("an answer cannot be written: %v", err)
+			t.Errorf("not a command-apply.v1: %v", err)
+			return
 		}
-		_ = msg.Respond(data)
-	}
-	select {
-	case g.changed <- struct{}{}:
-	default: // it is full, so that until looks again
-	}
+		take(c, func(a apply.Answer) {
+			data, err := a.MarshalWire()
+			if err == nil {
+				err = msg.Respond(data)
+			}
+			if err != nil && !nc.IsClosed() { // a request may come again when the test is over
+				t.Errorf("an answer cannot be sent: %v", err)
+			}
+		})
+	})
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	return nc
 }
 
-// commands returns what was asked so far.
+// commands returns the commands of all requests so far.
 func (g *game) commands() []*apply.Command {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return append([]*apply.Command{}, g.asked...)
+	return slices.Clone(g.asked)
 }
 
 // until waits until the plugin was asked so often.
@@ -120,35 +159,59 @@ func agreeAfter(release <-chan struct{}) func(*apply.Command, int) (apply.Answer
 	}
 }
 
-// types returns the event types of a run in order, with the attempt of a step after the first.
-func types(events []runevents.Record) []string {
-	var list []string
-	for _, e := range events {
-		text := string(e.EventType)
-		if e.StepID != "" {
-			text += " " + e.StepID
-		}
-		if e.LogicalAttemptID > 1 {
-			text += fmt.Sprint(" ", e.LogicalAttemptID)
-		}
-		list = append(list, text)
-	}
-	return list
-}
-
-var checked = []string{
-	"RunStarted", "StepStarted duplicate-check", "StepCompleted duplicate-check",
-	"StepStarted stale-check",
-	"StepCompleted stale-check", "StepStarted precondition-check",
-	"StepCompleted precondition-check", "StepStarted apply",
-}
-
-// story reads the events of a run and checks their places: unique, rising, without a gap.
-func (c *client) story(runID string) []string {
+// requests returns the requests to the plugins of a world, which get no answer.
+func (c *client) requests() <-chan *nats.Msg {
 	c.t.Helper()
-	events := c.events(runID)
-	for i, e := range events {
-		require.Equal(c.t, int64(i+1), e.RunSeq)
+	asked := make(chan *nats.Msg, 1024)
+	_, err := c.nc.ChanSubscribe(wire.ApplySubject(c.world, "*"), asked)
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.nc.Flush())
+	return asked
+}
+
+// answerLate answers "applied" to a command that was given up, and waits for the alert.
+func (c *client) answerLate(command *nats.Msg) {
+	c.t.Helper()
+	parsed, err := apply.ParseCommand(command.Data, schemas.Limits{})
+	require.NoError(c.t, err)
+	late := apply.Done(parsed)
+	answer, err := late.MarshalWire()
+	require.NoError(c.t, err)
+	require.NoError(c.t, command.Respond(answer))
+	c.awaitAlert(runevents.PluginLateAnswer)
+}
+
+// alertsOf returns the codes and towns of the alerts, the oldest first.
+func alertsOf(c *client) (told []string) {
+	c.t.Helper()
+	for _, alert := range reversed(c.alerts(members{"limit": 100}).Alerts) {
+		told = append(told, fmt.Sprint(alert.Code, " ", alert.TownID))
 	}
-	return types(events)
+	return told
+}
+
+// awaitAlert waits for an alert of a code, and returns it.
+func (c *client) awaitAlert(code runevents.AlertCode) (found alert) {
+	c.t.Helper()
+	eventually(c.t, func() bool {
+		all := c.alerts(members{"limit": 100}).Alerts
+		i := slices.IndexFunc(all, func(a alert) bool { return a.Code == string(code) })
+		if i >= 0 {
+			found = all[i]
+		}
+		return i >= 0
+	})
+	return found
+}
+
+// requireAlerts waits for so many alerts, and compares their codes and towns.
+func (c *client) requireAlerts(want ...string) {
+	c.t.Helper()
+	eventually(c.t, func() bool { return len(alertsOf(c)) >= len(want) })
+	require.Equal(c.t, want, alertsOf(c))
+}
+
+func absentSince(c *client, townID string) string {
+	c.t.Helper()
+	return call[struct{ PluginAbsentSince string }](c, "town.get", about(townID)).PluginAbsentSince
 }

@@ -1,43 +1,86 @@
 package server_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
+	"worldengine/worldengine/access"
 	"worldengine/worldengine/index/indextest"
+	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
-// start starts a real server on a free port and ends it with the test.
+func TestMain(m *testing.M) { natstest.Main(m, 20) }
+
+// world is a server with a data directory of its own, and a client of it: with access control its
+// operator.
+type world struct {
+	*client
+	srv    *server.Server
+	change []func(*server.Config)
+}
+
+// newWorld starts a real server on a free port and ends it with the test.
+func newWorld(t testing.TB, change ...func(*server.Config)) *world {
+	t.Helper()
+	data := t.TempDir()
+	in := func(c *server.Config) { c.Data = data }
+	w := &world{client: &client{t: t}, change: append([]func(*server.Config){in}, change...)}
+	w.start()
+	t.Cleanup(func() { stop(t, w.srv) })
+	return w
+}
+
+func (w *world) start() {
+	w.t.Helper()
+	srv, err := server.Start(w.t.Context(), configure(w.change...))
+	require.NoError(w.t, err)
+	w.srv, w.client = srv, connect(w.t, srv)
+}
+
+// restart stops the server and starts it again on its data, with more changes from then on.
+func (w *world) restart(change ...func(*server.Config)) {
+	w.t.Helper()
+	stop(w.t, w.srv)
+	w.change = append(w.change, change...)
+	w.start()
+}
+
+// start starts a server without a client.
 func start(t testing.TB, change ...func(*server.Config)) *server.Server {
 	t.Helper()
-	data := func(config *server.Config) { config.Data = t.TempDir() }
+	data := t.TempDir()
 	srv, err := server.Start(t.Context(),
-		configure(append([]func(*server.Config){data}, change...)...))
+		configure(append([]func(*server.Config){func(c *server.Config) { c.Data = data }}, change...)...))
 	require.NoError(t, err)
 	t.Cleanup(func() { stop(t, srv) })
 	return srv
 }
 
-// beside opens one more engine on the NATS of a server, with the engine's part of what change says,
-// and ends it with the test.
+// beside opens one more engine on the NATS of a server, with the engine's part of the changes, and
+// ends it with the test.
 func beside(t testing.TB, srv *server.Server, change ...func(*server.Config)) *worldengine.Engine {
 	t.Helper()
 	config := configure(change...)
@@ -61,6 +104,19 @@ func open(config *server.Config) { config.Open = true }
 // withBus has the server publish the run events into JetStream too.
 func withBus(config *server.Config) { config.Engine.Bus = true }
 
+// patient lets handoffs wait for the end of a pause for as long as a test takes.
+func patient(config *server.Config) { config.Engine.PauseWait = time.Hour }
+
+// pauseWait bounds how long a handoff waits for the end of a pause, or for a game that is away.
+func pauseWait(d time.Duration) func(*server.Config) {
+	return func(c *server.Config) { c.Engine.PauseWait = d }
+}
+
+// logged has the server write its log into a buffer.
+func logged(log *natstest.Buffer) func(*server.Config) {
+	return func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) }
+}
+
 func configure(change ...func(*server.Config)) server.Config {
 	config := server.Config{Listen: "127.0.0.1:0", Sync: server.SyncInterval, Logger: quiet()}
 	for _, c := range change {
@@ -81,6 +137,12 @@ func stop(t testing.TB, srv *server.Server) {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
+// eventually waits until a condition is met.
+func eventually(t testing.TB, met func() bool) {
+	t.Helper()
+	require.Eventually(t, met, time.Minute, 10*time.Millisecond)
+}
+
 // client talks to a server as an agent does: over its own connection, with the fixed interface.
 type client struct {
 	t     testing.TB
@@ -90,51 +152,165 @@ type client struct {
 	within time.Duration
 }
 
+// connect connects to a server: with access control as its operator, or else its first user.
 func connect(t testing.TB, srv *server.Server) *client {
 	t.Helper()
+	if known := srv.Access(); known != nil {
+		i := slices.IndexFunc(known.Users,
+			func(u access.User) bool { return u.Role == access.Operator })
+		return as(t, srv.URL(), known.Users[max(i, 0)])
+	}
 	nc, err := nats.Connect(srv.URL(), nats.Timeout(20*time.Second))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return &client{t: t, nc: nc, world: wire.DefaultWorld}
 }
 
-func (c *client) request(verb string, body []byte) *nats.Msg {
+// as connects a user.
+func as(t testing.TB, url string, u access.User, options ...nats.Option) *client {
+	t.Helper()
+	options = append(options, nats.UserInfo(u.Name, servertest.Password),
+		nats.Timeout(20*time.Second), nats.CustomInboxPrefix(u.InboxPrefix()),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	nc, err := nats.Connect(url, options...)
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return &client{t: t, nc: nc, world: wire.DefaultWorld}
+}
+
+// as connects a user to the world.
+func (w *world) as(u access.User) *client {
+	w.t.Helper()
+	return as(w.t, w.srv.URL(), u)
+}
+
+// asRole connects the user of a role, named as it.
+func (w *world) asRole(role access.Role) *client {
+	w.t.Helper()
+	return w.as(servertest.Person(role))
+}
+
+// in returns the client for a subtest.
+func (c *client) in(t testing.TB) *client { return &client{t: t, nc: c.nc, world: c.world} }
+
+// bodyOf returns the payload of a request: bytes and texts as they are, and the JSON of other values.
+func bodyOf(t testing.TB, request any) []byte {
+	t.Helper()
+	switch v := request.(type) {
+	case nil:
+		return nil
+	case []byte:
+		return v
+	case json.RawMessage:
+		return v
+	case string:
+		return []byte(v)
+	}
+	data, err := json.Marshal(request)
+	require.NoError(t, err)
+	return data
+}
+
+func (c *client) request(verb string, request any) *nats.Msg {
 	c.t.Helper()
+	body := bodyOf(c.t, request)
 	var reply *nats.Msg
 	ask := func() (err error) {
 		reply, err = c.nc.Request(wire.Subject(c.world, verb), body, cmp.Or(c.within, 20*time.Second))
 		return err
 	}
 	err := ask()
+	reads := strings.HasSuffix(verb, ".get") || strings.HasSuffix(verb, ".list")
+	if errors.Is(err, nats.ErrTimeout) && reads { // a server that stands by drops requests
+		err = ask()
+	}
 	if errors.Is(err, nats.ErrNoResponders) { // a server that has joined a NATS may stand by for a moment
-		require.Eventually(c.t, func() bool { err = ask(); return !errors.Is(err, nats.ErrNoResponders) },
-			20*time.Second, 20*time.Millisecond)
+		eventually(c.t, func() bool { err = ask(); return !errors.Is(err, nats.ErrNoResponders) })
 	}
 	require.NoError(c.t, err)
 	return reply
 }
 
-// patient makes a request as clients do: where the engine is behind (503) it asks again.
-func (c *client) patient(verb string, body []byte) *nats.Msg {
+// withHeader makes a request with a header.
+func (c *client) withHeader(verb string, request any, name, value string) *nats.Msg {
 	c.t.Helper()
-	reply := c.request(verb, body)
-	for until := time.Now().Add(time.Minute); time.Now().Before(until); reply = c.request(verb,
-		body) {
-		if reply.Header.Get(wire.ErrorCodeHeader) != "503" {
-			break
-		}
+	reply, err := c.nc.RequestMsg(&nats.Msg{
+		Subject: wire.Subject(c.world, verb), Data: bodyOf(c.t, request),
+		Header: nats.Header{name: {value}},
+	}, 20*time.Second)
+	require.NoError(c.t, err)
+	return reply
+}
+
+// later sends a request and returns the channel of its reply.
+func (c *client) later(verb string, request any) <-chan *nats.Msg {
+	c.t.Helper()
+	return c.publish(&nats.Msg{Subject: wire.Subject(c.world, verb), Data: bodyOf(c.t, request)})
+}
+
+// publish sends a message and returns the channel of its reply.
+func (c *client) publish(msg *nats.Msg) <-chan *nats.Msg {
+	c.t.Helper()
+	replies := make(chan *nats.Msg, 1)
+	msg.Reply = c.nc.NewInbox()
+	_, err := c.nc.ChanSubscribe(msg.Reply, replies)
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.nc.PublishMsg(msg))
+	return replies
+}
+
+var noLimits schemas.Limits
+
+// codeOf returns the status of an error reply; "" for any other.
+func codeOf(reply *nats.Msg) string { return reply.Header.Get(wire.ErrorCodeHeader) }
+
+// patient makes a request as clients do: when the engine is behind (503) it asks again.
+func (c *client) patient(verb string, request any) *nats.Msg {
+	c.t.Helper()
+	reply := c.request(verb, request)
+	for until := time.Now().Add(time.Minute); codeOf(reply) == "503" && time.Now().Before(until); {
+		reply = c.request(verb, request)
 	}
 	return reply
 }
+
+// requestOf and replyOf are the schemas of a verb.
+func requestOf(verb string) schemas.Name {
+	switch verb {
+	case "handoff":
+		return schemas.ExecutionHandoff
+	case "memory.get":
+		return schemas.MemoryRequest
+	case "control.pause", "control.resume":
+		return schemas.ControlSignalRequest
+	}
+	return schemas.Name(strings.ReplaceAll(verb, ".", "-") + "-request.v1")
+}
+
+func replyOf(verb string) schemas.Name {
+	switch verb {
+	case "handoff":
+		return schemas.ExecutionResult
+	case "town.put", "town.patch":
+		return schemas.TownGetReply
+	case "memory.get":
+		return schemas.MemoryContext
+	case "control.pause", "control.resume", "control.get", "run.cancel":
+		return schemas.ControlReply
+	}
+	return schemas.Name(strings.ReplaceAll(verb, ".", "-") + "-reply.v1")
+}
+
+// members are the members of a request.
+type members = map[string]any
 
 // call makes a request that must succeed, checks the answer against its schema, and reads it.
-func call[T any](c *client, verb string, schema schemas.Name, request any) T {
+func call[T any](c *client, verb string, request any) (v T) {
 	c.t.Helper()
-	reply := c.patient(verb, mustJSON(c.t, request))
-	require.Empty(c.t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
-	_, err := schemas.Parse(schema, reply.Data, schemas.Limits{Bytes: 64 << 20})
+	reply := c.patient(verb, request)
+	require.Empty(c.t, codeOf(reply), "%s", reply.Data)
+	_, err := schemas.Parse(replyOf(verb), reply.Data, schemas.Limits{Bytes: 64 << 20})
 	require.NoError(c.t, err)
-	var v T
 	require.NoError(c.t, json.Unmarshal(reply.Data, &v))
 	return v
 }
@@ -148,37 +324,51 @@ type failure struct {
 	RetryAfter string
 }
 
+// paths are the places that a failure names.
+func (f failure) paths() (paths []string) {
+	for _, d := range f.Details {
+		paths = append(paths, d.Path)
+	}
+	return paths
+}
+
+// short renders a failure without its words.
+func (f failure) short() string { return fmt.Sprint(f.Status, " ", f.Code, " ", f.RetryAfter) }
+
 // refused makes a request that must be refused, and checks the error reply against its schema.
 // While the index is behind the log, it asks again, as clients do.
-func (c *client) refused(verb string, body []byte) failure {
+func (c *client) refused(verb string, request any) failure {
 	c.t.Helper()
 	for until := time.Now().Add(time.Minute); ; {
-		f := c.failureOf(c.request(verb, body))
+		f := c.failureOf(c.request(verb, request))
 		if f.Code != string(wire.CodeIndexBehind) || time.Now().After(until) {
 			return f
 		}
 	}
 }
 
+// refuses makes a request that must be refused with a code, of which the table of errors has the
+// status.
+func (c *client) refuses(verb string, request any, code string) failure {
+	c.t.Helper()
+	f := c.refused(verb, request)
+	require.Equal(c.t, code, f.Code, "%s %.200s: %s", verb, bodyOf(c.t, request), f.Message)
+	return f
+}
+
 func (c *client) failureOf(reply *nats.Msg) failure {
 	c.t.Helper()
-	status, err := strconv.Atoi(reply.Header.Get("Nats-Service-Error-Code"))
+	status, err := strconv.Atoi(codeOf(reply))
 	require.NoError(c.t, err, "no error reply: %s", reply.Data)
 	require.NotEmpty(c.t, reply.Header.Get("Nats-Service-Error"))
 	_, err = schemas.Parse(schemas.Error, reply.Data, schemas.Limits{})
 	require.NoError(c.t, err)
-	var body struct {
-		Error struct {
-			Code    string
-			Message string
-			Details []schemas.Violation
-		}
-	}
+	var body struct{ Error failure }
 	require.NoError(c.t, json.Unmarshal(reply.Data, &body))
-	return failure{
-		Status: status, Code: body.Error.Code, Message: body.Error.Message,
-		Details: body.Error.Details, RetryAfter: reply.Header.Get(wire.RetryAfterHeader),
-	}
+	spec := wire.Code(body.Error.Code).Spec()
+	require.Equal(c.t, spec.Status, status, body.Error.Code)
+	body.Error.Status, body.Error.RetryAfter = status, reply.Header.Get(wire.RetryAfterHeader)
+	return body.Error
 }
 
 // outcome is the answer to a handoff.
@@ -194,6 +384,31 @@ func (c *client) send(body []byte) outcome {
 	return c.resultOf(c.patient("handoff", body))
 }
 
+// executes sends a handoff that must be executed.
+func (c *client) executes(body []byte) outcome {
+	c.t.Helper()
+	o := c.send(body)
+	require.Equal(c.t, handoff.Executed, o.result.Status, "%s", o.bytes)
+	return o
+}
+
+// sendLater sends a handoff and returns the channel of its reply.
+func (c *client) sendLater(body []byte) <-chan *nats.Msg {
+	c.t.Helper()
+	return c.later("handoff", body)
+}
+
+// resultOf reads a reply that must be a result.
+func (c *client) resultOf(reply *nats.Msg) outcome {
+	c.t.Helper()
+	require.Empty(c.t, codeOf(reply), "%s", reply.Data)
+	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
+	require.NoError(c.t, err)
+	runID := reply.Header.Get(wire.RunIDHeader)
+	require.NotEmpty(c.t, runID)
+	return outcome{runID: runID, bytes: reply.Data, result: result}
+}
+
 // townReply is the answer of town.get and town.put.
 type townReply struct {
 	TownID        string
@@ -203,30 +418,47 @@ type townReply struct {
 	Revision      uint64
 }
 
+// about is a request about a town.
+func about(townID string) members { return members{"townId": townID} }
+
 func (c *client) town(id string) townReply {
 	c.t.Helper()
-	return call[townReply](c, "town.get", schemas.TownGetReply, map[string]any{"townId": id})
+	return call[townReply](c, "town.get", about(id))
 }
 
 func (c *client) put(snapshot any, expected string) townReply {
 	c.t.Helper()
-	return call[townReply](c, "town.put", schemas.TownGetReply, putRequest(snapshot, expected))
+	return call[townReply](c, "town.put", putRequest(snapshot, expected))
 }
 
-func putRequest(snapshot any, expected string) map[string]any {
-	request := map[string]any{"snapshot": snapshot}
+// putTown makes a town to try everything on, with more members of the request: names and values.
+func (c *client) putTown(id string, more ...any) townReply {
+	c.t.Helper()
+	request := putRequest(snapshot(id), "")
+	for i := 0; i < len(more); i += 2 {
+		request[more[i].(string)] = more[i+1]
+	}
+	return call[townReply](c, "town.put", request)
+}
+
+func putRequest(snapshot any, expected string) members {
+	request := members{"snapshot": snapshot}
 	if expected != "" {
 		request["expectedSnapshotHash"] = expected
 	}
 	return request
 }
 
+type eventsReply struct {
+	Events       []runevents.Record
+	LastEventSeq int64
+	Mark         uint64
+	Snapshot     *runevents.Snapshot
+}
+
 func (c *client) events(runID string) []runevents.Record {
 	c.t.Helper()
-	page := call[struct {
-		Events       []runevents.Record
-		LastEventSeq int64
-	}](c, "run.events", schemas.RunEventsReply, map[string]any{"runId": runID})
+	page := call[eventsReply](c, "run.events", members{"runId": runID})
 	require.NotEmpty(c.t, page.Events)
 	require.Equal(c.t, page.Events[len(page.Events)-1].RunSeq, page.LastEventSeq)
 	for i := range page.Events {
@@ -246,14 +478,93 @@ func requirePayload(t testing.TB, e *runevents.Record) {
 	require.NoError(t, err, "%s: %s", e.EventType, e.Payload)
 }
 
-func mustJSON(t testing.TB, v any) []byte {
-	t.Helper()
-	if raw, ok := v.(json.RawMessage); ok {
-		return raw
+// story reads the events of a run and checks their places: unique, rising, without a gap. It
+// returns their types in order, with the attempt of a step after the first.
+func (c *client) story(runID string) (list []string) {
+	c.t.Helper()
+	for i, e := range c.events(runID) {
+		require.Equal(c.t, int64(i+1), e.RunSeq)
+		text := string(e.EventType)
+		if e.StepID != "" {
+			text += " " + e.StepID
+		}
+		if e.LogicalAttemptID > 1 {
+			text += fmt.Sprint(" ", e.LogicalAttemptID)
+		}
+		list = append(list, text)
 	}
-	data, err := json.Marshal(v)
-	require.NoError(t, err)
-	return data
+	return list
+}
+
+// checked is the story of a handoff that is accepted, up to the application.
+var checked = []string{
+	"RunStarted", "StepStarted duplicate-check", "StepCompleted duplicate-check",
+	"StepStarted stale-check", "StepCompleted stale-check", "StepStarted precondition-check",
+	"StepCompleted precondition-check", "StepStarted apply",
+}
+
+// after returns the story of a handoff that is accepted, and goes on so.
+func after(more ...string) []string { return slices.Concat(checked, more) }
+
+// ofType returns the events of a run that have a type.
+func (c *client) ofType(runID string, event runevents.EventType) []runevents.Record {
+	c.t.Helper()
+	return slices.DeleteFunc(c.events(runID),
+		func(r runevents.Record) bool { return r.EventType != event })
+}
+
+func (c *client) run(runID string) runevents.Snapshot {
+	c.t.Helper()
+	return call[runevents.Snapshot](c, "run.get", members{"runId": runID})
+}
+
+// pending returns the run whose command is pending in a town; "" if there is none.
+func (c *client) pending(townID string) string {
+	c.t.Helper()
+	return call[struct{ PendingRunID string }](c, "town.get", about(townID)).PendingRunID
+}
+
+// pendingRun returns the run whose command is pending in a town, once there is one.
+func (c *client) pendingRun(townID string) (runID string) {
+	c.t.Helper()
+	eventually(c.t, func() bool { runID = c.pending(townID); return runID != "" })
+	return runID
+}
+
+// awaitApplied waits until no command is pending in a town.
+func (c *client) awaitApplied(townID string) {
+	c.t.Helper()
+	eventually(c.t, func() bool { return c.pending(townID) == "" })
+}
+
+// streams is the JetStream of the server, for the operator.
+func (c *client) streams() jetstream.JetStream {
+	c.t.Helper()
+	nc, err := natsconn.Options{}.ConnectOperator(c.nc.ConnectedUrl(), "operator")
+	require.NoError(c.t, err)
+	c.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(c.t, err)
+	return js
+}
+
+// log is the stream of the world's log.
+func (c *client) log() jetstream.Stream {
+	c.t.Helper()
+	stream, err := c.streams().Stream(c.t.Context(), wire.LogStream(c.world))
+	require.NoError(c.t, err)
+	return stream
+}
+
+// serviceStats reads the statistics of the service, as an operator asks for them.
+func serviceStats[T any](c *client) T {
+	c.t.Helper()
+	reply, err := c.nc.Request("$SRV.STATS."+wire.ServiceName, nil, 30*time.Second)
+	require.NoError(c.t, err)
+	var stats struct{ Endpoints []struct{ Data T } }
+	require.NoError(c.t, json.Unmarshal(reply.Data, &stats))
+	require.NotEmpty(c.t, stats.Endpoints)
+	return stats.Endpoints[0].Data
 }
 
 // marshalled makes the bytes of a handoff.
@@ -264,6 +575,14 @@ func marshalled(t testing.TB, p handoff.Proposal) []byte {
 	data, err := h.MarshalWire()
 	require.NoError(t, err)
 	return data
+}
+
+// parsed makes a handoff as it is read.
+func parsed(t testing.TB, p handoff.Proposal) *handoff.Handoff {
+	t.Helper()
+	h, err := handoff.Parse(marshalled(t, p), schemas.Limits{})
+	require.NoError(t, err)
+	return h
 }
 
 // snapshot is a town to try everything on.
@@ -291,6 +610,24 @@ func propose(
 	}
 }
 
+// wall, bridge, talk and salvage make handoffs of the state that town.get shows. The bridge is
+// blocked, so that its handoff fails.
+func (c *client) wall(at townReply) []byte {
+	return marshalled(c.t, propose(at, handoff.AdvanceProject, "wall"))
+}
+
+func (c *client) bridge(at townReply) []byte {
+	return marshalled(c.t, propose(at, handoff.AdvanceProject, "bridge"))
+}
+
+func (c *client) talk(at townReply) []byte {
+	return marshalled(c.t, propose(at, handoff.TalkToTownsfolk, "casual"))
+}
+
+func (c *client) salvage(at townReply, from string) []byte {
+	return marshalled(c.t, propose(at, handoff.PlanSalvage, from))
+}
+
 // vector is an entry of the vectors that the agents' own library printed.
 type vector struct {
 	Name         string
@@ -301,21 +638,19 @@ type vector struct {
 	Handoff      json.RawMessage
 }
 
-func vectors(t testing.TB, file string) []vector {
+func vectors(t testing.TB, file string) (list []vector) {
 	t.Helper()
 	data, err := os.ReadFile("../../testdata/vectors/" + file)
 	require.NoError(t, err)
-	var list []vector
 	require.NoError(t, json.Unmarshal(data, &list))
 	require.NotEmpty(t, list)
 	return list
 }
 
-func compact(t testing.TB, data []byte) string {
-	t.Helper()
-	var b bytes.Buffer
-	require.NoError(t, json.Compact(&b, data))
-	return b.String()
-}
-
 func ptr[T any](v T) *T { return &v }
+
+func reversed[T any](list []T) []T {
+	list = slices.Clone(list)
+	slices.Reverse(list)
+	return list
+}

@@ -1,20 +1,24 @@
 package server_test
 
 import (
-	"crypto/tls"
-	"crypto/x509"
-	"log/slog"
+	"bufio"
+	"context"
+	"errors"
+	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/access"
+	"worldengine/handoff"
+	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -30,26 +34,18 @@ func browse(srv *server.Server, options ...nats.Option) (*nats.Conn, error) {
 		nats.Timeout(20*time.Second))...)
 }
 
-// The zero value of Config.HTTP is no HTTP.
-func TestNoHTTP(t *testing.T) {
+// A browser may do as every client may: without an access file ask the verbs, and not reach the
+// streams; with one, sign in.
+func TestBrowser(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, start(t).HTTP())
-}
-
-// Without an access file a browser may what every client may: ask the verbs, and not reach the
-// streams.
-func TestBrowserWithoutAccess(t *testing.T) {
-	t.Parallel()
+	require.Empty(t, start(t).HTTP(), "the zero value of Config.HTTP")
 	log := &natstest.Buffer{}
-	srv := start(t, withHTTP, func(c *server.Config) {
-		c.Logger = slog.New(slog.NewTextHandler(log, nil))
-	})
+	srv := start(t, withHTTP, logged(log))
 	nc, err := browse(srv)
 	require.NoError(t, err)
 	defer nc.Close()
 	c := &client{t: t, nc: nc, world: wire.DefaultWorld}
-	c.put(snapshot("t"), "")
-	require.Equal(t, int64(15), c.town("t").DecisionEpoch)
+	require.Equal(t, int64(15), c.putTown("t").DecisionEpoch)
 	require.NotContains(t, log.String(), "level=WARN")
 	require.NotContains(t, log.String(), "level=ERROR")
 	js, err := nc.JetStream(nats.MaxWait(20 * time.Second))
@@ -57,113 +53,40 @@ func TestBrowserWithoutAccess(t *testing.T) {
 	_, err = js.StreamInfo("WORLD_main_LOG")
 	require.Error(t, err)
 	require.False(t, c.mayPublish("runevents.v2.main.t.r"))
-}
 
-func TestBrowserSignsIn(t *testing.T) {
-	t.Parallel()
-	srv := start(t, withHTTP, servertest.WithUsers(everybody()...))
+	srv = start(t, withHTTP, servertest.WithUsers(everybody()...))
 	for name, word := range map[string]string{"operator": "wrong",
 		"nobody": servertest.Password, "": ""} {
 		_, err := browse(srv, nats.UserInfo(name, word))
 		require.ErrorIs(t, err, nats.ErrAuthorization, name)
 	}
-	nc, err := browse(srv, nats.UserInfo("observer", servertest.Password),
+	nc, err = browse(srv, nats.UserInfo("observer", servertest.Password),
 		nats.CustomInboxPrefix("_INBOX_observer"),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	require.NoError(t, err)
 	defer nc.Close()
-	c := &client{t: t, nc: nc, world: wire.DefaultWorld}
+	c = &client{t: t, nc: nc, world: wire.DefaultWorld}
 	c.request("town.list", nil)
 	require.False(t, c.mayPublish(wire.Subject("main", wire.ControlPause)))
 }
 
-// The WebSocket listener behind the bridge is no way around the TLS, and the certificate, that
-// clients need.
-func TestBrowserNeedsTheTLSOfClients(t *testing.T) {
-	t.Parallel()
-	cert, key := certificate(t)
-	srv := start(t, withHTTP, func(c *server.Config) {
-		c.Access = &access.Config{Users: everybody(), TLS: access.TLS{CertFile: cert, KeyFile: key,
-			ClientCAFile: cert}}
-	})
-	require.Contains(t, srv.HTTP(), "https://")
-	login := []nats.Option{nats.UserInfo("operator", servertest.Password),
-		nats.CustomInboxPrefix("_INBOX_operator")}
-	_, err := browse(srv, append(login, nats.RootCAs(cert))...)
-	require.Error(t, err)
-	_, err = nats.Connect(srv.BehindBridge(), login...)
-	require.ErrorIs(t, err, nats.ErrAuthorization)
-	nc, err := browse(srv, append(login, nats.RootCAs(cert), nats.ClientCert(cert, key))...)
-	require.NoError(t, err)
-	nc.Close()
-	pem, err := os.ReadFile(cert)
-	require.NoError(t, err)
-	trust := x509.NewCertPool()
-	require.True(t, trust.AppendCertsFromPEM(pem))
-	over := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust,
-		MinVersion: tls.VersionTLS12}}}
-	_, err = over.Get(srv.HTTP())
-	require.Error(t, err) // no certificate
-}
-
-func TestWhoMayListenWithHTTP(t *testing.T) {
-	t.Parallel()
-	for listen, says := range map[string]string{
-		"0.0.0.0:0": "--http 0.0.0.0:0", "nowhere": "--http must be HOST:PORT",
-		"127.0.0.1:x": "--http has the port",
-	} {
-		_, err := server.Start(t.Context(),
-			configure(func(c *server.Config) { c.HTTP, c.Data = listen, t.TempDir() }))
-		require.ErrorContains(t, err, says)
-		_, err = server.Check(t.Context(), configure(func(c *server.Config) {
-			c.HTTP, c.Data = listen,
-				t.TempDir()
-		}))
-		require.ErrorContains(t, err, says)
-	}
-	beyond := func(c *server.Config) { c.HTTP, c.Data = "0.0.0.0:0", t.TempDir() }
-	insecure := func(c *server.Config) { c.InsecureListen = true }
-	cert, key := certificate(t)
-	encrypted := func(c *server.Config) {
-		c.Access = &access.Config{Users: everybody(), TLS: access.TLS{CertFile: cert, KeyFile: key}}
-	}
-	// Passwords that go over HTTP need TLS there.
-	_, err := server.Check(t.Context(), configure(servertest.WithUsers(everybody()...), beyond))
-	require.ErrorIs(t, err, server.ErrPlainHTTP)
-	require.ErrorContains(t, err, "--http 0.0.0.0:0")
-	for _, changes := range [][]func(*server.Config){
-		{beyond, encrypted}, {beyond, insecure},
-		{beyond, insecure, servertest.WithUsers(everybody()...)},
-		{servertest.WithUsers(everybody()...),
-			func(c *server.Config) { c.HTTP, c.Data = "127.0.0.1:0", t.TempDir() }},
-	} {
-		_, err := server.Check(t.Context(), configure(changes...))
-		require.NoError(t, err)
-	}
-}
-
 // A server that has joined a NATS leads browsers to the WebSockets of that one, or says how to.
-func TestBrowserOfAnExistingNATS(t *testing.T) {
+func TestBrowser_ExistingNATS(t *testing.T) {
 	t.Parallel()
 	hub := start(t, open, withHTTP)
-	second := start(t, withHTTP, func(c *server.Config) { c.NATS = hub.URL() })
-	answer, err := http.Get(second.HTTP() + "/nats")
+	join := func(webSocket string) func(*server.Config) {
+		return func(c *server.Config) { c.NATS, c.NATSWebSocket = hub.URL(), webSocket }
+	}
+	answer, err := http.Get(start(t, withHTTP, join("")).HTTP() + "/nats")
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
 	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
-	third := start(t, withHTTP, func(c *server.Config) {
-		c.NATS, c.NATSWebSocket = hub.URL(),
-			hub.BehindBridge()
-	})
-	nc, err := browse(third)
+	nc, err := browse(start(t, withHTTP, join(hub.BehindBridge())))
 	require.NoError(t, err)
 	defer nc.Close()
-	c := &client{t: t, nc: nc, world: wire.DefaultWorld}
-	c.request("town.list", nil)
+	(&client{t: t, nc: nc, world: wire.DefaultWorld}).request("town.list", nil)
 	for _, wrong := range []string{"http://127.0.0.1:1", "ws://", "ws://user:word@127.0.0.1:1"} {
-		_, err := server.Start(t.Context(), configure(withHTTP, func(c *server.Config) {
-			c.NATS, c.NATSWebSocket = hub.URL(), wrong
-		}))
+		_, err := server.Start(t.Context(), configure(withHTTP, join(wrong)))
 		require.ErrorContains(t, err, "--nats-websocket")
 		require.NotContains(t, err.Error(), "word@")
 	}
@@ -171,7 +94,7 @@ func TestBrowserOfAnExistingNATS(t *testing.T) {
 
 // The WebSocket listener behind the bridge takes no browser: a page of any origin could find its
 // port.
-func TestNoOriginBehindTheBridge(t *testing.T) {
+func TestBrowser_OriginBehindTheBridge(t *testing.T) {
 	t.Parallel()
 	srv := start(t, withHTTP)
 	behind := "http" + strings.TrimPrefix(srv.BehindBridge(), "ws")
@@ -222,4 +145,192 @@ func TestHTTP_TakenPort(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
 	require.Equal(t, http.StatusOK, answer.StatusCode)
+}
+
+// withMetrics serves metrics over HTTP.
+func withMetrics(config *server.Config) { withHTTP(config) }
+
+func scrape(t testing.TB, srv *server.Server) string {
+	t.Helper()
+	answer, err := http.Get(strings.TrimSuffix(srv.HTTP(), "/") + "/metrics")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	return string(body)
+}
+
+func scrapesSoon(t testing.TB, srv *server.Server, line string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Contains(scrape(t, srv), line+"\n") },
+		time.Minute, 20*time.Millisecond, "%s", line)
+}
+
+// The metrics have the counters of the parts: requests by verb and outcome, the disk, the streams;
+// each attempt of a game by how it ended, and commands as long as they are applied; paused towns, also
+// those that another engine has paused, and one that starts later counts.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	quick := func(c *server.Config) {
+		c.Engine.Plugin = apply.Policy{Deadline: time.Minute, Attempts: 2, Backoff: time.Millisecond,
+			Resend: 20 * time.Millisecond}
+	}
+	c := newWorld(t, quick, withMetrics, open)
+	other, free := beside(t, c.srv, quick), make(chan struct{})
+	require.Contains(t, scrape(t, c.srv), `handoffd_stream_messages{stream="LOG"} 0`+"\n")
+	c.refuses("town.get", about("nowhere"), "UNKNOWN_TOWN")
+	c.refuses("handoff", `{}`, "SCHEMA_VALIDATION_FAILED")
+	c.request("town.list", `{}`)
+	host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+		if command.LogicalAttemptID == 1 {
+			return apply.Refuse(command, "NOT_NOW", "", true), true
+		}
+		<-free
+		return apply.Done(command), true
+	})
+	at := c.putTown("t", "apply", "plugin")
+	reply := c.sendLater(c.wall(at))
+	scrapesSoon(t, c.srv, `handoffd_commands_applying 1`)
+	require.NotContains(t, scrape(t, c.srv), `outcome="applied"`)
+	close(free)
+	require.Equal(t, handoff.Executed, c.resultOf(<-reply).result.Status)
+	for _, id := range []string{"a", "b"} {
+		c.putTown(id)
+		c.signal("control.pause", about(id))
+	}
+	for _, engine := range []*worldengine.Engine{other, beside(t, c.srv, quick)} {
+		eventually(t, func() bool { return engine.Stats().TownsPaused == 2 })
+	}
+	scrapesSoon(t, c.srv, "handoffd_towns_paused 2")
+	got := scrape(t, c.srv)
+	for _, line := range []string{
+		`handoffd_requests_total{code="UNKNOWN_TOWN",verb="town.get"} 1`,
+		`handoffd_requests_total{code="OK",verb="town.list"} 1`,
+		`handoffd_requests_total{code="SCHEMA_VALIDATION_FAILED",verb="handoff"} 1`,
+		`handoffd_request_duration_seconds_count{verb="town.list"} 1`,
+		`handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_REJECTED"} 1`,
+		`handoffd_apply_attempts_total{binding="plugin",outcome="applied"} 1`,
+		`handoffd_apply_duration_seconds_count{binding="plugin"} 2`,
+		`handoffd_commands_applying 0`, `handoffd_storage_full 0`, `handoffd_world_paused 0`,
+	} {
+		require.Contains(t, got, line+"\n")
+	}
+	require.Regexp(t, `handoffd_disk_free_bytes [1-9]`, got)
+	require.Regexp(t, `handoffd_nats_connections [1-9]`, got)
+	c.signal("control.resume", about("a"))
+	scrapesSoon(t, c.srv, "handoffd_towns_paused 1")
+}
+
+// A client that takes all connections of HTTP without a credential keeps no probe waiting, and ends no
+// WebSocket.
+func TestHTTP_HealthDuringFlood(t *testing.T) {
+	t.Parallel()
+	const all = server.DefaultMaxConnections
+	loopback := func(int) string { return "127.0.0.1" }
+	for name, flood := range map[string]struct {
+		from func(i int) string
+		says string // sent by each connection
+		full bool   // an answer is read
+	}{
+		"idle":      {loopback, "GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", true},
+		"silent":    {loopback, "", false},
+		"half sent": {loopback, "GET /livez HTTP/1.1\r\nHost: 127", false},
+		"addresses": {func(i int) string { return "127.0.0." + string(rune('1'+i%8)) },
+			"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := start(t, withHTTP)
+			nc, err := browse(srv)
+			require.NoError(t, err)
+			defer nc.Close()
+			conns := make([]net.Conn, all)
+			for i := range conns {
+				conns[i] = visit(t, srv, flood.from(i))
+				_, err := io.WriteString(conns[i], flood.says)
+				require.NoError(t, err)
+				if flood.full {
+					answer, err := http.ReadResponse(bufio.NewReader(conns[i]), nil)
+					require.NoError(t, err)
+					require.NoError(t, answer.Body.Close())
+				}
+			}
+			requireHealth(t, srv)
+			c := &client{t: t, nc: nc, world: wire.DefaultWorld}
+			c.request("town.list", nil)
+			require.Zero(t, nc.Stats().Reconnects)
+		})
+	}
+}
+
+// The same holds while the connections that are closed come again as fast as they can.
+func TestHTTP_HealthDuringReconnects(t *testing.T) {
+	t.Parallel()
+	srv := start(t, withHTTP, func(c *server.Config) { c.MaxConnections = 256 })
+	nc, err := browse(srv)
+	require.NoError(t, err)
+	defer nc.Close()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	var flood sync.WaitGroup
+	defer flood.Wait()
+	defer stop()
+	var full sync.WaitGroup
+	for range 256 + 64 {
+		full.Add(1)
+		held := sync.OnceFunc(full.Done)
+		flood.Go(func() {
+			defer held()
+			for ctx.Err() == nil {
+				conn, err := net.Dial("tcp", strings.TrimPrefix(srv.HTTP(), "http://"))
+				if err != nil {
+					continue
+				}
+				held()
+				ends := context.AfterFunc(ctx, func() { conn.Close() })
+				_, _ = io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: 127")
+				_, _ = conn.Read(make([]byte, 1)) // until the server closes it
+				conn.Close()
+				ends()
+			}
+		})
+	}
+	full.Wait()
+	for range 10 {
+		requireHealth(t, srv)
+	}
+	c := &client{t: t, nc: nc, world: wire.DefaultWorld}
+	c.request("town.list", nil)
+	require.Zero(t, nc.Stats().Reconnects)
+}
+
+// visit connects to the HTTP of a server from an address of this machine.
+func visit(t *testing.T, srv *server.Server, from string) net.Conn {
+	t.Helper()
+	dialer := net.Dialer{Timeout: 20 * time.Second,
+		LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(srv.HTTP(), "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
+	return conn
+}
+
+// requireHealth asks as probes do: each time over a connection of its own, and up to three times if
+// the server closed that, since the request of a probe on a busy machine may come after its grace.
+func requireHealth(t *testing.T, srv *server.Server) {
+	t.Helper()
+	probe := &http.Client{Timeout: 10 * time.Second,
+		Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, path := range []string{"/livez", "/readyz", "/metrics"} {
+		answer, err := probe.Get(srv.HTTP() + path)
+		for try := 1; try < 3 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)); try++ {
+			answer, err = probe.Get(srv.HTTP() + path)
+		}
+		require.NoError(t, err, path)
+		_, err = io.Copy(io.Discard, answer.Body)
+		require.NoError(t, err, path)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, http.StatusOK, answer.StatusCode, path)
+	}
 }

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/schemas"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
@@ -67,7 +65,7 @@ func newLossy(t *testing.T) *lossy {
 	w.serve()
 	t.Cleanup(func() { stop(t, w.srv) })
 	w.client = connect(t, w.srv)
-	w.put(snapshot(idle), "")
+	w.putTown(idle)
 	chain := newChain(t, w.client, "t")
 	w.send(chain.next())
 	w.before = w.town("t")
@@ -75,8 +73,7 @@ func newLossy(t *testing.T) *lossy {
 	w.answers()
 	for range 4 {
 		body := chain.next()
-		o := w.send(body)
-		require.Equal(t, handoff.Executed, o.result.Status)
+		o := w.executes(body)
 		w.bodies, w.runs = append(w.bodies, body), append(w.runs, o.runID)
 		w.results = append(w.results, o.result.ResultID)
 	}
@@ -86,11 +83,11 @@ func newLossy(t *testing.T) *lossy {
 // answers waits until the server and the client have found NATS again.
 func (w *lossy) answers() {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool {
+	eventually(w.t, func() bool {
 		reply, err := w.nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"idle"}`),
 			5*time.Second)
-		return err == nil && reply.Header.Get(wire.ErrorCodeHeader) != "503"
-	}, time.Minute, 10*time.Millisecond)
+		return err == nil && codeOf(reply) != "503"
+	})
 }
 
 func (w *lossy) serve() {
@@ -108,7 +105,7 @@ func (w *lossy) join(c *server.Config) {
 // executed again.
 func (w *lossy) requireLost() {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool {
+	eventually(w.t, func() bool {
 		for _, body := range w.bodies {
 			reply, err := w.nc.Request(wire.Subject("main", "handoff"), body, 5*time.Second)
 			if err == nil {
@@ -117,34 +114,25 @@ func (w *lossy) requireLost() {
 		}
 		engine := w.srv.Engine() // nil while it stands by
 		return engine != nil && engine.LogLost() != nil
-	}, time.Minute, 10*time.Millisecond)
+	})
 	w.answers()
 	require.ErrorIs(w.t, w.srv.Ready(w.t.Context()), commitlog.ErrLogLost)
 	require.Contains(w.t, w.srv.Engine().Stats().LogLost, w.runs[3])
 	for _, body := range w.bodies[:2] {
-		f := w.failureOf(w.request("handoff", body))
-		require.Equal(w.t, "LOG_UNAVAILABLE", f.Code, f.Message)
+		w.refuses("handoff", body, "LOG_UNAVAILABLE")
 	}
-	require.Eventually(w.t, func() bool {
-		for _, a := range w.alertsOf(runevents.LogLost) {
-			if a.Severity == runevents.P1 {
-				for _, run := range w.runs {
-					require.Contains(w.t, a.Message, `of town "t", run `+run)
-				}
-				return true
-			}
-		}
-		return false
-	}, time.Minute, 10*time.Millisecond)
+	lost := w.awaitAlert(runevents.LogLost)
+	require.Equal(w.t, "P1", lost.Severity)
+	for _, run := range w.runs {
+		require.Contains(w.t, lost.Message, `of town "t", run `+run)
+	}
 	require.EqualValues(w.t, 1, w.srv.Engine().Stats().Alerts[runevents.LogLost])
 }
 
-// alertsOf returns the alerts of a code that the stream of alerts has.
-func (w *lossy) alertsOf(code runevents.AlertCode) (all []runevents.Alert) {
+// awaitReady waits until the server is ready.
+func (w *lossy) awaitReady() {
 	w.t.Helper()
-	page := call[struct{ Alerts []runevents.Alert }](w.client, "alert.list", schemas.AlertListReply,
-		map[string]any{"limit": 50})
-	return slices.DeleteFunc(page.Alerts, func(a runevents.Alert) bool { return a.Code != code })
+	eventually(w.t, func() bool { return w.srv.Ready(w.t.Context()) == nil })
 }
 
 // An older copy of the data of an external NATS, put under a running server, is noticed before
@@ -156,12 +144,10 @@ func TestLogLost_OlderCopy(t *testing.T) {
 	w.nats.putBack(w.older)
 	w.requireLost()
 	require.Equal(t, w.before, w.town("t"), "reads tell what the log has")
-	f := w.failureOf(w.request("town.put", mustJSON(t, map[string]any{"snapshot": snapshot("new")})))
-	require.Equal(t, "LOG_UNAVAILABLE", f.Code, f.Message)
+	w.refuses("town.put", putRequest(snapshot("new"), ""), "LOG_UNAVAILABLE")
 
 	w.nats.putBack(newer)
-	require.Eventually(t, func() bool { return w.srv.Ready(t.Context()) == nil }, time.Minute,
-		10*time.Millisecond)
+	w.awaitReady()
 	w.answers()
 	for i, body := range w.bodies {
 		again := w.send(body).result
@@ -178,9 +164,8 @@ func TestLogLost_AcceptedByANewStart(t *testing.T) {
 	w.requireLost()
 	stop(t, w.srv)
 	w.serve()
-	require.Eventually(t, func() bool { return w.srv.Ready(t.Context()) == nil }, time.Minute,
-		10*time.Millisecond)
-	require.Equal(t, handoff.Executed, w.send(w.bodies[0]).result.Status)
+	w.awaitReady()
+	w.executes(w.bodies[0])
 }
 
 // A log that is gone, and was made again by another server, is lost too.
@@ -236,46 +221,32 @@ func TestLogLost_WithTheNextCommit(t *testing.T) {
 // the old file of the index, and serves the log as it is.
 func TestLogLost_BeforeAStart(t *testing.T) {
 	t.Parallel()
-	data := t.TempDir()
-	store, older := filepath.Join(data, "jetstream"), filepath.Join(t.TempDir(), "older")
-	serve := func() (*server.Server, *lossy) {
-		srv, err := server.Start(t.Context(), configure(func(c *server.Config) { c.Data = data }))
-		require.NoError(t, err)
-		return srv, &lossy{client: connect(t, srv)}
-	}
-	srv, w := serve()
-	chain := newChain(t, w.client, "t")
+	c := newWorld(t)
+	store, older := filepath.Join(dataOf(c), "jetstream"), filepath.Join(t.TempDir(), "older")
+	chain := newChain(t, c.client, "t")
 	first := chain.next()
-	require.Equal(t, handoff.Executed, w.send(first).result.Status)
-	stop(t, srv)
+	c.executes(first)
+	stop(t, c.srv)
 	require.NoError(t, os.CopyFS(older, os.DirFS(store)))
-
-	srv, w = serve()
+	c.start()
 	var bodies [][]byte
 	for range 12 {
 		bodies = append(bodies, chain.next())
-		require.Equal(t, handoff.Executed, w.send(bodies[len(bodies)-1]).result.Status)
+		c.executes(bodies[len(bodies)-1])
 	}
-	last := w.town("t").Revision
-	stop(t, srv)
+	last := c.town("t").Revision
+	stop(t, c.srv)
 	require.NoError(t, os.RemoveAll(store))
 	require.NoError(t, os.CopyFS(store, os.DirFS(older)))
-
-	srv, w = serve()
-	t.Cleanup(func() { stop(t, srv) })
-	require.Eventually(t, func() bool { return srv.Ready(t.Context()) == nil }, time.Minute,
-		10*time.Millisecond)
-	require.FileExists(t, fmt.Sprintf("%s.lost-%d", indexFile(data), last))
-	var alerts []runevents.Alert
-	require.Eventually(t, func() bool {
-		alerts = w.alertsOf(runevents.LogLost)
-		return len(alerts) > 0
-	}, time.Minute, 10*time.Millisecond)
-	require.Len(t, alerts, 1)
-	require.Contains(t, alerts[0].Message, fmt.Sprintf("log sequence %d of town t (handoff); ", last))
-	require.Contains(t, alerts[0].Message, "; and 2 more; ")
-	require.Equal(t, handoff.Duplicate, w.send(first).result.Status)
+	c.start()
+	eventually(t, func() bool { return c.srv.Ready(t.Context()) == nil })
+	require.FileExists(t, fmt.Sprintf("%s.lost-%d", indexFile(dataOf(c)), last))
+	lost := c.awaitAlert(runevents.LogLost)
+	require.Equal(t, []string{"LOG_LOST "}, alertsOf(c.client))
+	require.Contains(t, lost.Message, fmt.Sprintf("log sequence %d of town t (handoff); ", last))
+	require.Contains(t, lost.Message, "; and 2 more; ")
+	require.Equal(t, handoff.Duplicate, c.send(first).result.Status)
 	for _, body := range bodies {
-		require.Equal(t, handoff.Executed, w.send(body).result.Status, "it is lost, and comes again")
+		c.executes(body) // it is lost, and comes again
 	}
 }

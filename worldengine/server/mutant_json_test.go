@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// node is a JSON value that keeps what a tree of Go values cannot: the order of members, two
+// node is a JSON value that keeps more than a tree of Go values: the order of members, two
 // members of one name, and texts that are no JSON at all.
 type node struct {
 	text    string // of a value that is neither object nor array, as it is written
@@ -32,6 +32,11 @@ func nodeOf(t testing.TB, data []byte) *node {
 	t.Helper()
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
+	text := func(token json.Token) string {
+		data, err := json.Marshal(token)
+		require.NoError(t, err)
+		return string(data)
+	}
 	var value func() *node
 	value = func() *node {
 		token, err := dec.Token()
@@ -44,7 +49,7 @@ func nodeOf(t testing.TB, data []byte) *node {
 				if !n.array {
 					name, err := dec.Token()
 					require.NoError(t, err)
-					m.name = string(mustJSON(t, name))
+					m.name = text(name)
 				}
 				m.value = value()
 				n.members = append(n.members, m)
@@ -55,7 +60,7 @@ func nodeOf(t testing.TB, data []byte) *node {
 		case json.Number:
 			return &node{text: v.String()}
 		default:
-			return &node{text: string(mustJSON(t, v))}
+			return &node{text: text(v)}
 		}
 	}
 	return value()

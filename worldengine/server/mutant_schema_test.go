@@ -46,8 +46,7 @@ func readDocuments(t testing.TB) *documents {
 	return d
 }
 
-// mayBe says whether data can be a payload of the schema: where it says no, the server has to
-// refuse.
+// mayBe reports whether data can be a payload of the schema: if not, the server has to refuse it.
 func (d *documents) mayBe(name schemas.Name, data []byte) (tree any, ok bool) {
 	if json.Unmarshal(data, &tree) != nil {
 		return nil, false
@@ -55,7 +54,7 @@ func (d *documents) mayBe(name schemas.Name, data []byte) (tree any, ok bool) {
 	return tree, d.compiled[name].Validate(tree) == nil
 }
 
-// site is a place in a payload, with what the schemas say of it.
+// site is a place in a payload, with its rules in the schemas.
 type site struct {
 	at     *node
 	parent *node // nil for the whole payload
@@ -63,7 +62,7 @@ type site struct {
 	rules  []map[string]any
 }
 
-// rule is what a schema says, and in which document, where its references start from.
+// rule is a part of a schema, with the document at which its references start.
 type rule struct {
 	file string
 	body map[string]any
@@ -89,7 +88,7 @@ func (d *documents) sites(name schemas.Name, root *node) []site {
 	return list
 }
 
-// expand adds what rules refer to, and what they say only in some cases.
+// expand adds the rules that rules refer to, and those for some cases only.
 func (d *documents) expand(rules []rule) []rule {
 	for i := 0; i < len(rules); i++ { // it grows
 		r := rules[i]

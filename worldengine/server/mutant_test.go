@@ -21,7 +21,7 @@ type mutator struct {
 // maxMutations is how often a payload is changed at most.
 const maxMutations = 3
 
-// mutant returns a changed payload, and in words what was done.
+// mutant returns a changed payload, and its changes in words.
 func (m *mutator) mutant(name schemas.Name, valid *node) (data []byte, how string) {
 	root := valid.clone()
 	var done []string
@@ -114,7 +114,7 @@ func (m *mutator) changeItems(n *node) string {
 	return fmt.Sprint(len(n.members), " items")
 }
 
-// byRule returns values at the edges of what the schema allows at a place.
+// byRule returns values at the edges of the schema of a place.
 func (m *mutator) byRule(s *site) (values []string) {
 	for _, r := range s.rules {
 		for _, keyword := range []string{"minimum", "maximum"} {
@@ -162,7 +162,7 @@ func (m *mutator) ofText(text string) string {
 	}
 }
 
-// ofBytes changes a payload without regard to what it means.
+// ofBytes changes a payload without regard to its meaning.
 func (m *mutator) ofBytes(data []byte) ([]byte, string) {
 	at := m.g.IntN(len(data) + 1)
 	switch m.g.IntN(8) {

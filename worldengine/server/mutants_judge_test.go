@@ -16,11 +16,11 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// step sends one mutant, or now and then the valid request itself, and judges what came of it.
+// step sends one mutant, or now and then the valid request itself, and judges the answer.
 func (h *hostile) step() {
 	h.t.Helper()
 	v := pick(h.m.g, h.requests())
-	root := nodeOf(h.t, mustJSON(h.t, v.body))
+	root := nodeOf(h.t, bodyOf(h.t, v.body))
 	data, how := []byte(root.String()), "unchanged"
 	if h.m.g.IntN(20) > 0 {
 		data, how = h.m.mutant(v.request, root)
@@ -33,7 +33,7 @@ func (h *hostile) step() {
 	if len(data) == 0 && !slices.Contains(needPayload, v.verb) {
 		data = []byte("{}")
 	}
-	if reply.Header.Get("Nats-Service-Error-Code") != "" {
+	if codeOf(reply) != "" {
 		f := h.failureOf(reply)
 		h.ended[fmt.Sprint(f.Status, " ", f.Code)]++
 		h.judgeRefusal(&v, data, &f)
@@ -102,11 +102,11 @@ func (h *hostile) judgeRefusal(v *valid, data []byte, f *failure) {
 	}
 }
 
-// judgeAnswer checks what was accepted, and takes in what it changed.
+// judgeAnswer checks an accepted request, and updates the model.
 func (h *hostile) judgeAnswer(v *valid, data []byte, reply *nats.Msg) {
 	h.t.Helper()
 	tree, mayBe := h.m.docs.mayBe(v.request, data)
-	require.True(h.t, mayBe, "what its schema refuses was accepted: %s", reply.Data)
+	require.True(h.t, mayBe, "its schema refuses it, and it was accepted: %s", reply.Data)
 	_, conforms := h.m.docs.mayBe(v.reply, reply.Data)
 	require.True(h.t, conforms, "the answer is no %s: %s", v.reply, reply.Data)
 	switch v.verb {
@@ -120,17 +120,15 @@ func (h *hostile) judgeAnswer(v *valid, data []byte, reply *nats.Msg) {
 		require.Greater(h.t, at.Revision, before.Revision)
 		h.towns[at.TownID] = at
 	case "town.remove":
-		id := tree.(map[string]any)["townId"].(string)
+		id := tree.(members)["townId"].(string)
 		h.towns[id] = h.put(h.towns[id].Snapshot, "") // what follows is about it
 	case "control.pause":
-		request, _ := tree.(map[string]any)
-		resume := map[string]any{}
+		request, _ := tree.(members)
+		resume := members{}
 		if townID, ok := request["townId"]; ok {
 			resume["townId"] = townID
 		}
-		reply := call[struct{ Status string }](h.client, "control.resume",
-			schemas.ControlReply, resume)
-		require.Equal(h.t, "RUNNING", reply.Status)
+		require.Equal(h.t, "RUNNING", h.signal("control.resume", resume).Status)
 		if townID, ok := request["townId"].(string); ok {
 			at := h.town(townID)
 			require.Equal(h.t, h.towns[townID].SnapshotHash, at.SnapshotHash)
@@ -141,13 +139,13 @@ func (h *hostile) judgeAnswer(v *valid, data []byte, reply *nats.Msg) {
 	}
 }
 
-// judgeResult checks the result of a handoff, whose ids must be right, and what became of its town.
+// judgeResult checks the result of a handoff, whose ids must be right, and its town.
 func (h *hostile) judgeResult(tree any, reply *nats.Msg) {
 	h.t.Helper()
 	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
 	require.NoError(h.t, err)
 	h.ended[string(result.Status)]++
-	townID := tree.(map[string]any)["proposal"].(map[string]any)["townId"].(string)
+	townID := tree.(members)["proposal"].(members)["townId"].(string)
 	if result.Status != handoff.Executed && result.Status != handoff.Failed {
 		return // the town has to be as it was
 	}
@@ -162,23 +160,9 @@ func (h *hostile) judgeResult(tree any, reply *nats.Msg) {
 // requireTowns checks all towns of the world against the model.
 func (h *hostile) requireTowns() {
 	h.t.Helper()
-	type summary struct {
-		TownID, SnapshotHash string
-		DecisionEpoch        int64
-		Revision             uint64
-	}
 	listed := map[string]summary{}
-	for after := ""; ; {
-		page := call[struct {
-			Towns []summary
-			Next  string
-		}](h.client, "town.list", schemas.TownListReply, map[string]any{"after": after})
-		for _, town := range page.Towns {
-			listed[town.TownID] = town
-		}
-		if after = page.Next; after == "" {
-			break
-		}
+	for _, town := range h.list() {
+		listed[town.TownID] = town
 	}
 	modelled := map[string]summary{}
 	for id, at := range h.towns {
@@ -190,7 +174,7 @@ func (h *hostile) requireTowns() {
 // requireSingleAnswers checks that each mutant had one answer.
 func (h *hostile) requireSingleAnswers() {
 	h.t.Helper()
-	h.town(h.at.TownID) // what was on its way has arrived before this answer
+	h.town(h.at.TownID) // all answers before have arrived
 	for len(h.answers) > 0 {
 		h.got[(<-h.answers).Subject]++
 	}

@@ -22,19 +22,13 @@ import (
 
 // A plugin answers with mutants, and behind each with a valid refusal. Only a command-applied.v1 of
 // this very command that says "applied" makes a handoff executed; each handoff gets a result all
-// the same, and its town moves on by what was executed alone.
+// the same, and its town moves on by executed commands alone.
 func TestMutatedPluginAnswers(t *testing.T) { // alone: see TestMutants
-	srv := start(t, byPlugin, func(config *server.Config) {
-		config.Engine.Plugin.Attempts = 1
-	})
+	c := newWorld(t, byPlugin, func(config *server.Config) { config.Engine.Plugin.Attempts = 1 })
 	p := &liar{t: t, docs: readDocuments(t), told: map[string]lie{}, ended: map[string]int{}}
-	c := connect(t, srv)
-	_, err := connect(t, srv).nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), p.take)
+	_, err := connect(t, c.srv).nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), p.take)
 	require.NoError(t, err)
-	other := marshalled(t, propose(c.put(snapshot("another-town"), ""),
-		handoff.AdvanceProject, "wall"))
-	h, err := handoff.Parse(other, schemas.Limits{})
-	require.NoError(t, err)
+	h := parsed(t, propose(c.putTown("another-town"), handoff.AdvanceProject, "wall"))
 	p.ids = []string{h.HandoffID, h.SnapshotHash, "another-town", h.IdempotencyKey}
 
 	const sideBySide = 16
@@ -42,7 +36,7 @@ func TestMutatedPluginAnswers(t *testing.T) { // alone: see TestMutants
 	for i := range sideBySide {
 		work.Go(func() {
 			for n := i; n < *mutantCount && !t.Failed(); n += sideBySide {
-				p.judge(c, n)
+				p.judge(c.client, n)
 			}
 		})
 	}
@@ -121,8 +115,8 @@ func (p *liar) lieAbout(c *apply.Command) lie {
 
 // judge has one handoff of a new town answered with a mutant.
 func (p *liar) judge(c *client, n int) {
-	at := c.put(snapshot(fmt.Sprint("town-", n)), "")
-	o := c.send(marshalled(p.t, propose(at, handoff.AdvanceProject, "wall")))
+	at := c.putTown(fmt.Sprint("town-", n))
+	o := c.send(c.wall(at))
 	after := c.town(at.TownID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,25 +124,25 @@ func (p *liar) judge(c *client, n int) {
 	delete(p.told, o.result.HandoffID)
 	p.ended[string(o.result.ReasonCode)]++
 	tree, mayBe := p.docs.mayBe(schemas.CommandApplied, l.data)
-	says, _ := tree.(map[string]any)
+	says, _ := tree.(members)
 	ours := mayBe && says["applyId"] == o.result.HandoffID
-	what := fmt.Sprintf("-mutants.seed=%d, %s, %s: %.3000q ended as %s", *mutantSeed, at.TownID,
+	sent := fmt.Sprintf("-mutants.seed=%d, %s, %s: %.3000q ended as %s", *mutantSeed, at.TownID,
 		l.how, l.data, o.bytes)
 
-	assert.Equal(p.t, *o.result.WorldState.SnapshotHash, after.SnapshotHash, what)
+	assert.Equal(p.t, *o.result.WorldState.SnapshotHash, after.SnapshotHash, sent)
 	if o.result.Status == handoff.Executed {
-		assert.True(p.t, ours && says["status"] == "applied", what)
-		assert.Greater(p.t, after.DecisionEpoch, at.DecisionEpoch, what)
+		assert.True(p.t, ours && says["status"] == "applied", sent)
+		assert.Greater(p.t, after.DecisionEpoch, at.DecisionEpoch, sent)
 		return
 	}
-	assert.Equal(p.t, handoff.Failed, o.result.Status, what)
-	assert.Equal(p.t, at.SnapshotHash, after.SnapshotHash, what)
+	assert.Equal(p.t, handoff.Failed, o.result.Status, sent)
+	assert.Equal(p.t, at.SnapshotHash, after.SnapshotHash, sent)
 	_, strict := schemas.Decode(l.data, schemas.Limits{})
 	switch {
 	case !ours || strict != nil || says["status"] == "refused":
-		assert.Equal(p.t, apply.ReasonPluginRejected, o.result.ReasonCode, what)
+		assert.Equal(p.t, apply.ReasonPluginRejected, o.result.ReasonCode, sent)
 	case says["status"] == "applied":
-		assert.Equal(p.t, apply.ReasonPluginStateInvalid, o.result.ReasonCode, what)
-		assert.Contains(p.t, says, "snapshot", what)
+		assert.Equal(p.t, apply.ReasonPluginStateInvalid, o.result.ReasonCode, sent)
+		assert.Contains(p.t, says, "snapshot", sent)
 	}
 }

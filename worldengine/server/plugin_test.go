@@ -1,95 +1,99 @@
 package server_test
 
 import (
-	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"sync"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
+	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
 
-func TestAPluginApplies(t *testing.T) {
+func TestPlugin_Applies(t *testing.T) {
 	t.Parallel()
-	srv := start(t, byPlugin, func(config *server.Config) {
+	c := newWorld(t, byPlugin, func(config *server.Config) {
 		config.Engine.Plugin.Resend = time.Minute // a request is sent once
 	})
-	c, g := connect(t, srv), host(t, srv, agree)
-	at := c.put(snapshot("a town, \"quoted\""), "")
-	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
-	got := c.send(body)
-	require.Equal(t, handoff.Executed, got.result.Status)
-	require.Equal(t, handoff.ReasonExecuted, got.result.ReasonCode)
-
-	command := g.commands()[0]
-	require.Equal(t, got.result.HandoffID, command.ApplyID)
-	require.Equal(t, got.runID, command.RunID)
-	require.Equal(t, int64(1), command.LogicalAttemptID)
-	require.Equal(t, at.SnapshotHash, command.SnapshotHash)
-	require.InDelta(t, 0.7, command.ExpectedSnapshot.Projects[1].Progress, 0)
-	require.Equal(t, map[string]string{"projectId": "wall"}, command.Args)
-
-	after := c.town(at.TownID)
-	require.Equal(t, command.ExpectedSnapshotHash, after.SnapshotHash)
-	require.Equal(t, after.SnapshotHash, *got.result.WorldState.SnapshotHash)
-	require.Equal(t, at.DecisionEpoch+1, after.DecisionEpoch)
-	require.Equal(t, append(checked, "StepCompleted apply", "RunCompleted"), c.story(got.runID))
-
-	again := c.send(body)
-	require.Equal(t, handoff.Duplicate, again.result.Status)
-	require.Equal(t, got.result.ResultID, *again.result.Evaluation.DuplicateCheck.DuplicateOf)
-	require.Len(t, g.commands(), 1, "a duplicate is not asked for")
-
-	receipt := call[struct{ RunID string }](c, "result.get", schemas.ResultGetReply,
-		map[string]any{"idempotencyKey": got.result.IdempotencyKey})
-	require.Equal(t, got.runID, receipt.RunID)
-}
-
-// What the game reports is the truth, on a later day.
-func TestAPluginReportsTheTown(t *testing.T) {
-	t.Parallel()
-	srv := start(t, byPlugin)
-	c := connect(t, srv)
-	at := c.put(snapshot("t"), "")
-	host(t, srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
-		reported := *command.Snapshot
-		reported.Pressure.Hope = 0.125
+	g := host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
 		a := apply.Done(command)
-		a.Snapshot = mustJSON(t, json.RawMessage(mustMarshal(t, reported)))
+		a.Artifacts = []byte(`[{"uri":"s3://b/wall","size":7,"contentType":"text/plain"},` +
+			`{"uri":"data:,x"},7,{"uri":"s3://b/log","kind":"log"}]`)
+		if command.TownID == "reports" {
+			reported := *command.Snapshot
+			reported.Pressure.Hope = 0.125
+			a.Snapshot = bodyOf(t, reported)
+		}
 		return a, true
 	})
-	got := c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")))
-	require.Equal(t, handoff.Executed, got.result.Status)
-	after := c.town("t")
-	require.Contains(t, string(after.Snapshot), `"hope":0.125`)
-	require.Equal(t, at.DecisionEpoch+1, after.DecisionEpoch,
-		"the epoch moves on whatever the game says")
-	require.Equal(t, after.SnapshotHash, *got.result.WorldState.SnapshotHash)
+	at := c.putTown("a town, \"quoted\"")
+	body := c.wall(at)
+	got := c.executes(body)
+	require.Equal(t, handoff.ReasonExecuted, got.result.ReasonCode)
+	command := g.commands()[0]
+	require.Equal(t, []any{got.result.HandoffID, got.runID, int64(1), at.SnapshotHash},
+		[]any{command.ApplyID, command.RunID, command.LogicalAttemptID, command.SnapshotHash})
+	require.InDelta(t, 0.7, command.ExpectedSnapshot.Projects[1].Progress, 0)
+	require.Equal(t, map[string]string{"projectId": "wall"}, command.Args)
+	now := c.town(at.TownID)
+	require.Equal(t, command.ExpectedSnapshotHash, now.SnapshotHash)
+	require.Equal(t, now.SnapshotHash, *got.result.WorldState.SnapshotHash)
+	require.Equal(t, at.DecisionEpoch+1, now.DecisionEpoch)
+	require.Equal(t, after("StepCompleted apply", "RunCompleted"), c.story(got.runID))
+	requireDuplicateOf(t, got, c.send(body))
+	require.Len(t, g.commands(), 1, "a duplicate is not asked for")
+	receipt := call[struct{ RunID string }](c.client, "result.get",
+		members{"idempotencyKey": got.result.IdempotencyKey})
+	require.Equal(t, got.runID, receipt.RunID)
+
+	// The results of the command elsewhere stand in its StepCompleted, and in the run, as references;
+	// anything else is left out and counted.
+	want := []runevents.Artifact{
+		{URI: "s3://b/wall", Size: 7, ContentType: "text/plain"}, {URI: "s3://b/log", Kind: "log"}}
+	var said struct {
+		Artifacts        []runevents.Artifact
+		ArtifactsLeftOut int
+		Hash             string `json:"postExecutionSnapshotHash"`
+	}
+	require.NoError(t, json.Unmarshal(c.ofType(got.runID, runevents.StepCompleted)[3].Payload, &said))
+	require.Equal(t, []any{want, 2, now.SnapshotHash}, []any{said.Artifacts, said.ArtifactsLeftOut, said.Hash})
+	require.Equal(t, want, c.run(got.runID).Artifacts)
+
+	// The state that a game reports is the truth, on a later day.
+	at = c.putTown("reports")
+	got = c.executes(c.talk(at))
+	now = c.town("reports")
+	require.Contains(t, string(now.Snapshot), `"hope":0.125`)
+	require.Equal(t, at.DecisionEpoch+1, now.DecisionEpoch, "the epoch moves on whatever the game says")
+	require.Equal(t, now.SnapshotHash, *got.result.WorldState.SnapshotHash)
+
+	// A command that the rules refuse never reaches the game, and a town names its own applier.
+	asked := len(g.commands())
+	require.Equal(t, handoff.ReasonCode("PROJECT_BLOCKED"),
+		c.send(c.bridge(c.putTown("t"))).result.ReasonCode)
+	c.executes(c.wall(c.putTown("l", "apply", "local")))
+	moved := c.town("l")
+	c.executes(c.salvage(c.put(moved.Snapshot, moved.SnapshotHash), "general")) // its binding stays
+	require.Len(t, g.commands(), asked)
+	c.refuses("town.put", members{"snapshot": snapshot("r"), "apply": "rcon"}, "SCHEMA_VALIDATION_FAILED")
 }
 
-func mustMarshal(t testing.TB, v any) []byte {
-	t.Helper()
-	data, err := json.Marshal(v)
-	require.NoError(t, err)
-	return data
-}
-
-// What ends an application, how the run tells it, and what the plugin was asked for.
-func TestHowAnApplicationEnds(t *testing.T) {
+// How an application ends, and how its run tells that, attempt by attempt. Each attempt
+// fails for a reason of its own, with an eventId that was drawn and stored before it began.
+func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 	t.Parallel()
 	refuse := func(retryable bool) func(*apply.Command, int) (apply.Answer, bool) {
 		return func(c *apply.Command, _ int) (apply.Answer, bool) {
-			return apply.Refuse(c, "CHUNK_NOT_LOADED", "Nobody is near.", retryable), true
+			return apply.Refuse(c, fmt.Sprint("CODE_", c.LogicalAttemptID), "Nobody is near.", retryable), true
 		}
 	}
 	attempts := []string{"StepFailed apply", "StepStarted apply 2", "StepFailed apply 2",
@@ -98,26 +102,22 @@ func TestHowAnApplicationEnds(t *testing.T) {
 		answer func(c *apply.Command, times int) (apply.Answer, bool)
 		policy func(p *apply.Policy)
 		reason handoff.ReasonCode
-		code   string // of the last StepFailed
+		codes  string // of the StepFaileds
 		end    []string
 	}{
-		"refused": {
-			answer: refuse(false), reason: "PLUGIN_REJECTED", code: "CHUNK_NOT_LOADED",
-			end: []string{"StepFailed apply", "RunFailed"},
-		},
-		"refused in every attempt": {
-			answer: refuse(true), reason: "PLUGIN_REJECTED", code: "CHUNK_NOT_LOADED",
-			end: append(attempts, "StepFailed apply 3", "RunFailed"),
-		},
+		"refused": {answer: refuse(false), reason: "PLUGIN_REJECTED", codes: "[CODE_1]",
+			end: []string{"StepFailed apply", "RunFailed"}},
+		"refused in every attempt": {answer: refuse(true), reason: "PLUGIN_REJECTED",
+			codes: "[CODE_1 CODE_2 CODE_3]", end: append(attempts, "StepFailed apply 3", "RunFailed")},
 		"refused at first": {
-			answer: func(c *apply.Command, _ int) (apply.Answer, bool) {
+			answer: func(c *apply.Command, times int) (apply.Answer, bool) {
 				if c.LogicalAttemptID < 3 {
-					return apply.Refuse(c, "CHUNK_NOT_LOADED", "", true), true
+					return refuse(true)(c, times)
 				}
 				return apply.Done(c), true
 			},
-			reason: handoff.ReasonExecuted, end: append(attempts, "StepCompleted apply 3",
-				"RunCompleted"),
+			reason: handoff.ReasonExecuted, codes: "[CODE_1 CODE_2]",
+			end: append(attempts, "StepCompleted apply 3", "RunCompleted"),
 		},
 		"busy, in progress, silent and unreadable at first": {
 			answer: func(c *apply.Command, times int) (apply.Answer, bool) {
@@ -133,201 +133,254 @@ func TestHowAnApplicationEnds(t *testing.T) {
 				}
 				return apply.Done(c), true
 			},
-			reason: handoff.ReasonExecuted, end: []string{"StepCompleted apply", "RunCompleted"},
+			reason: handoff.ReasonExecuted, codes: "[]", end: []string{"StepCompleted apply", "RunCompleted"},
 		},
 		"silent": {
 			answer: func(*apply.Command, int) (apply.Answer, bool) { return apply.Answer{}, false },
 			policy: func(p *apply.Policy) { p.Deadline, p.Attempts = 250*time.Millisecond, 2 },
-			reason: "PLUGIN_TIMEOUT", code: "PLUGIN_TIMEOUT",
-			end: []string{"StepFailed apply", "StepStarted apply 2",
-				"StepFailed apply 2", "RunFailed"},
+			reason: "PLUGIN_TIMEOUT", codes: "[PLUGIN_TIMEOUT PLUGIN_TIMEOUT]",
+			end: []string{"StepFailed apply", "StepStarted apply 2", "StepFailed apply 2", "RunFailed"},
 		},
-		"a state that is none": {
+		"an invalid state": {
 			answer: func(c *apply.Command, _ int) (apply.Answer, bool) {
 				a := apply.Done(c)
 				a.Snapshot = []byte(`{"day":-1}`)
 				return a, true
 			},
-			reason: "PLUGIN_STATE_INVALID", code: "PLUGIN_STATE_INVALID",
-			end: append(attempts, "StepFailed apply 3", "RunFailed"),
+			reason: "PLUGIN_STATE_INVALID",
+			codes:  "[PLUGIN_STATE_INVALID PLUGIN_STATE_INVALID PLUGIN_STATE_INVALID]",
+			end:    append(attempts, "StepFailed apply 3", "RunFailed"),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := start(t, byPlugin, func(config *server.Config) {
+			c := newWorld(t, byPlugin, func(config *server.Config) {
 				if v.policy != nil {
 					v.policy(&config.Engine.Plugin)
 				}
 			})
-			c := connect(t, srv)
-			host(t, srv, v.answer)
-			at := c.put(snapshot("t"), "")
-			got := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+			host(t, c.srv, v.answer)
+			at := c.putTown("t")
+			got := c.send(c.wall(at))
 			require.Equal(t, v.reason, got.result.ReasonCode)
-			require.Equal(t, append(append([]string{}, checked...), v.end...), c.story(got.runID))
-			if v.code == "" {
-				require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
-				return
+			require.Equal(t, after(v.end...), c.story(got.runID))
+			codes, drawn := []string{}, c.drawnIDs("t")
+			for _, e := range c.events(got.runID) {
+				if e.EventType == runevents.StepFailed {
+					var said struct{ Error runevents.StepError }
+					require.NoError(t, json.Unmarshal(e.Payload, &said))
+					codes = append(codes, said.Error.Code)
+				}
+				if e.EventType == runevents.StepFailed || e.EventType == runevents.RunFailed ||
+					e.LogicalAttemptID > 1 {
+					require.Equal(t, drawn[e.IdempotencyKey], e.EventID, "%s %d", e.EventType,
+						e.LogicalAttemptID)
+				}
 			}
-			require.Equal(t, handoff.Failed, got.result.Status)
-			require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash, "the town is unchanged")
-			events := c.events(got.runID)
-			require.Contains(t, string(events[len(events)-2].Payload), `"code":"`+v.code+`"`)
+			require.Equal(t, v.codes, fmt.Sprint(codes))
+			if got.result.Status == handoff.Executed {
+				require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
+			} else {
+				require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash, "the town is unchanged")
+			}
 		})
 	}
 }
 
-// Nobody who hosts a town is not the same as somebody who does not answer.
-func TestNoPlugin(t *testing.T) {
-	t.Parallel()
-	natstest.Patiently(t, time.Second, func(deadline time.Duration) string {
-		srv := start(t, byPlugin, askedOnce(deadline))
-		c := connect(t, srv)
-		c.within = deadline + 20*time.Second
-		at := c.put(snapshot("t"), "")
-		return unavailable(c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))))
-	})
-}
-
-// askedOnce has commands fail that no plugin takes within a deadline. A plugin is asked once: a
-// request that is on its way at the end may have arrived.
-func askedOnce(deadline time.Duration) func(*server.Config) {
-	return func(c *server.Config) {
-		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts = deadline, 1
-		c.Engine.Plugin.Resend, c.Engine.Plugin.Absent = 2*deadline, apply.AbsentFail
-	}
-}
-
-// unavailable returns what is wrong where a command has not failed because its town has no plugin.
-// Where NATS does not say in time that nobody is subscribed, the reason is PLUGIN_TIMEOUT.
-func unavailable(o outcome) (wrong string) {
-	if got := o.result; got.Status != handoff.Failed ||
-		got.ReasonCode != apply.ReasonPluginUnavailable {
-		return fmt.Sprintf("%s, and not for want of a plugin: %s", got.Status, got.ReasonCode)
-	}
-	return ""
-}
-
-// A plugin that comes late is asked.
-func TestAPluginComesLate(t *testing.T) {
-	t.Parallel()
-	srv := start(t, byPlugin)
-	c := connect(t, srv)
-	at := c.put(snapshot("t"), "")
-	got := c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
-	require.Eventually(t, func() bool { return c.pending("t") != "" }, 20*time.Second,
-		20*time.Millisecond)
-	host(t, srv, agree)
-	require.Equal(t, handoff.Executed, c.resultOf(<-got).result.Status)
-}
-
-func (c *client) pending(townID string) string {
-	return call[struct{ PendingRunID string }](c, "town.get", schemas.TownGetReply,
-		map[string]any{"townId": townID}).PendingRunID
-}
-
-// sendLater sends a handoff and returns where its reply comes.
-func (c *client) sendLater(body []byte) <-chan *nats.Msg {
+// drawnIDs are the eventIds that were stored for events to come of the runs of a town. A drawn id
+// stays.
+func (c *client) drawnIDs(townID string) map[string]string {
 	c.t.Helper()
-	replies := make(chan *nats.Msg, 1)
-	inbox := c.nc.NewInbox()
-	_, err := c.nc.ChanSubscribe(inbox, replies)
-	require.NoError(c.t, err)
-	require.NoError(c.t, c.nc.PublishRequest(wire.Subject(c.world, "handoff"), inbox, body))
-	return replies
+	stream, ids := c.log(), map[string]string{}
+	only := jetstream.WithGetMsgSubject(wire.LogSubject(wire.DefaultWorld, wire.TownToken(townID)))
+	for seq := uint64(1); ; {
+		msg, err := stream.GetMsg(c.t.Context(), seq, only)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break
+		}
+		require.NoError(c.t, err)
+		seq = msg.Sequence + 1
+		var rec struct {
+			Pending struct{ EventIDs []runevents.DrawnID }
+		}
+		require.NoError(c.t, json.Unmarshal(msg.Data, &rec))
+		for _, d := range rec.Pending.EventIDs {
+			if before := ids[d.IdempotencyKey]; before != "" {
+				require.Equal(c.t, before, d.EventID)
+			}
+			ids[d.IdempotencyKey] = d.EventID
+		}
+	}
+	require.NotEmpty(c.t, ids)
+	return ids
 }
 
-// resultOf reads a reply that must be a result.
-func (c *client) resultOf(reply *nats.Msg) outcome {
-	c.t.Helper()
-	require.Empty(c.t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
-	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
-	require.NoError(c.t, err)
-	runID := reply.Header.Get("Run-Id")
-	require.NotEmpty(c.t, runID)
-	return outcome{runID: runID, bytes: reply.Data, result: result}
-}
-
-// A command that the rules cannot apply never reaches the game, and a town says itself who applies.
-func TestWhatThePluginIsNotAskedFor(t *testing.T) {
+// An attempt that failed is told of when it failed, while the next one is still to come.
+func TestPlugin_FailureIsToldWhenItHappens(t *testing.T) {
 	t.Parallel()
-	srv := start(t, byPlugin)
-	c, g := connect(t, srv), host(t, srv, agree)
-	at := c.put(snapshot("t"), "")
-	blocked := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "bridge")))
-	require.Equal(t, handoff.ReasonCode("PROJECT_BLOCKED"), blocked.result.ReasonCode)
-
-	local := call[townReply](c, "town.put", schemas.TownGetReply, map[string]any{
-		"snapshot": snapshot("l"), "apply": "local",
+	c := newWorld(t, byPlugin, func(config *server.Config) {
+		config.Engine.Plugin.Backoff = time.Minute
 	})
-	require.Equal(t, handoff.Executed,
-		c.send(marshalled(t, propose(local, handoff.AdvanceProject, "wall"))).result.Status)
-	moved := c.town("l")
-	again := c.put(json.RawMessage(moved.Snapshot), moved.SnapshotHash)
-	require.Equal(t, handoff.Executed,
-		c.send(marshalled(t, propose(again, handoff.PlanSalvage, "general"))).result.Status,
-		"a put that says nothing leaves the binding as it was")
-	require.Empty(t, g.commands())
+	host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+		return apply.Refuse(command, "NOT_NOW", "", true), true
+	})
+	c.sendLater(c.wall(c.putTown("t")))
+	runID := c.pendingRun("t")
+	eventually(t, func() bool { return c.run(runID).Metadata.FailedSteps == 1 })
+	require.Equal(t, after("StepFailed apply"), c.story(runID), "the next attempt has not begun")
+}
 
-	c.put(snapshot("refused"), "")
-	require.Equal(t, 400, c.refused("town.put",
-		mustJSON(t, map[string]any{"snapshot": snapshot("r"), "apply": "rcon"})).Status,
-		"no console is configured")
+// A copy of an earlier attempt's refusal is no answer to the next one; "applied" counts whichever
+// request it answers; and a plugin that answers an earlier attempt for ever keeps no town pending.
+func TestPlugin_AnswersOfEarlierAttempts(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, byPlugin, func(config *server.Config) {
+		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 500*time.Millisecond, 3
+	})
+	stop := make(chan struct{})
+	defer close(stop)
+	late := make(chan func(apply.Answer), 1)
+	answerBy(t, c.srv, func(command *apply.Command, respond func(apply.Answer)) {
+		switch {
+		case command.TownID == "refuses" && command.LogicalAttemptID < 3:
+			for range 5 {
+				respond(apply.Refuse(command, "NOT_NOW", "", true))
+			}
+		case command.TownID == "refuses":
+			respond(apply.Done(command))
+		case command.TownID == "late" && command.LogicalAttemptID == 1:
+			select {
+			case late <- respond:
+			default:
+			}
+		case command.TownID == "late":
+			select {
+			case first := <-late:
+				command.LogicalAttemptID = 1
+				first(apply.Done(command))
+			default:
+			}
+		case command.LogicalAttemptID == 1:
+			go func() {
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(10 * time.Millisecond):
+						respond(apply.Later(command, apply.InProgress, 0))
+					}
+				}
+			}()
+		}
+	})
+	c.executes(c.wall(c.putTown("refuses")))
+	got := c.executes(c.wall(c.putTown("late")))
+	require.Equal(t, after("StepFailed apply", "StepStarted apply 2", "StepCompleted apply 2",
+		"RunCompleted"), c.story(got.runID))
+	require.Equal(t, apply.ReasonPluginTimeout, c.send(c.wall(c.putTown("for ever"))).result.ReasonCode)
+}
+
+// An answer to a command that was given up changes nothing and is an alert. So is the second answer
+// of two plugins of one town, of which the first counts.
+func TestPlugin_AnswersTooMany(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, byPlugin, func(config *server.Config) {
+		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 150*time.Millisecond, 1
+	})
+	asked := c.requests()
+	at := c.putTown("late")
+	got := c.send(c.wall(at))
+	require.Equal(t, apply.ReasonPluginTimeout, got.result.ReasonCode)
+	c.awaitAlert(runevents.ApplyInDoubt) // a request may have arrived
+	c.answerLate(<-asked)
+	require.Equal(t, got.runID, c.awaitAlert(runevents.PluginLateAnswer).RunID)
+	require.Equal(t, at.SnapshotHash, c.town("late").SnapshotHash)
+
+	c = newWorld(t, byPlugin)
+	host(t, c.srv, agree)
+	c.executes(c.wall(c.putTown("t")))
+	require.Empty(t, alertsOf(c.client), "it is alone")
+	host(t, c.srv, agree)
+	got = c.executes(c.wall(c.town("t")))
+	double := c.awaitAlert(runevents.PluginDoubleAnswer)
+	require.Equal(t, got.runID, double.RunID)
+	require.Contains(t, double.Message, `is there a second plugin for the town?`)
+}
+
+// A server that ends while a command is applied leaves it pending; the next one goes on with it, and
+// the game changes once. A command whose time is over by then is asked for once more: the plugin may
+// have applied it in time.
+func TestPlugin_Restart(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, byPlugin)
+	g := host(t, c.srv, func(c *apply.Command, _ int) (apply.Answer, bool) {
+		return apply.Later(c, apply.InProgress, 10*time.Millisecond), true
+	})
+	at := c.putTown("t")
+	body := c.wall(at)
+	before := c.client
+	reply := c.sendLater(body)
+	g.until(2)
+	c.restart()
+	require.Equal(t, "EXECUTION_IN_PROGRESS", before.failureOf(<-reply).Code)
+	g = host(t, c.srv, agree)
+	g.until(1)
+	c.awaitApplied("t")
+	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
+	again := c.send(body)
+	require.Equal(t, handoff.Duplicate, again.result.Status)
+	receipt := call[struct{ RunID string }](c.client, "result.get",
+		members{"idempotencyKey": again.result.IdempotencyKey})
+	require.Equal(t, after("StepCompleted apply", "RunCompleted"), c.story(receipt.RunID))
+	require.Equal(t, receipt.RunID, g.commands()[0].RunID)
+
+	const deadline = 300 * time.Millisecond
+	c = newWorld(t, byPlugin, func(config *server.Config) {
+		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = deadline, 1
+	})
+	asked := c.requests()
+	at = c.putTown("t")
+	c.sendLater(c.wall(at))
+	<-asked
+	over := time.Now().Add(deadline)
+	c.change = append(c.change, func(c *server.Config) {
+		c.Engine.Plugin.Resend = 3 * time.Second // the plugin is there by then
+	})
+	c.abort()
+	eventually(t, func() bool { return time.Now().After(over) })
+	host(t, c.srv, agree)
+	c.awaitApplied("t")
+	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 }
 
 // While a town is pending its next handoffs wait in order, up to a bound; other towns go on; the
 // same handoff is in progress.
-func TestWhileATownIsPending(t *testing.T) {
+func TestPlugin_TownIsPending(t *testing.T) {
 	t.Parallel()
-	srv := start(t, byPlugin, func(config *server.Config) { config.Engine.QueuePerTown = 2 })
-	c := connect(t, srv)
-	release := make(chan struct{})
-	var open sync.Once
-	defer open.Do(func() { close(release) })
-	g := host(t, srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
-		if command.TownID == "slow" {
-			select {
-			case <-release:
-			default:
-				return apply.Later(command, apply.InProgress, 20*time.Millisecond), true
-			}
-		}
-		return apply.Done(command), true
-	})
-	at, other := c.put(snapshot("slow"), ""), c.put(snapshot("other"), "")
-	first := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	c, release := stuck(t, func(config *server.Config) { config.Engine.QueuePerTown = 2 })
+	at, other := c.putTown("slow"), c.putTown("other")
+	first := c.wall(at)
 	firstReply := c.sendLater(first)
-	g.until(1)
+	c.pendingRun("slow")
 	waiting := func(requests int) {
 		t.Helper()
-		require.Eventually(t, func() bool { return srv.Engine().Stats().Waiting == requests },
-			20*time.Second, 20*time.Millisecond)
+		eventually(t, func() bool { return c.srv.Engine().Stats().Waiting == requests })
 	}
 	waiting(0)
-	second := c.sendLater(marshalled(t, propose(at, handoff.PlanSalvage, "dread")))
-	put := map[string]any{"snapshot": snapshot("slow"), "expectedSnapshotHash": at.SnapshotHash}
-	third := c.sendPut(put)
+	second := c.sendLater(c.salvage(at, "dread"))
+	third := c.later("town.put", putRequest(snapshot("slow"), at.SnapshotHash))
 	waiting(2)
-	full := c.refusedSoon(marshalled(t, propose(at, handoff.PlanSalvage, "general")))
-	require.Equal(t, failure{Status: 429, Code: "OVERLOADED", RetryAfter: "50"}, short(full))
-	require.Equal(t, failure{Status: 503, Code: "EXECUTION_IN_PROGRESS", RetryAfter: "250"},
-		short(c.refused("handoff", first)))
+	require.Equal(t, "429 OVERLOADED 50", c.refusedSoon(c.salvage(at, "general")).short())
+	require.Equal(t, "503 EXECUTION_IN_PROGRESS 250", c.refused("handoff", first).short())
 	accepted := propose(at, handoff.AdvanceProject, "wall")
-	key := mustJSON(t, map[string]any{"idempotencyKey": accepted.DeriveProposalID()})
-	require.Equal(t, 404, c.refused("result.get", key).Status, "there is no result yet")
-	require.Equal(t, handoff.Executed,
-		c.send(marshalled(t, propose(other, handoff.AdvanceProject, "wall"))).result.Status)
+	c.refuses("result.get", members{"idempotencyKey": accepted.DeriveProposalID()}, "UNKNOWN_RESULT")
+	c.executes(c.wall(other))
 
-	open.Do(func() { close(release) })
+	release()
 	require.Equal(t, handoff.Executed, c.resultOf(<-firstReply).result.Status)
-	require.Equal(t, handoff.Stale, c.resultOf(<-second).result.Status,
-		"it was judged after the first")
+	require.Equal(t, handoff.Stale, c.resultOf(<-second).result.Status, "it was judged after the first")
 	require.Equal(t, "SNAPSHOT_CONFLICT", c.failureOf(<-third).Code)
 	require.Equal(t, handoff.Duplicate, c.send(first).result.Status)
-}
-
-func short(f failure) failure {
-	return failure{Status: f.Status, Code: f.Code, RetryAfter: f.RetryAfter}
 }
 
 // refusedSoon sends a handoff until its town's queue is full: the one whose turn it is leaves its
@@ -343,76 +396,189 @@ func (c *client) refusedSoon(body []byte) failure {
 	}
 }
 
-func (c *client) sendPut(request any) <-chan *nats.Msg {
-	c.t.Helper()
-	replies := make(chan *nats.Msg, 1)
-	inbox := c.nc.NewInbox()
-	_, err := c.nc.ChanSubscribe(inbox, replies)
-	require.NoError(c.t, err)
-	require.NoError(c.t, c.nc.PublishRequest(wire.Subject(c.world, "town.put"), inbox,
-		mustJSON(c.t, request)))
-	return replies
-}
-
-// A server that ends while a command is applied leaves it pending; the next one goes on with it,
-// and the game changes once.
-func TestRestartWhileACommandIsApplied(t *testing.T) {
+// A command whose town has no plugin waits, unless its server is told otherwise, until one is there,
+// whatever the attempts are, also over a restart: it is applied then. That no plugin is there is
+// told once, and once that one is there again.
+func TestPluginAbsent_CommandWaits(t *testing.T) {
 	t.Parallel()
-	data := t.TempDir()
-	change := []func(*server.Config){byPlugin, func(config *server.Config) { config.Data = data }}
-	srv, err := server.Start(t.Context(), configure(change...))
-	require.NoError(t, err)
-	c := connect(t, srv)
-	g := host(t, srv, func(c *apply.Command, _ int) (apply.Answer, bool) {
-		return apply.Later(c, apply.InProgress, 10*time.Millisecond), true
-	})
-	at := c.put(snapshot("t"), "")
-	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	c := newWorld(t, absentFor(""), withMetrics)
+	at := c.putTown("t")
+	require.Empty(t, absentSince(c.client, "t"))
+	body := c.wall(at)
 	reply := c.sendLater(body)
-	g.until(2)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	require.NoError(t, srv.Close(ctx))
-	require.Equal(t, "EXECUTION_IN_PROGRESS", c.failureOf(<-reply).Code)
+	c.requireAlerts("PLUGIN_ABSENT t")
+	scrapesSoon(t, c.srv, "handoffd_plugins_absent 1")
+	since, runID := absentSince(c.client, "t"), c.pending("t")
+	// Longer than all attempts.
+	require.Never(t, func() bool { return len(reply) > 0 }, 4*time.Second, 50*time.Millisecond)
+	f := c.refused("handoff", body)
+	require.Equal(t, "503 EXECUTION_IN_PROGRESS 1000", f.short())
+	require.Contains(t, f.Message, "accepted as run "+runID+
+		", and its command waits: the town \"t\" has had no plugin since")
+	run := call[struct{ Status, PluginAbsentSince string }](c.client, "run.get", members{"runId": runID})
+	require.Equal(t, "RUNNING since "+since, run.Status+" since "+run.PluginAbsentSince)
+	require.Equal(t, runID, c.request("handoff", body).Header.Get(wire.RunIDHeader))
 
-	srv = start(t, change...)
-	c = connect(t, srv)
-	g = host(t, srv, agree)
-	g.until(1)
-	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
-		20*time.Millisecond)
+	c.restart()
+	eventually(t, func() bool { return absentSince(c.client, "t") != "" })
+	require.LessOrEqual(t, since[:19], absentSince(c.client, "t")[:19])
+	c.refuses("handoff", body, "EXECUTION_IN_PROGRESS")
+	require.Equal(t, []string{"PLUGIN_ABSENT t"}, alertsOf(c.client), "told again after a restart")
+	g := host(t, c.srv, agree)
+	c.awaitApplied("t")
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
-	again := c.send(body)
-	require.Equal(t, handoff.Duplicate, again.result.Status)
-	receipt := call[struct{ RunID string }](c, "result.get", schemas.ResultGetReply,
-		map[string]any{"idempotencyKey": again.result.IdempotencyKey})
-	require.Equal(t, append(checked, "StepCompleted apply", "RunCompleted"), c.story(receipt.RunID))
-	require.Equal(t, receipt.RunID, g.commands()[0].RunID)
+	require.Equal(t, int64(1), g.commands()[0].LogicalAttemptID, "the absence was no attempt")
+	c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_RETURNED t")
+	require.Empty(t, absentSince(c.client, "t"))
 }
 
-// town.patch changes members of exactly one state.
-func TestPatchATown(t *testing.T) {
+// The time of a command begins when a plugin is there. Each absence that one run finds is told, and
+// each end of one: a plugin is there when it replies, and not because its town is silent.
+func TestPluginAbsent_EachIsTold(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
-	c := connect(t, srv)
-	at := c.put(snapshot("t"), "")
-	patch := func(change any, expected string) map[string]any {
-		return map[string]any{"townId": "t", "patch": change, "expectedSnapshotHash": expected}
+	c := newWorld(t, absentFor(apply.AbsentWait), func(c *server.Config) {
+		c.Engine.Plugin.Deadline, c.Engine.Plugin.Resend = 10*time.Minute, 300*time.Millisecond
+	})
+	reply := c.sendLater(c.wall(c.putTown("t")))
+	c.requireAlerts("PLUGIN_ABSENT t")
+	speaks := make(chan struct{})
+	g := host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+		select {
+		case <-speaks:
+			return apply.Later(command, apply.Busy, time.Millisecond), true
+		default:
+			return apply.Answer{}, false
+		}
+	})
+	g.until(4) // which were silent
+	require.Greater(t, g.commands()[0].TimeoutMs, int64(599_000))
+	require.Greater(t, time.Until(g.commands()[0].Deadline), 5*time.Minute)
+	require.NotEmpty(t, absentSince(c.client, "t"))
+	c.requireAlerts("PLUGIN_ABSENT t")
+	close(speaks)
+	c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_RETURNED t")
+	g.nc.Close()
+	c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_RETURNED t", "PLUGIN_ABSENT t")
+	host(t, c.srv, agree)
+	require.Equal(t, handoff.Executed, c.resultOf(<-reply).result.Status)
+	c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_RETURNED t", "PLUGIN_ABSENT t", "PLUGIN_RETURNED t")
+	ids := map[string]bool{}
+	for _, alert := range c.alerts(members{}).Alerts {
+		ids[alert.ID] = true
+		require.NotEmpty(t, alert.Since)
+		if alert.Code == "PLUGIN_ABSENT" {
+			require.Contains(t, alert.Message, "They wait until the game is back.")
+		}
 	}
-	hope := map[string]any{"pressure": map[string]any{"hope": 1}}
-	after := call[townReply](c, "town.patch", schemas.TownGetReply, patch(hope, at.SnapshotHash))
-	require.Contains(t, string(after.Snapshot), `"hope":1`)
-	require.Contains(t, string(after.Snapshot), `"dread":0.6`)
-	require.Equal(t, after.SnapshotHash, c.town("t").SnapshotHash)
-	require.Equal(t, "SNAPSHOT_CONFLICT",
-		c.refused("town.patch", mustJSON(t, patch(hope, at.SnapshotHash))).Code)
-	bad := c.refused("town.patch", mustJSON(t,
-		patch(map[string]any{"pressure": map[string]any{"hope": 2}}, after.SnapshotHash)))
-	require.Equal(t, "SCHEMA_VALIDATION_FAILED", bad.Code)
-	require.Equal(t, "/patch/pressure/hope", bad.Details[0].Path)
-	require.Equal(t, "EPOCH_REGRESSION",
-		c.refused("town.patch", mustJSON(t,
-			patch(map[string]any{"day": 1}, after.SnapshotHash))).Code)
-	require.Equal(t, "UNKNOWN_TOWN", c.refused("town.patch",
-		[]byte(`{"townId":"x","patch":{},"expectedSnapshotHash":"`+at.SnapshotHash+`"}`)).Code)
+	require.Len(t, ids, 4)
+}
+
+// If commands do not wait their handoffs fail; the absence is told once, whatever comes, until a
+// plugin is there or the town needs none.
+func TestPluginAbsent_CommandFails(t *testing.T) {
+	t.Parallel()
+	natstest.Patiently(t, time.Second, func(deadline time.Duration) (wrong string) {
+		c := newWorld(t, absentFor(apply.AbsentFail), askedOnce(deadline), withMetrics)
+		c.within = deadline + 20*time.Second
+		at, other := c.putTown("t"), c.putTown("u")
+		for _, body := range [][]byte{c.wall(at), c.talk(at), c.wall(other)} {
+			if wrong := unavailable(c.send(body)); wrong != "" {
+				return wrong
+			}
+		}
+		c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_ABSENT u")
+		require.Contains(t, scrape(t, c.srv), "handoffd_plugins_absent 2\n")
+		require.Regexp(t, `Town "t" has had no plugin or console since \S+Z; commands in hand: 1\. `+
+			`Each fails with PLUGIN_UNAVAILABLE when its attempts are over\.`,
+			c.alerts(members{}).Alerts[1].Message)
+		request := putRequest(snapshot("u"), other.SnapshotHash)
+		request["apply"] = "local"
+		call[townReply](c.client, "town.put", request)
+		c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_ABSENT u", "PLUGIN_RETURNED u")
+		host(t, c.srv, agree)
+		if o := c.send(c.salvage(at, "general")).result; o.Status != handoff.Executed {
+			return fmt.Sprintf("%s: %s", o.Status, o.ReasonCode)
+		}
+		c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_ABSENT u", "PLUGIN_RETURNED u", "PLUGIN_RETURNED t")
+		require.Contains(t, scrape(t, c.srv), "handoffd_plugins_absent 0\n")
+		return ""
+	})
+}
+
+// unavailable returns an error unless a command has failed because its town has no plugin. If NATS
+// does not say in time that nobody is subscribed, the reason is PLUGIN_TIMEOUT.
+func unavailable(o outcome) (wrong string) {
+	if got := o.result; got.Status != handoff.Failed ||
+		got.ReasonCode != apply.ReasonPluginUnavailable {
+		return fmt.Sprintf("%s, and not for want of a plugin: %s", got.Status, got.ReasonCode)
+	}
+	return ""
+}
+
+// A request that waits for a game that is away keeps its slot and its bytes for --pause-wait alone:
+// its client is told then, and other towns' handoffs find room. The command that was accepted goes
+// on waiting, and is applied when the game comes; the requests behind it leave their keys free.
+func TestPluginAbsent_HoldsNothing(t *testing.T) {
+	t.Parallel()
+	const size = 8 << 10
+	c := newWorld(t, absentFor(apply.AbsentWait), pauseWait(300*time.Millisecond),
+		func(c *server.Config) { c.Service.MaxHeld = 4 * 3 * size })
+	at, other := c.putTown("t"), c.putTown("other", "apply", "local")
+	large := func(at townReply, kind handoff.ProposalType, target string) []byte {
+		p := propose(at, kind, target)
+		p.Reason = strings.Repeat("x", size)
+		return marshalled(t, p)
+	}
+	body, behind := large(at, handoff.AdvanceProject, "wall"), large(at, handoff.PlanSalvage, "dread")
+	first := c.sendLater(body)
+	runID := c.pendingRun("t")
+	second := c.sendLater(behind)
+	third := c.later("town.put", putRequest(snapshot("t"), at.SnapshotHash))
+
+	told := <-first
+	f := c.failureOf(told)
+	require.Equal(t, "503 PLUGIN_ABSENT 1000", f.short())
+	require.Equal(t, runID, told.Header.Get(wire.RunIDHeader))
+	require.Regexp(t, "accepted as run "+runID+`, and its command goes on waiting: the town "t" `+
+		`has had no plugin since \S+Z; send the same handoff again for its result, or cancel `+
+		"the run", f.Message)
+	told = <-second
+	f = c.failureOf(told)
+	require.Equal(t, "503 PLUGIN_ABSENT 5000", f.short())
+	require.Contains(t, f.Message, "the command of run "+runID)
+	require.Contains(t, f.Message, "the key is free")
+	events := c.events(told.Header.Get(wire.RunIDHeader))
+	ended := events[len(events)-1]
+	require.Equal(t, runevents.RunCancelled, ended.EventType)
+	require.Contains(t, string(ended.Payload), `"code":"PLUGIN_ABSENT"`)
+	told = <-third
+	f = c.failureOf(told)
+	require.Equal(t, "503 PLUGIN_ABSENT 5000", f.short())
+	require.Contains(t, f.Message, "Nothing was stored")
+	require.Empty(t, told.Header.Get(wire.RunIDHeader))
+	c.awaitNothingHeld()
+
+	require.Equal(t, runID, c.pending("t"), "the command goes on waiting")
+	require.Equal(t, runevents.RunRunning, c.run(runID).Status)
+	c.refuses("handoff", body, "EXECUTION_IN_PROGRESS")
+	c.executes(large(other, handoff.PlanSalvage, "dread"))
+
+	host(t, c.srv, agree)
+	c.awaitApplied("t")
+	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
+	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
+	require.Equal(t, handoff.Stale, c.send(behind).result.Status, "its key was free")
+}
+
+// If commands fail without a plugin, the client of one waits for that result, and the client of a
+// handoff behind it is told.
+func TestPluginAbsent_BehindACommandThatFails(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, absentFor(apply.AbsentFail), pauseWait(100*time.Millisecond),
+		func(c *server.Config) { c.Engine.Plugin.Deadline = time.Hour })
+	at := c.putTown("t")
+	first := c.sendLater(c.wall(at))
+	c.pendingRun("t")
+	require.Equal(t, "PLUGIN_ABSENT", c.failureOf(<-c.sendLater(c.salvage(at, "dread"))).Code)
+	require.Empty(t, first, "the client of the command is told before its attempts are over")
 }

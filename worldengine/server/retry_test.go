@@ -10,7 +10,6 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
@@ -29,21 +28,28 @@ type retried struct {
 
 func (c *client) retry(runID string) retried {
 	c.t.Helper()
-	got := call[retried](c, "run.retry", schemas.RunRetryReply,
-		map[string]any{"runId": runID, "actorId": "ada", "reason": "the game is back"})
+	got := call[retried](c, "run.retry", members{"runId": runID, "actorId": "ada",
+		"reason": "the game is back"})
 	require.Equal(c.t, runID, got.RetryOf)
 	require.NotEqual(c.t, runID, got.RunID)
 	return got
 }
 
+// retriedAs retries a run with a result of a reason.
+func (c *client) retriedAs(runID, reason string) retried {
+	c.t.Helper()
+	got := c.retry(runID)
+	require.NotNil(c.t, got.Result)
+	require.Equal(c.t, reason, got.Result.ReasonCode)
+	return got
+}
+
 // notRetried returns why a run is not tried again. A server that does not know yet that the last
 // try has ended says 503 CONTENDED, and is asked again.
-func (c *client) notRetried(runID string) failure {
+func (c *client) notRetried(runID string) (refused failure) {
 	c.t.Helper()
-	body := mustJSON(c.t, map[string]any{"runId": runID, "actorId": "ada"})
-	var refused failure
 	whileContended(func() bool {
-		refused = c.refused("run.retry", body)
+		refused = c.refused("run.retry", members{"runId": runID, "actorId": "ada"})
 		return refused.Code == string(wire.CodeContended)
 	})
 	return refused
@@ -57,12 +63,6 @@ func whileContended(ask func() (contended bool)) {
 	}
 }
 
-// once asks an absent plugin in one attempt.
-func once(c *server.Config) {
-	absentFor(apply.AbsentFail)(c)
-	c.Engine.Plugin.Attempts = 1
-}
-
 // unreached sends a handoff while no plugin is there.
 func (c *client) unreached(body []byte) outcome {
 	c.t.Helper()
@@ -71,111 +71,94 @@ func (c *client) unreached(body []byte) outcome {
 	return failed
 }
 
-// A run that failed since no plugin was there is tried again in another run, whose result is that
-// of the key from then on. The first run stays as it is.
-func TestRetryAnUnreachedRun(t *testing.T) {
+// A run that failed since no plugin was there is tried again in another run, whose result is the
+// key's from then on. Its events have the run, the operator and the reason of the retry. The first
+// run stays as it is.
+func TestRetry_UnreachedRun(t *testing.T) {
 	t.Parallel()
-	srv := start(t, once)
-	c := connect(t, srv)
-	at := c.put(snapshot("t"), "")
-	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	agent, operator := servertest.Person(access.Agent), servertest.Person(access.Operator, named("ada"))
+	c := newWorld(t, once, servertest.WithUsers(agent, operator, servertest.Person(access.Plugin)))
+	at := c.putTown("t")
+	body := c.wall(at)
 	first := c.unreached(body)
 	before := c.events(first.runID)
+	require.False(t, c.as(agent).mayPublish("worldengine.v1.main.run.retry"))
 
-	second := c.retry(first.runID)
-	require.NotNil(t, second.Result, "the plugin is still away")
-	require.Equal(t, "PLUGIN_UNAVAILABLE", second.Result.ReasonCode)
-	require.Equal(t, "t", second.TownID)
-	require.Equal(t, first.result.HandoffID, second.HandoffID)
+	second := c.retriedAs(first.runID, "PLUGIN_UNAVAILABLE") // it is still away
+	require.Equal(t, []string{"t", first.result.HandoffID}, []string{second.TownID, second.HandoffID})
 	f := c.notRetried(first.runID)
-	require.Equal(t, failure{Status: 409, Code: "RUN_RETRIED"}, short(f))
+	require.Equal(t, "409 RUN_RETRIED ", f.short())
 	require.Contains(t, f.Message, second.RunID)
 
-	g := host(t, srv, agree)
-	third := c.retry(second.RunID)
-	require.NotNil(t, third.Result)
+	asked := c.asRole(access.Plugin).requests()
+	reply := c.later("run.retry", members{"runId": second.RunID, "reason": "the game is back"})
+	command := <-asked
+	parsed, err := apply.ParseCommand(command.Data, noLimits)
+	require.NoError(t, err)
+	done := apply.Done(parsed)
+	answer, err := done.MarshalWire()
+	require.NoError(t, err)
+	require.NoError(t, command.Respond(answer))
+	var third retried
+	require.NoError(t, json.Unmarshal((<-reply).Data, &third))
 	require.Equal(t, "EXECUTED", third.Result.ReasonCode)
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
-	require.Len(t, g.commands(), 1)
-	require.Equal(t, third.RunID, g.commands()[0].RunID)
-	require.Equal(t, first.result.HandoffID, g.commands()[0].ApplyID)
+	require.Equal(t, []string{third.RunID, first.result.HandoffID}, []string{parsed.RunID, parsed.ApplyID})
+
+	events := c.events(third.RunID)
+	require.Equal(t, append(append([]string{"RunStarted", "SignalAccepted"}, checked[1:]...),
+		"StepCompleted apply", "RunCompleted"), c.story(third.RunID))
+	var started struct {
+		ActorID string
+		Context struct{ TriggeredBy, RetryOf string }
+	}
+	require.NoError(t, json.Unmarshal(events[0].Payload, &started))
+	require.Equal(t, []string{"mayor-1", "ada", second.RunID},
+		[]string{started.ActorID, started.Context.TriggeredBy, started.Context.RetryOf})
+	require.JSONEq(t, string(bodyOf(t, lifecycle.SignalPayload{
+		Signal: lifecycle.SignalRetry, TownID: "t", RunID: second.RunID, ActorID: "ada",
+		Reason: "the game is back", HandoffID: first.result.HandoffID,
+	})), string(events[1].Payload))
 
 	require.Equal(t, third.Result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
 	again := c.send(body)
 	require.Equal(t, handoff.Duplicate, again.result.Status)
 	require.Equal(t, third.Result.ResultID, *again.result.Evaluation.DuplicateCheck.DuplicateOf)
 	require.Equal(t, before, c.events(first.runID), "a failed run stays as it is")
-	require.Equal(t, runevents.RunHasFailed, c.runStatus(first.runID))
 	for _, runID := range []string{first.runID, second.RunID, again.runID} {
 		require.Contains(t, []string{"RUN_RETRIED", "RUN_NOT_RETRYABLE"}, c.notRetried(runID).Code)
 	}
-	require.Len(t, g.commands(), 1)
-}
-
-// The events of a retry say what it is of, who asked for it and why.
-func TestTheEventsOfARetry(t *testing.T) {
-	t.Parallel()
-	srv := start(t, once)
-	c := connect(t, srv)
-	body := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall"))
-	first := c.unreached(body)
-	host(t, srv, agree)
-	again := c.retry(first.runID)
-	story := append([]string{"RunStarted", "SignalAccepted"}, checked[1:]...)
-	require.Equal(t, append(story, "StepCompleted apply", "RunCompleted"), c.story(again.RunID))
-	events := c.events(again.RunID)
-	var started struct {
-		ActorID string
-		Context struct{ TriggeredBy, RetryOf string }
-	}
-	require.NoError(t, json.Unmarshal(events[0].Payload, &started))
-	require.Equal(t, "mayor-1", started.ActorID)
-	require.Equal(t, "ada", started.Context.TriggeredBy)
-	require.Equal(t, first.runID, started.Context.RetryOf)
-	require.JSONEq(t, string(mustJSON(t, lifecycle.SignalPayload{
-		Signal: lifecycle.SignalRetry, TownID: "t", RunID: first.runID, ActorID: "ada",
-		Reason: "the game is back", HandoffID: first.result.HandoffID,
-	})), string(events[1].Payload))
-	require.Equal(t, int64(1), events[len(events)-2].LogicalAttemptID)
-	require.Equal(t, "RETRY_STEP", string(lifecycle.SignalRetry))
 }
 
 // A run that did not fail for want of a game, or of which a game may have the command, is not tried
 // again, and the refusal is recorded.
-func TestWhatIsNotRetried(t *testing.T) {
+func TestRetry_Refused(t *testing.T) {
 	t.Parallel()
-	srv := start(t, once)
-	c := connect(t, srv)
-	silent := host(t, srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
-		switch {
-		case command.TownID == "silent":
+	c := newWorld(t, once)
+	g := host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+		switch command.TownID {
+		case "silent":
 			return apply.Answer{}, false
-		case command.TownID == "refused":
+		case "refused":
 			return apply.Refuse(command, "NEVER", "", false), true
 		}
 		return apply.Done(command), true
 	})
-	ended := func(townID, argument string) string {
-		at := c.put(snapshot(townID), "")
-		return c.send(marshalled(t, propose(at, handoff.AdvanceProject, argument))).runID
-	}
-	doubt := c.notRetried(ended("silent", "wall"))
-	require.Equal(t, failure{Status: 409, Code: "RUN_IN_DOUBT"}, short(doubt))
+	doubt := c.notRetried(c.send(c.wall(c.putTown("silent"))).runID)
+	require.Equal(t, "409 RUN_IN_DOUBT ", doubt.short())
 	require.Contains(t, doubt.Message, "look at the game")
-	executed := ended("t", "wall")
-	stale := c.send(marshalled(t, propose(c.town("t"), handoff.AdvanceProject, "nowhere")))
-	require.Equal(t, handoff.Failed, stale.result.Status)
-	signal := c.signal("control.pause", map[string]any{"townId": "silent"}).SignalID
-	for _, runID := range []string{executed, ended("refused", "wall"), ended("rules", "bridge"),
-		stale.runID, signal} {
-		require.Equal(t, failure{Status: 409, Code: "RUN_NOT_RETRYABLE"},
-			short(c.notRetried(runID)))
+	executed := c.executes(c.wall(c.putTown("t")))
+	failed := c.send(marshalled(t, propose(c.town("t"), handoff.AdvanceProject, "nowhere")))
+	require.Equal(t, handoff.Failed, failed.result.Status)
+	for _, runID := range []string{executed.runID, c.send(c.wall(c.putTown("refused"))).runID,
+		c.send(c.bridge(c.putTown("rules"))).runID, failed.runID,
+		c.signal("control.pause", about("silent")).SignalID} {
+		require.Equal(t, "409 RUN_NOT_RETRYABLE ", c.notRetried(runID).short())
 	}
-	require.Equal(t, failure{Status: 404, Code: "UNKNOWN_RUN"}, short(c.notRetried("none")))
-	require.Equal(t, failure{Status: 400, Code: "SCHEMA_VALIDATION_FAILED"},
-		short(c.notRetried("")))
-	require.Len(t, silent.commands(), 3)
-	told := c.refusedSignals("silent", 2) // and that of the pause
+	require.Equal(t, "UNKNOWN_RUN", c.notRetried("none").Code)
+	require.Equal(t, "SCHEMA_VALIDATION_FAILED", c.notRetried("").Code)
+	require.Len(t, g.commands(), 3)
+	told := c.refusedSignals("silent", 2) // and the pause's
 	require.Equal(t, lifecycle.SignalPayload{
 		Signal: lifecycle.SignalRetry, TownID: "silent", RunID: told[0].RunID, ActorID: "ada",
 		Code: "RUN_IN_DOUBT",
@@ -184,51 +167,39 @@ func TestWhatIsNotRetried(t *testing.T) {
 
 // A retry is judged on the town of now: one whose town has changed since is stale, and the key
 // keeps its result.
-func TestARetryOfThePast(t *testing.T) {
+func TestRetry_Stale(t *testing.T) {
 	t.Parallel()
-	srv := start(t, once)
-	c := connect(t, srv)
-	at := c.put(snapshot("t"), "")
-	first := c.unreached(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	c := newWorld(t, once)
+	at := c.putTown("t")
+	first := c.unreached(c.wall(at))
 	changed := snapshot("t")
 	changed.Pressure.Threat = 0.75
 	c.put(changed, at.SnapshotHash)
-	g := host(t, srv, agree)
+	g := host(t, c.srv, agree)
 	for range 2 { // no retry that was refused uses the run up
-		again := c.retry(first.runID)
-		require.NotNil(t, again.Result)
-		require.Equal(t, "stale", again.Result.Status)
-		require.Equal(t, runevents.RunSucceeded, c.runStatus(again.RunID))
+		again := c.retriedAs(first.runID, "STALE_SNAPSHOT_HASH")
+		require.Equal(t, runevents.RunSucceeded, c.run(again.RunID).Status)
 	}
 	require.Equal(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
 	require.Empty(t, g.commands())
 }
 
 // Of two retries of a run at once, by two engines, one is carried out and the other is told.
-func TestTwoRetriesAtOnce(t *testing.T) {
+func TestRetry_TwoAtOnce(t *testing.T) {
 	t.Parallel()
-	data := t.TempDir()
-	in := func(c *server.Config) { c.Data = data }
-	srv, err := server.Start(t.Context(), configure(in, once))
-	require.NoError(t, err)
-	c := connect(t, srv)
+	c := newWorld(t, once)
 	towns := []string{"at once", "later"}
 	var failed []outcome
 	for _, name := range towns {
-		at := c.put(snapshot(name), "")
-		body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
-		failed = append(failed, c.unreached(body))
+		failed = append(failed, c.unreached(c.wall(c.putTown(name))))
 	}
-	stop(t, srv)
-
 	// The loser may be told late on a busy machine, and the game answers only then.
 	longer := func(c *server.Config) { c.Engine.Plugin.Deadline = time.Minute }
-	srv = start(t, in, open, once, longer)
-	engines := []*worldengine.Engine{srv.Engine(), beside(t, srv, once, longer)}
-	c = connect(t, srv)
+	c.restart(open, longer)
+	engines := []*worldengine.Engine{c.srv.Engine(), beside(t, c.srv, once, longer)}
 	release := make(chan struct{})
 	later := agreeAfter(release)
-	g := host(t, srv, func(command *apply.Command, times int) (apply.Answer, bool) {
+	g := host(t, c.srv, func(command *apply.Command, times int) (apply.Answer, bool) {
 		if command.TownID == "later" {
 			return later(command, times)
 		}
@@ -261,91 +232,157 @@ func TestTwoRetriesAtOnce(t *testing.T) {
 		require.ErrorAs(t, refusal, &refused)
 		require.Equal(t, "RUN_RETRIED", string(refused.Code))
 		require.Equal(t, snapshot(name).Day+1, c.town(name).DecisionEpoch)
-	}
-	for _, f := range failed {
-		require.Equal(t, 1, g.applied[f.result.HandoffID])
+		require.Equal(t, 1, g.applied[failed[i].result.HandoffID])
 	}
 }
 
-// While a retry is being applied the handoff is answered as any whose command is: it is in
-// progress. Its key has the result of before until then. A server that stops leaves the retry to
-// the next one.
-func TestARetryThatIsBeingApplied(t *testing.T) {
+// While a retry waits for a plugin the handoff is in progress, and its key has the result of before.
+// A server that stops leaves the retry to the next one. Cancelled before a game has its command, it
+// leaves the first result, and another retry may follow.
+func TestRetry_Waits(t *testing.T) {
 	t.Parallel()
-	data := t.TempDir()
-	keep := func(c *server.Config) {
-		absentFor(apply.AbsentWait)(c)
-		c.Data, c.Engine.PauseWait = data, 100*time.Millisecond
-	}
-	fails := func(c *server.Config) { c.Data = data; once(c) }
-	srv, err := server.Start(t.Context(), configure(fails))
-	require.NoError(t, err)
-	c := connect(t, srv)
-	body := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall"))
+	c := newWorld(t, once)
+	body := c.wall(c.putTown("t"))
 	first := c.unreached(body)
-	stop(t, srv)
-
-	srv, err = server.Start(t.Context(), configure(keep))
-	require.NoError(t, err)
-	c = connect(t, srv)
+	key := func() string { return c.resultOfKey(first.result.IdempotencyKey, "t") }
+	c.restart(absentFor(apply.AbsentWait), pauseWait(100*time.Millisecond))
 	again := c.retry(first.runID)
 	require.Nil(t, again.Result)
 	require.Equal(t, again.RunID, c.pendingRun("t"))
-	require.Equal(t, "EXECUTION_IN_PROGRESS", c.refused("handoff", body).Code)
-	require.Equal(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
-	f := c.notRetried(first.runID)
-	require.Equal(t, failure{Status: 409, Code: "RUN_RETRIED"}, short(f))
-	require.Contains(t, f.Message, again.RunID)
-	stop(t, srv)
+	eventually(t, func() bool { return absentSince(c.client, "t") != "" })
+	c.cancel(members{"runId": again.RunID})
+	require.Equal(t, runevents.RunAborted, c.run(again.RunID).Status)
+	require.Equal(t, first.result.ResultID, key())
 
-	srv = start(t, keep)
-	c = connect(t, srv)
+	again = c.retry(first.runID)
+	require.Nil(t, again.Result)
+	c.refuses("handoff", body, "EXECUTION_IN_PROGRESS")
+	require.Equal(t, first.result.ResultID, key())
+	f := c.notRetried(first.runID)
+	require.Equal(t, "409 RUN_RETRIED ", f.short())
+	require.Contains(t, f.Message, again.RunID)
+	c.restart()
 	require.Equal(t, again.RunID, c.pendingRun("t"))
-	g := host(t, srv, agree)
-	require.Eventually(t, func() bool { return c.runStatus(again.RunID) == runevents.RunSucceeded },
-		30*time.Second, 10*time.Millisecond)
+	g := host(t, c.srv, agree)
+	eventually(t, func() bool { return c.run(again.RunID).Status == runevents.RunSucceeded })
 	require.Len(t, g.commands(), 1)
-	require.NotEqual(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
+	require.NotEqual(t, first.result.ResultID, key())
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
 }
 
+// By force a retry ends in doubt: cancelled, its key would have the result of the first run, which
+// may be tried again, and the command be applied twice.
+func TestRetry_EndsInDoubtByForce(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, once)
+	first := c.unreached(c.wall(c.putTown("t")))
+	c.restart(absentFor(apply.AbsentWait), func(c *server.Config) { c.Engine.Plugin.Deadline = time.Hour })
+	asked := c.requests()
+	again := c.retry(first.runID)
+	require.Nil(t, again.Result)
+	command := <-asked
+	c.refuses("run.cancel", members{"runId": again.RunID}, "RUN_IN_HAND")
+	c.signal("run.cancel", members{"runId": again.RunID, "force": true})
+	require.Equal(t, runevents.RunHasFailed, c.run(again.RunID).Status)
+	require.NotEqual(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
+	require.Equal(t, "RUN_IN_DOUBT", c.notRetried(again.RunID).Code)
+	require.Equal(t, "RUN_RETRIED", c.notRetried(first.runID).Code)
+	c.awaitAlert(runevents.ApplyInDoubt)
+	c.answerLate(command)
+}
+
+// A pause holds a retry back as any command: it goes on with the end of the pause, or its operator is
+// told, and its run ends.
+func TestRetry_InAPause(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, once, pauseWait(100*time.Millisecond))
+	first := c.unreached(c.wall(c.putTown("t")))
+	g := host(t, c.srv, agree)
+	pause := c.signal("control.pause", about("t")).SignalID
+	require.Equal(t, "503 TOWN_PAUSED 5000", c.notRetried(first.runID).short())
+	require.Empty(t, g.commands())
+	ended := c.runsOf("t", runevents.RunAborted, 1)[0]
+	require.Equal(t, []string{"RunStarted", "RunPaused", "RunCancelled"}, c.story(ended))
+	events := c.events(ended)
+	require.Contains(t, string(events[0].Payload), `"retryOf":"`+first.runID+`"`)
+	require.Contains(t, string(events[2].Payload), pause)
+
+	c.restart(patient)
+	again := c.retry(first.runID)
+	require.Nil(t, again.Result)
+	require.Equal(t, []string{again.RunID}, c.paused("t", 1))
+	host(t, c.srv, agree)
+	c.signal("control.resume", about("t"))
+	eventually(t, func() bool { return c.run(again.RunID).Status == runevents.RunSucceeded })
+	require.Equal(t, []string{"RunStarted", "RunPaused", "RunResumed", "SignalAccepted"},
+		c.story(again.RunID)[:4])
+}
+
+// A retry whose operator has waited for long enough, and which is refused later, is found under the
+// run that the operator was told.
+func TestRetry_RefusedLater(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, once)
+	first := c.unreached(c.wall(c.putTown("t")))
+	again := c.retry(first.runID)
+	told, err := worldengine.Retried{}, error(new(worldengine.SignalError))
+	for err != nil { // it may be refused at once
+		told, err = c.srv.Engine().Retry(t.Context(), worldengine.Signal{
+			Kind: lifecycle.SignalRetry, RunID: first.runID}, time.Nanosecond)
+	}
+	require.Nil(t, told.Answer)
+	eventually(t, func() bool { return codeOf(c.request("run.get", members{"runId": told.RunID})) == "" })
+	rejected := c.events(told.RunID)[1]
+	require.Equal(t, runevents.SignalRejected, rejected.EventType)
+	require.Contains(t, string(rejected.Payload), `"code":"RUN_RETRIED"`)
+	require.Equal(t, again.Result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
+}
+
 // A console that could not be reached is tried again as a plugin is.
-func TestRetryAConsole(t *testing.T) {
+func TestRetry_Console(t *testing.T) {
 	t.Parallel()
 	k := listenRCON(t, func(string) (string, bool) { return "Set", true })
-	data := t.TempDir()
-	keep := func(c *server.Config) { c.Data = data }
-	srv, err := server.Start(t.Context(),
-		configure(keep, byRCON("127.0.0.1:1"), func(c *server.Config) {
-			c.Engine.Plugin.Attempts, c.Engine.Plugin.Absent = 1, apply.AbsentFail
-		}))
-	require.NoError(t, err)
-	c := connect(t, srv)
-	first := c.unreached(marshalled(t, propose(c.put(snapshot("t"), ""),
-		handoff.AdvanceProject, "wall")))
-	stop(t, srv)
-	c = connect(t, start(t, keep, byRCON(k.address)))
-	again := c.retry(first.runID)
-	require.NotNil(t, again.Result)
-	require.Equal(t, "executed", again.Result.Status)
+	c := newWorld(t, byRCON("127.0.0.1:1"), func(c *server.Config) {
+		c.Engine.Plugin.Attempts, c.Engine.Plugin.Absent = 1, apply.AbsentFail
+	})
+	first := c.unreached(c.wall(c.putTown("t")))
+	c.restart(byRCON(k.address))
+	c.retriedAs(first.runID, "EXECUTED")
 	require.Len(t, k.heard(), 1)
 }
 
-// Only operators may retry.
-func TestWhoMayRetry(t *testing.T) {
+// An approval is for one execution: a retry of an approved handoff waits for another one, also if
+// the town takes approvals only since the run failed. The run is retried once more behind that, or
+// the approval carries the retry out if the person says so.
+func TestRetry_TakesAnApproval(t *testing.T) {
 	t.Parallel()
-	agent, operator := servertest.Person(access.Agent), servertest.Person(access.Operator)
-	srv := start(t, once, servertest.WithUsers(agent, operator))
-	c := as(t, srv.URL(), operator)
-	at := c.put(snapshot("t"), "")
-	first := c.unreached(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
-	require.False(t, as(t, srv.URL(), agent).mayPublish("worldengine.v1.main.run.retry"))
-	require.Equal(t, operator.Name, c.actorOf(c.retry(first.runID).RunID))
-}
+	c := newWorld(t, once, askFor("PROJECT_ADVANCE"))
+	approved, late := c.putTown("t"), c.putTown("late", "approval", []string{})
+	body := c.wall(approved)
+	approve := decision(c.send(body).result.HandoffID, "approve", "ada")
+	c.decide(approve)
+	first := c.unreached(body)
+	require.Contains(t, c.story(first.runID), "RunApproved")
+	other := c.unreached(c.wall(late))
+	request := putRequest(snapshot("late"), late.SnapshotHash)
+	request["approval"] = []string{"PROJECT_ADVANCE"}
+	call[townReply](c.client, "town.put", request)
+	host(t, c.srv, agree)
 
-func (c *client) actorOf(runID string) string {
+	asks := c.retriedAs(first.runID, "APPROVAL_REQUIRED")
+	require.Contains(t, c.notRetried(asks.RunID).Message, first.runID)
+	c.decide(approve)
+	require.Equal(t, handoff.Duplicate, c.send(body).result.Status, "the agent need not send it")
+	again := c.retriedAs(first.runID, "EXECUTED")
+	require.Equal(t, []string{"RunApproved", "RunStarted", "SignalAccepted"}, c.story(again.RunID)[:3])
+
+	c.retriedAs(other.runID, "APPROVAL_REQUIRED")
+	require.Equal(t, []string{other.result.HandoffID}, c.waitingIn("late"))
+	d := c.decide(decision(other.result.HandoffID, "approve", "ada", "townId", "late", "submit", true))
+	require.Nil(t, d.NotSubmitted)
 	var said lifecycle.SignalPayload
-	require.NoError(c.t, json.Unmarshal(c.ofType(runID, runevents.SignalAccepted)[0].Payload,
-		&said))
-	return said.ActorID
+	require.NoError(t, json.Unmarshal(c.ofType(d.RunID, runevents.SignalAccepted)[0].Payload, &said))
+	require.Equal(t, "ada", said.ActorID)
+	require.Contains(t, string(d.Result), `"executed"`)
+	require.NotEqual(t, other.result.ResultID, c.resultOfKey(other.result.IdempotencyKey, "late"))
 }

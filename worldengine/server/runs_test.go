@@ -1,18 +1,23 @@
 package server_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/schemas"
 	"worldengine/worldengine/runs"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 func runIDs(rows []runs.Row) (ids []string) {
@@ -22,22 +27,15 @@ func runIDs(rows []runs.Row) (ids []string) {
 	return ids
 }
 
-func (c *client) run(runID string) runevents.Snapshot {
-	c.t.Helper()
-	return call[runevents.Snapshot](c, "run.get", schemas.RunGetReply,
-		map[string]any{"runId": runID})
-}
-
 // listRuns reads all pages of run.list.
-func (c *client) listRuns(request map[string]any) []runs.Row {
+func (c *client) listRuns(request members) (all []runs.Row) {
 	c.t.Helper()
 	request = maps.Clone(request)
-	var all []runs.Row
 	for {
 		page := call[struct {
 			Runs []runs.Row
 			Next uint64
-		}](c, "run.list", schemas.RunListReply, request)
+		}](c, "run.list", request)
 		require.LessOrEqual(c.t, len(page.Runs), request["limit"])
 		all = append(all, page.Runs...)
 		if page.Next == 0 {
@@ -47,208 +45,235 @@ func (c *client) listRuns(request map[string]any) []runs.Row {
 	}
 }
 
-// A run's snapshot says what became of it.
+// A run's snapshot has the outcome of each step, and of the run. Reading leaves no consumer behind.
 func TestRunGet(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
-	at := c.put(snapshot("t"), "")
-	failed := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "bridge")))
+	c := newWorld(t)
+	at := c.putTown("t")
+	failed := c.send(c.bridge(at))
 	run := c.run(failed.runID)
-	require.Equal(t, failed.runID, run.RunID)
-	require.Equal(t, runevents.RunHasFailed, run.Status)
-	require.Equal(t, int64(10), run.LastEventSeq)
+	require.Equal(t, []any{failed.runID, runevents.RunHasFailed, int64(10)},
+		[]any{run.RunID, run.Status, run.LastEventSeq})
 	require.Equal(t, runevents.Consistent, run.Metadata.Consistency)
 	require.Equal(t, failed.result.ProposalID, run.Metadata.PlanID)
 	var steps []string
 	for _, step := range run.Steps {
 		steps = append(steps, step.StepID+" "+string(step.Status))
 	}
-	require.Equal(t, []string{
-		"duplicate-check SUCCESS", "stale-check SUCCESS", "precondition-check SUCCESS",
-		"apply FAILED",
-	}, steps)
+	require.Equal(t, []string{"duplicate-check SUCCESS", "stale-check SUCCESS",
+		"precondition-check SUCCESS", "apply FAILED"}, steps)
 	require.Equal(t, "PROJECT_BLOCKED", run.Steps[3].Error.Code)
-
-	executed := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
-	require.Equal(t, runevents.RunSucceeded, c.run(executed.runID).Status)
-	again := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
-	run = c.run(again.runID)
+	require.Equal(t, runevents.RunSucceeded, c.run(c.executes(c.wall(at)).runID).Status)
+	run = c.run(c.send(c.wall(at)).runID)
 	require.Equal(t, runevents.RunSucceeded, run.Status)
 	require.Equal(t, runevents.StepWasSkipped, run.Steps[3].Status)
 	require.Contains(t, string(run.Metadata.Outcome), `"status":"duplicate"`)
+	c.refuses("run.get", `{"runId":"00000000-0000-4000-8000-000000000000"}`, "UNKNOWN_RUN")
 
-	f := c.refused("run.get", []byte(`{"runId":"00000000-0000-4000-8000-000000000000"}`))
-	require.Equal(t, []any{404, "UNKNOWN_RUN"}, []any{f.Status, f.Code})
+	info, err := c.log().Info(t.Context())
+	require.NoError(t, err)
+	require.LessOrEqual(t, info.State.Consumers, 1, "the reader of signals")
 }
 
-// Runs are listed in the order of the log, by town and by window of persistedAt, in pages.
+// Runs are listed in the order of the log, by town and by window of persistedAt, in pages; by actor,
+// type and status, of the run or of its result, and the rows have these.
 func TestRunList(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
-	require.Empty(t, c.listRuns(map[string]any{"limit": 3}))
-	var all, ofOne []string
+	c := newWorld(t)
+	require.Empty(t, c.listRuns(members{"limit": 3}))
+	towns := []townReply{c.putTown("town 0"), c.putTown("town 1"), c.putTown("town 2")}
+	var all, ofOne, stale, rejected []string
 	var middle string
 	for i := range 21 {
-		id := fmt.Sprintf("town %d", i%3)
-		var at townReply
-		if i < 3 {
-			at = c.put(snapshot(id), "")
-		} else {
-			at = c.town(id)
-		}
-		o := c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")))
-		all = append(all, o.runID)
-		if i%3 == 1 {
-			ofOne = append(ofOne, o.runID)
-		}
-		if i == 10 {
-			// Times are in milliseconds: the window must begin after this run and before the next.
-			persisted, err := time.Parse(time.RFC3339, c.events(o.runID)[0].PersistedAt)
-			require.NoError(t, err)
-			middle = runevents.Timestamp(persisted.Add(time.Millisecond))
-			require.Eventually(t, func() bool {
-				return time.Now().After(persisted.Add(2 * time.Millisecond))
-			},
-				30*time.Second, 20*time.Millisecond)
-		}
-	}
-	for _, order := range []string{"oldest", "newest"} {
-		in := func(ids []string) []string {
-			if order == "newest" {
-				return reversed(slices.Clone(ids))
-			}
-			return ids
-		}
-		list := func(limit int, members ...any) []string {
-			request := map[string]any{"limit": limit, "order": order}
-			for i := 0; i < len(members); i += 2 {
-				request[members[i].(string)] = members[i+1]
-			}
-			return runIDs(c.listRuns(request))
-		}
-		require.Equal(t, in(all), list(4))
-		require.Equal(t, in(all), list(100))
-		require.Equal(t, in(ofOne), list(2, "townId", "town 1"))
-		require.Equal(t, in(all[11:]), list(4, "from", middle))
-		require.Equal(t, in(all[:11]), list(4, "to", middle))
-	}
-	require.Equal(t, reversed(slices.Clone(all)), runIDs(c.listRuns(map[string]any{"limit": 4})))
-	require.Empty(t, c.listRuns(map[string]any{"limit": 4, "townId": "nowhere"}))
-}
-
-// A run that began in the window of a list and ended after it has the status of its end, in either
-// order.
-func TestRunListEndedAfterTheWindow(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t))
-	c.put(snapshot("t"), "")
-	began := c.append("t", written("planner", runevents.RunStarted, "", 1))
-	at, err := time.Parse(time.RFC3339, began[0].PersistedAt)
-	require.NoError(t, err)
-	to := at.Add(time.Millisecond)
-	require.Eventually(t, func() bool { return time.Now().After(to.Add(time.Millisecond)) },
-		30*time.Second, 20*time.Millisecond)
-	c.append("t", written("planner", runevents.RunCompleted, "", 1))
-	for _, order := range []string{"oldest", "newest"} {
-		list := func(status runevents.RunStatus) []string {
-			return runIDs(c.listRuns(map[string]any{
-				"limit": 4, "order": order, "status": status, "to": runevents.Timestamp(to),
-			}))
-		}
-		require.Equal(t, []string{"planner"}, list(runevents.RunSucceeded), order)
-		require.Empty(t, list(runevents.RunRunning), order)
-	}
-}
-
-// A list takes the runs of an actor, a type and a status, of the run or of its result, and its rows
-// say them; in a world with far more events than one look takes in, too.
-func TestRunListSelects(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t))
-	at := c.put(snapshot("quiet"), "")
-	// fails: it is blocked
-	first := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "bridge")))
-	busy := c.put(snapshot("busy"), "")
-	var rejected, stale []string
-	for i := range 60 {
-		p := propose(busy, handoff.AcceptMission, "none",
+		p := propose(towns[i%3], handoff.AcceptMission, "none",
 			handoff.Precondition{Kind: "side_quest_exists", TargetID: "none"})
 		p.ActorID, p.Reason = fmt.Sprintf("mayor-%d", i%2), fmt.Sprint("Try ", i)
 		if i%5 == 0 {
 			p.DecisionEpoch++
 		}
 		o := c.send(marshalled(t, p))
+		all = append(all, o.runID)
+		if i%3 == 1 {
+			ofOne = append(ofOne, o.runID)
+		}
 		if i%5 == 0 {
 			stale = append(stale, o.runID)
 		} else if i%2 == 1 {
 			rejected = append(rejected, o.runID)
 		}
+		if i == 10 {
+			// Times are in milliseconds: the window must begin after this run and before the next.
+			persisted, err := time.Parse(time.RFC3339, c.events(o.runID)[0].PersistedAt)
+			require.NoError(t, err)
+			middle = runevents.Timestamp(persisted.Add(time.Millisecond))
+			eventually(t, func() bool { return time.Now().After(persisted.Add(2 * time.Millisecond)) })
+		}
 	}
-	paused := c.signal("control.pause", map[string]any{"townId": "busy", "actorId": "ada"})
-	for order, limits := range map[string][]int{"oldest": {20}, "newest": {7, 50}} {
-		for _, limit := range limits {
-			list := func(members map[string]any) []string {
-				members["order"], members["limit"] = order, limit
-				ids := runIDs(c.listRuns(members))
+	failed := c.send(c.bridge(towns[0]))
+	paused := c.signal("control.pause", members{"townId": "town 1", "actorId": "ada"})
+	all = append(all, failed.runID, paused.SignalID)
+	for _, order := range []string{"oldest", "newest"} {
+		for _, limit := range []int{2, 4, 100} {
+			list := func(more ...any) []string {
+				request := members{"limit": limit, "order": order}
+				for i := 0; i < len(more); i += 2 {
+					request[more[i].(string)] = more[i+1]
+				}
+				ids := runIDs(c.listRuns(request))
 				if order == "newest" {
 					slices.Reverse(ids)
 				}
 				return ids
 			}
-			require.Equal(t, rejected, list(map[string]any{"status": "rejected",
-				"actorId": "mayor-1"}))
-			require.Equal(t, stale, list(map[string]any{"status": "stale"}))
-			require.Equal(t, []string{first.runID}, list(map[string]any{"type": "PROJECT_ADVANCE"}))
-			require.Equal(t, []string{first.runID},
-				list(map[string]any{"status": "FAILED", "townId": "quiet"}))
-			require.Equal(t, []string{paused.SignalID},
-				list(map[string]any{"type": "PAUSE", "actorId": "ada"}))
-			require.Empty(t, list(map[string]any{"status": "PENDING"}))
-			require.Len(t, list(map[string]any{}), 62)
+			require.Equal(t, all, list())
+			require.Equal(t, append(slices.Clone(ofOne), paused.SignalID), list("townId", "town 1"))
+			require.Equal(t, all[11:], list("from", middle))
+			require.Equal(t, all[:11], list("to", middle))
+			require.Equal(t, rejected, list("status", "rejected", "actorId", "mayor-1"))
+			require.Equal(t, stale, list("status", "stale"))
+			require.Equal(t, []string{failed.runID}, list("type", "PROJECT_ADVANCE"))
+			require.Equal(t, []string{failed.runID}, list("status", "FAILED", "townId", "town 0"))
+			require.Equal(t, []string{paused.SignalID}, list("type", "PAUSE", "actorId", "ada"))
+			require.Empty(t, list("status", "PENDING"))
+			require.Empty(t, list("townId", "nowhere"))
 		}
 	}
-	row := c.listRuns(map[string]any{"limit": 1, "status": "failed"})[0]
-	require.Equal(t, []any{"quiet", "mayor-1", "PROJECT_ADVANCE", "project advance quiet bridge"},
+	require.Equal(t, reversed(all), runIDs(c.listRuns(members{"limit": 4})))
+	row := c.listRuns(members{"limit": 1, "status": "failed"})[0]
+	require.Equal(t, []any{"town 0", "mayor-1", "PROJECT_ADVANCE", "project advance town 0 bridge"},
 		[]any{row.TownID, row.ActorID, row.Type, row.Command})
-	require.Equal(t, []any{handoff.Failed, handoff.ReasonCode("PROJECT_BLOCKED"),
-		runevents.RunHasFailed},
+	require.Equal(t, []any{handoff.Failed, handoff.ReasonCode("PROJECT_BLOCKED"), runevents.RunHasFailed},
 		[]any{row.ResultStatus, row.ReasonCode, row.Status})
 	require.NotEmpty(t, row.StartedAt)
 	require.NotEmpty(t, row.CompletedAt)
+	f := c.refuses("run.list", `{"status":"done"}`, "SCHEMA_VALIDATION_FAILED")
+	require.Equal(t, []string{"/status"}, f.paths())
 
-	f := c.refused("run.list", []byte(`{"status":"done"}`))
-	require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED", "/status"},
-		[]any{f.Status, f.Code, f.Details[0].Path})
+	// A run that ended after the window has the status of its end.
+	began := c.append("t", written("planner", runevents.RunStarted, "", 1))
+	from, err := time.Parse(time.RFC3339, began[0].PersistedAt)
+	require.NoError(t, err)
+	eventually(t, func() bool { return time.Now().After(from.Add(2 * time.Millisecond)) })
+	c.append("t", written("planner", runevents.RunCompleted, "", 1))
+	window := members{"limit": 4, "from": began[0].PersistedAt, "to": runevents.Timestamp(from.Add(time.Millisecond))}
+	for status, want := range map[runevents.RunStatus]int{runevents.RunSucceeded: 1, runevents.RunRunning: 0} {
+		window["status"] = status
+		require.Len(t, c.listRuns(window), want)
+	}
+}
+
+// A list behind a mark has each run with an event since, once, on however many pages, in the order
+// of those events; and the events behind the mark of each are those that came since.
+func TestRunList_AfterAMark(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	type marked struct {
+		Runs []runs.Row
+		Mark *uint64
+	}
+	page := func(request members) marked {
+		page := call[marked](c.client, "run.list", request)
+		require.NotNil(t, page.Mark)
+		return page
+	}
+	require.Zero(t, *page(members{}).Mark)
+	c.putTown("t")
+	c.putTown("u")
+	for run, town := range map[string]string{"old": "t", "quiet": "t", "done": "t", "elsewhere": "u"} {
+		c.append(town, written(run, runevents.RunStarted, "", 1),
+			written(run, runevents.StepStarted, "a", 1))
+	}
+	c.append("t", written("done", runevents.RunCompleted, "", 1))
+	require.Len(t, page(members{"afterMark": 0}).Runs, 4)
+	mark := *page(members{"limit": 1}).Mark
+	require.Empty(t, page(members{"afterMark": mark}).Runs)
+	for i := range 3 { // old has events all over the pages
+		c.append("t", written("old", runevents.StepCompleted, "a", int64(i+1)))
+		c.append("t", written(fmt.Sprint("new", i), runevents.RunStarted, "", 1))
+		c.append("u", written("elsewhere", runevents.StepCompleted, "a", int64(i+1)))
+	}
+	c.append("t", written("done", "Noted", "", 2))
+	for _, limit := range []int{1, 2, 3, 100} {
+		since := func(member string, value any) []string {
+			return runIDs(c.listRuns(members{"afterMark": mark, "limit": limit, member: value}))
+		}
+		require.Equal(t, []string{"old", "new0", "elsewhere", "new1", "new2", "done"},
+			since("limit", limit))
+		require.Equal(t, []string{"old", "new0", "new1", "new2", "done"}, since("townId", "t"))
+		require.Equal(t, []string{"done"}, since("status", "COMPLETED"))
+	}
+	of := func(runID string, after uint64) eventsReply {
+		return call[eventsReply](c.client, "run.events", members{"runId": runID, "afterMark": after})
+	}
+	old := of("old", mark)
+	require.Len(t, old.Events, 3)
+	require.EqualValues(t, []int64{3, 5}, []int64{old.Events[0].RunSeq, old.LastEventSeq})
+	require.Empty(t, of("quiet", mark).Events)
+	require.Empty(t, of("old", old.Mark).Events)
+	require.Len(t, of("old", old.Mark-1).Events, 1)
+	require.Len(t, of("old", 0).Events, 5)
+	for _, body := range []string{`{"afterMark":1,"order":"oldest"}`,
+		`{"afterMark":1,"from":"2026-02-16T10:00:00Z"}`, `{"afterMark":-1}`} {
+		c.refuses("run.list", body, "SCHEMA_VALIDATION_FAILED")
+	}
+}
+
+// Events are paged by runSeq, and every page says how far the run goes. A page ends before the event
+// with which it would not fit into a message; an event as large as an append may be comes alone.
+func TestRunEvents_Pages(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	runID := c.executes(c.wall(c.putTown("t"))).runID
+	all := c.events(runID)
+	pages := func(runID string, limit int) (all []runevents.Record, sizes []int) {
+		for after, last := int64(0), int64(1); after < last; {
+			page := call[eventsReply](c.client, "run.events",
+				members{"runId": runID, "afterSeq": after, "limit": limit})
+			last = page.LastEventSeq
+			require.NotEmpty(t, page.Events)
+			require.LessOrEqual(t, len(page.Events), limit)
+			all, sizes = append(all, page.Events...), append(sizes, len(page.Events))
+			after = page.Events[len(page.Events)-1].RunSeq
+		}
+		return all, sizes
+	}
+	paged, _ := pages(runID, 3)
+	require.Equal(t, all, paged)
+
+	c.append("t", written("large", runevents.RunStarted, "", 1))
+	for attempt, size := range []int{400_000, 1_000_000, 400_000, 400_000} {
+		w := written("large", "PluginTold", "apply", int64(attempt+1))
+		w.Payload = []byte(`{"told":"` + strings.Repeat("x", size) + `"}`)
+		c.append("t", w)
+	}
+	_, sizes := pages("large", 1000)
+	require.Equal(t, []int{2, 1, 2}, sizes)
 }
 
 // A projector reads a run again as ExecutionSemantics v1, section 1.5.1, has it: from the first
 // event, or from a snapshot with the events behind it.
 func TestRunEvents_Resync(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
-	c.put(snapshot("t"), "")
+	c := newWorld(t)
 	c.append("t", written("r", runevents.RunStarted, "", 1), written("r", runevents.StepStarted, "a", 1),
 		written("r", runevents.StepCompleted, "a", 1), written("r", runevents.RunCompleted, "", 1))
 	all := c.events("r")
-	type page struct {
-		Events       []runevents.Record
-		LastEventSeq int64
-		Snapshot     *runevents.Snapshot
+	ask := func(mode runevents.ResyncMode, request members) eventsReply {
+		request["runId"], request["mode"] = "r", mode
+		page := call[eventsReply](c.client, "run.events", request)
+		require.Equal(t, int64(4), page.LastEventSeq)
+		return page
 	}
-	ask := func(mode runevents.ResyncMode, members map[string]any) page {
-		members["runId"], members["mode"] = "r", mode
-		return call[page](c, "run.events", schemas.RunEventsReply, members)
-	}
-	require.Equal(t, page{Events: all, LastEventSeq: 4}, ask(runevents.Full, map[string]any{}))
-	none := ask(runevents.FromSnapshot, map[string]any{"snapshotSeq": 0})
-	require.Equal(t, page{Events: all, LastEventSeq: 4}, none, "no snapshot: as FULL")
+	require.Equal(t, all, ask(runevents.Full, members{}).Events)
+	none := ask(runevents.FromSnapshot, members{"snapshotSeq": 0})
+	require.Equal(t, all, none.Events, "no snapshot: as FULL")
+	require.Nil(t, none.Snapshot)
 	whole, _, err := runevents.Project("r", all)
 	require.NoError(t, err)
 	for seq := range 6 {
-		got := ask(runevents.FromSnapshot, map[string]any{"snapshotSeq": seq, "limit": 1})
+		got := ask(runevents.FromSnapshot, members{"snapshotSeq": seq, "limit": 1})
 		require.Equal(t, min(max(4-seq, 0), 1), len(got.Events), "a page")
-		got = ask(runevents.FromSnapshot, map[string]any{"snapshotSeq": seq})
-		require.Equal(t, int64(4), got.LastEventSeq)
+		got = ask(runevents.FromSnapshot, members{"snapshotSeq": seq})
 		require.Equal(t, all[min(seq, 4):], append([]runevents.Record{}, got.Events...))
 		base := runevents.NewSnapshot("r")
 		if got.Snapshot != nil {
@@ -260,11 +285,110 @@ func TestRunEvents_Resync(t *testing.T) {
 		require.Equal(t, whole.Status, caughtUp.Status)
 		require.Equal(t, whole.Steps, caughtUp.Steps)
 	}
-	for _, wrong := range []map[string]any{
-		{"mode": "SOME"}, {"mode": "FROM_SNAPSHOT"}, {"mode": "FULL", "snapshotSeq": 1},
-		{"snapshotSeq": 1}, {"mode": "FULL", "afterSeq": 1},
-	} {
+	for _, wrong := range []members{{"mode": "SOME"}, {"mode": "FROM_SNAPSHOT"}, {"snapshotSeq": 1},
+		{"mode": "FULL", "snapshotSeq": 1}, {"mode": "FULL", "afterSeq": 1}} {
 		wrong["runId"] = "r"
-		require.Equal(t, 400, c.refused("run.events", mustJSON(t, wrong)).Status, wrong)
+		c.refuses("run.events", wrong, "SCHEMA_VALIDATION_FAILED")
+	}
+}
+
+// backwards is a producer's clock that is a day late and goes back by an hour each time.
+func backwards() func() time.Time {
+	var mu sync.Mutex
+	now := time.Now().Add(-24 * time.Hour)
+	return func() time.Time {
+		mu.Lock()
+		defer mu.Unlock()
+		now = now.Add(-time.Hour)
+		return now
+	}
+}
+
+// emittedAt is the producer's clock, however wrong; persistedAt is the append authority's, and windows
+// of time use that; order is runSeq's alone.
+func TestClock_ProducerDecidesNothing(t *testing.T) {
+	t.Parallel()
+	began := time.Now().Add(-time.Second)
+	c := newWorld(t)
+	late := backwards()
+	var writes []runevents.Write
+	for _, e := range []runevents.EventType{runevents.RunStarted, "Noted", runevents.RunCompleted} {
+		w := written("theirs", e, "", 1)
+		w.EmittedAt = runevents.Timestamp(late())
+		writes = append(writes, w)
+	}
+	c.append("t", writes...)
+	for i, e := range c.events("theirs") {
+		require.Equal(t, []string{writes[i].EventID, writes[i].EmittedAt}, []string{e.EventID, e.EmittedAt})
+		require.Greater(t, e.PersistedAt, runevents.Timestamp(began))
+	}
+	require.Equal(t, runevents.RunSucceeded, c.run("theirs").Status)
+	require.Len(t, c.listRuns(members{"limit": 10, "from": runevents.Timestamp(began)}), 1)
+	require.Empty(t, c.listRuns(members{"limit": 10, "to": runevents.Timestamp(began)}))
+}
+
+// The engine's clock is the append authority's too; if it goes back, persistedAt stays as it was,
+// in the run and in the town.
+func TestClock_AuthorityGoesBack(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, func(config *server.Config) { config.Engine.Now = backwards() })
+	chain := newChain(t, c.client, "t")
+	var emitted, persisted []string
+	for range 3 {
+		o := c.send(chain.next())
+		events := c.events(o.runID)
+		requireRun(t, o, events)
+		for _, e := range events {
+			emitted, persisted = append(emitted, e.EmittedAt), append(persisted, e.PersistedAt)
+		}
+	}
+	require.True(t, slices.IsSorted(reversed(emitted)))
+	require.True(t, slices.IsSorted(persisted), persisted)
+}
+
+// The bus has every event as a plain message, as the design says. While its stream is gone and cannot
+// be made again, handoffs are judged and runs are read all the same; when it can, the events of all
+// of them come, each run's in their order.
+func TestBus(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, withBus)
+	plain, err := c.nc.SubscribeSync("runevents.v2.main.>")
+	require.NoError(t, err)
+	chain := newChain(t, c.client, "Fort. № 2")
+	require.NoError(t, c.nc.Flush())
+	runs := []outcome{c.executes(chain.next())}
+	for _, want := range c.events(runs[0].runID) {
+		msg, err := plain.NextMsg(30 * time.Second)
+		require.NoError(t, err)
+		require.Equal(t, "runevents.v2.main.Fort%2E%20%E2%84%96%202."+runs[0].runID, msg.Subject)
+		require.Equal(t, []string{string(want.EventType), want.EventID},
+			[]string{msg.Header.Get("Event-Type"), msg.Header.Get("Nats-Msg-Id")})
+		var got runevents.Record
+		require.NoError(t, json.Unmarshal(msg.Data, &got))
+		require.Equal(t, want, got)
+		require.LessOrEqual(t, got.EmittedAt, got.PersistedAt, "one machine, one clock")
+	}
+	js := c.streams()
+	// Another stream that has its subjects, and takes nothing, stands in its place.
+	full := jetstream.StreamConfig{Name: "FULL", Subjects: []string{"runevents.v2.main.>"},
+		MaxBytes: 1, Discard: jetstream.DiscardNew}
+	eventually(t, func() bool {
+		_ = js.DeleteStream(t.Context(), wire.EventStream("main")) // it may be made again
+		_, err := js.CreateStream(t.Context(), full)
+		return err == nil
+	})
+	for range 5 {
+		o := c.executes(chain.next())
+		requireRun(t, o, c.events(o.runID))
+		runs = append(runs, o)
+	}
+	require.NoError(t, js.DeleteStream(t.Context(), "FULL"))
+	events := 0
+	for _, o := range runs {
+		events += len(c.events(o.runID))
+	}
+	onBus := c.busOf("Fort. № 2", events)
+	for _, o := range runs {
+		require.Equal(t, c.events(o.runID), onBus[o.runID])
 	}
 }

@@ -7,14 +7,47 @@ import (
 	"testing"
 	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
+
+// external is a NATS server that is not the engine's own.
+type external struct {
+	t       *testing.T
+	options natsserver.Options
+	server  *natsserver.Server
+}
+
+func startExternal(t *testing.T) *external {
+	t.Helper()
+	e := &external{t: t, options: natsserver.Options{
+		Port: natstest.FreePort(t), JetStream: true, StoreDir: t.TempDir(),
+	}}
+	e.start()
+	t.Cleanup(func() { natstest.Stop(e.server) })
+	return e
+}
+
+func (e *external) start() {
+	e.t.Helper()
+	e.server = natstest.Run(e.t, &e.options) // at the same address after a restart
+}
+
+func (e *external) url() string { return e.server.ClientURL() }
+
+func (e *external) restart() {
+	e.t.Helper()
+	natstest.Stop(e.server)
+	e.start()
+}
 
 // joined starts two servers of a world on an external NATS, with a client of it.
 func joined(t *testing.T) (*external, [2]*server.Server, *client) {
@@ -31,42 +64,50 @@ func joined(t *testing.T) (*external, [2]*server.Server, *client) {
 func oneServes(t *testing.T, both [2]*server.Server) {
 	t.Helper()
 	since := time.Now()
-	require.Eventually(t, func() bool {
+	eventually(t, func() bool {
 		if both[0].Serving() == both[1].Serving() {
 			since = time.Now()
 		}
 		return time.Since(since) > 1500*time.Millisecond
-	}, time.Minute, 5*time.Millisecond)
+	})
 }
 
-// executes has a town executed a handoff, sent until it is answered.
-func executes(t *testing.T, c *client, body []byte) {
-	t.Helper()
-	var got handoff.Status
-	c.within = time.Second
-	require.Eventually(t, func() bool {
-		reply, err := c.nc.Request(wire.Subject(c.world, wire.Handoff), body, c.within)
-		if err != nil || reply.Header.Get(wire.ErrorCodeHeader) != "" {
+// answered sends a handoff until it is answered.
+func (c *client) answered(body []byte) (got outcome) {
+	c.t.Helper()
+	eventually(c.t, func() bool {
+		reply, err := c.nc.Request(wire.Subject(c.world, wire.Handoff), body, time.Second)
+		if err != nil || codeOf(reply) != "" {
 			return false
 		}
-		got = c.resultOf(reply).result.Status
+		got = c.resultOf(reply)
 		return true
-	}, time.Minute, 20*time.Millisecond)
-	require.Contains(t, []handoff.Status{handoff.Executed, handoff.Duplicate}, got)
+	})
+	return got
 }
 
+// executed sends a handoff until it is executed.
+func (c *client) executed(body []byte) {
+	c.t.Helper()
+	require.Contains(c.t, []handoff.Status{handoff.Executed, handoff.Duplicate},
+		c.answered(body).result.Status)
+}
+
+// A NATS that was joined goes away and comes back: consumed keys stay consumed, and the world goes on.
 func TestStandby_NATSRestarts(t *testing.T) {
 	t.Parallel()
 	nats, both, c := joined(t)
+	failing := c.bridge(c.putTown("fails"))
+	require.Equal(t, handoff.Failed, c.send(failing).result.Status)
 	chain := newChain(t, c, "t")
 	for range 3 {
-		executes(t, c, chain.next())
+		c.executed(chain.next())
 		nats.restart()
+		require.Equal(t, handoff.Duplicate, c.answered(failing).result.Status)
 	}
-	executes(t, c, chain.next())
+	c.executed(chain.next())
 	oneServes(t, both)
-	executes(t, c, chain.next())
-	c.within = 0
+	c.executed(chain.next())
 	require.Equal(t, chain.at.SnapshotHash, c.town("t").SnapshotHash)
 }
 
@@ -79,11 +120,10 @@ func TestStandby_LeaseIsDeleted(t *testing.T) {
 	for range 3 {
 		require.NoError(t, js.DeleteKeyValue(t.Context(), wire.WriterBucket(c.world)))
 		for range 20 {
-			executes(t, c, chain.next())
+			c.executed(chain.next())
 		}
 		oneServes(t, both)
 	}
-	c.within = 0
 	require.Equal(t, chain.at.SnapshotHash, c.town("t").SnapshotHash)
 }
 
@@ -93,12 +133,28 @@ func TestStandby_OfAnEmbeddedNATS(t *testing.T) {
 	srv := start(t, open)
 	second := start(t, func(c *server.Config) { c.NATS = srv.URL() })
 	c := connect(t, srv)
-	executes(t, c, newChain(t, c, "t").next())
+	c.executed(newChain(t, c, "t").next())
 	require.True(t, srv.Serving())
 	require.False(t, second.Serving())
 	require.ErrorContains(t, second.Ready(t.Context()), "standby")
 	require.Nil(t, second.Engine())
 	require.Zero(t, second.Created())
+}
+
+// A server that stands by is listed as long as it does.
+func TestStandby_Listed(t *testing.T) {
+	t.Parallel()
+	_, both, c := joined(t)
+	s := c.awaitStatus(func(s messages.WorldReport) bool { return len(s.Servers) == 2 })
+	require.True(t, s.Servers[0].Writer)
+	require.False(t, s.Servers[1].Writer)
+	require.NotEqual(t, s.Servers[0].ID, s.Servers[1].ID)
+	require.Contains(t, s.Unknown, "disk")
+	first := s.Servers[0].ID
+	stop(t, both[0])
+	c = connect(t, both[1])
+	s = c.awaitStatus(func(s messages.WorldReport) bool { return len(s.Servers) == 1 })
+	require.NotEqual(t, first, s.Servers[0].ID)
 }
 
 // A server that could not serve the world is refused at its start, not when it is needed.
@@ -131,7 +187,7 @@ func TestStandby_LogIsLost(t *testing.T) {
 	chain := newChain(t, c, "t")
 	older := nats.copied()
 	for range 5 {
-		executes(t, c, chain.next())
+		c.executed(chain.next())
 	}
 	oneServes(t, [2]*server.Server{writer, behind})
 	if behind.Serving() {
@@ -144,14 +200,12 @@ func TestStandby_LogIsLost(t *testing.T) {
 	nats.putBack(older)
 	lost := func(srv *server.Server) {
 		t.Helper()
-		require.Eventually(t, func() bool {
-			return errors.Is(srv.Ready(t.Context()), commitlog.ErrLogLost)
-		}, time.Minute, 10*time.Millisecond)
+		eventually(t, func() bool { return errors.Is(srv.Ready(t.Context()), commitlog.ErrLogLost) })
 	}
 	lost(writer)
 	end(writer)
 	lost(behind)
 	require.False(t, behind.Serving())
 	nats.putBack(newer)
-	executes(t, c, chain.next())
+	c.executed(chain.next())
 }

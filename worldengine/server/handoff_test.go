@@ -1,0 +1,721 @@
+package server_test
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// TestOutcomes goes through the outcome table row by row, over NATS, on one server. Each row has a
+// town of its own.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	absent := handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}
+	advance := func(c *client, at townReply, pre ...handoff.Precondition) outcome {
+		return c.send(marshalled(c.t, propose(at, handoff.AdvanceProject, "wall", pre...)))
+	}
+	failing := func(failures ...handoff.Failure) handoff.PreconditionReport {
+		return handoff.PreconditionReport{Evaluated: true, Failures: failures}
+	}
+	for _, row := range []struct {
+		name, status, reason string
+		judge                func(c *client, at townReply) outcome
+	}{
+		{"key already accepted, same handoff", "duplicate", "DUPLICATE_HANDOFF",
+			func(c *client, at townReply) outcome {
+				first, again := advance(c, at), advance(c, at)
+				requireDuplicateOf(c.t, first, again)
+				require.NotEqual(c.t, first.runID, again.runID)
+				return again
+			}},
+		{"key already accepted, another handoffId", "duplicate", "IDEMPOTENCY_KEY_REUSED",
+			func(c *client, at townReply) outcome {
+				first, p := advance(c, at), propose(at, handoff.AdvanceProject, "bridge")
+				p.ProposalID = first.result.ProposalID
+				again := c.send(marshalled(c.t, p))
+				requireDuplicateOf(c.t, first, again)
+				require.NotEqual(c.t, first.result.HandoffID, again.result.HandoffID)
+				return again
+			}},
+		{"town unknown", "rejected", "UNKNOWN_TOWN", func(c *client, at townReply) outcome {
+			at.TownID = "nowhere: " + at.TownID
+			o := advance(c, at)
+			require.Equal(c.t, handoff.StaleReport{}, o.result.Evaluation.StaleCheck)
+			require.Equal(c.t, failing(handoff.Failure{Kind: "town_exists",
+				Detail: "Unknown town: " + at.TownID}), o.result.Evaluation.Preconditions)
+			return o
+		}},
+		{"epoch differs", "stale", "STALE_DECISION_EPOCH", func(c *client, at townReply) outcome {
+			at.DecisionEpoch--
+			return advance(c, at, absent)
+		}},
+		{"epoch equal, hash differs", "stale", "STALE_SNAPSHOT_HASH",
+			func(c *client, at townReply) outcome {
+				at.SnapshotHash = "00" + at.SnapshotHash[2:]
+				return advance(c, at, absent)
+			}},
+		{"a precondition fails", "rejected", "PRECONDITION_FAILED",
+			func(c *client, at townReply) outcome {
+				o := advance(c, at, absent)
+				require.Equal(c.t, failing(handoff.Failure{Kind: "project_exists",
+					Detail: "Missing project: moat"}), o.result.Evaluation.Preconditions)
+				return o
+			}},
+		{"a precondition is of no known kind", "rejected", "PRECONDITION_FAILED",
+			func(c *client, at townReply) outcome {
+				o := advance(c, at, handoff.Precondition{Kind: "moon_is_full"})
+				require.Equal(c.t, failing(handoff.Failure{Kind: "moon_is_full",
+					Detail: "Unsupported precondition kind"}), o.result.Evaluation.Preconditions)
+				return o
+			}},
+		{"accepted, applied", "executed", "EXECUTED", func(c *client, at townReply) outcome {
+			o := advance(c, at)
+			require.Equal(c.t, &handoff.WorldState{SnapshotHash: ptr(c.town(at.TownID).SnapshotHash),
+				DecisionEpoch: ptr(at.DecisionEpoch + 1)}, o.result.WorldState)
+			return o
+		}},
+		{"accepted, the rules could not apply it", "failed", "PROJECT_BLOCKED",
+			func(c *client, at townReply) outcome {
+				o := c.send(c.bridge(at))
+				require.Equal(c.t, &handoff.WorldState{SnapshotHash: &at.SnapshotHash,
+					DecisionEpoch: &at.DecisionEpoch}, o.result.WorldState)
+				require.Equal(c.t, at.SnapshotHash, c.town(at.TownID).SnapshotHash)
+				return o
+			}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			c := w.in(t)
+			o := row.judge(c, c.putTown("town of "+row.name))
+			require.Equal(t, row.status+" "+row.reason, fmt.Sprint(o.result.Status, " ", o.result.ReasonCode))
+			requireRun(t, o, c.events(o.runID))
+		})
+	}
+}
+
+// requireDuplicateOf checks that a handoff is a duplicate that names the first result.
+func requireDuplicateOf(t testing.TB, first, again outcome) {
+	t.Helper()
+	require.Equal(t, handoff.Duplicate, again.result.Status)
+	require.Equal(t, first.result.ResultID, *again.result.Evaluation.DuplicateCheck.DuplicateOf)
+}
+
+// requireRun checks that a run's events agree with its result, as the design maps them.
+func requireRun(t testing.TB, o outcome, events []runevents.Record) {
+	t.Helper()
+	r := o.result
+	var got []string
+	ids := map[string]bool{}
+	for i, e := range events {
+		require.Equal(t, int64(i+1), e.RunSeq, "runSeq from 1 without gaps")
+		require.Equal(t, []string{o.runID, r.ProposalID, "proposal.v2"},
+			[]string{e.RunID, e.PlanID, e.PlanVersion})
+		require.Equal(t, runevents.IdempotencyKey(runevents.KeyFields{
+			RunID: e.RunID, StepID: e.StepID, LogicalAttemptID: 1, EventType: e.EventType,
+			PlanID: e.PlanID, PlanVersion: e.PlanVersion,
+		}), e.IdempotencyKey)
+		require.False(t, ids[e.EventID], "an event id twice")
+		ids[e.EventID] = true
+		got = append(got, string(e.EventType)+" "+e.StepID)
+	}
+	want := []string{"RunStarted "}
+	check := func(step string, evaluated bool) {
+		if evaluated {
+			want = append(want, "StepStarted "+step, "StepCompleted "+step)
+		} else {
+			want = append(want, "StepSkipped "+step)
+		}
+	}
+	check("duplicate-check", r.Evaluation.DuplicateCheck.Evaluated)
+	check("stale-check", r.Evaluation.StaleCheck.Evaluated)
+	check("precondition-check", r.Evaluation.Preconditions.Evaluated)
+	end := "RunCompleted "
+	switch r.Status {
+	case handoff.Executed:
+		want = append(want, "StepStarted apply", "StepCompleted apply")
+	case handoff.Failed:
+		want, end = append(want, "StepStarted apply", "StepFailed apply"), "RunFailed "
+	default:
+		want = append(want, "StepSkipped apply")
+	}
+	require.Equal(t, append(want, end), got)
+	var ended struct{ Status, ResultID string }
+	require.NoError(t, json.Unmarshal(events[len(events)-1].Payload, &ended))
+	require.Equal(t, string(r.Status), ended.Status)
+	require.Equal(t, r.ResultID, ended.ResultID)
+}
+
+// A refused handoff consumes no key: sent again it is judged again, the same against the same state
+// to the byte, and accepted once the state allows it.
+func TestHandoff_RefusedConsumesNoKey(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	at := c.putTown("t")
+	future := snapshot("t")
+	future.Day = 16
+	body := c.wall(townReply{TownID: "t", SnapshotHash: town.NewState(future).Hash, DecisionEpoch: 16})
+	first, again := c.send(body), c.send(body)
+	require.Equal(t, handoff.Stale, first.result.Status)
+	require.Equal(t, string(first.bytes), string(again.bytes))
+	require.NotEqual(t, first.runID, again.runID)
+	c.put(future, at.SnapshotHash)
+	requireDuplicateOf(t, c.executes(body), c.send(body))
+}
+
+// A failed handoff consumes its key though its town stays as it is.
+func TestHandoff_FailedConsumesItsKey(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	body := c.bridge(c.putTown("t"))
+	first := c.send(body)
+	require.Equal(t, handoff.Failed, first.result.Status)
+	requireDuplicateOf(t, first, c.send(body))
+	kept := call[struct {
+		RunID  string
+		Result json.RawMessage
+	}](c.client, "result.get", members{"idempotencyKey": first.result.IdempotencyKey})
+	require.Equal(t, first.runID, kept.RunID)
+	require.JSONEq(t, string(first.bytes), string(kept.Result))
+}
+
+// Every valid vector, made by the agents' own library, is judged against its snapshot as town.get
+// shows it; when it is executed, the next town.get has the hash that the result announced. Several
+// vectors are of the same town: they come in the order of its days, and of two on one day, the
+// second gets another world.
+func TestHandoff_Vectors(t *testing.T) {
+	t.Parallel()
+	srv := start(t, open)
+	snapshots := map[string]vector{}
+	for _, v := range vectors(t, "snapshots.json") {
+		snapshots[v.Name] = v
+	}
+	type parsedVector struct {
+		vector
+		*handoff.Handoff
+	}
+	var all []parsedVector
+	for _, v := range vectors(t, "handoffs.valid.json") {
+		h, err := handoff.Parse(v.Handoff, schemas.Limits{})
+		require.NoError(t, err)
+		all = append(all, parsedVector{v, h})
+	}
+	slices.SortStableFunc(all, func(a, b parsedVector) int {
+		return cmp.Compare(a.DecisionEpoch, b.DecisionEpoch)
+	})
+	executed := 0
+	var worlds []*client
+	var left []map[string]townReply // by world and town, how the last vector left it
+	for _, v := range all {
+		s, id := snapshots[v.SnapshotName], v.Proposal.TownID
+		world := slices.IndexFunc(left, func(towns map[string]townReply) bool {
+			return towns[id].DecisionEpoch <= v.DecisionEpoch
+		})
+		if world < 0 {
+			world = len(worlds)
+			worlds = append(worlds, inWorld(t, srv, []string{"main", "second", "third", "fourth",
+				"fifth"}[world]))
+			left = append(left, map[string]townReply{})
+		}
+		c := worlds[world]
+		c.put(s.Snapshot, left[world][id].SnapshotHash)
+		at := c.town(id)
+		require.Equal(t, s.SnapshotHash, at.SnapshotHash, v.Name)
+
+		o := c.send(v.vector.Handoff)
+		after := c.town(id)
+		left[world][id] = after
+		require.Equal(t, handoff.WorldState{SnapshotHash: &after.SnapshotHash,
+			DecisionEpoch: &after.DecisionEpoch}, *o.result.WorldState, v.Name)
+		switch {
+		case at.DecisionEpoch == town.MaxDay:
+			require.Equal(t, handoff.ReasonCode("EPOCH_EXHAUSTED"), o.result.ReasonCode, v.Name)
+		case o.result.Status == handoff.Executed:
+			executed++
+			require.Equal(t, at.DecisionEpoch+1, after.DecisionEpoch, v.Name)
+		default:
+			require.Equal(t, handoff.Failed, o.result.Status, v.Name)
+			require.Equal(t, at.SnapshotHash, after.SnapshotHash, v.Name)
+		}
+		requireRun(t, o, c.events(o.runID))
+	}
+	require.Greater(t, executed, 20)
+}
+
+// inWorld returns a client of the named world on the NATS of srv, with a server of its own there
+// unless it is srv's world.
+func inWorld(t testing.TB, srv *server.Server, world string) *client {
+	t.Helper()
+	c := connect(t, srv)
+	if world != c.world {
+		c.world = world
+		start(t, func(config *server.Config) {
+			config.NATS, config.Engine.World = srv.URL(), world
+		})
+	}
+	return c
+}
+
+// Every invalid handoff gets a precise error, changes nothing, consumes no key, and leaves the server
+// as it was: after all of them the handoff that they were made from is executed.
+func TestHandoff_Invalid(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	at := c.putTown("town-1")
+	good, other := string(c.wall(at)), string(c.bridge(at))
+	idOf := func(encoded, name string) string {
+		_, rest, found := strings.Cut(encoded, `"`+name+`":"`)
+		require.True(t, found)
+		return rest[:strings.IndexByte(rest, '"')]
+	}
+	replace := func(old, new string) string {
+		require.Contains(t, good, old)
+		return strings.Replace(good, old, new, 1)
+	}
+	tooLate := strings.NewReplacer(`"decisionEpoch":15`, `"decisionEpoch":9007199254740992`,
+		`"expectedDecisionEpoch":15`, `"expectedDecisionEpoch":9007199254740992`)
+	for code, rows := range map[string][]struct{ name, body, path string }{
+		"PAYLOAD_TOO_LARGE": {
+			{"1.2 MB", replace(`"Because."`, `"`+strings.Repeat("x", 12<<20/10)+`"`), ""},
+		},
+		"INVALID_JSON": {
+			{"nothing", "", ""}, {"not JSON", "hello", ""}, {"trailing data", good + "{}", ""},
+			{"truncated", good[:len(good)/2], "*"},
+			{"10,000 levels", strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000), "*"},
+			{"33 levels", replace(`"proposal":{`, `"proposal":{"mood":`+strings.Repeat("[", 31)+
+				strings.Repeat("]", 31)+`,`), "/proposal/mood" + strings.Repeat("/0", 30)},
+			{"a member twice", replace(`"advisory":true`, `"advisory":true,"advisory":true`), "/advisory"},
+			{"a member twice, escaped", replace(`"advisory":true`,
+				`"advisory":true,"adv\u0069sory":true`), "/advisory"},
+			{"invalid UTF-8", replace("Because.", "\xff\xfe"), "/proposal/reason"},
+			{"a lone surrogate", replace("Because.", `\ud800`), "/proposal/reason"},
+			{"NaN", replace(`"priority":0.5`, `"priority":NaN`), "/proposal/priority"},
+			{"1e400", replace(`"priority":0.5`, `"priority":1e400`), "/proposal/priority"},
+		},
+		"SCHEMA_VALIDATION_FAILED": {
+			{"an array", "[" + good + "]", ""},
+			{"a number as a string", replace(`"decisionEpoch":15`, `"decisionEpoch":"15"`), "/decisionEpoch"},
+			{"unknown version", replace("execution-handoff.v1", "execution-handoff.v9"), "/schemaVersion"},
+			{"upper-case hash", replace(at.SnapshotHash, strings.ToUpper(at.SnapshotHash)), "/snapshotHash"},
+			{"the key of another proposal", replace(`"idempotencyKey":"`+idOf(good, "idempotencyKey"),
+				`"idempotencyKey":"`+idOf(other, "idempotencyKey")), "/idempotencyKey"},
+			{"an id that is not its hash", replace(idOf(good, "handoffId"), idOf(other, "handoffId")),
+				"/handoffId"},
+			{"a command that is not the mapping", replace(`"command":"project advance town-1 wall"`,
+				`"command":"mint Mara 999999"`), "/command"},
+			{"an epoch beyond 2^53-1", tooLate.Replace(good), "/decisionEpoch"},
+		},
+	} {
+		for _, row := range rows {
+			f := c.refuses("handoff", row.body, code)
+			require.NotEmpty(t, f.Message, row.name)
+			require.NotEmpty(t, f.Details, row.name)
+			if row.path != "*" {
+				require.Contains(t, f.paths(), row.path, row.name)
+			}
+			require.Equal(t, at, c.town("town-1"), "%s changed the town", row.name)
+		}
+	}
+	for _, v := range vectors(t, "handoffs.invalid.json") {
+		require.NotEmpty(t, c.refuses("handoff", v.Handoff, "SCHEMA_VALIDATION_FAILED").Details, v.Name)
+	}
+	c.executes([]byte(good))
+}
+
+// Odd texts that are valid get a correct result: -0 is 0, 1.5e1 is 15, and an agent may add members
+// to a proposal.
+func TestHandoff_OddButValid(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	zero := snapshot("zero")
+	zero.Day = 0
+	body := c.wall(c.put(zero, ""))
+	odd := bytes.ReplaceAll(body, []byte(`Epoch":0`), []byte(`Epoch":-0`))
+	require.NotEqual(t, body, odd)
+	require.Contains(t, string(c.executes(odd).bytes), `"decisionEpoch":0,`)
+
+	body = c.wall(c.putTown("t"))
+	odd = bytes.ReplaceAll(body, []byte(`Epoch":15`), []byte(`Epoch":1.5e1`))
+	odd = bytes.Replace(odd, []byte(`{"schemaVersion":"proposal.v2"`),
+		[]byte(`{"mood":`+strings.Repeat("[", 30)+strings.Repeat("]", 30)+
+			`,"schemaVersion":"proposal.v2"`), 1)
+	require.NotEqual(t, body, odd)
+	c.executes(odd)
+}
+
+// The other verbs refuse invalid requests as precisely.
+func TestRequests_Invalid(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	for _, bad := range []struct{ verb, body, code, path string }{
+		{"town.get", `{}`, "SCHEMA_VALIDATION_FAILED", "/townId"},
+		{"town.get", `{"townId":""}`, "SCHEMA_VALIDATION_FAILED", "/townId"},
+		{"town.get", `{"townId":7}`, "SCHEMA_VALIDATION_FAILED", "/townId"},
+		{"town.get", `{"townId":"a","townId":"a"}`, "INVALID_JSON", "/townId"},
+		{"town.list", `{"limit":0}`, "SCHEMA_VALIDATION_FAILED", "/limit"},
+		{"town.put", `{"snapshot":7}`, "SCHEMA_VALIDATION_FAILED", "/snapshot"},
+		{"result.get", `{"idempotencyKey":"proposal_*"}`, "SCHEMA_VALIDATION_FAILED", "/idempotencyKey"},
+		{"run.events", `{"runId":"*"}`, "SCHEMA_VALIDATION_FAILED", "/runId"},
+		{"run.events", `{"runId":"a.b"}`, "SCHEMA_VALIDATION_FAILED", "/runId"},
+		{"run.list", `{"to":"2026-02-31T10:00:00Z"}`, "SCHEMA_VALIDATION_FAILED", "/to"},
+	} {
+		f := c.refuses(bad.verb, bad.body, bad.code)
+		require.Equal(t, []string{bad.path}, f.paths(), "%s %s", bad.verb, bad.body)
+	}
+	c.refuses("result.get", `{"idempotencyKey":"proposal_`+strings.Repeat("0", 64)+`"}`, "UNKNOWN_RESULT")
+	c.refuses("run.events", `{"runId":"00000000-0000-4000-8000-000000000000"}`, "UNKNOWN_RUN")
+	require.Empty(t, c.list())
+
+	// An integer is one however it is written.
+	runID := c.send(c.wall(c.putTown("t"))).runID
+	for verb, body := range map[string]string{
+		"town.list":     `{"limit":1e1}`,
+		"run.events":    `{"runId":"` + runID + `","afterSeq":1.0,"limit":0.2e1}`,
+		"run.list":      `{"after":0e5,"limit":50.0,"from":"2026-02-16T10:00:00.123456789123Z"}`,
+		"control.pause": `{"townId":"t","drainTimeoutMs":1.5e3}`,
+	} {
+		reply := c.request(verb, body)
+		require.Empty(t, codeOf(reply), "%s: %s", body, reply.Data)
+	}
+}
+
+// An engine that is given invalid ids stores nothing, and answers nobody.
+func TestHandoff_InvalidIDs(t *testing.T) {
+	t.Parallel()
+	for name, bad := range map[string]int64{"of the run": 0, "of an event": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var drawn atomic.Int64
+			c := newWorld(t, func(c *server.Config) {
+				c.Engine.NewID = func() string {
+					n := drawn.Add(1) - 1
+					if n == bad {
+						return "run 7"
+					}
+					return fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
+				}
+			})
+			at := c.putTown("t")
+			c.refuses("handoff", c.talk(at), "INTERNAL")
+			require.Equal(t, at, c.town("t"))
+			c.executes(c.talk(at))
+		})
+	}
+}
+
+// A client that sends a handoff as soon as it is answered has waited for nothing: the run of that
+// handoff begins with RunStarted, however busy the machine is. Here each request is submitted
+// before the turn of the one before is over.
+func TestHandoff_BehindAnAnswerIsNotQueued(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*server.Config){
+		"by rules": func(*server.Config) {}, "by a plugin": byPlugin,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newWorld(t, change)
+			host(t, c.srv, agree)
+			h := parsed(t, propose(c.putTown("t"), handoff.AdvanceProject, "wall"))
+			ends, fails := make(chan worldengine.Answer, 3), make(chan error, 4)
+			send := func(next func()) {
+				fails <- c.srv.Engine().Submit(h, func(answer worldengine.Answer, err error) {
+					next()
+					ends <- answer
+				})
+			}
+			send(func() {
+				send(func() {
+					fails <- c.srv.Engine().SubmitPut(town.NewState(snapshot("t")), "",
+						worldengine.Attributes{}, "", func(worldengine.Town, error) { send(func() {}) })
+				})
+			})
+			for range cap(fails) {
+				require.NoError(t, <-fails)
+			}
+			for _, status := range []handoff.Status{handoff.Executed, handoff.Duplicate,
+				handoff.Duplicate} {
+				answer := <-ends
+				require.Equal(t, status, answer.Result.Status)
+				require.Equal(t, "RunStarted", c.story(answer.RunID)[0])
+			}
+		})
+	}
+}
+
+// chain makes handoffs of one town, each from the state that the one before leads to.
+type chain struct {
+	t     testing.TB
+	state town.State
+	at    townReply
+}
+
+func newChain(t testing.TB, c *client, id string) *chain {
+	t.Helper()
+	state := town.NewState(snapshot(id))
+	return &chain{t: t, state: state, at: c.put(state.Snapshot, "")}
+}
+
+// next returns the next handoff and moves on to the state after it.
+func (c *chain) next() []byte {
+	c.t.Helper()
+	p := propose(c.at, handoff.TalkToTownsfolk, "casual")
+	body := marshalled(c.t, p)
+	after, reason := town.DefaultRules().Apply(c.state.Snapshot, &p)
+	require.Empty(c.t, reason)
+	c.state = after
+	c.at.SnapshotHash, c.at.DecisionEpoch = after.Hash, after.Epoch()
+	return body
+}
+
+// Handoffs of one town that arrive together are judged in the order of their arrival: a chain of
+// handoffs, each made from the state that the one before leads to, is executed as a whole.
+func TestHandoff_OrderOfArrival(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	try := 0
+	eventually(t, func() bool { try++; return orderly(t, c.client, fmt.Sprint("t-", try)) })
+}
+
+// orderly sends a chain of handoffs for a new town at once, and reports whether all were executed.
+// Only if the engine refuses one because it is behind, or has not heard from the log in time (503),
+// those behind it may not be.
+func orderly(t *testing.T, c *client, townID string) bool {
+	t.Helper()
+	h := newChain(t, c, townID)
+	var replies []<-chan *nats.Msg
+	for range 100 {
+		replies = append(replies, c.sendLater(h.next()))
+	}
+	behind := false
+	for _, replies := range replies {
+		reply := <-replies
+		if behind = behind || codeOf(reply) == "503"; !behind {
+			require.Equal(t, handoff.Executed, c.resultOf(reply).result.Status)
+		}
+	}
+	if !behind {
+		require.Equal(t, h.at.SnapshotHash, c.town(townID).SnapshotHash)
+	}
+	return !behind
+}
+
+// dry asks for a dry run of a handoff, which gets a result.
+func (c *client) dry(body []byte) (*handoff.Result, nats.Header) {
+	c.t.Helper()
+	reply := c.withHeader("handoff", body, "Dry-Run", "true")
+	require.Empty(c.t, codeOf(reply), "%s", reply.Data)
+	require.Equal(c.t, "true", reply.Header.Get("Dry-Run"))
+	require.Empty(c.t, reply.Header.Get("Run-Id"))
+	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
+	require.NoError(c.t, err)
+	return result, reply.Header
+}
+
+// A dry run has the result that the handoff would get, whatever its status, and leaves the world as
+// it is. For a town of a game it has the result that the rules expect, and reaches no game.
+func TestDryRun(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	at := c.putTown("t")
+	earlier := at
+	earlier.DecisionEpoch--
+	all := map[handoff.Status][]byte{
+		handoff.Executed: c.wall(at), handoff.Failed: c.bridge(at), handoff.Stale: c.wall(earlier),
+		handoff.Rejected: marshalled(t, propose(at, handoff.AcceptMission, "none",
+			handoff.Precondition{Kind: "side_quest_exists", TargetID: "none"})),
+	}
+	would := map[handoff.Status]*handoff.Result{}
+	for status, body := range all {
+		for range 2 {
+			result, header := c.dry(body)
+			require.Equal(t, status, result.Status)
+			require.Empty(t, header.Get("Dry-Run-Apply"))
+			would[status] = result
+		}
+	}
+	require.Equal(t, at.Revision, c.town("t").Revision)
+	require.Empty(t, c.listRuns(members{"limit": 10}))
+	c.refuses("result.get", members{"idempotencyKey": would[handoff.Executed].IdempotencyKey},
+		"UNKNOWN_RESULT")
+	for _, status := range []handoff.Status{handoff.Stale, handoff.Rejected, handoff.Failed,
+		handoff.Executed} {
+		require.Equal(t, would[status], c.send(all[status]).result, status)
+	}
+	again, _ := c.dry(all[handoff.Executed])
+	require.Equal(t, c.send(all[handoff.Executed]).result, again)
+	rejected, _ := c.dry(c.wall(townReply{TownID: "nowhere", SnapshotHash: at.SnapshotHash}))
+	require.Equal(t, handoff.ReasonUnknownTown, rejected.ReasonCode)
+
+	g, at := host(t, c.srv, agree), c.putTown("game", "apply", "plugin")
+	expected, header := c.dry(c.wall(at))
+	require.Equal(t, handoff.Executed, expected.Status)
+	require.Equal(t, "plugin", header.Get("Dry-Run-Apply"))
+	require.Empty(t, g.commands())
+	_, header = c.dry(c.bridge(at))
+	require.Empty(t, header.Get("Dry-Run-Apply"), "the rules alone refuse")
+	require.Equal(t, expected, c.send(c.wall(at)).result)
+}
+
+// A request for a dry run never changes the world: however the header is spelled, and whatever the
+// verb. It takes the rights of the handoff.
+func TestDryRun_NeverCarriedOut(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, servertest.WithUsers(servertest.Person(access.Operator),
+		servertest.Person(access.Agent, ofTowns("mine"))))
+	at := c.putTown("t")
+	body := c.wall(at)
+	for _, name := range []string{"dry-run", "DRY-RUN", "Dry-Run"} {
+		require.Equal(t, "true", c.withHeader("handoff", body, name, "TRUE").Header.Get("Dry-Run"))
+		require.Equal(t, "SCHEMA_VALIDATION_FAILED",
+			c.failureOf(c.withHeader("handoff", body, name, "yes")).Code)
+	}
+	for verb, request := range map[string]any{
+		"town.put": putRequest(snapshot("u"), ""), "control.pause": about("t"),
+		"run.append": appendRequest("t", written("run-1", "Told", "step-1", 1)),
+	} {
+		f := c.failureOf(c.withHeader(verb, request, "Dry-Run", "true"))
+		require.Equal(t, "SCHEMA_VALIDATION_FAILED", f.Code, verb)
+		require.Contains(t, f.Message, "the header Dry-Run is for handoff alone, not for "+verb)
+	}
+	agent := c.asRole(access.Agent)
+	require.Equal(t, "FORBIDDEN",
+		agent.failureOf(agent.withHeader("handoff", body, "Dry-Run", "true")).Code)
+	require.Equal(t, at.Revision, c.town("t").Revision)
+	require.Empty(t, codeOf(c.withHeader("town.get", about("t"), "Dry-Run", "true")))
+	require.Empty(t, c.withHeader("handoff", body, "Dry-Run", "false").Header.Get("Dry-Run"))
+	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
+}
+
+// asking makes a request that asks for a revision of the result; "" asks for none.
+func (c *client) asking(verb, revision string, request any) *nats.Msg {
+	c.t.Helper()
+	if revision == "" {
+		return c.request(verb, request)
+	}
+	return c.withHeader(verb, request, wire.ResultRevisionHeader, revision)
+}
+
+// revision1 sends a handoff that must get a result of revision 1, which must verify.
+func (c *client) revision1(body []byte) *handoff.Result1 {
+	c.t.Helper()
+	return c.revision1Of(c.asking("handoff", "1", body))
+}
+
+func (c *client) revision1Of(reply *nats.Msg) *handoff.Result1 {
+	c.t.Helper()
+	require.Equal(c.t, "1", reply.Header.Get(wire.ResultRevisionHeader), "%s", reply.Data)
+	one, err := handoff.ParseResult1(reply.Data, schemas.Limits{})
+	require.NoError(c.t, err)
+	return one
+}
+
+// stored1 returns the answer of result.get in revision 1, which must verify.
+func (c *client) stored1(key string) *handoff.Result1 {
+	c.t.Helper()
+	reply := c.asking("result.get", "1", members{"idempotencyKey": key})
+	var got struct{ Result json.RawMessage }
+	require.NoError(c.t, json.Unmarshal(reply.Data, &got))
+	return c.revision1Of(&nats.Msg{Header: reply.Header, Data: got.Result})
+}
+
+// A result has the revision that is asked for, or that a setting makes the default, whatever its
+// status; a duplicate names the first result by the id that it has in that revision.
+func TestRevision1(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	at := c.putTown("t")
+	rejected := c.revision1(marshalled(t, propose(at, handoff.AdvanceProject, "wall",
+		handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"})))
+	failed := c.revision1(c.bridge(at))
+	require.Equal(t, at.SnapshotHash, *failed.WorldState.SnapshotHash)
+	require.Equal(t, failed, c.stored1(failed.IdempotencyKey))
+	later := at
+	later.DecisionEpoch++
+	for status, one := range map[handoff.Status]*handoff.Result1{handoff.Rejected: rejected,
+		handoff.Failed: failed, handoff.Stale: c.revision1(c.talk(later))} {
+		require.Equal(t, status, one.Status)
+		require.Empty(t, one.AuthorityCommands)
+	}
+	body := c.wall(at)
+	for _, revision := range []string{"2", "1.0", " ", "one"} {
+		for verb, request := range map[string]any{"handoff": body,
+			"result.get": members{"idempotencyKey": "proposal_" + handoff.Hash(nil)}} {
+			require.Equal(t, "UNKNOWN_REVISION", c.failureOf(c.asking(verb, revision, request)).Code)
+		}
+	}
+	one := c.revision1(body)
+	require.Equal(t, handoff.Executed, one.Status)
+	require.Equal(t, []string{"project advance t wall"}, one.AuthorityCommands)
+	require.Equal(t, []any{"mayor-1", "t", handoff.AdvanceProject},
+		[]any{one.ActorID, one.TownID, one.ProposalType})
+	require.Nil(t, one.Embodiment)
+	require.Equal(t, one, c.stored1(one.IdempotencyKey))
+	again := c.revision1(body)
+	require.Equal(t, handoff.Duplicate, again.Status)
+	require.Equal(t, one.ExecutionID, *again.Evaluation.DuplicateCheck.DuplicateOf)
+	require.Empty(t, again.AuthorityCommands)
+	for _, revision := range []string{"", "0"} {
+		reply := c.asking("handoff", revision, body)
+		require.Equal(t, "0", reply.Header.Get(wire.ResultRevisionHeader))
+		require.NotEqual(t, one.ExecutionID,
+			*c.resultOf(reply).result.Evaluation.DuplicateCheck.DuplicateOf)
+	}
+	other := propose(c.town("t"), handoff.TalkToTownsfolk, "casual")
+	other.ProposalID, other.ActorID = one.ProposalID, "mayor-2"
+	reused := c.revision1(marshalled(t, other))
+	require.Equal(t, handoff.ReasonKeyReused, reused.ReasonCode)
+	require.Equal(t, one.ExecutionID, *reused.Evaluation.DuplicateCheck.DuplicateOf)
+	require.Equal(t, "mayor-2", reused.ActorID)
+
+	c.restart(func(c *server.Config) { c.Service.Revision = handoff.Revision1 })
+	require.Equal(t, again, c.revision1Of(c.asking("handoff", "", body)))
+	require.Equal(t, "0", c.asking("handoff", "0", body).Header.Get(wire.ResultRevisionHeader))
+}
+
+// An embodiment that a plugin gives is in revision 1 alone, of the answer and of the stored result.
+func TestRevision1_Embodiment(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, byPlugin)
+	rows := map[string]struct{ reported, want string }{
+		"whole": {`{"backendHint":"mineflayer","actions":[{"do":"dig","at":[1,2]}]}`,
+			`{"actions":[{"at":[1,2],"do":"dig"}],"backendHint":"mineflayer"}`},
+		"nothing":  {`{"backendHint":null,"mood":"good"}`, `{"backendHint":null}`},
+		"no hint":  {`{"backendHint":7}`, ""},
+		"no acts":  {`{"actions":["dig"]}`, ""},
+		"too much": {`{"backendHint":"` + strings.Repeat("x", 17<<10) + `"}`, ""},
+	}
+	host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+		a := apply.Done(command)
+		a.Embodiment = jsontext.Value(rows[command.TownID].reported)
+		return a, true
+	})
+	for name, row := range rows {
+		body := c.wall(c.putTown(name))
+		one := c.revision1(body)
+		require.Equal(t, handoff.Executed, one.Status)
+		require.Equal(t, row.want, string(one.Embodiment))
+		require.Equal(t, one, c.stored1(one.IdempotencyKey))
+		require.Equal(t, one.ExecutionID, *c.revision1(body).Evaluation.DuplicateCheck.DuplicateOf)
+		require.NotContains(t, string(c.send(body).bytes), "embodiment")
+	}
+}

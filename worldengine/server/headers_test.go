@@ -1,0 +1,270 @@
+package server_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/wire"
+)
+
+// rawClient speaks the protocol of NATS itself, to send messages that no library writes.
+type rawClient struct {
+	net.Conn
+	t    testing.TB
+	user access.User
+	in   *bufio.Reader
+	sent int
+}
+
+// rawTo connects without signing in.
+func rawTo(t testing.TB, address string) *rawClient {
+	t.Helper()
+	at, err := url.Parse(address)
+	require.NoError(t, err)
+	conn, err := net.Dial("tcp", at.Host)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return &rawClient{Conn: conn, t: t, in: bufio.NewReader(conn)}
+}
+
+func rawAs(t testing.TB, address string, u access.User) *rawClient {
+	t.Helper()
+	c := rawTo(t, address)
+	c.user = u
+	options := bodyOf(t, members{
+		"user": u.Name, "pass": servertest.Password, "headers": true, "no_responders": true,
+		"verbose": false, "protocol": 1,
+	})
+	c.write("CONNECT %s\r\nSUB %s.> 1\r\nPING\r\n", options, u.InboxPrefix())
+	for c.line() != "PONG" {
+	}
+	return c
+}
+
+func (c *rawClient) write(format string, args ...any) {
+	c.t.Helper()
+	_, err := fmt.Fprintf(c, format, args...)
+	require.NoError(c.t, err)
+}
+
+func (c *rawClient) line() string {
+	c.t.Helper()
+	require.NoError(c.t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+	line, err := c.in.ReadString('\n')
+	require.NoError(c.t, err)
+	return strings.TrimSpace(line)
+}
+
+// request sends a request with a header block, and returns the answer, or nil if NATS denies it.
+func (c *rawClient) request(verb, block string, body []byte) *nats.Msg {
+	c.t.Helper()
+	c.sent++
+	reply := fmt.Sprintf("%s.%d", c.user.InboxPrefix(), c.sent)
+	c.write("HPUB %s %s %d %d\r\n%s%s\r\n", wire.Subject("main", verb), reply, len(block),
+		len(block)+len(body), block, body)
+	for {
+		line := c.line()
+		f := strings.Fields(line)
+		switch {
+		case line == "PING":
+			c.write("PONG\r\n")
+		case strings.HasPrefix(line, "-ERR 'Permissions Violation"):
+			return nil
+		case strings.HasPrefix(line, "-ERR"):
+			c.t.Fatalf("%q: %s", block, line)
+		case len(f) > 3 && f[0] == "MSG":
+			if msg := c.message(f[1], "0", f[3]); f[1] == reply {
+				return msg
+			}
+		case len(f) > 4 && f[0] == "HMSG":
+			if msg := c.message(f[1], f[3], f[4]); f[1] == reply {
+				return msg
+			}
+		}
+	}
+}
+
+func (c *rawClient) message(subject, header, total string) *nats.Msg {
+	c.t.Helper()
+	head, err := strconv.Atoi(header)
+	require.NoError(c.t, err)
+	size, err := strconv.Atoi(total)
+	require.NoError(c.t, err)
+	data := make([]byte, size)
+	for read := 0; read < size; {
+		n, err := c.in.Read(data[read:])
+		require.NoError(c.t, err)
+		read += n
+	}
+	msg := &nats.Msg{Subject: subject, Data: data[head:]}
+	if head > 0 {
+		msg.Header, err = nats.DecodeHeadersMsg(data[:head])
+		require.NoError(c.t, err)
+	}
+	return msg
+}
+
+const forgedMark = wire.UserHeader + `: {"user":"free","acc":"CLIENTS"}`
+
+// oddBlocks are header blocks that nats.go cannot decode, or in which a client hides the server's
+// mark.
+func oddBlocks() []string {
+	return []string{
+		"garbage", "NATS/1.0\r\nA\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "NATS/1.0", "NATS/1.0\r\n",
+		"\r\n", "\r\n\r\n",
+		"NATS/1.0\r\n\r\n", "NATS/1.0\r\nA: b\r\n\r\n", "nats/1.0\r\n\r\n", "NATS/1.0 5\r\n\r\n",
+		"NATS/1.0\x00\r\n\r\n",
+		"NATS/1.0\r\n: b\r\n\r\n", "NATS/1.0\nA: b\n\n", "NATS/1.0\r\n\r\nA: b\r\n\r\n",
+		"NATS/1.0\r\n" + forgedMark + "\r\n\r\n", "NATS/1.0\n" + forgedMark + "\n\n",
+		"NATS/1.0\n" + forgedMark + "\n\nxx",
+		"NATS/1.0\n" + forgedMark + "\nA:xx", "NATS/1.0\n" + forgedMark + "\nAxx",
+		"NATS/1.0\n" + strings.Repeat("a:\n", 120) + forgedMark + "\n\nxx",
+	}
+}
+
+// bodies are a valid request of each verb about a town, but for handoff: examples of the schemas.
+func bodies(t testing.TB, townID string) map[string][]byte {
+	t.Helper()
+	all := map[string][]byte{}
+	for _, verb := range wire.Verbs() {
+		for _, example := range examples(t, string(verb)) {
+			about := strings.ReplaceAll(example, `"town-threatened"`, `"`+townID+`"`)
+			if all[string(verb)] == nil || about != example {
+				all[string(verb)] = []byte(about)
+			}
+		}
+	}
+	delete(all, "handoff")
+	return all
+}
+
+// examples returns the examples of a verb's request.
+func examples(t testing.TB, verb string) (list []string) {
+	t.Helper()
+	source, err := schemas.Source(requestOf(verb))
+	require.NoError(t, err, verb)
+	var document struct{ Examples []json.RawMessage }
+	require.NoError(t, json.Unmarshal(source, &document))
+	require.NotEmpty(t, document.Examples, verb)
+	for _, example := range document.Examples {
+		var compact bytes.Buffer
+		require.NoError(t, json.Compact(&compact, example))
+		list = append(list, compact.String())
+	}
+	return list
+}
+
+// strangers are users whose rights end before the town "other".
+func strangers() []access.User {
+	return []access.User{
+		servertest.Person(access.Agent, ofTowns("mine"), ofActors("mayor-1"), reads("mine")),
+		servertest.Person(access.Plugin, ofTowns("mine"), reads("mine")),
+		servertest.Person(access.Observer, reads("mine")),
+	}
+}
+
+// lesser are all who may connect: strangers, one whom a forged mark could name, and an operator.
+func lesser() []access.User {
+	return append(strangers(), servertest.Person(access.Agent, named("free")),
+		servertest.Person(access.Operator))
+}
+
+// requireNoRights sends a request of every verb about a town that a user has no right to.
+func requireNoRights(t testing.TB, c *rawClient, requests map[string][]byte, block string) {
+	t.Helper()
+	for verb, body := range requests {
+		reply := c.request(verb, block, body)
+		if reply == nil {
+			continue // NATS does not let it
+		}
+		code := codeOf(reply)
+		if code == "" {
+			answer := string(reply.Data) // of the user alone, who has no town
+			require.Contains(t, []string{"town.list", "whoami", "world.status"}, verb, "%s %q: %s",
+				c.user.Role, block, answer)
+			require.Regexp(t, `"towns":\[\]|"towns":0|"user":"`+c.user.Name+`"`, answer, "%s %q", c.user.Role, block)
+			continue
+		}
+		require.Contains(t, []string{"400", "403"}, code, "%s %s %q: %s", c.user.Role, verb,
+			block, reply.Data)
+	}
+}
+
+// No header block gives a request a right that its user does not have.
+func TestHeaders_GiveNoRights(t *testing.T) {
+	onBoth(t, lesser(), func(t *testing.T, operator *world) {
+		before := operator.putTown("other")
+		requests := bodies(t, "other")
+		requests["handoff"] = operator.wall(before)
+		for _, u := range strangers() {
+			c := rawAs(t, operator.srv.URL(), u)
+			for _, block := range oddBlocks() {
+				requireNoRights(t, c, requests, block)
+			}
+		}
+		require.Equal(t, before, operator.town("other"))
+		require.Len(t, operator.list(), 1, "nobody put a town")
+		require.Empty(t, operator.listRuns(members{"limit": 10}))
+	})
+}
+
+// Headers that cannot be read are refused as such, with the cure, in both accounts; other headers count
+// for the size of a message alone.
+func TestHeaders_Unreadable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, servertest.WithUsers(everybody()...))
+	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer, access.Operator} {
+		c := rawAs(t, w.srv.URL(), servertest.Person(role))
+		reply := c.request("town.list", "garbage", nil)
+		require.Contains(t, string(reply.Data), "HEADERS_UNREADABLE")
+		require.Contains(t, string(reply.Data), "send ")
+		reply = c.request("town.list", "NATS/1.0\r\nTraceparent: 00-1\r\nX:y\r\n\r\n", nil)
+		require.Empty(t, codeOf(reply), "%s: %s", role, reply.Data)
+	}
+	for _, size := range []int{1, 4096, 65_536, 1 << 20} {
+		reply := w.withHeader("town.list", nil, "Large", strings.Repeat("h", size))
+		require.Empty(t, codeOf(reply), "%s", reply.Data)
+	}
+}
+
+// FuzzHeaders: whatever header block a user sends with a request about a town that is not its own,
+// it gets an answer, and no right. which chooses the user and the verb.
+func FuzzHeaders(f *testing.F) {
+	for i, block := range oddBlocks() {
+		f.Add([]byte(block), byte(i))
+	}
+	operator := newWorld(f, servertest.WithUsers(lesser()...))
+	before := operator.putTown("other")
+	requests := bodies(f, "other")
+	requests["handoff"] = operator.wall(before)
+	clients := make([]*rawClient, len(strangers()))
+	for i, u := range strangers() {
+		clients[i] = rawAs(f, operator.srv.URL(), u)
+	}
+	verbs := slices.Sorted(maps.Keys(requests))
+	f.Fuzz(func(t *testing.T, block []byte, which byte) {
+		if len(block) > 4096 {
+			return
+		}
+		c, verb := clients[int(which)%len(clients)], verbs[int(which)/len(clients)%len(verbs)]
+		c.t, operator.t = t, t
+		requireNoRights(t, c, map[string][]byte{verb: requests[verb]}, string(block))
+		require.Equal(t, before, operator.town("other"))
+	})
+}

@@ -1,0 +1,496 @@
+package server_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/backup"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// The warning of NATS that a stream's index is behind, as after a kill, ends with a line that all is
+// well.
+func TestRestart_StreamIndexBehind(t *testing.T) {
+	t.Parallel()
+	log := &natstest.Buffer{}
+	c := newWorld(t, logged(log))
+	c.putTown("t")
+	stop(t, c.srv)
+	require.NotContains(t, log.String(), "all is well")
+	found, err := filepath.Glob(filepath.Join(dataOf(c), "jetstream", "*", "streams",
+		wire.LogStream("main"), "msgs", "index.db"))
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.NoError(t, os.WriteFile(found[0], nil, 0o600))
+	c.start()
+	require.Len(t, c.list(), 1)
+	require.Regexp(t, `(?s)Filestore \[`+wire.LogStream("main")+`\] Recovering stream state.* errored`+
+		`.*level=INFO msg="Restored \d+ messages for stream '[^']* > `+wire.LogStream("main")+
+		`' in [^"]*: its index was behind, as after a kill, and is rebuilt: all is well"`, log.String())
+	require.Equal(t, 1, strings.Count(log.String(), "all is well"))
+}
+
+// dataOf is the data directory of a world.
+func dataOf(w *world) string { return configure(w.change...).Data }
+
+// indexFile is the file of the index of a server with a data directory.
+func indexFile(data string) string { return filepath.Join(data, "index", "main", "rows") }
+
+// After a restart the towns, the keys and the runs are the same as before, also if the index was lost
+// meanwhile: it is made again from the log. One data directory has one server.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	var bodies [][]byte
+	var first []outcome
+	for i := range 20 {
+		bodies = append(bodies, c.talk(c.putTown(fmt.Sprintf("town %d", i))))
+		first = append(first, c.send(bodies[i]))
+	}
+	_, err := server.Start(t.Context(), configure(c.change...))
+	require.ErrorIs(t, err, server.ErrDataInUse)
+	require.ErrorContains(t, err, dataOf(c))
+	events, before := c.events(first[7].runID), c.list()
+	for _, lose := range []bool{false, true} {
+		stop(t, c.srv)
+		if lose {
+			require.NoError(t, os.Remove(indexFile(dataOf(c))))
+		}
+		c.start()
+		require.Equal(t, before, c.list())
+		for i, body := range bodies {
+			requireDuplicateOf(t, first[i], c.send(body))
+		}
+		require.Equal(t, events, c.events(first[7].runID))
+	}
+}
+
+// A key is known as long as the log keeps its record. After that a handoff is judged again: one that
+// was executed is stale, and one that failed may be tried, since its town has not moved.
+func TestKeys_ForgottenWithTheHistory(t *testing.T) {
+	t.Parallel()
+	const history = 20
+	c := newWorld(t, func(config *server.Config) { config.Engine.HistoryPerTown = history })
+	done := c.talk(c.putTown("t"))
+	executed := c.executes(done)
+	failing := c.bridge(c.town("t"))
+	first := c.send(failing)
+	require.Equal(t, handoff.Failed, first.result.Status)
+	state, err := town.Parse(c.town("t").Snapshot, schemas.Limits{})
+	require.NoError(t, err)
+	put := func(times int) {
+		for range times {
+			_, err := c.srv.Engine().Put(t.Context(), state, state.Hash)
+			require.NoError(t, err)
+		}
+	}
+	put(history - 2)
+	requireDuplicateOf(t, executed, c.send(done))
+	requireDuplicateOf(t, first, c.send(failing))
+	put(2)
+	for _, townID := range []string{"t", ""} { // "" for any town
+		_, err := c.srv.Engine().Receipt(t.Context(), townID, executed.result.IdempotencyKey)
+		require.ErrorIs(t, err, worldengine.ErrUnknownResult, "town %q", townID)
+	}
+	require.Equal(t, handoff.ReasonStaleEpoch, c.send(done).result.ReasonCode)
+	require.Equal(t, string(first.bytes), string(c.send(failing).bytes),
+		"the same handoff against the same state gets the same bytes")
+}
+
+var rivalRounds = flag.Int("rivals.rounds", 8, "how many rounds two servers race")
+
+// Two engines on one NATS race for the towns of a world; between them every handoff is executed
+// once, and the history of a town is one line.
+func TestTwoEngines_Race(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, open, withBus)
+	const towns, rivals = 4, 3
+	rounds := *rivalRounds
+	ats := make([]townReply, towns)
+	for i := range ats {
+		ats[i] = c.putTown(fmt.Sprintf("town-%d", i))
+	}
+	engines := []*worldengine.Engine{c.srv.Engine(), beside(t, c.srv, withBus)}
+	for round := range rounds {
+		// Rivals propose different things from the same state, at both engines at once.
+		var mu sync.Mutex
+		executed := map[string][]*handoff.Result{}
+		var wg sync.WaitGroup
+		for i := range towns {
+			for rival := range rivals {
+				for _, engine := range engines {
+					p := propose(ats[i], handoff.TalkToTownsfolk, "casual")
+					p.ActorID = fmt.Sprintf("rival-%d", rival)
+					h := parsed(t, p)
+					wg.Go(func() {
+						answer := execute(t, engine, h)
+						mu.Lock()
+						defer mu.Unlock()
+						if answer.Result.Executed {
+							executed[p.TownID] = append(executed[p.TownID], answer.Result)
+						}
+					})
+				}
+			}
+		}
+		wg.Wait()
+		for i := range ats {
+			require.Len(t, executed[ats[i].TownID], 1, "round %d: one of %d handoffs",
+				round, 2*rivals)
+			ats[i] = c.town(ats[i].TownID)
+			require.Equal(t, *executed[ats[i].TownID][0].WorldState.SnapshotHash,
+				ats[i].SnapshotHash)
+			require.Equal(t, int64(16+round), ats[i].DecisionEpoch)
+		}
+	}
+	requireHistory(t, c.client, towns, rounds)
+}
+
+// requireHistory reads the whole log and checks that each town's epochs follow one another without
+// a gap, and that the bus has exactly the run events of the log.
+func requireHistory(t *testing.T, c *client, towns, rounds int) {
+	t.Helper()
+	log := c.log()
+	info, err := log.Info(t.Context())
+	require.NoError(t, err)
+	epochs := map[string]int{}
+	accepted, events := 0, 0
+	for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
+		msg, err := log.GetMsg(t.Context(), seq)
+		require.NoError(t, err)
+		var rec struct {
+			Kind   string
+			TownID string
+			Run    struct{ Events []json.RawMessage }
+		}
+		require.NoError(t, json.Unmarshal(msg.Data, &rec))
+		events += len(rec.Run.Events)
+		if rec.Kind == "handoff" {
+			accepted++
+			epochs[rec.TownID]++
+			require.Equal(t, fmt.Sprint(15+epochs[rec.TownID]), msg.Header.Get("Decision-Epoch"))
+		}
+	}
+	require.Equal(t, towns*rounds, accepted)
+	bus := busStream(t, c.streams())
+	eventually(t, func() bool { // the bus holds exactly the events of the log
+		info, err := bus.Info(t.Context())
+		return err == nil && info.State.Msgs == uint64(events)
+	})
+}
+
+// execute sends a handoff to an engine, again while its index is behind the log, as clients do (503).
+func execute(t *testing.T, e *worldengine.Engine, h *handoff.Handoff) worldengine.Answer {
+	t.Helper()
+	for {
+		answer, err := e.Execute(t.Context(), h)
+		if !errors.Is(err, worldengine.ErrIndexBehind) {
+			assert.NoError(t, err)
+			return answer
+		}
+	}
+}
+
+// A town that another instance has moved is judged by its true state: nothing is refused for a
+// state of the past.
+func TestTwoEngines_SeeEachOther(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, open)
+	engines := []*worldengine.Engine{c.srv.Engine(), beside(t, c.srv)}
+	chain := newChain(t, c.client, "t")
+	for i := range 40 {
+		h, err := handoff.Parse(chain.next(), schemas.Limits{})
+		require.NoError(t, err)
+		for n, status := range []handoff.Status{handoff.Executed, handoff.Duplicate} {
+			answer := execute(t, engines[(i+n)%2], h)
+			require.Equal(t, status, answer.Result.Status, "handoff %d", i)
+		}
+	}
+}
+
+// resultOfKey returns the result id of a key; townID may be "".
+func (c *client) resultOfKey(key, townID string) string {
+	c.t.Helper()
+	request := members{"idempotencyKey": key}
+	if townID != "" {
+		request["townId"] = townID
+	}
+	return call[struct{ Result struct{ ResultID string } }](c, "result.get", request).Result.ResultID
+}
+
+// A key belongs to its town. An agent of one town that knows which proposal another town's agent
+// will make, and uses its key in a handoff that fails, takes nothing from the other: it executes.
+func TestKeys_OfAnotherTown(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, open)
+	first, second := c.srv.Engine(), beside(t, c.srv)
+	for i := range 15 {
+		mine, other := c.putTown(fmt.Sprintf("mine %d", i)), c.putTown(fmt.Sprintf("other %d", i))
+		honest := parsed(t, propose(other, handoff.TalkToTownsfolk, "casual"))
+		squat := propose(mine, handoff.AdvanceProject, "bridge")
+		squat.ProposalID = honest.ProposalID
+		squatter := parsed(t, squat)
+
+		burnt := execute(t, first, squatter)
+		require.Equal(t, handoff.Failed, burnt.Result.Status)
+		c.refuses("result.get", members{"idempotencyKey": honest.IdempotencyKey, "townId": other.TownID},
+			"UNKNOWN_RESULT")
+		executed := execute(t, second, honest)
+		require.Equal(t, handoff.Executed, executed.Result.Status, "town %d", i)
+
+		again := execute(t, second, squatter)
+		require.Equal(t, burnt.Result.ResultID, *again.Result.Evaluation.DuplicateCheck.DuplicateOf)
+		require.Equal(t, burnt.Result.ResultID, c.resultOfKey(honest.IdempotencyKey, mine.TownID))
+		require.Equal(t, executed.Result.ResultID,
+			c.resultOfKey(honest.IdempotencyKey, other.TownID))
+		require.Equal(t, executed.Result.ResultID, c.resultOfKey(honest.IdempotencyKey, ""),
+			"the last one, from either engine")
+	}
+}
+
+// replayer sends handoffs that fail, which leaves the epoch as it is, so that their keys alone
+// keep them from being accepted again, and sends each of them again.
+type replayer struct {
+	t       *testing.T
+	engines []*worldengine.Engine
+	at      townReply
+	first   map[string]string // by key, the resultId
+	sent    []*handoff.Handoff
+	behind  *atomic.Int64
+}
+
+func (r *replayer) work(rounds int) {
+	for n := range rounds {
+		p := propose(r.at, handoff.AdvanceProject, "bridge")
+		p.Reason = "Because of " + strconv.Itoa(len(r.sent))
+		h := parsed(r.t, p)
+		r.sent = append(r.sent, h)
+		for i, h := range []*handoff.Handoff{h, r.sent[len(r.sent)/2], h, r.sent[0]} {
+			if !r.send(r.engines[(n+i)%len(r.engines)], h) {
+				return
+			}
+		}
+	}
+}
+
+// send sends a handoff until it has a result.
+func (r *replayer) send(e *worldengine.Engine, h *handoff.Handoff) bool {
+	for {
+		began := time.Now()
+		answer, err := e.Execute(r.t.Context(), h)
+		if time.Since(began) > 20*time.Second {
+			r.t.Errorf("no answer for %s, which is silence to a client", time.Since(began))
+		}
+		if errors.Is(err, worldengine.ErrIndexBehind) {
+			r.behind.Add(1)
+			continue
+		}
+		if err != nil {
+			r.t.Error(err)
+			return false
+		}
+		before, known := r.first[h.IdempotencyKey]
+		switch of := answer.Result.Evaluation.DuplicateCheck.DuplicateOf; {
+		case !known && answer.Result.Status == handoff.Failed:
+			r.first[h.IdempotencyKey] = answer.Result.ResultID
+		case known && of != nil && *of == before:
+		default:
+			r.t.Errorf("known %v: %s", known, answer.JSON)
+			return false
+		}
+		return true
+	}
+}
+
+// The file of the index may be deleted at any moment under traffic, and be an older one at a start:
+// no key that was accepted is free meanwhile, each request is answered, and nothing is lost.
+func TestIndex_DeletedUnderTraffic(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, open)
+	rows := indexFile(dataOf(c))
+	nc, err := nats.Connect(c.srv.URL())
+	require.NoError(t, err)
+	defer nc.Close()
+	second, err := worldengine.Open(t.Context(), nc, nc, worldengine.Config{Logger: quiet()})
+	require.NoError(t, err)
+	var behind atomic.Int64
+	replayers := make([]*replayer, 6)
+	for i := range replayers {
+		replayers[i] = &replayer{
+			t: t, engines: []*worldengine.Engine{c.srv.Engine(), second}, behind: &behind,
+			at: c.putTown(fmt.Sprint("town ", i)), first: map[string]string{},
+		}
+	}
+	var older []byte
+	for n := range 3 { // deleted each time while they work
+		var work sync.WaitGroup
+		for _, r := range replayers {
+			work.Go(func() { r.work(*rivalRounds) })
+		}
+		require.Eventually(t, func() bool {
+			older, err = os.ReadFile(rows)
+			return err == nil && os.Remove(rows) == nil
+		}, 30*time.Second, time.Millisecond)
+		work.Wait()
+		t.Logf("deleted %d times, %d requests were told to ask again", n+1, behind.Load())
+	}
+	require.NoError(t, second.Close(t.Context()))
+	stop(t, c.srv)
+	require.NoError(t, os.WriteFile(rows, older, 0o600))
+	c.start()
+	for _, r := range replayers {
+		for _, h := range r.sent {
+			require.True(t, r.send(c.srv.Engine(), h))
+		}
+		for key, resultID := range r.first {
+			require.Equal(t, resultID, c.resultOfKey(key, r.at.TownID))
+		}
+	}
+	report, err := fsck.Run(t.Context(), c.nc, "main", fsck.Options{Logger: quiet()})
+	require.NoError(t, err)
+	require.True(t, report.Clean(), "%+v", report.Findings)
+}
+
+// A log whose full blocks are compressed takes less of the disk, and a server that starts again has
+// all of it. In a world that was made without, NATS compresses from its second start on.
+func TestLog_Compressed(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	states := fill(c, "plain", 10<<20)
+	plain := sizeOfLog(t, dataOf(c))
+	require.Greater(t, plain, int64(10<<20), "nothing is compressed by default")
+	c.restart(func(c *server.Config) {
+		c.Engine.Compress, c.Engine.DiscardHistory = commitlog.CompressAll, true
+	})
+	c.restart()
+	states = append(states, fill(c, "compressed", 20<<20)...)
+	c.restart()
+	for _, state := range states {
+		got, err := c.srv.Engine().Town(t.Context(), state.Snapshot.TownID)
+		require.NoError(t, err)
+		require.Equal(t, state.Hash, got.State.Hash)
+	}
+	// NATS compresses the full blocks in the background.
+	eventually(t, func() bool { return sizeOfLog(t, dataOf(c)) < plain+(12<<20) })
+}
+
+// fill puts towns of a MiB each until their states have some bytes.
+func fill(c *world, name string, bytes int) (states []town.State) {
+	c.t.Helper()
+	for written := 0; written < bytes; {
+		s := &town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: fmt.Sprint(name, "-", len(states))}
+		for i := range 100 {
+			s.SideQuests = append(s.SideQuests, town.SideQuest{
+				ID: fmt.Sprintf("quest-%d", i), Title: strings.Repeat(fmt.Sprint("Scout ", i), 1200),
+			})
+		}
+		state := town.NewState(s)
+		_, err := c.srv.Engine().Put(c.t.Context(), state, "")
+		require.NoError(c.t, err)
+		states, written = append(states, state), written+len(state.Canonical)
+	}
+	return states
+}
+
+// sizeOfLog returns how many bytes the log of the world main has in a data directory.
+func sizeOfLog(t *testing.T, data string) (size int64) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.Contains(path, wire.LogStream("main")) {
+			return nil // a file that NATS renames meanwhile is counted in the next round
+		}
+		if info, err := d.Info(); err == nil {
+			size += info.Size()
+		}
+		return nil
+	}))
+	return size
+}
+
+// A client that signs in as early as it can has all its subscriptions: live messages cross from the
+// world's account into the clients' before anybody is let in.
+func TestRestart_ClientsThatWait(t *testing.T) {
+	t.Parallel()
+	address := natstest.FreeAddress(t)
+	c := newWorld(t, func(config *server.Config) { config.Listen = address })
+	fill(c, "large", 8<<20) // so that there is something to recover before they are let in
+	stop(t, c.srv)
+	var clients []*nats.Conn
+	var early []*nats.Subscription
+	for range 24 {
+		nc, err := nats.Connect("nats://"+address, nats.RetryOnFailedConnect(true),
+			nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond), nats.ReconnectJitter(0, 0))
+		require.NoError(t, err)
+		t.Cleanup(nc.Close)
+		sub, err := nc.SubscribeSync(wire.EventsSubject("main", "*"))
+		require.NoError(t, err)
+		clients, early = append(clients, nc), append(early, sub)
+	}
+	c.start()
+	at := c.putTown("t")
+	for i, nc := range clients { // the server has their subscriptions
+		require.Eventually(t, nc.IsConnected, time.Minute, time.Millisecond, "client %d", i)
+		require.NoError(t, nc.FlushTimeout(time.Minute), "client %d", i)
+	}
+	c.send(c.talk(at))
+	for i, sub := range early {
+		for commit := (messages.Commit{}); commit.Cause != "handoff"; {
+			msg, err := sub.NextMsg(20 * time.Second)
+			require.NoError(t, err, "subscriber %d", i)
+			commit = commitOf(t, string(msg.Data))
+		}
+	}
+}
+
+// With access control it takes an operator to make a backup, and the engine's rights to restore it
+// to a NATS that runs: the attempt of an operator, who may not, leaves nothing.
+func TestRestore_Rights(t *testing.T) {
+	t.Parallel()
+	from := start(t, servertest.WithUsers(servertest.Person(access.Operator)),
+		func(c *server.Config) { c.Engine.World = "other" })
+	dir := filepath.Join(t.TempDir(), "backup")
+	_, err := backup.Take(t.Context(), as(t, from.URL(), servertest.Person(access.Operator)).nc,
+		dir, backup.Options{World: "other"})
+	require.NoError(t, err)
+
+	to := start(t, servertest.WithUsers(everybody()...))
+	restore := func(role access.Role) error {
+		u := servertest.Person(role)
+		_, err := server.Restore(t.Context(), server.Config{
+			NATS: to.URL(), Logger: quiet(),
+			Connection: natsconn.Options{User: u.Name, Password: servertest.Password,
+				Inbox: u.InboxPrefix()},
+		}, dir, backup.RestoreOptions{World: "other"})
+		return err
+	}
+	require.ErrorContains(t, restore(access.Operator), "ermissions")
+	require.NoError(t, restore(access.Engine))
+	require.ErrorIs(t, restore(access.Engine), backup.ErrWorldExists)
+}
