@@ -28,7 +28,7 @@ func (b *tab) signIn(user, word string) {
 		chromedp.SendKeys(chromedp.CSS(`input[type=password]`), word+"\n"))
 }
 
-// A user does what the role allows, and is not offered anything else.
+// A user can do everything that the role allows, and is offered nothing else.
 func TestRoles(t *testing.T) {
 	bound := servertest.Person(access.Agent, func(u *access.User) {
 		u.Towns, u.Read, u.Actors = []string{threatened}, []string{threatened}, []string{"mayor-1"}

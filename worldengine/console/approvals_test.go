@@ -28,7 +28,7 @@ func requiring(types ...handoff.ProposalType) func(*server.Config) {
 	return func(c *server.Config) { c.Engine.RequireApproval = strings.Join(names, ",") }
 }
 
-// asOperator connects the agent of a world where clients sign in.
+// asOperator connects the agent of a world in which clients sign in.
 func (w *world) asOperator() {
 	w.nc = w.connect(nats.UserInfo("operator", servertest.Password),
 		nats.CustomInboxPrefix("_INBOX_operator"))
@@ -54,8 +54,8 @@ func offers(text string) string {
 		`" && !e.disabled)`
 }
 
-// A person sees what waits and what it is expected to change, and approves or rejects it with a
-// reason; who may only look is not offered to decide.
+// A person sees each waiting proposal and its expected changes, and approves or rejects it with a
+// reason. A user who may only look is not offered to decide.
 func TestApprovals(t *testing.T) {
 	bound := servertest.Person(access.Approver, func(u *access.User) {
 		u.Name, u.Towns = "bound",

@@ -16,8 +16,8 @@ import (
 	"worldengine/worldengine/server"
 )
 
-// garble changes what a page gets over its WebSocket, as window.garble says: what stands there by
-// what is as long. Where window.withheld is a list, what comes waits there.
+// garble replaces texts in the data that a page gets over its WebSocket: each key of window.garble by
+// its value, which is as long. If window.withheld is a list, arriving data waits in it.
 const garble = `
 	window.garble = {};
 	const text = (data) => Array.from(new Uint8Array(data), (c) => String.fromCharCode(c)).join("");
@@ -48,7 +48,7 @@ func (b *tab) garbled(from, to string) {
 	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("window.garble = {%q: %q}", from, to)))
 }
 
-// What the server answers and cannot be read is told, and the rest of the console goes on.
+// The page reports an answer that it cannot read, and the rest of the console goes on.
 func TestUnreadableAnswers(t *testing.T) {
 	w := serve(t, requiring(handoff.TalkToTownsfolk))
 	runs := w.play()

@@ -22,10 +22,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience is how long a page may take for what it must do: machines that test are busy.
+// patience bounds how long a page may take; it is long, since test machines are busy.
 const patience = 60 * time.Second
 
-// screenshots is where the pictures of the pages are kept; empty for nowhere.
+// screenshots is the directory for pictures of the pages; none are kept if it is empty.
 var screenshots = os.Getenv("CONSOLE_SCREENSHOTS")
 
 // chromium starts one browser for all tests; each has a tab of its own.
@@ -80,7 +80,7 @@ func open(t testing.TB, url string) *tab {
 	return b
 }
 
-// heard takes note of what the browser's console says.
+// heard records a message of the browser's console.
 func (b *tab) heard(event any) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -104,7 +104,7 @@ func (b *tab) heard(event any) {
 	}
 }
 
-// do does what a person does, step by step.
+// do carries out a person's actions, step by step.
 func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -172,8 +172,8 @@ func (b *tab) is(expression string) {
 	}
 }
 
-// picture has the page looked at as it is now, on a laptop and on a phone, light and dark: it fits,
-// axe-core finds nothing that keeps a person from using it, and where pictures are kept, they are.
+// picture checks the page as it is now, on a laptop and on a phone, light and dark: it fits, and
+// axe-core finds no barrier in it. It keeps pictures if screenshots is set.
 func (b *tab) picture(name string) {
 	b.t.Helper()
 	b.is(`!document.querySelector(".flash")`)
@@ -204,7 +204,7 @@ func (b *tab) forReadme(name string) {
 	b.do(chromedp.EmulateViewport(1280, 900))
 }
 
-// keep keeps a picture of the page, where pictures are kept.
+// keep writes a picture of the page to a file if screenshots is set.
 func (b *tab) keep(file string, shot chromedp.Action[[]byte]) {
 	b.t.Helper()
 	if screenshots == "" {
@@ -220,7 +220,7 @@ var axe = sync.OnceValues(func() ([]byte, error) {
 	return os.ReadFile("web/node_modules/axe-core/axe.min.js") // web/build.sh installs it
 })
 
-// accessible fails where axe-core finds something that keeps a person from using the page.
+// accessible fails the test if axe-core finds a barrier in the page.
 func (b *tab) accessible(page string) {
 	b.t.Helper()
 	source, err := axe()

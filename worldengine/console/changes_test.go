@@ -23,8 +23,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A run that waits for its turn is shown as it comes, with what it was asked to do, and goes on
-// there.
+// A run that waits for its turn is shown as it arrives, with its command, and its progress follows
+// on the same page.
 func TestWaitingRun(t *testing.T) {
 	w := serve(t, func(c *server.Config) {
 		c.Engine.Apply, c.Engine.Plugin.Deadline = apply.Plugin, 10*time.Minute
@@ -103,8 +103,8 @@ func TestPutsAndPatches(t *testing.T) {
 	b.sees("Revision", "15", "40")
 }
 
-// What one user was shown is not shown to the next who signs in on the page, even where the server
-// does not answer.
+// Nothing that one user saw is shown to the next who signs in on the page, even if the server does
+// not answer.
 func TestChangesOfAnotherUser(t *testing.T) {
 	bound := servertest.Person(access.Agent, func(u *access.User) {
 		u.Towns, u.Read = []string{threatened}, []string{threatened}
@@ -181,7 +181,7 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-// A page that is far behind the log goes on from its end, and asks for what it shows.
+// A page that is far behind the log goes on from its end, and asks anew for the rows on display.
 func TestBusyLog(t *testing.T) {
 	w := serve(t)
 	b := script(t, garble+`
@@ -257,7 +257,7 @@ func TestSignOutEndsFollowing(t *testing.T) {
 	require.LessOrEqual(t, eval[int](b, "window.pauses"), 1)
 }
 
-// Where an older log is restored while a page is open, the page shows what is put from then on.
+// If an older log is restored while a page is open, the page shows every later put.
 func TestRestoredLog(t *testing.T) {
 	var config server.Config
 	w := serve(t, func(c *server.Config) { config = *c })

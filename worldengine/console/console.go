@@ -21,11 +21,11 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// Config is what the page needs to know before it connects.
+// Config is the page's configuration, which it reads before it connects.
 type Config struct {
 	// World is the name of the world that is served.
 	World string `json:"world"`
-	// SignIn is set where clients have to say who they are.
+	// SignIn is true if clients have to sign in.
 	SignIn bool `json:"signIn"`
 }
 

@@ -58,8 +58,8 @@ func TestHandlerServesThePage(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, get(t, "/dist/app.js").StatusCode)
 }
 
-// The policy of the server forbids what is written into the page, and the page works below any
-// path.
+// The server's policy forbids inline scripts and styles, so the page has none; and it works below
+// any path.
 func TestPageHasNothingInlineAndNoAbsolutePaths(t *testing.T) {
 	t.Parallel()
 	page := body(t, get(t, "/").Body)
@@ -82,7 +82,7 @@ func TestPageHasNothingInlineAndNoAbsolutePaths(t *testing.T) {
 // imported are the files that a module needs before it runs.
 var imported = regexp.MustCompile(`(?:from|import)"\./([A-Za-z0-9]+\.js)"`)
 
-// What a browser loads before it shows anything is small; the other pages come behind it.
+// A browser loads little before it shows something; other pages load later.
 func TestTheFirstLoadIsSmall(t *testing.T) {
 	t.Parallel()
 	const mostScript, most = 50_000, 56 << 10
@@ -115,7 +115,7 @@ func later(t *testing.T) string {
 	return found[0][1]
 }
 
-// The page of a run says of each kind of a precondition what it expects of the town.
+// The page of a run explains each kind of precondition.
 func TestEveryKindOfPreconditionIsCompared(t *testing.T) {
 	t.Parallel()
 	declared, err := os.ReadFile("../../handoff/proposal.go")

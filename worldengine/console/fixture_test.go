@@ -18,8 +18,7 @@ import (
 	rules "worldengine/worldengine/town"
 )
 
-// What the page of a run saves as a fixture is answered in the same way by fresh servers, byte for
-// byte.
+// A fixture saved by the page of a run gets the same answers from fresh servers, byte for byte.
 func TestSavedFixturesReplay(t *testing.T) {
 	w := serve(t)
 	runs := w.play()
@@ -61,7 +60,7 @@ func read(t *testing.T, file string) string {
 	}
 }
 
-// Where a fresh server would answer otherwise, the page says so in place of a fixture that fails.
+// If a fresh server would answer otherwise, the page says so and saves no fixture.
 func TestNoFixture(t *testing.T) {
 	amounts := rules.DefaultRules()
 	amounts.ProjectStep *= 2

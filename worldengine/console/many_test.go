@@ -74,7 +74,7 @@ func TestLongRun(t *testing.T) {
 		first = w.append(first, at, page)
 	}
 	b := open(t, w.srv.HTTP()+"#/runs/"+first)
-	// what is not scrolled to has no text yet
+	// A row has no text before it is scrolled to.
 	last := `document.querySelector("ol.events li:last-child")?.value === `
 	b.sees("LIVE", "Older events")
 	b.is(last + "10001")
@@ -102,8 +102,7 @@ func (w *world) sendAll(body []byte, times int) {
 	require.NoError(w.t, answers.Unsubscribe())
 }
 
-// append appends count events of another producer to a run of its own, which begins where runID is
-// empty.
+// append appends count events of another producer to a run of its own. An empty runID begins one.
 func (w *world) append(runID string, from, count int) string {
 	w.t.Helper()
 	var events []runevents.Write

@@ -30,7 +30,7 @@ func (w *world) waiting() map[string]waits {
 	return byReason
 }
 
-// proposal is one whose handoffId says nothing of its reason, and not where the town's id ends.
+// proposal returns a proposal whose handoffId covers neither its reason nor the end of the town's id.
 func (w *world) proposal(townID, quest, reason string) handoff.Proposal {
 	w.t.Helper()
 	at := w.town(townID)

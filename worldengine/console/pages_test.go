@@ -17,7 +17,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Every page shows what an agent's handoffs have left.
+// Every page shows the outcomes of an agent's handoffs.
 func TestPages(t *testing.T) {
 	w := serve(t, requiring(handoff.TalkToTownsfolk))
 	runs := w.play()
@@ -88,7 +88,7 @@ func TestPages(t *testing.T) {
 	b.picture("nowhere")
 }
 
-// What is shown of many preconditions is what the server found.
+// Of many preconditions the page shows the server's findings.
 func TestManyPreconditions(t *testing.T) {
 	w := serve(t)
 	many := make([]handoff.Precondition, 60)

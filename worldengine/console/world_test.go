@@ -42,7 +42,7 @@ func serve(t testing.TB, change ...func(*server.Config)) *world {
 	return w
 }
 
-// start starts the server, and connects the agent where nobody has to sign in.
+// start starts the server, and connects the agent unless clients have to sign in.
 func (w *world) start(config server.Config) {
 	w.t.Helper()
 	config.Logger = slog.New(slog.DiscardHandler)
@@ -87,7 +87,7 @@ func (w *world) ask(verb wire.Verb, body any, into any) *nats.Msg {
 	return msg
 }
 
-// town is what a proposal is made from.
+// town has the members of a town that a proposal names.
 type town struct {
 	TownID, SnapshotHash string
 	DecisionEpoch        int64
