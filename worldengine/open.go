@@ -243,7 +243,7 @@ func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 		case <-ctx.Done():
 			return
 		}
-		e.runs.Cache.Clear()
+		e.runs.Forget()
 		e.towns.Clear()
 		e.findLog(ctx)
 	}

@@ -137,13 +137,13 @@ func TestClose_OthersOfKey(t *testing.T) {
 }
 
 // The policy of a world counts in a town without one of its own, if it asks for anything.
-func TestPolicy_Where(t *testing.T) {
+func TestPolicy_Inherited(t *testing.T) {
 	t.Parallel()
 	none := approval.Stored("")
 	require.Equal(t, approval.Policy{}, none)
-	require.Equal(t, &talks, talks.Where(nil))
-	require.Nil(t, talks.Where(&none), "a town that is free of it")
-	require.Nil(t, none.Where(nil))
+	require.Equal(t, &talks, talks.Inherited(nil))
+	require.Nil(t, talks.Inherited(&none), "a town that is free of it")
+	require.Nil(t, none.Inherited(nil))
 	require.NotNil(t, approval.FromTree([]any{}).Types, "an empty list is stored as one")
 }
 

@@ -78,9 +78,9 @@ func (p Policy) Requires(t handoff.ProposalType) bool {
 	return slices.Contains(p.Types, t) || len(p.Unknown()) > 0
 }
 
-// Where returns p, the policy of a world, in a town with a policy of its own; nil for none. It returns
+// Inherited returns p, the policy of a world, for a town with a policy of its own, or nil. It returns
 // nil if the town's own policy counts, or p asks for no approval.
-func (p *Policy) Where(own *Policy) *Policy {
+func (p *Policy) Inherited(own *Policy) *Policy {
 	if own != nil || len(p.Types) == 0 {
 		return nil
 	}

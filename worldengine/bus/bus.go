@@ -73,7 +73,6 @@ type Sink struct {
 	lostTries int           // in a row, that did not find the log
 
 	position atomic.Uint64
-	lost     atomic.Pointer[error]
 }
 
 // New makes a Sink; Run starts it.
@@ -101,15 +100,6 @@ func (s *Sink) raise(alert runevents.Alert) {
 // Position returns the log sequence up to which all events were published, or given up. It falls if
 // the stream lost some.
 func (s *Sink) Position() uint64 { return s.position.Load() }
-
-// Lost returns a commitlog.ErrLogLost while nothing is published because the log lost messages,
-// else nil.
-func (s *Sink) Lost() error {
-	if lost := s.lost.Load(); lost != nil {
-		return *lost
-	}
-	return nil
-}
 
 var (
 	errRace    = errors.New("bus: another sink was first")

@@ -67,7 +67,6 @@ func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position)
 	}
 	if has {
 		s.lostTries = 0
-		s.lost.Store(nil)
 		return nil
 	}
 	err = fmt.Errorf("%w: the log does not have sequence %d, of which %s has an event; restore "+
@@ -76,7 +75,6 @@ func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position)
 	s.position.Store(0)
 	if s.lostTries++; s.lostTries == lostTries {
 		s.config.Logger.Error("LOG_LOST: no run event is published", "error", err)
-		s.lost.Store(&err)
 		s.raise(alerts.LogLost.About(alerts.About{},
 			"{effect}", "No run event is published", "{error}", wire.Sentence(err)))
 	}

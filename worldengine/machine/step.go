@@ -274,7 +274,7 @@ func MayBeRetried(receipt *dedupe.Receipt) bool {
 }
 
 // worldPolicy returns the world's policy for a record.
-func (s *step) worldPolicy() *approval.Policy { return s.Policy.Where(s.town.Policy) }
+func (s *step) worldPolicy() *approval.Policy { return s.Policy.Inherited(s.town.Policy) }
 
 // amounts returns the amounts of the rules for a record.
 func (s *step) amounts() *town.Rules {

@@ -101,21 +101,21 @@ func (s *Store) append(
 ) (appended []runevents.Appended, seq uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, appendingTimeout)
 	defer cancel()
-	run, fresh, err := s.knownRun(ctx, writes[0].RunID)
+	run, fresh, err := s.known(ctx, writes[0].RunID)
 	if err != nil {
 		return nil, 0, err
 	}
 	err = s.log.Retry(ctx, func() error {
 		plan, err := s.plan(run, from, townID, writes)
 		if err != nil && fresh {
-			s.Cache.Keep(run)
+			s.cache.keep(run)
 			return err
 		}
 		if err == nil {
 			plan.Run.AppendedBy = from.Name
 			if appended, err = s.store(ctx, run, townID, &plan); err == nil {
 				seq = run.guard
-				s.Cache.Keep(run)
+				s.cache.keep(run)
 				return nil
 			}
 			if !errors.Is(err, commitlog.ErrLostRace) {
@@ -131,22 +131,22 @@ func (s *Store) append(
 	return appended, seq, err
 }
 
-// knownRun returns a run, and whether it was read afresh. It reads one that the cache lacks, and one
+// known returns a run, and whether it was read afresh. It reads one that the cache lacks, and one
 // that the engine may have gone on with.
-func (s *Store) knownRun(ctx context.Context, runID string) (run *KnownRun, fresh bool, err error) {
-	if run = s.Cache.Take(runID); run == nil {
-		run = s.NewKnownRun(runID)
-	} else if !run.State.Open() {
+func (s *Store) known(ctx context.Context, runID string) (run *knownRun, fresh bool, err error) {
+	if run = s.cache.take(runID); run == nil {
+		run = s.newKnownRun(runID)
+	} else if !run.state.Open() {
 		return run, false, nil
 	}
-	return run, true, s.ReadRun(ctx, run)
+	return run, true, s.readRun(ctx, run)
 }
 
-// NewKnownRun returns a run of which nothing is known yet.
-func (s *Store) NewKnownRun(runID string) *KnownRun {
-	return &KnownRun{
-		RunID: runID, Epoch: s.Cache.Now(),
-		State: runevents.NewRunState(runID, s.config.Appends),
+// newKnownRun returns a run of which nothing is known yet.
+func (s *Store) newKnownRun(runID string) *knownRun {
+	return &knownRun{
+		runID: runID, epoch: s.cache.now(),
+		state: runevents.NewRunState(runID, s.config.Appends),
 	}
 }
 
@@ -154,15 +154,15 @@ func (s *Store) NewKnownRun(runID string) *KnownRun {
 // town they name, since the town is no part of their key. A sender that may not read the run gets
 // the refusal that a run without events would give, or else the refusal by its rights.
 func (s *Store) plan(
-	run *KnownRun, from Sender, townID string, writes []runevents.Write,
+	run *knownRun, from Sender, townID string, writes []runevents.Write,
 ) (runevents.Plan, error) {
 	if run.token != "" && from.MayRead != nil {
 		if unreadable := from.MayRead(run.token); unreadable != nil {
-			_, err := s.NewKnownRun(run.RunID).State.Plan(writes)
+			_, err := s.newKnownRun(run.runID).state.Plan(writes)
 			return runevents.Plan{}, cmp.Or(err, unreadable)
 		}
 	}
-	plan, err := run.State.Plan(writes)
+	plan, err := run.state.Plan(writes)
 	if err == nil && len(plan.Run.Events) > 0 && run.token != "" &&
 		run.token != wire.TownToken(townID) {
 		err = invalidTown("must be the town that the run is of")
@@ -172,7 +172,7 @@ func (s *Store) plan(
 
 // store commits the new events and returns the answer. The run is up to date then.
 func (s *Store) store(
-	ctx context.Context, run *KnownRun, townID string, plan *runevents.Plan,
+	ctx context.Context, run *knownRun, townID string, plan *runevents.Plan,
 ) ([]runevents.Appended, error) {
 	if len(plan.Run.Events) == 0 {
 		return plan.Results(time.Time{}), nil
@@ -194,13 +194,13 @@ func (s *Store) store(
 	return plan.Results(at), nil
 }
 
-// ReadRun reads all that a run has in the log and this writer does not know, the events of the
+// readRun reads all that a run has in the log and this writer does not know, the events of the
 // engine's commits too.
-func (s *Store) ReadRun(ctx context.Context, run *KnownRun) error {
+func (s *Store) readRun(ctx context.Context, run *knownRun) error {
 	if _, err := s.index.Sync(ctx); err != nil {
 		return err
 	}
-	found, _ := s.index.Run(run.RunID)
+	found, _ := s.index.Run(run.runID)
 	for i := range found.Rows {
 		row := &found.Rows[i]
 		if row.Seq <= run.read {
@@ -222,12 +222,12 @@ func (s *Store) ReadRun(ctx context.Context, run *KnownRun) error {
 
 // refreshRun reads the events that other writers have appended to a run meanwhile. A run that has
 // lost its place in the log is read anew.
-func (s *Store) refreshRun(ctx context.Context, run *KnownRun) (*KnownRun, error) {
+func (s *Store) refreshRun(ctx context.Context, run *knownRun) (*knownRun, error) {
 	before := run.guard
-	err := s.ReadRun(ctx, run)
-	if err == nil && run.guard == before && !run.State.Open() {
-		run = s.NewKnownRun(run.RunID)
-		err = s.ReadRun(ctx, run)
+	err := s.readRun(ctx, run)
+	if err == nil && run.guard == before && !run.state.Open() {
+		run = s.newKnownRun(run.runID)
+		err = s.readRun(ctx, run)
 	}
 	return run, err
 }

@@ -79,7 +79,7 @@ func TestAppend_OtherInstances(t *testing.T) {
 		answers[2].RunSeq})
 	first[0].Idempotent = true
 	require.Equal(t, first[0], answers[2])
-	a.Cache.Clear()
+	a.Forget()
 	answers, err = a.Append(t.Context(), "t", []runevents.Write{logtest.Told(6), logtest.Told(8)})
 	require.NoError(t, err)
 	require.Equal(t, []int64{6, 8}, []int64{answers[0].RunSeq, answers[1].RunSeq})
@@ -173,42 +173,42 @@ func TestAppend_ReopenedRun(t *testing.T) {
 // The cache holds what fits, whatever order runs come in, and nothing from before it was cleared.
 func TestRunCache_Bound(t *testing.T) {
 	t.Parallel()
-	c := &RunCache{}
-	require.Nil(t, c.Take("a"))
-	run := func(id string) *KnownRun {
-		return &KnownRun{RunID: id, Epoch: c.Now(),
-			State: runevents.NewRunState(id, runevents.AppendPolicy{})}
+	c := &runCache{}
+	require.Nil(t, c.take("a"))
+	run := func(id string) *knownRun {
+		return &knownRun{runID: id, epoch: c.now(),
+			state: runevents.NewRunState(id, runevents.AppendPolicy{})}
 	}
 	a := run("a")
-	c.Keep(a)
-	require.Same(t, a, c.Take("a"))
-	require.Nil(t, c.Take("a"), "whoever takes a run has it alone")
-	c.Clear()
-	c.Keep(a)
-	require.Nil(t, c.Take("a"))
+	c.keep(a)
+	require.Same(t, a, c.take("a"))
+	require.Nil(t, c.take("a"), "whoever takes a run has it alone")
+	c.clear()
+	c.keep(a)
+	require.Nil(t, c.take("a"))
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
-			for range MaxCachedEvents / 10 / 2 {
-				c.Keep(run(uuid.NewString()))
+			for range maxCachedEvents / 10 / 2 {
+				c.keep(run(uuid.NewString()))
 			}
 		})
 	}
 	group.Wait()
-	require.LessOrEqual(t, c.Events, MaxCachedEvents)
-	require.Len(t, c.Known, MaxCachedEvents/10)
+	require.LessOrEqual(t, c.events, maxCachedEvents)
+	require.Len(t, c.known, maxCachedEvents/10)
 
 	large := run("large")
-	records := make([]runevents.Record, MaxCachedEvents+1)
+	records := make([]runevents.Record, maxCachedEvents+1)
 	for i := range records {
 		records[i] = runevents.Record{RunSeq: int64(i + 1)}
 		records[i].IdempotencyKey = strconv.Itoa(i)
 	}
-	require.NoError(t, large.State.Add(false, records...))
-	c.Keep(large)
-	require.Len(t, c.Known, 1)
-	require.Same(t, large, c.Take("large"))
-	require.Zero(t, c.Events)
+	require.NoError(t, large.state.Add(false, records...))
+	c.keep(large)
+	require.Len(t, c.known, 1)
+	require.Same(t, large, c.take("large"))
+	require.Zero(t, c.events)
 }
 
 // BenchmarkLoadRun reads a run of so many events, as the first append to it does.
@@ -225,9 +225,9 @@ func BenchmarkLoadRun(b *testing.B) {
 				require.NoError(b, err)
 			}
 			for b.Loop() {
-				run := s.NewKnownRun("run")
-				require.NoError(b, s.ReadRun(b.Context(), run))
-				require.Equal(b, int(size), run.State.Len())
+				run := s.newKnownRun("run")
+				require.NoError(b, s.readRun(b.Context(), run))
+				require.Equal(b, int(size), run.state.Len())
 			}
 		})
 	}

@@ -9,71 +9,71 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// KnownRun is what this writer knows of a run that is appended to.
-type KnownRun struct {
-	RunID string
-	State *runevents.RunState
+// knownRun is what this writer knows of a run that is appended to.
+type knownRun struct {
+	runID string
+	state *runevents.RunState
 	token string // of the run's town; "" while the run has no events
 	guard uint64 // the log sequence of the last message on the run's subject that the state has
-	Epoch uint64 // of the cache when the run was loaded
+	epoch uint64 // of the cache when the run was loaded
 	read  uint64 // the log sequence of the last record of the run that the state has
 }
 
 // add takes in events that the log holds at seq.
-func (r *KnownRun) add(
+func (r *knownRun) add(
 	kind commitlog.Kind, seq uint64, townID string, run *runevents.Run, persistedAt time.Time,
 ) error {
 	r.read, r.token = seq, wire.TokenOf(townID)
 	if kind == commitlog.KindRun || kind == commitlog.KindEvents {
 		r.guard = seq
 	}
-	return r.State.Add(kind != commitlog.KindEvents, run.Records(persistedAt)...)
+	return r.state.Add(kind != commitlog.KindEvents, run.Records(persistedAt)...)
 }
 
 // take takes in a record of the run.
-func (r *KnownRun) take(rec stored) error {
+func (r *knownRun) take(rec stored) error {
 	if rec.Kind == commitlog.KindRun {
-		r.State.SetClosing(rec.Closing)
+		r.state.SetClosing(rec.Closing)
 	}
 	return r.add(rec.Kind, rec.msg.Sequence, rec.TownID, rec.Run, commitlog.At(rec.msg))
 }
 
-// MaxCachedEvents bounds the memory of the cache, at some 400 bytes an event; runs beyond it are
+// maxCachedEvents bounds the memory of the cache, at some 400 bytes an event; runs beyond it are
 // read again. The run that was appended to last is kept whatever its size.
-const MaxCachedEvents = 100_000
+const maxCachedEvents = 100_000
 
-// RunCache keeps the runs that were appended to last. The caller that takes a run has it alone. A
-// RunCache is safe for concurrent use.
-type RunCache struct {
+// runCache keeps the runs that were appended to last. The caller that takes a run has it alone. A
+// runCache is safe for concurrent use.
+type runCache struct {
 	mu     sync.Mutex
-	Known  map[string]*KnownRun
-	Events int
+	known  map[string]*knownRun
+	events int
 	epoch  uint64
 }
 
-// Take returns the run and forgets it, or nil.
-func (c *RunCache) Take(runID string) *KnownRun {
+// take returns the run and forgets it, or nil.
+func (c *runCache) take(runID string) *knownRun {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	run := c.Known[runID]
+	run := c.known[runID]
 	c.drop(run)
 	return run
 }
 
-// Keep puts a run back, unless Clear was called since it was loaded.
-func (c *RunCache) Keep(run *KnownRun) {
+// keep puts a run back, unless clear was called since it was loaded.
+func (c *runCache) keep(run *knownRun) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if run.Epoch != c.epoch {
+	if run.epoch != c.epoch {
 		return
 	}
-	if c.Known == nil {
-		c.Known = map[string]*KnownRun{}
+	if c.known == nil {
+		c.known = map[string]*knownRun{}
 	}
-	c.Known[run.RunID] = run
-	c.Events += run.weight()
-	for _, other := range c.Known {
-		if c.Events <= MaxCachedEvents {
+	c.known[run.runID] = run
+	c.events += run.weight()
+	for _, other := range c.known {
+		if c.events <= maxCachedEvents {
 			break
 		}
 		if other != run { // which is larger than the cache by itself, at worst
@@ -83,26 +83,26 @@ func (c *RunCache) Keep(run *KnownRun) {
 }
 
 // drop forgets run, which may be nil. The caller holds the lock.
-func (c *RunCache) drop(run *KnownRun) {
+func (c *runCache) drop(run *knownRun) {
 	if run != nil {
-		delete(c.Known, run.RunID)
-		c.Events -= run.weight()
+		delete(c.known, run.runID)
+		c.events -= run.weight()
 	}
 }
 
 // weight is the number of a run's events, and ten for the run itself.
-func (r *KnownRun) weight() int { return r.State.Len() + 10 }
+func (r *knownRun) weight() int { return r.state.Len() + 10 }
 
-// Now returns the epoch of runs that are loaded from now on.
-func (c *RunCache) Now() uint64 {
+// now returns the epoch of runs that are loaded from now on.
+func (c *runCache) now() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.epoch
 }
 
-// Clear forgets every run, those that are taken too: the log may have lost its tail.
-func (c *RunCache) Clear() {
+// clear forgets every run, those that are taken too.
+func (c *runCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.Known, c.Events, c.epoch = nil, 0, c.epoch+1
+	c.known, c.events, c.epoch = nil, 0, c.epoch+1
 }

@@ -82,7 +82,7 @@ func TestAppend_DiscardedEvent(t *testing.T) {
 		tell(t, s, "t", logtest.Told(n+1))
 	}
 	appendAgain := func(n int64) runevents.Appended {
-		s.Cache.Clear()
+		s.Forget()
 		answers, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(n)})
 		require.NoError(t, err)
 		return answers[0]

@@ -4,13 +4,186 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
+
+// Events are some events of a run, each the JSON of a RunEventRecord, in the order of runSeq.
+type Events struct {
+	Events []jsontext.Value
+	// LastEventSeq is the highest runSeq that the run has, on this page or not.
+	LastEventSeq int64
+	// Mark is the log sequence of the page's last event; 0 if there is none.
+	Mark uint64
+}
+
+// PageBytes bounds a page: it ends before the event, or row, with which it would have more bytes,
+// but has one at least. A message of that size fits into NATS with its default settings.
+const PageBytes = 1_000_000
+
+// Events returns up to limit events of a run whose runSeq is above afterSeq, fewer if they have
+// more than PageBytes; LastEventSeq tells whether there are others. It returns ErrUnknownRun if the
+// log keeps no events of the run, or not the first ones above afterSeq, ErrRunDamaged if one of
+// them cannot be read, and index.ErrBehind if the index has not followed the log.
+func (s *Store) Events(
+	ctx context.Context, runID string, afterSeq int64, limit int,
+) (Events, error) {
+	return s.EventsAfter(ctx, runID, After{Seq: afterSeq}, limit)
+}
+
+// After is a place in a run: behind a runSeq and behind a mark, a sequence of the log.
+type After struct {
+	Seq  int64
+	Mark uint64
+}
+
+// EventsAfter is Events of those that are also behind a mark.
+func (s *Store) EventsAfter(
+	ctx context.Context, runID string, after After, limit int,
+) (Events, error) {
+	run, err := s.find(ctx, runID)
+	if err != nil {
+		return Events{}, err
+	}
+	page, room := Events{Events: []jsontext.Value{}, LastEventSeq: run.LastSeq()}, PageBytes
+	for i := range run.Rows {
+		row := &run.Rows[i]
+		if int64(row.Last) <= after.Seq || row.Seq <= after.Mark {
+			continue
+		}
+		rec, err := s.record(ctx, row)
+		if err != nil {
+			return Events{}, err
+		}
+		bodies, ends, err := rec.Run.AppendRecords(nil, commitlog.At(rec.msg))
+		if err != nil {
+			return Events{}, fmt.Errorf("%w: log sequence %d: %w", ErrRunDamaged, row.Seq, err)
+		}
+		start := 0
+		for i, end := range ends {
+			body := bodies[start:end:end]
+			start = end
+			if rec.Run.FirstSeq+int64(i) <= after.Seq {
+				continue
+			}
+			room -= len(body)
+			if len(page.Events) == limit || room < 0 && len(page.Events) > 0 {
+				return page, nil
+			}
+			page.Events, page.Mark = append(page.Events, body), row.Seq
+		}
+	}
+	return page, nil
+}
+
+// Get returns the state of a run, projected from all of its events. A
+// reader sees by metadata.consistency that some of them are invalid; operators get an alert about
+// each of those, once. It fails as Events does.
+func (s *Store) Get(ctx context.Context, runID string) (runevents.Snapshot, error) {
+	records, err := s.Records(ctx, runID, 0)
+	if err != nil {
+		return runevents.Snapshot{}, err
+	}
+	return s.project(runID, records)
+}
+
+// SnapshotAt returns the state of a run after its events up to a runSeq, or nil if it has none of
+// them. It fails as Events does.
+func (s *Store) SnapshotAt(
+	ctx context.Context, runID string, seq int64,
+) (*runevents.Snapshot, error) {
+	records, err := s.Records(ctx, runID, 0)
+	if err != nil {
+		return nil, err
+	}
+	records = slices.DeleteFunc(records,
+		func(r runevents.Record) bool { return r.RunSeq > seq })
+	if len(records) == 0 {
+		return nil, nil
+	}
+	snapshot, err := s.project(runID, records)
+	return &snapshot, err
+}
+
+// View is Get with the members of a list.
+func (s *Store) View(ctx context.Context, runID string) (run messages.Run, err error) {
+	records, err := s.Records(ctx, runID, 0)
+	if err != nil {
+		return run, err
+	}
+	snapshot, err := s.project(runID, records)
+	run.RunRow = rowOf(snapshot, records)
+	return run, err
+}
+
+// timingOf returns the times of a run: its first event says when it arrived, and its last one when
+// its answer was stored, unless it goes on.
+func timingOf(records []runevents.Record) messages.Timing {
+	if len(records) == 0 {
+		return messages.Timing{}
+	}
+	timing := messages.Timing{ArrivedAt: records[0].EmittedAt}
+	arrived, err := time.Parse(time.RFC3339, timing.ArrivedAt)
+	for i := range records {
+		switch at, errEnd := time.Parse(time.RFC3339, records[i].PersistedAt); records[i].EventType {
+		case runevents.RunCompleted, runevents.RunFailed, runevents.RunCancelled:
+			if took := max(0, at.Sub(arrived).Milliseconds()); err == nil && errEnd == nil {
+				timing.TookMs = &took
+			}
+		}
+	}
+	return timing
+}
+
+// Records returns the events of a run whose runSeq is above afterSeq. It fails as Events does.
+func (s *Store) Records(
+	ctx context.Context, runID string, afterSeq int64,
+) (records []runevents.Record, err error) {
+	run, err := s.find(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	return s.records(ctx, &run, afterSeq)
+}
+
+func (s *Store) records(
+	ctx context.Context, run *index.Run, afterSeq int64,
+) (records []runevents.Record, err error) {
+	for i := range run.Rows {
+		row := &run.Rows[i]
+		if int64(row.Last) <= afterSeq {
+			continue
+		}
+		rec, err := s.record(ctx, row)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, rec.Run.Records(commitlog.At(rec.msg))...)
+	}
+	return records, nil
+}
+
+func (s *Store) project(
+	runID string, records []runevents.Record,
+) (runevents.Snapshot, error) {
+	snapshot, alerts, err := runevents.Project(runID, records)
+	if err != nil {
+		return runevents.Snapshot{}, fmt.Errorf("worldengine: run %s: %w", runID, err)
+	}
+	for _, alert := range alerts {
+		s.config.Alert("", alert)
+	}
+	return snapshot.View(), nil
+}
 
 // stored is a record of a run, with its message.
 type stored struct {

@@ -1,7 +1,13 @@
+// Package runs reads, lists and appends the runs of a world, and projects those that others append to.
+//
+// Runs are found by the index and read from the commit log; a reader waits until the index has
+// followed the log. Appends of other writers are committed to the log, on the subject of their run,
+// guarded as a town's history is (RunEvents v2, append authority).
 package runs
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 
@@ -10,12 +16,21 @@ import (
 	"worldengine/worldengine/index"
 )
 
+// ErrUnknownRun: the log keeps no events of that run, or not the first of those that were asked
+// for: it is too old.
+var ErrUnknownRun = errors.New("worldengine: there is no such run")
+
+// ErrRunDamaged: the log has the run, but one of its records cannot be read: it was changed on the
+// disk of NATS. fsck names the record.
+var ErrRunDamaged = errors.New("worldengine: the stored events of the run are damaged; fsck " +
+	"says where")
+
 // Store reads, lists and appends the runs of a world. It is safe for concurrent use.
 type Store struct {
 	log     *commitlog.Log
 	index   *index.Index
 	Queue   turns
-	Cache   RunCache
+	cache   runCache
 	config  Config
 	backlog backlog
 	maxRead int
@@ -45,6 +60,9 @@ func New(log *commitlog.Log, x *index.Index, config Config) *Store {
 		backlog: backlog{digested: config.Digested, towns: map[string]int{}},
 	}
 }
+
+// Forget makes appends read their runs anew: the log may have lost its tail.
+func (s *Store) Forget() { s.cache.clear() }
 
 // turns gives the work of a run its turn: see queue.Queue.
 type turns interface {
