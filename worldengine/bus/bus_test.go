@@ -19,20 +19,6 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A sink publishes the events of the log in order and once, and goes on as the log grows.
-func TestSink_Image(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.write(0, 50)
-	s, _ := w.run()
-	w.wait(s, 50)
-	w.requireImage(50)
-	w.write(50, 100)
-	w.wait(s, 100)
-	w.requireImage(100)
-	require.Empty(t, w.raised)
-}
-
 // A sink that was killed anywhere, even between the events of one message, is continued from there.
 func TestSink_RestartAtEveryPosition(t *testing.T) {
 	t.Parallel()
@@ -74,58 +60,61 @@ func TestSink_Race(t *testing.T) {
 	w.requireImage(messages)
 }
 
-// A sink that stood by takes over when the other one ends.
+// A sink that stood by takes over when the other one ends. However often sinks race and start, they
+// leave no consumers of the log behind.
 func TestSink_Takeover(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	first, stop := w.run()
-	second, _ := w.run()
-	w.write(0, 100)
-	w.wait(first, 100)
-	w.write(100, 120)
-	stop()
-	w.write(120, 140)
-	w.wait(second, 140)
-	w.requireImage(140)
-}
-
-// However often sinks race and start, they leave no consumers of the log behind.
-func TestSink_Consumers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for n := range 10 {
 		first, stopFirst := w.run()
 		second, stopSecond := w.run()
-		w.write(n, n+1)
-		w.wait(first, uint64(n+1))
-		w.wait(second, uint64(n+1))
+		w.write(3*n, 3*n+1)
+		w.wait(first, uint64(3*n+1))
+		w.write(3*n+1, 3*n+2)
 		stopFirst()
+		w.write(3*n+2, 3*n+3)
+		w.wait(second, uint64(3*n+3))
 		stopSecond()
 	}
+	w.requireImage(30)
 	info, err := w.log.Info(t.Context())
 	require.NoError(t, err)
 	require.Zero(t, info.State.Consumers)
 }
 
-// A stream that is deleted under a running sink is created again and filled from the log's
-// beginning, with or without a new event.
-func TestSink_StreamDeleted(t *testing.T) {
+// A stream that is deleted under a running sink, or loses its last events or all, is filled again
+// from the log's beginning, with or without a new event.
+func TestSink_StreamLoses(t *testing.T) {
 	t.Parallel()
-	for name, more := range map[string]int{"an event comes": 1, "no event comes": 0} {
+	for name, c := range map[string]struct {
+		lose func(*world)
+		more int
+	}{
+		"the stream, and an event comes": {(*world).deleteStream, 1},
+		"the stream, and no event comes": {(*world).deleteStream, 0},
+		"the last two": {func(w *world) {
+			last := w.stream().CachedInfo().State.LastSeq
+			for seq := last; seq > last-2; seq-- {
+				require.NoError(w.t, w.stream().DeleteMsg(w.t.Context(), seq))
+			}
+		}, 0},
+		"all": {func(w *world) { require.NoError(w.t, w.stream().Purge(w.t.Context())) }, 0},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.write(0, 21)
 			s, _ := w.run()
 			w.wait(s, 21)
-			w.deleteStream()
-			w.write(21, 21+more)
-			want := w.image(0, 21+more)
+			c.lose(w)
+			w.write(21, 21+c.more)
+			want := uint64(len(w.image(0, 21+c.more)))
 			w.eventually(func() bool {
 				stream, err := w.js.Stream(t.Context(), wire.EventStream("main"))
-				return err == nil && stream.CachedInfo().State.Msgs == uint64(len(want))
+				return err == nil && stream.CachedInfo().State.Msgs == want
 			}, "it is filled again")
-			w.requireEvents(want)
+			w.requireImage(21 + c.more)
+			require.Empty(t, w.alerts(runevents.LogLost))
 		})
 	}
 }
@@ -146,32 +135,6 @@ func TestSink_StreamMadeWhenItCan(t *testing.T) {
 	require.NoError(t, w.js.DeleteStream(t.Context(), "SQUATTER"))
 	w.wait(s, 20)
 	w.requireImage(20)
-}
-
-// A stream that lost its last events, or all, gets them again though the log does not grow.
-func TestSink_StreamLosesEvents(t *testing.T) {
-	t.Parallel()
-	for name, lose := range map[string]func(*world){
-		"the last two": func(w *world) {
-			last := w.stream().CachedInfo().State.LastSeq
-			for seq := last; seq > last-2; seq-- {
-				require.NoError(w.t, w.stream().DeleteMsg(w.t.Context(), seq))
-			}
-		},
-		"all": func(w *world) { require.NoError(w.t, w.stream().Purge(w.t.Context())) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.write(0, 24)
-			s, _ := w.run()
-			w.wait(s, 24)
-			want := len(w.events())
-			lose(w)
-			w.eventually(func() bool { return len(w.events()) == want }, "they are there again")
-			w.requireImage(24)
-		})
-	}
 }
 
 // A sink goes on when its NATS was away, with an event that came to the log meanwhile.
@@ -330,9 +293,12 @@ func TestSink_Pauses(t *testing.T) {
 func TestSink_Headers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.write(0, 15)
+	w.write(0, 5)
 	s, _ := w.run()
+	w.wait(s, 5)
+	w.write(5, 15)
 	w.wait(s, 15)
+	w.requireImage(15)
 	traced := 0
 	for _, msg := range w.events() {
 		at, ok := placeOf(msg)
