@@ -107,7 +107,7 @@ func newEmitter(t testing.TB, nc *nats.Conn, change ...func(*emit.Config)) *emit
 }
 
 // While the authority is busy, away or silent the event is sent again with the same eventId.
-func TestEmitterTriesAgain(t *testing.T) {
+func TestEmitter_Retries(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	natstest.Patiently(t, 300*time.Millisecond, func(silent time.Duration) string {
@@ -140,9 +140,9 @@ func TestEmitterTriesAgain(t *testing.T) {
 	})
 }
 
-// An emitter that gave up continues with the same eventId. The next one, without its registry,
-// draws another: an eventId is not derived.
-func TestEmitter_KeepsItsEventIDs(t *testing.T) {
+// An emitter that gave up continues with the same eventId. The next one, without its registry, draws
+// another, since an eventId is not derived, and adopts the one with which the event was stored.
+func TestEmitter_EventIDs(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	e := newEmitter(t, nc)
@@ -158,14 +158,23 @@ func TestEmitter_KeepsItsEventIDs(t *testing.T) {
 	}
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, nats.ErrNoResponders, "nobody served it")
-	authority := serveScript(t, nc, refuse(409, "INVALID_TRANSITION", ""))
+	stored := ""
+	authority := serveScript(t, nc, refuse(409, "INVALID_TRANSITION", ""),
+		func(msg *nats.Msg, w runevents.Write) { stored = w.EventID; persist(msg, w) },
+		func(msg *nats.Msg, _ runevents.Write) { answerWith(msg, stored, true) })
 	_, err = e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
 	require.Error(t, err)
 	appended, err := e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
 	require.NoError(t, err)
-	_, err = newEmitter(t, nc).Emit(t.Context(), runevents.RunStarted, "", 1, nil)
-	require.NoError(t, err)
+	next := newEmitter(t, nc)
+	for range 2 {
+		again, err := next.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
+		require.NoError(t, err)
+		require.Equal(t, appended.EventID, again.EventID)
+		require.True(t, again.Idempotent)
+	}
 	asked := authority.writes()
+	require.Len(t, asked, 3)
 	require.Equal(t, appended.EventID, asked[0].EventID)
 	require.Equal(t, asked[0].EventID, asked[1].EventID)
 	require.NotEqual(t, asked[0].EventID, asked[2].EventID)
@@ -178,30 +187,17 @@ func TestEmitter_KeepsItsEventIDs(t *testing.T) {
 	}
 }
 
-// After a restart the emitter adopts the eventId with which the event was stored.
-func TestEmitter_Adopts(t *testing.T) {
-	t.Parallel()
-	nc := natstest.Connect(t)
-	const stored = "9b2f6a1e-7c4d-4e0b-8a53-1f6f0c9d2e77"
-	authority := serveScript(t, nc,
-		func(msg *nats.Msg, _ runevents.Write) { answerWith(msg, stored, true) })
-	e := newEmitter(t, nc)
-	for range 2 {
-		appended, err := e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
-		require.NoError(t, err)
-		require.Equal(t, stored, appended.EventID)
-		require.True(t, appended.Idempotent)
-	}
-	require.Len(t, authority.writes(), 1)
-}
-
-// An event that the authority refuses for good is not sent again; the same event may be emitted later.
-func TestEmitterGivesUp(t *testing.T) {
+// An event that the authority refuses for good, or answers invalidly, is not sent again; the same event
+// may be emitted later.
+func TestEmitter_Refused(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	authority := serveScript(t, nc, refuse(409, "INVALID_TRANSITION", ""),
 		func(msg *nats.Msg, _ runevents.Write) { _ = msg.Respond([]byte(`{"appended":[]}`)) },
-		func(msg *nats.Msg, _ runevents.Write) { _ = msg.Respond([]byte(`no JSON`)) })
+		func(msg *nats.Msg, _ runevents.Write) { _ = msg.Respond([]byte(`no JSON`)) },
+		func(msg *nats.Msg, w runevents.Write) {
+			_ = msg.Respond([]byte(`{"appended":[{"eventId":"` + w.EventID + `","runSeq":0}]}`))
+		})
 	e := newEmitter(t, nc)
 	_, err := e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
 	refused, ok := errors.AsType[*client.ReplyError](err)
@@ -210,38 +206,24 @@ func TestEmitterGivesUp(t *testing.T) {
 		refused.Status, refused.Code, refused.Message,
 	})
 	require.Equal(t, []schemas.Violation{{Path: "/events/0", Message: "is bad"}}, refused.Details)
-	for range 2 {
+	for range 3 {
 		_, err = e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
 		require.Error(t, err)
 	}
+	require.ErrorIs(t, err, runevents.ErrNoRunSeq)
 	_, err = e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
 	require.NoError(t, err)
-	require.Len(t, authority.writes(), 4)
+	asked := authority.writes()
+	require.Len(t, asked, 5)
+	require.Equal(t, asked[0].EventID, asked[4].EventID)
 	nc.Close()
 	_, err = e.Emit(t.Context(), runevents.RunPaused, "", 1, nil)
 	require.ErrorIs(t, err, nats.ErrConnectionClosed)
 }
 
-// An answer without a runSeq is invalid; the same event may be emitted again.
-func TestEmitterRefusesAnAnswerWithoutRunSeq(t *testing.T) {
-	t.Parallel()
-	nc := natstest.Connect(t)
-	authority := serveScript(t, nc, func(msg *nats.Msg, w runevents.Write) {
-		_ = msg.Respond([]byte(`{"appended":[{"eventId":"` + w.EventID + `","runSeq":0}]}`))
-	})
-	e := newEmitter(t, nc)
-	_, err := e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
-	require.ErrorIs(t, err, runevents.ErrNoRunSeq)
-	_, err = e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
-	require.NoError(t, err)
-	asked := authority.writes()
-	require.Len(t, asked, 2)
-	require.Equal(t, asked[0].EventID, asked[1].EventID)
-}
-
 // The guard refuses an event that a projector would ignore, before it is sent, and then all others
 // of that step attempt or run, but no more.
-func TestEmitterGuards(t *testing.T) {
+func TestEmitter_Guard(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	authority := serveScript(t, nc)
@@ -279,7 +261,7 @@ func TestEmitterGuards(t *testing.T) {
 }
 
 // An emitter goes on with a run that others have begun, or that it began itself before a restart.
-func TestEmitterObserves(t *testing.T) {
+func TestEmitter_Observe(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	authority := serveScript(t, nc)
@@ -302,7 +284,7 @@ func TestEmitterObserves(t *testing.T) {
 	require.ErrorIs(t, e.Observe(other), runevents.ErrOtherRun)
 }
 
-func TestEmitterEmitsOneAtATime(t *testing.T) {
+func TestEmitter_OneAtATime(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	authority := serveScript(t, nc)
@@ -320,7 +302,7 @@ func TestEmitterEmitsOneAtATime(t *testing.T) {
 	require.Len(t, authority.writes(), 10)
 }
 
-func TestEmitterConfig(t *testing.T) {
+func TestNew_Config(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	for missing, bad := range map[string]emit.Config{
@@ -331,4 +313,22 @@ func TestEmitterConfig(t *testing.T) {
 		_, err := emit.New(bad)
 		require.ErrorContains(t, err, missing)
 	}
+}
+
+var identity = runevents.Identity{
+	RunID: "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a", TenantID: "default", ProjectID: "main",
+	EnvironmentID: "local", PlanID: "plan_abc", PlanVersion: "2",
+}
+
+// newWrite returns a valid write of the run.
+func newWrite(
+	t testing.TB, event runevents.EventType, stepID string, attempt int64,
+) runevents.Write {
+	t.Helper()
+	w, err := runevents.NewWrite(identity, runevents.Event{
+		EventID: "5d1f0f4e-6a0b-4c4f-8c55-0f6d2f2f6a01", EventType: event, StepID: stepID,
+		LogicalAttemptID: attempt, EmittedAt: "2026-02-16T10:00:00.000Z",
+	})
+	require.NoError(t, err)
+	return w
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -173,24 +174,28 @@ func TestVisit_Revisions(t *testing.T) {
 	}
 }
 
-// Visit begins before a revision, and ends when visit returns false.
-func TestVisit_Bounds(t *testing.T) {
+// Visit begins before a revision, and ends when visit returns false. At returns a town as each
+// revision left it, and Last as it is.
+func TestReader_Revisions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.put(towntest.Threatened())
+	w.judge("rejected") // of the town, and no revision of it
+	w.signal(commitlog.KindControl, lifecycle.SignalPause,
+		func(e *commitlog.Entry) { e.Paused = &commitlog.PausedBy{SignalID: "s"} })
 	other := w.put(town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "u"}))
-	second := w.put(towntest.Threatened(towntest.Calmer))
-	third := w.put(towntest.Threatened())
+	last := w.put(towntest.Threatened(towntest.Calmer))
+	paused := other - 1
 	for _, row := range []struct {
 		name   string
 		before uint64
 		want   []uint64
 	}{
-		{"all", 0, []uint64{third, second, first}},
-		{"before the last", third, []uint64{second, first}},
-		{"before a revision of another town", other, []uint64{first}},
+		{"all", 0, []uint64{last, paused, first}},
+		{"before the last", last, []uint64{paused, first}},
+		{"before a revision of another town", other, []uint64{paused, first}},
 		{"before the first", first, nil},
-		{"before what is to come", 1 << 50, []uint64{third, second, first}},
+		{"before one to come", 1 << 50, []uint64{last, paused, first}},
 	} {
 		var got []uint64
 		for _, r := range w.all(townID, row.before) {
@@ -203,7 +208,29 @@ func TestVisit_Bounds(t *testing.T) {
 		visits++
 		return visits < 2
 	}))
-	require.Equal(t, 2, visits, "it ends when visit returns false")
+	require.Equal(t, 2, visits)
+
+	then, err := w.At(t.Context(), townID, first)
+	require.NoError(t, err)
+	require.Equal(t, []any{first, towntest.Threatened().Hash}, []any{then.Seq, then.State.Hash})
+	require.Nil(t, then.Paused)
+	now, err := w.Last(t.Context(), townID)
+	require.NoError(t, err)
+	require.Equal(t, []any{last, towntest.Threatened(towntest.Calmer).Hash},
+		[]any{now.Seq, now.State.Hash})
+	require.Equal(t, "s", now.Paused.SignalID, "the pause stays")
+	for name, gone := range map[string]uint64{
+		"of another town": other, "a refused handoff": first + 1, "to come": last + 1,
+	} {
+		_, err := w.At(t.Context(), townID, gone)
+		require.ErrorIs(t, err, history.ErrRevisionGone, name)
+	}
+	_, err = w.At(t.Context(), "nowhere", first)
+	require.ErrorIs(t, err, town.ErrUnknown)
+	_, err = w.Last(t.Context(), "nowhere")
+	require.ErrorIs(t, err, town.ErrUnknown)
+	require.ErrorIs(t, w.Visit(t.Context(), "nowhere", 0, nil), town.ErrUnknown)
+	require.ErrorIs(t, w.Visit(t.Context(), "nowhere", 7, nil), town.ErrUnknown)
 }
 
 // The history ends with the oldest record that the log keeps; an earlier revision is gone.
@@ -253,42 +280,6 @@ func TestVisit_Damaged(t *testing.T) {
 	require.Equal(t, towntest.Threatened().Hash, then.State.Hash)
 	_, err = w.At(t.Context(), townID, damaged+1)
 	require.ErrorIs(t, err, history.ErrRevisionGone, "the town is there, the revision is not")
-}
-
-// A town as it is, and as each revision left it.
-func TestAt_Revision(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	first := w.put(towntest.Threatened())
-	w.judge("rejected") // of the town, and no revision of it
-	paused := func(e *commitlog.Entry) { e.Paused = &commitlog.PausedBy{SignalID: "s"} }
-	w.signal(commitlog.KindControl, lifecycle.SignalPause, paused)
-	other := w.put(town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "u"}))
-	last := w.put(towntest.Threatened(towntest.Calmer))
-
-	then, err := w.At(t.Context(), townID, first)
-	require.NoError(t, err)
-	require.Equal(t, towntest.Threatened().Hash, then.State.Hash)
-	require.Equal(t, first, then.Seq)
-	require.Nil(t, then.Paused)
-	now, err := w.Last(t.Context(), townID)
-	require.NoError(t, err)
-	require.Equal(t, towntest.Threatened(towntest.Calmer).Hash, now.State.Hash)
-	require.Equal(t, last, now.Seq)
-	require.Equal(t, "s", now.Paused.SignalID, "the pause stays")
-
-	for name, gone := range map[string]uint64{
-		"of another town": other, "a refused handoff": first + 1, "to come": last + 1,
-	} {
-		_, err := w.At(t.Context(), townID, gone)
-		require.ErrorIs(t, err, history.ErrRevisionGone, name)
-	}
-	_, err = w.At(t.Context(), "nowhere", first)
-	require.ErrorIs(t, err, town.ErrUnknown)
-	_, err = w.Last(t.Context(), "nowhere")
-	require.ErrorIs(t, err, town.ErrUnknown)
-	require.ErrorIs(t, w.Visit(t.Context(), "nowhere", 0, nil), town.ErrUnknown)
-	require.ErrorIs(t, w.Visit(t.Context(), "nowhere", 7, nil), town.ErrUnknown)
 }
 
 // silentStore is a log that does not answer.
@@ -365,4 +356,91 @@ func TestLast_Failure(t *testing.T) {
 			require.Nil(t, first.LastFailure, "it failed behind this revision")
 		})
 	}
+}
+
+// change has some members of a change.
+type change struct {
+	town     string
+	revision uint64
+	cause    commitlog.Kind
+	actor    string
+}
+
+func (w *world) newest(window history.Window, limit int) (all []change) {
+	w.t.Helper()
+	require.NoError(w.t, w.Newest(w.t.Context(), window,
+		func(townID string, r messages.Revision) bool {
+			all = append(all, change{townID, r.Revision, commitlog.Kind(r.Cause), r.ActorID})
+			return len(all) < limit
+		}))
+	return all
+}
+
+// The newest changes are the changes of all towns, and no other records of the log.
+func TestNewest_Windows(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	require.Empty(t, w.newest(history.Window{}, 10), "of an empty log")
+	put := w.put(towntest.Threatened())
+	w.judge("rejected")
+	world := &commitlog.Record{Kind: commitlog.KindControl}
+	msg, err := commitlog.Encode(world, wire.ControlSubject("main"), nil)
+	require.NoError(t, err)
+	_, err = w.Log.Commit(t.Context(), msg, 0)
+	require.NoError(t, err)
+	other := w.put(town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "u"}))
+	run := w.accept("executed")
+	w.conclude(commitlog.KindHandoff, "executed", run)
+	w.damage()
+
+	all := []change{
+		{townID, other + 2, "handoff", "mayor-1"}, {townID, other + 1, "pending", "mayor-1"},
+		{"u", other, "put", "ada"}, {townID, put, "put", "ada"},
+	}
+	for _, row := range []struct {
+		name   string
+		window history.Window
+		limit  int
+		want   []change
+	}{
+		{"all", history.Window{}, 10, all},
+		{"before one", history.Window{Before: other}, 10, all[3:]},
+		{"before what is to come", history.Window{Before: 1 << 50}, 10, all},
+		{"after one", history.Window{After: other}, 10, all[:2]},
+		{"after all", history.Window{After: 1 << 50}, 10, nil},
+		{"between", history.Window{After: put, Before: other + 2}, 10, all[1:3]},
+		{"nothing between", history.Window{After: other, Before: other + 1}, 10, nil},
+		{"the first two", history.Window{}, 2, all[:2]},
+	} {
+		require.Equal(t, row.want, w.newest(row.window, row.limit), row.name)
+	}
+}
+
+// Newest looks at the last NewestWindow messages. A caller that waits no longer gets an error, so that
+// it does not take the changes for all.
+func TestNewest_Bound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.put(towntest.Threatened())
+	js := logtest.JetStream(w.Log)
+	subject := wire.RefusedSubject("main", "t")
+	for range history.NewestWindow - 1 {
+		_, err := js.PublishAsync(subject, nil)
+		require.NoError(t, err)
+	}
+	select {
+	case <-js.PublishAsyncComplete():
+	case <-time.After(30 * time.Second):
+		t.Fatal("NATS does not answer")
+	}
+	require.Equal(t, []change{{townID, first, "put", "ada"}}, w.newest(history.Window{}, 10))
+	last := w.put(towntest.Threatened(towntest.Calmer))
+	require.Equal(t, []change{{townID, last, "put", "ada"}}, w.newest(history.Window{}, 10),
+		"the other is too long ago")
+	ctx, cancel := context.WithCancel(t.Context())
+	err := w.Newest(ctx, history.Window{}, func(string, messages.Revision) bool {
+		cancel()
+		return true
+	})
+	require.ErrorIs(t, err, context.Canceled)
 }

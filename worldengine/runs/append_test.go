@@ -99,14 +99,17 @@ func extend(t *testing.T, s *Store, run *runevents.Run, emitted int64, closing b
 	return &tail
 }
 
+// ofEngine is the run "run" of the engine.
+var ofEngine = runevents.Identity{
+	RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+	PlanID: "plan", PlanVersion: "1",
+}
+
 // While the engine is ending its run, and after that, nobody else goes on with it.
 func TestAppend_OpenRun(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
-	p := logtest.NewProducer(runevents.Identity{
-		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
-		PlanID: "plan", PlanVersion: "1",
-	})
+	p := logtest.NewProducer(ofEngine)
 	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
 	commit := func(run *runevents.Run) {
 		rec := commitlog.Record{Kind: commitlog.KindRefused, TownID: "t", Run: run}
@@ -119,7 +122,7 @@ func TestAppend_OpenRun(t *testing.T) {
 	answers, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
 	require.NoError(t, err)
 	require.Equal(t, int64(2), answers[0].RunSeq)
-	tail := extend(t, s, &runevents.Run{Identity: p.Run().Identity}, 1, true)
+	tail := extend(t, s, &runevents.Run{Identity: ofEngine}, 1, true)
 	require.Equal(t, int64(3), tail.Next)
 	_, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(2)})
 	require.ErrorIs(t, err, runevents.ErrRunEnding)
@@ -151,19 +154,15 @@ func TestAppend_OpenRun(t *testing.T) {
 func TestAppend_ReopenedRun(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
-	identity := runevents.Identity{
-		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
-		PlanID: "plan", PlanVersion: "1",
-	}
-	p := logtest.NewProducer(identity)
+	p := logtest.NewProducer(ofEngine)
 	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
 	extend(t, s, p.Run(), 0, false)
-	closed := extend(t, s, &runevents.Run{Identity: identity}, 0, true)
+	closed := extend(t, s, &runevents.Run{Identity: ofEngine}, 0, true)
 	require.Equal(t, int64(2), closed.Next)
 	_, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
 	require.ErrorIs(t, err, runevents.ErrRunEnding)
 	// Events 2 to 8 stand in the commit.
-	tail := extend(t, s, &runevents.Run{Identity: identity}, 8, false)
+	tail := extend(t, s, &runevents.Run{Identity: ofEngine}, 8, false)
 	require.False(t, tail.Closed)
 	require.Equal(t, int64(9), tail.Next)
 	_, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})

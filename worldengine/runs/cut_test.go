@@ -9,7 +9,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
-	"worldengine/worldengine/outcometest"
 )
 
 // A run whose first events have expired has its last events alone, and never a hole; a list leaves it
@@ -40,17 +39,14 @@ func TestStore_ExpiredEvents(t *testing.T) {
 // damaged: its readers learn that, and a list leaves it out.
 func TestStore_DamagedRun(t *testing.T) {
 	t.Parallel()
-	l := logtest.New(t)
-	s := open(t, l)
-	_, err := l.Commit(t.Context(), logtest.PutTown(t, "town-threatened", 13), 0)
-	require.NoError(t, err)
-	rec, after := logtest.Judged(t, &outcometest.Cases(t)[0])
-	seq := logtest.Commit(t, l, rec, logtest.In(after))
+	s, ids, seqs := openJudged(t)
+	l, seq := s.log, seqs[0]
 	tell(t, s, "t", logtest.Told(1))
-	require.Equal(t, []string{"run", rec.Run.RunID}, listed(t, s, RunFilter{}, 1))
+	others := []string{"run", ids[2], ids[1]}
+	require.Equal(t, append(others, ids[0]), listed(t, s, RunFilter{}, 1))
 	msg, err := l.Message(t.Context(), seq)
 	require.NoError(t, err)
-	noRun, err := commitlog.Encode(&commitlog.Record{Kind: rec.Kind}, msg.Subject, nil)
+	noRun, err := commitlog.Encode(&commitlog.Record{Kind: commitlog.KindHandoff}, msg.Subject, nil)
 	require.NoError(t, err)
 	whole := l.Store
 	for name, shown := range map[string]*jetstream.RawStreamMsg{
@@ -59,17 +55,17 @@ func TestStore_DamagedRun(t *testing.T) {
 		"no run":  {Subject: msg.Subject, Sequence: seq, Header: msg.Header, Data: noRun.Data},
 	} {
 		l.Store = &changedStore{whole, seq, shown}
-		_, err := s.Get(t.Context(), rec.Run.RunID)
+		_, err := s.Get(t.Context(), ids[0])
 		require.ErrorIs(t, err, ErrRunDamaged, name)
-		_, err = s.Events(t.Context(), rec.Run.RunID, 0, 10)
+		_, err = s.Events(t.Context(), ids[0], 0, 10)
 		require.ErrorIs(t, err, ErrRunDamaged, name)
-		require.Equal(t, []string{"run"}, listed(t, s, RunFilter{}, 10), name)
+		require.Equal(t, others, listed(t, s, RunFilter{}, 10), name)
 	}
 	l.Store = whole
 	keep(t, l, 1)
-	_, err = l.Commit(t.Context(), logtest.PutTown(t, "town-threatened", 14), seq)
+	_, err = l.Commit(t.Context(), logtest.PutTown(t, "town-threatened", 14), seqs[1])
 	require.NoError(t, err)
-	_, err = s.Get(t.Context(), rec.Run.RunID)
+	_, err = s.Get(t.Context(), ids[0])
 	require.ErrorIs(t, err, ErrUnknownRun, "history was cut")
 }
 

@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/queue"
 )
 
@@ -30,6 +31,22 @@ func open(t testing.TB, l *commitlog.Log) *Store {
 	s.Queue = turns
 	t.Cleanup(func() { require.NoError(t, turns.Drain(context.Background())) })
 	return s
+}
+
+// openJudged returns the runs of a log with three runs of the town "town-threatened", which ended
+// executed, failed and rejected, with their ids and the sequences of their records.
+func openJudged(t *testing.T) (s *Store, ids []string, seqs []uint64) {
+	t.Helper()
+	l := logtest.New(t)
+	s = open(t, l)
+	_, err := l.Commit(t.Context(), logtest.PutTown(t, "town-threatened", 13), 0)
+	require.NoError(t, err)
+	for _, c := range outcometest.Cases(t)[:3] {
+		rec, after := logtest.Judged(t, &c)
+		seqs = append(seqs, logtest.Commit(t, l, rec, logtest.In(after)))
+		ids = append(ids, rec.Run.RunID)
+	}
+	return s, ids, seqs
 }
 
 // keep has a log keep so many messages of each subject.

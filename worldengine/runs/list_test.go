@@ -49,16 +49,7 @@ func TestRow_Members(t *testing.T) {
 // present one of the run or of its result, actor and type are of its start.
 func TestList_Filters(t *testing.T) {
 	t.Parallel()
-	l := logtest.New(t)
-	s := open(t, l)
-	_, err := l.Commit(t.Context(), logtest.PutTown(t, "town-threatened", 13), 0)
-	require.NoError(t, err)
-	var ids []string
-	for _, c := range outcometest.Cases(t)[:3] { // executed, failed, rejected
-		rec, after := logtest.Judged(t, &c)
-		logtest.Commit(t, l, rec, logtest.In(after))
-		ids = append(ids, rec.Run.RunID)
-	}
+	s, ids, _ := openJudged(t)
 	tell(t, s, "Town 1", ofRun("ends", runevents.RunStarted,
 		`{"actorId":"A b/c","townId":"Town 1","type":"PROJECT_ADVANCE"}`))
 	tell(t, s, "u", ofRun("goes-on", runevents.RunStarted, `{"actorId":"`+
@@ -165,25 +156,8 @@ func TestList_PageBytes(t *testing.T) {
 // Readers of a run get its state, its town, its end, and a row in a list, complete up to the mark.
 func TestStore_ReadsRun(t *testing.T) {
 	t.Parallel()
-	l := logtest.New(t)
-	s := open(t, l)
-	_, err := l.Commit(t.Context(), logtest.PutTown(t, "town-threatened", 13), 0)
-	require.NoError(t, err)
-	var ended []uint64
-	var ids []string
-	for _, c := range outcometest.Cases(t)[:3] {
-		rec, after := logtest.Judged(t, &c)
-		ended = append(ended, logtest.Commit(t, l, rec, logtest.In(after)))
-		ids = append(ids, rec.Run.RunID)
-	}
-	end := logtest.Told(1)
-	end.EventType, end.StepID = runevents.RunCompleted, ""
-	end.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-		RunID: end.RunID, LogicalAttemptID: 1, EventType: end.EventType, PlanID: end.PlanID,
-		PlanVersion: end.PlanVersion,
-	})
-	_, err = s.Append(t.Context(), "Town 1", []runevents.Write{logtest.Told(1), end})
-	require.NoError(t, err)
+	s, ids, ended := openJudged(t)
+	tell(t, s, "Town 1", logtest.Told(1), ofRun("run", runevents.RunCompleted, ""))
 	for i, runID := range ids {
 		run, err := s.Get(t.Context(), runID)
 		require.NoError(t, err)
@@ -230,15 +204,10 @@ func TestStore_ReadsRun(t *testing.T) {
 // The beginning of any id of a run finds it, and a page says how far it was searched.
 func TestList_ByID(t *testing.T) {
 	t.Parallel()
-	l := logtest.New(t)
-	s := open(t, l)
-	_, err := l.Commit(t.Context(), logtest.PutTown(t, "town-threatened", 13), 0)
-	require.NoError(t, err)
+	s, ids, _ := openJudged(t)
 	var rows []Row
-	for _, c := range outcometest.Cases(t)[:3] {
-		rec, after := logtest.Judged(t, &c)
-		logtest.Commit(t, l, rec, logtest.In(after))
-		page, err := s.List(t.Context(), RunFilter{ID: rec.Run.RunID[:8]}, 0, 9)
+	for _, id := range ids {
+		page, err := s.List(t.Context(), RunFilter{ID: id[:8]}, 0, 9)
 		require.NoError(t, err)
 		require.Len(t, page.Runs, 1)
 		rows = append(rows, page.Runs[0])
