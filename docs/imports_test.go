@@ -80,5 +80,5 @@ func listed(t *testing.T, format string) []string {
 	list.Env = append(list.Environ(), "GOOS=linux")
 	out, err := list.Output()
 	require.NoError(t, err)
-	return strings.Fields(string(out))
+	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
