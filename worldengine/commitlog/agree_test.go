@@ -27,7 +27,7 @@ func newWorld(t *testing.T, s commitlog.Settings) jetstream.JetStream {
 
 // A change of settings lists the messages that it discards, is refused unless that is accepted, and
 // then holds for the world's streams and for each server that starts.
-func TestTheSettingsOfAWorldChange(t *testing.T) {
+func TestChangeSettings(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	first := commitlog.DefaultSettings()

@@ -108,7 +108,7 @@ func newLossy(t *testing.T, of trouble, appends int64) (l *Log, direct Store) {
 
 // A batch whose answer is lost is stored once: each of its appends finds whether it was stored, is
 // stored by another attempt, or has lost its race.
-func TestTheAnswerToABatchIsLost(t *testing.T) {
+func TestGroupedStore_AnswerIsLost(t *testing.T) {
 	t.Parallel()
 	for _, of := range []trouble{answerLate, answerLost, requestLost} {
 		for _, race := range []bool{false, true} {

@@ -35,6 +35,15 @@ func appendTo(town int, guard uint64, data string) *nats.Msg {
 	}
 }
 
+// firstAppends are the first messages of n towns.
+func firstAppends(n int) []*nats.Msg {
+	messages := make([]*nats.Msg, n)
+	for i := range messages {
+		messages[i] = appendTo(i, 0, fmt.Sprint("first of ", i))
+	}
+	return messages
+}
+
 // hold stops all appends until the returned function is called.
 func (s *GroupedStore) hold() (release func()) {
 	s.mu.Lock()
@@ -84,20 +93,17 @@ func (s *GroupedStore) together(t *testing.T, messages []*nats.Msg) []storedEnd 
 	s.await(t, len(messages))
 	release()
 	all.Wait()
+	s.isIdle(t)
 	return ends
 }
 
 // Many appends are one batch, few go alone; each has its own message's ack.
-func TestAppendsThatWaitAreStoredTogether(t *testing.T) {
+func TestGroupedStore_Publish(t *testing.T) {
 	t.Parallel()
 	for n, batched := range map[int]bool{
 		1: false, leastBatch - 1: false, leastBatch: true, mostBatch: true,
 	} {
-		s := newGrouped(t)
-		messages := make([]*nats.Msg, n)
-		for i := range messages {
-			messages[i] = appendTo(i, 0, fmt.Sprint("first of ", i))
-		}
+		s, messages := newGrouped(t), firstAppends(n)
 		for i, end := range s.together(t, messages) {
 			require.NoError(t, end.err)
 			msg, err := s.At(t.Context(), end.ack.Sequence)
@@ -107,34 +113,56 @@ func TestAppendsThatWaitAreStoredTogether(t *testing.T) {
 			require.Equal(t, batched, msg.Header.Get(batchIDHeader) != "", "%d appends", n)
 			require.Empty(t, messages[i].Header[batchIDHeader], "the caller's message was changed")
 		}
-		s.isIdle(t)
 	}
 }
 
-// An append that loses the race does not fail the others of its batch.
-func TestALostRaceInABatch(t *testing.T) {
+// An append that loses its race, or is too large with the headers of a batch, does not fail the
+// others of its batch.
+func TestGroupedStore_RefusedBatch(t *testing.T) {
 	t.Parallel()
-	s := newGrouped(t)
-	messages := make([]*nats.Msg, 2*leastBatch)
-	for i := range messages {
-		messages[i] = appendTo(i, 0, "x")
-	}
+	s, messages := newGrouped(t), firstAppends(2*leastBatch)
 	messages[3] = appendTo(3, 77, "x")
+	room := int(s.JetStream.Conn().MaxPayload()) - messages[5].Size() - 40
+	messages[5].Data = []byte(strings.Repeat("x", room))
 	for i, end := range s.together(t, messages) {
 		if i == 3 {
 			require.True(t, IsWrongLastSequence(end.err), "%v", end.err)
-			continue
+		} else {
+			require.NoError(t, end.err, "%d", i)
 		}
-		require.NoError(t, end.err)
 	}
 	end, err := s.End(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, len(messages)-1, end)
-	s.isIdle(t)
+}
+
+// If no stream takes a batch, each append gets the error of a single one. A batch without an answer
+// is in doubt, like a single append.
+func TestGroupedStore_NoAnswer(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	s := NewStore(js, nil, true).(*GroupedStore) // there is no stream
+	for _, end := range s.together(t, firstAppends(leastBatch)) {
+		require.ErrorIs(t, end.err, jetstream.ErrNoStreamResponse)
+	}
+	_, err = nc.SubscribeSync(wire.LogSubject("main", "*")) // takes all, and answers nothing
+	require.NoError(t, err)
+	for _, end := range s.together(t, firstAppends(leastBatch)) {
+		require.ErrorIs(t, end.err, nats.ErrTimeout)
+		require.False(t, isDefinite(end.err))
+	}
+	for _, answer := range []string{
+		`{"stream":"S","seq":20,"batch":"b","count":3}`, `not JSON`,
+	} {
+		_, err = batchAck([]byte(answer), 4)
+		require.Error(t, err)
+	}
 }
 
 // An append whose caller leaves is not sent, and takes nobody's turn.
-func TestAnAppendLeavesTheQueue(t *testing.T) {
+func TestGroupedStore_CallerLeavesTheQueue(t *testing.T) {
 	t.Parallel()
 	s := newGrouped(t)
 	release := s.hold()
@@ -154,78 +182,8 @@ func TestAnAppendLeavesTheQueue(t *testing.T) {
 	require.EqualValues(t, 1, ack.Sequence)
 }
 
-// Many writers of different towns, each guarded by its last append, lose nothing.
-func TestManyWritersOfAGroupedStore(t *testing.T) {
-	t.Parallel()
-	s := newGrouped(t)
-	const writers, each = 80, 20
-	errs := make(chan error, writers)
-	for town := range writers {
-		go func() {
-			guard := uint64(0)
-			for n := range each {
-				ack, err := s.Publish(t.Context(), appendTo(town, guard, fmt.Sprint(n)))
-				if err != nil {
-					errs <- err
-					return
-				}
-				guard = ack.Sequence
-			}
-			errs <- nil
-		}()
-	}
-	for range writers {
-		require.NoError(t, <-errs)
-	}
-	end, err := s.End(t.Context())
-	require.NoError(t, err)
-	require.EqualValues(t, writers*each, end)
-	s.isIdle(t)
-}
-
-// If no stream takes a batch, nothing of it is stored, and each append gets the error of a single
-// one.
-func TestABatchWithoutAStream(t *testing.T) {
-	t.Parallel()
-	js, err := jetstream.New(natstest.Connect(t))
-	require.NoError(t, err)
-	s := NewStore(js, nil, true).(*GroupedStore) // there is no stream
-	messages := make([]*nats.Msg, leastBatch)
-	for i := range messages {
-		messages[i] = appendTo(i, 0, "x")
-	}
-	for _, end := range s.together(t, messages) {
-		require.ErrorIs(t, end.err, jetstream.ErrNoStreamResponse)
-	}
-	s.isIdle(t)
-}
-
-// A batch without an answer is in doubt, like a single append.
-func TestABatchWithoutAnAnswer(t *testing.T) {
-	t.Parallel()
-	nc := natstest.Connect(t)
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
-	_, err = nc.SubscribeSync(wire.LogSubject("main", "*")) // takes all, and answers nothing
-	require.NoError(t, err)
-	s := NewStore(js, nil, true).(*GroupedStore)
-	messages := make([]*nats.Msg, leastBatch)
-	for i := range messages {
-		messages[i] = appendTo(i, 0, "x")
-	}
-	for _, end := range s.together(t, messages) {
-		require.ErrorIs(t, end.err, nats.ErrTimeout)
-		require.False(t, isDefinite(end.err))
-	}
-	s.isIdle(t)
-	_, err = batchAck([]byte(`{"stream":"S","seq":20,"batch":"b","count":3}`), 4)
-	require.Error(t, err)
-	_, err = batchAck([]byte(`not JSON`), 4)
-	require.Error(t, err)
-}
-
 // Callers that leave a batch which is then refused leave no turn behind.
-func TestCallersLeaveABatchThatIsRefused(t *testing.T) {
+func TestGroupedStore_CallersLeaveABatch(t *testing.T) {
 	t.Parallel()
 	s := newGrouped(t)
 	s.hold()
@@ -252,18 +210,27 @@ func TestCallersLeaveABatchThatIsRefused(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A message that is too large with a batch's headers does not fail the others.
-func TestALargeMessageInABatch(t *testing.T) {
+// Many writers of different towns, each guarded by its last append, lose nothing.
+func TestGroupedStore_ManyWriters(t *testing.T) {
 	t.Parallel()
 	s := newGrouped(t)
-	messages := make([]*nats.Msg, leastBatch)
-	for i := range messages {
-		messages[i] = appendTo(i, 0, "x")
+	const writers, each = 80, 20
+	var all sync.WaitGroup
+	for town := range writers {
+		all.Go(func() {
+			guard := uint64(0)
+			for n := range each {
+				ack, err := s.Publish(t.Context(), appendTo(town, guard, fmt.Sprint(n)))
+				if !assert.NoError(t, err) {
+					return
+				}
+				guard = ack.Sequence
+			}
+		})
 	}
-	room := int(s.JetStream.Conn().MaxPayload()) - messages[3].Size() - 40
-	messages[3].Data = []byte(strings.Repeat("x", room))
-	for i, end := range s.together(t, messages) {
-		require.NoError(t, end.err, "%d", i)
-	}
+	all.Wait()
+	end, err := s.End(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, writers*each, end)
 	s.isIdle(t)
 }

@@ -38,15 +38,13 @@ func (h *hidden) Next(
 }
 
 // A town's history is read backwards, around unreadable messages.
-func TestBefore(t *testing.T) {
+func TestLog_Before(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	var seqs []uint64
 	guard := uint64(0)
 	for day := range int64(9) {
-		var err error
-		guard, err = l.Commit(t.Context(), logtest.Put(t, day), guard)
-		require.NoError(t, err)
+		guard = commit(t, l, day, guard)
 		seqs = append(seqs, guard)
 	}
 	store := &hidden{Store: l.Store}

@@ -16,11 +16,8 @@ func TestKnown_Check(t *testing.T) {
 	t.Parallel()
 	known, other := logtest.New(t), logtest.New(t)
 	for n := range 12 {
-		seq, err := known.Commit(t.Context(), logtest.Put(t, int64(n)), uint64(n))
-		require.NoError(t, err)
-		_, err = other.Commit(t.Context(), logtest.Put(t, int64(max(n, 1))), uint64(n))
-		require.NoError(t, err)
-		require.EqualValues(t, n+1, seq)
+		require.EqualValues(t, n+1, commit(t, known, int64(n), uint64(n)))
+		commit(t, other, int64(max(n, 1)), uint64(n))
 	}
 	require.NoError(t, known.Known.Check(t.Context(), known.Stream))
 
@@ -32,11 +29,9 @@ func TestKnown_Check(t *testing.T) {
 
 	require.NoError(t, known.Known.Check(t.Context(), known.Stream))
 	require.NoError(t, known.Known.Check(t.Context(), other.Stream),
-		"where it is the same at the sequences that are compared")
-	_, err = other.Commit(t.Context(), logtest.Put(t, 40), 12)
-	require.NoError(t, err)
-	_, err = known.Commit(t.Context(), logtest.Put(t, 41), 12)
-	require.NoError(t, err)
+		"it is the same at the sequences that are compared")
+	commit(t, other, 40, 12)
+	commit(t, known, 41, 12)
 	err = known.Known.Check(t.Context(), other.Stream)
 	require.ErrorContains(t, err, `lost: log sequence 13 of town "t"; log sequence 1 of town "t". Put`)
 }

@@ -1,11 +1,17 @@
 package commitlog_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/commitlog"
@@ -13,15 +19,31 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func TestCommitIsGuarded(t *testing.T) {
+// commit puts the town t at a day, behind a sequence, and returns its own.
+func commit(t *testing.T, l *commitlog.Log, day int64, guard uint64) uint64 {
+	t.Helper()
+	seq, err := l.Commit(t.Context(), logtest.Put(t, day), guard)
+	require.NoError(t, err)
+	return seq
+}
+
+// requireEnd asserts that a log ends at a sequence.
+func requireEnd(t *testing.T, l *commitlog.Log, want uint64) {
+	t.Helper()
+	end, err := l.End(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, want, end)
+}
+
+// A commit is stored only behind the last message of its town. Damaged state is reported with its
+// sequence and town, and never used.
+func TestLog_Commit(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	first, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
-	require.NoError(t, err)
-	_, err = l.Commit(t.Context(), logtest.Put(t, 2), 0)
+	first := commit(t, l, 1, 0)
+	_, err := l.Commit(t.Context(), logtest.Put(t, 2), 0)
 	require.ErrorIs(t, err, commitlog.ErrLostRace)
-	second, err := l.Commit(t.Context(), logtest.Put(t, 2), first)
-	require.NoError(t, err)
+	second := commit(t, l, 2, first)
 	current, err := l.Load(t.Context(), "t")
 	require.NoError(t, err)
 	require.Equal(t, second, current.Seq)
@@ -29,21 +51,27 @@ func TestCommitIsGuarded(t *testing.T) {
 	none, err := l.Load(t.Context(), "nowhere")
 	require.NoError(t, err)
 	require.Zero(t, none)
+
+	msg := logtest.Put(t, 3)
+	msg.Header[wire.HashHeader] = []string{strings.Repeat("0", 64)}
+	damaged, err := l.Commit(t.Context(), msg, second)
+	require.NoError(t, err)
+	_, err = l.Load(t.Context(), "t")
+	require.ErrorContains(t, err, fmt.Sprintf(`town "t", log sequence %d`, damaged))
+
+	l.MaxPayload = func() int64 { return 100 }
+	_, err = l.Commit(t.Context(), logtest.Put(t, 4), damaged)
+	require.ErrorIs(t, err, commitlog.ErrRecordTooLarge)
 }
 
 // The message behind its guard resolves an append in doubt: it is the appended one, or another that
 // proves it was never stored.
-func TestSuccessor(t *testing.T) {
+func TestLog_Successor(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	guard, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
-	require.NoError(t, err)
-	stored, err := l.Commit(t.Context(), logtest.Put(t, 2), guard)
-	require.NoError(t, err)
-	// Others came behind it meanwhile.
-	_, err = l.Commit(t.Context(), logtest.Put(t, 3), stored)
-	require.NoError(t, err)
-
+	guard := commit(t, l, 1, 0)
+	stored := commit(t, l, 2, guard)
+	commit(t, l, 3, stored) // others came behind it meanwhile
 	seq, err := l.Successor(t.Context(), logtest.Put(t, 2), guard)
 	require.NoError(t, err)
 	require.Equal(t, stored, seq)
@@ -51,54 +79,26 @@ func TestSuccessor(t *testing.T) {
 	require.ErrorIs(t, err, commitlog.ErrLostRace)
 }
 
-// An append whose answer is lost is stored once: the second attempt finds the first.
-func TestCommitWithoutAnswer(t *testing.T) {
-	t.Parallel()
-	l := logtest.New(t)
-	lossy := logtest.LoseAnswers(l)
-	lossy.Lose = 1
-	guard, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
-	require.NoError(t, err)
-	require.Equal(t, uint64(1), guard)
-	lossy.Lose = 2
-	seq, err := l.Commit(t.Context(), logtest.Put(t, 2), guard)
-	require.NoError(t, err)
-	require.Equal(t, uint64(2), seq)
-	end, err := l.End(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, uint64(2), end)
+// refused is the message of a refused run.
+func refused(run string) *nats.Msg {
+	return &nats.Msg{Subject: wire.RefusedSubject("main", "t"), Data: []byte(`{}`),
+		Header: nats.Header{wire.RunIDHeader: {run}}}
 }
 
-// A refused run is stored only while the town is unchanged, and only once though it is retried.
-func TestRefuseIsGuarded(t *testing.T) {
+// A refused run is stored only while its town is unchanged.
+func TestLog_Refuse(t *testing.T) {
 	t.Parallel()
-	l := logtest.New(t)
-	refused := func(run string) *nats.Msg {
-		return &nats.Msg{Subject: wire.RefusedSubject("main", "t"), Data: []byte(`{}`),
-			Header: nats.Header{wire.RunIDHeader: {run}}}
-	}
-	judged := uint64(0)
-	require.NoError(t, l.Refuse(t.Context(), refused("run-1"), "t", &judged),
-		"of a town that is not there")
-	current, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
-	require.NoError(t, err)
+	l, judged := logtest.New(t), uint64(0)
+	require.NoError(t, l.Refuse(t.Context(), refused("run-1"), "t", &judged), "of no town")
+	current := commit(t, l, 1, 0)
 	require.ErrorIs(t, l.Refuse(t.Context(), refused("run-2"), "t", &judged), commitlog.ErrLostRace)
 	require.NoError(t, l.Refuse(t.Context(), refused("run-2"), "t", &current))
-	require.NoError(t, l.Refuse(t.Context(), refused("run-3"), "t", nil),
-		"a duplicate needs no guard")
-
-	before, err := l.End(t.Context())
-	require.NoError(t, err)
-	logtest.LoseAnswers(l).Lose = 1
-	require.NoError(t, l.Refuse(t.Context(), refused("run-4"), "t", &current))
-	end, err := l.End(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, before+1, end)
+	require.NoError(t, l.Refuse(t.Context(), refused("run-3"), "t", nil), "a duplicate has no guard")
 }
 
-// Each stored message is announced with its sequence, even if its answer was lost; a refused one is
-// not.
-func TestLog_AnnouncesWhatItStored(t *testing.T) {
+// A message whose answer is lost is stored once: another try finds it. Each stored message is
+// announced with its sequence; a refused one is not.
+func TestLog_AnswerIsLost(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	var announced []uint64
@@ -107,41 +107,137 @@ func TestLog_AnnouncesWhatItStored(t *testing.T) {
 		announced = append(announced, seq)
 	}
 	lossy := logtest.LoseAnswers(l)
-	guard, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
-	require.NoError(t, err)
-	_, err = l.Commit(t.Context(), logtest.PutTown(t, "t", 9), 0)
+	lossy.Lose = 1
+	require.EqualValues(t, 1, commit(t, l, 1, 0))
+	_, err := l.Commit(t.Context(), logtest.Put(t, 9), 0)
 	require.ErrorIs(t, err, commitlog.ErrLostRace)
+	lossy.Lose = 2
+	current := commit(t, l, 2, 1)
+	require.EqualValues(t, 2, current)
 	lossy.Lose = 1
-	_, err = l.Commit(t.Context(), logtest.Put(t, 2), guard)
-	require.NoError(t, err)
-	lossy.Lose = 1
-	require.NoError(t, l.Refuse(t.Context(), &nats.Msg{
-		Subject: wire.RefusedSubject("main", "t"), Data: []byte(`{}`),
-		Header: nats.Header{wire.RunIDHeader: {"run"}},
-	}, "t", nil))
+	require.NoError(t, l.Refuse(t.Context(), refused("run"), "t", &current))
+	requireEnd(t, l, 3)
 	require.Equal(t, []uint64{1, 2, 3}, announced)
 }
 
-// A record that is too large for a message is refused before it is sent.
-func TestCommitTooLarge(t *testing.T) {
+// Persisted messages can be neither deleted nor purged, nor can the log be told to allow it.
+func TestLog_AppendOnly(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	l.MaxPayload = func() int64 { return 100 }
-	_, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
-	require.ErrorIs(t, err, commitlog.ErrRecordTooLarge)
+	seq := commit(t, l, 1, 0)
+	require.Error(t, l.Stream.DeleteMsg(t.Context(), seq))
+	require.Error(t, l.Stream.SecureDeleteMsg(t.Context(), seq))
+	require.Error(t, l.Stream.Purge(t.Context()))
+	config := commitlog.StreamConfig("main", 100, 1)
+	config.DenyDelete, config.DenyPurge = false, false
+	_, err := logtest.JetStream(l).UpdateStream(t.Context(), config)
+	require.Error(t, err)
+	current, err := l.Load(t.Context(), "t")
+	require.NoError(t, err)
+	require.Equal(t, seq, current.Seq)
 }
 
-// Damaged state is reported with its sequence and town, and never used.
-func TestDamagedState(t *testing.T) {
+// silentJetStream never answers, and records each wait.
+type silentJetStream struct {
+	jetstream.JetStream
+	waited []time.Duration
+}
+
+func (s *silentJetStream) PublishMsg(
+	ctx context.Context, _ *nats.Msg, _ ...jetstream.PublishOpt,
+) (*jetstream.PubAck, error) {
+	began := time.Now()
+	<-ctx.Done()
+	s.waited = append(s.waited, time.Since(began))
+	return nil, ctx.Err()
+}
+
+// A decision is stored with all its events within one request's time, or fails as a whole; no
+// attempt takes more than its part of the time.
+func TestLog_CommitHasABudget(t *testing.T) {
+	t.Parallel()
+	msg := logtest.Put(t, 1)
+	synctest.Test(t, func(t *testing.T) {
+		silent := &silentJetStream{}
+		l := &commitlog.Log{World: "main", Store: &commitlog.StreamStore{JetStream: silent},
+			MaxPayload: func() int64 { return 1 << 20 }}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := l.Commit(ctx, msg, 0)
+		require.ErrorIs(t, err, commitlog.ErrLogUnavailable)
+		require.Equal(t, 10*time.Second, time.Since(began))
+		require.Len(t, silent.waited, 4)
+		for _, waited := range silent.waited {
+			require.LessOrEqual(t, waited, 3*time.Second)
+		}
+	})
+}
+
+var errDisk = errors.New("the disk is full")
+
+// Without room NATS is not asked, and nothing is in doubt. An append that is in doubt already stays
+// so if there is no room to try again, and fails at once.
+func TestLog_MayNotStore(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	msg := logtest.Put(t, 1)
-	msg.Header[wire.HashHeader] = []string{fmt.Sprintf("%064d", 0)}
-	seq, err := l.Commit(t.Context(), msg, 0)
-	require.NoError(t, err)
-	_, err = l.Load(t.Context(), "t")
-	require.ErrorContains(t, err, fmt.Sprintf("log sequence %d", seq))
-	require.ErrorContains(t, err, `"t"`)
+	guard, room := commit(t, l, 1, 0), 0
+	l.MayStore = func() error {
+		if room--; room < 0 {
+			return errDisk
+		}
+		return nil
+	}
+	_, err := l.Commit(t.Context(), logtest.Put(t, 2), guard)
+	require.ErrorIs(t, err, commitlog.ErrStorageFull)
+	require.ErrorIs(t, err, errDisk)
+	require.NotErrorIs(t, err, commitlog.ErrLogUnavailable)
+	require.ErrorIs(t, l.Refuse(t.Context(), logtest.Put(t, 2), "t", nil), commitlog.ErrStorageFull)
+	require.ErrorIs(t, l.Full(), errDisk)
+
+	logtest.LoseAnswers(l).Lose = 1
+	room = 1
+	_, err = l.Commit(context.Background(), logtest.Put(t, 2), guard) // would try for ever
+	require.ErrorIs(t, err, commitlog.ErrStorageFull)
+	require.ErrorIs(t, err, commitlog.ErrLogUnavailable)
+	require.Equal(t, -1, room, "two tries")
+	room = 2
+	require.NoError(t, l.Full())
+	commit(t, l, 3, guard+1)
+}
+
+// refusing is a store whose NATS gives appends a fixed answer.
+type refusing struct {
+	commitlog.Store
+	code jetstream.ErrorCode // 0 for none
+}
+
+func (s *refusing) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	if s.code != 0 {
+		return nil, &jetstream.APIError{Code: 503, ErrorCode: s.code, Description: "refused"}
+	}
+	return s.Store.Publish(ctx, msg)
+}
+
+// NATS reports that it, or the account, has no room: Full holds until the next append is stored.
+func TestLog_NATSHasNoRoom(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	store := &refusing{Store: l.Store}
+	l.Store = store
+	for _, code := range []jetstream.ErrorCode{10002, 10023, 10047, 10077} {
+		store.code = code
+		_, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
+		require.ErrorIs(t, err, commitlog.ErrStorageFull, "%d", code)
+		require.Error(t, l.Full())
+	}
+	store.code = 10039 // JetStream is not enabled for the account: that is not about room
+	_, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
+	require.ErrorIs(t, err, commitlog.ErrLogUnavailable)
+	require.NotErrorIs(t, err, commitlog.ErrStorageFull)
+	store.code = 0
+	commit(t, l, 1, 0)
+	require.NoError(t, l.Full())
 }
 
 // BenchmarkCommit appends guarded records to the log of an embedded NATS with files, without fsync

@@ -20,7 +20,7 @@ import (
 )
 
 // A record reads back with every member: it is written by hand, member by member.
-func TestARecordIsReadAsItWasWritten(t *testing.T) {
+func TestEncode_ReadsBack(t *testing.T) {
 	t.Parallel()
 	state := towntest.Threatened()
 	policy := approval.Policy{Types: []handoff.ProposalType{handoff.AdvanceProject}}
@@ -65,7 +65,7 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 }
 
 // A town id that is too long for a header is in the record alone.
-func TestALongTownIDIsNoHeader(t *testing.T) {
+func TestEncode_LongTownID(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]bool{maxTownHeader: true, maxTownHeader + 1: false} {
 		rec := &Record{Kind: KindPut, TownID: strings.Repeat("a", n)}
@@ -78,7 +78,7 @@ func TestALongTownIDIsNoHeader(t *testing.T) {
 	}
 }
 
-func TestADamagedRecordIsAnError(t *testing.T) {
+func TestReadRecord_Damaged(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]string{
 		"":                    "not a commit record",
@@ -98,7 +98,7 @@ func TestADamagedRecordIsAnError(t *testing.T) {
 }
 
 // A state that does not match its header's hash is damaged, although it can be read.
-func TestADamagedStateIsAnError(t *testing.T) {
+func TestRecord_DamagedState(t *testing.T) {
 	t.Parallel()
 	state := towntest.Threatened()
 	for name, c := range map[string]struct {
@@ -133,7 +133,7 @@ func TestKind_OfTown(t *testing.T) {
 	}
 }
 
-func TestEpochOfHeaders(t *testing.T) {
+func TestEpochOf(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]int64{"": 0, "7": 7, "x": 0, "99999999999999999999": 0} {
 		require.Equal(t, want, EpochOf(nats.Header{wire.EpochHeader: {value}}), value)

@@ -12,19 +12,11 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// LastEvents returns the last message that was appended to a run, or nil.
-func (l *Log) LastEvents(ctx context.Context, runID string) (*jetstream.RawStreamMsg, error) {
-	return ofRun(l.Store.Last(ctx, wire.RunSubject(l.World, runID)))
-}
-
 // EventsAfter returns the first message that was appended to a run after log sequence seq, or nil.
 func (l *Log) EventsAfter(
 	ctx context.Context, runID string, seq uint64,
 ) (*jetstream.RawStreamMsg, error) {
-	return ofRun(l.Store.Next(ctx, wire.RunSubject(l.World, runID), seq+1))
-}
-
-func ofRun(msg *jetstream.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {
+	msg, err := l.Store.Next(ctx, wire.RunSubject(l.World, runID), seq+1)
 	if err != nil {
 		return nil, fmt.Errorf("%w: events of a run: %w", ErrLogUnavailable, err)
 	}

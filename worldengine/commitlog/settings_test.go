@@ -18,8 +18,10 @@ var allGiven = Settings{
 	Compress: CompressAll,
 }
 
-// Settings read back from the metadata as they were stored, given or not.
-func TestSettingsAreReadAsTheyWereStored(t *testing.T) {
+// Settings read back from the metadata as they were stored, given or not. A setting of another
+// version that is unreadable is dropped, but for the types to approve: without them a command would
+// be executed that a person has to approve.
+func TestSettings_Metadata(t *testing.T) {
 	t.Parallel()
 	for _, s := range []Settings{
 		{}, allGiven, DefaultSettings(), {HistoryPerTown: 3}, {Apply: apply.Local},
@@ -32,12 +34,6 @@ func TestSettingsAreReadAsTheyWereStored(t *testing.T) {
 		{"history-per-town", "7"}, {"apply", "plugin"},
 		{"require-approval", "PROJECT_ADVANCE"}, {"compress", "all"},
 	}, allGiven.List())
-}
-
-// A setting of another version that is unreadable is dropped, but for the types to approve: without
-// them a command would be executed that a person has to approve.
-func TestSettingsThatCannotBeRead(t *testing.T) {
-	t.Parallel()
 	got := SettingsOf(map[string]string{
 		"worldengine.history-per-town": "many", "worldengine.later": "1", "history-per-town": "5",
 		"worldengine.require-approval": "MAGIC,PROJECT_ADVANCE", "worldengine.apply": "telepathy",
@@ -48,18 +44,16 @@ func TestSettingsThatCannotBeRead(t *testing.T) {
 }
 
 // Each setting that is given counts; the others come from the other settings.
-func TestSettingsOrOthers(t *testing.T) {
+func TestSettings_Or(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, allGiven, allGiven.Or(DefaultSettings()))
 	require.Equal(t, allGiven, Settings{}.Or(allGiven))
-	require.Equal(t, Settings{
-		HistoryPerTown: wire.DefaultHistoryPerTown, Apply: apply.Local, RequireApproval: "none",
-		Compress: CompressEvents,
-	}, Settings{}.Or(DefaultSettings()))
+	require.Equal(t, DefaultSettings(), Settings{}.Or(DefaultSettings()))
 }
 
-// Each setting has its least value; a lower one, or no value, is refused by its name.
-func TestSetASetting(t *testing.T) {
+// Each setting has its least value; a lower one, or no value, is refused by its name. The types to
+// approve are stored in one form, however an operator writes them.
+func TestSettings_Set(t *testing.T) {
 	t.Parallel()
 	for name, values := range map[string]map[string]bool{
 		HistorySetting:  {"1": true, "0": false, "-1": false, "x": false, "1.5": false},
@@ -78,37 +72,23 @@ func TestSetASetting(t *testing.T) {
 			}
 		}
 	}
-	var s Settings
-	require.ErrorContains(t, s.Set("later", "1"), `no setting "later"`)
-	require.ErrorContains(t, s.Set(HistorySetting, "0"),
+	require.ErrorContains(t, new(Settings).Set("later", "1"), `no setting "later"`)
+	require.ErrorContains(t, new(Settings).Set(HistorySetting, "0"),
 		`history-per-town must be at least 1, not "0"`)
-}
 
-// An operator may not have the log keep fewer commits than that.
-func TestTheLeastHistoryOfATown(t *testing.T) {
-	t.Parallel()
-	require.NoError(t, Settings{}.Validate())
+	checked, err := Settings{RequireApproval: "SALVAGE_PLAN, PROJECT_ADVANCE"}.Checked()
+	require.NoError(t, err)
+	require.Equal(t, "PROJECT_ADVANCE,SALVAGE_PLAN", checked.RequireApproval)
+	_, err = Settings{RequireApproval: "MAGIC"}.Checked()
+	require.Error(t, err)
 	require.NoError(t, Settings{HistoryPerTown: wire.LeastHistoryPerTown}.Validate())
 	require.ErrorContains(t, Settings{HistoryPerTown: wire.LeastHistoryPerTown - 1}.Validate(),
 		fmt.Sprintf("history-per-town must be at least %d", wire.LeastHistoryPerTown))
 }
 
-// The types to approve are stored in one form, however an operator writes them.
-func TestCheckedSettings(t *testing.T) {
-	t.Parallel()
-	checked, err := Settings{RequireApproval: "SALVAGE_PLAN, PROJECT_ADVANCE"}.Checked()
-	require.NoError(t, err)
-	require.Equal(t, "PROJECT_ADVANCE,SALVAGE_PLAN", checked.RequireApproval)
-	checked, err = Settings{HistoryPerTown: 3}.Checked()
-	require.NoError(t, err)
-	require.Equal(t, Settings{HistoryPerTown: 3}, checked)
-	_, err = Settings{RequireApproval: "MAGIC"}.Checked()
-	require.Error(t, err)
-}
-
 // A server with its world's settings, or none, serves. One with others is refused, unless the
 // operator accepts the messages that they discard.
-func TestWhichSettingsAreRefused(t *testing.T) {
+func TestPlan_Refusal(t *testing.T) {
 	t.Parallel()
 	differ := allGiven.differences(DefaultSettings())
 	require.Len(t, differ, 4)
@@ -141,7 +121,7 @@ func TestWhichSettingsAreRefused(t *testing.T) {
 }
 
 // A limit below 1 is none: it is lowered to any limit, and nothing is lowered to it.
-func TestWhichLimitsAreLowered(t *testing.T) {
+func TestLowered(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		from, to int64

@@ -142,7 +142,7 @@ func (l *LogCheck) noteHistory(v *Verdict) {
 // checkRecord checks a record by its kind.
 func (l *LogCheck) checkRecord(v *Verdict, rec *commitlog.Record) {
 	l.count(v, rec)
-	ofTown := rec.Kind.OfTown() && rec.TownID != ""
+	ofTown := rec.Kind.OfTown() && !isOfWorld(rec)
 	if rec.Run == nil && !mayLackRun(rec.Kind) {
 		v.want("the record has no run", "events", "")
 		if !ofTown { // else its state counts all the same
@@ -209,6 +209,11 @@ func (l *LogCheck) count(v *Verdict, rec *commitlog.Record) {
 	}
 }
 
+// isOfWorld reports whether a record pauses or resumes the world.
+func isOfWorld(rec *commitlog.Record) bool {
+	return rec.Kind == commitlog.KindControl && rec.TownID == ""
+}
+
 // mayLackRun reports whether records of a kind may be without a run.
 func mayLackRun(kind commitlog.Kind) bool {
 	return kind == commitlog.KindPut || kind == commitlog.KindRemove ||
@@ -219,7 +224,7 @@ func mayLackRun(kind commitlog.Kind) bool {
 func (l *LogCheck) subjectOf(v *Verdict, rec *commitlog.Record) string {
 	token := wire.TownToken(rec.TownID)
 	switch kind := rec.Kind; {
-	case kind == commitlog.KindControl && rec.TownID == "":
+	case isOfWorld(rec):
 		return wire.ControlSubject(l.world)
 	case kind.OfTown():
 		return wire.LogSubject(l.world, token)

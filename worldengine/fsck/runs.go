@@ -121,11 +121,11 @@ func (r *runState) take(v *Verdict, rec *commitlog.Record) {
 		return
 	}
 	projected, alerts, err := runevents.Incremental(r.snapshot, records)
-	if err != nil {
+	switch {
+	case err != nil:
 		v.want("the events cannot be projected", "", err.Error())
-	}
-	for _, alert := range alerts {
-		v.want("an event is not a valid transition", "", alert.Message)
+	case len(alerts) > 0:
+		v.want("an event is not a valid transition", "", alerts[0].Message)
 	}
 	r.snapshot, r.lost = projected, err != nil || len(alerts) > 0
 }

@@ -342,7 +342,7 @@ func (w *checkedWorld) talk(at town.State) town.State {
 	return next
 }
 
-func TestFsckOfASoundWorld(t *testing.T) {
+func TestFsck_SoundWorld(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{}).populate(strangeTowns...)
 	report := w.clean()
 	towns := int64(len(strangeTowns))
@@ -353,7 +353,7 @@ func TestFsckOfASoundWorld(t *testing.T) {
 }
 
 // A world can be checked while it is at work.
-func TestFsckOfALiveWorld(t *testing.T) {
+func TestFsck_LiveWorld(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{}).populate()
 	stop := make(chan struct{})
 	var work sync.WaitGroup
@@ -378,8 +378,9 @@ func TestFsckOfALiveWorld(t *testing.T) {
 	}
 }
 
-func TestFsckOfNoWorld(t *testing.T) {
+func TestFsck_NoWorld(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
+	require.Equal(t, fsck.Counts{}, w.clean().Counts, "of an empty one")
 	_, err := fsck.Run(t.Context(), w.nc, "elsewhere", fsck.Options{})
 	require.ErrorIs(t, err, commitlog.ErrNoWorld)
 	_, err = fsck.Run(t.Context(), w.nc, "a.b", fsck.Options{})
@@ -387,9 +388,4 @@ func TestFsckOfNoWorld(t *testing.T) {
 	w.nc.Close()
 	_, err = fsck.Run(t.Context(), w.nc, "main", fsck.Options{})
 	require.ErrorIs(t, err, commitlog.ErrLogUnavailable)
-}
-
-func TestFsckOfAnEmptyWorld(t *testing.T) {
-	w := newCheckedWorld(t, worldengine.Config{})
-	require.Equal(t, fsck.Counts{}, w.clean().Counts)
 }

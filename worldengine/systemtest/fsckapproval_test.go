@@ -31,7 +31,7 @@ func (w *checkedWorld) decide(kind lifecycle.SignalKind, townID, handoffID strin
 }
 
 // Every denial is in the records behind it, however many there are.
-func TestFsckOfManyDenials(t *testing.T) {
+func TestFsck_ManyDenials(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"})
 	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = "t" })
 	w.put(state, "")
@@ -95,7 +95,7 @@ func copiesOf(m logMessages) logMessages {
 }
 
 // A handoff that was executed, or refused as denied, has a person's decision in the records before.
-func TestFsckOfTheGate(t *testing.T) {
+func TestFsck_TamperedApprovals(t *testing.T) {
 	policy, err := approval.Parse("TOWNSFOLK_TALK")
 	require.NoError(t, err)
 	log := decidedWorld(t, worldengine.Config{}, &policy).messages()
@@ -167,7 +167,7 @@ func TestFsckOfTheGate(t *testing.T) {
 }
 
 // An approval expires at a millisecond, and the log has the one at which the engine found it.
-func TestFsckOfAnApprovalThatExpires(t *testing.T) {
+func TestFsck_ApprovalExpires(t *testing.T) {
 	w := decidedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"}, nil)
 	log := w.messages()
 	first := copyOf(t, log, "handoff", 0).Run.Events[0]
@@ -191,7 +191,7 @@ func TestFsckOfAnApprovalThatExpires(t *testing.T) {
 
 // An approval may expire between the moment in which an engine finds it and its run's events: the
 // engine's records are valid all the same.
-func TestFsckOfAnApprovalThatExpiresAsItIsUsed(t *testing.T) {
+func TestFsck_ApprovalExpiresInUse(t *testing.T) {
 	var looks atomic.Int64 // each of which takes a second
 	start := time.Now().Truncate(time.Millisecond)
 	const timeout = 40
@@ -222,7 +222,7 @@ func copyOf(t *testing.T, log logMessages, kind string, n int) (rec commitlog.Re
 }
 
 // A record names the world's policy by which its handoff was judged, if the town has none.
-func TestFsckOfTheGateOfTheWorld(t *testing.T) {
+func TestFsck_TamperedWorldApprovals(t *testing.T) {
 	w := decidedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"}, nil)
 	others, err := approval.Parse("SALVAGE_PLAN")
 	require.NoError(t, err)

@@ -64,135 +64,70 @@ func member(t *testing.T, body []byte, name, next string) string {
 // notStepped is the finding about a record that does not follow from the town before it.
 const notStepped = "the record is not the one that its input makes of the town"
 
-// Damage that nothing else can correct is reported with its place and stays: a message that is
-// forged, or that a defect wrote, each wrong in one respect.
-func TestFsckFindsDamageInTheLog(t *testing.T) {
-	w := newCheckedWorld(t, worldengine.Config{}).populate()
-	executed := w.find(`"townId":"town-1"`, `"status":"executed"`)
-	failed := w.find(`"townId":"town-1"`, `"status":"failed"`)
-	stale := w.find(`"townId":"town-1"`, `"status":"stale"`)
-	unknown := w.find(`"townId":"nowhere"`)
-	appended := w.find(`"kind":"events"`)
-	first := w.find(`"townId":"town-1"`, `"kind":"put"`, `"day":16`)
-	other := w.find(`"townId":" "`, `"status":"executed"`)
-	type message = jetstream.RawStreamMsg
-	body := func(old, new string) func(*message) {
-		return func(m *message) {
-			changed := strings.Replace(string(m.Data), old, new, 1)
-			require.NotEqual(t, string(m.Data), changed, old)
-			m.Data = []byte(changed)
-		}
-	}
-	header := func(name, value string) func(*message) {
-		return func(m *message) { m.Header[name] = []string{value} }
-	}
-	swapped := func(name, next string, from *message) func(*message) {
-		return func(m *message) {
-			body(member(t, m.Data, name, next), member(t, from.Data, name, next))(m)
-		}
-	}
-	list := []struct {
-		base *message
-		what string
-		do   func(*message)
-	}{
-		{executed, "the record cannot be read", func(m *message) { m.Data = []byte("{") }},
-		{executed, "the record cannot be read", body("commit-record.v1", "commit-record.v9")},
-		{executed, "the header Kind is not the one of the record", header("Kind", "put")},
-		{executed, "a record of a kind that this program does not know",
-			body(`"kind":"handoff"`, `"kind":"wish"`)},
-		{executed, "the header Snapshot-Hash is not the one of the record",
-			header("Snapshot-Hash", strings.Repeat("0", 64))},
-		{executed, "the header Snapshot-Hash is not the one of the record",
-			body(`"hope":0.`, `"hope":0.0`)},
-		{executed, "the header Decision-Epoch is not the one of the record", header("Decision-Epoch", "99")},
-		{executed, "the stored state is not in its canonical form",
-			body(`"snapshot":{`, `"snapshot":{ `)},
-		{executed, "the stored state is not a snapshot.v1",
-			body(`"snapshot":{"day":`, `"snapshot":{"night":`)},
-		{executed, "the stored state is the state of another town",
-			swapped("snapshot", "result", other)},
-		{executed, "the record is not on its own subject",
-			body(`"townId":"town-1"`, `"townId":"town-2"`)},
-		{executed, "the header Town-Id is not the one of the record", header("Town-Id", "town-2")},
-		{executed, "the message was not guarded by the one before it on its subject",
-			header("Unguarded", "")},
-		{executed, "the result does not verify",
-			body(`"reasonCode":"EXECUTED"`, `"reasonCode":"DONE"`)},
-		{executed, notStepped,
-			swapped("snapshot", "result", failed)},
-		{executed, notStepped,
-			swapped("snapshot", "result", failed)},
-		{executed, "the result does not fit the kind of its record: it is accepted",
-			swapped("result", "run", stale)},
-		{executed, notStepped,
-			swapped("result", "run", stale)},
-		{executed, notStepped, func(*message) {}},
-		{failed, notStepped, swapped("snapshot", "result", executed)},
-		{first, notStepped, body(`"day":16`, `"day":1`)},
-		{executed, "the record has no run", body(`"run":{`, `"ran":{`)},
-		{executed, "the header Run-Id is not the one of the record", header("Run-Id", "another")},
-		{executed, "the id of the run is not a UUID v4",
-			body(`"run":{"runId":"`, `"run":{"runId":"x`)},
-		{executed, "the events do not come after the ones before them", body(`"firstSeq":1`, `"firstSeq":0`)},
-		{executed, "an event is not valid", body(`"eventId":"`, `"eventId":"x`)},
-		{executed, "an event is not valid",
-			body(`Z","payload"`, `","payload"`)},
-		{executed, "an event, or its id, was there before",
-			body(`"StepCompleted","stepId":"stale-check"`, `"StepStarted","stepId":"stale-check"`)},
-		{executed, "an event is not valid",
-			body(`"stepId":"stale-check"`, `"stepId":"a|b"`)},
-		{executed, "an event is not a valid transition", body(`"RunStarted"`, `"RunResumed"`)},
-		{executed, "an event is not a valid transition",
-			body(`"StepStarted","stepId":"stale-check"`, `"StepFailed","stepId":"stale-check"`)},
-		{stale, "the result does not fit the kind of its record: it is accepted",
-			swapped("result", "run", executed)},
-		{stale, "the record is not on its own subject",
-			body(`"townId":"town-1"`, `"townId":"town-2"`)},
-		{unknown, notStepped,
-			body(`"townId":"nowhere"`, `"townId":"town-1"`)},
-		{appended, "the events do not come after the ones before them", func(*message) {}},
-		{appended, "the record is not on its own subject",
-			body(`"runId":"`, `"runId":"x`)},
-		{appended, "the append was not guarded by the run's message before it",
-			header("Unguarded", "")},
-	}
-	seqs := make([]uint64, len(list))
-	for i, forged := range list {
-		msg := copied(forged.base)
-		forged.do(msg)
-		seqs[i] = w.forgeOne(msg)
-	}
-	what := map[uint64][]string{}
-	for _, found := range w.fsck(fsck.Options{MaxFindings: 10_000}).Findings {
-		if found.Stream == wire.LogStream("main") {
-			what[found.Sequence] = append(what[found.Sequence], found.What)
-		}
-	}
-	for i, forged := range list {
-		found := what[seqs[i]]
-		if forged.what == notStepped && !slices.Contains(found, notStepped) {
-			forged.what = "the town could not take the input of the record"
-		}
-		require.True(t, slices.ContainsFunc(found, func(what string) bool {
-			return strings.HasPrefix(what, forged.what)
-		}), "%s: %v", forged.what, found)
+// header gives a record another header.
+func header(kind string, n int, name, value string) tampering {
+	return func(t *testing.T, log logMessages) (logMessages, uint64) {
+		msg := log[nth(t, log, kind, n)]
+		msg.Header[name] = []string{value}
+		return log, msg.Sequence
 	}
 }
 
-// forgeOne stores a message with one wrong member.
-func (w *checkedWorld) forgeOne(msg *jetstream.RawStreamMsg) uint64 {
-	w.t.Helper()
-	if _, unguarded := msg.Header["Unguarded"]; unguarded {
-		delete(msg.Header, "Unguarded")
-		delete(msg.Header, jetstream.MsgIDHeader)
-		return w.publish(msg.Subject, msg.Header, msg.Data)
-	}
-	return w.forge(msg.Subject, msg.Header, string(msg.Data))
+// Each fault of a single message is found: one that is forged, or that a defect wrote.
+func TestFsck_TamperedMessages(t *testing.T) {
+	log := newCheckedWorld(t, worldengine.Config{}).populate().messages()
+	requireTampered(t, log, []tamper{
+		{"no JSON", change("handoff", 0, `{"schemaVersion"`, `"schemaVersion"`)},
+		{"another version", change("handoff", 0, "commit-record.v1", "commit-record.v9")},
+		{"an unknown kind", change("handoff", 0, `"kind":"handoff"`, `"kind":"wish"`)},
+		{"another kind in the header", header("handoff", 0, "Kind", "put")},
+		{"another hash in the header", header("handoff", 0, "Snapshot-Hash",
+			strings.Repeat("0", 64))},
+		{"another day in the header", header("handoff", 0, "Decision-Epoch", "99")},
+		{"another town in the header", header("handoff", 0, "Town-Id", "town-2")},
+		{"another run in the header", header("handoff", 0, "Run-Id", "another")},
+		{"another key in the header", header("handoff", 0, "Key", "another")},
+		{"another town", change("handoff", 0, `"townId":"town-1"`, `"townId":"town-2"`)},
+		{"another state", change("handoff", 0, `"hope":0.`, `"hope":0.0`)},
+		{"a state that is not canonical", change("handoff", 0, `"snapshot":{`, `"snapshot":{ `)},
+		{"no state", change("handoff", 0, `"snapshot":{"day":`, `"snapshot":{"night":`)},
+		{"the state of another town", swap("handoff", 0, "snapshot", "result", "handoff", 3)},
+		{"the state of a failure", swap("handoff", 2, "snapshot", "result", "handoff", 1)},
+		{"a failure with a new state", swap("handoff", 1, "snapshot", "result", "handoff", 2)},
+		{"a put of an earlier day", change("put", 1, `"day":16`, `"day":1`)},
+		{"a commit that was not guarded", unguarded("handoff", 0)},
+		{"a result that does not verify", change("handoff", 0, `"reasonCode":"EXECUTED"`,
+			`"reasonCode":"DONE"`)},
+		{"the result of a refusal", swap("handoff", 0, "result", "run", "refused", 1)},
+		{"a refusal with the result of an acceptance", swap("refused", 1, "result", "run",
+			"handoff", 0)},
+		{"a refusal of another town", change("refused", 1, `"townId":"town-1"`,
+			`"townId":"town-2"`)},
+		{"a refusal of a town that exists", change("refused", 9, `"townId":"nowhere"`,
+			`"townId":"town-1"`)},
+		{"no run", change("handoff", 0, `"run":{`, `"ran":{`)},
+		{"a run without a UUID", change("handoff", 0, `"run":{"runId":"`, `"run":{"runId":"x`)},
+		{"events without a place", change("handoff", 0, `"firstSeq":1`, `"firstSeq":0`)},
+		{"an event without a UUID", change("handoff", 0, `"eventId":"`, `"eventId":"x`)},
+		{"an event without its time", change("handoff", 0, `Z","payload"`, `","payload"`)},
+		{"an event twice", change("handoff", 0, `"StepCompleted","stepId":"stale-check"`,
+			`"StepStarted","stepId":"stale-check"`)},
+		{"an event without a key", change("handoff", 0, `"stepId":"stale-check"`,
+			`"stepId":"a|b"`)},
+		{"an invalid transition of the run", change("handoff", 0, `"RunStarted"`,
+			`"RunResumed"`)},
+		{"an invalid transition of a step", change("handoff", 0,
+			`"StepStarted","stepId":"stale-check"`, `"StepFailed","stepId":"stale-check"`)},
+		{"others' events in the place of others", change("events", 1, `"firstSeq":2`,
+			`"firstSeq":1`)},
+		{"others' event without a UUID", change("events", 1, `"eventId":"`, `"eventId":"x`)},
+		{"others' events of another run", change("events", 1, `"runId":"`, `"runId":"x`)},
+		{"others' append that was not guarded", unguarded("events", 1)},
+	})
 }
 
 // Damage in the log is reported and cannot be repaired.
-func TestFsckCannotRepairTheLog(t *testing.T) {
+func TestFsck_LogStaysDamaged(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{}).populate()
 	executed := w.find(`"townId":"town-1"`, `"status":"executed"`)
 	executed.Header["Snapshot-Hash"] = []string{strings.Repeat("0", 64)}

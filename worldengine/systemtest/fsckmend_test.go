@@ -30,7 +30,7 @@ func (w *checkedWorld) mend() *fsck.Report {
 }
 
 // A foreign message at the end of a town's history loses no commit: a repair puts the town back.
-func TestFsckPutsATownBackFromStrayMessages(t *testing.T) {
+func TestFsck_MendsStrayMessages(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	done, now := w.talked(w.found("t"), 2)
 	w.clean()
@@ -70,7 +70,7 @@ func must[T any](v T, err error) T {
 
 // The last commit of a town is damaged on the disk: the repair asks for its flag, and puts the town
 // back to the one before. The lost handoff is executed again, with the same result.
-func TestFsckPutsATownBackFromADamagedCommit(t *testing.T) {
+func TestFsck_MendsDamagedCommit(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{HistoryPerTown: 8})
 	done, now := w.talked(w.found("t"), 4)
 	w.clean()
@@ -127,7 +127,7 @@ func TestInstancesReadATownAgainThatWasPutBack(t *testing.T) {
 
 // A command that was being applied when the town was damaged is applied again, under the same
 // applyId.
-func TestFsckPutsATownBackToAPendingCommand(t *testing.T) {
+func TestFsck_MendsPendingCommand(t *testing.T) {
 	w := newCheckedWorld(t, outside())
 	g := new(game)
 	w.plugin(g.answer)
@@ -148,7 +148,7 @@ func TestFsckPutsATownBackToAPendingCommand(t *testing.T) {
 }
 
 // If no readable record of the town is kept, the report says so.
-func TestFsckOfADamagedTownWithNothingBefore(t *testing.T) {
+func TestFsck_NothingToMendFrom(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	w.found("t")
 	w.clean()

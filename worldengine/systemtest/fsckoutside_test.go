@@ -22,7 +22,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func TestFsckOfCommandsAppliedOutside(t *testing.T) {
+func TestFsck_CommandsOfGames(t *testing.T) {
 	w := newCheckedWorld(t, outside())
 	w.plugin(new(game).answer)
 	w.applied(strangeTowns...)
@@ -39,7 +39,7 @@ func TestFsckOfCommandsAppliedOutside(t *testing.T) {
 
 // A handoff that waits for the end of a pause has an end of every kind: executed, failed, refused,
 // cancelled by an operator, given to a plugin, and cut off by a restart.
-func TestFsckOfPauses(t *testing.T) {
+func TestFsck_Pauses(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	g := &game{release: make(chan struct{})}
 	w.plugin(g.answer)
@@ -112,7 +112,7 @@ func (w *checkedWorld) bind(id string, state town.State, binding apply.Binding) 
 
 // A pause while a command is being applied, and any events of others on its run; and the server
 // ends meanwhile.
-func TestFsckOfWhatIsBeingApplied(t *testing.T) {
+func TestFsck_CommandInHand(t *testing.T) {
 	w := newCheckedWorld(t, outside())
 	g := &game{release: make(chan struct{})}
 	w.plugin(g.answer)
@@ -146,7 +146,7 @@ func TestFsckOfWhatIsBeingApplied(t *testing.T) {
 }
 
 // If others have appended the engine's events, the engine does not, and fsck names the events.
-func TestFsckOfARunThatOthersEnd(t *testing.T) {
+func TestFsck_RunEndedByOthers(t *testing.T) {
 	for _, taken := range [][]runevents.EventType{
 		{runevents.RunCompleted}, {runevents.StepCompleted},
 		{runevents.StepCompleted, runevents.RunCompleted},
@@ -202,7 +202,7 @@ func (w *checkedWorld) forged(count int) {
 
 // Two engines race for the same towns: each has a share of the pending handoffs, and takes over the
 // other's.
-func TestFsckOfTwoEngines(t *testing.T) {
+func TestFsck_TwoEngines(t *testing.T) {
 	for _, history := range []int64{wire.DefaultHistoryPerTown, 5} {
 		t.Run(fmt.Sprint(history), func(t *testing.T) { fsckOfTwoEngines(t, history) })
 	}
@@ -246,35 +246,10 @@ func fsckOfTwoEngines(t *testing.T, history int64) {
 	w.clean()
 }
 
-// With a short history, the rest of a run suffices.
-func TestFsckOfWhatIsLeftOfRuns(t *testing.T) {
-	for _, history := range []int64{1, 2, 3} {
-		t.Run(fmt.Sprint(history), func(t *testing.T) {
-			config := outside()
-			config.HistoryPerTown = history
-			w := newCheckedWorld(t, config)
-			g := &game{release: make(chan struct{})}
-			w.plugin(g.answer)
-			w.found("t")
-			w.send(by("hopeless", w.now("t").State), handoff.Failed)
-			w.send(by("anybody", w.now("t").State), handoff.Executed)
-			w.clean()
-			waits := w.later(by("waits", w.now("t").State))
-			w.append("t", w.pending("t"), "Noted", "build")
-			w.signal(lifecycle.SignalPause, "t")
-			w.clean()
-			w.signal(lifecycle.SignalResume, "t")
-			w.clean()
-			close(g.release)
-			w.result(waits, handoff.Executed)
-			w.clean()
-		})
-	}
-}
-
-func TestFsckOfExpiredRunRecords(t *testing.T) {
+// With a short history, or when run records have expired, the rest of a run suffices.
+func TestFsck_ExpiredRunRecords(t *testing.T) {
 	config := outside()
-	config.AppendedRetention = time.Second
+	config.AppendedRetention, config.HistoryPerTown = time.Second, 2
 	w := newCheckedWorld(t, config)
 	g := &game{release: make(chan struct{})}
 	w.plugin(g.answer)

@@ -108,7 +108,7 @@ func retold(t *testing.T) []*jetstream.RawStreamMsg {
 
 // A run's used approval stays its own, even if the handoff is accepted once more when its town
 // requires none any longer.
-func TestFsckOfARetryThatTakesNoApproval(t *testing.T) {
+func TestFsck_RetryWithoutApproval(t *testing.T) {
 	w := newCheckedWorld(t, unreachable(t))
 	policy, err := approval.Parse("TOWNSFOLK_TALK")
 	require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestFsckOfARetryThatTakesNoApproval(t *testing.T) {
 	w.clean()
 }
 
-func TestFsckOfRetries(t *testing.T) {
+func TestFsck_Retries(t *testing.T) {
 	log := retold(t)
 	found, counts, open := FsckLog("main", log)
 	require.Empty(t, found)
@@ -147,7 +147,7 @@ func TestFsckOfRetries(t *testing.T) {
 }
 
 // A key that was accepted twice is found, even in a run that claims to be a retry.
-func TestFsckOfAKeyThatWasAcceptedTwice(t *testing.T) {
+func TestFsck_KeyAcceptedTwice(t *testing.T) {
 	w := newCheckedWorld(t, unreachable(t))
 	w.found("t")
 	first := w.unreached("t")
@@ -226,6 +226,6 @@ var tamperedCancellations = []tamper{
 	}},
 }
 
-func TestFsckFindsTamperedRetries(t *testing.T) {
+func TestFsck_TamperedRetries(t *testing.T) {
 	requireTampered(t, retold(t), slices.Concat(tamperedRetries, tamperedCancellations))
 }

@@ -113,7 +113,7 @@ func between(t *testing.T, text, from, to string) string {
 	return inner
 }
 
-func TestFsckOfAStoriedLog(t *testing.T) {
+func TestFsck_StoriedLog(t *testing.T) {
 	log := storied(t)
 	found, counts, open := FsckLog("main", log)
 	require.Empty(t, found)
@@ -203,7 +203,7 @@ func unguarded(kind string, n int) tampering {
 }
 
 // Every rule about several records, broken at one place.
-func TestFsckFindsTamperedStories(t *testing.T) {
+func TestFsck_TamperedRuns(t *testing.T) {
 	requireTampered(t, storied(t), slices.Concat(tamperedPending, tamperedRuns, tamperedSignals))
 }
 
