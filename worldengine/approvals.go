@@ -7,7 +7,6 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/approvals"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/queue"
 )
@@ -59,7 +58,7 @@ func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer,
 		return answer, err
 	}
 	retried, err := e.Retry(ctx, Signal{
-		Kind: lifecycle.SignalRetry, RunID: prior.RunID, HandoffID: h.HandoffID,
+		Kind: machine.SignalRetry, RunID: prior.RunID, HandoffID: h.HandoffID,
 		ActorID: approved.Decision.ActorID, Reason: approved.Decision.Reason,
 	}, operationTimeout)
 	switch {

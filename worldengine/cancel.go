@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/waiting"
 )
@@ -12,7 +12,7 @@ import (
 // cancelRun ends a run that waits for the end of a pause or behind a command, or whose own command
 // no game has. The client of the handoff is answered when its town has its next turn.
 func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error) {
-	if s.Run, err = e.newRun(lifecycle.SignalPlan, lifecycle.SignalVersion); err != nil {
+	if s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion); err != nil {
 		return Control{}, err
 	}
 	inHand := false
@@ -37,7 +37,7 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 		if inHand = current.Pending != nil && current.Pending.Run.RunID == s.RunID; inHand {
 			return nil
 		}
-		why := lifecycle.Cancellation{SignalID: s.Run.RunID, Reason: s.Reason}
+		why := machine.Cancellation{SignalID: s.Run.RunID, Reason: s.Reason}
 		if err := e.waiting.End(ctx, &tail, why); err != nil {
 			return err
 		}
@@ -70,5 +70,5 @@ func (e *Engine) readTownOfRun(ctx context.Context, runID string) (string, error
 	if errors.Is(err, runs.ErrUnknownRun) {
 		return "", nil
 	}
-	return lifecycle.StartedTown(&run), err
+	return machine.StartedTown(&run), err
 }

@@ -8,7 +8,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
@@ -21,7 +20,7 @@ func (e *Engine) Signal(ctx context.Context, s Signal) (Control, error) {
 	defer cancel()
 	s = s.WithDefaults()
 	switch {
-	case s.Kind == lifecycle.SignalCancel:
+	case s.Kind == machine.SignalCancel:
 		return e.cancelRun(ctx, &s)
 	case s.TownID == "":
 		return e.signalWorld(ctx, &s)
@@ -41,7 +40,7 @@ func (e *Engine) Reject(ctx context.Context, s Signal, code wire.Code) error {
 // signal steps a town, or the world, by a signal, and returns the town behind it. The error of a
 // refusal is a *SignalError.
 func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err error) {
-	if s.Run, err = e.newRun(lifecycle.SignalPlan, lifecycle.SignalVersion); err != nil {
+	if s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion); err != nil {
 		return out, err
 	}
 	var drawn []runevents.DrawnID

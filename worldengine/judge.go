@@ -9,7 +9,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/trace"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
@@ -234,12 +233,12 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *runs.Ref
 		return nil
 	}
 	s := &Signal{
-		Kind: lifecycle.SignalRetry, TownID: d.Handoff.Proposal.TownID, RunID: d.Retry.RunID,
+		Kind: machine.SignalRetry, TownID: d.Handoff.Proposal.TownID, RunID: d.Retry.RunID,
 		HandoffID: d.Handoff.HandoffID, ActorID: d.Retry.ActorID, Reason: d.Retry.Reason,
 	}
 	if !d.MayBeRecorded() { // its operator may know the run, which is the signal's
 		s.Run = d.Identity
-		s.Run.PlanID, s.Run.PlanVersion = lifecycle.SignalPlan, lifecycle.SignalVersion
+		s.Run.PlanID, s.Run.PlanVersion = machine.SignalPlan, machine.SignalVersion
 		s.Run.Trace = trace.Context{}
 	}
 	return e.refuse(ctx, s, refusal.Code, refusal.Message)

@@ -15,7 +15,6 @@ import (
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/game"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/presence"
 	"worldengine/worldengine/runs"
@@ -40,8 +39,8 @@ func (e *Engine) runConfig() runs.Config {
 	return runs.Config{
 
 		Appends: runevents.AppendPolicy{
-			TenantID: e.config.TenantID, EngineSteps: lifecycle.Steps(),
-			EnginePlan: lifecycle.IsEnginePlan, Transitions: e.config.ValidateTransitions,
+			TenantID: e.config.TenantID, EngineSteps: machine.Steps(),
+			EnginePlan: machine.IsEnginePlan, Transitions: e.config.ValidateTransitions,
 		},
 		Digested: e.digested,
 		Alert: func(townToken string, alert runevents.Alert) {

@@ -20,7 +20,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/index"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/runs"
 )
@@ -45,13 +45,13 @@ func TestAPauseComesWhileTheIndexIsAwaited(t *testing.T) {
 	source.held.Store(true)
 	require.NoError(t, e.Submit(h, func(_ Answer, err error) { answered <- err }))
 	<-source.asked // some 20 ms after the handoff began to wait
-	_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause})
+	_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalPause})
 	require.NoError(t, err)
 	close(source.release)
 	require.Eventually(t, func() bool { return has(t, e, runevents.RunIsPaused) }, 30*time.Second,
 		10*time.Millisecond)
 	require.Empty(t, answered)
-	_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume})
+	_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalResume})
 	require.NoError(t, err)
 	require.NoError(t, <-answered)
 }
@@ -107,7 +107,7 @@ func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 	h := talkIn(t, first)
 	require.NoError(t, first.Submit(h, func(Answer, error) {}))
 	<-console.asked
-	_, err = first.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause, TownID: "t"})
+	_, err = first.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
 	require.NoError(t, err)
 	current, err := first.log.Load(t.Context(), "t")
 	require.NoError(t, err)
@@ -126,7 +126,7 @@ func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 		return next.games.InProgress("t", h.IdempotencyKey) != nil
 	}, 30*time.Second, time.Millisecond)
 	require.Never(t, func() bool { return !pending() }, 2*time.Second, 50*time.Millisecond)
-	_, err = next.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume, TownID: "t"})
+	_, err = next.Signal(t.Context(), Signal{Kind: machine.SignalResume, TownID: "t"})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return !pending() }, 30*time.Second, 10*time.Millisecond)
 	var answer Answer
@@ -159,7 +159,7 @@ func TestAPauseThatIsOverIsNotTold(t *testing.T) {
 	for _, townID := range []string{"t", ""} {
 		before, err := e.log.Load(t.Context(), "t")
 		require.NoError(t, err)
-		_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause, TownID: townID})
+		_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: townID})
 		require.NoError(t, err)
 		e.games.Hold(t.Context(), "t", before.Pending)
 		paused, err := e.log.Load(t.Context(), "t")
@@ -172,7 +172,7 @@ func TestAPauseThatIsOverIsNotTold(t *testing.T) {
 		status, count := pauses()
 		require.Equal(t, runevents.RunIsPaused, status)
 
-		_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume, TownID: townID})
+		_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalResume, TownID: townID})
 		require.NoError(t, err)
 		e.games.Hold(t.Context(), "t", before.Pending) // after this the run goes on, whoever told it
 		e.games.Hold(t.Context(), "t", paused.Pending)

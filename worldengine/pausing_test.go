@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/runs"
 )
@@ -26,7 +26,7 @@ func TestARunThatADeadServerLeft(t *testing.T) {
 		Config{PauseWait: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	h := talkIn(t, first)
-	_, err = first.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause, TownID: "t"})
+	_, err = first.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
 	require.NoError(t, err)
 	require.NoError(t, first.Submit(h, func(Answer, error) {}))
 	waits := func(e *Engine, status runevents.RunStatus) bool {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/waiting"
@@ -41,7 +41,7 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 		return Retried{}, err
 	}
 	d.retries = &failed
-	d.Retry = &lifecycle.Retry{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
+	d.Retry = &machine.Retry{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
 	retried := Retried{
 		TownID: s.TownID, HandoffID: failed.Handoff.HandoffID, RunID: d.Identity.RunID,
 	}

@@ -5,7 +5,6 @@ import (
 
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
@@ -35,7 +34,7 @@ type Control struct {
 // draws the run of the signal, unless that has one.
 func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) (err error) {
 	if s.Run.RunID == "" {
-		if s.Run, err = e.newRun(lifecycle.SignalPlan, lifecycle.SignalVersion); err != nil {
+		if s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion); err != nil {
 			return err
 		}
 	}

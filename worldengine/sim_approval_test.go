@@ -10,7 +10,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
@@ -53,8 +52,8 @@ func (o *simOperator) decide() bool {
 	for person := range people {
 		given := signal
 		given.ActorID = fmt.Sprint("person ", person)
-		if given.Kind = lifecycle.SignalApprove; s.rng.IntN(3) == 0 {
-			given.Kind = lifecycle.SignalDeny
+		if given.Kind = machine.SignalApprove; s.rng.IntN(3) == 0 {
+			given.Kind = machine.SignalDeny
 		}
 		engine, submit := s.engines[s.rng.IntN(len(s.engines))], s.rng.IntN(2) == 0
 		s.trace("%s tells engine %d: %s %s", given.ActorID, engine.number, given.Kind,
@@ -75,7 +74,7 @@ func (o *simOperator) denyAll(townID string) {
 	for i := range rec.Approvals {
 		if a := &rec.Approvals[i]; a.Decision == nil && a.Handoff != nil {
 			signals = append(signals, Signal{TownID: townID, HandoffID: a.HandoffID,
-				HandoffHash: a.HandoffHash, Kind: lifecycle.SignalDeny, ActorID: "a strict person"})
+				HandoffHash: a.HandoffHash, Kind: machine.SignalDeny, ActorID: "a strict person"})
 		}
 	}
 	slices.Reverse(signals) // the one that was asked for last first
@@ -127,7 +126,7 @@ func (o *simOperator) tellDecision(engine *simEngine, given Signal, submit bool)
 func (h *simHistory) checkTold() {
 	for _, given := range h.operator.decided {
 		h.must(h.decisions[decisionKey(given.HandoffHash, given.ActorID,
-			given.Kind == lifecycle.SignalApprove)], "%s was told that the decision %s about %s "+
+			given.Kind == machine.SignalApprove)], "%s was told that the decision %s about %s "+
 			"counts, of which the log knows nothing", given.ActorID, given.Kind, given.HandoffID)
 	}
 	for _, told := range h.operator.submitted {

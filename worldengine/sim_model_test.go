@@ -15,7 +15,6 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -319,7 +318,7 @@ func (h *simHistory) cancelled(rec *commitlog.Record, before commitlog.Entry, m 
 		"what was not pending was cancelled")
 	last := rec.Run.Events[len(rec.Run.Events)-1]
 	h.trace("run %s was cancelled: %s", rec.Run.RunID, last.Payload)
-	forced := strings.Contains(string(last.Payload), lifecycle.CancelledByForce)
+	forced := strings.Contains(string(last.Payload), machine.CancelledByForce)
 	h.must(forced || !h.game.had[rec.Run.RunID], "run %s was cancelled, and a game had its command",
 		rec.Run.RunID)
 	at, alerted := h.alerted[rec.Run.RunID]

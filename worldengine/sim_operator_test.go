@@ -11,7 +11,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
 
@@ -64,7 +64,7 @@ func (o *simOperator) act() {
 		if errors.As(err, &refused) {
 			o.sim.trace("the operator is refused: %s", refused.Code)
 		}
-		if err == nil && signal.Kind == lifecycle.SignalCancel {
+		if err == nil && signal.Kind == machine.SignalCancel {
 			o.cancelled = append(o.cancelled, signal.RunID)
 		}
 	}()
@@ -79,7 +79,7 @@ func (o *simOperator) next() (Signal, bool) {
 	}
 	switch {
 	case paused:
-		return Signal{Kind: lifecycle.SignalResume, TownID: townID}, true
+		return Signal{Kind: machine.SignalResume, TownID: townID}, true
 	case o.sim.quiet || o.sim.strict():
 		return Signal{}, false
 	case o.sim.rng.IntN(3) == 0 && o.sim.unended():
@@ -88,12 +88,12 @@ func (o *simOperator) next() (Signal, bool) {
 			ids = append(ids, id)
 		}
 		slices.Sort(ids)
-		return Signal{Kind: lifecycle.SignalCancel, RunID: ids[o.sim.rng.IntN(len(ids))],
+		return Signal{Kind: machine.SignalCancel, RunID: ids[o.sim.rng.IntN(len(ids))],
 			Force: o.sim.rng.IntN(6) == 0 || o.sim.forceful}, true
 	case o.sim.rng.IntN(4) == 0:
 		townID = ""
 	}
-	return Signal{Kind: lifecycle.SignalPause, TownID: townID, DrainTimeout: time.Second}, true
+	return Signal{Kind: machine.SignalPause, TownID: townID, DrainTimeout: time.Second}, true
 }
 
 // tell shows the engines the log's pauses of the world, each after all have handled the one before:

@@ -10,7 +10,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 )
 
@@ -48,7 +47,7 @@ func (o *simOperator) retry() bool {
 	runID := ended[s.rng.IntN(len(ended))]
 	for person := range 1 + s.rng.IntN(2) {
 		given := Signal{
-			Kind: lifecycle.SignalRetry, RunID: runID, ActorID: fmt.Sprint("person ", person),
+			Kind: machine.SignalRetry, RunID: runID, ActorID: fmt.Sprint("person ", person),
 		}
 		engine := s.engines[s.rng.IntN(len(s.engines))]
 		s.trace("%s tells engine %d: %s %s", given.ActorID, engine.number, given.Kind, given.RunID)

@@ -14,7 +14,7 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -147,7 +147,7 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	if run.Status.Terminal() {
 		return nil
 	}
-	of := e.AbsentPlugin(lifecycle.StartedTown(run))
+	of := e.AbsentPlugin(machine.StartedTown(run))
 	if of == nil || of.RunID != run.RunID {
 		return nil
 	}

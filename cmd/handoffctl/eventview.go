@@ -11,7 +11,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 )
 
 // eventView prints events as they come: a line each, and a line with the date when that changes.
@@ -167,24 +167,24 @@ func (a *app) meaning(e *runevents.Record) string {
 // completed returns the outcome of a step of the engine.
 func completed(e *runevents.Record) string {
 	switch e.StepID {
-	case lifecycle.StepDuplicate:
+	case machine.StepDuplicate:
 		if reported[handoff.DuplicateReport](e).Duplicate {
 			return "the key was accepted before"
 		}
 		return "the key is free"
-	case lifecycle.StepStale:
+	case machine.StepStale:
 		r := reported[handoff.StaleReport](e)
 		if !r.Passed && r.ActualDecisionEpoch != nil {
 			return fmt.Sprintf("the town is at day %d and not as the agent saw it",
 				*r.ActualDecisionEpoch)
 		}
 		return "passed"
-	case lifecycle.StepPrecondition:
+	case machine.StepPrecondition:
 		if r := reported[handoff.PreconditionReport](e); !r.Passed && len(r.Failures) > 0 {
 			return r.Failures[0].Detail
 		}
 		return "passed"
-	case lifecycle.StepApply:
+	case machine.StepApply:
 		if day := reported[handoff.WorldState](e).DecisionEpoch; day != nil {
 			return fmt.Sprintf("the town is at day %d", *day)
 		}

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 )
 
 func TestApp_Sense(t *testing.T) {
@@ -28,15 +28,15 @@ func TestApp_Sense(t *testing.T) {
 		{runevents.RunCancelled, "", `{"signalId":"s","reason":"late"}`, "by signal s: late"},
 		{runevents.StepSkipped, "apply", `{"reason":"STALE"}`, "because of STALE"},
 		{runevents.StepFailed, "apply", `{"error":{"code":"X","message":"away"}}`, "X: away"},
-		{runevents.StepCompleted, lifecycle.StepDuplicate, `{"duplicate":true}`,
+		{runevents.StepCompleted, machine.StepDuplicate, `{"duplicate":true}`,
 			"the key was accepted before"},
-		{runevents.StepCompleted, lifecycle.StepDuplicate, `{"duplicate":false}`, "the key is free"},
-		{runevents.StepCompleted, lifecycle.StepStale, `{"passed":false,"actualDecisionEpoch":7}`,
+		{runevents.StepCompleted, machine.StepDuplicate, `{"duplicate":false}`, "the key is free"},
+		{runevents.StepCompleted, machine.StepStale, `{"passed":false,"actualDecisionEpoch":7}`,
 			"the town is at day 7 and not as the agent saw it"},
-		{runevents.StepCompleted, lifecycle.StepPrecondition,
+		{runevents.StepCompleted, machine.StepPrecondition,
 			`{"passed":false,"failures":[{"detail":"no wall"},{"detail":"no gate"}]}`, "no wall"},
-		{runevents.StepCompleted, lifecycle.StepPrecondition, `{"passed":true}`, "passed"},
-		{runevents.StepCompleted, lifecycle.StepApply, `{"postExecutionDecisionEpoch":8}`,
+		{runevents.StepCompleted, machine.StepPrecondition, `{"passed":true}`, "passed"},
+		{runevents.StepCompleted, machine.StepApply, `{"postExecutionDecisionEpoch":8}`,
 			"the town is at day 8"},
 		{runevents.StepCompleted, "lay stones", `{"stones":3}`, `{"stones":3}`},
 		{runevents.StepStarted, "apply", `{}`, `{}`},
@@ -48,6 +48,6 @@ func TestApp_Sense(t *testing.T) {
 		assert.Equal(t, row.want, a.sense(&e), "%s %s", row.event, row.payload)
 	}
 	e := runevents.Record{Write: runevents.Write{EventType: runevents.StepCompleted,
-		StepID: lifecycle.StepDuplicate, Payload: []byte(`{"by":"us"}`)}, AppendedBy: "mod"}
+		StepID: machine.StepDuplicate, Payload: []byte(`{"by":"us"}`)}, AppendedBy: "mod"}
 	assert.Equal(t, `{"by":"us"}`, a.sense(&e), "a step of another producer")
 }

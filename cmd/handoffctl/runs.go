@@ -10,7 +10,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -247,11 +247,11 @@ func command(run *messages.RunRow) string {
 
 // signalText has the members of an operator's signal in the payloads of its events.
 type signalText struct {
-	Signal  lifecycle.SignalKind `json:"signal"`
-	TownID  string               `json:"townId"`
-	RunID   string               `json:"runId"`
-	ActorID string               `json:"actorId"`
-	Code    string               `json:"code"`
+	Signal  machine.SignalKind `json:"signal"`
+	TownID  string             `json:"townId"`
+	RunID   string             `json:"runId"`
+	ActorID string             `json:"actorId"`
+	Code    string             `json:"code"`
 }
 
 // String describes the signal. A refused one may lack the run or the handoff that it was about.
@@ -260,9 +260,9 @@ func (s *signalText) String() string {
 	switch kind := s.Signal; {
 	case s.RunID != "":
 		about = "run " + s.RunID
-	case kind == lifecycle.SignalCancel, kind == lifecycle.SignalRetry:
+	case kind == machine.SignalCancel, kind == machine.SignalRetry:
 		about = "a run"
-	case s.TownID == "" && (kind == lifecycle.SignalApprove || kind == lifecycle.SignalDeny):
+	case s.TownID == "" && (kind == machine.SignalApprove || kind == machine.SignalDeny):
 		about = "a handoff"
 	}
 	text := string(s.Signal) + " " + about + " by " + s.ActorID

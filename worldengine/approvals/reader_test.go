@@ -20,7 +20,6 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/index/indextest"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/town"
@@ -314,11 +313,11 @@ func (a *asking) approve(townID string, h *handoff.Handoff, reason string) {
 	current, err := a.Log.Load(a.t.Context(), townID)
 	require.NoError(a.t, err)
 	in := machine.Input{TownID: townID, At: a.now, Event: &machine.Signal{
-		Kind: lifecycle.SignalApprove, TownID: townID, HandoffID: h.HandoffID, ActorID: "mara",
+		Kind: machine.SignalApprove, TownID: townID, HandoffID: h.HandoffID, ActorID: "mara",
 		Reason: reason, Run: runevents.Identity{
 			RunID: uuid.NewString(), TenantID: "default", ProjectID: "main",
-			EnvironmentID: "local", PlanID: lifecycle.SignalPlan,
-			PlanVersion: lifecycle.SignalVersion,
+			EnvironmentID: "local", PlanID: machine.SignalPlan,
+			PlanVersion: machine.SignalVersion,
 		},
 	}}
 	for range machine.IDs(in.Event) {

@@ -8,7 +8,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/town"
 )
@@ -39,7 +39,7 @@ func BenchmarkDecision(b *testing.B) {
 		asked, err := h.MarshalWire()
 		check(err)
 		p := logtest.NewProducer(run)
-		check(lifecycle.EmitRun(p, h, result, lifecycle.Begin{}))
+		check(machine.EmitRun(p, h, result, machine.Begin{}))
 		addition := handoff.AdditionOf(h)
 		rec := commitlog.Record{
 			Kind: commitlog.KindHandoff, TownID: h.Proposal.TownID, Result: encoded,

@@ -10,7 +10,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -66,7 +66,7 @@ func TestARunThatIsLeftWaiting(t *testing.T) {
 	require.Len(t, found, 1)
 	require.Equal(t, "PAUSED", found[0].Got)
 
-	require.NoError(t, p.OfRun(runevents.RunCancelled, lifecycle.Cancellation{}))
+	require.NoError(t, p.OfRun(runevents.RunCancelled, machine.Cancellation{}))
 	extend(true)
 	require.Empty(t, left(time.Now().Add(time.Second)), "it has its end")
 }

@@ -15,7 +15,6 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -428,10 +427,10 @@ func (l *LogCheck) checkRefused(v *Verdict, rec *commitlog.Record, run *runState
 // checkAppended checks a message with events of other producers. Projectors check whether they are
 // valid transitions: the log accepts all.
 func (v *Verdict) checkAppended(rec *commitlog.Record, run *runState) {
-	ofEngine := run.ofEngine || lifecycle.IsEnginePlan(rec.Run.PlanID, rec.Run.PlanVersion)
+	ofEngine := run.ofEngine || machine.IsEnginePlan(rec.Run.PlanID, rec.Run.PlanVersion)
 	for i := range rec.Run.Events {
 		e := &rec.Run.Events[i]
-		ofOthers := e.StepID != "" && !slices.Contains(lifecycle.Steps(), e.StepID)
+		ofOthers := e.StepID != "" && !slices.Contains(machine.Steps(), e.StepID)
 		if e.EventType.Spec().OfEngine || ofEngine && !ofOthers {
 			v.want("others appended an event that only the engine emits", "", eventText(rec.Run, i))
 			run.lost = true // the engine emits no event that others have appended before it

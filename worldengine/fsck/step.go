@@ -17,7 +17,6 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -220,7 +219,7 @@ func outcomeOf(
 	}
 	for i := range rec.Run.Events {
 		e := &rec.Run.Events[i]
-		if e.StepID == lifecycle.StepApply && e.EventType != runevents.StepStarted &&
+		if e.StepID == machine.StepApply && e.EventType != runevents.StepStarted &&
 			e.LogicalAttemptID == p.Attempt {
 			v.At = emittedAt(e)
 			if err := json.Unmarshal(e.Payload, &said); err != nil {
@@ -256,15 +255,15 @@ func cancellationOf(in *machine.Input, rec *commitlog.Record, p *apply.Pending) 
 	if len(rec.Run.Events) == 0 {
 		return errors.New("the record has no events")
 	}
-	var why lifecycle.Cancellation
+	var why machine.Cancellation
 	last := &rec.Run.Events[len(rec.Run.Events)-1]
 	if err := json.Unmarshal(last.Payload, &why); err != nil {
 		return err
 	}
 	in.Tail = tailOf(rec.Run, p)
 	in.Event = &machine.Cancel{Signal: &machine.Signal{
-		Kind: lifecycle.SignalCancel, Run: runevents.Identity{RunID: why.SignalID},
-		RunID: rec.Run.RunID, Force: why.Code == lifecycle.CancelledByForce, Reason: why.Reason,
+		Kind: machine.SignalCancel, Run: runevents.Identity{RunID: why.SignalID},
+		RunID: rec.Run.RunID, Force: why.Code == machine.CancelledByForce, Reason: why.Reason,
 	}}
 	return nil
 }
@@ -272,7 +271,7 @@ func cancellationOf(in *machine.Input, rec *commitlog.Record, p *apply.Pending) 
 // tailOf returns the end of a pending command's run before a record with the next events: the
 // attempts' events that the record lacks are on the run's own subject.
 func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
-	stored := slices.DeleteFunc(lifecycle.OfAttempts(p.Attempt), func(e runevents.Event) bool {
+	stored := slices.DeleteFunc(machine.OfAttempts(p.Attempt), func(e runevents.Event) bool {
 		return slices.ContainsFunc(next.Events, func(n runevents.Event) bool {
 			return n.EventType == e.EventType && n.LogicalAttemptID == e.LogicalAttemptID
 		})
@@ -297,7 +296,7 @@ func putOf(in *machine.Input, rec *commitlog.Record, before machine.Town) error 
 
 // signalOf sets an input to a record's signal.
 func signalOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Record) error {
-	said, err := lifecycle.SignalIn(rec.Run)
+	said, err := machine.SignalIn(rec.Run)
 	if err != nil {
 		return err
 	}
@@ -307,7 +306,7 @@ func signalOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Reco
 		Reason: said.Reason,
 	}
 	in.Event = signal
-	if rec.Run.PlanID != lifecycle.SignalPlan || rec.Run.PlanVersion != lifecycle.SignalVersion ||
+	if rec.Run.PlanID != machine.SignalPlan || rec.Run.PlanVersion != machine.SignalVersion ||
 		said.TownID != rec.TownID {
 		return fmt.Errorf("the run, of the plan %q, is not one of a signal to the town",
 			rec.Run.PlanID)
@@ -361,22 +360,22 @@ func deliveryOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Re
 }
 
 // beginOf returns how the events of a run begin.
-func beginOf(run *runevents.Run) (begin lifecycle.Begin) {
+func beginOf(run *runevents.Run) (begin machine.Begin) {
 	for i := range run.Events {
 		e := &run.Events[i]
 		switch e.EventType {
 		case runevents.RunQueued:
-			begin.Start = lifecycle.StartQueued
+			begin.Start = machine.StartQueued
 			begin.Waited = endOf(&commitlog.Record{Run: run}).Sub(emittedAt(e))
 		case runevents.RunResumed:
-			begin.Start = lifecycle.StartResumed
+			begin.Start = machine.StartResumed
 		case runevents.RunStarted:
 			if run.FirstSeq > 1 {
-				begin.Start = lifecycle.StartWaited
+				begin.Start = machine.StartWaited
 			}
 		case runevents.SignalAccepted:
-			if said, err := lifecycle.SignalIn(run); err == nil {
-				begin.Retry = &lifecycle.Retry{RunID: said.RunID, ActorID: said.ActorID,
+			if said, err := machine.SignalIn(run); err == nil {
+				begin.Retry = &machine.Retry{RunID: said.RunID, ActorID: said.ActorID,
 					Reason: said.Reason}
 			}
 		}

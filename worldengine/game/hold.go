@@ -10,7 +10,6 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
@@ -94,12 +93,12 @@ func (w *Worker) Hold(
 // producer's run may name a wrong town.
 func (w *Worker) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
 	inFlight := func(s runevents.StepSnapshot) bool {
-		return s.StepID == lifecycle.StepApply && s.Status == runevents.StepRunning
+		return s.StepID == machine.StepApply && s.Status == runevents.StepRunning
 	}
 	if run.Status != runevents.RunIsPaused || !slices.ContainsFunc(run.Steps, inFlight) {
 		return false, nil
 	}
-	townID := lifecycle.StartedTown(run)
+	townID := machine.StartedTown(run)
 	if townID == "" {
 		return false, nil
 	}

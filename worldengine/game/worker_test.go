@@ -21,7 +21,6 @@ import (
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/index/indextest"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/outcometest"
@@ -124,13 +123,13 @@ func work(
 func ofSignal() runevents.Identity {
 	return runevents.Identity{
 		RunID: uuid.NewString(), TenantID: "default", ProjectID: "main", EnvironmentID: "local",
-		PlanID: lifecycle.SignalPlan, PlanVersion: lifecycle.SignalVersion,
+		PlanID: machine.SignalPlan, PlanVersion: machine.SignalVersion,
 	}
 }
 
 // cancellation is the signal that cancels the run of the command.
 func (w *working) cancellation() machine.Signal {
-	return machine.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
+	return machine.Signal{Kind: machine.SignalCancel, TownID: "town-threatened",
 		RunID: w.current.Pending.Run.RunID, Run: ofSignal()}.WithDefaults()
 }
 

@@ -13,7 +13,6 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/game"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
@@ -125,8 +124,8 @@ func pauseWorld(t *testing.T, l *commitlog.Log, signalID string) uint64 {
 	guard, _, err := l.WorldPause(t.Context())
 	require.NoError(t, err)
 	p := logtest.NewProducer(ofSignal())
-	s := machine.Signal{Kind: lifecycle.SignalPause, ActorID: "ada"}
-	require.NoError(t, lifecycle.EmitSignal(p, s.Payload(), ""))
+	s := machine.Signal{Kind: machine.SignalPause, ActorID: "ada"}
+	require.NoError(t, machine.EmitSignal(p, s.Payload(), ""))
 	msg, err := commitlog.Encode(&commitlog.Record{
 		Kind: commitlog.KindControl, Run: p.Run(),
 		Paused: &commitlog.PausedBy{SignalID: signalID, ActorID: "ada", At: time.Now()},

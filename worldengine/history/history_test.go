@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/history"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/outcometest"
@@ -66,11 +66,11 @@ func (w *world) judge(name string) string {
 
 // signal commits the effect of an operator's signal on the town, and returns its run.
 func (w *world) signal(
-	kind commitlog.Kind, said lifecycle.SignalKind, change ...func(*commitlog.Entry),
+	kind commitlog.Kind, said machine.SignalKind, change ...func(*commitlog.Entry),
 ) string {
 	p := logtest.NewProducer(logtest.RunOf(caseOf(w.t, "executed").Handoff))
-	require.NoError(w.t, lifecycle.EmitSignal(p,
-		lifecycle.SignalPayload{Signal: said, TownID: townID, ActorID: "olga"}, ""))
+	require.NoError(w.t, machine.EmitSignal(p,
+		machine.SignalPayload{Signal: said, TownID: townID, ActorID: "olga"}, ""))
 	rec := &commitlog.Record{Kind: kind, TownID: townID, Run: p.Run()}
 	logtest.Commit(w.t, w.Log, rec, change...)
 	return p.Run().RunID
@@ -83,7 +83,7 @@ func (w *world) accept(name string) runevents.Identity {
 	require.NoError(w.t, err)
 	run := logtest.RunOf(h)
 	p := logtest.NewProducer(run)
-	require.NoError(w.t, lifecycle.EmitAccepted(p, h, &handoff.Evaluation{}, lifecycle.Begin{}))
+	require.NoError(w.t, machine.EmitAccepted(p, h, &handoff.Evaluation{}, machine.Begin{}))
 	rec := &commitlog.Record{Kind: commitlog.KindPending, TownID: townID, Run: p.Run()}
 	logtest.Commit(w.t, w.Log, rec, func(e *commitlog.Entry) {
 		e.Pending = &apply.Pending{Handoff: encoded, Expected: e.State.Canonical, Run: run}
@@ -134,11 +134,11 @@ func TestVisit_Revisions(t *testing.T) {
 	before, advance := towntest.Threatened(), "project advance town-threatened wall"
 	w.put(before)
 	failed := w.judge("failed")
-	paused := w.signal(commitlog.KindControl, lifecycle.SignalPause,
+	paused := w.signal(commitlog.KindControl, machine.SignalPause,
 		func(e *commitlog.Entry) { e.Paused = &commitlog.PausedBy{SignalID: "s"} })
-	decided := w.signal(commitlog.KindDecided, lifecycle.SignalApprove)
+	decided := w.signal(commitlog.KindDecided, machine.SignalApprove)
 	cancelled := w.accept("executed")
-	meanwhile := w.signal(commitlog.KindControl, lifecycle.SignalResume)
+	meanwhile := w.signal(commitlog.KindControl, machine.SignalResume)
 	w.conclude(commitlog.KindCancelled, "executed", cancelled)
 	applied := w.accept("executed")
 	w.conclude(commitlog.KindHandoff, "executed", applied)
@@ -181,7 +181,7 @@ func TestReader_Revisions(t *testing.T) {
 	w := newWorld(t)
 	first := w.put(towntest.Threatened())
 	w.judge("rejected") // of the town, and no revision of it
-	w.signal(commitlog.KindControl, lifecycle.SignalPause,
+	w.signal(commitlog.KindControl, machine.SignalPause,
 		func(e *commitlog.Entry) { e.Paused = &commitlog.PausedBy{SignalID: "s"} })
 	other := w.put(town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "u"}))
 	last := w.put(towntest.Threatened(towntest.Calmer))
@@ -311,7 +311,7 @@ func TestReader_LogUnavailable(t *testing.T) {
 // A town has its last failure until its state changes.
 func TestLast_Failure(t *testing.T) {
 	t.Parallel()
-	control := func(w *world) { w.signal(commitlog.KindControl, lifecycle.SignalPause) }
+	control := func(w *world) { w.signal(commitlog.KindControl, machine.SignalPause) }
 	for _, row := range []struct {
 		name string
 		then func(*world)
@@ -320,7 +320,7 @@ func TestLast_Failure(t *testing.T) {
 		{"as it was", func(*world) {}, true},
 		{"paused since", control, true},
 		{"decided about since", func(w *world) {
-			w.signal(commitlog.KindDecided, lifecycle.SignalDeny)
+			w.signal(commitlog.KindDecided, machine.SignalDeny)
 		}, true},
 		{"another one is applied", func(w *world) { w.accept("executed") }, true},
 		{"another one was cancelled", func(w *world) {

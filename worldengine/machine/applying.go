@@ -10,7 +10,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -64,7 +63,7 @@ func (s *step) attempts(started bool) (apply.Decoded, *runevents.Producer, error
 		return app, nil, err
 	}
 	p := s.producer(app.Pending.Run)
-	if err := lifecycle.EmitResumed(p, app.Pending, started); err != nil {
+	if err := emitResumed(p, app.Pending, started); err != nil {
 		return app, nil, fmt.Errorf("machine: the events of a run: %w", err)
 	}
 	p.UseIDs(slices.Concat(app.Pending.EventIDs, s.in.Drawn))
@@ -118,7 +117,7 @@ func (s *step) held() bool { return s.in.Tail.PausedAt > s.town.Pending.Emitted 
 func (s *step) released(reason string) ([]runevents.Event, error) {
 	p := s.producer(s.town.Pending.Run)
 	p.ResumeAt(runevents.RunIsPaused)
-	err := lifecycle.EmitReleased(p, s.in.Tail.Pauses, reason)
+	err := emitReleased(p, s.in.Tail.Pauses, reason)
 	return p.Run().Events, err
 }
 
@@ -138,7 +137,7 @@ func (s *step) hold(e *Hold) (Output, error) {
 	}
 	p := s.producer(pending.Run)
 	p.ResumeAt(runevents.RunRunning)
-	err := lifecycle.EmitHeld(p, tail.Pauses+1, e.By.SignalID, e.By.Reason)
+	err := emitHeld(p, tail.Pauses+1, e.By.SignalID, e.By.Reason)
 	return s.onRun(pending.Run, p.Run().Events, false), err
 }
 
@@ -182,7 +181,7 @@ func (s *step) outcome(e *Outcome) (Output, error) {
 	after.Pending = app.Pending.Next(*next.Failed, v.Reached, s.in.At, &s.Plugin)
 	p := after.Pending
 	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, slices.Concat(p.EventIDs, s.in.Drawn),
-		lifecycle.ToCome(p.Attempt)...)
+		ToCome(p.Attempt)...)
 	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: after}, err
 }
 
@@ -209,7 +208,7 @@ func (s *step) end(
 		return Output{}, err
 	}
 	out, err := s.ended(run, outcomeKnown, func() error {
-		return lifecycle.EmitEnd(run, result, app.Pending.Attempt, next.Failed, v)
+		return emitEnd(run, result, app.Pending.Attempt, next.Failed, v)
 	})
 	if err != nil || out.Again {
 		return out, err
@@ -238,7 +237,7 @@ func (s *step) ended(
 	run.Persisted(tail.Next)
 	if s.held() && reason != "" {
 		run.ResumeAt(runevents.RunIsPaused)
-		err = lifecycle.EmitReleased(run, tail.Pauses, reason)
+		err = emitReleased(run, tail.Pauses, reason)
 	}
 	if err = cmp.Or(err, emit()); err != nil {
 		return out, fmt.Errorf("machine: the events of a run: %w", err)
@@ -263,7 +262,7 @@ func (s *step) cancel(e *Cancel) (Output, error) {
 	refuse := func(code wire.Code, why string) (Output, error) {
 		return s.refuseSignal(e.Signal, &approval.Refusal{Code: code, Message: why})
 	}
-	why := lifecycle.Cancellation{SignalID: e.Signal.Run.RunID, Reason: e.Signal.Reason}
+	why := Cancellation{SignalID: e.Signal.Run.RunID, Reason: e.Signal.Reason}
 	switch {
 	case p == nil || p.Run.RunID != e.Signal.RunID:
 		return refuse(wire.CodeRunNotWaiting, "there is nothing to cancel: no run with this id "+
@@ -272,7 +271,7 @@ func (s *step) cancel(e *Cancel) (Output, error) {
 	case e.Signal.Force && p.RetryOf != nil:
 		return s.failByForce(e.Signal.ActorID)
 	case e.Signal.Force:
-		why.Code = lifecycle.CancelledByForce
+		why.Code = CancelledByForce
 	case p.Reached || e.Arrival == apply.MayHaveArrived:
 		return refuse(wire.CodeRunInHand, mayHaveArrived)
 	case e.Arrival == apply.MayArrive:
@@ -284,7 +283,7 @@ func (s *step) cancel(e *Cancel) (Output, error) {
 	}
 	// A paused run can be cancelled.
 	out, err := s.ended(run, "", func() error {
-		return lifecycle.EmitCancelledInHand(run, p.Attempt, why)
+		return emitCancelledInHand(run, p.Attempt, why)
 	})
 	if err != nil || out.Again {
 		return out, err

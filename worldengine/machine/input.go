@@ -8,7 +8,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/town"
 )
 
@@ -69,7 +68,7 @@ type Handoff struct {
 	// Run is the run of the delivery, Next the runSeq of its next event, and Begin how that begins.
 	Run   runevents.Identity
 	Next  int64
-	Begin lifecycle.Begin
+	Begin Begin
 	// RetryOf is the run that this one retries; nil if none.
 	RetryOf *apply.RetryOf
 	// DryRun: the answer is the one that the built-in rules expect, whoever applies the command.

@@ -13,7 +13,6 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
 )
@@ -146,7 +145,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 		}
 		return o.put(state, e.Expected, e.Attributes)
 	case *machine.Signal:
-		if e.Kind == lifecycle.SignalApprove || e.Kind == lifecycle.SignalDeny {
+		if e.Kind == machine.SignalApprove || e.Kind == machine.SignalDeny {
 			return o.decide(e)
 		}
 		return o.pause(townID, e)
@@ -223,7 +222,7 @@ func (o *oracle) wait(e *machine.Wait, closes bool) prediction {
 	case e.By == nil && r.status == "":
 		return o.onRun(e.Run.RunID, false, "PENDING", closes || r.closed, "RunQueued")
 	case e.By != nil && r.status != "PAUSED":
-		queued := r.status == "" && e.Begin.Start == lifecycle.StartQueued
+		queued := r.status == "" && e.Begin.Start == machine.StartQueued
 		return o.onRun(e.Run.RunID, false, "PAUSED", closes || r.closed,
 			pick(queued, "RunQueued, ", "")+"RunStarted, RunPaused")
 	}
@@ -263,7 +262,7 @@ func refused(code string) prediction {
 }
 
 func (o *oracle) pause(townID string, e *machine.Signal) prediction {
-	pause := e.Kind == lifecycle.SignalPause
+	pause := e.Kind == machine.SignalPause
 	switch {
 	case townID != "" && !o.state.Exists():
 		return refused("UNKNOWN_TOWN")
@@ -286,7 +285,7 @@ func (o *oracle) begin(e *machine.Handoff, v *handoff.Evaluation, approved bool)
 	}
 	r := o.run(e.Run.RunID)
 	add("RunResumed", r.status == "PAUSED")
-	add("RunQueued", r.status == "" && e.Begin.Start == lifecycle.StartQueued)
+	add("RunQueued", r.status == "" && e.Begin.Start == machine.StartQueued)
 	add("RunApproved", approved && r.status != "PAUSED")
 	add("RunStarted", r.status != "PAUSED")
 	add("SignalAccepted", e.RetryOf != nil)
@@ -497,7 +496,7 @@ func (o *oracle) decide(e *machine.Signal) prediction {
 	case len(open) == 1:
 		of = open
 	}
-	q, approves := of[len(of)-1], e.Kind == lifecycle.SignalApprove
+	q, approves := of[len(of)-1], e.Kind == machine.SignalApprove
 	said := decided(approves, e.ActorID)
 	switch status := o.status(q); {
 	case status == "stale" || status == "expired":

@@ -21,7 +21,6 @@ import (
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
@@ -77,7 +76,7 @@ type delivery struct {
 	h     *handoff.Handoff
 	run   runevents.Identity
 	retry *apply.RetryOf
-	start lifecycle.Start // if the run is not recorded
+	start machine.Start // if the run is not recorded
 }
 
 // message is a stored message of the log.
@@ -260,27 +259,27 @@ func (w *walk) disturb() {
 
 // pauseSome pauses or resumes the town, or the world.
 func (w *walk) pauseSome() {
-	s := w.signal(pick(w.rare(4) == (w.pausedBy() == nil), lifecycle.SignalResume,
-		lifecycle.SignalPause))
+	s := w.signal(pick(w.rare(4) == (w.pausedBy() == nil), machine.SignalResume,
+		machine.SignalPause))
 	if w.control.Paused != nil || w.machine.Paused == nil && w.rare(4) {
 		s.TownID = ""
 	}
 	w.step(s, "")
 }
 
-func (w *walk) signal(kind lifecycle.SignalKind) *machine.Signal {
+func (w *walk) signal(kind machine.SignalKind) *machine.Signal {
 	s := machine.Signal{Kind: kind, TownID: w.id, ActorID: one(w, "mara", "olga"),
-		Run: w.newRun(lifecycle.SignalPlan, lifecycle.SignalVersion)}.WithDefaults()
+		Run: w.newRun(machine.SignalPlan, machine.SignalVersion)}.WithDefaults()
 	return &s
 }
 
 // retried is the refusal of a retry.
 func (w *walk) retried() *machine.Told {
-	return &machine.Told{Signal: w.signal(lifecycle.SignalRetry), Code: wire.CodeRunRetried}
+	return &machine.Told{Signal: w.signal(machine.SignalRetry), Code: wire.CodeRunRetried}
 }
 
 func (w *walk) decideSome() {
-	s := w.signal(one(w, lifecycle.SignalApprove, lifecycle.SignalApprove, lifecycle.SignalDeny))
+	s := w.signal(one(w, machine.SignalApprove, machine.SignalApprove, machine.SignalDeny))
 	s.HandoffID = "handoff_none"
 	if n := len(w.asked); n > 0 && !w.rare(10) {
 		q := w.asked[max(n-1-w.g.IntN(2), 0)]
@@ -294,18 +293,18 @@ func (w *walk) decideSome() {
 
 func (w *walk) deliver(h *handoff.Handoff) {
 	w.judge(&delivery{h: h, run: w.runOf(h),
-		start: one(w, lifecycle.StartAtOnce, lifecycle.StartQueued)})
+		start: one(w, machine.StartAtOnce, machine.StartQueued)})
 }
 
 // beginOf returns how the run of a delivery begins.
-func (w *walk) beginOf(d *delivery) lifecycle.Begin {
-	b := lifecycle.Begin{Start: d.start, Waited: time.Second}
+func (w *walk) beginOf(d *delivery) machine.Begin {
+	b := machine.Begin{Start: d.start, Waited: time.Second}
 	if tail := w.tails[d.run.RunID]; tail != nil && tail.Status != "" {
-		b.Start = pick(tail.Status == runevents.RunIsPaused, lifecycle.StartResumed,
-			lifecycle.StartWaited)
+		b.Start = pick(tail.Status == runevents.RunIsPaused, machine.StartResumed,
+			machine.StartWaited)
 	}
 	if d.retry != nil {
-		b.Retry = &lifecycle.Retry{RunID: d.retry.RunID, ActorID: "ada"}
+		b.Retry = &machine.Retry{RunID: d.retry.RunID, ActorID: "ada"}
 	}
 	return b
 }
@@ -340,7 +339,7 @@ func (w *walk) judge(d *delivery) {
 			wait.Begin, wait.By = w.beginOf(d), w.pausedBy()
 			w.step(&wait, runID)
 		}
-		d.start = lifecycle.StartQueued
+		d.start = machine.StartQueued
 	default:
 		e := &machine.Handoff{Handoff: d.h, Run: d.run, Next: 1, Begin: w.beginOf(d), RetryOf: d.retry}
 		if tail != nil {
@@ -379,7 +378,7 @@ func (w *walk) retrySome() {
 
 // endSome ends a run that nobody judges: of a writer before, or of a delivery.
 func (w *walk) endSome() {
-	from, e := &w.left, &machine.Abandon{Why: lifecycle.Cancellation{Code: lifecycle.CancelledLeft}}
+	from, e := &w.left, &machine.Abandon{Why: machine.Cancellation{Code: machine.CancelledLeft}}
 	if len(*from) == 0 {
 		from = &w.waiting
 	}
@@ -392,7 +391,7 @@ func (w *walk) endSome() {
 	}
 	// The writer of a delivery may not know that its run was cancelled.
 	stored := w.step(e, d.run.RunID)
-	if s := w.signal(lifecycle.SignalCancel); stored {
+	if s := w.signal(machine.SignalCancel); stored {
 		s.RunID = d.run.RunID
 		w.step(&machine.Told{Signal: s}, "")
 	}
@@ -451,7 +450,7 @@ func (w *walk) ofCommand() {
 }
 
 func (w *walk) cancelSome() {
-	s := w.signal(lifecycle.SignalCancel)
+	s := w.signal(machine.SignalCancel)
 	s.Force, s.RunID = w.rare(pick(w.command.retry, 2, 3)), w.command.run
 	if w.rare(8) {
 		s.RunID = "another"

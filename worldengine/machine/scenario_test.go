@@ -1,7 +1,6 @@
 package machine_test
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -19,14 +18,11 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the outputs of testdata/*.txt anew")
 
 // TestScenarios steps the inputs of each file of testdata. A line that begins with "> " is an input,
 // the lines with "< " behind it are its output:
@@ -59,7 +55,7 @@ func TestScenarios(t *testing.T) {
 			data, err := os.ReadFile(file)
 			require.NoError(t, err)
 			got := newScenario(t).play(string(data))
-			if *rewrite {
+			if *machine.Rewrite {
 				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 				return
 			}
@@ -169,12 +165,12 @@ func (s *scenario) input(words []string) []string {
 		s.crash = true
 		return nil
 	case "pause", "resume":
-		kind := map[string]lifecycle.SignalKind{
-			"pause": lifecycle.SignalPause, "resume": lifecycle.SignalResume}[words[0]]
+		kind := map[string]machine.SignalKind{
+			"pause": machine.SignalPause, "resume": machine.SignalResume}[words[0]]
 		return s.signal(machine.Signal{Kind: kind, ActorID: "ada", Reason: argument})
 	case "yes", "no":
-		kind := map[string]lifecycle.SignalKind{
-			"yes": lifecycle.SignalApprove, "no": lifecycle.SignalDeny}[words[0]]
+		kind := map[string]machine.SignalKind{
+			"yes": machine.SignalApprove, "no": machine.SignalDeny}[words[0]]
 		return s.signal(machine.Signal{Kind: kind, ActorID: words[3],
 			HandoffID: s.handoffs[argument].HandoffID})
 	}
@@ -193,7 +189,7 @@ func (s *scenario) put(a machine.Attributes) []string {
 func (s *scenario) signal(signal machine.Signal) []string {
 	signal = signal.WithDefaults()
 	signal.TownID = "town-threatened"
-	signal.Run = s.run(lifecycle.SignalPlan, lifecycle.SignalVersion)
+	signal.Run = s.run(machine.SignalPlan, machine.SignalVersion)
 	return s.step(&signal)
 }
 
@@ -224,8 +220,8 @@ func (s *scenario) outcome(words []string) machine.Event {
 
 // cancel is an operator's signal that cancels the run of the pending command, or of another handoff.
 func (s *scenario) cancel(words []string) machine.Event {
-	signal := machine.Signal{Kind: lifecycle.SignalCancel, ActorID: "ada", Reason: "a mistake",
-		TownID: "town-threatened", Run: s.run(lifecycle.SignalPlan, lifecycle.SignalVersion)}
+	signal := machine.Signal{Kind: machine.SignalCancel, ActorID: "ada", Reason: "a mistake",
+		TownID: "town-threatened", Run: s.run(machine.SignalPlan, machine.SignalVersion)}
 	if s.town.Pending != nil {
 		signal.RunID = s.town.Pending.Run.RunID
 	}
@@ -257,8 +253,8 @@ func (s *scenario) waiting(words []string) []string {
 		run = s.run(h.ProposalID, h.Proposal.SchemaVersion)
 		s.waits[name] = run
 	}
-	wait := machine.Wait{Handoff: h, Run: run, Begin: lifecycle.Begin{
-		Start: lifecycle.StartQueued, Waited: time.Second}}
+	wait := machine.Wait{Handoff: h, Run: run, Begin: machine.Begin{
+		Start: machine.StartQueued, Waited: time.Second}}
 	if s.town.Paused != nil {
 		wait.By = s.town.Paused
 	}
@@ -271,7 +267,7 @@ func (s *scenario) waiting(words []string) []string {
 		return s.step(&machine.Open{Run: run})
 	}
 	return s.step(&machine.Abandon{Run: run, Handoff: h,
-		Why: lifecycle.Cancellation{Reason: "Nobody waits for it."}})
+		Why: machine.Cancellation{Reason: "Nobody waits for it."}})
 }
 
 // tail returns the end of the run that an event is about, nil for none.
@@ -310,7 +306,7 @@ func (s *scenario) handoff(words []string) []string {
 	e.Prior = s.receipts[e.Handoff.IdempotencyKey]
 	if words[len(words)-1] == "retry" {
 		e.RetryOf = &apply.RetryOf{RunID: e.Prior.RunID, LogSeq: e.Prior.LogSeq}
-		e.Begin.Retry = &lifecycle.Retry{RunID: e.Prior.RunID, ActorID: "ada"}
+		e.Begin.Retry = &machine.Retry{RunID: e.Prior.RunID, ActorID: "ada"}
 		e.Prior = nil
 	}
 	run, waited := s.waits[name]
@@ -320,9 +316,9 @@ func (s *scenario) handoff(words []string) []string {
 	e.Run = run
 	if tail := s.tails[run.RunID]; waited && tail != nil {
 		e.Next = tail.Next
-		e.Begin.Start = lifecycle.StartWaited
+		e.Begin.Start = machine.StartWaited
 		if tail.Status == runevents.RunIsPaused {
-			e.Begin.Start = lifecycle.StartResumed
+			e.Begin.Start = machine.StartResumed
 		}
 	}
 	return s.step(&e)
@@ -432,8 +428,8 @@ func events(run *runevents.Run) string {
 			names = append(names, string(e.EventType))
 		case e.EventType == runevents.StepSkipped:
 			names = append(names, "["+e.StepID+"]")
-		case e.EventType == runevents.StepStarted && e.StepID != lifecycle.StepApply:
-		case e.StepID == lifecycle.StepApply:
+		case e.EventType == runevents.StepStarted && e.StepID != machine.StepApply:
+		case e.StepID == machine.StepApply:
 			names = append(names, fmt.Sprint(e.EventType, " ", e.LogicalAttemptID))
 		default:
 			names = append(names, e.StepID)

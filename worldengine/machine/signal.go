@@ -2,20 +2,61 @@ package machine
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
+// SignalKind is the kind of an operator's signal (ExecutionSemantics v1, section 1.2). The set is
+// closed.
+type SignalKind string
+
+// The signals.
+const (
+	// SignalPause: no handoff of the town, or of the world, is judged until SignalResume. Waiting
+	// runs get RunPaused; a command that is being applied is not interrupted.
+	SignalPause SignalKind = "PAUSE"
+	// SignalResume ends a pause.
+	SignalResume SignalKind = "RESUME"
+	// SignalCancel ends a waiting handoff's run, or one whose command no game has.
+	SignalCancel SignalKind = "CANCEL"
+	// SignalApprove executes a handoff that waits for a person's approval; SignalDeny refuses it.
+	SignalApprove SignalKind = "APPROVE"
+	SignalDeny    SignalKind = "DENY"
+	// SignalRetry retries a run's handoff, if no game can have its command, in another run.
+	SignalRetry SignalKind = "RETRY_STEP"
+)
+
+// Signals returns all signals.
+func Signals() []SignalKind {
+	return []SignalKind{
+		SignalPause, SignalResume, SignalCancel, SignalRetry, SignalApprove, SignalDeny,
+	}
+}
+
+// SignalIn returns the payload of the decision about a signal in a run.
+func SignalIn(run *runevents.Run) (said SignalPayload, err error) {
+	if run != nil {
+		for i := range run.Events {
+			switch run.Events[i].EventType {
+			case runevents.SignalAccepted, runevents.SignalRejected:
+				return said, json.Unmarshal(run.Events[i].Payload, &said)
+			}
+		}
+	}
+	return said, errors.New("the run has no signal")
+}
+
 // Signal is an operator's signal. Each is a run of its own, whose events tell whether it was
 // accepted.
 type Signal struct {
-	Kind lifecycle.SignalKind
+	Kind SignalKind
 	// Run is the run of the signal.
 	Run runevents.Identity
 	// TownID is the town that is paused or resumed; "" for the whole world.
@@ -45,8 +86,8 @@ func (s Signal) WithDefaults() Signal {
 }
 
 // Payload returns the payload of the events of the signal's run.
-func (s *Signal) Payload() lifecycle.SignalPayload {
-	return lifecycle.SignalPayload{
+func (s *Signal) Payload() SignalPayload {
+	return SignalPayload{
 		Signal: s.Kind, TownID: s.TownID, RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason,
 		HandoffID: s.HandoffID, HandoffHash: s.HandoffHash,
 	}
@@ -55,16 +96,16 @@ func (s *Signal) Payload() lifecycle.SignalPayload {
 // signal pauses or resumes a town or the world, or takes a decision about a proposal.
 func (s *step) signal(e *Signal) (Output, error) {
 	switch e.Kind {
-	case lifecycle.SignalPause, lifecycle.SignalResume:
+	case SignalPause, SignalResume:
 		return s.pause(e)
-	case lifecycle.SignalApprove, lifecycle.SignalDeny:
+	case SignalApprove, SignalDeny:
 		return s.decide(e)
 	}
 	return Output{}, fmt.Errorf("machine: a town takes no signal %s", e.Kind)
 }
 
 func (s *step) pause(e *Signal) (Output, error) {
-	pause := e.Kind == lifecycle.SignalPause
+	pause := e.Kind == SignalPause
 	switch {
 	case e.TownID != "" && !s.town.State.Exists():
 		return s.refuseSignal(e,
@@ -100,7 +141,7 @@ func (s *step) decide(e *Signal) (Output, error) {
 		return s.refuseSignal(e, refused)
 	}
 	decision := approval.Decision{
-		Approved: e.Kind == lifecycle.SignalApprove, SignalID: e.Run.RunID, ActorID: e.ActorID,
+		Approved: e.Kind == SignalApprove, SignalID: e.Run.RunID, ActorID: e.ActorID,
 		Reason: e.Reason, At: at,
 	}
 	list, decided, refused := s.town.Approvals.Decide(q, s.town.State.Hash, decision,
@@ -123,7 +164,7 @@ func (s *step) decide(e *Signal) (Output, error) {
 // signalled returns the record of an accepted signal that changes a town.
 func (s *step) signalled(e *Signal, kind Kind, after Town) (Output, error) {
 	p := s.producer(e.Run)
-	err := lifecycle.EmitSignal(p, e.Payload(), "")
+	err := EmitSignal(p, e.Payload(), "")
 	return Output{
 		Record: &Record{Kind: kind, TownID: s.in.TownID, Run: p.Run()}, After: after,
 	}, err
@@ -146,7 +187,7 @@ func (*Told) event() {}
 
 func (s *step) told(e *Told) (Output, error) {
 	p := s.producer(e.Signal.Run)
-	err := lifecycle.EmitSignal(p, e.Signal.Payload(), string(e.Code))
+	err := EmitSignal(p, e.Signal.Payload(), string(e.Code))
 	return Output{
 		Record: &Record{Kind: KindSignal, TownID: s.in.TownID, Run: p.Run()}, On: OfSignals,
 	}, err

@@ -14,7 +14,6 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/town"
 )
 
@@ -151,7 +150,7 @@ func (s *step) handoff(input *Handoff) (Output, error) {
 		return Output{}, err
 	}
 	j := &judgement{Handoff: e, encoded: encoded, producer: s.producer(e.Run)}
-	if e.Begin.Start == lifecycle.StartResumed {
+	if e.Begin.Start == StartResumed {
 		j.producer.ResumeAt(runevents.RunIsPaused)
 	}
 	if e.Next > 1 {
@@ -170,7 +169,7 @@ func (s *step) handoff(input *Handoff) (Output, error) {
 		if gate.Reason != "" {
 			return s.unapproved(j, checked.Unapproved(gate.Reason, gate.Detail), gate.Ask)
 		}
-		e.Begin.Approval = &lifecycle.Approval{
+		e.Begin.Approval = &Approval{
 			SignalID: gate.Approved.SignalID, ActorID: gate.Approved.ActorID,
 			Reason: gate.Approved.Reason, At: gate.At,
 		}
@@ -189,7 +188,7 @@ func (s *step) answer(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := lifecycle.EmitRun(j.producer, j.Handoff.Handoff, result, j.Begin); err != nil {
+	if err := EmitRun(j.producer, j.Handoff.Handoff, result, j.Begin); err != nil {
 		return nil, nil, fmt.Errorf("machine: the events of a run: %w", err)
 	}
 	return &Answer{RunID: j.Run.RunID, Result: result, JSON: encoded}, &Record{
@@ -247,7 +246,7 @@ func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State)
 func (s *step) accept(
 	j *judgement, evaluation *handoff.Evaluation, expected town.State, via apply.Binding,
 ) (Output, error) {
-	err := lifecycle.EmitAccepted(j.producer, j.Handoff.Handoff, evaluation, j.Begin)
+	err := EmitAccepted(j.producer, j.Handoff.Handoff, evaluation, j.Begin)
 	if err != nil {
 		return Output{}, fmt.Errorf("machine: the events of a run: %w", err)
 	}
@@ -258,7 +257,7 @@ func (s *step) accept(
 		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,
 		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Plugin.Deadline),
 	}
-	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, s.in.Drawn, lifecycle.ToCome(1)...)
+	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, s.in.Drawn, ToCome(1)...)
 	after.Pending = p
 	return Output{Record: &Record{
 		Kind: KindPending, TownID: s.in.TownID, Run: run,

@@ -6,7 +6,6 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/messages"
 )
 
@@ -22,7 +21,7 @@ type Wait struct {
 	Handoff *handoff.Handoff
 	Run     runevents.Identity
 	// Begin is how the run begins, if it is not recorded yet.
-	Begin lifecycle.Begin
+	Begin Begin
 	// By is the pause whose end it waits for; nil if it waits behind a command.
 	By *messages.PausedBy
 }
@@ -39,8 +38,8 @@ type Abandon struct {
 	Run runevents.Identity
 	// Handoff is the handoff, whose run may not be recorded; nil if the tail has its start.
 	Handoff *handoff.Handoff
-	Retry   *lifecycle.Retry // nil if the run does not try another one again
-	Why     lifecycle.Cancellation
+	Retry   *Retry // nil if the run does not try another one again
+	Why     Cancellation
 }
 
 func (*Wait) event()    {}
@@ -58,13 +57,13 @@ func (s *step) wait(e *Wait) (Output, error) {
 	case e.By == nil && tail.Status != "", tail.Status == runevents.RunIsPaused:
 		return Output{}, nil
 	case e.By == nil:
-		err = lifecycle.EmitQueued(p, e.Handoff, e.Begin)
+		err = emitQueued(p, e.Handoff, e.Begin)
 	default:
 		begin := e.Begin
 		if tail.Status != "" {
-			begin.Start = lifecycle.StartWaited
+			begin.Start = StartWaited
 		}
-		err = lifecycle.EmitPaused(p, e.Handoff, begin, e.By.SignalID, e.By.Reason)
+		err = emitPaused(p, e.Handoff, begin, e.By.SignalID, e.By.Reason)
 	}
 	if err != nil {
 		return Output{}, fmt.Errorf("machine: the events of a run: %w", err)
@@ -101,9 +100,9 @@ func (s *step) abandon(e *Abandon) (Output, error) {
 	case tail.Cancelled:
 		return Output{}, ErrRunCancelled
 	case tail.Waiting != nil:
-		err = lifecycle.EmitCancelledFrom(p, tail.Status, tail.Waiting.Run.Events[0].Payload, e.Why)
+		err = emitCancelledFrom(p, tail.Status, tail.Waiting.Run.Events[0].Payload, e.Why)
 	case e.Handoff != nil:
-		err = lifecycle.EmitCancelled(p, e.Handoff, e.Retry, e.Why)
+		err = emitCancelled(p, e.Handoff, e.Retry, e.Why)
 	default:
 		err = errors.New("the run does not wait")
 	}

@@ -12,7 +12,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/index/indextest"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/queue"
 )
@@ -23,8 +23,8 @@ func open(t testing.TB, l *commitlog.Log) *Store {
 	logger := slog.New(slog.DiscardHandler)
 	s := New(l, indextest.Open(t, l), Config{
 		Logger: logger, Alert: func(string, runevents.Alert) {},
-		Appends: runevents.AppendPolicy{TenantID: "default", EngineSteps: lifecycle.Steps(),
-			EnginePlan: lifecycle.IsEnginePlan},
+		Appends: runevents.AppendPolicy{TenantID: "default", EngineSteps: machine.Steps(),
+			EnginePlan: machine.IsEnginePlan},
 	})
 	turns := queue.New[struct{}](context.Background(), queue.Config{Workers: 4, PerTown: 64,
 		Total: 64, Logger: logger})

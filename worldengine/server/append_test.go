@@ -24,7 +24,7 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/emit"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -112,7 +112,7 @@ func TestAppend_EventsOfTheEngine(t *testing.T) {
 	proposal := "proposal_" + strings.Repeat("0", 64)
 	for path, forged := range map[string][]runevents.Write{
 		"planId": {
-			planned("Told", lifecycle.SignalPlan, lifecycle.SignalVersion),
+			planned("Told", machine.SignalPlan, machine.SignalVersion),
 			planned(runevents.RunStarted, proposal, handoff.ProposalVersion),
 			planned(runevents.RunStarted, proposal, "1"), planned("Told", "signal", "2"),
 			planned("Told", "plan", "signal.v1"), planned("Told", "plan", "proposal.v2"),

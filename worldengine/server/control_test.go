@@ -16,7 +16,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -456,7 +456,7 @@ func TestPause_UnreadableTown(t *testing.T) {
 
 // refusedSignals returns the payloads of the refusals of signals about a town, or the world, once
 // there are so many.
-func (c *client) refusedSignals(townID string, count int) (told []lifecycle.SignalPayload) {
+func (c *client) refusedSignals(townID string, count int) (told []machine.SignalPayload) {
 	c.t.Helper()
 	eventually(c.t, func() bool {
 		told = nil
@@ -464,7 +464,7 @@ func (c *client) refusedSignals(townID string, count int) (told []lifecycle.Sign
 			members{"status": "FAILED", "order": "oldest"})
 		for _, run := range page.Runs {
 			for _, e := range c.ofType(run.RunID, runevents.SignalRejected) {
-				var said lifecycle.SignalPayload
+				var said machine.SignalPayload
 				require.NoError(c.t, json.Unmarshal(e.Payload, &said))
 				if said.TownID == townID {
 					told = append(told, said)
@@ -487,16 +487,16 @@ func TestSignal_Refused(t *testing.T) {
 		"SCHEMA_VALIDATION_FAILED")
 	require.Equal(t, "/drainTimeoutMs", f.Details[0].Path)
 	c.refuses("control.resume", `{`, "INVALID_JSON")
-	require.Equal(t, []lifecycle.SignalPayload{{Signal: lifecycle.SignalPause, TownID: "t",
+	require.Equal(t, []machine.SignalPayload{{Signal: machine.SignalPause, TownID: "t",
 		ActorID: "ada", Reason: "why", Code: "SCHEMA_VALIDATION_FAILED"}}, c.refusedSignals("t", 1))
-	require.Equal(t, []lifecycle.SignalPayload{{Signal: lifecycle.SignalResume, ActorID: "ada",
+	require.Equal(t, []machine.SignalPayload{{Signal: machine.SignalResume, ActorID: "ada",
 		Code: "INVALID_JSON"}}, c.refusedSignals("", 1))
 
 	// A mark takes rights away, and names the user, whatever the request says.
 	reply := c.withHeader("control.pause", members{"townId": "t", "actorId": "ada"}, wire.UserHeader,
 		`{"user":"agent"}`)
 	require.Equal(t, "FORBIDDEN", c.failureOf(reply).Code)
-	require.Equal(t, lifecycle.SignalPayload{Signal: lifecycle.SignalPause, TownID: "t",
+	require.Equal(t, machine.SignalPayload{Signal: machine.SignalPause, TownID: "t",
 		ActorID: "agent", Code: "FORBIDDEN"}, c.refusedSignals("t", 2)[1])
 	require.Equal(t, "RUNNING", c.control("t").Status)
 

@@ -14,7 +14,7 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
@@ -115,8 +115,8 @@ func TestRetry_UnreachedRun(t *testing.T) {
 	require.NoError(t, json.Unmarshal(events[0].Payload, &started))
 	require.Equal(t, []string{"mayor-1", "ada", second.RunID},
 		[]string{started.ActorID, started.Context.TriggeredBy, started.Context.RetryOf})
-	require.JSONEq(t, string(bodyOf(t, lifecycle.SignalPayload{
-		Signal: lifecycle.SignalRetry, TownID: "t", RunID: second.RunID, ActorID: "ada",
+	require.JSONEq(t, string(bodyOf(t, machine.SignalPayload{
+		Signal: machine.SignalRetry, TownID: "t", RunID: second.RunID, ActorID: "ada",
 		Reason: "the game is back", HandoffID: first.result.HandoffID,
 	})), string(events[1].Payload))
 
@@ -159,8 +159,8 @@ func TestRetry_Refused(t *testing.T) {
 	require.Equal(t, "SCHEMA_VALIDATION_FAILED", c.notRetried("").Code)
 	require.Len(t, g.commands(), 3)
 	told := c.refusedSignals("silent", 2) // and the pause's
-	require.Equal(t, lifecycle.SignalPayload{
-		Signal: lifecycle.SignalRetry, TownID: "silent", RunID: told[0].RunID, ActorID: "ada",
+	require.Equal(t, machine.SignalPayload{
+		Signal: machine.SignalRetry, TownID: "silent", RunID: told[0].RunID, ActorID: "ada",
 		Code: "RUN_IN_DOUBT",
 	}, told[0])
 }
@@ -212,7 +212,7 @@ func TestRetry_TwoAtOnce(t *testing.T) {
 				var err error
 				whileContended(func() bool {
 					_, err = engine.Retry(t.Context(), worldengine.Signal{
-						Kind: lifecycle.SignalRetry, RunID: failed[i].runID}, time.Minute)
+						Kind: machine.SignalRetry, RunID: failed[i].runID}, time.Minute)
 					return errors.Is(err, commitlog.ErrContended) ||
 						errors.Is(err, worldengine.ErrIndexBehind)
 				})
@@ -328,7 +328,7 @@ func TestRetry_RefusedLater(t *testing.T) {
 	told, err := worldengine.Retried{}, error(new(worldengine.SignalError))
 	for err != nil { // it may be refused at once
 		told, err = c.srv.Engine().Retry(t.Context(), worldengine.Signal{
-			Kind: lifecycle.SignalRetry, RunID: first.runID}, time.Nanosecond)
+			Kind: machine.SignalRetry, RunID: first.runID}, time.Nanosecond)
 	}
 	require.Nil(t, told.Answer)
 	eventually(t, func() bool { return codeOf(c.request("run.get", members{"runId": told.RunID})) == "" })
@@ -380,7 +380,7 @@ func TestRetry_TakesAnApproval(t *testing.T) {
 	require.Equal(t, []string{other.result.HandoffID}, c.waitingIn("late"))
 	d := c.decide(decision(other.result.HandoffID, "approve", "ada", "townId", "late", "submit", true))
 	require.Nil(t, d.NotSubmitted)
-	var said lifecycle.SignalPayload
+	var said machine.SignalPayload
 	require.NoError(t, json.Unmarshal(c.ofType(d.RunID, runevents.SignalAccepted)[0].Payload, &said))
 	require.Equal(t, "ada", said.ActorID)
 	require.Contains(t, string(d.Result), `"executed"`)

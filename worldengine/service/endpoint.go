@@ -13,7 +13,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
@@ -68,13 +68,13 @@ func (s *Service) makeEndpoints() []*endpoint {
 		s.readsBy(wire.EventList, s.eventList),
 		s.submits(wire.RunAppend, s.runAppend, maxAppend, changeWeight),
 		signals(s, wire.RunCancel, schemas.RunCancelRequest,
-			signalOf(lifecycle.SignalCancel), s.control),
+			signalOf(machine.SignalCancel), s.control),
 		signals(s, wire.RunRetry, schemas.RunRetryRequest,
-			signalOf(lifecycle.SignalRetry), s.runRetry),
+			signalOf(machine.SignalRetry), s.runRetry),
 		signals(s, wire.ControlPause, schemas.ControlSignalRequest,
-			signalOf(lifecycle.SignalPause), s.control),
+			signalOf(machine.SignalPause), s.control),
 		signals(s, wire.ControlResume, schemas.ControlSignalRequest,
-			signalOf(lifecycle.SignalResume), s.control),
+			signalOf(machine.SignalResume), s.control),
 		reads(s, wire.ControlGet, schemas.ControlGetRequest, s.controlGet),
 		reads(s, wire.AlertList, schemas.AlertListRequest, s.alertList),
 		reads(s, wire.AlertAck, schemas.AlertAckRequest, s.alertAck),

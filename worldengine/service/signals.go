@@ -12,7 +12,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -35,7 +35,7 @@ func (s *Service) recordRefused(given worldengine.Signal, refused error) {
 }
 
 // signalOf returns a function that makes a signal of a kind of its request.
-func signalOf(kind lifecycle.SignalKind) func(*messages.Signal) worldengine.Signal {
+func signalOf(kind machine.SignalKind) func(*messages.Signal) worldengine.Signal {
 	return func(r *messages.Signal) worldengine.Signal {
 		return worldengine.Signal{
 			Kind: kind, TownID: r.TownID, RunID: r.RunID, ActorID: r.ActorID, Reason: r.Reason,
@@ -99,9 +99,9 @@ func (s *Service) runRetry(
 
 // decisionOf makes a signal of a person's decision.
 func decisionOf(r *messages.ApprovalDecide) worldengine.Signal {
-	kind := lifecycle.SignalDeny
+	kind := machine.SignalDeny
 	if r.Decision == messages.Approve {
-		kind = lifecycle.SignalApprove
+		kind = machine.SignalApprove
 	}
 	return worldengine.Signal{
 		Kind: kind, TownID: r.TownID, HandoffID: r.HandoffID, HandoffHash: r.HandoffHash,

@@ -16,13 +16,13 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
 )
 
 // decide decides about a handoff that waits.
-func (w *checkedWorld) decide(kind lifecycle.SignalKind, townID, handoffID string) {
+func (w *checkedWorld) decide(kind machine.SignalKind, townID, handoffID string) {
 	w.t.Helper()
 	_, err := w.engine.Decide(w.t.Context(), worldengine.Signal{
 		Kind: kind, TownID: townID, HandoffID: handoffID, ActorID: "ada", Reason: "because",
@@ -42,7 +42,7 @@ func TestFsck_ManyDenials(t *testing.T) {
 		ids = append(ids, w.send(p, handoff.Rejected).HandoffID)
 	}
 	for i := range ids {
-		w.decide(lifecycle.SignalDeny, "t", ids[len(ids)-1-i])
+		w.decide(machine.SignalDeny, "t", ids[len(ids)-1-i])
 	}
 	w.clean()
 }
@@ -75,11 +75,11 @@ func decidedWorld(t *testing.T, config worldengine.Config, own *approval.Policy)
 	w.send(bystander, handoff.Rejected)
 	denied := proposal(state, handoff.TalkToTownsfolk, "morale-boost")
 	h := w.send(denied, handoff.Rejected)
-	w.decide(lifecycle.SignalDeny, "t", h.HandoffID)
+	w.decide(machine.SignalDeny, "t", h.HandoffID)
 	w.send(denied, handoff.Rejected)
 	approved := proposal(state, handoff.TalkToTownsfolk, "casual")
 	h = w.send(approved, handoff.Rejected)
-	w.decide(lifecycle.SignalApprove, "t", h.HandoffID)
+	w.decide(machine.SignalApprove, "t", h.HandoffID)
 	w.send(approved, handoff.Executed)
 	w.clean()
 	return w
@@ -206,7 +206,7 @@ func TestFsck_ApprovalExpiresInUse(t *testing.T) {
 		state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = fmt.Sprint("t-", late) })
 		w.put(state, "")
 		h := w.send(proposal(state, handoff.TalkToTownsfolk, "casual"), handoff.Rejected)
-		w.decide(lifecycle.SignalApprove, h.Proposal.TownID, h.HandoffID)
+		w.decide(machine.SignalApprove, h.Proposal.TownID, h.HandoffID)
 		looks.Add(late)
 		outcomes[w.execute(h)]++
 	}

@@ -16,7 +16,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/wire"
@@ -110,7 +110,7 @@ func (w *checkedWorld) later(p handoff.Proposal) <-chan outcome {
 	return outcomes
 }
 
-func (w *checkedWorld) signal(kind lifecycle.SignalKind, townID string) worldengine.Control {
+func (w *checkedWorld) signal(kind machine.SignalKind, townID string) worldengine.Control {
 	w.t.Helper()
 	c, err := w.engine.Signal(w.t.Context(), worldengine.Signal{
 		Kind: kind, TownID: townID, ActorID: "ada", Reason: "Why not?",
@@ -204,7 +204,7 @@ func (w *checkedWorld) forgeRun(
 			EmittedAt: first.EmittedAt,
 		}
 		if event.OfStep() {
-			e.StepID = lifecycle.StepApply
+			e.StepID = machine.StepApply
 		}
 		run.Events = append(run.Events, e)
 	}

@@ -15,7 +15,6 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/fsck"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
@@ -46,21 +45,21 @@ func TestFsck_Pauses(t *testing.T) {
 	at, elsewhere := w.found("t"), w.found("elsewhere")
 	nowhere := towntest.Threatened(func(s *town.Snapshot) { s.TownID = "nowhere" })
 
-	w.signal(lifecycle.SignalPause, "t")
-	w.refusedSignal(worldengine.Signal{Kind: lifecycle.SignalPause, TownID: "t"})
+	w.signal(machine.SignalPause, "t")
+	w.refusedSignal(worldengine.Signal{Kind: machine.SignalPause, TownID: "t"})
 	executed := w.later(by("anybody", at))
 	w.runs(1)
 	stale := w.later(proposal(at, handoff.AdvanceProject, "wall"))
 	w.runs(2)
 	w.append("t", w.runs(2)[0], "Noted", "build")
-	w.signal(lifecycle.SignalResume, "t")
+	w.signal(machine.SignalResume, "t")
 	w.result(executed, handoff.Executed)
 	w.result(stale, handoff.Stale)
-	w.refusedSignal(worldengine.Signal{Kind: lifecycle.SignalResume, TownID: "t"})
+	w.refusedSignal(worldengine.Signal{Kind: machine.SignalResume, TownID: "t"})
 	w.clean()
 
-	w.signal(lifecycle.SignalPause, "")
-	w.refusedSignal(worldengine.Signal{Kind: lifecycle.SignalPause})
+	w.signal(machine.SignalPause, "")
+	w.refusedSignal(worldengine.Signal{Kind: machine.SignalPause})
 	cancelled, known := w.later(by("anybody", w.now("t").State)), w.runs(3)
 	unknown := w.later(by("anybody", nowhere))
 	w.runs(4)
@@ -68,31 +67,31 @@ func TestFsck_Pauses(t *testing.T) {
 		if run, err := w.engine.Runs().Get(t.Context(), id); err == nil &&
 			run.Status == runevents.RunIsPaused {
 			_, err := w.engine.Signal(t.Context(),
-				worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: id})
+				worldengine.Signal{Kind: machine.SignalCancel, RunID: id})
 			require.NoError(t, err)
-			w.refusedSignal(worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: id})
+			w.refusedSignal(worldengine.Signal{Kind: machine.SignalCancel, RunID: id})
 		}
 	}
 	require.ErrorIs(t, (<-cancelled).err, machine.ErrRunCancelled)
-	w.signal(lifecycle.SignalResume, "")
+	w.signal(machine.SignalResume, "")
 	w.result(unknown, handoff.Rejected)
 
 	_, err := w.engine.Put(t.Context(), w.now("t").State, w.now("t").State.Hash)
 	require.NoError(t, err)
 	w.bind("elsewhere", elsewhere, apply.Plugin)
-	w.signal(lifecycle.SignalPause, "elsewhere")
+	w.signal(machine.SignalPause, "elsewhere")
 	given := w.later(by("later", elsewhere))
 	w.runs(5)
-	w.signal(lifecycle.SignalResume, "elsewhere")
+	w.signal(machine.SignalResume, "elsewhere")
 	w.result(given, handoff.Executed)
 
-	w.signal(lifecycle.SignalPause, "")
+	w.signal(machine.SignalPause, "")
 	cut := w.later(by("anybody", w.now("t").State))
 	w.runs(6)
 	w.close()
 	require.ErrorIs(t, (<-cut).err, worldengine.ErrStopping)
 	w.open()
-	w.signal(lifecycle.SignalResume, "")
+	w.signal(machine.SignalResume, "")
 	w.send(by("anybody", w.now("t").State), handoff.Executed)
 	counts := w.clean().Counts
 	require.Equal(t, int64(8), counts.Controls)
@@ -122,9 +121,9 @@ func TestFsck_CommandInHand(t *testing.T) {
 	w.append("t", run, "Noted", "build")
 	w.append("t", run, runevents.StepStarted, "a-step-of-others")
 	w.clean()
-	w.signal(lifecycle.SignalPause, "t")
-	w.signal(lifecycle.SignalResume, "t")
-	w.signal(lifecycle.SignalPause, "t")
+	w.signal(machine.SignalPause, "t")
+	w.signal(machine.SignalResume, "t")
+	w.signal(machine.SignalPause, "t")
 	w.clean()
 	w.close()
 	require.ErrorIs(t, (<-cut).err, worldengine.ErrInProgress)
@@ -134,13 +133,13 @@ func TestFsck_CommandInHand(t *testing.T) {
 	close(g.release)
 	w.plugin(g.answer)
 	// a plugin that comes in a pause is not asked before it ends
-	w.signal(lifecycle.SignalResume, "t")
+	w.signal(machine.SignalResume, "t")
 	require.Eventually(t, func() bool { return w.now("t").PendingRunID == "" }, 60*time.Second,
 		5*time.Millisecond)
-	w.signal(lifecycle.SignalPause, "t")
+	w.signal(machine.SignalPause, "t")
 	waiting := w.later(by("anybody", at))
 	w.runs(2)
-	w.signal(lifecycle.SignalResume, "t")
+	w.signal(machine.SignalResume, "t")
 	w.result(waiting, handoff.Stale)
 	w.clean()
 }
@@ -173,7 +172,7 @@ func TestFsck_ForgedRun(t *testing.T) {
 		handoff.Executed)
 	claimed := w.storyOf(o.RunID)[0]
 	signal := claimed
-	signal.PlanID, signal.PlanVersion = lifecycle.SignalPlan, lifecycle.SignalVersion
+	signal.PlanID, signal.PlanVersion = machine.SignalPlan, machine.SignalVersion
 	own := claimed
 	own.PlanID, own.PlanVersion = "plan", "1"
 	for _, identity := range []runevents.Record{claimed, signal} {
@@ -216,7 +215,7 @@ func fsckOfTwoEngines(t *testing.T, history int64) {
 	second := w.second()
 	engines := []*worldengine.Engine{w.engine, second}
 	signals := func(e *worldengine.Engine, id string) {
-		for _, kind := range []lifecycle.SignalKind{lifecycle.SignalPause, lifecycle.SignalResume} {
+		for _, kind := range []machine.SignalKind{machine.SignalPause, machine.SignalResume} {
 			_, err := e.Signal(t.Context(), worldengine.Signal{Kind: kind, TownID: id})
 			require.NoError(t, err)
 		}
@@ -254,12 +253,12 @@ func TestFsck_ExpiredRunRecords(t *testing.T) {
 	g := &game{release: make(chan struct{})}
 	w.plugin(g.answer)
 	at := w.found("t")
-	w.signal(lifecycle.SignalPause, "t")
+	w.signal(machine.SignalPause, "t")
 	paused := w.later(by("later", at))
 	w.runs(1)
 	w.runs(0)
 	w.clean()
-	w.signal(lifecycle.SignalResume, "t")
+	w.signal(machine.SignalResume, "t")
 	w.result(paused, handoff.Executed)
 	waits := w.later(by("waits", w.now("t").State))
 	w.append("t", w.pending("t"), "Noted", "build")

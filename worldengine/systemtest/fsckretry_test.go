@@ -15,7 +15,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/fsck"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/town"
 )
@@ -44,7 +44,7 @@ func (w *checkedWorld) retry(runID string, want handoff.Status) string {
 	w.t.Helper()
 	w.idle()
 	got, err := w.engine.Retry(w.t.Context(), worldengine.Signal{
-		Kind: lifecycle.SignalRetry, RunID: runID, ActorID: "ada", Reason: "Why not?",
+		Kind: machine.SignalRetry, RunID: runID, ActorID: "ada", Reason: "Why not?",
 	}, time.Minute)
 	require.NoError(w.t, err)
 	require.NotNil(w.t, got.Answer)
@@ -88,7 +88,7 @@ func retold(t *testing.T) []*jetstream.RawStreamMsg {
 		runID := w.pending("t")
 		require.Eventually(t, func() bool { // a request that is on its way just then is refused
 			_, err := w.engine.Signal(t.Context(), worldengine.Signal{
-				Kind: lifecycle.SignalCancel, RunID: runID, Force: force,
+				Kind: machine.SignalCancel, RunID: runID, Force: force,
 			})
 			return err == nil
 		}, time.Minute, 10*time.Millisecond)
@@ -122,7 +122,7 @@ func TestFsck_RetryWithoutApproval(t *testing.T) {
 	}
 	takes(&policy)
 	asks := w.result(w.later(by("anybody", state)), handoff.Rejected)
-	w.decide(lifecycle.SignalApprove, "t", asks.Result.HandoffID)
+	w.decide(machine.SignalApprove, "t", asks.Result.HandoffID)
 	failed := w.unreached("t")
 	takes(&approval.Policy{})
 	w.retry(failed, handoff.Failed)

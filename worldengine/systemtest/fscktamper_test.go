@@ -16,7 +16,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine"
 	"worldengine/worldengine/fsck"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 )
 
@@ -39,24 +38,24 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	first := w.found("t")
 	w.idle()
 	w.send(by("later", first), handoff.Executed)
-	w.signal(lifecycle.SignalPause, "t")
+	w.signal(machine.SignalPause, "t")
 	w.idle()
 	waiting := w.later(by("refused", w.now("t").State))
 	id := w.pausedRun(2)
 	w.append("t", id, "Noted", "build")
-	w.signal(lifecycle.SignalResume, "t")
+	w.signal(machine.SignalResume, "t")
 	w.result(waiting, handoff.Failed)
 
-	w.signal(lifecycle.SignalPause, "")
-	w.refusedSignal(worldengine.Signal{Kind: lifecycle.SignalPause})
+	w.signal(machine.SignalPause, "")
+	w.refusedSignal(worldengine.Signal{Kind: machine.SignalPause})
 	w.idle()
 	cancelled := w.later(by("anybody", w.now("t").State))
 	id = w.pausedRun(3)
 	_, err := w.engine.Signal(t.Context(),
-		worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: id})
+		worldengine.Signal{Kind: machine.SignalCancel, RunID: id})
 	require.NoError(t, err)
 	require.ErrorIs(t, (<-cancelled).err, machine.ErrRunCancelled)
-	w.signal(lifecycle.SignalResume, "")
+	w.signal(machine.SignalResume, "")
 
 	w.idle()
 	w.again(w.send(proposal(w.now("t").State, handoff.AdvanceProject, "gate"), handoff.Failed))
@@ -64,12 +63,12 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	w.idle()
 	applied := w.later(by("waits", w.now("t").State))
 	w.append("t", w.pending("t"), "Noted", "build")
-	w.signal(lifecycle.SignalPause, "t")
+	w.signal(machine.SignalPause, "t")
 	w.clean()
 	log := w.messages()
 	close(g.release)
 	// On a busy machine the attempt may be over, and the next one wait for the end of the pause.
-	w.signal(lifecycle.SignalResume, "t")
+	w.signal(machine.SignalResume, "t")
 	w.result(applied, handoff.Executed)
 	return log
 }

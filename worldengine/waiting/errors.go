@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
@@ -96,20 +95,20 @@ func (e *AbsentError) Reason() string {
 func (e *AbsentError) at() string { return e.Since.UTC().Format(time.RFC3339) }
 
 // Ends returns the cancellation of a handoff's run that is not judged because of err.
-func Ends(err error) lifecycle.Cancellation {
+func Ends(err error) machine.Cancellation {
 	var paused *PausedError
 	var absent *AbsentError
 	switch {
 	case errors.As(err, &paused):
-		return lifecycle.Cancellation{
+		return machine.Cancellation{
 			SignalID: paused.By.SignalID, Code: string(paused.Code()), Reason: paused.Reason(),
 		}
 	case errors.As(err, &absent):
-		return lifecycle.Cancellation{
+		return machine.Cancellation{
 			Code: string(wire.CodePluginAbsent), Reason: absent.Reason(),
 		}
 	}
-	return lifecycle.Cancellation{Reason: "The handoff was not judged: " +
+	return machine.Cancellation{Reason: "The handoff was not judged: " +
 		wire.Sentence(err)}
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
@@ -31,27 +30,27 @@ func TestWhatWaitedInVain(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		says []string
-		ends lifecycle.Cancellation
+		ends machine.Cancellation
 	}{
 		"a paused town": {&PausedError{TownID: "t", By: maintained},
 			[]string{townPaused, "Nothing was judged", "same handoff again"},
-			lifecycle.Cancellation{SignalID: "signal-1", Code: "TOWN_PAUSED", Reason: townPaused}},
+			machine.Cancellation{SignalID: "signal-1", Code: "TOWN_PAUSED", Reason: townPaused}},
 		"a paused world": {
 			&PausedError{World: true, By: &commitlog.PausedBy{ActorID: "ada", At: since}},
 			[]string{worldPaused, "Nothing was judged"},
-			lifecycle.Cancellation{Code: "WORLD_PAUSED", Reason: worldPaused}},
+			machine.Cancellation{Code: "WORLD_PAUSED", Reason: worldPaused}},
 		"a paused town, and accepted": {&PausedError{TownID: "t", By: maintained, Accepted: true},
 			[]string{townPaused, "was accepted before", "for its result"},
-			lifecycle.Cancellation{SignalID: "signal-1", Code: "TOWN_PAUSED", Reason: townPaused}},
+			machine.Cancellation{SignalID: "signal-1", Code: "TOWN_PAUSED", Reason: townPaused}},
 		"no plugin": {&AbsentError{TownID: "t", Since: since, RunID: "run-2", Before: "run-1"},
 			[]string{absent, "Nothing was judged, and the key is free"},
-			lifecycle.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
+			machine.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
 		"no plugin, and no handoff": {&AbsentError{TownID: "t", Since: since, Before: "run-1"},
 			[]string{absent, "Nothing was stored", "cancel that run first"},
-			lifecycle.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
+			machine.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
 		"another error": {errors.New("worldengine: the server stops"),
 			[]string{"the server stops"},
-			lifecycle.Cancellation{
+			machine.Cancellation{
 				Reason: "The handoff was not judged: " +
 					wire.Sentence(errors.New("worldengine: the server stops"))}},
 	} {

@@ -8,7 +8,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 )
 
@@ -17,7 +16,7 @@ type Run struct {
 	Identity runevents.Identity
 	Handoff  *handoff.Handoff
 	// Retry is the run that this one tries again; nil if there is none.
-	Retry *lifecycle.Retry
+	Retry *machine.Retry
 	// Queued is when the delivery was queued.
 	Queued time.Time
 	// Closed reports whether the run was recorded and only the engine goes on with it.
@@ -34,16 +33,16 @@ type Run struct {
 func (r *Run) Wait() { r.waits = true }
 
 // Begin returns how the remaining events begin.
-func (r *Run) Begin() lifecycle.Begin {
+func (r *Run) Begin() machine.Begin {
 	// Whole milliseconds, as the time of the input, so that their difference is when it was queued.
-	begin := lifecycle.Begin{Waited: r.Waited().Truncate(time.Millisecond), Retry: r.Retry}
+	begin := machine.Begin{Waited: r.Waited().Truncate(time.Millisecond), Retry: r.Retry}
 	switch {
 	case r.tail.Status == runevents.RunIsPaused:
-		begin.Start = lifecycle.StartResumed
+		begin.Start = machine.StartResumed
 	case r.tail.Status != "":
-		begin.Start = lifecycle.StartWaited
+		begin.Start = machine.StartWaited
 	case r.waits:
-		begin.Start = lifecycle.StartQueued
+		begin.Start = machine.StartQueued
 	}
 	return begin
 }
@@ -113,7 +112,7 @@ func (s *Store) step(ctx context.Context, r *Run, event machine.Event) error {
 
 // Cancel ends a recorded run that is not going to be judged. If the end cannot be stored now, Reap
 // stores it.
-func (s *Store) Cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) {
+func (s *Store) Cancel(ctx context.Context, r *Run, why machine.Cancellation) {
 	var err error
 	if r.mayBeRecorded {
 		err = s.step(ctx, r, &machine.Abandon{
@@ -137,7 +136,7 @@ func Waits(tail *commitlog.RunTail) bool {
 // End cancels a run that waits in any server and ends in the log at tail. That server answers the
 // client. It returns commitlog.ErrLostRace if the run has gone on.
 func (s *Store) End(
-	ctx context.Context, tail *commitlog.RunTail, why lifecycle.Cancellation,
+	ctx context.Context, tail *commitlog.RunTail, why machine.Cancellation,
 ) error {
 	rec := tail.Waiting
 	in := s.steps.Input(rec.TownID, nil, &machine.Abandon{Run: rec.Run.Identity, Why: why})

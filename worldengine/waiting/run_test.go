@@ -13,7 +13,6 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 )
 
@@ -46,15 +45,15 @@ func (f *fixture) types(runID string) string {
 func TestHowARunBegins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := &Run{Queued: time.Now(), Retry: &lifecycle.Retry{}}
+		r := &Run{Queued: time.Now(), Retry: &machine.Retry{}}
 		time.Sleep(time.Minute)
 		require.Equal(t,
-			lifecycle.Begin{Start: lifecycle.StartAtOnce, Waited: time.Minute, Retry: r.Retry},
+			machine.Begin{Start: machine.StartAtOnce, Waited: time.Minute, Retry: r.Retry},
 			r.Begin())
-		for status, want := range map[runevents.RunStatus]lifecycle.Start{
-			"":                    lifecycle.StartQueued,
-			runevents.RunPending:  lifecycle.StartWaited,
-			runevents.RunIsPaused: lifecycle.StartResumed,
+		for status, want := range map[runevents.RunStatus]machine.Start{
+			"":                    machine.StartQueued,
+			runevents.RunPending:  machine.StartWaited,
+			runevents.RunIsPaused: machine.StartResumed,
 		} {
 			r.tail.Status = status
 			r.Wait()
@@ -120,7 +119,7 @@ func TestARunInDoubt(t *testing.T) {
 		"is closed": {func(f *fixture, r *Run) error { return f.Close(f.t.Context(), r) },
 			"RunQueued"},
 		"is cancelled": {func(f *fixture, r *Run) error {
-			f.Cancel(f.t.Context(), r, lifecycle.Cancellation{Reason: "Nobody waits for it."})
+			f.Cancel(f.t.Context(), r, machine.Cancellation{Reason: "Nobody waits for it."})
 			return nil
 		}, "RunQueued, RunStarted, RunCancelled"},
 	} {
@@ -165,7 +164,7 @@ func TestClosingARun(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, end+2, now)
 
-	require.NoError(t, f.End(t.Context(), f.tail(r.Identity.RunID), lifecycle.Cancellation{}))
+	require.NoError(t, f.End(t.Context(), f.tail(r.Identity.RunID), machine.Cancellation{}))
 	require.ErrorIs(t, f.Close(t.Context(), r), machine.ErrRunCancelled)
 	require.False(t, r.Closed)
 }
@@ -175,7 +174,7 @@ func TestClosingARun(t *testing.T) {
 func TestARunThatIsNotJudged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	why := lifecycle.Cancellation{Reason: "The server stops."}
+	why := machine.Cancellation{Reason: "The server stops."}
 	fresh := f.run()
 	f.Cancel(t.Context(), fresh, why)
 	require.Empty(t, f.types(fresh.Identity.RunID))

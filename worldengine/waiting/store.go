@@ -15,7 +15,7 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/wire"
 )
@@ -160,8 +160,8 @@ func (s *Store) reap(ctx context.Context, runID string, gone time.Duration) (don
 			return err
 		}
 		ended = tail.Waiting
-		return s.End(ctx, &tail, lifecycle.Cancellation{
-			Code:   lifecycle.CancelledLeft,
+		return s.End(ctx, &tail, machine.Cancellation{
+			Code:   machine.CancelledLeft,
 			Reason: "The server in which the handoff waited did not judge it.",
 		})
 	})

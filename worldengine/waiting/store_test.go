@@ -15,7 +15,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/town"
@@ -119,7 +119,7 @@ func TestNoAlertForARunThatAnotherEnds(t *testing.T) {
 	tail := f.tail(runID)
 	f.steps.Log.Store = &racingStore{f.steps.Log.Store, func() {
 		require.NoError(t, f.End(t.Context(), tail,
-			lifecycle.Cancellation{Reason: "An operator ended it."}))
+			machine.Cancellation{Reason: "An operator ended it."}))
 	}}
 	require.True(t, f.reap(t.Context(), runID, 0))
 	require.True(t, f.tail(runID).Cancelled)

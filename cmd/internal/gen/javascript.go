@@ -7,7 +7,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
 
@@ -24,7 +24,7 @@ func contract() string {
 			return fmt.Sprintf("{ name: %q, argument: %q, verb: %q }",
 				strings.ReplaceAll(spec.Name, "-", " "), spec.Argument, spec.Verb)
 		})
-	constant(&out, "The signals of operators.", "signals", list(lifecycle.Signals(), ""))
+	constant(&out, "The signals of operators.", "signals", list(machine.Signals(), ""))
 	var changing []wire.Verb
 	for _, verb := range wire.Verbs() {
 		if verb.Spec().Changes {

@@ -11,7 +11,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/town"
@@ -43,7 +42,7 @@ func Judged(t testing.TB, c *outcometest.Case) (*commitlog.Record, town.State) {
 	rec.Handoff, err = c.Handoff.MarshalWire()
 	require.NoError(t, err)
 	p := NewProducer(RunOf(c.Handoff))
-	require.NoError(t, lifecycle.EmitRun(p, c.Handoff, result, lifecycle.Begin{}))
+	require.NoError(t, machine.EmitRun(p, c.Handoff, result, machine.Begin{}))
 	rec.Run = p.Run()
 	return rec, after
 }
@@ -61,7 +60,7 @@ func Accept(
 	require.Empty(t, reason)
 	p := NewProducer(RunOf(h))
 	evaluation := machine.Check(h, nil, state).Outcome.Evaluation
-	require.NoError(t, lifecycle.EmitAccepted(p, h, &evaluation, lifecycle.Begin{}))
+	require.NoError(t, machine.EmitAccepted(p, h, &evaluation, machine.Begin{}))
 	now := time.Now().UTC()
 	pending := &apply.Pending{
 		Via: apply.Plugin, Handoff: encoded, Expected: expected.Canonical,
@@ -72,7 +71,7 @@ func Accept(
 		c(pending)
 	}
 	pending.EventIDs, err = runevents.DrawIDs(pending.Run, uuid.NewString, nil,
-		lifecycle.ToCome(pending.Attempt)...)
+		machine.ToCome(pending.Attempt)...)
 	require.NoError(t, err)
 	rec := &commitlog.Record{Kind: commitlog.KindPending, TownID: h.Proposal.TownID, Run: p.Run()}
 	Commit(t, l, rec, In(state), func(e *commitlog.Entry) { e.Pending = pending })

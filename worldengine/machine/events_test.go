@@ -1,4 +1,4 @@
-package lifecycle_test
+package machine
 
 import (
 	"encoding/json"
@@ -17,11 +17,11 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/outcometest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write testdata/runs/*.golden anew")
+// Rewrite is for the scenarios too, whose package is another one.
+var Rewrite = flag.Bool("rewrite", false, "write testdata/*.txt and testdata/runs/*.golden anew")
 
 // fixedProducer returns a producer with fixed clock and ids: each reading of the clock is 1 ms
 // later, and ids count.
@@ -71,11 +71,11 @@ func story(t *testing.T, h *handoff.Handoff, r *handoff.Result, run *runevents.R
 
 // emitRun emits a whole run, of a handoff that had to wait or not.
 func emitRun(p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, waited bool) error {
-	start := lifecycle.StartAtOnce
+	start := StartAtOnce
 	if waited {
-		start = lifecycle.StartQueued
+		start = StartQueued
 	}
-	return lifecycle.EmitRun(p, h, r, lifecycle.Begin{Start: start})
+	return EmitRun(p, h, r, Begin{Start: start})
 }
 
 // TestEmitRun emits the run of every row of the outcome table, and of one that had to wait.
@@ -108,12 +108,12 @@ func TestEmitRun(t *testing.T) {
 			requireFaithful(t, r, p.Run(), v.queued)
 
 			got := story(t, v.Handoff, r, p.Run())
-			if *rewrite {
+			if *Rewrite {
 				require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(file)
-			require.NoError(t, err, "go test ./worldengine/lifecycle -run TestEmitRun -rewrite "+
+			require.NoError(t, err, "go test ./worldengine/machine -run TestEmitRun -rewrite "+
 				"writes it")
 			require.Equal(t, string(want), got)
 		})

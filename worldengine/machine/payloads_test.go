@@ -1,4 +1,4 @@
-package lifecycle_test
+package machine
 
 import (
 	"errors"
@@ -12,7 +12,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/lifecycle"
 )
 
 // payloadsOf emits a run and returns the payloads of its events by their names in courseOf.
@@ -34,24 +33,24 @@ func payloadsOf(
 func TestWhatEventsSay(t *testing.T) {
 	t.Parallel()
 	h, _, _ := caseOf(t, "executed")
-	approval := &lifecycle.Approval{SignalID: "s-1", ActorID: "ada", Reason: "fine"}
+	approval := &Approval{SignalID: "s-1", ActorID: "ada", Reason: "fine"}
 	const approved = `{"signalId":"s-1","actorId":"ada","reason":"fine"}`
-	judged := func(begin lifecycle.Begin) func(*runevents.Producer, *handoff.Handoff) error {
+	judged := func(begin Begin) func(*runevents.Producer, *handoff.Handoff) error {
 		return func(p *runevents.Producer, h *handoff.Handoff) error {
-			if begin.Start == lifecycle.StartResumed {
-				err := lifecycle.EmitPaused(p, h, lifecycle.Begin{}, "s-0", "repairs")
+			if begin.Start == StartResumed {
+				err := emitPaused(p, h, Begin{}, "s-0", "repairs")
 				if err != nil {
 					return err
 				}
 			}
-			return lifecycle.EmitAccepted(p, h, &handoff.Evaluation{}, begin)
+			return EmitAccepted(p, h, &handoff.Evaluation{}, begin)
 		}
 	}
 	inHand := func(
 		emit func(p *runevents.Producer) error,
 	) func(*runevents.Producer, *handoff.Handoff) error {
 		return func(p *runevents.Producer, h *handoff.Handoff) error {
-			err := lifecycle.EmitAccepted(p, h, &handoff.Evaluation{}, lifecycle.Begin{})
+			err := EmitAccepted(p, h, &handoff.Evaluation{}, Begin{})
 			if err != nil {
 				return err
 			}
@@ -60,16 +59,16 @@ func TestWhatEventsSay(t *testing.T) {
 	}
 	cancelled := func(code string) func(*runevents.Producer, *handoff.Handoff) error {
 		return inHand(func(p *runevents.Producer) error {
-			return lifecycle.EmitCancelledInHand(p, 1,
-				lifecycle.Cancellation{SignalID: "s-1", Code: code, Reason: "wrong"})
+			return emitCancelledInHand(p, 1,
+				Cancellation{SignalID: "s-1", Code: code, Reason: "wrong"})
 		})
 	}
 	released := func(reason string) func(*runevents.Producer, *handoff.Handoff) error {
 		return inHand(func(p *runevents.Producer) error {
-			if err := lifecycle.EmitHeld(p, 1, "s-1", "repairs"); err != nil {
+			if err := emitHeld(p, 1, "s-1", "repairs"); err != nil {
 				return err
 			}
-			return lifecycle.EmitReleased(p, 1, reason)
+			return emitReleased(p, 1, reason)
 		})
 	}
 	failedAttempt := func(message string) string {
@@ -79,19 +78,19 @@ func TestWhatEventsSay(t *testing.T) {
 		name, event, payload string
 		emit                 func(*runevents.Producer, *handoff.Handoff) error
 	}{
-		{"an approved run", "RunApproved", approved, judged(lifecycle.Begin{Approval: approval})},
+		{"an approved run", "RunApproved", approved, judged(Begin{Approval: approval})},
 		{"a run that is approved after a pause", "RunResumed", `{"approval":` + approved + `}`,
-			judged(lifecycle.Begin{Start: lifecycle.StartResumed, Approval: approval})},
+			judged(Begin{Start: StartResumed, Approval: approval})},
 		{"a run after a pause", "RunResumed", "",
-			judged(lifecycle.Begin{Start: lifecycle.StartResumed})},
+			judged(Begin{Start: StartResumed})},
 		{"a retry", "SignalAccepted", `{"signal":"RETRY_STEP","townId":"town-threatened",` +
 			`"runId":"run-1","actorId":"ada","reason":"again","handoffId":"` + h.HandoffID + `"}`,
-			judged(lifecycle.Begin{
-				Retry: &lifecycle.Retry{RunID: "run-1", ActorID: "ada", Reason: "again"}})},
+			judged(Begin{
+				Retry: &Retry{RunID: "run-1", ActorID: "ada", Reason: "again"}})},
 		{"a pause", "RunPaused", `{"signalId":"s-1","reason":"repairs"}`, released("")},
 		{"the end of a pause", "RunResumed", "", released("")},
 		{"a pause before the start", "RunPaused", `{"signalId":"s-0","reason":"repairs"}`,
-			judged(lifecycle.Begin{Start: lifecycle.StartResumed})},
+			judged(Begin{Start: StartResumed})},
 		{"a pause that did not hold", "RunResumed", `{"reason":"asked already"}`,
 			released("asked already")},
 		{"a cancelled run", "RunCancelled", `{"signalId":"s-1","reason":"wrong"}`, cancelled("")},
@@ -99,7 +98,7 @@ func TestWhatEventsSay(t *testing.T) {
 			"the run; no request for the command has reached a game."), cancelled("")},
 		{"the attempt of a run that was cancelled by force", "StepFailed 1",
 			failedAttempt("An operator cancelled the run by force; whether a game has applied " +
-				"the command is not known."), cancelled(lifecycle.CancelledByForce)},
+				"the command is not known."), cancelled(CancelledByForce)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -113,15 +112,15 @@ func TestWhatEventsSay(t *testing.T) {
 		})
 	}
 	for name, c := range map[string]struct {
-		retry *lifecycle.Retry
+		retry *Retry
 		want  string
 	}{
 		"by its agent": {nil, `"context":{"triggeredBy":"mayor-1"}`},
 		"by an operator who had it tried again": {
-			&lifecycle.Retry{RunID: "run-1", ActorID: "ada"},
+			&Retry{RunID: "run-1", ActorID: "ada"},
 			`"context":{"triggeredBy":"ada","retryOf":"run-1"}`},
 	} {
-		payloads := payloadsOf(t, judged(lifecycle.Begin{Retry: c.retry}))
+		payloads := payloadsOf(t, judged(Begin{Retry: c.retry}))
 		require.Contains(t, payloads["RunStarted"], c.want, name)
 	}
 }
@@ -138,7 +137,7 @@ func TestFailedAttempts(t *testing.T) {
 		true: "StepFailed 2, StepStarted 3", false: "StepFailed 2",
 	} {
 		_, _, p := caseOf(t, "executed")
-		require.NoError(t, lifecycle.EmitResumed(p, &apply.Pending{Run: p.Run().Identity,
+		require.NoError(t, emitResumed(p, &apply.Pending{Run: p.Run().Identity,
 			Emitted: 8, Attempt: 3, Last: failed}, started))
 		require.Equal(t, want, courseOf(p.Run()))
 		require.Equal(t, int64(9), p.Run().FirstSeq)
@@ -148,8 +147,8 @@ func TestFailedAttempts(t *testing.T) {
 			string(e.Payload))
 	}
 	h, r, p := caseOf(t, "executed")
-	require.NoError(t, lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}))
-	require.NoError(t, lifecycle.EmitEnd(p, r, 1, nil, &apply.Result{At: failed.At}))
+	require.NoError(t, EmitAccepted(p, h, &r.Evaluation, Begin{}))
+	require.NoError(t, emitEnd(p, r, 1, nil, &apply.Result{At: failed.At}))
 	last := p.Run().Events[len(p.Run().Events)-2]
 	require.Equal(t, runevents.StepCompleted, last.EventType)
 	require.Equal(t, runevents.Timestamp(failed.At), last.EmittedAt)
@@ -166,7 +165,7 @@ func TestWhatIsToCome(t *testing.T) {
 		7: fmt.Sprintf(ends, 7) + ", StepFailed apply 6, StepStarted apply 7",
 	} {
 		var got []string
-		for _, e := range lifecycle.ToCome(attempt) {
+		for _, e := range ToCome(attempt) {
 			got = append(got, strings.Join(strings.Fields(
 				fmt.Sprint(e.EventType, " ", e.StepID, " ", e.LogicalAttemptID)), " "))
 		}
@@ -178,25 +177,25 @@ func TestWhatIsToCome(t *testing.T) {
 func TestAnEventThatDoesNotFitIsAnError(t *testing.T) {
 	t.Parallel()
 	h, r, p := caseOf(t, "executed")
-	require.NoError(t, lifecycle.EmitRun(p, h, r, lifecycle.Begin{}))
+	require.NoError(t, EmitRun(p, h, r, Begin{}))
 	_, _, other := caseOf(t, "executed")
-	why := lifecycle.Cancellation{Reason: "too late"}
+	why := Cancellation{Reason: "too late"}
 	for name, err := range map[string]error{
-		"queued":              lifecycle.EmitQueued(p, h, lifecycle.Begin{}),
-		"paused":              lifecycle.EmitPaused(p, h, lifecycle.Begin{}, "s-1", ""),
-		"held":                lifecycle.EmitHeld(p, 1, "s-1", ""),
-		"released":            lifecycle.EmitReleased(p, 1, ""),
-		"released for reason": lifecycle.EmitReleased(p, 1, "asked already"),
-		"cancelled":           lifecycle.EmitCancelled(p, h, nil, why),
-		"cancelled in hand":   lifecycle.EmitCancelledInHand(p, 1, why),
+		"queued":              emitQueued(p, h, Begin{}),
+		"paused":              emitPaused(p, h, Begin{}, "s-1", ""),
+		"held":                emitHeld(p, 1, "s-1", ""),
+		"released":            emitReleased(p, 1, ""),
+		"released for reason": emitReleased(p, 1, "asked already"),
+		"cancelled":           emitCancelled(p, h, nil, why),
+		"cancelled in hand":   emitCancelledInHand(p, 1, why),
 		"cancelled twice": errors.Join(
-			lifecycle.EmitCancelledFrom(other, runevents.RunIsPaused, nil, why),
-			lifecycle.EmitCancelledFrom(other, runevents.RunIsPaused, nil, why)),
-		"judged again": lifecycle.EmitRun(p, h, r, lifecycle.Begin{}),
-		"accepted":     lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}),
-		"ended":        lifecycle.EmitEnd(p, r, 1, nil, &apply.Result{At: persistedAt}),
-		"a signal": lifecycle.EmitSignal(p, lifecycle.SignalPayload{
-			Signal: lifecycle.SignalPause, ActorID: "ada"}, ""),
+			emitCancelledFrom(other, runevents.RunIsPaused, nil, why),
+			emitCancelledFrom(other, runevents.RunIsPaused, nil, why)),
+		"judged again": EmitRun(p, h, r, Begin{}),
+		"accepted":     EmitAccepted(p, h, &r.Evaluation, Begin{}),
+		"ended":        emitEnd(p, r, 1, nil, &apply.Result{At: persistedAt}),
+		"a signal": EmitSignal(p, SignalPayload{
+			Signal: SignalPause, ActorID: "ada"}, ""),
 	} {
 		require.Error(t, err, name)
 	}
@@ -206,13 +205,13 @@ func TestAnEventThatDoesNotFitIsAnError(t *testing.T) {
 func TestAResumedRunGoesOnBehindItsAcceptance(t *testing.T) {
 	t.Parallel()
 	h, r, p := caseOf(t, "executed")
-	require.NoError(t, lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}))
+	require.NoError(t, EmitAccepted(p, h, &r.Evaluation, Begin{}))
 	require.Equal(t, "RunStarted, checks, StepStarted 1", courseOf(p.Run()))
 	emitted := int64(len(p.Run().Events))
 	require.Equal(t, int64(8), emitted)
 	pending := &apply.Pending{Run: p.Run().Identity, Attempt: 1, Emitted: emitted}
 	_, _, p = caseOf(t, "executed")
-	require.NoError(t, lifecycle.EmitResumed(p, pending, true))
+	require.NoError(t, emitResumed(p, pending, true))
 	require.Equal(t, emitted+1, p.Run().FirstSeq)
 	require.Empty(t, p.Run().Events)
 }
@@ -225,6 +224,23 @@ func TestStartedTown(t *testing.T) {
 	} {
 		run := new(runevents.Snapshot)
 		run.Metadata.Started = []byte(started)
-		require.Equal(t, want, lifecycle.StartedTown(run), started)
+		require.Equal(t, want, StartedTown(run), started)
+	}
+}
+
+// The end of an attempt without artifacts has the bytes of the state alone.
+func TestWhatAnAttemptLeaves(t *testing.T) {
+	t.Parallel()
+	hash, epoch := strings.Repeat("a", 64), int64(7)
+	state := &handoff.WorldState{SnapshotHash: &hash, DecisionEpoch: &epoch}
+	for i, left := range []apply.Artifacts{
+		{}, {LeftOut: 2}, {References: []jsontext.Value{}},
+		{References: []jsontext.Value{[]byte(`{"uri":"a"}`)}, LeftOut: 1},
+	} {
+		want, err := json.Marshal(appliedPayload{*state, left})
+		require.NoError(t, err)
+		got, err := json.Marshal(applied(state, left))
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got), fmt.Sprint(i))
 	}
 }

@@ -1,4 +1,4 @@
-package lifecycle_test
+package machine
 
 import (
 	"fmt"
@@ -12,7 +12,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/outcometest"
 )
 
@@ -35,7 +34,7 @@ func courseOf(run *runevents.Run) string {
 		name := string(e.EventType)
 		switch e.StepID {
 		case "":
-		case lifecycle.StepApply:
+		case StepApply:
 			name = fmt.Sprint(name, " ", e.LogicalAttemptID)
 		default:
 			name = "checks"
@@ -60,26 +59,26 @@ func requireProjects(t *testing.T, run *runevents.Run) runevents.RunStatus {
 // and judged.
 func TestRunsThatWait(t *testing.T) {
 	t.Parallel()
-	why := lifecycle.Cancellation{Code: lifecycle.CancelledLeft}
+	why := Cancellation{Code: CancelledLeft}
 	type run struct {
 		p *runevents.Producer
 		h *handoff.Handoff
 		r *handoff.Result
 	}
 	queue := func(x run) error {
-		return lifecycle.EmitQueued(x.p, x.h, lifecycle.Begin{Waited: time.Second})
+		return emitQueued(x.p, x.h, Begin{Waited: time.Second})
 	}
-	pause := func(start lifecycle.Start) func(run) error {
+	pause := func(start Start) func(run) error {
 		return func(x run) error {
-			return lifecycle.EmitPaused(x.p, x.h,
-				lifecycle.Begin{Start: start, Waited: time.Second}, "s-1", "repairs")
+			return emitPaused(x.p, x.h,
+				Begin{Start: start, Waited: time.Second}, "s-1", "repairs")
 		}
 	}
-	cancel := func(x run) error { return lifecycle.EmitCancelled(x.p, x.h, nil, why) }
-	judge := func(start lifecycle.Start) func(run) error {
+	cancel := func(x run) error { return emitCancelled(x.p, x.h, nil, why) }
+	judge := func(start Start) func(run) error {
 		return func(x run) error {
-			return lifecycle.EmitRun(x.p, x.h, x.r,
-				lifecycle.Begin{Start: start, Waited: time.Second})
+			return EmitRun(x.p, x.h, x.r,
+				Begin{Start: start, Waited: time.Second})
 		}
 	}
 	const judged = "checks, StepStarted 1, StepCompleted 1, RunCompleted"
@@ -88,22 +87,22 @@ func TestRunsThatWait(t *testing.T) {
 		want  string
 		ends  runevents.RunStatus
 	}{
-		"judged at once": {[]func(run) error{judge(lifecycle.StartAtOnce)},
+		"judged at once": {[]func(run) error{judge(StartAtOnce)},
 			"RunStarted, " + judged, runevents.RunSucceeded},
-		"waited a moment": {[]func(run) error{judge(lifecycle.StartQueued)},
+		"waited a moment": {[]func(run) error{judge(StartQueued)},
 			"RunQueued, RunStarted, " + judged, runevents.RunSucceeded},
-		"recorded, then judged": {[]func(run) error{queue, judge(lifecycle.StartWaited)},
+		"recorded, then judged": {[]func(run) error{queue, judge(StartWaited)},
 			"RunQueued, RunStarted, " + judged, runevents.RunSucceeded},
-		"recorded, then paused": {[]func(run) error{queue, pause(lifecycle.StartWaited)},
+		"recorded, then paused": {[]func(run) error{queue, pause(StartWaited)},
 			"RunQueued, RunStarted, RunPaused", runevents.RunIsPaused},
-		"paused at once": {[]func(run) error{pause(lifecycle.StartAtOnce)},
+		"paused at once": {[]func(run) error{pause(StartAtOnce)},
 			"RunStarted, RunPaused", runevents.RunIsPaused},
-		"paused, then judged": {[]func(run) error{pause(lifecycle.StartAtOnce),
-			judge(lifecycle.StartResumed)}, "RunStarted, RunPaused, RunResumed, " + judged,
+		"paused, then judged": {[]func(run) error{pause(StartAtOnce),
+			judge(StartResumed)}, "RunStarted, RunPaused, RunResumed, " + judged,
 			runevents.RunSucceeded},
 		"recorded, then cancelled": {[]func(run) error{queue, cancel},
 			"RunQueued, RunStarted, RunCancelled", runevents.RunAborted},
-		"paused, then cancelled": {[]func(run) error{pause(lifecycle.StartQueued), cancel},
+		"paused, then cancelled": {[]func(run) error{pause(StartQueued), cancel},
 			"RunQueued, RunStarted, RunPaused, RunCancelled", runevents.RunAborted},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,18 +125,18 @@ func TestARunIsCancelledFromTheLog(t *testing.T) {
 		runevents.RunPending: "RunStarted, RunCancelled", runevents.RunIsPaused: "RunCancelled",
 	} {
 		h, _, recorded := caseOf(t, "executed")
-		require.NoError(t, lifecycle.EmitQueued(recorded, h, lifecycle.Begin{}))
+		require.NoError(t, emitQueued(recorded, h, Begin{}))
 		if status == runevents.RunIsPaused {
-			require.NoError(t, lifecycle.EmitPaused(recorded, h,
-				lifecycle.Begin{Start: lifecycle.StartWaited}, "s-1", ""))
+			require.NoError(t, emitPaused(recorded, h,
+				Begin{Start: StartWaited}, "s-1", ""))
 		}
 		before := recorded.Run().Events
 		_, _, other := caseOf(t, "executed")
-		why := lifecycle.Cancellation{SignalID: "s-2", Reason: "too late"}
-		require.NoError(t, lifecycle.EmitCancelledFrom(other, status, before[0].Payload, why))
+		why := Cancellation{SignalID: "s-2", Reason: "too late"}
+		require.NoError(t, emitCancelledFrom(other, status, before[0].Payload, why))
 		require.Equal(t, want, courseOf(other.Run()))
 
-		require.NoError(t, lifecycle.EmitCancelled(recorded, h, nil, why))
+		require.NoError(t, emitCancelled(recorded, h, nil, why))
 		own := recorded.Run().Events[len(before):]
 		require.Len(t, other.Run().Events, len(own))
 		for i := range own {
@@ -150,14 +149,14 @@ func TestARunIsCancelledFromTheLog(t *testing.T) {
 // A signal is a run of its own; the decision's event has the request, and the reason of a refusal.
 func TestTheRunOfASignal(t *testing.T) {
 	t.Parallel()
-	said := lifecycle.SignalPayload{Signal: lifecycle.SignalPause, TownID: "t", ActorID: "ada",
+	said := SignalPayload{Signal: SignalPause, TownID: "t", ActorID: "ada",
 		Reason: "repairs"}
 	for refused, want := range map[string]string{
 		"":             `RunStarted, SignalAccepted, RunCompleted {"signal":"PAUSE","townId":"t","actorId":"ada","reason":"repairs"}`,
 		"UNKNOWN_TOWN": `RunStarted, SignalRejected, RunFailed {"signal":"PAUSE","townId":"t","actorId":"ada","reason":"repairs","code":"UNKNOWN_TOWN"}`,
 	} {
 		_, _, p := caseOf(t, "executed")
-		require.NoError(t, lifecycle.EmitSignal(p, said, refused))
+		require.NoError(t, EmitSignal(p, said, refused))
 		require.Equal(t, want, courseOf(p.Run())+" "+string(p.Run().Events[1].Payload))
 	}
 }
@@ -173,7 +172,7 @@ func TestAttempts(t *testing.T) {
 			t.Run(fmt.Sprint(name, " after ", attempts), func(t *testing.T) {
 				t.Parallel()
 				h, r, p := caseOf(t, name)
-				require.NoError(t, lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}))
+				require.NoError(t, EmitAccepted(p, h, &r.Evaluation, Begin{}))
 				stored := *p.Run()
 				stored.Events = slices.Clone(p.Run().Events)
 				want := courseOf(&stored)
@@ -187,14 +186,14 @@ func TestAttempts(t *testing.T) {
 				var err error
 				for ; ; pending.Attempt++ {
 					pending.EventIDs, err = runevents.DrawIDs(pending.Run, draw, pending.EventIDs,
-						lifecycle.ToCome(pending.Attempt)...)
+						ToCome(pending.Attempt)...)
 					require.NoError(t, err)
 					if pending.Attempt > 1 {
 						want += fmt.Sprintf(", StepFailed %d, StepStarted %d", pending.Attempt-1,
 							pending.Attempt)
 					}
 					_, _, p = caseOf(t, name)
-					require.NoError(t, lifecycle.EmitResumed(p, pending, true))
+					require.NoError(t, emitResumed(p, pending, true))
 					addFresh(t, &stored, p.Run(), pending.EventIDs)
 					if pending.Attempt == attempts {
 						break
@@ -208,7 +207,7 @@ func TestAttempts(t *testing.T) {
 						Message: "No answer."}
 				}
 				p.Persisted(int64(len(stored.Events)) + 1)
-				require.NoError(t, lifecycle.EmitEnd(p, r, attempts, failed,
+				require.NoError(t, emitEnd(p, r, attempts, failed,
 					&apply.Result{At: persistedAt}))
 				addFresh(t, &stored, p.Run(), pending.EventIDs)
 				require.Equal(t, want+", "+fmt.Sprintf(end, attempts), courseOf(&stored))

@@ -1,8 +1,9 @@
-package lifecycle
+package machine
 
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"time"
 
@@ -142,9 +143,9 @@ func EmitAccepted(
 	return n.err
 }
 
-// EmitEnd emits the end v of the last attempt to apply a command, and the end of the run. failed is
+// emitEnd emits the end v of the last attempt to apply a command, and the end of the run. failed is
 // nil if the command was applied.
-func EmitEnd(
+func emitEnd(
 	p *runevents.Producer, r *handoff.Result, attempt int64, failed *apply.Failure, v *apply.Result,
 ) error {
 	n := emitter{producer: p}
@@ -199,14 +200,14 @@ func EmitSignal(p *runevents.Producer, said SignalPayload, refused string) error
 	return n.err
 }
 
-// EmitQueued emits that a run has waited for its town, with the request.
-func EmitQueued(p *runevents.Producer, h *handoff.Handoff, begin Begin) error {
+// emitQueued emits that a run has waited for its town, with the request.
+func emitQueued(p *runevents.Producer, h *handoff.Handoff, begin Begin) error {
 	return p.Emit(queued(p, begin, started(p, h, begin.Retry)))
 }
 
-// EmitPaused emits the start of a run that has waited, and its wait for the end of a pause;
+// emitPaused emits the start of a run that has waited, and its wait for the end of a pause;
 // signalID is the run of the signal that paused the town or the world.
-func EmitPaused(
+func emitPaused(
 	p *runevents.Producer, h *handoff.Handoff, begin Begin, signalID, reason string,
 ) error {
 	n := emitter{producer: p}
@@ -215,15 +216,15 @@ func EmitPaused(
 	return n.err
 }
 
-// EmitHeld emits, for a run whose command is being applied, that its town, or the world, is paused:
+// emitHeld emits, for a run whose command is being applied, that its town, or the world, is paused:
 // its nth pause.
-func EmitHeld(p *runevents.Producer, n int64, signalID, reason string) error {
+func emitHeld(p *runevents.Producer, n int64, signalID, reason string) error {
 	return p.Emit(runevents.Emission{Type: runevents.RunPaused, Attempt: n,
 		Payload: pausedPayload{SignalID: signalID, Reason: reason}})
 }
 
-// EmitReleased emits that a run goes on after EmitHeld: its nth pause is over, or the reason.
-func EmitReleased(p *runevents.Producer, n int64, reason string) error {
+// emitReleased emits that a run goes on after emitHeld: its nth pause is over, or the reason.
+func emitReleased(p *runevents.Producer, n int64, reason string) error {
 	e := runevents.Emission{Type: runevents.RunResumed, Attempt: n}
 	if reason != "" {
 		e.Payload = resumedPayload{Reason: reason}
@@ -234,9 +235,9 @@ func EmitReleased(p *runevents.Producer, n int64, reason string) error {
 // CancelledLeft is the code of a waiting run whose server is gone.
 const CancelledLeft = "SERVER_GONE"
 
-// EmitCancelled emits that a waiting run is cancelled. If it has not started, it is started. retry
+// emitCancelled emits that a waiting run is cancelled. If it has not started, it is started. retry
 // is the run that it retries, nil if none.
-func EmitCancelled(
+func emitCancelled(
 	p *runevents.Producer, h *handoff.Handoff, retry *Retry, why Cancellation,
 ) error {
 	n := emitter{producer: p}
@@ -247,9 +248,9 @@ func EmitCancelled(
 	return n.err
 }
 
-// EmitCancelledFrom is EmitCancelled for a producer that did not emit the earlier events. They have
+// emitCancelledFrom is emitCancelled for a producer that did not emit the earlier events. They have
 // brought the run to status; payload is the first one's, with the request.
-func EmitCancelledFrom(
+func emitCancelledFrom(
 	p *runevents.Producer, status runevents.RunStatus, payload jsontext.Value, why Cancellation,
 ) error {
 	n := emitter{producer: p}
@@ -268,8 +269,8 @@ const (
 	CancelledByForce = "FORCED"
 )
 
-// EmitCancelledInHand emits that an attempt is given up, and its run cancelled.
-func EmitCancelledInHand(p *runevents.Producer, attempt int64, why Cancellation) error {
+// emitCancelledInHand emits that an attempt is given up, and its run cancelled.
+func emitCancelledInHand(p *runevents.Producer, attempt int64, why Cancellation) error {
 	n := emitter{producer: p}
 	message := "An operator cancelled the run; no request for the command has reached a game."
 	if why.Code == CancelledByForce {
@@ -278,6 +279,27 @@ func EmitCancelledInHand(p *runevents.Producer, attempt int64, why Cancellation)
 	}
 	n.failAttempt(attempt, stepError{Code: CancelledInHand, Message: message}, time.Time{})
 	n.run(runevents.RunCancelled, why)
+	return n.err
+}
+
+// emitResumed continues a pending handoff's run behind the record of the attempt before: it emits
+// that attempt's failure, and the start of this one if it has started. p has emitted nothing yet.
+func emitResumed(p *runevents.Producer, pending *apply.Pending, started bool) error {
+	before := max(pending.Attempt-1, 1)
+	p.ResumeAt(runevents.RunRunning, ofApply(runevents.StepStarted, before))
+	p.Persisted(pending.Emitted + 1)
+	p.UseIDs(pending.EventIDs)
+	switch {
+	case pending.Attempt == before:
+		return nil
+	case pending.Last == nil:
+		return fmt.Errorf("attempt %d without the end of the one before", pending.Attempt)
+	}
+	n := emitter{producer: p}
+	n.failAttempt(before, errorOf(pending.Last), pending.Last.At)
+	if started {
+		n.startAttempt(pending.Attempt)
+	}
 	return n.err
 }
 
