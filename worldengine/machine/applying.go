@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -64,7 +63,7 @@ func (s *step) attempts(started bool) (apply.Decoded, *runevents.Producer, error
 	}
 	p := s.producer(app.Pending.Run)
 	if err := emitResumed(p, app.Pending, started); err != nil {
-		return app, nil, fmt.Errorf("machine: the events of a run: %w", err)
+		return app, nil, notEmitted(err)
 	}
 	p.UseIDs(slices.Concat(app.Pending.EventIDs, s.in.Drawn))
 	return app, p, nil
@@ -207,44 +206,45 @@ func (s *step) end(
 	if err != nil {
 		return Output{}, err
 	}
-	out, err := s.ended(run, outcomeKnown, func() error {
-		return emitEnd(run, result, app.Pending.Attempt, next.Failed, v)
-	})
-	if err != nil || out.Again {
+	if out, err := s.close(run, outcomeKnown); err != nil || out.Record != nil {
 		return out, err
+	}
+	if err := emitEnd(run, result, app.Pending.Attempt, next.Failed, v); err != nil {
+		return Output{}, notEmitted(err)
 	}
 	addition := handoff.AdditionOf(app.Handoff)
 	addition.Embodiment = next.Embodiment
-	rec := out.Record
-	rec.Kind, rec.Result, rec.Handoff = KindHandoff, encoded, app.Pending.Handoff
-	rec.Addition, rec.RetryOf = &addition, app.Pending.RetryOf
-	out.After = after
-	out.Answer = &Answer{RunID: app.Pending.Run.RunID, Result: result, JSON: encoded,
-		Embodiment: next.Embodiment}
-	return out, nil
+	return Output{
+		Record: &Record{
+			Kind: KindHandoff, TownID: s.in.TownID, Run: s.unstored(run), Result: encoded,
+			Handoff: app.Pending.Handoff, Addition: &addition, RetryOf: app.Pending.RetryOf,
+		},
+		After: after,
+		Answer: &Answer{RunID: app.Pending.Run.RunID, Result: result, JSON: encoded,
+			Embodiment: next.Embodiment},
+	}, nil
 }
 
-// ended returns a town's record with the events that end the run of the pending command: run's
-// emitted events, and emit's behind the end of a pause if there is a reason for it. If the
-// run is not closed to others yet, it returns the record that closes it.
-func (s *step) ended(
-	run *runevents.Producer, reason string, emit func() error,
-) (out Output, err error) {
+// close prepares the end of the pending command's run. If the run is not closed to others yet, it
+// returns the record that closes it. Otherwise run goes on behind all events that are stored, and
+// behind the end of a pause if there is a reason for that.
+func (s *step) close(run *runevents.Producer, reason string) (out Output, err error) {
 	if out, err = s.extend(run.Run(), true, reason); err != nil || out.Record != nil {
 		return out, err
 	}
-	tail := s.in.Tail
-	run.Persisted(tail.Next)
+	run.Persisted(s.in.Tail.Next)
 	if s.held() && reason != "" {
 		run.ResumeAt(runevents.RunIsPaused)
-		err = emitReleased(run, tail.Pauses, reason)
+		err = notEmitted(emitReleased(run, s.in.Tail.Pauses, reason))
 	}
-	if err = cmp.Or(err, emit()); err != nil {
-		return out, fmt.Errorf("machine: the events of a run: %w", err)
-	}
+	return out, err
+}
+
+// unstored returns a run with the events that its own subject lacks.
+func (s *step) unstored(run *runevents.Producer) *runevents.Run {
 	last := *run.Run()
-	last.Events = tail.Without(&last)
-	return Output{Record: &Record{TownID: s.in.TownID, Run: &last}}, nil
+	last.Events = s.in.Tail.Without(&last)
+	return &last
 }
 
 // Why a run whose command is pending is not cancelled without force.
@@ -282,15 +282,17 @@ func (s *step) cancel(e *Cancel) (Output, error) {
 		return Output{}, err
 	}
 	// A paused run can be cancelled.
-	out, err := s.ended(run, "", func() error {
-		return emitCancelledInHand(run, p.Attempt, why)
-	})
-	if err != nil || out.Again {
+	if out, err := s.close(run, ""); err != nil || out.Record != nil {
 		return out, err
 	}
-	out.Record.Kind, out.After = KindCancelled, s.town
-	out.After.Pending = nil
-	return out, nil
+	if err := emitCancelledInHand(run, p.Attempt, why); err != nil {
+		return Output{}, notEmitted(err)
+	}
+	after := s.town
+	after.Pending = nil
+	return Output{
+		Record: &Record{Kind: KindCancelled, TownID: s.in.TownID, Run: s.unstored(run)}, After: after,
+	}, nil
 }
 
 // failByForce ends a pending retry's run with the result that its command may be applied. If it

@@ -329,6 +329,14 @@ type Begin struct {
 	Retry *Retry
 }
 
+// notEmitted is the error of a run that cannot take an event; nil without one.
+func notEmitted(err error) error {
+	if err != nil {
+		err = fmt.Errorf("machine: the events of a run: %w", err)
+	}
+	return err
+}
+
 // emitter emits until the first error, which it keeps.
 type emitter struct {
 	producer *runevents.Producer

@@ -189,7 +189,7 @@ func (s *step) answer(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer
 		return nil, nil, err
 	}
 	if err := EmitRun(j.producer, j.Handoff.Handoff, result, j.Begin); err != nil {
-		return nil, nil, fmt.Errorf("machine: the events of a run: %w", err)
+		return nil, nil, notEmitted(err)
 	}
 	return &Answer{RunID: j.Run.RunID, Result: result, JSON: encoded}, &Record{
 		Kind: kind, TownID: s.in.TownID, Result: encoded, Handoff: j.encoded,
@@ -248,7 +248,7 @@ func (s *step) accept(
 ) (Output, error) {
 	err := EmitAccepted(j.producer, j.Handoff.Handoff, evaluation, j.Begin)
 	if err != nil {
-		return Output{}, fmt.Errorf("machine: the events of a run: %w", err)
+		return Output{}, notEmitted(err)
 	}
 	run, at, after := j.producer.Run(), s.in.At.UTC(), s.town
 	after.Approvals = after.Approvals.Close(j.Handoff.Handoff, j.encoded, run.RunID)

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"errors"
-	"fmt"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
@@ -66,7 +65,7 @@ func (s *step) wait(e *Wait) (Output, error) {
 		err = emitPaused(p, e.Handoff, begin, e.By.SignalID, e.By.Reason)
 	}
 	if err != nil {
-		return Output{}, fmt.Errorf("machine: the events of a run: %w", err)
+		return Output{}, notEmitted(err)
 	}
 	return s.onRun(e.Run, tail.Without(p.Run()), tail.Closed), nil
 }
@@ -107,7 +106,7 @@ func (s *step) abandon(e *Abandon) (Output, error) {
 		err = errors.New("the run does not wait")
 	}
 	if err != nil {
-		return Output{}, fmt.Errorf("machine: the events of a run: %w", err)
+		return Output{}, notEmitted(err)
 	}
 	return s.onRun(e.Run, p.Run().Events, true), nil
 }
