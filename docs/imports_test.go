@@ -16,8 +16,9 @@ var layers = append(pureLayers, []string{
 	"worldengine/alerts worldengine/emit worldengine/feed worldengine/index worldengine/lease " +
 		"worldengine/stepper",
 	"worldengine/approvals worldengine/bus worldengine/fsck worldengine/history " +
-		"worldengine/presence worldengine/runs worldengine/waiting",
-	"worldengine/backup worldengine/fixtures worldengine/game",
+		"worldengine/presence worldengine/runs",
+	"worldengine/backup worldengine/fixtures worldengine/waiting",
+	"worldengine/game",
 	"worldengine",
 	"worldengine/service",
 	"worldengine/server",
@@ -31,7 +32,7 @@ var pureLayers = []string{
 	"handoff runevents",
 	"dedupe worldengine/approval worldengine/town",
 	"worldengine/apply worldengine/messages worldengine/webhook",
-	"worldengine/lifecycle worldengine/metrics worldengine/rcon worldengine/worldfile",
+	"worldengine/metrics worldengine/rcon worldengine/worldfile",
 	"worldengine/machine",
 }
 

@@ -8,7 +8,6 @@ import (
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/queue"
 )
 
 // Approvals returns the reader of the proposals that wait for a person's approval.
@@ -49,9 +48,7 @@ func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer,
 		if err != nil {
 			return Answer{}, err
 		}
-		answer, err := queue.Wait(ctx, func(done func(Answer, error)) error {
-			return e.submit(d, done)
-		})
+		answer, err := e.await(ctx, d)
 		if err != nil && ctx.Err() != nil {
 			answer.RunID = d.Identity.RunID
 		}

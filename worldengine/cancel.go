@@ -2,10 +2,8 @@ package worldengine
 
 import (
 	"context"
-	"errors"
 
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/runs"
 	"worldengine/worldengine/waiting"
 )
 
@@ -23,7 +21,7 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 		}
 		if tail.Waiting != nil {
 			s.TownID = tail.Waiting.TownID
-		} else if s.TownID, err = e.townOfRun(ctx, s.RunID); err != nil {
+		} else if s.TownID, err = e.ends.TownOf(ctx, s.RunID); err != nil {
 			return err
 		}
 		if inHand = !waiting.Waits(&tail); inHand {
@@ -62,13 +60,4 @@ func (e *Engine) signalledCancel(ctx context.Context, s *Signal) (Control, error
 	c, err := e.Control(ctx, s.TownID)
 	c.SignalID = s.Run.RunID
 	return c, err
-}
-
-// readTownOfRun returns the town of a run of the engine, "" if there is no such run.
-func (e *Engine) readTownOfRun(ctx context.Context, runID string) (string, error) {
-	run, err := e.runs.Get(ctx, runID)
-	if errors.Is(err, runs.ErrUnknownRun) {
-		return "", nil
-	}
-	return machine.StartedTown(&run), err
 }

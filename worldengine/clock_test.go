@@ -12,8 +12,10 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/trace"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -119,7 +121,7 @@ func setBetweenStarts(t *testing.T, step, deadline time.Duration) (wrong string)
 	require.NoError(t, err)
 	first := clock.engine(t, nc, deadline)
 	h := talkIn(t, first)
-	require.NoError(t, first.Submit(h, func(Answer, error) {}))
+	require.NoError(t, first.Submit(h, trace.Context{}, queue.NewReply[Answer]()))
 	<-asked
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -18,7 +18,10 @@ import (
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/stepper"
+	"worldengine/worldengine/storage"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -38,23 +41,22 @@ type Config struct {
 	Known *commitlog.Known
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules
-	// Apply is the binding of the towns that have none of their own: what applies their accepted
-	// commands. RCON needs RCON. It is one of the world's settings, as are
-	// HistoryPerTown, RequireApproval and Compress: if they are not given, those hold that are stored with the world, and for a new world
-	// commitlog.DefaultSettings. Open refuses other ones than the world's; see DiscardHistory.
+	// Apply is the binding of the towns that have none of their own: it applies their accepted
+	// commands; apply.RCON requires RCON. It is one of the world's settings, as are HistoryPerTown,
+	// RequireApproval and Compress. One that is not given is the stored one, and in a new world
+	// commitlog.DefaultSettings'. Open refuses another one than the stored; see DiscardHistory.
 	Apply apply.Binding
-	// Plugins is the connection over which plugins are asked; that of the engine. It is another one
-	// where plugins are in another NATS account.
+	// Plugins is the connection over which plugins are asked, if they are in another NATS account;
+	// the engine's.
 	Plugins *nats.Conn
 	// Plugin is the policy of asking plugins and consoles to apply commands.
 	Plugin apply.Policy
-	// RCON applies the commands of towns that are bound to it; nil where none may be.
-	RCON apply.Applier
-	// MayStore returns why nothing can be stored at the moment, such as a full disk, and nil where
-	// something can; nil where only NATS knows. It is asked before each commit.
-	MayStore func() error
-	// RequireApproval is which types of proposals take a person's approval in the towns that do not
-	// say it themselves: "none", or types with commas between them. It is one of the world's
+	// RCON applies the commands of towns that are bound to it; nil if none may be.
+	RCON apply.Console
+	// Disk is the disk of the log, which is asked before each commit; nil if only NATS knows it.
+	Disk *storage.Room
+	// RequireApproval selects the types of proposals that take a person's approval in towns without
+	// a policy of their own: "none", or types with commas between them. It is one of the world's
 	// settings, as Apply is.
 	RequireApproval string
 	// Compress names the streams that NATS compresses: CompressEvents or CompressAll of package
@@ -63,8 +65,7 @@ type Config struct {
 	// ApprovalTimeout is how long a proposal waits for its decision, and an approval for its
 	// handoff; 24 h. At least 1 s.
 	ApprovalTimeout time.Duration
-	// DiscardHistory makes the settings that are given the world's, also where that discards
-	// messages.
+	// DiscardHistory makes the settings that are given the world's, even if that discards messages.
 	DiscardHistory bool
 	// Bus publishes the run events into the stream RUNEVENTS too, for durable consumers; false.
 	Bus bool
@@ -77,20 +78,20 @@ type Config struct {
 	HistoryPerTown int64
 	// AppendedRetention is how long the log keeps events that others append; 30 days.
 	AppendedRetention time.Duration
-	// Listening reports whether anybody subscribes to a subject; nil if that is not known.
-	Listening func(subject string) bool
+	// Listeners knows who subscribes to live messages; nil publishes each.
+	Listeners Listeners
 	// Replicas is how many servers of a cluster keep each stream; 1.
 	Replicas int
-	// GroupCommits stores commits that wait for the disk together, where the one NATS server of the
-	// world brings each message there before it answers; false.
+	// GroupCommits stores commits together that wait for the disk; false. It is for a world of one
+	// NATS server, which brings each message to the disk before it answers.
 	GroupCommits bool
 	// Workers is how many towns are worked on at once; 256.
 	Workers int
 	// QueuePerTown is how many requests may wait for one town; 256. Nor may one town have more in
 	// hand than there are places free of QueueTotal.
 	QueuePerTown int
-	// QueueTotal is how many requests may be in hand altogether; 2,048. It is at least twice
-	// QueuePerTown where one town alone is to have all of its places.
+	// QueueTotal is how many requests may be in hand altogether; 2,048. One town alone has all of
+	// its places only if it is at least twice QueuePerTown.
 	QueueTotal int
 	// PauseWait is how long a handoff waits for the end of a pause, from its arrival, before it
 	// gets a PausedError; 2 s. It is to be shorter than the patience of clients. One whose game is
@@ -100,7 +101,7 @@ type Config struct {
 	// message before that becomes a dead letter; 8.
 	DeliveryAttempts int
 	// FetchWait is how long a list waits for messages that NATS counts and does not deliver,
-	// because they were changed on its disk, before it reads what is behind them one by one; 2 s.
+	// because they were changed on its disk, before it reads those behind them one by one; 2 s.
 	FetchWait time.Duration
 	// ValidateTransitions makes Runs().Append refuse an event that a projector would have to
 	// ignore, with INVALID_TRANSITION, at the cost of a projection of the run for every append to
@@ -112,26 +113,17 @@ type Config struct {
 	// TenantID, ProjectID and EnvironmentID stand in every run event; "default", the world's
 	// name, and "local".
 	TenantID, ProjectID, EnvironmentID string
-	// Now is the clock of the producer, and of what the log says about when attempts to apply a
-	// command begin and end; NewID draws a UUID v4, as runevents.IsID wants it; time.Now and
-	// uuid.NewString. They never reach a result. No handoff is judged with another id.
+	// Now is the clock of run events, and of the times at which attempts to apply a command begin
+	// and end; NewID draws a UUID v4, as runevents.IsID wants it; time.Now and uuid.NewString. They
+	// never reach a result. No handoff is judged with another id.
 	Now   func() time.Time
 	NewID func() string
-	// OnCommit, where set, is commitlog.Log.Committed. It must not block and must be safe for
-	// concurrent use.
-	OnCommit func(took time.Duration)
-	// OnAttempt, where set, is called with how each attempt to have a command applied outside the
-	// engine ended, and how long it took. It must not block and must be safe for concurrent use.
-	OnAttempt func(by apply.Binding, ended apply.Result, took time.Duration)
-	// OnAlert, where set, is called with every alert, beside its way into the log and the stream of
-	// alerts. It must not block and must be safe for concurrent use.
-	OnAlert func(runevents.Alert)
-	// OnAsked, where set, is called with each proposal that begins to wait for a person's approval,
-	// once that is stored. It must not block and must be safe for concurrent use.
-	OnAsked func(townID string, asked *approval.Asked)
-	// Serves reports whether this server is the writer of the world still; always, if it is nil. A
-	// server that was suspended takes over nothing that the next writer has in hand.
-	Serves func() bool
+	// Metrics counts commits and attempts; nil for none.
+	Metrics Metrics
+	// Notifier learns of alerts and of proposals that wait for a person; nil for none.
+	Notifier Notifier
+	// Lease is the lease of a writer that has other servers beside it; nil if there are none.
+	Lease stepper.Lease
 	// Logger gets warnings and errors; slog.Default.
 	Logger *slog.Logger
 
@@ -139,6 +131,29 @@ type Config struct {
 	policy approval.Policy
 	// draw returns a duration from 0 up to another, by chance: only pauses depend on it.
 	draw func(below time.Duration) time.Duration
+}
+
+// Listeners knows the subscriptions of a NATS server.
+type Listeners interface {
+	// Listening reports whether anybody subscribes to a subject.
+	Listening(subject string) bool
+}
+
+// Metrics counts the work of an engine. Its methods must not block and must be safe for concurrent
+// use.
+type Metrics interface {
+	game.Metrics
+	// Commit counts an attempt to append to the log, and its duration.
+	Commit(took time.Duration)
+}
+
+// Notifier passes on what people have to know. Its methods must not block and must be safe for
+// concurrent use.
+type Notifier interface {
+	// Alert gets every alert, beside its way into the log and the stream of alerts.
+	Alert(alert runevents.Alert)
+	// Asked gets each proposal that begins to wait for a person's approval, once that is stored.
+	Asked(townID string, asked *approval.Asked)
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -173,9 +188,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.NewID == nil {
 		c.NewID = uuid.NewString
 	}
-	if c.Serves == nil {
-		c.Serves = func() bool { return true }
-	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -202,10 +214,14 @@ func (c Config) withSettings(s commitlog.Settings) Config {
 }
 
 func (c *Config) alerts() alerts.Config {
-	return alerts.Config{
+	of := alerts.Config{
 		World: c.World, Replicas: c.Replicas, TenantID: c.TenantID, ProjectID: c.ProjectID,
-		EnvironmentID: c.EnvironmentID, Logger: c.Logger, Now: c.Now, Notify: c.OnAlert,
+		EnvironmentID: c.EnvironmentID, Logger: c.Logger, Now: c.Now,
 	}
+	if c.Notifier != nil {
+		of.Notify = c.Notifier.Alert
+	}
+	return of
 }
 
 // newRunID draws the id of a run.
@@ -224,7 +240,7 @@ func (c *Config) validate() error {
 	}
 	if c.Apply == apply.RCON && c.RCON == nil {
 		problems = append(problems,
-			errors.New("worldengine: to apply commands by rcon takes a console to do it"))
+			errors.New("worldengine: apply=rcon requires an RCON console"))
 	}
 	if c.BusRetention < time.Second {
 		problems = append(problems, errors.New("worldengine: a retention is at least 1 s"))

@@ -7,6 +7,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/trace"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/waiting"
@@ -15,10 +16,13 @@ import (
 // Answer is the answer to a handoff.
 type Answer = machine.Answer
 
+// Client gets the answer to a handoff, or the error that kept it from being judged, once.
+type Client = game.Client
+
 // delivery is one delivery of a handoff on its way to an answer.
 type delivery struct {
 	waiting.Run
-	done func(Answer, error)
+	client Client
 	// retries is the run that it tries again; nil if there is none.
 	retries *runs.Failed
 	// drawn has the ids of the run's events from a step whose record was not stored.
@@ -28,9 +32,9 @@ type delivery struct {
 }
 
 // newDelivery returns a delivery of a handoff, in a run of its own.
-func (e *Engine) newDelivery(h *handoff.Handoff, of trace.Context) (*delivery, error) {
+func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*delivery, error) {
 	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
-	run.Trace = of
+	run.Trace = traced
 	return &delivery{Run: waiting.Run{Identity: run, Handoff: h, Queued: time.Now()}}, err
 }
 

@@ -37,7 +37,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 		}
 		if pending.Handoff.IdempotencyKey == h.IdempotencyKey {
 			return DryRun{}, &apply.InProgressError{
-				RunID: current.Pending.Run.RunID, TownID: townID,
+				RunID: current.Pending.Run.RunID, TownID: townID, Via: current.Pending.Via,
 				AbsentSince: e.absent.Since(townID),
 			}
 		}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/runevents/recent"
 	"worldengine/worldengine/alerts"
@@ -61,21 +60,17 @@ type Engine struct {
 	lost    []index.Row // which the log did not have any more when the index was opened
 	queue   *queue.Queue[*delivery]
 	runs    *runs.Store
+	ends    *runs.Ends
 	waiting *waiting.Store
-	results resultCounts
 	alerts  *alerts.Alerts
 	feed    *feed.Feed
 
-	// games has the commands applied that games apply, and plugins carries its requests.
-	games   *game.Worker
-	plugins game.ReplyRouter
-	// townOfRun returns the town of a run, "" if there is no such run, and endOfRun the log sequence of
-	// its end.
-	townOfRun func(ctx context.Context, runID string) (string, error)
-	endOfRun  func(ctx context.Context, runID string) (uint64, error)
-	absent    *presence.Absences
-	asked     *approvals.Counter
-	// What operators say: the pause of the world, and the runs that were cancelled lately.
+	// games has the commands that games apply, and router carries its requests.
+	games  *game.Worker
+	router game.Router
+	absent *presence.Absences
+	asked  *approvals.Counter
+	// The pause of the world, and the runs that were cancelled lately.
 	worldPause  *game.WorldPause
 	townsPaused atomic.Int64
 	cancelled   *recent.Map[string, struct{}]
@@ -88,17 +83,6 @@ type Engine struct {
 
 	stop       context.CancelFunc
 	background sync.WaitGroup
-}
-
-// resultCounts counts results, in the order of handoff.Statuses.
-type resultCounts [5]atomic.Int64
-
-func (c *resultCounts) count(status handoff.Status) {
-	for i, s := range handoff.Statuses() {
-		if s == status {
-			c[i].Add(1)
-		}
-	}
 }
 
 // newRun returns the identity of a new run.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/trace"
 	"worldengine/worldengine/commitlog"
@@ -14,30 +13,40 @@ import (
 	"worldengine/worldengine/runs"
 )
 
-// Submit queues h for its town and returns; done is called once, from another goroutine, when the
-// answer is committed, or with the error that kept it from being so. Handoffs of one town are
-// judged in the order of their submission. An error of Submit itself (ErrOverloaded, ErrStopping,
-// ErrInProgress) means that done is not called.
-func (e *Engine) Submit(h *handoff.Handoff, done func(Answer, error)) error {
-	return e.SubmitTraced(h, trace.Context{}, done)
-}
-
-// SubmitTraced is Submit for a handoff that came with a trace context, which the run has from then
-// on.
-func (e *Engine) SubmitTraced(
-	h *handoff.Handoff, of trace.Context, done func(Answer, error),
-) error {
-	d, err := e.newDelivery(h, of)
+// Submit queues a handoff, which came with a trace context, for its town. client gets the answer
+// when it is committed, or the error that kept it from being so. Handoffs of one town are judged in
+// the order of their submission. After an error of Submit itself (ErrOverloaded, ErrStopping,
+// ErrInProgress) client gets none.
+func (e *Engine) Submit(h *handoff.Handoff, traced trace.Context, client Client) error {
+	d, err := e.newDelivery(h, traced)
 	if err != nil {
 		return err
 	}
-	return e.submit(d, done)
+	return e.submit(d, client)
 }
 
-// submit queues a delivery, whose client is answered by done. If the command of its handoff is
-// being applied it returns ErrInProgress, unless it is a retry, whose refusal is to be recorded.
-func (e *Engine) submit(d *delivery, done func(Answer, error)) error {
-	d.done = done
+// Execute is Submit for a caller that waits.
+func (e *Engine) Execute(ctx context.Context, h *handoff.Handoff) (Answer, error) {
+	d, err := e.newDelivery(h, trace.Context{})
+	if err != nil {
+		return Answer{}, err
+	}
+	return e.await(ctx, d)
+}
+
+// await submits a delivery and waits for its answer.
+func (e *Engine) await(ctx context.Context, d *delivery) (Answer, error) {
+	reply := queue.NewReply[Answer]()
+	if err := e.submit(d, reply); err != nil {
+		return Answer{}, err
+	}
+	return reply.Wait(ctx)
+}
+
+// submit queues a delivery. If the command of its handoff is being applied it returns ErrInProgress,
+// unless it is a retry, whose refusal is to be recorded.
+func (e *Engine) submit(d *delivery, client Client) error {
+	d.client = client
 	townID := d.Handoff.Proposal.TownID
 	if d.retries == nil {
 		if err := e.games.InProgress(townID, d.Handoff.IdempotencyKey); err != nil {
@@ -45,11 +54,12 @@ func (e *Engine) submit(d *delivery, done func(Answer, error)) error {
 		}
 	}
 	return e.queue.SubmitItem(townID, d,
-		func(ctx context.Context, t queue.Turn) queue.Result { return e.take(ctx, d, t) })
+		func(ctx context.Context, t queue.Turn) queue.Result { return e.process(ctx, d, t) })
 }
 
-// take gives a delivery its turn, and answers its client unless the turn ended otherwise.
-func (e *Engine) take(ctx context.Context, d *delivery, t queue.Turn) queue.Result {
+// process judges d in its turn and answers its client, unless d was parked or handed over. It owns
+// the town meanwhile.
+func (e *Engine) process(ctx context.Context, d *delivery, t queue.Turn) queue.Result {
 	if d.answered {
 		return queue.Done
 	}
@@ -57,46 +67,36 @@ func (e *Engine) take(ctx context.Context, d *delivery, t queue.Turn) queue.Resu
 	defer func() {
 		if panicked {
 			e.waiting.Leave(&d.Run)
-			d.done(Answer{}, queue.ErrPanicked)
+			d.client.Answer(Answer{}, queue.ErrPanicked)
 		}
 	}()
-	end, answer, err := e.judge(ctx, d, t.Queued)
-	switch {
-	case err != nil:
-	case end == handedOver:
-		panicked = false
-		e.waiting.Done(&d.Run)
-		return queue.Done
-	case end == parked && !t.Closing:
-		panicked = false
-		return queue.Parked
-	case end == parked:
+	if t.Queued {
+		d.Wait()
+	}
+	end, answer, err := e.judge(ctx, d)
+	if err == nil && end == parked && t.Closing {
 		err = ErrStopping
 	}
-	if err != nil {
+	switch {
+	case err != nil:
+		end = answered
 		e.abandon(ctx, d, err)
-	} else {
+	case end != parked:
 		e.waiting.Done(&d.Run)
 	}
 	panicked = false
-	e.queue.Answering(d.Handoff.Proposal.TownID)
-	d.done(answer, err)
+	switch end {
+	case parked:
+		return queue.Parked
+	case answered:
+		e.queue.Answering(d.Handoff.Proposal.TownID)
+		d.client.Answer(answer, err)
+	}
 	return queue.Done
 }
 
-// Execute is Submit for a caller that waits.
-func (e *Engine) Execute(ctx context.Context, h *handoff.Handoff) (Answer, error) {
-	return queue.Wait(ctx, func(done func(Answer, error)) error { return e.Submit(h, done) })
-}
-
-// judge decides about a delivery and commits the decision. It owns the handoff's town meanwhile.
-// waited reports whether the delivery had to wait for another one, or for a change, of its town.
-func (e *Engine) judge(
-	ctx context.Context, d *delivery, waited bool,
-) (end turn, answer Answer, err error) {
-	if waited {
-		d.Wait()
-	}
+// judge decides about a delivery, again if it loses a race, and commits the decision.
+func (e *Engine) judge(ctx context.Context, d *delivery) (end turn, answer Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	err = e.log.Retry(ctx, func() (err error) {
@@ -105,9 +105,6 @@ func (e *Engine) judge(
 		}
 		return err
 	})
-	if err == nil && end == answered {
-		e.results.count(answer.Result.Status)
-	}
 	return end, answer, err
 }
 
@@ -139,8 +136,8 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 			return parked, Answer{}, err
 		}
 	}
-	if d.retries != nil {
-		if err := e.mayRetry(ctx, d, prior); err != nil {
+	if d.retries != nil { // the receipt of its key may not name the run any more
+		if err := e.refuseRetry(ctx, d, d.retries.Judge(prior)); err != nil {
 			return answered, Answer{}, err
 		}
 		prior = nil
@@ -160,14 +157,14 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 	case out.On == machine.OfTown:
 		e.towns.Set(h.Proposal.TownID, out.After)
 	}
-	if n := len(out.After.Approvals); e.config.OnAsked != nil && out.Record.Kind == machine.KindAsked {
-		e.config.OnAsked(h.Proposal.TownID, &out.After.Approvals[n-1])
+	if n := len(out.After.Approvals); e.config.Notifier != nil && out.Record.Kind == machine.KindAsked {
+		e.config.Notifier.Asked(h.Proposal.TownID, &out.After.Approvals[n-1])
 	}
 	if out.Answer != nil {
 		return answered, *out.Answer, nil
 	}
 	e.waiting.Reopen(ctx, &d.Run, out.After.Pending.Emitted)
-	return handedOver, Answer{}, e.games.Ensure(h.Proposal.TownID, out.After, d.done)
+	return handedOver, Answer{}, e.games.Ensure(h.Proposal.TownID, out.After, d.client)
 }
 
 // mustWait reports whether a delivery has to wait: while a command is being applied to its town,
@@ -203,12 +200,6 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 	return false, err
 }
 
-// mayRetry refuses a delivery that tries a run again which the receipt of its key does not name any
-// more.
-func (e *Engine) mayRetry(ctx context.Context, d *delivery, prior *dedupe.Receipt) error {
-	return e.refuseRetry(ctx, d, d.retries.Judge(prior))
-}
-
 // inProgress returns the error of a delivery whose command is being applied, in another run: why,
 // if it is no retry.
 func (e *Engine) inProgress(
@@ -226,8 +217,8 @@ func (e *Engine) inProgress(
 	return e.refuseRetry(ctx, d, runs.InHand(current.Pending.Run.RunID))
 }
 
-// refuseRetry records that a retry is refused, and returns the refusal; nil if there is none. It
-// is found under the run that the retry was to have, unless that has events of its own.
+// refuseRetry records that a retry is refused, and returns the refusal; nil if there is none. It is
+// recorded under the retry's run, unless that has events of its own.
 func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *runs.Refusal) error {
 	if refusal == nil {
 		return nil

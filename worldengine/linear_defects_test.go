@@ -10,10 +10,7 @@ import (
 
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/game"
 	"worldengine/worldengine/index"
-	"worldengine/worldengine/runs"
-	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -32,7 +29,7 @@ var Defects = map[string]func(*Engine){
 	"answers what it never stores": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, loses: true}
 	},
-	"asks for no approval": func(e *Engine) { e.steps.Settings.Policy = approval.Policy{} },
+	"asks for no approval": func(e *Engine) { e.config.policy = approval.Policy{} },
 	"cancels, and stores it nowhere": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, drops: commitlog.KindCancelled}
 	},
@@ -49,10 +46,7 @@ func (e *Engine) reindex(source index.Source) {
 	e.index, _ = index.Open(context.Background(), index.Config{World: "main", Source: source,
 		Logger: e.config.Logger})
 	useIndex(e.log, e.index)
-	e.runs = runs.New(e.log, e.index, e.runConfig())
-	e.endOfRun = e.runs.EndedAt
-	e.waiting = waiting.New(e.steps, e.waitingConfig())
-	e.games = game.New(e.steps, e.gameConfig())
+	e.readRuns()
 }
 
 // emptySource is a log that keeps nothing.

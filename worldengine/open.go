@@ -15,16 +15,13 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
-	"worldengine/worldengine/history"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/storage"
-	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -87,8 +84,14 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	log := &commitlog.Log{
 		World: config.World, Stream: stream,
 		Store:      commitlog.NewStore(js, stream, config.GroupCommits),
-		MaxPayload: nc.MaxPayload, MayStore: config.MayStore,
-		Committed: config.OnCommit, FetchWait: config.FetchWait, Retention: config.AppendedRetention, Draw: config.draw, Now: config.Now,
+		MaxPayload: nc.MaxPayload, FetchWait: config.FetchWait,
+		Retention: config.AppendedRetention, Draw: config.draw, Now: config.Now,
+	}
+	if config.Disk != nil {
+		log.MayStore = config.Disk.Check
+	}
+	if config.Metrics != nil {
+		log.Committed = config.Metrics.Commit
 	}
 	if config.Known != nil {
 		log.Known.Adopt(config.Known)
@@ -100,72 +103,36 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
 	}
-	e.history = history.New(log, e.index)
-	e.absent = e.newAbsences()
-	e.asked = &approvals.Counter{Reader: e.Approvals()}
-	e.townOfRun = e.readTownOfRun
-	e.steps = e.newStepper()
-	e.runs = runs.New(log, e.index, e.runConfig())
-	e.endOfRun = e.runs.EndedAt
-	e.waiting = waiting.New(e.steps, e.waitingConfig())
-	seq, paused, err := log.WorldPause(ctx)
-	if err != nil {
-		return nil, errors.Join(err, e.closeIndex())
-	}
-	e.worldPause = game.NewWorldPause(log, game.Pause{Seq: seq, By: paused},
-		func() { e.queue.UnparkAll() })
-	e.games = game.New(e.steps, e.gameConfig())
+	e.readRuns()
 	return e, nil
 }
 
-// start opens the inbox of the plugins' answers and starts what works in the background.
+// start assembles the engine and starts its work in the background, which lasts until Close.
 func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
-	var err error
-	if e.plugins, err = game.OpenInbox(cmp.Or(e.config.Plugins, nc),
-		e.games.UnusedAnswers()); err != nil {
-		return err
-	}
-	if err := e.startFollowers(nc, followers); err != nil {
-		e.plugins.Close()
-		return err
-	}
-	return nil
-}
-
-// startFollowers starts the background work, which lasts until Close: the workers of the queue, the
-// feed, the bus, the projector, and the watch over the log.
-func (e *Engine) startFollowers(nc, followers *nats.Conn) error {
 	js, err := jetstream.New(followers)
 	if err != nil {
 		return fmt.Errorf("worldengine: JetStream: %w", err)
 	}
-	e.alerts = alerts.New(js, e.config.alerts())
-	e.raiseLost()
-	e.log.Known.Connection = func() uint64 {
-		return nc.Stats().Reconnects + followers.Stats().Reconnects
+	seq, paused, err := e.log.WorldPause(ctx)
+	if err != nil {
+		return err
 	}
-	e.feed = e.newFeed(js, followers)
-	e.log.Appended = func(seq uint64, msg *nats.Msg) {
-		e.index.Put(seq, msg.Subject, msg.Header)
-		e.feed.Appended(seq, msg)
-		if e.projector != nil && commitlog.Kind(msg.Header.Get(wire.KindHeader)) ==
-			commitlog.KindEvents {
-			e.projector.Kick()
-		}
+	e.alerts = alerts.New(js, e.config.alerts())
+	e.router, err = game.OpenInbox(cmp.Or(e.config.Plugins, nc), e.alerts)
+	if err != nil {
+		return err
 	}
 	if e.config.Bus {
 		if e.bus, err = bus.New(e.busConfig(followers)); err != nil {
+			e.router.Close()
 			return err
 		}
 	}
-	if e.config.Projector {
-		e.projector = e.newProjector()
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	e.stop = stop
+	ctx, e.stop = context.WithCancel(context.Background())
 	e.queue = newQueue(ctx, &e.config)
-	e.games.Start(ctx, e.queue, e.plugins)
-	e.runs.Queue = e.queue
+	e.assemble(ctx, game.Pause{Seq: seq, By: paused}, e.alerts)
+	e.raiseLost()
+	e.follow(js, nc, followers)
 	e.alerts.Start()
 	recall := e.absent.Recall(e.alerts.List)
 	e.background.Go(func() { recall(ctx) })
@@ -185,6 +152,25 @@ func (e *Engine) startFollowers(nc, followers *nats.Conn) error {
 	return nil
 }
 
+// follow has the index, the feed and the projector follow the commits of this engine.
+func (e *Engine) follow(js jetstream.JetStream, nc, followers *nats.Conn) {
+	e.log.Known.Connection = func() uint64 {
+		return nc.Stats().Reconnects + followers.Stats().Reconnects
+	}
+	e.feed = e.newFeed(js, followers)
+	if e.config.Projector {
+		e.projector = e.newProjector()
+	}
+	e.log.Appended = func(seq uint64, msg *nats.Msg) {
+		e.index.Put(seq, msg.Subject, msg.Header)
+		e.feed.Appended(seq, msg)
+		if e.projector != nil && commitlog.Kind(msg.Header.Get(wire.KindHeader)) ==
+			commitlog.KindEvents {
+			e.projector.Kick()
+		}
+	}
+}
+
 func newQueue(ctx context.Context, config *Config) *queue.Queue[*delivery] {
 	return queue.New[*delivery](ctx, queue.Config{
 		Workers: config.Workers, PerTown: config.QueuePerTown,
@@ -196,7 +182,7 @@ func newQueue(ctx context.Context, config *Config) *queue.Queue[*delivery] {
 // a disk of its own also if that began before the engine did.
 func (e *Engine) watchStorage(ctx context.Context) {
 	var since time.Time
-	if e.config.MayStore != nil {
+	if e.config.Disk != nil {
 		since = e.alerts.StorageFailedSince(ctx)
 	}
 	storage.Watch(ctx, pollPause, !since.IsZero(), e.log.Full, func(err error) {
@@ -211,9 +197,8 @@ func (e *Engine) watchStorage(ctx context.Context) {
 	})
 }
 
-// ensureInTurn ensures an application of what is pending in a town, in the town's turn: where a
-// delivery has just committed it in this writer, that one has ensured it before, with its client
-// and as its own.
+// ensureInTurn has the command applied that is pending in a town, in the town's turn: a delivery of
+// this writer that has just committed it has done so before, with its client.
 func (e *Engine) ensureInTurn(townID string) error {
 	return e.queue.SubmitUpkeep(townID, func(ctx context.Context) {
 		current, err := e.log.Load(ctx, townID)
@@ -286,7 +271,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.games.Stop(ctx)
 	err := e.queue.Drain(ctx)
 	e.stop()
-	e.plugins.Close()
+	e.router.Close()
 	e.background.Wait()
 	e.alerts.Close(ctx)
 	return errors.Join(err, e.closeIndex())

@@ -3,7 +3,6 @@ package worldengine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -12,9 +11,11 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/game"
+	"worldengine/worldengine/history"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/presence"
 	"worldengine/worldengine/runs"
@@ -23,21 +24,41 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// newStepper returns what has the machine decide, and commits its records.
-func (e *Engine) newStepper() *stepper.Stepper {
-	return &stepper.Stepper{
-		Log: e.log, Now: e.config.Now, NewID: e.config.NewID,
-		Settings: machine.Settings{
-			Rules: e.config.Rules, Apply: e.config.Apply, Policy: e.config.policy,
-			ApprovalTimeout: e.config.ApprovalTimeout, Plugin: e.config.Plugin,
-		},
-	}
+// readRuns makes the readers of runs, over the log and its index.
+func (e *Engine) readRuns() {
+	e.history = history.New(e.log, e.index)
+	e.runs = runs.New(e.log, e.index, e.runConfig())
+	e.ends = &runs.Ends{Log: e.log, Runs: e.runs}
 }
 
-// runConfig is what the runs of the engine are kept with.
+// assemble makes the parts that work on the log and its index, in the turns of the queue. Commands
+// are applied until ctx is done.
+func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Alerts) {
+	c := &e.config
+	e.steps = &stepper.Stepper{
+		Log: e.log, Now: c.Now, NewID: c.NewID, Lease: c.Lease,
+		Settings: machine.Settings{
+			Rules: c.Rules, Apply: c.Apply, Policy: c.policy,
+			ApprovalTimeout: c.ApprovalTimeout, Plugin: c.Plugin,
+		},
+	}
+	e.runs.Queue = e.queue
+	e.worldPause = game.NewWorldPause(e.log, pause, e.queue)
+	e.absent, e.asked = e.newAbsences(), &approvals.Counter{Reader: e.Approvals()}
+	e.waiting = waiting.New(e.steps, waiting.Config{
+		History: c.HistoryPerTown, Ends: e.ends, Alerts: e.alerts, Logger: c.Logger,
+	})
+	e.games = game.New(ctx, e.steps, game.Config{
+		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsentWait: c.absentWait(),
+		Timeout: operationTimeout, Towns: e.towns, Index: e.index, WorldPause: e.worldPause,
+		Absent: e.absent, Ends: e.ends, Queue: e.queue, Router: e.router, Alerts: raise,
+		Metrics: c.Metrics, Logger: c.Logger,
+	})
+}
+
+// runConfig configures the runs of the engine.
 func (e *Engine) runConfig() runs.Config {
 	return runs.Config{
-
 		Appends: runevents.AppendPolicy{
 			TenantID: e.config.TenantID, EngineSteps: machine.Steps(),
 			EnginePlan: machine.IsEnginePlan, Transitions: e.config.ValidateTransitions,
@@ -50,10 +71,14 @@ func (e *Engine) runConfig() runs.Config {
 	}
 }
 
-// newFeed returns what shows the commits to their readers, over a connection of followers.
+// newFeed returns the feed of the commits, over a connection of followers.
 func (e *Engine) newFeed(js jetstream.JetStream, nc *nats.Conn) *feed.Feed {
+	var listening func(subject string) bool
+	if e.config.Listeners != nil {
+		listening = e.config.Listeners.Listening
+	}
 	return feed.New(feed.Config{
-		Log: e.log, JetStream: js, Publish: nc.Publish, Listening: e.config.Listening, Logger: e.config.Logger,
+		Log: e.log, JetStream: js, Publish: nc.Publish, Listening: listening, Logger: e.config.Logger,
 		Damaged: func(seq uint64, err error) {
 			alert := alerts.CommitDamaged.About(alerts.About{}, "{sequence}",
 				strconv.FormatUint(seq, 10), "{error}", wire.Sentence(err))
@@ -81,41 +106,6 @@ func (e *Engine) digested() uint64 {
 	return e.index.Position()
 }
 
-// waitingConfig is the configuration of the waiting runs.
-func (e *Engine) waitingConfig() waiting.Config {
-	return waiting.Config{
-		History: e.config.HistoryPerTown, Serves: e.config.Serves,
-		Ended: e.runEnded,
-		Left: func(run runevents.Identity, townID string, err error) {
-			about := alerts.About{TownID: townID, RunID: run.RunID, Trace: run.Trace}
-			alert := alerts.LeftWaiting.About(about)
-			if err != nil {
-				alert = alerts.LeftUncancelled.About(about, "{error}", err.Error())
-			}
-			e.alerts.RaiseOnce(alert)
-		},
-		Logger: e.config.Logger,
-	}
-}
-
-// gameConfig is what works on the commands that are applied outside the engine.
-func (e *Engine) gameConfig() game.Config {
-	return game.Config{
-		World: e.config.World, Policy: e.config.Plugin, RCON: e.config.RCON,
-		PauseWait: e.config.PauseWait, AbsentWait: e.config.absentWait(),
-		Timeout: operationTimeout,
-		Towns:   e.towns, WorldPause: e.worldPause,
-		Absent: e.absent, TownOf: e.runs.Town, EndOf: e.recordOfEnd,
-		Concluded: func(answer *machine.Answer) { e.results.count(answer.Result.Status) },
-		Raise:     func(alert runevents.Alert) { e.alerts.RaiseOnce(alert) },
-		RaiseStored: func(ctx context.Context, alert runevents.Alert) error {
-			return e.alerts.RaiseStored(ctx, alert)
-		},
-		Serves: e.config.Serves, OnAttempt: e.config.OnAttempt,
-		Now: e.config.Now, Draw: e.config.draw, Logger: e.config.Logger,
-	}
-}
-
 // Draining reports whether the command of a paused run is still being applied, and waited for.
 func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
 	return e.games.Draining(ctx, run)
@@ -127,21 +117,11 @@ func (e *Engine) needsPlugin(ctx context.Context, townID string) (bool, error) {
 	return current.State.Exists() && cmp.Or(current.Apply, e.config.Apply) != apply.Local, err
 }
 
-// runEnded reports whether a run has ended.
-func (e *Engine) runEnded(ctx context.Context, runID string) (bool, error) {
-	run, err := e.runs.Get(ctx, runID)
-	if errors.Is(err, runs.ErrUnknownRun) {
-		return false, nil // nothing of it is kept
-	}
-	return run.Status.Terminal(), err
-}
-
-// newAbsences returns what remembers which towns have no plugin.
+// newAbsences returns the memory of towns without a plugin.
 func (e *Engine) newAbsences() *presence.Absences {
 	return presence.New(presence.Config{
 		After: e.config.Plugin.Resend, Policy: e.config.Plugin.Absent,
 		Now: e.config.Now, Logger: e.config.Logger,
-		// Not RaiseOnce: a run may find more absences than one.
-		Raise: func(alert runevents.Alert) { e.alerts.Raise(alert) },
+		Raise: e.alerts.Raise, // not RaiseOnce: a run may find more absences than one
 	})
 }

@@ -43,7 +43,7 @@ func (e *Engine) park(ctx context.Context, d *delivery, why wait) error {
 			}
 			e.abandon(ctx, w, err)
 			w.answered = true
-			w.done(Answer{}, err)
+			w.client.Answer(Answer{}, err)
 		}
 	}
 	if why.by != nil {

@@ -16,12 +16,14 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/trace"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
 )
 
@@ -41,19 +43,20 @@ func TestAPauseComesWhileTheIndexIsAwaited(t *testing.T) {
 	h := talkIn(t, e)
 	logtest.Commit(t, l, &commitlog.Record{Kind: commitlog.KindPut, TownID: "t"}) // by another
 	e.towns.Forget("t")
-	answered := make(chan error, 1)
+	reply := queue.NewReply[Answer]()
 	source.held.Store(true)
-	require.NoError(t, e.Submit(h, func(_ Answer, err error) { answered <- err }))
+	require.NoError(t, e.Submit(h, trace.Context{}, reply))
 	<-source.asked // some 20 ms after the handoff began to wait
 	_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalPause})
 	require.NoError(t, err)
 	close(source.release)
 	require.Eventually(t, func() bool { return has(t, e, runevents.RunIsPaused) }, 30*time.Second,
 		10*time.Millisecond)
-	require.Empty(t, answered)
+	require.Empty(t, reply)
 	_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalResume})
 	require.NoError(t, err)
-	require.NoError(t, <-answered)
+	_, err = reply.Wait(t.Context())
+	require.NoError(t, err)
 }
 
 // heldSource is a log that, once held, signals each read and blocks it until its release.
@@ -84,7 +87,10 @@ func has(t *testing.T, e *Engine, status runevents.RunStatus) bool {
 // stuckConsole is a console that does not answer before its release, whatever its deadline is.
 type stuckConsole struct{ asked, release chan struct{} }
 
-func (s stuckConsole) Apply(context.Context, *apply.Command) (apply.Answer, error) {
+func (s stuckConsole) Begin(context.Context, *apply.Command) (apply.Session, error) { return s, nil }
+func (s stuckConsole) End()                                                         {}
+
+func (s stuckConsole) Apply(context.Context) (apply.Answer, error) {
 	s.asked <- struct{}{}
 	<-s.release
 	return apply.Answer{}, context.DeadlineExceeded
@@ -105,7 +111,7 @@ func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 	first, err := Open(t.Context(), dying, dying, config)
 	require.NoError(t, err)
 	h := talkIn(t, first)
-	require.NoError(t, first.Submit(h, func(Answer, error) {}))
+	require.NoError(t, first.Submit(h, trace.Context{}, queue.NewReply[Answer]()))
 	<-console.asked
 	_, err = first.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
 	require.NoError(t, err)
@@ -154,7 +160,7 @@ func TestAPauseThatIsOverIsNotTold(t *testing.T) {
 		c.Apply, c.RCON, c.DiscardHistory = apply.RCON, console, true
 	})
 	t.Cleanup(func() { close(console.release) })
-	require.NoError(t, e.Submit(talkIn(t, e), func(Answer, error) {}))
+	require.NoError(t, e.Submit(talkIn(t, e), trace.Context{}, queue.NewReply[Answer]()))
 	<-console.asked
 	for _, townID := range []string{"t", ""} {
 		before, err := e.log.Load(t.Context(), "t")

@@ -11,8 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/trace"
+	"worldengine/worldengine/alerts/alertstest"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
 )
 
@@ -28,7 +31,7 @@ func TestARunThatADeadServerLeft(t *testing.T) {
 	h := talkIn(t, first)
 	_, err = first.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
 	require.NoError(t, err)
-	require.NoError(t, first.Submit(h, func(Answer, error) {}))
+	require.NoError(t, first.Submit(h, trace.Context{}, queue.NewReply[Answer]()))
 	waits := func(e *Engine, status runevents.RunStatus) bool {
 		page, err := e.Runs().List(t.Context(), runs.RunFilter{Towns: []string{"t"}}, 0, 10)
 		return err == nil && slices.ContainsFunc(page.Runs,
@@ -38,8 +41,8 @@ func TestARunThatADeadServerLeft(t *testing.T) {
 		30*time.Second, 10*time.Millisecond)
 	dying.Close() // as by kill -9: nothing of it reaches NATS any more
 
-	told := make(chan runevents.Alert, 16)
-	next, err := Open(t.Context(), nc, nc, Config{OnAlert: func(a runevents.Alert) { told <- a }})
+	told := make(alertstest.Notified, 16)
+	next, err := Open(t.Context(), nc, nc, Config{Notifier: told})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = next.Close(context.Background()) })
 	require.Eventually(t, func() bool { return waits(next, runevents.RunAborted) }, time.Minute,

@@ -2,7 +2,6 @@ package worldengine
 
 import (
 	"context"
-	"errors"
 
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
@@ -59,17 +58,4 @@ func (e *Engine) LogLost() error {
 // Fixtures returns what makes the fixtures of runs.
 func (e *Engine) Fixtures() *fixtures.Reader {
 	return &fixtures.Reader{Log: e.log, Runs: e.runs, Receipt: e.findReceipt}
-}
-
-// ends returns what reads how runs have ended.
-func (e *Engine) ends() *runs.Ends { return &runs.Ends{Log: e.log, Ended: e.endOfRun} }
-
-// recordOfEnd returns the record with which a run ended: see runs.Ends.End. If the run events
-// that name it are discarded, or cannot be read, it is lost as if the log had lost it.
-func (e *Engine) recordOfEnd(ctx context.Context, runID string) (*commitlog.Record, error) {
-	rec, _, err := e.ends().End(ctx, runID)
-	if errors.Is(err, runs.ErrUnknownRun) || errors.Is(err, runs.ErrRunDamaged) {
-		return nil, nil
-	}
-	return rec, err
 }

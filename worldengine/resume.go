@@ -29,7 +29,7 @@ func (e *Engine) resume(ctx context.Context) {
 			if !known {
 				at = now.Add(e.config.Plugin.Resend - e.pendingSince(token, now))
 			}
-			if !now.Before(at) && e.config.Serves() {
+			if !now.Before(at) && e.steps.Serves() {
 				e.resumeTown(ctx, token)
 				at = now.Add(e.config.Plugin.Resend)
 			}

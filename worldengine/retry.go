@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
@@ -26,7 +25,7 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 	s = s.WithDefaults()
 	reading, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	failed, refusal, err := e.ends().Failed(reading, s.RunID)
+	failed, refusal, err := e.ends.Failed(reading, s.RunID)
 	if errors.Is(err, runs.ErrUnknownRun) {
 		refusal, err = &runs.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
 	}
@@ -47,9 +46,7 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 	}
 	ctx, cancelWait := context.WithTimeout(ctx, wait)
 	defer cancelWait()
-	answer, err := queue.Wait(ctx, func(done func(Answer, error)) error {
-		return e.submit(d, done)
-	})
+	answer, err := e.await(ctx, d)
 	var held *PausedError
 	var absent *waiting.AbsentError
 	switch {

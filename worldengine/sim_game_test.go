@@ -17,7 +17,7 @@ type simRouter struct {
 	engine *simEngine
 }
 
-func (p *simRouter) Ask(_ string, m *game.Mailbox, attempt int64, data []byte) error {
+func (p *simRouter) Ask(_ string, m *game.Application, attempt int64, data []byte) error {
 	_, err := simDo(p.engine.alive, p.sim, p.engine, "ask "+m.TownID,
 		func() (struct{}, error) {
 			if p.sim.game.away {
@@ -37,13 +37,13 @@ func (p *simRouter) Ask(_ string, m *game.Mailbox, attempt int64, data []byte) e
 	return err
 }
 
-func (p *simRouter) Forget(*game.Mailbox, bool) {}
-func (p *simRouter) Close()                     {}
+func (p *simRouter) Forget(*game.Application, bool) {}
+func (p *simRouter) Close()                         {}
 
 func noResponders() *nats.Msg { return &nats.Msg{Header: nats.Header{"Status": {"503"}}} }
 
 type simRequest struct {
-	to   *game.Mailbox
+	to   *game.Application
 	data []byte
 }
 
@@ -66,7 +66,7 @@ func (g *simGame) deliverLate() {
 }
 
 // take answers a request, if the answer arrives.
-func (g *simGame) take(to *game.Mailbox, data []byte) {
+func (g *simGame) take(to *game.Application, data []byte) {
 	c, err := apply.ParseCommand(data, schemas.Limits{})
 	if err != nil {
 		panic(err)

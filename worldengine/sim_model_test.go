@@ -13,6 +13,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/trace"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
@@ -45,19 +46,27 @@ func (c *simClient) act() {
 	sent := c.open
 	c.asked = engine
 	c.sim.trace("%s sends %s to engine %d", c.name, sent.Command, engine.number)
-	err := engine.Submit(sent, func(answer Answer, err error) {
-		// In a turn: an outdated answer may come beside another step.
-		for heard := false; !heard && engine.alive.Err() == nil; {
-			_, _ = simDo(engine.alive, c.sim, engine, "answer to "+c.name,
-				func() (struct{}, error) {
-					heard = true
-					c.hear(engine, sent, answer, err)
-					return struct{}{}, nil
-				})
-		}
-	})
-	if err != nil {
+	if err := engine.Submit(sent, trace.Context{}, &simDelivery{c, engine, sent}); err != nil {
 		c.asked = nil
+	}
+}
+
+// simDelivery is a client that waits for an engine's answer to a handoff.
+type simDelivery struct {
+	*simClient
+	engine *simEngine
+	sent   *handoff.Handoff
+}
+
+// Answer hears in a turn: an outdated answer may come beside another step.
+func (d *simDelivery) Answer(answer Answer, err error) {
+	for heard := false; !heard && d.engine.alive.Err() == nil; {
+		_, _ = simDo(d.engine.alive, d.sim, d.engine, "answer to "+d.name,
+			func() (struct{}, error) {
+				heard = true
+				d.hear(d.engine, d.sent, answer, err)
+				return struct{}{}, nil
+			})
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
@@ -115,11 +116,17 @@ func (o *simOperator) tell() {
 	}
 }
 
-// raiseStored stores an alert, or loses it.
-func (e *simEngine) raiseStored(ctx context.Context, alert runevents.Alert) error {
-	_, err := simDo(ctx, e.sim, e, "alert of "+alert.RunID, func() (struct{}, error) {
-		if _, known := e.sim.alerted[alert.RunID]; !known && !e.sim.noAlerts {
-			e.sim.alerted[alert.RunID] = len(e.sim.log.messages)
+// simAlerts are the alerts of an engine, of which RaiseStored stores one, or loses it.
+type simAlerts struct {
+	*alerts.Alerts
+	engine *simEngine
+}
+
+func (a simAlerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
+	s := a.engine.sim
+	_, err := simDo(ctx, s, a.engine, "alert of "+alert.RunID, func() (struct{}, error) {
+		if _, known := s.alerted[alert.RunID]; !known && !s.noAlerts {
+			s.alerted[alert.RunID] = len(s.log.messages)
 		}
 		return struct{}{}, nil
 	})

@@ -15,15 +15,12 @@ import (
 	"github.com/google/uuid"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/game"
-	"worldengine/worldengine/history"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
-	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -162,26 +159,16 @@ func (s *sim) start() *simEngine {
 		Draw: config.draw, Retention: config.AppendedRetention,
 	}
 	e := &Engine{
-		config: config, log: log, history: history.Reader{Log: log}, towns: commitlog.NewTowns(log),
-		plugins:   &simRouter{s, process},
+		config: config, log: log, towns: commitlog.NewTowns(log),
+		router:    &simRouter{s, process},
 		cancelled: newCancelled(), alerts: alerts.New(nil, config.alerts()),
 		index: s.openIndex(process),
 	}
 	useIndex(log, e.index)
-	e.absent, e.asked = e.newAbsences(), &approvals.Counter{Reader: e.Approvals()}
-	e.runs = runs.New(log, e.index, e.runConfig())
-	e.townOfRun = aboutRun(e.readTownOfRun)
-	e.endOfRun = aboutRun(e.runs.EndedAt)
-	e.steps = e.newStepper()
-	held := e.waitingConfig()
-	held.Ended = aboutRun(e.runEnded)
-	e.waiting = waiting.New(e.steps, held)
-	e.worldPause = game.NewWorldPause(log, s.worldPause(), func() { e.queue.UnparkAll() })
+	e.readRuns()
+	e.ends.Runs = simRuns{e.runs}
 	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)
-	work := e.gameConfig()
-	work.RaiseStored = process.raiseStored
-	e.games = game.New(e.steps, work)
-	e.games.Start(ctx, e.queue, e.plugins)
+	e.assemble(ctx, s.worldPause(), simAlerts{e.alerts, process})
 	process.Engine = e
 	go e.resume(context.WithValue(process.alive, simAsker{}, "resumes"))
 	go e.games.Watch(context.WithValue(process.alive, simAsker{}, "watches"))
@@ -189,14 +176,20 @@ func (s *sim) start() *simEngine {
 	return process
 }
 
-// aboutRun marks a read of a run with it, since several are read at once.
-func aboutRun[T any](
-	read func(ctx context.Context, runID string) (T, error),
-) func(ctx context.Context, runID string) (T, error) {
-	return func(ctx context.Context, runID string) (T, error) {
-		asker, _ := ctx.Value(simAsker{}).(string)
-		return read(context.WithValue(ctx, simAsker{}, asker+" about run "+runID), runID)
-	}
+// simRuns marks a read of a run with it, since several are read at once.
+type simRuns struct{ *runs.Store }
+
+func (r simRuns) Get(ctx context.Context, runID string) (runevents.Snapshot, error) {
+	return r.Store.Get(aboutRun(ctx, runID), runID)
+}
+
+func (r simRuns) EndedAt(ctx context.Context, runID string) (uint64, error) {
+	return r.Store.EndedAt(aboutRun(ctx, runID), runID)
+}
+
+func aboutRun(ctx context.Context, runID string) context.Context {
+	asker, _ := ctx.Value(simAsker{}).(string)
+	return context.WithValue(ctx, simAsker{}, asker+" about run "+runID)
 }
 
 // id draws a UUID v4 that the seed decides.

@@ -3,7 +3,6 @@ package worldengine
 import (
 	"time"
 
-	"worldengine/handoff"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/platform"
 )
@@ -21,14 +20,11 @@ func (e *Engine) IndexProgress() (indexed, end uint64) {
 // Stats returns the engine's statistics. It is cheap and reads no stream.
 func (e *Engine) Stats() messages.Stats {
 	s := messages.Stats{
-		Results: map[handoff.Status]int64{}, Waiting: e.queue.Depth(),
+		Results: e.steps.Results(), Waiting: e.queue.Depth(),
 		Applying:      e.games.Count(),
 		CommitsMissed: e.feed.Missed(),
 	}
 	s.Indexed, s.IndexEnd = e.IndexProgress()
-	for i, status := range handoff.Statuses() {
-		s.Results[status] = e.results[i].Load()
-	}
 	if e.bus != nil {
 		published := e.bus.Position()
 		s.BusPublished = &published

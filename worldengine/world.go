@@ -72,76 +72,64 @@ func (e *Engine) History() *history.Reader { return &e.history }
 // exactly the state of that hash, or refuses with *town.ConflictError, ErrUnknownTown, or
 // *town.RegressionError if the day would be lowered.
 func (e *Engine) Put(ctx context.Context, state town.State, expected string) (Town, error) {
-	return e.putWith(ctx, state, expected, Attributes{})
+	return e.put(ctx, Put{State: state, Expected: expected})
 }
 
-// Attributes are the members of a town beside its state.
-type Attributes = machine.Attributes
-
-func (e *Engine) putWith(
-	ctx context.Context, state town.State, expected string, a Attributes,
-) (Town, error) {
-	return e.putBy(ctx, state, expected, a, "")
+func (e *Engine) put(ctx context.Context, change Put) (Town, error) {
+	reply := queue.NewReply[Town]()
+	if err := e.SubmitPut(change, reply); err != nil {
+		return Town{}, err
+	}
+	return reply.Wait(ctx)
 }
 
-func (e *Engine) putBy(
-	ctx context.Context, state town.State, expected string, a Attributes, actorID string,
-) (Town, error) {
-	return queue.Wait(ctx, func(done func(Town, error)) error {
-		return e.SubmitPut(state, expected, a, actorID, done)
-	})
-}
+// The changes of a town that no handoff makes, and the members of a town beside its state, which
+// become the town's own. ActorID is the author, for the history; "" if unknown.
+type (
+	Attributes = machine.Attributes
+	Put        = machine.Put
+	Patch      = machine.Patch
+)
+
+// TownClient gets the town after a change, or the error that refused it, once.
+type TownClient = queue.Client[Town]
 
 // worldFile puts the towns of a world file.
 const worldFile = "world file"
 
-// SubmitPut is Put for a caller that does not wait: done is called once, from another goroutine,
-// unless SubmitPut itself fails. The attributes become the town's own. actorID is who puts the
-// state, for the history; "" if that is not known.
-func (e *Engine) SubmitPut(
-	state town.State, expected string, a Attributes, actorID string, done func(Town, error),
-) error {
-	if a.Apply != "" {
-		if err := e.config.mayBind(a.Apply); err != nil {
+// SubmitPut is Put for a caller that does not wait. After an error of SubmitPut itself client gets
+// no answer.
+func (e *Engine) SubmitPut(change Put, client TownClient) error {
+	if change.Apply != "" {
+		if err := e.config.mayBind(change.Apply); err != nil {
 			return err
 		}
 	}
-	return e.submitChange(state.Snapshot.TownID, done,
-		&machine.Put{State: state, Expected: expected, Attributes: a, ActorID: actorID})
+	return e.submitChange(change.State.Snapshot.TownID, &change, client)
 }
 
-// SubmitPatch changes members of a town's state: patch is a JSON Merge Patch (RFC 7396) of the
-// state of the hash expected. What comes out must be a valid state of the same town that Put would
-// take; the error is Put's, with the paths of a town-patch-request.v1.
-// The attributes become the town's own.
-func (e *Engine) SubmitPatch(
-	townID string, patch any, expected string, a Attributes, actorID string, done func(Town, error),
-) error {
-	return e.submitChange(townID, done,
-		&machine.Patch{Patch: patch, Expected: expected, Attributes: a, ActorID: actorID})
+// SubmitPatch changes members of a town's state, as SubmitPut does: the patch is a JSON Merge Patch
+// (RFC 7396) of the state of the hash Expected. Its outcome must be a valid state of the same town
+// that Put would take; the error is Put's, with the paths of a town-patch-request.v1.
+func (e *Engine) SubmitPatch(townID string, change Patch, client TownClient) error {
+	return e.submitChange(townID, &change, client)
 }
 
-// SubmitRemove removes a town, in its turn among the town's requests: it is unknown from then on,
-// and handoffs that wait for the end of its pause are judged. done gets the town as it was last, with
-// the revision of the removal. The error is ErrUnknownTown. actorID is as in SubmitPut.
-func (e *Engine) SubmitRemove(townID, actorID string, done func(Town, error)) error {
-	return e.submitChange(townID, func(t Town, err error) {
-		e.queue.Unpark(townID)
-		done(t, err)
-	}, &machine.Remove{ActorID: actorID})
+// SubmitRemove removes a town, as SubmitPut does: it is unknown from then on, and handoffs that wait
+// for the end of its pause are judged. client gets the town as it was last, with the revision of the
+// removal. The error is ErrUnknownTown.
+func (e *Engine) SubmitRemove(townID, actorID string, client TownClient) error {
+	return e.submitChange(townID, &machine.Remove{ActorID: actorID}, client)
 }
 
-// submitChange queues a change of a town's state that no handoff makes. It waits for what is
-// pending.
-func (e *Engine) submitChange(
-	townID string, done func(Town, error), change machine.Event,
-) error {
+// submitChange queues a change of a town. It waits for a pending command.
+func (e *Engine) submitChange(townID string, change machine.Event, client TownClient) error {
 	queued := time.Now()
 	return e.queue.SubmitWork(townID, func(ctx context.Context, t queue.Turn) queue.Result {
 		panicked := true
 		defer func() {
 			if panicked {
-				done(Town{}, queue.ErrPanicked)
+				client.Answer(Town{}, queue.ErrPanicked)
 			}
 		}()
 		end, stored, err := e.commitChange(ctx, townID, queued, change)
@@ -152,8 +140,11 @@ func (e *Engine) submitChange(
 		case err == nil && end == parked:
 			err = ErrStopping
 		}
+		if _, removed := change.(*machine.Remove); removed {
+			e.queue.Unpark(townID)
+		}
 		e.queue.Answering(townID)
-		done(stored, err)
+		client.Answer(stored, err)
 		return queue.Done
 	})
 }
@@ -229,8 +220,8 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 			}
 			continue
 		}
-		_, err := e.putBy(ctx, t.State, "", Attributes{Apply: t.Binding, Approval: t.Approval},
-			worldFile)
+		_, err := e.put(ctx, Put{State: t.State, ActorID: worldFile,
+			Attributes: Attributes{Apply: t.Binding, Approval: t.Approval}})
 		switch {
 		case err == nil:
 			created++

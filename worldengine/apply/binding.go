@@ -29,3 +29,11 @@ func (b Binding) Validate() error {
 	}
 	return nil
 }
+
+// Game names the part of a game that applies commands: a plugin, or a console.
+func (b Binding) Game() string {
+	if b == RCON {
+		return "console"
+	}
+	return "plugin"
+}

@@ -24,7 +24,8 @@ var (
 // InProgressError is ErrInProgress with the run.
 type InProgressError struct {
 	RunID, TownID string
-	// AbsentSince is since when the town has had no plugin; zero if it has one.
+	Via           Binding
+	// AbsentSince is since when the town has had no plugin or console; zero if it has one.
 	AbsentSince time.Time
 }
 
@@ -34,8 +35,9 @@ func (e *InProgressError) Error() string {
 		return ErrInProgress.Error() + " (run " + e.RunID + ")"
 	}
 	return fmt.Sprintf("worldengine: the handoff is accepted as run %s, and its command waits: "+
-		"the town %q has had no plugin since %s; send the same handoff again to get its result, "+
-		"or cancel the run", e.RunID, e.TownID, e.AbsentSince.UTC().Format(time.RFC3339))
+		"the town %q has had no %s since %s; send the same handoff again to get its result, "+
+		"or cancel the run", e.RunID, e.TownID, e.Via.Game(),
+		e.AbsentSince.UTC().Format(time.RFC3339))
 }
 
 // Unwrap returns ErrInProgress.

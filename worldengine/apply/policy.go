@@ -42,11 +42,21 @@ func MayBeApplied[R ~string](reason R) bool {
 	return false
 }
 
-// Applier applies commands by other means than a plugin over NATS. Its ids are not idempotent:
-// Apply is not called again for an attempt, unless its error is ErrUnavailable: then nothing was
-// sent. After any other error the command may be applied.
-type Applier interface {
-	Apply(ctx context.Context, c *Command) (Answer, error)
+// Console applies commands without a plugin. It does not know the ids of commands: a command that
+// may have been sent must not be applied again.
+type Console interface {
+	// Begin gets the console ready for a command, of which it sends nothing. After an error, which
+	// is an ErrUnavailable, nothing was sent either.
+	Begin(ctx context.Context, c *Command) (Session, error)
+}
+
+// Session is a console that is ready for one command. End has to be called once.
+type Session interface {
+	// Apply sends the command, and is called at most once. If its error is ErrUnavailable, nothing
+	// was sent; after any other error the command may be applied.
+	Apply(ctx context.Context) (Answer, error)
+	// End lets the console go on with the next command.
+	End()
 }
 
 // Policy is the patience with plugins and consoles. Zero values mean their defaults.
@@ -132,7 +142,7 @@ type Result struct {
 	// Embodiment is the plugin's, unvalidated; nil for none.
 	Embodiment jsontext.Value
 	Artifacts  Artifacts
-	Failed     *Failure // where it was not applied
+	Failed     *Failure // if it was not applied
 	// Reached reports whether a request may have reached a plugin or a console.
 	Reached bool
 }

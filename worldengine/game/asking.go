@@ -14,7 +14,7 @@ import (
 )
 
 // attempt makes one logical attempt. It returns false if ctx ended it.
-func (w *Worker) attempt(ctx context.Context, a *application) (apply.Result, bool) {
+func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, bool) {
 	pause, lasts := w.spans(a)
 	held, gone := a.stood, false
 	a.stood = 0
@@ -45,15 +45,18 @@ func (w *Worker) attempt(ctx context.Context, a *application) (apply.Result, boo
 	if again := time.Now().Add(least); !a.own && a.ends.Before(again) {
 		// No server asked between the end of the one before and the start of this one. The game is
 		// asked at least once, with time left: a plugin may have applied the command before.
-		a.ends, command.Deadline = again, w.config.Now().Add(least)
+		a.ends, command.Deadline = again, w.steps.Now().Add(least)
 	}
-	begun, applyBy := time.Now(), w.ask
+	var ended apply.Result
+	var ok bool
+	begun := time.Now()
 	if a.Pending.Via == apply.RCON {
-		applyBy = w.console
+		ended, ok = w.console(ctx, a, command)
+	} else {
+		ended, ok = w.ask(ctx, a, command)
 	}
-	ended, ok := applyBy(ctx, a, command)
-	if ok && w.config.OnAttempt != nil {
-		w.config.OnAttempt(a.Pending.Via, ended, time.Since(begun))
+	if ok && w.config.Metrics != nil {
+		w.config.Metrics.Attempt(a.Pending.Via, ended, time.Since(begun))
 	}
 	return ended, ok
 }
@@ -61,7 +64,7 @@ func (w *Worker) attempt(ctx context.Context, a *application) (apply.Result, boo
 // ask asks the plugin until it gives a definite answer or the attempt's deadline passes. It returns
 // false if ctx ended it.
 func (w *Worker) ask(
-	ctx context.Context, a *application, command *apply.Command,
+	ctx context.Context, a *Application, command *apply.Command,
 ) (apply.Result, bool) {
 	attempt := &PluginAttempt{
 		ApplyID: command.ApplyID, Number: command.LogicalAttemptID, Until: a.ends,
@@ -73,7 +76,7 @@ func (w *Worker) ask(
 		switch {
 		case action.Again && attempt.InHand() && w.superseded(ctx, a):
 			action = attempt.GiveUp()
-		case action.Again && !attempt.InHand() || action.Send && !a.gate.Pass():
+		case action.Again && !attempt.InHand() || action.Send && !a.pass():
 			held, gone := w.waitUnpaused(ctx, a)
 			if ctx.Err() != nil {
 				return apply.Result{}, false
@@ -84,7 +87,7 @@ func (w *Worker) ask(
 			}
 			attempt.Until, a.ends = attempt.Until.Add(held), a.ends.Add(held)
 			command.Deadline = command.Deadline.Add(held)
-			if a.gate.Pass() {
+			if a.pass() {
 				action = w.send(a, attempt, command)
 			}
 		case action.Send:
@@ -98,19 +101,19 @@ func (w *Worker) ask(
 			action = w.replied(ctx, a, attempt, action, r)
 			if attempt.Until != until { // its time stood still
 				a.ends, command.Deadline = attempt.Until,
-					w.config.Now().Add(time.Until(attempt.Until))
+					w.steps.Now().Add(time.Until(attempt.Until))
 			}
 		}
 	}
 	a.away.Store(nil)
-	attempt.Leave(&a.gate)
+	a.learn(attempt.Arrival(true))
 	return *action.Over, true
 }
 
 // send sends an attempt's request once, and returns its next action. A silent plugin that takes a
 // request is present.
 func (w *Worker) send(
-	a *application, attempt *PluginAttempt, command *apply.Command,
+	a *Application, attempt *PluginAttempt, command *apply.Command,
 ) Action {
 	action := attempt.Sent(time.Now(), w.sendRequest(a, command))
 	w.noteWait(a, attempt)
@@ -120,25 +123,25 @@ func (w *Worker) send(
 // nextReply waits for a reply, at most until the given time. After Config.AbsentWait it tells a's
 // clients that the plugin is away: the command goes on waiting without them.
 func (w *Worker) nextReply(
-	ctx context.Context, a *application, attempt *PluginAttempt, until time.Time,
+	ctx context.Context, a *Application, attempt *PluginAttempt, until time.Time,
 ) Reply {
 	if patient := a.taken.Add(w.config.AbsentWait); attempt.Waits() && patient.Before(until) {
-		r := a.replies.Next(ctx, time.Until(patient))
+		r := a.next(ctx, time.Until(patient))
 		if r != (Reply{}) || ctx.Err() != nil {
 			return r
 		}
-		if since := w.config.Absent.Since(a.town); !since.IsZero() {
-			w.answerHeld(a, &waiting.AbsentError{
-				TownID: a.town, Since: since, RunID: a.runID, Accepted: true,
+		if since := w.config.Absent.Since(a.TownID); !since.IsZero() {
+			a.answer(false, machine.Answer{}, &waiting.AbsentError{
+				TownID: a.TownID, Via: apply.Plugin, Since: since, RunID: a.RunID, Accepted: true,
 			})
 		}
 	}
-	return a.replies.Next(ctx, time.Until(until))
+	return a.next(ctx, time.Until(until))
 }
 
 // replied handles a reply to an attempt's request, or the lack of one, and returns the next action.
 func (w *Worker) replied(
-	ctx context.Context, a *application, attempt *PluginAttempt, action Action,
+	ctx context.Context, a *Application, attempt *PluginAttempt, action Action,
 	r Reply,
 ) Action {
 	switch {
@@ -152,7 +155,7 @@ func (w *Worker) replied(
 	default:
 		action = attempt.Replied(time.Now(), r.Msg, r.Attempt)
 	}
-	attempt.Tell(&a.gate)
+	a.learn(attempt.Arrival(false))
 	if absent, known := attempt.Sighting(r.Msg); known {
 		w.sighted(ctx, a, absent, action.Over != nil)
 	}
@@ -169,12 +172,12 @@ func (w *Worker) replied(
 // is superseded. Config.PauseWait bounds the wait of a's clients, who then get the pause as their
 // answer.
 func (w *Worker) waitUnpaused(
-	ctx context.Context, a *application,
+	ctx context.Context, a *Application,
 ) (waited time.Duration, gone bool) {
 	from := time.Now()
 	for ctx.Err() == nil {
 		unsettled := a.unsettled.Load()
-		current, err := w.steps.Log.Load(ctx, a.town)
+		current, err := w.steps.Log.Load(ctx, a.TownID)
 		by := w.config.WorldPause.Of(current)
 		switch {
 		case err != nil:
@@ -182,21 +185,21 @@ func (w *Worker) waitUnpaused(
 				w.config.Logger.Warn(
 					"a command waits: its town cannot be read, so it is not known "+
 						"whether it is paused; will try again",
-					"town", a.town, "run", a.runID, a.replies.Trace.LogAttr(), "error", err)
+					"town", a.TownID, "run", a.RunID, a.Trace.LogAttr(), "error", err)
 			}
 		case w.supersededBy(current, a):
 			return waited, true
 		case unsettled > 0:
 			w.settle(ctx, a, current, unsettled)
-		case by == nil && a.gate.IsOpen():
+		case by == nil && a.isOpen():
 			if waited > 0 {
-				w.Hold(ctx, a.town, current.Pending)
+				w.Hold(ctx, a.TownID, current.Pending)
 			}
 			return waited, false
 		case by == nil:
 		case waited >= w.config.PauseWait:
-			w.answerHeld(a, &waiting.PausedError{
-				TownID: a.town, World: current.Paused == nil, By: by, RunID: a.runID,
+			a.answer(false, machine.Answer{}, &waiting.PausedError{
+				TownID: a.TownID, World: current.Paused == nil, By: by, RunID: a.RunID,
 				Accepted: true,
 			})
 		}
@@ -206,19 +209,12 @@ func (w *Worker) waitUnpaused(
 	return waited, false
 }
 
-// answerHeld answers a's waiting clients with the reason of a long wait.
-func (w *Worker) answerHeld(a *application, why error) {
-	for _, done := range w.applications.takeClients(a) {
-		done(machine.Answer{}, why)
-	}
-}
-
 // sendRequest sends the request of an attempt once.
-func (w *Worker) sendRequest(a *application, command *apply.Command) error {
+func (w *Worker) sendRequest(a *Application, command *apply.Command) error {
 	data, err := command.MarshalWire(command.Deadline.Add(-time.Until(a.ends)))
 	if err == nil {
-		subject := wire.ApplySubject(w.config.World, wire.TownToken(a.town))
-		err = w.plugins.Ask(subject, a.replies, a.Pending.Attempt, data)
+		subject := wire.ApplySubject(w.steps.Log.World, wire.TownToken(a.TownID))
+		err = w.config.Router.Ask(subject, a, a.Pending.Attempt, data)
 	}
 	failpoint.At(failpoint.Asked)
 	return err
@@ -226,16 +222,16 @@ func (w *Worker) sendRequest(a *application, command *apply.Command) error {
 
 // superseded reports whether the log has gone on without a: an operator has ended its run, or a
 // later writer has concluded it or begun its next attempt.
-func (w *Worker) superseded(ctx context.Context, a *application) bool {
-	current, err := w.steps.Log.Load(ctx, a.town)
+func (w *Worker) superseded(ctx context.Context, a *Application) bool {
+	current, err := w.steps.Log.Load(ctx, a.TownID)
 	return err == nil && w.supersededBy(current, a)
 }
 
-func (w *Worker) supersededBy(current commitlog.Entry, a *application) bool {
-	gone := current.Pending == nil || current.Pending.Run.RunID != a.runID ||
+func (w *Worker) supersededBy(current commitlog.Entry, a *Application) bool {
+	gone := current.Pending == nil || current.Pending.Run.RunID != a.RunID ||
 		current.Pending.Attempt != a.Pending.Attempt
 	if gone {
-		w.config.Towns.Forget(a.town)
+		w.config.Towns.Forget(a.TownID)
 	}
 	return gone
 }

@@ -38,12 +38,11 @@ func TestACommandWhoseTownCannotBeReadWaits(t *testing.T) {
 	said, log := &natstest.Buffer{}, logtest.New(t)
 	store := &unreadStore{log.Store, 0, cancel}
 	log.Store = store
-	w := New(&stepper.Stepper{Log: log}, Config{
-		WorldPause: NewWorldPause(log, Pause{}, func() {}),
+	w := New(t.Context(), &stepper.Stepper{Log: log}, Config{
+		WorldPause: NewWorldPause(log, Pause{}, nil),
 		Logger:     slog.New(slog.NewTextHandler(said, nil)),
 	})
-	w.waitUnpaused(ctx, &application{town: "t", runID: "r",
-		replies: NewMailbox(Identity{})})
+	w.waitUnpaused(ctx, inTown("t", "r"))
 	require.Equal(t, 3, store.tries)
 	require.Equal(t, 1, strings.Count(said.String(), "cannot be read"), said.String())
 }

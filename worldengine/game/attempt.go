@@ -85,22 +85,16 @@ func (p *PluginAttempt) Sighting(msg *nats.Msg) (absent, known bool) {
 	return p.absent, p.absent || msg != nil && !isNoResponders(msg)
 }
 
-// Tell records in the gate the known fate of the attempt's requests.
-func (p *PluginAttempt) Tell(g *Gate) {
+// Arrival returns the known fate of the attempt's requests. At the end of the attempt, one that a
+// plugin may be working on may have arrived.
+func (p *PluginAttempt) Arrival(over bool) apply.Arrival {
 	switch {
-	case p.reached:
-		g.Reached()
+	case p.reached || over && p.InHand():
+		return apply.MayHaveArrived
 	case p.absent:
-		g.Missed()
+		return apply.NotArrived
 	}
-}
-
-// Leave is Tell at the end of the attempt: an unknown fate stays unknown.
-func (p *PluginAttempt) Leave(g *Gate) {
-	if p.InHand() {
-		g.Reached()
-	}
-	p.Tell(g)
+	return apply.MayArrive
 }
 
 // Sent records that the request was sent, or failed with err.

@@ -47,13 +47,13 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 		closed := a != nil && p != nil && (a.knows.Load() || p.Rested) && !s.Force
 		switch {
 		case closed:
-			a.gate.Close()
+			a.close()
 			event.Arrival = w.arrival(ctx, a)
 		case s.Force && p != nil && p.RetryOf == nil:
 			// The alert is stored first: an operator has to look at the game, even if this server
 			// ends here. If a result comes first, the alert stays, and says so.
 			about := alerts.About{TownID: s.TownID, RunID: s.RunID}
-			err := w.config.RaiseStored(ctx,
+			err := w.config.Alerts.RaiseStored(ctx,
 				alerts.CancelledByForce.About(about, "{actor}", s.ActorID))
 			if err != nil {
 				return err
@@ -65,7 +65,7 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 		}
 		switch lost := errors.Is(err, commitlog.ErrLostRace); {
 		case closed && (lost || out.Refused != nil && err == nil):
-			a.gate.Open()
+			a.open()
 		case closed && err != nil:
 			a.unsettled.Add(1)
 		}
@@ -84,9 +84,9 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 
 // arrival returns whether a request for a's command, with its gate closed, may have arrived. It
 // waits until that is known, at most for cancelWait.
-func (w *Worker) arrival(ctx context.Context, a *application) apply.Arrival {
+func (w *Worker) arrival(ctx context.Context, a *Application) apply.Arrival {
 	for until := time.Now().Add(cancelWait); ; {
-		arrival := a.gate.Arrival()
+		arrival := a.arrival()
 		if arrival != apply.MayArrive || !time.Now().Before(until) ||
 			backoff.Sleep(ctx, cancelPoll) != nil {
 			return arrival
@@ -97,16 +97,16 @@ func (w *Worker) arrival(ctx context.Context, a *application) apply.Arrival {
 // settle reopens a's gate after cancellations that the log has not confirmed. The commit settles
 // them: a later cancellation loses its race.
 func (w *Worker) settle(
-	ctx context.Context, a *application, current commitlog.Entry, unsettled int64,
+	ctx context.Context, a *Application, current commitlog.Entry, unsettled int64,
 ) {
 	same := machine.Arrival{Rests: current.Pending.Rested}
-	if w.arrived(ctx, a.town, current, same) != nil {
+	if w.arrived(ctx, a.TownID, current, same) != nil {
 		_ = backoff.Sleep(ctx, pollPause)
 		return
 	}
 	a.unsettled.Add(-unsettled)
 	for range unsettled {
-		a.gate.Open()
+		a.open()
 	}
 }
 
@@ -145,11 +145,10 @@ func (w *Worker) endOwn(of alerts.About, answer *machine.Answer) {
 		answer = new(machine.Answer)
 	}
 	if own := w.applications.of(of.TownID, of.RunID); own != nil {
-		own.gate.Close()
-		for _, done := range w.applications.remove(own) {
-			done(*answer, err)
-		}
-		own.replies.Deliver(Reply{Look: true})
+		own.close()
+		w.applications.remove(own)
+		own.answer(true, *answer, err)
+		own.Deliver(Reply{Look: true})
 	}
-	w.queue.Unpark(of.TownID)
+	w.config.Queue.Unpark(of.TownID)
 }

@@ -10,64 +10,73 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
 
 // Watch reviews this writer's applications until ctx is done: their runs are paused with their
-// towns, and no pause waits for them longer than its drain timeout.
+// towns, and no pause waits for them longer than its drain timeout. It reads the log only if a town,
+// the pause of the world, or the run has changed.
 func (w *Worker) Watch(ctx context.Context) {
 	for backoff.Sleep(ctx, pollPause) == nil {
-		now, seen := time.Now(), w.config.WorldPause.Known().Seq
-		due := slices.DeleteFunc(w.applications.all(), func(a *application) bool {
-			return a.look.world == seen && now.Before(a.look.next)
-		})
-		if len(due) == 0 {
+		all := w.applications.all()
+		if len(all) == 0 {
 			continue
 		}
-		for _, a := range due {
-			a.look.world, a.look.next = seen, w.lookAtHeld(ctx, a)
+		world, towns := w.config.WorldPause.Known().Seq, w.config.Index.Newest(index.Pending)
+		for _, a := range all {
+			now := seen{town: towns[wire.TownToken(a.TownID)], world: world, starts: a.started.Load()}
+			due := !a.look.next.IsZero() && !time.Now().Before(a.look.next)
+			if due || now != a.look.seen {
+				a.look = look{seen: now, next: w.lookAtHeld(ctx, a)}
+			}
 		}
 	}
 }
 
-// look is the time of Watch's next look at an application, and the pause of the world that it has
-// seen; Watch's goroutine owns it.
+// look is Watch's last look at an application, and the time of the next one, zero for none until
+// something changes.
 type look struct {
-	next  time.Time
-	world uint64
+	seen
+	next time.Time
+}
+
+// seen are the sequences of a town's last record and of the pause of the world, and how many
+// attempts have started: each of those ends a pause of the run.
+type seen struct {
+	town, world uint64
+	starts      int64
 }
 
 // lookAtHeld reviews an application, and returns the time of the next review.
-func (w *Worker) lookAtHeld(ctx context.Context, a *application) time.Time {
-	next := time.Now().Add(w.config.Policy.Resend)
-	current := w.Hold(ctx, a.town, a.command)
-	if current.Pending == nil {
-		return next
+func (w *Worker) lookAtHeld(ctx context.Context, a *Application) (next time.Time) {
+	current, ok := w.Hold(ctx, a.TownID, a.stored)
+	if !ok {
+		return time.Now().Add(w.config.Policy.Resend)
 	}
 	by := w.config.WorldPause.Of(current)
-	if by == nil {
+	if current.Pending == nil || by == nil {
 		return next
 	}
-	now, timeout := time.Now(), time.Duration(by.DrainTimeoutMs)*time.Millisecond
-	if by.Draining(now) {
-		return now.Add(min(w.config.Policy.Resend, by.At.Add(timeout).Sub(now)))
+	timeout := time.Duration(by.DrainTimeoutMs) * time.Millisecond
+	if by.Draining(time.Now()) {
+		return by.At.Add(timeout)
 	}
 	paused := "the world"
 	if current.Paused != nil {
-		paused = a.town
+		paused = a.TownID
 	}
-	w.config.Raise(alerts.DrainTimeout.About(alerts.About{RunID: by.SignalID},
+	w.config.Alerts.RaiseOnce(alerts.DrainTimeout.About(alerts.About{RunID: by.SignalID},
 		"{timeout}", timeout.String(), "{paused}", paused))
 	return next
 }
 
 // Hold pauses or resumes the run of a town's pending command, by the log's town and this writer's
-// pause of the world. It returns the town; the zero one if it could not be read, or the command is
-// no longer pending. Watch stores what Hold cannot.
+// pause of the world. It returns the town, and whether it could do so; Watch tries again.
 func (w *Worker) Hold(
 	ctx context.Context, townID string, p *apply.Pending,
-) (current commitlog.Entry) {
+) (current commitlog.Entry, ok bool) {
 	err := w.steps.Log.Retry(ctx, func() error {
 		tail, err := w.steps.Log.Tail(ctx, p.Run.RunID, p.Emitted)
 		if err != nil {
@@ -86,7 +95,7 @@ func (w *Worker) Hold(
 		w.config.Logger.Warn("a pause, or its end, is not recorded in a run yet; will try again",
 			"town", townID, "run", p.Run.RunID, p.Run.Trace.LogAttr(), "error", err)
 	}
-	return current
+	return current, err == nil
 }
 
 // Draining reports whether a paused run's command is still being applied, and waited for. Another
@@ -102,7 +111,7 @@ func (w *Worker) Draining(ctx context.Context, run *runevents.Snapshot) (bool, e
 	if townID == "" {
 		return false, nil
 	}
-	if token, err := w.config.TownOf(ctx, run.RunID); err != nil ||
+	if token, err := w.config.Ends.Runs.Town(ctx, run.RunID); err != nil ||
 		token != wire.TownToken(townID) {
 		return false, err
 	}

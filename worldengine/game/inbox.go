@@ -2,85 +2,28 @@ package game
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 
 	"worldengine/runevents/recent"
 	"worldengine/schemas"
-	"worldengine/trace"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 )
 
-// ReplyRouter sends the requests of applications, and receives plugins' answers.
-type ReplyRouter interface {
-	// Ask sends a request of a logical attempt. The mailbox gets the answer.
-	Ask(subject string, m *Mailbox, attempt int64, data []byte) error
-	// Forget ends a mailbox. With gaveUp its later answers count as late for a while.
-	Forget(m *Mailbox, gaveUp bool)
+// Router sends the requests of applications to plugins, and delivers the answers to them.
+type Router interface {
+	// Ask sends a request of a logical attempt.
+	Ask(subject string, a *Application, attempt int64, data []byte) error
+	// Forget ends the delivery to an application. With gaveUp its later answers count as late for a
+	// while.
+	Forget(a *Application, gaveUp bool)
 	Close()
 }
-
-// Identity names a mailbox's application.
-type Identity struct {
-	TownID, HandoffID, RunID string
-	// Trace is for the headers of its requests.
-	Trace trace.Context
-}
-
-// Applied reports whether a reply says that the command was applied.
-func (i Identity) Applied(msg *nats.Msg) bool {
-	answer, err := apply.ParseAnswer(msg.Data, i.HandoffID, schemas.Limits{})
-	return err == nil && answer.Status == apply.Applied
-}
-
-// Mailbox receives the replies to one application's requests.
-type Mailbox struct {
-	Identity
-	token   string // of the reply subject
-	replies chan Reply
-	tally   *tally
-}
-
-// tally counts, for each attempt of an application, the requests and the answers "applied". The
-// inbox's lock guards it.
-type tally struct{ attempts []attemptTally }
-
-type attemptTally struct {
-	attempt        int64
-	asked, applied int
-}
-
-func (t *tally) of(attempt int64) *attemptTally {
-	for i := range t.attempts {
-		if t.attempts[i].attempt == attempt {
-			return &t.attempts[i]
-		}
-	}
-	t.attempts = append(t.attempts, attemptTally{attempt: attempt})
-	return &t.attempts[len(t.attempts)-1]
-}
-
-// tooMany counts an answer, and reports whether there are now more answers "applied" than requests:
-// a plugin answers each request once.
-func (t *tally) tooMany(r Reply) bool {
-	if !bytes.Contains(r.Msg.Data, saysApplied) {
-		return false
-	}
-	of := t.of(r.Attempt)
-	of.applied++
-	return of.asked > 0 && of.applied > of.asked
-}
-
-// saysApplied is in every answer with the status applied, and hardly in another one:
-// UnusedAnswers.Double reads the answer.
-var saysApplied = []byte(`"` + string(apply.Applied) + `"`)
 
 // Reply is a message for an application, to a request of a logical attempt. Look has no message:
 // the reader has to look at the log, which has gone on with the command.
@@ -90,79 +33,67 @@ type Reply struct {
 	Look    bool
 }
 
-// maxReplies bounds the replies in a mailbox. Others are lost; the request is sent again.
-const maxReplies = 64
-
-// NewMailbox returns an empty mailbox of an application.
-func NewMailbox(of Identity) *Mailbox {
-	return &Mailbox{Identity: of, token: nuid.Next(), replies: make(chan Reply, maxReplies),
-		tally: new(tally)}
-}
-
-// Next returns the next reply, or the zero reply if none comes within wait.
-func (m *Mailbox) Next(ctx context.Context, wait time.Duration) Reply {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case r := <-m.replies:
-		return r
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	select { // a reply that is there counts, also where the time is over
-	case r := <-m.replies:
-		return r
-	default:
-		return Reply{}
-	}
-}
-
-// Deliver puts a reply into the mailbox.
-func (m *Mailbox) Deliver(r Reply) {
-	select {
-	case m.replies <- r:
-	default: // it has more answers than it can read, and asks again
-	}
-}
-
-// Inbox receives plugins' answers. An application has one reply subject for the requests of each
-// attempt, so that an answer to any of them counts, however late: "applied" counts in every
-// attempt, and raises an alert if the application was given up.
+// Inbox is the Router of a connection. An application has one reply subject for the requests of
+// each attempt, so that an answer to any of them counts, however late: "applied" counts in every
+// attempt. An answer that changes nothing and says that the command was applied raises an alert: it
+// is late if the application was given up, and double if there are more than requests.
 type Inbox struct {
 	nc     *nats.Conn
 	prefix string
 	sub    *nats.Subscription
-	unused UnusedAnswers
+	alerts Alerts
 
 	mu    sync.Mutex
-	open  map[string]*Mailbox
-	ended *recent.Map[string, endedMailbox]
+	open  map[string]*requests // by the token of the reply subject
+	ended *recent.Map[string, *requests]
 }
 
-// UnusedAnswers handles the answers that change nothing. An answer may be malformed.
-type UnusedAnswers struct {
-	// Late gets an answer for an application that was given up.
-	Late func(Identity, *nats.Msg)
-	// Double gets an answer "applied" beyond the number of requests.
-	Double func(Identity, *nats.Msg)
+// requests are the requests for one command. The inbox's lock guards them.
+type requests struct {
+	about    alerts.About
+	to       *Application
+	gaveUp   bool
+	attempts []tally
 }
 
-// endedMailbox is the memory of a mailbox.
-type endedMailbox struct {
-	Identity
-	gaveUp bool
-	tally  *tally
+// tally counts the requests of an attempt, and the answers "applied".
+type tally struct {
+	attempt        int64
+	asked, applied int
 }
+
+func (r *requests) of(attempt int64) *tally {
+	for i := range r.attempts {
+		if r.attempts[i].attempt == attempt {
+			return &r.attempts[i]
+		}
+	}
+	r.attempts = append(r.attempts, tally{attempt: attempt})
+	return &r.attempts[len(r.attempts)-1]
+}
+
+// tooMany counts an answer, and reports whether there are now more answers "applied" than requests:
+// a plugin answers each request once.
+func (r *requests) tooMany(reply Reply) bool {
+	if !bytes.Contains(reply.Msg.Data, saysApplied) {
+		return false
+	}
+	of := r.of(reply.Attempt)
+	of.applied++
+	return of.asked > 0 && of.applied > of.asked
+}
+
+// saysApplied is in every answer with the status applied, and hardly in another one: report reads
+// the answer.
+var saysApplied = []byte(`"` + string(apply.Applied) + `"`)
 
 // maxLate bounds the remembered ended applications.
 const maxLate = 4096
 
-// OpenInbox subscribes. unused gets the answers that come too late, or once too often.
-func OpenInbox(nc *nats.Conn, unused UnusedAnswers) (*Inbox, error) {
-	i := &Inbox{
-		nc: nc, prefix: nc.NewInbox() + ".", unused: unused,
-		open: map[string]*Mailbox{}, ended: recent.NewMap[string, endedMailbox](maxLate),
-	}
+// OpenInbox subscribes to the answers of plugins.
+func OpenInbox(nc *nats.Conn, raise Alerts) (*Inbox, error) {
+	i := newInbox(nc.NewInbox()+".", raise)
+	i.nc = nc
 	var err error
 	if i.sub, err = nc.Subscribe(i.prefix+"*.*", i.take); err != nil {
 		return nil, fmt.Errorf("worldengine: replies of plugins: %w", err)
@@ -170,44 +101,67 @@ func OpenInbox(nc *nats.Conn, unused UnusedAnswers) (*Inbox, error) {
 	return i, nil
 }
 
+func newInbox(prefix string, raise Alerts) *Inbox {
+	return &Inbox{
+		prefix: prefix, alerts: raise, open: map[string]*requests{},
+		ended: recent.NewMap[string, *requests](maxLate),
+	}
+}
+
 // Close ends the subscription.
 func (i *Inbox) Close() { _ = i.sub.Unsubscribe() } // fails only when the connection is gone
 
 func (i *Inbox) take(msg *nats.Msg) {
 	token, number, _ := strings.Cut(strings.TrimPrefix(msg.Subject, i.prefix), ".")
-	attempt, _ := strconv.ParseInt(number, 10, 64) // 0, which is no attempt, where it is no number
-	of, late, double := i.deliver(token, Reply{Msg: msg, Attempt: attempt})
+	attempt, _ := strconv.ParseInt(number, 10, 64) // 0, which is no attempt, if it is no number
+	about, late, double := i.deliver(token, Reply{Msg: msg, Attempt: attempt})
 	if late {
-		i.unused.Late(of, msg)
+		i.reportLate(about, msg)
 	}
-	if double {
-		i.unused.Double(of, msg)
+	if double && applied(about, msg) {
+		i.alerts.RaiseOnce(alerts.DoubleAnswer.About(about))
 	}
 }
 
-// deliver puts a reply into an open mailbox. It reports whether the application was given up
-// before, and whether this is one answer too many. It holds the lock meanwhile, so that Forget
-// finds every reply that was delivered before the mailbox ended.
-func (i *Inbox) deliver(token string, r Reply) (of Identity, late, double bool) {
+// reportLate raises an alert if an answer to an application that was given up says that the command
+// is applied: the world and the engine differ, so an operator has to look.
+func (i *Inbox) reportLate(about alerts.About, msg *nats.Msg) {
+	if applied(about, msg) {
+		i.alerts.RaiseOnce(alerts.LateAnswer.About(about))
+	}
+}
+
+// applied reports whether a reply says that the command was applied.
+func applied(about alerts.About, msg *nats.Msg) bool {
+	answer, err := apply.ParseAnswer(msg.Data, about.HandoffID, schemas.Limits{})
+	return err == nil && answer.Status == apply.Applied
+}
+
+// deliver gives a reply to the application that goes on. It reports whether the application was
+// given up before, and whether this is one answer too many. It holds the lock meanwhile, so that
+// Forget finds every reply that was delivered before the end.
+func (i *Inbox) deliver(token string, reply Reply) (about alerts.About, late, double bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if m := i.open[token]; m != nil {
-		m.Deliver(r)
-		return m.Identity, false, m.tally.tooMany(r)
+	if r := i.open[token]; r != nil {
+		r.to.Deliver(reply)
+		return r.about, false, r.tooMany(reply)
 	}
-	ended, known := i.ended.Get(token)
-	return ended.Identity, known && ended.gaveUp, known && ended.tally.tooMany(r)
+	r, known := i.ended.Get(token)
+	if !known {
+		return alerts.About{}, false, false
+	}
+	return r.about, r.gaveUp, r.tooMany(reply)
 }
 
-// Ask implements ReplyRouter.
-func (i *Inbox) Ask(subject string, m *Mailbox, attempt int64, data []byte) error {
+// Ask implements Router.
+func (i *Inbox) Ask(subject string, a *Application, attempt int64, data []byte) error {
 	i.mu.Lock()
-	i.open[m.token] = m
-	m.tally.of(attempt).asked++
+	i.expect(a).of(attempt).asked++
 	i.mu.Unlock()
 	msg := &nats.Msg{
-		Subject: subject, Reply: fmt.Sprint(i.prefix, m.token, ".", attempt), Data: data,
-		Header: m.Trace.Header(nil),
+		Subject: subject, Reply: fmt.Sprint(i.prefix, a.token, ".", attempt), Data: data,
+		Header: a.Trace.Header(nil),
 	}
 	if err := i.nc.PublishMsg(msg); err != nil {
 		return fmt.Errorf("worldengine: the request could not be sent: %w", err)
@@ -215,16 +169,27 @@ func (i *Inbox) Ask(subject string, m *Mailbox, attempt int64, data []byte) erro
 	return nil
 }
 
-// Forget implements ReplyRouter.
-func (i *Inbox) Forget(m *Mailbox, gaveUp bool) {
-	if !i.end(m, gaveUp) {
+// expect returns the requests of an application, to which replies are delivered from now on. The
+// caller holds the lock.
+func (i *Inbox) expect(a *Application) *requests {
+	r := i.open[a.token]
+	if r == nil {
+		r = &requests{about: a.About, to: a}
+		i.open[a.token] = r
+	}
+	return r
+}
+
+// Forget implements Router.
+func (i *Inbox) Forget(a *Application, gaveUp bool) {
+	if !i.end(a, gaveUp) {
 		return
 	}
 	for { // what came unread
 		select {
-		case r := <-m.replies:
+		case r := <-a.replies:
 			if r.Msg != nil {
-				i.unused.Late(m.Identity, r.Msg)
+				i.reportLate(a.About, r.Msg)
 			}
 		default:
 			return
@@ -232,14 +197,17 @@ func (i *Inbox) Forget(m *Mailbox, gaveUp bool) {
 	}
 }
 
-// end closes and remembers a mailbox, and reports whether it had sent requests and was given up.
-func (i *Inbox) end(m *Mailbox, gaveUp bool) bool {
+// end ends and remembers the requests of an application, and reports whether it had sent some and
+// was given up.
+func (i *Inbox) end(a *Application, gaveUp bool) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	_, asked := i.open[m.token]
-	delete(i.open, m.token)
-	if asked {
-		i.ended.Add(m.token, endedMailbox{m.Identity, gaveUp, m.tally})
+	r := i.open[a.token]
+	if r == nil {
+		return false
 	}
-	return asked && gaveUp
+	delete(i.open, a.token)
+	r.to, r.gaveUp = nil, gaveUp
+	i.ended.Add(a.token, r)
+	return gaveUp
 }

@@ -1,42 +1,112 @@
 package game
 
 import (
+	"context"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/runevents/recent"
+	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
 )
 
-// A reply that arrives while its application is given up is late, and reported: it must not end in
-// a mailbox that nobody reads.
-func TestReplyToAnApplicationThatIsBeingGivenUpIsLate(t *testing.T) {
+// raised are the alerts of an inbox.
+type raised struct {
+	mu    sync.Mutex
+	codes []runevents.AlertCode
+}
+
+func (r *raised) RaiseOnce(alert runevents.Alert) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.codes = append(r.codes, alert.Code)
+}
+
+func (*raised) RaiseStored(context.Context, runevents.Alert) error { return nil }
+
+// commanded is a command, whose replies come to an inbox without a connection.
+type commanded struct {
+	*Inbox
+	*Application
+	*raised
+}
+
+func newCommanded() *commanded {
+	c := &commanded{raised: new(raised)}
+	c.Inbox = newInbox("inbox.", c.raised)
+	c.Application = newApplication(alerts.About{TownID: "town-a", HandoffID: commandID})
+	c.expect(c.Application)
+	return c
+}
+
+var commandID = "handoff_" + strings.Repeat("0", 64)
+
+// answers takes an answer to a request of an attempt.
+func (c *commanded) answers(attempt string, data []byte) {
+	c.take(&nats.Msg{Subject: c.prefix + c.token + "." + attempt, Data: data})
+}
+
+func written(t *testing.T, a apply.Answer) []byte {
+	t.Helper()
+	data, err := a.MarshalWire()
+	require.NoError(t, err)
+	return data
+}
+
+var command = &apply.Command{ApplyID: commandID}
+
+// A reply that arrives while its application is given up is late, and raises an alert: it must not
+// end in a queue that nobody reads.
+func TestInbox_LateWhileGivenUp(t *testing.T) {
 	t.Parallel()
-	var late atomic.Int64
-	inbox := &Inbox{
-		prefix: "inbox.", unused: UnusedAnswers{Late: func(Identity, *nats.Msg) { late.Add(1) }},
-		open: map[string]*Mailbox{}, ended: recent.NewMap[string, endedMailbox](maxLate),
-	}
-	const applications = 20_000
+	const applications = 5_000
+	done, late := written(t, apply.Done(command)), 0
 	for range applications {
-		m := NewMailbox(Identity{TownID: "town-a"})
-		inbox.open[m.token] = m
+		c := newCommanded()
 		var both sync.WaitGroup
-		both.Go(func() { inbox.take(&nats.Msg{Subject: inbox.prefix + m.token + ".1"}) })
-		both.Go(func() { inbox.Forget(m, true) })
+		both.Go(func() { c.answers("1", done) })
+		both.Go(func() { c.Forget(c.Application, true) })
 		both.Wait()
+		late += len(c.codes)
 	}
-	require.EqualValues(t, applications, late.Load())
+	require.Equal(t, applications, late)
+}
+
+// A late answer raises an alert exactly if it says that the command is applied.
+func TestInbox_Late(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		data   []byte
+		gaveUp bool
+		late   bool
+	}{
+		"applied":        {written(t, apply.Done(command)), true, true},
+		"refused":        {written(t, apply.Refuse(command, "NO", "no", false)), true, false},
+		"no answer":      {[]byte(`no JSON, "applied"`), true, false},
+		"of another one": {written(t, apply.Done(&apply.Command{ApplyID: "other"})), true, false},
+		"not given up":   {written(t, apply.Done(command)), false, false},
+	} {
+		c := newCommanded()
+		c.Forget(c.Application, row.gaveUp)
+		c.answers("1", row.data)
+		require.Equal(t, row.late, len(c.codes) == 1, name)
+		if row.late {
+			require.Equal(t, runevents.PluginLateAnswer, c.codes[0])
+		}
+	}
 }
 
 // A plugin answers each request once, even a repeated one; any further answer is another plugin's,
 // whether it comes before the application's end or after.
-func TestAnAnswerTooMany(t *testing.T) {
+func TestInbox_Double(t *testing.T) {
 	t.Parallel()
-	applied, inProgress := []byte(`{"status":"applied"}`), []byte(`{"status":"in-progress"}`)
+	done := written(t, apply.Done(command))
+	inProgress := written(t, apply.Later(command, apply.InProgress, 0))
+	refused := written(t, apply.Refuse(command, "NO", "applied", false))
 	for _, row := range []struct {
 		name    string
 		asked   int      // requests of attempt 1
@@ -44,33 +114,27 @@ func TestAnAnswerTooMany(t *testing.T) {
 		after   [][]byte // and afterwards
 		doubled int
 	}{
-		{"each request is answered", 2, [][]byte{applied}, [][]byte{applied}, 0},
-		{"two answers to one request", 1, [][]byte{applied, applied}, nil, 1},
-		{"the second one comes later", 1, [][]byte{applied}, [][]byte{applied}, 1},
-		{"three answers to two requests", 2, [][]byte{applied, applied}, [][]byte{applied}, 1},
-		{"what does not say applied does not count", 1, [][]byte{inProgress, inProgress, applied},
+		{"each request is answered", 2, [][]byte{done}, [][]byte{done}, 0},
+		{"two answers to one request", 1, [][]byte{done, done}, nil, 1},
+		{"the second one comes later", 1, [][]byte{done}, [][]byte{done}, 1},
+		{"three answers to two requests", 2, [][]byte{done, done}, [][]byte{done}, 1},
+		{"an answer that is not applied does not count", 1, [][]byte{inProgress, inProgress, done},
 			nil, 0},
+		{"a refusal that has the word", 1, [][]byte{done, refused}, nil, 0},
 	} {
-		doubled := 0
-		inbox := &Inbox{
-			prefix: "inbox.", unused: UnusedAnswers{Double: func(Identity, *nats.Msg) {
-				doubled++
-			}},
-			open: map[string]*Mailbox{}, ended: recent.NewMap[string, endedMailbox](maxLate),
-		}
-		m := NewMailbox(Identity{TownID: "town-a"})
-		inbox.open[m.token] = m
-		m.tally.of(1).asked = row.asked
-		m.tally.of(2).asked = 1
+		c := newCommanded()
+		requests := c.Inbox.open[c.token]
+		requests.of(1).asked = row.asked
+		requests.of(2).asked = 1
 		for _, data := range row.before {
-			inbox.take(&nats.Msg{Subject: inbox.prefix + m.token + ".1", Data: data})
+			c.answers("1", data)
 		}
-		inbox.Forget(m, false)
+		c.Forget(c.Application, false)
 		for _, data := range row.after {
-			inbox.take(&nats.Msg{Subject: inbox.prefix + m.token + ".1", Data: data})
+			c.answers("1", data)
 		}
-		require.Equal(t, row.doubled, doubled, row.name)
-		inbox.take(&nats.Msg{Subject: inbox.prefix + m.token + ".2", Data: applied})
-		require.Equal(t, row.doubled, doubled, "another attempt has its own count")
+		require.Len(t, c.codes, row.doubled, row.name)
+		c.answers("2", done)
+		require.Len(t, c.codes, row.doubled, "another attempt has its own count")
 	}
 }

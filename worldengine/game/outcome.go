@@ -20,16 +20,16 @@ import (
 // commitOutcome commits the consequence of an attempt's end in the town's turn, and finishes the
 // application if it ends too. It reports whether the application is over; otherwise a has the next
 // attempt.
-func (w *Worker) commitOutcome(ctx context.Context, a *application, v apply.Result) (over bool) {
-	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: w.config.Draw}
+func (w *Worker) commitOutcome(ctx context.Context, a *Application, v apply.Result) (over bool) {
+	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: w.steps.Log.Draw}
 	for {
 		err := queue.ErrPanicked
 		turn := make(chan struct{})
-		submitErr := w.queue.SubmitFirst(a.town, func(ctx context.Context) {
+		submitErr := w.config.Queue.SubmitFirst(a.TownID, func(ctx context.Context) {
 			defer close(turn)
 			defer func() {
 				if err != nil { // a panic too
-					w.config.Towns.Forget(a.town)
+					w.config.Towns.Forget(a.TownID)
 				}
 			}()
 			over, err = w.tryCommit(ctx, a, v)
@@ -41,7 +41,7 @@ func (w *Worker) commitOutcome(ctx context.Context, a *application, v apply.Resu
 			return over
 		}
 		w.config.Logger.Warn("the outcome of a command cannot be committed; will try again",
-			"town", a.town, "run", a.runID, a.replies.Trace.LogAttr(), "error", err)
+			"town", a.TownID, "run", a.RunID, a.Trace.LogAttr(), "error", err)
 		if pauses.Wait(ctx) != nil {
 			return true
 		}
@@ -53,7 +53,7 @@ const maxCommitPause = 5 * time.Second
 
 // tryCommit is commitOutcome within the town's turn. After an error it may be retried.
 func (w *Worker) tryCommit(
-	ctx context.Context, a *application, v apply.Result,
+	ctx context.Context, a *Application, v apply.Result,
 ) (over bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
 	defer cancel()
@@ -67,7 +67,7 @@ func (w *Worker) tryCommit(
 			over, err = w.commitOnce(ctx, a, v)
 		}
 		if errors.Is(err, commitlog.ErrLostRace) {
-			w.config.Towns.Forget(a.town)
+			w.config.Towns.Forget(a.TownID)
 		}
 		return err
 	})
@@ -76,25 +76,25 @@ func (w *Worker) tryCommit(
 
 // commitOnce commits the consequence of an attempt's end once, on this writer's state of the town.
 // It returns ErrLostRace if that is behind the log.
-func (w *Worker) commitOnce(ctx context.Context, a *application, v apply.Result) (bool, error) {
-	current, err := w.config.Towns.Get(ctx, a.town)
+func (w *Worker) commitOnce(ctx context.Context, a *Application, v apply.Result) (bool, error) {
+	current, err := w.config.Towns.Get(ctx, a.TownID)
 	if err != nil {
 		return false, err
 	}
-	if p := current.Pending; p == nil || p.Run.RunID != a.runID {
+	if p := current.Pending; p == nil || p.Run.RunID != a.RunID {
 		return true, w.endedElsewhere(ctx, a, v)
 	}
 	a.Pending = current.Pending
 	if v.Attempt != a.Pending.Attempt && !v.Applied {
 		return false, nil // another writer has begun the next attempt
 	}
-	v.Reached = v.Reached || a.gate.Arrival() == apply.MayHaveArrived
-	in := w.steps.Input(a.town, nil, &machine.Outcome{Result: v})
+	v.Reached = v.Reached || a.arrival() == apply.MayHaveArrived
+	in := w.steps.Input(a.TownID, nil, &machine.Outcome{Result: v})
 	out, err := w.steps.OfCommand(ctx, current, in)
 	if err != nil {
 		return false, err
 	}
-	w.config.Towns.Set(a.town, out.After)
+	w.config.Towns.Set(a.TownID, out.After)
 	if out.Answer == nil {
 		a.Pending, a.begun = out.After.Pending, out.After.Pending.Attempt
 		w.record(ctx, a, false)
@@ -103,44 +103,42 @@ func (w *Worker) commitOnce(ctx context.Context, a *application, v apply.Result)
 	if v.Embodiment != nil && out.Answer.Result.Executed && out.Answer.Embodiment == nil {
 		w.config.Logger.Warn("the embodiment that a plugin reported is left out: "+
 			"it must be {backendHint?: string|null, "+
-			"actions?: [object]} of 16 KiB at most", "town", a.town, "run", a.runID,
-			a.replies.Trace.LogAttr())
+			"actions?: [object]} of 16 KiB at most", "town", a.TownID, "run", a.RunID,
+			a.Trace.LogAttr())
 	}
-	w.concluded(a.about(), out.Answer)
+	w.concluded(a.About, out.Answer)
 	w.finish(a, v, *out.Answer, nil)
 	return true, nil
 }
 
-// concluded counts the result of an ended run, and alerts operators to a failure that they have to
-// look at.
+// concluded alerts operators to a failure that they have to look at.
 func (w *Worker) concluded(about alerts.About, answer *machine.Answer) {
-	w.config.Concluded(answer)
 	switch answer.Result.ReasonCode {
 	case apply.ReasonRCONInDoubt, apply.ReasonPluginTimeout:
-		w.config.Raise(alerts.InDoubt.About(about))
+		w.config.Alerts.RaiseOnce(alerts.InDoubt.About(about))
 	case apply.ReasonPluginStateInvalid:
-		w.config.Raise(alerts.StateInvalid.About(about))
+		w.config.Alerts.RaiseOnce(alerts.StateInvalid.About(about))
 	}
 }
 
 // endedElsewhere finishes an application that an operator, or another writer, has ended.
-func (w *Worker) endedElsewhere(ctx context.Context, a *application, v apply.Result) error {
-	rec, err := w.config.EndOf(ctx, a.runID)
+func (w *Worker) endedElsewhere(ctx context.Context, a *Application, v apply.Result) error {
+	rec, err := w.config.Ends.Record(ctx, a.RunID)
 	switch {
 	case err != nil:
 		return err
 	case rec == nil:
-		w.finish(a, v, machine.Answer{}, &waiting.EndLostError{RunID: a.runID})
+		w.finish(a, v, machine.Answer{}, &waiting.EndLostError{RunID: a.RunID})
 		return nil
 	case rec.Kind != commitlog.KindHandoff:
-		w.finish(a, v, machine.Answer{}, &waiting.CancelledError{RunID: a.runID, Accepted: true})
+		w.finish(a, v, machine.Answer{}, &waiting.CancelledError{RunID: a.RunID, Accepted: true})
 		return nil
 	}
 	result, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})
 	if err != nil {
-		return fmt.Errorf("game: the result of run %s: %w", a.runID, err)
+		return fmt.Errorf("game: the result of run %s: %w", a.RunID, err)
 	}
-	answer := machine.Answer{RunID: a.runID, Result: result, JSON: rec.Result}
+	answer := machine.Answer{RunID: a.RunID, Result: result, JSON: rec.Result}
 	if rec.Addition != nil {
 		answer.Embodiment = rec.Addition.Embodiment
 	}
@@ -150,15 +148,18 @@ func (w *Worker) endedElsewhere(ctx context.Context, a *application, v apply.Res
 
 // record stores that the earlier attempts have failed, and that this one has started if it has. If
 // it cannot, the run's next commit does.
-func (w *Worker) record(ctx context.Context, a *application, started bool) {
+func (w *Worker) record(ctx context.Context, a *Application, started bool) {
 	err := w.steps.Log.Retry(ctx, func() error {
-		in := w.steps.Input(a.town, nil, &machine.Attempt{Started: started})
+		in := w.steps.Input(a.TownID, nil, &machine.Attempt{Started: started})
 		_, err := w.steps.OfCommand(ctx, machine.Town{State: a.before, Pending: a.Pending}, in)
 		return err
 	})
+	if started {
+		a.started.Add(1)
+	}
 	if err != nil {
 		w.config.Logger.Warn("the attempts of a run are not recorded yet; its next commit "+
 			"records them",
-			"run", a.runID, a.replies.Trace.LogAttr(), "error", err)
+			"run", a.RunID, a.Trace.LogAttr(), "error", err)
 	}
 }

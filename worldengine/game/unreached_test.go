@@ -3,7 +3,6 @@ package game_test
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,15 +21,15 @@ import (
 // away answers every request at once like NATS without a subscribed plugin.
 type away struct{}
 
-func (away) Ask(_ string, m *game.Mailbox, attempt int64, _ []byte) error {
-	m.Deliver(game.Reply{Attempt: attempt, Msg: &nats.Msg{
+func (away) Ask(_ string, a *game.Application, attempt int64, _ []byte) error {
+	a.Deliver(game.Reply{Attempt: attempt, Msg: &nats.Msg{
 		Header: nats.Header{"Status": {"503"}},
 	}})
 	return nil
 }
 
-func (away) Forget(*game.Mailbox, bool) {}
-func (away) Close()                     {}
+func (away) Forget(*game.Application, bool) {}
+func (away) Close()                         {}
 
 // A command fails as unreached only if no request can have arrived. A server that takes a command
 // over records that one may have, before it asks itself.
@@ -49,11 +48,10 @@ func TestWorker_Unreached(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *game.Config) {
 				c.Policy.Attempts, c.Policy.Absent = 1, apply.AbsentFail
-				c.Policy.Resend = 100 * time.Millisecond
+				c.Policy.Resend, c.Router = 100*time.Millisecond, away{}
 			}, func(p *apply.Pending) {
 				p.Reached, p.Deadline = row.reached, p.NotBefore.Add(300*time.Millisecond)
 			})
-			w.Start(context.Background(), w.turns, away{})
 			if row.over {
 				require.NoError(t, w.Ensure("town-threatened", w.current, nil))
 			}
@@ -70,7 +68,7 @@ func TestWorker_Unreached(t *testing.T) {
 func TestWorker_TakesConsoleOver(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
-		c.RCON = console{answer: apply.Answer{Status: apply.Applied}}
+		c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
 	}, func(p *apply.Pending) { p.Via = apply.RCON })
 	require.NoError(t, w.Ensure("town-threatened", w.current, nil))
 	a := w.await(w.ensure())
@@ -82,8 +80,9 @@ func TestWorker_TakesConsoleOver(t *testing.T) {
 // suspended meanwhile, though its own requests reached nobody.
 func TestWorker_CancelAfterTakeover(t *testing.T) {
 	t.Parallel()
-	w := work(t, func(c *game.Config) { c.Policy.Absent, c.AbsentWait = apply.AbsentWait, time.Hour })
-	w.Start(context.Background(), w.turns, away{})
+	w := work(t, func(c *game.Config) {
+		c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away{}
+	})
 	client := w.ensure()
 	current := w.town() // another server takes it over
 	p := *current.Pending
@@ -104,16 +103,16 @@ func TestWorker_CancelAfterTakeover(t *testing.T) {
 // force, asks a console, and fails the command as unreached if it finds nobody either.
 func TestWorker_Rests(t *testing.T) {
 	t.Parallel()
-	stopped := func(t *testing.T, via apply.Binding, router game.ReplyRouter) *working {
+	stopped := func(t *testing.T, via apply.Binding) *working {
 		w := work(t, func(c *game.Config) {
 			c.Policy.Absent, c.Policy.Attempts = apply.AbsentFail, 1
 			c.Policy.Resend = 100 * time.Millisecond
-			c.RCON = console{answer: apply.Answer{Status: apply.Applied}}
+			c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
+			c.Router = away{}
 			c.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
 		}, func(p *apply.Pending) {
 			p.Via, p.Deadline = via, p.NotBefore.Add(300*time.Millisecond)
 		})
-		w.Start(context.Background(), w.turns, router)
 		client := w.ensure()
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -122,17 +121,16 @@ func TestWorker_Rests(t *testing.T) {
 		require.True(t, w.town().Pending.Rested)
 		return w
 	}
-	next := func(w *working, router game.ReplyRouter) <-chan answered {
-		w.Worker = w.again()
-		w.Start(context.Background(), w.turns, router)
+	next := func(w *working) client {
+		w.again()
 		w.current = w.town()
 		require.NoError(t, w.Ensure("town-threatened", w.current, nil))
 		return w.ensure()
 	}
 	t.Run("cancelled", func(t *testing.T) {
 		t.Parallel()
-		w := stopped(t, apply.Plugin, away{})
-		client := next(w, away{})
+		w := stopped(t, apply.Plugin)
+		client := next(w)
 		s := w.cancellation()
 		require.NoError(t, w.Cancel(t.Context(), &s))
 		require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
@@ -146,8 +144,8 @@ func TestWorker_Rests(t *testing.T) {
 	})
 	t.Run("taken over before this writer asks", func(t *testing.T) {
 		t.Parallel()
-		w := stopped(t, apply.Plugin, away{})
-		next(w, away{}) // which waits for the end of the pause
+		w := stopped(t, apply.Plugin)
+		next(w) // which waits for the end of the pause
 		current := w.town()
 		p := *current.Pending
 		p.Rested = false
@@ -167,68 +165,38 @@ func TestWorker_Rests(t *testing.T) {
 	} {
 		t.Run(string(via), func(t *testing.T) {
 			t.Parallel()
-			w := stopped(t, via, away{})
-			w.resume()
-			a := w.await(next(w, away{}))
+			w := stopped(t, via)
+			w.config.WorldPause.Set(game.Pause{Seq: 2})
+			a := w.await(next(w))
 			require.NoError(t, a.err)
 			require.Equal(t, want, a.Result.ReasonCode)
 		})
 	}
 }
 
-// A late or extra answer raises an alert exactly if it says that the command is applied.
-func TestAnswersThatAreNotUsed(t *testing.T) {
-	t.Parallel()
-	var raised []runevents.Alert
-	unused := game.New(nil, game.Config{
-		Raise: func(a runevents.Alert) { raised = append(raised, a) },
-	}).UnusedAnswers()
-	of := game.Identity{TownID: "town-threatened", HandoffID: "handoff_" + strings.Repeat("0", 64),
-		RunID: "run"}
-	message := func(a apply.Answer) *nats.Msg {
-		data, err := a.MarshalWire()
-		require.NoError(t, err)
-		return &nats.Msg{Data: data}
-	}
-	command := &apply.Command{ApplyID: of.HandoffID}
-	refused := message(apply.Refuse(command, "NO", "no", false))
-	unused.Late(of, refused)
-	unused.Double(of, refused)
-	unused.Late(of, &nats.Msg{Data: []byte("no JSON")})
-	require.Empty(t, raised)
-	applied := message(apply.Done(command))
-	unused.Late(of, applied)
-	unused.Double(of, applied)
-	require.Len(t, raised, 2)
-	require.Equal(t, runevents.PluginLateAnswer, raised[0].Code)
-	require.Equal(t, runevents.PluginDoubleAnswer, raised[1].Code)
-	require.Equal(t, of.HandoffID, raised[0].HandoffID)
-}
-
 // back is a plugin that is away at the first request, and silent afterwards.
 type back struct{ asked chan struct{} }
 
-func (b back) Ask(subject string, m *game.Mailbox, attempt int64, data []byte) error {
+func (b back) Ask(subject string, a *game.Application, attempt int64, data []byte) error {
 	b.asked <- struct{}{}
 	if len(b.asked) > 1 {
 		return nil
 	}
-	return away{}.Ask(subject, m, attempt, data)
+	return away{}.Ask(subject, a, attempt, data)
 }
 
-func (back) Forget(*game.Mailbox, bool) {}
-func (back) Close()                     {}
+func (back) Forget(*game.Application, bool) {}
+func (back) Close()                         {}
 
 // Once a plugin has taken a request, even silently, requests behind the command are not refused for
 // its absence.
 func TestASilentPluginIsNotAway(t *testing.T) {
 	t.Parallel()
+	plugin := back{make(chan struct{}, 8)}
 	w := work(t, func(c *game.Config) {
 		c.Policy.Absent, c.Policy.Resend = apply.AbsentWait, time.Hour
-		c.AbsentWait = time.Hour
+		c.AbsentWait, c.Router = time.Hour, plugin
 	})
-	plugin := back{make(chan struct{}, 8)}
-	w.Start(context.Background(), w.turns, plugin)
 	w.ensure()
 	refused := func() bool {
 		return w.Absent("town-threatened", w.current.Pending.Run.RunID, "behind") != nil

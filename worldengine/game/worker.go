@@ -1,6 +1,6 @@
-// Package game has accepted handoffs' commands applied outside the engine: it asks the town's
-// plugin or console, stores each attempt and the outcome, pauses the runs with their towns, and
-// cancels those that no game has.
+// Package game has the commands of accepted handoffs applied by games: it asks the town's plugin or
+// console, stores each attempt and the outcome, pauses the runs with their towns, and cancels those
+// that no game has.
 //
 //	Ensure ── attempt ──> game ── outcome ──> the town's turn ── one record ──> commit log
 //
@@ -17,8 +17,9 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/machine"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/presence"
+	"worldengine/worldengine/runs"
 	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
@@ -27,39 +28,41 @@ import (
 // pollPause is the pause between two looks at a command's wait condition.
 const pollPause = 250 * time.Millisecond
 
-// Config configures a Worker. All but RCON and OnAttempt is required.
+// Config configures a Worker. All but RCON and Metrics is required.
 type Config struct {
-	World string
 	// Policy is the patience with plugins and consoles.
 	Policy apply.Policy
 	// RCON applies the commands of towns that are bound to it; nil if none may be.
-	RCON apply.Applier
-	// PauseWait bounds a client's wait in a pause, AbsentWait its wait for a plugin that is away;
-	// then it gets that answer. Timeout bounds one commit.
+	RCON apply.Console
+	// PauseWait bounds a client's wait in a pause, AbsentWait its wait for a game that is away; then
+	// it gets that answer. Timeout bounds one commit.
 	PauseWait, AbsentWait, Timeout time.Duration
 
 	Towns      *commitlog.Towns
+	Index      *index.Index
 	WorldPause *WorldPause
 	Absent     *presence.Absences
-	// EndOf returns the record that ended a run, nil if the log does not keep it.
-	EndOf func(ctx context.Context, runID string) (*commitlog.Record, error)
-	// TownOf returns the token of the town of a run.
-	TownOf func(ctx context.Context, runID string) (string, error)
+	Ends       *runs.Ends
+	Queue      Queue
+	Router     Router
 
-	// Serves reports whether this server is the writer of the world still.
-	Serves func() bool
-	// Concluded is called with the answer of an ended run.
-	Concluded func(*machine.Answer)
-	// Raise raises a run's alert, once; RaiseStored does so before the event that it reports.
-	Raise       func(runevents.Alert)
-	RaiseStored func(context.Context, runevents.Alert) error
-	// OnAttempt is called with each attempt's end and duration; may be nil.
-	OnAttempt func(by apply.Binding, ended apply.Result, took time.Duration)
+	Alerts  Alerts
+	Metrics Metrics
+	Logger  *slog.Logger
+}
 
-	// Now and Draw are members of worldengine.Config.
-	Now    func() time.Time
-	Draw   func(below time.Duration) time.Duration
-	Logger *slog.Logger
+// Alerts raises alerts. It is an *alerts.Alerts.
+type Alerts interface {
+	// RaiseOnce raises an alert, once; RaiseStored does so before the event that it reports.
+	RaiseOnce(alert runevents.Alert)
+	RaiseStored(ctx context.Context, alert runevents.Alert) error
+}
+
+// Metrics counts attempts.
+type Metrics interface {
+	// Attempt counts an attempt of a binding to apply a command, its end and its duration. It must
+	// not block and must be safe for concurrent use.
+	Attempt(by apply.Binding, ended apply.Result, took time.Duration)
 }
 
 // Queue gives work its turn at a town.
@@ -78,8 +81,6 @@ type Queue interface {
 type Worker struct {
 	config       Config
 	steps        *stepper.Stepper
-	queue        Queue
-	plugins      ReplyRouter
 	applications applications
 	// unread limits the warnings that a command waits because its town is unreadable.
 	unread backoff.Seldom
@@ -88,21 +89,11 @@ type Worker struct {
 	stop context.CancelFunc
 }
 
-// New returns a worker that Start starts.
-func New(steps *stepper.Stepper, config Config) *Worker {
-	return &Worker{config: config, steps: steps}
-}
-
-// Start makes the worker accept commands until ctx is done. plugins carries its requests to
-// plugins.
-func (w *Worker) Start(ctx context.Context, queue Queue, plugins ReplyRouter) {
+// New returns a worker that works until ctx is done.
+func New(ctx context.Context, steps *stepper.Stepper, config Config) *Worker {
+	w := &Worker{config: config, steps: steps}
 	w.ctx, w.stop = context.WithCancel(ctx)
-	w.queue, w.plugins = queue, plugins
-}
-
-// UnusedAnswers returns the handlers of plugins' late and extra answers.
-func (w *Worker) UnusedAnswers() UnusedAnswers {
-	return UnusedAnswers{Late: w.lateAnswer, Double: w.doubleAnswer}
+	return w
 }
 
 // Refuse takes no more commands.
@@ -115,27 +106,26 @@ func (w *Worker) Stop(ctx context.Context) { w.applications.stop(ctx, w.stop) }
 // InProgress returns an *apply.InProgressError if the key's command is being applied to its town,
 // else nil. It answers another handoff with the key.
 func (w *Worker) InProgress(townID, key string) error {
-	runID := w.applications.runOf(townID, key)
-	if runID == "" {
+	a := w.applications.of(townID, "")
+	if a == nil || a.Handoff.IdempotencyKey != key {
 		return nil
 	}
-	return &apply.InProgressError{
-		RunID: runID, TownID: townID, AbsentSince: w.config.Absent.Since(townID),
-	}
+	return &apply.InProgressError{RunID: a.RunID, TownID: townID, Via: a.stored.Via,
+		AbsentSince: w.config.Absent.Since(townID)}
 }
 
 // Absent returns why a request behind the pending command of the run before should wait no longer:
-// that command waits for a plugin that is away. It returns nil otherwise. runID is the request's
-// run.
+// that command waits for a game that is away. It returns nil otherwise. runID is the request's run.
 func (w *Worker) Absent(townID, before, runID string) error {
 	a := w.applications.of(townID, before)
 	if since := w.config.Absent.Since(townID); a != nil && a.away.Load() != nil && !since.IsZero() {
-		return &waiting.AbsentError{TownID: townID, Since: since, RunID: runID, Before: before}
+		return &waiting.AbsentError{TownID: townID, Via: a.stored.Via, Since: since, RunID: runID,
+			Before: before}
 	}
 	return nil
 }
 
-// Wait is a command that waits for a plugin that is away.
+// Wait is a command that waits for a game that is away.
 type Wait struct {
 	RunID   string
 	Attempt int64     // logical, from 1
@@ -144,7 +134,7 @@ type Wait struct {
 }
 
 // noteWait notes whether a waits for a plugin.
-func (w *Worker) noteWait(a *application, attempt *PluginAttempt) {
+func (w *Worker) noteWait(a *Application, attempt *PluginAttempt) {
 	if !attempt.Away() {
 		a.away.Store(nil)
 		return
@@ -159,12 +149,12 @@ func (w *Worker) noteWait(a *application, attempt *PluginAttempt) {
 }
 
 // waits notes that a waits for a game that is away, and is asked again after a pause.
-func (w *Worker) waits(a *application, said string, pause time.Duration) {
-	a.away.Store(&Wait{RunID: a.runID, Attempt: a.Pending.Attempt, Said: said,
-		Next: w.config.Now().Add(pause)})
+func (w *Worker) waits(a *Application, said string, pause time.Duration) {
+	a.away.Store(&Wait{RunID: a.RunID, Attempt: a.Pending.Attempt, Said: said,
+		Next: w.steps.Now().Add(pause)})
 }
 
-// Wait returns this writer's command for a town without a plugin; between two requests with RunID
+// Wait returns this writer's command for a town without a game; between two requests with RunID
 // alone, and zero if there is none.
 func (w *Worker) Wait(townID string) Wait {
 	a := w.applications.of(townID, "")
@@ -174,7 +164,7 @@ func (w *Worker) Wait(townID string) Wait {
 	if wait := a.away.Load(); wait != nil {
 		return *wait
 	}
-	return Wait{RunID: a.runID}
+	return Wait{RunID: a.RunID}
 }
 
 // Count returns the number of commands in hand.

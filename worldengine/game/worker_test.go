@@ -36,20 +36,39 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
-// working is a worker with one command in its log.
+// working is a worker with one command in its log. It keeps the alerts of the worker, and counts its
+// attempts.
 type working struct {
 	*game.Worker
 	t       *testing.T
 	log     *commitlog.Log
-	current commitlog.Entry // the town, with what is pending
-	turns   *queue.Queue[struct{}]
-	again   func() *game.Worker // a worker of the next writer
-	resume  func()              // ends the pause of the world
+	steps   *stepper.Stepper
+	config  game.Config
+	current commitlog.Entry // the town, with its pending command
 
-	mu     sync.Mutex
-	alerts []runevents.AlertCode
-	ended  []string // the runs that Committed was called with
+	mu       sync.Mutex
+	alerts   []runevents.AlertCode
+	raised   []runevents.Alert
+	attempts int
+	// meanwhile is called when an alert was stored.
+	meanwhile func()
 }
+
+func (w *working) RaiseOnce(a runevents.Alert) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.alerts, w.raised = append(w.alerts, a.Code), append(w.raised, a)
+}
+
+func (w *working) RaiseStored(_ context.Context, a runevents.Alert) error {
+	w.RaiseOnce(a)
+	if w.meanwhile != nil {
+		w.meanwhile()
+	}
+	return nil
+}
+
+func (w *working) Attempt(apply.Binding, apply.Result, time.Duration) { w.attempts++ }
 
 // work starts a worker with one accepted command, after change has changed its configuration.
 func work(
@@ -57,66 +76,44 @@ func work(
 ) *working {
 	t.Helper()
 	w := &working{t: t, log: logtest.New(t)}
-	nc, logger := logtest.JetStream(w.log).Conn(), slog.New(slog.DiscardHandler)
-	raise := func(a runevents.Alert) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.alerts = append(w.alerts, a.Code)
-	}
-	end := func(runID string) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.ended = append(w.ended, runID)
-	}
-	store := runs.New(w.log, indextest.Open(t, w.log),
-		runs.Config{Logger: logger})
-	ends := runs.Ends{Log: w.log, Ended: store.EndedAt}
-	config := game.Config{
-		Serves: func() bool { return true },
-		World:  "main", PauseWait: time.Hour, Timeout: 30 * time.Second,
+	logger, ix := slog.New(slog.DiscardHandler), indextest.Open(t, w.log)
+	turns := queue.New[struct{}](context.Background(), queue.Config{Workers: 2, PerTown: 8,
+		Total: 8, Logger: logger})
+	inbox, err := game.OpenInbox(logtest.JetStream(w.log).Conn(), w)
+	require.NoError(t, err)
+	w.config = game.Config{
+		PauseWait: time.Hour, Timeout: 30 * time.Second,
 		Policy: apply.Policy{Deadline: 30 * time.Second, Attempts: 2,
 			Backoff: time.Millisecond}.WithDefaults(),
-		Towns: commitlog.NewTowns(w.log),
-		EndOf: func(ctx context.Context, runID string) (*commitlog.Record, error) {
-			rec, _, err := ends.End(ctx, runID)
-			return rec, err
-		},
-		WorldPause: game.NewWorldPause(w.log, game.Pause{}, func() {}),
+		Towns: commitlog.NewTowns(w.log), Index: ix,
+		Ends:       &runs.Ends{Log: w.log, Runs: runs.New(w.log, ix, runs.Config{Logger: logger})},
+		WorldPause: game.NewWorldPause(w.log, game.Pause{}, turns),
 		Absent: presence.New(presence.Config{After: time.Hour, Policy: apply.AbsentFail,
-			Raise: raise, Now: time.Now, Logger: logger}),
-		Concluded: func(answer *machine.Answer) { end(answer.RunID) },
-		Raise:     raise,
-		RaiseStored: func(_ context.Context, a runevents.Alert) error {
-			raise(a)
-			return nil
-		},
-		Now: time.Now, Draw: w.log.Draw, Logger: logger,
+			Raise: w.RaiseOnce, Now: time.Now, Logger: logger}),
+		Queue: turns, Router: inbox, Alerts: w, Metrics: w, Logger: logger,
 	}
 	if change != nil {
-		change(&config)
+		change(&w.config)
 	}
-	w.again = func() *game.Worker {
-		return game.New(&stepper.Stepper{Log: w.log, Now: time.Now, NewID: uuid.NewString,
-			Settings: machine.Settings{Rules: new(town.DefaultRules()), Plugin: config.Policy}}, config)
-	}
-	w.resume = func() { config.WorldPause.Set(game.Pause{Seq: 2}) }
-	w.Worker = w.again()
-	plugins, err := game.OpenInbox(nc, w.UnusedAnswers())
-	require.NoError(t, err)
-	w.turns = queue.New[struct{}](context.Background(), queue.Config{Workers: 2, PerTown: 8,
-		Total: 8, Logger: logger})
-	w.Start(context.Background(), w.turns, plugins)
+	w.again()
 	t.Cleanup(func() {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
 		w.Stop(over)
-		require.NoError(t, w.turns.Drain(context.Background()))
-		plugins.Close()
+		require.NoError(t, turns.Drain(context.Background()))
+		inbox.Close()
 	})
 	logtest.Accept(t, w.log, towntest.Threatened(),
 		outcometest.Advance(t, "wall", outcometest.WallExists), accepted...)
 	w.current = w.town()
 	return w
+}
+
+// again starts the worker of the next writer.
+func (w *working) again() {
+	w.steps = &stepper.Stepper{Log: w.log, Now: time.Now, NewID: uuid.NewString,
+		Settings: machine.Settings{Rules: new(town.DefaultRules()), Plugin: w.config.Policy}}
+	w.Worker = game.New(context.Background(), w.steps, w.config)
 }
 
 // ofSignal returns the run of a signal.
@@ -146,16 +143,20 @@ type answered struct {
 	err error
 }
 
+// client keeps an answer.
+type client chan answered
+
+func (c client) Answer(a machine.Answer, err error) { c <- answered{a, err} }
+
 // ensure makes the worker apply the command for another client.
-func (w *working) ensure() <-chan answered {
+func (w *working) ensure() client {
 	w.t.Helper()
-	got := make(chan answered, 1)
-	require.NoError(w.t, w.Ensure("town-threatened", w.current,
-		func(a machine.Answer, err error) { got <- answered{a, err} }))
+	got := make(client, 1)
+	require.NoError(w.t, w.Ensure("town-threatened", w.current, got))
 	return got
 }
 
-func (w *working) await(from <-chan answered) (a answered) {
+func (w *working) await(from client) (a answered) {
 	w.t.Helper()
 	select {
 	case a = <-from:
@@ -210,17 +211,14 @@ func TestAPluginEndsACommand(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			attempts := 0
-			w := work(t, func(c *game.Config) {
-				c.OnAttempt = func(apply.Binding, apply.Result, time.Duration) { attempts++ }
-			})
+			w := work(t, nil)
 			hold := make(chan struct{})
 			w.plugin(func(c *apply.Command) apply.Answer {
 				<-hold
 				return row.answer(c)
 			})
 			before := w.current
-			clients := []<-chan answered{w.ensure(), w.ensure()}
+			clients := []client{w.ensure(), w.ensure()}
 			close(hold)
 			for _, client := range clients {
 				a := w.await(client)
@@ -232,37 +230,49 @@ func TestAPluginEndsACommand(t *testing.T) {
 			now := w.town()
 			require.Nil(t, now.Pending)
 			require.Equal(t, row.status == handoff.Executed, now.State.Hash != before.State.Hash)
-			require.Equal(t, []string{before.Pending.Run.RunID}, w.ended)
-			require.Equal(t, row.attempts, attempts)
+			require.EqualValues(t, 1, w.steps.Results()[row.status])
+			require.Equal(t, row.attempts, w.attempts)
 			require.Equal(t, row.alerts, w.alerts)
 			require.Zero(t, w.Count())
 		})
 	}
 }
 
-// console is a console that answers so.
+// console is a console that answers so. Its log-in fails with an error, or lasts until its release.
 type console struct {
-	answer apply.Answer
-	err    error
+	answer  apply.Answer
+	err     error
+	login   error
+	begun   chan struct{} // if it is not nil, gets each log-in, which lasts until release
+	release chan struct{}
 }
 
-func (c console) Apply(context.Context, *apply.Command) (apply.Answer, error) {
-	return c.answer, c.err
+func (c *console) Begin(context.Context, *apply.Command) (apply.Session, error) {
+	if c.begun != nil {
+		c.begun <- struct{}{}
+		<-c.release
+	}
+	return c, c.login
 }
+
+func (c *console) Apply(context.Context) (apply.Answer, error) { return c.answer, c.err }
+func (c *console) End()                                        {}
 
 func TestAConsoleEndsACommand(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string
-		console apply.Applier
+		console apply.Console
 		reason  handoff.ReasonCode
 		alerts  []runevents.AlertCode
 	}{
-		{"applied", console{answer: apply.Answer{Status: apply.Applied}},
+		{"applied", &console{answer: apply.Answer{Status: apply.Applied}},
 			handoff.ReasonExecuted, nil},
 		{"no console", nil, apply.ReasonPluginUnavailable, nil},
-		{"out of reach", console{err: apply.ErrUnavailable}, apply.ReasonPluginUnavailable, nil},
-		{"no answer", console{err: errors.New("lost")}, apply.ReasonRCONInDoubt,
+		{"out of reach", &console{login: apply.ErrUnavailable}, apply.ReasonPluginUnavailable, nil},
+		{"cut off before it was sent", &console{err: apply.ErrUnavailable},
+			apply.ReasonPluginUnavailable, nil},
+		{"no answer", &console{err: errors.New("lost")}, apply.ReasonRCONInDoubt,
 			[]runevents.AlertCode{runevents.ApplyInDoubt}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -341,7 +351,7 @@ func TestCancelling(t *testing.T) {
 			require.True(t, cancelled.Accepted)
 			require.Nil(t, w.town().Pending)
 			require.Equal(t, w.current.State.Hash, w.town().State.Hash)
-			require.Empty(t, w.ended)
+			require.Equal(t, (&stepper.Stepper{}).Results(), w.steps.Results())
 			require.Len(t, w.alerts, map[bool]int{true: 1}[row.force])
 		})
 	}
@@ -351,16 +361,8 @@ func TestCancelling(t *testing.T) {
 // does not say that the run was cancelled.
 func TestCancellingByForceComesTooLate(t *testing.T) {
 	t.Parallel()
-	var alerts []runevents.Alert
-	var meanwhile func()
-	w := work(t, func(c *game.Config) {
-		c.RaiseStored = func(_ context.Context, a runevents.Alert) error {
-			alerts = append(alerts, a)
-			meanwhile()
-			return nil
-		}
-	})
-	meanwhile = func() {
+	w := work(t, nil)
+	w.meanwhile = func() {
 		after := w.town()
 		after.Pending = nil
 		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
@@ -371,44 +373,68 @@ func TestCancellingByForceComesTooLate(t *testing.T) {
 	var refused *game.RefusedError
 	require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
 	require.Equal(t, wire.CodeRunNotWaiting, refused.Code)
-	require.Len(t, alerts, 1)
-	require.Contains(t, alerts[0].Message, "ada asked to cancel run "+s.RunID)
+	require.Len(t, w.raised, 1)
+	require.Contains(t, w.raised[0].Message, "ada asked to cancel run "+s.RunID)
 }
 
 // If another server has ended the run, the client gets its own run's end, or learns that the log
 // does not keep it.
 func TestAnotherServerEndsTheRun(t *testing.T) {
 	t.Parallel()
-	for _, row := range []struct {
-		name string
-		end  *commitlog.Record
-		want error
-	}{
-		{"it was cancelled", &commitlog.Record{Kind: commitlog.KindCancelled},
-			machine.ErrRunCancelled},
-		{"its end is lost", nil, commitlog.ErrLogUnavailable},
+	for name, want := range map[string]error{
+		"it was cancelled": machine.ErrRunCancelled, "its end is lost": commitlog.ErrLogUnavailable,
 	} {
-		t.Run(row.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := work(t, func(c *game.Config) {
-				c.EndOf = func(context.Context, string) (*commitlog.Record, error) {
-					return row.end, nil
-				}
-			})
+			w := work(t, nil)
 			w.plugin(func(c *apply.Command) apply.Answer {
 				after := w.town() // another server was faster
-				after.Pending = nil
 				rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
+				if want == machine.ErrRunCancelled {
+					rec.Kind, rec.Run = commitlog.KindCancelled, w.cancelled()
+				}
+				after.Pending = nil
 				assert.NoError(t, w.log.CommitTown(context.Background(), &rec, &after, after.Seq))
 				return apply.Refuse(c, "NO", "no", false)
 			})
 			runID := w.current.Pending.Run.RunID
 			a := w.await(w.ensure())
-			require.ErrorIs(t, a.err, row.want)
+			require.ErrorIs(t, a.err, want)
 			require.ErrorContains(t, a.err, runID)
-			require.Equal(t, row.want == machine.ErrRunCancelled,
+			require.Equal(t, want == machine.ErrRunCancelled,
 				errors.Is(a.err, machine.ErrRunCancelled))
 			require.Nil(t, w.town().Pending)
 		})
 	}
+}
+
+// cancelled returns the events by which the run of the command is cancelled.
+func (w *working) cancelled() *runevents.Run {
+	p := logtest.NewProducer(w.current.Pending.Run)
+	p.ResumeAt(runevents.RunRunning)
+	p.Persisted(w.current.Pending.Emitted + 1)
+	assert.NoError(w.t, p.OfRun(runevents.RunCancelled, nil))
+	return p.Run()
+}
+
+// A run can be cancelled until a byte of its command goes to the console: while it logs in, nothing
+// is known to the game, and nothing is sent afterwards.
+func TestWorker_CancelDuringLogin(t *testing.T) {
+	t.Parallel()
+	k := &console{answer: apply.Answer{Status: apply.Applied},
+		begun: make(chan struct{}, 8), release: make(chan struct{})}
+	w := work(t, func(c *game.Config) { c.RCON = k },
+		func(p *apply.Pending) { p.Via = apply.RCON })
+	client := w.ensure()
+	<-k.begun
+	s := w.cancellation()
+	require.NoError(t, w.Cancel(t.Context(), &s))
+	require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
+	require.Nil(t, w.town().Pending)
+	close(k.release)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.Stop(over)
+	require.Empty(t, w.alerts)
+	require.Equal(t, w.current.State.Hash, w.town().State.Hash)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,16 +18,21 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+// counter is a queue that counts how often it is woken.
+type counter int64
+
+func (c *counter) UnparkAll() { atomic.AddInt64((*int64)(c), 1) }
+
 // A server never goes back to an earlier pause of the world, and a town's own pause comes first.
 func TestWorldPause_Set(t *testing.T) {
 	t.Parallel()
-	changes := 0
+	var changes counter
 	by, own := &commitlog.PausedBy{SignalID: "s"}, &commitlog.PausedBy{SignalID: "own"}
-	w := game.NewWorldPause(nil, game.Pause{Seq: 3}, func() { changes++ })
+	w := game.NewWorldPause(nil, game.Pause{Seq: 3}, &changes)
 	for _, step := range []struct {
 		name       string
 		set, known game.Pause
-		changes    int
+		changes    counter
 	}{
 		{"the known one", game.Pause{Seq: 3}, game.Pause{Seq: 3}, 0},
 		{"an earlier one", game.Pause{Seq: 2, By: by}, game.Pause{Seq: 3}, 0},
@@ -46,7 +52,7 @@ func TestWorldPause_Set(t *testing.T) {
 // Of many pauses that are set at once the latest counts.
 func TestWorldPause_SetAtOnce(t *testing.T) {
 	t.Parallel()
-	w := game.NewWorldPause(nil, game.Pause{}, func() {})
+	w := game.NewWorldPause(nil, game.Pause{}, new(counter))
 	var setters sync.WaitGroup
 	for first := range uint64(8) {
 		setters.Go(func() {
@@ -70,15 +76,15 @@ func TestWorldPause_SetAtOnce(t *testing.T) {
 func TestWorldPause_Reread(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	changes := 0
-	w := game.NewWorldPause(l, game.Pause{}, func() { changes++ })
+	var changes counter
+	w := game.NewWorldPause(l, game.Pause{}, &changes)
 	require.NoError(t, w.Reread(t.Context()))
 	require.Zero(t, changes, "no one has paused the world")
 	seq := pauseWorld(t, l, "s")
 	for range 2 {
 		require.NoError(t, w.Reread(t.Context()))
 		require.Equal(t, []any{seq, "s"}, []any{w.Known().Seq, w.Known().By.SignalID})
-		require.Equal(t, 1, changes, "the same pause is no change")
+		require.EqualValues(t, 1, changes, "the same pause is no change")
 	}
 	known, store := w.Known(), l.Store
 	l.Store = &watchedStore{store, func() error { return errors.New("no answer") }}
@@ -102,7 +108,7 @@ func TestWorldPause_Reread(t *testing.T) {
 	changes = 0
 	require.NoError(t, w.Reread(t.Context()))
 	require.Equal(t, "later", w.Known().By.SignalID)
-	require.Equal(t, 1, changes)
+	require.EqualValues(t, 1, changes)
 }
 
 // watchedStore is a store that calls a function behind each read of a subject's last message.

@@ -9,25 +9,34 @@ import (
 // Submitting again is safe.
 var ErrPanicked = errors.New("worldengine: internal error; it is in the server's log")
 
-// Wait submits work that answers once through done, and returns the answer. If ctx ends first it
-// returns ctx's error, and the work goes on unobserved.
-func Wait[T any](ctx context.Context, submit func(done func(T, error)) error) (T, error) {
-	type outcome struct {
-		value T
-		err   error
-	}
-	outcomes := make(chan outcome, 1)
-	if err := submit(func(v T, err error) { outcomes <- outcome{v, err} }); err != nil {
-		return *new(T), err
-	}
+// Client gets the answer to submitted work, once: its value, or the error that kept it from being
+// done.
+type Client[T any] interface{ Answer(value T, err error) }
+
+// Reply is the Client of a caller that waits.
+type Reply[T any] chan reply[T]
+
+type reply[T any] struct {
+	value T
+	err   error
+}
+
+// NewReply returns a Reply for one answer.
+func NewReply[T any]() Reply[T] { return make(Reply[T], 1) }
+
+// Answer implements Client.
+func (r Reply[T]) Answer(value T, err error) { r <- reply[T]{value, err} }
+
+// Wait returns the answer. If ctx ends first it returns ctx's error, and the work goes on unobserved.
+func (r Reply[T]) Wait(ctx context.Context) (T, error) {
 	select {
-	case o := <-outcomes:
-		return o.value, o.err
+	case got := <-r:
+		return got.value, got.err
 	case <-ctx.Done():
 	}
-	select { // an answer that is there counts, also where the time is over
-	case o := <-outcomes:
-		return o.value, o.err
+	select { // an answer that is there counts, also if the time is over
+	case got := <-r:
+		return got.value, got.err
 	default:
 		return *new(T), ctx.Err()
 	}

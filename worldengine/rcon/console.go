@@ -23,7 +23,7 @@ type Console struct {
 	closed bool
 }
 
-// New returns the console of cfg. It does not connect: Apply does, and keeps the connection. The
+// New returns the console of cfg. It does not connect: Begin does, and keeps the connection. The
 // error is a *schemas.ValidationError with the paths of a configuration file.
 func New(cfg Config) (*Console, error) {
 	commands, err := compile(&cfg)
@@ -35,36 +35,62 @@ func New(cfg Config) (*Console, error) {
 	return &Console{cfg: cfg, commands: commands, turn: make(chan struct{}, 1)}, nil
 }
 
-// Apply runs the console commands for c, which must be valid, in order, each after the response to
-// the one before. Nothing is ever sent twice.
-//
-// An answer is definite: applied, when every command was answered, as its Expect asks; or refused,
-// with one of this package's reasons, when nothing was done. An error wraps apply.ErrUnavailable if
-// nothing was done and c may be given again; or apply.ErrInDoubt from the moment that the first
-// command may have left, and then c must not be given again. The end of ctx is such an error, too.
-func (k *Console) Apply(ctx context.Context, c *apply.Command) (apply.Answer, error) {
+// Begin implements apply.Console: it waits for the console's turn, and logs in. c must be valid.
+func (k *Console) Begin(ctx context.Context, c *apply.Command) (apply.Session, error) {
 	templates := k.commands[c.Type]
 	if len(templates) == 0 {
-		return apply.Refuse(c, ReasonNotConfigured, "The console has no commands for "+
-			string(c.Type)+".", false), nil
+		return refusal{apply.Refuse(c, ReasonNotConfigured, "The console has no commands for "+
+			string(c.Type)+".", false)}, nil
 	}
 	lines := make([]string, len(templates))
 	for i := range templates {
 		var err error
 		if lines[i], err = templates[i].render(c, k.cfg.Names); err != nil {
-			return apply.Refuse(c, ReasonUnsafeArgument, "Not for a console: "+err.Error()+
-				".", false), nil
+			return refusal{apply.Refuse(c, ReasonUnsafeArgument, "Not for a console: "+err.Error()+
+				".", false)}, nil
 		}
 	}
 	if err := k.begin(ctx); err != nil {
-		return apply.Answer{}, unavailable(err)
+		return nil, unavailable(err)
 	}
-	defer k.end()
 	if err := k.connect(ctx); err != nil {
-		return apply.Answer{}, unavailable(err)
+		k.end()
+		return nil, unavailable(err)
 	}
-	return k.run(ctx, c, templates, lines)
+	return &session{k, c, templates, lines}, nil
 }
+
+// session is a console that is logged in, in the turn of a command.
+type session struct {
+	*Console
+	command   *apply.Command
+	templates []template
+	lines     []string
+}
+
+// Apply runs the console commands in order, each after the response to the one before. Nothing is
+// ever sent twice.
+//
+// An answer is definite: applied, when every command was answered, as its Expect asks; or refused,
+// with one of this package's reasons, when nothing was done. An error wraps apply.ErrUnavailable if
+// nothing was done and the command may be given again; or apply.ErrInDoubt from the moment that the
+// first command may have left, and then it must not be given again. The end of ctx is such an error,
+// too.
+func (s *session) Apply(ctx context.Context) (apply.Answer, error) {
+	return s.run(ctx, s.command, s.templates, s.lines)
+}
+
+// End implements apply.Session.
+func (s *session) End() { s.end() }
+
+// refusal is the session of a command that the console refuses.
+type refusal struct{ answer apply.Answer }
+
+// Apply returns the refusal.
+func (r refusal) Apply(context.Context) (apply.Answer, error) { return r.answer, nil }
+
+// End implements apply.Session.
+func (refusal) End() {}
 
 // Close waits for the command that is being applied and closes the connection. Later commands are
 // unavailable.

@@ -20,6 +20,16 @@ func (k *Console) Render(c *apply.Command) ([]string, error) {
 	return lines, nil
 }
 
+// Apply applies a command in a session of its own.
+func (k *Console) Apply(ctx context.Context, c *apply.Command) (apply.Answer, error) {
+	s, err := k.Begin(ctx, c)
+	if err != nil {
+		return apply.Answer{}, err
+	}
+	defer s.End()
+	return s.Apply(ctx)
+}
+
 // ApplySevered is Apply, with the connection cut between the login and the first command.
 func (k *Console) ApplySevered(ctx context.Context, c *apply.Command) (apply.Answer, error) {
 	if err := k.connect(ctx); err != nil {

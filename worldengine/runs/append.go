@@ -31,9 +31,11 @@ import (
 func (s *Store) Append(
 	ctx context.Context, townID string, writes []runevents.Write,
 ) ([]runevents.Appended, error) {
-	return queue.Wait(ctx, func(done func([]runevents.Appended, error)) error {
-		return s.Submit(Sender{Name: Anyone}, townID, writes, done)
-	})
+	reply := queue.NewReply[[]runevents.Appended]()
+	if err := s.Submit(Sender{Name: Anyone}, townID, writes, reply); err != nil {
+		return nil, err
+	}
+	return reply.Wait(ctx)
 }
 
 // Sender is who appends.
@@ -48,14 +50,14 @@ type Sender struct {
 // Anyone is the name of a sender whom nobody names, as without access control.
 const Anyone = "anyone"
 
-// Submit is Append for a caller that does not wait: done is called once, from another
-// goroutine. Appends to one run are worked on in the order of their submission. An error of
-// Submit itself (a *schemas.ValidationError, ErrOverloaded, ErrStopping) means that done is not
-// called. ErrOverloaded also says that the readers of the log are behind the events of the town. The
-// writes must not be changed before done is called.
+// Submit is Append for a caller that does not wait: client gets the answer. Appends to one run are
+// worked on in the order of their submission. After an error of Submit itself (a
+// *schemas.ValidationError, ErrOverloaded, ErrStopping) client gets none. ErrOverloaded also says
+// that the readers of the log are behind the events of the town. The writes must not be changed
+// before the answer.
 func (s *Store) Submit(
 	from Sender, townID string, writes []runevents.Write,
-	done func([]runevents.Appended, error),
+	client queue.Client[[]runevents.Appended],
 ) error {
 	if townID == "" {
 		return invalidTown("must not be empty")
@@ -71,7 +73,7 @@ func (s *Store) Submit(
 		appended, seq, err := []runevents.Appended(nil), uint64(0), queue.ErrPanicked
 		defer func() {
 			s.backlog.done(townID, len(writes), seq)
-			done(appended, err)
+			client.Answer(appended, err)
 		}()
 		appended, seq, err = s.append(ctx, from, townID, writes)
 	})

@@ -2,24 +2,33 @@ package runs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/go-json-experiment/json"
 
 	"worldengine/dedupe"
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/trace"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
 
 // Ends reads how runs have ended. Every member must be set.
 type Ends struct {
-	Log *commitlog.Log
-	// Ended returns the log sequence of a run's end, 0 if it has not ended: Store.EndedAt.
-	Ended func(ctx context.Context, runID string) (uint64, error)
+	Log  *commitlog.Log
+	Runs Reader
+}
+
+// Reader reads runs. It is a *Store.
+type Reader interface {
+	Get(ctx context.Context, runID string) (runevents.Snapshot, error)
+	EndedAt(ctx context.Context, runID string) (uint64, error)
+	Town(ctx context.Context, runID string) (string, error)
 }
 
 // Failed is a run whose handoff may be judged again.
@@ -38,9 +47,9 @@ type Refusal struct {
 }
 
 // End returns the record that ended a run of the engine and its log sequence, or nil if the run has
-// not ended or the log does not keep it. The errors are Ended's and commitlog.ErrLogUnavailable.
+// not ended or the log does not keep it. The errors are EndedAt's and commitlog.ErrLogUnavailable.
 func (e *Ends) End(ctx context.Context, runID string) (*commitlog.Record, uint64, error) {
-	seq, err := e.Ended(ctx, runID)
+	seq, err := e.Runs.EndedAt(ctx, runID)
 	if err != nil || seq == 0 {
 		return nil, 0, err
 	}
@@ -57,6 +66,37 @@ func (e *Ends) End(ctx context.Context, runID string) (*commitlog.Record, uint64
 			"which has another run: handoffctl fsck says what is wrong with them", runID, seq)
 	}
 	return rec, seq, err
+}
+
+// Record returns the record that ended a run, as End does. If the run events that name it are gone,
+// or cannot be read, it is nil: it is lost, and no later try finds it.
+func (e *Ends) Record(ctx context.Context, runID string) (*commitlog.Record, error) {
+	rec, _, err := e.End(ctx, runID)
+	if errors.Is(err, ErrUnknownRun) || errors.Is(err, ErrRunDamaged) {
+		return nil, nil
+	}
+	return rec, err
+}
+
+// HasEnded reports whether a run has ended. A run of which nothing is kept has not.
+func (e *Ends) HasEnded(ctx context.Context, runID string) (bool, error) {
+	run, err := e.known(ctx, runID)
+	return run.Status.Terminal(), err
+}
+
+// TownOf returns the town in the start of a run, "" if there is no such run.
+func (e *Ends) TownOf(ctx context.Context, runID string) (string, error) {
+	run, err := e.known(ctx, runID)
+	return machine.StartedTown(&run), err
+}
+
+// known returns the state of a run, zero if there is no such run.
+func (e *Ends) known(ctx context.Context, runID string) (runevents.Snapshot, error) {
+	run, err := e.Runs.Get(ctx, runID)
+	if errors.Is(err, ErrUnknownRun) {
+		return runevents.Snapshot{}, nil
+	}
+	return run, err
 }
 
 // Failed returns a run whose end allows a retry: it failed without reaching a plugin or console

@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -114,11 +115,56 @@ func ends(t *testing.T, end *commitlog.Record) *Ends {
 	msg, err := commitlog.Encode(end, "any", nil)
 	require.NoError(t, err)
 	return &Ends{
-		Log: &commitlog.Log{Store: oneMessage{body: msg.Data}},
-		Ended: func(_ context.Context, runID string) (uint64, error) {
-			return map[string]uint64{"run-1": 7, "run-2": 7, "run-8": 8, "run-9": 9}[runID],
-				map[bool]error{true: errEvents}[runID == "none"]
-		},
+		Log: &commitlog.Log{Store: oneMessage{body: msg.Data}}, Runs: fakeRuns{},
+	}
+}
+
+// fakeRuns are runs that have ended, and some that cannot be read.
+type fakeRuns struct{ Reader }
+
+func (fakeRuns) EndedAt(_ context.Context, runID string) (uint64, error) {
+	return map[string]uint64{"run-1": 7, "run-2": 7, "run-8": 8, "run-9": 9}[runID], unread(runID)
+}
+
+func (fakeRuns) Get(_ context.Context, runID string) (run runevents.Snapshot, err error) {
+	if runID == "run-1" {
+		run.Status = runevents.RunSucceeded
+		run.Metadata.Started = []byte(`{"townId":"t"}`)
+	}
+	return run, unread(runID)
+}
+
+func unread(runID string) error {
+	return map[string]error{"none": errEvents, "unknown": ErrUnknownRun,
+		"damaged": fmt.Errorf("%w: row 1", ErrRunDamaged)}[runID]
+}
+
+// A run without a readable record of its end answers its client with that instead of waiting for
+// ever. A log that does not answer is asked again.
+func TestEnds_Lost(t *testing.T) {
+	t.Parallel()
+	e := ends(t, unreached(t))
+	for runID, want := range map[string]struct {
+		record, ended     bool
+		townID            string
+		recordErr, runErr error
+	}{
+		"run-1":   {record: true, ended: true, townID: "t"},
+		"run-3":   {},
+		"run-8":   {recordErr: commitlog.ErrLogUnavailable},
+		"unknown": {},
+		"damaged": {runErr: ErrRunDamaged},
+		"none":    {recordErr: errEvents, runErr: errEvents},
+	} {
+		rec, err := e.Record(t.Context(), runID)
+		require.ErrorIs(t, err, want.recordErr, runID)
+		require.Equal(t, want.record, rec != nil, runID)
+		ended, err := e.HasEnded(t.Context(), runID)
+		require.ErrorIs(t, err, want.runErr, runID)
+		require.Equal(t, want.ended, ended, runID)
+		townID, err := e.TownOf(t.Context(), runID)
+		require.ErrorIs(t, err, want.runErr, runID)
+		require.Equal(t, want.townID, townID, runID)
 	}
 }
 

@@ -234,8 +234,8 @@ func (e *embedded) close() {
 	e.lock.Close()
 }
 
-// listening reports whether a client, of whatever account, hears the messages of the world's account
+// Listening reports whether a client, of whatever account, hears the messages of the world's account
 // on a subject.
-func (e *embedded) listening(subject string) bool {
+func (e *embedded) Listening(subject string) bool {
 	return e.nats.GlobalAccount().Interest(subject) > 0
 }

@@ -17,6 +17,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/trace"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
@@ -438,15 +439,17 @@ func TestHandoff_BehindAnAnswerIsNotQueued(t *testing.T) {
 			h := parsed(t, propose(c.putTown("t"), handoff.AdvanceProject, "wall"))
 			ends, fails := make(chan worldengine.Answer, 3), make(chan error, 4)
 			send := func(next func()) {
-				fails <- c.srv.Engine().Submit(h, func(answer worldengine.Answer, err error) {
-					next()
-					ends <- answer
-				})
+				fails <- c.srv.Engine().Submit(h, trace.Context{}, answerFunc[worldengine.Answer](
+					func(answer worldengine.Answer) {
+						next()
+						ends <- answer
+					}))
 			}
 			send(func() {
 				send(func() {
-					fails <- c.srv.Engine().SubmitPut(town.NewState(snapshot("t")), "",
-						worldengine.Attributes{}, "", func(worldengine.Town, error) { send(func() {}) })
+					fails <- c.srv.Engine().SubmitPut(
+						worldengine.Put{State: town.NewState(snapshot("t"))},
+						answerFunc[worldengine.Town](func(worldengine.Town) { send(func() {}) }))
 				})
 			})
 			for range cap(fails) {
@@ -461,6 +464,11 @@ func TestHandoff_BehindAnAnswerIsNotQueued(t *testing.T) {
 		})
 	}
 }
+
+// answerFunc is called with each answer.
+type answerFunc[T any] func(T)
+
+func (f answerFunc[T]) Answer(answer T, _ error) { f(answer) }
 
 // chain makes handoffs of one town, each from the state that the one before leads to.
 type chain struct {

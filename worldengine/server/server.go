@@ -258,7 +258,7 @@ func (s *Server) openParts() (err error) {
 	if s.webhooks, err = webhook.New(c.Webhook); err != nil {
 		return err
 	}
-	c.Engine.OnAlert, c.Engine.OnAsked = s.webhooks.Alert, s.webhooks.Asked
+	c.Engine.Notifier = s.webhooks
 	return nil
 }
 
@@ -269,8 +269,7 @@ func (s *Server) embed() (err error) {
 		return err
 	}
 	s.url = s.embedded.url()
-	c.Engine.MayStore = s.embedded.room.Check
-	c.Engine.Listening = s.embedded.listening
+	c.Engine.Disk, c.Engine.Listeners = s.embedded.room, s.embedded
 	c.Engine.IndexDir = filepath.Join(c.Data, "index", c.Engine.World)
 	c.Engine.GroupCommits = c.Sync == SyncAlways
 	c.Service.Disk = s.embedded.room.State

@@ -238,7 +238,7 @@ func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	if t.held != nil {
 		// A server that was suspended drops requests; the one that took over gets them too.
 		ofService.Serves, ofService.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
-		ofEngine.Serves = t.held.Valid
+		ofEngine.Lease = t.held
 	}
 	file, err := s.config.worldFile(ctx)
 	if err != nil {

@@ -32,7 +32,9 @@ func (s *Service) townPut(in *incoming) error {
 		return err
 	}
 	expected, _ := request["expectedSnapshotHash"].(string)
-	return s.engine.SubmitPut(state, expected, attributes, s.actorOf(in.rights), s.answerTown(in))
+	return s.engine.SubmitPut(worldengine.Put{
+		State: state, Expected: expected, Attributes: attributes, ActorID: s.actorOf(in.rights),
+	}, changed{s, in})
 }
 
 // townPatch leaves a patch of a town's state to the engine.
@@ -46,8 +48,10 @@ func (s *Service) townPatch(in *incoming) error {
 	if err != nil {
 		return err
 	}
-	return s.engine.SubmitPatch(
-		townID, request["patch"], expected, attributes, s.actorOf(in.rights), s.answerTown(in))
+	return s.engine.SubmitPatch(townID, worldengine.Patch{
+		Patch: request["patch"], Expected: expected, Attributes: attributes,
+		ActorID: s.actorOf(in.rights),
+	}, changed{s, in})
 }
 
 // parseChange returns the tree of a request: the engine reads the state or the patch in it.
@@ -80,11 +84,15 @@ func attributesFor(
 // actorOf returns the name in which a request changes something.
 func (s *Service) actorOf(rights access.Rights) string { return rights.Sender(s.config.Access) }
 
-// answerTown returns a function that answers a request with the town that it has changed.
-func (s *Service) answerTown(in *incoming) func(worldengine.Town, error) {
-	return func(t worldengine.Town, err error) {
-		s.finish(in, err, func() (any, error) { return townOf(t), nil })
-	}
+// changed is the client of a town that is put or patched.
+type changed struct {
+	*Service
+	in *incoming
+}
+
+// Answer implements worldengine.TownClient.
+func (c changed) Answer(t worldengine.Town, err error) {
+	c.finish(c.in, err, func() (any, error) { return townOf(t), nil })
 }
 
 // townRemove leaves the removal of a town to the engine.
@@ -96,13 +104,22 @@ func (s *Service) townRemove(in *incoming) error {
 	if err := in.rights.Town(r.TownID); err != nil {
 		return err
 	}
-	return s.engine.SubmitRemove(r.TownID, s.actorOf(in.rights), func(t worldengine.Town, err error) {
-		s.finish(in, err, func() (any, error) {
-			return messages.TownSummary{
-				TownID: r.TownID, SnapshotHash: t.State.Hash, DecisionEpoch: t.State.Epoch(),
-				Revision: t.Revision,
-			}, nil
-		})
+	return s.engine.SubmitRemove(r.TownID, s.actorOf(in.rights), removed{s, in})
+}
+
+// removed is the client of a town that is removed.
+type removed struct {
+	*Service
+	in *incoming
+}
+
+// Answer implements worldengine.TownClient.
+func (c removed) Answer(t worldengine.Town, err error) {
+	c.finish(c.in, err, func() (any, error) {
+		return messages.TownSummary{
+			TownID: t.State.Snapshot.TownID, SnapshotHash: t.State.Hash,
+			DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
+		}, nil
 	})
 }
 
@@ -118,12 +135,20 @@ func (s *Service) runAppend(in *incoming) error {
 	from := runs.Sender{
 		Name: cmp.Or(s.actorOf(in.rights), runs.Anyone), MayRead: in.rights.ReadToken,
 	}
-	done := func(appended []runevents.Appended, err error) {
-		s.finish(in, err, func() (any, error) {
-			return struct {
-				Appended []runevents.Appended `json:"appended"`
-			}{appended}, nil
-		})
-	}
-	return s.engine.Runs().Submit(from, townID, writes, done)
+	return s.engine.Runs().Submit(from, townID, writes, appender{s, in})
+}
+
+// appender is the client of events that are appended.
+type appender struct {
+	*Service
+	in *incoming
+}
+
+// Answer implements queue.Client.
+func (c appender) Answer(appended []runevents.Appended, err error) {
+	c.finish(c.in, err, func() (any, error) {
+		return struct {
+			Appended []runevents.Appended `json:"appended"`
+		}{appended}, nil
+	})
 }

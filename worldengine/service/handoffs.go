@@ -20,34 +20,49 @@ import (
 
 // handoff leaves a handoff to the engine, after those that arrived before it.
 func (s *Service) handoff(in *incoming) error {
-	submit := func() error { return nil }
-	defer func() {
-		s.line.parsed(in, func() {
-			if err := s.safely(submit); err != nil {
-				s.fail(in, err)
-			}
-		})
-	}()
+	defer s.line.parsed(in) // even if it panics
 	h, revision, err := s.parseHandoff(in)
+	if err == nil {
+		in.delivery = &delivery{
+			Service: s, in: in, handoff: h, revision: revision, traced: trace.FromHeader(in.header),
+		}
+	}
+	return err
+}
+
+// submitter leaves a request to the engine.
+type submitter interface{ submit() }
+
+// delivery is a handoff on its way through the engine, whose client it is.
+type delivery struct {
+	*Service
+	in       *incoming
+	handoff  *handoff.Handoff
+	revision handoff.Revision
+	traced   trace.Context
+}
+
+// submit implements submitter.
+func (d *delivery) submit() {
+	err := d.safely(func() error { return d.engine.Submit(d.handoff, d.traced, d) })
 	if err != nil {
-		return err
+		d.fail(d.in, err)
 	}
-	done := func(answer worldengine.Answer, err error) {
-		s.finish(in, err, func() (any, error) {
-			took := time.Since(in.start)
-			s.engine.Answered(answer.RunID, took)
-			if s.config.Observer != nil {
-				s.config.Observer.Handoff(answer.Result.Status, took)
-			}
-			body, err := resultOf(h, revision, &answer)
-			header := revisionHeader(revision)
-			header[wire.RunIDHeader] = []string{answer.RunID}
-			return &nats.Msg{Data: body, Header: header}, err
-		})
-	}
-	traced := trace.FromHeader(in.header)
-	submit = func() error { return s.engine.SubmitTraced(h, traced, done) }
-	return nil
+}
+
+// Answer implements worldengine.Client.
+func (d *delivery) Answer(answer worldengine.Answer, err error) {
+	d.finish(d.in, err, func() (any, error) {
+		took := time.Since(d.in.start)
+		d.engine.Answered(answer.RunID, took)
+		if d.config.Observer != nil {
+			d.config.Observer.Handoff(answer.Result.Status, took)
+		}
+		body, err := resultOf(d.handoff, d.revision, &answer)
+		header := revisionHeader(d.revision)
+		header[wire.RunIDHeader] = []string{answer.RunID}
+		return &nats.Msg{Data: body, Header: header}, err
+	})
 }
 
 // line has the handoffs that are not with the engine yet, in the order of their arrival. It is safe
@@ -63,16 +78,19 @@ func (l *line) join(in *incoming) {
 	l.waiting = append(l.waiting, in)
 }
 
-// parsed has submit called when all that arrived before in were submitted.
-func (l *line) parsed(in *incoming, submit func()) {
+// parsed marks a handoff as parsed, and submits it and those behind it, up to the first one that is
+// not parsed. One that was refused has no delivery.
+func (l *line) parsed(in *incoming) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	in.submit = submit
-	for len(l.waiting) > 0 && l.waiting[0].submit != nil {
+	in.parsed = true
+	for len(l.waiting) > 0 && l.waiting[0].parsed {
 		first := l.waiting[0]
 		l.waiting = l.waiting[1:]
-		first.submit()
-		first.submit = nil
+		if first.delivery != nil {
+			first.delivery.submit()
+			first.delivery = nil
+		}
 	}
 }
 

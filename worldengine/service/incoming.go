@@ -30,8 +30,10 @@ type incoming struct {
 	bytes    int64
 	released atomic.Bool
 	stats    *verbStats // of its verb; nil for discovery
-	// submit leaves a request that is parsed to the engine: the line calls it.
-	submit func()
+	// parsed reports whether a handoff in the line is parsed, and delivery leaves it to the engine;
+	// nil if it was refused. The line's lock guards both.
+	parsed   bool
+	delivery submitter
 }
 
 // handle takes the request in a message. It drops a request whose reply subject is no inbox, and

@@ -163,7 +163,7 @@ func (s *Service) submitted(
 	at, err := s.engine.Town(ctx, outcome.TownID)
 	if err == nil && at.PendingRunID != "" && at.PendingRunID == entry.RunID {
 		return notSubmitted(&apply.InProgressError{
-			RunID: entry.RunID, TownID: outcome.TownID, AbsentSince: at.PluginAbsentSince,
+			RunID: entry.RunID, TownID: outcome.TownID, Via: at.Apply, AbsentSince: at.PluginAbsentSince,
 		})
 	}
 	receipt, err := s.engine.Receipt(ctx, outcome.TownID, entry.IdempotencyKey)

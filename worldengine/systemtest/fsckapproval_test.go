@@ -65,10 +65,7 @@ func edit(kind string, n int, do func(*commitlog.Record)) tampering {
 func decidedWorld(t *testing.T, config worldengine.Config, own *approval.Policy) *checkedWorld {
 	w := newCheckedWorld(t, config)
 	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = "t" })
-	done := make(chan error, 1)
-	require.NoError(t, w.engine.SubmitPut(state, "", worldengine.Attributes{Approval: own}, "",
-		func(_ worldengine.Town, err error) { done <- err }))
-	require.NoError(t, <-done)
+	w.change(worldengine.Put{State: state, Attributes: worldengine.Attributes{Approval: own}})
 	bystander := proposal(state, handoff.TalkToTownsfolk, "casual")
 	bystander.Priority = 0.25
 	w.send(bystander, handoff.Rejected)

@@ -13,6 +13,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/trace"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
@@ -98,16 +99,19 @@ type outcome struct {
 	err error
 }
 
+// outcomes are the client of one handoff.
+type outcomes chan outcome
+
+func (o outcomes) Answer(a worldengine.Answer, err error) { o <- outcome{a, err} }
+
 // later sends a handoff and returns a channel for its outcome.
 func (w *checkedWorld) later(p handoff.Proposal) <-chan outcome {
 	w.t.Helper()
 	h, err := handoff.New(p)
 	require.NoError(w.t, err)
-	outcomes := make(chan outcome, 1)
-	require.NoError(w.t, w.engine.Submit(h, func(a worldengine.Answer, err error) {
-		outcomes <- outcome{a, err}
-	}))
-	return outcomes
+	client := make(outcomes, 1)
+	require.NoError(w.t, w.engine.Submit(h, trace.Context{}, client))
+	return client
 }
 
 func (w *checkedWorld) signal(kind machine.SignalKind, townID string) worldengine.Control {

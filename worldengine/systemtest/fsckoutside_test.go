@@ -16,6 +16,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/wire"
@@ -102,11 +103,17 @@ func TestFsck_Pauses(t *testing.T) {
 // bind puts an unchanged town with its own binding.
 func (w *checkedWorld) bind(id string, state town.State, binding apply.Binding) {
 	w.t.Helper()
-	done := make(chan error, 1)
-	require.NoError(w.t, w.engine.SubmitPut(state, state.Hash,
-		worldengine.Attributes{Apply: binding}, "",
-		func(_ worldengine.Town, err error) { done <- err }))
-	require.NoError(w.t, <-done)
+	w.change(worldengine.Put{State: state, Expected: state.Hash,
+		Attributes: worldengine.Attributes{Apply: binding}})
+}
+
+// change puts a town.
+func (w *checkedWorld) change(put worldengine.Put) {
+	w.t.Helper()
+	reply := queue.NewReply[worldengine.Town]()
+	require.NoError(w.t, w.engine.SubmitPut(put, reply))
+	_, err := reply.Wait(w.t.Context())
+	require.NoError(w.t, err)
 }
 
 // A pause while a command is being applied, and any events of others on its run; and the server

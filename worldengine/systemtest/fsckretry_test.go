@@ -114,11 +114,8 @@ func TestFsck_RetryWithoutApproval(t *testing.T) {
 	require.NoError(t, err)
 	state := w.found("t")
 	takes := func(policy *approval.Policy) {
-		done := make(chan error, 1)
-		require.NoError(t, w.engine.SubmitPut(state, state.Hash,
-			worldengine.Attributes{Approval: policy}, "",
-			func(_ worldengine.Town, err error) { done <- err }))
-		require.NoError(t, <-done)
+		w.change(worldengine.Put{State: state, Expected: state.Hash,
+			Attributes: worldengine.Attributes{Approval: policy}})
 	}
 	takes(&policy)
 	asks := w.result(w.later(by("anybody", state)), handoff.Rejected)

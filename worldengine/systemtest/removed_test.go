@@ -17,9 +17,9 @@ import (
 // remove removes a town as an operator does.
 func (w *checkedWorld) remove(id string) worldengine.Town {
 	w.t.Helper()
-	removed, err := queue.Wait(w.t.Context(), func(done func(worldengine.Town, error)) error {
-		return w.engine.SubmitRemove(id, "ada", done)
-	})
+	reply := queue.NewReply[worldengine.Town]()
+	require.NoError(w.t, w.engine.SubmitRemove(id, "ada", reply))
+	removed, err := reply.Wait(w.t.Context())
 	require.NoError(w.t, err)
 	return removed
 }

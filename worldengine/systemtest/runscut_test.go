@@ -9,15 +9,16 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine"
+	"worldengine/worldengine/alerts/alertstest"
 	"worldengine/worldengine/runs"
 )
 
 // A run whose first events have expired is no longer kept, except by those who have read them, and
 // raises no alert.
 func TestARunExpiresInItsMiddle(t *testing.T) {
-	raised := make(chan runevents.Alert, 100)
+	raised := make(alertstest.Notified, 100)
 	w := newCheckedWorld(t, worldengine.Config{AppendedRetention: 2 * time.Second,
-		OnAlert: func(a runevents.Alert) { raised <- a }})
+		Notifier: raised})
 	write := runevents.Write{
 		EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "planner-1", TenantID: "default",
 		ProjectID:     "main",

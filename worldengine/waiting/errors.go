@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
@@ -54,12 +55,14 @@ func (e *PausedError) Reason() string {
 	return text + "."
 }
 
-// AbsentError: the town still had no plugin at the end of the request's longest wait. Unless it is
+// AbsentError: the town's game was still away at the end of the request's longest wait. Unless it is
 // Accepted, nothing was judged or stored: the request waited behind a command that waits for the
-// plugin. Send it again when the game is back.
+// game. Send it again when the game is back.
 type AbsentError struct {
 	TownID string
-	// Since is since when the town has had no plugin.
+	// Via is the binding of the command that waits.
+	Via apply.Binding
+	// Since is since when the town has had no plugin or console.
 	Since time.Time
 	// RunID is the run of the delivery, which is cancelled unless it was accepted; "" if the
 	// request is no handoff.
@@ -70,13 +73,13 @@ type AbsentError struct {
 	Accepted bool
 }
 
-// Error names the town without a plugin, the effect on the request, and the next step.
+// Error names the town without a game, the effect on the request, and the next step.
 func (e *AbsentError) Error() string {
 	switch {
 	case e.Accepted:
 		return fmt.Sprintf("worldengine: the handoff is accepted as run %s, and its command goes "+
-			"on waiting: the town %q has had no plugin since %s; send the same handoff again "+
-			"for its result, or cancel the run", e.RunID, e.TownID, e.at())
+			"on waiting: the town %q has had no %s since %s; send the same handoff again "+
+			"for its result, or cancel the run", e.RunID, e.TownID, e.Via.Game(), e.at())
 	case e.RunID == "":
 		return "worldengine: " + e.Reason() + " Nothing was stored; send the request again when " +
 			"the game is back, or cancel that run first."
@@ -88,8 +91,8 @@ func (e *AbsentError) Error() string {
 
 // Reason names the cause of the wait of a request that was not accepted.
 func (e *AbsentError) Reason() string {
-	return fmt.Sprintf("The town %q has had no plugin since %s, and the command of run %s, which "+
-		"is before this one, waits for it.", e.TownID, e.at(), e.Before)
+	return fmt.Sprintf("The town %q has had no %s since %s, and the command of run %s, which "+
+		"is before this one, waits for it.", e.TownID, e.Via.Game(), e.at(), e.Before)
 }
 
 func (e *AbsentError) at() string { return e.Since.UTC().Format(time.RFC3339) }

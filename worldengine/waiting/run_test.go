@@ -221,11 +221,9 @@ func TestARunThatEndedIsNotReaped(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	runID := f.queue()
-	f.config.Ended = func(context.Context, string) (bool, error) {
-		return false, commitlog.ErrLogUnavailable
-	}
+	f.runs.err = commitlog.ErrLogUnavailable
 	require.False(t, f.reap(t.Context(), runID, 0))
-	f.config.Ended = func(context.Context, string) (bool, error) { return true, nil }
+	f.runs.err, f.runs.status = nil, runevents.RunSucceeded
 	require.True(t, f.reap(t.Context(), runID, 0))
 	require.Empty(t, f.alerted)
 	require.Equal(t, "RunQueued", f.types(runID))

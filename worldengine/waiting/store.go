@@ -11,11 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/runs"
 	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/wire"
 )
@@ -46,12 +47,9 @@ type Store struct {
 type Config struct {
 	// History is how many messages the log keeps of a town.
 	History int64
-	// Serves reports whether this server is the writer still.
-	Serves func() bool
-	// Ended reports whether a run has ended.
-	Ended func(ctx context.Context, runID string) (bool, error)
-	// Left is called with a left run once its end is stored, or with the error that prevents it.
-	Left   func(run runevents.Identity, townID string, err error)
+	Ends    *runs.Ends
+	// Alerts gets an alert about each left run once its end is stored, or cannot be.
+	Alerts *alerts.Alerts
 	Logger *slog.Logger
 }
 
@@ -90,7 +88,7 @@ func (s *Store) Leave(r *Run) {
 func (s *Store) Reap(ctx context.Context, ix *index.Index) {
 	began := time.Now()
 	for next := began; ctx.Err() == nil; _ = backoff.Sleep(ctx, reapEvery) {
-		if !s.config.Serves() {
+		if !s.steps.Serves() {
 			continue
 		}
 		if now := time.Now(); !now.Before(next) {
@@ -166,7 +164,12 @@ func (s *Store) reap(ctx context.Context, runID string, gone time.Duration) (don
 		})
 	})
 	if ended != nil {
-		s.config.Left(ended.Run.Identity, ended.TownID, err)
+		about := alerts.About{TownID: ended.TownID, RunID: runID, Trace: ended.Run.Trace}
+		alert := alerts.LeftWaiting.About(about)
+		if err != nil {
+			alert = alerts.LeftUncancelled.About(about, "{error}", err.Error())
+		}
+		s.config.Alerts.RaiseOnce(alert)
 	}
 	if err != nil {
 		s.warn(ctx, "a run that was left waiting cannot be ended yet", runID, err)
@@ -192,7 +195,7 @@ func (s *Store) over(ctx context.Context, tail *commitlog.RunTail, runID string)
 	case current.Pending != nil && current.Pending.Run.RunID == runID:
 		return true, nil
 	}
-	if ended, err := s.config.Ended(ctx, runID); ended || err != nil || !tail.Closed {
+	if ended, err := s.config.Ends.HasEnded(ctx, runID); ended || err != nil || !tail.Closed {
 		return ended, err
 	}
 	return s.forgotten(ctx, tail)

@@ -13,10 +13,12 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/runs"
 	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -27,25 +29,33 @@ func TestMain(m *testing.M) { natstest.Main(m, 4) }
 // fixture is a Store over a log with the town "t".
 type fixture struct {
 	*Store
-	t *testing.T
+	t    *testing.T
+	runs *ends
 	// alerted are the runs that operators were alerted about.
 	alerted []string
+}
+
+// ends are runs of which none has ended, unless a test says so.
+type ends struct {
+	runs.Reader
+	status runevents.RunStatus
+	err    error
+}
+
+func (e *ends) Get(context.Context, string) (runevents.Snapshot, error) {
+	return runevents.Snapshot{Status: e.status}, e.err
 }
 
 func newFixture(t *testing.T) *fixture {
 	log := logtest.New(t)
 	_, err := log.Commit(t.Context(), logtest.Put(t, 1), 0)
 	require.NoError(t, err)
-	f := &fixture{t: t}
+	f := &fixture{t: t, runs: new(ends)}
 	logger := slog.New(slog.DiscardHandler)
 	f.Store = New(&stepper.Stepper{Log: log, Now: time.Now, NewID: uuid.NewString}, Config{
-		History: 2,
-		Serves:  func() bool { return true },
-		Ended:   func(context.Context, string) (bool, error) { return false, nil },
-		Left: func(run runevents.Identity, _ string, _ error) {
-			f.alerted = append(f.alerted, run.RunID)
-		},
-		Logger: logger,
+		History: 2, Ends: &runs.Ends{Log: log, Runs: f.runs}, Logger: logger,
+		Alerts: alerts.New(nil, alerts.Config{World: "main", Logger: logger, Now: time.Now,
+			Notify: func(a runevents.Alert) { f.alerted = append(f.alerted, a.RunID) }}),
 	})
 	return f
 }

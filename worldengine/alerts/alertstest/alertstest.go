@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/wire"
 )
 
@@ -24,6 +25,15 @@ func Raised(t testing.TB, js jetstream.JetStream) (all []runevents.Alert) {
 	}
 	return all
 }
+
+// Notified is a worldengine.Notifier that keeps the alerts.
+type Notified chan runevents.Alert
+
+// Alert keeps an alert.
+func (n Notified) Alert(alert runevents.Alert) { n <- alert }
+
+// Asked does nothing.
+func (Notified) Asked(string, *approval.Asked) {}
 
 // Letters returns the dead letters of the world main, oldest first.
 func Letters(t testing.TB, js jetstream.JetStream) []*jetstream.RawStreamMsg {
