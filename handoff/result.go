@@ -148,8 +148,8 @@ func NewResult(h *Handoff, outcome Outcome) *Result {
 // ParseResult reads and verifies a result: its schema, and that its id is its hash. The error is a
 // *schemas.ValidationError with every violation and its JSON path.
 func ParseResult(data []byte, limits schemas.Limits) (*Result, error) {
-	r, err := parse[Result](schemas.ExecutionResult, data, limits)
-	if err != nil {
+	r := new(Result)
+	if err := Read(schemas.ExecutionResult, data, limits, r); err != nil {
 		return nil, err
 	}
 	if want := r.DeriveID(); r.ResultID != want {

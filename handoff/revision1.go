@@ -115,8 +115,8 @@ func (r *Result1) MarshalWire() ([]byte, error) { return marshal(r) }
 
 // ParseResult1 reads and verifies a result of revision 1, as ParseResult does of revision 0.
 func ParseResult1(data []byte, limits schemas.Limits) (*Result1, error) {
-	r, err := parse[Result1](schemas.ExecutionResult1, data, limits)
-	if err != nil {
+	r := new(Result1)
+	if err := Read(schemas.ExecutionResult1, data, limits, r); err != nil {
 		return nil, err
 	}
 	want, err := r.DeriveID()

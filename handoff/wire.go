@@ -24,18 +24,17 @@ func marshal(v any) ([]byte, error) {
 	return data, nil
 }
 
-// parse reads a payload by its schema into a T. The error is a *schemas.ValidationError.
-func parse[T any](name schemas.Name, data []byte, limits schemas.Limits) (*T, error) {
+// Read reads a payload into v after its schema has accepted it. An integer may be written in any way
+// that JSON has: 1.5e1 is 15. The error is a *schemas.ValidationError.
+func Read(name schemas.Name, data []byte, limits schemas.Limits, v any) error {
 	tree, err := schemas.Parse(name, data, limits)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	// The canonical form writes an integer without fraction and exponent: 1.5e1 is 15.
-	v := new(T)
 	if err := json.Unmarshal(AppendCanonical(nil, tree), v); err != nil {
-		return nil, unreadable(name, err)
+		return unreadable(name, err)
 	}
-	return v, nil
+	return nil
 }
 
 // unreadable refuses a payload that its schema has passed and our types cannot hold, such as an

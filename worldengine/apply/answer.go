@@ -90,14 +90,9 @@ func (a *Answer) MarshalWire() ([]byte, error) {
 // ParseAnswer reads the reply to the command with applyID. The error, also for another command's
 // answer, is a *schemas.ValidationError.
 func ParseAnswer(data []byte, applyID string, limits schemas.Limits) (Answer, error) {
-	tree, err := schemas.Parse(schemas.CommandApplied, data, limits)
-	if err != nil {
+	var a Answer
+	if err := handoff.Read(schemas.CommandApplied, data, limits, &a); err != nil {
 		return Answer{}, err
-	}
-	var a Answer // of the canonical form, in which 1.5e1 is the integer 15
-	if err := json.Unmarshal(handoff.AppendCanonical(nil, tree), &a); err != nil {
-		return Answer{}, schemas.Invalid(schemas.CommandApplied,
-			schemas.Violation{Message: err.Error()})
 	}
 	if a.ApplyID != applyID {
 		return Answer{}, schemas.Invalid(schemas.CommandApplied, schemas.Violation{

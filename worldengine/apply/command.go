@@ -75,13 +75,9 @@ func (c *Command) MarshalWire(now time.Time) ([]byte, error) {
 
 // ParseCommand reads a request. The error is a *schemas.ValidationError.
 func ParseCommand(data []byte, limits schemas.Limits) (*Command, error) {
-	tree, err := schemas.Parse(schemas.CommandApply, data, limits)
-	if err != nil {
+	c := new(Command)
+	if err := handoff.Read(schemas.CommandApply, data, limits, c); err != nil {
 		return nil, err
-	}
-	c := new(Command) // of the canonical form, in which 1.5e1 is the integer 15
-	if err := json.Unmarshal(handoff.AppendCanonical(nil, tree), c); err != nil {
-		return nil, schemas.Invalid(schemas.CommandApply, schemas.Violation{Message: err.Error()})
 	}
 	return c, nil
 }

@@ -188,20 +188,12 @@ func (s *Service) start(e *endpoint, workers int) *endpoint {
 	return e
 }
 
-// parse reads a payload, which is "{}" if it is empty, into request after its schema has accepted
-// it. An integer may be written in any way that JSON has: 1.5e1 is 15.
+// parse reads a payload, which is "{}" if it is empty, into request.
 func parse(name schemas.Name, data []byte, request any) error {
 	if len(data) == 0 { // as `nats request` sends it
 		data = []byte("{}")
 	}
-	tree, err := schemas.Parse(name, data, schemas.Limits{Bytes: maxRequest})
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(handoff.AppendCanonical(nil, tree), request); err != nil {
-		return schemas.Invalid(name, schemas.Violation{Message: err.Error()})
-	}
-	return nil
+	return handoff.Read(name, data, schemas.Limits{Bytes: maxRequest}, request)
 }
 
 // finish answers a request with err or, without one, with the value that answer returns, as reply
