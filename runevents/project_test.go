@@ -12,96 +12,15 @@ import (
 	"worldengine/runevents"
 )
 
-func TestProject_RunEvents(t *testing.T) {
-	t.Parallel()
-	for status, before := range leadingTo {
-		for _, event := range allEvents {
-			if event.OfStep() || attempted[event] == "" {
-				continue
-			}
-			was, is, r, alerts := lastOf(t, before, on(event, "", 2))
-			require.Equal(t, status, was.Status)
-			require.Equal(t, runevents.Consistent, was.Metadata.Consistency)
-			next, valid := runTransitions[status][event]
-			if !valid {
-				require.Len(t, alerts, 1, "%s in %s", event, status)
-				requireIgnored(t, was, is, r, alerts[0], string(status))
-				continue
-			}
-			require.Empty(t, alerts)
-			require.Equal(t, next, is.Status, "%s in %s", event, status)
-			require.Equal(t, r.RunSeq, is.LastEventSeq)
-			require.Equal(t, runevents.Consistent, is.Metadata.Consistency)
-			require.Equal(t, event == "RunStarted", was.StartedAt == "" &&
-				is.StartedAt == r.EmittedAt)
-			require.Equal(t, next.Terminal(), is.CompletedAt == r.EmittedAt)
-			require.Equal(t, next.Terminal(), is.TotalDurationMs != nil)
-		}
-	}
-}
-
-func TestProject_StepEvents(t *testing.T) {
-	t.Parallel()
-	for _, run := range []runevents.RunStatus{"RUNNING", "PAUSED"} {
-		for status, before := range leadingStepTo {
-			for _, event := range allEvents {
-				if !event.OfStep() {
-					continue
-				}
-				var e runevents.Event
-				if e = of(event, "apply"); status == "SKIPPED" && event == "StepSkipped" ||
-					len(before) > 0 && before[len(before)-1].EventType == event ||
-					event == "StepStarted" && len(before) == 2 {
-					continue // The same event again is a duplicate: see the tests of those.
-				}
-				history := append(append([]runevents.Event{}, leadingTo[run]...), before...)
-				was, is, r, alerts := lastOf(t, history, e)
-				if status != "PENDING" {
-					require.Equal(t, status, was.Steps[0].Status)
-				}
-				next, valid := stepTransitions[status][event]
-				if !valid {
-					requireIgnored(t, was, is, r, alerts[0], string(status))
-					early := status == "PENDING"
-					require.Equal(t, early, len(alerts) == 2, "%s in %s", event, status)
-					continue
-				}
-				require.Empty(t, alerts)
-				require.Len(t, is.Steps, 1)
-				require.Equal(t, next, is.Steps[0].Status, "%s in %s", event, status)
-				require.Equal(t, run, is.Status)
-				require.Equal(t, runevents.Consistent, is.Metadata.Consistency)
-			}
-		}
-	}
-}
-
-func TestProject_EndedRun(t *testing.T) {
-	t.Parallel()
-	for _, end := range []runevents.EventType{"RunCompleted", "RunFailed", "RunCancelled"} {
-		history := []runevents.Event{of("RunStarted"), of("StepStarted", "a"), of(end)}
-		for event := range attempted {
-			e := on(event, "", 2)
-			if event.OfStep() {
-				e = of(event, "a")
-				if event == "StepStarted" {
-					e.StepID = "b"
-				}
-			}
-			was, is, r, alerts := lastOf(t, history, e)
-			require.Len(t, alerts, 1)
-			requireIgnored(t, was, is, r, alerts[0], attempted[end])
-		}
-	}
-}
-
 func TestProject_WrongStepID(t *testing.T) {
 	t.Parallel()
 	for _, e := range []runevents.Event{of("StepStarted"), of("RunPaused", "apply")} {
-		was, is, r, alerts := lastOf(t, []runevents.Event{of("RunStarted")}, e)
+		records := told(of("RunStarted"), e)
+		was, _ := project(t, records[:1])
+		is, alerts := incremental(t, was, records[1:])
 		require.Len(t, alerts, 1)
 		require.Contains(t, alerts[0].Message, "stepId")
-		requireIgnored(t, was, is, r, alerts[0], "RUNNING")
+		requireIgnored(t, was, is, records[1], alerts[0], "RUNNING")
 	}
 }
 
@@ -111,11 +30,13 @@ func TestProject_UnknownType(t *testing.T) {
 		of("CostAttributed"), of("StepHeartbeat", "apply"), of(""),
 		of("SignalAccepted"), of("SignalRejected"), of("runStarted"),
 	} {
-		for status, before := range leadingTo {
-			was, is, r, alerts := lastOf(t, before, happening(e).with(`{"status":"COMPLETED"}`))
-			require.Equal(t, status, is.Status)
+		for _, before := range [][]runevents.Event{{}, {of("RunStarted")},
+			{of("RunStarted"), of("RunPaused")}, {of("RunStarted"), of("RunFailed")}} {
+			records := told(append(before, happening(e).with(`{"status":"COMPLETED"}`))...)
+			was, _ := project(t, records[:len(before)])
+			is, alerts := incremental(t, was, records[len(before):])
 			require.Empty(t, alerts)
-			was.LastEventSeq = r.RunSeq
+			was.LastEventSeq = int64(len(records))
 			require.Equal(t, was, is)
 		}
 	}
