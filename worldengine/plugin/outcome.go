@@ -15,34 +15,25 @@ var errNoRecover = errors.New("plugin: it was begun before, and there is no Conf
 // outcome applies a command at most once. It returns nil if the request gets no answer. It is called
 // for one command of a town, and for one of an applyId, at a time.
 func (p *Plugin) outcome(r request) *apply.Answer {
-	answer := p.attempt(r)
-	if answer.Status == "" {
-		return nil
-	}
-	return &answer
-}
-
-func (p *Plugin) attempt(r request) apply.Answer {
 	c := r.command
 	before, known := p.known(c.ApplyID)
 	begun := known && before.Begun()
 	switch {
 	case begun && p.ctx.Err() != nil:
-		return apply.Later(c, apply.InProgress, p.config.RetryAfter)
+		return new(apply.Later(c, apply.InProgress, p.config.RetryAfter))
 	case begun:
 		return p.askRecover(c)
 	case p.ctx.Err() != nil:
-		return apply.Later(c, apply.Busy, p.config.RetryAfter)
+		return new(apply.Later(c, apply.Busy, p.config.RetryAfter))
 	}
 	if why := p.passed(&r); why != "" {
-		refused := apply.Refuse(c, ReasonDeadlinePassed, why, true)
-		p.remember(c, &refused)
-		return refused
+		return p.remember(c, apply.Refuse(c, ReasonDeadlinePassed, why, true))
 	}
 	if err := p.put(p.record(c, nil)); err != nil {
 		p.config.Logger.Error("the memory cannot be written, so a command is not begun",
 			"applyId", c.ApplyID, "error", err)
-		return apply.Refuse(c, ReasonMemoryFailed, "The plugin's memory cannot be written.", true)
+		return new(apply.Refuse(c, ReasonMemoryFailed, "The plugin's memory cannot be written.",
+			true))
 	}
 	// The memory has "begun": from here on the command may be in the game.
 	return p.askApply(c)
@@ -58,12 +49,12 @@ func (p *Plugin) passed(r *request) string {
 	}
 	if late := now.Sub(r.command.Deadline); late > p.config.ClockSkew {
 		return fmt.Sprintf("The deadline passed %s ago by the clock of the game server's machine; "+
-			"where that is wrong, set the clocks.", late.Round(time.Second))
+			"if that is wrong, set the clocks.", late.Round(time.Second))
 	}
 	return ""
 }
 
-func (p *Plugin) askApply(c *apply.Command) apply.Answer {
+func (p *Plugin) askApply(c *apply.Command) *apply.Answer {
 	answer, err := p.call(p.config.Apply, c)
 	if errors.Is(err, apply.ErrUnavailable) {
 		p.config.Logger.Warn("a command reached no console or game", "applyId", c.ApplyID, "town",
@@ -73,7 +64,7 @@ func (p *Plugin) askApply(c *apply.Command) apply.Answer {
 	return p.keepOutcome(c, answer, err)
 }
 
-func (p *Plugin) askRecover(c *apply.Command) apply.Answer {
+func (p *Plugin) askRecover(c *apply.Command) *apply.Answer {
 	if p.config.Recover == nil {
 		return p.keepOutcome(c, apply.Answer{}, errNoRecover)
 	}
@@ -83,13 +74,12 @@ func (p *Plugin) askRecover(c *apply.Command) apply.Answer {
 
 // keepOutcome remembers the answer of Apply or Recover. Without one the command stays begun and the
 // next request calls Recover; without a Recover it is refused for good.
-func (p *Plugin) keepOutcome(c *apply.Command, answer apply.Answer, err error) apply.Answer {
+func (p *Plugin) keepOutcome(c *apply.Command, answer apply.Answer, err error) *apply.Answer {
 	switch {
 	case err == nil && answer.Status != apply.InProgress:
-		p.remember(c, &answer)
-		return answer
+		return p.remember(c, answer)
 	case errors.Is(err, ErrNoAnswer) && p.config.Recover != nil:
-		return apply.Answer{}
+		return nil
 	}
 	if err != nil {
 		p.config.Logger.Error("it is not known whether a command is applied", "applyId", c.ApplyID,
@@ -98,14 +88,11 @@ func (p *Plugin) keepOutcome(c *apply.Command, answer apply.Answer, err error) a
 		answer = apply.Later(c, apply.InProgress, p.config.RetryAfter)
 	}
 	if p.config.Recover != nil {
-		return answer
+		return &answer
 	}
-	answer = apply.Refuse(c, ReasonOutcomeUnknown,
+	return p.remember(c, apply.Refuse(c, ReasonOutcomeUnknown,
 		"The plugin began this command and does not know whether it is in the game: compare, and "+
-			"town.put what is true.",
-		false)
-	p.remember(c, &answer)
-	return answer
+			"town.put the true state.", false))
 }
 
 // call calls a function of the config and completes its answer for the wire. A panic is an error.
@@ -129,10 +116,10 @@ func (p *Plugin) call(f Func, c *apply.Command) (answer apply.Answer, err error)
 	return answer, nil
 }
 
-// remember writes a command's outcome to the memory. If that fails, this process knows it all the
-// same; to the next one the command is begun, and it calls Recover.
-func (p *Plugin) remember(c *apply.Command, answer *apply.Answer) {
-	record := p.record(c, answer)
+// remember writes a command's outcome to the memory, and returns it. If that fails, this process
+// knows it all the same; to the next one the command is begun, and it calls Recover.
+func (p *Plugin) remember(c *apply.Command, answer apply.Answer) *apply.Answer {
+	record := p.record(c, &answer)
 	if err := p.put(record); err != nil {
 		p.mu.Lock()
 		p.unwritten[c.ApplyID] = record
@@ -140,6 +127,7 @@ func (p *Plugin) remember(c *apply.Command, answer *apply.Answer) {
 		p.config.Logger.Error("the outcome of a command cannot be written to the memory",
 			"applyId", c.ApplyID, "status", string(answer.Status), "error", err)
 	}
+	return &answer
 }
 
 // put writes to the memory, which then supersedes unwritten.
