@@ -153,13 +153,8 @@ func TestList_FloodOfOneCode(t *testing.T) {
 	<-w.js.PublishAsyncComplete()
 	for _, reader := range []*alerts.Alerts{a, w.open()} {
 		var codes []runevents.AlertCode
-		for after, more := uint64(0), true; more; {
-			page, err := reader.List(t.Context(), alerts.Filter{After: after}, 200)
-			require.NoError(t, err)
-			for i := range page.Alerts {
-				codes = append(codes, page.Alerts[i].Code)
-			}
-			after, more = page.Next, page.Next > 0
+		for _, alert := range pages(t, reader, alerts.Filter{}, 200) {
+			codes = append(codes, alert.Code)
 		}
 		require.Len(t, codes, alerts.Kept+3)
 		require.Equal(t, []runevents.AlertCode{

@@ -14,6 +14,18 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+// pages returns the alerts of all pages of so many.
+func pages(t *testing.T, a *alerts.Alerts, filter alerts.Filter, limit int) (all []alerts.Stored) {
+	t.Helper()
+	for more := true; more; more = filter.After > 0 {
+		page, err := a.List(t.Context(), filter, limit)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(page.Alerts), limit)
+		all, filter.After = append(all, page.Alerts...), page.Next
+	}
+	return all
+}
+
 // Pages have every alert once, the newest first, whatever their size.
 func TestList_Pages(t *testing.T) {
 	t.Parallel()
@@ -26,15 +38,9 @@ func TestList_Pages(t *testing.T) {
 	a.Close(t.Context())
 	for _, limit := range []int{1, 2, 3, 6, 7, 100} {
 		var found []string
-		for after, more := uint64(0), true; more; {
-			page, err := a.List(t.Context(), alerts.Filter{After: after}, limit)
-			require.NoError(t, err)
-			require.LessOrEqual(t, len(page.Alerts), limit)
-			for _, stored := range page.Alerts {
-				require.Equal(t, stored.Alert.ID(), stored.ID)
-				found = append(found, stored.HandoffID)
-			}
-			after, more = page.Next, page.Next > 0
+		for _, stored := range pages(t, a, alerts.Filter{}, limit) {
+			require.Equal(t, stored.Alert.ID(), stored.ID)
+			found = append(found, stored.HandoffID)
 		}
 		require.Equal(t, []string{"h6", "h5", "h4", "h3", "h2", "h1", "h0"}, found,
 			"limit %d", limit)
@@ -107,14 +113,9 @@ func TestAcknowledge_First(t *testing.T) {
 	require.Len(t, page.Alerts, 5)
 	require.Equal(t, found[0], page.Alerts[3])
 	var open []uint64
-	for after, more := uint64(0), true; more; {
-		page, err := a.List(t.Context(), alerts.Filter{After: after, Open: true}, 1)
-		require.NoError(t, err)
-		for _, stored := range page.Alerts {
-			require.Nil(t, stored.Acknowledged)
-			open = append(open, stored.Seq)
-		}
-		after, more = page.Next, page.Next > 0
+	for _, stored := range pages(t, a, alerts.Filter{Open: true}, 1) {
+		require.Nil(t, stored.Acknowledged)
+		open = append(open, stored.Seq)
 	}
 	require.Equal(t, []uint64{5, 4, 3, 1}, open)
 	for _, seq := range []uint64{0, 6, 7, 8} { // none, no alert, an acknowledgement, nothing

@@ -43,23 +43,19 @@ var errNoHeaders = errors.New("bus: a message of the log has no headers that can
 
 // events returns the messages of the run events in a message of the log, without their places and
 // guards. Their persistedAt is its header At. An error means that the message cannot be read.
-func (s *Sink) events(msg jetstream.Msg) ([]*nats.Msg, error) {
-	kind := commitlog.Kind(msg.Headers().Get(wire.KindHeader))
+func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
+	kind := commitlog.Kind(msg.Header.Get(wire.KindHeader))
 	switch {
-	case len(msg.Headers()) == 0:
+	case len(msg.Header) == 0:
 		return nil, errNoHeaders
 	case kind == commitlog.KindPut:
 		return nil, nil
 	}
-	rec, err := commitlog.ReadRecord(msg.Data())
+	rec, err := commitlog.ReadRecord(msg.Data)
 	if err != nil || rec.Run == nil {
 		return nil, err
 	}
-	meta, err := msg.Metadata()
-	if err != nil {
-		return nil, fmt.Errorf("bus: a log message without metadata: %w", err)
-	}
-	bodies, ends, err := rec.Run.AppendRecords(nil, commitlog.AtOr(msg.Headers(), meta.Timestamp))
+	bodies, ends, err := rec.Run.AppendRecords(nil, commitlog.At(msg))
 	if err != nil {
 		return nil, fmt.Errorf("bus: the events of run %s: %w", rec.Run.RunID, err)
 	}
@@ -87,16 +83,14 @@ type place struct {
 }
 
 // chain is the end of the stream once all messages in transit are stored. Each message names it
-// twice: by its sequence, and, from the second message of a try on, by its Nats-Msg-Id. The
-// sequence
+// twice: by its sequence, and, from the second message of a try on, by its Nats-Msg-Id. The sequence
 // alone is not enough: if another sink's message has taken the place of one of ours, our next one
 // finds the stream as long as it expects.
 //
 // In a replicated stream the sequence has to suffice, with the stream's own duplicate window: each
 // replica checks the id by itself when it applies a message, and one that has just caught up does
-// not
-// know it, and stops for good with a critical write error (nats-server 2.15). Another sink puts the
-// same message in the place of one of ours, unless one of the two has given an event up.
+// not know it, and stops for good with a critical write error (nats-server 2.15). Another sink puts
+// the same message in the place of one of ours, unless one of the two has given an event up.
 type chain struct {
 	seq        uint64
 	at         place

@@ -93,7 +93,7 @@ func (s *Sink) has(ctx context.Context, log jetstream.Stream, pos position) (boo
 	if raw == nil || err != nil {
 		return err == nil, err
 	}
-	events, err := s.events(commitlog.Delivered(raw))
+	events, err := s.events(raw)
 	part := pos.at.part
 	return err != nil || part < len(events) && events[part].Subject == pos.subject &&
 		events[part].Header.Get(jetstream.MsgIDHeader) == pos.id, nil

@@ -145,19 +145,19 @@ func (r *relay) read(
 // publish sends a log message's events that the stream lacks. An unreadable message is given up at
 // once.
 func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
-	meta, err := msg.Metadata()
+	raw, number, err := commitlog.Delivered(msg)
 	if err != nil {
-		return fmt.Errorf("bus: a message of the log without metadata: %w", err)
+		return err
 	}
-	if r.count++; meta.Sequence.Consumer != r.count {
+	if r.count++; number != r.count {
 		return errGap
 	}
-	r.logSeq = meta.Sequence.Stream
-	events, err := r.events(msg)
+	r.logSeq = raw.Sequence
+	events, err := r.events(raw)
 	if err != nil {
 		return r.giveUp(ctx, letter{
-			at: place{logSeq: r.logSeq}, subject: msg.Subject(), header: msg.Headers(),
-			data: msg.Data(), unreadable: true, reason: err,
+			at: place{logSeq: r.logSeq}, subject: raw.Subject, header: raw.Header, data: raw.Data,
+			unreadable: true, reason: err,
 		})
 	}
 	for part, event := range events {

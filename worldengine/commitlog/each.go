@@ -128,7 +128,7 @@ func (r *reading) consume(ctx context.Context) (whole bool, err error) {
 		}
 		before := read
 		for delivered := range batch.Messages() {
-			msg, number, err := stored(delivered)
+			msg, number, err := Delivered(delivered)
 			if err != nil {
 				return false, err
 			}

@@ -109,7 +109,7 @@ func consumeFirst(
 	if !found {
 		return nil, errors.Join(reason, batch.Error())
 	}
-	raw, _, err := stored(msg)
+	raw, _, err := Delivered(msg)
 	return raw, err
 }
 
@@ -149,8 +149,8 @@ func LastSequence(ctx context.Context, stream jetstream.Stream, subject string) 
 	return consumer.CachedInfo().Delivered.Stream + 1, nil
 }
 
-// stored returns a consumer's message as its stream stores it, and its number in the consumer.
-func stored(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
+// Delivered returns a consumer's message as its stream stores it, and its number in the consumer.
+func Delivered(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return nil, 0, fmt.Errorf("worldengine: a message without metadata: %w", err)
@@ -159,25 +159,6 @@ func stored(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
 		Subject: msg.Subject(), Sequence: meta.Sequence.Stream, Header: msg.Headers(),
 		Data: msg.Data(), Time: meta.Timestamp,
 	}, meta.Sequence.Consumer, nil
-}
-
-// Delivered returns a message that was read by its sequence as one of a consumer. There is nothing
-// to acknowledge.
-func Delivered(raw *jetstream.RawStreamMsg) jetstream.Msg { return storedMsg{raw: raw} }
-
-type storedMsg struct {
-	jetstream.Msg
-	raw *jetstream.RawStreamMsg
-}
-
-func (m storedMsg) Subject() string      { return m.raw.Subject }
-func (m storedMsg) Headers() nats.Header { return m.raw.Header }
-func (m storedMsg) Data() []byte         { return m.raw.Data }
-
-func (m storedMsg) Metadata() (*jetstream.MsgMetadata, error) {
-	return &jetstream.MsgMetadata{
-		Sequence: jetstream.SequencePair{Stream: m.raw.Sequence}, Timestamp: m.raw.Time,
-	}, nil
 }
 
 // subjectsTimeout bounds the time in which NATS lists a log's subjects: a million takes some 20 s.
