@@ -15,7 +15,6 @@ import (
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/bus"
-	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
@@ -58,44 +57,18 @@ func startGuarded(t *testing.T, users ...access.User) string {
 	return srv.URL()
 }
 
-// The permissions of each role are enough for the commands that it is for.
-func TestCommandsOfEachRole(t *testing.T) {
+// NATS does not answer a request that it denies: the command reports the missing right at once.
+func TestStreams_Denied(t *testing.T) {
 	as := guarded(t)
-	agent, operator, observer, engine := as(access.Agent), as(access.Operator), as(access.Observer),
-		as(access.Engine)
-
-	body := agent.ok("new", threatened, "talk", "casual")
-	require.Equal(t, exitOK, agent.pipe(body, "send", "-").status)
-	for _, c := range []*cli{agent, as(access.Plugin), operator, observer} {
-		c.ok("town", "list")
-		c.ok("town", "get", threatened)
-		require.Contains(t, c.ok("run", "list"), threatened)
-		c.ok("status")
-	}
-	for _, c := range []*cli{operator, observer} {
-		require.Regexp(t, `^ALERT +AT +SEVERITY +CODE`, c.ok("alerts", "list"))
-	}
-	require.Regexp(t, `(?m)^role +observer$`, observer.ok("whoami"))
-	require.Regexp(t, `(?m)^user +operator$`, operator.ok("whoami"))
-	require.Regexp(t, `(?m)^verbs +handoff town.get `, agent.ok("whoami"))
-	require.Equal(t, exitUsage, operator.run("alerts", "list", "--limit", "0").status)
-	require.Contains(t, operator.run("alerts", "ack", "1").err, "UNKNOWN_ALERT")
-	require.Contains(t, observer.run("alerts", "ack", "1", "--timeout", "300ms").err,
-		"PERMISSION_DENIED")
-	require.Contains(t, operator.ok("fsck"), "nothing is wrong")
-	require.Contains(t, operator.ok("watch", "--since", "1h", "--count", "3"), "RunStarted")
-	require.Contains(t, engine.ok("fsck", "--repair"), "nothing is wrong")
-
+	operator, engine := as(access.Operator), as(access.Engine)
 	js, err := jetstream.New(engine.connect())
 	require.NoError(t, err)
 	_, err = js.Publish(t.Context(), wire.LogSubject("main", threatened), []byte("garbage"))
 	require.NoError(t, err)
 	began := time.Now()
-	denied := operator.run("fsck", "--repair")
-	require.Less(t, time.Since(began), 9*time.Second, "it waits for what NATS denies")
-	require.Equal(t, exitRefused, denied.status)
-	require.Contains(t, denied.err, "PERMISSION_DENIED: this user may not repair: fsck --repair "+
-		"writes to the streams of the world, which takes the role engine")
+	operator.fails(exitRefused, "PERMISSION_DENIED: this user may not repair: fsck --repair writes "+
+		"to the streams of the world, which takes the role engine", "fsck", "--repair")
+	require.Less(t, time.Since(began), 9*time.Second, "it waits for an answer")
 
 	for _, config := range []jetstream.StreamConfig{
 		bus.StreamConfig("main", time.Hour, 0, 1), bus.DeadLetterConfig("main", 1),
@@ -106,22 +79,13 @@ func TestCommandsOfEachRole(t *testing.T) {
 	_, err = js.Publish(t.Context(),
 		wire.DeadLetterSubject("main", wire.EventStream("main"), "9000", "0"), nil)
 	require.NoError(t, err)
-	denied = operator.run("deadletter", "replay", "--all")
-	require.Equal(t, exitRefused, denied.status)
-	require.Contains(t, denied.err, "PERMISSION_DENIED: this user may not replay dead letters, "+
-		"which writes to the streams of the world and takes the role engine")
-	require.Contains(t, engine.run("deadletter", "replay", "--all").err, "1 of 1 dead letters stay")
+	replay := []string{"deadletter", "replay", "--all"}
+	operator.fails(exitRefused, "PERMISSION_DENIED: this user may not replay dead letters, which "+
+		"writes to the streams of the world and takes the role engine", replay...)
+	engine.fails(exitFailed, "1 of 1 dead letters stay", replay...)
 	repaired := engine.run("fsck", "--repair")
 	require.Equal(t, exitOK, repaired.status)
 	require.Contains(t, repaired.out, "repaired: 1 town put back")
-
-	operator.ok("pause", "--town", threatened)
-	operator.ok("resume", "--town", threatened)
-
-	got := observer.run("pause", "--town", threatened, "--timeout", "300ms")
-	require.Equal(t, exitRefused, got.status)
-	require.Contains(t, got.err, "PERMISSION_DENIED")
-	require.Contains(t, got.err, "control.pause")
 }
 
 // handoffctl uses the inbox of the user that it knows the name of, unless it is told another
@@ -160,16 +124,12 @@ func TestInboxOfAnNKey(t *testing.T) {
 	c.ok("town", "list")
 }
 
-// The signals of an operator have the name of its user, and no other.
-func TestSignal_NameOfTheUser(t *testing.T) {
-	ada := guarded(t, access.User{Name: "ada", Role: access.Operator})("ada")
-	pausedBy := func() string {
-		text := ada.ok("status", "--town", threatened, "-o", "json")
-		return decode[messages.Control](t, text).PausedBy.ActorID
+// If the server does not say who the user is, the rights of the user are unknown.
+func TestAFailedWhoAmIIsNoOperator(t *testing.T) {
+	c := faked(t, map[string]string{"whoami": `500 the disk is full`})
+	for _, command := range [][]string{{"fsck"}, {"deadletter", "list"}} {
+		got := c.run(command...)
+		assert.Equal(t, exitUnavailable, got.status, command)
+		assert.Contains(t, got.err, "UNKNOWN (500): the disk is full", command)
 	}
-	ada.ok("pause", "--town", threatened)
-	require.Equal(t, "ada", pausedBy())
-	ada.ok("resume", "--town", threatened)
-	ada.ok("pause", "--town", threatened, "--actor", "bob")
-	require.Equal(t, "ada", pausedBy())
 }

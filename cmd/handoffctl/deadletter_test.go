@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/wire"
 )
@@ -102,22 +101,3 @@ func TestDeadLetterReplay(t *testing.T) {
 	assert.Regexp(t, `(?m)^bus +at \d+ of \d+$`, status)
 }
 
-// A missing right is reported at once, with the role that has it.
-func TestStreams_MissingRight(t *testing.T) {
-	as := guarded(t)
-	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer} {
-		c := as(role)
-		for doing, command := range map[string][]string{
-			"run fsck": {"fsck"}, "make a backup": {"backup", t.TempDir()},
-			"look at dead letters": {"deadletter", "list"},
-			"watch the past":       {"watch", "--alerts", "--since", "1h"},
-		} {
-			got := c.run(command...)
-			assert.Equal(t, exitRefused, got.status, "%s: %s", role, doing)
-			assert.Equal(t, "handoffctl: PERMISSION_DENIED: the user "+string(role)+" may not "+
-				doing+": that reads the "+
-				"streams of the world, which takes the role operator, and it has the role "+
-				string(role)+"\n", got.err)
-		}
-	}
-}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/wire"
 )
 
@@ -65,4 +66,14 @@ func TestFsckCommandOfADamagedTown(t *testing.T) {
 	assert.Contains(t, got.out, "town "+threatened+" was put back to log sequence")
 	assert.Contains(t, got.err, "TOWN_MENDED")
 	c.ok("town", "get", threatened)
+}
+
+// An unreadable message is named by its town, or by its subject if that has no town.
+func TestBackup_Unreadable(t *testing.T) {
+	t.Parallel()
+	said := lacks([]fsck.Unreadable{
+		{Town: "fort", Subject: "world.main.log.fort", Sequence: 7},
+		{Subject: "world.main.control", Sequence: 9},
+	})
+	assert.Contains(t, said, ": fort (log sequence 7), world.main.control (log sequence 9)")
 }

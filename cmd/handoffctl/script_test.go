@@ -14,6 +14,7 @@ import (
 
 	"worldengine/cmd/internal/version"
 	"worldengine/worldengine"
+	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 )
 
@@ -23,6 +24,7 @@ var rewriteGoldens = flag.Bool("rewrite", false, "write the outputs of testdata/
 // compares their outputs with the script's.
 //
 //	$ ARGUMENTS [< NAME] [> NAME]   runs a command line; its output follows
+//	USER$ ARGUMENTS                 the same of a user, on a server with users
 //	@NAME CONTENT                   writes a file, which command lines name @NAME
 //	= NAME                          shows a file
 //
@@ -48,9 +50,14 @@ func TestScripts(t *testing.T) {
 			config := configs[name]
 			s := &script{names: map[string]string{}, values: map[string]string{},
 				counts: map[string]int{}}
-			if strings.HasPrefix(name, "offline") {
+			switch {
+			case strings.HasPrefix(name, "offline"):
 				s.cli = offline(t)
-			} else {
+			case name == "roles":
+				s.as = guarded(t, access.User{Name: "ada", Role: access.Operator},
+					access.User{Name: "reader", Role: access.Observer, Read: []string{threatened}})
+				s.cli = s.as(access.Agent)
+			default:
 				s.cli = onlineWith(t, config)
 			}
 			s.dir = t.TempDir()
@@ -66,19 +73,25 @@ func TestScripts(t *testing.T) {
 // script is a script that runs.
 type script struct {
 	*cli
-	dir    string            // of the files
-	names  map[string]string // of the values that differ
-	values map[string]string // by their names
-	counts map[string]int    // of the names, by their beginning
+	as     func(access.Role) *cli // of a user
+	dir    string                 // of the files
+	names  map[string]string      // of the values that differ
+	values map[string]string      // by their names
+	counts map[string]int         // of the names, by their beginning
 }
 
 // run runs the command lines of a script, and returns the script with their outputs.
 func (s *script) run(text string) string {
 	var out strings.Builder
 	for _, line := range strings.Split(text, "\n") {
+		command := commandLines.FindStringSubmatch(line)
 		switch {
-		case strings.HasPrefix(line, "$ "):
-			fmt.Fprintf(&out, "%s\n%s", line, s.command(line[2:]))
+		case command != nil:
+			c := s.cli
+			if user := command[1]; user != "" {
+				c = s.as(access.Role(user))
+			}
+			fmt.Fprintf(&out, "%s\n%s", line, s.command(c, command[2]))
 		case strings.HasPrefix(line, "@"):
 			name, content, _ := strings.Cut(line[1:], " ")
 			s.write(name, s.actual(included.ReplaceAllStringFunc(
@@ -119,13 +132,15 @@ func (s *script) quoted(mark, output string) string {
 }
 
 var (
+	commandLines = regexp.MustCompile(`^(\w*)\$ (.*)`)
+
 	included = regexp.MustCompile(`<[a-z0-9.-]+>`)
 	word     = regexp.MustCompile(`"[^"]*"|\S+`)
 	redirect = regexp.MustCompile(` ([<>]) (\S+)`)
 )
 
 // command runs a command line, and returns its output.
-func (s *script) command(line string) string {
+func (s *script) command(c *cli, line string) string {
 	in, into := "", ""
 	for _, to := range redirect.FindAllStringSubmatch(line, -1) {
 		if to[1] == ">" {
@@ -138,7 +153,7 @@ func (s *script) command(line string) string {
 	for i, arg := range args {
 		args[i] = s.actual(strings.Trim(arg, `"`))
 	}
-	got := s.pipe(in, args...)
+	got := c.pipe(in, args...)
 	if into != "" {
 		s.write(into, got.out)
 		got.out = ""

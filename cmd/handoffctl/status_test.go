@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/messages"
@@ -107,29 +106,6 @@ func TestStatus_UrgentAlertBehindOthers(t *testing.T) {
 	assert.Regexp(t, `(?m)^problem +alert 7, APPLY_IN_DOUBT of \S+: Look\.$`, got.out)
 	assert.Regexp(t, `(?m)^problem +2 more alerts P1 of the last hour: `, got.out)
 	assert.Regexp(t, fmt.Sprintf(`(?m)^alerts +%d P1, %d P2 open$`, alerts.Newest+2, others), got.out)
-}
-
-// A part that a role may not see is unknown, and no trouble of the world.
-func TestStatusOfEachRole(t *testing.T) {
-	as := guarded(t, access.User{Name: "reader", Role: access.Observer, Read: []string{threatened}})
-	text := as(access.Agent).ok("status")
-	assert.Regexp(t, `(?m)^health +good$`, text)
-	for _, line := range []string{
-		"alerts: this user may not make this request: alert.list",
-		"approvals: this user may not make this request: approval.list",
-		"servers: this user may not make this request: alert.list",
-	} {
-		assert.Regexp(t, `(?m)^not known +`+line+`$`, text)
-	}
-	text = as(access.Observer).ok("status")
-	assert.Regexp(t, `(?m)^server +\S.* \S+, writes since `, text)
-	assert.Regexp(t, `(?m)^alerts +none open$`, text)
-	assert.NotContains(t, as(access.Operator).ok("status"), "not known")
-
-	text = as("reader").ok("status")
-	assert.Regexp(t, `(?m)^not known +pause: `, text)
-	assert.Regexp(t, `(?m)^towns +1$`, text)
-	assert.NotRegexp(t, `(?m)^status `, text)
 }
 
 // status exits 1 if a server judges nothing because its log was replaced.
