@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -32,28 +32,22 @@ func TestApprovalsWithOneID(t *testing.T) {
 	}
 	for _, reason := range []string{"the first", "the second"} {
 		handoff := c.ok("new", threatened, "TOWNSFOLK_TALK", "casual")
-		var said map[string]any
-		require.NoError(t, json.Unmarshal([]byte(handoff), &said))
+		said := decode[map[string]any](t, handoff)
 		said["proposal"].(map[string]any)["reason"] = reason
-		changed, err := json.Marshal(said)
-		require.NoError(t, err)
-		require.Contains(t, c.pipe(string(changed), "send", "-").out, "APPROVAL_REQUIRED")
+		require.Contains(t, c.pipe(marshal(t, said), "send", "-").out, "APPROVAL_REQUIRED")
 	}
 	rows := waiting()
 	require.Len(t, rows, 2)
 	id := rows[0].HandoffID
 	require.Equal(t, id, rows[1].HandoffID)
 
-	got := c.run("approve", id)
-	assert.Equal(t, exitUsage, got.status)
-	assert.Contains(t, got.err, "2 proposals that wait have an id")
+	c.fails(exitUsage, "2 proposals that wait have an id", "approve", id)
 	for i := range rows {
-		assert.Contains(t, got.err, id+" --town "+threatened+" --hash "+rows[i].HandoffHash[:12])
+		c.fails(exitUsage, id+" --town "+threatened+" --hash "+rows[i].HandoffHash[:12], "approve", id)
 	}
 	assert.Equal(t, exitUsage, c.run("approve", id, "--town", threatened).status)
-	got = c.run("approve", id, "--town", "elsewhere", "--hash", rows[1].HandoffHash[:8])
-	assert.Equal(t, exitUsage, got.status)
-	assert.Contains(t, got.err, `in the town "elsewhere"`)
+	c.fails(exitUsage, `in the town "elsewhere"`, "approve", id, "--town", "elsewhere",
+		"--hash", rows[1].HandoffHash[:8])
 	assert.Contains(t, c.run("approve", id, "--town", "elsewhere").err, "UNKNOWN_APPROVAL")
 	assert.Contains(t, c.run("approve", "handoff_", "--hash", "x").err,
 		`and a hash that begins with "x"`)
@@ -61,15 +55,7 @@ func TestApprovalsWithOneID(t *testing.T) {
 	left := waiting()
 	require.Len(t, left, 1)
 	require.Equal(t, rows[0].HandoffHash, left[0].HandoffHash)
-	got = c.run("approve", id, "--town", threatened, "--hash", sixtyFour("0"))
-	assert.Equal(t, exitRefused, got.status)
-	assert.Contains(t, got.err, "APPROVAL_DIFFERS")
+	c.fails(exitRefused, "APPROVAL_DIFFERS", "approve", id, "--town", threatened,
+		"--hash", strings.Repeat("0", 64))
 	c.ok("approve", id, "--hash", rows[0].HandoffHash)
-}
-
-func sixtyFour(digit string) (text string) {
-	for range 64 {
-		text += digit
-	}
-	return text
 }

@@ -85,9 +85,7 @@ func TestBench_WrongAnswers(t *testing.T) {
 
 func TestBench_WorldWithoutServer(t *testing.T) {
 	c := online(t)
-	got := c.run(append(small, "--join", "--world", "elsewhere")...)
-	assert.Equal(t, exitUnavailable, got.status)
-	assert.Contains(t, got.err, "NO_RESPONDERS")
+	c.fails(exitUnavailable, "NO_RESPONDERS", append(small, "--join", "--world", "elsewhere")...)
 	c.env["NATS_URL"] = "nats://127.0.0.1:1"
 	assert.Equal(t, exitUnavailable, c.run(append(small, "--join")...).status)
 }

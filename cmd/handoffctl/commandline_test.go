@@ -32,9 +32,7 @@ func TestHelpOfACommand(t *testing.T) {
 	assert.Equal(t, c.ok("send", "--help"), c.ok("help", "send"))
 	assert.Equal(t, c.ok("town", "get", "--help"), c.ok("help", "town", "get"))
 	assert.Equal(t, c.ok("town", "get", "--help"), c.ok("-o", "json", "help", "town", "get"))
-	got := c.run("help", "sned")
-	assert.Equal(t, exitUsage, got.status)
-	assert.Contains(t, got.err, `did you mean one of "send"`)
+	c.fails(exitUsage, `did you mean one of "send"`, "help", "sned")
 }
 
 // A command line that begins with a command is parsed as it is with a flag before it: then the parser

@@ -100,4 +100,3 @@ func TestDeadLetterReplay(t *testing.T) {
 	assert.Contains(t, status, "none open, and 10 acknowledged")
 	assert.Regexp(t, `(?m)^bus +at \d+ of \d+$`, status)
 }
-

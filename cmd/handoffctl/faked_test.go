@@ -48,11 +48,9 @@ func TestConnectionFlags(t *testing.T) {
 
 	delete(c.env, "NATS_USER")
 	delete(c.env, "NATS_PASSWORD")
-	got := c.run("town", "list")
-	assert.Equal(t, exitRefused, got.status)
-	assert.Contains(t, got.err, "Authorization Violation")
+	c.fails(exitRefused, "Authorization Violation", "town", "list")
 	c.ok("town", "list", "--user", "agent", "--password", "secret")
-	got = c.run("town", "list", "--user", "agent", "--password", "wrong")
+	got := c.run("town", "list", "--user", "agent", "--password", "wrong")
 	assert.Equal(t, exitRefused, got.status)
 	assert.NotContains(t, got.err, "wrong", "secrets are not told")
 }
@@ -85,17 +83,13 @@ func TestNewDistrustsASnapshotThatIsNotItsHash(t *testing.T) {
 		"town.get": `{"townId": "x", "snapshotHash": "beef", "snapshot": ` +
 			string(newTown(t, "x", 1)) + `}`,
 	})
-	got := c.run("new", "x", "talk", "casual")
-	assert.Equal(t, exitUnavailable, got.status)
-	assert.Contains(t, got.err, "the server's snapshotHash is not the hash of its snapshot: "+
-		"beef, not ")
+	c.fails(exitUnavailable, "the server's snapshotHash is not the hash of its snapshot: "+
+		"beef, not ", "new", "x", "talk", "casual")
 }
 
 func TestAListThatGoesRoundIsNotFollowedForEver(t *testing.T) {
 	c := faked(t, map[string]string{"town.list": `{"towns": [], "next": "a"}`})
-	got := c.run("town", "list")
-	assert.Equal(t, exitUnavailable, got.status)
-	assert.Contains(t, got.err, `the list comes back to "a" after "a"`)
+	c.fails(exitUnavailable, `the list comes back to "a" after "a"`, "town", "list")
 }
 
 func TestNoAnswerExits4(t *testing.T) {

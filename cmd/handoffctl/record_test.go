@@ -138,13 +138,9 @@ func TestNothingToRecordIsAnError(t *testing.T) {
 	c := online(t)
 	file := filepath.Join(t.TempDir(), "nothing.json")
 	for _, which := range [][]string{nil, {"--town", "atlantis"}} {
-		got := c.run(append([]string{"record", "--out", file}, which...)...)
-		require.Equal(t, exitFailed, got.status, which)
-		require.Contains(t, got.err, "there is nothing to record", which)
+		c.fails(exitFailed, "there is nothing to record", append([]string{"record", "--out", file}, which...)...)
 		require.NoFileExists(t, file, which)
 	}
-	got := c.run("record", "--out", file, "--run", "nope")
-	require.Equal(t, exitRefused, got.status)
-	require.Contains(t, got.err, "UNKNOWN_RUN")
+	c.fails(exitRefused, "UNKNOWN_RUN", "record", "--out", file, "--run", "nope")
 	require.NoFileExists(t, file)
 }

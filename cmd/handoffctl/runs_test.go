@@ -60,9 +60,7 @@ func TestShortRunIDs(t *testing.T) {
 			`, such as `+ambiguous+
 			`\S+ and `+ambiguous+`\S+: give more of it\n$`, got.err, command)
 	}
-	got := c.run("run", "get", "zz")
-	assert.Equal(t, exitRefused, got.status)
-	assert.Contains(t, got.err, "UNKNOWN_RUN (404)")
+	c.fails(exitRefused, "UNKNOWN_RUN (404)", "run", "get", "zz")
 }
 
 // Of a world of more runs than are looked at, a short text may be the whole id of an older run.
@@ -101,13 +99,9 @@ func TestShortRunIDsOfManyRuns(t *testing.T) {
 	assert.Regexp(t, `(?m)^run +abc$`, c.ok("run", "get", "abc"),
 		"an older run has the text for an id")
 	assert.Regexp(t, `(?m)^run +`+match+`$`, c.ok("run", "get", "abcd"))
-	got := c.run("run", "get", "zz")
-	assert.Equal(t, exitUsage, got.status)
-	assert.Contains(t, got.err, "none of the newest 10000 runs has an id that begins with zz: "+
-		"give the whole id")
-	got = c.run("run", "cancel", "abcd")
-	assert.Equal(t, exitUsage, got.status)
-	assert.Contains(t, got.err, "only the newest 10000 runs were looked at: give the whole id")
+	c.fails(exitUsage, "none of the newest 10000 runs has an id that begins with zz: "+
+		"give the whole id", "run", "get", "zz")
+	c.fails(exitUsage, "only the newest 10000 runs were looked at: give the whole id", "run", "cancel", "abcd")
 	assert.Empty(t, cancelled)
 	c.ok("run", "cancel", "abc")
 	assert.Contains(t, <-cancelled, `"runId":"abc"`)

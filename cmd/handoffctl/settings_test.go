@@ -25,10 +25,8 @@ func TestWorldSettingsThatDiscard(t *testing.T) {
 	settings := func(args ...string) []string {
 		return append([]string{"--world", "other", "world", "settings"}, args...)
 	}
-	got := c.run(settings("set", "history-per-town=1000")...)
-	assert.Equal(t, exitFailed, got.status)
-	assert.Contains(t, got.err, "nothing is changed, since it would discard 3 messages of "+
-		"WORLD_other_LOG (history-per-town)")
+	c.fails(exitFailed, "nothing is changed, since it would discard 3 messages of "+
+		"WORLD_other_LOG (history-per-town)", settings("set", "history-per-town=1000")...)
 	assert.Regexp(t, `history-per-town +10000\n`, c.ok(settings("get")...))
 	assert.Regexp(t, `history-per-town +1000\n`,
 		c.ok(settings("set", "history-per-town=1000", "--discard-history")...))
