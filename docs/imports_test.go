@@ -17,7 +17,7 @@ var layers = append(pureLayers, []string{
 		"worldengine/stepper",
 	"worldengine/approvals worldengine/bus worldengine/fsck worldengine/history " +
 		"worldengine/presence worldengine/runs",
-	"worldengine/backup worldengine/fixtures worldengine/waiting",
+	"worldengine/backup worldengine/waiting",
 	"worldengine/game",
 	"worldengine",
 	"worldengine/service",

@@ -6,7 +6,6 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/feed"
-	"worldengine/worldengine/fixtures"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/runs"
 )
@@ -55,7 +54,7 @@ func (e *Engine) LogLost() error {
 	return nil
 }
 
-// Fixtures returns what makes the fixtures of runs.
-func (e *Engine) Fixtures() *fixtures.Reader {
-	return &fixtures.Reader{Log: e.log, Runs: e.runs, Receipt: e.findReceipt}
+// Fixtures returns the maker of the fixtures of runs.
+func (e *Engine) Fixtures() *runs.Fixtures {
+	return &runs.Fixtures{Ends: e.ends, Receipt: e.findReceipt}
 }

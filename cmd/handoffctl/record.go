@@ -12,8 +12,8 @@ import (
 	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/fixtures"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/runs"
 	"worldengine/worldengine/wire"
 )
 
@@ -161,7 +161,7 @@ func (r *recorder) run(ctx context.Context, runID string) error {
 	if err != nil {
 		return err
 	}
-	if reply.LeftOut != "" && reply.LeftOut != fixtures.ErrNotJudged.Error() {
+	if reply.LeftOut != "" && reply.LeftOut != runs.ErrNotJudged.Error() {
 		r.leftOut[reply.LeftOut]++
 	}
 	for i, f := range reply.Fixtures {

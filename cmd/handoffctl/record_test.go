@@ -14,7 +14,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/fixtures"
+	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -52,11 +52,11 @@ func TestRecordedFixturesReplay(t *testing.T) {
 		assert.Equal(t, n, s.Outcomes[string(status)], status)
 	}
 
-	assert.Len(t, decode[[]fixtures.Fixture](t, c.ok("record", "--town", threatened)), 7)
-	one := decode[[]fixtures.Fixture](t, c.ok("record", "--run", other.RunID))
+	assert.Len(t, decode[[]runs.Fixture](t, c.ok("record", "--town", threatened)), 7)
+	one := decode[[]runs.Fixture](t, c.ok("record", "--run", other.RunID))
 	require.Len(t, one, 1)
 	assert.Equal(t, string(other.Result), one[0].Expect.ResultBytes)
-	again := decode[[]fixtures.Fixture](t, c.ok("record", "--run", repeated.RunID))
+	again := decode[[]runs.Fixture](t, c.ok("record", "--run", repeated.RunID))
 	require.Len(t, again, 2, "a duplicate comes behind the handoff that it repeats")
 	assert.Equal(t, again[0].Handoff, again[1].Handoff)
 	assert.Equal(t, "[\n]\n", c.ok("record", "--for", "1ms"), "nothing is judged meanwhile")
@@ -74,8 +74,8 @@ func TestFixturesOfRunsReplay(t *testing.T) {
 	c := online(t)
 	nc := c.connect()
 	type reply struct {
-		Fixtures []fixtures.Fixture `json:"fixtures"`
-		LeftOut  string             `json:"leftOut"`
+		Fixtures []runs.Fixture `json:"fixtures"`
+		LeftOut  string         `json:"leftOut"`
 	}
 	ask := func(runID string) (reply, []byte) {
 		msg, err := client.New(nc, "").Request(t.Context(), wire.RunGet,

@@ -14,7 +14,6 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/fixtures"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
 )
@@ -112,8 +111,8 @@ func (s *Service) runEvents(
 // run is the reply of run.get.
 type run struct {
 	messages.Run
-	Fixtures []*fixtures.Fixture `json:"fixtures,omitzero"`
-	LeftOut  string              `json:"leftOut,omitzero"`
+	Fixtures []*runs.Fixture `json:"fixtures,omitzero"`
+	LeftOut  string          `json:"leftOut,omitzero"`
 }
 
 func (s *Service) runGet(
@@ -140,8 +139,8 @@ func (s *Service) runGet(
 		return found, nil
 	}
 	found.Fixtures, err = s.engine.Fixtures().Of(ctx, r.RunID)
-	if reason, ok := errors.AsType[fixtures.NotReplayable](err); ok {
-		found.Fixtures, found.LeftOut, err = []*fixtures.Fixture{}, reason.Error(), nil
+	if reason, ok := errors.AsType[runs.NotReplayable](err); ok {
+		found.Fixtures, found.LeftOut, err = []*runs.Fixture{}, reason.Error(), nil
 	}
 	return found, err
 }
