@@ -14,6 +14,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/plugin"
@@ -385,7 +386,16 @@ func (w *freshWorlds) start(ctx context.Context) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client.Client{Conn: nc, World: config.Engine.World, Timeout: w.timeout}, nil
+	c := &client.Client{Conn: nc, World: config.Engine.World, Timeout: w.timeout}
+	for {
+		// On a busy machine its lease may have lapsed: then it stands by for a moment.
+		if _, err := c.Control(ctx, ""); !client.IsCode(err, "NO_RESPONDERS") {
+			return c, err
+		}
+		if err := backoff.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // close ends the servers and removes their data.

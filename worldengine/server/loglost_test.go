@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -116,7 +117,9 @@ func (w *lossy) requireLost() {
 		return engine != nil && engine.LogLost() != nil
 	})
 	w.answers()
-	require.ErrorIs(w.t, w.srv.Ready(w.t.Context()), commitlog.ErrLogLost)
+	eventually(w.t, func() bool { // on a busy machine it may stand by for a moment
+		return errors.Is(w.srv.Ready(w.t.Context()), commitlog.ErrLogLost)
+	})
 	require.Contains(w.t, w.srv.Engine().Stats().LogLost, w.runs[3])
 	for _, body := range w.bodies[:2] {
 		w.refuses("handoff", body, "LOG_UNAVAILABLE")
@@ -165,7 +168,8 @@ func TestLogLost_AcceptedByANewStart(t *testing.T) {
 	stop(t, w.srv)
 	w.serve()
 	w.awaitReady()
-	w.executes(w.bodies[0])
+	w.send(w.bodies[0]) // a duplicate, if a busy machine answered 503 after the execution
+	require.Equal(t, w.before.DecisionEpoch+1, w.town("t").DecisionEpoch)
 }
 
 // A log that is gone, and was made again by another server, is lost too.
