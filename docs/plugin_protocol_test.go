@@ -2,7 +2,6 @@ package docs_test
 
 import (
 	"encoding/json"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,13 +14,6 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func protocol(t *testing.T) string {
-	t.Helper()
-	text, err := os.ReadFile("plugin-protocol.md")
-	require.NoError(t, err)
-	return string(text)
-}
-
 // under returns what stands under a heading of the second level.
 func under(t *testing.T, text, heading string) string {
 	t.Helper()
@@ -33,7 +25,7 @@ func under(t *testing.T, text, heading string) string {
 
 func TestTheProtocolNamesEveryMember(t *testing.T) {
 	t.Parallel()
-	text := protocol(t)
+	text := read(t, "plugin-protocol.md")
 	for heading, name := range map[string]schemas.Name{
 		"The request: command-apply.v1":  schemas.CommandApply,
 		"The answer: command-applied.v1": schemas.CommandApplied,
@@ -52,7 +44,7 @@ func TestTheProtocolNamesEveryMember(t *testing.T) {
 
 func TestTheProtocolNamesEveryCode(t *testing.T) {
 	t.Parallel()
-	text := protocol(t)
+	text := read(t, "plugin-protocol.md")
 	want := []string{
 		string(apply.Applied), string(apply.Refused), string(apply.Busy), string(apply.InProgress),
 		string(apply.ReasonPluginRejected), string(apply.ReasonPluginStateInvalid),
@@ -70,7 +62,7 @@ func TestTheProtocolNamesEveryCode(t *testing.T) {
 func TestTheProtocolsTownTokensAreTrue(t *testing.T) {
 	t.Parallel()
 	rows := regexp.MustCompile("(?m)^\\| `(.*)` \\| `(.*)` \\|$").
-		FindAllStringSubmatch(under(t, protocol(t), "Subjects and the town token"), -1)
+		FindAllStringSubmatch(under(t, read(t, "plugin-protocol.md"), "Subjects and the town token"), -1)
 	require.Len(t, rows, 4)
 	for _, row := range rows {
 		require.Equal(t, wire.TownToken(row[1]), row[2])

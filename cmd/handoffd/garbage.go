@@ -61,7 +61,7 @@ func collectGarbage(ctx context.Context) {
 					set = percent
 				}
 			case <-looks.C:
-				if load.ended(readAllocated()) {
+				if load.ended(readUsage().allocated) {
 					debug.FreeOSMemory()
 				}
 			}
@@ -82,12 +82,6 @@ func (l *load) ended(allocated uint64) bool {
 	return was && !l.busy
 }
 
-func readAllocated() uint64 {
-	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
-	metrics.Read(samples)
-	return bytesOf(samples[0])
-}
-
 // afterEachCollection calls f after each collection of garbage, from a goroutine of the runtime,
 // until f returns false.
 func afterEachCollection(f func() bool) {
@@ -97,21 +91,6 @@ func afterEachCollection(f func() bool) {
 			afterEachCollection(f)
 		}
 	})
-}
-
-// bytesOf and secondsOf return the value of a metric; 0 if this Go runtime does not have it.
-func bytesOf(s metrics.Sample) uint64 {
-	if s.Value.Kind() != metrics.KindUint64 {
-		return 0
-	}
-	return s.Value.Uint64()
-}
-
-func secondsOf(s metrics.Sample) float64 {
-	if s.Value.Kind() != metrics.KindFloat64 {
-		return 0
-	}
-	return s.Value.Float64()
 }
 
 // allowance is how much garbage there may be before it is collected.
@@ -149,8 +128,8 @@ func readUsage() usage {
 	}
 	metrics.Read(samples)
 	return usage{
-		allocated: bytesOf(samples[0]), user: secondsOf(samples[3]),
-		gc: secondsOf(samples[1]) - secondsOf(samples[2]),
+		allocated: samples[0].Value.Uint64(), user: samples[3].Value.Float64(),
+		gc: samples[1].Value.Float64() - samples[2].Value.Float64(),
 	}
 }
 
@@ -164,7 +143,7 @@ func readHeap() uint64 {
 	metrics.Read(samples)
 	var bytes uint64
 	for i := range samples {
-		bytes += bytesOf(samples[i])
+		bytes += samples[i].Value.Uint64()
 	}
 	return bytes
 }

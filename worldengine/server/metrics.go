@@ -38,7 +38,7 @@ func (s *Server) watch() error {
 		},
 	}
 	if s.embedded != nil {
-		source.Disk = func() uint64 { return s.embedded.room.Disk().Free }
+		source.Disk = func() uint64 { return s.embedded.room.State().Free }
 		source.NATS = func() (int, int64) {
 			return s.embedded.nats.NumClients(), s.embedded.nats.NumSlowConsumers()
 		}

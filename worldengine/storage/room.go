@@ -1,6 +1,5 @@
 // Package storage watches the disk of a world, so that the engine stops storing before it is full,
-// and
-// goes on when there is room again.
+// and goes on when there is room again.
 //
 // After a full disk an embedded NATS server stores nothing more in the affected stream until it
 // restarts. So a Room keeps a part of the disk free: below it the engine refuses to store. If NATS
@@ -86,19 +85,10 @@ func (s State) Low() bool { return s.Free < lowRoom*s.Keep }
 
 // State returns the last reading of the disk.
 func (r *Room) State() State {
-	disk := r.Disk()
-	return State{Free: disk.Free, Total: disk.Total, Keep: r.keep}
-}
-
-// Keep returns how many bytes stay free.
-func (r *Room) Keep() uint64 { return r.keep }
-
-// Disk returns the last reading of the disk.
-func (r *Room) Disk() Disk {
 	_ = r.Check()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.disk
+	return State{Free: r.disk.Free, Total: r.disk.Total, Keep: r.keep}
 }
 
 // Check returns nil if something may be stored, else ErrFull or ErrFailed with the reason. After

@@ -31,38 +31,41 @@ func (d *disk) set(r *Room, free uint64) {
 	r.mu.Unlock()
 }
 
-func TestRoomIsRefusedAndComesBack(t *testing.T) {
-	t.Parallel()
+// roomOn returns a disk of 10 GiB with a Room that keeps so many bytes free.
+func roomOn(t *testing.T, free uint64, keep int64) (*disk, *Room) {
 	d := &disk{total: 10 << 30}
-	d.free.Store(5 << 30)
-	r, err := open("/data", 100<<20, d.look)
+	d.free.Store(free)
+	r, err := open("/data", keep, d.look)
 	require.NoError(t, err)
-	require.NoError(t, r.Check())
-
-	d.set(r, 100<<20-1)
-	err = r.Check()
-	require.ErrorIs(t, err, ErrFull)
-	require.ErrorContains(t, err,
-		"/data has 100.0 MiB free of 10.0 GiB, and 100.0 MiB are to stay free: "+
-			"make room, or set less with --min-free-disk")
-	d.set(r, 110<<20)
-	require.ErrorIs(t, r.Check(), ErrFull,
-		"a little more than what is kept is not enough: it would go on and off")
-	require.True(t, r.Full())
-	d.set(r, 125<<20)
-	require.NoError(t, r.Check())
-	require.False(t, r.Full())
-	d.set(r, 110<<20)
-	require.NoError(t, r.Check())
-	require.Equal(t, Disk{Free: 110 << 20, Total: 10 << 30}, r.Disk())
+	return d, r
 }
 
-func TestAFailedWriteStaysFailed(t *testing.T) {
+func TestRoom_FullAndBack(t *testing.T) {
 	t.Parallel()
-	d := &disk{total: 10 << 30}
-	d.free.Store(5 << 30)
-	r, err := open("/data", 0, d.look)
-	require.NoError(t, err)
+	d, r := roomOn(t, 5<<30, 100<<20)
+	require.NoError(t, r.Check())
+	d.set(r, 100<<20-1)
+	require.ErrorIs(t, r.Check(), ErrFull)
+	require.ErrorContains(t, r.Check(),
+		"/data has 100.0 MiB free of 10.0 GiB, and 100.0 MiB are to stay free: "+
+			"make room, or set less with --min-free-disk")
+	for _, c := range []struct {
+		free uint64
+		full bool
+	}{
+		{110 << 20, true}, // it would go on and off
+		{125 << 20, false}, {110 << 20, false},
+	} {
+		d.set(r, c.free)
+		require.Equal(t, c.full, r.Check() != nil)
+		require.Equal(t, c.full, r.Full())
+	}
+	require.Equal(t, State{Free: 110 << 20, Total: 10 << 30, Keep: 100 << 20}, r.State())
+}
+
+func TestRoom_FailedWriteStays(t *testing.T) {
+	t.Parallel()
+	_, r := roomOn(t, 5<<30, 0)
 	select {
 	case <-r.Failed():
 		require.Fail(t, "nothing has failed yet")
@@ -76,45 +79,38 @@ func TestAFailedWriteStaysFailed(t *testing.T) {
 	require.False(t, r.Full(), "there is room, and still nothing can be stored")
 }
 
-func TestHowMuchStaysFree(t *testing.T) {
+func TestRoom_Keep(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ total, keep uint64 }{
 		{16 << 20, 1 << 20}, {128 << 20, 128 << 20 / 50}, {1 << 40, 256 << 20},
 	} {
-		d := &disk{total: row.total}
-		r, err := open("/data", 0, d.look)
+		r, err := open("/data", 0, (&disk{total: row.total}).look)
 		require.NoError(t, err)
-		require.Equal(t, row.keep, r.Keep())
+		require.Equal(t, row.keep, r.State().Keep)
 	}
 	_, err := open("/data", 32<<20, (&disk{total: 16 << 20}).look)
 	require.ErrorContains(t, err,
 		"the disk of /data has 16.0 MiB in all, and 32.0 MiB of it are to stay free")
+	r, err := Open(t.TempDir(), 0)
+	require.NoError(t, err)
+	require.Positive(t, r.State().Total)
+	require.LessOrEqual(t, r.State().Free, r.State().Total)
 }
 
-func TestADiskThatCannotBeAsked(t *testing.T) {
+// The last reading holds while the disk cannot be read.
+func TestRoom_UnreadableDisk(t *testing.T) {
 	t.Parallel()
 	gone := errors.New("gone")
-	d := &disk{total: 10 << 30}
-	d.free.Store(1)
-	r, err := open("/data", 0, d.look)
-	require.NoError(t, err)
+	d, r := roomOn(t, 1, 0)
 	require.ErrorIs(t, r.Check(), ErrFull)
 	d.err.Store(&gone)
 	d.set(r, 5<<30)
-	require.ErrorIs(t, r.Check(), ErrFull, "what was seen last holds")
-	_, err = open("/data", 0, d.look)
+	require.ErrorIs(t, r.Check(), ErrFull)
+	_, err := open("/data", 0, d.look)
 	require.ErrorIs(t, err, gone)
 }
 
-func TestTheRealDisk(t *testing.T) {
-	t.Parallel()
-	r, err := Open(t.TempDir(), 0)
-	require.NoError(t, err)
-	require.Positive(t, r.Disk().Total)
-	require.LessOrEqual(t, r.Disk().Free, r.Disk().Total)
-}
-
-func TestSizesForPeople(t *testing.T) {
+func TestSize(t *testing.T) {
 	t.Parallel()
 	for bytes, want := range map[uint64]string{
 		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB",
