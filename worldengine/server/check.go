@@ -13,38 +13,30 @@ import (
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/rcon"
 )
 
 // Check returns how many towns the world file has, or the error of Start, as far as that can be known
 // without starting or connecting anything. It leaves nothing behind.
 func Check(ctx context.Context, config Config) (towns int, err error) {
-	config = config.withDefaults()
-	if config.RCON != nil {
-		console, err := rcon.New(*config.RCON)
-		if err != nil {
-			return 0, err
-		}
-		defer console.Close()
-		config.Engine.RCON = console
-	}
-	if _, err = loadTLS(config.Access, config.Logger); err != nil {
+	s := newServer(config)
+	defer s.abandon()
+	if err := s.openParts(); err != nil {
 		return 0, err
 	}
-	if err := checkHTTP(&config); err != nil {
+	if err := checkHTTP(&s.config); err != nil {
 		return 0, err
 	}
-	if config.NATS == "" {
-		if err := checkEmbedded(&config); err != nil {
+	if s.config.NATS == "" {
+		if err := checkEmbedded(&s.config); err != nil {
 			return 0, err
 		}
 	}
-	file, err := config.worldFile(ctx)
+	file, err := s.config.worldFile(ctx)
 	if err != nil {
 		return 0, err
 	}
-	towns, err = worldengine.CheckConfig(config.Engine, file)
-	return towns, config.inWorldFile(err)
+	towns, err = worldengine.CheckConfig(s.config.Engine, file)
+	return towns, s.config.inWorldFile(err)
 }
 
 // CheckSettings compares the settings of a configuration with the settings of its world, and says

@@ -105,9 +105,9 @@ func (t *throttled) InProcessConn() (net.Conn, error) { return t.Dial("", "") }
 // one on its data directory, or to the existing one. end closes all that.
 func connectAlone(config Config, purpose purpose) (nc *nats.Conn, end func(), err error) {
 	config.Access, config.HTTP, config.private = nil, "", true
-	s := &Server{config: config}
+	s := newServer(config)
 	if config.NATS == "" {
-		if s.embedded, err = startEmbedded(&config, nil, nil); err != nil {
+		if s.embedded, err = startEmbedded(&s.config, nil, nil); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -102,14 +102,10 @@ func kindOf(text string) string {
 			text = text[quoted+len(`" - `):]
 		}
 	}
-	return text[:min(len(text), kindLength, indexOrEnd(text, `"`), indexOrEnd(text, ":"))]
-}
-
-func indexOrEnd(text, of string) int {
-	if i := strings.Index(text, of); i >= 0 {
-		return i
+	if end := strings.IndexAny(text, `":`); end >= 0 {
+		text = text[:end]
 	}
-	return len(text)
+	return text[:min(len(text), kindLength)]
 }
 
 // kindLength bounds the name of a kind.

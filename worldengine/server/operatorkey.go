@@ -21,26 +21,32 @@ const OperatorKeyFile = "operator.nk"
 // operatorKey returns the absolute name of the file with the local operator's seed and its public
 // key. The file is made at the first start.
 func operatorKey(data string) (file, public string, err error) {
+	defer func() { err = aboutOperatorKey(err) }()
 	if file, err = filepath.Abs(filepath.Join(data, OperatorKeyFile)); err != nil {
-		return "", "", fmt.Errorf("server: the local operator's key: %w", err)
+		return "", "", err
 	}
 	seed, err := readOperatorKey(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		seed, err = makeOperatorKey(file)
 	}
 	if err != nil {
-		return "", "", fmt.Errorf("server: the local operator's key: %w", err)
+		return "", "", err
 	}
 	pair, err := nkeys.ParseDecoratedNKey(seed)
 	if err != nil {
-		return "", "", fmt.Errorf("server: the local operator's key: %s holds no NKey seed: %w; "+
+		return "", "", fmt.Errorf("%s holds no NKey seed: %w; "+
 			"remove the file, and the server makes another at its next start", file, err)
 	}
 	defer pair.Wipe()
-	if public, err = pair.PublicKey(); err != nil {
-		return "", "", fmt.Errorf("server: the local operator's key: %w", err)
+	public, err = pair.PublicKey()
+	return file, public, err
+}
+
+func aboutOperatorKey(err error) error {
+	if err != nil {
+		return fmt.Errorf("server: the local operator's key: %w", err)
 	}
-	return file, public, nil
+	return nil
 }
 
 // readOperatorKey reads a seed, unless other users may have read it before.
@@ -66,10 +72,7 @@ func nameAddress(file, address string) error {
 		err = replaceFile(file, append(append(line, '\n'), natsconn.OperatorKeyAddress+
 			address+"\n"...))
 	}
-	if err != nil {
-		return fmt.Errorf("server: the local operator's key: %w", err)
-	}
-	return nil
+	return aboutOperatorKey(err)
 }
 
 // makeOperatorKey writes a new seed.

@@ -53,10 +53,9 @@ func (p *perAddress) full(remote net.Addr) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.ids[address]) < most {
-		return false
+	if len(p.ids[address]) >= most {
+		p.prune(address)
 	}
-	p.prune(address)
 	if len(p.ids[address]) < most {
 		return false
 	}

@@ -190,7 +190,7 @@ type Server struct {
 	webhooks  *webhook.Sender  // nil without a webhook
 	tls       *liveTLS         // nil without TLS
 	access    *access.Config   // in force; nil without access control
-	health    *health
+	health    health
 
 	standbys standbys
 	lease    *lease.Lease                // nil if no other server can join
@@ -202,20 +202,25 @@ type Server struct {
 	ended    sync.WaitGroup              // of that goroutine
 }
 
+// newServer returns a server of which nothing is started.
+func newServer(config Config) *Server {
+	config = config.withDefaults()
+	return &Server{
+		config: config, url: config.NATS, access: config.Access, changed: make(chan struct{}, 1),
+		stop: func() {},
+	}
+}
+
 // Start starts a server. When it returns, requests are answered, or the server stands by because
 // another one of the world does: see Serving. ctx bounds the start only.
 func Start(ctx context.Context, config Config) (_ *Server, err error) {
-	config = config.withDefaults()
-	s := &Server{
-		config: config, url: config.NATS, health: &health{}, access: config.Access,
-		changed: make(chan struct{}, 1), stop: func() {},
-	}
+	s := newServer(config)
 	defer func() {
 		if err != nil {
 			s.abandon()
 		}
 	}()
-	if err = wire.ValidateWorld(config.Engine.World); err != nil {
+	if err = wire.ValidateWorld(s.config.Engine.World); err != nil {
 		return nil, err
 	}
 	if err = s.openParts(); err != nil {
@@ -224,7 +229,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if err = s.listenHTTP(); err != nil {
 		return nil, err
 	}
-	if config.NATS == "" {
+	if s.config.NATS == "" {
 		if err = s.embed(); err != nil {
 			return nil, err
 		}
@@ -237,7 +242,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		return nil, err
 	}
 	if err = s.begin(ctx); err != nil {
-		return nil, config.whyNoStreams(err)
+		return nil, s.config.whyNoStreams(err)
 	}
 	return s, nil
 }
@@ -366,7 +371,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return err
 }
 
-// abandon ends all that a failed Start has started.
+// abandon ends all parts of a server that does not serve.
 func (s *Server) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"sync"
@@ -56,10 +57,7 @@ func (s *standbys) list(without string) []messages.Server {
 		}
 	}
 	slices.SortFunc(servers, func(a, b messages.Server) int {
-		if c := a.Started.Compare(b.Started); c != 0 {
-			return c
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(a.Started.Compare(b.Started), strings.Compare(a.ID, b.ID))
 	})
 	return servers
 }
