@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"strconv"
 
-	"worldengine/runevents/recent"
 	"worldengine/trace"
 )
 
@@ -74,23 +73,4 @@ func NewAlert(code AlertCode, r *Record, message string) Alert {
 		EventType: r.EventType, StepID: r.StepID, LogicalAttemptID: r.LogicalAttemptID,
 		RunSeq: r.RunSeq, PersistedAt: r.PersistedAt, AppendedBy: r.AppendedBy, Message: message,
 	}
-}
-
-// AlertFilter remembers the latest alerts, so that each is raised once. It is safe for concurrent
-// use.
-type AlertFilter struct {
-	known *recent.Map[string, struct{}]
-}
-
-// DefaultMaxAlerts is how many alerts a filter remembers by default.
-const DefaultMaxAlerts = 10_000
-
-// NewAlertFilter returns a filter that remembers at most limit alerts; DefaultMaxAlerts for 0.
-func NewAlertFilter(limit int) *AlertFilter {
-	return &AlertFilter{recent.NewMap[string, struct{}](cmp.Or(limit, DefaultMaxAlerts))}
-}
-
-// First reports whether a is new to the filter, and remembers it.
-func (f *AlertFilter) First(a *Alert) bool {
-	return f.known.Add(a.ID(), struct{}{})
 }

@@ -8,20 +8,6 @@ import (
 	"worldengine/runevents"
 )
 
-// A filter treats two alerts as one if their IDs are equal.
-func TestAlertFilter_First(t *testing.T) {
-	t.Parallel()
-	filter := runevents.NewAlertFilter(2)
-	a := runevents.Alert{Code: runevents.ApplyInDoubt, RunID: "run", HandoffID: "h"}
-	same, other, third := a, a, a
-	same.Message, other.HandoffID, third.HandoffID = "again", "h2", "h3"
-	require.True(t, filter.First(&a))
-	require.False(t, filter.First(&same))
-	require.True(t, filter.First(&other))
-	require.True(t, filter.First(&third))
-	require.True(t, filter.First(&a), "forgotten")
-}
-
 func TestNewAlert(t *testing.T) {
 	t.Parallel()
 	r := told(on("StepFailed", "a", 2))[0]

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
+	"worldengine/runevents/recent"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
@@ -37,6 +38,9 @@ const (
 	// altogether, which is more than all codes may have.
 	Waiting    = 64
 	maxWaiting = 64 * Waiting
+	// maxRemembered is how many alerts, and runs with alerts, are remembered, so that each is raised
+	// once.
+	maxRemembered = 10_000
 	// maxMessage and maxText bound the message of an alert and its members that clients choose.
 	maxMessage, maxText = 1_024, 256
 	// storeTimeout bounds one try to store a message, and closeTimeout the wait of Close for all.
@@ -113,7 +117,7 @@ type Alerts struct {
 	stop    context.CancelFunc // gives up what is not published yet
 	done    chan struct{}
 
-	raised *runevents.AlertFilter // what RaiseOnce and Recall remember
+	raised *recent.Map[string, struct{}] // the IDs that RaiseOnce and Recall remember
 	found  found
 	kept   kept
 
@@ -129,7 +133,7 @@ func New(js jetstream.JetStream, config Config) *Alerts {
 		config: config, js: js, stream: AlertConfig(config.World, config.Replicas),
 		queue:   make(chan runevents.Alert, maxWaiting),
 		closing: make(chan struct{}), done: make(chan struct{}),
-		raised: runevents.NewAlertFilter(0), found: newFound(),
+		raised: recent.NewMap[string, struct{}](maxRemembered), found: newFound(),
 		waiting: map[runevents.AlertCode]int{}, counts: map[runevents.AlertCode]int64{},
 	}
 }
@@ -146,7 +150,7 @@ func (a *Alerts) Raise(alert runevents.Alert) {
 
 // RaiseOnce raises an alert unless it was raised before.
 func (a *Alerts) RaiseOnce(alert runevents.Alert) {
-	if a.raised.First(&alert) {
+	if a.raised.Add(alert.ID(), struct{}{}) {
 		a.Raise(alert)
 	}
 }
@@ -162,7 +166,7 @@ func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s cannot be stored: %w", ErrUnavailable, alert.ID(), err)
 	}
-	if a.raised.First(&alert) {
+	if a.raised.Add(alert.ID(), struct{}{}) {
 		a.report(&alert)
 	}
 	return nil

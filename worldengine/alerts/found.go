@@ -39,7 +39,7 @@ type foundCount struct{ runSeq, more int64 }
 
 func newFound() found {
 	return found{
-		runs: recent.NewMap[foundRun, *foundCount](runevents.DefaultMaxAlerts),
+		runs: recent.NewMap[foundRun, *foundCount](maxRemembered),
 		town: ratelimit.New(FoundOfTown, foundPeriod),
 		all:  ratelimit.New(foundOfAll, foundPeriod),
 		more: map[runevents.AlertCode]int64{},

@@ -224,7 +224,7 @@ func (a *Alerts) Recall(ctx context.Context) error {
 		all, err := a.read(ctx)
 		if err == nil {
 			for _, alert := range all {
-				a.raised.First(&alert.Alert)
+				a.raised.Add(alert.Alert.ID(), struct{}{})
 				a.found.recall(&alert.Alert)
 			}
 			return nil
