@@ -1,6 +1,7 @@
 package plugin_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,52 +28,68 @@ func begun(t *testing.T, c *apply.Command) plugin.Memory {
 	return memory
 }
 
+// A command that was begun before a restart is asked of Recover, until that has a definite answer;
+// without a Recover it is refused for good.
 func TestRecover_AfterARestart(t *testing.T) {
 	t.Parallel()
-	for name, inGame := range map[string]bool{"in the game": true, "not in the game": false} {
+	later := func(status apply.Status) plugin.Func {
+		return func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+			return apply.Later(c, status, 0), nil
+		}
+	}
+	lost := func(context.Context, *apply.Command) (apply.Answer, error) {
+		// This error of Recover does not mean that the command is not in the game.
+		return apply.Answer{}, fmt.Errorf("the chunk does not load: %w", apply.ErrUnavailable)
+	}
+	panics := func(context.Context, *apply.Command) (apply.Answer, error) { panic("a defect") }
+	for name, test := range map[string]struct {
+		inGame   bool
+		recovers []plugin.Func // one call each, then the game's
+		asks     []int64       // logical attempts
+		want     []string      // their answers
+		applied  int
+	}{
+		"in the game": {true, []plugin.Func{}, []int64{1, 1}, []string{"applied", "applied"}, 1},
+		"not in the game": {false, []plugin.Func{}, []int64{1, 1, 2},
+			[]string{"NOT_APPLIED", "NOT_APPLIED", "applied"}, 1},
+		"not begun": {false, []plugin.Func{later(apply.Busy)}, []int64{1, 1},
+			[]string{"busy", "applied"}, 1},
+		"not known at first": {true, []plugin.Func{lost, later(apply.InProgress), panics},
+			[]int64{1, 1, 1, 1, 1},
+			[]string{"in-progress", "in-progress", "in-progress", "applied", "applied"}, 1},
+		"without a Recover": {false, nil, []int64{1, 2},
+			[]string{plugin.ReasonOutcomeUnknown, plugin.ReasonOutcomeUnknown}, 0},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e, g, c := newEngine(t), newGame(), command(t, "a", 1)
-			if inGame {
+			if test.inGame {
 				_, err := g.apply(t.Context(), c)
 				require.NoError(t, err)
 			}
-			e.serve(plugin.Config{Memory: begun(t, c), Apply: g.apply, Recover: g.recover})
-			if !inGame {
-				require.Equal(t, "NOT_APPLIED", e.ask(c).ReasonCode)
-				require.Equal(t, "NOT_APPLIED", e.ask(c).ReasonCode)
-				c = attempt(c, 2)
+			memory := begun(t, c)
+			config := plugin.Config{Memory: memory, Apply: g.apply}
+			if left := test.recovers; left != nil {
+				config.Recover = func(ctx context.Context, c *apply.Command) (apply.Answer, error) {
+					if len(left) == 0 {
+						return g.recover(ctx, c)
+					}
+					first := left[0]
+					left = left[1:]
+					return first(ctx, c)
+				}
 			}
-			require.Equal(t, apply.Done(c), e.ask(c))
-			require.Equal(t, 1, g.times(c))
+			e.serve(config)
+			for i, n := range test.asks {
+				got := e.ask(attempt(c, n))
+				require.Equal(t, test.want[i], cmp.Or(got.ReasonCode, string(got.Status)), i)
+				require.Equal(t, got.ReasonCode == "NOT_APPLIED", got.Retryable)
+			}
+			require.Equal(t, test.applied, g.times(c))
+			record, _ := memory.Get(c.ApplyID)
+			require.False(t, record.Begun())
 		})
 	}
-}
-
-func TestApply_InDoubtWithoutRecover(t *testing.T) {
-	t.Parallel()
-	e, g, c := newEngine(t), newGame(), command(t, "a", 1)
-	memory := begun(t, c)
-	e.serve(plugin.Config{Memory: memory, Apply: g.apply})
-	for n := range int64(2) {
-		got := e.ask(attempt(c, n+1))
-		require.Equal(t, plugin.ReasonOutcomeUnknown, got.ReasonCode)
-		require.False(t, got.Retryable)
-	}
-	require.Zero(t, g.times(c))
-	record, _ := memory.Get(c.ApplyID)
-	require.False(t, record.Begun())
-}
-
-func TestRecover_NotBegun(t *testing.T) {
-	t.Parallel()
-	e, g, c := newEngine(t), newGame(), command(t, "a", 1)
-	e.serve(plugin.Config{Memory: begun(t, c), Apply: g.apply,
-		Recover: func(_ context.Context, c *apply.Command) (apply.Answer, error) {
-			return apply.Later(c, apply.Busy, 0), nil
-		}})
-	require.Equal(t, apply.Busy, e.ask(c).Status)
-	require.Equal(t, apply.Applied, e.ask(c).Status, "in the same attempt")
 }
 
 // Without a definite answer the command is in doubt: Apply is not called again.
@@ -124,33 +141,6 @@ func TestApply_InDoubt(t *testing.T) {
 			require.Equal(t, 1, g.times(c))
 		})
 	}
-}
-
-func TestRecover_IsAskedAgain(t *testing.T) {
-	t.Parallel()
-	e, g, c := newEngine(t), newGame(), command(t, "a", 1)
-	calls := 0
-	e.serve(plugin.Config{Memory: begun(t, c), Apply: g.apply,
-		Recover: func(ctx context.Context, c *apply.Command) (apply.Answer, error) {
-			switch calls++; calls {
-			case 1:
-				// This error of Recover does not mean that the command is not in the game.
-				return apply.Answer{}, fmt.Errorf("the chunk does not load: %w",
-					apply.ErrUnavailable)
-			case 2:
-				return apply.Later(c, apply.InProgress, 0), nil
-			case 3:
-				panic("a defect")
-			}
-			return apply.Done(c), nil
-		}})
-	for range 3 {
-		require.Equal(t, apply.InProgress, e.ask(c).Status)
-	}
-	require.Equal(t, apply.Applied, e.ask(c).Status)
-	require.Equal(t, apply.Applied, e.ask(c).Status)
-	require.Equal(t, 4, calls)
-	require.Zero(t, g.times(c))
 }
 
 func TestApply_Unavailable(t *testing.T) {

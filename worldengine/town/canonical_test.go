@@ -239,7 +239,7 @@ func TestNewState_Stable(t *testing.T) {
 	require.Equal(t, projects, state.Snapshot.Projects)
 }
 
-func TestEveryRepetitionOfAnIDNamesTheFirst(t *testing.T) {
+func TestParse_RepeatedIDs(t *testing.T) {
 	t.Parallel()
 	tree := decoded(t, town.NewState(snapshot()).Canonical).(map[string]any)
 	projects := tree["projects"].([]any)
