@@ -18,17 +18,21 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/crypto/bcrypt"
 
+	"worldengine/cmd/internal/completion"
 	"worldengine/cmd/internal/version"
 )
 
@@ -154,4 +158,61 @@ type versionCommand struct{}
 func (versionCommand) Run(s streams) error {
 	_, err := fmt.Fprintln(s.out, "handoffd", version.String())
 	return err
+}
+
+// completionCommand prints a completion script.
+type completionCommand struct {
+	completion.Command `embed:""`
+}
+
+// Run prints it.
+func (c completionCommand) Run(s streams, model *kong.Application) error {
+	return c.Print(s.out, model, nil)
+}
+
+// passwordCommand draws a password for a user of an access file.
+type passwordCommand struct{}
+
+// hashCost makes a guess take about a tenth of a second.
+const hashCost = 11
+
+// Run prints a password and its hash. Neither is kept anywhere.
+func (passwordCommand) Run(s streams) error {
+	password := rand.Text()
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), hashCost)
+	if err != nil {
+		return fmt.Errorf("password: %w", err)
+	}
+	_, err = fmt.Fprintf(s.out, "password      %s\npasswordHash  %s\n", password, hash)
+	return err
+}
+
+// variablePrefix is how the environment variables of handoffd begin; those for tests begin with
+// testPrefix.
+const (
+	variablePrefix = "HANDOFFD_"
+	testPrefix     = variablePrefix + "TEST_"
+)
+
+// unknownVariables returns the names of the variables in an environment that begin as handoffd's
+// do, and are of no flag: they are misspelt, or of another version. They are in alphabetical order.
+func unknownVariables(environ []string, model *kong.Application) []string {
+	known := map[string]bool{}
+	for _, node := range append(model.Leaves(false), model.Node) {
+		for _, flag := range node.Flags {
+			for _, name := range flag.Envs {
+				known[name] = true
+			}
+		}
+	}
+	var unknown []string
+	for _, variable := range environ {
+		name, _, _ := strings.Cut(variable, "=")
+		if strings.HasPrefix(name, variablePrefix) && !strings.HasPrefix(name, testPrefix) &&
+			!known[name] {
+			unknown = append(unknown, name)
+		}
+	}
+	slices.Sort(unknown)
+	return unknown
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -331,61 +330,4 @@ func (c *serveCommand) stop(ctx context.Context, srv *server.Server) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.DrainTimeout)
 	defer cancel()
 	return srv.Close(ctx)
-}
-
-// announce prints where and for whom the world is served, and last the line that scripts wait for:
-// "ready ", or "standby " if another server of the world serves.
-func (c *serveCommand) announce(
-	ctx context.Context, out io.Writer, srv *server.Server, config server.Config,
-) {
-	var b strings.Builder
-	url := natsconn.WithoutSecrets(srv.URL())
-	at := url
-	if listen, err := samePort(c.Listen, url); err == nil && c.NATS == "" {
-		at = listen
-	}
-	engine := srv.Engine()
-	if engine == nil {
-		c.describe(&b, &config, at, srv.HTTP())
-		fmt.Fprintf(out, "%sstandby %s\n", b.String(), url)
-		return
-	}
-	config.Engine.Apply = engine.Settings().Apply
-	c.describe(&b, &config, at, srv.HTTP())
-	describeSettings(&b, engine.Settings())
-	describeTowns(ctx, &b, engine, srv.Created(), c.WorldFile)
-	flags := ""
-	if url != "nats://"+server.DefaultListen {
-		flags += " --server " + url
-	}
-	if c.World != wire.DefaultWorld {
-		flags += " --world " + c.World
-	}
-	fmt.Fprintf(&b, "try       handoffctl%s town list\n", flags)
-	fmt.Fprintf(&b, "ready %s\n", url)
-	io.WriteString(out, b.String())
-}
-
-// whoApplies names the binding that applies accepted commands: of towns without their own, and of
-// others.
-func whoApplies(config *server.Config) string {
-	console := ""
-	if config.RCON != nil {
-		console = "the console at " + config.RCON.Address
-	}
-	text := string(config.Engine.Apply)
-	switch config.Engine.Apply {
-	case apply.RCON:
-		return text + " (" + console + ")"
-	case apply.Plugin:
-		text += " (asked on " + wire.ApplySubject(config.Engine.World, "<town token>") + ")"
-	case "":
-		text = "as the world says"
-	default:
-		text += " (the built-in rules)"
-	}
-	if console != "" {
-		text += "; rcon (" + console + ") for towns that say so"
-	}
-	return text
 }
