@@ -16,7 +16,7 @@ import (
 
 // dependencies.md lists the direct dependencies and all modules that are in the programs, each with
 // a reason and a licence, and no others; and it says which are in the programs.
-func TestDependenciesAreListed(t *testing.T) {
+func TestDependencies_Listed(t *testing.T) {
 	t.Parallel()
 	listed, said := map[string]bool{}, map[string]bool{}
 	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]*) \\| ([^|]*) \\|(?: (yes|no, tests " +

@@ -43,7 +43,7 @@ func prose(page string) string { return fence.ReplaceAllString(page, "") }
 
 // Every relative link leads to a file or directory of the module, and to a heading that the page
 // has.
-func TestLinksLeadSomewhere(t *testing.T) {
+func TestPages_Links(t *testing.T) {
 	t.Parallel()
 	all := pages(t)
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
@@ -82,7 +82,7 @@ func anchors(page string) []string {
 }
 
 // Each path, test and Go name that a page has in backquotes exists.
-func TestPagesNameWhatThereIs(t *testing.T) {
+func TestPages_Names(t *testing.T) {
 	t.Parallel()
 	code := openModule("..")
 	known := everything(t, code)
@@ -171,7 +171,7 @@ func (k *inventory) add(name string, d *declarations) {
 }
 
 // Each `go test` command of the pages runs tests that there are.
-func TestCommandsOfPagesRunTests(t *testing.T) {
+func TestPages_Commands(t *testing.T) {
 	t.Parallel()
 	code := openModule("..")
 	command := regexp.MustCompile("go test (?:-\\w+ )*\\./([\\w/]+) [^`\n]*?-(run|bench) " +
@@ -205,7 +205,7 @@ func (d *declarations) anyTest(pattern *regexp.Regexp) bool {
 }
 
 // architecture.md lists every package.
-func TestTheTreeIsListed(t *testing.T) {
+func TestPages_Architecture(t *testing.T) {
 	t.Parallel()
 	_, tree, _ := strings.Cut(read(t, "architecture.md"), "\n## The tree\n")
 	tree, _, _ = strings.Cut(tree, "\n## ")
@@ -217,7 +217,7 @@ func TestTheTreeIsListed(t *testing.T) {
 }
 
 // contracts.md has every kind of a precondition that the engine knows.
-func TestKindsOfPreconditionsAreListed(t *testing.T) {
+func TestPages_Preconditions(t *testing.T) {
 	t.Parallel()
 	declared := regexp.MustCompile(`PreconditionKind = "([a-z_]+)"`).
 		FindAllStringSubmatch(read(t, "../handoff/proposal.go"), -1)
@@ -229,7 +229,7 @@ func TestKindsOfPreconditionsAreListed(t *testing.T) {
 }
 
 // A page is read in a terminal too; the README is read first, so it is short.
-func TestPagesAreNarrow(t *testing.T) {
+func TestPages_Narrow(t *testing.T) {
 	t.Parallel()
 	for name, page := range pages(t) {
 		for _, line := range strings.Split(prose(page), "\n") {

@@ -23,7 +23,7 @@ func under(t *testing.T, text, heading string) string {
 	return rest
 }
 
-func TestTheProtocolNamesEveryMember(t *testing.T) {
+func TestProtocol_Members(t *testing.T) {
 	t.Parallel()
 	text := read(t, "plugin-protocol.md")
 	for heading, name := range map[string]schemas.Name{
@@ -42,7 +42,7 @@ func TestTheProtocolNamesEveryMember(t *testing.T) {
 	}
 }
 
-func TestTheProtocolNamesEveryCode(t *testing.T) {
+func TestProtocol_Codes(t *testing.T) {
 	t.Parallel()
 	text := read(t, "plugin-protocol.md")
 	want := []string{
@@ -59,7 +59,7 @@ func TestTheProtocolNamesEveryCode(t *testing.T) {
 	}
 }
 
-func TestTheProtocolsTownTokensAreTrue(t *testing.T) {
+func TestProtocol_TownTokens(t *testing.T) {
 	t.Parallel()
 	rows := regexp.MustCompile("(?m)^\\| `(.*)` \\| `(.*)` \\|$").
 		FindAllStringSubmatch(under(t, read(t, "plugin-protocol.md"), "Subjects and the town token"), -1)

@@ -113,7 +113,7 @@ func (r *torture) forget(message []byte) {
 // A town whose last message was damaged is not served, and its clients get a code, even if the
 // message is a put, or the town's only message and the last one of the log; another town's damage
 // in the middle of its history is found beside it, and everything else is served.
-func TestAFlippedBit(t *testing.T) {
+func TestDamage_FlippedBit(t *testing.T) {
 	t.Parallel()
 	r := newPopulated(t)
 	alone := r.putLast("town 5", "town alone")
@@ -195,7 +195,7 @@ func (r *torture) conclude(nc *nats.Conn, d *torturedTown) {
 
 // If damage has cut the log's end off, a start raises an alert, keeps the old index, and goes on
 // with the log as it is.
-func TestTheLogLosesItsEnd(t *testing.T) {
+func TestDamage_LogCut(t *testing.T) {
 	t.Parallel()
 	r := newPopulated(t)
 	path, block := r.block()

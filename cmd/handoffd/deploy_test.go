@@ -13,29 +13,31 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// contents returns the text of all files below some directories, or of single files.
+func contents(t *testing.T, paths ...string) string {
+	t.Helper()
+	var text strings.Builder
+	for _, path := range paths {
+		require.NoError(t, filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			text.Write(data)
+			return err
+		}))
+	}
+	return text.String()
+}
+
 // The variables that the files of deploy set are of flags.
 func TestDeploy_Variables(t *testing.T) {
 	t.Parallel()
 	parser, err := kong.New(&commandLine{}, kong.Name("handoffd"), kong.DefaultEnvars("HANDOFFD"))
 	require.NoError(t, err)
-	seen := map[string]bool{}
-	require.NoError(t,
-		fs.WalkDir(os.DirFS("../../deploy"), ".",
-			func(path string, entry fs.DirEntry, err error) error {
-				if err != nil || entry.IsDir() {
-					return err
-				}
-				data, err := os.ReadFile("../../deploy/" + path)
-				for _, set := range regexp.MustCompile(`\b(HANDOFFD_[A-Z_]+[A-Z])\b`).FindAllString(
-					string(data),
-					-1) {
-					require.Empty(t, unknownVariables([]string{set + "=1"}, parser.Model), "%s",
-						path)
-					seen[set] = true
-				}
-				return err
-			}))
-	require.Greater(t, len(seen), 5)
+	set := regexp.MustCompile(`\bHANDOFFD_[A-Z_]+[A-Z]\b`).FindAllString(contents(t, "../../deploy"), -1)
+	require.Greater(t, len(set), 5)
+	require.Empty(t, unknownVariables(set, parser.Model))
 }
 
 // NATS reads the configuration of the nodes, which is the one of the page for operators.
@@ -52,53 +54,29 @@ func TestDeploy_NATSConfiguration(t *testing.T) {
 // Each service that another one waits for is in the files that a comment or a page gives together.
 func TestDeploy_ComposeServices(t *testing.T) {
 	t.Parallel()
-	var text strings.Builder
-	pages, err := filepath.Glob("../../docs/*.md")
-	require.NoError(t, err)
-	files, err := filepath.Glob("../../deploy/compose/*.yaml")
-	require.NoError(t, err)
-	for _, file := range append(pages, files...) {
-		data, err := os.ReadFile(file)
-		require.NoError(t, err)
-		text.Write(data)
-	}
+	section := regexp.MustCompile(`(?ms)^services:\n(.*?)(?:^[^ #\n]|\z)`)
+	service := regexp.MustCompile(`(?m)^  ([a-z0-9-]+):$`)
+	needs := regexp.MustCompile(`(?m)^ +depends_on: *\[([a-z0-9, -]+)\]$`)
 	commands := regexp.MustCompile(`docker compose((?: -f \S+)+)`).FindAllStringSubmatch(
-		text.String(),
-		-1)
+		contents(t, "../../docs", "../../deploy/compose"), -1)
 	require.GreaterOrEqual(t, len(commands), 4)
 	for _, command := range commands {
-		services, needs := composed(t, strings.Fields(strings.ReplaceAll(command[1], " -f ", " ")))
-		require.NotEmpty(t, services, command[0])
-		for _, need := range needs {
-			require.Contains(t, services, need, command[0])
+		text, services := "", map[string]bool{}
+		for _, file := range strings.Fields(strings.ReplaceAll(command[1], " -f ", " ")) {
+			own := contents(t, "../../"+file)
+			part := section.FindStringSubmatch(own)
+			require.NotNil(t, part, file)
+			for _, found := range service.FindAllStringSubmatch(part[1], -1) {
+				services[found[1]] = true
+			}
+			text += own
 		}
-	}
-}
-
-// composed returns the services of compose files, and those that they wait for.
-func composed(t *testing.T, files []string) (services, needs []string) {
-	t.Helper()
-	for _, file := range files {
-		data, err := os.ReadFile("../../" + file)
-		require.NoError(t, err)
-		section := ""
-		for line := range strings.Lines(string(data)) {
-			line = strings.TrimRight(line, "\n")
-			if line != "" && line[0] != ' ' && line[0] != '#' {
-				section = line
-			}
-			if name, found := strings.CutSuffix(line, ":"); found && section == "services:" {
-				if name, found := strings.CutPrefix(name, "  "); found && name[0] != ' ' {
-					services = append(services, name)
-				}
-			}
-			if list, found := strings.CutPrefix(strings.TrimSpace(line), "depends_on:"); found {
-				list := strings.TrimSpace(list)
-				require.Regexp(t, `^\[[a-z0-9-]+(, [a-z0-9-]+)*\]$`, list,
-					"this test reads a list in one line")
-				needs = append(needs, strings.Split(strings.Trim(list, "[]"), ", ")...)
+		waits := needs.FindAllStringSubmatch(text, -1)
+		require.Len(t, waits, strings.Count(text, "depends_on:"), "this test reads lists in one line")
+		for _, list := range waits {
+			for _, need := range strings.Split(list[1], ", ") {
+				require.True(t, services[need], "%s: %s", command[0], need)
 			}
 		}
 	}
-	return services, needs
 }

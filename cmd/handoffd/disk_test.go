@@ -25,7 +25,7 @@ import (
 )
 
 var diskLoad = flag.Duration("torture.disk", 300*time.Millisecond,
-	"how long TestDiskFull goes on asking when its disk is full")
+	"how long TestDisk_Full goes on asking when its disk is full")
 
 // smallDisk is the size of a small file system: on a smaller one NATS makes no streams, since it
 // keeps room for the dead letters and the alerts.
@@ -182,7 +182,7 @@ func TestDisk_FailedWriteHeals(t *testing.T) {
 //
 // That no answer follows an append that NATS leaves unanswered, for 3 s, is only shown with a
 // longer -torture.disk.
-func TestDiskFull(t *testing.T) {
+func TestDisk_Full(t *testing.T) {
 	t.Parallel()
 	t.Run("kept free", func(t *testing.T) {
 		t.Parallel()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -25,11 +24,7 @@ import (
 var (
 	overloadFor = flag.Duration("overload.for", 100*time.Millisecond,
 		"how long TestOverload offers more than the server can do")
-	overloadFactor = flag.Float64("overload.factor", 10, "how many times its capacity is offered")
-	overloadRate   = flag.Float64("overload.rate", 0,
-		"how many handoffs a second are offered, to compare runs; 0 for -overload.factor")
-	overloadHot  = flag.Float64("overload.hot", 0.8, "which part of that is about one town")
-	overloadSync = flag.String("overload.sync", "interval", "--sync of the server")
+	overloadHot = flag.Float64("overload.hot", 0.8, "which part of that is about one town")
 )
 
 const (
@@ -87,7 +82,7 @@ func TestOverload(t *testing.T) {
 	done := f.calmly(max(*overloadFor/4, 100*time.Millisecond), perCold)
 	capacity := float64(len(done)) / time.Since(began).Seconds()
 	before, rssBefore := f.calm(), f.program.memory("VmRSS")
-	rate := cmp.Or(*overloadRate, *overloadFactor*capacity)
+	rate := 10 * capacity
 	elapsed := f.offer(rate, *overloadFor)
 	over := time.Now()
 	var hotBack, coldBack time.Duration
@@ -138,7 +133,7 @@ func TestOverload(t *testing.T) {
 
 func newFlood(t *testing.T) *flood {
 	f := &flood{t: t, hammer: newHammer(t, coldTowns+1)}
-	f.program = serve(t, "--sync", *overloadSync, "--max-held", fmt.Sprint(heldMiB),
+	f.program = serve(t, "--sync", "interval", "--max-held", fmt.Sprint(heldMiB),
 		"--max-waiting", fmt.Sprint(floodWaiting()))
 	f.hammer.create(f.program.connect())
 	f.hot = newHotTown(t, f.hammer.towns[coldTowns])

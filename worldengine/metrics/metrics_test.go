@@ -62,7 +62,7 @@ func filled() *metrics.Metrics {
 	return m
 }
 
-func TestMetricsAreClean(t *testing.T) {
+func TestMetrics_Lint(t *testing.T) {
 	t.Parallel()
 	families, err := filled().Gatherer().Gather()
 	require.NoError(t, err)
@@ -86,7 +86,7 @@ func TestMetricsAreClean(t *testing.T) {
 	}
 }
 
-func TestMetricsAreServed(t *testing.T) {
+func TestMetrics_Served(t *testing.T) {
 	t.Parallel()
 	recorder := httptest.NewRecorder()
 	filled().Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder,
@@ -128,7 +128,7 @@ func named(text string) map[string]bool {
 }
 
 // The dashboard, the alert rules and the operators' page name only existing metrics.
-func TestWhatIsDeployedNamesMetricsThatThereAre(t *testing.T) {
+func TestMetrics_Deployed(t *testing.T) {
 	t.Parallel()
 	families, err := filled().Gatherer().Gather()
 	require.NoError(t, err)

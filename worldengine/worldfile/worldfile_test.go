@@ -36,7 +36,7 @@ func noConsole(b apply.Binding) error {
 		schemas.Violation{Path: "/apply", Message: "must not be rcon: there is no console"})
 }
 
-func TestWhatAnElementSaysOfItsTown(t *testing.T) {
+func TestParse_Elements(t *testing.T) {
 	t.Parallel()
 	advances := &approval.Policy{Types: []handoff.ProposalType{handoff.AdvanceProject}}
 	for _, row := range []struct {
@@ -68,7 +68,7 @@ func TestWhatAnElementSaysOfItsTown(t *testing.T) {
 	}
 }
 
-func TestTownsComeInTheOrderOfTheFile(t *testing.T) {
+func TestParse_Order(t *testing.T) {
 	t.Parallel()
 	towns, err := worldfile.Parse(worlds.Frontier, anyBinding)
 	require.NoError(t, err)
@@ -91,7 +91,7 @@ func TestTownsComeInTheOrderOfTheFile(t *testing.T) {
 }
 
 // Whatever is wrong is named with its path in the file, all of it, and then there are no towns.
-func TestWhatIsWrongIsNamedWithItsPath(t *testing.T) {
+func TestParse_Violations(t *testing.T) {
 	t.Parallel()
 	badDay := strings.Replace(snapshot("t"), `"day":15`, `"day":-1`, 1)
 	twice := strings.Replace(snapshot("t"), `"sideQuests":[]`,
@@ -149,7 +149,7 @@ func TestWhatIsWrongIsNamedWithItsPath(t *testing.T) {
 }
 
 // A town that is there twice is named with the element before it.
-func TestATownTwiceNamesTheOther(t *testing.T) {
+func TestParse_TownTwice(t *testing.T) {
 	t.Parallel()
 	_, err := worldfile.Parse([]byte(`[`+snapshot("a")+`,`+snapshot("t")+`,`+snapshot("t")+`]`),
 		anyBinding)
@@ -158,7 +158,7 @@ func TestATownTwiceNamesTheOther(t *testing.T) {
 }
 
 // An error of mayBind that says nothing about the file is not swallowed, and no town with it.
-func TestABindingThatCannotBeChecked(t *testing.T) {
+func TestParse_BindingError(t *testing.T) {
 	t.Parallel()
 	trouble := errors.New("trouble")
 	towns, err := worldfile.Parse([]byte(`[{"snapshot":`+snapshot("t")+`,"apply":"rcon"}]`),
@@ -168,7 +168,7 @@ func TestABindingThatCannotBeChecked(t *testing.T) {
 }
 
 // A file that is too large is refused before it is read.
-func TestAFileThatIsTooLarge(t *testing.T) {
+func TestParse_TooLarge(t *testing.T) {
 	t.Parallel()
 	_, err := worldfile.Parse(make([]byte, 64<<20+1), anyBinding)
 	var invalid *schemas.ValidationError
