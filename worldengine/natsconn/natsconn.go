@@ -22,7 +22,7 @@ import (
 // Options are the NATS command line's flags and environment variables, with tags for a kong command
 // line. None of them is ever logged.
 type Options struct {
-	User     string `help:"User name, or a token where no password is given." env:"NATS_USER" group:"connection"`
+	User     string `help:"User name, or a token if no password is given." env:"NATS_USER" group:"connection"`
 	Password string `help:"Password." env:"NATS_PASSWORD" group:"connection"`
 	Token    string `help:"Token." env:"NATS_TOKEN" group:"connection"`
 	Creds    string `help:"File with user credentials (JWT and seed)." env:"NATS_CREDS" type:"existingfile" group:"connection"`
