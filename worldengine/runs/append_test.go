@@ -209,25 +209,3 @@ func TestRunCache_Bound(t *testing.T) {
 	require.Same(t, large, c.take("large"))
 	require.Zero(t, c.events)
 }
-
-// BenchmarkLoadRun reads a run of so many events, as the first append to it does.
-func BenchmarkLoadRun(b *testing.B) {
-	for _, size := range []int64{10, 1000, 10_000} {
-		b.Run(strconv.FormatInt(size, 10), func(b *testing.B) {
-			s := open(b, logtest.New(b))
-			for n := int64(0); n < size; n += min(size, 250) {
-				var writes []runevents.Write
-				for i := range min(size, 250) {
-					writes = append(writes, logtest.Told(n+i+1))
-				}
-				_, err := s.Append(b.Context(), "t", writes)
-				require.NoError(b, err)
-			}
-			for b.Loop() {
-				run := s.newKnownRun("run")
-				require.NoError(b, s.readRun(b.Context(), run))
-				require.Equal(b, int(size), run.state.Len())
-			}
-		})
-	}
-}
