@@ -104,57 +104,52 @@ func ask(t testing.TB, nc *nats.Conn, verb, body string, reply any) {
 }
 
 // An incomplete backup is refused with the file and the reason, before anything is restored.
-func TestADamagedBackupIsRefused(t *testing.T) {
+func TestRestore_DamagedBackup(t *testing.T) {
 	t.Parallel()
 	whole := taken(t)
+	const manifest = "manifest.json"
 	log := filepath.Join(wire.LogStream("main"), "stream.arc.s2")
+	edit := func(old, with string) func(string) error {
+		return func(path string) error { return replace(path, old, with) }
+	}
+	cut := func(size int64) func(string) error {
+		return func(path string) error { return os.Truncate(path, size) }
+	}
 	for name, c := range map[string]struct {
-		damage func(path func(string) string) error
+		file   string
+		damage func(path string) error
 		says   string
 	}{
-		"no manifest": {func(path func(string) string) error {
-			return os.Remove(path("manifest.json"))
-		},
-			"has no manifest.json, which is written last"},
-		"half a manifest": {func(path func(string) string) error {
-			return os.Truncate(path("manifest.json"), 700)
-		},
-			"manifest.json: "},
-		"a stream more": {func(path func(string) string) error {
-			return replace(path("manifest.json"), `WORLD_main_ALERTS`, `../WORLD_main_ALERTS`)
-		}, "manifest.json: stream 2 is not WORLD_main_ALERTS"},
-		"a manifest of something else": {func(path func(string) string) error {
-			return replace(path("manifest.json"), "worldengine-backup.v", "other-backup.v")
-		}, `the format is "other-backup.v`},
-		"a file is missing": {func(path func(string) string) error {
-			return os.Remove(path(log))
-		}, log + ": no such file"},
-		"a file is cut off": {func(path func(string) string) error {
-			return os.Truncate(path(log), 1000)
-		},
-			log + " has 1000 bytes"},
-		"a bit is flipped": {func(path func(string) string) error {
-			return flip(path(log))
-		}, log + " was altered"},
-		"a setting is changed": {func(path func(string) string) error {
-			return replace(path("WORLD_main_LOG/backup.json"), `"max_msgs_per_subject":10000`,
-				`"max_msgs_per_subject":10001`)
-		}, "backup.json was altered"},
+		"no manifest":     {manifest, os.Remove, "has no manifest.json, which is written last"},
+		"half a manifest": {manifest, cut(700), "manifest.json: "},
+		"a stream more": {manifest, edit("WORLD_main_ALERTS", "../WORLD_main_ALERTS"),
+			"manifest.json: stream 2 is not WORLD_main_ALERTS"},
+		"a manifest of something else": {manifest, edit("worldengine-backup.v", "other-backup.v"),
+			`the format is "other-backup.v`},
+		"a file is missing": {log, os.Remove, log + ": no such file"},
+		"a file is cut off": {log, cut(1000), log + " has 1000 bytes"},
+		"a bit is flipped":  {log, flip, log + " was altered"},
+		"a setting is changed": {"WORLD_main_LOG/backup.json", edit(`"max_msgs_per_subject":10000`,
+			`"max_msgs_per_subject":10001`), "backup.json was altered"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "backup")
-			require.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
-			require.NoError(t, c.damage(func(file string) string {
-				return filepath.Join(dir, file)
-			}))
-			nc := natstest.Connect(t)
+			dir, nc := copyOf(t, whole), natstest.Connect(t)
+			require.NoError(t, c.damage(filepath.Join(dir, c.file)))
 			_, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 			require.ErrorIs(t, err, backup.ErrInvalid)
 			require.ErrorContains(t, err, c.says)
 			require.Empty(t, streams(t, nc))
 		})
 	}
+}
+
+// copyOf copies a backup, and returns the directory of the copy.
+func copyOf(t testing.TB, whole string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "backup")
+	require.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
+	return dir
 }
 
 // A backup of another format is refused for that, whatever else its manifest has.
@@ -178,41 +173,29 @@ func TestRestore_CountsDiffer(t *testing.T) {
 	m, err := backup.Read(whole)
 	require.NoError(t, err)
 	log := m.Streams[0]
-	for name, c := range map[string]struct{ old, with, says string }{
-		"a message more": {
-			fmt.Sprintf(`"messages": %d`, log.Messages),
-			fmt.Sprintf(`"messages": %d`, log.Messages+1),
-			fmt.Sprintf("names %d messages up to sequence %d, and %d up to %d were restored",
-				log.Messages+1, log.LastSeq, log.Messages, log.LastSeq),
-		},
-		"a message less": {
-			fmt.Sprintf(`"messages": %d`, log.Messages),
-			fmt.Sprintf(`"messages": %d`, log.Messages-1),
-			fmt.Sprintf("names %d messages up to sequence %d, and %d up to %d were restored",
-				log.Messages-1, log.LastSeq, log.Messages, log.LastSeq),
-		},
-		"another end": {
-			fmt.Sprintf(`"lastSeq": %d`, log.LastSeq),
-			fmt.Sprintf(`"lastSeq": %d`, log.LastSeq+1),
-			fmt.Sprintf("names %d messages up to sequence %d, and %d up to %d were restored",
-				log.Messages, log.LastSeq+1, log.Messages, log.LastSeq),
-		},
+	for name, c := range map[string]struct {
+		member            string
+		was               uint64
+		messages, lastSeq uint64
+	}{
+		"a message more": {"messages", log.Messages, log.Messages + 1, log.LastSeq},
+		"a message less": {"messages", log.Messages, log.Messages - 1, log.LastSeq},
+		"another end":    {"lastSeq", log.LastSeq, log.Messages, log.LastSeq + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := filepath.Join(t.TempDir(), "backup")
-			require.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
-			path := filepath.Join(dir, "manifest.json")
-			data, err := os.ReadFile(path)
-			require.NoError(t, err)
-			at := strings.Index(string(data), c.old) // the log is first
-			require.Positive(t, at)
-			changed := string(data[:at]) + c.with + string(data[at+len(c.old):])
-			require.NoError(t, os.WriteFile(path, []byte(changed), 0o600))
-			nc := natstest.Connect(t)
+			dir, nc := copyOf(t, whole), natstest.Connect(t)
+			now := c.messages
+			if c.member == "lastSeq" {
+				now = c.lastSeq
+			}
+			require.NoError(t, replace(filepath.Join(dir, "manifest.json"), // the log is first
+				fmt.Sprintf("%q: %d", c.member, c.was), fmt.Sprintf("%q: %d", c.member, now)))
 			_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 			require.ErrorIs(t, err, backup.ErrRestore)
-			require.ErrorContains(t, err, "stream WORLD_main_LOG: the manifest "+c.says)
+			require.ErrorContains(t, err, fmt.Sprintf("stream WORLD_main_LOG: the manifest names %d "+
+				"messages up to sequence %d, and %d up to %d were restored", c.messages, c.lastSeq,
+				log.Messages, log.LastSeq))
 			_, err = server.Start(t.Context(), configOf(nc, worldengine.Config{}))
 			require.ErrorIs(t, err, commitlog.ErrHalfRestored)
 			_, err = backup.Restore(t.Context(), nc, whole, backup.RestoreOptions{})
@@ -261,7 +244,7 @@ func flip(path string) error {
 }
 
 // A backup of another world, or of one that exists, served or not, is refused and changes nothing.
-func TestRestoreOverwritesNothing(t *testing.T) {
+func TestRestore_OverwritesNothing(t *testing.T) {
 	t.Parallel()
 	dir, nc := taken(t), natstest.Connect(t)
 	_, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{World: "other"})
@@ -284,7 +267,7 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 }
 
 // Until a restore has finished nobody serves the world. Run again, it begins anew and finishes.
-func TestARestoreIsInterrupted(t *testing.T) {
+func TestRestore_Interrupted(t *testing.T) {
 	t.Parallel()
 	dir, nc := taken(t), natstest.Connect(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -314,7 +297,7 @@ func TestARestoreIsInterrupted(t *testing.T) {
 }
 
 // An interrupted backup leaves nothing, and none is made in a directory with files.
-func TestABackupIsInterrupted(t *testing.T) {
+func TestTake_Interrupted(t *testing.T) {
 	t.Parallel()
 	nc, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
 	_, err := backup.Take(t.Context(), nc, dir, backup.Options{})
@@ -338,7 +321,7 @@ func TestABackupIsInterrupted(t *testing.T) {
 
 // If a town's whole history is replaced while it is copied, the copy may lack the town: the backup
 // fails. One commit less, and it succeeds.
-func TestTheLogIsOverwritten(t *testing.T) {
+func TestTake_Outrun(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	const history = 8
@@ -369,7 +352,7 @@ func newTown(n int) string {
 
 // A stream many times larger than the window comes back byte for byte, even if messages, and so
 // chunks, are at most a few KB.
-func TestALargeStream(t *testing.T) {
+func TestRestore_LargeStream(t *testing.T) {
 	t.Parallel()
 	from, dir := natstest.Connect(t), t.TempDir()
 	serve(t, from, worldengine.Config{})
@@ -424,7 +407,7 @@ func narrow(t testing.TB, maxPayload int32) *nats.Conn {
 }
 
 // A restored world's streams keep their settings, also an operator's.
-func TestSettingsAreKept(t *testing.T) {
+func TestRestore_KeepsSettings(t *testing.T) {
 	t.Parallel()
 	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()
 	serve(t, from, worldengine.Config{
@@ -456,7 +439,7 @@ func configs(t testing.TB, nc *nats.Conn) map[string]jetstream.StreamConfig {
 }
 
 // Every stream of a world is in a backup, except the bus, which is derived from the log.
-func TestNoStreamIsForgotten(t *testing.T) {
+func TestBackupStreams(t *testing.T) {
 	t.Parallel()
 	names := []string{
 		wire.EventStream("main"), wire.DeadLetterStream("main"),

@@ -120,7 +120,7 @@ func oldest(t testing.TB, nc *nats.Conn) uint64 {
 // While a full history is copied, its oldest message is copied and leaves; the next one leaves
 // before it is copied. The copy's messages before that hole are not restored, so that the history
 // is one line, and a check of the restored world finds no damage.
-func TestAHistoryGoesOnWhileItIsCopied(t *testing.T) {
+func TestTake_HistoryGoesOn(t *testing.T) {
 	t.Parallel()
 	from, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
 	serve(t, from, worldengine.Config{HistoryPerTown: 3})
@@ -152,7 +152,7 @@ func TestAHistoryGoesOnWhileItIsCopied(t *testing.T) {
 }
 
 // A manifest is invalid if a subject in it that is no history left the log, or a whole history did.
-func TestWhatLeftIsOfTheLog(t *testing.T) {
+func TestRead_LeftOfOtherSubjects(t *testing.T) {
 	t.Parallel()
 	whole := taken(t)
 	for _, left := range []backup.Left{
@@ -166,8 +166,7 @@ func TestWhatLeftIsOfTheLog(t *testing.T) {
 		m.Left = []backup.Left{left}
 		data, err := json.Marshal(m)
 		require.NoError(t, err)
-		dir := t.TempDir()
-		require.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
+		dir := copyOf(t, whole)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, backup.ManifestFile), data, 0o600))
 		_, err = backup.Read(dir)
 		require.ErrorIs(t, err, backup.ErrInvalid)

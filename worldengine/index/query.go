@@ -13,33 +13,33 @@ import (
 // Accepted returns the sequence of the newest record of a town that consumed a key. The record
 // says if it is this key: fingerprints stand for keys.
 func (ix *Index) Accepted(townToken, key string) (seq uint64, found bool) {
-	return ix.accepted(key, func(e *entry) bool { return e.town == townToken },
-		func(s *state, hash uint64) uint32 {
-			return s.keys.get(keyInTown(hash, s.town(townToken)))
-		})
+	return ix.accepted(&townToken, key)
 }
 
 // AcceptedAnywhere is Accepted for the newest record of whatever town.
 func (ix *Index) AcceptedAnywhere(key string) (seq uint64, found bool) {
-	return ix.accepted(key, func(*entry) bool { return true },
-		func(s *state, hash uint64) uint32 { return s.anyKeys.get(hash) })
+	return ix.accepted(nil, key)
 }
 
-func (ix *Index) accepted(
-	key string, ofTown func(*entry) bool, get func(s *state, hash uint64) uint32,
-) (uint64, bool) {
+func (ix *Index) accepted(townToken *string, key string) (uint64, bool) {
 	hash := fingerprint(key)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	for _, e := range slices.Backward(ix.ahead) {
-		if e.flags&accepts != 0 && e.key == key && ofTown(&e) {
+		if e.flags&accepts != 0 && e.key == key && (townToken == nil || e.town == *townToken) {
 			return e.seq, true
 		}
 	}
-	if n := get(ix.s, hash); n != 0 {
-		return ix.s.row(n).Seq, true
+	n := uint32(0)
+	if townToken == nil {
+		n = ix.s.anyKeys.get(hash)
+	} else {
+		n = ix.s.keys.get(keyInTown(hash, ix.s.town(*townToken)))
 	}
-	return 0, false
+	if n == 0 {
+		return 0, false
+	}
+	return ix.s.row(n).Seq, true
 }
 
 // Run is the rows of a run, ascending. Town is its token, "" if no row has one.
