@@ -76,11 +76,14 @@ var errGap = errors.New("messages were lost on their way")
 // all reads all messages.
 func (r *reading) all(ctx context.Context) error {
 	lasts := r.config.DeliverPolicy == jetstream.DeliverLastPerSubjectPolicy
-	info, err := r.stream.Info(ctx)
-	if err != nil {
-		return r.broken(err)
+	end := uint64(0)
+	if !lasts {
+		info, err := r.stream.Info(ctx)
+		if err != nil {
+			return r.broken(err)
+		}
+		end = info.State.LastSeq
 	}
-	end := info.State.LastSeq
 	r.last = max(r.config.OptStartSeq, 1) - 1
 	for try := 1; ; try++ {
 		before := r.last
@@ -92,7 +95,7 @@ func (r *reading) all(ctx context.Context) error {
 			return r.broken(errors.Join(err, ctx.Err()))
 		case lasts && !whole:
 			return r.lastBehind(ctx)
-		case lasts || err == nil && r.last >= end:
+		case err == nil && r.last >= end:
 			return nil
 		case err == nil:
 			// NATS delivers neither messages that were changed on its disk nor, until it has
