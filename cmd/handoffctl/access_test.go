@@ -90,7 +90,7 @@ func TestStreams_Denied(t *testing.T) {
 
 // handoffctl uses the inbox of the user that it knows the name of, unless it is told another
 // prefix.
-func TestInboxOfTheUser(t *testing.T) {
+func TestInbox_User(t *testing.T) {
 	as := guarded(t)
 	c := as(access.Agent)
 	c.env["NATS_INBOX_PREFIX"] = "_INBOX_operator"
@@ -108,7 +108,7 @@ func TestInboxOfTheUser(t *testing.T) {
 }
 
 // NATS does not tell the name of an NKey's user without an inbox: the command says what to give.
-func TestInboxOfAnNKey(t *testing.T) {
+func TestInbox_NKey(t *testing.T) {
 	t.Parallel()
 	public, seed := natstest.UserKey(t)
 	c := &cli{t: t, env: map[string]string{
@@ -125,7 +125,7 @@ func TestInboxOfAnNKey(t *testing.T) {
 }
 
 // If the server does not say who the user is, the rights of the user are unknown.
-func TestAFailedWhoAmIIsNoOperator(t *testing.T) {
+func TestStreams_WhoAmIFails(t *testing.T) {
 	c := faked(t, map[string]string{"whoami": `500 the disk is full`})
 	for _, command := range [][]string{{"fsck"}, {"deadletter", "list"}} {
 		c.fails(exitUnavailable, "UNKNOWN (500): the disk is full", command...)

@@ -23,7 +23,7 @@ func TestSend_WaitApproval(t *testing.T) {
 }
 
 // Of two handoffs with one handoffId, --hash says which; --town says it of two towns.
-func TestApprovalsWithOneID(t *testing.T) {
+func TestApprovals_OneID(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"})
 	waiting := func() (list []client.Approval) {
 		return decode[struct {

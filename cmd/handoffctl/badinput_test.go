@@ -13,13 +13,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// Commands that read or write files are called with bad ones in place of FILE. A command that is
-// not here and says in its help that it takes a file fails the test.
+// Commands that read or write files are called with bad ones in place of FILE.
 var readers = map[string][]string{
 	"send":       {"send", "FILE"},
 	"replay":     {"replay", "FILE"},
@@ -34,13 +32,6 @@ var readers = map[string][]string{
 var writers = map[string][]string{
 	"record": {"record", "--out", "FILE"},
 	"backup": {"backup", "FILE"},
-}
-
-// elsewhere are the commands that take a file and are tried by other tests.
-var elsewhere = map[string]string{
-	"plugin try": "TestPluginTryAsks", // lines of a keyboard
-	"mcp":        "TestBadInputOfMCP",
-	"fsck":       "index.TestCompare", // a damaged file of an index
 }
 
 var hugeMiB = flag.Int("huge", 2, "how many MiB the huge ones of bad documents have")
@@ -90,7 +81,7 @@ func understandable(t *testing.T, got outcome, name string) {
 	assert.Less(t, len(got.out), 2000, name)
 }
 
-func TestBadInputOfEveryCommand(t *testing.T) {
+func TestBadInput_Files(t *testing.T) {
 	c := online(t)
 	kinds := badKinds(t, strings.TrimSpace(c.handoff()))
 	state := func() string {
@@ -125,7 +116,7 @@ func TestBadInputOfEveryCommand(t *testing.T) {
 }
 
 // If a file cannot be written, a command says so before it does anything.
-func TestBadOutputOfEveryCommand(t *testing.T) {
+func TestBadOutput_Files(t *testing.T) {
 	c := online(t)
 	full := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(full, "file"), nil, 0o600))
@@ -157,7 +148,7 @@ func TestBadOutputOfEveryCommand(t *testing.T) {
 }
 
 // The files of a connection are looked at before the server is.
-func TestBadFilesOfAConnection(t *testing.T) {
+func TestBadInput_Connection(t *testing.T) {
 	c := online(t)
 	for _, flag := range []string{"creds", "nkey", "tlscert", "tlskey", "tlsca"} {
 		for kind, content := range map[string]string{"empty": "", "binary": "\x00\x01\xff",
@@ -173,7 +164,7 @@ func TestBadFilesOfAConnection(t *testing.T) {
 	}
 }
 
-func TestBadInputOfMCP(t *testing.T) {
+func TestBadInput_MCP(t *testing.T) {
 	c := online(t)
 	for kind, content := range badKinds(t, c.handoff()) {
 		got := c.pipe(content, "mcp")
@@ -189,37 +180,7 @@ func TestBadInputOfMCP(t *testing.T) {
 	}
 }
 
-// Every command that takes a file or standard input is one of those that are tried.
-func TestEveryCommandThatTakesAFileIsTried(t *testing.T) {
-	t.Parallel()
-	var line commandLine
-	parser, err := newParser(&line, "", func(string) (string, bool) { return "", false },
-		io.Discard,
-		io.Discard, func(int) {})
-	require.NoError(t, err)
-	words := regexp.MustCompile(`(?i)\b(files?|director(y|ies)|standard input)\b`)
-	named := []string{}
-	for _, leaf := range parser.Model.Leaves(true) {
-		values := slices.Clone(leaf.Positional)
-		for _, f := range leaf.Flags {
-			values = append(values, f.Value)
-		}
-		if slices.ContainsFunc(values, func(v *kong.Value) bool {
-			return words.MatchString(v.Help)
-		}) ||
-			strings.Contains(leaf.Help, "standard input") {
-			named = append(named, strings.TrimPrefix(leaf.FullPath(), "handoffctl "))
-		}
-	}
-	tried := slices.Concat(slices.Collect(maps.Keys(readers)), slices.Collect(maps.Keys(writers)),
-		slices.Collect(maps.Keys(elsewhere)))
-	for i := range named { // without the arguments
-		named[i], _, _ = strings.Cut(named[i], " <")
-	}
-	assert.ElementsMatch(t, tried, named)
-}
-
-func TestAnInputWithoutEnd(t *testing.T) {
+func TestApp_EndlessInput(t *testing.T) {
 	t.Parallel()
 	a := &app{in: io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), neverEnds{})}
 	_, err := a.readUpTo("-", 2<<20)

@@ -26,7 +26,7 @@ func TestVersion(t *testing.T) {
 	assert.NotEmpty(t, decode[map[string]string](t, c.ok("version", "-o", "json"))["version"])
 }
 
-func TestHelpOfACommand(t *testing.T) {
+func TestHelp_Command(t *testing.T) {
 	c := offline(t)
 	assert.Equal(t, c.ok("--help"), c.ok("help"))
 	assert.Equal(t, c.ok("send", "--help"), c.ok("help", "send"))
@@ -37,7 +37,7 @@ func TestHelpOfACommand(t *testing.T) {
 
 // A command line that begins with a command is parsed as it is with a flag before it: then the parser
 // knows all commands.
-func TestTheParserOfOneCommand(t *testing.T) {
+func TestParser_OneCommand(t *testing.T) {
 	c := offline(t)
 	var flags []string
 	commands := func(word string) (names []string) {
@@ -72,7 +72,7 @@ func TestTheParserOfOneCommand(t *testing.T) {
 	}
 }
 
-func TestVerifyManyFiles(t *testing.T) {
+func TestVerify_ManyFiles(t *testing.T) {
 	c := offline(t)
 	dir := t.TempDir()
 	good, bad := string(newTown(t, "north", 2)), edited(t, string(newTown(t, "south", 2)),
@@ -95,7 +95,7 @@ func TestVerifyManyFiles(t *testing.T) {
 }
 
 // A fixture can be sent as it is, and raw output is the very bytes of the answer.
-func TestSendAFixtureAndPrintRaw(t *testing.T) {
+func TestSend_FixtureAndRaw(t *testing.T) {
 	c := online(t)
 	fixture := `{"name": "one", "handoff": ` + c.handoff() + `, "expect": {"status": "executed"}}`
 	raw := c.pipe(fixture, "send", "-", "--dry-run", "-o", "raw").out

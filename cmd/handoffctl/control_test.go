@@ -55,7 +55,7 @@ func (c *cli) inStatus(status runevents.RunStatus, count int) []string {
 	return ids
 }
 
-func TestPauseAndResumeATown(t *testing.T) {
+func TestPause_Resume(t *testing.T) {
 	c := online(t)
 	made := c.handoff()
 	said := c.ok("pause", "--town", threatened, "--reason", "repairs")
@@ -71,7 +71,7 @@ func TestPauseAndResumeATown(t *testing.T) {
 	assert.Contains(t, ended.out, "executed")
 }
 
-func TestRunCancel(t *testing.T) {
+func TestRunCancel_Waiting(t *testing.T) {
 	c := online(t)
 	made := c.handoff()
 	c.ok("pause", "--all")
@@ -109,7 +109,7 @@ func TestRunCancel(t *testing.T) {
 
 // Lists, watch and run get name the producer that began a run or appended an event. Its run is no
 // signal and no handoff, whatever its events claim.
-func TestAppendedRun(t *testing.T) {
+func TestRun_Appended(t *testing.T) {
 	c := online(t)
 	events := []runevents.Write{logtest.Told(1), logtest.Told(1)}
 	for i, event := range []runevents.EventType{runevents.RunStarted, runevents.RunCompleted} {
@@ -139,7 +139,7 @@ func TestAppendedRun(t *testing.T) {
 }
 
 // A town whose command a game server is applying drains.
-func TestPauseWhileACommandIsApplied(t *testing.T) {
+func TestPause_Draining(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{
 		Apply:  apply.Plugin,
 		Plugin: apply.Policy{Deadline: 20 * time.Second, Resend: 20 * time.Millisecond},
@@ -176,7 +176,7 @@ func TestPauseWhileACommandIsApplied(t *testing.T) {
 }
 
 // A run that failed since no game was there is tried again when one is.
-func TestRunRetry(t *testing.T) {
+func TestRunRetry_PluginComesBack(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin, Plugin: apply.Policy{
 		Attempts: 1, Deadline: 2 * time.Second, Absent: apply.AbsentFail,
 	}})

@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func TestDeadLetters(t *testing.T) {
+func TestDeadLetters_ListAndShow(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Bus: true})
 	assert.Equal(t, "there is no dead letter\n", c.ok("deadletter", "list"))
 	assert.Equal(t, exitUsage, c.run("deadletter", "show", "1").status)
@@ -52,7 +52,7 @@ func TestDeadLetters(t *testing.T) {
 
 // Letters whose cause is mended come onto the bus, and their alerts are acknowledged; a letter whose
 // event the log does not have stays.
-func TestDeadLetterReplay(t *testing.T) {
+func TestDeadLetters_Replay(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Bus: true, DeliveryAttempts: 1})
 	assert.Equal(t, "there is no dead letter\n", c.ok("deadletter", "replay", "--all"))
 	for _, wrong := range [][]string{{}, {"1", "--all"}, {"x"}, {"1"}} {

@@ -41,7 +41,7 @@ func faked(t *testing.T, answers map[string]string) *cli {
 	}}
 }
 
-func TestConnectionFlags(t *testing.T) {
+func TestConnection_Flags(t *testing.T) {
 	c := faked(t, map[string]string{"town.list": `{"towns": []}`})
 	assert.Equal(t, "TOWN  EPOCH  SNAPSHOT  REVISION  APPLY  STATE  PENDING\nnone\n",
 		c.ok("town", "list"), "credentials of the environment")
@@ -55,7 +55,7 @@ func TestConnectionFlags(t *testing.T) {
 	assert.NotContains(t, got.err, "wrong", "secrets are not told")
 }
 
-func TestTroubleOfTheServerExits4(t *testing.T) {
+func TestErrors_TroubleOfTheServer(t *testing.T) {
 	c := faked(t, map[string]string{
 		"handoff":    `{"schemaVersion": "execution-result.v1"}`,
 		"town.get":   `500 the disk is full`,
@@ -78,7 +78,7 @@ func TestTroubleOfTheServerExits4(t *testing.T) {
 	}
 }
 
-func TestNewDistrustsASnapshotThatIsNotItsHash(t *testing.T) {
+func TestNew_WrongHash(t *testing.T) {
 	c := faked(t, map[string]string{
 		"town.get": `{"townId": "x", "snapshotHash": "beef", "snapshot": ` +
 			string(newTown(t, "x", 1)) + `}`,
@@ -87,12 +87,12 @@ func TestNewDistrustsASnapshotThatIsNotItsHash(t *testing.T) {
 		"beef, not ", "new", "x", "talk", "casual")
 }
 
-func TestAListThatGoesRoundIsNotFollowedForEver(t *testing.T) {
+func TestTownList_GoesRound(t *testing.T) {
 	c := faked(t, map[string]string{"town.list": `{"towns": [], "next": "a"}`})
 	c.fails(exitUnavailable, `the list comes back to "a" after "a"`, "town", "list")
 }
 
-func TestNoAnswerExits4(t *testing.T) {
+func TestErrors_NoAnswer(t *testing.T) {
 	c := faked(t, nil)
 	nc := c.connect()
 	asked := make(chan struct{}, 2)

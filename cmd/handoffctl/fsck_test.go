@@ -12,7 +12,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func TestFsckCommand(t *testing.T) {
+func TestFsck_Findings(t *testing.T) {
 	c := online(t)
 	require.Equal(t, exitOK, c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-").status)
 	text := c.ok("fsck")
@@ -45,7 +45,7 @@ func TestFsckCommand(t *testing.T) {
 }
 
 // fsck names a town that answers TOWN_DAMAGED, with its losses and the command to run.
-func TestFsckCommandOfADamagedTown(t *testing.T) {
+func TestFsck_DamagedTown(t *testing.T) {
 	c := online(t)
 	js := c.streams()
 	_, err := js.Publish(t.Context(), "world.main.log."+threatened, []byte("garbage"))

@@ -72,7 +72,7 @@ func (m *model) ok(tool string, arguments map[string]any) string {
 	return text
 }
 
-func TestALanguageModelReadsTriesAndProposes(t *testing.T) {
+func TestMCP_ReadTryPropose(t *testing.T) {
 	c := online(t)
 	m := startMCP(t, c)
 
@@ -130,7 +130,7 @@ func TestALanguageModelReadsTriesAndProposes(t *testing.T) {
 	assert.Contains(t, string(old.Result), `"stale"`, "the town has moved on since it was read")
 }
 
-func TestALanguageModelIsToldWhatIsWrong(t *testing.T) {
+func TestMCP_Errors(t *testing.T) {
 	m := startMCP(t, online(t))
 	for tool, row := range map[string]struct {
 		arguments map[string]any
@@ -243,7 +243,7 @@ func TestMCP_NotJSON(t *testing.T) {
 }
 
 // An input that is no MCP and a pipe that fails are different errors.
-func TestMCPSaysWhyItEnds(t *testing.T) {
+func TestMCP_End(t *testing.T) {
 	c := online(t)
 	got := c.pipe("7\n", "mcp")
 	assert.Equal(t, exitUsage, got.status)
@@ -258,7 +258,7 @@ func TestMCPSaysWhyItEnds(t *testing.T) {
 		errs.String())
 }
 
-func TestMCPEndsWithItsInput(t *testing.T) {
+func TestMCP_EndOfInput(t *testing.T) {
 	got := online(t).pipe("", "mcp")
 	assert.Equal(t, exitOK, got.status, got.err)
 	assert.Empty(t, got.out)

@@ -10,7 +10,7 @@ import (
 	"worldengine/schemas"
 )
 
-func TestNewMakesWhatTheReferenceAgentMakes(t *testing.T) {
+func TestNew_LikeTheReferenceAgent(t *testing.T) {
 	c := online(t)
 	for _, test := range []struct {
 		kind, arg, command string

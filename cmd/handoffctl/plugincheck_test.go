@@ -48,7 +48,7 @@ func checkedTwice(t *testing.T, nc *nats.Conn) (text, asJSON outcome) {
 	return text, asJSON
 }
 
-func TestPluginCheckOfAGoodPlugin(t *testing.T) {
+func TestPluginCheck_GoodPlugin(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	p, err := plugin.Serve(nc, plugin.Config{
@@ -79,7 +79,7 @@ func TestPluginCheckOfAGoodPlugin(t *testing.T) {
 	}
 }
 
-func TestPluginCheckOfABadPlugin(t *testing.T) {
+func TestPluginCheck_BadPlugin(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	_, err := nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
@@ -111,7 +111,7 @@ func TestPluginCheckOfABadPlugin(t *testing.T) {
 }
 
 // A plugin that refuses everything keeps the rules, and shows little of its work.
-func TestPluginCheckOfAPluginThatRefuses(t *testing.T) {
+func TestPluginCheck_RefusingPlugin(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	p, err := plugin.Serve(nc, plugin.Config{
@@ -168,7 +168,7 @@ func TestPluginCheck_RestartWithStateFile(t *testing.T) {
 	require.Contains(t, out.String(), "16 kept, 0 broken, 0 not seen\n")
 }
 
-func TestPluginCheckThatCannotBegin(t *testing.T) {
+func TestPluginCheck_CannotBegin(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	for _, wrong := range []struct {

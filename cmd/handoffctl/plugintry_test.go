@@ -145,7 +145,7 @@ func toApply(t *testing.T, townID string) *apply.Command {
 	return c
 }
 
-func TestPluginTryAnswersAsToldOnTheCommandLine(t *testing.T) {
+func TestPluginTry_Answer(t *testing.T) {
 	c := toApply(t, "Town 1")
 	for args, want := range map[string]apply.Answer{
 		"":                 apply.Done(c),
@@ -176,7 +176,7 @@ func TestPluginTryAnswersAsToldOnTheCommandLine(t *testing.T) {
 	}
 }
 
-func TestPluginTryKeepsToTheProtocol(t *testing.T) {
+func TestPluginTry_Protocol(t *testing.T) {
 	tr := try(t, "--answer", "refused-retryable", "--count", "2", "-o", "json")
 	c := toApply(t, "a")
 	again := *c
@@ -204,7 +204,7 @@ func TestPluginTryKeepsToTheProtocol(t *testing.T) {
 	}
 }
 
-func TestPluginTryRepeatsWhatIsDefinite(t *testing.T) {
+func TestPluginTry_Repeats(t *testing.T) {
 	tr := try(t)
 	c := toApply(t, "a")
 	again := *c
@@ -216,7 +216,7 @@ func TestPluginTryRepeatsWhatIsDefinite(t *testing.T) {
 	assert.Equal(t, exitOK, tr.ended(), "Ctrl-C")
 }
 
-func TestPluginTryIsSilent(t *testing.T) {
+func TestPluginTry_Silence(t *testing.T) {
 	tr := try(t, "--answer", "silence", "--count", "2", "-o", "json")
 	c := toApply(t, "a")
 	first := tr.send(c)
@@ -231,7 +231,7 @@ func TestPluginTryIsSilent(t *testing.T) {
 	require.Equal(t, 2, strings.Count(tr.out.String(), `"answer":null`))
 }
 
-func TestPluginTryAsks(t *testing.T) {
+func TestPluginTry_Asks(t *testing.T) {
 	tr := try(t, "--answer", "ask")
 	c := toApply(t, "a")
 	another := *c
@@ -270,7 +270,7 @@ func TestPluginTryAsks(t *testing.T) {
 }
 
 // In JSON the person is spoken to on standard error.
-func TestPluginTryAsksBesideJSON(t *testing.T) {
+func TestPluginTry_AsksBesideJSON(t *testing.T) {
 	tr := try(t, "--answer", "ask", "-o", "json", "--count", "1")
 	c := toApply(t, "a")
 	first := tr.send(c)
@@ -285,7 +285,7 @@ func TestPluginTryAsksBesideJSON(t *testing.T) {
 	require.False(t, decode[triedRequest](t, lines[1]).Repeat)
 }
 
-func TestPluginTryDoesNotBeginWhatWaitedTooLong(t *testing.T) {
+func TestPluginTry_WaitedTooLong(t *testing.T) {
 	tr := try(t, "--answer", "ask", "--count", "2")
 	c := toApply(t, "a")
 	first := tr.send(c)
@@ -303,7 +303,7 @@ func TestPluginTryDoesNotBeginWhatWaitedTooLong(t *testing.T) {
 }
 
 // A command that is answered without a person is not begun late either.
-func TestPluginTryRefusesWhatCameTooLate(t *testing.T) {
+func TestPluginTry_TooLate(t *testing.T) {
 	tr := try(t, "--answer", "applied", "--count", "2")
 	late := *toApply(t, "a")
 	late.Deadline = time.Now()
@@ -316,7 +316,7 @@ func TestPluginTryRefusesWhatCameTooLate(t *testing.T) {
 	require.Equal(t, exitOK, tr.ended())
 }
 
-func TestPluginTryTellsWhatIsNoCommand(t *testing.T) {
+func TestPluginTry_NoCommand(t *testing.T) {
 	tr := try(t, "--count", "1")
 	require.NoError(t, tr.nc.Publish("worldengine.v1.main.apply.a", []byte("{}")))
 	c := toApply(t, "a")
@@ -330,7 +330,7 @@ func TestPluginTryTellsWhatIsNoCommand(t *testing.T) {
 	assert.Contains(t, tr.err.String(), "it has no reply subject")
 }
 
-func TestChangesBetweenTowns(t *testing.T) {
+func TestChangesBetween_Towns(t *testing.T) {
 	t.Parallel()
 	before := &town.Snapshot{
 		SchemaVersion: town.SchemaVersion, TownID: "a", Day: 1,
@@ -352,7 +352,7 @@ func TestChangesBetweenTowns(t *testing.T) {
 	}, changesBetween(before, &after))
 }
 
-func TestNothingIsNoTerminal(t *testing.T) {
+func TestIsTerminal_Nothing(t *testing.T) {
 	t.Parallel()
 	assert.False(t, isTerminal(strings.NewReader("")))
 	nothing, err := os.Open(os.DevNull)
@@ -362,7 +362,7 @@ func TestNothingIsNoTerminal(t *testing.T) {
 }
 
 // The whole way: an agent's handoff, the engine, and the person who is the plugin.
-func TestPluginTryWithTheEngine(t *testing.T) {
+func TestPluginTry_Engine(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{
 		Apply: apply.Plugin, Plugin: apply.Policy{Backoff: time.Millisecond},
 	})
@@ -392,7 +392,7 @@ func TestPluginTryWithTheEngine(t *testing.T) {
 }
 
 // Two plugins of one town would both apply its commands, so the second does not start.
-func TestPluginTryIsAlone(t *testing.T) {
+func TestPluginTry_Alone(t *testing.T) {
 	first := try(t, "--town", "a town")
 	second := &cli{t: t, env: map[string]string{
 		"NATS_URL": first.nc.ConnectedUrl(), "NATS_USER": "agent", "NATS_PASSWORD": "secret",
@@ -406,7 +406,7 @@ func TestPluginTryIsAlone(t *testing.T) {
 
 // Neither of two that start at one moment finds the other before it answers that it is there. The
 // later one finds the other then, and does not start.
-func TestPluginTryIsAloneAlsoWhereAnotherStartsNow(t *testing.T) {
+func TestPluginTry_AnotherStartsNow(t *testing.T) {
 	other := natstest.Connect(t)
 	_, err := other.Subscribe(wire.HostsSubject("main", wire.TownToken("a town")),
 		func(question *nats.Msg) { // as one that asks at this moment, and does not answer yet

@@ -20,7 +20,7 @@ import (
 )
 
 // The handoffs of a world replay in fresh worlds, byte for byte, whatever their results.
-func TestRecordedFixturesReplay(t *testing.T) {
+func TestRecord_Replays(t *testing.T) {
 	c := online(t)
 	executed := c.handoff()
 	unmet := c.run("new", "-o", "json", threatened, "accept-mission", "nowhere").out
@@ -70,7 +70,7 @@ func offlineOf(c *cli) *cli {
 }
 
 // The fixtures of run.get replay in fresh worlds, too, each run by itself.
-func TestFixturesOfRunsReplay(t *testing.T) {
+func TestRunFixtures_Replay(t *testing.T) {
 	c := online(t)
 	nc := c.connect()
 	type reply struct {
@@ -120,7 +120,7 @@ func TestFixturesOfRunsReplay(t *testing.T) {
 }
 
 // A handoff that other amounts of the rules decided is left out.
-func TestFixturesOfOtherRules(t *testing.T) {
+func TestRunFixtures_OtherRules(t *testing.T) {
 	rules := town.DefaultRules()
 	rules.ProjectStep *= 2
 	c := onlineWith(t, worldengine.Config{Rules: &rules})
@@ -134,7 +134,7 @@ func TestFixturesOfOtherRules(t *testing.T) {
 }
 
 // A town may be misspelt: the error says that there is nothing, and leaves no file.
-func TestNothingToRecordIsAnError(t *testing.T) {
+func TestRecord_Nothing(t *testing.T) {
 	c := online(t)
 	file := filepath.Join(t.TempDir(), "nothing.json")
 	for _, which := range [][]string{nil, {"--town", "atlantis"}} {

@@ -139,7 +139,7 @@ func TestPlayer_Step(t *testing.T) {
 	assert.Equal(t, "\r2001 of 2000 replayed\r"+strings.Repeat(" ", 21)+"\r", terminal.String())
 }
 
-func TestDifferences(t *testing.T) {
+func TestDifferences_Results(t *testing.T) {
 	t.Parallel()
 	same := jsontext.Value(`{"a": {"b": [1, 2]}, "c": null}`)
 	assert.Nil(t, differences(nil, same))

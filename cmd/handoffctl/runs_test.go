@@ -24,7 +24,7 @@ func TestRunList_NoneAmongMany(t *testing.T) {
 }
 
 // Each command takes the beginning of a run's id, if no other run has it.
-func TestShortRunIDs(t *testing.T) {
+func TestRunID_Short(t *testing.T) {
 	c := online(t)
 	made := c.handoff()
 	sent := c.send(made)
@@ -64,7 +64,7 @@ func TestShortRunIDs(t *testing.T) {
 }
 
 // Of a world of more runs than are looked at, a short text may be the whole id of an older run.
-func TestShortRunIDsOfManyRuns(t *testing.T) {
+func TestRunID_ManyRuns(t *testing.T) {
 	c := faked(t, map[string]string{})
 	nc := c.connect()
 	answer := func(verb wire.Verb, with func(asked string) string) {

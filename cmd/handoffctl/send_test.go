@@ -19,7 +19,7 @@ import (
 )
 
 // The events of the run have the traceparent; one that is none is a mistake in the command line.
-func TestSendWithATraceparent(t *testing.T) {
+func TestSend_Traceparent(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Bus: true})
 	nc := c.connect()
 	events, err := nc.SubscribeSync(wire.EventSubject(wire.DefaultWorld, "*", "*"))
@@ -50,7 +50,7 @@ func TestSend_Failed(t *testing.T) {
 }
 
 // That a handoff waits for a game that is away is told while it waits, and in the end how to go on.
-func TestSendToATownWhoseGameIsAway(t *testing.T) {
+func TestSend_GameIsAway(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin, PauseWait: 100 * time.Millisecond})
 	got := c.pipe(c.handoff(), "send", "-", "--timeout", "3s")
 	require.Equal(t, exitUnavailable, got.status, got)
@@ -61,7 +61,7 @@ func TestSendToATownWhoseGameIsAway(t *testing.T) {
 }
 
 // Who waits behind such a command learns it while it waits, and does not ask again meanwhile.
-func TestSendBehindACommandWhoseGameIsAway(t *testing.T) {
+func TestSend_BehindAnotherCommand(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin})
 	first := c.sendLater(c.handoff())
 	c.inStatus(runevents.RunRunning, 1)
@@ -77,7 +77,7 @@ func TestSendBehindACommandWhoseGameIsAway(t *testing.T) {
 
 // A reply that is lost is asked for again within --timeout, with the same bytes, and the run is
 // named.
-func TestSendAsksAgainAfterALostReply(t *testing.T) {
+func TestSend_LostReply(t *testing.T) {
 	c := faked(t, nil)
 	nc := c.connect()
 	snapshot := newTown(t, "north", 1)
@@ -108,7 +108,7 @@ func TestSendAsksAgainAfterALostReply(t *testing.T) {
 }
 
 // If no reply comes, send says how to find the result of the handoff.
-func TestSendSaysHowToFindOut(t *testing.T) {
+func TestSend_NoReply(t *testing.T) {
 	c := faked(t, nil)
 	nc := c.connect()
 	_, err := nc.Subscribe(wire.Subject("main", wire.Handoff), func(*nats.Msg) {})

@@ -11,7 +11,7 @@ import (
 )
 
 // A shorter history that would discard commits is refused with their number, and nothing is changed.
-func TestWorldSettingsThatDiscard(t *testing.T) {
+func TestSettings_Discard(t *testing.T) {
 	c := online(t)
 	js := c.streams()
 	_, err := js.CreateStream(t.Context(),

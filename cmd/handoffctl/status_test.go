@@ -42,7 +42,7 @@ no plugin  south, since 10:01. Start it.
 }
 
 // status exits 1 and says why if something needs attention.
-func TestStatusOfAWorldInTrouble(t *testing.T) {
+func TestStatus_Trouble(t *testing.T) {
 	c := online(t)
 	js := c.streams()
 	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered,

@@ -64,7 +64,7 @@ func uncoloured(text string) string {
 
 // A status has the colour of its meaning on a terminal: a run that completed with a rejection is not
 // green. In a pipe there is no colour, and ids and payloads are whole.
-func TestATerminalHasColoursAndAPipeIsWhole(t *testing.T) {
+func TestTerminal_Colours(t *testing.T) {
 	c := online(t)
 	executed := c.file(c.handoff())
 	rejected := c.file(string(talk(t, newTown(t, "nowhere", 1))))
@@ -118,7 +118,7 @@ func TestATerminalHasColoursAndAPipeIsWhole(t *testing.T) {
 	}
 }
 
-func TestColours(t *testing.T) {
+func TestEventView_Colours(t *testing.T) {
 	t.Parallel()
 	without, colours := &eventView{app: &app{}}, &eventView{app: &app{colours: true}}
 	for _, test := range []struct {
@@ -155,7 +155,7 @@ func TestColours(t *testing.T) {
 }
 
 // Long work says on a terminal how far it is, and takes the line away; elsewhere it says nothing.
-func TestProgressOfFsckAndBackup(t *testing.T) {
+func TestTerminal_Progress(t *testing.T) {
 	c := online(t)
 	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
 	for _, test := range []struct {

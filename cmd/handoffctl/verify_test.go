@@ -20,7 +20,7 @@ type documents struct {
 	Documents []checkedDocument `json:"documents"`
 }
 
-func TestVerifyPassesTheVectors(t *testing.T) {
+func TestVerify_Vectors(t *testing.T) {
 	c := offline(t)
 	for _, name := range []string{"handoffs.valid.json", "results.json", "results.revision-1.json",
 		"snapshots.json"} {
@@ -31,7 +31,7 @@ func TestVerifyPassesTheVectors(t *testing.T) {
 	}
 }
 
-func TestVerifyRefusesEveryInvalidVector(t *testing.T) {
+func TestVerify_InvalidVectors(t *testing.T) {
 	c := offline(t)
 	data, err := os.ReadFile(vectors("handoffs.invalid.json"))
 	require.NoError(t, err)
@@ -56,7 +56,7 @@ func TestVerifyRefusesEveryInvalidVector(t *testing.T) {
 	}
 }
 
-func TestVerifyFindsATamperedResult(t *testing.T) {
+func TestVerify_TamperedResult(t *testing.T) {
 	c := online(t)
 	sent := c.pipe(c.handoff(), "send", "-", "-o", "json").out
 	got := c.pipe(sent, "verify", "-")
@@ -69,7 +69,7 @@ func TestVerifyFindsATamperedResult(t *testing.T) {
 	assert.Contains(t, got.out, "  /resultId: must be the hash of ")
 }
 
-func TestSchema(t *testing.T) {
+func TestSchema_Names(t *testing.T) {
 	c := offline(t)
 	names := strings.Fields(c.ok("schema"))
 	assert.Contains(t, names, "execution-handoff.v1")

@@ -26,7 +26,7 @@ func TestWatch_UntilIdle(t *testing.T) {
 	assert.Contains(t, c.ok("watch", "--since", "1m", "--until-idle", "100ms"), "RunCompleted")
 }
 
-func TestWatchAlerts(t *testing.T) {
+func TestWatch_Alerts(t *testing.T) {
 	c := online(t)
 	js := c.streams()
 	alert := `{"code":"APPLY_IN_DOUBT","severity":"P1","runId":"0d3c6a9e-4f0c","message":"Who knows?",` +
@@ -41,7 +41,7 @@ func TestWatchAlerts(t *testing.T) {
 }
 
 // Ctrl-C ends it cleanly after what came.
-func TestWatchEnds(t *testing.T) {
+func TestWatch_End(t *testing.T) {
 	c := online(t)
 	require.Equal(t, exitOK, c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-").status)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -44,7 +44,7 @@ func (r *running) says(out *natstest.Buffer, text string) {
 
 // An observer watches the past and the puts, of one town if it asks for that, and the alerts that
 // come.
-func TestAnObserverCanWatch(t *testing.T) {
+func TestWatch_Observer(t *testing.T) {
 	as := guarded(t)
 	operator, agent := as(access.Operator), as(access.Agent)
 	operator.ok("town", "put", operator.file(string(newTown(t, "north", 7))))
@@ -69,7 +69,7 @@ func TestAnObserverCanWatch(t *testing.T) {
 
 // Alerts that were published while the connection was lost are not shown to who may not read the
 // stream: a note says so.
-func TestAnObserverLearnsOfAGap(t *testing.T) {
+func TestWatch_Gap(t *testing.T) {
 	as := guarded(t)
 	c := as(access.Observer)
 	at, err := url.Parse(c.env["NATS_URL"])
@@ -92,7 +92,7 @@ func TestAnObserverLearnsOfAGap(t *testing.T) {
 }
 
 // With access control a put says who put.
-func TestWatchSaysWhoPut(t *testing.T) {
+func TestWatch_ActorOfAPut(t *testing.T) {
 	as := guarded(t)
 	c := as(access.Operator)
 	require.Equal(t, exitOK, c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-").status)
@@ -106,7 +106,7 @@ func TestWatchSaysWhoPut(t *testing.T) {
 }
 
 // Puts and patches are shown in their order between the run events, and are not counted.
-func TestWatchShowsPutsAndPatches(t *testing.T) {
+func TestWatch_PutsAndPatches(t *testing.T) {
 	c := online(t)
 	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
 	w := c.background("watch", "--since", "1h", "--count", "11")
