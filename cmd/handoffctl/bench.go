@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -19,14 +18,10 @@ import (
 
 // benchCommand measures.
 type benchCommand struct {
-	Towns       int           `help:"Number of towns that are driven." default:"64"`
-	Concurrency int           `help:"Number of requests in flight; at most one a town." default:"64"`
-	Connections int           `help:"Number of client connections that they share." default:"4"`
-	Duration    time.Duration `help:"Length of each phase: the echo, the handoffs, the bare appends. Without --rate a phase of handoffs has one for each town at least." default:"5s"`
-	Phases      int           `help:"Number of phases of handoffs, one after the other on the same towns." default:"1"`
-	Rate        float64       `help:"Handoffs offered a second; 0 for as many as are answered." default:"0"`
-	Sync        server.Sync   `help:"When the private server brings a commit to the disk: every two seconds (interval) or before it is answered (always)." enum:"interval,always" default:"interval"`
-	Join        bool          `help:"Measure the server of --server instead of a private one. The towns of the run are removed from its world in the end, if this user may remove towns."`
+	bench.Settings `embed:""`
+
+	Sync server.Sync `help:"When the private server brings a commit to the disk: every two seconds (interval) or before it is answered (always)." enum:"interval,always" default:"interval"`
+	Join bool        `help:"Measure the server of --server instead of a private one. The towns of the run are removed from its world in the end, if this user may remove towns."`
 }
 
 func (benchCommand) Help() string {
@@ -48,12 +43,9 @@ Example:
     handoffctl bench --duration 10s --rate 1000`
 }
 
-// Run measures.
 func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 	config := bench.Config{
-		World: a.flags.World, Towns: c.Towns, Concurrency: c.Concurrency,
-		Connections: c.Connections, Duration: c.Duration, Phases: c.Phases, Rate: c.Rate,
-		Timeout: a.flags.Timeout,
+		Settings: c.Settings, World: a.flags.World, Timeout: a.flags.Timeout,
 		Connect: func(name string) (*nats.Conn, error) { return a.dial(name) },
 		Streams: func(name string) (*nats.Conn, error) { return a.dialStreams(name) },
 	}
@@ -69,11 +61,7 @@ func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		err = a.printJSON(report)
-	} else {
-		err = report.WriteText(a.out)
-	}
+	err = a.print(report, func(t table) { _ = report.WriteText(t) })
 	if err == nil && report.Wrong > 0 {
 		return failedf("wrong answers: %d", report.Wrong)
 	}

@@ -20,8 +20,19 @@ import (
 	"worldengine/worldengine/platform"
 )
 
-// Config has the settings of a run. Validate checks it.
+// Settings are the settings of a run, with tags for a kong command line.
+type Settings struct {
+	Towns       int           `help:"Number of towns that are driven." default:"64"`
+	Concurrency int           `help:"Number of requests in flight; at most one a town." default:"64"`
+	Connections int           `help:"Number of client connections that they share." default:"4"`
+	Duration    time.Duration `help:"Length of each phase: the echo, the handoffs, the bare appends. Without --rate a phase of handoffs has one for each town at least." default:"5s"`
+	Phases      int           `help:"Number of phases of handoffs, one after the other on the same towns." default:"1"`
+	Rate        float64       `help:"Handoffs offered a second; 0 for as many as are answered." default:"0"`
+}
+
+// Config has all that a run needs. Validate checks it.
 type Config struct {
+	Settings
 	// Connect makes a connection to the NATS server, which the run closes.
 	Connect func(name string) (*nats.Conn, error)
 	// Streams makes one that may use the streams of the world; nil if no user may.
@@ -29,17 +40,6 @@ type Config struct {
 	// World is the world's name. The towns of the run are created in it, and removed in the end if
 	// this client may.
 	World string
-	// Towns are driven by Concurrency workers, each with towns of its own and one request at a time,
-	// over so many Connections.
-	Towns, Concurrency, Connections int
-	// Duration is the length of each phase: the echo, the handoffs, the bare appends. A worker makes
-	// one request in it at least, and without a rate one handoff for each of its towns.
-	Duration time.Duration
-	// Phases is the number of phases of handoffs, one after the other on the same towns.
-	Phases int
-	// Rate is the number of handoffs offered a second; 0 sends each when the one before is answered.
-	// A latency counts from when its handoff is due, so it shows that a server falls behind.
-	Rate float64
 	// Timeout bounds one request.
 	Timeout time.Duration
 }

@@ -58,8 +58,9 @@ func restartable(t *testing.T) (config Config, restart func()) {
 		Streams: func(name string) (*nats.Conn, error) {
 			return natsconn.Options{NKey: srv.OperatorKey()}.Connect(srv.URL(), name)
 		},
-		World: "main", Towns: 3, Concurrency: 2, Connections: 1, Phases: 1,
-		Duration: 20 * time.Millisecond, Timeout: 10 * time.Second,
+		Settings: Settings{Towns: 3, Concurrency: 2, Connections: 1, Phases: 1,
+			Duration: 20 * time.Millisecond},
+		World: "main", Timeout: 10 * time.Second,
 	}, restart
 }
 
@@ -151,7 +152,7 @@ func TestRun_RestartOfTheServer(t *testing.T) {
 
 func TestDrive_ShortPhase(t *testing.T) {
 	t.Parallel()
-	b := bench{Config: Config{Concurrency: 2}}
+	b := bench{Config: Config{Settings: Settings{Concurrency: 2}}}
 	rate, err := b.drive(t.Context(), 0, 0, 3, func(worker, round int) error { return nil })
 	require.NoError(t, err)
 	assert.Equal(t, 6, rate.Count, "every worker had its rounds")
@@ -159,7 +160,7 @@ func TestDrive_ShortPhase(t *testing.T) {
 
 func TestDrive_AtARate(t *testing.T) {
 	t.Parallel()
-	b := bench{Config: Config{Concurrency: 4}}
+	b := bench{Config: Config{Settings: Settings{Concurrency: 4}}}
 	rate, err := b.drive(t.Context(), 200*time.Millisecond, 50, 1, func(_, round int) error {
 		time.Sleep(time.Millisecond)
 		return nil
@@ -298,10 +299,8 @@ func (broken) Write([]byte) (int, error) { return 0, errBroken }
 
 func TestConfig_Validate(t *testing.T) {
 	t.Parallel()
-	good := Config{
-		Towns: 2, Concurrency: 2, Connections: 1, Phases: 1, Duration: time.Second,
-		Timeout: time.Second,
-	}
+	good := Config{Settings: Settings{Towns: 2, Concurrency: 2, Connections: 1, Phases: 1,
+		Duration: time.Second}, Timeout: time.Second}
 	assert.NoError(t, good.Validate())
 	for _, test := range []struct {
 		change func(*Config)
