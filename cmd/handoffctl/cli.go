@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"io"
+	"iter"
 	"reflect"
 	"slices"
 	"strings"
@@ -84,6 +85,25 @@ type globalFlags struct {
 	Timeout    time.Duration    `help:"How long a request may take, including its repetitions after 429 and 503." default:"5s"`
 	Version    kong.VersionFlag `help:"Print the version."`
 	Output     string           `short:"o" help:"What to print: text for people, json for scripts, or raw, the very bytes of the server's answer." enum:"text,json,raw" default:"text"`
+}
+
+// limitFlag bounds a list.
+type limitFlag struct {
+	Limit uint `help:"How many to show at most; 0 for all." default:"0" placeholder:"N"`
+}
+
+// first returns the first n rows of a list; all for 0.
+func first[T any](rows iter.Seq2[T, error], n uint) ([]T, error) {
+	list := []T{}
+	for row, err := range rows {
+		if err != nil {
+			return nil, err
+		}
+		if list = append(list, row); uint(len(list)) == n {
+			break
+		}
+	}
+	return list, nil
 }
 
 const description = `For people who write agents and plugins for a world engine, who test them, and

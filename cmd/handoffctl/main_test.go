@@ -135,6 +135,50 @@ func (c *cli) fails(status int, text string, args ...string) {
 	assert.Contains(c.t, got.err, text, "%q", args)
 }
 
+// running is a command line that runs on.
+type running struct {
+	t         *testing.T
+	out, errs natstest.Buffer
+	ended     chan int // its exit status
+}
+
+// background starts a command line without input.
+func (c *cli) background(args ...string) *running {
+	return c.start(c.t.Context(), strings.NewReader(""), args...)
+}
+
+// start starts a command line; the end of ctx is Ctrl-C.
+func (c *cli) start(ctx context.Context, in io.Reader, args ...string) *running {
+	r := &running{t: c.t, ended: make(chan int, 1)}
+	go func() { r.ended <- c.exec(ctx, in, &r.out, &r.errs, patient(args)...) }()
+	return r
+}
+
+// says waits until a text was printed.
+func (r *running) says(out *natstest.Buffer, text string) {
+	r.t.Helper()
+	r.saysTimes(out, text, 1)
+}
+
+// saysTimes waits until a text was printed so many times.
+func (r *running) saysTimes(out *natstest.Buffer, text string, times int) {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool { return strings.Count(out.String(), text) >= times },
+		time.Minute, 5*time.Millisecond, "%q, %d times", text, times)
+}
+
+// end waits for the end of the command line, and returns its exit status.
+func (r *running) end() int {
+	r.t.Helper()
+	select {
+	case status := <-r.ended:
+		return status
+	case <-time.After(time.Minute):
+		require.Fail(r.t, "it does not end", "%s", &r.errs)
+		return -1
+	}
+}
+
 // ok runs a command line that has to exit 0 without a word on standard error, and returns its output.
 func (c *cli) ok(args ...string) string {
 	c.t.Helper()

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -137,35 +135,27 @@ func TestPluginCheck_RefusingPlugin(t *testing.T) {
 func TestPluginCheck_RestartWithStateFile(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
-	env := func(name string) (string, bool) { return nc.ConnectedUrl(), name == "NATS_URL" }
+	c := &cli{t: t, env: map[string]string{"NATS_URL": nc.ConnectedUrl()}}
 	state := filepath.Join(t.TempDir(), "state")
 	serve := func() (end func()) {
 		ctx, cancel := context.WithCancel(t.Context())
-		said, status := newTerminal(), make(chan int, 1)
-		go func() {
-			status <- run(ctx, []string{"plugin", "try", "--town", "t", "--state", state},
-				strings.NewReader(""), io.Discard, said, env)
-		}()
-		said.await(t, "ready", 1)
+		r := c.start(ctx, strings.NewReader(""), "plugin", "try", "--town", "t", "--state", state)
+		r.says(&r.errs, "ready")
 		return func() {
 			cancel()
-			require.Equal(t, exitOK, <-status, "%s", said)
+			require.Equal(t, exitOK, r.end(), "%s", &r.errs)
 		}
 	}
 	end := serve()
-	var out bytes.Buffer
-	errs, status := newTerminal(), make(chan int, 1)
-	go func() {
-		status <- run(t.Context(), []string{"plugin", "check", wire.ApplySubject("main", "t"),
-			"--within", "5s", "--restart", "1m"}, strings.NewReader(""), &out, errs, env)
-	}()
-	errs.await(t, "end the plugin now", 1)
+	check := c.background("plugin", "check", wire.ApplySubject("main", "t"), "--within", "5s",
+		"--restart", "1m")
+	check.says(&check.errs, "end the plugin now")
 	end()
-	errs.await(t, "the plugin is away", 1)
+	check.says(&check.errs, "the plugin is away")
 	end = serve()
-	require.Equal(t, exitOK, <-status, "%s\n%s", &out, errs)
+	require.Equal(t, exitOK, check.end(), "%s\n%s", &check.out, &check.errs)
 	end()
-	require.Contains(t, out.String(), "16 kept, 0 broken, 0 not seen\n")
+	require.Contains(t, check.out.String(), "16 kept, 0 broken, 0 not seen\n")
 }
 
 func TestPluginCheck_CannotBegin(t *testing.T) {

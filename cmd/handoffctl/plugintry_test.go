@@ -22,45 +22,12 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// terminal is an output that a test waits at.
-type terminal struct {
-	natstest.Buffer
-	written chan struct{}
-}
-
-func newTerminal() *terminal { return &terminal{written: make(chan struct{}, 1)} }
-
-func (o *terminal) Write(p []byte) (int, error) {
-	defer func() {
-		select {
-		case o.written <- struct{}{}:
-		default:
-		}
-	}()
-	return o.Buffer.Write(p)
-}
-
-// await waits until so many of a text are there.
-func (o *terminal) await(t *testing.T, text string, times int) {
-	t.Helper()
-	deadline := time.After(20 * time.Second)
-	for strings.Count(o.String(), text) < times {
-		select {
-		case <-o.written:
-		case <-deadline:
-			require.Fail(t, "it does not come", "%q, %d times, in\n%s", text, times, o)
-		}
-	}
-}
-
 // trial is a `plugin try` at work.
 type trial struct {
-	t        *testing.T
-	nc       *nats.Conn
-	keys     *io.PipeWriter
-	out, err *terminal
-	stop     context.CancelFunc
-	status   chan int
+	*running
+	nc   *nats.Conn
+	keys *io.PipeWriter
+	stop context.CancelFunc
 }
 
 // try starts a `plugin try` and waits until it serves.
@@ -69,25 +36,10 @@ func try(t *testing.T, args ...string) *trial {
 	c := faked(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	in, keys := io.Pipe()
-	tr := &trial{t, c.connect(), keys, newTerminal(), newTerminal(), cancel, make(chan int, 1)}
-	go func() {
-		tr.status <- c.exec(ctx, in, tr.out, tr.err, append([]string{"plugin", "try"}, args...)...)
-	}()
+	r := c.start(ctx, in, append([]string{"plugin", "try"}, args...)...)
 	t.Cleanup(func() { cancel(); _ = keys.Close() })
-	tr.err.await(t, "ready worldengine.v1.main.apply.", 1)
-	return tr
-}
-
-// ended waits for the end of the program.
-func (tr *trial) ended() int {
-	tr.t.Helper()
-	select {
-	case status := <-tr.status:
-		return status
-	case <-time.After(20 * time.Second):
-		require.Fail(tr.t, "it does not end", "%s", tr.err)
-		return -1
-	}
+	r.says(&r.errs, "ready worldengine.v1.main.apply.")
+	return &trial{r, c.connect(), keys, cancel}
 }
 
 // key types a line.
@@ -163,7 +115,7 @@ func TestPluginTry_Answer(t *testing.T) {
 			args := append(strings.Fields(args), "--count", "1", "--town", "Town 1")
 			tr := try(t, args...)
 			require.Equal(t, want, tr.ask(c))
-			assert.Equal(t, exitOK, tr.ended())
+			assert.Equal(t, exitOK, tr.end())
 			out := tr.out.String()
 			assert.Contains(t, out, `  Town 1  "mayor\x1b[31m"  MAYOR_ACCEPT_MISSION gate  (`+
 				c.ApplyID[:20])
@@ -184,7 +136,7 @@ func TestPluginTry_Protocol(t *testing.T) {
 	first := tr.ask(c)
 	require.Equal(t, first, tr.ask(c), "the same attempt")
 	require.True(t, tr.ask(&again).Retryable, "the next one is asked for again")
-	require.Equal(t, exitOK, tr.ended())
+	require.Equal(t, exitOK, tr.end())
 
 	lines := strings.Split(strings.TrimSpace(tr.out.String()), "\n")
 	require.Len(t, lines, 3)
@@ -211,18 +163,18 @@ func TestPluginTry_Repeats(t *testing.T) {
 	again.LogicalAttemptID = 2
 	require.Equal(t, apply.Done(c), tr.ask(c))
 	require.Equal(t, apply.Done(c), tr.ask(&again))
-	tr.out.await(t, "repeat of "+c.ApplyID[:20]+"…, attempt 2 -> applied\n", 1)
+	tr.says(&tr.out, "repeat of "+c.ApplyID[:20]+"…, attempt 2 -> applied\n")
 	tr.stop()
-	assert.Equal(t, exitOK, tr.ended(), "Ctrl-C")
+	assert.Equal(t, exitOK, tr.end(), "Ctrl-C")
 }
 
 func TestPluginTry_Silence(t *testing.T) {
 	tr := try(t, "--answer", "silence", "--count", "2", "-o", "json")
 	c := toApply(t, "a")
 	first := tr.send(c)
-	tr.out.await(t, `"answer":null`, 1)
+	tr.says(&tr.out, `"answer":null`)
 	second := tr.send(c)
-	require.Equal(t, exitOK, tr.ended())
+	require.Equal(t, exitOK, tr.end())
 	for _, replies := range []*nats.Subscription{first, second} {
 		pending, _, err := replies.Pending()
 		require.NoError(t, err)
@@ -237,36 +189,36 @@ func TestPluginTry_Asks(t *testing.T) {
 	another := *c
 	another.ApplyID = "handoff_" + handoff.Hash([]byte("another"))
 	first := tr.send(c)
-	tr.err.await(t, "? > ", 1)
+	tr.says(&tr.errs, "? > ")
 	waits := tr.send(&another)
 	require.Equal(t, apply.Busy, tr.ask(&another).Status, "it is not shown yet")
 	require.Equal(t, apply.InProgress, tr.ask(c).Status, "it is asked about")
 	for n, wrong := range []string{"?", "", "x", "a NOW", "r no", "r A B"} {
 		tr.key(wrong)
-		tr.err.await(t, "? > ", n+2)
+		tr.saysTimes(&tr.errs, "? > ", n+2)
 	}
 	tr.key("b")
 	require.Equal(t, apply.Busy, next(t, first, c).Status)
-	tr.err.await(t, "? > ", 8)
+	tr.saysTimes(&tr.errs, "? > ", 8)
 	tr.key("r PROTECTED_AREA")
 	require.Equal(t, "PROTECTED_AREA", next(t, waits, &another).ReasonCode)
 
 	for _, want := range []string{
 		"-> busy (asked 2 times)\n", "-> refused PROTECTED_AREA (asked 2 times)\n",
 	} {
-		tr.out.await(t, want, 1)
+		tr.says(&tr.out, want)
 	}
 	for n, row := range [][2]string{{"p", "-> in-progress\n"}, {"s", "-> silence\n"},
 		{"R", "-> refused REFUSED_BY_HAND\n"}, {"a", "-> applied\n"}} {
 		c.LogicalAttemptID++
 		first = tr.send(c)
-		tr.err.await(t, "? > ", n+9)
+		tr.saysTimes(&tr.errs, "? > ", n+9)
 		tr.key(row[0])
-		tr.out.await(t, row[1], 1) // before that, a request is about the same answer
+		tr.says(&tr.out, row[1]) // before that, a request is about the same answer
 	}
 	require.Equal(t, apply.Done(c), next(t, first, c))
 	require.NoError(t, tr.keys.Close())
-	assert.Equal(t, exitOK, tr.ended(), "the end of the keyboard")
+	assert.Equal(t, exitOK, tr.end(), "the end of the keyboard")
 }
 
 // In JSON the person is spoken to on standard error.
@@ -274,11 +226,11 @@ func TestPluginTry_AsksBesideJSON(t *testing.T) {
 	tr := try(t, "--answer", "ask", "-o", "json", "--count", "1")
 	c := toApply(t, "a")
 	first := tr.send(c)
-	tr.err.await(t, "/day: 3 -> 4\n", 1)
+	tr.says(&tr.errs, "/day: 3 -> 4\n")
 	require.Equal(t, apply.InProgress, tr.ask(c).Status)
 	tr.key("a")
 	require.Equal(t, apply.Done(c), next(t, first, c))
-	require.Equal(t, exitOK, tr.ended())
+	require.Equal(t, exitOK, tr.end())
 	lines := strings.Split(strings.TrimSpace(tr.out.String()), "\n")
 	require.Len(t, lines, 2)
 	require.True(t, decode[triedRequest](t, lines[0]).Repeat)
@@ -289,7 +241,7 @@ func TestPluginTry_WaitedTooLong(t *testing.T) {
 	tr := try(t, "--answer", "ask", "--count", "2")
 	c := toApply(t, "a")
 	first := tr.send(c)
-	tr.err.await(t, "? > ", 1)
+	tr.says(&tr.errs, "? > ")
 	late := *toApply(t, "b")
 	late.Deadline = time.Now()
 	second := tr.send(&late)
@@ -299,7 +251,7 @@ func TestPluginTry_WaitedTooLong(t *testing.T) {
 	got := next(t, second, &late)
 	require.Equal(t, plugin.ReasonDeadlinePassed, got.ReasonCode)
 	require.True(t, got.Retryable)
-	require.Equal(t, exitOK, tr.ended())
+	require.Equal(t, exitOK, tr.end())
 }
 
 // A command that is answered without a person is not begun late either.
@@ -313,7 +265,7 @@ func TestPluginTry_TooLate(t *testing.T) {
 	again := *toApply(t, "a")
 	again.LogicalAttemptID = 2
 	require.Equal(t, apply.Applied, tr.ask(&again).Status, "the next attempt is in time")
-	require.Equal(t, exitOK, tr.ended())
+	require.Equal(t, exitOK, tr.end())
 }
 
 func TestPluginTry_NoCommand(t *testing.T) {
@@ -324,10 +276,10 @@ func TestPluginTry_NoCommand(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, tr.nc.Publish("worldengine.v1.main.apply.a", data))
 	require.Equal(t, apply.Applied, tr.ask(c).Status)
-	require.Equal(t, exitOK, tr.ended())
-	assert.Contains(t, tr.err.String(), "is not answered")
-	assert.Contains(t, tr.err.String(), "subject=worldengine.v1.main.apply.a ")
-	assert.Contains(t, tr.err.String(), "it has no reply subject")
+	require.Equal(t, exitOK, tr.end())
+	assert.Contains(t, tr.errs.String(), "is not answered")
+	assert.Contains(t, tr.errs.String(), "subject=worldengine.v1.main.apply.a ")
+	assert.Contains(t, tr.errs.String(), "it has no reply subject")
 }
 
 func TestChangesBetween_Towns(t *testing.T) {
@@ -366,29 +318,25 @@ func TestPluginTry_Engine(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{
 		Apply: apply.Plugin, Plugin: apply.Policy{Backoff: time.Millisecond},
 	})
-	tried := func(args ...string) (*terminal, chan int) {
-		out, errs, status := newTerminal(), newTerminal(), make(chan int, 1)
-		go func() {
-			status <- c.exec(t.Context(), strings.NewReader(""), out, errs,
-				append([]string{"plugin", "try"}, args...)...)
-		}()
-		errs.await(t, "ready ", 1)
-		return out, status
+	tried := func(args ...string) *running {
+		r := c.background(append([]string{"plugin", "try"}, args...)...)
+		r.says(&r.errs, "ready ")
+		return r
 	}
-	out, status := tried("--count", "1", "--town", threatened)
+	r := tried("--count", "1", "--town", threatened)
 	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-", "--expect", "executed").status)
-	require.Equal(t, exitOK, <-status)
-	assert.Contains(t, out.String(), "PROJECT_ADVANCE wall-perimeter")
-	assert.Contains(t, out.String(),
+	require.Equal(t, exitOK, r.end())
+	assert.Contains(t, r.out.String(), "PROJECT_ADVANCE wall-perimeter")
+	assert.Contains(t, r.out.String(),
 		"/projects/wall-perimeter/progress: 0.6 -> 0.7\n  -> applied\n")
 
-	out, status = tried("--count", "3", "--answer", "refused-retryable", "--reason",
+	r = tried("--count", "3", "--answer", "refused-retryable", "--reason",
 		"CHUNK_NOT_LOADED")
 	got := c.pipe(c.handoff(), "send", "-", "--expect", "failed")
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.Contains(t, got.out, "PLUGIN_REJECTED")
-	require.Equal(t, exitOK, <-status)
-	assert.Contains(t, out.String(), "attempt 3")
+	require.Equal(t, exitOK, r.end())
+	assert.Contains(t, r.out.String(), "attempt 3")
 }
 
 // Two plugins of one town would both apply its commands, so the second does not start.

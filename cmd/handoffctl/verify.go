@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -176,46 +177,78 @@ func (d *checkedDocument) check(data jsontext.Value, tree any) error {
 	switch schemas.Name(d.SchemaVersion) {
 	case schemas.ExecutionHandoff:
 		h, err := handoff.FromTree(tree)
-		if err != nil {
-			return err
+		if err == nil {
+			d.identify("handoffId", h.HandoffID, "proposalId", h.ProposalID,
+				"townId", h.Proposal.TownID)
 		}
-		d.id("handoffId", h.HandoffID)
-		d.id("proposalId", h.ProposalID)
-		d.id("townId", h.Proposal.TownID)
+		return err
 	case schemas.ExecutionResult:
 		r, err := handoff.ParseResult(data, schemas.Limits{})
-		if err != nil {
-			return err
+		if err == nil {
+			d.identify("resultId", r.ResultID, "handoffId", r.HandoffID, "status", string(r.Status))
 		}
-		d.id("resultId", r.ResultID)
-		d.id("handoffId", r.HandoffID)
-		d.id("status", string(r.Status))
+		return err
 	case schemas.ExecutionResult1:
 		r, err := handoff.ParseResult1(data, schemas.Limits{})
-		if err != nil {
-			return err
+		if err == nil {
+			d.identify("executionId", r.ExecutionID, "handoffId", r.HandoffID,
+				"status", string(r.Status))
 		}
-		d.id("executionId", r.ExecutionID)
-		d.id("handoffId", r.HandoffID)
-		d.id("status", string(r.Status))
+		return err
 	case schemas.Snapshot:
 		s, err := town.FromTree(tree)
-		if err != nil {
-			return err
+		if err == nil {
+			d.identify("townId", s.Snapshot.TownID, "snapshotHash", s.Hash)
 		}
-		d.id("townId", s.Snapshot.TownID)
-		d.id("snapshotHash", s.Hash)
-	default:
-		return schemas.Invalid("", schemas.Violation{
-			Path: schemas.Pointer("schemaVersion"),
-			Message: fmt.Sprintf("must be %q, %q or %q",
-				schemas.ExecutionHandoff, schemas.ExecutionResult, schemas.Snapshot),
-		})
+		return err
 	}
-	return nil
+	return schemas.Invalid("", schemas.Violation{
+		Path: schemas.Pointer("schemaVersion"),
+		Message: fmt.Sprintf("must be %q, %q or %q",
+			schemas.ExecutionHandoff, schemas.ExecutionResult, schemas.Snapshot),
+	})
 }
 
-func (d *checkedDocument) id(name, value string) {
-	d.IDs[name] = value
-	d.ids = append(d.ids, name)
+// identify sets the ids of a document, each behind its name.
+func (d *checkedDocument) identify(ids ...string) {
+	for i := 0; i < len(ids); i += 2 {
+		d.IDs[ids[i]] = ids[i+1]
+		d.ids = append(d.ids, ids[i])
+	}
+}
+
+// schemaCommand prints a schema.
+type schemaCommand struct {
+	Name string `arg:"" optional:"" help:"Name of the schema; without it the names are listed."`
+}
+
+func (schemaCommand) Help() string {
+	return `Prints one of the JSON Schemas (draft 2020-12) that the server checks payloads with.
+That of the payload of a run event has the name of the event's type.
+
+Examples:
+
+    handoffctl schema execution-handoff.v1
+    handoffctl schema StepFailed`
+}
+
+func (c *schemaCommand) Run(a *app) error {
+	names := make([]string, 0, len(schemas.Names()))
+	for _, name := range schemas.Names() {
+		names = append(names, string(name))
+	}
+	if c.Name == "" && a.json() {
+		return a.printJSON(names)
+	}
+	if c.Name == "" {
+		return a.printf("%s\n", strings.Join(names, "\n"))
+	}
+	source, err := schemas.Source(schemas.Name(c.Name))
+	if errors.Is(err, schemas.ErrUnknownSchema) {
+		return usagef("there is no schema %q, but %s", c.Name, strings.Join(names, ", "))
+	}
+	if err != nil {
+		return err
+	}
+	return a.printRaw(source)
 }

@@ -86,7 +86,7 @@ func TestWatch_Restart(t *testing.T) {
 	stop := start()
 	c := &cli{t: t, env: map[string]string{"NATS_URL": "nats://" + config.Listen}}
 	ctx, cancel := context.WithCancel(t.Context())
-	w := c.backgroundUntil(ctx, "watch")
+	w := c.start(ctx, strings.NewReader(""), "watch")
 	require.Eventually(t, func() bool { // until it has begun
 		c.ok("town", "patch", threatened, c.file(`{"pressure": {"hope": 0.25}}`))
 		return strings.Contains(w.out.String(), "TownPut")
@@ -100,12 +100,7 @@ func TestWatch_Restart(t *testing.T) {
 	require.Empty(t, w.errs.String())
 	stop()
 	cancel()
-	select {
-	case status := <-w.ended:
-		require.Equal(t, exitOK, status)
-	case <-time.After(20 * time.Second):
-		t.Fatal("it goes on")
-	}
+	require.Equal(t, exitOK, w.end())
 }
 
 func TestEventView_Dates(t *testing.T) {

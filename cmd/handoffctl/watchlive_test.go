@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"net/url"
 	"strings"
 	"testing"
@@ -14,33 +13,6 @@ import (
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
-
-// running is a command line that runs on.
-type running struct {
-	t         *testing.T
-	out, errs natstest.Buffer
-	ended     chan int
-}
-
-func (c *cli) background(args ...string) *running {
-	return c.backgroundUntil(c.t.Context(), args...)
-}
-
-// backgroundUntil is background until Ctrl-C, which ends ctx.
-func (c *cli) backgroundUntil(ctx context.Context, args ...string) *running {
-	r := &running{t: c.t, ended: make(chan int, 1)}
-	go func() {
-		r.ended <- c.exec(ctx, strings.NewReader(""), &r.out, &r.errs, patient(args)...)
-	}()
-	return r
-}
-
-// says waits until a text was printed.
-func (r *running) says(out *natstest.Buffer, text string) {
-	r.t.Helper()
-	require.Eventually(r.t, func() bool { return strings.Contains(out.String(), text) },
-		time.Minute, 5*time.Millisecond)
-}
 
 // An observer watches the past and the puts, of one town if it asks for that, and the alerts that
 // come.
@@ -61,7 +33,7 @@ func TestWatch_Observer(t *testing.T) {
 	operator.ok("town", "patch", threatened, operator.file(`{"pressure": {"hope": 0.25}}`))
 	w.says(&w.out, "put or patched by operator: day ")
 	operator.ok("pause", "--town", threatened) // whose first event is the eleventh
-	assert.Equal(t, exitOK, <-w.ended)
+	assert.Equal(t, exitOK, w.end())
 	assert.NotContains(t, w.out.String(), "north")
 	w = as(access.Observer).background("watch", "--alerts", "--count", "1")
 	w.says(&w.errs, "from now on")
@@ -88,7 +60,7 @@ func TestWatch_Gap(t *testing.T) {
 			[]byte(`{"code":"APPLY_IN_DOUBT"}`)))
 		return len(w.ended) > 0
 	}, time.Minute, 50*time.Millisecond)
-	assert.Equal(t, exitOK, <-w.ended)
+	assert.Equal(t, exitOK, w.end())
 }
 
 // With access control a put says who put.
@@ -102,7 +74,7 @@ func TestWatch_ActorOfAPut(t *testing.T) {
 	p.ok("town", "patch", threatened, p.file(`{"pressure": {"hope": 0.25}}`))
 	w.says(&w.out, "put or patched by plugin: day ")
 	c.ok("pause", "--all") // whose first event is the eleventh
-	assert.Equal(t, exitOK, <-w.ended)
+	assert.Equal(t, exitOK, w.end())
 }
 
 // Puts and patches are shown in their order between the run events, and are not counted.
@@ -116,7 +88,7 @@ func TestWatch_PutsAndPatches(t *testing.T) {
 	c.ok("town", "put", c.file(string(newTown(t, "north", 7))))
 	w.says(&w.out, "put or patched: day 7, snapshot ")
 	c.ok("pause", "--town", "north") // whose first event is the eleventh
-	assert.Equal(t, exitOK, <-w.ended)
+	assert.Equal(t, exitOK, w.end())
 	assert.Regexp(t,
 		`(?m)^\S+  town-threatened       TownPut         put or patched: day 16, snapshot [0-9a-f]{64}$`, w.out.String())
 	assert.Equal(t, 3+2, strings.Count(w.out.String(), "TownPut"), "three of the world file")
@@ -127,7 +99,7 @@ func TestWatch_Losses(t *testing.T) {
 	c := faked(t, map[string]string{"event.list": `{"commits":[{"cursor":"6","damaged":true},` +
 		`{"cursor":"7","cause":"signal","events":[{"runId":"r","runSeq":1}]}],"cursor":"7"}`})
 	w := c.background("watch", "--count", "1")
-	assert.Equal(t, exitOK, <-w.ended)
+	assert.Equal(t, exitOK, w.end())
 	assert.Contains(t, w.errs.String(), "between 7 and 6 are not shown: the commit cannot be read")
 	assert.Equal(t, 1, strings.Count(w.out.String(), " r  1  "))
 }
