@@ -220,16 +220,6 @@ func marshal(t *testing.T, v any) string {
 	return string(data)
 }
 
-// errorCode returns the machine code of an error body.
-func errorCode(t *testing.T, text string) string {
-	t.Helper()
-	return decode[struct {
-		Error struct {
-			Code string `json:"code"`
-		} `json:"error"`
-	}](t, text).Error.Code
-}
-
 // edited returns an object with members replaced.
 func edited(t *testing.T, text string, members map[string]any) string {
 	t.Helper()
