@@ -44,3 +44,36 @@ func TestPointer(t *testing.T) {
 	require.Equal(t, "/args/a~1b~0c/2/~01", schemas.Pointer("args", "a/b~c", 2, "~1"))
 	require.Equal(t, "/日本/3", schemas.Pointer("日本", uint8(3)))
 }
+
+func TestUnder(t *testing.T) {
+	t.Parallel()
+	_, part := schemas.Parse(schemas.TownGetRequest, []byte(`{}`), schemas.Limits{})
+	whole := refusal(t, schemas.Under(schemas.TownPutRequest, part, "snapshots", 2))
+	require.Equal(t, schemas.TownPutRequest, whole.Schema)
+	require.Equal(t, []schemas.Violation{violation("/snapshots/2/townId", "is required")},
+		whole.Violations)
+	require.Equal(t, "/townId", refusal(t, part).Violations[0].Path, "the part stays as it is")
+	require.Equal(t, schemas.ErrUnknownSchema,
+		schemas.Under(schemas.TownPutRequest, schemas.ErrUnknownSchema, "a"))
+}
+
+func TestMembers(t *testing.T) {
+	t.Parallel()
+	m := schemas.Members{File: "a-file", Passwords: "passwordFile"}
+	require.NoError(t, m.Err())
+	o := m.Object(map[string]any{"name": "n", "empty": "", "password": "hunter2", "b": 1.0}, "/x",
+		"name", "empty")
+	require.Equal(t, "n", m.Text(o, "/x", "name", true))
+	require.Empty(t, m.Text(o, "/x", "empty", false))
+	require.Empty(t, m.Text(o, "/x", "absent", true))
+	require.Empty(t, m.Text(o, "/x", "optional", false))
+	require.Nil(t, m.Object("text", "/y"))
+	found := refusal(t, m.Err())
+	require.Equal(t, schemas.Name("a-file"), found.Schema)
+	require.Equal(t, []schemas.Violation{
+		violation("/x/absent", "is required"), violation("/x/b", "is not allowed here"),
+		violation("/x/empty", "must be a non-empty string"),
+		violation("/x/password", "is not allowed here: give passwordFile"),
+		violation("/y", "must be an object"),
+	}, found.Violations)
+}

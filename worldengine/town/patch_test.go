@@ -66,6 +66,8 @@ func TestState_PatchOfALargeState(t *testing.T) {
 	after, err := state.Patch(decoded(t, []byte(`{"mission":null}`)))
 	require.NoError(t, err)
 	require.Nil(t, after.Snapshot.Mission)
+	_, err = state.Patch(decoded(t, []byte(`{"day":16}`)))
+	require.Equal(t, []string{""}, refusal(t, err), "too large for a state that is given")
 }
 
 func TestState_PatchRefused(t *testing.T) {

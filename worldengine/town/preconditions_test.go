@@ -161,3 +161,20 @@ func TestEvaluate_Vectors(t *testing.T) {
 		require.Empty(t, town.Evaluate(h.Requirements.Preconditions, s), vector.Name)
 	}
 }
+
+// A command can be about a target that the town has now.
+func TestSnapshot_Arguments(t *testing.T) {
+	t.Parallel()
+	s := snapshot()
+	for kind, want := range map[handoff.ProposalType][]string{
+		handoff.AcceptMission:  {"sq-1", "sq-2"},
+		handoff.FailMission:    {},
+		handoff.AdvanceProject: {"gate", "hall", "mill", "wall"},
+		handoff.PlanSalvage:    {"scarcity", "dread", "general"},
+	} {
+		require.Equal(t, want, s.Arguments(kind), kind)
+	}
+	active(s)
+	require.Empty(t, s.Arguments(handoff.AcceptMission))
+	require.Equal(t, []string{"m"}, s.Arguments(handoff.CompleteMission))
+}
