@@ -103,7 +103,14 @@ func (c *nodes) config(i int) string { return filepath.Join(c.dir, fmt.Sprintf("
 // start starts a node with its data. It does not wait.
 func (c *nodes) start(i int) {
 	c.t.Helper()
-	c.running[i] = spawn(c.t, []string{asNATS + "=" + c.config(i)})
+	p := spawn(c.t, []string{asNATS + "=" + c.config(i)})
+	c.running[i] = p
+	c.t.Cleanup(func() {
+		if c.t.Failed() {
+			log := strings.Split(p.stderr.String(), "\n")
+			c.t.Logf("nats-%d:\n%s", i+1, strings.Join(log[max(0, len(log)-25):], "\n"))
+		}
+	})
 }
 
 func (c *nodes) kill(i int) { c.running[i].end(syscall.SIGKILL) }

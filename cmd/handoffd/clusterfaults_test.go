@@ -27,7 +27,7 @@ const (
 // disk, and come back without anything. No answer is lost, and nothing is applied twice.
 func TestCluster_Faults(t *testing.T) {
 	long(t)
-	for name, fault := range map[string]func(w *clusterWorld, i int){
+	for name, fault := range map[string]func(w *clusterWorld, i int){ // a comma would end a path of NATS
 		"a node killed": func(w *clusterWorld, i int) {
 			w.kill(i)
 			w.hammer.waitEach(5, everywhere...)
@@ -46,7 +46,7 @@ func TestCluster_Faults(t *testing.T) {
 			w.running[i].end(syscall.SIGTERM)
 			w.restart(i, -1)
 		},
-		"a node in lame-duck mode until it ends, and started again": func(w *clusterWorld, i int) {
+		"a node ended in lame-duck mode and started again": func(w *clusterWorld, i int) {
 			w.running[i].end(syscall.SIGUSR2)
 			w.restart(i, -1)
 		},
