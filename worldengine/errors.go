@@ -11,9 +11,8 @@ import (
 	"worldengine/worldengine/waiting"
 )
 
-// Errors that a caller of the engine meets. Bad input is a *schemas.ValidationError; every other
-// error is the engine's own trouble, and the client may send the request again: nothing was
-// changed, or the same question finds what was done.
+// Errors of the engine. Bad input is a *schemas.ValidationError; after every other error the client
+// may send the request again: nothing was changed, or the same request finds the change.
 var (
 	// ErrOverloaded: a bounded queue is full. Ask again after a pause.
 	ErrOverloaded = queue.ErrOverloaded
@@ -25,7 +24,7 @@ var (
 	ErrIndexBehind = index.ErrBehind
 
 	// ErrInProgress: a handoff with this key is accepted and being applied. Ask again: there will
-	// be a result. Where the run is known the error is an *apply.InProgressError.
+	// be a result. If the run is known the error is an *apply.InProgressError.
 	ErrInProgress = apply.ErrInProgress
 
 	// ErrUnknownTown: there is no such town.

@@ -263,10 +263,10 @@ func (e *Engine) findLog(ctx context.Context) {
 	}
 }
 
-// Close stops taking requests, finishes those in hand, stops the background work, and publishes the
-// alerts that were raised. ctx bounds the wait for what is in hand; what is cut off was not
-// answered. A command that is being applied stays pending, unless its answer comes within moments:
-// the server that serves the world next goes on with it.
+// Close refuses requests, finishes those in hand, stops the background work, and publishes the alerts
+// that were raised. ctx bounds the wait for requests in hand; one that is cut off gets no answer. A
+// command that a game is applying stays pending, unless its answer comes within moments: the next
+// server of the world goes on with it.
 func (e *Engine) Close(ctx context.Context) error {
 	e.games.Stop(ctx)
 	err := e.queue.Drain(ctx)

@@ -24,9 +24,9 @@ type Control struct {
 	// Draining says that a command is still being applied, and Applying how many are.
 	Draining bool
 	Applying int
-	// By is the pause; nil where there is none.
+	// By is the pause; nil if there is none.
 	By *commitlog.PausedBy
-	// SignalID is the run of the signal that this answers, "" where none does.
+	// SignalID is the run of the signal that this answers; "" if it answers none.
 	SignalID string
 }
 

@@ -204,8 +204,8 @@ func (e *Engine) townOf(current commitlog.Entry) Town {
 }
 
 // LoadWorld creates the towns of a world file that have never existed, and leaves the others as they
-// are. The whole file is checked before anything is stored; the error names what is wrong with its
-// JSON path.
+// are. The whole file is checked before anything is stored; the error names a wrong value by its JSON
+// path.
 func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err error) {
 	towns, err := worldfile.Parse(file, e.config.mayBind)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Sleep waits for d, or until ctx is done, and returns ctx's error: also where both are at the same
-// moment, in which ctx may not have its error yet.
+// Sleep waits for d, or until ctx is done, and returns ctx's error. If both are at the same moment it
+// returns the error too, which ctx may not have yet.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

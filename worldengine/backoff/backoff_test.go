@@ -50,7 +50,7 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Where a pause and its context end at the same moment it is the context that has ended, whichever
+// If a pause and its context end at the same moment it is the context that has ended, whichever
 // of the two the machine hears of first: a simulation takes the same steps again.
 func TestSleepThatEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()

@@ -206,3 +206,36 @@ func TestASilentPluginIsNotAway(t *testing.T) {
 		time.Millisecond)
 	require.Eventually(t, func() bool { return !refused() }, 30*time.Second, time.Millisecond)
 }
+
+// A pause that another server commits reaches the run of a command, and so does its end.
+func TestWorker_Watch(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *game.Config) {
+		c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away{}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	go w.Watch(ctx)
+	w.ensure()
+	pending := w.current.Pending
+	for _, step := range []struct {
+		by   *commitlog.PausedBy
+		want runevents.RunStatus
+	}{
+		{&commitlog.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1},
+			runevents.RunIsPaused},
+		{nil, runevents.RunRunning},
+	} {
+		require.Eventually(t, func() bool {
+			after := w.town()
+			after.Paused = step.by
+			rec := commitlog.Record{Kind: commitlog.KindControl, TownID: "town-threatened"}
+			return w.log.CommitTown(t.Context(), &rec, &after, after.Seq) == nil
+		}, 30*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool {
+			tail, err := w.log.Tail(t.Context(), pending.Run.RunID, pending.Emitted)
+			return err == nil && tail.Status == step.want
+		}, 30*time.Second, 10*time.Millisecond)
+	}
+	require.Contains(t, w.codes(), runevents.PauseDrainTimeout)
+}

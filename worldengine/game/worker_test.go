@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -66,6 +67,12 @@ func (w *working) RaiseStored(_ context.Context, a runevents.Alert) error {
 		w.meanwhile()
 	}
 	return nil
+}
+
+func (w *working) codes() []runevents.AlertCode {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.alerts)
 }
 
 func (w *working) Attempt(apply.Binding, apply.Result, time.Duration) { w.attempts++ }

@@ -3,11 +3,13 @@ package waiting
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
@@ -21,7 +23,7 @@ var (
 
 // The client of a handoff that waited in vain learns who caused it, the effect on the key, and the
 // next step; the run that ends has the same reason.
-func TestWhatWaitedInVain(t *testing.T) {
+func TestErrors_WaitedInVain(t *testing.T) {
 	t.Parallel()
 	const townPaused = `The town "t" is paused by ada since 2026-02-16T10:00:00Z: maintenance.`
 	const worldPaused = "The world is paused by ada since 2026-02-16T10:00:00Z."
@@ -45,6 +47,11 @@ func TestWhatWaitedInVain(t *testing.T) {
 		"no plugin": {&AbsentError{TownID: "t", Since: since, RunID: "run-2", Before: "run-1"},
 			[]string{absent, "Nothing was judged, and the key is free"},
 			machine.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
+		"no console": {
+			&AbsentError{TownID: "t", Via: apply.RCON, Since: since, RunID: "run-2", Before: "run-1"},
+			[]string{strings.Replace(absent, "plugin", "console", 1)},
+			machine.Cancellation{Code: "PLUGIN_ABSENT",
+				Reason: strings.Replace(absent, "plugin", "console", 1)}},
 		"no plugin, and no handoff": {&AbsentError{TownID: "t", Since: since, Before: "run-1"},
 			[]string{absent, "Nothing was stored", "cancel that run first"},
 			machine.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
@@ -65,6 +72,8 @@ func TestWhatWaitedInVain(t *testing.T) {
 	accepted := &AbsentError{TownID: "t", Since: since, RunID: "run-2", Accepted: true}
 	require.ErrorContains(t, accepted, "is accepted as run run-2")
 	require.ErrorContains(t, accepted, `the town "t" has had no plugin since 2026-02-16T10:00:00Z`)
+	accepted.Via = apply.RCON
+	require.ErrorContains(t, accepted, `the town "t" has had no console since`)
 	for isAccepted, says := range map[bool]string{
 		false: "Nothing was judged, and the key is free", true: "not asked for any more"} {
 		cancelled := &CancelledError{RunID: "run-1", Accepted: isAccepted}
@@ -76,7 +85,7 @@ func TestWhatWaitedInVain(t *testing.T) {
 
 // A retry that waited in vain leaves the run and its key unchanged; its error says so instead of
 // the agents' text about the key. Other errors are passed on.
-func TestARetryThatWaitedInVain(t *testing.T) {
+func TestOfRetry(t *testing.T) {
 	t.Parallel()
 	for says, why := range map[string]error{
 		`The town "t" is paused by ada`:         &PausedError{TownID: "t", By: maintained},
