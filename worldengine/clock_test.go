@@ -53,7 +53,7 @@ func talkIn(t *testing.T, e *Engine) *handoff.Handoff {
 
 // A clock that is set while a command is applied makes no attempt longer or shorter: a plugin that
 // answers the third attempt is asked for each.
-func TestAClockIsSetWhileACommandIsApplied(t *testing.T) {
+func TestEngine_ClockSetWhileApplying(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{"back": -year, "forth": year} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func setWhileApplied(t *testing.T, step, deadline time.Duration) (wrong string) 
 }
 
 // A clock that is set between two starts neither prolongs a pending command, nor ends it unasked.
-func TestAClockIsSetBetweenTwoStarts(t *testing.T) {
+func TestEngine_ClockSetBetweenStarts(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{"back": -year, "forth": year} {
 		t.Run(name, func(t *testing.T) {

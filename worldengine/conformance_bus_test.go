@@ -17,7 +17,7 @@ import (
 
 // While the bus cannot be written handoffs are judged all the same; their events come later, each
 // run's in their order.
-func TestTheBusMayBeDown(t *testing.T) {
+func TestBus_Down(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	conn := logtest.JetStream(l).Conn()

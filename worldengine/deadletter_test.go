@@ -31,7 +31,7 @@ func limitEvents(t *testing.T, js jetstream.JetStream, most int32) {
 
 // An event that the bus refuses for good is a dead letter, with one alert even from two servers;
 // the events around it and after a restart come.
-func TestAnEventThatTheBusRefuses(t *testing.T) {
+func TestBus_RefusedEvent(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	quick := func(c *Config) {
@@ -84,7 +84,7 @@ func waitFollowed(t *testing.T, e *Engine, seq uint64) {
 }
 
 // An unreadable log message is a dead letter with its bytes.
-func TestALogMessageThatCannotBeRead(t *testing.T) {
+func TestBus_UnreadableMessage(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	e := openEngine(t, l, func(c *Config) {

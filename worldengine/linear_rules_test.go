@@ -123,7 +123,7 @@ func linearHistory(story []linearSaid) (history []porcupine.Operation) {
 
 // The check enforces each rule: with any part of any one answer changed, no order explains the
 // history.
-func TestLinearFindsWrongAnswers(t *testing.T) {
+func TestLinear_FindsWrongAnswers(t *testing.T) {
 	t.Parallel()
 	story, met := linearStory(t), map[string]bool{}
 	require.True(t, porcupine.CheckOperations(linearModel(), story))
@@ -157,7 +157,7 @@ func TestLinearFindsWrongAnswers(t *testing.T) {
 }
 
 // A cancelled run has no other end, whether a client hears of it before or after.
-func TestLinearFindsWrongCancellations(t *testing.T) {
+func TestLinear_FindsWrongCancellations(t *testing.T) {
 	t.Parallel()
 	game := linearTown(linearGame, 5)
 	h, err := handoff.New(handoff.Proposal{

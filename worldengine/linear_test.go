@@ -232,7 +232,7 @@ func TestLinearizable(t *testing.T) {
 
 // Each defect of an engine is found within some short histories: the longer one is, the longer the
 // search for an order takes.
-func TestLinearFindsDefects(t *testing.T) {
+func TestLinear_FindsDefects(t *testing.T) {
 	t.Parallel()
 	for name, plant := range worldengine.Defects {
 		t.Run(name, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 )
 
 // An engine that is opened with a lower limit reports the messages that it discards.
-func TestALowerLimitOfEventsIsTold(t *testing.T) {
+func TestBus_LowerLimit(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	js := logtest.JetStream(l)

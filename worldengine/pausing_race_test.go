@@ -28,7 +28,7 @@ import (
 )
 
 // A pause of the world that comes while a handoff waits for the index holds it back.
-func TestAPauseComesWhileTheIndexIsAwaited(t *testing.T) {
+func TestEngine_PauseWhileTheIndexIsAwaited(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	conn := logtest.JetStream(l).Conn()
@@ -98,7 +98,7 @@ func (s stuckConsole) Apply(context.Context) (apply.Answer, error) {
 
 // A console's command that a dead server had sent is not repeated in a pause; after the pause it is
 // in doubt, and is not sent a second time.
-func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
+func TestEngine_ConsoleInDoubtAfterAPause(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	dying, err := nats.Connect(nc.ConnectedUrl())
@@ -153,7 +153,7 @@ func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 }
 
 // A pause that has ended is not added to a run a second time.
-func TestAPauseThatIsOverIsNotTold(t *testing.T) {
+func TestEngine_PauseThatIsOver(t *testing.T) {
 	t.Parallel()
 	console := stuckConsole{make(chan struct{}, 8), make(chan struct{})}
 	e := openEngine(t, logtest.New(t), func(c *Config) {

@@ -20,7 +20,7 @@ import (
 )
 
 // A run that waited in a dead server ends soon after the next start, with an alert.
-func TestARunThatADeadServerLeft(t *testing.T) {
+func TestEngine_RunThatADeadServerLeft(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	dying, err := nats.Connect(nc.ConnectedUrl())

@@ -380,7 +380,7 @@ var knownToFind = map[string]uint64{
 }
 
 // The simulation finds each planted bug within few seeds.
-func TestSimulationFindsBugs(t *testing.T) {
+func TestSimulation_FindsBugs(t *testing.T) {
 	t.Parallel()
 	for name, plant := range map[string]func(*sim){
 		"appends are not guarded":             func(s *sim) { s.log.unguarded = true },

@@ -30,7 +30,7 @@ func command(t *testing.T) *apply.Command {
 	return apply.NewCommand(h, "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a", before, after)
 }
 
-func TestACommandGoesOverTheWire(t *testing.T) {
+func TestCommand_Wire(t *testing.T) {
 	t.Parallel()
 	c := command(t)
 	sent := time.Date(2026, 2, 16, 10, 0, 0, 999_999, time.UTC)
@@ -53,7 +53,7 @@ func TestACommandGoesOverTheWire(t *testing.T) {
 	require.Zero(t, got.TimeoutMs, "never below zero")
 }
 
-func TestAnswersGoOverTheWire(t *testing.T) {
+func TestAnswer_Wire(t *testing.T) {
 	t.Parallel()
 	c := command(t)
 	for _, a := range []apply.Answer{
@@ -68,7 +68,7 @@ func TestAnswersGoOverTheWire(t *testing.T) {
 	}
 }
 
-func TestARefusalWithoutAReasonHasOne(t *testing.T) {
+func TestParseAnswer_NoReason(t *testing.T) {
 	t.Parallel()
 	c := command(t)
 	a, err := apply.ParseAnswer([]byte(`{"schemaVersion":"command-applied.v1","applyId":"`+
@@ -80,7 +80,7 @@ func TestARefusalWithoutAReasonHasOne(t *testing.T) {
 }
 
 // A bad snapshot in an answer does not hide that the command was applied: its user validates it.
-func TestABadSnapshotIsStillAnAnswer(t *testing.T) {
+func TestParseAnswer_BadSnapshot(t *testing.T) {
 	t.Parallel()
 	c := command(t)
 	a, err := apply.ParseAnswer([]byte(`{"schemaVersion":"command-applied.v1","applyId":"`+
@@ -91,7 +91,7 @@ func TestABadSnapshotIsStillAnAnswer(t *testing.T) {
 	require.JSONEq(t, `{"day":-1}`, string(a.Snapshot))
 }
 
-func TestWhatIsNoAnswer(t *testing.T) {
+func TestParseAnswer_Invalid(t *testing.T) {
 	t.Parallel()
 	c := command(t)
 	other := "handoff_" + handoff.Hash([]byte("another"))

@@ -10,7 +10,7 @@ import (
 )
 
 // An invalid artifact is counted, and the others are kept.
-func TestWhichArtifactsAreKept(t *testing.T) {
+func TestArtifacts_Kept(t *testing.T) {
 	t.Parallel()
 	const good = `{"uri":"file:///world/1"}`
 	long := `{"uri":"file:///` + strings.Repeat("a", maxArtifactSize) + `"}`

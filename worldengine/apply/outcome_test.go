@@ -14,7 +14,7 @@ import (
 
 // A console that did not run the command may be asked again; one that may have run it must not be,
 // since it would apply the command twice.
-func TestHowAnAttemptByAConsoleEnds(t *testing.T) {
+func TestConsoleResult(t *testing.T) {
 	t.Parallel()
 	command := &Command{ApplyID: "handoff_1"}
 	unavailable := fmt.Errorf("rcon: %w", ErrUnavailable)
@@ -77,7 +77,7 @@ func TestEmbodiments(t *testing.T) {
 }
 
 // A client whose handoff is being applied learns the run, and the cause of its wait.
-func TestWhatIsInProgress(t *testing.T) {
+func TestInProgressError(t *testing.T) {
 	t.Parallel()
 	err := error(&InProgressError{RunID: "run-1", TownID: "t"})
 	require.ErrorIs(t, err, ErrInProgress)

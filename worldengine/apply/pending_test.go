@@ -29,7 +29,7 @@ func stored(t *testing.T) *apply.Pending {
 		Run: runevents.Identity{RunID: "run-1"}, Attempt: 1}
 }
 
-func TestAPendingCommandIsRead(t *testing.T) {
+func TestPending_Read(t *testing.T) {
 	t.Parallel()
 	p := stored(t)
 	read, err := p.Read()
@@ -40,7 +40,7 @@ func TestAPendingCommandIsRead(t *testing.T) {
 }
 
 // An error about a damaged record names the part and the run.
-func TestADamagedPendingCommandIsAnError(t *testing.T) {
+func TestPending_Damaged(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		damage func(*apply.Pending)
@@ -90,7 +90,7 @@ func TestTheNextAttempt(t *testing.T) {
 
 // An instance that did not begin the attempt uses its own clock, and no clock makes the pause or
 // the attempt longer than in the record.
-func TestSpansOfAnAttempt(t *testing.T) {
+func TestPending_Spans(t *testing.T) {
 	t.Parallel()
 	policy := &apply.Policy{Deadline: 10 * time.Second, Backoff: 2 * time.Second}
 	at := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)

@@ -138,7 +138,7 @@ func TestRefusal(t *testing.T) {
 	require.NotEmpty(t, Refusal(Answer{ReasonCode: "X"}).Message)
 }
 
-func TestPolicyValidates(t *testing.T) {
+func TestPolicy_Validate(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []Policy{{Deadline: -1}, {Attempts: -1}, {Backoff: -1}, {Resend: -1}} {
 		filled := bad.WithDefaults()

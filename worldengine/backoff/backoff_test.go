@@ -10,7 +10,7 @@ import (
 )
 
 // Pauses double from Min to Max, each spread from a half to one and a half, until Reset.
-func TestPausesGrow(t *testing.T) {
+func TestPolicy_PauseAfter(t *testing.T) {
 	t.Parallel()
 	for _, draw := range []time.Duration{0, 1} {
 		b := Backoff{
@@ -26,7 +26,7 @@ func TestPausesGrow(t *testing.T) {
 }
 
 // Without Draw a pause is drawn at random within its bounds.
-func TestPausesAreDrawn(t *testing.T) {
+func TestBackoff_Draw(t *testing.T) {
 	t.Parallel()
 	b := Backoff{Min: time.Second, Max: time.Second}
 	for range 1000 {
@@ -36,7 +36,7 @@ func TestPausesAreDrawn(t *testing.T) {
 	}
 }
 
-func TestSleepEndsWithItsContext(t *testing.T) {
+func TestSleep_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -52,7 +52,7 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 
 // If a pause and its context end at the same moment it is the context that has ended, whichever
 // of the two the machine hears of first: a simulation takes the same steps again.
-func TestSleepThatEndsAtItsDeadline(t *testing.T) {
+func TestSleep_Deadline(t *testing.T) {
 	t.Parallel()
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {

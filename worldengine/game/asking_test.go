@@ -31,7 +31,7 @@ func (s *unreadStore) Last(context.Context, string) (*jetstream.RawStreamMsg, er
 }
 
 // A command that waits because its town is unreadable is logged, but not each time.
-func TestACommandWhoseTownCannotBeReadWaits(t *testing.T) {
+func TestWorker_UnreadableTown(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

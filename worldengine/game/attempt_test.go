@@ -119,7 +119,7 @@ var attemptScenarios = map[string]string{
 		10s due -> PLUGIN_UNAVAILABLE`,
 }
 
-func TestAttemptScenarios(t *testing.T) {
+func TestPluginAttempt_Scenarios(t *testing.T) {
 	t.Parallel()
 	for name, scenario := range attemptScenarios {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +209,7 @@ func actionText(a Action, start time.Time) string {
 }
 
 // If an earlier attempt's request may have reached a plugin, this attempt has reached it.
-func TestAnAttemptKnowsThatAPluginWasReached(t *testing.T) {
+func TestPluginAttempt_Reached(t *testing.T) {
 	t.Parallel()
 	p := &PluginAttempt{Until: time.Unix(1, 0), Resend: time.Second, Earlier: true}
 	require.Equal(t, apply.ReasonPluginTimeout, p.Due(time.Unix(1, 0)).Over.Failed.Reason)
@@ -217,7 +217,7 @@ func TestAnAttemptKnowsThatAPluginWasReached(t *testing.T) {
 
 // NATS's answer to an earlier attempt's request shows neither that a plugin has come since, nor
 // that there is none.
-func TestWhatAReplySaysOfThePlugin(t *testing.T) {
+func TestPluginAttempt_Sighting(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
 	none := &nats.Msg{Header: nats.Header{"Status": {"503"}}}
@@ -240,7 +240,7 @@ func TestWhatAReplySaysOfThePlugin(t *testing.T) {
 }
 
 // While no plugin is subscribed, a patient attempt waits, and another one passes.
-func TestAnAttemptThatWaits(t *testing.T) {
+func TestPluginAttempt_Waits(t *testing.T) {
 	t.Parallel()
 	for _, patience := range []time.Duration{0, time.Second} {
 		p := &PluginAttempt{Patience: patience}

@@ -190,7 +190,7 @@ func (back) Close()                         {}
 
 // Once a plugin has taken a request, even silently, requests behind the command are not refused for
 // its absence.
-func TestASilentPluginIsNotAway(t *testing.T) {
+func TestWorker_SilentPlugin(t *testing.T) {
 	t.Parallel()
 	plugin := back{make(chan struct{}, 8)}
 	w := work(t, func(c *game.Config) {

@@ -189,7 +189,7 @@ func (w *working) plugin(answer func(*apply.Command) apply.Answer) {
 }
 
 // A plugin's last answer ends a command, in the log and for all waiting clients.
-func TestAPluginEndsACommand(t *testing.T) {
+func TestWorker_PluginEnds(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name     string
@@ -265,7 +265,7 @@ func (c *console) Begin(context.Context, *apply.Command) (apply.Session, error) 
 func (c *console) Apply(context.Context) (apply.Answer, error) { return c.answer, c.err }
 func (c *console) End()                                        {}
 
-func TestAConsoleEndsACommand(t *testing.T) {
+func TestWorker_ConsoleEnds(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string
@@ -295,7 +295,7 @@ func TestAConsoleEndsACommand(t *testing.T) {
 }
 
 // A worker that stops leaves its commands pending, and accepts no others.
-func TestAWorkerStops(t *testing.T) {
+func TestWorker_Stop(t *testing.T) {
 	t.Parallel()
 	w := work(t, nil)
 	asked := make(chan struct{}, 8)
@@ -317,7 +317,7 @@ func TestAWorkerStops(t *testing.T) {
 }
 
 // A run is cancelled by force whatever a game has, otherwise only if none can have it.
-func TestCancelling(t *testing.T) {
+func TestWorker_Cancel(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string
@@ -366,7 +366,7 @@ func TestCancelling(t *testing.T) {
 
 // If a result comes first, a cancellation by force is refused. Its alert, which was stored before,
 // does not say that the run was cancelled.
-func TestCancellingByForceComesTooLate(t *testing.T) {
+func TestWorker_ForceComesTooLate(t *testing.T) {
 	t.Parallel()
 	w := work(t, nil)
 	w.meanwhile = func() {
@@ -386,7 +386,7 @@ func TestCancellingByForceComesTooLate(t *testing.T) {
 
 // If another server has ended the run, the client gets its own run's end, or learns that the log
 // does not keep it.
-func TestAnotherServerEndsTheRun(t *testing.T) {
+func TestWorker_EndedElsewhere(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]error{
 		"it was cancelled": machine.ErrRunCancelled, "its end is lost": commitlog.ErrLogUnavailable,

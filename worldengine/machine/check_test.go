@@ -27,7 +27,7 @@ func outcome(c *outcometest.Case) handoff.Outcome {
 	return checked.Executed(after)
 }
 
-func TestTheOutcomeTable(t *testing.T) {
+func TestCheck_OutcomeTable(t *testing.T) {
 	t.Parallel()
 	for _, v := range outcometest.Cases(t) {
 		t.Run(v.Name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestTheOutcomeTable(t *testing.T) {
 	}
 }
 
-func TestTheVerdictCanBeCompletedBothWays(t *testing.T) {
+func TestChecked_BothWays(t *testing.T) {
 	t.Parallel()
 	now := towntest.Threatened()
 	checked := machine.Check(outcometest.Advance(t, "wall"), nil, now)
@@ -60,9 +60,9 @@ func TestTheVerdictCanBeCompletedBothWays(t *testing.T) {
 		"it is left as it is")
 }
 
-// TestTheSameInputsGiveTheSameBytes judges every case a thousand times, eight at a time, over the
+// TestCheck_SameBytes judges every case a thousand times, eight at a time, over the
 // same shared inputs.
-func TestTheSameInputsGiveTheSameBytes(t *testing.T) {
+func TestCheck_SameBytes(t *testing.T) {
 	t.Parallel()
 	for _, v := range outcometest.Cases(t) {
 		t.Run(v.Name, func(t *testing.T) {

@@ -57,7 +57,7 @@ func requireProjects(t *testing.T, run *runevents.Run) runevents.RunStatus {
 
 // A run's events show each wait of its handoff, in whatever order it is queued, paused, cancelled
 // and judged.
-func TestRunsThatWait(t *testing.T) {
+func TestEmit_RunsThatWait(t *testing.T) {
 	t.Parallel()
 	why := Cancellation{Code: CancelledLeft}
 	type run struct {
@@ -119,7 +119,7 @@ func TestRunsThatWait(t *testing.T) {
 }
 
 // Another server that ends a waiting run emits the same events as the one that recorded it.
-func TestARunIsCancelledFromTheLog(t *testing.T) {
+func TestEmitCancelled_FromTheLog(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[runevents.RunStatus]string{
 		runevents.RunPending: "RunStarted, RunCancelled", runevents.RunIsPaused: "RunCancelled",
@@ -147,7 +147,7 @@ func TestARunIsCancelledFromTheLog(t *testing.T) {
 }
 
 // A signal is a run of its own; the decision's event has the request, and the reason of a refusal.
-func TestTheRunOfASignal(t *testing.T) {
+func TestEmitSignal(t *testing.T) {
 	t.Parallel()
 	said := SignalPayload{Signal: SignalPause, TownID: "t", ActorID: "ada",
 		Reason: "repairs"}

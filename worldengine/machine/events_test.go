@@ -186,7 +186,7 @@ func requireFaithful(t *testing.T, r *handoff.Result, run *runevents.Run, queued
 }
 
 // Any decision of an engine makes a valid run.
-func TestEveryResultOfTheVectorsCanBeEmitted(t *testing.T) {
+func TestEmitRun_Vectors(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "vectors", "results.json"))
 	require.NoError(t, err)
@@ -210,7 +210,7 @@ func TestEveryResultOfTheVectorsCanBeEmitted(t *testing.T) {
 	}
 }
 
-func TestEmitRunStopsAtTheFirstError(t *testing.T) {
+func TestEmitRun_FirstError(t *testing.T) {
 	t.Parallel()
 	v := outcometest.Cases(t)[0]
 	r := handoff.NewResult(v.Handoff, v.Want)

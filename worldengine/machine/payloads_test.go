@@ -32,7 +32,7 @@ func payloadsOf(
 }
 
 // The events of a run name the operators and approvers who acted on it.
-func TestWhatEventsSay(t *testing.T) {
+func TestEmit_Payloads(t *testing.T) {
 	t.Parallel()
 	h, _, _ := caseOf(t, "executed")
 	approval := &Approval{SignalID: "s-1", ActorID: "ada", Reason: "fine"}
@@ -129,7 +129,7 @@ func TestWhatEventsSay(t *testing.T) {
 
 // The failure of the attempt before has its own reason and time, not the commit's; the next attempt
 // has started only if its event is there.
-func TestFailedAttempts(t *testing.T) {
+func TestEmitResumed_FailedAttempts(t *testing.T) {
 	t.Parallel()
 	failed := &apply.Failure{
 		Code: "BUSY", Reason: apply.ReasonPluginTimeout, Message: "later", Retryable: true,
@@ -158,7 +158,7 @@ func TestFailedAttempts(t *testing.T) {
 
 // Ids are drawn for the events until the next commit: of the first attempt its end, of a later one
 // also the failure of the one before, and its own start.
-func TestWhatIsToCome(t *testing.T) {
+func TestToCome(t *testing.T) {
 	t.Parallel()
 	ends := "StepCompleted apply %[1]d, StepFailed apply %[1]d, RunCompleted 1, RunFailed 1"
 	for attempt, want := range map[int64]string{
@@ -176,7 +176,7 @@ func TestWhatIsToCome(t *testing.T) {
 }
 
 // A run that cannot take an event returns an error: the engine never drops events silently.
-func TestAnEventThatDoesNotFitIsAnError(t *testing.T) {
+func TestEmit_EventThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	h, r, p := caseOf(t, "executed")
 	require.NoError(t, EmitRun(p, h, r, Begin{}))
@@ -204,7 +204,7 @@ func TestAnEventThatDoesNotFitIsAnError(t *testing.T) {
 }
 
 // A producer that resumes a pending run goes on behind the commit of its acceptance.
-func TestAResumedRunGoesOnBehindItsAcceptance(t *testing.T) {
+func TestEmitResumed_BehindAcceptance(t *testing.T) {
 	t.Parallel()
 	h, r, p := caseOf(t, "executed")
 	require.NoError(t, EmitAccepted(p, h, &r.Evaluation, Begin{}))
@@ -231,7 +231,7 @@ func TestStartedTown(t *testing.T) {
 }
 
 // The end of an attempt without artifacts has the bytes of the state alone.
-func TestWhatAnAttemptLeaves(t *testing.T) {
+func TestApplied_Bytes(t *testing.T) {
 	t.Parallel()
 	hash, epoch := strings.Repeat("a", 64), int64(7)
 	state := &handoff.WorldState{SnapshotHash: &hash, DecisionEpoch: &epoch}

@@ -12,7 +12,7 @@ import (
 
 // A caller that submits as soon as it is answered is not queued, though the answering task's turn
 // is not over yet.
-func TestWhatFollowsAnAnswerIsNotQueued(t *testing.T) {
+func TestAnswering_NextTask(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 10, 10)
 	said, submit := submitter(t, q)
@@ -36,7 +36,7 @@ func TestWhatFollowsAnAnswerIsNotQueued(t *testing.T) {
 }
 
 // A task that lent its turn goes on, so work that is submitted then is queued.
-func TestWhatFollowsAnAnswerInALentTurn(t *testing.T) {
+func TestAnswering_LentTurn(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 10, 10)
 	said := make(chan bool, 1)
@@ -60,7 +60,7 @@ func TestWhatFollowsAnAnswerInALentTurn(t *testing.T) {
 
 // The engine's own upkeep does not make a task behind it queued; work that finishes a client's task
 // does.
-func TestWhatFollowsUpkeepIsNotQueued(t *testing.T) {
+func TestQueue_BehindUpkeep(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 10, 10)
 	said, submit := submitter(t, q)

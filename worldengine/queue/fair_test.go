@@ -48,7 +48,7 @@ func (q *Queue[T]) finish(townID string) {
 
 // Whatever busy towns do, slots are given and refused as in the model: a town without tasks gets
 // one as long as any is free, and towns with more than one task never hold all.
-func TestPlacesAreSharedAsInTheModel(t *testing.T) {
+func TestQueue_SlotsAsInTheModel(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(7, 7))
 	for range 300 {
@@ -113,7 +113,7 @@ func (m *fairModel) finish(q *Queue[string], town string) {
 }
 
 // One busy town alone has all the slots that a town may have.
-func TestOneTownAloneHasAllItsPlaces(t *testing.T) {
+func TestQueue_OneTownAlone(t *testing.T) {
 	t.Parallel()
 	const perTown = 256
 	q := newQueue(t.Context(), 0, perTown, 4096)

@@ -29,7 +29,7 @@ func (r *parking) work(_ context.Context, t Turn) Result {
 }
 
 // A parked town takes no worker, keeps its order, and goes on when it is unparked.
-func TestATownParks(t *testing.T) {
+func TestQueue_Park(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 8, 8)
 	r := &parking{turns: make(chan Turn, 64)}
@@ -68,7 +68,7 @@ func TestFirst(t *testing.T) {
 }
 
 // Work that is submitted first while a worker has the town comes before the worker's parked task.
-func TestFirstWhileATaskGoesBack(t *testing.T) {
+func TestQueue_FirstWhileParking(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 2, 8, 8)
 	entered, open := make(chan struct{}), make(chan struct{})
@@ -94,7 +94,7 @@ func TestFirstWhileATaskGoesBack(t *testing.T) {
 
 // A task that was unparked during its turn is not parked: the cause may be the one that it waits
 // for.
-func TestAnUnparkIsNotLost(t *testing.T) {
+func TestQueue_UnparkIsNotLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(t.Context(), 1, 8, 8)
@@ -116,7 +116,7 @@ func TestAnUnparkIsNotLost(t *testing.T) {
 }
 
 // Draining gives every parking task a last turn.
-func TestDrainUnparks(t *testing.T) {
+func TestDrain_Unparks(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 8, 8)
 	r := &parking{turns: make(chan Turn, 64)}
@@ -132,7 +132,7 @@ func TestDrainUnparks(t *testing.T) {
 }
 
 // In a busy world with parked towns all tasks are done, once and in order.
-func TestTownsAreParkedAtRandom(t *testing.T) {
+func TestQueue_ParkAtRandom(t *testing.T) {
 	t.Parallel()
 	const towns, tasks = 5, 100
 	q := testQueue(t, 3, tasks, (towns+1)*tasks) // a town never takes the last slots

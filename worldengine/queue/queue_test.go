@@ -77,7 +77,7 @@ func hold(t *testing.T, q *Queue[string], town string) *gate {
 
 func nothing(context.Context, bool) {}
 
-func TestATownIsWorkedOnInOrderAndOneTaskAtATime(t *testing.T) {
+func TestQueue_Order(t *testing.T) {
 	t.Parallel()
 	const towns, tasks = 7, 200
 	q := testQueue(t, 4, tasks, (towns+1)*tasks)
@@ -108,8 +108,8 @@ func TestATownIsWorkedOnInOrderAndOneTaskAtATime(t *testing.T) {
 	}
 }
 
-// TestTownsAreWorkedOnSideBySide would never end if one town waited for the other.
-func TestTownsAreWorkedOnSideBySide(t *testing.T) {
+// TestQueue_SideBySide would never end if one town waited for the other.
+func TestQueue_SideBySide(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 2, 10, 10)
 	ping, pong, done := make(chan int), make(chan int), make(chan struct{})
@@ -125,7 +125,7 @@ func TestTownsAreWorkedOnSideBySide(t *testing.T) {
 	await(t, done, "the meeting of two towns")
 }
 
-func TestNoMoreTownsAtOnceThanWorkers(t *testing.T) {
+func TestQueue_Workers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := testQueue(t, 2, 10, 10)
@@ -152,7 +152,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-func TestBoundsRefuseAndRecover(t *testing.T) {
+func TestQueue_Bounds(t *testing.T) {
 	t.Parallel()
 	const perTown, total = 2, 5
 	q := testQueue(t, 1, perTown, total)
@@ -178,7 +178,7 @@ func TestBoundsRefuseAndRecover(t *testing.T) {
 	close(again.open)
 }
 
-func TestATaskKnowsWhetherItHadToWaitForItsTown(t *testing.T) {
+func TestQueue_Queued(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 10, 10)
 	said := make(chan string, 10)
@@ -195,8 +195,8 @@ func TestATaskKnowsWhetherItHadToWaitForItsTown(t *testing.T) {
 		"behind that true"}, allOf(said))
 }
 
-// TestABusyTownDoesNotStarveOthers: the quiet town comes second, not two hundredth.
-func TestABusyTownDoesNotStarveOthers(t *testing.T) {
+// TestQueue_BusyTown: the quiet town comes second, not two hundredth.
+func TestQueue_BusyTown(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 500, 500)
 	var order []string // one worker
@@ -218,9 +218,9 @@ func TestABusyTownDoesNotStarveOthers(t *testing.T) {
 	require.Less(t, slices.Index(order, "calm"), 3)
 }
 
-// TestTurnsAreTakenAsInTheModel holds one worker against a model: towns take turns in their order
+// TestQueue_TurnsAsInTheModel holds one worker against a model: towns take turns in their order
 // in line, one task a turn.
-func TestTurnsAreTakenAsInTheModel(t *testing.T) {
+func TestQueue_TurnsAsInTheModel(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(5, 5))
 	for range 200 {
@@ -253,7 +253,7 @@ func TestTurnsAreTakenAsInTheModel(t *testing.T) {
 	}
 }
 
-func TestDrainFinishesAllAndTakesNoMore(t *testing.T) {
+func TestDrain_FinishesAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		q := testQueue(t, 2, 100, 200)
@@ -286,14 +286,14 @@ func TestDrainFinishesAllAndTakesNoMore(t *testing.T) {
 	})
 }
 
-func TestDrainOfIdleQueuesEndsTheirWorkers(t *testing.T) {
+func TestDrain_IdleQueue(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t.Context(), 8, 1, 1)
 	require.NoError(t, q.Drain(t.Context()))
 	q.workers.Wait()
 }
 
-func TestDrainEndsWithItsContext(t *testing.T) {
+func TestDrain_EndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 10, 10)
 	running := hold(t, q, "a")
@@ -307,7 +307,7 @@ func TestDrainEndsWithItsContext(t *testing.T) {
 	close(running.open)
 }
 
-func TestAPanicDoesNotStopTheRest(t *testing.T) {
+func TestQueue_Panic(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 10, 20)
 	var after atomic.Int32
@@ -322,7 +322,7 @@ func TestAPanicDoesNotStopTheRest(t *testing.T) {
 	require.Equal(t, int32(4), after.Load())
 }
 
-func TestTasksGetTheContextOfTheQueues(t *testing.T) {
+func TestQueue_Context(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	q := newQueue(context.WithValue(t.Context(), key{}, "x"), 1, 1, 1)
@@ -332,8 +332,8 @@ func TestTasksGetTheContextOfTheQueues(t *testing.T) {
 	drain(t, q)
 }
 
-// TestEveryTaskThatWasTakenRunsOnce submits from all sides, beyond the bounds, while it drains.
-func TestEveryTaskThatWasTakenRunsOnce(t *testing.T) {
+// TestQueue_EachTaskOnce submits from all sides, beyond the bounds, while it drains.
+func TestQueue_EachTaskOnce(t *testing.T) {
 	t.Parallel()
 	const submitters, tasks = 8, 500
 	q := testQueue(t, 3, 5, 12)

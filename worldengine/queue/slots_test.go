@@ -12,7 +12,7 @@ import (
 
 // Slots are given and refused as by a list of the taken ones: a town without any gets one as long
 // as one is free, and no town with some gets the last one.
-func TestSlotsAreSharedAsInTheModel(t *testing.T) {
+func TestSlots_AsInTheModel(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(3, 3))
 	for range 300 {
@@ -73,7 +73,7 @@ func TestSlotsAreSharedAsInTheModel(t *testing.T) {
 }
 
 // Concurrent takers never exceed a bound.
-func TestSlotsAreSafeForConcurrentUse(t *testing.T) {
+func TestSlots_Concurrent(t *testing.T) {
 	t.Parallel()
 	s := NewSlots(3, 8)
 	var takers sync.WaitGroup
@@ -96,7 +96,7 @@ func TestSlotsAreSafeForConcurrentUse(t *testing.T) {
 }
 
 // A refusal costs no memory.
-func TestARefusedSlotAllocatesNothing(t *testing.T) {
+func TestSlots_RefusalAllocatesNothing(t *testing.T) {
 	s := NewSlots(1, 4)
 	id := []byte("a town with a long name, which is no small string")
 	_, _, refusal := s.TakeBytes(id)

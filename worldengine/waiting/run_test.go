@@ -42,7 +42,7 @@ func (f *fixture) types(runID string) string {
 }
 
 // A run's events begin with the wait that is recorded; waiting does not undo that.
-func TestHowARunBegins(t *testing.T) {
+func TestRun_Begin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &Run{Queued: time.Now(), Retry: &machine.Retry{}}
@@ -63,7 +63,7 @@ func TestHowARunBegins(t *testing.T) {
 }
 
 // Each wait and each pause is recorded once, however many turns it lasts.
-func TestAWaitIsRecordedOnce(t *testing.T) {
+func TestStore_RecordOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	r := f.run()
@@ -105,7 +105,7 @@ func (f *fixture) doubtful(r *Run) {
 
 // An event in doubt is stored again before anything else, and is there once: the run goes on from
 // it, or is closed or cancelled behind it.
-func TestARunInDoubt(t *testing.T) {
+func TestStore_RunInDoubt(t *testing.T) {
 	t.Parallel()
 	for name, next := range map[string]struct {
 		do   func(*fixture, *Run) error
@@ -138,7 +138,7 @@ func TestARunInDoubt(t *testing.T) {
 
 // A run that is closed for a decision accepts events of the engine alone; it is closed once, and
 // reopened if it has to wait again.
-func TestClosingARun(t *testing.T) {
+func TestStore_Close(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	fresh := f.run()
@@ -171,7 +171,7 @@ func TestClosingARun(t *testing.T) {
 
 // A run that cannot be ended now is left to Reap, which ends it when the log answers again; one
 // that an operator ended first, or without events, is done.
-func TestARunThatIsNotJudged(t *testing.T) {
+func TestStore_Cancel(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	why := machine.Cancellation{Reason: "The server stops."}
@@ -197,7 +197,7 @@ func TestARunThatIsNotJudged(t *testing.T) {
 
 // A closed run is being judged in its server: it is looked at again, and ended once the judgement
 // must be over.
-func TestARunThatIsBeingJudgedIsNotReaped(t *testing.T) {
+func TestReap_RunBeingJudged(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	r := f.run()
@@ -217,7 +217,7 @@ func TestARunThatIsBeingJudgedIsNotReaped(t *testing.T) {
 }
 
 // A run with an end in its events is over; if they cannot be read it is looked at again.
-func TestARunThatEndedIsNotReaped(t *testing.T) {
+func TestReap_EndedRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	runID := f.queue()

@@ -122,7 +122,7 @@ func (s *racingStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.Pu
 }
 
 // A run that another ended first raises no alert.
-func TestNoAlertForARunThatAnotherEnds(t *testing.T) {
+func TestReap_EndedByAnother(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	runID := f.queue()
