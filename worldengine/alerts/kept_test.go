@@ -126,3 +126,44 @@ func TestAcknowledge_First(t *testing.T) {
 	_, err = a.Acknowledge(t.Context(), 1, "ada", "")
 	require.ErrorIs(t, err, alerts.ErrUnknownAlert)
 }
+
+// A stored alert is in the stream when it is raised, once. The summary counts open alerts by severity;
+// a failure of the storage is urgent until the storage recovers.
+func TestSummary_Urgent(t *testing.T) {
+	t.Parallel()
+	w := newAlertWorld(t)
+	a := w.open()
+	for range 2 {
+		require.NoError(t, a.RaiseStored(t.Context(), aboutHandoff("h")))
+	}
+	require.NoError(t, a.RaiseStored(t.Context(), runevents.Alert{Code: runevents.StorageFailed}))
+	require.NoError(t, a.RaiseStored(t.Context(), runevents.Alert{Code: runevents.PluginAbsent}))
+	require.Equal(t, int64(1), a.Stats().Alerts[runevents.ApplyInDoubt])
+	codes := func(all []alerts.Stored) (codes []runevents.AlertCode) {
+		for _, alert := range all {
+			codes = append(codes, alert.Code)
+		}
+		return codes
+	}
+	s, err := a.Summary(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, map[runevents.Severity]int{runevents.P1: 2, runevents.P2: 1}, s.Count)
+	require.Equal(t, []runevents.AlertCode{runevents.StorageFailed, runevents.ApplyInDoubt},
+		codes(s.Urgent))
+	require.False(t, a.StorageFailedSince(t.Context()).IsZero())
+
+	require.NoError(t, a.RaiseStored(t.Context(), runevents.Alert{Code: runevents.StorageRecovered}))
+	_, err = a.Acknowledge(t.Context(), 1, "ada", "seen")
+	require.NoError(t, err)
+	s, err = a.Summary(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, s.Urgent)
+	require.Equal(t, 1, s.Acknowledged)
+	require.Equal(t, []runevents.AlertCode{runevents.StorageRecovered, runevents.PluginAbsent,
+		runevents.StorageFailed}, codes(s.Newest))
+	require.True(t, a.StorageFailedSince(t.Context()).IsZero())
+
+	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
+	require.ErrorIs(t, a.RaiseStored(t.Context(), aboutHandoff("i")), alerts.ErrUnavailable)
+	require.NoError(t, a.RaiseStored(t.Context(), aboutHandoff("i")), "the stream is made again")
+}
