@@ -16,7 +16,7 @@ var layers = append(pureLayers, []string{
 	"worldengine/alerts worldengine/emit worldengine/feed worldengine/index worldengine/lease " +
 		"worldengine/stepper",
 	"worldengine/approvals worldengine/bus worldengine/fsck worldengine/history " +
-		"worldengine/presence worldengine/runs",
+		"worldengine/runs",
 	"worldengine/backup worldengine/waiting",
 	"worldengine/game",
 	"worldengine",

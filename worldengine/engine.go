@@ -28,7 +28,6 @@ import (
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/index"
-	"worldengine/worldengine/presence"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/stepper"
@@ -68,7 +67,7 @@ type Engine struct {
 	// games has the commands that games apply, and router carries its requests.
 	games  *game.Worker
 	router game.Router
-	absent *presence.Absences
+	absent *game.Absences
 	asked  *approvals.Counter
 	// The pause of the world, and the runs that were cancelled lately.
 	worldPause  *game.WorldPause

@@ -17,7 +17,6 @@ import (
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/presence"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/waiting"
@@ -44,16 +43,17 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 	}
 	e.runs.Queue = e.queue
 	e.worldPause = game.NewWorldPause(e.log, pause, e.queue)
-	e.absent, e.asked = e.newAbsences(), &approvals.Counter{Reader: e.Approvals()}
+	e.asked = &approvals.Counter{Reader: e.Approvals()}
 	e.waiting = waiting.New(e.steps, waiting.Config{
 		History: c.HistoryPerTown, Ends: e.ends, Alerts: e.alerts, Logger: c.Logger,
 	})
 	e.games = game.New(ctx, e.steps, game.Config{
 		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsentWait: c.absentWait(),
 		Timeout: operationTimeout, Towns: e.towns, Index: e.index, WorldPause: e.worldPause,
-		Absent: e.absent, Ends: e.ends, Queue: e.queue, Router: e.router, Alerts: raise,
+		Ends: e.ends, Queue: e.queue, Router: e.router, Alerts: raise,
 		Metrics: c.Metrics, Logger: c.Logger,
 	})
+	e.absent = e.games.Absences
 }
 
 // runConfig configures the runs of the engine.
@@ -115,13 +115,4 @@ func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, e
 func (e *Engine) needsPlugin(ctx context.Context, townID string) (bool, error) {
 	current, err := e.log.Load(ctx, townID)
 	return current.State.Exists() && cmp.Or(current.Apply, e.config.Apply) != apply.Local, err
-}
-
-// newAbsences returns the memory of towns without a plugin.
-func (e *Engine) newAbsences() *presence.Absences {
-	return presence.New(presence.Config{
-		After: e.config.Plugin.Resend, Policy: e.config.Plugin.Absent,
-		Now: e.config.Now, Logger: e.config.Logger,
-		Raise: e.alerts.Raise, // not RaiseOnce: a run may find more absences than one
-	})
 }

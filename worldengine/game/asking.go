@@ -130,7 +130,7 @@ func (w *Worker) nextReply(
 		if r != (Reply{}) || ctx.Err() != nil {
 			return r
 		}
-		if since := w.config.Absent.Since(a.TownID); !since.IsZero() {
+		if since := w.Absences.Since(a.TownID); !since.IsZero() {
 			a.answer(false, machine.Answer{}, &waiting.AbsentError{
 				TownID: a.TownID, Via: apply.Plugin, Since: since, RunID: a.RunID, Accepted: true,
 			})

@@ -236,7 +236,7 @@ func (w *Worker) run(ctx context.Context, a *Application) {
 func (w *Worker) finish(a *Application, v apply.Result, answer machine.Answer, err error) {
 	a.finished = true
 	if !v.Applied && err == nil && answer.Result.Executed {
-		w.config.Absent.Present(w.ctx, a.About) // a plugin answered another writer
+		w.Absences.Present(w.ctx, a.About) // a plugin answered another writer
 	}
 	gaveUp := err != nil || answer.Result.Status == handoff.Failed
 	w.config.Queue.Answering(a.TownID)
@@ -326,8 +326,8 @@ func (w *Worker) spans(a *Application) (pause, lasts time.Duration) {
 // whether the attempt is over.
 func (w *Worker) sighted(ctx context.Context, a *Application, absent, over bool) {
 	if absent {
-		w.config.Absent.Absent(ctx, a.About, 1+w.config.Queue.Waiting(a.TownID), over)
+		w.Absences.Absent(ctx, a.About, 1+w.config.Queue.Waiting(a.TownID), over)
 	} else {
-		w.config.Absent.Present(ctx, a.About)
+		w.Absences.Present(ctx, a.About)
 	}
 }

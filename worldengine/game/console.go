@@ -99,7 +99,7 @@ func past() (apply.Result, bool) { return apply.Result{Failed: apply.Silence(fal
 func (w *Worker) consoleAway(ctx context.Context, a *Application, why string, pause time.Duration) {
 	w.sighted(ctx, a, true, false)
 	w.waits(a, why, pause)
-	since := w.config.Absent.Since(a.TownID)
+	since := w.Absences.Since(a.TownID)
 	if time.Since(a.taken) >= w.config.AbsentWait && !since.IsZero() {
 		a.answer(false, machine.Answer{}, &waiting.AbsentError{
 			TownID: a.TownID, Via: apply.RCON, Since: since, RunID: a.RunID, Accepted: true,

@@ -16,15 +16,18 @@ import (
 
 // raised are the alerts of an inbox.
 type raised struct {
-	mu    sync.Mutex
-	codes []runevents.AlertCode
+	mu     sync.Mutex
+	codes  []runevents.AlertCode
+	alerts []runevents.Alert
 }
 
 func (r *raised) RaiseOnce(alert runevents.Alert) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.codes = append(r.codes, alert.Code)
+	r.codes, r.alerts = append(r.codes, alert.Code), append(r.alerts, alert)
 }
+
+func (r *raised) Raise(alert runevents.Alert) { r.RaiseOnce(alert) }
 
 func (*raised) RaiseStored(context.Context, runevents.Alert) error { return nil }
 

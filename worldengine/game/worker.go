@@ -18,7 +18,6 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
-	"worldengine/worldengine/presence"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/waiting"
@@ -41,7 +40,6 @@ type Config struct {
 	Towns      *commitlog.Towns
 	Index      *index.Index
 	WorldPause *WorldPause
-	Absent     *presence.Absences
 	Ends       *runs.Ends
 	Queue      Queue
 	Router     Router
@@ -53,7 +51,9 @@ type Config struct {
 
 // Alerts raises alerts. It is an *alerts.Alerts.
 type Alerts interface {
-	// RaiseOnce raises an alert, once; RaiseStored does so before the event that it reports.
+	// Raise raises an alert; RaiseOnce does so if its run has none of the code yet, and RaiseStored
+	// before the event that it reports.
+	Raise(alert runevents.Alert)
 	RaiseOnce(alert runevents.Alert)
 	RaiseStored(ctx context.Context, alert runevents.Alert) error
 }
@@ -79,6 +79,7 @@ type Queue interface {
 
 // Worker works on the pending commands of a world. It is safe for concurrent use.
 type Worker struct {
+	Absences     *Absences
 	config       Config
 	steps        *stepper.Stepper
 	applications applications
@@ -91,7 +92,7 @@ type Worker struct {
 
 // New returns a worker that works until ctx is done.
 func New(ctx context.Context, steps *stepper.Stepper, config Config) *Worker {
-	w := &Worker{config: config, steps: steps}
+	w := &Worker{Absences: newAbsences(steps.Now, &config), config: config, steps: steps}
 	w.ctx, w.stop = context.WithCancel(ctx)
 	return w
 }
@@ -111,14 +112,14 @@ func (w *Worker) InProgress(townID, key string) error {
 		return nil
 	}
 	return &apply.InProgressError{RunID: a.RunID, TownID: townID, Via: a.stored.Via,
-		AbsentSince: w.config.Absent.Since(townID)}
+		AbsentSince: w.Absences.Since(townID)}
 }
 
 // Absent returns why a request behind the pending command of the run before should wait no longer:
 // that command waits for a game that is away. It returns nil otherwise. runID is the request's run.
 func (w *Worker) Absent(townID, before, runID string) error {
 	a := w.applications.of(townID, before)
-	if since := w.config.Absent.Since(townID); a != nil && a.away.Load() != nil && !since.IsZero() {
+	if since := w.Absences.Since(townID); a != nil && a.away.Load() != nil && !since.IsZero() {
 		return &waiting.AbsentError{TownID: townID, Via: a.stored.Via, Since: since, RunID: runID,
 			Before: before}
 	}

@@ -25,7 +25,6 @@ import (
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/outcometest"
-	"worldengine/worldengine/presence"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/stepper"
@@ -61,6 +60,8 @@ func (w *working) RaiseOnce(a runevents.Alert) {
 	w.alerts, w.raised = append(w.alerts, a.Code), append(w.raised, a)
 }
 
+func (w *working) Raise(a runevents.Alert) { w.RaiseOnce(a) }
+
 func (w *working) RaiseStored(_ context.Context, a runevents.Alert) error {
 	w.RaiseOnce(a)
 	if w.meanwhile != nil {
@@ -95,9 +96,7 @@ func work(
 		Towns: commitlog.NewTowns(w.log), Index: ix,
 		Ends:       &runs.Ends{Log: w.log, Runs: runs.New(w.log, ix, runs.Config{Logger: logger})},
 		WorldPause: game.NewWorldPause(w.log, game.Pause{}, turns),
-		Absent: presence.New(presence.Config{After: time.Hour, Policy: apply.AbsentFail,
-			Raise: w.RaiseOnce, Now: time.Now, Logger: logger}),
-		Queue: turns, Router: inbox, Alerts: w, Metrics: w, Logger: logger,
+		Queue:      turns, Router: inbox, Alerts: w, Metrics: w, Logger: logger,
 	}
 	if change != nil {
 		change(&w.config)

@@ -1,4 +1,4 @@
-package presence
+package game
 
 import (
 	"context"
@@ -16,14 +16,13 @@ import (
 )
 
 // opened returns absences, and the alerts that they raise.
-func opened() (*Absences, *[]runevents.Alert) {
-	var raised []runevents.Alert
+func opened(policy apply.Absent) (*Absences, *raised) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	return New(Config{
-		After: time.Hour, Policy: apply.AbsentFail, Now: func() time.Time { return now },
-		Raise:  func(a runevents.Alert) { raised = append(raised, a) },
+	alerts := new(raised)
+	return newAbsences(func() time.Time { return now }, &Config{
+		Policy: apply.Policy{Resend: time.Hour, Absent: policy}, Alerts: alerts,
 		Logger: slog.New(slog.DiscardHandler),
-	}), &raised
+	}), alerts
 }
 
 var ofTown = alerts.About{TownID: "t", HandoffID: "handoff", RunID: "run"}
@@ -40,11 +39,10 @@ func TestAbsences_Raise(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, raised := opened()
-				s.config.Policy = policy
+				s, raised := opened(policy)
 				s.Absent(t.Context(), ofTown, 2, false)
 				s.Present(t.Context(), ofTown)
-				require.Empty(t, *raised, "a plugin that reconnects")
+				require.Empty(t, raised.alerts, "a plugin that reconnects")
 				require.Zero(t, s.Since("t"))
 
 				s.Absent(t.Context(), ofTown, 2, false)
@@ -52,14 +50,14 @@ func TestAbsences_Raise(t *testing.T) {
 				require.False(t, since.IsZero())
 				time.Sleep(time.Hour - 1)
 				s.Absent(t.Context(), ofTown, 2, false)
-				require.Empty(t, *raised)
+				require.Empty(t, raised.alerts)
 				time.Sleep(time.Nanosecond)
-				s.config.Now = func() time.Time { return since.Add(-time.Hour) } // it was set
+				s.now = func() time.Time { return since.Add(-time.Hour) } // it was set
 				for range 2 {
 					s.Absent(t.Context(), ofTown, 2, false)
 				}
-				require.Len(t, *raised, 1)
-				alert := (*raised)[0]
+				require.Len(t, raised.alerts, 1)
+				alert := raised.alerts[0]
 				require.Equal(t, runevents.PluginAbsent, alert.Code)
 				require.Equal(t, []string{"t", "run", "handoff", runevents.Timestamp(since)},
 					[]string{alert.TownID, alert.RunID, alert.HandoffID, alert.Since})
@@ -73,7 +71,7 @@ func TestAbsences_Raise(t *testing.T) {
 // Each town has an absence of its own, and each raises its alerts.
 func TestAbsences_Towns(t *testing.T) {
 	t.Parallel()
-	s, raised := opened()
+	s, raised := opened(apply.AbsentFail)
 	for range 2 {
 		s.Absent(t.Context(), ofTown, 1, true)
 		s.Absent(t.Context(), alerts.About{TownID: "u"}, 1, true)
@@ -86,24 +84,24 @@ func TestAbsences_Towns(t *testing.T) {
 		require.Zero(t, s.Count())
 	}
 	var codes []string
-	for _, a := range *raised {
+	for _, a := range raised.alerts {
 		codes = append(codes, string(a.Code)+" "+a.TownID)
 	}
 	once := []string{"PLUGIN_ABSENT t", "PLUGIN_ABSENT u", "PLUGIN_RETURNED t",
 		"PLUGIN_RETURNED u"}
 	require.Equal(t, append(once, once...), codes)
 	s.Present(t.Context(), alerts.About{TownID: "nowhere"})
-	require.Len(t, *raised, len(codes), "a plugin that was never absent does not return")
+	require.Len(t, raised.alerts, len(codes), "a plugin that was never absent does not return")
 }
 
 // If another server binds a town to something else, that town's absence ends, and no other.
 func TestAbsences_Review(t *testing.T) {
 	t.Parallel()
-	s, raised := opened()
+	s, raised := opened(apply.AbsentFail)
 	for _, town := range []string{"bound elsewhere", "unreadable", "waits"} {
 		s.Absent(t.Context(), alerts.About{TownID: town}, 1, true)
 	}
-	*raised = nil
+	raised.alerts = nil
 	var asked []string
 	s.Review(t.Context(), func(_ context.Context, townID string) (bool, error) {
 		asked = append(asked, townID)
@@ -114,16 +112,16 @@ func TestAbsences_Review(t *testing.T) {
 	})
 	require.Equal(t, []string{"bound elsewhere", "unreadable", "waits"}, asked)
 	require.Equal(t, 2, s.Count())
-	require.Len(t, *raised, 1)
-	require.Equal(t, "bound elsewhere", (*raised)[0].TownID)
-	require.Equal(t, runevents.PluginReturned, (*raised)[0].Code)
+	require.Len(t, raised.alerts, 1)
+	require.Equal(t, "bound elsewhere", raised.alerts[0].TownID)
+	require.Equal(t, runevents.PluginReturned, raised.alerts[0].Code)
 }
 
 // The latest alert of earlier servers is known for each town, and is not raised again; commands wait
 // for that. An alert of another code, of no town, or with an invalid time is ignored.
 func TestAbsences_Recall(t *testing.T) {
 	t.Parallel()
-	s, raised := opened()
+	s, raised := opened(apply.AbsentFail)
 	const since = "2026-01-01T00:00:00.000Z"
 	stored := func(code runevents.AlertCode, townID, since string) alerts.Stored {
 		return alerts.Stored{Alert: runevents.Alert{Code: code, TownID: townID, Since: since}}
@@ -154,10 +152,10 @@ func TestAbsences_Recall(t *testing.T) {
 	require.Equal(t, 1, s.Count())
 	require.Equal(t, since, runevents.Timestamp(s.Since("t")))
 	s.Absent(t.Context(), ofTown, 1, true)
-	require.Empty(t, *raised, "it was raised before")
+	require.Empty(t, raised.alerts, "it was raised before")
 	s.Present(t.Context(), ofTown)
-	require.Len(t, *raised, 1)
-	require.Equal(t, since, (*raised)[0].Since)
+	require.Len(t, raised.alerts, 1)
+	require.Equal(t, since, raised.alerts[0].Since)
 }
 
 // Commands wait for alerts that do not come, but not for ever, and not for unreadable ones.
@@ -167,7 +165,7 @@ func TestAbsences_RecallFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				s, raised := opened()
+				s, raised := opened(apply.AbsentFail)
 				recall := s.Recall(func(
 					ctx context.Context, _ alerts.Filter, _ int,
 				) (alerts.Page, error) {
@@ -180,7 +178,7 @@ func TestAbsences_RecallFails(t *testing.T) {
 				go recall(t.Context())
 				s.Absent(t.Context(), ofTown, 1, true)
 				require.Equal(t, wait, time.Since(began))
-				require.Len(t, *raised, 1)
+				require.Len(t, raised.alerts, 1)
 			})
 		})
 	}

@@ -1,7 +1,4 @@
-// Package presence remembers which towns have no plugin, or a console that cannot be reached, and
-// raises PLUGIN_ABSENT and PLUGIN_RETURNED: once for an absence, even if servers end in between.
-// Its comments say plugin for both.
-package presence
+package game
 
 import (
 	"context"
@@ -18,24 +15,14 @@ import (
 	"worldengine/worldengine/backoff"
 )
 
-// Config sets when and how an absence raises an alert. Every member must be set.
-type Config struct {
-	// After is how long a town has no plugin before PLUGIN_ABSENT is raised: a plugin that only
-	// reconnects raises none.
-	After time.Duration
-	// Policy is the policy for commands of towns without a plugin.
-	Policy apply.Absent
-	// Raise raises the alerts.
-	Raise func(runevents.Alert)
-	// Now is the clock of the alerts.
-	Now    func() time.Time
-	Logger *slog.Logger
-}
-
-// Absences are the towns without a plugin at this writer's last request. It is safe for concurrent
-// use.
+// Absences are the towns without a game at this writer's last request: no plugin, or a console that
+// cannot be reached. They raise PLUGIN_ABSENT and PLUGIN_RETURNED, once for an absence, even if
+// servers end in between. Absences is safe for concurrent use.
 type Absences struct {
-	config Config
+	now    func() time.Time
+	policy apply.Policy
+	alerts Alerts
+	logger *slog.Logger
 	// recalled is closed when Recall's function has run; nil if Recall was not called.
 	recalled chan struct{}
 
@@ -44,17 +31,20 @@ type Absences struct {
 }
 
 type absence struct {
-	since  time.Time // by Config.Now
+	since  time.Time // by the clock of the alerts
 	began  time.Time // by the machine's clock; zero if another server raised the alert
 	raised bool      // PLUGIN_ABSENT was raised: once for an absence
 }
 
-// New returns Absences with no town.
-func New(config Config) *Absences {
-	return &Absences{config: config, towns: map[string]*absence{}}
+// newAbsences returns Absences with no town.
+func newAbsences(now func() time.Time, config *Config) *Absences {
+	return &Absences{
+		now: now, policy: config.Policy, alerts: config.Alerts, logger: config.Logger,
+		towns: map[string]*absence{},
+	}
 }
 
-// Since returns since when a town has had no plugin; zero if it has one.
+// Since returns since when a town has had no game; zero if it has one.
 func (s *Absences) Since(townID string) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,14 +54,14 @@ func (s *Absences) Since(townID string) time.Time {
 	return time.Time{}
 }
 
-// Count returns the number of towns without a plugin.
+// Count returns the number of towns without a game.
 func (s *Absences) Count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.towns)
 }
 
-// Towns returns the towns without a plugin, and since when.
+// Towns returns the towns without a game, and since when.
 func (s *Absences) Towns() map[string]time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,36 +72,37 @@ func (s *Absences) Towns() map[string]time.Time {
 	return towns
 }
 
-// Absent records that NATS found no plugin subscribed for a command. commands counts the town's
-// commands in hand. over reports that the absence ends an attempt, which raises the alert at once.
+// Absent records that a command found no game. commands counts the town's commands in hand. over
+// means that the absence ends an attempt, which raises the alert at once; else it is raised when the
+// absence has lasted for Policy.Resend, since a plugin may only reconnect.
 func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, over bool) {
 	if s.awaitRecalled(ctx) != nil {
 		return
 	}
-	after := s.config.After
+	after := s.policy.Resend
 	if over {
 		after = 0
 	}
-	if since, raise := s.begin(of.TownID, s.config.Now(), after); raise {
-		s.config.Raise(alerts.PluginAbsent.Since(of, since, "{commands}", strconv.Itoa(commands),
-			"{prospect}", prospects[s.config.Policy]))
+	if since, raise := s.begin(of.TownID, s.now(), after); raise {
+		s.alerts.Raise(alerts.PluginAbsent.Since(of, since, "{commands}", strconv.Itoa(commands),
+			"{prospect}", prospects[s.policy.Absent]))
 	}
 }
 
-// Present records that a plugin replied to a request.
+// Present records that a game replied to a request.
 func (s *Absences) Present(ctx context.Context, of alerts.About) {
 	if s.awaitRecalled(ctx) != nil {
 		return
 	}
 	if since, raised := s.end(of.TownID); raised {
-		s.config.Raise(alerts.PluginReturned.Since(of, since))
+		s.alerts.Raise(alerts.PluginReturned.Since(of, since))
 	}
 }
 
 // NotNeeded ends the absence of a town that is now bound to something else.
 func (s *Absences) NotNeeded(townID string) {
 	if since, raised := s.end(townID); raised {
-		s.config.Raise(alerts.PluginNotNeeded.Since(alerts.About{TownID: townID}, since))
+		s.alerts.Raise(alerts.PluginNotNeeded.Since(alerts.About{TownID: townID}, since))
 	}
 }
 
@@ -125,7 +116,7 @@ func (s *Absences) Watch(ctx context.Context, needed func(context.Context, strin
 	}
 }
 
-// Review ends the absences of towns that need no plugin any more, because another server has bound
+// Review ends the absences of towns that need no game any more, because another server has bound
 // them to something else. needed reports whether a town needs one; after an error the next review
 // asks again.
 func (s *Absences) Review(
@@ -141,13 +132,13 @@ func (s *Absences) Review(
 	}
 }
 
-// prospects have the fate of a town's commands without a plugin, for each policy.
+// prospects have the fate of a town's commands without a game, for each policy.
 var prospects = map[apply.Absent]string{
 	apply.AbsentFail: "Each fails with PLUGIN_UNAVAILABLE when its attempts are over.",
 	apply.AbsentWait: "They wait until the game is back.",
 }
 
-// begin records that a town has no plugin. It returns since when, and whether to raise the alert:
+// begin records that a town has no game. It returns since when, and whether to raise the alert:
 // once for an absence, when it has lasted for after.
 func (s *Absences) begin(
 	townID string, now time.Time, after time.Duration,
@@ -164,7 +155,7 @@ func (s *Absences) begin(
 	return a.since, raise
 }
 
-// end records that a town has a plugin. It returns since when it had none, and whether that raised
+// end records that a town has a game. It returns since when it had none, and whether that raised
 // an alert.
 func (s *Absences) end(townID string) (since time.Time, raised bool) {
 	s.mu.Lock()
@@ -180,13 +171,13 @@ func (s *Absences) end(townID string) (since time.Time, raised bool) {
 // recallTimeout bounds how long Recall reads; commands wait for it.
 const recallTimeout = 5 * time.Second
 
-// List reads a page of the alerts of a world, the newest first: see alerts.Alerts.List.
-type List func(ctx context.Context, filter alerts.Filter, limit int) (alerts.Page, error)
+// AlertList reads a page of the alerts of a world, the newest first: see alerts.Alerts.List.
+type AlertList func(ctx context.Context, filter alerts.Filter, limit int) (alerts.Page, error)
 
-// Recall returns a function that reads from the stream of alerts which towns had no plugin when the
+// Recall returns a function that reads from the stream of alerts which towns had no game when the
 // previous servers ended. It runs once; until then Absent and Present wait. PLUGIN_ABSENT is not
 // raised again for those absences, and PLUGIN_RETURNED is at their end.
-func (s *Absences) Recall(list List) func(context.Context) {
+func (s *Absences) Recall(list AlertList) func(context.Context) {
 	s.recalled = make(chan struct{})
 	return func(ctx context.Context) {
 		defer close(s.recalled)
@@ -198,7 +189,7 @@ func (s *Absences) Recall(list List) func(context.Context) {
 		if err == nil {
 			s.take(page.Alerts)
 		} else if ctx.Err() == nil {
-			s.config.Logger.Warn(
+			s.logger.Warn(
 				"the alerts cannot be read: PLUGIN_ABSENT may be raised again for "+
 					"an absence that is known", "error", err)
 		}
