@@ -153,6 +153,19 @@ func Names() []Name {
 	return slices.Sorted(maps.Keys(sources))
 }
 
+// RequestOf returns the name of the schema of the requests of a verb, such as "town.get".
+func RequestOf(verb string) Name {
+	switch verb {
+	case "handoff":
+		return ExecutionHandoff
+	case "memory.get":
+		return MemoryRequest
+	case "control.pause", "control.resume":
+		return ControlSignalRequest
+	}
+	return Name(strings.ReplaceAll(verb, ".", "-") + "-request.v1")
+}
+
 // Source returns a copy of n's embedded schema document. It fails with ErrUnknownSchema if there is
 // none.
 func Source(n Name) ([]byte, error) {

@@ -9,6 +9,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -115,18 +116,30 @@ func (e *Engine) Control(ctx context.Context, townID string) (Control, error) {
 }
 
 func (e *Engine) controlOf(townID string, current commitlog.Entry, signalID string) Control {
-	c := Control{TownID: townID, By: e.worldPause.Of(current), SignalID: signalID}
-	c.Paused = c.By != nil
+	applying := 0
 	if current.Pending != nil {
-		c.Applying = 1
+		applying = 1
 	}
-	c.Draining = c.Paused && c.Applying > 0 && c.By.Draining(time.Now())
-	return c
+	return controlOf(e.worldPause.Of(current), applying, townID, signalID)
 }
 
 func (e *Engine) controlOfWorld(by *commitlog.PausedBy, signalID string) Control {
-	c := Control{By: by, Applying: e.games.Count(), SignalID: signalID}
-	c.Paused = c.By != nil
-	c.Draining = c.Paused && c.Applying > 0 && c.By.Draining(time.Now())
+	return controlOf(by, e.games.Count(), "", signalID)
+}
+
+// controlOf returns the state of a pause, nil for none, with so many commands being applied. It
+// drains while these are waited for.
+func controlOf(by *commitlog.PausedBy, applying int, townID, signalID string) Control {
+	c := Control{
+		TownID: townID, Status: messages.Running, Applying: applying, PausedBy: by,
+		SignalID: signalID,
+	}
+	if by != nil {
+		c.Status, c.Message = messages.Paused, "Paused."
+	}
+	if by != nil && applying > 0 && by.Draining(time.Now()) {
+		c.Substatus = messages.Draining
+		c.Message = fmt.Sprintf("Paused. Commands still being applied: %d.", applying)
+	}
 	return c
 }

@@ -3,9 +3,9 @@ package worldengine
 import (
 	"context"
 
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -16,19 +16,7 @@ type Signal = machine.Signal
 type SignalError = game.RefusedError
 
 // Control reports whether a town, or the world, is paused.
-type Control struct {
-	// TownID is "" for the world.
-	TownID string
-	// Paused says that no handoff is judged, by its own pause or the world's.
-	Paused bool
-	// Draining says that a command is still being applied, and Applying how many are.
-	Draining bool
-	Applying int
-	// By is the pause; nil if there is none.
-	By *commitlog.PausedBy
-	// SignalID is the run of the signal that this answers; "" if it answers none.
-	SignalID string
-}
+type Control = messages.Control
 
 // tell records a signal that changes no town: refused with a code, or if that is "", accepted. It
 // draws the run of the signal, unless that has one.

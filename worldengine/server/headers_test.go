@@ -157,7 +157,7 @@ func bodies(t testing.TB, townID string) map[string][]byte {
 // examples returns the examples of a verb's request.
 func examples(t testing.TB, verb string) (list []string) {
 	t.Helper()
-	source, err := schemas.Source(requestOf(verb))
+	source, err := schemas.Source(schemas.RequestOf(verb))
 	require.NoError(t, err, verb)
 	var document struct{ Examples []json.RawMessage }
 	require.NoError(t, json.Unmarshal(source, &document))

@@ -274,19 +274,7 @@ func (c *client) patient(verb string, request any) *nats.Msg {
 	return reply
 }
 
-// requestOf and replyOf are the schemas of a verb.
-func requestOf(verb string) schemas.Name {
-	switch verb {
-	case "handoff":
-		return schemas.ExecutionHandoff
-	case "memory.get":
-		return schemas.MemoryRequest
-	case "control.pause", "control.resume":
-		return schemas.ControlSignalRequest
-	}
-	return schemas.Name(strings.ReplaceAll(verb, ".", "-") + "-request.v1")
-}
-
+// replyOf is the schema of the replies of a verb.
 func replyOf(verb string) schemas.Name {
 	switch verb {
 	case "handoff":

@@ -19,7 +19,7 @@ const maxAppend = 1 << 20
 
 // townPut leaves a town's state to the engine.
 func (s *Service) townPut(in *incoming) error {
-	request, err := s.parseChange(schemas.TownPutRequest, in)
+	request, err := s.parseChange(in)
 	if err != nil {
 		return err
 	}
@@ -34,12 +34,12 @@ func (s *Service) townPut(in *incoming) error {
 	expected, _ := request["expectedSnapshotHash"].(string)
 	return s.engine.SubmitPut(worldengine.Put{
 		State: state, Expected: expected, Attributes: attributes, ActorID: s.actorOf(in.rights),
-	}, changed{s, in})
+	}, s.answerTown(in))
 }
 
 // townPatch leaves a patch of a town's state to the engine.
 func (s *Service) townPatch(in *incoming) error {
-	request, err := s.parseChange(schemas.TownPatchRequest, in)
+	request, err := s.parseChange(in)
 	if err != nil {
 		return err
 	}
@@ -51,12 +51,13 @@ func (s *Service) townPatch(in *incoming) error {
 	return s.engine.SubmitPatch(townID, worldengine.Patch{
 		Patch: request["patch"], Expected: expected, Attributes: attributes,
 		ActorID: s.actorOf(in.rights),
-	}, changed{s, in})
+	}, s.answerTown(in))
 }
 
 // parseChange returns the tree of a request: the engine reads the state or the patch in it.
-func (s *Service) parseChange(name schemas.Name, in *incoming) (map[string]any, error) {
-	tree, err := schemas.Parse(name, in.data, schemas.Limits{Bytes: s.config.MaxSnapshot})
+func (s *Service) parseChange(in *incoming) (map[string]any, error) {
+	tree, err := schemas.Parse(schemas.RequestOf(string(in.verb)), in.data,
+		schemas.Limits{Bytes: s.config.MaxSnapshot})
 	request, _ := tree.(map[string]any)
 	return request, err
 }
@@ -84,43 +85,40 @@ func attributesFor(
 // actorOf returns the name in which a request changes something.
 func (s *Service) actorOf(rights access.Rights) string { return rights.Sender(s.config.Access) }
 
-// changed is the client of a town that is put or patched.
-type changed struct {
+// answering is the client of a request whose answer is made of a T.
+type answering[T any] struct {
 	*Service
-	in *incoming
+	in    *incoming
+	reply func(T) any
 }
 
-// Answer implements worldengine.TownClient.
-func (c changed) Answer(t worldengine.Town, err error) {
-	c.finish(c.in, err, func() (any, error) { return townOf(t), nil })
+// Answer implements queue.Client.
+func (c answering[T]) Answer(v T, err error) {
+	c.finish(c.in, err, func() (any, error) { return c.reply(v), nil })
+}
+
+// answerTown returns a client that answers with the town that was changed.
+func (s *Service) answerTown(in *incoming) answering[worldengine.Town] {
+	return answering[worldengine.Town]{s, in, func(t worldengine.Town) any { return townOf(t) }}
 }
 
 // townRemove leaves the removal of a town to the engine.
 func (s *Service) townRemove(in *incoming) error {
 	var r messages.TownGet
-	if err := parse(schemas.TownRemoveRequest, in.data, &r); err != nil {
+	if err := parse(in.verb, in.data, &r); err != nil {
 		return err
 	}
 	if err := in.rights.Town(r.TownID); err != nil {
 		return err
 	}
-	return s.engine.SubmitRemove(r.TownID, s.actorOf(in.rights), removed{s, in})
-}
-
-// removed is the client of a town that is removed.
-type removed struct {
-	*Service
-	in *incoming
-}
-
-// Answer implements worldengine.TownClient.
-func (c removed) Answer(t worldengine.Town, err error) {
-	c.finish(c.in, err, func() (any, error) {
+	removed := func(t worldengine.Town) any {
 		return messages.TownSummary{
-			TownID: t.State.Snapshot.TownID, SnapshotHash: t.State.Hash,
-			DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
-		}, nil
-	})
+			TownID: r.TownID, SnapshotHash: t.State.Hash, DecisionEpoch: t.State.Epoch(),
+			Revision: t.Revision,
+		}
+	}
+	return s.engine.SubmitRemove(r.TownID, s.actorOf(in.rights),
+		answering[worldengine.Town]{s, in, removed})
 }
 
 // runAppend leaves run events to the engine.
@@ -135,20 +133,11 @@ func (s *Service) runAppend(in *incoming) error {
 	from := runs.Sender{
 		Name: cmp.Or(s.actorOf(in.rights), runs.Anyone), MayRead: in.rights.ReadToken,
 	}
-	return s.engine.Runs().Submit(from, townID, writes, appender{s, in})
-}
-
-// appender is the client of events that are appended.
-type appender struct {
-	*Service
-	in *incoming
-}
-
-// Answer implements queue.Client.
-func (c appender) Answer(appended []runevents.Appended, err error) {
-	c.finish(c.in, err, func() (any, error) {
+	reply := func(appended []runevents.Appended) any {
 		return struct {
 			Appended []runevents.Appended `json:"appended"`
-		}{appended}, nil
-	})
+		}{appended}
+	}
+	return s.engine.Runs().Submit(from, townID, writes,
+		answering[[]runevents.Appended]{s, in, reply})
 }

@@ -54,37 +54,32 @@ func (s *Service) makeEndpoints() []*endpoint {
 	handoffs := s.submits(wire.Handoff, s.handoff, s.config.MaxHandoff, handoffWeight)
 	handoffs.line = &s.line
 	return []*endpoint{
-		reads(s, wire.TownGet, schemas.TownGetRequest, s.townGet),
-		reads(s, wire.TownHistory, schemas.TownHistoryRequest, s.townHistory),
-		reads(s, wire.MemoryGet, schemas.MemoryRequest, s.memoryGet),
-		reads(s, wire.TownList, schemas.TownListRequest, s.townList),
+		reads(s, wire.TownGet, s.townGet),
+		reads(s, wire.TownHistory, s.townHistory),
+		reads(s, wire.MemoryGet, s.memoryGet),
+		reads(s, wire.TownList, s.townList),
 		s.submits(wire.TownPut, s.townPut, size, changeWeight),
 		s.submits(wire.TownPatch, s.townPatch, size, patchWeight),
 		s.submits(wire.TownRemove, s.townRemove, maxRequest, changeWeight),
-		reads(s, wire.ResultGet, schemas.ResultGetRequest, s.resultGet),
-		reads(s, wire.RunGet, schemas.RunGetRequest, s.runGet),
-		reads(s, wire.RunList, schemas.RunListRequest, s.runList),
-		reads(s, wire.RunEvents, schemas.RunEventsRequest, s.runEvents),
+		reads(s, wire.ResultGet, s.resultGet),
+		reads(s, wire.RunGet, s.runGet),
+		reads(s, wire.RunList, s.runList),
+		reads(s, wire.RunEvents, s.runEvents),
 		s.readsBy(wire.EventList, s.eventList),
 		s.submits(wire.RunAppend, s.runAppend, maxAppend, changeWeight),
-		signals(s, wire.RunCancel, schemas.RunCancelRequest,
-			signalOf(machine.SignalCancel), s.control),
-		signals(s, wire.RunRetry, schemas.RunRetryRequest,
-			signalOf(machine.SignalRetry), s.runRetry),
-		signals(s, wire.ControlPause, schemas.ControlSignalRequest,
-			signalOf(machine.SignalPause), s.control),
-		signals(s, wire.ControlResume, schemas.ControlSignalRequest,
-			signalOf(machine.SignalResume), s.control),
-		reads(s, wire.ControlGet, schemas.ControlGetRequest, s.controlGet),
-		reads(s, wire.AlertList, schemas.AlertListRequest, s.alertList),
-		reads(s, wire.AlertAck, schemas.AlertAckRequest, s.alertAck),
-		reads(s, wire.ApprovalList, schemas.ApprovalListRequest, s.approvalList),
-		signals(s, wire.ApprovalDecide, schemas.ApprovalDecideRequest,
-			decisionOf, s.approvalDecide),
-		reads(s, wire.WhoAmI, schemas.WhoAmIRequest, s.whoAmI),
-		reads(s, wire.WorldStatus, schemas.WorldStatusRequest, s.worldStatus),
-		reads(s, wire.WorldSamples, schemas.WorldSamplesRequest, s.worldSamples),
-		reads(s, wire.WorldClients, schemas.WorldClientsRequest, s.worldClients),
+		signals(s, wire.RunCancel, signalOf(machine.SignalCancel), s.control),
+		signals(s, wire.RunRetry, signalOf(machine.SignalRetry), s.runRetry),
+		signals(s, wire.ControlPause, signalOf(machine.SignalPause), s.control),
+		signals(s, wire.ControlResume, signalOf(machine.SignalResume), s.control),
+		reads(s, wire.ControlGet, s.controlGet),
+		reads(s, wire.AlertList, s.alertList),
+		reads(s, wire.AlertAck, s.alertAck),
+		reads(s, wire.ApprovalList, s.approvalList),
+		signals(s, wire.ApprovalDecide, decisionOf, s.approvalDecide),
+		reads(s, wire.WhoAmI, s.whoAmI),
+		reads(s, wire.WorldStatus, s.worldStatus),
+		reads(s, wire.WorldSamples, s.worldSamples),
+		reads(s, wire.WorldClients, s.worldClients),
 		handoffs,
 	}
 }
@@ -92,12 +87,11 @@ func (s *Service) makeEndpoints() []*endpoint {
 // reads makes the endpoint of a verb with a request Q, which has a schema, and the reply that answer
 // returns: JSON, or a *nats.Msg as it is.
 func reads[Q, A any](
-	s *Service, verb wire.Verb, schema schemas.Name,
-	answer func(context.Context, *incoming, *Q) (A, error),
+	s *Service, verb wire.Verb, answer func(context.Context, *incoming, *Q) (A, error),
 ) *endpoint {
 	return s.readsBy(verb, func(in *incoming) error {
 		var request Q
-		if err := parse(schema, in.data, &request); err != nil {
+		if err := parse(verb, in.data, &request); err != nil {
 			return err
 		}
 		reply, err := answer(s.ctx, in, &request)
@@ -111,12 +105,12 @@ func reads[Q, A any](
 // signals makes the endpoint of a verb that gives a signal, which signal makes of the request Q. A
 // signal that is refused is recorded, with all that can be read of its request.
 func signals[Q, A any](
-	s *Service, verb wire.Verb, schema schemas.Name, signal func(*Q) worldengine.Signal,
+	s *Service, verb wire.Verb, signal func(*Q) worldengine.Signal,
 	carryOut func(context.Context, *Q, worldengine.Signal) (A, error),
 ) *endpoint {
 	return s.readsBy(verb, func(in *incoming) error {
 		var request Q
-		err := parse(schema, in.data, &request)
+		err := parse(verb, in.data, &request)
 		if err != nil {
 			salvage(in.data, &request)
 		}
@@ -188,12 +182,13 @@ func (s *Service) start(e *endpoint, workers int) *endpoint {
 	return e
 }
 
-// parse reads a payload, which is "{}" if it is empty, into request.
-func parse(name schemas.Name, data []byte, request any) error {
+// parse reads a payload, which is "{}" if it is empty, into the request of a verb.
+func parse(verb wire.Verb, data []byte, request any) error {
 	if len(data) == 0 { // as `nats request` sends it
 		data = []byte("{}")
 	}
-	return handoff.Read(name, data, schemas.Limits{Bytes: maxRequest}, request)
+	return handoff.Read(schemas.RequestOf(string(verb)), data,
+		schemas.Limits{Bytes: maxRequest}, request)
 }
 
 // finish answers a request with err or, without one, with the value that answer returns, as reply

@@ -105,7 +105,7 @@ func TestService_Panics(t *testing.T) {
 		status string
 	}{
 		"no town": {func(s *Service, in *incoming) {
-			changed{s, in}.Answer(worldengine.Town{}, nil)
+			s.answerTown(in).Answer(worldengine.Town{}, nil)
 		}, "500"},
 		"anything": {func(s *Service, in *incoming) { s.finish(in, nil, defect) }, "500"},
 		"while another unwinds": {func(s *Service, in *incoming) {

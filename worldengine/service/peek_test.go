@@ -120,7 +120,7 @@ func FuzzPeekID(f *testing.F) {
 		id := string(peekID(aboutTown, data))
 		require.LessOrEqual(t, len(id), maxID)
 		var r messages.TownGet
-		err := parse(schemas.TownGetRequest, data, &r)
+		err := parse(wire.TownGet, data, &r)
 		if err == nil && len(data) <= peekWithin && len(r.TownID) <= maxID &&
 			bytes.Contains(data, aboutTown) {
 			require.Equal(t, r.TownID, id)

@@ -48,8 +48,7 @@ func signalOf(kind machine.SignalKind) func(*messages.Signal) worldengine.Signal
 func (s *Service) control(
 	ctx context.Context, _ *messages.Signal, given worldengine.Signal,
 ) (messages.Control, error) {
-	c, err := s.engine.Signal(ctx, given)
-	return controlOf(c), err
+	return s.engine.Signal(ctx, given)
 }
 
 func (s *Service) controlGet(
@@ -63,23 +62,7 @@ func (s *Service) controlGet(
 	if err != nil {
 		return control, err
 	}
-	c, err := s.engine.Control(ctx, r.TownID)
-	return controlOf(c), err
-}
-
-func controlOf(c worldengine.Control) messages.Control {
-	r := messages.Control{
-		TownID: c.TownID, Status: messages.Running, Applying: c.Applying, PausedBy: c.By,
-		SignalID: c.SignalID,
-	}
-	if c.Paused {
-		r.Status, r.Message = messages.Paused, "Paused."
-	}
-	if c.Draining {
-		r.Substatus = messages.Draining
-		r.Message = fmt.Sprintf("Paused. Commands still being applied: %d.", c.Applying)
-	}
-	return r
+	return s.engine.Control(ctx, r.TownID)
 }
 
 // runRetry tries the handoff of a run again.

@@ -145,7 +145,7 @@ func (r *report) ask(ctx context.Context, damage bool) error {
 		if err != nil {
 			return err
 		}
-		r.Control = controlOf(control)
+		r.Control = control
 	}
 	end, behind, err := engine.Follow(ctx)
 	if err != nil {
