@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -354,36 +353,6 @@ func TestAppend_Stores(t *testing.T) {
 		require.Equal(t, 503, f.Status, f.Code)
 		require.NotEmpty(t, f.RetryAfter)
 	}
-}
-
-// Appends beyond the bound of a run are told to come back, and those that were taken are answered.
-func TestAppend_Overload(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, func(c *server.Config) { c.Engine.QueuePerTown, c.Service.Readers = 2, 1 })
-	inbox := nats.NewInbox()
-	replies, err := c.nc.SubscribeSync(inbox)
-	require.NoError(t, err)
-	const flood = 300
-	for i := range flood {
-		body := bodyOf(t, appendRequest("t", written("run-1", "Told", "", int64(i+1))))
-		require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "run.append"), inbox, body))
-	}
-	stored := 0
-	for range flood {
-		reply, err := replies.NextMsg(20 * time.Second)
-		require.NoError(t, err)
-		if codeOf(reply) == "" {
-			stored++
-			continue
-		}
-		f := c.failureOf(reply)
-		require.Equal(t, 429, f.Status)
-		require.NotEmpty(t, f.RetryAfter)
-	}
-	require.Positive(t, stored)
-	require.Less(t, stored, flood, "none was told to come back")
-	require.Len(t, c.events("run-1"), stored)
-	c.awaitNothingHeld()
 }
 
 // A producer that reads one town learns of no run of another: neither by a duplicate, nor by an

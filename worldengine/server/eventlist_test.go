@@ -15,9 +15,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/feed"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
@@ -271,36 +269,6 @@ func TestEventList_WaitsAreBounded(t *testing.T) {
 		var page eventPage
 		require.NoError(t, json.Unmarshal(next().Data, &page))
 		require.Len(t, page.Commits, 1)
-	}
-}
-
-// An engine shows the commits of another one, to those who wait too.
-func TestEventList_OfAnotherEngine(t *testing.T) {
-	t.Parallel()
-	first := start(t, open)
-	second := beside(t, first)
-	c := connect(t, first)
-	for i := range 3 {
-		end := seqOf(t, c.eventPage(members{}).Cursor)
-		pages := make(chan feed.Page, 2)
-		for _, engine := range []*worldengine.Engine{first.Engine(), second} {
-			go func() {
-				page, err := engine.Feed().Wait(t.Context(), feed.Query{After: end, Limit: 1})
-				if err != nil {
-					t.Error(err)
-				}
-				pages <- page
-			}()
-		}
-		c.putTown(fmt.Sprint(i))
-		for range 2 {
-			select {
-			case page := <-pages:
-				require.Len(t, page.Commits, 1)
-			case <-time.After(25 * time.Second):
-				require.Fail(t, "no page")
-			}
-		}
 	}
 }
 

@@ -102,10 +102,8 @@ func answerBy(
 	t testing.TB, srv *server.Server, take func(c *apply.Command, respond func(apply.Answer)),
 ) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(srv.URL())
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	_, err = nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), func(msg *nats.Msg) {
+	nc := connected(t, srv.URL())
+	_, err := nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), func(msg *nats.Msg) {
 		c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 		if err != nil {
 			t.Errorf("not a command-apply.v1: %v", err)

@@ -16,8 +16,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/trace"
-	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -420,52 +418,6 @@ func TestHandoff_InvalidIDs(t *testing.T) {
 		})
 	}
 }
-
-// A client that sends a handoff as soon as it is answered has waited for nothing: the run of that
-// handoff begins with RunStarted, however busy the machine is. Here each request is submitted
-// before the turn of the one before is over.
-func TestHandoff_BehindAnAnswerIsNotQueued(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*server.Config){
-		"by rules": func(*server.Config) {}, "by a plugin": byPlugin,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := newWorld(t, change)
-			host(t, c.srv, agree)
-			h := parsed(t, propose(c.putTown("t"), handoff.AdvanceProject, "wall"))
-			ends, fails := make(chan worldengine.Answer, 3), make(chan error, 4)
-			send := func(next func()) {
-				fails <- c.srv.Engine().Submit(h, trace.Context{}, answerFunc[worldengine.Answer](
-					func(answer worldengine.Answer) {
-						next()
-						ends <- answer
-					}))
-			}
-			send(func() {
-				send(func() {
-					fails <- c.srv.Engine().SubmitPut(
-						worldengine.Put{State: town.NewState(snapshot("t"))},
-						answerFunc[worldengine.Town](func(worldengine.Town) { send(func() {}) }))
-				})
-			})
-			for range cap(fails) {
-				require.NoError(t, <-fails)
-			}
-			for _, status := range []handoff.Status{handoff.Executed, handoff.Duplicate,
-				handoff.Duplicate} {
-				answer := <-ends
-				require.Equal(t, status, answer.Result.Status)
-				require.Equal(t, "RunStarted", c.story(answer.RunID)[0])
-			}
-		})
-	}
-}
-
-// answerFunc is called with each answer.
-type answerFunc[T any] func(T)
-
-func (f answerFunc[T]) Answer(answer T, _ error) { f(answer) }
 
 // chain makes handoffs of one town, each from the state that the one before leads to.
 type chain struct {

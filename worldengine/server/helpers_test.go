@@ -85,9 +85,7 @@ func beside(t testing.TB, srv *server.Server, change ...func(*server.Config)) *w
 	t.Helper()
 	config := configure(change...)
 	config.Engine.Logger = quiet()
-	nc, err := nats.Connect(srv.URL())
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	nc := connected(t, srv.URL())
 	e, err := worldengine.Open(t.Context(), nc, nc, config.Engine)
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -160,22 +158,30 @@ func connect(t testing.TB, srv *server.Server) *client {
 			func(u access.User) bool { return u.Role == access.Operator })
 		return as(t, srv.URL(), known.Users[max(i, 0)])
 	}
-	nc, err := nats.Connect(srv.URL(), nats.Timeout(20*time.Second))
+	return &client{t: t, nc: connected(t, srv.URL()), world: wire.DefaultWorld}
+}
+
+// connected connects, again if a busy machine needs longer than the bound of a login, and closes the
+// connection with the test.
+func connected(t testing.TB, url string, options ...nats.Option) *nats.Conn {
+	t.Helper()
+	options = append(options, nats.Timeout(20*time.Second))
+	nc, err := nats.Connect(url, options...)
+	for try := 1; err != nil && try < 5; try++ {
+		nc, err = nats.Connect(url, options...)
+	}
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	return &client{t: t, nc: nc, world: wire.DefaultWorld}
+	return nc
 }
 
 // as connects a user.
 func as(t testing.TB, url string, u access.User, options ...nats.Option) *client {
 	t.Helper()
 	options = append(options, nats.UserInfo(u.Name, servertest.Password),
-		nats.Timeout(20*time.Second), nats.CustomInboxPrefix(u.InboxPrefix()),
+		nats.CustomInboxPrefix(u.InboxPrefix()),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-	nc, err := nats.Connect(url, options...)
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	return &client{t: t, nc: nc, world: wire.DefaultWorld}
+	return &client{t: t, nc: connected(t, url, options...), world: wire.DefaultWorld}
 }
 
 // as connects a user to the world.

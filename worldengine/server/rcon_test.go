@@ -219,7 +219,7 @@ func TestRCON_Invalid(t *testing.T) {
 	_, err = server.Start(t.Context(), configure(func(config *server.Config) {
 		config.Data, config.Engine.Apply = t.TempDir(), apply.RCON
 	}))
-	require.ErrorContains(t, err, "takes a console")
+	require.ErrorContains(t, err, "requires an RCON console")
 }
 
 // nobody returns an address at which nothing listens.

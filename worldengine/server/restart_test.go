@@ -5,7 +5,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,7 +23,6 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/backup"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natsconn"
@@ -335,9 +333,7 @@ func TestIndex_DeletedUnderTraffic(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, open)
 	rows := indexFile(dataOf(c))
-	nc, err := nats.Connect(c.srv.URL())
-	require.NoError(t, err)
-	defer nc.Close()
+	nc := connected(t, c.srv.URL())
 	second, err := worldengine.Open(t.Context(), nc, nc, worldengine.Config{Logger: quiet()})
 	require.NoError(t, err)
 	var behind atomic.Int64
@@ -378,29 +374,6 @@ func TestIndex_DeletedUnderTraffic(t *testing.T) {
 	require.True(t, report.Clean(), "%+v", report.Findings)
 }
 
-// A log whose full blocks are compressed takes less of the disk, and a server that starts again has
-// all of it. In a world that was made without, NATS compresses from its second start on.
-func TestLog_Compressed(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t)
-	states := fill(c, "plain", 10<<20)
-	plain := sizeOfLog(t, dataOf(c))
-	require.Greater(t, plain, int64(10<<20), "nothing is compressed by default")
-	c.restart(func(c *server.Config) {
-		c.Engine.Compress, c.Engine.DiscardHistory = commitlog.CompressAll, true
-	})
-	c.restart()
-	states = append(states, fill(c, "compressed", 20<<20)...)
-	c.restart()
-	for _, state := range states {
-		got, err := c.srv.Engine().Town(t.Context(), state.Snapshot.TownID)
-		require.NoError(t, err)
-		require.Equal(t, state.Hash, got.State.Hash)
-	}
-	// NATS compresses the full blocks in the background.
-	eventually(t, func() bool { return sizeOfLog(t, dataOf(c)) < plain+(12<<20) })
-}
-
 // fill puts towns of a MiB each until their states have some bytes.
 func fill(c *world, name string, bytes int) (states []town.State) {
 	c.t.Helper()
@@ -417,21 +390,6 @@ func fill(c *world, name string, bytes int) (states []town.State) {
 		states, written = append(states, state), written+len(state.Canonical)
 	}
 	return states
-}
-
-// sizeOfLog returns how many bytes the log of the world main has in a data directory.
-func sizeOfLog(t *testing.T, data string) (size int64) {
-	t.Helper()
-	require.NoError(t, filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.Contains(path, wire.LogStream("main")) {
-			return nil // a file that NATS renames meanwhile is counted in the next round
-		}
-		if info, err := d.Info(); err == nil {
-			size += info.Size()
-		}
-		return nil
-	}))
-	return size
 }
 
 // A client that signs in as early as it can has all its subscriptions: live messages cross from the

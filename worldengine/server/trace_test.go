@@ -14,7 +14,6 @@ import (
 	"worldengine/trace"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/natstest"
-	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
 
@@ -99,8 +98,7 @@ func TestTrace_Events(t *testing.T) {
 }
 
 // A plugin gets the trace in the headers of each request, also after a restart in the middle of the
-// second attempt, or from another server that takes the command over; the events that this server
-// adds to the run have it.
+// second attempt, and the later events of the run have it.
 func TestTrace_Plugin(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, withBus, byPlugin)
@@ -124,28 +122,6 @@ func TestTrace_Plugin(t *testing.T) {
 	require.Equal(t, after("StepFailed apply", "StepStarted apply 2", "StepCompleted apply 2",
 		"RunCompleted"), c.story(runID))
 	c.requireTrace(runID, traced(1))
-
-	external := startExternal(t)
-	join := func(c *server.Config) {
-		c.NATS, c.Engine.Plugin.Deadline = external.url(), 10*time.Minute // of one attempt
-	}
-	first, err := server.Start(t.Context(), configure(byPlugin, join))
-	require.NoError(t, err)
-	joined := connect(t, first)
-	asked, release := joined.requests(), make(chan struct{})
-	g = host(t, first, agreeAfter(release))
-	reply = joined.sendTraced(joined.wall(joined.putTown("t")), traced(1).Header(nil))
-	g.until(2)
-	start(t, withBus, byPlugin, join)
-	stop(t, first)
-	require.Equal(t, "EXECUTION_IN_PROGRESS", joined.failureOf(<-reply).Code)
-	g.until(len(g.commands()) + 1)
-	runID = joined.pending("t")
-	close(release)
-	joined.awaitApplied("t")
-	requireAsked(t, asked, traced(1))
-	require.Equal(t, after("StepCompleted apply", "RunCompleted"), joined.story(runID))
-	joined.requireTrace(runID, traced(1))
 }
 
 // A handoff that waits has its trace from its first event on: behind a command, in a pause, and when
