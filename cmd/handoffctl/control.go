@@ -29,7 +29,7 @@ func (s *signalFlags) request(a *app) messages.Signal {
 
 // townFlag names the town that a command is about, as its argument or as a flag.
 type townFlag struct {
-	Name string `arg:"" optional:"" name:"town" help:"The town; the whole world by default."`
+	Name string `arg:"" optional:"" name:"town" help:"The town; ${without}."`
 	Town string `help:"The town."`
 }
 
@@ -44,7 +44,7 @@ func (f *townFlag) town() (string, error) {
 
 // pauseCommand pauses a town, or the world.
 type pauseCommand struct {
-	Of           townFlag      `embed:""`
+	Of           townFlag      `embed:"" set:"without=or --all for the whole world"`
 	All          bool          `help:"Pause the whole world."`
 	Signal       signalFlags   `embed:""`
 	DrainTimeout time.Duration `help:"Raise an alert if commands are still being applied after this time, ${default} by default." default:"5m"`
@@ -86,7 +86,7 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 
 // resumeCommand ends a pause.
 type resumeCommand struct {
-	Of     townFlag    `embed:""`
+	Of     townFlag    `embed:"" set:"without=the whole world by default"`
 	Signal signalFlags `embed:""`
 }
 

@@ -56,7 +56,12 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	server.Trace = func(context.Context) trace.Context { return parent }
+	told := ""
 	server.OnPaused = func(_ string, why *client.UnavailableError) {
+		if why.Message == told {
+			return
+		}
+		told = why.Message
 		fmt.Fprintf(a.err, "handoffctl: note: it waits: %s\n", strings.TrimSuffix(why.Message, "."))
 	}
 	server.ApprovalWait = c.Wait

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -54,10 +55,12 @@ func TestSend_GameIsAway(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin, PauseWait: 100 * time.Millisecond})
 	got := c.pipe(c.handoff(), "send", "-", "--timeout", "3s")
 	require.Equal(t, exitUnavailable, got.status, got)
-	require.Contains(t, got.err, "handoffctl: note: it waits: the handoff is accepted as run ")
+	require.Equal(t, 1, strings.Count(got.err,
+		"handoffctl: note: it waits: the handoff is accepted as run "), got.err)
 	require.Regexp(t, `(EXECUTION_IN_PROGRESS|PLUGIN_ABSENT).*the town "`+threatened+
 		`" has had no plugin since \S+; send the same handoff again`, got.err)
 	require.Regexp(t, `(?m)^plugin +none since \d{4}-`, c.ok("town", "get", threatened))
+	require.Regexp(t, `(?m)^plugin +none since \d{4}-`, c.ok("status", threatened))
 }
 
 // Who waits behind such a command learns it while it waits, and does not ask again meanwhile.

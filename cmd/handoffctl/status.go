@@ -20,7 +20,7 @@ import (
 
 // statusCommand shows how the world is, or whether a town is paused.
 type statusCommand struct {
-	Of townFlag `embed:""`
+	Of townFlag `embed:"" set:"without=the whole world by default"`
 }
 
 func (statusCommand) Help() string {
@@ -60,6 +60,9 @@ func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) 
 	return a.print(raw, func(t table) {
 		t.row("town", r.TownID)
 		a.writePause(t, &r)
+		if of, err := server.Town(ctx, town); err == nil {
+			t.absence(of)
+		}
 	})
 }
 

@@ -58,14 +58,12 @@ func (t table) town(of *client.Town) {
 	t.row("revision", of.Revision)
 	t.row("apply", of.Apply)
 	if len(of.Approval) > 0 {
-		t.row("approval", "of "+(&approval.Policy{Types: of.Approval}).String())
+		t.row("approval", "required for "+(&approval.Policy{Types: of.Approval}).String())
 	}
 	if of.PendingRunID != "" {
 		t.row("applying", "the command of run "+of.PendingRunID)
 	}
-	if of.PluginAbsentSince != "" {
-		t.row("plugin", "none since "+of.PluginAbsentSince+absenceOf(of.PluginAbsent))
-	}
+	t.absence(of)
 	if of.Paused {
 		t.row("paused", "yes (see handoffctl status --town)")
 	}
@@ -86,6 +84,13 @@ func (t table) town(of *client.Town) {
 	}
 	if s.LatestNetherEvent != nil {
 		t.row("nether event", *s.LatestNetherEvent)
+	}
+}
+
+// absence writes since when the plugin of a town is away, if it is, and the remedy.
+func (t table) absence(of *client.Town) {
+	if of.PluginAbsentSince != "" {
+		t.row("plugin", "none since "+of.PluginAbsentSince+absenceOf(of.PluginAbsent))
 	}
 }
 
