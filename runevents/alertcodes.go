@@ -79,7 +79,7 @@ var alertSpecs = []AlertSpec{
 		"Put the true state of the town, and repair the plugin."},
 	{PluginAbsent, P2, "A command found no plugin of its town, or did not reach its console, for " +
 		"`--plugin-resend` or its whole attempt. The alert is raised once until the game is there again.",
-		"Start the game server, or its plugin; of a console the log has the reason."},
+		"Start the game server, or its plugin. If the town uses RCON, the log of handoffd says why its console is away."},
 	{PluginReturned, P3, "A town that had no plugin or console has one again, was bound to something else, or was removed.",
 		"Nothing: its commands are applied again."},
 	{InvalidTransition, P2, "An event of a run does not follow from the status of the run; the run is " +

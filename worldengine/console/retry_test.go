@@ -3,6 +3,8 @@
 package console_test
 
 import (
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,16 +13,37 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
+
+// outage has a world whose plugins are away, and whose commands fail for it.
+func outage(c *server.Config) {
+	c.Engine.Apply = apply.Plugin
+	c.Engine.Plugin = apply.Policy{Deadline: time.Second, Attempts: 1,
+		Backoff: 10 * time.Millisecond, Resend: time.Second, Absent: apply.AbsentFail}
+}
+
+// TestRetry_MoreThanListed: a retry of an outage has the runs that the list does not show.
+func TestRetry_MoreThanListed(t *testing.T) {
+	w := serve(t, outage)
+	const runs = 60 // a list shows 50
+	var sent sync.WaitGroup
+	for i := range runs {
+		id := fmt.Sprintf("away-%02d", i)
+		w.ask(wire.TownPut, map[string]any{"snapshot": snapshot(id)}, nil)
+		body := w.made(id, handoff.TalkToTownsfolk, "casual")
+		sent.Go(func() { _, _ = w.nc.Request(wire.Subject("main", wire.Handoff), body, patience) })
+	}
+	sent.Wait()
+	b := open(t, w.srv.HTTP()+"#/runs?status=failed&reason=PLUGIN_UNAVAILABLE")
+	b.do(chromedp.Click(`//button[text()="Try all runs again"]`))
+	b.sees("Try 60 runs again?")
+}
 
 // TestRetry: the runs of an outage are tried again together, or one by one, and the page shows who is
 // connected.
 func TestRetry(t *testing.T) {
-	w := serve(t, func(c *server.Config) {
-		c.Engine.Apply = apply.Plugin
-		c.Engine.Plugin = apply.Policy{Deadline: time.Second, Attempts: 1,
-			Backoff: 10 * time.Millisecond, Resend: time.Second, Absent: apply.AbsentFail}
-	})
+	w := serve(t, outage)
 	one := w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
 	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
 	b := open(t, w.srv.HTTP()+"#/runs/"+one)

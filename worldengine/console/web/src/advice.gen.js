@@ -12,7 +12,7 @@ export const alertAdvice = /** @type {const} */ ({
   PLUGIN_DOUBLE_ANSWER: "Look in the game whether the command was applied twice, and stop the second plugin.",
   PLUGIN_LATE_ANSWER: "Put the true state of the town. Give slow commands a longer --plugin-deadline.",
   PLUGIN_STATE_INVALID: "Put the true state of the town, and repair the plugin.",
-  PLUGIN_ABSENT: "Start the game server, or its plugin; of a console the log has the reason.",
+  PLUGIN_ABSENT: "Start the game server, or its plugin. If the town uses RCON, the log of handoffd says why its console is away.",
   PLUGIN_RETURNED: "Nothing: its commands are applied again.",
   INVALID_TRANSITION: "Find the producer that appended it; the run keeps the event and ignores it.",
   PROJECTOR_LAG_HIGH: "Look at the load of the servers and the disk.",

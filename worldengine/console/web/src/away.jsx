@@ -1,6 +1,6 @@
 import { href } from "./route.js";
 import { useAway } from "./status.js";
-import { Age, Said, Short, Time } from "./text.jsx";
+import { Age, Said, Short, Time, zone } from "./text.jsx";
 
 /** The wait for a plugin that is away, and the remedy; with town it names the town. */
 export function Away({ of, town }) {
@@ -10,7 +10,7 @@ export function Away({ of, town }) {
       {town ? <><a href={href(["towns", of.townId])}><Said text={of.townId} most={48} /></a> has had no plugin</> : <strong>The town's plugin has been away</strong>} for <Age since={of.since} />.{" "}
       {of.attempt && (
         <>
-          The command of <a href={href(["runs", of.runId])}>run <Short id={of.runId} /></a> waits: attempt {of.attempt}, the last answer is “<Said text={of.said} most={200} />”, the next request is at <Time at={of.nextAt} />.{" "}
+          The command of <a href={href(["runs", of.runId])}>run <Short id={of.runId} /></a> waits: attempt {of.attempt}, the last answer is “<Said text={of.said} most={200} />”, the next request is at <Time at={of.nextAt} /> {zone}.{" "}
         </>
       )}
       <strong>To do:</strong> <Said text={of.todo} most={200} />

@@ -21,6 +21,7 @@ export class RunList {
   early = []; // events that came before the first answer
   missed = false;
   next = 0;
+  from = ""; // when the oldest run of the last answer began
   cut = 0;
   searched = 0; // among how many runs those of the list were found, back to searchedTo
   searchedTo = undefined;
@@ -66,15 +67,16 @@ export class RunList {
     });
     const listed = new Set(rows.map((row) => row.runId));
     const first = rows.findIndex((row) => known.has(row.runId));
+    const oldest = rows.map((row) => row.startedAt).filter(Boolean).sort()[0] ?? "";
     if (this.loaded && first < 0 && keep && this.rows.length > 0) {
       this.lost = true;
     } else if (!this.loaded || first < 0) {
       // The page has no gap: what waits and is not in it began before its oldest run, or after it was made.
-      const oldest = rows.map((row) => row.startedAt).filter(Boolean).sort()[0] ?? "";
       for (const [runId, row] of this.held) {
         if (listed.has(runId) || (row.beganAt ?? row.startedAt ?? oldest) < oldest) this.held.delete(runId);
       }
       this.rows = rows;
+      this.from = oldest;
       this.next = page.next ?? 0;
       this.left = this.cut = 0;
       this.lost = false;
@@ -107,9 +109,14 @@ export class RunList {
     }
     const at = this.rows.findIndex((r) => r.runId === event.runId);
     if (at >= 0) this.rows[at] = rowAfter(this.rows[at], event);
-    else if (event.runSeq === 1) {
+    else if (event.runSeq === 1 && !this.#isOlder(event)) {
       this.#hold(rowAfter({ runId: event.runId, seq: 0, townId: event.townId, beganAt: event.persistedAt }, event));
     }
+  }
+
+  /** Reports whether a run began before the oldest of the last answer: events may come later than an answer that has newer runs. */
+  #isOlder({ persistedAt }) {
+    return !this.filter.status && !this.filter.reasonCode && persistedAt < this.from;
   }
 
   #hold(row) {

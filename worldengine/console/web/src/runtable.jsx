@@ -27,10 +27,11 @@ function What({ row }) {
 
 /** Returns runs and the changes that no run has made, the newest first. */
 function merged(rows, changes, all) {
-  const waiting = all ? [...changes] : changes.filter((c) => rows.length > 0 && c.at > rows.at(-1).startedAt);
+  const began = (row) => row.arrivedAt ?? row.startedAt; // a run that was cancelled before its start has no startedAt
+  const waiting = all ? [...changes] : changes.filter((c) => rows.length > 0 && c.at > began(rows.at(-1)));
   const out = [];
   for (const row of rows) {
-    while (waiting.length > 0 && waiting[0].at > row.startedAt) out.push(waiting.shift());
+    while (waiting.length > 0 && waiting[0].at > began(row)) out.push(waiting.shift());
     out.push(row);
   }
   return [...out, ...waiting];
@@ -75,7 +76,7 @@ export function RunTable({ list, town, changes = [], most, filtered, label = "Ru
       <Asking of={{ loading: asking }} />
       {all.length === 0 && !asking && !error && (
         <Empty>
-          {list.next > 0 ? <>None among the {counted(list.searched, "newest run")}, back to <Time at={list.searchedTo} />. There are older ones.</>
+          {list.next > 0 ? <>None among the {counted(list.searched, "newest run")}, back to <Time at={list.searchedTo} /> {zone}. There are older ones.</>
             : filtered ? "No runs yet that pass these filters." : "No runs yet. They appear here as agents send handoffs."}
         </Empty>
       )}

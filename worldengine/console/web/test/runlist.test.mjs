@@ -34,6 +34,16 @@ test("an event of an old run that is further down is no new run", async () => {
   assert.equal(list.newer, 0);
 });
 
+test("a run from before the list is no new run, however late its events come", async () => {
+  const late = event("late", 1, "RunStarted", started);
+  const list = new RunList({}, serving({ runs: [run("b"), run("a")].reverse(), next: 7 }));
+  await list.load();
+  list.take(late);
+  assert.equal(list.newer, 0);
+  list.take(event("new", 1, "RunStarted", started));
+  assert.equal(list.newer, 1);
+});
+
 test("what does not pass the filter is not counted and not kept", async () => {
   const list = new RunList({ townId: "oak", status: "executed" }, serving({ runs: [] }));
   await list.load();

@@ -6,7 +6,7 @@ import { useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
 import { ask, can, session } from "../session.js";
 import { reload as reloadStatus } from "../status.js";
-import { Age, Said, Short, Time, count, counted } from "../text.jsx";
+import { Age, Said, Short, Time, count, counted, zone } from "../text.jsx";
 import { Asking, Dialog, Empty, Heading, Trouble } from "../ui.jsx";
 
 const mostAlerts = 1000;
@@ -82,8 +82,8 @@ function Group({ code, alerts, onAcked }) {
       <ul class="plain">
         {shown.map((a) => (
           <li key={a.id}>
-            <Time at={a.at} /> {a.runId && <a data-row href={href(["runs", a.runId])}>run <Short id={a.runId} /></a>} {a.townId && <a href={href(["towns", a.townId])}>town <Said text={a.townId} most={32} /></a>} <Said text={a.message} most={240} />{a.more > 0 && <span class="soft"> and {count(a.more)} more of the run</span>}
-            {a.acknowledged && <> <span class="soft">acknowledged by <Said text={a.acknowledged.by} /> <Time at={a.acknowledged.at} />{a.acknowledged.reason && <>: <Said text={a.acknowledged.reason} /></>}</span></>}
+            <Time at={a.at} /> {zone} {a.runId && <a data-row href={href(["runs", a.runId])}>run <Short id={a.runId} /></a>} {a.townId && <a href={href(["towns", a.townId])}>town <Said text={a.townId} most={32} /></a>} <Said text={a.message} most={240} />{a.more > 0 && <span class="soft"> and {count(a.more)} more of the run</span>}
+            {a.acknowledged && <> <span class="soft">acknowledged by <Said text={a.acknowledged.by} /> <Time at={a.acknowledged.at} /> {zone}{a.acknowledged.reason && <>: <Said text={a.acknowledged.reason} /></>}</span></>}
           </li>
         ))}
       </ul>

@@ -6,7 +6,7 @@ import { href, route } from "../route.js";
 import { ask, can, session } from "../session.js";
 import { reload as reloadStatus } from "../status.js";
 import { useStore } from "../store.js";
-import { Age, Reason, Said, Short, Status, Time, count, counted, visible } from "../text.jsx";
+import { Age, Reason, Said, Short, Status, Time, count, counted, visible, zone } from "../text.jsx";
 import { Asking, Dialog, Empty, Heading, Trouble } from "../ui.jsx";
 import { Changes } from "./difference.jsx";
 
@@ -178,7 +178,7 @@ function Closed({ of }) {
       <h2>No longer waiting</h2>
       <table class="rows cards">
         <caption class="unseen">Proposals that wait no longer</caption>
-        <thead><tr><th scope="col">Proposal</th><th scope="col">Asked</th><th scope="col">Ended</th><th scope="col">By</th><th scope="col">Why</th><th scope="col">Run</th></tr></thead>
+        <thead><tr><th scope="col">Proposal</th><th scope="col">Asked, {zone}</th><th scope="col">Ended</th><th scope="col">By</th><th scope="col">Why</th><th scope="col">Run</th></tr></thead>
         <tbody>
           {rows.map((a) => (
             <tr key={`${keyOf(a)} ${a.at}`}>
@@ -219,8 +219,8 @@ function Proposal({ of: a, state, onDecide, chosen, onChoose }) {
       <p class="facts">
         <span>Town <a data-row href={href(["towns", a.townId])}><Said text={a.townId} most={60} /></a></span>
         <span>Asked for by <Said text={proposal.actorId} most={60} /></span>
-        <span>{open ? "Waits" : "Asked"} since <Time at={a.at} /> (<Age since={a.at} />)</span>
-        <span>Expires <Time at={a.expiresAt} /></span>
+        <span>{open ? "Waits" : "Asked"} since <Time at={a.at} /> {zone} (<Age since={a.at} />)</span>
+        <span>Expires <Time at={a.expiresAt} /> {zone}</span>
         {a.runId && <span><a href={href(["runs", a.runId])}>run <Short id={a.runId} /></a></span>}
       </p>
       {a.decidedBy && <p>Approved by <Said text={a.decidedBy} most={60} />{a.reason && <>: <Said text={a.reason} most={240} /></>}</p>}

@@ -5,7 +5,7 @@ import { href, replace } from "../route.js";
 import { ask } from "../session.js";
 import { causes } from "../runtable.jsx";
 import { Revisions as Kept, pageSize } from "../revisions.js";
-import { Said, Short, Status, Time, count } from "../text.jsx";
+import { Said, Short, Status, Time, count, zone } from "../text.jsx";
 import { Asking, Empty, Heading, Trouble } from "../ui.jsx";
 import { Changes } from "./difference.jsx";
 import { useTownChanges } from "./town.jsx";
@@ -92,7 +92,7 @@ function Revisions({ townId, revisions, from, to }) {
   return (
     <table class="rows cards">
       <caption class="unseen">Revisions</caption>
-      <thead><tr><th scope="col">Revision</th><th scope="col">When</th><th scope="col">Cause</th><th scope="col">Outcome</th><th scope="col" class="wide">Who</th><th scope="col" class="number">Day</th><th scope="col" class="wide">Run</th></tr></thead>
+      <thead><tr><th scope="col">Revision</th><th scope="col">When, {zone}</th><th scope="col">Cause</th><th scope="col">Outcome</th><th scope="col" class="wide">Who</th><th scope="col" class="number">Day</th><th scope="col" class="wide">Run</th></tr></thead>
       <tbody>
         {revisions.map((r) => (
           <tr key={r.revision} class={r.revision === from || r.revision === to ? "chosen" : ""}>

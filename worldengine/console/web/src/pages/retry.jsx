@@ -1,20 +1,50 @@
 import { useState } from "preact/hooks";
 import { ask, can, session } from "../session.js";
 import { Short, counted } from "../text.jsx";
-import { Dialog } from "../ui.jsx";
+import { Dialog, Trouble } from "../ui.jsx";
 
 /** The reason of runs that may be tried again: no game could be reached. */
 export const mayRetry = "PLUGIN_UNAVAILABLE";
 
-/** Tries one run again, or all runs of an outage, the oldest first. onDone gets the ids of the new runs. */
-export function RetryButton({ runIds, label, onDone }) {
-  const [open, setOpen] = useState(false);
+/** How many runs are tried again at once. */
+const most = 5000;
+
+/** Returns the ids of the runs that pass a filter and may be tried again, the oldest first: of too many the newest. */
+export async function retryable(filter) {
+  const found = [];
+  for (let after; found.length < most;) {
+    const page = await ask("run.list", { ...filter, limit: 200, after });
+    found.push(...page.runs.filter((run) => run.resultStatus === "failed" && run.reasonCode === mayRetry).map((run) => run.runId));
+    after = page.next;
+    if (!after) break;
+  }
+  return found.slice(0, most).reverse();
+}
+
+/**
+ * Tries one run again, or all runs of an outage, the oldest first: runIds, or those that find returns. onDone gets the ids
+ * of the new runs.
+ */
+export function RetryButton({ runIds, find, label, onDone }) {
+  const [asked, setAsked] = useState(null); // the runs that the dialog is about
+  const [finding, setFinding] = useState(false);
+  const [trouble, setTrouble] = useState(null);
   const [refused, setRefused] = useState([]);
-  if (!can("run.retry") || runIds.length === 0) return null;
-  const one = runIds.length === 1;
+  if (!can("run.retry") || (runIds.length === 0 && !find)) return null;
+  const one = asked?.length === 1;
+  const open = async () => {
+    setTrouble(null);
+    setFinding(true);
+    try {
+      setAsked(find ? await find() : runIds);
+    } catch (error) {
+      setTrouble(error);
+    }
+    setFinding(false);
+  };
   const send = async (reason) => {
     const [made, errors] = [[], []];
-    for (const runId of runIds) {
+    for (const runId of asked) {
       try {
         made.push((await ask("run.retry", { runId, reason, actorId: session.get().me.user ?? "console" })).runId);
       } catch (error) {
@@ -27,10 +57,12 @@ export function RetryButton({ runIds, label, onDone }) {
   };
   return (
     <>
-      <button type="button" onClick={() => setOpen(true)}>{label}</button>
-      {open && (
-        <Dialog title={one ? "Try the run again?" : `Try ${counted(runIds.length, "run")} again?`} action="Try again" onClose={() => setOpen(false)} onDone={send}
-          says={`Each handoff is judged again, in another run, on the state that its town has now${one ? "" : ", the oldest first; one that was tried again already is refused"}. If it is accepted, its result is the key's from then on.`} />
+      <button type="button" disabled={finding} onClick={open}>{finding ? "Looking for them…" : label}</button>
+      <Trouble error={trouble} />
+      {asked && (
+        <Dialog title={one ? "Try the run again?" : `Try ${counted(asked.length, "run")} again?`} action="Try again" onClose={() => setAsked(null)} onDone={send}
+          stop={asked.length === 0 && "No run is left to be tried again."}
+          says={`Each handoff is judged again, in another run, on the state that its town has now${one ? "" : ", the oldest first; one that was tried again already is refused"}. If it is accepted, its result is the key's from then on.${asked.length === most ? " There may be older ones: try again after these." : ""}`} />
       )}
       {refused.length > 0 && (
         <div class="trouble" role="status">

@@ -7,7 +7,7 @@ import { useStore } from "../store.js";
 import { Time, counted, zone } from "../text.jsx";
 import { Heading, Select } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
-import { RetryButton, mayRetry } from "./retry.jsx";
+import { RetryButton, mayRetry, retryable } from "./retry.jsx";
 
 const named = (values, text) => Object.fromEntries(values.map((v) => [v, text(v)]));
 const statuses = named(["executed", "failed", "rejected", "stale", "duplicate", ...runStatuses], (s) => s.toLowerCase() + (s === "FAILED" ? " (run)" : ""));
@@ -33,11 +33,14 @@ export function Runs() {
     <label class="filter">{label} <input type="search" value={of(name) ?? ""} onChange={(e) => change({ [name]: as(e.target.value.trim()) })} /></label>
   );
   const failed = list.rows.filter((row) => row.reason === mayRetry && row.result === "failed").map((row) => row.runId).reverse();
+  const partial = Boolean(after) || list.next > 0 || list.cut > 0; // the outage may have more runs than are listed
   const older = () => (list.rows.length < mostRows ? list.older() : go(["runs"], { ...Object.fromEntries(query), after: list.next }));
   return (
     <>
       <Heading title="Runs">
-        {of("reason") === mayRetry && <RetryButton runIds={failed} label={`Try ${counted(failed.length, "run")} again`} onDone={list.retry} />}
+        {of("reason") === mayRetry && (partial
+          ? <RetryButton runIds={failed} find={() => retryable(filter)} label="Try all runs again" onDone={list.retry} />
+          : <RetryButton runIds={failed} label={`Try ${counted(failed.length, "run")} again`} onDone={list.retry} />)}
         {after && <a class="button" href={href(["runs"], { ...Object.fromEntries(query), after: "" })}>The newest runs</a>}
       </Heading>
       <form class="filters" aria-label="Filters" onSubmit={(e) => e.preventDefault()}>
