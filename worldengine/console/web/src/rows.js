@@ -12,6 +12,9 @@ export function rowOf(run) {
   };
 }
 
+/** The reason of runs that may be tried again: no game could be reached. */
+export const mayRetry = "PLUGIN_UNAVAILABLE";
+
 export const ended = (row) => ["COMPLETED", "FAILED", "CANCELLED"].includes(row.status);
 
 /** Returns a row after an event of its run; the same row where it has the event already. */

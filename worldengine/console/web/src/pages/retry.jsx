@@ -1,16 +1,14 @@
 import { useState } from "preact/hooks";
+import { mayRetry } from "../rows.js";
 import { ask, can, session } from "../session.js";
 import { Short, counted } from "../text.jsx";
 import { Dialog, Trouble } from "../ui.jsx";
-
-/** The reason of runs that may be tried again: no game could be reached. */
-export const mayRetry = "PLUGIN_UNAVAILABLE";
 
 /** How many runs are tried again at once. */
 const most = 5000;
 
 /** Returns the ids of the runs that pass a filter and may be tried again, the oldest first: of too many the newest. */
-export async function retryable(filter) {
+async function retryable(filter) {
   const found = [];
   for (let after; found.length < most;) {
     const page = await ask("run.list", { ...filter, limit: 200, after });
@@ -22,21 +20,21 @@ export async function retryable(filter) {
 }
 
 /**
- * Tries one run again, or all runs of an outage, the oldest first: runIds, or those that find returns. onDone gets the ids
- * of the new runs.
+ * Tries one run again, or all runs of an outage, the oldest first: runIds, or those that pass a filter. onDone gets the
+ * ids of the new runs.
  */
-export function RetryButton({ runIds, find, label, onDone }) {
+export function RetryButton({ runIds, filter, label, onDone }) {
   const [asked, setAsked] = useState(null); // the runs that the dialog is about
   const [finding, setFinding] = useState(false);
   const [trouble, setTrouble] = useState(null);
   const [refused, setRefused] = useState([]);
-  if (!can("run.retry") || (runIds.length === 0 && !find)) return null;
+  if (!can("run.retry") || (runIds.length === 0 && !filter)) return null;
   const one = asked?.length === 1;
   const open = async () => {
     setTrouble(null);
     setFinding(true);
     try {
-      setAsked(find ? await find() : runIds);
+      setAsked(filter ? await retryable(filter) : runIds);
     } catch (error) {
       setTrouble(error);
     }

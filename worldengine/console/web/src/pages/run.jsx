@@ -5,14 +5,14 @@ import { EventList } from "../eventlist.js";
 import { eventsOf, feed } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
 import { go, href } from "../route.js";
-import { ended } from "../rows.js";
+import { ended, mayRetry } from "../rows.js";
 import { nameOf } from "../runtable.jsx";
 import { ask, can, session } from "../session.js";
 import { useStore } from "../store.js";
 import { Reason, Said, Short, Status, Time, count, duration, visible, visibleJSON, zone } from "../text.jsx";
 import { Asking, Copy, Dialog, Heading, Menu, Trouble, download } from "../ui.jsx";
 import { Checks } from "./checks.jsx";
-import { RetryButton, mayRetry } from "./retry.jsx";
+import { RetryButton } from "./retry.jsx";
 
 /** The events of a run, live until it has ended. run is a load of it: its town is the one to listen to. */
 function useEvents(runId, run) {

@@ -1,13 +1,14 @@
 import { useMemo } from "preact/hooks";
 import { proposalTypes, runStatuses, signals } from "../../../../client/js/contract.gen.mjs";
+import { Later } from "../later.jsx";
 import { go, href, route, setQuery } from "../route.js";
+import { mayRetry } from "../rows.js";
 import { mostRows } from "../runlist.js";
 import { RunTable, nameOf } from "../runtable.jsx";
 import { useStore } from "../store.js";
 import { Time, counted, zone } from "../text.jsx";
 import { Heading, Select } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
-import { RetryButton, mayRetry, retryable } from "./retry.jsx";
 
 const named = (values, text) => Object.fromEntries(values.map((v) => [v, text(v)]));
 const statuses = named(["executed", "failed", "rejected", "stale", "duplicate", ...runStatuses], (s) => s.toLowerCase() + (s === "FAILED" ? " (run)" : ""));
@@ -39,8 +40,8 @@ export function Runs() {
     <>
       <Heading title="Runs">
         {of("reason") === mayRetry && (partial
-          ? <RetryButton runIds={failed} find={() => retryable(filter)} label="Try all runs again" onDone={list.retry} />
-          : <RetryButton runIds={failed} label={`Try ${counted(failed.length, "run")} again`} onDone={list.retry} />)}
+          ? <Later page="RetryButton" runIds={failed} filter={filter} label="Try all runs again" onDone={list.retry} />
+          : <Later page="RetryButton" runIds={failed} label={`Try ${counted(failed.length, "run")} again`} onDone={list.retry} />)}
         {after && <a class="button" href={href(["runs"], { ...Object.fromEntries(query), after: "" })}>The newest runs</a>}
       </Heading>
       <form class="filters" aria-label="Filters" onSubmit={(e) => e.preventDefault()}>
