@@ -41,7 +41,7 @@ func TestSend_Traceparent(t *testing.T) {
 // A command that failed is a failure of the script that sent it, unless it expects that.
 func TestSend_Failed(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin,
-		Plugin: apply.Policy{Deadline: time.Millisecond, Attempts: 1, Absent: apply.AbsentFail}})
+		Plugin: apply.Policy{Deadline: 500 * time.Millisecond, Attempts: 1, Absent: apply.AbsentFail}})
 	got := c.pipe(c.handoff(), "send", "-")
 	assert.Equal(t, exitFailed, got.status, got.out)
 	assert.Contains(t, got.out, "failed (PLUGIN_UNAVAILABLE)")
@@ -53,7 +53,7 @@ func TestSend_Failed(t *testing.T) {
 // That a handoff waits for a game that is away is told while it waits, and in the end how to go on.
 func TestSend_GameIsAway(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin, PauseWait: 100 * time.Millisecond})
-	got := c.pipe(c.handoff(), "send", "-", "--timeout", "3s")
+	got := c.pipe(c.handoff(), "send", "-", "--timeout", "6s")
 	require.Equal(t, exitUnavailable, got.status, got)
 	require.Equal(t, 1, strings.Count(got.err,
 		"handoffctl: note: it waits: the handoff is accepted as run "), got.err)

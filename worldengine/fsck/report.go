@@ -137,7 +137,7 @@ const (
 	adviceLog = "findings in the log: its bytes were changed, or another program wrote to it. " +
 		"A repair changes no message of the log, so they stay; a town whose last record can be " +
 		"read is served from that. Copy the data directory, look at the disk and at who may " +
-		"publish to NATS, and read docs/reliability.md"
+		"publish to NATS, and read docs/repair.md"
 	adviceLeftWaiting = "runs that wait for ever: the handoff waited in a server that has ended, " +
 		"its client is gone and its key is free. End each with handoffctl run cancel; a repair " +
 		"leaves them alone"
