@@ -1,4 +1,4 @@
-import { go } from "./route.js";
+import { go as openPage } from "./route.js";
 import { ask } from "./session.js";
 import { count } from "./text.jsx";
 
@@ -10,6 +10,9 @@ const isKey = /^proposal_[0-9a-f]{64}$/;
 /** The ids of runs, results, handoffs and keys, and how pages show them: by their first digits. */
 const idOfRuns = /^(?:(?:result|handoff|proposal)_)?[0-9a-f]{4}[0-9a-f-]{0,60}$/;
 
+/** The digits of a run's id that pages show: no other run of the newest ones begins with them. */
+const shownDigits = 8;
+
 /** Searches the newest runs for ids that begin with a text. It returns the ids of some runs, and how many were searched. */
 async function runsWith(id) {
   const found = [];
@@ -18,6 +21,7 @@ async function runsWith(id) {
     const page = await ask("run.list", { id, limit: 2, after });
     found.push(...page.runs.map((run) => run.runId));
     searched += page.searched;
+    if (id.length >= shownDigits && found[0]?.startsWith(id)) break;
     after = page.next;
     if (!after) break;
   }
@@ -27,8 +31,10 @@ async function runsWith(id) {
 const none = () => null;
 const some = async (filter) => (await ask("run.list", { ...filter, limit: 1 })).runs.length > 0;
 
-/** Goes to the page of what a text names. The error says what was searched for it. */
+/** Goes to the page that a text names, unless the reader has opened another one meanwhile. The error says what was searched. */
 export async function find(text) {
+  const from = location.hash;
+  const go = (...page) => { if (location.hash === from) openPage(...page); };
   if (uuid.test(text) && await ask("run.get", { runId: text }).catch(none)) return go(["runs", text]);
   if (await ask("town.get", { townId: text }).catch(none)) return go(["towns", text]);
   const known = isKey.test(text) ? await ask("result.get", { idempotencyKey: text }).catch(none) : null;
