@@ -151,7 +151,7 @@ func (a *app) decide(ctx context.Context, which *whichProposal, d client.Decisio
 	}
 	got, err := server.Decide(ctx, d)
 	if err != nil {
-		return err
+		return a.unanswered(ctx, server, d.TownID, err)
 	}
 	return a.print(got.JSON, func(t table) {
 		decided := "denied"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -125,12 +126,32 @@ func orWhole(path string) string {
 	return path
 }
 
+// unanswered returns the error of a request about a town. If the server has not answered, and the
+// town applies a command, a note names it: the request waits for its end.
+func (a *app) unanswered(ctx context.Context, server *client.Client, townID string, err error) error {
+	if !client.IsCode(err, "TIMEOUT") {
+		return err
+	}
+	of, lookErr := server.Town(ctx, townID)
+	if lookErr != nil || of.PendingRunID == "" {
+		return err
+	}
+	away := ""
+	if of.PluginAbsentSince != "" {
+		away = ", and has had no plugin since " + show(of.PluginAbsentSince)
+	}
+	fmt.Fprintf(a.err, "handoffctl: note: the town %s applies the command of run %s%s; requests that "+
+		"change the town wait until the command ends, or handoffctl run cancel ends it\n",
+		show(townID), show(of.PendingRunID), away)
+	return err
+}
+
 // hintOf names the flags that may help against an error of the connection; else it is "".
 func hintOf(code string, err error) string {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization):
-		return "the server is there and refuses who asks; --user and --password, --creds or " +
-			"--nkey (or $NATS_USER, …) say who that is"
+		return "the server is there and refuses this user: give the right --user and --password, " +
+			"--creds or --nkey (or $NATS_USER, …)"
 	case code == "CONNECTION":
 		return "check that handoffd runs, and give --server (or $NATS_URL) the address that it " +
 			"prints behind ready"

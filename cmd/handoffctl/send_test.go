@@ -74,6 +74,10 @@ func TestSend_BehindAnotherCommand(t *testing.T) {
 		got.err)
 	require.Contains(t, got.err, "handoffctl: PLUGIN_ABSENT")
 	c.inStatus(runevents.RunPending, 1)
+	got = c.run("town", "remove", threatened, "--yes", "--timeout", "1s")
+	require.Equal(t, exitUnavailable, got.status, got)
+	require.Regexp(t, `note: the town `+threatened+` applies the command of run \S+, and has had no `+
+		`plugin since`, got.err)
 	c.ok("run", "cancel", c.inStatus(runevents.RunRunning, 1)[0])
 	require.Equal(t, exitRefused, (<-first).status)
 }

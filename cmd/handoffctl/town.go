@@ -286,7 +286,7 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
 	}
 	got, err := server.PatchTown(ctx, c.Town, merge, patch)
 	if err != nil {
-		return err
+		return a.unanswered(ctx, server, c.Town, err)
 	}
 	return a.printStored(got)
 }
@@ -312,7 +312,7 @@ Example:
 func (c *townRemoveCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	last, err := server.RemoveTown(ctx, c.Town)
 	if err != nil {
-		return err
+		return a.unanswered(ctx, server, c.Town, err)
 	}
 	return a.print(last, func(t table) {
 		t.linef("removed %s, which was at day %d", show(last.TownID), last.DecisionEpoch)

@@ -197,7 +197,8 @@ func listenOn(config *Config) (host string, port int, err error) {
 func portIsFree(listen string) error {
 	probe, err := net.Listen("tcp", listen)
 	if err != nil {
-		return fmt.Errorf("server: cannot listen on %s: %w", listen, err)
+		return fmt.Errorf("server: cannot listen on %s: %w: give another address with --listen, "+
+			"or --listen 127.0.0.1:0 for a free port", listen, err)
 	}
 	return probe.Close()
 }
@@ -216,7 +217,7 @@ func lockDataDir(dir string) (*os.File, error) {
 	if err := platform.Lock(lock); err != nil {
 		lock.Close()
 		if errors.Is(err, platform.ErrLocked) {
-			return nil, fmt.Errorf("%w: %s", ErrDataInUse, dir)
+			return nil, fmt.Errorf("%w: %s: stop that server, or give another directory with --data", ErrDataInUse, dir)
 		}
 		return nil, fmt.Errorf("server: data directory: lock %s: %w", path, err)
 	}
