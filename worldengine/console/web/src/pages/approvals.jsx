@@ -76,7 +76,7 @@ export function Approvals() {
           <button type="button" disabled={selected.length === 0} onClick={() => setAsked({ all: selected, what: "reject" })}>{`Reject ${count(selected.length)} selected`}</button>
         </p>
       )}
-      {list.data && waiting.length === 0 && <Empty>No proposal waits. Which types of proposals take an approval, an operator says: <code>handoffctl world settings set require-approval=…</code></Empty>}
+      {list.data && waiting.length === 0 && <Empty>No proposal waits. An operator sets which types of proposals need an approval: <code>handoffctl world settings set require-approval=…</code></Empty>}
       {waiting.map((a) => (
         <Proposal key={keyOf(a)} of={a} state={states.get(a.townId)} onDecide={(what) => setAsked({ all: [a], what })}
           chosen={chosen.has(keyOf(a))} onChoose={mine.length > 1 ? () => toggle(keyOf(a)) : null} />
@@ -205,7 +205,7 @@ function Done({ of: d }) {
       <strong>{error ? "Not decided" : d.decision === "approve" ? "Approved" : "Rejected"}:</strong> <Said text={d.command} most={120} />{" "}
       {result && <><Status of={result.status} /> <Reason code={result.reasonCode} status={result.status} /> <a href={href(["runs", d.runId])}>run <Short id={d.runId} /></a></>}
       {error && <><code>{visible(error.code ?? error.name)}</code> <Said text={error.message} most={240} /></>}
-      {notSubmitted && <>It is not executed yet: <code>{visible(notSubmitted.code)}</code> <Said text={notSubmitted.message} most={240} /></>}
+      {notSubmitted && <>is not executed yet: <code>{visible(notSubmitted.code)}</code> <Said text={notSubmitted.message} most={240} />{d.runId && <>: <a href={href(["runs", d.runId])}>run <Short id={d.runId} /></a></>}</>}
     </p>
   );
 }
