@@ -161,6 +161,13 @@ func TestEmitSignal(t *testing.T) {
 	}
 }
 
+func TestSignal_WithDefaults(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, Signal{ActorID: "operator", DrainTimeout: 5 * time.Minute}, Signal{}.WithDefaults())
+	given := Signal{ActorID: "ada", DrainTimeout: time.Second}
+	require.Equal(t, given, given.WithDefaults())
+}
+
 // A command may have any number of attempts and any end: the run goes on from commit to commit,
 // each attempt begins and ends once, and each event has an id that was drawn with the commit before
 // it.
