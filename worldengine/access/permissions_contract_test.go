@@ -1,9 +1,11 @@
 package access
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
@@ -170,6 +172,20 @@ func TestRights_Verbs(t *testing.T) {
 			require.Equal(t, want, anyCovers(p.Publish, wire.Subject("w", verb)), "%s: %s", role, verb)
 		}
 		require.ErrorIs(t, Rights{role: role}.Verb("no.verb"), ErrVerbForbidden)
+	}
+}
+
+func TestAnswerWithin(t *testing.T) {
+	t.Parallel()
+	const change = 2 * time.Minute
+	longer := map[wire.Verb]time.Duration{
+		wire.Handoff: 10 * time.Minute, wire.EventList: time.Minute,
+		wire.TownPut: change, wire.TownPatch: change, wire.TownRemove: change,
+		wire.RunAppend: change, wire.RunRetry: change, wire.ApprovalDecide: change,
+	}
+	for _, verb := range wire.Verbs() {
+		want := cmp.Or(longer[verb], 30*time.Second)
+		require.Equal(t, want, AnswerWithin(wire.Subject("w", verb)), verb)
 	}
 }
 
