@@ -53,6 +53,28 @@ func (m *module) checkRow(code, proof string) error {
 	return errors.Join(wrong...)
 }
 
+func TestCheckRow(t *testing.T) {
+	t.Parallel()
+	m := openModule("..")
+	require.NoError(t, m.checkRow("`handoff.Parse`", "`docs.TestConformance`, `handoff.FuzzParse`"))
+	require.NoError(t, m.checkRow("–", "not applicable: there is no c"))
+	for row, says := range map[[2]string]string{
+		{"in Parse", "`docs.TestConformance`"}:                   "a place is identifiers",
+		{"–", "`docs.TestConformance`"}:                          "a place is identifiers",
+		{"`handoff.Gone`", "`docs.TestConformance`"}:             "declares no Gone",
+		{"`schemas/gone.json`", "`docs.TestConformance`"}:        `there is no file "schemas/gone.json"`,
+		{"`handoff.Parse`", "`docs.TestGone`"}:                   "has no test TestGone",
+		{"`handoff.Parse`", "`handoff.Parse`"}:                   "has no test Parse",
+		{"`handoff.Parse`", "`worldengine/server.TestMain`"}:     "has no test TestMain",
+		{"`handoff.Parse`", "obviously"}:                         "a proof is tests",
+		{"`handoff.Parse`", "`docs.TestConformance` and others"}: "a proof is tests",
+		{"`handoff.Parse`", "open:"}:                             "a proof is tests",
+		{"`handoff.Parse`", "open: half, by `docs.TestGone`"}:    "has no test TestGone",
+	} {
+		require.ErrorContains(t, m.checkRow(row[0], row[1]), says, row)
+	}
+}
+
 // conformance.csv has a row at least for each section that obliges, in the order of the contracts,
 // and names only declarations, files and tests that exist. Columns: contract, section, obligation,
 // code, and proof: the tests that prove the row together, or "not applicable:", "deviates:" or

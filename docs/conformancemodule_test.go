@@ -71,7 +71,7 @@ func (m *module) declarations(dir string) (*declarations, error) {
 
 func (d *declarations) addTest(decl ast.Decl) {
 	f, ok := decl.(*ast.FuncDecl)
-	if ok && f.Recv == nil && testName.MatchString(f.Name.Name) {
+	if ok && f.Recv == nil && f.Name.Name != "TestMain" && testName.MatchString(f.Name.Name) {
 		d.tests[f.Name.Name] = true
 	}
 }
