@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -353,6 +354,42 @@ func TestAppend_Stores(t *testing.T) {
 		require.Equal(t, 503, f.Status, f.Code)
 		require.NotEmpty(t, f.RetryAfter)
 	}
+}
+
+// Of more events than a town's queue takes each is stored or refused with 429, never both.
+func TestAppend_Overload(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, func(c *server.Config) { c.Engine.QueuePerTown, c.Service.Readers = 2, 1 })
+	inbox := nats.NewInbox()
+	replies, err := c.nc.SubscribeSync(inbox)
+	require.NoError(t, err)
+	const flood = 300
+	for i := range flood {
+		body := bodyOf(t, appendRequest("t", written("run-1", "Told", "", int64(i+1))))
+		require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "run.append"), inbox, body))
+	}
+	stored := map[string]int64{} // runSeq by eventId
+	for range flood {
+		reply, err := replies.NextMsg(20 * time.Second)
+		require.NoError(t, err)
+		if codeOf(reply) == "" {
+			var answer struct{ Appended []runevents.Appended }
+			require.NoError(t, json.Unmarshal(reply.Data, &answer))
+			stored[answer.Appended[0].EventID] = answer.Appended[0].RunSeq
+			continue
+		}
+		f := c.failureOf(reply)
+		require.Equal(t, 429, f.Status)
+		require.NotEmpty(t, f.RetryAfter)
+	}
+	require.NotEmpty(t, stored)
+	require.Less(t, len(stored), flood, "none was told to come back")
+	found := map[string]int64{}
+	for _, event := range c.events("run-1") {
+		found[event.EventID] = event.RunSeq
+	}
+	require.Equal(t, stored, found)
+	c.awaitNothingHeld()
 }
 
 // A producer that reads one town learns of no run of another: neither by a duplicate, nor by an

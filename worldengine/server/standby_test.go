@@ -50,11 +50,13 @@ func (e *external) restart() {
 }
 
 // joined starts two servers of a world on an external NATS, with a client of it.
-func joined(t *testing.T) (*external, [2]*server.Server, *client) {
+func joined(
+	t *testing.T, change ...func(*server.Config),
+) (*external, [2]*server.Server, *client) {
 	t.Helper()
 	nats := startExternal(t)
-	join := func(c *server.Config) { c.NATS = nats.url() }
-	both := [2]*server.Server{start(t, join), start(t, join)}
+	change = append(change, func(c *server.Config) { c.NATS = nats.url() })
+	both := [2]*server.Server{start(t, change...), start(t, change...)}
 	require.True(t, both[0].Serving())
 	require.False(t, both[1].Serving())
 	return nats, both, connect(t, both[0])

@@ -14,6 +14,7 @@ import (
 	"worldengine/trace"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
 
@@ -121,6 +122,30 @@ func TestTrace_Plugin(t *testing.T) {
 	requireAsked(t, asked, traced(1))
 	require.Equal(t, after("StepFailed apply", "StepStarted apply 2", "StepCompleted apply 2",
 		"RunCompleted"), c.story(runID))
+	c.requireTrace(runID, traced(1))
+}
+
+// A command that another server takes over keeps its trace, in the requests and in the later events.
+func TestTrace_TakenOver(t *testing.T) {
+	t.Parallel()
+	_, both, c := joined(t, withBus, byPlugin, func(c *server.Config) {
+		c.Engine.Plugin.Deadline = 10 * time.Minute // of one attempt
+	})
+	asked, release := c.requests(), make(chan struct{})
+	g := host(t, both[0], agreeAfter(release))
+	reply := c.sendTraced(c.wall(c.putTown("t")), traced(1).Header(nil))
+	g.until(1)
+	runID := c.pending("t")
+	stop(t, both[0])
+	require.Equal(t, "EXECUTION_IN_PROGRESS", c.failureOf(<-reply).Code)
+	requireAsked(t, asked, traced(1))
+
+	eventually(t, both[1].Serving)
+	g.until(len(g.commands()) + 1)
+	close(release)
+	c.awaitApplied("t")
+	requireAsked(t, asked, traced(1))
+	require.Equal(t, after("StepCompleted apply", "RunCompleted"), c.story(runID))
 	c.requireTrace(runID, traced(1))
 }
 
