@@ -59,9 +59,14 @@ func (w *Worker) lookAtHeld(ctx context.Context, a *Application) (next time.Time
 	if current.Pending == nil || by == nil {
 		return next
 	}
+	// A run that is closed for the moment is held later.
+	next = time.Now().Add(w.config.Policy.Resend)
 	timeout := time.Duration(by.DrainTimeoutMs) * time.Millisecond
 	if by.Draining(time.Now()) {
-		return by.At.Add(timeout)
+		if end := by.At.Add(timeout); end.Before(next) {
+			next = end
+		}
+		return next
 	}
 	paused := "the world"
 	if current.Paused != nil {

@@ -239,3 +239,27 @@ func TestWorker_Watch(t *testing.T) {
 	}
 	require.Contains(t, w.codes(), runevents.PauseDrainTimeout)
 }
+
+// A pause of the world that comes while the command is committed, so before its application begins,
+// is in its run too.
+func TestWorker_WatchPauseBefore(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *game.Config) {
+		c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away{}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	go w.Watch(ctx)
+	w.config.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{
+		SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1,
+	}})
+	w.ensure()
+	pending := w.current.Pending
+	require.Eventually(t, func() bool {
+		tail, err := w.log.Tail(t.Context(), pending.Run.RunID, pending.Emitted)
+		return err == nil && tail.Status == runevents.RunIsPaused
+	}, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return slices.Contains(w.codes(), runevents.PauseDrainTimeout)
+	}, 30*time.Second, 10*time.Millisecond)
+}
