@@ -302,7 +302,7 @@ func (s *RunState) move(derived Snapshot, i int, w *Write, seq int64) (Snapshot,
 	return next, err
 }
 
-// advance returns the state after w, or the alert of a projector that ignores w. Projector,
+// advance returns the state after w, or the alert of a projector that ignores w. Projection,
 // producer and append authority share it, so that they agree.
 func advance(s Snapshot, w *Write, seq int64) (Snapshot, *Alert, error) {
 	next, alerts, err := Incremental(s, []Record{withoutPayload(Record{Write: *w, RunSeq: seq})})

@@ -19,8 +19,8 @@
 // eventId). Consumers are idempotent by eventId or (runId, runSeq) and order by runSeq only.
 //
 // Project derives a run's Snapshot from its records, Incremental the next one from a Snapshot and
-// later records, with the alerts about invalid ones; both are pure. worldengine/projection does that
-// for the runs that others append to.
+// later records, with the alerts about invalid ones; both are pure.
+// worldengine/runs.Projector does that for the runs that others append to.
 //
 // The package imports no NATS.
 package runevents

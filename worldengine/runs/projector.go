@@ -166,7 +166,7 @@ func (p *Projector) project(ctx context.Context, row *index.Row) error {
 	}
 	base := *held
 	records, err := p.store.Records(ctx, runID, base.LastEventSeq)
-	if at := gap(base.LastEventSeq, records); at != nil {
+	if at := gap(base.LastEventSeq, records); at != nil && base.LastEventSeq > 0 {
 		p.store.config.Alert(row.Town, runevents.NewAlert(runevents.NonContiguousFetch, at,
 			fmt.Sprintf("runSeq %d came when the watermark was %d; the run is read again", at.RunSeq,
 				base.LastEventSeq)))
@@ -184,8 +184,10 @@ func (p *Projector) project(ctx context.Context, row *index.Row) error {
 		p.store.config.Logger.Error("a run cannot be projected", "runId", runID, "error", err)
 		return nil
 	}
-	if next.LastEventSeq <= held.LastEventSeq {
-		return fmt.Errorf("run %s is still at runSeq %d", runID, held.LastEventSeq)
+	if next.LastEventSeq <= held.LastEventSeq { // its header and its events disagree
+		p.store.config.Logger.Error("a run is not projected further: the watermark did not advance",
+			"runId", runID, "runSeq", held.LastEventSeq, "seq", row.Seq)
+		return nil
 	}
 	*held = next
 	p.held.Add(runID, held)

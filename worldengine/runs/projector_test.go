@@ -173,6 +173,13 @@ func TestProjector_ExpiredAndDamagedRuns(t *testing.T) {
 			wire.KindHeader: {"events"}, wire.RunIDHeader: {"damaged"}, wire.RunSeqsHeader: {"1-1"},
 		}})
 	require.NoError(t, err)
+	repeated, err := s.log.Store.At(t.Context(), s.index.Appended(2, 1)[0].Seq)
+	require.NoError(t, err)
+	_, err = logtest.JetStream(l).PublishMsg(t.Context(), &nats.Msg{
+		Subject: repeated.Subject, Data: repeated.Data, Header: nats.Header{ // its events are 1 and 2
+			wire.KindHeader: {"events"}, wire.RunIDHeader: {"seen"}, wire.RunSeqsHeader: {"3-3"},
+		}})
+	require.NoError(t, err)
 	_, err = s.index.Sync(t.Context())
 	require.NoError(t, err)
 	p.reachEnd()
