@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 	"runtime"
+	"runtime/metrics"
 	"testing"
 	"time"
 
@@ -127,4 +128,13 @@ func TestGarbage_CollectionsEnd(t *testing.T) {
 		runtime.GC()
 	}
 	require.Empty(t, calls)
+}
+
+// A metric that this Go runtime does not have counts as nothing.
+func TestGarbage_MissingMetric(t *testing.T) {
+	t.Parallel()
+	samples := []metrics.Sample{{Name: "/no/such:bytes"}}
+	metrics.Read(samples)
+	require.Zero(t, bytesOf(samples[0]))
+	require.Zero(t, secondsOf(samples[0]))
 }
