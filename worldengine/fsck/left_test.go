@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) { natstest.Main(m, 1) }
 
 // A run that has waited for long without a server is found; a new one, or one with its end, is not.
-func TestARunThatIsLeftWaiting(t *testing.T) {
+func TestLogCheck_LeftWaiting(t *testing.T) {
 	t.Parallel()
 	log := logtest.New(t)
 	_, err := log.Commit(t.Context(), logtest.Put(t, 1), 0)
@@ -69,4 +69,27 @@ func TestARunThatIsLeftWaiting(t *testing.T) {
 	require.NoError(t, p.OfRun(runevents.RunCancelled, machine.Cancellation{}))
 	extend(true)
 	require.Empty(t, left(time.Now().Add(time.Second)), "it has its end")
+}
+
+// Two events of one record have different ids, also if another producer appended them.
+func TestLogCheck_SameID(t *testing.T) {
+	t.Parallel()
+	log := logtest.New(t)
+	at := runevents.Timestamp(time.Now())
+	event := runevents.Event{EventID: uuid.NewString(), EventType: runevents.RunStarted,
+		LogicalAttemptID: 1, EmittedAt: at}
+	other := event
+	other.EventType = runevents.RunCompleted
+	_, err := log.CommitRun(t.Context(), &commitlog.Record{
+		Kind: commitlog.KindEvents, TownID: "t", Run: &runevents.Run{
+			Identity: runevents.Identity{RunID: "others", TenantID: "default", ProjectID: "main",
+				EnvironmentID: "local", PlanID: "plan", PlanVersion: "1"},
+			FirstSeq: 1, Events: []runevents.Event{event, other},
+		}}, 0)
+	require.NoError(t, err)
+	m, err := commitlog.Get(t.Context(), log.Stream, 1)
+	require.NoError(t, err)
+	found := NewLogCheck("main", &Counts{}).Check(m).Own
+	require.Len(t, found, 1)
+	require.Contains(t, found[0].What, "was there before: runSeq 2")
 }

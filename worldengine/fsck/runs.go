@@ -107,17 +107,17 @@ func (r *runState) take(v *Verdict, rec *commitlog.Record) {
 	}
 	r.lost = r.lost || run.FirstSeq > r.runSeq+1
 	r.runSeq = max(r.runSeq, run.FirstSeq+int64(len(run.Events))-1)
+	records, seen := run.Records(v.message.Time), r.seen
 	if !r.ofEngine {
-		return
+		seen = map[string]bool{} // of another producer's run, those of one record are compared
 	}
-	records := run.Records(v.message.Time)
 	for i := range records {
 		id, key := records[i].EventID, records[i].IdempotencyKey
 		v.want("an event, or its id, was there before: "+eventText(run, i), false,
-			r.seen[id] || r.seen[key])
-		r.seen[id], r.seen[key] = true, true
+			seen[id] || seen[key])
+		seen[id], seen[key] = true, true
 	}
-	if rec.Kind == commitlog.KindEvents || r.lost {
+	if !r.ofEngine || rec.Kind == commitlog.KindEvents || r.lost {
 		return
 	}
 	projected, alerts, err := runevents.Incremental(r.snapshot, records)
