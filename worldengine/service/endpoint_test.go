@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
@@ -217,4 +218,19 @@ func TestPolls_Bounds(t *testing.T) {
 		p.leave("ann")
 	}
 	require.NotContains(t, p.of, "ann")
+}
+
+// A refused signal keeps the members of its request that can be read.
+func TestSalvage(t *testing.T) {
+	t.Parallel()
+	for data, want := range map[string]messages.Signal{
+		`{"townId":"t","runId":7,"actorId":"ada"}`: {TownID: "t", ActorID: "ada"},
+		`{"townId":"t","runId":"r","actorId":"ada`: {TownID: "t", RunID: "r"},
+		`{"townId":"t"} {`:                         {TownID: "t"},
+		`town`:                                     {},
+	} {
+		var got messages.Signal
+		salvage([]byte(data), &got)
+		require.Equal(t, want, got, data)
+	}
 }

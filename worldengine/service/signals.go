@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"worldengine/runevents"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
@@ -21,9 +23,13 @@ import (
 // have submitted.
 const submitWait = 3 * time.Second
 
-// salvage reads all members of a request that can be read, although it is not valid.
+// salvage reads the members of an invalid request: all behind one of a wrong type too, but those
+// before broken JSON alone.
 func salvage(data []byte, request any) {
-	_ = stdjson.Unmarshal(data, request) // goes on behind a member of a wrong type
+	var broken *stdjson.SyntaxError
+	if errors.As(stdjson.Unmarshal(data, request), &broken) {
+		_ = json.Unmarshal(data, request)
+	}
 }
 
 // recordRefused records a signal that is refused before the engine looks at it.
