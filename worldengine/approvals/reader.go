@@ -86,7 +86,7 @@ func (r *Reader) List(
 		return Page{}, err
 	}
 	places = first(places, limit+1)
-	l := lister{Reader: r, runs: map[string]map[string]string{}, places: places}
+	l := lister{Reader: r, places: places, towns: map[string]*listed{}}
 	for i := range places {
 		if i == limit {
 			return page, nil
@@ -189,20 +189,23 @@ func (r *Reader) visit(ctx context.Context, do func(townID string, k *known)) er
 	return nil
 }
 
-// lister makes the rows of a page. It holds the town of the last row.
+// lister makes the rows of a page. It reads each town of the page once.
 type lister struct {
 	*Reader
 	places []place
-	runs   map[string]map[string]string // that asked, by town and hash of the handoff
+	towns  map[string]*listed
+}
 
-	townID  string
-	current commitlog.Entry
-	tree    any // of the state, as schemas.Decode returns it
+// listed is a town of a page.
+type listed struct {
+	commitlog.Entry
+	tree any               // the state, as schemas.Decode returns it
+	runs map[string]string // that asked, by the hash of the handoff
 }
 
 // row makes the row of a place, nil if the entry waits no longer or cannot be read.
 func (l *lister) row(ctx context.Context, p *place) (*Row, error) {
-	err := l.open(ctx, p.townID)
+	town, err := l.open(ctx, p.townID)
 	if errors.Is(err, commitlog.ErrTownDamaged) {
 		l.Logger.Error("the proposals that wait in a town cannot be listed", "town", p.townID,
 			"error", err)
@@ -211,15 +214,15 @@ func (l *lister) row(ctx context.Context, p *place) (*Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	hash := l.current.State.Hash
-	a := l.current.Approvals.Entry(p.handoffID, p.handoffHash)
+	hash := town.State.Hash
+	a := town.Approvals.Entry(p.handoffID, p.handoffHash)
 	if a == nil || !a.Status(hash, l.Now()).IsOpen() {
 		return nil, nil
 	}
 	row := newRow(p.townID, a)
-	row.Status, row.RunID = string(a.Status(hash, l.Now())), l.runs[p.townID][a.HandoffHash]
+	row.Status, row.RunID = string(a.Status(hash, l.Now())), town.runs[a.HandoffHash]
 	decide(row, a.Decision)
-	if err := l.expect(row, a); err != nil {
+	if err := l.expect(row, a, town); err != nil {
 		l.Logger.Error("a proposal that waits cannot be read", "town", p.townID,
 			"handoff", a.HandoffID, "error", err)
 		return nil, nil
@@ -227,32 +230,32 @@ func (l *lister) row(ctx context.Context, p *place) (*Row, error) {
 	return row, nil
 }
 
-// open reads a town, unless the last row was of it.
-func (l *lister) open(ctx context.Context, townID string) (err error) {
-	if l.townID == townID {
-		return nil
+// open returns a town, which it reads once.
+func (l *lister) open(ctx context.Context, townID string) (*listed, error) {
+	if known := l.towns[townID]; known != nil {
+		return known, nil
 	}
-	l.townID = ""
-	if l.current, err = l.Log.Load(ctx, townID); err != nil {
-		return err
+	current, err := l.Log.Load(ctx, townID)
+	if err != nil {
+		return nil, err
 	}
-	canonical := l.current.State.Canonical
-	if l.tree, err = schemas.Decode(canonical, schemas.Limits{Bytes: len(canonical) + 1}); err != nil {
-		return err
+	town := &listed{Entry: current}
+	canonical := current.State.Canonical
+	town.tree, err = schemas.Decode(canonical, schemas.Limits{Bytes: len(canonical) + 1})
+	if err != nil {
+		return nil, err
 	}
-	if l.runs[townID] == nil {
-		hashes := map[string]bool{}
-		for i := range l.places {
-			if l.places[i].townID == townID {
-				hashes[l.places[i].handoffHash] = true
-			}
-		}
-		if l.runs[townID], err = l.askedRuns(ctx, wire.TownToken(townID), hashes); err != nil {
-			return err
+	hashes := map[string]bool{}
+	for i := range l.places {
+		if l.places[i].townID == townID {
+			hashes[l.places[i].handoffHash] = true
 		}
 	}
-	l.townID = townID
-	return nil
+	if town.runs, err = l.askedRuns(ctx, wire.TownToken(townID), hashes); err != nil {
+		return nil, err
+	}
+	l.towns[townID] = town
+	return town, nil
 }
 
 // newRow returns the row of an entry, without its proposal and decision.
@@ -286,16 +289,16 @@ func propose(row *Row, encoded jsontext.Value) (*handoff.Handoff, error) {
 }
 
 // expect adds the proposal, and the changes that the rules expect of it.
-func (l *lister) expect(row *Row, a *approval.Asked) error {
+func (l *lister) expect(row *Row, a *approval.Asked, town *listed) error {
 	h, err := propose(row, a.Handoff)
 	if err != nil {
 		return err
 	}
-	after, reason := l.Rules.Apply(l.current.State.Snapshot, &h.Proposal)
+	after, reason := l.Rules.Apply(town.State.Snapshot, &h.Proposal)
 	if row.ExpectedFailure = reason; reason != "" {
 		return nil
 	}
-	found, more, err := changes(l.tree, after.Canonical)
+	found, more, err := changes(town.tree, after.Canonical)
 	row.Expected, row.ExpectedLeftOut = append(row.Expected, found...), more
 	return err
 }
