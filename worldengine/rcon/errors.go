@@ -15,7 +15,7 @@ const (
 	ReasonUnexpectedResponse = "RCON_UNEXPECTED_RESPONSE"
 )
 
-// Errors of the connection. Apply wraps each together with apply.ErrUnavailable or
+// Errors of the connection. Begin and Apply wrap each together with apply.ErrUnavailable or
 // apply.ErrInDoubt, which say how to go on.
 var (
 	// ErrLoginRefused: the game server does not take the password. Compare it with rcon.password in
