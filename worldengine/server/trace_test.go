@@ -56,6 +56,7 @@ func (c *client) requireTrace(runID string, want trace.Context) {
 // and their bodies against having none.
 func requireAsked(t *testing.T, asked <-chan *nats.Msg, want trace.Context) {
 	t.Helper()
+	require.NotEmpty(t, asked)
 	for len(asked) > 0 {
 		msg := <-asked
 		require.Equal(t, want, trace.FromHeader(msg.Header))
