@@ -42,8 +42,8 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 			return err
 		}
 		event := &machine.Cancel{Signal: s, Arrival: apply.MayHaveArrived}
-		a := w.applications.of(s.TownID, s.RunID)
 		p := current.Pending
+		a := w.begun(ctx, p != nil && !s.Force, s)
 		closed := a != nil && p != nil && (a.knows.Load() || p.Rested) && !s.Force
 		switch {
 		case closed:
@@ -80,6 +80,17 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 			Trace: p.Run.Trace}, out.Answer)
 		return nil
 	})
+}
+
+// begun returns the application of a run, nil if there is none. That of a command that has just been
+// committed is about to begin, so begun waits for it, at most for cancelWait.
+func (w *Worker) begun(ctx context.Context, wait bool, s *machine.Signal) *Application {
+	for until := time.Now().Add(cancelWait); ; {
+		a := w.applications.of(s.TownID, s.RunID)
+		if a != nil || !wait || !time.Now().Before(until) || backoff.Sleep(ctx, cancelPoll) != nil {
+			return a
+		}
+	}
 }
 
 // arrival returns whether a request for a's command, with its gate closed, may have arrived. It
