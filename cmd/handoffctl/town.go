@@ -209,7 +209,8 @@ func (c *townPutCommand) Run(ctx context.Context, a *app) error {
 	}
 	got, err := server.PutTownJSON(ctx, snapshot, put)
 	if err != nil {
-		return err
+		townID, _ := townIn(snapshot)
+		return a.unanswered(ctx, server, townID, err)
 	}
 	return a.printStored(got)
 }
@@ -222,17 +223,26 @@ func (a *app) printStored(got *client.Town) error {
 	})
 }
 
-// currentHash returns the hash of the state that the snapshot's town has now, "" if there is none.
-func currentHash(
-	ctx context.Context, server *client.Client, snapshot jsontext.Value,
-) (string, error) {
+// townIn returns the id of a snapshot's town.
+func townIn(snapshot jsontext.Value) (string, error) {
 	var named struct {
 		TownID string `json:"townId"`
 	}
 	if err := json.Unmarshal(snapshot, &named, lenient); err != nil {
 		return "", usagef("the snapshot cannot be read: %v", err)
 	}
-	got, err := server.Town(ctx, named.TownID)
+	return named.TownID, nil
+}
+
+// currentHash returns the hash of the state that the snapshot's town has now, "" if there is none.
+func currentHash(
+	ctx context.Context, server *client.Client, snapshot jsontext.Value,
+) (string, error) {
+	townID, err := townIn(snapshot)
+	if err != nil {
+		return "", err
+	}
+	got, err := server.Town(ctx, townID)
 	if client.IsCode(err, wire.CodeUnknownTown) {
 		return "", nil
 	}

@@ -30,6 +30,7 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"github.com/nats-io/nats.go"
 	"golang.org/x/crypto/bcrypt"
 
 	"worldengine/cmd/internal/completion"
@@ -88,7 +89,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(parser, parser.Model, &ended)
 	if err := command.Run(streams{stdout, stderr}); err != nil {
-		printFailure(stderr, args, err, "")
+		hint := ""
+		if errors.Is(err, nats.ErrNoServers) {
+			hint = "Start the NATS server of --nats, or correct its address."
+		}
+		printFailure(stderr, args, err, hint)
 		if errors.Is(err, errUsage) || errors.Is(err, errSettings) {
 			return 2
 		}

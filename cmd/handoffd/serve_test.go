@@ -167,6 +167,8 @@ func TestServe_Refused(t *testing.T) {
 		"unknown flag":        {nil, []string{"--log-format", "json", "--no-such-flag"}, 2, "--no-such-flag"},
 		"wrong value":         {asJSON, []string{"--sync", "never"}, 2, "--sync must be one of"},
 		"setting by variable": {append(asJSON, "HANDOFFD_MEMORY=1"), nil, 2, "--memory"},
+		"unknown type": {asJSON, onData(t.TempDir(), "--require-approval", "MAGIC"), 1,
+			`require-approval: \"MAGIC\" is no type of proposals; the types are `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

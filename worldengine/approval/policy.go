@@ -24,8 +24,8 @@ const None = "none"
 func Parse(text string) (Policy, error) {
 	p := Stored(text)
 	if unknown := p.Unknown(); len(unknown) > 0 || text == "" {
-		return Policy{}, fmt.Errorf("worldengine: there is no type of proposals %q to approve, "+
-			"but %s", joined(unknown, ", "), joined(handoff.ProposalTypes(), ", "))
+		return Policy{}, fmt.Errorf("%q is no type of proposals; the types are %s",
+			joined(unknown, ", "), joined(handoff.ProposalTypes(), ", "))
 	}
 	return p, nil
 }

@@ -145,10 +145,11 @@ func (s *Settings) Set(name, value string) error {
 		s.Apply = apply.Binding(value)
 		err = s.Apply.Validate()
 	case ApprovalSetting:
-		var p approval.Policy
-		if p, err = approval.Parse(value); err == nil {
-			s.RequireApproval = p.String()
+		p, unknown := approval.Parse(value)
+		if unknown != nil {
+			return fmt.Errorf("worldengine: %s: %w", name, unknown)
 		}
+		s.RequireApproval = p.String()
 	case CompressSetting:
 		s.Compress = Compression(value)
 		err = s.Compress.Validate()
