@@ -82,8 +82,8 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 	})
 }
 
-// begun returns the application of a run, nil if there is none. That of a command that has just been
-// committed is about to begin, so begun waits for it, at most for cancelWait.
+// begun returns the application of a run, nil if there is none. After the commit of a command its
+// application is about to begin, so begun waits for it, at most for cancelWait.
 func (w *Worker) begun(ctx context.Context, wait bool, s *machine.Signal) *Application {
 	for until := time.Now().Add(cancelWait); ; {
 		a := w.applications.of(s.TownID, s.RunID)

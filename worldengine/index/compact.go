@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// compactRows is how many rows an index has at least that compacts itself.
+// compactRows is the least number of rows of an index that is compacted.
 const compactRows = 100_000
 
-// compact drops the rows of messages that the log has forgotten, if they are more than half of many
+// compact drops the rows of messages that the log has forgotten, if these are more than half of all
 // rows. It builds the index anew beside the one in use.
 func (ix *Index) compact(ctx context.Context) error {
 	rows := uint64(ix.Counts().Rows)

@@ -22,7 +22,8 @@ type Difference struct {
 	Want, Got string // the row as the log gives it, and as the file has it
 }
 
-// A running server writes rows a moment after the log has them; Compare reads its file so often.
+// A running server writes rows a moment after the log has them, so Compare reads its file up to
+// compareTries times.
 const (
 	compareTries = 25
 	comparePause = 100 * time.Millisecond
@@ -52,14 +53,14 @@ func Compare(
 	if used == nil {
 		return nil
 	}
-	newest, err := source.End(ctx) // behind the look at the file: both grow meanwhile
+	newest, err := source.End(ctx) // after the look at the file: both grow meanwhile
 	if err != nil {
 		return fmt.Errorf("worldengine: end of the log: %w", err)
 	}
 	found := compareStates(fresh, used, newest)
 	if len(found) > 0 {
 		// A compaction of the file may have dropped rows that the log has forgotten since fresh was
-		// read. A state that is read behind the file has no rows that the file may lack.
+		// read. A state that is read after the file has no rows that the file may lack.
 		if fresh, err = stateUpTo(ctx, source, end); err != nil {
 			return err
 		}

@@ -7,8 +7,9 @@
 // follows a row reads its record, which is gone then. Fingerprints stand for keys and run ids;
 // the record says if a hit is one.
 //
-// Samples count the handoffs of each minute of a day. They are counted from the rows, once, and kept
-// in a file beside these, since the log forgets its messages earlier on a busy day.
+// Samples count the handoffs of each minute of the last 25 hours. Outcomes are counted from the
+// rows, once; answer times come from Answered. Both are kept in a file of their own, since the log
+// forgets its messages earlier on a busy day.
 //
 // A process puts its own commits into the index at once (Put). Everybody else's are read from the
 // log by whoever waits for them (Wait, Sync). Nothing waits for the disk: a crash cuts off the end

@@ -94,8 +94,7 @@ func runSeq(s string) uint32 {
 	return uint32(n)
 }
 
-// fingerprint is the first 8 bytes of the SHA-256 of s, so that no client makes two keys that are
-// taken for one by chance or cheaply on purpose. The fingerprint of "" is 0.
+// fingerprint is the first 8 bytes of the SHA-256 of s, 0 of "". By chance no two keys share one.
 func fingerprint(s string) uint64 {
 	if s == "" {
 		return 0

@@ -37,7 +37,7 @@ type Config struct {
 type Source interface {
 	// End returns the sequence of the log's last message, kept or not.
 	End(ctx context.Context) (uint64, error)
-	// EachAfter visits the kept messages behind a sequence in order, up to the end at the time of
+	// EachAfter visits the kept messages after a sequence in order, up to the end at the time of
 	// the call or farther. It ends with the error of visit.
 	EachAfter(ctx context.Context, seq uint64,
 		visit func(seq uint64, subject string, header nats.Header) error) error
@@ -46,8 +46,8 @@ type Source interface {
 }
 
 // Index finds things in a log. It is safe for concurrent use. Its answers hold for the messages up
-// to Position; those that were Put behind it are seen by Accepted, AcceptedAnywhere, Run and
-// LastAt alone.
+// to Position; those that were Put after it are seen by Accepted, AcceptedAnywhere, Run and LastAt
+// alone.
 type Index struct {
 	config    Config
 	maxSearch int
@@ -61,7 +61,7 @@ type Index struct {
 	mu       sync.RWMutex
 	s        *state
 	samples  samples
-	ahead    []entry       // were Put behind a gap, ascending
+	ahead    []entry       // were Put after a gap, ascending
 	moved    chan struct{} // closed when position moves; nil if nobody waits
 	since    []entry       // were added since a compaction began
 	compacts bool
@@ -93,7 +93,7 @@ func (ix *Index) put(e *entry) {
 	}
 }
 
-// advance adds the entries up to a sequence, behind which no gap is, and those right behind them.
+// advance adds the entries up to upTo, and those that follow without a gap.
 func (ix *Index) advance(upTo uint64) {
 	before, n := ix.s.position, 0
 	for ; n < len(ix.ahead) && ix.ahead[n].seq <= max(upTo, ix.s.position)+1; n++ {

@@ -14,10 +14,11 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Open opens the index of a log, and reads the rest of the log meanwhile: see Progress. A file that
-// is missing, damaged, or of another world, format or log is built anew. Open returns an error if
-// the directory cannot be made, a file of a log that lost its end not be set aside, or the log not
-// be read. Close ends the index.
+// Open opens the index of a log. A goroutine then reads the rest of the log; Progress reports how
+// far. Rows after a damaged frame are read from the log again. The file is built anew if it is
+// missing, of another world, format or log, or if its first frame is damaged. Open returns an error
+// if the directory cannot be made, a file of a log that lost its end not be set aside, or the log
+// not be read. Close ends the index.
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	ix := &Index{config: config, maxSearch: maxSearch, wanted: make(chan struct{}, 1),
@@ -111,8 +112,8 @@ func (ix *Index) Lost(ctx context.Context) ([]Row, error) {
 // errEnough ends the visit of a log.
 var errEnough = errors.New("enough")
 
-// surplus returns the last rows that the log does not have, or has otherwise. Rows whose messages
-// the log has forgotten in their turn prove nothing.
+// surplus returns the newest rows whose message is missing in the log, or is another one. Messages
+// that the log has forgotten in their turn do not count.
 func surplus(ctx context.Context, source Source, s *state) (lost []Row, err error) {
 	end, err := source.End(ctx)
 	if err != nil || s.count == 0 {
@@ -159,7 +160,8 @@ const (
 	compactEvery = time.Minute
 )
 
-// follow reads the rest of the log, then now and again gaps that nobody waits for, until ctx ends.
+// follow reads the rest of the log. After that it reads gaps, at once if a Wait asks, else once a
+// second. It ends with ctx.
 func (ix *Index) follow(ctx context.Context) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()

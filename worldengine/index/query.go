@@ -89,7 +89,7 @@ func (r *Run) add(row Row) {
 	r.Rows = append(r.Rows, row)
 }
 
-// view returns the row that an entry will have behind the rows of the run.
+// view returns the row that an entry will have after the rows of the run.
 func (r *Run) view(e *entry) Row {
 	row := Row{Seq: e.seq, At: instant(e.at), Town: e.town, Kind: commitlog.Kind(e.kind),
 		ResultStatus: e.result, Reason: e.reason, Type: e.typ, ActorID: e.actor,
@@ -127,8 +127,9 @@ func (ix *Index) Towns(flag Flag) []string {
 	return slices.Sorted(maps.Keys(ix.Newest(flag)))
 }
 
-// Approvals returns the newest rows before a sequence, or with 0 of all, with which a town, or with ""
-// any, began to wait for a decision about a handoff, or got one: at most limit, the newest first.
+// Approvals returns the rows of proposals that began to wait for a decision, or got one: at most
+// limit, the newest first. A before above 0 bounds the sequence; an empty townToken means every
+// town.
 func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []Row) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -178,8 +179,8 @@ func (ix *Index) Newest(flag Flag) map[string]uint64 {
 	return seqs
 }
 
-// Waiting returns the sequences of the first rows, persisted before a time, of the runs whose
-// handoffs waited for their town before they were judged, and that have not ended.
+// Waiting returns the first sequence of each unfinished run that was recorded as waiting before a
+// time. Some of them may be judged by now.
 func (ix *Index) Waiting(before time.Time) (seqs []uint64) {
 	const atOnce = 1 << 12 // runs, so that no commit waits for long
 	for from := 1; ; from += atOnce {
@@ -202,7 +203,7 @@ func (ix *Index) Waiting(before time.Time) (seqs []uint64) {
 	}
 }
 
-// Appended returns the first rows behind a sequence, at most limit, that other producers appended.
+// Appended returns the first rows after a sequence, at most limit, that other producers appended.
 func (ix *Index) Appended(after uint64, limit int) []Row {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()

@@ -8,7 +8,7 @@ import (
 )
 
 // results are the rows with results of a town, or of the world: a list for each status and subject,
-// in the order of the log. The end of a list behind any sequence has its count without a walk.
+// in the order of the log. The end of a list after any sequence has its count without a walk.
 type results []resultRows
 
 type resultRows struct {

@@ -22,8 +22,8 @@ const (
 	OfRun                    // on the subject of its run
 	accepts                  // consumes its key
 	Removed                  // the town is removed after it
-	// InDoubt is no flag of rows. A town is in doubt if the last handoff that changed its state, or
-	// failed, has failed although its command may be applied.
+	// InDoubt is no flag of rows. A town is in doubt if a command failed that the game may have
+	// applied. A later result, put or removal ends the doubt.
 	InDoubt
 )
 

@@ -17,7 +17,7 @@ type Filter struct {
 	Type     string // of the first row
 	Reason   string // reason code of the result, of the newest row
 	Oldest   bool   // the oldest first
-	// AfterMark lists the runs with a row behind this sequence, in the order of their first such
+	// AfterMark lists the runs with a row after this sequence, in the order of their first such
 	// row. From, To and Oldest do not count then.
 	AfterMark *uint64
 }
@@ -26,7 +26,7 @@ type Filter struct {
 type Page struct {
 	Seqs []uint64 // the sequence of each run's first row
 	Runs []Run
-	// Places continue the list behind each of the runs, as after.
+	// Places continue the list behind each of the runs, as the argument after.
 	Places []uint64
 	// Next continues the list as after; 0 at the end.
 	Next uint64
@@ -42,7 +42,7 @@ const (
 	searchTurn = 4096
 )
 
-// Runs returns at most limit runs, from 1, that pass a filter: behind the Next of the page before,
+// Runs returns at most limit runs, from 1, that pass a filter: after the Next of the page before,
 // or from the beginning with 0. A page may have fewer runs, or none, and a Next: ask on.
 func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 	ix.mu.RLock()
@@ -98,7 +98,7 @@ func newSearch(state *state, f Filter) search {
 	return s
 }
 
-// rowsBehind returns the rows to look at, one for each run, behind the one at a sequence.
+// rowsBehind returns the rows to look at, one for each run, after the one at a sequence.
 func (s *search) rowsBehind(after uint64) iter.Seq[*row] {
 	switch {
 	case s.filter.AfterMark != nil:
@@ -135,7 +135,7 @@ func (s *search) passes(r *row) bool {
 		(len(s.inTowns) == 0 || s.inTowns[first.Town])
 }
 
-// afterMark returns, of each run, the first row behind a mark.
+// afterMark returns, of each run, the first row after a mark.
 func (s *search) afterMark(mark, after uint64) iter.Seq[*row] {
 	return func(yield func(*row) bool) {
 		for n := s.after(max(mark, after)); n <= s.count; n++ {
@@ -147,7 +147,7 @@ func (s *search) afterMark(mark, after uint64) iter.Seq[*row] {
 	}
 }
 
-// oldest returns the first rows of all runs behind a sequence, ascending.
+// oldest returns the first rows of all runs after a sequence, ascending.
 func (s *search) oldest(after uint64) iter.Seq[*row] {
 	return func(yield func(*row) bool) {
 		for run := s.runFrom(after + 1); run < len(s.runs); run++ {
@@ -173,7 +173,7 @@ func (s *search) newest(before uint64) iter.Seq[*row] {
 	}
 }
 
-// runFrom returns the number of the first run that begins at or behind a sequence.
+// runFrom returns the number of the first run that begins at or after a sequence.
 func (s *search) runFrom(seq uint64) int {
 	return 1 + sort.Search(len(s.runs)-1, func(i int) bool {
 		return s.row(s.runs[i+1].first).Seq >= seq

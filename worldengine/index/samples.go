@@ -19,7 +19,7 @@ import (
 
 // Bounds of the samples.
 const (
-	// KeptMinutes is how many minutes are kept: a day and the minutes that a step adds to it.
+	// KeptMinutes is how many minutes are kept: a day, and the longest step.
 	KeptMinutes = 25 * 60
 	tookBuckets = 192
 	perMinute   = int64(time.Minute / time.Millisecond)
@@ -28,8 +28,8 @@ const (
 // cancelled counts the handoffs whose run was cancelled, beside the statuses of results.
 const cancelled = "cancelled"
 
-// samples count the handoffs of each minute that the log has ended, up to a sequence. They outlast
-// the rows, which are dropped when the log has forgotten their messages.
+// samples count, for each minute, the handoffs whose end is in the log, up to a sequence. They
+// outlast the rows, which are dropped when the log has forgotten their messages.
 type samples struct {
 	Position uint64            `json:"position"`
 	Minutes  map[int64]*minute `json:"minutes"` // by Unix time in minutes
@@ -163,9 +163,9 @@ func (ix *Index) sample() {
 	ix.samples.Position = max(ix.samples.Position, ix.s.position)
 }
 
-// Samples returns a sample of each step from a time on, up to a later one: of the handoffs of towns,
-// as far as the log keeps their commits, or with nil of all handoffs. The times of towns end when the
-// answer is stamped.
+// Samples returns a sample for each step between from and to. It counts the handoffs of towns whose
+// commits the log still keeps, or all handoffs if towns is nil. Answer times of towns end at
+// persistedAt, not when the answer is sent.
 func (ix *Index) Samples(
 	towns []string, from, to time.Time, step time.Duration, now time.Time,
 ) []messages.Sample {
@@ -261,7 +261,8 @@ func quantile(took map[int]int64, percent int64) *int64 {
 // samplesFile is the file of the samples in the directory of an index.
 func (ix *Index) samplesFile() string { return filepath.Join(ix.config.Dir, "samples") }
 
-// loadSamples takes the samples of the file. Without them the rows are counted.
+// loadSamples takes the samples of the file. Without it the rows are counted, and answer times are
+// lost.
 func (ix *Index) loadSamples(end uint64) {
 	data, err := os.ReadFile(ix.samplesFile())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -45,15 +45,15 @@ func (s logSource) EachAfter(
 	return s.oneByOne(ctx, seq, end, visit)
 }
 
-// A log that seems to end before its end is asked again so often, with a pause between: NATS says
-// "not found" of any trouble with its store, and of a message that a new leader has not applied.
-// After that the rest has expired, or was changed on the disk.
+// A log that seems to end early is asked endTries times, with a pause between: NATS says "not
+// found" of any trouble with its store, and of a message that a new leader has not applied. After
+// that the rest has expired, or was changed on the disk.
 const (
 	endTries = 8
 	endPause = 250 * time.Millisecond
 )
 
-// next returns the first message behind a sequence, or nil if there is none.
+// next returns the first message after a sequence, or nil if there is none.
 func (s logSource) next(
 	ctx context.Context, seq uint64,
 ) (msg *jetstream.RawStreamMsg, err error) {

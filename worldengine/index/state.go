@@ -91,7 +91,7 @@ func (s *state) word(word string) uint16 {
 	return uint16(s.names[wordNames].number(word, math.MaxUint16))
 }
 
-// add adds the row of an entry behind position, which moves to it.
+// add adds the row of an entry after position, which moves to it.
 func (s *state) add(e *entry) {
 	s.insert(s.rowOf(e))
 }
@@ -133,7 +133,7 @@ func (s *state) run(runID uint64) uint32 {
 	return s.runIDs.get(runID)
 }
 
-// insert links a row behind all others, and returns the row as it is in the state.
+// insert links a row after all others, and returns the row as it is in the state.
 func (s *state) insert(r row) *row {
 	if s.count%chunkRows == 0 {
 		s.chunks = append(s.chunks, new([chunkRows]row))
@@ -162,7 +162,7 @@ func (s *state) insert(r row) *row {
 	return into
 }
 
-// find makes a row the one that is found.
+// find makes row n the newest of its town, run and key for look-ups.
 func (s *state) find(n uint32, r *row) {
 	if r.has(First) {
 		s.runIDs.put(r.Run)
@@ -211,7 +211,7 @@ func (c *chain) extend(n uint32, at int64) (before uint32) {
 	return before
 }
 
-// after returns the number of the first row behind a sequence; count+1 if there is none.
+// after returns the number of the first row after a sequence; count+1 if there is none.
 func (s *state) after(seq uint64) uint32 {
 	return 1 + uint32(sort.Search(int(s.count), func(i int) bool {
 		return s.row(uint32(i)+1).Seq > seq

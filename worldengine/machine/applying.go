@@ -14,16 +14,16 @@ import (
 )
 
 // The run of a command that a game applies is PAUSED with its town, or the world. Its RunPaused and
-// RunResumed, and its attempts, are on the run's own subject, to which others append too. Before
-// the town's record that ends the run, a record there closes the run to others.
+// RunResumed, and its attempts, are on the run's own subject, to which others append too. So the
+// engine closes the run there before it stores the end on the town's subject.
 
 // Outcome is the end of an attempt to apply the pending command. Reached also covers a request of
 // an earlier attempt.
 type Outcome struct{ apply.Result }
 
-// Arrival records that a request for the pending command may have arrived. If MayHaveArrived is
-// false, it only has other writers lose their races for the town; with Rests it records that the
-// writer stops, and that no request has arrived.
+// Arrival records the fate of the requests for the pending command: that one may have arrived, or,
+// with Rests, that the writer stops and none has. With neither it only moves the town's guard, so
+// that other writers lose their races.
 type Arrival struct{ MayHaveArrived, Rests bool }
 
 // Attempt says that the pending command's present attempt has started, or only that the one before
@@ -78,10 +78,9 @@ func (s *step) attempt(e *Attempt) (Output, error) {
 	return s.extend(p.Run(), false, "")
 }
 
-// extend returns the record of the events that the run's own subject lacks, which with ends closes
-// the run; none if there is nothing to store. A paused run is resumed before an attempt starts, and
-// before an end that needs it, with its reason. Nothing is stored there behind a cancellation that
-// has closed the run in its pause.
+// extend returns a record of the run's events that its own subject lacks; none if there are none.
+// If ends is set, the record also closes the run. A paused run is resumed before an attempt starts,
+// and before an end with a reason. Nothing follows a cancellation that closed the run in its pause.
 func (s *step) extend(run *runevents.Run, ends bool, reason string) (out Output, err error) {
 	tail := s.in.Tail
 	fresh := tail.Without(run)
@@ -140,7 +139,7 @@ func (s *step) hold(e *Hold) (Output, error) {
 	return s.onRun(pending.Run, p.Run().Events, false), err
 }
 
-// arrival records that a request may have arrived.
+// arrival stores the fate of the requests for the pending command.
 func (s *step) arrival(e *Arrival) (Output, error) {
 	if s.town.Pending == nil {
 		return Output{}, errNotPending
@@ -226,8 +225,8 @@ func (s *step) end(
 }
 
 // close prepares the end of the pending command's run. If the run is not closed to others yet, it
-// returns the record that closes it. Otherwise run goes on behind all events that are stored, and
-// behind the end of a pause if there is a reason for that.
+// returns the record that closes it. Otherwise run goes on after all events that are stored, and
+// after the end of a pause if there is a reason for that.
 func (s *step) close(run *runevents.Producer, reason string) (out Output, err error) {
 	if out, err = s.extend(run.Run(), true, reason); err != nil || out.Record != nil {
 		return out, err

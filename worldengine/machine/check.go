@@ -16,7 +16,7 @@ type Checked struct {
 // Check judges h against the true state: prior is the receipt of its key, nil if the key is free;
 // state is its town, zero if there is none. It alone orders the checks: duplicate, stale,
 // preconditions (Execution Handoff Contract, recommended engine behavior; the outcome table of the
-// design). A check behind a refusal is not evaluated.
+// design). A check after a refusal is not evaluated.
 func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Checked {
 	var e handoff.Evaluation
 	e.Preconditions.Failures = []handoff.Failure{}

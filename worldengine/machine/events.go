@@ -27,7 +27,7 @@ const (
 func Steps() []string { return []string{StepDuplicate, StepStale, StepPrecondition, StepApply} }
 
 // IsEnginePlan reports whether runs of a plan are the engine's: those for handoffs and signals.
-// Half of the name suffices, so that nobody mistakes another run for one.
+// A matching planId or planVersion suffices, so that no other producer's run looks like one.
 func IsEnginePlan(planID, planVersion string) bool {
 	return planID == SignalPlan || strings.HasPrefix(planID, "proposal_") ||
 		planVersion == SignalVersion || planVersion == handoff.ProposalVersion
@@ -164,7 +164,7 @@ func ToCome(attempt int64) []runevents.Event {
 	}, OfAttempts(attempt)...)
 }
 
-// OfAttempts returns the events that begin an attempt behind the failure of the one before.
+// OfAttempts returns the events that begin an attempt after the failure of the one before.
 func OfAttempts(attempt int64) []runevents.Event {
 	if attempt == 1 {
 		return nil // it began with the first commit
@@ -223,7 +223,8 @@ func emitHeld(p *runevents.Producer, n int64, signalID, reason string) error {
 		Payload: pausedPayload{SignalID: signalID, Reason: reason}})
 }
 
-// emitReleased emits that a run goes on after emitHeld: its nth pause is over, or the reason.
+// emitReleased emits RunResumed for the nth pause. A reason is given if the run goes on before the
+// pause has ended.
 func emitReleased(p *runevents.Producer, n int64, reason string) error {
 	e := runevents.Emission{Type: runevents.RunResumed, Attempt: n}
 	if reason != "" {
@@ -282,7 +283,7 @@ func emitCancelledInHand(p *runevents.Producer, attempt int64, why Cancellation)
 	return n.err
 }
 
-// emitResumed continues a pending handoff's run behind the record of the attempt before: it emits
+// emitResumed continues a pending handoff's run after the record of the attempt before: it emits
 // that attempt's failure, and the start of this one if it has started. p has emitted nothing yet.
 func emitResumed(p *runevents.Producer, pending *apply.Pending, started bool) error {
 	before := max(pending.Attempt-1, 1)

@@ -32,7 +32,7 @@ func IDs(event Event) int {
 	case *Put, *Patch, *Arrival:
 		return 0
 	}
-	return 5 // the events to come of another attempt, behind the end of a pause
+	return 5 // the events to come of another attempt, after the end of a pause
 }
 
 // Input is one event of a town.

@@ -41,7 +41,7 @@ const (
 	KindRefused Kind = "refused" // a refused handoff: result and events
 	KindEvents  Kind = "events"  // events of a run that others than the engine appended
 	KindRun     Kind = "run"     // events of a run that the engine emits between its commits
-	// KindMend puts a town back to its last readable record, if messages behind it are
+	// KindMend puts a town back to its last readable record, if messages after it are
 	// damaged.
 	KindMend Kind = "mend"
 )

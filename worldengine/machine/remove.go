@@ -43,7 +43,7 @@ func (t *Town) Held() *town.State {
 	return &t.State
 }
 
-// Town returns the town behind a record at a log sequence that holds a state.
+// Town returns the town after a record at a log sequence that holds a state.
 func (rec *Record) Town(seq uint64, state town.State) Town {
 	t := Town{
 		Seq: seq, LoadedSeq: seq, State: state, Apply: rec.Apply, Paused: rec.Paused,

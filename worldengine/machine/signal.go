@@ -61,8 +61,7 @@ type Signal struct {
 	Run runevents.Identity
 	// TownID is the town that is paused or resumed; "" for the whole world.
 	TownID string
-	// RunID is the run that is cancelled or retried; Force does so although a game may have its
-	// command.
+	// RunID is the run to cancel or to retry. Force cancels it even if a game may have its command.
 	RunID string
 	Force bool
 	// HandoffID is the handoff that is approved or denied, and HandoffHash the SHA-256 of the bytes

@@ -24,9 +24,9 @@ type Output struct {
 	On     Subject
 	// Free says that the record is valid whatever happens to the town meanwhile: it needs no guard.
 	Free bool
-	// Again: step the input again behind the record, with the run's new tail.
+	// Again: step the input again after the record, with the run's new tail.
 	Again bool
-	// After is the town behind a record on its subject.
+	// After is the town after a record on its subject.
 	After Town
 	// Answer is the answer to a handoff; nil if a game is to apply its command.
 	Answer *Answer
@@ -62,8 +62,8 @@ type Answer struct {
 }
 
 // Step returns the effect of an input on a town. An error refuses a put or a patch, with the errors
-// of town.State.MayReplace and a *schemas.ValidationError, or a removal; for other inputs it is a
-// defect.
+// of town.State.MayReplace and a *schemas.ValidationError, or a removal. ErrBusy refuses an input
+// for now, ErrRunCancelled for good. Any other error is a defect.
 func Step(t Town, in *Input, settings *Settings) (Output, error) {
 	s := &step{Settings: settings, town: t, in: in, ids: in.IDs}
 	switch e := in.Event.(type) {
@@ -118,7 +118,7 @@ func (s *step) producer(run runevents.Identity) *runevents.Producer {
 	return p
 }
 
-// newID returns the next id, "" behind the last one, which producers refuse.
+// newID returns the next id, "" after the last one, which producers refuse.
 func (s *step) newID() string {
 	if len(s.ids) == 0 {
 		return ""

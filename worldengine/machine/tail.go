@@ -25,8 +25,8 @@ type RunTail struct {
 	Pauses, PausedAt int64
 }
 
-// NewTail returns the end of a run whose first events, emitted many, are in another record, and
-// whose own subject has the events of run so far.
+// NewTail returns the tail of a run. Another record has its first events, whose number is emitted;
+// run has those on its own subject.
 func NewTail(run *runevents.Run, emitted int64) *RunTail {
 	t := &RunTail{Next: emitted + 1, keys: map[string]struct{}{}}
 	if run != nil {

@@ -11,8 +11,8 @@ import (
 // A handoff that waits for its town has a run on its own subject, before it is judged: behind a
 // command that a game applies RunQueued, in a pause RunStarted and RunPaused.
 
-// ErrRunCancelled: the run of a waiting handoff was cancelled: by an operator, or because its
-// server seemed dead. Nothing was judged and the key is free.
+// ErrRunCancelled: the run was cancelled by an operator, or because its server seemed dead. The key
+// is free.
 var ErrRunCancelled = errors.New("worldengine: the run was cancelled while the handoff was waiting")
 
 // Wait says that the handoff of a run waits for its town.

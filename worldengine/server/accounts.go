@@ -193,8 +193,9 @@ func (a *accounts) clientsOf(ns *natsserver.Server) (*natsserver.Account, error)
 	return account, nil
 }
 
-// permissionsOfAnybody are the permissions of clients without credentials: all but to publish
-// subjects of the engine alone, whose messages others in the account would take for the engine's.
+// permissionsOfAnybody are the permissions of clients without credentials: everything except to
+// publish on the engine's subjects, since others would take such a message for the engine's. It is
+// nil, for all rights, if the server is open.
 func (a *accounts) permissionsOfAnybody() *natsserver.Permissions {
 	if a.clients == nil {
 		return nil
@@ -236,7 +237,8 @@ func natsPermissions(p access.Permissions) *natsserver.Permissions {
 	return out
 }
 
-// connect enables JetStream, and the crossings of the accounts, in a server that was started.
+// connect enables JetStream in the world's account, and the crossings of the accounts. It does
+// nothing if clients have no account of their own.
 func (a *accounts) connect(ns *natsserver.Server) error {
 	if a.clients == nil {
 		return nil
@@ -313,9 +315,8 @@ func serve(
 	return clients.AddServiceImport(world, from, to)
 }
 
-// halfOpen is how many times as many sockets as clients NATS takes: beside the clients, whose account
-// has a bound of its own, there is room for sockets that have not signed in yet, each for loginTimeout
-// at most.
+// halfOpen is the number of sockets that NATS takes for each client that it may have. The rest are
+// for connections that have not signed in, each for loginTimeout at most.
 const halfOpen = 4
 
 // sockets returns how many connections NATS takes, of clients, of the server itself, and half-open

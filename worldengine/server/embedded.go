@@ -26,8 +26,8 @@ const (
 	maxRequest = 1280 << 10
 )
 
-// maxPending bounds how many bytes NATS keeps for a connection that does not read. From three quarters
-// of it on NATS delivers nothing to that connection and answers its requests with "no responders", so
+// maxPending bounds how many bytes NATS keeps for a connection that does not read. Above three
+// quarters of it NATS delivers nothing to the connection, and requests to it get "no responders", so
 // that no flood of clients gets one of the server's own connections closed.
 const maxPending = 128 << 20
 

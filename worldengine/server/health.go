@@ -15,8 +15,8 @@ import (
 
 // Bounds of the question whether a server is ready.
 const (
-	// logAway is how long the log may not answer before a server is not ready: an election of a
-	// leader in a cluster is over before.
+	// logAway: a server is not ready if its log has not answered for so long. An election of a
+	// leader in a cluster is shorter.
 	logAway = 15 * time.Second
 	// askLog bounds one question to the log, and askAgain is how long an answer counts.
 	askLog   = 2 * time.Second

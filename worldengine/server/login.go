@@ -57,8 +57,8 @@ func (l *logins) has(user *natsserver.User, key string) bool {
 }
 
 // remoteOf returns the address of a connection's client: for a connection of the bridge, the
-// browser's. ok is false for a client without the TLS that it needs: NATS asks for TLS on its own
-// listener, HTTP for the bridge, and the WebSocket listener behind that does not.
+// browser's. ok is false for a client without the TLS that it needs: the WebSocket listener asks for
+// none.
 func (a *accounts) remoteOf(c natsserver.ClientAuthentication) (remote net.Addr, ok bool) {
 	if client, forwarded := a.bridge.Client(c.RemoteAddress()); forwarded {
 		return client, true
@@ -67,8 +67,8 @@ func (a *accounts) remoteOf(c natsserver.ClientAuthentication) (remote net.Addr,
 	return c.RemoteAddress(), a.tls == nil || !beyond || c.GetTLSConnectionState() != nil
 }
 
-// userOf returns the user of a connection, or nil. A connection that names an NKey is its user's or
-// refused, whatever else it says: NATS takes the key for its name.
+// userOf returns the user of a connection, or nil. A connection with an NKey is accepted as that
+// key's user alone, since NATS takes the key for its name.
 func (a *accounts) userOf(
 	c natsserver.ClientAuthentication, remote net.Addr, known *logins,
 ) *natsserver.User {

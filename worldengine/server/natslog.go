@@ -67,9 +67,10 @@ func (l natsLogger) Fatalf(format string, v ...any) {
 	}
 }
 
-// Warnf leaves out two pieces of advice: against passwords in a configuration file, since those that
-// are not hashed come from files of their own or from the environment; and to use TLS for
-// WebSockets, whose listener is on loopback, behind the one that has it.
+// Warnf logs a warning, reports a denied write, and notes the streams whose index NATS rebuilds. It
+// leaves out two that do not apply: against passwords in a configuration file, since these come
+// from files of their own or the environment; and against WebSockets without TLS, whose listener is
+// on loopback.
 func (l natsLogger) Warnf(format string, v ...any) {
 	if strings.HasPrefix(format, "Filesystem permission denied") { // NATS then stores nothing more
 		l.failed(fmt.Sprintf(format, v...))

@@ -13,8 +13,9 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// Bounds of wrong passwords. Beyond as many as are free, an address (and a name from an address) is
-// refused for a pause that doubles with each further one, before anything is hashed.
+// Bounds of wrong passwords. After freeOfAddress of them an address is refused for a pause, before
+// anything is hashed, and a name from an address after freeOfName. Each further one doubles the
+// pause.
 const (
 	freeOfName    = 5
 	freeOfAddress = 20
@@ -27,7 +28,8 @@ const (
 )
 
 // passwords checks passwords. At most one bcrypt hash is computed at a time, and none for a
-// password that was right before: a keyed hash of that is remembered. It is safe for concurrent use.
+// password that was right before: a keyed hash of it is kept, never the password. It is safe for
+// concurrent use.
 type passwords struct {
 	key     [32]byte // of this process
 	hashing sync.Mutex
@@ -52,8 +54,8 @@ func newPasswords() *passwords {
 	return p
 }
 
-// right reports whether a user has a password. From an address with too many wrong ones it reports
-// false without looking, but for a password that was right before.
+// right reports whether a user has a password. During the pause of an address it returns false
+// without a comparison; a hashed password that was right before still passes.
 func (p *passwords) right(address string, user *natsserver.User, password string) bool {
 	// With the hash: a right password is wrong once the user has another one.
 	digest := p.digest(user.Password + "\x00" + password)
@@ -108,8 +110,7 @@ func (p *passwords) enterHashing() bool {
 	return true
 }
 
-// digest returns a keyed hash, so that passwords are compared in constant time and none is
-// remembered.
+// digest returns a keyed hash, so that passwords are compared in constant time and none is kept.
 func (p *passwords) digest(password string) (digest [32]byte) {
 	mac := hmac.New(sha256.New, p.key[:])
 	mac.Write([]byte(password))

@@ -121,8 +121,8 @@ func (s *Server) checkSettings(ctx context.Context, js jetstream.JetStream) erro
 	return err
 }
 
-// alternate stands by until it is this server's turn, and serves until that is over, until ctx
-// ends.
+// alternate runs until ctx ends. It stands by while another server holds the lease, and serves
+// while this one does.
 func (s *Server) alternate(ctx context.Context, js jetstream.JetStream) {
 	for ctx.Err() == nil {
 		t := s.serving.Load()

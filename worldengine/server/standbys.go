@@ -14,8 +14,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// standbyLasts is how long a server counts as standing by after it has said so: it says so whenever it
-// has followed the log.
+// standbyLasts is how long a server counts as standing by after it has announced itself, which it
+// does every followEvery.
 const standbyLasts = 4 * followEvery
 
 // standbys are the servers of the world that have said that they stand by. It is safe for concurrent

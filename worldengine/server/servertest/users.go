@@ -1,4 +1,4 @@
-// Package servertest has the users of servers in tests.
+// Package servertest has the users of servers in tests, and a wait until an engine is idle.
 package servertest
 
 import (
