@@ -104,7 +104,7 @@ type approveCommand struct {
 func (approveCommand) Help() string {
 	return `Approves a proposal that waits: the same handoff is executed when its agent sends it
 again, or at once with --submit. The approval holds for the state in which the town is; what changes
-the town meanwhile makes the proposal stale. Where several proposals that wait have the id, --town
+the town meanwhile makes the proposal stale. If several proposals that wait have the id, --town
 and --hash say which; the HASH of approvals names the very handoff that it shows. It needs the
 rights of an operator or an approver.
 
@@ -127,7 +127,7 @@ type rejectCommand struct {
 
 func (rejectCommand) Help() string {
 	return `Denies a proposal that waits: its agent gets rejected, APPROVAL_DENIED, with the reason.
-Where several proposals that wait have the id, --town and --hash say which. It needs the rights of
+If several proposals that wait have the id, --town and --hash say which. It needs the rights of
 an operator or an approver.
 
 Example:

@@ -23,7 +23,7 @@ type backupCommand struct {
 func (backupCommand) Help() string {
 	return `Copies a world while it is served. The backup has everything that was answered before
 the command began, and some of what is answered meanwhile. It holds all that the world knows:
-protect it as you protect the world. Where a town's last message is damaged, the backup leaves that
+protect it as you protect the world. If a town's last message is damaged, the backup leaves that
 message out, and the exit status is 1. With access control the user needs the role operator.
 "handoffd restore" makes a world from the backup. On a terminal a line says how far it is. With -o
 json it prints the manifest.

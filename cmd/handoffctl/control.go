@@ -118,7 +118,7 @@ func (c *resumeCommand) Run(ctx context.Context, a *app) error {
 // runCancelCommand cancels a run that waits.
 type runCancelCommand struct {
 	RunID  string      `arg:"" name:"run-id" help:"The run: one that run list shows as PAUSED, PENDING or RUNNING."`
-	Force  bool        `help:"Cancel it also where its game may have the command; look at the game then."`
+	Force  bool        `help:"Cancel it even if its game may have the command; look at the game then."`
 	Signal signalFlags `embed:""`
 }
 
@@ -127,11 +127,11 @@ func (runCancelCommand) Help() string {
 command that a game server applies (PENDING), or for a game server that is away (RUNNING; town get
 names it). The server answers the agent with RUN_CANCELLED, and the handoff's key stays free.
 
-Where the game may have the command the server refuses (RUN_IN_HAND). With --force it cancels the
+If the game may have the command, the server refuses (RUN_IN_HAND). With --force it cancels the
 run all the same, leaves the town as it was, and raises the alert APPLY_IN_DOUBT: look at the game,
 and put the town's true state.
 
-The beginning of an id will do where no other run has it; in a world of more than 10,000 runs cancel
+The beginning of an id will do if no other run has it; in a world of more than 10,000 runs cancel
 takes whole ids alone.
 
 Example:
@@ -158,7 +158,7 @@ type runRetryCommand struct {
 }
 
 func (runRetryCommand) Help() string {
-	return `Has the handoff of a run judged again, in another run, where that one failed because no
+	return `Has the handoff of a run judged again, in another run, if that one failed because no
 plugin or console could be reached (PLUGIN_UNAVAILABLE): when the game is back, and the town is in
 the state still that the handoff was made from. If it is accepted, its result is the key's from
 then on. Without a result after some seconds the handoff waits, or its command is being applied;
@@ -169,7 +169,7 @@ command is being applied, or that was executed or failed (RUN_RETRIED), and ever
 (RUN_NOT_RETRYABLE). After a retry that was stale, rejected or cancelled the run may be retried
 again.
 
-The beginning of an id will do where no other run has it; in a world of more than 10,000 runs retry
+The beginning of an id will do if no other run has it; in a world of more than 10,000 runs retry
 takes whole ids alone.
 
 Example:

@@ -147,7 +147,7 @@ type (
 		Type     string  `json:"type" jsonschema:"one of the types that list_proposals returns"`
 		Argument string  `json:"argument" jsonschema:"what it is about: one of the values that list_proposals returns for the type"`
 		Reason   string  `json:"reason" jsonschema:"why, in a sentence for people; it is recorded"`
-		Priority float64 `json:"priority,omitempty" jsonschema:"from 0 to 1; 0.5 where it is left out"`
+		Priority float64 `json:"priority,omitempty" jsonschema:"from 0 to 1; 0.5 if it is left out"`
 		Hash     string  `json:"snapshotHash,omitempty" jsonschema:"the snapshotHash of the state that you decided by, from read_town; with it the proposal is refused as stale where the town has changed since. Left out: the state of now"`
 	}
 )
@@ -180,7 +180,7 @@ func (m *mcpTools) server() *mcp.Server {
 		m.dryRun)
 	addTool(s, "propose",
 		"Proposes a command for a town, and returns the result: executed, failed, rejected, "+
-			"stale or duplicate, with the reason. Executed changes the town. Where no result "+
+			"stale or duplicate, with the reason. Executed changes the town. If no result "+
 			"comes, resubmit it: the command may have been carried out. With APPROVAL_REQUIRED a "+
 			"person decides first: resubmit it later, and propose nothing similar meanwhile.",
 		&mcp.ToolAnnotations{}, m.propose)

@@ -29,7 +29,7 @@ type newCommand struct {
 func (newCommand) Help() string {
 	return `Makes a valid execution-handoff.v1 for the state that the town has now, with the
 preconditions that the reference agent gives for the type. Prints it indented, or on one line with
--o json. Where the server would reject the handoff now, a note on standard error says why; the
+-o json. If the server would reject the handoff now, a note on standard error says why; the
 handoff is printed all the same.
 
 Example:

@@ -33,7 +33,7 @@ docs/plugin-protocol.md. It sees the answers and not the game: look there whethe
 once.
 
 The commands are real to the plugin and change its game: use a town for tests, of which no engine
-asks at the same time. Where clients have rights it takes the credentials of an engine: no other
+asks at the same time. If clients have rights it takes the credentials of an engine: no other
 role may ask plugins.
 
 Example:

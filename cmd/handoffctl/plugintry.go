@@ -36,7 +36,7 @@ func (pluginTryCommand) Help() string {
 plugin to apply, shows what each command would change, and answers as --answer says. No game is
 changed; the engine records the answers. It answers a repeated request as it answered the first one,
 until it ends; with --state also after a restart. A command whose time has passed it refuses for now. It
-prints "ready" and its subjects on standard error when commands can come, and does not start where
+prints "ready" and its subjects on standard error when commands can come, and does not start if
 another plugin says that it hosts the town. With -o json it prints one line for each request.
 
 With --answer ask, type one of these lines for each command:

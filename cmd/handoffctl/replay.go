@@ -45,8 +45,8 @@ With "game", a command-applied.v1 such as {"status": "applied", "snapshot": …}
 approval: replay decides and sends the handoff again, and without a decision it does neither. Both
 need a snapshot, and --fresh.
 
-Where a fixture has a snapshot, replay first creates the town or replaces its state. The server
-refuses that where it would lower the town's day, and the fixture fails. Of "expect" only the
+If a fixture has a snapshot, replay first creates the town or replaces its state. The server
+refuses that if it would lower the town's day, and the fixture fails. Of "expect" only the
 members that are given are compared: "result" as JSON, "resultBytes" byte for byte; "error" is the
 machine code of an error reply. A handoff that gets an error reply that the fixture does not expect
 fails. A fixture that expects nothing is sent and counted as unchecked. Prints how many handoffs
@@ -58,7 +58,7 @@ the members that its "expect" has, or status, reasonCode and resultBytes if it h
 difference is shown, and the file is written anew, each fixture on one line. A snapshot that could
 not be put stays a failure. Nothing is written when the replay was cut short.
 
-With --fresh no server is needed, and every file begins with an empty world. Where a snapshot would
+With --fresh no server is needed, and every file begins with an empty world. If a snapshot would
 lower the day of its town, the town goes on in another empty world.
 
 Examples:

@@ -29,7 +29,7 @@ func (sendCommand) Help() string {
 	return `Sends the bytes of the file as they are, of a fixture those of its handoff, and shows the result
 that the server answers. After a 429 or 503 it waits as long as the server says and asks again,
 and after a lost reply it sends the same bytes again, within --timeout: with more than a few
-seconds it outlives a restart of the server. Where the town or the world is paused, or the game of
+seconds it outlives a restart of the server. If the town or the world is paused, or the game of
 the town is away, a note says so while it waits. It is safe to send a handoff again: the server
 accepts an idempotency key at most once. With --wait-approval it waits for a person's decision, and
 sends the same bytes again. Exits 1 if the command failed, and 0 for every other result; with

@@ -38,7 +38,7 @@ func (c *settingsGetCommand) Run(ctx context.Context, a *app) error {
 // settingsSetCommand changes settings of the world.
 type settingsSetCommand struct {
 	Settings []string `arg:"" help:"NAME=VALUE, with the names that settings get shows."`
-	Discard  bool     `name:"discard-history" help:"Change them also where that discards what is over them."`
+	Discard  bool     `name:"discard-history" help:"Change them even if that discards what is over them."`
 }
 
 func (settingsSetCommand) Help() string {

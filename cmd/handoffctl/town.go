@@ -179,7 +179,7 @@ type townPutCommand struct {
 }
 
 func (townPutCommand) Help() string {
-	return `Creates a town. Where the town exists the server refuses, unless --expect names the
+	return `Creates a town. If the town exists, the server refuses, unless --expect names the
 state to replace, or --replace replaces the state that the town has now. The server never lowers a
 town's day.
 
