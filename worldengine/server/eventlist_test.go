@@ -235,17 +235,18 @@ func TestEventList_Waits(t *testing.T) {
 	require.JSONEq(t, `{"commits":[],"cursor":"`+wait["after"].(string)+`"}`, string((<-waits).Data))
 }
 
-// Requests that wait hold no worker. So many may wait; one more gets 429.
+// Requests that wait hold no worker. So many of a user may wait; one more gets 429.
 func TestEventList_WaitsAreBounded(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t)
+	operator := servertest.Person(access.Operator)
+	c := newWorld(t, servertest.WithUsers(operator)).as(operator)
 	end := c.eventPage(members{}).Cursor
 	answers := make(chan *nats.Msg, 2000)
 	inbox := c.nc.NewInbox()
 	_, err := c.nc.ChanSubscribe(inbox, answers)
 	require.NoError(t, err)
 	body := bodyOf(t, members{"after": end, "waitMs": 30_000})
-	const waiting, more = 1024, 30
+	const waiting, more = 256, 30
 	for range waiting + more {
 		require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "event.list"), inbox, body))
 	}
