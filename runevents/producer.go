@@ -92,8 +92,17 @@ type Producer struct {
 	source Source
 	run    Run
 	status RunStatus
-	steps  map[stepAttempt]StepStatus
+	steps  []stepState
 	drawn  []DrawnID
+	// at is the time of the last event, and text its Timestamp: most events of a decision share it.
+	at   time.Time
+	text string
+}
+
+// stepState is the status of a step attempt that is not pending.
+type stepState struct {
+	stepAttempt
+	status StepStatus
 }
 
 // usualEvents is how many events most runs have at most.
@@ -104,7 +113,7 @@ const firstAttempt = 1
 
 // NewProducer starts the events of a run that has none yet.
 func NewProducer(identity Identity, source Source) *Producer {
-	p := &Producer{source: source, status: RunPending, steps: map[stepAttempt]StepStatus{}}
+	p := &Producer{source: source, status: RunPending}
 	p.run.Identity = identity
 	p.Persisted(1)
 	return p
@@ -115,7 +124,7 @@ func NewProducer(identity Identity, source Source) *Producer {
 func (p *Producer) ResumeAt(status RunStatus, started ...Event) {
 	p.status = status
 	for i := range started {
-		p.steps[stepAttempt{started[i].StepID, started[i].LogicalAttemptID}] = StepRunning
+		p.setStep(stepAttempt{started[i].StepID, started[i].LogicalAttemptID}, StepRunning)
 	}
 }
 
@@ -176,9 +185,28 @@ func (p *Producer) Emit(e Emission) error {
 	p.run.Events = append(p.run.Events, event)
 	p.status = run
 	if e.StepID != "" {
-		p.steps[step] = status
+		p.setStep(step, status)
 	}
 	return nil
+}
+
+func (p *Producer) stepStatus(step stepAttempt) StepStatus {
+	for i := range p.steps {
+		if p.steps[i].stepAttempt == step {
+			return p.steps[i].status
+		}
+	}
+	return StepPending
+}
+
+func (p *Producer) setStep(step stepAttempt, status StepStatus) {
+	for i := range p.steps {
+		if p.steps[i].stepAttempt == step {
+			p.steps[i].status = status
+			return
+		}
+	}
+	p.steps = append(p.steps, stepState{step, status})
 }
 
 // next returns the statuses of the run and the step attempt after an event.
@@ -198,7 +226,7 @@ func (p *Producer) next(event EventType, step stepAttempt) (RunStatus, StepStatu
 			Expected: string(RunRunning), Actual: string(p.status), Attempted: event,
 		}
 	}
-	now := cmp.Or(p.steps[step], StepPending)
+	now := p.stepStatus(step)
 	next, ok := NextStepStatus(now, event)
 	if !ok {
 		return "", "", &InvalidTransitionError{
@@ -215,9 +243,12 @@ func (p *Producer) event(e *Emission, step stepAttempt) (Event, error) {
 	if at.IsZero() {
 		at = p.source.Now()
 	}
+	if p.text == "" || !at.Equal(p.at) {
+		p.at, p.text = at, Timestamp(at)
+	}
 	event := Event{
 		EventType: e.Type, StepID: step.stepID, LogicalAttemptID: step.attempt,
-		EmittedAt: Timestamp(at),
+		EmittedAt: p.text,
 	}
 	if err := p.run.keyFields(&event).Validate(); err != nil {
 		return event, err

@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/trace"
 )
 
 // AppendRecords appends the JSON of each of the run's Records, without separators, and returns the
@@ -72,11 +74,29 @@ func (r *Record) appendJSON(b, identity []byte) ([]byte, error) {
 	return append(w.b, '}'), w.err
 }
 
-// AppendJSON appends the run as the commit log stores it. The error is a string that is not valid
-// UTF-8.
+// AppendJSON appends the run as the commit log stores it, as json.Marshal writes it: every commit has
+// one. The error is a string that is not valid UTF-8.
 func (r *Run) AppendJSON(b []byte) ([]byte, error) {
-	data, err := json.Marshal(r)
-	return append(b, data...), err
+	start := len(b)
+	b, err := r.Identity.appendMembers(b)
+	b[start] = '{'
+	w := objectWriter{b, err}
+	if r.Trace != (trace.Context{}) {
+		data, err := json.Marshal(r.Trace)
+		w.b, w.err = append(append(w.b, `,"trace":`...), data...), cmp.Or(w.err, err)
+	}
+	if r.AppendedBy != "" {
+		w.text(`,"appendedBy":`, r.AppendedBy)
+	}
+	w.number(`,"firstSeq":`, r.FirstSeq)
+	w.b = append(w.b, `,"events":[`...)
+	for i := range r.Events {
+		if i > 0 {
+			w.b = append(w.b, ',')
+		}
+		w.event(&r.Events[i])
+	}
+	return append(w.b, "]}"...), w.err
 }
 
 // objectWriter appends members and keeps the first error.
@@ -94,4 +114,21 @@ func (w *objectWriter) text(before, value string) {
 
 func (w *objectWriter) number(before string, value int64) {
 	w.b = strconv.AppendInt(append(w.b, before...), value, 10)
+}
+
+func (w *objectWriter) event(e *Event) {
+	w.text(`{"eventId":`, e.EventID)
+	w.text(`,"eventType":`, string(e.EventType))
+	if e.StepID != "" {
+		w.text(`,"stepId":`, e.StepID)
+	}
+	w.number(`,"logicalAttemptId":`, e.LogicalAttemptID)
+	if e.EngineAttemptID != 0 {
+		w.number(`,"engineAttemptId":`, e.EngineAttemptID)
+	}
+	w.text(`,"emittedAt":`, e.EmittedAt)
+	if e.Payload != nil {
+		w.b = append(append(w.b, `,"payload":`...), e.Payload...)
+	}
+	w.b = append(w.b, '}')
 }

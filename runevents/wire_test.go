@@ -11,7 +11,7 @@ import (
 )
 
 // The hand-written JSON equals the library's, for records with and without optional members.
-func TestRun_AppendRecords(t *testing.T) {
+func TestRun_Append(t *testing.T) {
 	t.Parallel()
 	for _, event := range []Event{
 		{EventID: "e", EventType: RunStarted, LogicalAttemptID: 1, EmittedAt: "t"},
@@ -40,6 +40,11 @@ func TestRun_AppendRecords(t *testing.T) {
 			require.Equal(t, string(want), string(all[start:ends[i]]))
 			start = ends[i]
 		}
+		want, err := json.Marshal(&run)
+		require.NoError(t, err)
+		stored, err := run.AppendJSON([]byte("before"))
+		require.NoError(t, err)
+		require.Equal(t, "before"+string(want), string(stored))
 		run.Events[1].StepID = "\xff"
 		_, err = run.AppendJSON(nil)
 		require.Error(t, err)

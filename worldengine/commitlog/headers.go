@@ -20,10 +20,12 @@ import (
 // Headers returns the headers of a record's message, from which the lists and the index are made, so
 // that they read no body. state is the town's state in the record; nil if it has none.
 func Headers(rec *Record, subject string, state *town.State) nats.Header {
-	header := nats.Header{}
+	header := make(nats.Header, mostHeaders)
+	values := make([]string, 0, mostHeaders) // one array for all
 	set := func(name, value string) {
 		if value != "" {
-			header[name] = []string{value}
+			values = append(values, value)
+			header[name] = values[len(values)-1 : len(values) : len(values)]
 		}
 	}
 	flag := func(name string, on bool) {
@@ -69,6 +71,9 @@ func Headers(rec *Record, subject string, state *town.State) nats.Header {
 // maxTownHeader bounds the header with a town's id, since NATS bounds all headers together. A
 // longer id is read from the record.
 const maxTownHeader = 4096
+
+// mostHeaders is how many headers a record of a handoff has, with its At.
+const mostHeaders = 16
 
 // describeRun sets the headers of the events in a record.
 func describeRun(run *runevents.Run, set func(name, value string)) {
