@@ -42,11 +42,10 @@ func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Checked 
 		return refuse(handoff.Rejected, handoff.ReasonUnknownTown)
 	}
 
-	epoch := state.Epoch()
-	e.StaleCheck = handoff.StaleReport{
-		Evaluated: true, ActualSnapshotHash: &state.Hash, ActualDecisionEpoch: &epoch,
-	}
-	if h.Requirements.ExpectedDecisionEpoch != epoch {
+	all := passed(&state)
+	e.StaleCheck = all.Outcome.Evaluation.StaleCheck
+	e.StaleCheck.Passed = false
+	if h.Requirements.ExpectedDecisionEpoch != state.Epoch() {
 		return refuse(handoff.Stale, handoff.ReasonStaleEpoch)
 	}
 	if h.Requirements.ExpectedSnapshotHash != state.Hash {
@@ -54,13 +53,24 @@ func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Checked 
 	}
 	e.StaleCheck.Passed = true
 
-	e.Preconditions.Evaluated = true
-	e.Preconditions.Failures = town.Evaluate(h.Preconditions(), state.Snapshot)
-	if len(e.Preconditions.Failures) > 0 {
+	if failures := town.Evaluate(h.Preconditions(), state.Snapshot); len(failures) > 0 {
+		e.Preconditions = handoff.PreconditionReport{Evaluated: true, Failures: failures}
 		return refuse(handoff.Rejected, handoff.ReasonPreconditionFailed)
 	}
-	e.Preconditions.Passed = true
-	return Checked{Accepted: true, Outcome: handoff.Outcome{Evaluation: e}}
+	return all
+}
+
+// passed is the verdict about a handoff that passes every check in a state. It follows from the
+// state alone, so the end of a pending command needs no second check.
+func passed(state *town.State) Checked {
+	epoch := state.Epoch()
+	return Checked{Accepted: true, Outcome: handoff.Outcome{Evaluation: handoff.Evaluation{
+		DuplicateCheck: handoff.DuplicateReport{Evaluated: true},
+		StaleCheck: handoff.StaleReport{Evaluated: true, Passed: true,
+			ActualSnapshotHash: &state.Hash, ActualDecisionEpoch: &epoch},
+		Preconditions: handoff.PreconditionReport{Evaluated: true, Passed: true,
+			Failures: []handoff.Failure{}},
+	}}}
 }
 
 // Executed completes the outcome of an accepted handoff whose command was applied.

@@ -3,11 +3,15 @@ package machine_test
 import (
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/town"
@@ -115,4 +119,32 @@ func TestCheck_PreconditionsOfBoth(t *testing.T) {
 		{Kind: handoff.ProjectExists, Detail: "Missing project: moat"},
 		{Kind: handoff.ProjectExists, Detail: "Missing project: tower"},
 	}, checked.Outcome.Evaluation.Preconditions.Failures)
+}
+
+// A pending command ends as it was accepted: a check that is stricter since does not fail it.
+func TestStep_EndsAsAccepted(t *testing.T) {
+	t.Parallel()
+	now := towntest.Threatened()
+	accepted := outcometest.Advance(t, "wall", handoff.Precondition{Kind: "moon_is_full"})
+	require.False(t, machine.Check(accepted, nil, now).Accepted)
+	encoded, err := accepted.MarshalWire()
+	require.NoError(t, err)
+	expected, reason := town.DefaultRules().Apply(now.Snapshot, &accepted.Proposal)
+	require.Empty(t, reason)
+	pending := &apply.Pending{Via: apply.Plugin, Handoff: encoded, Expected: expected.Canonical,
+		Run: runevents.Identity{RunID: uuid.NewString(), PlanID: accepted.ProposalID,
+			PlanVersion: handoff.ProposalVersion}, Emitted: 8, Attempt: 1}
+	tail := machine.NewTail(nil, pending.Emitted)
+	tail.Closed = true
+	in := &machine.Input{TownID: "town-threatened", At: time.Now(), Tail: tail,
+		Event: &machine.Outcome{Result: apply.Result{Attempt: 1, Applied: true}}}
+	for range machine.IDs(in.Event) {
+		in.IDs = append(in.IDs, uuid.NewString())
+	}
+	out, err := machine.Step(machine.Town{State: now, Pending: pending}, in, &machine.Settings{})
+	require.NoError(t, err)
+	require.Equal(t, handoff.Executed, out.Answer.Result.Status)
+	require.Equal(t, machine.Check(outcometest.Advance(t, "wall"), nil, now).Outcome.Evaluation,
+		out.Answer.Result.Evaluation)
+	require.Equal(t, expected.Hash, out.After.State.Hash)
 }
