@@ -1,11 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"io"
 	"iter"
-	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,11 +12,10 @@ import (
 	"worldengine/worldengine/natsconn"
 )
 
-// commandLine is the whole command line. No command's field may have the name of a field of
-// globalFlags, since only leaves fields out by their names. --help prints a command's Help beside
-// its flags: its effect, and one example.
+// commandLine is the whole command line. --help prints a command's Help beside its flags: its effect,
+// and an example.
 type commandLine struct {
-	globalFlags `embed:""`
+	Global globalFlags `embed:""`
 
 	Send   sendCommand   `cmd:"" help:"Send one handoff and show its result."`
 	Replay replayCommand `cmd:"" help:"Send the handoffs of fixture files and compare the results with what the files expect."`
@@ -60,19 +56,19 @@ type commandLine struct {
 		Show   deadLetterShowCommand   `cmd:"" help:"Show a dead letter with its body."`
 		Replay deadLetterReplayCommand `cmd:"" help:"Bring dead letters onto the bus."`
 	} `cmd:"" name:"deadletter" help:"List, show and replay events that could not be brought onto the bus."`
-	WhoAmI  whoAmICommand `cmd:"" name:"whoami" help:"Show what this user may do."`
-	Fsck    fsckCommand   `cmd:"" help:"Check the log of the world, and put damaged towns back."`
-	Backup  backupCommand `cmd:"" help:"Copy a world while it is served."`
-	MCP     mcpCommand    `cmd:"" name:"mcp" help:"Serve the Model Context Protocol on standard input and output, for language models."`
-	Bench   benchCommand  `cmd:"" help:"Measure executed handoffs against plain requests and bare appends."`
-	OfWorld struct {
+	WhoAmI whoAmICommand `cmd:"" name:"whoami" help:"Show what this user may do."`
+	Fsck   fsckCommand   `cmd:"" help:"Check the log of the world, and put damaged towns back."`
+	Backup backupCommand `cmd:"" help:"Copy a world while it is served."`
+	MCP    mcpCommand    `cmd:"" name:"mcp" help:"Serve the Model Context Protocol on standard input and output, for language models."`
+	Bench  benchCommand  `cmd:"" help:"Measure executed handoffs against plain requests and bare appends."`
+	World  struct {
 		Settings struct {
 			Get settingsGetCommand `cmd:"" help:"Show the settings that all servers of the world have."`
 			Set settingsSetCommand `cmd:"" help:"Change settings of the world, for all its servers."`
 		} `cmd:"" help:"What the world keeps, and who applies its commands."`
-	} `cmd:"" name:"world" help:"Show and change the settings of the world."`
+	} `cmd:"" help:"Show and change the settings of the world."`
 	Help       helpCommand       `cmd:"" help:"Show the help of a command."`
-	OfProgram  versionCommand    `cmd:"" name:"version" help:"Print the version."`
+	Version    versionCommand    `cmd:"" help:"Print the version."`
 	Schema     schemaCommand     `cmd:"" help:"Print a JSON Schema of a payload, or list their names."`
 	Completion completionCommand `cmd:"" help:"Print the completion script of a shell."`
 }
@@ -118,14 +114,12 @@ On a terminal a status has a colour: green what was executed, red what was rejec
 yellow the rest; ids are cut to their first 8 characters. In a pipe, and with $NO_COLOR or
 TERM=dumb, there is no colour, and in a pipe nothing is cut.`
 
-// newParser makes the parser of a command line that begins with a word: it knows the command of
-// that name, or all commands if there is none. exit is called when kong would end the program,
+// newParser makes the parser of the command line. exit is called when kong would end the program,
 // which is after --help and --version.
 func newParser(
-	line *commandLine, word string, env func(string) (string, bool), stdout, stderr io.Writer,
-	exit func(int),
+	line *commandLine, env func(string) (string, bool), stdout, stderr io.Writer, exit func(int),
 ) (*kong.Kong, error) {
-	return kong.New(line, only(word),
+	return kong.New(line,
 		kong.Name("handoffctl"), kong.Description(description),
 		kong.Vars{"version": "handoffctl " + version.String()}, proposalVars(),
 		kong.Writers(stdout, stderr), kong.Exit(exit),
@@ -133,30 +127,6 @@ func newParser(
 		kong.ExplicitGroups([]kong.Group{{Key: "connection",
 			Title: "Connection, as with the nats command:"}}),
 		environment(env))
-}
-
-// aboutAll are the commands that print something about all commands.
-var aboutAll = []string{"help", "completion"}
-
-// only makes kong leave out all commands but one, since building them takes most of the time of a
-// short command. It leaves out none if word names no command, or one that is about all.
-func only(word string) kong.Option {
-	var others []string
-	found := false
-	for field := range reflect.TypeFor[commandLine]().Fields() {
-		if _, ok := field.Tag.Lookup("cmd"); !ok {
-			continue
-		}
-		if word == cmp.Or(field.Tag.Get("name"), strings.ToLower(field.Name)) {
-			found = true
-		} else {
-			others = append(others, field.Name)
-		}
-	}
-	if !found || slices.Contains(aboutAll, word) {
-		return kong.OptionFunc(func(*kong.Kong) error { return nil })
-	}
-	return kong.IgnoreFields(`^commandLine\.(` + strings.Join(others, "|") + `)$`)
 }
 
 // environment makes kong take the flags' environment variables from env instead of the process's.

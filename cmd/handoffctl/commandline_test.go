@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -33,43 +31,6 @@ func TestHelp_Command(t *testing.T) {
 	assert.Equal(t, c.ok("town", "get", "--help"), c.ok("help", "town", "get"))
 	assert.Equal(t, c.ok("town", "get", "--help"), c.ok("-o", "json", "help", "town", "get"))
 	c.fails(exitUsage, `did you mean one of "send"`, "help", "sned")
-}
-
-// A command line that begins with a command is parsed as it is with a flag before it: then the parser
-// knows all commands.
-func TestParser_OneCommand(t *testing.T) {
-	c := offline(t)
-	var flags []string
-	commands := func(word string) (names []string) {
-		parser, err := newParser(&commandLine{}, word,
-			func(string) (string, bool) { return "", false }, io.Discard, io.Discard, func(int) {})
-		require.NoError(t, err)
-		for _, command := range parser.Model.Children {
-			names = append(names, command.Name)
-		}
-		var global []string
-		for _, flag := range parser.Model.Flags {
-			global = append(global, flag.Name)
-		}
-		if flags == nil {
-			flags = global
-		}
-		assert.Equal(t, flags, global, "the global flags")
-		return names
-	}
-	all := commands("")
-	assert.Equal(t, all, commands("--world"))
-	for _, name := range all {
-		if slices.Contains(aboutAll, name) {
-			assert.Equal(t, all, commands(name))
-		} else {
-			assert.Equal(t, []string{name}, commands(name))
-		}
-	}
-	for _, args := range [][]string{{"send", "--help"}, {"town", "--help"}, {"town", "gett"},
-		{"town", "get", "--wat"}, {"run", "send"}, {"town"}} {
-		assert.Equal(t, c.run(append([]string{"-o", "text"}, args...)...), c.run(args...), args)
-	}
 }
 
 func TestVerify_ManyFiles(t *testing.T) {

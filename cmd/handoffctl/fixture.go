@@ -66,18 +66,12 @@ func (e *expectation) comparesResult() bool {
 type fixture struct {
 	fixtureParts
 	file, label string         // the label has the file, the index in it and the name
-	nth         int            // of the file, from 0
 	element     jsontext.Value // of the file, as it was read
 	town        string         // the handoff's, "" if it cannot be read
 }
 
-// loadFixtures reads the fixtures of files, and of the files in directories and their
-// subdirectories in the order of their names. There is one fixture at least.
-func loadFixtures(a *app, paths []string) ([]fixture, error) {
-	files, err := filesIn(paths)
-	if err != nil {
-		return nil, err
-	}
+// loadFixtures reads the fixtures of files. There is one fixture at least.
+func loadFixtures(a *app, files []string) ([]fixture, error) {
 	var all []fixture
 	for _, file := range files {
 		data, err := a.read(file)
@@ -91,7 +85,7 @@ func loadFixtures(a *app, paths []string) ([]fixture, error) {
 		all = append(all, found...)
 	}
 	if len(all) == 0 {
-		return nil, usagef("there is no fixture in %s", strings.Join(paths, ", "))
+		return nil, usagef("there is no fixture in %s", strings.Join(files, ", "))
 	}
 	return all, nil
 }
@@ -106,7 +100,7 @@ func parseFixtures(file string, data []byte) ([]fixture, error) {
 	fixtures := make([]fixture, len(elements))
 	for i, element := range elements {
 		f := &fixtures[i]
-		*f = fixture{file: file, label: file, nth: i, element: element}
+		*f = fixture{file: file, label: file, element: element}
 		if many {
 			f.label = fmt.Sprintf("%s#%d", file, i)
 		}

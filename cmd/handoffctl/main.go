@@ -56,12 +56,8 @@ func (a *app) runLine(
 	ctx context.Context, args []string, env func(name string) (string, bool),
 ) error {
 	var line commandLine
-	a.flags = &line.globalFlags
-	first := ""
-	if len(args) > 0 {
-		first = args[0]
-	}
-	parser, err := newParser(&line, first, env, a.out, a.err, func(int) { a.helped = true })
+	a.flags = &line.Global
+	parser, err := newParser(&line, env, a.out, a.err, func(int) { a.helped = true })
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func (c *replayCommand) Run(ctx context.Context, a *app) (err error) {
 	took := time.Since(start)
 	p.line.clear()
 	if c.JUnit != "" {
-		if err := writeJUnit(c.JUnit, fixtures, p.done); err != nil {
+		if err := writeJUnit(c.JUnit, junitSuites(fixtures, p.done)...); err != nil {
 			return err
 		}
 	}
@@ -106,7 +106,14 @@ func (c *replayCommand) load(a *app) ([]fixture, error) {
 	if err := checkOutput("--junit", c.JUnit); err != nil {
 		return nil, err
 	}
-	fixtures, err := loadFixtures(a, c.Paths)
+	files, err := filesIn(c.Paths)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkUpdate(files); err != nil {
+		return nil, err
+	}
+	fixtures, err := loadFixtures(a, files)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +126,7 @@ func (c *replayCommand) load(a *app) ([]fixture, error) {
 				f.label)
 		}
 	}
-	return fixtures, c.checkUpdate(fixtures)
+	return fixtures, nil
 }
 
 // player replays fixtures.

@@ -100,23 +100,23 @@ func (t table) summary(s *summary) {
 	}
 }
 
-// The elements of a report in JUnit's XML: a suite for each file, a case for each fixture.
+// The elements of a report in JUnit's XML. writeJUnit counts the cases.
 type (
 	junitReport struct {
-		XMLName  xml.Name      `xml:"testsuites"`
-		Tests    int           `xml:"tests,attr"`
-		Failures int           `xml:"failures,attr"`
-		Errors   int           `xml:"errors,attr"`
-		Skipped  int           `xml:"skipped,attr"`
-		Suites   []*junitSuite `xml:"testsuite"`
+		XMLName xml.Name `xml:"testsuites"`
+		junitCounts
+		Suites []*junitSuite `xml:"testsuite"`
 	}
 	junitSuite struct {
-		Name     string      `xml:"name,attr"`
-		Tests    int         `xml:"tests,attr"`
-		Failures int         `xml:"failures,attr"`
-		Errors   int         `xml:"errors,attr"`
-		Skipped  int         `xml:"skipped,attr"`
-		Cases    []junitCase `xml:"testcase"`
+		Name string `xml:"name,attr"`
+		junitCounts
+		Cases []junitCase `xml:"testcase"`
+	}
+	junitCounts struct {
+		Tests    int `xml:"tests,attr"`
+		Failures int `xml:"failures,attr"`
+		Errors   int `xml:"errors,attr"`
+		Skipped  int `xml:"skipped,attr"`
 	}
 	junitCase struct {
 		Name    string     `xml:"name,attr"`
@@ -132,62 +132,61 @@ type (
 	}
 )
 
-// writeJUnit writes the findings of a replay. A fixture that expects nothing counts as skipped, and
-// one that was not replayed as an error.
-func writeJUnit(name string, fixtures []fixture, done []*replayed) error {
-	var all []*junitSuite
-	suites := map[string]*junitSuite{}
-	for i := range fixtures {
-		f := &fixtures[i]
-		suite, ok := suites[f.file]
-		if !ok {
-			suite = &junitSuite{Name: f.file}
-			suites[f.file], all = suite, append(all, suite)
-		}
-		suite.add(f, done[i])
-	}
-	return writeSuites(name, all)
-}
-
-// writeSuites writes a report.
-func writeSuites(name string, suites []*junitSuite) error {
+// writeJUnit writes a report into a file.
+func writeJUnit(name string, suites ...*junitSuite) error {
 	report := junitReport{Suites: suites}
 	for _, s := range suites {
-		report.Tests += s.Tests
-		report.Failures, report.Errors, report.Skipped = report.Failures+s.Failures, report.Errors+
-			s.Errors, report.Skipped+s.Skipped
+		for i := range s.Cases {
+			s.count(&s.Cases[i])
+			report.count(&s.Cases[i])
+		}
 	}
 	data, err := xml.MarshalIndent(report, "", "  ")
 	if err != nil {
 		return fmt.Errorf("the JUnit report cannot be written: %w", err)
 	}
-	if err := os.WriteFile(name, append([]byte(xml.Header), append(data, '\n')...),
-		0o644); err != nil {
+	if err := os.WriteFile(name, []byte(xml.Header+string(data)+"\n"), 0o644); err != nil {
 		return usagef("--junit: %v", err)
 	}
 	return nil
 }
 
-func (s *junitSuite) add(f *fixture, done *replayed) {
-	c := junitCase{Name: f.label, Class: f.file, Seconds: "0"}
-	s.Tests++
+func (n *junitCounts) count(c *junitCase) {
+	n.Tests++
 	switch {
-	case done == nil:
-		s.Errors++
-		c.Error = &junitText{Message: "not replayed"}
-	case done.failure != nil:
-		s.Failures++
-		m := done.failure
-		c.Failure = &junitText{
-			Message: "expected " + m.Expected + ", got " + m.Got,
-			Text:    strings.Join(m.Differs, "\n"),
+	case c.Failure != nil:
+		n.Failures++
+	case c.Error != nil:
+		n.Errors++
+	case c.Skipped != nil:
+		n.Skipped++
+	}
+}
+
+// junitSuites returns a suite for each file of a replay, with a case for each fixture. A fixture that
+// expects nothing counts as skipped, and one that was not replayed as an error.
+func junitSuites(fixtures []fixture, done []*replayed) []*junitSuite {
+	var suites []*junitSuite
+	for i := range fixtures {
+		f, r := &fixtures[i], done[i]
+		if last := len(suites) - 1; last < 0 || suites[last].Name != f.file {
+			suites = append(suites, &junitSuite{Name: f.file})
 		}
-	case done.unchecked:
-		s.Skipped++
-		c.Skipped = &junitText{Message: "the fixture expects nothing"}
+		suite := suites[len(suites)-1]
+		c := junitCase{Name: f.label, Class: f.file, Seconds: "0"}
+		if r != nil {
+			c.Seconds = fmt.Sprintf("%.3f", r.took.Round(time.Millisecond).Seconds())
+		}
+		switch {
+		case r == nil:
+			c.Error = &junitText{Message: "not replayed"}
+		case r.failure != nil:
+			c.Failure = &junitText{Text: strings.Join(r.failure.Differs, "\n"),
+				Message: "expected " + r.failure.Expected + ", got " + r.failure.Got}
+		case r.unchecked:
+			c.Skipped = &junitText{Message: "the fixture expects nothing"}
+		}
+		suite.Cases = append(suite.Cases, c)
 	}
-	if done != nil {
-		c.Seconds = fmt.Sprintf("%.3f", done.took.Round(time.Millisecond).Seconds())
-	}
-	s.Cases = append(s.Cases, c)
+	return suites
 }

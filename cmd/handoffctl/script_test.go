@@ -223,7 +223,7 @@ func TestHelp_Golden(t *testing.T) {
 	var all strings.Builder
 	general := c.ok("--help")
 	all.WriteString(general)
-	parser, err := newParser(&commandLine{}, "", c.lookup, io.Discard, io.Discard, func(int) {})
+	parser, err := newParser(&commandLine{}, c.lookup, io.Discard, io.Discard, func(int) {})
 	require.NoError(t, err)
 	for _, leaf := range parser.Model.Leaves(true) {
 		command, _, _ := strings.Cut(strings.TrimPrefix(leaf.FullPath(), "handoffctl "), " <")

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -24,38 +25,34 @@ type update struct {
 }
 
 // checkUpdate refuses arguments that --update cannot be given with.
-func (c *replayCommand) checkUpdate(fixtures []fixture) error {
+func (c *replayCommand) checkUpdate(files []string) error {
 	switch {
 	case !c.Update:
 		return nil
-	case slices.Contains(c.Paths, "-"):
+	case slices.Contains(files, "-"):
 		return usagef("--update writes into the files of the fixtures: name files, not -")
 	case c.JUnit != "":
 		return usagef("--junit reports what differs, and --update makes that what is expected: " +
 			"give one of them")
 	}
 	seen := map[string]bool{}
-	for i := range fixtures {
-		if fixtures[i].nth > 0 {
-			continue
-		}
-		file := fixtures[i].file
+	for _, file := range files {
 		place, err := filepath.EvalSymlinks(file)
 		if err == nil {
 			place, err = filepath.Abs(place)
 		}
+		if err == nil && seen[place] {
+			err = fmt.Errorf("%s is named twice", file)
+		}
+		var writable *os.File
+		if err == nil {
+			writable, err = os.OpenFile(place, os.O_WRONLY, 0)
+		}
 		if err != nil {
 			return usagef("--update: %v", err)
 		}
-		if seen[place] {
-			return usagef("--update: %s is named twice", file)
-		}
+		_ = writable.Close()
 		seen[place] = true
-		opened, err := os.OpenFile(place, os.O_WRONLY, 0)
-		if err != nil {
-			return usagef("--update: %v", err)
-		}
-		_ = opened.Close()
 	}
 	return nil
 }
@@ -92,17 +89,15 @@ func (a *app) printUpdate(u update) error {
 	if a.json() {
 		return nil
 	}
-	lines := strings.SplitAfter(u.Difference, "\n")
-	for i, line := range lines {
+	text := ""
+	for line := range strings.Lines(u.Difference) {
 		tone := good
 		if strings.HasPrefix(line, "-") {
 			tone = bad
 		}
-		if line != "" {
-			lines[i] = string(a.coloured(strings.TrimSuffix(line, "\n"), tone)) + "\n"
-		}
+		text += string(a.coloured(strings.TrimSuffix(line, "\n"), tone)) + "\n"
 	}
-	return a.printf("%s expects what was answered:\n%s\n", u.Fixture, strings.Join(lines, ""))
+	return a.printf("%s expects what was answered:\n%s\n", u.Fixture, text)
 }
 
 // rewrite writes the fixtures of a file into it, unless it has changed since it was read.
@@ -154,24 +149,21 @@ func replaceFile(file string, content []byte) error {
 // fixtureFile writes fixtures as a file has them: one on each line, in an array unless they are
 // JSON Lines.
 func fixtureFile(fixtures []*fixtureParts, jsonLines bool) ([]byte, error) {
-	begin, separator, end := "[\n", ",\n", "]\n"
-	if jsonLines {
-		begin, separator, end = "", "\n", ""
-	}
-	text := []byte(begin)
+	lines := make([][]byte, len(fixtures))
 	for i, f := range fixtures {
 		line, err := json.Marshal(f, lenient, jsontext.PreserveRawStrings(true))
 		if err != nil {
 			return nil, err
 		}
-		text = append(text, line...)
-		if i < len(fixtures)-1 {
-			text = append(text, separator...)
-		} else {
-			text = append(text, '\n')
+		lines[i] = line
+		if i == len(fixtures)-1 {
+			lines[i] = append(line, '\n')
 		}
 	}
-	return append(text, end...), nil
+	if jsonLines {
+		return bytes.Join(lines, []byte("\n")), nil
+	}
+	return slices.Concat([]byte("[\n"), bytes.Join(lines, []byte(",\n")), []byte("]\n")), nil
 }
 
 // meeting returns the expectation that an answer meets: of a result the members that e has, or the
@@ -204,39 +196,31 @@ func (e *expectation) meeting(answered *expectation) *expectation {
 // expectationDifference has a line for each value that differs. The bytes of a result are compared
 // as JSON, unless nothing differs so.
 func expectationDifference(was, is *expectation) string {
+	found := handoff.Differences(was.tree(true), is.tree(true), false)
+	if found == nil {
+		found = handoff.Differences(was.tree(false), is.tree(false), false)
+	}
 	var text strings.Builder
-	for _, parse := range []bool{true, false} {
-		for _, c := range handoff.Differences(was.tree(parse), is.tree(parse), false) {
-			if c.Before != nil {
-				text.WriteString("- " + c.Path + ": " + string(c.Before) + "\n")
-			}
-			if c.After != nil {
-				text.WriteString("+ " + c.Path + ": " + string(c.After) + "\n")
-			}
+	for _, d := range found {
+		if d.Before != nil {
+			text.WriteString("- " + d.Path + ": " + string(d.Before) + "\n")
 		}
-		if text.Len() > 0 {
-			break
+		if d.After != nil {
+			text.WriteString("+ " + d.Path + ": " + string(d.After) + "\n")
 		}
 	}
 	return text.String()
 }
 
 // tree returns the expectation as a JSON tree, with parse the bytes of a result too.
-func (e *expectation) tree(parse bool) map[string]any {
-	tree := map[string]any{}
-	for name, text := range map[string]string{
-		"status": string(e.Status), "reasonCode": string(e.ReasonCode), "error": e.Error,
-		"resultBytes": e.ResultBytes,
-	} {
-		if text != "" {
-			tree[name] = text
-		}
+func (e *expectation) tree(parse bool) any {
+	data, _ := json.Marshal(e, lenient) // of texts and of JSON that was read
+	tree, err := schemas.Decode(data, schemas.Limits{})
+	if err != nil {
+		return nil // a result that no server gives
 	}
 	if bytes, err := schemas.Decode([]byte(e.ResultBytes), schemas.Limits{}); parse && err == nil {
-		tree["resultBytes"] = bytes
-	}
-	if result, err := schemas.Decode(e.Result, schemas.Limits{}); err == nil {
-		tree["result"] = result
+		tree.(map[string]any)["resultBytes"] = bytes
 	}
 	return tree
 }
