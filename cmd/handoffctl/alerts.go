@@ -40,29 +40,19 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 	if c.Limit < 1 || c.Limit > maxAlertPage {
 		return usagef("--limit must be 1 to %d, not %d", maxAlertPage, c.Limit)
 	}
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	var page messages.Alerts
-	raw, err := server.Ask(ctx, wire.AlertList,
-		messages.AlertList{After: c.After, Limit: c.Limit, Open: c.Open}, &page)
-	if err != nil {
-		return err
-	}
-	return a.print(raw, func(t table) {
-		t.linef("ALERT\tAT\tSEVERITY\tCODE\tRUN\tACKNOWLEDGED\tMESSAGE")
-		for i := range page.Alerts {
-			alert := &page.Alerts[i]
-			by, message := "", alert.Message
-			if alert.Acknowledged != nil {
-				by = "by " + show(alert.Acknowledged.By)
-			}
-			if alert.More > 0 {
-				message = fmt.Sprintf("%s, and %d more of the run", show(message), alert.More)
-			}
-			t.row(alert.Seq, alert.At, alert.Severity, alert.Code, alert.RunID, by, message)
-		}
+	request := messages.AlertList{After: c.After, Limit: c.Limit, Open: c.Open}
+	return ask(ctx, a, wire.AlertList, request, func(t table, page *messages.Alerts) {
+		list(t, "ALERT\tAT\tSEVERITY\tCODE\tRUN\tACKNOWLEDGED\tMESSAGE", page.Alerts,
+			func(alert *messages.Alert) []any {
+				by, message := "", alert.Message
+				if alert.Acknowledged != nil {
+					by = "by " + show(alert.Acknowledged.By)
+				}
+				if alert.More > 0 {
+					message = fmt.Sprintf("%s, and %d more of the run", show(message), alert.More)
+				}
+				return []any{alert.Seq, alert.At, alert.Severity, alert.Code, alert.RunID, by, message}
+			})
 		if page.Next > 0 {
 			t.linef("there are older ones: --after %d", page.Next)
 		}

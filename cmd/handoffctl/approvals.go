@@ -34,26 +34,24 @@ func (c *approvalsCommand) Run(ctx context.Context, a *app, server *client.Clien
 	if c.Closed {
 		approvals = server.ClosedApprovals
 	}
-	list, err := first(approvals(ctx, c.Town), c.Limit)
+	found, err := first(approvals(ctx, c.Town), c.Limit)
 	if err != nil {
 		return err
 	}
-	return a.print(map[string]any{"approvals": list}, func(t table) {
+	return a.print(map[string]any{"approvals": found}, func(t table) {
 		if c.Closed {
-			t.linef("HANDOFF\tTOWN\tSTATUS\tSINCE\tACTOR\tCOMMAND\tBY\tREASON\tRUN")
-		} else {
-			t.linef("HANDOFF\tHASH\tTOWN\tSTATUS\tSINCE\tUNTIL\tACTOR\tCOMMAND\tEXPECTED")
+			list(t, "HANDOFF\tTOWN\tSTATUS\tSINCE\tACTOR\tCOMMAND\tBY\tREASON\tRUN", found,
+				func(p *client.Approval) []any {
+					return []any{a.briefID(p.HandoffID), p.TownID, p.Status, p.At,
+						p.Proposal.ActorID, p.Command, p.DecidedBy, p.Reason, a.briefID(p.RunID)}
+				})
+			return
 		}
-		for i := range list {
-			p := &list[i]
-			if c.Closed {
-				t.row(a.briefID(p.HandoffID), p.TownID, p.Status, p.At, p.Proposal.ActorID,
-					p.Command, p.DecidedBy, p.Reason, a.briefID(p.RunID))
-			} else {
-				t.row(p.HandoffID, shortHash(p), p.TownID, p.Status, p.At, p.Expires,
-					p.Proposal.ActorID, p.Command, expectedOf(p))
-			}
-		}
+		list(t, "HANDOFF\tHASH\tTOWN\tSTATUS\tSINCE\tUNTIL\tACTOR\tCOMMAND\tEXPECTED", found,
+			func(p *client.Approval) []any {
+				return []any{p.HandoffID, shortHash(p), p.TownID, p.Status, p.At, p.Expires,
+					p.Proposal.ActorID, p.Command, expectedOf(p)}
+			})
 	})
 }
 

@@ -45,6 +45,22 @@ func (a *app) connect() (*client.Client, error) {
 	return a.server, nil
 }
 
+// ask asks a verb, and prints the reply as it came, or the text that people get.
+func ask[Reply any](
+	ctx context.Context, a *app, verb wire.Verb, request any, text func(table, *Reply),
+) error {
+	server, err := a.connect()
+	if err != nil {
+		return err
+	}
+	var reply Reply
+	raw, err := server.Ask(ctx, verb, request, &reply)
+	if err != nil {
+		return err
+	}
+	return a.print(raw, func(t table) { text(t, &reply) })
+}
+
 // client returns a client of the world.
 func (a *app) client(nc *nats.Conn) *client.Client {
 	return &client.Client{Conn: nc, World: a.flags.World, Timeout: a.flags.Timeout}

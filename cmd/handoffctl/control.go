@@ -205,16 +205,9 @@ func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
 func (a *app) signal(
 	ctx context.Context, verb wire.Verb, request messages.Signal, say func(*messages.Control) string,
 ) error {
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	var r messages.Control
-	raw, err := server.Ask(ctx, verb, request, &r)
-	if err != nil {
-		return err
-	}
-	return a.print(raw, func(t table) { t.linef("%s (signal %s)", say(&r), show(r.SignalID)) })
+	return ask(ctx, a, verb, request, func(t table, r *messages.Control) {
+		t.linef("%s (signal %s)", say(r), show(r.SignalID))
+	})
 }
 
 // whole names a town, or the whole world for "".

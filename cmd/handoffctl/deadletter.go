@@ -20,20 +20,6 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// deadLetterListCommand lists dead letters.
-type deadLetterListCommand struct {
-	limitFlag `embed:""`
-}
-
-func (deadLetterListCommand) Help() string {
-	return `Lists what could not be brought onto the bus (handoffd --bus jetstream), the oldest first: from
-which message of the log, and why. It needs the rights of an operator.
-
-Example:
-
-    handoffctl deadletter list`
-}
-
 // deadLetter is a dead letter; its number is its sequence in the stream.
 type deadLetter struct {
 	Number  uint64    `json:"number"`
@@ -46,14 +32,92 @@ type deadLetter struct {
 	// Size is the size of a body which was too large for a dead letter, and Body is the letter's.
 	Size uint64         `json:"size,omitzero"`
 	Body jsontext.Value `json:"body,omitzero"`
+
+	own string // its own subject; Subject is the event's
+}
+
+func letterOf(msg *jetstream.RawStreamMsg) deadLetter {
+	count := func(name string) uint64 {
+		n, _ := strconv.ParseUint(msg.Header.Get(name), 10, 64) // 0 if the header is missing
+		return n
+	}
+	l := deadLetter{
+		Number: msg.Sequence, At: msg.Time, LogSeq: count(wire.LogSeqHeader),
+		Part: count(wire.LogPartHeader), Subject: msg.Header.Get(wire.OriginalSubjectHeader),
+		Reason: msg.Header.Get(wire.DeadLetterReasonHeader), Size: count(wire.OriginalSizeHeader),
+		own: msg.Subject,
+	}
+	if tokens := strings.Split(msg.Subject, "."); len(tokens) > 3 {
+		l.Stream = tokens[3]
+	}
+	return l
+}
+
+// noBus is the code of the error for a world without a bus, which has no dead letters either.
+const noBus = "NO_BUS"
+
+// letterStream returns the stream of dead letters; nil before the first one, which makes it. The
+// error has the code noBus if the world has no bus.
+func (a *app) letterStream(ctx context.Context) (jetstream.Stream, error) {
+	nc, err := a.openStreams(ctx, "handoffctl deadletter", "look at dead letters")
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err == nil {
+		_, err = commitlog.OpenLog(ctx, js, a.flags.World)
+	}
+	if err == nil {
+		_, err = js.Stream(ctx, wire.EventStream(a.flags.World))
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, unavailablef(noBus, err,
+			"the world %s has no bus: a server with --bus jetstream makes it", a.flags.World)
+	}
+	var stream jetstream.Stream
+	if err == nil {
+		stream, err = js.Stream(ctx, wire.DeadLetterStream(a.flags.World))
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, a.streamError(err, nil, "NO_DEAD_LETTERS", "")
+	}
+	return stream, nil
+}
+
+// deadLetters returns the dead letters without their bodies, the oldest first.
+func (a *app) deadLetters(ctx context.Context) ([]deadLetter, error) {
+	letters := []deadLetter{}
+	stream, err := a.letterStream(ctx)
+	if err != nil || stream == nil {
+		return letters, err
+	}
+	err = commitlog.Each(ctx, stream, jetstream.ConsumerConfig{},
+		func(msg *jetstream.RawStreamMsg) error {
+			letters = append(letters, letterOf(msg))
+			return nil
+		})
+	if err != nil {
+		return nil, unavailable("NO_DEAD_LETTERS", err)
+	}
+	return letters, nil
+}
+
+// deadLetterListCommand lists dead letters.
+type deadLetterListCommand struct {
+	limitFlag `embed:""`
+}
+
+func (deadLetterListCommand) Help() string {
+	return `Lists the events that the server could not publish on the bus (handoffd --bus jetstream), the
+oldest first, each with its log message and the reason. Requires the role operator.
+
+Example:
+
+    handoffctl deadletter list`
 }
 
 func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
-	letters := []deadLetter{}
-	err := a.eachDeadLetter(ctx, func(msg *jetstream.RawStreamMsg) error {
-		letters = append(letters, letterOf(msg))
-		return nil
-	})
+	letters, err := a.deadLetters(ctx)
 	if err != nil && !client.IsCode(err, noBus) {
 		return err
 	}
@@ -65,22 +129,20 @@ func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 			t.linef("there is no dead letter")
 			return
 		}
-		t.linef("LETTER\tAT\tSTREAM\tLOG\tPART\tREASON")
-		for i := range letters {
-			l := &letters[i]
-			t.row(l.Number, l.At.UTC().Format(time.RFC3339), l.Stream, l.LogSeq, l.Part, l.Reason)
-		}
+		list(t, "LETTER\tAT\tSTREAM\tLOG\tPART\tREASON", letters, func(l *deadLetter) []any {
+			return []any{l.Number, l.At.UTC().Format(time.RFC3339), l.Stream, l.LogSeq, l.Part, l.Reason}
+		})
 	})
 }
 
 // deadLetterShowCommand shows a dead letter.
 type deadLetterShowCommand struct {
-	Number uint64 `arg:"" help:"The letter: its number in deadletter list."`
+	Number uint64 `arg:"" help:"Number of the letter in deadletter list."`
 }
 
 func (deadLetterShowCommand) Help() string {
-	return `Shows a dead letter with its body: the message as it should have stood on the bus, or
-the record of the log that cannot be read. With -o raw it prints the very bytes of the body.
+	return `Shows a dead letter with its body: the message that could not be published, or the log record
+that cannot be read. With -o raw it prints the body byte for byte.
 
 Example:
 
@@ -88,7 +150,7 @@ Example:
 }
 
 func (c *deadLetterShowCommand) Run(ctx context.Context, a *app) error {
-	stream, err := a.deadLetters(ctx)
+	stream, err := a.letterStream(ctx)
 	if err != nil {
 		return err
 	}
@@ -122,83 +184,21 @@ func (c *deadLetterShowCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// noBus is the code of the error for a world without a bus, which has no dead letters either.
-const noBus = "NO_BUS"
-
-// deadLetters returns the stream of dead letters; nil before the first one, which makes it. The
-// error has the code noBus if the world has no bus.
-func (a *app) deadLetters(ctx context.Context) (jetstream.Stream, error) {
-	nc, err := a.openStreams(ctx, "handoffctl deadletter", "look at dead letters")
-	if err != nil {
-		return nil, err
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, err
-	}
-	if _, err = commitlog.OpenLog(ctx, js, a.flags.World); err == nil {
-		_, err = js.Stream(ctx, wire.EventStream(a.flags.World))
-	}
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, unavailablef(noBus, err,
-			"the world %s has no bus: a server with --bus jetstream makes it", a.flags.World)
-	}
-	if err != nil {
-		return nil, a.streamError(err, nil, "NO_DEAD_LETTERS", "")
-	}
-	stream, err := js.Stream(ctx, wire.DeadLetterStream(a.flags.World))
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return nil, nil
-	case err != nil:
-		return nil, unavailable("NO_DEAD_LETTERS", err)
-	}
-	return stream, nil
-}
-
-// eachDeadLetter calls do for each dead letter, the oldest first.
-func (a *app) eachDeadLetter(ctx context.Context, do func(*jetstream.RawStreamMsg) error) error {
-	stream, err := a.deadLetters(ctx)
-	if err != nil || stream == nil {
-		return err
-	}
-	if err := commitlog.Each(ctx, stream, jetstream.ConsumerConfig{}, do); err != nil {
-		return unavailable("NO_DEAD_LETTERS", err)
-	}
-	return nil
-}
-
-func letterOf(msg *jetstream.RawStreamMsg) deadLetter {
-	count := func(name string) uint64 {
-		n, _ := strconv.ParseUint(msg.Header.Get(name), 10, 64) // 0 if the header is missing
-		return n
-	}
-	l := deadLetter{
-		Number: msg.Sequence, At: msg.Time, LogSeq: count(wire.LogSeqHeader),
-		Part: count(wire.LogPartHeader), Subject: msg.Header.Get(wire.OriginalSubjectHeader),
-		Reason: msg.Header.Get(wire.DeadLetterReasonHeader), Size: count(wire.OriginalSizeHeader),
-	}
-	if tokens := strings.Split(msg.Subject, "."); len(tokens) > 3 {
-		l.Stream = tokens[3]
-	}
-	return l
-}
-
 // deadLetterReplayCommand brings dead letters onto the bus.
 type deadLetterReplayCommand struct {
-	Numbers []uint64    `arg:"" optional:"" name:"number" help:"The letters: their numbers in deadletter list."`
+	Numbers []uint64    `arg:"" optional:"" name:"number" help:"Numbers of the letters in deadletter list."`
 	All     bool        `help:"Replay every letter."`
 	Signal  signalFlags `embed:""`
 }
 
 func (deadLetterReplayCommand) Help() string {
-	return `Empties the stream of the bus and makes it again from the log, with each event in its place:
-consumers get all events again, with their ids, and events whose log message has left its history
-are gone. Remove the cause first, which deadletter list shows.
+	return `Empties the stream of the bus and fills it again from the log. Consumers get all events again, with
+the same ids, except events that the log no longer keeps. First remove the cause that deadletter list
+shows.
 
-A letter is removed, and the alert about it acknowledged, when its event is on the bus. One that is
-refused again stays, and so does a record of the log that is damaged or gone. Servers may be running
-meanwhile. It takes the role engine, as fsck --repair does. Exits 1 if a letter stays.
+A letter is removed, and its alert acknowledged, when its event is on the bus. It stays if the event is
+refused again, or if the log record is damaged or gone; then the exit status is 1. Servers may be
+running. Requires the role engine.
 
 Example:
 
@@ -215,12 +215,14 @@ type letterReplay struct {
 }
 
 func (c *deadLetterReplayCommand) Run(ctx context.Context, a *app) error {
-	if c.All == (len(c.Numbers) > 0) {
-		return usagef("give the numbers of the letters, or --all")
-	}
 	letters, err := c.chosen(ctx, a)
 	if err != nil {
 		return err
+	}
+	if len(letters) == 0 {
+		return a.print(map[string]any{"letters": letters}, func(t table) {
+			t.linef("there is no dead letter")
+		})
 	}
 	if err := c.replay(ctx, a, letters); err != nil {
 		return err
@@ -229,60 +231,54 @@ func (c *deadLetterReplayCommand) Run(ctx context.Context, a *app) error {
 		fmt.Fprintf(a.err, "handoffctl: the alerts about the letters are not all acknowledged: "+
 			"%s\n", sentence(err))
 	}
-	err = a.print(map[string]any{"letters": letters}, func(t table) {
-		if len(letters) == 0 {
-			t.linef("there is no dead letter")
-			return
-		}
-		t.linef("LETTER\tREPLAYED\tALERTS ACKNOWLEDGED")
-		for _, l := range letters {
-			replayed := a.coloured("yes", good)
-			if !l.Replayed {
-				replayed = a.coloured("no", bad)
-			}
-			t.row(l.Number, replayed, l.AlertsAcknowledged)
-		}
-	})
-	if err != nil {
-		return err
-	}
 	staying := 0
 	for _, l := range letters {
 		if !l.Replayed {
 			staying++
 		}
 	}
-	if staying > 0 {
+	err = a.print(map[string]any{"letters": letters}, func(t table) {
+		list(t, "LETTER\tREPLAYED\tALERTS ACKNOWLEDGED", letters, func(l *letterReplay) []any {
+			replayed := a.coloured("yes", good)
+			if !l.Replayed {
+				replayed = a.coloured("no", bad)
+			}
+			return []any{l.Number, replayed, l.AlertsAcknowledged}
+		})
+	})
+	if err == nil && staying > 0 {
 		return failedf("%d of %d dead letters stay: the stream refuses the event again, or its "+
 			"record of the log is damaged or gone", staying, len(letters))
 	}
-	return nil
+	return err
 }
 
 // chosen returns the letters to replay.
 func (c *deadLetterReplayCommand) chosen(ctx context.Context, a *app) ([]letterReplay, error) {
-	letters, unknown := []letterReplay{}, slices.Clone(c.Numbers)
-	err := a.eachDeadLetter(ctx, func(msg *jetstream.RawStreamMsg) error {
-		seq := msg.Sequence
-		if c.All || slices.Contains(c.Numbers, seq) {
-			letters = append(letters, letterReplay{Number: seq, Subject: msg.Subject})
-		}
-		unknown = slices.DeleteFunc(unknown, func(n uint64) bool { return n == seq })
-		return nil
-	})
-	if err == nil && len(unknown) > 0 {
-		err = usagef("there is no dead letter %d", unknown[0])
+	if c.All == (len(c.Numbers) > 0) {
+		return nil, usagef("give the numbers of the letters, or --all")
 	}
-	return letters, err
+	all, err := a.deadLetters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	letters, unknown := []letterReplay{}, slices.Clone(c.Numbers)
+	for _, l := range all {
+		if c.All || slices.Contains(c.Numbers, l.Number) {
+			letters = append(letters, letterReplay{Number: l.Number, Subject: l.own})
+		}
+		unknown = slices.DeleteFunc(unknown, func(n uint64) bool { return n == l.Number })
+	}
+	if len(unknown) > 0 {
+		return nil, usagef("there is no dead letter %d", unknown[0])
+	}
+	return letters, nil
 }
 
 // replay brings the letters onto the bus, and marks those that came there.
 func (c *deadLetterReplayCommand) replay(
 	ctx context.Context, a *app, letters []letterReplay,
 ) error {
-	if len(letters) == 0 {
-		return nil
-	}
 	nc, err := a.dialStreams("handoffctl deadletter")
 	if err != nil {
 		return err
@@ -317,17 +313,17 @@ func (c *deadLetterReplayCommand) acknowledge(
 		if err != nil {
 			return err
 		}
-		at := slices.IndexFunc(letters, func(l letterReplay) bool {
-			return l.Replayed && l.Subject == alert.DeadLetter
-		})
-		if at < 0 {
-			continue
+		for i := range letters {
+			l := &letters[i]
+			if !l.Replayed || l.Subject != alert.DeadLetter {
+				continue
+			}
+			if _, err = server.AcknowledgeAlert(ctx, alert.Seq, c.Signal.actor(a),
+				cmp.Or(c.Signal.Reason, "the dead letter was replayed")); err != nil {
+				return err
+			}
+			l.AlertsAcknowledged++
 		}
-		if _, err = server.AcknowledgeAlert(ctx, alert.Seq, c.Signal.actor(a),
-			cmp.Or(c.Signal.Reason, "the dead letter was replayed")); err != nil {
-			return err
-		}
-		letters[at].AlertsAcknowledged++
 	}
 	return nil
 }

@@ -67,10 +67,6 @@ func (a *app) printText(text func(table)) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if head := written.String(); strings.Count(head, "\n") == 1 && strings.Contains(head, "  ") &&
-		strings.ToUpper(head) == head {
-		written.WriteString("none\n") // below the names of the columns
-	}
 	_, err := a.out.Write(written.Bytes())
 	return err
 }
@@ -93,6 +89,17 @@ func (t table) row(cells ...any) {
 		}
 	}
 	fmt.Fprintln(t, strings.Join(texts, "\t"))
+}
+
+// list writes rows below the names of their columns.
+func list[Row any](t table, columns string, rows []Row, cells func(*Row) []any) {
+	t.linef("%s", columns)
+	for i := range rows {
+		t.row(cells(&rows[i])...)
+	}
+	if len(rows) == 0 {
+		t.linef("none")
+	}
 }
 
 // linef writes a line of text.

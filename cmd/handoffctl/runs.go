@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -30,17 +31,13 @@ Example:
     handoffctl run get 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a`
 }
 
-func (c *runGetCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 	runID, err := a.runID(ctx, c.RunID, false)
 	if err != nil {
 		return err
 	}
-	var run messages.Run
-	raw, err := server.Ask(ctx, wire.RunGet, messages.RunGet{RunID: runID}, &run)
-	if err != nil {
-		return err
-	}
-	return a.print(raw, func(t table) {
+	request := messages.RunGet{RunID: runID}
+	return ask(ctx, a, wire.RunGet, request, func(t table, run *messages.Run) {
 		t.row("run", run.RunID)
 		status := a.coloured(show(string(run.Status)), runTone(run.Status, run.ResultStatus))
 		if run.Substatus != "" {
@@ -98,10 +95,9 @@ func (c *runEventsCommand) Run(ctx context.Context, a *app, server *client.Clien
 		all.Events, all.LastEventSeq = append(all.Events, e.JSON), e.RunSeq
 	}
 	return a.print(all, func(t table) {
-		t.linef("SEQ\tTIME\tEVENT\tSTEP\tPAYLOAD")
-		for _, e := range events {
-			t.row(e.RunSeq, e.EmittedAt, e.EventType, e.StepID, a.brief(e.Payload))
-		}
+		list(t, "SEQ\tTIME\tEVENT\tSTEP\tPAYLOAD", events, func(e *client.Event) []any {
+			return []any{e.RunSeq, e.EmittedAt, e.EventType, e.StepID, a.brief(e.Payload)}
+		})
 	})
 }
 
@@ -186,18 +182,17 @@ func (a *app) writeRuns(t table, all *messages.Runs) {
 		t.linef("no runs")
 		return
 	}
-	t.linef("RUN\tARRIVED\tTOOK\t%s\tACTOR\tASKED\tOUTCOME", a.coloured("STATUS", plain))
-	for i := range all.Runs {
-		run := &all.Runs[i]
+	columns := fmt.Sprintf("RUN\tARRIVED\tTOOK\t%s\tACTOR\tASKED\tOUTCOME", a.coloured("STATUS", plain))
+	list(t, columns, all.Runs, func(run *messages.RunRow) []any {
 		tone := runTone(run.Status, run.ResultStatus)
 		end := runOutcome{run.ResultStatus, run.ReasonCode}.String()
 		if away := run.PluginAbsent; away != nil {
 			end = "no plugin since " + away.Since
 		}
-		t.row(a.briefID(run.RunID), run.ArrivedAt, took(&run.Timing),
+		return []any{a.briefID(run.RunID), run.ArrivedAt, took(&run.Timing),
 			a.coloured(show(string(run.Status)), tone), run.ActorID,
-			appended(command(run), run.Metadata.AppendedBy), a.coloured(orDash(end), tone))
-	}
+			appended(command(run), run.Metadata.AppendedBy), a.coloured(orDash(end), tone)}
+	})
 	if all.Next > 0 {
 		t.linef("showing %d among the runs up to %s: --after %d goes on", len(all.Runs), to, all.Next)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -122,14 +123,14 @@ func (c *townListCommand) Run(ctx context.Context, a *app, server *client.Client
 		return err
 	}
 	return a.print(&messages.Towns{Towns: towns}, func(t table) {
-		t.linef("TOWN\tEPOCH\tSNAPSHOT\tREVISION\tAPPLY\t%s\tPENDING", a.coloured("STATE", plain))
-		for i := range towns {
-			of := &towns[i]
+		columns := fmt.Sprintf("TOWN\tEPOCH\tSNAPSHOT\tREVISION\tAPPLY\t%s\tPENDING",
+			a.coloured("STATE", plain))
+		list(t, columns, towns, func(of *client.TownSummary) []any {
 			states := statesOf(of)
-			t.row(of.TownID, of.DecisionEpoch, a.briefID(of.SnapshotHash), of.Revision, of.Apply,
+			return []any{of.TownID, of.DecisionEpoch, a.briefID(of.SnapshotHash), of.Revision, of.Apply,
 				a.coloured(cmp.Or(states, "-"), toneIf(states != "", warn)),
-				a.briefID(of.PendingRunID))
-		}
+				a.briefID(of.PendingRunID)}
+		})
 	})
 }
 

@@ -52,16 +52,14 @@ func (c *townHistoryCommand) Run(ctx context.Context, a *app) error {
 		if c.Town == "" {
 			columns = "TOWN\t" + columns
 		}
-		t.linef("%s", columns)
-		for i := range all.Revisions {
-			r := &all.Revisions[i]
+		list(t, columns, all.Revisions, func(r *messages.Change) []any {
 			cells := []any{r.Revision.Revision, r.At, r.Cause, r.ActorID, r.Status, r.Epoch, r.Hash,
 				r.RunID, r.Command}
 			if c.Town == "" {
 				cells = append([]any{r.TownID}, cells...)
 			}
-			t.row(cells...)
-		}
+			return cells
+		})
 		if all.Next > 0 {
 			t.linef("showing %d of more: --before %d goes on", len(all.Revisions), all.Next)
 		}

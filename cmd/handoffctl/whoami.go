@@ -3,9 +3,9 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
 
-	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -22,24 +22,15 @@ Example:
     handoffctl whoami --user mayor --password …`
 }
 
-func (c *whoAmICommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	var id messages.Identity
-	raw, err := server.Ask(ctx, wire.WhoAmI, struct{}{}, &id)
-	if err != nil {
-		return err
-	}
-	return a.print(raw, func(t table) {
+func (whoAmICommand) Run(ctx context.Context, a *app) error {
+	return ask(ctx, a, wire.WhoAmI, struct{}{}, func(t table, id *messages.Identity) {
 		t.row("world", id.World)
 		t.row("user", id.User)
 		t.row("role", cmp.Or(id.Role, "none: there is no access control"))
 		t.row("acts on", listed(id.Towns))
 		t.row("speaks for", listed(id.Actors))
 		t.row("reads", listed(id.Read))
-		verbs := make([]string, len(id.Verbs))
-		for i, verb := range id.Verbs {
-			verbs[i] = string(verb)
-		}
-		t.row("verbs", strings.Join(verbs, " "))
+		t.row("verbs", strings.Trim(fmt.Sprint(id.Verbs), "[]"))
 	})
 }
 
