@@ -6,37 +6,51 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/cmd/handoffctl/internal/bench"
 	"worldengine/worldengine"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/platform"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
 
-// benchCommand measures.
+// benchCommand measures executed handoffs against plain request-reply and against bare guarded
+// appends, in one run on one NATS server. The rules predict each result, so it checks every answer.
 type benchCommand struct {
-	bench.Settings `embed:""`
-
-	Sync server.Sync `help:"When the private server brings a commit to the disk: every two seconds (interval) or before it is answered (always)." enum:"interval,always" default:"interval"`
-	Join bool        `help:"Measure the server of --server instead of a private one. The towns of the run are removed from its world in the end, if this user may remove towns."`
+	Towns       int           `help:"Number of towns to drive." default:"64"`
+	Concurrency int           `help:"Number of requests in flight; at most one per town." default:"64"`
+	Connections int           `help:"Number of client connections that the requests share." default:"4"`
+	Duration    time.Duration `help:"Length of each phase: echo, handoffs, appends. Without --rate every town gets at least one handoff in a phase." default:"5s"`
+	Phases      int           `help:"Number of phases of handoffs, one after another, on the same towns." default:"1"`
+	Rate        float64       `help:"Handoffs to send per second; 0 for as many as are answered." default:"0"`
+	Sync        server.Sync   `help:"When the private server writes a commit to disk: every two seconds (interval) or before the answer (always)." enum:"interval,always" default:"interval"`
+	Join        bool          `help:"Measure the server of --server instead of a private one. The run removes its towns at the end, if this user may remove towns."`
 }
 
 func (benchCommand) Help() string {
-	return `Measures executed handoffs per second and their latencies, on a private server with a data
-directory below $TMPDIR, or with --join on a running one, which must have the default rules. Two
-ratios make runs comparable: to plain NATS request-reply with bodies of the same sizes, and to bare
-guarded appends of a message as large as a commit, to a stream that is removed in the end. The
-latter takes a client that may use the streams. With --join the processor time of the server alone
-is printed too.
+	return `Measures executed handoffs per second and their latencies: on a private server with a data directory
+below $TMPDIR, or with --join on a running server, which must have the default rules. Two ratios make
+runs comparable: to plain NATS request-reply with bodies of the same sizes, and to bare guarded
+appends of a message as large as a commit, to a stream that is removed at the end. The appends require
+the right to create streams. With --join the server's own processor time is printed too.
 
-Each worker drives its own towns, one request at a time. The rules predict every state, so every
-answer is checked, and at the end every town; a wrong one makes the exit status 1.
+Each worker drives its own towns, one request at a time. The rules predict every state, so every answer
+is checked, and at the end every town. A wrong one makes the exit status 1.
 
-With --rate the handoffs are sent at that rate, and a latency counts from when its handoff is due.
-With --phases the last phase of a long run can be compared with the first.
+With --rate a latency counts from the time when the handoff is due. With --phases you can compare the
+last phase of a long run with the first.
 
 Example:
 
@@ -44,62 +58,345 @@ Example:
 }
 
 func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
-	config := bench.Config{
-		Settings: c.Settings, World: a.flags.World, Timeout: a.flags.Timeout,
-		Connect: func(name string) (*nats.Conn, error) { return a.dial(name) },
-		Streams: func(name string) (*nats.Conn, error) { return a.dialStreams(name) },
+	if err := c.check(a); err != nil {
+		return err
 	}
-	if err := errors.Join(config.Validate(), wire.ValidateWorld(config.World)); err != nil {
-		return usagef("%s", sentence(err))
+	b := &bench{benchCommand: c, app: a}
+	if !c.Join {
+		end, err := b.startServer(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, end()) }()
 	}
-	var report *bench.Report
-	if c.Join {
-		report, err = bench.Run(ctx, config)
-	} else {
-		report, err = c.runPrivate(ctx, config)
-	}
+	report, err := b.run(ctx)
 	if err != nil {
 		return err
 	}
-	err = a.print(report, func(t table) { _ = report.WriteText(t) })
+	err = a.print(report, func(t table) { t.bench(report) })
 	if err == nil && report.Wrong > 0 {
 		return failedf("wrong answers: %d", report.Wrong)
 	}
 	return err
 }
 
-// runPrivate measures a server that it starts in this process, and ends.
-func (c *benchCommand) runPrivate(
-	ctx context.Context, config bench.Config,
-) (_ *bench.Report, err error) {
+// check returns an error if the settings cannot be measured with.
+func (c *benchCommand) check(a *app) error {
+	switch {
+	case min(c.Towns, c.Concurrency, c.Connections, c.Phases) < 1:
+		return usagef("towns, concurrency, connections and phases must be at least 1")
+	case c.Concurrency > c.Towns:
+		return usagef("a concurrency of %d needs as many towns, not %d, since a town executes one "+
+			"handoff at a time", c.Concurrency, c.Towns)
+	case c.Duration < 10*time.Millisecond, a.flags.Timeout <= 0:
+		return usagef("the duration must be at least 10ms, the timeout above 0")
+	case c.Rate < 0, c.Rate != 0 && c.Rate*c.Duration.Seconds() < 1:
+		return usagef("the rate must be 0 or make a handoff within the duration")
+	}
+	if err := wire.ValidateWorld(a.flags.World); err != nil {
+		return usagef("%s", sentence(err))
+	}
+	return nil
+}
+
+// bench is one run.
+type bench struct {
+	*benchCommand
+	app     *app
+	clients []*nats.Conn
+	towns   []*driven
+
+	mu       sync.Mutex // for the wrong answers
+	wrong    int
+	examples []string
+}
+
+// startServer starts a private server in this process, and makes it the server of the app. end ends
+// it.
+func (b *bench) startServer(ctx context.Context) (end func() error, err error) {
 	data, err := os.MkdirTemp("", "handoffctl-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
 	srv, err := server.Start(ctx, server.Config{
-		Listen: "127.0.0.1:0", Data: data, Sync: c.Sync,
-		Engine: worldengine.Config{World: config.World},
+		Listen: "127.0.0.1:0", Data: data, Sync: b.Sync,
+		Engine: worldengine.Config{World: b.app.flags.World},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("the private server does not start: %w", err)
+		return nil, errors.Join(fmt.Errorf("the private server does not start: %w", err),
+			os.RemoveAll(data))
 	}
-	defer func() {
+	b.app.flags.Server, b.app.flags.Connection = srv.URL(), natsconn.Options{}
+	return func() error {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), server.DefaultDrainTimeout)
 		defer cancel()
-		err = errors.Join(err, srv.Close(stop))
-	}()
-	config.Connect = func(name string) (*nats.Conn, error) {
-		return natsconn.Options{}.Connect(srv.URL(), name)
+		return errors.Join(srv.Close(stop), os.RemoveAll(data))
+	}, nil
+}
+
+// run measures. Wrong answers are in the report; an error says that the server cannot be reached or
+// refuses to take part.
+func (b *bench) run(ctx context.Context) (*benchReport, error) {
+	defer b.removeTowns(ctx)
+	if err := b.setUp(ctx); err != nil {
+		return nil, err
 	}
-	config.Streams = func(name string) (*nats.Conn, error) {
-		return natsconn.Options{NKey: srv.OperatorKey()}.Connect(srv.URL(), name)
+	report := &benchReport{
+		Server: b.clients[0].ConnectedUrlRedacted(), World: b.app.flags.World, Towns: b.Towns,
+		Concurrency: b.Concurrency, Connections: b.Connections, Seconds: b.Duration.Seconds(),
+		Rate: b.Rate, InProcess: !b.Join,
 	}
-	report, err := bench.Run(ctx, config)
+	if report.InProcess {
+		report.Sync = string(b.Sync)
+	}
+	if err := b.prepare(100); err != nil {
+		return nil, err
+	}
+	warm, err := b.handoffs(ctx, min(max(b.Duration/5, 50*time.Millisecond), time.Second), 0)
 	if err != nil {
 		return nil, err
 	}
-	report.Sync, report.InProcess = string(c.Sync), true
-	return report, nil
+	if err := b.echo(ctx, report); err != nil {
+		return nil, err
+	}
+	rate := warm.PerSecond
+	if b.Rate > 0 {
+		rate = min(rate, b.Rate)
+	}
+	each := 1.5 * rate * b.Duration.Seconds() / float64(b.Towns)
+	for range b.Phases {
+		if err := b.prepare(int(each) + 100); err != nil {
+			return nil, err
+		}
+		phase, err := b.handoffs(ctx, b.Duration, b.Rate)
+		if err != nil {
+			return nil, err
+		}
+		report.Phases = append(report.Phases, phase)
+	}
+	last := report.Phases[b.Phases-1]
+	report.Handoffs, report.benchCosts = last.benchRate, last.benchCosts
+	report.Ratio = report.Executed / report.Echo.PerSecond
+	if report.Append, err = b.append(ctx); err != nil {
+		report.AppendUnknown = sentence(err)
+	} else {
+		report.OfAppend = report.Executed / report.Append.PerSecond
+	}
+	err = b.checkTowns(ctx)
+	report.Wrong, report.Examples = b.wrong, b.examples
+	return report, err
+}
+
+// setUp makes the connections and the towns, whose ids are new in any world.
+func (b *bench) setUp(ctx context.Context) error {
+	for range b.Connections {
+		nc, err := b.app.dial("handoffctl bench client")
+		if err != nil {
+			return err
+		}
+		b.clients = append(b.clients, nc)
+	}
+	run := uuid.NewString()[:8]
+	for i := range b.Towns {
+		t := newDriven(fmt.Sprintf("bench-%s-%d", run, i))
+		if _, err := b.client().PutTown(ctx, t.state.Snapshot, client.Put{}); err != nil {
+			return fmt.Errorf("town %s: %w", t.state.Snapshot.TownID, err)
+		}
+		b.towns = append(b.towns, t)
+	}
+	return nil
+}
+
+// removeTowns removes the towns of the run, also of one that was interrupted. A client that may not
+// remove towns leaves them.
+func (b *bench) removeTowns(ctx context.Context) {
+	for _, t := range b.towns {
+		_, err := b.client().RemoveTown(context.WithoutCancel(ctx), t.state.Snapshot.TownID)
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (b *bench) client() *client.Client { return b.app.client(b.clients[0]) }
+
+// handoffs drives the towns for so long, at a rate in all, 0 for as fast as they answer.
+func (b *bench) handoffs(
+	ctx context.Context, duration time.Duration, rate float64,
+) (phase benchPhase, err error) {
+	wrong := b.wrong
+	server, serverBefore := b.serverCPU(ctx)
+	before := platform.ProcessorTime()
+	rounds := (b.Towns + b.Concurrency - 1) / b.Concurrency
+	phase.benchRate, err = b.drive(ctx, duration, rate, rounds, func(worker, round int) error {
+		mine := (b.Towns - worker + b.Concurrency - 1) / b.Concurrency
+		town := b.towns[worker+round%mine*b.Concurrency]
+		return b.send(ctx, b.clients[worker%len(b.clients)], town)
+	})
+	if err != nil {
+		return phase, err
+	}
+	n := float64(phase.Count)
+	phase.Executed = phase.PerSecond * (1 - float64(b.wrong-wrong)/n)
+	phase.CPUMicros = float64((platform.ProcessorTime() - before).Microseconds()) / n
+	if same, after := b.serverCPU(ctx); same == server {
+		phase.ServerCPUMicros = float64((after - serverBefore).Microseconds()) / n
+	}
+	return phase, nil
+}
+
+// serverCPU returns the id of the server that writes, and the processor time that it has used; both
+// are empty if this user may not see them.
+func (b *bench) serverCPU(ctx context.Context) (id string, used time.Duration) {
+	status, err := b.client().WorldStatus(ctx)
+	if err != nil {
+		return "", 0
+	}
+	for i := range status.Servers {
+		if s := &status.Servers[i]; s.Stats != nil {
+			return s.ID, time.Duration(s.Stats.ProcessorMs) * time.Millisecond
+		}
+	}
+	return "", 0
+}
+
+// drive lets each worker do one round after another until the duration is over, and so many rounds
+// at least if there is no rate. The first error ends all.
+func (b *bench) drive(
+	ctx context.Context, duration time.Duration, rate float64, rounds int,
+	do func(worker, round int) error,
+) (benchRate, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	latencies := make([][]time.Duration, b.Concurrency)
+	var workers sync.WaitGroup
+	var sent atomic.Int64
+	runtime.GC()
+	start := time.Now()
+	for i := range latencies {
+		latencies[i] = make([]time.Duration, 0, 1<<14)
+		workers.Go(func() {
+			for round := 0; ; round++ {
+				due := time.Now()
+				if rate > 0 {
+					due = start.Add(time.Duration(float64(sent.Add(1)-1) / rate * float64(time.Second)))
+				}
+				if due.Sub(start) >= duration && (rate > 0 || round >= rounds) ||
+					ctx.Err() != nil || rate > 0 && backoff.Sleep(ctx, time.Until(due)) != nil {
+					return
+				}
+				if err := do(i, round); err != nil {
+					cancel(err)
+					return
+				}
+				latencies[i] = append(latencies[i], time.Since(due))
+			}
+		})
+	}
+	workers.Wait()
+	elapsed := time.Since(start)
+	switch err := context.Cause(ctx); err {
+	case nil:
+		return rateOf(slices.Concat(latencies...), elapsed), nil
+	case context.Canceled:
+		return benchRate{}, unavailablef("INTERRUPTED", err, "interrupted")
+	default:
+		return benchRate{}, err
+	}
+}
+
+// echo measures plain request-reply with messages of the sizes of a handoff and its result. The
+// responder has a connection of its own.
+func (b *bench) echo(ctx context.Context, report *benchReport) error {
+	data, answer := make([]byte, b.towns[0].size), make([]byte, len(b.towns[0].last))
+	report.HandoffBytes, report.ResultBytes = len(data), len(answer)
+	responder, err := b.app.dial("handoffctl bench echo")
+	if err != nil {
+		return err
+	}
+	subject := responder.NewInbox()
+	_, err = responder.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond(answer) })
+	if err := errors.Join(err, responder.Flush()); err != nil {
+		return unavailable("CONNECTION", err)
+	}
+	report.Echo, err = b.drive(ctx, b.Duration, 0, 1, func(worker, _ int) error {
+		_, err := b.clients[worker%len(b.clients)].Request(subject, data, b.app.flags.Timeout)
+		return b.unanswered(err)
+	})
+	return err
+}
+
+// append measures guarded appends of messages as large as a commit of the run, to a stream of its
+// own on the same server. It fails if this client may not make streams.
+func (b *bench) append(ctx context.Context) (*benchAppend, error) {
+	var connections []jetstream.JetStream
+	for range b.Connections {
+		nc, err := b.app.dialStreams("handoffctl bench append")
+		if err != nil {
+			return nil, err
+		}
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return nil, err
+		}
+		connections = append(connections, js)
+	}
+	name, size, err := b.appendStream(ctx, connections[0])
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.app.flags.Timeout)
+		defer cancel()
+		_ = connections[0].DeleteStream(ctx, name)
+	}()
+	guards, data := make([]uint64, b.Concurrency), make([]byte, size)
+	rate, err := b.drive(ctx, b.Duration, 0, 1, func(worker, _ int) error {
+		ctx, cancel := context.WithTimeout(ctx, b.app.flags.Timeout)
+		defer cancel()
+		ack, err := connections[worker%len(connections)].Publish(ctx,
+			name+"."+strconv.Itoa(worker), data,
+			jetstream.WithExpectLastSequencePerSubject(guards[worker]))
+		if err == nil {
+			guards[worker] = ack.Sequence
+		}
+		return err
+	})
+	return &benchAppend{benchRate: rate, Bytes: size}, err
+}
+
+// appendStream makes a stream like the log, and returns its name and the size of a commit.
+func (b *bench) appendStream(ctx context.Context, js jetstream.JetStream) (string, int, error) {
+	world := b.app.flags.World
+	log, err := js.Stream(ctx, wire.LogStream(world))
+	if err != nil {
+		return "", 0, fmt.Errorf("the log: %w", err)
+	}
+	town := wire.TownToken(b.towns[0].state.Snapshot.TownID)
+	last, err := log.GetLastMsgForSubject(ctx, wire.LogSubject(world, town))
+	if err != nil {
+		return "", 0, fmt.Errorf("the last commit of a town: %w", err)
+	}
+	config, name := log.CachedInfo().Config, "BENCH_"+uuid.NewString()[:8]
+	_, err = js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: name, Subjects: []string{name + ".*"}, Replicas: config.Replicas,
+		MaxMsgsPerSubject: config.MaxMsgsPerSubject, Duplicates: config.Duplicates,
+	})
+	if err != nil {
+		return "", 0, fmt.Errorf("a stream to append to: %w", err)
+	}
+	commit := nats.Msg{Header: last.Header, Data: last.Data}
+	return name, commit.Size(), nil
+}
+
+// unanswered returns the error of a request that got no reply, nil for none.
+func (b *bench) unanswered(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, nats.ErrTimeout):
+		return unavailablef("TIMEOUT", err, "no answer within %s", b.app.flags.Timeout)
+	}
+	return unavailablef("CONNECTION", err, "no answer: %s", err)
 }

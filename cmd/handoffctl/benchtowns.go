@@ -1,7 +1,8 @@
-package bench
+package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,15 +22,16 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// maxPrepared bounds the handoffs that are made ahead, some 2 KB each. A worker makes the others
-// while it is timed.
-const maxPrepared = 100_000
-
-// resend is how long an answer may take before a handoff is sent again, and pause how long after a
-// failure that is.
 const (
-	resend = 2 * time.Second
-	pause  = 100 * time.Millisecond
+	// maxPrepared bounds the handoffs that are made ahead, some 2 KB each. A worker makes the others
+	// while it is timed.
+	maxPrepared = 100_000
+	// maxExamples bounds the wrong answers that the report describes.
+	maxExamples = 5
+	// resendAfter is how long an answer may take before a handoff is sent again, and resendPause how
+	// long after a failure that is.
+	resendAfter = 2 * time.Second
+	resendPause = 100 * time.Millisecond
 )
 
 // driven is a town that one worker drives, one handoff after the other.
@@ -84,20 +86,19 @@ func (b *bench) prepare(n int) error {
 // makeStep makes the next handoff: a casual talk with the townsfolk, which no state of the town
 // ever refuses.
 func (t *driven) makeStep() error {
-	casual := "casual"
+	const kind, casual = handoff.TalkToTownsfolk, "casual"
 	h, err := handoff.New(handoff.Proposal{
-		SnapshotHash: t.state.Hash, DecisionEpoch: t.state.Epoch(), Type: handoff.TalkToTownsfolk,
+		SnapshotHash: t.state.Hash, DecisionEpoch: t.state.Epoch(), Type: kind,
 		ActorID: "bench-executed", TownID: t.state.Snapshot.TownID, Priority: 0.5,
 		Reason: "Hope level 50%. Time to speak with townspeople.", ReasonTags: []string{"low_hope"},
-		Args:          map[string]string{handoff.TalkToTownsfolk.ArgumentName(): casual},
-		Preconditions: []handoff.Precondition{{Kind: handoff.TalkTypeSupported, Expected: casual}},
+		Args: map[string]string{kind.ArgumentName(): casual}, Preconditions: kind.Preconditions(casual),
 	})
 	if err != nil {
-		return fmt.Errorf("bench: a handoff cannot be made: %w", err)
+		return err
 	}
 	data, err := h.MarshalWire()
 	if err != nil {
-		return fmt.Errorf("bench: a handoff cannot be written: %w", err)
+		return err
 	}
 	checked := machine.Check(h, nil, t.state)
 	rules := town.DefaultRules()
@@ -118,47 +119,44 @@ func (b *bench) send(ctx context.Context, nc *nats.Conn, t *driven) error {
 	next := t.steps[0]
 	t.steps = t.steps[1:]
 	wants := []byte(`"resultId":"` + next.result + `"`)
-	for deadline := time.Now().Add(b.Timeout); ; {
-		reply, err := nc.Request(wire.Subject(b.World, wire.Handoff), next.data,
-			min(resend, time.Until(deadline)))
-		if err != nil {
-			// The server may be about to start again, and may have accepted it before.
-			if time.Until(deadline) > pause && backoff.Sleep(ctx, pause) == nil {
-				wants = []byte(`"` + next.result + `"`)
-				continue
+	for deadline := time.Now().Add(b.app.flags.Timeout); ; {
+		reply, err := nc.Request(wire.Subject(b.app.flags.World, wire.Handoff), next.data,
+			min(resendAfter, time.Until(deadline)))
+		wait := resendPause
+		if err == nil {
+			refused := client.ReplyErrorOf(reply)
+			switch {
+			case bytes.Contains(reply.Data, wants):
+				t.hash, t.last = next.after, reply.Data
+				return nil
+			case refused == nil:
+				b.blame("%s: expected executed with %s, got %s", t.state.Snapshot.TownID, wants,
+					reply.Data)
+				return nil
+			case refused.RetryAfter == 0 || refused.RetryAfter >= time.Until(deadline) ||
+				refused.Status != http.StatusTooManyRequests &&
+					refused.Status != http.StatusServiceUnavailable:
+				b.blame("%s: expected executed, got the error %s", t.state.Snapshot.TownID, refused)
+				return nil
 			}
-			return unanswered(err, b.Timeout)
+			wait = refused.RetryAfter
+		} else if time.Until(deadline) <= wait {
+			return b.unanswered(err)
 		}
-		switch refused := client.ReplyErrorOf(reply); {
-		case bytes.Contains(reply.Data, wants):
-			t.hash, t.last = next.after, reply.Data
-		case refused == nil:
-			b.blame("%s: expected executed with %s, got %s", t.state.Snapshot.TownID, wants,
-				reply.Data)
-		case refused.RetryAfter > 0 && refused.RetryAfter < time.Until(deadline) &&
-			(refused.Status == http.StatusTooManyRequests ||
-				refused.Status == http.StatusServiceUnavailable):
-			// A 503 may hide an acceptance: the answer is then a duplicate of the wanted one.
-			wants = []byte(`"` + next.result + `"`)
-			if err := backoff.Sleep(ctx, refused.RetryAfter); err != nil {
-				return err
-			}
-			continue
-		default:
-			b.blame("%s: expected executed, got the error %s", t.state.Snapshot.TownID, refused)
+		// The server may have accepted it: the answer is then a duplicate of the wanted one.
+		wants = []byte(`"` + next.result + `"`)
+		if backoff.Sleep(ctx, wait) != nil {
+			return b.unanswered(cmp.Or(err, ctx.Err()))
 		}
-		return nil
 	}
 }
 
-func unanswered(err error, timeout time.Duration) error {
-	if errors.Is(err, nats.ErrTimeout) {
-		return &client.UnavailableError{
-			Code: "TIMEOUT", Message: fmt.Sprintf("no answer within %s", timeout), Cause: err,
-		}
-	}
-	return &client.UnavailableError{
-		Code: "CONNECTION", Message: "no answer: " + err.Error(), Cause: err,
+// blame counts a wrong answer, and keeps the first ones for the report.
+func (b *bench) blame(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.wrong++; b.wrong <= maxExamples {
+		b.examples = append(b.examples, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -173,7 +171,7 @@ func (b *bench) checkTowns(ctx context.Context) error {
 		}
 		got, err := b.client().Town(ctx, id)
 		if err != nil {
-			return fmt.Errorf("bench: town %s: %w", id, err)
+			return fmt.Errorf("town %s: %w", id, err)
 		}
 		if got.SnapshotHash != t.hash {
 			b.blame("town %s is in the state %s, not the predicted %s", id, got.SnapshotHash, t.hash)

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// benchReport is the outcome of a run.
+type benchReport struct {
+	Server string `json:"server"`
+	// Sync is the sync mode of a private server. InProcess is set if there was one: CPUMicros counts it
+	// too.
+	Sync      string `json:"sync,omitzero"`
+	InProcess bool   `json:"inProcess"`
+
+	World       string  `json:"world"`
+	Towns       int     `json:"towns"`
+	Concurrency int     `json:"concurrency"`
+	Connections int     `json:"connections"`
+	Seconds     float64 `json:"seconds"`
+	Rate        float64 `json:"rate,omitzero"`
+	// HandoffBytes and ResultBytes are the sizes of the bodies, the echo's too.
+	HandoffBytes int `json:"handoffBytes"`
+	ResultBytes  int `json:"resultBytes"`
+
+	Echo benchRate `json:"echo"`
+	// Handoffs and benchCosts are of the last of Phases.
+	Handoffs benchRate    `json:"handoffs"`
+	Phases   []benchPhase `json:"phases"`
+	benchCosts
+	// Ratio is the executed handoffs to the echo, OfAppend to Append. AppendUnknown is why there is no
+	// Append.
+	Ratio         float64      `json:"ratio"`
+	OfAppend      float64      `json:"ratioToAppend,omitzero"`
+	Append        *benchAppend `json:"append,omitzero"`
+	AppendUnknown string       `json:"appendUnknown,omitzero"`
+	// Wrong counts the answers, and towns at the end, that are not as predicted; Examples has some.
+	Wrong    int      `json:"wrong"`
+	Examples []string `json:"wrongExamples,omitempty"`
+}
+
+// benchPhase is one phase of handoffs.
+type benchPhase struct {
+	benchRate
+	benchCosts
+}
+
+// benchCosts is the rate of executed handoffs of a phase, and their processor time.
+type benchCosts struct {
+	// Executed counts the handoffs that were answered as predicted, a second.
+	Executed float64 `json:"executedPerSecond"`
+	// CPUMicros is the processor time of this process for one handoff, in microseconds, and
+	// ServerCPUMicros the server's by its own statistics; 0 if it is not known.
+	CPUMicros       float64 `json:"cpuMicrosPerHandoff"`
+	ServerCPUMicros float64 `json:"serverCpuMicrosPerHandoff,omitzero"`
+}
+
+// benchAppend is the rate of bare guarded appends of so many bytes.
+type benchAppend struct {
+	benchRate
+	Bytes int `json:"bytes"`
+}
+
+// benchRate is how often something was done, and how long each took.
+type benchRate struct {
+	Count     int     `json:"count"`
+	PerSecond float64 `json:"perSecond"`
+	// The latencies in milliseconds.
+	P50 float64 `json:"p50Ms"`
+	P90 float64 `json:"p90Ms"`
+	P99 float64 `json:"p99Ms"`
+	Max float64 `json:"maxMs"`
+}
+
+// rateOf sorts the latencies of all that was done in some time. Its percentiles are nearest-rank.
+func rateOf(latencies []time.Duration, elapsed time.Duration) benchRate {
+	n := len(latencies)
+	if n == 0 {
+		return benchRate{}
+	}
+	slices.Sort(latencies)
+	percentile := func(p int) float64 {
+		return float64(latencies[(n*p+99)/100-1].Microseconds()) / 1000
+	}
+	return benchRate{
+		Count: n, PerSecond: float64(n) / elapsed.Seconds(), P50: percentile(50),
+		P90: percentile(90), P99: percentile(99), Max: percentile(100),
+	}
+}
+
+// bench writes the report for people.
+func (t table) bench(r *benchReport) {
+	kind, whose := "joined", "this client alone"
+	if r.InProcess {
+		kind, whose = "private, sync "+r.Sync, "client and server, which share this process"
+	}
+	t.linef("server %s (%s), world %s", r.Server, kind, r.World)
+	t.linef("%d towns, %d in flight over %d connections, %gs each phase; a handoff has %d bytes, "+
+		"a result %d", r.Towns, r.Concurrency, r.Connections, r.Seconds, r.HandoffBytes, r.ResultBytes)
+	if r.Rate > 0 {
+		t.linef("%g handoffs a second are offered; latencies count from when they are due", r.Rate)
+	}
+	t.linef("\nPHASE\tPER SECOND\tP50 MS\tP90 MS\tP99 MS\tMAX MS")
+	row := func(name string, rate benchRate) {
+		t.linef("%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f", name, rate.PerSecond, rate.P50, rate.P90, rate.P99,
+			rate.Max)
+	}
+	row("echo", r.Echo)
+	ofAppend := "unknown: " + r.AppendUnknown
+	if r.Append != nil {
+		row("append", r.Append.benchRate)
+		ofAppend = fmt.Sprintf("%.3f executed handoffs per bare guarded append of the same %d bytes",
+			r.OfAppend, r.Append.Bytes)
+	}
+	for _, phase := range r.Phases {
+		row("handoffs", phase.benchRate)
+	}
+	t.linef("")
+	t.linef("ratio\t%.3f executed handoffs per plain request-reply", r.Ratio)
+	t.linef("of append\t%s", ofAppend)
+	t.linef("processor\t%.0f µs a handoff (%s)", r.CPUMicros, whose)
+	if r.ServerCPUMicros > 0 && !r.InProcess {
+		t.linef("\t%.0f µs a handoff (the server alone)", r.ServerCPUMicros)
+	}
+	t.linef("wrong\t%d", r.Wrong)
+	for _, example := range r.Examples {
+		t.linef("\t%s", example)
+	}
+}
