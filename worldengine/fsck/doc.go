@@ -27,8 +27,9 @@
 // # Cost and concurrency
 //
 // Memory grows with the number of towns (the last record of each, and at the end their subjects),
-// of accepted keys (some 50 bytes each), of pending handoffs and of runs that have not ended. A
-// check also holds up to 8 MiB of the log, or two of the largest messages.
+// of accepted keys (some 50 bytes each), of pending handoffs, of runs that have not ended, and of
+// findings about messages that no engine can load. A check also holds up to 8 MiB of the log, or two
+// of the largest messages.
 //
 // Run may be called while servers are running, and several times at once without Repair. It starts
 // no goroutine. Without Repair it writes nothing; it makes ephemeral consumers only.

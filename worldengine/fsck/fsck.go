@@ -3,6 +3,8 @@ package fsck
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -11,6 +13,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/wire"
 )
 
@@ -36,13 +41,6 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-func (o Options) withDefaults() Options {
-	o.FetchWait = cmp.Or(o.FetchWait, time.Second)
-	o.MaxFindings = cmp.Or(o.MaxFindings, 100)
-	o.Logger = cmp.Or(o.Logger, slog.Default())
-	return o
-}
-
 // Run checks a world, and with Options.Repair puts towns back and checks again: see the package
 // comment. Servers may be running meanwhile: Run goes to the log's end at its start. NATS answers
 // no request that it denies the user: the caller, which NATS informs, ends ctx with that error as
@@ -59,12 +57,11 @@ func Run(ctx context.Context, nc *nats.Conn, world string, options Options) (*Re
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: JetStream: %w", err)
 	}
-	check := func() (*worldCheck, error) {
-		c := &worldCheck{world: world, nc: nc, js: js, options: options.withDefaults()}
-		return c, c.check(ctx)
-	}
-	c, err := check()
-	if err != nil {
+	options.FetchWait = cmp.Or(options.FetchWait, time.Second)
+	options.MaxFindings = cmp.Or(options.MaxFindings, 100)
+	options.Logger = cmp.Or(options.Logger, slog.Default())
+	c := worldCheck{world: world, nc: nc, js: js, options: options}
+	if err := c.check(ctx); err != nil {
 		return nil, err
 	}
 	report := c.report
@@ -75,8 +72,179 @@ func Run(ctx context.Context, nc *nats.Conn, world string, options Options) (*Re
 	if report.Repair.TownsMended, err = c.mendTowns(ctx); err != nil {
 		return report, err
 	}
-	if c, err = check(); err == nil {
+	if err = c.check(ctx); err == nil {
 		report.Repair.After = c.report
 	}
 	return report, err
+}
+
+// worldCheck is one check of a world: its log, the findings, and all knowledge of the towns.
+type worldCheck struct {
+	world   string
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	options Options
+	report  *Report
+
+	stream jetstream.Stream
+	end    uint64        // the log's last sequence when the check began
+	ahead  time.Duration // of the NATS server's clock before this machine's
+
+	log *LogCheck
+	// keys are the log sequences of the last acceptance of each key, by the first half of the
+	// SHA-256 of its town's subject and itself.
+	keys map[[16]byte]uint64
+	// damaged are the towns that no engine can load so far, by their subject.
+	damaged map[string]*DamagedTown
+}
+
+// find takes a finding into the report.
+func (c *worldCheck) find(finding Finding) { c.report.add(finding, c.options.MaxFindings) }
+
+// now is the time by the clock of the NATS server, by which messages expire.
+func (c *worldCheck) now() time.Time { return time.Now().Add(c.ahead) }
+
+// at returns the message at a sequence of the log; nil if there is none.
+func (c *worldCheck) at(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	msg, err := commitlog.Get(ctx, c.stream, seq)
+	if err != nil {
+		err = fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable, seq, err)
+	}
+	return msg, err
+}
+
+// check reads the log and fills the report.
+func (c *worldCheck) check(ctx context.Context) (err error) {
+	if c.stream, err = commitlog.OpenLog(ctx, c.js, c.world); err != nil {
+		return err
+	}
+	info := c.stream.CachedInfo()
+	c.end, c.ahead = info.State.LastSeq, time.Until(info.TimeStamp)
+	c.report = &Report{World: c.world, LogEnd: c.end, Findings: []Finding{}}
+	c.log = NewLogCheck(c.world, &c.report.Counts)
+	c.keys, c.damaged = map[[16]byte]uint64{}, map[string]*DamagedTown{}
+	if err := c.readLog(ctx); err != nil {
+		return err
+	}
+	if err := c.findUnreadable(ctx); err != nil {
+		return err
+	}
+	if err := c.checkHistories(ctx); err != nil {
+		return err
+	}
+	c.reportDamaged()
+	return c.compareIndex(ctx)
+}
+
+// errEnd ends the reading of a log.
+var errEnd = errors.New("fsck: the end of the check")
+
+// readLog checks the log up to its end.
+func (c *worldCheck) readLog(ctx context.Context) error {
+	progress := c.options.Progress
+	if progress == nil {
+		progress = func(uint64, uint64) {}
+	}
+	err := commitlog.EachWhole(ctx, c.stream, c.nc.MaxPayload(), c.options.FetchWait,
+		func(m *jetstream.RawStreamMsg) error {
+			if m.Sequence > c.end {
+				return errEnd
+			}
+			defer progress(m.Sequence, c.end)
+			return c.take(ctx, c.log.Check(m))
+		})
+	if err != nil && err != errEnd {
+		return err
+	}
+	progress(c.end, c.end)
+	for _, left := range c.log.leftWaiting(c.now().Add(-waitingLimit)) {
+		c.find(left)
+	}
+	return c.takeDamaged(ctx)
+}
+
+// take adds a verdict to the report. One about a message that no engine can load waits: a later
+// record may put the message aside.
+func (c *worldCheck) take(ctx context.Context, v *Verdict) error {
+	if v.damaged() {
+		c.hold(v)
+		return nil
+	}
+	if d := c.damaged[v.Subject]; d != nil {
+		delete(c.damaged, v.Subject)
+		if err := c.resolve(ctx, d, v.rec); err != nil {
+			return err
+		}
+	}
+	return c.add(ctx, v)
+}
+
+// add adds a verdict to the report.
+func (c *worldCheck) add(ctx context.Context, v *Verdict) error {
+	for _, finding := range v.Own {
+		c.find(finding)
+	}
+	if err := c.checkKey(ctx, v); err != nil || len(v.History) == 0 {
+		return err
+	}
+	before, err := c.at(ctx, v.before)
+	if err != nil || before == nil {
+		return err
+	}
+	if guard, _ := guardOf(v.Header); guard > before.Sequence && before.Subject == v.Subject {
+		v.history.onDisk = guard
+	}
+	for _, finding := range v.History {
+		c.find(finding)
+	}
+	return nil
+}
+
+// checkKey reports a key that its town accepted before, unless the log no longer keeps that, or the
+// record is of a retry.
+func (c *worldCheck) checkKey(ctx context.Context, v *Verdict) error {
+	if v.rec == nil || v.rec.Kind != commitlog.KindHandoff || v.result.IdempotencyKey == "" {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(v.Subject + " " + v.result.IdempotencyKey))
+	key := [16]byte(sum[:])
+	before := c.keys[key]
+	c.keys[key] = v.Sequence
+	if before == 0 {
+		return nil
+	}
+	first, err := c.at(ctx, before)
+	if first != nil && err == nil && !retries(v.rec.RetryOf, first) {
+		c.find(v.finding("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ",
+			before), "accepted again: "+v.result.IdempotencyKey))
+	}
+	return err
+}
+
+// retries reports whether a retried run is the one of an earlier record, and failed because no
+// plugin or console was reachable.
+func retries(of *apply.RetryOf, earlier *jetstream.RawStreamMsg) bool {
+	if of == nil || of.LogSeq != earlier.Sequence {
+		return false
+	}
+	rec, err := commitlog.ReadRecord(earlier.Data)
+	if err != nil || rec.Run == nil || rec.Run.RunID != of.RunID {
+		return false
+	}
+	result, _ := resultOf(rec)
+	return result.ReasonCode == apply.ReasonPluginUnavailable
+}
+
+// compareIndex finds the differences between the index in use and the log.
+func (c *worldCheck) compareIndex(ctx context.Context) error {
+	if c.options.Index == "" {
+		return nil
+	}
+	log := &commitlog.Log{World: c.world, Stream: c.stream,
+		Store: commitlog.NewStore(c.js, c.stream, false)}
+	return index.Compare(ctx, index.LogSource(log), c.options.Index, c.world, c.end,
+		func(d index.Difference) {
+			c.find(Finding{Kind: IndexDiffers, Stream: wire.LogStream(c.world), Sequence: d.Seq,
+				Town: d.Town, What: d.What, Want: d.Want, Got: d.Got})
+		})
 }

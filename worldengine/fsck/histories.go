@@ -57,66 +57,71 @@ func FindUnreadable(
 	return all, nil
 }
 
-// unreadable reports the histories that are unreadable.
-func (c *worldCheck) unreadable(ctx context.Context) ([]Unreadable, error) {
-	all, err := FindUnreadable(ctx, c.log, c.world,
-		func(subject string) uint64 { return c.towns[subject].read })
+// findUnreadable reports the histories that are unreadable.
+func (c *worldCheck) findUnreadable(ctx context.Context) error {
+	all, err := FindUnreadable(ctx, c.stream, c.world, func(subject string) uint64 {
+		if h := c.log.histories[subject]; h != nil {
+			return h.read
+		}
+		return 0
+	})
 	for _, u := range all {
+		const what = "changed on the disk of NATS, which does not deliver it"
 		c.find(Finding{
 			Stream: wire.LogStream(c.world), Sequence: u.Sequence, Subject: u.Subject, Town: u.Town,
-			What: "the last message was changed on the disk of NATS, which does not deliver it",
+			What: "the last message was " + what,
 		})
+		if u.Subject != wire.ControlSubject(c.world) {
+			c.damage(u.Subject).lose(commitlog.LostMessage{Sequence: u.Sequence,
+				Reason: "it was " + what}, true)
+		}
 	}
-	return all, err
+	return err
 }
 
-// findBeheaded reports the towns whose history begins behind a message that no limit has discarded:
-// the log keeps fewer messages of them than its least full history, and they do not begin within a
-// restored backup.
-func (c *worldCheck) findBeheaded(ctx context.Context) error {
-	least := commitlog.LeastHistory(c.log.CachedInfo().Config)
-	restored := commitlog.RestoredTo(c.log.CachedInfo().Config)
-	maps.DeleteFunc(c.cut, func(subject string, first uint64) bool {
-		return least < 1 || c.towns[subject].read >= uint64(least) || first <= restored
-	})
-	if len(c.cut) == 0 {
-		return nil
-	}
-	kept, err := commitlog.SubjectsOf(ctx, c.log, wire.LogSubject(c.world, "*"))
-	if err != nil {
-		return err
-	}
-	for _, subject := range slices.Sorted(maps.Keys(c.cut)) {
-		if n := kept[subject]; n < uint64(least) {
+// checkHistories reports the towns whose history begins behind a message that no limit has
+// discarded: the log keeps fewer messages of them than its least full history, and they do not
+// begin within a restored backup.
+//
+// It notes the towns with a message that NATS cannot read from its files: it counts more of the town
+// than it delivers. When that message leaves a full history, nats-server 2.15.2 fails: it stores
+// nothing more, and truncates the file there at its next start.
+func (c *worldCheck) checkHistories(ctx context.Context) error {
+	config := c.stream.CachedInfo().Config
+	least, restored := uint64(max(commitlog.LeastHistory(config), 0)), commitlog.RestoredTo(config)
+	var counted map[string]uint64
+	for _, subject := range slices.Sorted(maps.Keys(c.log.histories)) {
+		h := c.log.histories[subject]
+		cut := h.ofTown && h.cut && h.read < least && h.first > restored
+		if !cut && h.onDisk == 0 {
+			continue
+		}
+		if counted == nil {
+			var err error
+			counted, err = commitlog.SubjectsOf(ctx, c.stream, wire.LogSubject(c.world, "*"),
+				wire.ControlSubject(c.world))
+			if err != nil {
+				return err
+			}
+		}
+		if n := counted[subject]; cut && n < least {
 			c.find(Finding{
-				Stream: wire.LogStream(c.world), Sequence: c.cut[subject], Subject: subject,
+				Stream: wire.LogStream(c.world), Sequence: h.first, Subject: subject,
 				Town: townOf(subject),
 				What: "the log has lost the beginning of the town's history",
 				Want: "a message before it",
 				Got:  fmt.Sprintf("none, and %d of the %d that the history keeps", n, least),
 			})
 		}
-	}
-	return nil
-}
-
-// noteOnDisk records the towns with a message that NATS cannot read from its files: it counts more
-// of the town than it delivers. When that message leaves a full history, nats-server 2.15.2 fails:
-// it stores nothing more, and truncates the file there at its next start.
-func (c *worldCheck) noteOnDisk(ctx context.Context) error {
-	for _, subject := range slices.Sorted(maps.Keys(c.onDisk)) {
-		counted, err := commitlog.SubjectsOf(ctx, c.log, subject)
-		if err != nil {
-			return err
+		// A restore leaves the message behind.
+		noted := h.onDisk > 0 && counted[subject] > h.read
+		if noted && len(c.report.Notes) < c.options.MaxFindings {
+			c.report.Notes = append(c.report.Notes, fmt.Sprintf("town %q: log sequence %d stays in "+
+				"the files of NATS, which cannot read it. When NATS discards that message, it loses "+
+				"the messages of the log behind it. Before the history of the town is full "+
+				"(--history-per-town), move the world by handoffctl backup and handoffd restore, "+
+				"which leave that message behind", townOf(subject), h.onDisk))
 		}
-		if counted[subject] <= c.towns[subject].read {
-			continue // a restore has left it behind
-		}
-		c.note(fmt.Sprintf("town %q: log sequence %d stays in the files of NATS, which cannot read "+
-			"it. When NATS discards that message, it loses the messages of the log behind it. "+
-			"Before the history of the town is full (--history-per-town), move the world by "+
-			"handoffctl backup and handoffd restore, which leave that message behind",
-			townOf(subject), c.onDisk[subject]))
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package fsck
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +12,6 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
@@ -27,41 +25,31 @@ type LogCheck struct {
 	// Runs are the runs that have not ended, by their ids.
 	Runs map[string]*runState
 
-	world  string
-	counts *Counts
-	towns  map[string]townState // by the subject of the town's history
-	// control is the pause of the world by its last message; the zero Town if that is unknown.
-	control machine.Town
+	world     string
+	counts    *Counts
+	histories map[string]*history // by subject
 }
 
 // NewLogCheck makes the check of a world's log, which counts its messages in counts.
 func NewLogCheck(world string, counts *Counts) *LogCheck {
 	return &LogCheck{
 		world: world, counts: counts,
-		towns: map[string]townState{}, Runs: map[string]*runState{},
+		histories: map[string]*history{}, Runs: map[string]*runState{},
 	}
 }
 
-// townState is a town by its last message. If that is unreadable, the town is unknown.
-type townState struct {
-	first uint64 // the sequence of the first message read of it
-	read  uint64 // how many were read
-	last  uint64 // the sequence of the last one
-	// good is the sequence of the last record that an engine can load, 0 for none, and goodHash its
-	// state's.
-	good     uint64
-	goodHash string
-	named    bool // it was counted as a town
-	known    bool
-	town     machine.Town // if it is known
-}
-
-// next returns the town after another message on its subject that is no record of it.
-func (t *townState) next(seq uint64) townState {
-	return townState{
-		first: cmp.Or(t.first, seq), read: t.read + 1, last: seq,
-		good: t.good, goodHash: t.goodHash, named: t.named,
-	}
+// history is a town's history, or the one of the world's pauses, as far as it was read.
+type history struct {
+	ofTown      bool   // its subject is a town's
+	counted     bool   // as a town, by a record
+	read        uint64 // how many messages
+	first, last uint64 // their sequences
+	cut         bool   // the first one follows another one
+	onDisk      uint64 // a message that NATS cannot read; a restore may have left it behind
+	// town is the town after the last message, nil if that is unreadable. good is the town after the
+	// last record that an engine can load, nil if there is none. Of the world only Seq and Paused
+	// count.
+	town, good *machine.Town
 }
 
 // Verdict has the findings about one message of the log.
@@ -73,20 +61,24 @@ type Verdict struct {
 	History []Finding
 	before  uint64
 
-	message *jetstream.RawStreamMsg
-	town    string
-	stream  string
-	onDisk  []uint64 // messages that the record puts aside, and that NATS cannot read
-	damaged bool     // it is on a town's subject, and no engine can load it
-	accepts *acceptance
-	stepped bool // the record is the one that its input makes of the town before it
+	*jetstream.RawStreamMsg
+	world   string
+	rec     *commitlog.Record // nil if it cannot be read
+	result  *handoff.Result   // of a judged handoff; else, or if it does not verify, the zero one
+	history *history          // that the message belongs to, or an empty one
+	prior   *machine.Town     // the town before the message; nil if it is not known
+	stepped bool              // the record is the one that its input makes of the town before it
 }
 
 func (v *Verdict) finding(what string, want, got any) Finding {
-	return Finding{
-		Stream: v.stream, Sequence: v.message.Sequence, Subject: v.message.Subject, Town: v.town,
+	f := Finding{
+		Stream: wire.LogStream(v.world), Sequence: v.Sequence, Subject: v.Subject,
 		What: what, Want: fmt.Sprint(want), Got: fmt.Sprint(got),
 	}
+	if v.rec != nil {
+		f.Town = v.rec.TownID
+	}
+	return f
 }
 
 // want reports a wrong value of the message.
@@ -106,41 +98,54 @@ func (v *Verdict) follows(what string, want, got any) {
 	}
 }
 
+// damaged reports whether the message is on a town's subject, and no engine can load it.
+func (v *Verdict) damaged() bool {
+	return v.history.ofTown && (v.history.good == nil || v.history.good.Seq != v.Sequence)
+}
+
 // Check checks the next message of the log.
 func (l *LogCheck) Check(m *jetstream.RawStreamMsg) *Verdict {
-	v := &Verdict{message: m, stream: wire.LogStream(l.world)}
+	v := &Verdict{RawStreamMsg: m, world: l.world, result: new(handoff.Result), history: l.history(m)}
+	v.prior, v.history.town = v.history.town, nil
 	l.counts.Messages++
 	rec, err := commitlog.ReadRecord(m.Data)
-	if err == nil {
-		v.town = rec.TownID
-		l.checkRecord(v, rec)
-	} else {
+	if err != nil {
 		v.want("the record cannot be read", commitlog.RecordVersion, err.Error())
+		return v
 	}
-	l.noteHistory(v)
+	v.rec = rec
+	l.checkRecord(v)
 	return v
 }
 
-// noteHistory records a message on the subject of a history that is no record of it.
-func (l *LogCheck) noteHistory(v *Verdict) {
-	subject, seq := v.message.Subject, v.message.Sequence
-	if subject == wire.ControlSubject(l.world) && l.control.Seq != seq {
-		l.control = machine.Town{}
+// history adds a message to its history.
+func (l *LogCheck) history(m *jetstream.RawStreamMsg) *history {
+	ofTown := strings.HasPrefix(m.Subject, wire.LogSubject(l.world, ""))
+	if !ofTown && m.Subject != wire.ControlSubject(l.world) {
+		return new(history)
 	}
-	if !strings.HasPrefix(subject, wire.LogSubject(l.world, "")) {
-		return
+	h := l.histories[m.Subject]
+	if h == nil {
+		guard, _ := guardOf(m.Header)
+		h = &history{ofTown: ofTown, first: m.Sequence, cut: guard > 0}
+		l.histories[m.Subject] = h
 	}
-	now := l.towns[subject]
-	if now.last != seq {
-		now = now.next(seq)
-		l.towns[subject] = now
+	h.read, h.last = h.read+1, m.Sequence
+	return h
+}
+
+// townBefore returns the history of a town so far, an empty one of a town that has none.
+func (l *LogCheck) townBefore(townID string) *history {
+	if h := l.histories[wire.LogSubject(l.world, wire.TownToken(townID))]; h != nil {
+		return h
 	}
-	v.damaged = now.good != seq
+	return new(history)
 }
 
 // checkRecord checks a record by its kind.
-func (l *LogCheck) checkRecord(v *Verdict, rec *commitlog.Record) {
-	l.count(v, rec)
+func (l *LogCheck) checkRecord(v *Verdict) {
+	rec := v.rec
+	l.count(v)
 	ofTown := rec.Kind.OfTown() && !isOfWorld(rec)
 	if rec.Run == nil && !mayLackRun(rec.Kind) {
 		v.want("the record has no run", "events", "")
@@ -148,25 +153,28 @@ func (l *LogCheck) checkRecord(v *Verdict, rec *commitlog.Record) {
 			return
 		}
 	}
-	v.want("the record is not on its own subject", l.subjectOf(v, rec), v.message.Subject)
-	v.checkResult(rec)
-	run := l.checkRun(v, rec)
+	v.want("the record is not on its own subject", l.subjectOf(v), v.Subject)
+	v.checkResult()
+	run := l.checkRun(v)
 	if !ofTown {
-		v.checkHeaders(rec, nil)
+		v.checkHeaders(nil)
+		if now, err := commitlog.ReadEntry(rec.TownID, v.RawStreamMsg); v.history.ofTown && err == nil {
+			v.history.good = &now // engines do not look at the kind
+		}
 	}
 	switch kind := rec.Kind; {
 	case ofTown:
-		l.checkTown(v, rec, run)
+		l.checkTown(v, run)
 	case kind == commitlog.KindControl:
-		l.checkWorldControl(v, rec)
+		v.checkWorldControl()
 	case kind == commitlog.KindSignal:
-		v.step(rec, machine.Town{}, nil)
+		v.step(machine.Town{}, nil)
 	case kind == commitlog.KindRefused:
-		l.checkRefused(v, rec, run)
+		l.checkRefused(v, run)
 	case kind == commitlog.KindEvents:
-		v.checkAppended(rec, run)
+		v.checkAppended(run)
 	case kind == commitlog.KindRun:
-		l.checkBetween(v, rec, run)
+		l.checkBetween(v, run)
 	}
 	if rec.Run != nil && !v.stepped {
 		v.checkEvents(rec.Run)
@@ -174,37 +182,37 @@ func (l *LogCheck) checkRecord(v *Verdict, rec *commitlog.Record) {
 }
 
 // count counts a record by its kind.
-func (l *LogCheck) count(v *Verdict, rec *commitlog.Record) {
-	switch rec.Kind {
+func (l *LogCheck) count(v *Verdict) {
+	n := l.counts
+	switch v.rec.Kind {
 	case commitlog.KindHandoff:
-		l.counts.Accepted++
+		n.Accepted++
 	case commitlog.KindPut:
-		l.counts.Puts++
+		n.Puts++
 	case commitlog.KindRemove:
-		l.counts.Removals++
+		n.Removals++
 	case commitlog.KindMend:
-		l.counts.Mends++
+		n.Mends++
 	case commitlog.KindAsked, commitlog.KindRefused:
-		l.counts.Refused++
+		n.Refused++
 	case commitlog.KindControl:
-		l.counts.Controls++
+		n.Controls++
 	case commitlog.KindDecided, commitlog.KindSignal:
-		l.counts.Signals++
+		n.Signals++
 	case commitlog.KindRun:
-		l.counts.RunRecords++
+		n.RunRecords++
 	case commitlog.KindEvents:
-		l.counts.Appended++
+		n.Appended++
 	case commitlog.KindCancelled:
 	case commitlog.KindPending:
-		before := l.towns[v.message.Subject].town.Pending
-		switch {
-		case rec.Run != nil || rec.Pending == nil:
-			l.counts.Pending++
-		case before == nil || before.Attempt != rec.Pending.Attempt:
-			l.counts.Attempts++
+		switch p := v.rec.Pending; {
+		case v.rec.Run != nil || p == nil:
+			n.Pending++
+		case v.prior == nil || v.prior.Pending == nil || v.prior.Pending.Attempt != p.Attempt:
+			n.Attempts++
 		}
 	default:
-		v.want("a record of a kind that this program does not know", "", string(rec.Kind))
+		v.want("a record of a kind that this program does not know", "", string(v.rec.Kind))
 	}
 }
 
@@ -220,8 +228,8 @@ func mayLackRun(kind commitlog.Kind) bool {
 }
 
 // subjectOf returns the subject of a record.
-func (l *LogCheck) subjectOf(v *Verdict, rec *commitlog.Record) string {
-	token := wire.TownToken(rec.TownID)
+func (l *LogCheck) subjectOf(v *Verdict) string {
+	rec, token := v.rec, wire.TownToken(v.rec.TownID)
 	switch kind := rec.Kind; {
 	case isOfWorld(rec):
 		return wire.ControlSubject(l.world)
@@ -231,17 +239,22 @@ func (l *LogCheck) subjectOf(v *Verdict, rec *commitlog.Record) string {
 		return wire.SignalSubject(l.world)
 	case kind == commitlog.KindEvents, kind == commitlog.KindRun:
 		return wire.RunSubject(l.world, rec.Run.RunID)
-	case kind == commitlog.KindRefused:
-		// A duplicate is stored without a guard, so its town may have been made meanwhile.
-		unknown := wire.RefusedSubject(l.world, wire.UnknownTownToken)
-		town, exists := l.towns[wire.LogSubject(l.world, token)]
-		if v.message.Subject == unknown && (!exists || town.town.Removed != nil ||
-			isDuplicate(rec)) {
-			return unknown
-		}
-		return wire.RefusedSubject(l.world, token)
+	case kind != commitlog.KindRefused:
+		return v.Subject
 	}
-	return v.message.Subject
+	unknown := wire.RefusedSubject(l.world, wire.UnknownTownToken)
+	// A duplicate is stored without a guard, so its town may have been made meanwhile.
+	result, _ := resultOf(rec)
+	if v.Subject == unknown &&
+		(!l.townBefore(rec.TownID).exists() || result.Status == handoff.Duplicate) {
+		return unknown
+	}
+	return wire.RefusedSubject(l.world, token)
+}
+
+// exists reports whether the history's town may exist after it.
+func (h *history) exists() bool {
+	return h.read > 0 && (h.town == nil || h.town.Removed == nil)
 }
 
 // resultOf returns the verified result of a record, or the zero one with the reason.
@@ -253,47 +266,33 @@ func resultOf(rec *commitlog.Record) (*handoff.Result, error) {
 	return r, nil
 }
 
-func isDuplicate(rec *commitlog.Record) bool {
-	r, _ := resultOf(rec)
-	return r.Status == handoff.Duplicate
-}
-
-// acceptance is a record that accepts a key.
-type acceptance struct {
-	key     string
-	retryOf *apply.RetryOf
-}
-
 // checkResult checks that the result of a judged handoff verifies, and fits the kind of its record.
-func (v *Verdict) checkResult(rec *commitlog.Record) {
-	if of := retryOf(rec); of != nil && (of.LogSeq == 0 || of.LogSeq >= v.message.Sequence) {
+func (v *Verdict) checkResult() {
+	if of := retryOf(v.rec); of != nil && (of.LogSeq == 0 || of.LogSeq >= v.Sequence) {
 		v.want("a retry names no place in the log before it", "", of.LogSeq)
 	}
-	accepted := rec.Kind == commitlog.KindHandoff
-	if !accepted && rec.Kind != commitlog.KindRefused && rec.Kind != commitlog.KindAsked {
+	accepted := v.rec.Kind == commitlog.KindHandoff
+	if !accepted && v.rec.Kind != commitlog.KindRefused && v.rec.Kind != commitlog.KindAsked {
 		return
 	}
-	r, err := resultOf(rec)
-	if err != nil {
+	var err error
+	if v.result, err = resultOf(v.rec); err != nil {
 		v.want("the result does not verify", "", err.Error())
 		return
 	}
 	v.want("the result does not fit the kind of its record: it is accepted", accepted,
-		r.Status.Accepted())
-	if accepted {
-		v.accepts = &acceptance{r.IdempotencyKey, rec.RetryOf}
-	}
+		v.result.Status.Accepted())
 }
 
 // checkHeaders checks the headers from which the index and lists are made. state is the town's in
 // the record, nil if it has none.
-func (v *Verdict) checkHeaders(rec *commitlog.Record, state *town.State) {
-	got := v.message.Header
+func (v *Verdict) checkHeaders(state *town.State) {
+	got := v.Header
 	if len(got) == 0 {
-		v.want("the message has no headers", string(rec.Kind), "")
+		v.want("the message has no headers", string(v.rec.Kind), "")
 		return
 	}
-	want := commitlog.Headers(rec, v.message.Subject, state)
+	want := commitlog.Headers(v.rec, v.Subject, state)
 	names := maps.Clone(got)
 	maps.Copy(names, want)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -310,22 +309,24 @@ func guardOf(header nats.Header) (guard uint64, ok bool) {
 }
 
 // checkGuard checks that a message was guarded by the sequence of the one before it.
-func (v *Verdict) checkGuard(before uint64) {
-	v.before = before
+func (v *Verdict) checkGuard() {
+	v.before = v.prior.Seq
 	v.follows("the message was not guarded by the one before it on its subject",
-		strconv.FormatUint(before, 10), v.message.Header.Get(jetstream.ExpectedLastSubjSeqHeader))
+		strconv.FormatUint(v.before, 10), v.Header.Get(jetstream.ExpectedLastSubjSeqHeader))
 }
 
 // checkWorldControl checks a signal that paused or resumed the world.
-func (l *LogCheck) checkWorldControl(v *Verdict, rec *commitlog.Record) {
-	now, prior := machine.Town{Seq: v.message.Sequence, Paused: rec.Paused}, l.control
-	l.control = now
-	if prior.Seq != 0 {
-		v.checkGuard(prior.Seq)
-	} else {
-		prior = beforeControl(now)
+func (v *Verdict) checkWorldControl() {
+	now := machine.Town{Seq: v.Sequence, Paused: v.rec.Paused}
+	if !v.history.ofTown {
+		v.history.town = &now
 	}
-	v.step(rec, prior, nil)
+	if v.prior == nil || v.history.ofTown {
+		v.step(beforeControl(now), nil)
+		return
+	}
+	v.checkGuard()
+	v.step(*v.prior, nil)
 }
 
 // beforeControl returns a town before it was paused or resumed, as far as that counts.
@@ -339,122 +340,124 @@ func beforeControl(t machine.Town) machine.Town {
 }
 
 // checkTown checks a message of a town's history.
-func (l *LogCheck) checkTown(v *Verdict, rec *commitlog.Record, run *runState) {
-	subject, seq := v.message.Subject, v.message.Sequence
-	prior := l.towns[subject]
-	if !prior.named {
+func (l *LogCheck) checkTown(v *Verdict, run *runState) {
+	if !v.history.ofTown {
+		v.history, v.prior = new(history), nil
+	}
+	if !v.history.counted {
 		l.counts.Towns++
 	}
-	now := prior.next(seq)
-	now.named = true
-	state := v.checkState(rec)
+	v.history.counted = true
+	state, good := v.checkState(), v.history.good
 	if state != nil {
-		v.checkHeaders(rec, state)
-		now.known, now.town = true, rec.Town(seq, *state)
-		if state.Hash == v.message.Header.Get(wire.HashHeader) {
-			now.good, now.goodHash = seq, state.Hash
+		v.checkHeaders(state)
+		now := v.rec.Town(v.Sequence, *state)
+		v.history.town = &now
+		if state.Hash == v.Header.Get(wire.HashHeader) {
+			v.history.good = &now
 		}
 	}
-	l.towns[subject] = now
-	if guard, ok := guardOf(v.message.Header); ok && guard == 0 && !prior.known {
-		prior.known = rec.Kind == commitlog.KindPut // the town's first record
+	if guard, ok := guardOf(v.Header); ok && guard == 0 && v.prior == nil &&
+		v.rec.Kind == commitlog.KindPut {
+		v.prior = new(machine.Town) // the town's first record
 	}
 	switch {
-	case rec.Kind == commitlog.KindMend:
-		v.checkMend(rec, &prior, &now)
+	case v.rec.Kind == commitlog.KindMend:
+		v.checkMend(good)
 	case state == nil:
-	case prior.known:
-		v.checkGuard(prior.town.Seq)
-		v.step(rec, prior.town, run)
-	case rec.Kind == commitlog.KindControl:
-		v.step(rec, beforeControl(now.town), run)
-	case rec.Pending != nil:
-		app, err := rec.Pending.Read()
+	case v.prior != nil:
+		v.checkGuard()
+		v.step(*v.prior, run)
+	case v.rec.Kind == commitlog.KindControl:
+		v.step(beforeControl(*v.history.town), run)
+	case v.rec.Pending != nil:
+		app, err := v.rec.Pending.Read()
 		v.want("the pending handoff was not accepted in the town's state", true,
 			err == nil && machine.Check(app.Handoff, nil, *state).Accepted)
 	}
 }
 
 // checkState checks the state of a town's record by itself, and returns it, or nil.
-func (v *Verdict) checkState(rec *commitlog.Record) *town.State {
-	state, err := town.ParseStored(rec.Snapshot)
+func (v *Verdict) checkState() *town.State {
+	state, err := town.ParseStored(v.rec.Snapshot)
 	if err != nil {
 		v.want("the stored state is not a snapshot.v1", "", err.Error())
 		return nil
 	}
 	v.want("the stored state is not in its canonical form",
-		string(state.Canonical), string(rec.Snapshot))
-	v.want("the stored state is the state of another town", rec.TownID, state.Snapshot.TownID)
+		string(state.Canonical), string(v.rec.Snapshot))
+	v.want("the stored state is the state of another town", v.rec.TownID, state.Snapshot.TownID)
 	return &state
 }
 
-// checkMend checks a record that puts its town back.
-func (v *Verdict) checkMend(rec *commitlog.Record, prior, now *townState) {
-	if rec.Mend == nil {
+// checkMend checks a record that puts its town back. good is the town's last readable record.
+func (v *Verdict) checkMend(good *machine.Town) {
+	if v.rec.Mend == nil {
 		v.want("a record that puts its town back does not name the one that it restores",
 			"mend", "")
 		return
 	}
-	for _, lost := range rec.Mend.Lost {
-		if !lost.Delivered && now.first < lost.Sequence {
-			v.onDisk = append(v.onDisk, lost.Sequence)
+	for _, lost := range v.rec.Mend.Lost {
+		if !lost.Delivered && v.history.first < lost.Sequence {
+			v.history.onDisk = lost.Sequence
 		}
 	}
-	if prior.good == 0 || !now.known {
+	if good == nil || v.history.town == nil {
 		return
 	}
-	v.before = prior.good
+	v.before = good.Seq
 	v.follows("the town was put back to another record than its last readable one",
-		prior.good, rec.Mend.Restores)
+		good.Seq, v.rec.Mend.Restores)
 	v.follows("the town was put back to another state than its last readable record has",
-		prior.goodHash, now.town.Held().Hash)
+		good.Held().Hash, v.history.town.Held().Hash)
 }
 
 // checkRefused checks the message of a refused run.
-func (l *LogCheck) checkRefused(v *Verdict, rec *commitlog.Record, run *runState) {
-	r, _ := resultOf(rec)
-	prior, exists := l.towns[wire.LogSubject(l.world, wire.TownToken(rec.TownID))]
-	exists = exists && prior.town.Removed == nil
+func (l *LogCheck) checkRefused(v *Verdict, run *runState) {
+	before := l.townBefore(v.rec.TownID)
 	switch {
-	case r.Status == handoff.Duplicate || !exists && r.ReasonCode == handoff.ReasonUnknownTown:
-		v.step(rec, machine.Town{}, run)
-	case prior.known:
-		v.before = prior.town.Seq
-		v.step(rec, prior.town, run)
+	case v.result.Status == handoff.Duplicate ||
+		!before.exists() && v.result.ReasonCode == handoff.ReasonUnknownTown:
+		v.step(machine.Town{}, run)
+	case before.town != nil:
+		v.before = before.town.Seq
+		v.step(*before.town, run)
 	}
 }
 
 // checkAppended checks a message with events of other producers. Projectors check whether they are
 // valid transitions: the log accepts all.
-func (v *Verdict) checkAppended(rec *commitlog.Record, run *runState) {
-	ofEngine := run.ofEngine || machine.IsEnginePlan(rec.Run.PlanID, rec.Run.PlanVersion)
-	for i := range rec.Run.Events {
-		e := &rec.Run.Events[i]
+func (v *Verdict) checkAppended(run *runState) {
+	events := v.rec.Run
+	ofEngine := run.ofEngine || machine.IsEnginePlan(events.PlanID, events.PlanVersion)
+	for i := range events.Events {
+		e := &events.Events[i]
 		ofOthers := e.StepID != "" && !slices.Contains(machine.Steps(), e.StepID)
 		if e.EventType.Spec().OfEngine || ofEngine && !ofOthers {
-			v.want("others appended an event that only the engine emits", "", eventText(rec.Run, i))
+			v.want("others appended an event that only the engine emits", "", eventText(events, i))
 			run.lost = true // the engine emits no event that others have appended before it
 		}
 	}
-	run.extend(v, rec)
+	run.extend(v)
 }
 
 // checkBetween checks a run's events that the engine emitted between its commits, or a record that
 // closes the run to others, or reopens it.
-func (l *LogCheck) checkBetween(v *Verdict, rec *commitlog.Record, run *runState) {
+func (l *LogCheck) checkBetween(v *Verdict, run *runState) {
 	switch {
 	case run.lost:
-	case len(rec.Run.Events) == 0:
+	case len(v.rec.Run.Events) == 0:
 		v.want("a record without events neither closes nor reopens its run", true,
-			rec.Closing || run.tail.Closed)
+			v.rec.Closing || run.tail.Closed)
 	case run.accepted:
-		current := l.towns[wire.LogSubject(l.world, wire.TownToken(rec.TownID))].town
-		if p := current.Pending; p != nil && p.Run.RunID == rec.Run.RunID {
+		current := l.townBefore(v.rec.TownID).town
+		if current != nil && current.Pending != nil &&
+			current.Pending.Run.RunID == v.rec.Run.RunID {
 			v.before = current.Seq
-			v.stepRun(rec, current, run.tail, eventsInHand(rec, p)...)
+			v.stepRun(*current, run.tail, eventsInHand(v.rec, current.Pending)...)
 		}
-	case run.tail.Waiting != nil && run.isEndedBy(rec):
-		v.stepRun(rec, machine.Town{}, run.tail, abandonOf(rec))
+	case run.tail.Waiting != nil && run.isEndedBy(v.rec):
+		v.stepRun(machine.Town{}, run.tail, abandonOf(v.rec))
 	}
-	run.extend(v, rec)
+	run.extend(v)
 }

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
@@ -21,6 +19,8 @@ type runState struct {
 	runSeq int64     // of the last event, whosever it is
 	seq    uint64    // of the last message on the run's subject, 0 for none
 	stored time.Time // that message
+	// seen are the ids and idempotency keys of its events, if they are the engine's.
+	seen map[string]bool
 	// ofEngine reports whether the engine has emitted events of the run; the rest is about such a
 	// run.
 	ofEngine bool
@@ -28,19 +28,12 @@ type runState struct {
 	identity runevents.Identity
 	accepted bool // its handoff was accepted, and the command given to a game
 	// lost reports that records of the run are missing, or wrong. Otherwise tail is the end of the
-	// run's own subject, snapshot the projection of the engine's events, and waits the messages
+	// run's own subject, snapshot the projection of the engine's events, and waits the records
 	// there from before the handoff was judged.
 	lost     bool
 	tail     *machine.RunTail
 	snapshot runevents.Snapshot
-	waits    []waitMessage
-	seen     map[string]bool // ids and idempotency keys of its events
-}
-
-// waitMessage is a message with a record of a run that waits.
-type waitMessage struct {
-	*jetstream.RawStreamMsg
-	rec *commitlog.Record
+	waits    []*Verdict
 }
 
 // run returns a run that has not ended, a new one if it is not known.
@@ -56,34 +49,34 @@ func (l *LogCheck) run(runID string) *runState {
 
 // checkRun checks the run of a record, and of its pending command, against the records before.
 // It returns the record's run, or nil.
-func (l *LogCheck) checkRun(v *Verdict, rec *commitlog.Record) *runState {
-	var r *runState
+func (l *LogCheck) checkRun(v *Verdict) (r *runState) {
+	rec := v.rec
 	if rec.Run != nil {
 		r = l.run(rec.Run.RunID)
 		if rec.Kind != commitlog.KindEvents {
-			r.own(v, rec.TownID, rec.Run.Identity)
+			r.own(v, rec.Run.Identity)
 		}
-		r.take(v, rec)
+		r.take(v)
 		if r.isEndedBy(rec) {
 			delete(l.Runs, rec.Run.RunID)
 		}
 	}
 	if p := rec.Pending; p != nil {
 		pending := l.run(p.Run.RunID)
-		pending.own(v, rec.TownID, p.Run)
+		pending.own(v, p.Run)
 		pending.accept(p)
 	}
 	return r
 }
 
 // own checks the identity of a run of the engine's.
-func (r *runState) own(v *Verdict, town string, identity runevents.Identity) {
+func (r *runState) own(v *Verdict, identity runevents.Identity) {
 	if !r.ofEngine {
-		r.ofEngine, r.town, r.identity = true, town, identity
+		r.ofEngine, r.town, r.identity = true, v.rec.TownID, identity
 		v.want("the id of the run is not a UUID v4", true, runevents.IsID(identity.RunID))
 	}
 	v.want("the run is not the one of its records before", fmt.Sprint(r.town, " ", r.identity),
-		fmt.Sprint(town, " ", identity))
+		fmt.Sprint(v.rec.TownID, " ", identity))
 }
 
 // accept notes that the command of a run is being applied.
@@ -96,9 +89,9 @@ func (r *runState) accept(p *apply.Pending) {
 
 // take checks the place of a record's events in their run, and, of the engine's, that their
 // transitions are valid.
-func (r *runState) take(v *Verdict, rec *commitlog.Record) {
-	run := rec.Run
-	if rec.Kind == commitlog.KindEvents || rec.Kind == commitlog.KindRun {
+func (r *runState) take(v *Verdict) {
+	kind, run := v.rec.Kind, v.rec.Run
+	if kind == commitlog.KindEvents || kind == commitlog.KindRun {
 		r.checkGuard(v)
 	}
 	if run.FirstSeq <= r.runSeq {
@@ -107,7 +100,7 @@ func (r *runState) take(v *Verdict, rec *commitlog.Record) {
 	}
 	r.lost = r.lost || run.FirstSeq > r.runSeq+1
 	r.runSeq = max(r.runSeq, run.FirstSeq+int64(len(run.Events))-1)
-	records, seen := run.Records(v.message.Time), r.seen
+	records, seen := run.Records(v.Time), r.seen
 	if !r.ofEngine {
 		seen = map[string]bool{} // of another producer's run, those of one record are compared
 	}
@@ -117,7 +110,7 @@ func (r *runState) take(v *Verdict, rec *commitlog.Record) {
 			seen[id] || seen[key])
 		seen[id], seen[key] = true, true
 	}
-	if !r.ofEngine || rec.Kind == commitlog.KindEvents || r.lost {
+	if !r.ofEngine || kind == commitlog.KindEvents || r.lost {
 		return
 	}
 	projected, alerts, err := runevents.Incremental(r.snapshot, records)
@@ -148,28 +141,28 @@ func (r *runState) isEndedBy(rec *commitlog.Record) bool {
 // checkGuard checks the guard of a record on the run's own subject. One other than the message
 // before it belongs to an expired one.
 func (r *runState) checkGuard(v *Verdict) {
-	guard, ok := guardOf(v.message.Header)
+	guard, ok := guardOf(v.Header)
 	if r.seq > 0 && (!ok || guard < r.seq) {
 		v.want("the append was not guarded by the run's message before it", r.seq, guard)
 	}
 	r.lost = r.lost || guard != r.seq
-	r.seq, r.stored = v.message.Sequence, v.message.Time
+	r.seq, r.stored = v.Sequence, v.Time
 }
 
 // extend adds a checked record on the run's own subject.
-func (r *runState) extend(v *Verdict, rec *commitlog.Record) {
+func (r *runState) extend(v *Verdict) {
 	if !r.ofEngine {
 		return
 	}
-	r.tail.Add(rec, r.seq)
+	r.tail.Add(v.rec, r.seq)
 	if !r.accepted {
-		r.waits = append(r.waits, waitMessage{v.message, rec})
+		r.waits = append(r.waits, v)
 	}
 }
 
 // checkEvents checks the events of a record by themselves.
 func (v *Verdict) checkEvents(run *runevents.Run) {
-	for i, r := range run.Records(v.message.Time) {
+	for i, r := range run.Records(v.Time) {
 		if err := r.Validate(); err != nil {
 			v.want("an event is not valid: "+eventText(run, i), "", err.Error())
 		}
@@ -192,8 +185,8 @@ func (l *LogCheck) leftWaiting(since time.Time) (left []Finding) {
 	for _, runID := range slices.Sorted(maps.Keys(l.Runs)) {
 		r := l.Runs[runID]
 		waits := r.tail.Status == runevents.RunPending || r.tail.Status == runevents.RunIsPaused
-		applies := l.towns[wire.LogSubject(l.world, wire.TownToken(r.town))].town.Pending != nil
-		if !waits || applies || r.stored.After(since) {
+		town := l.townBefore(r.town).town
+		if !waits || town != nil && town.Pending != nil || r.stored.After(since) {
 			continue
 		}
 		left = append(left, Finding{

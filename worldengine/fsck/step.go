@@ -22,35 +22,63 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// differs is the finding about a record that the machine does not make.
-const differs = "the record is not the one that its input makes of the town"
+// replay is the step of the machine that a record tells of.
+type replay struct {
+	*Verdict
+	before   machine.Town
+	in       machine.Input
+	settings machine.Settings
+}
+
+// replay returns the step of a town that makes the message's record, without its event.
+func (v *Verdict) replay(before machine.Town) *replay {
+	r := &replay{Verdict: v, before: before,
+		in: machine.Input{TownID: v.rec.TownID, At: endOf(v.rec.Run)}}
+	if v.rec.Run != nil {
+		r.in.Drawn = v.rec.Run.Drawn()
+	}
+	rules := town.DefaultRules()
+	if v.rec.Rules != nil {
+		rules = *v.rec.Rules
+	}
+	r.settings = machine.Settings{Rules: &rules, Apply: apply.Local}
+	if v.rec.WorldPolicy != nil {
+		r.settings.Policy = *v.rec.WorldPolicy
+	}
+	return r
+}
 
 // step steps the town before a record again, by the record's input, and compares the two records
 // byte for byte. run is the record's run; nil if it has none.
-func (v *Verdict) step(rec *commitlog.Record, before machine.Town, run *runState) {
-	if rec.Run == nil && !mayLackRun(rec.Kind) {
+func (v *Verdict) step(before machine.Town, run *runState) {
+	if v.rec.Run == nil && !mayLackRun(v.rec.Kind) {
 		return
 	}
-	in, settings, err := inputOf(rec, before)
-	if err != nil {
+	r := v.replay(before)
+	if err := r.readEvent(); err != nil {
 		v.follows("the record does not have the input of its step", "", err.Error())
 		return
 	}
-	if h, judged := in.Event.(*machine.Handoff); judged && run != nil {
+	if h, judged := r.in.Event.(*machine.Handoff); judged && run != nil {
 		v.stepWaits(run, h)
 	}
-	v.compare(before, in, settings, in.Event)
+	r.compare(r.in.Event)
 }
 
-// compare steps a town by one event after another until the step makes the record of the message.
-func (v *Verdict) compare(
-	before machine.Town, in *machine.Input, settings *machine.Settings, events ...machine.Event,
-) {
+// stepRun steps a record on a run's own subject, with its end before the record, by one of events.
+func (v *Verdict) stepRun(before machine.Town, tail *machine.RunTail, events ...machine.Event) {
+	r := v.replay(before)
+	r.in.Tail, r.settings.Plugin.Attempts = tail, 1
+	r.compare(events...)
+}
+
+// compare steps the town by one event after another until the step makes the message's record.
+func (r *replay) compare(events ...machine.Event) {
 	var closest []byte
 	var failed error
-	for _, in.Event = range events {
-		made, err := makeRecord(before, in, settings)
-		if v.stepped = err == nil && bytes.Equal(made, v.message.Data); v.stepped {
+	for _, r.in.Event = range events {
+		made, err := r.makeRecord()
+		if r.stepped = err == nil && bytes.Equal(made, r.Data); r.stepped {
 			return
 		}
 		if closest == nil {
@@ -58,32 +86,23 @@ func (v *Verdict) compare(
 		}
 	}
 	if closest == nil && failed != nil {
-		v.follows("the town could not take the input of the record", "", failed.Error())
+		r.follows("the town could not take the input of the record", "", failed.Error())
 		return
 	}
-	want, got := excerpts(closest, v.message.Data)
-	v.follows(differs, want, got)
+	want, got := excerpts(closest, r.Data)
+	r.follows("the record is not the one that its input makes of the town", want, got)
 }
 
-// makeRecord returns the bytes of the record that an input makes of a town; nil if it makes none.
-func makeRecord(t machine.Town, in *machine.Input, settings *machine.Settings) ([]byte, error) {
-	out, err := machine.Step(t, in, settings)
+// makeRecord returns the bytes of the record that the step makes; nil if it makes none.
+func (r *replay) makeRecord() ([]byte, error) {
+	out, err := machine.Step(r.before, &r.in, &r.settings)
 	if err != nil || out.Record == nil {
 		return nil, err
 	}
-	if out.Record.Kind.OfTown() && in.TownID != "" {
+	if out.Record.Kind.OfTown() && r.in.TownID != "" {
 		out.Record.Hold(&out.After)
 	}
 	return out.Record.MarshalJSON()
-}
-
-// stepRun steps a record on a run's own subject, with its end before the record, by one of events.
-func (v *Verdict) stepRun(
-	rec *commitlog.Record, before machine.Town, tail *machine.RunTail, events ...machine.Event,
-) {
-	in := &machine.Input{TownID: rec.TownID, At: endOf(rec), Drawn: rec.Run.Drawn(), Tail: tail}
-	settings := &machine.Settings{Plugin: apply.Policy{Attempts: 1}}
-	v.compare(before, in, settings, events...)
 }
 
 // stepWaits steps the records of a run that waited, now that its handoff is known.
@@ -91,22 +110,17 @@ func (v *Verdict) stepWaits(run *runState, h *machine.Handoff) {
 	tail := machine.NewTail(nil, 0)
 	for _, w := range run.waits {
 		if w.rec.Kind == commitlog.KindRun && len(w.rec.Run.Events) > 0 && !run.lost {
-			of := &Verdict{message: w.RawStreamMsg, town: w.rec.TownID, stream: v.stream}
-			wait := waitOf(w.rec, h)
-			of.stepRun(w.rec, machine.Town{}, tail, &wait, &machine.Close{Wait: wait})
-			v.Own = append(v.Own, of.Own...)
+			begin := beginOf(w.rec.Run)
+			begin.Retry = h.Begin.Retry
+			wait := machine.Wait{Handoff: h.Handoff, Run: w.rec.Run.Identity, Begin: begin,
+				By: pauseOf(w.rec.Run)}
+			w.Own = nil // its own findings are reported
+			w.stepRun(machine.Town{}, tail, &wait, &machine.Close{Wait: wait})
+			v.Own = append(v.Own, w.Own...)
 		}
 		tail.Add(w.rec, w.Sequence)
 	}
 	run.waits = nil
-}
-
-// waitOf returns the wait that a record of a run tells of.
-func waitOf(rec *commitlog.Record, h *machine.Handoff) machine.Wait {
-	begin := beginOf(rec.Run)
-	begin.Retry = h.Begin.Retry
-	return machine.Wait{Handoff: h.Handoff, Run: rec.Run.Identity, Begin: begin,
-		By: pauseOf(rec.Run)}
 }
 
 // pauseOf returns the pause that the events of a run name; nil if they name none.
@@ -135,87 +149,111 @@ func eventsInHand(rec *commitlog.Record, p *apply.Pending) []machine.Event {
 // abandonOf returns the event that cancelled a run that waited.
 func abandonOf(rec *commitlog.Record) machine.Event {
 	e := &machine.Abandon{Run: rec.Run.Identity}
-	_ = json.Unmarshal(rec.Run.Events[len(rec.Run.Events)-1].Payload, &e.Why)
+	_ = json.Unmarshal(lastOf(rec.Run).Payload, &e.Why) // the step finds a difference
 	return e
 }
 
-// inputOf returns the input, and the settings, by which a record was made of a town.
-func inputOf(rec *commitlog.Record, before machine.Town) (*machine.Input, *machine.Settings, error) {
-	rules := town.DefaultRules()
-	if rec.Rules != nil {
-		rules = *rec.Rules
+// lastOf returns the last event of a run's part; nil if it has none.
+func lastOf(run *runevents.Run) *runevents.Event {
+	if run == nil || len(run.Events) == 0 {
+		return nil
 	}
-	settings := &machine.Settings{Rules: &rules, Apply: apply.Local}
-	if rec.WorldPolicy != nil {
-		settings.Policy = *rec.WorldPolicy
-	}
-	in := &machine.Input{TownID: rec.TownID, At: endOf(rec)}
-	if rec.Run != nil {
-		in.Drawn = rec.Run.Drawn()
-	}
-	var err error
-	switch kind := rec.Kind; {
-	case kind == machine.KindPut:
-		err = putOf(in, rec, before)
-	case kind == machine.KindRemove:
-		in.Event = &machine.Remove{ActorID: rec.ActorID}
-	case kind == machine.KindControl, kind == machine.KindDecided, kind == machine.KindSignal:
-		err = signalOf(in, settings, rec)
-	case kind == machine.KindPending && rec.Run == nil:
-		err = attemptOf(in, settings, rec.Pending, before.Pending)
-	case kind == machine.KindCancelled:
-		err = cancellationOf(in, rec, before.Pending)
-	case kind == machine.KindHandoff && before.Pending != nil:
-		err = outcomeOf(in, settings, rec, before.Pending)
-	default:
-		err = deliveryOf(in, settings, rec)
-	}
-	return in, settings, err
+	return &run.Events[len(run.Events)-1]
 }
 
-// errNotPending: a record about the command that is being applied to a town follows one without it.
-var errNotPending = errors.New("no command is being applied to the town")
+// readEvent reads the event, and the rest of the input and the settings, out of the record.
+func (r *replay) readEvent() error {
+	rec, p := r.rec, r.before.Pending
+	switch kind := rec.Kind; {
+	case kind == machine.KindPut:
+		return r.readPut()
+	case kind == machine.KindRemove:
+		r.in.Event = &machine.Remove{ActorID: rec.ActorID}
+		return nil
+	case kind == machine.KindControl, kind == machine.KindDecided, kind == machine.KindSignal:
+		return r.readSignal()
+	case kind == machine.KindHandoff && p != nil:
+		return r.readOutcome()
+	case kind == machine.KindPending && rec.Run == nil, kind == machine.KindCancelled:
+		if p == nil || kind == machine.KindPending && rec.Pending == nil {
+			return errors.New("no command is being applied to the town")
+		}
+		if kind == machine.KindPending {
+			return r.readAttempt()
+		}
+		return r.readCancellation()
+	}
+	return r.readDelivery()
+}
 
-// attemptOf sets an input to the outcome of an attempt before another one, or to a request that may
-// have arrived.
-func attemptOf(
-	in *machine.Input, settings *machine.Settings, p, before *apply.Pending,
-) error {
+// readPut reads a put.
+func (r *replay) readPut() error {
+	state, err := town.ParseStored(r.rec.Snapshot)
+	r.in.Event = &machine.Put{
+		State: state, Expected: r.before.State.Hash, ActorID: r.rec.ActorID,
+		Attributes: machine.Attributes{Apply: r.rec.Apply, Approval: r.rec.Policy},
+	}
+	return err
+}
+
+// readSignal reads a signal.
+func (r *replay) readSignal() error {
+	rec := r.rec
+	said, err := machine.SignalIn(rec.Run)
+	if err != nil {
+		return err
+	}
+	if rec.Run.PlanID != machine.SignalPlan || rec.Run.PlanVersion != machine.SignalVersion ||
+		said.TownID != rec.TownID {
+		return fmt.Errorf("the run, of the plan %q, is not one of a signal to the town",
+			rec.Run.PlanID)
+	}
+	signal := &machine.Signal{
+		Kind: said.Signal, Run: rec.Run.Identity, TownID: said.TownID, RunID: said.RunID,
+		HandoffID: said.HandoffID, HandoffHash: said.HandoffHash, ActorID: said.ActorID,
+		Reason: said.Reason,
+	}
+	r.in.Event = signal
+	if rec.Kind == machine.KindSignal {
+		r.in.Event = &machine.Told{Signal: signal, Code: wire.Code(said.Code)}
+	}
+	if rec.Paused != nil {
+		signal.DrainTimeout = time.Duration(rec.Paused.DrainTimeoutMs) * time.Millisecond
+	}
+	if a := approval.List(rec.Approvals).Decided(rec.Run.RunID); a != nil {
+		r.settings.ApprovalTimeout = a.Expires.Sub(a.Decision.At)
+	}
+	return nil
+}
+
+// readAttempt reads the outcome of an attempt before another one, or that a request may have
+// arrived.
+func (r *replay) readAttempt() error {
+	p, before := r.rec.Pending, r.before.Pending
 	switch {
-	case p == nil || before == nil:
-		return errNotPending
 	case p.Attempt == before.Attempt:
-		in.Event = &machine.Arrival{MayHaveArrived: p.Reached, Rests: p.Rested}
+		r.in.Event = &machine.Arrival{MayHaveArrived: p.Reached, Rests: p.Rested}
 		return nil
 	case p.Last == nil:
 		return errors.New("the record does not say how the attempt before ended")
 	}
-	in.At, in.Drawn, in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runevents.Run), before)
-	settings.Plugin = apply.Policy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
-	in.Event = &machine.Outcome{Result: apply.Result{
+	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runevents.Run), before)
+	r.settings.Plugin = apply.Policy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
+	r.in.Event = &machine.Outcome{Result: apply.Result{
 		Attempt: before.Attempt, At: p.Last.At, Failed: new(*p.Last), Reached: p.Reached,
 	}}
 	return nil
 }
 
-// outcomeOf sets an input to the outcome that ends a run.
-func outcomeOf(
-	in *machine.Input, settings *machine.Settings, rec *commitlog.Record, p *apply.Pending,
-) error {
-	r, err := resultOf(rec)
-	if err != nil {
-		return err
-	}
-	in.Tail = tailOf(rec.Run, p)
-	settings.Plugin.Attempts = p.Attempt
-	v := apply.Result{Attempt: p.Attempt, Applied: r.Executed}
+// readOutcome reads the outcome that ends a run.
+func (r *replay) readOutcome() error {
+	rec, p := r.rec, r.before.Pending
+	r.in.Tail = tailOf(rec.Run, p)
+	r.settings.Plugin.Attempts = p.Attempt
+	v := apply.Result{Attempt: p.Attempt, Applied: r.result.Executed}
 	var said struct {
 		apply.Artifacts `json:",inline"`
-		Error           struct {
-			Code      string `json:"code"`
-			Message   string `json:"message"`
-			Retryable bool   `json:"retryable"`
-		} `json:"error"`
+		Error           apply.Failure `json:"error"`
 	}
 	for i := range rec.Run.Events {
 		e := &rec.Run.Events[i]
@@ -227,43 +265,36 @@ func outcomeOf(
 			}
 		}
 	}
-	switch {
-	case !v.Applied:
-		v.Failed = &apply.Failure{Reason: r.ReasonCode, Message: said.Error.Message,
-			Retryable: said.Error.Retryable}
-		if said.Error.Code != string(r.ReasonCode) {
-			v.Failed.Code = said.Error.Code
-		}
-	case !bytes.Equal(rec.Snapshot, p.Expected):
-		v.Snapshot = rec.Snapshot
-		fallthrough
-	default:
+	if !v.Applied {
+		v.Failed = &said.Error
+		v.Failed.Reason = r.result.ReasonCode
+	} else {
 		v.Artifacts = said.Artifacts
+		if !bytes.Equal(rec.Snapshot, p.Expected) {
+			v.Snapshot = rec.Snapshot
+		}
 		if rec.Addition != nil {
 			v.Embodiment = rec.Addition.Embodiment
 		}
 	}
-	in.Event = &machine.Outcome{Result: v}
+	r.in.Event = &machine.Outcome{Result: v}
 	return nil
 }
 
-// cancellationOf sets an input to a record's cancellation.
-func cancellationOf(in *machine.Input, rec *commitlog.Record, p *apply.Pending) error {
-	if p == nil {
-		return errNotPending
-	}
-	if len(rec.Run.Events) == 0 {
+// readCancellation reads the cancellation of the pending command.
+func (r *replay) readCancellation() error {
+	last := lastOf(r.rec.Run)
+	if last == nil {
 		return errors.New("the record has no events")
 	}
 	var why machine.Cancellation
-	last := &rec.Run.Events[len(rec.Run.Events)-1]
 	if err := json.Unmarshal(last.Payload, &why); err != nil {
 		return err
 	}
-	in.Tail = tailOf(rec.Run, p)
-	in.Event = &machine.Cancel{Signal: &machine.Signal{
+	r.in.Tail = tailOf(r.rec.Run, r.before.Pending)
+	r.in.Event = &machine.Cancel{Signal: &machine.Signal{
 		Kind: machine.SignalCancel, Run: runevents.Identity{RunID: why.SignalID},
-		RunID: rec.Run.RunID, Force: why.Code == machine.CancelledByForce, Reason: why.Reason,
+		RunID: r.rec.Run.RunID, Force: why.Code == machine.CancelledByForce, Reason: why.Reason,
 	}}
 	return nil
 }
@@ -284,45 +315,6 @@ func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
 	return tail
 }
 
-// putOf sets an input to a record's put.
-func putOf(in *machine.Input, rec *commitlog.Record, before machine.Town) error {
-	state, err := town.ParseStored(rec.Snapshot)
-	in.Event = &machine.Put{
-		State: state, Expected: before.State.Hash, ActorID: rec.ActorID,
-		Attributes: machine.Attributes{Apply: rec.Apply, Approval: rec.Policy},
-	}
-	return err
-}
-
-// signalOf sets an input to a record's signal.
-func signalOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Record) error {
-	said, err := machine.SignalIn(rec.Run)
-	if err != nil {
-		return err
-	}
-	signal := &machine.Signal{
-		Kind: said.Signal, Run: rec.Run.Identity, TownID: said.TownID, RunID: said.RunID,
-		HandoffID: said.HandoffID, HandoffHash: said.HandoffHash, ActorID: said.ActorID,
-		Reason: said.Reason,
-	}
-	in.Event = signal
-	if rec.Run.PlanID != machine.SignalPlan || rec.Run.PlanVersion != machine.SignalVersion ||
-		said.TownID != rec.TownID {
-		return fmt.Errorf("the run, of the plan %q, is not one of a signal to the town",
-			rec.Run.PlanID)
-	}
-	if rec.Kind == machine.KindSignal {
-		in.Event = &machine.Told{Signal: signal, Code: wire.Code(said.Code)}
-	}
-	if rec.Paused != nil {
-		signal.DrainTimeout = time.Duration(rec.Paused.DrainTimeoutMs) * time.Millisecond
-	}
-	if a := approval.List(rec.Approvals).Decided(rec.Run.RunID); a != nil {
-		settings.ApprovalTimeout = a.Expires.Sub(a.Decision.At)
-	}
-	return nil
-}
-
 // retryOf returns the run that a record's run retries, or nil.
 func retryOf(rec *commitlog.Record) *apply.RetryOf {
 	if rec.Pending != nil && rec.Run != nil && rec.Pending.Run.RunID == rec.Run.RunID {
@@ -331,16 +323,16 @@ func retryOf(rec *commitlog.Record) *apply.RetryOf {
 	return rec.RetryOf
 }
 
-// deliveryOf sets an input to the delivery of a record's handoff.
-func deliveryOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Record) error {
-	encoded := rec.Handoff
+// readDelivery reads the delivery of a handoff.
+func (r *replay) readDelivery() error {
+	rec, encoded := r.rec, r.rec.Handoff
 	if p := rec.Pending; p != nil {
 		encoded = p.Handoff
-		settings.Apply, settings.Plugin.Deadline = p.Via, p.Deadline.Sub(p.Accepted)
-		in.Drawn = append(in.Drawn, p.EventIDs...)
+		r.settings.Apply, r.settings.Plugin.Deadline = p.Via, p.Deadline.Sub(p.Accepted)
+		r.in.Drawn = append(r.in.Drawn, p.EventIDs...)
 	}
 	if n := len(rec.Approvals); rec.Kind == machine.KindAsked && n > 0 {
-		settings.ApprovalTimeout = rec.Approvals[n-1].Expires.Sub(rec.Approvals[n-1].At)
+		r.settings.ApprovalTimeout = rec.Approvals[n-1].Expires.Sub(rec.Approvals[n-1].At)
 	}
 	h, err := handoff.Parse(encoded, schemas.Limits{Bytes: len(encoded) + 1})
 	if err != nil {
@@ -348,15 +340,26 @@ func deliveryOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Re
 	}
 	e := &machine.Handoff{Handoff: h, Run: rec.Run.Identity, Next: rec.Run.FirstSeq,
 		Begin: beginOf(rec.Run), RetryOf: retryOf(rec)}
-	in.Event = e
+	r.in.Event = e
 	if (e.Begin.Retry == nil) != (e.RetryOf == nil) ||
 		e.RetryOf != nil && e.RetryOf.RunID != e.Begin.Retry.RunID {
 		return errors.New("the record and the signal in its run do not name one retried run")
 	}
-	if rec.Kind == machine.KindRefused {
-		e.Prior, err = priorOf(rec, settings, h)
+	if rec.Kind != machine.KindRefused {
+		return nil
 	}
-	return err
+	switch r.result.ReasonCode {
+	case handoff.ReasonApprovalRequired, handoff.ReasonApprovalDenied,
+		handoff.ReasonApprovalTooLarge, handoff.ReasonApprovalsFull:
+		r.settings.Policy.Types = []handoff.ProposalType{h.Proposal.Type} // the record has none
+	}
+	if of := r.result.Evaluation.DuplicateCheck.DuplicateOf; of != nil {
+		e.Prior = &dedupe.Receipt{Key: h.IdempotencyKey, ResultID: *of}
+		if r.result.ReasonCode == handoff.ReasonDuplicate {
+			e.Prior.HandoffID = h.HandoffID
+		}
+	}
+	return nil
 }
 
 // beginOf returns how the events of a run begin.
@@ -366,7 +369,7 @@ func beginOf(run *runevents.Run) (begin machine.Begin) {
 		switch e.EventType {
 		case runevents.RunQueued:
 			begin.Start = machine.StartQueued
-			begin.Waited = endOf(&commitlog.Record{Run: run}).Sub(emittedAt(e))
+			begin.Waited = endOf(run).Sub(emittedAt(e))
 		case runevents.RunResumed:
 			begin.Start = machine.StartResumed
 		case runevents.RunStarted:
@@ -383,41 +386,13 @@ func beginOf(run *runevents.Run) (begin machine.Begin) {
 	return begin
 }
 
-// priorOf returns the receipt of which a refused handoff is a duplicate, by its result; nil if it
-// is none.
-func priorOf(
-	rec *commitlog.Record, settings *machine.Settings, h *handoff.Handoff,
-) (*dedupe.Receipt, error) {
-	r, err := resultOf(rec)
-	if err != nil {
-		return nil, err
-	}
-	switch r.ReasonCode {
-	case handoff.ReasonApprovalRequired, handoff.ReasonApprovalDenied,
-		handoff.ReasonApprovalTooLarge, handoff.ReasonApprovalsFull:
-		settings.Policy.Types = []handoff.ProposalType{h.Proposal.Type} // its record has none
-	}
-	if r.Evaluation.DuplicateCheck.DuplicateOf == nil {
-		return nil, nil
-	}
-	prior := &dedupe.Receipt{Key: h.IdempotencyKey,
-		ResultID: *r.Evaluation.DuplicateCheck.DuplicateOf}
-	if r.ReasonCode == handoff.ReasonDuplicate {
-		prior.HandoffID = h.HandoffID
-	}
-	return prior, nil
-}
-
-// emittedAt returns an event's emittedAt, or the zero time.
+// emittedAt returns an event's emittedAt, or the zero time; endOf returns it of a run's last event.
 func emittedAt(e *runevents.Event) time.Time {
+	if e == nil {
+		return time.Time{}
+	}
 	at, _ := time.Parse(time.RFC3339Nano, e.EmittedAt)
 	return at
 }
 
-// endOf returns the emittedAt of a record's last event, or the zero time.
-func endOf(rec *commitlog.Record) time.Time {
-	if rec.Run == nil || len(rec.Run.Events) == 0 {
-		return time.Time{}
-	}
-	return emittedAt(&rec.Run.Events[len(rec.Run.Events)-1])
-}
+func endOf(run *runevents.Run) time.Time { return emittedAt(lastOf(run)) }
