@@ -10,6 +10,7 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -101,7 +102,7 @@ func (a *app) fail(err error) int {
 	code, status, details, body := classify(err)
 	if status != exitFailed && a.json() {
 		if body == nil {
-			body = client.ErrorBody(code, sentence(err), details)
+			body = messages.ErrorBody(code, sentence(err), details)
 		}
 		_ = a.printRaw(body)
 	}

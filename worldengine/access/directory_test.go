@@ -6,6 +6,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -94,7 +95,7 @@ func TestRights_Identity(t *testing.T) {
 	agent, certain := d.OfClient(marked([]string{`{"user":"a"}`}))
 	require.True(t, certain)
 	id := agent.Identity(d)
-	require.Equal(t, Identity{User: "a", Role: Agent, Towns: []string{"t"}, Actors: []string{"m"},
+	require.Equal(t, messages.Identity{User: "a", Role: Agent, Towns: []string{"t"}, Actors: []string{"m"},
 		Read: []string{"Town 1"}, Verbs: id.Verbs}, id)
 	require.Contains(t, id.Verbs, wire.Handoff)
 	require.NotContains(t, id.Verbs, wire.TownPut)

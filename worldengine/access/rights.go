@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -34,22 +35,9 @@ type Rights struct {
 	towns, actors, read []string
 }
 
-// Identity is the sender of a request, with its rights.
-type Identity struct {
-	// User is the name in the access file; empty without access control, and in the world's account
-	// if the answer does not go to the inbox of one of its users.
-	User string
-	// Role is empty without access control. A request from the world's account is an operator's.
-	Role Role
-	// Towns, Actors and Read bound the rights as in User; empty for all.
-	Towns, Actors, Read []string
-	// Verbs are those that may be asked.
-	Verbs []wire.Verb
-}
-
 // Identity returns the sender of a request with these rights.
-func (r Rights) Identity(d *Directory) Identity {
-	id := Identity{
+func (r Rights) Identity(d *Directory) messages.Identity {
+	id := messages.Identity{
 		User: r.user, Role: r.roleIn(d), Towns: r.towns, Actors: r.actors, Read: r.read,
 	}
 	for _, verb := range wire.Verbs() {

@@ -121,10 +121,7 @@ func (k *kept) prune(first uint64, now time.Time) {
 }
 
 // Page is a page of the alerts, the newest first.
-type Page struct {
-	Alerts []Stored
-	Next   uint64 // after which an older page goes on; 0 if this is the last one
-}
+type Page = messages.Alerts
 
 // Filter says which alerts a page has. Its zero value means all, from the newest on.
 type Filter struct {

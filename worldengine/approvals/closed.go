@@ -43,7 +43,7 @@ func (r *Reader) Closed(
 			return page, nil
 		}
 		for i := range rows {
-			if len(page.Rows) == limit || read == mostRead || bytes < 0 {
+			if len(page.Approvals) == limit || read == mostRead || bytes < 0 {
 				page.Next = strconv.FormatUint(before, 10)
 				return page, nil
 			}
@@ -57,7 +57,7 @@ func (r *Reader) Closed(
 				return page, err
 			}
 			if row != nil {
-				page.Rows = append(page.Rows, row)
+				page.Approvals = append(page.Approvals, row)
 				bytes -= len(row.Proposal)
 			}
 		}

@@ -51,11 +51,7 @@ type Reader struct {
 type Row = messages.Approval
 
 // Page is a part of the list of all that waits.
-type Page struct {
-	Rows []*Row
-	// Next is the place behind which the list goes on; "" at its end.
-	Next string
-}
+type Page = messages.Approvals
 
 // List returns up to limit rows behind a place, those that were asked about first, first: of one
 // town, or with "" of all towns for which of is true. It returns fewer if their JSON has more than
@@ -103,7 +99,7 @@ func (r *Reader) List(
 			return page, nil
 		}
 		if page.Next = places[i].order; row != nil {
-			page.Rows = append(page.Rows, row)
+			page.Approvals = append(page.Approvals, row)
 		}
 	}
 	page.Next = ""

@@ -96,7 +96,7 @@ func (a *asking) list(after string) []*Row {
 	page, err := a.List(a.t.Context(), "", after, 100, 1<<20, all)
 	require.NoError(a.t, err)
 	require.Empty(a.t, page.Next)
-	return page.Rows
+	return page.Approvals
 }
 
 // townsOf returns the towns of rows.
@@ -153,18 +153,18 @@ func TestList_Order(t *testing.T) {
 	require.Equal(t, []string{"c", "a", "b"}, townsOf(rows))
 	page, err := a.List(t.Context(), "", "", 2, 1<<20, all)
 	require.NoError(t, err)
-	require.Equal(t, []string{"c", "a"}, townsOf(page.Rows))
+	require.Equal(t, []string{"c", "a"}, townsOf(page.Approvals))
 	require.Equal(t, []string{"b"}, townsOf(a.list(page.Next)))
 	page, err = a.List(t.Context(), "", "", 100, 1, all)
 	require.NoError(t, err)
-	require.Equal(t, []string{"c"}, townsOf(page.Rows), "one, however large it is")
+	require.Equal(t, []string{"c"}, townsOf(page.Approvals), "one, however large it is")
 	require.Equal(t, []string{"a", "b"}, townsOf(a.list(page.Next)))
 	page, err = a.List(t.Context(), "", "", 1, 1<<20, func(id string) bool { return id != "c" })
 	require.NoError(t, err)
-	require.Equal(t, []string{"a"}, townsOf(page.Rows))
+	require.Equal(t, []string{"a"}, townsOf(page.Approvals))
 	page, err = a.List(t.Context(), "b", "", 100, 1<<20, nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"b"}, townsOf(page.Rows))
+	require.Equal(t, []string{"b"}, townsOf(page.Approvals))
 }
 
 // A list has only proposals that wait, and whose town asks for their approval.
@@ -290,15 +290,15 @@ func TestList_Bytes(t *testing.T) {
 		for after := ""; ; {
 			page, err := a.List(t.Context(), "", after, 100, bytes, all)
 			require.NoError(t, err)
-			require.NotEmpty(t, page.Rows)
+			require.NotEmpty(t, page.Approvals)
 			size := 0
-			for _, row := range page.Rows {
+			for _, row := range page.Approvals {
 				data, err := json.Marshal(row)
 				require.NoError(t, err)
 				size += len(data)
 			}
 			require.LessOrEqual(t, size, bytes)
-			got = append(got, page.Rows...)
+			got = append(got, page.Approvals...)
 			if after = page.Next; after == "" {
 				break
 			}

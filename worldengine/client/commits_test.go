@@ -24,7 +24,7 @@ import (
 // refusal is an error reply that does not say when to ask again.
 func refusal(status string, code wire.Code) *nats.Msg {
 	return &nats.Msg{
-		Data:   ErrorBody(string(code), "no", nil),
+		Data:   messages.ErrorBody(string(code), "no", nil),
 		Header: nats.Header{wire.ErrorCodeHeader: {status}},
 	}
 }

@@ -64,21 +64,6 @@ const (
 	codeInvalid      = "INVALID_ANSWER"
 )
 
-// ErrorBody returns a body of an error reply, for an error that no server replied with.
-func ErrorBody(code, message string, details []schemas.Violation) []byte {
-	if details == nil {
-		details = []schemas.Violation{}
-	}
-	data, err := json.Marshal(messages.Error{Error: messages.ErrorDetail{
-		Code: code, Message: message, Details: details,
-	}})
-	if err != nil { // only text that is not UTF-8
-		return []byte(
-			`{"error":{"code":"UNKNOWN","message":"the error cannot be written","details":[]}}`)
-	}
-	return data
-}
-
 // read takes the members of an error reply's body.
 func (e *ReplyError) read(data []byte) {
 	var body messages.Error
@@ -88,7 +73,7 @@ func (e *ReplyError) read(data []byte) {
 		return
 	}
 	e.Code, e.Message = "UNKNOWN", ""
-	e.Body = ErrorBody(e.Code, fmt.Sprintf("the server replied with %d and no body", e.Status), nil)
+	e.Body = messages.ErrorBody(e.Code, fmt.Sprintf("the server replied with %d and no body", e.Status), nil)
 }
 
 func tooLarge(size int, limit int64) *ReplyError {
@@ -96,6 +81,6 @@ func tooLarge(size int, limit int64) *ReplyError {
 		Status: http.StatusRequestEntityTooLarge, Code: string(schemas.CodePayloadTooLarge),
 		Message: fmt.Sprintf("the request has %d bytes, this NATS server takes %d", size, limit),
 	}
-	e.Body = ErrorBody(e.Code, e.Message, nil)
+	e.Body = messages.ErrorBody(e.Code, e.Message, nil)
 	return e
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/schemas"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -43,7 +44,7 @@ func serve(t *testing.T, c *Client, verb wire.Verb, answer func(n int64) *nats.M
 // busy is an error reply that asks to be asked again in ms milliseconds.
 func busy(code, ms string) *nats.Msg {
 	return &nats.Msg{
-		Data: ErrorBody("BUSY", "busy", nil),
+		Data: messages.ErrorBody("BUSY", "busy", nil),
 		Header: nats.Header{
 			wire.ErrorCodeHeader: {code}, wire.ErrorHeader: {"busy"}, wire.RetryAfterHeader: {ms},
 		},
@@ -100,7 +101,7 @@ func TestRequest_Waits(t *testing.T) {
 					return nil
 				}
 				waits := busy("503", "100")
-				waits.Data = ErrorBody(string(code), "it waits", nil)
+				waits.Data = messages.ErrorBody(string(code), "it waits", nil)
 				waits.Header.Set(wire.RunIDHeader, "the-run")
 				return waits
 			})
@@ -212,7 +213,7 @@ func TestReplyErrorOf(t *testing.T) {
 	t.Parallel()
 	assert.Nil(t, ReplyErrorOf(&nats.Msg{Data: []byte("{}")}))
 
-	body := ErrorBody("UNKNOWN_TOWN", "there is none",
+	body := messages.ErrorBody("UNKNOWN_TOWN", "there is none",
 		[]schemas.Violation{{Path: "/a", Message: "is b"}})
 	got := ReplyErrorOf(&nats.Msg{Data: body, Header: nats.Header{wire.ErrorCodeHeader: {"404"}}})
 	assert.Equal(t, &ReplyError{
@@ -224,7 +225,7 @@ func TestReplyErrorOf(t *testing.T) {
 		wire.ErrorHeader: {"oops"}}})
 	assert.Equal(t, "UNKNOWN (500): oops", got.Error())
 	assert.False(t, got.Refused())
-	assert.JSONEq(t, string(ErrorBody("UNKNOWN", "the server replied with 500 and no body", nil)),
+	assert.JSONEq(t, string(messages.ErrorBody("UNKNOWN", "the server replied with 500 and no body", nil)),
 		string(got.Body))
 }
 

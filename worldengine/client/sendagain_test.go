@@ -16,6 +16,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
@@ -54,7 +55,7 @@ func TestSend_FirstAnswerIsLost(t *testing.T) {
 	w := serve(t)
 	c := w.join("")
 	heldBack := &nats.Msg{
-		Data: client.ErrorBody(string(wire.CodeTownPaused), "held back", nil),
+		Data: messages.ErrorBody(string(wire.CodeTownPaused), "held back", nil),
 		Header: nats.Header{
 			wire.ErrorCodeHeader: {"503"}, wire.RetryAfterHeader: {"1"},
 		},

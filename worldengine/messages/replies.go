@@ -3,6 +3,7 @@ package messages
 import (
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
@@ -22,6 +23,16 @@ type ErrorDetail struct {
 	Code    string              `json:"code"`
 	Message string              `json:"message"`
 	Details []schemas.Violation `json:"details"`
+}
+
+// ErrorBody returns the body of an error reply.
+func ErrorBody(code, message string, details []schemas.Violation) []byte {
+	data, err := json.Marshal(Error{ErrorDetail{code, message, details}})
+	if err != nil { // only text that is not UTF-8
+		return []byte(
+			`{"error":{"code":"UNKNOWN","message":"the error cannot be written","details":[]}}`)
+	}
+	return data
 }
 
 // TownSummary is a town without its snapshot. Revision is the log sequence of its last change.
@@ -360,11 +371,14 @@ type NotSubmitted struct {
 	Message string    `json:"message"`
 }
 
-// Identity is the reply of whoami: the user, and its rights. Nil lists mean all.
+// Identity is the reply of whoami: the sender, and its rights. Nil lists mean all.
 type Identity struct {
-	World  string      `json:"world"`
+	World string `json:"world"`
+	// User is the name in the access file: "" without access control, and in the world's account if
+	// the answer does not go to the inbox of one of its users. Role is "" without access control; a
+	// request from the world's account is an operator's.
 	User   string      `json:"user,omitzero"`
-	Role   string      `json:"role,omitzero"`
+	Role   wire.Role   `json:"role,omitzero"`
 	Towns  []string    `json:"towns,omitempty"`  // in which it acts
 	Actors []string    `json:"actors,omitempty"` // for which it speaks
 	Read   []string    `json:"read,omitempty"`   // towns

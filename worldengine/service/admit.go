@@ -1,7 +1,6 @@
 package service
 
 import (
-	"fmt"
 	"strconv"
 	"sync/atomic"
 
@@ -126,10 +125,7 @@ func (s *Service) refuse(in *incoming, reason queue.Refusal, pause int) {
 // a flood gets many.
 var overloaded = func() (answers [longestPause/pauseStep + 1]nats.Msg) {
 	for i := range answers {
-		msg, err := errorReply(worldengine.ErrOverloaded)
-		if err != nil {
-			panic(fmt.Sprintf("service: the answer to overload: %v", err))
-		}
+		msg := errorReply(worldengine.ErrOverloaded, specOf(worldengine.ErrOverloaded))
 		msg.Header[wire.RetryAfterHeader] = []string{strconv.Itoa(i * pauseStep)}
 		answers[i] = *msg
 	}

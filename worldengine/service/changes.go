@@ -12,10 +12,20 @@ import (
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // maxAppend is the largest run.append in bytes that is read.
 const maxAppend = 1 << 20
+
+func (s *Service) changeEndpoints() []*endpoint {
+	return []*endpoint{
+		s.submits(wire.TownPut, s.townPut, s.config.MaxSnapshot, changeWeight),
+		s.submits(wire.TownPatch, s.townPatch, s.config.MaxSnapshot, patchWeight),
+		s.submits(wire.TownRemove, s.townRemove, maxRequest, changeWeight),
+		s.submits(wire.RunAppend, s.runAppend, maxAppend, changeWeight),
+	}
+}
 
 // townPut leaves a town's state to the engine.
 func (s *Service) townPut(in *incoming) error {

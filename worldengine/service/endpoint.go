@@ -2,9 +2,9 @@ package service
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json"
@@ -13,7 +13,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine"
-	"worldengine/worldengine/machine"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
@@ -48,53 +47,25 @@ const (
 // their requests name no town, so it bounds a burst of them.
 const waitingLists = 128
 
-// makeEndpoints returns the endpoint of every verb, with its workers.
+// makeEndpoints returns the endpoint of every verb, with its workers. Each file of verbs has a list.
 func (s *Service) makeEndpoints() []*endpoint {
-	size := s.config.MaxSnapshot
 	handoffs := s.submits(wire.Handoff, s.handoff, s.config.MaxHandoff, handoffWeight)
 	handoffs.line = &s.line
-	return []*endpoint{
-		reads(s, wire.TownGet, s.townGet),
-		reads(s, wire.TownHistory, s.townHistory),
-		reads(s, wire.MemoryGet, s.memoryGet),
-		reads(s, wire.TownList, s.townList),
-		s.submits(wire.TownPut, s.townPut, size, changeWeight),
-		s.submits(wire.TownPatch, s.townPatch, size, patchWeight),
-		s.submits(wire.TownRemove, s.townRemove, maxRequest, changeWeight),
-		reads(s, wire.ResultGet, s.resultGet),
-		reads(s, wire.RunGet, s.runGet),
-		reads(s, wire.RunList, s.runList),
-		reads(s, wire.RunEvents, s.runEvents),
-		s.readsBy(wire.EventList, s.eventList),
-		s.submits(wire.RunAppend, s.runAppend, maxAppend, changeWeight),
-		signals(s, wire.RunCancel, signalOf(machine.SignalCancel), s.control),
-		signals(s, wire.RunRetry, signalOf(machine.SignalRetry), s.runRetry),
-		signals(s, wire.ControlPause, signalOf(machine.SignalPause), s.control),
-		signals(s, wire.ControlResume, signalOf(machine.SignalResume), s.control),
-		reads(s, wire.ControlGet, s.controlGet),
-		reads(s, wire.AlertList, s.alertList),
-		reads(s, wire.AlertAck, s.alertAck),
-		reads(s, wire.ApprovalList, s.approvalList),
-		signals(s, wire.ApprovalDecide, decisionOf, s.approvalDecide),
-		reads(s, wire.WhoAmI, s.whoAmI),
-		reads(s, wire.WorldStatus, s.worldStatus),
-		reads(s, wire.WorldSamples, s.worldSamples),
-		reads(s, wire.WorldClients, s.worldClients),
-		handoffs,
-	}
+	return slices.Concat(s.townEndpoints(), s.changeEndpoints(), s.runEndpoints(),
+		s.signalEndpoints(), s.worldEndpoints(), []*endpoint{handoffs})
 }
 
 // reads makes the endpoint of a verb with a request Q, which has a schema, and the reply that answer
 // returns: JSON, or a *nats.Msg as it is.
 func reads[Q, A any](
-	s *Service, verb wire.Verb, answer func(context.Context, *incoming, *Q) (A, error),
+	s *Service, verb wire.Verb, answer func(*incoming, *Q) (A, error),
 ) *endpoint {
 	return s.readsBy(verb, func(in *incoming) error {
 		var request Q
 		if err := parse(verb, in.data, &request); err != nil {
 			return err
 		}
-		reply, err := answer(s.ctx, in, &request)
+		reply, err := answer(in, &request)
 		if err != nil {
 			return err
 		}
@@ -106,7 +77,7 @@ func reads[Q, A any](
 // signal that is refused is recorded, with all that can be read of its request.
 func signals[Q, A any](
 	s *Service, verb wire.Verb, signal func(*Q) worldengine.Signal,
-	carryOut func(context.Context, *Q, worldengine.Signal) (A, error),
+	carryOut func(*Q, worldengine.Signal) (A, error),
 ) *endpoint {
 	return s.readsBy(verb, func(in *incoming) error {
 		var request Q
@@ -121,7 +92,7 @@ func signals[Q, A any](
 			s.recordRefused(given, err)
 			return err
 		}
-		reply, err := carryOut(s.ctx, &request, given)
+		reply, err := carryOut(&request, given)
 		if err != nil {
 			return err
 		}

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
-	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 
 	"worldengine/runevents"
@@ -53,10 +53,8 @@ var errorTable = []struct {
 	{matches: is(errHeadersUnreadable), code: wire.CodeHeadersUnreadable},
 	{matches: is(errUnknownRevision), code: wire.CodeUnknownRevision},
 	{matches: is(feed.ErrInvalidCursor), code: wire.CodeInvalidCursor},
-	{matches: is(access.ErrForbidden), code: wire.CodeForbidden},
-	{matches: is(access.ErrUnreadable), code: wire.CodeForbidden},
-	{matches: is(access.ErrWorldUnreadable), code: wire.CodeForbidden},
-	{matches: is(access.ErrVerbForbidden), code: wire.CodeForbidden},
+	{matches: is(access.ErrForbidden, access.ErrUnreadable, access.ErrWorldUnreadable,
+		access.ErrVerbForbidden), code: wire.CodeForbidden},
 	{matches: is(access.ErrActorNotAllowed), code: wire.CodeActorNotAllowed},
 	{matches: is(worldengine.ErrUnknownTown), code: wire.CodeUnknownTown},
 	{matches: is(worldengine.ErrRevisionGone), code: wire.CodeRevisionGone},
@@ -85,14 +83,15 @@ var errorTable = []struct {
 	{matches: is(commitlog.ErrStorageFull), code: wire.CodeStorageFull},
 	{matches: as[*waiting.EndLostError], code: wire.CodeLogUnavailable,
 		retryAfter: wire.RetrySoon, ownText: true},
-	{matches: is(commitlog.ErrLogUnavailable), code: wire.CodeLogUnavailable},
-	{matches: is(alerts.ErrUnavailable), code: wire.CodeLogUnavailable},
-	{matches: is(context.DeadlineExceeded), code: wire.CodeLogUnavailable},
-	{matches: is(context.Canceled), code: wire.CodeLogUnavailable},
+	{matches: is(commitlog.ErrLogUnavailable, alerts.ErrUnavailable, context.DeadlineExceeded,
+		context.Canceled), code: wire.CodeLogUnavailable},
+	{matches: func(error) bool { return true }, code: wire.CodeInternal},
 }
 
-func is(target error) func(error) bool {
-	return func(err error) bool { return errors.Is(err, target) }
+func is(targets ...error) func(error) bool {
+	return func(err error) bool {
+		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+	}
 }
 
 func as[E error](err error) bool {
@@ -112,33 +111,28 @@ func acceptedAbsent(err error) bool {
 	return ok && absent.Accepted
 }
 
-// specOf returns the reply to an error: the declaration of its code, with the error's own text if
-// the code has none. It is the only place that maps errors to replies.
-func specOf(err error) wire.ErrorSpec {
-	spec := mapped(err)
+// specOf returns the reply to an error: the declaration of its own code, or else of the one in
+// errorTable, with the error's own text if the code has none. It is the only place that maps errors
+// to replies.
+func specOf(err error) (spec wire.ErrorSpec) {
+	if own := ownCode(err).Spec(); own != nil {
+		spec = *own
+	} else {
+		for _, row := range errorTable {
+			if row.matches(err) {
+				spec = *row.code.Spec()
+				spec.RetryAfter = cmp.Or(row.retryAfter, spec.RetryAfter)
+				if row.ownText {
+					spec.Text = ""
+				}
+				break
+			}
+		}
+	}
 	if spec.Text == "" {
 		spec.Text = wire.Sentence(err)
 	}
 	return spec
-}
-
-// mapped returns the declaration of an error's own code, or else of the one in errorTable.
-func mapped(err error) wire.ErrorSpec {
-	if own := ownCode(err).Spec(); own != nil {
-		return *own
-	}
-	for _, row := range errorTable {
-		if !row.matches(err) {
-			continue
-		}
-		spec := *row.code.Spec()
-		spec.RetryAfter = cmp.Or(row.retryAfter, spec.RetryAfter)
-		if row.ownText {
-			spec.Text = ""
-		}
-		return spec
-	}
-	return *wire.CodeInternal.Spec()
 }
 
 // ownCode returns the code that an error has itself, or "".
@@ -170,20 +164,11 @@ func (s *Service) fail(in *incoming, err error) {
 	if spec.Status >= 500 && !spec.Routine {
 		s.config.Logger.Error("a request failed", "code", spec.Code, "error", err)
 	}
-	msg, marshalErr := errorReply(err)
-	if marshalErr != nil {
-		s.config.Logger.Error("an error cannot be written", "error", marshalErr)
-		return
-	}
-	s.respond(in, msg)
+	s.respond(in, errorReply(err, spec))
 }
 
 // errorReply returns the error reply for err (docs/contracts.md, "All errors").
-func errorReply(err error) (*nats.Msg, error) {
-	spec := specOf(err)
-	data, marshalErr := json.Marshal(messages.Error{Error: messages.ErrorDetail{
-		Code: string(spec.Code), Message: spec.Text, Details: detailsOf(err),
-	}})
+func errorReply(err error, spec wire.ErrorSpec) *nats.Msg {
 	header := nats.Header{
 		wire.ErrorCodeHeader: {strconv.Itoa(spec.Status)},
 		wire.ErrorHeader:     {headerText(spec.Text)},
@@ -195,7 +180,8 @@ func errorReply(err error) (*nats.Msg, error) {
 	if runID := runOf(err); runID != "" {
 		header[wire.RunIDHeader] = []string{runID}
 	}
-	return &nats.Msg{Data: data, Header: header}, marshalErr
+	return &nats.Msg{Header: header,
+		Data: messages.ErrorBody(string(spec.Code), spec.Text, detailsOf(err))}
 }
 
 // maxHeaderText bounds the sentence in a reply's header, in bytes; the body has all of it.
@@ -218,21 +204,19 @@ func headerText(text string) string {
 // runOf returns the run of a handoff that waited and was not judged, or that is being applied; ""
 // for any other error.
 func runOf(err error) string {
-	var paused *worldengine.PausedError
-	var cancelled *worldengine.CancelledError
-	var inProgress *apply.InProgressError
-	var absent *waiting.AbsentError
-	var lost *waiting.EndLostError
-	switch {
-	case errors.As(err, &lost):
+	if lost, ok := errors.AsType[*waiting.EndLostError](err); ok {
 		return lost.RunID
-	case errors.As(err, &absent):
+	}
+	if absent, ok := errors.AsType[*waiting.AbsentError](err); ok {
 		return absent.RunID
-	case errors.As(err, &inProgress):
+	}
+	if inProgress, ok := errors.AsType[*apply.InProgressError](err); ok {
 		return inProgress.RunID
-	case errors.As(err, &paused):
+	}
+	if paused, ok := errors.AsType[*worldengine.PausedError](err); ok {
 		return paused.RunID
-	case errors.As(err, &cancelled):
+	}
+	if cancelled, ok := errors.AsType[*worldengine.CancelledError](err); ok {
 		return cancelled.RunID
 	}
 	return ""

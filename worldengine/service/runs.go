@@ -2,7 +2,6 @@ package service
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
+	"worldengine/worldengine/wire"
 )
 
 // Pages of the lists about runs.
@@ -24,13 +24,23 @@ const (
 	defaultRuns   = 50
 )
 
+func (s *Service) runEndpoints() []*endpoint {
+	return []*endpoint{
+		reads(s, wire.ResultGet, s.resultGet),
+		reads(s, wire.RunGet, s.runGet),
+		reads(s, wire.RunList, s.runList),
+		reads(s, wire.RunEvents, s.runEvents),
+		s.readsBy(wire.EventList, s.eventList),
+	}
+}
+
 // mayReadRun refuses to read a run of a town that the rights do not cover. It refuses a run that
 // does not exist alike, so that a refusal does not disclose which runs exist.
-func (s *Service) mayReadRun(ctx context.Context, rights access.Rights, runID string) error {
+func (s *Service) mayReadRun(rights access.Rights, runID string) error {
 	if rights.Readable() == nil {
 		return nil
 	}
-	token, err := s.engine.Runs().Town(ctx, runID)
+	token, err := s.engine.Runs().Town(s.ctx, runID)
 	if err != nil {
 		return undisclosed(rights, err)
 	}
@@ -50,9 +60,7 @@ func undisclosed(rights access.Rights, err error) error {
 	return err
 }
 
-func (s *Service) resultGet(
-	ctx context.Context, in *incoming, r *messages.ResultGet,
-) (*nats.Msg, error) {
+func (s *Service) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg, error) {
 	revision, err := s.revisionOf(in.header)
 	if err != nil {
 		return nil, err
@@ -65,7 +73,7 @@ func (s *Service) resultGet(
 	if len(towns) == 1 {
 		townID = towns[0] // the only town whose result it may be
 	}
-	receipt, err := s.engine.Receipt(ctx, townID, r.IdempotencyKey)
+	receipt, err := s.engine.Receipt(s.ctx, townID, r.IdempotencyKey)
 	switch {
 	case err != nil && r.TownID == "":
 		return nil, undisclosed(in.rights, err)
@@ -89,21 +97,19 @@ func (s *Service) resultGet(
 	return &nats.Msg{Data: body, Header: revisionHeader(revision)}, err
 }
 
-func (s *Service) runEvents(
-	ctx context.Context, in *incoming, r *messages.RunEvents,
-) (reply messages.Events, err error) {
-	if err := s.mayReadRun(ctx, in.rights, r.RunID); err != nil {
+func (s *Service) runEvents(in *incoming, r *messages.RunEvents) (reply messages.Events, err error) {
+	if err := s.mayReadRun(in.rights, r.RunID); err != nil {
 		return reply, err
 	}
 	after := runs.After{Seq: r.AfterSeq, Mark: r.AfterMark}
 	if r.SnapshotSeq != nil {
 		after.Seq = *r.SnapshotSeq
-		reply.Snapshot, err = s.engine.Runs().SnapshotAt(ctx, r.RunID, after.Seq)
+		reply.Snapshot, err = s.engine.Runs().SnapshotAt(s.ctx, r.RunID, after.Seq)
 		if err != nil {
 			return reply, err
 		}
 	}
-	page, err := s.engine.Runs().EventsAfter(ctx, r.RunID, after, cmp.Or(r.Limit, defaultEvents))
+	page, err := s.engine.Runs().EventsAfter(s.ctx, r.RunID, after, cmp.Or(r.Limit, defaultEvents))
 	reply.Events, reply.LastEventSeq, reply.Mark = page.Events, page.LastEventSeq, page.Mark
 	return reply, err
 }
@@ -115,16 +121,14 @@ type run struct {
 	LeftOut  string          `json:"leftOut,omitzero"`
 }
 
-func (s *Service) runGet(
-	ctx context.Context, in *incoming, r *messages.RunGet,
-) (found run, err error) {
-	if err := s.mayReadRun(ctx, in.rights, r.RunID); err != nil {
+func (s *Service) runGet(in *incoming, r *messages.RunGet) (found run, err error) {
+	if err := s.mayReadRun(in.rights, r.RunID); err != nil {
 		return found, err
 	}
-	if found.Run, err = s.engine.Runs().View(ctx, r.RunID); err != nil {
+	if found.Run, err = s.engine.Runs().View(s.ctx, r.RunID); err != nil {
 		return found, err
 	}
-	draining, err := s.engine.Draining(ctx, &found.Snapshot)
+	draining, err := s.engine.Draining(s.ctx, &found.Snapshot)
 	if err != nil {
 		s.config.Logger.Warn("it is not known whether a paused run drains: its town cannot be read",
 			"run", r.RunID, "error", err)
@@ -138,16 +142,14 @@ func (s *Service) runGet(
 	if !r.Fixtures {
 		return found, nil
 	}
-	found.Fixtures, err = s.engine.Fixtures().Of(ctx, r.RunID)
+	found.Fixtures, err = s.engine.Fixtures().Of(s.ctx, r.RunID)
 	if reason, ok := errors.AsType[runs.NotReplayable](err); ok {
 		found.Fixtures, found.LeftOut, err = []*runs.Fixture{}, reason.Error(), nil
 	}
 	return found, err
 }
 
-func (s *Service) runList(
-	ctx context.Context, in *incoming, r *messages.RunList,
-) (page runs.Runs, err error) {
+func (s *Service) runList(in *incoming, r *messages.RunList) (page runs.Runs, err error) {
 	for _, m := range [][2]string{{"from", r.From}, {"to", r.To}, {"order", r.Order}} {
 		if r.AfterMark != nil && m[1] != "" {
 			return page, invalidMember(m[0], "cannot be given with afterMark")
@@ -169,11 +171,11 @@ func (s *Service) runList(
 	}
 	if towns != nil && len(towns) == 0 {
 		page.Runs = []runs.Row{}
-		page.Mark, err = s.engine.Runs().Mark(ctx)
+		page.Mark, err = s.engine.Runs().Mark(s.ctx)
 		return page, err
 	}
 	filter.Towns = slices.Compact(slices.Sorted(slices.Values(towns)))
-	page, err = s.engine.Runs().List(ctx, filter, r.After, cmp.Or(r.Limit, defaultRuns))
+	page, err = s.engine.Runs().List(s.ctx, filter, r.After, cmp.Or(r.Limit, defaultRuns))
 	for i := range page.Runs {
 		page.Runs[i].PluginAbsent = s.engine.AwaitedPlugin(&page.Runs[i].Snapshot)
 	}

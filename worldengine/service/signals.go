@@ -19,6 +19,17 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+func (s *Service) signalEndpoints() []*endpoint {
+	return []*endpoint{
+		signals(s, wire.RunCancel, signalOf(machine.SignalCancel), s.control),
+		signals(s, wire.RunRetry, signalOf(machine.SignalRetry), s.runRetry),
+		signals(s, wire.ControlPause, signalOf(machine.SignalPause), s.control),
+		signals(s, wire.ControlResume, signalOf(machine.SignalResume), s.control),
+		signals(s, wire.ApprovalDecide, decisionOf, s.approvalDecide),
+		reads(s, wire.ControlGet, s.controlGet),
+	}
+}
+
 // submitWait is how long run.retry and approval.decide wait for the result of the handoff that they
 // have submitted.
 const submitWait = 3 * time.Second
@@ -51,15 +62,11 @@ func signalOf(kind machine.SignalKind) func(*messages.Signal) worldengine.Signal
 }
 
 // control pauses, resumes or cancels.
-func (s *Service) control(
-	ctx context.Context, _ *messages.Signal, given worldengine.Signal,
-) (messages.Control, error) {
-	return s.engine.Signal(ctx, given)
+func (s *Service) control(_ *messages.Signal, given worldengine.Signal) (messages.Control, error) {
+	return s.engine.Signal(s.ctx, given)
 }
 
-func (s *Service) controlGet(
-	ctx context.Context, in *incoming, r *messages.Signal,
-) (control messages.Control, err error) {
+func (s *Service) controlGet(in *incoming, r *messages.Signal) (control messages.Control, err error) {
 	if r.TownID == "" {
 		err = in.rights.ReadWorld()
 	} else {
@@ -68,14 +75,12 @@ func (s *Service) controlGet(
 	if err != nil {
 		return control, err
 	}
-	return s.engine.Control(ctx, r.TownID)
+	return s.engine.Control(s.ctx, r.TownID)
 }
 
 // runRetry tries the handoff of a run again.
-func (s *Service) runRetry(
-	ctx context.Context, _ *messages.Signal, given worldengine.Signal,
-) (messages.Retried, error) {
-	retried, err := s.engine.Retry(ctx, given, submitWait)
+func (s *Service) runRetry(_ *messages.Signal, given worldengine.Signal) (messages.Retried, error) {
+	retried, err := s.engine.Retry(s.ctx, given, submitWait)
 	body := messages.Retried{
 		TownID: retried.TownID, HandoffID: retried.HandoffID, RetryOf: given.RunID,
 		RunID: retried.RunID,
@@ -100,9 +105,9 @@ func decisionOf(r *messages.ApprovalDecide) worldengine.Signal {
 
 // approvalDecide takes a decision and, if the request says so, submits the approved handoff.
 func (s *Service) approvalDecide(
-	ctx context.Context, r *messages.ApprovalDecide, given worldengine.Signal,
+	r *messages.ApprovalDecide, given worldengine.Signal,
 ) (outcome messages.Decided, err error) {
-	entry, err := s.engine.Decide(ctx, given)
+	entry, err := s.engine.Decide(s.ctx, given)
 	if err != nil {
 		return outcome, err
 	}
@@ -113,7 +118,7 @@ func (s *Service) approvalDecide(
 		RunID: entry.RunID,
 	}
 	if d.Approved && r.Submit {
-		ctx, cancel := context.WithTimeout(ctx, submitWait)
+		ctx, cancel := context.WithTimeout(s.ctx, submitWait)
 		defer cancel()
 		if entry.Handoff == nil {
 			outcome.NotSubmitted = s.submitted(ctx, &entry, &outcome)

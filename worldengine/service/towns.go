@@ -2,7 +2,6 @@ package service
 
 import (
 	"cmp"
-	"context"
 
 	"github.com/go-json-experiment/json"
 
@@ -11,6 +10,7 @@ import (
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
+	"worldengine/worldengine/wire"
 )
 
 // Pages of the lists about towns.
@@ -18,6 +18,15 @@ const (
 	defaultTowns     = 10_000
 	defaultRevisions = 100
 )
+
+func (s *Service) townEndpoints() []*endpoint {
+	return []*endpoint{
+		reads(s, wire.TownGet, s.townGet),
+		reads(s, wire.TownHistory, s.townHistory),
+		reads(s, wire.MemoryGet, s.memoryGet),
+		reads(s, wire.TownList, s.townList),
+	}
+}
 
 func townOf(t worldengine.Town) messages.Town {
 	reply := messages.Town{
@@ -35,17 +44,15 @@ func townOf(t worldengine.Town) messages.Town {
 	return reply
 }
 
-func (s *Service) townGet(
-	ctx context.Context, in *incoming, r *messages.TownGet,
-) (reply messages.Town, err error) {
+func (s *Service) townGet(in *incoming, r *messages.TownGet) (reply messages.Town, err error) {
 	if err := in.rights.Read(r.TownID); err != nil {
 		return reply, err
 	}
 	var t worldengine.Town
 	if r.Revision > 0 {
-		t, err = s.engine.TownAt(ctx, r.TownID, r.Revision)
+		t, err = s.engine.TownAt(s.ctx, r.TownID, r.Revision)
 	} else {
-		t, err = s.engine.Town(ctx, r.TownID)
+		t, err = s.engine.Town(s.ctx, r.TownID)
 	}
 	if err != nil {
 		return reply, err
@@ -53,11 +60,9 @@ func (s *Service) townGet(
 	return townOf(t), nil
 }
 
-func (s *Service) townList(
-	ctx context.Context, in *incoming, r *messages.TownList,
-) (messages.Towns, error) {
+func (s *Service) townList(in *incoming, r *messages.TownList) (messages.Towns, error) {
 	r.Limit = cmp.Or(r.Limit, defaultTowns)
-	page, err := s.engine.List(ctx,
+	page, err := s.engine.List(s.ctx,
 		worldengine.TownQuery{TownList: *r, Only: in.rights.Readable()})
 	cut(&page)
 	return page, err
@@ -76,9 +81,7 @@ func cut(page *messages.Towns) {
 	}
 }
 
-func (s *Service) memoryGet(
-	ctx context.Context, in *incoming, r *messages.MemoryGet,
-) (*messages.Memory, error) {
+func (s *Service) memoryGet(in *incoming, r *messages.MemoryGet) (*messages.Memory, error) {
 	townID := ""
 	if r.Scope.TownID != nil {
 		townID = *r.Scope.TownID
@@ -87,12 +90,10 @@ func (s *Service) memoryGet(
 	if err != nil {
 		return nil, err
 	}
-	return s.engine.History().Memory(ctx, r.Scope, towns)
+	return s.engine.History().Memory(s.ctx, r.Scope, towns)
 }
 
-func (s *Service) townHistory(
-	ctx context.Context, in *incoming, r *messages.TownHistory,
-) (messages.History, error) {
+func (s *Service) townHistory(in *incoming, r *messages.TownHistory) (messages.History, error) {
 	page := historyPage{
 		History: messages.History{TownID: r.TownID, Revisions: []messages.Change{}},
 		limit:   cmp.Or(r.Limit, defaultRevisions),
@@ -100,7 +101,7 @@ func (s *Service) townHistory(
 	}
 	if r.TownID == "" {
 		window := history.Window{Before: r.Before, After: r.After}
-		err := s.engine.History().Newest(ctx, window,
+		err := s.engine.History().Newest(s.ctx, window,
 			func(townID string, change messages.Revision) bool {
 				return in.rights.Read(townID) != nil ||
 					page.take(messages.Change{TownID: townID, Revision: change})
@@ -110,7 +111,7 @@ func (s *Service) townHistory(
 	if err := in.rights.Read(r.TownID); err != nil {
 		return page.History, err
 	}
-	err := s.engine.History().Visit(ctx, r.TownID, r.Before, func(change messages.Revision) bool {
+	err := s.engine.History().Visit(s.ctx, r.TownID, r.Before, func(change messages.Revision) bool {
 		return change.Revision > r.After && page.take(messages.Change{Revision: change})
 	})
 	return page.History, err

@@ -2,10 +2,10 @@ package service
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 
+	"worldengine/worldengine/access"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/commitlog"
@@ -21,81 +21,80 @@ const (
 	defaultApprovals = 100
 )
 
-// alertList answers with alerts of all towns, so only those may ask who may read every town.
-func (s *Service) alertList(
-	ctx context.Context, in *incoming, r *messages.AlertList,
-) (reply messages.Alerts, err error) {
-	if err := in.rights.ReadWorld(); err != nil {
-		return reply, err
+func (s *Service) worldEndpoints() []*endpoint {
+	return []*endpoint{
+		reads(s, wire.AlertList, s.alertList),
+		reads(s, wire.AlertAck, s.alertAck),
+		reads(s, wire.ApprovalList, s.approvalList),
+		reads(s, wire.WhoAmI, s.whoAmI),
+		reads(s, wire.WorldStatus, s.worldStatus),
+		reads(s, wire.WorldSamples, s.worldSamples),
+		reads(s, wire.WorldClients, s.worldClients),
 	}
-	page, err := s.engine.Alerts().List(ctx, alerts.Filter{After: r.After, Open: r.Open},
+}
+
+// alertList answers with alerts of all towns, so only those may ask who may read every town.
+func (s *Service) alertList(in *incoming, r *messages.AlertList) (page messages.Alerts, err error) {
+	if err := in.rights.ReadWorld(); err != nil {
+		return page, err
+	}
+	return s.engine.Alerts().List(s.ctx, alerts.Filter{After: r.After, Open: r.Open},
 		cmp.Or(r.Limit, defaultAlerts))
-	return messages.Alerts{Alerts: page.Alerts, Next: page.Next}, err
 }
 
 // alertAck acknowledges an alert, in the name of the user.
 func (s *Service) alertAck(
-	ctx context.Context, in *incoming, r *messages.AlertAck,
-) (messages.Alert, error) {
+	in *incoming, r *messages.AlertAck,
+) (alert messages.Alert, err error) {
 	if err := in.rights.ReadWorld(); err != nil {
-		return messages.Alert{}, err
+		return alert, err
 	}
 	by := cmp.Or(s.actorOf(in.rights), r.ActorID, "operator")
-	acknowledged, err := s.engine.Alerts().Acknowledge(ctx, r.Seq, by, r.Reason)
+	alert, err = s.engine.Alerts().Acknowledge(s.ctx, r.Seq, by, r.Reason)
 	if full := s.engine.MayStore(); full != nil && errors.Is(err, alerts.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", commitlog.ErrStorageFull, full)
 	}
-	return acknowledged, err
+	return alert, err
 }
 
 func (s *Service) approvalList(
-	ctx context.Context, in *incoming, r *messages.ApprovalList,
-) (reply messages.Approvals, err error) {
+	in *incoming, r *messages.ApprovalList,
+) (page messages.Approvals, err error) {
 	if _, err := in.rights.ReadableOf(r.TownID); err != nil {
-		return reply, err
+		return page, err
 	}
 	list := (*approvals.Reader).List
 	if r.Closed {
 		list = (*approvals.Reader).Closed
 	}
-	page, err := list(s.engine.Approvals(), ctx, r.TownID, r.After,
+	return list(s.engine.Approvals(), s.ctx, r.TownID, r.After,
 		cmp.Or(r.Limit, defaultApprovals), runs.PageBytes,
 		func(townID string) bool { return in.rights.Read(townID) == nil })
-	return messages.Approvals{
-		Approvals: append([]*messages.Approval{}, page.Rows...), Next: page.Next,
-	}, err
 }
 
-func (s *Service) whoAmI(
-	_ context.Context, in *incoming, _ *struct{},
-) (messages.Identity, error) {
+func (s *Service) whoAmI(in *incoming, _ *struct{}) (messages.Identity, error) {
 	id := in.rights.Identity(s.config.Access)
-	return messages.Identity{
-		World: s.config.World, User: id.User, Role: string(id.Role), Towns: id.Towns,
-		Actors: id.Actors, Read: id.Read, Verbs: id.Verbs,
-	}, nil
+	id.World = s.config.World
+	return id, nil
 }
 
 // worldSamples answers with samples of the towns that the user may read.
 func (s *Service) worldSamples(
-	_ context.Context, in *incoming, r *messages.WorldSamples,
-) (messages.Samples, error) {
+	in *incoming, r *messages.WorldSamples,
+) (samples messages.Samples, err error) {
 	towns, err := in.rights.ReadableOf(r.TownID)
 	if err != nil {
-		return messages.Samples{}, err
+		return samples, err
 	}
 	const anHour = 60
 	return s.engine.Samples(towns, cmp.Or(r.Minutes, anHour), cmp.Or(r.Points, anHour)), nil
 }
 
 // worldClients answers who is connected. A server on a NATS of another process does not know.
-func (s *Service) worldClients(
-	_ context.Context, in *incoming, _ *struct{},
-) (list messages.Clients, err error) {
+func (s *Service) worldClients(in *incoming, _ *struct{}) (list messages.Clients, err error) {
 	if err := in.rights.ReadWorld(); err != nil {
 		return list, err
 	}
-	list.Clients = []messages.Client{}
 	if s.config.Clients != nil {
 		list.Clients, err = s.config.Clients()
 	}
@@ -105,21 +104,18 @@ func (s *Service) worldClients(
 // report is an answer to world.status in the making.
 type report struct {
 	messages.WorldReport
-	service *Service
-	in      *incoming
+	*Service
+	rights access.Rights
 }
 
 // worldStatus answers with the state of the world, as far as the user may see it.
 func (s *Service) worldStatus(
-	ctx context.Context, in *incoming, request *messages.WorldStatus,
+	in *incoming, request *messages.WorldStatus,
 ) (messages.WorldReport, error) {
-	r := &report{service: s, in: in, WorldReport: messages.WorldReport{
-		World: s.config.World, Problems: []string{}, Unknown: map[string]string{},
-		TownsPaused:  []messages.TownPause{},
-		TownsPending: []messages.TownPending{}, PluginsAbsent: []messages.AbsentPlugin{},
-		Servers: []messages.Server{},
+	r := &report{Service: s, rights: in.rights, WorldReport: messages.WorldReport{
+		World: s.config.World, Unknown: map[string]string{},
 	}}
-	err := r.ask(ctx, request.Damage)
+	err := r.ask(request.Damage)
 	r.Healthy = len(r.Problems) == 0
 	return r.WorldReport, err
 }
@@ -131,29 +127,26 @@ func (r *report) problem(format string, args ...any) {
 // may reports whether the user may see a part: it may ask a verb, and read every town. Otherwise the
 // part is unknown.
 func (r *report) may(part string, verb wire.Verb) bool {
-	err := cmp.Or(r.in.rights.Verb(verb), r.in.rights.ReadWorld())
+	err := cmp.Or(r.rights.Verb(verb), r.rights.ReadWorld())
 	if err != nil {
 		r.Unknown[part] = specOf(err).Text
 	}
 	return err == nil
 }
 
-func (r *report) ask(ctx context.Context, damage bool) error {
-	engine := r.service.engine
+func (r *report) ask(damage bool) (err error) {
 	if r.may("pause", wire.ControlGet) {
-		control, err := engine.Control(ctx, "")
-		if err != nil {
+		if r.Control, err = r.engine.Control(r.ctx, ""); err != nil {
 			return err
 		}
-		r.Control = control
 	}
-	end, behind, err := engine.Follow(ctx)
+	end, behind, err := r.engine.Follow(r.ctx)
 	if err != nil {
 		return err
 	}
-	readable := func(token string) bool { return r.in.rights.ReadToken(token) == nil }
+	readable := func(token string) bool { return r.rights.ReadToken(token) == nil }
 	if damage {
-		damaged, err := engine.Damaged(ctx, readable)
+		damaged, err := r.engine.Damaged(r.ctx, readable)
 		if err != nil {
 			return err
 		}
@@ -161,28 +154,28 @@ func (r *report) ask(ctx context.Context, damage bool) error {
 			r.problem("the town %s answers TOWN_DAMAGED: handoffctl fsck says what to do", townID)
 		}
 	}
-	problems, err := engine.Towns(ctx, &r.WorldReport, readable)
+	problems, err := r.engine.Towns(r.ctx, &r.WorldReport, readable)
 	if err != nil {
 		return err
 	}
 	r.Problems = append(r.Problems, problems...)
-	if err := r.in.rights.Verb(wire.ApprovalList); err != nil {
+	if err := r.rights.Verb(wire.ApprovalList); err != nil {
 		r.Approvals, r.Unknown["approvals"] = messages.WaitingApprovals{}, specOf(err).Text
 	}
 	if r.may("alerts", wire.AlertList) {
-		r.alerts(ctx)
+		r.alerts()
 	}
 	if r.may("servers", wire.AlertList) {
 		r.LogEnd = end
 		r.Problems = append(r.Problems, behind...)
-		r.streams(ctx)
+		r.streams()
 		r.servers()
 	}
 	return nil
 }
 
-func (r *report) alerts(ctx context.Context) {
-	summary, err := r.service.engine.Alerts().Summary(ctx)
+func (r *report) alerts() {
+	summary, err := r.engine.Alerts().Summary(r.ctx)
 	if err != nil {
 		r.Unknown["alerts"] = wire.Sentence(err)
 	}
@@ -206,9 +199,9 @@ func plural[N int | uint64](n N, noun string) string {
 }
 
 // streams puts in what NATS says of the streams.
-func (r *report) streams(ctx context.Context) {
+func (r *report) streams() {
 	deadLetters := wire.DeadLetterStream(r.World)
-	for name, state := range r.service.engine.Streams(ctx) {
+	for name, state := range r.engine.Streams(r.ctx) {
 		r.StreamBytes += state.Bytes
 		if name == deadLetters {
 			r.DeadLetters = state.Msgs
@@ -220,11 +213,10 @@ func (r *report) streams(ctx context.Context) {
 }
 
 func (r *report) servers() {
-	s := r.service
-	writer := s.discovery.server()
+	writer := r.discovery.server()
 	r.Servers = append(r.Servers, writer)
-	if s.config.Standbys != nil {
-		r.Servers = append(r.Servers, s.config.Standbys()...)
+	if r.config.Standbys != nil {
+		r.Servers = append(r.Servers, r.config.Standbys()...)
 	}
 	stats := writer.Stats
 	r.Waiting, r.Alerts.Lost = stats.Waiting, stats.AlertsLost
