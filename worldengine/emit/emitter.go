@@ -43,17 +43,15 @@ const (
 // Config names the run whose events an Emitter emits, and its connection to the append authority.
 // Conn, TownID and Identity are required; other zero values mean their defaults.
 type Config struct {
-	Conn     *nats.Conn         // required; stays the caller's, who closes it
+	Conn     *nats.Conn         // stays the caller's, who closes it
 	World    string             // default "main"
-	TownID   string             // required; the town that the run is of
-	Identity runevents.Identity // required; RunID has to match runevents.RunIDPattern
+	TownID   string             // the town that the run is of
+	Identity runevents.Identity // RunID has to match runevents.RunIDPattern
 	// EngineAttemptID is the provider's number of this process's attempt, if it shows attempts;
 	// default 1 (RunEvents v2.0.1, section 2.4).
 	EngineAttemptID int64
 	// Timeout bounds one try to append; default 5 s.
 	Timeout time.Duration
-	// Now is the producer's clock; default time.Now.
-	Now func() time.Time
 }
 
 // Emitter emits the events of one run over the verb run.append. It is safe for concurrent use and
@@ -63,6 +61,7 @@ type Config struct {
 // the observed ones (RunEvents v2.0.1, section 5.3, layer 1).
 type Emitter struct {
 	config Config
+	client *client.Client
 	turn   chan struct{} // holds a value while an Emit or Observe runs
 	guard  *runevents.Guard
 	// registry is the EventIdRegistry of the run, by idempotency key: how each event is persisted,
@@ -82,14 +81,11 @@ func New(config Config) (*Emitter, error) {
 		return nil, fmt.Errorf("emit: Config.Identity.RunID is %q: it has to match %s",
 			config.Identity.RunID, runevents.RunIDPattern)
 	}
-	config.World = cmp.Or(config.World, wire.DefaultWorld)
 	config.EngineAttemptID = cmp.Or(config.EngineAttemptID, 1)
-	config.Timeout = cmp.Or(config.Timeout, 5*time.Second)
-	if config.Now == nil {
-		config.Now = time.Now
-	}
+	asking := client.New(config.Conn, cmp.Or(config.World, wire.DefaultWorld))
+	asking.Timeout = cmp.Or(config.Timeout, 5*time.Second)
 	return &Emitter{
-		config: config, turn: make(chan struct{}, 1),
+		config: config, client: asking, turn: make(chan struct{}, 1),
 		guard:    runevents.NewGuard(config.Identity.RunID),
 		registry: map[string]runevents.Appended{},
 	}, nil
@@ -128,7 +124,8 @@ func (e *Emitter) observe(records ...runevents.Record) error {
 //
 // After *runevents.InvalidTransitionError nothing was sent, and the emitter refuses every other
 // event of that step attempt, or run. The other errors are *client.ReplyError if the authority
-// refused, *schemas.ValidationError if the event violates its schema, and ctx's.
+// refused, *client.UnavailableError if its answer is unreadable or the connection was closed,
+// *schemas.ValidationError if the event violates its schema, and ctx's.
 func (e *Emitter) Emit(
 	ctx context.Context, event runevents.EventType, stepID string, attempt int64, payload any,
 ) (runevents.Appended, error) {
@@ -140,7 +137,7 @@ func (e *Emitter) Emit(
 	}
 	w, err := runevents.NewWrite(e.config.Identity, runevents.Event{
 		EventType: event, StepID: stepID, LogicalAttemptID: attempt,
-		EngineAttemptID: e.config.EngineAttemptID, EmittedAt: runevents.Timestamp(e.config.Now()),
+		EngineAttemptID: e.config.EngineAttemptID, EmittedAt: runevents.Timestamp(time.Now()),
 	})
 	if err != nil {
 		return runevents.Appended{}, err
@@ -169,7 +166,6 @@ func (e *Emitter) Emit(
 		return runevents.Appended{}, err
 	}
 	w.EventID = appended.EventID // the stored one, if an emitter before a restart drew another
-	e.registry[w.IdempotencyKey] = runevents.Appended{EventID: w.EventID}
 	if err := e.observe(runevents.Record{
 		Write: w, RunSeq: appended.RunSeq, PersistedAt: appended.PersistedAt,
 	}); err != nil {
@@ -181,18 +177,26 @@ func (e *Emitter) Emit(
 
 // append sends w until the authority has stored or refused it, or ctx is done.
 func (e *Emitter) append(ctx context.Context, w *runevents.Write) (runevents.Appended, error) {
-	body, err := json.Marshal(struct {
+	request := struct {
 		TownID string            `json:"townId"`
 		Events []runevents.Write `json:"events"`
-	}{e.config.TownID, []runevents.Write{*w}})
-	if err != nil {
-		return runevents.Appended{}, fmt.Errorf("emit: %s cannot be written: %w", w.EventType, err)
+	}{e.config.TownID, []runevents.Write{*w}}
+	var answer struct {
+		Appended []runevents.Appended `json:"appended"`
 	}
 	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
 	for {
-		appended, again, after, err := e.request(ctx, body)
-		if err == nil || !again {
-			return appended, err
+		_, err := e.client.Ask(ctx, wire.RunAppend, request, &answer)
+		if err == nil && len(answer.Appended) != 1 {
+			return runevents.Appended{}, fmt.Errorf(
+				"emit: the authority answered an append of one event with %d", len(answer.Appended))
+		}
+		if err == nil {
+			return answer.Appended[0], nil
+		}
+		after, again := retryable(err)
+		if !again {
+			return runevents.Appended{}, err
 		}
 		if ended := backoff.Sleep(ctx, max(after, pauses.Next())); ended != nil {
 			return runevents.Appended{}, fmt.Errorf(
@@ -202,33 +206,14 @@ func (e *Emitter) append(ctx context.Context, w *runevents.Write) (runevents.App
 	}
 }
 
-// request asks the authority once. With an error it reports whether another try may help, and after
-// which pause at least.
-func (e *Emitter) request(
-	ctx context.Context, body []byte,
-) (appended runevents.Appended, again bool, after time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(ctx, e.config.Timeout)
-	defer cancel()
-	reply, err := e.config.Conn.RequestWithContext(ctx,
-		wire.Subject(e.config.World, wire.RunAppend), body)
-	if err != nil { // no answer: the next try learns if the event was stored
-		final := errors.Is(err, nats.ErrConnectionClosed) || errors.Is(err, nats.ErrMaxPayload)
-		return appended, !final, 0, fmt.Errorf("emit: append: %w", err)
-	}
-	if refused := client.ReplyErrorOf(reply); refused != nil {
-		again := refused.Status == http.StatusTooManyRequests ||
+// retryable reports whether another try may help, and after which pause at least. If no answer came,
+// the next try learns whether the event was stored.
+func retryable(err error) (after time.Duration, again bool) {
+	var refused *client.ReplyError
+	if errors.As(err, &refused) {
+		return refused.RetryAfter, refused.Status == http.StatusTooManyRequests ||
 			refused.Status == http.StatusServiceUnavailable
-		return appended, again, refused.RetryAfter, refused
 	}
-	var answer struct {
-		Appended []runevents.Appended `json:"appended"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return appended, false, 0, fmt.Errorf("emit: the answer to an append cannot be read: %w", err)
-	}
-	if len(answer.Appended) != 1 {
-		return appended, false, 0, fmt.Errorf(
-			"emit: the authority answered an append of one event with %d", len(answer.Appended))
-	}
-	return answer.Appended[0], false, 0, nil
+	return 0, client.IsCode(err, "NO_RESPONDERS") || client.IsCode(err, "TIMEOUT") ||
+		client.IsCode(err, "CONNECTION") && !errors.Is(err, nats.ErrConnectionClosed)
 }
