@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
+	"strconv"
 
 	"worldengine/handoff"
 )
@@ -21,8 +23,8 @@ const (
 	EpochExhausted handoff.ReasonCode = "EPOCH_EXHAUSTED"
 )
 
-// Rules are the amounts of the built-in rules, which are flags of handoffd. DefaultRules gives the
-// documented ones; the zero Rules moves the day on and changes no amount.
+// Rules are the amounts of the built-in rules, which are flags of handoffd with these defaults. The
+// zero Rules moves the day on and changes no amount.
 type Rules struct {
 	ProjectStep     float64 `json:"projectStep" help:"The amount that PROJECT_ADVANCE adds to the progress of the project." default:"0.1"`
 	SalvageFocused  float64 `json:"salvageFocused" help:"The amount that SALVAGE_PLAN takes off scarcity or dread." default:"0.1"`
@@ -47,13 +49,21 @@ func (r *Rules) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*members)(r))
 }
 
-// DefaultRules are the amounts of the design.
-func DefaultRules() Rules {
-	return Rules{
-		ProjectStep: 0.1, SalvageFocused: 0.1, SalvageGeneral: 0.05, MoraleBoost: 0.1,
-		CasualTalk: 0.03, MissionComplete: 0.1, MissionFail: 0.1,
+var defaultRules = func() (r Rules) {
+	amounts := reflect.ValueOf(&r).Elem()
+	for i := range amounts.NumField() {
+		text := amounts.Type().Field(i).Tag.Get("default")
+		amount, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			panic("town: the default of a rule: " + err.Error())
+		}
+		amounts.Field(i).SetFloat(amount)
 	}
-}
+	return r
+}()
+
+// DefaultRules are the amounts of the design, the defaults of the flags.
+func DefaultRules() Rules { return defaultRules }
 
 // Validate refuses amounts outside 0..1.
 func (r Rules) Validate() error {
