@@ -23,6 +23,7 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/ratelimit"
 	"worldengine/worldengine/wire"
 )
 
@@ -31,6 +32,11 @@ const (
 	maxAlertBytes = 32 << 20
 	// retention is how long a message beside the log is kept.
 	retention = 30 * 24 * time.Hour
+	// FoundOfTown bounds the alerts about runs within foundPeriod, for one producer in one town;
+	// foundOfAll for all producers, and for the engine's own events.
+	FoundOfTown = 30
+	foundOfAll  = 120
+	foundPeriod = time.Minute
 	// Kept is how many alerts of each code the stream keeps, so that a flood of one code pushes out
 	// no other. A projector that starts again raises fewer.
 	Kept = 1_000
@@ -110,20 +116,20 @@ type Alerts struct {
 	config Config
 	js     jetstream.JetStream
 	stream jetstream.StreamConfig
-
-	queue   chan runevents.Alert
-	closing chan struct{} // no more alerts are waited for
-	closed  sync.Once
-	stop    context.CancelFunc // gives up what is not published yet
-	done    chan struct{}
-
-	raised *recent.Map[string, struct{}] // the IDs that RaiseOnce and Recall remember
-	found  found
+	queue  chan runevents.Alert // closed by Close
+	stop   context.CancelFunc   // gives up what is not published yet
+	done   chan struct{}        // closed when nothing more is published
 	kept   kept
 
+	ofProducer, ofLane *ratelimit.Limit
+
 	mu      sync.Mutex
+	closed  bool
+	raised  *recent.Map[string, struct{}] // the IDs that RaiseOnce and Recall remember
+	runs    *recent.Map[codeOfRun, *found]
 	waiting map[runevents.AlertCode]int // in the queue
 	counts  map[runevents.AlertCode]int64
+	more    map[runevents.AlertCode]int64 // alerts that RaiseFound counts only
 	lost    int64
 }
 
@@ -131,10 +137,13 @@ type Alerts struct {
 func New(js jetstream.JetStream, config Config) *Alerts {
 	return &Alerts{
 		config: config, js: js, stream: AlertConfig(config.World, config.Replicas),
-		queue:   make(chan runevents.Alert, maxWaiting),
-		closing: make(chan struct{}), done: make(chan struct{}),
-		raised: recent.NewMap[string, struct{}](maxRemembered), found: newFound(),
-		waiting: map[runevents.AlertCode]int{}, counts: map[runevents.AlertCode]int64{},
+		queue: make(chan runevents.Alert, maxWaiting), done: make(chan struct{}),
+		ofProducer: ratelimit.New(FoundOfTown, foundPeriod),
+		ofLane:     ratelimit.New(foundOfAll, foundPeriod),
+		raised:     recent.NewMap[string, struct{}](maxRemembered),
+		runs:       recent.NewMap[codeOfRun, *found](maxRemembered),
+		waiting:    map[runevents.AlertCode]int{}, counts: map[runevents.AlertCode]int64{},
+		more: map[runevents.AlertCode]int64{},
 	}
 }
 
@@ -144,7 +153,7 @@ func (a *Alerts) Raise(alert runevents.Alert) {
 	a.complete(&alert)
 	a.report(&alert)
 	if !a.enqueue(&alert) {
-		a.lose(&alert, "too many alerts of this code wait to be published")
+		a.lose(&alert, "too many alerts of this code wait to be published, or the server ends")
 	}
 }
 
@@ -237,7 +246,7 @@ func (a *Alerts) log(alert *runevents.Alert) {
 func (a *Alerts) enqueue(alert *runevents.Alert) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.waiting[alert.Code] >= Waiting {
+	if a.closed || a.waiting[alert.Code] >= Waiting {
 		return false
 	}
 	select {
@@ -262,7 +271,7 @@ func (a *Alerts) Stats() messages.AlertCounts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return messages.AlertCounts{
-		Alerts: maps.Clone(a.counts), AlertsLost: a.lost, AlertsMore: a.found.counts(),
+		Alerts: maps.Clone(a.counts), AlertsLost: a.lost, AlertsMore: maps.Clone(a.more),
 	}
 }
 
@@ -272,27 +281,23 @@ func (a *Alerts) Start() {
 	ctx, a.stop = context.WithCancel(context.Background())
 	go func() {
 		defer close(a.done)
-		for {
-			select {
-			case alert := <-a.queue:
-				a.publish(ctx, &alert)
-			case <-a.closing:
-				for len(a.queue) > 0 {
-					alert := <-a.queue
-					a.publish(ctx, &alert)
-				}
-				return
-			}
+		for alert := range a.queue {
+			a.publish(ctx, &alert)
 		}
 	}()
 }
 
 // Close publishes the alerts that wait, as long as ctx and closeTimeout last, and ends what Start
-// began.
+// began. Later alerts are lost.
 func (a *Alerts) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
-	a.closed.Do(func() { close(a.closing) })
+	a.mu.Lock()
+	if !a.closed {
+		a.closed = true
+		close(a.queue)
+	}
+	a.mu.Unlock()
 	select {
 	case <-a.done:
 	case <-ctx.Done():

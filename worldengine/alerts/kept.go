@@ -133,17 +133,14 @@ type Filter struct {
 	Codes []runevents.AlertCode
 }
 
-func (f *Filter) matches(alert *Stored) bool {
-	return (f.After == 0 || alert.Seq < f.After) && !(f.Open && alert.Acknowledged != nil) &&
-		(len(f.Codes) == 0 || slices.Contains(f.Codes, alert.Code))
-}
-
 // List returns up to limit alerts.
 func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (Page, error) {
 	page := Page{Alerts: []Stored{}}
 	all, err := a.read(ctx)
 	for _, alert := range slices.Backward(all) {
-		if !filter.matches(alert.Stored) {
+		if filter.After > 0 && alert.Seq >= filter.After ||
+			filter.Open && alert.Acknowledged != nil ||
+			len(filter.Codes) > 0 && !slices.Contains(filter.Codes, alert.Code) {
 			continue
 		}
 		if len(page.Alerts) == limit {
@@ -151,7 +148,7 @@ func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (Page, erro
 			break
 		}
 		listed := *alert.Stored
-		listed.More = a.found.moreOf(&listed.Alert)
+		listed.More = a.moreOf(&listed.Alert)
 		page.Alerts = append(page.Alerts, listed)
 	}
 	return page, err
@@ -222,7 +219,11 @@ func (a *Alerts) Recall(ctx context.Context) error {
 		if err == nil {
 			for _, alert := range all {
 				a.raised.Add(alert.Alert.ID(), struct{}{})
-				a.found.recall(&alert.Alert)
+				if alert.Code.OncePerRun() {
+					a.mu.Lock()
+					a.remember(&alert.Alert)
+					a.mu.Unlock()
+				}
 			}
 			return nil
 		}
