@@ -79,6 +79,9 @@ type Sink struct {
 func New(config Config) (*Sink, error) {
 	config.Attempts = cmp.Or(config.Attempts, DefaultAttempts)
 	config.Logger = cmp.Or(config.Logger, slog.Default())
+	if config.Raise == nil {
+		config.Raise = func(runevents.Alert) {}
+	}
 	js, err := jetstream.New(config.Conn, jetstream.WithPublishAsyncTimeout(ackTimeout),
 		jetstream.WithPublishAsyncMaxPending(4*(window+runevents.MaxAppend)))
 	if err != nil {
@@ -89,12 +92,6 @@ func New(config Config) (*Sink, error) {
 		stream:  StreamConfig(config.World, config.Retention, config.Limit, config.Replicas),
 		letters: DeadLetterConfig(config.World, config.Replicas),
 	}, nil
-}
-
-func (s *Sink) raise(alert runevents.Alert) {
-	if s.config.Raise != nil {
-		s.config.Raise(alert)
-	}
 }
 
 // Position returns the log sequence up to which all events were published, or given up. It falls if

@@ -153,8 +153,8 @@ func TestSink_NATSRestarts(t *testing.T) {
 	natstest.Stop(server)
 	server = natstest.Run(t, options)
 	t.Cleanup(func() { natstest.Stop(server) })
-	w.eventually(func() bool {
-		_, err := w.log.Info(t.Context())
+	w.answers(func(ctx context.Context) bool {
+		_, err := w.log.Info(ctx)
 		return err == nil
 	}, "NATS is back")
 	w.write(40, 80)

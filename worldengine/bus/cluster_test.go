@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -44,7 +45,7 @@ func startCluster(t *testing.T) ([]*natsserver.Server, *nats.Conn) {
 			}
 		}
 		return false
-	}, time.Minute, 20*time.Millisecond, "the cluster has a leader")
+	}, patience, 20*time.Millisecond, "the cluster has a leader")
 	return servers, nc
 }
 
@@ -67,15 +68,15 @@ func TestSink_Cluster(t *testing.T) {
 			natstest.Stop(s)
 		}
 	}
-	w.eventually(func() bool {
-		info, err := w.log.Info(t.Context())
+	w.answers(func(ctx context.Context) bool {
+		info, err := w.log.Info(ctx)
 		return err == nil && info.Cluster.Leader != "" && info.Cluster.Leader != leader
 	}, "the log has a leader")
 	w.write(100, 160)
 	w.wait(first, 160)
 	w.wait(second, 160)
-	w.eventually(func() bool {
-		stream, err := w.js.Stream(t.Context(), wire.EventStream("main"))
+	w.answers(func(ctx context.Context) bool {
+		stream, err := w.js.Stream(ctx, wire.EventStream("main"))
 		return err == nil && stream.CachedInfo().Cluster.Leader != ""
 	}, "the stream has a leader")
 	w.requireImage(160)

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -49,10 +50,10 @@ type letter struct {
 // raises the alert with each call, since the sink before may have died between the two; the stream
 // of alerts has it once.
 func (s *Sink) keep(ctx context.Context, l *letter) error {
-	msg := s.deadLetter(l)
+	msg := s.deadLetter(l, true)
 	err := alerts.Store(ctx, s.js, s.letters, msg)
 	if commitlog.IsRefusal(err) {
-		err = alerts.Store(ctx, s.js, s.letters, withoutBody(msg))
+		err = alerts.Store(ctx, s.js, s.letters, s.deadLetter(l, false))
 	}
 	switch {
 	case commitlog.IsRefusal(err):
@@ -61,41 +62,33 @@ func (s *Sink) keep(ctx context.Context, l *letter) error {
 	case err != nil && !commitlog.IsWrongLastSequence(err):
 		return fmt.Errorf("worldengine: dead letter %s: %w", msg.Subject, err)
 	}
-	s.raise(s.deliveryFailed(l, msg.Subject))
+	s.config.Raise(s.deliveryFailed(l, msg.Subject))
 	return nil
 }
 
-// deadLetter returns the message of a dead letter. Its guard refuses a second one.
-func (s *Sink) deadLetter(l *letter) *nats.Msg {
+// deadLetter returns the message of a dead letter, whole or as a pointer to the log. Its guard
+// refuses a second one.
+func (s *Sink) deadLetter(l *letter, whole bool) *nats.Msg {
 	seq, part := strconv.FormatUint(l.at.logSeq, 10), strconv.Itoa(l.at.part)
-	header := nats.Header{}
-	for name, values := range l.header {
-		if !strings.HasPrefix(name, wire.ServerHeaderPrefix) {
-			header[name] = values
-		}
-	}
-	header.Set(wire.LogSeqHeader, seq)
-	header.Set(wire.LogPartHeader, part)
-	header.Set(wire.OriginalSubjectHeader, l.subject)
-	header.Set(wire.DeadLetterReasonHeader, reasonText(l.reason))
-	header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
-	return &nats.Msg{
+	msg := &nats.Msg{
 		Subject: wire.DeadLetterSubject(s.config.World, s.stream.Name, seq, part),
-		Header:  header, Data: l.data,
+		Header:  nats.Header{},
 	}
-}
-
-// withoutBody returns a dead letter that only points to the log.
-func withoutBody(msg *nats.Msg) *nats.Msg {
-	pointer := &nats.Msg{Subject: msg.Subject, Header: nats.Header{}}
-	for _, name := range [...]string{
-		wire.LogSeqHeader, wire.LogPartHeader, wire.OriginalSubjectHeader,
-		wire.DeadLetterReasonHeader, jetstream.ExpectedLastSubjSeqHeader,
-	} {
-		pointer.Header.Set(name, msg.Header.Get(name))
+	if whole {
+		msg.Data = l.data
+		maps.Copy(msg.Header, l.header)
+		maps.DeleteFunc(msg.Header, func(name string, _ []string) bool {
+			return strings.HasPrefix(name, wire.ServerHeaderPrefix)
+		})
+	} else {
+		msg.Header.Set(wire.OriginalSizeHeader, strconv.Itoa(len(l.data)))
 	}
-	pointer.Header.Set(wire.OriginalSizeHeader, strconv.Itoa(len(msg.Data)))
-	return pointer
+	msg.Header.Set(wire.LogSeqHeader, seq)
+	msg.Header.Set(wire.LogPartHeader, part)
+	msg.Header.Set(wire.OriginalSubjectHeader, l.subject)
+	msg.Header.Set(wire.DeadLetterReasonHeader, reasonText(l.reason))
+	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
+	return msg
 }
 
 func reasonText(reason error) string {

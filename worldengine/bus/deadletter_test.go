@@ -262,7 +262,7 @@ func TestReplay(t *testing.T) {
 	_, err := w.js.UpdateStream(t.Context(), config)
 	require.NoError(t, err)
 	w.run(func(s *Sink) { s.stream.MaxMsgSize = config.MaxMsgSize })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	letter := func(seq, part string) string {
 		return wire.DeadLetterSubject("main", wire.EventStream("main"), seq, part)

@@ -57,15 +57,26 @@ type delivery struct {
 }
 
 // run publishes the events of each message of the log: a window of them, and then the next one when
-// all are stored.
+// all are stored. The end of ctx ends it.
 func (r *relay) run(ctx context.Context) error {
 	r.back = r.config.Conn.StatusChanged(nats.CONNECTED)
 	defer r.config.Conn.RemoveStatusListener(r.back)
-	messages, stop, err := r.read(ctx)
+	// Not an ordered consumer: it would go on by itself in another log in place of this one.
+	consumer, err := r.log.CreateConsumer(ctx, r.consumer())
 	if err != nil {
-		return err
+		return fmt.Errorf("bus: consumer of the log: %w", err)
 	}
-	defer stop()
+	defer commitlog.Release(r.log, consumer)
+	pull := max(readBytes, 2*int(r.config.Conn.MaxPayload()))
+	messages, err := consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(readAhead, pull),
+		jetstream.PullHeartbeat(commitlog.Heartbeat))
+	if err != nil {
+		return fmt.Errorf("bus: messages of the log: %w", err)
+	}
+	defer messages.Stop()
+	defer context.AfterFunc(ctx, messages.Stop)()
+	r.logSeq = consumer.CachedInfo().Delivered.Stream // the rest is there, or expired
+	r.position.Store(r.logSeq)
 	for looked := time.Now(); ; {
 		msg, err := r.next(messages)
 		if err != nil {
@@ -88,6 +99,22 @@ func (r *relay) run(ctx context.Context) error {
 	}
 }
 
+// consumer configures the reading of the log from the last message that has events in the stream,
+// since others of its events may be missing. An empty stream needs nothing older than its retention.
+func (r *relay) consumer() jetstream.ConsumerConfig {
+	config := jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
+		InactiveThreshold: inactive,
+	}
+	if first := r.began.at.logSeq; first > 0 {
+		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, first
+	} else if kept := r.stream.CachedInfo().Config.MaxAge; kept > 0 {
+		from := time.Now().Add(-kept)
+		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &from
+	}
+	return config
+}
+
 // next returns the next message of the log, nil if none came for a while.
 func (r *relay) next(messages jetstream.MessagesContext) (jetstream.Msg, error) {
 	wait := idle
@@ -102,44 +129,6 @@ func (r *relay) next(messages jetstream.MessagesContext) (jetstream.Msg, error) 
 		err = fmt.Errorf("bus: messages of the log: %w", err)
 	}
 	return msg, err
-}
-
-// read opens the log at the last message that has events in the stream, since others of its events
-// may be missing. An empty stream needs nothing older than its retention. The end of ctx ends the
-// reading.
-func (r *relay) read(
-	ctx context.Context,
-) (messages jetstream.MessagesContext, stop func(), err error) {
-	config := jetstream.ConsumerConfig{
-		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
-		InactiveThreshold: inactive,
-	}
-	if first := r.began.at.logSeq; first > 0 {
-		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, first
-	} else if kept := r.stream.CachedInfo().Config.MaxAge; kept > 0 {
-		from := time.Now().Add(-kept)
-		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &from
-	}
-	// Not an ordered consumer: it would go on by itself in another log in place of this one.
-	consumer, err := r.log.CreateConsumer(ctx, config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("bus: consumer of the log: %w", err)
-	}
-	pull := max(readBytes, 2*int(r.config.Conn.MaxPayload()))
-	messages, err = consumer.Messages(jetstream.PullMaxMessagesWithBytesLimit(readAhead, pull),
-		jetstream.PullHeartbeat(commitlog.Heartbeat))
-	if err != nil {
-		commitlog.Release(r.log, consumer)
-		return nil, nil, fmt.Errorf("bus: messages of the log: %w", err)
-	}
-	r.logSeq = consumer.CachedInfo().Delivered.Stream // the rest is there, or expired
-	r.position.Store(r.logSeq)
-	ended := context.AfterFunc(ctx, messages.Stop)
-	return messages, func() {
-		ended()
-		messages.Stop()
-		commitlog.Release(r.log, consumer)
-	}, nil
 }
 
 // publish sends a log message's events that the stream lacks. An unreadable message is given up at

@@ -35,6 +35,13 @@ type world struct {
 	raised []runevents.Alert
 }
 
+// patience bounds each wait of a test, and answerTime each of its requests to JetStream: a busy
+// machine exceeds JetStream's own 5 s.
+const (
+	patience   = 5 * time.Minute
+	answerTime = time.Minute
+)
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	return replicatedOn(t, natstest.Connect(t), 1)
@@ -43,7 +50,7 @@ func newWorld(t *testing.T) *world {
 // replicatedOn makes a world with so many replicas.
 func replicatedOn(t *testing.T, nc *nats.Conn, replicas int) *world {
 	t.Helper()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(answerTime))
 	require.NoError(t, err)
 	w := &world{t: t, nc: nc, js: js, replicas: replicas, large: map[place]int{}}
 	w.makeLog()
@@ -166,7 +173,17 @@ func limited(s *Sink) { s.stream.MaxMsgSize = limit }
 
 func (w *world) eventually(holds func() bool, why string) {
 	w.t.Helper()
-	require.Eventually(w.t, holds, time.Minute, 5*time.Millisecond, why)
+	require.Eventually(w.t, holds, patience, 5*time.Millisecond, why)
+}
+
+// answers waits until NATS, which was away, answers a request well; it may lose some.
+func (w *world) answers(request func(ctx context.Context) bool, why string) {
+	w.t.Helper()
+	w.eventually(func() bool {
+		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
+		defer cancel()
+		return request(ctx)
+	}, why)
 }
 
 func (w *world) wait(s *Sink, seq uint64) {
