@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 
 	"worldengine/schemas"
@@ -22,26 +23,12 @@ const (
 // errSilent means that no answer came.
 var errSilent = errors.New("no answer came")
 
-// asked is a request that was sent; it gets answers until it is closed.
+// asked has the answers to the requests for one id, until it is closed.
 type asked struct {
 	c   *checker
 	id  string
 	sub *nats.Subscription
 	in  string
-}
-
-// denied returns ErrDenied if the server has reported that the user may not ask. The report comes
-// before the answer to the flush.
-func (c *checker) denied() error {
-	if err := c.nc.FlushTimeout(c.Timeout); err != nil {
-		return nil // that the connection is lost shows in the answers
-	}
-	last := c.nc.LastError() // its subject may be the astray one
-	if errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(),
-		c.Subject+`"`) {
-		return fmt.Errorf("%w: %w", ErrDenied, last)
-	}
-	return nil
 }
 
 // open makes a reply subject for the requests of an id.
@@ -55,14 +42,10 @@ func (c *checker) open(id string) (*asked, error) {
 // ask sends one request with an id.
 func (c *checker) ask(id string, data []byte) (*asked, error) {
 	a, err := c.open(id)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = a.send(data)
 	}
-	if err := a.send(data); err != nil {
-		a.close()
-		return nil, err
-	}
-	return a, nil
+	return a, err
 }
 
 // askFirst sends one request for the first command again.
@@ -91,8 +74,6 @@ func (a *asked) next(ctx context.Context, wait time.Duration) (apply.Answer, err
 		return apply.Answer{}, errSilent
 	case err != nil:
 		return apply.Answer{}, err
-	case len(msg.Data) == 0 && msg.Header.Get("Status") == "503":
-		return apply.Answer{}, ErrAbsent
 	}
 	answer, err := apply.ParseAnswer(msg.Data, a.id, schemas.Limits{})
 	if err != nil {
@@ -101,8 +82,6 @@ func (a *asked) next(ctx context.Context, wait time.Duration) (apply.Answer, err
 	return answer, nil
 }
 
-func definite(a apply.Answer) bool { return a.Status == apply.Applied || a.Status == apply.Refused }
-
 // request returns the bytes of a request with a timeout.
 func request(command *apply.Command, left time.Duration) ([]byte, error) {
 	now := time.Now()
@@ -110,28 +89,42 @@ func request(command *apply.Command, left time.Duration) ([]byte, error) {
 	return command.MarshalWire(now)
 }
 
+// changed returns a request with another value of a member.
+func changed(
+	command *apply.Command, left time.Duration, member string, value any,
+) ([]byte, error) {
+	data, err := request(command, left)
+	if err != nil {
+		return nil, err
+	}
+	var members map[string]any
+	if err := json.Unmarshal(data, &members); err != nil {
+		return nil, err
+	}
+	members[member] = value
+	return json.Marshal(members, json.Deterministic(true))
+}
+
 // askUntilAnswered asks, as the engine does, until it gets a definite answer.
 func (c *checker) askUntilAnswered(
 	ctx context.Context, command *apply.Command,
 ) (apply.Answer, error) {
-	ends := time.Now().Add(c.Timeout)
-	return c.askUntilAnsweredAs(ctx, command, func() ([]byte, error) {
-		return request(command, time.Until(ends))
-	})
+	return c.askWith(ctx, command, request)
 }
 
-// askUntilAnsweredAs is askUntilAnswered for a request with bytes of its own.
-func (c *checker) askUntilAnsweredAs(
-	ctx context.Context, command *apply.Command, bytes func() ([]byte, error),
-) (last apply.Answer, err error) {
+// askWith is askUntilAnswered with other bytes of the requests.
+func (c *checker) askWith(
+	ctx context.Context, command *apply.Command,
+	write func(command *apply.Command, left time.Duration) ([]byte, error),
+) (none apply.Answer, err error) {
 	a, err := c.open(command.ApplyID)
 	if err != nil {
-		return last, err
+		return none, err
 	}
 	defer a.close()
 	trouble := errSilent
 	for ends := time.Now().Add(c.Timeout); time.Now().Before(ends) && ctx.Err() == nil; {
-		data, err := bytes()
+		data, err := write(command, time.Until(ends))
 		if err == nil {
 			err = a.send(data)
 		}
@@ -139,30 +132,42 @@ func (c *checker) askUntilAnsweredAs(
 			err = c.denied()
 		}
 		if err != nil {
-			return last, err
+			return none, err
 		}
-		wait := min(resend, time.Until(ends))
-		for until := time.Now().Add(wait); time.Now().Before(until); {
-			answer, err := a.next(ctx, time.Until(until))
+		for until := time.Now().Add(resend); time.Now().Before(until) && time.Now().Before(ends); {
+			answer, err := a.next(ctx, min(time.Until(until), time.Until(ends)))
 			if errors.Is(err, errSilent) {
 				break
 			}
-			if err != nil {
-				return last, err
-			}
-			if definite(answer) {
-				return answer, nil
+			if err != nil || definite(answer) {
+				return answer, err
 			}
 			trouble = fmt.Errorf("the last answer is %s", answer.Status)
 			pause := laterPause
 			if answer.RetryAfterMs > 0 {
 				pause = time.Duration(answer.RetryAfterMs) * time.Millisecond
 			}
-			until = time.Now().Add(min(pause, time.Until(ends)))
+			until = time.Now().Add(pause)
 		}
 	}
-	return last, fmt.Errorf("no definite answer within %s: %w", c.Timeout, trouble)
+	return none, fmt.Errorf("no definite answer within %s: %w", c.Timeout, trouble)
 }
+
+// denied returns ErrDenied if the server has reported that the user may not ask. The report comes
+// before the answer to the flush.
+func (c *checker) denied() error {
+	if err := c.nc.FlushTimeout(c.Timeout); err != nil {
+		return nil // that the connection is lost shows in the answers
+	}
+	last := c.nc.LastError() // its subject may be the astray one
+	if errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(),
+		c.Subject+`"`) {
+		return fmt.Errorf("%w: %w", ErrDenied, last)
+	}
+	return nil
+}
+
+func definite(a apply.Answer) bool { return a.Status == apply.Applied || a.Status == apply.Refused }
 
 // text is an answer in a report.
 func text(a apply.Answer) string {

@@ -1,6 +1,12 @@
+// Package conformance tests a plugin against each rule of docs/plugin-protocol.md. It sends the
+// requests of an engine, also of one that restarts, is late, or is newer.
+//
+// It sees the plugin's answers, not its game: a plugin that answers right and applies a command
+// twice passes.
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,92 +73,32 @@ var ErrDenied = errors.New("conformance: this user may not ask plugins")
 // errSkip marks a rule that could not be observed.
 var errSkip = errors.New("not seen")
 
-// rows are the rules in order, each with the cure if it is broken. A check gets a command that was
-// not asked for before.
-var rows = []struct {
-	name, rule, todo string
-	check            func(*checker, context.Context, *apply.Command) (found string, err error)
-}{
-	{"answer",
-		"A command gets a valid command-applied.v1 with its applyId, and in the end applied " +
-			"or refused.",
-		"Answer on the reply subject of each request; answer in-progress while it takes long.",
-		(*checker).answer},
-	{"reported-town", "A snapshot that applied reports is a snapshot.v1 of the town.",
-		"Report the whole town with the same townId, or leave snapshot out.",
-		(*checker).reportedTown},
-	{"one-plugin", "A town has one plugin, which answers a request applied once.",
-		"End the other plugin, or the connection that a reload left open; answer once.",
-		(*checker).onePlugin},
-	{"same-id", "The same id again gets the same answer.",
-		"Keep each definite answer on disk by its applyId, and answer with that.",
-		(*checker).sameID},
-	{"later-attempt",
-		"The same id in a later attempt gets the same answer: applied and refused for good are " +
-			"for ever.",
-		"Look the applyId up whatever the logicalAttemptId is.", (*checker).laterAttempt},
-	{"same-id-at-once",
-		"Two requests of a new id at once are one command: no two different definite answers.",
-		"Enter the applyId as begun before anything else, and answer in-progress while it is.",
-		(*checker).sameIDAtOnce},
-	{"two-at-once", "Two commands at once get an answer each, with their own ids.",
-		"Queue commands, and answer each with its own applyId.", (*checker).twoAtOnce},
-	{"late", "A command whose time is over is not begun.",
-		"If timeoutMs is over answer refused, DEADLINE_PASSED, with retryable true.",
-		(*checker).late},
-	{"late-again", "A command that was refused as too late may be begun by the next attempt.",
-		"Keep a refusal with retryable true for its logicalAttemptId only.",
-		(*checker).lateAgain},
-	{"refused",
-		"A command about a thing that the game does not know gets a definite answer, and the " +
-			"same one again.",
-		"Answer refused with a reasonCode, and keep that answer by its applyId.",
-		(*checker).refused},
-	{"unknown-members", "Members that a plugin does not know are tolerated.",
-		"Read the members that you know, and ignore the others.", (*checker).unknownMembers},
-	{"other-version", "Another schemaVersion is not answered applied.",
-		"Do not answer if schemaVersion is not command-apply.v1.", (*checker).otherVersion},
-	{"other-town", "A command for a town that the plugin does not host is not applied.",
-		"Apply a command only if its townId is the town of its subject.",
-		(*checker).otherTown},
-	{"not-json", "An unreadable message is not answered applied, and the plugin goes on.",
-		"Leave an unreadable message unanswered, and go on with the next one.",
-		(*checker).notJSON},
-	{"hosts", "A plugin answers the question of another one whether the town has a plugin.",
-		"Subscribe to the hosts subject of each town, and answer with {} or {\"name\": …}.",
-		(*checker).hosts},
-	{"restart", "After a restart of the plugin the same id still gets the same answer.",
-		"Write each answer to the disk before it is sent, and read them at the start.",
-		(*checker).restart},
-}
-
 // Check tests the plugin of a subject, rule by rule. It returns ErrAbsent if there is none,
 // ErrDenied if the user may not ask it, and ctx's error if ctx ends first.
 func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
 	if config.Type == "" {
 		config.Type, config.Argument = handoff.TalkToTownsfolk, "casual"
 	}
-	if config.Timeout == 0 {
-		config.Timeout = 10 * time.Second
-	}
-	if config.Quiet == 0 {
-		config.Quiet = time.Second
-	}
+	config.Timeout = cmp.Or(config.Timeout, 10*time.Second)
+	config.Quiet = cmp.Or(config.Quiet, time.Second)
 	c := &checker{Config: config, nc: nc, actor: "plugin-check-" + nuid.Next()}
 	var done []Row
-	for _, row := range rows {
+	for _, rule := range rules {
 		began := time.Now()
 		found, err := "the first command has no answer that counts", errSkip
 		if len(done) == 0 || done[0].Verdict == Pass {
-			found, err = c.run(ctx, row.check)
+			var command *apply.Command
+			if command, err = c.command(c.Type, c.Argument); err == nil {
+				found, err = rule.check(c, ctx, command)
+			}
 		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return done, ctx.Err()
-		}
-		if len(done) == 0 && (errors.Is(err, ErrAbsent) || errors.Is(err, ErrDenied)) {
+		case len(done) == 0 && (errors.Is(err, ErrAbsent) || errors.Is(err, ErrDenied)):
 			return nil, err
 		}
-		r := Row{Name: row.name, Rule: row.rule, Todo: row.todo, Verdict: Pass, Found: found,
+		r := Row{Name: rule.name, Rule: rule.rule, Todo: rule.todo, Verdict: Pass, Found: found,
 			Took: time.Since(began)}
 		switch {
 		case errors.Is(err, errSkip):
@@ -184,23 +130,11 @@ type checker struct {
 	tooOld *apply.Command // what late asked for
 }
 
-// run runs a check with a new command.
-func (c *checker) run(
-	ctx context.Context, check func(*checker, context.Context, *apply.Command) (string, error),
-) (string, error) {
-	command, err := c.command(c.Argument)
-	if err != nil {
-		return "", err
-	}
-	return check(c, ctx, command)
-}
+// runID is the run that the commands name; there is none.
+const runID = "00000000-0000-4000-8000-000000000000"
 
-// command makes a new command of the type to ask for.
-func (c *checker) command(argument string) (*apply.Command, error) {
-	return c.commandOf(c.Type, argument)
-}
-
-func (c *checker) commandOf(kind handoff.ProposalType, argument string) (*apply.Command, error) {
+// command makes a new command.
+func (c *checker) command(kind handoff.ProposalType, argument string) (*apply.Command, error) {
 	c.made++
 	h, err := handoff.New(handoff.Proposal{
 		Type: kind, ActorID: c.actor, TownID: c.Town.Snapshot.TownID,
@@ -217,6 +151,3 @@ func (c *checker) commandOf(kind handoff.ProposalType, argument string) (*apply.
 	}
 	return apply.NewCommand(h, runID, c.Town, expected), nil
 }
-
-// runID is the run that the commands name; there is none.
-const runID = "00000000-0000-4000-8000-000000000000"

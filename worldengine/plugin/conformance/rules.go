@@ -8,13 +8,74 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
+
+// rules are the rules in order, each with the cure if it is broken. A check gets a command that was
+// not asked for before.
+var rules = []struct {
+	name, rule, todo string
+	check            func(*checker, context.Context, *apply.Command) (found string, err error)
+}{
+	{"answer",
+		"A command gets a valid command-applied.v1 with its applyId, and in the end applied " +
+			"or refused.",
+		"Answer on the reply subject of each request; answer in-progress while it takes long.",
+		(*checker).answer},
+	{"reported-town", "A snapshot that applied reports is a snapshot.v1 of the town.",
+		"Report the whole town with the same townId, or leave snapshot out.",
+		(*checker).reportedTown},
+	{"one-plugin", "A town has one plugin, which answers a request applied once.",
+		"End the other plugin, or the connection that a reload left open; answer once.",
+		(*checker).onePlugin},
+	{"same-id", "The same id again gets the same answer.",
+		"Keep each definite answer on disk by its applyId, and answer with that.",
+		(*checker).sameID},
+	{"later-attempt",
+		"The same id in a later attempt gets the same answer: applied and refused for good are " +
+			"for ever.",
+		"Look the applyId up whatever the logicalAttemptId is.", (*checker).laterAttempt},
+	{"same-id-at-once",
+		"Two requests of a new id at once are one command: no two different definite answers.",
+		"Enter the applyId as begun before anything else, and answer in-progress while it is.",
+		(*checker).sameIDAtOnce},
+	{"two-at-once", "Two commands at once get an answer each, with their own ids.",
+		"Queue commands, and answer each with its own applyId.", (*checker).twoAtOnce},
+	{"late", "A command whose time is over is not begun.",
+		"If timeoutMs is over answer refused, DEADLINE_PASSED, with retryable true.",
+		(*checker).late},
+	{"late-again", "A command that was refused as too late may be begun by the next attempt.",
+		"Keep a refusal with retryable true for its logicalAttemptId only.",
+		(*checker).lateAgain},
+	{"refused",
+		"A command about a thing that the game does not know gets a definite answer, and the " +
+			"same one again.",
+		"Answer refused with a reasonCode, and keep that answer by its applyId.",
+		(*checker).refused},
+	{"unknown-members", "Members that a plugin does not know are tolerated.",
+		"Read the members that you know, and ignore the others.", (*checker).unknownMembers},
+	{"other-version", "Another schemaVersion is not answered applied.",
+		"Do not answer if schemaVersion is not command-apply.v1.", (*checker).otherVersion},
+	{"other-town", "A command for a town that the plugin does not host is not applied.",
+		"Apply a command only if its townId is the town of its subject.",
+		(*checker).otherTown},
+	{"not-json", "An unreadable message is not answered applied, and the plugin goes on.",
+		"Leave an unreadable message unanswered, and go on with the next one.",
+		(*checker).notJSON},
+	{"hosts", "A plugin answers the question of another one whether the town has a plugin.",
+		"Subscribe to the hosts subject of each town, and answer with {} or {\"name\": …}.",
+		(*checker).hosts},
+	{"restart", "After a restart of the plugin the same id still gets the same answer.",
+		"Write each answer to the disk before it is sent, and read them at the start.",
+		(*checker).restart},
+}
 
 func (c *checker) answer(ctx context.Context, command *apply.Command) (string, error) {
 	got, err := c.askUntilAnswered(ctx, command)
@@ -78,13 +139,10 @@ func (c *checker) same(ctx context.Context, attempt int64) (string, error) {
 	again := *c.first
 	again.LogicalAttemptID = attempt
 	got, err := c.askUntilAnswered(ctx, &again)
-	if err != nil {
-		return "", err
+	if err == nil && text(got) != text(c.got) {
+		err = fmt.Errorf("%s, after %s", text(got), text(c.got))
 	}
-	if text(got) != text(c.got) {
-		return "", fmt.Errorf("%s, after %s", text(got), text(c.got))
-	}
-	return text(got), nil
+	return text(got), err
 }
 
 func (c *checker) sameID(ctx context.Context, _ *apply.Command) (string, error) {
@@ -100,44 +158,40 @@ func (c *checker) laterAttempt(ctx context.Context, _ *apply.Command) (string, e
 
 func (c *checker) sameIDAtOnce(ctx context.Context, command *apply.Command) (string, error) {
 	other := *command
-	return c.atOnce(ctx, command, &other, func(a, b apply.Answer) error {
-		if text(a) != text(b) {
-			return fmt.Errorf("%s and %s for one id", text(a), text(b))
-		}
-		return nil
-	})
+	a, b, err := c.atOnce(ctx, command, &other)
+	if err == nil && text(a) != text(b) {
+		err = fmt.Errorf("%s and %s for one id", text(a), text(b))
+	}
+	return text(a) + "; " + text(b), err
 }
 
 func (c *checker) twoAtOnce(ctx context.Context, one *apply.Command) (string, error) {
-	two, err := c.command(c.Argument)
+	two, err := c.command(c.Type, c.Argument)
 	if err != nil {
 		return "", err
 	}
-	return c.atOnce(ctx, one, two, func(apply.Answer, apply.Answer) error { return nil })
+	a, b, err := c.atOnce(ctx, one, two)
+	return text(a) + "; " + text(b), err
 }
 
 // atOnce asks for two commands at once.
 func (c *checker) atOnce(
-	ctx context.Context, one, two *apply.Command, compare func(a, b apply.Answer) error,
-) (string, error) {
-	var got [2]apply.Answer
-	var errs [2]error
+	ctx context.Context, one, two *apply.Command,
+) (first, second apply.Answer, err error) {
+	var secondErr error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		got[1], errs[1] = c.askUntilAnswered(ctx, two)
+		second, secondErr = c.askUntilAnswered(ctx, two)
 	}()
-	got[0], errs[0] = c.askUntilAnswered(ctx, one)
+	first, err = c.askUntilAnswered(ctx, one)
 	<-done
-	if err := errors.Join(errs[:]...); err != nil {
-		return "", err
-	}
-	return text(got[0]) + "; " + text(got[1]), compare(got[0], got[1])
+	return first, second, errors.Join(err, secondErr)
 }
 
 func (c *checker) late(ctx context.Context, command *apply.Command) (string, error) {
 	c.tooOld = command
-	got, err := c.askUntilAnsweredAs(ctx, command, func() ([]byte, error) {
+	got, err := c.askWith(ctx, command, func(*apply.Command, time.Duration) ([]byte, error) {
 		command.Deadline = time.Now().Add(-time.Hour)
 		return command.MarshalWire(time.Now())
 	})
@@ -158,13 +212,10 @@ func (c *checker) lateAgain(ctx context.Context, _ *apply.Command) (string, erro
 	again := *c.tooOld
 	again.LogicalAttemptID++
 	got, err := c.askUntilAnswered(ctx, &again)
-	if err != nil {
-		return "", err
+	if err == nil && got.Status != c.got.Status {
+		err = fmt.Errorf("%s, but the same command in time was %s", text(got), text(c.got))
 	}
-	if got.Status != c.got.Status {
-		return "", fmt.Errorf("%s, but the same command in time was %s", text(got), text(c.got))
-	}
-	return text(got), nil
+	return text(got), err
 }
 
 func (c *checker) refused(ctx context.Context, _ *apply.Command) (string, error) {
@@ -172,7 +223,7 @@ func (c *checker) refused(ctx context.Context, _ *apply.Command) (string, error)
 	if kind.Spec().Values != nil { // a closed set: no argument of it is unknown
 		kind = handoff.AdvanceProject
 	}
-	command, err := c.commandOf(kind, "no-such-thing-"+strings.ToLower(c.actor[len(c.actor)-6:]))
+	command, err := c.command(kind, "no-such-thing-"+strings.ToLower(c.actor[len(c.actor)-6:]))
 	if err != nil {
 		return "", err
 	}
@@ -181,44 +232,52 @@ func (c *checker) refused(ctx context.Context, _ *apply.Command) (string, error)
 		return "", err
 	}
 	again, err := c.askUntilAnswered(ctx, command)
-	if err != nil {
-		return "", err
+	if err == nil && text(again) != text(got) {
+		err = fmt.Errorf("%s, and for the same attempt again %s", text(got), text(again))
 	}
-	if text(again) != text(got) {
-		return "", fmt.Errorf("%s, and for the same attempt again %s", text(got), text(again))
-	}
-	return text(got), nil
-}
-
-// changed returns a request for a command with another value of a member.
-func changed(
-	command *apply.Command, left time.Duration, member string, value any,
-) ([]byte, error) {
-	data, err := request(command, left)
-	if err != nil {
-		return nil, err
-	}
-	var members map[string]any
-	if err := json.Unmarshal(data, &members); err != nil {
-		return nil, err
-	}
-	members[member] = value
-	return json.Marshal(members, json.Deterministic(true))
+	return text(got), err
 }
 
 func (c *checker) unknownMembers(ctx context.Context, command *apply.Command) (string, error) {
-	got, err := c.askUntilAnsweredAs(ctx, command, func() ([]byte, error) {
-		return changed(command, c.Timeout, "ofALaterVersion",
-			map[string]any{"deep": []any{1, nil, "x"}})
-	})
+	got, err := c.askWith(ctx, command,
+		func(command *apply.Command, left time.Duration) ([]byte, error) {
+			return changed(command, left, "ofALaterVersion",
+				map[string]any{"deep": []any{1, nil, "x"}})
+		})
+	if err == nil && got.Status != c.got.Status {
+		err = fmt.Errorf("%s, but the same command without them was %s", text(got), text(c.got))
+	}
+	return text(got), err
+}
+
+func (c *checker) otherVersion(ctx context.Context, command *apply.Command) (string, error) {
+	data, err := changed(command, c.Timeout, "schemaVersion", "command-apply.v2")
 	if err != nil {
 		return "", err
 	}
-	if got.Status != c.got.Status {
-		return "", fmt.Errorf("%s, but the same command without them was %s",
-			text(got), text(c.got))
+	return c.notApplied(ctx, command.ApplyID, data)
+}
+
+func (c *checker) otherTown(ctx context.Context, command *apply.Command) (string, error) {
+	data, err := changed(command, c.Timeout, "townId", command.TownID+" of another world")
+	if err != nil {
+		return "", err
 	}
-	return text(got), nil
+	return c.notApplied(ctx, command.ApplyID, data)
+}
+
+func (c *checker) notJSON(ctx context.Context, command *apply.Command) (string, error) {
+	for _, data := range []string{`{"schemaVersion": "command-apply.v1", "applyId":`,
+		"\x00\xff", ""} {
+		if _, err := c.notApplied(ctx, command.ApplyID, []byte(data)); err != nil {
+			return "", err
+		}
+	}
+	got, err := c.askUntilAnswered(ctx, command)
+	if err != nil {
+		return "", fmt.Errorf("behind it a command gets none: %w", err)
+	}
+	return "no answer; then " + text(got), nil
 }
 
 // notApplied sends bytes once and fails if the answer is applied.
@@ -247,37 +306,27 @@ func (c *checker) notApplied(ctx context.Context, id string, data []byte) (strin
 	return found, nil
 }
 
-func (c *checker) otherVersion(ctx context.Context, command *apply.Command) (string, error) {
-	return c.notAppliedWith(ctx, command, "schemaVersion", "command-apply.v2")
-}
-
-func (c *checker) otherTown(ctx context.Context, command *apply.Command) (string, error) {
-	return c.notAppliedWith(ctx, command, "townId", command.TownID+" of another world")
-}
-
-// notAppliedWith is notApplied for a command with another value of a member.
-func (c *checker) notAppliedWith(
-	ctx context.Context, command *apply.Command, member, value string,
-) (string, error) {
-	data, err := changed(command, c.Timeout, member, value)
-	if err != nil {
+// hosts asks who hosts the town, as another plugin does that starts.
+func (c *checker) hosts(ctx context.Context, _ *apply.Command) (string, error) {
+	at := strings.Split(c.Subject, ".")
+	msg := nats.NewMsg(wire.HostsSubject(at[2], at[4]))
+	msg.Header.Set(wire.AskerHeader, c.actor)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders), ctx.Err() != nil:
+		return "", fmt.Errorf("no answer on %s", msg.Subject)
+	case err != nil:
 		return "", err
 	}
-	return c.notApplied(ctx, command.ApplyID, data)
-}
-
-func (c *checker) notJSON(ctx context.Context, command *apply.Command) (string, error) {
-	for _, data := range []string{`{"schemaVersion": "command-apply.v1", "applyId":`,
-		"\x00\xff", ""} {
-		if _, err := c.notApplied(ctx, command.ApplyID, []byte(data)); err != nil {
-			return "", err
-		}
+	var answer struct {
+		Name string `json:"name"`
 	}
-	got, err := c.askUntilAnswered(ctx, command)
-	if err != nil {
-		return "", fmt.Errorf("behind it a command gets none: %w", err)
+	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+		return "", fmt.Errorf("the answer on %s is not valid: %w", msg.Subject, err)
 	}
-	return "no answer; then " + text(got), nil
+	return fmt.Sprintf("answered as %q", answer.Name), nil
 }
 
 // restart waits until the plugin has gone and is back.
