@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"worldengine/schemas"
@@ -91,27 +92,20 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Answered == nil {
 		c.Answered = func(*apply.Command, *apply.Answer, bool) {}
 	}
-	return c, c.validate()
-}
-
-func (c *Config) validate() error {
-	switch {
+	switch err := wire.ValidateWorld(c.World); {
 	case c.Apply == nil:
-		return fmt.Errorf("%w: Apply is missing", ErrConfig)
+		return c, fmt.Errorf("%w: Apply is missing", ErrConfig)
 	case c.Memory == nil:
-		return fmt.Errorf("%w: Memory is missing; OpenFile keeps one in a file", ErrConfig)
+		return c, fmt.Errorf("%w: Memory is missing; OpenFile keeps one in a file", ErrConfig)
 	case c.Queue < 0 || c.Concurrency < 0 || c.RetryAfter < 0 || c.ClockSkew < 0:
-		return fmt.Errorf("%w: Queue, Concurrency, RetryAfter and ClockSkew are above 0", ErrConfig)
+		return c, fmt.Errorf("%w: Queue, Concurrency, RetryAfter and ClockSkew are above 0",
+			ErrConfig)
+	case slices.Contains(c.Towns, ""):
+		return c, fmt.Errorf("%w: Towns has an empty id", ErrConfig)
+	case err != nil:
+		return c, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	for _, townID := range c.Towns {
-		if townID == "" {
-			return fmt.Errorf("%w: Towns has an empty id", ErrConfig)
-		}
-	}
-	if err := wire.ValidateWorld(c.World); err != nil {
-		return fmt.Errorf("%w: %w", ErrConfig, err)
-	}
-	return nil
+	return c, nil
 }
 
 // Subjects returns the subjects, each once, of a plugin for these towns of a world; no towns means
@@ -121,10 +115,8 @@ func Subjects(world string, towns ...string) []string {
 		return []string{wire.ApplySubject(world, "*")}
 	}
 	var subjects []string
-	seen := map[string]bool{}
 	for _, townID := range towns {
-		if subject := subjectOf(world, townID); !seen[subject] {
-			seen[subject] = true
+		if subject := subjectOf(world, townID); !slices.Contains(subjects, subject) {
 			subjects = append(subjects, subject)
 		}
 	}

@@ -56,7 +56,7 @@ func Serve(nc *nats.Conn, config Config) (*Plugin, error) {
 	if err := p.subscribe(); err != nil {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
-		return nil, errors.Join(err, p.abandon(ended))
+		return nil, errors.Join(err, p.Close(ended))
 	}
 	return p, nil
 }
@@ -94,16 +94,14 @@ func (p *Plugin) take(msg *nats.Msg) {
 			"subject", msg.Subject, "error", err)
 		return
 	}
-	r := request{command: c, reply: msg.Reply, until: arrived.Add(timeout(c))}
+	// A longer timeout would not fit into a Duration.
+	timeout := min(c.TimeoutMs, (24 * time.Hour).Milliseconds())
+	r := request{command: c, reply: msg.Reply,
+		until: arrived.Add(time.Duration(timeout) * time.Millisecond)}
 	if answer, known := p.admit(r); known {
 		p.send(msg.Reply, &answer)
 		p.config.Answered(c, &answer, true)
 	}
-}
-
-// timeout returns a command's timeout, within the bounds of a Duration.
-func timeout(c *apply.Command) time.Duration {
-	return time.Duration(min(c.TimeoutMs, (24*time.Hour).Milliseconds())) * time.Millisecond
 }
 
 // read returns the command of a request. Its town must be the subject's, because a NATS permission
@@ -139,13 +137,8 @@ func (p *Plugin) send(reply string, answer *apply.Answer) {
 // it ends the ctx of Apply, answers busy to commands that are not begun, and returns ErrUnfinished
 // without waiting for the others.
 func (p *Plugin) Close(ctx context.Context) error {
-	err := p.abandon(ctx)
 	// The answers leave before the caller closes the connection. Lost ones are asked for again.
-	_ = p.nc.FlushTimeout(5 * time.Second)
-	return err
-}
-
-func (p *Plugin) abandon(ctx context.Context) error {
+	defer func() { _ = p.nc.FlushTimeout(5 * time.Second) }()
 	defer p.giveUp()
 	p.mu.Lock()
 	p.closed = true
