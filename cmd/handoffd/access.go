@@ -3,22 +3,10 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/server"
-	"worldengine/worldengine/wire"
 )
-
-// onHangup makes SIGHUP a request to read the access file again. Without a file it is caught too: it
-// would end the process.
-func (c *serveCommand) onHangup() (stop func()) {
-	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP)
-	c.reload = reload
-	return func() { signal.Stop(reload) }
-}
 
 // reloadAccess gives the server the users of the access file as it is now. A file that is not valid
 // changes nothing.
@@ -33,15 +21,13 @@ func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 		done, err = srv.ReloadAccess(&read)
 	}
 	if err != nil {
-		config.Logger.Error("the access file was not reloaded: the users and rights are those of "+
-			"before",
+		config.Logger.Error("the access file was not reloaded: users and rights are as before",
 			"file", c.Access, "error", err)
 		return
 	}
 	config.Access = srv.Access() // for a server that starts again
 	config.Logger.Info("audit: the access file was reloaded", "file", c.Access, "added", done.Added,
-		"removed", done.Removed,
-		"changed", done.Changed, "connectionsEnded", done.Ended)
+		"removed", done.Removed, "changed", done.Changed, "connectionsEnded", done.Ended)
 	if done.TLS {
 		config.Logger.Warn("the access file turns TLS on or off, which takes a restart",
 			"file", c.Access)
@@ -58,11 +44,11 @@ type permissionsCommand struct {
 	Access string `help:"Access file with the users; by default one example user of each role." type:"existingfile"`
 }
 
+// Validate validates --world.
+func (c *permissionsCommand) Validate() error { return validateWorld(c.World) }
+
 // Run prints. Passwords are variables there, which the NATS server reads from its environment.
 func (c *permissionsCommand) Run(s streams) error {
-	if err := wire.ValidateWorld(c.World); err != nil {
-		return fmt.Errorf("%w: --world: %w", errUsage, err)
-	}
 	users := access.Examples()
 	if c.Access != "" {
 		read, err := access.ReadFile(c.Access, os.LookupEnv)

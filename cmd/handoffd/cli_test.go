@@ -77,7 +77,7 @@ func TestRun_CommandLines(t *testing.T) {
 		{"--drain-timeout=0s", 2, "--drain-timeout must be above 0"},
 		{"--memory=1", 2, "--memory must be auto, off, or a size"},
 		{"--min-free-disk=much", 2, "--min-free-disk must be auto, or a size"},
-		{"--webhook nowhere", 2, "--webhook: "},
+		{"--webhook nowhere", 2, "webhook: URL 1 is not"},
 		{"--rules-casual-talk=2", 2, "0..1"},
 		{"--password " + sentinel + " --sync never", 2, "--sync must be one of"},
 		{"--password " + sentinel + " --replicas x", 2, "--replicas"},

@@ -73,17 +73,7 @@ func (c *demoCommand) Run(stopped context.Context, s streams) (err error) {
 	return nil
 }
 
-// scene is one handoff and its effect.
-type scene struct {
-	what     string
-	want     handoff.Status
-	proposal handoff.Proposal
-
-	result *handoff.Result
-	events []runevents.Record
-}
-
-// playDemo sends the scenes and prints the tables. The wall is advanced once, so the handoff that
+// playDemo sends the handoffs and prints the tables. The wall is advanced once, so the handoff that
 // was made before is a duplicate after it, and one made from the old snapshot is stale.
 func playDemo(ctx context.Context, out io.Writer, agent *client.Client) error {
 	before, err := agent.Town(ctx, demoTown)
@@ -102,37 +92,51 @@ func playDemo(ctx context.Context, out io.Writer, agent *client.Client) error {
 	talk := project("")
 	talk.Type, talk.Args, talk.Preconditions = handoff.TalkToTownsfolk,
 		map[string]string{"talkType": "casual"}, nil
-	scenes := []*scene{
-		{what: "a project that the town does not have", want: handoff.Rejected,
-			proposal: project("moat")},
-		{what: "a project that is blocked", want: handoff.Failed, proposal: project("bridge-east")},
-		{what: "the perimeter wall", want: handoff.Executed, proposal: project("wall-perimeter")},
-		{what: "the same handoff once more", want: handoff.Duplicate,
-			proposal: project("wall-perimeter")},
-		{what: "a talk, decided before the wall grew", want: handoff.Stale, proposal: talk},
-	}
-	for _, scene := range scenes {
-		if err := scene.play(ctx, agent); err != nil {
-			return fmt.Errorf("%s: %w", scene.what, err)
+	results := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	runs := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(results, "HANDOFF\tSTATUS\tREASON\tRESULT")
+	fmt.Fprintln(runs, "\nHANDOFF\tRUN EVENTS")
+	for _, scene := range []struct {
+		title    string
+		want     handoff.Status
+		proposal handoff.Proposal
+	}{
+		{"a project that the town does not have", handoff.Rejected, project("moat")},
+		{"a project that is blocked", handoff.Failed, project("bridge-east")},
+		{"the perimeter wall", handoff.Executed, project("wall-perimeter")},
+		{"the same handoff once more", handoff.Duplicate, project("wall-perimeter")},
+		{"a talk, decided before the wall grew", handoff.Stale, talk},
+	} {
+		h, err := handoff.New(scene.proposal)
+		if err != nil {
+			return err
 		}
+		outcome, err := agent.Send(ctx, h)
+		if err != nil {
+			return fmt.Errorf("%s: %w", scene.title, err)
+		}
+		result := outcome.Result
+		if result.Status != scene.want {
+			return fmt.Errorf("%s ended %s (%s), not %s", scene.title, result.Status,
+				result.ReasonCode, scene.want)
+		}
+		fmt.Fprintf(results, "%s\t%s\t%s\t%s…\n", scene.title, result.Status, result.ReasonCode,
+			result.ResultID[:len("result_")+12])
+		fmt.Fprint(runs, scene.title)
+		for event, err := range agent.RunEvents(ctx, outcome.RunID, 0) {
+			if err != nil {
+				return fmt.Errorf("%s: %w", scene.title, err)
+			}
+			fmt.Fprint(runs, eventCell(&event.Record))
+		}
+		fmt.Fprintln(runs)
 	}
+	results.Flush()
+	runs.Flush()
 	after, err := agent.Town(ctx, demoTown)
 	if err != nil {
 		return err
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "HANDOFF\tSTATUS\tREASON\tRESULT")
-	for _, s := range scenes {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", s.what, s.result.Status, s.result.ReasonCode,
-			s.result.ResultID[:len("result_")+12]+"…")
-	}
-	table.Flush()
-	fmt.Fprintln(out)
-	fmt.Fprintln(table, "HANDOFF\tRUN EVENTS")
-	for _, s := range scenes {
-		fmt.Fprintf(table, "%s\t%s\n", s.what, strings.Join(eventCells(s.events), "\t"))
-	}
-	table.Flush()
 	_, err = fmt.Fprintf(out,
 		"\n%s moved from day %d (%s…) to day %d (%s…): one handoff was executed.\n",
 		demoTown, before.DecisionEpoch, before.SnapshotHash[:12], after.DecisionEpoch,
@@ -140,47 +144,17 @@ func playDemo(ctx context.Context, out io.Writer, agent *client.Client) error {
 	return err
 }
 
-// play sends the handoff, and keeps its result and its run's events.
-func (s *scene) play(ctx context.Context, agent *client.Client) error {
-	h, err := handoff.New(s.proposal)
-	if err != nil {
-		return err
+// eventCell returns the cell of a run event, such as "10 RunFailed" or "apply 8-9 Completed". The
+// start of a step has none of its own: the step ends with the next event.
+func eventCell(event *runevents.Record) string {
+	switch event.EventType {
+	case runevents.StepStarted:
+		return ""
+	case runevents.StepSkipped:
+		return fmt.Sprintf("\t%s %d Skipped", event.StepID, event.RunSeq)
+	case runevents.StepCompleted, runevents.StepFailed:
+		return fmt.Sprintf("\t%s %d-%d %s", event.StepID, event.RunSeq-1, event.RunSeq,
+			strings.TrimPrefix(string(event.EventType), "Step"))
 	}
-	outcome, err := agent.Send(ctx, h)
-	if err != nil {
-		return err
-	}
-	s.result = outcome.Result
-	if s.result.Status != s.want {
-		return fmt.Errorf("ended %s (%s), not %s", s.result.Status, s.result.ReasonCode, s.want)
-	}
-	for event, err := range agent.RunEvents(ctx, outcome.RunID, 0) {
-		if err != nil {
-			return err
-		}
-		s.events = append(s.events, event.Record)
-	}
-	return nil
-}
-
-// eventCells returns a run's events in short: its own first, then a text for each step, such as
-// "apply 8-9 Completed".
-func eventCells(events []runevents.Record) []string {
-	var run, cells []string
-	for i := 0; i < len(events); i++ {
-		first := events[i]
-		if first.StepID == "" {
-			run = append(run, fmt.Sprintf("%d %s", first.RunSeq, first.EventType))
-			continue
-		}
-		places, last := fmt.Sprint(first.RunSeq), first
-		if i+1 < len(events) && events[i+1].StepID == first.StepID {
-			i++
-			last = events[i]
-			places += fmt.Sprintf("-%d", last.RunSeq)
-		}
-		cells = append(cells, fmt.Sprintf("%s %s %s", first.StepID, places,
-			strings.TrimPrefix(string(last.EventType), "Step")))
-	}
-	return append([]string{strings.Join(run, " … ")}, cells...)
+	return fmt.Sprintf("\t%d %s", event.RunSeq, event.EventType)
 }

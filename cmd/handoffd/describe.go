@@ -25,22 +25,17 @@ import (
 func (c *serveCommand) announce(
 	ctx context.Context, out io.Writer, srv *server.Server, config server.Config,
 ) {
-	var b strings.Builder
 	url := natsconn.WithoutSecrets(srv.URL())
 	at := url
-	if listen, err := samePort(c.Listen, url); err == nil && c.NATS == "" {
-		at = listen
+	if c.NATS == "" {
+		at = samePort(c.Listen, url)
 	}
 	engine := srv.Engine()
 	if engine == nil {
-		c.describe(&b, &config, at, srv.HTTP())
-		fmt.Fprintf(out, "%sstandby %s\n", b.String(), url)
+		fmt.Fprintf(out, "%sstandby %s\n", c.describe(config, at, srv.HTTP()), url)
 		return
 	}
 	config.Engine.Apply = engine.Settings().Apply
-	c.describe(&b, &config, at, srv.HTTP())
-	describeSettings(&b, engine.Settings())
-	describeTowns(ctx, &b, engine, srv.Created(), c.WorldFile)
 	flags := ""
 	if url != "nats://"+server.DefaultListen {
 		flags += " --server " + url
@@ -48,163 +43,141 @@ func (c *serveCommand) announce(
 	if c.World != wire.DefaultWorld {
 		flags += " --world " + c.World
 	}
-	fmt.Fprintf(&b, "try       handoffctl%s town list\n", flags)
-	fmt.Fprintf(&b, "ready %s\n", url)
-	io.WriteString(out, b.String())
+	towns := countTowns(ctx, engine)
+	if c.WorldFile != "" {
+		towns += fmt.Sprintf(" (%d created from %s)", srv.Created(), c.WorldFile)
+	}
+	fmt.Fprintf(out, "%s%stowns     %s\ntry       handoffctl%s town list\nready %s\n",
+		c.describe(config, at, srv.HTTP()), describeSettings(engine.Settings()), towns, flags, url)
 }
 
-// check prints the world that would be served. Each error gives exit status 2.
-func (c *serveCommand) check(ctx context.Context, out io.Writer, config *server.Config) error {
-	towns, err := server.Check(ctx, *config)
+// countTowns returns the number of towns, or why it is not known within a time that a start can bear.
+func countTowns(ctx context.Context, engine *worldengine.Engine) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	towns, err := engine.CountTowns(ctx)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errSettings, err)
+		return fmt.Sprintf("not counted: %v", err)
 	}
-	var b strings.Builder
+	return fmt.Sprint(towns)
+}
+
+// check prints the world that would be served, or returns an error if it may not be served with the
+// settings.
+func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.Config) error {
+	towns, err := server.Check(ctx, config)
+	if err != nil {
+		return err
+	}
+	var settings string
+	plan, err := server.CheckSettings(ctx, config)
+	switch {
+	case errors.Is(err, commitlog.ErrFormat):
+		return err
+	case err != nil:
+		settings = fmt.Sprintf("settings  not compared with the stored ones: %v\n", err)
+	default:
+		if err := plan.Refusal(c.World, c.DiscardHistory); err != nil {
+			return err
+		}
+		config.Engine.Apply = plan.Settings.Apply
+		settings = describeSettings(plan.Settings)
+		for _, d := range plan.Discards {
+			settings += fmt.Sprintf("discards  %s of %s (--%s, --discard-history)\n",
+				counted.Of(d.Messages, "message"), d.Stream, d.Setting)
+		}
+	}
+	if c.WorldFile != "" {
+		settings = fmt.Sprintf("towns     %d in %s\n", towns, c.WorldFile) + settings
+	}
 	at := c.Listen
 	if c.NATS != "" {
 		at = natsconn.WithoutSecrets(c.NATS)
 	}
-	plan, err := server.CheckSettings(ctx, *config)
-	if err == nil {
-		config.Engine.Apply = plan.Settings.Apply
-	}
-	c.describe(&b, config, at, config.HTTP)
-	if c.WorldFile != "" {
-		fmt.Fprintf(&b, "towns     %d in %s\n", towns, c.WorldFile)
-	}
-	if err := c.compare(&b, plan, err); err != nil {
-		return err
-	}
-	b.WriteString("the settings are valid; nothing was started\n")
-	_, err = io.WriteString(out, b.String())
+	_, err = fmt.Fprintf(out, "%s%sthe settings are valid; nothing was started\n",
+		c.describe(config, at, config.HTTP), settings)
 	return err
 }
 
-// compare prints the settings of the world, and returns an error if it may not be served with the
-// given ones. err is the reason if the world could not be looked at, which compare prints.
-func (c *serveCommand) compare(b *strings.Builder, plan *commitlog.Plan, err error) error {
-	if errors.Is(err, commitlog.ErrFormat) {
-		return fmt.Errorf("%w: %w", errSettings, err)
-	}
-	if err != nil {
-		fmt.Fprintf(b, "settings  not compared with those of the world: %v\n", err)
-		return nil
-	}
-	if err := plan.Refusal(c.World, c.DiscardHistory); err != nil {
-		return fmt.Errorf("%w: %w", errSettings, err)
-	}
-	describeSettings(b, plan.Settings)
-	for _, d := range plan.Discards {
-		fmt.Fprintf(b, "discards  %s of %s (--%s, --discard-history)\n",
-			counted.Of(d.Messages, "message"), d.Stream, d.Setting)
-	}
-	return nil
-}
-
-func describeSettings(b *strings.Builder, settings commitlog.Settings) {
-	b.WriteString("settings ")
+func describeSettings(settings commitlog.Settings) string {
+	text := "settings "
 	for _, s := range settings.List() {
-		fmt.Fprintf(b, " %s=%s", s.Name, s.Value)
+		text += " " + s.Name + "=" + s.Value
 	}
-	b.WriteString("\n")
+	return text + "\n"
 }
 
-// describeTowns prints how many towns there are, and how many of them are new.
-func describeTowns(
-	ctx context.Context, b *strings.Builder, engine *worldengine.Engine, created int,
-	worldFile string,
-) {
-	ctx, cancel := context.WithTimeout(ctx, countTimeout)
-	defer cancel()
-	towns, err := engine.CountTowns(ctx)
-	if err != nil {
-		fmt.Fprintf(b, "towns     not counted: %v", err)
-	} else {
-		fmt.Fprintf(b, "towns     %d", towns)
-	}
-	if worldFile != "" {
-		fmt.Fprintf(b, " (%d created from %s)", created, worldFile)
-	}
-	b.WriteString("\n")
-}
-
-// countTimeout bounds how long a start waits for the number of towns.
-const countTimeout = 5 * time.Second
-
-// describe prints the world, its addresses, and those who may use them.
-func (c *serveCommand) describe(b *strings.Builder, config *server.Config, at, console string) {
-	fmt.Fprintf(b, "world     %s\n", c.World)
+// describe returns the world, its addresses, and those who may use them.
+func (c *serveCommand) describe(config server.Config, at, console string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "world     %s\n", c.World)
 	if c.NATS == "" {
-		fmt.Fprintf(b, "listening %s (embedded NATS with JetStream)\n", at)
-		fmt.Fprintf(b, "data      %s (sync: %s)\n", c.Data, c.Sync)
+		fmt.Fprintf(&b, "listening %s (embedded NATS with JetStream)\n", at)
+		fmt.Fprintf(&b, "data      %s (sync: %s)\n", c.Data, c.Sync)
 	} else {
-		fmt.Fprintf(b, "joined    %s\n", at)
+		fmt.Fprintf(&b, "joined    %s\n", at)
 	}
-	fmt.Fprintf(b, "access    %s\n", whoConnects(config))
-	fmt.Fprintf(b, "apply     %s\n", whoApplies(config))
+	fmt.Fprintf(&b, "access    %s\napply     %s\n", whoConnects(&config), whoApplies(&config))
 	switch {
 	case c.NATS != "" && c.WebSocket == "" && console != "":
-		fmt.Fprintf(b, "console   off: it takes --nats-websocket; %s has health and metrics\n", console)
+		console = fmt.Sprintf("off: it takes --nats-websocket; %s has health and metrics", console)
 	case c.HTTP == "" && console != "" && !strings.HasSuffix(console, server.DefaultHTTP):
-		fmt.Fprintf(b, "console   %s (%s is taken)\n", console, server.DefaultHTTP)
-	default:
-		fmt.Fprintf(b, "console   %s\n", cmp.Or(console, "off"))
+		console += fmt.Sprintf(" (%s is taken)", server.DefaultHTTP)
 	}
-	if len(config.Webhook.URLs) > 0 {
-		fmt.Fprintf(b, "webhooks  %s (%s)\n", strings.Join(config.Webhook.Names(), ", "),
-			config.Webhook.Format)
+	fmt.Fprintf(&b, "console   %s\n", cmp.Or(console, "off"))
+	if hooks := &config.Webhook; len(hooks.URLs) > 0 {
+		fmt.Fprintf(&b, "webhooks  %s (%s)\n", strings.Join(hooks.Names(), ", "), hooks.Format)
 	}
+	return b.String()
 }
 
 // whoConnects names those who may connect.
 func whoConnects(config *server.Config) string {
 	switch {
 	case config.Access != nil:
-		return usersByRole(config.Access.Users) + encryption(config)
+		return usersByRole(config)
 	case config.NATS != "":
 		return "as that NATS server says; towns and actors are not checked"
+	case config.Open:
+		return everyClient(config) + " may do everything (--open)"
 	}
-	who, what := "every client on this machine", "ask every verb; the streams are for the key in "+
+	return everyClient(config) + " may ask every verb; the streams are for the key in " +
 		filepath.Join(config.Data, server.OperatorKeyFile)
+}
+
+func everyClient(config *server.Config) string {
 	if config.InsecureListen {
-		who = "every client (--insecure-listen)"
+		return "every client (--insecure-listen)"
 	}
-	if config.Open {
-		what = "do everything (--open)"
-	}
-	return who + " may " + what
+	return "every client on this machine"
 }
 
-func usersByRole(users []access.User) string {
-	var counts []string
+// usersByRole counts the users of the access file, and names its TLS.
+func usersByRole(config *server.Config) string {
+	counts := map[wire.Role]int{}
+	for _, user := range config.Access.Users {
+		counts[user.Role]++
+	}
+	var roles []string
 	for _, role := range access.Roles() {
-		n := 0
-		for i := range users {
-			if users[i].Role == role {
-				n++
-			}
-		}
-		if n > 0 {
-			counts = append(counts, fmt.Sprintf("%s: %d", role, n))
+		if counts[role] > 0 {
+			roles = append(roles, fmt.Sprintf("%s: %d", role, counts[role]))
 		}
 	}
-	return "users by role: " + strings.Join(counts, ", ")
-}
-
-func encryption(config *server.Config) string {
+	text := "users by role: " + strings.Join(roles, ", ")
 	switch {
 	case config.NATS != "":
-		return ""
+		return text
 	case config.Access.TLS == access.TLS{}:
-		return "; no TLS"
+		return text + "; no TLS"
 	case config.Access.TLS.ClientCAFile != "":
-		return "; TLS, clients need a certificate"
+		return text + "; TLS, clients need a certificate"
 	}
-	return "; TLS"
+	return text + "; TLS"
 }
 
-// whoApplies names the binding that applies accepted commands: of towns without their own, and of
-// others.
+// whoApplies names the binding that applies the commands of towns without one of their own, and the
+// console that others may have.
 func whoApplies(config *server.Config) string {
 	console := ""
 	if config.RCON != nil {

@@ -135,7 +135,7 @@ func TestDisk_FullHeals(t *testing.T) {
 	p.logs("STORAGE_FAILED")
 
 	disk.empty()
-	require.Equal(t, handoff.Executed, insist(t, nc, body, 2*time.Second).Status)
+	require.Equal(t, handoff.Executed, insist(t, nc, body, time.Minute).Status)
 	p.logs("STORAGE_RECOVERED")
 	report, err := fsck.Run(t.Context(), nc, "main", fsck.Options{}) // the server is open
 	require.NoError(t, err)

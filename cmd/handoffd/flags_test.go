@@ -74,10 +74,15 @@ func linked(help string) string {
 // itself uses.
 func TestServe_FlagsAreUsed(t *testing.T) {
 	t.Parallel()
-	byDefault, flags := configured(t)
+	_, flags := configured(t)
 	var others []string
 	for _, flag := range flags {
-		changed, _ := configured(t, otherwise(t, flag))
+		var base []string
+		if flag.Name == "nats-websocket" {
+			base = []string{"--nats=nats://127.0.0.1:1"}
+		}
+		byDefault, _ := configured(t, base...)
+		changed, _ := configured(t, append(base, otherwise(t, flag))...)
 		if reflect.DeepEqual(byDefault, changed) {
 			others = append(others, flag.Name)
 		}
@@ -94,7 +99,7 @@ func configured(t *testing.T, args ...string) (server.Config, []*kong.Flag) {
 	require.NoError(t, err)
 	parsed, err := parser.Parse(append([]string{"serve"}, args...))
 	require.NoError(t, err, args)
-	config, err := line.Serve.config(io.Discard)
+	config, err := line.Serve.config(newLogger(io.Discard, line.Serve.LogFormat, line.Serve.LogLevel))
 	require.NoError(t, err, args)
 	return config, parsed.Selected().Flags
 }
@@ -102,12 +107,16 @@ func configured(t *testing.T, args ...string) (server.Config, []*kong.Flag) {
 // otherwise returns the argument that gives a flag another value than its default.
 func otherwise(t *testing.T, flag *kong.Flag) string {
 	t.Helper()
-	value := "7"
+	value := "7000"
 	switch {
 	case flag.IsBool() && flag.Default == "true":
 		return "--no-" + flag.Name
 	case flag.IsBool():
 		return "--" + flag.Name
+	case flag.Name == "apply":
+		value = "plugin"
+	case flag.Name == "webhook":
+		value = "http://127.0.0.1:1"
 	case flag.Name == "access":
 		value = accessFile(t, mara)
 	case flag.Name == "rcon-config":
@@ -117,7 +126,7 @@ func otherwise(t *testing.T, flag *kong.Flag) string {
 	case flag.Name == "log-level":
 		value = "WARN"
 	case flag.Name == "min-free-disk", flag.Name == "memory":
-		value = "7MiB"
+		value = "700MiB"
 	case flag.Enum != "":
 		values := flag.EnumSlice()
 		value = values[len(values)-1]

@@ -8,8 +8,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
+
+	"worldengine/worldengine/httpd"
 )
 
 // healthCommand asks a server on this machine whether it is ready: for the health check of a
@@ -17,45 +20,42 @@ import (
 type healthCommand struct {
 	HTTP    string        `name:"http" help:"The --http of the server." default:"127.0.0.1:8480"`
 	TLS     bool          `name:"tls" help:"The server's access file has TLS. Its certificate is not checked."`
-	Live    bool          `help:"Ask only whether the process answers, and nothing about its log."`
+	Live    bool          `help:"Ask only whether the process answers, not about its log."`
 	Timeout time.Duration `help:"How long the answer may take." default:"5s"`
 }
 
 // Help is the command's long help.
 func (healthCommand) Help() string {
-	return `Exits 0 when the server is ready: it is not stopping, its log answers, and its disk has room. Exits 1 and
-says why when it is not.`
+	return `Exits 0 if the server is ready: it is not stopping, its log answers, and its disk has room.
+Else it exits 1 and prints the reason.`
+}
+
+// Validate refuses an address that no server listens on.
+func (c *healthCommand) Validate() error {
+	if _, port, err := net.SplitHostPort(c.HTTP); err != nil || port == "0" {
+		return fmt.Errorf("--http must be the HOST:PORT at which the server listens, not %q", c.HTTP)
+	}
+	return nil
 }
 
 // Run asks.
 func (c *healthCommand) Run(ctx context.Context, s streams) error {
-	host, port, err := net.SplitHostPort(c.HTTP)
-	if err != nil || port == "0" {
-		return fmt.Errorf("%w: --http must be the HOST:PORT at which the server listens, not %q",
-			errUsage, c.HTTP)
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	scheme, path := "http", "/readyz"
+	at := url.URL{Scheme: "http", Host: httpd.FromHere(c.HTTP), Path: "/readyz"}
 	if c.TLS {
-		scheme = "https"
+		at.Scheme = "https"
 	}
 	if c.Live {
-		path = "/livez"
+		at.Path = "/livez"
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+
-		net.JoinHostPort(host, port)+path, nil)
+	client := http.Client{Timeout: c.Timeout, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		// Only health is asked for.
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return err
 	}
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		// Of a process that is asked for its health.
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-	}}
 	answer, err := client.Do(request)
 	if err != nil {
 		return fmt.Errorf("the server does not answer: %w", err)

@@ -250,7 +250,7 @@ func TestKill_OneOfTwo(t *testing.T) {
 	start := func(i int, state string) *program {
 		p := spawn(t, []string{killAt + "=" + file(i)},
 			append([]string{"--nats", nc.ConnectedUrl()}, quickly...)...)
-		p.await(state, time.Minute)
+		p.await(state)
 		return p
 	}
 	const atOnce = 4 // towns that are sent to, for each point

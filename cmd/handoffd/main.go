@@ -60,41 +60,49 @@ type commandLine struct {
 // streams are the outputs of a command.
 type streams struct{ out, log io.Writer }
 
+// errSettings marks settings that --check-config found to be invalid.
+var errSettings = errors.New("the settings are not valid")
+
 // run is the program. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var line commandLine
-	ended := exit{status: -1}
+	helped := false
 	parser, err := kong.New(&line, kong.Name("handoffd"),
 		kong.Description(
 			"The authoritative world engine: execution handoffs in, execution results "+
 				"out, over NATS."),
 		kong.DefaultEnvars("HANDOFFD"), kong.Writers(stdout, stderr),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Exit(func(code int) { ended.status = code }))
+		kong.Exit(func(int) { helped = true }))
 	if err != nil {
 		fmt.Fprintln(stderr, "handoffd:", err)
 		return 1
 	}
-	if len(args) > 0 && args[0] == "--version" {
-		args = append([]string{"version"}, args[1:]...)
+	if len(args) > 0 {
+		switch args[0] {
+		case "help":
+			args = append(slices.Clone(args[1:]), "--help")
+		case "--version":
+			args = append([]string{"version"}, args[1:]...)
+		}
 	}
 	command, err := parser.Parse(args)
-	if ended.status >= 0 {
-		return ended.status // --help was asked for
+	if helped {
+		return 0
 	}
 	if err != nil {
 		printFailure(stderr, args, err, "Try 'handoffd --help'.")
 		return 2
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
-	command.Bind(parser, parser.Model, &ended)
+	command.Bind(parser.Model)
 	if err := command.Run(streams{stdout, stderr}); err != nil {
 		hint := ""
 		if errors.Is(err, nats.ErrNoServers) {
 			hint = "Start the NATS server of --nats, or correct its address."
 		}
 		printFailure(stderr, args, err, hint)
-		if errors.Is(err, errUsage) || errors.Is(err, errSettings) {
+		if errors.Is(err, errSettings) {
 			return 2
 		}
 		return 1
@@ -135,27 +143,9 @@ func logFormat(args []string) string {
 	return format
 }
 
-// errUsage marks an error of the command line that the parser cannot see, and errSettings one that
-// --check-config found.
-var (
-	errUsage    = errors.New("bad command line")
-	errSettings = errors.New("the settings are not valid")
-)
-
-// exit is the status with which kong would have ended the program, which is after --help; else -1.
-type exit struct{ status int }
-
-// helpCommand prints the help of a command.
+// helpCommand stands in the list of commands: run puts --help in its place.
 type helpCommand struct {
 	Command []string `arg:"" optional:"" help:"The command, such as restore; without it the help of all."`
-}
-
-// Run prints what --help prints behind the command.
-func (c *helpCommand) Run(parser *kong.Kong, ended *exit) error {
-	if _, err := parser.Parse(append(c.Command, "--help")); ended.status < 0 {
-		return fmt.Errorf("%w: %w", errUsage, err)
-	}
-	return nil
 }
 
 type versionCommand struct{}
@@ -192,8 +182,7 @@ func (passwordCommand) Run(s streams) error {
 	return err
 }
 
-// variablePrefix is how the environment variables of handoffd begin; those for tests begin with
-// testPrefix.
+// variablePrefix begins the environment variables of handoffd, and testPrefix those for tests.
 const (
 	variablePrefix = "HANDOFFD_"
 	testPrefix     = variablePrefix + "TEST_"
@@ -201,7 +190,7 @@ const (
 
 // unknownVariables returns the names of the variables in an environment that begin as handoffd's
 // do, and are of no flag: they are misspelt, or of another version. They are in alphabetical order.
-func unknownVariables(environ []string, model *kong.Application) []string {
+func unknownVariables(environ []string, model *kong.Application) (unknown []string) {
 	known := map[string]bool{}
 	for _, node := range append(model.Leaves(false), model.Node) {
 		for _, flag := range node.Flags {
@@ -210,7 +199,6 @@ func unknownVariables(environ []string, model *kong.Application) []string {
 			}
 		}
 	}
-	var unknown []string
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
 		if strings.HasPrefix(name, variablePrefix) && !strings.HasPrefix(name, testPrefix) &&

@@ -1,133 +1,123 @@
 package main
 
 import (
-	"bufio"
-	"fmt"
+	"errors"
 	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/procfs"
 )
 
 // The soft memory limit is three quarters of the usable memory: the rest is for memory that the Go
 // runtime does not count, and for the page cache.
 const ofMemory = 0.75
 
-// parseMemory reads --memory: "auto", "off", or a size such as 1536MiB or 2GiB. It returns the
-// limit in bytes, 0 for auto, and math.MaxInt64 for none.
-func parseMemory(text string) (int64, error) {
-	switch text {
+const leastMemory = 128 << 20
+
+// memoryLimit is a value of --memory in bytes: 0 for auto, and math.MaxInt64 for off.
+type memoryLimit int64
+
+// UnmarshalText reads the flag.
+func (m *memoryLimit) UnmarshalText(text []byte) error {
+	switch string(text) {
 	case "auto":
-		return 0, nil
+		*m = 0
 	case "off":
-		return math.MaxInt64, nil
+		*m = math.MaxInt64
+	default:
+		if *m = memoryLimit(parseSize(string(text))); *m < leastMemory {
+			return errors.New("--memory must be auto, off, or a size of at least 128MiB, such as " +
+				"1536MiB or 2GiB")
+		}
 	}
-	if size := parseSize(text); size >= leastMemory {
-		return size, nil
-	}
-	return 0, fmt.Errorf("%w: --memory must be auto, off, or a size of at least 128MiB, such as "+
-		"1536MiB or 2GiB, not %q",
-		errUsage, text)
+	return nil
 }
 
-const leastMemory = 128 << 20
+// freeSpace is a value of --min-free-disk in bytes: 0 for auto.
+type freeSpace int64
+
+// UnmarshalText reads the flag.
+func (f *freeSpace) UnmarshalText(text []byte) error {
+	*f = freeSpace(parseSize(string(text)))
+	if *f == 0 && string(text) != "auto" {
+		return errors.New("--min-free-disk must be auto, or a size such as 512MiB or 2GiB")
+	}
+	return nil
+}
 
 // parseSize reads a size such as 1536MiB or 2GiB. It returns 0 for another text.
 func parseSize(text string) int64 {
-	for suffix, unit := range map[string]int64{"MiB": 1 << 20, "GiB": 1 << 30} {
-		number, found := strings.CutSuffix(text, suffix)
-		n, err := strconv.ParseInt(number, 10, 64)
-		if found && err == nil && n > 0 && n < math.MaxInt64/unit {
-			return n * unit
+	for suffix, shift := range map[string]int{"MiB": 20, "GiB": 30} {
+		if number, found := strings.CutSuffix(text, suffix); found {
+			if n, err := strconv.ParseUint(number, 10, 63-shift); err == nil {
+				return int64(n) << shift
+			}
 		}
 	}
 	return 0
 }
 
 // limitMemory sets the soft memory limit of the process, unless GOMEMLIMIT does, and logs it.
-func limitMemory(text string, logger *slog.Logger) error {
-	limit, err := parseMemory(text)
-	if err != nil {
-		return err
-	}
-	if os.Getenv("GOMEMLIMIT") != "" {
-		logger.Info("soft memory limit", "bytes", debug.SetMemoryLimit(-1), "from", "GOMEMLIMIT")
-		return nil
-	}
+func limitMemory(limit int64, logger *slog.Logger) {
 	from := "--memory"
-	if limit == 0 {
+	switch {
+	case os.Getenv("GOMEMLIMIT") != "":
+		limit, from = -1, "GOMEMLIMIT" // sets nothing
+	case limit == 0:
 		limit, from = usableMemory("/")
 		limit = max(leastMemory, int64(float64(limit)*ofMemory))
 	}
 	debug.SetMemoryLimit(limit)
-	logger.Info("soft memory limit", "bytes", limit, "from", from)
-	return nil
+	logger.Info("soft memory limit", "bytes", debug.SetMemoryLimit(-1), "from", from)
 }
 
 // usableMemory returns the memory that the process may use, and its source: the machine, or the least
 // limit of its control groups (v2 or v1). root is the directory with proc and sys.
 func usableMemory(root string) (bytes int64, from string) {
 	bytes, from = math.MaxInt64, "nothing"
-	if total := machineMemory(filepath.Join(root, "proc/meminfo")); total > 0 {
-		bytes, from = total, "the machine"
+	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
+	if err != nil {
+		return bytes, from
 	}
-	for _, file := range limitFiles(root) {
-		text, err := os.ReadFile(file)
-		if err != nil {
+	if machine, err := proc.Meminfo(); err == nil && machine.MemTotalBytes != nil {
+		bytes, from = int64(*machine.MemTotalBytes), "the machine"
+	}
+	process, err := proc.Proc(os.Getpid())
+	if err != nil {
+		return bytes, from
+	}
+	groups, _ := process.Cgroups() // none without control groups
+	for _, group := range groups {
+		file := filepath.Join(root, "sys/fs/cgroup", group.Path, "memory.max")
+		if slices.Contains(group.Controllers, "memory") { // version 1
+			file = filepath.Join(root, "sys/fs/cgroup/memory", group.Path, "memory.limit_in_bytes")
+		} else if len(group.Controllers) > 0 {
 			continue
 		}
-		limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is none
-		if err == nil && limit > 0 && limit < bytes {
+		if limit := leastLimit(file, root); limit < bytes {
 			bytes, from = limit, "its control group"
 		}
 	}
 	return bytes, from
 }
 
-// limitFiles returns the files with the limits of the process's control groups, and of the groups
-// above.
-func limitFiles(root string) (files []string) {
-	groups, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
-	if err != nil {
-		return nil
-	}
-	for _, line := range strings.Split(string(groups), "\n") {
-		parts := strings.SplitN(line, ":", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		base, name := filepath.Join(root, "sys/fs/cgroup"), "memory.max"
-		if parts[1] != "" { // version 1
-			if parts[1] != "memory" {
-				continue
-			}
-			base, name = filepath.Join(base, "memory"), "memory.limit_in_bytes"
-		}
-		for group := filepath.Clean("/" + parts[2]); ; group = filepath.Dir(group) {
-			files = append(files, filepath.Join(base, group, name))
-			if group == "/" {
-				break
-			}
+// leastLimit returns the least limit in a file of a control group and of the groups above it, up to
+// root; math.MaxInt64 if there is none.
+func leastLimit(file, root string) int64 {
+	least := int64(math.MaxInt64)
+	dir, name := filepath.Split(file)
+	for dir = filepath.Clean(dir); dir != filepath.Clean(root); dir = filepath.Dir(dir) {
+		text, _ := os.ReadFile(filepath.Join(dir, name))
+		limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is none
+		if err == nil && limit > 0 {
+			least = min(least, limit)
 		}
 	}
-	return files
-}
-
-// machineMemory returns the total of a meminfo file, or 0.
-func machineMemory(file string) int64 {
-	f, err := os.Open(file)
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		var kib int64
-		if _, err := fmt.Sscanf(lines.Text(), "MemTotal: %d kB", &kib); err == nil {
-			return kib << 10
-		}
-	}
-	return 0
+	return least
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -15,52 +16,35 @@ const (
 	notifyWatchdog = "WATCHDOG=1"
 )
 
-// notify tells the supervisor that has set NOTIFY_SOCKET; without one it does nothing. A name that
-// begins with @ is one of the abstract namespace, as package net has it.
-func notify(state string) error {
+// notify reports a state to the supervisor that has set NOTIFY_SOCKET, if any. A name that begins
+// with @ is one of the abstract namespace, as package net has it.
+func notify(state string, logger *slog.Logger) {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
-		return nil
-	}
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_, err = conn.Write([]byte(state))
-	return err
-}
-
-// watchdogInterval is how often the supervisor wants to hear that the process lives: twice in
-// the time that it waits, and 0 if it does not.
-func watchdogInterval() time.Duration {
-	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
-		return 0
-	}
-	microseconds, err := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
-	if err != nil || microseconds <= 0 {
-		return 0
-	}
-	return time.Duration(microseconds) * time.Microsecond / 2
-}
-
-// watchdog tells the supervisor that the process lives until ctx is done. failed gets each error of
-// that.
-func watchdog(ctx context.Context, failed func(error)) {
-	interval := watchdogInterval()
-	if interval == 0 {
 		return
 	}
-	ticks := time.NewTicker(interval)
-	defer ticks.Stop()
-	for {
-		select {
-		case <-ctx.Done():
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: name, Net: "unixgram"})
+	if err == nil {
+		defer conn.Close()
+		_, err = conn.Write([]byte(state))
+	}
+	if err != nil {
+		logger.Warn("the supervisor cannot be reached", "state", state, "error", err)
+	}
+}
+
+// watchdog reports that the process lives, until ctx is done, if the supervisor wants that: twice
+// in the time that it waits.
+func watchdog(ctx context.Context, logger *slog.Logger) {
+	microseconds, _ := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
+	pid := os.Getenv("WATCHDOG_PID")
+	if microseconds <= 0 || pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return
+	}
+	for range time.Tick(time.Duration(microseconds) * time.Microsecond / 2) {
+		if ctx.Err() != nil {
 			return
-		case <-ticks.C:
-			if err := notify(notifyWatchdog); err != nil {
-				failed(err)
-			}
 		}
+		notify(notifyWatchdog, logger)
 	}
 }

@@ -132,14 +132,14 @@ func refused(t testing.TB, status int, env []string, args ...string) string {
 func launch(t testing.TB, env []string, args ...string) *program {
 	t.Helper()
 	p := spawn(t, env, args...)
-	p.await("ready", 30*time.Second)
+	p.await("ready")
 	return p
 }
 
 // await waits until the server is in a state, or for the end of the process.
-func (p *program) await(state string, within time.Duration) {
+func (p *program) await(state string) {
 	p.t.Helper()
-	for late := time.After(within); !p.is(state); {
+	for late := time.After(time.Minute); !p.is(state); {
 		select {
 		case <-p.ended:
 			return

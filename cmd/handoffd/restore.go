@@ -2,25 +2,24 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 
 	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
-	"worldengine/worldengine/wire"
 )
 
 // restoreCommand makes a world of a backup, before a server serves it.
 type restoreCommand struct {
 	Dir        string           `arg:"" help:"Directory that handoffctl backup made."`
-	Data       string           `help:"Directory of the embedded NATS of a server that is not running; it may not have the world." default:"./handoffd-data" type:"path"`
-	World      string           `help:"Name of the world, which the backup must be of." default:"main"`
+	Data       string           `help:"Directory of the embedded NATS of a server that is not running. The world must not exist there." default:"./handoffd-data" type:"path"`
+	World      string           `help:"Name of the world in the backup." default:"main"`
 	NATS       string           `name:"nats" help:"URL of an existing NATS with JetStream to restore to, instead of a data directory." placeholder:"URL"`
 	Connection natsconn.Options `embed:""`
-	Replicas   int              `help:"How many servers of a NATS cluster keep each stream from now on: the --replicas of handoffd." default:"1"`
+	Replicas   int              `help:"Number of servers of a NATS cluster that keep each stream from now on: the --replicas of handoffd." default:"1"`
 }
 
 // Help is the command's long help.
@@ -35,20 +34,25 @@ Example:
     handoffd restore backup-2026-11-21 --data ./handoffd-data`
 }
 
+// Validate refuses a name that is no world's, and replicas of a data directory.
+func (c *restoreCommand) Validate() error {
+	if c.Replicas < 1 || c.NATS == "" && c.Replicas > 1 {
+		return errors.New("--replicas must be above 0, and above 1 only with --nats")
+	}
+	return validateWorld(c.World)
+}
+
 // Run restores.
 func (c *restoreCommand) Run(ctx context.Context, s streams) error {
-	if err := wire.ValidateWorld(c.World); err != nil {
-		return fmt.Errorf("%w: --world: %w", errUsage, err)
-	}
-	if c.Replicas < 1 || c.NATS == "" && c.Replicas > 1 {
-		return fmt.Errorf("%w: --replicas must be above 0, and above 1 only with --nats", errUsage)
-	}
 	restored, err := server.Restore(ctx, server.Config{
 		Data: c.Data, NATS: c.NATS, Connection: c.Connection,
 		Logger: newLogger(s.log, "text", slog.LevelWarn),
 	}, c.Dir, backup.RestoreOptions{
 		World: c.World, Replicas: c.Replicas,
-		Restored: func(stream backup.Stream) { printStream(s.out, stream) },
+		Restored: func(stream backup.Stream) {
+			fmt.Fprintf(s.out, "stream    %s: %s up to sequence %d\n", stream.Name,
+				counted.Of(stream.Messages, "message"), stream.LastSeq)
+		},
 	})
 	if err != nil {
 		return err
@@ -61,9 +65,4 @@ func (c *restoreCommand) Run(ctx context.Context, s streams) error {
 		"next      start handoffd with its settings, then run handoffctl fsck\n",
 		c.World, restored.Manifest.TakenAt.Format("2006-01-02 15:04:05Z"), to, restored.Pending)
 	return err
-}
-
-func printStream(out io.Writer, s backup.Stream) {
-	fmt.Fprintf(out, "stream    %s: %s up to sequence %d\n", s.Name,
-		counted.Of(s.Messages, "message"), s.LastSeq)
 }

@@ -248,7 +248,7 @@ func TestServe_Log(t *testing.T) {
 	h := newHammer(t, 2)
 	h.create(agent)
 	h.start()
-	h.waitMore(10, time.Minute)
+	h.waitMore(10)
 	h.end()
 	requireCalm(p)
 
@@ -268,7 +268,7 @@ func TestServe_Terminate(t *testing.T) {
 	last := h.towns[8:]
 	h.towns = h.towns[:8]
 	h.start()
-	h.waitMore(50, time.Minute)
+	h.waitMore(50)
 	answers := make(chan *nats.Msg, len(last))
 	inbox := nc.NewInbox()
 	_, err := nc.ChanSubscribe(inbox, answers)
@@ -380,7 +380,7 @@ func TestServe_Settings(t *testing.T) {
 
 	p := launch(t, nil, onData(data)...)
 	out, _ := output(t, 0, "--check-config", "--data", data, "--history-per-town", "1500")
-	require.Contains(t, out, "settings  not compared with those of the world: "+
+	require.Contains(t, out, "settings  not compared with the stored ones: "+
 		"server: another server uses this data directory")
 	require.Contains(t, out, "apply     as the world says\n")
 	out, _ = output(t, 0, "--check-config", "--data", filepath.Join(t.TempDir(), "new"),

@@ -8,20 +8,16 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
 )
 
 var (
 	takeovers = flag.Int("standby.rounds", 1, "how often a writer is killed, and stopped, to measure")
 	suspended = flag.Duration("standby.suspended", 6*time.Second, "how long a writer is suspended")
-)
-
-// Bounds of a takeover.
-const (
-	afterKill = 5 * time.Second
-	afterStop = 1500 * time.Millisecond
 )
 
 // pair are two servers of a world on one NATS under the load of some towns.
@@ -49,38 +45,42 @@ func newPair(t *testing.T) *pair {
 func (p *pair) standBy() {
 	p.t.Helper()
 	p.behind = spawn(p.t, nil, p.args...)
-	p.behind.await("standby", 30*time.Second)
+	p.behind.await("standby")
 }
 
 // finish ends the load, and holds the world against the model.
 func (p *pair) finish() {
 	p.t.Helper()
-	p.waitMore(2*len(p.towns), 30*time.Second)
+	p.waitMore(2 * len(p.towns))
 	p.end()
 	p.verify(p.nc, 0)
 }
 
-// The server that stands by takes over from one that is killed, and from one that is stopped: no
-// answer is lost, and nothing is executed twice.
+// The server that stands by takes over from one that is killed, and from one that is stopped, which
+// gives its lease back: no answer is lost, and nothing is executed twice. The times are logged; no
+// bound holds on a machine that is busy enough.
 func TestStandby_TakesOver(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
+	js, err := jetstream.New(p.nc)
+	require.NoError(t, err)
+	bucket, err := js.KeyValue(t.Context(), wire.WriterBucket(wire.DefaultWorld))
+	require.NoError(t, err)
+	lease, err := bucket.WatchAll(t.Context(), jetstream.UpdatesOnly())
+	require.NoError(t, err)
 	for range *takeovers {
-		for _, end := range []struct {
-			signal syscall.Signal
-			within time.Duration
-		}{{syscall.SIGKILL, afterKill}, {syscall.SIGTERM, afterStop}} {
-			p.waitMore(100, time.Minute)
+		for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+			p.waitMore(100)
 			ended := time.Now()
-			p.writer.end(end.signal)
+			p.writer.end(signal)
 			drained := time.Since(ended)
-			p.behind.await("ready", end.within)
+			p.behind.await("ready")
 			ready := time.Since(ended) - drained
-			gap := p.waitMore(len(p.towns), end.within)
-			t.Logf("%s: ended after %s, ready %s later, answers %s later", end.signal,
+			gap := p.waitMore(len(p.towns))
+			t.Logf("%s: ended after %s, ready %s later, answers %s later", signal,
 				drained.Round(time.Millisecond), ready.Round(time.Millisecond),
 				gap.Round(time.Millisecond))
-			require.Less(t, ready+gap, end.within)
+			require.Equal(t, signal == syscall.SIGTERM, givenBack(lease), signal)
 			p.writer = p.behind
 			p.standBy()
 		}
@@ -88,24 +88,38 @@ func TestStandby_TakesOver(t *testing.T) {
 	p.finish()
 }
 
+// givenBack reports whether the lease was given back since it was last asked: one that ended by
+// itself leaves no mark of its deletion.
+func givenBack(lease jetstream.KeyWatcher) bool {
+	deleted := false
+	for {
+		select {
+		case entry := <-lease.Updates():
+			deleted = deleted || entry.Operation() == jetstream.KeyValueDelete
+		default:
+			return deleted
+		}
+	}
+}
+
 // A writer that is suspended for longer than the lease stands by when it goes on: it does no harm.
 func TestStandby_WriterIsSuspended(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)
-	p.waitMore(100, time.Minute)
+	p.waitMore(100)
 	began := time.Now()
 	require.NoError(t, p.writer.cmd.Process.Signal(syscall.SIGSTOP))
-	p.behind.await("ready", afterKill)
+	p.behind.await("ready")
 	t.Logf("ready %s after SIGSTOP", time.Since(began).Round(time.Millisecond))
-	p.waitMore(100, afterKill)
+	p.waitMore(100)
 	time.Sleep(*suspended - time.Since(began)) // the suspension itself
-	p.waitMore(len(p.towns), afterKill)
+	p.waitMore(len(p.towns))
 	require.NoError(t, p.writer.cmd.Process.Signal(syscall.SIGCONT))
-	p.writer.await("standby", 5*time.Second)
-	p.waitMore(100, 10*time.Second)
+	p.writer.await("standby")
+	p.waitMore(100)
 
 	p.behind.end(syscall.SIGTERM)
-	p.writer.await("ready", 5*time.Second)
+	p.writer.await("ready")
 	p.finish()
 }
 
@@ -117,7 +131,7 @@ func TestStandby_TwoStartAtOnce(t *testing.T) {
 	writer, behind := spawn(t, nil, args...), spawn(t, nil, args...)
 	require.Eventually(t, func() bool {
 		return writer.state.Load() != nil && behind.state.Load() != nil
-	}, 30*time.Second, 10*time.Millisecond, "%s\n%s", writer.stderr, behind.stderr)
+	}, time.Minute, 10*time.Millisecond, "%s\n%s", writer.stderr, behind.stderr)
 	if behind.is("ready") {
 		writer, behind = behind, writer
 	}
@@ -134,7 +148,7 @@ func TestStandby_TwoStartAtOnce(t *testing.T) {
 	require.Contains(t, text, "handoffd_writer 0\n")
 	require.NotContains(t, text, "handoffd_requests_waiting")
 	writer.end(syscall.SIGTERM)
-	behind.await("ready", afterStop)
+	behind.await("ready")
 	status, text := behind.get(t, "readyz")
 	require.Equal(t, http.StatusOK, status, text)
 }

@@ -59,18 +59,19 @@ type Session interface {
 	End()
 }
 
-// Policy is the patience with plugins and consoles. Zero values mean their defaults.
+// Policy is the patience with plugins and consoles, which are flags of handoffd. Zero values mean
+// their defaults.
 type Policy struct {
 	// Deadline bounds one logical attempt; 10 s.
-	Deadline time.Duration
+	Deadline time.Duration `help:"Time limit of one attempt to apply a command." default:"10s"`
 	// Attempts is the number of logical attempts before the handoff fails; 3.
-	Attempts int64
+	Attempts int64 `help:"Number of attempts to apply a command before its handoff fails." default:"3"`
 	// Backoff is the pause before the second attempt; it doubles with each; 1 s.
-	Backoff time.Duration
+	Backoff time.Duration `help:"Pause before the second attempt; it doubles with each." default:"1s"`
 	// Resend is the silence after which an attempt sends its request again; 2 s.
-	Resend time.Duration
+	Resend time.Duration `help:"Silence after which the engine sends a plugin the same request again." default:"2s"`
 	// Absent is the policy for commands while no plugin is subscribed; AbsentWait.
-	Absent Absent
+	Absent Absent `help:"Policy for a command while its town has no plugin, or no console that can be reached: it waits until one is there (wait), or fails after its attempts (fail)." enum:"wait,fail" default:"wait"`
 }
 
 // Absent is the policy for a command whose town has no plugin.

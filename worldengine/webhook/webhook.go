@@ -32,12 +32,12 @@ const (
 	lastly  = 2 * time.Second
 )
 
-// Config configures a Sender. Every member must be set.
+// Config configures a Sender. Every member must be set. Flags of handoffd set the first two.
 type Config struct {
-	URLs   []string
-	Format Format
-	World  string
-	Logger *slog.Logger
+	URLs   []string     `name:"webhook" help:"URL that gets each alert, and each proposal that begins to wait for approval, as JSON; repeatable. It may be a secret: prefer the variable HANDOFFD_WEBHOOK. See docs/operators.md." placeholder:"URL"`
+	Format Format       `name:"webhook-format" help:"JSON format of the webhooks." enum:"json,discord,slack" default:"json"`
+	World  string       `kong:"-"`
+	Logger *slog.Logger `kong:"-"`
 }
 
 // Validate returns the first URL that is none of HTTP, without its secrets, or an unknown format.
