@@ -13,9 +13,9 @@ import (
 var layers = append(pureLayers, []string{
 	"worldengine/access worldengine/natsconn",
 	"worldengine/client worldengine/plugin worldengine/commitlog",
-	"worldengine/alerts worldengine/emit worldengine/feed worldengine/index worldengine/lease " +
+	"worldengine/alerts worldengine/emit worldengine/index worldengine/lease " +
 		"worldengine/stepper",
-	"worldengine/approvals worldengine/bus worldengine/fsck worldengine/history " +
+	"worldengine/approvals worldengine/bus worldengine/feed worldengine/fsck worldengine/history " +
 		"worldengine/runs",
 	"worldengine/backup worldengine/waiting",
 	"worldengine/game",

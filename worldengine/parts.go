@@ -78,7 +78,8 @@ func (e *Engine) newFeed(js jetstream.JetStream, nc *nats.Conn) *feed.Feed {
 		listening = e.config.Listeners.Listening
 	}
 	return feed.New(feed.Config{
-		Log: e.log, JetStream: js, Publish: nc.Publish, Listening: listening, Logger: e.config.Logger,
+		Log: e.log, JetStream: js, Index: e.index, Publish: nc.Publish, Listening: listening,
+		Logger: e.config.Logger,
 		Damaged: func(seq uint64, err error) {
 			alert := alerts.CommitDamaged.About(alerts.About{}, "{sequence}",
 				strconv.FormatUint(seq, 10), "{error}", wire.Sentence(err))

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/wire"
 )
 
@@ -26,9 +27,10 @@ const (
 
 // Config configures a Feed. Every member but Listening must be set.
 type Config struct {
-	// Log is the log, and JetStream reads it in bulk.
+	// Log is the log, and JetStream reads it in bulk. Index is the index of the log.
 	Log       *commitlog.Log
 	JetStream jetstream.JetStream
+	Index     *index.Index
 	// Publish publishes a live message. It must not block.
 	Publish func(subject string, data []byte) error
 	// Listening reports whether a live message on a subject has a listener; nil publishes each.

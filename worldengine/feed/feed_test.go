@@ -17,6 +17,8 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/feed"
+	"worldengine/worldengine/index"
+	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/outcometest"
@@ -31,6 +33,7 @@ type world struct {
 	*feed.Feed
 	t       *testing.T
 	log     *commitlog.Log
+	index   *index.Index
 	guards  map[string]uint64
 	damaged []uint64
 }
@@ -38,12 +41,18 @@ type world struct {
 func newWorld(t *testing.T, publish func(string, []byte) error) *world {
 	t.Helper()
 	w := &world{t: t, log: logtest.New(t), guards: map[string]uint64{}}
-	w.Feed = feed.New(feed.Config{
-		Log: w.log, JetStream: logtest.JetStream(w.log), Publish: publish,
+	w.index = indextest.Open(t, w.log)
+	w.Feed = w.open(w.index, publish)
+	return w
+}
+
+// open returns another feed of the log.
+func (w *world) open(x *index.Index, publish func(string, []byte) error) *feed.Feed {
+	return feed.New(feed.Config{
+		Log: w.log, JetStream: logtest.JetStream(w.log), Index: x, Publish: publish,
 		Damaged: func(seq uint64, _ error) { w.damaged = append(w.damaged, seq) },
 		Logger:  slog.New(slog.DiscardHandler),
 	})
-	return w
 }
 
 func (w *world) put(townID string, times int) {
@@ -72,8 +81,8 @@ func (w *world) cursors(q feed.Query) (feed.Page, []uint64) {
 	return page, all
 }
 
-// A page reports a gap exactly if commits behind its cursor are no longer kept, whatever their
-// town. The log of the test keeps 100 commits of a town.
+// A page reports a gap exactly if commits behind its cursor are no longer kept, of the towns that it
+// is about. The log of the test keeps 100 commits of a town.
 func TestRead_Gap(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -89,6 +98,9 @@ func TestRead_Gap(t *testing.T) {
 		page, _ = w.cursors(kept)
 		require.Equal(t, gap, page.Gap, after)
 	}
+	page, all = w.cursors(feed.Query{Limit: 1000, Towns: []string{"quiet"}})
+	require.Equal(t, []uint64{1}, all)
+	require.Equal(t, []any{uint64(151), false}, []any{page.Cursor, page.Gap})
 	page, all = w.cursors(feed.Query{Limit: 1})
 	require.Equal(t, []uint64{1}, all)
 	require.False(t, page.Gap, "the gap is behind the page")
@@ -117,8 +129,9 @@ func TestRead_GapAtTheEnd(t *testing.T) {
 	require.Empty(t, w.damaged)
 }
 
-// A page that skips many commits ends, and the next one goes on there.
-func TestRead_LooksAtBoundedlyMany(t *testing.T) {
+// A page passes other towns' commits that the index has. Of others it looks at boundedly many, and
+// the next page goes on there.
+func TestRead_OfATown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	js := logtest.JetStream(w.log)
@@ -129,17 +142,48 @@ func TestRead_LooksAtBoundedlyMany(t *testing.T) {
 		require.NoError(t, err)
 	}
 	<-js.PublishAsyncComplete()
-	w.put("mine", 1)
-	q := feed.Query{Limit: 10, Towns: []string{"mine"}}
+	w.put("mine", 3)
+	q := feed.Query{Limit: 2, Towns: []string{"mine"}}
+	_, err := w.index.Sync(t.Context())
+	require.NoError(t, err)
 	page, all := w.cursors(q)
+	require.Equal(t, []uint64{others + 1, others + 2}, all)
+	require.Equal(t, uint64(others+2), page.Cursor)
+
+	w.Feed = w.open(indextest.Open(t, logtest.New(t)), nil) // an index that lacks every commit
+	page, all = w.cursors(q)
 	require.Equal(t, []any{uint64(5000), false, []uint64{}}, []any{page.Cursor, page.Idle, all})
 	q.After = page.Cursor
 	page, all = w.cursors(q)
-	require.Equal(t, []uint64{others + 1}, all)
-	require.Equal(t, uint64(others+1), page.Cursor)
-	q.After = page.Cursor
+	require.Equal(t, []uint64{others + 1, others + 2}, all)
+	q.After = page.Cursor + 1
 	page, _ = w.cursors(q)
 	require.True(t, page.Idle)
+}
+
+// A page of a town among many towns.
+func BenchmarkRead_OfATown(b *testing.B) {
+	log := logtest.New(b)
+	x := indextest.Open(b, log)
+	js := logtest.JetStream(log)
+	for i := range 20_000 {
+		msg := logtest.PutTown(b, fmt.Sprintf("town-%d", i%1000), 1)
+		_, err := js.PublishMsgAsync(msg, jetstream.WithStallWait(time.Minute))
+		require.NoError(b, err)
+	}
+	<-js.PublishAsyncComplete()
+	_, err := x.Sync(b.Context())
+	require.NoError(b, err)
+	f := feed.New(feed.Config{Log: log, JetStream: js, Index: x})
+	for b.Loop() {
+		commits := 0
+		for q := (feed.Query{Limit: 100, Towns: []string{"town-7"}}); q.After < 20_000; {
+			page, err := f.Read(b.Context(), q)
+			require.NoError(b, err)
+			q.After, commits = page.Cursor, commits+len(page.Commits)
+		}
+		require.Equal(b, 20, commits)
+	}
 }
 
 // A commit message has no state and no events if its record has none.

@@ -36,8 +36,8 @@ type Query struct {
 	Towns []string
 }
 
-// wants reports whether a query includes a message. Every query includes a damaged one that does
-// not name its town.
+// wants reports whether a query includes a message. Every query includes a damaged one of which
+// neither the index nor the message names the town.
 func (q *Query) wants(subject string, header nats.Header) bool {
 	token := TownToken(subject, header)
 	return q.Towns == nil || token == "" || slices.Contains(q.Towns, token)
@@ -49,7 +49,8 @@ type Page struct {
 	Commits []jsontext.Value
 	// Cursor is the last message that was read.
 	Cursor uint64
-	// Gap is true if messages between Query.After and Cursor are no longer kept, of any town.
+	// Gap is true if messages between Query.After and Cursor are no longer kept, of one of
+	// Query.Towns or of a town that is not known.
 	Gap bool
 	// Idle is true if the page has no commit and no gap, and the log ends with Cursor.
 	Idle bool
@@ -102,13 +103,23 @@ func (f *Feed) Read(ctx context.Context, q Query) (Page, error) {
 			q.After, end, ErrInvalidCursor)
 	}
 	r := &reader{feed: f, query: &q, page: Page{Cursor: q.After}, room: pageBytes}
-	for !r.full && r.page.Cursor < end {
+	for most := 1; !r.full && r.page.Cursor < end; {
+		if q.Towns == nil {
+			most = batch
+		} else if upTo := f.config.Index.Skip(q.Towns, r.page.Cursor); upTo > r.page.Cursor {
+			if upTo-r.page.Cursor > batch {
+				most = 1 // the next ones may be other towns' again
+			}
+			r.page.Cursor = upTo
+			continue
+		}
 		messages, err := commitlog.NextStoredBatch(ctx, f.config.JetStream, f.config.Log.Stream,
-			">", r.page.Cursor+1, batch)
+			">", r.page.Cursor+1, most)
 		if err != nil {
 			return Page{}, err
 		}
-		r.removed = nil // it is as of before these messages were read
+		most = min(2*most, batch)
+		r.asked = false
 		if len(messages) == 0 {
 			err = r.absent(ctx, end+1)
 		}
@@ -134,10 +145,12 @@ type reader struct {
 	room   int // bytes
 	looked int
 	full   bool
-	// first is the first message of the log, and removed the removed ones behind it; nil until a
-	// message is absent. If these are too many to list, first is beyond all messages.
+	// first is the first message of the log, and removed the removed ones behind it, as far as they
+	// were asked for; asked reports that it was after the last messages were read. If the removed
+	// ones are too many to list, first is beyond all messages.
 	first   uint64
 	removed map[uint64]bool
+	asked   bool
 }
 
 // take adds a message to the page if it is wanted, or finds that the page is full.
@@ -187,18 +200,15 @@ func (r *reader) pass(seq uint64) {
 // absent handles the messages up to another one that NATS did not deliver: they were removed from
 // the log, or NATS cannot read them. If the log has lost too many to list, all count as removed.
 func (r *reader) absent(ctx context.Context, until uint64) error {
-	if r.page.Cursor+1 >= until {
-		return nil
-	}
-	if err := r.askRemoved(ctx); err != nil {
-		return err
-	}
-	if first := min(r.first, until); r.page.Cursor+1 < first {
-		r.page.Gap, r.page.Cursor = true, first-1
-	}
-	for seq := r.page.Cursor + 1; seq < until && !r.full; seq++ {
-		if r.removed[seq] {
-			r.page.Gap, r.page.Cursor = true, seq
+	for r.page.Cursor+1 < until && !r.full {
+		seq := r.page.Cursor + 1
+		if seq >= r.first && !r.removed[seq] && !r.asked {
+			if err := r.askRemoved(ctx); err != nil {
+				return err
+			}
+		}
+		if seq < r.first || r.removed[seq] {
+			r.page.Gap, r.page.Cursor = true, max(seq, min(r.first, until)-1)
 			continue
 		}
 		msg, err := commitlog.Get(ctx, r.feed.config.Log.Stream, seq)
@@ -214,11 +224,8 @@ func (r *reader) absent(ctx context.Context, until uint64) error {
 	return nil
 }
 
-// askRemoved asks NATS once a bulk read which messages were removed from the log.
+// askRemoved asks NATS which messages were removed from the log.
 func (r *reader) askRemoved(ctx context.Context) error {
-	if r.removed != nil {
-		return nil
-	}
 	log := r.feed.config.Log.Stream
 	info, err := log.Info(ctx)
 	if err == nil && 0 < info.State.NumDeleted && info.State.NumDeleted <= maxRemoved {
@@ -227,7 +234,7 @@ func (r *reader) askRemoved(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: state of the log: %w", commitlog.ErrLogUnavailable, err)
 	}
-	r.first, r.removed = max(info.State.FirstSeq, 1), map[uint64]bool{}
+	r.first, r.removed, r.asked = max(info.State.FirstSeq, 1), map[uint64]bool{}, true
 	for _, seq := range info.State.Deleted {
 		r.removed[seq] = true
 	}

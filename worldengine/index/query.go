@@ -8,6 +8,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
 )
 
 // Accepted returns the sequence of the newest record of a town that consumed a key. The record
@@ -215,4 +216,24 @@ func (ix *Index) Appended(after uint64, limit int) []Row {
 		}
 	}
 	return rows
+}
+
+// Skip returns the last sequence of the messages after another one that follow each other and are
+// of other towns than those with tokens, as far as one turn takes. A message that the index lacks
+// may be of any town, and so may be the refused run of an unknown one.
+func (ix *Index) Skip(tokens []string, after uint64) uint64 {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s, read := ix.s, map[uint32]bool{0: true, ix.s.town(wire.UnknownTownToken): true}
+	for _, token := range tokens {
+		read[s.town(token)] = true
+	}
+	first := s.after(after)
+	for n := first; n <= s.count && n < first+searchTurn; n++ {
+		if r := s.row(n); r.Seq != after+1 || read[r.Town] {
+			break
+		}
+		after++
+	}
+	return after
 }
