@@ -17,7 +17,7 @@ var layers = append(pureLayers, []string{
 		"worldengine/stepper",
 	"worldengine/approvals worldengine/bus worldengine/feed worldengine/fsck worldengine/history " +
 		"worldengine/runs",
-	"worldengine/backup worldengine/waiting",
+	"worldengine/backup",
 	"worldengine/game",
 	"worldengine",
 	"worldengine/service",

@@ -24,7 +24,7 @@ import (
 // chosen are mutants of rows whose code does more than the row says, or has none that is broken by
 // itself, by how the obligation begins.
 var chosen = []struct{ row, file, from, to string }{
-	{"A run that is queued for more than 100 ms", "worldengine/pause.go",
+	{"A run that is queued for more than 100 ms", "worldengine/waiting.go",
 		"const queuedMoment = 100 * time.Millisecond",
 		"const queuedMoment = 2 * time.Second"},
 	{"RunApproved makes a run APPROVED", "worldengine/approval/list.go",

@@ -50,7 +50,7 @@ func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer,
 		}
 		answer, err := e.await(ctx, d)
 		if err != nil && ctx.Err() != nil {
-			answer.RunID = d.Identity.RunID
+			answer.RunID = d.run.RunID
 		}
 		return answer, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/waiting"
 )
 
 // cancelRun ends a run that waits for the end of a pause or behind a command, or whose own command
@@ -24,7 +23,7 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 		} else if s.TownID, err = e.ends.TownOf(ctx, s.RunID); err != nil {
 			return err
 		}
-		if inHand = !waiting.Waits(&tail); inHand {
+		if inHand = !isWaiting(&tail); inHand {
 			return nil
 		}
 		// Behind the tail: a handoff that was judged before is pending there, or its run is closed.
@@ -36,7 +35,7 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 			return nil
 		}
 		why := machine.Cancellation{SignalID: s.Run.RunID, Reason: s.Reason}
-		if err := e.waiting.End(ctx, &tail, why); err != nil {
+		if err := e.endWaiting(ctx, &tail, why); err != nil {
 			return err
 		}
 		c, err = e.signalledCancel(ctx, s)

@@ -94,8 +94,8 @@ type Config struct {
 	// its places only if it is at least twice QueuePerTown.
 	QueueTotal int
 	// PauseWait is how long a handoff waits for the end of a pause, from its arrival, before it
-	// gets a PausedError; 2 s. It is to be shorter than the patience of clients. One whose game is
-	// away gets an AbsentError after fifteen times as long.
+	// gets a WaitError; 2 s. It is to be shorter than the patience of clients. One whose game is
+	// away gets one after fifteen times as long.
 	PauseWait time.Duration
 	// DeliveryAttempts is how often the bus may refuse a message for a reason that lies in the
 	// message before that becomes a dead letter; 8.

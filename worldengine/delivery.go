@@ -1,16 +1,19 @@
 package worldengine
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/trace"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
-	"worldengine/worldengine/waiting"
 )
 
 // Answer is the answer to a handoff.
@@ -19,41 +22,255 @@ type Answer = machine.Answer
 // Client gets the answer to a handoff, or the error that kept it from being judged, once.
 type Client = game.Client
 
-// delivery is one delivery of a handoff on its way to an answer.
+// delivery is one delivery of a handoff on its way to an answer, in a run of its own: a task of its
+// town's queue. Only its turn changes it.
 type delivery struct {
-	waiting.Run
-	client Client
-	// retries is the run that it tries again; nil if there is none.
+	engine  *Engine
+	handoff *handoff.Handoff
+	client  Client
+	run     runevents.Identity
+	queued  time.Time // when it was submitted
+	// retries is the run that it tries again, and retry the operator's request; nil if there is none.
 	retries *runs.Failed
+	retry   *machine.Retry
 	// drawn has the ids of the run's events from a step whose record was not stored.
 	drawn []runevents.DrawnID
-	// answered reports whether its client has an error, and nothing is left to do.
-	answered bool
+
+	// waited says that it had to wait for its town, and held why it waits still.
+	waited bool
+	held   wait
+	// recorded says that the log may have events of the run on the run's own subject, whose end is
+	// tail as this writer last saw it; closed that only the engine goes on with the run there.
+	recorded, closed bool
+	tail             machine.RunTail
 }
 
 // newDelivery returns a delivery of a handoff, in a run of its own.
 func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*delivery, error) {
 	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
 	run.Trace = traced
-	return &delivery{Run: waiting.Run{Identity: run, Handoff: h, Queued: time.Now()}}, err
+	return &delivery{engine: e, handoff: h, run: run, queued: time.Now()}, err
 }
 
-// retryOf returns the run that a delivery tries again, nil if there is none.
-func (d *delivery) retryOf() *apply.RetryOf {
+// Submit queues a handoff, which came with a trace context, for its town. client gets the answer
+// when it is committed, or the error that kept it from being so. Handoffs of one town are judged in
+// the order of their submission. After an error of Submit itself (ErrOverloaded, ErrStopping,
+// ErrInProgress) client gets none.
+func (e *Engine) Submit(h *handoff.Handoff, traced trace.Context, client Client) error {
+	d, err := e.newDelivery(h, traced)
+	if err != nil {
+		return err
+	}
+	return e.submit(d, client)
+}
+
+// Execute is Submit for a caller that waits.
+func (e *Engine) Execute(ctx context.Context, h *handoff.Handoff) (Answer, error) {
+	d, err := e.newDelivery(h, trace.Context{})
+	if err != nil {
+		return Answer{}, err
+	}
+	return e.await(ctx, d)
+}
+
+// await submits a delivery and waits for its answer.
+func (e *Engine) await(ctx context.Context, d *delivery) (Answer, error) {
+	reply := queue.NewReply[Answer]()
+	if err := e.submit(d, reply); err != nil {
+		return Answer{}, err
+	}
+	return reply.Wait(ctx)
+}
+
+// submit queues a delivery. If the command of its handoff is being applied it returns ErrInProgress,
+// unless it is a retry, whose refusal is to be recorded.
+func (e *Engine) submit(d *delivery, client Client) error {
+	d.client = client
 	if d.retries == nil {
+		err := e.games.InProgress(d.handoff.Proposal.TownID, d.handoff.IdempotencyKey)
+		if err != nil {
+			return err
+		}
+	}
+	return e.queue.SubmitTask(d.handoff.Proposal.TownID, d)
+}
+
+// Run judges the delivery in its turn and answers its client, unless it is held, or a game has its
+// command: then the client gets the answer of that. It owns the town meanwhile.
+func (d *delivery) Run(ctx context.Context, t queue.Turn) queue.Result {
+	e, panicked := d.engine, true
+	defer func() {
+		if panicked {
+			e.waits.leave(d.run.RunID)
+			d.client.Answer(Answer{}, queue.ErrPanicked)
+		}
+	}()
+	d.waited = d.waited || t.Queued || t.Behind != nil
+	answer, held, err := e.judge(ctx, d, t.Behind)
+	if held && err == nil {
+		if panicked = false; !t.Closing {
+			return queue.Held
+		}
+		err = ErrStopping
+	}
+	if err != nil {
+		e.abandon(ctx, d, err)
+		answer = new(Answer)
+	} else {
+		e.waits.forget(d.run.RunID)
+	}
+	panicked = false
+	if answer != nil {
+		e.queue.Answering(d.handoff.Proposal.TownID)
+		d.client.Answer(*answer, err)
+	}
+	return queue.Done
+}
+
+// judge decides about a delivery, again if it loses a race, and commits the decision. answer is nil
+// if the delivery is held, or a game has its command. One behind a held delivery is held too; behind
+// a change of the town it does not look why.
+func (e *Engine) judge(
+	ctx context.Context, d *delivery, behind queue.Task,
+) (answer *Answer, held bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	if first, ok := behind.(*delivery); ok {
+		return nil, true, e.hold(ctx, d, first.held)
+	}
+	if behind != nil {
+		return nil, true, nil
+	}
+	err = e.log.Retry(ctx, func() (err error) {
+		if answer, held, err = e.decide(ctx, d); errors.Is(err, commitlog.ErrLostRace) {
+			e.towns.Forget(d.handoff.Proposal.TownID)
+		}
+		return err
+	})
+	return answer, held, err
+}
+
+// decide judges a delivery once against what this writer knows, and commits. It returns
+// ErrLostRace when its knowledge is behind the log.
+func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held bool, err error) {
+	h, townID := d.handoff, d.handoff.Proposal.TownID
+	current, err := e.towns.Get(ctx, townID)
+	if err != nil {
+		return nil, false, err
+	}
+	if held, err := e.mustWait(ctx, d, current); held || err != nil {
+		return nil, held, err
+	}
+	until := d.queued.Add(indexTimeout)
+	if least := time.Now().Add(minIndexWait); until.Before(least) {
+		until = least
+	}
+	behind := current.LoadedSeq
+	var retryOf *apply.RetryOf
+	if d.retries != nil {
+		retryOf = &d.retries.RetryOf
+		behind = max(behind, retryOf.LogSeq) // the record of the receipt
+	}
+	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, behind, until)
+	if err != nil {
+		return nil, false, err
+	}
+	if e.worldPause.Known().By != nil { // it came while the index was waited for
+		if held, err := e.mustWait(ctx, d, current); held || err != nil {
+			return nil, held, err
+		}
+	}
+	if d.retries != nil { // the receipt of its key may not name the run any more
+		if err := e.refuseRetry(ctx, d, d.retries.Judge(prior)); err != nil {
+			return nil, false, err
+		}
+		prior = nil
+	}
+	in := e.steps.Input(townID, d.drawn, &machine.Handoff{
+		Handoff: h, Prior: prior, Run: d.run, Next: max(d.tail.Next, 1), Begin: d.begin(),
+		RetryOf: retryOf,
+	})
+	out, err := e.steps.Step(ctx, current, in)
+	d.drawn = in.Drawn
+	switch {
+	case err != nil:
+		if out.On == machine.OfTown {
+			e.towns.Forget(townID) // whatever it is now, the log knows
+		}
+		return nil, false, err
+	case out.On == machine.OfTown:
+		e.towns.Set(townID, out.After)
+	}
+	if n := len(out.After.Approvals); e.config.Notifier != nil && out.Record.Kind == machine.KindAsked {
+		e.config.Notifier.Asked(townID, &out.After.Approvals[n-1])
+	}
+	if out.Answer == nil {
+		e.reopenRun(ctx, d, out.After.Pending.Emitted)
+		err = e.games.Ensure(townID, out.After, d.client)
+	}
+	return out.Answer, false, err
+}
+
+// mustWait reports whether a delivery has to wait: while a command is being applied to its town,
+// which this writer then works on, and while the town or the world is paused. ErrInProgress says
+// that the command is this handoff's.
+func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.Entry) (bool, error) {
+	townID := d.handoff.Proposal.TownID
+	if current.Pending != nil {
+		if err := e.games.Ensure(townID, current, nil); err != nil {
+			return false, err
+		}
+	}
+	if err := e.games.InProgress(townID, d.handoff.IdempotencyKey); err != nil {
+		return false, e.inProgress(ctx, d, current, err)
+	}
+	var why wait
+	switch by := e.worldPause.Of(current); {
+	case by != nil:
+		if current.Paused != nil {
+			e.towns.Forget(townID) // another writer may resume it
+		}
+		why = wait{by: by, world: current.Paused == nil}
+	case current.Pending != nil:
+		why = wait{behind: current.Pending.Run.RunID}
+	default:
+		return false, e.closeRun(ctx, d)
+	}
+	e.reopenRun(ctx, d, 0)
+	return true, e.hold(ctx, d, why)
+}
+
+// inProgress returns the error of a delivery whose command is being applied, in another run: why,
+// if it is no retry.
+func (e *Engine) inProgress(
+	ctx context.Context, d *delivery, current commitlog.Entry, why error,
+) error {
+	switch {
+	case d.retries == nil:
+		return why
+	case current.Pending == nil || current.Pending.Run.PlanID != d.run.PlanID,
+		current.Pending.Run.RunID == d.retries.RunID:
+		// it has ended elsewhere, which this writer is about to learn
+		e.towns.Forget(d.handoff.Proposal.TownID)
+		return commitlog.ErrContended
+	}
+	return e.refuseRetry(ctx, d, runs.InHand(current.Pending.Run.RunID))
+}
+
+// refuseRetry records that a retry is refused, and returns the refusal; nil if there is none. It is
+// recorded under the retry's run, unless that has events of its own.
+func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *runs.Refusal) error {
+	if refusal == nil {
 		return nil
 	}
-	return &d.retries.RetryOf
+	s := &Signal{
+		Kind: machine.SignalRetry, TownID: d.handoff.Proposal.TownID, RunID: d.retry.RunID,
+		HandoffID: d.handoff.HandoffID, ActorID: d.retry.ActorID, Reason: d.retry.Reason,
+	}
+	if !d.recorded { // its operator may know the run, which is the signal's
+		s.Run = d.run
+		s.Run.PlanID, s.Run.PlanVersion = machine.SignalPlan, machine.SignalVersion
+		s.Run.Trace = trace.Context{}
+	}
+	return e.refuse(ctx, s, refusal.Code, refusal.Message)
 }
-
-// turn is how the turn of a delivery, or of a change, ended. The set is closed.
-type turn int
-
-const (
-	// answered: the client gets the answer, or the error.
-	answered turn = iota
-	// parked: the town cannot go on yet.
-	parked
-	// handedOver: the command is being applied, and its application answers the client.
-	handedOver
-)

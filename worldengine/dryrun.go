@@ -7,6 +7,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
 )
 
@@ -36,10 +37,8 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 			return DryRun{}, err
 		}
 		if pending.Handoff.IdempotencyKey == h.IdempotencyKey {
-			return DryRun{}, &apply.InProgressError{
-				RunID: current.Pending.Run.RunID, TownID: townID, Via: current.Pending.Via,
-				AbsentSince: e.absent.Since(townID),
-			}
+			return DryRun{}, game.InProgress(current.Pending.Run.RunID, townID, current.Pending.Via,
+				e.absent.Since(townID))
 		}
 	}
 	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, current.Seq,

@@ -31,7 +31,6 @@ import (
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/stepper"
-	"worldengine/worldengine/waiting"
 )
 
 // Bounds of one request's work.
@@ -57,10 +56,9 @@ type Engine struct {
 	towns   *commitlog.Towns
 	index   *index.Index
 	lost    []index.Row // which the log did not have any more when the index was opened
-	queue   *queue.Queue[*delivery]
+	queue   *queue.Queue
 	runs    *runs.Store
 	ends    *runs.Ends
-	waiting *waiting.Store
 	alerts  *alerts.Alerts
 	feed    *feed.Feed
 
@@ -73,8 +71,10 @@ type Engine struct {
 	worldPause  *game.WorldPause
 	townsPaused atomic.Int64
 	cancelled   *recent.Map[string, struct{}]
-	// waitTrouble limits the warnings about runs that wait and cannot be recorded.
-	waitTrouble backoff.Seldom
+	waits       waits
+	// waitTrouble limits the warnings about runs that wait and cannot be recorded, and reapTrouble
+	// about those that cannot be ended.
+	waitTrouble, reapTrouble backoff.Seldom
 
 	bus       *bus.Sink       // nil without Config.Bus
 	projector *runs.Projector // nil without Config.Projector

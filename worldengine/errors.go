@@ -3,12 +3,11 @@ package worldengine
 import (
 	"errors"
 
-	"worldengine/worldengine/apply"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/town"
-	"worldengine/worldengine/waiting"
 )
 
 // Errors of the engine. Bad input is a *schemas.ValidationError; after every other error the client
@@ -24,8 +23,8 @@ var (
 	ErrIndexBehind = index.ErrBehind
 
 	// ErrInProgress: a handoff with this key is accepted and being applied. Ask again: there will
-	// be a result. If the run is known the error is an *apply.InProgressError.
-	ErrInProgress = apply.ErrInProgress
+	// be a result. If the run is known the error is a *WaitError.
+	ErrInProgress = game.ErrInProgress
 
 	// ErrUnknownTown: there is no such town.
 	ErrUnknownTown = town.ErrUnknown
@@ -37,11 +36,5 @@ var (
 	ErrUnknownResult = errors.New("worldengine: no handoff with this key was accepted")
 )
 
-// PausedError refuses a handoff that has waited for the end of a pause.
-type PausedError = waiting.PausedError
-
-// AbsentError is for a request that has waited for a game that is away.
-type AbsentError = waiting.AbsentError
-
-// CancelledError is machine.ErrRunCancelled for the client whose handoff waited.
-type CancelledError = waiting.CancelledError
+// WaitError is for a client whose request waited, and gets no result.
+type WaitError = game.WaitError

@@ -171,8 +171,8 @@ func (e *Engine) follow(js jetstream.JetStream, nc, followers *nats.Conn) {
 	}
 }
 
-func newQueue(ctx context.Context, config *Config) *queue.Queue[*delivery] {
-	return queue.New[*delivery](ctx, queue.Config{
+func newQueue(ctx context.Context, config *Config) *queue.Queue {
+	return queue.New(ctx, queue.Config{
 		Workers: config.Workers, PerTown: config.QueuePerTown,
 		Total: config.QueueTotal, Logger: config.Logger,
 	})

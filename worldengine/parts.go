@@ -19,7 +19,6 @@ import (
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/stepper"
-	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -44,9 +43,6 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 	e.runs.Queue = e.queue
 	e.worldPause = game.NewWorldPause(e.log, pause, e.queue)
 	e.asked = &approvals.Counter{Reader: e.Approvals()}
-	e.waiting = waiting.New(e.steps, waiting.Config{
-		History: c.HistoryPerTown, Ends: e.ends, Alerts: e.alerts, Logger: c.Logger,
-	})
 	e.games = game.New(ctx, e.steps, game.Config{
 		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsentWait: c.absentWait(),
 		Timeout: operationTimeout, Towns: e.towns, Index: e.index, WorldPause: e.worldPause,

@@ -62,17 +62,3 @@ func (e *Engine) resumeTown(ctx context.Context, token string) {
 		e.config.Logger.Error("a pending command cannot be resumed", "town", token, "error", err)
 	}
 }
-
-// reapWaiting ends the runs that wait and that no writer has any more, until ctx is done.
-func (e *Engine) reapWaiting(ctx context.Context) {
-	for {
-		_, err := e.index.Sync(ctx)
-		if err == nil {
-			break
-		}
-		if backoff.Sleep(ctx, pollPause) != nil {
-			return
-		}
-	}
-	e.waiting.Reap(ctx, e.index)
-}

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/runs"
-	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -40,22 +40,21 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 		return Retried{}, err
 	}
 	d.retries = &failed
-	d.Retry = &machine.Retry{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
+	d.retry = &machine.Retry{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
 	retried := Retried{
-		TownID: s.TownID, HandoffID: failed.Handoff.HandoffID, RunID: d.Identity.RunID,
+		TownID: s.TownID, HandoffID: failed.Handoff.HandoffID, RunID: d.run.RunID,
 	}
 	ctx, cancelWait := context.WithTimeout(ctx, wait)
 	defer cancelWait()
 	answer, err := e.await(ctx, d)
-	var held *PausedError
-	var absent *waiting.AbsentError
+	var waits *WaitError
 	switch {
 	case err == nil:
 		retried.Answer = &answer
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()), errors.Is(err, ErrInProgress),
-		errors.As(err, &held) && held.Accepted, errors.As(err, &absent) && absent.Accepted:
+		errors.As(err, &waits) && waits.Pending:
 	default:
-		return Retried{}, waiting.OfRetry(s.RunID, err)
+		return Retried{}, game.OfRetry(s.RunID, err)
 	}
 	return retried, nil
 }

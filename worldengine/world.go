@@ -122,73 +122,93 @@ func (e *Engine) SubmitRemove(townID, actorID string, client TownClient) error {
 	return e.submitChange(townID, &machine.Remove{ActorID: actorID}, client)
 }
 
+// change is a change of a town that no handoff makes, on its way to an answer: a task of its town's
+// queue.
+type change struct {
+	engine *Engine
+	townID string
+	event  machine.Event
+	queued time.Time // when it was submitted
+	client TownClient
+}
+
 // submitChange queues a change of a town. It waits for a pending command.
-func (e *Engine) submitChange(townID string, change machine.Event, client TownClient) error {
-	queued := time.Now()
-	return e.queue.SubmitWork(townID, func(ctx context.Context, t queue.Turn) queue.Result {
-		panicked := true
-		defer func() {
-			if panicked {
-				client.Answer(Town{}, queue.ErrPanicked)
-			}
-		}()
-		end, stored, err := e.commitChange(ctx, townID, queued, change)
-		panicked = false
-		switch {
-		case err == nil && end == parked && !t.Closing:
-			return queue.Parked
-		case err == nil && end == parked:
-			err = ErrStopping
-		}
-		if _, removed := change.(*machine.Remove); removed {
-			e.queue.Unpark(townID)
-		}
-		e.queue.Answering(townID)
-		client.Answer(stored, err)
-		return queue.Done
+func (e *Engine) submitChange(townID string, event machine.Event, client TownClient) error {
+	return e.queue.SubmitTask(townID, &change{
+		engine: e, townID: townID, event: event, queued: time.Now(), client: client,
 	})
 }
 
-// commitChange commits a change to the town as the log has it.
+// Run commits the change in its turn and answers its client, unless it is held.
+func (c *change) Run(ctx context.Context, t queue.Turn) queue.Result {
+	e, panicked := c.engine, true
+	defer func() {
+		if panicked {
+			c.client.Answer(Town{}, queue.ErrPanicked)
+		}
+	}()
+	stored, held, err := e.commitChange(ctx, c, t.Behind)
+	panicked = false
+	if held && err == nil {
+		if !t.Closing {
+			return queue.Held
+		}
+		err = ErrStopping
+	}
+	if _, removed := c.event.(*machine.Remove); removed {
+		e.queue.Unpark(c.townID)
+	}
+	e.queue.Answering(c.townID)
+	c.client.Answer(stored, err)
+	return queue.Done
+}
+
+// commitChange commits a change to the town as the log has it. It is held by a pending command, and
+// behind a task that is held, unless that is a handoff that waits for the end of a pause.
 func (e *Engine) commitChange(
-	ctx context.Context, townID string, queued time.Time, change machine.Event,
-) (end turn, stored Town, err error) {
+	ctx context.Context, c *change, behind queue.Task,
+) (stored Town, held bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
+	first, passes := behind.(*delivery)
+	passes = behind == nil || passes && first.held.by != nil
 	err = e.log.Retry(ctx, func() error {
-		current, err := e.log.Load(ctx, townID)
+		current, err := e.log.Load(ctx, c.townID)
 		if err != nil {
 			return err
 		}
 		if current.Pending != nil {
-			if err := e.games.Ensure(townID, current, nil); err != nil {
+			if err := e.games.Ensure(c.townID, current, nil); err != nil {
 				return err
 			}
-			end = parked
-			if time.Since(queued) < e.config.absentWait() {
+			held = true
+			if time.Since(c.queued) < e.config.absentWait() {
 				return nil
 			}
-			return e.games.Absent(townID, current.Pending.Run.RunID, "")
+			return e.games.Absent(c.townID, current.Pending.Run.RunID, "")
 		}
-		out, err := e.steps.Step(ctx, current, e.steps.Input(townID, nil, change))
+		if held = !passes; held {
+			return nil
+		}
+		out, err := e.steps.Step(ctx, current, e.steps.Input(c.townID, nil, c.event))
 		if err != nil {
-			e.towns.Forget(townID)
+			e.towns.Forget(c.townID)
 			if errors.Is(err, ErrUnknownTown) {
-				err = fmt.Errorf("%w: %q", err, townID)
+				err = fmt.Errorf("%w: %q", err, c.townID)
 			}
 			return err
 		}
 		after := out.After
 		after.LoadedSeq = current.Seq
-		e.towns.Set(townID, after)
+		e.towns.Set(c.townID, after)
 		stored = e.townOf(after)
 		if stored.Apply == apply.Local || stored.Apply != cmp.Or(current.Apply, e.config.Apply) ||
 			after.Removed != nil {
-			e.absent.NotNeeded(townID)
+			e.absent.NotNeeded(c.townID)
 		}
 		return nil
 	})
-	return end, stored, err
+	return stored, held, err
 }
 
 // townOf returns the view of a town that callers get.

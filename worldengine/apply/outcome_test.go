@@ -76,20 +76,6 @@ func TestEmbodiments(t *testing.T) {
 	require.Equal(t, `{}`, string(step.Embodiment))
 }
 
-// A client whose handoff is being applied learns the run, and the cause of its wait.
-func TestInProgressError(t *testing.T) {
-	t.Parallel()
-	err := error(&InProgressError{RunID: "run-1", TownID: "t"})
-	require.ErrorIs(t, err, ErrInProgress)
-	require.ErrorContains(t, err, "(run run-1)")
-	require.NotContains(t, err.Error(), "plugin")
-	err = &InProgressError{RunID: "run-1", TownID: "t",
-		AbsentSince: time.Date(2026, 2, 16, 10, 0, 0, 0, time.FixedZone("", 3600))}
-	require.ErrorIs(t, err, ErrInProgress)
-	require.ErrorContains(t, err, "run run-1, and its command waits")
-	require.ErrorContains(t, err, `the town "t" has had no plugin since 2026-02-16T09:00:00Z`)
-}
-
 // The policy decides how long a command waits for a plugin; missing members are the defaults.
 func TestPolicies(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,6 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -131,9 +130,7 @@ func (w *Worker) nextReply(
 			return r
 		}
 		if since := w.Absences.Since(a.TownID); !since.IsZero() {
-			a.answer(false, machine.Answer{}, &waiting.AbsentError{
-				TownID: a.TownID, Via: apply.Plugin, Since: since, RunID: a.RunID, Accepted: true,
-			})
+			a.answer(false, machine.Answer{}, Absent(a.TownID, apply.Plugin, since, a.RunID, ""))
 		}
 	}
 	return a.next(ctx, time.Until(until))
@@ -198,10 +195,7 @@ func (w *Worker) waitUnpaused(
 			return waited, false
 		case by == nil:
 		case waited >= w.config.PauseWait:
-			a.answer(false, machine.Answer{}, &waiting.PausedError{
-				TownID: a.TownID, World: current.Paused == nil, By: by, RunID: a.RunID,
-				Accepted: true,
-			})
+			a.answer(false, machine.Answer{}, Paused(a.TownID, current.Paused == nil, by, a.RunID, true))
 		}
 		_ = backoff.Sleep(ctx, pollPause)
 		waited = time.Since(from)

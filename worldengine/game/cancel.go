@@ -10,7 +10,6 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -148,7 +147,7 @@ func (w *Worker) arrived(
 // answer if there is one: it answers the clients, and gives requests behind it their turn. The
 // application's goroutine learns the end from the log.
 func (w *Worker) endOwn(of alerts.About, answer *machine.Answer) {
-	var err error = &waiting.CancelledError{RunID: of.RunID, Accepted: true}
+	var err error = Cancelled(of.RunID, true)
 	if answer != nil {
 		err, of.HandoffID = nil, answer.Result.HandoffID
 		w.concluded(of, answer)

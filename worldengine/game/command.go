@@ -204,7 +204,7 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) e
 	}
 	if !w.applications.add(a, func() { w.run(w.ctx, a) }) && a.own {
 		w.rest(a) // this server ends, and sends no request
-		a.answer(true, machine.Answer{}, apply.ErrInProgress)
+		a.answer(true, machine.Answer{}, ErrInProgress)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (w *Worker) run(ctx context.Context, a *Application) {
 	defer func() {
 		if !a.finished {
 			w.rest(a)
-			w.release(a, false, machine.Answer{}, apply.ErrInProgress)
+			w.release(a, false, machine.Answer{}, ErrInProgress)
 			w.config.Queue.Unpark(a.TownID)
 		}
 	}()

@@ -76,7 +76,7 @@ func TestApplication_Clients(t *testing.T) {
 	var answered []string
 	a := inTown("t", "r1")
 	require.True(t, a.join(named{"c1", &answered}))
-	a.answer(false, machine.Answer{}, apply.ErrInProgress)
+	a.answer(false, machine.Answer{}, ErrInProgress)
 	require.True(t, a.join(nil))
 	require.True(t, a.join(named{"c2", &answered}))
 	require.Equal(t, []string{"c1"}, answered)

@@ -7,7 +7,6 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -101,9 +100,7 @@ func (w *Worker) consoleAway(ctx context.Context, a *Application, why string, pa
 	w.waits(a, why, pause)
 	since := w.Absences.Since(a.TownID)
 	if time.Since(a.taken) >= w.config.AbsentWait && !since.IsZero() {
-		a.answer(false, machine.Answer{}, &waiting.AbsentError{
-			TownID: a.TownID, Via: apply.RCON, Since: since, RunID: a.RunID, Accepted: true,
-		})
+		a.answer(false, machine.Answer{}, Absent(a.TownID, apply.RCON, since, a.RunID, ""))
 	}
 	a.next(ctx, pause)
 }

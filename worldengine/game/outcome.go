@@ -14,7 +14,6 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/queue"
-	"worldengine/worldengine/waiting"
 )
 
 // commitOutcome commits the consequence of an attempt's end in the town's turn, and finishes the
@@ -128,10 +127,10 @@ func (w *Worker) endedElsewhere(ctx context.Context, a *Application, v apply.Res
 	case err != nil:
 		return err
 	case rec == nil:
-		w.finish(a, v, machine.Answer{}, &waiting.EndLostError{RunID: a.RunID})
+		w.finish(a, v, machine.Answer{}, EndLost(a.RunID))
 		return nil
 	case rec.Kind != commitlog.KindHandoff:
-		w.finish(a, v, machine.Answer{}, &waiting.CancelledError{RunID: a.RunID, Accepted: true})
+		w.finish(a, v, machine.Answer{}, Cancelled(a.RunID, true))
 		return nil
 	}
 	result, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})

@@ -117,7 +117,7 @@ func TestWorker_Rests(t *testing.T) {
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		w.Stop(over)
-		require.ErrorIs(t, w.await(client).err, apply.ErrInProgress)
+		require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
 		require.True(t, w.town().Pending.Rested)
 		return w
 	}
@@ -139,7 +139,7 @@ func TestWorker_Rests(t *testing.T) {
 		t.Parallel()
 		w := work(t, nil)
 		w.Refuse()
-		require.ErrorIs(t, w.await(w.ensure()).err, apply.ErrInProgress)
+		require.ErrorIs(t, w.await(w.ensure()).err, game.ErrInProgress)
 		require.True(t, w.town().Pending.Rested)
 	})
 	t.Run("taken over before this writer asks", func(t *testing.T) {

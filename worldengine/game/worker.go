@@ -20,7 +20,6 @@ import (
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/stepper"
-	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -104,15 +103,14 @@ func (w *Worker) Refuse() { w.applications.close() }
 // moments. ctx bounds the wait.
 func (w *Worker) Stop(ctx context.Context) { w.applications.stop(ctx, w.stop) }
 
-// InProgress returns an *apply.InProgressError if the key's command is being applied to its town,
-// else nil. It answers another handoff with the key.
+// InProgress returns the error of InProgress if the key's command is being applied to its town, else
+// nil. It answers another handoff with the key.
 func (w *Worker) InProgress(townID, key string) error {
 	a := w.applications.of(townID, "")
 	if a == nil || a.Handoff.IdempotencyKey != key {
 		return nil
 	}
-	return &apply.InProgressError{RunID: a.RunID, TownID: townID, Via: a.stored.Via,
-		AbsentSince: w.Absences.Since(townID)}
+	return InProgress(a.RunID, townID, a.stored.Via, w.Absences.Since(townID))
 }
 
 // Absent returns why a request behind the pending command of the run before should wait no longer:
@@ -120,8 +118,7 @@ func (w *Worker) InProgress(townID, key string) error {
 func (w *Worker) Absent(townID, before, runID string) error {
 	a := w.applications.of(townID, before)
 	if since := w.Absences.Since(townID); a != nil && a.away.Load() != nil && !since.IsZero() {
-		return &waiting.AbsentError{TownID: townID, Via: a.stored.Via, Since: since, RunID: runID,
-			Before: before}
+		return Absent(townID, a.stored.Via, since, runID, before)
 	}
 	return nil
 }

@@ -30,7 +30,6 @@ import (
 	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
-	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -85,7 +84,7 @@ func work(
 	t.Helper()
 	w := &working{t: t, log: logtest.New(t)}
 	logger, ix := slog.New(slog.DiscardHandler), indextest.Open(t, w.log)
-	turns := queue.New[struct{}](context.Background(), queue.Config{Workers: 2, PerTown: 8,
+	turns := queue.New(context.Background(), queue.Config{Workers: 2, PerTown: 8,
 		Total: 8, Logger: logger})
 	inbox, err := game.OpenInbox(logtest.JetStream(w.log).Conn(), w)
 	require.NoError(t, err)
@@ -304,15 +303,15 @@ func TestWorker_Stop(t *testing.T) {
 	client := w.ensure()
 	<-asked
 	key := outcometest.Advance(t, "wall", outcometest.WallExists).IdempotencyKey
-	require.ErrorIs(t, w.InProgress("town-threatened", key), apply.ErrInProgress)
+	require.ErrorIs(t, w.InProgress("town-threatened", key), game.ErrInProgress)
 	require.NoError(t, w.InProgress("town-threatened", "another key"))
 	require.Equal(t, 1, w.Count())
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.Stop(over)
-	require.ErrorIs(t, w.await(client).err, apply.ErrInProgress)
+	require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
 	require.NotNil(t, w.town().Pending)
-	require.ErrorIs(t, w.await(w.ensure()).err, apply.ErrInProgress)
+	require.ErrorIs(t, w.await(w.ensure()).err, game.ErrInProgress)
 }
 
 // A run is cancelled by force whatever a game has, otherwise only if none can have it.
@@ -351,10 +350,10 @@ func TestWorker_Cancel(t *testing.T) {
 			require.NoError(t, err)
 			key := outcometest.Advance(t, "wall", outcometest.WallExists).IdempotencyKey
 			require.NoError(t, w.InProgress("town-threatened", key), "it is not being applied any more")
-			var cancelled *waiting.CancelledError
+			var cancelled *game.WaitError
 			require.ErrorAs(t, w.await(client).err, &cancelled)
 			require.Equal(t, runID, cancelled.RunID)
-			require.True(t, cancelled.Accepted)
+			require.Contains(t, cancelled.Next, "not asked for any more")
 			require.Nil(t, w.town().Pending)
 			require.Equal(t, w.current.State.Hash, w.town().State.Hash)
 			require.Equal(t, (&stepper.Stepper{}).Results(), w.steps.Results())

@@ -35,27 +35,25 @@ func TestAnswering_NextTask(t *testing.T) {
 		"in the next turn true"}, allOf(said))
 }
 
-// A task that lent its turn goes on, so work that is submitted then is queued.
-func TestAnswering_LentTurn(t *testing.T) {
+// A task that is held goes on later, so work that is submitted behind it is queued, though the task
+// that passed it has answered.
+func TestAnswering_BehindHeldTask(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 10, 10)
-	said := make(chan bool, 1)
-	held := hold(t, q, "b")
+	said, submit := submitter(t, q)
 	turns := 0
-	require.NoError(t, q.SubmitWork("a", func(ctx context.Context, _ Turn) Result {
+	require.NoError(t, q.SubmitTask("a", work(func(context.Context, Turn) Result {
 		if turns++; turns > 1 {
 			return Done
 		}
-		q.RunOthers(ctx, "a")
-		return Parked
-	}))
+		return Held
+	})))
 	require.NoError(t, q.Submit("a", func(context.Context, bool) {
 		q.Answering("a")
-		require.NoError(t, q.Submit("a", func(_ context.Context, queued bool) { said <- queued }))
+		submit("behind the held one")
 	}))
-	close(held.open)
 	idle(t, q)
-	require.True(t, <-said)
+	require.Equal(t, []string{"behind the held one true"}, allOf(said))
 }
 
 // The engine's own upkeep does not make a task behind it queued; work that finishes a client's task
@@ -93,7 +91,7 @@ func TestQueue_BehindUpkeep(t *testing.T) {
 
 // submitter returns a function that submits a named task for the town "a", and the channel of the
 // tasks' reports: name, and whether it was queued.
-func submitter(t *testing.T, q *Queue[string]) (said chan string, submit func(name string)) {
+func submitter(t *testing.T, q *Queue) (said chan string, submit func(name string)) {
 	t.Helper()
 	said = make(chan string, 10)
 	return said, func(name string) {
@@ -104,7 +102,7 @@ func submitter(t *testing.T, q *Queue[string]) (said chan string, submit func(na
 }
 
 // idle waits until all submitted tasks are finished.
-func idle(t *testing.T, q *Queue[string]) {
+func idle(t *testing.T, q *Queue) {
 	t.Helper()
 	require.Eventually(t, func() bool { return q.Depth() == 0 }, patience, time.Millisecond)
 }

@@ -35,15 +35,16 @@ func (m *fairModel) mayWait(town string) bool {
 }
 
 // begin and finish are a worker's steps with a town, one at a time.
-func (q *Queue[T]) begin(townID string) {
+func (q *Queue) begin(townID string) {
 	t := q.towns[townID]
 	t.tasks = t.tasks[1:]
 }
 
-func (q *Queue[T]) finish(townID string) {
+func (q *Queue) finish(townID string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.finished(q.towns[townID])
+	q.slots.Release(townID)
+	q.goOn(q.towns[townID])
 }
 
 // Whatever busy towns do, slots are given and refused as in the model: a town without tasks gets
@@ -73,7 +74,7 @@ func TestQueue_SlotsAsInTheModel(t *testing.T) {
 	}
 }
 
-func (m *fairModel) submit(t *testing.T, q *Queue[string], town string) {
+func (m *fairModel) submit(t *testing.T, q *Queue, town string) {
 	t.Helper()
 	has, free := m.of(town), m.total-len(m.held)
 	err := q.Submit(town, func(context.Context, bool) {})
@@ -91,14 +92,14 @@ func (m *fairModel) submit(t *testing.T, q *Queue[string], town string) {
 	}
 }
 
-func (m *fairModel) begin(q *Queue[string], town string) {
+func (m *fairModel) begin(q *Queue, town string) {
 	if m.of(town) > 0 && !m.working[town] {
 		q.begin(town)
 		m.working[town] = true
 	}
 }
 
-func (m *fairModel) finish(q *Queue[string], town string) {
+func (m *fairModel) finish(q *Queue, town string) {
 	if !m.working[town] {
 		return
 	}

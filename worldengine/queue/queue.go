@@ -1,7 +1,10 @@
+// Package queue gives each town one owner at a time, and bounds its waiting tasks. It knows nothing
+// of NATS, handoffs or the engine.
 package queue
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime/debug"
 	"slices"
@@ -9,25 +12,36 @@ import (
 	"time"
 )
 
+// Errors of a queue that refuses a task, which then does not run.
+var (
+	// ErrOverloaded: the town, or the whole queue, has reached its bound. Submit again after a
+	// pause.
+	ErrOverloaded = errors.New("worldengine: too many requests are waiting for this town or world")
+	// ErrStopping: the queue is draining. Another instance, or this one after its restart, takes
+	// the task.
+	ErrStopping = errors.New("worldengine: the engine is stopping")
+)
+
 // Queue gives every town one owner at a time. A town's tasks run one after another in the order in
 // which they were submitted; different towns' tasks run at once on a fixed number of workers, town
-// by town in turn, so that a busy town cannot starve the rest. A task that cannot go on yet is
-// parked: it keeps its place at the head of its town, and takes no worker. A full queue refuses
-// with
+// by town in turn, so that a busy town cannot starve the rest. A full queue refuses with
 // ErrOverloaded; it never spawns.
 //
-// Each task has a slot until it is finished; Slots shares them between towns.
+// A task that cannot go on yet is held: it keeps its place, and those behind it have a turn too,
+// since some need not wait for it. When all that are left are held, the town is parked, and takes no
+// worker, until Unpark or for ParkLimit; then each has another turn.
 //
-// T is a task's item for Items. A Queue is safe for concurrent use.
-type Queue[T any] struct {
+// Each task has a slot until it is finished; Slots shares them between towns. A Queue is safe for
+// concurrent use.
+type Queue struct {
 	config Config
 
 	mu      sync.Mutex
 	work    sync.Cond
 	idle    sync.Cond
-	towns   map[string]*townQueue[T]
-	ready   []*townQueue[T] // towns with work and no worker, first come first
-	slots   *Slots          // one for each task submitted and not finished
+	towns   map[string]*townQueue
+	ready   []*townQueue // towns with work and no worker, first come first
+	slots   *Slots       // one for each task submitted and not finished
 	closed  bool
 	workers sync.WaitGroup
 }
@@ -42,55 +56,69 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-type townQueue[T any] struct {
-	town  string
-	tasks []task[T]
-	busy  bool // in ready, with a worker, or parked
-	// serving reports that the running task makes those behind it queued: it is no upkeep, and has
-	// more to do than to answer.
-	serving bool
-	lent    bool // the turn is that of a task in RunOthers, and its owner goes on after it
-	// parked ends the town's parking when it fires; nil while the town is not parked.
-	parked *time.Timer
-	// woken reports that the town was unparked during a turn.
-	woken bool
+// Task is one piece of a town's work.
+type Task interface {
+	// Run works on the task in its turn. It does not return Held while the queue is closing.
+	Run(ctx context.Context, t Turn) Result
 }
 
-// Work is one piece of a town's work. While the queue is closing it must not return Parked.
-type Work func(ctx context.Context, t Turn) Result
+// Turn describes the turn of a task.
+type Turn struct {
+	// Queued: the task had to wait for another one of its town, which was not upkeep.
+	Queued bool
+	// Closing: the queue is closing, and there is no other turn.
+	Closing bool
+	// Behind is the first of the tasks before this one if they are held, else nil.
+	Behind Task
+}
 
 // Result is how a turn of a task ended.
 type Result int
 
+// The results.
 const (
-	// Done: the task is finished.
-	Done Result = iota
-	// Parked: the task cannot go on yet. It has its next turn after Unpark, or after ParkLimit.
-	Parked
+	Done Result = iota // the task is finished
+	Held               // the task cannot go on yet
 )
 
-// Turn describes the turn of a task.
-type Turn struct {
-	Queued  bool // the task had to wait for another one of its town, which was not upkeep
-	Closing bool // the queue is closing: there is no other turn
-}
-
-// ParkLimit bounds how long a town stays parked before its first task has another turn.
+// ParkLimit bounds how long a town stays parked.
 const ParkLimit = 250 * time.Millisecond
 
-type task[T any] struct {
-	work   Work
-	item   *T // nil for work without an item
+// townQueue has the tasks of a town, without the running one.
+type townQueue struct {
+	town  string
+	first []task // of SubmitFirst and SubmitUpkeep: they run before the others
+	tasks []task
+	held  int  // how many of tasks, from the first, are held
+	busy  bool // in ready, with a worker, or parked
+	// serving reports that the running task makes those behind it queued: it is no upkeep, and has
+	// more to do than to answer.
+	serving bool
+	// parked ends the town's parking when it fires; nil while the town is not parked.
+	parked *time.Timer
+	// woken reports that the town was unparked since its first task began its turn.
+	woken bool
+}
+
+type task struct {
+	Task
 	queued bool
-	first  bool // submitted by SubmitFirst or SubmitUpkeep
-	upkeep bool // submitted by SubmitUpkeep
+	upkeep bool // of SubmitUpkeep
+}
+
+// run is a Task of one turn.
+type run func(ctx context.Context, queued bool)
+
+func (r run) Run(ctx context.Context, t Turn) Result {
+	r(ctx, t.Queued)
+	return Done
 }
 
 // New returns a queue whose tasks get ctx. Drain ends its workers.
-func New[T any](ctx context.Context, config Config) *Queue[T] {
-	q := &Queue[T]{
-		config: config, towns: map[string]*townQueue[T]{},
-		slots: NewSlots(config.Total, config.Total), // add bounds what waits for a town
+func New(ctx context.Context, config Config) *Queue {
+	q := &Queue{
+		config: config, towns: map[string]*townQueue{},
+		slots: NewSlots(config.Total, config.Total), // Submit bounds what waits for a town
 	}
 	q.work.L, q.idle.L = &q.mu, &q.mu
 	for range config.Workers {
@@ -99,26 +127,14 @@ func New[T any](ctx context.Context, config Config) *Queue[T] {
 	return q
 }
 
-// Submit queues run, which is never parked, for the town. It returns ErrOverloaded at a bound, and
-// ErrStopping after Drain.
-func (q *Queue[T]) Submit(townID string, run func(ctx context.Context, queued bool)) error {
-	return q.SubmitWork(townID, func(ctx context.Context, t Turn) Result {
-		run(ctx, t.Queued)
-		return Done
-	})
+// Submit queues a function, which is never held, for the town. Its errors are SubmitTask's.
+func (q *Queue) Submit(townID string, f func(ctx context.Context, queued bool)) error {
+	return q.SubmitTask(townID, run(f))
 }
 
-// SubmitWork is Submit for work that may be parked.
-func (q *Queue[T]) SubmitWork(townID string, w Work) error {
-	return q.add(townID, task[T]{work: w})
-}
-
-// SubmitItem is SubmitWork for work with an item, which Items returns while the work waits.
-func (q *Queue[T]) SubmitItem(townID string, item T, w Work) error {
-	return q.add(townID, task[T]{work: w, item: &item})
-}
-
-func (q *Queue[T]) add(townID string, next task[T]) error {
+// SubmitTask queues a task for the town. It returns ErrOverloaded at a bound, and ErrStopping after
+// Drain.
+func (q *Queue) SubmitTask(townID string, next Task) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -131,25 +147,24 @@ func (q *Queue[T]) add(townID string, next task[T]) error {
 		return ErrOverloaded
 	}
 	t := q.town(townID)
-	next.queued = t.keepsWaiting()
-	t.tasks = append(t.tasks, next)
+	t.tasks = append(t.tasks, task{Task: next, queued: t.keepsWaiting()})
 	q.take(t)
 	return nil
 }
 
-// SubmitFirst puts run, which finishes an earlier task, before all waiting tasks of the town, and
+// SubmitFirst puts f, which finishes an earlier task, before all waiting tasks of the town, and
 // unparks the town. No bound refuses it; after Drain it returns ErrStopping.
-func (q *Queue[T]) SubmitFirst(townID string, run func(ctx context.Context)) error {
-	return q.addFirst(townID, run, false)
+func (q *Queue) SubmitFirst(townID string, f func(ctx context.Context)) error {
+	return q.submitFirst(townID, f, false)
 }
 
 // SubmitUpkeep is SubmitFirst for the engine's own work, which no client requested. A task behind
 // it alone does not count as queued, since the timing of such work depends on the machine's load.
-func (q *Queue[T]) SubmitUpkeep(townID string, run func(ctx context.Context)) error {
-	return q.addFirst(townID, run, true)
+func (q *Queue) SubmitUpkeep(townID string, f func(ctx context.Context)) error {
+	return q.submitFirst(townID, f, true)
 }
 
-func (q *Queue[T]) addFirst(townID string, run func(ctx context.Context), upkeep bool) error {
+func (q *Queue) submitFirst(townID string, f func(ctx context.Context), upkeep bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -157,16 +172,11 @@ func (q *Queue[T]) addFirst(townID string, run func(ctx context.Context), upkeep
 	}
 	q.slots.Force(townID)
 	t := q.town(townID)
-	work := func(ctx context.Context, _ Turn) Result {
-		run(ctx)
-		return Done
+	for i := range t.tasks { // they wait for it now
+		t.tasks[i].queued = t.tasks[i].queued || !upkeep
 	}
-	if !upkeep {
-		for i := range t.tasks { // they wait for it now
-			t.tasks[i].queued = true
-		}
-	}
-	t.tasks = slices.Insert(t.tasks, 0, task[T]{first: true, upkeep: upkeep, work: work})
+	once := run(func(ctx context.Context, _ bool) { f(ctx) })
+	t.first = slices.Insert(t.first, 0, task{Task: once, upkeep: upkeep})
 	q.take(t)
 	q.unpark(t)
 	return nil
@@ -175,16 +185,16 @@ func (q *Queue[T]) addFirst(townID string, run func(ctx context.Context), upkeep
 // Answering marks that the running task of a town is about to answer its caller, and is done then.
 // The caller's next task does not count as queued if nothing else is before it: whether the answer
 // or the end of the turn comes first depends on the machine.
-func (q *Queue[T]) Answering(townID string) {
+func (q *Queue) Answering(townID string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.towns[townID]; t != nil {
-		t.serving = t.lent
+		t.serving = false
 	}
 }
 
-// Unpark gives the first task of a town another turn, if it is parked.
-func (q *Queue[T]) Unpark(townID string) {
+// Unpark gives the tasks of a town another turn, if it is parked.
+func (q *Queue) Unpark(townID string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.towns[townID]; t != nil {
@@ -193,7 +203,7 @@ func (q *Queue[T]) Unpark(townID string) {
 }
 
 // UnparkAll is Unpark for every town.
-func (q *Queue[T]) UnparkAll() {
+func (q *Queue) UnparkAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, t := range q.towns {
@@ -201,104 +211,57 @@ func (q *Queue[T]) UnparkAll() {
 	}
 }
 
-// Items returns the items of a town's waiting tasks, without the running one's. Only the running
-// task may call it.
-func (q *Queue[T]) Items(townID string) []T {
+// Waiting returns how many tasks wait for a town, without the running one.
+func (q *Queue) Waiting(townID string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t := q.towns[townID]
-	if t == nil {
-		return nil
+	if t := q.towns[townID]; t != nil {
+		return len(t.tasks)
 	}
-	var waiting []T
-	for i := range t.tasks {
-		if item := t.tasks[i].item; item != nil {
-			waiting = append(waiting, *item)
-		}
-	}
-	return waiting
-}
-
-// Waiting returns how many items wait for a town.
-func (q *Queue[T]) Waiting(townID string) int { return len(q.Items(townID)) }
-
-// RunOthers runs a town's waiting work without an item now. The running task calls it because the
-// items have to wait longer.
-func (q *Queue[T]) RunOthers(ctx context.Context, townID string) {
-	for _, next := range q.lend(townID) {
-		result := q.runSafely(ctx, townID, next, false)
-		q.mu.Lock()
-		t := q.town(townID)
-		if result == Done {
-			q.slots.Release(townID) // it is not the last one: there is the caller's
-		} else {
-			t.tasks = append(t.tasks, next)
-		}
-		q.mu.Unlock()
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.town(townID).lent = false
-}
-
-// lend removes the work without an item, except the first, from a town's queue, to run in the
-// running task's turn.
-func (q *Queue[T]) lend(townID string) []task[T] {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	t := q.town(townID)
-	var others, kept []task[T]
-	for _, next := range t.tasks {
-		if next.item == nil && !next.first {
-			others = append(others, next)
-		} else {
-			kept = append(kept, next)
-		}
-	}
-	t.tasks, t.lent = kept, true
-	return others
+	return 0
 }
 
 // town returns the queue of a town. The caller holds the lock, as for the functions below.
-func (q *Queue[T]) town(townID string) *townQueue[T] {
+func (q *Queue) town(townID string) *townQueue {
 	t := q.towns[townID]
 	if t == nil {
-		t = &townQueue[T]{town: townID}
+		t = &townQueue{town: townID}
 		q.towns[townID] = t
 	}
 	return t
 }
 
 // keepsWaiting reports whether a task that is submitted now waits for another one of the town.
-func (t *townQueue[T]) keepsWaiting() bool {
-	return t.serving || slices.ContainsFunc(t.tasks, func(other task[T]) bool { return !other.upkeep })
+func (t *townQueue) keepsWaiting() bool {
+	return t.serving || len(t.tasks) > 0 ||
+		slices.ContainsFunc(t.first, func(other task) bool { return !other.upkeep })
 }
 
 // take puts a town that has no worker in line for one.
-func (q *Queue[T]) take(t *townQueue[T]) {
+func (q *Queue) take(t *townQueue) {
 	if !t.busy {
 		t.busy = true
 		q.enqueue(t)
 	}
 }
 
-func (q *Queue[T]) enqueue(t *townQueue[T]) {
+func (q *Queue) enqueue(t *townQueue) {
 	q.ready = append(q.ready, t)
 	q.work.Signal()
 }
 
-func (q *Queue[T]) unpark(t *townQueue[T]) {
+func (q *Queue) unpark(t *townQueue) {
 	if t.parked == nil {
 		t.woken = true
 		return
 	}
 	t.parked.Stop()
-	t.parked = nil
+	t.parked, t.held = nil, 0
 	q.enqueue(t)
 }
 
 // worker runs one task of one town at a time until the queue is closed and empty.
-func (q *Queue[T]) worker(ctx context.Context) {
+func (q *Queue) worker(ctx context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for {
@@ -310,63 +273,69 @@ func (q *Queue[T]) worker(ctx context.Context) {
 		}
 		t := q.ready[0]
 		q.ready = q.ready[1:]
-		next := t.tasks[0]
-		t.tasks, t.woken, t.serving = t.tasks[1:], false, !next.upkeep
-		closing := q.closed
+		next, turn := t.next()
+		turn.Closing = q.closed
 		q.mu.Unlock()
-		result := q.runSafely(ctx, t.town, next, closing)
+		result := q.runSafely(ctx, t.town, next, turn)
 		q.mu.Lock()
 		t.serving = false
-		if result == Done {
-			q.finished(t)
+		if result == Held {
+			next.queued = true
+			t.tasks = slices.Insert(t.tasks, t.held, next)
+			t.held++
 		} else {
-			q.park(t, next)
+			q.slots.Release(t.town)
 		}
+		q.goOn(t)
 	}
 }
 
-// finished puts the town back in line, or forgets it. The caller holds the lock.
-func (q *Queue[T]) finished(t *townQueue[T]) {
-	q.slots.Release(t.town)
-	if len(t.tasks) > 0 {
-		q.enqueue(t)
-		return
+// next removes the task whose turn it is from a town.
+func (t *townQueue) next() (next task, turn Turn) {
+	switch {
+	case len(t.first) > 0:
+		next, t.first = t.first[0], t.first[1:]
+	case t.held > 0:
+		turn.Behind, next = t.tasks[0].Task, t.tasks[t.held]
+		t.tasks = slices.Delete(t.tasks, t.held, t.held+1)
+	default:
+		next, t.tasks, t.woken = t.tasks[0], t.tasks[1:], false
 	}
-	t.busy = false
-	delete(q.towns, t.town)
-	if q.slots.Taken() == 0 {
-		q.idle.Broadcast()
-		if q.closed {
-			q.work.Broadcast()
-		}
-	}
+	turn.Queued, t.serving = next.queued, !next.upkeep
+	return next, turn
 }
 
-// park returns a task to its place and parks its town, unless it was unparked meanwhile or the
-// queue closes. The caller holds the lock.
-func (q *Queue[T]) park(t *townQueue[T], again task[T]) {
-	again.queued = true
-	head := 0
-	for head < len(t.tasks) && t.tasks[head].first { // submitted meanwhile
-		head++
-	}
-	t.tasks = slices.Insert(t.tasks, head, again)
-	if t.woken || q.closed {
+// goOn puts a town back in line after a turn, parks it, or forgets it.
+func (q *Queue) goOn(t *townQueue) {
+	switch {
+	case len(t.first) > 0 || t.held < len(t.tasks):
 		q.enqueue(t)
-		return
-	}
-	t.parked = time.AfterFunc(ParkLimit, func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if t.parked != nil {
-			q.unpark(t)
+	case t.held > 0 && (t.woken || q.closed):
+		t.held = 0
+		q.enqueue(t)
+	case t.held > 0:
+		t.parked = time.AfterFunc(ParkLimit, func() {
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			if t.parked != nil {
+				q.unpark(t)
+			}
+		})
+	default:
+		t.busy = false
+		delete(q.towns, t.town)
+		if q.slots.Taken() == 0 {
+			q.idle.Broadcast()
+			if q.closed {
+				q.work.Broadcast()
+			}
 		}
-	})
+	}
 }
 
 // runSafely recovers a panic in one task. The task has answered, or its client asks again.
-func (q *Queue[T]) runSafely(
-	ctx context.Context, townID string, t task[T], closing bool,
+func (q *Queue) runSafely(
+	ctx context.Context, townID string, t task, turn Turn,
 ) (result Result) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -375,11 +344,11 @@ func (q *Queue[T]) runSafely(
 			result = Done
 		}
 	}()
-	return t.work(ctx, Turn{Queued: t.queued, Closing: closing})
+	return t.Run(ctx, turn)
 }
 
 // Drain refuses new tasks and returns when all are finished, or with ctx's error.
-func (q *Queue[T]) Drain(ctx context.Context) error {
+func (q *Queue) Drain(ctx context.Context) error {
 	q.mu.Lock()
 	q.closed = true
 	for _, t := range q.towns {
@@ -405,4 +374,4 @@ func (q *Queue[T]) Drain(ctx context.Context) error {
 }
 
 // Depth returns the number of unfinished tasks.
-func (q *Queue[T]) Depth() int { return q.slots.Taken() }
+func (q *Queue) Depth() int { return q.slots.Taken() }

@@ -28,14 +28,14 @@ func await(t *testing.T, signal <-chan struct{}, what string) {
 	}
 }
 
-func newQueue(ctx context.Context, workers, perTown, total int) *Queue[string] {
-	return New[string](ctx, Config{
+func newQueue(ctx context.Context, workers, perTown, total int) *Queue {
+	return New(ctx, Config{
 		Workers: workers, PerTown: perTown, Total: total, Logger: slog.New(slog.DiscardHandler),
 	})
 }
 
 // testQueue returns queues that are drained, and whose workers have ended, when the test ends.
-func testQueue(t *testing.T, workers, perTown, total int) *Queue[string] {
+func testQueue(t *testing.T, workers, perTown, total int) *Queue {
 	t.Helper()
 	q := newQueue(t.Context(), workers, perTown, total)
 	t.Cleanup(func() {
@@ -49,7 +49,7 @@ func testQueue(t *testing.T, workers, perTown, total int) *Queue[string] {
 	return q
 }
 
-func drain(t *testing.T, q *Queue[string]) {
+func drain(t *testing.T, q *Queue) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -67,7 +67,7 @@ func (g *gate) run(context.Context, bool) {
 }
 
 // hold submits a gate and returns when it runs, so that its town and a worker are taken.
-func hold(t *testing.T, q *Queue[string], town string) *gate {
+func hold(t *testing.T, q *Queue, town string) *gate {
 	t.Helper()
 	g := newGate()
 	require.NoError(t, q.Submit(town, g.run))

@@ -26,7 +26,7 @@ func open(t testing.TB, l *commitlog.Log) *Store {
 		Appends: runevents.AppendPolicy{TenantID: "default", EngineSteps: machine.Steps(),
 			EnginePlan: machine.IsEnginePlan},
 	})
-	turns := queue.New[struct{}](context.Background(), queue.Config{Workers: 4, PerTown: 64,
+	turns := queue.New(context.Background(), queue.Config{Workers: 4, PerTown: 64,
 		Total: 64, Logger: logger})
 	s.Queue = turns
 	t.Cleanup(func() { require.NoError(t, turns.Drain(context.Background())) })

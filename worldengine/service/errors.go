@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/nats-io/nats.go"
@@ -18,14 +17,12 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/alerts"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
-	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -45,10 +42,8 @@ var (
 // errorTable maps the errors of other packages to codes; the first row that matches counts.
 // Errors that have a code themselves need no row (ownCode), and any other error is a defect.
 var errorTable = []struct {
-	matches    func(error) bool
-	code       wire.Code
-	retryAfter time.Duration // instead of the code's own
-	ownText    bool          // the reply has the error's text, although the code has one
+	matches func(error) bool
+	code    wire.Code
 }{
 	{matches: is(errHeadersUnreadable), code: wire.CodeHeadersUnreadable},
 	{matches: is(errUnknownRevision), code: wire.CodeUnknownRevision},
@@ -72,17 +67,12 @@ var errorTable = []struct {
 	{matches: is(runevents.ErrRunEnding), code: wire.CodeRunEnding},
 	{matches: is(commitlog.ErrRecordTooLarge), code: wire.CodeRecordTooLarge},
 	{matches: is(machine.ErrRunCancelled), code: wire.CodeRunCancelled},
-	{matches: acceptedAbsent, code: wire.CodePluginAbsent, retryAfter: wire.RetryLater},
-	{matches: as[*waiting.AbsentError], code: wire.CodePluginAbsent},
-	{matches: pluginAbsent, code: wire.CodeInProgress, retryAfter: wire.RetryLater},
 	{matches: is(worldengine.ErrInProgress), code: wire.CodeInProgress},
 	{matches: is(worldengine.ErrOverloaded), code: wire.CodeOverloaded},
 	{matches: is(commitlog.ErrContended), code: wire.CodeContended},
 	{matches: is(worldengine.ErrIndexBehind), code: wire.CodeIndexBehind},
 	{matches: is(worldengine.ErrStopping), code: wire.CodeStopping},
 	{matches: is(commitlog.ErrStorageFull), code: wire.CodeStorageFull},
-	{matches: as[*waiting.EndLostError], code: wire.CodeLogUnavailable,
-		retryAfter: wire.RetrySoon, ownText: true},
 	{matches: is(commitlog.ErrLogUnavailable, alerts.ErrUnavailable, context.DeadlineExceeded,
 		context.Canceled), code: wire.CodeLogUnavailable},
 	{matches: func(error) bool { return true }, code: wire.CodeInternal},
@@ -99,32 +89,19 @@ func as[E error](err error) bool {
 	return ok
 }
 
-// pluginAbsent reports whether err is of a command that waits for a plugin.
-func pluginAbsent(err error) bool {
-	waits, ok := errors.AsType[*apply.InProgressError](err)
-	return ok && !waits.AbsentSince.IsZero()
-}
-
-// acceptedAbsent reports whether err is of a handoff whose command goes on waiting for a plugin.
-func acceptedAbsent(err error) bool {
-	absent, ok := errors.AsType[*waiting.AbsentError](err)
-	return ok && absent.Accepted
-}
-
 // specOf returns the reply to an error: the declaration of its own code, or else of the one in
 // errorTable, with the error's own text if the code has none. It is the only place that maps errors
 // to replies.
 func specOf(err error) (spec wire.ErrorSpec) {
-	if own := ownCode(err).Spec(); own != nil {
+	if waited, ok := errors.AsType[*worldengine.WaitError](err); ok {
+		spec = *waited.Code.Spec()
+		spec.RetryAfter, spec.Text = cmp.Or(waited.RetryAfter, spec.RetryAfter), ""
+	} else if own := ownCode(err).Spec(); own != nil {
 		spec = *own
 	} else {
 		for _, row := range errorTable {
 			if row.matches(err) {
 				spec = *row.code.Spec()
-				spec.RetryAfter = cmp.Or(row.retryAfter, spec.RetryAfter)
-				if row.ownText {
-					spec.Text = ""
-				}
 				break
 			}
 		}
@@ -142,9 +119,6 @@ func ownCode(err error) wire.Code {
 	}
 	if signal, ok := errors.AsType[*worldengine.SignalError](err); ok {
 		return signal.Code
-	}
-	if paused, ok := errors.AsType[*worldengine.PausedError](err); ok {
-		return paused.Code()
 	}
 	return ""
 }
@@ -201,23 +175,10 @@ func headerText(text string) string {
 	return text[:min(len(text), maxHeaderText)]
 }
 
-// runOf returns the run of a handoff that waited and was not judged, or that is being applied; ""
-// for any other error.
+// runOf returns the run of a handoff that waited and got no result; "" for any other error.
 func runOf(err error) string {
-	if lost, ok := errors.AsType[*waiting.EndLostError](err); ok {
-		return lost.RunID
-	}
-	if absent, ok := errors.AsType[*waiting.AbsentError](err); ok {
-		return absent.RunID
-	}
-	if inProgress, ok := errors.AsType[*apply.InProgressError](err); ok {
-		return inProgress.RunID
-	}
-	if paused, ok := errors.AsType[*worldengine.PausedError](err); ok {
-		return paused.RunID
-	}
-	if cancelled, ok := errors.AsType[*worldengine.CancelledError](err); ok {
-		return cancelled.RunID
+	if waited, ok := errors.AsType[*worldengine.WaitError](err); ok {
+		return waited.RunID
 	}
 	return ""
 }

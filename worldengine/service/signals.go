@@ -12,8 +12,8 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -156,9 +156,7 @@ func (s *Service) submitted(
 ) *messages.NotSubmitted {
 	at, err := s.engine.Town(ctx, outcome.TownID)
 	if err == nil && at.PendingRunID != "" && at.PendingRunID == entry.RunID {
-		return notSubmitted(&apply.InProgressError{
-			RunID: entry.RunID, TownID: outcome.TownID, Via: at.Apply, AbsentSince: at.PluginAbsentSince,
-		})
+		return notSubmitted(game.InProgress(entry.RunID, outcome.TownID, at.Apply, at.PluginAbsentSince))
 	}
 	receipt, err := s.engine.Receipt(ctx, outcome.TownID, entry.IdempotencyKey)
 	switch {

@@ -1,0 +1,168 @@
+package worldengine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/wire"
+)
+
+// The pauses of reapWaiting between its looks at left runs, and at other writers' runs; and the extra
+// time after which a closed run's decision is in the log or will not come.
+const (
+	reapEvery   = time.Second
+	sweepEvery  = 10 * time.Second
+	closingTime = 30 * time.Second
+)
+
+// reapWaiting ends the runs that wait and that no writer has any more, until ctx is done: this
+// writer's, and earlier ones' that the index knows. A writer that lost its lease may have recorded
+// some after this one began.
+func (e *Engine) reapWaiting(ctx context.Context) {
+	for {
+		if _, err := e.index.Sync(ctx); err == nil {
+			break
+		}
+		if backoff.Sleep(ctx, pollPause) != nil {
+			return
+		}
+	}
+	began := time.Now()
+	for next := began; ctx.Err() == nil; _ = backoff.Sleep(ctx, reapEvery) {
+		if !e.steps.Serves() {
+			continue
+		}
+		if now := time.Now(); !now.Before(next) {
+			before := now.Add(-closingTime)
+			if before.Before(began) {
+				before = began
+			}
+			e.findWaiting(ctx, e.index.Waiting(before))
+			next = now.Add(sweepEvery)
+		}
+		e.reapLeft(ctx)
+	}
+}
+
+// findWaiting marks the runs with first records at the sequences as left, except this writer's.
+func (e *Engine) findWaiting(ctx context.Context, seqs []uint64) {
+	for _, seq := range seqs {
+		rec, _, err := e.log.RecordAt(ctx, seq)
+		if err == nil && rec.Run == nil {
+			err = commitlog.ErrDamaged
+		}
+		switch {
+		case err == nil:
+			e.waits.find(rec.Run.RunID)
+		case !errors.Is(err, commitlog.ErrGone):
+			e.warnReaping(ctx, "a run that waits cannot be read", seq, err)
+		}
+	}
+}
+
+// reapLeft ends the left runs, the oldest first.
+func (e *Engine) reapLeft(ctx context.Context) {
+	e.waits.mu.Lock()
+	left := maps.Clone(e.waits.runs)
+	e.waits.mu.Unlock()
+	maps.DeleteFunc(left, func(_ string, since time.Time) bool { return since.IsZero() })
+	oldest := func(a, b string) int {
+		return cmp.Or(left[a].Compare(left[b]), cmp.Compare(a, b))
+	}
+	for _, runID := range slices.SortedFunc(maps.Keys(left), oldest) {
+		if e.reap(ctx, runID, time.Since(left[runID])) {
+			e.waits.forget(runID)
+		}
+	}
+}
+
+// reap ends a run without a delivery, unless it has an end. It reports whether that is done.
+func (e *Engine) reap(ctx context.Context, runID string, gone time.Duration) (done bool) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	var ended *commitlog.Record
+	err := e.log.Retry(ctx, func() error {
+		ended = nil // the attempt before may have lost against the record that ended the run
+		tail, err := e.log.Tail(ctx, runID, 0)
+		if err != nil {
+			return err
+		}
+		if done, err = e.isOver(ctx, &tail, runID); done || err != nil || tail.Closed &&
+			gone < closingTime {
+			return err
+		}
+		ended = tail.Waiting
+		return e.endWaiting(ctx, &tail, machine.Cancellation{
+			Code:   machine.CancelledLeft,
+			Reason: "The server in which the handoff waited did not judge it.",
+		})
+	})
+	if ended != nil {
+		about := alerts.About{TownID: ended.TownID, RunID: runID, Trace: ended.Run.Trace}
+		alert := alerts.LeftWaiting.About(about)
+		if err != nil {
+			alert = alerts.LeftUncancelled.About(about, "{error}", err.Error())
+		}
+		e.alerts.RaiseOnce(alert)
+	}
+	if err != nil {
+		e.warnReaping(ctx, "a run that was left waiting cannot be ended yet", runID, err)
+	}
+	return err == nil && (done || ended != nil)
+}
+
+// warnReaping logs trouble with a run, now and then: a full disk affects all of them.
+func (e *Engine) warnReaping(ctx context.Context, text string, run any, err error) {
+	if ctx.Err() == nil && e.reapTrouble.Ready() {
+		e.config.Logger.Warn(text, "run", run, "error", err)
+	}
+}
+
+// isOver reports whether a run need not be ended: it has an end, or its command is being applied.
+func (e *Engine) isOver(ctx context.Context, tail *commitlog.RunTail, runID string) (bool, error) {
+	if tail.Waiting == nil || tail.Cancelled {
+		return true, nil
+	}
+	current, err := e.log.Load(ctx, tail.Waiting.TownID)
+	switch {
+	case err != nil:
+		return false, err
+	case current.Pending != nil && current.Pending.Run.RunID == runID:
+		return true, nil
+	}
+	if ended, err := e.ends.HasEnded(ctx, runID); ended || err != nil || !tail.Closed {
+		return ended, err
+	}
+	return e.isForgotten(ctx, tail)
+}
+
+// isForgotten reports whether the log may have discarded the end of a closed run: all messages that
+// it keeps of the town, or of its refused runs, are behind the close, and more would be discarded.
+func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool, error) {
+	token := wire.TownToken(tail.Waiting.TownID)
+	for _, subject := range []string{
+		wire.LogSubject(e.config.World, token), wire.RefusedSubject(e.config.World, token),
+	} {
+		oldest, err := e.log.Store.Next(ctx, subject, 1)
+		if err != nil {
+			return false, fmt.Errorf("%w: %w", commitlog.ErrLogUnavailable, err)
+		}
+		if oldest == nil || oldest.Sequence <= tail.Guard || e.log.Stream == nil {
+			continue
+		}
+		kept, err := commitlog.SubjectsOf(ctx, e.log.Stream, subject)
+		if err != nil || int64(kept[subject]) >= e.config.HistoryPerTown {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}

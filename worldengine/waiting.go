@@ -1,0 +1,214 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/runevents/recent"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/game"
+	"worldengine/worldengine/machine"
+)
+
+// A handoff waits for its town behind a command that a game applies, or for the end of a pause. Its
+// run is then recorded on the run's own subject of the log before the handoff is judged, so that
+// operators see it and can cancel it. The handoff itself waits in the memory of the writer; the next
+// writer ends the runs that a dead one left (reapWaiting).
+
+// queuedMoment is how long a handoff waits behind a command before its run is recorded. What waits
+// for less has RunQueued with its decision, and costs no message more.
+const queuedMoment = 100 * time.Millisecond
+
+// wait is the reason why a delivery waits: a pause, of the world or of its town alone, or, if by is
+// nil, the command of the run behind, which is being applied to the town.
+type wait struct {
+	by     *commitlog.PausedBy
+	world  bool
+	behind string
+}
+
+// hold records that a delivery waits. The error ends the wait: its run was cancelled, or it has
+// waited for Config.PauseWait in a pause, or for absentWait for a game that is away.
+func (e *Engine) hold(ctx context.Context, d *delivery, why wait) (err error) {
+	d.held = why
+	waited, runID, townID := time.Since(d.queued), d.run.RunID, d.handoff.Proposal.TownID
+	if why.by != nil || waited >= queuedMoment {
+		err = e.recordWait(ctx, d, why.by)
+	}
+	if _, cancelled := e.cancelled.Get(runID); cancelled || errors.Is(err, machine.ErrRunCancelled) {
+		return game.Cancelled(runID, false)
+	}
+	if err != nil && ctx.Err() == nil && e.waitTrouble.Ready() {
+		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet",
+			"run", runID, d.run.Trace.LogAttr(), "error", err)
+	}
+	switch {
+	case why.by == nil && waited >= e.config.absentWait():
+		return e.games.Absent(townID, why.behind, runID)
+	case why.by != nil && waited >= e.config.PauseWait:
+		return game.Paused(townID, why.world, why.by, runID, false)
+	}
+	return nil
+}
+
+// begin returns how the remaining events of a delivery's run begin.
+func (d *delivery) begin() machine.Begin {
+	// Whole milliseconds, as the time of the input, so that their difference is when it was queued.
+	begin := machine.Begin{Waited: time.Since(d.queued).Truncate(time.Millisecond), Retry: d.retry}
+	switch {
+	case d.tail.Status == runevents.RunIsPaused:
+		begin.Start = machine.StartResumed
+	case d.tail.Status != "":
+		begin.Start = machine.StartWaited
+	case d.waited:
+		begin.Start = machine.StartQueued
+	}
+	return begin
+}
+
+func (d *delivery) waitFor(by *commitlog.PausedBy) machine.Wait {
+	return machine.Wait{Handoff: d.handoff, Run: d.run, Begin: d.begin(), By: by}
+}
+
+// recordWait records that the run of a delivery waits for its town: for the end of a pause, or if by
+// is nil, behind a command. It records each once. It returns machine.ErrRunCancelled if the run was
+// cancelled.
+func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.PausedBy) error {
+	if status := d.tail.Status; by == nil && status != "" || status == runevents.RunIsPaused {
+		return nil
+	}
+	d.recorded = true
+	e.waits.hold(d.run.RunID)
+	return e.stepRun(ctx, d, new(d.waitFor(by)))
+}
+
+// closeRun closes a recorded run before its handoff is judged, so that its end follows all that
+// others have appended. The error is game.Cancelled if the run was cancelled before.
+func (e *Engine) closeRun(ctx context.Context, d *delivery) error {
+	if !d.recorded || d.closed {
+		return nil
+	}
+	err := e.stepRun(ctx, d, &machine.Close{Wait: d.waitFor(nil)})
+	d.closed = err == nil
+	if errors.Is(err, machine.ErrRunCancelled) {
+		err = game.Cancelled(d.run.RunID, false)
+	}
+	return err
+}
+
+// reopenRun lets others continue a closed run whose end is not near after all. emitted is the number
+// of its events in an accepted handoff's record. A run that stays closed for too long loses
+// nothing, so an error is only logged.
+func (e *Engine) reopenRun(ctx context.Context, d *delivery, emitted int64) {
+	if !d.closed {
+		return
+	}
+	d.closed = false
+	in := e.steps.Input(d.handoff.Proposal.TownID, nil, &machine.Open{Run: d.run})
+	if _, err := e.steps.OfRun(ctx, machine.Town{}, in, d.run.RunID, emitted); err != nil {
+		e.config.Logger.Warn("a run takes no events of others until its end",
+			"run", d.run.RunID, d.run.Trace.LogAttr(), "error", err)
+	}
+}
+
+// stepRun steps the run of a delivery that waits.
+func (e *Engine) stepRun(ctx context.Context, d *delivery, event machine.Event) error {
+	return e.log.Retry(ctx, func() error {
+		in := e.steps.Input(d.handoff.Proposal.TownID, nil, event)
+		_, err := e.steps.OfRun(ctx, machine.Town{}, in, d.run.RunID, 0)
+		if in.Tail != nil {
+			d.tail = *in.Tail
+		}
+		return err
+	})
+}
+
+// abandon ends the run of a delivery that is not judged because of an error. An end that cannot be
+// stored now is left to reapWaiting.
+func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	if d.closed && (errors.Is(why, commitlog.ErrLogUnavailable) || ctx.Err() != nil) {
+		e.waits.leave(d.run.RunID) // the decision may be in the log
+		return
+	}
+	var err error
+	if d.recorded && !errors.Is(why, machine.ErrRunCancelled) {
+		err = e.stepRun(ctx, d, &machine.Abandon{
+			Run: d.run, Handoff: d.handoff, Retry: d.retry, Why: game.Ends(why),
+		})
+	}
+	if err == nil || errors.Is(err, machine.ErrRunCancelled) {
+		e.waits.forget(d.run.RunID)
+		return
+	}
+	e.waits.leave(d.run.RunID)
+	e.config.Logger.Warn("a waiting run is left without an end; the server ends it later",
+		"run", d.run.RunID, d.run.Trace.LogAttr(), "error", err)
+}
+
+// endWaiting cancels a run that waits in any server and ends in the log at tail. That server answers
+// the client. It returns commitlog.ErrLostRace if the run has gone on.
+func (e *Engine) endWaiting(
+	ctx context.Context, tail *commitlog.RunTail, why machine.Cancellation,
+) error {
+	in := e.steps.Input(tail.Waiting.TownID, nil,
+		&machine.Abandon{Run: tail.Waiting.Run.Identity, Why: why})
+	in.Tail = tail
+	_, err := e.steps.Step(ctx, machine.Town{}, in)
+	return err
+}
+
+// isWaiting reports whether a run with this end in the log waits.
+func isWaiting(tail *commitlog.RunTail) bool {
+	return tail.Waiting != nil && !tail.Closed && !tail.Cancelled
+}
+
+// waits are the runs that this writer has recorded, or is about to, and whose end is not known:
+// since when a run has no delivery any more, or the zero time. It is safe for concurrent use.
+type waits struct {
+	mu   sync.Mutex
+	runs map[string]time.Time
+}
+
+// hold adds a run with a delivery.
+func (w *waits) hold(runID string) { w.set(runID, time.Time{}) }
+
+// leave marks that a run's delivery is answered, and that the log may lack its end.
+func (w *waits) leave(runID string) { w.set(runID, time.Now()) }
+
+func (w *waits) set(runID string, left time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.runs == nil {
+		w.runs = map[string]time.Time{}
+	}
+	w.runs[runID] = left
+}
+
+// find adds a run of an earlier writer, which has no delivery here.
+func (w *waits) find(runID string) {
+	w.mu.Lock()
+	_, known := w.runs[runID]
+	w.mu.Unlock()
+	if !known {
+		w.leave(runID)
+	}
+}
+
+// forget removes a run: its end, or the decision about it, is in the log, or it never was there.
+func (w *waits) forget(runID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.runs, runID)
+}
+
+// maxCancelled bounds how many of the runs that were cancelled lately are remembered.
+const maxCancelled = 4096
+
+func newCancelled() *recent.Map[string, struct{}] {
+	return recent.NewMap[string, struct{}](maxCancelled)
+}
