@@ -2,37 +2,47 @@ package metrics
 
 import (
 	"context"
+	"strings"
 	"time"
 
-	"worldengine/worldengine/messages"
-
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"worldengine/worldengine/messages"
 )
 
-// Source provides the collector's values at each scrape.
-type Source struct {
-	// Serving returns the statistics of the engine and the service; false while the server stands
-	// by: then they have Indexed alone.
-	Serving func() (messages.Stats, messages.Overload, bool)
-	// Streams returns the state of the world's streams by the last part of their names, such as
-	// LOG, without those that NATS does not report within ctx.
-	Streams func(ctx context.Context) map[string]Stream
-	// Disk returns the free bytes; nil if the disk is another process's.
-	Disk func() uint64
-	// NATS returns an embedded NATS's connections, and how many were closed because they did not
-	// read; nil if NATS is another process.
-	NATS func() (connections int, slowConsumers int64)
-	// Webhooks returns how many messages webhooks took, and how many were lost; nil without one.
-	Webhooks func() (sent, lost int64)
+// Sample has the values of one scrape.
+type Sample struct {
+	// Serving is false while the server stands by: then Stats has Indexed alone.
+	Serving  bool
+	Stats    messages.Stats
+	Overload messages.Overload
+	// Streams has the state of the world's streams by their names, without those that NATS does not
+	// report in time.
+	Streams map[string]jetstream.StreamState
+	// Embedded is nil if NATS is another process, and Webhooks without a webhook.
+	Embedded *Embedded
+	Webhooks *Webhooks
 }
 
-// Stream is the state of one stream.
-type Stream struct{ Messages, Bytes, LastSequence uint64 }
+// Embedded has the free bytes of an embedded NATS's disk, its connections, and how many it closed
+// because they did not read.
+type Embedded struct {
+	DiskFree      uint64
+	Connections   int
+	SlowConsumers int64
+}
+
+// Webhooks has how many messages webhooks took, and how many were lost.
+type Webhooks struct{ Sent, Lost int64 }
 
 // scrapeTimeout bounds one scrape's wait for NATS.
 const scrapeTimeout = 3 * time.Second
 
-type collector struct{ source Source }
+// collector makes metrics of a sample for each scrape.
+type collector struct {
+	sample func(context.Context) Sample
+}
 
 // The metrics that the collector makes.
 var (
@@ -70,97 +80,85 @@ var (
 	natsSlow        = declare("nats_slow_consumers_total", "Connections that the embedded NATS closed because they did not read.")
 )
 
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, spec := range specs {
-		if !spec.observed {
-			descs <- spec.desc
-		}
-	}
+// Describe implements prometheus.Collector. It names no metric: which there are depends on the sample.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+// scrape takes the metrics of one scrape.
+type scrape chan<- prometheus.Metric
+
+func (s scrape) gauge(m *Spec, value float64, labels ...string) {
+	s <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, value, labels...)
+}
+
+func (s scrape) counter(m *Spec, value int64, labels ...string) {
+	s <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue, float64(value), labels...)
 }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(metrics chan<- prometheus.Metric) {
-	gauge := func(m *Spec, value float64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, value, labels...)
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	sample, to := c.sample(ctx), scrape(metrics)
+	to.gauge(writing, one(sample.Serving))
+	to.gauge(indexedSeq, float64(sample.Stats.Indexed))
+	if sample.Serving {
+		to.served(&sample.Stats, &sample.Overload)
 	}
-	counter := func(m *Spec, value int64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue,
-			float64(value), labels...)
+	if embedded := sample.Embedded; embedded != nil {
+		to.gauge(diskFree, float64(embedded.DiskFree))
+		to.gauge(natsConnections, float64(embedded.Connections))
+		to.counter(natsSlow, embedded.SlowConsumers)
 	}
-	stats, overload, serving := c.source.Serving()
-	gauge(writing, one(serving))
-	gauge(indexedSeq, float64(stats.Indexed))
-	if serving {
-		served(gauge, counter, &stats, &overload)
+	if hooks := sample.Webhooks; hooks != nil {
+		to.counter(webhookTotal, hooks.Sent, "sent")
+		to.counter(webhookTotal, hooks.Lost, "lost")
 	}
-	if c.source.Disk != nil {
-		gauge(diskFree, float64(c.source.Disk()))
+	for name, stream := range sample.Streams {
+		name = name[strings.LastIndex(name, "_")+1:]
+		to.gauge(streamBytes, float64(stream.Bytes), name)
+		to.gauge(streamMessages, float64(stream.Msgs), name)
+		switch name {
+		case "LOG":
+			to.gauge(logLast, float64(stream.LastSeq))
+		case "DEADLETTER":
+			to.gauge(deadLetters, float64(stream.Msgs))
+		}
 	}
-	if c.source.NATS != nil {
-		connections, slow := c.source.NATS()
-		gauge(natsConnections, float64(connections))
-		counter(natsSlow, slow)
-	}
-	if c.source.Webhooks != nil {
-		sent, lost := c.source.Webhooks()
-		counter(webhookTotal, sent, "sent")
-		counter(webhookTotal, lost, "lost")
-	}
-	c.streams(gauge)
 }
 
 // served makes the metrics of a serving server.
-func served(
-	gauge func(*Spec, float64, ...string), counter func(*Spec, int64, ...string),
-	stats *messages.Stats, overload *messages.Overload,
-) {
-	gauge(indexEnd, float64(stats.IndexEnd))
+func (s scrape) served(stats *messages.Stats, overload *messages.Overload) {
+	s.gauge(indexEnd, float64(stats.IndexEnd))
 	for status, n := range stats.Results {
-		counter(handoffsTotal, n, string(status))
+		s.counter(handoffsTotal, n, string(status))
 	}
 	for code, n := range stats.Alerts {
-		counter(alertsTotal, n, string(code))
+		s.counter(alertsTotal, n, string(code))
 	}
-	counter(alertsLostTotal, stats.AlertsLost)
+	s.counter(alertsLostTotal, stats.AlertsLost)
 	for code, n := range stats.AlertsMore {
-		counter(alertsMoreTotal, n, string(code))
+		s.counter(alertsMoreTotal, n, string(code))
 	}
-	counter(commitsMissed, stats.CommitsMissed)
-	gauge(waiting, float64(stats.Waiting))
-	gauge(applying, float64(stats.Applying))
+	s.counter(commitsMissed, stats.CommitsMissed)
+	s.gauge(waiting, float64(stats.Waiting))
+	s.gauge(applying, float64(stats.Applying))
 	if stats.BusPublished != nil {
-		gauge(busSeq, float64(*stats.BusPublished))
+		s.gauge(busSeq, float64(*stats.BusPublished))
 	}
-	gauge(worldPaused, one(stats.WorldPaused))
-	gauge(townsPaused, float64(stats.TownsPaused))
-	gauge(pluginsAbsent, float64(stats.PluginsAbsent))
-	gauge(approvals, float64(stats.ApprovalsWaiting))
-	gauge(approvalAge, float64(stats.ApprovalOldestMs)/1000)
-	gauge(storageFull, one(stats.StorageFull != ""))
+	s.gauge(worldPaused, one(stats.WorldPaused))
+	s.gauge(townsPaused, float64(stats.TownsPaused))
+	s.gauge(pluginsAbsent, float64(stats.PluginsAbsent))
+	s.gauge(approvals, float64(stats.ApprovalsWaiting))
+	s.gauge(approvalAge, float64(stats.ApprovalOldestMs)/1000)
+	s.gauge(storageFull, one(stats.StorageFull != ""))
 	if stats.ProjectorLagMs != nil {
-		gauge(projectorLag, float64(*stats.ProjectorLagMs)/1000)
+		s.gauge(projectorLag, float64(*stats.ProjectorLagMs)/1000)
 	}
-	gauge(held, float64(overload.Held))
-	gauge(heldBytes, float64(overload.HeldBytes))
-	counter(strayTotal, overload.StrayReplies)
+	s.gauge(held, float64(overload.Held))
+	s.gauge(heldBytes, float64(overload.HeldBytes))
+	s.counter(strayTotal, overload.StrayReplies)
 	for reason, n := range overload.Refused {
-		counter(refusedTotal, n, reason)
-	}
-}
-
-func (c *collector) streams(gauge func(*Spec, float64, ...string)) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
-	for name, stream := range c.source.Streams(ctx) {
-		gauge(streamBytes, float64(stream.Bytes), name)
-		gauge(streamMessages, float64(stream.Messages), name)
-		switch name {
-		case "LOG":
-			gauge(logLast, float64(stream.LastSequence))
-		case "DEADLETTER":
-			gauge(deadLetters, float64(stream.Messages))
-		}
+		s.counter(refusedTotal, n, reason)
 	}
 }
 

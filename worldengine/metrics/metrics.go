@@ -6,12 +6,14 @@
 package metrics
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"worldengine/handoff"
@@ -19,8 +21,39 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// namespace begins the names of all metrics but those about Go and the process.
-const namespace = "handoffd"
+// Spec declares a metric. cmd/internal/gen writes the table of docs/operators.md.
+type Spec struct {
+	Name, Help string
+	Labels     []string
+
+	desc *prometheus.Desc
+}
+
+var specs []*Spec
+
+// Specs returns the declarations of all metrics.
+func Specs() []*Spec { return specs }
+
+// declare declares a metric. Only the metrics about Go and the process have another first word.
+func declare(name, help string, labels ...string) *Spec {
+	name = "handoffd_" + name
+	spec := &Spec{name, help, labels, prometheus.NewDesc(name, help, labels, nil)}
+	specs = append(specs, spec)
+	return spec
+}
+
+// buckets range from half a millisecond to about half a minute, which a game may need.
+var buckets = prometheus.ExponentialBuckets(0.0005, 3, 11)
+
+func (s *Spec) histogram(in *prometheus.Registry) *prometheus.HistogramVec {
+	return promauto.With(in).NewHistogramVec(prometheus.HistogramOpts{
+		Name: s.Name, Help: s.Help, Buckets: buckets}, s.Labels)
+}
+
+func (s *Spec) counter(in *prometheus.Registry) *prometheus.CounterVec {
+	return promauto.With(in).NewCounterVec(
+		prometheus.CounterOpts{Name: s.Name, Help: s.Help}, s.Labels)
+}
 
 // answered is the code of a request without an error.
 const answered = "OK"
@@ -38,39 +71,36 @@ type Metrics struct {
 
 // The metrics that are updated with each event.
 var (
-	handoffDuration = observe("handoff_duration_seconds",
+	handoffDuration = declare("handoff_duration_seconds",
 		"Time from the arrival of a handoff to its result, by the status of the result.", "status")
-	requestsTotal = observe("requests_total",
+	requestsTotal = declare("requests_total",
 		"Requests that were answered, by verb and by the code of the error; OK if there is none.",
 		"verb", "code")
-	requestDuration = observe("request_duration_seconds",
+	requestDuration = declare("request_duration_seconds",
 		"Time from the arrival of a request to its answer, by verb.", "verb")
-	commitDuration = observe("commit_duration_seconds",
+	commitDuration = declare("commit_duration_seconds",
 		"Time of one attempt to append to the log, with the wait for its turn.")
-	attemptsTotal = observe("apply_attempts_total",
+	attemptsTotal = declare("apply_attempts_total",
 		"Attempts to have a command applied outside the engine, by binding and by their outcome: "+
 			"applied, or the reason code of the failure.", "binding", "outcome")
-	applyDuration = observe("apply_duration_seconds",
+	applyDuration = declare("apply_duration_seconds",
 		"Time that one attempt to have a command applied outside the engine took, by binding.",
 		"binding")
-	buildInfo = observe("build_info", "1, with the version of the program.", "version")
+	buildInfo = declare("build_info", "1, with the version of the program.", "version")
 )
 
 // New returns metrics without counts, of a program version.
 func New(version string) *Metrics {
-	commits := commitDuration.histogram()
-	m := &Metrics{
-		registry: prometheus.NewRegistry(), handoffs: handoffDuration.histogram(),
-		requests: requestsTotal.counter(), took: requestDuration.histogram(),
-		commits: commits.WithLabelValues(), attempts: attemptsTotal.counter(),
-		applied: applyDuration.histogram(),
-	}
-	build := prometheus.NewGaugeVec(
-		prometheus.GaugeOpts{Name: buildInfo.Name, Help: buildInfo.Help}, buildInfo.Labels)
-	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(m.handoffs, m.requests, m.took, commits, m.attempts, m.applied, build,
-		collectors.NewGoCollector(),
+	in := prometheus.NewRegistry()
+	in.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := &Metrics{
+		registry: in, handoffs: handoffDuration.histogram(in), requests: requestsTotal.counter(in),
+		took: requestDuration.histogram(in), attempts: attemptsTotal.counter(in),
+		commits: commitDuration.histogram(in).WithLabelValues(), applied: applyDuration.histogram(in),
+	}
+	promauto.With(in).NewGaugeVec(prometheus.GaugeOpts{Name: buildInfo.Name, Help: buildInfo.Help},
+		buildInfo.Labels).WithLabelValues(version).Set(1)
 	for _, status := range handoff.Statuses() {
 		m.handoffs.WithLabelValues(string(status))
 	}
@@ -109,8 +139,11 @@ func (m *Metrics) Request(verb wire.Verb, code wire.Code, took time.Duration) {
 // Commit counts an attempt to append to the log, and its duration: see commitlog.Log.Committed.
 func (m *Metrics) Commit(took time.Duration) { m.commits.Observe(took.Seconds()) }
 
-// Watch adds the metrics of the server's own counts. It is called once.
-func (m *Metrics) Watch(source Source) { m.registry.MustRegister(&collector{source}) }
+// Watch adds the metrics of the server's own counts, which sample reads for each scrape. It is called
+// once.
+func (m *Metrics) Watch(sample func(context.Context) Sample) {
+	m.registry.MustRegister(&collector{sample})
+}
 
 // Gatherer returns the registry.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 
@@ -35,29 +36,28 @@ func filled() *metrics.Metrics {
 		apply.Result{Failed: &apply.Failure{Reason: apply.ReasonPluginUnavailable}}, time.Second)
 	m.Attempt(apply.RCON, apply.InDoubt("cut off"), time.Second)
 	lag, published := int64(1500), uint64(39)
-	m.Watch(metrics.Source{
-		Serving: func() (messages.Stats, messages.Overload, bool) {
-			return messages.Stats{
-					Results: map[handoff.Status]int64{handoff.Executed: 7}, Waiting: 2, Applying: 1,
-					Indexed: 40, BusPublished: &published, ProjectorLagMs: &lag,
-					AlertCounts: messages.AlertCounts{
-						Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, AlertsLost: 1,
-						AlertsMore: map[runevents.AlertCode]int64{runevents.InvalidTransition: 2},
-					},
-					StorageFull: "full", WorldPaused: true, TownsPaused: 4, PluginsAbsent: 2,
-				}, messages.Overload{
-					Held: 3, HeldBytes: 4096, Refused: map[string]int64{"town": 5}, StrayReplies: 6,
-				}, true
-		},
-		Streams: func(context.Context) map[string]metrics.Stream {
-			return map[string]metrics.Stream{
-				"LOG": {Messages: 41, Bytes: 1000, LastSequence: 42}, "DEADLETTER": {Messages: 1,
-					Bytes: 10, LastSequence: 1},
-			}
-		},
-		Disk:     func() uint64 { return 1 << 30 },
-		NATS:     func() (int, int64) { return 9, 1 },
-		Webhooks: func() (int64, int64) { return 5, 2 },
+	m.Watch(func(context.Context) metrics.Sample {
+		return metrics.Sample{
+			Serving: true,
+			Stats: messages.Stats{
+				Results: map[handoff.Status]int64{handoff.Executed: 7}, Waiting: 2, Applying: 1,
+				Indexed: 40, BusPublished: &published, ProjectorLagMs: &lag,
+				AlertCounts: messages.AlertCounts{
+					Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, AlertsLost: 1,
+					AlertsMore: map[runevents.AlertCode]int64{runevents.InvalidTransition: 2},
+				},
+				StorageFull: "full", WorldPaused: true, TownsPaused: 4, PluginsAbsent: 2,
+			},
+			Overload: messages.Overload{
+				Held: 3, HeldBytes: 4096, Refused: map[string]int64{"town": 5}, StrayReplies: 6,
+			},
+			Streams: map[string]jetstream.StreamState{
+				"WORLD_main_LOG":        {Msgs: 41, Bytes: 1000, LastSeq: 42},
+				"WORLD_main_DEADLETTER": {Msgs: 1, Bytes: 10, LastSeq: 1},
+			},
+			Embedded: &metrics.Embedded{DiskFree: 1 << 30, Connections: 9, SlowConsumers: 1},
+			Webhooks: &metrics.Webhooks{Sent: 5, Lost: 2},
+		}
 	})
 	return m
 }

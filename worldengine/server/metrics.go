@@ -2,12 +2,10 @@ package server
 
 import (
 	"context"
-	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/messages"
 	"worldengine/worldengine/metrics"
 )
 
@@ -17,35 +15,28 @@ func (s *Server) watch() error {
 	if err != nil {
 		return err
 	}
-	source := metrics.Source{
-		Serving: func() (stats messages.Stats, overload messages.Overload, serving bool) {
-			if t := s.serving.Load(); t != nil {
-				return t.engine.Stats(), t.service.Overload(), true
-			}
-			if x := s.index.Load(); x != nil {
-				stats.Indexed = x.Position()
-			}
-			return stats, overload, serving
-		},
-		Streams: func(ctx context.Context) map[string]metrics.Stream {
-			all := map[string]metrics.Stream{}
-			for name, state := range commitlog.StreamStates(ctx, js, s.config.Engine.World) {
-				all[name[strings.LastIndex(name, "_")+1:]] = metrics.Stream{
-					Messages: state.Msgs, Bytes: state.Bytes, LastSequence: state.LastSeq,
-				}
-			}
-			return all
-		},
-	}
-	if s.embedded != nil {
-		source.Disk = func() uint64 { return s.embedded.room.State().Free }
-		source.NATS = func() (int, int64) {
-			return s.embedded.nats.NumClients(), s.embedded.nats.NumSlowConsumers()
+	s.metrics.Watch(func(ctx context.Context) metrics.Sample {
+		sample := metrics.Sample{
+			Streams: commitlog.StreamStates(ctx, js, s.config.Engine.World),
 		}
-	}
-	if s.webhooks != nil {
-		source.Webhooks = s.webhooks.Stats
-	}
-	s.metrics.Watch(source)
+		if t := s.serving.Load(); t != nil {
+			sample.Serving = true
+			sample.Stats, sample.Overload = t.engine.Stats(), t.service.Overload()
+		} else if x := s.index.Load(); x != nil {
+			sample.Stats.Indexed = x.Position()
+		}
+		if s.embedded != nil {
+			sample.Embedded = &metrics.Embedded{
+				DiskFree:      s.embedded.room.State().Free,
+				Connections:   s.embedded.nats.NumClients(),
+				SlowConsumers: s.embedded.nats.NumSlowConsumers(),
+			}
+		}
+		if s.webhooks != nil {
+			sent, lost := s.webhooks.Stats()
+			sample.Webhooks = &metrics.Webhooks{Sent: sent, Lost: lost}
+		}
+		return sample
+	})
 	return nil
 }

@@ -3,7 +3,6 @@ package webhook
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 
@@ -70,34 +69,26 @@ func (s *Sender) Asked(townID string, asked *approval.Asked) {
 // maxText is how many characters a message to Discord may have, and more than a line needs.
 const maxText = 2_000
 
-// bodies make the body of a message in each format. A name in it mentions nobody.
-var bodies = map[Format]func(*message) []byte{
-	JSON: func(m *message) []byte { return encoded(m) },
-	Discord: func(m *message) []byte {
-		type mentions struct {
+// body returns the message in a format. A name in it mentions nobody.
+func (m *message) body(format Format) (body []byte) {
+	switch format {
+	case Discord:
+		text := []rune(m.Text)
+		if len(text) > maxText {
+			text = append(text[:maxText-1], '…')
+		}
+		var mentions struct {
 			Parse []string `json:"parse"`
 		}
-		return encoded(struct {
-			Content  string   `json:"content"`
-			Mentions mentions `json:"allowed_mentions"`
-		}{shortened(m.Text), mentions{[]string{}}})
-	},
-	Slack: func(m *message) []byte {
+		body, _ = json.Marshal(struct {
+			Content  string `json:"content"`
+			Mentions any    `json:"allowed_mentions"`
+		}{string(text), mentions})
+	case Slack:
 		text := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(m.Text)
-		return encoded(map[string]string{"text": text})
-	},
-}
-
-// encoded returns a value as JSON. The bodies of messages have no value that JSON lacks.
-func encoded(v any) []byte {
-	body, _ := json.Marshal(v)
-	return body
-}
-
-// shortened returns a text of at most maxText characters.
-func shortened(text string) string {
-	if utf8.RuneCountInString(text) <= maxText {
-		return text
+		body, _ = json.Marshal(map[string]string{"text": text})
+	case JSON:
+		body, _ = json.Marshal(m)
 	}
-	return string([]rune(text)[:maxText-1]) + "…"
+	return body // none of these values lacks JSON
 }

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -42,7 +43,7 @@ type Config struct {
 
 // Validate returns the first URL that is none of HTTP, without its secrets, or an unknown format.
 func (c *Config) Validate() error {
-	if _, ok := bodies[c.Format]; !ok && len(c.URLs) > 0 {
+	if len(c.URLs) > 0 && !slices.Contains([]Format{JSON, Discord, Slack}, c.Format) {
 		return fmt.Errorf("webhook: format %q: it is json, discord or slack", c.Format)
 	}
 	for i, address := range c.URLs {
@@ -158,7 +159,7 @@ func (s *Sender) lose(name string, err error) {
 
 // deliver posts a message to an address, again and again if it may be taken later.
 func (s *Sender) deliver(ctx context.Context, address, name string, m *message) {
-	body := bodies[s.config.Format](m)
+	body := m.body(s.config.Format)
 	pauses := s.pauses
 	for attempt := 1; ; attempt++ {
 		wait, err := s.attempt(ctx, address, body)
