@@ -11,18 +11,18 @@ import (
 	"worldengine/worldengine/client"
 )
 
-// approvalsCommand lists what waits for a person's approval.
+// approvalsCommand lists the proposals that wait for a person's approval.
 type approvalsCommand struct {
-	Town      string `help:"Only of this town; of all towns by default."`
-	Closed    bool   `help:"Show those that wait no longer, the newest first: by whom each was decided, and why."`
+	Town      string `help:"List only the proposals of this town."`
+	Closed    bool   `help:"List the proposals that no longer wait, the newest first, with who decided and why."`
 	limitFlag `embed:""`
 }
 
 func (approvalsCommand) Help() string {
-	return `Shows the proposals that wait for a person's approval, the oldest first, with what the
-built-in rules expect them to change; and those that are approved and whose agents have not sent
-them again yet. With --closed it shows those that were decided, have expired, or became stale since
-their town changed. It needs the rights of an operator, an approver or an observer.
+	return `Lists the proposals that wait for a person's approval, the oldest first, with the changes that the
+built-in rules expect; then the approved ones whose agents have not sent them again yet. With --closed
+it lists those that were decided, have expired, or became stale because their town changed. Requires
+the role operator, approver or observer.
 
 Example:
 
@@ -85,26 +85,25 @@ func valueOf(value jsontext.Value, size int) string {
 	return orDash(string(value))
 }
 
-// whichProposal names a proposal that waits.
-type whichProposal struct {
-	Handoff string `arg:"" name:"handoff-id" help:"The proposal, by the handoffId that approvals shows, or how it begins."`
-	Town    string `help:"The town in which it waits; needed if it waits no longer, or if several wait with this id." placeholder:"TOWN-ID"`
-	Hash    string `help:"Which of several with this id: the HASH that approvals shows, or how it begins." placeholder:"HASH"`
+// decisionFlags name a proposal that waits, and say who decides about it and why.
+type decisionFlags struct {
+	Handoff string      `arg:"" name:"handoff-id" help:"The handoffId that approvals lists, or its beginning."`
+	Town    string      `help:"The town of the proposal; required if the proposal no longer waits, or if several have this id." placeholder:"TOWN-ID"`
+	Hash    string      `help:"The HASH that approvals lists, or its beginning; required if several proposals of the town have this id." placeholder:"HASH"`
+	Signal  signalFlags `embed:""`
 }
 
 // approveCommand approves a proposal.
 type approveCommand struct {
-	Which  whichProposal `embed:""`
-	Signal signalFlags   `embed:""`
-	Submit bool          `help:"Have the server execute the stored handoff at once, so that its agent need not send it again."`
+	Decision decisionFlags `embed:""`
+	Submit   bool          `help:"Execute the stored handoff at once, so that its agent need not send it again."`
 }
 
 func (approveCommand) Help() string {
-	return `Approves a proposal that waits: the same handoff is executed when its agent sends it
-again, or at once with --submit. The approval holds for the state in which the town is; what changes
-the town meanwhile makes the proposal stale. If several proposals that wait have the id, --town
-and --hash say which; the HASH of approvals names the very handoff that it shows. It needs the
-rights of an operator or an approver.
+	return `Approves a proposal that waits. The handoff is executed when its agent sends it again, or at once with
+--submit. The approval holds for the present state of the town: a change of the town makes the proposal
+stale. If several proposals have the id, select one with --town and --hash. Requires the role operator
+or approver.
 
 Example:
 
@@ -112,21 +111,18 @@ Example:
 }
 
 func (c *approveCommand) Run(ctx context.Context, a *app) error {
-	return a.decide(ctx, &c.Which, client.Decision{
-		Approve: true, Reason: c.Signal.Reason, ActorID: c.Signal.actor(a), Submit: c.Submit,
-	})
+	return a.decide(ctx, &c.Decision, client.Decision{Approve: true, Submit: c.Submit})
 }
 
 // rejectCommand denies a proposal.
 type rejectCommand struct {
-	Which  whichProposal `embed:""`
-	Signal signalFlags   `embed:""`
+	Decision decisionFlags `embed:""`
 }
 
 func (rejectCommand) Help() string {
-	return `Denies a proposal that waits: its agent gets rejected, APPROVAL_DENIED, with the reason.
-If several proposals that wait have the id, --town and --hash say which. It needs the rights of
-an operator or an approver.
+	return `Denies a proposal that waits: its agent gets the result rejected, APPROVAL_DENIED, with the reason. If
+several proposals have the id, select one with --town and --hash. Requires the role operator or
+approver.
 
 Example:
 
@@ -134,17 +130,17 @@ Example:
 }
 
 func (c *rejectCommand) Run(ctx context.Context, a *app) error {
-	return a.decide(ctx, &c.Which, client.Decision{Reason: c.Signal.Reason,
-		ActorID: c.Signal.actor(a)})
+	return a.decide(ctx, &c.Decision, client.Decision{})
 }
 
 // decide sends a decision about a proposal.
-func (a *app) decide(ctx context.Context, which *whichProposal, d client.Decision) error {
+func (a *app) decide(ctx context.Context, flags *decisionFlags, d client.Decision) error {
 	server, err := a.connect()
 	if err != nil {
 		return err
 	}
-	if err = which.find(ctx, server, &d); err != nil {
+	d.Reason, d.ActorID = flags.Signal.Reason, flags.Signal.actor(a)
+	if err = flags.find(ctx, server, &d); err != nil {
 		return err
 	}
 	got, err := server.Decide(ctx, d)
@@ -174,46 +170,55 @@ func (t table) ended(r *handoff.Result, runID string) {
 	t.linef("%s %s, run %s", r.Status, r.ReasonCode, show(runID))
 }
 
-// The lengths of a whole handoffId and of a whole hash.
 const (
-	wholeID   = len("handoff_") + 64
-	wholeHash = 64
+	wholeID        = len("handoff_") + 64 // the length of a handoffId
+	wholeHash      = 64
+	mostCandidates = 10 // that a refusal names
 )
 
-// find fills in which proposal a decision is about: the only one that waits and has the name. A
-// whole id with its town that is not in the list goes to the server as it is, which knows its end.
-func (p *whichProposal) find(
+// find fills in the proposal of a decision: the only one that waits and has the name. A whole id with
+// its town that is not in the list goes to the server as it is, which knows how it ended.
+func (f *decisionFlags) find(
 	ctx context.Context, server *client.Client, d *client.Decision,
 ) error {
 	var found []client.Approval
-	for a, err := range server.Approvals(ctx, p.Town) {
+	for p, err := range server.Approvals(ctx, f.Town) {
 		if err != nil {
 			return err
 		}
-		if strings.HasPrefix(a.HandoffID, p.Handoff) && strings.HasPrefix(a.HandoffHash, p.Hash) {
-			found = append(found, a)
+		if strings.HasPrefix(p.HandoffID, f.Handoff) && strings.HasPrefix(p.HandoffHash, f.Hash) {
+			found = append(found, p)
 		}
+	}
+	name := fmt.Sprintf("an id that begins with %q", f.Handoff)
+	if f.Hash != "" {
+		name += fmt.Sprintf(" and a hash that begins with %q", f.Hash)
+	}
+	if f.Town != "" {
+		name += fmt.Sprintf(" in the town %q", f.Town)
 	}
 	switch {
 	case len(found) == 1:
-		a := &found[0]
-		d.HandoffID, d.TownID, d.HandoffHash = a.HandoffID, a.TownID, a.HandoffHash
+		d.HandoffID, d.TownID, d.HandoffHash = found[0].HandoffID, found[0].TownID, found[0].HandoffHash
 		return nil
 	case len(found) > 1:
-		return p.ambiguous(found)
-	case p.Town != "" && len(p.Handoff) >= wholeID && (p.Hash == "" || len(p.Hash) >= wholeHash):
-		d.HandoffID, d.TownID, d.HandoffHash = p.Handoff, p.Town, p.Hash
+		text := fmt.Sprintf("%d proposals that wait have %s; name one of them by more of its id, by "+
+			"--town or by --hash:", len(found), name)
+		for i := range found[:min(len(found), mostCandidates)] {
+			p := &found[i]
+			text += fmt.Sprintf("\n  %s --town %s --hash %s   %s, of %s, since %s", show(p.HandoffID),
+				argument(p.TownID), shortHash(p), show(p.Command), show(p.Proposal.ActorID), show(p.At))
+		}
+		if more := len(found) - mostCandidates; more > 0 {
+			text += fmt.Sprintf("\n  and %d more, see handoffctl approvals", more)
+		}
+		return usagef("%s", text)
+	case f.Town != "" && len(f.Handoff) >= wholeID && (f.Hash == "" || len(f.Hash) >= wholeHash):
+		d.HandoffID, d.TownID, d.HandoffHash = f.Handoff, f.Town, f.Hash
 		return nil
 	}
-	name := fmt.Sprintf("an id that begins with %q", p.Handoff)
-	if p.Hash != "" {
-		name += fmt.Sprintf(" and a hash that begins with %q", p.Hash)
-	}
-	if p.Town != "" {
-		name += fmt.Sprintf(" in the town %q", p.Town)
-	}
 	return usagef("no proposal that waits has %s; handoffctl approvals lists those that wait, and "+
-		"with --town and its whole id the server reports what became of one", name)
+		"with --town and its whole id the server reports how another one ended", name)
 }
 
 // argument returns a text as an argument of a shell.
@@ -222,24 +227,4 @@ func argument(text string) string {
 		return text
 	}
 	return show(fmt.Sprintf("%q", text))
-}
-
-// mostCandidates is how many proposals a refusal names.
-const mostCandidates = 10
-
-// ambiguous refuses a name that several proposals have, and shows them.
-func (p *whichProposal) ambiguous(found []client.Approval) error {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%d proposals that wait have an id that begins with %q; name one of them "+
-		"by more of its id, by --town or by --hash:", len(found), p.Handoff)
-	for i := range found {
-		if i == mostCandidates {
-			fmt.Fprintf(&text, "\n  and %d more, see handoffctl approvals", len(found)-i)
-			break
-		}
-		a := &found[i]
-		fmt.Fprintf(&text, "\n  %s --town %s --hash %s   %s, of %s, since %s", show(a.HandoffID),
-			argument(a.TownID), shortHash(a), show(a.Command), show(a.Proposal.ActorID), show(a.At))
-	}
-	return usagef("%s", text.String())
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -16,16 +18,16 @@ import (
 
 // verifyCommand checks documents offline.
 type verifyCommand struct {
-	Paths []string `arg:"" name:"path" help:"Files to check, and directories whose *.json, *.jsonl and *.ndjson are; - for standard input."`
+	Paths []string `arg:"" name:"path" help:"Files to check, and directories to search for *.json, *.jsonl and *.ndjson; - for standard input."`
 }
 
 func (verifyCommand) Help() string {
-	return `Checks an execution-handoff.v1, an execution-result.v1 (of either revision) or a
-snapshot.v1 as the server does: schema, echoes, hashes. The member schemaVersion says which of them
-a document is; a result of revision 1 has the number 1 there, and a member type. Of an array, verify
-checks each element; of an object without schemaVersion, its members handoff, result and snapshot,
-as fixtures and the other commands' -o json have them. Prints the ids of each valid document, and
-every violation of an invalid one with its path. Exits 1 when a document is invalid.
+	return `Checks an execution-handoff.v1, an execution-result.v1 (either revision) or a snapshot.v1 as the
+server does: schema, echoes, hashes. The member schemaVersion names the kind of document; a result of
+revision 1 has the number 1 there, and a member type. verify checks each element of an array. Of an
+object without schemaVersion it checks the members handoff, result and snapshot, as in fixtures and
+in the output of other commands with -o json. It prints the ids of each valid document and every
+violation of an invalid one. Exits 1 if a document is invalid.
 
 Example:
 
@@ -42,8 +44,6 @@ type checkedDocument struct {
 	Valid         bool                `json:"valid"`
 	IDs           map[string]string   `json:"ids,omitempty"`
 	Violations    []schemas.Violation `json:"violations,omitempty"`
-
-	ids []string // the names of IDs in their order
 }
 
 func (c *verifyCommand) Run(a *app) error {
@@ -53,16 +53,16 @@ func (c *verifyCommand) Run(a *app) error {
 	}
 	var documents []checkedDocument
 	for _, file := range files {
-		found, err := verifyFile(a, file)
+		data, err := a.read(file)
 		if err != nil {
 			return err
 		}
-		for i := range found {
+		for _, d := range verifyFile(data) {
 			if len(files) > 1 {
-				found[i].File = file
+				d.File = file
 			}
+			documents = append(documents, d)
 		}
-		documents = append(documents, found...)
 	}
 	if len(documents) == 0 {
 		return usagef("there is no document in %s", strings.Join(c.Paths, ", "))
@@ -95,7 +95,7 @@ func (t table) document(d *checkedDocument) {
 		}
 	}
 	t.linef("%s", verdict)
-	for _, id := range d.ids {
+	for _, id := range slices.Sorted(maps.Keys(d.IDs)) {
 		t.linef("  %s %s", id, show(d.IDs[id]))
 	}
 	for _, violation := range d.Violations {
@@ -104,21 +104,15 @@ func (t table) document(d *checkedDocument) {
 }
 
 // verifyFile checks the documents of a file.
-func verifyFile(a *app, file string) ([]checkedDocument, error) {
-	data, err := a.read(file)
-	if err != nil {
-		return nil, err
-	}
+func verifyFile(data []byte) (documents []checkedDocument) {
 	elements, many, err := elementsOf(data)
 	switch {
 	case bytes.HasPrefix(data, byteOrderMark):
-		d := checkedDocument{Violations: []schemas.Violation{{Message: "is not JSON: " +
-			sentence(err)}}}
-		return []checkedDocument{d}, nil
+		return []checkedDocument{{Violations: []schemas.Violation{
+			{Message: "is not JSON: " + sentence(err)}}}}
 	case err != nil:
-		return []checkedDocument{verify("", "", data)}, nil // which describes the invalid JSON
+		return []checkedDocument{verify("", "", data)} // which describes the invalid JSON
 	}
-	var documents []checkedDocument
 	for i, element := range elements {
 		path := ""
 		if many {
@@ -126,24 +120,23 @@ func verifyFile(a *app, file string) ([]checkedDocument, error) {
 		}
 		documents = append(documents, verifyElement(path, element)...)
 	}
-	return documents, nil
+	return documents
 }
 
 // verifyElement checks a document, or the documents that an object without schemaVersion holds.
-func verifyElement(path string, element jsontext.Value) []checkedDocument {
+func verifyElement(path string, element jsontext.Value) (documents []checkedDocument) {
 	_, in := unwrap(element)
 	var name string
 	if in.Name.Kind() == '"' {
 		_ = json.Unmarshal(in.Name, &name, lenient) // a name that cannot be read is none
 	}
-	var documents []checkedDocument
 	for _, member := range []struct {
 		name  string
 		value jsontext.Value
 	}{{"handoff", in.Handoff}, {"snapshot", in.Snapshot}, {"result", in.Result}} {
 		if member.value != nil {
-			documents = append(documents, verify(path+schemas.Pointer(member.name), name,
-				member.value))
+			at := path + schemas.Pointer(member.name)
+			documents = append(documents, verify(at, name, member.value))
 		}
 	}
 	if documents == nil {
@@ -154,7 +147,7 @@ func verifyElement(path string, element jsontext.Value) []checkedDocument {
 
 // verify checks one document.
 func verify(path, name string, data jsontext.Value) checkedDocument {
-	d := checkedDocument{Path: path, Name: name, IDs: map[string]string{}}
+	d := checkedDocument{Path: path, Name: name}
 	tree, err := schemas.Decode(data, schemas.Limits{})
 	if err == nil {
 		object, _ := tree.(map[string]any)
@@ -165,40 +158,40 @@ func verify(path, name string, data jsontext.Value) checkedDocument {
 		}
 		err = d.check(data, tree)
 	}
-	d.Valid = err == nil
-	if err != nil {
+	if d.Valid = err == nil; !d.Valid {
 		d.Violations = violations(err)
 	}
 	return d
 }
 
-// check checks a document of the schema that it names.
+// check checks a document of the schema that it names, and sets its ids.
 func (d *checkedDocument) check(data jsontext.Value, tree any) error {
 	switch schemas.Name(d.SchemaVersion) {
 	case schemas.ExecutionHandoff:
 		h, err := handoff.FromTree(tree)
 		if err == nil {
-			d.identify("handoffId", h.HandoffID, "proposalId", h.ProposalID,
-				"townId", h.Proposal.TownID)
+			d.IDs = map[string]string{"handoffId": h.HandoffID, "proposalId": h.ProposalID,
+				"townId": h.Proposal.TownID}
 		}
 		return err
 	case schemas.ExecutionResult:
 		r, err := handoff.ParseResult(data, schemas.Limits{})
 		if err == nil {
-			d.identify("resultId", r.ResultID, "handoffId", r.HandoffID, "status", string(r.Status))
+			d.IDs = map[string]string{"resultId": r.ResultID, "handoffId": r.HandoffID,
+				"status": string(r.Status)}
 		}
 		return err
 	case schemas.ExecutionResult1:
 		r, err := handoff.ParseResult1(data, schemas.Limits{})
 		if err == nil {
-			d.identify("executionId", r.ExecutionID, "handoffId", r.HandoffID,
-				"status", string(r.Status))
+			d.IDs = map[string]string{"executionId": r.ExecutionID, "handoffId": r.HandoffID,
+				"status": string(r.Status)}
 		}
 		return err
 	case schemas.Snapshot:
 		s, err := town.FromTree(tree)
 		if err == nil {
-			d.identify("townId", s.Snapshot.TownID, "snapshotHash", s.Hash)
+			d.IDs = map[string]string{"townId": s.Snapshot.TownID, "snapshotHash": s.Hash}
 		}
 		return err
 	}
@@ -209,22 +202,14 @@ func (d *checkedDocument) check(data jsontext.Value, tree any) error {
 	})
 }
 
-// identify sets the ids of a document, each behind its name.
-func (d *checkedDocument) identify(ids ...string) {
-	for i := 0; i < len(ids); i += 2 {
-		d.IDs[ids[i]] = ids[i+1]
-		d.ids = append(d.ids, ids[i])
-	}
-}
-
 // schemaCommand prints a schema.
 type schemaCommand struct {
-	Name string `arg:"" optional:"" help:"Name of the schema; without it the names are listed."`
+	Name string `arg:"" optional:"" help:"Name of the schema; without it the command lists the names."`
 }
 
 func (schemaCommand) Help() string {
-	return `Prints one of the JSON Schemas (draft 2020-12) that the server checks payloads with.
-That of the payload of a run event has the name of the event's type.
+	return `Prints one of the JSON Schemas (draft 2020-12) with which the server checks payloads. The schema
+of a run event's payload has the name of the event's type.
 
 Examples:
 

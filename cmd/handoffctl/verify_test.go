@@ -62,7 +62,7 @@ func TestVerify_TamperedResult(t *testing.T) {
 	got := c.pipe(sent, "verify", "-")
 	assert.Equal(t, exitOK, got.status, "what send prints is understood")
 	assert.Regexp(t,
-		`^valid execution-result.v1 /result\n  resultId result_[0-9a-f]{64}\n  handoffId `, got.out)
+		`^valid execution-result.v1 /result\n  handoffId \S+\n  resultId result_[0-9a-f]{64}\n`, got.out)
 
 	got = c.pipe(strings.Replace(sent, "EXECUTED", "LUCKY", 1), "verify", "-")
 	assert.Equal(t, exitFailed, got.status)
