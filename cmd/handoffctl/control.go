@@ -13,18 +13,13 @@ import (
 
 // signalFlags are the flags of every signal of an operator.
 type signalFlags struct {
-	Reason string `help:"Why; it is recorded with what the command does."`
-	Actor  string `help:"Who you are; it is recorded with what the command does. The user that signs in with a password by default, or else operator; a server with users records its own name for you." placeholder:"NAME"`
+	Reason string `help:"Reason to record with the signal."`
+	Actor  string `help:"Your name, to record with the signal. By default the user that signs in with a password, or else operator. A server with users records the user's name instead." placeholder:"NAME"`
 }
 
 // actor returns who gives a signal; "" if that is not known, which the server calls operator.
 func (s *signalFlags) actor(a *app) string {
 	return cmp.Or(s.Actor, a.flags.Connection.UserOf(a.flags.Server))
-}
-
-// request returns the request of a signal about a town, the world or a run.
-func (s *signalFlags) request(a *app) messages.Signal {
-	return messages.Signal{ActorID: s.actor(a), Reason: s.Reason}
 }
 
 // townFlag names the town that a command is about, as its argument or as a flag.
@@ -51,12 +46,11 @@ type pauseCommand struct {
 }
 
 func (pauseCommand) Help() string {
-	return `Judges no handoff until handoffctl resume. Handoffs that come meanwhile wait, in their
-order, for the server's --pause-wait; then their agents get TOWN_PAUSED or WORLD_PAUSED. A game
-server that is already applying a command is not interrupted: the town drains, and handoffctl status
-shows when that has ended; pause does not wait for it. A town that was paused by itself stays paused
-when the world is resumed. handoffctl run list shows the waiting runs as PAUSED, and handoffctl run
-cancel ends one of them.
+	return `Stops judging handoffs until handoffctl resume. Handoffs that arrive meanwhile wait in their order for
+the server's --pause-wait; then their agents get TOWN_PAUSED or WORLD_PAUSED. A command that a game
+server is already applying is not interrupted: the town drains. pause does not wait for that;
+handoffctl status shows it. A town that was paused by itself stays paused when the world is resumed.
+handoffctl run list shows the waiting runs as PAUSED, and handoffctl run cancel ends one of them.
 
 Example:
 
@@ -74,13 +68,16 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 	if c.DrainTimeout < time.Millisecond {
 		return usagef("--drain-timeout must be at least 1ms, not %s", c.DrainTimeout)
 	}
-	request := c.Signal.request(a)
-	request.TownID, request.DrainTimeoutMs = town, c.DrainTimeout.Milliseconds()
-	return a.signal(ctx, wire.ControlPause, request, func(r *messages.Control) string {
-		if r.Applying > 0 {
-			return fmt.Sprintf("paused %s; it drains, %s", whole(r.TownID), stillApplying(r.Applying))
+	request := messages.Signal{TownID: town, DrainTimeoutMs: c.DrainTimeout.Milliseconds()}
+	return a.signal(ctx, wire.ControlPause, &c.Signal, request, func(r *messages.Control) string {
+		text := "paused " + whole(r.TownID)
+		switch {
+		case r.Applying == 1:
+			text += "; it drains, 1 command is still being applied"
+		case r.Applying > 1:
+			text += fmt.Sprintf("; it drains, %d commands are still being applied", r.Applying)
 		}
-		return "paused " + whole(r.TownID)
+		return text
 	})
 }
 
@@ -91,8 +88,8 @@ type resumeCommand struct {
 }
 
 func (resumeCommand) Help() string {
-	return `Ends a pause. The server then judges the waiting handoffs in their order, against the
-state that the town has by then: a handoff that was made from an older state is stale.
+	return `Ends a pause. The server then judges the waiting handoffs in their order. A handoff is stale if the town
+has changed since the handoff was made.
 
 Example:
 
@@ -104,9 +101,8 @@ func (c *resumeCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	request := c.Signal.request(a)
-	request.TownID = town
-	return a.signal(ctx, wire.ControlResume, request, func(r *messages.Control) string {
+	request := messages.Signal{TownID: town}
+	return a.signal(ctx, wire.ControlResume, &c.Signal, request, func(r *messages.Control) string {
 		if r.Status == messages.Paused {
 			return fmt.Sprintf("ended the pause of %s; the world is paused still, and the town "+
 				"with it", whole(r.TownID))
@@ -117,22 +113,22 @@ func (c *resumeCommand) Run(ctx context.Context, a *app) error {
 
 // runCancelCommand cancels a run that waits.
 type runCancelCommand struct {
-	RunID  string      `arg:"" name:"run-id" help:"The run: one that run list shows as PAUSED, PENDING or RUNNING."`
-	Force  bool        `help:"Cancel it even if its game may have the command; look at the game then."`
+	RunID  string      `arg:"" name:"run-id" help:"The run, which run list shows as PAUSED, PENDING or RUNNING: its id, or the beginning of it."`
+	Force  bool        `help:"Cancel the run even if the game may have its command. Look at the game afterwards."`
 	Signal signalFlags `embed:""`
 }
 
 func (runCancelCommand) Help() string {
-	return `Ends a run that waits: for the end of a pause (run list shows it as PAUSED), behind a
-command that a game server applies (PENDING), or for a game server that is away (RUNNING; town get
-names it). The server answers the agent with RUN_CANCELLED, and the handoff's key stays free.
+	return `Ends a run that waits: for the end of a pause (PAUSED in run list), for a command that a game server
+applies (PENDING), or for a game server that is away (RUNNING; town get names the run). The server
+answers the agent with RUN_CANCELLED, and the handoff's key stays free.
 
-If the game may have the command, the server refuses (RUN_IN_HAND). With --force it cancels the
-run all the same, leaves the town as it was, and raises the alert APPLY_IN_DOUBT: look at the game,
-and put the town's true state.
+If the game may have the command, the server refuses (RUN_IN_HAND). With --force it cancels the run,
+leaves the town as it was, and raises the alert APPLY_IN_DOUBT: look at the game, and put the town's
+true state with town put.
 
-The beginning of an id will do if no other run has it; in a world of more than 10,000 runs cancel
-takes whole ids alone.
+You may give the beginning of an id that no other run has; in a world of more than 10,000 runs cancel
+requires the whole id.
 
 Example:
 
@@ -144,33 +140,30 @@ func (c *runCancelCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	request := c.Signal.request(a)
-	request.RunID, request.Force = runID, c.Force
-	return a.signal(ctx, wire.RunCancel, request, func(*messages.Control) string {
+	request := messages.Signal{RunID: runID, Force: c.Force}
+	return a.signal(ctx, wire.RunCancel, &c.Signal, request, func(*messages.Control) string {
 		return "cancelled run " + show(runID)
 	})
 }
 
 // runRetryCommand tries a run again.
 type runRetryCommand struct {
-	RunID  string      `arg:"" name:"run-id" help:"The run: one that failed with PLUGIN_UNAVAILABLE."`
+	RunID  string      `arg:"" name:"run-id" help:"The run, which failed with PLUGIN_UNAVAILABLE: its id, or the beginning of it."`
 	Signal signalFlags `embed:""`
 }
 
 func (runRetryCommand) Help() string {
-	return `Has the handoff of a run judged again, in another run, if that one failed because no
-plugin or console could be reached (PLUGIN_UNAVAILABLE): when the game is back, and the town is in
-the state still that the handoff was made from. If it is accepted, its result is the key's from
-then on. Without a result after some seconds the handoff waits, or its command is being applied;
-handoffctl run get has what comes of it.
+	return `Judges the handoff of a run again, in a new run, if the run failed because no plugin or console could be
+reached (PLUGIN_UNAVAILABLE). Use it when the game is back and the town has not changed since. If the
+handoff is accepted, its new result replaces the key's. If no result is printed after some seconds, the
+handoff waits, or its command is being applied: handoffctl run get shows how it ends.
 
-The server refuses a run whose command may have been applied (RUN_IN_DOUBT), one with a retry whose
-command is being applied, or that was executed or failed (RUN_RETRIED), and every other run
-(RUN_NOT_RETRYABLE). After a retry that was stale, rejected or cancelled the run may be retried
-again.
+The server refuses a run whose command may have been applied (RUN_IN_DOUBT), a run whose retry was
+executed, failed or is being applied (RUN_RETRIED), and every other run (RUN_NOT_RETRYABLE). After a
+retry that was stale, rejected or cancelled you may retry the run again.
 
-The beginning of an id will do if no other run has it; in a world of more than 10,000 runs retry
-takes whole ids alone.
+You may give the beginning of an id that no other run has; in a world of more than 10,000 runs retry
+requires the whole id.
 
 Example:
 
@@ -182,17 +175,8 @@ func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	got, err := server.Retry(ctx, client.Retry{
-		RunID: runID, Reason: c.Signal.Reason, ActorID: c.Signal.actor(a),
-	})
-	if err != nil {
-		return err
-	}
-	return a.print(got.JSON, func(t table) {
+	request := messages.Signal{RunID: runID, Reason: c.Signal.Reason, ActorID: c.Signal.actor(a)}
+	return ask(ctx, a, wire.RunRetry, request, func(t table, got *client.Retried) {
 		if got.Result == nil {
 			t.linef("run %s tries %s again; it has no result yet", show(got.RunID), show(runID))
 		} else {
@@ -203,8 +187,10 @@ func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
 
 // signal gives a signal and prints its answer; say words it for people.
 func (a *app) signal(
-	ctx context.Context, verb wire.Verb, request messages.Signal, say func(*messages.Control) string,
+	ctx context.Context, verb wire.Verb, by *signalFlags, request messages.Signal,
+	say func(*messages.Control) string,
 ) error {
+	request.ActorID, request.Reason = by.actor(a), by.Reason
 	return ask(ctx, a, verb, request, func(t table, r *messages.Control) {
 		t.linef("%s (signal %s)", say(r), show(r.SignalID))
 	})
@@ -216,11 +202,4 @@ func whole(townID string) string {
 		return "the world"
 	}
 	return show(townID)
-}
-
-func stillApplying(n int) string {
-	if n == 1 {
-		return "1 command is still being applied"
-	}
-	return fmt.Sprintf("%d commands are still being applied", n)
 }
