@@ -24,20 +24,20 @@ import (
 // pluginTryCommand is a plugin by hand: the person at the terminal answers for the game server.
 type pluginTryCommand struct {
 	Town   []string `help:"Take the commands of this town; may be given several times. All towns of the world by default." sep:"none" placeholder:"TOWN"`
-	Answer string   `help:"What to answer: applied, refused, refused-retryable, busy, in-progress, silence, or ask, which takes a line of standard input for each command. By default ask on a terminal, applied elsewhere." enum:",ask,applied,refused,refused-retryable,busy,in-progress,silence" default:"" placeholder:"ANSWER"`
+	Answer string   `help:"The answer: applied, refused, refused-retryable, busy, in-progress, silence, or ask, which reads a line of standard input for each command. By default ask on a terminal, and applied elsewhere." enum:",ask,applied,refused,refused-retryable,busy,in-progress,silence" default:"" placeholder:"ANSWER"`
 	Reason string   `help:"Reason code of refused and refused-retryable, ${default} by default." default:"REFUSED_BY_HAND" placeholder:"CODE"`
-	Beside bool     `help:"Start although another plugin hosts the town: both apply its commands."`
-	State  string   `help:"Keep the answers in this file, and answer by it after a restart, as a plugin must; without it they are forgotten at the end." type:"path" placeholder:"FILE"`
-	Count  int      `help:"End after this many commands, not counting repeated requests; 0 means go on until Ctrl-C."`
+	Beside bool     `help:"Start even if another plugin hosts the town. Both then apply its commands."`
+	State  string   `help:"Keep the answers in this file, so that a restart gives the same ones, as a plugin must. Without it they are forgotten at the end." type:"path" placeholder:"FILE"`
+	Count  int      `help:"End after this many commands, not counting repeated requests; 0 to go on until Ctrl-C."`
 }
 
 func (pluginTryCommand) Help() string {
-	return `Stands in for a game server's plugin: it takes the commands that the engine asks a
-plugin to apply, shows what each command would change, and answers as --answer says. No game is
-changed; the engine records the answers. It answers a repeated request as it answered the first one,
-until it ends; with --state also after a restart. A command whose time has passed it refuses for now. It
-prints "ready" and its subjects on standard error when commands can come, and does not start if
-another plugin says that it hosts the town. With -o json it prints one line for each request.
+	return `Stands in for a game server's plugin: it takes the commands that the engine sends to a plugin, shows the
+changes that each one would make, and gives the answer of --answer. It changes no game; the engine
+records the answers. A repeated request gets the same answer as the first one until the program ends,
+or longer with --state. A command past its deadline is refused for now. When commands can arrive, it
+prints "ready" and its subjects on standard error. It does not start if another plugin hosts the town.
+With -o json it prints one line for each request.
 
 With --answer ask, type one of these lines for each command:
 
@@ -58,33 +58,67 @@ const keyHelp = `    a          applied
 
 // Run answers until ctx is done, the count is reached, or standard input ends.
 func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
-	p, err := c.plugin(a)
-	if err != nil {
+	if err := c.check(); err != nil {
 		return err
 	}
-	memory, closeMemory, err := c.memory()
-	if err != nil {
-		return err
+	if c.Answer == "" && isTerminal(a.in) {
+		c.Answer = "ask"
+	} else if c.Answer == "" {
+		c.Answer = "applied"
 	}
-	defer closeMemory()
+	memory := plugin.NewVolatileMemory()
+	if c.State != "" {
+		file, err := plugin.OpenFile(c.State, plugin.FileConfig{})
+		if err != nil {
+			return usagef("--state: %s", sentence(err))
+		}
+		defer func() { _ = file.Close() }()
+		memory = file
+	}
 	nc, err := a.dial("handoffctl plugin try")
 	if err != nil {
 		return err
 	}
 	lost := make(chan struct{})
 	nc.SetClosedHandler(func(*nats.Conn) { close(lost) })
-	if err := c.mustBeAlone(ctx, a, nc, false); err != nil {
-		return err
-	}
-	served, err := c.serve(ctx, a, nc, p, memory)
+	// Two that start at the same time find each other when both answer, not before.
+	hosts, err := plugin.Hosts(ctx, nc, a.flags.World, c.Town...)
 	if err != nil {
+		fmt.Fprintf(a.err, "handoffctl: it is not known whether another plugin hosts the town: "+
+			"%s\n", sentence(err))
+	}
+	if err := c.mustBeAlone(hosts); err != nil {
 		return err
 	}
-	defer closeNow(ctx, served)
+	p := &manualPlugin{
+		pluginTryCommand: c, app: a, keys: make(chan string), times: map[string]int{},
+		started: make(chan struct{}), ended: make(chan error, 1),
+	}
+	served, err := plugin.Serve(nc, plugin.Config{
+		World: a.flags.World, Towns: c.Town, Apply: p.apply, Recover: p.apply, Answered: p.answered,
+		Memory: memory, RetryAfter: manualRetry,
+		Concurrency: 1, // a person answers one command after another
+		Logger:      slog.New(slog.NewTextHandler(a.err, nil)),
+	})
+	if err != nil {
+		return unavailable("SUBSCRIPTION", err)
+	}
+	defer func() { // without waiting for a person
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		_ = served.Close(ctx)
+	}()
+	if !c.Beside {
+		hosts, _ = plugin.OtherHosts(ctx, nc, a.flags.World, c.Town...)
+		if err := c.mustBeAlone(hosts); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(a.err, "ready %s\n", strings.Join(plugin.Subjects(a.flags.World, c.Town...), " "))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	noKeys := make(chan struct{})
-	if p.always == nil {
+	if c.Answer == "ask" {
 		go readLines(ctx, a.in, p.keys, noKeys)
 	}
 	close(p.started)
@@ -100,99 +134,30 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	return err
 }
 
-// closeNow ends a plugin without waiting for a person.
-func closeNow(ctx context.Context, served *plugin.Plugin) {
-	ctx, cancel := context.WithCancel(ctx)
-	cancel()
-	_ = served.Close(ctx)
-}
-
-// plugin returns the plugin that the flags describe, or the mistake in them.
-func (c *pluginTryCommand) plugin(a *app) (*manualPlugin, error) {
-	if c.Count < 0 {
-		return nil, usagef("--count must not be below 0, but is %d", c.Count)
-	}
-	if slices.Contains(c.Town, "") {
-		return nil, usagef("--town must not be empty")
-	}
-	if !validReason(c.Reason) {
-		return nil, usagef("--reason must be upper-case words such as PROTECTED_AREA, not %q",
-			c.Reason)
-	}
-	p := &manualPlugin{
-		app: a, reason: c.Reason, count: c.Count, keys: make(chan string), times: map[string]int{},
-		started: make(chan struct{}), ended: make(chan error, 1),
-	}
+// check returns the mistake in the flags.
+func (c *pluginTryCommand) check() error {
 	switch {
-	case c.Answer == "ask" || c.Answer == "" && isTerminal(a.in):
-	case c.Answer == "":
-		p.always = &reaction{name: "applied"}
-	default:
-		p.always = &reaction{name: c.Answer, reason: c.Reason}
+	case c.Count < 0:
+		return usagef("--count must not be below 0, but is %d", c.Count)
+	case slices.Contains(c.Town, ""):
+		return usagef("--town must not be empty")
+	case !validReason(c.Reason):
+		return usagef("--reason must be upper-case words such as PROTECTED_AREA, not %q", c.Reason)
 	}
-	return p, nil
+	return nil
 }
 
-// memory returns the memory of the answers, and the function that closes it.
-func (c *pluginTryCommand) memory() (plugin.Memory, func(), error) {
-	if c.State == "" {
-		return plugin.NewVolatileMemory(), func() {}, nil
-	}
-	file, err := plugin.OpenFile(c.State, plugin.FileConfig{})
-	if err != nil {
-		return nil, nil, usagef("--state: %s", sentence(err))
-	}
-	return file, func() { _ = file.Close() }, nil
-}
-
-// mustBeAlone refuses to host a town that another plugin hosts. It is called before this plugin
-// answers the same question, and again after that: if two start at the same time, neither finds the
-// other before.
-func (c *pluginTryCommand) mustBeAlone(
-	ctx context.Context, a *app, nc *nats.Conn, again bool,
-) error {
-	ask := plugin.Hosts
-	if again {
-		ask = plugin.OtherHosts
-	}
-	hosts, err := ask(ctx, nc, a.flags.World, c.Town...)
-	if err != nil && !again {
-		fmt.Fprintf(a.err, "handoffctl: it is not known whether another plugin hosts the town: "+
-			"%s\n", sentence(err))
-	}
-	if len(hosts) == 0 || c.Beside {
+// mustBeAlone refuses to host a town that another plugin hosts.
+func (c *pluginTryCommand) mustBeAlone(others []plugin.Host) error {
+	if len(others) == 0 || c.Beside {
 		return nil
 	}
 	town := "all towns"
-	if hosts[0].TownID != "" {
-		town = "the town " + strconv.Quote(hosts[0].TownID)
+	if others[0].TownID != "" {
+		town = "the town " + strconv.Quote(others[0].TownID)
 	}
 	return unavailablef("HOSTED", nil, "another plugin, whose connection to NATS is named %q, hosts "+
-		"%s: both would apply its commands. End that one first, or add --beside", hosts[0].Name, town)
-}
-
-// serve starts the plugin, whose commands wait for p.started, and prints "ready" when the server has
-// its subscriptions.
-func (c *pluginTryCommand) serve(
-	ctx context.Context, a *app, nc *nats.Conn, p *manualPlugin, memory plugin.Memory,
-) (*plugin.Plugin, error) {
-	served, err := plugin.Serve(nc, plugin.Config{
-		World: a.flags.World, Towns: c.Town, Apply: p.apply, Recover: p.apply, Answered: p.answered,
-		Memory: memory, RetryAfter: manualRetry,
-		Concurrency: 1, // a person answers one command after another
-		Logger:      slog.New(slog.NewTextHandler(a.err, nil)),
-	})
-	if err != nil {
-		return nil, unavailable("SUBSCRIPTION", err)
-	}
-	if !c.Beside {
-		if err := c.mustBeAlone(ctx, a, nc, true); err != nil {
-			closeNow(ctx, served)
-			return nil, err
-		}
-	}
-	fmt.Fprintf(a.err, "ready %s\n", strings.Join(plugin.Subjects(a.flags.World, c.Town...), " "))
-	return served, nil
+		"%s: both would apply its commands. End that one first, or add --beside", others[0].Name, town)
 }
 
 // readLines sends the lines of in one at a time, and closes ended after the last one.
@@ -207,53 +172,8 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- string, ended cha
 	}
 }
 
-// reaction is an answer to a command: a name as in --answer, and a reason code.
-type reaction struct{ name, reason string }
-
-// reactionTo reads a line of the keyboard.
-func reactionTo(line, reason string) (reaction, error) {
-	words := strings.Fields(line)
-	names := map[string]string{
-		"a": "applied", "r": "refused", "R": "refused-retryable", "b": "busy",
-		"p": "in-progress", "s": "silence",
-	}
-	if len(words) == 0 || names[words[0]] == "" || len(words) > 2 {
-		return reaction{}, errors.New("the answers are:\n" + keyHelp)
-	}
-	v := reaction{names[words[0]], reason}
-	if len(words) == 2 && !strings.HasPrefix(v.name, "refused") {
-		return reaction{}, fmt.Errorf("%s takes no reason code", words[0])
-	}
-	if len(words) == 2 {
-		v.reason = words[1]
-	}
-	if !validReason(v.reason) {
-		return reaction{}, fmt.Errorf("a reason code is upper-case words such as PROTECTED_AREA, "+
-			"not %q",
-			v.reason)
-	}
-	return v, nil
-}
-
 // manualRetry is the pause that busy and in-progress ask the engine to make.
 const manualRetry = time.Second
-
-// answer returns the answer to a command, nil for silence.
-func (v reaction) answer(c *apply.Command) *apply.Answer {
-	var answer apply.Answer
-	switch v.name {
-	case "applied":
-		answer = apply.Done(c)
-	case "refused", "refused-retryable":
-		answer = apply.Refuse(c, v.reason, "Refused by handoffctl plugin try.",
-			v.name == "refused-retryable")
-	case "busy", "in-progress":
-		answer = apply.Later(c, apply.Status(v.name), manualRetry)
-	default:
-		return nil
-	}
-	return &answer
-}
 
 // validReason reports whether an answer may have a reason code.
 func validReason(code string) bool {
@@ -268,10 +188,8 @@ func validReason(code string) bool {
 
 // manualPlugin answers the commands of the engine as a person, or --answer, says, one at a time.
 type manualPlugin struct {
+	*pluginTryCommand
 	app     *app
-	reason  string        // the reason code if a key gives none
-	always  *reaction     // nil asks for each command
-	count   int           // of commands after which it ends; 0 for never
 	keys    chan string   // the lines of the person
 	started chan struct{} // closed when commands may be answered
 	ended   chan error    // has room for one
@@ -279,58 +197,81 @@ type manualPlugin struct {
 	mu    sync.Mutex
 	times map[string]int // requests of each command since its last outcome, by applyId
 	shown string         // the applyId of the command that the person was asked about
-	done  int            // commands that got their reaction, without repeats
+	done  int            // commands that got their answer, without repeats
 }
 
-// apply returns the reaction to a command.
+// apply returns the answer to a command.
 func (p *manualPlugin) apply(ctx context.Context, c *apply.Command) (apply.Answer, error) {
 	select {
 	case <-p.started:
 	case <-ctx.Done():
 		return apply.Answer{}, apply.ErrUnavailable
 	}
-	v, err := p.always, error(nil)
-	if v == nil {
-		v, err = p.ask(ctx, c)
+	name, reason := p.Answer, p.Reason
+	if name == "ask" {
+		name, reason = p.ask(ctx, c)
 	}
-	if err != nil {
-		return apply.Answer{}, err
-	}
-	if answer := v.answer(c); answer != nil {
-		return *answer, nil
+	switch name {
+	case "applied":
+		return apply.Done(c), nil
+	case "refused", "refused-retryable":
+		return apply.Refuse(c, reason, "Refused by handoffctl plugin try.",
+			name == "refused-retryable"), nil
+	case "busy", "in-progress":
+		return apply.Later(c, apply.Status(name), manualRetry), nil
 	}
 	return apply.Answer{}, plugin.ErrNoAnswer
 }
 
-// ask shows a command, and returns the reaction that the person types.
-func (p *manualPlugin) ask(ctx context.Context, c *apply.Command) (*reaction, error) {
+// ask shows a command, and returns the answer that the person types, "" for none.
+func (p *manualPlugin) ask(ctx context.Context, c *apply.Command) (name, reason string) {
 	p.mu.Lock()
-	err := p.describe(c, p.forPeople())
+	forPeople := p.app.out
+	if p.app.json() {
+		forPeople = p.app.err
+	}
+	_, err := io.WriteString(forPeople, commandText(c))
 	p.shown = c.ApplyID
 	p.mu.Unlock()
 	for err == nil {
 		fmt.Fprint(p.app.err, "  a, r [CODE], R [CODE], b, p, s or ? > ")
 		select {
 		case line := <-p.keys:
-			v, wrong := reactionTo(line, p.reason)
+			name, reason, wrong := p.typed(line)
 			if wrong == nil {
-				return &v, nil
+				return name, reason
 			}
 			fmt.Fprintln(p.app.err, wrong)
 		case <-ctx.Done():
-			return nil, plugin.ErrNoAnswer
+			return "", ""
 		}
 	}
 	p.end(err)
-	return nil, plugin.ErrNoAnswer
+	return "", ""
 }
 
-// forPeople is the output that the person at the keyboard reads.
-func (p *manualPlugin) forPeople() io.Writer {
-	if p.app.json() {
-		return p.app.err
+// typed reads a line of the keyboard: a name as in --answer, and a reason code.
+func (p *manualPlugin) typed(line string) (name, reason string, err error) {
+	words := strings.Fields(line)
+	names := map[string]string{
+		"a": "applied", "r": "refused", "R": "refused-retryable", "b": "busy",
+		"p": "in-progress", "s": "silence",
 	}
-	return p.app.out
+	if len(words) == 0 || names[words[0]] == "" || len(words) > 2 {
+		return "", "", errors.New("the answers are:\n" + keyHelp)
+	}
+	name, reason = names[words[0]], p.Reason
+	if len(words) == 1 {
+		return name, reason, nil
+	}
+	if !strings.HasPrefix(name, "refused") {
+		return "", "", fmt.Errorf("%s takes no reason code", words[0])
+	}
+	if reason = words[1]; !validReason(reason) {
+		return "", "", fmt.Errorf("a reason code is upper-case words such as PROTECTED_AREA, not %q",
+			reason)
+	}
+	return name, reason, nil
 }
 
 // end ends the program, with the first error if there is one.
@@ -351,7 +292,7 @@ func (p *manualPlugin) answered(c *apply.Command, answer *apply.Answer, again bo
 		p.shown = ""
 		p.done++
 	}
-	if err != nil || p.count > 0 && p.done == p.count {
+	if err != nil || p.Count > 0 && p.done == p.Count {
 		p.end(err)
 	}
 }
@@ -392,28 +333,25 @@ func (p *manualPlugin) report(c *apply.Command, answer *apply.Answer, again bool
 		return p.app.printf("%s  %s  repeat of %.20s…, attempt %d -> %s\n",
 			time.Now().Format(clockFormat), show(c.TownID), c.ApplyID, c.LogicalAttemptID, text)
 	}
+	shown := ""
 	if p.shown != c.ApplyID {
-		if err := p.describe(c, p.app.out); err != nil {
-			return err
-		}
+		shown = commandText(c)
 	}
 	if more := p.times[c.ApplyID]; more > 0 {
 		text += fmt.Sprintf(" (asked %d times)", 1+more)
 	}
-	return p.app.printf("  -> %s\n", text)
+	return p.app.printf("%s  -> %s\n", shown, text)
 }
 
-// describe shows a command.
-func (p *manualPlugin) describe(c *apply.Command, w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%s  %s  %s  %s %s  (%.20s…, attempt %d, %s left)\n",
+// commandText returns a command and the changes that it makes, for people.
+func commandText(c *apply.Command) string {
+	text := fmt.Sprintf("%s  %s  %s  %s %s  (%.20s…, attempt %d, %s left)\n",
 		time.Now().Format(clockFormat), show(c.TownID), show(c.ActorID), c.Type,
 		show(c.Argument()), c.ApplyID, c.LogicalAttemptID,
 		time.Duration(min(c.TimeoutMs, 1e9))*time.Millisecond)
 	for _, found := range changesBetween(c.Snapshot, c.ExpectedSnapshot) {
-		if err == nil {
-			_, err = fmt.Fprintf(w, "  %s: %s -> %s\n", show(found.Path), show(orNone(found.Before)),
-				show(orNone(found.After)))
-		}
+		text += fmt.Sprintf("  %s: %s -> %s\n", show(found.Path), show(orNone(found.Before)),
+			show(orNone(found.After)))
 	}
-	return err
+	return text
 }
