@@ -28,11 +28,11 @@ type mcpCommand struct {
 }
 
 func (mcpCommand) Help() string {
-	return `Serves the Model Context Protocol on standard input and output, for programs that let a
-language model use tools. The tools list and read towns, recall their past, list what may be proposed, try a proposal
-without carrying it out, propose, and read results and runs. All proposals are of one actor, and
-whatever a model proposes is checked by the server like any agent's handoff: a user of the access
-file with the role agent bounds what it can do.
+	return `Serves the Model Context Protocol on standard input and output, for programs that let a language model
+use tools. The tools list and read towns, recall their past, list the possible proposals, try a proposal
+without executing it, propose, and read results and runs. All proposals have one actor. The server
+checks a model's proposal like any agent's handoff; a user with the role agent in the access file
+limits what the model can do.
 
 Example of a configuration:
 
@@ -51,10 +51,9 @@ func (c *mcpCommand) serve(
 	tools := &mcpTools{engine: engine, actor: c.Actor, sent: map[string]*handoff.Handoff{}}
 	pipe := &stdio{in: bufio.NewReader(in), out: out}
 	err := tools.server().Run(ctx, &mcp.IOTransport{Reader: pipe, Writer: pipe})
-	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
-		return nil // it was asked to end
-	}
 	switch {
+	case errors.Is(err, context.Canceled) || errors.Is(err, io.EOF):
+		return nil // it was asked to end
 	case err == nil || errors.Is(err, syscall.EPIPE):
 		return err
 	case pipe.failed.Load() != nil:
@@ -125,7 +124,6 @@ type mcpTools struct {
 
 // Arguments of the tools. The model reads the comments in jsonschema.
 type (
-	noArguments  struct{}
 	townArgument struct {
 		TownID string `json:"townId" jsonschema:"the id of the town"`
 	}
@@ -226,7 +224,7 @@ func toolError(err error) error {
 	return errors.New(text)
 }
 
-func (m *mcpTools) listTowns(ctx context.Context, _ noArguments) (any, error) {
+func (m *mcpTools) listTowns(ctx context.Context, _ struct{}) (any, error) {
 	towns, err := first(m.engine.Towns(ctx, messages.TownList{}), 0)
 	return map[string]any{"towns": towns}, err
 }
@@ -312,19 +310,12 @@ func (m *mcpTools) handoff(t *client.Town, in *proposalArgument) (*handoff.Hando
 	if err != nil {
 		return nil, err
 	}
-	p := handoff.Proposal{
+	return makeHandoff(handoff.Proposal{
 		Type: kind, ActorID: m.actor, TownID: in.TownID, Priority: cmp.Or(in.Priority, 0.5),
-		Reason:        in.Reason,
-		Args:          map[string]string{kind.ArgumentName(): in.Argument},
-		Preconditions: kind.Preconditions(in.Argument),
+		Reason: in.Reason,
 		// With the hash of another state it is stale, whatever the epoch is.
 		SnapshotHash: cmp.Or(in.Hash, t.SnapshotHash), DecisionEpoch: t.DecisionEpoch,
-	}
-	h, err := handoff.New(p)
-	if err != nil {
-		return nil, invalid("the proposal", err)
-	}
-	return h, nil
+	}, in.Argument, true)
 }
 
 // mcpOutcome is the outcome of a proposal.
@@ -401,12 +392,6 @@ func (m *mcpTools) readRun(ctx context.Context, in runArgument) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	events := []jsontext.Value{}
-	for event, err := range m.engine.RunEvents(ctx, in.RunID, 0) {
-		if err != nil {
-			return nil, err
-		}
-		events = append(events, event.JSON)
-	}
-	return map[string]any{"run": run, "events": events}, nil
+	_, all, err := eventsOf(ctx, m.engine, in.RunID, 0)
+	return map[string]any{"run": run, "events": all.Events}, err
 }

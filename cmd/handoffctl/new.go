@@ -22,15 +22,14 @@ type newCommand struct {
 	Actor           string  `help:"actorId of the proposal." default:"mayor-1"`
 	Priority        float64 `help:"Priority of the proposal, 0 to 1." default:"0.5"`
 	Reason          string  `help:"Reason of the proposal." default:"Tried by hand."`
-	NoPreconditions bool    `help:"Leave the preconditions out that an agent would give."`
-	Snapshot        string  `help:"Take the town's state from this file instead of the server: a snapshot.v1, or a reply of town get -o json." placeholder:"FILE"`
+	NoPreconditions bool    `help:"Leave out the preconditions that an agent would give."`
+	Snapshot        string  `help:"Read the town's state from this file instead of the server: a snapshot.v1, or a reply of town get -o json." placeholder:"FILE"`
 }
 
 func (newCommand) Help() string {
-	return `Makes a valid execution-handoff.v1 for the state that the town has now, with the
-preconditions that the reference agent gives for the type. Prints it indented, or on one line with
--o json. If the server would reject the handoff now, a note on standard error says why; the
-handoff is printed all the same.
+	return `Makes a valid execution-handoff.v1 for the present state of the town, with the preconditions that the
+reference agent gives for the type. Prints it indented, or on one line with -o json. If the server
+would reject the handoff now, a note on standard error says why, and the handoff is printed anyway.
 
 Example:
 
@@ -76,17 +75,12 @@ func (c *newCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	p := handoff.Proposal{
+	h, err := makeHandoff(handoff.Proposal{
 		SnapshotHash: current.Hash, DecisionEpoch: current.Epoch(), Type: kind, ActorID: c.Actor,
 		TownID: c.Town, Priority: c.Priority, Reason: c.Reason, ReasonTags: []string{"by_hand"},
-		Args: map[string]string{kind.ArgumentName(): c.Arg},
-	}
-	if !c.NoPreconditions {
-		p.Preconditions = kind.Preconditions(c.Arg)
-	}
-	h, err := handoff.New(p)
+	}, c.Arg, !c.NoPreconditions)
 	if err != nil {
-		return invalid("the handoff", err)
+		return err
 	}
 	for _, f := range town.Evaluate(h.Preconditions(), current.Snapshot) {
 		fmt.Fprintf(a.err, "handoffctl: note: this will be rejected now: %s\n", show(f.Detail))
@@ -103,6 +97,22 @@ func (c *newCommand) Run(ctx context.Context, a *app) error {
 		wire = indented
 	}
 	return a.printRaw(wire)
+}
+
+// makeHandoff makes the handoff of a proposal with the argument of its type, and with the
+// preconditions that an agent gives for it if they are wanted.
+func makeHandoff(
+	p handoff.Proposal, argument string, preconditions bool,
+) (*handoff.Handoff, error) {
+	p.Args = map[string]string{p.Type.ArgumentName(): argument}
+	if preconditions {
+		p.Preconditions = p.Type.Preconditions(argument)
+	}
+	h, err := handoff.New(p)
+	if err != nil {
+		return nil, invalid("the handoff", err)
+	}
+	return h, nil
 }
 
 // state returns the town's state, from the file or the server.
