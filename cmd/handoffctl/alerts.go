@@ -17,15 +17,15 @@ import (
 
 // alertsListCommand lists alerts.
 type alertsListCommand struct {
-	Open  bool   `help:"Leave out what was acknowledged."`
-	Limit int    `help:"How many alerts to show at most, ${default} by default." default:"50"`
-	After uint64 `help:"Go on with older ones behind this place, which the end of a page names."`
+	Open  bool   `help:"Leave out acknowledged alerts."`
+	Limit int    `help:"Maximum number of alerts, ${default} by default." default:"50"`
+	After uint64 `help:"Continue a list behind the place that it printed."`
 }
 
 func (alertsListCommand) Help() string {
-	return `Shows the alerts that the world keeps, the newest first: those of 30 days, at most, each
-with its number and with who has acknowledged it. It needs the rights of an operator or an observer.
-With -o json it prints the server's reply. To see them as they come: watch --alerts.
+	return `Lists the alerts of the last 30 days, the newest first, with their numbers and with who acknowledged them.
+With -o json it prints the server's reply. watch --alerts shows alerts as they come. Requires the role
+operator or observer.
 
 Examples:
 
@@ -61,16 +61,15 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 
 // alertsAckCommand acknowledges alerts.
 type alertsAckCommand struct {
-	Alerts []uint64    `arg:"" name:"alert" help:"The alerts: their numbers in alerts list."`
+	Alerts []uint64    `arg:"" name:"alert" help:"Numbers of the alerts in alerts list."`
 	Signal signalFlags `embed:""`
 }
 
 func (alertsAckCommand) Help() string {
-	return `Acknowledges alerts: says that an operator has dealt with them. handoffctl status stops counting
-them, alerts list --open leaves them out, and every server and the console show who acknowledged
-them, when and why. It needs the rights of an operator. The first acknowledgement of an alert
-counts: to acknowledge it again changes nothing. When the same is raised again, that is another
-alert.
+	return `Records that an operator has dealt with alerts. handoffctl status no longer counts them, alerts list
+--open leaves them out, and every server and the console show who acknowledged them, when and why. Only
+the first acknowledgement of an alert counts. The same problem later raises another alert. Requires the
+role operator.
 
 Example:
 

@@ -17,16 +17,15 @@ import (
 
 // backupCommand makes a backup of a world.
 type backupCommand struct {
-	Dir string `arg:"" help:"Directory for the backup: it must be empty or not exist."`
+	Dir string `arg:"" help:"Directory for the backup, empty or new."`
 }
 
 func (backupCommand) Help() string {
-	return `Copies a world while it is served. The backup has everything that was answered before
-the command began, and some of what is answered meanwhile. It holds all that the world knows:
-protect it as you protect the world. If a town's last message is damaged, the backup leaves that
-message out, and the exit status is 1. With access control the user needs the role operator.
-"handoffd restore" makes a world from the backup. On a terminal a line says how far it is. With -o
-json it prints the manifest.
+	return `Copies a world while it is served. The backup has everything that was answered before the command began,
+and some later commits. Protect it like the world itself: it has all of its data. If a town's last
+message is damaged, the backup leaves it out, and the exit status is 1. handoffd restore makes a world
+from the backup. On a terminal a line shows the progress. With -o json it prints the manifest.
+With access control it requires the role operator.
 
 Example:
 

@@ -18,21 +18,21 @@ type commandLine struct {
 	Global globalFlags `embed:""`
 
 	Send   sendCommand   `cmd:"" help:"Send one handoff and show its result."`
-	Replay replayCommand `cmd:"" help:"Send the handoffs of fixture files and compare the results with what the files expect."`
+	Replay replayCommand `cmd:"" help:"Send the handoffs of fixture files and compare the results with the expected ones."`
 	Record recordCommand `cmd:"" help:"Make fixtures of the handoffs that a world has judged."`
-	New    newCommand    `cmd:"" help:"Make a valid handoff for a town, to try without an agent."`
+	New    newCommand    `cmd:"" help:"Make a valid handoff for a town without an agent."`
 	Verify verifyCommand `cmd:"" help:"Check handoffs, results and snapshots offline."`
 	Town   townCommands  `cmd:"" help:"Show, put and patch towns."`
 	Result struct {
 		Get resultGetCommand `cmd:"" help:"Show the result of an accepted handoff by its idempotency key."`
 	} `cmd:"" help:"Look up results."`
 	Run struct {
-		Get    runGetCommand    `cmd:"" help:"Show the status of a run and how it ended."`
+		Get    runGetCommand    `cmd:"" help:"Show the status and the outcome of a run."`
 		List   runListCommand   `cmd:"" help:"List runs by town and time."`
 		Events runEventsCommand `cmd:"" help:"Show the events of a run."`
-		Cancel runCancelCommand `cmd:"" help:"Cancel a run that waits, or whose command no game has."`
-		Retry  runRetryCommand  `cmd:"" help:"Try a run again that failed because no plugin or console could be reached."`
-	} `cmd:"" help:"Look up runs, and cancel one that waits."`
+		Cancel runCancelCommand `cmd:"" help:"Cancel a run that waits."`
+		Retry  runRetryCommand  `cmd:"" help:"Judge a handoff again whose run failed because no plugin or console could be reached."`
+	} `cmd:"" help:"List, show, cancel and retry runs."`
 	Pause  pauseCommand  `cmd:"" help:"Pause a town, or the world: its handoffs wait."`
 	Resume resumeCommand `cmd:"" help:"End the pause of a town, or of the world."`
 
@@ -40,32 +40,32 @@ type commandLine struct {
 	Approve   approveCommand   `cmd:"" help:"Approve a proposal that waits."`
 	Reject    rejectCommand    `cmd:"" help:"Deny a proposal that waits."`
 
-	Status statusCommand `cmd:"" help:"Show how the world is at a glance, or whether a town is paused."`
-	Stats  statsCommand  `cmd:"" help:"Show what each server has done since its start."`
+	Status statusCommand `cmd:"" help:"Show the state of the world, or the pause of a town."`
+	Stats  statsCommand  `cmd:"" help:"Show the statistics of the server since its start."`
 	Plugin struct {
-		Check pluginCheckCommand `cmd:"" help:"Ask a game server's plugin as the engine does, and say rule by rule whether it keeps the protocol."`
-		Try   pluginTryCommand   `cmd:"" help:"Stand in for a game server's plugin: show its commands and answer them by hand."`
+		Check pluginCheckCommand `cmd:"" help:"Check that a game server's plugin keeps each rule of the protocol."`
+		Try   pluginTryCommand   `cmd:"" help:"Stand in for a game server's plugin and answer its commands by hand."`
 	} `cmd:"" help:"For authors of game-server plugins."`
 	Watch  watchCommand `cmd:"" help:"Show the run events or the alerts of the world as they come."`
 	Alerts struct {
-		List alertsListCommand `cmd:"" help:"Show the alerts that were raised, the newest first."`
-		Ack  alertsAckCommand  `cmd:"" help:"Acknowledge alerts: an operator has dealt with them."`
-	} `cmd:"" help:"Look at the alerts of the world, and acknowledge them."`
+		List alertsListCommand `cmd:"" help:"List alerts, the newest first."`
+		Ack  alertsAckCommand  `cmd:"" help:"Acknowledge alerts that an operator has dealt with."`
+	} `cmd:"" help:"List and acknowledge the alerts of the world."`
 	DeadLetter struct {
-		List   deadLetterListCommand   `cmd:"" help:"List what could not be brought onto the bus, and why."`
+		List   deadLetterListCommand   `cmd:"" help:"List the events that could not be published on the bus."`
 		Show   deadLetterShowCommand   `cmd:"" help:"Show a dead letter with its body."`
-		Replay deadLetterReplayCommand `cmd:"" help:"Bring dead letters onto the bus."`
-	} `cmd:"" name:"deadletter" help:"List, show and replay events that could not be brought onto the bus."`
-	WhoAmI whoAmICommand `cmd:"" name:"whoami" help:"Show what this user may do."`
+		Replay deadLetterReplayCommand `cmd:"" help:"Publish dead letters on the bus."`
+	} `cmd:"" name:"deadletter" help:"List, show and replay the events that could not be published on the bus."`
+	WhoAmI whoAmICommand `cmd:"" name:"whoami" help:"Show the rights of this user."`
 	Fsck   fsckCommand   `cmd:"" help:"Check the log of the world, and put damaged towns back."`
 	Backup backupCommand `cmd:"" help:"Copy a world while it is served."`
 	MCP    mcpCommand    `cmd:"" name:"mcp" help:"Serve the Model Context Protocol on standard input and output, for language models."`
 	Bench  benchCommand  `cmd:"" help:"Measure executed handoffs against plain requests and bare appends."`
 	World  struct {
 		Settings struct {
-			Get settingsGetCommand `cmd:"" help:"Show the settings that all servers of the world have."`
-			Set settingsSetCommand `cmd:"" help:"Change settings of the world, for all its servers."`
-		} `cmd:"" help:"What the world keeps, and who applies its commands."`
+			Get settingsGetCommand `cmd:"" help:"Show the settings of the world."`
+			Set settingsSetCommand `cmd:"" help:"Change settings of the world."`
+		} `cmd:"" help:"Show and change the settings of the world."`
 	} `cmd:"" help:"Show and change the settings of the world."`
 	Help       helpCommand       `cmd:"" help:"Show the help of a command."`
 	Version    versionCommand    `cmd:"" help:"Print the version."`
@@ -78,14 +78,14 @@ type globalFlags struct {
 	Server     string           `short:"s" help:"URL of the NATS server, ${default} by default." default:"nats://127.0.0.1:4222" env:"NATS_URL" placeholder:"URL" group:"connection"`
 	Connection natsconn.Options `embed:""`
 	World      string           `help:"Name of the world, ${default} by default." default:"main" env:"HANDOFFCTL_WORLD" placeholder:"NAME"`
-	Timeout    time.Duration    `help:"How long a request may take, including its repetitions after 429 and 503." default:"5s"`
+	Timeout    time.Duration    `help:"Time limit of a request, including its repetitions after 429 and 503." default:"5s"`
 	Version    kong.VersionFlag `help:"Print the version."`
-	Output     string           `short:"o" help:"What to print: text for people, json for scripts, or raw, the very bytes of the server's answer." enum:"text,json,raw" default:"text"`
+	Output     string           `short:"o" help:"Output format: text for people, json for scripts, or raw for the bytes of the server's answer." enum:"text,json,raw" default:"text"`
 }
 
 // limitFlag bounds a list.
 type limitFlag struct {
-	Limit uint `help:"How many to show at most; 0 for all." default:"0" placeholder:"N"`
+	Limit uint `help:"Maximum number of rows; 0 for all." default:"0" placeholder:"N"`
 }
 
 // first returns the first n rows of a list; all for 0.
@@ -102,17 +102,16 @@ func first[T any](rows iter.Seq2[T, error], n uint) ([]T, error) {
 	return list, nil
 }
 
-const description = `For people who write agents and plugins for a world engine, who test them, and
-who operate it.
+const description = `For authors of agents and plugins of a world engine, for testers, and for operators.
 
-Exit status: 0 done; 1 the command ran and found something wrong: an expectation failed, a document
-is invalid, status needs attention, fsck found a difference, a backup lacks something; 2 the command
-line, or a file that it names, cannot be used; 3 the server refused (4xx); 4 the server could not be
-reached or is in trouble (5xx).
+Exit status: 0 done; 1 the command ran and found something wrong: an expectation failed, a document is
+invalid, status needs attention, fsck found a difference, a backup is incomplete; 2 the command line, or
+a file that it names, cannot be used; 3 the server refused (4xx); 4 the server could not be reached or
+is in trouble (5xx).
 
-On a terminal a status has a colour: green what was executed, red what was rejected or failed,
-yellow the rest; ids are cut to their first 8 characters. In a pipe, and with $NO_COLOR or
-TERM=dumb, there is no colour, and in a pipe nothing is cut.`
+On a terminal a status has a colour: green for executed, red for rejected or failed, yellow for others.
+There is no colour if $NO_COLOR is set or TERM=dumb. On a terminal ids are cut to their first 8
+characters.`
 
 // newParser makes the parser of the command line. exit is called when kong would end the program,
 // which is after --help and --version.
@@ -160,7 +159,7 @@ func environment(env func(string) (string, bool)) kong.Option {
 
 // helpCommand prints the help of a command.
 type helpCommand struct {
-	Command []string `arg:"" optional:"" help:"The command, such as send, or town get; without it the help of all."`
+	Command []string `arg:"" optional:"" help:"The command, such as send or town get; all commands by default."`
 }
 
 func (c *helpCommand) Run(a *app, parser *kong.Kong) error {

@@ -18,10 +18,9 @@ type completionCommand struct {
 }
 
 func (completionCommand) Help() string {
-	return `Prints a script that makes the shell complete commands, flags and their values; files
-elsewhere. The script asks the program, so it stays right when the program changes. If a town is
-meant, the program asks the server that the line names for its towns; ids that a shell would have
-to quote are left out.
+	return `Prints a script with which the shell completes commands, flags and their values, and files elsewhere. The
+script asks the program, so it needs no update with the program. For a town it asks the server that the
+command line names; it leaves out ids that a shell would have to quote.
 
 Examples:
 

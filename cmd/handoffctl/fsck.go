@@ -13,28 +13,26 @@ import (
 
 // fsckCommand checks a world.
 type fsckCommand struct {
-	Repair      bool   `help:"Put a damaged town back, as far as that loses no commit."`
-	MendTowns   bool   `help:"With --repair: also put a damaged town back to its last readable commit, which loses commits that clients may have been answered."`
-	Index       string `help:"Directory of a server's index, DATA/index/WORLD: also compare its file with the log, row by row." placeholder:"DIR" type:"existingdir"`
-	MaxFindings int    `help:"How many findings to show at most; all are counted." default:"100"`
+	Repair      bool   `help:"Put damaged towns back, if that loses no commit."`
+	MendTowns   bool   `help:"With --repair: also put damaged towns back to their last readable commits. This loses commits that clients may have seen."`
+	Index       string `help:"Also compare the index in this directory, DATA/index/WORLD of a server, with the log." placeholder:"DIR" type:"existingdir"`
+	MaxFindings int    `help:"Maximum number of findings to show; all are counted." default:"100"`
 }
 
 func (fsckCommand) Help() string {
-	return `Reads the whole log of a world, computes every hash, id and key again, and prints each
-difference and its place. Servers may be running meanwhile.
+	return `Reads the whole log of a world, computes every hash, id and key again, and prints each difference with its
+place. Servers may be running. On a terminal a line shows the progress.
 
 --repair puts back a town that answers TOWN_DAMAGED because the last message of its history is not a
 commit. If the last commit itself is damaged, the town can only go back to the commit before it, and
-the last one is lost: that takes --repair --mend-towns. Run fsck without --repair first; its report
+the last one is lost: that requires --repair --mend-towns. First run fsck without --repair; its report
 names the messages that would be lost. Other damage to the log is reported and cannot be repaired.
 
---index compares the index of a server, which may be running, with an index that is built from the log.
-It must be run where the file is. Rows of commits that the log has discarded are no difference.
+--index compares the index of a server with an index that is built from the log. Run it on the
+server's machine; the server may be running. Rows of commits that the log has discarded are no
+difference.
 
-On a terminal a line says how far it is.
-
-Exits 1 when something is wrong, or is still wrong after a repair. With -o json it prints the
-report.
+Exits 1 if something is wrong, or is still wrong after a repair. With -o json it prints the report.
 
 Example:
 

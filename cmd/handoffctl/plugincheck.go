@@ -17,24 +17,23 @@ import (
 // pluginCheckCommand asks a plugin as the engine does, and in its worst ways.
 type pluginCheckCommand struct {
 	Subject  string        `arg:"" help:"Subject of a town that the plugin hosts: worldengine.v1.<world>.apply.<town token>."`
-	Snapshot string        `help:"File with the snapshot.v1 of the town that the commands are for; an empty town on day 0 by default." type:"existingfile" placeholder:"FILE"`
+	Snapshot string        `help:"File with the snapshot.v1 of the town; an empty town on day 0 by default." type:"existingfile" placeholder:"FILE"`
 	Type     string        `help:"Type of the commands, ${default} by default." default:"TOWNSFOLK_TALK" enum:"${proposalTypes}"`
 	Argument string        `help:"Argument of the commands: a mission, project, focus or talk type; ${default} by default." default:"casual"`
-	Within   time.Duration `help:"How long the plugin has for a definite answer, ${default} by default." default:"10s"`
-	Restart  time.Duration `help:"Wait so long for the plugin to be ended and started again, and ask it once more. Without it that rule is skipped." placeholder:"DURATION"`
-	JUnit    string        `name:"junit" help:"Write the verdicts to FILE as a JUnit report." type:"path" placeholder:"FILE"`
+	Within   time.Duration `help:"Time for a definite answer, ${default} by default." default:"10s"`
+	Restart  time.Duration `help:"How long to wait for a restart of the plugin before asking it again. Without this flag that rule is skipped." placeholder:"DURATION"`
+	JUnit    string        `name:"junit" help:"Also write a JUnit report to this file." type:"path" placeholder:"FILE"`
 }
 
 func (pluginCheckCommand) Help() string {
-	return `Sends a plugin some twenty commands for one town: the same id again, in a later attempt,
-twice at once, two at once, one whose time is over, with unknown members, of another version, for
-another town, about something unknown, and what is no command; and asks who hosts the town. It prints a verdict for each rule of
-docs/plugin-protocol.md. It sees the answers and not the game: look there whether each was done
-once.
+	return `Sends a plugin some twenty commands for one town: the same id again, in a later attempt, twice at once; two
+at once; one past its deadline; with unknown members; of another version; for another town; about
+something unknown; and no command at all. It also asks who hosts the town. It prints a verdict for each
+rule of docs/plugin-protocol.md. It sees only the answers: look in the game whether each command was
+applied once.
 
-The commands are real to the plugin and change its game: use a town for tests, of which no engine
-asks at the same time. If clients have rights it takes the credentials of an engine: no other
-role may ask plugins.
+The plugin applies the commands to its game: use a test town for which no engine sends commands at the
+same time. With access control it requires the credentials of an engine.
 
 Example:
 

@@ -19,18 +19,17 @@ import (
 
 // recordCommand makes fixtures of the handoffs that a world has judged.
 type recordCommand struct {
-	Town  string        `help:"Only the handoffs of this town." placeholder:"ID"`
-	RunID string        `name:"run" help:"Only the handoff of this run." placeholder:"RUN-ID"`
-	For   time.Duration `help:"Only what is judged from now on, for so long, or until an interrupt." placeholder:"DURATION"`
+	Town  string        `help:"Record only the handoffs of this town." placeholder:"ID"`
+	RunID string        `name:"run" help:"Record only the handoff of this run." placeholder:"RUN-ID"`
+	For   time.Duration `help:"Record only the handoffs that are judged in this time from now on, or until Ctrl-C." placeholder:"DURATION"`
 	Out   string        `help:"File to write; standard output by default." placeholder:"FILE"`
 }
 
 func (recordCommand) Help() string {
-	return `Writes a fixture for each handoff that the world has judged: the handoff, the state of its
-town before, and the very bytes of the result. handoffctl replay --fresh judges them again. A
-handoff that a server with the default rules and no game would answer otherwise is left out, and
-counted on standard error: a game or other amounts of the rules decided it, or the state before it
-is not kept any more.
+	return `Writes a fixture for each handoff that the world has judged: the handoff, the state of its town before,
+and the result byte for byte. handoffctl replay --fresh judges them again. record leaves out a handoff
+that a server with the default rules and no game would answer otherwise, and counts it on standard
+error: a game or other settings of the rules decided it, or the log no longer keeps the state before.
 
 Example:
 

@@ -25,40 +25,39 @@ import (
 
 // replayCommand sends the handoffs of fixtures.
 type replayCommand struct {
-	Paths       []string `arg:"" name:"path" help:"Files, and directories whose *.json, *.jsonl and *.ndjson are read, with those of their subdirectories; - for standard input."`
-	Concurrency int      `help:"How many towns are replayed at once. The handoffs of one town stay in their order." default:"1"`
-	Strict      bool     `help:"Refuse fixtures that expect nothing, before anything is sent."`
-	Fresh       bool     `help:"Replay against throw-away servers of its own, with a new world for each file."`
+	Paths       []string `arg:"" name:"path" help:"Files, and directories to search for *.json, *.jsonl and *.ndjson; - for standard input."`
+	Concurrency int      `help:"Number of towns to replay at the same time. The handoffs of one town stay in their order." default:"1"`
+	Strict      bool     `help:"Refuse fixtures that expect nothing before anything is sent."`
+	Fresh       bool     `help:"Replay against temporary servers, with a new world for each file."`
 	Update      bool     `help:"Write the answers into the fixtures that failed or expect nothing, and show the differences."`
-	JUnit       string   `name:"junit" help:"Write a report in JUnit's XML to this file, too." placeholder:"FILE"`
+	JUnit       string   `name:"junit" help:"Also write a JUnit report to this file." placeholder:"FILE"`
 }
 
 func (replayCommand) Help() string {
-	return `A file holds one fixture, an array of them, or one after another (JSON Lines). A fixture
-is a handoff by itself, or {"handoff": …, "snapshot": …, "expect": {"status", "reasonCode",
-"result", "resultBytes", "error"}, "game": …, "approval": …, "name": …, "comment": …}. Only the
-handoff is required; a member of another name is refused.
+	return `A file has one fixture, an array of fixtures, or one after another (JSON Lines). A fixture is a handoff,
+or {"handoff": …, "snapshot": …, "expect": {"status", "reasonCode", "result", "resultBytes", "error"},
+"game": …, "approval": …, "name": …, "comment": …}. Only the handoff is required; other members are
+refused.
 
-With "game", a command-applied.v1 such as {"status": "applied", "snapshot": …} or {"status":
-"refused", "reasonCode": …}, replay is the game of the town and answers so. With "approval",
-{"decision": "approve" or "reject", "actorId": …, "reason": …}, the proposal takes a person's
-approval: replay decides and sends the handoff again, and without a decision it does neither. Both
-need a snapshot, and --fresh.
+replay first puts the snapshot, if there is one, as the state of the town. The server refuses it if it
+would lower the town's day; then the fixture fails. "expect" is compared member by member: "result" as
+JSON, "resultBytes" byte for byte; "error" is the machine code of an error reply. An error reply that
+the fixture does not expect is a failure. A fixture that expects nothing is sent and counted as
+unchecked. replay prints the number of handoffs for each status, and every failure, and exits 1 if
+there is one. With --concurrency above 1 different towns are replayed at the same time.
 
-If a fixture has a snapshot, replay first creates the town or replaces its state. The server
-refuses that if it would lower the town's day, and the fixture fails. Of "expect" only the
-members that are given are compared: "result" as JSON, "resultBytes" byte for byte; "error" is the
-machine code of an error reply. A handoff that gets an error reply that the fixture does not expect
-fails. A fixture that expects nothing is sent and counted as unchecked. Prints how many handoffs
-ended in each status and every failure, and exits 1 when there is a failure. With --concurrency
-above 1 the fixtures of one town keep their order, and those of different towns run side by side.
+"game" is a command-applied.v1 such as {"status": "applied", "snapshot": …} or {"status": "refused",
+"reasonCode": …}: replay answers the command with it in place of the town's game. "approval" is
+{"decision": "approve" or "reject", "actorId": …, "reason": …}: the proposal requires a person's
+approval, and replay decides and sends the handoff again; without a decision it does neither. Both
+require a snapshot and --fresh.
 
-With --update a fixture that fails, or expects nothing, expects its answer from now on: of a result
-the members that its "expect" has, or status, reasonCode and resultBytes if it has none. The
-difference is shown, and the file is written anew, each fixture on one line. A snapshot that could
-not be put stays a failure. Nothing is written when the replay was cut short.
+With --update the answer becomes the expectation of each fixture that failed or expects nothing: the
+members that its "expect" has, or else status, reasonCode and resultBytes. replay shows the difference
+and rewrites the file with one fixture on each line. A snapshot that could not be put stays a failure.
+Nothing is written if the replay was cut short.
 
-With --fresh no server is needed, and every file begins with an empty world. If a snapshot would
+With --fresh replay needs no server, and every file begins with an empty world. If a snapshot would
 lower the day of its town, the town goes on in another empty world.
 
 Examples:

@@ -18,13 +18,12 @@ import (
 
 // runGetCommand shows the state of a run.
 type runGetCommand struct {
-	RunID string `arg:"" name:"run-id" help:"The run: what send prints, or the beginning of that."`
+	RunID string `arg:"" name:"run-id" help:"The run's id, which send prints, or its beginning."`
 }
 
 func (runGetCommand) Help() string {
-	return `Shows the status of a run, its steps, the command, and how the run ended. With -o json
-it prints the server's reply, a RunSnapshot. The beginning of an id is looked for among the newest
-10,000 runs.
+	return `Shows the status of a run, its steps, its command and its outcome. With -o json it prints the server's
+reply, a RunSnapshot. The beginning of an id is looked up among the newest 10,000 runs.
 
 Example:
 
@@ -68,13 +67,13 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 
 // runEventsCommand shows the events of a run.
 type runEventsCommand struct {
-	RunID     string `arg:"" name:"run-id" help:"The run: what send prints, or the beginning of that."`
+	RunID     string `arg:"" name:"run-id" help:"The run's id, which send prints, or its beginning."`
 	limitFlag `embed:""`
 }
 
 func (runEventsCommand) Help() string {
-	return `Shows all events of a run in their order. With -o json it prints the events as they are
-stored, as {"events": […], "lastEventSeq": n}.
+	return `Shows all events of a run in their order. With -o json it prints the stored events as {"events": […],
+"lastEventSeq": n}.
 
 Example:
 
@@ -111,24 +110,24 @@ func eventsOf(
 
 // runListCommand lists runs.
 type runListCommand struct {
-	Town   string `help:"Only the runs of this town." placeholder:"ID"`
-	Actor  string `help:"Only the runs of this actor: who proposed, or gave the signal." placeholder:"NAME"`
-	Type   string `help:"Only the runs of proposals of this type, such as PROJECT_ADVANCE, or of this signal, such as PAUSE." placeholder:"TYPE"`
-	Status string `help:"Only the runs of this status, such as RUNNING, or of whose result it is the status, such as rejected." placeholder:"STATUS"`
-	Reason string `help:"Only the runs whose result has this reason code, such as PRECONDITION_FAILED." placeholder:"CODE"`
-	ID     string `help:"Only the runs with an id that begins so: the run's, its key, its handoff's or its result's." placeholder:"TEXT"`
-	Since  string `help:"Only the runs that were persisted at this time or later: an RFC 3339 time, or how long ago, such as 1h." placeholder:"TIME"`
-	Until  string `help:"Only the runs that were persisted before this time; as --since." placeholder:"TIME"`
-	Limit  int    `help:"How many runs to show at most, ${default} by default." aliases:"last" default:"100" placeholder:"N"`
-	After  uint64 `help:"Go on where a list ended: what it printed." placeholder:"PLACE"`
+	Town   string `help:"List only the runs of this town." placeholder:"ID"`
+	Actor  string `help:"List only the runs of this actor, who proposed or gave the signal." placeholder:"NAME"`
+	Type   string `help:"List only the runs of this type of proposal, such as PROJECT_ADVANCE, or of this signal, such as PAUSE." placeholder:"TYPE"`
+	Status string `help:"List only the runs with this status, such as RUNNING, or with this status of the result, such as rejected." placeholder:"STATUS"`
+	Reason string `help:"List only the runs whose result has this reason code, such as PRECONDITION_FAILED." placeholder:"CODE"`
+	ID     string `help:"List only the runs with an id that begins with this text: the id of the run, its key, its handoff or its result." placeholder:"TEXT"`
+	Since  string `help:"List only the runs that were stored at this time or later: an RFC 3339 time, or an age such as 1h." placeholder:"TIME"`
+	Until  string `help:"List only the runs that were stored before this time, in the form of --since." placeholder:"TIME"`
+	Limit  int    `help:"Maximum number of runs, ${default} by default." aliases:"last" default:"100" placeholder:"N"`
+	After  uint64 `help:"Continue a list behind the place that it printed." placeholder:"PLACE"`
 	Oldest bool   `help:"Show the oldest runs first."`
 }
 
 func (runListCommand) Help() string {
-	return `Lists runs, the newest first. With -o json it prints {"runs": […], "next": …}, each a
-RunSnapshot with its town, actor, type, command, and the status and reason code of its result. A run
-took as long as its client waited, from the arrival of the handoff. --id looks through the newest
-10,000 runs behind --after.
+	return `Lists runs, the newest first. With -o json it prints {"runs": […], "next": …}; each run is a RunSnapshot
+with its town, actor, type, command, and the status and reason code of its result. TOOK is the time
+from the arrival of the handoff to the end. --id looks through the newest 10,000 runs, or as many
+behind --after.
 
 Example:
 

@@ -18,22 +18,22 @@ import (
 
 // sendCommand sends one handoff.
 type sendCommand struct {
-	File   string         `arg:"" help:"File with the handoff, or with one fixture that has it; - for standard input."`
+	File   string         `arg:"" help:"File with the handoff, or with one fixture; - for standard input."`
 	Expect handoff.Status `help:"Exit 1 unless the result has this status: executed, rejected, stale, duplicate or failed." enum:",executed,rejected,stale,duplicate,failed" default:"" placeholder:"STATUS"`
-	Trace  string         `name:"traceparent" help:"W3C traceparent of the handoff, which its plugin, its run events and log lines get: 00-TRACE-PARENT-FLAGS." placeholder:"TRACEPARENT"`
-	Wait   time.Duration  `name:"wait-approval" help:"Wait so long for a person's decision, if the proposal takes one." placeholder:"DURATION"`
-	DryRun bool           `help:"Ask for the result that the handoff would get now; nothing is stored and the key stays free."`
+	Trace  string         `name:"traceparent" help:"W3C traceparent of the handoff, 00-TRACE-PARENT-FLAGS. The plugin, the run events and the server's log get it." placeholder:"TRACEPARENT"`
+	Wait   time.Duration  `name:"wait-approval" help:"How long to wait for a person's decision, if the proposal requires one." placeholder:"DURATION"`
+	DryRun bool           `help:"Show the result that the handoff would get now. Nothing is stored, and the key stays free."`
 }
 
 func (sendCommand) Help() string {
-	return `Sends the bytes of the file as they are, of a fixture those of its handoff, and shows the result
-that the server answers. After a 429 or 503 it waits as long as the server says and asks again,
-and after a lost reply it sends the same bytes again, within --timeout: with more than a few
-seconds it outlives a restart of the server. If the town or the world is paused, or the game of
-the town is away, a note says so while it waits. It is safe to send a handoff again: the server
-accepts an idempotency key at most once. With --wait-approval it waits for a person's decision, and
-sends the same bytes again. Exits 1 if the command failed, and 0 for every other result; with
---expect it exits 1 for any other status. With --dry-run the server judges the handoff and stores nothing.
+	return `Sends the bytes of the file as they are (of a fixture, the bytes of its handoff) and shows the server's
+result. After a 429 or 503 it waits as long as the server asks for and sends the same bytes again; so
+it does if no reply comes, within --timeout. A longer --timeout outlasts a restart of the server. While
+the town or the world is paused, or the game of the town is away, it prints a note. Sending a handoff
+again is safe: the server accepts an idempotency key at most once. With --wait-approval it waits for a
+person's decision and then sends the same bytes again. Exits 1 if the command failed, and 0 for every
+other result; with --expect it exits 1 for any other status. With --dry-run the server judges the
+handoff and stores nothing.
 
 Example:
 
@@ -171,14 +171,14 @@ func state(epoch *int64, hash *string) string {
 
 // resultGetCommand looks up the result of an accepted handoff.
 type resultGetCommand struct {
-	Key  string `arg:"" help:"The idempotency key: the handoff's proposalId."`
-	Town string `help:"The town that accepted the key; without it, the last one that did." placeholder:"ID"`
+	Key  string `arg:"" help:"Idempotency key of the handoff, which is its proposalId."`
+	Town string `help:"The town that accepted the key; by default the last town that did." placeholder:"ID"`
 }
 
 func (resultGetCommand) Help() string {
-	return `Shows the result of an accepted handoff, as long as the log keeps its commit. A rejected or
-stale handoff does not consume its key, so its result is not found by it. A key belongs to its town:
-give --town if several towns may have used the key.
+	return `Shows the result of an accepted handoff as long as the log keeps its commit. A rejected or stale handoff
+does not consume its key, so its result cannot be found by the key. Each town has its own keys: give
+--town if several towns may have used the key.
 
 Example:
 

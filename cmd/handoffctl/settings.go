@@ -17,8 +17,8 @@ import (
 type settingsGetCommand struct{}
 
 func (settingsGetCommand) Help() string {
-	return `The settings are stored with the world. A server that is started with other ones is
-refused. With access control the user needs the role operator.
+	return `Shows the settings that are stored with the world. A server that is started with others is refused.
+With access control the command requires the role operator.
 
 Example:
 
@@ -38,15 +38,15 @@ func (c *settingsGetCommand) Run(ctx context.Context, a *app) error {
 // settingsSetCommand changes settings of the world.
 type settingsSetCommand struct {
 	Settings []string `arg:"" help:"NAME=VALUE, with the names that settings get shows."`
-	Discard  bool     `name:"discard-history" help:"Change them even if that discards what is over them."`
+	Discard  bool     `name:"discard-history" help:"Change the settings even if that discards messages beyond the new limits."`
 }
 
 func (settingsSetCommand) Help() string {
-	return `What the streams keep changes at once. Running servers take over the default binding
-(apply) and the types to approve (require-approval) when they are started again, and NATS takes over
-what it compresses (compress) when it is. A change that would discard messages is refused with their
-number, unless --discard-history is given: take a backup first. With access control it takes the
-role engine, as fsck --repair does.
+	return `Limits of the streams change at once. Running servers use a new default binding (apply) and new types to
+approve (require-approval) after their next start; NATS uses a new compression (compress) after its
+next start. A change that would discard messages is refused with their number, unless
+--discard-history is given: take a backup first. With access control the command requires the role
+engine.
 
 Example:
 

@@ -24,19 +24,19 @@ type statusCommand struct {
 }
 
 func (statusCommand) Help() string {
-	return `Shows the state of a world: its pause, and how many towns are paused, being applied to,
-without their plugin, waiting for approval or in doubt; the plugins that are away, with their next
-request; the proposals that wait for approval; the open alerts; the server that writes and those
-that stand by, with their versions and how far each has followed the log; the bytes of the world's
-streams, and the free room of the disk. Parts that the user may not see are listed as not known.
+	return `Shows the state of a world: its pause; the numbers of towns that are paused, applying a command, without
+their plugin, waiting for approval or in doubt; the absent plugins, with their next request; the
+proposals that wait for approval; the open alerts; the writing server and the standby servers, with
+their versions and the log sequences up to which their indexes are complete; the size of the world's
+streams, and the free disk space. It lists the parts that the user may not see as not known.
 
-Exits 1 when something needs attention, and says what: a server that stores nothing, or has little
-room (less than four times of what is to stay free); an index or a bus that stays behind the log for
-2 s; a town that is damaged, or whose plugin is away; dead letters; an alert of severity P1 of
-the last hour that is not acknowledged (alerts ack). A pause is nothing of that kind.
+Exits 1 and lists the problems if the world needs attention: a server that stores nothing, or has less
+than four times the disk space that must stay free; an index or a bus that stays behind the log for
+2 s; a damaged town, or a town whose plugin is away; dead letters; an unacknowledged alert of severity
+P1 from the last hour (see alerts ack). A pause is no problem.
 
-With a town it shows the pause of one town, and how many of its commands a game server is applying.
-A town is paused while the world is.
+With a town it shows the pause of the town, and how many of its commands a game server is applying. A
+town is paused while the world is paused.
 
 Examples:
 
@@ -52,14 +52,10 @@ func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) 
 	if town == "" {
 		return a.showWorld(ctx, server)
 	}
-	var r messages.Control
-	raw, err := server.Ask(ctx, wire.ControlGet, messages.Signal{TownID: town}, &r)
-	if err != nil {
-		return err
-	}
-	return a.print(raw, func(t table) {
+	request := messages.Signal{TownID: town}
+	return ask(ctx, a, wire.ControlGet, request, func(t table, r *messages.Control) {
 		t.row("town", r.TownID)
-		a.writePause(t, &r)
+		a.writePause(t, r)
 		if of, err := server.Town(ctx, town); err == nil {
 			t.absence(of)
 		}
@@ -143,7 +139,7 @@ func (a *app) writeProblems(t table, s *messages.WorldReport) {
 		t.row("problem", show(problem)+absenceOf(absent[problem]))
 		delete(absent, problem)
 	}
-	states := []string{fmt.Sprint(s.Towns)}
+	states := fmt.Sprint(s.Towns)
 	for _, of := range []struct {
 		count int
 		state string
@@ -153,10 +149,10 @@ func (a *app) writeProblems(t table, s *messages.WorldReport) {
 		{s.States.InDoubt, "in doubt"},
 	} {
 		if of.count > 0 {
-			states = append(states, fmt.Sprintf("%d %s", of.count, of.state))
+			states += fmt.Sprintf(", %d %s", of.count, of.state)
 		}
 	}
-	t.row("towns", strings.Join(states, ", "))
+	t.row("towns", states)
 	for _, p := range s.TownsPaused {
 		t.row("paused town", a.coloured(fmt.Sprintf("%s, by %s since %s: %s", show(p.TownID),
 			show(p.ActorID), p.Since.Format(time.RFC3339), orDash(p.Reason)), warn))
@@ -259,11 +255,10 @@ func (a *app) writeAlerts(t table, alerts *messages.OpenAlerts, problems []strin
 type statsCommand struct{}
 
 func (statsCommand) Help() string {
-	return `Shows the counts of the server that serves the world since its start: results by status, alerts by
-code, what it holds and what it has refused because it was full, and of each verb how many requests
-it has answered and how long one took on average, from its arrival to its answer. The user must be
-an operator or an observer. handoffctl status shows how the world is now, and /metrics
-has the same counts over time.`
+	return `Shows the statistics of the writing server since its start: results by status; alerts by code; the
+handoffs that it holds; the requests that it refused because it was full; and for each verb the number
+of requests and their average time from arrival to answer. Requires the role operator or observer.
+handoffctl status shows the present state of the world, and /metrics has the same counts over time.`
 }
 
 func (c *statsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
@@ -302,14 +297,13 @@ func (t table) stats(of *messages.Server) {
 	}
 	t.row("processor", time.Duration(s.ProcessorMs)*time.Millisecond)
 	t.Flush()
-	t.linef("VERB\tREQUESTS\tAVERAGE")
-	for _, v := range of.Verbs {
+	list(t, "VERB\tREQUESTS\tAVERAGE", of.Verbs, func(v *messages.VerbCount) []any {
 		average := "-"
 		if v.Requests > 0 {
 			average = (time.Duration(v.AverageMicros) * time.Microsecond).String()
 		}
-		t.row(v.Verb, v.Requests, average)
-	}
+		return []any{v.Verb, v.Requests, average}
+	})
 	t.Flush()
 }
 

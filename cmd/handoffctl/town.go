@@ -20,7 +20,7 @@ import (
 // townCommands are the commands of towns.
 type townCommands struct {
 	Get     townGetCommand     `cmd:"" help:"Show a town, now or as a revision left it."`
-	History townHistoryCommand `cmd:"" help:"List the revisions of a town: what changed it, when and by whom."`
+	History townHistoryCommand `cmd:"" help:"List the revisions of a town: cause, time and actor."`
 	Diff    townDiffCommand    `cmd:"" help:"Compare two states of towns."`
 	List    townListCommand    `cmd:"" help:"List the towns."`
 	Put     townPutCommand     `cmd:"" help:"Create a town, or replace its state."`
@@ -31,12 +31,12 @@ type townCommands struct {
 // townGetCommand shows a town.
 type townGetCommand struct {
 	Town     string `arg:"" help:"The town's id."`
-	Revision uint64 `help:"Show the town as this revision left it, one that town history lists." placeholder:"N"`
+	Revision uint64 `help:"Show the town as this revision left it. town history lists the revisions." placeholder:"N"`
 }
 
 func (townGetCommand) Help() string {
-	return `Shows the state of a town. With -o json it prints the server's reply, whose member
-snapshot is the snapshot.v1; town put and new --snapshot accept that reply as it is.
+	return `Shows the state of a town. With -o json it prints the server's reply, whose member snapshot is the
+snapshot.v1; town put and new --snapshot accept this reply.
 
 Example:
 
@@ -99,17 +99,17 @@ func number(f float64) string { return string(handoff.AppendNumber(nil, f)) }
 
 // townListCommand lists the towns.
 type townListCommand struct {
-	State     string `help:"Only the towns in this state: ${enum}." enum:",paused,applying,noPlugin,waiting,inDoubt" default:"" placeholder:"STATE"`
-	Sort      string `help:"Order: by id, the highest day first (day), or the last change first (changed)." enum:"id,day,changed" default:"id" placeholder:"ORDER"`
-	Text      string `help:"Only the towns with this in the id, or with a snapshot hash that begins so." placeholder:"TEXT"`
+	State     string `help:"List only the towns in this state: paused, applying, noPlugin, waiting or inDoubt." enum:",paused,applying,noPlugin,waiting,inDoubt" default:"" placeholder:"STATE"`
+	Sort      string `help:"Order: by id, the highest day first (day), or the latest change first (changed)." enum:"id,day,changed" default:"id" placeholder:"ORDER"`
+	Text      string `help:"List only the towns whose id contains this text, or whose snapshot hash begins with it." placeholder:"TEXT"`
 	limitFlag `embed:""`
 }
 
 func (townListCommand) Help() string {
-	return `Lists towns: who applies their commands, the run whose command is being applied, and their states:
-paused by themselves, applying a command, noPlugin since the plugin is away, waiting for a person's
-approval, or inDoubt since a command that failed may be applied. With -o json it prints the
-server's replies as one.
+	return `Lists towns: who applies their commands, the run whose command is being applied, and their states: paused
+(the town itself), applying (a command), noPlugin (its plugin is away), waiting (for a person's
+approval) or inDoubt (a failed command may have been applied). With -o json it prints the server's
+replies as one.
 
 Example:
 
@@ -152,9 +152,9 @@ func statesOf(t *client.TownSummary) string {
 	return strings.Join(states, ", ")
 }
 
-// approvalFlag says which types of proposals take a person's approval in a town.
+// approvalFlag has the types of proposals that require a person's approval in a town.
 type approvalFlag struct {
-	Approval string `name:"require-approval" help:"Which types of proposals take a person's approval in the town from now on: TYPE,… or none. By default this stays as it is." placeholder:"TYPE,…"`
+	Approval string `name:"require-approval" help:"Types of proposals that require a person's approval in the town from now on: TYPE,… or none; unchanged by default." placeholder:"TYPE,…"`
 }
 
 // types returns the types; nil if they stay as they are.
@@ -172,17 +172,16 @@ func (f *approvalFlag) types() ([]handoff.ProposalType, error) {
 // townPutCommand stores the state of a town.
 type townPutCommand struct {
 	File    string `arg:"" help:"File with a snapshot.v1, or a reply of town get -o json; - for standard input."`
-	Expect  string `help:"Replace the state of this snapshotHash, and no other." xor:"replace" placeholder:"HASH"`
-	Replace bool   `help:"Replace whatever state the town has now, or create it." xor:"replace"`
-	Apply   string `help:"Who applies the town's commands from now on: the built-in rules (local), a plugin, or rcon. By default this stays as it is." enum:",local,plugin,rcon" default:"" placeholder:"WHO"`
+	Expect  string `help:"Replace the state only if it has this snapshotHash." xor:"replace" placeholder:"HASH"`
+	Replace bool   `help:"Replace the present state of the town, or create the town." xor:"replace"`
+	Apply   string `help:"Who applies the town's commands from now on: the built-in rules (local), plugin or rcon; unchanged by default." enum:",local,plugin,rcon" default:"" placeholder:"WHO"`
 
 	approvalFlag `embed:""`
 }
 
 func (townPutCommand) Help() string {
-	return `Creates a town. If the town exists, the server refuses, unless --expect names the
-state to replace, or --replace replaces the state that the town has now. The server never lowers a
-town's day.
+	return `Creates a town. If the town exists, the server refuses, unless --expect names the state to replace or
+--replace is given. The server never lowers a town's day.
 
 Example:
 
@@ -256,23 +255,21 @@ func currentHash(
 // townPatchCommand changes members of the state of a town.
 type townPatchCommand struct {
 	Town   string `arg:"" help:"The town's id."`
-	File   string `arg:"" help:"File with a JSON Merge Patch (RFC 7396) of the town's snapshot, - for standard input."`
-	Expect string `help:"Change the state of this snapshotHash, and no other; by default the one that the town has now." placeholder:"HASH"`
+	File   string `arg:"" help:"File with a JSON Merge Patch (RFC 7396) of the town's snapshot; - for standard input."`
+	Expect string `help:"Change the state only if it has this snapshotHash; the present one by default." placeholder:"HASH"`
 
 	approvalFlag `embed:""`
 }
 
 func (townPatchCommand) Help() string {
-	return `Changes the members that the patch has, and leaves the others as they are. A list is
-replaced as a whole. The patch applies to the state of --expect, or else to the state that the town
-has now. If another client changes the town in between, the server refuses, and handoffctl does not
-try again. The server never lowers a town's day.
+	return `Changes the members that the patch has and leaves the others. A list is replaced as a whole. The patch
+applies to the state of --expect, or else to the present state of the town. If another client changes
+the town in between, the server refuses, and handoffctl does not try again. The server never lowers a
+town's day.
 
-Example:
+Example, with {"day": 16, "pressure": {"hope": 0.75}} in change.json:
 
-    handoffctl town patch town-threatened change.json
-
-where change.json has, for example, {"day": 16, "pressure": {"hope": 0.75}}.`
+    handoffctl town patch town-threatened change.json`
 }
 
 func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
@@ -305,15 +302,14 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
 // townRemoveCommand removes a town.
 type townRemoveCommand struct {
 	Town string `arg:"" help:"The town's id."`
-	Yes  bool   `help:"Remove it; without this flag nothing is done." required:""`
+	Yes  bool   `help:"Confirm the removal." required:""`
 }
 
 func (townRemoveCommand) Help() string {
-	return `Removes a town: it is unknown from then on, and a handoff for it is rejected
-(UNKNOWN_TOWN). Its pause, its binding and the proposals that wait for approval go with it. Its
-history, runs and results stay as long as the log keeps them, and its keys stay consumed. town put
-makes it anew, at a day that is not before its last one. A removal waits for a command that a game
-is applying. It needs the rights of an operator.
+	return `Removes a town with its pause, its binding and the proposals that wait for approval. A handoff for it is
+then rejected (UNKNOWN_TOWN). The log keeps its history, runs and results as long as before, and its
+keys stay consumed. town put creates the town again, at its last day or later. A removal waits for a
+command that a game is applying. Requires the role operator.
 
 Example:
 

@@ -16,16 +16,16 @@ import (
 
 // townHistoryCommand lists the revisions of a town, or of all.
 type townHistoryCommand struct {
-	Town   string `arg:"" optional:"" help:"The town's id; without it the newest changes of all towns are shown."`
-	Before uint64 `help:"Only the revisions before this one." placeholder:"N"`
-	Limit  int    `help:"How many revisions to show at most, ${default} by default." aliases:"last" default:"20" placeholder:"N"`
+	Town   string `arg:"" optional:"" help:"The town's id; all towns by default."`
+	Before uint64 `help:"List only the revisions before this one." placeholder:"N"`
+	Limit  int    `help:"Maximum number of revisions, ${default} by default." aliases:"last" default:"20" placeholder:"N"`
 }
 
 func (townHistoryCommand) Help() string {
-	return `Lists the revisions of a town, the newest first: what changed it (a handoff, town put, a
-pause), by whose run, and the state that each left. town get --revision shows such a state. The
-server keeps a bounded number of revisions of each town (handoffd --history-per-town). Without a
-town it lists the newest changes of all towns, of those among the last 500 messages of the log.
+	return `Lists the revisions of a town, the newest first: the cause (such as a handoff, town put or a pause), the
+run, and the state after it. town get --revision shows such a state. The server keeps a limited number
+of revisions of each town (handoffd --history-per-town). Without a town it lists the newest changes of
+all towns, among the last 500 messages of the log.
 
 Example:
 
@@ -86,13 +86,13 @@ func (c *townHistoryCommand) revisions(
 
 // townDiffCommand compares two states of towns.
 type townDiffCommand struct {
-	From string `arg:"" name:"town[@revision]" help:"The town, as it is now or as a revision left it."`
-	To   string `arg:"" optional:"" name:"other[@revision]" help:"The other state; the same town as it is now by default."`
+	From string `arg:"" name:"town[@revision]" help:"The town, now or as a revision left it."`
+	To   string `arg:"" optional:"" name:"other[@revision]" help:"The other state; the same town now by default."`
 }
 
 func (townDiffCommand) Help() string {
-	return `Shows where the snapshots of two states differ, by JSON path: of one town before and
-after, or of two towns. town history lists the revisions. Exits 1 if they differ.
+	return `Shows the differences between two snapshots by JSON path: of one town at two times, or of two towns. town
+history lists the revisions. Exits 1 if they differ.
 
 Examples:
 

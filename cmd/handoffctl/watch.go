@@ -19,25 +19,24 @@ import (
 // watchCommand shows run events, or alerts, as they come.
 type watchCommand struct {
 	Alerts   bool          `help:"Show operational alerts instead of events." xor:"town,run,type"`
-	Town     string        `help:"Only the events of this town." xor:"town"`
-	Type     string        `help:"Only events of this type, such as RunCompleted." xor:"type"`
-	RunID    string        `name:"run" help:"Only the events of this run." xor:"run"`
-	Since    time.Duration `help:"Begin with the events of this long ago, such as 10m."`
-	MaxCount int           `name:"limit" aliases:"count" help:"End after this many events; 0 means go on until Ctrl-C."`
-	Idle     time.Duration `name:"until-idle" help:"End when no event has come for this long, such as 2s, and no command is being applied." placeholder:"DURATION"`
+	Town     string        `help:"Show only the events of this town." xor:"town"`
+	Type     string        `help:"Show only the events of this type, such as RunCompleted." xor:"type"`
+	RunID    string        `name:"run" help:"Show only the events of this run." xor:"run"`
+	Since    time.Duration `help:"Begin with the events of this age, such as 10m."`
+	MaxCount int           `name:"limit" aliases:"count" help:"End after this many events; 0 to go on until Ctrl-C."`
+	Idle     time.Duration `name:"until-idle" help:"End if no event comes for this time, such as 2s, and no command is being applied." placeholder:"DURATION"`
 }
 
 func (watchCommand) Help() string {
-	return `Shows the run events of the world as they come, one a line, until Ctrl-C. When the
-server was away, watch goes on with the first event that it has not shown. A line with the date
-comes before the first event of each day. On a terminal, success is green and failure is red,
-unless $NO_COLOR is set, and ids are cut to their first 8 characters; in a pipe nothing is cut.
-With -o json it prints one RunEventRecord a line. Changes by town put and town patch are shown as
-TownPut, and repairs by fsck --repair as TownMended; neither is a run event, and they are not
-counted. With --alerts it shows the alerts instead: to a user who may not read their stream, such as
-an observer, those that come from now on, and a note if the connection was lost.
+	return `Shows the run events of the world as they come, one on each line, until Ctrl-C. After an outage of the
+server it goes on with the first event that it has not shown. A line with the date comes before the
+first event of each day. With -o json it prints one RunEventRecord on each line. Text output also shows
+changes by town put and town patch as TownPut, and repairs by fsck --repair as TownMended; they are no
+run events, and --limit does not count them.
 
-With --until-idle a script sees the end of what it has sent: watch ends when nothing happens any more.
+With --alerts it shows the alerts instead. A user who may not read their stream, such as an observer,
+sees only new alerts, and a note if the connection was lost. With --until-idle a script can wait until
+the handoffs that it has sent are done.
 
 Examples:
 
