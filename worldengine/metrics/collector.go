@@ -2,10 +2,8 @@ package metrics
 
 import (
 	"context"
-	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"worldengine/worldengine/messages"
@@ -17,13 +15,16 @@ type Sample struct {
 	Serving  bool
 	Stats    messages.Stats
 	Overload messages.Overload
-	// Streams has the state of the world's streams by their names, without those that NATS does not
-	// report in time.
-	Streams map[string]jetstream.StreamState
+	// Streams has the state of the world's streams by the last part of their names, such as LOG,
+	// without the streams that NATS does not report in time.
+	Streams map[string]Stream
 	// Embedded is nil if NATS is another process, and Webhooks without a webhook.
 	Embedded *Embedded
 	Webhooks *Webhooks
 }
+
+// Stream is the state of one stream.
+type Stream struct{ Messages, Bytes, LastSequence uint64 }
 
 // Embedded has the free bytes of an embedded NATS's disk, its connections, and how many it closed
 // because they did not read.
@@ -114,14 +115,13 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		to.counter(webhookTotal, hooks.Lost, "lost")
 	}
 	for name, stream := range sample.Streams {
-		name = name[strings.LastIndex(name, "_")+1:]
 		to.gauge(streamBytes, float64(stream.Bytes), name)
-		to.gauge(streamMessages, float64(stream.Msgs), name)
+		to.gauge(streamMessages, float64(stream.Messages), name)
 		switch name {
 		case "LOG":
-			to.gauge(logLast, float64(stream.LastSeq))
+			to.gauge(logLast, float64(stream.LastSequence))
 		case "DEADLETTER":
-			to.gauge(deadLetters, float64(stream.Msgs))
+			to.gauge(deadLetters, float64(stream.Messages))
 		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	"github.com/stretchr/testify/require"
 
@@ -51,9 +50,9 @@ func filled() *metrics.Metrics {
 			Overload: messages.Overload{
 				Held: 3, HeldBytes: 4096, Refused: map[string]int64{"town": 5}, StrayReplies: 6,
 			},
-			Streams: map[string]jetstream.StreamState{
-				"WORLD_main_LOG":        {Msgs: 41, Bytes: 1000, LastSeq: 42},
-				"WORLD_main_DEADLETTER": {Msgs: 1, Bytes: 10, LastSeq: 1},
+			Streams: map[string]metrics.Stream{
+				"LOG":        {Messages: 41, Bytes: 1000, LastSequence: 42},
+				"DEADLETTER": {Messages: 1, Bytes: 10, LastSequence: 1},
 			},
 			Embedded: &metrics.Embedded{DiskFree: 1 << 30, Connections: 9, SlowConsumers: 1},
 			Webhooks: &metrics.Webhooks{Sent: 5, Lost: 2},

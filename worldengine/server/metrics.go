@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -16,8 +17,11 @@ func (s *Server) watch() error {
 		return err
 	}
 	s.metrics.Watch(func(ctx context.Context) metrics.Sample {
-		sample := metrics.Sample{
-			Streams: commitlog.StreamStates(ctx, js, s.config.Engine.World),
+		sample := metrics.Sample{Streams: map[string]metrics.Stream{}}
+		for name, state := range commitlog.StreamStates(ctx, js, s.config.Engine.World) {
+			sample.Streams[name[strings.LastIndex(name, "_")+1:]] = metrics.Stream{
+				Messages: state.Msgs, Bytes: state.Bytes, LastSequence: state.LastSeq,
+			}
 		}
 		if t := s.serving.Load(); t != nil {
 			sample.Serving = true
