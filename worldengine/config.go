@@ -100,9 +100,6 @@ type Config struct {
 	// DeliveryAttempts is how often the bus may refuse a message for a reason that lies in the
 	// message before that becomes a dead letter; 8.
 	DeliveryAttempts int
-	// FetchWait is how long a list waits for messages that NATS counts and does not deliver,
-	// because they were changed on its disk, before it reads those behind them one by one; 2 s.
-	FetchWait time.Duration
 	// ValidateTransitions makes Runs().Append refuse an event that a projector would have to
 	// ignore, with INVALID_TRANSITION, at the cost of a projection of the run for every append to
 	// it; false: it is stored, and projectors deal with it.
@@ -174,7 +171,6 @@ func (c Config) withDefaults() (Config, error) {
 	c.BusRetention = cmp.Or(c.BusRetention, wire.DefaultEventRetention)
 	c.BusLimit = cmp.Or(c.BusLimit, wire.DefaultEventLimit)
 	c.AppendedRetention = cmp.Or(c.AppendedRetention, 30*24*time.Hour)
-	c.FetchWait = cmp.Or(c.FetchWait, commitlog.DefaultFetchWait)
 	c.TenantID = cmp.Or(c.TenantID, "default")
 	c.ProjectID = cmp.Or(c.ProjectID, c.World)
 	c.EnvironmentID = cmp.Or(c.EnvironmentID, "local")

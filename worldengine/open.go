@@ -84,8 +84,8 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	log := &commitlog.Log{
 		World: config.World, Stream: stream,
 		Store:      commitlog.NewStore(js, stream, config.GroupCommits),
-		MaxPayload: nc.MaxPayload, FetchWait: config.FetchWait,
-		Retention: config.AppendedRetention, Draw: config.draw, Now: config.Now,
+		MaxPayload: nc.MaxPayload, Retention: config.AppendedRetention,
+		Draw: config.draw, Now: config.Now,
 	}
 	if config.Disk != nil {
 		log.MayStore = config.Disk.Check

@@ -8,6 +8,7 @@ import (
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/runs"
+	"worldengine/worldengine/wire"
 )
 
 // Alerts returns the alerts of the engine's world.
@@ -15,9 +16,10 @@ func (e *Engine) Alerts() *alerts.Alerts { return e.alerts }
 
 // CountTowns returns how many towns there are.
 func (e *Engine) CountTowns(ctx context.Context) (uint64, error) {
-	all, err := e.log.CountTowns(ctx)
+	all, err := commitlog.SubjectsOf(ctx, e.log.Stream, wire.LogSubject(e.config.World, "*"))
 	_, _ = e.index.Sync(ctx) // or towns that were removed just now count
-	return all - min(all, uint64(len(e.index.Towns(index.Removed)))), err
+	n := uint64(len(all))
+	return n - min(n, uint64(len(e.index.Towns(index.Removed)))), err
 }
 
 // Runs returns the runs of the engine's world.

@@ -187,7 +187,7 @@ func (f *waitFixture) events(runID string) (events []runevents.Event) {
 	end, err := f.log.End(f.t.Context())
 	require.NoError(f.t, err)
 	for seq := uint64(1); seq <= end; seq++ {
-		msg, err := f.log.Message(f.t.Context(), seq)
+		msg, err := f.log.At(f.t.Context(), seq)
 		require.NoError(f.t, err)
 		rec, err := commitlog.ReadRecord(msg.Data)
 		require.NoError(f.t, err)

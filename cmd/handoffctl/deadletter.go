@@ -91,11 +91,10 @@ func (a *app) deadLetters(ctx context.Context) ([]deadLetter, error) {
 	if err != nil || stream == nil {
 		return letters, err
 	}
-	err = commitlog.Each(ctx, stream, jetstream.ConsumerConfig{},
-		func(msg *jetstream.RawStreamMsg) error {
-			letters = append(letters, letterOf(msg))
-			return nil
-		})
+	err = commitlog.Each(ctx, stream, 0, func(msg *jetstream.RawStreamMsg) error {
+		letters = append(letters, letterOf(msg))
+		return nil
+	})
 	if err != nil {
 		return nil, unavailable("NO_DEAD_LETTERS", err)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -11,6 +10,7 @@ import (
 
 	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
 )
 
 // settingsGetCommand shows the settings of the world.
@@ -87,13 +87,9 @@ func (a *app) withSettings(
 	plan, err := do(js)
 	var refused *commitlog.SettingsError
 	if errors.As(err, &refused) {
-		var discards []string
-		for _, d := range refused.Discards {
-			discards = append(discards, fmt.Sprintf("%s of %s (%s)",
-				counted.Of(d.Messages, "message"), d.Stream, d.Setting))
-		}
-		return failedf("nothing is changed, since it would discard %s: take a backup, and give "+
-			"--discard-history", strings.Join(discards, ", "))
+		return failedf("nothing is changed, since it would discard %s of %s (%s): take a backup, and "+
+			"give --discard-history", counted.Of(refused.Discards, "message"),
+			wire.LogStream(a.flags.World), commitlog.HistorySetting)
 	}
 	if err != nil {
 		return a.streamError(err, nc.LastError(), "SETTINGS", "see or change the settings of the "+

@@ -15,7 +15,7 @@ func TestSettings_Discard(t *testing.T) {
 	c := online(t)
 	js := c.streams()
 	_, err := js.CreateStream(t.Context(),
-		commitlog.LogStream("other", commitlog.DefaultSettings(), 1))
+		commitlog.StreamConfig("other", commitlog.DefaultSettings(), 1))
 	require.NoError(t, err)
 	for range 1003 {
 		_, err = js.PublishAsync(wire.LogSubject("other", "busy"), []byte("{}"))

@@ -82,9 +82,10 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.C
 		}
 		config.Engine.Apply = plan.Settings.Apply
 		settings = describeSettings(plan.Settings)
-		for _, d := range plan.Discards {
+		if plan.Discards > 0 {
 			settings += fmt.Sprintf("discards  %s of %s (--%s, --discard-history)\n",
-				counted.Of(d.Messages, "message"), d.Stream, d.Setting)
+				counted.Of(plan.Discards, "message"), wire.LogStream(c.World),
+				commitlog.HistorySetting)
 		}
 	}
 	if c.WorldFile != "" {

@@ -408,7 +408,7 @@ func TestServe_ShorterHistory(t *testing.T) {
 	require.NoError(t, err)
 	longer := commitlog.DefaultSettings()
 	longer.HistoryPerTown = 3000
-	_, err = js.CreateStream(t.Context(), commitlog.LogStream("main", longer, 1))
+	_, err = js.CreateStream(t.Context(), commitlog.StreamConfig("main", longer, 1))
 	require.NoError(t, err)
 	for i := range 1500 { // of one town, and as many of many
 		for _, town := range []string{"busy", fmt.Sprint("town-", i)} {
@@ -433,7 +433,7 @@ func TestServe_OtherFormat(t *testing.T) {
 	nc := p.connect()
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	old := commitlog.LogStream("main", commitlog.DefaultSettings(), 1)
+	old := commitlog.StreamConfig("main", commitlog.DefaultSettings(), 1)
 	delete(old.Metadata, "worldengine.format")
 	log, err := js.CreateStream(t.Context(), old)
 	require.NoError(t, err)

@@ -86,7 +86,7 @@ func (h *holes) left(ctx context.Context, log jetstream.Stream) ([]Left, error) 
 	var all []Left
 	place := map[string]int{} // in all, by subject
 	for _, at := range h.found {
-		msg, err := commitlog.Get(ctx, log, at.before)
+		msg, err := commitlog.StreamStore{Stream: log}.At(ctx, at.before)
 		if err != nil {
 			return nil, fmt.Errorf("log sequence %d: %w", at.before, err)
 		}

@@ -21,7 +21,8 @@ func TestCountPending(t *testing.T) {
 	nc := natstest.Connect(t)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	log, err := js.CreateStream(t.Context(), commitlog.StreamConfig("main", 10, 1))
+	log, err := js.CreateStream(t.Context(), commitlog.StreamConfig("main",
+		commitlog.Settings{HistoryPerTown: 10}, 1))
 	require.NoError(t, err)
 	store := func(townID string, kind commitlog.Kind, pending *apply.Pending) {
 		rec := commitlog.Record{Kind: kind, TownID: townID}

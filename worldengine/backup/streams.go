@@ -16,20 +16,18 @@ func BackupStreams(
 	world string, settings commitlog.Settings, replicas int,
 ) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{
-		commitlog.LogStream(world, settings, replicas), alerts.AlertConfig(world, replicas),
+		commitlog.StreamConfig(world, settings, replicas), alerts.AlertConfig(world, replicas),
 	}
 }
 
 // CountPending counts the towns of a log in which a command is being applied.
 func CountPending(ctx context.Context, log jetstream.Stream, world string) (n int, err error) {
-	err = commitlog.Each(ctx, log, jetstream.ConsumerConfig{
-		FilterSubject: wire.LogSubject(world, "*"),
-		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-	}, func(msg *jetstream.RawStreamMsg) error {
-		if msg.Header.Get(wire.PendingHeader) != "" {
-			n++
-		}
-		return nil
-	})
+	err = commitlog.EachLast(ctx, log, []string{wire.LogSubject(world, "*")},
+		func(msg *jetstream.RawStreamMsg) error {
+			if msg.Header.Get(wire.PendingHeader) != "" {
+				n++
+			}
+			return nil
+		})
 	return n, err
 }

@@ -180,13 +180,15 @@ func checkHistory(ctx context.Context, log jetstream.Stream, world string) error
 	if history <= 0 || info.State.LastSeq-begin < uint64(history) {
 		return nil
 	}
-	subject, n, err := commitlog.BusiestTown(ctx, log, world, begin)
-	if err != nil {
-		return fmt.Errorf("commits since its begin: %w", err)
-	}
-	if n >= history {
-		return fmt.Errorf("%w: %s got %d commits meanwhile, and %d are kept (--history-per-town)",
-			ErrOutrun, subject, n, history)
-	}
-	return nil
+	commits := map[string]int64{}
+	return commitlog.Each(ctx, log, begin, func(msg *jetstream.RawStreamMsg) error {
+		if !commitlog.IsHistory(world, msg.Subject) {
+			return nil
+		}
+		if commits[msg.Subject]++; commits[msg.Subject] >= history {
+			return fmt.Errorf("%w: %s got %d commits meanwhile, and so many are kept "+
+				"(--history-per-town)", ErrOutrun, msg.Subject, history)
+		}
+		return nil
+	})
 }

@@ -30,7 +30,7 @@ func readPosition(ctx context.Context, stream jetstream.Stream) (position, error
 	state := info.State
 	pos := position{last: state.LastSeq}
 	for seq := state.LastSeq; state.Msgs > 0 && seq >= max(state.FirstSeq, 1); seq-- {
-		msg, err := commitlog.Get(ctx, stream, seq)
+		msg, err := commitlog.StreamStore{Stream: stream}.At(ctx, seq)
 		if err != nil {
 			return position{}, fmt.Errorf("bus: last event of the stream: %w", err)
 		}
@@ -89,7 +89,7 @@ func (s *Sink) has(ctx context.Context, log jetstream.Stream, pos position) (boo
 	if err != nil || pos.at.logSeq == 0 || pos.at.logSeq > info.State.LastSeq {
 		return pos.at.logSeq == 0, err
 	}
-	raw, err := commitlog.Get(ctx, log, pos.at.logSeq)
+	raw, err := commitlog.StreamStore{Stream: log}.At(ctx, pos.at.logSeq)
 	if raw == nil || err != nil {
 		return err == nil, err
 	}

@@ -32,7 +32,7 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 	for _, subject := range letters {
 		held[subject] = false
 	}
-	if err := commitlog.Each(ctx, stream, jetstream.ConsumerConfig{},
+	if err := commitlog.Each(ctx, stream, 0,
 		func(msg *jetstream.RawStreamMsg) error {
 			seq, part := msg.Header.Get(wire.LogSeqHeader), msg.Header.Get(wire.LogPartHeader)
 			letter := wire.DeadLetterSubject(config.World, s.stream.Name, seq, part)

@@ -62,7 +62,7 @@ func (w *world) makeLog() {
 	settings := commitlog.DefaultSettings()
 	var err error
 	w.log, err = w.js.CreateStream(w.t.Context(),
-		commitlog.LogStream("main", settings, w.replicas))
+		commitlog.StreamConfig("main", settings, w.replicas))
 	require.NoError(w.t, err)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -30,7 +29,7 @@ func TestEachWhole_LaggingReplica(t *testing.T) {
 
 	lagging := &laggingReplica{Stream: stream, consumers: 2*fetchTries + 1, has: 3}
 	var read []byte
-	require.NoError(t, EachWhole(t.Context(), lagging, 1<<20, 20*time.Millisecond,
+	require.NoError(t, EachWhole(t.Context(), lagging, 1<<20,
 		func(m *jetstream.RawStreamMsg) error {
 			read = append(read, m.Data...)
 			require.EqualValues(t, len(read), m.Sequence)

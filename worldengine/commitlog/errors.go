@@ -1,7 +1,9 @@
 package commitlog
 
 import (
+	"context"
 	"errors"
+	"slices"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -32,6 +34,16 @@ var ErrRecordTooLarge = errors.New("worldengine: the commit record exceeds the l
 var ErrTownDamaged = errors.New("worldengine: the stored state of the town is damaged; fsck " +
 	"says where")
 
+// ErrUnreadable: a stream counts a message that it cannot deliver. Run fsck.
+var ErrUnreadable = errors.New("worldengine: the last message of the subject was changed on the " +
+	"disk of NATS")
+
+// ErrGone: the log no longer keeps the record: its subject's history was cut.
+var ErrGone = errors.New("worldengine: the log does not keep the record any more")
+
+// ErrDamaged: the record was changed on the disk of NATS and cannot be read. fsck names it.
+var ErrDamaged = errors.New("worldengine: a record of the log is damaged; fsck names it")
+
 // ErrLostRace: another writer changed the town since its state was read. Load it and judge again;
 // see Log.Retry. It never leaves the engine.
 var ErrLostRace = errors.New("worldengine: lost the race for a town")
@@ -41,37 +53,72 @@ var ErrLostRace = errors.New("worldengine: lost the race for a town")
 // back, or restarts the server to go on without it.
 var ErrLogLost = errors.New("the log has lost messages")
 
+// ErrFormat: the world, or the backup, is stored in a format that this program does not read.
+var ErrFormat = errors.New("worldengine: stored by another program")
+
+// ErrHalfRestored: a restore of the world did not finish. Run it again, or restore another backup.
+var ErrHalfRestored = errors.New("worldengine: the world is being restored, or was in part: run " +
+	"the restore again, or restore another backup")
+
+// JetStream's error codes that its client has no names for.
+const (
+	accountExceeded      jetstream.ErrorCode = 10002
+	noPeers              jetstream.ErrorCode = 10005
+	noLeader             jetstream.ErrorCode = 10008
+	insufficient         jetstream.ErrorCode = 10023
+	storageExceeded      jetstream.ErrorCode = 10047
+	storeFailed          jetstream.ErrorCode = 10077
+	headerExceedsMaximum jetstream.ErrorCode = 10097
+	ttlInvalid           jetstream.ErrorCode = 10165
+	ttlDisabled          jetstream.ErrorCode = 10166
+)
+
+// hasCode reports whether err is an answer of JetStream with one of the error codes.
+func hasCode(err error, codes ...jetstream.ErrorCode) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode)
+}
+
 // IsWrongLastSequence reports whether err is JetStream's answer to a guard that did not hold:
 // 10071, or 10164 on replicated streams.
 func IsWrongLastSequence(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
-		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+	return hasCode(err, jetstream.JSErrCodeStreamWrongLastSequence,
+		jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
 // IsRefusal reports whether err is about the message itself: it, or its header, is too large, or it
 // has an option that is refused. A retry fails the same way unless an operator changes the stream
 // or the server. All other errors are about the stream, the server or the connection (no answer, no
-// room, no leader, a lost race), and pass. JetStream's "store failed" (10077) is none of them,
-// since a full disk gives it too.
+// room, no leader, a lost race), and pass. JetStream's "store failed" is none of them, since a full
+// disk gives it too.
 func IsRefusal(err error) bool {
-	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) ||
-		errors.Is(err, nats.ErrBadHeaderMsg) {
-		return true
-	}
+	return errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) ||
+		errors.Is(err, nats.ErrBadHeaderMsg) ||
+		hasCode(err, jetstream.JSErrCodeStreamMessageExceedsMaximum, headerExceedsMaximum,
+			ttlInvalid, ttlDisabled)
+}
+
+// isOutOfRoom reports whether NATS refused a message because it, or the account, has no room.
+func isOutOfRoom(err error) bool {
+	return hasCode(err, accountExceeded, insufficient, storageExceeded, storeFailed)
+}
+
+// isFinal reports whether a retry of an append must fail the same way.
+func isFinal(err error) bool {
+	return errors.Is(err, ErrStorageFull) || errors.Is(err, ErrLogLost)
+}
+
+// isDefinite reports whether err means that the message was not stored. No answer does not mean
+// that.
+func isDefinite(err error) bool {
 	var api *jetstream.APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	const (
-		headerExceedsMaximum = 10097
-		ttlInvalid           = 10165
-		ttlDisabled          = 10166
-	)
-	switch api.ErrorCode {
-	case jetstream.JSErrCodeStreamMessageExceedsMaximum, headerExceedsMaximum,
-		ttlInvalid, ttlDisabled:
-		return true
-	}
-	return false
+	return errors.As(err, &api) || errors.Is(err, ErrRecordTooLarge) ||
+		errors.Is(err, ErrStorageFull) ||
+		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrMaxPayload)
+}
+
+// passes reports whether a failed request to the cluster may succeed later unchanged: it got no
+// answer, the cluster has no leader at the moment, or it does not know enough of its servers yet.
+func passes(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || hasCode(err, noLeader, noPeers)
 }

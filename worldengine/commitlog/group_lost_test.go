@@ -83,7 +83,7 @@ func newLossy(t *testing.T, of trouble, appends int64) (l *Log, direct Store) {
 	nc := natstest.Connect(t)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	stream, err := js.CreateStream(t.Context(), StreamConfig("main", 100, 1))
+	stream, err := js.CreateStream(t.Context(), StreamConfig("main", Settings{HistoryPerTown: 100}, 1))
 	require.NoError(t, err)
 	link := &lossyLink{trouble: of, released: make(chan struct{})}
 	over, err := nats.Connect(nc.ConnectedUrl(), nats.SetCustomDialer(link),
@@ -163,12 +163,12 @@ func commitAtOnce(t *testing.T, l *Log, n int) (messages []*nats.Msg, ends []com
 		msg := appendTo(i, 0, fmt.Sprint("first of ", i))
 		if i%2 == 0 {
 			msg.Subject = wire.RefusedSubject("main", fmt.Sprint(i))
-			msg.Header = nats.Header{wire.RunIDHeader: {fmt.Sprint("run ", i)}}
+			msg.Header = nats.Header{jetstream.MsgIDHeader: {fmt.Sprint("run ", i)}}
 		}
 		messages = append(messages, msg)
 		all.Go(func() {
 			if i%2 == 0 {
-				ends[i].err = l.Refuse(t.Context(), msg, "", nil)
+				_, ends[i].err = l.commit(t.Context(), msg, func() (uint64, error) { return 0, ErrLostRace })
 			} else {
 				ends[i].seq, ends[i].err = l.Commit(t.Context(), msg, 0)
 			}

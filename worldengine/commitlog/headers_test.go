@@ -78,7 +78,7 @@ func TestLog_StampsPersistedAt(t *testing.T) {
 	seq, err = l.Commit(t.Context(), second, seq)
 	require.NoError(t, err)
 	require.Equal(t, runevents.Timestamp(last), second.Header.Get(wire.AtHeader))
-	stored, err := l.Message(t.Context(), seq)
+	stored, err := l.At(t.Context(), seq)
 	require.NoError(t, err)
 	require.Equal(t, last, commitlog.At(stored))
 	require.Equal(t, stored.Time, commitlog.AtOr(nats.Header{}, stored.Time), "without the header")

@@ -241,7 +241,7 @@ func differs(
 	if m.seq == 0 || m.seq > end {
 		return m.seq > 0, nil
 	}
-	msg, err := Get(ctx, log, m.seq)
+	msg, err := StreamStore{Stream: log}.At(ctx, m.seq)
 	if err != nil {
 		return false, fmt.Errorf("%w: log sequence %d: %w", ErrLogUnavailable, m.seq, err)
 	}

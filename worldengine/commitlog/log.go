@@ -1,3 +1,11 @@
+// Package commitlog reads, extends and keeps the commit log of a world, from which everything else
+// is derived.
+//
+// The log is the stream WORLD_<world>_LOG. One message is one Record: all changes of one decision,
+// together or not at all. A town's subject, world.<world>.log.<town token>, holds its history; its
+// last message is the town's current state and never expires. Every append to a history is guarded
+// by the sequence of the message that it was decided on (Log.Commit), so that JetStream orders the
+// appends of any number of engines; Log.Retry decides again after a lost race.
 package commitlog
 
 import (
@@ -17,8 +25,8 @@ import (
 
 // Log is the commit log of a world. Refused runs are on world.<world>.refused.<town token>, and
 // events of other producers on world.<world>.run.<runId>, with the same guards and a time to live.
-// Every member must be set before the first use, except FetchWait, and Stream if nothing is read in
-// bulk. A Log is safe for concurrent use.
+// Every member must be set before the first use, except Stream if nothing is read in bulk, and those
+// for appends if nothing is appended. A Log is safe for concurrent use.
 type Log struct {
 	// World is the world's name.
 	World string
@@ -39,8 +47,6 @@ type Log struct {
 	Appended func(seq uint64, msg *nats.Msg)
 	// Retention is how long a message on a run's own subject is kept.
 	Retention time.Duration
-	// FetchWait bounds a list's wait for messages that NATS does not deliver; DefaultFetchWait.
-	FetchWait time.Duration
 	// Draw returns a random duration from 0 up to below; only pauses depend on it.
 	Draw func(below time.Duration) time.Duration
 	// Now is the clock of the append authority; time.Now if it is nil.
@@ -55,28 +61,6 @@ type Log struct {
 	refused atomic.Pointer[refusal] // by NATS, for want of room: of the last append
 }
 
-// StreamConfig returns the configuration of the stream of a world's commit log. history is the
-// number of messages of each subject.
-func StreamConfig(world string, history int64, replicas int) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name:        wire.LogStream(world),
-		Description: "Commit log of the world " + world + ": the truth, everything else follows it",
-		Subjects: []string{
-			wire.LogSubject(world, "*"), wire.RefusedSubject(world, "*"),
-			wire.RunSubject(world, "*"), wire.ControlSubject(world), wire.SignalSubject(world),
-		},
-		AllowMsgTTL:        true, // of appended events
-		MaxMsgsPerSubject:  history,
-		AllowDirect:        replicas <= 1, // a follower's copy may be behind its leader
-		AllowAtomicPublish: replicas <= 1, // for a GroupedStore
-		Replicas:           max(replicas, 1),
-		Duplicates:         DuplicateWindow,
-		DenyDelete:         true,
-		DenyPurge:          true,
-		Metadata:           Settings{}.Metadata(),
-	}
-}
-
 // DuplicateWindow is how long the log itself knows a message's Nats-Msg-Id: the id of a refused
 // run, or of appended events. So an append without an answer may be tried again without being
 // stored twice. It is not dedupe: the index is.
@@ -84,49 +68,6 @@ const DuplicateWindow = 30 * time.Second
 
 // appendTimeout bounds one attempt to append.
 const appendTimeout = 3 * time.Second
-
-// Load reads a town's current entry, the zero entry if it does not exist. It returns ErrTownDamaged
-// or ErrLogUnavailable.
-func (l *Log) Load(ctx context.Context, townID string) (Entry, error) {
-	msg, err := l.LastOf(ctx, townID)
-	if msg == nil || err != nil {
-		return Entry{}, err
-	}
-	return ReadEntry(townID, msg)
-}
-
-// LastOf returns a town's last message, or nil if it does not exist. It returns ErrTownDamaged or
-// ErrLogUnavailable.
-func (l *Log) LastOf(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
-	return l.LastOfToken(ctx, wire.TownToken(townID))
-}
-
-// LastOfToken is LastOf for the town with a token.
-func (l *Log) LastOfToken(ctx context.Context, token string) (*jetstream.RawStreamMsg, error) {
-	msg, err := l.Store.Last(ctx, wire.LogSubject(l.World, token))
-	if errors.Is(err, ErrUnreadable) {
-		return nil, fmt.Errorf("%w: town %s: %w", ErrTownDamaged, token, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: last message of town %s: %w", ErrLogUnavailable, token, err)
-	}
-	return msg, nil
-}
-
-// ReadEntry reads a town's entry from a message of its subject. It returns ErrTownDamaged.
-func ReadEntry(townID string, msg *jetstream.RawStreamMsg) (Entry, error) {
-	rec, err := ReadRecord(msg.Data)
-	if err != nil {
-		return Entry{}, fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID,
-			msg.Sequence, err)
-	}
-	state, err := rec.State(msg.Header.Get(wire.HashHeader))
-	if err != nil {
-		return Entry{}, fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID,
-			msg.Sequence, err)
-	}
-	return rec.Town(msg.Sequence, state), nil
-}
 
 // End returns the sequence of the log's last message, on any subject.
 func (l *Log) End(ctx context.Context) (uint64, error) {
@@ -163,7 +104,7 @@ func (l *Log) commit(
 			return 0, ErrLostRace
 		case isDefinite(err) && !inDoubt:
 			return 0, err
-		case isFinal(err) || backoff.Sleep(ctx, RetryDelay) != nil:
+		case isFinal(err) || backoff.Sleep(ctx, retryDelay) != nil:
 			return 0, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 		}
 	}
@@ -184,41 +125,18 @@ func (l *Log) CommitTown(ctx context.Context, rec *Record, after *Entry, guard u
 	return nil
 }
 
-// RefuseRecord is Refuse for a record that changes no town.
-func (l *Log) RefuseRecord(
-	ctx context.Context, rec *Record, subject string, judged *uint64,
-) error {
-	msg, err := Encode(rec, subject, nil)
-	if err != nil {
-		return err
-	}
-	return l.Refuse(ctx, msg, rec.TownID, judged)
-}
-
-// Message returns the message at a sequence, which must exist.
-func (l *Log) Message(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
-	msg, err := l.Store.At(ctx, seq)
-	if err == nil && msg == nil {
-		err = jetstream.ErrMsgNotFound
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: log sequence %d: %w", ErrLogUnavailable, seq, err)
-	}
-	return msg, nil
-}
-
-// RetryDelay is the pause before a request to NATS without an answer is retried.
-const RetryDelay = 50 * time.Millisecond
+// retryDelay is the pause before a request to NATS without an answer is retried.
+const retryDelay = 50 * time.Millisecond
 
 // Successor resolves an append in doubt: the message that followed guard on its subject is either
 // the appended one, or proof that it was never stored.
 func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
-	next, err := l.Store.Next(ctx, msg.Subject, guard+1)
+	next, err := l.Next(ctx, msg.Subject, guard+1)
 	if err == nil && next == nil {
-		err = jetstream.ErrMsgNotFound
+		err = fmt.Errorf("%w: %w", ErrLogUnavailable, jetstream.ErrMsgNotFound)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("%w: an append is in doubt: %w", ErrLogUnavailable, err)
+		return 0, fmt.Errorf("an append is in doubt: %w", err)
 	}
 	if next.Header.Get(wire.RunIDHeader) == msg.Header.Get(wire.RunIDHeader) &&
 		next.Header.Get(jetstream.MsgIDHeader) == msg.Header.Get(jetstream.MsgIDHeader) &&
@@ -229,18 +147,23 @@ func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint6
 	return 0, ErrLostRace
 }
 
-// Refuse appends the message of a refused run. With judged set, the run was judged on its town's
-// state at sequence *judged: the message is stored only while that is the town's last message, else
-// Refuse returns ErrLostRace. A duplicate needs no guard: a key that was accepted stays accepted.
-func (l *Log) Refuse(ctx context.Context, msg *nats.Msg, townID string, judged *uint64) error {
+// Refuse appends the record of a refused run, or of a signal, to a subject. With judged set, the run
+// was judged on its town's state at sequence *judged: the record is stored only while that is the
+// town's last message, else Refuse returns ErrLostRace. A duplicate needs no guard: a key that was
+// accepted stays accepted.
+func (l *Log) Refuse(ctx context.Context, rec *Record, subject string, judged *uint64) error {
+	msg, err := Encode(rec, subject, nil)
+	if err != nil {
+		return err
+	}
 	if judged != nil {
 		msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(*judged, 10)}
 		msg.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{wire.LogSubject(l.World,
-			wire.TownToken(townID))}
+			wire.TownToken(rec.TownID))}
 	}
 	// The run's id makes a second attempt within DuplicateWindow harmless.
 	msg.Header[jetstream.MsgIDHeader] = msg.Header[wire.RunIDHeader]
-	_, err := l.commit(ctx, msg, func() (uint64, error) { return 0, ErrLostRace })
+	_, err = l.commit(ctx, msg, func() (uint64, error) { return 0, ErrLostRace })
 	return err
 }
 
@@ -320,35 +243,29 @@ type refusal struct {
 // again, and a server that reports no room may get none.
 const refusedFor = 15 * time.Second
 
-// isOutOfRoom reports whether NATS refused a message because it, or the account, has no room.
-func isOutOfRoom(err error) bool {
-	var api *jetstream.APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	const (
-		accountExceeded = 10002
-		insufficient    = 10023
-		storageExceeded = 10047
-		storeFailed     = 10077
-	)
-	switch api.ErrorCode {
-	case accountExceeded, insufficient, storageExceeded, storeFailed:
-		return true
-	}
-	return false
-}
+// Bounds of retry.
+const (
+	// maxRaces bounds the retries of one change that loses its races.
+	maxRaces = 64
+	// Pauses after lost races.
+	minRacePause = 3 * time.Millisecond
+	maxRacePause = 24 * time.Millisecond
+)
 
-// isFinal reports whether a retry of an append must fail the same way.
-func isFinal(err error) bool {
-	return errors.Is(err, ErrStorageFull) || errors.Is(err, ErrLogLost)
-}
-
-// isDefinite reports whether err means that the message was not stored. No answer does not mean
-// that.
-func isDefinite(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) || errors.Is(err, ErrRecordTooLarge) ||
-		errors.Is(err, ErrStorageFull) ||
-		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrMaxPayload)
+// Retry calls attempt, which reads the log, decides, and commits with a guard, until it returns
+// anything but ErrLostRace. It returns ErrContended after maxRaces lost races. From the second lost
+// race on it pauses, longer with each: a replicated stream refuses a guard as soon as another
+// append to the subject is under way, and until that is stored the subject reads as before, so that
+// an immediate attempt would lose again.
+func (l *Log) Retry(ctx context.Context, attempt func() error) error {
+	pauses := backoff.Backoff{Min: minRacePause, Max: maxRacePause, Draw: l.Draw}
+	for lost := range maxRaces {
+		if lost > 1 {
+			_ = pauses.Wait(ctx) // attempt finds that ctx is done
+		}
+		if err := attempt(); !errors.Is(err, ErrLostRace) {
+			return err
+		}
+	}
+	return ErrContended
 }

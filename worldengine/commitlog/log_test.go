@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/wire"
@@ -79,21 +80,23 @@ func TestLog_Successor(t *testing.T) {
 	require.ErrorIs(t, err, commitlog.ErrLostRace)
 }
 
-// refused is the message of a refused run.
-func refused(run string) *nats.Msg {
-	return &nats.Msg{Subject: wire.RefusedSubject("main", "t"), Data: []byte(`{}`),
-		Header: nats.Header{wire.RunIDHeader: {run}}}
+// refuse stores a refused run of the town t.
+func refuse(t *testing.T, l *commitlog.Log, run string, judged *uint64) error {
+	t.Helper()
+	rec := &commitlog.Record{Kind: commitlog.KindRefused, TownID: "t",
+		Run: &runevents.Run{Identity: runevents.Identity{RunID: run}}}
+	return l.Refuse(t.Context(), rec, wire.RefusedSubject("main", "t"), judged)
 }
 
 // A refused run is stored only while its town is unchanged.
 func TestLog_Refuse(t *testing.T) {
 	t.Parallel()
 	l, judged := logtest.New(t), uint64(0)
-	require.NoError(t, l.Refuse(t.Context(), refused("run-1"), "t", &judged), "of no town")
+	require.NoError(t, refuse(t, l, "run-1", &judged), "of no town")
 	current := commit(t, l, 1, 0)
-	require.ErrorIs(t, l.Refuse(t.Context(), refused("run-2"), "t", &judged), commitlog.ErrLostRace)
-	require.NoError(t, l.Refuse(t.Context(), refused("run-2"), "t", &current))
-	require.NoError(t, l.Refuse(t.Context(), refused("run-3"), "t", nil), "a duplicate has no guard")
+	require.ErrorIs(t, refuse(t, l, "run-2", &judged), commitlog.ErrLostRace)
+	require.NoError(t, refuse(t, l, "run-2", &current))
+	require.NoError(t, refuse(t, l, "run-3", nil), "a duplicate has no guard")
 }
 
 // A message whose answer is lost is stored once: another try finds it. Each stored message is
@@ -115,7 +118,7 @@ func TestLog_AnswerIsLost(t *testing.T) {
 	current := commit(t, l, 2, 1)
 	require.EqualValues(t, 2, current)
 	lossy.Lose = 1
-	require.NoError(t, l.Refuse(t.Context(), refused("run"), "t", &current))
+	require.NoError(t, refuse(t, l, "run", &current))
 	requireEnd(t, l, 3)
 	require.Equal(t, []uint64{1, 2, 3}, announced)
 }
@@ -128,7 +131,7 @@ func TestLog_AppendOnly(t *testing.T) {
 	require.Error(t, l.Stream.DeleteMsg(t.Context(), seq))
 	require.Error(t, l.Stream.SecureDeleteMsg(t.Context(), seq))
 	require.Error(t, l.Stream.Purge(t.Context()))
-	config := commitlog.StreamConfig("main", 100, 1)
+	config := commitlog.StreamConfig("main", commitlog.Settings{HistoryPerTown: 100}, 1)
 	config.DenyDelete, config.DenyPurge = false, false
 	_, err := logtest.JetStream(l).UpdateStream(t.Context(), config)
 	require.Error(t, err)
@@ -192,7 +195,7 @@ func TestLog_MayNotStore(t *testing.T) {
 	require.ErrorIs(t, err, commitlog.ErrStorageFull)
 	require.ErrorIs(t, err, errDisk)
 	require.NotErrorIs(t, err, commitlog.ErrLogUnavailable)
-	require.ErrorIs(t, l.Refuse(t.Context(), logtest.Put(t, 2), "t", nil), commitlog.ErrStorageFull)
+	require.ErrorIs(t, refuse(t, l, "run", nil), commitlog.ErrStorageFull)
 	require.ErrorIs(t, l.Full(), errDisk)
 
 	logtest.LoseAnswers(l).Lose = 1

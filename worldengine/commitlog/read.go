@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,76 +14,114 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Get returns the message at a sequence of a stream, Next the first message of a subject at or
-// behind a sequence, and Last the last message of a subject; nil if there is none. A message whose
-// headers cannot be decoded has none, as in a consumer. Errors are JetStream's.
-func Get(
-	ctx context.Context, stream jetstream.Stream, seq uint64,
-) (*jetstream.RawStreamMsg, error) {
-	msg, err := stream.GetMsg(ctx, seq)
-	return decoded(ctx, stream, msg, err, jetstream.ConsumerConfig{
+// Store reads and writes the stream of a log message by message. Its errors are JetStream's. It is
+// safe for concurrent use.
+type Store interface {
+	// Publish stores a message, if the guards in its headers hold.
+	Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error)
+	// At returns the message at a sequence, Last the last message of a subject, and Next the first
+	// message of a subject at or after a sequence; nil if there is none.
+	At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error)
+	Last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
+	Next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error)
+	// End returns the sequence of the last message on any subject.
+	End(ctx context.Context) (uint64, error)
+}
+
+// NewStore returns the Store on the stream of a log: a GroupedStore if its server syncs each append
+// to the disk.
+func NewStore(js jetstream.JetStream, stream jetstream.Stream, grouped bool) Store {
+	store := StreamStore{JetStream: js, Stream: stream}
+	if grouped {
+		return &GroupedStore{StreamStore: store}
+	}
+	return &store
+}
+
+// StreamStore is a Store on any JetStream stream. A message whose headers cannot be decoded has
+// none, as in a consumer. JetStream may be nil if nothing is published.
+type StreamStore struct {
+	JetStream jetstream.JetStream
+	Stream    jetstream.Stream
+}
+
+// Publish implements Store.
+func (s StreamStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	return s.JetStream.PublishMsg(ctx, msg)
+}
+
+// At implements Store.
+func (s StreamStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	msg, err := s.Stream.GetMsg(ctx, seq)
+	return s.decoded(ctx, msg, err, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seq,
 	})
 }
 
-// Next is described with Get.
-func Next(
-	ctx context.Context, stream jetstream.Stream, subject string, seq uint64,
+// Next implements Store.
+func (s StreamStore) Next(
+	ctx context.Context, subject string, from uint64,
 ) (*jetstream.RawStreamMsg, error) {
-	msg, err := stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(subject))
-	return decoded(ctx, stream, msg, err, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(seq, 1),
+	msg, err := s.Stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject))
+	return s.decoded(ctx, msg, err, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(from, 1),
 		FilterSubject: subject,
 	})
 }
 
-// Last is described with Get.
-func Last(
-	ctx context.Context, stream jetstream.Stream, subject string,
-) (*jetstream.RawStreamMsg, error) {
-	msg, err := stream.GetLastMsgForSubject(ctx, subject)
-	return decoded(ctx, stream, msg, err, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverLastPolicy, FilterSubject: subject,
-	})
-}
-
-// LastOrUnreadable is Last, but returns ErrUnreadable if the stream counts a message of the subject
-// and does not deliver it.
-func LastOrUnreadable(
-	ctx context.Context, stream jetstream.Stream, subject string,
-) (*jetstream.RawStreamMsg, error) {
-	msg, err := Last(ctx, stream, subject)
+// Last implements Store. It returns ErrUnreadable if the stream counts a message of the subject and
+// does not deliver it.
+func (s StreamStore) Last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	msg, err := s.last(ctx, subject)
 	if msg != nil || err != nil {
 		return msg, err
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+	info, err := s.Stream.Info(ctx, jetstream.WithSubjectFilter(subject))
 	if err != nil || len(info.State.Subjects) == 0 {
 		return nil, err
 	}
 	// It has not just come.
-	if msg, err = Last(ctx, stream, subject); msg == nil && err == nil {
+	if msg, err = s.last(ctx, subject); msg == nil && err == nil {
 		err = ErrUnreadable
 	}
 	return msg, err
 }
 
-// ErrUnreadable means that a stream counts a message that it cannot deliver. Run fsck.
-var ErrUnreadable = errors.New("worldengine: the last message of the subject was changed on the " +
-	"disk of NATS")
+// last returns the last message of a subject that the stream delivers.
+func (s StreamStore) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	msg, err := s.Stream.GetLastMsgForSubject(ctx, subject)
+	return s.decoded(ctx, msg, err, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverLastPolicy, FilterSubject: subject,
+	})
+}
+
+// End implements Store.
+func (s StreamStore) End(ctx context.Context) (uint64, error) {
+	info, err := s.Stream.Info(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return info.State.LastSeq, nil
+}
 
 // decoded returns the answer to a request for a message. If the client cannot decode the headers of
-// the message, it is read by a consumer.
-func decoded(
-	ctx context.Context, stream jetstream.Stream, msg *jetstream.RawStreamMsg, err error,
-	config jetstream.ConsumerConfig,
+// the message, a consumer reads it.
+func (s StreamStore) decoded(
+	ctx context.Context, msg *jetstream.RawStreamMsg, err error, config jetstream.ConsumerConfig,
 ) (*jetstream.RawStreamMsg, error) {
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
-	case isUndecodable(err):
-		return consumeFirst(ctx, stream, err, config)
 	}
-	return msg, err
+	if !isUndecodable(err) {
+		return msg, err
+	}
+	r := newReading(s.Stream, config)
+	next, stop := iter.Pull(r.messages(ctx, 1))
+	defer stop()
+	if msg, found := next(); found {
+		return msg, nil
+	}
+	return nil, errors.Join(err, r.err)
 }
 
 // isUndecodable reports whether a message's headers cannot be decoded. On direct reads the client
@@ -91,26 +131,38 @@ func isUndecodable(err error) bool {
 		err != nil && strings.Contains(err.Error(), "response should have headers")
 }
 
-// consumeFirst returns the first message of a consumer, or the given error if there is none.
-func consumeFirst(
-	ctx context.Context, stream jetstream.Stream, reason error, config jetstream.ConsumerConfig,
-) (*jetstream.RawStreamMsg, error) {
-	const wait = 2 * time.Second // for a message that NATS has just found
-	consumer, err := createConsumer(ctx, stream, config)
+// subjectsTimeout bounds the time in which NATS lists a log's subjects: a million takes some 20 s.
+const subjectsTimeout = 5 * time.Minute
+
+// SubjectsOf returns the log's subjects that match filters, with their numbers of messages.
+func SubjectsOf(
+	ctx context.Context, log jetstream.Stream, filters ...string,
+) (map[string]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, subjectsTimeout) // in place of the client's 5 s
+	defer cancel()
+	subjects := map[string]uint64{}
+	for _, filter := range filters {
+		info, err := log.Info(ctx, jetstream.WithSubjectFilter(filter))
+		if err != nil {
+			return nil, fmt.Errorf("%w: subjects of stream %s: %w", ErrLogUnavailable,
+				log.CachedInfo().Config.Name, err)
+		}
+		maps.Copy(subjects, info.State.Subjects)
+	}
+	return subjects, nil
+}
+
+// LastSequence returns the sequence of the last message of a subject, which need not be readable.
+func LastSequence(ctx context.Context, stream jetstream.Stream, subject string) (uint64, error) {
+	// A consumer that begins with the last message stands before it, though it cannot be delivered.
+	consumer, err := createConsumer(ctx, stream, jetstream.ConsumerConfig{
+		FilterSubject: subject, DeliverPolicy: jetstream.DeliverLastPolicy,
+	})
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer Release(stream, consumer)
-	batch, err := consumer.Fetch(1, jetstream.FetchMaxWait(wait))
-	if err != nil {
-		return nil, err
-	}
-	msg, found := <-batch.Messages()
-	if !found {
-		return nil, errors.Join(reason, batch.Error())
-	}
-	raw, _, err := Delivered(msg)
-	return raw, err
+	return consumer.CachedInfo().Delivered.Stream + 1, nil
 }
 
 // createConsumer makes a consumer that reads a stream once.
@@ -136,19 +188,6 @@ func Release(stream jetstream.Stream, consumer jetstream.Consumer) {
 // and a consumer goes with its node.
 const Heartbeat = 500 * time.Millisecond
 
-// LastSequence returns the sequence of the last message of a subject, which need not be readable.
-func LastSequence(ctx context.Context, stream jetstream.Stream, subject string) (uint64, error) {
-	// A consumer that begins with the last message stands before it, though it cannot be delivered.
-	consumer, err := createConsumer(ctx, stream, jetstream.ConsumerConfig{
-		FilterSubject: subject, DeliverPolicy: jetstream.DeliverLastPolicy,
-	})
-	if err != nil {
-		return 0, err
-	}
-	defer Release(stream, consumer)
-	return consumer.CachedInfo().Delivered.Stream + 1, nil
-}
-
 // Delivered returns a consumer's message as its stream stores it, and its number in the consumer.
 func Delivered(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
 	meta, err := msg.Metadata()
@@ -161,23 +200,180 @@ func Delivered(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
 	}, meta.Sequence.Consumer, nil
 }
 
-// subjectsTimeout bounds the time in which NATS lists a log's subjects: a million takes some 20 s.
-const subjectsTimeout = 5 * time.Minute
+// Bounds of a fetch, and the tries in a row that may bring nothing. After fetchWait without a
+// message NATS counts messages that it does not deliver, since they were changed on its disk.
+const (
+	fetchWait     = time.Second
+	fetchMessages = 1000
+	fetchBodies   = 512
+	fetchBytes    = 8 << 20
+	fetchTries    = 5
+)
 
-// SubjectsOf returns the log's subjects that match filters, with their numbers of messages.
-func SubjectsOf(
-	ctx context.Context, log jetstream.Stream, filters ...string,
-) (map[string]uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, subjectsTimeout) // in place of the client's 5 s
-	defer cancel()
-	subjects := map[string]uint64{}
-	for _, filter := range filters {
-		info, err := log.Info(ctx, jetstream.WithSubjectFilter(filter))
-		if err != nil {
-			return nil, fmt.Errorf("%w: subjects of stream %s: %w", ErrLogUnavailable,
-				log.CachedInfo().Config.Name, err)
+// Each visits once, without bodies, the messages that a stream has now behind a sequence. It omits
+// messages that were changed on the disk of NATS. The error is visit's, or ErrLogUnavailable.
+func Each(
+	ctx context.Context, stream jetstream.Stream, behind uint64,
+	visit func(msg *jetstream.RawStreamMsg) error,
+) error {
+	r := newReading(stream, jetstream.ConsumerConfig{HeadersOnly: true})
+	return r.each(ctx, behind, fetchMessages, visit)
+}
+
+// EachWhole is Each for all messages of a stream, with their bodies, of which the largest has so
+// many bytes.
+func EachWhole(
+	ctx context.Context, stream jetstream.Stream, largest int64,
+	visit func(msg *jetstream.RawStreamMsg) error,
+) error {
+	r := newReading(stream, jetstream.ConsumerConfig{},
+		jetstream.FetchMaxBytes(max(fetchBytes, 2*int(largest))))
+	return r.each(ctx, 0, fetchBodies, visit)
+}
+
+// EachLast is Each for the last message of each subject that matches one of the filters. Behind a
+// message that was changed on the disk, they come in another order, and messages that came meanwhile
+// are visited too.
+func EachLast(
+	ctx context.Context, stream jetstream.Stream, filters []string,
+	visit func(msg *jetstream.RawStreamMsg) error,
+) error {
+	r := newReading(stream, jetstream.ConsumerConfig{HeadersOnly: true, FilterSubjects: filters,
+		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy})
+	for msg := range r.messages(ctx, fetchMessages) {
+		if err := visit(msg); err != nil {
+			return err
 		}
-		maps.Copy(subjects, info.State.Subjects)
 	}
-	return subjects, nil
+	if r.whole || r.err != nil {
+		return r.broken(r.err)
+	}
+	subjects, err := SubjectsOf(ctx, stream, filters...)
+	if err != nil {
+		return err
+	}
+	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
+		msg, err := StreamStore{Stream: stream}.last(ctx, subject)
+		if err != nil {
+			return r.broken(err)
+		}
+		if msg == nil || msg.Sequence <= r.last {
+			continue
+		}
+		if err := visit(msg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reading reads messages of a stream once. Its consumers are not ordered ones: such a consumer is
+// remade for each batch, and begins all but the first with all later messages, even if the last of
+// each subject are asked for.
+type reading struct {
+	stream  jetstream.Stream
+	config  jetstream.ConsumerConfig
+	options []jetstream.FetchOpt
+	last    uint64 // the sequence of the last message that was read
+	// whole is set if the last consumer delivered all that it counted, and err if it failed.
+	whole bool
+	err   error
+}
+
+func newReading(
+	stream jetstream.Stream, config jetstream.ConsumerConfig, options ...jetstream.FetchOpt,
+) *reading {
+	return &reading{stream: stream, config: config,
+		options: append(options, jetstream.FetchMaxWait(fetchWait))}
+}
+
+// errGap means that a batch was not delivered whole.
+var errGap = errors.New("messages were lost on their way")
+
+// messages reads the messages of a new consumer, so many at a time, and sets whole or err.
+func (r *reading) messages(ctx context.Context, atOnce uint64) iter.Seq[*jetstream.RawStreamMsg] {
+	return func(yield func(*jetstream.RawStreamMsg) bool) {
+		var consumer jetstream.Consumer
+		if consumer, r.err = createConsumer(ctx, r.stream, r.config); r.err != nil {
+			return
+		}
+		defer Release(r.stream, consumer)
+		r.whole = false
+		for read, pending := uint64(0), consumer.CachedInfo().NumPending; read < pending; {
+			var batch jetstream.MessageBatch
+			batch, r.err = consumer.Fetch(int(min(pending-read, atOnce)), r.options...)
+			if r.err != nil {
+				return
+			}
+			before := read
+			for delivered := range batch.Messages() {
+				msg, number, err := Delivered(delivered)
+				if read++; err == nil && number != read {
+					err = errGap
+				}
+				if r.err = err; err != nil {
+					return
+				}
+				r.last = msg.Sequence
+				if !yield(msg) {
+					return
+				}
+			}
+			if read == before {
+				r.err = batch.Error()
+				return
+			}
+		}
+		r.whole = true
+	}
+}
+
+// each visits the messages behind a sequence, so many at a time.
+func (r *reading) each(
+	ctx context.Context, behind, atOnce uint64, visit func(msg *jetstream.RawStreamMsg) error,
+) error {
+	store := StreamStore{Stream: r.stream}
+	end, err := store.End(ctx)
+	if err != nil {
+		return r.broken(err)
+	}
+	r.config.DeliverPolicy, r.last = jetstream.DeliverByStartSequencePolicy, behind
+	for try := 1; ; try++ {
+		before := r.last
+		r.config.OptStartSeq = before + 1
+		for msg := range r.messages(ctx, atOnce) {
+			if err := visit(msg); err != nil {
+				return err
+			}
+		}
+		switch {
+		case r.err != nil && (try >= fetchTries || ctx.Err() != nil):
+			return r.broken(errors.Join(r.err, ctx.Err()))
+		case r.err == nil && r.last >= end:
+			return nil
+		case r.err == nil:
+			// NATS delivers neither messages that were changed on its disk nor, until it has
+			// searched their block, those behind them; and a cluster's consumer may be at a replica
+			// that lags. The leader has them.
+			msg, err := store.Next(ctx, ">", r.last+1)
+			if msg == nil || err != nil {
+				return r.broken(err)
+			}
+			r.last = msg.Sequence
+			if err := visit(msg); err != nil {
+				return err
+			}
+		}
+		if r.last > before {
+			try = 0
+		}
+	}
+}
+
+// broken returns the error of a reading that NATS broke off; nil for nil.
+func (r *reading) broken(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, r.stream.CachedInfo().Config.Name, err)
 }

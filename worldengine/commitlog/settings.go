@@ -2,6 +2,8 @@ package commitlog
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -190,15 +192,16 @@ func RestoredTo(log jetstream.StreamConfig) uint64 {
 	return end
 }
 
-// keepPast copies the past from the configuration before: the least history that the log has kept,
-// and the end of a restore.
-func keepPast(log *jetstream.StreamConfig, before jetstream.StreamConfig) {
+// keepPast returns the configuration of a log with the past from the one before it: the least history
+// that the log has kept, and the end of a restore.
+func keepPast(log, before jetstream.StreamConfig) jetstream.StreamConfig {
 	if end := RestoredTo(before); end > 0 {
-		MarkRestored(log, end)
+		MarkRestored(&log, end)
 	}
-	if least := LeastHistory(before); least < log.MaxMsgsPerSubject {
+	if least := LeastHistory(before); log.Metadata != nil && least < log.MaxMsgsPerSubject {
 		log.Metadata[leastHistory] = strconv.FormatInt(least, 10)
 	}
+	return log
 }
 
 // Metadata returns the settings, and the format, as metadata of the stream of a log.
@@ -244,4 +247,117 @@ func (s Settings) differences(world Settings) (found []Difference) {
 		}
 	}
 	return found
+}
+
+// SettingsError: the settings given to a server differ from its world's. Give the world's, or none,
+// or change the world's.
+type SettingsError struct {
+	World string
+	*Plan
+}
+
+// Error names each difference and the messages that it would discard.
+func (e *SettingsError) Error() string {
+	var differ []string
+	for _, d := range e.Differences {
+		differ = append(differ, fmt.Sprintf(" --%s %s, and the world has %s", d.Name, d.Given, d.World))
+	}
+	if e.Discards > 0 {
+		differ = append(differ, fmt.Sprintf(" --%s would discard messages of %s: %d", HistorySetting,
+			wire.LogStream(e.World), e.Discards))
+	}
+	return fmt.Sprintf("worldengine: the settings differ from the settings of the world %s:%s. Omit "+
+		"them to serve with the world's settings, change them for all servers with handoffctl world "+
+		"settings set, or give --discard-history to make these the world's", e.World,
+		strings.Join(differ, ";"))
+}
+
+// Plan is the result of PlanSettings.
+type Plan struct {
+	// New is set if there is no such world yet.
+	New bool
+	// Settings are those to serve with.
+	Settings Settings
+	// Differences are the given settings that the world does not have.
+	Differences []Difference
+	// Discards is the number of the log's messages that a lower HistoryPerTown would discard.
+	Discards uint64
+
+	log jetstream.Stream // as it is now
+}
+
+// Refusal returns an error if a server may not serve the world with these settings.
+func (p *Plan) Refusal(world string, discard bool) error {
+	if discard || len(p.Differences) == 0 {
+		return nil
+	}
+	return &SettingsError{world, p}
+}
+
+// PlanSettings compares a server's settings with its world's. It changes nothing.
+func PlanSettings(
+	ctx context.Context, js jetstream.JetStream, world string, given Settings,
+) (*Plan, error) {
+	plan := &Plan{}
+	err := UntilItPasses(ctx, func(ctx context.Context) (err error) {
+		plan.log, err = OpenLog(ctx, js, world)
+		return err
+	})
+	if errors.Is(err, ErrNoWorld) {
+		return &Plan{New: true, Settings: given.Or(DefaultSettings())}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	current := SettingsOf(plan.log.CachedInfo().Config.Metadata).Or(DefaultSettings())
+	plan.Settings, plan.Differences = given.Or(current), given.differences(current)
+	if plan.Settings.HistoryPerTown >= current.HistoryPerTown {
+		return plan, nil
+	}
+	subjects, err := SubjectsOf(ctx, plan.log, ">")
+	if err != nil {
+		return nil, fmt.Errorf("worldengine: the settings of the world %s: %w", world, err)
+	}
+	for _, messages := range subjects {
+		plan.Discards += messages - min(messages, uint64(plan.Settings.HistoryPerTown))
+	}
+	return plan, nil
+}
+
+// AgreeSettings returns the settings to serve a world with. It returns a *SettingsError if the
+// world has others than the given ones, unless discard accepts that.
+func AgreeSettings(
+	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
+) (Settings, error) {
+	plan, err := PlanSettings(ctx, js, world, given)
+	if err != nil {
+		return Settings{}, err
+	}
+	return plan.Settings, plan.Refusal(world, discard)
+}
+
+// ChangeSettings gives a world the settings, for all its servers. The history of a town changes at
+// once, the binding when each server restarts, and the compression when NATS does. It returns a
+// *SettingsError if that would discard messages and discard is not set.
+func ChangeSettings(
+	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
+) (*Plan, error) {
+	plan, err := PlanSettings(ctx, js, world, given)
+	if err != nil {
+		return nil, err
+	}
+	if plan.New {
+		return nil, fmt.Errorf("%w: %s", ErrNoWorld, world)
+	}
+	if plan.Discards > 0 && !discard {
+		return nil, &SettingsError{world, plan}
+	}
+	before := plan.log.CachedInfo().Config
+	config := before
+	config.Metadata, config.MaxMsgsPerSubject = plan.Settings.Metadata(), plan.Settings.HistoryPerTown
+	config.Compression = plan.Settings.Compress.ofLog(config.Replicas)
+	if _, err := js.UpdateStream(ctx, keepPast(config, before)); err != nil {
+		return nil, fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
+	}
+	return plan, nil
 }

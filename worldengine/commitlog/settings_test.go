@@ -96,40 +96,14 @@ func TestPlan_Refusal(t *testing.T) {
 		differ[0])
 	require.Empty(t, allGiven.differences(allGiven))
 	require.Empty(t, Settings{}.differences(allGiven))
-	some := []Discard{{"WORLD_w_LOG", HistorySetting, 3}}
-	for _, c := range []struct {
-		name    string
-		plan    Plan
-		discard bool
-		refused bool
-	}{
-		{"nothing differs", Plan{}, false, false},
-		{"differs", Plan{Differences: differ}, false, true},
-		{"differs, and accepted", Plan{Differences: differ}, true, false},
-		{"discards", Plan{Differences: differ, Discards: some}, false, true},
-		{"discards, and accepted", Plan{Differences: differ, Discards: some}, true, false},
-	} {
-		err := c.plan.Refusal("w", c.discard)
-		require.Equal(t, c.refused, err != nil, c.name)
-		if c.refused {
-			require.ErrorContains(t, err, fmt.Sprintf("of the world w: --history-per-town 7, "+
-				"and the world has %d; --apply", wire.DefaultHistoryPerTown))
-			require.Equal(t, len(c.plan.Discards) > 0, strings.Contains(err.Error(),
-				"--history-per-town would discard messages of WORLD_w_LOG: 3"))
-		}
-	}
-}
-
-// A limit below 1 is none: it is lowered to any limit, and nothing is lowered to it.
-func TestLowered(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		from, to int64
-		want     bool
-	}{
-		{3, 2, true}, {2, 2, false}, {2, 3, false}, {2, -1, false}, {2, 0, false}, {-1, 2, true},
-		{0, 2, true}, {-1, -1, false}, {1, 1, false},
-	} {
-		require.Equal(t, c.want, lowered(c.from, c.to), "%d to %d", c.from, c.to)
+	require.NoError(t, (&Plan{}).Refusal("w", false))
+	for _, discards := range []uint64{0, 3} {
+		plan := Plan{Differences: differ, Discards: discards}
+		require.NoError(t, plan.Refusal("w", true))
+		err := plan.Refusal("w", false)
+		require.ErrorContains(t, err, fmt.Sprintf("of the world w: --history-per-town 7, "+
+			"and the world has %d; --apply", wire.DefaultHistoryPerTown))
+		require.Equal(t, discards > 0, strings.Contains(err.Error(),
+			"; --history-per-town would discard messages of WORLD_w_LOG: 3. Omit"))
 	}
 }

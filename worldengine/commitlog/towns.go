@@ -1,8 +1,21 @@
 package commitlog
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
 )
 
 // maxCacheBytes bounds the memory of the cache, counted as twice the canonical JSON of the states,
@@ -86,4 +99,91 @@ func cost(townID string, e Entry) int {
 		size += 512 + len(e.Approvals[i].Handoff)
 	}
 	return size
+}
+
+// Listed is a town as the headers of its last message describe it.
+type Listed struct {
+	messages.TownSummary
+	Token   string
+	Pending bool // a command is being applied
+}
+
+// Towns returns the towns with tokens, or without any all towns, in the order of their ids' bytes.
+// A town whose message is damaged is omitted, and logged.
+func (l *Log) Towns(
+	ctx context.Context, tokens []string, logger *slog.Logger,
+) (all []Listed, err error) {
+	subjects := []string{wire.LogSubject(l.World, "*")}
+	if tokens != nil {
+		subjects = nil
+	}
+	for _, token := range tokens {
+		subjects = append(subjects, wire.LogSubject(l.World, token))
+	}
+	err = EachLast(ctx, l.Stream, subjects, func(msg *jetstream.RawStreamMsg) error {
+		if msg.Header.Get(wire.RemovedHeader) != "" {
+			return nil
+		}
+		listed, err := l.listed(ctx, msg)
+		if errors.Is(err, ErrLogUnavailable) {
+			return err
+		}
+		if err != nil { // damage to one town is no reason to show none
+			logger.Error("a town cannot be listed", "subject", msg.Subject, "error", err)
+			return nil
+		}
+		all = append(all, listed)
+		return nil
+	})
+	slices.SortFunc(all, func(a, b Listed) int {
+		return cmp.Or(strings.Compare(a.TownID, b.TownID), cmp.Compare(b.Revision, a.Revision))
+	})
+	return slices.CompactFunc(all, func(a, b Listed) bool { return a.TownID == b.TownID }), err
+}
+
+// listed returns a town by its last message, which has no body.
+func (l *Log) listed(ctx context.Context, msg *jetstream.RawStreamMsg) (Listed, error) {
+	token, header := wire.LoggedTown(msg.Subject), msg.Header
+	townID, err := wire.PercentDecode(header.Get(wire.TownHeader))
+	if townID == "" && err == nil {
+		townID, err = l.longTownID(ctx, token)
+	}
+	if err != nil {
+		return Listed{}, fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
+	}
+	epoch, err := strconv.ParseInt(header.Get(wire.EpochHeader), 10, 64)
+	if err != nil {
+		return Listed{}, fmt.Errorf("log sequence %d: header %s: %w", msg.Sequence,
+			wire.EpochHeader, err)
+	}
+	return Listed{TownSummary: messages.TownSummary{
+		TownID: townID, SnapshotHash: header.Get(wire.HashHeader), DecisionEpoch: epoch,
+		Revision: msg.Sequence, Apply: header.Get(wire.ApplyHeader),
+		Paused: header.Get(wire.PausedHeader) == "true",
+	}, Token: token, Pending: header.Get(wire.PendingHeader) == "true"}, nil
+}
+
+// longTownID reads a town's id, which is too long for a header, from its last record.
+func (l *Log) longTownID(ctx context.Context, token string) (string, error) {
+	msg, err := l.LastOfToken(ctx, token)
+	if err == nil && msg == nil {
+		err = fmt.Errorf("%w: town %s is not delivered", ErrLogUnavailable, token)
+	}
+	if err != nil {
+		return "", err
+	}
+	rec, err := ReadRecord(msg.Data)
+	if err != nil {
+		return "", err
+	}
+	return rec.TownID, nil
+}
+
+// EpochOf returns the decision epoch in the headers of a town's message, 0 if they have none.
+func EpochOf(header nats.Header) int64 {
+	epoch, err := strconv.ParseInt(header.Get(wire.EpochHeader), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return epoch
 }

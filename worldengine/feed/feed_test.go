@@ -242,7 +242,7 @@ func TestFeed_MissesRatherThanBlocks(t *testing.T) {
 	})
 	w.log.Appended = w.Appended
 	w.put("t", 1)
-	msg, err := w.log.Message(t.Context(), 1)
+	msg, err := w.log.At(t.Context(), 1)
 	require.NoError(t, err)
 	again := &nats.Msg{Subject: msg.Subject, Header: msg.Header, Data: msg.Data}
 	for range 2000 {

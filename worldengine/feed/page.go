@@ -113,8 +113,8 @@ func (f *Feed) Read(ctx context.Context, q Query) (Page, error) {
 			r.page.Cursor = upTo
 			continue
 		}
-		messages, err := commitlog.NextStoredBatch(ctx, f.config.JetStream, f.config.Log.Stream,
-			">", r.page.Cursor+1, most)
+		messages, err := commitlog.NextBatch(ctx, f.config.JetStream, f.config.Log.Stream,
+			r.page.Cursor+1, most)
 		if err != nil {
 			return Page{}, err
 		}
@@ -211,10 +211,10 @@ func (r *reader) absent(ctx context.Context, until uint64) error {
 			r.page.Gap, r.page.Cursor = true, max(seq, min(r.first, until)-1)
 			continue
 		}
-		msg, err := commitlog.Get(ctx, r.feed.config.Log.Stream, seq)
+		msg, err := r.feed.config.Log.At(ctx, seq)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable, seq, err)
+			return err
 		case msg == nil:
 			r.damaged(seq, commitlog.ErrUnreadable)
 		default:

@@ -29,9 +29,6 @@ type Options struct {
 	// Index is the directory of an index of the world, whose file is compared with one made of the
 	// log; "" compares none.
 	Index string
-	// FetchWait bounds the wait for messages that NATS counts and does not deliver, because they
-	// were changed on its disk; 1 s.
-	FetchWait time.Duration
 	// MaxFindings bounds the findings, and the notes, in a report; 100. All findings are counted.
 	MaxFindings int
 	// Progress, unless nil, is called with each checked message of the log, and at its end: the
@@ -57,7 +54,6 @@ func Run(ctx context.Context, nc *nats.Conn, world string, options Options) (*Re
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: JetStream: %w", err)
 	}
-	options.FetchWait = cmp.Or(options.FetchWait, time.Second)
 	options.MaxFindings = cmp.Or(options.MaxFindings, 100)
 	options.Logger = cmp.Or(options.Logger, slog.Default())
 	c := worldCheck{world: world, nc: nc, js: js, options: options}
@@ -106,7 +102,7 @@ func (c *worldCheck) now() time.Time { return time.Now().Add(c.ahead) }
 
 // at returns the message at a sequence of the log; nil if there is none.
 func (c *worldCheck) at(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
-	msg, err := commitlog.Get(ctx, c.stream, seq)
+	msg, err := commitlog.StreamStore{Stream: c.stream}.At(ctx, seq)
 	if err != nil {
 		err = fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable, seq, err)
 	}
@@ -145,7 +141,7 @@ func (c *worldCheck) readLog(ctx context.Context) error {
 	if progress == nil {
 		progress = func(uint64, uint64) {}
 	}
-	err := commitlog.EachWhole(ctx, c.stream, c.nc.MaxPayload(), c.options.FetchWait,
+	err := commitlog.EachWhole(ctx, c.stream, c.nc.MaxPayload(),
 		func(m *jetstream.RawStreamMsg) error {
 			if m.Sequence > c.end {
 				return errEnd

@@ -40,7 +40,7 @@ func FindUnreadable(
 		if read(subject) == subjects[subject] {
 			continue
 		}
-		_, err := commitlog.LastOrUnreadable(ctx, log, subject)
+		_, err := commitlog.StreamStore{Stream: log}.Last(ctx, subject)
 		if err == nil {
 			continue
 		}

@@ -45,7 +45,7 @@ func TestLogCheck_LeftWaiting(t *testing.T) {
 		end, err := log.End(t.Context())
 		require.NoError(t, err)
 		for ; read < end; read++ {
-			m, err := commitlog.Get(t.Context(), log.Stream, read+1)
+			m, err := log.At(t.Context(), read+1)
 			require.NoError(t, err)
 			require.Empty(t, check.Check(m).Own)
 		}
@@ -87,7 +87,7 @@ func TestLogCheck_SameID(t *testing.T) {
 			FirstSeq: 1, Events: []runevents.Event{event, other},
 		}}, 0)
 	require.NoError(t, err)
-	m, err := commitlog.Get(t.Context(), log.Stream, 1)
+	m, err := log.At(t.Context(), 1)
 	require.NoError(t, err)
 	found := NewLogCheck("main", &Counts{}).Check(m).Own
 	require.Len(t, found, 1)

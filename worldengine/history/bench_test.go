@@ -25,7 +25,8 @@ func BenchmarkMemory(b *testing.B) {
 	js, err := jetstream.New(natstest.Connect(b),
 		jetstream.WithPublishAsyncMaxPending(runs))
 	require.NoError(b, err)
-	stream, err := js.CreateStream(b.Context(), commitlog.StreamConfig("main", runs, 1))
+	stream, err := js.CreateStream(b.Context(), commitlog.StreamConfig("main",
+		commitlog.Settings{HistoryPerTown: runs}, 1))
 	require.NoError(b, err)
 	log := &commitlog.Log{World: "main", Stream: stream,
 		Store: &commitlog.StreamStore{JetStream: js, Stream: stream}}

@@ -90,10 +90,9 @@ func (r *Reader) Last(ctx context.Context, townID string) (Town, error) {
 func (r *Reader) At(ctx context.Context, townID string, revision uint64) (Town, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	msg, err := r.Log.Store.At(ctx, revision)
+	msg, err := r.Log.At(ctx, revision)
 	if err != nil {
-		return Town{}, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable,
-			revision, err)
+		return Town{}, err
 	}
 	if msg == nil || msg.Subject != wire.LogSubject(r.Log.World, wire.TownToken(townID)) {
 		if _, err := r.Last(ctx, townID); err != nil && !errors.Is(err, commitlog.ErrTownDamaged) {

@@ -167,7 +167,7 @@ func TestVisit_Revisions(t *testing.T) {
 			state = after
 		}
 		want[i].Revision, want[i].Epoch, want[i].Hash = uint64(i+1), state.Epoch(), state.Hash
-		msg, err := w.Log.Message(t.Context(), want[i].Revision)
+		msg, err := w.Log.At(t.Context(), want[i].Revision)
 		require.NoError(t, err)
 		want[i].At = msg.Header.Get(wire.AtHeader)
 		require.Equal(t, want[i], all[i], i)

@@ -34,9 +34,7 @@ func (s logSource) EachAfter(
 	if s.log.Stream == nil || end <= seq+smallGap {
 		return s.oneByOne(ctx, seq, end, visit)
 	}
-	if err := commitlog.Each(ctx, s.log.Stream, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seq + 1,
-	}, func(msg *jetstream.RawStreamMsg) error {
+	if err := commitlog.Each(ctx, s.log.Stream, seq, func(msg *jetstream.RawStreamMsg) error {
 		seq = msg.Sequence
 		return visit(seq, msg.Subject, msg.Header)
 	}); err != nil {
@@ -63,13 +61,10 @@ func (s logSource) next(
 				return nil, err
 			}
 		}
-		msg, err = s.log.Store.Next(ctx, ">", seq+1)
+		msg, err = s.log.Next(ctx, ">", seq+1)
 		if msg != nil || err != nil || s.log.Stream == nil {
 			break
 		}
-	}
-	if err != nil {
-		err = fmt.Errorf("%w: log from sequence %d: %w", commitlog.ErrLogUnavailable, seq+1, err)
 	}
 	return msg, err
 }

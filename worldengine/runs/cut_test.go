@@ -44,7 +44,7 @@ func TestStore_DamagedRun(t *testing.T) {
 	tell(t, s, "t", logtest.Told(1))
 	others := []string{"run", ids[2], ids[1]}
 	require.Equal(t, append(others, ids[0]), listed(t, s, RunFilter{}, 1))
-	msg, err := l.Message(t.Context(), seq)
+	msg, err := l.At(t.Context(), seq)
 	require.NoError(t, err)
 	noRun, err := commitlog.Encode(&commitlog.Record{Kind: commitlog.KindHandoff}, msg.Subject, nil)
 	require.NoError(t, err)

@@ -53,9 +53,9 @@ func (e *Ends) End(ctx context.Context, runID string) (*commitlog.Record, uint64
 	if err != nil || seq == 0 {
 		return nil, 0, err
 	}
-	msg, err := e.Log.Store.At(ctx, seq)
+	msg, err := e.Log.At(ctx, seq)
 	if err != nil {
-		return nil, 0, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable, seq, err)
+		return nil, 0, err
 	}
 	if msg == nil {
 		return nil, seq, nil

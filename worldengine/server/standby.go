@@ -188,7 +188,7 @@ func (s *Server) openIndex(ctx context.Context, js jetstream.JetStream) error {
 		return err
 	}
 	log := &commitlog.Log{World: s.config.Engine.World, Stream: stream,
-		Store: commitlog.NewStore(js, stream, false), FetchWait: s.config.Engine.FetchWait}
+		Store: commitlog.NewStore(js, stream, false)}
 	x, err := index.Open(ctx, index.Config{World: log.World, Source: index.LogSource(log),
 		Logger: s.config.Logger})
 	if err == nil {

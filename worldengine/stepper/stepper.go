@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
@@ -137,7 +135,7 @@ func (s *Stepper) OfRun(
 // the tail of its run.
 func (s *Stepper) commit(
 	ctx context.Context, t machine.Town, tail *machine.RunTail, out *machine.Output,
-) (err error) {
+) error {
 	rec, world := out.Record, s.Log.World
 	switch out.On {
 	case machine.OfTown:
@@ -149,13 +147,13 @@ func (s *Stepper) commit(
 		}
 		return err
 	case machine.OfWorld:
-		var msg *nats.Msg
-		if msg, err = commitlog.Encode(rec, wire.ControlSubject(world), nil); err == nil {
+		msg, err := commitlog.Encode(rec, wire.ControlSubject(world), nil)
+		if err == nil {
 			out.After.Seq, err = s.Log.Commit(ctx, msg, t.Seq)
 		}
 		return err
 	case machine.OfSignals:
-		return s.Log.RefuseRecord(ctx, rec, wire.SignalSubject(world), nil)
+		return s.Log.Refuse(ctx, rec, wire.SignalSubject(world), nil)
 	}
 	token, judged := wire.TownToken(rec.TownID), &t.Seq
 	if !t.State.Exists() {
@@ -164,7 +162,7 @@ func (s *Stepper) commit(
 	if out.Free {
 		judged = nil
 	}
-	return s.Log.RefuseRecord(ctx, rec, wire.RefusedSubject(world, token), judged)
+	return s.Log.Refuse(ctx, rec, wire.RefusedSubject(world, token), judged)
 }
 
 // pass passes the failpoint behind a record of a town.

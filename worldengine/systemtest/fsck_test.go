@@ -45,9 +45,6 @@ type checkedWorld struct {
 	state    town.State
 }
 
-// fetchWait bounds a test's wait for messages that NATS does not deliver.
-const fetchWait = 200 * time.Millisecond
-
 // newCheckedWorld starts a server and makes the world.
 func newCheckedWorld(t *testing.T, config worldengine.Config) *checkedWorld {
 	t.Helper()
@@ -63,7 +60,6 @@ func newOpenWorld(t *testing.T, config worldengine.Config) *checkedWorld {
 func startCheckedWorld(t *testing.T, config worldengine.Config, open bool) *checkedWorld {
 	t.Helper()
 	t.Parallel()
-	config.FetchWait = fetchWait
 	// A handoff that waits for the end of a pause must not time out.
 	config.PauseWait = cmp.Or(config.PauseWait, time.Hour)
 	w := &checkedWorld{t: t, config: server.Config{
@@ -229,7 +225,6 @@ func (w *checkedWorld) appendEvents() {
 
 func (w *checkedWorld) fsck(options fsck.Options) *fsck.Report {
 	w.t.Helper()
-	options.FetchWait = fetchWait
 	options.Logger = slog.New(slog.DiscardHandler)
 	report, err := fsck.Run(w.t.Context(), w.nc, wire.DefaultWorld, options)
 	require.NoError(w.t, err)

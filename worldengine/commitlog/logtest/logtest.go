@@ -23,7 +23,8 @@ func New(t testing.TB) *commitlog.Log {
 	nc := natstest.Connect(t)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	stream, err := js.CreateStream(t.Context(), commitlog.StreamConfig("main", 100, 1))
+	stream, err := js.CreateStream(t.Context(), commitlog.StreamConfig("main",
+		commitlog.Settings{HistoryPerTown: 100}, 1))
 	require.NoError(t, err)
 	return &commitlog.Log{
 		World: "main", Store: &commitlog.StreamStore{JetStream: js, Stream: stream},

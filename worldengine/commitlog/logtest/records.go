@@ -85,9 +85,8 @@ func Commit(
 ) uint64 {
 	t.Helper()
 	if rec.Kind == commitlog.KindRefused {
-		msg, err := commitlog.Encode(rec, wire.RefusedSubject(l.World, wire.TownToken(rec.TownID)), nil)
-		require.NoError(t, err)
-		require.NoError(t, l.Refuse(t.Context(), msg, rec.TownID, nil))
+		require.NoError(t, l.Refuse(t.Context(), rec,
+			wire.RefusedSubject(l.World, wire.TownToken(rec.TownID)), nil))
 	} else {
 		after, err := l.Load(t.Context(), rec.TownID)
 		require.NoError(t, err)

@@ -1,0 +1,108 @@
+package commitlog
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// bulkBytes bounds the answer to one request for several messages, and bulkTimeout its duration.
+const (
+	bulkBytes   = 1 << 20
+	bulkTimeout = 5 * time.Second
+)
+
+// NextBatch returns the first messages of a stream at or behind a sequence, in order. It returns at
+// most so many, fewer if they are large or one was changed on the disk, and none if there is none.
+// It makes one request if the stream allows direct reads (NATS 2.11, ADR-31); else, in a cluster, it
+// reads one message from the leader. The error is ErrLogUnavailable.
+func NextBatch(
+	ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, seq uint64, most int,
+) (messages []*jetstream.RawStreamMsg, err error) {
+	config := &stream.CachedInfo().Config
+	bulk := config.AllowDirect && most > 1
+	if bulk {
+		messages, err = directBatch(ctx, js, config.Name, seq, most)
+	}
+	if !bulk || isUndecodable(err) {
+		var msg *jetstream.RawStreamMsg
+		if msg, err = (StreamStore{Stream: stream}).Next(ctx, ">", seq); msg != nil {
+			messages = append(messages, msg)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: stream %s from sequence %d: %w", ErrLogUnavailable, config.Name,
+			seq, err)
+	}
+	return messages, nil
+}
+
+// directBatch makes a request for several messages of a stream.
+func directBatch(
+	ctx context.Context, js jetstream.JetStream, stream string, seq uint64, most int,
+) (messages []*jetstream.RawStreamMsg, err error) {
+	ctx, cancel := context.WithTimeout(ctx, bulkTimeout)
+	defer cancel()
+	request, err := json.Marshal(map[string]any{
+		"next_by_subj": ">", "seq": seq, "batch": most, "max_bytes": bulkBytes,
+	})
+	if err != nil {
+		return nil, err
+	}
+	nc := js.Conn()
+	answers, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = answers.Unsubscribe() }()
+	api := cmp.Or(js.Options().APIPrefix, jetstream.DefaultAPIPrefix) + "DIRECT.GET." + stream
+	if err := nc.PublishRequest(api, answers.Subject, request); err != nil {
+		return nil, err
+	}
+	for {
+		msg, err := answers.NextMsgWithContext(ctx)
+		if err != nil {
+			return nil, err
+		}
+		status := msg.Header.Get("Status")
+		switch {
+		case len(msg.Header) == 0 && len(messages) == 0:
+			return nil, nats.ErrBadHeaderMsg
+		case len(msg.Header) == 0: // the next batch begins with it
+			return messages, nil
+		case status == "204", status == "404": // the end, or nothing
+			return messages, nil
+		case status == "503":
+			return nil, nats.ErrNoResponders
+		case status != "":
+			return nil, fmt.Errorf("status %s: %s", status, msg.Header.Get("Description"))
+		}
+		stored, err := directMessage(msg)
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, stored)
+	}
+}
+
+// directMessage reads a message from an answer, whose headers identify it.
+func directMessage(msg *nats.Msg) (*jetstream.RawStreamMsg, error) {
+	seq, err := strconv.ParseUint(msg.Header.Get("Nats-Sequence"), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("an answer without its sequence: %w", err)
+	}
+	at, err := time.Parse(time.RFC3339Nano, msg.Header.Get("Nats-Time-Stamp"))
+	if err != nil {
+		return nil, fmt.Errorf("an answer without its time: %w", err)
+	}
+	return &jetstream.RawStreamMsg{
+		Subject: msg.Header.Get("Nats-Subject"), Sequence: seq, Header: msg.Header,
+		Data: msg.Data, Time: at,
+	}, nil
+}

@@ -1,0 +1,252 @@
+package commitlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// At returns the message at a sequence, nil if there is none. The error is ErrLogUnavailable.
+func (l *Log) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	msg, err := l.Store.At(ctx, seq)
+	if err != nil {
+		return nil, fmt.Errorf("%w: log sequence %d: %w", ErrLogUnavailable, seq, err)
+	}
+	return msg, nil
+}
+
+// Next returns the first message of a subject at or after a sequence, nil if there is none. The
+// error is ErrLogUnavailable.
+func (l *Log) Next(
+	ctx context.Context, subject string, from uint64,
+) (*jetstream.RawStreamMsg, error) {
+	msg, err := l.Store.Next(ctx, subject, from)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s from log sequence %d: %w", ErrLogUnavailable, subject, from,
+			err)
+	}
+	return msg, nil
+}
+
+// Load reads a town's current entry, the zero entry if it does not exist. It returns ErrTownDamaged
+// or ErrLogUnavailable.
+func (l *Log) Load(ctx context.Context, townID string) (Entry, error) {
+	msg, err := l.LastOf(ctx, townID)
+	if msg == nil || err != nil {
+		return Entry{}, err
+	}
+	return ReadEntry(townID, msg)
+}
+
+// LastOf returns a town's last message, or nil if it does not exist. It returns ErrTownDamaged or
+// ErrLogUnavailable.
+func (l *Log) LastOf(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
+	return l.LastOfToken(ctx, wire.TownToken(townID))
+}
+
+// LastOfToken is LastOf for the town with a token.
+func (l *Log) LastOfToken(ctx context.Context, token string) (*jetstream.RawStreamMsg, error) {
+	msg, err := l.Store.Last(ctx, wire.LogSubject(l.World, token))
+	if errors.Is(err, ErrUnreadable) {
+		return nil, fmt.Errorf("%w: town %s: %w", ErrTownDamaged, token, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: last message of town %s: %w", ErrLogUnavailable, token, err)
+	}
+	return msg, nil
+}
+
+// ReadEntry reads a town's entry from a message of its subject. It returns ErrTownDamaged.
+func ReadEntry(townID string, msg *jetstream.RawStreamMsg) (Entry, error) {
+	rec, err := ReadRecord(msg.Data)
+	var state town.State
+	if err == nil {
+		state, err = rec.State(msg.Header.Get(wire.HashHeader))
+	}
+	if err != nil {
+		return Entry{}, fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID,
+			msg.Sequence, err)
+	}
+	return rec.Town(msg.Sequence, state), nil
+}
+
+// PausedBy is a pause as the log stores it and the control verbs show it.
+type PausedBy = messages.PausedBy
+
+// WorldPause reads whether the world is paused, and the log sequence of that message.
+func (l *Log) WorldPause(ctx context.Context) (uint64, *PausedBy, error) {
+	msg, err := l.Store.Last(ctx, wire.ControlSubject(l.World))
+	if err != nil {
+		return 0, nil, fmt.Errorf("%w: the pause of the world: %w", ErrLogUnavailable, err)
+	}
+	if msg == nil {
+		return 0, nil, nil
+	}
+	rec, err := ReadRecord(msg.Data)
+	if err != nil {
+		return 0, nil, fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
+	}
+	return msg.Sequence, rec.Paused, nil
+}
+
+// RecordAt reads the record at a sequence of the log, on one of some subjects. It returns ErrGone,
+// ErrDamaged, or ErrLogUnavailable. A record that is missing behind a message of its subject is
+// damaged, since the oldest go first.
+func (l *Log) RecordAt(
+	ctx context.Context, seq uint64, subjects ...string,
+) (*Record, *jetstream.RawStreamMsg, error) {
+	msg, err := l.At(ctx, seq)
+	if err != nil {
+		return nil, nil, err
+	}
+	if msg == nil {
+		return nil, nil, l.missing(ctx, seq, subjects)
+	}
+	rec, err := ReadRecord(msg.Data)
+	if err != nil {
+		err = fmt.Errorf("%w: log sequence %d: %w", ErrDamaged, seq, err)
+	}
+	return rec, msg, err
+}
+
+// missing returns why the log does not deliver the record at a sequence, on one of some subjects.
+func (l *Log) missing(ctx context.Context, seq uint64, subjects []string) error {
+	kept := len(subjects) == 0
+	for _, subject := range subjects {
+		first, err := l.Next(ctx, subject, 1)
+		if err != nil {
+			return err
+		}
+		kept = kept || first != nil
+		if first == nil || first.Sequence > seq {
+			continue
+		}
+		if l.Stream != nil { // it may be another log
+			if err := l.Known.Check(ctx, l.Stream); err != nil {
+				return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+			}
+		}
+		return fmt.Errorf("%w: log sequence %d", ErrDamaged, seq)
+	}
+	if !kept { // each keeps its last message, so NATS is in trouble
+		return fmt.Errorf("%w: log sequence %d: nothing of %s is delivered", ErrLogUnavailable, seq,
+			strings.Join(subjects, ", "))
+	}
+	return ErrGone
+}
+
+// Before returns a town's last message before a sequence of the log, or nil if the log keeps none.
+// It costs one read if the message at the sequence is the town's: its guard names the one before
+// it.
+func (l *Log) Before(
+	ctx context.Context, townID string, seq uint64,
+) (*jetstream.RawStreamMsg, error) {
+	next, err := l.Next(ctx, wire.LogSubject(l.World, wire.TownToken(townID)), seq)
+	if err != nil {
+		return nil, err
+	}
+	if next == nil {
+		return l.LastOf(ctx, townID)
+	}
+	return l.Previous(ctx, next)
+}
+
+// Previous returns the message before another of the same town's subject, or nil if the log keeps
+// none.
+func (l *Log) Previous(
+	ctx context.Context, msg *jetstream.RawStreamMsg,
+) (*jetstream.RawStreamMsg, error) {
+	guard, err := strconv.ParseUint(msg.Header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
+	mends := Kind(msg.Header.Get(wire.KindHeader)) == KindMend // behind what the guard cannot name
+	if !mends && (err != nil || guard == 0) {
+		return nil, nil // it created the town
+	}
+	prior, err := l.At(ctx, max(guard, 1))
+	if err != nil || prior != nil && prior.Subject == msg.Subject {
+		return prior, err
+	}
+	return l.bisect(ctx, msg.Subject, msg.Sequence)
+}
+
+// bisect returns the last message of a subject before a sequence, or nil. It is for a guard
+// whose message is gone: it expired with all before it, or was changed on the disk of NATS.
+func (l *Log) bisect(
+	ctx context.Context, subject string, below uint64,
+) (*jetstream.RawStreamMsg, error) {
+	var found *jetstream.RawStreamMsg
+	for from, middle, to := uint64(1), uint64(1), below; from < to; middle = from + (to-from)/2 {
+		next, err := l.Next(ctx, subject, middle)
+		if err != nil {
+			return nil, err
+		}
+		if next == nil || next.Sequence >= below {
+			to = middle
+		} else {
+			found, from = next, next.Sequence+1
+		}
+	}
+	return found, nil
+}
+
+// IsHistory reports whether a subject of the log holds the history of a town, or of the world's
+// pauses. Each message there is guarded by the sequence of the one before it.
+func IsHistory(world, subject string) bool {
+	token, ofTown := strings.CutPrefix(subject, wire.LogSubject(world, ""))
+	return subject == wire.ControlSubject(world) || ofTown && token != "" &&
+		!strings.ContainsAny(token, ".*>")
+}
+
+// RunMessage returns the message of a record on its run's own subject. It expires, so that runs
+// that are over cost nothing, and its id tells it from another writer's message with the same
+// content.
+func (l *Log) RunMessage(rec *Record) (*nats.Msg, error) {
+	msg, err := Encode(rec, wire.RunSubject(l.World, rec.Run.RunID), nil)
+	if err != nil {
+		return nil, err
+	}
+	msg.Header[jetstream.MsgIDHeader] = []string{uuid.NewString()}
+	msg.Header[jetstream.MsgTTLHeader] = []string{l.Retention.String()}
+	return msg, nil
+}
+
+// CommitRun commits a record on its run's own subject, guarded by the last message there, and
+// returns its sequence. Its errors are Commit's.
+func (l *Log) CommitRun(ctx context.Context, rec *Record, guard uint64) (uint64, error) {
+	msg, err := l.RunMessage(rec)
+	if err != nil {
+		return 0, err
+	}
+	return l.Commit(ctx, msg, guard)
+}
+
+// RunTail is the end of a run of the engine as the log's run subject has it.
+type RunTail = machine.RunTail
+
+// Tail reads the end of a run whose first events, emitted many, are in another record. It asks the
+// log alone, not the bus, which may lag.
+func (l *Log) Tail(ctx context.Context, runID string, emitted int64) (RunTail, error) {
+	t := machine.NewTail(nil, emitted)
+	for {
+		msg, err := l.Next(ctx, wire.RunSubject(l.World, runID), t.Guard+1)
+		if err != nil || msg == nil {
+			return *t, err
+		}
+		rec, err := ReadRecord(msg.Data)
+		if err != nil || rec.Run == nil {
+			return *t, fmt.Errorf("log sequence %d: a record of a run that cannot be read: %w",
+				msg.Sequence, err)
+		}
+		t.Add(rec, msg.Sequence)
+	}
+}

@@ -1,0 +1,195 @@
+package commitlog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/wire"
+)
+
+// StreamConfig returns the configuration of the stream of a world's log.
+func StreamConfig(world string, s Settings, replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        wire.LogStream(world),
+		Description: "Commit log of the world " + world + ": the truth, everything else follows it",
+		Subjects: []string{
+			wire.LogSubject(world, "*"), wire.RefusedSubject(world, "*"),
+			wire.RunSubject(world, "*"), wire.ControlSubject(world), wire.SignalSubject(world),
+		},
+		AllowMsgTTL:        true, // of appended events
+		MaxMsgsPerSubject:  s.HistoryPerTown,
+		AllowDirect:        replicas <= 1, // a follower's copy may be behind its leader
+		AllowAtomicPublish: replicas <= 1, // for a GroupedStore
+		Replicas:           max(replicas, 1),
+		Duplicates:         DuplicateWindow,
+		DenyDelete:         true,
+		DenyPurge:          true,
+		Compression:        s.Compress.ofLog(replicas),
+		Metadata:           s.Metadata(),
+	}
+}
+
+// OpenWorldLog creates the stream of a world's log, or updates it to the settings.
+func OpenWorldLog(
+	ctx context.Context, js jetstream.JetStream, world string, s Settings, replicas int,
+	logger *slog.Logger,
+) (jetstream.Stream, error) {
+	if unknown := s.Policy().Unknown(); len(unknown) > 0 {
+		logger.Error("the world's setting require-approval names types of proposals that this "+
+			"version does not know, so every proposal takes a person's approval, but in towns "+
+			"with a list of their own: update this server, or change the setting with "+
+			"handoffctl world settings set", "setting", s.RequireApproval, "unknown", unknown)
+	}
+	if s.Compress == CompressAll && replicas > 1 {
+		logger.Warn("the world's setting compress is all, but streams of several replicas are not "+
+			"compressed: NATS cannot mend a compressed block of a replica that was killed",
+			"replicas", replicas)
+	}
+	return OpenStream(ctx, js, StreamConfig(world, s, replicas), logger)
+}
+
+// Bounds of creating a stream at an engine's start.
+const (
+	// streamTimeout bounds one try, and openTimeout all of them.
+	streamTimeout = 4 * time.Second
+	openTimeout   = 30 * time.Second
+)
+
+// OpenStream creates a stream, or updates it to config. In a cluster several engines may do that at
+// once. The server leaves some requests about a stream that is just being made without an answer
+// for ever, and refuses all while the cluster has no leader. So each try is bounded, and passing
+// errors are retried. The stream is created before it is updated: creating an existing one changes
+// nothing, and leaves the others' requests their answers.
+func OpenStream(
+	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
+) (stream jetstream.Stream, err error) {
+	err = UntilItPasses(ctx, func(ctx context.Context) (err error) {
+		stream, err = js.CreateStream(ctx, config)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			stream, err = updateStream(ctx, js, config, logger)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
+	}
+	return stream, nil
+}
+
+// UntilItPasses calls attempt until it succeeds, fails with an error that does not pass, or
+// openTimeout is over. Each call may take streamTimeout.
+func UntilItPasses(ctx context.Context, attempt func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	for {
+		bounded, cancel := context.WithTimeout(ctx, streamTimeout)
+		err := attempt(bounded)
+		cancel()
+		if err == nil || !passes(err) || backoff.Sleep(ctx, retryDelay) != nil {
+			return err
+		}
+	}
+}
+
+// updateStream updates a stream to config, which keeps the past of a log. It warns of the messages
+// that this discards, and tells when another compression takes effect.
+func updateStream(
+	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
+) (jetstream.Stream, error) {
+	stream, err := js.Stream(ctx, config.Name)
+	if err != nil {
+		return nil, err
+	}
+	before := stream.CachedInfo()
+	if before.Config.Compression != config.Compression {
+		logger.Info("NATS compresses the full blocks of a stream otherwise once it has started "+
+			"again", "stream", config.Name, "compression", config.Compression)
+	}
+	if held := int64(before.State.Msgs); 0 < config.MaxMsgs && config.MaxMsgs < held {
+		logger.Warn("the oldest messages of a stream are over its limit and are discarded",
+			"stream", config.Name, "messages", held-config.MaxMsgs, "limit", config.MaxMsgs)
+	}
+	return js.UpdateStream(ctx, keepPast(config, before.Config))
+}
+
+// Format is the version of a world's stored data, in its streams and in backups. A program reads
+// and writes only its own.
+const Format = "3"
+
+// formatKey is the metadata of the log's stream that has the format.
+const formatKey = settingPrefix + "format"
+
+// CheckFormat returns ErrFormat unless a world is stored in the format of this program. The first
+// format had no name.
+func CheckFormat(world, format string) error {
+	if format == Format {
+		return nil
+	}
+	return fmt.Errorf("%w: world %s has format %s, and this one reads format %s; to carry its "+
+		"towns over, serve it with the program that wrote it (restore a backup first), save them "+
+		"to FILE with handoffctl town get as docs/operators.md says, and begin a new world with "+
+		"handoffd --world-file FILE",
+		ErrFormat, world, cmp.Or(format, "1"), Format)
+}
+
+// OpenLog returns the stream of the log of a world. The error is ErrNoWorld, ErrFormat or
+// ErrLogUnavailable.
+func OpenLog(
+	ctx context.Context, js jetstream.JetStream, world string,
+) (jetstream.Stream, error) {
+	log, err := js.Stream(ctx, wire.LogStream(world))
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, fmt.Errorf("%w: %s", ErrNoWorld, world)
+	case err != nil:
+		return nil, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, wire.LogStream(world), err)
+	}
+	return log, CheckFormat(world, log.CachedInfo().Config.Metadata[formatKey])
+}
+
+// RestoringConfig returns the stream that exists until a world's restore has finished.
+func RestoringConfig(world string, replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: wire.RestoringStream(world),
+		Description: "A restore of " + world +
+			" has not come to its end: no server serves it until the restore is run again",
+		Subjects: []string{wire.RestoringSubject(world)},
+		Replicas: max(replicas, 1),
+	}
+}
+
+// RefuseHalfRestored returns ErrHalfRestored until a restore has finished.
+func RefuseHalfRestored(ctx context.Context, js jetstream.JetStream, world string) error {
+	err := UntilItPasses(ctx, func(ctx context.Context) error {
+		_, err := js.Stream(ctx, RestoringConfig(world, 1).Name)
+		return err
+	})
+	switch {
+	case err == nil:
+		return fmt.Errorf("%w: %s", ErrHalfRestored, world)
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil
+	}
+	return fmt.Errorf("worldengine: is the world being restored: %w", err)
+}
+
+// StreamStates returns the states of a world's streams by name, without those that are missing or
+// unanswered before ctx ends.
+func StreamStates(
+	ctx context.Context, js jetstream.JetStream, world string,
+) map[string]jetstream.StreamState {
+	all := map[string]jetstream.StreamState{}
+	for _, name := range wire.Streams(world) {
+		if stream, err := js.Stream(ctx, name); err == nil {
+			all[name] = stream.CachedInfo().State
+		}
+	}
+	return all
+}
