@@ -27,9 +27,9 @@ const (
 	mostFailing = 10_000
 )
 
-// passwords checks passwords. At most one bcrypt hash is computed at a time, and none for a
-// password that was right before: a keyed hash of it is kept, never the password. It is safe for
-// concurrent use.
+// passwords checks passwords. At most one bcrypt hash is computed at a time, and nothing is compared
+// for a password that was right before: a keyed hash of it is kept, never the password. It is safe
+// for concurrent use.
 type passwords struct {
 	key     [32]byte // of this process
 	hashing sync.Mutex
@@ -55,38 +55,26 @@ func newPasswords() *passwords {
 }
 
 // right reports whether a user has a password. During the pause of an address it returns false
-// without a comparison; a hashed password that was right before still passes.
+// without a comparison, unless the password was right before.
 func (p *passwords) right(address string, user *natsserver.User, password string) bool {
-	// With the hash: a right password is wrong once the user has another one.
+	// It covers the user's own: a password that was right is wrong once the user has another one.
 	digest := p.digest(user.Password + "\x00" + password)
-	if p.isKnown(user.Username, digest) {
-		return true
+	if known, mayTry := p.look(address, user.Username, digest); known || !mayTry {
+		return known
 	}
-	if !p.mayTry(address, user.Username) {
-		return false
+	right := digest == p.digest(user.Password+"\x00"+user.Password)
+	if strings.HasPrefix(user.Password, "$2") {
+		if !p.enterHashing() {
+			return false
+		}
+		defer p.hashing.Unlock()
+		// While this one waited, others may have been wrong too often, or right.
+		if known, mayTry := p.look(address, user.Username, digest); known || !mayTry {
+			return known
+		}
+		right = bcrypt.CompareHashAndPassword([]byte(user.Password), []byte(password)) == nil
 	}
-	if !strings.HasPrefix(user.Password, "$2") {
-		expected := p.digest(user.Password + "\x00" + user.Password)
-		right := hmac.Equal(digest[:], expected[:])
-		p.tried(address, user.Username, right)
-		return right
-	}
-	if !p.enterHashing() {
-		return false
-	}
-	defer p.hashing.Unlock()
-	// While this one waited, others may have been wrong too often, or right.
-	if p.isKnown(user.Username, digest) {
-		return true
-	}
-	if !p.mayTry(address, user.Username) {
-		return false
-	}
-	right := bcrypt.CompareHashAndPassword([]byte(user.Password), []byte(password)) == nil
-	if right {
-		p.remember(user.Username, digest)
-	}
-	p.tried(address, user.Username, right)
+	p.tried(address, user.Username, digest, right)
 	return right
 }
 
@@ -110,7 +98,7 @@ func (p *passwords) enterHashing() bool {
 	return true
 }
 
-// digest returns a keyed hash, so that passwords are compared in constant time and none is kept.
+// digest returns a keyed hash, so that no password is kept, and the time of a comparison shows nothing.
 func (p *passwords) digest(password string) (digest [32]byte) {
 	mac := hmac.New(sha256.New, p.key[:])
 	mac.Write([]byte(password))
@@ -118,37 +106,26 @@ func (p *passwords) digest(password string) (digest [32]byte) {
 	return digest
 }
 
-func (p *passwords) isKnown(name string, digest [32]byte) bool {
+// look reports whether a name's password is known to be right, and whether its address may try
+// another one now.
+func (p *passwords) look(address, name string, digest [32]byte) (known, mayTry bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	known, found := p.known[name]
-	return found && hmac.Equal(known[:], digest[:])
-}
-
-func (p *passwords) remember(name string, digest [32]byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.known[name] = digest
-}
-
-// mayTry reports whether an address may try a password for a name now.
-func (p *passwords) mayTry(address, name string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
+	right, found := p.known[name]
+	now, mayTry := time.Now(), true
 	for _, as := range []failingAs{{address, ""}, {address, name}} {
-		if f := p.failing[as]; f != nil && now.Before(f.until) {
-			return false
-		}
+		f := p.failing[as]
+		mayTry = mayTry && (f == nil || !now.Before(f.until))
 	}
-	return true
+	return found && right == digest, mayTry
 }
 
 // tried notes whether a password was right.
-func (p *passwords) tried(address, name string, right bool) {
+func (p *passwords) tried(address, name string, digest [32]byte, right bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if right {
+		p.known[name] = digest
 		delete(p.failing, failingAs{address, name})
 		return
 	}

@@ -41,15 +41,21 @@ func TestPasswords_WrongOfAName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPasswords()
 		victim, neighbour := hashed(t, "victim", "the victim's"), hashed(t, "neighbour", "the neighbour's")
-		settled := hashed(t, "settled", "the settled's")
-		require.True(t, p.right("bad", settled, "the settled's"))
+		settled := []*natsserver.User{hashed(t, "hashed", "mine"), {Username: "plain", Password: "mine"}}
+		for _, user := range settled {
+			require.True(t, p.right("bad", user, "mine"))
+		}
 		for range freeOfName {
-			require.False(t, p.right("bad", victim, "guess"))
+			for _, user := range append(settled, victim) {
+				require.False(t, p.right("bad", user, "guess"))
+			}
 		}
 		require.False(t, p.right("bad", victim, "the victim's"), "refused without looking")
 		require.True(t, p.right("bad", neighbour, "the neighbour's"))
 		require.True(t, p.right("good", hashed(t, "victim", "the victim's"), "the victim's"))
-		require.True(t, p.right("bad", settled, "the settled's"))
+		for _, user := range settled {
+			require.True(t, p.right("bad", user, "mine"), user.Username)
+		}
 
 		p = newPasswords()
 		pause := firstPause
@@ -57,9 +63,9 @@ func TestPasswords_WrongOfAName(t *testing.T) {
 			require.False(t, p.right("bad", victim, "guess"))
 			if i >= freeOfName-1 {
 				time.Sleep(pause - 1)
-				require.False(t, p.mayTry("bad", "victim"), "%d", i)
+				require.False(t, mayTry(p, "bad", "victim"), "%d", i)
 				time.Sleep(time.Nanosecond)
-				require.True(t, p.mayTry("bad", "victim"), "%d", i)
+				require.True(t, mayTry(p, "bad", "victim"), "%d", i)
 				pause = min(2*pause, longestPause)
 			}
 		}
@@ -67,18 +73,23 @@ func TestPasswords_WrongOfAName(t *testing.T) {
 	})
 }
 
+func mayTry(p *passwords, address, name string) bool {
+	_, may := p.look(address, name, [32]byte{})
+	return may
+}
+
 // An address that tries many names is bounded too, and so are all remembered entries.
 func TestPasswords_WrongOfAnAddress(t *testing.T) {
 	t.Parallel()
 	p := newPasswords()
 	for i := range freeOfAddress {
-		require.True(t, p.mayTry("bad", fmt.Sprint(i)))
-		p.tried("bad", fmt.Sprint(i), false)
+		require.True(t, mayTry(p, "bad", fmt.Sprint(i)))
+		p.tried("bad", fmt.Sprint(i), [32]byte{}, false)
 	}
-	require.False(t, p.mayTry("bad", "new"))
-	require.True(t, p.mayTry("good", "new"))
+	require.False(t, mayTry(p, "bad", "new"))
+	require.True(t, mayTry(p, "good", "new"))
 	for i := range 3 * mostFailing {
-		p.tried(fmt.Sprint("address ", i), "x", false)
+		p.tried(fmt.Sprint("address ", i), "x", [32]byte{}, false)
 		require.LessOrEqual(t, len(p.failing), mostFailing)
 	}
 }
