@@ -154,8 +154,7 @@ func TestFloodOfPuts(t *testing.T) { // alone: it takes all processors
 // slack is for a server without towns: some 40 MiB are in use, most of them blocks of NATS's
 // storage, and the heap grows to 150-210 MiB before they are collected; more with the race
 // detector. With the default number of towns slack is nearly all of the bound, and only a leak of a
-// megabyte a town is seen; with a million, one of a kilobyte. TestFlood_UnknownTowns of
-// package server measures the heap after a few thousand unknown towns.
+// megabyte a town is seen; with a million, as in .ci/nightly, one of a kilobyte.
 const (
 	mostPerRefusal = 5 << 10 / 2 // an event subject, and the log's subject of the town's refused runs
 	mostPerUnknown = 8           // nothing is kept

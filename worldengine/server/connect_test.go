@@ -52,7 +52,7 @@ func TestConnect_OnlyUsers(t *testing.T) {
 			c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		})
 	try := func(options ...nats.Option) error {
-		nc, err := nats.Connect(w.srv.URL(), append(options, nats.Timeout(20*time.Second))...)
+		nc, err := dial(w.srv.URL(), options...)
 		if err == nil {
 			nc.Close()
 		}
@@ -100,7 +100,7 @@ func TestTLS(t *testing.T) {
 		require.Regexp(t, "^tls://", srv.URL())
 		require.Regexp(t, "^https://", srv.HTTP())
 		for name, connect := range map[string]func(...nats.Option) (*nats.Conn, error){
-			"client":  func(o ...nats.Option) (*nats.Conn, error) { return nats.Connect(srv.URL(), o...) },
+			"client":  func(o ...nats.Option) (*nats.Conn, error) { return dial(srv.URL(), o...) },
 			"browser": func(o ...nats.Option) (*nats.Conn, error) { return browse(srv, o...) },
 		} {
 			try := func(more ...nats.Option) error {
@@ -116,7 +116,7 @@ func TestTLS(t *testing.T) {
 			require.Equal(t, ca == "", try(nats.RootCAs(cert)) == nil, name)
 			require.NoError(t, try(nats.RootCAs(cert), nats.ClientCert(cert, key)), name)
 		}
-		_, err := nats.Connect(srv.BehindBridge(), login()...)
+		_, err := dial(srv.BehindBridge(), login()...)
 		require.ErrorIs(t, err, nats.ErrAuthorization)
 	}
 }
@@ -129,7 +129,7 @@ func TestTLS_Reload(t *testing.T) {
 	config := &access.Config{Users: everybody(), TLS: access.TLS{CertFile: cert, KeyFile: key}}
 	srv := start(t, withHTTP, func(c *server.Config) { c.Access = config })
 	connect := func(ca string) (*nats.Conn, error) {
-		return nats.Connect(srv.URL(), login(nats.RootCAs(ca))...)
+		return dial(srv.URL(), login(nats.RootCAs(ca))...)
 	}
 	trusted := func(ca string) bool {
 		pool := x509.NewCertPool()
@@ -187,9 +187,9 @@ func TestTLS_InvalidNow(t *testing.T) {
 		log := &natstest.Buffer{}
 		srv := start(t, withTLS(cert, key, ""), logged(log))
 		require.Contains(t, log.String(), "it is not valid now")
-		_, err := nats.Connect(srv.URL(), login(nats.RootCAs(cert))...)
+		_, err := dial(srv.URL(), login(nats.RootCAs(cert))...)
 		require.Error(t, err)
-		nc, err := nats.Connect(srv.URL(), login(nats.Secure(&tls.Config{InsecureSkipVerify: true}))...)
+		nc, err := dial(srv.URL(), login(nats.Secure(&tls.Config{InsecureSkipVerify: true}))...)
 		require.NoError(t, err)
 		nc.Close()
 	}
@@ -214,7 +214,7 @@ func TestReloadAccess_WhileSigningIn(t *testing.T) {
 		}
 	}()
 	for range 100 {
-		nc, err := nats.Connect(srv.URL(), nats.UserInfo(users[0].Name, servertest.Password))
+		nc, err := dial(srv.URL(), nats.UserInfo(users[0].Name, servertest.Password))
 		require.NoError(t, err)
 		nc.Close()
 	}
@@ -367,23 +367,23 @@ func TestConnections_OfAnAddress(t *testing.T) {
 	srv := start(t, logged(log), func(c *server.Config) { c.MaxConnectionsPerAddress = most })
 	var open []*nats.Conn
 	for range most {
-		nc, err := nats.Connect(srv.URL(), from("127.0.0.2"), nats.NoReconnect())
+		nc, err := dial(srv.URL(), from("127.0.0.2"), nats.NoReconnect())
 		require.NoError(t, err)
 		defer nc.Close()
 		open = append(open, nc)
 	}
 	for range 20 {
-		_, err := nats.Connect(srv.URL(), from("127.0.0.2"))
+		_, err := dial(srv.URL(), from("127.0.0.2"))
 		require.ErrorIs(t, err, nats.ErrAuthorization)
 	}
 	require.Contains(t, log.String(), "--max-connections-per-address")
-	other, err := nats.Connect(srv.URL(), from("127.0.0.3"))
+	other, err := dial(srv.URL(), from("127.0.0.3"))
 	require.NoError(t, err)
 	defer other.Close()
 	(&client{t: t, nc: other, world: "main"}).putTown("t")
 	open[0].Close()
 	eventually(t, func() bool {
-		nc, err := nats.Connect(srv.URL(), from("127.0.0.2"))
+		nc, err := dial(srv.URL(), from("127.0.0.2"))
 		if err == nil {
 			nc.Close()
 		}

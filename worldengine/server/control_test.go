@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -344,102 +343,6 @@ func TestPause_AttemptFails(t *testing.T) {
 		"StepCompleted apply 2", "RunCompleted"), c.story(runID))
 	require.Equal(t, runevents.Consistent, c.run(runID).Metadata.Consistency)
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
-}
-
-// Nothing new reaches a plugin in a pause: one that comes then is asked after it, and the deadline
-// of the attempt has stood still.
-func TestPause_PluginComes(t *testing.T) {
-	t.Parallel()
-	for name, what := range map[string]members{"TOWN_PAUSED wait": about("t"), "WORLD_PAUSED fail": {}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			code, absent, _ := strings.Cut(name, " ")
-			c := newWorld(t, byPlugin, pauseWait(time.Second), func(config *server.Config) {
-				config.Engine.Plugin.Absent = apply.Absent(absent)
-				config.Engine.Plugin.Resend = time.Minute // a slow answer is no second request
-				config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 3*time.Second, 1
-			})
-			at := c.putTown("t")
-			body := c.wall(at)
-			reply := c.sendLater(body)
-			// The first request is over: it may go out beside a pause.
-			eventually(t, func() bool { return absentSince(c.client, "t") != "" })
-			runID := c.pending("t")
-			c.signal("control.pause", what)
-			g := host(t, c.srv, agree)
-			require.Never(t, func() bool { return len(g.commands()) > 0 }, 4*time.Second,
-				50*time.Millisecond)
-			told := <-reply
-			require.Equal(t, "503 "+code+" 5000", c.failureOf(told).short())
-			require.Contains(t, c.failureOf(told).Message, "was accepted before")
-			require.Equal(t, runID, told.Header.Get("Run-Id"))
-			c.refuses("handoff", body, "EXECUTION_IN_PROGRESS")
-			resumed := time.Now()
-			c.signal("control.resume", what)
-			c.awaitApplied("t")
-			require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-			require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
-			require.Equal(t, after("RunPaused", "RunResumed", "StepCompleted apply", "RunCompleted"),
-				c.story(runID))
-			for _, command := range g.commands() { // more than one if the answer took long
-				require.Equal(t, int64(1), command.LogicalAttemptID)
-				require.True(t, command.Deadline.After(resumed), "it stood still in the pause")
-			}
-		})
-	}
-}
-
-// A server that is closed in a pause, without waiting for the plugin, and started again tells of a
-// drain that takes too long, asks nobody before the end of the pause, and goes on then.
-func TestPause_Restart(t *testing.T) {
-	t.Parallel()
-	natstest.Patiently(t, 2*time.Second, func(drain time.Duration) string {
-		return restartInAPause(t, drain)
-	})
-}
-
-// restartInAPause returns an error if the drain was over before the server was closed.
-func restartInAPause(t *testing.T, drain time.Duration) (wrong string) {
-	t.Helper()
-	log := &natstest.Buffer{}
-	c := newWorld(t, byPlugin, logged(log), func(c *server.Config) {
-		c.Engine.Plugin.Resend = 200 * time.Millisecond
-	})
-	asked := c.requests()
-	at := c.putTown("t")
-	c.sendLater(c.wall(at))
-	<-asked
-	runID := c.pending("t")
-	c.signal("control.pause", members{"townId": "t", "drainTimeoutMs": drain.Milliseconds()})
-	late := func() bool { return strings.Contains(log.String(), "PAUSE_DRAIN_TIMEOUT") }
-	eventually(t, func() bool { return late() || c.view(runID) == "PAUSED DRAINING" })
-	c.abort()
-	if late() {
-		return "the drain was over before the server was closed"
-	}
-	g := host(t, c.srv, agree)
-	require.Eventually(t, late, drain+time.Minute, 10*time.Millisecond)
-	require.Empty(t, g.commands(), "nothing reaches the plugin in the pause")
-	c.awaitView(runID, "PAUSED ")
-	// A paused run is read also if its town cannot be; whether it drains is left out.
-	c.signal("control.resume", about("t"))
-	c.awaitApplied("t")
-	require.Equal(t, after("RunPaused", "RunResumed", "StepCompleted apply", "RunCompleted"),
-		c.story(runID))
-	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
-	for _, command := range g.commands() {
-		require.True(t, command.Deadline.After(time.Now()), "its deadline stood still")
-	}
-	return ""
-}
-
-// abort closes the server at once, without waiting for games, and starts it again.
-func (w *world) abort() {
-	w.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_ = w.srv.Close(ctx)
-	w.start()
 }
 
 // A paused run is read also if its town cannot be; whether it drains is left out.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -161,15 +162,22 @@ func connect(t testing.TB, srv *server.Server) *client {
 	return &client{t: t, nc: connected(t, srv.URL()), world: wire.DefaultWorld}
 }
 
-// connected connects, again if a busy machine needs longer than the bound of a login, and closes the
-// connection with the test.
+// dial connects, again if a busy machine needs longer than the bound of a login.
+func dial(url string, options ...nats.Option) (nc *nats.Conn, err error) {
+	options = append(options, nats.Timeout(20*time.Second))
+	for range 5 {
+		nc, err = nats.Connect(url, options...)
+		if err == nil || !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "Authentication Timeout") {
+			break
+		}
+	}
+	return nc, err
+}
+
+// connected connects, and closes the connection with the test.
 func connected(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 	t.Helper()
-	options = append(options, nats.Timeout(20*time.Second))
-	nc, err := nats.Connect(url, options...)
-	for try := 1; err != nil && try < 5; try++ {
-		nc, err = nats.Connect(url, options...)
-	}
+	nc, err := dial(url, options...)
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return nc

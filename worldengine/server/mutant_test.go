@@ -1,19 +1,181 @@
 package server_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
+	"math/big"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/santhosh-tekuri/jsonschema/v5"
+	"github.com/stretchr/testify/require"
 
 	"worldengine/schemas"
 )
 
+// node is a JSON value as it is written: it keeps the order of members, two members of one name, and
+// texts that are no JSON at all.
+type node struct {
+	text  string        // unless it is an object or an array
+	kind  jsontext.Kind // '{' or '[', or 0
+	parts []part
+}
+
+// part is a member of an object, with its name as it is written, or an item of an array.
+type part struct {
+	name  string
+	value *node
+}
+
+// nodeOf reads a valid payload.
+func nodeOf(t testing.TB, data []byte) *node {
+	t.Helper()
+	d := jsontext.NewDecoder(bytes.NewReader(data))
+	text := func() string {
+		value, err := d.ReadValue()
+		require.NoError(t, err)
+		return string(value)
+	}
+	var read func() *node
+	read = func() *node {
+		n := &node{kind: d.PeekKind()}
+		if n.kind != '{' && n.kind != '[' {
+			return &node{text: text()}
+		}
+		_, err := d.ReadToken()
+		require.NoError(t, err)
+		for d.PeekKind() != '}' && d.PeekKind() != ']' {
+			p := part{}
+			if n.kind == '{' {
+				p.name = text()
+			}
+			p.value = read()
+			n.parts = append(n.parts, p)
+		}
+		_, err = d.ReadToken()
+		require.NoError(t, err)
+		return n
+	}
+	return read()
+}
+
+func (n *node) String() string {
+	var parts []string
+	for _, p := range n.parts {
+		text := p.value.String()
+		if n.kind == '{' {
+			text = p.name + ":" + text
+		}
+		parts = append(parts, text)
+	}
+	switch n.kind {
+	case '{':
+		return "{" + strings.Join(parts, ",") + "}"
+	case '[':
+		return "[" + strings.Join(parts, ",") + "]"
+	}
+	return n.text
+}
+
+// resolves reports whether a JSON Pointer leads to a value of tree, or to a member that an object of it
+// lacks.
+func resolves(tree any, pointer string) bool {
+	missing, valid := false, jsontext.Pointer(pointer).IsValid()
+	for token := range jsontext.Pointer(pointer).Tokens() {
+		switch v := tree.(type) {
+		case map[string]any:
+			next, ok := v[token]
+			valid, missing, tree = valid && !missing, !ok, next
+		case []any:
+			at, err := strconv.Atoi(token)
+			if err != nil || at < 0 || at >= len(v) {
+				return false
+			}
+			tree = v[at]
+		default:
+			return false
+		}
+	}
+	return valid
+}
+
+// documents are the JSON Schemas, compiled without any code of the product: they say what there is to
+// mutate, and judge what may be accepted.
+type documents map[schemas.Name]*jsonschema.Schema
+
+func readDocuments(t testing.TB) documents {
+	t.Helper()
+	c := jsonschema.NewCompiler()
+	c.LoadURL = func(url string) (io.ReadCloser, error) {
+		return nil, fmt.Errorf("not embedded: %s", url)
+	}
+	url := func(name schemas.Name) string {
+		return "https://worldengine.example/schemas/" + string(name) + ".schema.json"
+	}
+	for _, name := range schemas.Names() {
+		source, err := schemas.Source(name)
+		require.NoError(t, err)
+		require.NoError(t, c.AddResource(url(name), bytes.NewReader(source)))
+	}
+	d := documents{}
+	for _, name := range schemas.Names() {
+		d[name] = c.MustCompile(url(name))
+	}
+	return d
+}
+
+// mayBe reports whether data can be a payload of the schema: if not, the server has to refuse it.
+func (d documents) mayBe(name schemas.Name, data []byte) (tree any, ok bool) {
+	if json.Unmarshal(data, &tree) != nil {
+		return nil, false
+	}
+	return tree, d[name].Validate(tree) == nil
+}
+
+// site is a place in a payload, with its rules in the schemas.
+type site struct {
+	at    *node
+	rules []*jsonschema.Schema
+}
+
+// sites returns all places of a value with these rules.
+func sites(n *node, rules ...*jsonschema.Schema) []site {
+	for i := 0; i < len(rules); i++ { // it grows
+		r := rules[i]
+		rules = append(rules, r.AllOf...)
+		for _, more := range []*jsonschema.Schema{r.Ref, r.Then} {
+			if more != nil {
+				rules = append(rules, more)
+			}
+		}
+	}
+	list := []site{{n, rules}}
+	for _, p := range n.parts {
+		var below []*jsonschema.Schema
+		for _, r := range rules {
+			sub := r.Properties[strings.Trim(p.name, `"`)]
+			if n.kind == '[' {
+				sub = r.Items2020
+			}
+			if sub != nil {
+				below = append(below, sub)
+			}
+		}
+		list = append(list, sites(p.value, below...)...)
+	}
+	return list
+}
+
 // mutator makes mutants of valid payloads: by meaning, along their JSON Schema, and by byte.
 type mutator struct {
 	g    *rand.Rand
-	docs *documents
+	docs documents
 	// ids are ids, hashes and names that mean something to the server, but elsewhere.
 	ids []string
 }
@@ -22,30 +184,28 @@ type mutator struct {
 const maxMutations = 3
 
 // mutant returns a changed payload, and its changes in words.
-func (m *mutator) mutant(name schemas.Name, valid *node) (data []byte, how string) {
-	root := valid.clone()
+func (m *mutator) mutant(name schemas.Name, root *node) (data []byte, how string) {
 	var done []string
 	for range 1 + m.g.IntN(maxMutations) {
 		if m.g.IntN(12) == 0 {
 			data, how := m.ofBytes([]byte(root.String()))
 			return data, strings.Join(append(done, how), ", ")
 		}
-		s := pick(m.g, m.docs.sites(name, root))
-		done = append(done, m.change(root, &s))
+		done = append(done, m.change(pick(m.g, sites(root, m.docs[name]))))
 	}
 	return []byte(root.String()), strings.Join(done, ", ")
 }
 
 // change changes one place.
-func (m *mutator) change(root *node, s *site) string {
-	if s.at.isObject() && len(s.at.members) > 0 && m.g.IntN(2) == 0 {
+func (m *mutator) change(s site) string {
+	if s.at.kind == '{' && len(s.at.parts) > 0 && m.g.IntN(2) == 0 {
 		return m.changeMembers(s.at)
 	}
-	if values := m.byRule(s); len(values) > 0 && m.g.IntN(2) == 0 {
+	if values := m.byRule(s.rules); len(values) > 0 && m.g.IntN(2) == 0 {
 		return m.write(s.at, pick(m.g, values))
 	}
 	switch {
-	case s.at.array && m.g.IntN(2) == 0:
+	case s.at.kind == '[' && m.g.IntN(2) == 0:
 		return m.changeItems(s.at)
 	case strings.HasPrefix(s.at.text, `"`):
 		return m.write(s.at, m.ofText(s.at.text))
@@ -61,83 +221,74 @@ func (m *mutator) write(n *node, text string) string {
 	return fmt.Sprintf("%.40s becomes %.60s", before, text)
 }
 
-// changeMembers drops, doubles, renames or adds a member.
+// changeMembers drops, doubles, renames, moves, changes or adds a member.
 func (m *mutator) changeMembers(n *node) string {
-	i := m.g.IntN(len(n.members))
-	at := n.members[i]
+	i := m.g.IntN(len(n.parts))
+	at, other := n.parts[i], &node{text: pick(m.g, otherTypes)}
 	switch m.g.IntN(7) {
 	case 0:
-		n.members = slices.Delete(n.members, i, i+1)
+		n.parts = slices.Delete(n.parts, i, i+1)
 		return "without " + at.name
 	case 1:
-		n.members = append(n.members, member{at.name, at.value.clone()})
+		n.parts = append(n.parts, at)
 		return "twice " + at.name
 	case 2: // spelled otherwise, with another value
-		escaped := fmt.Sprintf(`"\u%04x%s`, at.name[1], at.name[2:])
-		n.members = append(n.members, member{escaped, &node{text: pick(m.g, otherTypes)}})
+		n.parts = append(n.parts, part{fmt.Sprintf(`"\u%04x%s`, at.name[1], at.name[2:]), other})
 		return "twice, escaped, " + at.name
 	case 3:
-		n.members[i].name = pick(m.g, []string{
+		n.parts[i].name = pick(m.g, []string{
 			strings.ToUpper(at.name), at.name[:len(at.name)-1] + `s"`, `" ` + at.name[1:], `""`,
 			`"\u0000"`, `"~/~0"`,
 		})
-		return at.name + " renamed " + n.members[i].name
+		return at.name + " renamed " + n.parts[i].name
 	case 4:
-		n.members = append(n.members,
-			member{pick(m.g, []string{`"__proto__"`, `"extra"`, `""`, `"a/b~c"`, `"` +
-				strings.Repeat("n", 2000) + `"`}), &node{text: pick(m.g, otherTypes)}})
+		names := []string{`"__proto__"`, `"extra"`, `""`, `"a/b~c"`, `"` + strings.Repeat("n", 2000) + `"`}
+		n.parts = append(n.parts, part{pick(m.g, names), other})
 		return "one more member"
 	case 5:
-		m.g.Shuffle(len(n.members), func(i, j int) {
-			n.members[i], n.members[j] = n.members[j],
-				n.members[i]
-		})
+		m.g.Shuffle(len(n.parts), func(i, j int) { n.parts[i], n.parts[j] = n.parts[j], n.parts[i] })
 		return "in another order"
 	default:
-		return m.write(at.value, pick(m.g, otherTypes))
+		return m.write(at.value, other.text)
 	}
 }
 
 // changeItems makes an array longer, up to beyond what any schema allows, or shorter.
 func (m *mutator) changeItems(n *node) string {
-	if len(n.members) == 0 {
-		n.members = append(n.members, member{value: &node{text: pick(m.g, otherTypes)}})
+	if len(n.parts) == 0 {
+		n.parts = append(n.parts, part{value: &node{text: pick(m.g, otherTypes)}})
 		return "an item"
 	}
 	if m.g.IntN(3) == 0 {
-		n.members = n.members[:m.g.IntN(len(n.members))]
+		n.parts = n.parts[:m.g.IntN(len(n.parts))]
 		return "fewer items"
 	}
-	for size := pick(m.g, []int{2, 99, 100, 101, 256, 257}); len(n.members) < size; {
-		n.members = append(n.members, member{value: pick(m.g, n.members).value.clone()})
+	for size := pick(m.g, []int{2, 99, 100, 101, 256, 257}); len(n.parts) < size; {
+		n.parts = append(n.parts, pick(m.g, n.parts))
 	}
-	return fmt.Sprint(len(n.members), " items")
+	return fmt.Sprint(len(n.parts), " items")
 }
 
-// byRule returns values at the edges of the schema of a place.
-func (m *mutator) byRule(s *site) (values []string) {
-	for _, r := range s.rules {
-		for _, keyword := range []string{"minimum", "maximum"} {
-			if bound, ok := r[keyword].(float64); ok {
-				for _, v := range []float64{bound - 1, bound, bound + 1, bound - 0.5, bound + 0.5,
-					bound - 1e-9} {
-					values = append(values, strconv.FormatFloat(v, 'f', -1, 64))
-				}
+// byRule returns values at the edges of rules.
+func (m *mutator) byRule(rules []*jsonschema.Schema) (values []string) {
+	for _, r := range rules {
+		for _, edge := range []*big.Rat{r.Minimum, r.Maximum} {
+			if edge == nil {
+				continue
+			}
+			bound, _ := edge.Float64()
+			for _, v := range []float64{bound - 1, bound, bound + 1, bound - 0.5, bound + 0.5, bound - 1e-9} {
+				values = append(values, strconv.FormatFloat(v, 'f', -1, 64))
 			}
 		}
-		options, _ := r["enum"].([]any)
-		if only, ok := r["const"]; ok {
-			options = append(options, only)
-		}
-		for _, option := range options {
+		for _, option := range append(r.Enum, r.Constant...) {
 			if text, ok := option.(string); ok {
 				values = append(values, strconv.Quote(text), strconv.Quote(strings.ToUpper(text)),
 					strconv.Quote(text+" "))
 			}
 		}
-		if pattern, ok := r["pattern"].(string); ok && strings.Contains(pattern, "[0-9a-f]") {
-			values = append(values, strconv.Quote(pick(m.g, m.ids)),
-				`"`+strings.Repeat("0", 64)+`"`)
+		if r.Pattern != nil && strings.Contains(r.Pattern.String(), "[0-9a-f]") {
+			values = append(values, strconv.Quote(pick(m.g, m.ids)), `"`+strings.Repeat("0", 64)+`"`)
 		}
 	}
 	return values

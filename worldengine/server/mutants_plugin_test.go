@@ -50,7 +50,7 @@ func TestMutatedPluginAnswers(t *testing.T) { // alone: see TestMutants
 type liar struct {
 	t testing.TB
 
-	docs *documents
+	docs documents
 	ids  []string // see mutator
 
 	mu    sync.Mutex

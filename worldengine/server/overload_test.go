@@ -131,43 +131,6 @@ func TestOverload_HeldBytes(t *testing.T) {
 	c.awaitNothingHeld()
 }
 
-// Busy towns leave places: one after another is flooded, each gets fewer than the one before, and a
-// town that nobody asked anything about is served as always.
-func TestOverload_BusyTownsLeavePlaces(t *testing.T) {
-	t.Parallel()
-	const total, busy, flood = 32, 5, 100
-	c, release := stuck(t, func(config *server.Config) {
-		config.Engine.QueueTotal = total
-	})
-	calm := c.putTown("calm")
-	held, free := 0, total
-	var open []*nats.Subscription
-	for n := range busy {
-		at := c.putTown(fmt.Sprint("slow ", n))
-		var bodies [][]byte
-		for i := range flood {
-			p := propose(at, handoff.TalkToTownsfolk, "casual")
-			p.Priority = float64(i) / flood
-			bodies = append(bodies, marshalled(t, p))
-		}
-		fits := (free + 1) / 2                                          // with each one that it gets, one less is free
-		eventually(t, func() bool { return c.overload().Held == held }) // the put has left its place
-		replies := c.sendMany(bodies...)
-		c.refusals(replies, flood-fits)
-		held, free = held+fits, free-fits
-		require.Equal(t, held, c.overload().Held, "with %d busy towns", n+1)
-		require.Positive(t, free)
-		open = append(open, replies)
-	}
-	c.executes(c.wall(calm))
-	release()
-	for _, replies := range open {
-		_, err := replies.NextMsg(20 * time.Second)
-		require.NoError(t, err)
-	}
-	c.awaitNothingHeld()
-}
-
 // When more requests come than fit, the rest is told at once to come back, and the admitted ones get
 // their results. The run of a handoff that waited for its town begins with RunQueued.
 func TestOverload_Queue(t *testing.T) {
@@ -331,39 +294,6 @@ func TestFlood_Requests(t *testing.T) {
 	}
 	eventually(t, func() bool { return c.srv.AwaitedAnswers() == 0 })
 	c.awaitNothingHeld()
-}
-
-// Nothing is kept of unknown towns that clients ask about: thousands of them leave less in the heap
-// than a short entry each. TestManyTowns of handoffd measures the whole process, with far more.
-func TestFlood_UnknownTowns(t *testing.T) { // alone: it measures the heap
-	const towns, most = 2_000, 100
-	c := newWorld(t)
-	asked := 0
-	ask := func() {
-		replies, err := c.nc.SubscribeSync(c.nc.NewInbox())
-		require.NoError(t, err)
-		defer func() { require.NoError(t, replies.Unsubscribe()) }()
-		for range towns / 16 {
-			for range 16 {
-				asked++
-				require.NoError(t, c.nc.PublishRequest(wire.Subject(c.world, wire.TownGet),
-					replies.Subject, bodyOf(t, about(fmt.Sprint("town ", asked)))))
-			}
-			for range 16 {
-				reply, err := replies.NextMsg(20 * time.Second)
-				require.NoError(t, err)
-				require.Equal(t, "404", codeOf(reply))
-			}
-		}
-	}
-	inUse := func() int64 {
-		heapInUse() // a pool frees its memory with the second collection
-		return int64(heapInUse())
-	}
-	ask() // every part that is made once is there
-	before := inUse()
-	ask()
-	require.Less(t, inUse()-before, int64(towns*most))
 }
 
 // Each verb reads payloads up to its limit and answers one byte more with 413 and both sizes, up to

@@ -1,14 +1,13 @@
 package server_test
 
 import (
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -87,37 +86,26 @@ func TestPlugin_Applies(t *testing.T) {
 	c.refuses("town.put", members{"snapshot": snapshot("r"), "apply": "rcon"}, "SCHEMA_VALIDATION_FAILED")
 }
 
-// How an application ends, and how its run tells that, attempt by attempt. Each attempt
-// fails for a reason of its own, with an eventId that was drawn and stored before it began.
+// How an application ends, and how its run tells that, attempt by attempt: each failed attempt has a
+// reason of its own.
 func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 	t.Parallel()
-	refuse := func(retryable bool) func(*apply.Command, int) (apply.Answer, bool) {
-		return func(c *apply.Command, _ int) (apply.Answer, bool) {
-			return apply.Refuse(c, fmt.Sprint("CODE_", c.LogicalAttemptID), "Nobody is near.", retryable), true
-		}
-	}
-	attempts := []string{"StepFailed apply", "StepStarted apply 2", "StepFailed apply 2",
-		"StepStarted apply 3"}
-	for name, v := range map[string]struct {
-		answer func(c *apply.Command, times int) (apply.Answer, bool)
-		policy func(p *apply.Policy)
+	failing := []string{"StepFailed apply", "StepStarted apply 2", "StepFailed apply 2", "StepStarted apply 3"}
+	rows := map[string]struct {
+		answer func(c *apply.Command, times int) (a apply.Answer, answers bool)
 		reason handoff.ReasonCode
 		codes  string // of the StepFaileds
 		end    []string
 	}{
-		"refused": {answer: refuse(false), reason: "PLUGIN_REJECTED", codes: "[CODE_1]",
-			end: []string{"StepFailed apply", "RunFailed"}},
-		"refused in every attempt": {answer: refuse(true), reason: "PLUGIN_REJECTED",
-			codes: "[CODE_1 CODE_2 CODE_3]", end: append(attempts, "StepFailed apply 3", "RunFailed")},
 		"refused at first": {
-			answer: func(c *apply.Command, times int) (apply.Answer, bool) {
+			answer: func(c *apply.Command, _ int) (apply.Answer, bool) {
 				if c.LogicalAttemptID < 3 {
-					return refuse(true)(c, times)
+					return apply.Refuse(c, fmt.Sprint("CODE_", c.LogicalAttemptID), "Nobody is near.", true), true
 				}
 				return apply.Done(c), true
 			},
 			reason: handoff.ReasonExecuted, codes: "[CODE_1 CODE_2]",
-			end: append(attempts, "StepCompleted apply 3", "RunCompleted"),
+			end: append(failing, "StepCompleted apply 3", "RunCompleted"),
 		},
 		"busy, in progress, silent and unreadable at first": {
 			answer: func(c *apply.Command, times int) (apply.Answer, bool) {
@@ -135,11 +123,11 @@ func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 			},
 			reason: handoff.ReasonExecuted, codes: "[]", end: []string{"StepCompleted apply", "RunCompleted"},
 		},
-		"silent": {
-			answer: func(*apply.Command, int) (apply.Answer, bool) { return apply.Answer{}, false },
-			policy: func(p *apply.Policy) { p.Deadline, p.Attempts = 250*time.Millisecond, 2 },
-			reason: "PLUGIN_TIMEOUT", codes: "[PLUGIN_TIMEOUT PLUGIN_TIMEOUT]",
-			end: []string{"StepFailed apply", "StepStarted apply 2", "StepFailed apply 2", "RunFailed"},
+		"refused": {
+			answer: func(c *apply.Command, _ int) (apply.Answer, bool) {
+				return apply.Refuse(c, "NEVER", "", false), true
+			},
+			reason: apply.ReasonPluginRejected, codes: "[NEVER]", end: []string{"StepFailed apply", "RunFailed"},
 		},
 		"an invalid state": {
 			answer: func(c *apply.Command, _ int) (apply.Answer, bool) {
@@ -147,72 +135,29 @@ func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 				a.Snapshot = []byte(`{"day":-1}`)
 				return a, true
 			},
-			reason: "PLUGIN_STATE_INVALID",
+			reason: apply.ReasonPluginStateInvalid,
 			codes:  "[PLUGIN_STATE_INVALID PLUGIN_STATE_INVALID PLUGIN_STATE_INVALID]",
-			end:    append(attempts, "StepFailed apply 3", "RunFailed"),
+			end:    append(failing, "StepFailed apply 3", "RunFailed"),
 		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := newWorld(t, byPlugin, func(config *server.Config) {
-				if v.policy != nil {
-					v.policy(&config.Engine.Plugin)
-				}
-			})
-			host(t, c.srv, v.answer)
-			at := c.putTown("t")
-			got := c.send(c.wall(at))
-			require.Equal(t, v.reason, got.result.ReasonCode)
-			require.Equal(t, after(v.end...), c.story(got.runID))
-			codes, drawn := []string{}, c.drawnIDs("t")
-			for _, e := range c.events(got.runID) {
-				if e.EventType == runevents.StepFailed {
-					var said struct{ Error runevents.StepError }
-					require.NoError(t, json.Unmarshal(e.Payload, &said))
-					codes = append(codes, said.Error.Code)
-				}
-				if e.EventType == runevents.StepFailed || e.EventType == runevents.RunFailed ||
-					e.LogicalAttemptID > 1 {
-					require.Equal(t, drawn[e.IdempotencyKey], e.EventID, "%s %d", e.EventType,
-						e.LogicalAttemptID)
-				}
-			}
-			require.Equal(t, v.codes, fmt.Sprint(codes))
-			if got.result.Status == handoff.Executed {
-				require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
-			} else {
-				require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash, "the town is unchanged")
-			}
-		})
 	}
-}
-
-// drawnIDs are the eventIds that were stored for events to come of the runs of a town. A drawn id
-// stays.
-func (c *client) drawnIDs(townID string) map[string]string {
-	c.t.Helper()
-	stream, ids := c.log(), map[string]string{}
-	only := jetstream.WithGetMsgSubject(wire.LogSubject(wire.DefaultWorld, wire.TownToken(townID)))
-	for seq := uint64(1); ; {
-		msg, err := stream.GetMsg(c.t.Context(), seq, only)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			break
+	c := newWorld(t, byPlugin)
+	host(t, c.srv, func(command *apply.Command, times int) (apply.Answer, bool) {
+		return rows[command.TownID].answer(command, times)
+	})
+	for name, row := range rows {
+		at := c.putTown(name)
+		got := c.send(c.wall(at))
+		require.Equal(t, row.reason, got.result.ReasonCode, name)
+		require.Equal(t, after(row.end...), c.story(got.runID), name)
+		codes := []string{}
+		for _, e := range c.ofType(got.runID, runevents.StepFailed) {
+			var said struct{ Error runevents.StepError }
+			require.NoError(t, json.Unmarshal(e.Payload, &said))
+			codes = append(codes, said.Error.Code)
 		}
-		require.NoError(c.t, err)
-		seq = msg.Sequence + 1
-		var rec struct {
-			Pending struct{ EventIDs []runevents.DrawnID }
-		}
-		require.NoError(c.t, json.Unmarshal(msg.Data, &rec))
-		for _, d := range rec.Pending.EventIDs {
-			if before := ids[d.IdempotencyKey]; before != "" {
-				require.Equal(c.t, before, d.EventID)
-			}
-			ids[d.IdempotencyKey] = d.EventID
-		}
+		require.Equal(t, row.codes, fmt.Sprint(codes), name)
+		require.Equal(t, got.result.Status == handoff.Executed, at.SnapshotHash != c.town(name).SnapshotHash)
 	}
-	require.NotEmpty(c.t, ids)
-	return ids
 }
 
 // An attempt that failed is told of when it failed, while the next one is still to come.
@@ -258,14 +203,11 @@ func TestPlugin_AnswersTooMany(t *testing.T) {
 }
 
 // A server that ends while a command is applied leaves it pending; the next one goes on with it, and
-// the game changes once. A command whose time is over by then is asked for once more: the plugin may
-// have applied it in time.
+// the game changes once.
 func TestPlugin_Restart(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, byPlugin)
-	g := host(t, c.srv, func(c *apply.Command, _ int) (apply.Answer, bool) {
-		return apply.Later(c, apply.InProgress, 10*time.Millisecond), true
-	})
+	g := host(t, c.srv, agreeAfter(nil))
 	at := c.putTown("t")
 	body := c.wall(at)
 	before := c.client
@@ -283,22 +225,39 @@ func TestPlugin_Restart(t *testing.T) {
 		members{"idempotencyKey": again.result.IdempotencyKey})
 	require.Equal(t, after("StepCompleted apply", "RunCompleted"), c.story(receipt.RunID))
 	require.Equal(t, receipt.RunID, g.commands()[0].RunID)
+}
 
-	const deadline = 300 * time.Millisecond
-	c = newWorld(t, byPlugin, func(config *server.Config) {
-		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = deadline, 1
+// A command whose time is over when its server starts again is asked for once more: the plugin may have
+// applied it in time.
+func TestPlugin_RestartAfterTheDeadline(t *testing.T) {
+	t.Parallel()
+	const deadline = time.Second
+	nats := startExternal(t)
+	c := newWorld(t, byPlugin, func(c *server.Config) {
+		c.NATS = nats.url()
+		// The next server waits so long before it asks, and then for the answer.
+		c.Engine.Plugin = apply.Policy{Deadline: deadline, Attempts: 1, Resend: 3 * time.Second}
 	})
-	asked := c.requests()
-	at = c.putTown("t")
+	applied := make(chan struct{})
+	g := host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+		select {
+		case <-applied:
+			return apply.Done(command), true
+		default:
+			return apply.Answer{}, false
+		}
+	})
+	at := c.putTown("t")
 	c.sendLater(c.wall(at))
-	<-asked
+	g.until(1)
 	over := time.Now().Add(deadline)
-	c.change = append(c.change, func(c *server.Config) {
-		c.Engine.Plugin.Resend = 20 * time.Second // the plugin is there by then
-	})
-	c.abort()
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_ = c.srv.Close(ended) // at once, without waiting for the game
 	eventually(t, func() bool { return time.Now().After(over) })
-	host(t, c.srv, agree)
+	close(applied)
+	c.start()
+	g.until(2)
 	c.awaitApplied("t")
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 }
@@ -351,7 +310,7 @@ func (c *client) refusedSoon(body []byte) failure {
 // told once, and once that one is there again.
 func TestPluginAbsent_CommandWaits(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, absentFor(""), withMetrics)
+	c := newWorld(t, absentFor(""), withHTTP)
 	at := c.putTown("t")
 	require.Empty(t, absentSince(c.client, "t"))
 	body := c.wall(at)
@@ -381,53 +340,12 @@ func TestPluginAbsent_CommandWaits(t *testing.T) {
 	require.Empty(t, absentSince(c.client, "t"))
 }
 
-// The time of a command begins when a plugin is there. Each absence that one run finds is told, and
-// each end of one: a plugin is there when it replies, and not because its town is silent.
-func TestPluginAbsent_EachIsTold(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, absentFor(apply.AbsentWait), func(c *server.Config) {
-		c.Engine.Plugin.Deadline, c.Engine.Plugin.Resend = 10*time.Minute, 300*time.Millisecond
-	})
-	reply := c.sendLater(c.wall(c.putTown("t")))
-	c.requireAlerts("PLUGIN_ABSENT t")
-	speaks := make(chan struct{})
-	g := host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
-		select {
-		case <-speaks:
-			return apply.Later(command, apply.Busy, time.Millisecond), true
-		default:
-			return apply.Answer{}, false
-		}
-	})
-	g.until(4) // which were silent
-	require.Greater(t, g.commands()[0].TimeoutMs, int64(599_000))
-	require.Greater(t, time.Until(g.commands()[0].Deadline), 5*time.Minute)
-	require.NotEmpty(t, absentSince(c.client, "t"))
-	c.requireAlerts("PLUGIN_ABSENT t")
-	close(speaks)
-	c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_RETURNED t")
-	g.nc.Close()
-	c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_RETURNED t", "PLUGIN_ABSENT t")
-	host(t, c.srv, agree)
-	require.Equal(t, handoff.Executed, c.resultOf(<-reply).result.Status)
-	c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_RETURNED t", "PLUGIN_ABSENT t", "PLUGIN_RETURNED t")
-	ids := map[string]bool{}
-	for _, alert := range c.alerts(members{}).Alerts {
-		ids[alert.ID] = true
-		require.NotEmpty(t, alert.Since)
-		if alert.Code == "PLUGIN_ABSENT" {
-			require.Contains(t, alert.Message, "They wait until the game is back.")
-		}
-	}
-	require.Len(t, ids, 4)
-}
-
 // If commands do not wait their handoffs fail; the absence is told once, whatever comes, until a
 // plugin is there or the town needs none.
 func TestPluginAbsent_CommandFails(t *testing.T) {
 	t.Parallel()
 	natstest.Patiently(t, time.Second, func(deadline time.Duration) (wrong string) {
-		c := newWorld(t, absentFor(apply.AbsentFail), askedOnce(deadline), withMetrics)
+		c := newWorld(t, absentFor(apply.AbsentFail), askedOnce(deadline), withHTTP)
 		c.within = deadline + 20*time.Second
 		at, other := c.putTown("t"), c.putTown("u")
 		for _, body := range [][]byte{c.wall(at), c.talk(at), c.wall(other)} {

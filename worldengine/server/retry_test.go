@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"encoding/json"
-	"errors"
 	"testing"
 	"time"
 
@@ -13,9 +12,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
@@ -184,58 +181,6 @@ func TestRetry_Stale(t *testing.T) {
 	require.Empty(t, g.commands())
 }
 
-// Of two retries of a run at once, by two engines, one is carried out and the other is told.
-func TestRetry_TwoAtOnce(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, once)
-	towns := []string{"at once", "later"}
-	var failed []outcome
-	for _, name := range towns {
-		failed = append(failed, c.unreached(c.wall(c.putTown(name))))
-	}
-	// The loser may be told late on a busy machine, and the game answers only then.
-	longer := func(c *server.Config) { c.Engine.Plugin.Deadline = time.Minute }
-	c.restart(open, longer)
-	engines := []*worldengine.Engine{c.srv.Engine(), beside(t, c.srv, once, longer)}
-	release := make(chan struct{})
-	later := agreeAfter(release)
-	g := host(t, c.srv, func(command *apply.Command, times int) (apply.Answer, bool) {
-		if command.TownID == "later" {
-			return later(command, times)
-		}
-		return agree(command, times)
-	})
-	for i, name := range towns {
-		errs := make(chan error, 2)
-		for _, engine := range engines {
-			go func() {
-				var err error
-				whileContended(func() bool {
-					_, err = engine.Retry(t.Context(), worldengine.Signal{
-						Kind: machine.SignalRetry, RunID: failed[i].runID}, time.Minute)
-					return errors.Is(err, commitlog.ErrContended) ||
-						errors.Is(err, worldengine.ErrIndexBehind)
-				})
-				errs <- err
-			}()
-		}
-		refusal := <-errs // the loser is told before the game has answered
-		if name == "later" {
-			close(release)
-		}
-		if other := <-errs; refusal == nil {
-			refusal = other
-		} else {
-			require.NoError(t, other)
-		}
-		var refused *worldengine.SignalError
-		require.ErrorAs(t, refusal, &refused)
-		require.Equal(t, "RUN_RETRIED", string(refused.Code))
-		require.Equal(t, snapshot(name).Day+1, c.town(name).DecisionEpoch)
-		require.Equal(t, 1, g.applied[failed[i].result.HandoffID])
-	}
-}
-
 // While a retry waits for a plugin the handoff is in progress, and its key has the result of before.
 // A server that stops leaves the retry to the next one. Cancelled before a game has its command, it
 // leaves the first result, and another retry may follow.
@@ -268,27 +213,6 @@ func TestRetry_Waits(t *testing.T) {
 	require.Len(t, g.commands(), 1)
 	require.NotEqual(t, first.result.ResultID, key())
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-}
-
-// By force a retry ends in doubt: cancelled, its key would have the result of the first run, which
-// may be tried again, and the command be applied twice.
-func TestRetry_EndsInDoubtByForce(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, once)
-	first := c.unreached(c.wall(c.putTown("t")))
-	c.restart(absentFor(apply.AbsentWait), func(c *server.Config) { c.Engine.Plugin.Deadline = time.Hour })
-	asked := c.requests()
-	again := c.retry(first.runID)
-	require.Nil(t, again.Result)
-	command := <-asked
-	c.refuses("run.cancel", members{"runId": again.RunID}, "RUN_IN_HAND")
-	c.signal("run.cancel", members{"runId": again.RunID, "force": true})
-	require.Equal(t, runevents.RunHasFailed, c.run(again.RunID).Status)
-	require.NotEqual(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
-	require.Equal(t, "RUN_IN_DOUBT", c.notRetried(again.RunID).Code)
-	require.Equal(t, "RUN_RETRIED", c.notRetried(first.runID).Code)
-	c.awaitAlert(runevents.ApplyInDoubt)
-	c.answerLate(command)
 }
 
 // A pause holds a retry back as any command: it goes on with the end of the pause, or its operator is
@@ -336,19 +260,6 @@ func TestRetry_RefusedLater(t *testing.T) {
 	require.Equal(t, runevents.SignalRejected, rejected.EventType)
 	require.Contains(t, string(rejected.Payload), `"code":"RUN_RETRIED"`)
 	require.Equal(t, again.Result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
-}
-
-// A console that could not be reached is tried again as a plugin is.
-func TestRetry_Console(t *testing.T) {
-	t.Parallel()
-	k := listenRCON(t, func(string) (string, bool) { return "Set", true })
-	c := newWorld(t, byRCON("127.0.0.1:1"), func(c *server.Config) {
-		c.Engine.Plugin.Attempts, c.Engine.Plugin.Absent = 1, apply.AbsentFail
-	})
-	first := c.unreached(c.wall(c.putTown("t")))
-	c.restart(byRCON(k.address))
-	c.retriedAs(first.runID, "EXECUTED")
-	require.Len(t, k.heard(), 1)
 }
 
 // An approval is for one execution: a retry of an approved handoff waits for another one, also if
