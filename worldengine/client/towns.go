@@ -86,7 +86,7 @@ func (c *Client) PatchTown(
 // RemoveTown removes a town, and returns its last state and the revision of the removal. It is not
 // repeated if it may have been carried out: look at the town then.
 func (c *Client) RemoveTown(ctx context.Context, townID string) (last TownSummary, err error) {
-	return ask[TownSummary](ctx, c, wire.TownRemove, messages.TownGet{TownID: townID})
+	return ask[TownSummary](ctx, c, wire.TownRemove, messages.TownRemove{TownID: townID})
 }
 
 // askTown asks a verb whose reply is a town.

@@ -21,7 +21,7 @@ func (c *Client) WorldStatus(ctx context.Context) (messages.WorldReport, error) 
 
 // WhoAmI returns the user of the connection, and its rights.
 func (c *Client) WhoAmI(ctx context.Context) (messages.Identity, error) {
-	return ask[messages.Identity](ctx, c, wire.WhoAmI, struct{}{})
+	return ask[messages.Identity](ctx, c, wire.WhoAmI, messages.WhoAmI{})
 }
 
 // Memory returns the memory of a town, or of all towns if the scope has none. Limits of 0 are 3 and

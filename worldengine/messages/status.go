@@ -9,6 +9,17 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+// WorldStatus asks how the world is.
+//
+//schema:world-status-request.v1
+//schema:example {}
+//schema:example {"damage": true}
+type WorldStatus struct {
+	// Whether to read the last record of every town, and to report those that cannot be read; not
+	// when left out.
+	Damage bool `json:"damage,omitzero"`
+}
+
 // WorldReport is the reply of world.status. It has the members of control.get, too.
 type WorldReport struct {
 	Control `json:",inline"`
@@ -64,20 +75,6 @@ type TownPause struct {
 type TownPending struct {
 	TownID string `json:"townId"`
 	RunID  string `json:"runId"`
-}
-
-// AbsentPlugin is a town without a plugin.
-type AbsentPlugin struct {
-	TownID string `json:"townId"`
-	Since  string `json:"since"`
-	// RunID is the run whose command waits; "" and 0 if no server asks at the moment.
-	RunID   string `json:"runId,omitzero"`
-	Attempt int64  `json:"attempt,omitzero"` // logical, from 1
-	// Said is the last answer, or the reason why there is none, and NextAt when the plugin is asked
-	// again.
-	Said   string `json:"said,omitzero"`
-	NextAt string `json:"nextAt,omitzero"`
-	Todo   string `json:"todo"`
 }
 
 // WaitingApprovals are the proposals that wait for a person's approval.

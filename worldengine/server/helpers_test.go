@@ -288,21 +288,6 @@ func (c *client) patient(verb string, request any) *nats.Msg {
 	return reply
 }
 
-// replyOf is the schema of the replies of a verb.
-func replyOf(verb string) schemas.Name {
-	switch verb {
-	case "handoff":
-		return schemas.ExecutionResult
-	case "town.put", "town.patch":
-		return schemas.TownGetReply
-	case "memory.get":
-		return schemas.MemoryContext
-	case "control.pause", "control.resume", "control.get", "run.cancel":
-		return schemas.ControlReply
-	}
-	return schemas.Name(strings.ReplaceAll(verb, ".", "-") + "-reply.v1")
-}
-
 // members are the members of a request.
 type members = map[string]any
 
@@ -311,7 +296,7 @@ func call[T any](c *client, verb string, request any) (v T) {
 	c.t.Helper()
 	reply := c.patient(verb, request)
 	require.Empty(c.t, codeOf(reply), "%s", reply.Data)
-	_, err := schemas.Parse(replyOf(verb), reply.Data, schemas.Limits{Bytes: 64 << 20})
+	_, err := schemas.Parse(schemas.ReplyOf(verb), reply.Data, schemas.Limits{Bytes: 64 << 20})
 	require.NoError(c.t, err)
 	require.NoError(c.t, json.Unmarshal(reply.Data, &v))
 	return v

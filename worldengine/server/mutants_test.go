@@ -170,7 +170,7 @@ func (h *hostile) requests() (list []valid) {
 			}
 		}
 		for _, body := range bodies {
-			list = append(list, valid{string(verb), schemas.RequestOf(string(verb)), replyOf(string(verb)), body})
+			list = append(list, valid{string(verb), schemas.RequestOf(string(verb)), schemas.ReplyOf(string(verb)), body})
 		}
 	}
 	require.NotEmpty(h.t, list, "-mutants.verb=%s", *mutantVerb)

@@ -114,7 +114,7 @@ func (s *Service) answerTown(in *incoming) answering[worldengine.Town] {
 
 // townRemove leaves the removal of a town to the engine.
 func (s *Service) townRemove(in *incoming) error {
-	var r messages.TownGet
+	var r messages.TownRemove
 	if err := parse(in.verb, in.data, &r); err != nil {
 		return err
 	}

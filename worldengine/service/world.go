@@ -72,7 +72,7 @@ func (s *Service) approvalList(
 		func(townID string) bool { return in.rights.Read(townID) == nil })
 }
 
-func (s *Service) whoAmI(in *incoming, _ *struct{}) (messages.Identity, error) {
+func (s *Service) whoAmI(in *incoming, _ *messages.WhoAmI) (messages.Identity, error) {
 	id := in.rights.Identity(s.config.Access)
 	id.World = s.config.World
 	return id, nil
@@ -91,7 +91,9 @@ func (s *Service) worldSamples(
 }
 
 // worldClients answers who is connected. A server on a NATS of another process does not know.
-func (s *Service) worldClients(in *incoming, _ *struct{}) (list messages.Clients, err error) {
+func (s *Service) worldClients(
+	in *incoming, _ *messages.WorldClients,
+) (list messages.Clients, err error) {
 	if err := in.rights.ReadWorld(); err != nil {
 		return list, err
 	}

@@ -95,8 +95,8 @@ type VerbSpec struct {
 	Signal bool
 	// AnswerWithin is how long NATS keeps the way back to a client; 30 s by default.
 	AnswerWithin time.Duration
-	// Request and Reply are their shapes, for the docs; schemas has them in full.
-	Request, Reply string
+	// Note is more about its request or reply, for the docs, which have their shapes from the schemas.
+	Note string
 }
 
 // About is a member of requests that names their subject.
@@ -132,110 +132,49 @@ var readers = []Role{Agent, Plugin, Operator, Approver, Observer}
 
 var verbSpecs = []VerbSpec{
 	{Verb: Handoff, Roles: []Role{Agent, Operator}, AnswerWithin: 10 * time.Minute,
-		Request: "an `execution-handoff.v1`",
-		Reply:   "an `execution-result.v1`; the header `Run-Id` names the run"},
-	{Verb: TownGet, Roles: readers,
-		Request: "`{townId, revision?}`",
-		Reply: "`{townId, snapshot, snapshotHash, decisionEpoch, revision, apply, approval?, " +
-			"pendingRunId?, paused?, pluginAbsentSince?, pluginAbsent?, lastFailure?: {handoffId, " +
-			"reasonCode, at}}`"},
-	{Verb: TownHistory, Roles: readers,
-		Request: "`{townId?, before?, after?, limit?}`",
-		Reply: "`{townId?, revisions: [{townId?, revision, at, cause, runId?, actorId?, " +
-			"command?, status?, reasonCode?, epoch, hash}], next?}`, the newest first"},
-	{Verb: MemoryGet, Roles: readers,
-		Request: "a `world-memory-request.v1`",
-		Reply:   "a `world-memory-context.v1`: [world memory](#world-memory)"},
-	{Verb: TownList, Roles: readers, Lists: true,
-		Request: "`{after?, limit?, text?, state?, sort?}`",
-		Reply: "`{towns: [{townId, snapshotHash, decisionEpoch, revision, apply, pendingRunId?, " +
-			"paused?, pluginAbsentSince?, waiting?, inDoubt?}], next?, total, found}`"},
-	{Verb: TownPut, Roles: []Role{Plugin, Operator}, Changes: true, AnswerWithin: 2 * time.Minute,
-		Request: "`{snapshot, expectedSnapshotHash?, apply?, approval?}`",
-		Reply:   "as `town.get`"},
-	{Verb: TownPatch, Roles: []Role{Plugin, Operator}, Changes: true, AnswerWithin: 2 * time.Minute,
-		Request: "`{townId, patch, expectedSnapshotHash, approval?}`",
-		Reply:   "as `town.get`"},
+		Note: "the header `Run-Id` of the reply names the run"},
+	{Verb: TownGet, Roles: readers},
+	{Verb: TownHistory, Roles: readers, Note: "the newest first"},
+	{Verb: MemoryGet, Roles: readers, Note: "[world memory](#world-memory)"},
+	{Verb: TownList, Roles: readers, Lists: true},
+	{Verb: TownPut, Roles: []Role{Plugin, Operator}, Changes: true, AnswerWithin: 2 * time.Minute},
+	{Verb: TownPatch, Roles: []Role{Plugin, Operator}, Changes: true, AnswerWithin: 2 * time.Minute},
 	{Verb: TownRemove, Roles: []Role{Operator}, Changes: true, AnswerWithin: 2 * time.Minute,
-		Request: "`{townId}`",
-		Reply: "`{townId, snapshotHash, decisionEpoch, revision}`: its last state, and the " +
-			"revision of the removal"},
+		Note: "the last state, and the revision of the removal"},
 	{Verb: ResultGet, Roles: readers, About: AboutKey,
-		Request: "`{idempotencyKey, townId?}`",
-		Reply: "`{runId, result}` of the accepted handoff, [of either " +
-			"revision](#revisions-of-the-result)"},
+		Note: "of the accepted handoff, [of either revision](#revisions-of-the-result)"},
 	{Verb: RunGet, Roles: readers, About: AboutRun,
-		Request: "`{runId, fixtures?}`",
-		Reply: "the run's state: status, `substatus?`, `pluginAbsentSince?`, `pluginAbsent?`, `arrivedAt?`, " +
-			"`tookMs?`, `townId?`, `actorId?`, `type?`, `command?`, `resultStatus?`, `reasonCode?`, " +
-			"`lastEventSeq`, steps, metadata; with `fixtures: true` also `fixtures` that `handoffctl replay " +
-			"--fresh` answers in the same way, or why there are none in `leftOut`"},
+		Note: "with `fixtures: true` also `fixtures` that `handoffctl replay --fresh` answers in the " +
+			"same way, or why there are none in `leftOut`"},
 	{Verb: RunList, Roles: readers, Lists: true,
-		Request: "`{townId?, actorId?, type?, status?, reasonCode?, id?, from?, to?, order?, " +
-			"afterMark?, after?, limit?}`; `id` is the beginning of an id of the run, its key, " +
-			"its handoff or its result",
-		Reply: "`{runs, next?, searched, searchedTo?, mark}`, each as `run.get`; the window is of " +
-			"`persistedAt`; a page with `next` may have no runs, and says how far it was searched"},
+		Note: "`id` is the beginning of an id of the run, its key, its handoff or its result; the " +
+			"window is of `persistedAt`; a page with `next` may have no runs, and says how far it " +
+			"was searched"},
 	{Verb: RunEvents, Roles: readers, About: AboutRun,
-		Request: "`{runId, afterSeq?, afterMark?, limit?}`, or `{runId, mode, snapshotSeq?, limit?}`",
-		Reply: "`{events, lastEventSeq, mark?, snapshot?}`; a page ends before it has more than 1 MB: ask " +
-			"again with the last `runSeq` until it is `lastEventSeq`"},
+		Note: "a page ends before it has more than 1 MB: ask again with the last `runSeq` until it " +
+			"is `lastEventSeq`"},
 	{Verb: EventList, Roles: readers, AnswerWithin: time.Minute,
-		Request: "`{after?, townId?, limit?, waitMs?}`",
-		Reply: "`{commits: [commit message], cursor, gap?}`, in the order of the log: [reading " +
-			"events](#reading-events)"},
-	{Verb: RunAppend, Roles: []Role{Plugin, Operator}, AnswerWithin: 2 * time.Minute,
-		Request: "`{townId, events: [RunEventWrite]}`",
-		Reply:   "`{appended: [{eventId, runSeq, persistedAt, idempotent}]}`"},
-	{Verb: RunCancel, Roles: []Role{Operator}, About: AboutRun, Changes: true, Signal: true,
-		Request: "`{runId, actorId?, reason?, force?}`",
-		Reply:   "as `control.pause`"},
+		Note: "in the order of the log: [reading events](#reading-events)"},
+	{Verb: RunAppend, Roles: []Role{Plugin, Operator}, AnswerWithin: 2 * time.Minute},
+	{Verb: RunCancel, Roles: []Role{Operator}, About: AboutRun, Changes: true, Signal: true},
 	{Verb: RunRetry, Roles: []Role{Operator}, About: AboutRun, Changes: true, Signal: true, AnswerWithin: 2 * time.Minute,
-		Request: "`{runId, actorId?, reason?}`",
-		Reply: "`{townId, handoffId, retryOf, runId, result?}`; without `result` the handoff " +
-			"waits, or its command is being applied: [a retry](#runs-that-are-tried-again)"},
-	{Verb: ControlPause, Roles: []Role{Operator}, Changes: true, Signal: true,
-		Request: "`{townId?, actorId?, reason?, drainTimeoutMs?}`",
-		Reply:   "`{townId?, status, substatus?, applying, message?, pausedBy?, signalId}`"},
-	{Verb: ControlResume, Roles: []Role{Operator}, Changes: true, Signal: true,
-		Request: "as `control.pause`",
-		Reply:   "as `control.pause`"},
-	{Verb: ControlGet, Roles: readers,
-		Request: "`{townId?}`",
-		Reply:   "as `control.pause`, without `signalId`"},
-	{Verb: AlertList, Roles: []Role{Operator, Observer}, Lists: true,
-		Request: "`{after?, limit?, unacknowledged?}`",
-		Reply: "`{alerts: [{seq, id, code, severity, at, message?, runId?, …, acknowledged?: " +
-			"{by, at, reason?}}], next?}`, the newest first"},
-	{Verb: AlertAck, Roles: []Role{Operator},
-		Request: "`{seq, actorId?, reason?}`",
-		Reply:   "the alert, as in `alert.list`"},
+		Note: "without `result` the handoff waits, or its command is being applied: [a " +
+			"retry](#runs-that-are-tried-again)"},
+	{Verb: ControlPause, Roles: []Role{Operator}, Changes: true, Signal: true},
+	{Verb: ControlResume, Roles: []Role{Operator}, Changes: true, Signal: true},
+	{Verb: ControlGet, Roles: readers, Note: "without `signalId`"},
+	{Verb: AlertList, Roles: []Role{Operator, Observer}, Lists: true, Note: "the newest first"},
+	{Verb: AlertAck, Roles: []Role{Operator}},
 	{Verb: ApprovalList, Roles: []Role{Operator, Approver, Observer}, Lists: true,
-		Request: "`{townId?, closed?, after?, limit?}`; with `closed: true` those that wait no " +
-			"longer, the newest first",
-		Reply: "`{approvals: [{townId, handoffId, handoffHash, status, runId?, command, proposal, at, " +
-			"expiresAt, decidedBy?, decidedAt?, reason?, expected: [{path, from?, to?, " +
-			"fromBytes?, toBytes?}], expectedLeftOut?, expectedFailure?}], next?}`, the " +
-			"oldest first"},
-	{Verb: ApprovalDecide, Roles: []Role{Operator, Approver}, Changes: true, AnswerWithin: 2 * time.Minute,
-		Request: "`{handoffId, townId?, handoffHash?, decision, reason, actorId?, submit?}`",
-		Reply: "`{townId, handoffId, decision, signalId, actorId, reason?, at, runId?, " +
-			"result?, notSubmitted?: {code, message}}`"},
-	{Verb: WhoAmI, Roles: readers,
-		Request: "`{}`",
-		Reply:   "`{world, user?, role?, towns?, actors?, read?, verbs, changes}`"},
+		Note: "the oldest first; with `closed: true` those that wait no longer, the newest first"},
+	{Verb: ApprovalDecide, Roles: []Role{Operator, Approver}, Changes: true, AnswerWithin: 2 * time.Minute},
+	{Verb: WhoAmI, Roles: readers},
 	{Verb: WorldStatus, Roles: readers, Lists: true,
-		Request: "`{damage?}`; with `damage: true` the last record of every town is read",
-		Reply: "as `control.get`, and `{world, healthy, problems, unknown, logEnd, towns, " +
-			"townStates, townsPaused, townsPending, pluginsAbsent, approvals, alerts, " +
-			"deadLetters, streamBytes, waiting, servers}`; `unknown` says why a part is left " +
-			"out that the user may not see"},
+		Note: "with `damage: true` the last record of every town is read; `unknown` says why a part " +
+			"is left out that the user may not see"},
 	{Verb: WorldSamples, Roles: readers, Lists: true,
-		Request: "`{townId?, minutes?, points?}`",
-		Reply: "`{stepMs, samples: [{at, results, p50Ms?, p99Ms?, waiting}]}`, the oldest first; " +
-			"of a town as far back as the log keeps its commits, and until the answer is stamped"},
+		Note: "the oldest first; of a town as far back as the log keeps its commits, and until the " +
+			"answer is stamped"},
 	{Verb: WorldClients, Roles: []Role{Operator, Observer}, Lists: true,
-		Request: "`{}`",
-		Reply: "`{clients: [{user?, role?, name?, connections, since?, lastSeen, towns?}]}`, those " +
-			"that are connected first; none with `--nats`"},
+		Note: "those that are connected first; none with `--nats`"},
 }

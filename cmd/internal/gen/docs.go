@@ -3,12 +3,16 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/schemas"
 	"worldengine/worldengine/metrics"
 	"worldengine/worldengine/wire"
 )
@@ -50,17 +54,29 @@ func (g *generator) docs() {
 
 // verbs writes the verbs, and the roles that may send each. The engine may send all.
 func (g *generator) verbs() {
-	shapes := rows("verb", "request", "reply")
+	shapes := rows("verb", "request", "reply", "")
 	clients := slices.DeleteFunc(wire.Roles(), func(r wire.Role) bool { return r == wire.Engine })
 	head := []string{""}
 	for _, role := range clients {
 		head = append(head, string(role))
 	}
 	rights := rows(head...)
+	shown := map[schemas.Name]wire.Verb{}
 	for _, verb := range wire.Verbs() {
 		spec := verb.Spec()
-		shapes.row(code(verb), spec.Request, spec.Reply)
 		cells := []string{code(verb)}
+		for _, name := range []schemas.Name{
+			schemas.RequestOf(string(verb)), schemas.ReplyOf(string(verb)),
+		} {
+			if shown[name] == "" {
+				shown[name] = verb
+				cells = append(cells, g.outline(name))
+			} else {
+				cells = append(cells, "as "+code(shown[name]))
+			}
+		}
+		shapes.row(append(cells, spec.Note)...)
+		cells = []string{code(verb)}
 		for _, role := range clients {
 			cell := ""
 			if slices.Contains(spec.Roles, role) {
@@ -87,6 +103,59 @@ func (g *generator) verbs() {
 		roles.row(code(role), spec.Does, codes(bounds))
 	}
 	g.table("docs/access.md", "roles", roles.String())
+}
+
+// outline returns the members of a schema, and of the objects in it; or the name of a schema that is not
+// of a verb alone.
+func (g *generator) outline(name schemas.Name) string {
+	if !strings.HasSuffix(string(name), "-request.v1") && !strings.HasSuffix(string(name), "-reply.v1") {
+		return code(name)
+	}
+	var root shape
+	g.edit("schemas/"+string(name)+".schema.json", func(text string) (string, error) {
+		return text, json.Unmarshal([]byte(text), &root)
+	})
+	return code(root.text(root.Defs))
+}
+
+// shape is a schema, as far as outline shows it.
+type shape struct {
+	Ref        string           `json:"$ref"`
+	Defs       map[string]shape `json:"$defs"`
+	Required   []string         `json:"required"`
+	Properties map[string]shape `json:"properties"`
+	Items      *shape           `json:"items"`
+}
+
+func (s shape) text(defs map[string]shape) string {
+	if name, own := strings.CutPrefix(s.Ref, "#/$defs/"); own {
+		return defs[name].text(defs)
+	}
+	switch {
+	case s.Ref != "":
+		return strings.TrimSuffix(s.Ref, ".schema.json")
+	case s.Items != nil:
+		return "[" + s.Items.text(defs) + "]"
+	case s.Properties == nil:
+		return ""
+	}
+	var required, optional []string
+	for _, name := range s.Required {
+		required = append(required, member(name, s.Properties[name].text(defs)))
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		if !slices.Contains(s.Required, name) {
+			optional = append(optional, member(name+"?", s.Properties[name].text(defs)))
+		}
+	}
+	return "{" + strings.Join(append(required, optional...), ", ") + "}"
+}
+
+func member(name, text string) string {
+	if text == "" || text == "[]" {
+		return name
+	}
+	return name + ": " + text
 }
 
 // markdown is a table.

@@ -38,6 +38,7 @@ func run(root string) error {
 // generate returns the generated files of the tree at root by name.
 func generate(root string) (map[string]string, error) {
 	g := generator{root: root, files: map[string]string{}}
+	g.messages()
 	g.schemas()
 	g.files["worldengine/client/js/contract.gen.mjs"] = contract()
 	g.files["worldengine/console/web/src/advice.gen.js"] = advice()

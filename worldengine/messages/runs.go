@@ -1,0 +1,216 @@
+package messages
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+)
+
+// ResultGet asks for the result that a key was accepted with.
+//
+//schema:result-get-request.v1
+type ResultGet struct {
+	// The key of the handoff: proposal_ and 64 lower-case hex digits.
+	IdempotencyKey string `json:"idempotencyKey" schema:"proposalId"`
+	// The town that accepted the key. A key belongs to its town; without townId the answer is the
+	// result of the town that was the last to accept the key.
+	TownID string `json:"townId,omitzero" schema:"id"`
+}
+
+// Result is the result that a key was accepted with. Members that are not named here are
+// tolerated, except in the result.
+//
+//schema:result-get-reply.v1
+type Result struct {
+	// The id of the run that the handoff was accepted in, without |.
+	RunID string `json:"runId"`
+	// The result of the accepted handoff, executed or failed, of revision 0. Of revision 1, which
+	// a header asks for, it is an execution-result-revision-1.v1.
+	Result jsontext.Value `json:"result" schema:"ref=execution-result.v1"`
+}
+
+// RunGet asks for the state of a run.
+//
+//schema:run-get-request.v1
+//schema:example {"runId": "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a"}
+//schema:example {"runId": "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a", "fixtures": true}
+type RunGet struct {
+	// The id of the run, as the header Run-Id of a result names it; it is a token of a subject,
+	// so never a wildcard.
+	RunID string `json:"runId" schema:"runId"`
+	// Whether to answer with the fixtures of the run, too; not when left out.
+	Fixtures bool `json:"fixtures,omitzero"`
+}
+
+// Run is the reply of run.get, without fixtures.
+type Run struct {
+	RunRow
+	Substatus         string `json:"substatus,omitzero"`
+	PluginAbsentSince string `json:"pluginAbsentSince,omitzero"`
+}
+
+// Timing is how long a run took from its client's view.
+type Timing struct {
+	// ArrivedAt is when the handoff or the signal arrived, before it waited for anything.
+	ArrivedAt string `json:"arrivedAt,omitzero"`
+	// TookMs is from ArrivedAt to the persistedAt of the end; nil while the run goes on.
+	TookMs *int64 `json:"tookMs,omitzero"`
+}
+
+// RunRow is a run in a list: its state, and the request and the end by its events. A run that a
+// producer began may lack members, and has neither type nor result.
+type RunRow struct {
+	runevents.Snapshot
+	Timing
+	TownID  string `json:"townId,omitzero"`
+	ActorID string `json:"actorId,omitzero"`
+	// Type is the type of the proposal or, of a run that is a signal, the signal.
+	Type         string             `json:"type,omitzero"`
+	Command      string             `json:"command,omitzero"`
+	ResultStatus handoff.Status     `json:"resultStatus,omitzero"`
+	ReasonCode   handoff.ReasonCode `json:"reasonCode,omitzero"`
+	// PluginAbsent is the absence of the plugin that the command waits for; nil if it waits for none.
+	PluginAbsent *AbsentPlugin `json:"pluginAbsent,omitzero"`
+}
+
+// RunList asks for a page of the list of runs, the newest first.
+//
+//schema:run-list-request.v1
+//schema:example {}
+//schema:example {"afterMark": 4711}
+//schema:example {"townId": "town-threatened", "from": "2026-02-16T10:00:00Z", "limit": 50}
+//schema:example {"status": "rejected", "actorId": "mayor-1", "order": "oldest"}
+type RunList struct {
+	// Only the runs of this town; of all towns when left out.
+	TownID string `json:"townId,omitzero" schema:"id"`
+	// Only the runs of this actor: who proposed the handoff, or gave the signal.
+	ActorID string `json:"actorId,omitzero" schema:"id"`
+	// Only the runs of proposals of this type, such as PROJECT_ADVANCE, or of this signal: PAUSE,
+	// RESUME or CANCEL.
+	Type string `json:"type,omitzero" schema:"id"`
+	// Only the runs that have this status now, or whose result has.
+	Status string `json:"status,omitzero" schema:"one=PENDING|APPROVED|RUNNING|PAUSED|COMPLETED|FAILED|CANCELLED|executed|rejected|stale|duplicate|failed"`
+	// Only the runs whose result has this reason code.
+	Reason string `json:"reasonCode,omitzero" schema:"id"`
+	// Only the runs with an id that begins so: the run's own, its key, or its handoff's or its
+	// result's, with or without the word before the hash. The server reads runs for it, up to
+	// some thousands a request.
+	ID string `json:"id,omitzero" schema:"id"`
+	// Only the runs whose first event was persisted (persistedAt) at this time or later.
+	From string `json:"from,omitzero" schema:"time"`
+	// Only the runs whose first event was persisted before this time.
+	To string `json:"to,omitzero" schema:"time"`
+	// Only the runs that have an event behind this mark, however long ago they began: the mark of
+	// an earlier reply. They come in the order of their first such events; from, to and order
+	// cannot be given then.
+	AfterMark *uint64 `json:"afterMark,omitzero"`
+	// Whether the newest or the oldest runs come first, in the order in which they were
+	// committed; newest when left out.
+	Order string `json:"order,omitzero" schema:"one=newest|oldest"`
+	// Go on after this place, the next of the page before in the same order; from the first run
+	// of the order when left out.
+	After uint64 `json:"after,omitzero"`
+	// The largest number of runs to answer with; the server chooses when left out.
+	Limit int `json:"limit,omitzero" schema:"min=1,max=200"`
+}
+
+// Runs is a page of the list of runs.
+//
+//schema:run-list-reply.v1
+//schema:example {"runs": [], "searched": 0, "mark": 4711}
+type Runs struct {
+	// The runs of this page, each as run.get shows it.
+	Runs []RunRow `json:"runs" schema:"ref=run-get-reply.v1"`
+	// The after of the request for the next page; left out on the last one. A page may have fewer
+	// runs than wanted, or none, and a next: it was not searched to the end.
+	Next uint64 `json:"next,omitzero" schema:"min=1"`
+	// How many runs this page was searched for.
+	Searched int `json:"searched"`
+	// When the first event of the last one of them was persisted.
+	SearchedTo string `json:"searchedTo,omitzero"`
+	// The end of the complete part of the list that begins with this page, once its last page is
+	// read: it has every run that the request asks for and that had an event up to there. It is a
+	// sequence of the world's log; on the bus it is the header Log-Seq of an event.
+	Mark uint64 `json:"mark"`
+}
+
+// RunEvents is the request of run.events.
+type RunEvents struct {
+	RunID     string `json:"runId"`
+	AfterSeq  int64  `json:"afterSeq,omitzero"`
+	AfterMark uint64 `json:"afterMark,omitzero"`
+	// Mode and SnapshotSeq read the run again from the start, or from a snapshot.
+	Mode        runevents.ResyncMode `json:"mode,omitzero"`
+	SnapshotSeq *int64               `json:"snapshotSeq,omitzero"`
+	Limit       int                  `json:"limit,omitzero"`
+}
+
+// Events is a page of the events of a run.
+//
+//schema:run-events-reply.v1
+//schema:example {"events": [], "lastEventSeq": 0}
+type Events struct {
+	// The events of this page, in order of runSeq.
+	Events []jsontext.Value `json:"events" schema:"ref=run-event-record.v2"`
+	// The runSeq of the last event that the run has, 0 when it has none; there are more pages
+	// while it is above the runSeq of the last event here.
+	LastEventSeq int64 `json:"lastEventSeq"`
+	// The mark of the last event of this page: the sequence of the world's log that it was made
+	// of, on the bus the header Log-Seq. It is left out with no event.
+	Mark uint64 `json:"mark,omitzero" schema:"min=1"`
+	// Of FROM_SNAPSHOT: the state of the run after its events up to snapshotSeq. It is left out
+	// if the run has none of them, and the events are all that it has, as with FULL.
+	Snapshot *runevents.Snapshot `json:"snapshot,omitzero" schema:"ref=run-get-reply.v1"`
+}
+
+// EventListRequest asks for the commits of the log behind a cursor, in the order of the log.
+//
+//schema:event-list-request.v1
+//schema:example {"after": "0"}
+//schema:example {"after": "0", "townId": "town-threatened", "limit": 20}
+//schema:example {"after": "42", "waitMs": 20000}
+//schema:example {}
+type EventListRequest struct {
+	// The cursor of the page before; "0" begins with the oldest commit that is kept. Left out,
+	// the answer has the end of the log as its cursor, and no commits.
+	After string `json:"after,omitzero" schema:"id"`
+	// Only the commits of this town; left out, of all towns that the user may read and, if it may
+	// read all, of no town.
+	TownID string `json:"townId,omitzero" schema:"id"`
+	// The largest number of commits to answer with; 100 when left out.
+	Limit int `json:"limit,omitzero" schema:"min=1,max=1000"`
+	// How long to wait for the first commit, in milliseconds; not at all when left out.
+	WaitMs int64 `json:"waitMs,omitzero" schema:"max=30000"`
+}
+
+// Commit is a commit of the log as its readers see it: a commit message.
+type Commit struct {
+	Cursor string `json:"cursor"` // grows with the log
+	// Damaged means that the commit cannot be read; Cursor is then the only other member.
+	Damaged bool   `json:"damaged,omitzero"`
+	At      string `json:"at,omitzero"`     // the persistedAt of the events
+	TownID  string `json:"townId,omitzero"` // "" if it is of no town
+	Cause   string `json:"cause,omitzero"`
+	// Revision, Epoch and Hash are of the town's state after the commit; 0, nil and "" if the commit
+	// holds no state.
+	Revision uint64 `json:"revision,omitzero"`
+	Epoch    *int64 `json:"epoch,omitzero"`
+	Hash     string `json:"hash,omitzero"`
+	RunID    string `json:"runId,omitzero"`
+	// Events are RunEventRecords.
+	Events []jsontext.Value `json:"events,omitzero"`
+}
+
+// EventListReply is a page of the commits of the log.
+//
+//schema:event-list-reply.v1
+type EventListReply struct {
+	// The commits of this page, in the order of the log.
+	Commits []Commit `json:"commits" schema:"ref=commit.v1"`
+	// The after of the request that goes on: the last commit that was looked at, wanted or not.
+	Cursor string `json:"cursor" schema:"id"`
+	// true if the log no longer keeps some of the commits, of whatever town, between after and
+	// cursor.
+	Gap bool `json:"gap,omitzero"`
+}

@@ -1,0 +1,185 @@
+package messages
+
+import (
+	"github.com/go-json-experiment/json"
+
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/wire"
+)
+
+// Error is the body of every error reply.
+type Error struct {
+	Error ErrorDetail `json:"error"`
+}
+
+// ErrorDetail is an error. Code is a wire.Code, and Details are the places in the request.
+type ErrorDetail struct {
+	Code    string              `json:"code"`
+	Message string              `json:"message"`
+	Details []schemas.Violation `json:"details"`
+}
+
+// ErrorBody returns the body of an error reply.
+func ErrorBody(code, message string, details []schemas.Violation) []byte {
+	data, err := json.Marshal(Error{ErrorDetail{code, message, details}})
+	if err != nil { // only text that is not UTF-8
+		return []byte(
+			`{"error":{"code":"UNKNOWN","message":"the error cannot be written","details":[]}}`)
+	}
+	return data
+}
+
+// AlertList asks for a page of the alerts, the newest first.
+//
+//schema:alert-list-request.v1
+//schema:example {}
+//schema:example {"after": 4711, "limit": 50, "unacknowledged": true}
+type AlertList struct {
+	// Go on with older ones behind this place, the next of the page before; from the newest when
+	// left out.
+	After uint64 `json:"after,omitzero"`
+	// The largest number of alerts to answer with; the server chooses when left out.
+	Limit int `json:"limit,omitzero" schema:"min=1,max=200"`
+	// Whether to leave out acknowledged alerts; false when left out.
+	Open bool `json:"unacknowledged,omitzero"`
+}
+
+// Alert is an alert in a list, and the reply of alert.ack.
+type Alert struct {
+	// Seq names it to alert.ack.
+	Seq uint64 `json:"seq"`
+	// ID is shared by all messages about the same alert.
+	ID string `json:"id"`
+	runevents.Alert
+	// More is how many more with this code were counted for the run, which has one of them.
+	More int64 `json:"more,omitzero"`
+	// Acknowledged says who has dealt with it; nil if nobody has.
+	Acknowledged *Acknowledgement `json:"acknowledged,omitzero"`
+}
+
+// Acknowledgement says who has dealt with an alert, when and why.
+type Acknowledgement struct {
+	By     string `json:"by"`
+	At     string `json:"at"`
+	Reason string `json:"reason,omitzero"`
+}
+
+// Alerts is the reply of alert.list, the newest alert first.
+type Alerts struct {
+	Alerts []Alert `json:"alerts"`
+	Next   uint64  `json:"next,omitzero"` // the After of the next page; 0 on the last
+}
+
+// AlertAck acknowledges an alert.
+//
+//schema:alert-ack-request.v1
+//schema:example {"seq": 18}
+//schema:example {"seq": 18, "actorId": "ada", "reason": "looked at in the game: it was applied"}
+type AlertAck struct {
+	// The alert: its seq in alert.list.
+	Seq uint64 `json:"seq" schema:"min=1"`
+	// Who acknowledges it, if the server has no access control; "operator" when left out.
+	ActorID string `json:"actorId,omitzero" schema:"id"`
+	// Why, or how it was dealt with.
+	Reason string `json:"reason,omitzero"`
+}
+
+// WhoAmI asks for the rights of its sender.
+//
+//schema:whoami-request.v1
+//schema:example {}
+type WhoAmI struct{}
+
+// Identity is the sender of the request, and its rights.
+//
+//schema:whoami-reply.v1
+type Identity struct {
+	// The name of the world.
+	World string `json:"world"`
+	// The name of the user in the access file; left out without access control, and in the
+	// world's account if the inbox of the request is no user's.
+	User string `json:"user,omitzero"`
+	// The role of the user; left out without access control.
+	Role wire.Role `json:"role,omitzero"`
+	// The ids of the towns that the user may act on; all when left out.
+	Towns []string `json:"towns,omitempty"`
+	// The actorIds that the user may speak for; all when left out.
+	Actors []string `json:"actors,omitempty"`
+	// The ids of the towns that the user may read; all when left out.
+	Read []string `json:"read,omitempty"`
+	// The verbs that the user may ask.
+	Verbs []wire.Verb `json:"verbs"`
+}
+
+// WorldSamples asks for samples of the last minutes.
+//
+//schema:world-samples-request.v1
+//schema:example {}
+//schema:example {"townId": "town-threatened", "minutes": 1440, "points": 96}
+type WorldSamples struct {
+	// Only the handoffs of this town; of all towns that the user may read when left out.
+	TownID string `json:"townId,omitzero" schema:"id"`
+	// How far back to go; 60 when left out.
+	Minutes int `json:"minutes,omitzero" schema:"min=1,max=1440"`
+	// How many samples to answer with at most, each of whole minutes; 60 when left out.
+	Points int `json:"points,omitzero" schema:"min=1,max=240"`
+}
+
+// Sample counts the handoffs of a step of time.
+type Sample struct {
+	// When the sample begins.
+	At string `json:"at"`
+	// How many handoffs ended, by the status of the result, or cancelled.
+	Results map[string]int64 `json:"results"`
+	// How long half of them took at most, from their arrival to their answer, of a town until
+	// that is stamped before its commit, in milliseconds; left out when none ended.
+	P50Ms *int64 `json:"p50Ms,omitzero"`
+	// How long 99 in 100 of them took at most; left out when none ended.
+	P99Ms *int64 `json:"p99Ms,omitzero"`
+	// How many handoffs waited or were being applied, on average.
+	Waiting float64 `json:"waiting"`
+}
+
+// Samples is samples of the last minutes, the oldest first; the last one goes on.
+//
+//schema:world-samples-reply.v1
+type Samples struct {
+	// How long each sample lasts, in milliseconds.
+	StepMs int64 `json:"stepMs" schema:"min=60000"`
+	// The samples, without a gap.
+	Samples []Sample `json:"samples"`
+}
+
+// WorldClients asks who is connected.
+//
+//schema:world-clients-request.v1
+//schema:example {}
+type WorldClients struct{}
+
+// Client is the connections of a user to NATS with one name.
+type Client struct {
+	// The user; left out for one that need not sign in.
+	User string `json:"user,omitzero"`
+	// The role of the user.
+	Role string `json:"role,omitzero"`
+	// The name that the client gives its connections.
+	Name string `json:"name,omitzero"`
+	// How many of them are open.
+	Connections int `json:"connections"`
+	// When the first one that is open began.
+	Since string `json:"since,omitzero"`
+	// When one of them sent or received something, or ended.
+	LastSeen string `json:"lastSeen"`
+	// The towns whose commands it takes, as a plugin; * for all.
+	Towns []string `json:"towns,omitempty"`
+}
+
+// Clients is who is connected, or was lately: those that are connected first.
+//
+//schema:world-clients-reply.v1
+type Clients struct {
+	// The connections of each user by the names that they give themselves; none if NATS is
+	// another process.
+	Clients []Client `json:"clients"`
+}
