@@ -74,7 +74,7 @@ func (c *replayCommand) Run(ctx context.Context, a *app) (err error) {
 	p := &player{app: a, fixtures: fixtures, line: a.progressLine(),
 		done: make([]*replayed, len(fixtures))}
 	if c.Fresh {
-		p.fresh = &freshWorlds{timeout: a.flags.Timeout}
+		p.fresh = &freshWorlds{timeout: a.flags.Timeout, clients: map[freshWorld]*client.Client{}}
 		defer func() { err = errors.Join(err, p.fresh.close()) }()
 	} else if p.server, err = a.connect(); err != nil {
 		return err
@@ -178,10 +178,12 @@ func (p *player) playLane(ctx context.Context, lane []int) error {
 		if context.Cause(ctx) != nil {
 			return nil
 		}
+		start := time.Now()
 		done, err := p.replay(ctx, &p.fixtures[i], &nth)
 		if err != nil {
 			return err
 		}
+		done.took = time.Since(start)
 		p.done[i] = &done
 		p.step()
 	}
@@ -227,57 +229,43 @@ func (p *player) step() {
 
 // replay replays one fixture, in the nth world of its file or in the next one if its snapshot would
 // lower the day of its town. An error means that no answer came.
-func (p *player) replay(ctx context.Context, f *fixture, nth *int) (done replayed, err error) {
-	start := time.Now()
-	for {
-		world := p.server
-		if p.fresh != nil {
-			if world, err = p.fresh.world(ctx, f.file, *nth); err != nil {
-				return replayed{}, err
-			}
-		}
-		done, err = f.replay(ctx, world, p.fresh != nil)
-		var refused *client.ReplyError
-		if !errors.As(err, &refused) || !refused.Refused() {
-			done.took = time.Since(start)
-			return done, err
-		}
-		if p.fresh == nil || refused.Code != string(wire.CodeEpochRegression) {
-			return replayed{outcome: refusedOutcome, took: time.Since(start), failure: &mismatch{
-				Fixture: f.label, Expected: "its snapshot to be put",
-				Got: "error " + refused.Error(),
-			}}, nil
-		}
+func (p *player) replay(ctx context.Context, f *fixture, nth *int) (replayed, error) {
+	world, err := p.prepare(ctx, f, *nth)
+	for p.fresh != nil && client.IsCode(err, wire.CodeEpochRegression) {
 		*nth++
+		world, err = p.prepare(ctx, f, *nth)
 	}
-}
-
-// replay replays the fixture in a world. A *client.ReplyError refuses its snapshot.
-func (f *fixture) replay(
-	ctx context.Context, world *client.Client, fresh bool,
-) (replayed, error) {
-	if f.Snapshot != nil {
-		if err := f.prepare(ctx, world, fresh); err != nil {
-			return replayed{}, err
-		}
+	if refused, ok := errors.AsType[*client.ReplyError](err); ok && refused.Refused() {
+		return replayed{outcome: refusedOutcome, failure: &mismatch{
+			Fixture: f.label, Expected: "its snapshot to be put", Got: "error " + refused.Error(),
+		}}, nil
+	}
+	if err != nil {
+		return replayed{}, err
 	}
 	got, err := f.send(ctx, world)
-	var refused *client.ReplyError
-	switch {
-	case errors.As(err, &refused) && refused.Refused():
+	if refused, ok := errors.AsType[*client.ReplyError](err); ok && refused.Refused() {
 		return f.judgeRefusal(refused), nil
-	case err != nil:
+	}
+	if err != nil {
 		return replayed{}, err
 	}
 	return f.judgeResult(got), nil
 }
 
-// prepare makes the fixture's snapshot the state of its town. In a fresh world the fixture says who
-// applies the commands of the town, and which types take approval.
-func (f *fixture) prepare(ctx context.Context, world *client.Client, fresh bool) error {
-	var put client.Put
-	if fresh {
+// prepare returns the world of a fixture, with the fixture's snapshot as the state of its town. In a
+// fresh world the fixture says who applies the commands of the town, and which types take approval.
+func (p *player) prepare(ctx context.Context, f *fixture, nth int) (*client.Client, error) {
+	world, put := p.server, client.Put{}
+	if p.fresh != nil {
+		var err error
+		if world, err = p.fresh.world(ctx, freshWorld{f.file, nth}); err != nil {
+			return nil, err
+		}
 		put.Apply, put.Approval = string(apply.Local), []handoff.ProposalType{}
+	}
+	if f.Snapshot == nil {
+		return world, nil
 	}
 	if f.Game != nil {
 		put.Apply = string(apply.Plugin)
@@ -287,19 +275,19 @@ func (f *fixture) prepare(ctx context.Context, world *client.Client, fresh bool)
 	}
 	_, err := world.PutTownJSON(ctx, f.Snapshot, put)
 	if !client.IsCode(err, wire.CodeTownExists) {
-		return err
+		return world, err
 	}
 	if put.Expected, err = currentHash(ctx, world, f.Snapshot); err != nil {
-		return err
+		return nil, err
 	}
-	if !fresh {
+	if p.fresh == nil {
 		wanted, err := town.Parse(f.Snapshot, schemas.Limits{})
 		if err == nil && wanted.Hash == put.Expected {
-			return nil
+			return world, nil
 		}
 	}
 	_, err = world.PutTownJSON(ctx, f.Snapshot, put)
-	return err
+	return world, err
 }
 
 // send sends the fixture's handoff, and does as its game and its person do.
@@ -348,27 +336,23 @@ type freshWorld struct {
 	nth  int
 }
 
-// world returns the nth world of a file, which is empty when it is asked for first.
-func (w *freshWorlds) world(ctx context.Context, file string, nth int) (*client.Client, error) {
+// world returns a world, which is empty when it is asked for first.
+func (w *freshWorlds) world(ctx context.Context, at freshWorld) (*client.Client, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	at := freshWorld{file, nth}
-	if c, ok := w.clients[at]; ok {
-		return c, nil
+	if w.clients[at] != nil {
+		return w.clients[at], nil
 	}
 	c, err := w.start(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("a throw-away server cannot be started: %w", err)
-	}
-	if w.clients == nil {
-		w.clients = map[freshWorld]*client.Client{}
+		return nil, fmt.Errorf("a temporary server cannot be started: %w", err)
 	}
 	w.clients[at] = c
 	return c, nil
 }
 
 // start starts a server for one more world. The caller holds the lock.
-func (w *freshWorlds) start(ctx context.Context) (*client.Client, error) {
+func (w *freshWorlds) start(ctx context.Context) (_ *client.Client, err error) {
 	config := server.Config{
 		Listen: "127.0.0.1:0", Sync: server.SyncInterval,
 		Open: true, Logger: slog.New(slog.DiscardHandler),
@@ -377,11 +361,11 @@ func (w *freshWorlds) start(ctx context.Context) (*client.Client, error) {
 	if len(w.servers) > 0 {
 		config.NATS = w.servers[0].URL()
 	} else {
-		var err error
-		if w.dir, err = os.MkdirTemp("", "handoffctl-replay-"); err != nil {
-			return nil, err
-		}
+		w.dir, err = os.MkdirTemp("", "handoffctl-replay-")
 		config.Data = w.dir
+	}
+	if err != nil {
+		return nil, err
 	}
 	s, err := server.Start(ctx, config)
 	if err != nil {
