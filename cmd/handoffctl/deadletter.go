@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -227,8 +226,7 @@ func (c *deadLetterReplayCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if err := c.acknowledge(ctx, a, letters); err != nil {
-		fmt.Fprintf(a.err, "handoffctl: the alerts about the letters are not all acknowledged: "+
-			"%s\n", sentence(err))
+		a.notef("the alerts about the letters are not all acknowledged: %s", sentence(err))
 	}
 	staying := 0
 	for _, l := range letters {

@@ -54,8 +54,7 @@ func invalid(document string, err error) error {
 
 // violations returns the violations that the check of a document has found.
 func violations(err error) []schemas.Violation {
-	var found *schemas.ValidationError
-	if errors.As(err, &found) {
+	if found, ok := errors.AsType[*schemas.ValidationError](err); ok {
 		return found.Violations
 	}
 	return []schemas.Violation{{Message: sentence(err)}}
@@ -77,19 +76,21 @@ func sentence(err error) string { return wire.Sentence(err) }
 // classify returns the machine code, the exit status and the details of an error, and the body if
 // a server has replied with it.
 func classify(err error) (code string, status int, details []schemas.Violation, body []byte) {
-	var own *commandError
-	var reply *client.ReplyError
-	var noReply *client.UnavailableError
-	switch {
-	case errors.As(err, &own) && own.status == exitFailed:
-		return "FAILED", exitFailed, nil, nil
-	case own != nil:
+	if own, ok := errors.AsType[*commandError](err); ok {
+		if own.status == exitFailed {
+			return "FAILED", exitFailed, nil, nil
+		}
 		return "USAGE", exitUsage, own.details, nil
-	case errors.As(err, &reply) && reply.Refused():
-		return reply.Code, exitRefused, reply.Details, reply.Body
-	case reply != nil:
+	}
+	if reply, ok := errors.AsType[*client.ReplyError](err); ok {
+		if reply.Refused() {
+			return reply.Code, exitRefused, reply.Details, reply.Body
+		}
 		return reply.Code, exitUnavailable, reply.Details, reply.Body
-	case !errors.As(err, &noReply):
+	}
+	noReply, ok := errors.AsType[*client.UnavailableError](err)
+	switch {
+	case !ok:
 		return "INTERNAL", exitUnavailable, nil, nil
 	case errors.Is(err, nats.ErrAuthorization), noReply.Code == permissionDenied:
 		return noReply.Code, exitRefused, nil, nil
@@ -119,6 +120,11 @@ func (a *app) fail(err error) int {
 	return status
 }
 
+// notef prints a note on standard error.
+func (a *app) notef(format string, args ...any) {
+	fmt.Fprintf(a.err, "handoffctl: note: "+format+"\n", args...)
+}
+
 // orWhole names the path of a violation.
 func orWhole(path string) string {
 	if path == "" {
@@ -141,9 +147,8 @@ func (a *app) unanswered(ctx context.Context, server *client.Client, townID stri
 	if of.PluginAbsentSince != "" {
 		away = ", and has had no plugin since " + show(of.PluginAbsentSince)
 	}
-	fmt.Fprintf(a.err, "handoffctl: note: the town %s applies the command of run %s%s; requests that "+
-		"change the town wait until the command ends, or handoffctl run cancel ends it\n",
-		show(townID), show(of.PendingRunID), away)
+	a.notef("the town %s applies the command of run %s%s; requests that change the town wait until "+
+		"the command ends, or handoffctl run cancel ends it", show(townID), show(of.PendingRunID), away)
 	return err
 }
 

@@ -122,12 +122,12 @@ func (a *app) sense(e *runevents.Record) string {
 // meaning is sense, or "" for a payload without the members of its type.
 func (a *app) meaning(e *runevents.Record) string {
 	var p struct {
-		signalText `json:",inline"`
-		runOutcome `json:",inline"`
-		Command    string `json:"command"`
-		Reason     string `json:"reason"`
-		SignalID   string `json:"signalId"`
-		Error      struct {
+		machine.SignalPayload `json:",inline"`
+		runOutcome            `json:",inline"`
+
+		Command  string `json:"command"`
+		SignalID string `json:"signalId"`
+		Error    struct {
 			Code    string `json:"code"`
 			Message string `json:"message"`
 		} `json:"error"`
@@ -141,7 +141,7 @@ func (a *app) meaning(e *runevents.Record) string {
 	case e.AppendedBy != "": // its claims about signals and results stay a payload
 		return ""
 	case p.Signal != "": // any event of a signal's run
-		return p.signalText.String()
+		return signalText(&p.SignalPayload)
 	}
 	switch e.EventType {
 	case runevents.RunCompleted, runevents.RunFailed, runevents.StepFailed:

@@ -179,8 +179,8 @@ func (f *fixture) setsOutcome() bool { return f.Game != nil || f.Approval != nil
 
 // memberError describes an invalid member of a fixture in words of JSON.
 func memberError(err error) string {
-	var semantic *json.SemanticError
-	if !errors.As(err, &semantic) {
+	semantic, ok := errors.AsType[*json.SemanticError](err)
+	if !ok {
 		return sentence(err)
 	}
 	path := string(semantic.JSONPointer)

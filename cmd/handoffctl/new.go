@@ -83,7 +83,7 @@ func (c *newCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	for _, f := range town.Evaluate(h.Preconditions(), current.Snapshot) {
-		fmt.Fprintf(a.err, "handoffctl: note: this will be rejected now: %s\n", show(f.Detail))
+		a.notef("this will be rejected now: %s", show(f.Detail))
 	}
 	wire, err := h.MarshalWire()
 	if err != nil {

@@ -81,7 +81,7 @@ func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 	}
 	if at := strings.Split(c.Subject, "."); len(at) != len(strings.Split(
 		wire.ApplySubject("w", "t"), ".")) || c.Subject != wire.ApplySubject(at[2], at[4]) {
-		return config, usagef("the subject must be that of a town, %s, not %s",
+		return config, usagef("the subject must be a town's, %s, not %s",
 			wire.ApplySubject("<world>", "<town token>"), show(c.Subject))
 	}
 	if c.Within <= 0 || c.Restart < 0 {
@@ -101,7 +101,7 @@ func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 	if c.Snapshot == "" {
 		townID, err := wire.PercentDecode(token)
 		if err != nil || townID == "" || strings.ContainsAny(token, "=*>") {
-			return config, usagef("the subject must end with the token of one town; where that is " +
+			return config, usagef("the subject must end with the token of one town; if that is " +
 				"a hash, give --snapshot")
 		}
 		config.Town = town.NewState(&town.Snapshot{
@@ -115,7 +115,7 @@ func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 		return config, err
 	}
 	if townID := config.Town.Snapshot.TownID; wire.TownToken(townID) != token {
-		return config, usagef("the subject is not that of the town %q, whose token is %s", townID,
+		return config, usagef("the subject is not of the town %q, whose token is %s", townID,
 			wire.TownToken(townID))
 	}
 	return config, nil
@@ -137,9 +137,8 @@ func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
 		return err
 	}
 	if rows[0].Answer == apply.Refused {
-		fmt.Fprintln(a.err, "handoffctl: note: the plugin refused the first command, so it was "+
-			"not seen what it does with one that it applies: choose that with --type, --argument "+
-			"and --snapshot")
+		a.notef("the plugin refused the first command, so no command was seen that it applies: " +
+			"choose one with --type, --argument and --snapshot")
 	}
 	if n := count[conformance.Fail]; n > 0 {
 		return failedf("the plugin breaks %d of %d rules", n, len(rows))

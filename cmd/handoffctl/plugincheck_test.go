@@ -171,7 +171,7 @@ func TestPluginCheck_CannotBegin(t *testing.T) {
 			": start it, or give the subject of a town that it hosts"},
 		{[]string{wire.ApplySubject("main", "*")}, exitUsage, "token of one town"},
 		{[]string{"worldengine.v1.main.apply"}, exitUsage,
-			"the subject must be that of a town, worldengine.v1.<world>.apply.<town token>, not"},
+			"the subject must be a town's, worldengine.v1.<world>.apply.<town token>, not"},
 		{[]string{wire.ApplySubject("main", "t"), "--within", "0s"}, exitUsage, "--within"},
 		{[]string{wire.ApplySubject("main", "t"), "--type", "DANCE"}, exitUsage, "--type"},
 	} {

@@ -84,8 +84,7 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	// Two that start at the same time find each other when both answer, not before.
 	hosts, err := plugin.Hosts(ctx, nc, a.flags.World, c.Town...)
 	if err != nil {
-		fmt.Fprintf(a.err, "handoffctl: it is not known whether another plugin hosts the town: "+
-			"%s\n", sentence(err))
+		a.notef("it is not known whether another plugin hosts the town: %s", sentence(err))
 	}
 	if err := c.mustBeAlone(hosts); err != nil {
 		return err

@@ -240,31 +240,22 @@ func listRuns(
 
 // command is the command of a run, or its signal.
 func command(run *messages.RunRow) string {
-	var s signalText
+	var s machine.SignalPayload
 	if run.Command == "" && run.Type != "" && json.Unmarshal(run.Metadata.Started, &s) == nil {
-		return s.String()
+		return signalText(&s)
 	}
 	return run.Command
 }
 
-// signalText has the members of an operator's signal in the payloads of its events.
-type signalText struct {
-	Signal  machine.SignalKind `json:"signal"`
-	TownID  string             `json:"townId"`
-	RunID   string             `json:"runId"`
-	ActorID string             `json:"actorId"`
-	Code    string             `json:"code"`
-}
-
-// String describes the signal. A refused one may lack the run or the handoff that it was about.
-func (s *signalText) String() string {
+// signalText describes a signal. A refused one may lack the run or the handoff that it was about.
+func signalText(s *machine.SignalPayload) string {
 	about := whole(s.TownID)
-	switch kind := s.Signal; {
+	switch {
 	case s.RunID != "":
 		about = "run " + s.RunID
-	case kind == machine.SignalCancel, kind == machine.SignalRetry:
+	case s.Signal == machine.SignalCancel, s.Signal == machine.SignalRetry:
 		about = "a run"
-	case s.TownID == "" && (kind == machine.SignalApprove || kind == machine.SignalDeny):
+	case s.TownID == "" && (s.Signal == machine.SignalApprove || s.Signal == machine.SignalDeny):
 		about = "a handoff"
 	}
 	text := string(s.Signal) + " " + about + " by " + s.ActorID

@@ -62,11 +62,11 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 			return
 		}
 		told = why.Message
-		fmt.Fprintf(a.err, "handoffctl: note: it waits: %s\n", strings.TrimSuffix(why.Message, "."))
+		a.notef("it waits: %s", strings.TrimSuffix(why.Message, "."))
 	}
 	server.ApprovalWait = c.Wait
 	server.OnApproval = func(o *client.Outcome) {
-		fmt.Fprintf(a.err, "handoffctl: note: %s waits for a person's approval\n", o.Result.HandoffID)
+		a.notef("%s waits for a person's approval", o.Result.HandoffID)
 	}
 	send := server.SendJSON
 	if c.DryRun {
@@ -96,9 +96,9 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 
 // hinted adds a hint to the error of a handoff that may have been carried out: how to find that out.
 func hinted(err error, data []byte) error {
-	var late *client.UnavailableError
+	late, ok := errors.AsType[*client.UnavailableError](err)
 	h, unreadable := handoff.Parse(data, schemas.Limits{})
-	if !errors.As(err, &late) || late.Code != "TIMEOUT" || unreadable != nil {
+	if !ok || late.Code != "TIMEOUT" || unreadable != nil {
 		return err
 	}
 	return unavailablef(late.Code, late.Cause, "%s\n  hint: send it again, which is safe, or ask: "+

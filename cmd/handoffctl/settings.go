@@ -85,8 +85,7 @@ func (a *app) withSettings(
 		return unavailable("JETSTREAM", err)
 	}
 	plan, err := do(js)
-	var refused *commitlog.SettingsError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*commitlog.SettingsError](err); ok {
 		return failedf("nothing is changed, since it would discard %s of %s (%s): take a backup, and "+
 			"give --discard-history", counted.Of(refused.Discards, "message"),
 			wire.LogStream(a.flags.World), commitlog.HistorySetting)

@@ -85,8 +85,7 @@ func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
 	view, shown := &eventView{app: a}, 0
 	for commit, err := range server.Commits(ctx, follow) {
 		idle(commit.Cursor)
-		var lost *client.LossError
-		if errors.As(err, &lost) {
+		if lost, ok := errors.AsType[*client.LossError](err); ok {
 			fmt.Fprintln(a.err, "handoffctl:", sentence(lost))
 			continue
 		}
