@@ -210,7 +210,7 @@ type EventListReply struct {
 	Commits []Commit `json:"commits" schema:"ref=commit.v1"`
 	// The after of the request that goes on: the last commit that was looked at, wanted or not.
 	Cursor string `json:"cursor" schema:"id"`
-	// true if the log no longer keeps some of the commits, of whatever town, between after and
-	// cursor.
+	// true if the log no longer keeps some of the commits between after and cursor. With townId
+	// other towns do not count, if the server knows whose the commits were.
 	Gap bool `json:"gap,omitzero"`
 }
