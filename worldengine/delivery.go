@@ -1,14 +1,17 @@
 package worldengine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/schemas"
 	"worldengine/trace"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
@@ -272,5 +275,88 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *runs.Ref
 		s.Run.PlanID, s.Run.PlanVersion = machine.SignalPlan, machine.SignalVersion
 		s.Run.Trace = trace.Context{}
 	}
-	return e.refuse(ctx, s, refusal.Code, refusal.Message)
+	return e.refuse(ctx, s, refusal)
+}
+
+// Deliver executes a handoff that was approved, as if its agent had sent it again with the trace of
+// the first time. If its key has the result of a run that may be tried again, a retry asked for
+// the approval, and another one uses it. ctx bounds the wait for the answer, not the execution: the
+// answer beside ctx's error, or ErrInProgress, has the run alone.
+func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer, error) {
+	h, err := handoff.Parse(approved.Handoff, schemas.Limits{Bytes: len(approved.Handoff) + 1})
+	if err != nil {
+		return Answer{}, err
+	}
+	prior, err := e.Receipt(ctx, h.Proposal.TownID, h.IdempotencyKey)
+	if err != nil || !machine.MayBeRetried(prior) { // what errs here errs there too
+		d, err := e.newDelivery(h, approved.Trace)
+		if err != nil {
+			return Answer{}, err
+		}
+		answer, err := e.await(ctx, d)
+		if err != nil && ctx.Err() != nil {
+			answer.RunID = d.run.RunID
+		}
+		return answer, err
+	}
+	retried, err := e.Retry(ctx, Signal{
+		Kind: machine.SignalRetry, RunID: prior.RunID, HandoffID: h.HandoffID,
+		ActorID: approved.Decision.ActorID, Reason: approved.Decision.Reason,
+	}, operationTimeout)
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case retried.Answer == nil:
+		return Answer{RunID: retried.RunID}, ErrInProgress
+	}
+	return *retried.Answer, nil
+}
+
+// DryRun is the answer that a handoff would get now.
+type DryRun struct {
+	// Answer has no run.
+	Answer
+	// Apply would apply the command. If it is not apply.Local, the result of an accepted handoff
+	// is the one that the rules expect.
+	Apply apply.Binding
+}
+
+// DryRun judges h against the state of now and stores nothing: the key stays free. It does not wait
+// for other handoffs of the town, for a command that is being applied there, or for the end of a pause. It
+// returns ErrInProgress if the command of h is being applied.
+func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	townID := h.Proposal.TownID
+	current, err := e.log.Load(ctx, townID)
+	if err != nil {
+		return DryRun{}, err
+	}
+	if current.Pending != nil {
+		pending, err := current.Pending.Read()
+		if err != nil {
+			return DryRun{}, err
+		}
+		if pending.Handoff.IdempotencyKey == h.IdempotencyKey {
+			return DryRun{}, game.InProgress(current.Pending.Run.RunID, townID, current.Pending.Via,
+				e.absent.Since(townID))
+		}
+	}
+	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, current.Seq,
+		time.Now().Add(indexTimeout))
+	if err != nil {
+		return DryRun{}, err
+	}
+	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
+	if err != nil {
+		return DryRun{}, err
+	}
+	out, err := machine.Step(current, e.steps.Input(townID, nil, &machine.Handoff{
+		Handoff: h, Prior: prior, Run: run, DryRun: true,
+	}), &e.steps.Settings)
+	if err != nil {
+		return DryRun{}, err
+	}
+	out.Answer.RunID, out.Answer.First = "", prior
+	return DryRun{Answer: *out.Answer, Apply: cmp.Or(current.Apply, e.config.Apply)}, nil
 }

@@ -6,8 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
-	"time"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,13 +14,16 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/feed"
 	"worldengine/worldengine/game"
+	"worldengine/worldengine/history"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
-	"worldengine/worldengine/storage"
+	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/wire"
 )
 
@@ -117,49 +119,75 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	if err != nil {
 		return err
 	}
-	e.alerts = alerts.New(js, e.config.alerts())
-	e.router, err = game.OpenInbox(cmp.Or(e.config.Plugins, nc), e.alerts)
+	c := &e.config
+	e.alerts = alerts.New(js, c.alerts())
+	e.router, err = game.OpenInbox(cmp.Or(c.Plugins, nc), e.alerts)
 	if err != nil {
 		return err
 	}
-	if e.config.Bus {
-		if e.bus, err = bus.New(e.busConfig(followers)); err != nil {
+	if c.Bus {
+		e.bus, err = bus.New(bus.Config{
+			Conn: followers, World: c.World, Replicas: c.Replicas, Retention: c.BusRetention,
+			Limit: c.BusLimit, Attempts: c.DeliveryAttempts, Raise: e.alerts.Raise, Logger: c.Logger,
+		})
+		if err != nil {
 			e.router.Close()
 			return err
 		}
 	}
 	ctx, e.stop = context.WithCancel(context.Background())
-	e.queue = newQueue(ctx, &e.config)
+	e.queue = newQueue(ctx, c)
 	e.assemble(ctx, game.Pause{Seq: seq, By: paused}, e.alerts)
 	e.raiseLost()
 	e.follow(js, nc, followers)
 	e.alerts.Start()
 	recall := e.absent.Recall(e.alerts.List)
-	e.background.Go(func() { recall(ctx) })
-	e.background.Go(func() { e.absent.Watch(ctx, e.needsPlugin) })
-	e.background.Go(func() { e.feed.Run(ctx) })
+	work := []func(context.Context){
+		recall, e.feed.Run, e.resume, e.reapWaiting, e.games.Watch, e.watchStorage,
+		func(ctx context.Context) { e.absent.Watch(ctx, e.needsPlugin) },
+		func(ctx context.Context) { e.watchLog(ctx, nc) },
+	}
 	if e.bus != nil {
-		e.background.Go(func() { e.bus.Run(ctx) })
+		work = append(work, e.bus.Run)
 	}
 	if e.projector != nil {
-		e.background.Go(func() { e.project(ctx) })
+		work = append(work, func(ctx context.Context) {
+			if e.alerts.Recall(ctx) == nil { // so that it raises nothing again
+				e.projector.Run(ctx)
+			}
+		})
 	}
-	e.background.Go(func() { e.watchLog(ctx, nc) })
-	e.background.Go(func() { e.resume(ctx) })
-	e.background.Go(func() { e.reapWaiting(ctx) })
-	e.background.Go(func() { e.games.Watch(ctx) })
-	e.background.Go(func() { e.watchStorage(ctx) })
+	for _, run := range work {
+		e.background.Go(func() { run(ctx) })
+	}
 	return nil
 }
 
-// follow has the index, the feed and the projector follow the commits of this engine.
+// follow makes the feed and the projector, and has them and the index follow the commits of this
+// engine.
 func (e *Engine) follow(js jetstream.JetStream, nc, followers *nats.Conn) {
 	e.log.Known.Connection = func() uint64 {
 		return nc.Stats().Reconnects + followers.Stats().Reconnects
 	}
-	e.feed = e.newFeed(js, followers)
-	if e.config.Projector {
-		e.projector = e.newProjector()
+	config := feed.Config{
+		Log: e.log, JetStream: js, Publish: followers.Publish, Logger: e.config.Logger,
+		Damaged: func(seq uint64, err error) {
+			alert := alerts.CommitDamaged.About(alerts.About{}, "{sequence}",
+				strconv.FormatUint(seq, 10), "{error}", wire.Sentence(err))
+			alert.LogSeq = seq
+			e.alerts.RaiseOnce(alert)
+		},
+	}
+	if e.config.Listeners != nil {
+		config.Listening = e.config.Listeners.Listening
+	}
+	e.feed = feed.New(config)
+	if e.config.Projector { // see ADR 24
+		file := ""
+		if e.config.IndexDir != "" {
+			file = filepath.Join(e.config.IndexDir, "projected")
+		}
+		e.projector = e.runs.Projector(file, e.config.Now)
 	}
 	e.log.Appended = func(seq uint64, msg *nats.Msg) {
 		e.index.Put(seq, msg.Subject, msg.Header)
@@ -178,91 +206,6 @@ func newQueue(ctx context.Context, config *Config) *queue.Queue {
 	})
 }
 
-// watchStorage alerts operators that nothing is stored any more, and that something is again: with
-// a disk of its own also if that began before the engine did.
-func (e *Engine) watchStorage(ctx context.Context) {
-	var since time.Time
-	if e.config.Disk != nil {
-		since = e.alerts.StorageFailedSince(ctx)
-	}
-	storage.Watch(ctx, pollPause, !since.IsZero(), e.log.Full, func(err error) {
-		if err == nil {
-			e.alerts.Raise(alerts.StorageRecovered.About(alerts.About{},
-				"{since}", runevents.Timestamp(since)))
-			return
-		}
-		since = e.config.Now()
-		e.alerts.Raise(alerts.StorageFailed.About(alerts.About{},
-			"{error}", strings.TrimSuffix(wire.Sentence(err), ".")))
-	})
-}
-
-// ensureInTurn has the command applied that is pending in a town, in the town's turn: a delivery of
-// this writer that has just committed it has done so before, with its client.
-func (e *Engine) ensureInTurn(townID string) error {
-	return e.queue.SubmitUpkeep(townID, func(ctx context.Context) {
-		current, err := e.log.Load(ctx, townID)
-		if err == nil && current.Pending != nil {
-			err = e.games.Ensure(townID, current, nil)
-		}
-		if err != nil && ctx.Err() == nil {
-			e.config.Logger.Error("a pending command cannot be resumed", "town",
-				townID, "error", err)
-		}
-	})
-}
-
-// watchLog looks at the log whenever nc is connected again, or the log seems to be another one,
-// until ctx is done: NATS may have lost messages meanwhile. It reads the pause of the world again
-// now and then, since a signal that got no answer may be stored.
-func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
-	status := nc.StatusChanged(nats.CONNECTED)
-	defer nc.RemoveStatusListener(status)
-	for {
-		select {
-		case <-status:
-		case <-e.log.Known.Doubted():
-		case <-time.After(rereadPause):
-			_ = e.worldPause.Reread(ctx) // or the next time
-			continue
-		case <-ctx.Done():
-			return
-		}
-		e.runs.Forget()
-		e.towns.Clear()
-		e.findLog(ctx)
-	}
-}
-
-// rereadPause is how often the pause of the world is read again.
-const rereadPause = 5 * time.Second
-
-// findLog checks the log until it is the known one. As long as it has lost messages nothing is
-// committed, and an alert says so.
-func (e *Engine) findLog(ctx context.Context) {
-	for ctx.Err() == nil {
-		err := e.log.Known.Check(ctx, e.log.Stream)
-		switch {
-		case errors.Is(err, commitlog.ErrLogLost):
-			if e.logLost.Swap(&err) == nil {
-				e.config.Logger.Error("LOG_LOST: nothing is committed", "error", err)
-				e.alerts.Raise(alerts.LogLost.About(alerts.About{},
-					"{effect}", "Nothing is committed", "{error}", wire.Sentence(err)))
-			}
-		case err == nil:
-			if err = e.worldPause.Reread(ctx); err == nil {
-				e.logLost.Store(nil)
-				return
-			}
-			fallthrough
-		default:
-			e.config.Logger.Warn("the log cannot be read after a reconnect; will try again",
-				"error", err)
-		}
-		_ = backoff.Sleep(ctx, pollPause)
-	}
-}
-
 // Close refuses requests, finishes those in hand, stops the background work, and publishes the alerts
 // that were raised. ctx bounds the wait for requests in hand; one that is cut off gets no answer. A
 // command that a game is applying stays pending, unless its answer comes within moments: the next
@@ -277,19 +220,62 @@ func (e *Engine) Close(ctx context.Context) error {
 	return errors.Join(err, e.closeIndex())
 }
 
-// newProjector returns the projector of the runs that others append to: see ADR 24.
-func (e *Engine) newProjector() *runs.Projector {
-	file := ""
-	if e.config.IndexDir != "" {
-		file = filepath.Join(e.config.IndexDir, "projected")
-	}
-	return e.runs.Projector(file, e.config.Now)
+// readRuns makes the readers of runs, over the log and its index.
+func (e *Engine) readRuns() {
+	e.history = history.New(e.log, e.index)
+	e.runs = runs.New(e.log, e.index, runs.Config{
+		Appends: runevents.AppendPolicy{
+			TenantID: e.config.TenantID, EngineSteps: machine.Steps(),
+			EnginePlan: machine.IsEnginePlan, Transitions: e.config.ValidateTransitions,
+		},
+		Digested: e.digested,
+		Alert: func(townToken string, alert runevents.Alert) {
+			e.alerts.RaiseFound(townToken, alert)
+		},
+		Logger: e.config.Logger,
+	})
+	e.ends = &runs.Ends{Log: e.log, Runs: e.runs}
 }
 
-// project projects run events until ctx is done. It raises nothing again that the stream of alerts
-// has.
-func (e *Engine) project(ctx context.Context) {
-	if e.alerts.Recall(ctx) == nil {
-		e.projector.Run(ctx)
+// assemble makes the parts that work on the log and its index, in the turns of the queue. Commands
+// are applied until ctx is done.
+func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Alerts) {
+	c := &e.config
+	e.steps = &stepper.Stepper{
+		Log: e.log, Now: c.Now, NewID: c.NewID, Lease: c.Lease,
+		Settings: machine.Settings{
+			Rules: c.Rules, Apply: c.Apply, Policy: c.policy,
+			ApprovalTimeout: c.ApprovalTimeout, Plugin: c.Plugin,
+		},
 	}
+	e.runs.Queue = e.queue
+	e.worldPause = game.NewWorldPause(e.log, pause, e.queue)
+	e.asked = &approvals.Counter{Reader: e.Approvals()}
+	e.games = game.New(ctx, e.steps, game.Config{
+		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsentWait: c.absentWait(),
+		Timeout: operationTimeout, Towns: e.towns, Index: e.index, WorldPause: e.worldPause,
+		Ends: e.ends, Queue: e.queue, Router: e.router, Alerts: raise,
+		Metrics: c.Metrics, Logger: c.Logger,
+	})
+	e.absent = e.games.Absences
+}
+
+// digested returns the log sequence up to which what others append is projected; followed, without
+// a projector.
+func (e *Engine) digested() uint64 {
+	if e.projector != nil {
+		return e.projector.Position()
+	}
+	return e.index.Position()
+}
+
+// Draining reports whether the command of a paused run is still being applied, and waited for.
+func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
+	return e.games.Draining(ctx, run)
+}
+
+// needsPlugin reports whether a plugin or a console applies the commands of a town.
+func (e *Engine) needsPlugin(ctx context.Context, townID string) (bool, error) {
+	current, err := e.log.Load(ctx, townID)
+	return current.State.Exists() && cmp.Or(current.Apply, e.config.Apply) != apply.Local, err
 }

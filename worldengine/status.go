@@ -16,6 +16,7 @@ import (
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/platform"
 	"worldengine/worldengine/wire"
 )
 
@@ -183,4 +184,73 @@ func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) ([]str
 // Streams returns the states of the world's streams by name.
 func (e *Engine) Streams(ctx context.Context) map[string]jetstream.StreamState {
 	return commitlog.StreamStates(ctx, e.js, e.config.World)
+}
+
+// IndexProgress returns the log sequence up to which the index is complete, and how far it has to go
+// until it is built; end is 0 if it is.
+func (e *Engine) IndexProgress() (indexed, end uint64) {
+	indexed, end, building := e.index.Progress()
+	if !building || indexed >= end {
+		end = 0
+	}
+	return indexed, end
+}
+
+// Stats returns the engine's statistics. It is cheap and reads no stream.
+func (e *Engine) Stats() messages.Stats {
+	s := messages.Stats{
+		Results: e.steps.Results(), Waiting: e.queue.Depth(),
+		Applying:      e.games.Count(),
+		CommitsMissed: e.feed.Missed(),
+	}
+	s.Indexed, s.IndexEnd = e.IndexProgress()
+	if e.bus != nil {
+		published := e.bus.Position()
+		s.BusPublished = &published
+	}
+	if e.projector != nil {
+		lag, behind := e.projector.Lag().Milliseconds(), e.projector.Behind()
+		s.ProjectorLagMs, s.ProjectorBehind = &lag, &behind
+	}
+	s.AlertCounts = e.alerts.Stats()
+	s.WorldPaused = e.worldPause.Known().By != nil
+	s.TownsPaused = int(e.townsPaused.Load())
+	s.PluginsAbsent = e.absent.Count()
+	asked, _ := e.asked.Waiting(func(string) bool { return true })
+	s.ApprovalsWaiting = asked.Count
+	if since, err := time.Parse(time.RFC3339, asked.Since); err == nil {
+		s.ApprovalOldestMs = e.config.Now().Sub(since).Milliseconds()
+	}
+	if err := e.log.Full(); err != nil {
+		s.StorageFull = err.Error()
+	}
+	if err := e.LogLost(); err != nil {
+		s.LogLost = err.Error()
+	}
+	s.ProcessorMs = platform.ProcessorTime().Milliseconds()
+	return s
+}
+
+// Answered counts the time from the arrival of a handoff to its answer, for the samples.
+func (e *Engine) Answered(runID string, took time.Duration) {
+	e.index.Answered(runID, e.config.Now(), took)
+}
+
+// Samples returns at most so many samples of the last minutes, of whole minutes each, of the handoffs
+// of towns, or with nil of all. The last one goes on.
+func (e *Engine) Samples(townIDs []string, minutes, points int) messages.Samples {
+	step := time.Duration((minutes+points-1)/points) * time.Minute
+	now := e.config.Now().UTC()
+	to := now.Truncate(step).Add(step)
+	from := to.Add(-time.Duration(minutes) * time.Minute).Truncate(step)
+	var tokens []string
+	if townIDs != nil {
+		tokens = []string{}
+	}
+	for _, id := range townIDs {
+		tokens = append(tokens, wire.TownToken(id))
+	}
+	return messages.Samples{
+		StepMs: step.Milliseconds(), Samples: e.index.Samples(tokens, from, to, step, now),
+	}
 }

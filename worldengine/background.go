@@ -7,14 +7,89 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/storage"
 	"worldengine/worldengine/wire"
 )
+
+// resume has the commands applied that are pending and that no engine works on, and counts the
+// towns that are paused, until ctx is done. A pending command is looked at when its record is
+// Plugin.Resend old, and then as often.
+func (e *Engine) resume(ctx context.Context) {
+	due := map[string]time.Time{}
+	for ctx.Err() == nil {
+		_, err := e.index.Sync(ctx)
+		if err == nil {
+			err = e.asked.Refresh(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			e.config.Logger.Warn("pending commands and approvals cannot be looked for; "+
+				"will try again", "error", err)
+		}
+		now, pending := time.Now(), map[string]time.Time{}
+		for _, token := range e.index.Towns(index.Pending) {
+			at, known := due[token]
+			if !known {
+				at = now.Add(e.config.Plugin.Resend - e.pendingSince(token, now))
+			}
+			if !now.Before(at) && e.steps.Serves() {
+				e.resumeTown(ctx, token)
+				at = now.Add(e.config.Plugin.Resend)
+			}
+			pending[token] = at
+		}
+		due = pending
+		e.townsPaused.Store(int64(len(e.index.Towns(index.Paused))))
+		_ = backoff.Sleep(ctx, pollPause)
+	}
+}
+
+// pendingSince returns the age of the last record of a town; never negative.
+func (e *Engine) pendingSince(token string, now time.Time) time.Duration {
+	return max(now.Sub(e.index.LastAt(token, "")), 0)
+}
+
+// resumeTown has the command applied that is pending in the town of a token.
+func (e *Engine) resumeTown(ctx context.Context, token string) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	msg, err := e.log.LastOfToken(ctx, token)
+	var rec *commitlog.Record
+	if err == nil && msg != nil {
+		rec, err = commitlog.ReadRecord(msg.Data)
+	}
+	if err == nil && rec != nil && rec.Pending != nil {
+		err = e.ensureInTurn(rec.TownID)
+	}
+	if err != nil && ctx.Err() == nil {
+		e.config.Logger.Error("a pending command cannot be resumed", "town", token, "error", err)
+	}
+}
+
+// ensureInTurn has the command applied that is pending in a town, in the town's turn: a delivery of
+// this writer that has just committed it has done so before, with its client.
+func (e *Engine) ensureInTurn(townID string) error {
+	return e.queue.SubmitUpkeep(townID, func(ctx context.Context) {
+		current, err := e.log.Load(ctx, townID)
+		if err == nil && current.Pending != nil {
+			err = e.games.Ensure(townID, current, nil)
+		}
+		if err != nil && ctx.Err() == nil {
+			e.config.Logger.Error("a pending command cannot be resumed", "town",
+				townID, "error", err)
+		}
+	})
+}
 
 // The pauses of reapWaiting between its looks at left runs, and at other writers' runs; and the extra
 // time after which a closed run's decision is in the log or will not come.
@@ -165,4 +240,74 @@ func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool
 		}
 	}
 	return false, nil
+}
+
+// watchStorage alerts operators that nothing is stored any more, and that something is again: with
+// a disk of its own also if that began before the engine did.
+func (e *Engine) watchStorage(ctx context.Context) {
+	var since time.Time
+	if e.config.Disk != nil {
+		since = e.alerts.StorageFailedSince(ctx)
+	}
+	storage.Watch(ctx, pollPause, !since.IsZero(), e.log.Full, func(err error) {
+		if err == nil {
+			e.alerts.Raise(alerts.StorageRecovered.About(alerts.About{},
+				"{since}", runevents.Timestamp(since)))
+			return
+		}
+		since = e.config.Now()
+		e.alerts.Raise(alerts.StorageFailed.About(alerts.About{},
+			"{error}", strings.TrimSuffix(wire.Sentence(err), ".")))
+	})
+}
+
+// watchLog looks at the log whenever nc is connected again, or the log seems to be another one,
+// until ctx is done: NATS may have lost messages meanwhile. It reads the pause of the world again
+// now and then, since a signal that got no answer may be stored.
+func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
+	status := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(status)
+	for {
+		select {
+		case <-status:
+		case <-e.log.Known.Doubted():
+		case <-time.After(rereadPause):
+			_ = e.worldPause.Reread(ctx) // or the next time
+			continue
+		case <-ctx.Done():
+			return
+		}
+		e.runs.Forget()
+		e.towns.Clear()
+		e.findLog(ctx)
+	}
+}
+
+// rereadPause is how often the pause of the world is read again.
+const rereadPause = 5 * time.Second
+
+// findLog checks the log until it is the known one. As long as it has lost messages nothing is
+// committed, and an alert says so.
+func (e *Engine) findLog(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := e.log.Known.Check(ctx, e.log.Stream)
+		switch {
+		case errors.Is(err, commitlog.ErrLogLost):
+			if e.logLost.Swap(&err) == nil {
+				e.config.Logger.Error("LOG_LOST: nothing is committed", "error", err)
+				e.alerts.Raise(alerts.LogLost.About(alerts.About{},
+					"{effect}", "Nothing is committed", "{error}", wire.Sentence(err)))
+			}
+		case err == nil:
+			if err = e.worldPause.Reread(ctx); err == nil {
+				e.logLost.Store(nil)
+				return
+			}
+			fallthrough
+		default:
+			e.config.Logger.Warn("the log cannot be read after a reconnect; will try again",
+				"error", err)
+		}
+		_ = backoff.Sleep(ctx, pollPause)
+	}
 }

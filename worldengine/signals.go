@@ -1,0 +1,278 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/approvals"
+	"worldengine/worldengine/game"
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/wire"
+)
+
+// Signal is an operator's signal.
+type Signal = machine.Signal
+
+// SignalError refuses a signal. The refusal is recorded.
+type SignalError = game.RefusedError
+
+// Control reports whether a town, or the world, is paused.
+type Control = messages.Control
+
+// Signal takes an operator's signal. Each is a run of its own, whose events say whether it was
+// accepted (SignalAccepted) or rejected (SignalRejected). A pause or resumption of a town is a
+// commit to its history, whatever is pending there.
+func (e *Engine) Signal(ctx context.Context, s Signal) (Control, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	if s = s.WithDefaults(); s.Kind == machine.SignalCancel {
+		return e.cancelRun(ctx, &s)
+	}
+	out, err := e.signal(ctx, &s)
+	if err != nil {
+		return Control{}, err
+	}
+	if s.TownID == "" {
+		e.worldPause.Set(game.Pause{Seq: out.After.Seq, By: out.After.Paused})
+	} else {
+		e.queue.Unpark(s.TownID)
+	}
+	if out.After.Pending != nil {
+		// at once, so that the next reader sees it; game.Worker.Watch does it again
+		e.games.Hold(ctx, s.TownID, out.After.Pending)
+	}
+	return e.controlOf(s.TownID, out.After, s.Run.RunID), nil
+}
+
+// signal steps a town, or the world, by a signal, and returns the town behind it. The error of a
+// refusal is a *SignalError.
+func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err error) {
+	if s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion); err != nil {
+		return out, err
+	}
+	var drawn []runevents.DrawnID
+	err = e.log.Retry(ctx, func() error {
+		t, err := e.townOrWorld(ctx, s.TownID)
+		if err != nil {
+			return err
+		}
+		in := e.steps.Input(s.TownID, drawn, s)
+		out, err = e.steps.Step(ctx, t, in)
+		e.towns.Forget(s.TownID) // signals come beside the turns of a town
+		drawn = in.Drawn
+		return err
+	})
+	if err == nil && out.Refused != nil {
+		err = &SignalError{Code: out.Refused.Code, SignalID: s.Run.RunID,
+			Message: out.Refused.Message}
+	}
+	return out, err
+}
+
+// townOrWorld reads a town, or with "" the pause of the world as if it was a town's.
+func (e *Engine) townOrWorld(ctx context.Context, townID string) (t machine.Town, err error) {
+	if townID != "" {
+		return e.log.Load(ctx, townID)
+	}
+	t.Seq, t.Paused, err = e.log.WorldPause(ctx)
+	return t, err
+}
+
+// Control returns whether a town, or with "" the world, is paused.
+func (e *Engine) Control(ctx context.Context, townID string) (Control, error) {
+	current, err := e.townOrWorld(ctx, townID)
+	if err == nil && townID != "" && !current.State.Exists() {
+		err = fmt.Errorf("%w: %q", ErrUnknownTown, townID)
+	}
+	if err != nil {
+		return Control{}, err
+	}
+	return e.controlOf(townID, current, ""), nil
+}
+
+// controlOf returns the state of the pause of a town, or with "" of the world. It drains while
+// commands that are being applied are waited for.
+func (e *Engine) controlOf(townID string, current machine.Town, signalID string) Control {
+	by, applying := current.Paused, 0
+	switch {
+	case townID == "":
+		applying = e.games.Count()
+	case current.Pending != nil:
+		applying = 1
+		fallthrough
+	default:
+		by = e.worldPause.Of(current)
+	}
+	c := Control{
+		TownID: townID, Status: messages.Running, Applying: applying, PausedBy: by,
+		SignalID: signalID,
+	}
+	if by != nil {
+		c.Status, c.Message = messages.Paused, "Paused."
+	}
+	if by != nil && applying > 0 && by.Draining(time.Now()) {
+		c.Substatus = messages.Draining
+		c.Message = fmt.Sprintf("Paused. Commands still being applied: %d.", applying)
+	}
+	return c
+}
+
+// tell records a signal that changes no town: refused with a code, or if that is "", accepted. It
+// draws the run of the signal, unless that has one.
+func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) (err error) {
+	if s.Run.RunID == "" {
+		if s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion); err != nil {
+			return err
+		}
+	}
+	in := e.steps.Input(s.TownID, nil, &machine.Told{Signal: s, Code: code})
+	_, err = e.steps.Step(ctx, machine.Town{}, in)
+	return err
+}
+
+// refuse records that a signal is refused, and returns the refusal, a *SignalError, or the error
+// that kept it from being recorded.
+func (e *Engine) refuse(ctx context.Context, s *Signal, refusal *runs.Refusal) error {
+	if err := e.tell(ctx, s, refusal.Code); err != nil {
+		return err
+	}
+	return &SignalError{Code: refusal.Code, SignalID: s.Run.RunID, Message: refusal.Message}
+}
+
+// Reject records that a signal is refused which never came to be looked at, with the code of the
+// refusal.
+func (e *Engine) Reject(ctx context.Context, s Signal, code wire.Code) error {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	s = s.WithDefaults()
+	return e.tell(ctx, &s, code)
+}
+
+// cancelRun ends a run that waits for the end of a pause or behind a command, or whose own command
+// no game has, records the signal, and has the town go on. The client of the handoff is answered
+// when its town has its next turn.
+func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error) {
+	if s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion); err != nil {
+		return Control{}, err
+	}
+	ended := false
+	err = e.log.Retry(ctx, func() (err error) {
+		ended, err = e.cancelWaiting(ctx, s)
+		return err
+	})
+	if err == nil && !ended {
+		err = e.games.Cancel(ctx, s)
+	}
+	if err != nil {
+		return Control{}, err
+	}
+	e.cancelled.Add(s.RunID, struct{}{})
+	e.queue.Unpark(s.TownID)
+	if err := e.tell(ctx, s, ""); err != nil {
+		return Control{}, err
+	}
+	c, err = e.Control(ctx, s.TownID)
+	c.SignalID = s.Run.RunID
+	return c, err
+}
+
+// cancelWaiting ends the run of a cancellation if it waits, and sets the town of the signal. It
+// reports whether the run waited. It returns commitlog.ErrLostRace if the run has gone on.
+func (e *Engine) cancelWaiting(ctx context.Context, s *Signal) (waited bool, err error) {
+	tail, err := e.log.Tail(ctx, s.RunID, 0)
+	switch {
+	case err != nil:
+		return false, err
+	case tail.Waiting != nil:
+		s.TownID = tail.Waiting.TownID
+	default:
+		s.TownID, err = e.ends.TownOf(ctx, s.RunID)
+	}
+	if err != nil || !isWaiting(&tail) {
+		return false, err
+	}
+	// Behind the tail: a handoff that was judged before is pending there, or its run is closed.
+	current, err := e.log.Load(ctx, s.TownID)
+	if err != nil || current.Pending != nil && current.Pending.Run.RunID == s.RunID {
+		return false, err
+	}
+	return true, e.endWaiting(ctx, &tail,
+		machine.Cancellation{SignalID: s.Run.RunID, Reason: s.Reason})
+}
+
+// Retried is the run in which the handoff of another run is tried again.
+type Retried struct {
+	TownID, HandoffID, RunID string
+	// Answer is nil if there is none yet: the handoff waits, or its command is being applied.
+	Answer *Answer
+}
+
+// Retry judges the handoff of the run that a signal names again, in another run, if that one failed
+// since no plugin or console could be reached, and waits for so long for the answer. The signal is
+// accepted in the new run; the error of one that is refused is a *SignalError.
+func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retried, error) {
+	s = s.WithDefaults()
+	reading, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	failed, refusal, err := e.ends.Failed(reading, s.RunID)
+	if errors.Is(err, runs.ErrUnknownRun) {
+		refusal, err = &runs.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
+	}
+	if err != nil {
+		return Retried{}, err
+	}
+	if s.TownID = failed.TownID; refusal != nil {
+		return Retried{}, e.refuse(reading, &s, refusal)
+	}
+	d, err := e.newDelivery(failed.Handoff, failed.Trace)
+	if err != nil {
+		return Retried{}, err
+	}
+	d.retries = &failed
+	d.retry = &machine.Retry{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
+	retried := Retried{
+		TownID: s.TownID, HandoffID: failed.Handoff.HandoffID, RunID: d.run.RunID,
+	}
+	ctx, cancelWait := context.WithTimeout(ctx, wait)
+	defer cancelWait()
+	answer, err := e.await(ctx, d)
+	var waits *WaitError
+	switch {
+	case err == nil:
+		retried.Answer = &answer
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()), errors.Is(err, ErrInProgress),
+		errors.As(err, &waits) && waits.Pending:
+	default:
+		return Retried{}, game.OfRetry(s.RunID, err)
+	}
+	return retried, nil
+}
+
+// Approvals returns the reader of the proposals that wait for a person's approval.
+func (e *Engine) Approvals() *approvals.Reader {
+	return &approvals.Reader{
+		Log: e.log, Index: e.index, Rules: e.config.Rules, Default: e.config.policy,
+		Now: e.config.Now, Logger: e.config.Logger,
+	}
+}
+
+// Decide takes a decision about a handoff that waits for approval in a town: s has the kind,
+// SignalApprove or SignalDeny, the town, the handoff, the person and the reason. The decision is a
+// commit of the town, so one of two is first; the other gets a *SignalError. The returned entry has
+// the decision and, if it is an approval, the handoff.
+func (e *Engine) Decide(ctx context.Context, s Signal) (approval.Asked, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	s = s.WithDefaults()
+	out, err := e.signal(ctx, &s)
+	if err != nil {
+		return approval.Asked{}, err
+	}
+	return *out.Decided, nil
+}
