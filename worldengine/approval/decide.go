@@ -27,7 +27,7 @@ type Question struct {
 func (l List) Decide(
 	q Question, hash string, d Decision, timeout time.Duration,
 ) (List, Asked, *Refusal) {
-	i, refused := l.Select(q, hash, d.At)
+	i, refused := l.choose(q, hash, d.At)
 	if refused != nil {
 		return nil, Asked{}, refused
 	}
@@ -74,9 +74,9 @@ func decidedText(a *Asked, status Status) string {
 		"anew, under another proposalId", prior.ActorID, at)
 }
 
-// Select returns the index of the entry that a question is about: the one with the hash, or the
+// choose returns the index of the entry that a question is about: the one with the hash, or the
 // only open one with the id, or, if none is open, the last one with it.
-func (l List) Select(q Question, hash string, now time.Time) (int, *Refusal) {
+func (l List) choose(q Question, hash string, now time.Time) (int, *Refusal) {
 	found, open, any := -1, 0, false
 	for i := range l {
 		a := &l[i]

@@ -74,7 +74,9 @@ func TestEmit_RunsThatWait(t *testing.T) {
 				Begin{Start: start, Waited: time.Second}, "s-1", "repairs")
 		}
 	}
-	cancel := func(x run) error { return emitCancelled(x.p, x.h, nil, why) }
+	cancel := func(x run) error {
+		return emitCancelled(x.p, x.p.Status(), started(x.p, x.h, nil), why)
+	}
 	judge := func(start Start) func(run) error {
 		return func(x run) error {
 			return EmitRun(x.p, x.h, x.r,
@@ -133,10 +135,10 @@ func TestEmitCancelled_FromTheLog(t *testing.T) {
 		before := recorded.Run().Events
 		_, _, other := caseOf(t, "executed")
 		why := Cancellation{SignalID: "s-2", Reason: "too late"}
-		require.NoError(t, emitCancelledFrom(other, status, before[0].Payload, why))
+		require.NoError(t, emitCancelled(other, status, before[0].Payload, why))
 		require.Equal(t, want, courseOf(other.Run()))
 
-		require.NoError(t, emitCancelled(recorded, h, nil, why))
+		require.NoError(t, emitCancelled(recorded, status, started(recorded, h, nil), why))
 		own := recorded.Run().Events[len(before):]
 		require.Len(t, other.Run().Events, len(own))
 		for i := range own {

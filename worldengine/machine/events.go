@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
@@ -236,23 +234,10 @@ func emitReleased(p *runevents.Producer, n int64, reason string) error {
 // CancelledLeft is the code of a waiting run whose server is gone.
 const CancelledLeft = "SERVER_GONE"
 
-// emitCancelled emits that a waiting run is cancelled. If it has not started, it is started. retry
-// is the run that it retries, nil if none.
+// emitCancelled emits that a waiting run is cancelled, whose earlier events, perhaps of another
+// producer, have brought it to status. If it has not started, it is started, with a payload.
 func emitCancelled(
-	p *runevents.Producer, h *handoff.Handoff, retry *Retry, why Cancellation,
-) error {
-	n := emitter{producer: p}
-	if p.Status() == runevents.RunPending {
-		n.run(runevents.RunStarted, started(n.producer, h, retry))
-	}
-	n.run(runevents.RunCancelled, why)
-	return n.err
-}
-
-// emitCancelledFrom is emitCancelled for a producer that did not emit the earlier events. They have
-// brought the run to status; payload is the first one's, with the request.
-func emitCancelledFrom(
-	p *runevents.Producer, status runevents.RunStatus, payload jsontext.Value, why Cancellation,
+	p *runevents.Producer, status runevents.RunStatus, payload any, why Cancellation,
 ) error {
 	n := emitter{producer: p}
 	p.ResumeAt(status)

@@ -56,6 +56,7 @@ type Event interface{ event() }
 func (*Handoff) event() {}
 func (*Put) event()     {}
 func (*Patch) event()   {}
+func (*Remove) event()  {}
 func (*Signal) event()  {}
 
 // Handoff is the delivery of a valid handoff to a town that is neither paused nor applies a
@@ -95,5 +96,12 @@ type Patch struct {
 	Patch    any
 	Expected string
 	Attributes
+	ActorID string
+}
+
+// Remove removes a town: it is unknown until a put makes it anew, at a day that is not before its
+// last one. Its pause, its binding and what waits for approval go with it; its keys stay consumed.
+type Remove struct {
+	// ActorID is who removes the town: the user, or the role of one whom NATS does not name.
 	ActorID string
 }

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/go-json-experiment/json"
@@ -149,53 +148,36 @@ func (rec *Record) size() int {
 
 // appendAttributes writes the members that most records lack.
 func (rec *Record) appendAttributes(b []byte) ([]byte, error) {
-	member := func(name string, v any) error {
-		data, err := json.Marshal(v)
-		b = append(append(append(b, `,"`...), name...), `":`...)
+	for _, member := range [...]struct {
+		name  string
+		given bool
+		value any
+	}{
+		{"apply", rec.Apply != "", rec.Apply},
+		{"paused", rec.Paused != nil, rec.Paused},
+		{"pending", rec.Pending != nil, rec.Pending},
+		{"actorId", rec.ActorID != "", rec.ActorID},
+		{"policy", rec.Policy != nil, rec.Policy},
+		{"removed", rec.Removed, true},
+		{"worldPolicy", rec.WorldPolicy != nil, rec.WorldPolicy},
+		{"approvals", len(rec.Approvals) > 0, rec.Approvals},
+		{"rules", rec.Rules != nil, rec.Rules},
+		{"mend", rec.Mend != nil, rec.Mend},
+		{"closing", rec.Closing, true},
+		{"addition", rec.Addition != nil, rec.Addition},
+		{"retryOf", rec.RetryOf != nil, rec.RetryOf},
+	} {
+		if !member.given {
+			continue
+		}
+		data, err := json.Marshal(member.value)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(append(b, `,"`...), member.name...), `":`...)
 		b = append(b, data...)
-		return err
 	}
-	var err error
-	if rec.Apply != "" {
-		err = errors.Join(err, member("apply", rec.Apply))
-	}
-	if rec.Paused != nil {
-		err = errors.Join(err, member("paused", rec.Paused))
-	}
-	if rec.Pending != nil {
-		err = errors.Join(err, member("pending", rec.Pending))
-	}
-	if rec.ActorID != "" {
-		err = errors.Join(err, member("actorId", rec.ActorID))
-	}
-	if rec.Policy != nil {
-		err = errors.Join(err, member("policy", rec.Policy))
-	}
-	if rec.Removed {
-		err = errors.Join(err, member("removed", true))
-	}
-	if rec.WorldPolicy != nil {
-		err = errors.Join(err, member("worldPolicy", rec.WorldPolicy))
-	}
-	if len(rec.Approvals) > 0 {
-		err = errors.Join(err, member("approvals", rec.Approvals))
-	}
-	if rec.Rules != nil {
-		err = errors.Join(err, member("rules", rec.Rules))
-	}
-	if rec.Mend != nil {
-		err = errors.Join(err, member("mend", rec.Mend))
-	}
-	if rec.Closing {
-		err = errors.Join(err, member("closing", true))
-	}
-	if rec.Addition != nil {
-		err = errors.Join(err, member("addition", rec.Addition))
-	}
-	if rec.RetryOf != nil {
-		err = errors.Join(err, member("retryOf", rec.RetryOf))
-	}
-	return b, err
+	return b, nil
 }
 
 // ReadRecord reads the body of a log message.

@@ -107,8 +107,8 @@ func (s *step) pause(e *Signal) (Output, error) {
 	pause := e.Kind == SignalPause
 	switch {
 	case e.TownID != "" && !s.town.State.Exists():
-		return s.refuseSignal(e,
-			&approval.Refusal{Code: wire.CodeUnknownTown, Message: fmt.Sprintf("there is no town %q", e.TownID)})
+		return s.refuseSignal(e, &approval.Refusal{Code: wire.CodeUnknownTown,
+			Message: fmt.Sprintf("there is no town %q", e.TownID)})
 	case pause && s.town.Paused != nil:
 		return s.refuseSignal(e, &approval.Refusal{Code: wire.CodeAlreadyPaused,
 			Message: "it is paused already, by " + s.town.Paused.ActorID})
@@ -133,18 +133,12 @@ func (s *step) pause(e *Signal) (Output, error) {
 
 // decide handles a person's decision about a handoff that waits for approval.
 func (s *step) decide(e *Signal) (Output, error) {
-	q := approval.Question{HandoffID: e.HandoffID, HandoffHash: e.HandoffHash}
-	at := s.in.At.UTC()
-	i, refused := s.town.Approvals.Select(q, s.town.State.Hash, at)
-	if refused != nil {
-		return s.refuseSignal(e, refused)
-	}
-	decision := approval.Decision{
-		Approved: e.Kind == SignalApprove, SignalID: e.Run.RunID, ActorID: e.ActorID,
-		Reason: e.Reason, At: at,
-	}
-	list, decided, refused := s.town.Approvals.Decide(q, s.town.State.Hash, decision,
-		s.ApprovalTimeout)
+	list, decided, refused := s.town.Approvals.Decide(
+		approval.Question{HandoffID: e.HandoffID, HandoffHash: e.HandoffHash}, s.town.State.Hash,
+		approval.Decision{
+			Approved: e.Kind == SignalApprove, SignalID: e.Run.RunID, ActorID: e.ActorID,
+			Reason: e.Reason, At: s.in.At.UTC(),
+		}, s.ApprovalTimeout)
 	switch {
 	case refused != nil:
 		return s.refuseSignal(e, refused)
@@ -152,7 +146,7 @@ func (s *step) decide(e *Signal) (Output, error) {
 		return Output{Decided: &decided}, nil // the same person decided so before
 	}
 	about := *e // the record names the bytes, also if the person did not
-	about.HandoffHash = s.town.Approvals[i].HandoffHash
+	about.HandoffHash = decided.HandoffHash
 	after := s.town
 	after.Approvals = list
 	out, err := s.signalled(&about, KindDecided, after)

@@ -1,3 +1,9 @@
+// Package machine decides about a town, and makes the run events of its decisions (RunEvents v2,
+// ExecutionSemantics v2). Step is pure: it has no clock, no chance, no I/O and no goroutine, so the
+// same town and the same input give the same record, byte for byte. Time and ids come with the
+// input; the engine commits the record and executes the rest.
+//
+//	Town, Input ── Step ──> Record, the next town, the answer
 package machine
 
 import (
@@ -313,4 +319,19 @@ func (s *step) patch(e *Patch) (Output, error) {
 		return Output{}, schemas.Under(schemas.TownPatchRequest, err, "patch")
 	}
 	return s.put(&Put{state, e.Expected, e.Attributes, e.ActorID})
+}
+
+// remove removes a town. The error is town.ErrUnknown.
+func (s *step) remove(e *Remove) (Output, error) {
+	switch {
+	case !s.town.State.Exists():
+		return Output{}, town.ErrUnknown
+	case s.town.Pending != nil:
+		return Output{}, ErrBusy
+	}
+	last := s.town.State
+	return Output{
+		Record: &Record{Kind: KindRemove, TownID: s.in.TownID, ActorID: e.ActorID},
+		After:  Town{Removed: &last},
+	}, nil
 }

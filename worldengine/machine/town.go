@@ -29,3 +29,32 @@ type Town struct {
 	Policy    *approval.Policy
 	Approvals approval.List
 }
+
+// mayReturn returns a *town.RegressionError if a state would make a removed town anew at a day
+// before its last one.
+func (t *Town) mayReturn(state town.State) error {
+	if t.Removed != nil && state.Epoch() < t.Removed.Epoch() {
+		return &town.RegressionError{Day: state.Epoch(), Current: t.Removed.Epoch()}
+	}
+	return nil
+}
+
+// Held returns the state that the town's last record holds: the last one of a removed town.
+func (t *Town) Held() *town.State {
+	if t.Removed != nil {
+		return t.Removed
+	}
+	return &t.State
+}
+
+// Town returns the town after a record at a log sequence that holds a state.
+func (rec *Record) Town(seq uint64, state town.State) Town {
+	t := Town{
+		Seq: seq, LoadedSeq: seq, State: state, Apply: rec.Apply, Paused: rec.Paused,
+		Pending: rec.Pending, Policy: rec.Policy, Approvals: rec.Approvals,
+	}
+	if rec.Removed {
+		t.State, t.Removed = town.State{}, &state
+	}
+	return t
+}

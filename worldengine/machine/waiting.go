@@ -99,9 +99,9 @@ func (s *step) abandon(e *Abandon) (Output, error) {
 	case tail.Cancelled:
 		return Output{}, ErrRunCancelled
 	case tail.Waiting != nil:
-		err = emitCancelledFrom(p, tail.Status, tail.Waiting.Run.Events[0].Payload, e.Why)
+		err = emitCancelled(p, tail.Status, tail.Waiting.Run.Events[0].Payload, e.Why)
 	case e.Handoff != nil:
-		err = emitCancelled(p, e.Handoff, e.Retry, e.Why)
+		err = emitCancelled(p, runevents.RunPending, started(p, e.Handoff, e.Retry), e.Why)
 	default:
 		err = errors.New("the run does not wait")
 	}
