@@ -112,9 +112,9 @@ func (g *generator) outline(name schemas.Name) string {
 		return code(name)
 	}
 	var root shape
-	g.edit("schemas/"+string(name)+".schema.json", func(text string) (string, error) {
-		return text, json.Unmarshal([]byte(text), &root)
-	})
+	if err := json.Unmarshal([]byte(g.read(file(name))), &root); err != nil {
+		panic(err)
+	}
 	return code(root.text(root.Defs))
 }
 
@@ -140,22 +140,18 @@ func (s shape) text(defs map[string]shape) string {
 		return ""
 	}
 	var required, optional []string
-	for _, name := range s.Required {
-		required = append(required, member(name, s.Properties[name].text(defs)))
-	}
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		if !slices.Contains(s.Required, name) {
-			optional = append(optional, member(name+"?", s.Properties[name].text(defs)))
+		member := ""
+		if text := strings.Trim(s.Properties[name].text(defs), "[]"); text != "" {
+			member = ": " + s.Properties[name].text(defs)
+		}
+		if slices.Contains(s.Required, name) {
+			required = append(required, name+member)
+		} else {
+			optional = append(optional, name+"?"+member)
 		}
 	}
 	return "{" + strings.Join(append(required, optional...), ", ") + "}"
-}
-
-func member(name, text string) string {
-	if text == "" || text == "[]" {
-		return name
-	}
-	return name + ": " + text
 }
 
 // markdown is a table.

@@ -9,17 +9,11 @@ import (
 	"worldengine/runevents"
 )
 
-// schemas writes the lists in the JSON Schemas.
+// schemas writes the lists in schemas that are not of messages.
 func (g *generator) schemas() {
 	types := list(handoff.ProposalTypes(), "")
-	for schema, pointer := range map[string]string{
-		"proposal.v2":           "/properties/type/enum",
-		"command-apply.v1":      "/properties/type/enum",
-		"town-put-request.v1":   "/properties/approval/items/enum",
-		"town-patch-request.v1": "/properties/approval/items/enum",
-	} {
-		g.value(schema, pointer, types)
-	}
+	g.value("proposal.v2", "/properties/type/enum", types)
+	g.value("command-apply.v1", "/properties/type/enum", types)
 	for _, schema := range []string{"run-event-write.v2", "run-event-record.v2"} {
 		for i, level := range []runevents.Level{runevents.OfStep, runevents.OfRun} {
 			g.value(schema, fmt.Sprintf("/allOf/%d/if/properties/eventType/enum", i),
