@@ -1,3 +1,5 @@
+// Package systemtest_test tests fsck, readers and repairs on a whole server's world: tampered,
+// damaged, cut off, and while it is served. checkedWorld makes the worlds.
 package systemtest_test
 
 import (
@@ -13,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -25,6 +26,7 @@ import (
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/town"
@@ -32,44 +34,42 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+func TestMain(m *testing.M) { natstest.Main(m, 16) }
+
 // checkedWorld is a world on a real server, for fsck.
 type checkedWorld struct {
-	t      *testing.T
-	config server.Config
-	srv    *server.Server
-	engine *worldengine.Engine
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	// executed is an executed handoff of town-1, and state the town's present state.
-	executed *handoff.Handoff
-	state    town.State
+	t        *testing.T
+	config   server.Config
+	srv      *server.Server
+	engine   *worldengine.Engine
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	executed *handoff.Handoff // of town-1
 }
 
-// newCheckedWorld starts a server and makes the world.
-func newCheckedWorld(t *testing.T, config worldengine.Config) *checkedWorld {
-	t.Helper()
-	return startCheckedWorld(t, config, false)
-}
-
-// newOpenWorld is newCheckedWorld with a server that others may join.
-func newOpenWorld(t *testing.T, config worldengine.Config) *checkedWorld {
-	t.Helper()
-	return startCheckedWorld(t, config, true)
-}
-
-func startCheckedWorld(t *testing.T, config worldengine.Config, open bool) *checkedWorld {
+// newCheckedWorld starts a server and makes the world. The server is open to others if a change
+// makes it so.
+func newCheckedWorld(
+	t *testing.T, config worldengine.Config, change ...func(*server.Config),
+) *checkedWorld {
 	t.Helper()
 	t.Parallel()
 	// A handoff that waits for the end of a pause must not time out.
 	config.PauseWait = cmp.Or(config.PauseWait, time.Hour)
 	w := &checkedWorld{t: t, config: server.Config{
 		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval,
-		Engine: config, Open: open, Logger: slog.New(slog.DiscardHandler),
+		Engine: config, Logger: slog.New(slog.DiscardHandler),
 	}}
+	for _, c := range change {
+		c(&w.config)
+	}
 	w.open()
 	t.Cleanup(w.close)
 	return w
 }
+
+// opened makes a server one that others may join.
+func opened(config *server.Config) { config.Open = true }
 
 // open starts the world's server, close ends it; both in turn are a restart.
 func (w *checkedWorld) open() {
@@ -119,13 +119,11 @@ func (w *checkedWorld) populate(towns ...string) *checkedWorld {
 		towns = strangeTowns[:3]
 	}
 	for _, id := range towns {
-		state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = id })
-		w.put(state, "")
+		state := w.found(id)
 		accepted := w.send(proposal(state, handoff.AdvanceProject, "wall"), handoff.Executed)
 		w.send(proposal(state, handoff.AdvanceProject, "wall"), handoff.Duplicate)
 		w.send(proposal(state, handoff.TalkToTownsfolk, "casual"), handoff.Stale)
-		next, reason := town.DefaultRules().Apply(state.Snapshot, &accepted.Proposal)
-		require.Empty(w.t, reason)
+		next := w.after(state, accepted)
 		w.send(proposal(next, handoff.AdvanceProject, "gate"), handoff.Failed)
 		w.send(proposal(next, handoff.AdvanceProject, "wall",
 			handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}), handoff.Rejected)
@@ -133,17 +131,16 @@ func (w *checkedWorld) populate(towns ...string) *checkedWorld {
 		calm.Pressure.Threat = 0
 		calmer := town.NewState(&calm)
 		w.put(calmer, next.Hash)
-		last := proposal(calmer, handoff.TalkToTownsfolk, "morale-boost")
-		h := w.send(last, handoff.Executed)
+		h := w.send(proposal(calmer, handoff.TalkToTownsfolk, "morale-boost"), handoff.Executed)
 		if id == "town-1" {
 			w.executed = h
-			w.state, reason = town.DefaultRules().Apply(calmer.Snapshot, &h.Proposal)
-			require.Empty(w.t, reason)
 		}
 	}
 	w.send(proposal(towntest.Threatened(func(s *town.Snapshot) { s.TownID = "nowhere" }),
 		handoff.AdvanceProject, "wall"), handoff.Rejected)
-	w.appendEvents()
+	for _, event := range []runevents.EventType{runevents.RunStarted, "Noted", runevents.RunPaused} {
+		w.append("town-1", "planner-1", runevents.Event{EventType: event})
+	}
 	w.clean()
 	return w
 }
@@ -200,27 +197,6 @@ func (w *checkedWorld) execute(h *handoff.Handoff) handoff.Status {
 	}
 	require.NoError(w.t, err)
 	return answer.Result.Status
-}
-
-// appendEvents appends events of a run as another producer, in two parts.
-func (w *checkedWorld) appendEvents() {
-	w.t.Helper()
-	write := runevents.Write{
-		EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "planner-1", TenantID: "default",
-		ProjectID:     "main",
-		EnvironmentID: "local", PlanID: "plan", PlanVersion: "1", EngineAttemptID: 1,
-		LogicalAttemptID: 1,
-	}
-	for _, event := range []runevents.EventType{runevents.RunStarted, "Noted",
-		runevents.RunPaused} {
-		write.EventID, write.EventType = uuid.NewString(), event
-		write.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-			RunID: write.RunID, LogicalAttemptID: 1, EventType: event, PlanID: "plan",
-			PlanVersion: "1",
-		})
-		_, err := w.engine.Runs().Append(w.t.Context(), "town-1", []runevents.Write{write})
-		require.NoError(w.t, err)
-	}
 }
 
 func (w *checkedWorld) fsck(options fsck.Options) *fsck.Report {
@@ -327,13 +303,29 @@ func (w *checkedWorld) publish(subject string, header nats.Header, data []byte) 
 	return seq
 }
 
-// talk has one more handoff of a town executed.
-func (w *checkedWorld) talk(at town.State) town.State {
+// after returns the state that the rules make of an executed handoff.
+func (w *checkedWorld) after(at town.State, h *handoff.Handoff) town.State {
 	w.t.Helper()
-	h := w.send(proposal(at, handoff.TalkToTownsfolk, "casual"), handoff.Executed)
 	next, reason := town.DefaultRules().Apply(at.Snapshot, &h.Proposal)
 	require.Empty(w.t, reason)
-	w.again(h)
+	return next
+}
+
+// talked has n more handoffs of a town executed, and returns them with the state behind them.
+func (w *checkedWorld) talked(at town.State, n int) (all []*handoff.Handoff, now town.State) {
+	w.t.Helper()
+	for range n {
+		h := w.send(proposal(at, handoff.TalkToTownsfolk, "casual"), handoff.Executed)
+		all, at = append(all, h), w.after(at, h)
+	}
+	return all, at
+}
+
+// talk has one more handoff of a town executed, which is a duplicate then.
+func (w *checkedWorld) talk(at town.State) town.State {
+	w.t.Helper()
+	done, next := w.talked(at, 1)
+	w.again(done[0])
 	return next
 }
 
@@ -353,8 +345,7 @@ func TestFsck_LiveWorld(t *testing.T) {
 	stop := make(chan struct{})
 	var work sync.WaitGroup
 	for i := range 4 {
-		state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = fmt.Sprint("live-", i) })
-		w.put(state, "")
+		state := w.found(fmt.Sprint("live-", i))
 		work.Go(func() {
 			for {
 				select {

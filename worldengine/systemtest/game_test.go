@@ -1,19 +1,27 @@
 package systemtest_test
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/trace"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/queue"
@@ -21,6 +29,264 @@ import (
 	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/wire"
 )
+
+// outside is the configuration of a world whose commands plugins apply.
+func outside() worldengine.Config {
+	return worldengine.Config{Apply: apply.Plugin, Plugin: apply.Policy{
+		Deadline: 10 * time.Second, Attempts: 3,
+		Backoff: time.Millisecond, Resend: 100 * time.Millisecond,
+	}}
+}
+
+// plugin answers for all towns of a world until the test ends, or its connection does.
+func (w *checkedWorld) plugin(answer func(*apply.Command) apply.Answer) {
+	w.t.Helper()
+	nc, err := nats.Connect(w.srv.URL())
+	require.NoError(w.t, err)
+	w.t.Cleanup(nc.Close)
+	_, err = nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
+		command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
+		if err != nil {
+			w.t.Errorf("not a command: %v", err)
+			return
+		}
+		a := answer(command)
+		data, err := a.MarshalWire()
+		if err != nil {
+			w.t.Errorf("not an answer: %v", err)
+			return
+		}
+		_ = msg.Respond(data)
+	})
+	require.NoError(w.t, err)
+	require.NoError(w.t, nc.Flush())
+}
+
+// game is a plugin's side of a world, which acts by the name of a handoff's actor.
+type game struct {
+	release chan struct{} // closed when those who "wait" are applied
+}
+
+func (g *game) answer(c *apply.Command) apply.Answer {
+	switch {
+	case c.ActorID == "refused" || c.ActorID == "later" && c.LogicalAttemptID < 3:
+		return apply.Refuse(c, "CHUNK_NOT_LOADED", "Nobody is near.", true)
+	case c.ActorID == "hopeless":
+		return apply.Refuse(c, "NO_SUCH_PLACE", "", false)
+	case c.ActorID == "nonsense":
+		a := apply.Done(c)
+		a.Snapshot = []byte(`{"day":-1}`)
+		return a
+	case c.ActorID == "waits":
+		select {
+		case <-g.release:
+		default:
+			return apply.Later(c, apply.InProgress, 20*time.Millisecond)
+		}
+	case c.ActorID == "later": // many days later
+		reported := *c.ExpectedSnapshot
+		reported.Day += 7
+		a := apply.Done(c)
+		a.Snapshot = town.NewState(&reported).Canonical
+		return a
+	}
+	return apply.Done(c)
+}
+
+// by is a proposal of an actor.
+func by(actor string, at town.State) handoff.Proposal {
+	p := proposal(at, handoff.TalkToTownsfolk, "casual")
+	p.ActorID = actor
+	return p
+}
+
+// outcome is how a handoff ended.
+type outcome struct {
+	worldengine.Answer
+	err error
+}
+
+// outcomes are the client of one handoff.
+type outcomes chan outcome
+
+func (o outcomes) Answer(a worldengine.Answer, err error) { o <- outcome{a, err} }
+
+// later sends a handoff and returns a channel for its outcome.
+func (w *checkedWorld) later(p handoff.Proposal) <-chan outcome {
+	w.t.Helper()
+	h, err := handoff.New(p)
+	require.NoError(w.t, err)
+	client := make(outcomes, 1)
+	require.NoError(w.t, w.engine.Submit(h, trace.Context{}, client))
+	return client
+}
+
+func (w *checkedWorld) signal(kind machine.SignalKind, townID string) worldengine.Control {
+	w.t.Helper()
+	c, err := w.engine.Signal(w.t.Context(), worldengine.Signal{
+		Kind: kind, TownID: townID, ActorID: "ada", Reason: "Why not?",
+	})
+	require.NoError(w.t, err)
+	return c
+}
+
+func (w *checkedWorld) refusedSignal(s worldengine.Signal) {
+	w.t.Helper()
+	_, err := w.engine.Signal(w.t.Context(), s)
+	var refused *worldengine.SignalError
+	require.ErrorAs(w.t, err, &refused)
+}
+
+// runs returns the ids of the runs with messages of their own in the log, once there are so many.
+func (w *checkedWorld) runs(count int) []string {
+	w.t.Helper()
+	prefix := "world.main.run."
+	var ids []string
+	require.Eventually(w.t, func() bool {
+		info, err := w.log().Info(w.t.Context(), jetstream.WithSubjectFilter(prefix+"*"))
+		ids = nil
+		if err == nil {
+			for subject := range info.State.Subjects {
+				ids = append(ids, subject[len(prefix):])
+			}
+		}
+		return len(ids) == count
+	}, 20*time.Second, 25*time.Millisecond)
+	return ids
+}
+
+// now returns a town as it is.
+func (w *checkedWorld) now(townID string) worldengine.Town {
+	w.t.Helper()
+	current, err := w.engine.Town(w.t.Context(), townID)
+	require.NoError(w.t, err)
+	return current
+}
+
+// pending waits until a command is being applied to a town, and returns its run.
+func (w *checkedWorld) pending(townID string) string {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		return w.now(townID).PendingRunID != ""
+	}, 20*time.Second, 5*time.Millisecond)
+	return w.now(townID).PendingRunID
+}
+
+// append appends an event to a run as another producer, and returns its place in the run.
+func (w *checkedWorld) append(townID, runID string, e runevents.Event) int64 {
+	w.t.Helper()
+	e.EventID, e.EmittedAt = uuid.NewString(), "2026-02-16T10:00:00.000Z"
+	e.LogicalAttemptID = cmp.Or(e.LogicalAttemptID, 1)
+	identity := runevents.Identity{
+		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: "plan", PlanVersion: "1",
+	}
+	if run, err := w.engine.Runs().Get(w.t.Context(), runID); err == nil {
+		identity.PlanID, identity.PlanVersion = run.Metadata.PlanID, run.Metadata.PlanVersion
+	}
+	write, err := runevents.NewWrite(identity, e)
+	require.NoError(w.t, err)
+	appended, err := w.engine.Runs().Append(w.t.Context(), townID, []runevents.Write{write})
+	require.NoError(w.t, err)
+	return appended[0].RunSeq
+}
+
+// appendUnowned appends events of the engine to a run of the engine, past the append authority.
+func (w *checkedWorld) appendUnowned(townID, runID string, events []runevents.EventType) {
+	w.t.Helper()
+	before := w.storyOf(runID)
+	w.forgeRun(townID, int64(len(before)+1), &before[0], events)
+}
+
+// forgeRun appends events to the run of a record, past the append authority.
+func (w *checkedWorld) forgeRun(
+	townID string, firstSeq int64, first *runevents.Record, events []runevents.EventType,
+) {
+	w.t.Helper()
+	run := runevents.Run{FirstSeq: firstSeq, Identity: runevents.Identity{
+		RunID: first.RunID, TenantID: first.TenantID,
+		ProjectID: first.ProjectID, EnvironmentID: first.EnvironmentID,
+		PlanID: first.PlanID, PlanVersion: first.PlanVersion,
+	}}
+	for _, event := range events {
+		e := runevents.Event{
+			EventID: uuid.NewString(), EventType: event, LogicalAttemptID: 1,
+			EmittedAt: first.EmittedAt,
+		}
+		if event.OfStep() {
+			e.StepID = machine.StepApply
+		}
+		run.Events = append(run.Events, e)
+	}
+	msg, err := (&commitlog.Log{World: "main", Retention: time.Hour}).RunMessage(&commitlog.Record{
+		Kind: commitlog.KindEvents, TownID: townID, Run: &run,
+	})
+	require.NoError(w.t, err)
+	w.publish(msg.Subject, msg.Header, msg.Data)
+}
+
+// storyOf returns the events of a run.
+func (w *checkedWorld) storyOf(runID string) []runevents.Record {
+	w.t.Helper()
+	page, err := w.engine.Runs().Events(w.t.Context(), runID, 0, 1000)
+	require.NoError(w.t, err)
+	records := make([]runevents.Record, len(page.Events))
+	for i := range page.Events {
+		require.NoError(w.t, json.Unmarshal(page.Events[i], &records[i]))
+	}
+	return records
+}
+
+// result waits for an outcome that must be a result.
+func (w *checkedWorld) result(outcomes <-chan outcome, want handoff.Status) outcome {
+	w.t.Helper()
+	o := <-outcomes
+	require.NoError(w.t, o.err)
+	require.Equal(w.t, want, o.Result.Status)
+	return o
+}
+
+// found makes a town.
+func (w *checkedWorld) found(id string) town.State {
+	w.t.Helper()
+	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = id })
+	w.put(state, "")
+	return state
+}
+
+// applied has a plugin apply commands to towns, with every outcome, one after another.
+func (w *checkedWorld) applied(towns ...string) {
+	w.t.Helper()
+	for _, id := range towns {
+		w.found(id)
+		for _, actor := range []string{"later", "refused", "hopeless", "nonsense", "anybody"} {
+			want := handoff.Failed
+			if actor == "later" || actor == "anybody" {
+				want = handoff.Executed
+			}
+			w.again(w.send(by(actor, w.now(id).State), want))
+		}
+		// by the rules
+		w.send(proposal(w.now(id).State, handoff.AdvanceProject, "gate"), handoff.Failed)
+	}
+}
+
+// messages returns all messages of the log.
+func (w *checkedWorld) messages() []*jetstream.RawStreamMsg {
+	w.t.Helper()
+	info, err := w.log().Info(w.t.Context())
+	require.NoError(w.t, err)
+	var all []*jetstream.RawStreamMsg
+	for seq := info.State.FirstSeq; seq <= info.State.LastSeq; seq++ {
+		msg, err := w.log().GetMsg(w.t.Context(), seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		require.NoError(w.t, err)
+		all = append(all, msg)
+	}
+	return all
+}
 
 func TestFsck_CommandsOfGames(t *testing.T) {
 	w := newCheckedWorld(t, outside())
@@ -52,7 +318,7 @@ func TestFsck_Pauses(t *testing.T) {
 	w.runs(1)
 	stale := w.later(proposal(at, handoff.AdvanceProject, "wall"))
 	w.runs(2)
-	w.append("t", w.runs(2)[0], "Noted", "build")
+	w.append("t", w.runs(2)[0], runevents.Event{EventType: "Noted", StepID: "build"})
 	w.signal(machine.SignalResume, "t")
 	w.result(executed, handoff.Executed)
 	w.result(stale, handoff.Stale)
@@ -125,8 +391,8 @@ func TestFsck_CommandInHand(t *testing.T) {
 	at := w.found("t")
 	cut := w.later(by("waits", at))
 	run := w.pending("t")
-	w.append("t", run, "Noted", "build")
-	w.append("t", run, runevents.StepStarted, "a-step-of-others")
+	w.append("t", run, runevents.Event{EventType: "Noted", StepID: "build"})
+	w.append("t", run, runevents.Event{EventType: runevents.StepStarted, StepID: "a-step-of-others"})
 	w.clean()
 	w.signal(machine.SignalPause, "t")
 	w.signal(machine.SignalResume, "t")
@@ -217,7 +483,7 @@ func TestFsck_TwoEngines(t *testing.T) {
 func fsckOfTwoEngines(t *testing.T, history int64) {
 	engine := outside()
 	engine.HistoryPerTown = history
-	w := newOpenWorld(t, engine)
+	w := newCheckedWorld(t, engine, opened)
 	w.plugin(new(game).answer)
 	second := w.second()
 	engines := []*worldengine.Engine{w.engine, second}
@@ -268,7 +534,7 @@ func TestFsck_ExpiredRunRecords(t *testing.T) {
 	w.signal(machine.SignalResume, "t")
 	w.result(paused, handoff.Executed)
 	waits := w.later(by("waits", w.now("t").State))
-	w.append("t", w.pending("t"), "Noted", "build")
+	w.append("t", w.pending("t"), runevents.Event{EventType: "Noted", StepID: "build"})
 	w.clean()
 	w.runs(0)
 	w.clean()

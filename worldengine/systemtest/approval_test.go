@@ -1,0 +1,391 @@
+package systemtest_test
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/trace"
+	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/rcon"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
+)
+
+// decide decides about a handoff that waits.
+func (w *checkedWorld) decide(kind machine.SignalKind, townID, handoffID string) {
+	w.t.Helper()
+	_, err := w.engine.Decide(w.t.Context(), worldengine.Signal{
+		Kind: kind, TownID: townID, HandoffID: handoffID, ActorID: "ada", Reason: "because",
+	})
+	require.NoError(w.t, err)
+}
+
+// Every denial is in the records behind it, however many there are.
+func TestFsck_ManyDenials(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"})
+	state := w.found("t")
+	var ids []string
+	for i := range 20 {
+		p := proposal(state, handoff.TalkToTownsfolk, "casual")
+		p.Priority = float64(i) / 1000
+		ids = append(ids, w.send(p, handoff.Rejected).HandoffID)
+	}
+	for i := range ids {
+		w.decide(machine.SignalDeny, "t", ids[len(ids)-1-i])
+	}
+	w.clean()
+}
+
+// edit changes the nth record of a kind.
+func edit(kind string, n int, do func(*commitlog.Record)) tampering {
+	return func(t *testing.T, log logMessages) (logMessages, uint64) {
+		msg := log[nth(t, log, kind, n)]
+		rec, err := commitlog.ReadRecord(msg.Data)
+		require.NoError(t, err)
+		do(rec)
+		msg.Data, err = json.Marshal(rec)
+		require.NoError(t, err)
+		return log, msg.Sequence
+	}
+}
+
+// decidedWorld returns a world in which a person has denied a proposal, which was sent again, and
+// approved another, which was executed, while a third waited.
+func decidedWorld(t *testing.T, config worldengine.Config, own *approval.Policy) *checkedWorld {
+	w := newCheckedWorld(t, config)
+	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = "t" })
+	w.change(worldengine.Put{State: state, Attributes: worldengine.Attributes{Approval: own}})
+	bystander := proposal(state, handoff.TalkToTownsfolk, "casual")
+	bystander.Priority = 0.25
+	w.send(bystander, handoff.Rejected)
+	w.send(bystander, handoff.Rejected)
+	denied := proposal(state, handoff.TalkToTownsfolk, "morale-boost")
+	h := w.send(denied, handoff.Rejected)
+	w.decide(machine.SignalDeny, "t", h.HandoffID)
+	w.send(denied, handoff.Rejected)
+	approved := proposal(state, handoff.TalkToTownsfolk, "casual")
+	h = w.send(approved, handoff.Rejected)
+	w.decide(machine.SignalApprove, "t", h.HandoffID)
+	w.send(approved, handoff.Executed)
+	w.clean()
+	return w
+}
+
+// copiesOf returns the messages of a log, which may be changed.
+func copiesOf(m logMessages) logMessages {
+	copies := make(logMessages, len(m))
+	for i := range m {
+		copies[i] = copied(m[i])
+	}
+	return copies
+}
+
+// A handoff that was executed, or refused as denied, has a person's decision in the records before.
+func TestFsck_TamperedApprovals(t *testing.T) {
+	policy, err := approval.Parse("TOWNSFOLK_TALK")
+	require.NoError(t, err)
+	log := decidedWorld(t, worldengine.Config{}, &policy).messages()
+	last := func(rec *commitlog.Record) *approval.Asked {
+		return &rec.Approvals[len(rec.Approvals)-1]
+	}
+	decision := &approval.Decision{Approved: true, SignalID: "s", ActorID: "ben", At: time.Now()}
+	var decided approval.List // what waited before it was used
+	_, _ = edit("decided", 1, func(rec *commitlog.Record) { decided = rec.Approvals })(
+		t, copiesOf(log))
+	requireTampered(t, log, map[string]tampering{
+		"the approval had expired": edit("decided", 1, func(rec *commitlog.Record) {
+			last(rec).Expires = last(rec).Decision.At.Add(-time.Hour)
+		}),
+		"the question had expired": edit("asked", 2, func(rec *commitlog.Record) {
+			last(rec).Expires = last(rec).At
+		}),
+		"it was decided before": edit("asked", 2, func(rec *commitlog.Record) {
+			last(rec).Decision = decision
+		}),
+		"the approval is not used up": edit("handoff", 0, func(rec *commitlog.Record) {
+			rec.Approvals = decided
+		}),
+		"another run is named as that which used the approval": edit("handoff", 0,
+			func(rec *commitlog.Record) { last(rec).RunID = "another" }),
+		"a put approves": edit("handoff", 0, func(rec *commitlog.Record) {
+			rec.Approvals[0].Decision = decision
+		}),
+		"a decision leaves another out": edit("decided", 0, func(rec *commitlog.Record) {
+			rec.Approvals = rec.Approvals[1:]
+		}),
+		"a decision has another wait for longer": edit("decided", 0,
+			func(rec *commitlog.Record) {
+				rec.Approvals[0].Expires = rec.Approvals[0].Expires.Add(time.Hour)
+			}),
+		"a question leaves another out": edit("asked", 1, func(rec *commitlog.Record) {
+			rec.Approvals = rec.Approvals[1:]
+		}),
+		"it waited already": edit("asked", 0, func(rec *commitlog.Record) {
+			*rec = copyOf(t, log, "asked", 2)
+		}),
+		"it did not wait": edit("asked", 0, func(rec *commitlog.Record) {
+			rec.Approvals[0].Decision = decision
+		}),
+		"another trace": edit("asked", 0, func(rec *commitlog.Record) {
+			rec.Approvals[0].Trace = trace.Parse(
+				"00-11111111111111111111111111111111-00f067aa0ba902b7-01", "")
+		}),
+		"asked at another time": edit("asked", 0, func(rec *commitlog.Record) {
+			rec.Approvals[0].At = rec.Approvals[0].At.Add(-time.Hour)
+		}),
+		"decided at another time": edit("decided", 1, func(rec *commitlog.Record) {
+			last(rec).Decision.At = last(rec).Decision.At.Add(-time.Hour)
+		}),
+		"the signal names other bytes": edit("decided", 1, func(rec *commitlog.Record) {
+			e := &rec.Run.Events[1]
+			e.Payload = []byte(strings.Replace(string(e.Payload), `"handoffHash":"`,
+				`"handoffHash":"0`, 1))
+		}),
+	})
+}
+
+// An approval expires at a millisecond, and the log has the one at which the engine found it.
+func TestFsck_ApprovalExpires(t *testing.T) {
+	w := decidedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"}, nil)
+	log := w.messages()
+	first := copyOf(t, log, "handoff", 0).Run.Events[0]
+	require.Equal(t, runevents.RunApproved, first.EventType)
+	used, err := time.Parse(time.RFC3339Nano, first.EmittedAt)
+	require.NoError(t, err)
+	whats := func(expires time.Time) (whats []string) {
+		changed, _ := edit("decided", 1, func(rec *commitlog.Record) {
+			rec.Approvals[len(rec.Approvals)-1].Expires = expires
+		})(t, copiesOf(log))
+		found, _, _ := FsckLog("main", changed)
+		for _, f := range found {
+			whats = append(whats, f.What)
+		}
+		return whats
+	}
+	const expired = "the town could not take the input of the record"
+	require.Contains(t, whats(used), expired)
+	require.NotContains(t, whats(used.Add(time.Millisecond)), expired)
+}
+
+// An approval may expire between the moment in which an engine finds it and its run's events: the
+// engine's records are valid all the same.
+func TestFsck_ApprovalExpiresInUse(t *testing.T) {
+	var looks atomic.Int64 // each of which takes a second
+	start := time.Now().Truncate(time.Millisecond)
+	const timeout = 40
+	w := newCheckedWorld(t, worldengine.Config{
+		RequireApproval: "TOWNSFOLK_TALK", ApprovalTimeout: timeout * time.Second,
+		Now: func() time.Time {
+			return start.Add(time.Duration(looks.Add(1)) * time.Second)
+		},
+	})
+	outcomes := map[handoff.Status]int{}
+	for late := range int64(timeout) {
+		state := w.found(fmt.Sprint("t-", late))
+		h := w.send(proposal(state, handoff.TalkToTownsfolk, "casual"), handoff.Rejected)
+		w.decide(machine.SignalApprove, h.Proposal.TownID, h.HandoffID)
+		looks.Add(late)
+		outcomes[w.execute(h)]++
+	}
+	require.Greater(t, outcomes[handoff.Executed], 0)
+	require.Greater(t, outcomes[handoff.Rejected], 0)
+	w.clean()
+}
+
+// copyOf returns the nth record of a kind.
+func copyOf(t *testing.T, log logMessages, kind string, n int) (rec commitlog.Record) {
+	_, _ = edit(kind, n, func(found *commitlog.Record) { rec = *found })(t, copiesOf(log))
+	return rec
+}
+
+// A record names the world's policy by which its handoff was judged, if the town has none.
+func TestFsck_TamperedWorldApprovals(t *testing.T) {
+	w := decidedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"}, nil)
+	others, err := approval.Parse("SALVAGE_PLAN")
+	require.NoError(t, err)
+	elsewhere := func(rec *commitlog.Record) { rec.WorldPolicy = &others }
+	requireTampered(t, w.messages(), map[string]tampering{
+		"an approval of a type that takes none":   edit("handoff", 0, elsewhere),
+		"a question about a type that takes none": edit("asked", 0, elsewhere),
+	})
+}
+
+// unreachable is the configuration of a world whose console is not there.
+func unreachable(t *testing.T) worldengine.Config {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	console, err := rcon.New(rcon.Config{
+		Address: listener.Addr().String(), Password: "unused",
+		Commands: map[handoff.ProposalType][]rcon.Template{
+			handoff.TalkToTownsfolk: {{Run: "say hello"}},
+		},
+	})
+	require.NoError(t, err)
+	return worldengine.Config{Apply: apply.RCON, RCON: console, Plugin: apply.Policy{
+		Absent:   apply.AbsentFail,
+		Deadline: time.Minute, Attempts: 1, Resend: 100 * time.Millisecond,
+	}}
+}
+
+// retry has a run retried, and returns the retry's run.
+func (w *checkedWorld) retry(runID string, want handoff.Status) string {
+	w.t.Helper()
+	w.idle()
+	got, err := w.engine.Retry(w.t.Context(), worldengine.Signal{
+		Kind: machine.SignalRetry, RunID: runID, ActorID: "ada", Reason: "Why not?",
+	}, time.Minute)
+	require.NoError(w.t, err)
+	require.NotNil(w.t, got.Answer)
+	require.Equal(w.t, want, got.Answer.Result.Status)
+	return got.RunID
+}
+
+// unreached sends a handoff to a missing console, and returns its run.
+func (w *checkedWorld) unreached(at string) string {
+	w.t.Helper()
+	w.idle()
+	o := w.result(w.later(by("anybody", w.now(at).State)), handoff.Failed)
+	require.Equal(w.t, apply.ReasonPluginUnavailable, o.Result.ReasonCode)
+	return o.RunID
+}
+
+// retold makes a world in which runs are tried again, and cancelled, and returns its log:
+//
+//	handoff 0, 1, 2  a handoff that fails (pending 0), is tried again and fails again (pending 1),
+//	                 and is tried again by the rules, and executed
+//	handoff 3        fails (pending 2), and its town changes: refused 0 is its retry
+//	handoff 4        fails (pending 3); its retry (pending 4) waits for a plugin; cancelled 0 (signal 0)
+//	cancelled 1      is cancelled by force (signal 1), before any plugin was asked for (pending 5)
+func retold(t *testing.T) []*jetstream.RawStreamMsg {
+	w := newCheckedWorld(t, unreachable(t))
+	w.found("t")
+	second := w.retry(w.unreached("t"), handoff.Failed)
+	w.bind("t", w.now("t").State, apply.Local)
+	w.retry(second, handoff.Executed)
+
+	w.bind("t", w.now("t").State, apply.RCON)
+	stale := w.unreached("t")
+	changed := *w.now("t").State.Snapshot
+	changed.Day++
+	w.put(town.NewState(&changed), w.now("t").State.Hash)
+	w.retry(stale, handoff.Stale)
+
+	failed := w.unreached("t")
+	w.bind("t", w.now("t").State, apply.Plugin)
+	cancel := func(force bool) {
+		runID := w.pending("t")
+		require.Eventually(t, func() bool { // a request that is on its way just then is refused
+			_, err := w.engine.Signal(t.Context(), worldengine.Signal{
+				Kind: machine.SignalCancel, RunID: runID, Force: force,
+			})
+			return err == nil
+		}, time.Minute, 10*time.Millisecond)
+	}
+	w.idle()
+	waits, err := w.engine.Retry(t.Context(), worldengine.Signal{RunID: failed}, time.Millisecond)
+	require.NoError(t, err)
+	require.Nil(t, waits.Answer)
+	cancel(false)
+	w.idle()
+	forced := w.later(by("waits", w.now("t").State))
+	cancel(true)
+	require.Error(t, (<-forced).err)
+	w.clean()
+	return w.messages()
+}
+
+// A run's used approval stays its own, even if the handoff is accepted once more when its town
+// requires none any longer.
+func TestFsck_RetryWithoutApproval(t *testing.T) {
+	w := newCheckedWorld(t, unreachable(t))
+	policy, err := approval.Parse("TOWNSFOLK_TALK")
+	require.NoError(t, err)
+	state := w.found("t")
+	takes := func(policy *approval.Policy) {
+		w.change(worldengine.Put{State: state, Expected: state.Hash,
+			Attributes: worldengine.Attributes{Approval: policy}})
+	}
+	takes(&policy)
+	asks := w.result(w.later(by("anybody", state)), handoff.Rejected)
+	w.decide(machine.SignalApprove, "t", asks.Result.HandoffID)
+	failed := w.unreached("t")
+	takes(&approval.Policy{})
+	w.retry(failed, handoff.Failed)
+	w.clean()
+}
+
+func TestFsck_Retries(t *testing.T) {
+	log := retold(t)
+	found, counts, open := FsckLog("main", log)
+	require.Empty(t, found)
+	require.Equal(t, int64(5), counts.Accepted)
+	require.Zero(t, open)
+	for history := range log { // what is left of a log tells no lies
+		i := -1
+		left := slices.DeleteFunc(slices.Clone(log), func(m *jetstream.RawStreamMsg) bool {
+			i++
+			return i < history && m.Subject == "world.main.log.t"
+		})
+		found, _, _ := FsckLog("main", left)
+		require.Empty(t, found, "the town from %d", history)
+	}
+}
+
+// A key that was accepted twice is found, even in a run that claims to be a retry.
+func TestFsck_KeyAcceptedTwice(t *testing.T) {
+	w := newCheckedWorld(t, unreachable(t))
+	w.found("t")
+	first := w.unreached("t")
+	second := w.retry(first, handoff.Failed)
+	w.retry(second, handoff.Failed)
+	w.clean()
+	log := w.messages()
+	for _, named := range []string{first, "another"} {
+		again := copied(log[nth(t, log, "handoff", 2)])
+		forged := strings.Replace(string(again.Data), `"retryOf":{"runId":"`+second,
+			`"retryOf":{"runId":"`+named, 1)
+		require.NotEqual(t, string(again.Data), forged)
+		seq := w.forge(again.Subject, again.Header, forged)
+		report := w.fsck(fsck.Options{})
+		require.True(t, slices.ContainsFunc(report.Findings, func(f fsck.Finding) bool {
+			return f.What == "the key was accepted twice" && f.Sequence == seq
+		}), "%v", report.Findings)
+	}
+}
+
+// Broken rules about retries and cancelled commands.
+func TestFsck_TamperedRetries(t *testing.T) {
+	requireTampered(t, retold(t), map[string]tampering{
+		"a run that was not pending": remove("pending", 5),
+		"a cancellation that leaves the command": func(
+			t *testing.T, log logMessages,
+		) (logMessages, uint64) {
+			pending := member(t, log[nth(t, log, "pending", 5)].Data, "pending", "snapshot")
+			return change("cancelled", 1, `"snapshot":`, pending+`,"snapshot":`)(t, log)
+		},
+		"a cancellation of a command that may have arrived": func(
+			t *testing.T, log logMessages,
+		) (logMessages, uint64) {
+			log, _ = change("pending", 4, `"emitted":`, `"reached":true,"emitted":`)(t, log)
+			return log, 0 // what is found is about the record behind it
+		},
+	})
+}
