@@ -226,6 +226,32 @@ func TestRestore_Expired(t *testing.T) {
 	}
 }
 
+// Events that others appended expire one by one: a restore does not miss them either.
+func TestRestore_ExpiredEvents(t *testing.T) {
+	t.Parallel()
+	from, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
+	serve(t, from, worldengine.Config{})
+	js, err := jetstream.New(from)
+	require.NoError(t, err)
+	for run := range 100 {
+		_, err := js.PublishMsg(t.Context(), &nats.Msg{
+			Subject: wire.RunSubject("main", fmt.Sprint(run)), Data: []byte("{}"),
+			Header: nats.Header{jetstream.MsgTTLHeader: {"1s"}},
+		})
+		require.NoError(t, err)
+	}
+	_, err = backup.Take(t.Context(), from, dir, backup.Options{})
+	require.NoError(t, err)
+	log, err := js.Stream(t.Context(), wire.LogStream("main"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		left, err := commitlog.SubjectsOf(t.Context(), log, wire.RunSubject("main", "*"))
+		return err == nil && len(left) == 0
+	}, time.Minute, 50*time.Millisecond)
+	_, err = backup.Restore(t.Context(), natstest.Connect(t), dir, backup.RestoreOptions{})
+	require.NoError(t, err)
+}
+
 func replace(path, old, with string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

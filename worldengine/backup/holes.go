@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/nats-io/nats-server/v2/server/archive"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
@@ -25,7 +25,6 @@ type Left struct {
 // sequence of the one before it. It keeps two numbers for each town.
 type holes struct {
 	world     string
-	messages  uint64            // all of the copy
 	histories map[string]copied // by subject
 	found     []hole
 }
@@ -41,7 +40,6 @@ type hole struct {
 
 // visit checks the next message of the copy.
 func (h *holes) visit(entry *archive.Header, content io.Reader) error {
-	h.messages++
 	if !commitlog.IsHistory(h.world, entry.Name) {
 		return nil
 	}
@@ -51,13 +49,9 @@ func (h *holes) visit(entry *archive.Header, content io.Reader) error {
 	if before == 0 {
 		return nil // the history begins here
 	}
-	data, err := io.ReadAll(io.LimitReader(content, entry.HeaderSize))
+	header, err := headersOf(entry, content)
 	if err != nil {
 		return err
-	}
-	header, err := nats.DecodeHeadersMsg(data)
-	if err != nil {
-		return nil // no commit of an engine
 	}
 	guard, err := strconv.ParseUint(header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
 	if err == nil && guard > before {
@@ -66,16 +60,45 @@ func (h *holes) visit(entry *archive.Header, content io.Reader) error {
 	return nil
 }
 
-// unreadable returns the histories whose last message NATS cannot read, if the copy lacks any of so
-// many messages.
-func (h *holes) unreadable(
-	ctx context.Context, log jetstream.Stream, messages uint64,
-) ([]fsck.Unreadable, error) {
-	if h.messages == messages {
-		return nil, nil
+// checkLog requires that the copy of the log has every town, and notes the messages that the copy or
+// the world lacks. log has the state before the copy.
+func (m *Manifest) checkLog(ctx context.Context, log jetstream.Stream, found *holes) error {
+	err := checkHistory(ctx, log, m.World)
+	if err == nil {
+		m.Left, err = found.left(ctx, log)
 	}
-	return fsck.FindUnreadable(ctx, log, h.world, func(subject string) uint64 {
-		return h.histories[subject].messages
+	if err == nil && m.Streams[0].Messages != m.Streams[0].held {
+		m.Unreadable, err = fsck.FindUnreadable(ctx, log, m.World, func(subject string) uint64 {
+			return found.histories[subject].messages
+		})
+	}
+	return err
+}
+
+// checkHistory returns ErrOutrun if a town may have lost its last message to the bound of its
+// history during the backup: its state could be missing then, or an older one in its place. log has
+// the log's state at the start. If the log did not grow by a whole history, every town's last
+// message is there; older ones may have left between two that are: see holes.
+func checkHistory(ctx context.Context, log jetstream.Stream, world string) error {
+	begin := log.CachedInfo().State.LastSeq
+	info, err := log.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("state of the log: %w", err)
+	}
+	history := info.Config.MaxMsgsPerSubject
+	if history <= 0 || info.State.LastSeq-begin < uint64(history) {
+		return nil
+	}
+	commits := map[string]int64{}
+	return commitlog.Each(ctx, log, begin, func(msg *jetstream.RawStreamMsg) error {
+		if !commitlog.IsHistory(world, msg.Subject) {
+			return nil
+		}
+		if commits[msg.Subject]++; commits[msg.Subject] >= history {
+			return fmt.Errorf("%w: %s got %d commits meanwhile, and so many are kept "+
+				"(--history-per-town)", ErrOutrun, msg.Subject, history)
+		}
+		return nil
 	})
 }
 
@@ -84,7 +107,6 @@ func (h *holes) unreadable(
 // if it still exists, the hole is damage, in the copy as in the world.
 func (h *holes) left(ctx context.Context, log jetstream.Stream) ([]Left, error) {
 	var all []Left
-	place := map[string]int{} // in all, by subject
 	for _, at := range h.found {
 		msg, err := commitlog.StreamStore{Stream: log}.At(ctx, at.before)
 		if err != nil {
@@ -93,10 +115,9 @@ func (h *holes) left(ctx context.Context, log jetstream.Stream) ([]Left, error) 
 		if msg != nil {
 			continue
 		}
-		i, known := place[at.subject]
-		if !known {
+		i := slices.IndexFunc(all, func(l Left) bool { return l.Subject == at.subject })
+		if i < 0 {
 			i, all = len(all), append(all, Left{Subject: at.subject})
-			place[at.subject] = i
 		}
 		all[i].Before = at.behind
 	}

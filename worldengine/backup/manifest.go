@@ -70,45 +70,42 @@ type File struct {
 func Read(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestFile)
 	data, err := os.ReadFile(path)
-	if _, statErr := os.Stat(dir); errors.Is(statErr, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w: there is no directory %s", ErrInvalid, dir)
-	}
 	if errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(dir); err != nil {
+			return nil, fmt.Errorf("%w: there is no directory %s", ErrInvalid, dir)
+		}
 		return nil, fmt.Errorf("%w: %s has no %s, which is written last: it was not finished",
 			ErrInvalid, dir, ManifestFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if err := checkFormat(data); err != nil {
-		return nil, err
+	// Another format is the reason, whatever else the manifest has.
+	var head struct {
+		Format string `json:"format"`
+		World  string `json:"world"`
+	}
+	_ = json.Unmarshal(data, &head)
+	if format, found := strings.CutPrefix(head.Format, formatPrefix); found {
+		if err := commitlog.CheckFormat(head.World, format); err != nil {
+			return nil, err
+		}
 	}
 	m := new(Manifest)
-	if err := json.Unmarshal(data, m, json.RejectUnknownMembers(true)); err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+	if err = json.Unmarshal(data, m, json.RejectUnknownMembers(true)); err == nil {
+		err = m.validate()
 	}
-	if err := m.validate(); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
 	}
 	for i := range m.Streams {
-		if err := m.Streams[i].verify(dir); err != nil {
+		s := &m.Streams[i]
+		if err := errors.Join(s.Config.verify(s.path(dir, configFile)),
+			s.Data.verify(s.path(dir, dataFile))); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 		}
 	}
 	return m, nil
-}
-
-// checkFormat returns commitlog.ErrFormat for another format, whatever else the manifest has.
-func checkFormat(manifest []byte) error {
-	var m struct {
-		Format string `json:"format"`
-		World  string `json:"world"`
-	}
-	_ = json.Unmarshal(manifest, &m) // Read reports what is no JSON
-	if format, found := strings.CutPrefix(m.Format, formatPrefix); found {
-		return commitlog.CheckFormat(m.World, format)
-	}
-	return nil
 }
 
 // validate refuses another kind of manifest, and other streams than the world's: their names become
@@ -129,10 +126,9 @@ func (m *Manifest) validate() error {
 	if len(m.Streams) != len(want) {
 		return fmt.Errorf("there are %d streams, and not %d", len(m.Streams), len(want))
 	}
-	log := &m.Streams[0]
 	for _, left := range m.Left {
 		if !commitlog.IsHistory(m.World, left.Subject) || left.Before == 0 ||
-			left.Before > log.LastSeq {
+			left.Before > m.Streams[0].LastSeq {
 			return fmt.Errorf("what left the log is not of it: %s before %d",
 				left.Subject, left.Before)
 		}
@@ -142,19 +138,16 @@ func (m *Manifest) validate() error {
 
 func (s *Stream) path(dir, file string) string { return filepath.Join(dir, s.Name, file) }
 
-func (s *Stream) verify(dir string) error {
-	for name, want := range map[string]File{configFile: s.Config, dataFile: s.Data} {
-		path := s.path(dir, name)
-		got, err := digest(path)
-		switch {
-		case err != nil:
-			return err
-		case got.Bytes != want.Bytes:
-			return fmt.Errorf("%s has %d bytes, and had %d", path, got.Bytes, want.Bytes)
-		case got.SHA256 != want.SHA256:
-			return fmt.Errorf("%s was altered: its SHA-256 is %s, and was %s", path,
-				got.SHA256, want.SHA256)
-		}
+// verify returns an error unless the file at a path is as it was.
+func (f *File) verify(path string) error {
+	now, err := digest(path)
+	switch {
+	case err != nil:
+		return err
+	case now.Bytes != f.Bytes:
+		return fmt.Errorf("%s has %d bytes, and had %d", path, now.Bytes, f.Bytes)
+	case now.SHA256 != f.SHA256:
+		return fmt.Errorf("%s was altered: its SHA-256 is %s, and was %s", path, now.SHA256, f.SHA256)
 	}
 	return nil
 }
@@ -170,17 +163,13 @@ func digest(path string) (File, error) {
 	return File{Bytes: n, SHA256: hex.EncodeToString(hash.Sum(nil))}, err
 }
 
-// write writes the manifest, whole or not at all.
+// write writes the manifest. Read refuses a part of it.
 func (m *Manifest) write(dir string) error {
 	data, err := json.Marshal(m, json.Deterministic(true), jsontext.WithIndent("  "))
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, ManifestFile)
-	if err := writeFile(path+".part", append(data, '\n')); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".part", path); err != nil {
+	if err := writeFile(filepath.Join(dir, ManifestFile), append(data, '\n')); err != nil {
 		return err
 	}
 	return syncPath(dir)
@@ -188,12 +177,17 @@ func (m *Manifest) write(dir string) error {
 
 // writeFile writes a file and syncs it.
 func writeFile(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := createFile(path)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
 	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// createFile creates a file that only its owner may read.
+func createFile(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 }
 
 // syncPath syncs a file or a directory to the disk.

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
@@ -21,6 +22,16 @@ import (
 
 // clusterTimeout bounds the time until a cluster's servers have a restored stream.
 const clusterTimeout = 10 * time.Minute
+
+// BackupStreams returns the streams in a world's backup, as a server creates them and in order: the
+// log, and the alerts, which are not derived from it.
+func BackupStreams(
+	world string, settings commitlog.Settings, replicas int,
+) []jetstream.StreamConfig {
+	return []jetstream.StreamConfig{
+		commitlog.StreamConfig(world, settings, replicas), alerts.AlertConfig(world, replicas),
+	}
+}
 
 // RestoreOptions configure a restore. Zero values mean their documented defaults.
 type RestoreOptions struct {
@@ -62,7 +73,8 @@ func Restore(
 	if err != nil {
 		return nil, fmt.Errorf("backup: JetStream: %w", err)
 	}
-	r := &restore{nc: nc, js: js, dir: dir, manifest: m, options: options}
+	r := &restore{nc: nc, js: js, dir: dir, manifest: m, options: options,
+		mark: commitlog.RestoringConfig(m.World, options.Replicas)}
 	if err := r.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -79,6 +91,7 @@ type restore struct {
 	dir      string
 	manifest *Manifest
 	options  RestoreOptions
+	mark     jetstream.StreamConfig
 }
 
 // begin leaves the mark of a restore unless the world exists, and removes the streams of an
@@ -87,7 +100,7 @@ func (r *restore) begin(ctx context.Context) error {
 	if err := r.requireUnserved(ctx); err != nil {
 		return err
 	}
-	again, err := r.exists(ctx, r.mark().Name)
+	again, err := r.exists(ctx, r.mark.Name)
 	if err != nil {
 		return err
 	}
@@ -110,7 +123,7 @@ func (r *restore) begin(ctx context.Context) error {
 		return nil
 	}
 	err = r.await(ctx, func() error {
-		_, err := r.js.CreateStream(ctx, r.mark())
+		_, err := r.js.CreateStream(ctx, r.mark)
 		return err
 	})
 	if err != nil {
@@ -138,41 +151,37 @@ func (r *restore) requireUnserved(ctx context.Context) error {
 		cmp.Or(r.nc.LastError(), err))
 }
 
-func (r *restore) mark() jetstream.StreamConfig {
-	return commitlog.RestoringConfig(r.manifest.World, r.options.Replicas)
-}
-
 func (r *restore) exists(ctx context.Context, stream string) (bool, error) {
 	_, err := r.js.Stream(ctx, stream)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return false, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return false, fmt.Errorf("backup: stream %s: %w", stream, err)
 	}
-	return true, nil
+	return err == nil, nil
 }
 
-// all restores the streams, and removes the mark when they are complete.
+// all restores the streams, and removes the mark when they are complete. It returns the number of
+// towns in which a command is being applied.
 func (r *restore) all(ctx context.Context) (pending int, err error) {
 	snapshots := make([]snapshot, len(r.manifest.Streams))
 	for i := range snapshots {
 		data, err := os.ReadFile(r.manifest.Streams[i].path(r.dir, configFile))
+		if err == nil {
+			err = json.Unmarshal(data, &snapshots[i])
+		}
 		if err != nil {
 			return 0, err
 		}
-		if err := json.Unmarshal(data, &snapshots[i]); err != nil {
-			return 0, err
-		}
 	}
-	configs, err := r.configs(&snapshots[0])
-	if err != nil {
+	var made jetstream.StreamConfig // the log's; the other settings are a server's
+	if err := json.Unmarshal(snapshots[0].Config, &made); err != nil {
 		return 0, err
 	}
+	configs := BackupStreams(r.manifest.World, commitlog.SettingsOf(made.Metadata),
+		r.options.Replicas)
 	commitlog.MarkRestored(&configs[0], r.manifest.Streams[0].LastSeq)
 	for i := range configs {
 		s := &r.manifest.Streams[i]
-		if err := r.stream(ctx, s, &configs[i], &snapshots[i]); err != nil {
+		if err := r.stream(ctx, s, configs[i], &snapshots[i]); err != nil {
 			return 0, fmt.Errorf("stream %s: %w", s.Name, err)
 		}
 		if r.options.Restored != nil {
@@ -184,11 +193,11 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 			return 0, err
 		}
 	}
-	if err := r.cut(ctx, configs[0]); err != nil {
-		return 0, err
-	}
-	err = r.await(ctx, func() (err error) {
-		log, err := r.js.Stream(ctx, wire.LogStream(r.manifest.World))
+	err = r.await(ctx, func() error {
+		log, err := r.js.Stream(ctx, configs[0].Name)
+		if err == nil {
+			err = r.cut(ctx, log, configs[0])
+		}
 		if err == nil {
 			pending, err = CountPending(ctx, log, r.manifest.World)
 		}
@@ -197,90 +206,86 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return pending, r.js.DeleteStream(ctx, r.mark().Name)
-}
-
-// configs are the streams as a server of the world creates them with so many replicas, by the
-// settings in its log's metadata.
-func (r *restore) configs(log *snapshot) ([]jetstream.StreamConfig, error) {
-	var made struct {
-		Metadata map[string]string `json:"metadata"`
-	}
-	if err := json.Unmarshal(log.Config, &made); err != nil {
-		return nil, err
-	}
-	return BackupStreams(r.manifest.World, commitlog.SettingsOf(made.Metadata),
-		r.options.Replicas), nil
+	return pending, r.js.DeleteStream(ctx, r.mark.Name)
 }
 
 func (r *restore) stream(
-	ctx context.Context, s *Stream, config *jetstream.StreamConfig, begun *snapshot,
+	ctx context.Context, s *Stream, config jetstream.StreamConfig, begun *snapshot,
 ) error {
 	f, err := os.Open(s.path(r.dir, dataFile))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	made := *config
-	made.DenyPurge = config.DenyPurge && len(r.manifest.Left) == 0
-	restored, err := restoreSnapshot(ctx, r.nc, &made, begun, f)
+	config.DenyPurge = config.DenyPurge && len(r.manifest.Left) == 0
+	restored, err := restoreSnapshot(ctx, r.nc, &config, begun, f)
 	if err != nil {
 		return err
 	}
-	return r.compare(s, config.MaxAge, restored)
+	return r.compare(s, config.MaxAge, &restored)
 }
 
-// compare requires that a restored stream has the manifest's messages, except those that have
+// compare requires that a restored stream has the manifest's messages, except those that may have
 // expired since.
-func (r *restore) compare(s *Stream, maxAge time.Duration, restored *state) error {
+func (r *restore) compare(
+	s *Stream, maxAge time.Duration, restored *jetstream.StreamState,
+) error {
 	least := s.Messages
-	if maxAge > 0 && restored.Messages < s.Messages {
+	if restored.Msgs < s.Messages {
 		oldest := time.Now().Add(-maxAge).UnixNano()
 		_, err := readArchive(s.path(r.dir, dataFile),
-			func(entry *archive.Header, _ io.Reader) error {
-				if entry.Timestamp < oldest {
+			func(entry *archive.Header, content io.Reader) error {
+				header, err := headersOf(entry, content)
+				if maxAge > 0 && entry.Timestamp < oldest ||
+					header.Get(jetstream.MsgTTLHeader) != "" {
 					least--
 				}
-				return nil
+				return err
 			})
 		if err != nil {
 			return err
 		}
 	}
-	if restored.LastSeq != s.LastSeq || restored.Messages < least || restored.Messages > s.Messages {
+	if restored.LastSeq != s.LastSeq || restored.Msgs < least || restored.Msgs > s.Messages {
 		return fmt.Errorf("the manifest names %d messages up to sequence %d, and %d up to %d were "+
-			"restored: restore another backup", s.Messages, s.LastSeq, restored.Messages,
+			"restored: restore another backup", s.Messages, s.LastSeq, restored.Msgs,
 			restored.LastSeq)
 	}
 	return nil
 }
 
 // cut removes from the log the messages that left their histories during the copy; the log then
-// denies removals.
-func (r *restore) cut(ctx context.Context, config jetstream.StreamConfig) error {
-	if len(r.manifest.Left) == 0 {
+// denies removals. It may be called again.
+func (r *restore) cut(
+	ctx context.Context, log jetstream.Stream, config jetstream.StreamConfig,
+) error {
+	if len(r.manifest.Left) == 0 || log.CachedInfo().Config.DenyPurge {
 		return nil
 	}
 	for _, left := range r.manifest.Left {
-		err := r.await(ctx, func() error {
-			log, err := r.js.Stream(ctx, config.Name)
-			if err != nil {
-				return err
-			}
-			return log.Purge(ctx, jetstream.WithPurgeSubject(left.Subject),
-				jetstream.WithPurgeSequence(left.Before))
-		})
+		err := log.Purge(ctx, jetstream.WithPurgeSubject(left.Subject),
+			jetstream.WithPurgeSequence(left.Before))
 		if err != nil {
 			return fmt.Errorf("stream %s: what left %s before %d: %w", config.Name,
 				left.Subject, left.Before, err)
 		}
 	}
-	return r.await(ctx, func() error {
-		if _, err := r.js.UpdateStream(ctx, config); err != nil {
-			return fmt.Errorf("stream %s: %w", config.Name, err)
-		}
-		return nil
-	})
+	if _, err := r.js.UpdateStream(ctx, config); err != nil {
+		return fmt.Errorf("stream %s: %w", config.Name, err)
+	}
+	return nil
+}
+
+// CountPending counts the towns of a log in which a command is being applied.
+func CountPending(ctx context.Context, log jetstream.Stream, world string) (n int, err error) {
+	err = commitlog.EachLast(ctx, log, []string{wire.LogSubject(world, "*")},
+		func(msg *jetstream.RawStreamMsg) error {
+			if msg.Header.Get(wire.PendingHeader) != "" {
+				n++
+			}
+			return nil
+		})
+	return n, err
 }
 
 // await retries until try works. In a cluster a new stream may have no leader for a moment.
@@ -289,10 +294,7 @@ func (r *restore) await(ctx context.Context, try func() error) error {
 	defer cancel()
 	for {
 		err := try()
-		if err == nil || r.options.Replicas <= 1 {
-			return err
-		}
-		if backoff.Sleep(ctx, 100*time.Millisecond) != nil {
+		if err == nil || r.options.Replicas <= 1 || backoff.Sleep(ctx, 100*time.Millisecond) != nil {
 			return err
 		}
 	}

@@ -20,8 +20,6 @@ import (
 type Options struct {
 	// World is the world's name; wire.DefaultWorld.
 	World string
-	// Now is the clock of the manifest; time.Now.
-	Now func() time.Time
 	// Copied, unless nil, is called after each stream, and Copying with each part of one and its
 	// bytes so far.
 	Copied  func(Stream)
@@ -34,17 +32,15 @@ type Options struct {
 func Take(
 	ctx context.Context, nc *nats.Conn, dir string, options Options,
 ) (_ *Manifest, err error) {
-	if options.World == "" {
-		options.World = wire.DefaultWorld
-	}
-	if options.Now == nil {
-		options.Now = time.Now
+	world := options.World
+	if world == "" {
+		world = wire.DefaultWorld
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("backup: JetStream: %w", err)
 	}
-	log, err := commitlog.OpenLog(ctx, js, options.World)
+	log, err := commitlog.OpenLog(ctx, js, world)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +48,7 @@ func Take(
 		return nil, err
 	}
 	m := &Manifest{
-		Format: formatPrefix + commitlog.Format, World: options.World, TakenAt: options.Now().UTC(),
+		Format: formatPrefix + commitlog.Format, World: world, TakenAt: time.Now().UTC(),
 		Settings: commitlog.SettingsOf(log.CachedInfo().Config.Metadata).List(),
 	}
 	defer func() {
@@ -60,13 +56,16 @@ func Take(
 			err = errors.Join(err, m.remove(dir))
 		}
 	}()
-	for _, config := range BackupStreams(options.World, commitlog.Settings{}, 1) {
+	found := &holes{world: world, histories: map[string]copied{}}
+	for i, config := range BackupStreams(world, commitlog.Settings{}, 1) {
 		m.Streams = append(m.Streams, Stream{Name: config.Name})
-		s := &m.Streams[len(m.Streams)-1]
-		if s.Name == wire.LogStream(options.World) {
-			err = m.takeLog(ctx, nc, log, dir, options.Copying)
-		} else {
-			err = s.take(ctx, nc, dir, nil, options.Copying)
+		s := &m.Streams[i]
+		var visit visitor
+		if i == 0 {
+			visit = found.visit
+		}
+		if err = s.take(ctx, nc, dir, visit, options.Copying); err == nil && i == 0 {
+			err = m.checkLog(ctx, log, found)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("backup: stream %s: %w", s.Name, err)
@@ -81,49 +80,28 @@ func Take(
 	return m, nil
 }
 
-// takeLog copies the log, and checks that the copy has every town. log has the state before the
-// copy.
-func (m *Manifest) takeLog(
-	ctx context.Context, nc *nats.Conn, log jetstream.Stream, dir string,
-	copying func(string, int64),
-) error {
-	found := &holes{world: m.World, histories: map[string]copied{}}
-	s := &m.Streams[0]
-	err := s.take(ctx, nc, dir, found.visit, copying)
-	if err == nil {
-		err = checkHistory(ctx, log, m.World)
-	}
-	if err == nil {
-		m.Left, err = found.left(ctx, log)
-	}
-	if err == nil {
-		m.Unreadable, err = found.unreadable(ctx, log, s.held)
-	}
-	return err
-}
-
 // makeDirectory makes a directory that only its owner may read: it will have all data of a world.
 func makeDirectory(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("%w: %w", ErrDirectory, err)
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		var entries []os.DirEntry
+		if entries, err = os.ReadDir(dir); len(entries) > 0 {
+			err = fmt.Errorf("%s is not empty", dir)
+		}
 	}
-	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrDirectory, err)
-	}
-	if len(entries) > 0 {
-		return fmt.Errorf("%w: %s is not empty", ErrDirectory, dir)
 	}
 	return nil
 }
 
 // remove removes the files of an unfinished backup.
 func (m *Manifest) remove(dir string) error {
-	errs := []error{os.RemoveAll(filepath.Join(dir, ManifestFile+".part"))}
+	err := os.RemoveAll(filepath.Join(dir, ManifestFile))
 	for _, s := range m.Streams {
-		errs = append(errs, os.RemoveAll(filepath.Join(dir, s.Name)))
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, s.Name)))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // take copies one stream. visit, unless nil, gets the messages of the copy.
@@ -134,7 +112,7 @@ func (s *Stream) take(
 		return err
 	}
 	path := s.path(dir, dataFile)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := createFile(path)
 	if err != nil {
 		return err
 	}
@@ -148,47 +126,21 @@ func (s *Stream) take(
 	if s.Data, err = digest(path); err != nil {
 		return err
 	}
-	var at state
+	var at jetstream.StreamState
 	if err := json.Unmarshal(begun.State, &at); err != nil {
 		return err
 	}
-	s.FirstSeq, s.LastSeq, s.held = at.FirstSeq, at.LastSeq, at.Messages
+	s.FirstSeq, s.LastSeq, s.held = at.FirstSeq, at.LastSeq, at.Msgs
 	meta, err := json.Marshal(begun)
 	if err != nil {
 		return err
 	}
-	if err := writeFile(s.path(dir, configFile), meta); err != nil {
+	path = s.path(dir, configFile)
+	if err := writeFile(path, meta); err != nil {
 		return err
 	}
-	if s.Config, err = digest(s.path(dir, configFile)); err != nil {
+	if s.Config, err = digest(path); err != nil {
 		return err
 	}
 	return syncPath(filepath.Join(dir, s.Name))
-}
-
-// checkHistory returns ErrOutrun if a town may have lost its last message to the bound of its
-// history during the backup: its state could be missing then, or an older one in its place. log has
-// the log's state at the start. If the log did not grow by a whole history, every town's last
-// message is there; older ones may have left between two that are: see holes.
-func checkHistory(ctx context.Context, log jetstream.Stream, world string) error {
-	begin := log.CachedInfo().State.LastSeq
-	info, err := log.Info(ctx)
-	if err != nil {
-		return fmt.Errorf("state of the log: %w", err)
-	}
-	history := info.Config.MaxMsgsPerSubject
-	if history <= 0 || info.State.LastSeq-begin < uint64(history) {
-		return nil
-	}
-	commits := map[string]int64{}
-	return commitlog.Each(ctx, log, begin, func(msg *jetstream.RawStreamMsg) error {
-		if !commitlog.IsHistory(world, msg.Subject) {
-			return nil
-		}
-		if commits[msg.Subject]++; commits[msg.Subject] >= history {
-			return fmt.Errorf("%w: %s got %d commits meanwhile, and so many are kept "+
-				"(--history-per-town)", ErrOutrun, msg.Subject, history)
-		}
-		return nil
-	})
 }
