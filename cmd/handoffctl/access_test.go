@@ -105,6 +105,7 @@ func TestInbox_User(t *testing.T) {
 	delete(c.env, "NATS_USER")
 	delete(c.env, "NATS_PASSWORD")
 	c.ok("town", "list")
+	assert.Regexp(t, `(?m)^health +good, as far as it is known$`, c.ok("status"))
 }
 
 // NATS does not tell the name of an NKey's user without an inbox: the command says what to give.

@@ -84,6 +84,7 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 // resumeCommand ends a pause.
 type resumeCommand struct {
 	Of     townFlag    `embed:"" set:"without=the whole world by default"`
+	All    bool        `help:"End the pause of the whole world, which is the default without a town."`
 	Signal signalFlags `embed:""`
 }
 
@@ -100,6 +101,9 @@ func (c *resumeCommand) Run(ctx context.Context, a *app) error {
 	town, err := c.Of.town()
 	if err != nil {
 		return err
+	}
+	if c.All && town != "" {
+		return usagef("resume takes a town, or --all for the whole world")
 	}
 	request := messages.Signal{TownID: town}
 	return a.signal(ctx, wire.ControlResume, &c.Signal, request, func(r *messages.Control) string {

@@ -102,7 +102,8 @@ func TestRunCancel_Waiting(t *testing.T) {
 	assert.NotContains(t, c.ok("run", "list", "--type", "CANCEL"), "the world")
 	assert.NotContains(t, c.ok("watch", "--since", "1h", "--type", "SignalRejected", "--count",
 		"4"), "the world")
-	c.ok("resume")
+	c.fails(exitUsage, "a town, or --all", "resume", "--all", threatened)
+	c.ok("resume", "--all")
 	again := c.pipe(made, "send", "-", "--expect", "executed")
 	assert.Equal(t, exitOK, again.status, "the key was free")
 }

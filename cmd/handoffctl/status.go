@@ -87,8 +87,11 @@ func (a *app) writeWorld(t table, s *messages.WorldReport) {
 		a.writePause(t, &s.Control)
 	}
 	health := a.coloured("good", good)
-	if !s.Healthy {
+	switch {
+	case !s.Healthy:
 		health = a.coloured("needs attention", bad)
+	case len(s.Unknown) > 0:
+		health = a.coloured("good, as far as it is known", good)
 	}
 	t.row("health", health)
 	a.writeProblems(t, s)
