@@ -170,7 +170,8 @@ func (e *Engine) follow(js jetstream.JetStream, nc, followers *nats.Conn) {
 		return nc.Stats().Reconnects + followers.Stats().Reconnects
 	}
 	config := feed.Config{
-		Log: e.log, JetStream: js, Publish: followers.Publish, Logger: e.config.Logger,
+		Log: e.log, JetStream: js, Index: e.index, Publish: followers.Publish,
+		Logger: e.config.Logger,
 		Damaged: func(seq uint64, err error) {
 			alert := alerts.CommitDamaged.About(alerts.About{}, "{sequence}",
 				strconv.FormatUint(seq, 10), "{error}", wire.Sentence(err))
