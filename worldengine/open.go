@@ -250,7 +250,7 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 		},
 	}
 	e.runs.Queue = e.queue
-	e.worldPause = game.NewWorldPause(e.log, pause, e.queue)
+	e.worldPause = game.NewWorldPause(e.log, pause, e.queue.UnparkAll)
 	e.asked = &approvals.Counter{Reader: e.Approvals()}
 	e.games = game.New(ctx, e.steps, game.Config{
 		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsentWait: c.absentWait(),

@@ -87,10 +87,10 @@ func has(t *testing.T, e *Engine, status runevents.RunStatus) bool {
 // stuckConsole is a console that does not answer before its release, whatever its deadline is.
 type stuckConsole struct{ asked, release chan struct{} }
 
-func (s stuckConsole) Begin(context.Context, *apply.Command) (apply.Session, error) { return s, nil }
-func (s stuckConsole) End()                                                         {}
-
-func (s stuckConsole) Apply(context.Context) (apply.Answer, error) {
+func (s stuckConsole) Apply(
+	_ context.Context, _ *apply.Command, begin func() bool,
+) (apply.Answer, error) {
+	begin()
 	s.asked <- struct{}{}
 	<-s.release
 	return apply.Answer{}, context.DeadlineExceeded

@@ -215,7 +215,7 @@ func (e *Engine) Stats() messages.Stats {
 	s.AlertCounts = e.alerts.Stats()
 	s.WorldPaused = e.worldPause.Known().By != nil
 	s.TownsPaused = int(e.townsPaused.Load())
-	s.PluginsAbsent = e.absent.Count()
+	s.PluginsAbsent = len(e.absent.Towns())
 	asked, _ := e.asked.Waiting(func(string) bool { return true })
 	s.ApprovalsWaiting = asked.Count
 	if since, err := time.Parse(time.RFC3339, asked.Since); err == nil {

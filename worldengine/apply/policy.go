@@ -45,18 +45,10 @@ func MayBeApplied[R ~string](reason R) bool {
 // Console applies commands without a plugin. It does not know the ids of commands: a command that
 // may have been sent must not be applied again.
 type Console interface {
-	// Begin gets the console ready for a command, of which it sends nothing. After an error, which
-	// is an ErrUnavailable, nothing was sent either.
-	Begin(ctx context.Context, c *Command) (Session, error)
-}
-
-// Session is a console that is ready for one command. End has to be called once.
-type Session interface {
-	// Apply sends the command, and is called at most once. If its error is ErrUnavailable, nothing
-	// was sent; after any other error the command may be applied.
-	Apply(ctx context.Context) (Answer, error)
-	// End lets the console go on with the next command.
-	End()
+	// Apply gets the console ready, calls begin, and sends the command. If begin returns false,
+	// nothing is sent, and the error is an ErrUnavailable. After another error than that the command
+	// may be applied. A command that the console refuses need not begin.
+	Apply(ctx context.Context, c *Command, begin func() bool) (Answer, error)
 }
 
 // Policy is the patience with plugins and consoles, which are flags of handoffd. Zero values mean

@@ -54,13 +54,6 @@ func (s *Absences) Since(townID string) time.Time {
 	return time.Time{}
 }
 
-// Count returns the number of towns without a game.
-func (s *Absences) Count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.towns)
-}
-
 // Towns returns the towns without a game, and since when.
 func (s *Absences) Towns() map[string]time.Time {
 	s.mu.Lock()
@@ -72,6 +65,12 @@ func (s *Absences) Towns() map[string]time.Time {
 	return towns
 }
 
+// prospects have the fate of a town's commands without a game, for each policy.
+var prospects = map[apply.Absent]string{
+	apply.AbsentFail: "Each fails with PLUGIN_UNAVAILABLE when its attempts are over.",
+	apply.AbsentWait: "They wait until the game is back.",
+}
+
 // Absent records that a command found no game. commands counts the town's commands in hand. over
 // means that the absence ends an attempt, which raises the alert at once; else it is raised when the
 // absence has lasted for Policy.Resend, since a plugin may only reconnect.
@@ -79,30 +78,41 @@ func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, ov
 	if s.awaitRecalled(ctx) != nil {
 		return
 	}
-	after := s.policy.Resend
-	if over {
-		after = 0
+	s.mu.Lock()
+	a := s.towns[of.TownID]
+	if a == nil {
+		a = &absence{since: s.now(), began: time.Now()}
+		s.towns[of.TownID] = a
 	}
-	if since, raise := s.begin(of.TownID, s.now(), after); raise {
-		s.alerts.Raise(alerts.PluginAbsent.Since(of, since, "{commands}", strconv.Itoa(commands),
-			"{prospect}", prospects[s.policy.Absent]))
+	raise := !a.raised && (over || time.Since(a.began) >= s.policy.Resend)
+	a.raised = a.raised || raise
+	s.mu.Unlock()
+	if raise {
+		s.alerts.Raise(alerts.PluginAbsent.Since(of, a.since, "{commands}",
+			strconv.Itoa(commands), "{prospect}", prospects[s.policy.Absent]))
 	}
 }
 
 // Present records that a game replied to a request.
 func (s *Absences) Present(ctx context.Context, of alerts.About) {
-	if s.awaitRecalled(ctx) != nil {
-		return
-	}
-	if since, raised := s.end(of.TownID); raised {
-		s.alerts.Raise(alerts.PluginReturned.Since(of, since))
+	if s.awaitRecalled(ctx) == nil {
+		s.end(of, alerts.PluginReturned)
 	}
 }
 
 // NotNeeded ends the absence of a town that is now bound to something else.
 func (s *Absences) NotNeeded(townID string) {
-	if since, raised := s.end(townID); raised {
-		s.alerts.Raise(alerts.PluginNotNeeded.Since(alerts.About{TownID: townID}, since))
+	s.end(alerts.About{TownID: townID}, alerts.PluginNotNeeded)
+}
+
+// end ends the absence of a town, with an alert if it raised one.
+func (s *Absences) end(of alerts.About, text alerts.Text) {
+	s.mu.Lock()
+	a := s.towns[of.TownID]
+	delete(s.towns, of.TownID)
+	s.mu.Unlock()
+	if a != nil && a.raised {
+		s.alerts.Raise(text.Since(of, a.since))
 	}
 }
 
@@ -122,50 +132,11 @@ func (s *Absences) Watch(ctx context.Context, needed func(context.Context, strin
 func (s *Absences) Review(
 	ctx context.Context, needed func(ctx context.Context, townID string) (bool, error),
 ) {
-	s.mu.Lock()
-	towns := slices.Sorted(maps.Keys(s.towns))
-	s.mu.Unlock()
-	for _, townID := range towns {
+	for _, townID := range slices.Sorted(maps.Keys(s.Towns())) {
 		if need, err := needed(ctx, townID); err == nil && !need {
 			s.NotNeeded(townID)
 		}
 	}
-}
-
-// prospects have the fate of a town's commands without a game, for each policy.
-var prospects = map[apply.Absent]string{
-	apply.AbsentFail: "Each fails with PLUGIN_UNAVAILABLE when its attempts are over.",
-	apply.AbsentWait: "They wait until the game is back.",
-}
-
-// begin records that a town has no game. It returns since when, and whether to raise the alert:
-// once for an absence, when it has lasted for after.
-func (s *Absences) begin(
-	townID string, now time.Time, after time.Duration,
-) (since time.Time, raise bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a := s.towns[townID]
-	if a == nil {
-		a = &absence{since: now, began: time.Now()}
-		s.towns[townID] = a
-	}
-	raise = !a.raised && time.Since(a.began) >= after
-	a.raised = a.raised || raise
-	return a.since, raise
-}
-
-// end records that a town has a game. It returns since when it had none, and whether that raised
-// an alert.
-func (s *Absences) end(townID string) (since time.Time, raised bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	a := s.towns[townID]
-	if a == nil {
-		return time.Time{}, false
-	}
-	delete(s.towns, townID)
-	return a.since, a.raised
 }
 
 // recallTimeout bounds how long Recall reads; commands wait for it.

@@ -2,6 +2,7 @@ package game
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"worldengine/worldengine/apply"
@@ -12,28 +13,29 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// attempt makes one logical attempt. It returns false if ctx ended it.
-func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, bool) {
-	pause, lasts := w.spans(a)
-	held, gone := a.stood, false
+// errSuperseded: the log has gone on without an application: an operator has ended its run, or a
+// later writer has concluded it or begun its next attempt.
+var errSuperseded = errors.New("game: the log has gone on with the command")
+
+// attempt makes one logical attempt. It returns errSuperseded, or the error of ctx if that ended it.
+func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, error) {
+	pause, lasts := a.Pending.Spans(&w.config.Policy, a.begun, w.steps.Now().Add(-a.stood))
+	held := a.stood
 	a.stood = 0
 	_ = backoff.Sleep(ctx, pause)
 	switch {
 	case a.Pending.Attempt > 1 || w.config.WorldPause.Known().By != nil && a.own:
-		var waited time.Duration
-		waited, gone = w.waitUnpaused(ctx, a)
+		waited, err := w.waitUnpaused(ctx, a)
+		if err != nil {
+			return apply.Result{}, err
+		}
 		held += waited
-	case held > 0:
-		gone = w.superseded(ctx, a)
+	case ctx.Err() != nil:
+		return apply.Result{}, ctx.Err()
+	case held > 0 && w.superseded(ctx, a):
+		return apply.Result{}, errSuperseded
 	}
-	if ctx.Err() != nil {
-		return apply.Result{}, false
-	}
-	if gone { // by another writer, during the pause
-		// commitOutcome finds it superseded
-		return apply.Result{Failed: apply.Silence(false, nil)}, true
-	}
-	a.ends = time.Now().Add(lasts)
+	ends := time.Now().Add(lasts)
 	if a.Pending.Attempt > 1 {
 		w.record(ctx, a, true)
 		failpoint.At(failpoint.Recorded)
@@ -41,136 +43,164 @@ func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, boo
 	command := apply.NewCommand(a.Handoff, a.Pending.Run.RunID, a.before, a.Expected)
 	command.LogicalAttemptID, command.Deadline = a.Pending.Attempt, a.Pending.Deadline.Add(held)
 	least := max(w.config.Policy.Resend, w.config.Policy.Patience())
-	if again := time.Now().Add(least); !a.own && a.ends.Before(again) {
+	if again := time.Now().Add(least); !a.own && ends.Before(again) {
 		// No server asked between the end of the one before and the start of this one. The game is
 		// asked at least once, with time left: a plugin may have applied the command before.
-		a.ends, command.Deadline = again, w.steps.Now().Add(least)
+		ends, command.Deadline = again, w.steps.Now().Add(least)
 	}
-	var ended apply.Result
-	var ok bool
-	begun := time.Now()
+	ask, begun := w.ask, time.Now()
 	if a.Pending.Via == apply.RCON {
-		ended, ok = w.console(ctx, a, command)
-	} else {
-		ended, ok = w.ask(ctx, a, command)
+		ask = w.console
 	}
-	if ok && w.config.Metrics != nil {
+	ended, err := ask(ctx, a, command, ends)
+	if err == nil && w.config.Metrics != nil {
 		w.config.Metrics.Attempt(a.Pending.Via, ended, time.Since(begun))
 	}
-	return ended, ok
+	return ended, err
 }
 
-// ask asks the plugin until it gives a definite answer or the attempt's deadline passes. It returns
-// false if ctx ended it.
+// ask asks the plugin until it gives a definite answer or the attempt ends. The errors are attempt's.
 func (w *Worker) ask(
-	ctx context.Context, a *Application, command *apply.Command,
-) (apply.Result, bool) {
-	attempt := &PluginAttempt{
-		ApplyID: command.ApplyID, Number: command.LogicalAttemptID, Until: a.ends,
-		Resend: w.config.Policy.Resend, Patience: w.config.Policy.Patience(),
-		Earlier: a.Pending.Reached,
+	ctx context.Context, a *Application, command *apply.Command, ends time.Time,
+) (apply.Result, error) {
+	p := &pluginAttempt{
+		applyID: command.ApplyID, number: command.LogicalAttemptID, ends: ends,
+		resend: w.config.Policy.Resend, patience: w.config.Policy.Patience(),
+		earlier: a.Pending.Reached,
 	}
-	action := attempt.Due(time.Now())
-	for action.Over == nil {
-		switch {
-		case action.Again && attempt.InHand() && w.superseded(ctx, a):
-			action = attempt.GiveUp()
-		case action.Again && !attempt.InHand() || action.Send && !a.pass():
-			held, gone := w.waitUnpaused(ctx, a)
-			if ctx.Err() != nil {
-				return apply.Result{}, false
+	defer func() {
+		a.away.Store(nil)
+		a.learn(p.arrival(true))
+	}()
+	next := p.due(time.Now())
+	for next.over == nil {
+		if !next.send {
+			r := w.nextReply(ctx, a, p, next.wait)
+			switch ends := p.ends; {
+			case ctx.Err() != nil:
+				return apply.Result{}, ctx.Err()
+			case !r.Look:
+				next = w.replied(ctx, a, p, r)
+				if p.ends != ends { // its time stood still
+					command.Deadline = w.steps.Now().Add(time.Until(p.ends))
+				}
+			case w.superseded(ctx, a):
+				return apply.Result{}, errSuperseded
 			}
-			if gone {
-				action = attempt.GiveUp()
+			continue
+		}
+		// A plugin that may be working on the command is asked in a pause too.
+		inHand := p.inHand()
+		if inHand && w.superseded(ctx, a) {
+			return apply.Result{}, errSuperseded
+		}
+		if p.sent && !inHand || !a.pass() {
+			held, err := w.waitUnpaused(ctx, a)
+			if err != nil {
+				return apply.Result{}, err
+			}
+			p.ends, command.Deadline = p.ends.Add(held), command.Deadline.Add(held)
+			if !a.pass() {
 				continue
 			}
-			attempt.Until, a.ends = attempt.Until.Add(held), a.ends.Add(held)
-			command.Deadline = command.Deadline.Add(held)
-			if a.pass() {
-				action = w.send(a, attempt, command)
-			}
-		case action.Send:
-			action = w.send(a, attempt, command)
-		default:
-			r := w.nextReply(ctx, a, attempt, action.Wait)
-			if ctx.Err() != nil {
-				return apply.Result{}, false
-			}
-			until := attempt.Until
-			action = w.replied(ctx, a, attempt, action, r)
-			if attempt.Until != until { // its time stood still
-				a.ends, command.Deadline = attempt.Until,
-					w.steps.Now().Add(time.Until(attempt.Until))
-			}
 		}
+		next = p.requested(time.Now(), w.sendRequest(a, command, p.ends))
+		w.noteWait(a, p)
 	}
-	a.away.Store(nil)
-	a.learn(attempt.Arrival(true))
-	return *action.Over, true
+	return *next.over, nil
 }
 
-// send sends an attempt's request once, and returns its next action. A silent plugin that takes a
-// request is present.
-func (w *Worker) send(
-	a *Application, attempt *PluginAttempt, command *apply.Command,
-) Action {
-	action := attempt.Sent(time.Now(), w.sendRequest(a, command))
-	w.noteWait(a, attempt)
-	return action
+// sendRequest sends the request of an attempt once.
+func (w *Worker) sendRequest(a *Application, command *apply.Command, ends time.Time) error {
+	data, err := command.MarshalWire(command.Deadline.Add(-time.Until(ends)))
+	if err == nil {
+		subject := wire.ApplySubject(w.steps.Log.World, wire.TownToken(a.TownID))
+		err = w.config.Router.Ask(subject, a, a.Pending.Attempt, data)
+	}
+	failpoint.At(failpoint.Asked)
+	return err
 }
 
-// nextReply waits for a reply, at most until the given time. After Config.AbsentWait it tells a's
+// nextReply waits for a reply, at most until the given time. After Config.AbsentWait it answers a's
 // clients that the plugin is away: the command goes on waiting without them.
 func (w *Worker) nextReply(
-	ctx context.Context, a *Application, attempt *PluginAttempt, until time.Time,
+	ctx context.Context, a *Application, p *pluginAttempt, until time.Time,
 ) Reply {
-	if patient := a.taken.Add(w.config.AbsentWait); attempt.Waits() && patient.Before(until) {
-		r := a.next(ctx, time.Until(patient))
-		if r != (Reply{}) || ctx.Err() != nil {
+	patient := a.taken.Add(w.config.AbsentWait)
+	if p.absent && p.patience > 0 && patient.Before(until) {
+		if r := a.next(ctx, time.Until(patient)); r != (Reply{}) || ctx.Err() != nil {
 			return r
 		}
-		if since := w.Absences.Since(a.TownID); !since.IsZero() {
-			a.answer(false, machine.Answer{}, Absent(a.TownID, apply.Plugin, since, a.RunID, ""))
-		}
+		w.answerAbsent(a)
 	}
 	return a.next(ctx, time.Until(until))
 }
 
-// replied handles a reply to an attempt's request, or the lack of one, and returns the next action.
+// answerAbsent answers a's clients that its game is away, if it is.
+func (w *Worker) answerAbsent(a *Application) {
+	if since := w.Absences.Since(a.TownID); !since.IsZero() {
+		a.answer(false, machine.Answer{}, Absent(a.TownID, a.Pending.Via, since, a.RunID, ""))
+	}
+}
+
+// replied handles a reply to an attempt's request, or the lack of one.
 func (w *Worker) replied(
-	ctx context.Context, a *Application, attempt *PluginAttempt, action Action,
-	r Reply,
-) Action {
-	switch {
-	case r.Look:
-		if w.superseded(ctx, a) {
-			action = attempt.GiveUp()
-		}
-		return action
-	case r.Msg == nil:
-		action = attempt.TimedOut(time.Now())
-	default:
-		action = attempt.Replied(time.Now(), r.Msg, r.Attempt)
+	ctx context.Context, a *Application, p *pluginAttempt, r Reply,
+) (next action) {
+	if r.Msg == nil {
+		next = p.timedOut(time.Now())
+	} else {
+		next = p.replied(time.Now(), r.Msg, r.Attempt)
 	}
-	a.learn(attempt.Arrival(false))
-	if absent, known := attempt.Sighting(r.Msg); known {
-		w.sighted(ctx, a, absent, action.Over != nil)
+	a.learn(p.arrival(false))
+	if absent, known := p.sighting(r.Msg); known {
+		w.sighted(ctx, a, absent, next.over != nil)
 	}
-	w.noteWait(a, attempt)
-	if r.Msg != nil && action.Over != nil {
+	w.noteWait(a, p)
+	if r.Msg != nil && next.over != nil {
 		failpoint.At(failpoint.Answered)
 	}
-	return action
+	return next
+}
+
+// sighted records that a plugin replied to a request, or that NATS found none subscribed, and
+// whether the attempt is over.
+func (w *Worker) sighted(ctx context.Context, a *Application, absent, over bool) {
+	if absent {
+		w.Absences.Absent(ctx, a.About, 1+w.config.Queue.Waiting(a.TownID), over)
+	} else {
+		w.Absences.Present(ctx, a.About)
+	}
+}
+
+// noteWait notes whether a waits for a plugin. A silent plugin that takes a request is present.
+func (w *Worker) noteWait(a *Application, p *pluginAttempt) {
+	if !p.absent {
+		a.away.Store(nil)
+		return
+	}
+	said := "No plugin is subscribed for the town."
+	if p.last != nil {
+		said = wire.Sentence(p.last)
+	} else if last := a.Pending.Last; last != nil {
+		said = last.Message
+	}
+	w.waits(a, said, time.Until(p.next))
+}
+
+// waits notes that a waits for a game that is away, and is asked again after a pause.
+func (w *Worker) waits(a *Application, said string, pause time.Duration) {
+	a.away.Store(&Wait{RunID: a.RunID, Attempt: a.Pending.Attempt, Said: said,
+		Next: w.steps.Now().Add(pause)})
 }
 
 // waitUnpaused waits while a's town, or the world, is paused, or an operator cancels a's run, and
 // returns how long. Meanwhile nothing new is sent to a plugin or a console, and the deadline stands
-// still. It also waits while the log cannot be read, since there may be a pause. gone says that a
-// is superseded. Config.PauseWait bounds the wait of a's clients, who then get the pause as their
-// answer.
+// still. It also waits while the log cannot be read, since there may be a pause. The errors are
+// attempt's. Config.PauseWait bounds the wait of a's clients, who then get the pause as their answer.
 func (w *Worker) waitUnpaused(
 	ctx context.Context, a *Application,
-) (waited time.Duration, gone bool) {
+) (waited time.Duration, err error) {
 	from := time.Now()
 	for ctx.Err() == nil {
 		unsettled := a.unsettled.Load()
@@ -185,14 +215,14 @@ func (w *Worker) waitUnpaused(
 					"town", a.TownID, "run", a.RunID, a.Trace.LogAttr(), "error", err)
 			}
 		case w.supersededBy(current, a):
-			return waited, true
+			return waited, errSuperseded
 		case unsettled > 0:
 			w.settle(ctx, a, current, unsettled)
 		case by == nil && a.isOpen():
 			if waited > 0 {
 				w.Hold(ctx, a.TownID, current.Pending)
 			}
-			return waited, false
+			return waited, nil
 		case by == nil:
 		case waited >= w.config.PauseWait:
 			a.answer(false, machine.Answer{}, Paused(a.TownID, current.Paused == nil, by, a.RunID, true))
@@ -200,22 +230,10 @@ func (w *Worker) waitUnpaused(
 		_ = backoff.Sleep(ctx, pollPause)
 		waited = time.Since(from)
 	}
-	return waited, false
+	return waited, ctx.Err()
 }
 
-// sendRequest sends the request of an attempt once.
-func (w *Worker) sendRequest(a *Application, command *apply.Command) error {
-	data, err := command.MarshalWire(command.Deadline.Add(-time.Until(a.ends)))
-	if err == nil {
-		subject := wire.ApplySubject(w.steps.Log.World, wire.TownToken(a.TownID))
-		err = w.config.Router.Ask(subject, a, a.Pending.Attempt, data)
-	}
-	failpoint.At(failpoint.Asked)
-	return err
-}
-
-// superseded reports whether the log has gone on without a: an operator has ended its run, or a
-// later writer has concluded it or begun its next attempt.
+// superseded reports whether the log has gone on without a.
 func (w *Worker) superseded(ctx context.Context, a *Application) bool {
 	current, err := w.steps.Log.Load(ctx, a.TownID)
 	return err == nil && w.supersededBy(current, a)

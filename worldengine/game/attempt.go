@@ -11,7 +11,7 @@ import (
 
 // Pauses before a plugin is asked again.
 const (
-	// no plugin is subscribed; with Patience it grows to Resend
+	// no plugin is subscribed; with patience it grows to resend
 	absentPause = 250 * time.Millisecond
 	laterPause  = 500 * time.Millisecond // busy or in-progress, and the plugin names no time
 
@@ -20,76 +20,61 @@ const (
 	fateTime = time.Second
 )
 
-// PluginAttempt decides the next action of one logical attempt to have a plugin apply a command. It
+// pluginAttempt decides the next action of one logical attempt to have a plugin apply a command. It
 // has no clock and does no I/O: its caller sends the request, waits as the action says, and reports
 // the result. It is for one goroutine.
-type PluginAttempt struct {
-	ApplyID string
-	Number  int64         // of the logical attempt
-	Until   time.Time     // when the attempt ends
-	Resend  time.Duration // after what silence the request is sent again
-	// Patience is the attempt's remaining time when an absent plugin comes back; with 0 the attempt
+type pluginAttempt struct {
+	applyID string
+	number  int64         // of the logical attempt
+	ends    time.Time     // when the attempt ends
+	resend  time.Duration // after what silence the request is sent again
+	// patience is the attempt's remaining time when an absent plugin comes back; with 0 the attempt
 	// ends meanwhile.
-	Patience time.Duration
+	patience time.Duration
 
-	// Earlier reports that a request of an earlier attempt, or of another server, may have reached
+	// earlier reports that a request of an earlier attempt, or of another server, may have reached
 	// a plugin; reached that one of this attempt may have; and absent that NATS found no plugin
 	// subscribed to the last one.
-	Earlier         bool
+	earlier         bool
 	reached, absent bool
-	sent, busy      bool
+	sent, busy      bool          // whether a request was sent; whether the plugin said busy to it
 	away            time.Duration // the last pause because no plugin is subscribed
 	next            time.Time     // when the request is due again
 	last            error         // the last trouble
 }
 
-// Action is an attempt's next action: send the request, wait for a reply, or end.
-type Action struct {
-	// Send: send the request, and call Sent. Again reports whether it was sent before: then the log
-	// may have gone on meanwhile.
-	Send, Again bool
-	// Wait: wait until then for a reply, and call Replied or TimedOut.
-	Wait time.Time
-	// Over is the attempt's end; nil while it goes on.
-	Over *apply.Result
+// action is an attempt's next action: the end, sending the request, or else waiting for a reply.
+type action struct {
+	over *apply.Result
+	send bool      // then requested is called
+	wait time.Time // until then; then replied or timedOut is called
 }
 
-// Due returns the action when the next request is due.
-func (p *PluginAttempt) Due(now time.Time) Action {
-	if !now.Before(p.Until) {
-		return p.GiveUp()
+// due returns the action when the next request is due.
+func (p *pluginAttempt) due(now time.Time) action {
+	if now.Before(p.ends) {
+		return action{send: true}
 	}
-	return Action{Send: true, Again: p.sent}
+	reached := p.earlier || p.reached
+	return action{over: &apply.Result{Failed: apply.Silence(reached, p.last), Reached: reached}}
 }
 
-// GiveUp ends the attempt without a definite answer.
-func (p *PluginAttempt) GiveUp() Action {
-	reached := p.Earlier || p.reached
-	return Action{Over: &apply.Result{Failed: apply.Silence(reached, p.last), Reached: reached}}
-}
-
-// InHand reports whether a plugin may be working on the last request: it got one, and did not
+// inHand reports whether a plugin may be working on the last request: it got one, and did not
 // answer that it had not begun.
-func (p *PluginAttempt) InHand() bool { return p.sent && !p.absent && !p.busy }
+func (p *pluginAttempt) inHand() bool { return p.sent && !p.absent && !p.busy }
 
-// Away reports whether NATS found no plugin subscribed to the last request.
-func (p *PluginAttempt) Away() bool { return p.absent }
-
-// Waits reports whether the attempt lasts until a plugin comes, and none is there.
-func (p *PluginAttempt) Waits() bool { return p.absent && p.Patience > 0 }
-
-// Sighting reports whether a reply, or nil for none, shows that a plugin is present or absent, and
+// sighting reports whether a reply, or nil for none, shows that a plugin is present or absent, and
 // which. Silence does not: the connection may be down. Nor does NATS's answer to an earlier
 // attempt's request.
-func (p *PluginAttempt) Sighting(msg *nats.Msg) (absent, known bool) {
+func (p *pluginAttempt) sighting(msg *nats.Msg) (absent, known bool) {
 	return p.absent, p.absent || msg != nil && !isNoResponders(msg)
 }
 
-// Arrival returns the known fate of the attempt's requests. At the end of the attempt, one that a
+// arrival returns the known fate of the attempt's requests. At the end of the attempt, one that a
 // plugin may be working on may have arrived.
-func (p *PluginAttempt) Arrival(over bool) apply.Arrival {
+func (p *pluginAttempt) arrival(over bool) apply.Arrival {
 	switch {
-	case p.reached || over && p.InHand():
+	case p.reached || over && p.inHand():
 		return apply.MayHaveArrived
 	case p.absent:
 		return apply.NotArrived
@@ -97,55 +82,39 @@ func (p *PluginAttempt) Arrival(over bool) apply.Arrival {
 	return apply.MayArrive
 }
 
-// Sent records that the request was sent, or failed with err.
-func (p *PluginAttempt) Sent(now time.Time, err error) Action {
+// requested records that the request was sent, or failed with err.
+func (p *pluginAttempt) requested(now time.Time, err error) action {
 	if err != nil {
 		p.last = err
 	}
 	p.sent, p.absent, p.busy = true, false, false
-	return p.waitFor(now, p.Resend)
+	return p.waitFor(now, p.resend)
 }
 
-// TimedOut records that no reply came within the wait.
-func (p *PluginAttempt) TimedOut(now time.Time) Action {
+// timedOut records that no reply came within the wait.
+func (p *pluginAttempt) timedOut(now time.Time) action {
 	p.reached = p.reached || !p.absent
-	return p.Due(now)
+	return p.due(now)
 }
 
-// Replied handles a reply to a request of a logical attempt.
-func (p *PluginAttempt) Replied(now time.Time, msg *nats.Msg, attempt int64) Action {
+// replied handles a reply to a request of a logical attempt.
+func (p *pluginAttempt) replied(now time.Time, msg *nats.Msg, attempt int64) action {
 	if isNoResponders(msg) {
-		if attempt != p.Number { // which says nothing about the last request
-			return Action{Wait: p.next}
-		}
-		p.absent = true
-		if p.Patience == 0 {
-			if p.Until.Before(now.Add(absentPause + min(p.Resend, fateTime))) {
-				// Another request's fate might be unknown at the end, and the command would be in
-				// doubt.
-				return p.waitFor(now, p.Until.Sub(now))
-			}
-			return p.waitFor(now, absentPause)
-		}
-		p.away = max(absentPause, min(2*p.away, p.Resend))
-		if until := now.Add(p.away + p.Patience); until.After(p.Until) {
-			p.Until = until
-		}
-		return p.waitFor(now, p.away)
+		return p.noResponders(now, attempt)
 	}
 	p.absent, p.away = false, 0
-	answer, err := apply.ParseAnswer(msg.Data, p.ApplyID, schemas.Limits{})
+	answer, err := apply.ParseAnswer(msg.Data, p.applyID, schemas.Limits{})
 	p.reached = true
 	switch {
 	case err != nil:
 		p.last = err
-		return p.waitFor(now, p.Resend)
+		return p.waitFor(now, p.resend)
 	case answer.Status == apply.Applied:
-		return Action{Over: new(answer.Result())}
-	case attempt != p.Number: // an earlier attempt's answer that the command is not applied
-		return Action{Wait: p.next}
+		return action{over: new(answer.Result())}
+	case attempt != p.number: // an earlier attempt's answer that the command is not applied
+		return action{wait: p.next}
 	case answer.Status == apply.Refused:
-		return Action{Over: new(answer.Result())}
+		return action{over: new(answer.Result())}
 	}
 	p.busy = answer.Status == apply.Busy
 	pause := laterPause
@@ -155,13 +124,33 @@ func (p *PluginAttempt) Replied(now time.Time, msg *nats.Msg, attempt int64) Act
 	return p.waitFor(now, pause)
 }
 
-// waitFor waits for a reply before the request is due again, at most until the attempt ends.
-func (p *PluginAttempt) waitFor(now time.Time, pause time.Duration) Action {
-	p.next = now.Add(pause)
-	if p.Until.Before(p.next) {
-		p.next = p.Until
+// noResponders handles NATS's answer that no plugin is subscribed.
+func (p *pluginAttempt) noResponders(now time.Time, attempt int64) action {
+	switch {
+	case attempt != p.number: // which says nothing about the last request
+		return action{wait: p.next}
+	case p.patience > 0:
+		p.away = max(absentPause, min(2*p.away, p.resend))
+		if until := now.Add(p.away + p.patience); until.After(p.ends) {
+			p.ends = until
+		}
+	case p.ends.Before(now.Add(absentPause + min(p.resend, fateTime))):
+		// Another request's fate might be unknown at the end, and the command would be in doubt.
+		p.away = p.ends.Sub(now)
+	default:
+		p.away = absentPause
 	}
-	return Action{Wait: p.next}
+	p.absent = true
+	return p.waitFor(now, p.away)
+}
+
+// waitFor waits for a reply before the request is due again, at most until the attempt ends.
+func (p *pluginAttempt) waitFor(now time.Time, pause time.Duration) action {
+	p.next = now.Add(pause)
+	if p.ends.Before(p.next) {
+		p.next = p.ends
+	}
+	return action{wait: p.next}
 }
 
 // isNoResponders reports whether a reply is NATS's, that no plugin is subscribed.

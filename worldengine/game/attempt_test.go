@@ -126,18 +126,18 @@ func TestPluginAttempt_Scenarios(t *testing.T) {
 			t.Parallel()
 			var told strings.Builder
 			start := time.Unix(0, 0)
-			p := &PluginAttempt{ApplyID: anApplyID, Number: 2, Until: start.Add(10 * time.Second),
-				Resend: 2 * time.Second}
+			p := &pluginAttempt{applyID: anApplyID, number: 2, ends: start.Add(10 * time.Second),
+				resend: 2 * time.Second}
 			if strings.HasPrefix(name, "a patient") {
-				p.Patience = 10 * time.Second
+				p.patience = 10 * time.Second
 			}
 			for line := range strings.Lines(strings.TrimSpace(scenario)) {
 				what, _, _ := strings.Cut(strings.TrimSpace(line), " -> ")
 				at, event, _ := strings.Cut(what, " ")
 				since, err := time.ParseDuration(at)
 				require.NoError(t, err)
-				action := happens(t, p, start.Add(since), event)
-				fmt.Fprintf(&told, "\t\t%s -> %s\n", what, actionText(action, start))
+				next := happens(t, p, start.Add(since), event)
+				fmt.Fprintf(&told, "\t\t%s -> %s\n", what, actionText(p, next, start))
 			}
 			require.Equal(t, "\n"+strings.TrimRight(told.String(), "\n"), scenario)
 		})
@@ -147,17 +147,17 @@ func TestPluginAttempt_Scenarios(t *testing.T) {
 const anApplyID = "handoff_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 // happens tells an attempt of an event.
-func happens(t *testing.T, p *PluginAttempt, now time.Time, event string) Action {
+func happens(t *testing.T, p *pluginAttempt, now time.Time, event string) action {
 	t.Helper()
 	command := &apply.Command{ApplyID: anApplyID}
-	number := p.Number
+	number := p.number
 	if later, ok := strings.CutPrefix(event, "earlier "); ok {
 		number, event = number-1, later
 	}
-	reply := func(a apply.Answer) Action {
+	reply := func(a apply.Answer) action {
 		data, err := a.MarshalWire()
 		require.NoError(t, err)
-		return p.Replied(now, &nats.Msg{Data: data}, number)
+		return p.replied(now, &nats.Msg{Data: data}, number)
 	}
 	pause := time.Duration(0)
 	if busy, after, ok := strings.Cut(event, " for "); ok {
@@ -168,17 +168,17 @@ func happens(t *testing.T, p *PluginAttempt, now time.Time, event string) Action
 	}
 	switch event {
 	case "due":
-		return p.Due(now)
+		return p.due(now)
 	case "sent":
-		return p.Sent(now, nil)
+		return p.requested(now, nil)
 	case "not sent":
-		return p.Sent(now, errors.New("no connection"))
+		return p.requested(now, errors.New("no connection"))
 	case "nothing":
-		return p.TimedOut(now)
+		return p.timedOut(now)
 	case "absent":
-		return p.Replied(now, &nats.Msg{Header: nats.Header{"Status": {"503"}}}, number)
+		return p.replied(now, &nats.Msg{Header: nats.Header{"Status": {"503"}}}, number)
 	case "garbage":
-		return p.Replied(now, &nats.Msg{Data: []byte("{")}, number)
+		return p.replied(now, &nats.Msg{Data: []byte("{")}, number)
 	case "applied":
 		return reply(apply.Done(command))
 	case "refused":
@@ -187,32 +187,32 @@ func happens(t *testing.T, p *PluginAttempt, now time.Time, event string) Action
 		return reply(apply.Later(command, apply.Busy, pause))
 	}
 	t.Fatalf("no such event: %q", event)
-	return Action{}
+	return action{}
 }
 
-func actionText(a Action, start time.Time) string {
+func actionText(p *pluginAttempt, a action, start time.Time) string {
 	switch {
-	case a.Over != nil && a.Over.Applied:
+	case a.over != nil && a.over.Applied:
 		return "applied"
-	case a.Over != nil:
-		text := string(a.Over.Failed.Reason)
-		if a.Over.Reached {
+	case a.over != nil:
+		text := string(a.over.Failed.Reason)
+		if a.over.Reached {
 			text += ", reached"
 		}
 		return text
-	case a.Again:
+	case a.send && p.sent:
 		return "send again"
-	case a.Send:
+	case a.send:
 		return "send"
 	}
-	return "wait until " + a.Wait.Sub(start).String()
+	return "wait until " + a.wait.Sub(start).String()
 }
 
 // If an earlier attempt's request may have reached a plugin, this attempt has reached it.
 func TestPluginAttempt_Reached(t *testing.T) {
 	t.Parallel()
-	p := &PluginAttempt{Until: time.Unix(1, 0), Resend: time.Second, Earlier: true}
-	require.Equal(t, apply.ReasonPluginTimeout, p.Due(time.Unix(1, 0)).Over.Failed.Reason)
+	p := &pluginAttempt{ends: time.Unix(1, 0), resend: time.Second, earlier: true}
+	require.Equal(t, apply.ReasonPluginTimeout, p.due(time.Unix(1, 0)).over.Failed.Reason)
 }
 
 // NATS's answer to an earlier attempt's request shows neither that a plugin has come since, nor
@@ -221,33 +221,41 @@ func TestPluginAttempt_Sighting(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
 	none := &nats.Msg{Header: nats.Header{"Status": {"503"}}}
-	p := &PluginAttempt{
-		ApplyID: "a", Number: 2, Until: now.Add(time.Minute), Resend: time.Second,
-		Patience: time.Second,
+	p := &pluginAttempt{
+		applyID: "a", number: 2, ends: now.Add(time.Minute), resend: time.Second,
+		patience: time.Second,
 	}
-	p.Sent(now, nil)
+	p.requested(now, nil)
 	sighting := func(msg *nats.Msg, attempt int64) [2]bool {
-		p.Replied(now, msg, attempt)
-		absent, known := p.Sighting(msg)
+		p.replied(now, msg, attempt)
+		absent, known := p.sighting(msg)
 		return [2]bool{absent, known}
 	}
 	require.Equal(t, [2]bool{false, false}, sighting(none, 1))
 	require.Equal(t, [2]bool{true, true}, sighting(none, 2))
 	require.Equal(t, [2]bool{false, true}, sighting(&nats.Msg{Data: []byte("no answer")}, 1))
-	p.Sent(now, nil)
-	_, known := p.Sighting(nil)
+	p.requested(now, nil)
+	_, known := p.sighting(nil)
 	require.False(t, known)
 }
 
-// While no plugin is subscribed, a patient attempt waits, and another one passes.
-func TestPluginAttempt_Waits(t *testing.T) {
+// A request may have arrived if it was silent, had any answer, or its fate is unknown at the
+// attempt's end.
+func TestPluginAttempt_Arrival(t *testing.T) {
 	t.Parallel()
-	for _, patience := range []time.Duration{0, time.Second} {
-		p := &PluginAttempt{Patience: patience}
-		require.False(t, p.Away())
-		require.False(t, p.Waits())
-		p.absent = true
-		require.True(t, p.Away())
-		require.Equal(t, patience > 0, p.Waits())
+	for name, c := range map[string]struct {
+		attempt      pluginAttempt
+		during, over apply.Arrival
+	}{
+		"absent":    {pluginAttempt{absent: true}, apply.NotArrived, apply.NotArrived},
+		"not known": {pluginAttempt{}, apply.MayArrive, apply.MayHaveArrived},
+		"silent, absent": {pluginAttempt{absent: true, reached: true}, apply.MayHaveArrived,
+			apply.MayHaveArrived},
+		"busy": {pluginAttempt{busy: true, reached: true}, apply.MayHaveArrived,
+			apply.MayHaveArrived},
+	} {
+		c.attempt.sent = true
+		require.Equal(t, c.during, c.attempt.arrival(false), name)
+		require.Equal(t, c.over, c.attempt.arrival(true), name)
 	}
 }

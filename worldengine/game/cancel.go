@@ -47,7 +47,7 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 		switch {
 		case closed:
 			a.close()
-			event.Arrival = w.arrival(ctx, a)
+			event.Arrival = arrival(ctx, a)
 		case s.Force && p != nil && p.RetryOf == nil:
 			// The alert is stored first: an operator has to look at the game, even if this server
 			// ends here. If a result comes first, the alert stays, and says so.
@@ -82,25 +82,30 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 }
 
 // begun returns the application of a run, nil if there is none. After the commit of a command its
-// application is about to begin, so begun waits for it, at most for cancelWait.
-func (w *Worker) begun(ctx context.Context, wait bool, s *machine.Signal) *Application {
-	for until := time.Now().Add(cancelWait); ; {
-		a := w.applications.of(s.TownID, s.RunID)
-		if a != nil || !wait || !time.Now().Before(until) || backoff.Sleep(ctx, cancelPoll) != nil {
-			return a
-		}
-	}
+// application is about to begin, so begun waits for it.
+func (w *Worker) begun(ctx context.Context, wait bool, s *machine.Signal) (a *Application) {
+	briefly(ctx, func() bool {
+		a = w.of(s.TownID, s.RunID)
+		return a != nil || !wait
+	})
+	return a
 }
 
 // arrival returns whether a request for a's command, with its gate closed, may have arrived. It
-// waits until that is known, at most for cancelWait.
-func (w *Worker) arrival(ctx context.Context, a *Application) apply.Arrival {
-	for until := time.Now().Add(cancelWait); ; {
-		arrival := a.arrival()
-		if arrival != apply.MayArrive || !time.Now().Before(until) ||
-			backoff.Sleep(ctx, cancelPoll) != nil {
-			return arrival
-		}
+// waits until that is known.
+func arrival(ctx context.Context, a *Application) (fate apply.Arrival) {
+	briefly(ctx, func() bool {
+		fate = a.arrival()
+		return fate != apply.MayArrive
+	})
+	return fate
+}
+
+// briefly waits until known returns true, at most for cancelWait.
+func briefly(ctx context.Context, known func() bool) {
+	until := time.Now().Add(cancelWait)
+	for !known() && time.Now().Before(until) && backoff.Sleep(ctx, cancelPoll) == nil {
+		continue
 	}
 }
 
@@ -154,9 +159,9 @@ func (w *Worker) endOwn(of alerts.About, answer *machine.Answer) {
 	} else {
 		answer = new(machine.Answer)
 	}
-	if own := w.applications.of(of.TownID, of.RunID); own != nil {
+	if own := w.of(of.TownID, of.RunID); own != nil {
 		own.close()
-		w.applications.remove(own)
+		w.remove(own)
 		own.answer(true, *answer, err)
 		own.Deliver(Reply{Look: true})
 	}

@@ -20,7 +20,7 @@ import (
 // the pause of the world, or the run has changed.
 func (w *Worker) Watch(ctx context.Context) {
 	for backoff.Sleep(ctx, pollPause) == nil {
-		all := w.applications.all()
+		all := w.all()
 		if len(all) == 0 {
 			continue
 		}

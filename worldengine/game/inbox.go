@@ -48,28 +48,13 @@ type Inbox struct {
 	ended *recent.Map[string, *requests]
 }
 
-// requests are the requests for one command. The inbox's lock guards them.
+// requests counts the requests for one command, and the answers "applied", by their logical attempt.
+// The inbox's lock guards it.
 type requests struct {
-	about    alerts.About
-	to       *Application
-	gaveUp   bool
-	attempts []tally
-}
-
-// tally counts the requests of an attempt, and the answers "applied".
-type tally struct {
-	attempt        int64
-	asked, applied int
-}
-
-func (r *requests) of(attempt int64) *tally {
-	for i := range r.attempts {
-		if r.attempts[i].attempt == attempt {
-			return &r.attempts[i]
-		}
-	}
-	r.attempts = append(r.attempts, tally{attempt: attempt})
-	return &r.attempts[len(r.attempts)-1]
+	about          alerts.About
+	to             *Application
+	gaveUp         bool
+	asked, applied map[int64]int
 }
 
 // tooMany counts an answer, and reports whether there are now more answers "applied" than requests:
@@ -78,9 +63,9 @@ func (r *requests) tooMany(reply Reply) bool {
 	if !bytes.Contains(reply.Msg.Data, saysApplied) {
 		return false
 	}
-	of := r.of(reply.Attempt)
-	of.applied++
-	return of.asked > 0 && of.applied > of.asked
+	r.applied[reply.Attempt]++
+	asked := r.asked[reply.Attempt]
+	return asked > 0 && r.applied[reply.Attempt] > asked
 }
 
 // saysApplied is in every answer with the status applied, and hardly in another one: report reads
@@ -157,7 +142,7 @@ func (i *Inbox) deliver(token string, reply Reply) (about alerts.About, late, do
 // Ask implements Router.
 func (i *Inbox) Ask(subject string, a *Application, attempt int64, data []byte) error {
 	i.mu.Lock()
-	i.expect(a).of(attempt).asked++
+	i.expect(a).asked[attempt]++
 	i.mu.Unlock()
 	msg := &nats.Msg{
 		Subject: subject, Reply: fmt.Sprint(i.prefix, a.token, ".", attempt), Data: data,
@@ -174,7 +159,7 @@ func (i *Inbox) Ask(subject string, a *Application, attempt int64, data []byte) 
 func (i *Inbox) expect(a *Application) *requests {
 	r := i.open[a.token]
 	if r == nil {
-		r = &requests{about: a.About, to: a}
+		r = &requests{about: a.About, to: a, asked: map[int64]int{}, applied: map[int64]int{}}
 		i.open[a.token] = r
 	}
 	return r

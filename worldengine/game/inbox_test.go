@@ -127,8 +127,7 @@ func TestInbox_Double(t *testing.T) {
 	} {
 		c := newCommanded()
 		requests := c.Inbox.open[c.token]
-		requests.of(1).asked = row.asked
-		requests.of(2).asked = 1
+		requests.asked[1], requests.asked[2] = row.asked, 1
 		for _, data := range row.before {
 			c.answers("1", data)
 		}

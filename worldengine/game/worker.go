@@ -5,12 +5,16 @@
 //	Ensure ── attempt ──> game ── outcome ──> the town's turn ── one record ──> commit log
 //
 // A pending command is in the record of its town (apply.Pending), so the next writer can go on with
-// it. PluginAttempt decides the next action of an attempt, and package machine the effect of its outcome.
+// it. pluginAttempt decides the next action of an attempt, and package machine the effect of its outcome.
 package game
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"worldengine/runevents"
@@ -18,9 +22,9 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/stepper"
-	"worldengine/worldengine/wire"
 )
 
 // pollPause is the pause between two looks at a command's wait condition.
@@ -40,7 +44,7 @@ type Config struct {
 	Index      *index.Index
 	WorldPause *WorldPause
 	Ends       *runs.Ends
-	Queue      Queue
+	Queue      *queue.Queue
 	Router     Router
 
 	Alerts  Alerts
@@ -64,49 +68,103 @@ type Metrics interface {
 	Attempt(by apply.Binding, ended apply.Result, took time.Duration)
 }
 
-// Queue gives work its turn at a town.
-type Queue interface {
-	// SubmitFirst gives run its turn before all waiting requests of the town.
-	SubmitFirst(townID string, run func(context.Context)) error
-	// Answering marks that the town's turn ends with an answer.
-	Answering(townID string)
-	// Unpark lets the town's waiting requests go on.
-	Unpark(townID string)
-	// Waiting returns the number of requests that wait for the town.
-	Waiting(townID string) int
-}
-
 // Worker works on the pending commands of a world. It is safe for concurrent use.
 type Worker struct {
-	Absences     *Absences
-	config       Config
-	steps        *stepper.Stepper
-	applications applications
+	Absences *Absences
+	config   Config
+	steps    *stepper.Stepper
 	// unread limits the warnings that a command waits because its town is unreadable.
 	unread backoff.Seldom
 	// ctx ends the requests to games.
 	ctx  context.Context
 	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu     sync.Mutex
+	towns  map[string]*Application // at most one for a town
+	closed bool                    // no more are accepted
 }
 
 // New returns a worker that works until ctx is done.
 func New(ctx context.Context, steps *stepper.Stepper, config Config) *Worker {
-	w := &Worker{Absences: newAbsences(steps.Now, &config), config: config, steps: steps}
+	w := &Worker{Absences: newAbsences(steps.Now, &config), config: config, steps: steps,
+		towns: map[string]*Application{}}
 	w.ctx, w.stop = context.WithCancel(ctx)
 	return w
 }
 
+// of returns a run's application in a town, or with "" in any; nil if there is none.
+func (w *Worker) of(townID, runID string) *Application {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if a := w.towns[townID]; a != nil && (runID == "" || a.RunID == runID) {
+		return a
+	}
+	return nil
+}
+
+// start adds and starts an application, in the place of one that is over, and reports whether any
+// more are accepted.
+func (w *Worker) start(a *Application) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.towns[a.TownID] = a
+		w.work.Go(func() { w.run(w.ctx, a) })
+	}
+	return !w.closed
+}
+
+// remove removes an application, unless another one has its place.
+func (w *Worker) remove(a *Application) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.towns[a.TownID] == a {
+		delete(w.towns, a.TownID)
+	}
+}
+
+// all returns the applications in the order of their towns.
+func (w *Worker) all() []*Application {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.SortedFunc(maps.Values(w.towns), func(a, b *Application) int {
+		return cmp.Compare(a.TownID, b.TownID)
+	})
+}
+
+// Count returns the number of commands in hand.
+func (w *Worker) Count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.towns)
+}
+
 // Refuse takes no more commands.
-func (w *Worker) Refuse() { w.applications.close() }
+func (w *Worker) Refuse() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+}
+
+// stopGrace is how long Stop waits for games that are about to answer.
+const stopGrace = 2 * time.Second
 
 // Stop refuses new commands, and leaves those in hand pending unless their answers come within
-// moments. ctx bounds the wait.
-func (w *Worker) Stop(ctx context.Context) { w.applications.stop(ctx, w.stop) }
+// moments: the next writer of the world goes on with them. ctx bounds the wait.
+func (w *Worker) Stop(ctx context.Context) {
+	w.Refuse()
+	grace, done := context.WithTimeout(ctx, stopGrace)
+	defer done()
+	context.AfterFunc(grace, w.stop)
+	w.work.Wait()
+	w.stop()
+}
 
 // InProgress returns the error of InProgress if the key's command is being applied to its town, else
 // nil. It answers another handoff with the key.
 func (w *Worker) InProgress(townID, key string) error {
-	a := w.applications.of(townID, "")
+	a := w.of(townID, "")
 	if a == nil || a.Handoff.IdempotencyKey != key {
 		return nil
 	}
@@ -116,7 +174,7 @@ func (w *Worker) InProgress(townID, key string) error {
 // Absent returns why a request behind the pending command of the run before should wait no longer:
 // that command waits for a game that is away. It returns nil otherwise. runID is the request's run.
 func (w *Worker) Absent(townID, before, runID string) error {
-	a := w.applications.of(townID, before)
+	a := w.of(townID, before)
 	if since := w.Absences.Since(townID); a != nil && a.away.Load() != nil && !since.IsZero() {
 		return Absent(townID, a.stored.Via, since, runID, before)
 	}
@@ -131,31 +189,10 @@ type Wait struct {
 	Next    time.Time // when the game is asked again
 }
 
-// noteWait notes whether a waits for a plugin.
-func (w *Worker) noteWait(a *Application, attempt *PluginAttempt) {
-	if !attempt.Away() {
-		a.away.Store(nil)
-		return
-	}
-	said := "No plugin is subscribed for the town."
-	if attempt.last != nil {
-		said = wire.Sentence(attempt.last)
-	} else if last := a.Pending.Last; last != nil {
-		said = last.Message
-	}
-	w.waits(a, said, time.Until(attempt.next))
-}
-
-// waits notes that a waits for a game that is away, and is asked again after a pause.
-func (w *Worker) waits(a *Application, said string, pause time.Duration) {
-	a.away.Store(&Wait{RunID: a.RunID, Attempt: a.Pending.Attempt, Said: said,
-		Next: w.steps.Now().Add(pause)})
-}
-
 // Wait returns this writer's command for a town without a game; between two requests with RunID
 // alone, and zero if there is none.
 func (w *Worker) Wait(townID string) Wait {
-	a := w.applications.of(townID, "")
+	a := w.of(townID, "")
 	if a == nil {
 		return Wait{}
 	}
@@ -164,6 +201,3 @@ func (w *Worker) Wait(townID string) Wait {
 	}
 	return Wait{RunID: a.RunID}
 }
-
-// Count returns the number of commands in hand.
-func (w *Worker) Count() int { return w.applications.count() }

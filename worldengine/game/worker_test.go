@@ -1,6 +1,7 @@
 package game_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -94,7 +95,7 @@ func work(
 			Backoff: time.Millisecond}.WithDefaults(),
 		Towns: commitlog.NewTowns(w.log), Index: ix,
 		Ends:       &runs.Ends{Log: w.log, Runs: runs.New(w.log, ix, runs.Config{Logger: logger})},
-		WorldPause: game.NewWorldPause(w.log, game.Pause{}, turns),
+		WorldPause: game.NewWorldPause(w.log, game.Pause{}, turns.UnparkAll),
 		Queue:      turns, Router: inbox, Alerts: w, Metrics: w, Logger: logger,
 	}
 	if change != nil {
@@ -252,16 +253,18 @@ type console struct {
 	release chan struct{}
 }
 
-func (c *console) Begin(context.Context, *apply.Command) (apply.Session, error) {
+func (c *console) Apply(
+	_ context.Context, _ *apply.Command, begin func() bool,
+) (apply.Answer, error) {
 	if c.begun != nil {
 		c.begun <- struct{}{}
 		<-c.release
 	}
-	return c, c.login
+	if c.login != nil || !begin() {
+		return apply.Answer{}, cmp.Or(c.login, apply.ErrUnavailable)
+	}
+	return c.answer, c.err
 }
-
-func (c *console) Apply(context.Context) (apply.Answer, error) { return c.answer, c.err }
-func (c *console) End()                                        {}
 
 func TestWorker_ConsoleEnds(t *testing.T) {
 	t.Parallel()

@@ -15,21 +15,15 @@ type Pause struct {
 
 // WorldPause is the last known pause of a world. It is safe for concurrent use.
 type WorldPause struct {
-	log   *commitlog.Log
-	queue Towns
-	known atomic.Pointer[Pause]
+	log     *commitlog.Log
+	changed func()
+	known   atomic.Pointer[Pause]
 }
 
-// Towns are the requests that wait for their towns. They are a *queue.Queue.
-type Towns interface {
-	// UnparkAll gives the towns that wait another turn.
-	UnparkAll()
-}
-
-// NewWorldPause returns the pause of a world that has just been read. Whenever it changes, the towns
-// of the queue have another turn.
-func NewWorldPause(log *commitlog.Log, now Pause, queue Towns) *WorldPause {
-	w := &WorldPause{log: log, queue: queue}
+// NewWorldPause returns the pause of a world that has just been read. changed is called whenever it
+// changes.
+func NewWorldPause(log *commitlog.Log, now Pause, changed func()) *WorldPause {
+	w := &WorldPause{log: log, changed: changed}
 	w.known.Store(&now)
 	return w
 }
@@ -54,7 +48,7 @@ func (w *WorldPause) Set(now Pause) {
 			return
 		}
 		if w.known.CompareAndSwap(before, &now) {
-			w.queue.UnparkAll()
+			w.changed()
 			return
 		}
 	}
@@ -74,7 +68,7 @@ func (w *WorldPause) Reread(ctx context.Context) error {
 			continue
 		}
 		if before.Seq != seq || (before.By == nil) != (paused == nil) {
-			w.queue.UnparkAll()
+			w.changed()
 		}
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,21 +17,17 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// counter is a queue that counts how often it is woken.
-type counter int64
-
-func (c *counter) UnparkAll() { atomic.AddInt64((*int64)(c), 1) }
-
 // A server never goes back to an earlier pause of the world, and a town's own pause comes first.
 func TestWorldPause_Set(t *testing.T) {
 	t.Parallel()
-	var changes counter
+	changes := 0
+	changed := func() { changes++ }
 	by, own := &commitlog.PausedBy{SignalID: "s"}, &commitlog.PausedBy{SignalID: "own"}
-	w := game.NewWorldPause(nil, game.Pause{Seq: 3}, &changes)
+	w := game.NewWorldPause(nil, game.Pause{Seq: 3}, changed)
 	for _, step := range []struct {
 		name       string
 		set, known game.Pause
-		changes    counter
+		changes    int
 	}{
 		{"the known one", game.Pause{Seq: 3}, game.Pause{Seq: 3}, 0},
 		{"an earlier one", game.Pause{Seq: 2, By: by}, game.Pause{Seq: 3}, 0},
@@ -52,7 +47,7 @@ func TestWorldPause_Set(t *testing.T) {
 // Of many pauses that are set at once the latest counts.
 func TestWorldPause_SetAtOnce(t *testing.T) {
 	t.Parallel()
-	w := game.NewWorldPause(nil, game.Pause{}, new(counter))
+	w := game.NewWorldPause(nil, game.Pause{}, func() {})
 	var setters sync.WaitGroup
 	for first := range uint64(8) {
 		setters.Go(func() {
@@ -76,8 +71,9 @@ func TestWorldPause_SetAtOnce(t *testing.T) {
 func TestWorldPause_Reread(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	var changes counter
-	w := game.NewWorldPause(l, game.Pause{}, &changes)
+	changes := 0
+	changed := func() { changes++ }
+	w := game.NewWorldPause(l, game.Pause{}, changed)
 	require.NoError(t, w.Reread(t.Context()))
 	require.Zero(t, changes, "no one has paused the world")
 	seq := pauseWorld(t, l, "s")

@@ -23,7 +23,7 @@ func TestConsole_CommandsInOrder(t *testing.T) {
 		"function towns:advance/{argument}", "say The {title} is at {progress} %, on day {day}."))
 	for range 3 {
 		c := command(t, "wall")
-		answer, err := console.Apply(t.Context(), c)
+		answer, err := console.Apply(t.Context(), c, begin)
 		require.NoError(t, err)
 		require.Equal(t, apply.Done(c), answer)
 	}
@@ -60,7 +60,7 @@ func TestConsole_ServerOfOneLogin(t *testing.T) {
 	}), "say {argument}"))
 	for _, id := range []string{"a", "b", "c"} {
 		c := command(t, id)
-		answer, err := console.Apply(t.Context(), c)
+		answer, err := console.Apply(t.Context(), c, begin)
 		require.NoError(t, err)
 		require.Equal(t, apply.Done(c), answer)
 	}
@@ -98,7 +98,7 @@ func TestConsole_LongResponses(t *testing.T) {
 				}
 			}
 			c := command(t, "wall")
-			answer, err := open(t, cfg).Apply(t.Context(), c)
+			answer, err := open(t, cfg).Apply(t.Context(), c, begin)
 			require.NoError(t, err)
 			require.Equal(t, apply.Done(c), answer)
 			connections, _, lines := server.seen()
@@ -130,7 +130,7 @@ func TestConsole_RestartedServer(t *testing.T) {
 	console := open(t, config(address, "say hello"))
 	for range 3 {
 		c := command(t, "wall")
-		answer, err := console.Apply(t.Context(), c)
+		answer, err := console.Apply(t.Context(), c, begin)
 		require.NoError(t, err)
 		require.Equal(t, apply.Done(c), answer)
 		restart <- struct{}{}
@@ -149,7 +149,7 @@ func TestConsole_OneCommandAtATime(t *testing.T) {
 	for i := range 20 {
 		c := command(t, fmt.Sprint("project-", i))
 		all.Go(func() {
-			answer, err := console.Apply(t.Context(), c)
+			answer, err := console.Apply(t.Context(), c, begin)
 			if err != nil || answer.Status != apply.Applied {
 				t.Errorf("%v, %v", answer, err)
 			}
@@ -168,7 +168,7 @@ func TestConsole_TypeWithoutCommands(t *testing.T) {
 	t.Parallel()
 	console := open(t, config("127.0.0.1:1", "say hello"))
 	c := commandOf(t, handoff.TalkToTownsfolk, map[string]string{"talkType": "casual"})
-	answer, err := console.Apply(t.Context(), c)
+	answer, err := console.Apply(t.Context(), c, begin)
 	require.NoError(t, err)
 	require.Equal(t, apply.Refuse(c, rcon.ReasonNotConfigured,
 		"The console has no commands for TOWNSFOLK_TALK.", false), answer)
@@ -180,7 +180,7 @@ func TestConsole_UnsafeValue(t *testing.T) {
 	server := &vanilla{answer: func(string) string { return "ok" }}
 	console := open(t, config(listen(t, server.serve), "say hello", "say {argument}"))
 	c := command(t, "wall\nop mallory")
-	answer, err := console.Apply(t.Context(), c)
+	answer, err := console.Apply(t.Context(), c, begin)
 	require.NoError(t, err)
 	require.Equal(t, apply.Refused, answer.Status)
 	require.Equal(t, rcon.ReasonUnsafeArgument, answer.ReasonCode)
@@ -205,7 +205,7 @@ func TestConsole_Expect(t *testing.T) {
 			cfg.Commands[handoff.AdvanceProject][i].Expect = "^Changed the block$"
 		}
 		c := command(t, "wall")
-		answer, err := open(t, cfg).Apply(t.Context(), c)
+		answer, err := open(t, cfg).Apply(t.Context(), c, begin)
 		_, _, lines := server.seen()
 		return c, answer, lines, err
 	}
@@ -254,13 +254,13 @@ func TestConsole_Close(t *testing.T) {
 	c := command(t, "wall")
 	applied, closed := make(chan error, 1), make(chan struct{})
 	go func() {
-		_, err := console.Apply(t.Context(), c)
+		_, err := console.Apply(t.Context(), c, begin)
 		applied <- err
 	}()
 	<-arrived
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := console.Apply(ctx, c)
+	_, err := console.Apply(ctx, c, begin)
 	require.ErrorIs(t, err, apply.ErrUnavailable)
 	require.ErrorIs(t, err, context.Canceled)
 	go func() {
@@ -270,7 +270,7 @@ func TestConsole_Close(t *testing.T) {
 	close(release)
 	require.NoError(t, <-applied, "the command is not cut off")
 	<-closed
-	_, err = console.Apply(t.Context(), c)
+	_, err = console.Apply(t.Context(), c, begin)
 	require.ErrorIs(t, err, apply.ErrUnavailable)
 	require.ErrorIs(t, err, rcon.ErrClosed)
 	console.Close()

@@ -16,54 +16,54 @@ import (
 // compile checks the values of cfg and returns its templates, ready to be rendered. The error is a
 // *schemas.ValidationError with the paths of a configuration file.
 func compile(cfg *Config) (map[handoff.ProposalType][]template, error) {
-	s := newShape()
+	m := newMembers()
 	if !isAddress(cfg.Address) {
-		s.Add("/address", "must be a host and a port in 1..65535, such as 127.0.0.1:25575")
+		m.Add("/address", "must be a host and a port in 1..65535, such as 127.0.0.1:25575")
 	}
 	if problem := checkPassword(cfg.Password); problem != "" {
-		s.Add("/password", "%s", problem)
+		m.Add("/password", "%s", problem)
 	}
 	if cfg.Timeout < 0 || cfg.Timeout > MaxTimeout {
-		s.Add("/timeoutMs", "must be in 1..%d", MaxTimeout.Milliseconds())
+		m.Add("/timeoutMs", "must be in 1..%d", MaxTimeout.Milliseconds())
 	}
 	for name, text := range cfg.Names {
 		if !isText(text) {
-			s.Add(schemas.Pointer("names", name),
+			m.Add(schemas.Pointer("names", name),
 				"must be 1 to %d bytes of letters, digits, single "+
 					"spaces between words, and the characters %s", MaxText, punctuation)
 		}
 	}
 	if len(cfg.Commands) == 0 {
-		s.Add("/commands", "must have the commands of at least one proposal type")
+		m.Add("/commands", "must have the commands of at least one proposal type")
 	}
 	compiled := make(map[handoff.ProposalType][]template, len(cfg.Commands))
 	for t, list := range cfg.Commands {
-		compiled[t] = s.compileType(t, list)
+		compiled[t] = compileType(m, t, list)
 	}
-	return compiled, s.Err()
+	return compiled, m.Err()
 }
 
-func (s *shape) compileType(t handoff.ProposalType, list []Template) []template {
+func compileType(m *schemas.Members, t handoff.ProposalType, list []Template) []template {
 	path := schemas.Pointer("commands", string(t))
 	if !slices.Contains(handoff.ProposalTypes(), t) {
-		s.Add(path, "is no proposal type; there are %v", handoff.ProposalTypes())
+		m.Add(path, "is no proposal type; there are %v", handoff.ProposalTypes())
 		return nil
 	}
 	if len(list) < 1 || len(list) > MaxCommands {
-		s.Add(path, "must have 1 to %d commands; leave the type out to refuse it", MaxCommands)
+		m.Add(path, "must have 1 to %d commands; leave the type out to refuse it", MaxCommands)
 	}
 	compiled := make([]template, len(list))
 	for i, configured := range list {
 		at := path + schemas.Pointer(i)
 		var err error
 		if compiled[i].parts, err = parseTemplate(configured.Run, t); err != nil {
-			s.Add(at+"/run", "%s", err)
+			m.Add(at+"/run", "%s", err)
 		}
 		if configured.Expect == "" {
 			continue
 		}
 		if compiled[i].expect, err = regexp.Compile(configured.Expect); err != nil {
-			s.Add(at+"/expect", "must be a regular expression: %s", err)
+			m.Add(at+"/expect", "must be a regular expression: %s", err)
 		}
 	}
 	return compiled

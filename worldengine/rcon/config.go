@@ -2,6 +2,7 @@ package rcon
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"strings"
 	"time"
@@ -73,8 +74,7 @@ func ReadConfig(file string, lookup func(string) (string, bool)) (Config, error)
 type passwordSource struct{ file, env string }
 
 func (s passwordSource) read(dir string, lookup func(string) (string, bool)) (Secret, error) {
-	found := newShape()
-	path, value := "/passwordEnv", ""
+	m, path, value := newMembers(), "/passwordEnv", ""
 	if s.file == "" {
 		value, _ = lookup(s.env)
 	} else {
@@ -84,15 +84,19 @@ func (s passwordSource) read(dir string, lookup func(string) (string, bool)) (Se
 		}
 		data, err := platform.ReadFile(s.file, maxFile)
 		if err != nil {
-			found.Add(path, "must be a file that can be read: %s", err)
-			return "", found.Err()
+			m.Add(path, "must be a file that can be read: %s", err)
+			return "", m.Err()
 		}
 		value = strings.TrimRight(string(data), "\r\n")
 	}
 	if problem := checkPassword(Secret(value)); problem != "" {
-		found.Add(path, "must lead to a password, which %s", problem)
+		m.Add(path, "must lead to a password, which %s", problem)
 	}
-	return Secret(value), found.Err()
+	return Secret(value), m.Err()
+}
+
+func newMembers() *schemas.Members {
+	return &schemas.Members{File: ConfigName, Passwords: "passwordFile or passwordEnv"}
 }
 
 // parseConfig reads the shape of a configuration. New checks its values.
@@ -101,28 +105,55 @@ func parseConfig(data []byte) (Config, passwordSource, error) {
 	if err != nil {
 		return Config{}, passwordSource{}, err
 	}
-	s := newShape()
-	o := s.Object(tree, "", "address", "passwordFile", "passwordEnv", "timeoutMs",
+	m := newMembers()
+	o := m.Object(tree, "", "address", "passwordFile", "passwordEnv", "timeoutMs",
 		"names", "commands")
 	cfg := Config{
-		Address: s.Text(o, "", "address", true),
-		Timeout: time.Duration(s.integer(o, "", "timeoutMs",
-			MaxTimeout.Milliseconds())) * time.Millisecond,
-		Names:    map[string]string{},
+		Address: m.Text(o, "", "address", true), Names: map[string]string{},
 		Commands: map[handoff.ProposalType][]Template{},
 	}
-	source := passwordSource{s.Text(o, "", "passwordFile", false),
-		s.Text(o, "", "passwordEnv", false)}
+	source := passwordSource{m.Text(o, "", "passwordFile", false),
+		m.Text(o, "", "passwordEnv", false)}
 	if (source.file == "") == (source.env == "") {
-		s.Add("", "must have either passwordFile or passwordEnv")
+		m.Add("", "must have either passwordFile or passwordEnv")
 	}
-	names := s.member(o, "", "names", false)
-	for name := range names {
-		cfg.Names[name] = s.Text(names, "/names", name, true)
+	if timeout, given := o["timeoutMs"]; given {
+		ms, _ := timeout.(float64)
+		if most := MaxTimeout.Milliseconds(); ms != math.Trunc(ms) || ms < 1 || ms > float64(most) {
+			m.Add("/timeoutMs", "must be an integer in 1..%d", most)
+		}
+		cfg.Timeout = time.Duration(ms) * time.Millisecond
 	}
-	for name, list := range s.member(o, "", "commands", true) {
-		path := schemas.Pointer("commands", name)
-		cfg.Commands[handoff.ProposalType(name)] = s.templates(list, path)
+	if names, given := o["names"]; given {
+		names := m.Object(names, "/names")
+		for name := range names {
+			cfg.Names[name] = m.Text(names, "/names", name, true)
+		}
 	}
-	return cfg, source, s.Err()
+	if commands, given := o["commands"]; given {
+		for name, list := range m.Object(commands, "/commands") {
+			cfg.Commands[handoff.ProposalType(name)] = templates(m, list,
+				schemas.Pointer("commands", name))
+		}
+	} else {
+		m.Absent(o, "", "commands", true)
+	}
+	return cfg, source, m.Err()
+}
+
+// templates reads a list of commands.
+func templates(m *schemas.Members, v any, path string) []Template {
+	list, ok := v.([]any)
+	if !ok {
+		m.Add(path, "must be a list of commands")
+		return nil
+	}
+	templates := make([]Template, len(list))
+	for i, element := range list {
+		at := path + schemas.Pointer(i)
+		o := m.Object(element, at, "run", "expect")
+		templates[i] = Template{Run: m.Text(o, at, "run", true),
+			Expect: m.Text(o, at, "expect", false)}
+	}
+	return templates
 }

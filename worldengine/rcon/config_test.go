@@ -295,7 +295,7 @@ func TestReadConfig_Manual(t *testing.T) {
 			SnapshotHash: before.Hash, DecisionEpoch: before.Epoch(),
 		})
 		require.NoError(t, err)
-		_, err = console.Apply(t.Context(), apply.NewCommand(h, "run", before, before))
+		_, err = console.Apply(t.Context(), apply.NewCommand(h, "run", before, before), begin)
 		require.ErrorIs(t, err, apply.ErrUnavailable, "%s, %q, is refused", project.ID,
 			project.Name)
 	}

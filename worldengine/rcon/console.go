@@ -23,7 +23,7 @@ type Console struct {
 	closed bool
 }
 
-// New returns the console of cfg. It does not connect: Begin does, and keeps the connection. The
+// New returns the console of cfg. It does not connect: Apply does, and keeps the connection. The
 // error is a *schemas.ValidationError with the paths of a configuration file.
 func New(cfg Config) (*Console, error) {
 	commands, err := compile(&cfg)
@@ -35,114 +35,44 @@ func New(cfg Config) (*Console, error) {
 	return &Console{cfg: cfg, commands: commands, turn: make(chan struct{}, 1)}, nil
 }
 
-// Begin implements apply.Console: it waits for the console's turn, and logs in. c must be valid.
-func (k *Console) Begin(ctx context.Context, c *apply.Command) (apply.Session, error) {
-	templates := k.commands[c.Type]
-	if len(templates) == 0 {
-		return refusal{apply.Refuse(c, ReasonNotConfigured, "The console has no commands for "+
-			string(c.Type)+".", false)}, nil
-	}
-	lines := make([]string, len(templates))
-	for i := range templates {
-		var err error
-		if lines[i], err = templates[i].render(c, k.cfg.Names); err != nil {
-			return refusal{apply.Refuse(c, ReasonUnsafeArgument, "Not for a console: "+err.Error()+
-				".", false)}, nil
-		}
-	}
-	if err := k.begin(ctx); err != nil {
-		return nil, unavailable(err)
-	}
-	if err := k.connect(ctx); err != nil {
-		k.end()
-		return nil, unavailable(err)
-	}
-	return &session{k, c, templates, lines}, nil
-}
-
-// session is a console that is logged in, in the turn of a command.
-type session struct {
-	*Console
-	command   *apply.Command
-	templates []template
-	lines     []string
-}
-
-// Apply runs the console commands in order, each after the response to the one before. Nothing is
-// ever sent twice.
+// Apply implements apply.Console: it waits for the console's turn, logs in, calls begin, and runs
+// the console commands in order, each after the response to the one before. Nothing is ever sent
+// twice. c must be valid.
 //
 // An answer is definite: applied, when every command was answered, as its Expect asks; or refused,
 // with one of this package's reasons, when nothing was done. An error wraps apply.ErrUnavailable if
 // nothing was done and the command may be given again; or apply.ErrInDoubt from the moment that the
 // first command may have left, and then it must not be given again. The end of ctx is such an error,
 // too.
-func (s *session) Apply(ctx context.Context) (apply.Answer, error) {
-	return s.run(ctx, s.command, s.templates, s.lines)
-}
-
-// End implements apply.Session.
-func (s *session) End() { s.end() }
-
-// refusal is the session of a command that the console refuses.
-type refusal struct{ answer apply.Answer }
-
-// Apply returns the refusal.
-func (r refusal) Apply(context.Context) (apply.Answer, error) { return r.answer, nil }
-
-// End implements apply.Session.
-func (refusal) End() {}
-
-// Close waits for the command that is being applied and closes the connection. Later commands are
-// unavailable.
-func (k *Console) Close() {
-	k.turn <- struct{}{}
-	defer k.end()
-	k.closed = true
-	k.drop()
-}
-
-// begin waits for the caller's turn, which end ends.
-func (k *Console) begin(ctx context.Context) error {
+func (k *Console) Apply(
+	ctx context.Context, c *apply.Command, begin func() bool,
+) (apply.Answer, error) {
+	templates := k.commands[c.Type]
+	if len(templates) == 0 {
+		return apply.Refuse(c, ReasonNotConfigured, "The console has no commands for "+
+			string(c.Type)+".", false), nil
+	}
+	lines := make([]string, len(templates))
+	for i := range templates {
+		var err error
+		if lines[i], err = templates[i].render(c, k.cfg.Names); err != nil {
+			return apply.Refuse(c, ReasonUnsafeArgument, "Not for a console: "+err.Error()+".",
+				false), nil
+		}
+	}
 	select {
 	case k.turn <- struct{}{}:
+		defer k.end()
 	case <-ctx.Done():
-		return fmt.Errorf("rcon: the console was busy: %w", context.Cause(ctx))
+		return apply.Answer{}, unavailable(fmt.Errorf("rcon: the console was busy: %w",
+			context.Cause(ctx)))
 	}
-	if k.closed {
-		k.end()
-		return ErrClosed
+	if err := k.connect(ctx); err != nil {
+		return apply.Answer{}, unavailable(err)
 	}
-	return nil
-}
-
-func (k *Console) end() { <-k.turn }
-
-// connect logs in, on the open link if there is one. That shows, before a command is at stake,
-// whether the link still leads to the server, which may have been restarted.
-func (k *Console) connect(ctx context.Context) error {
-	password := string(k.cfg.Password)
-	if k.link != nil {
-		if k.link.login(ctx, password) == nil {
-			return nil
-		}
-		k.drop()
+	if !begin() {
+		return apply.Answer{}, unavailable(errNotBegun)
 	}
-	l, err := dial(ctx, k.cfg.Address, k.cfg.Timeout)
-	if err != nil {
-		return err
-	}
-	if err := l.login(ctx, password); err != nil {
-		l.close()
-		return fmt.Errorf("rcon: no login at %s: %w", k.cfg.Address, err)
-	}
-	k.link = l
-	return nil
-}
-
-// run sends the commands; lines are the rendered templates.
-func (k *Console) run(
-	ctx context.Context, c *apply.Command, templates []template, lines []string,
-) (apply.Answer, error) {
 	for i, line := range lines {
 		response, left, err := k.link.command(ctx, line)
 		if err != nil {
@@ -176,6 +106,43 @@ func (k *Console) inDoubt(lines []string, done int, err error) error {
 }
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", apply.ErrUnavailable, err) }
+
+// Close waits for the command that is being applied and closes the connection. Later commands are
+// unavailable.
+func (k *Console) Close() {
+	k.turn <- struct{}{}
+	defer k.end()
+	k.closed = true
+	k.drop()
+}
+
+// end ends the turn.
+func (k *Console) end() { <-k.turn }
+
+// connect logs in, on the open link if there is one. That shows, before a command is at stake,
+// whether the link still leads to the server, which may have been restarted.
+func (k *Console) connect(ctx context.Context) error {
+	if k.closed {
+		return ErrClosed
+	}
+	password := string(k.cfg.Password)
+	if k.link != nil {
+		if k.link.login(ctx, password) == nil {
+			return nil
+		}
+		k.drop()
+	}
+	l, err := dial(ctx, k.cfg.Address, k.cfg.Timeout)
+	if err != nil {
+		return err
+	}
+	if err := l.login(ctx, password); err != nil {
+		l.close()
+		return fmt.Errorf("rcon: no login at %s: %w", k.cfg.Address, err)
+	}
+	k.link = l
+	return nil
+}
 
 func (k *Console) drop() {
 	if k.link != nil {

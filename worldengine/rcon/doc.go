@@ -1,7 +1,7 @@
 // Package rcon applies accepted commands on a game server that has no plugin: as console commands,
 // over RCON, the remote console of Minecraft.
 //
-//	Config ── New ──> Console ── Begin: render, log in ──> Session ── run one by one ──> game server
+//	Config ── New ──> Console ── Apply: render, log in, run one by one ──> game server
 //
 // The operator writes the commands: a list of templates per proposal type. A value from outside gets
 // into a command only if the operator gave a text for it, or if it is an id of harmless characters.

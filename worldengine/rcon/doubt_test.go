@@ -3,6 +3,7 @@ package rcon_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -120,7 +121,7 @@ func TestConsole_Trouble(t *testing.T) {
 					serve(conn)
 				}), "say 1", "say 2"))
 				for i := range 2 {
-					_, err := console.Apply(t.Context(), command(t, "wall"))
+					_, err := console.Apply(t.Context(), command(t, "wall"), begin)
 					require.ErrorIs(t, err, want.err)
 					require.NotErrorIs(t, err, want.other)
 					require.ErrorContains(t, err, want.says)
@@ -142,7 +143,7 @@ func TestConsole_ContextEndsExchange(t *testing.T) {
 			cancel()
 			silence(conn, id)
 		})), "say 1", "say 2"))
-		_, err := console.Apply(ctx, command(t, "wall"))
+		_, err := console.Apply(ctx, command(t, "wall"), begin)
 		require.ErrorIs(t, err, want)
 		require.ErrorIs(t, err, context.Canceled)
 		requireNoSecret(t, err)
@@ -157,10 +158,10 @@ func TestConsole_EndedContext(t *testing.T) {
 	for range 2 { // without a connection and with one
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := console.Apply(ctx, command(t, "wall"))
+		_, err := console.Apply(ctx, command(t, "wall"), begin)
 		require.ErrorIs(t, err, apply.ErrUnavailable)
 		require.ErrorIs(t, err, context.Canceled)
-		_, err = console.Apply(t.Context(), command(t, "wall"))
+		_, err = console.Apply(t.Context(), command(t, "wall"), begin)
 		require.NoError(t, err)
 	}
 	_, _, lines := server.seen()
@@ -172,13 +173,30 @@ func TestConsole_CommandNotSent(t *testing.T) {
 	t.Parallel()
 	server := &vanilla{answer: func(string) string { return "ok" }}
 	console := open(t, config(listen(t, server.serve), "say hello"))
-	_, err := console.ApplySevered(t.Context(), command(t, "wall"))
+	_, err := console.Apply(t.Context(), command(t, "wall"), func() bool {
+		console.Sever()
+		return true
+	})
 	require.ErrorIs(t, err, apply.ErrUnavailable)
 	require.NotErrorIs(t, err, apply.ErrInDoubt)
-	_, err = console.Apply(t.Context(), command(t, "wall"))
+	_, err = console.Apply(t.Context(), command(t, "wall"), begin)
 	require.NoError(t, err)
 	connections, _, lines := server.seen()
 	require.Equal(t, 2, connections)
+	require.Len(t, lines, 1)
+}
+
+// A command that may not begin is not sent, and is no doubt.
+func TestConsole_NotBegun(t *testing.T) {
+	t.Parallel()
+	server := &vanilla{answer: func(string) string { return "ok" }}
+	console := open(t, config(listen(t, server.serve), "say hello"))
+	for _, may := range []bool{false, true} {
+		_, err := console.Apply(t.Context(), command(t, "wall"), func() bool { return may })
+		require.Equal(t, !may, errors.Is(err, apply.ErrUnavailable))
+	}
+	_, logins, lines := server.seen()
+	require.Equal(t, 2, logins)
 	require.Len(t, lines, 1)
 }
 
@@ -201,7 +219,7 @@ func TestConsole_NoConnection(t *testing.T) {
 	} {
 		cfg := config(listen(t, server.serve), "say hello")
 		c.change(&cfg)
-		_, err := open(t, cfg).Apply(t.Context(), command(t, "wall"))
+		_, err := open(t, cfg).Apply(t.Context(), command(t, "wall"), begin)
 		require.ErrorIs(t, err, apply.ErrUnavailable)
 		require.ErrorIs(t, err, c.want)
 		require.ErrorContains(t, err, says)
@@ -219,7 +237,7 @@ func TestConsole_TimeoutOfExchange(t *testing.T) {
 			cfg := config(listen(t, misbehaving(n, silence)), "say hello")
 			cfg.Timeout = 2 * time.Second
 			start := time.Now()
-			_, err := open(t, cfg).Apply(t.Context(), command(t, "wall"))
+			_, err := open(t, cfg).Apply(t.Context(), command(t, "wall"), begin)
 			require.ErrorIs(t, err, want)
 			require.ErrorIs(t, err, rcon.ErrTimeout)
 			require.Less(t, time.Since(start), 30*time.Second)
@@ -255,7 +273,7 @@ func TestConsole_EndlessResponse(t *testing.T) {
 			console := open(t, config(listen(t, misbehaving(1, func(conn net.Conn, id int32) {
 				test.do(&mc.RCONConn{Conn: conn}, id)
 			})), "say hello"))
-			_, err := console.Apply(t.Context(), command(t, "wall"))
+			_, err := console.Apply(t.Context(), command(t, "wall"), begin)
 			require.ErrorIs(t, err, apply.ErrInDoubt)
 			require.ErrorContains(t, err, test.says)
 		})
@@ -271,13 +289,13 @@ func TestConsole_PasswordInNoMessage(t *testing.T) {
 	cfg := config(listen(t, server.serve), "say "+password, "tell "+password)
 	list := cfg.Commands[handoff.AdvanceProject]
 	list[1].Expect = "^Told$"
-	_, err := open(t, cfg).Apply(t.Context(), command(t, "wall"))
+	_, err := open(t, cfg).Apply(t.Context(), command(t, "wall"), begin)
 	require.ErrorIs(t, err, apply.ErrInDoubt)
 	require.ErrorContains(t, err, `then at "tell (secret)"`)
 	require.ErrorContains(t, err, `"You said tell (secret) to (secret)"`)
 	requireNoSecret(t, err)
 	list[0].Expect = "^Told$"
-	answer, err := open(t, cfg).Apply(t.Context(), command(t, "wall"))
+	answer, err := open(t, cfg).Apply(t.Context(), command(t, "wall"), begin)
 	require.NoError(t, err)
 	require.Equal(t, rcon.ReasonUnexpectedResponse, answer.ReasonCode)
 	require.NotContains(t, answer.Message, password)

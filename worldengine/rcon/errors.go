@@ -15,7 +15,7 @@ const (
 	ReasonUnexpectedResponse = "RCON_UNEXPECTED_RESPONSE"
 )
 
-// Errors of the connection. Begin and Apply wrap each together with apply.ErrUnavailable or
+// Errors of the connection. Apply wraps each together with apply.ErrUnavailable or
 // apply.ErrInDoubt, which say how to go on.
 var (
 	// ErrLoginRefused: the game server does not take the password. Compare it with rcon.password in
@@ -28,6 +28,8 @@ var (
 	ErrTimeout = errors.New("rcon: no answer within the timeout")
 	// ErrClosed: the Console was closed.
 	ErrClosed = errors.New("rcon: the console is closed")
+	// errNotBegun: the caller of Apply did not let the command begin.
+	errNotBegun = errors.New("rcon: the command was not begun")
 	// errUnexpected: an answer does not match its expect, after commands that did.
 	errUnexpected = errors.New("rcon: the answer does not match expect")
 )

@@ -33,6 +33,9 @@ func config(address string, run ...string) rcon.Config {
 	}
 }
 
+// begin lets every command begin.
+func begin() bool { return true }
+
 func open(t testing.TB, cfg rcon.Config) *rcon.Console {
 	t.Helper()
 	console, err := rcon.New(cfg)

@@ -1,0 +1,170 @@
+package game
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nuid"
+
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/queue"
+	"worldengine/worldengine/town"
+)
+
+// Client gets the answer to a handoff.
+type Client = queue.Client[machine.Answer]
+
+// Application is a pending handoff in this writer's hands: it asks the plugin or the console to
+// apply the command, and commits the outcome. Its goroutine owns the members that no lock guards.
+type Application struct {
+	alerts.About // the town, the handoff, the run
+	apply.Decoded
+	// stored is the pending command at the start.
+	stored *apply.Pending
+	before town.State
+	// own says that this writer committed the pending handoff.
+	own bool
+	// begun is this writer's last committed attempt.
+	begun int64
+	// paused is since when the town or the world was paused at the takeover; stood is how long the
+	// present attempt's deadline stood still in that pause.
+	paused time.Time
+	stood  time.Duration
+	// taken is the start by the machine's monotonic clock.
+	taken time.Time
+	// finished reports that the outcome is final. It is set in the town's turn.
+	finished bool
+	look     look // Watch's
+
+	token   string // of the reply subject
+	replies chan Reply
+	// knows says that this writer knows of all requests for the command: it is its own, or the writer
+	// before stopped when none had arrived.
+	knows atomic.Bool
+	// away is the wait for a game, nil unless the last request reached nobody.
+	away atomic.Pointer[Wait]
+	// started counts the attempts that the log has as started, each of which ends a pause of the run.
+	started atomic.Int64
+	// unsettled counts the cancellations that keep the application closed because the log has not
+	// confirmed whether they are stored.
+	unsettled atomic.Int64
+
+	mu      sync.Mutex // guards the rest
+	clients []Client
+	ended   bool // the clients were answered for good
+	// asking reports that a request is out with unknown fate, reached that one may have arrived, and
+	// closed counts the cancellations that let no further one pass.
+	asking, reached bool
+	closed          int
+}
+
+func newApplication(about alerts.About) *Application {
+	return &Application{
+		About: about, token: nuid.Next(), replies: make(chan Reply, maxReplies), taken: time.Now(),
+	}
+}
+
+// maxReplies bounds the replies that wait. Others are lost; the request is sent again.
+const maxReplies = 64
+
+// Deliver gives the application a reply.
+func (a *Application) Deliver(r Reply) {
+	select {
+	case a.replies <- r:
+	default: // it has more answers than it can read, and asks again
+	}
+}
+
+// next returns the next reply, or the zero reply if none comes within wait.
+func (a *Application) next(ctx context.Context, wait time.Duration) Reply {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case r := <-a.replies:
+		return r
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	select { // a reply that is there counts, also if the time is over
+	case r := <-a.replies:
+		return r
+	default:
+		return Reply{}
+	}
+}
+
+// pass reports whether a request may be sent, and then counts it as out.
+func (a *Application) pass() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asking = a.asking || a.closed == 0
+	return a.closed == 0
+}
+
+// learn records the fate of the request that is out, unless that is not known yet.
+func (a *Application) learn(fate apply.Arrival) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch fate {
+	case apply.MayHaveArrived:
+		a.reached = true
+	case apply.NotArrived:
+		a.asking = false
+	}
+}
+
+// arrival returns whether a request may have arrived, as far as is known.
+func (a *Application) arrival() apply.Arrival {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.reached:
+		return apply.MayHaveArrived
+	case a.asking:
+		return apply.MayArrive
+	}
+	return apply.NotArrived
+}
+
+// close lets no further request pass until open is called as often.
+func (a *Application) close() { a.shut(1) }
+
+func (a *Application) open() { a.shut(-1) }
+
+func (a *Application) shut(by int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed += by
+}
+
+// isOpen reports whether requests may pass.
+func (a *Application) isOpen() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.closed == 0
+}
+
+// join adds a client, unless it is nil. It reports whether the application goes on.
+func (a *Application) join(client Client) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if client != nil && !a.ended {
+		a.clients = append(a.clients, client)
+	}
+	return !a.ended
+}
+
+// answer answers the clients that wait, each once. With ended nobody joins them any more.
+func (a *Application) answer(ended bool, answer machine.Answer, err error) {
+	a.mu.Lock()
+	clients := a.clients
+	a.clients, a.ended = nil, a.ended || ended
+	a.mu.Unlock()
+	for _, client := range clients {
+		client.Answer(answer, err)
+	}
+}

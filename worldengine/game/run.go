@@ -1,0 +1,162 @@
+package game
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/machine"
+)
+
+// Ensure starts this writer's application of a town's pending handoff, if there is none: another
+// request may have found in the log what this writer has just committed. It is called in the town's
+// turn. client gets the answer; it is nil except for the handoff that this writer has just
+// committed. Ensure fails if the stored command is unreadable.
+func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) error {
+	if a := w.of(townID, current.Pending.Run.RunID); a != nil && a.join(client) {
+		return nil
+	}
+	read, err := current.Pending.Read()
+	if err != nil {
+		return err
+	}
+	run := current.Pending.Run
+	a := newApplication(alerts.About{
+		TownID: townID, HandoffID: read.Handoff.HandoffID, RunID: run.RunID, Trace: run.Trace,
+	})
+	a.Decoded, a.stored, a.before, a.own = read, current.Pending, current.State, client != nil
+	a.knows.Store(a.own)
+	a.join(client)
+	if a.own {
+		a.begun = a.Pending.Attempt
+		// A pause of the world that came while the command was committed is still to be looked at.
+		if world := w.config.WorldPause.Known(); world.By == nil {
+			a.look.seen = seen{town: current.Seq, world: world.Seq}
+		}
+	} else if by := w.config.WorldPause.Of(current); by != nil {
+		a.paused = by.At
+	}
+	if !w.start(a) && a.own {
+		w.rest(a) // this server ends, and sends no request
+		a.answer(true, machine.Answer{}, ErrInProgress)
+	}
+	return nil
+}
+
+// run applies until the handoff is concluded, here or elsewhere, or ctx is done.
+func (w *Worker) run(ctx context.Context, a *Application) {
+	defer func() {
+		if !a.finished {
+			w.rest(a)
+			w.release(a, false, machine.Answer{}, ErrInProgress)
+			w.config.Queue.Unpark(a.TownID)
+		}
+	}()
+	if !a.own && !w.takeOver(ctx, a) {
+		return
+	}
+	for ctx.Err() == nil {
+		attempt := a.Pending.Attempt
+		v, err := w.attempt(ctx, a)
+		if errors.Is(err, errSuperseded) {
+			v = apply.Result{Failed: apply.Silence(false, nil)} // its commit learns how it went on
+		} else if err != nil {
+			return
+		}
+		v.Attempt, v.At = attempt, w.steps.Now()
+		if w.commitOutcome(ctx, a, v) {
+			return
+		}
+	}
+}
+
+// finish ends an application with its answer, or an error, in the town's turn: the town's next
+// request finds it gone.
+func (w *Worker) finish(a *Application, v apply.Result, answer machine.Answer, err error) {
+	a.finished = true
+	if !v.Applied && err == nil && answer.Result.Executed {
+		w.Absences.Present(w.ctx, a.About) // a plugin answered another writer
+	}
+	gaveUp := err != nil || answer.Result.Status == handoff.Failed
+	w.config.Queue.Answering(a.TownID)
+	w.release(a, gaveUp, answer, err)
+	// An answer that itself failed the handoff, by its state, was not late.
+	invalid := err == nil && answer.Result.ReasonCode == apply.ReasonPluginStateInvalid
+	if gaveUp && v.Applied && !invalid { // another writer had given up before
+		w.config.Alerts.RaiseOnce(alerts.LateAnswer.About(a.About))
+	}
+}
+
+// release ends an application and answers its waiting clients.
+func (w *Worker) release(a *Application, gaveUp bool, answer machine.Answer, err error) {
+	w.config.Router.Forget(a, gaveUp)
+	w.remove(a)
+	a.answer(true, answer, err)
+}
+
+// restTimeout bounds the time in which a stopping writer stores that a command rests.
+const restTimeout = 2 * time.Second
+
+// rest stores that this writer stops, and that no request for a's command has arrived. If it cannot,
+// the next writer has to assume that one may have.
+func (w *Worker) rest(a *Application) {
+	if !a.knows.Load() || a.Pending.Reached || a.arrival() != apply.NotArrived {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), restTimeout)
+	defer cancel()
+	current, err := w.steps.Log.Load(ctx, a.TownID)
+	if err == nil && !w.supersededBy(current, a) && !current.Pending.Reached {
+		err = w.arrived(ctx, a.TownID, current, machine.Arrival{Rests: true})
+	}
+	if err != nil {
+		w.config.Logger.Warn("a command is not asked for any more, and the log does not say that "+
+			"no request has arrived", "town", a.TownID, "run", a.RunID, "error", err)
+	}
+}
+
+// takeOver takes a's command over from an earlier writer, after the town's pause if there is one.
+// From then on the record says that a request may have arrived, unless the command rests; a
+// suspended writer that still had the command loses its races for the town. It reports whether the
+// command is still pending.
+func (w *Worker) takeOver(ctx context.Context, a *Application) bool {
+	stood, err := w.waitUnpaused(ctx, a)
+	if err != nil {
+		return false
+	}
+	if now := w.steps.Now(); !a.paused.IsZero() {
+		stood = max(min(now.Sub(a.paused), now.Sub(a.Pending.NotBefore)), 0)
+	}
+	a.stood = stood
+	var gone, rested bool
+	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: w.steps.Log.Draw}
+	for {
+		err := w.steps.Log.Retry(ctx, func() error {
+			current, err := w.steps.Log.Load(ctx, a.TownID)
+			if err != nil {
+				return err
+			}
+			gone, rested = w.supersededBy(current, a) || !w.steps.Serves(), false
+			if gone || current.Pending.Reached {
+				return nil
+			}
+			rested = current.Pending.Rested
+			return w.arrived(ctx, a.TownID, current, machine.Arrival{MayHaveArrived: !rested})
+		})
+		if err == nil {
+			p := *a.Pending
+			p.Reached, p.Rested = !rested, false
+			a.Pending = &p
+			a.knows.Store(rested)
+			return !gone
+		}
+		if pauses.Wait(ctx) != nil {
+			return false
+		}
+	}
+}
