@@ -49,7 +49,7 @@ func TestBus_Down(t *testing.T) {
 		state, _ = town.DefaultRules().Apply(state.Snapshot, &h.Proposal)
 		require.Equal(t, state.Hash, *answer.Result.WorldState.SnapshotHash)
 	}
-	events, err := e.Runs().Events(t.Context(), page[4], 0, 100)
+	events, err := e.Runs().Events(t.Context(), page[4], 0, 0, 100)
 	require.NoError(t, err)
 	require.Len(t, events.Events, 10, "the log has them")
 	require.NoError(t, e.Close(t.Context()))
@@ -60,7 +60,7 @@ func TestBus_Down(t *testing.T) {
 	require.Eventually(t, func() bool { return *again.Stats().BusPublished >= end }, time.Minute,
 		time.Millisecond)
 	for _, runID := range page {
-		page, err := again.Runs().Events(t.Context(), runID, 0, 100)
+		page, err := again.Runs().Events(t.Context(), runID, 0, 0, 100)
 		require.NoError(t, err)
 		require.Len(t, page.Events, 10)
 		for i, data := range page.Events {

@@ -134,16 +134,13 @@ func (e *Engine) lookupKey(
 func (e *Engine) storedReceipt(
 	ctx context.Context, townID, key string,
 ) (*dedupe.Receipt, error) {
-	var seq uint64
-	var found bool
+	token := ""
 	var subjects []string // none if the town is not known
-	if townID == "" {
-		seq, found = e.index.AcceptedAnywhere(key)
-	} else {
-		token := wire.TownToken(townID)
-		seq, found = e.index.Accepted(token, key)
+	if townID != "" {
+		token = wire.TownToken(townID)
 		subjects = []string{wire.LogSubject(e.config.World, token)}
 	}
+	seq, found := e.index.Accepted(token, key)
 	if !found {
 		return nil, nil
 	}

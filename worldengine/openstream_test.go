@@ -64,7 +64,7 @@ func TestBus_LowerLimit(t *testing.T) {
 	}
 	require.NoError(t, js.DeleteStream(t.Context(), wire.EventStream("main")))
 	e = openEngine(t, l, func(c *Config) { c.Bus, c.BusLimit = true, -1 })
-	page, err := e.Runs().Events(t.Context(), "run", 0, 100)
+	page, err := e.Runs().Events(t.Context(), "run", 0, 0, 100)
 	require.NoError(t, err)
 	require.Len(t, page.Events, 10, "the log still has them")
 }

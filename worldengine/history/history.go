@@ -3,6 +3,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,6 +130,14 @@ func (r *Reader) read(
 	return Town{entry, failure}, err
 }
 
+// outcome is the part of a result that a history tells.
+type outcome struct {
+	HandoffID  string             `json:"handoffId"`
+	Command    string             `json:"command"`
+	Status     handoff.Status     `json:"status"`
+	ReasonCode handoff.ReasonCode `json:"reasonCode"`
+}
+
 // revisionOf returns the revision of a message of a town's history; prior is the one before it, or nil.
 func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 	header := msg.Header
@@ -142,70 +151,47 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 		return r
 	}
 	r.ActorID = rec.ActorID
-	readResult(&r, rec.Result)
-	readStart(&r, rec)
+	var result outcome
+	if rec.Result != nil && json.Unmarshal(rec.Result, &result) == nil {
+		r.Command, r.Status, r.Reason = result.Command, result.Status, result.ReasonCode
+	}
+	readRequest(&r, rec)
 	kind := commitlog.Kind(r.Cause)
 	ended := kind == commitlog.KindHandoff || kind == commitlog.KindCancelled
 	if r.ActorID == "" && ended && prior != nil {
 		// A game had the command: who asked for it stands in the record before, which was pending.
 		if pending, err := commitlog.ReadRecord(prior.Data); err == nil {
-			readPending(&r, pending)
+			readRequest(&r, pending)
 		}
 	}
 	return r
 }
 
-func readResult(r *messages.Revision, result jsontext.Value) {
-	var said struct {
-		Command string             `json:"command"`
-		Status  handoff.Status     `json:"status"`
-		Reason  handoff.ReasonCode `json:"reasonCode"`
-	}
-	if result != nil && json.Unmarshal(result, &said) == nil {
-		r.Command, r.Status, r.Reason = said.Command, said.Status, said.Reason
-	}
-}
-
-// readStart reads who started the run of a record: an agent, or an operator by a signal.
-func readStart(r *messages.Revision, rec *commitlog.Record) {
-	if commitlog.Kind(r.Cause) == commitlog.KindPending {
-		readPending(r, rec)
-		return
-	}
-	if rec.Run == nil {
-		return
-	}
-	for i := range rec.Run.Events {
-		var started struct {
-			ActorID string `json:"actorId"`
-			Command string `json:"command"`
-			Signal  string `json:"signal"`
-		}
-		event := &rec.Run.Events[i]
-		if event.EventType == runevents.RunStarted && json.Unmarshal(event.Payload,
-			&started) == nil {
-			r.ActorID = started.ActorID
-			if r.Command == "" {
-				r.Command = started.Command
+// readRequest reads who asked for the revision's run, an agent or an operator, and the command: by
+// the pending handoff of a record, or by the start of its run.
+func readRequest(r *messages.Revision, rec *commitlog.Record) {
+	var request jsontext.Value
+	switch p := rec.Pending; {
+	case p != nil && p.Run.RunID == r.RunID:
+		request = p.Handoff
+	case rec.Run != nil && rec.Run.RunID == r.RunID:
+		for i := range rec.Run.Events {
+			if e := &rec.Run.Events[i]; e.EventType == runevents.RunStarted {
+				request = e.Payload
 			}
-			return
 		}
 	}
-}
-
-// readPending reads whose command is being applied.
-func readPending(r *messages.Revision, rec *commitlog.Record) {
-	var accepted struct {
+	var asked struct {
+		ActorID  string `json:"actorId"`
 		Command  string `json:"command"`
 		Proposal struct {
 			ActorID string `json:"actorId"`
 		} `json:"proposal"`
 	}
-	if rec.Pending == nil || rec.Pending.Run.RunID != r.RunID ||
-		json.Unmarshal(rec.Pending.Handoff, &accepted) != nil {
-		return
+	if request != nil && json.Unmarshal(request, &asked) == nil {
+		r.ActorID = cmp.Or(asked.ActorID, asked.Proposal.ActorID)
+		r.Command = cmp.Or(r.Command, asked.Command)
 	}
-	r.ActorID, r.Command = accepted.Proposal.ActorID, accepted.Command
 }
 
 // Bounds of how far lastFailure looks behind records that leave the state of a town as it is.
@@ -248,11 +234,7 @@ func failureOf(msg *jetstream.RawStreamMsg) (*messages.Failure, error) {
 		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrTownDamaged,
 			msg.Sequence, err)
 	}
-	var result struct {
-		HandoffID  string             `json:"handoffId"`
-		Status     handoff.Status     `json:"status"`
-		ReasonCode handoff.ReasonCode `json:"reasonCode"`
-	}
+	var result outcome
 	if err := json.Unmarshal(rec.Result, &result); err != nil {
 		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrTownDamaged,
 			msg.Sequence, err)

@@ -60,7 +60,7 @@ func (r *Reader) Memory(
 	if scope.TownID != nil {
 		found, m.TownSummary, err = r.summary(ctx, *scope.TownID)
 	} else {
-		found = r.index.WorldResults(tokens(towns), maxRead)
+		found = r.index.Results(tokens(towns), index.Kept{}, maxRead)
 	}
 	if err != nil {
 		return nil, err
@@ -98,41 +98,28 @@ func tokens(towns []string) []string {
 // summary returns the results of a town and its summary, without the times of the lists.
 func (r *Reader) summary(
 	ctx context.Context, townID string,
-) (index.Results, *messages.MemorySummary, error) {
-	token, kept := wire.TownToken(townID), index.Kept{}
-	for _, first := range []struct {
-		subject string
-		seq     *uint64
-	}{
-		{wire.LogSubject(r.Log.World, token), &kept.Log},
-		{wire.RefusedSubject(r.Log.World, token), &kept.Refused},
-	} {
-		msg, err := r.Log.Store.Next(ctx, first.subject, 1)
-		if err != nil {
-			return index.Results{}, nil, unavailable(first.subject, err)
-		}
-		if msg != nil {
-			*first.seq = msg.Sequence
-		}
-	}
-	found := r.index.TownResults(token, kept, maxRead)
-	if kept.Log == 0 || found.State == 0 {
-		return found, nil, unknown(townID)
-	}
-	msg, err := r.Log.Store.At(ctx, found.State)
-	if err == nil && msg == nil {
-		err = commitlog.ErrGone
-	}
-	if err != nil {
-		return found, nil, unavailable(townID, err)
-	}
-	entry, err := commitlog.ReadEntry(townID, msg)
-	if err == nil && entry.Removed != nil {
+) (found index.Results, summary *messages.MemorySummary, err error) {
+	entry, err := r.Log.Load(ctx, townID)
+	if err == nil && !entry.State.Exists() {
 		err = unknown(townID)
 	}
 	if err != nil {
 		return found, nil, err
 	}
+	token, kept := wire.TownToken(townID), index.Kept{}
+	for subject, seq := range map[string]*uint64{
+		wire.LogSubject(r.Log.World, token):     &kept.Log,
+		wire.RefusedSubject(r.Log.World, token): &kept.Refused,
+	} {
+		msg, err := r.Log.Store.Next(ctx, subject, 1)
+		if err != nil {
+			return found, nil, unavailable(subject, err)
+		}
+		if msg != nil {
+			*seq = msg.Sequence
+		}
+	}
+	found = r.index.Results([]string{token}, kept, maxRead)
 	return found, summaryOf(entry.State.Snapshot, found.Counts), nil
 }
 

@@ -46,8 +46,7 @@ type Source interface {
 }
 
 // Index finds things in a log. It is safe for concurrent use. Its answers hold for the messages up
-// to Position; those that were Put after it are seen by Accepted, AcceptedAnywhere, Run and LastAt
-// alone.
+// to Position; those that were Put after it are seen by Accepted, Run and LastAt alone.
 type Index struct {
 	config    Config
 	maxSearch int

@@ -11,31 +11,22 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Accepted returns the sequence of the newest record of a town that consumed a key. The record
-// says if it is this key: fingerprints stand for keys.
+// Accepted returns the sequence of the newest record of a town, or with "" of any, that consumed a
+// key. The record says if it is this key: fingerprints stand for keys.
 func (ix *Index) Accepted(townToken, key string) (seq uint64, found bool) {
-	return ix.accepted(&townToken, key)
-}
-
-// AcceptedAnywhere is Accepted for the newest record of whatever town.
-func (ix *Index) AcceptedAnywhere(key string) (seq uint64, found bool) {
-	return ix.accepted(nil, key)
-}
-
-func (ix *Index) accepted(townToken *string, key string) (uint64, bool) {
 	hash := fingerprint(key)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	for _, e := range slices.Backward(ix.ahead) {
-		if e.flags&accepts != 0 && e.key == key && (townToken == nil || e.town == *townToken) {
+		if e.flags&accepts != 0 && e.key == key && (townToken == "" || e.town == townToken) {
 			return e.seq, true
 		}
 	}
-	n := uint32(0)
-	if townToken == nil {
+	var n uint32
+	if townToken == "" {
 		n = ix.s.anyKeys.get(hash)
 	} else {
-		n = ix.s.keys.get(keyInTown(hash, ix.s.town(*townToken)))
+		n = ix.s.keys.get(keyInTown(hash, ix.s.town(townToken)))
 	}
 	if n == 0 {
 		return 0, false

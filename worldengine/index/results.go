@@ -51,52 +51,30 @@ func (s *state) addResult(n uint32, r *row) {
 // runs. Rows before them are of forgotten messages.
 type Kept struct{ Log, Refused uint64 }
 
-// Results are the results of a town, of several, or of the world.
+// Results are the results of some towns, or of the world.
 type Results struct {
-	// State is the sequence of the newest record on the log subject of a town; 0 if there is none.
-	State uint64
 	// Counts are how many results there are of each status.
 	Counts map[string]int
 	// Newest are the sequences of the newest results of each status, the newest first.
 	Newest map[string][]uint64
 }
 
-// TownResults returns the results that the log keeps of a town, at most so many of each status in
-// Newest.
-func (ix *Index) TownResults(token string, kept Kept, most int) Results {
+// Results returns the results of towns together that the log keeps, or of all with nil: at most so
+// many of each status in Newest. With the zero Kept, rows of messages that the log has forgotten may
+// be among them.
+func (ix *Index) Results(tokens []string, kept Kept, most int) Results {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	found := newResults()
-	town := ix.s.town(token)
-	if town == 0 {
-		return found
-	}
-	if n := ix.s.towns[town].log; n != 0 {
-		found.State = ix.s.row(n).Seq
-	}
-	found.take(ix.s, ix.s.results[town], kept, most)
-	return found
-}
-
-// WorldResults is TownResults for towns together, or for all with nil. Rows of messages that the
-// log has forgotten may be among them.
-func (ix *Index) WorldResults(tokens []string, most int) Results {
-	ix.mu.RLock()
-	defer ix.mu.RUnlock()
-	found := newResults()
+	found := Results{Counts: map[string]int{}, Newest: map[string][]uint64{}}
 	if tokens == nil {
-		found.take(ix.s, ix.s.results[0], Kept{}, most)
+		found.take(ix.s, ix.s.results[0], kept, most)
 	}
 	for _, token := range tokens {
 		if town := ix.s.town(token); town != 0 {
-			found.take(ix.s, ix.s.results[town], Kept{}, most)
+			found.take(ix.s, ix.s.results[town], kept, most)
 		}
 	}
 	return found
-}
-
-func newResults() Results {
-	return Results{Counts: map[string]int{}, Newest: map[string][]uint64{}}
 }
 
 // take adds results to the ones that were found.

@@ -3,28 +3,34 @@ package index
 import (
 	"iter"
 	"math"
-	"sort"
 	"time"
+
+	"worldengine/worldengine/wire"
 )
 
-// Filter says which runs a list has. Zero members let every run pass.
+// Filter selects the runs of a list and their order. Its zero value means all runs, the newest
+// first.
 type Filter struct {
-	Towns []string // tokens, of the first row's town
-	// From and To bound the persistedAt of a run's first row: From <= at < To.
+	Towns []string // of the first row; none for every town
+	// From and To bound the persistedAt of a run's first row: From <= at < To; zero for open.
 	From, To time.Time
-	Status   string // run status, or result status, of the newest row
-	ActorID  string // actor token, of the first row
-	Type     string // of the first row
-	Reason   string // reason code of the result, of the newest row
-	Oldest   bool   // the oldest first
-	// AfterMark lists the runs with a row after this sequence, in the order of their first such
-	// row. From, To and Oldest do not count then.
+	// Status is a status of runs, such as RUNNING, or of results, such as rejected, of the newest row.
+	Status string
+	// ActorID and Type are of the first row; Type is the type of a proposal, or a signal.
+	ActorID, Type string
+	Reason        string // reason code of the result, of the newest row
+	// ID is the beginning of an id that the run has: its own, or its key, its handoff or its result
+	// with or without the word before the hash. The index does not look at it.
+	ID string
+	// Oldest lists the oldest runs first, in the order in which they were committed.
+	Oldest bool
+	// AfterMark, if set, takes only runs that have a row behind this sequence, however old they are,
+	// and lists them in the order of their first such rows. From, To and Oldest do not count then.
 	AfterMark *uint64
 }
 
 // Page is a part of a list of runs.
 type Page struct {
-	Seqs []uint64 // the sequence of each run's first row
 	Runs []Run
 	// Places continue the list behind each of the runs, as the argument after.
 	Places []uint64
@@ -36,7 +42,7 @@ type Page struct {
 	To     time.Time
 }
 
-// maxSearch is how many runs one page looks at, searchTurn how many between two writers' turns.
+// maxSearch is how many runs one page looks at, searchTurn how many rows between two writers' turns.
 const (
 	maxSearch  = 4 << 20
 	searchTurn = 4096
@@ -47,23 +53,23 @@ const (
 func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	search := newSearch(ix.s, filter)
-	n := 0
+	search, n := newSearch(ix.s, filter), 0
 	for r := range search.rowsBehind(after) {
-		if len(page.Seqs) == limit || n == ix.maxSearch {
-			return page
-		}
-		n++
-		first := search.row(search.runs[r.Run].first)
-		page.Next, page.Looked, page.To = r.Seq, n, instant(first.At)
-		if search.passes(r) {
-			page.Seqs = append(page.Seqs, first.Seq)
-			page.Runs = append(page.Runs, search.viewRun(r.Run))
-			page.Places = append(page.Places, r.Seq)
-		}
-		if n%searchTurn == 0 { // A compaction may swap ix.s; the old state stays as it is.
+		if n++; n%searchTurn == 0 { // A compaction may swap ix.s; the old state stays as it is.
 			ix.mu.RUnlock()
 			ix.mu.RLock()
+		}
+		if !search.begins(r) {
+			continue
+		}
+		if len(page.Runs) == limit || page.Looked == ix.maxSearch {
+			return page
+		}
+		first := search.row(search.runs[r.Run].first)
+		page.Next, page.Looked, page.To = r.Seq, page.Looked+1, instant(first.At)
+		if search.passes(r) {
+			page.Runs = append(page.Runs, search.viewRun(r.Run))
+			page.Places = append(page.Places, r.Seq)
 		}
 	}
 	page.Next = 0
@@ -78,37 +84,29 @@ type search struct {
 	inTowns                    map[uint32]bool
 	actor, status, typ, reason uint32
 	from, to                   int64 // from <= at < to, in ms
+	mark                       uint64
 }
 
 func newSearch(state *state, f Filter) search {
 	s := search{state: state, filter: f, inTowns: map[uint32]bool{},
 		from: math.MinInt64, to: math.MaxInt64}
-	s.actor = s.number(actorNames, f.ActorID)
+	s.actor = s.number(actorNames, wire.ActorToken(f.ActorID))
 	s.status, s.typ = s.number(wordNames, f.Status), s.number(wordNames, f.Type)
 	s.reason = s.number(wordNames, f.Reason)
-	if f.AfterMark == nil && !f.From.IsZero() {
+	for _, townID := range f.Towns {
+		s.inTowns[s.number(townNames, wire.TownToken(townID))] = true
+	}
+	if f.AfterMark != nil {
+		s.filter.Oldest, s.mark = true, *f.AfterMark
+		return s
+	}
+	if !f.From.IsZero() {
 		s.from = ceilMilli(f.From)
 	}
-	if f.AfterMark == nil && !f.To.IsZero() {
+	if !f.To.IsZero() {
 		s.to = ceilMilli(f.To)
 	}
-	for _, token := range f.Towns {
-		s.inTowns[s.number(townNames, token)] = true
-	}
 	return s
-}
-
-// rowsBehind returns the rows to look at, one for each run, after the one at a sequence.
-func (s *search) rowsBehind(after uint64) iter.Seq[*row] {
-	switch {
-	case s.filter.AfterMark != nil:
-		return s.afterMark(*s.filter.AfterMark, after)
-	case len(s.filter.Towns) == 1:
-		return s.ofTown(s.town(s.filter.Towns[0]), after)
-	case s.filter.Oldest:
-		return s.oldest(after)
-	}
-	return s.newest(after)
 }
 
 // ceilMilli returns the first ms that is not before t.
@@ -122,6 +120,52 @@ func (s *search) number(class int, name string) uint32 {
 	return math.MaxUint32
 }
 
+// rowsBehind returns the rows to look at, after the one at a sequence in the order of the list, or
+// all with 0: of one town only its own, unless they have to be behind a mark.
+func (s *search) rowsBehind(after uint64) iter.Seq[*row] {
+	return func(yield func(*row) bool) {
+		if len(s.filter.Towns) == 1 && s.filter.AfterMark == nil {
+			s.rowsOfTown(s.town(wire.TownToken(s.filter.Towns[0])), after, yield)
+			return
+		}
+		if s.filter.Oldest {
+			for n := s.after(max(s.mark, after)); n <= s.count; n++ {
+				if !yield(s.row(n)) {
+					return
+				}
+			}
+			return
+		}
+		n := s.count
+		if after > 0 {
+			n = s.after(after-1) - 1
+		}
+		for ; n > 0 && yield(s.row(n)); n-- {
+		}
+	}
+}
+
+func (s *search) rowsOfTown(town uint32, after uint64, yield func(*row) bool) {
+	if s.filter.Oldest {
+		for _, r := range s.rows(s.towns[town].last, func(r *row) uint32 { return r.PrevTown }) {
+			if r.Seq > after && !yield(r) {
+				return
+			}
+		}
+		return
+	}
+	for n := s.towns[town].last; n != 0; n = s.row(n).PrevTown {
+		if r := s.row(n); (after == 0 || r.Seq < after) && !yield(r) {
+			return
+		}
+	}
+}
+
+// begins reports whether a row is the first one of its run behind the mark.
+func (s *search) begins(r *row) bool {
+	return r.Run != 0 && (r.PrevRun == 0 || s.row(r.PrevRun).Seq <= s.mark)
+}
+
 // passes reports whether the run of a row passes the filter.
 func (s *search) passes(r *row) bool {
 	run := s.runs[r.Run]
@@ -133,69 +177,4 @@ func (s *search) passes(r *row) bool {
 		(s.reason == 0 || uint32(last.Reason) == s.reason) &&
 		first.At >= s.from && first.At < s.to &&
 		(len(s.inTowns) == 0 || s.inTowns[first.Town])
-}
-
-// afterMark returns, of each run, the first row after a mark.
-func (s *search) afterMark(mark, after uint64) iter.Seq[*row] {
-	return func(yield func(*row) bool) {
-		for n := s.after(max(mark, after)); n <= s.count; n++ {
-			r := s.row(n)
-			if r.Run != 0 && (r.PrevRun == 0 || s.row(r.PrevRun).Seq <= mark) && !yield(r) {
-				return
-			}
-		}
-	}
-}
-
-// oldest returns the first rows of all runs after a sequence, ascending.
-func (s *search) oldest(after uint64) iter.Seq[*row] {
-	return func(yield func(*row) bool) {
-		for run := s.runFrom(after + 1); run < len(s.runs); run++ {
-			if !yield(s.row(s.runs[run].first)) {
-				return
-			}
-		}
-	}
-}
-
-// newest returns the first rows of all runs before a sequence, or of all with 0, descending.
-func (s *search) newest(before uint64) iter.Seq[*row] {
-	return func(yield func(*row) bool) {
-		run := len(s.runs)
-		if before > 0 {
-			run = s.runFrom(before)
-		}
-		for run--; run > 0; run-- {
-			if !yield(s.row(s.runs[run].first)) {
-				return
-			}
-		}
-	}
-}
-
-// runFrom returns the number of the first run that begins at or after a sequence.
-func (s *search) runFrom(seq uint64) int {
-	return 1 + sort.Search(len(s.runs)-1, func(i int) bool {
-		return s.row(s.runs[i+1].first).Seq >= seq
-	})
-}
-
-// ofTown returns the first rows of the runs that began in a town: see oldest and newest.
-func (s *search) ofTown(town uint32, after uint64) iter.Seq[*row] {
-	return func(yield func(*row) bool) {
-		if s.filter.Oldest {
-			for _, r := range s.rows(s.towns[town].last, func(r *row) uint32 { return r.PrevTown }) {
-				if r.has(First) && r.Seq > after && !yield(r) {
-					return
-				}
-			}
-			return
-		}
-		for n := s.towns[town].last; n != 0; n = s.row(n).PrevTown {
-			r := s.row(n)
-			if r.has(First) && (after == 0 || r.Seq < after) && !yield(r) {
-				return
-			}
-		}
-	}
 }

@@ -179,9 +179,8 @@ func (s *Store) store(
 	if len(plan.Run.Events) == 0 {
 		return plan.Results(time.Time{}), nil
 	}
-	msg, err := s.log.RunMessage(&commitlog.Record{
-		Kind: commitlog.KindEvents, TownID: townID, Run: &plan.Run,
-	})
+	rec := &commitlog.Record{Kind: commitlog.KindEvents, TownID: townID, Run: &plan.Run}
+	msg, err := s.log.RunMessage(rec)
 	if err != nil {
 		return nil, err
 	}
@@ -190,10 +189,7 @@ func (s *Store) store(
 		return nil, err
 	}
 	at := commitlog.AtOr(msg.Header, time.Time{})
-	if err := run.add(commitlog.KindEvents, seq, townID, &plan.Run, at); err != nil {
-		return nil, err
-	}
-	return plan.Results(at), nil
+	return plan.Results(at), run.take(rec, seq, at)
 }
 
 // readRun reads all that a run has in the log and this writer does not know, the events of the
@@ -208,12 +204,12 @@ func (s *Store) readRun(ctx context.Context, run *knownRun) error {
 		if row.Seq <= run.read {
 			continue
 		}
-		rec, err := s.record(ctx, row)
+		rec, at, err := s.record(ctx, row)
 		if errors.Is(err, ErrUnknownRun) { // expired
 			continue
 		}
 		if err == nil {
-			err = run.take(rec)
+			err = run.take(rec, row.Seq, at)
 		}
 		if err != nil {
 			return err

@@ -19,23 +19,17 @@ type knownRun struct {
 	read  uint64 // the log sequence of the last record of the run that the state has
 }
 
-// add takes in events that the log holds at seq.
-func (r *knownRun) add(
-	kind commitlog.Kind, seq uint64, townID string, run *runevents.Run, persistedAt time.Time,
-) error {
-	r.read, r.token = seq, wire.TokenOf(townID)
-	if kind == commitlog.KindRun || kind == commitlog.KindEvents {
+// take takes in a record of the run, at a sequence of the log.
+func (r *knownRun) take(rec *commitlog.Record, seq uint64, persistedAt time.Time) error {
+	r.read, r.token = seq, wire.TokenOf(rec.TownID)
+	switch rec.Kind {
+	case commitlog.KindRun:
+		r.guard = seq
+		r.state.SetClosing(rec.Closing)
+	case commitlog.KindEvents:
 		r.guard = seq
 	}
-	return r.state.Add(kind != commitlog.KindEvents, run.Records(persistedAt)...)
-}
-
-// take takes in a record of the run.
-func (r *knownRun) take(rec stored) error {
-	if rec.Kind == commitlog.KindRun {
-		r.state.SetClosing(rec.Closing)
-	}
-	return r.add(rec.Kind, rec.msg.Sequence, rec.TownID, rec.Run, commitlog.At(rec.msg))
+	return r.state.Add(rec.Kind != commitlog.KindEvents, rec.Run.Records(persistedAt)...)
 }
 
 // maxCachedEvents bounds the memory of the cache, at some 400 bytes an event; runs beyond it are

@@ -20,15 +20,15 @@ func TestStore_ExpiredEvents(t *testing.T) {
 		tell(t, s, "t", logtest.Told(n+1))
 	}
 	tell(t, s, "t", toldIn("another", 1))
-	page, err := s.Events(t.Context(), "run", 0, 10)
+	page, err := s.Events(t.Context(), "run", 0, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, page.Events, 4)
 	keep(t, s.log, 1)
-	_, err = s.Events(t.Context(), "run", 2, 10)
+	_, err = s.Events(t.Context(), "run", 2, 0, 10)
 	require.ErrorIs(t, err, ErrUnknownRun)
 	_, err = s.Get(t.Context(), "run")
 	require.ErrorIs(t, err, ErrUnknownRun)
-	page, err = s.Events(t.Context(), "run", 3, 10)
+	page, err = s.Events(t.Context(), "run", 3, 0, 10)
 	require.NoError(t, err)
 	require.Len(t, page.Events, 1)
 	require.Equal(t, int64(4), page.LastEventSeq)
@@ -57,7 +57,7 @@ func TestStore_DamagedRun(t *testing.T) {
 		l.Store = &changedStore{whole, seq, shown}
 		_, err := s.Get(t.Context(), ids[0])
 		require.ErrorIs(t, err, ErrRunDamaged, name)
-		_, err = s.Events(t.Context(), ids[0], 0, 10)
+		_, err = s.Events(t.Context(), ids[0], 0, 0, 10)
 		require.ErrorIs(t, err, ErrRunDamaged, name)
 		require.Equal(t, others, listed(t, s, RunFilter{}, 10), name)
 	}

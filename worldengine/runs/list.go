@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -13,29 +12,10 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
-// RunFilter selects the runs of a list and their order. Its zero value means all runs, the newest
-// first.
-type RunFilter struct {
-	Towns []string // none for every town
-	// From and To bound the persistedAt of a run's first event: From <= t < To; zero for open.
-	From, To time.Time
-	// Status is a status of runs, such as RUNNING, or of results, such as rejected; Type is the
-	// type of a proposal, or a signal; "" for any.
-	Status, ActorID, Type string
-	// Reason is the reason code of the result.
-	Reason string
-	// ID is the beginning of an id that the run has: its own, or its key, its handoff or its result
-	// with or without the word before the hash.
-	ID string
-	// Oldest lists the oldest runs first, in the order in which they were committed.
-	Oldest bool
-	// AfterMark, if set, takes only runs that have an event behind this mark, however old they are,
-	// and lists them in the order of their first such events. From and To are not looked at.
-	AfterMark *uint64
-}
+// RunFilter selects the runs of a list and their order.
+type RunFilter = index.Filter
 
 // Row is a run in a list.
 type Row = messages.RunRow
@@ -88,21 +68,13 @@ func (s *Store) List(ctx context.Context, filter RunFilter, after uint64, limit 
 	if err != nil {
 		return Runs{}, err
 	}
-	by := index.Filter{
-		From: filter.From, To: filter.To, Status: filter.Status, Reason: filter.Reason,
-		ActorID: wire.ActorToken(filter.ActorID), Type: filter.Type, Oldest: filter.Oldest,
-		AfterMark: filter.AfterMark,
-	}
-	for _, townID := range filter.Towns {
-		by.Towns = append(by.Towns, wire.TownToken(townID))
-	}
 	page, room := Runs{Runs: make([]Row, 0, min(limit, 50)), Next: after, Mark: mark}, PageBytes
 	for read := 0; len(page.Runs) < limit && read < s.maxRead && page.Searched < maxSearched; {
 		atOnce := limit - len(page.Runs)
 		if filter.ID != "" {
 			atOnce = min(readAtOnce, s.maxRead-read)
 		}
-		found := s.index.Runs(by, page.Next, atOnce)
+		found := s.index.Runs(filter, page.Next, atOnce)
 		for i := range found.Runs {
 			row, err := s.row(ctx, &found.Runs[i])
 			if err != nil {

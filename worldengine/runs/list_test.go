@@ -145,7 +145,7 @@ func TestList_PageBytes(t *testing.T) {
 	require.Equal(t, []int{2, 2, 1}, pages)
 	pages = nil
 	for after := int64(0); after < 5; {
-		page, err := s.Events(t.Context(), "0", after, 50)
+		page, err := s.Events(t.Context(), "0", after, 0, 50)
 		require.NoError(t, err)
 		require.Equal(t, int64(5), page.LastEventSeq)
 		pages, after = append(pages, len(page.Events)), after+int64(len(page.Events))

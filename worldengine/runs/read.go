@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
@@ -17,62 +16,43 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Events are some events of a run, each the JSON of a RunEventRecord, in the order of runSeq.
-type Events struct {
-	Events []jsontext.Value
-	// LastEventSeq is the highest runSeq that the run has, on this page or not.
-	LastEventSeq int64
-	// Mark is the log sequence of the page's last event; 0 if there is none.
-	Mark uint64
-}
-
 // PageBytes bounds a page: it ends before the event, or row, with which it would have more bytes,
 // but has one at least. A message of that size fits into NATS with its default settings.
 const PageBytes = 1_000_000
 
-// Events returns up to limit events of a run whose runSeq is above afterSeq, fewer if they have
-// more than PageBytes; LastEventSeq tells whether there are others. It returns ErrUnknownRun if the
-// log keeps no events of the run, or not the first ones above afterSeq, ErrRunDamaged if one of
-// them cannot be read, and index.ErrBehind if the index has not followed the log.
+// Events returns up to limit events of a run whose runSeq is above afterSeq and that are behind a
+// mark, a sequence of the log; fewer if they have more than PageBytes. LastEventSeq tells whether
+// there are others. It returns ErrUnknownRun if the log keeps no events of the run, or not the first
+// ones of these, ErrRunDamaged if one of them cannot be read, and index.ErrBehind if the index has
+// not followed the log.
 func (s *Store) Events(
-	ctx context.Context, runID string, afterSeq int64, limit int,
-) (Events, error) {
-	return s.EventsAfter(ctx, runID, After{Seq: afterSeq}, limit)
-}
-
-// After is a place in a run: behind a runSeq and behind a mark, a sequence of the log.
-type After struct {
-	Seq  int64
-	Mark uint64
-}
-
-// EventsAfter is Events of those that are also behind a mark.
-func (s *Store) EventsAfter(
-	ctx context.Context, runID string, after After, limit int,
-) (Events, error) {
+	ctx context.Context, runID string, afterSeq int64, afterMark uint64, limit int,
+) (page messages.Events, err error) {
 	run, err := s.find(ctx, runID)
 	if err != nil {
-		return Events{}, err
+		return page, err
 	}
-	page, room := Events{Events: []jsontext.Value{}, LastEventSeq: run.LastSeq()}, PageBytes
+	room := PageBytes
+	page.Events, page.LastEventSeq = []jsontext.Value{}, run.LastSeq()
 	for i := range run.Rows {
 		row := &run.Rows[i]
-		if int64(row.Last) <= after.Seq || row.Seq <= after.Mark {
+		if int64(row.Last) <= afterSeq || row.Seq <= afterMark {
 			continue
 		}
-		rec, err := s.record(ctx, row)
+		rec, at, err := s.record(ctx, row)
 		if err != nil {
-			return Events{}, err
+			return messages.Events{}, err
 		}
-		bodies, ends, err := rec.Run.AppendRecords(nil, commitlog.At(rec.msg))
+		bodies, ends, err := rec.Run.AppendRecords(nil, at)
 		if err != nil {
-			return Events{}, fmt.Errorf("%w: log sequence %d: %w", ErrRunDamaged, row.Seq, err)
+			return messages.Events{}, fmt.Errorf("%w: log sequence %d: %w", ErrRunDamaged, row.Seq,
+				err)
 		}
 		start := 0
 		for i, end := range ends {
 			body := bodies[start:end:end]
 			start = end
-			if rec.Run.FirstSeq+int64(i) <= after.Seq {
+			if rec.Run.FirstSeq+int64(i) <= afterSeq {
 				continue
 			}
 			room -= len(body)
@@ -163,11 +143,11 @@ func (s *Store) records(
 		if int64(row.Last) <= afterSeq {
 			continue
 		}
-		rec, err := s.record(ctx, row)
+		rec, at, err := s.record(ctx, row)
 		if err != nil {
 			return nil, err
 		}
-		records = append(records, rec.Run.Records(commitlog.At(rec.msg))...)
+		records = append(records, rec.Run.Records(at)...)
 	}
 	return records, nil
 }
@@ -185,16 +165,12 @@ func (s *Store) project(
 	return snapshot.View(), nil
 }
 
-// stored is a record of a run, with its message.
-type stored struct {
-	*commitlog.Record
-	msg *jetstream.RawStreamMsg
-}
-
-// record reads the record of a row, which has events of a run. A record that the log does not keep
-// any more is ErrUnknownRun, since the rest would tell another run; one that it keeps and cannot
-// read is ErrRunDamaged.
-func (s *Store) record(ctx context.Context, row *index.Row) (stored, error) {
+// record reads the record of a row, which has events of a run, and its persistedAt. A record that
+// the log does not keep any more is ErrUnknownRun, since the rest would tell another run; one that it
+// keeps and cannot read is ErrRunDamaged.
+func (s *Store) record(
+	ctx context.Context, row *index.Row,
+) (rec *commitlog.Record, at time.Time, err error) {
 	var subjects []string
 	switch world := s.log.World; row.Kind {
 	case commitlog.KindRun, commitlog.KindEvents: // they expire by their time
@@ -209,22 +185,16 @@ func (s *Store) record(ctx context.Context, row *index.Row) (stored, error) {
 	rec, msg, err := s.log.RecordAt(ctx, row.Seq, subjects...)
 	switch {
 	case errors.Is(err, commitlog.ErrGone):
-		return stored{}, ErrUnknownRun
+		return nil, at, ErrUnknownRun
 	case errors.Is(err, commitlog.ErrDamaged):
-		return stored{}, fmt.Errorf("%w: %w", ErrRunDamaged, err)
+		return nil, at, fmt.Errorf("%w: %w", ErrRunDamaged, err)
 	case err != nil:
-		return stored{}, err
+		return nil, at, err
+	case rec.Run == nil:
+		return nil, at, fmt.Errorf("%w: log sequence %d: a record of kind %q without a run",
+			ErrRunDamaged, row.Seq, rec.Kind)
 	}
-	return withRun(rec, msg)
-}
-
-// withRun returns a record, which has to have events of a run.
-func withRun(rec *commitlog.Record, msg *jetstream.RawStreamMsg) (stored, error) {
-	if rec.Run == nil {
-		return stored{}, fmt.Errorf("%w: log sequence %d: a record of kind %q without a run",
-			ErrRunDamaged, msg.Sequence, rec.Kind)
-	}
-	return stored{rec, msg}, nil
+	return rec, commitlog.At(msg), nil
 }
 
 // find returns a run as the index has it, brought up to date with the log unless the run has ended.

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
@@ -101,16 +102,17 @@ func (s *Service) runEvents(in *incoming, r *messages.RunEvents) (reply messages
 	if err := s.mayReadRun(in.rights, r.RunID); err != nil {
 		return reply, err
 	}
-	after := runs.After{Seq: r.AfterSeq, Mark: r.AfterMark}
+	var snapshot *runevents.Snapshot
 	if r.SnapshotSeq != nil {
-		after.Seq = *r.SnapshotSeq
-		reply.Snapshot, err = s.engine.Runs().SnapshotAt(s.ctx, r.RunID, after.Seq)
+		r.AfterSeq = *r.SnapshotSeq
+		snapshot, err = s.engine.Runs().SnapshotAt(s.ctx, r.RunID, r.AfterSeq)
 		if err != nil {
 			return reply, err
 		}
 	}
-	page, err := s.engine.Runs().EventsAfter(s.ctx, r.RunID, after, cmp.Or(r.Limit, defaultEvents))
-	reply.Events, reply.LastEventSeq, reply.Mark = page.Events, page.LastEventSeq, page.Mark
+	reply, err = s.engine.Runs().Events(s.ctx, r.RunID, r.AfterSeq, r.AfterMark,
+		cmp.Or(r.Limit, defaultEvents))
+	reply.Snapshot = snapshot
 	return reply, err
 }
 

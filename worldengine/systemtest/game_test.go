@@ -228,7 +228,7 @@ func (w *checkedWorld) forgeRun(
 // storyOf returns the events of a run.
 func (w *checkedWorld) storyOf(runID string) []runevents.Record {
 	w.t.Helper()
-	page, err := w.engine.Runs().Events(w.t.Context(), runID, 0, 1000)
+	page, err := w.engine.Runs().Events(w.t.Context(), runID, 0, 0, 1000)
 	require.NoError(w.t, err)
 	records := make([]runevents.Record, len(page.Events))
 	for i := range page.Events {

@@ -85,7 +85,7 @@ func TestDamagedRuns(t *testing.T) {
 			for _, i := range c.damaged {
 				_, err := w.engine.Runs().Get(t.Context(), page[i])
 				require.ErrorIs(t, err, runs.ErrRunDamaged)
-				_, err = w.engine.Runs().Events(t.Context(), page[i], 5, 10)
+				_, err = w.engine.Runs().Events(t.Context(), page[i], 5, 0, 10)
 				require.ErrorIs(t, err, runs.ErrRunDamaged)
 				reply, err := w.nc.Request("worldengine.v1.main.run.get",
 					[]byte(`{"runId":"`+page[i]+`"}`), time.Minute)
@@ -122,9 +122,9 @@ func TestARunExpiresInItsMiddle(t *testing.T) {
 	last := add(runevents.RunPaused, 1)
 	require.Greater(t, last, int64(2))
 	require.ErrorIs(t, err, runs.ErrUnknownRun)
-	_, err = w.engine.Runs().Events(t.Context(), "planner-1", 0, 10)
+	_, err = w.engine.Runs().Events(t.Context(), "planner-1", 0, 0, 10)
 	require.ErrorIs(t, err, runs.ErrUnknownRun)
-	page, err := w.engine.Runs().Events(t.Context(), "planner-1", last-1, 10)
+	page, err := w.engine.Runs().Events(t.Context(), "planner-1", last-1, 0, 10)
 	require.NoError(t, err, "whoever has read the others reads on")
 	require.Len(t, page.Events, 1)
 	require.Empty(t, w.pages(runs.RunFilter{}, 10))
