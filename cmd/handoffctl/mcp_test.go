@@ -159,6 +159,9 @@ func TestMCP_Errors(t *testing.T) {
 func TestMCP_Approval(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{RequireApproval: "PROJECT_ADVANCE"})
 	m := startMCP(t, c)
+	c.pipe(`{"projects":[{"id":"done","name":"D","progress":1,"status":"complete"},
+		{"id":"wall-perimeter","name":"W","progress":0.5,"status":"active"}]}`,
+		"town", "patch", threatened, "-")
 	possible := func() map[handoff.ProposalType]proposable {
 		byType := map[handoff.ProposalType]proposable{}
 		for _, p := range decode[struct {
@@ -171,6 +174,7 @@ func TestMCP_Approval(t *testing.T) {
 	}
 	at := possible()
 	assert.True(t, at[handoff.AdvanceProject].NeedsApproval)
+	assert.Equal(t, []string{"wall-perimeter"}, at[handoff.AdvanceProject].Arguments)
 	assert.False(t, at[handoff.TalkToTownsfolk].NeedsApproval)
 	for kind, p := range at {
 		for _, argument := range p.Arguments {
@@ -191,25 +195,6 @@ func TestMCP_Approval(t *testing.T) {
 	text, failed := m.call("resubmit", map[string]any{"idempotencyKey": "x"})
 	assert.True(t, failed)
 	assert.Contains(t, text, "no proposal of this session")
-}
-
-// An argument that the rules refuse is not offered.
-func TestMCP_ListProposals(t *testing.T) {
-	c := online(t)
-	m := startMCP(t, c)
-	c.pipe(`{"projects":[{"id":"done","name":"D","progress":1,"status":"complete"},
-		{"id":"wall","name":"W","progress":0.5,"status":"active"}]}`, "town", "patch", threatened, "-")
-	possible := decode[struct {
-		Proposals []proposable `json:"proposals"`
-	}](t,
-		m.ok("list_proposals", map[string]any{"townId": threatened}))
-	for _, p := range possible.Proposals {
-		if p.Type == handoff.AdvanceProject {
-			assert.Equal(t, []string{"wall"}, p.Arguments)
-			return
-		}
-	}
-	t.Fatal("no project is advanced")
 }
 
 // A line that is no JSON gets an error and ends nothing.
@@ -245,6 +230,7 @@ func TestMCP_NotJSON(t *testing.T) {
 // An input that is no MCP and a pipe that fails are different errors.
 func TestMCP_End(t *testing.T) {
 	c := online(t)
+	assert.Equal(t, outcome{}, c.pipe("", "mcp"))
 	got := c.pipe("7\n", "mcp")
 	assert.Equal(t, exitUsage, got.status)
 	assert.Contains(t, got.err, "the input is not the Model Context Protocol")
@@ -256,10 +242,4 @@ func TestMCP_End(t *testing.T) {
 	assert.Regexp(t,
 		`^handoffctl: the session with the language model broke off: the terminal is gone\n$`,
 		errs.String())
-}
-
-func TestMCP_EndOfInput(t *testing.T) {
-	got := online(t).pipe("", "mcp")
-	assert.Equal(t, exitOK, got.status, got.err)
-	assert.Empty(t, got.out)
 }

@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -23,112 +19,92 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// checked runs `plugin check` on a subject of a NATS.
-func checked(t *testing.T, nc *nats.Conn, args ...string) (status int, out, errs string) {
-	t.Helper()
-	c := &cli{t: t, env: map[string]string{"NATS_URL": nc.ConnectedUrl()}}
-	got := c.run(append([]string{"plugin", "check", "--within", "3s"}, args...)...)
-	return got.status, got.out, got.err
-}
-
-// checkedTwice checks a plugin of two towns at once: of t with text as its output, of u with JSON.
-func checkedTwice(t *testing.T, nc *nats.Conn) (text, asJSON outcome) {
-	t.Helper()
-	var work sync.WaitGroup
-	work.Go(func() {
-		text.status, text.out, text.err = checked(t, nc, wire.ApplySubject("main", "t"))
-	})
-	work.Go(func() {
-		asJSON.status, asJSON.out, asJSON.err = checked(t, nc, wire.ApplySubject("main", "u"),
-			"-o", "json")
-	})
-	work.Wait()
-	return text, asJSON
-}
-
-func TestPluginCheck_GoodPlugin(t *testing.T) {
+// hosting serves a plugin of a town with an answer, and returns a cli of its NATS.
+func hosting(
+	t *testing.T, townID string, answer func(c *apply.Command) apply.Answer,
+) *cli {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	p, err := plugin.Serve(nc, plugin.Config{
-		World: "main", Towns: []string{"Köln 1"}, Memory: plugin.NewVolatileMemory(),
+		World: "main", Towns: []string{townID}, Memory: plugin.NewVolatileMemory(),
 		Logger: slog.New(slog.DiscardHandler),
 		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) {
-			return apply.Done(c), nil
+			return answer(c), nil
 		},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close(context.Background()) })
+	return &cli{t: t, env: map[string]string{"NATS_URL": nc.ConnectedUrl()}}
+}
+
+// check is the command that checks the plugin of a town.
+func check(townID string, args ...string) []string {
+	subject := wire.ApplySubject("main", wire.TownToken(townID))
+	return append([]string{"plugin", "check", "--within", "3s", subject}, args...)
+}
+
+func TestPluginCheck_GoodPlugin(t *testing.T) {
+	c := hosting(t, "Köln 1", apply.Done)
 	report := filepath.Join(t.TempDir(), "report.xml")
-	status, out, errs := checked(t, nc, wire.ApplySubject("main", wire.TownToken("Köln 1")),
-		"--junit", report)
-	require.Zero(t, status, out+errs)
+	out := c.ok(check("Köln 1", "--junit", report)...)
 	require.Contains(t, out, "15 kept, 0 broken, 1 not seen\n")
 	require.Regexp(t, `(?m)^PASS  refused `, out)
-	written, err := os.ReadFile(report)
-	require.NoError(t, err)
-	require.Contains(t, string(written), `tests="16" failures="0"`)
-	page, err := os.ReadFile("../../docs/plugin-protocol.md")
-	require.NoError(t, err)
+	require.Contains(t, written(t, report), `tests="16" failures="0"`)
+	page := written(t, "../../docs/plugin-protocol.md")
 	rows := regexp.MustCompile(`(?m)^(?:PASS|SKIP) +(\S+)`).FindAllStringSubmatch(out, -1)
 	require.Len(t, rows, 16)
 	for _, row := range rows {
-		require.Contains(t, string(page), "`"+row[1]+"`",
+		require.Contains(t, page, "`"+row[1]+"`",
 			"docs/plugin-protocol.md does not have the rule")
 	}
 }
 
+// A plugin that knows no town and no time breaks rules.
 func TestPluginCheck_BadPlugin(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
+	c := &cli{t: t, env: map[string]string{"NATS_URL": nc.ConnectedUrl()}}
 	_, err := nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
-		if c, err := apply.ParseCommand(msg.Data, schemas.Limits{}); err == nil {
-			// it knows no town and no time
-			answer := apply.Done(c)
+		if command, err := apply.ParseCommand(msg.Data, schemas.Limits{}); err == nil {
+			answer := apply.Done(command)
 			data, _ := answer.MarshalWire()
 			_ = msg.Respond(data)
 		}
 	})
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
-	text, asJSON := checkedTwice(t, nc)
-	require.Equal(t, exitFailed, asJSON.status, asJSON)
-	var report struct {
-		Rules []struct{ Name, Rule, Verdict, Found string }
-	}
-	require.NoError(t, json.Unmarshal([]byte(asJSON.out), &report))
-	verdicts := map[string]string{}
-	for _, r := range report.Rules {
-		verdicts[r.Name] = r.Verdict
-	}
-	require.Equal(t, "fail", verdicts["late"])
-	require.Equal(t, "fail", verdicts["other-town"])
-	require.Equal(t, "pass", verdicts["same-id"])
-	require.Contains(t, asJSON.err, "the plugin breaks 3 of 16 rules")
+	asJSON := c.background(check("u", "-o", "json")...) // both take their time
+	text := c.run(check("t")...)
+	require.Equal(t, exitFailed, text.status, text)
 	require.Regexp(t, `(?m)^FAIL  late .*\n +the rule: A command .*\n`+
 		` +to do: If timeoutMs is over `, text.out)
+	require.Contains(t, text.err, "the plugin breaks 3 of 16 rules")
+	require.Equal(t, exitFailed, asJSON.end())
+	verdicts := map[string]conformance.Verdict{}
+	for _, r := range decode[checkReport](t, asJSON.out.String()).Rules {
+		verdicts[r.Name] = r.Verdict
+	}
+	require.Equal(t, conformance.Fail, verdicts["late"])
+	require.Equal(t, conformance.Fail, verdicts["other-town"])
+	require.Equal(t, conformance.Pass, verdicts["same-id"])
+}
+
+type checkReport struct {
+	Rules []conformance.Row `json:"rules"`
 }
 
 // A plugin that refuses everything keeps the rules, and shows little of its work.
 func TestPluginCheck_RefusingPlugin(t *testing.T) {
-	t.Parallel()
-	nc := natstest.Connect(t)
-	p, err := plugin.Serve(nc, plugin.Config{
-		World: "main", Towns: []string{"t", "u"}, Memory: plugin.NewVolatileMemory(),
-		Logger: slog.New(slog.DiscardHandler),
-		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) {
-			return apply.Refuse(c, "NOT_HERE", "", false), nil
-		},
+	c := hosting(t, "t", func(c *apply.Command) apply.Answer {
+		return apply.Refuse(c, "NOT_HERE", "", false)
 	})
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = p.Close(context.Background()) })
-	text, asJSON := checkedTwice(t, nc)
-	require.Zero(t, text.status, text)
-	require.Contains(t, text.err, "note: the plugin refused the first command")
-	var report struct{ Rules []conformance.Row }
-	require.NoError(t, json.Unmarshal([]byte(asJSON.out), &report))
-	require.Equal(t, apply.Refused, report.Rules[0].Answer)
-	require.NotEmpty(t, report.Rules[0].Todo)
-	require.Empty(t, report.Rules[1].Answer)
+	got := c.run(check("t", "-o", "json")...)
+	require.Zero(t, got.status, got)
+	require.Contains(t, got.err, "note: the plugin refused the first command")
+	rules := decode[checkReport](t, got.out).Rules
+	require.Equal(t, apply.Refused, rules[0].Answer)
+	require.NotEmpty(t, rules[0].Todo)
+	require.Empty(t, rules[1].Answer)
 }
 
 // A plugin with a state file keeps every rule, also the rule of restarts.
@@ -160,25 +136,20 @@ func TestPluginCheck_RestartWithStateFile(t *testing.T) {
 
 func TestPluginCheck_CannotBegin(t *testing.T) {
 	t.Parallel()
-	nc := natstest.Connect(t)
+	c := &cli{t: t, env: map[string]string{"NATS_URL": natstest.Connect(t).ConnectedUrl()}}
 	for _, wrong := range []struct {
-		args   []string
 		status int
 		says   string
+		args   []string
 	}{
-		{[]string{wire.ApplySubject("main", "t")}, exitUnavailable, "no plugin is subscribed"},
-		{[]string{wire.ApplySubject("main", "t")}, exitUnavailable,
-			": start it, or give the subject of a town that it hosts"},
-		{[]string{wire.ApplySubject("main", "*")}, exitUsage, "token of one town"},
-		{[]string{"worldengine.v1.main.apply"}, exitUsage,
-			"the subject must be a town's, worldengine.v1.<world>.apply.<town token>, not"},
-		{[]string{wire.ApplySubject("main", "t"), "--within", "0s"}, exitUsage, "--within"},
-		{[]string{wire.ApplySubject("main", "t"), "--type", "DANCE"}, exitUsage, "--type"},
+		{exitUnavailable, "no plugin is subscribed to worldengine.v1.main.apply.t: start it, or give " +
+			"the subject of a town that it hosts", check("t")},
+		{exitUsage, "token of one town", []string{"plugin", "check", wire.ApplySubject("main", "*")}},
+		{exitUsage, "the subject must be a town's, worldengine.v1.<world>.apply.<town token>, not",
+			[]string{"plugin", "check", "worldengine.v1.main.apply"}},
+		{exitUsage, "--within", check("t", "--within", "0s")},
+		{exitUsage, "--type", check("t", "--type", "DANCE")},
 	} {
-		began := time.Now()
-		status, _, errs := checked(t, nc, wrong.args...)
-		require.Equal(t, wrong.status, status, errs)
-		require.Contains(t, errs, wrong.says)
-		require.Less(t, time.Since(began), 30*time.Second)
+		c.fails(wrong.status, wrong.says, wrong.args...)
 	}
 }

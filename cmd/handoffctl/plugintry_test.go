@@ -156,18 +156,6 @@ func TestPluginTry_Protocol(t *testing.T) {
 	}
 }
 
-func TestPluginTry_Repeats(t *testing.T) {
-	tr := try(t)
-	c := toApply(t, "a")
-	again := *c
-	again.LogicalAttemptID = 2
-	require.Equal(t, apply.Done(c), tr.ask(c))
-	require.Equal(t, apply.Done(c), tr.ask(&again))
-	tr.says(&tr.out, "repeat of "+c.ApplyID[:20]+"…, attempt 2 -> applied\n")
-	tr.stop()
-	assert.Equal(t, exitOK, tr.end(), "Ctrl-C")
-}
-
 func TestPluginTry_Silence(t *testing.T) {
 	tr := try(t, "--answer", "silence", "--count", "2", "-o", "json")
 	c := toApply(t, "a")
@@ -252,34 +240,6 @@ func TestPluginTry_WaitedTooLong(t *testing.T) {
 	require.Equal(t, plugin.ReasonDeadlinePassed, got.ReasonCode)
 	require.True(t, got.Retryable)
 	require.Equal(t, exitOK, tr.end())
-}
-
-// A command that is answered without a person is not begun late either.
-func TestPluginTry_TooLate(t *testing.T) {
-	tr := try(t, "--answer", "applied", "--count", "2")
-	late := *toApply(t, "a")
-	late.Deadline = time.Now()
-	got := tr.ask(&late)
-	require.Equal(t, plugin.ReasonDeadlinePassed, got.ReasonCode)
-	require.True(t, got.Retryable)
-	again := *toApply(t, "a")
-	again.LogicalAttemptID = 2
-	require.Equal(t, apply.Applied, tr.ask(&again).Status, "the next attempt is in time")
-	require.Equal(t, exitOK, tr.end())
-}
-
-func TestPluginTry_NoCommand(t *testing.T) {
-	tr := try(t, "--count", "1")
-	require.NoError(t, tr.nc.Publish("worldengine.v1.main.apply.a", []byte("{}")))
-	c := toApply(t, "a")
-	data, err := c.MarshalWire(time.Now())
-	require.NoError(t, err)
-	require.NoError(t, tr.nc.Publish("worldengine.v1.main.apply.a", data))
-	require.Equal(t, apply.Applied, tr.ask(c).Status)
-	require.Equal(t, exitOK, tr.end())
-	assert.Contains(t, tr.errs.String(), "is not answered")
-	assert.Contains(t, tr.errs.String(), "subject=worldengine.v1.main.apply.a ")
-	assert.Contains(t, tr.errs.String(), "it has no reply subject")
 }
 
 func TestChangesBetween_Towns(t *testing.T) {

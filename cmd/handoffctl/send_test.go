@@ -9,13 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/machine"
-	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
@@ -80,38 +76,6 @@ func TestSend_BehindAnotherCommand(t *testing.T) {
 		`plugin since`, got.err)
 	c.ok("run", "cancel", c.inStatus(runevents.RunRunning, 1)[0])
 	require.Equal(t, exitRefused, (<-first).status)
-}
-
-// A reply that is lost is asked for again within --timeout, with the same bytes, and the run is
-// named.
-func TestSend_LostReply(t *testing.T) {
-	c := faked(t, nil)
-	nc := c.connect()
-	snapshot := newTown(t, "north", 1)
-	state, err := town.ParseStored(snapshot)
-	require.NoError(t, err)
-	made := string(talk(t, snapshot))
-	h, err := handoff.Parse([]byte(made), schemas.Limits{})
-	require.NoError(t, err)
-	after, reason := town.DefaultRules().Apply(state.Snapshot, &h.Proposal)
-	require.Empty(t, reason)
-	checked := machine.Check(h, nil, state)
-	result, err := handoff.NewResult(h, checked.Executed(after)).MarshalWire()
-	require.NoError(t, err)
-	requests := make(chan string, 2)
-	_, err = nc.Subscribe(wire.Subject("main", wire.Handoff), func(msg *nats.Msg) {
-		if requests <- string(msg.Data); len(requests) == 2 { // the first one gets no reply
-			_ = msg.RespondMsg(&nats.Msg{Data: result,
-				Header: nats.Header{wire.RunIDHeader: {"the-run"}}})
-		}
-	})
-	require.NoError(t, err)
-	require.NoError(t, nc.Flush())
-	got := c.pipe(made, "send", "-", "--timeout", "20s")
-	require.Equal(t, exitOK, got.status, got.err)
-	assert.Regexp(t, `(?m)^run +the-run$`, got.out)
-	assert.Equal(t, made, <-requests)
-	assert.Equal(t, made, <-requests)
 }
 
 // If no reply comes, send says how to find the result of the handoff.
