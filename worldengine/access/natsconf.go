@@ -1,9 +1,12 @@
 package access
 
 import (
+	_ "embed"
 	"fmt"
 	"io"
 	"strings"
+	"text/template"
+	"time"
 
 	"worldengine/worldengine/wire"
 )
@@ -33,113 +36,56 @@ func Examples() []User {
 	}
 }
 
+//go:embed natsconf.tmpl
+var natsConfText string
+
+// natsConf is a part of the configuration of a nats-server. Its last user has an NKey whose seed does
+// not exist, and no permission: NATS checks the "nkey" of a client that signs in with a password only
+// if some user has an NKey. Otherwise it passes that text on as the name of the user in the mark of a
+// request, and any client could take any name.
+var natsConf = template.Must(template.New("natsconf.tmpl").Funcs(template.FuncMap{
+	"crossed": wire.CrossedSubject, "astray": wire.AstraySubject, "answerWithin": AnswerWithin,
+	"maxAnswers":    func() int { return MaxAnswers },
+	"answersExpire": func() time.Duration { return AnswersExpire },
+}).Parse(natsConfText))
+
+// natsUser is a user in natsConf.
+type natsUser struct {
+	Permissions
+	Role  Role
+	Login string
+}
+
 // WriteNATS writes the accounts and permissions of a world, with its users and the server's own, as
 // a part of the configuration of a nats-server. Passwords that are not hashed are variables there.
 func WriteNATS(w io.Writer, world string, users []User) error {
-	engine := User{Name: EngineUser, Role: Engine}
-	ours := []string{userBlock(world, &engine, Permissions{All: true})}
-	asking := User{Name: AskingUser, Role: Engine}
-	theirs := []string{userBlock(world, &asking, Permissions{All: true})}
+	conf := struct {
+		Crossings
+		World, Clients []natsUser
+	}{
+		Crossings: CrossingsOf(world),
+		World:     []natsUser{natsUserOf(world, &User{Name: EngineUser, Role: Engine})},
+		Clients:   []natsUser{natsUserOf(world, &User{Name: AskingUser, Role: Engine})},
+	}
 	for i := range users {
-		block := userBlock(world, &users[i], PermissionsOf(world, &users[i]))
-		if users[i].Role.Spec().Client {
-			theirs = append(theirs, block)
+		if user := natsUserOf(world, &users[i]); user.Role.Spec().Client {
+			conf.Clients = append(conf.Clients, user)
 		} else {
-			ours = append(ours, block)
+			conf.World = append(conf.World, user)
 		}
 	}
-	theirs = append(theirs, noOne)
-	c := CrossingsOf(world)
-	text := "accounts {\n" +
-		account(WorldAccount, "    jetstream: enabled\n"+list("exports", exports(c)), ours) +
-		account(ClientsAccount, list("imports", imports(c))+mappings(c), theirs) + "}\n"
-	_, err := io.WriteString(w, text)
-	return err
+	return natsConf.Execute(w, conf)
 }
 
-// noOne is a user with an NKey whose seed does not exist, and without any permission. NATS checks
-// the "nkey" of a client that signs in with a password only if some user has an NKey; otherwise it
-// passes that text on as the name of the user in the mark of a request, and any client could take
-// any name.
-const noOne = "# Keeps NATS from taking a user's name from an unchecked nkey: do not remove.\n" +
-	`      {nkey: "UDFTSDGNOIISYZGMMLRGDPHH5YTVE4NHK7MK3HKXSEQNWXF5NYVUB2LX", permissions: {publish: {deny: ">"}, subscribe: {deny: ">"}}}`
-
-func account(name, members string, users []string) string {
-	return "  " + name + " {\n" + members + list("users", users) + "  }\n"
-}
-
-func list(name string, elements []string) string {
-	return "    " + name + ": [\n      " + strings.Join(elements, "\n      ") + "\n    ]\n"
-}
-
-func exports(c Crossings) (lines []string) {
-	for _, subject := range c.Shared {
-		lines = append(lines, fmt.Sprintf(`{service: %q, accounts: [%s], response_threshold: "%s"}`,
-			wire.CrossedSubject(subject), ClientsAccount, AnswerWithin(subject)))
-	}
-	for _, subject := range c.Services {
-		lines = append(lines, fmt.Sprintf(
-			`{service: %q, accounts: [%s], response: stream}`, subject, ClientsAccount))
-	}
-	for _, subject := range c.Heard {
-		lines = append(lines, fmt.Sprintf(`{stream: %q, accounts: [%s]}`, subject, ClientsAccount))
-	}
-	return lines
-}
-
-func imports(c Crossings) (lines []string) {
-	for _, subject := range c.Shared {
-		lines = append(lines,
-			fmt.Sprintf(`{service: {account: %s, subject: %q}, to: %q, share: true}`,
-				WorldAccount, wire.CrossedSubject(subject), subject))
-	}
-	for _, subject := range c.Services {
-		lines = append(lines, fmt.Sprintf(`{service: {account: %s, subject: %q}}`,
-			WorldAccount, subject))
-	}
-	for _, subject := range c.Heard {
-		lines = append(lines, fmt.Sprintf(`{stream: {account: %s, subject: %q}}`,
-			WorldAccount, subject))
-	}
-	return lines
-}
-
-func mappings(c Crossings) string {
-	var b strings.Builder
-	b.WriteString("    mappings: {\n")
-	for _, subject := range c.Diverted {
-		fmt.Fprintf(&b, "      %q: %q\n", subject, wire.AstraySubject(subject))
-	}
-	return b.String() + "    }\n"
-}
-
-func userBlock(world string, u *User, p Permissions) string {
-	who := fmt.Sprintf("user: %q, password: ", u.Name)
+func natsUserOf(world string, u *User) natsUser {
+	login := fmt.Sprintf("user: %q, password: ", u.Name)
 	switch {
 	case u.NKey != "":
-		who = fmt.Sprintf("nkey: %q", u.NKey)
+		login = fmt.Sprintf("nkey: %q", u.NKey)
 	case u.PasswordHash != "":
-		who += `"` + string(u.PasswordHash) + `"`
+		login += `"` + string(u.PasswordHash) + `"`
 	default:
-		who += "$" + u.PasswordVariable()
+		login += "$" + u.PasswordVariable()
 	}
-	if p.All {
-		return "{" + who + "}"
-	}
-	respond := ""
-	if p.Respond {
-		respond = fmt.Sprintf("\n        allow_responses: {max: %d, expires: %q}",
-			MaxAnswers, AnswersExpire.String())
-	}
-	return fmt.Sprintf("# %s\n      {%s, permissions: {\n"+
-		"        publish: [%s]\n        subscribe: [%s]%s\n      }}",
-		u.Role, who, quoted(p.Publish), quoted(p.Subscribe), respond)
-}
-
-func quoted(subjects []string) string {
-	var b strings.Builder
-	for _, s := range subjects {
-		fmt.Fprintf(&b, "\n          %q", s)
-	}
-	return b.String() + "\n        "
+	return natsUser{Permissions: PermissionsOf(world, u), Role: u.Role, Login: login}
 }
