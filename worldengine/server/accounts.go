@@ -15,39 +15,24 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// ErrOpenListen means that a server without access control was to listen on an address that other
-// machines reach.
-var ErrOpenListen = fmt.Errorf("server: without --access every client that reaches the server " +
-	"may do everything, so it listens on loopback only: give an access file, or --insecure-listen")
-
-// ErrPlainListen means that a server whose clients sign in was to listen without TLS on an address
-// that other machines reach.
-var ErrPlainListen = fmt.Errorf("server: without TLS every machine on the way to the server can " +
-	"read the passwords of its users, so it listens on loopback only: give tls in the access " +
-	"file, or --insecure-listen")
-
-// ErrPlainHTTP means that the console was to listen without TLS on an address that other machines
-// reach.
-var ErrPlainHTTP = fmt.Errorf("server: without TLS every machine on the way to the console " +
-	"can read the passwords of its users, so it listens on loopback only: give tls in the access " +
-	"file, or --insecure-listen")
-
-// checkListen returns ErrOpenListen, ErrPlainListen or ErrPlainHTTP, or nil if the configuration may
-// be listened with.
+// checkListen returns an error if other machines reach an address of the configuration, and read
+// passwords on the way to it, or may do everything there.
 func checkListen(config *Config) error {
-	beyond := config.HTTP != "" && !loopback(config.HTTP)
-	switch {
-	case config.InsecureListen:
-		return nil
-	case config.Access == nil && config.NATS == "" && !loopback(config.Listen):
-		return fmt.Errorf("%w (--listen %s)", ErrOpenListen, config.Listen)
-	case config.Access == nil && beyond:
-		return fmt.Errorf("%w (--http %s)", ErrOpenListen, config.HTTP)
-	case config.Access != nil && config.NATS == "" && !loopback(config.Listen) &&
-		config.Access.TLS == (access.TLS{}):
-		return fmt.Errorf("%w (--listen %s)", ErrPlainListen, config.Listen)
-	case beyond && config.Access.TLS == (access.TLS{}):
-		return fmt.Errorf("%w (--http %s)", ErrPlainHTTP, config.HTTP)
+	for _, to := range []struct{ name, flag, address string }{
+		{"server", "--listen", config.Listen}, {"console", "--http", config.HTTP},
+	} {
+		embedded := to.flag != "--listen" || config.NATS == ""
+		switch {
+		case !embedded || to.address == "" || config.InsecureListen || loopback(to.address):
+		case config.Access == nil:
+			return fmt.Errorf("server: without --access every client that reaches the server may do "+
+				"everything, so it listens on loopback only: give an access file, or --insecure-listen "+
+				"(%s %s)", to.flag, to.address)
+		case config.Access.TLS == (access.TLS{}):
+			return fmt.Errorf("server: without TLS every machine on the way to the %s can read the "+
+				"passwords of its users, so it listens on loopback only: give tls in the access file, or "+
+				"--insecure-listen (%s %s)", to.name, to.flag, to.address)
+		}
 	}
 	return nil
 }

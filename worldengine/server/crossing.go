@@ -54,7 +54,30 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 	if err := s.conn.FlushWithContext(ctx); err != nil {
 		return fmt.Errorf("server: crossing: %w", err)
 	}
-	return crossed(ctx, clients, shared, arrived, missing)
+	probe := `{"probe":"` + nuid.Next() + `"}`
+	// Again until all have arrived: interest takes a while to spread in a cluster.
+	for next := time.NewTimer(0); len(missing) > 0; {
+		select {
+		case msg := <-arrived:
+			switch {
+			case string(msg.Data) != probe: // a request to another writer
+			case strings.HasPrefix(msg.Subject, wire.CrossedSubject("")):
+				delete(missing, msg.Subject)
+			default:
+				return fmt.Errorf("%w (%s arrives unchanged)", ErrCrossing, msg.Subject)
+			}
+		case <-next.C:
+			for _, subject := range shared {
+				if err := clients.Publish(subject, []byte(probe)); err != nil {
+					return fmt.Errorf("server: crossing: %w", err)
+				}
+			}
+			next.Reset(200 * time.Millisecond)
+		case <-ctx.Done():
+			return fmt.Errorf("%w (verbs that do not cross: %d)", ErrCrossing, len(missing))
+		}
+	}
+	return nil
 }
 
 // tryUncheckedKey returns ErrCrossing if an external NATS lets a client in that signs in with its
@@ -80,45 +103,4 @@ func (s *Server) tryUncheckedKey() error {
 			ErrCrossing)
 	}
 	return nil // refused, as it must be
-}
-
-// crossed publishes until every missing subject has arrived: interest takes a while to spread in a
-// cluster.
-func crossed(
-	ctx context.Context, clients *nats.Conn, shared []string, arrived <-chan *nats.Msg,
-	missing map[string]bool,
-) error {
-	probe := `{"probe":"` + nuid.Next() + `"}`
-	again := time.NewTicker(200 * time.Millisecond)
-	defer again.Stop()
-	send := func() error {
-		for _, subject := range shared {
-			if err := clients.Publish(subject, []byte(probe)); err != nil {
-				return fmt.Errorf("server: crossing: %w", err)
-			}
-		}
-		return nil
-	}
-	if err := send(); err != nil {
-		return err
-	}
-	for len(missing) > 0 {
-		select {
-		case msg := <-arrived:
-			switch {
-			case string(msg.Data) != probe: // a request to another writer
-			case strings.HasPrefix(msg.Subject, wire.CrossedSubject("")):
-				delete(missing, msg.Subject)
-			default:
-				return fmt.Errorf("%w (%s arrives unchanged)", ErrCrossing, msg.Subject)
-			}
-		case <-again.C:
-			if err := send(); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			return fmt.Errorf("%w (verbs that do not cross: %d)", ErrCrossing, len(missing))
-		}
-	}
-	return nil
 }
