@@ -58,10 +58,7 @@ func loopback(listen string) bool {
 // operator's key has all rights in the world's account. An open server has only the world's account,
 // with all rights.
 type accounts struct {
-	world          string
-	users          []access.User
-	signIn         bool                // with access control
-	clientCA       bool                // clients need a certificate
+	config         *Config
 	tls            *liveTLS            // nil without TLS
 	clients        *natsserver.Account // nil if the server is open
 	engine, asking nkeys.KeyPair
@@ -79,26 +76,21 @@ type accounts struct {
 func newAccounts(config *Config, tls *liveTLS, bridge *httpd.Bridge) (_ *accounts, err error) {
 	opened := make(chan struct{})
 	a := &accounts{
-		world: config.Engine.World, tls: tls, bridge: bridge,
+		config: config, tls: tls, bridge: bridge,
 		opened: opened, open: sync.OnceFunc(func() { close(opened) }),
 		passwords: newPasswords(), addresses: newPerAddress(config),
-	}
-	if config.Access != nil {
-		a.signIn, a.users = true, config.Access.Users
-		a.clientCA = config.Access.TLS.ClientCAFile != ""
 	}
 	if config.twoAccounts() {
 		if a.clients, err = clientsAccount(config.MaxConnections); err != nil {
 			return nil, err
 		}
 	}
-	if a.engine, err = nkeys.CreateUser(); err != nil {
-		return nil, fmt.Errorf("server: key of the engine: %w", err)
+	for _, pair := range []*nkeys.KeyPair{&a.engine, &a.asking} {
+		if *pair, err = nkeys.CreateUser(); err != nil {
+			return nil, fmt.Errorf("server: key of the engine: %w", err)
+		}
 	}
-	if a.asking, err = nkeys.CreateUser(); err != nil {
-		return nil, fmt.Errorf("server: key of the engine: %w", err)
-	}
-	if !a.signIn && !config.private {
+	if config.Access == nil && !config.private {
 		a.operatorFile, a.operator, err = operatorKey(config.Data)
 	}
 	return a, err
@@ -132,19 +124,20 @@ func (a *accounts) configure(options *natsserver.Options) {
 	if a.clients != nil {
 		options.Accounts = []*natsserver.Account{a.clients}
 	}
-	if !a.signIn {
+	if a.config.Access == nil {
 		// NATS tells clients for this alone that they need no credentials: Check decides.
 		options.NoAuthUser = anonymous
 		options.Users = []*natsserver.User{{Username: anonymous}}
 	}
 	if a.tls != nil {
-		options.TLSConfig, options.TLS, options.TLSVerify = a.tls.config(), true, a.clientCA
+		options.TLSConfig, options.TLS = a.tls.config(), true
+		options.TLSVerify = a.config.Access.TLS.ClientCAFile != ""
 		options.TLSTimeout = loginTimeout.Seconds()
 	}
 }
 
-// admit makes the users those who may sign in to a server, itself among them.
-func (a *accounts) admit(ns *natsserver.Server) error {
+// admit makes the users of the access file, if any, and the server itself those who may sign in.
+func (a *accounts) admit(ns *natsserver.Server, file *access.Config) error {
 	world := ns.GlobalAccount()
 	clients, err := a.clientsOf(ns)
 	if err != nil {
@@ -153,18 +146,33 @@ func (a *accounts) admit(ns *natsserver.Server) error {
 	known := &logins{byName: map[string]*natsserver.User{}, byKey: map[string]*natsserver.User{
 		publicKey(a.engine): {Account: world}, publicKey(a.asking): {Account: clients},
 	}}
-	for i := range a.users {
-		a.addUser(known, &a.users[i], world, clients)
-	}
 	if a.operator != "" {
 		known.byKey[a.operator] = &natsserver.User{Account: world}
 	}
-	if !a.signIn {
+	if file == nil {
 		known.anonymous = &natsserver.User{Account: clients, Permissions: a.permissionsOfAnybody()}
+		file = &access.Config{}
+	}
+	for i := range file.Users {
+		u := &file.Users[i]
+		user := &natsserver.User{
+			Account: world, Permissions: natsPermissions(access.PermissionsOf(a.world(), u)),
+		}
+		if u.Role.Spec().Client {
+			user.Account = clients
+		}
+		if u.NKey != "" {
+			known.byKey[u.NKey] = user
+			continue
+		}
+		user.Username, user.Password = u.Name, string(u.PasswordHash+u.Password) // one of them is empty
+		known.byName[u.Name] = user
 	}
 	a.logins.Store(known)
 	return nil
 }
+
+func (a *accounts) world() string { return a.config.Engine.World }
 
 // clientsOf returns the clients' account in a server: the world's account if the server is open.
 func (a *accounts) clientsOf(ns *natsserver.Server) (*natsserver.Account, error) {
@@ -186,24 +194,8 @@ func (a *accounts) permissionsOfAnybody() *natsserver.Permissions {
 		return nil
 	}
 	// NATS diverts a subject before it looks at permissions.
-	deny := append(access.CrossingsOf(a.world).Heard, wire.AstraySubject(">"))
+	deny := append(access.CrossingsOf(a.world()).Heard, wire.AstraySubject(">"))
 	return &natsserver.Permissions{Publish: &natsserver.SubjectPermission{Deny: deny}}
-}
-
-func (a *accounts) addUser(known *logins, u *access.User, world, clients *natsserver.Account) {
-	user := &natsserver.User{
-		Account: world, Permissions: natsPermissions(access.PermissionsOf(a.world, u)),
-	}
-	if u.Role.Spec().Client {
-		user.Account = clients
-	}
-	if u.NKey != "" {
-		known.byKey[u.NKey] = user
-		return
-	}
-	// one of the two is empty
-	user.Username, user.Password = u.Name, string(u.PasswordHash+u.Password)
-	known.byName[u.Name] = user
 }
 
 func natsPermissions(p access.Permissions) *natsserver.Permissions {
@@ -245,8 +237,8 @@ func (a *accounts) connect(ns *natsserver.Server) error {
 // crossings are the subjects that cross the accounts. Without access control they have no requests
 // of clients: the service takes these in their account.
 func (a *accounts) crossings() access.Crossings {
-	c := access.CrossingsOf(a.world)
-	if !a.signIn {
+	c := access.CrossingsOf(a.world())
+	if a.config.Access == nil {
 		c.Shared, c.Services = nil, []string{access.AskingInbox + ".>"}
 	}
 	return c

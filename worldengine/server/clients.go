@@ -71,7 +71,7 @@ func (e *embedded) count(client *messages.Client, c *natsserver.ConnInfo) {
 	if start := runevents.Timestamp(c.Start); client.Since == "" || start < client.Since {
 		client.Since = start
 	}
-	prefix := strings.TrimSuffix(wire.ApplySubject(e.accounts.world, "*"), "*")
+	prefix := strings.TrimSuffix(wire.ApplySubject(e.accounts.world(), "*"), "*")
 	for _, subject := range c.Subs {
 		token, applies := strings.CutPrefix(subject, prefix)
 		if id, err := wire.PercentDecode(token); applies && err == nil {

@@ -104,7 +104,7 @@ func startEmbedded(
 		return nil, fmt.Errorf("server: embedded NATS: %w", err)
 	}
 	e.accounts.addresses.nats = ns
-	if err = e.accounts.admit(ns); err != nil {
+	if err = e.accounts.admit(ns, config.Access); err != nil {
 		return nil, err
 	}
 	if err = e.start(ns, config); err != nil {

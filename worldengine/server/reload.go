@@ -63,7 +63,7 @@ func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 		slices.Sort(names)
 	}
 	if s.embedded != nil {
-		if err := s.embedded.replaceUsers(config.Users); err != nil {
+		if err := s.embedded.accounts.admit(s.embedded.nats, config); err != nil {
 			return Reloaded{}, err
 		}
 	}
@@ -84,17 +84,6 @@ func byID(users []access.User) map[string]access.User {
 		all[u.ID()] = u
 	}
 	return all
-}
-
-// replaceUsers lets other users sign in than before.
-func (e *embedded) replaceUsers(users []access.User) error {
-	before := e.accounts.users
-	e.accounts.users = users
-	err := e.accounts.admit(e.nats)
-	if err != nil {
-		e.accounts.users = before
-	}
-	return err
 }
 
 // endConnections ends the connections of users, and returns how many those are.
