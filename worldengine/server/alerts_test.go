@@ -70,38 +70,29 @@ func TestAlerts(t *testing.T) {
 	operator := newWorld(t, servertest.WithUsers(append(everybody(), bound)...))
 	observer := operator.asRole(access.Observer)
 	require.Empty(t, observer.alerts(members{}).Alerts)
-	const count = 5
+	const count = 3
 	raise(t, operator.asRole(access.Engine), count)
 	eventually(t, func() bool { return len(observer.alerts(members{}).Alerts) == count })
-	var all []alert
-	after := uint64(0)
-	for page := range 3 {
-		got := observer.alerts(members{"after": after, "limit": 2})
-		all = append(all, got.Alerts...)
-		require.Equal(t, page == 2, got.Next == 0)
-		after = got.Next
-	}
+	first := observer.alerts(members{"limit": 2})
+	all := append(first.Alerts, observer.alerts(members{"after": first.Next}).Alerts...)
 	for i, a := range all {
 		require.Equal(t, []string{"APPLY_IN_DOUBT", "P1", fmt.Sprint("run-", count-1-i)},
 			[]string{a.Code, a.Severity, a.Message})
-		require.Contains(t, a.ID, a.Message)
 		require.Nil(t, a.Acknowledged)
 	}
 	requireWorldForbidden(operator.as(bound), "alert.list")
 	observer.refuses("alert.list", `{"limit":201}`, "SCHEMA_VALIDATION_FAILED")
 
-	ack := func(seq uint64, actor, reason string) alert {
-		return call[alert](operator.client, "alert.ack", members{"seq": seq, "actorId": actor, "reason": reason})
+	ack := func(actor, reason string) alert {
+		return call[alert](operator.client, "alert.ack",
+			members{"seq": all[1].Seq, "actorId": actor, "reason": reason})
 	}
-	got := ack(all[1].Seq, "ada", "It was applied.")
-	require.Equal(t, all[1].ID, got.ID)
-	require.Equal(t, []string{"operator", "It was applied."},
-		[]string{got.Acknowledged.By, got.Acknowledged.Reason})
-	require.Equal(t, got, ack(all[1].Seq, "bob", ""), "the first one counts")
-	all[1] = got
-	require.Equal(t, all, observer.alerts(members{}).Alerts)
-	require.Equal(t, []alert{all[0], all[2]},
-		observer.alerts(members{"unacknowledged": true, "limit": 2}).Alerts)
+	got := ack("ada", "It was applied.")
+	require.Equal(t, []string{all[1].ID, "operator", "It was applied."},
+		[]string{got.ID, got.Acknowledged.By, got.Acknowledged.Reason})
+	require.Equal(t, got, ack("bob", ""), "the first one counts")
+	require.Equal(t, []alert{all[0], got, all[2]}, observer.alerts(members{}).Alerts)
+	require.Equal(t, []alert{all[0], all[2]}, observer.alerts(members{"unacknowledged": true}).Alerts)
 	for _, seq := range []uint64{count + 1, 99} { // the acknowledgement itself, and nothing
 		operator.refuses("alert.ack", members{"seq": seq}, "UNKNOWN_ALERT")
 	}

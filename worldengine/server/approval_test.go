@@ -3,7 +3,6 @@ package server_test
 import (
 	"encoding/json"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
-	"worldengine/worldengine/town"
 )
 
 // askFor makes the server ask for a person's approval of these types in towns without a policy.
@@ -296,34 +294,6 @@ func (c *client) approvedBy(runID string) string {
 	return why.SignalID
 }
 
-// An agent that knows another's proposal can make a handoff with the same handoffId for another
-// town. A decision names its town, and is about that town alone.
-func TestApproval_OneIDInTwoTowns(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, askFor("MAYOR_ACCEPT_MISSION"))
-	quests := snapshot("Town") // with a quest whose command is the same as the other town's
-	quests.SideQuests = append(quests.SideQuests, town.SideQuest{ID: "1 q-escort", Title: "Escort"})
-	a, b := c.put(quests, ""), c.putTown("Town 1")
-	victim := propose(b, handoff.AcceptMission, "q-escort")
-	attack := propose(a, handoff.AcceptMission, "1 q-escort")
-	attack.ProposalID = parsed(t, victim).ProposalID
-	body := marshalled(t, victim)
-	id := c.send(body).result.HandoffID
-	require.Equal(t, id, c.send(marshalled(t, attack)).result.HandoffID)
-
-	request := decision(id, "approve", "ada")
-	delete(request, "townId")
-	f := c.refuses("approval.decide", request, "SCHEMA_VALIDATION_FAILED")
-	require.Equal(t, "/townId", f.Details[0].Path)
-	hash := func(townID string) string { return c.approvals(about(townID)).Approvals[0].HandoffHash }
-	request["townId"], request["handoffHash"] = "Town 1", hash("Town")
-	c.refuses("approval.decide", request, "APPROVAL_DIFFERS")
-	request["handoffHash"], request["submit"] = hash("Town 1"), true
-	require.Equal(t, "Town 1", c.decide(request).TownID)
-	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-	require.Equal(t, "Town", c.decide(decision(id, "reject", "ada", "townId", "Town")).TownID)
-}
-
 // Proposals that wait no longer are listed with the person, the reason and the run, the newest
 // first, also those that their town has dropped from its record.
 func TestApprovalList_Closed(t *testing.T) {
@@ -370,28 +340,6 @@ func TestApprovalList_Closed(t *testing.T) {
 	rows, _ = closed(about("t"))
 	require.Len(t, rows, 23)
 	require.Equal(t, want, rows[20:])
-}
-
-// A proposal waits for so long, then it is asked about anew; an approval holds for as long.
-func TestApproval_Expires(t *testing.T) {
-	t.Parallel()
-	var later atomic.Int64
-	c := newWorld(t, askFor("PROJECT_ADVANCE"), func(c *server.Config) {
-		c.Engine.ApprovalTimeout = time.Hour
-		c.Engine.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
-	})
-	body := c.wall(c.putTown("t"))
-	id := c.send(body).result.HandoffID
-	later.Add(int64(time.Hour))
-	require.Empty(t, c.waitingIn("t"))
-	require.Zero(t, c.worldStatus().Approvals.Count)
-	require.Equal(t, "expired", c.approvals(members{"closed": true}).Approvals[0].Status)
-	c.refuses("approval.decide", decision(id, "approve", "ada"), "APPROVAL_STALE")
-	requireWaits(t, c.send(body))
-	require.Equal(t, []string{id}, c.waitingIn("t"), "it waits again")
-	c.decide(decision(id, "approve", "ada"))
-	later.Add(int64(time.Hour))
-	requireWaits(t, c.send(body))
 }
 
 // A handoff whose approved run was cancelled while a game was to apply its command has used its

@@ -310,41 +310,6 @@ func TestPause_DrainTakesTooLong(t *testing.T) {
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 }
 
-// An attempt that fails in a pause is told of in it; the next one starts when the pause is over.
-func TestPause_AttemptFails(t *testing.T) {
-	t.Parallel()
-	c, refuse := newWorld(t, byPlugin), make(chan struct{})
-	g := host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
-		if command.LogicalAttemptID > 1 {
-			return apply.Done(command), true
-		}
-		select {
-		case <-refuse:
-			return apply.Refuse(command, "NOT_NOW", "", true), true
-		default:
-			return apply.Later(command, apply.InProgress, 10*time.Millisecond), true
-		}
-	})
-	at := c.putTown("t")
-	reply := c.sendLater(c.wall(at))
-	g.until(1)
-	runID := c.pending("t")
-	c.signal("control.pause", about("t"))
-	c.awaitView(runID, "PAUSED DRAINING")
-	close(refuse)
-	c.awaitView(runID, "PAUSED ")
-	told := <-reply
-	require.Equal(t, "503 TOWN_PAUSED 5000", c.failureOf(told).short(), "its command is held back")
-	require.Equal(t, runID, told.Header.Get("Run-Id"))
-	require.Contains(t, c.failureOf(told).Message, "was accepted before")
-	c.signal("control.resume", about("t"))
-	c.awaitApplied("t")
-	require.Equal(t, after("RunPaused", "StepFailed apply", "RunResumed", "StepStarted apply 2",
-		"StepCompleted apply 2", "RunCompleted"), c.story(runID))
-	require.Equal(t, runevents.Consistent, c.run(runID).Metadata.Consistency)
-	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
-}
-
 // A paused run is read also if its town cannot be; whether it drains is left out.
 func TestPause_UnreadableTown(t *testing.T) {
 	t.Parallel()

@@ -444,38 +444,6 @@ func (c *chain) next() []byte {
 	return body
 }
 
-// Handoffs of one town that arrive together are judged in the order of their arrival: a chain of
-// handoffs, each made from the state that the one before leads to, is executed as a whole.
-func TestHandoff_OrderOfArrival(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t)
-	try := 0
-	eventually(t, func() bool { try++; return orderly(t, c.client, fmt.Sprint("t-", try)) })
-}
-
-// orderly sends a chain of handoffs for a new town at once, and reports whether all were executed.
-// Only if the engine refuses one because it is behind, or has not heard from the log in time (503),
-// those behind it may not be.
-func orderly(t *testing.T, c *client, townID string) bool {
-	t.Helper()
-	h := newChain(t, c, townID)
-	var replies []<-chan *nats.Msg
-	for range 100 {
-		replies = append(replies, c.sendLater(h.next()))
-	}
-	behind := false
-	for _, replies := range replies {
-		reply := <-replies
-		if behind = behind || codeOf(reply) == "503"; !behind {
-			require.Equal(t, handoff.Executed, c.resultOf(reply).result.Status)
-		}
-	}
-	if !behind {
-		require.Equal(t, h.at.SnapshotHash, c.town(townID).SnapshotHash)
-	}
-	return !behind
-}
-
 // dry asks for a dry run of a handoff, which gets a result.
 func (c *client) dry(body []byte) (*handoff.Result, nats.Header) {
 	c.t.Helper()

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +28,9 @@ type rawClient struct {
 	t    testing.TB
 	user access.User
 	in   *bufio.Reader
-	sent int
+
+	replies *nats.Subscription // of user's requests
+	sent    int
 }
 
 // rawTo connects without signing in.
@@ -43,17 +44,16 @@ func rawTo(t testing.TB, address string) *rawClient {
 	return &rawClient{Conn: conn, t: t, in: bufio.NewReader(conn)}
 }
 
+// rawAs connects a user, whose answers come to an ordinary client.
 func rawAs(t testing.TB, address string, u access.User) *rawClient {
 	t.Helper()
-	c := rawTo(t, address)
-	c.user = u
-	options := bodyOf(t, members{
-		"user": u.Name, "pass": servertest.Password, "headers": true, "no_responders": true,
-		"verbose": false, "protocol": 1,
-	})
-	c.write("CONNECT %s\r\nSUB %s.> 1\r\nPING\r\n", options, u.InboxPrefix())
-	for c.line() != "PONG" {
-	}
+	c, nc := rawTo(t, address), as(t, address, u).nc
+	replies, err := nc.SubscribeSync(u.InboxPrefix() + ".>")
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	c.user, c.replies = u, replies
+	c.write("CONNECT %s\r\n", bodyOf(t, members{"user": u.Name, "pass": servertest.Password,
+		"headers": true, "verbose": false}))
 	return c
 }
 
@@ -76,48 +76,26 @@ func (c *rawClient) request(verb, block string, body []byte) *nats.Msg {
 	c.t.Helper()
 	c.sent++
 	reply := fmt.Sprintf("%s.%d", c.user.InboxPrefix(), c.sent)
-	c.write("HPUB %s %s %d %d\r\n%s%s\r\n", wire.Subject("main", verb), reply, len(block),
+	c.write("HPUB %s %s %d %d\r\n%s%s\r\nPING\r\n", wire.Subject("main", verb), reply, len(block),
 		len(block)+len(body), block, body)
-	for {
-		line := c.line()
-		f := strings.Fields(line)
+	for line := c.line(); line != "PONG"; line = c.line() {
 		switch {
 		case line == "PING":
 			c.write("PONG\r\n")
 		case strings.HasPrefix(line, "-ERR 'Permissions Violation"):
-			return nil
+			reply = ""
 		case strings.HasPrefix(line, "-ERR"):
 			c.t.Fatalf("%q: %s", block, line)
-		case len(f) > 3 && f[0] == "MSG":
-			if msg := c.message(f[1], "0", f[3]); f[1] == reply {
-				return msg
-			}
-		case len(f) > 4 && f[0] == "HMSG":
-			if msg := c.message(f[1], f[3], f[4]); f[1] == reply {
-				return msg
-			}
 		}
 	}
-}
-
-func (c *rawClient) message(subject, header, total string) *nats.Msg {
-	c.t.Helper()
-	head, err := strconv.Atoi(header)
-	require.NoError(c.t, err)
-	size, err := strconv.Atoi(total)
-	require.NoError(c.t, err)
-	data := make([]byte, size)
-	for read := 0; read < size; {
-		n, err := c.in.Read(data[read:])
+	for reply != "" {
+		msg, err := c.replies.NextMsg(20 * time.Second)
 		require.NoError(c.t, err)
-		read += n
+		if msg.Subject == reply {
+			return msg
+		}
 	}
-	msg := &nats.Msg{Subject: subject, Data: data[head:]}
-	if head > 0 {
-		msg.Header, err = nats.DecodeHeadersMsg(data[:head])
-		require.NoError(c.t, err)
-	}
-	return msg
+	return nil
 }
 
 const forgedMark = wire.UserHeader + `: {"user":"free","acc":"CLIENTS"}`

@@ -262,49 +262,6 @@ func TestPlugin_RestartAfterTheDeadline(t *testing.T) {
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 }
 
-// While a town is pending its next handoffs wait in order, up to a bound; other towns go on; the
-// same handoff is in progress.
-func TestPlugin_TownIsPending(t *testing.T) {
-	t.Parallel()
-	c, release := stuck(t, func(config *server.Config) { config.Engine.QueuePerTown = 2 })
-	at, other := c.putTown("slow"), c.putTown("other")
-	first := c.wall(at)
-	firstReply := c.sendLater(first)
-	c.pendingRun("slow")
-	waiting := func(requests int) {
-		t.Helper()
-		eventually(t, func() bool { return c.srv.Engine().Stats().Waiting == requests })
-	}
-	waiting(0)
-	second := c.sendLater(c.salvage(at, "dread"))
-	third := c.later("town.put", putRequest(snapshot("slow"), at.SnapshotHash))
-	waiting(2)
-	require.Equal(t, "429 OVERLOADED 50", c.refusedSoon(c.salvage(at, "general")).short())
-	require.Equal(t, "503 EXECUTION_IN_PROGRESS 250", c.refused("handoff", first).short())
-	accepted := propose(at, handoff.AdvanceProject, "wall")
-	c.refuses("result.get", members{"idempotencyKey": accepted.DeriveProposalID()}, "UNKNOWN_RESULT")
-	c.executes(c.wall(other))
-
-	release()
-	require.Equal(t, handoff.Executed, c.resultOf(<-firstReply).result.Status)
-	require.Equal(t, handoff.Stale, c.resultOf(<-second).result.Status, "it was judged after the first")
-	require.Equal(t, "SNAPSHOT_CONFLICT", c.failureOf(<-third).Code)
-	require.Equal(t, handoff.Duplicate, c.send(first).result.Status)
-}
-
-// refusedSoon sends a handoff until its town's queue is full: the one whose turn it is leaves its
-// place while it looks whether the town can go on.
-func (c *client) refusedSoon(body []byte) failure {
-	c.t.Helper()
-	for {
-		select {
-		case reply := <-c.sendLater(body):
-			return c.failureOf(reply)
-		case <-time.After(100 * time.Millisecond): // it waits too
-		}
-	}
-}
-
 // A command whose town has no plugin waits, unless its server is told otherwise, until one is there,
 // whatever the attempts are, also over a restart: it is applied then. That no plugin is there is
 // told once, and once that one is there again.

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -125,86 +124,6 @@ func TestKeys_ForgottenWithTheHistory(t *testing.T) {
 }
 
 var rivalRounds = flag.Int("rivals.rounds", 8, "how many rounds two servers race")
-
-// Two engines on one NATS race for the towns of a world; between them every handoff is executed
-// once, and the history of a town is one line.
-func TestTwoEngines_Race(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, open, withBus)
-	const towns, rivals = 4, 3
-	rounds := *rivalRounds
-	ats := make([]townReply, towns)
-	for i := range ats {
-		ats[i] = c.putTown(fmt.Sprintf("town-%d", i))
-	}
-	engines := []*worldengine.Engine{c.srv.Engine(), beside(t, c.srv, withBus)}
-	for round := range rounds {
-		// Rivals propose different things from the same state, at both engines at once.
-		var mu sync.Mutex
-		executed := map[string][]*handoff.Result{}
-		var wg sync.WaitGroup
-		for i := range towns {
-			for rival := range rivals {
-				for _, engine := range engines {
-					p := propose(ats[i], handoff.TalkToTownsfolk, "casual")
-					p.ActorID = fmt.Sprintf("rival-%d", rival)
-					h := parsed(t, p)
-					wg.Go(func() {
-						answer := execute(t, engine, h)
-						mu.Lock()
-						defer mu.Unlock()
-						if answer.Result.Executed {
-							executed[p.TownID] = append(executed[p.TownID], answer.Result)
-						}
-					})
-				}
-			}
-		}
-		wg.Wait()
-		for i := range ats {
-			require.Len(t, executed[ats[i].TownID], 1, "round %d: one of %d handoffs",
-				round, 2*rivals)
-			ats[i] = c.town(ats[i].TownID)
-			require.Equal(t, *executed[ats[i].TownID][0].WorldState.SnapshotHash,
-				ats[i].SnapshotHash)
-			require.Equal(t, int64(16+round), ats[i].DecisionEpoch)
-		}
-	}
-	requireHistory(t, c.client, towns, rounds)
-}
-
-// requireHistory reads the whole log and checks that each town's epochs follow one another without
-// a gap, and that the bus has exactly the run events of the log.
-func requireHistory(t *testing.T, c *client, towns, rounds int) {
-	t.Helper()
-	log := c.log()
-	info, err := log.Info(t.Context())
-	require.NoError(t, err)
-	epochs := map[string]int{}
-	accepted, events := 0, 0
-	for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
-		msg, err := log.GetMsg(t.Context(), seq)
-		require.NoError(t, err)
-		var rec struct {
-			Kind   string
-			TownID string
-			Run    struct{ Events []json.RawMessage }
-		}
-		require.NoError(t, json.Unmarshal(msg.Data, &rec))
-		events += len(rec.Run.Events)
-		if rec.Kind == "handoff" {
-			accepted++
-			epochs[rec.TownID]++
-			require.Equal(t, fmt.Sprint(15+epochs[rec.TownID]), msg.Header.Get("Decision-Epoch"))
-		}
-	}
-	require.Equal(t, towns*rounds, accepted)
-	bus := busStream(t, c.streams())
-	eventually(t, func() bool { // the bus holds exactly the events of the log
-		info, err := bus.Info(t.Context())
-		return err == nil && info.State.Msgs == uint64(events)
-	})
-}
 
 // execute sends a handoff to an engine, again while its index is behind the log, as clients do (503).
 func execute(t *testing.T, e *worldengine.Engine, h *handoff.Handoff) worldengine.Answer {

@@ -162,25 +162,6 @@ func TestRetry_Refused(t *testing.T) {
 	}, told[0])
 }
 
-// A retry is judged on the town of now: one whose town has changed since is stale, and the key
-// keeps its result.
-func TestRetry_Stale(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, once)
-	at := c.putTown("t")
-	first := c.unreached(c.wall(at))
-	changed := snapshot("t")
-	changed.Pressure.Threat = 0.75
-	c.put(changed, at.SnapshotHash)
-	g := host(t, c.srv, agree)
-	for range 2 { // no retry that was refused uses the run up
-		again := c.retriedAs(first.runID, "STALE_SNAPSHOT_HASH")
-		require.Equal(t, runevents.RunSucceeded, c.run(again.RunID).Status)
-	}
-	require.Equal(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
-	require.Empty(t, g.commands())
-}
-
 // While a retry waits for a plugin the handoff is in progress, and its key has the result of before.
 // A server that stops leaves the retry to the next one. Cancelled before a game has its command, it
 // leaves the first result, and another retry may follow.
@@ -213,33 +194,6 @@ func TestRetry_Waits(t *testing.T) {
 	require.Len(t, g.commands(), 1)
 	require.NotEqual(t, first.result.ResultID, key())
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-}
-
-// A pause holds a retry back as any command: it goes on with the end of the pause, or its operator is
-// told, and its run ends.
-func TestRetry_InAPause(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, once, pauseWait(100*time.Millisecond))
-	first := c.unreached(c.wall(c.putTown("t")))
-	g := host(t, c.srv, agree)
-	pause := c.signal("control.pause", about("t")).SignalID
-	require.Equal(t, "503 TOWN_PAUSED 5000", c.notRetried(first.runID).short())
-	require.Empty(t, g.commands())
-	ended := c.runsOf("t", runevents.RunAborted, 1)[0]
-	require.Equal(t, []string{"RunStarted", "RunPaused", "RunCancelled"}, c.story(ended))
-	events := c.events(ended)
-	require.Contains(t, string(events[0].Payload), `"retryOf":"`+first.runID+`"`)
-	require.Contains(t, string(events[2].Payload), pause)
-
-	c.restart(patient)
-	again := c.retry(first.runID)
-	require.Nil(t, again.Result)
-	require.Equal(t, []string{again.RunID}, c.paused("t", 1))
-	host(t, c.srv, agree)
-	c.signal("control.resume", about("t"))
-	eventually(t, func() bool { return c.run(again.RunID).Status == runevents.RunSucceeded })
-	require.Equal(t, []string{"RunStarted", "RunPaused", "RunResumed", "SignalAccepted"},
-		c.story(again.RunID)[:4])
 }
 
 // A retry whose operator has waited for long enough, and which is refused later, is found under the
