@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/schemas"
+	"worldengine/worldengine/natstest"
 )
 
 const (
@@ -57,7 +58,7 @@ func TestReadFile(t *testing.T) {
 // The names of files in an access file are relative to its directory, unless they are absolute.
 func TestReadFile_Files(t *testing.T) {
 	t.Parallel()
-	cert, key := certificate(t)
+	cert, key := natstest.Certificate(t)
 	dir := t.TempDir()
 	for name, from := range map[string]string{"ca.pem": cert, "cert.pem": cert, "key.pem": key} {
 		data, err := os.ReadFile(from)

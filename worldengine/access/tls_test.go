@@ -1,39 +1,14 @@
 package access
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
-	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-)
 
-// certificate writes a certificate that is its own authority, and its key.
-func certificate(t *testing.T) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	encoded, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
-	write := func(name, kind string, bytes []byte) string {
-		path := filepath.Join(t.TempDir(), name)
-		require.NoError(t, os.WriteFile(path,
-			pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600))
-		return path
-	}
-	return write("cert.pem", "CERTIFICATE", cert), write("key.pem", "PRIVATE KEY", encoded)
-}
+	"worldengine/worldengine/natstest"
+)
 
 // With a file of authorities every client has to show a certificate; without TLS there is none.
 func TestTLS_Config(t *testing.T) {
@@ -41,7 +16,7 @@ func TestTLS_Config(t *testing.T) {
 	none, err := TLS{}.Config()
 	require.NoError(t, err)
 	require.Nil(t, none)
-	cert, key := certificate(t)
+	cert, key := natstest.Certificate(t)
 	config, err := TLS{CertFile: cert, KeyFile: key}.Config()
 	require.NoError(t, err)
 	require.Len(t, config.Certificates, 1)
@@ -57,8 +32,8 @@ func TestTLS_Config(t *testing.T) {
 // clients for less than it was to.
 func TestTLS_BadFiles(t *testing.T) {
 	t.Parallel()
-	cert, key := certificate(t)
-	_, otherKey := certificate(t)
+	cert, key := natstest.Certificate(t)
+	_, otherKey := natstest.Certificate(t)
 	missing := filepath.Join(t.TempDir(), "missing.pem")
 	for name, c := range map[string]struct {
 		tls  TLS

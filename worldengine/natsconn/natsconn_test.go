@@ -1,18 +1,11 @@
 package natsconn
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
@@ -65,13 +58,13 @@ func TestNKey(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	ca, certFile, keyFile := certificates(t)
+	certFile, keyFile := natstest.Certificate(t)
+	ca, err := os.ReadFile(certFile)
+	require.NoError(t, err)
 	pool := x509.NewCertPool()
 	require.True(t, pool.AppendCertsFromPEM(ca))
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	require.NoError(t, err)
-	caFile := filepath.Join(t.TempDir(), "ca.pem")
-	require.NoError(t, os.WriteFile(caFile, ca, 0o600))
 	for _, first := range []bool{false, true} {
 		url := startNATS(t, &natsserver.Options{
 			TLSVerify: true, TLSHandshakeFirst: first, TLSConfig: &tls.Config{
@@ -79,36 +72,11 @@ func TestTLS(t *testing.T) {
 				ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
 			},
 		})
-		requireOnly(t, url, Options{TLSCA: caFile, TLSCert: certFile, TLSKey: keyFile,
+		requireOnly(t, url, Options{TLSCA: certFile, TLSCert: certFile, TLSKey: keyFile,
 			TLSFirst: first})
 	}
 	_, err = Options{TLSCert: certFile}.Connect("nats://127.0.0.1:1", "test")
 	require.ErrorContains(t, err, "--tlskey")
-}
-
-// certificates makes an authority that is its own server and client certificate.
-func certificates(t *testing.T) (ca []byte, certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		NotBefore:    time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	require.NoError(t, err)
-	dir := t.TempDir()
-	ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	require.NoError(t, os.WriteFile(certFile, ca, 0o600))
-	require.NoError(t, os.WriteFile(keyFile,
-		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), 0o600))
-	return ca, certFile, keyFile
 }
 
 func TestSecretsAreNotShown(t *testing.T) {

@@ -2,17 +2,12 @@ package server_test
 
 import (
 	"bufio"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -94,7 +89,7 @@ func login(more ...nats.Option) []nats.Option {
 // a certificate of it, also as a browser or behind the bridge.
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	cert, key := certificate(t)
+	cert, key := natstest.Certificate(t)
 	for _, ca := range []string{"", cert} {
 		srv := start(t, withHTTP, withTLS(cert, key, ca))
 		require.Regexp(t, "^tls://", srv.URL())
@@ -125,7 +120,7 @@ func TestTLS(t *testing.T) {
 // files that are broken change nothing.
 func TestTLS_Reload(t *testing.T) {
 	t.Parallel()
-	cert, key := certificate(t)
+	cert, key := natstest.Certificate(t)
 	config := &access.Config{Users: everybody(), TLS: access.TLS{CertFile: cert, KeyFile: key}}
 	srv := start(t, withHTTP, func(c *server.Config) { c.Access = config })
 	connect := func(ca string) (*nats.Conn, error) {
@@ -158,7 +153,7 @@ func TestTLS_Reload(t *testing.T) {
 	require.ErrorContains(t, err, "TLS")
 	require.True(t, trusted(old))
 
-	newCert, newKey := certificate(t)
+	newCert, newKey := natstest.Certificate(t)
 	write(cert, contents(t, newCert))
 	write(key, contents(t, newKey))
 	done, err := srv.ReloadAccess(config)
@@ -183,7 +178,7 @@ func TestTLS_InvalidNow(t *testing.T) {
 		func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) },
 		func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) },
 	} {
-		cert, key := certificate(t, change)
+		cert, key := natstest.Certificate(t, change)
 		log := &natstest.Buffer{}
 		srv := start(t, withTLS(cert, key, ""), logged(log))
 		require.Contains(t, log.String(), "it is not valid now")
@@ -229,43 +224,11 @@ func contents(t *testing.T, file string) []byte {
 	return data
 }
 
-// certificate makes a certificate of 127.0.0.1 that is its own authority.
-func certificate(
-	t *testing.T, change ...func(*x509.Certificate),
-) (certFile, keyFile string) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour),
-		IsCA:     true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	for _, c := range change {
-		c(template)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
-	keyDER, err := x509.MarshalECPrivateKey(key)
-	require.NoError(t, err)
-	dir := t.TempDir()
-	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	for file, block := range map[string]*pem.Block{
-		certFile: {Type: "CERTIFICATE", Bytes: der},
-		keyFile:  {Type: "EC PRIVATE KEY", Bytes: keyDER},
-	} {
-		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
-	}
-	return certFile, keyFile
-}
-
 // Without access control only this machine is served, also over IPv6, unless an operator says
 // otherwise; passwords, also those that go over HTTP, need TLS beyond it.
 func TestListen_OnlyLoopback(t *testing.T) {
 	t.Parallel()
-	cert, key := certificate(t)
+	cert, key := natstest.Certificate(t)
 	users, encrypted := servertest.WithUsers(everybody()...), withTLS(cert, key, "")
 	insecure := func(c *server.Config) { c.InsecureListen = true }
 	listen := func(nats, http string) func(*server.Config) {

@@ -418,32 +418,19 @@ func TestRunCancel_NoGameHasTheCommand(t *testing.T) {
 	require.NotContains(t, alertsOf(c.client), "APPLY_IN_DOUBT t")
 }
 
-// A run whose command a plugin may have, also from a server before this one, is cancelled by force
-// alone, and an alert tells the operator to look at the game; so does a late answer.
+// A run whose command a plugin may have is cancelled by force alone, and an alert tells the operator to
+// look at the game; so does a late answer.
 func TestRunCancel_ByForce(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, absentFor(apply.AbsentWait),
 		func(c *server.Config) { c.Engine.Plugin.Deadline = time.Hour })
-	at, before := c.putTown("t"), c.putTown("before")
-	asked := c.requests()
-	c.sendLater(c.wall(before))
-	<-asked
-	earlier := c.pendingRun("before")
-	c.restart()
-	c.refuses("run.cancel", members{"runId": earlier}, "RUN_IN_HAND")
-	require.Equal(t, earlier, c.pendingRun("before"))
-	c.signal("run.cancel", members{"runId": earlier, "force": true})
-	require.Equal(t, runevents.RunAborted, c.run(earlier).Status)
-
-	asked = c.requests()
+	at, asked := c.putTown("t"), c.requests()
 	reply := c.sendLater(c.wall(at))
 	runID, command := c.pendingRun("t"), <-asked
-	request := members{"runId": runID}
-	f := c.refuses("run.cancel", request, "RUN_IN_HAND")
+	f := c.refuses("run.cancel", members{"runId": runID}, "RUN_IN_HAND")
 	require.Contains(t, f.Message, "force")
 	require.Equal(t, runevents.RunRunning, c.run(runID).Status)
-	request["force"] = true
-	c.signal("run.cancel", request)
+	c.signal("run.cancel", members{"runId": runID, "force": true})
 	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-reply).Code)
 	require.Equal(t, runevents.RunAborted, c.run(runID).Status)
 	c.awaitAlert(runevents.ApplyInDoubt)

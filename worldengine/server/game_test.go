@@ -56,8 +56,7 @@ func askedOnce(deadline time.Duration) func(*server.Config) {
 
 // game is a game server whose plugin applies each id once, as the protocol asks.
 type game struct {
-	t  testing.TB
-	nc *nats.Conn
+	t testing.TB
 
 	mu      sync.Mutex
 	asked   []*apply.Command
@@ -72,7 +71,8 @@ func host(
 ) *game {
 	t.Helper()
 	g := &game{t: t, applied: map[string]int{}, changed: make(chan struct{}, 1024)}
-	g.nc = answerBy(t, srv, func(c *apply.Command, respond func(apply.Answer)) {
+	plugin := &client{t: t, nc: connected(t, srv.URL()), world: wire.DefaultWorld}
+	plugin.answer("*", func(c *apply.Command, respond func(apply.Answer)) {
 		g.mu.Lock()
 		g.asked = append(g.asked, c)
 		times := 0
@@ -97,31 +97,27 @@ func host(
 	return g
 }
 
-// answerBy starts a plugin for all towns whose requests are answered by take, as often as it likes.
-func answerBy(
-	t testing.TB, srv *server.Server, take func(c *apply.Command, respond func(apply.Answer)),
-) *nats.Conn {
-	t.Helper()
-	nc := connected(t, srv.URL())
-	_, err := nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), func(msg *nats.Msg) {
-		c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
+// answer has a plugin take the requests for a town token, and answer each as often as it likes.
+func (c *client) answer(token string, take func(command *apply.Command, respond func(apply.Answer))) {
+	c.t.Helper()
+	_, err := c.nc.Subscribe(wire.ApplySubject(c.world, token), func(msg *nats.Msg) {
+		command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 		if err != nil {
-			t.Errorf("not a command-apply.v1: %v", err)
+			c.t.Errorf("not a command-apply.v1: %v", err)
 			return
 		}
-		take(c, func(a apply.Answer) {
+		take(command, func(a apply.Answer) {
 			data, err := a.MarshalWire()
 			if err == nil {
 				err = msg.Respond(data)
 			}
-			if err != nil && !nc.IsClosed() { // a request may come again when the test is over
-				t.Errorf("an answer cannot be sent: %v", err)
+			if err != nil && !c.nc.IsClosed() { // a request may come again when the test is over
+				c.t.Errorf("an answer cannot be sent: %v", err)
 			}
 		})
 	})
-	require.NoError(t, err)
-	require.NoError(t, nc.Flush())
-	return nc
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.nc.Flush())
 }
 
 // commands returns the commands of all requests so far.

@@ -27,11 +27,6 @@ func TestPlugin_Applies(t *testing.T) {
 		a := apply.Done(command)
 		a.Artifacts = []byte(`[{"uri":"s3://b/wall","size":7,"contentType":"text/plain"},` +
 			`{"uri":"data:,x"},7,{"uri":"s3://b/log","kind":"log"}]`)
-		if command.TownID == "reports" {
-			reported := *command.Snapshot
-			reported.Pressure.Hope = 0.125
-			a.Snapshot = bodyOf(t, reported)
-		}
 		return a, true
 	})
 	at := c.putTown("a town, \"quoted\"")
@@ -66,14 +61,6 @@ func TestPlugin_Applies(t *testing.T) {
 	require.NoError(t, json.Unmarshal(c.ofType(got.runID, runevents.StepCompleted)[3].Payload, &said))
 	require.Equal(t, []any{want, 2, now.SnapshotHash}, []any{said.Artifacts, said.ArtifactsLeftOut, said.Hash})
 	require.Equal(t, want, c.run(got.runID).Artifacts)
-
-	// The state that a game reports is the truth, on a later day.
-	at = c.putTown("reports")
-	got = c.executes(c.talk(at))
-	now = c.town("reports")
-	require.Contains(t, string(now.Snapshot), `"hope":0.125`)
-	require.Equal(t, at.DecisionEpoch+1, now.DecisionEpoch, "the epoch moves on whatever the game says")
-	require.Equal(t, now.SnapshotHash, *got.result.WorldState.SnapshotHash)
 
 	// A command that the rules refuse never reaches the game, and a town names its own applier.
 	asked := len(g.commands())

@@ -87,20 +87,16 @@ func TestRetry_UnreachedRun(t *testing.T) {
 	require.Equal(t, "409 RUN_RETRIED ", f.short())
 	require.Contains(t, f.Message, second.RunID)
 
-	asked := c.asRole(access.Plugin).requests()
-	reply := c.later("run.retry", members{"runId": second.RunID, "reason": "the game is back"})
+	asked := make(chan *apply.Command, 1)
+	c.asRole(access.Plugin).answer("*", func(command *apply.Command, respond func(apply.Answer)) {
+		asked <- command
+		respond(apply.Done(command))
+	})
+	third := call[retried](c.client, "run.retry", members{"runId": second.RunID, "reason": "the game is back"})
 	command := <-asked
-	parsed, err := apply.ParseCommand(command.Data, noLimits)
-	require.NoError(t, err)
-	done := apply.Done(parsed)
-	answer, err := done.MarshalWire()
-	require.NoError(t, err)
-	require.NoError(t, command.Respond(answer))
-	var third retried
-	require.NoError(t, json.Unmarshal((<-reply).Data, &third))
 	require.Equal(t, "EXECUTED", third.Result.ReasonCode)
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
-	require.Equal(t, []string{third.RunID, first.result.HandoffID}, []string{parsed.RunID, parsed.ApplyID})
+	require.Equal(t, []string{third.RunID, first.result.HandoffID}, []string{command.RunID, command.ApplyID})
 
 	events := c.events(third.RunID)
 	require.Equal(t, append(append([]string{"RunStarted", "SignalAccepted"}, checked[1:]...),
