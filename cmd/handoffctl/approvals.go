@@ -9,6 +9,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 )
 
 // approvalsCommand lists the proposals that wait for a person's approval.
@@ -111,7 +112,7 @@ Example:
 }
 
 func (c *approveCommand) Run(ctx context.Context, a *app) error {
-	return a.decide(ctx, &c.Decision, client.Decision{Approve: true, Submit: c.Submit})
+	return a.decide(ctx, &c.Decision, client.Decision{Decision: messages.Approve, Submit: c.Submit})
 }
 
 // rejectCommand denies a proposal.
@@ -130,7 +131,7 @@ Example:
 }
 
 func (c *rejectCommand) Run(ctx context.Context, a *app) error {
-	return a.decide(ctx, &c.Decision, client.Decision{})
+	return a.decide(ctx, &c.Decision, client.Decision{Decision: messages.Reject})
 }
 
 // decide sends a decision about a proposal.
@@ -149,7 +150,7 @@ func (a *app) decide(ctx context.Context, flags *decisionFlags, d client.Decisio
 	}
 	return a.print(got.JSON, func(t table) {
 		decided := "denied"
-		if d.Approve {
+		if d.Decision == messages.Approve {
 			decided = "approved"
 		}
 		t.linef("%s %s in %s", decided, show(d.HandoffID), show(got.TownID))

@@ -16,7 +16,6 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/messages"
 	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
@@ -311,7 +310,7 @@ func (f *fixture) send(ctx context.Context, world *client.Client) (*client.Outco
 	}
 	_, err = world.Decide(ctx, client.Decision{
 		HandoffID: got.Result.HandoffID, TownID: f.town, Reason: f.Approval.Reason,
-		ActorID: f.Approval.ActorID, Approve: f.Approval.Decision == messages.Approve,
+		ActorID: f.Approval.ActorID, Decision: f.Approval.Decision,
 	})
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server"
 )
 
@@ -23,9 +24,9 @@ func TestSend_WaitsForApproval(t *testing.T) {
 		status   handoff.Status
 		reason   handoff.ReasonCode
 	}{
-		"approved":  {client.Decision{Approve: true}, handoff.Executed, handoff.ReasonExecuted},
-		"submitted": {client.Decision{Approve: true, Submit: true}, handoff.Executed, handoff.ReasonExecuted},
-		"denied":    {client.Decision{}, handoff.Rejected, handoff.ReasonApprovalDenied},
+		"approved":  {client.Decision{Decision: messages.Approve}, handoff.Executed, handoff.ReasonExecuted},
+		"submitted": {client.Decision{Decision: messages.Approve, Submit: true}, handoff.Executed, handoff.ReasonExecuted},
+		"denied":    {client.Decision{Decision: messages.Reject}, handoff.Rejected, handoff.ReasonApprovalDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -9,6 +9,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/runevents"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -271,4 +275,168 @@ func sequence(cursor string) (uint64, error) {
 		return 0, invalidAnswer(fmt.Errorf("the cursor %q is no number", cursor))
 	}
 	return seq, nil
+}
+
+// Change is a change of a town that no run has made, such as one by town.put or town.patch: it has
+// no run event. Its cause is put, remove, mend or pending. ActorID is "" if it is not known who put
+// the state. Epoch and Hash of a town that was removed are of its last state.
+type Change = messages.Change
+
+// Changes follows the changes of towns that no run has made, as Commits follows commits.
+func (c *Client) Changes(ctx context.Context, follow Follow) iter.Seq2[Change, error] {
+	return func(yield func(Change, error) bool) {
+		for commit, err := range c.Commits(ctx, follow) {
+			if err != nil && !yield(Change{}, err) {
+				return
+			}
+			if change, is := c.ChangeOf(ctx, &commit); is && !yield(change, nil) {
+				return
+			}
+		}
+	}
+}
+
+// ChangeOf returns the change of a commit. It asks the server who made it. is is false if a run made
+// the commit, or it changes no town.
+func (c *Client) ChangeOf(
+	ctx context.Context, commit *messages.Commit,
+) (change Change, is bool) {
+	if commit.RunID != "" || commit.Revision == 0 || commit.Epoch == nil {
+		return Change{}, false
+	}
+	change = Change{TownID: commit.TownID, Revision: messages.Revision{
+		Revision: commit.Revision, At: commit.At, Cause: commit.Cause, Epoch: *commit.Epoch,
+		Hash: commit.Hash,
+	}}
+	page, err := ask[messages.History](ctx, c, wire.TownHistory, messages.TownHistory{
+		TownID: commit.TownID, Before: commit.Revision + 1, Limit: 1,
+	})
+	if err == nil && len(page.Revisions) == 1 &&
+		page.Revisions[0].Revision.Revision == commit.Revision {
+		change.ActorID = page.Revisions[0].ActorID
+	}
+	return change, true
+}
+
+// Event is a run event.
+type Event struct {
+	runevents.Record
+	// JSON is the event as it is stored.
+	JSON jsontext.Value
+	// TownID and Cursor are of its commit: "" for an event of no town, and if the run was asked for.
+	TownID, Cursor string
+}
+
+// Events follows run events as Commits follows commits: at least once, and the events of a run in
+// their order. With Follow.RunID it ends with that run, and asks the server for the run's events; an
+// error about them, such as RUN_DAMAGED, is then the last one.
+func (c *Client) Events(ctx context.Context, follow Follow) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		if follow.RunID != "" {
+			err := c.followRun(ctx, &follow, yield)
+			if err != nil && ctx.Err() == nil && !errors.Is(err, errStopped) {
+				yield(Event{}, err)
+			}
+			return
+		}
+		for commit, err := range c.Commits(ctx, follow) {
+			if err != nil && !yield(Event{}, err) {
+				return
+			}
+			for _, data := range commit.Events {
+				event, err := eventOf(data)
+				if err != nil {
+					err = &LossError{commit.Cursor, commit.Cursor, err}
+				}
+				event.TownID, event.Cursor = commit.TownID, commit.Cursor
+				if !yield(event, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// followRun yields the events of one run until it ends. It asks for them after each commit of the
+// run, and after each loss.
+func (c *Client) followRun(
+	ctx context.Context, follow *Follow, yield func(Event, error) bool,
+) error {
+	end := follower{client: c, ctx: ctx, town: follow.TownID}
+	if err := end.begin(&Follow{}); err != nil {
+		return err
+	}
+	last, ended := follow.AfterSeq, false
+	catchUp := func() error {
+		for event, err := range c.RunEvents(ctx, follow.RunID, last) {
+			if err != nil {
+				return err
+			}
+			last, ended = event.RunSeq, ended || event.EventType.EndsRun()
+			if !yield(event, nil) {
+				return errStopped
+			}
+		}
+		return nil
+	}
+	err := c.patiently(ctx, catchUp)
+	if err == nil && last == follow.AfterSeq { // it may have ended there
+		err = c.patiently(ctx, func() error {
+			run, err := c.Run(ctx, follow.RunID)
+			ended = err == nil && run.Status.Terminal() && run.LastEventSeq <= last
+			return err
+		})
+	}
+	if err != nil || ended {
+		return err
+	}
+	for commit, err := range c.Commits(ctx, Follow{TownID: follow.TownID, After: end.after}) {
+		if _, lost := errors.AsType[*LossError](err); err != nil && !lost {
+			return err
+		}
+		if err == nil && commit.RunID != follow.RunID {
+			continue
+		}
+		if err := c.patiently(ctx, catchUp); err != nil || ended {
+			return err
+		}
+	}
+	return nil
+}
+
+// RunEvents goes through the events that a run has by now, behind a runSeq. It ends behind the
+// first error.
+func (c *Client) RunEvents(ctx context.Context, runID string, after int64) iter.Seq2[Event, error] {
+	return rows(func(next int64) (events []Event, more int64, err error) {
+		from := max(after, next)
+		page, err := ask[messages.Events](ctx, c, wire.RunEvents,
+			messages.RunEvents{RunID: runID, AfterSeq: from})
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(page.Events) == 0 && from < page.LastEventSeq {
+			return nil, 0, invalidAnswer(fmt.Errorf("the events of run %s break off at %d of %d",
+				runID, from, page.LastEventSeq))
+		}
+		for _, data := range page.Events {
+			event, err := eventOf(data)
+			if err != nil {
+				return events, 0, err
+			}
+			events, more = append(events, event), event.RunSeq
+		}
+		if more >= page.LastEventSeq {
+			more = 0
+		}
+		return events, more, nil
+	})
+}
+
+// eventOf reads an event as it is stored.
+func eventOf(data jsontext.Value) (Event, error) {
+	event := Event{JSON: data}
+	if err := json.Unmarshal(data, &event.Record); err != nil {
+		return Event{}, invalidAnswer(fmt.Errorf("an event: %w", err))
+	}
+	return event, nil
 }

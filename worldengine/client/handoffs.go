@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -236,4 +240,77 @@ func (c *Client) absent(ctx context.Context, townID string) *UnavailableError {
 		"the town %q has had no plugin since %s, and the handoff is the command of run %s or "+
 			"waits behind it; sent again it gets its result", townID, at.PluginAbsentSince,
 		at.PendingRunID)}
+}
+
+// approvalPause is the longest wait for a decision before the same bytes are sent again.
+const approvalPause = time.Minute
+
+// decided sends a handoff that waits for a person's approval again until it is decided, within
+// ApprovalWait, and returns the last outcome. body has its bytes.
+func (c *Client) decided(
+	ctx context.Context, body []byte, h *handoff.Handoff, o *Outcome,
+) (*Outcome, error) {
+	waiting, cancel := context.WithTimeout(ctx, c.ApprovalWait)
+	defer cancel()
+	log := follower{client: c, ctx: waiting, town: h.Proposal.TownID}
+	for o.reason() == handoff.ReasonApprovalRequired {
+		if log.after == "" { // it may be decided by now
+			if err := log.begin(&Follow{}); err != nil { // the user may not read the town
+				_ = backoff.Sleep(waiting, approvalPause)
+			}
+		} else {
+			log.after = c.awaitDecision(waiting, h, log.after)
+		}
+		var next *Outcome
+		err := c.patiently(waiting, func() (err error) {
+			next, err = c.sendOnce(waiting, body, h, true)
+			return err
+		})
+		if waiting.Err() != nil && err != nil {
+			return o, ctx.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if o = next; c.OnApproval != nil && o.reason() == handoff.ReasonApprovalRequired {
+			c.OnApproval(o)
+		}
+	}
+	return o, nil
+}
+
+// awaitDecision follows the commits behind a cursor until there is a decision about a handoff, or
+// for approvalPause. It returns the cursor behind which to go on, "" if commits were lost.
+func (c *Client) awaitDecision(ctx context.Context, h *handoff.Handoff, after string) string {
+	ctx, cancel := context.WithTimeout(ctx, approvalPause)
+	defer cancel()
+	follow := Follow{TownID: h.Proposal.TownID, After: after}
+	for commit, err := range c.Commits(ctx, follow) {
+		if _, lost := errors.AsType[*LossError](err); lost {
+			return ""
+		}
+		if err != nil {
+			<-ctx.Done()
+			return ""
+		}
+		after = commit.Cursor
+		if slices.ContainsFunc(commit.Events, func(event jsontext.Value) bool {
+			return decides(event, h.HandoffID)
+		}) {
+			break
+		}
+	}
+	return after
+}
+
+// decides reports whether an event is a person's decision about a handoff.
+func decides(data jsontext.Value, handoffID string) bool {
+	event, err := eventOf(data)
+	if err != nil || event.EventType != runevents.SignalAccepted {
+		return false
+	}
+	var about struct {
+		HandoffID string `json:"handoffId"`
+	}
+	return json.Unmarshal(event.Payload, &about) == nil && about.HandoffID == handoffID
 }

@@ -1,16 +1,27 @@
 package service
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"unicode/utf16"
 
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
@@ -117,4 +128,132 @@ func BenchmarkRefuse(b *testing.B) {
 	for b.Loop() {
 		s.admit(e, in)
 	}
+}
+
+func TestPeekID(t *testing.T) {
+	t.Parallel()
+	for payload, want := range map[string]string{
+		`{"townId":"a"}`: "a",
+		` { "proposal" : {"townId" :` + "\n\t" + `"a b"}}`: "a b",
+		`{"reason":"townId","townId":"a"}`:                 "a", // a text that reads like the name
+		`{"reason":"say \"townId\":\"x\"","townId":"a"}`:   "a", // a text within a text
+		`{"townId":7,"proposal":{"townId":"a"}}`:           "a",
+		`{"townId":"Fort \u0410"}`:                         "Fort А",
+		`{"townId":"a\"b\\"}`:                              `a"b\`,
+		`{"townId":"\ud83d\ude00\/\n"}`:                    "😀/\n",
+		`{"townId":"\ud83d"}`:                              "", // no text, and so no request
+		`{"townId":"a\x"}`:                                 "",
+		`{"townId":"a\u00`:                                 "",
+		`{"townId":"a\`:                                    "",
+		`{"townId":""}`:                                    "",
+		`{"townId":"a`:                                     "",
+		`{"townId"`:                                        "",
+		`{"townId":`:                                       "",
+		`{"town":"a"}`:                                     "",
+		``:                                                 "",
+		`{"townId":"` + strings.Repeat("x", maxID) + `"}`:          strings.Repeat("x", maxID),
+		`{"townId":"` + strings.Repeat("x", maxID+1) + `"}`:        "",
+		`{"townId":"` + strings.Repeat(`\u0041`, maxID) + `"}`:     strings.Repeat("A", maxID),
+		`{"townId":"` + strings.Repeat(`\u0041`, maxID+1) + `"}`:   "",
+		`{"townId":"` + strings.Repeat(`\u0410`, maxID/2+1) + `"}`: "",
+		`{"townId":"` + strings.Repeat("x", maxID) + `\n` + `"}`:   "",
+		`{"townId":"` + strings.Repeat("x", maxID-1) + `\n` + `"}`: strings.Repeat("x",
+			maxID-1) + "\n",
+		`{"townId":"` + strings.Repeat("x", maxID-1) + `\ud83d` + `"}`: "",
+		strings.Repeat(" ", peekWithin) + `{"townId":"a"}`:             "",
+	} {
+		require.Equal(t, want, string(peekID(aboutTown, []byte(payload))), "%.80s", payload)
+	}
+}
+
+// respelled returns a text as JSON, each rune of it spelled in one of the ways that there are.
+func respelled(g *rand.Rand, text string) []byte {
+	spelled := []byte{'"'}
+	for _, r := range text {
+		plain, err := jsontext.AppendQuote(nil, string(r))
+		switch {
+		case err == nil && g.IntN(2) == 0:
+			spelled = append(spelled, plain[1:len(plain)-1]...)
+		case r == '/':
+			spelled = append(spelled, `\/`...)
+		default:
+			for _, unit := range utf16.Encode([]rune{r}) {
+				spelled = fmt.Appendf(spelled, [...]string{`\u%04x`, `\u%04X`}[g.IntN(2)], unit)
+			}
+		}
+	}
+	return append(spelled, '"')
+}
+
+// However the id of a town is spelled, the peeked id is the id of the parsed handoff.
+func TestPeekID_Spellings(t *testing.T) {
+	t.Parallel()
+	g := rand.New(rand.NewPCG(7, 7))
+	alphabet := []rune("abc Ж町😀\"\\/\u2028\t<")
+	for range 500 {
+		id := make([]rune, 1+g.IntN(40))
+		for i := range id {
+			id[i] = alphabet[g.IntN(len(alphabet))]
+		}
+		h, err := handoff.New(handoff.Proposal{
+			Type: handoff.TalkToTownsfolk, ActorID: "ada", TownID: string(id), Priority: 0.5,
+			Reason:       "Because.",
+			Args:         map[string]string{handoff.TalkToTownsfolk.ArgumentName(): "casual"},
+			SnapshotHash: strings.Repeat("0", 64), DecisionEpoch: 1,
+		})
+		require.NoError(t, err)
+		encoded, err := h.MarshalWire()
+		require.NoError(t, err)
+		quoted, err := jsontext.AppendQuote(nil, string(id))
+		require.NoError(t, err)
+		plain := append([]byte(`"townId":`), quoted...)
+		require.True(t, bytes.Contains(encoded, plain), "%s", encoded)
+		encoded = bytes.Replace(encoded, plain,
+			append([]byte(`"townId":`), respelled(g, string(id))...), 1)
+		parsed, err := handoff.Parse(encoded, schemas.Limits{})
+		require.NoError(t, err, "%s", encoded)
+		require.Equal(t, parsed.Proposal.TownID, string(peekID(aboutTown, encoded)), "%s", encoded)
+	}
+}
+
+// Whatever arrives, the peeked id is short, and of a valid request it is the parsed id, if that is
+// near enough.
+func FuzzPeekID(f *testing.F) {
+	for _, seed := range []string{
+		`{"townId":"a"}`, ` { "townId" : "b" }`, `"townId""townId":"`, `{"townId":"Fort \u0410"}`,
+		`{"townId":"\"\\"}`,
+		`{"townId":"\ud83d\ude00"}`, `{"townId":"\ud83d"}`, `{"townId":"\`, `{"townId":"\u00`,
+		`{"townId":7}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		id := string(peekID(aboutTown, data))
+		require.LessOrEqual(t, len(id), maxID)
+		var r messages.TownGet
+		err := parse(wire.TownGet, data, &r)
+		if err == nil && len(data) <= peekWithin && len(r.TownID) <= maxID &&
+			bytes.Contains(data, aboutTown) {
+			require.Equal(t, r.TownID, id)
+		}
+	})
+}
+
+// A user who may act on some towns takes slots of these, however their ids are spelled, and of no
+// others.
+func TestSubject_OwnTowns(t *testing.T) {
+	t.Parallel()
+	own := access.User{Name: "ada", Role: access.Agent, Towns: []string{"Fort А"}}
+	s := &Service{config: Config{Access: access.NewDirectory([]access.User{own})}}
+	rights := s.config.Access.OfWorld(access.Headers{
+		Decoded: nats.Header{wire.UserHeader: {`{"user":"ada"}`}},
+	}, "")
+	subject := func(data string, reads bool) string {
+		e := &endpoint{about: aboutTown, reads: reads}
+		return string(s.subject(e, &incoming{rights: rights, data: []byte(data)}))
+	}
+	require.Equal(t, "Fort А", subject(`{"townId":"Fort А"}`, false))
+	require.Equal(t, "Fort А", subject(`{"townId":"Fort \u0410"}`, false))
+	require.Empty(t, subject(`{"townId":"Fort \u0411"}`, false))
+	require.Equal(t, "Fort Б", subject(`{"townId":"Fort \u0411"}`, true), "a read counts for any")
 }

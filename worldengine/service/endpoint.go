@@ -51,8 +51,8 @@ const waitingLists = 128
 func (s *Service) makeEndpoints() []*endpoint {
 	handoffs := s.submits(wire.Handoff, s.handoff, s.config.MaxHandoff, handoffWeight)
 	handoffs.line = &s.line
-	return slices.Concat(s.townEndpoints(), s.changeEndpoints(), s.runEndpoints(),
-		s.signalEndpoints(), s.worldEndpoints(), []*endpoint{handoffs})
+	return slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
+		s.worldEndpoints(), []*endpoint{handoffs})
 }
 
 // reads makes the endpoint of a verb with a request Q, which has a schema, and the reply that answer

@@ -1,6 +1,10 @@
 package service
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -135,4 +139,169 @@ func isDryRun(header nats.Header) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// Entrance is a NATS account in which a service takes requests and answers them.
+type Entrance struct {
+	// Requests is the connection that requests arrive on. It is the service's own: Stop closes it.
+	Requests *nats.Conn
+	// Replies is the connection that answers go out on. It stays open.
+	Replies *nats.Conn
+	// Intake makes Requests wait for the service; nil if it does not wait.
+	Intake *Intake
+}
+
+// pendingMessages and intakeBytes bound what nats.go keeps for a subscription without an Intake. A
+// message beyond them is lost without an answer.
+const pendingMessages = 500_000
+
+// open subscribes to the endpoints and to discovery in the account of an entrance.
+func (s *Service) open(in *Entrance) error {
+	var all []*nats.Subscription
+	for _, e := range s.endpoints {
+		subs, err := s.subscribe(in, e)
+		if err != nil {
+			return err
+		}
+		all = append(all, subs...)
+	}
+	if in.Intake != nil {
+		if err := in.Intake.bound(all); err != nil {
+			return fmt.Errorf("service: endpoints: %w", err)
+		}
+	}
+	if err := s.discovery.subscribe(in); err != nil {
+		return err
+	}
+	// NATS must know the subscriptions before the caller reports that the world is served.
+	if err := in.Requests.Flush(); err != nil {
+		return fmt.Errorf("service: the endpoints cannot be announced: %w", err)
+	}
+	return nil
+}
+
+// subscribe subscribes to a verb: on its public subject and, with access control, on the subject of
+// the requests from the clients' account.
+func (s *Service) subscribe(in *Entrance, e *endpoint) (subs []*nats.Subscription, err error) {
+	subject := wire.Subject(s.config.World, e.verb)
+	subjects := []string{subject}
+	if s.config.Access != nil {
+		subjects = append(subjects, wire.CrossedSubject(subject))
+	}
+	for _, on := range subjects {
+		sub, err := in.Requests.QueueSubscribe(on, s.config.QueueGroup, func(msg *nats.Msg) {
+			s.handle(in, e, msg, on != subject)
+		})
+		if err == nil {
+			err = sub.SetPendingLimits(pendingMessages, intakeBytes)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("service: endpoint %s: %w", on, err)
+		}
+		subs = append(subs, sub)
+	}
+	return subs, nil
+}
+
+// close stops taking requests, and returns when all that had arrived were handled.
+func (in *Entrance) close(ctx context.Context) error {
+	closed := make(chan struct{})
+	in.Requests.SetClosedHandler(func(*nats.Conn) { close(closed) })
+	switch err := in.Requests.Drain(); {
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return nil
+	case err != nil:
+		return fmt.Errorf("service: %w", err)
+	}
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		in.Requests.Close()
+		return fmt.Errorf("service: requests are still arriving: %w", ctx.Err())
+	}
+}
+
+// respond sends an answer, unless the client waits for none. A refusal goes out on the connection
+// that the request came on, so that a flood of them does not delay commits and other answers. The
+// inbox was checked on arrival (mayAnswer).
+func (s *Service) respond(in *incoming, msg *nats.Msg) {
+	if in.inbox == "" {
+		return
+	}
+	nc := in.entrance.Replies
+	if in.slots == nil {
+		nc = in.entrance.Requests
+	}
+	msg.Subject = in.inbox
+	if err := nc.PublishMsg(msg); err != nil {
+		s.config.Logger.Warn("an answer could not be sent", "reply", in.inbox, "error", err)
+	}
+}
+
+const (
+	// intakeBytes bounds the bytes that were read of the requests' connection and are not looked at
+	// yet, beside some 32 KB of one read. The largest message that NATS takes is smaller.
+	intakeBytes = 16 << 20
+	intakePause = 500 * time.Microsecond // between two looks at what waits
+)
+
+// Intake makes the requests' connection wait for the service. Without it nats.go drops, without an
+// answer, requests that arrive faster than the service looks at them. With it NATS keeps them, and
+// answers "no responders" to a client that sends more than it keeps for a connection. An Intake is
+// for one connection, and its methods are safe for concurrent use.
+type Intake struct {
+	subscriptions atomic.Pointer[[]*nats.Subscription]
+}
+
+// Wrap returns conn as the connection that is read from only while there is room.
+func (i *Intake) Wrap(conn net.Conn) net.Conn { return &throttled{Conn: conn, intake: i} }
+
+// bound sets the subscriptions that the connection waits for. nats.go drops nothing of them any
+// more.
+func (i *Intake) bound(all []*nats.Subscription) error {
+	for _, sub := range all {
+		if err := sub.SetPendingLimits(-1, -1); err != nil {
+			return err
+		}
+	}
+	i.subscriptions.Store(&all)
+	return nil
+}
+
+// full reports whether intakeBytes wait.
+func (i *Intake) full() bool {
+	all := i.subscriptions.Load()
+	if all == nil {
+		return false
+	}
+	waiting := 0
+	for _, sub := range *all {
+		_, bytes, err := sub.Pending()
+		if err == nil { // else it is closed
+			waiting += bytes
+		}
+	}
+	return waiting >= intakeBytes
+}
+
+// throttled is a connection that is read from only while its intake has room.
+type throttled struct {
+	net.Conn
+	intake *Intake
+	closed atomic.Bool
+}
+
+// Read implements net.Conn.
+func (t *throttled) Read(p []byte) (int, error) {
+	for t.intake.full() && !t.closed.Load() {
+		time.Sleep(intakePause)
+	}
+	return t.Conn.Read(p)
+}
+
+// Close implements net.Conn.
+func (t *throttled) Close() error {
+	t.closed.Store(true)
+	return t.Conn.Close()
 }

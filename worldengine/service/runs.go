@@ -25,6 +25,9 @@ const (
 	defaultRuns   = 50
 )
 
+// maxAppend is the largest run.append in bytes that is read.
+const maxAppend = 1 << 20
+
 func (s *Service) runEndpoints() []*endpoint {
 	return []*endpoint{
 		reads(s, wire.ResultGet, s.resultGet),
@@ -32,6 +35,7 @@ func (s *Service) runEndpoints() []*endpoint {
 		reads(s, wire.RunList, s.runList),
 		reads(s, wire.RunEvents, s.runEvents),
 		s.readsBy(wire.EventList, s.eventList),
+		s.submits(wire.RunAppend, s.runAppend, maxAppend, changeWeight),
 	}
 }
 
@@ -201,4 +205,25 @@ func invalidMember(member, message string) error {
 	return schemas.Invalid(schemas.RunListRequest, schemas.Violation{
 		Path: schemas.Pointer(member), Message: message,
 	})
+}
+
+// runAppend leaves run events to the engine.
+func (s *Service) runAppend(in *incoming) error {
+	townID, writes, err := runevents.ParseAppend(in.data, schemas.Limits{Bytes: maxAppend})
+	if err != nil {
+		return err
+	}
+	if err := cmp.Or(in.rights.Town(townID), in.rights.Read(townID)); err != nil {
+		return err
+	}
+	from := runs.Sender{
+		Name: cmp.Or(s.actorOf(in.rights), runs.Anyone), MayRead: in.rights.ReadToken,
+	}
+	reply := func(appended []runevents.Appended) any {
+		return struct {
+			Appended []runevents.Appended `json:"appended"`
+		}{appended}
+	}
+	return s.engine.Runs().Submit(from, townID, writes,
+		answering[[]runevents.Appended]{s, in, reply})
 }

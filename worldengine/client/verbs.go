@@ -1,0 +1,300 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// TownSummary is a town of a list.
+type TownSummary = messages.ListedTown
+
+// Town is a town with its state.
+type Town struct {
+	messages.Town
+	// JSON is the reply as it came.
+	JSON jsontext.Value `json:"-"`
+}
+
+// Town returns a town as it is now.
+func (c *Client) Town(ctx context.Context, townID string) (*Town, error) {
+	return c.TownAt(ctx, townID, 0)
+}
+
+// TownAt returns a town as a revision left it, and as it is now if revision is 0.
+func (c *Client) TownAt(ctx context.Context, townID string, revision uint64) (*Town, error) {
+	return c.askTown(ctx, wire.TownGet, messages.TownGet{TownID: townID, Revision: revision})
+}
+
+// Put says how PutTown puts a town. The zero value creates it. Apply and Approval stay as they are if
+// they are "" and nil.
+type Put = messages.TownPut
+
+// PutTown creates a town or, with Put.Expected, replaces exactly that state of it. It is not
+// repeated if it may have been carried out: look at the town then.
+func (c *Client) PutTown(ctx context.Context, snapshot *town.Snapshot, put Put) (*Town, error) {
+	put.Snapshot = snapshot
+	return c.askTown(ctx, wire.TownPut, put)
+}
+
+// PutTownJSON is PutTown with the JSON of a snapshot, which the server checks.
+func (c *Client) PutTownJSON(
+	ctx context.Context, snapshot jsontext.Value, put Put,
+) (*Town, error) {
+	put.Snapshot = snapshot
+	return c.askTown(ctx, wire.TownPut, put)
+}
+
+// Patch says how PatchTown patches a town. The server takes no patch without Expected.
+type Patch = messages.TownPatch
+
+// PatchTown changes the members of a town's state that a JSON Merge Patch (RFC 7396) of its
+// snapshot has; a list is replaced as a whole. It changes the state that Patch.Expected names and
+// no other. It is not repeated if it may have been carried out: look at the town then.
+func (c *Client) PatchTown(
+	ctx context.Context, townID string, merge jsontext.Value, patch Patch,
+) (*Town, error) {
+	patch.TownID, patch.Patch = townID, merge
+	return c.askTown(ctx, wire.TownPatch, patch)
+}
+
+// RemoveTown removes a town, and returns its last state and the revision of the removal. It is not
+// repeated if it may have been carried out: look at the town then.
+func (c *Client) RemoveTown(ctx context.Context, townID string) (last TownSummary, err error) {
+	return ask[TownSummary](ctx, c, wire.TownRemove, messages.TownRemove{TownID: townID})
+}
+
+// askTown asks a verb whose reply is a town.
+func (c *Client) askTown(ctx context.Context, verb wire.Verb, request any) (*Town, error) {
+	t := new(Town)
+	// The server refuses a name that stands twice, and text that is not UTF-8, and names the place.
+	data, err := c.ask(ctx, verb, request, t, jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
+	if err != nil {
+		return nil, err
+	}
+	t.JSON = data
+	return t, nil
+}
+
+// Towns goes through the towns that a query selects, page by page, in its order. It ends behind the
+// first error.
+func (c *Client) Towns(
+	ctx context.Context, query messages.TownList,
+) iter.Seq2[TownSummary, error] {
+	return rows(func(after string) ([]TownSummary, string, error) {
+		query.After = after
+		page, err := ask[messages.Towns](ctx, c, wire.TownList, query)
+		sorted := query.Sort == "" || query.Sort == messages.SortID
+		if err == nil && page.Next != "" && (sorted && page.Next <= after || page.Next == after) {
+			err = invalidAnswer(fmt.Errorf("the list comes back to %q after %q", page.Next, after))
+		}
+		return page.Towns, page.Next, err
+	})
+}
+
+// Run returns the state of a run.
+func (c *Client) Run(ctx context.Context, runID string) (*messages.Run, error) {
+	run, err := ask[messages.Run](ctx, c, wire.RunGet, messages.RunGet{RunID: runID})
+	if err != nil {
+		return nil, err
+	}
+	return &run, nil
+}
+
+// Runs goes through the runs that began at a time or later, of a town, or of all towns with townID
+// "", the newest first. It ends behind the first error.
+func (c *Client) Runs(
+	ctx context.Context, townID string, from time.Time,
+) iter.Seq2[messages.RunRow, error] {
+	request := messages.RunList{TownID: townID}
+	if !from.IsZero() {
+		request.From = from.UTC().Format(time.RFC3339Nano)
+	}
+	return rows(func(after uint64) ([]messages.RunRow, uint64, error) {
+		request.After = after
+		page, err := ask[messages.Runs](ctx, c, wire.RunList, request)
+		return page.Runs, page.Next, err
+	})
+}
+
+// EventList asks once for a page of the commits of the log, which may wait: at most the Timeout
+// longer than r.WaitMs. It does not ask again: that is up to the caller, with the same cursor. The
+// error is a *ReplyError or an *UnavailableError.
+func (c *Client) EventList(
+	ctx context.Context, r messages.EventListRequest,
+) (page messages.EventListReply, err error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return page, fmt.Errorf("client: event.list: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx,
+		cmp.Or(c.Timeout, DefaultTimeout)+time.Duration(r.WaitMs)*time.Millisecond)
+	defer cancel()
+	msg, err := c.Conn.RequestWithContext(ctx, wire.Subject(c.World, wire.EventList), body)
+	if err != nil {
+		return page, c.unanswered(err, wire.EventList, len(body))
+	}
+	if refused := ReplyErrorOf(msg); refused != nil {
+		return page, refused
+	}
+	if err := json.Unmarshal(msg.Data, &page); err != nil {
+		return page, invalidAnswer(err)
+	}
+	return page, nil
+}
+
+// Retry is the request of an operator to try a run again.
+type Retry struct {
+	RunID  string
+	Reason string
+	// ActorID is who asks if the server has no access control; "" is "operator".
+	ActorID string
+}
+
+// Retried is the run in which another one is tried again.
+type Retried struct {
+	messages.Retried
+	// Result is nil while the handoff waits or its command is being applied.
+	Result *handoff.Result `json:"result"`
+	// JSON is the reply as it came.
+	JSON jsontext.Value `json:"-"`
+}
+
+// Retry tries a run again that failed with PLUGIN_UNAVAILABLE. It is not repeated if it may
+// have been carried out: RUN_RETRIED names the other run; look there.
+func (c *Client) Retry(ctx context.Context, r Retry) (*Retried, error) {
+	request := messages.Signal{RunID: r.RunID, Reason: r.Reason, ActorID: r.ActorID}
+	retried := new(Retried)
+	data, err := c.Ask(ctx, wire.RunRetry, request, retried)
+	if err != nil {
+		return nil, err
+	}
+	retried.JSON = data
+	return retried, nil
+}
+
+// Approval is a proposal that waits for a person's approval, or is approved and waits for its
+// handoff to be sent again.
+type Approval struct {
+	messages.Approval
+	// Proposal is the proposal.v2 that its agent made.
+	Proposal handoff.Proposal `json:"proposal"`
+}
+
+// Approvals goes through the proposals that wait in a town, or in all with "", the oldest first,
+// page by page. It ends behind the first error.
+func (c *Client) Approvals(ctx context.Context, townID string) iter.Seq2[Approval, error] {
+	return c.approvals(ctx, messages.ApprovalList{TownID: townID})
+}
+
+// ClosedApprovals is Approvals for the proposals that wait no longer, the newest first.
+func (c *Client) ClosedApprovals(
+	ctx context.Context, townID string,
+) iter.Seq2[Approval, error] {
+	return c.approvals(ctx, messages.ApprovalList{TownID: townID, Closed: true})
+}
+
+func (c *Client) approvals(
+	ctx context.Context, r messages.ApprovalList,
+) iter.Seq2[Approval, error] {
+	return rows(func(after string) ([]Approval, string, error) {
+		r.After = after
+		page, err := ask[struct {
+			Approvals []Approval `json:"approvals"`
+			Next      string     `json:"next"`
+		}](ctx, c, wire.ApprovalList, r)
+		return page.Approvals, page.Next, err
+	})
+}
+
+// Decision is a person's decision about a proposal: messages.Approve or messages.Reject.
+type Decision = messages.ApprovalDecide
+
+// Decided is a decision that stands.
+type Decided struct {
+	messages.Decided
+	// Result is nil if there is none yet.
+	Result *handoff.Result `json:"result"`
+	// JSON is the reply as it came.
+	JSON jsontext.Value `json:"-"`
+}
+
+// Decide approves or denies a proposal. It is not repeated if it may have been carried out: the
+// same decision by the same person may be sent again, and is answered as the first one as long as
+// the proposal stands.
+func (c *Client) Decide(ctx context.Context, d Decision) (*Decided, error) {
+	decided := new(Decided)
+	data, err := c.Ask(ctx, wire.ApprovalDecide, d, decided)
+	if err != nil {
+		return nil, err
+	}
+	decided.JSON = data
+	return decided, nil
+}
+
+// Control returns whether a town is paused, or the world with "".
+func (c *Client) Control(ctx context.Context, townID string) (messages.Control, error) {
+	return ask[messages.Control](ctx, c, wire.ControlGet, messages.Signal{TownID: townID})
+}
+
+// WorldStatus returns the state of the world, as far as the user may see it.
+func (c *Client) WorldStatus(ctx context.Context) (messages.WorldReport, error) {
+	return ask[messages.WorldReport](ctx, c, wire.WorldStatus, messages.WorldStatus{})
+}
+
+// WhoAmI returns the user of the connection, and its rights.
+func (c *Client) WhoAmI(ctx context.Context) (messages.Identity, error) {
+	return ask[messages.Identity](ctx, c, wire.WhoAmI, messages.WhoAmI{})
+}
+
+// Memory returns the memory of a town, or of all towns if the scope has none. Limits of 0 are 3 and
+// 4.
+func (c *Client) Memory(
+	ctx context.Context, scope messages.MemoryScope,
+) (messages.Memory, error) {
+	scope.ChronicleLimit = cmp.Or(scope.ChronicleLimit, 3)
+	scope.HistoryLimit = cmp.Or(scope.HistoryLimit, 4)
+	return ask[messages.Memory](ctx, c, wire.MemoryGet, messages.MemoryGet{
+		Type: messages.MemoryRequestType, SchemaVersion: 1, Scope: scope})
+}
+
+// Alert is an alert of the world, as its stream of alerts keeps it.
+type Alert = messages.Alert
+
+// alertPage is how many alerts Alerts asks for at once: as many as it may.
+const alertPage = 200
+
+// Alerts goes through the alerts that are kept, the newest first; with open through those that
+// are not acknowledged. It ends behind the first error. Operators and observers may list them.
+func (c *Client) Alerts(ctx context.Context, open bool) iter.Seq2[Alert, error] {
+	return rows(func(after uint64) ([]Alert, uint64, error) {
+		page, err := ask[messages.Alerts](ctx, c, wire.AlertList,
+			messages.AlertList{After: after, Limit: alertPage, Open: open})
+		return page.Alerts, page.Next, err
+	})
+}
+
+// AcknowledgeAlert acknowledges the alert with a sequence, and returns it. The first
+// acknowledgement counts, and Alert.Acknowledged is that one. by is who acknowledges it if NATS
+// does not name the user of the connection; "" is "operator". Operators may acknowledge.
+func (c *Client) AcknowledgeAlert(
+	ctx context.Context, seq uint64, by, reason string,
+) (*Alert, error) {
+	alert, err := ask[Alert](ctx, c, wire.AlertAck,
+		messages.AlertAck{Seq: seq, ActorID: by, Reason: reason})
+	if err != nil {
+		return nil, err
+	}
+	return &alert, nil
+}
