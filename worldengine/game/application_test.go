@@ -7,7 +7,6 @@ import (
 
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/machine"
 	"worldengine/worldengine/stepper"
 )
 
@@ -36,33 +35,9 @@ func TestApplication_Gate(t *testing.T) {
 	require.Equal(t, apply.MayHaveArrived, a.arrival())
 }
 
-// named is a client that adds its name to the answered ones.
-type named struct {
-	name string
-	to   *[]string
-}
-
-func (n named) Answer(machine.Answer, error) { *n.to = append(*n.to, n.name) }
-
 // inTown returns an application of a town's run.
 func inTown(townID, runID string) *Application {
 	return newApplication(alerts.About{TownID: townID, RunID: runID})
-}
-
-// Each client gets the answer once, and nobody joins an application that is over.
-func TestApplication_Clients(t *testing.T) {
-	t.Parallel()
-	var answered []string
-	a := inTown("t", "r1")
-	require.True(t, a.join(named{"c1", &answered}))
-	a.answer(false, machine.Answer{}, ErrInProgress)
-	require.True(t, a.join(nil))
-	require.True(t, a.join(named{"c2", &answered}))
-	require.Equal(t, []string{"c1"}, answered)
-	a.answer(true, machine.Answer{}, nil)
-	require.False(t, a.join(named{"c3", &answered}))
-	a.answer(true, machine.Answer{}, nil)
-	require.Equal(t, []string{"c1", "c2"}, answered)
 }
 
 // A town has at most one application, one that is over makes room for the next, and a worker that

@@ -208,13 +208,6 @@ func actionText(p *pluginAttempt, a action, start time.Time) string {
 	return "wait until " + a.wait.Sub(start).String()
 }
 
-// If an earlier attempt's request may have reached a plugin, this attempt has reached it.
-func TestPluginAttempt_Reached(t *testing.T) {
-	t.Parallel()
-	p := &pluginAttempt{ends: time.Unix(1, 0), resend: time.Second, earlier: true}
-	require.Equal(t, apply.ReasonPluginTimeout, p.due(time.Unix(1, 0)).over.Failed.Reason)
-}
-
 // NATS's answer to an earlier attempt's request shows neither that a plugin has come since, nor
 // that there is none.
 func TestPluginAttempt_Sighting(t *testing.T) {

@@ -271,30 +271,3 @@ func TestFile_AgainstAMap(t *testing.T) {
 		require.NoError(t, file.Close())
 	}
 }
-
-func TestRecord_AnswerTo(t *testing.T) {
-	t.Parallel()
-	retryable := record(1, apply.Refused)
-	retryable.Answer.Retryable, retryable.Attempt = true, 2
-	for name, test := range map[string]struct {
-		record  plugin.Record
-		attempt int64
-		want    bool
-	}{
-		"begun":                               {record(1, ""), 1, false},
-		"not begun after all":                 {record(1, apply.Busy), 1, false},
-		"applied":                             {record(1, apply.Applied), 1, true},
-		"applied, asked in another attempt":   {record(1, apply.Applied), 9, true},
-		"refused":                             {record(1, apply.Refused), 1, true},
-		"refused, asked in another attempt":   {record(1, apply.Refused), 9, true},
-		"refused for now":                     {retryable, 2, true},
-		"refused for now, the attempt before": {retryable, 1, false},
-		"refused for now, the attempt after":  {retryable, 3, false},
-	} {
-		answer, ok := test.record.AnswerTo(test.attempt)
-		require.Equal(t, test.want, ok, name)
-		if ok {
-			require.Equal(t, *test.record.Answer, answer, name)
-		}
-	}
-}

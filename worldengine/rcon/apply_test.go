@@ -193,51 +193,45 @@ func TestConsole_UnsafeValue(t *testing.T) {
 // The answer to the first command decides whether anything was done; later, there is no way back.
 func TestConsole_Expect(t *testing.T) {
 	t.Parallel()
-	run := func(t *testing.T, failing string) (*apply.Command, apply.Answer, []string, error) {
-		server := &vanilla{answer: func(line string) string {
-			if line == failing {
-				return "Could not do that, " + password + "!" + strings.Repeat("☃", 300)
+	for failing, sent := range map[string][]string{
+		"": {"first", "second", "third"}, "first": {"first"}, "second": {"first", "second"},
+	} {
+		t.Run("fails at "+failing, func(t *testing.T) {
+			t.Parallel()
+			server := &vanilla{answer: func(line string) string {
+				if line == failing {
+					return "Could not do that, " + password + "!" + strings.Repeat("☃", 300)
+				}
+				return "Changed the block" + map[string]string{"second": "\n", "third": "\r\n"}[line]
+			}}
+			cfg := config(listen(t, server.serve), "first", "second", "third")
+			for i := range cfg.Commands[handoff.AdvanceProject] {
+				cfg.Commands[handoff.AdvanceProject][i].Expect = "^Changed the block$"
 			}
-			return "Changed the block" + map[string]string{"second": "\n", "third": "\r\n"}[line]
-		}}
-		cfg := config(listen(t, server.serve), "first", "second", "third")
-		for i := range cfg.Commands[handoff.AdvanceProject] {
-			cfg.Commands[handoff.AdvanceProject][i].Expect = "^Changed the block$"
-		}
-		c := command(t, "wall")
-		answer, err := open(t, cfg).Apply(t.Context(), c, begin)
-		_, _, lines := server.seen()
-		return c, answer, lines, err
+			c := command(t, "wall")
+			answer, err := open(t, cfg).Apply(t.Context(), c, begin)
+			switch failing {
+			case "":
+				require.NoError(t, err)
+				require.Equal(t, apply.Done(c), answer)
+			case "first":
+				require.NoError(t, err)
+				require.Equal(t, []any{apply.Refused, rcon.ReasonUnexpectedResponse, false},
+					[]any{answer.Status, answer.ReasonCode, answer.Retryable})
+				require.Contains(t, answer.Message,
+					`The game server answered "Could not do that, (secret)!\u2603`)
+				require.Less(t, len(answer.Message), 2000)
+			default:
+				require.ErrorIs(t, err, apply.ErrInDoubt)
+				require.NotErrorIs(t, err, apply.ErrUnavailable)
+				require.ErrorContains(t, err,
+					`1 of 3 commands were answered as expected; then at "second": `+
+						`rcon: the answer does not match expect: "Could not do that, (secret)!`)
+			}
+			_, _, lines := server.seen()
+			require.Equal(t, sent, lines)
+		})
 	}
-	t.Run("all are met", func(t *testing.T) {
-		t.Parallel()
-		c, answer, lines, err := run(t, "")
-		require.NoError(t, err)
-		require.Equal(t, apply.Done(c), answer)
-		require.Len(t, lines, 3)
-	})
-	t.Run("the first is not", func(t *testing.T) {
-		t.Parallel()
-		_, answer, lines, err := run(t, "first")
-		require.NoError(t, err)
-		require.Equal(t, apply.Refused, answer.Status)
-		require.Equal(t, rcon.ReasonUnexpectedResponse, answer.ReasonCode)
-		require.False(t, answer.Retryable)
-		require.Contains(t, answer.Message,
-			`The game server answered "Could not do that, (secret)!\u2603`)
-		require.Less(t, len(answer.Message), 2000)
-		require.Equal(t, []string{"first"}, lines, "and nothing more was sent")
-	})
-	t.Run("a later one is not", func(t *testing.T) {
-		t.Parallel()
-		_, _, lines, err := run(t, "second")
-		require.ErrorIs(t, err, apply.ErrInDoubt)
-		require.NotErrorIs(t, err, apply.ErrUnavailable)
-		require.ErrorContains(t, err,
-			`1 of 3 commands were answered as expected; then at "second": `+
-				`rcon: the answer does not match expect: "Could not do that, (secret)!`)
-		require.Equal(t, []string{"first", "second"}, lines)
-	})
 }
 
 // Close waits for the command that is being applied; another one that waits for its turn ends with

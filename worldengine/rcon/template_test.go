@@ -32,45 +32,40 @@ func rendered(t *testing.T, c *apply.Command, run string) (string, error) {
 
 func TestRender_Placeholders(t *testing.T) {
 	t.Parallel()
-	c := command(t, "wall")
-	for run, want := range map[string]string{
-		"say {town} {actor} {argument}":               "say oak-hill ada wall",
-		"say {title}":                                 "say the north wall",
-		"say {day} {progress}":                        "say 4 50",
-		"say {threat} {scarcity} {hope} {dread}":      "say 70 31 55 10",
-		"say {run}":                                   "say 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a",
-		"say {{town}}{town}":                          "say {oak-hill}oak-hill",
-		"say {} { } {1} {a:b} { \"town\" } } {":       "say {} { } {1} {a:b} { \"town\" } } {",
-		`tellraw @a {"text":"{title}: {progress} %"}`: `tellraw @a {"text":"the north wall: 50 %"}`,
-		"execute in minecraft:overworld run say {town}": "execute in minecraft:overworld run say " +
-			"oak-hill",
-		"say Grüße, §a☃": "say Grüße, §a☃",
-		"stop":           "stop",
-	} {
-		line, err := rendered(t, c, run)
-		require.NoError(t, err, run)
-		require.Equal(t, want, line)
-	}
-}
-
-func TestRender_OtherTypes(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		kind          handoff.ProposalType
-		name, value   string
-		run, rendered string
+	wall := command(t, "wall")
+	for _, row := range []struct {
+		c         *apply.Command
+		run, want string
 	}{
-		{handoff.AcceptMission, "missionId", "quest-1", "say {argument} {title}",
-			"say quest-1 Lanterns"},
-		{handoff.PlanSalvage, "focus", "scarcity", "say {argument} {scarcity}", "say scarcity 21"},
-		{handoff.TalkToTownsfolk, "talkType", "morale-boost", "say {argument} {hope}",
-			"say morale-boost 65"},
+		{wall, "say {town} {actor} {argument}", "say oak-hill ada wall"},
+		{wall, "say {title}", "say the north wall"},
+		{wall, "say {day} {progress}", "say 4 50"},
+		{wall, "say {threat} {scarcity} {hope} {dread}", "say 70 31 55 10"},
+		{wall, "say {run}", "say 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a"},
+		{wall, "say {{town}}{town}", "say {oak-hill}oak-hill"},
+		{wall, "say {} { } {1} {a:b} { \"town\" } } {", "say {} { } {1} {a:b} { \"town\" } } {"},
+		{wall, `tellraw @a {"text":"{title}: {progress} %"}`,
+			`tellraw @a {"text":"the north wall: 50 %"}`},
+		{wall, "execute in minecraft:overworld run say {town}",
+			"execute in minecraft:overworld run say oak-hill"},
+		{wall, "say Grüße, §a☃", "say Grüße, §a☃"},
+		{commandOf(t, handoff.AcceptMission, map[string]string{"missionId": "quest-1"}),
+			"say {argument} {title}", "say quest-1 Lanterns"},
+		{commandOf(t, handoff.PlanSalvage, map[string]string{"focus": "scarcity"}),
+			"say {argument} {scarcity}", "say scarcity 21"},
+		{commandOf(t, handoff.TalkToTownsfolk, map[string]string{"talkType": "morale-boost"}),
+			"say {argument} {hope}", "say morale-boost 65"},
 	} {
-		line, err := rendered(t, commandOf(t, test.kind, map[string]string{test.name: test.value}),
-			test.run)
-		require.NoError(t, err)
-		require.Equal(t, test.rendered, line)
+		line, err := rendered(t, row.c, row.run)
+		require.NoError(t, err, row.run)
+		require.Equal(t, row.want, line)
 	}
+	cfg := config("127.0.0.1:1", "say {town}: {argument}, {progress}")
+	cfg.Names = map[string]string{"oak-hill": "Oak Hill", "5 o'clock\n": "clock (5:00)",
+		"50": "never"}
+	lines, err := open(t, cfg).Render(command(t, "5 o'clock\n"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"say Oak Hill: clock (5:00), 50"}, lines)
 }
 
 // A value without an entry in the names is an id of harmless characters, or nothing.
@@ -117,16 +112,6 @@ func TestRender_AbsentValues(t *testing.T) {
 	c.Args = map[string]string{}
 	_, err = rendered(t, c, "say {argument}")
 	require.ErrorContains(t, err, `{argument} is ""`)
-}
-
-func TestRender_Names(t *testing.T) {
-	t.Parallel()
-	cfg := config("127.0.0.1:1", "say {town}: {argument}, {progress}")
-	cfg.Names = map[string]string{"oak-hill": "Oak Hill", "5 o'clock\n": "clock (5:00)",
-		"50": "never"}
-	lines, err := open(t, cfg).Render(command(t, "5 o'clock\n"))
-	require.NoError(t, err)
-	require.Equal(t, []string{"say Oak Hill: clock (5:00), 50"}, lines)
 }
 
 // harmlessID and harmlessText match the values from outside, written once more and otherwise.

@@ -54,25 +54,17 @@ func TestRules_Apply(t *testing.T) {
 			progress("wall", 0.9, town.Active), progress("wall", 1, town.Complete)},
 		{"progress never exceeds 1", propose(handoff.AdvanceProject, "wall"),
 			progress("wall", 0.95, town.Active), progress("wall", 1, town.Complete)},
-		{"planning may become complete at once", propose(handoff.AdvanceProject, "mill"),
-			progress("mill", 0.92, town.Planning), progress("mill", 1, town.Complete)},
-		{"just below 1 is not complete", propose(handoff.AdvanceProject, "wall"),
-			progress("wall", 0.8999, town.Active), progress("wall", 0.9999, town.Active)},
 		{"what rounds to 1 is complete", propose(handoff.AdvanceProject, "wall"),
 			progress("wall", 0.89996, town.Active), progress("wall", 1, town.Complete)},
 		{"progress is rounded to 4 decimals", propose(handoff.AdvanceProject, "wall"),
 			progress("wall", 0.3333333333333333, town.Active),
 			progress("wall", 0.4333, town.Active)},
-		{"0.1 + 0.2 is 0.3", propose(handoff.AdvanceProject, "wall"),
-			progress("wall", 0.2, town.Active), progress("wall", 0.3, town.Active)},
 		{"salvage takes 0.1 off scarcity", propose(handoff.PlanSalvage, "scarcity"),
 			pressure(0.3, 0.5, 0.6), pressure(0.2, 0.5, 0.6)},
 		{"salvage takes 0.1 off dread", propose(handoff.PlanSalvage, "dread"),
 			pressure(0.3, 0.5, 0.6), pressure(0.3, 0.5, 0.5)},
 		{"salvage takes 0.05 off both", propose(handoff.PlanSalvage, "general"),
 			pressure(0.3, 0.5, 0.6), pressure(0.25, 0.5, 0.55)},
-		{"scarcity stops at 0", propose(handoff.PlanSalvage, "scarcity"),
-			pressure(0.04, 0.5, 0.6), pressure(0, 0.5, 0.6)},
 		{"one of both stops at 0", propose(handoff.PlanSalvage, "general"),
 			pressure(0.04, 0.5, 0.6), pressure(0, 0.5, 0.55)},
 		{"morale-boost adds 0.1 to hope", propose(handoff.TalkToTownsfolk, "morale-boost"),
@@ -89,9 +81,6 @@ func TestRules_Apply(t *testing.T) {
 		{"mission fail takes the mission off and adds 0.1 to dread",
 			propose(handoff.FailMission, "m"), active,
 			func(s *town.Snapshot) { s.Mission, s.Pressure.Dread = nil, 0.35 }},
-		{"dread stops at 1", propose(handoff.FailMission, "m"),
-			func(s *town.Snapshot) { active(s); s.Pressure.Dread = 0.95 },
-			func(s *town.Snapshot) { s.Mission, s.Pressure.Dread = nil, 1 }},
 		{"the last day can be reached", propose(handoff.AdvanceProject, "wall"),
 			func(s *town.Snapshot) { s.Day = town.MaxDay - 1 }, progress("wall", 0.5, town.Active)},
 	} {
@@ -121,26 +110,15 @@ func TestRules_Refused(t *testing.T) {
 		want     handoff.ReasonCode
 	}{
 		{"a mission is active", propose(handoff.AcceptMission, "sq-1"), active, "MISSION_ALREADY_ACTIVE"},
-		{"the very mission is active", propose(handoff.AcceptMission, "sq-1"),
-			func(s *town.Snapshot) {
-				s.Mission = &town.Mission{ID: "sq-1", Title: "Gather Wood"}
-			}, "MISSION_ALREADY_ACTIVE"},
 		{"no mission to complete", propose(handoff.CompleteMission, "sq-1"), nil, "NO_ACTIVE_MISSION"},
 		{"no mission to fail", propose(handoff.FailMission, "sq-1"), nil, "NO_ACTIVE_MISSION"},
 		{"another mission to complete", propose(handoff.CompleteMission, "sq-1"), active,
 			"UNKNOWN_MISSION"},
 		{"another mission to fail", propose(handoff.FailMission, "M"), active, "UNKNOWN_MISSION"},
 		{"no such side quest", propose(handoff.AcceptMission, "sq-3"), nil, "UNKNOWN_MISSION"},
-		{"a project is no side quest", propose(handoff.AcceptMission, "wall"), nil,
-			"UNKNOWN_MISSION"},
 		{"no such project", propose(handoff.AdvanceProject, "moat"), nil, "UNKNOWN_PROJECT"},
-		{"another case is another project", propose(handoff.AdvanceProject, "Wall"), nil,
-			"UNKNOWN_PROJECT"},
 		{"a blocked project", propose(handoff.AdvanceProject, "gate"), nil, "PROJECT_BLOCKED"},
 		{"a complete project", propose(handoff.AdvanceProject, "hall"), nil, "PROJECT_COMPLETE"},
-		{"the last day", propose(handoff.TalkToTownsfolk, "casual"), func(s *town.Snapshot) {
-			s.Day = 9007199254740991
-		}, "EPOCH_EXHAUSTED"},
 		{"the last day comes before anything else", propose(handoff.AdvanceProject, "gate"),
 			func(s *town.Snapshot) {
 				s.Day = 9007199254740991

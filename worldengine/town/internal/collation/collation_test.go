@@ -139,26 +139,3 @@ func TestAppendKey_LongRunsOfMarks(t *testing.T) {
 		require.Equal(t, one[0], e)
 	}
 }
-
-func BenchmarkCompare(b *testing.B) {
-	for _, pair := range []struct{ name, a, b string }{
-		{"ASCII", "project-17", "project-18"},
-		{"Latin", "Tour d\u2019été", "Tour d\u2019Été"},
-		{"emoji", "\U0001f9f1 wall", "\U0001f6e1\ufe0f wall"},
-	} {
-		b.Run(pair.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				Compare(pair.a, pair.b)
-			}
-		})
-	}
-}
-
-// BenchmarkRead measures the additional cost of the first comparison.
-func BenchmarkRead(b *testing.B) {
-	b.ReportAllocs()
-	for b.Loop() {
-		read()
-	}
-}
