@@ -195,9 +195,9 @@ func (e *Engine) reap(ctx context.Context, runID string, gone time.Duration) (do
 	return err == nil && (done || ended != nil)
 }
 
-// warnReaping logs trouble with a run, now and then: a full disk affects all of them.
+// warnReaping logs trouble with a run.
 func (e *Engine) warnReaping(ctx context.Context, text string, run any, err error) {
-	if ctx.Err() == nil && e.reapTrouble.Ready() {
+	if ctx.Err() == nil {
 		e.config.Logger.Warn(text, "run", run, "error", err)
 	}
 }

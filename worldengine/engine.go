@@ -22,7 +22,6 @@ import (
 	"worldengine/runevents/recent"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/approvals"
-	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/feed"
@@ -104,9 +103,6 @@ type Engine struct {
 	townsPaused atomic.Int64
 	cancelled   *recent.Map[string, struct{}]
 	waits       waits
-	// waitTrouble limits the warnings about runs that wait and cannot be recorded, and reapTrouble
-	// about those that cannot be ended.
-	waitTrouble, reapTrouble backoff.Seldom
 
 	bus       *bus.Sink       // nil without Config.Bus
 	projector *runs.Projector // nil without Config.Projector

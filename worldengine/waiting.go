@@ -41,7 +41,7 @@ func (e *Engine) hold(ctx context.Context, d *delivery, why wait) (err error) {
 	if _, cancelled := e.cancelled.Get(runID); cancelled || errors.Is(err, machine.ErrRunCancelled) {
 		return game.Cancelled(runID, false)
 	}
-	if err != nil && ctx.Err() == nil && e.waitTrouble.Ready() {
+	if err != nil && ctx.Err() == nil {
 		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet",
 			"run", runID, d.run.Trace.LogAttr(), "error", err)
 	}

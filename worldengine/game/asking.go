@@ -208,7 +208,7 @@ func (w *Worker) waitUnpaused(
 		by := w.config.WorldPause.Of(current)
 		switch {
 		case err != nil:
-			if ctx.Err() == nil && w.unread.Ready() {
+			if ctx.Err() == nil {
 				w.config.Logger.Warn(
 					"a command waits: its town cannot be read, so it is not known "+
 						"whether it is paused; will try again",

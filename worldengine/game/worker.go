@@ -19,7 +19,6 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/queue"
@@ -73,8 +72,6 @@ type Worker struct {
 	Absences *Absences
 	config   Config
 	steps    *stepper.Stepper
-	// unread limits the warnings that a command waits because its town is unreadable.
-	unread backoff.Seldom
 	// ctx ends the requests to games.
 	ctx  context.Context
 	stop context.CancelFunc
