@@ -1,7 +1,6 @@
 package commitlog
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -158,35 +157,52 @@ func (k *Known) grown(expected, seq uint64) bool {
 }
 
 // Check returns a *LostError as long as the log is not the known one. It compares some of the known
-// messages, in powers of two back from the last; one that has left the history proves nothing.
+// messages, in powers of two back from the last, and all behind a lost one; one that has left the
+// history proves nothing.
 func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	connection := k.connection()
 	k.mu.Lock()
-	known, seen, last := k.end, k.seen(), append([]knownMessage(nil), k.last...)
+	known, found, last := k.end, &LostError{Known: k.seen()}, slices.Clone(k.last)
 	k.mu.Unlock()
 	info, err := log.Info(ctx) // behind the look at k: the log grows meanwhile
 	if err != nil {
 		return fmt.Errorf("%w: state of the log: %w", ErrLogUnavailable, err)
 	}
-	end := info.State.LastSeq
-	lost := seen > end
-	kept := min(known, uint64(len(last)))
-	for back := uint64(0); !lost && err == nil && back < kept; back = 2*back + 1 {
-		lost, err = differs(ctx, log, end, last[(known-back)%knownSize])
+	found.End = info.State.LastSeq
+	lost, kept := found.Known > found.End, min(known, uint64(len(last)))
+	for back := uint64(0); back < kept; {
+		m := last[(known-back)%knownSize]
+		differs, err := differs(ctx, log, found.End, m)
+		if err != nil {
+			return err
+		}
+		if differs {
+			found.add(m)
+			lost = true
+		}
+		if lost {
+			back++
+		} else {
+			back = 2*back + 1
+		}
 	}
-	if !lost && err == nil && k.Lacks != nil {
-		lost, err = k.Lacks(ctx)
+	if !lost && k.Lacks != nil {
+		if lost, err = k.Lacks(ctx); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return err
-	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if !lost {
-		k.mu.Lock()
-		defer k.mu.Unlock()
 		k.lost, k.doubted, k.checked = nil, false, max(k.checked, connection)
 		return nil
 	}
-	return k.lose(ctx, log, &LostError{End: end, Known: seen}, known, last)
+	if k.lost == nil {
+		found.more += max(found.Known-kept, found.End) - found.End // too old to be remembered
+		k.lost = found
+		k.doubtIt() // those who watch over the log hear of it, whoever has found it
+	}
+	return k.lost
 }
 
 // checkAppend is Check if an append could go to a longer log than the known one: over a new
@@ -200,37 +216,6 @@ func (k *Known) checkAppend(ctx context.Context, log jetstream.Stream) error {
 		return nil
 	}
 	return k.Check(ctx, log)
-}
-
-// lose returns the error that names the lost messages, as they were when the loss was found.
-func (k *Known) lose(
-	ctx context.Context, log jetstream.Stream, found *LostError, known uint64, last []knownMessage,
-) error {
-	k.mu.Lock()
-	before := k.lost
-	k.mu.Unlock()
-	if before != nil {
-		return before
-	}
-	kept := min(known, uint64(len(last)))
-	if unnamed := found.Known - kept; unnamed > found.End {
-		found.more = unnamed - found.End
-	}
-	for back := uint64(0); back < kept; back++ {
-		m := last[(known-back)%knownSize]
-		lost, err := differs(ctx, log, found.End, m)
-		if err != nil {
-			return err
-		}
-		if lost {
-			found.add(m)
-		}
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.lost = cmp.Or(k.lost, found)
-	k.doubtIt() // those who watch over the log hear of it, whoever has found it
-	return k.lost
 }
 
 // differs reports whether a log that ends at a sequence lacks a known message, or has another in
