@@ -36,7 +36,7 @@ func (r *Reader) Closed(
 		token = wire.TownToken(townID)
 	}
 	before, _ := strconv.ParseUint(after, 10, 64) // from the newest if it is no place
-	c := closed{r, map[string]*known{}}
+	c := closed{r, map[string]*commitlog.Entry{}}
 	for read := 0; ; {
 		rows := r.Index.Approvals(token, before, atOnce)
 		if len(rows) == 0 {
@@ -67,7 +67,7 @@ func (r *Reader) Closed(
 // closed reads the proposals that wait no longer.
 type closed struct {
 	*Reader
-	towns map[string]*known // by token; nil of a damaged town
+	towns map[string]*commitlog.Entry // by token; nil of a damaged town
 }
 
 // row returns the row of a proposal by the record that asked about it, nil if it still waits, the log
@@ -79,8 +79,8 @@ func (c *closed) row(
 	if rec == nil || err != nil || !of(rec.TownID) {
 		return nil, err
 	}
-	k, err := c.town(ctx, at.Town)
-	if k == nil || err != nil {
+	town, err := c.town(ctx, at.Town)
+	if town == nil || err != nil {
 		return nil, err
 	}
 	a := rec.Approvals[len(rec.Approvals)-1] // as it was asked for
@@ -90,12 +90,12 @@ func (c *closed) row(
 		return nil, nil // damage, which fsck reports
 	}
 	status, decision := approval.Stale, (*approval.Decision)(nil)
-	now := k.approvals.Entry(a.HandoffID, a.HandoffHash)
+	now := town.Approvals.Entry(a.HandoffID, a.HandoffHash)
 	if now != nil && !now.At.Equal(a.At) {
 		now = nil // asked about again
 	}
 	if now != nil {
-		status, decision = now.Status(k.hash, c.Now()), now.Decision
+		status, decision = now.Status(town.State.Hash, c.Now()), now.Decision
 	}
 	if status.IsOpen() {
 		return nil, nil
@@ -124,17 +124,20 @@ func (c *closed) row(
 	return row, nil
 }
 
-// town returns the present approvals of a town, nil if it is damaged.
-func (c *closed) town(ctx context.Context, token string) (*known, error) {
-	if k, found := c.towns[token]; found {
-		return k, nil
+// town returns a town, nil if it is damaged.
+func (c *closed) town(ctx context.Context, token string) (*commitlog.Entry, error) {
+	if town, found := c.towns[token]; found {
+		return town, nil
 	}
-	_, k, err := c.load(ctx, token)
-	if errors.Is(err, commitlog.ErrTownDamaged) {
-		k, err = nil, nil
+	var known *commitlog.Entry
+	town, err := c.load(ctx, token)
+	if err == nil {
+		known = &town
+	} else if errors.Is(err, commitlog.ErrTownDamaged) {
+		err = nil
 	}
-	c.towns[token] = k
-	return k, err
+	c.towns[token] = known
+	return known, err
 }
 
 // decision returns the decision about a handoff that a row asked about, nil if there was none: the

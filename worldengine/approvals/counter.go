@@ -42,31 +42,24 @@ func (c *Counter) Refresh(ctx context.Context) error {
 			towns[token] = known
 			continue
 		}
-		townID, k, err := c.Reader.load(ctx, token)
+		town, err := c.Reader.load(ctx, token)
 		if err != nil && !errors.Is(err, commitlog.ErrTownDamaged) {
 			return err
 		}
-		town := counted{seq: seq, townID: townID}
-		if k != nil {
-			town.waits = c.Reader.waits(k)
+		counts := counted{seq: seq}
+		for i := range town.Approvals {
+			a := &town.Approvals[i]
+			if c.Reader.waits(&town, a) == approval.Waiting {
+				counts.townID = town.State.Snapshot.TownID
+				counts.waits = append(counts.waits, span{a.At, a.Expires})
+			}
 		}
-		towns[token] = town
+		towns[token] = counts
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.towns = towns
 	return nil
-}
-
-// waits returns when the proposals that wait in a town were asked for, and until when they wait.
-func (r *Reader) waits(k *known) (waits []span) {
-	for i := range k.approvals {
-		a := &k.approvals[i]
-		if a.Status(k.hash, r.Now()) == approval.Waiting && r.requires(k, a) {
-			waits = append(waits, span{a.At, a.Expires})
-		}
-	}
-	return waits
 }
 
 // Towns returns how many proposals wait in each town, as of the last Refresh.

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -62,26 +61,10 @@ func (r *Reader) List(
 ) (page Page, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var places []place
-	if townID != "" {
-		var k *known
-		if _, k, err = r.load(ctx, wire.TownToken(townID)); err == nil {
-			places = r.places(townID, k, after)
-		}
-	} else {
-		err = r.visit(ctx, func(townID string, k *known) {
-			if of(townID) {
-				places = append(places, r.places(townID, k, after)...)
-			}
-			if len(places) > 4*limit {
-				places = first(places, limit+1)
-			}
-		})
-	}
+	places, err := r.places(ctx, townID, after, limit+1, of)
 	if err != nil {
 		return Page{}, err
 	}
-	places = first(places, limit+1)
 	l := lister{Reader: r, places: places, towns: map[string]*listed{}}
 	for i := range places {
 		if i == limit {
@@ -109,80 +92,76 @@ func (r *Reader) List(
 // place is an entry that waits, and the place of its row in the order of all.
 type place struct{ order, townID, handoffID, handoffHash string }
 
+// places returns the first places of entries that wait behind a place: in one town, or with "" in
+// all towns for which of is true, without the damaged ones.
+func (r *Reader) places(
+	ctx context.Context, townID, after string, most int, of func(townID string) bool,
+) (places []place, err error) {
+	tokens := []string{wire.TownToken(townID)}
+	if townID == "" {
+		if _, err := r.Index.Sync(ctx); err != nil {
+			return nil, err
+		}
+		tokens = r.Index.Towns(index.Asked)
+	}
+	for _, token := range tokens {
+		town, err := r.load(ctx, token)
+		if townID == "" && errors.Is(err, commitlog.ErrTownDamaged) {
+			r.Logger.Error("the proposals that wait in a town cannot be read", "town", token,
+				"error", err)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(town.Approvals) == 0 || townID == "" && !of(town.State.Snapshot.TownID) {
+			continue
+		}
+		for i := range town.Approvals {
+			a := &town.Approvals[i]
+			order := strings.Join([]string{runevents.Timestamp(a.At), a.HandoffID, a.HandoffHash,
+				town.State.Snapshot.TownID}, " ")
+			if order > after && r.waits(&town, a).IsOpen() {
+				places = append(places, place{order, town.State.Snapshot.TownID, a.HandoffID,
+					a.HandoffHash})
+			}
+		}
+		if len(places) > 4*most {
+			places = first(places, most)
+		}
+	}
+	return first(places, most), nil
+}
+
 // first returns the first of the places, in their order.
 func first(places []place, most int) []place {
 	slices.SortFunc(places, func(a, b place) int { return strings.Compare(a.order, b.order) })
 	return places[:min(most, len(places))]
 }
 
-// places returns the places of the entries that wait in a town, behind a place.
-func (r *Reader) places(townID string, k *known, after string) (places []place) {
-	for i := range k.approvals {
-		a := &k.approvals[i]
-		if !a.Status(k.hash, r.Now()).IsOpen() {
-			continue
-		}
-		order := strings.Join([]string{
-			runevents.Timestamp(a.At), a.HandoffID, a.HandoffHash, townID}, " ")
-		if order > after && r.requires(k, a) {
-			places = append(places, place{order, townID, a.HandoffID, a.HandoffHash})
-		}
-	}
-	return places
-}
-
-// requires reports whether an open entry takes an approval by the policy of its town.
-func (r *Reader) requires(k *known, a *approval.Asked) bool {
+// waits returns the status of an entry of a town; "" for one that takes no approval by the policy of
+// the town any more.
+func (r *Reader) waits(town *commitlog.Entry, a *approval.Asked) approval.Status {
 	var asked struct {
 		Proposal struct {
 			Type handoff.ProposalType `json:"type"`
 		} `json:"proposal"`
 	}
-	err := json.Unmarshal(a.Handoff, &asked)
-	return err == nil && cmp.Or(k.policy, &r.Default).Requires(asked.Proposal.Type)
+	status := a.Status(town.State.Hash, r.Now())
+	if status.IsOpen() && (json.Unmarshal(a.Handoff, &asked) != nil ||
+		!cmp.Or(town.Policy, &r.Default).Requires(asked.Proposal.Type)) {
+		return ""
+	}
+	return status
 }
 
-// known is the approval part of a town's record. Its state is not read.
-type known struct {
-	hash      string // of the state
-	policy    *approval.Policy
-	approvals approval.List
-}
-
-// load reads the approval part of the last record of a town, by its token; an empty one of a town
-// that does not exist.
-func (r *Reader) load(ctx context.Context, token string) (townID string, k *known, err error) {
+// load returns a town by its token, the zero one if it does not exist.
+func (r *Reader) load(ctx context.Context, token string) (town commitlog.Entry, err error) {
 	msg, err := r.Log.LastOfToken(ctx, token)
 	if msg == nil || err != nil {
-		return "", new(known), err
+		return town, err
 	}
-	rec, err := commitlog.ReadRecord(msg.Data)
-	if err != nil {
-		return "", nil, fmt.Errorf("%w: town %s, log sequence %d: %w", commitlog.ErrTownDamaged,
-			token, msg.Sequence, err)
-	}
-	return rec.TownID, &known{msg.Header.Get(wire.HashHeader), rec.Policy, rec.Approvals}, nil
-}
-
-// visit visits the towns in which proposals may wait, in the order of their tokens. It leaves out a
-// damaged town.
-func (r *Reader) visit(ctx context.Context, do func(townID string, k *known)) error {
-	if _, err := r.Index.Sync(ctx); err != nil {
-		return err
-	}
-	for _, token := range r.Index.Towns(index.Asked) {
-		townID, k, err := r.load(ctx, token)
-		if errors.Is(err, commitlog.ErrTownDamaged) {
-			r.Logger.Error("the proposals that wait in a town cannot be read", "town", token,
-				"error", err)
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		do(townID, k)
-	}
-	return nil
+	return commitlog.ReadEntry(token, msg)
 }
 
 // lister makes the rows of a page. It reads each town of the page once.
@@ -231,7 +210,7 @@ func (l *lister) open(ctx context.Context, townID string) (*listed, error) {
 	if known := l.towns[townID]; known != nil {
 		return known, nil
 	}
-	current, err := l.Log.Load(ctx, townID)
+	current, err := l.load(ctx, wire.TownToken(townID))
 	if err != nil {
 		return nil, err
 	}

@@ -49,9 +49,7 @@ type Feed struct {
 
 	mu    sync.Mutex
 	polls []*poll
-	own   []uint64 // commits of this server since the last looks, while somebody waits
-	// seen and end are the ends of the log in the last two looks; 0 if nobody waited.
-	seen, end uint64
+	seen  uint64 // the end of the log in the last look; 0 if nobody waited
 }
 
 // poll is a reader that waits for a commit.
@@ -117,9 +115,6 @@ func (f *Feed) publish(commit *jetstream.RawStreamMsg) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.polls) > 0 {
-		f.own = append(f.own, commit.Sequence)
-	}
 	f.wake(func(q *Query) bool { return q.wants(commit.Subject, commit.Header) })
 }
 
@@ -136,39 +131,25 @@ func (f *Feed) wake(matches func(*Query) bool) {
 	}
 }
 
-// look wakes all polls if the log has grown by other servers' commits. A commit that is just being
-// acknowledged counts as its own by the next look.
+// look wakes the polls that may want one of the commits since the last look: another server's is not
+// published here.
 func (f *Feed) look(ctx context.Context) {
 	f.mu.Lock()
-	idle := len(f.polls) == 0
-	if idle {
-		f.own, f.seen, f.end = f.own[:0], 0, 0
-	}
+	seen, idle := f.seen, len(f.polls) == 0
 	f.mu.Unlock()
-	if idle {
-		return
-	}
-	end, err := f.config.Log.End(ctx)
-	if err != nil {
-		return // the next look reads it; requests answer with the error
+	end := uint64(0)
+	if !idle {
+		var err error
+		if end, err = f.config.Log.End(ctx); err != nil || end == seen {
+			return // the next look reads it; requests answer with the error
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	own := uint64(0)
-	f.own = slices.DeleteFunc(f.own, func(seq uint64) bool {
-		if f.seen < seq && seq <= f.end {
-			own++
-		}
-		return seq <= f.end
+	f.seen = end
+	f.wake(func(q *Query) bool {
+		return seen == 0 || q.Towns == nil || f.config.Index.Skip(q.Towns, seen) < end
 	})
-	first := f.end == 0
-	if first || own < f.end-f.seen {
-		f.wake(func(*Query) bool { return true })
-	}
-	if first {
-		f.end = end
-	}
-	f.seen, f.end = f.end, max(f.end, end)
 }
 
 // join makes a poll that is woken by commits that its query wants.

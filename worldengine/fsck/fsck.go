@@ -238,9 +238,10 @@ func (c *worldCheck) compareIndex(ctx context.Context) error {
 	}
 	log := &commitlog.Log{World: c.world, Stream: c.stream,
 		Store: commitlog.NewStore(c.js, c.stream, false)}
-	return index.Compare(ctx, index.LogSource(log), c.options.Index, c.world, c.end,
-		func(d index.Difference) {
-			c.find(Finding{Kind: IndexDiffers, Stream: wire.LogStream(c.world), Sequence: d.Seq,
-				Town: d.Town, What: d.What, Want: d.Want, Got: d.Got})
-		})
+	found, err := index.Compare(ctx, index.LogSource(log), c.options.Index, c.world, c.end)
+	for _, d := range found {
+		c.find(Finding{Kind: IndexDiffers, Stream: wire.LogStream(c.world), Sequence: d.Seq,
+			Town: d.Town, What: d.What, Want: d.Want, Got: d.Got})
+	}
+	return err
 }

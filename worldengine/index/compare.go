@@ -29,47 +29,38 @@ const (
 	comparePause = 100 * time.Millisecond
 )
 
-// Compare calls differs for each row in which the file of an index in a directory differs from an
-// index built from the log up to a sequence, in the order of the log. A server may be using the
-// file; Compare changes nothing.
+// Compare returns the rows in which the file of an index in a directory differs from an index built
+// from the log up to a sequence, in the order of the log. A server may be using the file; Compare
+// changes nothing.
 //
 // A row of a message that the log has forgotten is no difference. Links between rows and the
 // numbers of names are not compared: they depend on forgotten rows, and each reading of a file
 // checks them.
 func Compare(
-	ctx context.Context, source Source, dir, world string, end uint64, differs func(Difference),
-) error {
+	ctx context.Context, source Source, dir, world string, end uint64,
+) ([]Difference, error) {
 	fresh, err := stateUpTo(ctx, source, end)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	used, bad, err := readInUse(ctx, newFile(dir, world), fresh.position)
-	if err != nil {
-		return err
-	}
-	if bad != nil {
-		differs(*bad)
-	}
-	if used == nil {
-		return nil
+	if err != nil || used == nil {
+		return bad, err
 	}
 	newest, err := source.End(ctx) // after the look at the file: both grow meanwhile
 	if err != nil {
-		return fmt.Errorf("worldengine: end of the log: %w", err)
+		return nil, fmt.Errorf("worldengine: end of the log: %w", err)
 	}
 	found := compareStates(fresh, used, newest)
 	if len(found) > 0 {
 		// A compaction of the file may have dropped rows that the log has forgotten since fresh was
 		// read. A state that is read after the file has no rows that the file may lack.
 		if fresh, err = stateUpTo(ctx, source, end); err != nil {
-			return err
+			return nil, err
 		}
 		found = compareStates(fresh, used, newest)
 	}
-	for _, d := range found {
-		differs(d)
-	}
-	return nil
+	return append(bad, found...), nil
 }
 
 // stateUpTo reads the rows of a log up to a sequence.
@@ -93,24 +84,22 @@ func stateUpTo(ctx context.Context, source Source, end uint64) (*state, error) {
 // a server may be writing it. bad is a fault of the file itself; s is nil if nothing of it counts.
 func readInUse(
 	ctx context.Context, f *file, upTo uint64,
-) (s *state, bad *Difference, err error) {
-	for try := range compareTries {
-		if try > 0 {
-			if err := backoff.Sleep(ctx, comparePause); err != nil {
-				return nil, nil, err
-			}
-		}
+) (s *state, bad []Difference, err error) {
+	for range compareTries {
 		s, bad, err = readOnly(f)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) ||
 			err == nil && bad == nil && s.position >= upTo {
 			break
+		}
+		if err := backoff.Sleep(ctx, comparePause); err != nil {
+			return nil, nil, err
 		}
 	}
 	return s, bad, err
 }
 
 // readOnly reads a file as far as it goes now.
-func readOnly(f *file) (s *state, bad *Difference, err error) {
+func readOnly(f *file) (s *state, bad []Difference, err error) {
 	in, err := os.Open(f.path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("worldengine: file of the index: %w", err)
@@ -124,13 +113,13 @@ func readOnly(f *file) (s *state, bad *Difference, err error) {
 	s, _, good, err := readRows(io.LimitReader(in, size), f.head, size/(frameHead+rowSize))
 	switch {
 	case err != nil:
-		return nil, &Difference{What: "the file of the index does not count", Want: f.head,
-			Got: err.Error()}, nil
+		return nil, []Difference{{What: "the file of the index does not count", Want: f.head,
+			Got: err.Error()}}, nil
 	case good < size:
-		return s, &Difference{Seq: s.position, What: "the file of the index has a bad end",
-			Want: fmt.Sprintf("%d bytes", size), Got: fmt.Sprintf("%d bytes", good)}, nil
+		bad = []Difference{{Seq: s.position, What: "the file of the index has a bad end",
+			Want: fmt.Sprintf("%d bytes", size), Got: fmt.Sprintf("%d bytes", good)}}
 	}
-	return s, nil, nil
+	return s, bad, nil
 }
 
 // compareStates returns the differences between the rows of an index in use and of a fresh one. end

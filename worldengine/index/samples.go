@@ -45,6 +45,21 @@ type minute struct {
 	Waited int64 `json:"waited,omitzero"`
 }
 
+func newMinute() *minute {
+	return &minute{Outcomes: map[string]int64{}, Took: map[int]int64{}}
+}
+
+// add adds the counts of another minute.
+func (m *minute) add(other *minute) {
+	for outcome, count := range other.Outcomes {
+		m.Outcomes[outcome] += count
+	}
+	for bucket, count := range other.Took {
+		m.Took[bucket] += count
+	}
+	m.Waited += other.Waited
+}
+
 // of returns a minute; nil for one that is too old.
 func (p *samples) of(at int64) *minute {
 	if p.Minutes == nil {
@@ -55,7 +70,7 @@ func (p *samples) of(at int64) *minute {
 	}
 	m := p.Minutes[at]
 	if m == nil {
-		m = &minute{Outcomes: map[string]int64{}, Took: map[int]int64{}}
+		m = newMinute()
 		p.Minutes[at] = m
 	}
 	if at > p.newest {
@@ -186,7 +201,8 @@ func (ix *Index) Samples(
 	}
 	if towns == nil {
 		for at, m := range ix.samples.Minutes {
-			counted.Minutes[at] = &minute{maps.Clone(m.Outcomes), maps.Clone(m.Took), m.Waited}
+			counted.Minutes[at] = newMinute()
+			counted.Minutes[at].add(m)
 		}
 		for run := 1; run < len(s.runs); run++ {
 			s.open(counted, uint32(run), now)
@@ -215,26 +231,18 @@ func (p *samples) steps(
 	from, to time.Time, step time.Duration, now time.Time,
 ) (all []messages.Sample) {
 	for at := from; at.Before(to); at = at.Add(step) {
-		sample := messages.Sample{At: runevents.Timestamp(at), Results: map[string]int64{}}
-		took, waited := map[int]int64{}, int64(0)
-		until := at.Add(step).UnixMilli() / perMinute
+		total, until := newMinute(), at.Add(step).UnixMilli()/perMinute
 		for n := at.UnixMilli() / perMinute; n < until; n++ {
-			m := p.Minutes[n]
-			if m == nil {
-				continue
+			if m := p.Minutes[n]; m != nil {
+				total.add(m)
 			}
-			for outcome, count := range m.Outcomes {
-				sample.Results[outcome] += count
-			}
-			for bucket, count := range m.Took {
-				took[bucket] += count
-			}
-			waited += m.Waited
 		}
-		sample.P50Ms, sample.P99Ms = quantile(took, 50), quantile(took, 99)
 		lasted := max(1, min(step, now.Sub(at)).Milliseconds())
-		sample.Waiting = float64(waited*100/lasted) / 100
-		all = append(all, sample)
+		all = append(all, messages.Sample{
+			At: runevents.Timestamp(at), Results: total.Outcomes,
+			P50Ms: quantile(total.Took, 50), P99Ms: quantile(total.Took, 99),
+			Waiting: float64(total.Waited*100/lasted) / 100,
+		})
 	}
 	return all
 }
@@ -242,17 +250,14 @@ func (p *samples) steps(
 // quantile returns the time that a percentage of the counted times do not exceed by more than a
 // bucket; nil without any.
 func quantile(took map[int]int64, percent int64) *int64 {
-	total, buckets := int64(0), []int(nil)
-	for bucket, count := range took {
-		total += count
-		buckets = append(buckets, bucket)
+	rank := int64(99)
+	for _, count := range took {
+		rank += count * percent
 	}
-	slices.Sort(buckets)
-	rank := (total*percent + 99) / 100
-	for _, bucket := range buckets {
+	rank /= 100
+	for _, bucket := range slices.Sorted(maps.Keys(took)) {
 		if rank -= took[bucket]; rank <= 0 {
-			ms := least(bucket)
-			return &ms
+			return new(least(bucket))
 		}
 	}
 	return nil

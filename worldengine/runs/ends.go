@@ -53,14 +53,10 @@ func (e *Ends) End(ctx context.Context, runID string) (*commitlog.Record, uint64
 	if err != nil || seq == 0 {
 		return nil, 0, err
 	}
-	msg, err := e.Log.At(ctx, seq)
-	if err != nil {
-		return nil, 0, err
-	}
-	if msg == nil {
+	rec, _, err := e.Log.RecordAt(ctx, seq)
+	if errors.Is(err, commitlog.ErrGone) {
 		return nil, seq, nil
 	}
-	rec, err := commitlog.ReadRecord(msg.Data)
 	if err == nil && (rec.Run == nil || rec.Run.RunID != runID) {
 		err = fmt.Errorf("worldengine: the events of run %s name log sequence %d for its end, "+
 			"which has another run: handoffctl fsck says what is wrong with them", runID, seq)

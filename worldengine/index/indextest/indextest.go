@@ -46,9 +46,8 @@ func RequireRebuilt(t testing.TB, nc *nats.Conn, world, dir string) {
 		Store: commitlog.NewStore(js, stream, false)})
 	end, err := source.End(ctx)
 	require.NoError(t, err)
-	var differences []index.Difference
-	require.NoError(t, index.Compare(ctx, source, dir, world, end,
-		func(d index.Difference) { differences = append(differences, d) }))
+	differences, err := index.Compare(ctx, source, dir, world, end)
+	require.NoError(t, err)
 	require.Empty(t, differences)
 
 	rebuilt := t.TempDir()
