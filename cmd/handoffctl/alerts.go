@@ -23,9 +23,9 @@ type alertsListCommand struct {
 }
 
 func (alertsListCommand) Help() string {
-	return `Lists the alerts of the last 30 days, the newest first, with their numbers and with who acknowledged them.
-With -o json it prints the server's reply. watch --alerts shows alerts as they come. Requires the role
-operator or observer.
+	return `Lists the alerts of the last 30 days, the newest first, with their numbers and with who
+acknowledged them. With -o json it prints the server's reply. watch --alerts shows alerts as they
+come. Requires the role operator or observer.
 
 Examples:
 
@@ -51,7 +51,8 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 				if alert.More > 0 {
 					message = fmt.Sprintf("%s, and %d more of the run", show(message), alert.More)
 				}
-				return []any{alert.Seq, alert.At, alert.Severity, alert.Code, alert.RunID, by, message}
+				return []any{alert.Seq, alert.At, alert.Severity, alert.Code, alert.RunID, by,
+					message}
 			})
 		if page.Next > 0 {
 			t.linef("there are older ones: --after %d", page.Next)
@@ -66,10 +67,10 @@ type alertsAckCommand struct {
 }
 
 func (alertsAckCommand) Help() string {
-	return `Records that an operator has dealt with alerts. handoffctl status no longer counts them, alerts list
---open leaves them out, and every server and the console show who acknowledged them, when and why. Only
-the first acknowledgement of an alert counts. The same problem later raises another alert. Requires the
-role operator.
+	return `Records that an operator has dealt with alerts. handoffctl status no longer counts them,
+alerts list --open leaves them out, and every server and the console show who acknowledged them,
+when and why. Only the first acknowledgement of an alert counts. The same problem later raises
+another alert. Requires the role operator.
 
 Example:
 

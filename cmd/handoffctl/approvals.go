@@ -20,10 +20,10 @@ type approvalsCommand struct {
 }
 
 func (approvalsCommand) Help() string {
-	return `Lists the proposals that wait for a person's approval, the oldest first, with the changes that the
-built-in rules expect; then the approved ones whose agents have not sent them again yet. With --closed
-it lists those that were decided, have expired, or became stale because their town changed. Requires
-the role operator, approver or observer.
+	return `Lists the proposals that wait for a person's approval, the oldest first, with the
+changes that the built-in rules expect; then the approved ones whose agents have not sent them again
+yet. With --closed it lists those that were decided, have expired, or became stale because their
+town changed. Requires the role operator, approver or observer.
 
 Example:
 
@@ -101,10 +101,10 @@ type approveCommand struct {
 }
 
 func (approveCommand) Help() string {
-	return `Approves a proposal that waits. The handoff is executed when its agent sends it again, or at once with
---submit. The approval holds for the present state of the town: a change of the town makes the proposal
-stale. If several proposals have the id, select one with --town and --hash. Requires the role operator
-or approver.
+	return `Approves a proposal that waits. The handoff is executed when its agent sends it again,
+or at once with --submit. The approval holds for the present state of the town: a change of the town
+makes the proposal stale. If several proposals have the id, select one with --town and --hash.
+Requires the role operator or approver.
 
 Example:
 
@@ -121,9 +121,9 @@ type rejectCommand struct {
 }
 
 func (rejectCommand) Help() string {
-	return `Denies a proposal that waits: its agent gets the result rejected, APPROVAL_DENIED, with the reason. If
-several proposals have the id, select one with --town and --hash. Requires the role operator or
-approver.
+	return `Denies a proposal that waits: its agent gets the result rejected, APPROVAL_DENIED, with
+the reason. If several proposals have the id, select one with --town and --hash. Requires the role
+operator or approver.
 
 Example:
 
@@ -200,15 +200,17 @@ func (f *decisionFlags) find(
 	}
 	switch {
 	case len(found) == 1:
-		d.HandoffID, d.TownID, d.HandoffHash = found[0].HandoffID, found[0].TownID, found[0].HandoffHash
+		p := &found[0]
+		d.HandoffID, d.TownID, d.HandoffHash = p.HandoffID, p.TownID, p.HandoffHash
 		return nil
 	case len(found) > 1:
 		text := fmt.Sprintf("%d proposals that wait have %s; name one of them by more of its id, by "+
 			"--town or by --hash:", len(found), name)
 		for i := range found[:min(len(found), mostCandidates)] {
 			p := &found[i]
-			text += fmt.Sprintf("\n  %s --town %s --hash %s   %s, of %s, since %s", show(p.HandoffID),
-				argument(p.TownID), shortHash(p), show(p.Command), show(p.Proposal.ActorID), show(p.At))
+			text += fmt.Sprintf("\n  %s --town %s --hash %s   %s, of %s, since %s",
+				show(p.HandoffID), argument(p.TownID), shortHash(p), show(p.Command),
+				show(p.Proposal.ActorID), show(p.At))
 		}
 		if more := len(found) - mostCandidates; more > 0 {
 			text += fmt.Sprintf("\n  and %d more, see handoffctl approvals", more)

@@ -21,11 +21,11 @@ type backupCommand struct {
 }
 
 func (backupCommand) Help() string {
-	return `Copies a world while it is served. The backup has everything that was answered before the command began,
-and some later commits. Protect it like the world itself: it has all of its data. If a town's last
-message is damaged, the backup leaves it out, and the exit status is 1. handoffd restore makes a world
-from the backup. On a terminal a line shows the progress. With -o json it prints the manifest.
-With access control it requires the role operator.
+	return `Copies a world while it is served. The backup has everything that was answered before
+the command began, and some later commits. Protect it like the world itself: it has all of its data.
+If a town's last message is damaged, the backup leaves it out, and the exit status is 1. handoffd
+restore makes a world from the backup. On a terminal a line shows the progress. With -o json it
+prints the manifest. With access control it requires the role operator.
 
 Example:
 

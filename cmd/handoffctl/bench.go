@@ -40,17 +40,18 @@ type benchCommand struct {
 }
 
 func (benchCommand) Help() string {
-	return `Measures executed handoffs per second and their latencies: on a private server with a data directory
-below $TMPDIR, or with --join on a running server, which must have the default rules. Two ratios make
-runs comparable: to plain NATS request-reply with bodies of the same sizes, and to bare guarded
-appends of a message as large as a commit, to a stream that is removed at the end. The appends require
-the right to create streams. With --join the server's own processor time is printed too.
+	return `Measures executed handoffs per second and their latencies: on a private server with a
+data directory below $TMPDIR, or with --join on a running server, which must have the default rules.
+Two ratios make runs comparable: to plain NATS request-reply with bodies of the same sizes, and to
+bare guarded appends of a message as large as a commit, to a stream that is removed at the end. The
+appends require the right to create streams. With --join the server's own processor time is printed
+too.
 
-Each worker drives its own towns, one request at a time. The rules predict every state, so every answer
-is checked, and at the end every town. A wrong one makes the exit status 1.
+Each worker drives its own towns, one request at a time. The rules predict every state, so every
+answer is checked, and at the end every town. A wrong one makes the exit status 1.
 
-With --rate a latency counts from the time when the handoff is due. With --phases you can compare the
-last phase of a long run with the first.
+With --rate a latency counts from the time when the handoff is due. With --phases you can compare
+the last phase of a long run with the first.
 
 Example:
 

@@ -102,16 +102,17 @@ func first[T any](rows iter.Seq2[T, error], n uint) ([]T, error) {
 	return list, nil
 }
 
-const description = `For authors of agents and plugins of a world engine, for testers, and for operators.
+const description = `For authors of agents and plugins of a world engine, for testers, and for
+operators.
 
-Exit status: 0 done; 1 the command ran and found something wrong: an expectation failed, a document is
-invalid, status needs attention, fsck found a difference, a backup is incomplete; 2 the command line, or
-a file that it names, cannot be used; 3 the server refused (4xx); 4 the server could not be reached or
-is in trouble (5xx).
+Exit status: 0 done; 1 the command ran and found something wrong: an expectation failed, a document
+is invalid, status needs attention, fsck found a difference, a backup is incomplete; 2 the command
+line, or a file that it names, cannot be used; 3 the server refused (4xx); 4 the server could not be
+reached or is in trouble (5xx).
 
-On a terminal a status has a colour: green for executed, red for rejected or failed, yellow for others.
-There is no colour if $NO_COLOR is set or TERM=dumb. On a terminal ids are cut to their first 8
-characters.`
+On a terminal a status has a colour: green for executed, red for rejected or failed, yellow for
+others. There is no colour if $NO_COLOR is set or TERM=dumb. On a terminal ids are cut to their
+first 8 characters.`
 
 // newParser makes the parser of the command line. exit is called when kong would end the program,
 // which is after --help and --version.

@@ -18,9 +18,9 @@ type completionCommand struct {
 }
 
 func (completionCommand) Help() string {
-	return `Prints a script with which the shell completes commands, flags and their values, and files elsewhere. The
-script asks the program, so it needs no update with the program. For a town it asks the server that the
-command line names; it leaves out ids that a shell would have to quote.
+	return `Prints a script with which the shell completes commands, flags and their values, and
+files elsewhere. The script asks the program, so it needs no update with the program. For a town it
+asks the server that the command line names; it leaves out ids that a shell would have to quote.
 
 Examples:
 

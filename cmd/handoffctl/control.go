@@ -46,11 +46,12 @@ type pauseCommand struct {
 }
 
 func (pauseCommand) Help() string {
-	return `Stops judging handoffs until handoffctl resume. Handoffs that arrive meanwhile wait in their order for
-the server's --pause-wait; then their agents get TOWN_PAUSED or WORLD_PAUSED. A command that a game
-server is already applying is not interrupted: the town drains. pause does not wait for that;
-handoffctl status shows it. A town that was paused by itself stays paused when the world is resumed.
-handoffctl run list shows the waiting runs as PAUSED, and handoffctl run cancel ends one of them.
+	return `Stops judging handoffs until handoffctl resume. Handoffs that arrive meanwhile wait in
+their order for the server's --pause-wait; then their agents get TOWN_PAUSED or WORLD_PAUSED. A
+command that a game server is already applying is not interrupted: the town drains. pause does not
+wait for that; handoffctl status shows it. A town that was paused by itself stays paused when the
+world is resumed. handoffctl run list shows the waiting runs as PAUSED, and handoffctl run cancel
+ends one of them.
 
 Example:
 
@@ -89,8 +90,8 @@ type resumeCommand struct {
 }
 
 func (resumeCommand) Help() string {
-	return `Ends a pause. The server then judges the waiting handoffs in their order. A handoff is stale if the town
-has changed since the handoff was made.
+	return `Ends a pause. The server then judges the waiting handoffs in their order. A handoff is
+stale if the town has changed since the handoff was made.
 
 Example:
 
@@ -123,16 +124,16 @@ type runCancelCommand struct {
 }
 
 func (runCancelCommand) Help() string {
-	return `Ends a run that waits: for the end of a pause (PAUSED in run list), for a command that a game server
-applies (PENDING), or for a game server that is away (RUNNING; town get names the run). The server
-answers the agent with RUN_CANCELLED, and the handoff's key stays free.
+	return `Ends a run that waits: for the end of a pause (PAUSED in run list), for a command that a
+game server applies (PENDING), or for a game server that is away (RUNNING; town get names the run).
+The server answers the agent with RUN_CANCELLED, and the handoff's key stays free.
 
 If the game may have the command, the server refuses (RUN_IN_HAND). With --force it cancels the run,
 leaves the town as it was, and raises the alert APPLY_IN_DOUBT: look at the game, and put the town's
 true state with town put.
 
-You may give the beginning of an id that no other run has; in a world of more than 10,000 runs cancel
-requires the whole id.
+You may give the beginning of an id that no other run has; in a world of more than 10,000 runs
+cancel requires the whole id.
 
 Example:
 
@@ -157,10 +158,11 @@ type runRetryCommand struct {
 }
 
 func (runRetryCommand) Help() string {
-	return `Judges the handoff of a run again, in a new run, if the run failed because no plugin or console could be
-reached (PLUGIN_UNAVAILABLE). Use it when the game is back and the town has not changed since. If the
-handoff is accepted, its new result replaces the key's. If no result is printed after some seconds, the
-handoff waits, or its command is being applied: handoffctl run get shows how it ends.
+	return `Judges the handoff of a run again, in a new run, if the run failed because no plugin or
+console could be reached (PLUGIN_UNAVAILABLE). Use it when the game is back and the town has not
+changed since. If the handoff is accepted, its new result replaces the key's. If no result is
+printed after some seconds, the handoff waits, or its command is being applied: handoffctl run get
+shows how it ends.
 
 The server refuses a run whose command may have been applied (RUN_IN_DOUBT), a run whose retry was
 executed, failed or is being applied (RUN_RETRIED), and every other run (RUN_NOT_RETRYABLE). After a

@@ -106,8 +106,8 @@ type deadLetterListCommand struct {
 }
 
 func (deadLetterListCommand) Help() string {
-	return `Lists the events that the server could not publish on the bus (handoffd --bus jetstream), the
-oldest first, each with its log message and the reason. Requires the role operator.
+	return `Lists the events that the server could not publish on the bus (handoffd --bus
+jetstream), the oldest first, each with its log message and the reason. Requires the role operator.
 
 Example:
 
@@ -139,8 +139,8 @@ type deadLetterShowCommand struct {
 }
 
 func (deadLetterShowCommand) Help() string {
-	return `Shows a dead letter with its body: the message that could not be published, or the log record
-that cannot be read. With -o raw it prints the body byte for byte.
+	return `Shows a dead letter with its body: the message that could not be published, or the log
+record that cannot be read. With -o raw it prints the body byte for byte.
 
 Example:
 
@@ -190,12 +190,12 @@ type deadLetterReplayCommand struct {
 }
 
 func (deadLetterReplayCommand) Help() string {
-	return `Empties the stream of the bus and fills it again from the log. Consumers get all events again, with
-the same ids, except events that the log no longer keeps. First remove the cause that deadletter list
-shows.
+	return `Empties the stream of the bus and fills it again from the log. Consumers get all events
+again, with the same ids, except events that the log no longer keeps. First remove the cause that
+deadletter list shows.
 
-A letter is removed, and its alert acknowledged, when its event is on the bus. It stays if the event is
-refused again, or if the log record is damaged or gone; then the exit status is 1. Servers may be
+A letter is removed, and its alert acknowledged, when its event is on the bus. It stays if the event
+is refused again, or if the log record is damaged or gone; then the exit status is 1. Servers may be
 running. Requires the role engine.
 
 Example:

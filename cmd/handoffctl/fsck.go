@@ -20,13 +20,14 @@ type fsckCommand struct {
 }
 
 func (fsckCommand) Help() string {
-	return `Reads the whole log of a world, computes every hash, id and key again, and prints each difference with its
-place. Servers may be running. On a terminal a line shows the progress.
+	return `Reads the whole log of a world, computes every hash, id and key again, and prints each
+difference with its place. Servers may be running. On a terminal a line shows the progress.
 
 --repair puts back a town that answers TOWN_DAMAGED because the last message of its history is not a
 commit. If the last commit itself is damaged, the town can only go back to the commit before it, and
-the last one is lost: that requires --repair --mend-towns. First run fsck without --repair; its report
-names the messages that would be lost. Other damage to the log is reported and cannot be repaired.
+the last one is lost: that requires --repair --mend-towns. First run fsck without --repair; its
+report names the messages that would be lost. Other damage to the log is reported and cannot be
+repaired.
 
 --index compares the index of a server with an index that is built from the log. Run it on the
 server's machine; the server may be running. Rows of commits that the log has discarded are no

@@ -28,11 +28,11 @@ type mcpCommand struct {
 }
 
 func (mcpCommand) Help() string {
-	return `Serves the Model Context Protocol on standard input and output, for programs that let a language model
-use tools. The tools list and read towns, recall their past, list the possible proposals, try a proposal
-without executing it, propose, and read results and runs. All proposals have one actor. The server
-checks a model's proposal like any agent's handoff; a user with the role agent in the access file
-limits what the model can do.
+	return `Serves the Model Context Protocol on standard input and output, for programs that let a
+language model use tools. The tools list and read towns, recall their past, list the possible
+proposals, try a proposal without executing it, propose, and read results and runs. All proposals
+have one actor. The server checks a model's proposal like any agent's handoff; a user with the role
+agent in the access file limits what the model can do.
 
 Example of a configuration:
 
@@ -132,7 +132,7 @@ type (
 		TownID string `json:"townId" jsonschema:"the id of the town"`
 	}
 	memoryArgument struct {
-		TownID string `json:"townId,omitempty" jsonschema:"the id of the town; left out: the newest of all towns"`
+		TownID string `json:"townId,omitempty" jsonschema:"the id of the town; left out: all towns"`
 	}
 	keyArgument struct {
 		Key string `json:"idempotencyKey" jsonschema:"the idempotencyKey of the proposal, which propose returned"`
@@ -143,10 +143,10 @@ type (
 	proposalArgument struct {
 		TownID   string  `json:"townId" jsonschema:"the id of the town"`
 		Type     string  `json:"type" jsonschema:"one of the types that list_proposals returns"`
-		Argument string  `json:"argument" jsonschema:"what it is about: one of the values that list_proposals returns for the type"`
-		Reason   string  `json:"reason" jsonschema:"why, in a sentence for people; it is recorded"`
+		Argument string  `json:"argument" jsonschema:"the target: one of the values that list_proposals returns for the type"`
+		Reason   string  `json:"reason" jsonschema:"the reason, in a sentence for people; it is recorded"`
 		Priority float64 `json:"priority,omitempty" jsonschema:"from 0 to 1; 0.5 if it is left out"`
-		Hash     string  `json:"snapshotHash,omitempty" jsonschema:"the snapshotHash of the state that you decided by, from read_town; with it the proposal is refused as stale where the town has changed since. Left out: the state of now"`
+		Hash     string  `json:"snapshotHash,omitempty" jsonschema:"the snapshotHash of the state that you decided by, from read_town; with it the proposal is refused as stale if the town has changed since. Left out: the present state"`
 	}
 )
 
@@ -155,9 +155,9 @@ func (m *mcpTools) server() *mcp.Server {
 		Version: "1"},
 		&mcp.ServerOptions{
 			Instructions: "Towns of a Minecraft world. You may propose one command at a time for " +
-				"a town; the engine decides. Read the town, list what may be proposed, try it " +
-				"with dry_run, then propose. A result that is executed has changed the town, so " +
-				"read it again before the next proposal.",
+				"a town; the engine decides. Read the town, list the possible proposals, try one " +
+				"with dry_run, then propose it. A result that is executed has changed the town, " +
+				"so read it again before the next proposal.",
 		})
 	reads := &mcp.ToolAnnotations{ReadOnlyHint: true}
 	addTool(s, "list_towns", "Lists the towns with their epochs (the day).", reads, m.listTowns)
@@ -170,8 +170,8 @@ func (m *mcpTools) server() *mcp.Server {
 			"reasons, and counts.",
 		reads, m.recall)
 	addTool(s, "list_proposals",
-		"Lists what may be proposed for a town now: each type with the arguments that the rules "+
-			"accept, and whether a person has to approve it.",
+		"Lists the possible proposals for a town: each type with the arguments that the rules "+
+			"accept now, and whether it requires a person's approval.",
 		reads, m.listProposals)
 	addTool(s, "dry_run",
 		"Returns the result that a proposal would get now. Nothing is changed or stored.", reads,
@@ -179,12 +179,12 @@ func (m *mcpTools) server() *mcp.Server {
 	addTool(s, "propose",
 		"Proposes a command for a town, and returns the result: executed, failed, rejected, "+
 			"stale or duplicate, with the reason. Executed changes the town. If no result "+
-			"comes, resubmit it: the command may have been carried out. With APPROVAL_REQUIRED a "+
+			"comes, resubmit it: the command may have been executed. With APPROVAL_REQUIRED a "+
 			"person decides first: resubmit it later, and propose nothing similar meanwhile.",
 		&mcp.ToolAnnotations{}, m.propose)
 	addTool(s, "resubmit",
-		"Sends a proposal of this session again as it was, which is always safe, and returns its "+
-			"result: after an answer that did not come, a pause, or APPROVAL_REQUIRED.",
+		"Sends a proposal of this session again, which is always safe, and returns its result. "+
+			"Use it if no answer came, after a pause, or after APPROVAL_REQUIRED.",
 		&mcp.ToolAnnotations{IdempotentHint: true}, m.resubmit)
 	addTool(s, "read_result", "Returns the result of an accepted proposal by its idempotencyKey.",
 		reads, m.readResult)

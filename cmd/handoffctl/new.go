@@ -27,9 +27,10 @@ type newCommand struct {
 }
 
 func (newCommand) Help() string {
-	return `Makes a valid execution-handoff.v1 for the present state of the town, with the preconditions that the
-reference agent gives for the type. Prints it indented, or on one line with -o json. If the server
-would reject the handoff now, a note on standard error says why, and the handoff is printed anyway.
+	return `Makes a valid execution-handoff.v1 for the present state of the town, with the
+preconditions that the reference agent gives for the type. Prints it indented, or on one line with
+-o json. If the server would reject the handoff now, a note on standard error says why, and the
+handoff is printed anyway.
 
 Example:
 

@@ -26,14 +26,14 @@ type pluginCheckCommand struct {
 }
 
 func (pluginCheckCommand) Help() string {
-	return `Sends a plugin some twenty commands for one town: the same id again, in a later attempt, twice at once; two
-at once; one past its deadline; with unknown members; of another version; for another town; about
-something unknown; and no command at all. It also asks who hosts the town. It prints a verdict for each
-rule of docs/plugin-protocol.md. It sees only the answers: look in the game whether each command was
-applied once.
+	return `Sends a plugin some twenty commands for one town: the same id again, in a later attempt,
+twice at once; two at once; one past its deadline; with unknown members; of another version; for
+another town; about something unknown; and no command at all. It also asks who hosts the town. It
+prints a verdict for each rule of docs/plugin-protocol.md. It sees only the answers: look in the
+game whether each command was applied once.
 
-The plugin applies the commands to its game: use a test town for which no engine sends commands at the
-same time. With access control it requires the credentials of an engine.
+The plugin applies the commands to its game: use a test town for which no engine sends commands at
+the same time. With access control it requires the credentials of an engine.
 
 Example:
 

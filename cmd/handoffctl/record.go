@@ -26,10 +26,11 @@ type recordCommand struct {
 }
 
 func (recordCommand) Help() string {
-	return `Writes a fixture for each handoff that the world has judged: the handoff, the state of its town before,
-and the result byte for byte. handoffctl replay --fresh judges them again. record leaves out a handoff
-that a server with the default rules and no game would answer otherwise, and counts it on standard
-error: a game or other settings of the rules decided it, or the log no longer keeps the state before.
+	return `Writes a fixture for each handoff that the world has judged: the handoff, the state of
+its town before, and the result byte for byte. handoffctl replay --fresh judges them again. record
+leaves out a handoff that a server with the default rules and no game would answer otherwise, and
+counts it on standard error: a game or other settings of the rules decided it, or the log no longer
+keeps the state before.
 
 Example:
 
@@ -44,20 +45,23 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	r := &recorder{server: server, seen: map[string]bool{}, leftOut: map[string]int{}}
 	if c.RunID, err = a.runID(ctx, c.RunID, false); err != nil {
 		return err
 	}
-	switch {
-	case c.For > 0:
-		err = r.recordNew(ctx, c)
-	case c.RunID != "":
-		err = r.run(ctx, c.RunID)
-	default:
-		err = r.recordAll(ctx, c.Town)
-	}
+	runIDs, err := c.runIDs(ctx, server)
 	if err != nil {
 		return err
+	}
+	if c.For > 0 {
+		ctx = context.WithoutCancel(ctx) // an interrupt ends the wait alone
+	}
+	r := &recorder{server: server, seen: map[string]bool{}, leftOut: map[string]int{}}
+	for _, runID := range runIDs {
+		err := r.record(ctx, runID)
+		discarded := client.IsCode(err, wire.CodeUnknownRun) && (c.For > 0 || c.RunID == "")
+		if err != nil && !discarded {
+			return err
+		}
 	}
 	for _, why := range slices.Sorted(maps.Keys(r.leftOut)) {
 		fmt.Fprintf(a.err, "left out: %d, %s\n", r.leftOut[why], why)
@@ -66,24 +70,68 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 		return failedf("there is nothing to record: the world has judged no such handoff that a " +
 			"fresh server would answer in the same way; no file was written")
 	}
-	return c.write(a, r.fixtures)
-}
-
-// write writes the fixtures into the file or to standard output.
-func (c *recordCommand) write(a *app, fixtures []*fixtureParts) error {
-	text, err := fixtureFile(fixtures, false)
-	if err != nil {
+	text, err := fixtureFile(r.fixtures, false)
+	switch {
+	case err != nil:
 		return fmt.Errorf("a fixture cannot be written: %w", err)
-	}
-	if c.Out == "" {
+	case c.Out == "":
 		_, err := a.out.Write(text)
 		return err
 	}
 	if err := os.WriteFile(c.Out, text, 0o666); err != nil {
 		return usagef("--out: %v", err)
 	}
-	fmt.Fprintf(a.err, "%s in %s\n", counted.Of(len(fixtures), "fixture"), c.Out)
+	fmt.Fprintf(a.err, "%s in %s\n", counted.Of(len(r.fixtures), "fixture"), c.Out)
 	return nil
+}
+
+// runIDs returns the ids of the runs to record, the oldest first. With --for it waits first.
+func (c *recordCommand) runIDs(
+	ctx context.Context, server *client.Client,
+) (ids []string, err error) {
+	switch {
+	case c.For > 0:
+		return c.newRunIDs(ctx, server)
+	case c.RunID != "":
+		return []string{c.RunID}, nil
+	}
+	request := messages.RunList{TownID: c.Town, Order: "oldest"}
+	for more := true; more; more = request.After > 0 {
+		page, err := listRuns(ctx, server, request, maxRunPage)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page.Runs {
+			ids = append(ids, page.Runs[i].RunID)
+		}
+		request.After = page.Next
+	}
+	return ids, nil
+}
+
+// newRunIDs waits, and returns the ids of the runs that had events meanwhile. An interrupt ends the
+// wait.
+func (c *recordCommand) newRunIDs(
+	ctx context.Context, server *client.Client,
+) (ids []string, err error) {
+	request, page := messages.EventListRequest{TownID: c.Town}, messages.EventListReply{}
+	if _, err := server.Ask(ctx, wire.EventList, request, &page); err != nil {
+		return nil, err
+	}
+	_ = backoff.Sleep(ctx, c.For)
+	ctx = context.WithoutCancel(ctx)
+	for seen := map[string]bool{"": true}; request.After != page.Cursor; {
+		request.After, page = page.Cursor, messages.EventListReply{}
+		if _, err := server.Ask(ctx, wire.EventList, request, &page); err != nil {
+			return nil, err
+		}
+		for i := range page.Commits {
+			if id := page.Commits[i].RunID; !seen[id] && cmp.Or(c.RunID, id) == id {
+				seen[id], ids = true, append(ids, id)
+			}
+		}
+	}
+	return ids, nil
 }
 
 // recorder asks for the fixtures of runs.
@@ -94,63 +142,8 @@ type recorder struct {
 	fixtures []*fixtureParts
 }
 
-// recordAll records the runs of a town, or all with townID "".
-func (r *recorder) recordAll(ctx context.Context, townID string) error {
-	request := messages.RunList{TownID: townID, Order: "oldest"}
-	for {
-		page, err := listRuns(ctx, r.server, request, maxRunPage)
-		if err != nil {
-			return err
-		}
-		for i := range page.Runs {
-			if err := r.kept(ctx, page.Runs[i].RunID); err != nil {
-				return err
-			}
-		}
-		if request.After = page.Next; page.Next == 0 {
-			return nil
-		}
-	}
-}
-
-// recordNew waits, and then records the runs that had events meanwhile. An interrupt ends the wait.
-func (r *recorder) recordNew(ctx context.Context, c *recordCommand) error {
-	request, page := messages.EventListRequest{TownID: c.Town}, messages.EventListReply{}
-	if _, err := r.server.Ask(ctx, wire.EventList, request, &page); err != nil {
-		return err
-	}
-	_ = backoff.Sleep(ctx, c.For)
-	ctx = context.WithoutCancel(ctx)
-	for recorded := map[string]bool{"": true}; request.After != page.Cursor; {
-		request.After, page = page.Cursor, messages.EventListReply{}
-		if _, err := r.server.Ask(ctx, wire.EventList, request, &page); err != nil {
-			return err
-		}
-		for i := range page.Commits {
-			runID := page.Commits[i].RunID
-			if recorded[runID] || cmp.Or(c.RunID, runID) != runID {
-				continue
-			}
-			recorded[runID] = true
-			if err := r.kept(ctx, runID); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// kept records a run unless it was discarded meanwhile.
-func (r *recorder) kept(ctx context.Context, runID string) error {
-	err := r.run(ctx, runID)
-	if client.IsCode(err, wire.CodeUnknownRun) {
-		return nil
-	}
-	return err
-}
-
-// run records the handoff of a run, and before a duplicate the handoff that it repeats.
-func (r *recorder) run(ctx context.Context, runID string) error {
+// record records the handoff of a run, and before a duplicate the handoff that it repeats.
+func (r *recorder) record(ctx context.Context, runID string) error {
 	var reply struct {
 		Fixtures []*fixtureParts `json:"fixtures"`
 		LeftOut  string          `json:"leftOut"`

@@ -33,17 +33,18 @@ type replayCommand struct {
 }
 
 func (replayCommand) Help() string {
-	return `A file has one fixture, an array of fixtures, or one after another (JSON Lines). A fixture is a handoff,
-or {"handoff": …, "snapshot": …, "expect": {"status", "reasonCode", "result", "resultBytes", "error"},
-"game": …, "approval": …, "name": …, "comment": …}. Only the handoff is required; other members are
-refused.
+	return `A file has one fixture, an array of fixtures, or one after another (JSON Lines). A
+fixture is a handoff, or {"handoff": …, "snapshot": …, "expect": {"status", "reasonCode", "result",
+"resultBytes", "error"}, "game": …, "approval": …, "name": …, "comment": …}. Only the handoff is
+required; other members are refused.
 
-replay first puts the snapshot, if there is one, as the state of the town. The server refuses it if it
-would lower the town's day; then the fixture fails. "expect" is compared member by member: "result" as
-JSON, "resultBytes" byte for byte; "error" is the machine code of an error reply. An error reply that
-the fixture does not expect is a failure. A fixture that expects nothing is sent and counted as
-unchecked. replay prints the number of handoffs for each status, and every failure, and exits 1 if
-there is one. With --concurrency above 1 different towns are replayed at the same time.
+replay first puts the snapshot, if there is one, as the state of the town. The server refuses it if
+it would lower the town's day; then the fixture fails. "expect" is compared member by member:
+"result" as JSON, "resultBytes" byte for byte; "error" is the machine code of an error reply. An
+error reply that the fixture does not expect is a failure. A fixture that expects nothing is sent
+and counted as unchecked. replay prints the number of handoffs for each status, and every failure,
+and exits 1 if there is one. With --concurrency above 1 different towns are replayed at the same
+time.
 
 "game" is a command-applied.v1 such as {"status": "applied", "snapshot": …} or {"status": "refused",
 "reasonCode": …}: replay answers the command with it in place of the town's game. "approval" is
@@ -52,9 +53,9 @@ approval, and replay decides and sends the handoff again; without a decision it 
 require a snapshot and --fresh.
 
 With --update the answer becomes the expectation of each fixture that failed or expects nothing: the
-members that its "expect" has, or else status, reasonCode and resultBytes. replay shows the difference
-and rewrites the file with one fixture on each line. A snapshot that could not be put stays a failure.
-Nothing is written if the replay was cut short.
+members that its "expect" has, or else status, reasonCode and resultBytes. replay shows the
+difference and rewrites the file with one fixture on each line. A snapshot that could not be put
+stays a failure. Nothing is written if the replay was cut short.
 
 With --fresh replay needs no server, and every file begins with an empty world. If a snapshot would
 lower the day of its town, the town goes on in another empty world.

@@ -22,8 +22,9 @@ type runGetCommand struct {
 }
 
 func (runGetCommand) Help() string {
-	return `Shows the status of a run, its steps, its command and its outcome. With -o json it prints the server's
-reply, a RunSnapshot. The beginning of an id is looked up among the newest 10,000 runs.
+	return `Shows the status of a run, its steps, its command and its outcome. With -o json it
+prints the server's reply, a RunSnapshot. The beginning of an id is looked up among the newest
+10,000 runs.
 
 Example:
 
@@ -72,8 +73,8 @@ type runEventsCommand struct {
 }
 
 func (runEventsCommand) Help() string {
-	return `Shows all events of a run in their order. With -o json it prints the stored events as {"events": […],
-"lastEventSeq": n}.
+	return `Shows all events of a run in their order. With -o json it prints the stored events as
+{"events": […], "lastEventSeq": n}.
 
 Example:
 
@@ -124,10 +125,10 @@ type runListCommand struct {
 }
 
 func (runListCommand) Help() string {
-	return `Lists runs, the newest first. With -o json it prints {"runs": […], "next": …}; each run is a RunSnapshot
-with its town, actor, type, command, and the status and reason code of its result. TOOK is the time
-from the arrival of the handoff to the end. --id looks through the newest 10,000 runs, or as many
-behind --after.
+	return `Lists runs, the newest first. With -o json it prints {"runs": […], "next": …}; each run
+is a RunSnapshot with its town, actor, type, command, and the status and reason code of its result.
+TOOK is the time from the arrival of the handoff to the end. --id looks through the newest 10,000
+runs, or as many behind --after.
 
 Example:
 

@@ -26,14 +26,14 @@ type sendCommand struct {
 }
 
 func (sendCommand) Help() string {
-	return `Sends the bytes of the file as they are (of a fixture, the bytes of its handoff) and shows the server's
-result. After a 429 or 503 it waits as long as the server asks for and sends the same bytes again; so
-it does if no reply comes, within --timeout. A longer --timeout outlasts a restart of the server. While
-the town or the world is paused, or the game of the town is away, it prints a note. Sending a handoff
-again is safe: the server accepts an idempotency key at most once. With --wait-approval it waits for a
-person's decision and then sends the same bytes again. Exits 1 if the command failed, and 0 for every
-other result; with --expect it exits 1 for any other status. With --dry-run the server judges the
-handoff and stores nothing.
+	return `Sends the bytes of the file as they are (of a fixture, the bytes of its handoff) and
+shows the server's result. After a 429 or 503 it waits as long as the server asks for and sends the
+same bytes again; so it does if no reply comes, within --timeout. A longer --timeout outlasts a
+restart of the server. While the town or the world is paused, or the game of the town is away, it
+prints a note. Sending a handoff again is safe: the server accepts an idempotency key at most once.
+With --wait-approval it waits for a person's decision and then sends the same bytes again. Exits 1
+if the command failed, and 0 for every other result; with --expect it exits 1 for any other status.
+With --dry-run the server judges the handoff and stores nothing.
 
 Example:
 
@@ -176,9 +176,9 @@ type resultGetCommand struct {
 }
 
 func (resultGetCommand) Help() string {
-	return `Shows the result of an accepted handoff as long as the log keeps its commit. A rejected or stale handoff
-does not consume its key, so its result cannot be found by the key. Each town has its own keys: give
---town if several towns may have used the key.
+	return `Shows the result of an accepted handoff as long as the log keeps its commit. A rejected
+or stale handoff does not consume its key, so its result cannot be found by the key. Each town has
+its own keys: give --town if several towns may have used the key.
 
 Example:
 

@@ -17,8 +17,8 @@ import (
 type settingsGetCommand struct{}
 
 func (settingsGetCommand) Help() string {
-	return `Shows the settings that are stored with the world. A server that is started with others is refused.
-With access control the command requires the role operator.
+	return `Shows the settings that are stored with the world. A server that is started with others
+is refused. With access control the command requires the role operator.
 
 Example:
 
@@ -42,11 +42,11 @@ type settingsSetCommand struct {
 }
 
 func (settingsSetCommand) Help() string {
-	return `Limits of the streams change at once. Running servers use a new default binding (apply) and new types to
-approve (require-approval) after their next start; NATS uses a new compression (compress) after its
-next start. A change that would discard messages is refused with their number, unless
---discard-history is given: take a backup first. With access control the command requires the role
-engine.
+	return `Limits of the streams change at once. Running servers use a new default binding (apply)
+and new types to approve (require-approval) after their next start; NATS uses a new compression
+(compress) after its next start. A change that would discard messages is refused with their number,
+unless --discard-history is given: take a backup first. With access control the command requires the
+role engine.
 
 Example:
 

@@ -24,19 +24,20 @@ type statusCommand struct {
 }
 
 func (statusCommand) Help() string {
-	return `Shows the state of a world: its pause; the numbers of towns that are paused, applying a command, without
-their plugin, waiting for approval or in doubt; the absent plugins, with their next request; the
-proposals that wait for approval; the open alerts; the writing server and the standby servers, with
-their versions and the log sequences up to which their indexes are complete; the size of the world's
-streams, and the free disk space. It lists the parts that the user may not see as not known.
+	return `Shows the state of a world: its pause; the numbers of towns that are paused, applying a
+command, without their plugin, waiting for approval or in doubt; the absent plugins, with their next
+request; the proposals that wait for approval; the open alerts; the writing server and the standby
+servers, with their versions and the log sequences up to which their indexes are complete; the size
+of the world's streams, and the free disk space. It lists the parts that the user may not see as not
+known.
 
-Exits 1 and lists the problems if the world needs attention: a server that stores nothing, or has less
-than four times the disk space that must stay free; an index or a bus that stays behind the log for
-2 s; a damaged town, or a town whose plugin is away; dead letters; an unacknowledged alert of severity
-P1 from the last hour (see alerts ack). A pause is no problem.
+Exits 1 and lists the problems if the world needs attention: a server that stores nothing, or has
+less than four times the disk space that must stay free; an index or a bus that stays behind the log
+for 2 s; a damaged town, or a town whose plugin is away; dead letters; an unacknowledged alert of
+severity P1 from the last hour (see alerts ack). A pause is no problem.
 
-With a town it shows the pause of the town, and how many of its commands a game server is applying. A
-town is paused while the world is paused.
+With a town it shows the pause of the town, and how many of its commands a game server is applying.
+A town is paused while the world is paused.
 
 Examples:
 
@@ -258,10 +259,11 @@ func (a *app) writeAlerts(t table, alerts *messages.OpenAlerts, problems []strin
 type statsCommand struct{}
 
 func (statsCommand) Help() string {
-	return `Shows the statistics of the writing server since its start: results by status; alerts by code; the
-handoffs that it holds; the requests that it refused because it was full; and for each verb the number
-of requests and their average time from arrival to answer. Requires the role operator or observer.
-handoffctl status shows the present state of the world, and /metrics has the same counts over time.`
+	return `Shows the statistics of the writing server since its start: results by status; alerts by
+code; the handoffs that it holds; the requests that it refused because it was full; and for each
+verb the number of requests and their average time from arrival to answer. Requires the role
+operator or observer. handoffctl status shows the present state of the world, and /metrics has the
+same counts over time.`
 }
 
 func (c *statsCommand) Run(ctx context.Context, a *app, server *client.Client) error {

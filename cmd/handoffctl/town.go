@@ -35,8 +35,8 @@ type townGetCommand struct {
 }
 
 func (townGetCommand) Help() string {
-	return `Shows the state of a town. With -o json it prints the server's reply, whose member snapshot is the
-snapshot.v1; town put and new --snapshot accept this reply.
+	return `Shows the state of a town. With -o json it prints the server's reply, whose member
+snapshot is the snapshot.v1; town put and new --snapshot accept this reply.
 
 Example:
 
@@ -106,10 +106,10 @@ type townListCommand struct {
 }
 
 func (townListCommand) Help() string {
-	return `Lists towns: who applies their commands, the run whose command is being applied, and their states: paused
-(the town itself), applying (a command), noPlugin (its plugin is away), waiting (for a person's
-approval) or inDoubt (a failed command may have been applied). With -o json it prints the server's
-replies as one.
+	return `Lists towns: who applies their commands, the run whose command is being applied, and
+their states: paused (the town itself), applying (a command), noPlugin (its plugin is away), waiting
+(for a person's approval) or inDoubt (a failed command may have been applied). With -o json it
+prints the server's replies as one.
 
 Example:
 
@@ -180,8 +180,8 @@ type townPutCommand struct {
 }
 
 func (townPutCommand) Help() string {
-	return `Creates a town. If the town exists, the server refuses, unless --expect names the state to replace or
---replace is given. The server never lowers a town's day.
+	return `Creates a town. If the town exists, the server refuses, unless --expect names the state
+to replace or --replace is given. The server never lowers a town's day.
 
 Example:
 
@@ -262,10 +262,10 @@ type townPatchCommand struct {
 }
 
 func (townPatchCommand) Help() string {
-	return `Changes the members that the patch has and leaves the others. A list is replaced as a whole. The patch
-applies to the state of --expect, or else to the present state of the town. If another client changes
-the town in between, the server refuses, and handoffctl does not try again. The server never lowers a
-town's day.
+	return `Changes the members that the patch has and leaves the others. A list is replaced as a
+whole. The patch applies to the state of --expect, or else to the present state of the town. If
+another client changes the town in between, the server refuses, and handoffctl does not try again.
+The server never lowers a town's day.
 
 Example, with {"day": 16, "pressure": {"hope": 0.75}} in change.json:
 
@@ -306,10 +306,10 @@ type townRemoveCommand struct {
 }
 
 func (townRemoveCommand) Help() string {
-	return `Removes a town with its pause, its binding and the proposals that wait for approval. A handoff for it is
-then rejected (UNKNOWN_TOWN). The log keeps its history, runs and results as long as before, and its
-keys stay consumed. town put creates the town again, at its last day or later. A removal waits for a
-command that a game is applying. Requires the role operator.
+	return `Removes a town with its pause, its binding and the proposals that wait for approval. A
+handoff for it is then rejected (UNKNOWN_TOWN). The log keeps its history, runs and results as long
+as before, and its keys stay consumed. town put creates the town again, at its last day or later. A
+removal waits for a command that a game is applying. Requires the role operator.
 
 Example:
 

@@ -22,10 +22,10 @@ type townHistoryCommand struct {
 }
 
 func (townHistoryCommand) Help() string {
-	return `Lists the revisions of a town, the newest first: the cause (such as a handoff, town put or a pause), the
-run, and the state after it. town get --revision shows such a state. The server keeps a limited number
-of revisions of each town (handoffd --history-per-town). Without a town it lists the newest changes of
-all towns, among the last 500 messages of the log.
+	return `Lists the revisions of a town, the newest first: the cause (such as a handoff, town put
+or a pause), the run, and the state after it. town get --revision shows such a state. The server
+keeps a limited number of revisions of each town (handoffd --history-per-town). Without a town it
+lists the newest changes of all towns, among the last 500 messages of the log.
 
 Example:
 
@@ -91,8 +91,8 @@ type townDiffCommand struct {
 }
 
 func (townDiffCommand) Help() string {
-	return `Shows the differences between two snapshots by JSON path: of one town at two times, or of two towns. town
-history lists the revisions. Exits 1 if they differ.
+	return `Shows the differences between two snapshots by JSON path: of one town at two times, or
+of two towns. town history lists the revisions. Exits 1 if they differ.
 
 Examples:
 

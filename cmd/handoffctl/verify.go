@@ -22,12 +22,12 @@ type verifyCommand struct {
 }
 
 func (verifyCommand) Help() string {
-	return `Checks an execution-handoff.v1, an execution-result.v1 (either revision) or a snapshot.v1 as the
-server does: schema, echoes, hashes. The member schemaVersion names the kind of document; a result of
-revision 1 has the number 1 there, and a member type. verify checks each element of an array. Of an
-object without schemaVersion it checks the members handoff, result and snapshot, as in fixtures and
-in the output of other commands with -o json. It prints the ids of each valid document and every
-violation of an invalid one. Exits 1 if a document is invalid.
+	return `Checks an execution-handoff.v1, an execution-result.v1 (either revision) or a
+snapshot.v1 as the server does: schema, echoes, hashes. The member schemaVersion names the kind of
+document; a result of revision 1 has the number 1 there, and a member type. verify checks each
+element of an array. Of an object without schemaVersion it checks the members handoff, result and
+snapshot, as in fixtures and in the output of other commands with -o json. It prints the ids of each
+valid document and every violation of an invalid one. Exits 1 if a document is invalid.
 
 Example:
 
@@ -208,8 +208,8 @@ type schemaCommand struct {
 }
 
 func (schemaCommand) Help() string {
-	return `Prints one of the JSON Schemas (draft 2020-12) with which the server checks payloads. The schema
-of a run event's payload has the name of the event's type.
+	return `Prints one of the JSON Schemas (draft 2020-12) with which the server checks payloads.
+The schema of a run event's payload has the name of the event's type.
 
 Examples:
 

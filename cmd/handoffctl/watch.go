@@ -28,15 +28,15 @@ type watchCommand struct {
 }
 
 func (watchCommand) Help() string {
-	return `Shows the run events of the world as they come, one on each line, until Ctrl-C. After an outage of the
-server it goes on with the first event that it has not shown. A line with the date comes before the
-first event of each day. With -o json it prints one RunEventRecord on each line. Text output also shows
-changes by town put and town patch as TownPut, and repairs by fsck --repair as TownMended; they are no
-run events, and --limit does not count them.
+	return `Shows the run events of the world as they come, one on each line, until Ctrl-C. After an
+outage of the server it goes on with the first event that it has not shown. A line with the date
+comes before the first event of each day. With -o json it prints one RunEventRecord on each line.
+Text output also shows changes by town put and town patch as TownPut, and repairs by fsck --repair
+as TownMended; they are no run events, and --limit does not count them.
 
-With --alerts it shows the alerts instead. A user who may not read their stream, such as an observer,
-sees only new alerts, and a note if the connection was lost. With --until-idle a script can wait until
-the handoffs that it has sent are done.
+With --alerts it shows the alerts instead. A user who may not read their stream, such as an
+observer, sees only new alerts, and a note if the connection was lost. With --until-idle a script
+can wait until the handoffs that it has sent are done.
 
 Examples:
 

@@ -14,8 +14,8 @@ import (
 type whoAmICommand struct{}
 
 func (whoAmICommand) Help() string {
-	return `Shows the user, its role, the towns and actors to which its rights are limited, and the verbs that it may
-ask. Without access control every client may ask every verb.
+	return `Shows the user, its role, the towns and actors to which its rights are limited, and the
+verbs that it may ask. Without access control every client may ask every verb.
 
 Example:
 
