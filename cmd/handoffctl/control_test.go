@@ -1,7 +1,6 @@
 package main
 
 import (
-	"regexp"
 	"testing"
 	"time"
 
@@ -29,12 +28,6 @@ func (c *cli) sendLater(made string) <-chan outcome {
 	return done
 }
 
-// waiting returns the runs that wait for the end of a pause, once there are so many.
-func (c *cli) waiting(count int) []string {
-	c.t.Helper()
-	return c.inStatus(runevents.RunIsPaused, count)
-}
-
 // inStatus returns the runs that have a status, once there are so many.
 func (c *cli) inStatus(status runevents.RunStatus, count int) []string {
 	c.t.Helper()
@@ -53,59 +46,6 @@ func (c *cli) inStatus(status runevents.RunStatus, count int) []string {
 		require.Len(t, ids, count)
 	}, 20*time.Second, 10*time.Millisecond)
 	return ids
-}
-
-func TestPause_Resume(t *testing.T) {
-	c := online(t)
-	made := c.handoff()
-	said := c.ok("pause", "--town", threatened, "--reason", "repairs")
-	signal := regexp.MustCompile(`signal (\S+)\)`).FindStringSubmatch(said)[1]
-	sent := c.sendLater(made)
-	c.waiting(1)
-	assert.Regexp(t, `(?m)^paused +yes `, c.ok("town", "get", threatened))
-	assert.Regexp(t, ` RunPaused .* by signal `+signal+`: repairs\n$`,
-		c.ok("watch", "--since", "1h", "--type", "RunPaused", "--count", "1"))
-	c.ok("resume", "--town", threatened)
-	ended := <-sent
-	require.Equal(t, exitOK, ended.status, ended.err)
-	assert.Contains(t, ended.out, "executed")
-}
-
-func TestRunCancel_Waiting(t *testing.T) {
-	c := online(t)
-	made := c.handoff()
-	c.ok("pause", "--all")
-	sent := c.sendLater(made)
-	id := c.waiting(1)[0]
-	assert.Regexp(t, `^cancelled run `+id+` \(signal `,
-		c.ok("run", "cancel", id, "--reason", "too late"))
-	ended := <-sent
-	assert.Equal(t, exitRefused, ended.status)
-	assert.Contains(t, ended.err, "RUN_CANCELLED (409)")
-	assert.Regexp(t, `(?m)^status +CANCELLED `, c.ok("run", "get", id))
-
-	c.fails(exitRefused, "RUN_NOT_WAITING (409)", "run", "cancel", id)
-	assert.Contains(t, c.ok("run", "list"), "CANCEL run "+id+" by operator")
-	assert.Contains(t, c.ok("watch", "--since", "1h", "--type", "SignalRejected", "--count", "1"),
-		"CANCEL run "+id+" by operator: RUN_NOT_WAITING")
-	nc := c.connect()
-	for request, about := range map[string]string{
-		`{"runId":"` + id + `","reason":5}`: "CANCEL run " + id,
-		`{"runId":5,"actorId":"ada"}`:       "CANCEL a run", `{"runId":`: "CANCEL a run",
-	} {
-		reply, err := nc.Request(wire.Subject("main", wire.RunCancel), []byte(request),
-			20*time.Second)
-		require.NoError(t, err)
-		assert.Equal(t, "400", reply.Header.Get(wire.ErrorCodeHeader), request)
-		assert.Contains(t, c.ok("run", "list", "--type", "CANCEL"), about, request)
-	}
-	assert.NotContains(t, c.ok("run", "list", "--type", "CANCEL"), "the world")
-	assert.NotContains(t, c.ok("watch", "--since", "1h", "--type", "SignalRejected", "--count",
-		"4"), "the world")
-	c.fails(exitUsage, "a town, or --all", "resume", "--all", threatened)
-	c.ok("resume", "--all")
-	again := c.pipe(made, "send", "-", "--expect", "executed")
-	assert.Equal(t, exitOK, again.status, "the key was free")
 }
 
 // Lists, watch and run get name the producer that began a run or appended an event. Its run is no

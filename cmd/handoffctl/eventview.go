@@ -27,7 +27,7 @@ func (v *eventView) printEvent(townID string, e *runevents.Record) error {
 		return err
 	}
 	return v.printf("%s  %-20s  %s %2d  %s  %-18s  %s\n", at, orDash(townID), v.briefID(e.RunID),
-		e.RunSeq, v.eventType(e), show(e.StepID), orDash(appended(v.sense(e), e.AppendedBy)))
+		e.RunSeq, v.eventType(e), orDash(e.StepID), orDash(appended(v.sense(e), e.AppendedBy)))
 }
 
 // clock returns the local time of day of an RFC 3339 time, and prints the date before it if that

@@ -9,10 +9,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"worldengine/cmd/internal/version"
+	"worldengine/runevents"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
@@ -25,10 +27,13 @@ var rewriteGoldens = flag.Bool("rewrite", false, "write the outputs of testdata/
 //
 //	$ ARGUMENTS [< NAME] [> NAME]   runs a command line; its output follows
 //	USER$ ARGUMENTS                 the same of a user, on a server with users
+//	$ ARGUMENTS &                   runs it in the background; wait waits for its end
+//	~ TEXT $ ARGUMENTS              repeats a command line until it prints a text
 //	@NAME CONTENT                   writes a file, which command lines name @NAME
 //	= NAME                          shows a file
+//	> SUBJECT CONTENT               publishes a message to a stream of the server
 //
-// CONTENT may have another file as <NAME>, and \n for the end of a line.
+// CONTENT may have another file as <NAME>, \n for the end of a line, and NOW for the time.
 // An output has "| " before each line, standard error "! ", and an exit status other than 0 a line
 // "exit N". Values that differ between two runs have names: ID1 for a UUID, HASH1 for a hash, TIME and
 // so on. Command lines and files may use the names of UUIDs and hashes.
@@ -49,7 +54,7 @@ func TestScripts(t *testing.T) {
 			require.NoError(t, err)
 			config := configs[name]
 			s := &script{names: map[string]string{}, values: map[string]string{},
-				counts: map[string]int{}}
+				counts: map[string]int{}, background: make(chan outcome, 1)}
 			switch {
 			case strings.HasPrefix(name, "offline"):
 				s.cli = offline(t)
@@ -78,6 +83,8 @@ type script struct {
 	names  map[string]string      // of the values that differ
 	values map[string]string      // by their names
 	counts map[string]int         // of the names, by their beginning
+
+	background chan outcome // of the command line in the background
 }
 
 // run runs the command lines of a script, and returns the script with their outputs.
@@ -92,12 +99,22 @@ func (s *script) run(text string) string {
 				c = s.as(access.Role(user))
 			}
 			fmt.Fprintf(&out, "%s\n%s", line, s.command(c, command[2]))
+		case line == "wait":
+			fmt.Fprintf(&out, "%s\n%s", line, s.outcome(<-s.background))
+		case strings.HasPrefix(line, "~ "):
+			text, command, _ := strings.Cut(line[2:], " $ ")
+			require.Eventually(s.t, func() bool {
+				return strings.Contains(s.cli.run(s.args(command)...).out, text)
+			}, time.Minute, 10*time.Millisecond, line)
+			fmt.Fprintln(&out, line)
 		case strings.HasPrefix(line, "@"):
 			name, content, _ := strings.Cut(line[1:], " ")
-			s.write(name, s.actual(included.ReplaceAllStringFunc(
-				strings.ReplaceAll(content, `\n`, "\n"), func(file string) string {
-					return strings.TrimSpace(s.read(strings.Trim(file, "<>")))
-				})))
+			s.write(name, s.content(content))
+			fmt.Fprintln(&out, line)
+		case strings.HasPrefix(line, "> "):
+			subject, content, _ := strings.Cut(line[2:], " ")
+			_, err := s.streams().Publish(s.t.Context(), subject, []byte(s.content(content)))
+			require.NoError(s.t, err, line)
 			fmt.Fprintln(&out, line)
 		case strings.HasPrefix(line, "= "):
 			fmt.Fprintf(&out, "%s\n%s", line, s.quoted("|", s.read(line[2:])))
@@ -108,6 +125,14 @@ func (s *script) run(text string) string {
 		}
 	}
 	return strings.TrimRight(out.String(), "\n") + "\n"
+}
+
+// content returns the content of a file or a message.
+func (s *script) content(text string) string {
+	text = strings.NewReplacer(`\n`, "\n", "NOW", runevents.Timestamp(time.Now())).Replace(text)
+	return s.actual(included.ReplaceAllStringFunc(text, func(file string) string {
+		return strings.TrimSpace(s.read(strings.Trim(file, "<>")))
+	}))
 }
 
 func (s *script) write(name, content string) {
@@ -149,15 +174,30 @@ func (s *script) command(c *cli, line string) string {
 			in = s.read(to[2])
 		}
 	}
-	args := word.FindAllString(redirect.ReplaceAllString(line, ""), -1)
-	for i, arg := range args {
-		args[i] = s.actual(strings.Trim(arg, `"`))
+	args := s.args(redirect.ReplaceAllString(line, ""))
+	if args[len(args)-1] == "&" {
+		go func() { s.background <- c.pipe(in, args[:len(args)-1]...) }()
+		return ""
 	}
 	got := c.pipe(in, args...)
 	if into != "" {
 		s.write(into, got.out)
 		got.out = ""
 	}
+	return s.outcome(got)
+}
+
+// args returns the words of a command line.
+func (s *script) args(line string) []string {
+	args := word.FindAllString(line, -1)
+	for i, arg := range args {
+		args[i] = s.actual(strings.Trim(arg, `"`))
+	}
+	return args
+}
+
+// outcome returns the output of a command line as a script has it.
+func (s *script) outcome(got outcome) string {
 	text := s.quoted("|", got.out) + s.quoted("!", got.err)
 	if got.status != exitOK {
 		text += fmt.Sprintf("exit %d\n", got.status)
@@ -173,7 +213,7 @@ var (
 		name    string
 	}{
 		{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[+-]\d\d:\d\d)`), "TIME"},
-		{regexp.MustCompile(`\d\d:\d\d:\d\d\.\d{3}`), "TIME"},
+		{regexp.MustCompile(`(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(\.\d{3})?\b`), "TIME"},
 		{regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\d\n`), ""}, // there is another one at midnight
 		{regexp.MustCompile(`nats://127\.0\.0\.1:\d+`), "NATS"},
 		{regexp.MustCompile(`\S+, pid \d+`), "HOST, pid N"},

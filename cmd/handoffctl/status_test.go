@@ -41,17 +41,15 @@ no plugin  south, since 10:01. Start it.
 `, out.String())
 }
 
-// status exits 1 and says why if something needs attention.
+// A dead letter is a problem, and an alert of a storage that has recovered is none.
 func TestStatus_Trouble(t *testing.T) {
 	c := online(t)
 	js := c.streams()
-	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered,
-		runevents.ApplyInDoubt} {
+	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered} {
 		alert := runevents.Alert{Code: code, Severity: code.Severity(),
 			At: runevents.Timestamp(time.Now()), Message: "Told."}
-		_, err := js.PublishMsg(t.Context(), &nats.Msg{
-			Subject: wire.AlertSubject("main", string(code)), Data: []byte(marshal(t, alert)),
-		})
+		_, err := js.Publish(t.Context(), wire.AlertSubject("main", string(code)),
+			[]byte(marshal(t, alert)))
 		require.NoError(t, err)
 	}
 	_, err := js.CreateStream(t.Context(), bus.DeadLetterConfig("main", 1))
@@ -59,26 +57,13 @@ func TestStatus_Trouble(t *testing.T) {
 	_, err = js.Publish(t.Context(), wire.DeadLetterSubject("main", "RUNEVENTS", "7", "0"),
 		[]byte(`{}`))
 	require.NoError(t, err)
-	got := c.run("status")
+	got := c.run("status", "-o", "json")
 	assert.Equal(t, exitFailed, got.status)
-	assert.Regexp(t, `(?m)^health +needs attention$`, got.out)
-	assert.Regexp(t, `(?m)^problem +alert 3, APPLY_IN_DOUBT of \S+: Told\.$`, got.out)
-	assert.Regexp(t, `(?m)^problem +1 dead letter: `, got.out)
-	assert.Regexp(t, `(?m)^alerts +2 P1, 1 P3 open$`, got.out)
-	assert.NotContains(t, got.out, "problem  alert 1, STORAGE_FAILED", "the server has recovered")
-	assert.Equal(t, 1, strings.Count(got.out, "APPLY_IN_DOUBT"), got.out)
-	assert.Equal(t, "handoffctl: the world main needs attention: 2 problems\n", got.err)
-	got = c.run("status", "-o", "json")
-	assert.Equal(t, exitFailed, got.status)
-	assert.Len(t, decode[messages.WorldReport](t, got.out).Problems, 2)
-
-	assert.Regexp(t,
-		`^alert 2, STORAGE_RECOVERED: acknowledged by operator at \S+: -\nalert 3, .* by operator `,
-		c.ok("alerts", "ack", "2", "3"))
-	got = c.run("status")
-	assert.Regexp(t, `(?m)^alerts +1 P1 open, and 2 acknowledged$`, got.out)
-	assert.NotContains(t, got.out, "problem  alert", "an acknowledged recovery is one too")
-	assert.Equal(t, exitFailed, got.status, "of the dead letter")
+	problems := decode[messages.WorldReport](t, got.out).Problems
+	require.Len(t, problems, 1)
+	assert.Contains(t, problems[0], "1 dead letter: ")
+	c.ok("alerts", "ack", "2")
+	assert.NotContains(t, c.run("status").out, "problem  alert", "an acknowledged recovery is one too")
 }
 
 // TestStatus_UrgentAlertBehindOthers: an alert P1 is seen behind more newer ones than a page has, and

@@ -15,29 +15,13 @@ import (
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
-	"worldengine/worldengine/wire"
 )
 
-// Alerts are shown as they come, one a line.
 // watch ends when nothing happens any more.
 func TestWatch_UntilIdle(t *testing.T) {
 	c := online(t)
 	c.pipe(c.handoff(), "send", "-")
 	assert.Contains(t, c.ok("watch", "--since", "1m", "--until-idle", "100ms"), "RunCompleted")
-}
-
-func TestWatch_Alerts(t *testing.T) {
-	c := online(t)
-	js := c.streams()
-	alert := `{"code":"APPLY_IN_DOUBT","severity":"P1","runId":"0d3c6a9e-4f0c","message":"Who knows?",` +
-		`"at":"2026-02-16T10:00:00.000Z"}`
-	_, err := js.Publish(t.Context(), wire.AlertSubject("main", "APPLY_IN_DOUBT"), []byte(alert))
-	require.NoError(t, err)
-	assert.Regexp(t, `^2026-02-1\d \d\d:\d\d:00  P1  APPLY_IN_DOUBT +0d3c6a9e-4f0c  Who knows\?\n$`,
-		c.ok("watch", "--alerts", "--since", "1h", "--count", "1"))
-	assert.JSONEq(t, alert, c.ok("watch", "--alerts", "--since", "1h", "--count", "1",
-		"-o", "json"))
-	assert.Equal(t, exitUsage, c.run("watch", "--alerts", "--town", "t").status)
 }
 
 // Ctrl-C ends it cleanly after what came.
