@@ -91,7 +91,7 @@ func Connect(urls string, o Options) (*Client, error) {
 	nc, err := o.Connection.WithUserInbox(urls).Connect(urls, cmp.Or(o.Name, "worldengine client"),
 		append([]nats.Option{nats.MaxReconnects(-1)}, o.NATS...)...)
 	if err != nil {
-		return nil, &UnavailableError{Code: codeConnection, Message: err.Error(), Cause: err}
+		return nil, unavailable(codeConnection, err, "%s", err)
 	}
 	return New(nc, o.World), nil
 }
@@ -162,6 +162,10 @@ type UnavailableError struct {
 	Code    string
 	Message string
 	Cause   error
+}
+
+func unavailable(code string, cause error, format string, args ...any) *UnavailableError {
+	return &UnavailableError{Code: code, Message: fmt.Sprintf(format, args...), Cause: cause}
 }
 
 // Error gives the machine code and the sentence.

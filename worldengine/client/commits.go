@@ -75,12 +75,12 @@ var errStopped = errors.New("client: the reader has stopped")
 // for one goroutine, and its reader may take its time.
 func (c *Client) Commits(ctx context.Context, follow Follow) iter.Seq2[messages.Commit, error] {
 	return func(yield func(messages.Commit, error) bool) {
-		f := follower{client: c, ctx: ctx, town: follow.TownID, yield: yield}
-		err := f.begin(&follow)
-		for err == nil {
-			err = f.page()
+		f := follower{client: c, ctx: ctx, town: follow.TownID}
+		more, err := true, f.begin(&follow)
+		for err == nil && more {
+			more, err = f.page(yield)
 		}
-		if ctx.Err() == nil && !errors.Is(err, errStopped) {
+		if err != nil && ctx.Err() == nil {
 			yield(messages.Commit{}, err)
 		}
 	}
@@ -91,7 +91,6 @@ type follower struct {
 	client *Client
 	ctx    context.Context
 	town   string
-	yield  func(messages.Commit, error) bool
 
 	after string    // the cursor
 	at    time.Time // when the last commit was persisted; zero before the first
@@ -113,58 +112,44 @@ func (f *follower) begin(follow *Follow) (err error) {
 	return err
 }
 
-// page yields the next page of commits, for which it may wait.
-func (f *follower) page() error {
+// page yields the next page of commits, for which it may wait, and reports whether the reader wants
+// more. In a log that does not reach the cursor, it goes back to the time of the last commit that was
+// yielded, or else to the begin.
+func (f *follower) page(yield func(messages.Commit, error) bool) (more bool, err error) {
 	request := messages.EventListRequest{After: f.after, TownID: f.town, Limit: pageOfCommits}
 	if f.wait {
 		request.WaitMs = pollWait.Milliseconds()
 	}
 	page, err := f.ask(request)
 	if IsCode(err, wire.CodeInvalidCursor) {
-		return f.restart(err)
+		lost := &LossError{After: f.after, Err: err}
+		if f.after, err = f.seek(f.at); err != nil {
+			return false, err
+		}
+		lost.Cursor = f.after
+		return yield(messages.Commit{}, lost), nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	f.wait = true
-	if page.Gap && f.after != "0" {
-		err = f.give(messages.Commit{}, &LossError{f.after, page.Cursor, ErrGap})
+	if page.Gap && f.after != "0" &&
+		!yield(messages.Commit{}, &LossError{f.after, page.Cursor, ErrGap}) {
+		return false, nil
 	}
-	for i := 0; err == nil && i < len(page.Commits); i++ {
-		err = f.next(&page.Commits[i])
+	for i := range page.Commits {
+		commit, lost := &page.Commits[i], error(nil)
+		if commit.Damaged {
+			lost = &LossError{f.after, commit.Cursor, ErrDamaged}
+		} else if at := persisted(commit); !at.IsZero() {
+			f.at = at
+		}
+		if !yield(*commit, lost) {
+			return false, nil
+		}
 	}
 	f.after = page.Cursor
-	return err
-}
-
-// next yields a commit, with an error if it is damaged.
-func (f *follower) next(commit *messages.Commit) error {
-	if commit.Damaged {
-		return f.give(*commit, &LossError{f.after, commit.Cursor, ErrDamaged})
-	}
-	if at := persisted(commit); !at.IsZero() {
-		f.at = at
-	}
-	return f.give(*commit, nil)
-}
-
-func (f *follower) give(commit messages.Commit, err error) error {
-	if !f.yield(commit, err) {
-		return errStopped
-	}
-	return nil
-}
-
-// restart goes on, in a log that does not reach the cursor, with the commits since the time of the
-// last one that was yielded, or else with all commits.
-func (f *follower) restart(invalid error) error {
-	lost := &LossError{After: f.after, Err: invalid}
-	var err error
-	if f.after, err = f.seek(f.at); err != nil {
-		return err
-	}
-	lost.Cursor = f.after
-	return f.give(messages.Commit{}, lost)
+	return true, nil
 }
 
 // seek returns the cursor before the first commit that was persisted at a time or later. It takes
@@ -261,10 +246,7 @@ func (c *Client) away(err error) (pause time.Duration, away bool) {
 
 // persisted returns when a commit was stored; the zero time if it does not say.
 func persisted(commit *messages.Commit) time.Time {
-	at, err := time.Parse(time.RFC3339Nano, commit.At)
-	if err != nil {
-		return time.Time{}
-	}
+	at, _ := time.Parse(time.RFC3339Nano, commit.At)
 	return at
 }
 

@@ -3,16 +3,12 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/messages"
@@ -151,8 +147,8 @@ func (c *Client) DryRunJSON(ctx context.Context, body []byte) (*Outcome, error) 
 		return nil, err
 	}
 	if o.DryRun = msg.Header.Get(wire.DryRunHeader) == "true"; !o.DryRun {
-		return nil, &UnavailableError{Code: codeInvalid, Message: fmt.Sprintf(
-			"this server does not know dry runs: it carried the handoff out as run %s", o.RunID)}
+		return nil, unavailable(codeInvalid, nil,
+			"this server does not know dry runs: it carried the handoff out as run %s", o.RunID)
 	}
 	o.Apply = msg.Header.Get(wire.DryRunApplyHeader)
 	return o, nil
@@ -167,10 +163,8 @@ func (c *Client) outcome(runID string, data jsontext.Value) (o *Outcome, err err
 		o.Result, err = handoff.ParseResult(data, schemas.Limits{})
 	}
 	if err != nil {
-		return nil, &UnavailableError{
-			Code: "INVALID_RESULT", Message: "the server's answer is not a valid result: " +
-				err.Error(), Cause: err,
-		}
+		return nil, unavailable("INVALID_RESULT", err,
+			"the server's answer is not a valid result: %s", err)
 	}
 	return o, nil
 }
@@ -195,8 +189,7 @@ func (c *Client) tellPaused(townID string, err error) {
 	}
 	switch code := wire.Code(refused.Code); code {
 	case wire.CodeTownPaused, wire.CodeWorldPaused, wire.CodePluginAbsent:
-		c.OnPaused(townID, &UnavailableError{Code: refused.Code, Message: refused.Message,
-			Cause: refused})
+		c.OnPaused(townID, unavailable(refused.Code, refused, "%s", refused.Message))
 	}
 }
 
@@ -215,8 +208,7 @@ func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	if its.Status != messages.Paused {
 		return c.absent(ctx, townID)
 	}
-	why := &UnavailableError{Code: "TOWN_PAUSED",
-		Message: fmt.Sprintf("the town %q is paused", townID)}
+	why := unavailable("TOWN_PAUSED", nil, "the town %q is paused", townID)
 	if world, err := c.Control(ctx, ""); err == nil && world.Status == messages.Paused {
 		why.Code, why.Message = "WORLD_PAUSED", "the world is paused"
 	}
@@ -236,10 +228,9 @@ func (c *Client) absent(ctx context.Context, townID string) *UnavailableError {
 	if err != nil || at.PendingRunID == "" || at.PluginAbsentSince == "" {
 		return nil
 	}
-	return &UnavailableError{Code: string(wire.CodePluginAbsent), Message: fmt.Sprintf(
-		"the town %q has had no plugin since %s, and the handoff is the command of run %s or "+
-			"waits behind it; sent again it gets its result", townID, at.PluginAbsentSince,
-		at.PendingRunID)}
+	return unavailable(string(wire.CodePluginAbsent), nil,
+		"the town %q has had no plugin since %s, and the handoff is the command of run %s or waits "+
+			"behind it; sent again it gets its result", townID, at.PluginAbsentSince, at.PendingRunID)
 }
 
 // approvalPause is the longest wait for a decision before the same bytes are sent again.
@@ -259,7 +250,7 @@ func (c *Client) decided(
 				_ = backoff.Sleep(waiting, approvalPause)
 			}
 		} else {
-			log.after = c.awaitDecision(waiting, h, log.after)
+			log.after = c.awaitDecision(waiting, log.town, log.after)
 		}
 		var next *Outcome
 		err := c.patiently(waiting, func() (err error) {
@@ -279,13 +270,12 @@ func (c *Client) decided(
 	return o, nil
 }
 
-// awaitDecision follows the commits behind a cursor until there is a decision about a handoff, or
-// for approvalPause. It returns the cursor behind which to go on, "" if commits were lost.
-func (c *Client) awaitDecision(ctx context.Context, h *handoff.Handoff, after string) string {
+// awaitDecision follows the commits of a town behind a cursor until there is a decision, or for
+// approvalPause. It returns the cursor behind which to go on, "" if commits were lost.
+func (c *Client) awaitDecision(ctx context.Context, townID, after string) string {
 	ctx, cancel := context.WithTimeout(ctx, approvalPause)
 	defer cancel()
-	follow := Follow{TownID: h.Proposal.TownID, After: after}
-	for commit, err := range c.Commits(ctx, follow) {
+	for commit, err := range c.Commits(ctx, Follow{TownID: townID, After: after}) {
 		if _, lost := errors.AsType[*LossError](err); lost {
 			return ""
 		}
@@ -294,23 +284,9 @@ func (c *Client) awaitDecision(ctx context.Context, h *handoff.Handoff, after st
 			return ""
 		}
 		after = commit.Cursor
-		if slices.ContainsFunc(commit.Events, func(event jsontext.Value) bool {
-			return decides(event, h.HandoffID)
-		}) {
+		if commit.Cause == "decided" {
 			break
 		}
 	}
 	return after
-}
-
-// decides reports whether an event is a person's decision about a handoff.
-func decides(data jsontext.Value, handoffID string) bool {
-	event, err := eventOf(data)
-	if err != nil || event.EventType != runevents.SignalAccepted {
-		return false
-	}
-	var about struct {
-		HandoffID string `json:"handoffId"`
-	}
-	return json.Unmarshal(event.Payload, &about) == nil && about.HandoffID == handoffID
 }

@@ -223,10 +223,8 @@ func (x *exchange) failed(err error) error {
 			return denied
 		}
 		if x.hurried {
-			return &UnavailableError{Code: codeTimeout, Message: fmt.Sprintf(
-				"no answer to %s before the deadline of its context; the request may have been "+
-					"carried out",
-				x.verb), Cause: err}
+			return unavailable(codeTimeout, err, "no answer to %s before the deadline of its context; "+
+				"the request may have been carried out", x.verb)
 		}
 	}
 	return x.client.unanswered(err, x.verb, len(x.request.Data))
@@ -245,9 +243,8 @@ func (x *exchange) denied() error {
 		!((fresh || !x.client.served.Load()) && violates(last, "Subscription", inbox+".")) {
 		return nil
 	}
-	return &UnavailableError{Code: codeDenied, Message: fmt.Sprintf(
-		"this user may not ask for %s, or not read the answer in its inbox: %s",
-		x.verb, last), Cause: last}
+	return unavailable(codeDenied, last,
+		"this user may not ask for %s, or not read the answer in its inbox: %s", x.verb, last)
 }
 
 // violates reports whether an error says that the user may not do an operation on a subject that
@@ -273,32 +270,23 @@ func (c *Client) unanswered(err error, verb wire.Verb, size int) error {
 	case errors.Is(err, nats.ErrMaxPayload):
 		return tooLarge(size, c.Conn.MaxPayload())
 	case errors.Is(err, nats.ErrNoResponders):
-		return &UnavailableError{Code: codeNoResponders, Message: fmt.Sprintf(
-			"no server answers %s for the world %q on this NATS: start handoffd with this world, "+
-				"or ask for the one that it serves", verb, c.World), Cause: err}
+		return unavailable(codeNoResponders, err, "no server answers %s for the world %q on this NATS: "+
+			"start handoffd with this world, or ask for the one that it serves", verb, c.World)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		return &UnavailableError{Code: codeTimeout, Message: fmt.Sprintf(
-			"no answer to %s within %s; the request may have been carried out",
-			verb, cmp.Or(c.Timeout, DefaultTimeout)), Cause: err}
+		return unavailable(codeTimeout, err, "no answer to %s within %s; the request may have been "+
+			"carried out", verb, cmp.Or(c.Timeout, DefaultTimeout))
 	case errors.Is(err, context.Canceled):
-		return &UnavailableError{
-			Code: "INTERRUPTED", Message: "interrupted before an answer came", Cause: err,
-		}
-	}
-	if errors.Is(err, nats.ErrConnectionClosed) {
+		return unavailable("INTERRUPTED", err, "interrupted before an answer came")
+	case errors.Is(err, nats.ErrConnectionClosed):
 		return c.closed()
 	}
-	return &UnavailableError{
-		Code: codeConnection, Message: "the connection failed: " + err.Error(), Cause: err,
-	}
+	return unavailable(codeConnection, err, "the connection failed: %s", err)
 }
 
 // closed is the error of a connection that is closed, by its holder or because the server does not
 // let it in any more.
 func (c *Client) closed() error {
-	e := &UnavailableError{
-		Code: codeConnection, Message: "the connection is closed", Cause: nats.ErrConnectionClosed,
-	}
+	e := unavailable(codeConnection, nats.ErrConnectionClosed, "the connection is closed")
 	for _, refusal := range []error{
 		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked,
 		nats.ErrAccountAuthExpired,
@@ -332,16 +320,9 @@ func ReplyErrorOf(msg *nats.Msg) *ReplyError {
 	return refused
 }
 
-// Ask asks a verb with a request that becomes JSON, and reads the reply into reply. It returns the
-// reply as it came.
+// Ask asks a verb with a request that becomes JSON, by options, and reads the reply into reply. It
+// returns the reply as it came.
 func (c *Client) Ask(
-	ctx context.Context, verb wire.Verb, request, reply any,
-) (jsontext.Value, error) {
-	return c.ask(ctx, verb, request, reply)
-}
-
-// ask is Ask with options of the request's JSON.
-func (c *Client) ask(
 	ctx context.Context, verb wire.Verb, request, reply any, options ...json.Options,
 ) (jsontext.Value, error) {
 	body, err := json.Marshal(request, append(options, json.Deterministic(true))...)
@@ -393,6 +374,5 @@ func rows[Row any, Place comparable](
 
 // invalidAnswer is the error of an answer that breaks the contract.
 func invalidAnswer(err error) error {
-	return &UnavailableError{Code: codeInvalid, Message: "the server's answer cannot be read: " +
-		err.Error(), Cause: err}
+	return unavailable(codeInvalid, err, "the server's answer cannot be read: %s", err)
 }

@@ -78,7 +78,7 @@ func (c *Client) RemoveTown(ctx context.Context, townID string) (last TownSummar
 func (c *Client) askTown(ctx context.Context, verb wire.Verb, request any) (*Town, error) {
 	t := new(Town)
 	// The server refuses a name that stands twice, and text that is not UTF-8, and names the place.
-	data, err := c.ask(ctx, verb, request, t, jsontext.AllowDuplicateNames(true),
+	data, err := c.Ask(ctx, verb, request, t, jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return nil, err
