@@ -86,11 +86,11 @@ func TestAdmit_Slots(t *testing.T) {
 	t.Cleanup(s.stopWorkers)
 	var verbs []wire.Verb
 	for _, e := range s.endpoints {
-		verbs = append(verbs, e.verb)
+		verbs = append(verbs, e.Verb)
 		if !e.reads { // these share the slots of handoffs
 			continue
 		}
-		spec, bound := e.verb.Spec(), many
+		spec, bound := e.VerbSpec, many
 		if spec.Lists {
 			bound = few
 		}
@@ -101,12 +101,12 @@ func TestAdmit_Slots(t *testing.T) {
 			return s.Overload().Held > before
 		}
 		for range bound {
-			require.True(t, admit("a"), e.verb)
+			require.True(t, admit("a"), e.Verb)
 		}
 		refused := s.Overload().Refused["town"]
-		require.False(t, admit("a"), e.verb)
-		require.Equal(t, refused+1, s.Overload().Refused["town"], e.verb)
-		require.True(t, admit("b"), e.verb)
+		require.False(t, admit("a"), e.Verb)
+		require.Equal(t, refused+1, s.Overload().Refused["town"], e.Verb)
+		require.True(t, admit("b"), e.Verb)
 	}
 	slices.Sort(verbs)
 	require.Equal(t, slices.Sorted(slices.Values(wire.Verbs())), verbs, "each verb has its endpoint")

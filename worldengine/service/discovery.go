@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,65 +13,54 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// discovery answers $SRV.PING, $SRV.INFO and $SRV.STATS by the NATS micro protocol. The micro
-// library would answer on any reply subject, and gives its handlers no message whose headers could
-// not be decoded.
-type discovery struct {
-	service  *Service
-	identity micro.ServiceIdentity
-	started  time.Time
-}
-
-// verbStats counts the requests of a verb.
-type verbStats struct {
-	mu    sync.Mutex
-	stats micro.EndpointStats
-}
-
-// newDiscovery returns the discovery of the endpoints of a service, whose requests it counts from
-// then on.
-func newDiscovery(s *Service) *discovery {
+// identify names the service and its endpoints for discovery: $SRV.PING, $SRV.INFO and $SRV.STATS of
+// the NATS micro protocol. The micro library would answer on any reply subject, and gives its
+// handlers no message whose headers could not be decoded.
+func (s *Service) identify() {
 	for _, e := range s.endpoints {
-		e.stats = &verbStats{stats: micro.EndpointStats{
-			Name:       strings.ReplaceAll(string(e.verb), ".", "-"),
-			Subject:    wire.Subject(s.config.World, e.verb),
-			QueueGroup: s.config.QueueGroup,
-		}}
+		e.stats = micro.EndpointStats{
+			Name:    strings.ReplaceAll(string(e.Verb), ".", "-"),
+			Subject: wire.Subject(s.config.World, e.Verb), QueueGroup: s.config.QueueGroup,
+		}
 	}
-	metadata := map[string]string{wire.WorldMetadata: s.config.World}
+	s.started, s.identity = time.Now().UTC(), micro.ServiceIdentity{
+		Name: wire.ServiceName, ID: s.config.ID, Version: s.config.Version,
+		Metadata: map[string]string{wire.WorldMetadata: s.config.World},
+	}
 	if s.config.OperatorKey != "" {
-		metadata[wire.OperatorKeyMetadata] = s.config.OperatorKey
+		s.identity.Metadata[wire.OperatorKeyMetadata] = s.config.OperatorKey
 	}
-	return &discovery{service: s, started: time.Now().UTC(), identity: micro.ServiceIdentity{
-		Name: wire.ServiceName, ID: s.config.ID, Version: s.config.Version, Metadata: metadata,
-	}}
 }
 
-func (v *verbStats) count(took time.Duration) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.stats.NumRequests++
-	v.stats.ProcessingTime += took
-	v.stats.AverageProcessingTime = v.stats.ProcessingTime / time.Duration(v.stats.NumRequests)
+// count counts a request of the verb.
+func (e *endpoint) count(took time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.NumRequests++
+	e.stats.ProcessingTime += took
+	e.stats.AverageProcessingTime = e.stats.ProcessingTime / time.Duration(e.stats.NumRequests)
 }
 
-func (v *verbStats) read() micro.EndpointStats {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.stats
+// counted returns the statistics of the verb.
+func (e *endpoint) counted() micro.EndpointStats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stats
 }
 
-// subscribe subscribes to the subjects of discovery.
-func (d *discovery) subscribe(in *Entrance) error {
-	name, id := d.identity.Name, d.identity.ID
-	for verb, answer := range map[micro.Verb]func() any{
-		micro.PingVerb: d.ping, micro.InfoVerb: d.info, micro.StatsVerb: d.stats,
+// discoverable subscribes to the subjects of discovery.
+func (s *Service) discoverable(in *Entrance) error {
+	for verb, body := range map[micro.Verb]func() any{
+		micro.PingVerb: s.ping, micro.InfoVerb: s.info, micro.StatsVerb: s.statistics,
 	} {
-		for _, whose := range [][2]string{{"", ""}, {name, ""}, {name, id}} {
+		for _, whose := range [][2]string{
+			{"", ""}, {s.identity.Name, ""}, {s.identity.Name, s.identity.ID},
+		} {
 			subject, err := micro.ControlSubject(verb, whose[0], whose[1])
 			if err == nil {
-				_, err = in.Requests.Subscribe(subject,
-					func(msg *nats.Msg) { d.answer(in, msg, answer) })
+				_, err = in.Requests.Subscribe(subject, func(msg *nats.Msg) {
+					s.introduce(&incoming{entrance: in, inbox: msg.Reply}, body)
+				})
 			}
 			if err != nil {
 				return fmt.Errorf("service: %s: %w", subject, err)
@@ -82,31 +70,30 @@ func (d *discovery) subscribe(in *Entrance) error {
 	return nil
 }
 
-func (d *discovery) answer(in *Entrance, msg *nats.Msg, body func() any) {
-	if !d.service.mayAnswer(msg.Reply) {
+func (s *Service) introduce(to *incoming, body func() any) {
+	if !s.mayAnswer(to.inbox) {
 		return
 	}
-	to := &incoming{entrance: in, inbox: msg.Reply}
 	data, err := json.Marshal(body())
 	if err != nil {
-		d.service.fail(to, err)
+		s.fail(to, err)
 		return
 	}
-	d.service.respond(to, &nats.Msg{Data: data})
+	s.respond(to, &nats.Msg{Data: data})
 }
 
-func (d *discovery) ping() any {
-	return micro.Ping{ServiceIdentity: d.identity, Type: micro.PingResponseType}
+func (s *Service) ping() any {
+	return micro.Ping{ServiceIdentity: s.identity, Type: micro.PingResponseType}
 }
 
-func (d *discovery) info() any {
+func (s *Service) info() any {
 	info := micro.Info{
-		ServiceIdentity: d.identity, Type: micro.InfoResponseType,
+		ServiceIdentity: s.identity, Type: micro.InfoResponseType,
 		Description: "Authoritative world engine: takes execution-handoff.v1, " +
 			"answers execution-result.v1",
 	}
-	for _, e := range d.service.endpoints {
-		v := e.stats.read()
+	for _, e := range s.endpoints {
+		v := e.counted()
 		info.Endpoints = append(info.Endpoints, micro.EndpointInfo{
 			Name: v.Name, Subject: v.Subject, QueueGroup: v.QueueGroup,
 		})
@@ -114,18 +101,17 @@ func (d *discovery) info() any {
 	return info
 }
 
-// stats returns the statistics of the endpoints, each with the statistics of the server as data.
-func (d *discovery) stats() any {
+// statistics returns the statistics of the endpoints, each with the statistics of the server as data.
+func (s *Service) statistics() any {
 	stats := micro.Stats{
-		ServiceIdentity: d.identity, Type: micro.StatsResponseType, Started: d.started,
+		ServiceIdentity: s.identity, Type: micro.StatsResponseType, Started: s.started,
 	}
-	data, err := json.Marshal(d.service.stats())
+	data, err := json.Marshal(s.stats())
 	if err != nil {
-		d.service.config.Logger.Error("the statistics cannot be written", "error", err)
-		data = nil
+		s.config.Logger.Error("the statistics cannot be written", "error", err)
 	}
-	for _, e := range d.service.endpoints {
-		v := e.stats.read()
+	for _, e := range s.endpoints {
+		v := e.counted()
 		v.Data = data
 		stats.Endpoints = append(stats.Endpoints, &v)
 	}
@@ -133,16 +119,16 @@ func (d *discovery) stats() any {
 }
 
 // server returns the server with its statistics.
-func (d *discovery) server() messages.Server {
-	stats := d.service.stats()
+func (s *Service) server() messages.Server {
+	stats := s.stats()
 	server := messages.Server{
-		ID: d.identity.ID, Name: d.service.config.Name, Version: d.identity.Version,
-		Started: d.started, Writer: true, Indexed: stats.Indexed, Stats: stats,
+		ID: s.config.ID, Name: s.config.Name, Version: s.config.Version, Started: s.started,
+		Writer: true, Indexed: stats.Indexed, Stats: stats,
 	}
-	for _, e := range d.service.endpoints {
-		v := e.stats.read()
+	for _, e := range s.endpoints {
+		v := e.counted()
 		server.Verbs = append(server.Verbs, messages.VerbCount{
-			Verb: e.verb, Requests: int64(v.NumRequests),
+			Verb: e.Verb, Requests: int64(v.NumRequests),
 			AverageMicros: v.AverageProcessingTime.Microseconds(),
 		})
 	}

@@ -6,9 +6,11 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
@@ -19,7 +21,7 @@ import (
 
 // endpoint is a verb: the bounds of its requests, and the workers for them.
 type endpoint struct {
-	verb wire.Verb
+	*wire.VerbSpec
 	// do answers a request, or leaves it to the engine. Its error is answered.
 	do func(*incoming) error
 	// work has room for every request with a slot, so none waits to get in.
@@ -30,8 +32,10 @@ type endpoint struct {
 	limit int    // of a request, in bytes
 	// weight is how many bytes of memory a byte of a request counts for: its text and its tree.
 	weight int64
-	stats  *verbStats
 	line   *line // keeps the order of arrival; nil if that does not matter
+
+	mu    sync.Mutex // guards stats
+	stats micro.EndpointStats
 }
 
 // Weights of endpoints. A patch is kept as a tree, which takes some thirty times the memory of its
@@ -109,7 +113,7 @@ func (s *Service) readsBy(verb wire.Verb, do func(*incoming) error) *endpoint {
 	}
 	about := strconv.Quote(string(cmp.Or(spec.About, wire.AboutTown)))
 	return s.start(&endpoint{
-		verb: verb, do: do, slots: queue.NewSlots(waiting, 2*waiting),
+		VerbSpec: spec, do: do, slots: queue.NewSlots(waiting, 2*waiting),
 		about: member(about), reads: true, limit: maxRequest, weight: readWeight,
 	}, s.config.Readers)
 }
@@ -119,7 +123,8 @@ func (s *Service) submits(
 	verb wire.Verb, submit func(*incoming) error, limit int, weight int64,
 ) *endpoint {
 	return s.start(&endpoint{
-		verb: verb, do: submit, slots: s.changes, about: aboutTown, limit: limit, weight: weight,
+		VerbSpec: verb.Spec(), do: submit, slots: s.changes, about: aboutTown, limit: limit,
+		weight: weight,
 	}, s.parsers())
 }
 
@@ -128,7 +133,7 @@ func (s *Service) submits(
 func (s *Service) makeDryRuns() *endpoint {
 	waiting := s.config.Waiting
 	return s.start(&endpoint{
-		verb: wire.Handoff, do: s.dryRun, slots: queue.NewSlots(waiting, 2*waiting),
+		VerbSpec: wire.Handoff.Spec(), do: s.dryRun, slots: queue.NewSlots(waiting, 2*waiting),
 		about: aboutTown, limit: s.config.MaxHandoff, weight: handoffWeight,
 	}, s.parsers())
 }

@@ -64,7 +64,7 @@ func (p *polls) leave(user string) {
 // service ends the wait.
 func (s *Service) eventList(in *incoming) error {
 	var r messages.EventListRequest
-	if err := parse(in.verb, in.data, &r); err != nil {
+	if err := parse(in.endpoint.Verb, in.data, &r); err != nil {
 		return err
 	}
 	query, err := queryOf(in.rights, &r)

@@ -20,8 +20,8 @@ import (
 // incoming is a request from its arrival to its answer.
 type incoming struct {
 	entrance *Entrance
-	inbox    string // empty if the client waits for no answer
-	verb     wire.Verb
+	inbox    string    // empty if the client waits for no answer
+	endpoint *endpoint // of its verb; nil for discovery
 	start    time.Time // of its arrival
 	data     []byte
 	header   nats.Header
@@ -33,7 +33,6 @@ type incoming struct {
 	town     string
 	bytes    int64
 	released atomic.Bool
-	stats    *verbStats // of its verb; nil for discovery
 	// parsed reports whether a handoff in the line is parsed, and delivery leaves it to the engine;
 	// nil if it was refused. The line's lock guards both.
 	parsed   bool
@@ -49,8 +48,8 @@ func (s *Service) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed
 		return
 	}
 	in := &incoming{
-		entrance: entrance, inbox: msg.Reply, verb: e.verb, start: time.Now(),
-		data: msg.Data, header: msg.Header, stats: e.stats,
+		entrance: entrance, inbox: msg.Reply, endpoint: e, start: time.Now(),
+		data: msg.Data, header: msg.Header,
 	}
 	if s.mayAnswer(msg.Reply) {
 		if err := s.take(e, in, headersOf(msg), crossed); err != nil {
@@ -69,8 +68,8 @@ func (s *Service) take(e *endpoint, in *incoming, headers access.Headers, crosse
 	if !certain {
 		return errHeadersUnreadable
 	}
-	err := in.rights.Verb(in.verb)
-	if in.verb.Spec().Signal {
+	err := in.rights.Verb(e.Verb)
+	if e.Signal {
 		in.refused, err = err, nil
 	}
 	if err != nil {
@@ -110,17 +109,17 @@ func (s *Service) mayAnswer(reply string) bool {
 // route returns the endpoint that works on a request: another one for a dry run. It refuses a dry
 // run of a verb that has none and would change something.
 func (s *Service) route(e *endpoint, header nats.Header) (*endpoint, error) {
-	if e.verb != wire.Handoff && e.verb != wire.RunAppend && !e.verb.Spec().Changes {
+	if e.reads && !e.Changes {
 		return e, nil
 	}
 	switch dry, err := isDryRun(header); {
 	case err != nil || !dry:
 		return e, err
-	case e.verb == wire.Handoff:
+	case e.Verb == wire.Handoff:
 		return s.dryRuns, nil
 	}
 	return nil, refused(schemas.CodeSchemaValidation,
-		"the header %s is for %s alone, not for %s", wire.DryRunHeader, wire.Handoff, e.verb)
+		"the header %s is for %s alone, not for %s", wire.DryRunHeader, wire.Handoff, e.Verb)
 }
 
 // isDryRun reports whether a request asks for a dry run. The name of the header may be spelled in
@@ -170,7 +169,7 @@ func (s *Service) open(in *Entrance) error {
 			return fmt.Errorf("service: endpoints: %w", err)
 		}
 	}
-	if err := s.discovery.subscribe(in); err != nil {
+	if err := s.discoverable(in); err != nil {
 		return err
 	}
 	// NATS must know the subscriptions before the caller reports that the world is served.
@@ -183,7 +182,7 @@ func (s *Service) open(in *Entrance) error {
 // subscribe subscribes to a verb: on its public subject and, with access control, on the subject of
 // the requests from the clients' account.
 func (s *Service) subscribe(in *Entrance, e *endpoint) (subs []*nats.Subscription, err error) {
-	subject := wire.Subject(s.config.World, e.verb)
+	subject := wire.Subject(s.config.World, e.Verb)
 	subjects := []string{subject}
 	if s.config.Access != nil {
 		subjects = append(subjects, wire.CrossedSubject(subject))

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nats-io/nats.go/micro"
 	"github.com/nats-io/nuid"
 
 	"worldengine/handoff"
@@ -121,13 +122,13 @@ type Observer interface {
 
 // observe counts an answer, and passes it to the observer. An answer of discovery is left out.
 func (s *Service) observe(in *incoming, code wire.Code) {
-	if in.stats == nil {
+	if in.endpoint == nil {
 		return
 	}
 	took := time.Since(in.start)
-	in.stats.count(took)
+	in.endpoint.count(took)
 	if s.config.Observer != nil {
-		s.config.Observer.Request(in.verb, code, took)
+		s.config.Observer.Request(in.endpoint.Verb, code, took)
 	}
 }
 
@@ -138,7 +139,6 @@ type Service struct {
 	entrances []Entrance
 
 	endpoints []*endpoint
-	discovery *discovery
 	dryRuns   *endpoint // works on the dry runs of handoff
 	workers   sync.WaitGroup
 
@@ -154,6 +154,9 @@ type Service struct {
 
 	ctx  context.Context // of the reads; done when Stop has waited for them
 	stop context.CancelFunc
+
+	identity micro.ServiceIdentity
+	started  time.Time
 }
 
 // closeWithin bounds how long a service that cannot start waits for requests that have arrived.
@@ -173,7 +176,7 @@ func Serve(
 	perTown, total := engine.Bounds()
 	s.changes = queue.NewSlots(perTown+notWaiting, total)
 	s.endpoints, s.dryRuns = s.makeEndpoints(), s.makeDryRuns()
-	s.discovery = newDiscovery(s)
+	s.identify()
 	for i := range s.entrances {
 		err := s.open(&s.entrances[i])
 		if err == nil {

@@ -183,7 +183,7 @@ func (s *Service) townPatch(in *incoming) error {
 
 // parseChange returns the tree of a request: the engine reads the state or the patch in it.
 func (s *Service) parseChange(in *incoming) (map[string]any, error) {
-	tree, err := schemas.Parse(schemas.RequestOf(string(in.verb)), in.data,
+	tree, err := schemas.Parse(schemas.RequestOf(string(in.endpoint.Verb)), in.data,
 		schemas.Limits{Bytes: s.config.MaxSnapshot})
 	request, _ := tree.(map[string]any)
 	return request, err
@@ -232,7 +232,7 @@ func (s *Service) answerTown(in *incoming) answering[worldengine.Town] {
 // townRemove leaves the removal of a town to the engine.
 func (s *Service) townRemove(in *incoming) error {
 	var r messages.TownRemove
-	if err := parse(in.verb, in.data, &r); err != nil {
+	if err := parse(in.endpoint.Verb, in.data, &r); err != nil {
 		return err
 	}
 	if err := in.rights.Town(r.TownID); err != nil {

@@ -171,7 +171,7 @@ func (r *report) ask(damage bool) (err error) {
 		r.LogEnd = end
 		r.Problems = append(r.Problems, behind...)
 		r.streams()
-		r.servers()
+		r.serving()
 	}
 	return nil
 }
@@ -214,8 +214,8 @@ func (r *report) streams() {
 	}
 }
 
-func (r *report) servers() {
-	writer := r.discovery.server()
+func (r *report) serving() {
+	writer := r.server()
 	r.Servers = append(r.Servers, writer)
 	if r.config.Standbys != nil {
 		r.Servers = append(r.Servers, r.config.Standbys()...)
