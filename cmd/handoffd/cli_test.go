@@ -2,15 +2,27 @@ package main
 
 import (
 	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/alecthomas/kong"
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/bcrypt"
+
+	"worldengine/worldengine/server"
 )
 
 // output runs handoffd in this process, which must end with a status, and returns its output and
@@ -182,4 +194,251 @@ func TestRun_Demo(t *testing.T) {
 	require.Contains(t, out, "town-threatened moved from day 15")
 	require.Contains(t, out, "10 RunFailed")
 	require.Empty(t, log)
+}
+
+var rewrite = flag.Bool("rewrite", false, "write the table of settings of docs/operators.md")
+
+// The table of settings of docs/operators.md is the model of the command line.
+func TestServe_FlagsAreDocumented(t *testing.T) {
+	t.Parallel()
+	parser, err := kong.New(&commandLine{}, kong.Name("handoffd"))
+	require.NoError(t, err)
+	const head = "\n| flag | default | meaning |\n|---|---|---|\n"
+	titles, tables := []string{"Common flags:"}, map[string]string{}
+	for _, node := range parser.Model.Children {
+		for _, flag := range node.Flags {
+			if node.Name != "serve" {
+				continue
+			}
+			value, title := "", titles[0]
+			if flag.Default != "" {
+				value = "`" + flag.Default + "` "
+			}
+			if flag.Group != nil {
+				title = flag.Group.Title
+			}
+			if !slices.Contains(titles, title) {
+				titles = append(titles, title)
+			}
+			tables[title] += fmt.Sprintf("| `--%s` | %s| %s |\n", flag.Name, value, linked(flag.Help))
+		}
+	}
+	table := ""
+	for _, title := range titles {
+		table += "\n**" + strings.TrimSuffix(title, ":") + "**\n" + head + tables[title]
+	}
+	const name = "../../docs/operators.md"
+	page, err := os.ReadFile(name)
+	require.NoError(t, err)
+	before, rest, found := strings.Cut(string(page), "<!-- generated: settings -->\n")
+	require.True(t, found)
+	was, after, found := strings.Cut(rest, "\n<!-- end -->")
+	require.True(t, found)
+	if *rewrite {
+		require.NoError(t, os.WriteFile(name, []byte(before+"<!-- generated: settings -->\n"+table+
+			"\n<!-- end -->"+after), 0o644))
+		return
+	}
+	require.True(t, table == was, "%s is stale: run go generate ./cmd/handoffd", name)
+}
+
+// linked returns a help text with links to the pages that it names.
+func linked(help string) string {
+	help = strings.ReplaceAll(help, "A setting of the world",
+		"A [setting of the world](#the-settings-of-a-world)")
+	return regexp.MustCompile(`docs/([a-z]+\.md)`).ReplaceAllString(help, "[$1]($1)")
+}
+
+// Each flag of handoffd serve changes the configuration of the server, but for three that the command
+// itself uses.
+func TestServe_FlagsAreUsed(t *testing.T) {
+	t.Parallel()
+	_, flags := configured(t)
+	var others []string
+	for _, flag := range flags {
+		var base []string
+		if flag.Name == "nats-websocket" {
+			base = []string{"--nats=nats://127.0.0.1:1"}
+		}
+		byDefault, _ := configured(t, base...)
+		changed, _ := configured(t, append(base, otherwise(t, flag))...)
+		if reflect.DeepEqual(byDefault, changed) {
+			others = append(others, flag.Name)
+		}
+	}
+	require.ElementsMatch(t, []string{"check-config", "drain-timeout", "memory"}, others,
+		"config in serve.go does not hand these on")
+}
+
+// configured returns the configuration of a command line, and all flags.
+func configured(t *testing.T, args ...string) (server.Config, []*kong.Flag) {
+	t.Helper()
+	var line commandLine
+	parser, err := kong.New(&line, kong.Name("handoffd"))
+	require.NoError(t, err)
+	parsed, err := parser.Parse(append([]string{"serve"}, args...))
+	require.NoError(t, err, args)
+	config, err := line.Serve.config(newLogger(io.Discard, line.Serve.LogFormat, line.Serve.LogLevel))
+	require.NoError(t, err, args)
+	return config, parsed.Selected().Flags
+}
+
+// otherwise returns the argument that gives a flag another value than its default.
+func otherwise(t *testing.T, flag *kong.Flag) string {
+	t.Helper()
+	value := "7000"
+	switch {
+	case flag.IsBool() && flag.Default == "true":
+		return "--no-" + flag.Name
+	case flag.IsBool():
+		return "--" + flag.Name
+	case flag.Name == "apply":
+		value = "plugin"
+	case flag.Name == "webhook":
+		value = "http://127.0.0.1:1"
+	case flag.Name == "access":
+		value = accessFile(t, mara)
+	case flag.Name == "rcon-config":
+		value = rconConfig(t, "127.0.0.1:1", "list")
+	case strings.HasPrefix(flag.Name, "rules-"):
+		value = "0.7"
+	case flag.Name == "log-level":
+		value = "WARN"
+	case flag.Name == "min-free-disk", flag.Name == "memory":
+		value = "700MiB"
+	case flag.Enum != "":
+		values := flag.EnumSlice()
+		value = values[len(values)-1]
+		if value == flag.Default {
+			value = values[0]
+		}
+	case flag.Tag.Type == "existingfile":
+		value = "cli_test.go"
+	case strings.HasSuffix(flag.Target.Type().String(), "time.Duration"): // or a pointer
+		value = "7m"
+	}
+	return "--" + flag.Name + "=" + value
+}
+
+// contents returns the text of all files below some directories, or of single files.
+func contents(t *testing.T, paths ...string) string {
+	t.Helper()
+	var text strings.Builder
+	for _, path := range paths {
+		require.NoError(t, filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			data, err := os.ReadFile(path)
+			text.Write(data)
+			return err
+		}))
+	}
+	return text.String()
+}
+
+// The variables that the files of deploy set are of flags.
+func TestDeploy_Variables(t *testing.T) {
+	t.Parallel()
+	parser, err := kong.New(&commandLine{}, kong.Name("handoffd"), kong.DefaultEnvars("HANDOFFD"))
+	require.NoError(t, err)
+	set := regexp.MustCompile(`\bHANDOFFD_[A-Z_]+[A-Z]\b`).FindAllString(contents(t, "../../deploy"), -1)
+	require.Greater(t, len(set), 5)
+	require.Empty(t, unknownVariables(set, parser.Model))
+}
+
+// NATS reads the configuration of the nodes, which is the one of the page for operators.
+func TestDeploy_NATSConfiguration(t *testing.T) {
+	t.Parallel()
+	options, err := natsserver.ProcessConfigFile("../../deploy/compose/nats.conf")
+	require.NoError(t, err)
+	require.Equal(t, "/data", options.StoreDir)
+	require.True(t, options.SyncAlways)
+	require.Equal(t, int32(8<<20), options.MaxPayload)
+	require.Len(t, options.Routes, 3)
+}
+
+// Each service that another one waits for is in the files that a comment or a page gives together.
+func TestDeploy_ComposeServices(t *testing.T) {
+	t.Parallel()
+	section := regexp.MustCompile(`(?ms)^services:\n(.*?)(?:^[^ #\n]|\z)`)
+	service := regexp.MustCompile(`(?m)^  ([a-z0-9-]+):$`)
+	needs := regexp.MustCompile(`(?m)^ +depends_on: *\[([a-z0-9, -]+)\]$`)
+	commands := regexp.MustCompile(`docker compose((?: -f \S+)+)`).FindAllStringSubmatch(
+		contents(t, "../../docs", "../../deploy/compose"), -1)
+	require.GreaterOrEqual(t, len(commands), 4)
+	for _, command := range commands {
+		text, services := "", map[string]bool{}
+		for _, file := range strings.Fields(strings.ReplaceAll(command[1], " -f ", " ")) {
+			own := contents(t, "../../"+file)
+			part := section.FindStringSubmatch(own)
+			require.NotNil(t, part, file)
+			for _, found := range service.FindAllStringSubmatch(part[1], -1) {
+				services[found[1]] = true
+			}
+			text += own
+		}
+		waits := needs.FindAllStringSubmatch(text, -1)
+		require.Len(t, waits, strings.Count(text, "depends_on:"), "this test reads lists in one line")
+		for _, list := range waits {
+			for _, need := range strings.Split(list[1], ", ") {
+				require.True(t, services[need], "%s: %s", command[0], need)
+			}
+		}
+	}
+}
+
+func TestMemory_Sizes(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]memoryLimit{
+		"auto": 0, "off": math.MaxInt64, "128MiB": 128 << 20, "2GiB": 2 << 30,
+	} {
+		var limit memoryLimit
+		require.NoError(t, limit.UnmarshalText([]byte(text)), text)
+		require.Equal(t, want, limit, text)
+	}
+	for _, text := range []string{"", "2", "2GB", "-1GiB", "1MiB", "0GiB", "99999999999GiB", "xMiB"} {
+		require.ErrorContains(t, new(memoryLimit).UnmarshalText([]byte(text)), "--memory must be", text)
+	}
+}
+
+// The least limit counts: of the machine, of the group, or of one above it.
+func TestMemory_Usable(t *testing.T) {
+	t.Parallel()
+	self := fmt.Sprintf("proc/%d/cgroup", os.Getpid())
+	const meminfo = "MemTotal:        1024 kB\nMemFree: 1 kB\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		bytes int64
+		from  string
+	}{
+		"nothing is known": {nil, math.MaxInt64, "nothing"},
+		"a machine":        {map[string]string{"proc/meminfo": meminfo}, 1 << 20, "the machine"},
+		"version 2": {map[string]string{
+			"proc/meminfo": meminfo,
+			self:           "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "5000\n",
+		}, 5000, "its control group"},
+		"version 2, above": {map[string]string{
+			"proc/meminfo": meminfo, self: "0::/a/b\n",
+			"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "7000\n",
+		}, 7000, "its control group"},
+		"version 2, more than there is": {map[string]string{
+			"proc/meminfo": meminfo,
+			self:           "0::/\n", "sys/fs/cgroup/memory.max": "9999999999\n",
+		}, 1 << 20, "the machine"},
+		"version 1": {map[string]string{
+			"proc/meminfo": meminfo, self: "3:cpu:/x\n2:memory:/a\n",
+			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "6000\n",
+		}, 6000, "its control group"},
+	} {
+		root := t.TempDir()
+		for file, text := range c.files {
+			file = filepath.Join(root, file)
+			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		}
+		bytes, from := usableMemory(root)
+		require.Equal(t, c.bytes, bytes, name)
+		require.Equal(t, c.from, from, name)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -23,16 +24,25 @@ const (
 	longPatience = 2 * time.Second
 )
 
-// Each node, and each engine that serves, is killed or ended in turn under load; a node may lose its
-// disk, and come back without anything. No answer is lost, and nothing is applied twice.
+// Each node, and each engine that serves, is killed or ended in turn under load, also while a game
+// applies the commands; a node may lose its disk, and come back without anything. No answer is lost,
+// and nothing is applied twice: the game is changed once for each accepted handoff, and for no other.
 func TestCluster_Faults(t *testing.T) {
 	long(t)
+	killNode := func(w *clusterWorld, i int) {
+		w.kill(i)
+		w.hammer.waitEach(5, everywhere...)
+		w.restart(i, -1)
+	}
+	killEngine := func(w *clusterWorld, _ int) {
+		i := w.writer()
+		w.engines[i].end(syscall.SIGKILL)
+		w.hammer.waitEach(5, everywhere...)
+		w.restart(-1, i)
+	}
 	for name, fault := range map[string]func(w *clusterWorld, i int){ // a comma would end a path of NATS
-		"a node killed": func(w *clusterWorld, i int) {
-			w.kill(i)
-			w.hammer.waitEach(5, everywhere...)
-			w.restart(i, -1)
-		},
+		"a node killed": killNode, "a node killed in a game": killNode,
+		"an engine killed": killEngine, "an engine killed in a game": killEngine,
 		"a node killed that comes back without its disk": func(w *clusterWorld, i int) {
 			w.kill(i)
 			require.NoError(w.t, os.RemoveAll(w.data(i)))
@@ -50,19 +60,19 @@ func TestCluster_Faults(t *testing.T) {
 			w.running[i].end(syscall.SIGUSR2)
 			w.restart(i, -1)
 		},
-		"an engine killed": func(w *clusterWorld, _ int) {
-			i := w.writer()
-			w.engines[i].end(syscall.SIGKILL)
-			w.hammer.waitEach(5, everywhere...)
-			w.restart(-1, i)
-		},
 		"an engine drained and started again": func(w *clusterWorld, i int) {
 			w.engines[i].stop()
 			w.restart(-1, i)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := startWorld(t)
+			var args []string
+			g := newGame()
+			if strings.HasSuffix(name, "in a game") {
+				args = []string{"--apply", "plugin"}
+			}
+			w := startWorld(t, args...)
+			g.play(t, w.connect(w.urls(1)))
 			w.drive(drivenByLong, longPatience)
 			var gaps []gap
 			first := w.replicas(w.clients[0])
@@ -74,6 +84,11 @@ func TestCluster_Faults(t *testing.T) {
 			}
 			logGaps(t, name, gaps)
 			w.finish(0)
+			if args != nil {
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				require.Len(t, g.changes, w.hammer.answers())
+			}
 		})
 	}
 }
@@ -184,36 +199,6 @@ func (h *hammer) quiet(towns []*driven) []int {
 		return time.Since(since) > 2*longPatience
 	}, time.Minute, 50*time.Millisecond, "towns are still answered for")
 	return last
-}
-
-// Nodes and engines are killed while a game applies commands: each command is brought to its end by
-// an engine that lives, and the game was changed once for each handoff that was accepted, and for
-// no other.
-func TestCluster_Plugin(t *testing.T) {
-	long(t)
-	w := startWorld(t, "--apply", "plugin")
-	g := newGame()
-	g.play(t, w.connect(w.urls(1)))
-	w.drive(drivenByLong, longPatience)
-	var gaps []gap
-	for k := range *clusterRounds * size {
-		for _, lost := range []struct{ node, engine int }{{-1, w.writer()}, {k % size, -1}} {
-			from := time.Now()
-			if lost.node >= 0 {
-				w.kill(lost.node)
-			} else {
-				w.engines[lost.engine].end(syscall.SIGKILL)
-			}
-			w.hammer.waitEach(2, everywhere...)
-			gaps = append(gaps, w.hammer.gapSince(from, everywhere...))
-			w.restart(lost.node, lost.engine)
-		}
-	}
-	logGaps(t, "an engine, or a node, killed while plugins are asked", gaps)
-	w.finish(0)
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	require.Len(t, g.changes, w.hammer.answers())
 }
 
 // A world moves from one machine to a cluster, and from a cluster that is under load to one

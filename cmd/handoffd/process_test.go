@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -269,44 +268,4 @@ func worldFile(t testing.TB) string {
 	path, err := filepath.Abs("../../testdata/worlds/frontier.json")
 	require.NoError(t, err)
 	return path
-}
-
-// leaves makes TestProgram_EndsWithTheTest end in the middle.
-const leaves = "HANDOFFD_TEST_LEAVES"
-
-// Servers do not outlive a test that ends without cleaning up: one that runs, one that is stopped,
-// and one with a file system of its own.
-func TestProgram_EndsWithTheTest(t *testing.T) {
-	t.Parallel()
-	if os.Getenv(leaves) != "" {
-		servers := []*program{serve(t), serve(t)}
-		if disk := t.TempDir(); mayMount(t) {
-			servers = append(servers,
-				launch(t, []string{onSmallDisk + "=" + disk}, onData(disk)...))
-		}
-		require.NoError(t, servers[0].cmd.Process.Signal(syscall.SIGSTOP))
-		for _, p := range servers {
-			fmt.Println("left:", p.cmd.Process.Pid)
-		}
-		os.Exit(3)
-	}
-	self, err := os.Executable()
-	require.NoError(t, err)
-	test := exec.Command(self, "-test.run", "^TestProgram_EndsWithTheTest$")
-	test.Env = append(os.Environ(), leaves+"=1", "TMPDIR="+t.TempDir())
-	out, err := test.Output()
-	require.Error(t, err, "%s", out)
-	left := 0
-	for line := range strings.Lines(string(out)) {
-		var pid int
-		if _, err := fmt.Sscanf(line, "left: %d", &pid); err != nil {
-			continue
-		}
-		left++
-		require.Eventually(t, func() bool {
-			status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-			return err != nil || bytes.Contains(status, []byte("State:\tZ"))
-		}, 30*time.Second, 10*time.Millisecond, "%d goes on", pid)
-	}
-	require.GreaterOrEqual(t, left, 2, "%s", out)
 }

@@ -1,16 +1,34 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
 	"worldengine/worldengine/backup"
+	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -166,4 +184,211 @@ func TestColdCopy(t *testing.T) {
 	r.works(p, nc, 50)
 	requireSound(t, nc)
 	r.stop(p, nc)
+}
+
+// populated is a data directory of a server that has answered some requests and was stopped, with
+// the models of its towns. The first that needs it makes it.
+var populated struct {
+	sync.Mutex
+	files fstest.MapFS
+	towns []*torturedTown
+}
+
+// copyData copies a data directory. CopyFS makes all files readable by others, and a server refuses
+// an operator's key that is.
+func copyData(t *testing.T, to string, data fs.FS) {
+	t.Helper()
+	assert.NoError(t, os.CopyFS(to, data))
+	assert.NoError(t, os.Chmod(filepath.Join(to, server.OperatorKeyFile), 0o600))
+}
+
+// newPopulated returns a copy of populated: a cold copy is whole, see TestColdCopy.
+func newPopulated(t *testing.T) *torture {
+	t.Helper()
+	r := newTorture(t, "local")
+	populated.Lock()
+	defer populated.Unlock()
+	if populated.files == nil {
+		r.some(150)
+		files, data := fstest.MapFS{}, os.DirFS(r.args[3])
+		require.NoError(t, fs.WalkDir(data, ".", func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			content, err := fs.ReadFile(data, path)
+			files[path] = &fstest.MapFile{Data: content, Mode: 0o640}
+			return err
+		}))
+		populated.files, populated.towns = files, r.towns
+	}
+	r.args[3] = filepath.Join(t.TempDir(), "data")
+	copyData(t, r.args[3], populated.files)
+	r.towns = slices.Clone(populated.towns)
+	for n, d := range r.towns {
+		own := *d
+		own.random = rand.New(rand.NewPCG(r.seed, uint64(n)))
+		own.before, own.accepted = slices.Clip(d.before), slices.Clip(d.accepted)
+		own.answers = maps.Clone(d.answers)
+		r.towns[n] = &own
+	}
+	return r
+}
+
+// some lets the clients work for so many answers, on a server that then ends in order.
+func (r *torture) some(answers int64) {
+	r.t.Helper()
+	p, nc := r.serve(nil, "interval")
+	var n atomic.Int64
+	r.work(p, nc, func(*torturedTown) bool { return n.Add(1) < answers })
+	r.stop(p, nc)
+}
+
+// block returns the block of the log of a server that has ended.
+func (r *torture) block() (path string, block []byte) {
+	r.t.Helper()
+	path = filepath.Join(r.args[3], "jetstream", "$G", "streams", wire.LogStream("main"),
+		"msgs", "1.blk")
+	block, err := os.ReadFile(path)
+	require.NoError(r.t, err)
+	return path, block
+}
+
+// forget takes the key of a message that is to be damaged from the model: nothing else keeps it.
+func (r *torture) forget(message []byte) {
+	header, _, _ := bytes.Cut(message, []byte("\r\n\r\n"))
+	key := regexp.MustCompile(`\r\nKey: (\S+)`).FindSubmatch(header)
+	for _, d := range r.towns {
+		d.accepted = slices.DeleteFunc(slices.Clone(d.accepted), func(k keptAnswer) bool {
+			return key != nil && k.key == string(key[1])
+		})
+	}
+}
+
+// A town whose last message was damaged is not served, and its clients get a code, even if the
+// message is a put, or the town's only message and the last one of the log; another town's damage
+// in the middle of its history is found beside it, and everything else is served.
+func TestDamage_FlippedBit(t *testing.T) {
+	t.Parallel()
+	r := newPopulated(t)
+	alone := r.putLast("town 5", "town alone")
+	path, block := r.block()
+	commits := func(id string) [][]int {
+		return regexp.MustCompile(`(?s)world\.main\.log\.`+id+`.{4}NATS/1\.0`).FindAllIndex(block, -1)
+	}
+	middle := commits("town%203")
+	require.Greater(t, len(middle), 2)
+	r.forget(block[middle[1][0]:middle[2][0]])
+	block[middle[1][1]+200] ^= 1
+	for _, id := range []string{"town%205", "town%20alone"} {
+		found := commits(id)
+		body := found[len(found)-1][1]
+		block[body+bytes.Index(block[body:], []byte("\"hope\":"))+10] ^= 1
+	}
+	require.NoError(t, os.WriteFile(path, block, 0o640))
+	_, nc := r.serve(nil, "interval")
+	for _, d := range append(slices.Clip(r.towns), alone) {
+		if d.id != "town 5" && d != alone {
+			r.verifyTown(nc, d)
+			continue
+		}
+		calls := []*torturedCall{
+			{verb: wire.TownGet, body: fmt.Appendf(nil, `{"townId":%q}`, d.id)}, d.put(),
+			d.putOf(d.state, ""),
+			d.handoff("failed", "failed", d.state, d.state, handoff.AdvanceProject, "bridge"),
+		}
+		for _, kept := range d.accepted[:min(1, len(d.accepted))] {
+			calls = append(calls, &torturedCall{verb: wire.Handoff, body: []byte(kept.wire)})
+		}
+		for _, c := range calls {
+			require.Equal(t, "TOWN_DAMAGED", errorOf(t, nc, c.verb, c.body), c.verb)
+		}
+	}
+	list := ask[struct{ Towns []messages.TownSummary }](t, nc, wire.TownList, members{})
+	require.Len(t, list.Towns, len(r.towns)-1, "%+v", list)
+	report, err := fsck.Run(t.Context(), operator(t, nc), "main", fsck.Options{})
+	require.NoError(t, err)
+	damaged := map[string]uint64{}
+	for _, f := range report.Findings {
+		damaged[f.Town] = max(damaged[f.Town], f.Sequence)
+	}
+	require.Len(t, damaged, 3, "%+v", report.Findings)
+	require.Positive(t, damaged["town 3"])
+	require.Equal(t, report.LogEnd-1, damaged["town 5"])
+	require.Equal(t, report.LogEnd, damaged["town alone"])
+}
+
+// putLast makes a put of a town the last but one message of the log, and another one of a new town
+// the last.
+func (r *torture) putLast(id, newID string) *torturedTown {
+	r.t.Helper()
+	p, nc := r.serve(nil, "interval")
+	d := r.towns[slices.IndexFunc(r.towns, func(d *torturedTown) bool { return d.id == id })]
+	r.conclude(nc, d) // the open call of the clients
+	fresh := *d.state.Snapshot
+	fresh.TownID = newID
+	alone := &torturedTown{
+		id: newID, apply: d.apply, random: d.random,
+		state: town.NewState(&fresh), answers: map[string]int{},
+	}
+	alone.open, d.open = alone.putOf(alone.state, ""), d.put()
+	r.conclude(nc, d)
+	r.conclude(nc, alone)
+	r.stop(p, nc)
+	return alone
+}
+
+// conclude asks until the open call of a town is answered.
+func (r *torture) conclude(nc *nats.Conn, d *torturedTown) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), r.patience)
+	defer cancel()
+	for d.open != nil {
+		require.NoError(r.t, d.step(ctx, nc), "%s: %s", d.id, d.waits)
+	}
+}
+
+// If damage has cut the log's end off, a start raises an alert, keeps the old index, and goes on
+// with the log as it is.
+func TestDamage_LogCut(t *testing.T) {
+	t.Parallel()
+	r := newPopulated(t)
+	path, block := r.block()
+	require.NoError(t, os.WriteFile(path, block[:len(block)*3/4], 0o640))
+	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(path), "index.db")))
+	p, nc := r.serve(nil, "interval")
+	requireRaised(t, nc, runevents.LogLost)
+	aside, err := filepath.Glob(r.index() + ".lost-*")
+	require.NoError(t, err)
+	require.Len(t, aside, 1)
+	for _, d := range r.towns {
+		*d = *asItIsNow(t, nc, d)
+		d.open = d.handoff("failed", "failed", d.state, d.state, handoff.AdvanceProject, "bridge")
+	}
+	var n atomic.Int64
+	r.work(p, nc, func(*torturedTown) bool { return n.Add(1) < 100 })
+	r.stop(p, nc)
+	r.verify()
+}
+
+// requireRaised waits for an alert in the stream of alerts.
+func requireRaised(t testing.TB, nc *nats.Conn, code runevents.AlertCode) {
+	t.Helper()
+	js, err := jetstream.New(operator(t, nc))
+	require.NoError(t, err)
+	alerts, err := js.Stream(t.Context(), wire.AlertStream("main"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err := alerts.GetLastMsgForSubject(t.Context(), wire.AlertSubject("main", string(code)))
+		return err == nil
+	}, 30*time.Second, 20*time.Millisecond)
+}
+
+// asItIsNow returns d as if it had been made of the state that the server has.
+func asItIsNow(t testing.TB, nc *nats.Conn, d *torturedTown) *torturedTown {
+	t.Helper()
+	state, err := town.Parse(townOf(t, nc, d.id).Snapshot, schemas.Limits{})
+	require.NoError(t, err)
+	return &torturedTown{
+		id: d.id, apply: d.apply, random: d.random, state: state, answers: map[string]int{},
+	}
 }
