@@ -1,7 +1,7 @@
 package httpd
 
 import (
-	"container/list"
+	"cmp"
 	"crypto/tls"
 	"log/slog"
 	"math"
@@ -50,24 +50,18 @@ type bounded struct {
 	most, perAddress, loopback int
 	logger                     *slog.Logger
 
-	mu     sync.Mutex
-	open   map[string]int // by address
-	recent list.List      // of *held, the one that changed last at the back
+	mu   sync.Mutex
+	open map[*held]bool
 }
 
 // newBounded bounds a listener. perAddress is 0 for a quarter of all connections, and no bound of
 // loopback: every local client, and a proxy, has that address.
 func newBounded(inner net.Listener, most, perAddress int, logger *slog.Logger) *bounded {
-	l := &bounded{
-		Listener: inner, most: most, perAddress: perAddress, loopback: perAddress, logger: logger,
-		open: map[string]int{},
+	return &bounded{
+		Listener: inner, most: most, logger: logger, open: map[*held]bool{},
+		perAddress: max(cmp.Or(perAddress, most/4), leastPerAddress),
+		loopback:   max(cmp.Or(perAddress, math.MaxInt), leastPerAddress),
 	}
-	if perAddress == 0 {
-		l.perAddress, l.loopback = most/4, math.MaxInt
-	}
-	l.perAddress = max(l.perAddress, leastPerAddress)
-	l.loopback = max(l.loopback, leastPerAddress)
-	return l
 }
 
 // Accept implements net.Listener.
@@ -93,8 +87,8 @@ func (l *bounded) Accept() (net.Conn, error) {
 func (l *bounded) rest() {
 	var pause time.Duration
 	l.mu.Lock()
-	if l.recent.Len() >= l.most {
-		pause = time.Until(l.recent.Front().Value.(*held).changed.Add(grace))
+	if idlest, open := l.count(""); open >= l.most {
+		pause = time.Until(idlest.changed.Add(grace))
 	}
 	l.mu.Unlock()
 	time.Sleep(pause)
@@ -110,33 +104,38 @@ func (l *bounded) admit(conn net.Conn) (admitted, idlest *held) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.open[address] >= most {
+	idlest, open := l.count(address)
+	if open >= most {
 		l.logger.Warn("a connection is closed: its address has as many as it may "+
 			"(--max-connections-per-address)", "address", address, "connections", most)
-		if idlest = l.idlestOf(address); idlest == nil {
+		if idlest == nil {
 			return nil, nil
 		}
-	} else if l.recent.Len() >= l.most {
+	} else if idlest, open = l.count(""); open >= l.most {
 		l.logger.Warn("connections are closed that do nothing: there are as many as may be "+
 			"(--max-connections)", "connections", l.most)
-		idlest = l.recent.Front().Value.(*held)
+	} else {
+		idlest = nil
 	}
-	l.forget(idlest)
-	l.open[address]++
+	delete(l.open, idlest)
 	admitted = &held{Conn: conn, by: l, address: address, changed: time.Now()}
-	admitted.place = l.recent.PushBack(admitted)
+	l.open[admitted] = true
 	return admitted, idlest
 }
 
-// idlestOf returns the connection of an address that has gone longest without a change; nil if it
-// has only WebSockets.
-func (l *bounded) idlestOf(address string) *held {
-	for place := l.recent.Front(); place != nil; place = place.Next() {
-		if c := place.Value.(*held); c.address == address {
-			return c
+// count returns how many connections an address has, and the one that has gone longest without a
+// change, nil if all are WebSockets. The address "" stands for all, without WebSockets.
+func (l *bounded) count(address string) (idlest *held, open int) {
+	for c := range l.open {
+		if c.address != address && (address != "" || c.socket) {
+			continue
+		}
+		open++
+		if !c.socket && (idlest == nil || c.changed.Before(idlest.changed)) {
+			idlest = c
 		}
 	}
-	return nil
+	return idlest, open
 }
 
 // changed implements the ConnState of an http.Server.
@@ -147,45 +146,23 @@ func (l *bounded) changed(conn net.Conn, state http.ConnState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c := conn.(*held)
-	switch {
-	case c.place == nil:
-	case state == http.StateHijacked:
-		l.forget(c)
-	default:
-		l.recent.MoveToBack(c.place)
-		c.changed = time.Now()
-	}
+	c.changed, c.socket = time.Now(), c.socket || state == http.StateHijacked
 }
 
-// forget takes a connection, if any, from those that may be closed for another one.
-func (l *bounded) forget(c *held) {
-	if c != nil && c.place != nil {
-		l.recent.Remove(c.place)
-		c.place = nil
-	}
-}
-
-// held is a connection that is counted until it is closed, however often that is.
+// held is a connection that is counted until it is closed.
 type held struct {
 	net.Conn
 	by      *bounded
 	address string
-	// Guarded by the listener. place is nil for a WebSocket.
-	place   *list.Element
+	// Guarded by the listener.
 	changed time.Time
-	closed  bool
+	socket  bool
 }
 
 // Close implements net.Conn.
 func (c *held) Close() error {
 	c.by.mu.Lock()
-	c.by.forget(c)
-	if !c.closed {
-		c.closed = true
-		if c.by.open[c.address]--; c.by.open[c.address] <= 0 {
-			delete(c.by.open, c.address)
-		}
-	}
+	delete(c.by.open, c)
 	c.by.mu.Unlock()
 	return c.Conn.Close()
 }

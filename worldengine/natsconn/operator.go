@@ -30,27 +30,18 @@ const remedy = "give --nkey FILE with DATA/operator.nk of the server's data dire
 // Without credentials it uses the key of the server's local operator, if the server names one in a
 // file of this machine that only this user can read.
 func (o Options) ConnectOperator(url, name string, more ...nats.Option) (*nats.Conn, error) {
-	if !o.hasCredentials() {
-		file, err := o.findOperatorKey(url, name)
+	if o.User+o.Token+o.Creds+o.NKey+o.TLSCert == "" {
+		nc, err := o.Connect(url, name)
 		if err != nil {
 			return nil, err
 		}
-		o.NKey = file
+		o.NKey, err = operatorKeyOf(nc)
+		nc.Close()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w; %s", ErrOperatorKey, err, remedy)
+		}
 	}
 	return o.Connect(url, name, more...)
-}
-
-func (o Options) hasCredentials() bool {
-	return o.User != "" || o.Token != "" || o.Creds != "" || o.NKey != "" || o.TLSCert != ""
-}
-
-func (o Options) findOperatorKey(url, name string) (string, error) {
-	nc, err := o.Connect(url, name)
-	if err != nil {
-		return "", err
-	}
-	defer nc.Close()
-	return operatorKeyOf(nc)
 }
 
 // operatorKeyOf returns the key file of the local operator of nc's server, or "" if it has none,
@@ -61,8 +52,7 @@ func operatorKeyOf(nc *nats.Conn) (string, error) {
 		return "", nil // no engine is here that has a key
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: the server does not name its key file (%w); %s",
-			ErrOperatorKey, err, remedy)
+		return "", fmt.Errorf("the server does not name its key file (%w)", err)
 	}
 	var info struct {
 		Metadata map[string]string `json:"metadata"`
@@ -75,12 +65,9 @@ func operatorKeyOf(nc *nats.Conn) (string, error) {
 		return "", nil
 	}
 	if !isLoopback(nc.ConnectedUrl()) {
-		return "", fmt.Errorf("%w: the server is on another machine; %s", ErrOperatorKey, remedy)
+		return "", errors.New("the server is on another machine")
 	}
-	if err := believable(file, nc.ConnectedAddr()); err != nil {
-		return "", fmt.Errorf("%w: %w; %s", ErrOperatorKey, err, remedy)
-	}
-	return file, nil
+	return file, checkKey(file, nc.ConnectedAddr())
 }
 
 // isLoopback reports whether a server is reached only from this machine.
@@ -97,30 +84,22 @@ func isLoopback(at string) bool {
 // server listens.
 const OperatorKeyAddress = "# of the server at "
 
-// isOf reports whether an operator's key file names the server at an address. A host such as
+// names reports whether an operator's key file names the server at an address. A host such as
 // 0.0.0.0 matches every address.
-func isOf(content []byte, address string) bool {
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	for line := range strings.Lines(string(content)) {
-		named, ok := strings.CutPrefix(strings.TrimSpace(line), OperatorKeyAddress)
-		if !ok {
-			continue
-		}
-		host, namedPort, err := net.SplitHostPort(named)
-		ip := net.ParseIP(host)
-		return err == nil && namedPort == port &&
-			(named == address || ip != nil && ip.IsUnspecified())
-	}
-	return false
+func names(content []byte, address string) bool {
+	_, named, _ := strings.Cut(string(content), OperatorKeyAddress)
+	named, _, _ = strings.Cut(named, "\n")
+	host, namedPort, err := net.SplitHostPort(strings.TrimSpace(named))
+	_, port, addressErr := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && addressErr == nil && namedPort == port &&
+		(net.JoinHostPort(host, port) == address || ip != nil && ip.IsUnspecified())
 }
 
-// believable returns an error unless the file that a server names is an NKey seed of this user,
+// checkKey returns an error unless the file that a server names is an NKey seed of this user,
 // written by the server at that address. So a program that passes on another server's answer gets
 // nothing signed.
-func believable(file, address string) error {
+func checkKey(file, address string) error {
 	if !filepath.IsAbs(file) {
 		return fmt.Errorf("the server names %q, which is no absolute path", file)
 	}
@@ -135,7 +114,7 @@ func believable(file, address string) error {
 	if err != nil {
 		return err
 	}
-	if !isOf(seed, address) {
+	if !names(seed, address) {
 		return fmt.Errorf("%s is the key of a server at another address than %s", file, address)
 	}
 	pair, err := nkeys.ParseDecoratedNKey(seed)

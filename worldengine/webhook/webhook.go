@@ -70,14 +70,13 @@ type Sender struct {
 	config Config
 	client *http.Client
 	pauses backoff.Backoff // of an address that does not take a message
-	queues []chan message
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 
 	sent, lost atomic.Int64
 
 	mu     sync.Mutex
-	closed bool
+	queues []chan message // of each address; nil once it is closed
 }
 
 // New returns a sender that posts until Close.
@@ -114,13 +113,13 @@ func start(config Config, pauses backoff.Backoff) (*Sender, error) {
 // Stats returns how many messages the addresses took, and how many were lost.
 func (s *Sender) Stats() (sent, lost int64) { return s.sent.Load(), s.lost.Load() }
 
-// Close posts the messages that wait, as long as ctx and a moment last.
+// Close posts the messages that wait, as long as ctx and a moment last. Later messages are lost.
 func (s *Sender) Close(ctx context.Context) {
 	s.mu.Lock()
-	if !s.closed {
-		s.closed = true
-		for _, queue := range s.queues {
+	for i, queue := range s.queues {
+		if queue != nil {
 			close(queue)
+			s.queues[i] = nil
 		}
 	}
 	s.mu.Unlock()
@@ -137,15 +136,9 @@ func (s *Sender) post(m message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, queue := range s.queues {
-		full := s.closed
-		if !full {
-			select {
-			case queue <- m:
-			default:
-				full = true
-			}
-		}
-		if full {
+		select {
+		case queue <- m:
+		default: // it is full, or closed
 			s.lose(s.config.Names()[i], errors.New("too many messages wait for this address"))
 		}
 	}
