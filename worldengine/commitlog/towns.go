@@ -145,8 +145,11 @@ func (l *Log) Towns(
 func (l *Log) listed(ctx context.Context, msg *jetstream.RawStreamMsg) (Listed, error) {
 	token, header := wire.LoggedTown(msg.Subject), msg.Header
 	townID, err := wire.PercentDecode(header.Get(wire.TownHeader))
-	if townID == "" && err == nil {
-		townID, err = l.longTownID(ctx, token)
+	if townID == "" && err == nil { // it is too long for a header
+		var rec *Record
+		if rec, _, err = l.RecordAt(ctx, msg.Sequence); err == nil {
+			townID = rec.TownID
+		}
 	}
 	if err != nil {
 		return Listed{}, fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
@@ -161,22 +164,6 @@ func (l *Log) listed(ctx context.Context, msg *jetstream.RawStreamMsg) (Listed, 
 		Revision: msg.Sequence, Apply: header.Get(wire.ApplyHeader),
 		Paused: header.Get(wire.PausedHeader) == "true",
 	}, Token: token, Pending: header.Get(wire.PendingHeader) == "true"}, nil
-}
-
-// longTownID reads a town's id, which is too long for a header, from its last record.
-func (l *Log) longTownID(ctx context.Context, token string) (string, error) {
-	msg, err := l.LastOfToken(ctx, token)
-	if err == nil && msg == nil {
-		err = fmt.Errorf("%w: town %s is not delivered", ErrLogUnavailable, token)
-	}
-	if err != nil {
-		return "", err
-	}
-	rec, err := ReadRecord(msg.Data)
-	if err != nil {
-		return "", err
-	}
-	return rec.TownID, nil
 }
 
 // EpochOf returns the decision epoch in the headers of a town's message, 0 if they have none.

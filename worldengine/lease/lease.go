@@ -31,24 +31,17 @@ const (
 // ErrHeld: another server holds the lease. It may be free later.
 var ErrHeld = errors.New("worldengine: another server of the world is its writer")
 
-// Config identifies the lease and its holder. Every member must be set.
-type Config struct {
+// Lease is a world's lease from one server's view. Every exported member must be set. It is used by
+// one goroutine at a time, and not while the server holds it.
+type Lease struct {
 	JetStream jetstream.JetStream
 	World     string
 	Holder    string // differs from server to server
 	Replicas  int    // of the bucket, as of the world's streams
 	Logger    *slog.Logger
-}
 
-// Lease is a world's lease from one server's view. It is used by one goroutine at a time, and not
-// while the server holds it.
-type Lease struct {
-	config Config
 	bucket jetstream.KeyValue // nil before the first use, and if it may be gone
 }
-
-// New returns the lease of a world. It asks nothing of NATS.
-func New(config Config) *Lease { return &Lease{config: config} }
 
 // Acquire waits until the lease is free, and takes it. It tries every 250 ms, even if NATS does not
 // answer. It returns ctx's error.
@@ -59,7 +52,7 @@ func (l *Lease) Acquire(ctx context.Context) (*Held, error) {
 			return held, nil
 		}
 		if ctx.Err() == nil && !errors.Is(err, ErrHeld) {
-			l.config.Logger.Warn("the writer's lease cannot be read; will try again", "error", err)
+			l.Logger.Warn("the writer's lease cannot be read; will try again", "error", err)
 		}
 		if err := backoff.Sleep(ctx, lookEvery); err != nil {
 			return nil, err
@@ -73,7 +66,7 @@ func (l *Lease) Try(ctx context.Context) (*Held, error) { return l.hold(ctx, l.t
 // Seize takes the lease from its holder.
 func (l *Lease) Seize(ctx context.Context) (*Held, error) {
 	return l.hold(ctx, func(ctx context.Context) (uint64, error) {
-		return l.bucket.PutString(ctx, key, l.config.Holder)
+		return l.bucket.PutString(ctx, key, l.Holder)
 	})
 }
 
@@ -113,21 +106,21 @@ func (l *Lease) ask(
 	}
 	l.bucket = nil
 	return 0, fmt.Errorf("worldengine: lease of the writer of the world %s: %w",
-		l.config.World, err)
+		l.World, err)
 }
 
 // open returns the bucket, and creates it only if there is none: updates by several servers would
 // keep a cluster from electing its leaders.
 func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
-	name := wire.WriterBucket(l.config.World)
-	bucket, err := l.config.JetStream.KeyValue(ctx, name)
+	name := wire.WriterBucket(l.World)
+	bucket, err := l.JetStream.KeyValue(ctx, name)
 	if !errors.Is(err, jetstream.ErrBucketNotFound) {
 		return bucket, err
 	}
-	return l.config.JetStream.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+	return l.JetStream.CreateKeyValue(ctx, jetstream.KeyValueConfig{
 		Bucket:      name,
-		Description: "Which server is the writer of the world " + l.config.World,
-		TTL:         TTL, Replicas: max(l.config.Replicas, 1),
+		Description: "Which server is the writer of the world " + l.World,
+		TTL:         TTL, Replicas: max(l.Replicas, 1),
 		// In memory, a cluster whose nodes restart in turn may lose the bucket's group for ever: a
 		// restarted node has forgotten its votes.
 		Storage: jetstream.FileStorage,
@@ -136,12 +129,12 @@ func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
 
 // take takes the key if it is free, or renews it if it is this server's.
 func (l *Lease) take(ctx context.Context) (uint64, error) {
-	revision, err := l.bucket.Create(ctx, key, []byte(l.config.Holder))
+	revision, err := l.bucket.Create(ctx, key, []byte(l.Holder))
 	if !errors.Is(err, jetstream.ErrKeyExists) && !commitlog.IsWrongLastSequence(err) {
 		return revision, err
 	}
 	entry, getErr := l.bucket.Get(ctx, key)
-	if getErr != nil || string(entry.Value()) != l.config.Holder {
+	if getErr != nil || string(entry.Value()) != l.Holder {
 		return 0, err
 	}
 	return l.bucket.Update(ctx, key, entry.Value(), entry.Revision())
@@ -193,7 +186,7 @@ func (h *Held) keep(ctx context.Context) {
 			h.until.Store(nil)
 		case ctx.Err() == nil:
 			pause = lookEvery
-			h.lease.config.Logger.Warn("the writer's lease is not renewed; will try again",
+			h.lease.Logger.Warn("the writer's lease is not renewed; will try again",
 				"error", err, "left", h.left())
 		}
 	}
@@ -204,7 +197,7 @@ func (h *Held) keep(ctx context.Context) {
 func (h *Held) renew(ctx context.Context) error {
 	asked, l := time.Now(), h.lease
 	revision, err := l.ask(ctx, func(ctx context.Context) (uint64, error) {
-		return l.bucket.Update(ctx, key, []byte(l.config.Holder), h.revision)
+		return l.bucket.Update(ctx, key, []byte(l.Holder), h.revision)
 	})
 	if err != nil {
 		revision, err = l.ask(ctx, l.take)
@@ -228,7 +221,7 @@ func (h *Held) Release(ctx context.Context) {
 		return 0, h.lease.bucket.Delete(ctx, key, jetstream.LastRevision(h.revision))
 	})
 	if err != nil {
-		h.lease.config.Logger.Warn("the writer's lease is not given back; it ends by itself",
+		h.lease.Logger.Warn("the writer's lease is not given back; it ends by itself",
 			"within", TTL, "error", err)
 	}
 }

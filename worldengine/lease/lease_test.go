@@ -26,8 +26,8 @@ func newLease(t *testing.T, url string) *lease.Lease {
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	return lease.New(lease.Config{JetStream: js, World: "main", Holder: nuid.Next(),
-		Logger: slog.New(slog.DiscardHandler)})
+	return &lease.Lease{JetStream: js, World: "main", Holder: nuid.Next(),
+		Logger: slog.New(slog.DiscardHandler)}
 }
 
 func try(t *testing.T, l *lease.Lease) *lease.Held {

@@ -80,10 +80,10 @@ func (s *Server) begin(ctx context.Context) error {
 	if err := s.hearStandbys(); err != nil {
 		return err
 	}
-	s.lease = lease.New(lease.Config{
+	s.lease = &lease.Lease{
 		JetStream: js, World: s.config.Engine.World, Holder: s.config.Service.ID,
 		Replicas: s.config.Engine.Replicas, Logger: s.config.Logger,
-	})
+	}
 	take := s.lease.Try
 	if s.embedded != nil {
 		take = s.lease.Seize
