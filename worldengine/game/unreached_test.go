@@ -207,59 +207,50 @@ func TestWorker_SilentPlugin(t *testing.T) {
 	require.Eventually(t, func() bool { return !refused() }, 30*time.Second, time.Millisecond)
 }
 
-// A pause that another server commits reaches the run of a command, and so does its end.
+// A pause that another server commits reaches the run of a command, and so does its end; also a
+// pause of the world that comes while the command is committed, so before its application begins.
 func TestWorker_Watch(t *testing.T) {
 	t.Parallel()
-	w := work(t, func(c *game.Config) {
-		c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away{}
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	go w.Watch(ctx)
-	w.ensure()
-	pending := w.current.Pending
-	for _, step := range []struct {
-		by   *commitlog.PausedBy
-		want runevents.RunStatus
-	}{
-		{&commitlog.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1},
-			runevents.RunIsPaused},
-		{nil, runevents.RunRunning},
-	} {
-		require.Eventually(t, func() bool {
-			after := w.town()
-			after.Paused = step.by
-			rec := commitlog.Record{Kind: commitlog.KindControl, TownID: "town-threatened"}
-			return w.log.CommitTown(t.Context(), &rec, &after, after.Seq) == nil
-		}, 30*time.Second, time.Millisecond)
-		require.Eventually(t, func() bool {
-			tail, err := w.log.Tail(t.Context(), pending.Run.RunID, pending.Emitted)
-			return err == nil && tail.Status == step.want
-		}, 30*time.Second, 10*time.Millisecond)
+	by := &commitlog.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1}
+	watched := func(t *testing.T) (w *working, requireStatus func(runevents.RunStatus)) {
+		w = work(t, func(c *game.Config) {
+			c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away{}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		t.Cleanup(cancel)
+		go w.Watch(ctx)
+		return w, func(want runevents.RunStatus) {
+			p := w.current.Pending
+			require.Eventually(t, func() bool {
+				tail, err := w.log.Tail(t.Context(), p.Run.RunID, p.Emitted)
+				return err == nil && tail.Status == want
+			}, 60*time.Second, 10*time.Millisecond)
+		}
 	}
-	require.Contains(t, w.codes(), runevents.PauseDrainTimeout)
-}
-
-// A pause of the world that comes while the command is committed, so before its application begins,
-// is in its run too.
-func TestWorker_WatchPauseBefore(t *testing.T) {
-	t.Parallel()
-	w := work(t, func(c *game.Config) {
-		c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away{}
+	t.Run("of the town", func(t *testing.T) {
+		t.Parallel()
+		w, requireStatus := watched(t)
+		w.ensure()
+		for _, paused := range []*commitlog.PausedBy{by, nil} {
+			require.Eventually(t, func() bool {
+				after := w.town()
+				after.Paused = paused
+				rec := commitlog.Record{Kind: commitlog.KindControl, TownID: "town-threatened"}
+				return w.log.CommitTown(t.Context(), &rec, &after, after.Seq) == nil
+			}, 60*time.Second, time.Millisecond)
+			requireStatus(map[bool]runevents.RunStatus{
+				true: runevents.RunIsPaused, false: runevents.RunRunning}[paused != nil])
+		}
+		require.Contains(t, w.codes(), runevents.PauseDrainTimeout)
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	t.Cleanup(cancel)
-	go w.Watch(ctx)
-	w.config.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{
-		SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1,
-	}})
-	w.ensure()
-	pending := w.current.Pending
-	require.Eventually(t, func() bool {
-		tail, err := w.log.Tail(t.Context(), pending.Run.RunID, pending.Emitted)
-		return err == nil && tail.Status == runevents.RunIsPaused
-	}, 30*time.Second, 10*time.Millisecond)
-	require.Eventually(t, func() bool {
-		return slices.Contains(w.codes(), runevents.PauseDrainTimeout)
-	}, 30*time.Second, 10*time.Millisecond)
+	t.Run("of the world, before", func(t *testing.T) {
+		t.Parallel()
+		w, requireStatus := watched(t)
+		w.config.WorldPause.Set(game.Pause{Seq: 1, By: by})
+		w.ensure()
+		requireStatus(runevents.RunIsPaused)
+		require.Eventually(t, func() bool {
+			return slices.Contains(w.codes(), runevents.PauseDrainTimeout)
+		}, 60*time.Second, 10*time.Millisecond)
+	})
 }
