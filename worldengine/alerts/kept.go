@@ -29,24 +29,16 @@ var ErrUnknownAlert = errors.New("alerts: no such alert is kept")
 // Stored is an alert of the stream; Seq is its sequence there.
 type Stored = messages.Alert
 
-// kept is a copy of the stream of alerts. A page of it costs the same however many messages that
-// were dropped lie between two in the stream.
+// kept is the last copy of the stream of alerts, and the stream's state then.
 type kept struct {
-	mu      sync.Mutex
-	created time.Time     // of the stream: another one has other sequences
-	last    uint64        // sequence up to which the stream was read
-	alerts  []storedAlert // the oldest first
-}
-
-// storedAlert is an alert of the stream; at is when the stream got it. The alert is not changed: an
-// acknowledgement makes another one.
-type storedAlert struct {
-	*Stored
-	at time.Time
+	mu             sync.Mutex
+	created        time.Time // of the stream: another one has other sequences
+	last, messages uint64
+	alerts         []Stored // the oldest first; not changed any more
 }
 
 // read returns the alerts that the stream keeps, the oldest first: none if the stream is missing.
-func (a *Alerts) read(ctx context.Context) ([]storedAlert, error) {
+func (a *Alerts) read(ctx context.Context) ([]Stored, error) {
 	stream, err := a.js.Stream(ctx, a.stream.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
@@ -58,65 +50,45 @@ func (a *Alerts) read(ctx context.Context) ([]storedAlert, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	info := stream.CachedInfo()
-	if !k.created.Equal(info.Created) || k.last > info.State.LastSeq {
-		k.created, k.last, k.alerts = info.Created, 0, nil
-	}
-	for k.last < info.State.LastSeq {
-		msg, err := stream.GetMsg(ctx, k.last+1, jetstream.WithGetMsgSubject(">"))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			k.last = info.State.LastSeq
-			break
+	if last := info.State.LastSeq; !k.created.Equal(info.Created) || k.last != last ||
+		k.messages != info.State.Msgs {
+		var all []Stored
+		if err := commitlog.EachWhole(ctx, stream, a.js.Conn().MaxPayload(),
+			func(msg *jetstream.RawStreamMsg) error {
+				all = a.add(all, msg)
+				return nil
+			}); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%w: message %d: %w", ErrUnavailable, k.last+1, err)
-		}
-		k.last = msg.Sequence
-		k.add(msg, a.config.World)
+		k.created, k.last, k.messages, k.alerts = info.Created, last, info.State.Msgs, all
 	}
-	k.prune(info.State.FirstSeq, a.config.Now())
-	return slices.Clone(k.alerts), nil
+	return k.alerts, nil
 }
 
 // add adds a message: an alert, or the acknowledgement of an earlier one. It ignores a message that
 // no server wrote.
-func (k *kept) add(msg *jetstream.RawStreamMsg, world string) {
-	if text, ok := strings.CutPrefix(msg.Subject, wire.AcknowledgedSubject(world, "")); ok {
+func (a *Alerts) add(all []Stored, msg *jetstream.RawStreamMsg) []Stored {
+	acknowledged := wire.AcknowledgedSubject(a.config.World, "")
+	if text, ok := strings.CutPrefix(msg.Subject, acknowledged); ok {
 		seq, _ := strconv.ParseUint(text, 10, 64)
-		if i, found := find(k.alerts, seq); found {
-			alert := *k.alerts[i].Stored
-			alert.Acknowledged = new(messages.Acknowledgement)
-			_ = json.Unmarshal(msg.Data, alert.Acknowledged) // of another writer: it names nobody
-			k.alerts[i].Stored = &alert
+		if i, found := find(all, seq); found {
+			all[i].Acknowledged = new(messages.Acknowledgement)
+			_ = json.Unmarshal(msg.Data, all[i].Acknowledged) // of another writer: it names nobody
 		}
-		return
+		return all
 	}
-	alert := &Stored{Seq: msg.Sequence, ID: msg.Header.Get(jetstream.MsgIDHeader)}
+	alert := Stored{Seq: msg.Sequence, ID: msg.Header.Get(jetstream.MsgIDHeader)}
 	if json.Unmarshal(msg.Data, &alert.Alert) == nil &&
-		msg.Subject == wire.AlertSubject(world, string(alert.Code)) {
-		k.alerts = append(k.alerts, storedAlert{alert, msg.Time})
+		msg.Subject == wire.AlertSubject(a.config.World, string(alert.Code)) {
+		all = append(all, alert)
 	}
+	return all
 }
 
 // find returns the index of the alert with a sequence of the stream.
-func find(alerts []storedAlert, seq uint64) (int, bool) {
-	return slices.BinarySearchFunc(alerts, seq, func(alert storedAlert, seq uint64) int {
+func find(alerts []Stored, seq uint64) (int, bool) {
+	return slices.BinarySearchFunc(alerts, seq, func(alert Stored, seq uint64) int {
 		return cmp.Compare(alert.Seq, seq)
-	})
-}
-
-// prune drops the alerts that the stream drops: by age, beyond Kept of a code, and before its first
-// message.
-func (k *kept) prune(first uint64, now time.Time) {
-	counts := map[runevents.AlertCode]int{}
-	for i := range k.alerts {
-		counts[k.alerts[i].Code]++
-	}
-	k.alerts = slices.DeleteFunc(k.alerts, func(alert storedAlert) bool {
-		gone := alert.Seq < first || now.Sub(alert.at) > retention || counts[alert.Code] > Kept
-		if gone {
-			counts[alert.Code]--
-		}
-		return gone
 	})
 }
 
@@ -147,9 +119,8 @@ func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (Page, erro
 			page.Next = page.Alerts[limit-1].Seq
 			break
 		}
-		listed := *alert.Stored
-		listed.More = a.moreOf(&listed.Alert)
-		page.Alerts = append(page.Alerts, listed)
+		alert.More = a.moreOf(&alert.Alert)
+		page.Alerts = append(page.Alerts, alert)
 	}
 	return page, err
 }
@@ -277,5 +248,5 @@ func (a *Alerts) alertAt(ctx context.Context, seq uint64) (Stored, error) {
 	if !found {
 		return Stored{}, ErrUnknownAlert
 	}
-	return *all[i].Stored, nil
+	return all[i], nil
 }
