@@ -26,19 +26,16 @@ import (
 // ErrUnknownAlert: the stream of alerts has no alert with the sequence, or not any more.
 var ErrUnknownAlert = errors.New("alerts: no such alert is kept")
 
-// Stored is an alert of the stream; Seq is its sequence there.
-type Stored = messages.Alert
-
 // kept is the last copy of the stream of alerts, and the stream's state then.
 type kept struct {
 	mu             sync.Mutex
 	created        time.Time // of the stream: another one has other sequences
 	last, messages uint64
-	alerts         []Stored // the oldest first; not changed any more
+	alerts         []messages.Alert // the oldest first; not changed any more
 }
 
 // read returns the alerts that the stream keeps, the oldest first: none if the stream is missing.
-func (a *Alerts) read(ctx context.Context) ([]Stored, error) {
+func (a *Alerts) read(ctx context.Context) ([]messages.Alert, error) {
 	stream, err := a.js.Stream(ctx, a.stream.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
@@ -52,7 +49,7 @@ func (a *Alerts) read(ctx context.Context) ([]Stored, error) {
 	info := stream.CachedInfo()
 	if last := info.State.LastSeq; !k.created.Equal(info.Created) || k.last != last ||
 		k.messages != info.State.Msgs {
-		var all []Stored
+		var all []messages.Alert
 		if err := commitlog.EachWhole(ctx, stream, a.js.Conn().MaxPayload(),
 			func(msg *jetstream.RawStreamMsg) error {
 				all = a.add(all, msg)
@@ -67,7 +64,7 @@ func (a *Alerts) read(ctx context.Context) ([]Stored, error) {
 
 // add adds a message: an alert, or the acknowledgement of an earlier one. It ignores a message that
 // no server wrote.
-func (a *Alerts) add(all []Stored, msg *jetstream.RawStreamMsg) []Stored {
+func (a *Alerts) add(all []messages.Alert, msg *jetstream.RawStreamMsg) []messages.Alert {
 	acknowledged := wire.AcknowledgedSubject(a.config.World, "")
 	if text, ok := strings.CutPrefix(msg.Subject, acknowledged); ok {
 		seq, _ := strconv.ParseUint(text, 10, 64)
@@ -77,7 +74,7 @@ func (a *Alerts) add(all []Stored, msg *jetstream.RawStreamMsg) []Stored {
 		}
 		return all
 	}
-	alert := Stored{Seq: msg.Sequence, ID: msg.Header.Get(jetstream.MsgIDHeader)}
+	alert := messages.Alert{Seq: msg.Sequence, ID: msg.Header.Get(jetstream.MsgIDHeader)}
 	if json.Unmarshal(msg.Data, &alert.Alert) == nil &&
 		msg.Subject == wire.AlertSubject(a.config.World, string(alert.Code)) {
 		all = append(all, alert)
@@ -86,14 +83,11 @@ func (a *Alerts) add(all []Stored, msg *jetstream.RawStreamMsg) []Stored {
 }
 
 // find returns the index of the alert with a sequence of the stream.
-func find(alerts []Stored, seq uint64) (int, bool) {
-	return slices.BinarySearchFunc(alerts, seq, func(alert Stored, seq uint64) int {
+func find(alerts []messages.Alert, seq uint64) (int, bool) {
+	return slices.BinarySearchFunc(alerts, seq, func(alert messages.Alert, seq uint64) int {
 		return cmp.Compare(alert.Seq, seq)
 	})
 }
-
-// Page is a page of the alerts, the newest first.
-type Page = messages.Alerts
 
 // Filter says which alerts a page has. Its zero value means all, from the newest on.
 type Filter struct {
@@ -106,8 +100,8 @@ type Filter struct {
 }
 
 // List returns up to limit alerts.
-func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (Page, error) {
-	page := Page{Alerts: []Stored{}}
+func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (messages.Alerts, error) {
+	page := messages.Alerts{Alerts: []messages.Alert{}}
 	all, err := a.read(ctx)
 	for _, alert := range slices.Backward(all) {
 		if filter.After > 0 && alert.Seq >= filter.After ||
@@ -133,14 +127,14 @@ type Summary struct {
 	messages.OpenAlerts
 	// Urgent are the newest open alerts P1 of the last hour, and MoreUrgent counts the others. A
 	// STORAGE_FAILED before a STORAGE_RECOVERED is not urgent.
-	Urgent     []Stored
+	Urgent     []messages.Alert
 	MoreUrgent int
 }
 
 // Summary counts all alerts.
 func (a *Alerts) Summary(ctx context.Context) (Summary, error) {
 	s := Summary{OpenAlerts: messages.OpenAlerts{
-		Count: map[runevents.Severity]int{}, Newest: []Stored{}, Lost: a.Stats().AlertsLost,
+		Count: map[runevents.Severity]int{}, Newest: []messages.Alert{}, Lost: a.Stats().AlertsLost,
 	}}
 	page, err := a.List(ctx, Filter{}, math.MaxInt)
 	recovered := false
@@ -210,7 +204,7 @@ func (a *Alerts) Recall(ctx context.Context) error {
 // It returns the alert. The first acknowledgement of an alert counts: further ones change nothing,
 // and return it. An acknowledgement stands in the stream behind its alert, so the stream does not
 // drop it earlier. Acknowledge returns ErrUnknownAlert or ErrUnavailable.
-func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string) (Stored, error) {
+func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string) (messages.Alert, error) {
 	alert, err := a.alertAt(ctx, seq)
 	if err != nil || alert.Acknowledged != nil {
 		return alert, err
@@ -220,7 +214,7 @@ func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string)
 	}
 	body, err := json.Marshal(alert.Acknowledged)
 	if err != nil {
-		return Stored{}, fmt.Errorf("alerts: an acknowledgement cannot be written: %w", err)
+		return messages.Alert{}, fmt.Errorf("alerts: an acknowledgement cannot be written: %w", err)
 	}
 	err = Store(ctx, a.js, a.stream, &nats.Msg{
 		Subject: wire.AcknowledgedSubject(a.config.World, strconv.FormatUint(seq, 10)), Data: body,
@@ -233,20 +227,20 @@ func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string)
 			err = ErrUnavailable
 		}
 	case err != nil:
-		return Stored{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return messages.Alert{}, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return alert, err
 }
 
 // alertAt returns the alert with a sequence, or ErrUnknownAlert.
-func (a *Alerts) alertAt(ctx context.Context, seq uint64) (Stored, error) {
+func (a *Alerts) alertAt(ctx context.Context, seq uint64) (messages.Alert, error) {
 	all, err := a.read(ctx)
 	if err != nil {
-		return Stored{}, err
+		return messages.Alert{}, err
 	}
 	i, found := find(all, seq)
 	if !found {
-		return Stored{}, ErrUnknownAlert
+		return messages.Alert{}, ErrUnknownAlert
 	}
 	return all[i], nil
 }

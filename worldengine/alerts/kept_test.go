@@ -11,11 +11,12 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
 // pages returns the alerts of all pages of so many.
-func pages(t *testing.T, a *alerts.Alerts, filter alerts.Filter, limit int) (all []alerts.Stored) {
+func pages(t *testing.T, a *alerts.Alerts, filter alerts.Filter, limit int) (all []messages.Alert) {
 	t.Helper()
 	for more := true; more; more = filter.After > 0 {
 		page, err := a.List(t.Context(), filter, limit)
@@ -93,7 +94,7 @@ func TestAcknowledge_First(t *testing.T) {
 	_, err := w.js.Publish(t.Context(), wire.AlertSubject("main", "X"), []byte("no alert"))
 	require.NoError(t, err)
 
-	found := make([]alerts.Stored, 4)
+	found := make([]messages.Alert, 4)
 	var all sync.WaitGroup
 	for i := range found {
 		all.Go(func() {
@@ -139,7 +140,7 @@ func TestSummary_Urgent(t *testing.T) {
 	require.NoError(t, a.RaiseStored(t.Context(), runevents.Alert{Code: runevents.StorageFailed}))
 	require.NoError(t, a.RaiseStored(t.Context(), runevents.Alert{Code: runevents.PluginAbsent}))
 	require.Equal(t, int64(1), a.Stats().Alerts[runevents.ApplyInDoubt])
-	codes := func(all []alerts.Stored) (codes []runevents.AlertCode) {
+	codes := func(all []messages.Alert) (codes []runevents.AlertCode) {
 		for _, alert := range all {
 			codes = append(codes, alert.Code)
 		}

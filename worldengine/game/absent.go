@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/messages"
 )
 
 // Absences are the towns without a game at this writer's last request: no plugin, or a console that
@@ -143,7 +144,7 @@ func (s *Absences) Review(
 const recallTimeout = 5 * time.Second
 
 // AlertList reads a page of the alerts of a world, the newest first: see alerts.Alerts.List.
-type AlertList func(ctx context.Context, filter alerts.Filter, limit int) (alerts.Page, error)
+type AlertList func(ctx context.Context, filter alerts.Filter, limit int) (messages.Alerts, error)
 
 // Recall returns a function that reads from the stream of alerts which towns had no game when the
 // previous servers ended. It runs once; until then Absent and Present wait. PLUGIN_ABSENT is not
@@ -180,7 +181,7 @@ func (s *Absences) awaitRecalled(ctx context.Context) error {
 }
 
 // take enters the absences of earlier alerts, the newest first.
-func (s *Absences) take(raised []alerts.Stored) {
+func (s *Absences) take(raised []messages.Alert) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := map[string]bool{}

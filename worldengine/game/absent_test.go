@@ -13,6 +13,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/messages"
 )
 
 // opened returns absences, and the alerts that they raise.
@@ -123,17 +124,17 @@ func TestAbsences_Recall(t *testing.T) {
 	t.Parallel()
 	s, raised := opened(apply.AbsentFail)
 	const since = "2026-01-01T00:00:00.000Z"
-	stored := func(code runevents.AlertCode, townID, since string) alerts.Stored {
-		return alerts.Stored{Alert: runevents.Alert{Code: code, TownID: townID, Since: since}}
+	stored := func(code runevents.AlertCode, townID, since string) messages.Alert {
+		return messages.Alert{Alert: runevents.Alert{Code: code, TownID: townID, Since: since}}
 	}
 	recall := s.Recall(func(
 		_ context.Context, filter alerts.Filter, limit int,
-	) (alerts.Page, error) {
+	) (messages.Alerts, error) {
 		require.Equal(t, []runevents.AlertCode{
 			runevents.PluginAbsent, runevents.PluginReturned,
 		}, filter.Codes, "alerts of other codes hide none of these")
 		require.Equal(t, 2*alerts.Kept, limit, "all that are kept")
-		return alerts.Page{Alerts: []alerts.Stored{
+		return messages.Alerts{Alerts: []messages.Alert{
 			stored(runevents.PauseDrainTimeout, "t", since),
 			stored(runevents.PluginReturned, "back", since),
 			stored(runevents.PluginAbsent, "t", since),
@@ -168,11 +169,11 @@ func TestAbsences_RecallFails(t *testing.T) {
 				s, raised := opened(apply.AbsentFail)
 				recall := s.Recall(func(
 					ctx context.Context, _ alerts.Filter, _ int,
-				) (alerts.Page, error) {
+				) (messages.Alerts, error) {
 					if wait > 0 {
 						<-ctx.Done()
 					}
-					return alerts.Page{}, errors.New("no answer")
+					return messages.Alerts{}, errors.New("no answer")
 				})
 				began := time.Now()
 				go recall(t.Context())
