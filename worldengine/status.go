@@ -148,7 +148,7 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	if run.Status.Terminal() {
 		return nil
 	}
-	of := e.AbsentPlugin(machine.StartedTown(run))
+	of := e.AbsentPlugin(machine.ReadStarted(run).TownID)
 	if of == nil || of.RunID != run.RunID {
 		return nil
 	}

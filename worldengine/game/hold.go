@@ -112,7 +112,7 @@ func (w *Worker) Draining(ctx context.Context, run *runevents.Snapshot) (bool, e
 	if run.Status != runevents.RunIsPaused || !slices.ContainsFunc(run.Steps, inFlight) {
 		return false, nil
 	}
-	townID := machine.StartedTown(run)
+	townID := machine.ReadStarted(run).TownID
 	if townID == "" {
 		return false, nil
 	}

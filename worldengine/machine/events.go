@@ -2,10 +2,11 @@ package machine
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
@@ -105,7 +106,8 @@ type (
 		HandoffID   string `json:"handoffId,omitzero"`
 		HandoffHash string `json:"handoffHash,omitzero"`
 	}
-	endedPayload struct {
+	// Ended is the end of a handoff's run.
+	Ended struct {
 		Status     handoff.Status     `json:"status"`
 		ReasonCode handoff.ReasonCode `json:"reasonCode"`
 		ResultID   string             `json:"resultId"`
@@ -452,7 +454,7 @@ func (n *emitter) endRun(r *handoff.Result) {
 	if r.Accepted && !r.Executed {
 		ended = runevents.RunFailed
 	}
-	n.run(ended, endedPayload{Status: r.Status, ReasonCode: r.ReasonCode, ResultID: r.ResultID})
+	n.run(ended, Ended{Status: r.Status, ReasonCode: r.ReasonCode, ResultID: r.ResultID})
 }
 
 // errorOf returns the failure of an attempt, in the words of the plugin or the engine.
@@ -462,14 +464,29 @@ func errorOf(f *apply.Failure) stepError {
 	}
 }
 
-// StartedTown returns the town in the start of a run, "" if there is none. Another producer's run
-// may name a wrong town.
-func StartedTown(run *runevents.Snapshot) string {
-	var asked struct {
-		TownID string `json:"townId"`
+// Started is the request for a run, of a handoff or by a signal, in the run's start. Another
+// producer's run may claim anything, or lack members.
+type Started struct {
+	TownID    string `json:"townId"`
+	ActorID   string `json:"actorId"`
+	HandoffID string `json:"handoffId"`
+	Type      string `json:"type"`
+	Signal    string `json:"signal"`
+	Command   string `json:"command"`
+}
+
+// ReadStarted returns the request in the start of a run; the zero one if it cannot be read.
+func ReadStarted(run *runevents.Snapshot) (s Started) {
+	if json.Unmarshal(run.Metadata.Started, &s) != nil {
+		return Started{}
 	}
-	if json.Unmarshal(run.Metadata.Started, &asked) != nil {
-		return ""
+	return s
+}
+
+// ReadEnded returns the end of a run; the zero one if it has none that can be read.
+func ReadEnded(run *runevents.Snapshot) (e Ended) {
+	if json.Unmarshal(run.Metadata.Outcome, &e) != nil {
+		return Ended{}
 	}
-	return asked.TownID
+	return e
 }

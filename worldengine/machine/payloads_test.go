@@ -219,14 +219,14 @@ func TestEmitResumed_BehindAcceptance(t *testing.T) {
 }
 
 // A run's town is in its start; another producer's run may have none.
-func TestStartedTown(t *testing.T) {
+func TestReadStarted_Town(t *testing.T) {
 	t.Parallel()
 	for started, want := range map[string]string{
 		`{"townId":"t"}`: "t", `{}`: "", `{"townId":7}`: "", ``: "", `[]`: "",
 	} {
 		run := new(runevents.Snapshot)
 		run.Metadata.Started = []byte(started)
-		require.Equal(t, want, StartedTown(run), started)
+		require.Equal(t, want, ReadStarted(run).TownID, started)
 	}
 }
 

@@ -83,7 +83,7 @@ func (e *Ends) HasEnded(ctx context.Context, runID string) (bool, error) {
 // TownOf returns the town in the start of a run, "" if there is no such run.
 func (e *Ends) TownOf(ctx context.Context, runID string) (string, error) {
 	run, err := e.known(ctx, runID)
-	return machine.StartedTown(&run), err
+	return machine.ReadStarted(&run).TownID, err
 }
 
 // known returns the state of a run, zero if there is no such run.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 )
 
@@ -23,27 +23,12 @@ type Row = messages.RunRow
 // rowOf returns the row of a run. A run that a producer began may lack members, and has neither type
 // nor result: its events may claim any.
 func rowOf(run runevents.Snapshot, records []runevents.Record) Row {
-	row := Row{Snapshot: run, Timing: timingOf(records)}
-	var started struct {
-		TownID  string `json:"townId"`
-		ActorID string `json:"actorId"`
-		Type    string `json:"type"`
-		Signal  string `json:"signal"`
-		Command string `json:"command"`
-	}
-	if json.Unmarshal(run.Metadata.Started, &started) == nil {
-		row.TownID, row.ActorID, row.Command = started.TownID, started.ActorID, started.Command
+	started := machine.ReadStarted(&run)
+	row := Row{Snapshot: run, Timing: timingOf(records), TownID: started.TownID,
+		ActorID: started.ActorID, Command: started.Command}
+	if run.Metadata.AppendedBy == "" {
+		ended := machine.ReadEnded(&run)
 		row.Type = cmp.Or(started.Type, started.Signal)
-	}
-	if run.Metadata.AppendedBy != "" {
-		row.Type = ""
-		return row
-	}
-	var ended struct {
-		Status     handoff.Status     `json:"status"`
-		ReasonCode handoff.ReasonCode `json:"reasonCode"`
-	}
-	if json.Unmarshal(run.Metadata.Outcome, &ended) == nil {
 		row.ResultStatus, row.ReasonCode = ended.Status, ended.ReasonCode
 	}
 	return row
@@ -112,13 +97,8 @@ func hasID(row *Row, text string) bool {
 	if text == "" {
 		return true
 	}
-	var started, ended struct {
-		HandoffID string `json:"handoffId"`
-		ResultID  string `json:"resultId"`
-	}
-	_ = json.Unmarshal(row.Metadata.Started, &started) // a run of another producer may not say
-	_ = json.Unmarshal(row.Metadata.Outcome, &ended)
-	for _, id := range []string{row.RunID, row.Metadata.PlanID, started.HandoffID, ended.ResultID} {
+	for _, id := range []string{row.RunID, row.Metadata.PlanID,
+		machine.ReadStarted(&row.Snapshot).HandoffID, machine.ReadEnded(&row.Snapshot).ResultID} {
 		_, hash, _ := strings.Cut(id, "_")
 		if strings.HasPrefix(id, text) || strings.HasPrefix(hash, text) {
 			return true
