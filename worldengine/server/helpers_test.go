@@ -273,8 +273,6 @@ func (c *client) publish(msg *nats.Msg) <-chan *nats.Msg {
 	return replies
 }
 
-var noLimits schemas.Limits
-
 // codeOf returns the status of an error reply; "" for any other.
 func codeOf(reply *nats.Msg) string { return reply.Header.Get(wire.ErrorCodeHeader) }
 

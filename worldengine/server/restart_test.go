@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -124,18 +123,6 @@ func TestKeys_ForgottenWithTheHistory(t *testing.T) {
 }
 
 var rivalRounds = flag.Int("rivals.rounds", 8, "how many rounds two servers race")
-
-// execute sends a handoff to an engine, again while its index is behind the log, as clients do (503).
-func execute(t *testing.T, e *worldengine.Engine, h *handoff.Handoff) worldengine.Answer {
-	t.Helper()
-	for {
-		answer, err := e.Execute(t.Context(), h)
-		if !errors.Is(err, worldengine.ErrIndexBehind) {
-			assert.NoError(t, err)
-			return answer
-		}
-	}
-}
 
 // resultOfKey returns the result id of a key; townID may be "".
 func (c *client) resultOfKey(key, townID string) string {
