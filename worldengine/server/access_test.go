@@ -19,6 +19,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
@@ -181,7 +182,7 @@ func TestAccess_EachRoleOnEachSubject(t *testing.T) {
 				continue
 			}
 			id := whoAmI(c)
-			require.Equal(t, []string{u.Name, string(u.Role)}, []string{id.User, id.Role})
+			require.Equal(t, []any{u.Name, u.Role}, []any{id.User, id.Role})
 			for _, row := range subjects {
 				for _, subject := range subjectsOf(row.subjects) {
 					name := fmt.Sprintf("%s on %s", u.Role, subject)
@@ -203,16 +204,9 @@ func TestAccess_EachRoleOnEachSubject(t *testing.T) {
 	})
 }
 
-// identity is the answer of whoami.
-type identity struct {
-	World, User, Role   string
-	Towns, Actors, Read []string
-	Verbs               []wire.Verb
-}
-
-func whoAmI(c *client) identity {
+func whoAmI(c *client) messages.Identity {
 	c.t.Helper()
-	return call[identity](c, "whoami", members{})
+	return call[messages.Identity](c, "whoami", members{})
 }
 
 // An agent and a plugin of a town act there alone, and an agent for its actors alone: a refused

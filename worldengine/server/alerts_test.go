@@ -20,6 +20,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/server"
@@ -28,21 +29,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-type alert struct {
-	More                                                  int64
-	Seq                                                   uint64
-	ID, RunID, TownID, Code, Severity, Message, At, Since string
-	Acknowledged                                          *struct{ By, At, Reason string }
-}
-
-type alertPage struct {
-	Alerts []alert
-	Next   uint64
-}
-
-func (c *client) alerts(request members) alertPage {
+func (c *client) alerts(request members) messages.Alerts {
 	c.t.Helper()
-	return call[alertPage](c, "alert.list", request)
+	return call[messages.Alerts](c, "alert.list", request)
 }
 
 // raise stores alerts as the engine does, each with its run as the message.
@@ -76,23 +65,23 @@ func TestAlerts(t *testing.T) {
 	first := observer.alerts(members{"limit": 2})
 	all := append(first.Alerts, observer.alerts(members{"after": first.Next}).Alerts...)
 	for i, a := range all {
-		require.Equal(t, []string{"APPLY_IN_DOUBT", "P1", fmt.Sprint("run-", count-1-i)},
-			[]string{a.Code, a.Severity, a.Message})
+		require.Equal(t, []any{runevents.ApplyInDoubt, runevents.P1, fmt.Sprint("run-", count-1-i)},
+			[]any{a.Code, a.Severity, a.Message})
 		require.Nil(t, a.Acknowledged)
 	}
 	requireWorldForbidden(operator.as(bound), "alert.list")
 	observer.refuses("alert.list", `{"limit":201}`, "SCHEMA_VALIDATION_FAILED")
 
-	ack := func(actor, reason string) alert {
-		return call[alert](operator.client, "alert.ack",
+	ack := func(actor, reason string) messages.Alert {
+		return call[messages.Alert](operator.client, "alert.ack",
 			members{"seq": all[1].Seq, "actorId": actor, "reason": reason})
 	}
 	got := ack("ada", "It was applied.")
 	require.Equal(t, []string{all[1].ID, "operator", "It was applied."},
 		[]string{got.ID, got.Acknowledged.By, got.Acknowledged.Reason})
 	require.Equal(t, got, ack("bob", ""), "the first one counts")
-	require.Equal(t, []alert{all[0], got, all[2]}, observer.alerts(members{}).Alerts)
-	require.Equal(t, []alert{all[0], all[2]}, observer.alerts(members{"unacknowledged": true}).Alerts)
+	require.Equal(t, []messages.Alert{all[0], got, all[2]}, observer.alerts(members{}).Alerts)
+	require.Equal(t, []messages.Alert{all[0], all[2]}, observer.alerts(members{"unacknowledged": true}).Alerts)
 	for _, seq := range []uint64{count + 1, 99} { // the acknowledgement itself, and nothing
 		operator.refuses("alert.ack", members{"seq": seq}, "UNKNOWN_ALERT")
 	}
@@ -210,8 +199,8 @@ func TestAlerts_FloodOfInvalidEvents(t *testing.T) {
 	require.Zero(t, serviceStats[struct{ AlertsLost int64 }](c.client).AlertsLost)
 	require.Less(t, len(log.String()), 200_000)
 
-	everyAlert := func() (list map[string]alert) {
-		list = map[string]alert{}
+	everyAlert := func() (list map[string]messages.Alert) {
+		list = map[string]messages.Alert{}
 		for after, more := uint64(0), true; more; {
 			page := c.alerts(members{"after": after, "limit": 200})
 			for _, a := range page.Alerts {
@@ -224,8 +213,8 @@ func TestAlerts_FloodOfInvalidEvents(t *testing.T) {
 	}
 	all, ofRun := everyAlert(), map[string]int64{}
 	for _, a := range all {
-		require.Zero(t, ofRun[a.Code+a.RunID], "one stands for the others")
-		ofRun[a.Code+a.RunID] = a.More + 1
+		require.Zero(t, ofRun[string(a.Code)+a.RunID], "one stands for the others")
+		ofRun[string(a.Code)+a.RunID] = a.More + 1
 	}
 	require.EqualValues(t, events, ofRun["INVALID_TRANSITIONflood-0"])
 	for i := range 5 {

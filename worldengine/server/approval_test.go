@@ -13,8 +13,10 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/wire"
 )
 
 // askFor makes the server ask for a person's approval of these types in towns without a policy.
@@ -22,28 +24,9 @@ func askFor(types string) func(*server.Config) {
 	return func(c *server.Config) { c.Engine.RequireApproval = types }
 }
 
-// asked is a row of approval.list.
-type asked struct {
-	TownID, HandoffID, HandoffHash string
-	Status, Command, RunID         string
-	Proposal                       struct{ ActorID, Reason string }
-	At, ExpiresAt                  string
-	DecidedBy, DecidedAt, Reason   string
-	Expected                       []struct {
-		Path     string
-		From, To any
-	}
-	ExpectedFailure string
-}
-
-type askedPage struct {
-	Approvals []asked
-	Next      string
-}
-
-func (c *client) approvals(request members) askedPage {
+func (c *client) approvals(request members) messages.Approvals {
 	c.t.Helper()
-	return call[askedPage](c, "approval.list", request)
+	return call[messages.Approvals](c, "approval.list", request)
 }
 
 // waitingIn returns the handoffIds of the proposals that wait in a town.
@@ -56,13 +39,6 @@ func (c *client) waitingIn(townID string) (ids []string) {
 	return ids
 }
 
-type decided struct {
-	TownID, HandoffID, Decision, SignalID string
-	ActorID, Reason, At, RunID            string
-	Result                                json.RawMessage
-	NotSubmitted                          *struct{ Code, Message string }
-}
-
 // decision is a request about a handoff of the town "t", with more members: names and values.
 func decision(handoffID, what, actor string, more ...any) members {
 	request := members{"handoffId": handoffID, "townId": "t", "decision": what,
@@ -73,9 +49,9 @@ func decision(handoffID, what, actor string, more ...any) members {
 	return request
 }
 
-func (c *client) decide(request members) decided {
+func (c *client) decide(request members) messages.Decided {
 	c.t.Helper()
-	return call[decided](c, "approval.decide", request)
+	return call[messages.Decided](c, "approval.decide", request)
 }
 
 func requireUnapproved(t *testing.T, got outcome, reason handoff.ReasonCode, detail string) {
@@ -115,13 +91,14 @@ func TestApproval_Approved(t *testing.T) {
 	id := first.result.HandoffID
 	rows := c.approvals(about("t")).Approvals
 	require.Len(t, rows, 1, "it waits once")
-	require.Equal(t, []string{"waiting", id, first.result.Command, "mayor-1"},
-		[]string{rows[0].Status, rows[0].HandoffID, rows[0].Command, rows[0].Proposal.ActorID})
-	paths := members{}
+	require.Equal(t, []string{"waiting", id, first.result.Command},
+		[]string{rows[0].Status, rows[0].HandoffID, rows[0].Command})
+	require.Contains(t, string(rows[0].Proposal), `"actorId":"mayor-1"`)
+	paths := map[string]string{}
 	for _, change := range rows[0].Expected {
-		paths[change.Path] = change.To
+		paths[change.Path] = string(change.To)
 	}
-	require.Equal(t, members{"/day": float64(at.DecisionEpoch + 1), "/projects/1/progress": 0.7}, paths)
+	require.Equal(t, map[string]string{"/day": "16", "/projects/1/progress": "0.7"}, paths)
 	// A dry run says so, and asks nobody.
 	other := propose(at, handoff.AdvanceProject, "wall")
 	other.ActorID = "mayor-2"
@@ -198,7 +175,7 @@ func TestApproval_Submits(t *testing.T) {
 	c.signal("control.pause", members{"townId": "t", "actorId": "op"})
 	submit := decision(id, "approve", "ada", "submit", true)
 	d := c.decide(submit)
-	require.Equal(t, "TOWN_PAUSED", d.NotSubmitted.Code)
+	require.Equal(t, wire.CodeTownPaused, d.NotSubmitted.Code)
 	require.NotContains(t, d.NotSubmitted.Message, "worldengine:")
 	c.signal("control.resume", about("t"))
 	require.Empty(t, c.decide(decision(id, "approve", "ada")).RunID)
@@ -382,7 +359,7 @@ func TestApproval_GameIsAway(t *testing.T) {
 	c := newWorld(t, absentFor(apply.AbsentWait), askFor("PROJECT_ADVANCE"), pauseWait(10*time.Millisecond))
 	id := c.send(c.wall(c.putTown("t"))).result.HandoffID
 	d := c.decide(decision(id, "approve", "ada", "submit", true))
-	require.Equal(t, "PLUGIN_ABSENT", d.NotSubmitted.Code)
+	require.Equal(t, wire.CodePluginAbsent, d.NotSubmitted.Code)
 	require.Equal(t, c.pendingRun("t"), d.RunID)
 
 	c = newWorld(t, absentFor(apply.AbsentWait), askFor("PROJECT_ADVANCE"))
@@ -397,13 +374,13 @@ func TestApproval_GameIsAway(t *testing.T) {
 	require.Nil(t, again.NotSubmitted, "nothing is to be submitted")
 	request["submit"] = true
 	again = c.decide(request)
-	require.Equal(t, []string{runID, "EXECUTION_IN_PROGRESS"}, []string{again.RunID, again.NotSubmitted.Code})
+	require.Equal(t, []any{runID, wire.CodeInProgress}, []any{again.RunID, again.NotSubmitted.Code})
 	f := c.refuses("approval.decide", decision(first.HandoffID, "approve", "ben"), "ALREADY_DECIDED")
 	require.Contains(t, f.Message, "run "+runID)
 	c.cancel(members{"runId": runID})
 	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-reply).Code)
 	again = c.decide(request)
-	require.Equal(t, []string{runID, "UNKNOWN_RESULT"}, []string{again.RunID, again.NotSubmitted.Code})
+	require.Equal(t, []any{runID, wire.CodeUnknownResult}, []any{again.RunID, again.NotSubmitted.Code})
 	require.Contains(t, again.NotSubmitted.Message, "run "+runID)
 	require.Equal(t, runevents.RunAborted, c.run(runID).Status)
 }

@@ -16,25 +16,20 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
 
-// controlReply is the answer of the control verbs.
-type controlReply struct {
-	TownID, Status, Substatus, Message, SignalID string
-	Applying                                     int
-}
-
-func (c *client) signal(verb string, request members) controlReply {
+func (c *client) signal(verb string, request members) messages.Control {
 	c.t.Helper()
-	return call[controlReply](c, verb, request)
+	return call[messages.Control](c, verb, request)
 }
 
 // control is the status of a town.
-func (c *client) control(townID string) controlReply {
+func (c *client) control(townID string) messages.Control {
 	c.t.Helper()
 	return c.signal("control.get", about(townID))
 }
@@ -68,8 +63,10 @@ func TestPause_Town(t *testing.T) {
 	at, other := c.putTown("t"), c.putTown("other")
 	request := members{"townId": "t", "actorId": "ada", "reason": "repairs"}
 	pause := c.signal("control.pause", request)
-	require.Equal(t, controlReply{TownID: "t", Status: "PAUSED", Message: "Paused.",
-		SignalID: pause.SignalID}, pause)
+	require.Equal(t, []string{"t", "PAUSED", "Paused.", ""},
+		[]string{pause.TownID, pause.Status, pause.Message, pause.Substatus})
+	require.Equal(t, []string{pause.SignalID, "ada", "repairs"},
+		[]string{pause.PausedBy.SignalID, pause.PausedBy.ActorID, pause.PausedBy.Reason})
 	signalled := []string{"RunStarted", "SignalAccepted", "RunCompleted"}
 	require.Equal(t, signalled, c.story(pause.SignalID))
 
@@ -262,9 +259,8 @@ func TestPause_Drains(t *testing.T) {
 			for n := range 3 {
 				pause := c.signal("control.pause", what)
 				signals = append(signals, pause.SignalID)
-				require.Equal(t, controlReply{TownID: pause.TownID, Status: "PAUSED",
-					Substatus: "DRAINING", Applying: 1, SignalID: pause.SignalID,
-					Message: "Paused. Commands still being applied: 1."}, pause)
+				require.Equal(t, "PAUSED DRAINING", pause.Status+" "+pause.Substatus)
+				require.Equal(t, "Paused. Commands still being applied: 1.", pause.Message)
 				c.awaitView(runID, "PAUSED DRAINING")
 				if n < 2 {
 					c.signal("control.resume", what)
@@ -299,8 +295,9 @@ func TestPause_DrainTakesTooLong(t *testing.T) {
 	c, at, reply, release := inHand(t, logged(log))
 	c.signal("control.pause", members{"townId": "t", "drainTimeoutMs": 1})
 	eventually(t, func() bool { return strings.Contains(log.String(), "PAUSE_DRAIN_TIMEOUT") })
-	require.Equal(t, controlReply{TownID: "t", Status: "PAUSED", Applying: 1, Message: "Paused."},
-		c.control("t"), "it is no longer waited for")
+	now := c.control("t")
+	require.Equal(t, []any{"PAUSED", "", 1, "Paused."},
+		[]any{now.Status, now.Substatus, now.Applying, now.Message}, "it is no longer waited for")
 	c.signal("control.resume", about("t"))
 	close(release)
 	executed := c.resultOf(<-reply)

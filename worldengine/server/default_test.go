@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
@@ -66,7 +67,7 @@ func TestDefault_ProtectsTheStreams(t *testing.T) {
 func TestDefault_AnybodyAsksAndHears(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	require.Equal(t, identity{World: "main", Verbs: wire.Verbs()}, whoAmI(w.client))
+	require.Equal(t, messages.Identity{World: "main", Verbs: wire.Verbs()}, whoAmI(w.client))
 	live := w.heard(wire.EventsSubject("main", "*"))
 	for _, verb := range wire.Verbs() {
 		w.request(string(verb), `{}`)

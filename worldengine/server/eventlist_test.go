@@ -320,7 +320,7 @@ func TestEventList_Damaged(t *testing.T) {
 	eventually(t, func() bool {
 		raised = nil
 		for _, a := range c.alerts(members{}).Alerts {
-			if a.Code == string(runevents.CommitDamaged) {
+			if a.Code == runevents.CommitDamaged {
 				raised = append(raised, a.ID)
 			}
 		}

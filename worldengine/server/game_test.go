@@ -13,6 +13,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
@@ -185,11 +186,11 @@ func alertsOf(c *client) (told []string) {
 }
 
 // awaitAlert waits for an alert of a code, and returns it.
-func (c *client) awaitAlert(code runevents.AlertCode) (found alert) {
+func (c *client) awaitAlert(code runevents.AlertCode) (found messages.Alert) {
 	c.t.Helper()
 	eventually(c.t, func() bool {
 		all := c.alerts(members{"limit": 100}).Alerts
-		i := slices.IndexFunc(all, func(a alert) bool { return a.Code == string(code) })
+		i := slices.IndexFunc(all, func(a messages.Alert) bool { return a.Code == code })
 		if i >= 0 {
 			found = all[i]
 		}

@@ -125,7 +125,7 @@ func (w *lossy) requireLost() {
 		w.refuses("handoff", body, "LOG_UNAVAILABLE")
 	}
 	lost := w.awaitAlert(runevents.LogLost)
-	require.Equal(w.t, "P1", lost.Severity)
+	require.Equal(w.t, runevents.P1, lost.Severity)
 	for _, run := range w.runs {
 		require.Contains(w.t, lost.Message, `of town "t", run `+run)
 	}
