@@ -17,97 +17,52 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/town"
 )
 
-// TestOutcomes goes through the outcome table row by row, over NATS, on one server. Each row has a
-// town of its own.
+// TestOutcomes has each row of the outcome table judged over NATS, with the very result of the table.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	absent := handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}
-	advance := func(c *client, at townReply, pre ...handoff.Precondition) outcome {
-		return c.send(marshalled(c.t, propose(at, handoff.AdvanceProject, "wall", pre...)))
-	}
-	failing := func(failures ...handoff.Failure) handoff.PreconditionReport {
-		return handoff.PreconditionReport{Evaluated: true, Failures: failures}
-	}
-	for _, row := range []struct {
-		name, status, reason string
-		judge                func(c *client, at townReply) outcome
-	}{
-		{"key already accepted, same handoff", "duplicate", "DUPLICATE_HANDOFF",
-			func(c *client, at townReply) outcome {
-				first, again := advance(c, at), advance(c, at)
-				requireDuplicateOf(c.t, first, again)
-				require.NotEqual(c.t, first.runID, again.runID)
-				return again
-			}},
-		{"key already accepted, another handoffId", "duplicate", "IDEMPOTENCY_KEY_REUSED",
-			func(c *client, at townReply) outcome {
-				first, p := advance(c, at), propose(at, handoff.AdvanceProject, "bridge")
-				p.ProposalID = first.result.ProposalID
-				again := c.send(marshalled(c.t, p))
-				requireDuplicateOf(c.t, first, again)
-				require.NotEqual(c.t, first.result.HandoffID, again.result.HandoffID)
-				return again
-			}},
-		{"town unknown", "rejected", "UNKNOWN_TOWN", func(c *client, at townReply) outcome {
-			at.TownID = "nowhere: " + at.TownID
-			o := advance(c, at)
-			require.Equal(c.t, handoff.StaleReport{}, o.result.Evaluation.StaleCheck)
-			require.Equal(c.t, failing(handoff.Failure{Kind: "town_exists",
-				Detail: "Unknown town: " + at.TownID}), o.result.Evaluation.Preconditions)
-			return o
-		}},
-		{"epoch differs", "stale", "STALE_DECISION_EPOCH", func(c *client, at townReply) outcome {
-			at.DecisionEpoch--
-			return advance(c, at, absent)
-		}},
-		{"epoch equal, hash differs", "stale", "STALE_SNAPSHOT_HASH",
-			func(c *client, at townReply) outcome {
-				at.SnapshotHash = "00" + at.SnapshotHash[2:]
-				return advance(c, at, absent)
-			}},
-		{"a precondition fails", "rejected", "PRECONDITION_FAILED",
-			func(c *client, at townReply) outcome {
-				o := advance(c, at, absent)
-				require.Equal(c.t, failing(handoff.Failure{Kind: "project_exists",
-					Detail: "Missing project: moat"}), o.result.Evaluation.Preconditions)
-				return o
-			}},
-		{"a precondition is of no known kind", "rejected", "PRECONDITION_FAILED",
-			func(c *client, at townReply) outcome {
-				o := advance(c, at, handoff.Precondition{Kind: "moon_is_full"})
-				require.Equal(c.t, failing(handoff.Failure{Kind: "moon_is_full",
-					Detail: "Unsupported precondition kind"}), o.result.Evaluation.Preconditions)
-				return o
-			}},
-		{"accepted, applied", "executed", "EXECUTED", func(c *client, at townReply) outcome {
-			o := advance(c, at)
-			require.Equal(c.t, &handoff.WorldState{SnapshotHash: ptr(c.town(at.TownID).SnapshotHash),
-				DecisionEpoch: ptr(at.DecisionEpoch + 1)}, o.result.WorldState)
-			return o
-		}},
-		{"accepted, the rules could not apply it", "failed", "PROJECT_BLOCKED",
-			func(c *client, at townReply) outcome {
-				o := c.send(c.bridge(at))
-				require.Equal(c.t, &handoff.WorldState{SnapshotHash: &at.SnapshotHash,
-					DecisionEpoch: &at.DecisionEpoch}, o.result.WorldState)
-				require.Equal(c.t, at.SnapshotHash, c.town(at.TownID).SnapshotHash)
-				return o
-			}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
+	for _, row := range outcometest.Cases(t) {
+		if row.Prior != nil || strings.HasPrefix(row.Name, "order-") {
+			continue
+		}
+		t.Run(row.Name, func(t *testing.T) {
 			t.Parallel()
-			c := w.in(t)
-			o := row.judge(c, c.putTown("town of "+row.name))
-			require.Equal(t, row.status+" "+row.reason, fmt.Sprint(o.result.Status, " ", o.result.ReasonCode))
+			c := newWorld(t)
+			if row.State.Snapshot != nil {
+				c.put(row.State.Snapshot, "")
+			}
+			body, err := row.Handoff.MarshalWire()
+			require.NoError(t, err)
+			o := c.send(body)
+			require.Equal(t, handoff.NewResult(row.Handoff, row.Want), o.result)
 			requireRun(t, o, c.events(o.runID))
+			if row.Want.WorldState != nil {
+				require.Equal(t, *row.Want.WorldState.SnapshotHash, c.town("town-threatened").SnapshotHash)
+			}
 		})
 	}
+	t.Run("duplicate", func(t *testing.T) {
+		t.Parallel()
+		c := newWorld(t)
+		at := c.putTown("t")
+		first := c.executes(c.wall(at))
+		other := propose(at, handoff.AdvanceProject, "bridge")
+		other.ProposalID = first.result.ProposalID
+		for reason, body := range map[handoff.ReasonCode][]byte{
+			handoff.ReasonDuplicate: c.wall(at), handoff.ReasonKeyReused: marshalled(t, other),
+		} {
+			again := c.send(body)
+			require.Equal(t, reason, again.result.ReasonCode)
+			requireDuplicateOf(t, first, again)
+			require.NotEqual(t, first.runID, again.runID)
+			requireRun(t, again, c.events(again.runID))
+		}
+	})
 }
 
 // requireDuplicateOf checks that a handoff is a duplicate that names the first result.

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"worldengine/worldengine"
 	"worldengine/worldengine/commitlog"
 )
 
@@ -27,10 +26,8 @@ const (
 var (
 	errStarting = errors.New("the server is starting")
 	errStandby  = errors.New("standby: another server serves the world")
+	errDraining = errors.New("the server is stopping")
 )
-
-// errDraining is why a server that is being closed is not ready.
-var errDraining = errors.New("the server is stopping")
 
 // health knows whether a server is ready. It is safe for concurrent use.
 type health struct {
@@ -45,30 +42,9 @@ type health struct {
 	err   error     // of the last question
 }
 
-// world is the part of an engine that health asks.
-type world interface {
-	Reach(ctx context.Context) error
-	MayStore() error
-	LogLost() error
-	IndexProgress() (indexed, end uint64)
-}
-
-var _ world = (*worldengine.Engine)(nil)
-
-// check returns why the server is not ready; nil if it is.
-func (h *health) check(ctx context.Context, w world) error {
-	if h.draining.Load() {
-		return errDraining
-	}
-	if err := w.MayStore(); err != nil {
-		return err
-	}
-	if w.LogLost() != nil { // which names towns, and health needs no sign-in
-		return fmt.Errorf("%w: see the alert LOG_LOST", commitlog.ErrLogLost)
-	}
-	if indexed, end := w.IndexProgress(); end > 0 {
-		return fmt.Errorf("the index is being built: it is at log sequence %d of %d", indexed, end)
-	}
+// check returns an error if the log has been silent for too long, or has never answered. reach asks
+// it, at most once within askAgain.
+func (h *health) check(ctx context.Context, reach func(context.Context) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -77,7 +53,7 @@ func (h *health) check(ctx context.Context, w world) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLog)
 		defer cancel()
 		h.asked = now
-		switch h.err = w.Reach(ctx); {
+		switch h.err = reach(ctx); {
 		case h.err == nil:
 			h.seen, h.away = true, time.Time{}
 		case h.away.IsZero():
@@ -94,18 +70,27 @@ func (h *health) check(ctx context.Context, w world) error {
 // is not stopping, has room to store, has built the index, and has a log that has lost no known
 // record, has answered, and has not been silent for 15 s.
 func (s *Server) Ready(ctx context.Context) error {
-	t := s.serving.Load()
+	t, refused := s.serving.Load(), s.health.refused.Load()
 	switch {
-	case t != nil:
-		return s.health.check(ctx, t.engine)
 	case s.health.draining.Load():
 		return errDraining
-	case s.health.refused.Load() != nil:
-		return fmt.Errorf("standby: the world cannot be served: %w", *s.health.refused.Load())
-	case s.health.standby.Load():
+	case t == nil && refused != nil:
+		return fmt.Errorf("standby: the world cannot be served: %w", *refused)
+	case t == nil && s.health.standby.Load():
 		return errStandby
+	case t == nil:
+		return errStarting
 	}
-	return errStarting
+	if err := t.engine.MayStore(); err != nil {
+		return err
+	}
+	if t.engine.LogLost() != nil { // which names towns, and health needs no sign-in
+		return fmt.Errorf("%w: see the alert LOG_LOST", commitlog.ErrLogLost)
+	}
+	if indexed, end := t.engine.IndexProgress(); end > 0 {
+		return fmt.Errorf("the index is being built: it is at log sequence %d of %d", indexed, end)
+	}
+	return s.health.check(ctx, t.engine.Reach)
 }
 
 // livez answers that the process is there. It asks nothing of NATS.

@@ -204,9 +204,6 @@ func (w *world) asRole(role access.Role) *client {
 	return w.as(servertest.Person(role))
 }
 
-// in returns the client for a subtest.
-func (c *client) in(t testing.TB) *client { return &client{t: t, nc: c.nc, world: c.world} }
-
 // bodyOf returns the payload of a request: bytes and texts as they are, and the JSON of other values.
 func bodyOf(t testing.TB, request any) []byte {
 	t.Helper()
@@ -631,8 +628,6 @@ func vectors(t testing.TB, file string) (list []vector) {
 	require.NotEmpty(t, list)
 	return list
 }
-
-func ptr[T any](v T) *T { return &v }
 
 func reversed[T any](list []T) []T {
 	list = slices.Clone(list)

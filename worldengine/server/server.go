@@ -213,38 +213,38 @@ func newServer(config Config) *Server {
 
 // Start starts a server. When it returns, requests are answered, or the server stands by because
 // another one of the world does: see Serving. ctx bounds the start only.
-func Start(ctx context.Context, config Config) (_ *Server, err error) {
+func Start(ctx context.Context, config Config) (*Server, error) {
 	s := newServer(config)
-	defer func() {
-		if err != nil {
-			s.abandon()
-		}
-	}()
-	if err = wire.ValidateWorld(s.config.Engine.World); err != nil {
+	if err := s.start(ctx); err != nil {
+		s.abandon()
 		return nil, err
 	}
-	if err = s.openParts(); err != nil {
-		return nil, err
+	return s, nil
+}
+
+func (s *Server) start(ctx context.Context) error {
+	if err := wire.ValidateWorld(s.config.Engine.World); err != nil {
+		return err
 	}
-	if err = s.listenHTTP(); err != nil {
-		return nil, err
+	if err := s.openParts(); err != nil {
+		return err
+	}
+	if err := s.listenHTTP(); err != nil {
+		return err
 	}
 	if s.config.NATS == "" {
-		if err = s.embed(); err != nil {
-			return nil, err
+		if err := s.embed(); err != nil {
+			return err
 		}
 	}
 	s.config.Service.Name = s.name()
-	if err = s.connectAll(ctx); err != nil {
-		return nil, err
+	if err := s.connectAll(ctx); err != nil {
+		return err
 	}
-	if err = s.serveHTTP(); err != nil {
-		return nil, err
+	if err := s.serveHTTP(); err != nil {
+		return err
 	}
-	if err = s.begin(ctx); err != nil {
-		return nil, s.config.whyNoStreams(err)
-	}
-	return s, nil
+	return s.config.whyNoStreams(s.begin(ctx))
 }
 
 // openParts makes the parts that need no NATS.
