@@ -83,7 +83,7 @@ func (v *eventView) eventType(e *runevents.Record) cell {
 		return v.coloured(text, runTone(runevents.RunSucceeded, ended.Status))
 	}
 	tones := map[string]tone{"bad": bad, "wait": warn}
-	return v.coloured(text, cmp.Or(tones[e.EventType.Spec().Tone], plain))
+	return v.coloured(text, tones[e.EventType.Spec().Tone])
 }
 
 // printAlert prints an alert.
@@ -100,7 +100,7 @@ func (v *eventView) printAlert(data []byte) error {
 		at = raised.Local().Format(time.DateTime)
 	}
 	return v.printf("%s  %s  %-26s  %s  %s\n", at,
-		v.coloured(show(string(alert.Severity)), severityTone(alert.Severity)),
+		v.coloured(show(string(alert.Severity)), severityTones[alert.Severity]),
 		show(string(alert.Code)), v.briefID(alert.RunID), show(alert.Message))
 }
 

@@ -176,14 +176,6 @@ func unwrap(data []byte) (version string, in wrapped) {
 	return version, wrapped{}
 }
 
-// handoffIn returns the handoff in a fixture, and anything else as it is.
-func handoffIn(data []byte) []byte {
-	if _, in := unwrap(data); in.Handoff != nil {
-		return in.Handoff
-	}
-	return data
-}
-
 // snapshotIn returns the snapshot in a reply of town.get, and anything else as it is.
 func snapshotIn(data []byte) jsontext.Value {
 	if _, in := unwrap(data); in.Snapshot != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -115,14 +116,14 @@ const (
 	bad   tone = "\x1b[31m" // red
 )
 
-// coloured returns a text in the colour of a tone, if out shows colours. It grows by the same
-// number of characters for every tone: in a column of a table either every cell is coloured, with
-// its heading, or none.
+// coloured returns a text in the colour of a tone, plain for "", if out shows colours. It grows by
+// the same number of characters for every tone: in a column of a table either every cell is
+// coloured, with its heading, or none.
 func (a *app) coloured(text string, t tone) cell {
 	if !a.colours {
 		return cell(text)
 	}
-	return cell(string(t) + text + string(plain))
+	return cell(string(cmp.Or(t, plain)) + text + string(plain))
 }
 
 // toneIf returns a tone if a condition holds, else plain.
@@ -133,44 +134,25 @@ func toneIf(condition bool, t tone) tone {
 	return plain
 }
 
-// resultTone is the tone of a result: only executed is green.
-func resultTone(status handoff.Status) tone {
-	switch status {
-	case handoff.Executed:
-		return good
-	case handoff.Stale, handoff.Duplicate:
-		return warn
-	case handoff.Rejected, handoff.Failed:
-		return bad
+// The tones of results, of which only executed is green, of runs and of alerts; others are plain.
+var (
+	resultTones = map[handoff.Status]tone{
+		handoff.Executed: good, handoff.Stale: warn, handoff.Duplicate: warn,
+		handoff.Rejected: bad, handoff.Failed: bad,
 	}
-	return plain
-}
+	runTones = map[runevents.RunStatus]tone{
+		runevents.RunSucceeded: good, runevents.RunHasFailed: bad, runevents.RunAborted: bad,
+		runevents.RunPending: warn, runevents.RunIsPaused: warn,
+	}
+	severityTones = map[runevents.Severity]tone{runevents.P1: bad, runevents.P2: warn}
+)
 
 // runTone is the tone of a run. A run that has completed has the tone of its result, if it has one.
 func runTone(status runevents.RunStatus, result handoff.Status) tone {
-	switch status {
-	case runevents.RunSucceeded:
-		if result == "" {
-			return good
-		}
-		return resultTone(result)
-	case runevents.RunHasFailed, runevents.RunAborted:
-		return bad
-	case runevents.RunPending, runevents.RunIsPaused:
-		return warn
+	if status == runevents.RunSucceeded && result != "" {
+		return resultTones[result]
 	}
-	return plain
-}
-
-// severityTone is the tone of an alert.
-func severityTone(s runevents.Severity) tone {
-	switch s {
-	case runevents.P1:
-		return bad
-	case runevents.P2:
-		return warn
-	}
-	return plain
+	return runTones[status]
 }
 
 // colourful reports whether out is a terminal that is to have colours (https://no-color.org).

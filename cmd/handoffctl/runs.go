@@ -280,46 +280,33 @@ func (a *app) runID(ctx context.Context, named string, sure bool) (string, error
 	if err != nil {
 		return "", err
 	}
-	found, searched, all := runsNamed(ctx, server, named)
-	if !all { // an older run of another producer may have a short id
-		_, err := server.Run(ctx, named)
-		if err == nil || !client.IsCode(err, wire.CodeUnknownRun) {
-			return named, err
+	// A run of another producer may have a short id.
+	if _, err := server.Run(ctx, named); !client.IsCode(err, wire.CodeUnknownRun) {
+		return named, err
+	}
+	page, err := listRuns(ctx, server, messages.RunList{ID: named}, maxRunPage)
+	if err != nil { // this user may not list runs, but may name a whole id
+		return named, nil
+	}
+	var found []string
+	for i := range page.Runs {
+		if id := page.Runs[i].RunID; strings.HasPrefix(id, named) {
+			found = append(found, id)
 		}
 	}
+	all := page.Next == 0
 	switch {
 	case len(found) > 1:
 		return "", usagef("%d runs have an id that begins with %s, such as %s and %s: give more "+
 			"of it", len(found), show(named), found[0], found[1])
 	case len(found) == 0 && !all:
 		return "", usagef("none of the newest %d runs has an id that begins with %s: give the "+
-			"whole id", searched, show(named))
+			"whole id", page.Searched, show(named))
 	case len(found) == 0:
 		return named, nil
 	case sure && !all:
 		return "", usagef("the run %s has an id that begins with %s, but only the newest %d runs "+
-			"were looked at: give the whole id", found[0], show(named), searched)
+			"were looked at: give the whole id", found[0], show(named), page.Searched)
 	}
 	return found[0], nil
-}
-
-// runsNamed returns the ids of the runs that have an id, or else that begin with it, how many runs
-// it searched, and whether these are all. For a user who may not list runs it returns all: such a
-// user may name a whole id, and the verb reports the trouble.
-func runsNamed(
-	ctx context.Context, server *client.Client, named string,
-) (found []string, searched int, all bool) {
-	page, err := listRuns(ctx, server, messages.RunList{ID: named}, maxRunPage)
-	if err != nil {
-		return nil, 0, true
-	}
-	for i := range page.Runs {
-		switch id := page.Runs[i].RunID; {
-		case id == named: // a run of another producer may have a short id
-			return []string{id}, page.Searched, true
-		case strings.HasPrefix(id, named):
-			found = append(found, id)
-		}
-	}
-	return found, page.Searched, page.Next == 0
 }

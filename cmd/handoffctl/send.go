@@ -45,7 +45,9 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	data = handoffIn(data)
+	if _, in := unwrap(data); in.Handoff != nil {
+		data = in.Handoff
+	}
 	parent := trace.Parse(c.Trace, "")
 	if c.Trace != "" && parent.IsZero() {
 		return usagef("--traceparent: %s is no W3C traceparent, such as "+
@@ -133,7 +135,7 @@ func (a *app) writeOutcome(t table, o *client.Outcome) {
 		t.linef("dry run: nothing was stored")
 	}
 	t.row("status", a.coloured(fmt.Sprintf("%s (%s)", r.Status, r.ReasonCode),
-		resultTone(r.Status)))
+		resultTones[r.Status]))
 	t.row("command", r.Command)
 	if r.ReasonCode == handoff.ReasonApprovalRequired {
 		t.row("handoff", r.HandoffID) // for handoffctl approve

@@ -251,7 +251,7 @@ func (a *app) writeAlerts(t table, alerts *messages.OpenAlerts, problems []strin
 			continue
 		}
 		t.row("alert", a.coloured(fmt.Sprintf("%d %s %s %s: %s", alert.Seq, show(alert.At),
-			alert.Severity, alert.Code, show(alert.Message)), severityTone(alert.Severity)))
+			alert.Severity, alert.Code, show(alert.Message)), severityTones[alert.Severity]))
 	}
 }
 
@@ -302,6 +302,7 @@ func (t table) stats(of *messages.Server) {
 	}
 	t.row("processor", time.Duration(s.ProcessorMs)*time.Millisecond)
 	t.Flush()
+	slices.SortFunc(of.Verbs, func(a, b messages.VerbCount) int { return cmp.Compare(a.Verb, b.Verb) })
 	list(t, "VERB\tREQUESTS\tAVERAGE", of.Verbs, func(v *messages.VerbCount) []any {
 		average := "-"
 		if v.Requests > 0 {

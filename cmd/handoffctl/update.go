@@ -70,7 +70,7 @@ func (a *app) update(fixtures []fixture, done []*replayed) ([]update, error) {
 		}
 		wanted := f.Expect.meeting(r.answered)
 		u := update{f.label, expectationDifference(&f.Expect, wanted)}
-		if err := a.printUpdate(u); err != nil {
+		if err := a.showUpdate(&u); err != nil {
 			return nil, err
 		}
 		f.Expect, r.updated, changed[f.file] = *wanted, true, true
@@ -84,20 +84,22 @@ func (a *app) update(fixtures []fixture, done []*replayed) ([]update, error) {
 	return all, nil
 }
 
-// printUpdate shows an update to people; the summary in JSON has it.
-func (a *app) printUpdate(u update) error {
+// showUpdate shows an update to people; the summary in JSON has it.
+func (a *app) showUpdate(u *update) error {
 	if a.json() {
 		return nil
 	}
-	text := ""
-	for line := range strings.Lines(u.Difference) {
-		tone := good
-		if strings.HasPrefix(line, "-") {
-			tone = bad
+	return a.printText(func(t table) {
+		t.linef("%s expects what was answered:", u.Fixture)
+		for line := range strings.Lines(u.Difference) {
+			tone := good
+			if line[0] == '-' {
+				tone = bad
+			}
+			t.linef("%s", a.coloured(strings.TrimSuffix(line, "\n"), tone))
 		}
-		text += string(a.coloured(strings.TrimSuffix(line, "\n"), tone)) + "\n"
-	}
-	return a.printf("%s expects what was answered:\n%s\n", u.Fixture, text)
+		t.linef("")
+	})
 }
 
 // rewrite writes the fixtures of a file into it, unless it has changed since it was read.
