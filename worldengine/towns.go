@@ -23,44 +23,34 @@ import (
 	"worldengine/worldengine/worldfile"
 )
 
-// Town is a town's current state as the log has it.
-type Town struct {
-	State town.State
-	// Revision is the log sequence of the message that holds the state. It grows with every change.
-	Revision uint64
-	// Apply is the binding of the town: it says who applies its commands.
-	Apply apply.Binding
-	// Approval is which types of proposals take a person's approval in the town.
-	Approval approval.Policy
-	// PendingRunID is the run whose command is being applied to the town, "" for none.
-	PendingRunID string
-	// Paused says that an operator has paused the town.
-	Paused bool
-	// PluginAbsentSince is since when the town has had no plugin; zero if one was there when
-	// this writer asked the last time, or none is asked.
-	PluginAbsentSince time.Time
-	PluginAbsent      *messages.AbsentPlugin // nil if PluginAbsentSince is zero
-	// LastFailure is the last handoff that failed on this state, nil if none did. Put and Patch
-	// leave it nil.
-	LastFailure *messages.Failure
-}
+// Town is a town as the log has it. Its LastFailure is nil after a change.
+type Town = messages.Town
 
 // Town reads a town from the log, so that a commit of another writer is seen. It
 // returns ErrUnknownTown for one that does not exist.
 func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	t, err := e.history.Last(ctx, townID)
-	view := e.townAt(t)
-	if view.Apply != apply.Local {
-		view.PluginAbsentSince, view.PluginAbsent = e.absent.Since(townID), e.AbsentPlugin(townID)
+	if err != nil {
+		return Town{}, err
 	}
-	return view, err
+	view := e.townAt(t)
+	if view.Apply != string(apply.Local) {
+		view.PluginAbsent = e.AbsentPlugin(townID)
+		if since := e.absent.Since(townID); !since.IsZero() {
+			view.PluginAbsentSince = runevents.Timestamp(since)
+		}
+	}
+	return view, nil
 }
 
 // TownAt returns a town as a revision of it left it. It returns ErrUnknownTown, or ErrRevisionGone
 // if the log has no such revision of the town.
 func (e *Engine) TownAt(ctx context.Context, townID string, revision uint64) (Town, error) {
 	t, err := e.history.At(ctx, townID, revision)
-	return e.townAt(t), err
+	if err != nil {
+		return Town{}, err
+	}
+	return e.townAt(t), nil
 }
 
 func (e *Engine) townAt(t history.Town) Town {
@@ -207,7 +197,8 @@ func (e *Engine) commitChange(
 		after.LoadedSeq = current.Seq
 		e.towns.Set(c.townID, after)
 		stored = e.townOf(after)
-		if stored.Apply == apply.Local || stored.Apply != cmp.Or(current.Apply, e.config.Apply) ||
+		binding := apply.Binding(stored.Apply)
+		if binding == apply.Local || binding != cmp.Or(current.Apply, e.config.Apply) ||
 			after.Removed != nil {
 			e.absent.NotNeeded(c.townID)
 		}
@@ -218,13 +209,18 @@ func (e *Engine) commitChange(
 
 // townOf returns the view of a town that callers get.
 func (e *Engine) townOf(current commitlog.Entry) Town {
+	state := current.Held()
 	t := Town{
-		State: *current.Held(), Revision: current.Seq, Apply: cmp.Or(current.Apply, e.config.Apply),
+		TownSummary: messages.TownSummary{
+			TownID: state.Snapshot.TownID, SnapshotHash: state.Hash, DecisionEpoch: state.Epoch(),
+			Revision: current.Seq, Apply: string(cmp.Or(current.Apply, e.config.Apply)),
+			Paused: current.Paused != nil,
+		},
+		Snapshot: state.Snapshot, Approval: e.policyOf(current).Types,
 	}
 	if current.Pending != nil {
 		t.PendingRunID = current.Pending.Run.RunID
 	}
-	t.Paused, t.Approval = current.Paused != nil, *e.policyOf(current)
 	return t
 }
 

@@ -105,9 +105,6 @@ func TestService_Panics(t *testing.T) {
 		answer func(*Service, *incoming)
 		status string
 	}{
-		"no town": {func(s *Service, in *incoming) {
-			s.answerTown(in).Answer(worldengine.Town{}, nil)
-		}, "500"},
 		"anything": {func(s *Service, in *incoming) { s.finish(in, nil, defect) }, "500"},
 		"while another unwinds": {func(s *Service, in *incoming) {
 			defer s.finish(in, nil, defect)

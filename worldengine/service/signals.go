@@ -12,6 +12,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
@@ -156,7 +157,8 @@ func (s *Service) submitted(
 ) *messages.NotSubmitted {
 	at, err := s.engine.Town(ctx, outcome.TownID)
 	if err == nil && at.PendingRunID != "" && at.PendingRunID == entry.RunID {
-		return notSubmitted(game.InProgress(entry.RunID, outcome.TownID, at.Apply, at.PluginAbsentSince))
+		since, _ := time.Parse(time.RFC3339Nano, at.PluginAbsentSince) // zero if it is not away
+		return notSubmitted(game.InProgress(entry.RunID, outcome.TownID, apply.Binding(at.Apply), since))
 	}
 	receipt, err := s.engine.Receipt(ctx, outcome.TownID, entry.IdempotencyKey)
 	switch {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
@@ -36,36 +35,14 @@ func (s *Service) townEndpoints() []*endpoint {
 	}
 }
 
-func townOf(t worldengine.Town) messages.Town {
-	reply := messages.Town{
-		TownSummary: messages.TownSummary{
-			TownID: t.State.Snapshot.TownID, SnapshotHash: t.State.Hash,
-			DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
-			Apply: string(t.Apply), PendingRunID: t.PendingRunID, Paused: t.Paused,
-		},
-		Snapshot: t.State.Snapshot, Approval: t.Approval.Types,
-		PluginAbsent: t.PluginAbsent, LastFailure: t.LastFailure,
-	}
-	if !t.PluginAbsentSince.IsZero() {
-		reply.PluginAbsentSince = runevents.Timestamp(t.PluginAbsentSince)
-	}
-	return reply
-}
-
 func (s *Service) townGet(in *incoming, r *messages.TownGet) (reply messages.Town, err error) {
 	if err := in.rights.Read(r.TownID); err != nil {
 		return reply, err
 	}
-	var t worldengine.Town
 	if r.Revision > 0 {
-		t, err = s.engine.TownAt(s.ctx, r.TownID, r.Revision)
-	} else {
-		t, err = s.engine.Town(s.ctx, r.TownID)
+		return s.engine.TownAt(s.ctx, r.TownID, r.Revision)
 	}
-	if err != nil {
-		return reply, err
-	}
-	return townOf(t), nil
+	return s.engine.Town(s.ctx, r.TownID)
 }
 
 func (s *Service) townList(in *incoming, r *messages.TownList) (messages.Towns, error) {
@@ -225,8 +202,8 @@ func (c answering[T]) Answer(v T, err error) {
 }
 
 // answerTown returns a client that answers with the town that was changed.
-func (s *Service) answerTown(in *incoming) answering[worldengine.Town] {
-	return answering[worldengine.Town]{s, in, func(t worldengine.Town) any { return townOf(t) }}
+func (s *Service) answerTown(in *incoming) answering[messages.Town] {
+	return answering[messages.Town]{s, in, func(t messages.Town) any { return t }}
 }
 
 // townRemove leaves the removal of a town to the engine.
@@ -238,12 +215,12 @@ func (s *Service) townRemove(in *incoming) error {
 	if err := in.rights.Town(r.TownID); err != nil {
 		return err
 	}
-	removed := func(t worldengine.Town) any {
+	removed := func(t messages.Town) any {
 		return messages.TownSummary{
-			TownID: r.TownID, SnapshotHash: t.State.Hash, DecisionEpoch: t.State.Epoch(),
+			TownID: t.TownID, SnapshotHash: t.SnapshotHash, DecisionEpoch: t.DecisionEpoch,
 			Revision: t.Revision,
 		}
 	}
 	return s.engine.SubmitRemove(r.TownID, s.actorOf(in.rights),
-		answering[worldengine.Town]{s, in, removed})
+		answering[messages.Town]{s, in, removed})
 }

@@ -262,7 +262,7 @@ func (w *checkedWorld) retry(runID string, want handoff.Status) string {
 func (w *checkedWorld) unreached(at string) string {
 	w.t.Helper()
 	w.idle()
-	o := w.result(w.later(by("anybody", w.now(at).State)), handoff.Failed)
+	o := w.result(w.later(by("anybody", w.state(at))), handoff.Failed)
 	require.Equal(w.t, apply.ReasonPluginUnavailable, o.Result.ReasonCode)
 	return o.RunID
 }
@@ -278,18 +278,18 @@ func retold(t *testing.T) []*jetstream.RawStreamMsg {
 	w := newCheckedWorld(t, unreachable(t))
 	w.found("t")
 	second := w.retry(w.unreached("t"), handoff.Failed)
-	w.bind("t", w.now("t").State, apply.Local)
+	w.bind("t", w.state("t"), apply.Local)
 	w.retry(second, handoff.Executed)
 
-	w.bind("t", w.now("t").State, apply.RCON)
+	w.bind("t", w.state("t"), apply.RCON)
 	stale := w.unreached("t")
-	changed := *w.now("t").State.Snapshot
+	changed := *w.state("t").Snapshot
 	changed.Day++
-	w.put(town.NewState(&changed), w.now("t").State.Hash)
+	w.put(town.NewState(&changed), w.state("t").Hash)
 	w.retry(stale, handoff.Stale)
 
 	failed := w.unreached("t")
-	w.bind("t", w.now("t").State, apply.Plugin)
+	w.bind("t", w.state("t"), apply.Plugin)
 	cancel := func(force bool) {
 		runID := w.pending("t")
 		require.Eventually(t, func() bool { // a request that is on its way just then is refused
@@ -305,7 +305,7 @@ func retold(t *testing.T) []*jetstream.RawStreamMsg {
 	require.Nil(t, waits.Answer)
 	cancel(false)
 	w.idle()
-	forced := w.later(by("waits", w.now("t").State))
+	forced := w.later(by("waits", w.state("t")))
 	cancel(true)
 	require.Error(t, (<-forced).err)
 	w.clean()

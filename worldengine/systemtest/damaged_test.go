@@ -327,7 +327,7 @@ func TestFsck_MendsPendingCommand(t *testing.T) {
 	at := w.found("t")
 	h := w.send(by("anybody", at), handoff.Executed)
 	w.clean()
-	before := w.now("t").State
+	before := w.state("t")
 	w.flipInLog(w.placeOf(h))
 	w.plugin(g.answer)
 	w.mend()
@@ -335,7 +335,7 @@ func TestFsck_MendsPendingCommand(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return w.now("t").PendingRunID == ""
 	}, 30*time.Second, 5*time.Millisecond)
-	require.Equal(t, before.Hash, w.now("t").State.Hash)
+	require.Equal(t, before.Hash, w.state("t").Hash)
 	w.again(h)
 	w.clean()
 }

@@ -163,6 +163,11 @@ func (w *checkedWorld) now(townID string) worldengine.Town {
 	return current
 }
 
+func (w *checkedWorld) state(townID string) town.State {
+	w.t.Helper()
+	return town.NewState(w.now(townID).Snapshot)
+}
+
 // pending waits until a command is being applied to a town, and returns its run.
 func (w *checkedWorld) pending(townID string) string {
 	w.t.Helper()
@@ -264,10 +269,10 @@ func (w *checkedWorld) applied(towns ...string) {
 			if actor == "later" || actor == "anybody" {
 				want = handoff.Executed
 			}
-			w.again(w.send(by(actor, w.now(id).State), want))
+			w.again(w.send(by(actor, w.state(id)), want))
 		}
 		// by the rules
-		w.send(proposal(w.now(id).State, handoff.AdvanceProject, "gate"), handoff.Failed)
+		w.send(proposal(w.state(id), handoff.AdvanceProject, "gate"), handoff.Failed)
 	}
 }
 
@@ -327,7 +332,7 @@ func TestFsck_Pauses(t *testing.T) {
 
 	w.signal(machine.SignalPause, "")
 	w.refusedSignal(worldengine.Signal{Kind: machine.SignalPause})
-	cancelled, known := w.later(by("anybody", w.now("t").State)), w.runs(3)
+	cancelled, known := w.later(by("anybody", w.state("t"))), w.runs(3)
 	unknown := w.later(by("anybody", nowhere))
 	w.runs(4)
 	for _, id := range known {
@@ -343,7 +348,7 @@ func TestFsck_Pauses(t *testing.T) {
 	w.signal(machine.SignalResume, "")
 	w.result(unknown, handoff.Rejected)
 
-	_, err := w.engine.Put(t.Context(), w.now("t").State, w.now("t").State.Hash)
+	_, err := w.engine.Put(t.Context(), w.state("t"), w.state("t").Hash)
 	require.NoError(t, err)
 	w.bind("elsewhere", elsewhere, apply.Plugin)
 	w.signal(machine.SignalPause, "elsewhere")
@@ -353,13 +358,13 @@ func TestFsck_Pauses(t *testing.T) {
 	w.result(given, handoff.Executed)
 
 	w.signal(machine.SignalPause, "")
-	cut := w.later(by("anybody", w.now("t").State))
+	cut := w.later(by("anybody", w.state("t")))
 	w.runs(6)
 	w.close()
 	require.ErrorIs(t, (<-cut).err, worldengine.ErrStopping)
 	w.open()
 	w.signal(machine.SignalResume, "")
-	w.send(by("anybody", w.now("t").State), handoff.Executed)
+	w.send(by("anybody", w.state("t")), handoff.Executed)
 	counts := w.clean().Counts
 	require.Equal(t, int64(8), counts.Controls)
 	require.Equal(t, int64(5), counts.Signals)
@@ -500,7 +505,7 @@ func fsckOfTwoEngines(t *testing.T, history int64) {
 		work.Go(func() {
 			for j, actor := range []string{"later", "anybody", "refused", "hopeless", "anybody"} {
 				signals(engines[j%2], id)
-				h, err := handoff.New(by(actor, w.now(id).State))
+				h, err := handoff.New(by(actor, w.state(id)))
 				if !assert.NoError(t, err) {
 					return
 				}
@@ -533,7 +538,7 @@ func TestFsck_ExpiredRunRecords(t *testing.T) {
 	w.clean()
 	w.signal(machine.SignalResume, "t")
 	w.result(paused, handoff.Executed)
-	waits := w.later(by("waits", w.now("t").State))
+	waits := w.later(by("waits", w.state("t")))
 	w.append("t", w.pending("t"), runevents.Event{EventType: "Noted", StepID: "build"})
 	w.clean()
 	w.runs(0)

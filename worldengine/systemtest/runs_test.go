@@ -165,10 +165,10 @@ func TestRemovedTown(t *testing.T) {
 	for _, id := range []string{"kept", "t"} {
 		w.found(id)
 	}
-	done, last := w.talked(w.now("t").State, 2)
+	done, last := w.talked(w.state("t"), 2)
 	file := []byte(`[` + string(last.Canonical) + `]`)
 	removed := w.remove("t")
-	require.Equal(t, last.Hash, removed.State.Hash)
+	require.Equal(t, last.Hash, removed.SnapshotHash)
 	w.unknown("t")
 	w.send(proposal(last, handoff.AdvanceProject, "wall"), handoff.Rejected)
 	w.again(done[1])
