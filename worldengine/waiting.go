@@ -107,8 +107,8 @@ func (e *Engine) reopenRun(ctx context.Context, d *delivery, emitted int64) {
 		return
 	}
 	d.closed = false
-	in := e.steps.Input(d.handoff.Proposal.TownID, nil, &machine.Open{Run: d.run})
-	if _, err := e.steps.OfRun(ctx, machine.Town{}, in, d.run.RunID, emitted); err != nil {
+	in := e.steps.Input(d.handoff.Proposal.TownID, nil, &machine.Open{Run: d.run, Emitted: emitted})
+	if _, err := e.steps.Step(ctx, machine.Town{}, in); err != nil {
 		e.config.Logger.Warn("a run takes no events of others until its end",
 			"run", d.run.RunID, d.run.Trace.LogAttr(), "error", err)
 	}
@@ -118,7 +118,7 @@ func (e *Engine) reopenRun(ctx context.Context, d *delivery, emitted int64) {
 func (e *Engine) stepRun(ctx context.Context, d *delivery, event machine.Event) error {
 	return e.log.Retry(ctx, func() error {
 		in := e.steps.Input(d.handoff.Proposal.TownID, nil, event)
-		_, err := e.steps.OfRun(ctx, machine.Town{}, in, d.run.RunID, 0)
+		_, err := e.steps.Step(ctx, machine.Town{}, in)
 		if in.Tail != nil {
 			d.tail = *in.Tail
 		}

@@ -58,7 +58,7 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 				return err
 			}
 		}
-		out, err := w.steps.OfCommand(ctx, current, w.steps.Input(s.TownID, nil, event))
+		out, err := w.steps.Step(ctx, current, w.steps.Input(s.TownID, nil, event))
 		if s.TownID != "" {
 			w.config.Towns.Forget(s.TownID) // cancellations come beside the turns of a town
 		}

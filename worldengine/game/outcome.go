@@ -89,7 +89,7 @@ func (w *Worker) commitOnce(ctx context.Context, a *Application, v apply.Result)
 	}
 	v.Reached = v.Reached || a.arrival() == apply.MayHaveArrived
 	in := w.steps.Input(a.TownID, nil, &machine.Outcome{Result: v})
-	out, err := w.steps.OfCommand(ctx, current, in)
+	out, err := w.steps.Step(ctx, current, in)
 	if err != nil {
 		return false, err
 	}
@@ -150,7 +150,7 @@ func (w *Worker) endedElsewhere(ctx context.Context, a *Application, v apply.Res
 func (w *Worker) record(ctx context.Context, a *Application, started bool) {
 	err := w.steps.Log.Retry(ctx, func() error {
 		in := w.steps.Input(a.TownID, nil, &machine.Attempt{Started: started})
-		_, err := w.steps.OfCommand(ctx, machine.Town{State: a.before, Pending: a.Pending}, in)
+		_, err := w.steps.Step(ctx, machine.Town{State: a.before, Pending: a.Pending}, in)
 		return err
 	})
 	if started {

@@ -35,6 +35,26 @@ func IDs(event Event) int {
 	return 5 // the events to come of another attempt, after the end of a pause
 }
 
+// RunOf returns the run of an event of a town, and how many of the run's events are in a record of
+// the town, if the step needs the run's tail; else "".
+func RunOf(t *Town, event Event) (runID string, emitted int64) {
+	switch e := event.(type) {
+	case *Wait:
+		return e.Run.RunID, 0
+	case *Close:
+		return e.Run.RunID, 0
+	case *Open:
+		return e.Run.RunID, e.Emitted
+	case *Abandon:
+		return e.Run.RunID, 0
+	case *Outcome, *Attempt, *Hold, *Cancel:
+		if t.Pending != nil {
+			return t.Pending.Run.RunID, t.Pending.Emitted
+		}
+	}
+	return "", 0
+}
+
 // Input is one event of a town.
 type Input struct {
 	TownID string // "" for the world
@@ -43,7 +63,7 @@ type Input struct {
 	// earlier step whose record was not stored, because the town had changed.
 	IDs   []string
 	Drawn []runevents.DrawnID
-	// Tail is the end, on the run's own subject, of the event's run.
+	// Tail is the end, on the run's own subject, of the event's run: see RunOf.
 	Tail  *RunTail
 	Event Event
 }

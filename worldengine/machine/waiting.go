@@ -29,8 +29,12 @@ type Wait struct {
 // have appended. It has the Wait of the run, which is recorded first if necessary.
 type Close struct{ Wait }
 
-// Open takes a Close back. The run may have been judged, and its command be pending.
-type Open struct{ Run runevents.Identity }
+// Open takes a Close back. The run may have been judged, and its command be pending: then Emitted
+// counts its events in the record that accepted it.
+type Open struct {
+	Run     runevents.Identity
+	Emitted int64
+}
 
 // Abandon cancels the run of a handoff that waited and is not going to be judged.
 type Abandon struct {

@@ -74,48 +74,14 @@ func (s *Stepper) ids(event machine.Event) []string {
 	return ids
 }
 
-// Step has the machine decide about an input of a town, and commits the record. Its errors are
-// machine.Step's and commitlog.Log.Commit's. If the town has changed meanwhile, it returns
+// Step has the machine decide about an input of a town, and commits the record; an input that has to
+// be stepped again after that is. It reads in.Tail if the event needs it, unless that is given. Its
+// errors are machine.Step's and commitlog.Log.Commit's. If the town has changed meanwhile, it returns
 // commitlog.ErrLostRace, and in.Drawn has the ids for the next try.
 func (s *Stepper) Step(
 	ctx context.Context, t machine.Town, in *machine.Input,
 ) (machine.Output, error) {
-	out, err := machine.Step(t, in, &s.Settings)
-	if _, ok := in.Event.(*machine.Handoff); ok {
-		failpoint.At(failpoint.Judged)
-	}
-	if err != nil || out.Record == nil {
-		return out, err
-	}
-	err = s.commit(ctx, t, in.Tail, &out)
-	switch {
-	case errors.Is(err, commitlog.ErrLostRace) && out.Record.Run != nil:
-		in.Drawn = out.Record.Run.Drawn()
-	case err == nil:
-		pass(t, &out)
-		if out.Answer != nil {
-			s.count(out.Answer.Result)
-		}
-	}
-	return out, err
-}
-
-// OfCommand is Step for an event of the run of the town's pending command.
-func (s *Stepper) OfCommand(
-	ctx context.Context, t machine.Town, in *machine.Input,
-) (machine.Output, error) {
-	if t.Pending == nil {
-		return s.Step(ctx, t, in)
-	}
-	return s.OfRun(ctx, t, in, t.Pending.Run.RunID, t.Pending.Emitted)
-}
-
-// OfRun is Step for an event of a run that has emitted many events in a record of the town. It reads
-// in.Tail, unless that is given.
-func (s *Stepper) OfRun(
-	ctx context.Context, t machine.Town, in *machine.Input, runID string, emitted int64,
-) (machine.Output, error) {
-	if in.Tail == nil {
+	if runID, emitted := machine.RunOf(&t, in.Event); runID != "" && in.Tail == nil {
 		tail, err := s.Log.Tail(ctx, runID, emitted)
 		if err != nil {
 			return machine.Output{}, err
@@ -123,9 +89,26 @@ func (s *Stepper) OfRun(
 		in.Tail = &tail
 	}
 	for {
-		out, err := s.Step(ctx, t, in)
-		if err != nil || !out.Again {
+		out, err := machine.Step(t, in, &s.Settings)
+		if _, ok := in.Event.(*machine.Handoff); ok {
+			failpoint.At(failpoint.Judged)
+		}
+		if err != nil || out.Record == nil {
 			return out, err
+		}
+		err = s.commit(ctx, t, in.Tail, &out)
+		if errors.Is(err, commitlog.ErrLostRace) && out.Record.Run != nil {
+			in.Drawn = out.Record.Run.Drawn()
+		}
+		if err != nil {
+			return out, err
+		}
+		pass(t, &out)
+		if out.Answer != nil {
+			s.count(out.Answer.Result)
+		}
+		if !out.Again {
+			return out, nil
 		}
 		in.IDs, in.Drawn = s.ids(in.Event), nil
 	}
