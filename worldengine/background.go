@@ -63,11 +63,7 @@ func (e *Engine) pendingSince(token string, now time.Time) time.Duration {
 func (e *Engine) resumeTown(ctx context.Context, token string) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	msg, err := e.log.LastOfToken(ctx, token)
-	var rec *commitlog.Record
-	if err == nil && msg != nil {
-		rec, err = commitlog.ReadRecord(msg.Data)
-	}
+	rec, err := e.lastRecord(ctx, token)
 	if err == nil && rec != nil && rec.Pending != nil {
 		err = e.ensureInTurn(rec.TownID)
 	}

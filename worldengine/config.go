@@ -174,18 +174,13 @@ func (c Config) withDefaults() (Config, error) {
 	c.TenantID = cmp.Or(c.TenantID, "default")
 	c.ProjectID = cmp.Or(c.ProjectID, c.World)
 	c.EnvironmentID = cmp.Or(c.EnvironmentID, "local")
-	if c.Rules == nil {
-		rules := town.DefaultRules()
-		c.Rules = &rules
-	}
+	c.Rules = cmp.Or(c.Rules, new(town.DefaultRules()))
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	if c.NewID == nil {
 		c.NewID = uuid.NewString
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
 	}
 	if c.draw == nil {
 		c.draw = rand.N[time.Duration]
@@ -230,42 +225,38 @@ func (c *Config) newRunID() (string, error) {
 }
 
 func (c *Config) validate() error {
-	problems := []error{
-		wire.ValidateWorld(c.World), c.Rules.Validate(), c.Apply.Validate(), c.Plugin.Validate(),
-		c.Compress.Validate(),
-	}
-	if c.Apply == apply.RCON && c.RCON == nil {
-		problems = append(problems,
-			errors.New("worldengine: apply=rcon requires an RCON console"))
-	}
-	if c.BusRetention < time.Second {
-		problems = append(problems, errors.New("worldengine: a retention is at least 1 s"))
-	}
-	if c.ApprovalTimeout < time.Second {
-		problems = append(problems, errors.New("worldengine: a proposal waits at least 1 s for "+
-			"its approval"))
-	}
-	if c.PauseWait < 0 {
-		problems = append(problems,
-			errors.New("worldengine: a handoff cannot wait for a negative time in a pause"))
-	}
-	if c.BusLimit < -1 {
-		problems = append(problems,
-			fmt.Errorf("worldengine: a limit of run events is at least 1, or -1 for none, not %d",
-				c.BusLimit))
-	}
-	for name, value := range map[string]int64{
-		"history per town": c.HistoryPerTown, "replicas": int64(c.Replicas),
-		"workers": int64(c.Workers), "queue": int64(c.QueueTotal),
-		"queue per town":    int64(c.QueuePerTown),
-		"delivery attempts": int64(c.DeliveryAttempts),
+	err := errors.Join(wire.ValidateWorld(c.World), c.Rules.Validate(), c.Apply.Validate(),
+		c.Plugin.Validate(), c.Compress.Validate())
+	for _, rule := range []struct {
+		holds bool
+		text  string
+	}{
+		{c.Apply != apply.RCON || c.RCON != nil, "apply=rcon requires an RCON console"},
+		{c.BusRetention >= time.Second, "a retention is at least 1 s"},
+		{c.ApprovalTimeout >= time.Second, "a proposal waits at least 1 s for its approval"},
+		{c.PauseWait >= 0, "a handoff cannot wait for a negative time in a pause"},
+		{c.BusLimit >= -1, fmt.Sprintf(
+			"a limit of run events is at least 1, or -1 for none, not %d", c.BusLimit)},
 	} {
-		if value < 1 {
-			problems = append(problems,
-				fmt.Errorf("worldengine: %s must be at least 1, not %d", name, value))
+		if !rule.holds {
+			err = errors.Join(err, errors.New("worldengine: "+rule.text))
 		}
 	}
-	return errors.Join(problems...)
+	for _, bound := range []struct {
+		name  string
+		value int64
+	}{
+		{"history per town", c.HistoryPerTown}, {"replicas", int64(c.Replicas)},
+		{"workers", int64(c.Workers)}, {"queue", int64(c.QueueTotal)},
+		{"queue per town", int64(c.QueuePerTown)},
+		{"delivery attempts", int64(c.DeliveryAttempts)},
+	} {
+		if bound.value < 1 {
+			err = errors.Join(err, fmt.Errorf("worldengine: %s must be at least 1, not %d",
+				bound.name, bound.value))
+		}
+	}
+	return err
 }
 
 // absentWait is how long a request waits for a game that is away before its client gets that

@@ -41,11 +41,14 @@ func TestEngine_PauseWhileTheIndexIsAwaited(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close(context.Background())) })
 	h := talkIn(t, e)
+	source.held.Store(true)                                                       // first, since the index reads now and then by itself
 	logtest.Commit(t, l, &commitlog.Record{Kind: commitlog.KindPut, TownID: "t"}) // by another
 	e.towns.Forget("t")
 	reply := queue.NewReply[Answer]()
-	source.held.Store(true)
-	require.NoError(t, e.Submit(h, trace.Context{}, reply))
+	d, err := e.newDelivery(h, trace.Context{})
+	require.NoError(t, err)
+	d.queued = d.queued.Add(operationTimeout) // it waits that long for the index
+	require.NoError(t, e.submit(d, reply))
 	<-source.asked // some 20 ms after the handoff began to wait
 	_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalPause})
 	require.NoError(t, err)

@@ -107,13 +107,12 @@ func (e *Engine) Towns(
 func (e *Engine) nameTown(
 	ctx context.Context, report *messages.WorldReport, token string,
 ) error {
-	msg, err := e.log.LastOfToken(ctx, token)
-	if err != nil || msg == nil {
-		return err
-	}
-	rec, err := commitlog.ReadRecord(msg.Data)
-	if err != nil {
+	rec, err := e.lastRecord(ctx, token)
+	switch {
+	case errors.Is(err, commitlog.ErrDamaged) || err == nil && rec == nil:
 		return nil
+	case err != nil:
+		return err
 	}
 	if by := rec.Paused; by != nil {
 		report.TownsPaused = append(report.TownsPaused, messages.TownPause{
@@ -124,6 +123,20 @@ func (e *Engine) nameTown(
 			TownID: rec.TownID, RunID: rec.Pending.Run.RunID})
 	}
 	return nil
+}
+
+// lastRecord reads the last record of the town with a token; nil if there is none. It returns
+// commitlog.ErrDamaged if it cannot be read.
+func (e *Engine) lastRecord(ctx context.Context, token string) (*commitlog.Record, error) {
+	msg, err := e.log.LastOfToken(ctx, token)
+	if err != nil || msg == nil {
+		return nil, err
+	}
+	rec, err := commitlog.ReadRecord(msg.Data)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", commitlog.ErrDamaged, err)
+	}
+	return rec, err
 }
 
 // AbsentPlugin returns the absence of a town's plugin, nil if the town had one when it was last

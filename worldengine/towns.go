@@ -374,12 +374,8 @@ func (q *TownQuery) passes(t *messages.ListedTown, pending bool) bool {
 // pendingRun returns the run whose command is being applied in the town with a token; "" if it has
 // ended, or the town is damaged.
 func (e *Engine) pendingRun(ctx context.Context, token string) string {
-	msg, err := e.log.LastOfToken(ctx, token)
-	if err != nil || msg == nil {
-		return ""
-	}
-	rec, err := commitlog.ReadRecord(msg.Data)
-	if err != nil || rec.Pending == nil {
+	rec, err := e.lastRecord(ctx, token)
+	if err != nil || rec == nil || rec.Pending == nil {
 		return ""
 	}
 	return rec.Pending.Run.RunID

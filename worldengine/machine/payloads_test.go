@@ -203,21 +203,6 @@ func TestEmit_EventThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A producer that resumes a pending run goes on behind the commit of its acceptance.
-func TestEmitResumed_BehindAcceptance(t *testing.T) {
-	t.Parallel()
-	h, r, p := caseOf(t, "executed")
-	require.NoError(t, EmitAccepted(p, h, &r.Evaluation, Begin{}))
-	require.Equal(t, "RunStarted, checks, StepStarted 1", courseOf(p.Run()))
-	emitted := int64(len(p.Run().Events))
-	require.Equal(t, int64(8), emitted)
-	pending := &apply.Pending{Run: p.Run().Identity, Attempt: 1, Emitted: emitted}
-	_, _, p = caseOf(t, "executed")
-	require.NoError(t, emitResumed(p, pending, true))
-	require.Equal(t, emitted+1, p.Run().FirstSeq)
-	require.Empty(t, p.Run().Events)
-}
-
 // A run's town is in its start; another producer's run may have none.
 func TestReadStarted_Town(t *testing.T) {
 	t.Parallel()

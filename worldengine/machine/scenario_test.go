@@ -272,20 +272,8 @@ func (s *scenario) waiting(words []string) []string {
 
 // tail returns the end of the run that an event is about, nil for none.
 func (s *scenario) tail(event machine.Event) *machine.RunTail {
-	runID, emitted := "", int64(0)
-	if p := s.town.Pending; p != nil {
-		runID, emitted = p.Run.RunID, p.Emitted
-	}
-	switch e := event.(type) {
-	case *machine.Wait:
-		runID, emitted = e.Run.RunID, 0
-	case *machine.Close:
-		runID, emitted = e.Run.RunID, 0
-	case *machine.Open:
-		runID, emitted = e.Run.RunID, 0
-	case *machine.Abandon:
-		runID, emitted = e.Run.RunID, 0
-	case *machine.Handoff, *machine.Put, *machine.Patch, *machine.Signal:
+	runID, emitted := machine.RunOf(&s.town, event)
+	if runID == "" {
 		return nil
 	}
 	if s.tails[runID] == nil {
