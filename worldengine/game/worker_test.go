@@ -109,10 +109,27 @@ func work(
 		require.NoError(t, turns.Drain(context.Background()))
 		inbox.Close()
 	})
-	logtest.Accept(t, w.log, towntest.Threatened(),
-		outcometest.Advance(t, "wall", outcometest.WallExists), accepted...)
+	w.accept(accepted)
 	w.current = w.town()
 	return w
+}
+
+// accept commits that a game applies a handoff. It draws the ids of later events after the changes.
+func (w *working) accept(changes []func(*apply.Pending)) {
+	h := outcometest.Advance(w.t, "wall", outcometest.WallExists)
+	out, err := machine.Step(machine.Town{State: towntest.Threatened(), Apply: apply.Plugin},
+		w.steps.Input(h.Proposal.TownID, nil, &machine.Handoff{
+			Handoff: h, Next: 1, Run: logtest.RunOf(h),
+		}), &w.steps.Settings)
+	require.NoError(w.t, err)
+	pending := out.After.Pending
+	for _, change := range changes {
+		change(pending)
+	}
+	pending.EventIDs, err = runevents.DrawIDs(pending.Run, uuid.NewString, nil,
+		machine.ToCome(pending.Attempt)...)
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.log.CommitTown(w.t.Context(), out.Record, &out.After, 0))
 }
 
 // again starts the worker of the next writer.

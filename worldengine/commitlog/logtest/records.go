@@ -25,57 +25,21 @@ func RunOf(h *handoff.Handoff) runevents.Identity {
 	}
 }
 
-// Judged returns the record of a case's handoff, judged by the table, and the state after it.
+// Judged returns the record of a case's handoff, and the state of its town after it.
 func Judged(t testing.TB, c *outcometest.Case) (*commitlog.Record, town.State) {
 	t.Helper()
-	result, after := handoff.NewResult(c.Handoff, c.Want), c.State
-	rec := &commitlog.Record{Kind: commitlog.KindRefused, TownID: c.Handoff.Proposal.TownID}
-	if result.Accepted {
-		rec.Kind = commitlog.KindHandoff
+	in := &machine.Input{TownID: c.Handoff.Proposal.TownID, At: time.Now().UTC(),
+		Event: &machine.Handoff{Handoff: c.Handoff, Prior: c.Prior, Run: RunOf(c.Handoff), Next: 1}}
+	for range machine.IDs(in.Event) {
+		in.IDs = append(in.IDs, uuid.NewString())
 	}
-	if result.Executed {
-		after, _ = town.DefaultRules().Apply(c.State.Snapshot, &c.Handoff.Proposal)
+	out, err := machine.Step(machine.Town{State: c.State}, in,
+		&machine.Settings{Rules: new(town.DefaultRules()), Apply: apply.Local})
+	require.NoError(t, err)
+	if out.Record.Kind == commitlog.KindRefused {
+		return out.Record, c.State
 	}
-	var err error
-	rec.Result, err = result.MarshalWire()
-	require.NoError(t, err)
-	rec.Handoff, err = c.Handoff.MarshalWire()
-	require.NoError(t, err)
-	p := NewProducer(RunOf(c.Handoff))
-	require.NoError(t, machine.EmitRun(p, c.Handoff, result, machine.Begin{}))
-	rec.Run = p.Run()
-	return rec, after
-}
-
-// Accept commits that a game is applying a handoff, accepted in a state of its town, and returns
-// the pending command. It draws the ids of later events after change.
-func Accept(
-	t testing.TB, l *commitlog.Log, state town.State, h *handoff.Handoff,
-	change ...func(*apply.Pending),
-) *apply.Pending {
-	t.Helper()
-	encoded, err := h.MarshalWire()
-	require.NoError(t, err)
-	expected, reason := town.DefaultRules().Apply(state.Snapshot, &h.Proposal)
-	require.Empty(t, reason)
-	p := NewProducer(RunOf(h))
-	evaluation := machine.Check(h, nil, state).Outcome.Evaluation
-	require.NoError(t, machine.EmitAccepted(p, h, &evaluation, machine.Begin{}))
-	now := time.Now().UTC()
-	pending := &apply.Pending{
-		Via: apply.Plugin, Handoff: encoded, Expected: expected.Canonical,
-		Run: p.Run().Identity, Emitted: int64(len(p.Run().Events)), Attempt: 1,
-		Accepted: now, NotBefore: now, Deadline: now.Add(time.Minute),
-	}
-	for _, c := range change {
-		c(pending)
-	}
-	pending.EventIDs, err = runevents.DrawIDs(pending.Run, uuid.NewString, nil,
-		machine.ToCome(pending.Attempt)...)
-	require.NoError(t, err)
-	rec := &commitlog.Record{Kind: commitlog.KindPending, TownID: h.Proposal.TownID, Run: p.Run()}
-	Commit(t, l, rec, In(state), func(e *commitlog.Entry) { e.Pending = pending })
-	return pending
+	return out.Record, out.After.State
 }
 
 // Commit commits a record behind its town's last message, with the town's entry changed by change,
