@@ -68,8 +68,8 @@ func (r *requests) tooMany(reply Reply) bool {
 	return asked > 0 && r.applied[reply.Attempt] > asked
 }
 
-// saysApplied is in every answer with the status applied, and hardly in another one: report reads
-// the answer.
+// saysApplied is in every answer with the status applied, and hardly in another one: reportApplied
+// reads the answer.
 var saysApplied = []byte(`"` + string(apply.Applied) + `"`)
 
 // maxLate bounds the remembered ended applications.
@@ -96,47 +96,37 @@ func newInbox(prefix string, raise Alerts) *Inbox {
 // Close ends the subscription.
 func (i *Inbox) Close() { _ = i.sub.Unsubscribe() } // fails only when the connection is gone
 
+// take delivers a reply, and raises an alert about one that changes nothing. It holds the lock while
+// it delivers, so that Forget finds every reply that was delivered before the end.
 func (i *Inbox) take(msg *nats.Msg) {
 	token, number, _ := strings.Cut(strings.TrimPrefix(msg.Subject, i.prefix), ".")
 	attempt, _ := strconv.ParseInt(number, 10, 64) // 0, which is no attempt, if it is no number
-	about, late, double := i.deliver(token, Reply{Msg: msg, Attempt: attempt})
-	if late {
-		i.reportLate(about, msg)
-	}
-	if double && applied(about, msg) {
-		i.alerts.RaiseOnce(alerts.DoubleAnswer.About(about))
-	}
-}
-
-// reportLate raises an alert if an answer to an application that was given up says that the command
-// is applied: the world and the engine differ, so an operator has to look.
-func (i *Inbox) reportLate(about alerts.About, msg *nats.Msg) {
-	if applied(about, msg) {
-		i.alerts.RaiseOnce(alerts.LateAnswer.About(about))
-	}
-}
-
-// applied reports whether a reply says that the command was applied.
-func applied(about alerts.About, msg *nats.Msg) bool {
-	answer, err := apply.ParseAnswer(msg.Data, about.HandoffID, schemas.Limits{})
-	return err == nil && answer.Status == apply.Applied
-}
-
-// deliver gives a reply to the application that goes on. It reports whether the application was
-// given up before, and whether this is one answer too many. It holds the lock meanwhile, so that
-// Forget finds every reply that was delivered before the end.
-func (i *Inbox) deliver(token string, reply Reply) (about alerts.About, late, double bool) {
+	reply := Reply{Msg: msg, Attempt: attempt}
 	i.mu.Lock()
-	defer i.mu.Unlock()
-	if r := i.open[token]; r != nil {
+	r := i.open[token]
+	if r != nil {
 		r.to.Deliver(reply)
-		return r.about, false, r.tooMany(reply)
+	} else if r, _ = i.ended.Get(token); r == nil {
+		i.mu.Unlock()
+		return
 	}
-	r, known := i.ended.Get(token)
-	if !known {
-		return alerts.About{}, false, false
+	late, double := r.gaveUp, r.tooMany(reply)
+	i.mu.Unlock()
+	if late {
+		i.reportApplied(r.about, msg, alerts.LateAnswer)
 	}
-	return r.about, r.gaveUp, r.tooMany(reply)
+	if double {
+		i.reportApplied(r.about, msg, alerts.DoubleAnswer)
+	}
+}
+
+// reportApplied raises an alert if a reply says that the command was applied: the world and the
+// engine may differ, so an operator has to look.
+func (i *Inbox) reportApplied(about alerts.About, msg *nats.Msg, text alerts.Text) {
+	answer, err := apply.ParseAnswer(msg.Data, about.HandoffID, schemas.Limits{})
+	if err == nil && answer.Status == apply.Applied {
+		i.alerts.RaiseOnce(text.About(about))
+	}
 }
 
 // Ask implements Router.
@@ -167,32 +157,22 @@ func (i *Inbox) expect(a *Application) *requests {
 
 // Forget implements Router.
 func (i *Inbox) Forget(a *Application, gaveUp bool) {
-	if !i.end(a, gaveUp) {
-		return
+	i.mu.Lock()
+	r := i.open[a.token]
+	if r != nil {
+		delete(i.open, a.token)
+		r.to, r.gaveUp = nil, gaveUp
+		i.ended.Add(a.token, r)
 	}
-	for { // what came unread
+	i.mu.Unlock()
+	for r != nil && gaveUp { // the replies that came and were not read
 		select {
-		case r := <-a.replies:
-			if r.Msg != nil {
-				i.reportLate(a.About, r.Msg)
+		case reply := <-a.replies:
+			if reply.Msg != nil {
+				i.reportApplied(a.About, reply.Msg, alerts.LateAnswer)
 			}
 		default:
 			return
 		}
 	}
-}
-
-// end ends and remembers the requests of an application, and reports whether it had sent some and
-// was given up.
-func (i *Inbox) end(a *Application, gaveUp bool) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	r := i.open[a.token]
-	if r == nil {
-		return false
-	}
-	delete(i.open, a.token)
-	r.to, r.gaveUp = nil, gaveUp
-	i.ended.Add(a.token, r)
-	return gaveUp
 }

@@ -2,7 +2,6 @@ package plugin_test
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -13,14 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
-	"worldengine/worldengine/wire"
 )
 
 const threatened = "town-threatened"
@@ -45,36 +43,21 @@ func world(t *testing.T, policy apply.Policy) *nats.Conn {
 	return nc
 }
 
-func stateOf(t *testing.T, nc *nats.Conn) town.State {
-	t.Helper()
-	msg, err := nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"`+threatened+`"}`),
-		soon)
-	require.NoError(t, err)
-	var reply struct{ Snapshot json.RawMessage }
-	require.NoError(t, json.Unmarshal(msg.Data, &reply))
-	state, err := town.Parse(reply.Snapshot, schemas.Limits{})
-	require.NoError(t, err)
-	return state
-}
-
 // execute hands off the next advance of the wall, and waits for its result.
-func execute(t *testing.T, nc *nats.Conn) *handoff.Result {
+func execute(t *testing.T, c *client.Client) *handoff.Result {
 	t.Helper()
-	before := stateOf(t, nc)
+	before, err := c.Town(t.Context(), threatened)
+	require.NoError(t, err)
 	h, err := handoff.New(handoff.Proposal{
-		SnapshotHash: before.Hash, DecisionEpoch: before.Epoch(),
+		SnapshotHash: before.SnapshotHash, DecisionEpoch: before.DecisionEpoch,
 		Type: handoff.AdvanceProject, ActorID: "ada",
 		TownID: threatened, Reason: "because",
 		Args: map[string]string{"projectId": "wall-perimeter"},
 	})
 	require.NoError(t, err)
-	body, err := h.MarshalWire()
+	got, err := c.Send(t.Context(), h)
 	require.NoError(t, err)
-	reply, err := nc.Request(wire.Subject("main", "handoff"), body, soon)
-	require.NoError(t, err)
-	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
-	require.NoError(t, err, string(reply.Data))
-	return result
+	return got.Result
 }
 
 // With a real engine: a refusal and another attempt, a doubt that the game clears up, a town whose
@@ -82,7 +65,7 @@ func execute(t *testing.T, nc *nats.Conn) *handoff.Result {
 func TestServe_WithTheEngine(t *testing.T) {
 	t.Parallel()
 	nc := world(t, apply.Policy{Deadline: 3 * time.Second, Backoff: time.Millisecond})
-	e, g := &engine{t, nc}, newGame()
+	e, g, c := &engine{t, nc}, newGame(), client.New(nc, "main")
 	path := filepath.Join(t.TempDir(), "memory")
 	var attempts []int64
 	config := plugin.Config{RetryAfter: time.Millisecond, Recover: g.recover,
@@ -115,15 +98,17 @@ func TestServe_WithTheEngine(t *testing.T) {
 		}
 	}
 	stop := serve()
-	require.Equal(t, handoff.Executed, execute(t, nc).Status)
+	require.Equal(t, handoff.Executed, execute(t, c).Status)
 	require.Equal(t, []int64{1, 2}, attempts)
-	require.Equal(t, handoff.Executed, execute(t, nc).Status, "the game has it")
+	require.Equal(t, handoff.Executed, execute(t, c).Status, "the game has it")
 	require.Equal(t, []int64{1, 2, 1}, attempts)
 	stop()
 
 	stop = serve()
-	require.Equal(t, handoff.Executed, execute(t, nc).Status)
-	require.InDelta(t, 0.875, stateOf(t, nc).Snapshot.Pressure.Hope, 0)
+	require.Equal(t, handoff.Executed, execute(t, c).Status)
+	after, err := c.Town(t.Context(), threatened)
+	require.NoError(t, err)
+	require.InDelta(t, 0.875, after.Snapshot.Pressure.Hope, 0)
 	for id, times := range g.applied {
 		require.Equal(t, 1, times, id)
 	}
