@@ -26,27 +26,24 @@ func (w *Worker) Watch(ctx context.Context) {
 		}
 		world, towns := w.config.WorldPause.Known().Seq, w.config.Index.Newest(index.Pending)
 		for _, a := range all {
-			now := seen{town: towns[wire.TownToken(a.TownID)], world: world, starts: a.started.Load()}
-			due := !a.look.next.IsZero() && !time.Now().Before(a.look.next)
-			if due || now != a.look.seen {
-				a.look = look{seen: now, next: w.lookAtHeld(ctx, a)}
+			now := look{town: towns[wire.TownToken(a.TownID)], world: world,
+				starts: a.started.Load(), next: a.look.next}
+			due := !now.next.IsZero() && !time.Now().Before(now.next)
+			if due || now != a.look {
+				now.next = w.lookAtHeld(ctx, a)
+				a.look = now
 			}
 		}
 	}
 }
 
-// look is Watch's last look at an application, and the time of the next one, zero for none until
-// something changes.
+// look is Watch's last look at an application: the sequences of the town's last record and of the
+// pause of the world, and how many attempts have started, each of which ends a pause of the run. next
+// is the time of the next look, zero for none until something changes.
 type look struct {
-	seen
-	next time.Time
-}
-
-// seen are the sequences of a town's last record and of the pause of the world, and how many
-// attempts have started: each of those ends a pause of the run.
-type seen struct {
 	town, world uint64
 	starts      int64
+	next        time.Time
 }
 
 // lookAtHeld reviews an application, and returns the time of the next review.

@@ -36,7 +36,7 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) e
 		a.begun = a.Pending.Attempt
 		// A pause of the world that came while the command was committed is still to be looked at.
 		if world := w.config.WorldPause.Known(); world.By == nil {
-			a.look.seen = seen{town: current.Seq, world: world.Seq}
+			a.look = look{town: current.Seq, world: world.Seq}
 		}
 	} else if by := w.config.WorldPause.Of(current); by != nil {
 		a.paused = by.At
