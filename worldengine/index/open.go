@@ -45,10 +45,7 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 	ctx, ix.stop = context.WithCancel(context.WithoutCancel(ctx))
 	ix.closed = ctx.Done()
 	ix.done.Go(func() { ix.follow(ctx) })
-	ix.done.Go(func() { ix.keepCompact(ctx) })
-	if ix.file != nil {
-		ix.done.Go(func() { ix.write(ctx) })
-	}
+	ix.done.Go(func() { ix.keep(ctx) })
 	return ix, nil
 }
 
@@ -184,22 +181,6 @@ func (ix *Index) follow(ctx context.Context) {
 	}
 }
 
-// keepCompact compacts the index now and again until ctx ends. Meanwhile follow goes on.
-func (ix *Index) keepCompact(ctx context.Context) {
-	ticker := time.NewTicker(compactEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			if err := ix.compact(ctx); err != nil && ctx.Err() == nil {
-				ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
-			}
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // unread reports whether the index is not built yet, or has a gap.
 func (ix *Index) unread() bool {
 	ix.mu.RLock()
@@ -227,13 +208,18 @@ func (ix *Index) hasRead(err error) {
 	ix.total = 0
 }
 
-// write writes new rows to the file until ctx ends, and all if somebody deleted it.
-func (ix *Index) write(ctx context.Context) {
+// keep writes new rows to the file until ctx ends, and all if somebody deleted it. Once a minute it
+// drops forgotten rows and writes the samples; meanwhile follow goes on.
+func (ix *Index) keep(ctx context.Context) {
 	flush, look := time.NewTicker(flushEvery), time.NewTicker(lookEvery)
-	keep := time.NewTicker(time.Minute)
+	compact := time.NewTicker(compactEvery)
 	defer flush.Stop()
 	defer look.Stop()
-	defer keep.Stop()
+	defer compact.Stop()
+	if ix.file == nil {
+		flush.Stop()
+		look.Stop()
+	}
 	for {
 		select {
 		case <-flush.C:
@@ -247,7 +233,10 @@ func (ix *Index) write(ctx context.Context) {
 				ix.file.state = nil
 			}
 			ix.tryFlush()
-		case <-keep.C:
+		case <-compact.C:
+			if err := ix.compact(ctx); err != nil && ctx.Err() == nil {
+				ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
+			}
 			if err := ix.keepSamples(); err != nil {
 				ix.config.Logger.Warn("the samples of the index cannot be written", "err", err)
 			}

@@ -288,8 +288,11 @@ func (ix *Index) loadSamples(end uint64) {
 	ix.samples = kept
 }
 
-// keepSamples writes the samples to the file.
+// keepSamples writes the samples to the file, if there is one.
 func (ix *Index) keepSamples() error {
+	if ix.file == nil {
+		return nil
+	}
 	ix.mu.RLock()
 	data, err := json.Marshal(&ix.samples)
 	ix.mu.RUnlock()
