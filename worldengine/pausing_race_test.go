@@ -22,9 +22,9 @@ import (
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/queue"
-	"worldengine/worldengine/runs"
 )
 
 // A pause of the world that comes while a handoff waits for the index holds it back.
@@ -82,9 +82,9 @@ func (s *heldSource) EachAfter(
 
 // has reports whether town "t" has a run with a status.
 func has(t *testing.T, e *Engine, status runevents.RunStatus) bool {
-	page, err := e.Runs().List(t.Context(), runs.RunFilter{Towns: []string{"t"}}, 0, 10)
+	page, err := e.Runs().List(t.Context(), index.Filter{Towns: []string{"t"}}, 0, 10)
 	return err == nil && slices.ContainsFunc(page.Runs,
-		func(r runs.Row) bool { return r.Status == status })
+		func(r messages.RunRow) bool { return r.Status == status })
 }
 
 // stuckConsole is a console that does not answer before its release, whatever its deadline is.

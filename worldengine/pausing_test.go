@@ -13,10 +13,11 @@ import (
 	"worldengine/runevents"
 	"worldengine/trace"
 	"worldengine/worldengine/alerts/alertstest"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/queue"
-	"worldengine/worldengine/runs"
 )
 
 // A run that waited in a dead server ends soon after the next start, with an alert.
@@ -33,9 +34,9 @@ func TestEngine_RunThatADeadServerLeft(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, first.Submit(h, trace.Context{}, queue.NewReply[Answer]()))
 	waits := func(e *Engine, status runevents.RunStatus) bool {
-		page, err := e.Runs().List(t.Context(), runs.RunFilter{Towns: []string{"t"}}, 0, 10)
+		page, err := e.Runs().List(t.Context(), index.Filter{Towns: []string{"t"}}, 0, 10)
 		return err == nil && slices.ContainsFunc(page.Runs,
-			func(r runs.Row) bool { return r.Status == status })
+			func(r messages.RunRow) bool { return r.Status == status })
 	}
 	require.Eventually(t, func() bool { return waits(first, runevents.RunIsPaused) },
 		30*time.Second, 10*time.Millisecond)

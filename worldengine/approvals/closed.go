@@ -10,6 +10,7 @@ import (
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -25,7 +26,7 @@ const (
 // proposals have more than so many bytes.
 func (r *Reader) Closed(
 	ctx context.Context, townID, after string, limit, bytes int, of func(townID string) bool,
-) (page Page, err error) {
+) (page messages.Approvals, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if _, err := r.Index.Sync(ctx); err != nil {
@@ -74,7 +75,7 @@ type closed struct {
 // does not keep it, or it is none of the towns that are asked about.
 func (c *closed) row(
 	ctx context.Context, at *index.Row, of func(townID string) bool,
-) (*Row, error) {
+) (*messages.Approval, error) {
 	rec, err := c.record(ctx, at)
 	if rec == nil || err != nil || !of(rec.TownID) {
 		return nil, err

@@ -46,24 +46,18 @@ type Reader struct {
 	Logger  *slog.Logger
 }
 
-// Row is a proposal that waits for its decision, or is approved and waits for its handoff.
-type Row = messages.Approval
-
-// Page is a part of the list of all that waits.
-type Page = messages.Approvals
-
 // List returns up to limit rows behind a place, those that were asked about first, first: of one
 // town, or with "" of all towns for which of is true. It returns fewer if their JSON has more than
 // so many bytes, and one however large it is: a row has at most some 140 KB. It returns
 // ErrTownDamaged if the one town cannot be read.
 func (r *Reader) List(
 	ctx context.Context, townID, after string, limit, bytes int, of func(townID string) bool,
-) (page Page, err error) {
+) (page messages.Approvals, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	places, err := r.places(ctx, townID, after, limit+1, of)
 	if err != nil {
-		return Page{}, err
+		return messages.Approvals{}, err
 	}
 	l := lister{Reader: r, places: places, towns: map[string]*listed{}}
 	for i := range places {
@@ -72,11 +66,11 @@ func (r *Reader) List(
 		}
 		row, err := l.row(ctx, &places[i])
 		if err != nil {
-			return Page{}, err
+			return messages.Approvals{}, err
 		}
 		data, err := json.Marshal(row)
 		if err != nil {
-			return Page{}, err
+			return messages.Approvals{}, err
 		}
 		if bytes -= len(data); bytes < 0 && i > 0 {
 			return page, nil
@@ -179,7 +173,7 @@ type listed struct {
 }
 
 // row makes the row of a place, nil if the entry waits no longer or cannot be read.
-func (l *lister) row(ctx context.Context, p *place) (*Row, error) {
+func (l *lister) row(ctx context.Context, p *place) (*messages.Approval, error) {
 	town, err := l.open(ctx, p.townID)
 	if errors.Is(err, commitlog.ErrTownDamaged) {
 		l.Logger.Error("the proposals that wait in a town cannot be listed", "town", p.townID,
@@ -234,8 +228,8 @@ func (l *lister) open(ctx context.Context, townID string) (*listed, error) {
 }
 
 // newRow returns the row of an entry, without its proposal and decision.
-func newRow(townID string, a *approval.Asked) *Row {
-	return &Row{
+func newRow(townID string, a *approval.Asked) *messages.Approval {
+	return &messages.Approval{
 		TownID: townID, HandoffID: a.HandoffID, HandoffHash: a.HandoffHash,
 		At: runevents.Timestamp(a.At), Expires: runevents.Timestamp(a.Expires),
 		Expected: []messages.ExpectedChange{},
@@ -243,14 +237,14 @@ func newRow(townID string, a *approval.Asked) *Row {
 }
 
 // decide adds a decision; nil for none.
-func decide(row *Row, d *approval.Decision) {
+func decide(row *messages.Approval, d *approval.Decision) {
 	if d != nil {
 		row.DecidedBy, row.DecidedAt, row.Reason = d.ActorID, runevents.Timestamp(d.At), d.Reason
 	}
 }
 
 // propose adds the proposal of a handoff, and returns the handoff.
-func propose(row *Row, encoded jsontext.Value) (*handoff.Handoff, error) {
+func propose(row *messages.Approval, encoded jsontext.Value) (*handoff.Handoff, error) {
 	h, err := handoff.Parse(encoded, schemas.Limits{Bytes: len(encoded) + 1})
 	if err != nil {
 		return nil, err
@@ -264,7 +258,7 @@ func propose(row *Row, encoded jsontext.Value) (*handoff.Handoff, error) {
 }
 
 // expect adds the proposal, and the changes that the rules expect of it.
-func (l *lister) expect(row *Row, a *approval.Asked, town *listed) error {
+func (l *lister) expect(row *messages.Approval, a *approval.Asked, town *listed) error {
 	h, err := propose(row, a.Handoff)
 	if err != nil {
 		return err

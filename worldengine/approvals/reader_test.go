@@ -21,6 +21,7 @@ import (
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
@@ -91,7 +92,7 @@ func (a *asking) talk(townID string) *handoff.Handoff {
 func all(string) bool { return true }
 
 // list returns the rows of all towns behind a place.
-func (a *asking) list(after string) []*Row {
+func (a *asking) list(after string) []*messages.Approval {
 	a.t.Helper()
 	page, err := a.List(a.t.Context(), "", after, 100, 1<<20, all)
 	require.NoError(a.t, err)
@@ -100,7 +101,7 @@ func (a *asking) list(after string) []*Row {
 }
 
 // townsOf returns the towns of rows.
-func townsOf(rows []*Row) []string {
+func townsOf(rows []*messages.Approval) []string {
 	ids := []string{}
 	for _, row := range rows {
 		ids = append(ids, row.TownID)
@@ -286,7 +287,7 @@ func TestList_Bytes(t *testing.T) {
 		largest = max(largest, len(data))
 	}
 	for _, bytes := range []int{largest, 2*largest + 1, 5 * largest} {
-		var got []*Row
+		var got []*messages.Approval
 		for after := ""; ; {
 			page, err := a.List(t.Context(), "", after, 100, bytes, all)
 			require.NoError(t, err)

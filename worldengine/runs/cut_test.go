@@ -9,6 +9,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/index"
 )
 
 // A run whose first events have expired has its last events alone, and never a hole; a list leaves it
@@ -32,7 +33,7 @@ func TestStore_ExpiredEvents(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, page.Events, 1)
 	require.Equal(t, int64(4), page.LastEventSeq)
-	require.Equal(t, []string{"another"}, listed(t, s, RunFilter{}, 1))
+	require.Equal(t, []string{"another"}, listed(t, s, index.Filter{}, 1))
 }
 
 // A run with a record that cannot be read, or that is missing from the middle of its subject, is
@@ -43,7 +44,7 @@ func TestStore_DamagedRun(t *testing.T) {
 	l, seq := s.log, seqs[0]
 	tell(t, s, "t", logtest.Told(1))
 	others := []string{"run", ids[2], ids[1]}
-	require.Equal(t, append(others, ids[0]), listed(t, s, RunFilter{}, 1))
+	require.Equal(t, append(others, ids[0]), listed(t, s, index.Filter{}, 1))
 	msg, err := l.At(t.Context(), seq)
 	require.NoError(t, err)
 	noRun, err := commitlog.Encode(&commitlog.Record{Kind: commitlog.KindHandoff}, msg.Subject, nil)
@@ -59,7 +60,7 @@ func TestStore_DamagedRun(t *testing.T) {
 		require.ErrorIs(t, err, ErrRunDamaged, name)
 		_, err = s.Events(t.Context(), ids[0], 0, 0, 10)
 		require.ErrorIs(t, err, ErrRunDamaged, name)
-		require.Equal(t, others, listed(t, s, RunFilter{}, 10), name)
+		require.Equal(t, others, listed(t, s, index.Filter{}, 10), name)
 	}
 	l.Store = whole
 	keep(t, l, 1)

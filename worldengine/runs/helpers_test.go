@@ -11,6 +11,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/outcometest"
@@ -92,7 +93,7 @@ func tell(t *testing.T, s *Store, townID string, writes ...runevents.Write) {
 }
 
 // listed returns the ids of the runs of a list, read in pages of so many.
-func listed(t *testing.T, s *Store, filter RunFilter, limit int) (ids []string) {
+func listed(t *testing.T, s *Store, filter index.Filter, limit int) (ids []string) {
 	t.Helper()
 	for after, more := uint64(0), true; more; more = after > 0 {
 		page, err := s.List(t.Context(), filter, after, limit)

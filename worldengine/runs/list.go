@@ -14,17 +14,11 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// RunFilter selects the runs of a list and their order.
-type RunFilter = index.Filter
-
-// Row is a run in a list.
-type Row = messages.RunRow
-
 // rowOf returns the row of a run. A run that a producer began may lack members, and has neither type
 // nor result: its events may claim any.
-func rowOf(run runevents.Snapshot, records []runevents.Record) Row {
+func rowOf(run runevents.Snapshot, records []runevents.Record) messages.RunRow {
 	started := machine.ReadStarted(&run)
-	row := Row{Snapshot: run, Timing: timingOf(records), TownID: started.TownID,
+	row := messages.RunRow{Snapshot: run, Timing: timingOf(records), TownID: started.TownID,
 		ActorID: started.ActorID, Command: started.Command}
 	if run.Metadata.AppendedBy == "" {
 		ended := machine.ReadEnded(&run)
@@ -33,10 +27,6 @@ func rowOf(run runevents.Snapshot, records []runevents.Record) Row {
 	}
 	return row
 }
-
-// Runs is a page of a list of runs: Next is the place of the next page, 0 on the last one. A page that
-// was not searched to the end may have fewer runs than wanted, or none.
-type Runs = messages.Runs
 
 // Bounds of the search for one page: runs that the index looks at, and that are read for an id.
 const (
@@ -48,12 +38,12 @@ const (
 // List returns up to limit runs that come after the given place (0 for the first, then the Next of
 // the page before), fewer if they have more than PageBytes or if the search for them takes long. Runs
 // that the log does not keep whole, or that are damaged, are left out.
-func (s *Store) List(ctx context.Context, filter RunFilter, after uint64, limit int) (Runs, error) {
+func (s *Store) List(ctx context.Context, filter index.Filter, after uint64, limit int) (messages.Runs, error) {
 	mark, err := s.index.Sync(ctx)
 	if err != nil {
-		return Runs{}, err
+		return messages.Runs{}, err
 	}
-	page, room := Runs{Runs: make([]Row, 0, min(limit, 50)), Next: after, Mark: mark}, PageBytes
+	page, room := messages.Runs{Runs: make([]messages.RunRow, 0, min(limit, 50)), Next: after, Mark: mark}, PageBytes
 	for read := 0; len(page.Runs) < limit && read < s.maxRead && page.Searched < maxSearched; {
 		atOnce := limit - len(page.Runs)
 		if filter.ID != "" {
@@ -63,12 +53,12 @@ func (s *Store) List(ctx context.Context, filter RunFilter, after uint64, limit 
 		for i := range found.Runs {
 			row, err := s.row(ctx, &found.Runs[i])
 			if err != nil {
-				return Runs{}, err
+				return messages.Runs{}, err
 			}
 			if row != nil && hasID(row, filter.ID) {
 				data, err := json.Marshal(row)
 				if err != nil {
-					return Runs{}, err
+					return messages.Runs{}, err
 				}
 				full := len(page.Runs) == limit
 				if room -= len(data) + 1; full || room < 0 && len(page.Runs) > 0 {
@@ -92,8 +82,8 @@ func (s *Store) List(ctx context.Context, filter RunFilter, after uint64, limit 
 	return page, nil
 }
 
-// hasID reports whether an id of a run begins with a text: see RunFilter.
-func hasID(row *Row, text string) bool {
+// hasID reports whether an id of a run begins with a text: see index.Filter.
+func hasID(row *messages.RunRow, text string) bool {
 	if text == "" {
 		return true
 	}
@@ -108,7 +98,7 @@ func hasID(row *Row, text string) bool {
 }
 
 // row returns the row of a run, or nil for a run that is left out of lists.
-func (s *Store) row(ctx context.Context, run *index.Run) (*Row, error) {
+func (s *Store) row(ctx context.Context, run *index.Run) (*messages.RunRow, error) {
 	records, err := s.records(ctx, run, 0)
 	if errors.Is(err, ErrUnknownRun) || errors.Is(err, ErrRunDamaged) || len(records) == 0 {
 		return nil, nil

@@ -13,6 +13,8 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/index"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/wire"
 )
@@ -23,19 +25,19 @@ func TestRow_Members(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		started, outcome, by string
-		want                 Row
+		want                 messages.RunRow
 	}{
 		{`{"townId":"t","actorId":"a","type":"SALVAGE_PLAN","command":"c"}`,
 			`{"status":"executed","reasonCode":"EXECUTED"}`, "",
-			Row{TownID: "t", ActorID: "a", Type: "SALVAGE_PLAN", Command: "c",
+			messages.RunRow{TownID: "t", ActorID: "a", Type: "SALVAGE_PLAN", Command: "c",
 				ResultStatus: handoff.Executed, ReasonCode: "EXECUTED"}},
 		{`{"townId":"t","actorId":"a","signal":"PAUSE"}`, ``, "",
-			Row{TownID: "t", ActorID: "a", Type: "PAUSE"}},
+			messages.RunRow{TownID: "t", ActorID: "a", Type: "PAUSE"}},
 		{`{"townId":"t","actorId":"a","type":"SALVAGE_PLAN","signal":"PAUSE","command":"c"}`,
 			`{"status":"executed","reasonCode":"EXECUTED"}`, "plugin",
-			Row{TownID: "t", ActorID: "a", Command: "c"}},
-		{``, ``, "", Row{}}, {`7`, `[]`, "", Row{}},
-		{`{"townId":7,"actorId":"a"}`, `{"status":8}`, "", Row{}},
+			messages.RunRow{TownID: "t", ActorID: "a", Command: "c"}},
+		{``, ``, "", messages.RunRow{}}, {`7`, `[]`, "", messages.RunRow{}},
+		{`{"townId":7,"actorId":"a"}`, `{"status":8}`, "", messages.RunRow{}},
 	} {
 		run := runevents.NewSnapshot("run-1")
 		run.Metadata.Started, run.Metadata.Outcome = []byte(c.started), []byte(c.outcome)
@@ -57,27 +59,27 @@ func TestList_Filters(t *testing.T) {
 	tell(t, s, "Town 1", ofRun("ends", runevents.RunCompleted, ""))
 	mayor := outcometest.Cases(t)[0].Handoff.Proposal
 	for _, c := range []struct {
-		filter RunFilter
+		filter index.Filter
 		want   []string // the newest first
 	}{
-		{RunFilter{}, []string{"goes-on", "ends", ids[2], ids[1], ids[0]}},
-		{RunFilter{Oldest: true}, []string{ids[0], ids[1], ids[2], "ends", "goes-on"}},
-		{RunFilter{Towns: []string{"Town 1"}}, []string{"ends"}},
-		{RunFilter{Towns: []string{"Town 1", "u"}}, []string{"goes-on", "ends"}},
-		{RunFilter{Towns: []string{"Town 1", "u"}, Oldest: true}, []string{"ends", "goes-on"}},
-		{RunFilter{Towns: []string{"nowhere"}}, nil},
-		{RunFilter{Towns: []string{"town-threatened"}, Oldest: true}, ids},
-		{RunFilter{Status: string(runevents.RunRunning)}, []string{"goes-on"}},
-		{RunFilter{Status: string(runevents.RunSucceeded)}, []string{"ends", ids[2], ids[0]}},
-		{RunFilter{Status: "failed"}, []string{ids[1]}},
-		{RunFilter{Status: "rejected"}, []string{ids[2]}},
-		{RunFilter{ActorID: "A b/c"}, []string{"ends"}},
-		{RunFilter{ActorID: strings.Repeat("é", 100)}, []string{"goes-on"}},
-		{RunFilter{ActorID: "nobody"}, nil},
-		{RunFilter{Type: string(mayor.Type), ActorID: mayor.ActorID},
+		{index.Filter{}, []string{"goes-on", "ends", ids[2], ids[1], ids[0]}},
+		{index.Filter{Oldest: true}, []string{ids[0], ids[1], ids[2], "ends", "goes-on"}},
+		{index.Filter{Towns: []string{"Town 1"}}, []string{"ends"}},
+		{index.Filter{Towns: []string{"Town 1", "u"}}, []string{"goes-on", "ends"}},
+		{index.Filter{Towns: []string{"Town 1", "u"}, Oldest: true}, []string{"ends", "goes-on"}},
+		{index.Filter{Towns: []string{"nowhere"}}, nil},
+		{index.Filter{Towns: []string{"town-threatened"}, Oldest: true}, ids},
+		{index.Filter{Status: string(runevents.RunRunning)}, []string{"goes-on"}},
+		{index.Filter{Status: string(runevents.RunSucceeded)}, []string{"ends", ids[2], ids[0]}},
+		{index.Filter{Status: "failed"}, []string{ids[1]}},
+		{index.Filter{Status: "rejected"}, []string{ids[2]}},
+		{index.Filter{ActorID: "A b/c"}, []string{"ends"}},
+		{index.Filter{ActorID: strings.Repeat("é", 100)}, []string{"goes-on"}},
+		{index.Filter{ActorID: "nobody"}, nil},
+		{index.Filter{Type: string(mayor.Type), ActorID: mayor.ActorID},
 			[]string{ids[2], ids[1], ids[0]}}, // of a producer's run no type is believed
-		{RunFilter{Type: string(mayor.Type), ActorID: "A b/c"}, nil},
-		{RunFilter{Status: "executed", ActorID: mayor.ActorID, Towns: []string{"u"}}, nil},
+		{index.Filter{Type: string(mayor.Type), ActorID: "A b/c"}, nil},
+		{index.Filter{Status: "executed", ActorID: mayor.ActorID, Towns: []string{"u"}}, nil},
 	} {
 		for limit := 1; limit < 7; limit++ {
 			require.Equal(t, c.want, listed(t, s, c.filter, limit), "%+v", c.filter)
@@ -101,14 +103,14 @@ func TestList_TimeWindow(t *testing.T) {
 	tell(t, s, "t", toldIn("1", 2)) // which starts no later for it
 	for _, c := range []struct {
 		name           string
-		filter         RunFilter
+		filter         index.Filter
 		oldest, newest string
 	}{
-		{"open", RunFilter{}, "1 2 3 4", "4 3 2 1"},
-		{"from", RunFilter{From: at(20)}, "2 3 4", "4 3 2"},
-		{"to", RunFilter{To: at(20)}, "1", "1"},
-		{"within", RunFilter{From: at(20), To: at(30)}, "2 3", "3 2"},
-		{"none", RunFilter{From: at(21), To: at(30)}, "", ""},
+		{"open", index.Filter{}, "1 2 3 4", "4 3 2 1"},
+		{"from", index.Filter{From: at(20)}, "2 3 4", "4 3 2"},
+		{"to", index.Filter{To: at(20)}, "1", "1"},
+		{"within", index.Filter{From: at(20), To: at(30)}, "2 3", "3 2"},
+		{"none", index.Filter{From: at(21), To: at(30)}, "", ""},
 	} {
 		for limit := 1; limit < 6; limit++ {
 			for _, towns := range [][]string{nil, {"t"}} {
@@ -138,7 +140,7 @@ func TestList_PageBytes(t *testing.T) {
 	}
 	var pages []int
 	for after, more := uint64(0), true; more; more = after > 0 {
-		page, err := s.List(t.Context(), RunFilter{}, after, 50)
+		page, err := s.List(t.Context(), index.Filter{}, after, 50)
 		require.NoError(t, err)
 		pages, after = append(pages, len(page.Runs)), page.Next
 	}
@@ -186,13 +188,13 @@ func TestStore_ReadsRun(t *testing.T) {
 	mark, err := s.Mark(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, ended[2]+1, mark)
-	page, err := s.List(t.Context(), RunFilter{Status: "failed"}, 0, 9)
+	page, err := s.List(t.Context(), index.Filter{Status: "failed"}, 0, 9)
 	require.NoError(t, err)
 	require.Len(t, page.Runs, 1)
 	require.Equal(t, ids[1], page.Runs[0].RunID)
 	require.Equal(t, mark, page.Mark)
 	require.Zero(t, page.Next)
-	page, err = s.List(t.Context(), RunFilter{AfterMark: &ended[0]}, 0, 9)
+	page, err = s.List(t.Context(), index.Filter{AfterMark: &ended[0]}, 0, 9)
 	require.NoError(t, err)
 	var changed []string
 	for _, row := range page.Runs {
@@ -205,9 +207,9 @@ func TestStore_ReadsRun(t *testing.T) {
 func TestList_ByID(t *testing.T) {
 	t.Parallel()
 	s, ids, _ := openJudged(t)
-	var rows []Row
+	var rows []messages.RunRow
 	for _, id := range ids {
-		page, err := s.List(t.Context(), RunFilter{ID: id[:8]}, 0, 9)
+		page, err := s.List(t.Context(), index.Filter{ID: id[:8]}, 0, 9)
 		require.NoError(t, err)
 		require.Len(t, page.Runs, 1)
 		rows = append(rows, page.Runs[0])
@@ -217,7 +219,7 @@ func TestList_ByID(t *testing.T) {
 	require.NoError(t, json.Unmarshal(row.Metadata.Started, &started))
 	_, hash, _ := strings.Cut(started.HandoffID, "_")
 	for _, id := range []string{row.RunID, started.HandoffID, hash[:8], row.Metadata.PlanID[:30]} {
-		page, err := s.List(t.Context(), RunFilter{ID: id}, 0, 9)
+		page, err := s.List(t.Context(), index.Filter{ID: id}, 0, 9)
 		require.NoError(t, err)
 		ids := []string{}
 		for i := range page.Runs {
@@ -227,14 +229,14 @@ func TestList_ByID(t *testing.T) {
 		require.Zero(t, page.Next)
 		require.Equal(t, 3, page.Searched)
 	}
-	page, err := s.List(t.Context(), RunFilter{Reason: string(rows[1].ReasonCode)}, 0, 9)
+	page, err := s.List(t.Context(), index.Filter{Reason: string(rows[1].ReasonCode)}, 0, 9)
 	require.NoError(t, err)
 	require.Len(t, page.Runs, 1)
 	require.Equal(t, rows[1].RunID, page.Runs[0].RunID)
 
 	s.maxRead = 1
 	for after, want := uint64(0), 2; want >= 0; want-- {
-		page, err := s.List(t.Context(), RunFilter{ID: row.RunID}, after, 9)
+		page, err := s.List(t.Context(), index.Filter{ID: row.RunID}, after, 9)
 		require.NoError(t, err)
 		require.Equal(t, 1, page.Searched)
 		require.NotEmpty(t, page.SearchedTo)
@@ -261,7 +263,7 @@ func TestView_Took(t *testing.T) {
 	require.Equal(t, started.EmittedAt, run.ArrivedAt)
 	require.NotNil(t, run.TookMs)
 	require.Greater(t, *run.TookMs, int64(30_000))
-	page, err := s.List(t.Context(), RunFilter{}, 0, 1)
+	page, err := s.List(t.Context(), index.Filter{}, 0, 1)
 	require.NoError(t, err)
 	require.Equal(t, run.Timing, page.Runs[0].Timing)
 }

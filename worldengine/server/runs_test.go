@@ -13,10 +13,10 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/worldengine/runs"
+	"worldengine/worldengine/messages"
 )
 
-func runIDs(rows []runs.Row) (ids []string) {
+func runIDs(rows []messages.RunRow) (ids []string) {
 	for i := range rows {
 		ids = append(ids, rows[i].RunID)
 	}
@@ -24,12 +24,12 @@ func runIDs(rows []runs.Row) (ids []string) {
 }
 
 // listRuns reads all pages of run.list.
-func (c *client) listRuns(request members) (all []runs.Row) {
+func (c *client) listRuns(request members) (all []messages.RunRow) {
 	c.t.Helper()
 	request = maps.Clone(request)
 	for {
 		page := call[struct {
-			Runs []runs.Row
+			Runs []messages.RunRow
 			Next uint64
 		}](c, "run.list", request)
 		require.LessOrEqual(c.t, len(page.Runs), request["limit"])
@@ -122,7 +122,7 @@ func TestRunList_AfterAMark(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
 	type marked struct {
-		Runs []runs.Row
+		Runs []messages.RunRow
 		Mark *uint64
 	}
 	page := func(request members) marked {

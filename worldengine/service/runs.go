@@ -14,6 +14,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/wire"
@@ -155,13 +156,13 @@ func (s *Service) runGet(in *incoming, r *messages.RunGet) (found run, err error
 	return found, err
 }
 
-func (s *Service) runList(in *incoming, r *messages.RunList) (page runs.Runs, err error) {
+func (s *Service) runList(in *incoming, r *messages.RunList) (page messages.Runs, err error) {
 	for _, m := range [][2]string{{"from", r.From}, {"to", r.To}, {"order", r.Order}} {
 		if r.AfterMark != nil && m[1] != "" {
 			return page, invalidMember(m[0], "cannot be given with afterMark")
 		}
 	}
-	filter := runs.RunFilter{
+	filter := index.Filter{
 		ActorID: r.ActorID, Type: r.Type, Status: r.Status, Oldest: r.Order == "oldest",
 		AfterMark: r.AfterMark, Reason: r.Reason, ID: r.ID,
 	}
@@ -176,7 +177,7 @@ func (s *Service) runList(in *incoming, r *messages.RunList) (page runs.Runs, er
 		return page, err
 	}
 	if towns != nil && len(towns) == 0 {
-		page.Runs = []runs.Row{}
+		page.Runs = []messages.RunRow{}
 		page.Mark, err = s.engine.Runs().Mark(s.ctx)
 		return page, err
 	}

@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/alerts/alertstest"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
@@ -33,7 +34,7 @@ func (w *checkedWorld) talks(n int) (page []string) {
 
 // pages returns the ids of a list's runs with so many on each page, the oldest first. The list that
 // begins with the newest has the same runs.
-func (w *checkedWorld) pages(filter runs.RunFilter, limit int) []string {
+func (w *checkedWorld) pages(filter index.Filter, limit int) []string {
 	w.t.Helper()
 	newest := w.pagesOf(filter, limit)
 	filter.Oldest = true
@@ -43,7 +44,7 @@ func (w *checkedWorld) pages(filter runs.RunFilter, limit int) []string {
 	return oldest
 }
 
-func (w *checkedWorld) pagesOf(filter runs.RunFilter, limit int) []string {
+func (w *checkedWorld) pagesOf(filter index.Filter, limit int) []string {
 	w.t.Helper()
 	ids := []string{}
 	for after, next := uint64(0), uint64(1); next > 0; after = next {
@@ -80,8 +81,8 @@ func TestDamagedRuns(t *testing.T) {
 				seqs = append(seqs, first+uint64(i))
 			}
 			w.flipInLog(seqs...)
-			require.Equal(t, want, w.pages(runs.RunFilter{}, 10))
-			require.Equal(t, want, w.pages(runs.RunFilter{Towns: []string{"t"}}, 1), "a page each")
+			require.Equal(t, want, w.pages(index.Filter{}, 10))
+			require.Equal(t, want, w.pages(index.Filter{Towns: []string{"t"}}, 1), "a page each")
 			for _, i := range c.damaged {
 				_, err := w.engine.Runs().Get(t.Context(), page[i])
 				require.ErrorIs(t, err, runs.ErrRunDamaged)
@@ -127,7 +128,7 @@ func TestARunExpiresInItsMiddle(t *testing.T) {
 	page, err := w.engine.Runs().Events(t.Context(), "planner-1", last-1, 0, 10)
 	require.NoError(t, err, "whoever has read the others reads on")
 	require.Len(t, page.Events, 1)
-	require.Empty(t, w.pages(runs.RunFilter{}, 10))
+	require.Empty(t, w.pages(index.Filter{}, 10))
 	require.Empty(t, raised)
 }
 
