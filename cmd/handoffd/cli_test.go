@@ -87,8 +87,8 @@ func TestRun_CommandLines(t *testing.T) {
 		{"--max-held=1048576 --max-waiting=1000000 --check-config", 0, ""}, // at their bounds
 		{"--sync-interval=-1s", 2, "--sync-interval must be above 0"},
 		{"--drain-timeout=0s", 2, "--drain-timeout must be above 0"},
-		{"--memory=1", 2, "--memory must be auto, off, or a size"},
-		{"--min-free-disk=much", 2, "--min-free-disk must be auto, or a size"},
+		{"--memory=1", 2, "--memory: it must be auto, off, or a size"},
+		{"--min-free-disk=much", 2, "--min-free-disk: it must be auto, or a size"},
 		{"--webhook nowhere", 2, "webhook: URL 1 is not"},
 		{"--rules-casual-talk=2", 2, "0..1"},
 		{"--password " + sentinel + " --sync never", 2, "--sync must be one of"},
@@ -398,7 +398,7 @@ func TestMemory_Sizes(t *testing.T) {
 		require.Equal(t, want, limit, text)
 	}
 	for _, text := range []string{"", "2", "2GB", "-1GiB", "1MiB", "0GiB", "99999999999GiB", "xMiB"} {
-		require.ErrorContains(t, new(memoryLimit).UnmarshalText([]byte(text)), "--memory must be", text)
+		require.ErrorContains(t, new(memoryLimit).UnmarshalText([]byte(text)), "it must be", text)
 	}
 }
 

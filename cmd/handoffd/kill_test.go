@@ -361,46 +361,49 @@ func statusOf(t testing.TB, nc *nats.Conn, runID string) string {
 }
 
 // A server that is killed at any point of cancelling a command that no game has leaves the command
-// pending or the run cancelled; the operator's next request ends it, and the key is free.
+// pending or the run cancelled; the operator's next request ends it, and the key is free. A run that
+// was cancelled by force is alerted about, even if the server is killed right behind.
 func TestKill_Cancel(t *testing.T) {
 	t.Parallel()
-	points := failpoint.Cancelling()
+	type cancel struct {
+		at    failpoint.Point
+		force bool
+	}
+	cancels := []cancel{{failpoint.Withdrawn, true}}
+	for _, point := range failpoint.Cancelling() {
+		cancels = append(cancels, cancel{point, false})
+	}
 	m := newMortal(t, played(t.TempDir(), "--plugin-absent", "wait")...)
-	g, h := newGame(), newHammer(t, len(points))
+	g, h := newGame(), newHammer(t, len(cancels))
 	h.create(m.nc)
-	for i, point := range points {
+	forced := map[string]int{}
+	for i, c := range cancels {
 		body := h.towns[i].next(t)
 		m.request(wire.Handoff, body)
 		runID := m.pendingRun(h.towns[i].id)
-		m.dies(point, wire.RunCancel, fmt.Appendf(nil, `{"runId":%q}`, runID))
+		m.dies(c.at, wire.RunCancel, fmt.Appendf(nil, `{"runId":%q,"force":%t}`, runID, c.force))
 
 		want := ""
-		if point == failpoint.Withdrawn {
+		if c.at == failpoint.Withdrawn {
 			want = "RUN_NOT_WAITING"
 		}
 		require.Equal(t, want, errorOf(t, m.nc, wire.RunCancel,
-			fmt.Appendf(nil, `{"runId":%q,"force":true}`, runID)), point)
-		m.cancelled(runID)
+			fmt.Appendf(nil, `{"runId":%q,"force":true}`, runID)), c.at)
+		require.Eventually(t, func() bool {
+			return statusOf(t, m.nc, runID) == "CANCELLED"
+		}, 30*time.Second, 10*time.Millisecond)
+		if c.force || want == "" {
+			forced[runID] = 1
+		}
+		require.Eventually(t, func() bool {
+			return maps.Equal(forced, alertedRuns(t, m.nc, runevents.ApplyInDoubt))
+		}, 30*time.Second, 10*time.Millisecond, c.at)
 		game := m.connect() // which is gone before the next handoff
 		g.playAlone(t, game)
 		requireOnce(t, m.nc, g, body, insist(t, m.nc, body, time.Second))
 		g.leave(t, game)
 		requireSound(t, m.nc)
 	}
-}
-
-// A run that was cancelled by force is alerted about, even if the server is killed right behind.
-func TestKill_ForcedCancel(t *testing.T) {
-	t.Parallel()
-	m := newMortal(t, played(t.TempDir(), "--plugin-absent", "wait")...)
-	h := newHammer(t, 1)
-	h.create(m.nc)
-	m.request(wire.Handoff, h.towns[0].next(t))
-	runID := m.pendingRun(h.towns[0].id)
-	m.dies(failpoint.Withdrawn, wire.RunCancel,
-		fmt.Appendf(nil, `{"runId":%q,"force":true}`, runID))
-	m.cancelled(runID)
-	require.Equal(t, map[string]int{runID: 1}, alertedRuns(t, m.nc, runevents.ApplyInDoubt))
 }
 
 // pendingRun returns the run whose command is pending in a town, once there is one.
@@ -411,13 +414,6 @@ func (m *mortal) pendingRun(townID string) (runID string) {
 		return runID != ""
 	}, 30*time.Second, 10*time.Millisecond)
 	return runID
-}
-
-func (m *mortal) cancelled(runID string) {
-	m.t.Helper()
-	require.Eventually(m.t, func() bool {
-		return statusOf(m.t, m.nc, runID) == "CANCELLED"
-	}, 30*time.Second, 10*time.Millisecond)
 }
 
 // alertedRuns returns how often the alerts of a code name which run.

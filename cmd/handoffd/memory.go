@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"os"
@@ -32,8 +32,8 @@ func (m *memoryLimit) UnmarshalText(text []byte) error {
 		*m = math.MaxInt64
 	default:
 		if *m = memoryLimit(parseSize(string(text))); *m < leastMemory {
-			return errors.New("--memory must be auto, off, or a size of at least 128MiB, such as " +
-				"1536MiB or 2GiB")
+			return fmt.Errorf("it must be auto, off, or a size of at least 128MiB, such as 1536MiB "+
+				"or 2GiB, not %q", text)
 		}
 	}
 	return nil
@@ -46,7 +46,7 @@ type freeSpace int64
 func (f *freeSpace) UnmarshalText(text []byte) error {
 	*f = freeSpace(parseSize(string(text)))
 	if *f == 0 && string(text) != "auto" {
-		return errors.New("--min-free-disk must be auto, or a size such as 512MiB or 2GiB")
+		return fmt.Errorf("it must be auto, or a size such as 512MiB or 2GiB, not %q", text)
 	}
 	return nil
 }
