@@ -3,6 +3,11 @@
 package console_test
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -52,9 +57,9 @@ func TestRoles(t *testing.T) {
 	b.sees("LIVE", "Pause the world", "Executed", "executed", "Sign out operator", "Alerts", "Send")
 	b.goTo("#/towns/" + threatened)
 	b.sees("Pause the town")
-	b.do(chromedp.Click(`//button[text()="Pause the town"]`))
+	b.press("Pause the town")
 	b.sees("New handoffs for the town wait until it is resumed")
-	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "the wall is rebuilt by hand\n"))
+	b.reason("the wall is rebuilt by hand")
 	b.sees("The town is paused", "By operator", "the wall is rebuilt by hand", "Resume the town")
 	b.picture("town-paused")
 
@@ -83,8 +88,8 @@ func TestRoles(t *testing.T) {
 	agent.sees("This user may not see what waits for approval")
 	agent.picture("approvals-denied")
 
-	b.do(chromedp.Click(`//button[text()="Resume the town"]`))
-	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "it stands\n"))
+	b.press("Resume the town")
+	b.reason("it stands")
 	b.sees("Pause the town")
 	observer.is(`!document.body.innerText.includes("The town is paused")`)
 }
@@ -111,9 +116,9 @@ func TestAlertsAreAcknowledged(t *testing.T) {
 	b.sees("In doubt: two", "2 alerts, 2 open")
 	b.is(
 		`![...document.querySelectorAll("button")].some(b => b.textContent === "Acknowledge" && b.disabled)`)
-	b.do(chromedp.Click(`//button[text()="Acknowledge"]`))
+	b.press("Acknowledge")
 	b.sees("All users are shown that you have looked after it")
-	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "looked at in the game\n"))
+	b.reason("looked at in the game")
 	b.sees("all acknowledged", "acknowledged by operator", "looked at in the game")
 	b.is(`![...document.querySelectorAll("button")].some(b => b.textContent === "Acknowledge")`)
 	b.picture("alerts-acknowledged")
@@ -202,4 +207,51 @@ func TestRightsChange(t *testing.T) {
 	require.NotContains(t, b.shown(), "Overview")
 	b.signIn("observer", servertest.Password)
 	b.sees("LIVE", "Overview", "Sign out observer")
+}
+
+// An agent in a page of another origin reaches the server if its origin is allowed, and only then.
+func TestAgentInAPageOfAnotherOrigin(t *testing.T) {
+	t.Parallel()
+	bundle := filepath.Join(t.TempDir(), "client.js")
+	modules, err := filepath.Abs("web/node_modules")
+	require.NoError(t, err)
+	build := exec.CommandContext(t.Context(), "go", "tool", "esbuild", "../client/js/index.mjs",
+		"--bundle", "--format=esm", "--platform=browser", "--log-level=warning", "--outfile="+bundle)
+	build.Env = append(os.Environ(), "NODE_PATH="+modules)
+	said, err := build.CombinedOutput()
+	require.NoError(t, err, string(said))
+
+	var servers string
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/client.js" {
+			w.Header().Set("Content-Type", "text/javascript")
+			http.ServeFile(w, r, bundle)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte(`<!doctype html><link rel="icon" href="data:,"><script type="module">
+import { connect, makeHandoff } from "./client.js";
+try {
+  const engine = await connect({ servers: "` + servers + `", timeout: 5000 });
+  const town = await engine.town("` + threatened + `");
+  const { result } = await engine.send(await makeHandoff(town, {
+    type: "TOWNSFOLK_TALK", args: { talkType: "casual" }, actorId: "a page", reason: "They are sad." }));
+  document.body.textContent = "the status is " + result.status;
+} catch (error) {
+  document.body.textContent = "the error is " + error.code;
+}
+</script>`))
+	}))
+	t.Cleanup(page.Close)
+	for allowed, shows := range map[string]string{
+		page.URL:                  "the status is executed",
+		"https://another.example": "the error is CONNECTION",
+	} {
+		w := serve(t, func(c *server.Config) { c.WebSocketOrigins = []string{allowed} })
+		servers = strings.Replace(w.srv.HTTP(), "http://", "ws://", 1) + "/nats"
+		b := open(t, "about:blank")
+		b.mayBeAway()
+		b.do(chromedp.Navigate(page.URL))
+		b.sees(shows)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/schemas"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -34,17 +35,13 @@ func (w *world) asOperator() {
 		nats.CustomInboxPrefix("_INBOX_operator"))
 }
 
-// decide decides about the one proposal that waits, as another person does.
-func (w *world) decide(decision, reason string, submit bool) {
+// decide decides about a proposal that waits, by its reason, as another person does.
+func (w *world) decide(reason, decision, because string, submit bool) {
 	w.t.Helper()
-	var page struct {
-		Approvals []struct{ HandoffID, TownID string }
-	}
-	w.ask(wire.ApprovalList, map[string]any{}, &page)
-	require.Len(w.t, page.Approvals, 1)
-	w.ask(wire.ApprovalDecide, map[string]any{
-		"handoffId": page.Approvals[0].HandoffID, "townId": page.Approvals[0].TownID,
-		"decision": decision, "reason": reason, "submit": submit,
+	a, waits := w.waiting()[reason]
+	require.True(w.t, waits)
+	w.ask(wire.ApprovalDecide, map[string]any{"townId": a.TownID, "handoffId": a.HandoffID,
+		"handoffHash": a.HandoffHash, "decision": decision, "reason": because, "submit": submit,
 	}, nil)
 }
 
@@ -78,7 +75,7 @@ func TestApprovals(t *testing.T) {
 	b.picture("approvals-approver")
 	towns.sees("1 approval waiting")
 	towns.picture("towns-approval")
-	towns.do(chromedp.Click(`//a[contains(., "1 approval")]`))
+	towns.click(`//a[contains(., "1 approval")]`)
 	towns.sees("1 proposal waits", "Of "+threatened, "Of all towns")
 	towns.goTo("#/towns/" + threatened)
 	towns.sees("1 proposal waits for a person's approval")
@@ -90,23 +87,23 @@ func TestApprovals(t *testing.T) {
 		require.False(t, eval[bool](other, offers("Approve")), name)
 	}
 
-	b.do(chromedp.Click(`//button[text()="Approve"]`))
+	b.press("Approve")
 	b.sees("executes it at once")
 	b.picture("approvals-approve")
-	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "the wall comes first\n"))
+	b.reason("the wall comes first")
 	b.sees("Approved: project advance town-threatened wall-perimeter executed run",
 		"No proposal waits")
 	b.picture("approvals-approved")
 	towns.is(`!document.body.innerText.includes("proposal waits")`)
-	b.do(chromedp.Click(`//a[starts-with(., "run ")]`))
+	b.click(`//a[starts-with(., "run ")]`)
 	b.sees("RunApproved", "executed")
 
 	body := w.made(threatened, handoff.PlanSalvage, "dread")
 	w.send(body)
 	b.goTo("#/approvals")
 	b.sees("salvage initiate", "dread 0.55 → 0.45")
-	b.do(chromedp.Click(`//button[text()="Reject"]`))
-	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "not before the harvest\n"))
+	b.press("Reject")
+	b.reason("not before the harvest")
 	b.sees("Rejected: salvage initiate", "No proposal waits")
 	var result struct {
 		ReasonCode handoff.ReasonCode `json:"reasonCode"`
@@ -123,15 +120,15 @@ func TestApprovalIsDecidedElsewhere(t *testing.T) {
 	ask := func() {
 		w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
 		b.sees("1 proposal waits")
-		b.do(chromedp.Click(`//button[text()="Approve"]`))
+		b.press("Approve")
 		b.is(offers("Approve and execute"))
 	}
 	ask()
-	w.decide("approve", "we have to", true)
+	w.decide(demands, "approve", "we have to", true)
 	b.sees("does not wait any more", "another person has decided it", "No proposal waits")
 	b.is("!" + offers("Approve and execute"))
 	b.picture("approvals-decided-elsewhere")
-	b.do(chromedp.Click(`//button[text()="Leave it"]`))
+	b.press("Leave it")
 	b.is(`!document.querySelector("dialog")`)
 
 	ask()
@@ -151,7 +148,7 @@ func TestApprovalExpires(t *testing.T) {
 	b.sees("LIVE", "No proposal waits")
 	w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
 	b.sees("1 proposal waits")
-	b.do(chromedp.Click(`//button[text()="Reject"]`))
+	b.press("Reject")
 	b.sees("does not wait any more", "too long", "No proposal waits")
 	b.is("!" + offers("Reject it"))
 }
@@ -167,7 +164,7 @@ func TestRightsToApproveEnd(t *testing.T) {
 	b := open(t, w.srv.HTTP()+"#/approvals")
 	b.signIn("mara", servertest.Password)
 	b.sees("LIVE", "1 proposal waits")
-	b.do(chromedp.Click(`//button[text()="Approve"]`))
+	b.press("Approve")
 	b.is(offers("Approve and execute"))
 	b.mayBeAway()
 	_, err := w.srv.ReloadAccess(&access.Config{Users: []access.User{operator,
@@ -190,25 +187,17 @@ func TestHostileApproval(t *testing.T) {
 	town["projects"] = []any{map[string]any{"id": "__proto__", "name": script, "progress": 0.5,
 		"status": "active"}}
 	w.ask(wire.TownPut, map[string]any{"snapshot": town}, nil)
-	at := w.town(id)
-	h, err := handoff.New(handoff.Proposal{
-		Type: handoff.AdvanceProject, ActorID: script, TownID: id, Priority: 0.5, Reason: "\u202e" +
-			strings.Repeat(script, 20),
-		Args: map[string]string{"projectId": "__proto__"}, SnapshotHash: at.SnapshotHash,
-		DecisionEpoch: at.DecisionEpoch,
-	})
-	require.NoError(t, err)
-	body, err := h.MarshalWire()
-	require.NoError(t, err)
-	w.send(body)
+	hostile := w.proposal(id, handoff.AdvanceProject, "__proto__")
+	hostile.ActorID, hostile.Reason = script, "\u202e"+strings.Repeat(script, 20)
+	w.send(w.body(hostile))
 	b := open(t, w.srv.HTTP()+"#/approvals")
 	b.sees("LIVE", "1 proposal waits", `\u202e<script>`, "__proto__ 0.50 → 0.60", "day 1 → 2")
 	b.picture("hostile-approval")
-	b.do(chromedp.Click(`//button[text()="Approve"]`))
+	b.press("Approve")
 	b.is(offers("Approve and execute"))
 	b.picture("hostile-approval-dialog")
-	b.do(chromedp.Click(`//button[text()="Leave it"]`))
-	w.decide("approve", "\u202e"+script, false)
+	b.press("Leave it")
+	w.decide(hostile.Reason, "approve", "\u202e"+script, false)
 	b.sees("Approved, and not sent again yet", `Approved by operator: \u202e<script>`)
 	b.goTo("#/towns")
 	b.sees("4 towns")
@@ -227,20 +216,107 @@ func TestApprovals_Several(t *testing.T) {
 	b.sees("LIVE", "3 proposals wait for a person", "Approvals 3", "Approve 0 selected")
 	// Proposals of one millisecond come in any order.
 	of := func(argument string) string { return `//section[h2[contains(., "` + argument + `")]]` }
-	b.do(chromedp.Click(of("dread") + `//button[text()="Approve"]`))
+	b.click(of("dread") + `//button[text()="Approve"]`)
 	b.sees("1 other proposal of the town becomes stale:", "salvage initiate "+threatened+" scarcity")
-	b.do(chromedp.Click(`//button[text()="Leave it"]`))
-	b.do(chromedp.Click(of("dread") + `//label/input`))
-	b.do(chromedp.Click(of("casual") + `//label/input`))
-	b.do(chromedp.Click(`//button[text()="Approve 2 selected"]`))
+	b.press("Leave it")
+	b.click(of("dread") + `//label/input`)
+	b.click(of("casual") + `//label/input`)
+	b.press("Approve 2 selected")
 	b.sees("Approve 2 proposals?", "executes each at once", "becomes stale")
 	b.picture("approvals-several")
-	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "go on\n"))
+	b.reason("go on")
 	b.sees("Approved: salvage initiate "+threatened+" dread executed run",
 		"Approved: townsfolk talk town-quiet casual executed run", "No proposal waits",
 		"No longer waiting", "stale: the town changed", "go on")
 	b.is(`!document.querySelector(".badge")`)
 	b.picture("approvals-closed")
-	b.do(chromedp.Click(`(//table//td/a)[last()]`))
+	b.click(`(//table//td/a)[last()]`)
 	b.sees("RunApproved", "executed")
+}
+
+// waits is a row of approval.list.
+type waits struct {
+	TownID, HandoffID, HandoffHash string
+	Proposal                       struct{ Reason string }
+}
+
+// waiting returns what waits for approval, by the reason of the proposal.
+func (w *world) waiting() map[string]waits {
+	w.t.Helper()
+	var page struct{ Approvals []waits }
+	w.ask(wire.ApprovalList, map[string]any{}, &page)
+	byReason := map[string]waits{}
+	for _, a := range page.Approvals {
+		byReason[a.Proposal.Reason] = a
+	}
+	return byReason
+}
+
+// mission returns a proposal whose handoffId covers neither its reason nor the end of the town's id.
+func (w *world) mission(townID, quest, reason string) handoff.Proposal {
+	w.t.Helper()
+	p := w.proposal(townID, handoff.AcceptMission, quest)
+	p.Reason = reason
+	return p
+}
+
+// propose sends a proposal and returns its handoffId and its proposalId.
+func (w *world) propose(p handoff.Proposal) (handoffID, proposalID string) {
+	w.t.Helper()
+	body := w.body(p)
+	w.send(body)
+	h, err := handoff.Parse(body, schemas.Limits{})
+	require.NoError(w.t, err)
+	return h.HandoffID, h.ProposalID
+}
+
+// Handoffs with one id, of one town or of two, are told apart: each has its own dialog, decision
+// and outcome.
+func TestOneIDOfSeveralProposals(t *testing.T) {
+	w := serve(t, requiring(handoff.AcceptMission))
+	for _, id := range []string{"Town", "Town 1"} {
+		town := snapshot(id)
+		town["sideQuests"] = []any{map[string]any{"id": "q", "title": "Quest of " + id},
+			map[string]any{"id": "1 q", "title": "Another of " + id}}
+		w.ask(wire.TownPut, map[string]any{"snapshot": town}, nil)
+	}
+	id, proposalID := w.propose(w.mission("Town 1", "q", "The first."))
+	same, _ := w.propose(w.mission("Town 1", "q", "The second."))
+	other := w.mission("Town", "1 q", "The third.")
+	other.ProposalID = proposalID
+	elsewhere, _ := w.propose(other)
+	require.Equal(t, []string{id, id}, []string{same, elsewhere})
+
+	b := open(t, w.srv.HTTP()+"#/approvals")
+	b.sees("LIVE", "3 proposals wait", "The first.", "The second.", "The third.")
+	click := func(button, reason string) {
+		t.Helper()
+		b.do(chromedp.Click(`//section[contains(., "` + reason + `")]//button[text()="` + button +
+			`"]`))
+		b.is(`document.querySelector("dialog[open]") !== null`)
+	}
+	click("Approve", "The second.")
+	b.is(offers("Approve and execute"))
+	w.decide("The second.", "reject", "as agreed", false)
+	b.sees("does not wait any more", "2 proposals wait")
+	b.is("!" + offers("Approve and execute"))
+	b.press("Leave it")
+
+	click("Reject", "The third.")
+	b.reason("not for this town")
+	b.sees("1 proposal waits", "The first.", "Rejected: mission accept Town 1 q")
+	require.NotContains(t, b.shown(), "The third.")
+	require.Equal(t, []string{"The first."}, keys(w.waiting()))
+	click("Approve", "The first.")
+	b.reason("it is time")
+	b.sees("No proposal waits", "Approved: mission accept Town 1 q",
+		"Rejected: mission accept Town 1 q")
+	b.is(`document.querySelectorAll("main .notice").length === 2`)
+}
+
+func keys(of map[string]waits) (keys []string) {
+	for key := range of {
+		keys = append(keys, key)
+	}
+	return keys
 }

@@ -4,6 +4,7 @@ package console_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -134,10 +135,45 @@ func (b *tab) shown() string {
 	return eval[string](b, "document.body.innerText")
 }
 
+// script runs a script in the page.
+func (b *tab) script(source string) {
+	b.t.Helper()
+	b.do(chromedp.Evaluate[chromedp.Void](source))
+}
+
+// click clicks on the element that an XPath finds, and press on the button with a text.
+func (b *tab) click(xpath string) {
+	b.t.Helper()
+	b.do(chromedp.Click(xpath))
+}
+
+func (b *tab) press(text string) {
+	b.t.Helper()
+	b.click(`//button[text()="` + text + `"]`)
+}
+
+// reason gives the reason that a dialog asks for, and so confirms it.
+func (b *tab) reason(text string) {
+	b.t.Helper()
+	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), text+"\n"))
+}
+
+// paste puts a text into the field of the page that sends handoffs.
+func (b *tab) paste(text string) {
+	b.t.Helper()
+	encoded, err := json.Marshal(text)
+	require.NoError(b.t, err)
+	b.script(fmt.Sprintf(`(() => {
+		const field = document.getElementById("handoff");
+		field.value = %s;
+		field.dispatchEvent(new Event("input", { bubbles: true }));
+	})()`, encoded))
+}
+
 // goTo goes to a page of the console by its route.
 func (b *tab) goTo(hash string) {
 	b.t.Helper()
-	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("location.hash = %q", hash)))
+	b.script(fmt.Sprintf("location.hash = %q", hash))
 }
 
 // sees waits until the page shows every text.

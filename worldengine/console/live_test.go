@@ -4,18 +4,24 @@ package console_test
 
 import (
 	"encoding/json"
-	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/input"
+	browserpage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
 
@@ -30,7 +36,7 @@ func TestLive(t *testing.T) {
 		w.send(w.made(threatened, handoff.TalkToTownsfolk, "casual"))
 	}
 	b.is(`document.querySelectorAll("tbody tr").length === 61`)
-	b.do(chromedp.Evaluate[chromedp.Void](`scrollTo(0, 600)`))
+	b.script(`scrollTo(0, 600)`)
 	b.is(`scrollY > 500`)
 	later := w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
 	b.sees("1 new")
@@ -87,30 +93,17 @@ func TestHostileTown(t *testing.T) {
 		"projects": []any{map[string]any{"id": script, "name": strings.Repeat(script, 100),
 			"progress": 0.5, "status": "active"}},
 	}}, nil)
-	at := w.town(id)
-	h, err := handoff.New(handoff.Proposal{
-		Type: handoff.AdvanceProject, ActorID: script, TownID: id, Priority: 0.5, Reason: script,
-		Args: map[string]string{"projectId": script}, SnapshotHash: at.SnapshotHash,
-		DecisionEpoch: at.DecisionEpoch,
+	hostile := w.proposal(id, handoff.AdvanceProject, script)
+	hostile.ActorID, hostile.Reason = script, script
+	run := w.send(w.body(hostile))
+	told := uuid.NewString()
+	payload, err := json.Marshal(map[string]any{
+		"townId": id, "actorId": script, "type": script, "command": script,
 	})
 	require.NoError(t, err)
-	body, err := h.MarshalWire()
-	require.NoError(t, err)
-	run := w.send(body)
-	told := uuid.NewString()
 	events := []runevents.Write{
-		written(told, runevents.RunStarted, ""), written(told, "Told", script),
-	}
-	for i := range events {
-		events[i].PlanID = script
-		events[i].IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-			RunID: told, StepID: events[i].StepID, LogicalAttemptID: 1,
-			EventType: events[i].EventType, PlanID: script, PlanVersion: "2",
-		})
-		events[i].Payload, err = json.Marshal(map[string]any{
-			"townId": id, "actorId": script, "type": script, "command": script,
-		})
-		require.NoError(t, err)
+		w.written(told, script, runevents.Event{EventType: runevents.RunStarted, Payload: payload}),
+		w.written(told, script, runevents.Event{EventType: "Told", StepID: script, Payload: payload}),
 	}
 	w.ask(wire.RunAppend, map[string]any{"townId": id, "events": events}, nil)
 	b := open(t, w.srv.HTTP())
@@ -118,16 +111,16 @@ func TestHostileTown(t *testing.T) {
 	b.goTo("#/towns")
 	b.sees("4 towns", "<script>")
 	b.picture("hostile-towns")
-	b.do(chromedp.Click(`//a[contains(., "<script>")]`))
+	b.click(`//a[contains(., "<script>")]`)
 	b.sees("Day 2", "60 %", `\u202e`, "advance project", "executed")
 	b.picture("hostile-town")
-	b.do(chromedp.Click(`//a[text()="History"]`))
+	b.click(`//a[text()="History"]`)
 	b.sees("project advance", "0.50", "0.60")
 	w.ask(wire.ControlPause, map[string]any{"townId": id, "actorId": script,
 		"reason": "\u202e" + script}, nil)
 	b.goTo("#/towns")
 	b.sees("paused")
-	b.do(chromedp.Click(`//a[contains(., "<script>")]`))
+	b.click(`//a[contains(., "<script>")]`)
 	b.sees("The town is paused", `\u202e<script>`)
 	b.picture("hostile-town-paused")
 	b.goTo("#/runs/" + run)
@@ -204,7 +197,7 @@ func TestKeyboard(t *testing.T) {
 	press("/")
 	b.do(chromedp.SendKeys(chromedp.CSS("#search"), "result_"+strings.Repeat("0", 64)+"\r"))
 	b.sees("Nothing found: searched towns, actors and reason codes, and ids, keys and hashes of the")
-	b.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("search").value = ""`))
+	b.script(`document.getElementById("search").value = ""`)
 	b.do(chromedp.SendKeys(chromedp.CSS("#search"), w.town("town-quiet").SnapshotHash[:12]+"\r"))
 	b.sees("1 of 3 towns", "town-quiet")
 	press("/")
@@ -271,28 +264,289 @@ func TestSend(t *testing.T) {
 	w := serve(t)
 	b := open(t, w.srv.HTTP()+"#/send")
 	b.sees("LIVE", "Paste or drop")
-	paste := func(text string) {
-		encoded, err := json.Marshal(text)
-		require.NoError(t, err)
-		b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`(() => {
-			const field = document.getElementById("handoff");
-			field.value = %s;
-			field.dispatchEvent(new Event("input", { bubbles: true }));
-		})()`, encoded)))
-	}
-	paste(`{"schemaVersion": `)
+	b.paste(`{"schemaVersion": `)
 	b.sees("This is no JSON yet")
-	paste(`{"schemaVersion": "execution-handoff.v1"}`)
+	b.paste(`{"schemaVersion": "execution-handoff.v1"}`)
 	b.sees("SCHEMA_VALIDATION_FAILED")
 	made := string(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
-	paste(`{"handoff": ` + made +
+	b.paste(`{"handoff": ` + made +
 		`, "expect": {"status": "executed", "reasonCode": "PROJECT_BLOCKED"}}`)
 	b.sees("What would be", "executed", "differs", "same", "would be at day 16")
 	b.picture("send-dry")
 	require.Equal(t, int64(15), w.town(threatened).DecisionEpoch)
-	b.do(chromedp.Click(`//button[text()="Send"]`))
+	b.press("Send")
 	b.sees("What was answered", "is at day 16")
 	require.Equal(t, int64(16), w.town(threatened).DecisionEpoch)
-	b.do(chromedp.Click(`//a[starts-with(., "Run ")]`))
+	b.click(`//a[starts-with(., "Run ")]`)
 	b.sees("RunCompleted")
+}
+
+// A run that waits for its turn is shown as it arrives, with its command, and its progress follows
+// on the same page.
+func TestWaitingRun(t *testing.T) {
+	w := serve(t, func(c *server.Config) {
+		c.Engine.Apply, c.Engine.Plugin.Deadline = apply.Plugin, 10*time.Minute
+	})
+	commands, err := w.nc.SubscribeSync(wire.ApplySubject("main", wire.TownToken(threatened)))
+	require.NoError(t, err)
+	b := open(t, w.srv.HTTP()+"#/runs?status=PENDING")
+	b.sees("LIVE", "No runs yet")
+	submit := func(argument string) {
+		require.NoError(t, w.nc.PublishRequest(wire.Subject("main", wire.Handoff), w.nc.NewInbox(),
+			w.made(threatened, handoff.TalkToTownsfolk, argument)))
+	}
+	submit("casual")
+	command, err := commands.NextMsg(patience)
+	require.NoError(t, err)
+	var inHand struct{ ApplyID string }
+	require.NoError(t, json.Unmarshal(command.Data, &inHand))
+	submit("morale-boost")
+	b.sees("pending", "talk", "morale-boost", threatened, "mayor-1")
+	require.NoError(t, command.Respond([]byte(`{"schemaVersion":"command-applied.v1","applyId":"`+
+		inHand.ApplyID+`","status":"applied"}`)))
+	b.is(`!document.querySelector("tbody")`) // it waits no longer
+	b.goTo("#/runs")
+	b.sees("executed", "stale")
+}
+
+// A cancellation names its run, and no town: also one that is refused, and came while the list was
+// open.
+func TestRefusedCancellation(t *testing.T) {
+	w := serve(t)
+	b := open(t, w.srv.HTTP()+"#/runs?type=CANCEL")
+	b.sees("LIVE", "No runs yet")
+	runID := uuid.NewString()
+	reply, err := w.nc.Request(wire.Subject("main", wire.RunCancel),
+		[]byte(`{"runId":"`+runID+`"}`), patience)
+	require.NoError(t, err)
+	require.NotEmpty(t, reply.Header.Get(wire.ErrorCodeHeader))
+	row := func() string { return eval[string](b, `document.querySelector("tbody").innerText`) }
+	b.sees("cancel run " + runID[:8])
+	require.NotContains(t, row(), "world")
+	b.do(chromedp.Reload())
+	b.sees("cancel run " + runID[:8])
+	require.NotContains(t, row(), "world")
+	b.click(`//tbody/tr[1]//a`)
+	b.sees("failed", "cancel run "+runID[:8])
+}
+
+// No run event tells of a put or a patch; the pages show them all the same.
+func TestPutsAndPatches(t *testing.T) {
+	w := serve(t)
+	b := open(t, w.srv.HTTP()+"#/towns/"+threatened)
+	history := open(t, w.srv.HTTP()+"#/towns/"+threatened+"/history")
+	overview, towns := open(t, w.srv.HTTP()), open(t, w.srv.HTTP()+"#/towns")
+	const puts = `[...document.querySelectorAll("tbody tr")].filter(r => /put by a client|from the world file/.test(r.innerText)).length === `
+	overview.is(puts + "3") // the world file
+	towns.sees("3 towns", "built-in rules")
+	towns.script(`new MutationObserver(() => {
+		window.flashed ||= document.querySelector("tr.flash")?.innerText;
+	}).observe(document.body, {subtree: true, childList: true, attributes: true})`)
+	b.sees("LIVE", "Day 15", "Activity", "from the world file")
+	history.sees("LIVE", "Revision")
+	w.put(40)
+	b.sees("Day 40")
+	b.is(puts + "2")
+	history.sees("day", "40")
+	overview.is(puts + "4")
+	overview.is(`document.querySelector("tbody tr").innerText.includes("` + threatened + `")`)
+	towns.is(`!!window.flashed && window.flashed.includes("` + threatened +
+		`") && window.flashed.includes("40")`)
+	w.ask(wire.TownPut, map[string]any{"snapshot": snapshot("town-new")}, nil)
+	towns.sees("4 towns", "town-new")
+	overview.sees("town-new")
+	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
+	b.is(`document.querySelector("tbody tr").innerText.includes("salvage")`) // the newest first
+	b.click(`//tbody/tr[2]//a`)
+	b.sees("Revision", "15", "40")
+}
+
+// Nothing that one user saw is shown to the next who signs in on the page, even if the server does
+// not answer.
+func TestChangesOfAnotherUser(t *testing.T) {
+	bound := servertest.Person(access.Agent, func(u *access.User) {
+		u.Towns, u.Read = []string{threatened}, []string{threatened}
+	})
+	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator), bound))
+	b := openGarbled(t, w.srv.HTTP())
+	b.signIn("operator", servertest.Password)
+	b.sees("LIVE", "from the world file", "town-quiet")
+	b.garbled(`"revisions"`, `"revisionz"`)
+	b.click(`//button[starts-with(., "Sign out")]`)
+	b.signIn("agent", servertest.Password)
+	b.sees("LIVE", "No runs yet", "Sign out agent")
+	require.NotContains(t, b.shown(), "town-quiet")
+	b.garbled("a", "a")
+	b.click(`(//button[text()="Try again"])[last()]`)
+	b.sees("from the world file", threatened)
+	require.NotContains(t, b.shown(), "town-quiet")
+}
+
+// countAsked keeps the requests of a page: the verbs in window.asked, without event.list, which
+// waits at the server, and how often it asks for the status of the world in window.counted.
+const countAsked = `
+	window.asked = [];
+	window.counted = 0;
+	const text = new TextDecoder("latin1"), send = WebSocket.prototype.send;
+	WebSocket.prototype.send = function (data) {
+		const sent = text.decode(data);
+		for (const [, verb] of sent.matchAll(/PUB worldengine\.v1\.main\.(\S+)/g)) {
+			const end = sent.includes('{"limit":1}'); // of the log
+			if (verb === "world.status") window.counted++;
+			else if (verb !== "event.list" && !end) window.asked.push(verb);
+		}
+		return send.call(this, data);
+	};`
+
+// If nothing has happened, nothing on a page changes, and no page asks for anything: only the status
+// of the world is asked for by time.
+func TestCalm(t *testing.T) {
+	w := serve(t)
+	w.play()
+	var tabs []*tab
+	var overview *tab
+	for page, shows := range map[string]string{
+		"": "Open alerts", "towns": "built-in rules",
+		"towns/" + threatened:              "Scout the northern ridge",
+		"towns/" + threatened + "/history": "mission accept", "approvals": "No proposal waits",
+	} {
+		b := prepared(t, countAsked)
+		b.do(chromedp.Navigate(w.srv.HTTP() + "#/" + page))
+		b.sees("LIVE", shows)
+		tabs = append(tabs, b)
+		if page == "" {
+			overview = b
+		}
+	}
+	for _, b := range tabs {
+		b.is(`window.asked.includes("whoami")`)
+	}
+	overview.is("window.counted >= 3") // what comes at first is there
+	for _, b := range tabs {
+		b.script(`
+			window.asked = [];
+			window.counted = 0;
+			window.changed = [];
+			new MutationObserver((all) => window.changed.push(...all.map((m) =>
+				m.type + " of " + (m.target.outerHTML ?? m.target.parentNode?.outerHTML)))
+			).observe(document.documentElement,
+				{ subtree: true, childList: true, attributes: true, characterData: true })`)
+	}
+	overview.is("window.counted >= 3")
+	for _, b := range tabs {
+		require.Empty(t, eval[[]string](b, "window.changed"))
+		require.Empty(t, eval[[]string](b, "window.asked"))
+	}
+}
+
+// A page that is far behind the log goes on from its end, and asks anew for the rows on display.
+func TestBusyLog(t *testing.T) {
+	w := serve(t)
+	b := prepared(t, garble+`
+		window.polls = 0;
+		const send = WebSocket.prototype.send;
+		WebSocket.prototype.send = function (data) {
+			if (text(data).includes("event.list")) window.polls++;
+			return send.call(this, data);
+		};`)
+	b.do(chromedp.Navigate(w.srv.HTTP() + "#/runs"))
+	b.sees("LIVE", "No runs yet")
+	b.script("window.withheld = []; window.polls = 0")
+	stale := w.made(threatened, handoff.TalkToTownsfolk, "casual")
+	w.send(stale)
+	for range 12 {
+		w.sendAll(stale, 100)
+	}
+	last := w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
+	b.script(`
+		for (const give of window.withheld) give();
+		window.withheld = null`)
+	b.sees(last[:8], "salvage")
+	require.Less(t, eval[int](b, "window.polls"), 12, "pages of 100 commits")
+	later := w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
+	b.sees(later[:8])
+}
+
+// prepared has a page of the console run a script before its own.
+func prepared(t *testing.T, source string) *tab {
+	t.Helper()
+	b := open(t, "about:blank")
+	_, err := chromedp.Call(b.ctx, browserpage.AddScriptToEvaluateOnNewDocument,
+		browserpage.AddScriptToEvaluateOnNewDocumentParams{Source: source})
+	require.NoError(t, err)
+	return b
+}
+
+// put gives the threatened town another day.
+func (w *world) put(day int) {
+	w.t.Helper()
+	var at struct {
+		Snapshot     map[string]any
+		SnapshotHash string
+	}
+	w.ask(wire.TownGet, map[string]string{"townId": threatened}, &at)
+	at.Snapshot["day"] = day
+	w.ask(wire.TownPut, map[string]any{"snapshot": at.Snapshot,
+		"expectedSnapshotHash": at.SnapshotHash}, nil)
+}
+
+// A page whose user has signed out follows nothing any more.
+func TestSignOutEndsFollowing(t *testing.T) {
+	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator)))
+	b := prepared(t, `
+		window.pauses = 0;
+		const later = setTimeout;
+		window.setTimeout = (work, ms, ...rest) => {
+			const pause = ms === 3000 || ms === 1000;
+			if (pause) window.pauses++;
+			return later(work, pause ? 10 : ms, ...rest);
+		};`)
+	b.do(chromedp.Navigate(w.srv.HTTP()))
+	b.signIn("operator", servertest.Password)
+	b.sees("LIVE", "from the world file")
+	b.click(`//button[starts-with(., "Sign out")]`)
+	b.sees("Password")
+	b.script(`
+		window.pauses = 0;
+		window.steps = 0;
+		const step = () => { if (++window.steps < 20) setTimeout(step, 20); };
+		step()`)
+	b.is("window.steps === 20")
+	require.LessOrEqual(t, eval[int](b, "window.pauses"), 1)
+}
+
+// If an older log is restored while a page is open, the page shows every later put.
+func TestRestoredLog(t *testing.T) {
+	var config server.Config
+	w := serve(t, func(c *server.Config) { config = *c })
+	config.HTTP = strings.TrimSuffix(strings.TrimPrefix(w.srv.HTTP(), "http://"), "/")
+	w.stop()
+	older := t.TempDir()
+	require.NoError(t, os.CopyFS(older, os.DirFS(config.Data)))
+	require.NoError(t, os.Chmod(filepath.Join(older, server.OperatorKeyFile), 0o600))
+	w.start(config)
+	overview, b := open(t, w.srv.HTTP()), open(t, w.srv.HTTP()+"#/towns/"+threatened)
+	overview.mayBeAway()
+	b.mayBeAway()
+	for day := range 300 {
+		w.put(100 + day)
+	}
+	overview.sees("LIVE", "revision 303")
+	b.sees("LIVE", "Day 399")
+	w.stop()
+	overview.sees("RECONNECTING")
+	config.Data = older
+	w.start(config)
+	b.sees("LIVE", "Day 15")
+	// The first ones may come before the page has found that the log is another one.
+	day := 400
+	require.Eventually(t, func() bool {
+		w.put(day)
+		day++
+		return eval[bool](overview, `/revision \d\d?\b/.test(
+			document.querySelector("tbody tr")?.innerText)`)
+	}, patience, 500*time.Millisecond)
+	w.put(999)
+	b.sees("Day 999")
+	require.NotContains(t, overview.shown(), "revision 303")
 }

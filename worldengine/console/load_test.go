@@ -5,16 +5,24 @@ package console_test
 import (
 	"context"
 	"encoding/base64"
+	"flag"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
+	browserpage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/worldengine/wire"
 )
 
@@ -85,4 +93,190 @@ func counts(e *network.EventWebSocketFrameReceived) int64 {
 		return int64(len(e.Response.PayloadData))
 	}
 	return int64(base64.StdEncoding.DecodedLen(len(e.Response.PayloadData)))
+}
+
+// snapshot is a small town.
+func snapshot(id string) map[string]any {
+	return map[string]any{
+		"schemaVersion": "snapshot.v1", "day": 1, "townId": id, "latestNetherEvent": nil,
+		"mission": nil, "sideQuests": []any{}, "projects": []any{},
+		"pressure": map[string]any{"threat": 0.5, "scarcity": 0.5, "hope": 0.5, "dread": 0.5},
+	}
+}
+
+// A thousand towns and ten thousand runs: lists show a part, find the rest, and stay as large as
+// they are.
+func TestManyTownsAndRuns(t *testing.T) {
+	w := serve(t)
+	for i := range 1000 {
+		w.ask(wire.TownPut, map[string]any{"snapshot": snapshot(fmt.Sprintf("many-%04d", i))}, nil)
+	}
+	stale := w.made("many-0000", handoff.TalkToTownsfolk, "casual")
+	w.send(stale)
+	const runs = 10_000
+	for range runs / 100 { // each a duplicate
+		w.sendAll(stale, 100)
+	}
+	b := open(t, w.srv.HTTP()+"#/towns")
+	b.sees("1,003 towns", "many-0001")
+	require.LessOrEqual(t, eval[int](b, `document.querySelectorAll("tbody tr").length`), 100)
+	b.do(chromedp.SendKeys(chromedp.CSS("main input[type=search]"), "many-0999"))
+	b.sees("1 of 1,003 towns", "many-0999")
+	require.Equal(t, "#/towns?q=many-0999", eval[string](b, "location.hash"))
+
+	b.goTo("#/runs")
+	b.is(`document.querySelectorAll("tbody tr").length === 50`)
+	for range 3 {
+		before := eval[int](b, `document.querySelectorAll("tbody tr").length`)
+		b.press("Older runs")
+		b.is(fmt.Sprintf(`document.querySelectorAll("tbody tr").length >= %d`, before+50))
+	}
+	b.press("Older runs") // a list has 200 rows
+	b.is(`location.hash.includes("after=")`)
+	b.sees("The newest runs", "duplicate")
+	b.is(`document.querySelectorAll("tbody tr").length === 50`)
+	b.click(`//a[text()="The newest runs"]`)
+	b.is(`location.hash === "#/runs"`)
+	for range 10 { // while the list is looked at, more come
+		w.sendAll(stale, 100)
+		require.LessOrEqual(t, eval[int](b, `document.querySelectorAll("tbody tr").length`), 200)
+	}
+	b.goTo("#/runs?town=town-quiet")
+	b.sees("No runs yet")
+}
+
+// Of a run with ten thousand events the last ones are shown, and older ones on demand.
+func TestLongRun(t *testing.T) {
+	w := serve(t)
+	const events, page = 10_000, 100
+	first := ""
+	for at := 0; at < events; at += page {
+		first = w.append(first, at, page)
+	}
+	b := open(t, w.srv.HTTP()+"#/runs/"+first)
+	// A row has no text before it is scrolled to.
+	last := `document.querySelector("ol.events li:last-child")?.value === `
+	b.sees("LIVE", "Older events")
+	b.is(last + "10001")
+	require.LessOrEqual(t, eval[int](b, `document.querySelectorAll("ol.events li").length`), 110)
+	b.click(`//button[contains(., "Older events")]`)
+	b.is(`document.querySelectorAll("ol.events li").length >= 200`)
+	w.append(first, events, 1)
+	b.is(last + "10002")
+}
+
+// sendAll sends a handoff so often at once.
+func (w *world) sendAll(body []byte, times int) {
+	w.t.Helper()
+	inbox := w.nc.NewInbox()
+	answers, err := w.nc.SubscribeSync(inbox)
+	require.NoError(w.t, err)
+	for range times {
+		require.NoError(w.t, w.nc.PublishRequest(wire.Subject("main", wire.Handoff), inbox, body))
+	}
+	for range times {
+		msg, err := answers.NextMsg(patience)
+		require.NoError(w.t, err)
+		require.Empty(w.t, msg.Header.Get(wire.ErrorCodeHeader), "%s", msg.Data)
+	}
+	require.NoError(w.t, answers.Unsubscribe())
+}
+
+// append appends count events of another producer to a run of its own. An empty runID begins one.
+func (w *world) append(runID string, from, count int) string {
+	w.t.Helper()
+	var events []runevents.Write
+	if runID == "" {
+		runID = uuid.NewString()
+		events = append(events, w.written(runID, "plan", runevents.Event{EventType: runevents.RunStarted}))
+	}
+	for i := range count {
+		events = append(events, w.written(runID, "plan",
+			runevents.Event{EventType: "Told", StepID: fmt.Sprint("step-", from+i)}))
+	}
+	w.ask(wire.RunAppend, map[string]any{"townId": threatened, "events": events}, nil)
+	return runID
+}
+
+// written returns an event that another producer appends to a run.
+func (w *world) written(runID, planID string, e runevents.Event) runevents.Write {
+	w.t.Helper()
+	e.EventID, e.EmittedAt, e.LogicalAttemptID = uuid.NewString(), "2026-02-16T10:00:00.123Z", 1
+	write, err := runevents.NewWrite(runevents.Identity{
+		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: planID, PlanVersion: "2",
+	}, e)
+	require.NoError(w.t, err)
+	return write
+}
+
+// slowNetwork is Network.emulateNetworkConditions, which chromium has had for longer than what
+// cdproto has in its place.
+type slowNetwork struct {
+	Offline            bool    `json:"offline"`
+	Latency            float64 `json:"latency"`            // ms
+	DownloadThroughput float64 `json:"downloadThroughput"` // bytes/s, -1 for no bound
+	UploadThroughput   float64 `json:"uploadThroughput"`
+}
+
+var emulateNetwork = cdp.Command[slowNetwork, cdp.Empty]{Method: "Network.emulateNetworkConditions"}
+
+// whenWhole keeps when the overview had its counters and the newest runs, in window.whole.
+const whenWhole = `
+	new MutationObserver((_, observer) => {
+		if (!/Open alerts/i.test(document.body?.innerText)) return;
+		if (!document.querySelector("tbody tr")) return;
+		window.whole = performance.now();
+		observer.disconnect();
+	}).observe(document, { subtree: true, childList: true, characterData: true });`
+
+var loads = flag.Int("loads", 1, "how often TestFirstPaint loads the console, each way")
+
+// How long the first load of the console takes until something is painted, and until the overview
+// is whole: on this machine, and as a slow phone has it. It depends on the machine, so it is
+// printed.
+func TestFirstPaint(t *testing.T) {
+	w := serve(t)
+	w.play()
+	for _, as := range []struct {
+		name    string
+		cpu     float64
+		network slowNetwork
+	}{
+		{"this machine", 1, slowNetwork{DownloadThroughput: -1, UploadThroughput: -1}},
+		{"a processor four times slower", 4,
+			slowNetwork{DownloadThroughput: -1, UploadThroughput: -1}},
+		{"a slow phone: 4x, 150 ms, 1.6 Mbit/s down, 750 kbit/s up", 4,
+			slowNetwork{Latency: 150, DownloadThroughput: 200_000, UploadThroughput: 93_750}},
+	} {
+		var painted, whole []float64
+		for range *loads {
+			b := open(t, "about:blank")
+			call(b, network.Enable, network.EnableParams{})
+			call(b, network.SetCacheDisabled, network.SetCacheDisabledParams{CacheDisabled: true})
+			call(b, emulateNetwork, as.network)
+			call(b, emulation.SetCPUThrottlingRate,
+				emulation.SetCPUThrottlingRateParams{Rate: as.cpu})
+			call(b, browserpage.AddScriptToEvaluateOnNewDocument,
+				browserpage.AddScriptToEvaluateOnNewDocumentParams{Source: whenWhole})
+			b.do(chromedp.Navigate(w.srv.HTTP()))
+			b.is("window.whole > 0")
+			const first = `performance.getEntriesByName("first-contentful-paint")[0]?.startTime`
+			b.is(first + " > 0")
+			painted = append(painted, eval[float64](b, first))
+			whole = append(whole, eval[float64](b, "window.whole"))
+		}
+		slices.Sort(painted)
+		slices.Sort(whole)
+		t.Logf("%s: first paint %.0f ms (%.0f to %.0f), overview whole %.0f ms (%.0f to %.0f)",
+			as.name, painted[*loads/2], painted[0], painted[*loads-1],
+			whole[*loads/2], whole[0], whole[*loads-1])
+	}
+}
+
+// call calls a command of the browser.
+func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, command, params)
+	require.NoError(b.t, err, fmt.Sprint(command.Method))
 }

@@ -3,10 +3,19 @@
 package console_test
 
 import (
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -14,6 +23,7 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
+	rules "worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
@@ -52,7 +62,7 @@ func TestPages(t *testing.T) {
 	b.goTo("#/runs/" + runs["executed"])
 	b.sees("a new key", "all hold", "applied", "What it changed", "RunCompleted")
 	b.picture("run")
-	b.do(chromedp.Click(`//summary[text()="Copy"]`))
+	b.click(`//summary[text()="Copy"]`)
 	b.sees("as nats request")
 	b.picture("run-copy")
 	b.do(chromedp.Click(chromedp.CSS(".fresh summary")))
@@ -137,8 +147,259 @@ func TestOverview_Waits(t *testing.T) {
 	b.picture("overview-waits")
 	b.do(chromedp.Click(`//li/a[.="` + threatened + `"]`))
 	b.sees("The town's plugin has been away for", "waits: attempt 1", "Approvals 1")
-	b.do(chromedp.Click(`//p/a[starts-with(., "run ")]`))
+	b.click(`//p/a[starts-with(., "run ")]`)
 	b.sees("The town's plugin has been away for", "waits: attempt 1")
 	b.goTo("#/runs")
 	b.sees("no plugin for")
+}
+
+// TestBack: a list that is gone back to has its rows, its scroll and its focus.
+func TestBack(t *testing.T) {
+	w := serve(t)
+	for i := range 150 {
+		w.ask(wire.TownPut, map[string]any{"snapshot": snapshot(fmt.Sprintf("many-%04d", i))}, nil)
+	}
+	stale := w.made("many-0000", handoff.TalkToTownsfolk, "casual")
+	w.send(stale)
+	w.sendAll(stale, 120)
+	rows := `document.querySelectorAll("tbody tr").length`
+	b := open(t, w.srv.HTTP()+"#/towns")
+	for _, page := range []struct{ hash, more, row string }{
+		{"#/towns", "Show more", `document.querySelectorAll("tbody tr")[120]?.querySelector("a")`},
+		{"#/runs?status=duplicate", "Older runs", `document.querySelectorAll("tbody tr")[80]?.querySelector("a")`},
+	} {
+		b.goTo(page.hash)
+		b.do(chromedp.Click(fmt.Sprintf(`//button[starts-with(., %q)]`, page.more)))
+		b.is(rows + ` >= 100 && ` + page.row + `!= null`)
+		b.do(chromedp.Evaluate[chromedp.Void](`(() => { const row = ` + page.row + `;
+			row.scrollIntoView({ block: "center" }); row.focus(); window.was = { row: row.textContent, scroll: scrollY, rows: ` + rows + ` };
+			row.click(); })()`))
+		b.is(`!document.querySelector("tbody") || ` + rows + ` < 60`)
+		b.is(`scrollY === 0`)
+		b.script(`history.back()`)
+		b.is(`location.hash === ` + fmt.Sprintf("%q", page.hash))
+		b.is(`Math.abs(scrollY - window.was.scroll) < 2 && ` + rows + ` === window.was.rows`)
+		b.is(`document.activeElement.textContent === window.was.row`)
+		b.script(`document.activeElement.blur()`)
+	}
+}
+
+// TestTowns_StatesAndOrder: towns are filtered by state and sorted, and the address says so.
+func TestTowns_StatesAndOrder(t *testing.T) {
+	w := serve(t)
+	w.ask(wire.ControlPause, map[string]any{"townId": "town-quiet"}, nil)
+	w.send(w.made(threatened, handoff.TalkToTownsfolk, "casual"))
+	b := open(t, w.srv.HTTP()+"#/towns")
+	b.sees("3 towns", "paused")
+	choose := func(label, value string) {
+		b.t.Helper()
+		b.script(fmt.Sprintf(`(() => {
+			const field = [...document.querySelectorAll("label")].find((l) => l.textContent.startsWith(%q)).querySelector("select");
+			field.value = %q;
+			field.dispatchEvent(new Event("change", { bubbles: true }));
+		})()`, label, value))
+	}
+	choose("State", "paused")
+	b.sees("1 of 3 towns", "town-quiet")
+	choose("State", "inDoubt")
+	b.sees("0 of 3 towns", "No town is in doubt.")
+	b.picture("towns-in-doubt")
+	choose("State", "")
+	choose("Order", "changed")
+	b.is(`document.querySelector("tbody tr")?.innerText.includes("` + threatened + `") ?? false`)
+	require.Equal(t, "#/towns?sort=changed", eval[string](b, "location.hash"))
+}
+
+// TestSearch: the search finds whatever the console shows.
+func TestSearch(t *testing.T) {
+	w := serve(t)
+	runs := w.play()
+	b := open(t, w.srv.HTTP())
+	b.sees("LIVE")
+	for text, page := range map[string]string{
+		runs["executed"][:8]:  "#/runs/" + runs["executed"],
+		"mayor-1":             "#/runs?actor=mayor-1",
+		"precondition_failed": "#/runs?reason=PRECONDITION_FAILED",
+		"town-qui":            "#/towns?q=town-qui",
+		threatened:            "#/towns/" + threatened,
+	} {
+		b.script(`document.getElementById("search").value = ""`)
+		b.do(chromedp.SendKeys(chromedp.CSS("#search"), text+"\r"))
+		b.is(fmt.Sprintf("location.hash === %q", page))
+	}
+	b.do(chromedp.SendKeys(chromedp.CSS("#search"), "nobody here\r"))
+	b.sees("Nothing found: searched towns, actors and reason codes")
+}
+
+// A town is removed by who types its name, and is shown as unknown from then on, its history as before.
+func TestRemoveATown(t *testing.T) {
+	w := serve(t)
+	w.play()
+	b := open(t, w.srv.HTTP()+"#/towns/"+threatened)
+	b.sees("LIVE", "Pressure")
+	b.press("Remove")
+	b.sees("Remove the town?", "Type "+threatened)
+	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "town-"))
+	b.is(`document.querySelector("dialog button.danger").disabled`)
+	b.picture("town-remove")
+	b.reason("threatened")
+	b.is(`location.hash === "#/towns"`)
+	b.is(`![...document.querySelectorAll("a[data-row]")].some((a) => a.innerText === "town-threatened")`)
+	b.sees("town-quiet")
+	w.ask(wire.TownRemove, map[string]any{"townId": "town-quiet"}, nil) // by another one
+	b.is(`![...document.querySelectorAll("a[data-row]")].some((a) => a.innerText === "town-quiet")`)
+	b.goTo("#/towns/" + threatened)
+	b.sees("UNKNOWN_TOWN")
+	require.NotContains(t, b.shown(), "Pressure")
+	b.goTo("#/towns/" + threatened + "/history")
+	b.sees("removed", "put by a client")
+}
+
+// outage has a world whose plugins are away, and whose commands fail for it.
+func outage(c *server.Config) {
+	c.Engine.Apply = apply.Plugin
+	c.Engine.Plugin = apply.Policy{Deadline: time.Second, Attempts: 1,
+		Backoff: 10 * time.Millisecond, Resend: time.Second, Absent: apply.AbsentFail}
+}
+
+// TestRetry_MoreThanListed: a retry of an outage has the runs that the list does not show.
+func TestRetry_MoreThanListed(t *testing.T) {
+	w := serve(t, outage)
+	const runs = 60 // a list shows 50
+	var sent sync.WaitGroup
+	for i := range runs {
+		id := fmt.Sprintf("away-%02d", i)
+		w.ask(wire.TownPut, map[string]any{"snapshot": snapshot(id)}, nil)
+		body := w.made(id, handoff.TalkToTownsfolk, "casual")
+		sent.Go(func() { _, _ = w.nc.Request(wire.Subject("main", wire.Handoff), body, patience) })
+	}
+	sent.Wait()
+	b := open(t, w.srv.HTTP()+"#/runs?status=failed&reason=PLUGIN_UNAVAILABLE")
+	b.press("Try all runs again")
+	b.sees("Try 60 runs again?")
+}
+
+// TestRetry: the runs of an outage are tried again together, or one by one, and the page shows who is
+// connected.
+func TestRetry(t *testing.T) {
+	w := serve(t, outage)
+	one := w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
+	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
+	b := open(t, w.srv.HTTP()+"#/runs/"+one)
+	b.sees("LIVE", "PLUGIN_UNAVAILABLE", "Try it again", "All that failed so")
+	b.click(`//a[text()="All that failed so"]`)
+	b.sees("Try 2 runs again")
+	b.picture("runs-retry")
+	b.press("Try 2 runs again")
+	b.sees("the oldest first")
+	b.reason("the game is back")
+	b.is(`!document.querySelector("dialog")`)
+	b.is(`document.querySelectorAll("tbody tr").length === 4`)
+
+	b.goTo("#/")
+	b.click(`//a[text()="Who is connected"]`)
+	b.sees("Clients", "Last seen") // the overview has the other words of the page too
+	b.picture("clients")
+}
+
+// Neither long texts without a place to break nor glyphs that are as wide as a word, such as U+FDFD
+// is in most fonts, push anything out of the window.
+func TestConsole_WideTexts(t *testing.T) {
+	w := serve(t, requiring(handoff.PlanSalvage))
+	wide := strings.Repeat("\ufdfdW", 60)
+	town := snapshot(wide)
+	town["mission"] = map[string]any{"id": wide, "title": wide}
+	town["sideQuests"] = []any{map[string]any{"id": wide, "title": wide}}
+	town["projects"] = []any{map[string]any{"id": wide, "name": wide, "progress": 0.5,
+		"status": "active"}}
+	w.ask(wire.TownPut, map[string]any{"snapshot": town}, nil)
+	run := w.send(w.madeBy(wide, wide, handoff.AdvanceProject, wide))
+	w.send(w.madeBy(wide, wide, handoff.PlanSalvage, "dread"))
+	path := "towns/" + url.PathEscape(wide)
+	b := open(t, w.srv.HTTP())
+	b.sees("LIVE")
+	for _, advance := range []string{"0", "200px"} {
+		b.script(fmt.Sprintf(`{
+			const wide = new CSSStyleSheet();
+			wide.replaceSync(".said { letter-spacing: %s }");
+			document.adoptedStyleSheets = [wide];
+		}`, advance))
+		for page, shows := range map[string]string{
+			"": "executed", "towns": "4 towns", path: "60 %", path + "/history": "executed",
+			"runs": "executed", "runs/" + run: "applied", "approvals": "1 proposal waits",
+		} {
+			b.goTo("#/" + page)
+			b.sees("LIVE", shows)
+			b.fits(page)
+		}
+	}
+}
+
+// fits requires that no part of a page is beside its window, on a laptop and on a phone.
+func (b *tab) fits(page string) {
+	b.t.Helper()
+	for _, width := range []int64{390, 800, 1280} {
+		b.do(chromedp.EmulateViewport(width, 900))
+		b.is(fmt.Sprintf("innerWidth === %d", width))
+		assert.LessOrEqual(b.t, eval[int64](b, "document.documentElement.scrollWidth"), width,
+			"%s is wider than its window", page)
+		assert.Empty(b.t, eval[[]string](b, `[...document.querySelectorAll(
+			"#app :is(td, th, h1, h2, p, li, a, button, .status, .detail)")].filter((e) =>
+			e.checkVisibility() && e.getBoundingClientRect().right > innerWidth).map((e) =>
+			e.outerHTML.slice(0, 200))`), "%s at %d px", page, width)
+	}
+}
+
+// A fixture saved by the page of a run gets the same answers from fresh servers, byte for byte.
+func TestSavedFixturesReplay(t *testing.T) {
+	w := serve(t)
+	runs := w.play()
+	dir := t.TempDir()
+	b := open(t, w.srv.HTTP())
+	b.sees("LIVE")
+	_, err := chromedp.Call(b.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
+		Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: dir,
+	})
+	require.NoError(t, err)
+	b.do(chromedp.Evaluate[chromedp.Void](
+		`navigator.clipboard.writeText = async (text) => { window.copied = text; }`))
+	for _, run := range runs {
+		b.goTo("#/runs/" + run)
+		b.sees("Run "+run[:8], "Save as a fixture")
+		b.do(chromedp.Click(`//summary[text()="Copy"]`),
+			chromedp.Click(`//button[text()="as a fixture"]`))
+		b.sees("Copied")
+		b.press("Save as a fixture")
+		saved := read(t, filepath.Join(dir, "fixture-"+run[:8]+".json"))
+		require.Equal(t, saved, eval[string](b, "window.copied"))
+	}
+	replay := exec.Command("go", "run", "worldengine/cmd/handoffctl", "replay", dir,
+		"--fresh", "--strict")
+	out, err := replay.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// read waits for a file that the browser saves.
+func read(t *testing.T, file string) string {
+	t.Helper()
+	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		data, err := os.ReadFile(file)
+		if err == nil && len(data) > 0 && data[len(data)-1] == '\n' && len(data) > 2 &&
+			string(data[len(data)-2:]) == "]\n" {
+			return string(data)
+		}
+		require.True(t, time.Now().Before(until), "%s: %v", file, err)
+	}
+}
+
+// If a fresh server would answer otherwise, the page says so and saves no fixture.
+func TestNoFixture(t *testing.T) {
+	amounts := rules.DefaultRules()
+	amounts.ProjectStep *= 2
+	w := serve(t, func(c *server.Config) { c.Engine.Rules = &amounts })
+	run := w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
+	b := open(t, w.srv.HTTP()+"#/runs/"+run)
+	b.sees("LIVE", "RunCompleted")
+	b.press("Save as a fixture")
+	b.sees("No fixture", "a fresh world would answer otherwise")
 }

@@ -18,7 +18,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-const threatened = "town-threatened"
+const (
+	threatened = "town-threatened"
+	demands    = "Threat level 82% demands it." // the reason of proposals
+)
 
 // world is a real server with a real agent.
 type world struct {
@@ -105,21 +108,35 @@ func (w *world) made(
 	id string, kind handoff.ProposalType, argument string, pre ...handoff.Precondition,
 ) []byte {
 	w.t.Helper()
-	return w.madeBy("mayor-1", id, kind, argument, pre...)
+	p := w.proposal(id, kind, argument)
+	p.Preconditions = pre
+	return w.body(p)
 }
 
 // madeBy is a handoff of an actor.
-func (w *world) madeBy(
-	actor, id string, kind handoff.ProposalType, argument string, pre ...handoff.Precondition,
-) []byte {
+func (w *world) madeBy(actor, id string, kind handoff.ProposalType, argument string) []byte {
+	w.t.Helper()
+	p := w.proposal(id, kind, argument)
+	p.ActorID = actor
+	return w.body(p)
+}
+
+// proposal is a proposal of an agent for a town as it is now.
+func (w *world) proposal(id string, kind handoff.ProposalType, argument string) handoff.Proposal {
 	w.t.Helper()
 	at := w.town(id)
-	h, err := handoff.New(handoff.Proposal{
-		Type: kind, ActorID: actor, TownID: id, Priority: 0.5,
-		Reason:       "Threat level 82% demands it.",
+	return handoff.Proposal{
+		Type: kind, ActorID: "mayor-1", TownID: id, Priority: 0.5,
+		Reason:       demands,
 		Args:         map[string]string{kind.ArgumentName(): argument},
-		SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch, Preconditions: pre,
-	})
+		SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch,
+	}
+}
+
+// body is the handoff of a proposal.
+func (w *world) body(p handoff.Proposal) []byte {
+	w.t.Helper()
+	h, err := handoff.New(p)
 	require.NoError(w.t, err)
 	data, err := h.MarshalWire()
 	require.NoError(w.t, err)
