@@ -280,9 +280,9 @@ func (a *app) runID(ctx context.Context, named string, sure bool) (string, error
 	if err != nil {
 		return "", err
 	}
-	// A run of another producer may have a short id.
+	// A run of another producer may have a short id; other trouble is reported by the verb.
 	if _, err := server.Run(ctx, named); !client.IsCode(err, wire.CodeUnknownRun) {
-		return named, err
+		return named, nil
 	}
 	page, err := listRuns(ctx, server, messages.RunList{ID: named}, maxRunPage)
 	if err != nil { // this user may not list runs, but may name a whole id

@@ -100,7 +100,9 @@ func (s *script) run(text string) string {
 			}
 			fmt.Fprintf(&out, "%s\n%s", line, s.command(c, command[2]))
 		case line == "wait":
-			fmt.Fprintf(&out, "%s\n%s", line, s.outcome(<-s.background))
+			got := <-s.background
+			got.err = waits.ReplaceAllString(got.err, "") // if it took long
+			fmt.Fprintf(&out, "%s\n%s", line, s.outcome(got))
 		case strings.HasPrefix(line, "~ "):
 			text, command, _ := strings.Cut(line[2:], " $ ")
 			require.Eventually(s.t, func() bool {
@@ -159,6 +161,7 @@ func (s *script) quoted(mark, output string) string {
 var (
 	commandLines = regexp.MustCompile(`^(\w*)\$ (.*)`)
 
+	waits    = regexp.MustCompile(`handoffctl: note: it waits: .*\n`)
 	included = regexp.MustCompile(`<[a-z0-9.-]+>`)
 	word     = regexp.MustCompile(`"[^"]*"|\S+`)
 	redirect = regexp.MustCompile(` ([<>]) (\S+)`)
