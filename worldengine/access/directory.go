@@ -59,7 +59,7 @@ type Headers struct {
 func (h Headers) Readable() bool { return h.Bytes == 0 || h.Decoded != nil }
 
 // OfWorld returns the rights of a request that was made in the world's account, which only the
-// engine and operators use: all rights, unless it has a mark, which can only take some away. NATS
+// engine and operators use: an operator's, unless it has a mark, which can only take some away. NATS
 // marks nothing there: the user is the owner of the inbox that takes the answer, and no other user
 // can read it.
 func (d *Directory) OfWorld(h Headers, inbox string) Rights {
@@ -74,7 +74,7 @@ func (d *Directory) OfWorld(h Headers, inbox string) Rights {
 	if !(*d.own.Load())[user] {
 		user = ""
 	}
-	return Rights{user: user}
+	return Rights{user: user, role: Operator}
 }
 
 // OfClient returns the rights of a request that came from the clients' account: the rights of the
@@ -94,13 +94,12 @@ func (d *Directory) ofMarks(marks []string) Rights {
 	var mark struct {
 		User string `json:"user"`
 	}
-	noRights := Rights{noRights: true}
 	if len(marks) != 1 || json.Unmarshal([]byte(marks[0]), &mark) != nil {
-		return noRights
+		return Rights{noRights: true}
 	}
 	rights, known := (*d.byID.Load())[mark.User]
 	if !known {
-		return noRights
+		return Rights{noRights: true, user: mark.User}
 	}
 	return rights
 }

@@ -55,7 +55,7 @@ func TestDirectory(t *testing.T) {
 				c.mark)
 		}
 	}
-	require.Zero(t, d.OfWorld(Headers{}, "_INBOX.x"), "the world's own account has all rights")
+	require.Equal(t, Rights{role: Operator}, d.OfWorld(Headers{}, "_INBOX.x"), "of the world's own account")
 	open, certain := (*Directory)(nil).OfClient(marked([]string{"x"}))
 	require.Zero(t, open)
 	require.True(t, certain)
@@ -94,7 +94,7 @@ func TestRights_Identity(t *testing.T) {
 	d := people()
 	agent, certain := d.OfClient(marked([]string{`{"user":"a"}`}))
 	require.True(t, certain)
-	id := agent.Identity(d)
+	id := agent.Identity()
 	require.Equal(t, messages.Identity{User: "a", Role: Agent, Towns: []string{"t"}, Actors: []string{"m"},
 		Read: []string{"Town 1"}, Verbs: id.Verbs}, id)
 	require.Contains(t, id.Verbs, wire.Handoff)
@@ -103,19 +103,19 @@ func TestRights_Identity(t *testing.T) {
 	for inbox, user := range map[string]string{
 		"_INBOX_o.x": "o", "_INBOX_a.x": "", "_INBOX_p.x": "", "_INBOX.o": "", "": "",
 	} {
-		operator := d.OfWorld(Headers{}, inbox).Identity(d)
+		operator := d.OfWorld(Headers{}, inbox).Identity()
 		require.Equal(t, user, operator.User, inbox)
 		require.Equal(t, Operator, operator.Role)
 		require.ElementsMatch(t, wire.Verbs(), operator.Verbs)
 	}
 
-	anyone := Rights{}.Identity(nil)
+	anyone := Rights{}.Identity()
 	require.Empty(t, anyone.Role)
 	require.ElementsMatch(t, wire.Verbs(), anyone.Verbs)
 
 	stranger, certain := d.OfClient(marked([]string{`{"user":"nobody"}`}))
 	require.True(t, certain)
-	require.Empty(t, stranger.Identity(d).Verbs)
+	require.Empty(t, stranger.Identity().Verbs)
 }
 
 // Operators and the engine govern a town, and all do without access control: not the agents and

@@ -36,9 +36,9 @@ type Rights struct {
 }
 
 // Identity returns the sender of a request with these rights.
-func (r Rights) Identity(d *Directory) messages.Identity {
+func (r Rights) Identity() messages.Identity {
 	id := messages.Identity{
-		User: r.user, Role: r.roleIn(d), Towns: r.towns, Actors: r.actors, Read: r.read,
+		User: r.user, Role: r.role, Towns: r.towns, Actors: r.actors, Read: r.read,
 	}
 	for _, verb := range wire.Verbs() {
 		if r.Verb(verb) == nil {
@@ -53,15 +53,7 @@ func (r Rights) User() string { return r.user }
 
 // Sender names the sender of a request: the user or, if it is unknown, its role; "" without access
 // control.
-func (r Rights) Sender(d *Directory) string { return cmp.Or(r.user, string(r.roleIn(d))) }
-
-// roleIn returns the role. With access control, a request without one is an operator's.
-func (r Rights) roleIn(d *Directory) Role {
-	if d != nil && r.role == "" {
-		return Operator
-	}
-	return r.role
-}
+func (r Rights) Sender() string { return cmp.Or(r.user, string(r.role)) }
 
 // Verb returns nil, or ErrVerbForbidden if the request may not ask the verb.
 func (r Rights) Verb(verb wire.Verb) error {

@@ -90,7 +90,7 @@ func signals[Q, A any](
 			salvage(in.data, &request)
 		}
 		given := signal(&request)
-		given.ActorID = cmp.Or(s.actorOf(in.rights), given.ActorID)
+		given.ActorID = cmp.Or(in.rights.Sender(), given.ActorID)
 		err = cmp.Or(in.refused, err, in.rights.Town(given.TownID), in.rights.Read(given.TownID))
 		if err != nil {
 			s.recordRefused(given, err)

@@ -218,7 +218,7 @@ func (s *Service) runAppend(in *incoming) error {
 		return err
 	}
 	from := runs.Sender{
-		Name: cmp.Or(s.actorOf(in.rights), runs.Anyone), MayRead: in.rights.ReadToken,
+		Name: cmp.Or(in.rights.Sender(), runs.Anyone), MayRead: in.rights.ReadToken,
 	}
 	reply := func(appended []runevents.Appended) any {
 		return struct {

@@ -137,7 +137,7 @@ func (s *Service) townPut(in *incoming) error {
 	}
 	expected, _ := request["expectedSnapshotHash"].(string)
 	return s.engine.SubmitPut(worldengine.Put{
-		State: state, Expected: expected, Attributes: attributes, ActorID: s.actorOf(in.rights),
+		State: state, Expected: expected, Attributes: attributes, ActorID: in.rights.Sender(),
 	}, s.answerTown(in))
 }
 
@@ -154,7 +154,7 @@ func (s *Service) townPatch(in *incoming) error {
 	}
 	return s.engine.SubmitPatch(townID, worldengine.Patch{
 		Patch: request["patch"], Expected: expected, Attributes: attributes,
-		ActorID: s.actorOf(in.rights),
+		ActorID: in.rights.Sender(),
 	}, s.answerTown(in))
 }
 
@@ -185,9 +185,6 @@ func attributesFor(
 	}
 	return a, err
 }
-
-// actorOf returns the name in which a request changes something.
-func (s *Service) actorOf(rights access.Rights) string { return rights.Sender(s.config.Access) }
 
 // answering is the client of a request whose answer is made of a T.
 type answering[T any] struct {
@@ -221,6 +218,6 @@ func (s *Service) townRemove(in *incoming) error {
 			Revision: t.Revision,
 		}
 	}
-	return s.engine.SubmitRemove(r.TownID, s.actorOf(in.rights),
+	return s.engine.SubmitRemove(r.TownID, in.rights.Sender(),
 		answering[messages.Town]{s, in, removed})
 }

@@ -49,7 +49,7 @@ func (s *Service) alertAck(
 	if err := in.rights.ReadWorld(); err != nil {
 		return alert, err
 	}
-	by := cmp.Or(s.actorOf(in.rights), r.ActorID, "operator")
+	by := cmp.Or(in.rights.Sender(), r.ActorID, "operator")
 	alert, err = s.engine.Alerts().Acknowledge(s.ctx, r.Seq, by, r.Reason)
 	if full := s.engine.MayStore(); full != nil && errors.Is(err, alerts.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", commitlog.ErrStorageFull, full)
@@ -73,7 +73,7 @@ func (s *Service) approvalList(
 }
 
 func (s *Service) whoAmI(in *incoming, _ *messages.WhoAmI) (messages.Identity, error) {
-	id := in.rights.Identity(s.config.Access)
+	id := in.rights.Identity()
 	id.World = s.config.World
 	return id, nil
 }
