@@ -41,13 +41,14 @@ const (
 
 // exchange is one request with its repetitions.
 type exchange struct {
-	client   *Client
-	verb     wire.Verb
-	request  *nats.Msg
-	answers  chan attempt
+	client  *Client
+	ctx     context.Context // of the caller
+	verb    wire.Verb
+	request *nats.Msg
+	answers chan attempt
+	// deadline is by the monotonic clock. A deadline of ctx that has passed by the time of the day is
+	// wrong, because the clock was set: ctx ends then when its timer does.
 	deadline time.Time
-	// hurried reports whether the caller's context sets the deadline.
-	hurried  bool
 	interval time.Duration
 	timer    *time.Timer
 
@@ -75,10 +76,15 @@ func (c *Client) exchange(
 ) (msg *nats.Msg, doubt bool, err error) {
 	bounded, cancel := c.bounded(ctx)
 	defer cancel()
-	deadline, hurried := deadline(ctx, bounded)
+	deadline, _ := bounded.Deadline()
+	if at, is := ctx.Deadline(); is {
+		if left := time.Until(at); left > 0 && left < time.Until(deadline) {
+			deadline = time.Now().Add(left)
+		}
+	}
 	x := &exchange{
-		client: c, verb: verb, answers: make(chan attempt),
-		deadline: deadline, hurried: hurried, before: c.Conn.LastError(),
+		client: c, ctx: ctx, verb: verb, answers: make(chan attempt),
+		deadline: deadline, before: c.Conn.LastError(),
 		request: &nats.Msg{Subject: wire.Subject(c.World, verb), Data: body, Header: nats.Header{
 			wire.ResultRevisionHeader: {strconv.Itoa(int(c.Revision))},
 		}},
@@ -124,25 +130,9 @@ func (c *Client) exchange(
 				}
 			}()
 		case <-bounded.Done():
-			return nil, false, x.late(ctx, bounded, paused)
+			return nil, false, x.late(bounded.Err(), paused)
 		}
 	}
-}
-
-// deadline returns when an exchange ends, by the monotonic clock, and whether that is the deadline
-// of ctx. A deadline that a caller made of a time of the day is wrong if the clock was set since:
-// then the timer of ctx decides, and the client's timeout, which bounded ends with.
-func deadline(ctx, bounded context.Context) (at time.Time, hurried bool) {
-	at, _ = bounded.Deadline()
-	callers, is := ctx.Deadline()
-	left := time.Until(callers)
-	if !is || left >= time.Until(at) {
-		return at, false
-	}
-	if left > 0 || ctx.Err() != nil {
-		at = time.Now().Add(left)
-	}
-	return at, true
 }
 
 // attempt sends the request once more, unless an attempt is unanswered and may have been carried
@@ -198,22 +188,18 @@ func (x *exchange) again(why error, pause time.Duration) bool {
 }
 
 // late returns why there was no answer in time.
-func (x *exchange) late(ctx, bounded context.Context, paused *UnavailableError) error {
+func (x *exchange) late(cause error, paused *UnavailableError) error {
 	switch {
 	case x.last != nil && (x.unanswered == 0 || IsCode(x.last, wire.CodeInProgress)):
 		return x.last // which says more than that there is no answer yet
-	case errors.Is(ctx.Err(), context.Canceled):
+	case errors.Is(x.ctx.Err(), context.Canceled):
 	case paused != nil:
 		return paused
 	case IsCode(x.last, wire.CodePluginAbsent), IsCode(x.last, wire.CodeTownPaused),
 		IsCode(x.last, wire.CodeWorldPaused):
 		return x.last // the attempt without an answer waits for the same
 	}
-	cause := bounded.Err()
-	if ctx.Err() != nil {
-		cause = ctx.Err()
-	}
-	return x.failed(cause)
+	return x.failed(cmp.Or(x.ctx.Err(), cause))
 }
 
 // failed returns why an attempt got no reply.
@@ -222,7 +208,7 @@ func (x *exchange) failed(err error) error {
 		if denied := x.denied(); denied != nil {
 			return denied
 		}
-		if x.hurried {
+		if x.ctx.Err() != nil {
 			return unavailable(codeTimeout, err, "no answer to %s before the deadline of its context; "+
 				"the request may have been carried out", x.verb)
 		}
