@@ -47,35 +47,6 @@ func TestConsoleResult(t *testing.T) {
 	require.LessOrEqual(t, len(long.Failed.Message), MaxMessage+len("…"))
 }
 
-// An embodiment is kept as canonical JSON with the contract's members; an invalid or large one is
-// dropped, and the result stands without it.
-func TestEmbodiments(t *testing.T) {
-	t.Parallel()
-	fits := `{"backendHint":"` + strings.Repeat("a", MaxEmbodiment-len(`{"backendHint":""}`)) + `"}`
-	for reported, want := range map[string]string{
-		`{"actions":[{"b":1,"a":[]}],"backendHint":"x","more":1}`: `{"actions":[{"a":[],"b":1}],` +
-			`"backendHint":"x"}`,
-		`{}`:                                `{}`,
-		`{"backendHint":null,"actions":[]}`: `{"actions":[],"backendHint":null}`,
-		fits:                                fits,
-		fits + " ":                          "",
-		`{"backendHint":7}`:                 "",
-		`{"backendHint":{}}`:                "",
-		`{"actions":{}}`:                    "",
-		`{"actions":["a"]}`:                 "",
-		`[]`:                                "",
-		`{"actions":[{"a":1,"a":2}]}`:       "",
-		`{`:                                 "",
-		`{"actions":[{"a":[` + strings.Repeat("1e20,", 2000) + `1]}]}`: "",
-	} {
-		require.Equal(t, want, string(embodied([]byte(reported))), "%.80s", reported)
-	}
-	require.Nil(t, embodied(nil))
-	step := anApplication(t, 1).NextStep(Result{Applied: true, Embodiment: []byte(`{"x":1}`)},
-		&Policy{})
-	require.Equal(t, `{}`, string(step.Embodiment))
-}
-
 // The policy decides how long a command waits for a plugin; missing members are the defaults.
 func TestPolicies(t *testing.T) {
 	t.Parallel()

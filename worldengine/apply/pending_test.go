@@ -69,25 +69,6 @@ func TestPending_Damaged(t *testing.T) {
 	}
 }
 
-// The next attempt begins after the policy's pause, knows the failure of the one before, and that a
-// request may have arrived in an earlier one.
-func TestTheNextAttempt(t *testing.T) {
-	t.Parallel()
-	policy := &apply.Policy{Deadline: 10 * time.Second, Backoff: 2 * time.Second}
-	now := time.Date(2026, 2, 16, 11, 0, 0, 0, time.FixedZone("", 3600))
-	first := stored(t)
-	second := first.Next(apply.Failure{Message: "busy"}, true, now, policy)
-	require.Equal(t, int64(2), second.Attempt)
-	require.Equal(t, now.Add(policy.PauseAfter(1)).UTC(), second.NotBefore)
-	require.Equal(t, time.UTC, second.NotBefore.Location())
-	require.Equal(t, second.NotBefore.Add(policy.Deadline), second.Deadline)
-	require.Equal(t, "busy", second.Last.Message)
-	require.True(t, second.Reached)
-	require.True(t, second.Next(apply.Failure{}, false, now, policy).Reached)
-	require.Equal(t, int64(1), first.Attempt)
-	require.Nil(t, first.Last)
-}
-
 // An instance that did not begin the attempt uses its own clock, and no clock makes the pause or
 // the attempt longer than in the record.
 func TestPending_Spans(t *testing.T) {

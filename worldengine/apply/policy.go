@@ -7,12 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
-	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
@@ -186,91 +183,6 @@ const (
 	// MayHaveArrived: one may have.
 	MayHaveArrived
 )
-
-// NextStep is the consequence of an attempt's end: the town's state after an executed command, or
-// the failure, and whether there is another attempt.
-type NextStep struct {
-	After town.State
-	// Embodiment is an executed command's, canonical JSON; nil if there is none.
-	Embodiment jsontext.Value
-	Failed     *Failure
-	Again      bool
-}
-
-// NextStep decides the consequence of an attempt's end. It is pure.
-func (a *Decoded) NextStep(v Result, policy *Policy) NextStep {
-	if v.Applied {
-		after, failed := a.reported(v.Snapshot)
-		if failed == nil {
-			return NextStep{After: after, Embodiment: embodied(v.Embodiment)}
-		}
-		v.Failed = failed
-	}
-	if v.Failed.Retryable && a.Pending.Attempt < policy.Attempts {
-		return NextStep{Failed: v.Failed, Again: true}
-	}
-	return NextStep{Failed: v.Failed}
-}
-
-// reported returns the state after an applied command: the expected one, or the reported one, whose
-// day is at least the expected one's.
-func (a *Decoded) reported(snapshot jsontext.Value) (town.State, *Failure) {
-	if snapshot == nil {
-		return a.Expected, nil
-	}
-	invalid := func(why string) (town.State, *Failure) {
-		return town.State{}, &Failure{Reason: ReasonPluginStateInvalid, Message: why,
-			Retryable: true}
-	}
-	state, err := town.Parse(snapshot, schemas.Limits{})
-	if err != nil {
-		return invalid("The reported state is not a snapshot.v1: " + wire.Sentence(err))
-	}
-	if got, want := state.Snapshot.TownID, a.Expected.Snapshot.TownID; got != want {
-		return invalid(fmt.Sprintf("The reported state is of the town %q, not of %q.", got,
-			want))
-	}
-	if state.Epoch() < a.Expected.Epoch() {
-		moved := *state.Snapshot
-		moved.Day = a.Expected.Epoch()
-		state = town.NewState(&moved)
-	}
-	return state, nil
-}
-
-// MaxEmbodiment bounds an embodiment in bytes: it is stored with the result.
-const MaxEmbodiment = 16 << 10
-
-// embodied returns a result's embodiment, or nil for one that is too large, or is not
-// {backendHint?: string|null, actions?: [object]}. It drops other members.
-func embodied(reported jsontext.Value) jsontext.Value {
-	if reported == nil || len(reported) > MaxEmbodiment {
-		return nil
-	}
-	var known struct {
-		BackendHint jsontext.Value    `json:"backendHint,omitzero"`
-		Actions     *[]map[string]any `json:"actions,omitzero"`
-	}
-	if err := json.Unmarshal(reported, &known); err != nil {
-		return nil
-	}
-	if hint := known.BackendHint; hint != nil && hint.Kind() != '"' && hint.Kind() != 'n' {
-		return nil
-	}
-	data, err := json.Marshal(known)
-	if err != nil {
-		return nil
-	}
-	tree, err := schemas.Decode(data, schemas.Limits{})
-	if err != nil {
-		return nil
-	}
-	// A number may be longer in its canonical form.
-	if canonical := handoff.AppendCanonical(nil, tree); len(canonical) <= MaxEmbodiment {
-		return canonical
-	}
-	return nil
-}
 
 // Refusal returns the failure of a plugin's refusal.
 func Refusal(a Answer) *Failure {

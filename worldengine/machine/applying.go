@@ -5,11 +5,16 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
@@ -165,39 +170,45 @@ func (s *step) outcome(e *Outcome) (Output, error) {
 		// may retry it (docs/adr/0026-a-retry-is-another-run.md).
 		v.Failed, v.Reached = apply.Silence(true, nil), true
 	}
-	next := app.NextStep(v, &s.Plugin)
-	if !next.Again {
-		return s.end(&app, run, &next, &v)
+	after, failed := town.State{}, v.Failed
+	if v.Applied {
+		after, failed = reported(app.Expected, v.Snapshot)
+	}
+	if failed == nil || !failed.Retryable || app.Pending.Attempt >= s.Plugin.Attempts {
+		return s.end(&app, run, after, failed, &v)
 	}
 	// The record has the latest failure alone.
 	if out, err := s.extend(run.Run(), false, ""); err != nil || out.Record != nil {
 		out.Again = true
 		return out, err
 	}
-	next.Failed.At = v.At
-	after := s.town
-	after.Pending = app.Pending.Next(*next.Failed, v.Reached, s.in.At, &s.Plugin)
-	p := after.Pending
+	failed.At = v.At
+	p := app.Pending.Next(*failed, v.Reached, s.in.At, &s.Plugin)
 	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, slices.Concat(p.EventIDs, s.in.Drawn),
 		ToCome(p.Attempt)...)
-	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: after}, err
+	next := s.town
+	next.Pending = p
+	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: next}, err
 }
 
-// end returns the record that ends the run of the pending command with a result.
+// end returns the record that ends the run of the pending command with a result: the town is in state
+// then, unless the last attempt failed.
 func (s *step) end(
-	app *apply.Decoded, run *runevents.Producer, next *apply.NextStep, v *apply.Result,
+	app *apply.Decoded, run *runevents.Producer, state town.State, failed *apply.Failure,
+	v *apply.Result,
 ) (Output, error) {
 	if app.Handoff.Requirements.ExpectedSnapshotHash != s.town.State.Hash {
 		return Output{}, fmt.Errorf("machine: the state of the town changed while run %s was pending",
 			app.Pending.Run.RunID)
 	}
 	checked, after, outcome := passed(&s.town.State), s.town, handoff.Outcome{}
+	addition := handoff.AdditionOf(app.Handoff)
 	after.Pending = nil
-	if next.Failed == nil {
-		after.State = next.After
-		outcome = checked.Executed(next.After)
+	if failed == nil {
+		after.State, outcome = state, checked.Executed(state)
+		addition.Embodiment = embodied(v.Embodiment)
 	} else {
-		outcome = checked.Failed(next.Failed.Reason, s.town.State)
+		outcome = checked.Failed(failed.Reason, s.town.State)
 	}
 	result := handoff.NewResult(app.Handoff, outcome)
 	encoded, err := result.MarshalWire()
@@ -207,11 +218,9 @@ func (s *step) end(
 	if out, err := s.close(run, outcomeKnown); err != nil || out.Record != nil {
 		return out, err
 	}
-	if err := emitEnd(run, result, app.Pending.Attempt, next.Failed, v); err != nil {
+	if err := emitEnd(run, result, app.Pending.Attempt, failed, v); err != nil {
 		return Output{}, notEmitted(err)
 	}
-	addition := handoff.AdditionOf(app.Handoff)
-	addition.Embodiment = next.Embodiment
 	return Output{
 		Record: &Record{
 			Kind: KindHandoff, TownID: s.in.TownID, Run: s.unstored(run), Result: encoded,
@@ -219,8 +228,68 @@ func (s *step) end(
 		},
 		After: after,
 		Answer: &Answer{RunID: app.Pending.Run.RunID, Result: result, JSON: encoded,
-			Embodiment: next.Embodiment},
+			Embodiment: addition.Embodiment},
 	}, nil
+}
+
+// reported returns the state after an applied command: the expected one, or the reported one, whose
+// day is at least the expected one's.
+func reported(expected town.State, snapshot jsontext.Value) (town.State, *apply.Failure) {
+	if snapshot == nil {
+		return expected, nil
+	}
+	invalid := func(why string) (town.State, *apply.Failure) {
+		return town.State{}, &apply.Failure{Reason: apply.ReasonPluginStateInvalid, Message: why,
+			Retryable: true}
+	}
+	state, err := town.Parse(snapshot, schemas.Limits{})
+	if err != nil {
+		return invalid("The reported state is not a snapshot.v1: " + wire.Sentence(err))
+	}
+	if got, want := state.Snapshot.TownID, expected.Snapshot.TownID; got != want {
+		return invalid(fmt.Sprintf("The reported state is of the town %q, not of %q.", got,
+			want))
+	}
+	if state.Epoch() < expected.Epoch() {
+		moved := *state.Snapshot
+		moved.Day = expected.Epoch()
+		state = town.NewState(&moved)
+	}
+	return state, nil
+}
+
+// maxEmbodiment bounds an embodiment in bytes: it is stored with the result.
+const maxEmbodiment = 16 << 10
+
+// embodied returns a result's embodiment, or nil for one that is too large, or is not
+// {backendHint?: string|null, actions?: [object]}. It drops other members.
+func embodied(reported jsontext.Value) jsontext.Value {
+	if reported == nil || len(reported) > maxEmbodiment {
+		return nil
+	}
+	var known struct {
+		BackendHint jsontext.Value    `json:"backendHint,omitzero"`
+		Actions     *[]map[string]any `json:"actions,omitzero"`
+	}
+	if err := json.Unmarshal(reported, &known); err != nil {
+		return nil
+	}
+	if hint := known.BackendHint; hint != nil && hint.Kind() != '"' && hint.Kind() != 'n' {
+		return nil
+	}
+	data, err := json.Marshal(known)
+	if err != nil {
+		return nil
+	}
+	tree, err := schemas.Decode(data, schemas.Limits{})
+	if err != nil {
+		return nil
+	}
+	// A number may be longer in its canonical form.
+	if canonical := handoff.AppendCanonical(nil, tree); len(canonical) <= maxEmbodiment {
+		return canonical
+	}
+	return nil
 }
 
 // close prepares the end of the pending command's run. If the run is not closed to others yet, it

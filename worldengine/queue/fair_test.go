@@ -112,14 +112,3 @@ func (m *fairModel) finish(q *Queue, town string) {
 	m.working[town] = false
 	q.finish(town)
 }
-
-// One busy town alone has all the slots that a town may have.
-func TestQueue_OneTownAlone(t *testing.T) {
-	t.Parallel()
-	const perTown = 256
-	q := newQueue(t.Context(), 0, perTown, 4096)
-	for range perTown {
-		require.NoError(t, q.Submit("hot", nothing))
-	}
-	require.ErrorIs(t, q.Submit("hot", nothing), ErrOverloaded)
-}

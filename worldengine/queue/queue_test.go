@@ -195,29 +195,6 @@ func TestQueue_Queued(t *testing.T) {
 		"behind that true"}, allOf(said))
 }
 
-// TestQueue_BusyTown: the quiet town comes second, not two hundredth.
-func TestQueue_BusyTown(t *testing.T) {
-	t.Parallel()
-	q := testQueue(t, 1, 500, 500)
-	var order []string // one worker
-	visit := func(town string) {
-		require.NoError(t, q.Submit(town, func(context.Context, bool) {
-			order = append(order, town)
-		}))
-	}
-	running := hold(t, q, "busy")
-	for range 200 {
-		visit("busy")
-	}
-	visit("quiet")
-	visit("calm")
-	close(running.open)
-	drain(t, q)
-	require.Len(t, order, 202)
-	require.Less(t, slices.Index(order, "quiet"), 2)
-	require.Less(t, slices.Index(order, "calm"), 3)
-}
-
 // TestQueue_TurnsAsInTheModel holds one worker against a model: towns take turns in their order
 // in line, one task a turn.
 func TestQueue_TurnsAsInTheModel(t *testing.T) {
@@ -284,13 +261,6 @@ func TestDrain_FinishesAll(t *testing.T) {
 		require.NoError(t, q.Drain(t.Context()), "draining twice is fine")
 		q.workers.Wait()
 	})
-}
-
-func TestDrain_IdleQueue(t *testing.T) {
-	t.Parallel()
-	q := newQueue(t.Context(), 8, 1, 1)
-	require.NoError(t, q.Drain(t.Context()))
-	q.workers.Wait()
 }
 
 func TestDrain_EndsWithItsContext(t *testing.T) {
