@@ -21,7 +21,6 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/schemas"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/town"
@@ -362,15 +361,11 @@ func (m *market) talk(at town.State, actor string) []byte {
 }
 
 func (m *market) propose(at town.State, kind handoff.ProposalType, argument, actor string) []byte {
-	made, err := handoff.New(handoff.Proposal{
-		Type: kind, ActorID: actor, TownID: at.Snapshot.TownID, Priority: 0.5, Reason: "Because.",
+	return made(handoff.Proposal{
+		Type: kind, ActorID: actor, TownID: at.Snapshot.TownID, Priority: 0.5,
 		Args:         map[string]string{kind.ArgumentName(): argument},
 		SnapshotHash: at.Hash, DecisionEpoch: at.Epoch(),
 	})
-	require.NoError(m.t, err)
-	encoded, err := made.MarshalWire()
-	require.NoError(m.t, err)
-	return encoded
 }
 
 // outcomes sends each handoff through one node and looks at its effect through the others.
@@ -409,8 +404,7 @@ func (m *market) executed(body []byte) {
 // be behind.
 func (m *market) reads(node int, body []byte) {
 	m.t.Helper()
-	h, err := handoff.Parse(body, schemas.Limits{})
-	require.NoError(m.t, err)
+	h := parsed(body)
 	nc := m.clients[node]
 	page := ask[struct{ Events []runevents.Record }](m.t, nc, wire.RunEvents,
 		members{"runId": receiptOf(m.t, nc, h.IdempotencyKey).RunID})

@@ -199,7 +199,7 @@ func TestDisk_Full(t *testing.T) {
 		r.fillDisk(p, nc, regexp.MustCompile("STORAGE_FAILED.*the disk is full"), func() {
 			// the file system goes with the process
 			assert.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
-			copyData(t, room, os.DirFS(disk.dir))
+			copyData(t, room, disk.dir)
 		})
 		require.NoError(t, os.Remove(filepath.Join(room, ballast)))
 		r.args[3] = room

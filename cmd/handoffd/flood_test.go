@@ -175,7 +175,7 @@ func TestManyTowns(t *testing.T) {
 		body       func(id string) []byte
 	}{
 		{"handoffs for unknown towns", "", wire.Handoff, mostPerRefusal, func(id string) []byte {
-			return talk(t, id, strings.Repeat("0", 64), 0, 0.5)
+			return talk(id, strings.Repeat("0", 64), 0, 0.5)
 		}},
 		{"town.get of unknown towns", "404", wire.TownGet, mostPerUnknown, func(id string) []byte {
 			return fmt.Appendf(nil, `{"townId":%q}`, id)
@@ -288,7 +288,7 @@ func TestKill_IndexBehind(t *testing.T) {
 			nc := p.connect()
 			h := newHammer(t, 2)
 			h.create(nc)
-			body := h.towns[0].next(t)
+			body := h.towns[0].next()
 			enough := make(chan struct{})
 			var stored atomic.Int64
 			flood := floodLog(p.connect(), clients, *behindPuts, func() {
@@ -304,17 +304,14 @@ func TestKill_IndexBehind(t *testing.T) {
 			require.NoError(t, os.RemoveAll(filepath.Join(data, "index")))
 
 			nc = start().connect()
-			sent, err := handoff.Parse(body, schemas.Limits{})
-			require.NoError(t, err)
+			sent := parsed(body)
 			borrowed := sent.Proposal // with the key of the first, for the other town
 			borrowed.ProposalID = sent.ProposalID
 			borrowed.TownID, borrowed.SnapshotHash = h.towns[1].id, h.towns[1].state.Hash
 			borrowed.DecisionEpoch = h.towns[1].state.Epoch()
-			other, err := handoff.New(borrowed)
-			require.NoError(t, err)
+			otherBody := made(borrowed)
+			other := parsed(otherBody)
 			require.Equal(t, sent.IdempotencyKey, other.IdempotencyKey)
-			otherBody, err := other.MarshalWire()
-			require.NoError(t, err)
 
 			order := [][]byte{body, otherBody}
 			if otherFirst {

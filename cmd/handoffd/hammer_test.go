@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -106,24 +107,42 @@ func requireSound(t testing.TB, nc *nats.Conn) *fsck.Report {
 	return report
 }
 
+// made returns the handoff of a proposal.
+func made(p handoff.Proposal) []byte {
+	p.ActorID, p.Reason = cmp.Or(p.ActorID, "mayor-1"), "Because."
+	h, err := handoff.New(p)
+	if err != nil {
+		panic(err)
+	}
+	body, err := h.MarshalWire()
+	if err != nil {
+		panic(err)
+	}
+	return body
+}
+
+// parsed returns the handoff of a wire form.
+func parsed(body []byte) *handoff.Handoff {
+	h, err := handoff.Parse(body, schemas.Limits{})
+	if err != nil {
+		panic(err)
+	}
+	return h
+}
+
 // talk returns a handoff about a state of a town. Another priority makes another handoff.
-func talk(t testing.TB, townID, hash string, epoch int64, priority float64) []byte {
-	made, err := handoff.New(handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: townID,
-		Priority: priority, Reason: "Because.", Args: map[string]string{"talkType": "casual"},
-		SnapshotHash: hash, DecisionEpoch: epoch,
+func talk(townID, hash string, epoch int64, priority float64) []byte {
+	return made(handoff.Proposal{
+		Type: handoff.TalkToTownsfolk, TownID: townID, Priority: priority,
+		Args: map[string]string{"talkType": "casual"}, SnapshotHash: hash, DecisionEpoch: epoch,
 	})
-	require.NoError(t, err)
-	encoded, err := made.MarshalWire()
-	require.NoError(t, err)
-	return encoded
 }
 
 // next returns a new handoff about the state that a town has now.
 func next(t testing.TB, nc *nats.Conn, townID string) []byte {
 	t.Helper()
 	at := townOf(t, nc, townID)
-	return talk(t, townID, at.SnapshotHash, at.DecisionEpoch, 0.5)
+	return talk(townID, at.SnapshotHash, at.DecisionEpoch, 0.5)
 }
 
 // hammer drives some towns with one handoff after another each, and knows their states: it is the
@@ -217,7 +236,7 @@ func (h *hammer) end() {
 // that came instead of one.
 func (h *hammer) step(d *driven) string {
 	if d.open == nil {
-		d.open = d.next(h.t)
+		d.open = d.next()
 	}
 	reply, err := d.nc.Request(wire.Subject(wire.DefaultWorld, wire.Handoff), d.open, h.patience)
 	switch {
@@ -262,17 +281,13 @@ func (d *driven) take(data []byte) error {
 }
 
 // next returns a handoff about the town's state.
-func (d *driven) next(t testing.TB) []byte {
-	return talk(t, d.id, d.state.Hash, d.state.Epoch(), 0.5)
+func (d *driven) next() []byte {
+	return talk(d.id, d.state.Hash, d.state.Epoch(), 0.5)
 }
 
 // after returns the state that the rules make of a handoff.
 func (d *driven) after(body []byte) town.State {
-	h, err := handoff.Parse(body, schemas.Limits{})
-	if err != nil {
-		panic(err)
-	}
-	after, reason := town.DefaultRules().Apply(d.state.Snapshot, &h.Proposal)
+	after, reason := town.DefaultRules().Apply(d.state.Snapshot, &parsed(body).Proposal)
 	if reason != "" {
 		panic(reason)
 	}

@@ -153,8 +153,7 @@ func requireOnce(
 	t testing.TB, nc *nats.Conn, g *game, body []byte, result *handoff.Result, signals ...string,
 ) {
 	t.Helper()
-	h, err := handoff.Parse(body, schemas.Limits{})
-	require.NoError(t, err)
+	h := parsed(body)
 	kept := receiptOf(t, nc, h.IdempotencyKey)
 	var first struct{ ResultID, Status string }
 	require.NoError(t, json.Unmarshal(kept.Result, &first))
@@ -208,13 +207,13 @@ func TestKill_Plugin(t *testing.T) {
 			g.playAlone(t, m.nc)
 			for i, point := range c.points {
 				d := h.towns[i]
-				body := d.next(t)
+				body := d.next()
 				c.before(t, m.nc, body)
 				m.dies(point, wire.Handoff, body)
 				g.playAlone(t, m.nc)
 				requireOnce(t, m.nc, g, body, insist(t, m.nc, body, time.Second))
 				d.state = d.after(body)
-				body = d.next(t)
+				body = d.next()
 				c.before(t, m.nc, body)
 				requireOnce(t, m.nc, g, body, insist(t, m.nc, body, time.Second))
 				requireSound(t, m.nc)
@@ -232,7 +231,7 @@ func TestKill_Rules(t *testing.T) {
 		point failpoint.Point
 		want  handoff.Status
 	}{{failpoint.Judged, handoff.Executed}, {failpoint.Committed, handoff.Duplicate}} {
-		body := h.towns[i].next(t)
+		body := h.towns[i].next()
 		m.dies(c.point, wire.Handoff, body)
 		require.Equal(t, c.want, insist(t, m.nc, body, time.Minute).Status, c.point)
 		requireSound(t, m.nc)
@@ -264,7 +263,7 @@ func TestKill_OneOfTwo(t *testing.T) {
 		towns, results := all.towns[i*atOnce:][:atOnce], make([]*handoff.Result, atOnce)
 		var sending sync.WaitGroup
 		for i, d := range towns {
-			d.open = d.next(t)
+			d.open = d.next()
 			sending.Go(func() { results[i] = insist(t, nc, d.open, 250*time.Millisecond) })
 		}
 		sending.Wait()
@@ -329,7 +328,7 @@ func TestKill_Retry(t *testing.T) {
 func unreachable(t *testing.T, h *hammer) (data string, keys []string) {
 	t.Helper()
 	for _, d := range h.towns {
-		d.open = d.next(t)
+		d.open = d.next()
 	}
 	// A busy machine that takes longer than an attempt fails them otherwise.
 	natstest.Patiently(t, time.Second, func(deadline time.Duration) (wrong string) {
@@ -378,7 +377,7 @@ func TestKill_Cancel(t *testing.T) {
 	h.create(m.nc)
 	forced := map[string]int{}
 	for i, c := range cancels {
-		body := h.towns[i].next(t)
+		body := h.towns[i].next()
 		m.request(wire.Handoff, body)
 		runID := m.pendingRun(h.towns[i].id)
 		m.dies(c.at, wire.RunCancel, fmt.Appendf(nil, `{"runId":%q,"force":%t}`, runID, c.force))
@@ -485,7 +484,7 @@ func approveFirst(t testing.TB, nc *nats.Conn, body []byte) {
 func TestKill_Approval(t *testing.T) {
 	t.Parallel()
 	h := newHammer(t, 1)
-	body := h.towns[0].next(t)
+	body := h.towns[0].next()
 	m := newMortal(t, onData(t.TempDir(), approved...)...)
 	h.create(m.nc)
 	m.dies(failpoint.Committed, wire.Handoff, body)
@@ -502,13 +501,12 @@ func TestKill_Approval(t *testing.T) {
 func TestKill_ApprovalLapses(t *testing.T) {
 	t.Parallel()
 	h := newHammer(t, 1)
-	body := h.towns[0].next(t)
+	body := h.towns[0].next()
 	lasting := onData(t.TempDir(), approved...)
 	lapsing := append(slices.Clip(lasting), "--approval-timeout", "1s")
 	m := newMortal(t, lasting...)
 	h.create(m.nc)
-	asked, err := handoff.Parse(body, schemas.Limits{})
-	require.NoError(t, err)
+	asked := parsed(body)
 	waiting := waitingApproval{TownID: asked.Proposal.TownID, HandoffID: asked.HandoffID}
 	for _, lapses := range []struct {
 		verb    wire.Verb
@@ -562,15 +560,14 @@ func TestKill_ConsoleInDoubt(t *testing.T) {
 	h := newHammer(t, 1)
 	h.create(m.nc)
 	d := h.towns[0]
-	body := d.next(t)
+	body := d.next()
 	m.request(wire.Handoff, body)
 	require.Equal(t, "say casual", <-commands)
 	m.end(syscall.SIGKILL)
 	answers <- "" // to nobody
 
 	m.start()
-	asked, err := handoff.Parse(body, schemas.Limits{})
-	require.NoError(t, err)
+	asked := parsed(body)
 	key := fmt.Appendf(nil, `{"idempotencyKey":%q}`, asked.IdempotencyKey)
 	require.Eventually(t, func() bool {
 		return errorOf(t, m.nc, wire.ResultGet, key) == ""
@@ -580,7 +577,7 @@ func TestKill_ConsoleInDoubt(t *testing.T) {
 	require.Equal(t, d.state.Hash, townOf(t, m.nc, d.id).SnapshotHash, "the town is as it was")
 
 	answers <- ""
-	other := talk(t, d.id, d.state.Hash, d.state.Epoch(), 0.25)
+	other := talk(d.id, d.state.Hash, d.state.Epoch(), 0.25)
 	require.Equal(t, handoff.Executed, insist(t, m.nc, other, 30*time.Second).Status)
 	require.Equal(t, "say casual", <-commands, "nothing was sent in between")
 	require.Empty(t, commands)

@@ -122,7 +122,7 @@ func newFlood(t *testing.T) *flood {
 	f.hammer.towns = f.hammer.towns[:coldTowns] // the hot one has a model of its own
 	for i, d := range f.hammer.towns {
 		f.cold = append(f.cold, &coldTown{t: t, index: i, driven: d,
-			gone: talk(t, d.id, d.state.Hash, d.state.Epoch(), 0.25)})
+			gone: talk(d.id, d.state.Hash, d.state.Epoch(), 0.25)})
 	}
 	for range floodConns {
 		f.conns = append(f.conns, f.newConn(f.program.connect()))
@@ -386,7 +386,7 @@ type hotTown struct {
 func newHotTown(t testing.TB, d *driven) *hotTown {
 	h := &hotTown{}
 	for n := range h.bodies {
-		h.bodies[n] = talk(t, d.id, d.state.Hash, d.state.Epoch(), float64(n)/hotHandoffs)
+		h.bodies[n] = talk(d.id, d.state.Hash, d.state.Epoch(), float64(n)/hotHandoffs)
 		h.answers[n] = map[string]int{}
 	}
 	return h
@@ -457,7 +457,7 @@ func (c *coldTown) next() floodCall {
 	call := floodCall{body: c.gone, sent: time.Now(), town: c.index, take: c.takeGone}
 	if !c.waiting {
 		if c.driven.open == nil {
-			c.driven.open = c.driven.next(c.t)
+			c.driven.open = c.driven.next()
 		}
 		c.waiting = true
 		call.body, call.take = c.driven.open, c.take

@@ -4,17 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io/fs"
-	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -179,6 +174,9 @@ func (r *torture) verifyPending(nc *nats.Conn, before town.State) {
 func TestColdCopy(t *testing.T) {
 	t.Parallel()
 	r := newPopulated(t)
+	stopped := r.args[3]
+	r.args[3] = filepath.Join(t.TempDir(), "data")
+	copyData(t, r.args[3], stopped)
 	p, nc := r.serve(nil, "always")
 	r.check(p, nc)
 	r.works(p, nc, 50)
@@ -186,51 +184,19 @@ func TestColdCopy(t *testing.T) {
 	r.stop(p, nc)
 }
 
-// populated is a data directory of a server that has answered some requests and was stopped, with
-// the models of its towns. The first that needs it makes it.
-var populated struct {
-	sync.Mutex
-	files fstest.MapFS
-	towns []*torturedTown
-}
-
 // copyData copies a data directory. CopyFS makes all files readable by others, and a server refuses
 // an operator's key that is.
-func copyData(t *testing.T, to string, data fs.FS) {
+func copyData(t *testing.T, to, from string) {
 	t.Helper()
-	assert.NoError(t, os.CopyFS(to, data))
+	assert.NoError(t, os.CopyFS(to, os.DirFS(from)))
 	assert.NoError(t, os.Chmod(filepath.Join(to, server.OperatorKeyFile), 0o600))
 }
 
-// newPopulated returns a copy of populated: a cold copy is whole, see TestColdCopy.
+// newPopulated returns a torture whose server has answered some requests and was stopped.
 func newPopulated(t *testing.T) *torture {
 	t.Helper()
 	r := newTorture(t, "local")
-	populated.Lock()
-	defer populated.Unlock()
-	if populated.files == nil {
-		r.some(150)
-		files, data := fstest.MapFS{}, os.DirFS(r.args[3])
-		require.NoError(t, fs.WalkDir(data, ".", func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return err
-			}
-			content, err := fs.ReadFile(data, path)
-			files[path] = &fstest.MapFile{Data: content, Mode: 0o640}
-			return err
-		}))
-		populated.files, populated.towns = files, r.towns
-	}
-	r.args[3] = filepath.Join(t.TempDir(), "data")
-	copyData(t, r.args[3], populated.files)
-	r.towns = slices.Clone(populated.towns)
-	for n, d := range r.towns {
-		own := *d
-		own.random = rand.New(rand.NewPCG(r.seed, uint64(n)))
-		own.before, own.accepted = slices.Clip(d.before), slices.Clip(d.accepted)
-		own.answers = maps.Clone(d.answers)
-		r.towns[n] = &own
-	}
+	r.some(150)
 	return r
 }
 

@@ -274,7 +274,7 @@ func TestServe_Terminate(t *testing.T) {
 	_, err := nc.ChanSubscribe(inbox, answers)
 	require.NoError(t, err)
 	for _, d := range last {
-		require.NoError(t, nc.PublishRequest(wire.Subject("main", wire.Handoff), inbox, d.next(t)))
+		require.NoError(t, nc.PublishRequest(wire.Subject("main", wire.Handoff), inbox, d.next()))
 	}
 	// so these are taken; the hammer's may come too late for that
 	require.NoError(t, nc.Flush())

@@ -13,8 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/handoff"
-	"worldengine/schemas"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
@@ -175,8 +173,7 @@ func TestFollow_Kills(t *testing.T) {
 	t.Cleanup(func() { stop(); cancel() })
 	last := map[string]int64{}
 	for range 4 {
-		h, err := handoff.Parse(next(t, c.Conn, "town 0"), schemas.Limits{})
-		require.NoError(t, err)
+		h := parsed(next(t, c.Conn, "town 0"))
 		sent := make(chan *client.Outcome, 1)
 		go func() {
 			got, err := c.Send(ctx, h)

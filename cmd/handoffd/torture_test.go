@@ -401,8 +401,7 @@ func (d *torturedTown) next() *torturedCall {
 		return d.put()
 	}
 	c := d.handoff("executed", "executed", d.state, d.state, handoff.TalkToTownsfolk, "casual")
-	h, _ := handoff.Parse(c.body, schemas.Limits{})
-	c.after, _ = town.DefaultRules().Apply(d.state.Snapshot, &h.Proposal)
+	c.after, _ = town.DefaultRules().Apply(d.state.Snapshot, &parsed(c.body).Proposal)
 	return c
 }
 
@@ -410,22 +409,15 @@ func (d *torturedTown) handoff(
 	kind, want string, at, after town.State, command handoff.ProposalType, argument string,
 	pre ...handoff.Precondition,
 ) *torturedCall {
-	h, err := handoff.New(handoff.Proposal{
-		Type: command, ActorID: "mayor-1", TownID: d.id, Reason: "Because.", Preconditions: pre,
+	body := made(handoff.Proposal{
+		Type: command, TownID: d.id, Preconditions: pre,
 		Priority:     float64(d.random.IntN(1_000_000)) / 1_000_000, // makes another key of it
 		Args:         map[string]string{command.ArgumentName(): argument},
 		SnapshotHash: at.Hash, DecisionEpoch: at.Epoch(),
 	})
-	if err != nil {
-		panic(err)
-	}
-	body, err := h.MarshalWire()
-	if err != nil {
-		panic(err)
-	}
 	c := &torturedCall{kind: kind, verb: wire.Handoff, body: body, want: want, after: after}
 	if want == "executed" || want == "failed" {
-		c.again, c.key = "duplicate", h.IdempotencyKey
+		c.again, c.key = "duplicate", parsed(body).IdempotencyKey
 	}
 	return c
 }
