@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/dedupe"
 	"worldengine/worldengine/alerts"
@@ -76,8 +74,8 @@ func useIndex(log *commitlog.Log, x *index.Index) {
 			token = subject[strings.LastIndexByte(subject, '.')+1:]
 		}
 		last := x.LastAt(token, header.Get(wire.RunIDHeader))
-		guard, err := strconv.ParseUint(header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
-		if err != nil || guard <= x.Position() {
+		guard, _ := commitlog.GuardOf(header)
+		if guard <= x.Position() {
 			return last
 		}
 		// The index is not there yet.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 
 	"github.com/nats-io/nats-server/v2/server/archive"
 	"github.com/nats-io/nats.go/jetstream"
@@ -53,8 +52,7 @@ func (h *holes) visit(entry *archive.Header, content io.Reader) error {
 	if err != nil {
 		return err
 	}
-	guard, err := strconv.ParseUint(header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
-	if err == nil && guard > before {
+	if guard, _ := commitlog.GuardOf(header); guard > before {
 		h.found = append(h.found, hole{entry.Name, before, entry.Sequence})
 	}
 	return nil

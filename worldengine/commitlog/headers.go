@@ -123,6 +123,13 @@ func AtOr(header nats.Header, stored time.Time) time.Time {
 	return stored
 }
 
+// GuardOf returns the sequence that guarded a message of the log by its headers; ok is false if there
+// is none.
+func GuardOf(header nats.Header) (guard uint64, ok bool) {
+	guard, err := strconv.ParseUint(header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
+	return guard, err == nil
+}
+
 // stamp sets the persistedAt of a message before its append: the authority's clock, but never
 // before the last message of the town or the run (RunEvents v2, section 2.3). A message that is
 // appended again keeps its time.

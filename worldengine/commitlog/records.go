@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -167,9 +166,9 @@ func (l *Log) Before(
 func (l *Log) Previous(
 	ctx context.Context, msg *jetstream.RawStreamMsg,
 ) (*jetstream.RawStreamMsg, error) {
-	guard, err := strconv.ParseUint(msg.Header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
+	guard, _ := GuardOf(msg.Header)
 	mends := Kind(msg.Header.Get(wire.KindHeader)) == KindMend // behind what the guard cannot name
-	if !mends && (err != nil || guard == 0) {
+	if !mends && guard == 0 {
 		return nil, nil // it created the town
 	}
 	prior, err := l.At(ctx, max(guard, 1))

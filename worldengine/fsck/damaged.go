@@ -2,10 +2,10 @@ package fsck
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -111,7 +111,7 @@ func (c *worldCheck) takeDamaged(ctx context.Context) error {
 func (c *worldCheck) reportDamaged() {
 	for _, subject := range slices.Sorted(maps.Keys(c.damaged)) {
 		d := c.damaged[subject]
-		if h := c.log.histories[subject]; h != nil && h.good != nil {
+		if h := c.seen.histories[subject]; h != nil && h.good != nil {
 			now := h.good.Held()
 			d.good, d.Restores = h.good, h.good.Seq
 			d.Town, d.Day, d.SnapshotHash = now.Snapshot.TownID, now.Epoch(), now.Hash
@@ -172,17 +172,15 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 	if d.last.Delivered {
 		guard = d.last.Sequence
 	}
-	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
-	msg.Header[wire.AtHeader] = []string{runevents.Timestamp(c.now())}
-	ack, err := c.js.PublishMsg(ctx, msg)
-	if commitlog.IsWrongLastSequence(err) {
+	seq, err := c.log.Commit(ctx, msg, guard)
+	if errors.Is(err, commitlog.ErrLostRace) {
 		return false, nil
 	}
 	if err != nil {
 		return false, fmt.Errorf("%w: town %q cannot be put back: %w", commitlog.ErrLogUnavailable,
 			d.Town, err)
 	}
-	return true, c.alertMended(ctx, d, ack.Sequence)
+	return true, c.alertMended(ctx, d, seq)
 }
 
 // alertMended raises the alert that a town was put back.
@@ -193,7 +191,7 @@ func (c *worldCheck) alertMended(ctx context.Context, d *DamagedTown, seq uint64
 		d.Town, d.Restores, d.Day, seq))
 	alert.TownID, alert.Since = d.Town, runevents.Timestamp(c.now())
 	raised := alerts.New(c.js, alerts.Config{
-		World: c.world, Replicas: c.stream.CachedInfo().Config.Replicas,
+		World: c.world, Replicas: c.log.Stream.CachedInfo().Config.Replicas,
 		Logger: c.options.Logger, Now: c.now,
 	})
 	err := raised.RaiseStored(ctx, alert)

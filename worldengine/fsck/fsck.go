@@ -82,11 +82,11 @@ type worldCheck struct {
 	options Options
 	report  *Report
 
-	stream jetstream.Stream
-	end    uint64        // the log's last sequence when the check began
-	ahead  time.Duration // of the NATS server's clock before this machine's
+	log   *commitlog.Log
+	end   uint64        // the log's last sequence when the check began
+	ahead time.Duration // of the NATS server's clock before this machine's
 
-	log *LogCheck
+	seen *LogCheck
 	// keys are the log sequences of the last acceptance of each key, by the first half of the
 	// SHA-256 of its town's subject and itself.
 	keys map[[16]byte]uint64
@@ -100,24 +100,18 @@ func (c *worldCheck) find(finding Finding) { c.report.add(finding, c.options.Max
 // now is the time by the clock of the NATS server, by which messages expire.
 func (c *worldCheck) now() time.Time { return time.Now().Add(c.ahead) }
 
-// at returns the message at a sequence of the log; nil if there is none.
-func (c *worldCheck) at(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
-	msg, err := commitlog.StreamStore{Stream: c.stream}.At(ctx, seq)
-	if err != nil {
-		err = fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable, seq, err)
-	}
-	return msg, err
-}
-
 // check reads the log and fills the report.
 func (c *worldCheck) check(ctx context.Context) (err error) {
-	if c.stream, err = commitlog.OpenLog(ctx, c.js, c.world); err != nil {
+	stream, err := commitlog.OpenLog(ctx, c.js, c.world)
+	if err != nil {
 		return err
 	}
-	info := c.stream.CachedInfo()
+	c.log = &commitlog.Log{World: c.world, Stream: stream, MaxPayload: c.nc.MaxPayload, Now: c.now,
+		Store: commitlog.NewStore(c.js, stream, false)}
+	info := stream.CachedInfo()
 	c.end, c.ahead = info.State.LastSeq, time.Until(info.TimeStamp)
 	c.report = &Report{World: c.world, LogEnd: c.end, Findings: []Finding{}}
-	c.log = NewLogCheck(c.world, &c.report.Counts)
+	c.seen = NewLogCheck(c.world, &c.report.Counts)
 	c.keys, c.damaged = map[[16]byte]uint64{}, map[string]*DamagedTown{}
 	if err := c.readLog(ctx); err != nil {
 		return err
@@ -141,19 +135,19 @@ func (c *worldCheck) readLog(ctx context.Context) error {
 	if progress == nil {
 		progress = func(uint64, uint64) {}
 	}
-	err := commitlog.EachWhole(ctx, c.stream, c.nc.MaxPayload(),
+	err := commitlog.EachWhole(ctx, c.log.Stream, c.nc.MaxPayload(),
 		func(m *jetstream.RawStreamMsg) error {
 			if m.Sequence > c.end {
 				return errEnd
 			}
 			defer progress(m.Sequence, c.end)
-			return c.take(ctx, c.log.Check(m))
+			return c.take(ctx, c.seen.Check(m))
 		})
 	if err != nil && err != errEnd {
 		return err
 	}
 	progress(c.end, c.end)
-	for _, left := range c.log.leftWaiting(c.now().Add(-waitingLimit)) {
+	for _, left := range c.seen.leftWaiting(c.now().Add(-waitingLimit)) {
 		c.find(left)
 	}
 	return c.takeDamaged(ctx)
@@ -183,11 +177,11 @@ func (c *worldCheck) add(ctx context.Context, v *Verdict) error {
 	if err := c.checkKey(ctx, v); err != nil || len(v.History) == 0 {
 		return err
 	}
-	before, err := c.at(ctx, v.before)
+	before, err := c.log.At(ctx, v.before)
 	if err != nil || before == nil {
 		return err
 	}
-	if guard, _ := guardOf(v.Header); guard > before.Sequence && before.Subject == v.Subject {
+	if guard, _ := commitlog.GuardOf(v.Header); guard > before.Sequence && before.Subject == v.Subject {
 		v.history.onDisk = guard
 	}
 	for _, finding := range v.History {
@@ -209,7 +203,7 @@ func (c *worldCheck) checkKey(ctx context.Context, v *Verdict) error {
 	if before == 0 {
 		return nil
 	}
-	first, err := c.at(ctx, before)
+	first, err := c.log.At(ctx, before)
 	if first != nil && err == nil && !retries(v.rec.RetryOf, first) {
 		c.find(v.finding("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ",
 			before), "accepted again: "+v.result.IdempotencyKey))
@@ -236,9 +230,7 @@ func (c *worldCheck) compareIndex(ctx context.Context) error {
 	if c.options.Index == "" {
 		return nil
 	}
-	log := &commitlog.Log{World: c.world, Stream: c.stream,
-		Store: commitlog.NewStore(c.js, c.stream, false)}
-	found, err := index.Compare(ctx, index.LogSource(log), c.options.Index, c.world, c.end)
+	found, err := index.Compare(ctx, index.LogSource(c.log), c.options.Index, c.world, c.end)
 	for _, d := range found {
 		c.find(Finding{Kind: IndexDiffers, Stream: wire.LogStream(c.world), Sequence: d.Seq,
 			Town: d.Town, What: d.What, Want: d.Want, Got: d.Got})

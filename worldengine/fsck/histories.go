@@ -59,8 +59,8 @@ func FindUnreadable(
 
 // findUnreadable reports the histories that are unreadable.
 func (c *worldCheck) findUnreadable(ctx context.Context) error {
-	all, err := FindUnreadable(ctx, c.stream, c.world, func(subject string) uint64 {
-		if h := c.log.histories[subject]; h != nil {
+	all, err := FindUnreadable(ctx, c.log.Stream, c.world, func(subject string) uint64 {
+		if h := c.seen.histories[subject]; h != nil {
 			return h.read
 		}
 		return 0
@@ -87,18 +87,18 @@ func (c *worldCheck) findUnreadable(ctx context.Context) error {
 // than it delivers. When that message leaves a full history, nats-server 2.15.2 fails: it stores
 // nothing more, and truncates the file there at its next start.
 func (c *worldCheck) checkHistories(ctx context.Context) error {
-	config := c.stream.CachedInfo().Config
+	config := c.log.Stream.CachedInfo().Config
 	least, restored := uint64(max(commitlog.LeastHistory(config), 0)), commitlog.RestoredTo(config)
 	var counted map[string]uint64
-	for _, subject := range slices.Sorted(maps.Keys(c.log.histories)) {
-		h := c.log.histories[subject]
+	for _, subject := range slices.Sorted(maps.Keys(c.seen.histories)) {
+		h := c.seen.histories[subject]
 		cut := h.ofTown && h.cut && h.read < least && h.first > restored
 		if !cut && h.onDisk == 0 {
 			continue
 		}
 		if counted == nil {
 			var err error
-			counted, err = commitlog.SubjectsOf(ctx, c.stream, wire.LogSubject(c.world, "*"),
+			counted, err = commitlog.SubjectsOf(ctx, c.log.Stream, wire.LogSubject(c.world, "*"),
 				wire.ControlSubject(c.world))
 			if err != nil {
 				return err

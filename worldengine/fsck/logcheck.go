@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/handoff"
@@ -126,7 +125,7 @@ func (l *LogCheck) history(m *jetstream.RawStreamMsg) *history {
 	}
 	h := l.histories[m.Subject]
 	if h == nil {
-		guard, _ := guardOf(m.Header)
+		guard, _ := commitlog.GuardOf(m.Header)
 		h = &history{ofTown: ofTown, first: m.Sequence, cut: guard > 0}
 		l.histories[m.Subject] = h
 	}
@@ -302,12 +301,6 @@ func (v *Verdict) checkHeaders(state *town.State) {
 	}
 }
 
-// guardOf returns the sequence that guarded a message of the log; ok is false without one.
-func guardOf(header nats.Header) (guard uint64, ok bool) {
-	guard, err := strconv.ParseUint(header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
-	return guard, err == nil
-}
-
 // checkGuard checks that a message was guarded by the sequence of the one before it.
 func (v *Verdict) checkGuard() {
 	v.before = v.prior.Seq
@@ -357,7 +350,7 @@ func (l *LogCheck) checkTown(v *Verdict, run *runState) {
 			v.history.good = &now
 		}
 	}
-	if guard, ok := guardOf(v.Header); ok && guard == 0 && v.prior == nil &&
+	if guard, ok := commitlog.GuardOf(v.Header); ok && guard == 0 && v.prior == nil &&
 		v.rec.Kind == commitlog.KindPut {
 		v.prior = new(machine.Town) // the town's first record
 	}

@@ -141,7 +141,7 @@ func (r *runState) isEndedBy(rec *commitlog.Record) bool {
 // checkGuard checks the guard of a record on the run's own subject. One other than the message
 // before it belongs to an expired one.
 func (r *runState) checkGuard(v *Verdict) {
-	guard, ok := guardOf(v.Header)
+	guard, ok := commitlog.GuardOf(v.Header)
 	if r.seq > 0 && (!ok || guard < r.seq) {
 		v.want("the append was not guarded by the run's message before it", r.seq, guard)
 	}
