@@ -33,3 +33,21 @@ func ReadFile(name string, limit int64) ([]byte, error) {
 	}
 	return data, err
 }
+
+// ReplaceFile gives a file, which only its owner may read, another content. Whenever the process or
+// the machine ends, the file has the old content or the new one, whole.
+func ReplaceFile(name string, content []byte) error {
+	fresh := name + ".new"
+	file, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(fresh))
+	}
+	if err := os.Rename(fresh, name); err != nil {
+		return err
+	}
+	return syncParent(name)
+}

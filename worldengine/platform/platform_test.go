@@ -26,7 +26,24 @@ func TestLock(t *testing.T) {
 	require.ErrorIs(t, platform.Lock(open()), platform.ErrLocked)
 	require.NoError(t, first.Close())
 	require.NoError(t, platform.Lock(open()))
-	require.NoError(t, platform.SyncParent(path))
+}
+
+// A file is replaced whole or not at all, and nothing is left beside it.
+func TestReplaceFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	for _, content := range []string{"old content", "new"} {
+		require.NoError(t, platform.ReplaceFile(path, []byte(content)))
+		got, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, content, string(got))
+		require.NoFileExists(t, path+".new")
+	}
+	require.NoError(t, os.Mkdir(path+".new", 0o700))
+	require.Error(t, platform.ReplaceFile(path, []byte("other")))
+	got, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "new", string(got))
 }
 
 // Processor time only grows, and this test uses some.

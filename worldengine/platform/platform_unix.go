@@ -20,8 +20,8 @@ func Lock(file *os.File) error {
 	return err
 }
 
-// SyncParent makes the name of a file that was made or renamed durable.
-func SyncParent(path string) error {
+// syncParent makes the name of a file that was made or renamed durable.
+func syncParent(path string) error {
 	directory, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err

@@ -21,8 +21,8 @@ func Lock(file *os.File) error {
 	return err
 }
 
-// SyncParent does nothing: a directory cannot be synchronized by itself.
-func SyncParent(string) error { return nil }
+// syncParent does nothing: a directory cannot be synchronized by itself.
+func syncParent(string) error { return nil }
 
 // ProcessorTime returns the processor time of all threads of this process, or 0 if it is not known.
 func ProcessorTime() time.Duration {

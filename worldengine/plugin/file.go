@@ -226,7 +226,7 @@ func (f *File) rewrite() error {
 		}
 		fresh = append(fresh, line...)
 	}
-	if err := replaceFile(f.path, fresh); err != nil {
+	if err := platform.ReplaceFile(f.path, fresh); err != nil {
 		return fmt.Errorf("plugin: the memory cannot be written anew: %w", err)
 	}
 	f.lines, f.compactAt = len(records), max(4*len(records), fewestLines)
@@ -244,23 +244,6 @@ func (f *File) reopen() error {
 	}
 	f.file, f.size = file, info.Size()
 	return nil
-}
-
-// replaceFile syncs a file beside path, and renames it to path.
-func replaceFile(path string, data []byte) error {
-	fresh := path + ".new"
-	file, err := os.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return errors.Join(err, os.Remove(fresh))
-	}
-	if err := os.Rename(fresh, path); err != nil {
-		return err
-	}
-	return platform.SyncParent(path)
 }
 
 // lockFile locks name against other processes until it is closed or the process ends. The file

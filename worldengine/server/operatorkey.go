@@ -69,7 +69,7 @@ func nameAddress(file, address string) error {
 	seed, err := os.ReadFile(file)
 	if err == nil {
 		line, _, _ := bytes.Cut(seed, []byte("\n"))
-		err = replaceFile(file, append(append(line, '\n'), natsconn.OperatorKeyAddress+
+		err = platform.ReplaceFile(file, append(append(line, '\n'), natsconn.OperatorKeyAddress+
 			address+"\n"...))
 	}
 	return aboutOperatorKey(err)
@@ -86,14 +86,5 @@ func makeOperatorKey(file string) ([]byte, error) {
 		return nil, err
 	}
 	seed = append(seed, '\n')
-	return seed, replaceFile(file, seed)
-}
-
-// replaceFile writes a file that has all of its content, however the process ends.
-func replaceFile(file string, content []byte) error {
-	unfinished := file + ".new"
-	if err := os.WriteFile(unfinished, content, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(unfinished, file)
+	return seed, platform.ReplaceFile(file, seed)
 }
