@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -13,16 +14,11 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/testdata/worlds"
+	"worldengine/worldengine/access"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
-
-// watch ends when nothing happens any more.
-func TestWatch_UntilIdle(t *testing.T) {
-	c := online(t)
-	c.pipe(c.handoff(), "send", "-")
-	assert.Contains(t, c.ok("watch", "--since", "1m", "--until-idle", "100ms"), "RunCompleted")
-}
 
 // Ctrl-C ends it cleanly after what came.
 func TestWatch_End(t *testing.T) {
@@ -105,4 +101,38 @@ func TestEventView_Dates(t *testing.T) {
 12:00:02.000 .* C .*
 12:00:03.000 .* D .*
 $`, out.String())
+}
+
+// Alerts that were published while the connection was lost are not shown to who may not read the
+// stream: a note says so.
+func TestWatch_Gap(t *testing.T) {
+	as := guarded(t)
+	c := as(access.Observer)
+	at, err := url.Parse(c.env["NATS_URL"])
+	require.NoError(t, err)
+	link := natstest.NewProxy(t, at.Host)
+	c.env["NATS_URL"] = "nats://" + link.Address()
+	w := c.background("watch", "--alerts", "--count", "1")
+	w.says(&w.errs, "the role observer watches what is published from now on")
+	link.Drop()
+	w.says(&w.errs, "handoffctl: the connection was lost for ")
+	w.says(&w.errs, "s: the alerts that were published meanwhile are not shown\n")
+	engine := as(access.Engine)
+	nc := engine.connect()
+	require.Eventually(t, func() bool { // NATS may not have the new subscription yet
+		assert.NoError(t, nc.Publish(wire.AlertSubject("main", "APPLY_IN_DOUBT"),
+			[]byte(`{"code":"APPLY_IN_DOUBT"}`)))
+		return len(w.ended) > 0
+	}, time.Minute, 50*time.Millisecond)
+	assert.Equal(t, exitOK, w.end())
+}
+
+// Commits that cannot be shown are told, and watch goes on.
+func TestWatch_Losses(t *testing.T) {
+	c := faked(t, map[string]string{"event.list": `{"commits":[{"cursor":"6","damaged":true},` +
+		`{"cursor":"7","cause":"signal","events":[{"runId":"r","runSeq":1}]}],"cursor":"7"}`})
+	w := c.background("watch", "--count", "1")
+	assert.Equal(t, exitOK, w.end())
+	assert.Contains(t, w.errs.String(), "between 7 and 6 are not shown: the commit cannot be read")
+	assert.Equal(t, 1, strings.Count(w.out.String(), " r  1  "))
 }
