@@ -41,8 +41,8 @@ func TestScripts(t *testing.T) {
 	t.Parallel()
 	configs := map[string]worldengine.Config{
 		"approvals": {RequireApproval: "TOWNSFOLK_TALK"},
-		"bus":       {Bus: true},
-		"away":      {Apply: apply.Plugin, Plugin: apply.Policy{Attempts: 1, Absent: apply.AbsentFail}},
+		"away": {Apply: apply.Plugin, Plugin: apply.Policy{
+			Deadline: 500 * time.Millisecond, Attempts: 1, Absent: apply.AbsentFail}},
 	}
 	files, err := filepath.Glob("testdata/scripts/*.txt")
 	require.NoError(t, err)

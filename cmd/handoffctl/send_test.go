@@ -34,18 +34,6 @@ func TestSend_Traceparent(t *testing.T) {
 	assert.Equal(t, []string{parent}, msg.Header["traceparent"])
 }
 
-// A command that failed is a failure of the script that sent it, unless it expects that.
-func TestSend_Failed(t *testing.T) {
-	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin,
-		Plugin: apply.Policy{Deadline: 500 * time.Millisecond, Attempts: 1, Absent: apply.AbsentFail}})
-	got := c.pipe(c.handoff(), "send", "-")
-	assert.Equal(t, exitFailed, got.status, got.out)
-	assert.Contains(t, got.out, "failed (PLUGIN_UNAVAILABLE)")
-	assert.Equal(t, "handoffctl: the command failed: PLUGIN_UNAVAILABLE\n", got.err)
-	got = c.pipe(c.handoff(threatened, "talk", "casual"), "send", "-", "--expect", "failed")
-	assert.Equal(t, exitOK, got.status, got.err)
-}
-
 // That a handoff waits for a game that is away is told while it waits, and in the end how to go on.
 func TestSend_GameIsAway(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin, PauseWait: 100 * time.Millisecond})
