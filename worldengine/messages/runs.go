@@ -90,7 +90,7 @@ type RunList struct {
 	// RESUME or CANCEL.
 	Type string `json:"type,omitzero" schema:"id"`
 	// Only the runs that have this status now, or whose result has.
-	Status string `json:"status,omitzero" schema:"one=PENDING|APPROVED|RUNNING|PAUSED|COMPLETED|FAILED|CANCELLED|executed|rejected|stale|duplicate|failed"`
+	Status string `json:"status,omitzero" schema:"runStatuses"`
 	// Only the runs whose result has this reason code.
 	Reason string `json:"reasonCode,omitzero" schema:"id"`
 	// Only the runs with an id that begins so: the run's own, its key, or its handoff's or its

@@ -157,7 +157,8 @@ var verbSpecs = []VerbSpec{
 		Note: "in the order of the log: [reading events](#reading-events)"},
 	{Verb: RunAppend, Roles: []Role{Plugin, Operator}, AnswerWithin: 2 * time.Minute},
 	{Verb: RunCancel, Roles: []Role{Operator}, About: AboutRun, Changes: true, Signal: true},
-	{Verb: RunRetry, Roles: []Role{Operator}, About: AboutRun, Changes: true, Signal: true, AnswerWithin: 2 * time.Minute,
+	{Verb: RunRetry, Roles: []Role{Operator}, About: AboutRun, Changes: true, Signal: true,
+		AnswerWithin: 2 * time.Minute,
 		Note: "without `result` the handoff waits, or its command is being applied: [a " +
 			"retry](#runs-that-are-tried-again)"},
 	{Verb: ControlPause, Roles: []Role{Operator}, Changes: true, Signal: true},
@@ -167,7 +168,8 @@ var verbSpecs = []VerbSpec{
 	{Verb: AlertAck, Roles: []Role{Operator}},
 	{Verb: ApprovalList, Roles: []Role{Operator, Approver, Observer}, Lists: true,
 		Note: "the oldest first; with `closed: true` those that wait no longer, the newest first"},
-	{Verb: ApprovalDecide, Roles: []Role{Operator, Approver}, Changes: true, AnswerWithin: 2 * time.Minute},
+	{Verb: ApprovalDecide, Roles: []Role{Operator, Approver}, Changes: true,
+		AnswerWithin: 2 * time.Minute},
 	{Verb: WhoAmI, Roles: readers},
 	{Verb: WorldStatus, Roles: readers, Lists: true,
 		Note: "with `damage: true` the last record of every town is read; `unknown` says why a part " +

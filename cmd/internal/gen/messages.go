@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 )
 
 // messages writes the schemas of requests and replies from the types of package messages that have
@@ -39,7 +40,10 @@ func (g *generator) messages() {
 			}
 		}
 	}
-	for _, spec := range in {
+	for name, spec := range in {
+		if spec.Doc == nil {
+			panic("the type " + name + " of package messages has no comment")
+		}
 		var title string
 		var examples []string
 		for _, line := range spec.Doc.List {
@@ -189,6 +193,9 @@ func rule(shape node, tag string) node {
 			n = node{`"enum": ` + list(strings.Split(value, "|"), "")}
 		case "proposalTypes":
 			n = node{`"enum": ` + list(handoff.ProposalTypes(), "")}
+		case "runStatuses": // of the run, or of its result
+			ofRun := strings.TrimSuffix(list(runevents.RunStatuses(), ""), "]")
+			n = node{`"enum": ` + ofRun + ", " + strings.TrimPrefix(list(handoff.Statuses(), ""), "[")}
 		case "ref":
 			n = node{`"$ref": "` + value + `.schema.json"`}
 		default:
