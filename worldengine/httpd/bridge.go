@@ -3,7 +3,6 @@ package httpd
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -34,7 +33,7 @@ type Bridge struct {
 	target *url.URL
 	tls    *tls.Config
 	// The addresses of clients, by the address of their connection to NATS.
-	clients map[netip.AddrPort]net.Addr
+	clients map[string]net.Addr
 }
 
 // NewBridge returns a bridge for at most so many WebSockets, which leads nowhere yet. origins are
@@ -42,7 +41,7 @@ type Bridge struct {
 func NewBridge(most int, origins []string, logger *slog.Logger) *Bridge {
 	return &Bridge{
 		most: int64(most), origins: origins, logger: logger,
-		clients: map[netip.AddrPort]net.Addr{},
+		clients: map[string]net.Addr{},
 	}
 }
 
@@ -62,13 +61,9 @@ func (b *Bridge) Client(remote net.Addr) (client net.Addr, forwarded bool) {
 	if b == nil || remote == nil {
 		return nil, false
 	}
-	at, err := netip.ParseAddrPort(remote.String())
-	if err != nil {
-		return nil, false
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	client, forwarded = b.clients[at]
+	client, forwarded = b.clients[remote.String()]
 	return client, forwarded
 }
 
@@ -128,11 +123,7 @@ func (b *Bridge) forward(
 			http.StatusServiceUnavailable)
 		return
 	}
-	client, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		http.Error(w, "the address of the client is unknown", http.StatusBadRequest)
-		return
-	}
+	client := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(r.RemoteAddr))
 	proxy := httputil.ReverseProxy{
 		Transport: &http.Transport{
 			DisableKeepAlives: true, TLSClientConfig: config, ResponseHeaderTimeout: dialTimeout,
@@ -141,7 +132,7 @@ func (b *Bridge) forward(
 				if err != nil {
 					return nil, err
 				}
-				return b.remember(conn, net.TCPAddrFromAddrPort(client))
+				return b.remember(conn, client), nil
 			},
 		},
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -165,11 +156,8 @@ type link struct {
 	close func() error
 }
 
-func (b *Bridge) remember(conn net.Conn, client net.Addr) (net.Conn, error) {
-	local, err := netip.ParseAddrPort(conn.LocalAddr().String())
-	if err != nil {
-		return nil, errors.Join(err, conn.Close())
-	}
+func (b *Bridge) remember(conn net.Conn, client net.Addr) net.Conn {
+	local := conn.LocalAddr().String()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.clients[local] = client
@@ -179,7 +167,7 @@ func (b *Bridge) remember(conn net.Conn, client net.Addr) (net.Conn, error) {
 		defer b.mu.Unlock()
 		delete(b.clients, local)
 		return conn.Close()
-	})}, nil
+	})}
 }
 
 // Close implements net.Conn.

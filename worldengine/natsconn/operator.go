@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,20 +64,16 @@ func operatorKeyOf(nc *nats.Conn) (string, error) {
 	if file == "" {
 		return "", nil
 	}
-	if !isLoopback(nc.ConnectedUrl()) {
+	if !isLoopback(nc.ConnectedAddr()) {
 		return "", errors.New("the server is on another machine")
 	}
 	return file, checkKey(file, nc.ConnectedAddr())
 }
 
-// isLoopback reports whether a server is reached only from this machine.
-func isLoopback(at string) bool {
-	u, err := url.Parse(at)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+// isLoopback reports whether an address, IP:PORT, is one of this machine alone.
+func isLoopback(address string) bool {
+	at, err := netip.ParseAddrPort(address)
+	return err == nil && at.Addr().Unmap().IsLoopback()
 }
 
 // OperatorKeyAddress begins the line of a key file with the address, HOST:PORT, at which the key's
