@@ -61,7 +61,7 @@ type accounts struct {
 	config         *Config
 	tls            *liveTLS            // nil without TLS
 	clients        *natsserver.Account // nil if the server is open
-	engine, asking nkeys.KeyPair
+	engine, asking ownKey
 	bridge         *httpd.Bridge // of browsers; nil without HTTP
 	operatorFile   string        // with the local operator's seed; empty with access control
 	operator       string        // the public key
@@ -85,9 +85,9 @@ func newAccounts(config *Config, tls *liveTLS, bridge *httpd.Bridge) (_ *account
 			return nil, err
 		}
 	}
-	for _, pair := range []*nkeys.KeyPair{&a.engine, &a.asking} {
-		if *pair, err = nkeys.CreateUser(); err != nil {
-			return nil, fmt.Errorf("server: key of the engine: %w", err)
+	for _, key := range []*ownKey{&a.engine, &a.asking} {
+		if *key, err = newOwnKey(); err != nil {
+			return nil, err
 		}
 	}
 	if config.Access == nil && !config.private {
@@ -144,7 +144,7 @@ func (a *accounts) admit(ns *natsserver.Server, file *access.Config) error {
 		return err
 	}
 	known := &logins{byName: map[string]*natsserver.User{}, byKey: map[string]*natsserver.User{
-		publicKey(a.engine): {Account: world}, publicKey(a.asking): {Account: clients},
+		a.engine.public: {Account: world}, a.asking.public: {Account: clients},
 	}}
 	if a.operator != "" {
 		known.byKey[a.operator] = &natsserver.User{Account: world}
@@ -305,17 +305,21 @@ func (a *accounts) sockets(clients int) int {
 	return halfOpen*clients + ownConnections
 }
 
-// option lets a connection of the server's own in: to the world's account, or to the clients'.
-func (a *accounts) option(toClients bool) nats.Option {
-	pair := a.engine
-	if toClients {
-		pair = a.asking
-	}
-	return nats.Nkey(publicKey(pair), pair.Sign)
+// ownKey is an NKey of one of the server's own users, made by this process.
+type ownKey struct {
+	nkeys.KeyPair
+	public string
 }
 
-// publicKey returns the public key of a pair that was made by this process, which always has one.
-func publicKey(pair nkeys.KeyPair) string {
-	key, _ := pair.PublicKey()
-	return key
+func newOwnKey() (key ownKey, err error) {
+	if key.KeyPair, err = nkeys.CreateUser(); err == nil {
+		key.public, err = key.PublicKey()
+	}
+	if err != nil {
+		return key, fmt.Errorf("server: key of the engine: %w", err)
+	}
+	return key, nil
 }
+
+// option lets a connection in with the key.
+func (k ownKey) option() nats.Option { return nats.Nkey(k.public, k.Sign) }

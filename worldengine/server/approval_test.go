@@ -263,14 +263,6 @@ func TestApproval_ByPluginBehindAPause(t *testing.T) {
 		after("StepCompleted apply", "RunCompleted")[1:]...), c.story(got.runID))
 }
 
-// approvedBy returns the signal of the decision that the first event of a run names.
-func (c *client) approvedBy(runID string) string {
-	c.t.Helper()
-	var why struct{ SignalID string }
-	require.NoError(c.t, json.Unmarshal(c.events(runID)[0].Payload, &why))
-	return why.SignalID
-}
-
 // Proposals that wait no longer are listed with the person, the reason and the run, the newest
 // first, also those that their town has dropped from its record.
 func TestApprovalList_Closed(t *testing.T) {
@@ -317,31 +309,6 @@ func TestApprovalList_Closed(t *testing.T) {
 	rows, _ = closed(about("t"))
 	require.Len(t, rows, 23)
 	require.Equal(t, want, rows[20:])
-}
-
-// A handoff whose approved run was cancelled while a game was to apply its command has used its
-// approval: sent again it waits for another one.
-func TestApproval_UsedByACancelledRun(t *testing.T) {
-	t.Parallel()
-	for _, force := range []bool{false, true} {
-		c := newWorld(t, absentFor(apply.AbsentWait), askFor("PROJECT_ADVANCE"))
-		body := c.wall(c.putTown("t"))
-		id := requireWaits(t, c.send(body)).result.HandoffID
-		c.decide(decision(id, "approve", "ada"))
-		reply := c.sendLater(body)
-		runID := c.pendingRun("t")
-		require.Empty(t, c.waitingIn("t"), "it is used")
-		c.cancel(members{"runId": runID, "force": force})
-		require.Equal(t, "RUN_CANCELLED", c.failureOf(<-reply).Code)
-
-		c.refuses("approval.decide", decision(id, "approve", "ben"), "ALREADY_DECIDED")
-		requireWaits(t, c.send(body))
-		require.Equal(t, []string{id}, c.waitingIn("t"))
-		second := c.decide(decision(id, "approve", "ben"))
-		g := host(t, c.srv, agree)
-		require.Equal(t, second.SignalID, c.approvedBy(c.executes(body).runID))
-		require.Len(t, g.commands(), 1)
-	}
 }
 
 // cancel cancels a run. A request to its game that is on its way just then refuses it, and the

@@ -26,7 +26,7 @@ func (e *embedded) clients(directory *access.Directory) ([]messages.Client, erro
 	if err != nil {
 		return nil, err
 	}
-	own := []string{publicKey(e.accounts.engine), publicKey(e.accounts.asking)}
+	own := []string{e.accounts.engine.public, e.accounts.asking.public}
 	type named struct{ user, name string }
 	all := map[named]*messages.Client{}
 	for _, c := range connections.Conns {

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"flag"
@@ -14,6 +15,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -195,26 +197,21 @@ func TestReloadAccess_WhileSigningIn(t *testing.T) {
 	t.Parallel()
 	users := everybody()
 	srv := start(t, servertest.WithUsers(users...))
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for i := 0; ; i++ {
-			select {
-			case <-stop:
-				return
-			default:
-			}
+	stopped, stop := context.WithCancel(t.Context())
+	var reloads sync.WaitGroup
+	reloads.Go(func() {
+		for i := 0; stopped.Err() == nil; i++ {
 			_, err := srv.ReloadAccess(&access.Config{Users: users[:len(users)-i%2]})
 			assert.NoError(t, err)
 		}
-	}()
-	for range 100 {
+	})
+	for range 30 {
 		nc, err := dial(srv.URL(), nats.UserInfo(users[0].Name, servertest.Password))
 		require.NoError(t, err)
 		nc.Close()
 	}
-	close(stop)
-	<-stopped
+	stop()
+	reloads.Wait()
 }
 
 func contents(t *testing.T, file string) []byte {
@@ -530,7 +527,7 @@ func TestClients_NeverRead(t *testing.T) { // alone: it counts goroutines
 // NATS keeps no more than maxPending for a client that never reads, however much it is sent and
 // however long it may leave that lying.
 func TestClients_MostPending(t *testing.T) { // alone: it sets the deadline of servers
-	const bound, size, messages = 128 << 20, 1 << 20, 200
+	const bound, size, messages = 128 << 20, 1 << 20, 140
 	defer server.SetWriteDeadline(time.Minute)()
 	c := newWorld(t)
 	conn := c.raw()

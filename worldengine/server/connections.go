@@ -65,10 +65,13 @@ func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, e
 		}
 		return connection.Connect(s.config.NATS, name, options...)
 	}
-	options = append(options, nats.Name(name), nats.InProcessServer(s.embedded.nats),
+	key := s.embedded.accounts.engine
+	if purpose.amongClients() {
+		key = s.embedded.accounts.asking
+	}
+	options = append(options, nats.Name(name), nats.InProcessServer(s.embedded.nats), key.option(),
 		nats.ReconnectWait(50*time.Millisecond),
-		nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond),
-		s.embedded.accounts.option(purpose.amongClients()))
+		nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond))
 	if purpose == asking {
 		options = append(options, nats.CustomInboxPrefix(access.AskingInbox))
 	}

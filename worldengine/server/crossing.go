@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 	"github.com/nats-io/nuid"
 
 	"worldengine/worldengine/access"
@@ -88,12 +87,11 @@ func (s *Server) tryUncheckedKey() error {
 	if s.embedded != nil || to.NKey != "" || to.Creds != "" {
 		return nil
 	}
-	pair, err := nkeys.CreateUser()
+	key, err := newOwnKey()
 	if err != nil {
-		return fmt.Errorf("server: crossing: %w", err)
+		return err
 	}
-	nc, err := to.Connect(s.config.NATS, "handoffd crossing",
-		nats.Nkey(publicKey(pair), pair.Sign))
+	nc, err := to.Connect(s.config.NATS, "handoffd crossing", key.option())
 	switch {
 	case err == nil:
 		nc.Close()

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -291,27 +290,6 @@ func TestHandoff_Invalid(t *testing.T) {
 		require.NotEmpty(t, c.refuses("handoff", v.Handoff, "SCHEMA_VALIDATION_FAILED").Details, v.Name)
 	}
 	c.executes([]byte(good))
-}
-
-// Odd texts that are valid get a correct result: -0 is 0, 1.5e1 is 15, and an agent may add members
-// to a proposal.
-func TestHandoff_OddButValid(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t)
-	zero := snapshot("zero")
-	zero.Day = 0
-	body := c.wall(c.put(zero, ""))
-	odd := bytes.ReplaceAll(body, []byte(`Epoch":0`), []byte(`Epoch":-0`))
-	require.NotEqual(t, body, odd)
-	require.Contains(t, string(c.executes(odd).bytes), `"decisionEpoch":0,`)
-
-	body = c.wall(c.putTown("t"))
-	odd = bytes.ReplaceAll(body, []byte(`Epoch":15`), []byte(`Epoch":1.5e1`))
-	odd = bytes.Replace(odd, []byte(`{"schemaVersion":"proposal.v2"`),
-		[]byte(`{"mood":`+strings.Repeat("[", 30)+strings.Repeat("]", 30)+
-			`,"schemaVersion":"proposal.v2"`), 1)
-	require.NotEqual(t, body, odd)
-	c.executes(odd)
 }
 
 // The other verbs refuse invalid requests as precisely.

@@ -23,7 +23,8 @@ import (
 // A plugin answers with mutants, and behind each with a valid refusal. Only a command-applied.v1 of
 // this very command that says "applied" makes a handoff executed; each handoff gets a result all
 // the same, and its town moves on by executed commands alone.
-func TestMutatedPluginAnswers(t *testing.T) { // alone: see TestMutants
+func TestMutatedPluginAnswers(t *testing.T) {
+	t.Parallel()
 	c := newWorld(t, byPlugin, func(config *server.Config) { config.Engine.Plugin.Attempts = 1 })
 	p := &liar{t: t, docs: readDocuments(t), told: map[string]lie{}, ended: map[string]int{}}
 	_, err := connect(t, c.srv).nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), p.take)
