@@ -256,14 +256,6 @@ func (e *Engine) Samples(townIDs []string, minutes, points int) messages.Samples
 	now := e.config.Now().UTC()
 	to := now.Truncate(step).Add(step)
 	from := to.Add(-time.Duration(minutes) * time.Minute).Truncate(step)
-	var tokens []string
-	if townIDs != nil {
-		tokens = []string{}
-	}
-	for _, id := range townIDs {
-		tokens = append(tokens, wire.TownToken(id))
-	}
-	return messages.Samples{
-		StepMs: step.Milliseconds(), Samples: e.index.Samples(tokens, from, to, step, now),
-	}
+	return messages.Samples{StepMs: step.Milliseconds(),
+		Samples: e.index.Samples(wire.TownTokens(townIDs), from, to, step, now)}
 }

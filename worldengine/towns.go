@@ -279,18 +279,10 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	page := messages.Towns{Towns: []messages.ListedTown{}}
-	var tokens []string
-	if q.Only != nil {
-		if len(q.Only) == 0 {
-			return page, nil
-		}
-		for _, id := range q.Only {
-			tokens = append(tokens, wire.TownToken(id))
-		}
-		slices.Sort(tokens)
-		tokens = slices.Compact(tokens) // NATS takes each filter once
+	if q.Only != nil && len(q.Only) == 0 {
+		return page, nil
 	}
-	all, err := e.log.Towns(ctx, tokens, e.config.Logger)
+	all, err := e.log.Towns(ctx, wire.TownTokens(q.Only), e.config.Logger)
 	if err == nil {
 		err = e.asked.Refresh(ctx)
 	}

@@ -60,7 +60,7 @@ func (r *Reader) Memory(
 	if scope.TownID != nil {
 		found, m.TownSummary, err = r.summary(ctx, *scope.TownID)
 	} else {
-		found = r.index.Results(tokens(towns), index.Kept{}, maxRead)
+		found = r.index.Results(wire.TownTokens(towns), index.Kept{}, maxRead)
 	}
 	if err != nil {
 		return nil, err
@@ -80,19 +80,6 @@ func (r *Reader) Memory(
 		}
 	}
 	return m, nil
-}
-
-// tokens returns the tokens of towns, nil for nil.
-func tokens(towns []string) []string {
-	if towns == nil {
-		return nil
-	}
-	all := []string{}
-	for _, id := range towns {
-		all = append(all, wire.TownToken(id))
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }
 
 // summary returns the results of a town and its summary, without the times of the lists.

@@ -105,12 +105,7 @@ func queryOf(rights access.Rights, r *messages.EventListRequest) (query feed.Que
 	if err != nil {
 		return query, err
 	}
-	if towns != nil {
-		query.Towns = []string{}
-	}
-	for _, id := range towns {
-		query.Towns = append(query.Towns, wire.TownToken(id))
-	}
+	query.Towns = wire.TownTokens(towns)
 	query.Limit = cmp.Or(r.Limit, defaultCommits)
 	if r.After != "" {
 		query.After, err = feed.ParseCursor(r.After)

@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -181,7 +180,7 @@ func (s *Service) runList(in *incoming, r *messages.RunList) (page messages.Runs
 		page.Mark, err = s.engine.Runs().Mark(s.ctx)
 		return page, err
 	}
-	filter.Towns = slices.Compact(slices.Sorted(slices.Values(towns)))
+	filter.Towns = towns
 	page, err = s.engine.Runs().List(s.ctx, filter, r.After, cmp.Or(r.Limit, defaultRuns))
 	for i := range page.Runs {
 		page.Runs[i].PluginAbsent = s.engine.AwaitedPlugin(&page.Runs[i].Snapshot)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -38,6 +39,19 @@ func TownToken(townID string) string {
 	}
 	sum := sha256.Sum256([]byte(townID))
 	return "=" + hex.EncodeToString(sum[:])
+}
+
+// TownTokens returns the tokens of towns, sorted and each once; nil for nil, which means all towns.
+func TownTokens(townIDs []string) []string {
+	if townIDs == nil {
+		return nil
+	}
+	tokens := make([]string, 0, len(townIDs))
+	for _, id := range townIDs {
+		tokens = append(tokens, TownToken(id))
+	}
+	slices.Sort(tokens)
+	return slices.Compact(tokens)
 }
 
 // ActorToken returns the value of ActorHeader for an actor, "" for none: made like a town token.
