@@ -14,7 +14,7 @@ import (
 )
 
 // Replay refills the stream from the log, and then removes each given dead letter whose event the
-// stream holds; it returns their subjects. Consumers get all events again, with their ids; events
+// stream holds; it returns their subjects in the order of the log. Consumers get all events again, with their ids; events
 // whose log message has left its history are gone. Sinks may be running meanwhile. A letter stays
 // if its event is refused again or cannot be made again. Replay waits for the end of the log until
 // ctx ends. Of config it needs Conn and World: the stream must exist, and keeps its settings.
@@ -28,42 +28,32 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 	if err != nil {
 		return nil, err
 	}
-	held := map[string]bool{} // whether the stream holds the event of a letter
+	asked, held := map[string]bool{}, []string(nil)
 	for _, subject := range letters {
-		held[subject] = false
+		asked[subject] = true
 	}
-	if err := commitlog.Each(ctx, stream, 0,
-		func(msg *jetstream.RawStreamMsg) error {
-			seq, part := msg.Header.Get(wire.LogSeqHeader), msg.Header.Get(wire.LogPartHeader)
-			letter := wire.DeadLetterSubject(config.World, s.stream.Name, seq, part)
-			if _, asked := held[letter]; asked {
-				held[letter] = true
-			}
-			return nil
-		}); err != nil {
+	err = commitlog.Each(ctx, stream, 0, func(msg *jetstream.RawStreamMsg) error {
+		subject := wire.DeadLetterSubject(config.World, s.stream.Name,
+			msg.Header.Get(wire.LogSeqHeader), msg.Header.Get(wire.LogPartHeader))
+		if asked[subject] {
+			held = append(held, subject)
+		}
+		return nil
+	})
+	if err != nil || len(held) == 0 {
 		return nil, err
 	}
-	return s.removeLetters(ctx, letters, held)
-}
-
-// removeLetters removes the dead letters whose events are held, and returns their subjects.
-func (s *Sink) removeLetters(
-	ctx context.Context, letters []string, held map[string]bool,
-) (removed []string, err error) {
-	stream, err := s.js.Stream(ctx, s.letters.Name)
-	for _, subject := range letters {
-		if !held[subject] || err != nil {
-			continue
-		}
-		if err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject)); err == nil {
-			removed = append(removed, subject)
+	kept, err := s.js.Stream(ctx, s.letters.Name)
+	for i := 0; err == nil && i < len(held); i++ {
+		if err = kept.Purge(ctx, jetstream.WithPurgeSubject(held[i])); err == nil {
+			replayed = held[:i+1]
 		}
 	}
 	if err != nil {
 		err = fmt.Errorf("bus: dead letters cannot be removed, though their events are there: %w",
 			err)
 	}
-	return removed, err
+	return replayed, err
 }
 
 // refill empties the stream and returns it once it holds all up to the present end of the log.
