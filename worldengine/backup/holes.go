@@ -60,13 +60,13 @@ func (h *holes) visit(entry *archive.Header, content io.Reader) error {
 
 // checkLog requires that the copy of the log has every town, and notes the messages that the copy or
 // the world lacks. log has the state before the copy.
-func (m *Manifest) checkLog(ctx context.Context, log jetstream.Stream, found *holes) error {
-	err := checkHistory(ctx, log, m.World)
+func (m *Manifest) checkLog(ctx context.Context, log *commitlog.Log, found *holes) error {
+	err := checkHistory(ctx, log)
 	if err == nil {
 		m.Left, err = found.left(ctx, log)
 	}
 	if err == nil && m.Streams[0].Messages != m.Streams[0].held {
-		m.Unreadable, err = fsck.FindUnreadable(ctx, log, m.World, func(subject string) uint64 {
+		m.Unreadable, err = fsck.FindUnreadable(ctx, log, func(subject string) uint64 {
 			return found.histories[subject].messages
 		})
 	}
@@ -77,9 +77,9 @@ func (m *Manifest) checkLog(ctx context.Context, log jetstream.Stream, found *ho
 // history during the backup: its state could be missing then, or an older one in its place. log has
 // the log's state at the start. If the log did not grow by a whole history, every town's last
 // message is there; older ones may have left between two that are: see holes.
-func checkHistory(ctx context.Context, log jetstream.Stream, world string) error {
-	begin := log.CachedInfo().State.LastSeq
-	info, err := log.Info(ctx)
+func checkHistory(ctx context.Context, log *commitlog.Log) error {
+	begin := log.Stream.CachedInfo().State.LastSeq
+	info, err := log.Stream.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("state of the log: %w", err)
 	}
@@ -88,8 +88,8 @@ func checkHistory(ctx context.Context, log jetstream.Stream, world string) error
 		return nil
 	}
 	commits := map[string]int64{}
-	return commitlog.Each(ctx, log, begin, func(msg *jetstream.RawStreamMsg) error {
-		if !commitlog.IsHistory(world, msg.Subject) {
+	return commitlog.Each(ctx, log.Stream, begin, func(msg *jetstream.RawStreamMsg) error {
+		if !commitlog.IsHistory(log.World, msg.Subject) {
 			return nil
 		}
 		if commits[msg.Subject]++; commits[msg.Subject] >= history {
@@ -103,12 +103,12 @@ func checkHistory(ctx context.Context, log jetstream.Stream, world string) error
 // left returns the messages that left the log during the copy, up to the last such hole of each
 // history. A history drops its oldest messages first, so the message before a hole has left it too;
 // if it still exists, the hole is damage, in the copy as in the world.
-func (h *holes) left(ctx context.Context, log jetstream.Stream) ([]Left, error) {
+func (h *holes) left(ctx context.Context, log *commitlog.Log) ([]Left, error) {
 	var all []Left
 	for _, at := range h.found {
-		msg, err := commitlog.StreamStore{Stream: log}.At(ctx, at.before)
+		msg, err := log.At(ctx, at.before)
 		if err != nil {
-			return nil, fmt.Errorf("log sequence %d: %w", at.before, err)
+			return nil, err
 		}
 		if msg != nil {
 			continue

@@ -40,7 +40,7 @@ func Take(
 	if err != nil {
 		return nil, fmt.Errorf("backup: JetStream: %w", err)
 	}
-	log, err := commitlog.OpenLog(ctx, js, world)
+	log, err := commitlog.OpenReader(ctx, js, world)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func Take(
 	}
 	m := &Manifest{
 		Format: formatPrefix + commitlog.Format, World: world, TakenAt: time.Now().UTC(),
-		Settings: commitlog.SettingsOf(log.CachedInfo().Config.Metadata).List(),
+		Settings: commitlog.SettingsOf(log.Stream.CachedInfo().Config.Metadata).List(),
 	}
 	defer func() {
 		if err != nil {

@@ -154,6 +154,15 @@ func OpenLog(
 	return log, CheckFormat(world, log.CachedInfo().Config.Metadata[formatKey])
 }
 
+// OpenReader returns the log of a world, to read it alone. Its errors are OpenLog's.
+func OpenReader(ctx context.Context, js jetstream.JetStream, world string) (*Log, error) {
+	stream, err := OpenLog(ctx, js, world)
+	if err != nil {
+		return nil, err
+	}
+	return &Log{World: world, Stream: stream, Store: NewStore(js, stream, false)}, nil
+}
+
 // RestoringConfig returns the stream that exists until a world's restore has finished.
 func RestoringConfig(world string, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{

@@ -102,13 +102,11 @@ func (c *worldCheck) now() time.Time { return time.Now().Add(c.ahead) }
 
 // check reads the log and fills the report.
 func (c *worldCheck) check(ctx context.Context) (err error) {
-	stream, err := commitlog.OpenLog(ctx, c.js, c.world)
-	if err != nil {
+	if c.log, err = commitlog.OpenReader(ctx, c.js, c.world); err != nil {
 		return err
 	}
-	c.log = &commitlog.Log{World: c.world, Stream: stream, MaxPayload: c.nc.MaxPayload, Now: c.now,
-		Store: commitlog.NewStore(c.js, stream, false)}
-	info := stream.CachedInfo()
+	c.log.MaxPayload, c.log.Now = c.nc.MaxPayload, c.now // of a repair
+	info := c.log.Stream.CachedInfo()
 	c.end, c.ahead = info.State.LastSeq, time.Until(info.TimeStamp)
 	c.report = &Report{World: c.world, LogEnd: c.end, Findings: []Finding{}}
 	c.seen = NewLogCheck(c.world, &c.report.Counts)

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
 )
@@ -29,10 +27,10 @@ type Unreadable struct {
 // number of messages read of a subject: it looks only if NATS counts another one. The error is
 // ErrLogUnavailable.
 func FindUnreadable(
-	ctx context.Context, log jetstream.Stream, world string, read func(subject string) uint64,
+	ctx context.Context, log *commitlog.Log, read func(subject string) uint64,
 ) (all []Unreadable, err error) {
-	subjects, err := commitlog.SubjectsOf(ctx, log, wire.LogSubject(world, "*"),
-		wire.ControlSubject(world))
+	subjects, err := commitlog.SubjectsOf(ctx, log.Stream, wire.LogSubject(log.World, "*"),
+		wire.ControlSubject(log.World))
 	if err != nil {
 		return nil, err
 	}
@@ -40,13 +38,13 @@ func FindUnreadable(
 		if read(subject) == subjects[subject] {
 			continue
 		}
-		_, err := commitlog.StreamStore{Stream: log}.Last(ctx, subject)
+		_, err := log.Store.Last(ctx, subject)
 		if err == nil {
 			continue
 		}
 		found := Unreadable{Town: townOf(subject), Subject: subject}
 		if errors.Is(err, commitlog.ErrUnreadable) {
-			found.Sequence, err = commitlog.LastSequence(ctx, log, subject)
+			found.Sequence, err = commitlog.LastSequence(ctx, log.Stream, subject)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: last message of %s: %w", commitlog.ErrLogUnavailable,
@@ -59,7 +57,7 @@ func FindUnreadable(
 
 // findUnreadable reports the histories that are unreadable.
 func (c *worldCheck) findUnreadable(ctx context.Context) error {
-	all, err := FindUnreadable(ctx, c.log.Stream, c.world, func(subject string) uint64 {
+	all, err := FindUnreadable(ctx, c.log, func(subject string) uint64 {
 		if h := c.seen.histories[subject]; h != nil {
 			return h.read
 		}

@@ -183,12 +183,10 @@ func (s *Server) follow(ctx context.Context, js jetstream.JetStream) {
 
 // openIndex opens the index of the log in memory.
 func (s *Server) openIndex(ctx context.Context, js jetstream.JetStream) error {
-	stream, err := commitlog.OpenLog(ctx, js, s.config.Engine.World)
+	log, err := commitlog.OpenReader(ctx, js, s.config.Engine.World)
 	if err != nil {
 		return err
 	}
-	log := &commitlog.Log{World: s.config.Engine.World, Stream: stream,
-		Store: commitlog.NewStore(js, stream, false)}
 	x, err := index.Open(ctx, index.Config{World: log.World, Source: index.LogSource(log),
 		Logger: s.config.Logger})
 	if err == nil {

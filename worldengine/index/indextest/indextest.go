@@ -40,10 +40,9 @@ func RequireRebuilt(t testing.TB, nc *nats.Conn, world, dir string) {
 	defer cancel()
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	stream, err := commitlog.OpenLog(ctx, js, world)
+	log, err := commitlog.OpenReader(ctx, js, world)
 	require.NoError(t, err)
-	source := index.LogSource(&commitlog.Log{World: world, Stream: stream,
-		Store: commitlog.NewStore(js, stream, false)})
+	source := index.LogSource(log)
 	end, err := source.End(ctx)
 	require.NoError(t, err)
 	differences, err := index.Compare(ctx, source, dir, world, end)
