@@ -481,46 +481,44 @@ func (w *checkedWorld) forged(count int) {
 // other's.
 func TestFsck_TwoEngines(t *testing.T) {
 	for _, history := range []int64{wire.DefaultHistoryPerTown, 5} {
-		t.Run(fmt.Sprint(history), func(t *testing.T) { fsckOfTwoEngines(t, history) })
-	}
-}
-
-func fsckOfTwoEngines(t *testing.T, history int64) {
-	engine := outside()
-	engine.HistoryPerTown = history
-	w := newCheckedWorld(t, engine, opened)
-	w.plugin(new(game).answer)
-	second := w.second()
-	engines := []*worldengine.Engine{w.engine, second}
-	signals := func(e *worldengine.Engine, id string) {
-		for _, kind := range []machine.SignalKind{machine.SignalPause, machine.SignalResume} {
-			_, err := e.Signal(t.Context(), worldengine.Signal{Kind: kind, TownID: id})
-			require.NoError(t, err)
-		}
-	}
-	var work sync.WaitGroup
-	for i := range 6 {
-		id := fmt.Sprint("town ", i)
-		w.found(id)
-		work.Go(func() {
-			for j, actor := range []string{"later", "anybody", "refused", "hopeless", "anybody"} {
-				signals(engines[j%2], id)
-				h, err := handoff.New(by(actor, w.state(id)))
-				if !assert.NoError(t, err) {
-					return
-				}
-				for k := range engines {
-					// One is in progress, or the index is behind: the history counts.
-					_, _ = engines[(i+j+k)%2].Execute(t.Context(), h)
+		t.Run(fmt.Sprint(history), func(t *testing.T) {
+			engine := outside()
+			engine.HistoryPerTown = history
+			w := newCheckedWorld(t, engine, opened)
+			w.plugin(new(game).answer)
+			second := w.second()
+			engines := []*worldengine.Engine{w.engine, second}
+			signals := func(e *worldengine.Engine, id string) {
+				for _, kind := range []machine.SignalKind{machine.SignalPause, machine.SignalResume} {
+					_, err := e.Signal(t.Context(), worldengine.Signal{Kind: kind, TownID: id})
+					require.NoError(t, err)
 				}
 			}
+			var work sync.WaitGroup
+			for i := range 6 {
+				id := fmt.Sprint("town ", i)
+				w.found(id)
+				work.Go(func() {
+					for j, actor := range []string{"later", "anybody", "refused", "hopeless", "anybody"} {
+						signals(engines[j%2], id)
+						h, err := handoff.New(by(actor, w.state(id)))
+						if !assert.NoError(t, err) {
+							return
+						}
+						for k := range engines {
+							// One is in progress, or the index is behind: the history counts.
+							_, _ = engines[(i+j+k)%2].Execute(t.Context(), h)
+						}
+					}
+				})
+			}
+			for range 5 {
+				w.clean() // while they work
+			}
+			work.Wait()
+			w.clean()
 		})
 	}
-	for range 5 {
-		w.clean() // while they work
-	}
-	work.Wait()
-	w.clean()
 }
 
 // With a short history, or when run records have expired, the rest of a run suffices.
