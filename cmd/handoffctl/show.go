@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -74,12 +75,7 @@ func isPicture(r rune) bool { return unicode.Is(unicode.So, r) || r == '↔' || 
 func isBlank(r rune) bool { return unicode.Is(unicode.Zs, r) || r == 0x2800 }
 
 func allBlank(text []rune) bool {
-	for _, r := range text {
-		if !isBlank(r) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(text, func(r rune) bool { return !isBlank(r) })
 }
 
 // at returns the character at i of a text, -1 beyond it.
