@@ -130,8 +130,8 @@ func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
 	err := a.print(map[string]any{"subject": c.Subject, "rules": rows}, func(t table) {
 		t.linef("%d kept, %d broken, %d not seen", count[conformance.Pass], count[conformance.Fail],
 			count[conformance.Skip])
-		t.linef("this saw the answers and not the game: that each command was done once, also after " +
-			"a crash between begin and done, is for you to look at there")
+		t.linef("the check saw only the answers: look in the game whether each command was applied " +
+			"once, also after a crash")
 	})
 	if err != nil {
 		return err
