@@ -355,9 +355,9 @@ func TestClient_InvalidAnswers(t *testing.T) {
 // EventList waits longer than the client's Timeout for commits, asks once, and passes errors on.
 func TestClient_EventList(t *testing.T) {
 	c := start(t)
-	c.Timeout = 100 * time.Millisecond
 	_, err := c.EventList(t.Context(), messages.EventListRequest{})
 	require.True(t, IsCode(err, codeNoResponders), "%v", err)
+	c.Timeout = 100 * time.Millisecond
 	sub, err := c.Conn.Subscribe(wire.Subject("main", wire.EventList), func(msg *nats.Msg) {
 		time.AfterFunc(5*c.Timeout, func() { assert.NoError(t, msg.Respond(commits("7", "").Data)) })
 	})
@@ -366,6 +366,7 @@ func TestClient_EventList(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "7", page.Cursor)
 	require.NoError(t, sub.Unsubscribe())
+	c.Timeout = 10 * time.Second
 	asked := serve(t, c, wire.EventList, func(int64) *nats.Msg {
 		return refusal("400", wire.CodeInvalidCursor)
 	})
