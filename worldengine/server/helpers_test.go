@@ -164,7 +164,7 @@ func connect(t testing.TB, srv *server.Server) *client {
 
 // dial connects, again if a busy machine needs longer than the bound of a login.
 func dial(url string, options ...nats.Option) (nc *nats.Conn, err error) {
-	options = append(options, nats.Timeout(20*time.Second))
+	options = append(options, nats.Timeout(20*time.Second), nats.ReconnectWait(100*time.Millisecond))
 	for range 5 {
 		nc, err = nats.Connect(url, options...)
 		if err == nil || !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "Authentication Timeout") {

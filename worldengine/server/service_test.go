@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -22,31 +23,20 @@ func TestDiscovery(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(reply.Data, v))
 	}
-	var info struct {
-		Name      string
-		Metadata  map[string]string
-		Endpoints []struct{ Subject string }
-	}
+	var info micro.Info
 	ask("$SRV.INFO.worldengine", &info)
-	require.Equal(t, "worldengine", info.Name)
-	require.Equal(t, "main", info.Metadata["world"])
+	require.Equal(t, []string{"worldengine", "main"}, []string{info.Name, info.Metadata["world"]})
 	var verbs []wire.Verb
 	for _, e := range info.Endpoints {
 		verbs = append(verbs, wire.VerbOf(e.Subject))
 	}
 	require.ElementsMatch(t, wire.Verbs(), verbs)
-	var stats struct {
-		Endpoints []struct {
-			Name        string
-			NumRequests int `json:"num_requests"`
-			Data        messages.Stats
-		}
-	}
+	var stats micro.Stats
 	ask("$SRV.STATS.worldengine", &stats)
 	counted := map[string]int{}
 	for _, e := range stats.Endpoints {
 		counted[e.Name] = e.NumRequests
 	}
 	require.Equal(t, 1, counted["town-put"])
-	require.Equal(t, int64(1), stats.Endpoints[0].Data.Results[handoff.Executed])
+	require.Equal(t, int64(1), serviceStats[messages.Stats](c.client).Results[handoff.Executed])
 }

@@ -28,7 +28,6 @@ import (
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
-	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/wire"
@@ -164,7 +163,10 @@ func (w *checkedWorld) put(state town.State, expected string) {
 // idle waits until a handoff that is sent finds its town free.
 func (w *checkedWorld) idle() {
 	w.t.Helper()
-	servertest.Idle(w.t, w.engine)
+	require.Eventually(w.t, func() bool {
+		// An application that ends is queued before it is not counted any more.
+		return w.engine.Stats().Applying == 0 && w.engine.Stats().Waiting == 0
+	}, time.Minute, time.Millisecond)
 }
 
 func (w *checkedWorld) send(p handoff.Proposal, want handoff.Status) *handoff.Handoff {

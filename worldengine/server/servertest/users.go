@@ -1,13 +1,7 @@
-// Package servertest has the users of servers in tests, and a wait until an engine is idle.
+// Package servertest has the users of servers in tests.
 package servertest
 
 import (
-	"testing"
-	"time"
-
-	"github.com/stretchr/testify/require"
-
-	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/server"
 )
@@ -27,14 +21,4 @@ func Person(role access.Role, change ...func(*access.User)) access.User {
 // WithUsers makes a server know users.
 func WithUsers(users ...access.User) func(*server.Config) {
 	return func(c *server.Config) { c.Access = &access.Config{Users: users} }
-}
-
-// Idle waits until an engine has nothing queued and nothing in hand. A client has its answer before
-// the turn of its town is over; once the engine is idle, all of that turn has happened.
-func Idle(t testing.TB, e *worldengine.Engine) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		// An application that ends is queued before it is not counted any more.
-		return e.Stats().Applying == 0 && e.Stats().Waiting == 0
-	}, time.Minute, time.Millisecond)
 }
