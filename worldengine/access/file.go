@@ -11,6 +11,7 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/platform"
+	"worldengine/worldengine/wire"
 )
 
 // ConfigName names the shape of an access file in errors.
@@ -117,14 +118,19 @@ func (r *reader) user(v any, at string) User {
 	if u.Role != "" && !slices.Contains(Roles(), u.Role) {
 		r.Add(at+"/role", "must be one of %v", Roles())
 	}
-	if len(u.Towns) > 0 && !u.Role.Spec().Towns {
-		r.Add(at+"/towns", "is only for users of the roles %v", rolesWith(hasTowns))
-	}
-	if len(u.Actors) > 0 && !u.Role.Spec().Actors {
-		r.Add(at+"/actors", "is only for users of the roles %v", rolesWith(hasActors))
-	}
-	if len(u.Read) > 0 && !u.Role.Spec().Read {
-		r.Add(at+"/read", "is only for users of the roles %v", rolesWith(hasRead))
+	for _, bound := range []struct {
+		name string
+		to   []string
+		has  func(wire.RoleSpec) bool
+	}{
+		{"towns", u.Towns, func(s wire.RoleSpec) bool { return s.Towns }},
+		{"actors", u.Actors, func(s wire.RoleSpec) bool { return s.Actors }},
+		{"read", u.Read, func(s wire.RoleSpec) bool { return s.Read }},
+	} {
+		if len(bound.to) > 0 && !bound.has(u.Role.Spec()) {
+			roles := slices.DeleteFunc(Roles(), func(r Role) bool { return !bound.has(r.Spec()) })
+			r.Add(at+"/"+bound.name, "is only for users of the roles %v", roles)
+		}
 	}
 	r.credentials(o, at, &u)
 	return u

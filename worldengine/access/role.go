@@ -1,10 +1,6 @@
 package access
 
-import (
-	"slices"
-
-	"worldengine/worldengine/wire"
-)
+import "worldengine/worldengine/wire"
 
 // Role is the kind of a user. A role allows verbs (wire.VerbSpec) and subjects (PermissionsOf).
 type Role = wire.Role
@@ -21,15 +17,6 @@ const (
 
 // Roles returns all roles.
 func Roles() []Role { return wire.Roles() }
-
-// rolesWith returns the roles that have something.
-func rolesWith(has func(wire.RoleSpec) bool) []Role {
-	return slices.DeleteFunc(Roles(), func(r Role) bool { return !has(r.Spec()) })
-}
-
-func hasTowns(r wire.RoleSpec) bool  { return r.Towns }
-func hasActors(r wire.RoleSpec) bool { return r.Actors }
-func hasRead(r wire.RoleSpec) bool   { return r.Read }
 
 // User is a user who may connect. Exactly one of NKey, PasswordHash and Password is set.
 type User struct {
