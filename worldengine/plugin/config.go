@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/wire"
 )
@@ -70,8 +69,6 @@ type Config struct {
 	// ClockSkew bounds the difference to the engine's clock: beyond it a deadline has passed,
 	// whatever timeoutMs says; 1 minute.
 	ClockSkew time.Duration
-	// Limits bound a request; by default the defaults of package schemas.
-	Limits schemas.Limits
 	// Now is the clock; time.Now.
 	Now func() time.Time
 	// Logger logs for operators; slog.Default.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"worldengine/schemas"
 	"worldengine/trace"
 	"worldengine/worldengine/apply"
 )
@@ -110,7 +111,7 @@ func (p *Plugin) read(msg *nats.Msg) (*apply.Command, error) {
 	if msg.Reply == "" {
 		return nil, errors.New("it has no reply subject")
 	}
-	c, err := apply.ParseCommand(msg.Data, p.config.Limits)
+	c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 	if err != nil {
 		return nil, err
 	}
