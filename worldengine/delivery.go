@@ -262,7 +262,7 @@ func (e *Engine) inProgress(
 
 // refuseRetry records that a retry is refused, and returns the refusal; nil if there is none. It is
 // recorded under the retry's run, unless that has events of its own.
-func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *runs.Refusal) error {
+func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval.Refusal) error {
 	if refusal == nil {
 		return nil
 	}

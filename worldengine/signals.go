@@ -138,7 +138,7 @@ func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) (err error
 
 // refuse records that a signal is refused, and returns the refusal, a *SignalError, or the error
 // that kept it from being recorded.
-func (e *Engine) refuse(ctx context.Context, s *Signal, refusal *runs.Refusal) error {
+func (e *Engine) refuse(ctx context.Context, s *Signal, refusal *approval.Refusal) error {
 	if err := e.tell(ctx, s, refusal.Code); err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 	defer cancel()
 	failed, refusal, err := e.ends.Failed(reading, s.RunID)
 	if errors.Is(err, runs.ErrUnknownRun) {
-		refusal, err = &runs.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
+		refusal, err = &approval.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
 	}
 	if err != nil {
 		return Retried{}, err

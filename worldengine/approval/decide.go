@@ -8,7 +8,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Refusal is the reason not to take a decision.
+// Refusal is the reason not to take a decision, or to follow another signal.
 type Refusal struct {
 	Code    wire.Code
 	Message string

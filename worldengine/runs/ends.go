@@ -13,6 +13,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/trace"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
@@ -38,12 +39,6 @@ type Failed struct {
 	Handoff *handoff.Handoff
 	// Trace is the trace of the run's request, if it had one.
 	Trace trace.Context
-}
-
-// Refusal is the reason not to retry a run: its end, and the cure.
-type Refusal struct {
-	Code    wire.Code
-	Message string
 }
 
 // End returns the record that ended a run of the engine and its log sequence, or nil if the run has
@@ -98,7 +93,7 @@ func (e *Ends) known(ctx context.Context, runID string) (runevents.Snapshot, err
 // Failed returns a run whose end allows a retry: it failed without reaching a plugin or console
 // (RETRY_STEP of Execution Semantics v1; docs/adr/0026-a-retry-is-another-run.md). The present town
 // and the key's receipt decide the rest. With a refusal it has only the town, if that is known.
-func (e *Ends) Failed(ctx context.Context, runID string) (Failed, *Refusal, error) {
+func (e *Ends) Failed(ctx context.Context, runID string) (Failed, *approval.Refusal, error) {
 	rec, seq, err := e.End(ctx, runID)
 	switch {
 	case err != nil:
@@ -123,7 +118,7 @@ func (e *Ends) Failed(ctx context.Context, runID string) (Failed, *Refusal, erro
 }
 
 // refuseRetry refuses to retry the run that a record ended; nil if it may be retried.
-func refuseRetry(rec *commitlog.Record) *Refusal {
+func refuseRetry(rec *commitlog.Record) *approval.Refusal {
 	switch rec.Kind {
 	case commitlog.KindHandoff, commitlog.KindRefused, commitlog.KindAsked:
 	case commitlog.KindCancelled, commitlog.KindRun:
@@ -153,31 +148,33 @@ func refuseRetry(rec *commitlog.Record) *Refusal {
 	case said.Reason == apply.ReasonPluginUnavailable:
 		return nil
 	case apply.MayBeApplied(said.Reason):
-		return &Refusal{wire.CodeRunInDoubt, ended + ": its command may have been applied, so that a " +
-			"retry might apply it twice; look at the game, put the town's true state, and let the " +
-			"agent make a new proposal"}
+		return &approval.Refusal{Code: wire.CodeRunInDoubt, Message: ended + ": its command may have " +
+			"been applied, so that a retry might apply it twice; look at the game, put the town's " +
+			"true state, and let the agent make a new proposal"}
 	}
 	return no(ended + ": the command was refused, and would be again; its agent makes a new " +
 		"proposal")
 }
 
-func no(message string) *Refusal { return &Refusal{wire.CodeRunNotRetryable, message} }
+func no(message string) *approval.Refusal {
+	return &approval.Refusal{Code: wire.CodeRunNotRetryable, Message: message}
+}
 
 // Judge refuses a retry unless the key's present receipt still has the result of the run.
-func (f *Failed) Judge(now *dedupe.Receipt) *Refusal {
+func (f *Failed) Judge(now *dedupe.Receipt) *approval.Refusal {
 	switch {
 	case now == nil:
 		return no("the receipt of the run has expired, and its key is free: the same handoff may " +
 			"be sent again")
 	case now.RunID != f.RunID:
-		return &Refusal{wire.CodeRunRetried,
-			"the run was retried before: the result of its key is that of run " + now.RunID}
+		return &approval.Refusal{Code: wire.CodeRunRetried,
+			Message: "the run was retried before: the result of its key is that of run " + now.RunID}
 	}
 	return nil
 }
 
 // InHand refuses a retry because another one is being applied, in a run.
-func InHand(runID string) *Refusal {
-	return &Refusal{wire.CodeRunRetried,
-		"another retry of the run was first: its command is being applied, in run " + runID}
+func InHand(runID string) *approval.Refusal {
+	return &approval.Refusal{Code: wire.CodeRunRetried,
+		Message: "another retry of the run was first: its command is being applied, in run " + runID}
 }

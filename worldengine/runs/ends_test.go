@@ -13,6 +13,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/trace"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/wire"
@@ -77,7 +78,7 @@ func TestEnds_Retried(t *testing.T) {
 }
 
 // requireRefusal checks a refusal; code "" means none.
-func requireRefusal(t *testing.T, r *Refusal, code wire.Code, message, name string) {
+func requireRefusal(t *testing.T, r *approval.Refusal, code wire.Code, message, name string) {
 	t.Helper()
 	if code == "" {
 		require.Nil(t, r, name)
