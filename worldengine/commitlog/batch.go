@@ -56,19 +56,22 @@ func directBatch(
 		return nil, err
 	}
 	nc := js.Conn()
-	answers, err := nc.SubscribeSync(nc.NewInbox())
+	answers := make(chan *nats.Msg, most+1) // SubscribeSync makes room for 64 Ki
+	sub, err := nc.ChanSubscribe(nc.NewInbox(), answers)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = answers.Unsubscribe() }()
+	defer func() { _ = sub.Unsubscribe() }()
 	api := cmp.Or(js.Options().APIPrefix, jetstream.DefaultAPIPrefix) + "DIRECT.GET." + stream
-	if err := nc.PublishRequest(api, answers.Subject, request); err != nil {
+	if err := nc.PublishRequest(api, sub.Subject, request); err != nil {
 		return nil, err
 	}
 	for {
-		msg, err := answers.NextMsgWithContext(ctx)
-		if err != nil {
-			return nil, err
+		var msg *nats.Msg
+		select {
+		case msg = <-answers:
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 		status := msg.Header.Get("Status")
 		switch {
