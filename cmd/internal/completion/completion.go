@@ -13,7 +13,7 @@ import (
 // Command prints a shell's completion script, or answers that script.
 type Command struct {
 	Shell string   `arg:"" help:"${enum}." enum:"bash,zsh,fish"`
-	Words []string `arg:"" optional:"" help:"The words of a command line, behind --: complete the last one. Scripts ask so."`
+	Words []string `arg:"" optional:"" help:"For the scripts: the words of a command line, behind --. The last one is completed."`
 }
 
 // Each script completes file names if the program has no candidates.
