@@ -147,9 +147,10 @@ func OfRetry(runID string, err error) error {
 	return &e
 }
 
-// Ends returns the cancellation of a handoff's run that is not judged because of err.
+// Ends returns the cancellation of a handoff's run that is not judged because of err. The run is
+// cancelled with the code of a pause, or of a game that is away; other errors have no code there.
 func Ends(err error) machine.Cancellation {
-	if waited, ok := errors.AsType[*WaitError](err); ok {
+	if waited, ok := errors.AsType[*WaitError](err); ok && waited.cause == nil {
 		return machine.Cancellation{
 			SignalID: waited.SignalID, Code: string(waited.Code), Reason: waited.Reason,
 		}

@@ -31,6 +31,8 @@ func TestWaitError_Texts(t *testing.T) {
 	const absent = `The town "t" has had no plugin since 2026-02-16T10:00:00Z, and the command of ` +
 		"run run-1, which is before this one, waits for it."
 	noConsole := strings.Replace(absent, "plugin", "console", 1)
+	const applying = "the handoff is accepted and its command is being applied; send the same " +
+		"handoff again to get its result (run run-1)"
 	stops := errors.New("worldengine: the server stops")
 	for _, c := range []struct {
 		err  error
@@ -59,6 +61,8 @@ func TestWaitError_Texts(t *testing.T) {
 			absent + " Nothing was stored; send the request again when the game is back, or cancel " +
 				"that run first.",
 			machine.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
+		{game.InProgress("run-1", "t", apply.Plugin, time.Time{}), applying,
+			machine.Cancellation{Reason: "The handoff was not judged: " + applying}},
 		{stops, "the server stops",
 			machine.Cancellation{Reason: "The handoff was not judged: " + wire.Sentence(stops)}},
 	} {
@@ -79,9 +83,7 @@ func TestWaitError_Texts(t *testing.T) {
 		{game.Cancelled("run-1", true), "the run was cancelled while the handoff was waiting: run " +
 			"run-1. Its command is not asked for any more, and the key is free: the same handoff may " +
 			"be sent again.", machine.ErrRunCancelled},
-		{game.InProgress("run-1", "t", apply.Plugin, time.Time{}), "the handoff is accepted and its " +
-			"command is being applied; send the same handoff again to get its result (run run-1)",
-			game.ErrInProgress},
+		{game.InProgress("run-1", "t", apply.Plugin, time.Time{}), applying, game.ErrInProgress},
 		{game.InProgress("run-1", "t", apply.Plugin, since), "the handoff is accepted as run run-1, " +
 			`and its command waits: the town "t" has had no plugin since 2026-02-16T10:00:00Z; send ` +
 			"the same handoff again to get its result, or cancel the run", game.ErrInProgress},
