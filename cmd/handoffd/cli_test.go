@@ -193,6 +193,8 @@ func TestRun_Demo(t *testing.T) {
 	}
 	require.Contains(t, out, "town-threatened moved from day 15")
 	require.Contains(t, out, "10 RunFailed")
+	require.Regexp(t, `:\n\nHANDOFF +STATUS `, out)
+	require.Regexp(t, `\n\nHANDOFF +RUN EVENTS\n`, out)
 	require.Empty(t, log)
 }
 
@@ -426,6 +428,9 @@ func TestMemory_Usable(t *testing.T) {
 			"proc/meminfo": meminfo,
 			self:           "0::/\n", "sys/fs/cgroup/memory.max": "9999999999\n",
 		}, 1 << 20, "the machine"},
+		"a group outside the namespace": {map[string]string{
+			self: "0::/../..\n", "sys/fs/cgroup/memory.max": "4000\n",
+		}, 4000, "its control group"},
 		"version 1": {map[string]string{
 			"proc/meminfo": meminfo, self: "3:cpu:/x\n2:memory:/a\n",
 			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "6000\n",

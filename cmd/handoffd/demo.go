@@ -95,7 +95,7 @@ func playDemo(ctx context.Context, out io.Writer, agent *client.Client) error {
 	results := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	runs := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(results, "HANDOFF\tSTATUS\tREASON\tRESULT")
-	fmt.Fprintln(runs, "\nHANDOFF\tRUN EVENTS")
+	fmt.Fprintln(runs, "HANDOFF\tRUN EVENTS")
 	for _, scene := range []struct {
 		title    string
 		want     handoff.Status
@@ -132,6 +132,7 @@ func playDemo(ctx context.Context, out io.Writer, agent *client.Client) error {
 		fmt.Fprintln(runs)
 	}
 	results.Flush()
+	fmt.Fprintln(out)
 	runs.Flush()
 	after, err := agent.Town(ctx, demoTown)
 	if err != nil {

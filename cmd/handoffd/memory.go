@@ -94,9 +94,10 @@ func usableMemory(root string) (bytes int64, from string) {
 	}
 	groups, _ := process.Cgroups() // none without control groups
 	for _, group := range groups {
-		file := filepath.Join(root, "sys/fs/cgroup", group.Path, "memory.max")
+		path := filepath.Join("/", group.Path) // a group outside the namespace begins with /..
+		file := filepath.Join(root, "sys/fs/cgroup", path, "memory.max")
 		if slices.Contains(group.Controllers, "memory") { // version 1
-			file = filepath.Join(root, "sys/fs/cgroup/memory", group.Path, "memory.limit_in_bytes")
+			file = filepath.Join(root, "sys/fs/cgroup/memory", path, "memory.limit_in_bytes")
 		} else if len(group.Controllers) > 0 {
 			continue
 		}
