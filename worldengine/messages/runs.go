@@ -18,13 +18,13 @@ type ResultGet struct {
 	TownID string `json:"townId,omitzero" schema:"id"`
 }
 
-// Result is the result that a key was accepted with. Members that are not named here are
-// tolerated, except in the result.
+// Result is the result that a key was accepted with. The result itself has exactly the members of its
+// schema.
 //
 //schema:result-get-reply.v1
 type Result struct {
 	// The id of the run that the handoff was accepted in, without |.
-	RunID string `json:"runId"`
+	RunID string `json:"runId" schema:"noBar"`
 	// The result of the accepted handoff, executed or failed, of revision 0. Of revision 1, which
 	// a header asks for, it is an execution-result-revision-1.v1.
 	Result jsontext.Value `json:"result" schema:"ref=execution-result.v1"`

@@ -32,9 +32,9 @@ type TownSummary struct {
 	// the same town.
 	Revision uint64 `json:"revision"`
 	// Who applies the town's commands: local (the built-in rules), plugin or rcon.
-	Apply string `json:"apply"`
+	Apply string `json:"apply" schema:"id"`
 	// The run whose command is being applied to the town; left out when there is none.
-	PendingRunID string `json:"pendingRunId,omitzero"`
+	PendingRunID string `json:"pendingRunId,omitzero" schema:"id"`
 	// True while the town itself is paused.
 	Paused bool `json:"paused,omitzero"`
 	// Since when the town has had no plugin; left out when it had one when it was last asked.

@@ -169,14 +169,15 @@ var rules = map[string]string{
 	"handoffId":  `"pattern": "^handoff_[0-9a-f]{64}$"`,
 	"proposalId": `"pattern": "^proposal_[0-9a-f]{64}$"`,
 	"runId":      `"pattern": "^[A-Za-z0-9_-]{1,128}$"`,
+	"noBar":      `"pattern": "^[^|]+$"`,
 	"time": `"format": "date-time", "pattern": "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])` +
 		`[Tt](([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]|23:59:60)(\\.[0-9]+)?([Zz]|[+-]00:00)$"`,
 	"object": `"type": "object"`,
 }
 
 // rule returns the schema of a value of a type. Its tag has one of rules, or one=A|B; ref=SCHEMA;
-// chars=N-M; min=N and max=N of a number, which is 0 to 2^53-1 without. most=N items is of a list,
-// and the last.
+// chars=N-M; min=N and max=N of an integer, which is 0 to 2^53-1 without; min=N of another number,
+// which is at least 0 without. most=N items is of a list, and the last.
 func rule(shape node, tag string) node {
 	n := slices.Clone(shape)
 	least, most := "0", "9007199254740991"
@@ -202,8 +203,11 @@ func rule(shape node, tag string) node {
 			n = append(n, rules[key])
 		}
 	}
-	if slices.Equal(shape, types["int"]) {
+	switch {
+	case slices.Equal(shape, types["int"]):
 		n = append(n, `"minimum": `+least, `"maximum": `+most)
+	case slices.Equal(shape, types["float64"]):
+		n = append(n, `"minimum": `+least)
 	}
 	return n
 }
