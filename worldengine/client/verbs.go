@@ -36,8 +36,8 @@ func (c *Client) TownAt(ctx context.Context, townID string, revision uint64) (*T
 	return c.askTown(ctx, wire.TownGet, messages.TownGet{TownID: townID, Revision: revision})
 }
 
-// Put says how PutTown puts a town. The zero value creates it. Apply and Approval stay as they are if
-// they are "" and nil.
+// Put says how PutTown puts a town, and PutTown sets its Snapshot. The zero value creates the town.
+// Apply "" and Approval nil leave the town's own as they are.
 type Put = messages.TownPut
 
 // PutTown creates a town or, with Put.Expected, replaces exactly that state of it. It is not
@@ -55,7 +55,8 @@ func (c *Client) PutTownJSON(
 	return c.askTown(ctx, wire.TownPut, put)
 }
 
-// Patch says how PatchTown patches a town. The server takes no patch without Expected.
+// Patch says how PatchTown patches a town, and PatchTown sets its TownID and Patch. The server takes
+// no patch without Expected.
 type Patch = messages.TownPatch
 
 // PatchTown changes the members of a town's state that a JSON Merge Patch (RFC 7396) of its
@@ -218,7 +219,8 @@ func (c *Client) approvals(
 	})
 }
 
-// Decision is a person's decision about a proposal: messages.Approve or messages.Reject.
+// Decision is a person's decision about a proposal. Its member Decision is messages.Approve or
+// messages.Reject; the server refuses any other.
 type Decision = messages.ApprovalDecide
 
 // Decided is a decision that stands.
