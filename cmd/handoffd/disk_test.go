@@ -125,14 +125,12 @@ func TestDisk_FullHeals(t *testing.T) {
 	require.Equal(t, handoff.Executed, insist(t, nc, body, time.Minute).Status)
 
 	disk.fill()
+	p.logs("STORAGE_FAILED")
 	body = next(t, nc, "town-threatened")
-	require.Eventually(t, func() bool {
-		return errorOf(t, nc, wire.Handoff, body) == "STORAGE_FULL"
-	}, time.Minute, 50*time.Millisecond, "%s", p.stderr)
+	require.Equal(t, "STORAGE_FULL", errorOf(t, nc, wire.Handoff, body))
 	require.Equal(t, "STORAGE_FULL",
 		errorOf(t, nc, wire.ControlPause, []byte(`{"actorId":"o","reason":"x"}`)))
 	require.NotEmpty(t, townOf(t, nc, "town-threatened").SnapshotHash, "it reads")
-	p.logs("STORAGE_FAILED")
 
 	disk.empty()
 	require.Equal(t, handoff.Executed, insist(t, nc, body, time.Minute).Status)
