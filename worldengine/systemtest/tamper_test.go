@@ -42,7 +42,9 @@ import (
 //	pending 6        is being applied at the end, when others append to its run and control 4 pauses
 //	                 its town: run 15
 func storied(t *testing.T) []*jetstream.RawStreamMsg {
-	w := newCheckedWorld(t, outside())
+	config := outside()
+	config.Plugin.Deadline = 10 * time.Minute // the last attempt lasts to the end of the story
+	w := newCheckedWorld(t, config)
 	g := &game{release: make(chan struct{})}
 	w.plugin(g.answer)
 	first := w.found("t")
@@ -77,7 +79,6 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	w.clean()
 	log := w.messages()
 	close(g.release)
-	// On a busy machine the attempt may be over, and the next one wait for the end of the pause.
 	w.signal(machine.SignalResume, "t")
 	w.result(applied, handoff.Executed)
 	return log
