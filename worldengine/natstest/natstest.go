@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"sync/atomic"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/platform"
 )
 
 // Start starts a NATS server on 127.0.0.1, with options, and ends it with the test.
@@ -46,14 +49,13 @@ func FreeAddress(t testing.TB) string {
 }
 
 // FreePort finds a port that a server can have now and again after each restart: one below those
-// that the kernel gives to every process that connects. It gives none twice in a process.
+// that the kernel gives to every process that connects. No other test gets it, of any process: a
+// locked file claims it until the test ends.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	for range 100 {
-		port := 12000 + int(nextPort.Add(1)%18000)
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			defer listener.Close()
+	for range 1000 {
+		port := 12000 + rand.IntN(18000)
+		if claimed(t, port) {
 			return port
 		}
 	}
@@ -61,10 +63,24 @@ func FreePort(t testing.TB) int {
 	return 0
 }
 
-// nextPort begins at a port of this process's own.
-var nextPort atomic.Uint32
-
-func init() { nextPort.Store(rand.Uint32N(18000)) }
+// claimed claims a port on which nothing listens, and reports whether no other test has it.
+func claimed(t testing.TB, port int) bool {
+	t.Helper()
+	claims := filepath.Join(os.TempDir(), "worldengine-ports")
+	require.NoError(t, os.MkdirAll(claims, 0o700))
+	file, err := os.OpenFile(filepath.Join(claims, fmt.Sprint(port)), os.O_CREATE|os.O_RDWR, 0o600)
+	require.NoError(t, err)
+	if platform.Lock(file) == nil {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			require.NoError(t, listener.Close())
+			t.Cleanup(func() { _ = file.Close() })
+			return true
+		}
+	}
+	require.NoError(t, file.Close())
+	return false
+}
 
 // Stop ends a server and waits for its end.
 func Stop(ns *natsserver.Server) {
