@@ -99,15 +99,12 @@ func (e *Engine) Control(ctx context.Context, townID string) (Control, error) {
 // controlOf returns the state of the pause of a town, or with "" of the world. It drains while
 // commands that are being applied are waited for.
 func (e *Engine) controlOf(townID string, current machine.Town, signalID string) Control {
-	by, applying := current.Paused, 0
-	switch {
-	case townID == "":
-		applying = e.games.Count()
-	case current.Pending != nil:
-		applying = 1
-		fallthrough
-	default:
-		by = e.worldPause.Of(current)
+	by, applying := current.Paused, e.games.Count()
+	if townID != "" {
+		by, applying = e.worldPause.Of(current), 0
+		if current.Pending != nil {
+			applying = 1
+		}
 	}
 	c := Control{
 		TownID: townID, Status: messages.Running, Applying: applying, PausedBy: by,

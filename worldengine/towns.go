@@ -165,8 +165,8 @@ func (e *Engine) commitChange(
 ) (stored Town, held bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	first, passes := behind.(*delivery)
-	passes = behind == nil || passes && first.held.by != nil
+	first, isHandoff := behind.(*delivery)
+	passes := behind == nil || isHandoff && first.held.by != nil
 	err = e.log.Retry(ctx, func() error {
 		current, err := e.log.Load(ctx, c.townID)
 		if err != nil {

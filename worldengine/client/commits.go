@@ -114,7 +114,7 @@ func (f *follower) begin(follow *Follow) (err error) {
 
 // page yields the next page of commits, for which it may wait, and reports whether the reader wants
 // more. In a log that does not reach the cursor, it goes back to the time of the last commit that was
-// yielded, or else to the begin.
+// yielded, or else to the oldest commit.
 func (f *follower) page(yield func(messages.Commit, error) bool) (more bool, err error) {
 	request := messages.EventListRequest{After: f.after, TownID: f.town, Limit: pageOfCommits}
 	if f.wait {

@@ -1,6 +1,7 @@
 package natsconn
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ const remedy = "give --nkey FILE with DATA/operator.nk of the server's data dire
 // Without credentials it uses the key of the server's local operator, if the server names one in a
 // file of this machine that only this user can read.
 func (o Options) ConnectOperator(url, name string, more ...nats.Option) (*nats.Conn, error) {
-	if o.User+o.Token+o.Creds+o.NKey+o.TLSCert == "" {
+	if cmp.Or(o.User, o.Token, o.Creds, o.NKey, o.TLSCert) == "" {
 		nc, err := o.Connect(url, name)
 		if err != nil {
 			return nil, err

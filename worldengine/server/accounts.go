@@ -21,9 +21,9 @@ func checkListen(config *Config) error {
 	for _, to := range []struct{ name, flag, address string }{
 		{"server", "--listen", config.Listen}, {"console", "--http", config.HTTP},
 	} {
-		embedded := to.flag != "--listen" || config.NATS == ""
+		listens := to.address != "" && (to.flag == "--http" || config.NATS == "")
 		switch {
-		case !embedded || to.address == "" || config.InsecureListen || loopback(to.address):
+		case !listens || config.InsecureListen || loopback(to.address):
 		case config.Access == nil:
 			return fmt.Errorf("server: without --access every client that reaches the server may do "+
 				"everything, so it listens on loopback only: give an access file, or --insecure-listen "+

@@ -141,9 +141,12 @@ func (s shape) text(defs map[string]shape) string {
 	}
 	var required, optional []string
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
-		member := ""
-		if text := strings.Trim(s.Properties[name].text(defs), "[]"); text != "" {
-			member = ": " + s.Properties[name].text(defs)
+		member := s.Properties[name].text(defs)
+		if member == "[]" { // a list of texts or numbers
+			member = ""
+		}
+		if member != "" {
+			member = ": " + member
 		}
 		if slices.Contains(s.Required, name) {
 			required = append(required, name+member)
