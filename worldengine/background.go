@@ -22,9 +22,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// resume has the commands applied that are pending and that no engine works on, and counts the
-// towns that are paused, until ctx is done. A pending command is looked at when its record is
-// Plugin.Resend old, and then as often.
+// resume applies pending commands that no engine works on, and counts the paused towns, until ctx
+// is done. It looks at a pending command when its record is Plugin.Resend old, and again after each
+// Plugin.Resend.
 func (e *Engine) resume(ctx context.Context) {
 	due := map[string]time.Time{}
 	for ctx.Err() == nil {
@@ -59,7 +59,7 @@ func (e *Engine) pendingSince(token string, now time.Time) time.Duration {
 	return max(now.Sub(e.index.LastAt(token, "")), 0)
 }
 
-// resumeTown has the command applied that is pending in the town of a token.
+// resumeTown resumes the pending command of the town with a token.
 func (e *Engine) resumeTown(ctx context.Context, token string) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -72,8 +72,8 @@ func (e *Engine) resumeTown(ctx context.Context, token string) {
 	}
 }
 
-// ensureInTurn has the command applied that is pending in a town, in the town's turn: a delivery of
-// this writer that has just committed it has done so before, with its client.
+// ensureInTurn resumes the pending command of a town, in the town's turn. A delivery of this writer
+// that committed the command has started it already, with its client.
 func (e *Engine) ensureInTurn(townID string) error {
 	return e.queue.SubmitUpkeep(townID, func(ctx context.Context) {
 		current, err := e.log.Load(ctx, townID)
@@ -87,17 +87,17 @@ func (e *Engine) ensureInTurn(townID string) error {
 	})
 }
 
-// The pauses of reapWaiting between its looks at left runs, and at other writers' runs; and the extra
-// time after which a closed run's decision is in the log or will not come.
+// reapWaiting looks at left runs every reapEvery, and at other writers' runs every sweepEvery.
+// After closingTime more, the decision of a closed run is in the log or will not come.
 const (
 	reapEvery   = time.Second
 	sweepEvery  = 10 * time.Second
 	closingTime = 30 * time.Second
 )
 
-// reapWaiting ends the runs that wait and that no writer has any more, until ctx is done: this
-// writer's, and earlier ones' that the index knows. A writer that lost its lease may have recorded
-// some after this one began.
+// reapWaiting ends waiting runs that no writer has any more, until ctx is done: this writer's, and
+// earlier ones' that the index knows. A writer that lost its lease may have recorded some after
+// this one began.
 func (e *Engine) reapWaiting(ctx context.Context) {
 	for {
 		if _, err := e.index.Sync(ctx); err == nil {
@@ -124,7 +124,7 @@ func (e *Engine) reapWaiting(ctx context.Context) {
 	}
 }
 
-// findWaiting marks the runs with first records at the sequences as left, except this writer's.
+// findWaiting marks the runs that begin at the sequences as left, except this writer's.
 func (e *Engine) findWaiting(ctx context.Context, seqs []uint64) {
 	for _, seq := range seqs {
 		rec, _, err := e.log.RecordAt(ctx, seq)
@@ -156,7 +156,8 @@ func (e *Engine) reapLeft(ctx context.Context) {
 	}
 }
 
-// reap ends a run without a delivery, unless it has an end. It reports whether that is done.
+// reap ends a run without a delivery, unless it has an end. It reports whether the run needs no
+// further look.
 func (e *Engine) reap(ctx context.Context, runID string, gone time.Duration) (done bool) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -191,7 +192,6 @@ func (e *Engine) reap(ctx context.Context, runID string, gone time.Duration) (do
 	return err == nil && (done || ended != nil)
 }
 
-// warnReaping logs trouble with a run.
 func (e *Engine) warnReaping(ctx context.Context, text string, run any, err error) {
 	if ctx.Err() == nil {
 		e.config.Logger.Warn(text, "run", run, "error", err)
@@ -216,8 +216,8 @@ func (e *Engine) isOver(ctx context.Context, tail *commitlog.RunTail, runID stri
 	return e.isForgotten(ctx, tail)
 }
 
-// isForgotten reports whether the log may have discarded the end of a closed run: all messages that
-// it keeps of the town, or of its refused runs, are behind the close, and more would be discarded.
+// isForgotten reports whether the log may have discarded the end of a closed run: the town's
+// history, or the history of its refused runs, is full and begins after the close.
 func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool, error) {
 	token := wire.TownToken(tail.Waiting.TownID)
 	for _, subject := range []string{
@@ -238,8 +238,8 @@ func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool
 	return false, nil
 }
 
-// watchStorage alerts operators that nothing is stored any more, and that something is again: with
-// a disk of its own also if that began before the engine did.
+// watchStorage raises an alert when nothing can be stored, and another one when storing works
+// again. With a disk of its own, the second also follows a failure that an earlier engine reported.
 func (e *Engine) watchStorage(ctx context.Context) {
 	var since time.Time
 	if e.config.Disk != nil {
@@ -257,9 +257,9 @@ func (e *Engine) watchStorage(ctx context.Context) {
 	})
 }
 
-// watchLog looks at the log whenever nc is connected again, or the log seems to be another one,
-// until ctx is done: NATS may have lost messages meanwhile. It reads the pause of the world again
-// now and then, since a signal that got no answer may be stored.
+// watchLog checks the log after each reconnect of nc, and when the log seems to be another one,
+// until ctx is done: NATS may have lost messages. It also reads the pause of the world again every
+// rereadPause, since a signal that got no answer may be stored.
 func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 	status := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(status)
@@ -279,11 +279,10 @@ func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 	}
 }
 
-// rereadPause is how often the pause of the world is read again.
 const rereadPause = 5 * time.Second
 
-// findLog checks the log until it is the known one. As long as it has lost messages nothing is
-// committed, and an alert says so.
+// findLog checks the log until it is the known one. While the log lacks messages the engine commits
+// nothing, and the alert LOG_LOST is raised.
 func (e *Engine) findLog(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := e.log.Known.Check(ctx, e.log.Stream)

@@ -26,51 +26,52 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Config says how an engine works. The zero value of every member means its documented default;
-// Open validates it once.
+// Config configures an engine. The zero value of every member means its documented default; Open
+// validates it once.
 type Config struct {
 	// World is the world's name, a subject token; "main".
 	World string
 	// IndexDir is the directory of the index, a cache; "" keeps the index in memory alone.
 	IndexDir string
-	// Index is an index of the world's log that has followed it already, which stays open; nil to
-	// open one until Close.
+	// Index is an open index that follows the world's log already. Close leaves it open. If it is
+	// nil, Open opens one and Close closes it.
 	Index *index.Index
-	// Known has the messages that an earlier engine of this process has seen in the log: if the log
-	// lacks some of them it is lost, as during a run; nil for none.
+	// Known has the messages that an earlier engine of this process has seen in the log; nil for
+	// none. If the log lacks one of them, it counts as lost.
 	Known *commitlog.Known
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules
-	// Apply is the binding of the towns that have none of their own: it applies their accepted
-	// commands; apply.RCON requires RCON. It is one of the world's settings, as are HistoryPerTown,
-	// RequireApproval and Compress. One that is not given is the stored one, and in a new world
-	// commitlog.DefaultSettings'. Open refuses another one than the stored; see DiscardHistory.
+	// Apply is the binding of towns without one of their own: who applies their accepted commands.
+	// apply.RCON requires RCON. It is a setting of the world, as are HistoryPerTown,
+	// RequireApproval and Compress. If one is not given, the stored value counts; in a new world,
+	// commitlog.DefaultSettings. Open refuses a value that differs from the stored one; see
+	// DiscardHistory.
 	Apply apply.Binding
 	// Plugins is the connection over which plugins are asked, if they are in another NATS account;
-	// the engine's.
+	// nil for the engine's connection.
 	Plugins *nats.Conn
 	// Plugin is the policy of asking plugins and consoles to apply commands.
 	Plugin apply.Policy
 	// RCON applies the commands of towns that are bound to it; nil if none may be.
 	RCON apply.Console
-	// Disk is the disk of the log, which is asked before each commit; nil if only NATS knows it.
+	// Disk is the room on the log's disk, checked before each commit; nil if only NATS knows it.
 	Disk *storage.Room
-	// RequireApproval selects the types of proposals that take a person's approval in towns without
-	// a policy of their own: "none", or types with commas between them. It is one of the world's
-	// settings, as Apply is.
+	// RequireApproval selects the types of proposals that a person must approve in towns without a
+	// policy of their own: "none", or types with commas between them. It is a setting of the world,
+	// as Apply is.
 	RequireApproval string
 	// Compress names the streams that NATS compresses: CompressEvents or CompressAll of package
-	// commitlog. It is one of the world's settings, as Apply is.
+	// commitlog. It is a setting of the world, as Apply is.
 	Compress commitlog.Compression
 	// ApprovalTimeout is how long a proposal waits for its decision, and an approval for its
-	// handoff; 24 h. At least 1 s.
+	// handoff; 24 h, at least 1 s.
 	ApprovalTimeout time.Duration
-	// DiscardHistory makes the settings that are given the world's, even if that discards messages.
+	// DiscardHistory stores the given settings as the world's, even if that discards messages.
 	DiscardHistory bool
 	// Bus publishes the run events into the stream RUNEVENTS too, for durable consumers; false.
 	Bus bool
-	// BusRetention is how long the stream keeps run events, 30 days, at least 1 s, and BusLimit how
-	// many at most, the oldest go first; 10,000,000, -1 for no limit.
+	// BusRetention is how long the stream keeps run events: 30 days, at least 1 s. BusLimit is how
+	// many it keeps, the newest ones; 10,000,000, -1 for no limit.
 	BusRetention time.Duration
 	BusLimit     int64
 	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town;
@@ -78,55 +79,55 @@ type Config struct {
 	HistoryPerTown int64
 	// AppendedRetention is how long the log keeps events that others append; 30 days.
 	AppendedRetention time.Duration
-	// Listeners knows who subscribes to live messages; nil publishes each.
+	// Listeners knows who subscribes to live messages; nil publishes every message.
 	Listeners Listeners
 	// Replicas is how many servers of a cluster keep each stream; 1.
 	Replicas int
-	// GroupCommits stores commits together that wait for the disk; false. It is for a world of one
-	// NATS server, which brings each message to the disk before it answers.
+	// GroupCommits stores commits together while they wait for the disk; false. It suits a world of
+	// one NATS server, which writes each message to the disk before it answers.
 	GroupCommits bool
 	// Workers is how many towns are worked on at once; 256.
 	Workers int
-	// QueuePerTown is how many requests may wait for one town; 256. Nor may one town have more in
-	// hand than there are places free of QueueTotal.
+	// QueuePerTown is how many requests may wait for one town; 256. Nor may a town have more
+	// requests in hand than QueueTotal has free places.
 	QueuePerTown int
-	// QueueTotal is how many requests may be in hand altogether; 2,048. One town alone has all of
-	// its places only if it is at least twice QueuePerTown.
+	// QueueTotal is how many requests may be in hand altogether; 2,048. One town alone can fill
+	// QueuePerTown only if QueueTotal is at least twice as large.
 	QueueTotal int
 	// PauseWait is how long a handoff waits for the end of a pause, from its arrival, before it
-	// gets a WaitError; 2 s. It is to be shorter than the patience of clients. One whose game is
-	// away gets one after fifteen times as long.
+	// gets a WaitError; 2 s. Keep it shorter than the patience of clients. For a game that is away
+	// a handoff waits fifteen times as long.
 	PauseWait time.Duration
-	// DeliveryAttempts is how often the bus may refuse a message for a reason that lies in the
-	// message before that becomes a dead letter; 8.
+	// DeliveryAttempts is how often the bus may refuse a message because of the message itself,
+	// before the message becomes a dead letter; 8.
 	DeliveryAttempts int
-	// ValidateTransitions makes Runs().Append refuse an event that a projector would have to
-	// ignore, with INVALID_TRANSITION, at the cost of a projection of the run for every append to
-	// it; false: it is stored, and projectors deal with it.
+	// ValidateTransitions makes Runs().Append refuse an event that a projector would ignore, with
+	// INVALID_TRANSITION. Each append then costs a projection of its run. If false, such an event
+	// is stored and projectors ignore it.
 	ValidateTransitions bool
-	// Projector projects the runs that others append to as they do, so that invalid transitions are
-	// alerted about and Stats has how far projections are behind; false. handoffd sets it.
+	// Projector projects the runs that others append to: alerts then report invalid transitions,
+	// and Stats how far projections are behind; false. handoffd sets it.
 	Projector bool
 	// TenantID, ProjectID and EnvironmentID stand in every run event; "default", the world's
 	// name, and "local".
 	TenantID, ProjectID, EnvironmentID string
-	// Now is the clock of run events, and of the times at which attempts to apply a command begin
-	// and end; NewID draws a UUID v4, as runevents.IsID wants it; time.Now and uuid.NewString. They
-	// never reach a result. No handoff is judged with another id.
+	// Now is the clock of run events and of the times of attempts; time.Now. NewID draws a UUID v4
+	// that runevents.IsID accepts; uuid.NewString. Without a valid id no handoff is judged. Neither
+	// reaches a result.
 	Now   func() time.Time
 	NewID func() string
 	// Metrics counts commits and attempts; nil for none.
 	Metrics Metrics
 	// Notifier learns of alerts and of proposals that wait for a person; nil for none.
 	Notifier Notifier
-	// Lease is the lease of a writer that has other servers beside it; nil if there are none.
+	// Lease is the writer's lease; nil if the world has no other servers.
 	Lease stepper.Lease
 	// Logger gets warnings and errors; slog.Default.
 	Logger *slog.Logger
 
-	// policy is RequireApproval, read.
+	// policy is the parsed RequireApproval.
 	policy approval.Policy
-	// draw returns a duration from 0 up to another, by chance: only pauses depend on it.
+	// draw returns a random duration from 0 up to another one; only pauses depend on it.
 	draw func(below time.Duration) time.Duration
 }
 
@@ -144,8 +145,7 @@ type Metrics interface {
 	Commit(took time.Duration)
 }
 
-// Notifier passes on what people have to know. Its methods must not block and must be safe for
-// concurrent use.
+// Notifier forwards news to people. Its methods must not block and must be safe for concurrent use.
 type Notifier interface {
 	// Alert gets every alert, beside its way into the log and the stream of alerts.
 	Alert(alert runevents.Alert)
@@ -188,7 +188,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.validate()
 }
 
-// Settings returns the settings of the world that the configuration has.
+// Settings returns the world's settings in the configuration.
 func (c *Config) Settings() commitlog.Settings {
 	return commitlog.Settings{
 		HistoryPerTown: c.HistoryPerTown, Apply: c.Apply,
@@ -196,7 +196,6 @@ func (c *Config) Settings() commitlog.Settings {
 	}
 }
 
-// withSettings returns the configuration with the settings of the world.
 func (c Config) withSettings(s commitlog.Settings) Config {
 	c.HistoryPerTown = s.HistoryPerTown
 	c.Apply = s.Apply
@@ -215,7 +214,6 @@ func (c *Config) alerts() alerts.Config {
 	return of
 }
 
-// newRunID draws the id of a run.
 func (c *Config) newRunID() (string, error) {
 	id := c.NewID()
 	if !runevents.IsID(id) {
@@ -259,12 +257,11 @@ func (c *Config) validate() error {
 	return err
 }
 
-// absentWait is how long a request waits for a game that is away before its client gets that
-// answer. A game that restarts is back after some ten seconds, while a pause lasts as long as a
-// person likes.
+// absentWait is how long a request waits for a game that is away. A game that restarts is back
+// after some ten seconds; a pause lasts as long as a person likes.
 func (c *Config) absentWait() time.Duration { return 15 * c.PauseWait }
 
-// mayBind refuses a binding that this engine cannot serve.
+// mayBind returns an error if this engine cannot serve a binding.
 func (c *Config) mayBind(binding apply.Binding) error {
 	err := binding.Validate()
 	if err == nil && binding == apply.RCON && c.RCON == nil {

@@ -25,40 +25,41 @@ type Answer = machine.Answer
 // Client gets the answer to a handoff, or the error that kept it from being judged, once.
 type Client = game.Client
 
-// delivery is one delivery of a handoff on its way to an answer, in a run of its own: a task of its
-// town's queue. Only its turn changes it.
+// delivery is a handoff on its way to an answer, in a run of its own: a task of its town's queue.
+// Only its turn changes it.
 type delivery struct {
 	engine  *Engine
 	handoff *handoff.Handoff
 	client  Client
 	run     runevents.Identity
 	queued  time.Time // when it was submitted
-	// retries is the run that it tries again, and retry the operator's request; nil if there is none.
+	// retries is the failed run that it tries again, and retry the operator's request; nil if it is
+	// no retry.
 	retries *runs.Failed
 	retry   *machine.Retry
-	// drawn has the ids of the run's events from a step whose record was not stored.
+	// drawn has the event ids of a step whose record was not stored; the next step uses them.
 	drawn []runevents.DrawnID
 
-	// waited says that it had to wait for its town, and held why it waits still.
+	// waited reports whether it had to wait for its town. held is why it waits still.
 	waited bool
 	held   wait
-	// recorded says that the log may have events of the run on the run's own subject, whose end is
-	// tail as this writer last saw it; closed that only the engine goes on with the run there.
+	// recorded reports whether the log may have events of the run on the run's own subject; tail is
+	// its end there, as far as this writer knows. closed reports whether only the engine may
+	// continue the run there.
 	recorded, closed bool
 	tail             machine.RunTail
 }
 
-// newDelivery returns a delivery of a handoff, in a run of its own.
 func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*delivery, error) {
 	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
 	run.Trace = traced
 	return &delivery{engine: e, handoff: h, run: run, queued: time.Now()}, err
 }
 
-// Submit queues a handoff, which came with a trace context, for its town. client gets the answer
-// when it is committed, or the error that kept it from being so. Handoffs of one town are judged in
-// the order of their submission. After an error of Submit itself (ErrOverloaded, ErrStopping,
-// ErrInProgress) client gets none.
+// Submit queues a handoff for its town, with the trace context that came with it. client gets the
+// answer once it is committed, or the error that prevented that. Handoffs of one town are judged in
+// the order of their submission. If Submit itself returns an error (ErrOverloaded, ErrStopping,
+// ErrInProgress), client gets nothing.
 func (e *Engine) Submit(h *handoff.Handoff, traced trace.Context, client Client) error {
 	d, err := e.newDelivery(h, traced)
 	if err != nil {
@@ -76,7 +77,6 @@ func (e *Engine) Execute(ctx context.Context, h *handoff.Handoff) (Answer, error
 	return e.await(ctx, d)
 }
 
-// await submits a delivery and waits for its answer.
 func (e *Engine) await(ctx context.Context, d *delivery) (Answer, error) {
 	reply := queue.NewReply[Answer]()
 	if err := e.submit(d, reply); err != nil {
@@ -98,8 +98,8 @@ func (e *Engine) submit(d *delivery, client Client) error {
 	return e.queue.SubmitTask(d.handoff.Proposal.TownID, d)
 }
 
-// Run judges the delivery in its turn and answers its client, unless it is held, or a game has its
-// command: then the client gets the answer of that. It owns the town meanwhile.
+// Run judges the delivery in its turn and answers its client. If the delivery is held, or a game
+// gets its command, the client is answered later. Run owns the town meanwhile.
 func (d *delivery) Run(ctx context.Context, t queue.Turn) queue.Result {
 	e, panicked := d.engine, true
 	defer func() {
@@ -130,9 +130,9 @@ func (d *delivery) Run(ctx context.Context, t queue.Turn) queue.Result {
 	return queue.Done
 }
 
-// judge decides about a delivery, again if it loses a race, and commits the decision. answer is nil
-// if the delivery is held, or a game has its command. One behind a held delivery is held too; behind
-// a change of the town it does not look why.
+// judge decides about a delivery and commits the decision, again if it loses a race. answer is nil
+// if the delivery is held, or a game has its command. A delivery behind a held delivery is held for
+// the same reason; behind a held change of the town, it is held without a reason.
 func (e *Engine) judge(
 	ctx context.Context, d *delivery, behind queue.Task,
 ) (answer *Answer, held bool, err error) {
@@ -214,9 +214,9 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held 
 	return out.Answer, false, err
 }
 
-// mustWait reports whether a delivery has to wait: while a command is being applied to its town,
-// which this writer then works on, and while the town or the world is paused. ErrInProgress says
-// that the command is this handoff's.
+// mustWait reports whether a delivery has to wait: while the town or the world is paused, or while
+// a command is being applied to its town, which this writer then works on. It returns ErrInProgress
+// if the command is this handoff's.
 func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.Entry) (bool, error) {
 	townID := d.handoff.Proposal.TownID
 	if current.Pending != nil {
@@ -243,8 +243,8 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 	return true, e.hold(ctx, d, why)
 }
 
-// inProgress returns the error of a delivery whose command is being applied, in another run: why,
-// if it is no retry.
+// inProgress returns the error of a delivery whose handoff's command is being applied in another
+// run: why or, for a retry, its refusal.
 func (e *Engine) inProgress(
 	ctx context.Context, d *delivery, current commitlog.Entry, why error,
 ) error {
@@ -260,8 +260,8 @@ func (e *Engine) inProgress(
 	return e.refuseRetry(ctx, d, runs.InHand(current.Pending.Run.RunID))
 }
 
-// refuseRetry records that a retry is refused, and returns the refusal; nil if there is none. It is
-// recorded under the retry's run, unless that has events of its own.
+// refuseRetry records that a retry is refused, and returns the refusal; nil if there is none. The
+// record is under the retry's run, unless that run has events of its own.
 func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval.Refusal) error {
 	if refusal == nil {
 		return nil
@@ -278,17 +278,17 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 	return e.refuse(ctx, s, refusal)
 }
 
-// Deliver executes a handoff that was approved, as if its agent had sent it again with the trace of
-// the first time. If its key has the result of a run that may be tried again, a retry asked for
-// the approval, and another one uses it. ctx bounds the wait for the answer, not the execution: the
-// answer beside ctx's error, or ErrInProgress, has the run alone.
+// Deliver executes an approved handoff as if its agent had sent it again with the first trace. If
+// its key has the result of a run that may be retried, a retry has asked for the approval, and
+// Deliver retries too. ctx bounds the wait for the answer, not the execution. Beside ctx's error or
+// ErrInProgress, the answer has the run alone.
 func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer, error) {
 	h, err := handoff.Parse(approved.Handoff, schemas.Limits{Bytes: len(approved.Handoff) + 1})
 	if err != nil {
 		return Answer{}, err
 	}
 	prior, err := e.Receipt(ctx, h.Proposal.TownID, h.IdempotencyKey)
-	if err != nil || !machine.MayBeRetried(prior) { // what errs here errs there too
+	if err != nil || !machine.MayBeRetried(prior) { // an error here recurs there
 		d, err := e.newDelivery(h, approved.Trace)
 		if err != nil {
 			return Answer{}, err
@@ -316,13 +316,13 @@ func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer,
 type DryRun struct {
 	// Answer has no run.
 	Answer
-	// Apply would apply the command. If it is not apply.Local, the result of an accepted handoff
-	// is the one that the rules expect.
+	// Apply is the binding that would apply the command. Unless it is apply.Local, the result of an
+	// accepted handoff is only the one that the rules expect.
 	Apply apply.Binding
 }
 
-// DryRun judges h against the state of now and stores nothing: the key stays free. It does not wait
-// for other handoffs of the town, for a command that is being applied there, or for the end of a pause. It
+// DryRun judges h against the current state and stores nothing: the key stays free. It waits
+// neither for other handoffs or the pending command of the town, nor for the end of a pause. It
 // returns ErrInProgress if the command of h is being applied.
 func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)

@@ -68,16 +68,16 @@ type WaitError = game.WaitError
 const (
 	// operationTimeout is how long one request may take once it has its town.
 	operationTimeout = 10 * time.Second
-	// indexTimeout is how long one request waits for the index from its arrival, and minIndexWait
-	// how long one that had to wait for its town does.
+	// indexTimeout is how long one request waits for the index from its arrival. minIndexWait is
+	// how long a request that had to wait for its town waits at least.
 	indexTimeout = 2 * time.Second
 	minIndexWait = 100 * time.Millisecond
 	// pollPause is the pause between two looks at a condition that the engine waits for.
 	pollPause = 250 * time.Millisecond
 )
 
-// Engine is the authoritative engine of one world: of the servers of a world one has an engine, the
-// writer. It is safe for concurrent use.
+// Engine is the authoritative engine of one world. Among the servers of a world only the writer has
+// one. It is safe for concurrent use.
 type Engine struct {
 	config  Config
 	steps   *stepper.Stepper
@@ -112,7 +112,6 @@ type Engine struct {
 	background sync.WaitGroup
 }
 
-// newRun returns the identity of a new run.
 func (e *Engine) newRun(planID, planVersion string) (runevents.Identity, error) {
 	runID, err := e.config.newRunID()
 	return runevents.Identity{
@@ -144,7 +143,7 @@ func (e *Engine) Settings() commitlog.Settings { return e.config.Settings() }
 // Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
 func (e *Engine) Bounds() (perTown, total int) { return e.config.QueuePerTown, e.config.QueueTotal }
 
-// Reach returns nil if the log answers.
+// Reach returns an error if the log does not answer.
 func (e *Engine) Reach(ctx context.Context) error {
 	_, err := e.log.End(ctx)
 	return err
@@ -153,12 +152,11 @@ func (e *Engine) Reach(ctx context.Context) error {
 // Known has the messages that the engine has seen in the log, for the next engine's Config.
 func (e *Engine) Known() *commitlog.Known { return &e.log.Known }
 
-// MayStore returns why nothing can be stored at the moment, and nil if something can as far as
-// is known.
+// MayStore returns why nothing can be stored now; nil if storing is possible, as far as is known.
 func (e *Engine) MayStore() error { return e.log.Full() }
 
 // LogLost returns an ErrLogLost while the log lacks messages that this engine has committed or
-// read, so that nothing is committed; else nil.
+// read; nothing is committed then. Otherwise it returns nil.
 func (e *Engine) LogLost() error {
 	if lost := e.logLost.Load(); lost != nil {
 		return *lost

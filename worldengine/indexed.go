@@ -19,9 +19,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// openIndex opens the index of the log, which learns of each message that this engine commits
-// before the town's next turn, unless Config has one. Rows that the log has lost are kept for an
-// alert.
+// openIndex opens the index of the log, unless Config has one. The index has each commit of this
+// engine before the town's next turn. Rows that the log has lost are kept for raiseLost.
 func (e *Engine) openIndex(ctx context.Context) (err error) {
 	if e.index = e.config.Index; e.index != nil {
 		useIndex(e.log, e.index)
@@ -60,7 +59,8 @@ func (e *Engine) raiseLost() {
 		"handoffs are judged by the log as it is", "{error}", wire.Sentence(lost)))
 }
 
-// useIndex has an index learn of the commits to a log, and the log ask it for the last persistedAt.
+// useIndex connects log and index: the index gets the log's commits, and the log asks it for the
+// last persistedAt.
 func useIndex(log *commitlog.Log, x *index.Index) {
 	log.Appended = func(seq uint64, msg *nats.Msg) { x.Put(seq, msg.Subject, msg.Header) }
 	log.Known.Indexed = x.Position
@@ -110,9 +110,9 @@ func (e *Engine) findReceipt(
 	return e.storedReceipt(ctx, townID, key)
 }
 
-// lookupKey returns the receipt of a key in a town, or nil if the key is free there. The index has
-// every record of the town up to a sequence of the log then, the guard of the next commit: a later
-// acceptance by anybody breaks that guard. It waits for the index until the given moment.
+// lookupKey returns the receipt of a key in a town, or nil if the key is free. It waits for the
+// index until it has the log up to seq, or until the given moment. seq guards the next commit, so a
+// later acceptance of the key breaks that guard.
 func (e *Engine) lookupKey(
 	ctx context.Context, townID, key string, seq uint64, until time.Time,
 ) (*dedupe.Receipt, error) {
@@ -126,9 +126,9 @@ func (e *Engine) lookupKey(
 	return e.storedReceipt(ctx, townID, key)
 }
 
-// storedReceipt reads the receipt that the index knows of a key. A record that the log does not
-// keep any more, or that NATS does not deliver because it is damaged, is forgotten, as it is by an
-// index that is made anew: its key is free, and a handoff that was executed is stale by then.
+// storedReceipt reads the receipt that the index knows of a key. It returns nil if the log no
+// longer keeps the record, or NATS does not deliver it because it is damaged. A rebuilt index lacks
+// such a record too: the key is free, and a handoff that was executed is stale by then.
 func (e *Engine) storedReceipt(
 	ctx context.Context, townID, key string,
 ) (*dedupe.Receipt, error) {

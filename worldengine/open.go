@@ -27,10 +27,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Open starts an engine on nc, whose account must have JetStream, and makes or updates the
-// world's streams. Requests wait for the index if it has to be built. Close ends the engine; the
-// connections stay open. Alerts, live messages and the bus go over followers, which may be nc too:
-// on a connection of their own they do not stand in the way of commits.
+// Open starts an engine on nc, whose account must have JetStream, and makes or updates the world's
+// streams. Requests wait while the index is being built. Close ends the engine; the connections
+// stay open. Alerts, live messages and the bus use followers: it may be nc, but a connection of
+// their own keeps them from delaying commits.
 func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine, error) {
 	e, err := prepare(ctx, nc, config)
 	if err != nil {
@@ -163,7 +163,7 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	return nil
 }
 
-// follow makes the feed and the projector, and has them and the index follow the commits of this
+// follow makes the feed and the projector. They and the index then follow the commits of this
 // engine.
 func (e *Engine) follow(js jetstream.JetStream, nc, followers *nats.Conn) {
 	e.log.Known.Connection = func() uint64 {
@@ -207,10 +207,10 @@ func newQueue(ctx context.Context, config *Config) *queue.Queue {
 	})
 }
 
-// Close refuses requests, finishes those in hand, stops the background work, and publishes the alerts
-// that were raised. ctx bounds the wait for requests in hand; one that is cut off gets no answer. A
-// command that a game is applying stays pending, unless its answer comes within moments: the next
-// server of the world goes on with it.
+// Close refuses requests, finishes those in hand, stops the background work, and publishes the
+// raised alerts. ctx bounds the wait for requests in hand; a request that is cut off gets no
+// answer. A command that a game is applying stays pending, unless its answer comes within moments.
+// The next server of the world resumes it.
 func (e *Engine) Close(ctx context.Context) error {
 	e.games.Stop(ctx)
 	err := e.queue.Drain(ctx)
@@ -261,8 +261,8 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 	e.absent = e.games.Absences
 }
 
-// digested returns the log sequence up to which what others append is projected; followed, without
-// a projector.
+// digested returns the log sequence up to which the events of others are projected; without a
+// projector, up to which they are indexed.
 func (e *Engine) digested() uint64 {
 	if e.projector != nil {
 		return e.projector.Position()

@@ -25,9 +25,9 @@ type SignalError = game.RefusedError
 // Control reports whether a town, or the world, is paused.
 type Control = messages.Control
 
-// Signal takes an operator's signal. Each is a run of its own, whose events say whether it was
-// accepted (SignalAccepted) or rejected (SignalRejected). A pause or resumption of a town is a
-// commit to its history, whatever is pending there.
+// Signal carries out an operator's signal. Each signal is a run of its own, whose events record
+// whether it was accepted (SignalAccepted) or rejected (SignalRejected). A pause or resumption of a
+// town is a commit of its history, even while a command is pending.
 func (e *Engine) Signal(ctx context.Context, s Signal) (Control, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -75,7 +75,7 @@ func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err
 	return out, err
 }
 
-// townOrWorld reads a town, or with "" the pause of the world as if it was a town's.
+// townOrWorld loads a town; "" stands for the world, whose pause it returns as a town's.
 func (e *Engine) townOrWorld(ctx context.Context, townID string) (t machine.Town, err error) {
 	if townID != "" {
 		return e.log.Load(ctx, townID)
@@ -96,8 +96,8 @@ func (e *Engine) Control(ctx context.Context, townID string) (Control, error) {
 	return e.controlOf(townID, current, ""), nil
 }
 
-// controlOf returns the state of the pause of a town, or with "" of the world. It drains while
-// commands that are being applied are waited for.
+// controlOf returns the state of the pause of a town, or with "" of the world. Its substatus is
+// DRAINING while commands that are being applied are waited for.
 func (e *Engine) controlOf(townID string, current machine.Town, signalID string) Control {
 	by, applying := current.Paused, e.games.Count()
 	if townID != "" {
@@ -120,8 +120,8 @@ func (e *Engine) controlOf(townID string, current machine.Town, signalID string)
 	return c
 }
 
-// tell records a signal that changes no town: refused with a code, or if that is "", accepted. It
-// draws the run of the signal, unless that has one.
+// tell records a signal that changes no town: refused with a code, or accepted if code is "". It
+// draws the run of the signal, unless the signal has one.
 func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) (err error) {
 	if s.Run.RunID == "" {
 		if s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion); err != nil {
@@ -142,8 +142,7 @@ func (e *Engine) refuse(ctx context.Context, s *Signal, refusal *approval.Refusa
 	return &SignalError{Code: refusal.Code, SignalID: s.Run.RunID, Message: refusal.Message}
 }
 
-// Reject records that a signal is refused which never came to be looked at, with the code of the
-// refusal.
+// Reject records that a signal was refused with a code before the engine looked at it.
 func (e *Engine) Reject(ctx context.Context, s Signal, code wire.Code) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -152,8 +151,8 @@ func (e *Engine) Reject(ctx context.Context, s Signal, code wire.Code) error {
 }
 
 // cancelRun ends a run that waits for the end of a pause or behind a command, or whose own command
-// no game has, records the signal, and has the town go on. The client of the handoff is answered
-// when its town has its next turn.
+// no game has. It records the signal and lets the town's queue continue. The client of the handoff
+// is answered in the town's next turn.
 func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error) {
 	if s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion); err != nil {
 		return Control{}, err
@@ -210,9 +209,9 @@ type Retried struct {
 	Answer *Answer
 }
 
-// Retry judges the handoff of the run that a signal names again, in another run, if that one failed
-// since no plugin or console could be reached, and waits for so long for the answer. The signal is
-// accepted in the new run; the error of one that is refused is a *SignalError.
+// Retry judges the handoff of the signal's run again, in a new run, if the run failed because no
+// plugin or console could be reached. It waits up to wait for the answer. The new run records that
+// the signal was accepted; the error of a refused signal is a *SignalError.
 func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retried, error) {
 	s = s.WithDefaults()
 	reading, cancel := context.WithTimeout(ctx, operationTimeout)
@@ -259,10 +258,10 @@ func (e *Engine) Approvals() *approvals.Reader {
 	}
 }
 
-// Decide takes a decision about a handoff that waits for approval in a town: s has the kind,
+// Decide stores a decision about a handoff that waits for approval in a town. s has the kind,
 // SignalApprove or SignalDeny, the town, the handoff, the person and the reason. The decision is a
-// commit of the town, so one of two is first; the other gets a *SignalError. The returned entry has
-// the decision and, if it is an approval, the handoff.
+// commit of the town, so the first of two wins; the other gets a *SignalError. The returned entry
+// has the decision and, if it is an approval, the handoff.
 func (e *Engine) Decide(ctx context.Context, s Signal) (approval.Asked, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()

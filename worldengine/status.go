@@ -29,8 +29,8 @@ const (
 	mostNamed, mostProblems = 100, 5
 )
 
-// Follow waits until the index and the bus have reached the end that the log has now. It returns
-// that end, and a sentence about each that stays behind.
+// Follow waits until the index and the bus have reached the current end of the log. It returns that
+// end, and a sentence about each that is still behind.
 func (e *Engine) Follow(ctx context.Context) (end uint64, behind []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, followWait)
 	defer cancel()
@@ -54,8 +54,8 @@ func (e *Engine) Follow(ctx context.Context) (end uint64, behind []string, err e
 	return end, behind, nil
 }
 
-// Towns puts the states of the towns into a report, of those towns for whose tokens of is true. It
-// returns a sentence about each plugin that is away. Call it after Follow.
+// Towns adds the states of the towns whose tokens pass of to a report. It returns a sentence about
+// each plugin that is away. Call it after Follow.
 func (e *Engine) Towns(
 	ctx context.Context, report *messages.WorldReport, of func(token string) bool,
 ) (problems []string, err error) {
@@ -168,8 +168,8 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	return of
 }
 
-// Damaged reads the last record of every town for whose token of is true, and returns the ids, or
-// else the tokens, of those that cannot be read.
+// Damaged returns the towns whose last record cannot be read, among those whose tokens pass of:
+// their ids or, if an id is unknown, their tokens.
 func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) ([]string, error) {
 	var damaged []string
 	for _, token := range e.index.Towns(0) {
@@ -199,8 +199,8 @@ func (e *Engine) Streams(ctx context.Context) map[string]jetstream.StreamState {
 	return commitlog.StreamStates(ctx, e.js, e.config.World)
 }
 
-// IndexProgress returns the log sequence up to which the index is complete, and how far it has to go
-// until it is built; end is 0 if it is.
+// IndexProgress returns the log sequence up to which the index is complete, and the sequence at
+// which it will be built; end is 0 if it is built.
 func (e *Engine) IndexProgress() (indexed, end uint64) {
 	indexed, end, building := e.index.Progress()
 	if !building || indexed >= end {
@@ -249,8 +249,8 @@ func (e *Engine) Answered(runID string, took time.Duration) {
 	e.index.Answered(runID, e.config.Now(), took)
 }
 
-// Samples returns at most so many samples of the last minutes, of whole minutes each, of the handoffs
-// of towns, or with nil of all. The last one goes on.
+// Samples returns at most points samples of the last minutes, each of whole minutes, of the
+// handoffs of towns, or of all with nil. The last sample is not over yet.
 func (e *Engine) Samples(townIDs []string, minutes, points int) messages.Samples {
 	step := time.Duration((minutes+points-1)/points) * time.Minute
 	now := e.config.Now().UTC()

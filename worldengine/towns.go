@@ -78,8 +78,9 @@ func (e *Engine) put(ctx context.Context, change Put) (Town, error) {
 	return reply.Wait(ctx)
 }
 
-// The changes of a town that no handoff makes, and the members of a town beside its state, which
-// become the town's own. ActorID is the author, for the history; "" if unknown.
+// Put and Patch are changes of a town without a handoff. Attributes are the members of a town
+// beside its state; after a put they are the town's. ActorID is the author, for the history; "" if
+// unknown.
 type (
 	Attributes = machine.Attributes
 	Put        = machine.Put
@@ -117,7 +118,7 @@ func (e *Engine) SubmitRemove(townID, actorID string, client TownClient) error {
 	return e.submitChange(townID, &machine.Remove{ActorID: actorID}, client)
 }
 
-// change is a change of a town that no handoff makes, on its way to an answer: a task of its town's
+// change is a change of a town without a handoff, on its way to an answer: a task of its town's
 // queue.
 type change struct {
 	engine *Engine
@@ -158,8 +159,8 @@ func (c *change) Run(ctx context.Context, t queue.Turn) queue.Result {
 	return queue.Done
 }
 
-// commitChange commits a change to the town as the log has it. It is held by a pending command, and
-// behind a task that is held, unless that is a handoff that waits for the end of a pause.
+// commitChange commits a change to the town as the log has it. A pending command holds it. A held
+// task before it does too, unless that is a handoff that waits for the end of a pause.
 func (e *Engine) commitChange(
 	ctx context.Context, c *change, behind queue.Task,
 ) (stored Town, held bool, err error) {
@@ -253,8 +254,8 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 	return created, nil
 }
 
-// CheckConfig says how many towns a world file has, and what would keep an engine from starting
-// with a configuration and that file, which may be nil. It starts nothing.
+// CheckConfig returns how many towns a world file has, or the error that would keep an engine from
+// starting with the configuration and that file, which may be nil. It starts nothing.
 func CheckConfig(config Config, file []byte) (towns int, err error) {
 	if config, err = config.withDefaults(); err != nil || file == nil {
 		return 0, err
@@ -263,7 +264,7 @@ func CheckConfig(config Config, file []byte) (towns int, err error) {
 	return len(list), err
 }
 
-// policyOf returns which types of proposals take an approval in a town.
+// policyOf returns the types of proposals that require approval in a town.
 func (e *Engine) policyOf(current commitlog.Entry) *approval.Policy {
 	return cmp.Or(current.Policy, &e.config.policy)
 }
@@ -327,7 +328,7 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 	return page, nil
 }
 
-// townStates returns a function that completes a town of a list by the knowledge of the engine.
+// townStates returns a function that adds the engine's knowledge to a listed town.
 func (e *Engine) townStates() func(t *commitlog.Listed) messages.ListedTown {
 	waiting, absent := e.asked.Towns(), e.absent.Towns()
 	doubtful := e.index.Newest(index.InDoubt)
@@ -342,7 +343,6 @@ func (e *Engine) townStates() func(t *commitlog.Listed) messages.ListedTown {
 	}
 }
 
-// passes reports whether a town passes the filters of a query.
 func (q *TownQuery) passes(t *messages.ListedTown, pending bool) bool {
 	if q.Text != "" && !strings.Contains(strings.ToLower(t.TownID), strings.ToLower(q.Text)) &&
 		!strings.HasPrefix(t.SnapshotHash, q.Text) {

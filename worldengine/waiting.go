@@ -18,12 +18,12 @@ import (
 // operators see it and can cancel it. The handoff itself waits in the memory of the writer; the next
 // writer ends the runs that a dead one left (reapWaiting).
 
-// queuedMoment is how long a handoff waits behind a command before its run is recorded. What waits
-// for less has RunQueued with its decision, and costs no message more.
+// queuedMoment is how long a handoff waits behind a command before its run is recorded. After a
+// shorter wait RunQueued is in the record of the decision, which costs no message more.
 const queuedMoment = 100 * time.Millisecond
 
-// wait is the reason why a delivery waits: a pause, of the world or of its town alone, or, if by is
-// nil, the command of the run behind, which is being applied to the town.
+// wait is why a delivery waits: for the end of a pause, of the world or of its town alone, or, if
+// by is nil, for the command of the run behind, which is being applied to the town.
 type wait struct {
 	by     *commitlog.PausedBy
 	world  bool
@@ -99,9 +99,9 @@ func (e *Engine) closeRun(ctx context.Context, d *delivery) error {
 	return err
 }
 
-// reopenRun lets others continue a closed run whose end is not near after all. emitted is the number
-// of its events in an accepted handoff's record. A run that stays closed for too long loses
-// nothing, so an error is only logged.
+// reopenRun lets others continue a closed run that does not end soon after all. emitted is the
+// number of its events in an accepted handoff's record. A run that stays closed loses nothing, so
+// an error is only logged.
 func (e *Engine) reopenRun(ctx context.Context, d *delivery, emitted int64) {
 	if !d.closed {
 		return
@@ -150,8 +150,8 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 		"run", d.run.RunID, d.run.Trace.LogAttr(), "error", err)
 }
 
-// endWaiting cancels a run that waits in any server and ends in the log at tail. That server answers
-// the client. It returns commitlog.ErrLostRace if the run has gone on.
+// endWaiting cancels a run that waits in any server; tail is its end in the log. The server that
+// holds it answers the client. It returns commitlog.ErrLostRace if the run has gone on.
 func (e *Engine) endWaiting(
 	ctx context.Context, tail *commitlog.RunTail, why machine.Cancellation,
 ) error {
@@ -167,8 +167,8 @@ func isWaiting(tail *commitlog.RunTail) bool {
 	return tail.Waiting != nil && !tail.Closed && !tail.Cancelled
 }
 
-// waits are the runs that this writer has recorded, or is about to, and whose end is not known:
-// since when a run has no delivery any more, or the zero time. It is safe for concurrent use.
+// waits are the runs that this writer has recorded, or is about to, and whose end is not known. The
+// value is since when a run has no delivery; zero while it has one. It is safe for concurrent use.
 type waits struct {
 	mu   sync.Mutex
 	runs map[string]time.Time
