@@ -15,8 +15,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// checkListen returns an error if other machines reach an address of the configuration, and read
-// passwords on the way to it, or may do everything there.
+// checkListen returns an error if other machines reach an address of the configuration and could
+// read passwords on the way, or do everything there.
 func checkListen(config *Config) error {
 	for _, to := range []struct{ name, flag, address string }{
 		{"server", "--listen", config.Listen}, {"console", "--http", config.HTTP},
@@ -125,7 +125,8 @@ func (a *accounts) configure(options *natsserver.Options) {
 		options.Accounts = []*natsserver.Account{a.clients}
 	}
 	if a.config.Access == nil {
-		// NATS tells clients for this alone that they need no credentials: Check decides.
+		// Only with this does NATS announce to clients that they need no credentials; Check
+		// decides.
 		options.NoAuthUser = anonymous
 		options.Users = []*natsserver.User{{Username: anonymous}}
 	}
@@ -136,7 +137,8 @@ func (a *accounts) configure(options *natsserver.Options) {
 	}
 }
 
-// admit makes the users of the access file, if any, and the server itself those who may sign in.
+// admit registers those who may sign in: the users of the access file, if any, and the server
+// itself.
 func (a *accounts) admit(ns *natsserver.Server, file *access.Config) error {
 	world := ns.GlobalAccount()
 	clients, err := a.clientsOf(ns)
@@ -186,9 +188,9 @@ func (a *accounts) clientsOf(ns *natsserver.Server) (*natsserver.Account, error)
 	return account, nil
 }
 
-// permissionsOfAnybody are the permissions of clients without credentials: everything except to
-// publish on the engine's subjects, since others would take such a message for the engine's. It is
-// nil, for all rights, if the server is open.
+// permissionsOfAnybody are the permissions of clients without credentials: all, except to publish
+// on the engine's subjects, since readers would take such a message for the engine's. It is nil,
+// for all rights, if the server is open.
 func (a *accounts) permissionsOfAnybody() *natsserver.Permissions {
 	if a.clients == nil {
 		return nil
@@ -275,7 +277,7 @@ func cross(world, clients *natsserver.Account, c access.Crossings) error {
 	return nil
 }
 
-// serve lets the clients' requests on one subject cross to another one, and their answers back.
+// serve lets the clients' requests cross from one subject to another, and their answers back.
 func serve(
 	world, clients *natsserver.Account, from, to string, kind natsserver.ServiceRespType,
 ) error {
@@ -292,7 +294,7 @@ func serve(
 	return clients.AddServiceImport(world, from, to)
 }
 
-// halfOpen is the number of sockets that NATS takes for each client that it may have. The rest are
+// halfOpen is how many sockets NATS accepts for each client that it may have. The spare sockets are
 // for connections that have not signed in, each for loginTimeout at most.
 const halfOpen = 4
 

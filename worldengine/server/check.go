@@ -15,8 +15,8 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// Check returns how many towns the world file has, or the error of Start, as far as that can be known
-// without starting or connecting anything. It leaves nothing behind.
+// Check returns how many towns the world file has, or the error that Start would return, as far as
+// it can be known without starting or connecting anything. It leaves nothing behind.
 func Check(ctx context.Context, config Config) (towns int, err error) {
 	s := newServer(config)
 	defer s.abandon()
@@ -39,10 +39,10 @@ func Check(ctx context.Context, config Config) (towns int, err error) {
 	return towns, s.config.inWorldFile(err)
 }
 
-// CheckSettings compares the settings of a configuration with the settings of its world, and says
-// how much they would discard. To look, it opens a data directory that has a world, or connects to
-// the existing NATS; the error is ErrDataInUse if a server uses the directory. It changes nothing in
-// the world.
+// CheckSettings compares the settings of a configuration with the stored ones of its world, and
+// counts the messages that they would discard. It opens the data directory of an existing world, or
+// connects to the existing NATS; the error is ErrDataInUse if a server uses the directory. It
+// changes nothing in the world.
 func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) {
 	config = config.withDefaults()
 	given, err := config.Engine.Settings().Checked()

@@ -17,8 +17,8 @@ import (
 // mostClients bounds the list of clients.
 const mostClients = 500
 
-// clients returns the connected clients, then those that were connected lately, the last one seen
-// first. Connections with the same user and the same name are one client.
+// clients returns the connected clients, then those that were connected lately; each group begins
+// with the one that was seen last. Connections with the same user and the same name are one client.
 func (e *embedded) clients(directory *access.Directory) ([]messages.Client, error) {
 	connections, err := e.nats.Connz(&natsserver.ConnzOptions{
 		Username: true, Subscriptions: true, State: natsserver.ConnAll, Limit: 2 * natsserver.DEFAULT_MAX_CLOSED_CLIENTS,

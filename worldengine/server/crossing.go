@@ -14,8 +14,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// ErrCrossing means that the accounts of a NATS do not keep its clients apart as access control
-// needs it. Print its configuration again, with this version of handoffd, and load it.
+// ErrCrossing means that the accounts of an existing NATS do not separate its clients as access
+// control requires. Print its configuration again with this version of handoffd, and load it.
 var ErrCrossing = errors.New("server: the accounts of this NATS do not fit this version of " +
 	"handoffd, so users would not be held to their rights: print them again with `handoffd " +
 	"permissions`, give them to the NATS server, and start handoffd again")
@@ -79,9 +79,9 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 	return nil
 }
 
-// tryUncheckedKey returns ErrCrossing if an external NATS lets a client in that signs in with its
-// password and gives an "nkey" of no user: then the marks of requests name whomever their client
-// wants. NATS checks the key only if some user has one.
+// tryUncheckedKey returns ErrCrossing if an external NATS accepts a client that signs in with its
+// password and an "nkey" of no user: such a client chooses the user in the marks of its requests.
+// NATS checks the key only if some user has one.
 func (s *Server) tryUncheckedKey() error {
 	to := s.config.Clients
 	if s.embedded != nil || to.NKey != "" || to.Creds != "" {

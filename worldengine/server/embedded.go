@@ -16,23 +16,23 @@ import (
 	"worldengine/worldengine/storage"
 )
 
-// maxPayload is the largest message that the embedded NATS takes from the engine, and from
-// operators: its largest records have a town's state, an agent's handoff and the decision, or
-// the events of an append. maxRequest is the largest that it takes from clients: a quarter more
-// than the largest verb reads (run.append, 1 MB), so that a payload that is a little too large gets
-// a precise 413 and not a closed connection.
+// maxPayload is the largest message that the embedded NATS accepts from the engine and from
+// operators: its largest records have a town's state, an agent's handoff and the decision, or the
+// events of an append. maxRequest is the largest from clients: a quarter more than the largest verb
+// reads (run.append, 1 MB), so that a slightly too large payload gets a precise 413 and not a
+// closed connection.
 const (
 	maxPayload = 8 << 20
 	maxRequest = 1280 << 10
 )
 
-// maxPending bounds how many bytes NATS keeps for a connection that does not read. Above three
-// quarters of it NATS delivers nothing to the connection, and requests to it get "no responders", so
-// that no flood of clients gets one of the server's own connections closed.
+// maxPending bounds the bytes that NATS keeps for a connection that does not read. Above three
+// quarters of it NATS delivers nothing to the connection, and requests to it get "no responders".
+// So no flood of clients closes one of the server's own connections.
 const maxPending = 128 << 20
 
-// maxStore is more than any disk has: package storage watches the room on the disk. NATS's own bound
-// is three quarters of the room that was free when it started, for ever.
+// maxStore is more than any disk has: package storage watches the room on the disk. NATS's own
+// bound would stay at three quarters of the room that was free at its start.
 const maxStore = 1 << 60
 
 // Bounds of the cost of clients for an embedded NATS; docs/reliability.md has their sum. NATS keeps
@@ -50,7 +50,7 @@ const (
 // noOrigin is the origin of no page (RFC 6761, section 6.4).
 const noOrigin = "http://origin.invalid"
 
-// loginTimeout bounds how long a connection may take to sign in, and for its TLS handshake before.
+// loginTimeout bounds the sign-in of a connection, and its TLS handshake before.
 const loginTimeout = 2 * time.Second
 
 // pingInterval is the silence after which a client is pinged; a variable for the tests.
@@ -193,7 +193,8 @@ func listenOn(config *Config) (host string, port int, err error) {
 	return host, port, portIsFree(config.Listen)
 }
 
-// portIsFree returns the error that the NATS server would only log.
+// portIsFree returns an error if the address cannot be listened on; the NATS server would only log
+// it.
 func portIsFree(listen string) error {
 	probe, err := net.Listen("tcp", listen)
 	if err != nil {
@@ -203,8 +204,8 @@ func portIsFree(listen string) error {
 	return probe.Close()
 }
 
-// lockDataDir makes the directory and takes it for this process. The kernel gives it back when the
-// process ends, however it ends.
+// lockDataDir makes the directory and locks it for this process. The kernel unlocks it when the
+// process ends, even by a crash.
 func lockDataDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("server: data directory: %w", err)
@@ -224,8 +225,8 @@ func lockDataDir(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// close ends the NATS server, if it was started, which flushes its files, and gives the data
-// directory back.
+// close ends the NATS server, if it was started, which flushes its files. Then it unlocks the data
+// directory.
 func (e *embedded) close() {
 	if e.nats != nil {
 		e.accounts.open() // NATS waits for clients that are signing in

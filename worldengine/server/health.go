@@ -14,7 +14,7 @@ import (
 
 // Bounds of the question whether a server is ready.
 const (
-	// logAway: a server is not ready if its log has not answered for so long. An election of a
+	// logAway is how long the log may not answer before the server is not ready. The election of a
 	// leader in a cluster is shorter.
 	logAway = 15 * time.Second
 	// askLog bounds one question to the log, and askAgain is how long an answer counts.
@@ -66,8 +66,8 @@ func (h *health) check(ctx context.Context, reach func(context.Context) error) e
 	return nil
 }
 
-// Ready returns why the server is not ready to take requests; nil if it is. A ready server serves and
-// is not stopping, has room to store, has built the index, and has a log that has lost no known
+// Ready returns why the server is not ready to take requests; nil if it is. A ready server serves
+// and is not stopping, has room to store, and has built the index. Its log has lost no known
 // record, has answered, and has not been silent for 15 s.
 func (s *Server) Ready(ctx context.Context) error {
 	t, refused := s.serving.Load(), s.health.refused.Load()

@@ -19,11 +19,10 @@ type logins struct {
 	anonymous *natsserver.User // nil if every client needs credentials
 }
 
-// Check implements natsserver.Authentication: NATS asks it once for each CONNECT, on the goroutine that
-// reads the connection, so that a slow login delays no other client's requests. A connection that
-// comes while the server starts waits here until the accounts are connected, since NATS delivers no
-// crossing message to earlier subscriptions. If that takes longer than loginTimeout, NATS closes the
-// connection meanwhile.
+// Check implements natsserver.Authentication. NATS calls it once for each CONNECT, on the goroutine
+// that reads the connection, so a slow login delays no other client. Until the accounts are
+// connected, a connection waits here, since NATS delivers no crossing message to earlier
+// subscriptions. NATS closes a connection that waits longer than loginTimeout.
 func (a *accounts) Check(c natsserver.ClientAuthentication) bool {
 	if c.Kind() != natsserver.CLIENT {
 		return false
@@ -44,7 +43,7 @@ func (a *accounts) Check(c natsserver.ClientAuthentication) bool {
 	return a.logins.Load().has(user, c.GetOpts().Nkey)
 }
 
-// has reports whether a user, who signed in before a reload, is still the same.
+// has reports whether a user who signed in before a reload is unchanged.
 func (l *logins) has(user *natsserver.User, key string) bool {
 	if user == l.anonymous {
 		return true
@@ -57,8 +56,8 @@ func (l *logins) has(user *natsserver.User, key string) bool {
 }
 
 // remoteOf returns the address of a connection's client: for a connection of the bridge, the
-// browser's. ok is false for a client without the TLS that it needs: the WebSocket listener asks for
-// none.
+// browser's. ok is false for a client without the TLS that it needs: NATS itself requires none on
+// the WebSocket listener.
 func (a *accounts) remoteOf(c natsserver.ClientAuthentication) (remote net.Addr, ok bool) {
 	if client, forwarded := a.bridge.Client(c.RemoteAddress()); forwarded {
 		return client, true

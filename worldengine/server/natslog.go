@@ -10,8 +10,8 @@ import (
 )
 
 // natsLogger passes the lines of the NATS server to slog, and the first reason why it gives up to
-// gaveUp. Clients can make NATS log a line for each message that they send, so of each kind only
-// some are logged.
+// gaveUp. Clients can cause a line for each message that they send, so lines of one kind are
+// limited.
 type natsLogger struct {
 	logger *slog.Logger
 	gaveUp chan<- string
@@ -39,8 +39,8 @@ func (l natsLogger) Noticef(format string, v ...any) {
 	l.logger.Debug(text)
 }
 
-// Errorf tells a failed write apart: after it NATS stores nothing more in the stream, and answers
-// no request to.
+// Errorf also detects a failed write: after it NATS stores nothing more in the stream, and answers
+// no request to store there.
 func (l natsLogger) Errorf(format string, v ...any) {
 	text := fmt.Sprintf(format, v...)
 	if isWriteFailure(text) {
@@ -68,9 +68,9 @@ func (l natsLogger) Fatalf(format string, v ...any) {
 }
 
 // Warnf logs a warning, reports a denied write, and notes the streams whose index NATS rebuilds. It
-// leaves out two that do not apply: against passwords in a configuration file, since these come
-// from files of their own or the environment; and against WebSockets without TLS, whose listener is
-// on loopback.
+// drops two warnings that do not apply: about passwords in a configuration file, since these come
+// from files of their own or the environment; and about WebSockets without TLS, since that listener
+// is on loopback.
 func (l natsLogger) Warnf(format string, v ...any) {
 	if strings.HasPrefix(format, "Filesystem permission denied") { // NATS then stores nothing more
 		l.failed(fmt.Sprintf(format, v...))

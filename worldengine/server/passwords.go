@@ -13,9 +13,9 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// Bounds of wrong passwords. After freeOfAddress of them an address is refused for a pause, before
-// anything is hashed, and a name from an address after freeOfName. Each further one doubles the
-// pause.
+// Bounds of wrong passwords. After freeOfAddress wrong ones an address is refused for a pause,
+// before anything is hashed; after freeOfName, a name from an address. Each further wrong one
+// doubles the pause.
 const (
 	freeOfName    = 5
 	freeOfAddress = 20
@@ -27,9 +27,9 @@ const (
 	mostFailing = 10_000
 )
 
-// passwords checks passwords. At most one bcrypt hash is computed at a time, and nothing is compared
-// for a password that was right before: a keyed hash of it is kept, never the password. It is safe
-// for concurrent use.
+// passwords checks passwords. It computes at most one bcrypt hash at a time. A password that was
+// right before needs none: a keyed hash of it is kept, never the password. It is safe for
+// concurrent use.
 type passwords struct {
 	key     [32]byte // of this process
 	hashing sync.Mutex
@@ -57,7 +57,7 @@ func newPasswords() *passwords {
 // right reports whether a user has a password. During the pause of an address it returns false
 // without a comparison, unless the password was right before.
 func (p *passwords) right(address string, user *natsserver.User, password string) bool {
-	// It covers the user's own: a password that was right is wrong once the user has another one.
+	// The digest covers the user's stored password: once that changes, the old password is wrong.
 	digest := p.digest(user.Password + "\x00" + password)
 	if known, mayTry := p.look(address, user.Username, digest); known || !mayTry {
 		return known
@@ -98,7 +98,7 @@ func (p *passwords) enterHashing() bool {
 	return true
 }
 
-// digest returns a keyed hash, so that no password is kept, and the time of a comparison shows nothing.
+// digest returns a keyed hash: no password is kept, and the time of a comparison shows nothing.
 func (p *passwords) digest(password string) (digest [32]byte) {
 	mac := hmac.New(sha256.New, p.key[:])
 	mac.Write([]byte(password))

@@ -13,9 +13,9 @@ import (
 )
 
 // perAddress bounds the connections that have signed in from one address (for IPv6 one /64
-// network). NATS reports no end of a connection, so the ones that have ended are looked for when an
-// address has as many as it may. Connections that have not signed in are not known here:
-// loginTimeout bounds each of them. It is safe for concurrent use.
+// network). NATS does not report when a connection ends, so ended ones are removed when an address
+// is full. Connections that have not signed in are not known here: loginTimeout bounds each of
+// them. It is safe for concurrent use.
 type perAddress struct {
 	nats     *natsserver.Server
 	most     int // of an address
@@ -40,8 +40,8 @@ func newPerAddress(config *Config) *perAddress {
 	return p
 }
 
-// full reports whether an address has as many connections as it may, before anything costly is done
-// for one more. A connection within the process has no address, and is not bounded.
+// full reports whether an address has all the connections that it may have; it is called before
+// anything costly. A connection within the process has no address, and is not bounded.
 func (p *perAddress) full(remote net.Addr) bool {
 	ip, ok := ipOf(remote)
 	if !ok {
@@ -64,7 +64,7 @@ func (p *perAddress) full(remote net.Addr) bool {
 	return true
 }
 
-// add takes note of a connection that has signed in.
+// add counts a connection that has signed in.
 func (p *perAddress) add(remote net.Addr, id uint64) {
 	if _, ok := ipOf(remote); !ok {
 		return
@@ -80,7 +80,7 @@ func (p *perAddress) add(remote net.Addr, id uint64) {
 	}
 }
 
-// mostRemembered is after how many connections those that have ended are forgotten everywhere.
+// mostRemembered is the number of connections after which ended ones are removed at all addresses.
 const mostRemembered = 4096
 
 // prune forgets the connections of an address that have ended. p.mu is held.

@@ -14,19 +14,19 @@ import (
 type Reloaded struct {
 	// Added, Removed and Changed are the names of users, in alphabetical order.
 	Added, Removed, Changed []string
-	// Ended is how many connections were ended, of users that were removed or changed.
+	// Ended is how many connections of removed or changed users were ended.
 	Ended int
-	// TLS says that the file turns TLS on or off, which takes a restart.
+	// TLS reports that the file turns TLS on or off, which requires a restart.
 	TLS bool
 }
 
 // ErrNoAccess means that a server without access control was given an access file.
 var ErrNoAccess = errors.New("server: it was started without an access file")
 
-// ReloadAccess replaces the users of the server. The connections of users that are gone or changed
-// are ended: a user who may connect again has the new rights then. An existing NATS keeps its
-// connections and permissions: only the rights that the engine checks change. Handshakes to come use
-// the TLS files as they are now; connections stay. It is called by one goroutine at a time.
+// ReloadAccess replaces the users of the server. It ends the connections of removed and changed
+// users; those who may connect again have their new rights then. An existing NATS keeps its
+// connections and permissions: only the rights that the engine checks change. New handshakes use
+// the current TLS files; connections stay. It is called by one goroutine at a time.
 func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 	if s.access == nil {
 		return Reloaded{}, ErrNoAccess
@@ -86,7 +86,7 @@ func byID(users []access.User) map[string]access.User {
 	return all
 }
 
-// endConnections ends the connections of users, and returns how many those are.
+// endConnections ends the connections of users, and returns their number.
 func (e *embedded) endConnections(of map[string]bool) (ended int) {
 	if len(of) == 0 {
 		return 0

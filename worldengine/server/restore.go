@@ -10,9 +10,9 @@ import (
 	"worldengine/worldengine/backup"
 )
 
-// Restore makes a world of a backup: in the data directory of a server that is not running, or in
-// an existing NATS. Of config it takes Data, or NATS with Connection, and Logger. When it returns,
-// Start can serve the world, and a data directory with all of it is on the disk.
+// Restore makes a world from a backup, in the data directory of a server that is not running or in
+// an existing NATS. Of config it uses Data, or NATS with Connection, and Logger. When it returns, a
+// data directory is wholly on the disk, and Start can serve the world.
 func Restore(
 	ctx context.Context, config Config, dir string, options backup.RestoreOptions,
 ) (*backup.Restored, error) {

@@ -43,8 +43,8 @@ type Sync string
 const (
 	// SyncAlways: before it is answered. An answer means "on disk".
 	SyncAlways Sync = "always"
-	// SyncInterval: every SyncInterval. Faster; an answer means "in the kernel's page cache", so
-	// it survives the end of the process and not the loss of power.
+	// SyncInterval: every SyncInterval. Faster; an answer means "in the kernel's page cache", so it
+	// survives the end of the process but no loss of power.
 	SyncInterval Sync = "interval"
 )
 
@@ -69,9 +69,9 @@ type Config struct {
 	// mode SyncInterval; DefaultSyncInterval.
 	Sync         Sync
 	SyncInterval time.Duration
-	// MinFreeDisk is how many bytes of the disk of Data stay free: a request that would have to be
-	// stored when there are less is refused; 0 for a fiftieth of the disk, at least 1 MiB and at most
-	// 256 MiB.
+	// MinFreeDisk is how many bytes of the disk of Data stay free. If fewer are free, requests that
+	// have to be stored are refused. 0 is a fiftieth of the disk, at least 1 MiB and at most 256
+	// MiB.
 	MinFreeDisk int64
 	// MaxConnections is how many connections of clients the embedded NATS takes, beside the
 	// server's own and operators'; DefaultMaxConnections.
@@ -79,13 +79,13 @@ type Config struct {
 	// MaxConnectionsPerAddress is how many of them one address may have (for IPv6 one /64 network),
 	// loopback too; by default a quarter of MaxConnections, and all of them for loopback.
 	MaxConnectionsPerAddress int
-	// NATS is the URL of an existing NATS with JetStream to join, with Connection's options. With
-	// it nothing is embedded, and Listen, Data and Sync mean nothing.
+	// NATS is the URL of an existing NATS with JetStream to join, with Connection's options. Then
+	// nothing is embedded, and Listen, Data and Sync have no effect.
 	NATS       string
 	Connection natsconn.Options
 	// HTTP is the address of the console and of monitoring, HOST:PORT, port 0 for a free one, or
-	// empty for none. It has the TLS of Access, and the bounds and rules of Listen. With HTTPOrFree
-	// it is a free port of that host if the port is taken.
+	// empty for none. It has the TLS of Access, and the bounds and rules of Listen. If the port is
+	// taken, HTTPOrFree selects a free one.
 	HTTP       string
 	HTTPOrFree bool
 	// NATSWebSocket is the address at which an existing NATS takes the WebSockets of the console,
@@ -101,12 +101,12 @@ type Config struct {
 	// RCON is the console that applies the commands of towns bound to apply.RCON; nil for none. With
 	// it, Engine.RCON is the server's own.
 	RCON *rcon.Config
-	// Access has the users and their rights. Without it every client may ask every verb, about every
-	// town and for every actor: an embedded server then opens its streams to the holder of the key
-	// in OperatorKeyFile alone, unless Open gives every client all rights. Without Access or its TLS
-	// the server listens on loopback only, unless InsecureListen lifts that. With NATS the users and
-	// accounts are those that its server has: Connection must lead into the world's account, and
-	// Clients into the clients'.
+	// Access has the users and their rights. Without it every client may use every verb, for every
+	// town and every actor. An embedded server then opens its streams to the holder of the key in
+	// OperatorKeyFile alone, unless Open gives every client all rights. Without Access or its TLS
+	// the server listens on loopback only, unless InsecureListen is set. With NATS its users and
+	// accounts count: Connection must lead into the world's account, and Clients into the clients'
+	// account.
 	Access         *access.Config
 	InsecureListen bool
 	Open           bool
@@ -117,8 +117,7 @@ type Config struct {
 	// Engine and Service are the settings of the parts. Service.World follows Engine.World.
 	Engine  worldengine.Config
 	Service service.Config
-	// Logger gets warnings and errors, some of each kind within seconds (ratelimit.Logger);
-	// slog.Default.
+	// Logger gets warnings and errors, limited by kind (ratelimit.Logger); slog.Default.
 	Logger *slog.Logger
 
 	private bool // the embedded NATS does not listen: only this process is connected
@@ -149,7 +148,7 @@ func (c *Config) twoAccounts() bool {
 // credentials.
 func (c *Config) anonymousClients() bool { return c.Access == nil && c.twoAccounts() }
 
-// whyNoStreams adds a cure to the error of an existing NATS that denies its streams.
+// whyNoStreams adds a remedy to the error of an existing NATS that denies its streams.
 func (c *Config) whyNoStreams(err error) error {
 	if c.NATS == "" || !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return err
@@ -202,7 +201,6 @@ type Server struct {
 	ended    sync.WaitGroup              // of that goroutine
 }
 
-// newServer returns a server of which nothing is started.
 func newServer(config Config) *Server {
 	config = config.withDefaults()
 	return &Server{
@@ -247,7 +245,7 @@ func (s *Server) start(ctx context.Context) error {
 	return s.config.whyNoStreams(s.begin(ctx))
 }
 
-// openParts makes the parts that need no NATS.
+// openParts makes the parts that do not require NATS.
 func (s *Server) openParts() (err error) {
 	c := &s.config
 	if c.RCON != nil {

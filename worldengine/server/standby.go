@@ -46,8 +46,8 @@ func (t *tenure) lost() <-chan struct{} {
 // Serving reports whether the server answers requests. Otherwise it stands by, or ends.
 func (s *Server) Serving() bool { return s.serving.Load() != nil }
 
-// Changed returns a channel that gets an element when Serving has changed since Start. Changes that
-// nobody has read yet are one element.
+// Changed returns a channel that gets an element after each change of Serving since Start. Unread
+// changes are one element.
 func (s *Server) Changed() <-chan struct{} { return s.changed }
 
 // Engine returns the engine; nil while the server stands by.
@@ -66,8 +66,8 @@ func (s *Server) Created() int {
 	return 0
 }
 
-// begin serves the world or, if another server does, stands by in the background. An embedded NATS
-// is served by its own server, which takes the lease from any that has joined.
+// begin serves the world or, if another server serves it, stands by in the background. The server
+// of an embedded NATS takes the lease from any server that has joined.
 func (s *Server) begin(ctx context.Context) error {
 	if s.embedded != nil && !s.config.Open {
 		return s.takeOver(ctx, nil)
@@ -111,7 +111,7 @@ func (s *Server) begin(ctx context.Context) error {
 	return nil
 }
 
-// checkSettings returns why this server could not serve the world that another one serves.
+// checkSettings returns an error if this server could not serve the world that another one serves.
 func (s *Server) checkSettings(ctx context.Context, js jetstream.JetStream) error {
 	given, err := s.config.Engine.Settings().Checked()
 	if err == nil {
@@ -213,8 +213,7 @@ func (s *Server) takeOver(ctx context.Context, held *lease.Held) error {
 }
 
 // checkIndex returns an ErrLogLost if the log lacks records that this server has followed, such as
-// after an older copy of it was put in its place. The engine itself notices the loss of records that
-// it has seen in an earlier tenure.
+// after an older copy replaced it. The engine itself notices lost records of an earlier tenure.
 func (s *Server) checkIndex(ctx context.Context) error {
 	x := s.index.Load()
 	if x == nil {
@@ -306,8 +305,8 @@ func (s *Server) tellChange() {
 	}
 }
 
-// finish ends a tenure, however far it came: it stops taking requests, finishes and answers those
-// in hand, and gives the lease back. ctx bounds the wait.
+// finish ends a tenure, even one that began only in part: it stops taking requests, finishes and
+// answers those in hand, and gives the lease back. ctx bounds the wait.
 func (s *Server) finish(ctx context.Context, t *tenure) (err error) {
 	if t.service != nil {
 		err = t.service.Stop(ctx)

@@ -14,12 +14,12 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// standbyLasts is how long a server counts as standing by after it has announced itself, which it
-// does every followEvery.
+// standbyLasts is how long a server counts as standing by after its last announcement. A standby
+// announces itself every followEvery.
 const standbyLasts = 4 * followEvery
 
-// standbys are the servers of the world that have said that they stand by. It is safe for concurrent
-// use.
+// standbys are the servers of the world that have announced that they stand by. It is safe for
+// concurrent use.
 type standbys struct {
 	mu    sync.Mutex
 	heard map[string]standby
@@ -30,7 +30,7 @@ type standby struct {
 	at time.Time
 }
 
-// take stores that a server stands by.
+// take stores an announcement.
 func (s *standbys) take(msg *nats.Msg) {
 	var server messages.Server
 	if json.Unmarshal(msg.Data, &server) != nil {
@@ -44,7 +44,8 @@ func (s *standbys) take(msg *nats.Msg) {
 	s.heard[server.ID] = standby{server, time.Now()}
 }
 
-// list returns the servers that stand by, in the order of their start, without the one of an id.
+// list returns the servers that stand by, in the order of their start, except the server with one
+// id.
 func (s *standbys) list(without string) []messages.Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +72,7 @@ func (s *Server) hearStandbys() error {
 	return err
 }
 
-// tellStandby says that this server stands by since a time. The writer lists it.
+// tellStandby announces since when this server has stood by. The writer lists it.
 func (s *Server) tellStandby(since time.Time) {
 	server := messages.Server{
 		ID: s.config.Service.ID, Name: s.config.Service.Name, Version: s.config.Service.Version,
