@@ -80,8 +80,9 @@ func stateUpTo(ctx context.Context, source Source, end uint64) (*state, error) {
 	return s, nil
 }
 
-// readInUse reads the rows of a file, again while it is missing, behind a sequence or seems damaged:
-// a server may be writing it. bad is a fault of the file itself; s is nil if nothing of it counts.
+// readInUse reads the rows of a file. It tries again while the file is missing, ends before a
+// sequence, or seems damaged: a server may be writing it. bad is a fault of the file itself; s is
+// nil if no row can be used.
 func readInUse(
 	ctx context.Context, f *file, upTo uint64,
 ) (s *state, bad []Difference, err error) {
@@ -98,7 +99,7 @@ func readInUse(
 	return s, bad, err
 }
 
-// readOnly reads a file as far as it goes now.
+// readOnly reads the present rows of a file, and changes nothing.
 func readOnly(f *file) (s *state, bad []Difference, err error) {
 	in, err := os.Open(f.path)
 	if err != nil {
@@ -155,8 +156,8 @@ func compareStates(fresh, used *state, end uint64) (all []Difference) {
 	return all
 }
 
-// text returns a row without links and numbers of names, and without the facts that are made of
-// earlier rows of its run if the log has partly forgotten these.
+// text returns a row without links and numbers of names. If the log has forgotten a part of its
+// run, it also lacks the facts that are made of the run's earlier rows.
 func (s *state) text(r *row, partly bool) string {
 	v := s.view(r)
 	v.Flags = r.Flags

@@ -94,7 +94,8 @@ func runSeq(s string) uint32 {
 	return uint32(n)
 }
 
-// fingerprint is the first 8 bytes of the SHA-256 of s, 0 of "". By chance no two keys share one.
+// fingerprint is the first 8 bytes of the SHA-256 of s, 0 of "". Two keys with the same one are too
+// unlikely to count.
 func fingerprint(s string) uint64 {
 	if s == "" {
 		return 0

@@ -54,7 +54,7 @@ func readFrame(r io.Reader, buffer *[]byte) (tag int, payload []byte, err error)
 	return int(word >> tagShift), payload, nil
 }
 
-// file is the file of the rows of a state, and how far it goes.
+// file is the file with the rows of a state, and its length.
 type file struct {
 	path, head string
 	*os.File
@@ -68,8 +68,8 @@ func newFile(dir, world string) *file {
 	return &file{path: filepath.Join(dir, "rows"), head: "worldengine index 2 " + world}
 }
 
-// open reads the file up to its first bad frame and cuts off the rest. The error is the reason why
-// the file does not count; the state is nil then.
+// open reads the file up to its first bad frame and cuts off the rest. If the file cannot be used,
+// the error is the reason, and the state is nil.
 func (f *file) open() (s *state, cut int64, err error) {
 	if f.File, err = os.OpenFile(f.path, os.O_RDWR|os.O_APPEND, 0); err != nil {
 		return nil, 0, err
@@ -158,8 +158,8 @@ func (r *row) numbers() [classes]uint32 {
 	return [classes]uint32{r.Town, r.Actor, uint32(word)}
 }
 
-// flush writes the rows of a state that the file does not have. Of another state than before it
-// writes all, into a new file that takes the place of the old one. view is a copy of s.
+// flush writes the rows of s that the file lacks. If the file has the rows of another state, it
+// writes all into a new file, which replaces the old one. view is a copy of s.
 func (f *file) flush(s *state, view state) (err error) {
 	defer func() {
 		if err != nil {

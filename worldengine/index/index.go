@@ -25,11 +25,11 @@ type Config struct {
 	Dir string
 	// Logger gets rebuilds, progress and failures of the disk; slog.Default() if nil.
 	Logger *slog.Logger
-	// Lost gets the rows that the log does not have any more because it lost its end or was
-	// swapped, ascending. It is called before Open returns; nil ignores them.
+	// Lost gets the rows, ascending, that the log no longer has because it lost its end or was
+	// swapped. It is called before Open returns; nil ignores them.
 	Lost func(rows []Row)
-	// Woken, if set, is called before a Wait returns that had to wait. Many wake at one instant: a
-	// simulation decides there who goes on first.
+	// Woken, if set, is called before a Wait that had to wait returns. Many may wake at one
+	// instant: a simulation then decides which of them continues first.
 	Woken func(ctx context.Context)
 }
 
@@ -45,8 +45,8 @@ type Source interface {
 	Messages(ctx context.Context) (uint64, error)
 }
 
-// Index finds things in a log. It is safe for concurrent use. Its answers hold for the messages up
-// to Position; those that were Put after it are seen by Accepted, Run and LastAt alone.
+// Index finds things in a log. It is safe for concurrent use. Its answers cover the messages up to
+// Position. Only Accepted, Run and LastAt also see messages that were Put after it.
 type Index struct {
 	config    Config
 	maxSearch int
@@ -73,7 +73,7 @@ type Index struct {
 // gapWait is how long Wait trusts that a gap is closed by Put.
 const gapWait = 20 * time.Millisecond
 
-// Put adds a message that this process has committed at a sequence. One that is in is ignored.
+// Put adds a message that this process has committed at a sequence, unless the index has it.
 func (ix *Index) Put(seq uint64, subject string, header nats.Header) {
 	e := newEntry(seq, subject, header)
 	ix.mu.Lock()
@@ -152,8 +152,8 @@ func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// ask asks follow to read the log. It returns why the log could not be read since a number of
-// failures.
+// ask asks follow to read the log. It returns the error of the last failed reading if the count of
+// failures has changed from failures.
 func (ix *Index) ask(failures int) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
@@ -222,8 +222,8 @@ func (ix *Index) fill(ctx context.Context) error {
 	return nil
 }
 
-// progress returns a function that logs the progress of a long reading, once every 100,000 messages
-// or 5 seconds.
+// progress returns a function that logs the progress of a long reading, every 100,000 messages or 5
+// seconds.
 func (ix *Index) progress(end uint64) func(seq uint64) {
 	n, logged := 0, time.Now()
 	return func(seq uint64) {
@@ -242,8 +242,8 @@ func (ix *Index) Position() uint64 {
 	return ix.s.position
 }
 
-// Progress reports whether the index is being built since Open, from how far to the end that the
-// log had then.
+// Progress reports whether the index is still being built since Open, how far it is, and the end
+// that the log had at Open.
 func (ix *Index) Progress() (done, total uint64, building bool) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()

@@ -17,8 +17,8 @@ import (
 // Open opens the index of a log. A goroutine then reads the rest of the log; Progress reports how
 // far. Rows after a damaged frame are read from the log again. The file is built anew if it is
 // missing, of another world, format or log, or if its first frame is damaged. Open returns an error
-// if the directory cannot be made, a file of a log that lost its end not be set aside, or the log
-// not be read. Close ends the index.
+// if the directory cannot be made, the file of a log that lost its end cannot be set aside, or the
+// log cannot be read. Close ends the index.
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	ix := &Index{config: config, maxSearch: maxSearch, wanted: make(chan struct{}, 1),
@@ -49,7 +49,7 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 	return ix, nil
 }
 
-// Close ends the index when its rows are in the file. It must not be used any more.
+// Close ends the index after its rows are in the file. The index must not be used afterwards.
 func (ix *Index) Close() error {
 	ix.stop()
 	ix.done.Wait()
@@ -60,7 +60,7 @@ func (ix *Index) Close() error {
 	return errors.Join(ix.flush(), ix.keepSamples())
 }
 
-// load takes the rows of the file, unless the log does not have them any more.
+// load takes the rows of the file, unless the log no longer has them.
 func (ix *Index) load(ctx context.Context) error {
 	s, cut, err := ix.file.open()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -97,7 +97,7 @@ func (ix *Index) load(ctx context.Context) error {
 	return nil
 }
 
-// Lost returns the last rows that the log does not have any more, ascending: it lost its end, or was
+// Lost returns the newest rows that the log no longer has, ascending: it lost its end, or was
 // swapped.
 func (ix *Index) Lost(ctx context.Context) ([]Row, error) {
 	ix.mu.RLock()
@@ -110,7 +110,7 @@ func (ix *Index) Lost(ctx context.Context) ([]Row, error) {
 var errEnough = errors.New("enough")
 
 // surplus returns the newest rows whose message is missing in the log, or is another one. Messages
-// that the log has forgotten in their turn do not count.
+// that the log discarded as its oldest do not count.
 func surplus(ctx context.Context, source Source, s *state) (lost []Row, err error) {
 	end, err := source.End(ctx)
 	if err != nil || s.count == 0 {
@@ -188,7 +188,7 @@ func (ix *Index) unread() bool {
 	return ix.total > 0 || len(ix.ahead) > 0
 }
 
-// hasRead notes how a reading of the log to its end has gone.
+// hasRead notes the outcome of a reading of the log to its end.
 func (ix *Index) hasRead(err error) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
@@ -208,8 +208,8 @@ func (ix *Index) hasRead(err error) {
 	ix.total = 0
 }
 
-// keep writes new rows to the file until ctx ends, and all if somebody deleted it. Once a minute it
-// drops forgotten rows and writes the samples; meanwhile follow goes on.
+// keep writes new rows to the file until ctx ends, and all rows if somebody deleted the file. Once
+// a minute it drops forgotten rows and writes the samples; follow runs meanwhile.
 func (ix *Index) keep(ctx context.Context) {
 	flush, look := time.NewTicker(flushEvery), time.NewTicker(lookEvery)
 	compact := time.NewTicker(compactEvery)

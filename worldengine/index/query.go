@@ -12,7 +12,7 @@ import (
 )
 
 // Accepted returns the sequence of the newest record of a town, or with "" of any, that consumed a
-// key. The record says if it is this key: fingerprints stand for keys.
+// key. The caller compares the record's key, since the index has only its fingerprint.
 func (ix *Index) Accepted(townToken, key string) (seq uint64, found bool) {
 	hash := fingerprint(key)
 	ix.mu.RLock()
@@ -209,9 +209,9 @@ func (ix *Index) Appended(after uint64, limit int) []Row {
 	return rows
 }
 
-// Skip returns the last sequence of the messages after another one that follow each other and are
-// of other towns than those with tokens, as far as one turn takes. A message that the index lacks
-// may be of any town, and so may be the refused run of an unknown one.
+// Skip returns the last sequence up to which all messages after another one are of other towns than
+// those with tokens. It looks at searchTurn rows at most. It stops at a message that the index
+// lacks, and at a refused run of an unknown town: these may be of any town.
 func (ix *Index) Skip(tokens []string, after uint64) uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()

@@ -8,7 +8,7 @@ import (
 )
 
 // results are the rows with results of a town, or of the world: a list for each status and subject,
-// in the order of the log. The end of a list after any sequence has its count without a walk.
+// in the order of the log. The rows after any sequence are counted without a walk.
 type results []resultRows
 
 type resultRows struct {
@@ -35,8 +35,8 @@ func (r results) bytes() (n int64) {
 	return n
 }
 
-// addResult makes a row one of the results of its town and of the world. Towns that do not exist
-// are no part of the world.
+// addResult adds a row to the results of its town and of the world. The world has no results of
+// towns that do not exist.
 func (s *state) addResult(n uint32, r *row) {
 	if r.ResultStatus == 0 || r.Town == 0 {
 		return
@@ -59,9 +59,9 @@ type Results struct {
 	Newest map[string][]uint64
 }
 
-// Results returns the results of towns together that the log keeps, or of all with nil: at most so
-// many of each status in Newest. With the zero Kept, rows of messages that the log has forgotten may
-// be among them.
+// Results returns the results that the log keeps of towns together, or of all towns with nil.
+// Newest has at most most of each status. With the zero Kept, rows of forgotten messages may be
+// among them.
 func (ix *Index) Results(tokens []string, kept Kept, most int) Results {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()

@@ -27,7 +27,7 @@ const (
 	InDoubt
 )
 
-// Row is one message of the log as the index has it. Members that the message has not are zero.
+// Row is one message of the log as the index has it. Members that the message lacks are zero.
 type Row struct {
 	Seq          uint64    // log sequence
 	At           time.Time // persistedAt, in UTC and ms

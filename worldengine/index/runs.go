@@ -19,37 +19,39 @@ type Filter struct {
 	// ActorID and Type are of the first row; Type is the type of a proposal, or a signal.
 	ActorID, Type string
 	Reason        string // reason code of the result, of the newest row
-	// ID is the beginning of an id that the run has: its own, or its key, its handoff or its result
-	// with or without the word before the hash. The index does not look at it.
+	// ID is the beginning of an id of the run: its own, its key, or the id of its handoff or its
+	// result, with or without the word before the hash. The index ignores it.
 	ID string
 	// Oldest lists the oldest runs first, in the order in which they were committed.
 	Oldest bool
-	// AfterMark, if set, takes only runs that have a row behind this sequence, however old they are,
-	// and lists them in the order of their first such rows. From, To and Oldest do not count then.
+	// AfterMark, if set, selects only runs that have a row behind this sequence, however old they
+	// are, and lists them in the order of their first such rows. From, To and Oldest are ignored
+	// then.
 	AfterMark *uint64
 }
 
 // Page is a part of a list of runs.
 type Page struct {
 	Runs []Run
-	// Places continue the list behind each of the runs, as the argument after.
+	// Places has, for each of the runs, the after that continues the list behind it.
 	Places []uint64
 	// Next continues the list as after; 0 at the end.
 	Next uint64
-	// Looked is how many runs the page was looked for among, and To the persistedAt of the first row of
-	// the last one of them; zero if there was none.
+	// Looked is how many runs were searched for this page. To is the persistedAt of the first row
+	// of the last one of them; zero if there was none.
 	Looked int
 	To     time.Time
 }
 
-// maxSearch is how many runs one page looks at, searchTurn how many rows between two writers' turns.
+// maxSearch is how many runs one page searches. After searchTurn rows a search lets writers in.
 const (
 	maxSearch  = 4 << 20
 	searchTurn = 4096
 )
 
-// Runs returns at most limit runs, from 1, that pass a filter: after the Next of the page before,
-// or from the beginning with 0. A page may have fewer runs, or none, and a Next: ask on.
+// Runs returns at most limit runs that pass a filter; limit is at least 1. They come after the Next
+// of the page before, or from the beginning with 0. A page may have fewer runs, or none, and a
+// Next: ask again with it.
 func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -120,8 +122,8 @@ func (s *search) number(class int, name string) uint32 {
 	return math.MaxUint32
 }
 
-// rowsBehind returns the rows to look at, after the one at a sequence in the order of the list, or
-// all with 0: of one town only its own, unless they have to be behind a mark.
+// rowsBehind returns the rows to search, after the one at a sequence in the order of the list, or
+// all with 0. For one town it returns only the town's rows, unless a mark is set.
 func (s *search) rowsBehind(after uint64) iter.Seq[*row] {
 	return func(yield func(*row) bool) {
 		if len(s.filter.Towns) == 1 && s.filter.AfterMark == nil {

@@ -100,7 +100,7 @@ func (p *samples) take(s *state, r *row) (arrived int64, ends bool) {
 	return arrived, true
 }
 
-// answer counts the time that an answer took; waited if that is to be counted as a wait, too.
+// answer counts the time that an answer took and, if waited is set, also as a wait.
 func (p *samples) answer(at, took int64, waited bool) {
 	m := p.of(at / perMinute)
 	if m == nil {
@@ -151,7 +151,7 @@ func (s *state) arrived(run uint32) int64 {
 	return first.At - int64(first.Waited)
 }
 
-// bucket returns the bucket of a time: exact up to 16 ms, then eight for each doubling.
+// bucket returns the bucket of a time: exact up to 16 ms, then eight buckets for each doubling.
 func bucket(ms int64) int {
 	ms = max(ms, 0)
 	if ms < 16 {

@@ -12,7 +12,7 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// smallGap is how many messages are read one by one; for more it pays to make a consumer.
+// smallGap is how many messages are read one by one; for more, a consumer is faster.
 const smallGap = 64
 
 // LogSource returns the Source on a log.

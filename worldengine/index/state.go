@@ -238,7 +238,7 @@ func instant(at int64) time.Time {
 	return time.UnixMilli(at).UTC()
 }
 
-// rows returns the rows of a chain, ascending, of which prev gives the one before.
+// rows returns the rows of a chain, ascending; prev returns the number of the row before a row.
 func (s *state) rows(last uint32, prev func(*row) uint32) []*row {
 	var rows []*row
 	for n := last; n != 0; n = prev(s.row(n)) {
