@@ -137,12 +137,12 @@ func (d *DamagedTown) advice() string {
 		". It loses no commit: the messages behind that are not the engine's"
 }
 
-// mendable reports whether the options allow to put a damaged town back.
+// mendable reports whether the options allow the repair of a damaged town.
 func (c *worldCheck) mendable(d DamagedTown) bool {
 	return d.good != nil && (c.options.MendTowns || !d.LosesCommit)
 }
 
-// mendTowns puts the towns back that the options allow, and returns them.
+// mendTowns puts back the towns that the options allow, and returns them.
 func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err error) {
 	for _, d := range c.report.Damaged {
 		if !c.mendable(d) {
@@ -168,7 +168,7 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	guard := uint64(0) // to the guard, a message that is not delivered is none
+	guard := uint64(0) // the guard ignores a message that is not delivered
 	if d.last.Delivered {
 		guard = d.last.Sequence
 	}

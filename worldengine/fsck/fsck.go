@@ -39,13 +39,13 @@ type Options struct {
 }
 
 // Run checks a world, and with Options.Repair puts towns back and checks again: see the package
-// comment. Servers may be running meanwhile: Run goes to the log's end at its start. NATS answers
-// no request that it denies the user: the caller, which NATS informs, ends ctx with that error as
-// its cause, so that Run need not wait for the answer.
+// comment. Servers may be running meanwhile: Run goes to the log's end at its start. NATS does not
+// answer a request that it denies the user, but informs the connection. The caller then ends ctx
+// with that error as its cause, so that Run need not wait for the answer.
 //
 // The report has every finding. The error is commitlog.ErrNoWorld or ErrFormat,
-// commitlog.ErrLogUnavailable if the check or the repair was not finished, or an invalid world
-// name's; a report with an error is from before the repair broke off.
+// commitlog.ErrLogUnavailable if the check or the repair was not finished, or the error of an
+// invalid world name. A report beside an error was made before the repair broke off.
 func Run(ctx context.Context, nc *nats.Conn, world string, options Options) (*Report, error) {
 	if err := wire.ValidateWorld(world); err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ type worldCheck struct {
 	damaged map[string]*DamagedTown
 }
 
-// find takes a finding into the report.
+// find adds a finding to the report.
 func (c *worldCheck) find(finding Finding) { c.report.add(finding, c.options.MaxFindings) }
 
 // now is the time by the clock of the NATS server, by which messages expire.
@@ -151,8 +151,8 @@ func (c *worldCheck) readLog(ctx context.Context) error {
 	return c.takeDamaged(ctx)
 }
 
-// take adds a verdict to the report. One about a message that no engine can load waits: a later
-// record may put the message aside.
+// take adds a verdict to the report. A verdict about a message that no engine can load waits: a
+// later record may put the message aside.
 func (c *worldCheck) take(ctx context.Context, v *Verdict) error {
 	if v.damaged() {
 		c.hold(v)
@@ -209,7 +209,7 @@ func (c *worldCheck) checkKey(ctx context.Context, v *Verdict) error {
 	return err
 }
 
-// retries reports whether a retried run is the one of an earlier record, and failed because no
+// retries reports whether of names the run of an earlier record, and that run failed because no
 // plugin or console was reachable.
 func retries(of *apply.RetryOf, earlier *jetstream.RawStreamMsg) bool {
 	if of == nil || of.LogSeq != earlier.Sequence {

@@ -23,9 +23,9 @@ type Unreadable struct {
 	Sequence uint64 `json:"sequence"` // of the last message
 }
 
-// FindUnreadable returns the unreadable histories of a log, by their subjects. read returns the
-// number of messages read of a subject: it looks only if NATS counts another one. The error is
-// ErrLogUnavailable.
+// FindUnreadable returns the unreadable histories of a log, by their subjects. read returns how
+// many messages of a subject were read; a subject is looked at only if NATS counts another number.
+// The error is ErrLogUnavailable.
 func FindUnreadable(
 	ctx context.Context, log *commitlog.Log, read func(subject string) uint64,
 ) (all []Unreadable, err error) {
@@ -77,13 +77,13 @@ func (c *worldCheck) findUnreadable(ctx context.Context) error {
 	return err
 }
 
-// checkHistories reports the towns whose history begins behind a message that no limit has
-// discarded: the log keeps fewer messages of them than its least full history, and they do not
-// begin within a restored backup.
+// checkHistories reports the towns that have lost the beginning of their history. Such a town
+// begins behind a message that no limit has discarded: the log keeps fewer messages of it than its
+// least full history, and they do not begin within a restored backup.
 //
-// It notes the towns with a message that NATS cannot read from its files: it counts more of the town
-// than it delivers. When that message leaves a full history, nats-server 2.15.2 fails: it stores
-// nothing more, and truncates the file there at its next start.
+// It also notes the towns with a message that NATS cannot read from its files: NATS counts more
+// messages of the town than it delivers. When that message leaves a full history, nats-server
+// 2.15.2 fails: it stores nothing more, and truncates the file there at its next start.
 func (c *worldCheck) checkHistories(ctx context.Context) error {
 	config := c.log.Stream.CachedInfo().Config
 	least, restored := uint64(max(commitlog.LeastHistory(config), 0)), commitlog.RestoredTo(config)

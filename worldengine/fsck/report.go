@@ -19,8 +19,8 @@ type Report struct {
 	Findings     []Finding `json:"findings"`
 	// Damaged are the towns that answer TOWN_DAMAGED, with their remedies.
 	Damaged []DamagedTown `json:"damaged,omitempty"`
-	// Notes are facts that the check cannot know, and tasks of the operator though nothing is wrong
-	// now.
+	// Notes are facts that the check cannot judge, and tasks of the operator though nothing is
+	// wrong now.
 	Notes []string `json:"notes,omitempty"`
 	// Repair has the changes of a repair; nil if none was requested or necessary.
 	Repair *RepairReport `json:"repair,omitempty"`

@@ -87,8 +87,8 @@ func (r *runState) accept(p *apply.Pending) {
 	r.tail.Next = max(r.tail.Next, p.Emitted+1)
 }
 
-// take checks the place of a record's events in their run, and, of the engine's, that their
-// transitions are valid.
+// take checks the place of a record's events in their run, and the transitions of the engine's
+// events.
 func (r *runState) take(v *Verdict) {
 	kind, run := v.rec.Kind, v.rec.Run
 	if kind == commitlog.KindEvents || kind == commitlog.KindRun {
@@ -138,8 +138,8 @@ func (r *runState) isEndedBy(rec *commitlog.Record) bool {
 	return true
 }
 
-// checkGuard checks the guard of a record on the run's own subject. One other than the message
-// before it belongs to an expired one.
+// checkGuard checks the guard of a record on the run's own subject. A guard above the last
+// message's sequence names a message that has expired.
 func (r *runState) checkGuard(v *Verdict) {
 	guard, ok := commitlog.GuardOf(v.Header)
 	if r.seq > 0 && (!ok || guard < r.seq) {
@@ -175,8 +175,8 @@ func eventText(run *runevents.Run, i int) string {
 		strings.TrimSpace(string(e.EventType)+" "+e.StepID), e.LogicalAttemptID)
 }
 
-// waitingLimit is how long a run may wait after its last record before it counts as left: live
-// servers end such runs within seconds, or renew their claims.
+// waitingLimit is how long a run may wait after its last record before it counts as left. Live
+// servers end such runs within seconds.
 const waitingLimit = 2 * time.Minute
 
 // leftWaiting returns the runs that have waited since a time or longer, though no command is being

@@ -386,7 +386,8 @@ func beginOf(run *runevents.Run) (begin machine.Begin) {
 	return begin
 }
 
-// emittedAt returns an event's emittedAt, or the zero time; endOf returns it of a run's last event.
+// emittedAt returns an event's emittedAt, or the zero time. endOf returns the emittedAt of a run's
+// last event.
 func emittedAt(e *runevents.Event) time.Time {
 	if e == nil {
 		return time.Time{}
