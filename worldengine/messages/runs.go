@@ -36,10 +36,10 @@ type Result struct {
 //schema:example {"runId": "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a"}
 //schema:example {"runId": "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a", "fixtures": true}
 type RunGet struct {
-	// The id of the run, as the header Run-Id of a result names it; it is a token of a subject,
-	// so never a wildcard.
+	// The id of the run, as in the header Run-Id of a result: a token of a NATS subject, and never
+	// a wildcard.
 	RunID string `json:"runId" schema:"runId"`
-	// Whether to answer with the fixtures of the run, too; not when left out.
+	// Whether to answer with the fixtures of the run, too; false when left out.
 	Fixtures bool `json:"fixtures,omitzero"`
 }
 
@@ -89,13 +89,13 @@ type RunList struct {
 	// Only the runs of proposals of this type, such as PROJECT_ADVANCE, or of this signal: PAUSE,
 	// RESUME or CANCEL.
 	Type string `json:"type,omitzero" schema:"id"`
-	// Only the runs that have this status now, or whose result has.
+	// Only the runs that have this status now, or whose result has it.
 	Status string `json:"status,omitzero" schema:"runStatuses"`
 	// Only the runs whose result has this reason code.
 	Reason string `json:"reasonCode,omitzero" schema:"id"`
-	// Only the runs with an id that begins so: the run's own, its key, or its handoff's or its
-	// result's, with or without the word before the hash. The server reads runs for it, up to
-	// some thousands a request.
+	// Only the runs with an id that begins with this text: the run's own id, its key, or the id of
+	// its handoff or its result, with or without the word before the hash. The server reads up to
+	// some thousands of runs for it a request.
 	ID string `json:"id,omitzero" schema:"id"`
 	// Only the runs whose first event was persisted (persistedAt) at this time or later.
 	From string `json:"from,omitzero" schema:"time"`
@@ -108,8 +108,8 @@ type RunList struct {
 	// Whether the newest or the oldest runs come first, in the order in which they were
 	// committed; newest when left out.
 	Order string `json:"order,omitzero" schema:"one=newest|oldest"`
-	// Go on after this place, the next of the page before in the same order; from the first run
-	// of the order when left out.
+	// Continue after this place: the next of the page before, in the same order. Left out, the list
+	// begins at the first run of the order.
 	After uint64 `json:"after,omitzero"`
 	// The largest number of runs to answer with; the server chooses when left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=200"`
@@ -122,16 +122,16 @@ type RunList struct {
 type Runs struct {
 	// The runs of this page, each as run.get shows it.
 	Runs []RunRow `json:"runs" schema:"ref=run-get-reply.v1"`
-	// The after of the request for the next page; left out on the last one. A page may have fewer
-	// runs than wanted, or none, and a next: it was not searched to the end.
+	// The after of the request for the next page; left out on the last page. A page with a next may
+	// have fewer runs than wanted, or none: the search goes on there.
 	Next uint64 `json:"next,omitzero" schema:"min=1"`
 	// How many runs this page was searched for.
 	Searched int `json:"searched"`
 	// When the first event of the last one of them was persisted.
 	SearchedTo string `json:"searchedTo,omitzero"`
-	// The end of the complete part of the list that begins with this page, once its last page is
-	// read: it has every run that the request asks for and that had an event up to there. It is a
-	// sequence of the world's log; on the bus it is the header Log-Seq of an event.
+	// The sequence of the world's log up to which the list is complete, once it is read from this
+	// page to its last: it has every run that the request asks for and that had an event up to
+	// there. On the bus it is the header Log-Seq of an event.
 	Mark uint64 `json:"mark"`
 }
 
@@ -153,14 +153,14 @@ type RunEvents struct {
 type Events struct {
 	// The events of this page, in order of runSeq.
 	Events []jsontext.Value `json:"events" schema:"ref=run-event-record.v2"`
-	// The runSeq of the last event that the run has, 0 when it has none; there are more pages
-	// while it is above the runSeq of the last event here.
+	// The runSeq of the last event that the run has, 0 if it has none. There are more pages while
+	// it is above the runSeq of the last event here.
 	LastEventSeq int64 `json:"lastEventSeq"`
-	// The mark of the last event of this page: the sequence of the world's log that it was made
-	// of, on the bus the header Log-Seq. It is left out with no event.
+	// The mark of the last event of this page: its sequence in the world's log, on the bus the
+	// header Log-Seq. Left out if the page has no events.
 	Mark uint64 `json:"mark,omitzero" schema:"min=1"`
-	// Of FROM_SNAPSHOT: the state of the run after its events up to snapshotSeq. It is left out
-	// if the run has none of them, and the events are all that it has, as with FULL.
+	// With FROM_SNAPSHOT: the state of the run after its events up to snapshotSeq. Left out if the
+	// run has no events up to there; the events are then all that it has, as with FULL.
 	Snapshot *runevents.Snapshot `json:"snapshot,omitzero" schema:"ref=run-get-reply.v1"`
 }
 
@@ -175,8 +175,8 @@ type EventListRequest struct {
 	// The cursor of the page before; "0" begins with the oldest commit that is kept. Left out,
 	// the answer has the end of the log as its cursor, and no commits.
 	After string `json:"after,omitzero" schema:"id"`
-	// Only the commits of this town; left out, of all towns that the user may read and, if it may
-	// read all, of no town.
+	// Only the commits of this town. Left out, the commits of all towns that the user may read; a
+	// user who may read all towns also gets the commits of no town.
 	TownID string `json:"townId,omitzero" schema:"id"`
 	// The largest number of commits to answer with; 100 when left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=1000"`
@@ -208,7 +208,8 @@ type Commit struct {
 type EventListReply struct {
 	// The commits of this page, in the order of the log.
 	Commits []Commit `json:"commits" schema:"ref=commit.v1"`
-	// The after of the request that goes on: the last commit that was looked at, wanted or not.
+	// The after of the next request: the last commit that was looked at, whether it is in the page
+	// or not.
 	Cursor string `json:"cursor" schema:"id"`
 	// true if the log no longer keeps some of the commits between after and cursor. With townId
 	// other towns do not count, if the server knows whose the commits were.

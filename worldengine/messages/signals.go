@@ -40,12 +40,12 @@ type Control struct {
 	// How many commands are being applied outside the engine at this moment; of the world, by the
 	// server that answers.
 	Applying int `json:"applying"`
-	// The same for people, in a sentence.
+	// The state of the pause in a sentence, for people.
 	Message string `json:"message,omitzero"`
 	// Who paused it, why and when; left out if nothing is paused.
 	PausedBy *PausedBy `json:"pausedBy,omitzero"`
-	// The run of the signal that this answers, whose events tell of it; left out if there was
-	// none.
+	// The run of the signal that this answers; its events record the signal. Left out if there was
+	// no signal.
 	SignalID string `json:"signalId,omitzero" schema:"id"`
 }
 
@@ -59,7 +59,7 @@ type PausedBy struct {
 	Reason string `json:"reason,omitzero"`
 	// When it was paused.
 	At time.Time `json:"at"`
-	// After how many milliseconds it is an alert that commands are still being applied.
+	// How many milliseconds commands may still be applied after the pause; then an alert is raised.
 	DrainTimeoutMs int64 `json:"drainTimeoutMs"`
 }
 
@@ -78,10 +78,10 @@ type Retried struct {
 	HandoffID string `json:"handoffId" schema:"handoffId"`
 	// The run that is retried.
 	RetryOf string `json:"retryOf" schema:"id"`
-	// The run in which it is.
+	// The new run, in which the handoff is tried again.
 	RunID string `json:"runId" schema:"id"`
-	// The execution-result.v1 of that run; left out while there is none, since the handoff waits
-	// or its command is being applied: run.get shows how it goes on.
+	// The execution-result.v1 of the new run; left out while the handoff waits or its command is
+	// being applied: ask run.get.
 	Result jsontext.Value `json:"result,omitzero" schema:"ref=execution-result.v1"`
 }
 
@@ -94,9 +94,11 @@ type Retried struct {
 type ApprovalList struct {
 	// Only the proposals of this town; of all towns when left out.
 	TownID string `json:"townId,omitzero" schema:"id"`
-	// List the proposals that wait no longer instead, the newest first; not when left out.
+	// Whether to list the proposals that wait no longer instead, the newest first; false when left
+	// out.
 	Closed bool `json:"closed,omitzero"`
-	// Go on behind this place, the next of the page before; from the oldest when left out.
+	// Continue after this place: the next of the page before. Left out, the list begins at its
+	// first proposal.
 	After string `json:"after,omitzero" schema:"id"`
 	// The largest number of proposals to answer with; the server chooses when left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=200"`
@@ -108,8 +110,8 @@ type Approval struct {
 	TownID string `json:"townId" schema:"id"`
 	// The handoff; approval.decide takes it.
 	HandoffID string `json:"handoffId" schema:"handoffId"`
-	// The SHA-256 of the handoff, as the server stores it, which approval.decide takes beside the
-	// id, which several handoffs may have.
+	// The SHA-256 of the handoff as the server stores it. approval.decide takes it beside the id,
+	// since several handoffs may have the same id.
 	HandoffHash string `json:"handoffHash" schema:"hash"`
 	// waiting (for a decision) or approved (and the handoff was not sent again yet); of one that
 	// waits no longer denied, used (approved and accepted for execution), stale (the town has
@@ -122,15 +124,15 @@ type Approval struct {
 	Command string `json:"command" schema:"id"`
 	// The proposal.v2, as the agent made it.
 	Proposal jsontext.Value `json:"proposal" schema:"object"`
-	// When it was asked for.
+	// When the approval was asked for.
 	At string `json:"at" schema:"id"`
-	// When it waits no longer.
+	// When the proposal, or its approval, expires.
 	Expires string `json:"expiresAt" schema:"id"`
 	// Who approved it; left out before.
 	DecidedBy string `json:"decidedBy,omitzero"`
 	// When it was approved; left out before.
 	DecidedAt string `json:"decidedAt,omitzero" schema:"id"`
-	// Why; left out if the person gave no reason.
+	// The reason of the decision; left out if the person gave none.
 	Reason string `json:"reason,omitzero"`
 	// The changes in the town that the built-in rules expect of the command. A game may do
 	// otherwise.
@@ -180,8 +182,8 @@ type ApprovalDecide struct {
 	HandoffID string `json:"handoffId" schema:"handoffId"`
 	// The town in which it waits.
 	TownID string `json:"townId" schema:"id"`
-	// The handoff that was shown, by the handoffHash of approval.list: another one that waits
-	// under the same id is not decided about. When left out, the only one with the id that waits
+	// The handoffHash of approval.list for the handoff that the person saw: another handoff that
+	// waits under the same id is not decided about. Left out, only one handoff with the id may wait
 	// in the town.
 	HandoffHash string `json:"handoffHash,omitzero" schema:"hash"`
 	// approve: the same handoff is executed when it is sent again. reject: it is refused, with
@@ -196,8 +198,8 @@ type ApprovalDecide struct {
 	Submit bool `json:"submit,omitzero"`
 }
 
-// Decided is the decision about a proposal, which stands, and the result of the handoff if it was to be
-// submitted.
+// Decided is the decision about a proposal, which is stored, and the result of the handoff if it
+// was to be submitted.
 //
 //schema:approval-decide-reply.v1
 type Decided struct {
@@ -215,13 +217,13 @@ type Decided struct {
 	Reason string `json:"reason,omitzero"`
 	// When it was decided.
 	At string `json:"at" schema:"id"`
-	// The run of the handoff that was submitted, also if there is no result yet, or of one that
-	// was accepted for execution before; left out if none is known.
+	// The run of the submitted handoff, even without a result yet, or the run in which it was
+	// accepted before; left out if none is known.
 	RunID string `json:"runId,omitzero" schema:"id"`
 	// The execution-result.v1 of the handoff that was submitted.
 	Result jsontext.Value `json:"result,omitzero" schema:"ref=execution-result.v1"`
-	// Why there is no result although the handoff was to be submitted. The decision stands: the
-	// handoff may be sent, or the same decision by the same person.
+	// Why there is no result although the handoff was to be submitted. The decision stands: send
+	// the handoff, or the same decision by the same person again.
 	NotSubmitted *NotSubmitted `json:"notSubmitted,omitzero"`
 }
 

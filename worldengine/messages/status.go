@@ -9,13 +9,13 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// WorldStatus asks how the world is.
+// WorldStatus asks for the state of the world.
 //
 //schema:world-status-request.v1
 //schema:example {}
 //schema:example {"damage": true}
 type WorldStatus struct {
-	// Whether to read the last record of every town, and to report those that cannot be read; not
+	// Whether to read the last record of every town, and to report those that cannot be read; false
 	// when left out.
 	Damage bool `json:"damage,omitzero"`
 }
@@ -59,7 +59,7 @@ type TownStates struct {
 	NoPlugin int `json:"noPlugin"`
 	// Waiting towns have a proposal that waits for a person's approval.
 	Waiting int `json:"waiting"`
-	// InDoubt towns are as they were before a command that failed, and that may be applied.
+	// InDoubt towns had a command that failed, though the game may have applied it.
 	InDoubt int `json:"inDoubt"`
 }
 
@@ -163,8 +163,8 @@ type Stats struct {
 	AlertCounts
 	// WorldPaused is set while the world is paused.
 	WorldPaused bool `json:"worldPaused,omitzero"`
-	// TownsPaused is how many towns are paused by themselves, as far as the engine knows: of a
-	// pause that another one has taken it hears within moments.
+	// TownsPaused is how many towns are paused by themselves, as far as the engine knows. It learns
+	// of another engine's pause within moments.
 	TownsPaused int `json:"townsPaused"`
 	// PluginsAbsent is how many towns had no plugin when this engine last asked for one.
 	PluginsAbsent int `json:"pluginsAbsent"`
@@ -172,7 +172,7 @@ type Stats struct {
 	// long the oldest has waited, in milliseconds.
 	ApprovalsWaiting int   `json:"approvalsWaiting"`
 	ApprovalOldestMs int64 `json:"approvalOldestMs"`
-	// StorageFull is why nothing is stored at the moment; absent if something is.
+	// StorageFull is why nothing can be stored now; absent if storing is possible.
 	StorageFull string `json:"storageFull,omitzero"`
 	// LogLost is why nothing is judged before an operator acts; absent if handoffs are judged.
 	LogLost string `json:"logLost,omitzero"`
@@ -182,11 +182,11 @@ type Stats struct {
 
 // AlertCounts counts alerts.
 type AlertCounts struct {
-	// Alerts counts the alerts that were raised, by code, and AlertsLost how many of them did not
-	// come into the stream of alerts.
+	// Alerts counts the raised alerts by code. AlertsLost is how many of them did not reach the
+	// stream of alerts.
 	Alerts     map[runevents.AlertCode]int64 `json:"alerts"`
 	AlertsLost int64                         `json:"alertsLost"`
-	// AlertsMore counts by code the findings without an alert of their own: its run has one of the
-	// code, or its town has as many as it may at a time.
+	// AlertsMore counts, by code, the findings without an alert of their own: the run has an alert
+	// of that code, or the town has as many as it may at a time.
 	AlertsMore map[runevents.AlertCode]int64 `json:"alertsMore"`
 }

@@ -53,9 +53,9 @@ type AbsentPlugin struct {
 	Attempt int64 `json:"attempt,omitzero"`
 	// The last answer, or the reason why there is none.
 	Said string `json:"said,omitzero"`
-	// When the plugin is asked again.
+	// When the plugin is next asked.
 	NextAt string `json:"nextAt,omitzero"`
-	// The way to mend it.
+	// The remedy, for people.
 	Todo string `json:"todo"`
 }
 
@@ -76,13 +76,13 @@ type Town struct {
 	TownSummary `json:",inline"`
 	// The authoritative state of the town.
 	Snapshot *town.Snapshot `json:"snapshot" schema:"ref=snapshot.v1"`
-	// Which types of proposals take a person's approval in the town; left out when none do.
+	// The types of proposals that a person must approve in the town; left out when there are none.
 	Approval []handoff.ProposalType `json:"approval,omitempty" schema:"id"`
 	// The absence of the plugin: since, attempt, said, nextAt and todo, as in world.status; left
 	// out with pluginAbsentSince.
 	PluginAbsent *AbsentPlugin `json:"pluginAbsent,omitzero"`
-	// The last handoff that was accepted on this very state and failed; left out if none did. The
-	// same proposal would be a duplicate of it.
+	// The last handoff that failed after it was accepted on this very state; left out if there is
+	// none. The same proposal would be a duplicate of it.
 	LastFailure *Failure `json:"lastFailure,omitzero"`
 }
 
@@ -90,15 +90,15 @@ type Town struct {
 //
 //schema:town-put-request.v1
 type TownPut struct {
-	// The new state of the town, which it names itself. It never lowers the day.
+	// The new state of the town, with the town's id in it. It never lowers the day.
 	Snapshot any `json:"snapshot" schema:"ref=snapshot.v1"` // a *town.Snapshot, or its JSON
 	// The state to replace. Left out, the town is created and an existing one refused.
 	Expected string `json:"expectedSnapshotHash,omitzero" schema:"hash"`
-	// Who applies the town's commands from now on. Left out, it stays as it is: the server's
-	// default for a new town.
+	// Who applies the town's commands from now on. Left out, it stays as it is; for a new town it
+	// is the server's default.
 	Apply string `json:"apply,omitzero" schema:"one=local|plugin|rcon"`
-	// Which types of proposals take a person's approval in the town from now on; none with an
-	// empty list. Left out, it stays as it is: the world's setting for a new town.
+	// The types of proposals that a person must approve in the town from now on; an empty list for
+	// none. Left out, they stay as they are; a new town gets the world's setting.
 	Approval []handoff.ProposalType `json:"approval,omitzero" schema:"proposalTypes,most=100"`
 }
 
@@ -108,18 +108,18 @@ type TownPut struct {
 type TownPatch struct {
 	// The id of the town: any non-empty string.
 	TownID string `json:"townId" schema:"id"`
-	// A JSON Merge Patch (RFC 7396) of the town's snapshot. null takes a member off; mission and
+	// A JSON Merge Patch (RFC 7396) of the town's snapshot. null removes a member; mission and
 	// latestNetherEvent become null. A list is replaced as a whole.
 	Patch jsontext.Value `json:"patch" schema:"object"`
 	// The state to change; the town must still be in it.
 	Expected string `json:"expectedSnapshotHash" schema:"hash"`
-	// Which types of proposals take a person's approval in the town from now on; none with an
-	// empty list. Left out, it stays as it is: the world's setting for a new town.
+	// The types of proposals that a person must approve in the town from now on; an empty list for
+	// none. Left out, they stay as they are; a new town gets the world's setting.
 	Approval []handoff.ProposalType `json:"approval,omitzero" schema:"proposalTypes,most=100"`
 }
 
-// TownRemove removes a town. It is unknown from then on, its history stays as long as the log keeps it,
-// and town.put makes it anew at a day that is not before its last one. The reply is a
+// TownRemove removes a town. The town is unknown from then on; its history stays as long as the log
+// keeps it. town.put can make it again, at a day that is not before its last one. The reply is a
 // town-remove-reply.v1.
 //
 //schema:town-remove-request.v1
@@ -150,15 +150,17 @@ const (
 //schema:example {"after": "town-threatened", "limit": 100}
 //schema:example {"state": "waiting", "sort": "changed"}
 type TownList struct {
-	// Start after this town id, the next of the page before; from the first town when left out.
+	// Start after this town id: the next of the page before. Left out, the list begins at the first
+	// town.
 	After string `json:"after,omitzero"`
 	// The largest number of towns to answer with; the server chooses when left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=10000"`
-	// Only the towns with this in their ids, in capitals or not, or with a snapshotHash that
-	// begins so.
+	// Only the towns whose ids contain this text, in any case, or whose snapshotHash begins with
+	// it.
 	Text string `json:"text,omitzero" schema:"id"`
 	// Only the towns in this state, as world.status counts them: paused by themselves, applying a
-	// command, noPlugin if it is away, waiting for a person's approval, or inDoubt.
+	// command, noPlugin if the plugin of their command is away, waiting for a person's approval, or
+	// inDoubt.
 	State string `json:"state,omitzero" schema:"one=paused|applying|noPlugin|waiting|inDoubt"`
 	// The order: by id, the highest day first, or the last change first; id when left out.
 	Sort string `json:"sort,omitzero" schema:"one=id|day|changed"`
@@ -169,7 +171,7 @@ type ListedTown struct {
 	TownSummary `json:",inline"`
 	// How many proposals wait for a person's approval; left out when none does.
 	Waiting int `json:"waiting,omitzero" schema:"min=1"`
-	// True if the town is as it was before a command that failed, and that may be applied.
+	// True if the town had a command that failed, though the game may have applied it.
 	InDoubt bool `json:"inDoubt,omitzero"`
 }
 
@@ -198,8 +200,8 @@ type TownHistory struct {
 	// The id of the town: any non-empty string. Left out, the answer has the newest changes of
 	// all towns that the user may read, of those among the last 500 messages of the log.
 	TownID string `json:"townId,omitzero" schema:"id"`
-	// Only the revisions before this one, the next of the page before; from the newest one when
-	// left out.
+	// Only the revisions before this one: the next of the page before. Left out, the list begins at
+	// the newest revision.
 	Before uint64 `json:"before,omitzero" schema:"min=1"`
 	// Only the revisions after this one, such as the newest one that is known.
 	After uint64 `json:"after,omitzero" schema:"min=1"`
@@ -224,7 +226,7 @@ type Revision struct {
 	// The run of the handoff, or of the operator's signal; left out if there is none.
 	RunID string `json:"runId,omitzero" schema:"id"`
 	// Who proposed the handoff, gave the signal, put the state, or removed the town; left out if
-	// that is not known.
+	// unknown.
 	ActorID string `json:"actorId,omitzero" schema:"id"`
 	// The command of the handoff.
 	Command string `json:"command,omitzero" schema:"id"`
@@ -254,7 +256,7 @@ type History struct {
 	TownID string `json:"townId,omitzero" schema:"id"`
 	// The revisions of this page, the newest first.
 	Revisions []Change `json:"revisions"`
-	// The before of the request for the next page; left out if the history that is kept, or was
-	// asked for, ends.
+	// The before of the request for the next page; left out at the end of the kept history, or of
+	// the requested part.
 	Next uint64 `json:"next,omitzero" schema:"min=1"`
 }

@@ -36,8 +36,8 @@ func ErrorBody(code, message string, details []schemas.Violation) []byte {
 //schema:example {}
 //schema:example {"after": 4711, "limit": 50, "unacknowledged": true}
 type AlertList struct {
-	// Go on with older ones behind this place, the next of the page before; from the newest when
-	// left out.
+	// Continue with older alerts behind this place: the next of the page before. Left out, the list
+	// begins at the newest alert.
 	After uint64 `json:"after,omitzero"`
 	// The largest number of alerts to answer with; the server chooses when left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=200"`
@@ -52,13 +52,13 @@ type Alert struct {
 	// ID is shared by all messages about the same alert.
 	ID string `json:"id"`
 	runevents.Alert
-	// More is how many more with this code were counted for the run, which has one of them.
+	// More is how many more findings with this code were counted for the run.
 	More int64 `json:"more,omitzero"`
-	// Acknowledged says who has dealt with it; nil if nobody has.
+	// Acknowledged is the acknowledgement; nil if nobody has dealt with the alert.
 	Acknowledged *Acknowledgement `json:"acknowledged,omitzero"`
 }
 
-// Acknowledgement says who has dealt with an alert, when and why.
+// Acknowledgement is who has dealt with an alert, when and how.
 type Acknowledgement struct {
 	By     string `json:"by"`
 	At     string `json:"at"`
@@ -132,16 +132,16 @@ type Sample struct {
 	At string `json:"at"`
 	// How many handoffs ended, by the status of the result, or cancelled.
 	Results map[string]int64 `json:"results"`
-	// How long half of them took at most, from their arrival to their answer, of a town until
-	// that is stamped before its commit, in milliseconds; left out when none ended.
+	// The median time in milliseconds from the arrival of these handoffs to their answers, of one
+	// town to their persistedAt; left out when none ended.
 	P50Ms *int64 `json:"p50Ms,omitzero"`
-	// How long 99 in 100 of them took at most; left out when none ended.
+	// The 99th percentile of these times; left out when none ended.
 	P99Ms *int64 `json:"p99Ms,omitzero"`
 	// How many handoffs waited or were being applied, on average.
 	Waiting float64 `json:"waiting"`
 }
 
-// Samples is samples of the last minutes, the oldest first; the last one goes on.
+// Samples is samples of the last minutes, the oldest first; the last one is not over yet.
 //
 //schema:world-samples-reply.v1
 type Samples struct {
@@ -151,13 +151,13 @@ type Samples struct {
 	Samples []Sample `json:"samples"`
 }
 
-// WorldClients asks who is connected.
+// WorldClients asks for the list of clients.
 //
 //schema:world-clients-request.v1
 //schema:example {}
 type WorldClients struct{}
 
-// Client is the connections of a user to NATS with one name.
+// Client is the connections to NATS of one user under one name.
 type Client struct {
 	// The user; left out for one that need not sign in.
 	User string `json:"user,omitzero"`
@@ -175,11 +175,11 @@ type Client struct {
 	Towns []string `json:"towns,omitempty"`
 }
 
-// Clients is who is connected, or was lately: those that are connected first.
+// Clients is the list of clients that are connected, then of those that were lately.
 //
 //schema:world-clients-reply.v1
 type Clients struct {
-	// The connections of each user by the names that they give themselves; none if NATS is
-	// another process.
+	// The connections of each user, by the names that its clients give; none if NATS is another
+	// process.
 	Clients []Client `json:"clients"`
 }
