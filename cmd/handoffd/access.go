@@ -47,7 +47,8 @@ type permissionsCommand struct {
 // Validate validates --world.
 func (c *permissionsCommand) Validate() error { return validateWorld(c.World) }
 
-// Run prints. Passwords are variables there, which the NATS server reads from its environment.
+// Run prints the configuration. Its passwords are variables, which the NATS server reads from its
+// environment.
 func (c *permissionsCommand) Run(s streams) error {
 	users := access.Examples()
 	if c.Access != "" {

@@ -22,7 +22,7 @@ const (
 	gcCost       = 0.25
 )
 
-// Unused memory is given back once a time of lookEvery has left less than quiet of garbage.
+// Unused memory is given back after a time of lookEvery with less than quiet of garbage.
 const (
 	lookEvery = 15 * time.Second
 	quiet     = 16 << 20
@@ -93,7 +93,7 @@ func afterEachCollection(f func() bool) {
 	})
 }
 
-// allowance is how much garbage there may be before it is collected.
+// allowance bounds the garbage before a collection.
 type allowance struct {
 	garbage uint64
 	before  usage // at the last collection
@@ -106,9 +106,9 @@ type usage struct {
 	gc, user  float64
 }
 
-// adjust takes the usage up to the end of a collection. The garbage becomes as much as would have
-// made this collection cost gcCost, in steps of at most a half or the double. If little was
-// allocated, the collection came for another reason and counts for nothing.
+// adjust sets the allowed garbage so that the last collection would have cost gcCost; at most it
+// halves or doubles it. now is the usage at the end of that collection. If little was allocated,
+// the collection came for another reason and counts for nothing.
 func (a *allowance) adjust(now usage, limit uint64) {
 	allocated, gc, user := now.allocated-a.before.allocated, now.gc-a.before.gc,
 		now.user-a.before.user
@@ -163,7 +163,7 @@ func readHeap() uint64 {
 	return bytes
 }
 
-// growth returns by how many percent a heap may grow that may have so much garbage.
+// growth returns by how many percent a heap may grow if it may have so much garbage.
 func growth(heap, garbage uint64) int {
 	if heap == 0 {
 		return gcPercent

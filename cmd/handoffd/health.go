@@ -38,7 +38,6 @@ func (c *healthCommand) Validate() error {
 	return nil
 }
 
-// Run asks.
 func (c *healthCommand) Run(ctx context.Context, s streams) error {
 	at := url.URL{Scheme: "http", Host: httpd.FromHere(c.HTTP), Path: "/readyz"}
 	if c.TLS {

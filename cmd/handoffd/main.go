@@ -143,7 +143,7 @@ func logFormat(args []string) string {
 	return format
 }
 
-// helpCommand stands in the list of commands: run puts --help in its place.
+// helpCommand is only for the list of commands: run replaces help by --help.
 type helpCommand struct {
 	Command []string `arg:"" optional:"" help:"The command, such as restore; without it the help of all."`
 }
@@ -160,7 +160,6 @@ type completionCommand struct {
 	completion.Command `embed:""`
 }
 
-// Run prints it.
 func (c completionCommand) Run(s streams, model *kong.Application) error {
 	return c.Print(s.out, model, nil)
 }

@@ -34,7 +34,7 @@ Example:
     handoffd restore backup-2026-11-21 --data ./handoffd-data`
 }
 
-// Validate refuses a name that is no world's, and replicas of a data directory.
+// Validate refuses an invalid world name, and replicas of a data directory.
 func (c *restoreCommand) Validate() error {
 	if c.Replicas < 1 || c.NATS == "" && c.Replicas > 1 {
 		return errors.New("--replicas must be above 0, and above 1 only with --nats")
@@ -42,7 +42,6 @@ func (c *restoreCommand) Validate() error {
 	return validateWorld(c.World)
 }
 
-// Run restores.
 func (c *restoreCommand) Run(ctx context.Context, s streams) error {
 	restored, err := server.Restore(ctx, server.Config{
 		Data: c.Data, NATS: c.NATS, Connection: c.Connection,

@@ -103,8 +103,8 @@ const (
 	mostHeld    = 1 << 20 // MiB
 )
 
-// Validate refuses values that the engine would take for "the default", and settings that
-// contradict each other.
+// Validate refuses values that the engine would take for its defaults, and settings that contradict
+// each other.
 func (c *serveCommand) Validate() error {
 	for _, rule := range []struct {
 		holds bool
@@ -294,9 +294,9 @@ func (c *serveCommand) stop(ctx context.Context, srv *server.Server) error {
 // betweenLooks is the pause between two looks at a disk that is full.
 const betweenLooks = 250 * time.Millisecond
 
-// restart ends a server whose NATS failed to write to the disk, and starts another one on the same
-// ports after a pause, once there is room. Meanwhile the server refuses to store. If ctx is done
-// first, it returns the server if that still runs, else nil.
+// restart ends a server whose NATS failed to write to the disk, pauses, and starts another one on
+// the same ports once there is room. Until then the server refuses to store. If ctx is done first,
+// it returns the server if that still runs, else nil.
 func (c *serveCommand) restart(
 	ctx context.Context, srv *server.Server, config server.Config, pause time.Duration,
 ) (*server.Server, error) {

@@ -105,8 +105,8 @@ func (g *generator) verbs() {
 	g.table("docs/access.md", "roles", roles.String())
 }
 
-// outline returns the members of a schema, and of the objects in it; or the name of a schema that is not
-// of a verb alone.
+// outline returns the members of a schema of a request or a reply, and of the objects in it. Of
+// another schema it returns the name.
 func (g *generator) outline(name schemas.Name) string {
 	if !strings.HasSuffix(string(name), "-request.v1") && !strings.HasSuffix(string(name), "-reply.v1") {
 		return code(name)

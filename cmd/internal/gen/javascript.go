@@ -80,7 +80,7 @@ func transition(t runevents.EventType) string {
 		strings.Join(spec.From, `", "`), spec.To, stays)
 }
 
-// advice returns a module of the console by itself: its first page does without.
+// advice returns a separate module of the console, which its first page does not load.
 func advice() string {
 	var out strings.Builder
 	out.WriteString(generated)

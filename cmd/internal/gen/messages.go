@@ -175,9 +175,9 @@ var rules = map[string]string{
 	"object": `"type": "object"`,
 }
 
-// rule returns the schema of a value of a type. Its tag has one of rules, or one=A|B; ref=SCHEMA;
-// chars=N-M; min=N and max=N of an integer, which is 0 to 2^53-1 without; min=N of another number,
-// which is at least 0 without. most=N items is of a list, and the last.
+// rule returns the schema of a value of a type. Its tag names one of rules, or one=A|B, ref=SCHEMA
+// or chars=N-M. An integer has min=N and max=N; without them it is 0 to 2^53-1. Another number has
+// min=N; without it it is at least 0. A list has most=N, which comes last.
 func rule(shape node, tag string) node {
 	n := slices.Clone(shape)
 	least, most := "0", "9007199254740991"
