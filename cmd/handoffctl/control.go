@@ -11,10 +11,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// signalFlags are the flags of every signal of an operator.
+// signalFlags are the flags of what an operator does in a name: signals, acknowledgements, replays.
 type signalFlags struct {
-	Reason string `help:"Reason to record with the signal."`
-	Actor  string `help:"Your name, to record with the signal. By default the user that signs in with a password, or else operator. A server with users records the user's name instead." placeholder:"NAME"`
+	Reason string `help:"Reason to record."`
+	Actor  string `help:"Your name, to record. By default the user that signs in with a password, or else operator. A server with users records the user's name instead." placeholder:"NAME"`
 }
 
 // actor returns who gives a signal; "" if that is not known, which the server calls operator.
