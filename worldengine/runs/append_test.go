@@ -19,8 +19,9 @@ import (
 // An append whose answer is lost is stored once, and is nobody's duplicate.
 func TestAppend_AnswerLost(t *testing.T) {
 	t.Parallel()
-	s := open(t, logtest.New(t))
-	lossy := logtest.LoseAnswers(s.log)
+	l := logtest.New(t)
+	lossy := logtest.LoseAnswers(l) // before the index reads the log
+	s := open(t, l)
 	for i := range int64(3) {
 		lossy.Lose = int(i)
 		answers, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(i + 1)})
