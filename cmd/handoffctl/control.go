@@ -11,7 +11,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// signalFlags are the flags of what an operator does in a name: signals, acknowledgements, replays.
+// signalFlags are the flags of signals, acknowledgements and replays of an operator.
 type signalFlags struct {
 	Reason string `help:"Reason to record."`
 	Actor  string `help:"Your name, to record. By default the user that signs in with a password, or else operator. A server with users records the user's name instead." placeholder:"NAME"`
