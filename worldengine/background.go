@@ -33,7 +33,7 @@ func (e *Engine) resume(ctx context.Context) {
 			err = e.asked.Refresh(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			e.config.Logger.Warn("pending commands and approvals cannot be looked for; "+
+			e.config.Logger.Warn("pending commands and approvals cannot be read; "+
 				"will try again", "error", err)
 		}
 		now, pending := time.Now(), map[string]time.Time{}

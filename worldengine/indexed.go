@@ -52,7 +52,7 @@ func (e *Engine) raiseLost() {
 		named = append(named, fmt.Sprintf("log sequence %d of town %s (%s)", row.Seq,
 			cmp.Or(row.Town, "none"), row.Kind))
 	}
-	lost := fmt.Errorf("the log does not have records that it had: %s; keep the old file of the "+
+	lost := fmt.Errorf("the log has lost records that it had: %s; keep the old file of the "+
 		"index, rows.lost-%d, and put the newer log back if there is one",
 		strings.Join(named, "; "), e.lost[len(e.lost)-1].Seq)
 	e.alerts.Raise(alerts.LogLost.About(alerts.About{}, "{effect}", "The index was rebuilt, and "+

@@ -71,7 +71,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		return nil, err
 	}
 	if config = config.withSettings(settings); config.Apply == apply.RCON && config.RCON == nil {
-		return nil, errors.New("worldengine: the world's setting apply is rcon, which takes a " +
+		return nil, errors.New("worldengine: the world's setting apply is rcon, which requires a " +
 			"console: give --rcon-config FILE, or another --apply with --discard-history")
 	}
 	stream, err := commitlog.OpenWorldLog(ctx, js, config.World, settings,

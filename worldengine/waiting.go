@@ -85,8 +85,8 @@ func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.Paus
 	return e.stepRun(ctx, d, new(d.waitFor(by)))
 }
 
-// closeRun closes a recorded run before its handoff is judged, so that its end follows all that
-// others have appended. The error is game.Cancelled if the run was cancelled before.
+// closeRun closes a recorded run before its handoff is judged, so that no event of others comes
+// after its end. The error is game.Cancelled if the run was cancelled before.
 func (e *Engine) closeRun(ctx context.Context, d *delivery) error {
 	if !d.recorded || d.closed {
 		return nil
@@ -109,7 +109,7 @@ func (e *Engine) reopenRun(ctx context.Context, d *delivery, emitted int64) {
 	d.closed = false
 	in := e.steps.Input(d.handoff.Proposal.TownID, nil, &machine.Open{Run: d.run, Emitted: emitted})
 	if _, err := e.steps.Step(ctx, machine.Town{}, in); err != nil {
-		e.config.Logger.Warn("a run takes no events of others until its end",
+		e.config.Logger.Warn("a closed run cannot be reopened; others cannot append to it",
 			"run", d.run.RunID, d.run.Trace.LogAttr(), "error", err)
 	}
 }

@@ -29,11 +29,11 @@ func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 	config.Logger.Info("audit: the access file was reloaded", "file", c.Access, "added", done.Added,
 		"removed", done.Removed, "changed", done.Changed, "connectionsEnded", done.Ended)
 	if done.TLS {
-		config.Logger.Warn("the access file turns TLS on or off, which takes a restart",
+		config.Logger.Warn("the access file turns TLS on or off, which requires a restart",
 			"file", c.Access)
 	}
 	if c.NATS != "" {
-		config.Logger.Warn("the users and permissions of the NATS that was joined are its own: " +
+		config.Logger.Warn("the joined NATS has users and permissions of its own, which did not change: " +
 			"handoffd permissions prints them")
 	}
 }

@@ -146,7 +146,7 @@ func playDemo(ctx context.Context, out io.Writer, agent *client.Client) error {
 }
 
 // eventCell returns the cell of a run event, such as "10 RunFailed" or "apply 8-9 Completed". The
-// start of a step has none of its own: the step ends with the next event.
+// start of a step has no cell: the next event, which ends the step, names both.
 func eventCell(event *runevents.Record) string {
 	switch event.EventType {
 	case runevents.StepStarted:

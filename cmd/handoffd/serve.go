@@ -316,7 +316,7 @@ func (c *serveCommand) restart(
 		config.HTTP = samePort(config.HTTP, srv.HTTP())
 	}
 	if err := c.stop(ctx, srv); err != nil {
-		config.Logger.Warn("the server that could not store did not end in order", "error", err)
+		config.Logger.Warn("the server that could not store did not stop cleanly", "error", err)
 	}
 	for ctx.Err() == nil {
 		srv, err := server.Start(ctx, config)

@@ -22,7 +22,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// replay is the step of the machine that a record tells of.
+// replay is the step of the machine that should have made a record.
 type replay struct {
 	*Verdict
 	before   machine.Town
@@ -30,7 +30,7 @@ type replay struct {
 	settings machine.Settings
 }
 
-// replay returns the step of a town that makes the message's record, without its event.
+// replay returns the step of a town that should have made the message's record, without its event.
 func (v *Verdict) replay(before machine.Town) *replay {
 	r := &replay{Verdict: v, before: before,
 		in: machine.Input{TownID: v.rec.TownID, At: endOf(v.rec.Run)}}
@@ -65,14 +65,15 @@ func (v *Verdict) step(before machine.Town, run *runState) {
 	r.compare(r.in.Event)
 }
 
-// stepRun steps a record on a run's own subject, with its end before the record, by one of events.
+// stepRun steps a record on a run's own subject by one of events. tail is the run's end before the
+// record.
 func (v *Verdict) stepRun(before machine.Town, tail *machine.RunTail, events ...machine.Event) {
 	r := v.replay(before)
 	r.in.Tail, r.settings.Plugin.Attempts = tail, 1
 	r.compare(events...)
 }
 
-// compare steps the town by one event after another until the step makes the message's record.
+// compare steps the town by each of events until one step makes the message's record.
 func (r *replay) compare(events ...machine.Event) {
 	var closest []byte
 	var failed error
@@ -135,8 +136,8 @@ func pauseOf(run *runevents.Run) *commitlog.PausedBy {
 	return nil
 }
 
-// eventsInHand returns the events that can make a record of the run of a pending command. Those
-// that end the run close it first, whatever the end is.
+// eventsInHand returns the events that can make a record of the run of a pending command. An event
+// that ends the run closes it first.
 func eventsInHand(rec *commitlog.Record, p *apply.Pending) []machine.Event {
 	return []machine.Event{
 		&machine.Attempt{}, &machine.Attempt{Started: true},
@@ -146,14 +147,12 @@ func eventsInHand(rec *commitlog.Record, p *apply.Pending) []machine.Event {
 	}
 }
 
-// abandonOf returns the event that cancelled a run that waited.
 func abandonOf(rec *commitlog.Record) machine.Event {
 	e := &machine.Abandon{Run: rec.Run.Identity}
 	_ = json.Unmarshal(lastOf(rec.Run).Payload, &e.Why) // the step finds a difference
 	return e
 }
 
-// lastOf returns the last event of a run's part; nil if it has none.
 func lastOf(run *runevents.Run) *runevents.Event {
 	if run == nil || len(run.Events) == 0 {
 		return nil
@@ -186,7 +185,6 @@ func (r *replay) readEvent() error {
 	return r.readDelivery()
 }
 
-// readPut reads a put.
 func (r *replay) readPut() error {
 	state, err := town.ParseStored(r.rec.Snapshot)
 	r.in.Event = &machine.Put{
@@ -196,7 +194,6 @@ func (r *replay) readPut() error {
 	return err
 }
 
-// readSignal reads a signal.
 func (r *replay) readSignal() error {
 	rec := r.rec
 	said, err := machine.SignalIn(rec.Run)
@@ -281,7 +278,6 @@ func (r *replay) readOutcome() error {
 	return nil
 }
 
-// readCancellation reads the cancellation of the pending command.
 func (r *replay) readCancellation() error {
 	last := lastOf(r.rec.Run)
 	if last == nil {
@@ -315,7 +311,6 @@ func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
 	return tail
 }
 
-// retryOf returns the run that a record's run retries, or nil.
 func retryOf(rec *commitlog.Record) *apply.RetryOf {
 	if rec.Pending != nil && rec.Run != nil && rec.Pending.Run.RunID == rec.Run.RunID {
 		return rec.Pending.RetryOf
@@ -323,7 +318,6 @@ func retryOf(rec *commitlog.Record) *apply.RetryOf {
 	return rec.RetryOf
 }
 
-// readDelivery reads the delivery of a handoff.
 func (r *replay) readDelivery() error {
 	rec, encoded := r.rec, r.rec.Handoff
 	if p := rec.Pending; p != nil {
@@ -362,7 +356,6 @@ func (r *replay) readDelivery() error {
 	return nil
 }
 
-// beginOf returns how the events of a run begin.
 func beginOf(run *runevents.Run) (begin machine.Begin) {
 	for i := range run.Events {
 		e := &run.Events[i]

@@ -112,7 +112,7 @@ func (ix *Index) advance(upTo uint64) {
 	}
 }
 
-var errClosed = errors.New("it is closed")
+var errClosed = errors.New("the index is closed")
 
 // Wait returns when every message of the log up to a sequence is in. It returns an ErrBehind when
 // ctx ends, the log cannot be read, or the index is closed.

@@ -60,7 +60,7 @@ func (ix *Index) Close() error {
 	return errors.Join(ix.flush(), ix.keepSamples())
 }
 
-// load takes the rows of the file, unless the log no longer has them.
+// load reads the rows of the file, unless the log no longer has them.
 func (ix *Index) load(ctx context.Context) error {
 	s, cut, err := ix.file.open()
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,7 +17,7 @@ const (
 	Pending                  // a command is being applied in the town after it
 	Paused                   // the town is paused after it
 	Asked                    // proposals wait for approval in the town after it
-	Closing                  // only the engine goes on with the run
+	Closing                  // only the engine may continue the run
 	OfTown                   // on the log subject of its town
 	OfRun                    // on the subject of its run
 	accepts                  // consumes its key

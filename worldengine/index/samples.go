@@ -266,7 +266,7 @@ func quantile(took map[int]int64, percent int64) *int64 {
 // samplesFile is the file of the samples in the directory of an index.
 func (ix *Index) samplesFile() string { return filepath.Join(ix.config.Dir, "samples") }
 
-// loadSamples takes the samples of the file. Without it the rows are counted, and answer times are
+// loadSamples reads the samples of the file. Without it the rows are counted, and answer times are
 // lost.
 func (ix *Index) loadSamples(end uint64) {
 	data, err := os.ReadFile(ix.samplesFile())

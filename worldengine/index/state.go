@@ -12,7 +12,7 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// state has the rows and all that is found by them. It is not safe for concurrent use, but rows
+// state has the rows and the look-ups in them. It is not safe for concurrent use, but rows
 // and names that are in never change.
 type state struct {
 	names    [classes]dictionary

@@ -10,7 +10,7 @@ import (
 )
 
 // Signal is the request of control.pause, control.resume, control.get, run.cancel and run.retry; a
-// verb takes the members that its schema names.
+// verb accepts the members that its schema names.
 type Signal struct {
 	TownID         string `json:"townId,omitzero"`
 	RunID          string `json:"runId,omitzero"`

@@ -11,18 +11,18 @@ import (
 	"worldengine/worldengine/service"
 )
 
-// purpose is the purpose of one of the server's own connections, as it stands in its name.
+// purpose is the purpose of one of the server's own connections, which is part of its name.
 type purpose string
 
 const (
 	committing        purpose = "engine"
 	following         purpose = "followers"
-	requesting        purpose = "requests"          // takes requests in the world's account
-	asking            purpose = "asking"            // takes the answers of plugins
+	requesting        purpose = "requests"          // receives requests in the world's account
+	asking            purpose = "asking"            // receives the answers of plugins
 	probing           purpose = "probing"           // in the clients' account
 	checking          purpose = "checking"          // compares settings
 	restoring         purpose = "restore"           // writes a backup
-	requestingClients purpose = "clients' requests" // takes requests in the clients' account
+	requestingClients purpose = "clients' requests" // receives requests in the clients' account
 	answering         purpose = "clients' answers"  // answers there
 )
 

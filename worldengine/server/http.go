@@ -58,7 +58,7 @@ func natsWebSocket(config *Config) (*url.URL, *tls.Config, error) {
 	return target, trust, err
 }
 
-// listenHTTP takes the address of HTTP, if any, and makes the parts that need one.
+// listenHTTP listens on the address of HTTP, if any, and makes the parts that require it.
 func (s *Server) listenHTTP() (err error) {
 	config := &s.config
 	if err := checkHTTP(config); err != nil || config.HTTP == "" {

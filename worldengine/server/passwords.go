@@ -81,7 +81,7 @@ func (p *passwords) right(address string, user *natsserver.User, password string
 // maxHashing is how many logins may wait for their hash.
 const maxHashing = 16
 
-// enterHashing takes the lock of the hashes. It reports false, without the lock, if too many logins
+// enterHashing locks hashing. It reports false, without the lock, if too many logins
 // wait for it, or if it took so long that NATS has closed the connection meanwhile.
 func (p *passwords) enterHashing() bool {
 	if p.waiting.Add(1) > maxHashing {

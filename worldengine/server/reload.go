@@ -21,7 +21,7 @@ type Reloaded struct {
 }
 
 // ErrNoAccess means that a server without access control was given an access file.
-var ErrNoAccess = errors.New("server: it was started without an access file")
+var ErrNoAccess = errors.New("server: the server was started without an access file")
 
 // ReloadAccess replaces the users of the server. It ends the connections of removed and changed
 // users; those who may connect again have their new rights then. An existing NATS keeps its

@@ -88,7 +88,7 @@ type Config struct {
 	// taken, HTTPOrFree selects a free one.
 	HTTP       string
 	HTTPOrFree bool
-	// NATSWebSocket is the address at which an existing NATS takes the WebSockets of the console,
+	// NATSWebSocket is the address at which an existing NATS accepts WebSockets of the console,
 	// ws:// or wss://HOST:PORT.
 	NATSWebSocket string
 	// WebSocketOrigins are the origins whose pages may use the WebSockets of HTTP beside the console,
@@ -153,8 +153,8 @@ func (c *Config) whyNoStreams(err error) error {
 	if c.NATS == "" || !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return err
 	}
-	return fmt.Errorf("%w: that NATS server keeps its streams from this user; give the credentials "+
-		"of one in the world's account, or, if it is a handoffd's, start that one with --open", err)
+	return fmt.Errorf("%w: that NATS server denies this user its streams; give the credentials "+
+		"of a user in the world's account or, if it is a handoffd's, start that one with --open", err)
 }
 
 // worldFile returns the world file, or nil if there is none.
