@@ -18,10 +18,10 @@ const (
 	bulkTimeout = 5 * time.Second
 )
 
-// NextBatch returns the first messages of a stream at or behind a sequence, in order. It returns at
-// most so many, fewer if they are large or one was changed on the disk, and none if there is none.
-// It makes one request if the stream allows direct reads (NATS 2.11, ADR-31); else, in a cluster, it
-// reads one message from the leader. The error is ErrLogUnavailable.
+// NextBatch returns up to most messages of a stream from a sequence on, in order. It returns fewer
+// if they are large or one was changed on the disk, and none if there is none. It makes one request
+// if the stream allows direct reads (NATS 2.11, ADR-31); else, in a cluster, it reads one message
+// from the leader. The error is ErrLogUnavailable.
 func NextBatch(
 	ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, seq uint64, most int,
 ) (messages []*jetstream.RawStreamMsg, err error) {
@@ -43,7 +43,7 @@ func NextBatch(
 	return messages, nil
 }
 
-// directBatch makes a request for several messages of a stream.
+// directBatch is NextBatch by one request.
 func directBatch(
 	ctx context.Context, js jetstream.JetStream, stream string, seq uint64, most int,
 ) (messages []*jetstream.RawStreamMsg, err error) {

@@ -9,13 +9,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrLogUnavailable: the commit log did not answer in time. The request may have been stored; send
-// it again with the same key, which is safe: the answer tells.
+// ErrLogUnavailable: the commit log did not answer in time. The request may have been stored. Send
+// it again with the same key: that is safe, and the answer shows whether it was stored.
 var ErrLogUnavailable = errors.New("worldengine: the commit log does not answer")
 
-// ErrStorageFull: the log's disk is full, or a write to it failed. With ErrLogUnavailable beside
-// it, an earlier try of the same append may have been stored; otherwise nothing was. Retry when an
-// operator has made room.
+// ErrStorageFull: the log's disk is full, or a write to it failed. If the error is
+// ErrLogUnavailable too, an earlier try of the append may have been stored; otherwise nothing was.
+// Retry when an operator has made room.
 var ErrStorageFull = errors.New("worldengine: the storage of the commit log is full")
 
 // ErrNoWorld: there is no world of the name.
@@ -29,8 +29,8 @@ var ErrRecordTooLarge = errors.New("worldengine: the commit record exceeds the l
 	"payload")
 
 // ErrTownDamaged: the town's last message cannot be read: NATS found that it was changed on the
-// disk, or its state does not match its hash. Nothing is judged or put. Run fsck, which names the
-// cure.
+// disk, or its state does not match its hash. The town is not judged or put before a repair; fsck
+// names it.
 var ErrTownDamaged = errors.New("worldengine: the stored state of the town is damaged; fsck " +
 	"says where")
 
@@ -89,8 +89,8 @@ func IsWrongLastSequence(err error) bool {
 // IsRefusal reports whether err is about the message itself: it, or its header, is too large, or it
 // has an option that is refused. A retry fails the same way unless an operator changes the stream
 // or the server. All other errors are about the stream, the server or the connection (no answer, no
-// room, no leader, a lost race), and pass. JetStream's "store failed" is none of them, since a full
-// disk gives it too.
+// room, no leader, a lost race), and pass. JetStream's "store failed" counts as one of these, since
+// a full disk causes it too.
 func IsRefusal(err error) bool {
 	return errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) ||
 		errors.Is(err, nats.ErrBadHeaderMsg) ||
@@ -108,8 +108,8 @@ func isFinal(err error) bool {
 	return errors.Is(err, ErrStorageFull) || errors.Is(err, ErrLogLost)
 }
 
-// isDefinite reports whether err means that the message was not stored. No answer does not mean
-// that.
+// isDefinite reports whether err proves that the message was not stored. A missing answer proves
+// nothing.
 func isDefinite(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) || errors.Is(err, ErrRecordTooLarge) ||

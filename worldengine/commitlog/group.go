@@ -16,12 +16,11 @@ import (
 )
 
 // GroupedStore is a Store on the log of a server that syncs each append to the disk before it
-// answers.
-// If many appends wait it stores them as one atomic batch, which the server syncs once; if few do,
-// each goes by itself, since a batch costs extra system calls. Each message of a batch has its own
-// guard. If NATS refuses a batch, such as for one guard that does not hold, its messages are
-// appended one by one. Refused batches are not counted: each costs its appends one more answer of
-// NATS, which Log.Committed includes.
+// answers. If many appends wait it stores them as one atomic batch, which the server syncs once; if
+// few do, each goes by itself, since a batch costs extra system calls. Each message of a batch has
+// its own guard. If NATS refuses a batch, such as for one guard that does not hold, its messages
+// are appended one by one. A refused batch costs its appends one more answer of NATS, which
+// Log.Committed includes.
 //
 // The stream must allow atomic batches.
 type GroupedStore struct {
@@ -34,8 +33,8 @@ type GroupedStore struct {
 }
 
 // leastBatch is the smallest batch, and bounds the single appends under way. mostBatch is NATS's
-// largest batch, with room to spare. mostBytes bounds a batch's payload: its answer has as long as
-// a single append's.
+// largest batch, with room to spare. mostBytes bounds a batch's payload: its answer must come as
+// soon as a single append's.
 const (
 	leastBatch = 16
 	mostBatch  = 256
@@ -124,8 +123,7 @@ func (s *GroupedStore) next() {
 	}
 }
 
-// take removes the first n waiting appends, or fewer if they have more bytes than a batch may have;
-// always one.
+// take removes the first n waiting appends, or as many as fit into mostBytes, but at least one.
 func (s *GroupedStore) take(n int) []*waitingAppend {
 	bytes := 0
 	for i, w := range s.waiting[:n] {
@@ -135,7 +133,7 @@ func (s *GroupedStore) take(n int) []*waitingAppend {
 		}
 	}
 	taken := slices.Clone(s.waiting[:n])
-	s.waiting = slices.Delete(s.waiting, 0, n) // which clears what it leaves behind
+	s.waiting = slices.Delete(s.waiting, 0, n) // it clears the freed places
 	return taken
 }
 
@@ -149,7 +147,7 @@ func (s *GroupedStore) storeBatch(batch []*waitingAppend) {
 	for i, w := range batch {
 		w.batch = false
 		switch {
-		case w.left: // to its caller it is in doubt, which the caller resolves
+		case w.left: // the caller resolves the doubt
 		case isRefused:
 			s.alone++
 			w.ended <- appended{err: errAlone}

@@ -72,7 +72,7 @@ func Headers(rec *Record, subject string, state *town.State) nats.Header {
 // longer id is read from the record.
 const maxTownHeader = 4096
 
-// mostHeaders is how many headers a record of a handoff has, with its At.
+// mostHeaders is the number of headers of a handoff's record, with the header of At.
 const mostHeaders = 16
 
 // describeRun sets the headers of the events in a record.
@@ -123,8 +123,8 @@ func AtOr(header nats.Header, stored time.Time) time.Time {
 	return stored
 }
 
-// GuardOf returns the sequence that guarded a message of the log by its headers; ok is false if there
-// is none.
+// GuardOf returns the sequence that guarded the append of a message, by its headers; ok is false if
+// there is none.
 func GuardOf(header nats.Header) (guard uint64, ok bool) {
 	guard, err := strconv.ParseUint(header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
 	return guard, err == nil

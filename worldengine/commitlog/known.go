@@ -19,7 +19,7 @@ import (
 // read. The zero value knows nothing and is ready for use. It is safe for concurrent use.
 type Known struct {
 	// Connection numbers the present connection to NATS; nil if there is only one. A message over a
-	// later connection than the last Check's may be another log's.
+	// later connection than the one of the last Check may be from another log.
 	Connection func() uint64
 	// Indexed returns the sequence up to which the index has read the log, and Lacks whether the
 	// log lacks messages of the index; nil if there is no index.
@@ -145,7 +145,7 @@ func (k *Known) doubtIt() {
 	}
 }
 
-// grown reports whether the log goes on behind the expected sequence, and doubts it if not.
+// grown reports whether seq is after the expected sequence. If not, it requests a Check.
 func (k *Known) grown(expected, seq uint64) bool {
 	if seq > expected {
 		return true
@@ -156,15 +156,15 @@ func (k *Known) grown(expected, seq uint64) bool {
 	return false
 }
 
-// Check returns a *LostError as long as the log is not the known one. It compares some of the known
-// messages, in powers of two back from the last, and all behind a lost one; one that has left the
-// history proves nothing.
+// Check returns a *LostError as long as the log is not the known one. Back from the last, it
+// compares known messages at growing distances, and all once one is lost. A message that has left
+// the history proves nothing.
 func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	connection := k.connection()
 	k.mu.Lock()
 	known, found, last := k.end, &LostError{Known: k.seen()}, slices.Clone(k.last)
 	k.mu.Unlock()
-	info, err := log.Info(ctx) // behind the look at k: the log grows meanwhile
+	info, err := log.Info(ctx) // after the look at k, since the log grows
 	if err != nil {
 		return fmt.Errorf("%w: state of the log: %w", ErrLogUnavailable, err)
 	}
@@ -200,13 +200,13 @@ func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	if k.lost == nil {
 		found.more += max(found.Known-kept, found.End) - found.End // too old to be remembered
 		k.lost = found
-		k.doubtIt() // those who watch over the log hear of it, whoever has found it
+		k.doubtIt() // for the receiver of Doubted
 	}
 	return k.lost
 }
 
-// checkAppend is Check if an append could go to a longer log than the known one: over a new
-// connection, in doubt, and as long as messages are known to be lost.
+// checkAppend is Check if an append might go to another log: over a new connection, in doubt, or
+// while messages are known to be lost.
 func (k *Known) checkAppend(ctx context.Context, log jetstream.Stream) error {
 	connection := k.connection()
 	k.mu.Lock()
@@ -271,5 +271,4 @@ func (e *LostError) Error() string {
 	return text + ". Put the newer log back, or start the server again to go on without it"
 }
 
-// Unwrap makes it a ErrLogLost.
 func (e *LostError) Unwrap() error { return ErrLogLost }

@@ -35,8 +35,8 @@ type Log struct {
 	Stream jetstream.Stream
 	// MaxPayload returns the NATS server's largest message, in bytes.
 	MaxPayload func() int64
-	// MayStore returns why nothing can be stored at the moment, else nil; the member is nil if only
-	// NATS knows.
+	// MayStore returns an error while nothing can be stored. If the member is nil, only NATS's
+	// refusals show that.
 	MayStore func() error
 	// Committed, if set, is called with the duration of each attempt to append: until NATS stored
 	// or refused the message, or the attempt was given up. In a GroupedStore that includes the wait
@@ -58,12 +58,12 @@ type Log struct {
 	// Known has the messages that this process has seen in the log.
 	Known Known
 
-	refused atomic.Pointer[refusal] // by NATS, for want of room: of the last append
+	refused atomic.Pointer[refusal] // NATS's refusal of the last append for lack of room
 }
 
 // DuplicateWindow is how long the log itself knows a message's Nats-Msg-Id: the id of a refused
 // run, or of appended events. So an append without an answer may be tried again without being
-// stored twice. It is not dedupe: the index is.
+// stored twice. Handoffs are deduplicated by the index instead.
 const DuplicateWindow = 30 * time.Second
 
 // appendTimeout bounds one attempt to append.
@@ -167,8 +167,8 @@ func (l *Log) Refuse(ctx context.Context, rec *Record, subject string, judged *u
 	return err
 }
 
-// Append tries once to store msg. It returns ErrLogLost if the log stored it at or before a
-// sequence that this process knows.
+// Append tries once to store msg. It returns ErrLogLost if the log stored msg at a sequence that
+// this process has already seen.
 func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	l.stamp(ctx, msg)
 	if size := int64(msg.Size()); size > l.MaxPayload() {
@@ -239,8 +239,8 @@ type refusal struct {
 	at  time.Time
 }
 
-// refusedFor is how long Full believes a refusal. Only the next append can find that there is room
-// again, and a server that reports no room may get none.
+// refusedFor is how long Full believes a refusal. Only an append can find that there is room again,
+// and a server that reports a full log may get no append.
 const refusedFor = 15 * time.Second
 
 // Bounds of retry.
@@ -254,9 +254,9 @@ const (
 
 // Retry calls attempt, which reads the log, decides, and commits with a guard, until it returns
 // anything but ErrLostRace. It returns ErrContended after maxRaces lost races. From the second lost
-// race on it pauses, longer with each: a replicated stream refuses a guard as soon as another
-// append to the subject is under way, and until that is stored the subject reads as before, so that
-// an immediate attempt would lose again.
+// race on it pauses, longer with each. A replicated stream refuses a guard as soon as another
+// append to the subject is under way. Until that is stored, an attempt reads the old state and
+// loses again.
 func (l *Log) Retry(ctx context.Context, attempt func() error) error {
 	pauses := backoff.Backoff{Min: minRacePause, Max: maxRacePause, Draw: l.Draw}
 	for lost := range maxRaces {

@@ -80,7 +80,7 @@ func (s StreamStore) Last(ctx context.Context, subject string) (*jetstream.RawSt
 	if err != nil || len(info.State.Subjects) == 0 {
 		return nil, err
 	}
-	// It has not just come.
+	// The first read may have been before the message came; a second one may not.
 	if msg, err = s.last(ctx, subject); msg == nil && err == nil {
 		err = ErrUnreadable
 	}
@@ -174,7 +174,7 @@ func createConsumer(
 	return stream.CreateConsumer(ctx, config)
 }
 
-// Release deletes a consumer that has read a stream once, which its Stop does not.
+// Release deletes a consumer that has read a stream once; its Stop does not.
 func Release(stream jetstream.Stream, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -183,9 +183,9 @@ func Release(stream jetstream.Stream, consumer jetstream.Consumer) {
 	}
 }
 
-// Heartbeat is the interval at which NATS confirms that it still serves an idle reader, which asks
-// anew after two that fail to come. In a cluster the first request to a new consumer may get lost,
-// and a consumer goes with its node.
+// Heartbeat is the interval at which NATS confirms that it still serves an idle reader. After two
+// missing ones the reader asks again: in a cluster the first request to a new consumer may get
+// lost, and a consumer ends with its node.
 const Heartbeat = 500 * time.Millisecond
 
 // Delivered returns a consumer's message as its stream stores it, and its number in the consumer.
@@ -200,8 +200,9 @@ func Delivered(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
 	}, meta.Sequence.Consumer, nil
 }
 
-// Bounds of a fetch, and the tries in a row that may bring nothing. After fetchWait without a
-// message NATS counts messages that it does not deliver, since they were changed on its disk.
+// Bounds of a fetch, and the tries in a row that may bring nothing. If no message comes for
+// fetchWait, the remaining ones were changed on the disk of NATS, which counts but does not deliver
+// them.
 const (
 	fetchWait     = time.Second
 	fetchMessages = 1000
@@ -210,7 +211,7 @@ const (
 	fetchTries    = 5
 )
 
-// Each visits once, without bodies, the messages that a stream has now behind a sequence. It omits
+// Each visits, once and without bodies, the present messages of a stream after a sequence. It omits
 // messages that were changed on the disk of NATS. The error is visit's, or ErrLogUnavailable.
 func Each(
 	ctx context.Context, stream jetstream.Stream, behind uint64,
@@ -220,8 +221,7 @@ func Each(
 	return r.each(ctx, behind, fetchMessages, visit)
 }
 
-// EachWhole is Each for all messages of a stream, with their bodies, of which the largest has so
-// many bytes.
+// EachWhole is Each for all messages of a stream, with bodies of up to largest bytes.
 func EachWhole(
 	ctx context.Context, stream jetstream.Stream, largest int64,
 	visit func(msg *jetstream.RawStreamMsg) error,
@@ -231,8 +231,8 @@ func EachWhole(
 	return r.each(ctx, 0, fetchBodies, visit)
 }
 
-// EachLast is Each for the last message of each subject that matches one of the filters. Behind a
-// message that was changed on the disk, they come in another order, and messages that came meanwhile
+// EachLast is Each for the last message of each subject that matches one of the filters. After a
+// message that was changed on the disk, the order is by subject, and messages that came meanwhile
 // are visited too.
 func EachLast(
 	ctx context.Context, stream jetstream.Stream, filters []string,
@@ -267,9 +267,9 @@ func EachLast(
 	return nil
 }
 
-// reading reads messages of a stream once. Its consumers are not ordered ones: such a consumer is
-// remade for each batch, and begins all but the first with all later messages, even if the last of
-// each subject are asked for.
+// reading reads messages of a stream once. Its consumers are not JetStream's ordered ones. An
+// ordered consumer is made again for each batch, and from the second batch on delivers all later
+// messages, even if only the last of each subject are wanted.
 type reading struct {
 	stream  jetstream.Stream
 	config  jetstream.ConsumerConfig
@@ -290,7 +290,7 @@ func newReading(
 // errGap means that a batch was not delivered whole.
 var errGap = errors.New("messages were lost on their way")
 
-// messages reads the messages of a new consumer, so many at a time, and sets whole or err.
+// messages reads the messages of a new consumer, atOnce at a time, and sets whole or err.
 func (r *reading) messages(ctx context.Context, atOnce uint64) iter.Seq[*jetstream.RawStreamMsg] {
 	return func(yield func(*jetstream.RawStreamMsg) bool) {
 		var consumer jetstream.Consumer
@@ -328,7 +328,7 @@ func (r *reading) messages(ctx context.Context, atOnce uint64) iter.Seq[*jetstre
 	}
 }
 
-// each visits the messages behind a sequence, so many at a time.
+// each visits the messages after a sequence, atOnce at a time.
 func (r *reading) each(
 	ctx context.Context, behind, atOnce uint64, visit func(msg *jetstream.RawStreamMsg) error,
 ) error {
@@ -370,7 +370,7 @@ func (r *reading) each(
 	}
 }
 
-// broken returns the error of a reading that NATS broke off; nil for nil.
+// broken wraps the error of a reading that NATS broke off; nil for nil.
 func (r *reading) broken(err error) error {
 	if err == nil {
 		return nil

@@ -83,7 +83,8 @@ func ReadEntry(townID string, msg *jetstream.RawStreamMsg) (Entry, error) {
 // PausedBy is a pause as the log stores it and the control verbs show it.
 type PausedBy = messages.PausedBy
 
-// WorldPause reads whether the world is paused, and the log sequence of that message.
+// WorldPause reads the pause of the world, nil if there is none, and the log sequence of its
+// message.
 func (l *Log) WorldPause(ctx context.Context) (uint64, *PausedBy, error) {
 	msg, err := l.Store.Last(ctx, wire.ControlSubject(l.World))
 	if err != nil {
@@ -100,8 +101,8 @@ func (l *Log) WorldPause(ctx context.Context) (uint64, *PausedBy, error) {
 }
 
 // RecordAt reads the record at a sequence of the log, on one of some subjects. It returns ErrGone,
-// ErrDamaged, or ErrLogUnavailable. A record that is missing behind a message of its subject is
-// damaged, since the oldest go first.
+// ErrDamaged, or ErrLogUnavailable. A missing record is damaged if an older message of its subject
+// is kept, since the log discards the oldest first.
 func (l *Log) RecordAt(
 	ctx context.Context, seq uint64, subjects ...string,
 ) (*Record, *jetstream.RawStreamMsg, error) {
@@ -119,7 +120,7 @@ func (l *Log) RecordAt(
 	return rec, msg, err
 }
 
-// missing returns why the log does not deliver the record at a sequence, on one of some subjects.
+// missing returns the error of RecordAt for a record that the log does not deliver.
 func (l *Log) missing(ctx context.Context, seq uint64, subjects []string) error {
 	kept := len(subjects) == 0
 	for _, subject := range subjects {
@@ -138,7 +139,7 @@ func (l *Log) missing(ctx context.Context, seq uint64, subjects []string) error 
 		}
 		return fmt.Errorf("%w: log sequence %d", ErrDamaged, seq)
 	}
-	if !kept { // each keeps its last message, so NATS is in trouble
+	if !kept { // a subject always keeps its last message, so NATS fails
 		return fmt.Errorf("%w: log sequence %d: nothing of %s is delivered", ErrLogUnavailable, seq,
 			strings.Join(subjects, ", "))
 	}
@@ -167,7 +168,7 @@ func (l *Log) Previous(
 	ctx context.Context, msg *jetstream.RawStreamMsg,
 ) (*jetstream.RawStreamMsg, error) {
 	guard, _ := GuardOf(msg.Header)
-	mends := Kind(msg.Header.Get(wire.KindHeader)) == KindMend // behind what the guard cannot name
+	mends := Kind(msg.Header.Get(wire.KindHeader)) == KindMend // may follow others even with guard 0
 	if !mends && guard == 0 {
 		return nil, nil // it created the town
 	}
@@ -232,8 +233,8 @@ func (l *Log) CommitRun(ctx context.Context, rec *Record, guard uint64) (uint64,
 // RunTail is the end of a run of the engine as the log's run subject has it.
 type RunTail = machine.RunTail
 
-// Tail reads the end of a run whose first events, emitted many, are in another record. It asks the
-// log alone, not the bus, which may lag.
+// Tail reads the end of a run whose first events, of the number emitted, are in another record. It
+// reads the log, not the bus, which may lag.
 func (l *Log) Tail(ctx context.Context, runID string, emitted int64) (RunTail, error) {
 	t := machine.NewTail(nil, emitted)
 	for {

@@ -35,7 +35,7 @@ type Settings struct {
 type Compression string
 
 const (
-	// CompressEvents compresses the bus alone, which is made again from the log.
+	// CompressEvents compresses the bus alone, which can be made again from the log.
 	CompressEvents Compression = "events"
 	// CompressAll compresses the log too. A changed bit on the disk costs a whole compressed block,
 	// and so the last records of towns, for good. It is for a disk, or a file system, that mends or
@@ -84,7 +84,7 @@ func DefaultSettings() Settings {
 	}
 }
 
-// Or returns the settings, with others' for those that are not given.
+// Or returns the settings, completed from others.
 func (s Settings) Or(others Settings) Settings {
 	return Settings{
 		HistoryPerTown:  cmp.Or(s.HistoryPerTown, others.HistoryPerTown),
@@ -186,14 +186,14 @@ func MarkRestored(log *jetstream.StreamConfig, end uint64) {
 }
 
 // RestoredTo returns the sequence up to which a log was restored from a backup, or 0. Up to there
-// histories may be shorter than LeastHistory: full ones went on while they were copied.
+// histories may be shorter than LeastHistory: the log discarded old commits while it was copied.
 func RestoredTo(log jetstream.StreamConfig) uint64 {
 	end, _ := strconv.ParseUint(log.Metadata[restoredTo], 10, 64)
 	return end
 }
 
-// keepPast returns the configuration of a log with the past from the one before it: the least history
-// that the log has kept, and the end of a restore.
+// keepPast adds to log the past from the configuration before: the least history that the log has
+// kept, and the end of a restore.
 func keepPast(log, before jetstream.StreamConfig) jetstream.StreamConfig {
 	if end := RestoredTo(before); end > 0 {
 		MarkRestored(&log, end)
@@ -249,8 +249,8 @@ func (s Settings) differences(world Settings) (found []Difference) {
 	return found
 }
 
-// SettingsError: the settings given to a server differ from its world's. Give the world's, or none,
-// or change the world's.
+// SettingsError: the settings given to a server differ from its world's. Give the world's settings
+// or none, or change the world's.
 type SettingsError struct {
 	World string
 	*Plan
@@ -272,11 +272,11 @@ func (e *SettingsError) Error() string {
 		strings.Join(differ, ";"))
 }
 
-// Plan is the result of PlanSettings.
+// Plan compares a server's settings with its world's.
 type Plan struct {
 	// New is set if there is no such world yet.
 	New bool
-	// Settings are those to serve with.
+	// Settings are the settings to serve with.
 	Settings Settings
 	// Differences are the given settings that the world does not have.
 	Differences []Difference

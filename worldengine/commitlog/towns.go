@@ -85,7 +85,7 @@ func (t *Towns) Clear() {
 	t.bytes = 0
 }
 
-// remove forgets a town. The caller holds the lock.
+// remove is Forget for a caller that holds the lock.
 func (t *Towns) remove(townID string) {
 	if e, ok := t.known[townID]; ok {
 		t.bytes -= cost(townID, e)
@@ -108,8 +108,8 @@ type Listed struct {
 	Pending bool // a command is being applied
 }
 
-// Towns returns the towns with tokens, or without any all towns, in the order of their ids' bytes.
-// A town whose message is damaged is omitted, and logged.
+// Towns returns the towns with the tokens, or all towns if there are no tokens, ordered by the
+// bytes of their ids. A town whose message is damaged is omitted, and logged.
 func (l *Log) Towns(
 	ctx context.Context, tokens []string, logger *slog.Logger,
 ) (all []Listed, err error) {
@@ -128,7 +128,7 @@ func (l *Log) Towns(
 		if errors.Is(err, ErrLogUnavailable) {
 			return err
 		}
-		if err != nil { // damage to one town is no reason to show none
+		if err != nil { // one damaged town must not hide the others
 			logger.Error("a town cannot be listed", "subject", msg.Subject, "error", err)
 			return nil
 		}

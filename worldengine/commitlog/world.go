@@ -43,8 +43,8 @@ func OpenWorldLog(
 ) (jetstream.Stream, error) {
 	if unknown := s.Policy().Unknown(); len(unknown) > 0 {
 		logger.Error("the world's setting require-approval names types of proposals that this "+
-			"version does not know, so every proposal takes a person's approval, but in towns "+
-			"with a list of their own: update this server, or change the setting with "+
+			"version does not know, so every proposal requires a person's approval, except in "+
+			"towns with a list of their own: update this server, or change the setting with "+
 			"handoffctl world settings set", "setting", s.RequireApproval, "unknown", unknown)
 	}
 	if s.Compress == CompressAll && replicas > 1 {
@@ -63,10 +63,10 @@ const (
 )
 
 // OpenStream creates a stream, or updates it to config. In a cluster several engines may do that at
-// once. The server leaves some requests about a stream that is just being made without an answer
-// for ever, and refuses all while the cluster has no leader. So each try is bounded, and passing
-// errors are retried. The stream is created before it is updated: creating an existing one changes
-// nothing, and leaves the others' requests their answers.
+// once. NATS never answers some requests about a stream that is being created, and refuses all
+// while the cluster has no leader. So each try is bounded, and passing errors are retried.
+// OpenStream first creates the stream, then updates it: creating an existing stream changes
+// nothing, and costs no other engine its answer.
 func OpenStream(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
 ) (stream jetstream.Stream, err error) {
@@ -98,8 +98,8 @@ func UntilItPasses(ctx context.Context, attempt func(ctx context.Context) error)
 	}
 }
 
-// updateStream updates a stream to config, which keeps the past of a log. It warns of the messages
-// that this discards, and tells when another compression takes effect.
+// updateStream updates a stream to config, which keeps the past of a log. It logs the number of
+// messages that this discards, and when another compression takes effect.
 func updateStream(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
 ) (jetstream.Stream, error) {
@@ -109,8 +109,8 @@ func updateStream(
 	}
 	before := stream.CachedInfo()
 	if before.Config.Compression != config.Compression {
-		logger.Info("NATS compresses the full blocks of a stream otherwise once it has started "+
-			"again", "stream", config.Name, "compression", config.Compression)
+		logger.Info("NATS uses the new compression of a stream, for full blocks, after its next "+
+			"start", "stream", config.Name, "compression", config.Compression)
 	}
 	if held := int64(before.State.Msgs); 0 < config.MaxMsgs && config.MaxMsgs < held {
 		logger.Warn("the oldest messages of a stream are over its limit and are discarded",
@@ -127,7 +127,7 @@ const Format = "3"
 const formatKey = settingPrefix + "format"
 
 // CheckFormat returns ErrFormat unless a world is stored in the format of this program. The first
-// format had no name.
+// format had no name: "".
 func CheckFormat(world, format string) error {
 	if format == Format {
 		return nil
@@ -154,7 +154,7 @@ func OpenLog(
 	return log, CheckFormat(world, log.CachedInfo().Config.Metadata[formatKey])
 }
 
-// OpenReader returns the log of a world, to read it alone. Its errors are OpenLog's.
+// OpenReader returns the log of a world, for reading only. Its errors are OpenLog's.
 func OpenReader(ctx context.Context, js jetstream.JetStream, world string) (*Log, error) {
 	stream, err := OpenLog(ctx, js, world)
 	if err != nil {
@@ -186,11 +186,11 @@ func RefuseHalfRestored(ctx context.Context, js jetstream.JetStream, world strin
 	case errors.Is(err, jetstream.ErrStreamNotFound):
 		return nil
 	}
-	return fmt.Errorf("worldengine: is the world being restored: %w", err)
+	return fmt.Errorf("worldengine: cannot check whether the world is being restored: %w", err)
 }
 
-// StreamStates returns the states of a world's streams by name, without those that are missing or
-// unanswered before ctx ends.
+// StreamStates returns the states of a world's streams by name. It omits streams that are missing,
+// or unanswered before ctx ends.
 func StreamStates(
 	ctx context.Context, js jetstream.JetStream, world string,
 ) map[string]jetstream.StreamState {

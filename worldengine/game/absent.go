@@ -34,10 +34,9 @@ type Absences struct {
 type absence struct {
 	since  time.Time // by the clock of the alerts
 	began  time.Time // by the machine's clock; zero if another server raised the alert
-	raised bool      // PLUGIN_ABSENT was raised: once for an absence
+	raised bool      // PLUGIN_ABSENT was raised
 }
 
-// newAbsences returns Absences with no town.
 func newAbsences(now func() time.Time, config *Config) *Absences {
 	return &Absences{
 		now: now, policy: config.Policy, alerts: config.Alerts, logger: config.Logger,
@@ -45,7 +44,7 @@ func newAbsences(now func() time.Time, config *Config) *Absences {
 	}
 }
 
-// Since returns since when a town has had no game; zero if it has one.
+// Since returns the time at which a town lost its game; zero if it has one.
 func (s *Absences) Since(townID string) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +54,7 @@ func (s *Absences) Since(townID string) time.Time {
 	return time.Time{}
 }
 
-// Towns returns the towns without a game, and since when.
+// Towns returns the towns without a game, each with the start of its absence.
 func (s *Absences) Towns() map[string]time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,15 +65,15 @@ func (s *Absences) Towns() map[string]time.Time {
 	return towns
 }
 
-// prospects have the fate of a town's commands without a game, for each policy.
+// prospects has, for each policy, the fate of the commands of a town without a game.
 var prospects = map[apply.Absent]string{
 	apply.AbsentFail: "Each fails with PLUGIN_UNAVAILABLE when its attempts are over.",
 	apply.AbsentWait: "They wait until the game is back.",
 }
 
-// Absent records that a command found no game. commands counts the town's commands in hand. over
-// means that the absence ends an attempt, which raises the alert at once; else it is raised when the
-// absence has lasted for Policy.Resend, since a plugin may only reconnect.
+// Absent records that a command found no game. commands counts the town's commands in hand. With
+// over, the absence ends an attempt, and the alert is raised at once. Otherwise it is raised when
+// the absence has lasted for Policy.Resend, since the plugin may only be reconnecting.
 func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, over bool) {
 	if s.awaitRecalled(ctx) != nil {
 		return
@@ -120,7 +119,7 @@ func (s *Absences) end(of alerts.About, text alerts.Text) {
 // reviewPause is the pause between two reviews of Watch.
 const reviewPause = 10 * time.Second
 
-// Watch calls Review again and again until ctx is done.
+// Watch calls Review every reviewPause until ctx is done.
 func (s *Absences) Watch(ctx context.Context, needed func(context.Context, string) (bool, error)) {
 	for backoff.Sleep(ctx, reviewPause) == nil {
 		s.Review(ctx, needed)
@@ -146,9 +145,9 @@ const recallTimeout = 5 * time.Second
 // AlertList reads a page of the alerts of a world, the newest first: see alerts.Alerts.List.
 type AlertList func(ctx context.Context, filter alerts.Filter, limit int) (messages.Alerts, error)
 
-// Recall returns a function that reads from the stream of alerts which towns had no game when the
-// previous servers ended. It runs once; until then Absent and Present wait. PLUGIN_ABSENT is not
-// raised again for those absences, and PLUGIN_RETURNED is at their end.
+// Recall returns a function that reads the absences at the end of the previous servers from the
+// stream of alerts. Call it once; Absent and Present wait for it. PLUGIN_ABSENT is not raised again
+// for those absences; PLUGIN_RETURNED is raised when they end.
 func (s *Absences) Recall(list AlertList) func(context.Context) {
 	s.recalled = make(chan struct{})
 	return func(ctx context.Context) {
@@ -163,7 +162,7 @@ func (s *Absences) Recall(list AlertList) func(context.Context) {
 		} else if ctx.Err() == nil {
 			s.logger.Warn(
 				"the alerts cannot be read: PLUGIN_ABSENT may be raised again for "+
-					"an absence that is known", "error", err)
+					"a known absence", "error", err)
 		}
 	}
 }
@@ -180,7 +179,8 @@ func (s *Absences) awaitRecalled(ctx context.Context) error {
 	}
 }
 
-// take enters the absences of earlier alerts, the newest first.
+// take adds the absences that earlier alerts report. The newest alert, which is first, decides
+// about its town.
 func (s *Absences) take(raised []messages.Alert) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

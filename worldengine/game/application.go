@@ -30,24 +30,24 @@ type Application struct {
 	own bool
 	// begun is this writer's last committed attempt.
 	begun int64
-	// paused is since when the town or the world was paused at the takeover; stood is how long the
-	// present attempt's deadline stood still in that pause.
+	// paused is the start of the pause that held the town at the takeover; zero if there was none.
+	// stood is how long the deadline of the present attempt stood still in that pause.
 	paused time.Time
 	stood  time.Duration
 	// taken is the start by the machine's monotonic clock.
 	taken time.Time
 	// finished reports that the outcome is final. It is set in the town's turn.
 	finished bool
-	look     look // Watch's
+	look     look // the last one of Watch
 
 	token   string // of the reply subject
 	replies chan Reply
-	// knows says that this writer knows of all requests for the command: it is its own, or the writer
-	// before stopped when none had arrived.
+	// knows reports that this writer knows all requests for the command: it committed the command
+	// itself, or the earlier writer stopped before any request had arrived.
 	knows atomic.Bool
 	// away is the wait for a game, nil unless the last request reached nobody.
 	away atomic.Pointer[Wait]
-	// started counts the attempts that the log has as started, each of which ends a pause of the run.
+	// started counts the recorded starts of attempts. Each ends a pause of the run.
 	started atomic.Int64
 	// unsettled counts the cancellations that keep the application closed because the log has not
 	// confirmed whether they are stored.
@@ -56,8 +56,8 @@ type Application struct {
 	mu      sync.Mutex // guards the rest
 	clients []Client
 	ended   bool // the clients were answered for good
-	// asking reports that a request is out with unknown fate, reached that one may have arrived, and
-	// closed counts the cancellations that let no further one pass.
+	// asking reports that a request was sent and its fate is unknown; reached, that a request may
+	// have arrived. closed counts the cancellations that block further requests.
 	asking, reached bool
 	closed          int
 }
@@ -71,11 +71,11 @@ func newApplication(about alerts.About) *Application {
 // maxReplies bounds the replies that wait. Others are lost; the request is sent again.
 const maxReplies = 64
 
-// Deliver gives the application a reply.
+// Deliver gives the application a reply, or drops it if maxReplies wait.
 func (a *Application) Deliver(r Reply) {
 	select {
 	case a.replies <- r:
-	default: // it has more answers than it can read, and asks again
+	default: // the request is sent again
 	}
 }
 
@@ -89,7 +89,7 @@ func (a *Application) next(ctx context.Context, wait time.Duration) Reply {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	select { // a reply that is there counts, also if the time is over
+	select { // a reply that has arrived counts even after the time
 	case r := <-a.replies:
 		return r
 	default:
@@ -97,7 +97,7 @@ func (a *Application) next(ctx context.Context, wait time.Duration) Reply {
 	}
 }
 
-// pass reports whether a request may be sent, and then counts it as out.
+// pass reports whether a request may be sent. If so, its fate is unknown until learn.
 func (a *Application) pass() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,7 +105,7 @@ func (a *Application) pass() bool {
 	return a.closed == 0
 }
 
-// learn records the fate of the request that is out, unless that is not known yet.
+// learn records the fate of the last request. MayArrive changes nothing.
 func (a *Application) learn(fate apply.Arrival) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,7 +130,7 @@ func (a *Application) arrival() apply.Arrival {
 	return apply.NotArrived
 }
 
-// close lets no further request pass until open is called as often.
+// close blocks further requests until open is called as often as close.
 func (a *Application) close() { a.shut(1) }
 
 func (a *Application) open() { a.shut(-1) }
@@ -141,14 +141,15 @@ func (a *Application) shut(by int) {
 	a.closed += by
 }
 
-// isOpen reports whether requests may pass.
+// isOpen reports whether no cancellation blocks requests.
 func (a *Application) isOpen() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.closed == 0
 }
 
-// join adds a client, unless it is nil. It reports whether the application goes on.
+// join adds a client, unless it is nil. It returns false if the clients were already answered for
+// good.
 func (a *Application) join(client Client) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -158,7 +159,7 @@ func (a *Application) join(client Client) bool {
 	return !a.ended
 }
 
-// answer answers the clients that wait, each once. With ended nobody joins them any more.
+// answer answers the waiting clients, each once. With ended, no client can join any more.
 func (a *Application) answer(ended bool, answer machine.Answer, err error) {
 	a.mu.Lock()
 	clients := a.clients

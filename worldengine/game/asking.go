@@ -44,8 +44,8 @@ func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, err
 	command.LogicalAttemptID, command.Deadline = a.Pending.Attempt, a.Pending.Deadline.Add(held)
 	least := max(w.config.Policy.Resend, w.config.Policy.Patience())
 	if again := time.Now().Add(least); !a.own && ends.Before(again) {
-		// No server asked between the end of the one before and the start of this one. The game is
-		// asked at least once, with time left: a plugin may have applied the command before.
+		// Ask the game at least once, with time left: a plugin may have applied the command before,
+		// and no server asked between the end of the earlier server and the start of this one.
 		ends, command.Deadline = again, w.steps.Now().Add(least)
 	}
 	ask, begun := w.ask, time.Now()
@@ -59,7 +59,8 @@ func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, err
 	return ended, err
 }
 
-// ask asks the plugin until it gives a definite answer or the attempt ends. The errors are attempt's.
+// ask asks the plugin until it gives a definite answer or the attempt ends. It fails as attempt
+// does.
 func (w *Worker) ask(
 	ctx context.Context, a *Application, command *apply.Command, ends time.Time,
 ) (apply.Result, error) {
@@ -81,7 +82,7 @@ func (w *Worker) ask(
 				return apply.Result{}, ctx.Err()
 			case !r.Look:
 				next = w.replied(ctx, a, p, r)
-				if p.ends != ends { // its time stood still
+				if p.ends != ends { // the plugin was absent: the attempt is longer
 					command.Deadline = w.steps.Now().Add(time.Until(p.ends))
 				}
 			case w.superseded(ctx, a):
@@ -89,7 +90,7 @@ func (w *Worker) ask(
 			}
 			continue
 		}
-		// A plugin that may be working on the command is asked in a pause too.
+		// A plugin that may be working on the command is asked even in a pause.
 		inHand := p.inHand()
 		if inHand && w.superseded(ctx, a) {
 			return apply.Result{}, errSuperseded
@@ -136,7 +137,7 @@ func (w *Worker) nextReply(
 	return a.next(ctx, time.Until(until))
 }
 
-// answerAbsent answers a's clients that its game is away, if it is.
+// answerAbsent answers a's clients with Absent if the town has no game.
 func (w *Worker) answerAbsent(a *Application) {
 	if since := w.Absences.Since(a.TownID); !since.IsZero() {
 		a.answer(false, machine.Answer{}, Absent(a.TownID, a.Pending.Via, since, a.RunID, ""))
@@ -163,8 +164,7 @@ func (w *Worker) replied(
 	return next
 }
 
-// sighted records that a plugin replied to a request, or that NATS found none subscribed, and
-// whether the attempt is over.
+// sighted records whether the last request found a game. With over, the attempt has ended.
 func (w *Worker) sighted(ctx context.Context, a *Application, absent, over bool) {
 	if absent {
 		w.Absences.Absent(ctx, a.About, 1+w.config.Queue.Waiting(a.TownID), over)
@@ -173,7 +173,8 @@ func (w *Worker) sighted(ctx context.Context, a *Application, absent, over bool)
 	}
 }
 
-// noteWait notes whether a waits for a plugin. A silent plugin that takes a request is present.
+// noteWait records in a.away whether a waits for an absent plugin. A plugin that got the request
+// and is silent is present.
 func (w *Worker) noteWait(a *Application, p *pluginAttempt) {
 	if !p.absent {
 		a.away.Store(nil)
@@ -188,16 +189,16 @@ func (w *Worker) noteWait(a *Application, p *pluginAttempt) {
 	w.waits(a, said, time.Until(p.next))
 }
 
-// waits notes that a waits for a game that is away, and is asked again after a pause.
+// waits records in a.away that the game is away, and is asked again after a pause.
 func (w *Worker) waits(a *Application, said string, pause time.Duration) {
 	a.away.Store(&Wait{RunID: a.RunID, Attempt: a.Pending.Attempt, Said: said,
 		Next: w.steps.Now().Add(pause)})
 }
 
-// waitUnpaused waits while a's town, or the world, is paused, or an operator cancels a's run, and
-// returns how long. Meanwhile nothing new is sent to a plugin or a console, and the deadline stands
-// still. It also waits while the log cannot be read, since there may be a pause. The errors are
-// attempt's. Config.PauseWait bounds the wait of a's clients, who then get the pause as their answer.
+// waitUnpaused waits while a's town or the world is paused, or while an operator cancels a's run.
+// It returns the time waited, by which the caller moves the deadline. Meanwhile no request is sent.
+// It also waits while the log cannot be read, since there may be a pause. It fails as attempt does.
+// After Config.PauseWait a's clients get the pause as their answer.
 func (w *Worker) waitUnpaused(
 	ctx context.Context, a *Application,
 ) (waited time.Duration, err error) {

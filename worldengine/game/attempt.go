@@ -15,8 +15,8 @@ const (
 	absentPause = 250 * time.Millisecond
 	laterPause  = 500 * time.Millisecond // busy or in-progress, and the plugin names no time
 
-	// fateTime before an attempt's end no further request is sent to a plugin that is away: until
-	// then NATS has answered that none is subscribed.
+	// In the last fateTime of an attempt no request is sent to an absent plugin: NATS's answer that
+	// none is subscribed might come too late.
 	fateTime = time.Second
 )
 
@@ -27,30 +27,30 @@ type pluginAttempt struct {
 	applyID string
 	number  int64         // of the logical attempt
 	ends    time.Time     // when the attempt ends
-	resend  time.Duration // after what silence the request is sent again
-	// patience is the attempt's remaining time when an absent plugin comes back; with 0 the attempt
-	// ends meanwhile.
+	resend  time.Duration // the silence after which the request is sent again
+	// patience is the least time that an attempt has left when an absent plugin returns. With 0 an
+	// absence does not prolong the attempt.
 	patience time.Duration
 
 	// earlier reports that a request of an earlier attempt, or of another server, may have reached
-	// a plugin; reached that one of this attempt may have; and absent that NATS found no plugin
-	// subscribed to the last one.
+	// a plugin; reached, that a request of this attempt may have. absent reports that no plugin was
+	// subscribed for the last request.
 	earlier         bool
 	reached, absent bool
-	sent, busy      bool          // whether a request was sent; whether the plugin said busy to it
+	sent, busy      bool          // a request was sent; the plugin answered busy to the last one
 	away            time.Duration // the last pause because no plugin is subscribed
 	next            time.Time     // when the request is due again
-	last            error         // the last trouble
+	last            error         // of sending a request, or of reading an answer
 }
 
-// action is an attempt's next action: the end, sending the request, or else waiting for a reply.
+// action is an attempt's next action: end with over, send the request, or wait for a reply.
 type action struct {
 	over *apply.Result
-	send bool      // then requested is called
-	wait time.Time // until then; then replied or timedOut is called
+	send bool      // then call requested
+	wait time.Time // at most until then; then call replied or timedOut
 }
 
-// due returns the action when the next request is due.
+// due returns the action after a wait: another request, or the end of the attempt.
 func (p *pluginAttempt) due(now time.Time) action {
 	if now.Before(p.ends) {
 		return action{send: true}
@@ -59,19 +59,18 @@ func (p *pluginAttempt) due(now time.Time) action {
 	return action{over: &apply.Result{Failed: apply.Silence(reached, p.last), Reached: reached}}
 }
 
-// inHand reports whether a plugin may be working on the last request: it got one, and did not
-// answer that it had not begun.
+// inHand reports whether a plugin may be working on the last request.
 func (p *pluginAttempt) inHand() bool { return p.sent && !p.absent && !p.busy }
 
-// sighting reports whether a reply, or nil for none, shows that a plugin is present or absent, and
-// which. Silence does not: the connection may be down. Nor does NATS's answer to an earlier
-// attempt's request.
+// sighting reports whether the last reply shows that a plugin is absent or present; known is false
+// if it shows neither. Silence, a nil msg, shows neither, since the connection may be down. NATS's
+// answer to an earlier attempt's request shows neither.
 func (p *pluginAttempt) sighting(msg *nats.Msg) (absent, known bool) {
 	return p.absent, p.absent || msg != nil && !isNoResponders(msg)
 }
 
-// arrival returns the known fate of the attempt's requests. At the end of the attempt, one that a
-// plugin may be working on may have arrived.
+// arrival returns the known fate of the attempt's requests. With over, a request that a plugin may
+// be working on counts as arrived.
 func (p *pluginAttempt) arrival(over bool) apply.Arrival {
 	switch {
 	case p.reached || over && p.inHand():
@@ -127,7 +126,7 @@ func (p *pluginAttempt) replied(now time.Time, msg *nats.Msg, attempt int64) act
 // noResponders handles NATS's answer that no plugin is subscribed.
 func (p *pluginAttempt) noResponders(now time.Time, attempt int64) action {
 	switch {
-	case attempt != p.number: // which says nothing about the last request
+	case attempt != p.number: // it is not about the last request
 		return action{wait: p.next}
 	case p.patience > 0:
 		p.away = max(absentPause, min(2*p.away, p.resend))
@@ -135,7 +134,7 @@ func (p *pluginAttempt) noResponders(now time.Time, attempt int64) action {
 			p.ends = until
 		}
 	case p.ends.Before(now.Add(absentPause + min(p.resend, fateTime))):
-		// Another request's fate might be unknown at the end, and the command would be in doubt.
+		// The fate of another request might be unknown at the end, and the command in doubt.
 		p.away = p.ends.Sub(now)
 	default:
 		p.away = absentPause
@@ -153,7 +152,7 @@ func (p *pluginAttempt) waitFor(now time.Time, pause time.Duration) action {
 	return action{wait: p.next}
 }
 
-// isNoResponders reports whether a reply is NATS's, that no plugin is subscribed.
+// isNoResponders reports whether msg is NATS's answer that no plugin is subscribed.
 func isNoResponders(msg *nats.Msg) bool {
 	return len(msg.Data) == 0 && msg.Header.Get("Status") == "503"
 }

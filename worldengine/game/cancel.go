@@ -13,27 +13,25 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// cancelWait bounds an operator's wait until it is known whether the request that is out has
-// arrived; cancelPoll is the pause between two looks.
+// cancelWait bounds an operator's wait for the fate of the last request; cancelPoll is the pause
+// between two looks.
 const (
 	cancelWait = 3 * time.Second
 	cancelPoll = 50 * time.Millisecond
 )
 
-// RefusedError refuses a signal. The refusal is recorded: SignalID is its run.
+// RefusedError: a signal was refused, and the refusal recorded as the run SignalID.
 type RefusedError struct {
-	// Code is the code of the error reply.
 	Code     wire.Code
 	SignalID string
 	Message  string
 }
 
-// Error returns the reason.
 func (e *RefusedError) Error() string { return "worldengine: " + e.Message }
 
 // Cancel ends a pending command's run if no request for it can have reached a game, or with force
-// at once. A refusal is recorded, and returned as a *RefusedError. The record that ends the
-// run is the town's, like a result's (docs/adr/0025-cancelling-what-is-being-applied.md).
+// at once. A refusal is recorded, and returned as a *RefusedError. The record that ends the run is
+// in the town's history, as a result is (docs/adr/0025-cancelling-what-is-being-applied.md).
 func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 	return w.steps.Log.Retry(ctx, func() error {
 		current, err := w.load(ctx, s.TownID, s.RunID)
@@ -49,8 +47,8 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 			a.close()
 			event.Arrival = arrival(ctx, a)
 		case s.Force && p != nil && p.RetryOf == nil:
-			// The alert is stored first: an operator has to look at the game, even if this server
-			// ends here. If a result comes first, the alert stays, and says so.
+			// The alert is stored first: an operator has to look at the game even if this server
+			// ends here. The alert stays even if a result is committed before the cancellation.
 			about := alerts.About{TownID: s.TownID, RunID: s.RunID}
 			err := w.config.Alerts.RaiseStored(ctx,
 				alerts.CancelledByForce.About(about, "{actor}", s.ActorID))
@@ -60,7 +58,7 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 		}
 		out, err := w.steps.Step(ctx, current, w.steps.Input(s.TownID, nil, event))
 		if s.TownID != "" {
-			w.config.Towns.Forget(s.TownID) // cancellations come beside the turns of a town
+			w.config.Towns.Forget(s.TownID) // a cancellation has no turn of the town
 		}
 		switch lost := errors.Is(err, commitlog.ErrLostRace); {
 		case closed && (lost || out.Refused != nil && err == nil):
@@ -81,8 +79,8 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 	})
 }
 
-// begun returns the application of a run, nil if there is none. After the commit of a command its
-// application is about to begin, so begun waits for it.
+// begun returns the application of a run, nil if there is none. With wait it waits briefly, since
+// the application of a command that was just committed is about to start.
 func (w *Worker) begun(ctx context.Context, wait bool, s *machine.Signal) (a *Application) {
 	briefly(ctx, func() bool {
 		a = w.of(s.TownID, s.RunID)
@@ -91,8 +89,8 @@ func (w *Worker) begun(ctx context.Context, wait bool, s *machine.Signal) (a *Ap
 	return a
 }
 
-// arrival returns whether a request for a's command, with its gate closed, may have arrived. It
-// waits until that is known.
+// arrival returns whether a request of a, which is closed, may have arrived. It waits briefly until
+// that is known.
 func arrival(ctx context.Context, a *Application) (fate apply.Arrival) {
 	briefly(ctx, func() bool {
 		fate = a.arrival()
@@ -109,8 +107,8 @@ func briefly(ctx context.Context, known func() bool) {
 	}
 }
 
-// settle reopens a's gate after cancellations that the log has not confirmed. The commit settles
-// them: a later cancellation loses its race.
+// settle reopens a after cancellations that the log has not confirmed. It commits a record first,
+// so that a cancellation still on its way loses its race.
 func (w *Worker) settle(
 	ctx context.Context, a *Application, current commitlog.Entry, unsettled int64,
 ) {
@@ -148,8 +146,8 @@ func (w *Worker) arrived(
 	return err
 }
 
-// endOwn ends this server's application of a run that an operator has ended, with its result's
-// answer if there is one: it answers the clients, and gives requests behind it their turn. The
+// endOwn ends this server's application of a run that an operator has ended. It answers the
+// clients, with answer unless that is nil, and gives the next requests their turn. The
 // application's goroutine learns the end from the log.
 func (w *Worker) endOwn(of alerts.About, answer *machine.Answer) {
 	var err error = Cancelled(of.RunID, true)

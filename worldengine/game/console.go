@@ -9,8 +9,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// console has a command applied by RCON: at most once. While the console is away nothing is sent, and
-// the command waits for it as for a plugin. The errors are attempt's.
+// console applies a command by RCON, at most once. While the console is away, nothing is sent, and
+// the command waits as for a plugin. It fails as attempt does.
 func (w *Worker) console(
 	ctx context.Context, a *Application, command *apply.Command, ends time.Time,
 ) (apply.Result, error) {
@@ -63,13 +63,13 @@ func (w *Worker) console(
 		if _, err := w.waitUnpaused(ctx, a); err != nil {
 			return apply.Result{}, err
 		}
-		lasts := w.config.Policy.Deadline // its time stood still
+		lasts := w.config.Policy.Deadline // the wait does not count
 		ends, command.Deadline = time.Now().Add(lasts), w.steps.Now().Add(lasts)
 	}
 }
 
-// askConsole has the console apply a command before the attempt ends. Nothing of it is sent before
-// the log-in, so that an operator can cancel the run until then: cancelling reports that one does.
+// askConsole sends a command to the console before the attempt ends. An operator can cancel the run
+// until the log-in, since nothing is sent before: cancelling reports that one does.
 func (w *Worker) askConsole(
 	ctx context.Context, a *Application, command *apply.Command, ends time.Time,
 ) (answer apply.Answer, cancelling bool, err error) {

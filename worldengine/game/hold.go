@@ -15,9 +15,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Watch reviews this writer's applications until ctx is done: their runs are paused with their
-// towns, and no pause waits for them longer than its drain timeout. It reads the log only if a town,
-// the pause of the world, or the run has changed.
+// Watch pauses and resumes the runs of this writer's applications with their towns, until ctx is
+// done. It raises an alert if a command outlasts the drain timeout of a pause. It reads the log
+// only if a town, the pause of the world, or the run has changed, or at look.next.
 func (w *Worker) Watch(ctx context.Context) {
 	for backoff.Sleep(ctx, pollPause) == nil {
 		all := w.all()
@@ -37,16 +37,16 @@ func (w *Worker) Watch(ctx context.Context) {
 	}
 }
 
-// look is Watch's last look at an application: the sequences of the town's last record and of the
-// pause of the world, and how many attempts have started, each of which ends a pause of the run. next
-// is the time of the next look, zero for none until something changes.
+// look is the state of an application at the last look of Watch: the sequences of the town's last
+// record and of the pause of the world, and Application.started. At next Watch looks again even if
+// nothing has changed; zero for never.
 type look struct {
 	town, world uint64
 	starts      int64
 	next        time.Time
 }
 
-// lookAtHeld reviews an application, and returns the time of the next review.
+// lookAtHeld reviews an application, and returns look.next.
 func (w *Worker) lookAtHeld(ctx context.Context, a *Application) (next time.Time) {
 	current, ok := w.Hold(ctx, a.TownID, a.stored)
 	if !ok {
@@ -56,7 +56,6 @@ func (w *Worker) lookAtHeld(ctx context.Context, a *Application) (next time.Time
 	if current.Pending == nil || by == nil {
 		return next
 	}
-	// A run that is closed for the moment is held later.
 	next = time.Now().Add(w.config.Policy.Resend)
 	timeout := time.Duration(by.DrainTimeoutMs) * time.Millisecond
 	if by.Draining(time.Now()) {
@@ -74,8 +73,9 @@ func (w *Worker) lookAtHeld(ctx context.Context, a *Application) (next time.Time
 	return next
 }
 
-// Hold pauses or resumes the run of a town's pending command, by the log's town and this writer's
-// pause of the world. It returns the town, and whether it could do so; Watch tries again.
+// Hold pauses or resumes the run of a town's pending command, as the town's entry in the log and
+// the known pause of the world require. It returns that entry. ok is false if the log failed; Watch
+// tries again.
 func (w *Worker) Hold(
 	ctx context.Context, townID string, p *apply.Pending,
 ) (current commitlog.Entry, ok bool) {
@@ -84,7 +84,7 @@ func (w *Worker) Hold(
 		if err != nil {
 			return err
 		}
-		// The town is read behind the tail: the caller's town may be stale.
+		// Read the town after the tail: the caller's town may be stale.
 		if current, err = w.load(ctx, townID, p.Run.RunID); err != nil {
 			return err
 		}
@@ -100,8 +100,8 @@ func (w *Worker) Hold(
 	return current, err == nil
 }
 
-// Draining reports whether a paused run's command is still being applied, and waited for. Another
-// producer's run may name a wrong town.
+// Draining reports whether the command of a paused run is still being applied, within the drain
+// timeout. It checks the town that the run names: another producer's run may name a wrong one.
 func (w *Worker) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
 	inFlight := func(s runevents.StepSnapshot) bool {
 		return s.StepID == machine.StepApply && s.Status == runevents.StepRunning

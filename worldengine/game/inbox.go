@@ -25,18 +25,18 @@ type Router interface {
 	Close()
 }
 
-// Reply is a message for an application, to a request of a logical attempt. Look has no message:
-// the reader has to look at the log, which has gone on with the command.
+// Reply is an answer to a request of a logical attempt. With Look it has no message: the log has
+// gone on with the command, and the reader has to look at it.
 type Reply struct {
 	Msg     *nats.Msg
 	Attempt int64
 	Look    bool
 }
 
-// Inbox is the Router of a connection. An application has one reply subject for the requests of
-// each attempt, so that an answer to any of them counts, however late: "applied" counts in every
-// attempt. An answer that changes nothing and says that the command was applied raises an alert: it
-// is late if the application was given up, and double if there are more than requests.
+// Inbox is the Router of a connection. All requests of an attempt have one reply subject, so an
+// answer to any of them counts; "applied" counts in later attempts too. An answer "applied" that
+// changes nothing raises an alert: it is late if the application was given up, and double if there
+// are more such answers than requests.
 type Inbox struct {
 	nc     *nats.Conn
 	prefix string
@@ -68,8 +68,8 @@ func (r *requests) tooMany(reply Reply) bool {
 	return asked > 0 && r.applied[reply.Attempt] > asked
 }
 
-// saysApplied is in every answer with the status applied, and hardly in another one: reportApplied
-// reads the answer.
+// saysApplied is in every answer with the status applied, and seldom in others. reportApplied
+// parses the answer.
 var saysApplied = []byte(`"` + string(apply.Applied) + `"`)
 
 // maxLate bounds the remembered ended applications.
@@ -100,7 +100,7 @@ func (i *Inbox) Close() { _ = i.sub.Unsubscribe() } // fails only when the conne
 // it delivers, so that Forget finds every reply that was delivered before the end.
 func (i *Inbox) take(msg *nats.Msg) {
 	token, number, _ := strings.Cut(strings.TrimPrefix(msg.Subject, i.prefix), ".")
-	attempt, _ := strconv.ParseInt(number, 10, 64) // 0, which is no attempt, if it is no number
+	attempt, _ := strconv.ParseInt(number, 10, 64) // 0, which no attempt has, on an error
 	reply := Reply{Msg: msg, Attempt: attempt}
 	i.mu.Lock()
 	r := i.open[token]

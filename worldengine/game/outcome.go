@@ -16,9 +16,8 @@ import (
 	"worldengine/worldengine/queue"
 )
 
-// commitOutcome commits the consequence of an attempt's end in the town's turn, and finishes the
-// application if it ends too. It reports whether the application is over; otherwise a has the next
-// attempt.
+// commitOutcome commits, in the town's turn, the outcome of an attempt: the end of the handoff, or
+// the next attempt. It reports whether the application is over.
 func (w *Worker) commitOutcome(ctx context.Context, a *Application, v apply.Result) (over bool) {
 	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: w.steps.Log.Draw}
 	for {
@@ -50,7 +49,7 @@ func (w *Worker) commitOutcome(ctx context.Context, a *Application, v apply.Resu
 // maxCommitPause bounds the pause before a failed commit is retried.
 const maxCommitPause = 5 * time.Second
 
-// tryCommit is commitOutcome within the town's turn. After an error it may be retried.
+// tryCommit is one try of commitOutcome, in the town's turn.
 func (w *Worker) tryCommit(
 	ctx context.Context, a *Application, v apply.Result,
 ) (over bool, err error) {
@@ -73,8 +72,8 @@ func (w *Worker) tryCommit(
 	return over, err
 }
 
-// commitOnce commits the consequence of an attempt's end once, on this writer's state of the town.
-// It returns ErrLostRace if that is behind the log.
+// commitOnce is tryCommit on the cached state of the town. It returns ErrLostRace if that state is
+// behind the log.
 func (w *Worker) commitOnce(ctx context.Context, a *Application, v apply.Result) (bool, error) {
 	current, err := w.config.Towns.Get(ctx, a.TownID)
 	if err != nil {
@@ -145,8 +144,8 @@ func (w *Worker) endedElsewhere(ctx context.Context, a *Application, v apply.Res
 	return nil
 }
 
-// record stores that the earlier attempts have failed, and that this one has started if it has. If
-// it cannot, the run's next commit does.
+// record stores that the earlier attempts have failed and, with started, that this one has started.
+// If it fails, the run's next commit stores both.
 func (w *Worker) record(ctx context.Context, a *Application, started bool) {
 	err := w.steps.Log.Retry(ctx, func() error {
 		in := w.steps.Input(a.TownID, nil, &machine.Attempt{Started: started})

@@ -13,10 +13,9 @@ import (
 	"worldengine/worldengine/machine"
 )
 
-// Ensure starts this writer's application of a town's pending handoff, if there is none: another
-// request may have found in the log what this writer has just committed. It is called in the town's
-// turn. client gets the answer; it is nil except for the handoff that this writer has just
-// committed. Ensure fails if the stored command is unreadable.
+// Ensure starts the application of a town's pending handoff, unless this writer already has one.
+// Call it in the town's turn. client gets the answer; it is nil unless this writer has just
+// committed the handoff. Ensure fails if the stored command is unreadable.
 func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) error {
 	if a := w.of(townID, current.Pending.Run.RunID); a != nil && a.join(client) {
 		return nil
@@ -34,7 +33,7 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) e
 	a.join(client)
 	if a.own {
 		a.begun = a.Pending.Attempt
-		// A pause of the world that came while the command was committed is still to be looked at.
+		// If the world was paused during the commit, Watch has to look at the application.
 		if world := w.config.WorldPause.Known(); world.By == nil {
 			a.look = look{town: current.Seq, world: world.Seq}
 		}
@@ -48,7 +47,7 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) e
 	return nil
 }
 
-// run applies until the handoff is concluded, here or elsewhere, or ctx is done.
+// run makes attempts until the handoff is concluded, here or by another writer, or ctx is done.
 func (w *Worker) run(ctx context.Context, a *Application) {
 	defer func() {
 		if !a.finished {
@@ -64,7 +63,7 @@ func (w *Worker) run(ctx context.Context, a *Application) {
 		attempt := a.Pending.Attempt
 		v, err := w.attempt(ctx, a)
 		if errors.Is(err, errSuperseded) {
-			v = apply.Result{Failed: apply.Silence(false, nil)} // its commit learns how it went on
+			v = apply.Result{Failed: apply.Silence(false, nil)} // tryCommit reads the end
 		} else if err != nil {
 			return
 		}
@@ -85,7 +84,7 @@ func (w *Worker) finish(a *Application, v apply.Result, answer machine.Answer, e
 	gaveUp := err != nil || answer.Result.Status == handoff.Failed
 	w.config.Queue.Answering(a.TownID)
 	w.release(a, gaveUp, answer, err)
-	// An answer that itself failed the handoff, by its state, was not late.
+	// An answer whose invalid state failed the handoff was not late.
 	invalid := err == nil && answer.Result.ReasonCode == apply.ReasonPluginStateInvalid
 	if gaveUp && v.Applied && !invalid { // another writer had given up before
 		w.config.Alerts.RaiseOnce(alerts.LateAnswer.About(a.About))
@@ -115,15 +114,15 @@ func (w *Worker) rest(a *Application) {
 		err = w.arrived(ctx, a.TownID, current, machine.Arrival{Rests: true})
 	}
 	if err != nil {
-		w.config.Logger.Warn("a command is not asked for any more, and the log does not say that "+
-			"no request has arrived", "town", a.TownID, "run", a.RunID, "error", err)
+		w.config.Logger.Warn("it is not recorded that no request for a command has arrived: the "+
+			"next writer assumes that one may have", "town", a.TownID, "run", a.RunID, "error", err)
 	}
 }
 
 // takeOver takes a's command over from an earlier writer, after the town's pause if there is one.
-// From then on the record says that a request may have arrived, unless the command rests; a
-// suspended writer that still had the command loses its races for the town. It reports whether the
-// command is still pending.
+// It commits that a request may have arrived, unless the command rests. With that commit, a
+// suspended earlier writer loses its races for the town. It reports whether the command is still
+// pending.
 func (w *Worker) takeOver(ctx context.Context, a *Application) bool {
 	stood, err := w.waitUnpaused(ctx, a)
 	if err != nil {

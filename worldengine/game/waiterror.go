@@ -17,9 +17,9 @@ import (
 var ErrInProgress = errors.New("worldengine: the handoff is accepted and its command is being " +
 	"applied; send the same handoff again to get its result")
 
-// WaitError is for a client whose request waited, and gets no result.
+// WaitError answers a client whose request waited in vain.
 type WaitError struct {
-	// Code is the code of the error reply, and RetryAfter its pause; 0 for the code's own.
+	// RetryAfter is the pause before a retry; 0 for the default of Code.
 	Code       wire.Code
 	RetryAfter time.Duration
 	// RunID is the run of the handoff; "" if the request is no handoff.
@@ -34,15 +34,14 @@ type WaitError struct {
 	cause        error
 }
 
-// Error has the reason and the next step.
 func (e *WaitError) Error() string { return "worldengine: " + e.Reason + " " + e.Next }
 
 // Unwrap returns ErrInProgress, machine.ErrRunCancelled or commitlog.ErrLogUnavailable if the error
 // is one, else nil.
 func (e *WaitError) Unwrap() error { return e.cause }
 
-// Paused is the end of a wait for the end of a pause, of the world or of a town alone. The handoff
-// of a run that is pending was accepted before the pause.
+// Paused is the error of a request that waited too long for the end of a pause, of the world or of
+// its town alone. With pending, the handoff was accepted before the pause.
 func Paused(townID string, world bool, by *commitlog.PausedBy, runID string, pending bool) *WaitError {
 	e := &WaitError{Code: wire.CodeTownPaused, RunID: runID, SignalID: by.SignalID, Pending: pending,
 		Next: "Nothing was judged; send the same handoff again after the pause."}
@@ -63,9 +62,9 @@ func Paused(townID string, world bool, by *commitlog.PausedBy, runID string, pen
 	return e
 }
 
-// Absent is the end of a wait for a game that is away: of the town's plugin or console, which it has
-// not had since a time. The command of the run before, which is pending, waits for the game too; ""
-// if the run is the one that waits, and is pending. Without a run the request is no handoff.
+// Absent is the error of a request that waited too long for a town's plugin or console, absent
+// since a time. before is the run whose pending command is first in line; "" if that is the
+// request's own. runID is "" if the request is no handoff.
 func Absent(townID string, via apply.Binding, since time.Time, runID, before string) *WaitError {
 	e := &WaitError{Code: wire.CodePluginAbsent, RunID: runID,
 		Next: "Nothing was judged, and the key is free; send the same handoff again when the game is " +
@@ -105,8 +104,8 @@ func Cancelled(runID string, pending bool) *WaitError {
 	return e
 }
 
-// InProgress is ErrInProgress with the run of the command. absent is since when the town has had no
-// game; zero if it has one.
+// InProgress is ErrInProgress with the run of the command. absent is the time at which the town
+// lost its game; zero if it has one.
 func InProgress(runID, townID string, via apply.Binding, absent time.Time) *WaitError {
 	e := &WaitError{Code: wire.CodeInProgress, RunID: runID, Pending: true, cause: ErrInProgress}
 	if absent.IsZero() {
@@ -121,19 +120,19 @@ func InProgress(runID, townID string, via apply.Binding, absent time.Time) *Wait
 	return e
 }
 
-// EndLost is for the client of a handoff whose run has ended, if the log does not keep the end and
-// the key has another run's result: it failed and was retried, or was cancelled. The same handoff
-// again gets the key's present result.
+// EndLost is the error of a handoff whose run has ended, if the log no longer keeps the end. The
+// run was cancelled, or it failed and was retried. The same handoff again gets the key's present
+// result.
 func EndLost(runID string) *WaitError {
 	return &WaitError{Code: wire.CodeLogUnavailable, RetryAfter: wire.RetrySoon, RunID: runID,
 		cause: commitlog.ErrLogUnavailable,
-		Reason: "run " + runID + " of the handoff has ended, and the log does not keep how any more; " +
-			"its key has the result of another run since:",
-		Next: "send the same handoff again to learn which"}
+		Reason: "run " + runID + " of the handoff has ended, and the log no longer keeps its end; " +
+			"the key has the result of another run:",
+		Next: "send the same handoff again to get that result"}
 }
 
-// OfRetry returns err as the error of a run's retry, which was not judged: the run and the result of
-// its key are as they were, and the key is not free.
+// OfRetry turns err into the error of a retry that was not judged: the retried run and the result
+// of its key are unchanged.
 func OfRetry(runID string, err error) error {
 	waited, ok := errors.AsType[*WaitError](err)
 	if !ok || errors.Is(err, commitlog.ErrLogUnavailable) { // the outcome is not known
@@ -143,12 +142,12 @@ func OfRetry(runID string, err error) error {
 	if e.Code == wire.CodeRunCancelled {
 		e.Reason = "The retry, run " + e.RunID + ", was cancelled."
 	}
-	e.Next = "Run " + runID + " is as it was, and so is the result of its key: retry it again."
+	e.Next = "Run " + runID + " and the result of its key are unchanged: retry the run again."
 	return &e
 }
 
-// Ends returns the cancellation of a handoff's run that is not judged because of err. The run is
-// cancelled with the code of a pause, or of a game that is away; other errors have no code there.
+// Ends returns the cancellation of a run whose handoff is not judged because of err. It has the code
+// of a pause or of an absent game; other errors have no code there.
 func Ends(err error) machine.Cancellation {
 	if waited, ok := errors.AsType[*WaitError](err); ok && waited.cause == nil {
 		return machine.Cancellation{

@@ -1,6 +1,6 @@
-// Package game has the commands of accepted handoffs applied by games: it asks the town's plugin or
-// console, stores each attempt and the outcome, pauses the runs with their towns, and cancels those
-// that no game has.
+// Package game applies the commands of accepted handoffs through games. It asks the town's plugin
+// or console, stores each attempt and the outcome, pauses runs with their towns, and cancels runs
+// whose commands no game has.
 //
 //	Ensure ── attempt ──> game ── outcome ──> the town's turn ── one record ──> commit log
 //
@@ -31,12 +31,12 @@ const pollPause = 250 * time.Millisecond
 
 // Config configures a Worker. All but RCON and Metrics is required.
 type Config struct {
-	// Policy is the patience with plugins and consoles.
+	// Policy bounds the attempts, and the waits for plugins and consoles.
 	Policy apply.Policy
-	// RCON applies the commands of towns that are bound to it; nil if none may be.
+	// RCON applies the commands of towns that are bound to it; nil if there is no console.
 	RCON apply.Console
-	// PauseWait bounds a client's wait in a pause, AbsentWait its wait for a game that is away; then
-	// it gets that answer. Timeout bounds one commit.
+	// PauseWait and AbsentWait bound a client's wait for the end of a pause, and for an absent
+	// game; then it gets a *WaitError. Timeout bounds one commit.
 	PauseWait, AbsentWait, Timeout time.Duration
 
 	Towns      *commitlog.Towns
@@ -53,8 +53,8 @@ type Config struct {
 
 // Alerts raises alerts. It is an *alerts.Alerts.
 type Alerts interface {
-	// Raise raises an alert; RaiseOnce does so if its run has none of the code yet, and RaiseStored
-	// before the event that it reports.
+	// Raise raises an alert, RaiseOnce only if its run has none with the code yet. RaiseStored is
+	// RaiseOnce, and returns when the alert is stored.
 	Raise(alert runevents.Alert)
 	RaiseOnce(alert runevents.Alert)
 	RaiseStored(ctx context.Context, alert runevents.Alert) error
@@ -90,7 +90,7 @@ func New(ctx context.Context, steps *stepper.Stepper, config Config) *Worker {
 	return w
 }
 
-// of returns a run's application in a town, or with "" in any; nil if there is none.
+// of returns the application of a run in a town, or with "" of any run; nil if there is none.
 func (w *Worker) of(townID, runID string) *Application {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,8 +100,8 @@ func (w *Worker) of(townID, runID string) *Application {
 	return nil
 }
 
-// start adds and starts an application, in the place of one that is over, and reports whether any
-// more are accepted.
+// start starts an application, in place of one that is over. It returns false if the worker is
+// closed.
 func (w *Worker) start(a *Application) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,14 +130,14 @@ func (w *Worker) all() []*Application {
 	})
 }
 
-// Count returns the number of commands in hand.
+// Count returns the number of commands that are being applied.
 func (w *Worker) Count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.towns)
 }
 
-// Refuse takes no more commands.
+// Refuse makes the worker refuse new commands.
 func (w *Worker) Refuse() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -158,8 +158,8 @@ func (w *Worker) Stop(ctx context.Context) {
 	w.stop()
 }
 
-// InProgress returns the error of InProgress if the key's command is being applied to its town, else
-// nil. It answers another handoff with the key.
+// InProgress returns the error of another handoff with a key whose command is being applied; nil if
+// none is.
 func (w *Worker) InProgress(townID, key string) error {
 	a := w.of(townID, "")
 	if a == nil || a.Handoff.IdempotencyKey != key {
@@ -168,8 +168,8 @@ func (w *Worker) InProgress(townID, key string) error {
 	return InProgress(a.RunID, townID, a.stored.Via, w.Absences.Since(townID))
 }
 
-// Absent returns why a request behind the pending command of the run before should wait no longer:
-// that command waits for a game that is away. It returns nil otherwise. runID is the request's run.
+// Absent returns the error of a request, with the run runID, behind the pending command of run
+// before, if that command waits for an absent game; else nil.
 func (w *Worker) Absent(townID, before, runID string) error {
 	a := w.of(townID, before)
 	if since := w.Absences.Since(townID); a != nil && a.away.Load() != nil && !since.IsZero() {
@@ -186,8 +186,8 @@ type Wait struct {
 	Next    time.Time // when the game is asked again
 }
 
-// Wait returns this writer's command for a town without a game; between two requests with RunID
-// alone, and zero if there is none.
+// Wait returns the wait of this writer's command for a town. It has RunID alone if the game is not
+// known to be away, and is zero if there is no command.
 func (w *Worker) Wait(townID string) Wait {
 	a := w.of(townID, "")
 	if a == nil {

@@ -20,15 +20,14 @@ type WorldPause struct {
 	known   atomic.Pointer[Pause]
 }
 
-// NewWorldPause returns the pause of a world that has just been read. changed is called whenever it
-// changes.
+// NewWorldPause returns a WorldPause with a pause that was just read. It calls changed after each
+// change.
 func NewWorldPause(log *commitlog.Log, now Pause, changed func()) *WorldPause {
 	w := &WorldPause{log: log, changed: changed}
 	w.known.Store(&now)
 	return w
 }
 
-// Known returns the last known pause.
 func (w *WorldPause) Known() Pause { return *w.known.Load() }
 
 // Of returns the pause that holds the handoffs of a town back, its own or the world's; nil if there is
@@ -54,8 +53,8 @@ func (w *WorldPause) Set(now Pause) {
 	}
 }
 
-// Reread stores the pause that the log has now, also if the log has lost the known one. A pause that
-// Set stores meanwhile is newer.
+// Reread stores the log's present pause, even if the log has lost the known one. If Set stores a
+// pause meanwhile, Reread reads again.
 func (w *WorldPause) Reread(ctx context.Context) error {
 	for {
 		before := w.known.Load()

@@ -6,7 +6,7 @@ import (
 	"worldengine/runevents"
 )
 
-// Told is a valid write of the run "run" that tells something for the nth time.
+// Told is the nth valid write of the run "run".
 func Told(n int64) runevents.Write {
 	w := runevents.Write{
 		EventID: uuid.NewString(), EventType: "Told", EmittedAt: "2026-02-16T10:00:00.123Z",
