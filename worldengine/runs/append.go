@@ -13,8 +13,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Append is the append authority for writers other than the engine itself: it persists events
-// of one run, together or not at all, and returns how each is persisted, in the order of writes.
+// Append is the append authority for writers other than the engine itself: it persists events of
+// one run, together or not at all, and returns the place and time of each, in the order of writes.
 //
 // A new event gets the next place of its run, unique and strictly increasing for all who append,
 // and the time of the append authority as its persistedAt. A write whose (runId,
@@ -27,7 +27,7 @@ import (
 // run-append-request.v1, a *runevents.OwnedError or *runevents.TransitionError as Config.Appends
 // says, runevents.ErrRunEnding while the engine is about to end the run, runevents.ErrRunEnded
 // after it has, or the error of Sender.MayRead. After any other error the writes may have been
-// stored; appending them again is safe and tells.
+// stored; appending them again is safe, and shows whether they were.
 func (s *Store) Append(
 	ctx context.Context, townID string, writes []runevents.Write,
 ) ([]runevents.Appended, error) {
@@ -42,19 +42,19 @@ func (s *Store) Append(
 type Sender struct {
 	// Name is the appendedBy of the events.
 	Name string
-	// MayRead returns why the sender may not read the runs of the town with a token; nil for all
-	// towns. Its error must be the same for all of them.
+	// MayRead returns an error if the sender may not read the runs of the town with a token, the
+	// same for all such towns. The member is nil if the sender may read all towns.
 	MayRead func(townToken string) error
 }
 
-// Anyone is the name of a sender whom nobody names, as without access control.
+// Anyone is the name of a sender that has none, as without access control.
 const Anyone = "anyone"
 
 // Submit is Append for a caller that does not wait: client gets the answer. Appends to one run are
 // worked on in the order of their submission. After an error of Submit itself (a
-// *schemas.ValidationError, ErrOverloaded, ErrStopping) client gets none. ErrOverloaded also says
-// that the readers of the log are behind the events of the town. The writes must not be changed
-// before the answer.
+// *schemas.ValidationError, ErrOverloaded, ErrStopping) client gets none. ErrOverloaded is returned
+// too while too many events of the town wait for the readers of the log. The writes must not be
+// changed before the answer.
 func (s *Store) Submit(
 	from Sender, townID string, writes []runevents.Write,
 	client queue.Client[[]runevents.Appended],
@@ -68,7 +68,7 @@ func (s *Store) Submit(
 	if !s.backlog.take(townID, len(writes)) {
 		return queue.ErrOverloaded
 	}
-	// A run has its turns as a town has; a town whose id reads like this shares them, no more.
+	// A run has turns as a town has. A town with this id would share them, which is harmless.
 	err := s.Queue.Submit("run "+writes[0].RunID, func(ctx context.Context, _ bool) {
 		appended, seq, err := []runevents.Appended(nil), uint64(0), queue.ErrPanicked
 		defer func() {
@@ -97,7 +97,7 @@ const appendingTimeout = 10 * time.Second
 // log sequence of the run's last append, too.
 //
 // The knowledge may be behind the log, so a refusal counts only if the run was read afresh. A
-// duplicate is one for good: a persisted event does not change.
+// duplicate counts anyway: a persisted event does not change.
 func (s *Store) append(
 	ctx context.Context, from Sender, townID string, writes []runevents.Write,
 ) (appended []runevents.Appended, seq uint64, err error) {
@@ -152,9 +152,9 @@ func (s *Store) newKnownRun(runID string) *knownRun {
 	}
 }
 
-// plan is RunState.Plan for a run of which the town is known too. Duplicates are answered whatever
-// town they name, since the town is no part of their key. A sender that may not read the run gets
-// the refusal that a run without events would give, or else the refusal by its rights.
+// plan is RunState.Plan, and checks the town of the run. Duplicates may name any town, since the
+// town is no part of their key. A sender that may not read the run gets the refusal of a run
+// without events, or else the error of MayRead.
 func (s *Store) plan(
 	run *knownRun, from Sender, townID string, writes []runevents.Write,
 ) (runevents.Plan, error) {
@@ -172,7 +172,7 @@ func (s *Store) plan(
 	return plan, err
 }
 
-// store commits the new events and returns the answer. The run is up to date then.
+// store commits the new events, adds them to run, and returns the answer.
 func (s *Store) store(
 	ctx context.Context, run *knownRun, townID string, plan *runevents.Plan,
 ) ([]runevents.Appended, error) {
@@ -192,8 +192,7 @@ func (s *Store) store(
 	return plan.Results(at), run.take(rec, seq, at)
 }
 
-// readRun reads all that a run has in the log and this writer does not know, the events of the
-// engine's commits too.
+// readRun reads the records of a run that this writer does not know yet, the engine's commits too.
 func (s *Store) readRun(ctx context.Context, run *knownRun) error {
 	if _, err := s.index.Sync(ctx); err != nil {
 		return err

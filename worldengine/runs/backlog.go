@@ -7,19 +7,19 @@ import (
 
 // Bounds of a backlog.
 const (
-	// MaxUndigested is how many appended events may wait for the readers of the log. It is less than
-	// these read in a second.
+	// MaxUndigested is how many appended events may wait for the readers of the log. The readers
+	// read more in a second.
 	MaxUndigested = 4_096
-	// undigestedFor is how long an append counts at most: readers that stand still bound the rate
-	// of appends, and do not end them.
+	// undigestedFor bounds the time that an append counts, so that stalled readers slow appends
+	// down but do not stop them.
 	undigestedFor = 10 * time.Second
 )
 
 // backlog bounds the events that producers have appended, or are about to, and that the readers of
-// the log are not through with. Towns share it as they share queue.Slots: a town may have as many
-// events as there is room left. It is safe for concurrent use.
+// the log have not read. Towns share it as they share queue.Slots: a town may have as many events
+// as there is room left. It is safe for concurrent use.
 type backlog struct {
-	digested func() uint64 // log sequence up to which the readers are
+	digested func() uint64 // log sequence up to which the readers have read
 
 	mu     sync.Mutex
 	towns  map[string]int // events by town, never 0
@@ -48,7 +48,7 @@ func (b *backlog) take(town string, events int) bool {
 	return true
 }
 
-// done ends what take has begun: the events are stored at a log sequence, or with 0 not at all.
+// done follows take: the events are stored at a log sequence, or with 0 not at all.
 func (b *backlog) done(town string, events int, seq uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +59,7 @@ func (b *backlog) done(town string, events int, seq uint64) {
 	b.stored = append(b.stored, undigested{town, events, seq, time.Now()})
 }
 
-// sweep gives back the room of the appends that the readers are through with.
+// sweep gives back the room of the appends that the readers have read.
 func (b *backlog) sweep() {
 	upTo, n := b.digested(), 0
 	for _, u := range b.stored {

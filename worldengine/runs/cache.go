@@ -19,7 +19,7 @@ type knownRun struct {
 	read  uint64 // the log sequence of the last record of the run that the state has
 }
 
-// take takes in a record of the run, at a sequence of the log.
+// take adds a record of the run, at a sequence of the log.
 func (r *knownRun) take(rec *commitlog.Record, seq uint64, persistedAt time.Time) error {
 	r.read, r.token = seq, wire.TokenOf(rec.TownID)
 	switch rec.Kind {
@@ -70,7 +70,7 @@ func (c *runCache) keep(run *knownRun) {
 		if c.events <= maxCachedEvents {
 			break
 		}
-		if other != run { // which is larger than the cache by itself, at worst
+		if other != run { // it may exceed the bound by itself
 			c.drop(other)
 		}
 	}

@@ -99,8 +99,8 @@ func (e *Ends) Failed(ctx context.Context, runID string) (Failed, *approval.Refu
 	case err != nil:
 		return Failed{}, nil, err
 	case seq == 0:
-		return Failed{}, no("the run has no end that the engine gave it: a run is retried once " +
-			"it has failed with PLUGIN_UNAVAILABLE"), nil
+		return Failed{}, no("the engine has not ended the run: only a run that has failed with " +
+			"PLUGIN_UNAVAILABLE can be retried"), nil
 	case rec == nil:
 		return Failed{}, no("the log does not keep the end of the run any more: its agent makes " +
 			"a new proposal"), nil
@@ -122,10 +122,10 @@ func refuseRetry(rec *commitlog.Record) *approval.Refusal {
 	switch rec.Kind {
 	case commitlog.KindHandoff, commitlog.KindRefused, commitlog.KindAsked:
 	case commitlog.KindCancelled, commitlog.KindRun:
-		return no("the run was cancelled: send its handoff again, or, where this run tried another " +
-			"one again, retry that one, which its RunStarted names as context.retryOf")
+		return no("the run was cancelled: send its handoff again, or, if this run retried another " +
+			"one, retry that one, which its RunStarted names as context.retryOf")
 	default:
-		return no("the run is that of a signal, and has no handoff")
+		return no("the run belongs to a signal, and has no handoff")
 	}
 	var said struct {
 		Status handoff.Status     `json:"status"`
@@ -139,8 +139,8 @@ func refuseRetry(rec *commitlog.Record) *approval.Refusal {
 	case said.Status == handoff.Duplicate:
 		return no(ended + ": it repeated another run, which run.get names; that one may be retried")
 	case !said.Status.Accepted() && rec.RetryOf != nil:
-		return no(ended + ", and left the run as it was that it tried again, " +
-			rec.RetryOf.RunID + ": that one may be retried once more")
+		return no(ended + ", and did not change the run that it retried, " +
+			rec.RetryOf.RunID + ": that one may be retried again")
 	case !said.Status.Accepted():
 		return no(ended + ", and its key is free: the same handoff may be sent again")
 	case said.Status == handoff.Executed:

@@ -31,7 +31,8 @@ const (
 
 // Projector projects the runs that others append to, as they go on: an invalid event raises its
 // alert before anybody reads the run (RunEvents v2.0.1, section 5.3; docs/adr/0024). It follows the
-// appended rows of the index, so it meets the events of a run in their order. Its methods are safe for concurrent use, but Run is called once.
+// appended rows of the index, so it reads the events of a run in their order. Its methods are safe
+// for concurrent use, but Run is called once.
 type Projector struct {
 	store *Store
 	file  string // keeps the position; "" for none
@@ -79,8 +80,8 @@ func (p *Projector) Lag() time.Duration {
 	return max(p.now().Sub(*since), 0)
 }
 
-// Behind counts the indexed records of appended events that are not projected; of very many, a
-// part.
+// Behind counts the indexed records of appended events that are not projected. It counts up to
+// window.
 func (p *Projector) Behind() uint64 {
 	return uint64(len(p.store.index.Appended(p.Position(), window)))
 }
@@ -199,9 +200,9 @@ func (p *Projector) project(ctx context.Context, row *index.Row) error {
 	return nil
 }
 
-// gap returns the first record that skips a runSeq; the record before the first has seq. Such a run
-// is read again from its beginning, and a gap that the log has too is natural (ExecutionSemantics
-// v1, section 1.5, rule 1).
+// gap returns the first record that skips a runSeq; seq is the runSeq before the first record. Such
+// a run is read again from its beginning, and a gap that the log has too is natural
+// (ExecutionSemantics v1, section 1.5, rule 1).
 func gap(seq int64, records []runevents.Record) *runevents.Record {
 	for i := range records {
 		if runevents.DetectNonContiguous(seq, records[i].RunSeq) {
@@ -249,7 +250,8 @@ func (p *Projector) save() {
 		err = os.Rename(next, p.file)
 	}
 	if err != nil {
-		p.store.config.Logger.Warn("the next projector projects some events again", "error", err)
+		p.store.config.Logger.Warn("the position of projections cannot be saved; the next start "+
+			"projects some events again", "error", err)
 		return
 	}
 	failpoint.At(failpoint.Kept)

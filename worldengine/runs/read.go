@@ -21,10 +21,10 @@ import (
 const PageBytes = 1_000_000
 
 // Events returns up to limit events of a run whose runSeq is above afterSeq and that are behind a
-// mark, a sequence of the log; fewer if they have more than PageBytes. LastEventSeq tells whether
-// there are others. It returns ErrUnknownRun if the log keeps no events of the run, or not the first
-// ones of these, ErrRunDamaged if one of them cannot be read, and index.ErrBehind if the index has
-// not followed the log.
+// mark, a sequence of the log; fewer if they have more than PageBytes. LastEventSeq shows whether
+// there are others. It returns ErrUnknownRun if the log keeps no events of the run, or not the
+// first ones of these, ErrRunDamaged if one of them cannot be read, and index.ErrBehind if the
+// index has not followed the log.
 func (s *Store) Events(
 	ctx context.Context, runID string, afterSeq int64, afterMark uint64, limit int,
 ) (page messages.Events, err error) {
@@ -65,9 +65,8 @@ func (s *Store) Events(
 	return page, nil
 }
 
-// Get returns the state of a run, projected from all of its events. A
-// reader sees by metadata.consistency that some of them are invalid; operators get an alert about
-// each of those, once. It fails as Events does.
+// Get returns the state of a run, projected from all of its events. metadata.consistency shows
+// whether some are invalid; operators get one alert for each. It fails as Events does.
 func (s *Store) Get(ctx context.Context, runID string) (runevents.Snapshot, error) {
 	records, err := s.Records(ctx, runID, 0)
 	if err != nil {
@@ -94,7 +93,7 @@ func (s *Store) SnapshotAt(
 	return &snapshot, err
 }
 
-// View is Get with the members of a list.
+// View is Get with the members that a list has.
 func (s *Store) View(ctx context.Context, runID string) (run messages.Run, err error) {
 	records, err := s.Records(ctx, runID, 0)
 	if err != nil {
@@ -165,9 +164,9 @@ func (s *Store) project(
 	return snapshot.View(), nil
 }
 
-// record reads the record of a row, which has events of a run, and its persistedAt. A record that
-// the log does not keep any more is ErrUnknownRun, since the rest would tell another run; one that it
-// keeps and cannot read is ErrRunDamaged.
+// record reads the record of a row, which has events of a run, and its persistedAt. It returns
+// ErrUnknownRun if the log no longer keeps the record, since the run's other events alone would
+// mislead, and ErrRunDamaged if the record cannot be read.
 func (s *Store) record(
 	ctx context.Context, row *index.Row,
 ) (rec *commitlog.Record, at time.Time, err error) {

@@ -36,7 +36,7 @@ type Store struct {
 	maxRead int
 }
 
-// Config says how a Store works.
+// Config configures a Store.
 type Config struct {
 	// Appends is the policy for events of other producers.
 	Appends runevents.AppendPolicy

@@ -17,16 +17,16 @@ import (
 // requestBytes is the share of Config.MaxHeld that a request takes beside its payload.
 const requestBytes = 1 << 10
 
-// admit leaves a request to the workers of an endpoint, with a slot and its bytes. If it does not
-// fit, admit answers with 429. It runs as requests arrive, one at a time for each verb, so it reads
-// no more of a request than peekID does.
+// admit takes a slot and its bytes for a request, and gives it to the workers of an endpoint. If it
+// does not fit, admit answers with 429. It runs as requests arrive, one at a time for each verb, so
+// it reads no more of a request than peekID does.
 func (s *Service) admit(e *endpoint, in *incoming) {
 	town, load, refusal := e.slots.TakeBytes(s.subject(e, in))
 	if refusal != queue.Granted {
 		s.refuse(in, refusal, pauseFor(load))
 		return
 	}
-	// Each request may be held alone.
+	// A request of any size fits if it is the only one.
 	bytes := min(requestBytes+e.weight*int64(len(in.data)), s.held.bound)
 	if !s.held.take(bytes, e.reads) {
 		e.slots.Release(town)
@@ -68,8 +68,8 @@ type held struct {
 }
 
 // take takes bytes for a request and reports whether they fit; bytes that do not fit are not taken.
-// Reads and signals have an eighth more room, so that the handoffs that wait for a game keep no
-// operator from looking and cancelling.
+// Reads and signals have an eighth more room, so that operators can look and cancel when waiting
+// handoffs fill the rest.
 func (h *held) take(bytes int64, reads bool) bool {
 	bound := h.bound
 	if reads {
@@ -134,8 +134,8 @@ var overloaded = func() (answers [longestPause/pauseStep + 1]nats.Msg) {
 	return answers
 }()
 
-// The longest pause that a client is asked to make, and how long the requests before its own are
-// taken to need: one after another about a town, side by side in a world.
+// The pauses that clients are asked to make, by estimates: the requests about a town need their
+// time one after another, the requests of a world side by side.
 const (
 	longestPause = 1000 // milliseconds
 	pauseStep    = 50   // milliseconds; a pause is a multiple of it
@@ -166,8 +166,8 @@ type member []byte
 var aboutTown = member(`"townId"`)
 
 // peekID returns the id that a request seems to have in a member, without parsing the request: the
-// text of the first member of that name that is a string, or nothing. The service refuses a flood
-// about one town by it before the flood costs anything; it decides nothing else.
+// text of the first member of that name that is a string, or nothing. The id serves only to refuse
+// a flood about one town before it costs anything.
 //
 // It is wrong if a request has another member of that name first, spells the name with escapes, or
 // has it far behind. Such a request is counted for another town: at worst it gets a 429 without
@@ -203,7 +203,7 @@ func stringAt(data []byte) []byte {
 		switch data[i] {
 		case '\\':
 			escaped = true
-			i++ // whatever follows does not end the string
+			i++ // the escaped character does not end the string
 		case '"':
 			text, err := data[1:i], error(nil)
 			if escaped {

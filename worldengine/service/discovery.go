@@ -13,9 +13,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// identify names the service and its endpoints for discovery: $SRV.PING, $SRV.INFO and $SRV.STATS of
-// the NATS micro protocol. The micro library would answer on any reply subject, and gives its
-// handlers no message whose headers could not be decoded.
+// identify names the service and its endpoints for discovery: $SRV.PING, $SRV.INFO and $SRV.STATS
+// of the NATS micro protocol. The micro library is not used: it would answer on any reply subject,
+// and drops messages whose headers cannot be decoded.
 func (s *Service) identify() {
 	for _, e := range s.endpoints {
 		e.stats = micro.EndpointStats{
@@ -32,7 +32,6 @@ func (s *Service) identify() {
 	}
 }
 
-// count counts a request of the verb.
 func (e *endpoint) count(took time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -41,7 +40,6 @@ func (e *endpoint) count(took time.Duration) {
 	e.stats.AverageProcessingTime = e.stats.ProcessingTime / time.Duration(e.stats.NumRequests)
 }
 
-// counted returns the statistics of the verb.
 func (e *endpoint) counted() micro.EndpointStats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -101,7 +99,8 @@ func (s *Service) info() any {
 	return info
 }
 
-// statistics returns the statistics of the endpoints, each with the statistics of the server as data.
+// statistics returns the statistics of the endpoints. The data of each are the statistics of the
+// server.
 func (s *Service) statistics() any {
 	stats := micro.Stats{
 		ServiceIdentity: s.identity, Type: micro.StatsResponseType, Started: s.started,

@@ -22,9 +22,9 @@ import (
 // endpoint is a verb: the bounds of its requests, and the workers for them.
 type endpoint struct {
 	*wire.VerbSpec
-	// do answers a request, or leaves it to the engine. Its error is answered.
+	// do answers a request, or submits it to the engine. The client gets its error.
 	do func(*incoming) error
-	// work has room for every request with a slot, so none waits to get in.
+	// work has room for every request with a slot, so a send never blocks.
 	work  chan *incoming
 	slots *queue.Slots
 	about member // by which requests share the slots
@@ -77,8 +77,8 @@ func reads[Q, A any](
 	})
 }
 
-// signals makes the endpoint of a verb that gives a signal, which signal makes of the request Q. A
-// signal that is refused is recorded, with all that can be read of its request.
+// signals makes the endpoint of a verb that gives a signal. signal converts the request Q to it. A
+// refused signal is recorded, with the readable part of its request.
 func signals[Q, A any](
 	s *Service, verb wire.Verb, signal func(*Q) worldengine.Signal,
 	carryOut func(*Q, worldengine.Signal) (A, error),
@@ -104,8 +104,8 @@ func signals[Q, A any](
 	})
 }
 
-// readsBy makes the endpoint of a verb that only reads, or gives a signal. A bound of requests may
-// wait about one town, run or key, or about none, and twice as many altogether.
+// readsBy makes the endpoint of a verb that only reads, or gives a signal. Config.Waiting requests
+// may wait about one town, run or key, or about none, and twice as many in all.
 func (s *Service) readsBy(verb wire.Verb, do func(*incoming) error) *endpoint {
 	spec, waiting := verb.Spec(), s.config.Waiting
 	if spec.Lists {
@@ -128,8 +128,7 @@ func (s *Service) submits(
 	}, s.parsers())
 }
 
-// makeDryRuns returns the endpoint of handoffs that are only to be judged, beside the queues of
-// their towns.
+// makeDryRuns returns the endpoint of dry runs, which bypass the queues of towns.
 func (s *Service) makeDryRuns() *endpoint {
 	waiting := s.config.Waiting
 	return s.start(&endpoint{
@@ -142,7 +141,7 @@ func (s *Service) makeDryRuns() *endpoint {
 // take more memory, and not less time.
 func (s *Service) parsers() int { return min(s.config.Readers, runtime.GOMAXPROCS(0)) }
 
-// start gives an endpoint its workers.
+// start starts the workers of an endpoint.
 func (s *Service) start(e *endpoint, workers int) *endpoint {
 	e.work = make(chan *incoming, e.slots.Total())
 	for range workers {
@@ -151,14 +150,14 @@ func (s *Service) start(e *endpoint, workers int) *endpoint {
 				if err := s.safely(func() error { return e.do(in) }); err != nil {
 					s.fail(in, err)
 				}
-				in.data, in.header = nil, nil // they are not kept longer than they are needed
+				in.data, in.header = nil, nil // frees their memory
 			}
 		})
 	}
 	return e
 }
 
-// parse reads a payload, which is "{}" if it is empty, into the request of a verb.
+// parse reads a payload into the request of a verb. An empty payload counts as "{}".
 func parse(verb wire.Verb, data []byte, request any) error {
 	if len(data) == 0 { // as `nats request` sends it
 		data = []byte("{}")
@@ -167,8 +166,8 @@ func parse(verb wire.Verb, data []byte, request any) error {
 		schemas.Limits{Bytes: maxRequest}, request)
 }
 
-// finish answers a request with err or, without one, with the value that answer returns, as reply
-// does. A panic of answer is answered too.
+// finish answers a request with err or, if that is nil, replies with the value of answer. If answer
+// panics, the client gets INTERNAL.
 func (s *Service) finish(in *incoming, err error, answer func() (any, error)) {
 	if err == nil {
 		err = s.safely(func() error {

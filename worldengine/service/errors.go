@@ -30,7 +30,7 @@ import (
 var (
 	// errPanicked stands for a panic, whose client gets INTERNAL.
 	errPanicked = errors.New("service: a request panicked")
-	// errHeadersUnreadable is the answer to a header block from which nothing is certain.
+	// errHeadersUnreadable is the answer to a header block that cannot be decoded.
 	errHeadersUnreadable = errors.New("service: the headers of the request cannot be read, " +
 		"so it was not looked at: " +
 		`send "NATS/1.0", at most 31 lines "Name: value" and an empty line, each ended by CR LF`)
@@ -124,7 +124,7 @@ func ownCode(err error) wire.Code {
 }
 
 // fail answers a request with err, and releases its slot if it has one. It logs in full an error
-// that is the server's trouble.
+// for which the server is to blame.
 func (s *Service) fail(in *incoming, err error) {
 	if errors.Is(err, worldengine.ErrOverloaded) { // the engine's queue has refused it
 		pause := pauseFor(in.slots.Load(in.town))
@@ -183,8 +183,7 @@ func runOf(err error) string {
 	return ""
 }
 
-// detailsOf returns the places of a request that err is about. The list is empty if err is about
-// none.
+// detailsOf returns the members of a request that err is about, each with a message.
 func detailsOf(err error) []schemas.Violation {
 	if refused, ok := errors.AsType[*schemas.ValidationError](err); ok {
 		return refused.Violations
@@ -215,7 +214,7 @@ func detailsOf(err error) []schemas.Violation {
 	return []schemas.Violation{}
 }
 
-// refused refuses a request as a whole, before it is read.
+// refused returns the error of a request that is refused as a whole, before it is read.
 func refused(code schemas.Code, format string, args ...any) error {
 	return &schemas.ValidationError{
 		Code: code, Violations: []schemas.Violation{{Message: fmt.Sprintf(format, args...)}},

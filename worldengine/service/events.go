@@ -16,7 +16,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// defaultCommits is a page of the commits.
+// defaultCommits is the default size of a page, in commits.
 const defaultCommits = 100
 
 // Bounds of the requests of event.list that wait for a commit: of all, and of one user, so that

@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// handoff leaves a handoff to the engine, after those that arrived before it.
+// handoff parses a handoff, and submits it after the handoffs that arrived before it.
 func (s *Service) handoff(in *incoming) error {
 	defer s.line.parsed(in) // even if it panics
 	h, revision, err := s.parseHandoff(in)
@@ -30,10 +30,10 @@ func (s *Service) handoff(in *incoming) error {
 	return err
 }
 
-// submitter leaves a request to the engine.
+// submitter submits a request to the engine.
 type submitter interface{ submit() }
 
-// delivery is a handoff on its way through the engine, whose client it is.
+// delivery is a handoff in the engine, and the client for its answer.
 type delivery struct {
 	*Service
 	in       *incoming
@@ -65,8 +65,8 @@ func (d *delivery) Answer(answer worldengine.Answer, err error) {
 	})
 }
 
-// line has the handoffs that are not with the engine yet, in the order of their arrival. It is safe
-// for concurrent use.
+// line has the handoffs that are not submitted yet, in the order of their arrival. It is safe for
+// concurrent use.
 type line struct {
 	mu      sync.Mutex
 	waiting []*incoming

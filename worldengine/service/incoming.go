@@ -26,7 +26,7 @@ type incoming struct {
 	data     []byte
 	header   nats.Header
 	rights   access.Rights
-	// refused is why a signal is not taken: its handler records that.
+	// refused is the refusal of a signal, which its handler records.
 	refused error
 	// A request that was admitted has a slot and bytes, until release.
 	slots    *queue.Slots
@@ -58,7 +58,7 @@ func (s *Service) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed
 	}
 }
 
-// take admits a request to an endpoint. The error is why it may not be worked on.
+// take admits a request to an endpoint, or returns the error to answer.
 func (s *Service) take(e *endpoint, in *incoming, headers access.Headers, crossed bool) error {
 	certain := headers.Readable()
 	in.rights = s.config.Access.OfWorld(headers, in.inbox)
@@ -94,8 +94,8 @@ func headersOf(msg *nats.Msg) access.Headers {
 	}
 }
 
-// mayAnswer reports whether a request with this reply subject may be worked on. Otherwise it counts
-// and logs it.
+// mayAnswer reports whether an answer may go to a reply subject. If not, it counts and logs the
+// request.
 func (s *Service) mayAnswer(reply string) bool {
 	if reply == "" || wire.IsInbox(reply) {
 		return true
@@ -106,8 +106,8 @@ func (s *Service) mayAnswer(reply string) bool {
 	return false
 }
 
-// route returns the endpoint that works on a request: another one for a dry run. It refuses a dry
-// run of a verb that has none and would change something.
+// route returns the endpoint that works on a request: another one for a dry run. It refuses the dry
+// run of any other verb that changes something.
 func (s *Service) route(e *endpoint, header nats.Header) (*endpoint, error) {
 	if e.reads && !e.Changes {
 		return e, nil
@@ -150,8 +150,8 @@ type Entrance struct {
 	Intake *Intake
 }
 
-// pendingMessages and intakeBytes bound what nats.go keeps for a subscription without an Intake. A
-// message beyond them is lost without an answer.
+// pendingMessages and intakeBytes bound the messages that nats.go keeps for a subscription without
+// an Intake. A message beyond them is lost without an answer.
 const pendingMessages = 500_000
 
 // open subscribes to the endpoints and to discovery in the account of an entrance.
@@ -239,7 +239,7 @@ func (s *Service) respond(in *incoming, msg *nats.Msg) {
 }
 
 const (
-	// intakeBytes bounds the bytes that were read of the requests' connection and are not looked at
+	// intakeBytes bounds the bytes that were read from the requests' connection and are not handled
 	// yet, beside some 32 KB of one read. The largest message that NATS takes is smaller.
 	intakeBytes = 16 << 20
 	intakePause = 500 * time.Microsecond // between two looks at what waits

@@ -40,7 +40,7 @@ func (s *Service) runEndpoints() []*endpoint {
 }
 
 // mayReadRun refuses to read a run of a town that the rights do not cover. It refuses a run that
-// does not exist alike, so that a refusal does not disclose which runs exist.
+// does not exist in the same way, so that a refusal does not disclose which runs exist.
 func (s *Service) mayReadRun(rights access.Rights, runID string) error {
 	if rights.Readable() == nil {
 		return nil
@@ -76,7 +76,7 @@ func (s *Service) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg, err
 	}
 	townID := ""
 	if len(towns) == 1 {
-		townID = towns[0] // the only town whose result it may be
+		townID = towns[0] // the only town whose results the user may read
 	}
 	receipt, err := s.engine.Receipt(s.ctx, townID, r.IdempotencyKey)
 	switch {
@@ -195,7 +195,7 @@ func timeOf(member, text string) (time.Time, error) {
 	}
 	t, err := schemas.ParseTime(text)
 	if err != nil {
-		return time.Time{}, invalidMember(member, "must be a time that there is")
+		return time.Time{}, invalidMember(member, "must be an existing date and time")
 	}
 	return t, nil
 }
@@ -207,7 +207,7 @@ func invalidMember(member, message string) error {
 	})
 }
 
-// runAppend leaves run events to the engine.
+// runAppend submits run events to the engine.
 func (s *Service) runAppend(in *incoming) error {
 	townID, writes, err := runevents.ParseAppend(in.data, schemas.Limits{Bytes: maxAppend})
 	if err != nil {

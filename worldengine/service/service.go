@@ -1,4 +1,4 @@
-// Package service serves an engine over NATS: it takes bytes and answers with bytes.
+// Package service serves an engine over NATS.
 //
 // Package wire has the contract: the subjects and verbs, the headers, the codes and the body of an
 // error reply; docs/contracts.md lists requests and replies. errorTable maps the engine's errors to
@@ -43,9 +43,9 @@ const (
 	DefaultMaxHeld = 64 << 20
 )
 
-// notWaiting is how many requests about a town may be held beside those that wait for it: one has
-// its turn, one is applied, and some get an answer without waiting, such as EXECUTION_IN_PROGRESS.
-// The engine's queue has the exact bound.
+// notWaiting is the number of requests about a town that may be held beside the waiting ones: one
+// has its turn, one is applied, and some get an answer at once, such as EXECUTION_IN_PROGRESS. The
+// engine's queue has the exact bound.
 const notWaiting = 4
 
 // Config is the settings of a service. The zero value of every member means its documented default.
@@ -61,11 +61,11 @@ type Config struct {
 	// payloads, times a weight for the memory that each takes (docs/overload.md); DefaultMaxHeld.
 	// One request may always be held alone.
 	MaxHeld int64
-	// Readers is how many requests of each verb are worked on at once, but of a verb whose requests
-	// the engine queues at most one a processor; 16.
+	// Readers is the number of workers of each verb, at most one a processor for the verbs whose
+	// requests the engine queues; 16.
 	Readers int
-	// Waiting is how many requests of each verb that only reads may wait about one town, run or
-	// key, or about none, and twice as many altogether; 4,096.
+	// Waiting is the number of requests of each reading verb that may wait about one town, run or
+	// key, or about none; twice as many may wait in all; 4,096.
 	Waiting int
 	// OperatorKey is the name of a file with the NKey seed of the local operator, which discovery
 	// returns; empty if there is none.
@@ -92,7 +92,7 @@ type Config struct {
 	Access *access.Directory
 	// Observer gets each answer; may be nil.
 	Observer Observer
-	// Logger gets what operators should know; slog.Default.
+	// Logger gets the messages for operators; slog.Default.
 	Logger *slog.Logger
 }
 
@@ -162,8 +162,8 @@ type Service struct {
 // closeWithin bounds how long a service that cannot start waits for requests that have arrived.
 const closeWithin = 10 * time.Second
 
-// Serve answers requests that arrive at the entrances, of which there is one at least. If it fails,
-// it has closed their Requests.
+// Serve answers the requests that arrive at the entrances, at least one. If it fails, it closes
+// their Requests.
 func Serve(
 	entrances []Entrance, engine *worldengine.Engine, config Config,
 ) (*Service, error) {
@@ -192,7 +192,7 @@ func Serve(
 	return s, nil
 }
 
-// stats returns the data that the statistics of every endpoint have.
+// stats returns the data in the statistics of every endpoint.
 func (s *Service) stats() *messages.ServerStats {
 	stats := &messages.ServerStats{Stats: s.engine.Stats(), Overload: s.Overload()}
 	if s.config.Disk != nil {
@@ -202,7 +202,7 @@ func (s *Service) stats() *messages.ServerStats {
 	return stats
 }
 
-// safely does work for a request. It logs a panic, and returns errPanicked instead.
+// safely does work for a request. It logs a panic of work, and returns errPanicked.
 func (s *Service) safely(work func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

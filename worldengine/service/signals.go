@@ -35,8 +35,8 @@ func (s *Service) signalEndpoints() []*endpoint {
 // have submitted.
 const submitWait = 3 * time.Second
 
-// salvage reads the members of an invalid request: all behind one of a wrong type too, but those
-// before broken JSON alone.
+// salvage reads the valid members of an invalid request. Of broken JSON it reads only the members
+// before the error.
 func salvage(data []byte, request any) {
 	var broken *stdjson.SyntaxError
 	if errors.As(stdjson.Unmarshal(data, request), &broken) {
@@ -52,7 +52,7 @@ func (s *Service) recordRefused(given worldengine.Signal, refused error) {
 	}
 }
 
-// signalOf returns a function that makes a signal of a kind of its request.
+// signalOf returns a function that converts a request to a signal of a kind.
 func signalOf(kind machine.SignalKind) func(*messages.Signal) worldengine.Signal {
 	return func(r *messages.Signal) worldengine.Signal {
 		return worldengine.Signal{
@@ -150,8 +150,8 @@ func (s *Service) submitApproved(
 }
 
 // submitted puts the result of a handoff that was accepted for execution before into outcome, or
-// returns the reason that there is none. While a game has the command, its key may have the result
-// of a run that was tried again.
+// returns the reason that there is none. While a game has the command of a retry, the key still has
+// the result of the retried run.
 func (s *Service) submitted(
 	ctx context.Context, entry *approval.Asked, outcome *messages.Decided,
 ) *messages.NotSubmitted {
@@ -174,7 +174,7 @@ func (s *Service) submitted(
 	return notSubmitted(err)
 }
 
-// notSubmitted gives the reason as the error reply of a handoff would.
+// notSubmitted converts err, as the error reply of a handoff does.
 func notSubmitted(err error) *messages.NotSubmitted {
 	spec := specOf(err)
 	return &messages.NotSubmitted{Code: spec.Code, Message: spec.Text}

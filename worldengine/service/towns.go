@@ -121,7 +121,7 @@ func (p *historyPage) take(row messages.Change) bool {
 	return true
 }
 
-// townPut leaves a town's state to the engine.
+// townPut submits a town's state to the engine.
 func (s *Service) townPut(in *incoming) error {
 	request, err := s.parseChange(in)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *Service) townPut(in *incoming) error {
 	}, s.answerTown(in))
 }
 
-// townPatch leaves a patch of a town's state to the engine.
+// townPatch submits a patch of a town's state to the engine.
 func (s *Service) townPatch(in *incoming) error {
 	request, err := s.parseChange(in)
 	if err != nil {
@@ -166,8 +166,8 @@ func (s *Service) parseChange(in *incoming) (map[string]any, error) {
 	return request, err
 }
 
-// attributesFor returns the members of a request that are about a town beside its state. It refuses
-// a request that its sender may not make.
+// attributesFor returns the members of a request beside the town's state. It refuses a request that
+// its sender may not make.
 func attributesFor(
 	rights access.Rights, townID string, request map[string]any,
 ) (worldengine.Attributes, error) {
@@ -186,7 +186,7 @@ func attributesFor(
 	return a, err
 }
 
-// answering is the client of a request whose answer is made of a T.
+// answering is the client of a request, and converts the engine's T to the answer.
 type answering[T any] struct {
 	*Service
 	in    *incoming
@@ -203,7 +203,7 @@ func (s *Service) answerTown(in *incoming) answering[messages.Town] {
 	return answering[messages.Town]{s, in, func(t messages.Town) any { return t }}
 }
 
-// townRemove leaves the removal of a town to the engine.
+// townRemove submits the removal of a town to the engine.
 func (s *Service) townRemove(in *incoming) error {
 	var r messages.TownRemove
 	if err := parse(in.endpoint.Verb, in.data, &r); err != nil {

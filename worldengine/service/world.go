@@ -33,7 +33,7 @@ func (s *Service) worldEndpoints() []*endpoint {
 	}
 }
 
-// alertList answers with alerts of all towns, so only those may ask who may read every town.
+// alertList answers with the alerts of all towns, so it requires the right to read every town.
 func (s *Service) alertList(in *incoming, r *messages.AlertList) (page messages.Alerts, err error) {
 	if err := in.rights.ReadWorld(); err != nil {
 		return page, err
@@ -90,7 +90,8 @@ func (s *Service) worldSamples(
 	return s.engine.Samples(towns, cmp.Or(r.Minutes, anHour), cmp.Or(r.Points, anHour)), nil
 }
 
-// worldClients answers who is connected. A server on a NATS of another process does not know.
+// worldClients answers with the connected clients. A server on the NATS of another process does not
+// know them.
 func (s *Service) worldClients(
 	in *incoming, _ *messages.WorldClients,
 ) (list messages.Clients, err error) {
@@ -103,7 +104,7 @@ func (s *Service) worldClients(
 	return list, err
 }
 
-// report is an answer to world.status in the making.
+// report is an answer to world.status that is being filled.
 type report struct {
 	messages.WorldReport
 	*Service
@@ -200,7 +201,7 @@ func plural[N int | uint64](n N, noun string) string {
 	return noun + "s"
 }
 
-// streams puts in what NATS says of the streams.
+// streams adds the states of the streams.
 func (r *report) streams() {
 	deadLetters := wire.DeadLetterStream(r.World)
 	for name, state := range r.engine.Streams(r.ctx) {
