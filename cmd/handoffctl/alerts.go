@@ -19,7 +19,7 @@ import (
 type alertsListCommand struct {
 	Open  bool   `help:"Leave out acknowledged alerts."`
 	Limit int    `help:"Maximum number of alerts, ${default} by default." default:"50"`
-	After uint64 `help:"Continue a list behind the place that it printed."`
+	After uint64 `help:"Continue a list after the place that it printed."`
 }
 
 func (alertsListCommand) Help() string {
@@ -99,7 +99,7 @@ func (c *alertsAckCommand) Run(ctx context.Context, a *app, server *client.Clien
 	return nil
 }
 
-// watchAlerts shows the alerts of their stream, or as they come if the user may not read it.
+// watchAlerts shows the stream of alerts, or only new alerts if the user may not read the stream.
 func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 	closed := make(chan struct{})
 	nc, err := a.dialStreams("handoffctl watch", nats.MaxReconnects(-1),
@@ -178,13 +178,13 @@ func (c *watchCommand) readAlerts(
 	return nil
 }
 
-// hearAlerts gives the alerts that are published from now on. Those that come while the connection
-// is lost are not given, and a note says so.
+// hearAlerts gives the alerts that are published from now on. It misses the alerts while the
+// connection is lost, and prints a note.
 func hearAlerts(a *app, nc *nats.Conn, id *messages.Identity, give func([]byte)) error {
 	subject := wire.AlertSubject(a.flags.World, "*")
 	_, err := nc.Subscribe(subject, func(msg *nats.Msg) { give(msg.Data) })
 	if err == nil {
-		err = nc.Flush() // a refusal comes before its answer
+		err = nc.Flush() // after any refusal
 	}
 	if err != nil {
 		return unavailable("NO_EVENTS", err)

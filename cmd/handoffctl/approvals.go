@@ -86,7 +86,7 @@ func valueOf(value jsontext.Value, size int) string {
 	return orDash(string(value))
 }
 
-// decisionFlags name a proposal that waits, and say who decides about it and why.
+// decisionFlags have the proposal of a decision, the person who decides, and the reason.
 type decisionFlags struct {
 	Handoff string      `arg:"" name:"handoff-id" help:"The handoffId that approvals lists, or its beginning."`
 	Town    string      `help:"The town of the proposal; required if the proposal no longer waits, or if several have this id." placeholder:"TOWN-ID"`
@@ -166,7 +166,7 @@ func (a *app) decide(ctx context.Context, flags *decisionFlags, d client.Decisio
 	})
 }
 
-// ended writes the result of a handoff that the server has executed by itself.
+// ended writes the result of an approved handoff that the server has executed.
 func (t table) ended(r *handoff.Result, runID string) {
 	t.linef("%s %s, run %s", r.Status, r.ReasonCode, show(runID))
 }
@@ -177,8 +177,8 @@ const (
 	mostCandidates = 10 // that a refusal names
 )
 
-// find fills in the proposal of a decision: the only one that waits and has the name. A whole id with
-// its town that is not in the list goes to the server as it is, which knows how it ended.
+// find completes the flags by the only waiting proposal that matches them. If no proposal waits
+// under a whole id with its town, the server judges the id: it knows how the proposal ended.
 func (f *decisionFlags) find(
 	ctx context.Context, server *client.Client, d *client.Decision,
 ) error {

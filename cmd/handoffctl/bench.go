@@ -81,7 +81,7 @@ func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 	return err
 }
 
-// check returns an error if the settings cannot be measured with.
+// check returns an error for settings that allow no measurement.
 func (c *benchCommand) check(a *app) error {
 	switch {
 	case min(c.Towns, c.Concurrency, c.Connections, c.Phases) < 1:
@@ -136,8 +136,8 @@ func (b *bench) startServer(ctx context.Context) (end func() error, err error) {
 	}, nil
 }
 
-// run measures. Wrong answers are in the report; an error says that the server cannot be reached or
-// refuses to take part.
+// run measures all phases. Wrong answers are in the report. It fails if the server cannot be
+// reached, or refuses to be measured.
 func (b *bench) run(ctx context.Context) (*benchReport, error) {
 	defer b.removeTowns(ctx)
 	if err := b.setUp(ctx); err != nil {
@@ -189,7 +189,7 @@ func (b *bench) run(ctx context.Context) (*benchReport, error) {
 	return report, err
 }
 
-// setUp makes the connections and the towns, whose ids are new in any world.
+// setUp makes the connections, and towns with ids that no world has.
 func (b *bench) setUp(ctx context.Context) error {
 	for range b.Connections {
 		nc, err := b.app.dial("handoffctl bench client")
@@ -222,7 +222,7 @@ func (b *bench) removeTowns(ctx context.Context) {
 
 func (b *bench) client() *client.Client { return b.app.client(b.clients[0]) }
 
-// handoffs drives the towns for so long, at a rate in all, 0 for as fast as they answer.
+// handoffs drives the towns for a duration, at a total rate; 0 for as fast as they answer.
 func (b *bench) handoffs(
 	ctx context.Context, duration time.Duration, rate float64,
 ) (phase benchPhase, err error) {
@@ -262,8 +262,8 @@ func (b *bench) serverCPU(ctx context.Context) (id string, used time.Duration) {
 	return "", 0
 }
 
-// drive lets each worker do one round after another until the duration is over, and so many rounds
-// at least if there is no rate. The first error ends all.
+// drive makes each worker call do until the duration is over; without a rate, at least rounds
+// times. The first error ends all.
 func (b *bench) drive(
 	ctx context.Context, duration time.Duration, rate float64, rounds int,
 	do func(worker, round int) error,

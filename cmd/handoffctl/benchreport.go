@@ -9,8 +9,8 @@ import (
 // benchReport is the outcome of a run.
 type benchReport struct {
 	Server string `json:"server"`
-	// Sync is the sync mode of a private server. InProcess is set if there was one: CPUMicros counts it
-	// too.
+	// Sync is the sync mode of a private server. InProcess is set if there was one: CPUMicros
+	// includes it.
 	Sync      string `json:"sync,omitzero"`
 	InProcess bool   `json:"inProcess"`
 
@@ -29,8 +29,8 @@ type benchReport struct {
 	Handoffs benchRate    `json:"handoffs"`
 	Phases   []benchPhase `json:"phases"`
 	benchCosts
-	// Ratio is the executed handoffs to the echo, OfAppend to Append. AppendUnknown is why there is no
-	// Append.
+	// Ratio is executed handoffs per echo, OfAppend per bare append. AppendUnknown is the reason
+	// that Append is missing.
 	Ratio         float64      `json:"ratio"`
 	OfAppend      float64      `json:"ratioToAppend,omitzero"`
 	Append        *benchAppend `json:"append,omitzero"`
@@ -62,7 +62,7 @@ type benchAppend struct {
 	Bytes int `json:"bytes"`
 }
 
-// benchRate is how often something was done, and how long each took.
+// benchRate is the rate of an operation, and its latencies.
 type benchRate struct {
 	Count     int     `json:"count"`
 	PerSecond float64 `json:"perSecond"`
@@ -73,7 +73,8 @@ type benchRate struct {
 	Max float64 `json:"maxMs"`
 }
 
-// rateOf sorts the latencies of all that was done in some time. Its percentiles are nearest-rank.
+// rateOf returns the rate of the operations of a time. It sorts their latencies; percentiles are
+// nearest-rank.
 func rateOf(latencies []time.Duration, elapsed time.Duration) benchRate {
 	n := len(latencies)
 	if n == 0 {

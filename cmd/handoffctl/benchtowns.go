@@ -28,8 +28,8 @@ const (
 	maxPrepared = 100_000
 	// maxExamples bounds the wrong answers that the report describes.
 	maxExamples = 5
-	// resendAfter is how long an answer may take before a handoff is sent again, and resendPause how
-	// long after a failure that is.
+	// resendAfter bounds the wait for an answer before a handoff is sent again. resendPause is the
+	// pause after a failure.
 	resendAfter = 2 * time.Second
 	resendPause = 100 * time.Millisecond
 )
@@ -43,7 +43,7 @@ type driven struct {
 	size  int        // of a handoff, in bytes
 }
 
-// step is a handoff with the member of its answer that names all that the engine decides.
+// step is a handoff with the expected resultId, a hash over all that the engine decides.
 type step struct {
 	data   []byte
 	result string // the resultId

@@ -45,7 +45,7 @@ const (
 	townsWithin = time.Second
 )
 
-// unquoted are the ids of towns that no shell reads as something else.
+// unquoted matches the ids of towns that no shell requires to be quoted.
 var unquoted = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.-]*$`)
 
 // townsOf returns the towns whose ids begin with a text, of the server and the world that a command

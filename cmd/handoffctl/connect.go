@@ -20,9 +20,9 @@ type app struct {
 	flags    *globalFlags
 	in       io.Reader
 	out, err io.Writer
-	terminal bool // whether out is one: only there ids and payloads are cut
-	colours  bool // whether out shows them
-	helped   bool // whether help was printed
+	terminal bool // out is a terminal: only there ids and payloads are cut
+	colours  bool // out shows colours
+	helped   bool // help was printed
 
 	opened []*nats.Conn   // which run closes
 	server *client.Client // nil until connect
@@ -45,7 +45,7 @@ func (a *app) connect() (*client.Client, error) {
 	return a.server, nil
 }
 
-// ask asks a verb, and prints the reply as it came, or the text that people get.
+// ask sends a request of a verb, and prints the reply as it came, or text for people.
 func ask[Reply any](
 	ctx context.Context, a *app, verb wire.Verb, request any, text func(table, *Reply),
 ) error {
@@ -102,13 +102,13 @@ func (a *app) dialBy(
 }
 
 // checkInbox returns an error if the user may not subscribe to its inboxes, which every request
-// takes.
+// requires.
 func checkInbox(nc *nats.Conn) error {
 	inbox := nc.NewInbox()
 	sub, err := nc.SubscribeSync(inbox)
 	if err == nil {
 		defer func() { _ = sub.Unsubscribe() }()
-		err = nc.Flush() // a refusal comes before its answer
+		err = nc.Flush() // after any refusal
 	}
 	if err != nil {
 		return unavailable("CONNECTION", err)
@@ -133,7 +133,7 @@ func (a *app) whoIs(ctx context.Context, nc *nats.Conn) (messages.Identity, erro
 }
 
 // mayReadStreams returns an error if a user's role does not let it read the streams of the world,
-// which NATS reports by not answering. doing names the action that takes that right.
+// which NATS reports by not answering. doing names the action that requires that right.
 func mayReadStreams(id *messages.Identity, doing string) error {
 	switch wire.Role(id.Role) {
 	case "", wire.Operator, wire.Engine:

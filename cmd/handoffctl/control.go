@@ -17,7 +17,7 @@ type signalFlags struct {
 	Actor  string `help:"Your name, to record. By default the user that signs in with a password, or else operator. A server with users records the user's name instead." placeholder:"NAME"`
 }
 
-// actor returns who gives a signal; "" if that is not known, which the server calls operator.
+// actor returns the name to record with a signal; if it is "", the server records operator.
 func (s *signalFlags) actor(a *app) string {
 	return cmp.Or(s.Actor, a.flags.Connection.UserOf(a.flags.Server))
 }
@@ -191,7 +191,7 @@ func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// signal gives a signal and prints its answer; say words it for people.
+// signal gives a signal and prints its answer, for people as say writes it.
 func (a *app) signal(
 	ctx context.Context, verb wire.Verb, by *signalFlags, request messages.Signal,
 	say func(*messages.Control) string,

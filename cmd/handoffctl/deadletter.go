@@ -28,7 +28,7 @@ type deadLetter struct {
 	Part    uint64    `json:"part"`
 	Subject string    `json:"subject"`
 	Reason  string    `json:"reason"`
-	// Size is the size of a body which was too large for a dead letter, and Body is the letter's.
+	// Size is the size of a body that was too large to be kept; Body is the kept body.
 	Size uint64         `json:"size,omitzero"`
 	Body jsontext.Value `json:"body,omitzero"`
 
@@ -55,8 +55,8 @@ func letterOf(msg *jetstream.RawStreamMsg) deadLetter {
 // noBus is the code of the error for a world without a bus, which has no dead letters either.
 const noBus = "NO_BUS"
 
-// letterStream returns the stream of dead letters; nil before the first one, which makes it. The
-// error has the code noBus if the world has no bus.
+// letterStream returns the stream of dead letters; nil if there has been none. The error has the
+// code noBus if the world has no bus.
 func (a *app) letterStream(ctx context.Context) (jetstream.Stream, error) {
 	nc, err := a.openStreams(ctx, "handoffctl deadletter", "look at dead letters")
 	if err != nil {
@@ -182,7 +182,7 @@ func (c *deadLetterShowCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// deadLetterReplayCommand brings dead letters onto the bus.
+// deadLetterReplayCommand publishes dead letters on the bus.
 type deadLetterReplayCommand struct {
 	Numbers []uint64    `arg:"" optional:"" name:"number" help:"Numbers of the letters in deadletter list."`
 	All     bool        `help:"Replay every letter."`
@@ -272,7 +272,7 @@ func (c *deadLetterReplayCommand) chosen(ctx context.Context, a *app) ([]letterR
 	return letters, nil
 }
 
-// replay brings the letters onto the bus, and marks those that came there.
+// replay publishes the letters on the bus, and marks the accepted ones.
 func (c *deadLetterReplayCommand) replay(
 	ctx context.Context, a *app, letters []letterReplay,
 ) error {

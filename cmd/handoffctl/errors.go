@@ -70,7 +70,6 @@ func unavailablef(code string, cause error, format string, args ...any) error {
 	return &client.UnavailableError{Code: code, Message: fmt.Sprintf(format, args...), Cause: cause}
 }
 
-// sentence is wire.Sentence.
 func sentence(err error) string { return wire.Sentence(err) }
 
 // classify returns the machine code, the exit status and the details of an error, and the body if

@@ -49,8 +49,8 @@ func (v *eventView) clock(text string) (string, error) {
 
 const clockFormat = "15:04:05.000"
 
-// changeNames are the names of the changes that are shown, by their cause. Of other commits the run
-// events are shown.
+// changeNames are the names of the changes that are shown, by their cause. Other commits are shown
+// by their run events.
 var changeNames = map[string]string{"put": "TownPut", "mend": "TownMended"}
 
 // printChange prints a state that town.put, town.patch or a world file gave to a town, or that fsck
@@ -113,8 +113,8 @@ func appended(meaning, by string) string {
 	return strings.TrimSpace(meaning + " (appended by " + by + ")")
 }
 
-// sense returns the meaning of an event's payload in short, or the payload if it lacks the members
-// of its type: another producer may leave them out.
+// sense returns the meaning of an event's payload in short. If the payload lacks the members of its
+// type, as another producer's may, it returns the payload.
 func (a *app) sense(e *runevents.Record) string {
 	return cmp.Or(a.meaning(e), a.brief(e.Payload))
 }
@@ -138,7 +138,7 @@ func (a *app) meaning(e *runevents.Record) string {
 	switch {
 	case e.EventType == runevents.RunStarted && p.Command != "":
 		return p.Command
-	case e.AppendedBy != "": // its claims about signals and results stay a payload
+	case e.AppendedBy != "": // signals and results of another producer are claims: show the payload
 		return ""
 	case p.Signal != "": // any event of a signal's run
 		return signalText(&p.SignalPayload)

@@ -55,7 +55,7 @@ type expectation struct {
 	Error string `json:"error,omitzero"`
 }
 
-// compares reports whether there is anything to compare an answer with.
+// compares reports whether e expects anything.
 func (e *expectation) compares() bool { return e.comparesResult() || e.Error != "" }
 
 func (e *expectation) comparesResult() bool {
@@ -284,7 +284,7 @@ func differences(want, got jsontext.Value) []string {
 	}
 	wantTree, err := schemas.Decode(want, schemas.Limits{})
 	if err != nil {
-		return []string{"what is expected cannot be compared: " + sentence(err)}
+		return []string{"the expectation cannot be compared: " + sentence(err)}
 	}
 	gotTree, err := schemas.Decode(got, schemas.Limits{})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// Files that are larger than this are not read.
+// The largest files that are read.
 const (
 	maxFixtures = 1 << 30
 	maxDocument = 64 << 20
@@ -47,7 +47,7 @@ func (a *app) readUpTo(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// readDocument reads the object that the command line names; wanted says which one is meant.
+// readDocument reads the object in a file of the command line; wanted names its kind.
 func (a *app) readDocument(name, wanted string) (jsontext.Value, error) {
 	data, err := a.readUpTo(name, maxDocument)
 	if err != nil {
@@ -72,11 +72,11 @@ func (a *app) readDocument(name, wanted string) (jsontext.Value, error) {
 // byteOrderMark stands at the beginning of files that some editors write.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// lenient reads JSON for a tester who may want to send invalid JSON.
+// lenient accepts JSON that the server refuses: a tester may want to send it.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 
 // elementsOf returns the values in a text: the elements of an array, or one value after another.
-// many reports whether there may be more than one.
+// many is set for an array, and for several values.
 func elementsOf(data []byte) (elements []jsontext.Value, many bool, err error) {
 	if bytes.HasPrefix(data, byteOrderMark) {
 		return nil, false,

@@ -64,8 +64,8 @@ func (c *mcpCommand) serve(
 		"the input is not the Model Context Protocol: a line of it is no JSON-RPC message")
 }
 
-// stdio is an input and an output that their holder must not close. It keeps the error of one of
-// them, and answers a line that is no JSON by itself, since the library ends at one.
+// stdio is an input and an output that the library cannot close. It keeps an error of either. It
+// answers a line that is no JSON itself, since the library would end.
 type stdio struct {
 	in     *bufio.Reader
 	line   []byte // the rest of a line of the input
@@ -111,7 +111,7 @@ func (s *stdio) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close does nothing.
+// Close keeps both open.
 func (*stdio) Close() error { return nil }
 
 // mcpTools are the tools of a language model.
@@ -313,7 +313,7 @@ func (m *mcpTools) handoff(t *client.Town, in *proposalArgument) (*handoff.Hando
 	return makeHandoff(handoff.Proposal{
 		Type: kind, ActorID: m.actor, TownID: in.TownID, Priority: cmp.Or(in.Priority, 0.5),
 		Reason: in.Reason,
-		// With the hash of another state it is stale, whatever the epoch is.
+		// With the hash of an earlier state it is stale, whatever the epoch is.
 		SnapshotHash: cmp.Or(in.Hash, t.SnapshotHash), DecisionEpoch: t.DecisionEpoch,
 	}, in.Argument, true)
 }
@@ -323,7 +323,8 @@ type mcpOutcome struct {
 	Result jsontext.Value `json:"result"`
 	RunID  string         `json:"runId,omitzero"`
 	DryRun bool           `json:"dryRun,omitzero"`
-	// AppliedBy would apply the command: then the result is the expected one.
+	// AppliedBy names the game that would apply the command; the result is then the one that the
+	// rules expect.
 	AppliedBy string `json:"appliedBy,omitzero"`
 }
 

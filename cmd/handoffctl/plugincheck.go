@@ -14,7 +14,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// pluginCheckCommand asks a plugin as the engine does, and in its worst ways.
+// pluginCheckCommand sends a plugin the commands of an engine, usual and awkward ones.
 type pluginCheckCommand struct {
 	Subject  string        `arg:"" help:"Subject of a town that the plugin hosts: worldengine.v1.<world>.apply.<town token>."`
 	Snapshot string        `help:"File with the snapshot.v1 of the town; an empty town on day 0 by default." type:"existingfile" placeholder:"FILE"`
@@ -26,9 +26,9 @@ type pluginCheckCommand struct {
 }
 
 func (pluginCheckCommand) Help() string {
-	return `Sends a plugin some twenty commands for one town: the same id again, in a later attempt,
-twice at once; two at once; one past its deadline; with unknown members; of another version; for
-another town; about something unknown; and no command at all. It also asks who hosts the town. It
+	return `Sends a plugin some twenty commands for one town: the same one again, in a later attempt,
+and twice at once; two at once; one past its deadline; with unknown members; of another version; for
+another town; with an unknown target; and a message that is no command. It also asks who hosts the town. It
 prints a verdict for each rule of docs/plugin-protocol.md. It sees only the answers: look in the
 game whether each command was applied once.
 
@@ -121,7 +121,7 @@ func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 	return config, nil
 }
 
-// conclude prints the sum, and fails if a rule is broken.
+// conclude prints the counts, and fails if a rule is broken.
 func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
 	count := map[conformance.Verdict]int{}
 	for _, r := range rows {

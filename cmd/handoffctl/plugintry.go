@@ -81,7 +81,7 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	}
 	lost := make(chan struct{})
 	nc.SetClosedHandler(func(*nats.Conn) { close(lost) })
-	// Two that start at the same time find each other when both answer, not before.
+	// Two that start at the same time find each other only by the second look, below.
 	hosts, err := plugin.Hosts(ctx, nc, a.flags.World, c.Town...)
 	if err != nil {
 		a.notef("it is not known whether another plugin hosts the town: %s", sentence(err))
@@ -326,7 +326,7 @@ func (p *manualPlugin) report(c *apply.Command, answer *apply.Answer, again bool
 	}
 	switch {
 	case again && (answer.Status == apply.Busy || answer.Status == apply.InProgress):
-		p.times[c.ApplyID]++ // the answer to the command will say so
+		p.times[c.ApplyID]++ // shown with the answer to the command
 		return nil
 	case again:
 		return p.app.printf("%s  %s  repeat of %.20s…, attempt %d -> %s\n",

@@ -29,7 +29,7 @@ func (a *app) printf(format string, args ...any) error {
 	return err
 }
 
-// printRaw prints JSON as it came, with a newline unless the very bytes are asked for.
+// printRaw prints JSON as it came, with a newline unless the output is raw.
 func (a *app) printRaw(data []byte) error {
 	if !a.raw() {
 		data = append(bytes.TrimRight(data, "\n"), '\n')
@@ -48,8 +48,7 @@ func (a *app) printJSON(v any) error {
 	return err
 }
 
-// print prints an answer as JSON, or the text that people get. A jsontext.Value is a reply as it
-// came.
+// print prints an answer as JSON, or text for people. A jsontext.Value is printed as it came.
 func (a *app) print(answer any, text func(table)) error {
 	if raw, ok := answer.(jsontext.Value); ok && a.json() {
 		return a.printRaw(raw)
@@ -106,7 +105,7 @@ func list[Row any](t table, columns string, rows []Row, cells func(*Row) []any) 
 // linef writes a line of text.
 func (t table) linef(format string, args ...any) { fmt.Fprintf(t, format+"\n", args...) }
 
-// tone is how good something is. On a terminal it has a colour.
+// tone rates a state, by a colour on a terminal.
 type tone string
 
 const (
@@ -178,8 +177,8 @@ func isTerminal(stream any) bool {
 	return err != nil || !os.SameFile(info, nothing)
 }
 
-// progressLine is a line of a terminal that says how far long work is; elsewhere it says nothing.
-// One goroutine at a time may use it.
+// progressLine shows the progress of long work on a line of a terminal, and nothing elsewhere. One
+// goroutine at a time may use it.
 type progressLine struct {
 	w     io.Writer // nil if there is no terminal
 	width int       // of the text that stands there
@@ -204,7 +203,7 @@ func (p *progressLine) show(last bool, format string, args ...any) {
 	p.width, p.shown = len(text), time.Now()
 }
 
-// clear takes the line away.
+// clear removes the line.
 func (p *progressLine) clear() {
 	if p.w != nil && p.width > 0 {
 		fmt.Fprintf(p.w, "\r%*s\r", p.width, "")

@@ -53,7 +53,7 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if c.For > 0 {
-		ctx = context.WithoutCancel(ctx) // an interrupt ends the wait alone
+		ctx = context.WithoutCancel(ctx) // an interrupt ends only the wait
 	}
 	r := &recorder{server: server, seen: map[string]bool{}, leftOut: map[string]int{}}
 	for _, runID := range runIDs {

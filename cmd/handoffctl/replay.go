@@ -141,8 +141,8 @@ type player struct {
 	done  []*replayed // by fixture; nil if it was not replayed
 }
 
-// play replays the fixtures, with so many lanes at once. It stops at the first error that is not
-// an answer, and returns it.
+// play replays the fixtures, with concurrency lanes at once. It stops at the first error that is
+// not an answer, and returns it.
 func (p *player) play(ctx context.Context, concurrency int) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -190,8 +190,8 @@ func (p *player) playLane(ctx context.Context, lane []int) error {
 	return nil
 }
 
-// lanes returns the indexes of the fixtures in lanes: all in one if nothing happens at once, else a
-// lane for each town. In fresh worlds the towns of each file are apart.
+// lanes groups the indexes of the fixtures: a lane for each town, with --fresh for each town of a
+// file. With a concurrency of 1 and a server there is one lane.
 func (p *player) lanes(concurrency int) [][]int {
 	var lanes [][]int
 	numbers := map[string]int{}
@@ -253,8 +253,9 @@ func (p *player) replay(ctx context.Context, f *fixture, nth *int) (replayed, er
 	return f.judgeResult(got), nil
 }
 
-// prepare returns the world of a fixture, with the fixture's snapshot as the state of its town. In a
-// fresh world the fixture says who applies the commands of the town, and which types take approval.
+// prepare returns the world of a fixture, with the fixture's snapshot as the state of its town. In
+// a fresh world the fixture decides who applies the town's commands, and which types require
+// approval.
 func (p *player) prepare(ctx context.Context, f *fixture, nth int) (*client.Client, error) {
 	world, put := p.server, client.Put{}
 	if p.fresh != nil {
@@ -290,7 +291,7 @@ func (p *player) prepare(ctx context.Context, f *fixture, nth int) (*client.Clie
 	return world, err
 }
 
-// send sends the fixture's handoff, and does as its game and its person do.
+// send sends the fixture's handoff, and acts for its game and its person.
 func (f *fixture) send(ctx context.Context, world *client.Client) (*client.Outcome, error) {
 	if f.Game != nil {
 		game, err := plugin.Serve(world.Conn, plugin.Config{
@@ -303,7 +304,7 @@ func (f *fixture) send(ctx context.Context, world *client.Client) (*client.Outco
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = game.Close(ctx) }() // a world that is thrown away
+		defer func() { _ = game.Close(ctx) }() // the world is temporary
 	}
 	got, err := world.SendJSON(ctx, f.Handoff)
 	if err != nil || f.Approval == nil || f.Approval.Decision == "" {
@@ -336,7 +337,7 @@ type freshWorld struct {
 	nth  int
 }
 
-// world returns a world, which is empty when it is asked for first.
+// world returns a world; its first call makes it, empty.
 func (w *freshWorlds) world(ctx context.Context, at freshWorld) (*client.Client, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -149,7 +149,7 @@ func TestDifferences_Results(t *testing.T) {
 		"/d~1e: expected none, got 7",
 	}, differences(same, jsontext.Value(`{"a": {"b": [2, 1]}, "d/e": 7}`)))
 	assert.Contains(t, differences(jsontext.Value(`{"a": 1, "a": 2}`), same)[0],
-		"what is expected cannot be compared: ")
+		"the expectation cannot be compared: ")
 }
 
 // The bytes of a result are compared, too, if its JSON is the expected one.

@@ -20,7 +20,7 @@ type summary struct {
 	Passed    int `json:"passed"`
 	Failed    int `json:"failed"`
 	Unchecked int `json:"unchecked"`
-	// Updated is how many of them expect something else from now on, and Updates what.
+	// Updated counts the fixtures with a new expectation, and Updates has them.
 	Updated int      `json:"updated,omitzero"`
 	Updates []update `json:"updates,omitempty"`
 	// NotReplayed is how many were left when the server could not be reached any more.

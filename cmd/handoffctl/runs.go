@@ -120,7 +120,7 @@ type runListCommand struct {
 	Since  string `help:"List only the runs that were stored at this time or later: an RFC 3339 time, or an age such as 1h." placeholder:"TIME"`
 	Until  string `help:"List only the runs that were stored before this time, in the form of --since." placeholder:"TIME"`
 	Limit  int    `help:"Maximum number of runs, ${default} by default." aliases:"last" default:"100" placeholder:"N"`
-	After  uint64 `help:"Continue a list behind the place that it printed." placeholder:"PLACE"`
+	After  uint64 `help:"Continue a list after the place that it printed." placeholder:"PLACE"`
 	Oldest bool   `help:"Show the oldest runs first."`
 }
 
@@ -164,7 +164,7 @@ func (c *runListCommand) Run(ctx context.Context, a *app) error {
 	return a.print(all, func(t table) { a.writeRuns(t, &all) })
 }
 
-// moment reads a flag that has an RFC 3339 time, or how long ago; "" stays so.
+// moment returns the RFC 3339 time of a flag that has such a time or an age; "" for "".
 func moment(flag, text string) (string, error) {
 	if text == "" {
 		return "", nil
@@ -174,8 +174,8 @@ func moment(flag, text string) (string, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return "", usagef("%s must be a time such as 2026-02-16T10:00:00Z, or how long ago such "+
-			"as 90m, not %q", flag, text)
+		return "", usagef("%s must be a time such as 2026-02-16T10:00:00Z, or an age such as "+
+			"90m, not %q", flag, text)
 	}
 	return runevents.Timestamp(at), nil
 }
@@ -214,8 +214,8 @@ func took(t *messages.Timing) string {
 	return (time.Duration(*t.TookMs) * time.Millisecond).String()
 }
 
-// maxRunPage is how many runs one request may ask for, and maxSearch how many runs are searched for
-// one with an id that begins so.
+// maxRunPage is the largest page of a request. maxSearch bounds the runs that are searched for the
+// beginning of an id.
 const (
 	maxRunPage = 200
 	maxSearch  = 10_000

@@ -99,7 +99,7 @@ const (
 	shownOfID = 8
 )
 
-// brief returns a payload for a table: on a terminal no more of it than a line takes.
+// brief returns a payload for a table, cut to a line on a terminal.
 func (a *app) brief(payload jsontext.Value) string {
 	if !a.terminal {
 		return string(payload)
@@ -115,8 +115,8 @@ func short(payload jsontext.Value) string {
 	return string(payload)
 }
 
-// briefID returns an id for a table: on a terminal its beginning, which handoffctl takes for the
-// whole.
+// briefID returns an id for a table: on a terminal its beginning, which handoffctl accepts as an
+// id.
 func (a *app) briefID(id string) string {
 	if a.terminal && len(id) > shownOfID {
 		id = id[:shownOfID]

@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// statusCommand shows how the world is, or whether a town is paused.
+// statusCommand shows the state of the world, or the pause of a town.
 type statusCommand struct {
 	Of townFlag `embed:"" set:"without=the whole world by default"`
 }
@@ -131,8 +131,8 @@ func (a *app) writePause(t table, r *messages.Control) {
 	}
 }
 
-// writeProblems writes the problems, how many towns are in each state, and which. A problem with a
-// plugin that is away has the details of the absence.
+// writeProblems writes the problems, and the towns by state. The problem of an absent plugin has
+// the details of the absence.
 func (a *app) writeProblems(t table, s *messages.WorldReport) {
 	absent := map[string]*messages.AbsentPlugin{}
 	for i := range s.PluginsAbsent {
@@ -164,7 +164,7 @@ func (a *app) writeProblems(t table, s *messages.WorldReport) {
 	for _, p := range s.TownsPending {
 		t.linef("applying\tto %s, run %s", show(p.TownID), a.briefID(p.RunID))
 	}
-	for _, problem := range slices.Sorted(maps.Keys(absent)) { // more than a status has problems
+	for _, problem := range slices.Sorted(maps.Keys(absent)) { // those beyond the listed problems
 		of := absent[problem]
 		t.row("no plugin", a.coloured(fmt.Sprintf("%s, since %s%s", show(of.TownID), show(of.Since),
 			absenceOf(of)), warn))
@@ -212,7 +212,7 @@ func nameOf(s *messages.Server) string {
 	return show(cmp.Or(s.Name, s.ID)) + " " + show(s.Version)
 }
 
-// writeStanding writes how far the writer has come, and the room on its disk.
+// writeStanding writes the progress of the writer's bus and projector, and the room on its disk.
 func (a *app) writeStanding(t table, s *messages.WorldReport, stats *messages.ServerStats) {
 	if stats.BusPublished != nil {
 		t.linef("bus\tat %d of %d", *stats.BusPublished, s.LogEnd)

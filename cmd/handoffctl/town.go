@@ -88,7 +88,7 @@ func (t table) town(of *client.Town) {
 	}
 }
 
-// absence writes since when the plugin of a town is away, if it is, and the remedy.
+// absence writes the start of the absence of a town's plugin, if it is away, and the remedy.
 func (t table) absence(of *client.Town) {
 	if of.PluginAbsentSince != "" {
 		t.row("plugin", "none since "+of.PluginAbsentSince+absenceOf(of.PluginAbsent))
@@ -157,7 +157,7 @@ type approvalFlag struct {
 	Approval string `name:"require-approval" help:"Types of proposals that require a person's approval in the town from now on: TYPE,… or none; unchanged by default." placeholder:"TYPE,…"`
 }
 
-// types returns the types; nil if they stay as they are.
+// types returns the types; nil if they stay unchanged.
 func (f *approvalFlag) types() ([]handoff.ProposalType, error) {
 	if f.Approval == "" {
 		return nil, nil

@@ -66,7 +66,7 @@ func (c *townHistoryCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// revisions asks for up to the limit.
+// revisions lists up to c.Limit revisions.
 func (c *townHistoryCommand) revisions(
 	ctx context.Context, server *client.Client,
 ) (messages.History, error) {
@@ -122,7 +122,7 @@ func (c *townDiffCommand) Run(ctx context.Context, a *app, server *client.Client
 	return err
 }
 
-// revisionIn takes apart TOWN@REVISION; the revision is 0 without one.
+// revisionIn splits TOWN@REVISION; the revision is 0 if there is none.
 func revisionIn(text string) (townID string, revision uint64) {
 	i := strings.LastIndex(text, "@")
 	if i < 0 {
@@ -149,8 +149,8 @@ func snapshotAt(ctx context.Context, server *client.Client, text string) (any, e
 	return tree.(map[string]any)["snapshot"], nil
 }
 
-// changesBetween returns the differences of two states of a town, in the order of the paths. In a
-// path the members of a list have their ids.
+// changesBetween returns the differences of two states of a town, in the order of the paths. A path
+// names the members of a list by their ids.
 func changesBetween(before, after *town.Snapshot) []handoff.Difference {
 	return append([]handoff.Difference{},
 		handoff.Differences(treeOf(before), treeOf(after), false)...)

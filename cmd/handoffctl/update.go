@@ -24,7 +24,7 @@ type update struct {
 	Difference string `json:"difference"`
 }
 
-// checkUpdate refuses arguments that --update cannot be given with.
+// checkUpdate refuses arguments that conflict with --update.
 func (c *replayCommand) checkUpdate(files []string) error {
 	switch {
 	case !c.Update:
@@ -32,7 +32,7 @@ func (c *replayCommand) checkUpdate(files []string) error {
 	case slices.Contains(files, "-"):
 		return usagef("--update writes into the files of the fixtures: name files, not -")
 	case c.JUnit != "":
-		return usagef("--junit reports what differs, and --update makes that what is expected: " +
+		return usagef("--junit reports differences, and --update accepts them as expected: " +
 			"give one of them")
 	}
 	seen := map[string]bool{}
@@ -168,8 +168,8 @@ func fixtureFile(fixtures []*fixtureParts, jsonLines bool) ([]byte, error) {
 	return slices.Concat([]byte("[\n"), bytes.Join(lines, []byte(",\n")), []byte("]\n")), nil
 }
 
-// meeting returns the expectation that an answer meets: of a result the members that e has, or the
-// members that handoffctl record writes if it has none.
+// meeting returns an expectation that an answer meets. It has the members that e has of a result,
+// or if e has none, the members that handoffctl record writes.
 func (e *expectation) meeting(answered *expectation) *expectation {
 	wanted := *e
 	switch {
@@ -196,7 +196,7 @@ func (e *expectation) meeting(answered *expectation) *expectation {
 }
 
 // expectationDifference has a line for each value that differs. The bytes of a result are compared
-// as JSON, unless nothing differs so.
+// as JSON, and as text if that shows no difference.
 func expectationDifference(was, is *expectation) string {
 	found := handoff.Differences(was.tree(true), is.tree(true), false)
 	if found == nil {
@@ -214,7 +214,7 @@ func expectationDifference(was, is *expectation) string {
 	return text.String()
 }
 
-// tree returns the expectation as a JSON tree, with parse the bytes of a result too.
+// tree returns the expectation as a JSON tree. With parse, the bytes of a result are a tree too.
 func (e *expectation) tree(parse bool) any {
 	data, _ := json.Marshal(e, lenient) // of texts and of JSON that was read
 	tree, err := schemas.Decode(data, schemas.Limits{})

@@ -99,7 +99,7 @@ func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
 	return nil
 }
 
-// silences is how many times --until-idle a watch waits that has not seen a commit since --since.
+// silences multiplies --until-idle until a watch has seen its first commit.
 const silences = 10
 
 // untilIdle calls stop when no commit has been seen for --until-idle, none follows the cursor of the

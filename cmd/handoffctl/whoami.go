@@ -34,5 +34,5 @@ func (whoAmICommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// listed returns the ids that a right is bound to.
+// listed returns the ids to which a right is limited.
 func listed(ids []string) string { return cmp.Or(strings.Join(ids, ", "), "all") }
