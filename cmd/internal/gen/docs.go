@@ -54,7 +54,7 @@ func (g *generator) docs() {
 
 // verbs writes the verbs, and the roles that may send each. The engine may send all.
 func (g *generator) verbs() {
-	shapes := rows("verb", "request", "reply", "")
+	shapes := rows("verb", "request", "reply", "note")
 	clients := slices.DeleteFunc(wire.Roles(), func(r wire.Role) bool { return r == wire.Engine })
 	head := []string{""}
 	for _, role := range clients {
