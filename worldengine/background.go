@@ -216,8 +216,8 @@ func (e *Engine) isOver(ctx context.Context, tail *commitlog.RunTail, runID stri
 	return e.isForgotten(ctx, tail)
 }
 
-// isForgotten reports whether the log may have discarded the end of a closed run: the town's
-// history, or the history of its refused runs, is full and begins after the close.
+// isForgotten reports whether the log may have discarded the end of a closed run. It may if the
+// town's history, or the history of its refused runs, is full and begins after the close.
 func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool, error) {
 	token := wire.TownToken(tail.Waiting.TownID)
 	for _, subject := range []string{
@@ -257,8 +257,8 @@ func (e *Engine) watchStorage(ctx context.Context) {
 	})
 }
 
-// watchLog checks the log after each reconnect of nc, and when the log seems to be another one,
-// until ctx is done: NATS may have lost messages. It also reads the pause of the world again every
+// watchLog checks the log, until ctx is done, after each reconnect of nc and when the log seems to
+// be another one: NATS may have lost messages. It also reads the pause of the world again every
 // rereadPause, since a signal that got no answer may be stored.
 func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 	status := nc.StatusChanged(nats.CONNECTED)

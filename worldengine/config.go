@@ -56,9 +56,9 @@ type Config struct {
 	RCON apply.Console
 	// Disk is the room on the log's disk, checked before each commit; nil if only NATS knows it.
 	Disk *storage.Room
-	// RequireApproval selects the types of proposals that a person must approve in towns without a
-	// policy of their own: "none", or types with commas between them. It is a setting of the world,
-	// as Apply is.
+	// RequireApproval selects the types of proposals that a person must approve: "none", or types
+	// with commas between them. It counts in towns without a policy of their own. It is a setting
+	// of the world, as Apply is.
 	RequireApproval string
 	// Compress names the streams that NATS compresses: CompressEvents or CompressAll of package
 	// commitlog. It is a setting of the world, as Apply is.

@@ -214,9 +214,9 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held 
 	return out.Answer, false, err
 }
 
-// mustWait reports whether a delivery has to wait: while the town or the world is paused, or while
-// a command is being applied to its town, which this writer then works on. It returns ErrInProgress
-// if the command is this handoff's.
+// mustWait reports whether a delivery has to wait. It does while the town or the world is paused.
+// It also does while a command is being applied to its town, which this writer then works on; if
+// the command is this handoff's, the error is ErrInProgress.
 func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.Entry) (bool, error) {
 	townID := d.handoff.Proposal.TownID
 	if current.Pending != nil {

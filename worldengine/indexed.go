@@ -88,8 +88,8 @@ func useIndex(log *commitlog.Log, x *index.Index) {
 	}
 }
 
-// Receipt returns the receipt of the handoff with a key that a town accepted, or ErrUnknownResult;
-// with townID "" the receipt of the town that was the last to accept the key.
+// Receipt returns the receipt of the handoff with a key that a town accepted, or ErrUnknownResult.
+// With townID "" it is the receipt of the town that was the last to accept the key.
 func (e *Engine) Receipt(ctx context.Context, townID, key string) (*dedupe.Receipt, error) {
 	receipt, err := e.findReceipt(ctx, townID, key)
 	if err == nil && receipt == nil {

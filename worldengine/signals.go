@@ -209,9 +209,9 @@ type Retried struct {
 	Answer *Answer
 }
 
-// Retry judges the handoff of the signal's run again, in a new run, if the run failed because no
-// plugin or console could be reached. It waits up to wait for the answer. The new run records that
-// the signal was accepted; the error of a refused signal is a *SignalError.
+// Retry judges the handoff of the signal's run again, in a new run. That is possible only if the
+// run failed because no plugin or console could be reached. It waits up to wait for the answer. The
+// new run records that the signal was accepted; the error of a refused signal is a *SignalError.
 func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retried, error) {
 	s = s.WithDefaults()
 	reading, cancel := context.WithTimeout(ctx, operationTimeout)

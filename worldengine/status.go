@@ -168,8 +168,8 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	return of
 }
 
-// Damaged returns the towns whose last record cannot be read, among those whose tokens pass of:
-// their ids or, if an id is unknown, their tokens.
+// Damaged returns the towns whose last record cannot be read, among those whose tokens pass of. It
+// returns their ids or, if an id is unknown, their tokens.
 func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) ([]string, error) {
 	var damaged []string
 	for _, token := range e.index.Towns(0) {
@@ -199,8 +199,8 @@ func (e *Engine) Streams(ctx context.Context) map[string]jetstream.StreamState {
 	return commitlog.StreamStates(ctx, e.js, e.config.World)
 }
 
-// IndexProgress returns the log sequence up to which the index is complete, and the sequence at
-// which it will be built; end is 0 if it is built.
+// IndexProgress returns the log sequence up to which the index is complete. While the index is
+// being built, end is the sequence that it has to reach; otherwise end is 0.
 func (e *Engine) IndexProgress() (indexed, end uint64) {
 	indexed, end, building := e.index.Progress()
 	if !building || indexed >= end {
@@ -249,8 +249,8 @@ func (e *Engine) Answered(runID string, took time.Duration) {
 	e.index.Answered(runID, e.config.Now(), took)
 }
 
-// Samples returns at most points samples of the last minutes, each of whole minutes, of the
-// handoffs of towns, or of all with nil. The last sample is not over yet.
+// Samples returns at most points samples of the last minutes, each of whole minutes. They are of
+// the handoffs of towns, or of all with nil. The last sample is not over yet.
 func (e *Engine) Samples(townIDs []string, minutes, points int) messages.Samples {
 	step := time.Duration((minutes+points-1)/points) * time.Minute
 	now := e.config.Now().UTC()

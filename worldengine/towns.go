@@ -63,9 +63,9 @@ func (e *Engine) townAt(t history.Town) Town {
 func (e *Engine) History() *history.Reader { return &e.history }
 
 // Put stores state as the state of its town, in its turn among the town's requests. With expected
-// "" it creates the town and refuses an existing one with town.ErrExists; otherwise it replaces
-// exactly the state of that hash, or refuses with *town.ConflictError, ErrUnknownTown, or
-// *town.RegressionError if the day would be lowered.
+// "" it creates the town, or refuses with town.ErrExists. Otherwise it replaces exactly the state
+// of that hash, or refuses with *town.ConflictError or ErrUnknownTown. If the day would be lowered,
+// it refuses with *town.RegressionError.
 func (e *Engine) Put(ctx context.Context, state town.State, expected string) (Town, error) {
 	return e.put(ctx, Put{State: state, Expected: expected})
 }
@@ -255,7 +255,7 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 }
 
 // CheckConfig returns how many towns a world file has, or the error that would keep an engine from
-// starting with the configuration and that file, which may be nil. It starts nothing.
+// starting with the configuration and that file. file may be nil. It starts nothing.
 func CheckConfig(config Config, file []byte) (towns int, err error) {
 	if config, err = config.withDefaults(); err != nil || file == nil {
 		return 0, err

@@ -22,8 +22,8 @@ import (
 // shorter wait RunQueued is in the record of the decision, which costs no message more.
 const queuedMoment = 100 * time.Millisecond
 
-// wait is why a delivery waits: for the end of a pause, of the world or of its town alone, or, if
-// by is nil, for the command of the run behind, which is being applied to the town.
+// wait is why a delivery waits: for the end of a pause, of the world or of its town alone. If by is
+// nil, it waits for the command of the run behind, which is being applied to the town.
 type wait struct {
 	by     *commitlog.PausedBy
 	world  bool
