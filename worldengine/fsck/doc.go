@@ -2,17 +2,17 @@
 //
 // # The proof
 //
-// A world is its commit log: all else derives from it. Run reads the log once and steps it again:
-// each record must be, byte for byte, the one that machine.Step makes of the town before it, of the
-// run's end before it, and of the input that the record tells of. The records of a run that waits
-// are stepped once its handoff is known. Beside that it checks
+// A world is its commit log: all else derives from it. Run reads the log once and steps it again.
+// Each record must be, byte for byte, the one that machine.Step makes of the town before it, of the
+// run's end before it, and of the record's own input. The records of a run that waits are stepped
+// once its handoff is known. Beside that it checks
 //
 //   - each message by itself: its subject, its headers, the state with its hash, the result;
 //   - each message against the ones before it: the guard, the places and ids of events, the
 //     transitions of a run (runevents.Incremental), and that no town accepts a key twice.
 //
-// A record that cannot be stepped, since the log does not keep the one before it, and events that
-// others appended, are checked for valid events instead.
+// Two kinds of records are checked for valid events instead: a record that cannot be stepped, since
+// the log does not keep the one before it, and events that others appended.
 //
 // # Its limits
 //
@@ -26,10 +26,10 @@
 //
 // # Cost and concurrency
 //
-// Memory grows with the number of towns (the last record of each, and at the end their subjects),
-// of accepted keys (some 50 bytes each), of pending handoffs, of runs that have not ended, and of
-// findings about messages that no engine can load. A check also holds up to 8 MiB of the log, or two
-// of the largest messages.
+// Memory grows with the number of towns (the last record of each, and at the end their subjects)
+// and of accepted keys (some 50 bytes each). It also grows with pending handoffs, runs that have
+// not ended, and findings about messages that no engine can load. A check also holds up to 8 MiB of
+// the log, or two of the largest messages.
 //
 // Run may be called while servers are running, and several times at once without Repair. It starts
 // no goroutine. Without Repair it writes nothing; it makes ephemeral consumers only.

@@ -24,15 +24,15 @@ type Options struct {
 	// Repair puts towns back whose last message is not a commit. It changes no message of the log.
 	Repair bool
 	// MendTowns, with Repair, also puts a town back to its last readable record if that loses a
-	// commit that a client may have been answered: see DamagedTown.
+	// commit. A client may have got the answer for that commit: see DamagedTown.
 	MendTowns bool
 	// Index is the directory of an index of the world, whose file is compared with one made of the
 	// log; "" compares none.
 	Index string
 	// MaxFindings bounds the findings, and the notes, in a report; 100. All findings are counted.
 	MaxFindings int
-	// Progress, unless nil, is called with each checked message of the log, and at its end: the
-	// sequence, and the last one to check.
+	// Progress, unless nil, is called with the sequence of each checked message of the log, and at
+	// its end. end is the last sequence to check.
 	Progress func(seq, end uint64)
 	// Logger logs the alerts of a repair; slog.Default.
 	Logger *slog.Logger
@@ -87,8 +87,8 @@ type worldCheck struct {
 	ahead time.Duration // of the NATS server's clock before this machine's
 
 	seen *LogCheck
-	// keys are the log sequences of the last acceptance of each key, by the first half of the
-	// SHA-256 of its town's subject and itself.
+	// keys are the log sequences of the last acceptance of each key. The key of the map is the
+	// first half of the SHA-256 of the subject of the town and the key.
 	keys map[[16]byte]uint64
 	// damaged are the towns that no engine can load so far, by their subject.
 	damaged map[string]*DamagedTown

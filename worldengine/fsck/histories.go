@@ -79,7 +79,7 @@ func (c *worldCheck) findUnreadable(ctx context.Context) error {
 
 // checkHistories reports the towns that have lost the beginning of their history. Such a town
 // begins behind a message that no limit has discarded: the log keeps fewer messages of it than its
-// least full history, and they do not begin within a restored backup.
+// least full history. Towns that begin within a restored backup do not count.
 //
 // It also notes the towns with a message that NATS cannot read from its files: NATS counts more
 // messages of the town than it delivers. When that message leaves a full history, nats-server

@@ -17,9 +17,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// LogCheck checks the messages of a log in their order, each by itself and against those before it:
-// the state of its town, the pause of the world, the events of its run. It does no I/O, and is not
-// for concurrent use.
+// LogCheck checks the messages of a log in their order, each by itself and against those before it.
+// It compares the state of the town, the pause of the world, and the events of the run. It does no
+// I/O, and is not for concurrent use.
 type LogCheck struct {
 	// Runs are the runs that have not ended, by their ids.
 	Runs map[string]*runState

@@ -146,9 +146,9 @@ const (
 		"server: it builds the index from the log"
 )
 
-// Advice returns a text for each class of the report's findings, with its meaning and remedy: in
-// the log, runs that wait for ever, and in the index. Towns that answer TOWN_DAMAGED have their
-// own: see DamagedTown.
+// Advice returns the meaning and the remedy of each class of the report's findings: in the log,
+// runs that wait for ever, and in the index. Towns that answer TOWN_DAMAGED have their own: see
+// DamagedTown.
 func (r *Report) Advice() (all []string) {
 	for _, class := range []struct {
 		kind   Kind

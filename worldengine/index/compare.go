@@ -29,9 +29,9 @@ const (
 	comparePause = 100 * time.Millisecond
 )
 
-// Compare returns the rows in which the file of an index in a directory differs from an index built
-// from the log up to a sequence, in the order of the log. A server may be using the file; Compare
-// changes nothing.
+// Compare returns the rows, in the order of the log, in which the file of an index differs from the
+// log. It compares with an index built from the log up to a sequence. A server may be using the
+// file; Compare changes nothing.
 //
 // A row of a message that the log has forgotten is no difference. Links between rows and the
 // numbers of names are not compared: they depend on forgotten rows, and each reading of a file

@@ -242,8 +242,8 @@ func (ix *Index) Position() uint64 {
 	return ix.s.position
 }
 
-// Progress reports whether the index is still being built since Open, how far it is, and the end
-// that the log had at Open.
+// Progress reports whether the index is still being built since Open. done is how far it is, and
+// total the end that the log had at Open.
 func (ix *Index) Progress() (done, total uint64, building bool) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()

@@ -113,8 +113,8 @@ func (ix *Index) LastAt(townToken, runID string) time.Time {
 	return instant(at)
 }
 
-// Towns returns the tokens of the towns whose newest row on the log subject has a flag, sorted:
-// Pending, Paused, Asked, InDoubt or Removed; or with 0 of all towns that are not removed.
+// Towns returns the tokens, sorted, of the towns whose newest row on the log subject has a flag:
+// Pending, Paused, Asked, InDoubt or Removed. With 0 it returns all towns that are not removed.
 func (ix *Index) Towns(flag Flag) []string {
 	return slices.Sorted(maps.Keys(ix.Newest(flag)))
 }

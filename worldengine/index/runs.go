@@ -25,8 +25,7 @@ type Filter struct {
 	// Oldest lists the oldest runs first, in the order in which they were committed.
 	Oldest bool
 	// AfterMark, if set, selects only runs that have a row behind this sequence, however old they
-	// are, and lists them in the order of their first such rows. From, To and Oldest are ignored
-	// then.
+	// are. They are in the order of their first such rows. From, To and Oldest are ignored then.
 	AfterMark *uint64
 }
 

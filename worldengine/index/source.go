@@ -43,7 +43,7 @@ func (s logSource) EachAfter(
 	return s.oneByOne(ctx, seq, end, visit)
 }
 
-// A log that seems to end early is asked endTries times, with a pause between: NATS says "not
+// A log that seems to end early is asked endTries times, with a pause between. For NATS says "not
 // found" of any trouble with its store, and of a message that a new leader has not applied. After
 // that the rest has expired, or was changed on the disk.
 const (

@@ -15,8 +15,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// checkListen returns an error if other machines reach an address of the configuration and could
-// read passwords on the way, or do everything there.
+// checkListen returns an error if other machines could read passwords on the way to an address of
+// the configuration, or do everything there.
 func checkListen(config *Config) error {
 	for _, to := range []struct{ name, flag, address string }{
 		{"server", "--listen", config.Listen}, {"console", "--http", config.HTTP},
@@ -96,8 +96,8 @@ func newAccounts(config *Config, tls *liveTLS, bridge *httpd.Bridge) (_ *account
 	return a, err
 }
 
-// ownAmongClients is how many of the server's own connections are in the clients' account: one that
-// tries the crossings, or one for requests and one for their answers.
+// ownAmongClients is how many of the server's own connections are in the clients' account. One
+// tries the crossings; or one takes requests, and one sends their answers.
 const ownAmongClients = 2
 
 // clientsAccount returns the clients' account with its bounds: so many connections beside the
@@ -188,9 +188,9 @@ func (a *accounts) clientsOf(ns *natsserver.Server) (*natsserver.Account, error)
 	return account, nil
 }
 
-// permissionsOfAnybody are the permissions of clients without credentials: all, except to publish
-// on the engine's subjects, since readers would take such a message for the engine's. It is nil,
-// for all rights, if the server is open.
+// permissionsOfAnybody are the permissions of clients without credentials; nil, for all rights, if
+// the server is open. They may do all except publish on the engine's subjects, since readers would
+// take such a message for the engine's.
 func (a *accounts) permissionsOfAnybody() *natsserver.Permissions {
 	if a.clients == nil {
 		return nil

@@ -15,8 +15,8 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// Check returns how many towns the world file has, or the error that Start would return, as far as
-// it can be known without starting or connecting anything. It leaves nothing behind.
+// Check returns how many towns the world file has, or the error that Start would return. It finds
+// the errors that can be known without starting or connecting anything. It leaves nothing behind.
 func Check(ctx context.Context, config Config) (towns int, err error) {
 	s := newServer(config)
 	defer s.abandon()

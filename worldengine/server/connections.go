@@ -104,8 +104,8 @@ func (t *throttled) Dial(network, address string) (net.Conn, error) {
 // InProcessConn implements nats.InProcessConnProvider.
 func (t *throttled) InProcessConn() (net.Conn, error) { return t.Dial("", "") }
 
-// connectAlone connects to the NATS of a configuration for one task without a server: to a private
-// one on its data directory, or to the existing one. end closes the connection and the private
+// connectAlone connects to NATS for one task without a server: to a private NATS on the data
+// directory of a configuration, or to the existing one. end closes the connection and the private
 // NATS.
 func connectAlone(config Config, purpose purpose) (nc *nats.Conn, end func(), err error) {
 	config.Access, config.HTTP, config.private = nil, "", true

@@ -79,8 +79,8 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 	return nil
 }
 
-// tryUncheckedKey returns ErrCrossing if an external NATS accepts a client that signs in with its
-// password and an "nkey" of no user: such a client chooses the user in the marks of its requests.
+// tryUncheckedKey returns ErrCrossing if an external NATS does not check the "nkey" of a client
+// that signs in with its password. Such a client chooses the user in the marks of its requests.
 // NATS checks the key only if some user has one.
 func (s *Server) tryUncheckedKey() error {
 	to := s.config.Clients

@@ -17,10 +17,10 @@ import (
 )
 
 // maxPayload is the largest message that the embedded NATS accepts from the engine and from
-// operators: its largest records have a town's state, an agent's handoff and the decision, or the
+// operators. The largest records have a town's state, an agent's handoff and the decision, or the
 // events of an append. maxRequest is the largest from clients: a quarter more than the largest verb
-// reads (run.append, 1 MB), so that a slightly too large payload gets a precise 413 and not a
-// closed connection.
+// reads (run.append, 1 MB). So a slightly too large payload gets a precise 413, not a closed
+// connection.
 const (
 	maxPayload = 8 << 20
 	maxRequest = 1280 << 10

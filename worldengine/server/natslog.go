@@ -68,9 +68,9 @@ func (l natsLogger) Fatalf(format string, v ...any) {
 }
 
 // Warnf logs a warning, reports a denied write, and notes the streams whose index NATS rebuilds. It
-// drops two warnings that do not apply: about passwords in a configuration file, since these come
-// from files of their own or the environment; and about WebSockets without TLS, since that listener
-// is on loopback.
+// drops two warnings that do not apply. One is about passwords in a configuration file: these come
+// from files of their own or the environment. The other is about WebSockets without TLS: that
+// listener is on loopback.
 func (l natsLogger) Warnf(format string, v ...any) {
 	if strings.HasPrefix(format, "Filesystem permission denied") { // NATS then stores nothing more
 		l.failed(fmt.Sprintf(format, v...))

@@ -14,8 +14,8 @@ import (
 	"worldengine/worldengine/platform"
 )
 
-// OperatorKeyFile is the file in the data directory with the NKey seed of the local operator, who
-// has all rights in the world's account of an embedded NATS without access control.
+// OperatorKeyFile is the file in the data directory with the NKey seed of the local operator. In an
+// embedded NATS without access control, the operator has all rights in the world's account.
 const OperatorKeyFile = "operator.nk"
 
 // operatorKey returns the absolute name of the file with the local operator's seed and its public

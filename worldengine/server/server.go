@@ -1,6 +1,6 @@
-// Package server puts the parts of a world engine together in one process: an embedded NATS with
-// JetStream, or a connection to an existing one; the engine; its service; and the towns of a
-// world file. It is what handoffd runs, and what tests and benchmarks start.
+// Package server runs the parts of a world engine in one process: NATS with JetStream, embedded or
+// existing; the engine; its service; the towns of a world file. handoffd, tests and benchmarks
+// start it.
 package server
 
 import (
@@ -76,8 +76,8 @@ type Config struct {
 	// MaxConnections is how many connections of clients the embedded NATS takes, beside the
 	// server's own and operators'; DefaultMaxConnections.
 	MaxConnections int
-	// MaxConnectionsPerAddress is how many of them one address may have (for IPv6 one /64 network),
-	// loopback too; by default a quarter of MaxConnections, and all of them for loopback.
+	// MaxConnectionsPerAddress is how many of them one address may have (for IPv6 one /64 network).
+	// By default it is a quarter of MaxConnections, and for loopback all of them.
 	MaxConnectionsPerAddress int
 	// NATS is the URL of an existing NATS with JetStream to join, with Connection's options. Then
 	// nothing is embedded, and Listen, Data and Sync have no effect.

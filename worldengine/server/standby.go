@@ -305,7 +305,7 @@ func (s *Server) tellChange() {
 	}
 }
 
-// finish ends a tenure, even one that began only in part: it stops taking requests, finishes and
+// finish ends a tenure, even one that began only in part. It stops taking requests, finishes and
 // answers those in hand, and gives the lease back. ctx bounds the wait.
 func (s *Server) finish(ctx context.Context, t *tenure) (err error) {
 	if t.service != nil {
