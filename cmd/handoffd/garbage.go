@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// Without GOGC the heap grows to four times its live part before it is collected, and by at most
-// some garbage, leastGarbage at first. Every handoff leaves garbage, and a collection costs more with
-// more runs and receipts that NATS knows, so more garbage is allowed while collections take more than
-// gcCost of the processor time of all else: up to mostGarbage, or to an eighth of the soft memory
-// limit.
+// Without GOGC the heap grows to four times its live part before it is collected. It grows by at
+// most some garbage, leastGarbage at first. A collection costs more with more runs and receipts
+// that NATS knows. So more garbage is allowed while collections take more than gcCost of the
+// processor time of all else: up to mostGarbage, or to an eighth of the soft memory limit.
 const (
 	gcPercent    = 300
 	leastGC      = 25 // percent; with less, many blocks in memory would have it collect too often

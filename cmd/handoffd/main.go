@@ -187,8 +187,8 @@ const (
 	testPrefix     = variablePrefix + "TEST_"
 )
 
-// unknownVariables returns the names of the variables in an environment that begin as handoffd's
-// do, and are of no flag: they are misspelt, or of another version. They are in alphabetical order.
+// unknownVariables returns the variables in an environment that begin as handoffd's do, and are of
+// no flag. They are misspelt, or of another version. They are in alphabetical order.
 func unknownVariables(environ []string, model *kong.Application) (unknown []string) {
 	known := map[string]bool{}
 	for _, node := range append(model.Leaves(false), model.Node) {

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// The soft memory limit is three quarters of the usable memory: the rest is for memory that the Go
+// The soft memory limit is three quarters of the usable memory. The rest is for memory that the Go
 // runtime does not count, and for the page cache.
 const ofMemory = 0.75
 

@@ -94,7 +94,7 @@ type RunList struct {
 	// Only the runs whose result has this reason code.
 	Reason string `json:"reasonCode,omitzero" schema:"id"`
 	// Only the runs with an id that begins with this text: the run's own id, its key, or the id of
-	// its handoff or its result, with or without the word before the hash. The server reads up to
+	// its handoff or its result. The word before the hash may be left out. The server reads up to
 	// some thousands of runs for it a request.
 	ID string `json:"id,omitzero" schema:"id"`
 	// Only the runs whose first event was persisted (persistedAt) at this time or later.
@@ -130,7 +130,7 @@ type Runs struct {
 	// When the first event of the last one of them was persisted.
 	SearchedTo string `json:"searchedTo,omitzero"`
 	// The sequence of the world's log up to which the list is complete, once it is read from this
-	// page to its last: it has every run that the request asks for and that had an event up to
+	// page to its last. It then has every run that the request asks for and that had an event up to
 	// there. On the bus it is the header Log-Seq of an event.
 	Mark uint64 `json:"mark"`
 }

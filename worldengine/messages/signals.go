@@ -113,9 +113,9 @@ type Approval struct {
 	// The SHA-256 of the handoff as the server stores it. approval.decide takes it beside the id,
 	// since several handoffs may have the same id.
 	HandoffHash string `json:"handoffHash" schema:"hash"`
-	// waiting (for a decision) or approved (and the handoff was not sent again yet); of one that
-	// waits no longer denied, used (approved and accepted for execution), stale (the town has
-	// changed) or expired.
+	// waiting (for a decision) or approved (and the handoff was not sent again yet). A proposal
+	// that waits no longer is denied, used (approved and accepted for execution), stale (the town
+	// has changed) or expired.
 	Status string `json:"status" schema:"id"`
 	// The run that carried the handoff out or, before that, the run that asked; left out if the
 	// log does not keep it.

@@ -132,8 +132,9 @@ type Overload struct {
 	// share of --max-held.
 	Held      int   `json:"held"`
 	HeldBytes int64 `json:"heldBytes"`
-	// Refused counts the answers 429 by the bound that was full: "town" and "world" the slots of a town (a
-	// run, a key) and of all, "bytes" --max-held, "queue" the engine's queue for the town.
+	// Refused counts the answers 429 by the bound that was full. "town" and "world" are the slots
+	// of a town (a run, a key) and of all, "bytes" is --max-held, "queue" the engine's queue for
+	// the town.
 	Refused map[string]int64 `json:"refused"`
 	// StrayReplies counts the requests that were dropped because their reply subject is no inbox.
 	StrayReplies int64 `json:"strayReplies"`
@@ -186,7 +187,7 @@ type AlertCounts struct {
 	// stream of alerts.
 	Alerts     map[runevents.AlertCode]int64 `json:"alerts"`
 	AlertsLost int64                         `json:"alertsLost"`
-	// AlertsMore counts, by code, the findings without an alert of their own: the run has an alert
-	// of that code, or the town has as many as it may at a time.
+	// AlertsMore counts, by code, the findings without an alert of their own. Their run has an
+	// alert of that code, or their town has as many as it may at a time.
 	AlertsMore map[runevents.AlertCode]int64 `json:"alertsMore"`
 }
