@@ -87,9 +87,9 @@ func TestWaitError_Texts(t *testing.T) {
 		{game.InProgress("run-1", "t", apply.Plugin, since), "the handoff is accepted as run run-1, " +
 			`and its command waits: the town "t" has had no plugin since 2026-02-16T10:00:00Z; send ` +
 			"the same handoff again to get its result, or cancel the run", game.ErrInProgress},
-		{game.EndLost("run-1"), "run run-1 of the handoff has ended, and the log does not keep how " +
-			"any more; its key has the result of another run since: send the same handoff again to " +
-			"learn which", commitlog.ErrLogUnavailable},
+		{game.EndLost("run-1"), "run run-1 of the handoff has ended, and the log no longer keeps " +
+			"its end; the key has the result of another run: send the same handoff again to get " +
+			"that result", commitlog.ErrLogUnavailable},
 	} {
 		require.EqualError(t, c.err, "worldengine: "+c.text)
 		require.Equal(t, c.cause, errors.Unwrap(c.err))
@@ -108,7 +108,7 @@ func TestOfRetry(t *testing.T) {
 		err := game.OfRetry("run-1", fmt.Errorf("around: %w", why))
 		require.Equal(t, why.Unwrap(), errors.Unwrap(err))
 		require.ErrorContains(t, err, says)
-		require.ErrorContains(t, err, "Run run-1 is as it was")
+		require.ErrorContains(t, err, "Run run-1 and the result of its key are unchanged")
 		require.NotContains(t, err.Error(), "the key is free")
 		require.Equal(t, why.Code, err.(*game.WaitError).Code)
 	}

@@ -206,7 +206,7 @@ func TestEnds_Failed(t *testing.T) {
 		end                    *commitlog.Record
 		runID, message, townID string
 	}{
-		{end, "unheard-of", "the run has no end", ""},
+		{end, "unheard-of", "the engine has not ended the run", ""},
 		{end, "run-9", "the log does not keep the end", ""},
 		{executed, "run-1", "nothing to retry", executed.TownID},
 	} {

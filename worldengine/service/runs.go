@@ -195,7 +195,7 @@ func timeOf(member, text string) (time.Time, error) {
 	}
 	t, err := schemas.ParseTime(text)
 	if err != nil {
-		return time.Time{}, invalidMember(member, "must be an existing date and time")
+		return time.Time{}, invalidMember(member, "must be a time that there is")
 	}
 	return t, nil
 }
