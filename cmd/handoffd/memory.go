@@ -23,7 +23,7 @@ const leastMemory = 128 << 20
 // memoryLimit is a value of --memory in bytes: 0 for auto, and math.MaxInt64 for off.
 type memoryLimit int64
 
-// UnmarshalText reads the flag.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (m *memoryLimit) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "auto":
@@ -42,7 +42,7 @@ func (m *memoryLimit) UnmarshalText(text []byte) error {
 // freeSpace is a value of --min-free-disk in bytes: 0 for auto.
 type freeSpace int64
 
-// UnmarshalText reads the flag.
+// UnmarshalText implements encoding.TextUnmarshaler.
 func (f *freeSpace) UnmarshalText(text []byte) error {
 	*f = freeSpace(parseSize(string(text)))
 	if *f == 0 && string(text) != "auto" {
