@@ -47,10 +47,11 @@ func rawTo(t testing.TB, address string) *rawClient {
 // rawAs connects a user, whose answers come to an ordinary client.
 func rawAs(t testing.TB, address string, u access.User) *rawClient {
 	t.Helper()
-	c, nc := rawTo(t, address), as(t, address, u).nc
+	nc := as(t, address, u).nc
 	replies, err := nc.SubscribeSync(u.InboxPrefix() + ".>")
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
+	c := rawTo(t, address) // last, since the server closes one that does not sign in for 2 s
 	c.user, c.replies = u, replies
 	c.write("CONNECT %s\r\n", bodyOf(t, members{"user": u.Name, "pass": servertest.Password,
 		"headers": true, "verbose": false}))
