@@ -306,16 +306,21 @@ func (c *checker) notApplied(ctx context.Context, id string, data []byte) (strin
 	return found, nil
 }
 
-// hosts asks who hosts the town, as another plugin does that starts.
+// hosts asks who hosts the town, as another plugin does that starts. It asks again if no answer comes
+// within a second, since a busy machine may be late once.
 func (c *checker) hosts(ctx context.Context, _ *apply.Command) (string, error) {
 	at := strings.Split(c.Subject, ".")
 	msg := nats.NewMsg(wire.HostsSubject(at[2], at[4]))
 	msg.Header.Set(wire.AskerHeader, c.actor)
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	reply, err := c.nc.RequestMsgWithContext(ctx, msg)
+	var reply *nats.Msg
+	err := context.DeadlineExceeded
+	for try := 0; try < 3 && errors.Is(err, context.DeadlineExceeded); try++ {
+		within, cancel := context.WithTimeout(ctx, time.Second)
+		reply, err = c.nc.RequestMsgWithContext(within, msg)
+		cancel()
+	}
 	switch {
-	case errors.Is(err, nats.ErrNoResponders), ctx.Err() != nil:
+	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded):
 		return "", fmt.Errorf("no answer on %s", msg.Subject)
 	case err != nil:
 		return "", err
