@@ -99,7 +99,7 @@ type Producer struct {
 	text string
 }
 
-// stepState is the status of a step attempt that is not pending.
+// stepState is the status of a step attempt.
 type stepState struct {
 	stepAttempt
 	status StepStatus
@@ -124,7 +124,7 @@ func NewProducer(identity Identity, source Source) *Producer {
 func (p *Producer) ResumeAt(status RunStatus, started ...Event) {
 	p.status = status
 	for i := range started {
-		p.setStep(stepAttempt{started[i].StepID, started[i].LogicalAttemptID}, StepRunning)
+		*p.step(stepAttempt{started[i].StepID, started[i].LogicalAttemptID}) = StepRunning
 	}
 }
 
@@ -185,28 +185,20 @@ func (p *Producer) Emit(e Emission) error {
 	p.run.Events = append(p.run.Events, event)
 	p.status = run
 	if e.StepID != "" {
-		p.setStep(step, status)
+		*p.step(step) = status
 	}
 	return nil
 }
 
-func (p *Producer) stepStatus(step stepAttempt) StepStatus {
+// step returns the status of a step attempt, which the caller may set at once.
+func (p *Producer) step(attempt stepAttempt) *StepStatus {
 	for i := range p.steps {
-		if p.steps[i].stepAttempt == step {
-			return p.steps[i].status
+		if p.steps[i].stepAttempt == attempt {
+			return &p.steps[i].status
 		}
 	}
-	return StepPending
-}
-
-func (p *Producer) setStep(step stepAttempt, status StepStatus) {
-	for i := range p.steps {
-		if p.steps[i].stepAttempt == step {
-			p.steps[i].status = status
-			return
-		}
-	}
-	p.steps = append(p.steps, stepState{step, status})
+	p.steps = append(p.steps, stepState{attempt, StepPending})
+	return &p.steps[len(p.steps)-1].status
 }
 
 // next returns the statuses of the run and the step attempt after an event.
@@ -226,7 +218,7 @@ func (p *Producer) next(event EventType, step stepAttempt) (RunStatus, StepStatu
 			Expected: string(RunRunning), Actual: string(p.status), Attempted: event,
 		}
 	}
-	now := p.stepStatus(step)
+	now := *p.step(step)
 	next, ok := NextStepStatus(now, event)
 	if !ok {
 		return "", "", &InvalidTransitionError{
