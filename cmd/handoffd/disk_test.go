@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,7 +62,7 @@ func seenBy(p *program, data string) string {
 func onFullDisk(t *testing.T) (*program, *fullDisk) {
 	t.Helper()
 	data := t.TempDir()
-	args := onData(data, "--world-file", worldFile(t), "--open")
+	args := onData(data, "--world-file", worldFile(t), "--open", "--http", "127.0.0.1:0")
 	if mayMount(t) {
 		p := launch(t, []string{onSmallDisk + "=" + data}, args...)
 		d := &fullDisk{t: t, dir: seenBy(p, data)}
@@ -131,10 +132,14 @@ func TestDisk_FullHeals(t *testing.T) {
 	require.Equal(t, "STORAGE_FULL",
 		errorOf(t, nc, wire.ControlPause, []byte(`{"actorId":"o","reason":"x"}`)))
 	require.NotEmpty(t, townOf(t, nc, "town-threatened").SnapshotHash, "it reads")
+	status, text := p.get(t, "readyz")
+	require.Equal(t, http.StatusServiceUnavailable, status, text)
 
 	disk.empty()
 	require.Equal(t, handoff.Executed, insist(t, nc, body, time.Minute).Status)
 	p.logs("STORAGE_RECOVERED")
+	status, text = p.get(t, "readyz")
+	require.Equal(t, http.StatusOK, status, text)
 	report, err := fsck.Run(t.Context(), nc, "main", fsck.Options{}) // the server is open
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
