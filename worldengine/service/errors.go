@@ -141,7 +141,7 @@ func (s *Service) fail(in *incoming, err error) {
 	s.respond(in, errorReply(err, spec))
 }
 
-// errorReply returns the error reply for err (docs/contracts.md, "All errors").
+// errorReply returns the error reply for err (docs/contracts.md, "Errors").
 func errorReply(err error, spec wire.ErrorSpec) *nats.Msg {
 	header := nats.Header{
 		wire.ErrorCodeHeader: {strconv.Itoa(spec.Status)},

@@ -77,9 +77,8 @@ type ErrorSpec struct {
 	// Routine errors are no trouble of the server although their status is 5xx: they are not
 	// logged.
 	Routine bool
-	// When is the condition, for the docs; Text by default. Again is whether to ask again: by
-	// default yes if there is a RetryAfter.
-	When, Again string
+	// When is the condition, and the remedy if there is one, for the docs.
+	When string
 }
 
 // Errors returns the declarations of all codes. The caller must not change them.
@@ -98,157 +97,134 @@ func (c Code) Spec() *ErrorSpec {
 var errorSpecs = []ErrorSpec{
 	{Code: CodeInvalidJSON, Status: 400, When: "the payload is not one strict JSON value"},
 	{Code: CodeSchemaValidation, Status: 400,
-		When: "the payload breaks the schema of the verb; `details` point into it"},
+		When: "the payload breaks the verb's schema; `details` point into it"},
 	{Code: CodePayloadTooLarge, Status: 413,
-		When: "the payload is larger than the verb takes"},
+		When: "the payload is larger than [the verb takes](overload.md#the-bounds)"},
 	{Code: CodeRecordTooLarge, Status: 413,
-		When: "the record to store exceeds the largest message that NATS takes (`max_payload`); " +
-			"nothing is stored",
-		Again: "no; a smaller state, or an operator raises the limit"},
+		When: "the record to store exceeds NATS's `max_payload`: make the state smaller, or the limit " +
+			"larger"},
 	{Code: CodeHeadersUnreadable, Status: 400,
-		When: "the header block of the request cannot be decoded or, with access control, could " +
-			"hide who sent it ([access.md](access.md#who-made-a-request)); nothing was read or judged",
-		Again: "no; with headers as NATS has them"},
-	{Code: CodeUnknownRevision, Status: 400,
-		When: "`Execution-Result-Revision` is neither 0 nor 1; nothing was judged"},
+		When: "the header block cannot be decoded or, with access control, could hide [who sent " +
+			"it](access.md#who-made-a-request)"},
+	{Code: CodeUnknownRevision, Status: 400, When: "`Execution-Result-Revision` is neither 0 nor 1"},
 	{Code: CodeInvalidCursor, Status: 400,
-		When: "of `event.list`: `after` is no decimal number, or beyond the end of the log, which " +
-			"may have lost its end or be another one",
-		Again: "no: begin again without `after`, or with `\"0\"`"},
+		When: "`event.list`: `after` is no decimal number, or beyond the end of the log: begin again, " +
+			"without `after` or with `\"0\"`"},
 	{Code: CodeForbidden, Status: 403,
-		When: "the user of the connection may not act on the town, not read it, or not ask the " +
-			"verb ([access.md](access.md)); nothing was judged"},
-	{Code: CodeActorNotAllowed, Status: 403,
-		When: "the user may not speak for the actor; nothing was judged"},
+		When: "the user may not act on the town, read it, or send the verb ([access.md](access.md))"},
+	{Code: CodeActorNotAllowed, Status: 403, When: "the user may not speak for the actor"},
 	{Code: CodeRunOwned, Status: 403,
-		When: "of `run.append`: an event, or the plan of its run, [is the engine's " +
-			"alone](#runs-that-take-longer); nothing is stored"},
-	{Code: CodeRunEnded, Status: 409,
-		When: "of `run.append`: the engine has ended the run, which takes no more events; nothing " +
-			"is stored"},
+		When: "`run.append`: an event, or its run's plan, [is the engine's](#runs-that-take-longer)"},
+	{Code: CodeRunEnded, Status: 409, When: "`run.append`: the engine has ended the run"},
 	{Code: CodeUnknownTown, Status: 404, When: "there is no such town"},
 	{Code: CodeUnknownResult, Status: 404,
-		When: "no handoff was accepted with the key, or the log keeps its commit no more"},
+		When: "no handoff was accepted with the key, or the log no longer keeps its commit"},
 	{Code: CodeUnknownRun, Status: 404,
-		When: "no events of the run are kept, or not its first ones, or of `run.events` not the " +
-			"first ones above `afterSeq`"},
+		When: "the log has no events of the run, or not its first ones (of `run.events`: the first " +
+			"ones above `afterSeq`)"},
 	{Code: CodeUnknownAlert, Status: 404,
 		Text: "the stream of alerts has no alert with this sequence, or not any more; " +
-			"alert.list has the sequences"},
+			"alert.list has the sequences",
+		When: "there is no alert with this `seq`, or not any more"},
 	{Code: CodeRevisionGone, Status: 404,
-		When: "of `town.get` with `revision`: the log has no such revision of the town, or does " +
-			"not keep it any more",
-		Again: "no: `town.history` lists those that are kept"},
+		When: "`town.get`: the log does not have the town's `revision`, or not any more; " +
+			"`town.history` lists the kept ones"},
 	{Code: CodeTownExists, Status: 409,
-		When:  "of `town.put` without `expectedSnapshotHash`: the town is there",
-		Again: "no: look at it first"},
+		When: "`town.put` without `expectedSnapshotHash`: the town is there"},
 	{Code: CodeSnapshotConflict, Status: 409,
-		When: "of `town.put` and `town.patch`: the town is not in the state that " +
-			"`expectedSnapshotHash` names",
-		Again: "no: look at it first"},
+		When: "`town.put`, `town.patch`: the town is in another state than `expectedSnapshotHash` " +
+			"names: get it again"},
 	{Code: CodeEpochRegression, Status: 409,
-		When:  "of `town.put` and `town.patch`: the town would go back to an earlier epoch",
-		Again: "no: look at it first"},
+		When: "`town.put`, `town.patch`: the town would go back to an earlier epoch"},
 	{Code: CodeInvalidTransition, Status: 409,
-		When: "of `run.append`, with `--validate-transitions`: the run or step cannot go there " +
-			"from its status; nothing is stored"},
+		When: "`run.append` with `--validate-transitions`: the run or step cannot go there from " +
+			"its status"},
 	{Code: CodeRunCancelled, Status: 409,
-		When: "the run of the handoff was cancelled while it waited, by an operator as a rule; " +
-			"nothing was judged, or its command is not asked for any more, as its message says; " +
-			"the header `Run-Id` names the run",
-		Again: "the key is free"},
-	{Code: CodeAlreadyPaused, Status: 409, When: "the town or the world is paused already"},
-	{Code: CodeNotPaused, Status: 409, When: "the town or the world is not paused"},
+		When: "the handoff's run was cancelled, as a rule by an operator: nothing was judged or, as the " +
+			"message says, its command is not asked for any more. The key is free"},
+	{Code: CodeAlreadyPaused, Status: 409, When: "the town or world is paused already"},
+	{Code: CodeNotPaused, Status: 409, When: "the town or world is not paused"},
 	{Code: CodeUnknownApproval, Status: 404,
-		When: "of `approval.decide`: no handoff with the id waits for a person's approval in the " +
-			"town, or did within the day before (unless the town has asked for another one since)"},
+		When: "`approval.decide`: no such handoff waits in the town, or did within the day before"},
 	{Code: CodeAlreadyDecided, Status: 409,
-		When: "of `approval.decide`: another decision was first; its message says whose and which"},
+		When: "`approval.decide`: another decision was first; the message says whose and which"},
 	{Code: CodeApprovalDiffers, Status: 409,
-		When: "of `approval.decide`: under the `handoffId` another handoff was asked about than " +
-			"the one with the `handoffHash`",
-		Again: "no: list the approvals again"},
+		When: "`approval.decide`: the town asked about another handoff under this `handoffId`: list the " +
+			"approvals again"},
 	{Code: CodeApprovalAmbiguous, Status: 409,
-		When:  "of `approval.decide`: several handoffs with the `handoffId` wait in the town",
-		Again: "no: send `handoffHash`"},
+		When: "`approval.decide`: several handoffs with this `handoffId` wait: send `handoffHash`"},
 	{Code: CodeApprovalStale, Status: 409,
-		When: "of `approval.decide`: the town has changed since the handoff was made, or it has " +
-			"waited for too long"},
+		When: "`approval.decide`: the town has changed since, or the handoff has waited too long"},
 	{Code: CodeRunNotWaiting, Status: 409,
-		When: "no run with this id waits, and none has a command that is pending: it has ended, " +
-			"or there is no such run"},
+		When: "`run.cancel`: the run neither waits nor has a pending command, or does not exist"},
 	{Code: CodeRunInHand, Status: 409,
-		When: "of `run.cancel`: a request for the command may have reached the game, also before a " +
-			"restart. Nothing was cancelled",
-		Again: "no: look at the game; `force` cancels it all the same, and ends a retry `failed`, " +
-			"in doubt"},
+		When: "`run.cancel`: the game may have the command, also from before a restart: look there. " +
+			"`force` cancels it all the same, and ends a retry `failed`, in doubt"},
 	{Code: CodeRunNotRetryable, Status: 409,
-		When: "of `run.retry`: the run did not fail with `PLUGIN_UNAVAILABLE`, or the log does not " +
-			"keep its end any more; the message says how it ended, and the fix"},
+		When: "`run.retry`: the run did not fail with `PLUGIN_UNAVAILABLE`, or the log no longer keeps " +
+			"its end; the message has the fix"},
 	{Code: CodeRunInDoubt, Status: 409,
-		When:  "of `run.retry`: the run failed, and its command may have been applied",
-		Again: "no: look at the game"},
+		When: "`run.retry`: the command of the failed run may have been applied: look at the game"},
 	{Code: CodeRunRetried, Status: 409,
-		When: "of `run.retry`: another retry was first; the message names its run"},
+		When: "`run.retry`: another retry was first; the message names its run"},
 	{Code: CodeOverloaded, Status: 429, RetryAfter: RetrySoon,
 		Text: "too many requests are waiting for this town or in all, so nothing was judged; " +
 			"ask again after the pause in Retry-After-Ms",
-		When: "there is no free slot for the request, for its town or in all; nothing was judged " +
-			"([overload.md](overload.md))"},
+		When: "no [slot](overload.md) is free, for the town or in all"},
 	{Code: CodeTownDamaged, Status: 500,
 		Text: "the stored state of the town cannot be read, so nothing was judged or changed; " +
 			"an operator has to repair the town: handoffctl fsck says where it is damaged",
-		Again: "no: an operator follows [repair.md](repair.md)"},
+		When: "the town's stored state cannot be read, so nothing was judged: an operator [repairs " +
+			"it](repair.md)"},
 	{Code: CodeRunDamaged, Status: 500,
 		Text: "the stored events of the run cannot be read; an operator has to look at the log: " +
 			"handoffctl fsck says where it is damaged",
-		Again: "no: an operator repairs ([evidence](evidence/damage.md)); `result.get` has the result"},
+		When: "the run's stored events cannot be read ([damage](evidence/damage.md)); `result.get` " +
+			"has the result"},
 	{Code: CodeInternal, Status: 500,
-		Text: "the server has a defect and could not finish the request; its log says more"},
+		Text: "the server has a defect and could not finish the request; its log says more",
+		When: "the server has a defect; its log says more"},
 	{Code: CodeInProgress, Status: 503, RetryAfter: RetryApplied, Routine: true,
-		When: "the handoff is accepted, and its command is being applied, or waits for a plugin " +
-			"that is away; the header `Run-Id` names the run",
-		Again: "yes: there will be a result, unless an operator cancels the run"},
+		When: "the handoff is accepted; its command is being applied, or waits for a game that is " +
+			"away. There will be a result, unless an operator cancels the run"},
 	{Code: CodeTownPaused, Status: 503, RetryAfter: RetryPaused, Routine: true,
-		When: "the handoff waited for `--pause-wait` (2 s), and the town is paused still; nothing " +
-			"was judged, its run is cancelled, and the header `Run-Id` names it; or the handoff was " +
-			"accepted before the pause, its command is held back, and its run stays",
-		Again: "yes, after the pause: the key is free, or there is a result"},
+		When: "the town is paused. The handoff waited for `--pause-wait` (2 s): it was not judged, its " +
+			"run is cancelled, and its key free. Or it was accepted before: its command is held back, " +
+			"and there will be a result"},
 	{Code: CodeWorldPaused, Status: 503, RetryAfter: RetryPaused, Routine: true,
-		When:  "as `TOWN_PAUSED`, of the world",
-		Again: "yes, after the pause: the key is free, or there is a result"},
+		When: "the same, of the world"},
 	{Code: CodePluginAbsent, Status: 503, RetryAfter: RetryPaused, Routine: true,
-		When: "no plugin is there for the town, and none came within fifteen times `--pause-wait` " +
-			"(30 s). The handoff is accepted, its command goes on waiting, and the header `Run-Id` " +
-			"names its run; or the request waited behind such a command: nothing was judged or " +
-			"stored, and the run of a handoff is cancelled. The message says which ([a game that " +
-			"is away](operators.md#a-game-that-is-away))",
-		Again: "yes: the key is free, or there will be a result, unless an operator cancels the run"},
+		When: "the town's [game is away](operators.md#a-game-that-is-away), and did not come within " +
+			"fifteen times `--pause-wait` (30 s). As the message says, the handoff is accepted and " +
+			"goes on waiting; or the request waited behind such a handoff and was not judged, and the " +
+			"run of a handoff is cancelled, and its key free"},
 	{Code: CodeRunEnding, Status: 503, RetryAfter: RetrySoon,
 		Text: "the engine is about to end the run, so the events were not stored; " +
 			"send the same request again: the answer is RUN_ENDED then, unless the run goes on",
-		When:  "of `run.append`: the engine is about to end the run",
-		Again: "yes: the answer is `RUN_ENDED` then, unless the run goes on"},
+		When: "`run.append`: the engine is about to end the run"},
 	{Code: CodeIndexBehind, Status: 503, RetryAfter: RetrySoon,
 		Text: "the server's index has not followed the log yet, so it is not known whether the " +
 			"idempotency key was accepted before, or if there is such a run; nothing was judged; " +
 			"ask again",
-		Again: "yes; `handoffctl status` shows the progress of an index that is built"},
+		When: "the index has not followed the log yet, so keys and runs are not known; `handoffctl " +
+			"status` shows the progress of an index that is built"},
 	{Code: CodeContended, Status: 503, RetryAfter: RetrySoon,
-		Text: "other servers kept changing the town, so nothing was stored; ask again"},
+		Text: "other servers kept changing the town, so nothing was stored; ask again",
+		When: "other servers kept changing the town; nothing was stored"},
 	{Code: CodeStopping, Status: 503, RetryAfter: RetryLater,
 		Text: "this server is stopping and did not take the request; " +
-			"ask again: another server answers, or this one after its restart"},
+			"ask again: another server answers, or this one after its restart",
+		When: "the server is stopping: another one answers, or this one after its restart"},
 	{Code: CodeStorageFull, Status: 503, RetryAfter: RetryLater, Routine: true, // see STORAGE_FAILED
 		Text: "the disk of the server is full or refuses to be written to, so the request was " +
 			"not carried out, unless it was being stored when that began; send the same bytes " +
 			"again when an operator has made room",
-		Again: "yes, when there is room ([operators.md](operators.md#a-full-disk))"},
+		When: "the disk [is full](operators.md#a-full-disk) or refuses writes: nothing was carried " +
+			"out, unless it was being stored when that began"},
 	{Code: CodeLogUnavailable, Status: 503, RetryAfter: RetryLater,
 		Text: "NATS did not answer in time, so the request may have been carried out " +
 			"or not; send the same bytes again to learn which",
-		When: "NATS did not answer in time, and the request may have been carried out or not; or the " +
-			"run of a handoff, which the message names, has ended, the log no longer keeps how, and " +
-			"another run has stored a result for the key since",
-		Again: "yes, with the same bytes: the answer shows whether it was"},
+		When: "NATS did not answer in time, and the request may have been carried out: the answer to " +
+			"the same bytes shows it. Or a handoff's run, which the message names, has ended, the log " +
+			"no longer keeps how, and another run has a result for the key"},
 }

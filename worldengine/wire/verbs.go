@@ -95,8 +95,6 @@ type VerbSpec struct {
 	Signal bool
 	// AnswerWithin is how long NATS keeps the way back to a client; 30 s by default.
 	AnswerWithin time.Duration
-	// Note is more about its request or reply, for the docs, which have their shapes from the schemas.
-	Note string
 }
 
 // About is a member of requests that names their subject.
@@ -131,52 +129,33 @@ func (v Verb) Spec() *VerbSpec {
 var readers = []Role{Agent, Plugin, Operator, Approver, Observer}
 
 var verbSpecs = []VerbSpec{
-	{Verb: Handoff, Roles: []Role{Agent, Operator}, AnswerWithin: 10 * time.Minute,
-		Note: "the header `Run-Id` of the reply names the run"},
+	{Verb: Handoff, Roles: []Role{Agent, Operator}, AnswerWithin: 10 * time.Minute},
 	{Verb: TownGet, Roles: readers},
-	{Verb: TownHistory, Roles: readers, Note: "the newest first"},
-	{Verb: MemoryGet, Roles: readers, Note: "[world memory](#world-memory)"},
+	{Verb: TownHistory, Roles: readers},
+	{Verb: MemoryGet, Roles: readers},
 	{Verb: TownList, Roles: readers, Lists: true},
 	{Verb: TownPut, Roles: []Role{Plugin, Operator}, Changes: true, AnswerWithin: 2 * time.Minute},
 	{Verb: TownPatch, Roles: []Role{Plugin, Operator}, Changes: true, AnswerWithin: 2 * time.Minute},
-	{Verb: TownRemove, Roles: []Role{Operator}, Changes: true, AnswerWithin: 2 * time.Minute,
-		Note: "the last state, and the revision of the removal"},
-	{Verb: ResultGet, Roles: readers, About: AboutKey,
-		Note: "of the accepted handoff, [of either revision](#revisions-of-the-result)"},
-	{Verb: RunGet, Roles: readers, About: AboutRun,
-		Note: "with `fixtures: true` also `fixtures` that `handoffctl replay --fresh` answers in the " +
-			"same way, or why there are none in `leftOut`"},
-	{Verb: RunList, Roles: readers, Lists: true,
-		Note: "`id` is the beginning of an id of the run, its key, its handoff or its result; the " +
-			"window is of `persistedAt`; a page with `next` may have no runs, and says how far it " +
-			"was searched"},
-	{Verb: RunEvents, Roles: readers, About: AboutRun,
-		Note: "a page ends before it has more than 1 MB: ask again with the last `runSeq` until it " +
-			"is `lastEventSeq`"},
-	{Verb: EventList, Roles: readers, AnswerWithin: time.Minute,
-		Note: "in the order of the log: [reading events](#reading-events)"},
+	{Verb: TownRemove, Roles: []Role{Operator}, Changes: true, AnswerWithin: 2 * time.Minute},
+	{Verb: ResultGet, Roles: readers, About: AboutKey},
+	{Verb: RunGet, Roles: readers, About: AboutRun},
+	{Verb: RunList, Roles: readers, Lists: true},
+	{Verb: RunEvents, Roles: readers, About: AboutRun},
+	{Verb: EventList, Roles: readers, AnswerWithin: time.Minute},
 	{Verb: RunAppend, Roles: []Role{Plugin, Operator}, AnswerWithin: 2 * time.Minute},
 	{Verb: RunCancel, Roles: []Role{Operator}, About: AboutRun, Changes: true, Signal: true},
 	{Verb: RunRetry, Roles: []Role{Operator}, About: AboutRun, Changes: true, Signal: true,
-		AnswerWithin: 2 * time.Minute,
-		Note: "without `result` the handoff waits, or its command is being applied: [a " +
-			"retry](#runs-that-are-tried-again)"},
+		AnswerWithin: 2 * time.Minute},
 	{Verb: ControlPause, Roles: []Role{Operator}, Changes: true, Signal: true},
 	{Verb: ControlResume, Roles: []Role{Operator}, Changes: true, Signal: true},
-	{Verb: ControlGet, Roles: readers, Note: "without `signalId`"},
-	{Verb: AlertList, Roles: []Role{Operator, Observer}, Lists: true, Note: "the newest first"},
+	{Verb: ControlGet, Roles: readers},
+	{Verb: AlertList, Roles: []Role{Operator, Observer}, Lists: true},
 	{Verb: AlertAck, Roles: []Role{Operator}},
-	{Verb: ApprovalList, Roles: []Role{Operator, Approver, Observer}, Lists: true,
-		Note: "the oldest first; with `closed: true` those that wait no longer, the newest first"},
+	{Verb: ApprovalList, Roles: []Role{Operator, Approver, Observer}, Lists: true},
 	{Verb: ApprovalDecide, Roles: []Role{Operator, Approver}, Changes: true,
 		AnswerWithin: 2 * time.Minute},
 	{Verb: WhoAmI, Roles: readers},
-	{Verb: WorldStatus, Roles: readers, Lists: true,
-		Note: "with `damage: true` the last record of every town is read; `unknown` says why a part " +
-			"is left out that the user may not see"},
-	{Verb: WorldSamples, Roles: readers, Lists: true,
-		Note: "the oldest first; of a town as far back as the log keeps its commits, and until the " +
-			"answer is stamped"},
-	{Verb: WorldClients, Roles: []Role{Operator, Observer}, Lists: true,
-		Note: "those that are connected first; none with `--nats`"},
+	{Verb: WorldStatus, Roles: readers, Lists: true},
+	{Verb: WorldSamples, Roles: readers, Lists: true},
+	{Verb: WorldClients, Roles: []Role{Operator, Observer}, Lists: true},
 }

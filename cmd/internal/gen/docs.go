@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,14 +27,9 @@ func (g *generator) docs() {
 		}
 		types.row(code(t), code(spec.Name), argument, spec.Does)
 	}
-	errors := rows("status", "code", "when", "ask again")
+	errors := rows("status", "code", "when")
 	for _, e := range wire.Errors() {
-		again := "no"
-		if e.RetryAfter > 0 {
-			again = "yes"
-		}
-		errors.row(strconv.Itoa(e.Status), code(e.Code), cmp.Or(e.When, e.Text),
-			cmp.Or(e.Again, again))
+		errors.row(strconv.Itoa(e.Status), code(e.Code), e.When)
 	}
 	g.table("docs/contracts.md", "errors", errors.String())
 	alerts := rows("code", "severity", "meaning", "to do")
@@ -54,7 +48,7 @@ func (g *generator) docs() {
 
 // verbs writes the verbs, and the roles that may send each. The engine may send all.
 func (g *generator) verbs() {
-	shapes := rows("verb", "request", "reply", "note")
+	shapes := rows("verb", "request", "reply")
 	clients := slices.DeleteFunc(wire.Roles(), func(r wire.Role) bool { return r == wire.Engine })
 	head := []string{""}
 	for _, role := range clients {
@@ -75,7 +69,7 @@ func (g *generator) verbs() {
 				cells = append(cells, "as "+code(shown[name]))
 			}
 		}
-		shapes.row(append(cells, spec.Note)...)
+		shapes.row(cells...)
 		cells = []string{code(verb)}
 		for _, role := range clients {
 			cell := ""
