@@ -60,18 +60,21 @@ func Encode(rec *Record, subject string, after *Entry) (*nats.Msg, error) {
 		rec.Hold(after)
 		state = after.Held()
 	}
-	buffer := bodies.Get().(*[]byte)
-	defer bodies.Put(buffer)
-	body, err := rec.AppendJSON((*buffer)[:0])
-	if err != nil {
+	b := bodies.Get().(*body)
+	defer bodies.Put(b)
+	var err error
+	if b.json, err = rec.AppendJSON(b.json[:0]); err != nil {
 		return nil, fmt.Errorf("worldengine: cannot write the record of %q: %w", rec.TownID, err)
 	}
-	*buffer = body
-	return &nats.Msg{Subject: subject, Header: Headers(rec, subject, state), Data: pack(body)}, nil
+	return &nats.Msg{
+		Subject: subject, Header: Headers(rec, subject, state), Data: bytes.Clone(b.pack()),
+	}, nil
 }
 
-// bodies are buffers for the JSON of records.
-var bodies = sync.Pool{New: func() any { return new([]byte) }}
+// body has the buffers for the body of a record.
+type body struct{ json, packed []byte }
+
+var bodies = sync.Pool{New: func() any { return new(body) }}
 
 const (
 	// leastPacked is the length from which a body is packed. An S2 block of such a length never
@@ -90,13 +93,14 @@ var typical []byte
 // dictionary is of the packed bodies. The byte before its text has no meaning to this use.
 var dictionary = s2.NewDict(append([]byte{0}, typical...))
 
-// pack returns a copy of a record's JSON as an S2 block, about a fifth as long: most of a record
-// stands in dictionary, or twice in the record (ADR 35).
-func pack(body []byte) []byte {
-	if len(body) < leastPacked {
-		return bytes.Clone(body)
+// pack returns the JSON as an S2 block, about a fifth as long: most of a record stands in dictionary,
+// or twice in the record (ADR 35).
+func (b *body) pack() []byte {
+	if len(b.json) < leastPacked {
+		return b.json
 	}
-	return dictionary.Encode(nil, body)
+	b.packed = dictionary.Encode(b.packed[:cap(b.packed)], b.json)
+	return b.packed
 }
 
 // Body returns the JSON of a log message's body.

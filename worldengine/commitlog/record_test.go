@@ -73,13 +73,13 @@ func TestEncode_ReadsBack(t *testing.T) {
 func TestBody(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{2, '{', leastPacked - 1, leastPacked, 100_000} {
-		body := []byte("{" + strings.Repeat(" ", size-2) + "}")
-		data := pack(body)
+		text := []byte("{" + strings.Repeat(" ", size-2) + "}")
+		data := (&body{json: text}).pack()
 		require.Equal(t, size < leastPacked, data[0] == '{')
-		for _, stored := range [][]byte{data, body} {
+		for _, stored := range [][]byte{data, text} {
 			read, err := Body(stored)
 			require.NoError(t, err)
-			require.Equal(t, body, read)
+			require.Equal(t, text, read)
 		}
 	}
 }
@@ -118,7 +118,7 @@ func TestEncode_LongTownID(t *testing.T) {
 
 func TestReadRecord_Damaged(t *testing.T) {
 	t.Parallel()
-	packed := []byte(towntest.Threatened().Canonical)
+	packed := (&body{json: towntest.Threatened().Canonical}).pack()
 	for body, want := range map[string]string{
 		"":                    "not a commit record",
 		"{":                   "not a commit record",
@@ -130,7 +130,7 @@ func TestReadRecord_Damaged(t *testing.T) {
 		`{"schemaVersion":"commit-record.v1"}{}`:    "not a commit record",
 		`{"schemaVersion":"commit-record.v1",`:      "not a commit record",
 		"{\"schemaVersion\":\"commit-record.v1\x00": "not a commit record",
-		string(pack(packed)[:200]):                  "not a commit record: s2: corrupt input",
+		string(packed[:len(packed)-1]):                  "not a commit record: s2: corrupt input",
 		"\xff\xff\xff\xff\x0f":                      "not a commit record: s2: decoded block is too large",
 	} {
 		_, err := ReadRecord([]byte(body))
