@@ -66,7 +66,7 @@ func (m *Manifest) checkLog(ctx context.Context, log *commitlog.Log, found *hole
 		m.Left, err = found.left(ctx, log)
 	}
 	if err == nil && m.Streams[0].Messages != m.Streams[0].held {
-		m.Unreadable, err = fsck.FindUnreadable(ctx, log, func(subject string) uint64 {
+		m.Unreadable, _, err = fsck.FindUnreadable(ctx, log, func(subject string) uint64 {
 			return found.histories[subject].messages
 		})
 	}

@@ -78,7 +78,7 @@ func (c *worldCheck) hold(v *Verdict) {
 		RunID: shortened(v.Header.Get(wire.RunIDHeader)),
 		Day:   shortened(v.Header.Get(wire.EpochHeader)),
 	}, mayBeCommit)
-	v.Data, v.body = nil, nil // they may be large
+	v.Data = nil // it may be large
 	d.held = append(d.held, v)
 }
 
@@ -97,20 +97,13 @@ func (c *worldCheck) resolve(
 	return nil
 }
 
-// takeDamaged reports the held messages of the towns that no record puts back.
-func (c *worldCheck) takeDamaged(ctx context.Context) error {
-	for _, subject := range slices.Sorted(maps.Keys(c.damaged)) {
-		if err := c.resolve(ctx, c.damaged[subject], nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// reportDamaged adds the damaged towns to the report, with their remedies.
-func (c *worldCheck) reportDamaged() {
+// reportDamaged reports the towns that no record puts back, with their held messages and remedies.
+func (c *worldCheck) reportDamaged(ctx context.Context) error {
 	for _, subject := range slices.Sorted(maps.Keys(c.damaged)) {
 		d := c.damaged[subject]
+		if err := c.resolve(ctx, d, nil); err != nil {
+			return err
+		}
 		if h := c.seen.histories[subject]; h != nil && h.good != nil {
 			now := h.good.Held()
 			d.good, d.Restores = h.good, h.good.Seq
@@ -119,6 +112,7 @@ func (c *worldCheck) reportDamaged() {
 		d.Advice = d.advice()
 		c.report.Damaged = append(c.report.Damaged, *d)
 	}
+	return nil
 }
 
 func (d *DamagedTown) advice() string {

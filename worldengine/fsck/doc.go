@@ -8,8 +8,8 @@
 // once its handoff is known. Beside that it checks
 //
 //   - each message by itself: its subject, its headers, the state with its hash, the result;
-//   - each message against the ones before it: the guard, the places and ids of events, the
-//     transitions of a run (runevents.Incremental), and that no town accepts a key twice.
+//   - each message against the ones before it: the guard, the places and ids of events, and that no
+//     town accepts a key twice.
 //
 // Two kinds of records are checked for valid events instead: a record that cannot be stepped, since
 // the log does not keep the one before it, and events that others appended.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -114,13 +115,12 @@ func (c *worldCheck) check(ctx context.Context) (err error) {
 	if err := c.readLog(ctx); err != nil {
 		return err
 	}
-	if err := c.findUnreadable(ctx); err != nil {
-		return err
-	}
 	if err := c.checkHistories(ctx); err != nil {
 		return err
 	}
-	c.reportDamaged()
+	if err := c.reportDamaged(ctx); err != nil {
+		return err
+	}
 	return c.compareIndex(ctx)
 }
 
@@ -148,7 +148,7 @@ func (c *worldCheck) readLog(ctx context.Context) error {
 	for _, left := range c.seen.leftWaiting(c.now().Add(-waitingLimit)) {
 		c.find(left)
 	}
-	return c.takeDamaged(ctx)
+	return nil
 }
 
 // take adds a verdict to the report. A verdict about a message that no engine can load waits: a
@@ -212,15 +212,9 @@ func (c *worldCheck) checkKey(ctx context.Context, v *Verdict) error {
 // retries reports whether of names the run of an earlier record, and that run failed because no
 // plugin or console was reachable.
 func retries(of *apply.RetryOf, earlier *jetstream.RawStreamMsg) bool {
-	if of == nil || of.LogSeq != earlier.Sequence {
-		return false
-	}
-	rec, err := commitlog.ReadRecord(earlier.Data)
-	if err != nil || rec.Run == nil || rec.Run.RunID != of.RunID {
-		return false
-	}
-	result, _ := resultOf(rec)
-	return result.ReasonCode == apply.ReasonPluginUnavailable
+	_, reason, _ := strings.Cut(earlier.Header.Get(wire.ResultHeader), " ")
+	return of != nil && of.LogSeq == earlier.Sequence &&
+		of.RunID == earlier.Header.Get(wire.RunIDHeader) && reason == string(apply.ReasonPluginUnavailable)
 }
 
 // compareIndex finds the differences between the index in use and the log.

@@ -23,19 +23,19 @@ type Unreadable struct {
 	Sequence uint64 `json:"sequence"` // of the last message
 }
 
-// FindUnreadable returns the unreadable histories of a log, by their subjects. read returns how
-// many messages of a subject were read; a subject is looked at only if NATS counts another number.
-// The error is ErrLogUnavailable.
+// FindUnreadable returns the unreadable histories of a log, by their subjects, and how many messages
+// NATS counts of each history. read returns how many messages of a subject were read; a subject is
+// looked at only if NATS counts another number. The error is ErrLogUnavailable.
 func FindUnreadable(
 	ctx context.Context, log *commitlog.Log, read func(subject string) uint64,
-) (all []Unreadable, err error) {
-	subjects, err := commitlog.SubjectsOf(ctx, log.Stream, wire.LogSubject(log.World, "*"),
+) (all []Unreadable, counted map[string]uint64, err error) {
+	counted, err = commitlog.SubjectsOf(ctx, log.Stream, wire.LogSubject(log.World, "*"),
 		wire.ControlSubject(log.World))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
-		if read(subject) == subjects[subject] {
+	for _, subject := range slices.Sorted(maps.Keys(counted)) {
+		if read(subject) == counted[subject] {
 			continue
 		}
 		_, err := log.Store.Last(ctx, subject)
@@ -47,23 +47,33 @@ func FindUnreadable(
 			found.Sequence, err = commitlog.LastSequence(ctx, log.Stream, subject)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: last message of %s: %w", commitlog.ErrLogUnavailable,
+			return nil, nil, fmt.Errorf("%w: last message of %s: %w", commitlog.ErrLogUnavailable,
 				subject, err)
 		}
 		all = append(all, found)
 	}
-	return all, nil
+	return all, counted, nil
 }
 
-// findUnreadable reports the histories that are unreadable.
-func (c *worldCheck) findUnreadable(ctx context.Context) error {
-	all, err := FindUnreadable(ctx, c.log, func(subject string) uint64 {
+// checkHistories reports the histories that are unreadable, and the towns that have lost the
+// beginning of their history. Such a town begins behind a message that no limit has discarded: the
+// log keeps fewer messages of it than its least full history. Towns that begin within a restored
+// backup do not count.
+//
+// It also notes the towns with a message that NATS cannot read from its files: NATS counts more
+// messages of the town than it delivers. When that message leaves a full history, nats-server
+// 2.15.2 fails: it stores nothing more, and truncates the file there at its next start.
+func (c *worldCheck) checkHistories(ctx context.Context) error {
+	unreadable, counted, err := FindUnreadable(ctx, c.log, func(subject string) uint64 {
 		if h := c.seen.histories[subject]; h != nil {
 			return h.read
 		}
 		return 0
 	})
-	for _, u := range all {
+	if err != nil {
+		return err
+	}
+	for _, u := range unreadable {
 		const what = "changed on the disk of NATS, which does not deliver it"
 		c.find(Finding{
 			Stream: wire.LogStream(c.world), Sequence: u.Sequence, Subject: u.Subject, Town: u.Town,
@@ -74,35 +84,11 @@ func (c *worldCheck) findUnreadable(ctx context.Context) error {
 				Reason: "it was " + what}, true)
 		}
 	}
-	return err
-}
-
-// checkHistories reports the towns that have lost the beginning of their history. Such a town
-// begins behind a message that no limit has discarded: the log keeps fewer messages of it than its
-// least full history. Towns that begin within a restored backup do not count.
-//
-// It also notes the towns with a message that NATS cannot read from its files: NATS counts more
-// messages of the town than it delivers. When that message leaves a full history, nats-server
-// 2.15.2 fails: it stores nothing more, and truncates the file there at its next start.
-func (c *worldCheck) checkHistories(ctx context.Context) error {
 	config := c.log.Stream.CachedInfo().Config
 	least, restored := uint64(max(commitlog.LeastHistory(config), 0)), commitlog.RestoredTo(config)
-	var counted map[string]uint64
 	for _, subject := range slices.Sorted(maps.Keys(c.seen.histories)) {
-		h := c.seen.histories[subject]
-		cut := h.ofTown && h.cut && h.read < least && h.first > restored
-		if !cut && h.onDisk == 0 {
-			continue
-		}
-		if counted == nil {
-			var err error
-			counted, err = commitlog.SubjectsOf(ctx, c.log.Stream, wire.LogSubject(c.world, "*"),
-				wire.ControlSubject(c.world))
-			if err != nil {
-				return err
-			}
-		}
-		if n := counted[subject]; cut && n < least {
+		h, n := c.seen.histories[subject], counted[subject]
+		if h.ofTown && h.cut && max(h.read, n) < least && h.first > restored {
 			c.find(Finding{
 				Stream: wire.LogStream(c.world), Sequence: h.first, Subject: subject,
 				Town: townOf(subject),
@@ -112,7 +98,7 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 			})
 		}
 		// A restore leaves the message behind.
-		noted := h.onDisk > 0 && counted[subject] > h.read
+		noted := h.onDisk > 0 && n > h.read
 		if noted && len(c.report.Notes) < c.options.MaxFindings {
 			c.report.Notes = append(c.report.Notes, fmt.Sprintf("town %q: log sequence %d stays in "+
 				"the files of NATS, which cannot read it. When NATS discards that message, it loses "+

@@ -28,20 +28,17 @@ type runState struct {
 	identity runevents.Identity
 	accepted bool // its handoff was accepted, and the command given to a game
 	// lost reports that records of the run are missing, or wrong. Otherwise tail is the end of the
-	// run's own subject, snapshot the projection of the engine's events, and waits the records
-	// there from before the handoff was judged.
-	lost     bool
-	tail     *machine.RunTail
-	snapshot runevents.Snapshot
-	waits    []*Verdict
+	// run's own subject, and waits are the records there from before the handoff was judged.
+	lost  bool
+	tail  *machine.RunTail
+	waits []*Verdict
 }
 
 // run returns a run that has not ended, a new one if it is not known.
 func (l *LogCheck) run(runID string) *runState {
 	known := l.Runs[runID]
 	if known == nil {
-		known = &runState{tail: machine.NewTail(nil, 0), snapshot: runevents.NewSnapshot(runID),
-			seen: map[string]bool{}}
+		known = &runState{tail: machine.NewTail(nil, 0), seen: map[string]bool{}}
 		l.Runs[runID] = known
 	}
 	return known
@@ -87,8 +84,8 @@ func (r *runState) accept(p *apply.Pending) {
 	r.tail.Next = max(r.tail.Next, p.Emitted+1)
 }
 
-// take checks the place of a record's events in their run, and the transitions of the engine's
-// events.
+// take checks the place of a record's events in their run, and that they are new there. Whether the
+// engine's are valid transitions, their step shows.
 func (r *runState) take(v *Verdict) {
 	kind, run := v.rec.Kind, v.rec.Run
 	if kind == commitlog.KindEvents || kind == commitlog.KindRun {
@@ -110,17 +107,6 @@ func (r *runState) take(v *Verdict) {
 			seen[id] || seen[key])
 		seen[id], seen[key] = true, true
 	}
-	if !r.ofEngine || kind == commitlog.KindEvents || r.lost {
-		return
-	}
-	projected, alerts, err := runevents.Incremental(r.snapshot, records)
-	switch {
-	case err != nil:
-		v.want("the events cannot be projected", "", err.Error())
-	case len(alerts) > 0:
-		v.want("an event is not a valid transition", "", alerts[0].Message)
-	}
-	r.snapshot, r.lost = projected, err != nil || len(alerts) > 0
 }
 
 // isEndedBy reports whether a record ends its run: any of the engine's does, except events while
@@ -185,8 +171,8 @@ func (l *LogCheck) leftWaiting(since time.Time) (left []Finding) {
 	for _, runID := range slices.Sorted(maps.Keys(l.Runs)) {
 		r := l.Runs[runID]
 		waits := r.tail.Status == runevents.RunPending || r.tail.Status == runevents.RunIsPaused
-		town := l.townBefore(r.town).town
-		if !waits || town != nil && town.Pending != nil || r.stored.After(since) {
+		now := l.townBefore(r.town).town()
+		if !waits || now != nil && now.Pending != nil || r.stored.After(since) {
 			continue
 		}
 		left = append(left, Finding{

@@ -51,9 +51,6 @@ func (v *Verdict) replay(before machine.Town) *replay {
 // step steps the town before a record again, by the record's input, and compares the two records
 // byte for byte. run is the record's run; nil if it has none.
 func (v *Verdict) step(before machine.Town, run *runState) {
-	if v.rec.Run == nil && !mayLackRun(v.rec.Kind) {
-		return
-	}
 	r := v.replay(before)
 	if err := r.readEvent(); err != nil {
 		v.follows("the record does not have the input of its step", "", err.Error())
@@ -79,7 +76,7 @@ func (r *replay) compare(events ...machine.Event) {
 	var failed error
 	for _, r.in.Event = range events {
 		made, err := r.makeRecord()
-		if r.stepped = err == nil && bytes.Equal(made, r.body); r.stepped {
+		if r.stepped = err == nil && bytes.Equal(made, r.Data); r.stepped {
 			return
 		}
 		if closest == nil {
@@ -90,7 +87,7 @@ func (r *replay) compare(events ...machine.Event) {
 		r.follows("the town could not take the input of the record", "", failed.Error())
 		return
 	}
-	want, got := excerpts(closest, r.body)
+	want, got := excerpts(closest, r.Data)
 	r.follows("the record is not the one that its input makes of the town", want, got)
 }
 
@@ -335,9 +332,9 @@ func (r *replay) readDelivery() error {
 	e := &machine.Handoff{Handoff: h, Run: rec.Run.Identity, Next: rec.Run.FirstSeq,
 		Begin: beginOf(rec.Run), RetryOf: retryOf(rec)}
 	r.in.Event = e
-	if (e.Begin.Retry == nil) != (e.RetryOf == nil) ||
-		e.RetryOf != nil && e.RetryOf.RunID != e.Begin.Retry.RunID {
-		return errors.New("the record and the signal in its run do not name one retried run")
+	if of, retry := e.RetryOf, e.Begin.Retry; (of == nil) != (retry == nil) ||
+		of != nil && (of.RunID != retry.RunID || of.LogSeq == 0 || of.LogSeq >= r.Sequence) {
+		return errors.New("the record and the signal in its run do not name one retried run before it")
 	}
 	if rec.Kind != machine.KindRefused {
 		return nil
