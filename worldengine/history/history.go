@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -207,16 +206,11 @@ func (r *Reader) lastFailure(
 ) (*messages.Failure, error) {
 	read := 0
 	for range maxBehind {
-		switch commitlog.Kind(msg.Header.Get(wire.KindHeader)) {
-		case commitlog.KindHandoff:
+		kind := commitlog.Kind(msg.Header.Get(wire.KindHeader))
+		if kind == commitlog.KindHandoff {
 			return failureOf(msg)
-		case commitlog.KindControl, commitlog.KindPending, commitlog.KindCancelled,
-			commitlog.KindAsked, commitlog.KindDecided:
-			// they leave the state as it is
-		default:
-			return nil, nil
 		}
-		if read += len(msg.Data); read > maxBehindBytes {
+		if read += len(msg.Data); !kind.KeepsState() || read > maxBehindBytes {
 			return nil, nil
 		}
 		prior, err := r.Log.Previous(ctx, msg)
@@ -230,12 +224,11 @@ func (r *Reader) lastFailure(
 
 func failureOf(msg *jetstream.RawStreamMsg) (*messages.Failure, error) {
 	rec, err := commitlog.ReadRecord(msg.Data)
-	if err != nil {
-		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrTownDamaged,
-			msg.Sequence, err)
-	}
 	var result outcome
-	if err := json.Unmarshal(rec.Result, &result); err != nil {
+	if err == nil {
+		err = json.Unmarshal(rec.Result, &result)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrTownDamaged,
 			msg.Sequence, err)
 	}
@@ -278,7 +271,8 @@ func (r *Reader) Newest(
 		switch {
 		case err != nil && !isDamage(err):
 			return fmt.Errorf("%w: message %d: %w", commitlog.ErrLogUnavailable, seq, err)
-		case err != nil || msg == nil || !ofTown(r.Log.World, msg.Subject):
+		case err != nil || msg == nil || msg.Subject == wire.ControlSubject(r.Log.World) ||
+			!commitlog.IsHistory(r.Log.World, msg.Subject):
 			continue
 		}
 		rec, err := commitlog.ReadRecord(msg.Data)
@@ -308,10 +302,4 @@ func (r *Reader) changeOf(ctx context.Context, msg *jetstream.RawStreamMsg) mess
 		change = revisionOf(msg, prior)
 	}
 	return change
-}
-
-// ofTown reports whether a subject of the log is the one of a town.
-func ofTown(world, subject string) bool {
-	return subject != wire.ControlSubject(world) && commitlog.IsHistory(world, subject) &&
-		strings.HasPrefix(subject, wire.LogSubject(world, ""))
 }

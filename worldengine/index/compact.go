@@ -11,7 +11,7 @@ const compactRows = 100_000
 // compact drops the rows of messages that the log has forgotten, if these are more than half of all
 // rows. It builds the index anew beside the one in use.
 func (ix *Index) compact(ctx context.Context) error {
-	rows := uint64(ix.Counts().Rows)
+	rows := uint64(ix.Rows())
 	if rows <= compactRows {
 		return nil
 	}

@@ -111,7 +111,7 @@ func readOnly(f *file) (s *state, bad []Difference, err error) {
 		return nil, nil, fmt.Errorf("worldengine: file of the index: %w", err)
 	}
 	size := info.Size()
-	s, _, good, err := readRows(io.LimitReader(in, size), f.head, size/(frameHead+rowSize))
+	s, good, err := readRows(io.LimitReader(in, size), f.head, size/(frameHead+rowSize))
 	switch {
 	case err != nil:
 		return nil, []Difference{{What: "the file of the index does not count", Want: f.head,

@@ -13,24 +13,6 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// forged is a log that shows the index some messages otherwise than they are.
-type forged struct {
-	Source
-	// show returns the headers to show of a message, and false to hide it.
-	show func(seq uint64, header nats.Header) (nats.Header, bool)
-}
-
-func (f forged) EachAfter(
-	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
-) error {
-	return f.Source.EachAfter(ctx, seq, func(seq uint64, subject string, h nats.Header) error {
-		if h, shown := f.show(seq, h); shown {
-			return visit(seq, subject, h)
-		}
-		return nil
-	})
-}
-
 // compared returns the differences between the file of an index and a log.
 func compared(t testing.TB, l *memoryLog, dir string) []Difference {
 	t.Helper()
@@ -45,30 +27,29 @@ func TestCompare_PlantedFaults(t *testing.T) {
 	l := randomLog(newGenerator(1), 200)
 	const bad = 77
 	for name, c := range map[string]struct {
-		show func(uint64, nats.Header) (nats.Header, bool)
-		what string
+		header, value string // that the file has in place of the log's; none if it lacks the row
+		what          string
 	}{
-		"a row is skipped": {func(seq uint64, h nats.Header) (nats.Header, bool) {
-			return h, seq != bad
-		}, "the index lacks a row"},
-		"a key is changed": {func(seq uint64, h nats.Header) (nats.Header, bool) {
-			if seq == bad {
-				h = maps.Clone(h)
-				h.Set(wire.KeyHeader, "another")
-			}
-			return h, true
-		}, "the index has another row"},
-		"a time is changed": {func(seq uint64, h nats.Header) (nats.Header, bool) {
-			if seq == bad {
-				h = maps.Clone(h)
-				h.Set(wire.AtHeader, "2001-01-01T00:00:00.000Z")
-			}
-			return h, true
-		}, "the index has another row"},
+		"a row is skipped":  {"", "", "the index lacks a row"},
+		"a key is changed":  {wire.KeyHeader, "another", "the index has another row"},
+		"a time is changed": {wire.AtHeader, "2001-01-01T00:00:00.000Z", "the index has another row"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			forged := &watchedLog{l, func(ctx context.Context, seq uint64, v visit) error {
+				return l.EachAfter(ctx, seq, func(seq uint64, subject string, h nats.Header) error {
+					switch {
+					case seq != bad:
+					case c.header == "":
+						return nil
+					default:
+						h = maps.Clone(h)
+						h.Set(c.header, c.value)
+					}
+					return v(seq, subject, h)
+				})
+			}}
 			dir := t.TempDir()
-			rowsOf(t, open(t, forged{l, c.show}, dir))
+			rowsOf(t, open(t, forged, dir))
 			found := compared(t, l, dir)
 			require.NotEmpty(t, found)
 			require.Equal(t, c.what, found[0].What)
@@ -122,41 +103,27 @@ func TestCompare_ForgottenMessages(t *testing.T) {
 	}
 }
 
-// forgetful is a log that forgets messages, and calls then, once it was read.
-type forgetful struct {
-	*memoryLog
-	forgets func(message) bool
-	then    func()
-}
-
-func (l *forgetful) EachAfter(
-	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
-) error {
-	err := l.memoryLog.EachAfter(ctx, seq, visit)
-	if l.then != nil {
-		then := l.then
-		l.then = nil
-		l.forget(l.forgets)
-		then()
-	}
-	return err
-}
-
 // The file of an index that compacts itself while it is compared has no rows of messages that the
 // log has forgotten since it was read.
 func TestCompare_BesideACompaction(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(20) {
 		g, dir := newGenerator(seed), t.TempDir()
-		log := randomLog(g, 300)
-		ix := open(t, log, dir)
-		l := &forgetful{log, func(message) bool { return g.IntN(3) == 0 }, func() {
-			require.NoError(t, ix.rebuild(t.Context()))
-			rowsOf(t, ix)
+		l, forgot := randomLog(g, 300), false
+		ix := open(t, l, dir)
+		forgetful := &watchedLog{l, func(ctx context.Context, seq uint64, v visit) error {
+			err := l.EachAfter(ctx, seq, v)
+			if !forgot {
+				forgot = true
+				l.forget(func(message) bool { return g.IntN(3) == 0 })
+				require.NoError(t, ix.rebuild(t.Context()))
+				rowsOf(t, ix)
+			}
+			return err
 		}}
-		found, err := Compare(t.Context(), l, dir, "w", l.end)
+		found, err := Compare(t.Context(), forgetful, dir, "w", l.end)
 		require.NoError(t, err)
 		require.Empty(t, found, "seed %d", seed)
-		require.Nil(t, l.then)
+		require.True(t, forgot)
 	}
 }

@@ -78,8 +78,7 @@ func (f *file) open() (s *state, cut int64, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	var good int64
-	s, f.named, good, err = readRows(f, f.head, info.Size()/(frameHead+rowSize))
+	s, good, err := readRows(f, f.head, info.Size()/(frameHead+rowSize))
 	if err == nil {
 		err = f.Truncate(good)
 	}
@@ -87,19 +86,19 @@ func (f *file) open() (s *state, cut int64, err error) {
 		return nil, 0, err
 	}
 	f.state, f.rows = s, s.count
+	for class := range f.named {
+		f.named[class] = uint32(len(s.names[class].names) - 1)
+	}
 	return s, info.Size() - good, nil
 }
 
-// readRows returns the state that a file has up to its first bad frame or unfinished row, the
-// names in it, and how many bytes that takes. Room is made for the expected number of rows.
-func readRows(
-	r io.Reader, head string, expected int64,
-) (*state, [classes]uint32, int64, error) {
+// readRows returns the state that a file has up to its first bad frame or unfinished row, and how
+// many bytes that takes. Room is made for the expected number of rows.
+func readRows(r io.Reader, head string, expected int64) (*state, int64, error) {
 	in, buffer := bufio.NewReaderSize(r, 1<<20), make([]byte, 1<<10)
-	var named [classes]uint32
 	tag, payload, err := readFrame(in, &buffer)
 	if err != nil || tag != headTag || string(payload) != head {
-		return nil, named, 0, fmt.Errorf("damaged, or of another world or format: it begins %q, "+
+		return nil, 0, fmt.Errorf("damaged, or of another world or format: it begins %q, "+
 			"not %q", payload, head)
 	}
 	s, good := newState(expected), int64(frameHead+len(head))
@@ -108,7 +107,7 @@ func readRows(
 	for {
 		tag, payload, err := readFrame(in, &buffer)
 		if err != nil {
-			return s, named, good, nil
+			return s, good, nil
 		}
 		read += int64(frameHead + len(payload))
 		switch {
@@ -117,14 +116,11 @@ func readRows(
 		case tag == rowTag && len(payload) == rowSize:
 			var r row
 			if err := s.take(&r, payload, names); err != nil {
-				return nil, named, 0, err
-			}
-			for class, n := range r.numbers() {
-				named[class] = max(named[class], n)
+				return nil, 0, err
 			}
 			good, names = read, [classes][]string{}
 		default:
-			return s, named, good, nil
+			return s, good, nil
 		}
 	}
 }

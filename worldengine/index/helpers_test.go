@@ -43,20 +43,31 @@ func (l *memoryLog) End(context.Context) (uint64, error) {
 
 func (l *memoryLog) Messages(context.Context) (uint64, error) { return l.kept, l.down }
 
-func (l *memoryLog) EachAfter(
-	_ context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
-) error {
+func (l *memoryLog) EachAfter(_ context.Context, seq uint64, v visit) error {
 	l.mu.Lock()
 	messages, down := l.messages, l.down
 	l.mu.Unlock()
 	for _, m := range messages {
 		if m.seq > seq {
-			if err := visit(m.seq, m.subject, m.header); err != nil {
+			if err := v(m.seq, m.subject, m.header); err != nil {
 				return err
 			}
 		}
 	}
 	return down
+}
+
+// visit is called by EachAfter with each message.
+type visit = func(seq uint64, subject string, header nats.Header) error
+
+// watchedLog is a log whose EachAfter is a function's.
+type watchedLog struct {
+	Source
+	each func(ctx context.Context, seq uint64, v visit) error
+}
+
+func (l *watchedLog) EachAfter(ctx context.Context, seq uint64, v visit) error {
+	return l.each(ctx, seq, v)
 }
 
 // append stores a message.

@@ -250,25 +250,9 @@ func (ix *Index) Progress() (done, total uint64, building bool) {
 	return ix.s.position, ix.total, ix.total > 0
 }
 
-// Counts are the sizes of an index.
-type Counts struct {
-	Rows, Runs int
-	Towns      int   // that have a row
-	Bytes      int64 // of memory, without names
-}
-
-// Counts returns the sizes of the index.
-func (ix *Index) Counts() Counts {
+// Rows returns the number of rows.
+func (ix *Index) Rows() int {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s := ix.s
-	slots := len(s.keys.slots) + len(s.anyKeys.slots) + len(s.runIDs.slots)
-	bytes := int64(len(s.chunks)*chunkRows*rowSize + 4*slots + 24*(cap(s.runs)+cap(s.towns)+cap(s.results)))
-	for _, lists := range s.results {
-		bytes += lists.bytes()
-	}
-	return Counts{
-		Rows: int(s.count), Runs: len(s.runs) - 1, Towns: len(s.towns) - 1,
-		Bytes: bytes,
-	}
+	return int(ix.s.count)
 }

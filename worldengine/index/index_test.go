@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/commitlog"
@@ -26,7 +25,7 @@ func TestWait_ReadsAGap(t *testing.T) {
 	require.NoError(t, ix.Wait(t.Context(), own.seq))
 	require.Equal(t, own.seq, ix.Position())
 	ix.Put(other.seq, other.subject, other.header)
-	require.Equal(t, 3, ix.Counts().Rows)
+	require.Equal(t, 3, ix.Rows())
 	require.Equal(t, rebuilt(t, l), rowsOf(t, ix))
 }
 
@@ -81,28 +80,19 @@ func TestWait_EndsBehind(t *testing.T) {
 	require.ErrorIs(t, err, down)
 }
 
-// slowLog is a log that is read when it may.
-type slowLog struct {
-	*memoryLog
-	may chan struct{}
-}
-
-func (l slowLog) EachAfter(
-	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
-) error {
-	<-l.may
-	return l.memoryLog.EachAfter(ctx, seq, visit)
-}
-
 // Open returns before the log is read, and Progress tells how far it is.
 func TestProgress_WhileBuilding(t *testing.T) {
 	t.Parallel()
-	l := slowLog{randomLog(newGenerator(1), 20), make(chan struct{})}
-	ix, err := Open(t.Context(), Config{World: "w", Source: l})
+	l, may := randomLog(newGenerator(1), 20), make(chan struct{})
+	slow := &watchedLog{l, func(ctx context.Context, seq uint64, v visit) error {
+		<-may
+		return l.EachAfter(ctx, seq, v)
+	}}
+	ix, err := Open(t.Context(), Config{World: "w", Source: slow})
 	require.NoError(t, err)
 	done, total, building := ix.Progress()
 	require.Equal(t, []any{uint64(0), uint64(20), true}, []any{done, total, building})
-	close(l.may)
+	close(may)
 	require.Eventually(t, func() bool { _, _, building := ix.Progress(); return !building },
 		10*time.Second, time.Millisecond)
 	require.EqualValues(t, 20, ix.Position())
@@ -119,7 +109,7 @@ func TestLogSource_ReadsALog(t *testing.T) {
 		require.NoError(t, err)
 	}
 	ix := open(t, LogSource(log), dir)
-	require.Equal(t, smallGap+1, ix.Counts().Rows)
+	require.Equal(t, smallGap+1, ix.Rows())
 	for day := range int64(250) {
 		msg := logtest.PutTown(t, []string{"a", "b"}[day%2], day)
 		ack, err := log.Append(t.Context(), msg)
@@ -134,7 +124,7 @@ func TestLogSource_ReadsALog(t *testing.T) {
 	}
 	_, err := ix.Sync(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, smallGap+1+250, ix.Counts().Rows)
+	require.Equal(t, smallGap+1+250, ix.Rows())
 	grown := rowsOf(t, ix)
 	single := &commitlog.Log{World: log.World, Store: log.Store, MaxPayload: log.MaxPayload}
 	bulk := rebuilt(t, LogSource(log))
@@ -144,7 +134,7 @@ func TestLogSource_ReadsALog(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, smallGap+1+200, messages)
 	again := open(t, LogSource(log), dir)
-	require.Equal(t, smallGap+1+250, again.Counts().Rows)
+	require.Equal(t, smallGap+1+250, again.Rows())
 	require.NoError(t, again.rebuild(t.Context()))
 	require.Equal(t, bulk, rowsOf(t, again))
 }

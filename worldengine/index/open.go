@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"worldengine/worldengine/backoff"
 )
 
 // Open opens the index of a log. A goroutine then reads the rest of the log; Progress reports how
@@ -45,7 +47,10 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 	ctx, ix.stop = context.WithCancel(context.WithoutCancel(ctx))
 	ix.closed = ctx.Done()
 	ix.done.Go(func() { ix.follow(ctx) })
-	ix.done.Go(func() { ix.keep(ctx) })
+	ix.done.Go(func() { ix.keepSmall(ctx) })
+	if ix.file != nil {
+		ix.done.Go(func() { ix.keepFile(ctx) })
+	}
 	return ix, nil
 }
 
@@ -208,40 +213,32 @@ func (ix *Index) hasRead(err error) {
 	ix.total = 0
 }
 
-// keep writes new rows to the file until ctx ends, and all rows if somebody deleted the file. Once
-// a minute it drops forgotten rows and writes the samples; follow runs meanwhile.
-func (ix *Index) keep(ctx context.Context) {
-	flush, look := time.NewTicker(flushEvery), time.NewTicker(lookEvery)
-	compact := time.NewTicker(compactEvery)
-	defer flush.Stop()
-	defer look.Stop()
-	defer compact.Stop()
-	if ix.file == nil {
-		flush.Stop()
-		look.Stop()
-	}
-	for {
-		select {
-		case <-flush.C:
-			if !ix.file.failing {
-				ix.tryFlush()
-			}
-		case <-look.C:
-			if !ix.file.failing && ix.file.missing() {
-				ix.config.Logger.Warn("the file of the index is gone; it is written again", "file",
-					ix.file.path)
-				ix.file.state = nil
-			}
+// keepFile writes new rows to the file until ctx ends, and all rows if somebody deleted the file.
+// While the file cannot be written it tries once a second.
+func (ix *Index) keepFile(ctx context.Context) {
+	const looks = int(lookEvery / flushEvery)
+	for n := 1; backoff.Sleep(ctx, flushEvery) == nil; n++ {
+		look := n%looks == 0
+		if look && !ix.file.failing && ix.file.missing() {
+			ix.config.Logger.Warn("the file of the index is gone; it is written again", "file",
+				ix.file.path)
+			ix.file.state = nil
+		}
+		if look || !ix.file.failing {
 			ix.tryFlush()
-		case <-compact.C:
-			if err := ix.compact(ctx); err != nil && ctx.Err() == nil {
-				ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
-			}
-			if err := ix.keepSamples(); err != nil {
-				ix.config.Logger.Warn("the samples of the index cannot be written", "err", err)
-			}
-		case <-ctx.Done():
-			return
+		}
+	}
+}
+
+// keepSmall drops forgotten rows and writes the samples, once a minute until ctx ends; follow runs
+// meanwhile.
+func (ix *Index) keepSmall(ctx context.Context) {
+	for backoff.Sleep(ctx, compactEvery) == nil {
+		if err := ix.compact(ctx); err != nil && ctx.Err() == nil {
+			ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
+		}
+		if err := ix.keepSamples(); err != nil {
+			ix.config.Logger.Warn("the samples of the index cannot be written", "err", err)
 		}
 	}
 }

@@ -292,5 +292,5 @@ func requireTowns(t *testing.T, o *oracleRows, ix *Index) {
 	slices.Sort(inDoubt)
 	require.Equal(t, inDoubt, ix.Towns(InDoubt))
 	require.Len(t, ix.Towns(0), len(newest))
-	require.Equal(t, len(all), ix.Counts().Rows)
+	require.Equal(t, len(all), ix.Rows())
 }

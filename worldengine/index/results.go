@@ -27,14 +27,6 @@ func (r *results) add(n uint32, row *row) {
 	*r = append(*r, resultRows{row.ResultStatus, row.has(OfTown), []uint32{n}})
 }
 
-// bytes is how much memory the lists take.
-func (r results) bytes() (n int64) {
-	for i := range r {
-		n += 32 + 4*int64(cap(r[i].rows))
-	}
-	return n
-}
-
 // addResult adds a row to the results of its town and of the world. The world has no results of
 // towns that do not exist.
 func (s *state) addResult(n uint32, r *row) {

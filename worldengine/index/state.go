@@ -103,9 +103,9 @@ func (s *state) rowOf(e *entry) row {
 		Seq: e.seq, At: e.at, Key: fingerprint(e.key), RunID: fingerprint(e.runID),
 		Town:     s.names[townNames].number(e.town, math.MaxUint32-1),
 		Actor:    s.names[actorNames].number(e.actor, math.MaxUint32-1),
-		FirstSeq: e.first, LastSeq: e.last, Waited: e.waited, Kind: s.word(e.kind), Status: s.word(string(status)),
-		ResultStatus: s.word(e.result), Reason: s.word(e.reason), Type: s.word(e.typ),
-		Flags: e.flags | ended(status),
+		FirstSeq: e.first, LastSeq: e.last, Waited: e.waited, Kind: s.word(e.kind),
+		Status: s.word(string(status)), ResultStatus: s.word(e.result),
+		Reason: s.word(e.reason), Type: s.word(e.typ), Flags: e.flags | ended(status),
 	}
 }
 
@@ -173,8 +173,6 @@ func (s *state) find(n uint32, r *row) {
 		if r.has(Pending | Paused | Asked | Removed) {
 			s.flagged[r.Town] = struct{}{}
 		}
-	}
-	if r.has(OfTown) {
 		s.doubt(r)
 		switch commitlog.Kind(s.names[wordNames].names[r.Kind]) {
 		case commitlog.KindAsked, commitlog.KindDecided:
@@ -190,14 +188,11 @@ func (s *state) find(n uint32, r *row) {
 // doubt notes whether the town of a row on its log subject is in doubt after it.
 func (s *state) doubt(r *row) {
 	words := s.names[wordNames].names
-	switch commitlog.Kind(words[r.Kind]) {
-	case commitlog.KindControl, commitlog.KindPending, commitlog.KindCancelled,
-		commitlog.KindAsked, commitlog.KindDecided: // they leave the state as it is
-		return
-	}
-	if apply.MayBeApplied(words[r.Reason]) {
+	switch {
+	case commitlog.Kind(words[r.Kind]).KeepsState():
+	case apply.MayBeApplied(words[r.Reason]):
 		s.doubtful[r.Town] = struct{}{}
-	} else {
+	default:
 		delete(s.doubtful, r.Town)
 	}
 }

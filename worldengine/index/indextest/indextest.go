@@ -56,7 +56,7 @@ func RequireRebuilt(t testing.TB, nc *nats.Conn, world, dir string) {
 	_, err = x.Sync(ctx)
 	require.NoError(t, err)
 	require.NoError(t, x.Close())
-	if uint64(x.Counts().Rows) != x.Position() {
+	if uint64(x.Rows()) != x.Position() {
 		return
 	}
 	want, err := os.ReadFile(filepath.Join(rebuilt, "rows"))
