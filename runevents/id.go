@@ -2,7 +2,6 @@ package runevents
 
 import (
 	"regexp"
-	"strings"
 
 	"github.com/google/uuid"
 )
@@ -21,5 +20,5 @@ func IsRunID(id string) bool { return runToken.MatchString(id) }
 func IsID(id string) bool {
 	parsed, err := uuid.Parse(id)
 	return err == nil && parsed.Version() == 4 && parsed.Variant() == uuid.RFC4122 &&
-		len(id) == len("xxxxxxxx-xxxx-4xxx-xxxx-xxxxxxxxxxxx") && id == strings.ToLower(id)
+		parsed.String() == id
 }

@@ -114,9 +114,7 @@ func TestWorker_Rests(t *testing.T) {
 			p.Via, p.Deadline = via, p.NotBefore.Add(300*time.Millisecond)
 		})
 		client := w.ensure()
-		over, cancel := context.WithCancel(t.Context())
-		cancel()
-		w.Stop(over)
+		w.halt()
 		require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
 		require.True(t, w.town().Pending.Rested)
 		return w
@@ -155,9 +153,7 @@ func TestWorker_Rests(t *testing.T) {
 		s := w.cancellation()
 		var refused *game.RefusedError
 		require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
-		over, cancel := context.WithCancel(t.Context())
-		cancel()
-		w.Stop(over)
+		w.halt()
 		require.False(t, w.town().Pending.Rested)
 	})
 	for via, want := range map[apply.Binding]handoff.ReasonCode{

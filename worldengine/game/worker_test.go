@@ -103,9 +103,7 @@ func work(
 	}
 	w.again()
 	t.Cleanup(func() {
-		over, cancel := context.WithCancel(context.Background())
-		cancel()
-		w.Stop(over)
+		w.halt()
 		require.NoError(t, turns.Drain(context.Background()))
 		inbox.Close()
 	})
@@ -130,6 +128,13 @@ func (w *working) accept(changes []func(*apply.Pending)) {
 		machine.ToCome(pending.Attempt)...)
 	require.NoError(w.t, err)
 	require.NoError(w.t, w.log.CommitTown(w.t.Context(), out.Record, &out.After, 0))
+}
+
+// halt stops the worker without waiting for games.
+func (w *working) halt() {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	w.Stop(over)
 }
 
 // again starts the worker of the next writer.
@@ -326,9 +331,7 @@ func TestWorker_Stop(t *testing.T) {
 	require.ErrorIs(t, w.InProgress("town-threatened", key), game.ErrInProgress)
 	require.NoError(t, w.InProgress("town-threatened", "another key"))
 	require.Equal(t, 1, w.Count())
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	w.Stop(over)
+	w.halt()
 	require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
 	require.NotNil(t, w.town().Pending)
 	require.ErrorIs(t, w.await(w.ensure()).err, game.ErrInProgress)
@@ -457,9 +460,7 @@ func TestWorker_CancelDuringLogin(t *testing.T) {
 	require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
 	require.Nil(t, w.town().Pending)
 	close(k.release)
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	w.Stop(over)
+	w.halt()
 	require.Empty(t, w.alerts)
 	require.Equal(t, w.current.State.Hash, w.town().State.Hash)
 }
