@@ -161,27 +161,19 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held 
 	if err != nil {
 		return nil, false, err
 	}
-	if held, err := e.mustWait(ctx, d, current); held || err != nil {
-		return nil, held, err
-	}
-	until := d.queued.Add(indexTimeout)
-	if least := time.Now().Add(minIndexWait); until.Before(least) {
-		until = least
-	}
 	behind := current.LoadedSeq
 	var retryOf *apply.RetryOf
 	if d.retries != nil {
 		retryOf = &d.retries.RetryOf
 		behind = max(behind, retryOf.LogSeq) // the record of the receipt
 	}
-	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, behind, until)
+	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, behind,
+		max(indexTimeout-time.Since(d.queued), minIndexWait))
 	if err != nil {
 		return nil, false, err
 	}
-	if e.worldPause.Known().By != nil { // it came while the index was waited for
-		if held, err := e.mustWait(ctx, d, current); held || err != nil {
-			return nil, held, err
-		}
+	if held, err := e.mustWait(ctx, d, current); held || err != nil {
+		return nil, held, err
 	}
 	if d.retries != nil { // the receipt of its key may not name the run any more
 		if err := e.refuseRetry(ctx, d, d.retries.Judge(prior)); err != nil {
@@ -342,8 +334,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 				e.absent.Since(townID))
 		}
 	}
-	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, current.Seq,
-		time.Now().Add(indexTimeout))
+	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, current.Seq, indexTimeout)
 	if err != nil {
 		return DryRun{}, err
 	}

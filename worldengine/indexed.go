@@ -110,14 +110,14 @@ func (e *Engine) findReceipt(
 	return e.storedReceipt(ctx, townID, key)
 }
 
-// lookupKey returns the receipt of a key in a town, or nil if the key is free. It waits for the
-// index until it has the log up to seq, or until the given moment. seq guards the next commit, so a
-// later acceptance of the key breaks that guard.
+// lookupKey returns the receipt of a key in a town, or nil if the key is free. It waits at most
+// patience until the index has the log up to seq. seq guards the next commit, so a later acceptance
+// of the key breaks that guard.
 func (e *Engine) lookupKey(
-	ctx context.Context, townID, key string, seq uint64, until time.Time,
+	ctx context.Context, townID, key string, seq uint64, patience time.Duration,
 ) (*dedupe.Receipt, error) {
 	if e.index.Position() < seq {
-		bounded, cancel := context.WithDeadline(ctx, until)
+		bounded, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		if err := e.index.Wait(bounded, seq); err != nil {
 			return nil, err

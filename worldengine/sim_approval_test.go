@@ -130,7 +130,7 @@ func (h *simHistory) checkTold() {
 			"counts, of which the log knows nothing", given.ActorID, given.Kind, given.HandoffID)
 	}
 	for _, told := range h.operator.submitted {
-		h.answered(h.accepted(told.handoff), told.answer)
+		h.answered(parsed(told.handoff), told.answer)
 	}
 	for _, id := range h.operator.cancelled {
 		snapshot, _, err := runevents.Project(id, h.runs[id])
@@ -149,61 +149,8 @@ func decisionKey(hash, person string, approved bool) string {
 	return fmt.Sprint(hash, " ", person, " ", approved)
 }
 
-// verdict returns the state of a handoff in its town's list at the time of a record.
-func (h *simHistory) verdict(
-	asked *handoff.Handoff, before commitlog.Entry, m *simMessage,
-) approval.Judgement {
-	if !h.policy().Requires(asked.Proposal.Type) {
-		return approval.Judgement{}
-	}
-	encoded, err := asked.MarshalWire()
-	if err != nil {
-		panic(err)
-	}
-	v := before.Approvals.Judge(h.policy(), asked, encoded, m.stored)
-	h.must(!h.denied[deniedKey(encoded, before)] || v.Reason == handoff.ReasonApprovalDenied,
-		"%s was denied, and its record of then says: %q", asked.Command, v.Reason)
-	return v
-}
-
-// deniedKey names a handoff, which has its town, and the state of that.
-func deniedKey(encoded []byte, before commitlog.Entry) string {
-	return approval.Hash(encoded) + " " + before.State.Hash
-}
-
-// unapproved checks the record of a handoff that was refused after all checks: one that waits for
-// its approval from then on has a record of its own kind.
-func (h *simHistory) unapproved(
-	rec *commitlog.Record, asked *handoff.Handoff, before commitlog.Entry, m *simMessage,
-	checked machine.Checked,
-) {
-	v := h.verdict(asked, before, m)
-	h.must(v.Reason != "", "%s was refused, and had to be accepted: %s", asked.Command, rec.Result)
-	h.must(v.Ask == (rec.Kind == commitlog.KindAsked), "%s waits from now on: %v, and it is %s",
-		asked.Command, v.Ask, rec.Kind)
-	h.same(rec, asked, checked.Unapproved(v.Reason, v.Detail))
-}
-
-// decided checks that a decision is about one proposal that waited.
-func (h *simHistory) decided(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
-	count := 0
-	for i := range rec.Approvals {
-		d := rec.Approvals[i].Decision
-		if d == nil || d.SignalID != rec.Run.RunID {
-			continue
-		}
-		count++
-		h.decisions[decisionKey(rec.Approvals[i].HandoffHash, d.ActorID, d.Approved)] = true
-		for j := range before.Approvals {
-			if a := &before.Approvals[j]; a.HandoffHash == rec.Approvals[i].HandoffHash {
-				status := a.Status(before.State.Hash, m.stored)
-				if !d.Approved && a.Handoff != nil {
-					h.denied[deniedKey(a.Handoff, before)] = true
-				}
-				h.must(status == approval.Waiting, "%s was decided, and it was %s",
-					a.HandoffID, status)
-			}
-		}
-	}
-	h.must(count == 1, "a signal decided about %d proposals", count)
+// decided notes the decision of a signal.
+func (h *simHistory) decided(rec *commitlog.Record) {
+	a := rec.Approvals.Decided(rec.Run.RunID)
+	h.decisions[decisionKey(a.HandoffHash, a.Decision.ActorID, a.Decision.Approved)] = true
 }

@@ -28,9 +28,9 @@ func (p *simRouter) Ask(_ string, m *game.Application, attempt int64, data []byt
 				return struct{}{}, nil
 			}
 			if p.sim.chance(5) {
-				p.sim.game.delayed = append(p.sim.game.delayed, simRequest{m, data})
+				p.sim.game.delayed = append(p.sim.game.delayed, simRequest{m, data, time.Now()})
 			} else {
-				p.sim.game.take(m, data)
+				p.sim.game.take(simRequest{m, data, time.Now()})
 			}
 			return struct{}{}, nil
 		})
@@ -45,6 +45,7 @@ func noResponders() *nats.Msg { return &nats.Msg{Header: nats.Header{"Status": {
 type simRequest struct {
 	to   *game.Application
 	data []byte
+	sent time.Time
 }
 
 // simGame is a game server whose plugin keeps to the protocol.
@@ -62,15 +63,16 @@ func (g *simGame) deliverLate() {
 	i := g.sim.rng.IntN(len(g.delayed))
 	r := g.delayed[i]
 	g.delayed = slices.Delete(g.delayed, i, i+1)
-	g.take(r.to, r.data)
+	g.take(r)
 }
 
 // take answers a request, if the answer arrives.
-func (g *simGame) take(to *game.Application, data []byte) {
-	c, err := apply.ParseCommand(data, schemas.Limits{})
+func (g *simGame) take(r simRequest) {
+	c, err := apply.ParseCommand(r.data, schemas.Limits{})
 	if err != nil {
 		panic(err)
 	}
+	c.Deadline = r.sent.Add(time.Duration(c.TimeoutMs) * time.Millisecond) // by the game's clock
 	g.had[c.RunID] = true
 	answer, known := g.definite[c.ApplyID]
 	if !known || g.forgets {
@@ -85,7 +87,7 @@ func (g *simGame) take(to *game.Application, data []byte) {
 	if err != nil {
 		panic(err)
 	}
-	to.Deliver(game.Reply{Msg: &nats.Msg{Data: encoded}, Attempt: c.LogicalAttemptID})
+	r.to.Deliver(game.Reply{Msg: &nats.Msg{Data: encoded}, Attempt: c.LogicalAttemptID})
 }
 
 func (g *simGame) decide(c *apply.Command) apply.Answer {

@@ -89,9 +89,11 @@ func (h *simHistory) prior(asked *handoff.Handoff, of *apply.RetryOf) *dedupe.Re
 
 // took records how a pending command changes its key's receipt: until it ends there is none, and if
 // it is cancelled the earlier one comes back.
-func (h *simHistory) took(asked *handoff.Handoff) {
+func (h *simHistory) took(asked *handoff.Handoff, of *apply.RetryOf) {
 	at := placeOf(asked)
-	h.retried[at], h.receipts[at] = h.receipts[at], &dedupe.Receipt{}
+	h.must(h.prior(asked, of) == nil, "the key of %s was accepted twice", asked.Command)
+	h.retried[at] = h.receipts[at]
+	delete(h.receipts, at)
 }
 
 func (h *simHistory) gaveBack(asked *handoff.Handoff) {

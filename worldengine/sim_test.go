@@ -26,7 +26,7 @@ import (
 
 // sim is a world in which a seed decides everything: which engine goes on when, lost messages,
 // kills, and the game's answers. The engines and their indexes are real; their log, plugins and
-// clock are simulated.
+// clocks are simulated.
 type sim struct {
 	seed  uint64
 	rng   *rand.Rand
@@ -72,6 +72,11 @@ type simEngine struct {
 // once, the order of their goroutines would be undefined.
 func (e *simEngine) draw(below time.Duration) time.Duration {
 	return below * time.Duration(1+(int64(e.number)+11*e.drawn.Add(1))%101) / 103
+}
+
+// now is the clock of an engine's machine, which is an hour off for two of three.
+func (e *simEngine) now() time.Time {
+	return time.Now().Add(time.Duration(e.number%3-1) * time.Hour)
 }
 
 const simTowns = 3
@@ -144,7 +149,7 @@ func (s *sim) start() *simEngine {
 		deadline, attempts = 200*time.Millisecond, 1
 	}
 	config, err := Config{
-		NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Workers: s.workers(),
+		Now: process.now, NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Workers: s.workers(),
 		PauseWait: 400 * time.Millisecond, RequireApproval: s.policy().String(),
 		Plugin: apply.Policy{
 			Deadline: deadline, Attempts: attempts, Backoff: 50 * time.Millisecond,
@@ -156,7 +161,7 @@ func (s *sim) start() *simEngine {
 	}
 	log := &commitlog.Log{
 		World: "main", Store: &simStore{s, process}, MaxPayload: func() int64 { return 1 << 20 },
-		Draw: config.draw, Retention: config.AppendedRetention,
+		Draw: config.draw, Now: config.Now, Retention: config.AppendedRetention,
 	}
 	e := &Engine{
 		config: config, log: log, towns: commitlog.NewTowns(log),

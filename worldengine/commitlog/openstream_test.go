@@ -1,0 +1,48 @@
+package commitlog_test
+
+import (
+	"bytes"
+	"log/slog"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/natstest"
+)
+
+// A stream that is opened with a lower limit logs the messages that it discards.
+func TestOpenStream_LowerLimit(t *testing.T) {
+	t.Parallel()
+	js, err := jetstream.New(natstest.Connect(t))
+	require.NoError(t, err)
+	for i, c := range []struct {
+		limit int64
+		kept  uint64
+		told  string
+	}{
+		{-1, 10, ""}, {100, 10, ""}, {10, 10, ""}, {7, 7, "stream=S messages=3 limit=7"},
+		{7, 7, ""}, {-1, 7, ""}, {2, 2, "stream=S messages=5 limit=2"},
+	} {
+		var told bytes.Buffer
+		stream, err := commitlog.OpenStream(t.Context(), js, jetstream.StreamConfig{
+			Name: "S", Subjects: []string{"s"}, MaxMsgs: c.limit,
+		}, slog.New(slog.NewTextHandler(&told, nil)))
+		require.NoError(t, err)
+		for n := 0; i == 0 && n < 10; n++ {
+			_, err := js.Publish(t.Context(), "s", nil)
+			require.NoError(t, err)
+		}
+		info, err := stream.Info(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, c.kept, info.State.Msgs, "limit %d", c.limit)
+		const warning = `level=WARN msg="the oldest messages of a stream are over its limit and ` +
+			`are discarded" `
+		if c.told == "" {
+			require.NotContains(t, told.String(), warning, "limit %d", c.limit)
+		} else {
+			require.Contains(t, told.String(), warning+c.told, "limit %d", c.limit)
+		}
+	}
+}
