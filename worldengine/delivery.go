@@ -272,9 +272,15 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 
 // Deliver executes an approved handoff as if its agent had sent it again with the first trace. If
 // its key has the result of a run that may be retried, a retry has asked for the approval, and
-// Deliver retries too. ctx bounds the wait for the answer, not the execution. Beside ctx's error or
-// ErrInProgress, the answer has the run alone.
-func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer, error) {
+// Deliver retries too. One that was accepted for execution before is not executed again. ctx bounds
+// the wait for the answer, not the execution. Beside ctx's error or ErrInProgress, the answer has the
+// run alone.
+func (e *Engine) Deliver(
+	ctx context.Context, townID string, approved *approval.Asked,
+) (Answer, error) {
+	if approved.Handoff == nil {
+		return e.delivered(ctx, townID, approved)
+	}
 	h, err := handoff.Parse(approved.Handoff, schemas.Limits{Bytes: len(approved.Handoff) + 1})
 	if err != nil {
 		return Answer{}, err
@@ -302,6 +308,23 @@ func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer,
 		return Answer{RunID: retried.RunID}, ErrInProgress
 	}
 	return *retried.Answer, nil
+}
+
+// delivered returns the answer to a handoff that was accepted for execution. While a game has the
+// command of a retry, the key still has the result of the retried run: the error is ErrInProgress.
+func (e *Engine) delivered(
+	ctx context.Context, townID string, approved *approval.Asked,
+) (Answer, error) {
+	current, err := e.log.Load(ctx, townID)
+	if err == nil && current.Pending != nil && current.Pending.Run.RunID == approved.RunID {
+		return Answer{}, game.InProgress(approved.RunID, townID, current.Pending.Via,
+			e.absent.Since(townID))
+	}
+	receipt, err := e.Receipt(ctx, townID, approved.IdempotencyKey)
+	if err != nil {
+		return Answer{}, err
+	}
+	return Answer{RunID: receipt.RunID, JSON: receipt.Result}, nil
 }
 
 // DryRun is the answer that a handoff would get now.

@@ -115,7 +115,7 @@ func (o *simOperator) tellDecision(engine *simEngine, given Signal, submit bool)
 	if err != nil || !submit || !entry.Decision.Approved || entry.Handoff == nil {
 		return
 	}
-	if answer, err := engine.Deliver(ctx, &entry); err == nil {
+	if answer, err := engine.Deliver(ctx, given.TownID, &entry); err == nil {
 		o.sim.mu.Lock()
 		defer o.sim.mu.Unlock()
 		o.submitted = append(o.submitted, simSubmitted{entry.Handoff, answer})

@@ -2,7 +2,7 @@
 // before and after each step that other processes can see. Outside such tests a point does nothing.
 package failpoint
 
-// Point is a moment in the life of a handoff, or of a projector.
+// Point is a moment in the life of a handoff.
 type Point string
 
 // The points, in the order in which a handoff passes them.
@@ -32,14 +32,6 @@ const (
 const (
 	// Withdrawn: the cancellation is stored, and neither the operator nor the client has an answer.
 	Withdrawn Point = "withdrawn"
-)
-
-// The points of a projector, each time that it keeps its position.
-const (
-	// Keeping: runs are projected, and the position that says so is not stored.
-	Keeping Point = "keeping"
-	// Kept: the position is stored.
-	Kept Point = "kept"
 )
 
 // Cancelling returns the points that a cancellation passes, in their order.

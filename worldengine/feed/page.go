@@ -46,14 +46,14 @@ func (q *Query) wants(subject string, header nats.Header) bool {
 // Page is a part of the log.
 type Page struct {
 	// Commits are the commit messages, in the order of the log.
-	Commits []jsontext.Value
+	Commits []jsontext.Value `json:"commits"`
 	// Cursor is the last message that was read.
-	Cursor uint64
+	Cursor uint64 `json:"cursor,string"`
 	// Gap is true if messages between Query.After and Cursor are no longer kept, of one of
 	// Query.Towns or of a town that is not known.
-	Gap bool
+	Gap bool `json:"gap,omitzero"`
 	// Idle is true if the page has no commit and no gap, and the log ends with Cursor.
-	Idle bool
+	Idle bool `json:"-"`
 }
 
 // ParseCursor returns the sequence that a cursor stands for, or ErrInvalidCursor.

@@ -13,7 +13,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/runevents/recent"
 	"worldengine/worldengine/backoff"
-	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/wire"
 )
@@ -243,7 +242,6 @@ func (p *Projector) save() {
 	if p.file == "" || at == p.saved {
 		return
 	}
-	failpoint.At(failpoint.Keeping)
 	next := p.file + ".new"
 	err := os.WriteFile(next, strconv.AppendUint(nil, at, 10), 0o600)
 	if err == nil {
@@ -254,6 +252,5 @@ func (p *Projector) save() {
 			"projects some events again", "error", err)
 		return
 	}
-	failpoint.At(failpoint.Kept)
 	p.saved = at
 }

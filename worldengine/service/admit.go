@@ -127,7 +127,7 @@ func (s *Service) refuse(in *incoming, reason queue.Refusal, pause int) {
 // a flood gets many.
 var overloaded = func() (answers [longestPause/pauseStep + 1]nats.Msg) {
 	for i := range answers {
-		msg := errorReply(worldengine.ErrOverloaded, specOf(worldengine.ErrOverloaded))
+		msg := failureOf(worldengine.ErrOverloaded).reply()
 		msg.Header[wire.RetryAfterHeader] = []string{strconv.Itoa(i * pauseStep)}
 		answers[i] = *msg
 	}

@@ -82,7 +82,7 @@ func TestAdmit_Slots(t *testing.T) {
 	}
 	s.config.Readers = -1 // nobody works on the requests
 	s.held.bound = 1 << 40
-	s.endpoints, s.dryRuns = s.makeEndpoints(), s.makeDryRuns()
+	s.makeEndpoints()
 	t.Cleanup(s.stopWorkers)
 	var verbs []wire.Verb
 	for _, e := range s.endpoints {

@@ -69,15 +69,12 @@ func (s *Service) discoverable(in *Entrance) error {
 }
 
 func (s *Service) introduce(to *incoming, body func() any) {
-	if !s.mayAnswer(to.inbox) {
-		return
+	if s.mayAnswer(to.inbox) {
+		s.answer(to, func() (any, error) {
+			data, err := json.Marshal(body())
+			return &nats.Msg{Data: data}, err
+		})
 	}
-	data, err := json.Marshal(body())
-	if err != nil {
-		s.fail(to, err)
-		return
-	}
-	s.respond(to, &nats.Msg{Data: data})
 }
 
 func (s *Service) ping() any {

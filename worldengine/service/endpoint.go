@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"sync"
@@ -22,8 +23,9 @@ import (
 // endpoint is a verb: the bounds of its requests, and the workers for them.
 type endpoint struct {
 	*wire.VerbSpec
-	// do answers a request, or submits it to the engine. The client gets its error.
-	do func(*incoming) error
+	// do returns the reply to a request: JSON, or a *nats.Msg as it is; nil if the reply comes later,
+	// as of a request that was submitted to the engine. The client gets its error.
+	do func(*incoming) (any, error)
 	// work has room for every request with a slot, so a send never blocks.
 	work  chan *incoming
 	slots *queue.Slots
@@ -51,29 +53,28 @@ const (
 // their requests name no town, so it bounds a burst of them.
 const waitingLists = 128
 
-// makeEndpoints returns the endpoint of every verb, with its workers. Each file of verbs has a list.
-func (s *Service) makeEndpoints() []*endpoint {
-	handoffs := s.submits(wire.Handoff, s.handoff, s.config.MaxHandoff, handoffWeight)
+// makeEndpoints makes the endpoint of every verb, with its workers. Each file of verbs has a list. Dry
+// runs have one beside, with slots of their own, since they bypass the queues of towns.
+func (s *Service) makeEndpoints() {
+	waiting := s.config.Waiting
+	s.dryRuns = s.submits(wire.Handoff, s.dryRun, s.config.MaxHandoff, handoffWeight,
+		queue.NewSlots(waiting, 2*waiting))
+	handoffs := s.submits(wire.Handoff, s.handoff, s.config.MaxHandoff, handoffWeight, s.changes)
 	handoffs.line = &s.line
-	return slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
+	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
 		s.worldEndpoints(), []*endpoint{handoffs})
 }
 
-// reads makes the endpoint of a verb with a request Q, which has a schema, and the reply that answer
-// returns: JSON, or a *nats.Msg as it is.
+// reads makes the endpoint of a verb with a request Q, which has a schema, and the reply A.
 func reads[Q, A any](
 	s *Service, verb wire.Verb, answer func(*incoming, *Q) (A, error),
 ) *endpoint {
-	return s.readsBy(verb, func(in *incoming) error {
+	return s.readsBy(verb, func(in *incoming) (any, error) {
 		var request Q
 		if err := parse(verb, in.data, &request); err != nil {
-			return err
+			return nil, err
 		}
-		reply, err := answer(in, &request)
-		if err != nil {
-			return err
-		}
-		return s.reply(in, reply)
+		return answer(in, &request)
 	})
 }
 
@@ -83,7 +84,7 @@ func signals[Q, A any](
 	s *Service, verb wire.Verb, signal func(*Q) worldengine.Signal,
 	carryOut func(*Q, worldengine.Signal) (A, error),
 ) *endpoint {
-	return s.readsBy(verb, func(in *incoming) error {
+	return s.readsBy(verb, func(in *incoming) (any, error) {
 		var request Q
 		err := parse(verb, in.data, &request)
 		if err != nil {
@@ -94,19 +95,15 @@ func signals[Q, A any](
 		err = cmp.Or(in.refused, err, in.rights.Town(given.TownID), in.rights.Read(given.TownID))
 		if err != nil {
 			s.recordRefused(given, err)
-			return err
+			return nil, err
 		}
-		reply, err := carryOut(&request, given)
-		if err != nil {
-			return err
-		}
-		return s.reply(in, reply)
+		return carryOut(&request, given)
 	})
 }
 
 // readsBy makes the endpoint of a verb that only reads, or gives a signal. Config.Waiting requests
 // may wait about one town, run or key, or about none, and twice as many in all.
-func (s *Service) readsBy(verb wire.Verb, do func(*incoming) error) *endpoint {
+func (s *Service) readsBy(verb wire.Verb, do func(*incoming) (any, error)) *endpoint {
 	spec, waiting := verb.Spec(), s.config.Waiting
 	if spec.Lists {
 		waiting = min(waiting, waitingLists)
@@ -118,28 +115,15 @@ func (s *Service) readsBy(verb wire.Verb, do func(*incoming) error) *endpoint {
 	}, s.config.Readers)
 }
 
-// submits makes the endpoint of a verb whose requests wait in the engine for their town.
+// submits makes the endpoint of a verb whose requests wait in the engine for their town. As many
+// workers as processors parse them: more would take more memory, and not less time.
 func (s *Service) submits(
-	verb wire.Verb, submit func(*incoming) error, limit int, weight int64,
+	verb wire.Verb, do func(*incoming) (any, error), limit int, weight int64, slots *queue.Slots,
 ) *endpoint {
 	return s.start(&endpoint{
-		VerbSpec: verb.Spec(), do: submit, slots: s.changes, about: aboutTown, limit: limit,
-		weight: weight,
-	}, s.parsers())
+		VerbSpec: verb.Spec(), do: do, slots: slots, about: aboutTown, limit: limit, weight: weight,
+	}, min(s.config.Readers, runtime.GOMAXPROCS(0)))
 }
-
-// makeDryRuns returns the endpoint of dry runs, which bypass the queues of towns.
-func (s *Service) makeDryRuns() *endpoint {
-	waiting := s.config.Waiting
-	return s.start(&endpoint{
-		VerbSpec: wire.Handoff.Spec(), do: s.dryRun, slots: queue.NewSlots(waiting, 2*waiting),
-		about: aboutTown, limit: s.config.MaxHandoff, weight: handoffWeight,
-	}, s.parsers())
-}
-
-// parsers is the number of workers of a verb that parses large requests: more than processors would
-// take more memory, and not less time.
-func (s *Service) parsers() int { return min(s.config.Readers, runtime.GOMAXPROCS(0)) }
 
 // start starts the workers of an endpoint.
 func (s *Service) start(e *endpoint, workers int) *endpoint {
@@ -147,9 +131,7 @@ func (s *Service) start(e *endpoint, workers int) *endpoint {
 	for range workers {
 		s.workers.Go(func() {
 			for in := range e.work {
-				if err := s.safely(func() error { return e.do(in) }); err != nil {
-					s.fail(in, err)
-				}
+				s.answer(in, func() (any, error) { return e.do(in) })
 				in.data, in.header = nil, nil // frees their memory
 			}
 		})
@@ -166,17 +148,18 @@ func parse(verb wire.Verb, data []byte, request any) error {
 		schemas.Limits{Bytes: maxRequest}, request)
 }
 
-// finish answers a request with err or, if that is nil, replies with the value of answer. If answer
-// panics, the client gets INTERNAL.
-func (s *Service) finish(in *incoming, err error, answer func() (any, error)) {
-	if err == nil {
-		err = s.safely(func() error {
-			v, err := answer()
-			if err != nil {
-				return err
-			}
-			return s.reply(in, v)
-		})
+// answer replies to a request with the value that work returns, or its error. If the value is nil,
+// another one answers. A panic of work is logged, and the client gets INTERNAL.
+func (s *Service) answer(in *incoming, work func() (any, error)) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.config.Logger.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
+			s.fail(in, errPanicked)
+		}
+	}()
+	v, err := work()
+	if v != nil && err == nil {
+		err = s.reply(in, v)
 	}
 	if err != nil {
 		s.fail(in, err)

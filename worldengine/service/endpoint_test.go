@@ -19,7 +19,7 @@ import (
 
 // onlyReads returns a service without an engine that answers verbs of the test.
 func onlyReads(
-	t *testing.T, nc *nats.Conn, verbs map[string]func(*Service, *incoming) error,
+	t *testing.T, nc *nats.Conn, verbs map[string]func(*Service, *incoming) (any, error),
 ) *Service {
 	t.Helper()
 	s := &Service{
@@ -32,7 +32,7 @@ func onlyReads(
 	in := &Entrance{Requests: nc, Replies: nc}
 	var subs []*nats.Subscription
 	for verb, do := range verbs {
-		e := s.readsBy(wire.TownGet, func(in *incoming) error { return do(s, in) })
+		e := s.readsBy(wire.TownGet, func(in *incoming) (any, error) { return do(s, in) })
 		s.endpoints = append(s.endpoints, e)
 		sub, err := nc.Subscribe(verb, func(msg *nats.Msg) {
 			s.admit(e, &incoming{entrance: in, inbox: msg.Reply, data: msg.Data})
@@ -61,9 +61,9 @@ func TestEndpoint_Flood(t *testing.T) {
 	open := make(chan struct{})
 	var once sync.Once
 	release := func() { once.Do(func() { close(open) }) }
-	s := onlyReads(t, nc, map[string]func(*Service, *incoming) error{
-		"slow":  func(s *Service, in *incoming) error { <-open; return s.reply(in, "slow") },
-		"quick": func(s *Service, in *incoming) error { return s.reply(in, "quick") },
+	s := onlyReads(t, nc, map[string]func(*Service, *incoming) (any, error){
+		"slow":  func(*Service, *incoming) (any, error) { <-open; return "slow", nil },
+		"quick": func(*Service, *incoming) (any, error) { return "quick", nil },
 	})
 	t.Cleanup(release)
 	replies, err := nc.SubscribeSync(nc.NewInbox())
@@ -105,13 +105,13 @@ func TestService_Panics(t *testing.T) {
 		answer func(*Service, *incoming)
 		status string
 	}{
-		"anything": {func(s *Service, in *incoming) { s.finish(in, nil, defect) }, "500"},
+		"anything": {func(s *Service, in *incoming) { s.answer(in, defect) }, "500"},
 		"while another unwinds": {func(s *Service, in *incoming) {
-			defer s.finish(in, nil, defect)
+			defer s.answer(in, defect)
 			panic("the engine's")
 		}, "500"},
 		"the engine's queue is full": {func(s *Service, in *incoming) {
-			s.finish(in, worldengine.ErrOverloaded, nil)
+			s.answer(in, func() (any, error) { return nil, worldengine.ErrOverloaded })
 		}, "429"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,8 +142,8 @@ func TestService_Panics(t *testing.T) {
 	t.Run("worker", func(t *testing.T) {
 		t.Parallel()
 		nc := natstest.Connect(t)
-		s := onlyReads(t, nc, map[string]func(*Service, *incoming) error{
-			"defect": func(*Service, *incoming) error { panic("a defect, on purpose") },
+		s := onlyReads(t, nc, map[string]func(*Service, *incoming) (any, error){
+			"defect": func(*Service, *incoming) (any, error) { panic("a defect, on purpose") },
 		})
 		for range 20 {
 			reply, err := nc.Request("defect", []byte(`{"townId":"a"}`), 20*time.Second)
@@ -193,29 +193,6 @@ type numbered struct {
 }
 
 func (n numbered) submit() { *n.to = append(*n.to, n.number) }
-
-// A user who fills the requests that wait for a commit leaves room to the others.
-func TestPolls_Bounds(t *testing.T) {
-	t.Parallel()
-	var p polls
-	fill := func(user string) (n int) {
-		for p.enter(user) {
-			n++
-		}
-		return n
-	}
-	require.Equal(t, maxPollsOfUser, fill("ann"))
-	require.Equal(t, maxPollsOfUser, fill("bob"))
-	require.Equal(t, maxPolls-2*maxPollsOfUser, fill(""))
-	require.False(t, p.enter("carl"))
-	p.leave("ann")
-	require.False(t, p.enter("bob"), "bob has all that a user may")
-	require.True(t, p.enter("ann"))
-	for range maxPollsOfUser {
-		p.leave("ann")
-	}
-	require.NotContains(t, p.of, "ann")
-}
 
 // A refused signal keeps the members of its request that can be read.
 func TestSalvage(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/nats-io/nats.go"
@@ -40,87 +41,92 @@ var (
 )
 
 // errorTable maps the errors of other packages to codes; the first row that matches counts.
-// Errors that have a code themselves need no row (ownCode), and any other error is a defect.
 var errorTable = []struct {
-	matches func(error) bool
-	code    wire.Code
+	code wire.Code
+	of   []error
 }{
-	{matches: is(errHeadersUnreadable), code: wire.CodeHeadersUnreadable},
-	{matches: is(errUnknownRevision), code: wire.CodeUnknownRevision},
-	{matches: is(feed.ErrInvalidCursor), code: wire.CodeInvalidCursor},
-	{matches: is(access.ErrForbidden, access.ErrUnreadable, access.ErrWorldUnreadable,
-		access.ErrVerbForbidden), code: wire.CodeForbidden},
-	{matches: is(access.ErrActorNotAllowed), code: wire.CodeActorNotAllowed},
-	{matches: is(worldengine.ErrUnknownTown), code: wire.CodeUnknownTown},
-	{matches: is(worldengine.ErrRevisionGone), code: wire.CodeRevisionGone},
-	{matches: is(commitlog.ErrTownDamaged), code: wire.CodeTownDamaged},
-	{matches: is(worldengine.ErrUnknownResult), code: wire.CodeUnknownResult},
-	{matches: is(runs.ErrUnknownRun), code: wire.CodeUnknownRun},
-	{matches: is(runs.ErrRunDamaged), code: wire.CodeRunDamaged},
-	{matches: is(alerts.ErrUnknownAlert), code: wire.CodeUnknownAlert},
-	{matches: is(town.ErrExists), code: wire.CodeTownExists},
-	{matches: as[*town.ConflictError], code: wire.CodeSnapshotConflict},
-	{matches: as[*town.RegressionError], code: wire.CodeEpochRegression},
-	{matches: as[*runevents.OwnedError], code: wire.CodeRunOwned},
-	{matches: as[*runevents.TransitionError], code: wire.CodeInvalidTransition},
-	{matches: is(runevents.ErrRunEnded), code: wire.CodeRunEnded},
-	{matches: is(runevents.ErrRunEnding), code: wire.CodeRunEnding},
-	{matches: is(commitlog.ErrRecordTooLarge), code: wire.CodeRecordTooLarge},
-	{matches: is(machine.ErrRunCancelled), code: wire.CodeRunCancelled},
-	{matches: is(worldengine.ErrInProgress), code: wire.CodeInProgress},
-	{matches: is(worldengine.ErrOverloaded), code: wire.CodeOverloaded},
-	{matches: is(commitlog.ErrContended), code: wire.CodeContended},
-	{matches: is(worldengine.ErrIndexBehind), code: wire.CodeIndexBehind},
-	{matches: is(worldengine.ErrStopping), code: wire.CodeStopping},
-	{matches: is(commitlog.ErrStorageFull), code: wire.CodeStorageFull},
-	{matches: is(commitlog.ErrLogUnavailable, alerts.ErrUnavailable, context.DeadlineExceeded,
-		context.Canceled), code: wire.CodeLogUnavailable},
-	{matches: func(error) bool { return true }, code: wire.CodeInternal},
+	{wire.CodeHeadersUnreadable, []error{errHeadersUnreadable}},
+	{wire.CodeUnknownRevision, []error{errUnknownRevision}},
+	{wire.CodeForbidden, []error{access.ErrForbidden, access.ErrUnreadable,
+		access.ErrWorldUnreadable, access.ErrVerbForbidden}},
+	{wire.CodeActorNotAllowed, []error{access.ErrActorNotAllowed}},
+	{wire.CodeUnknownTown, []error{worldengine.ErrUnknownTown}},
+	{wire.CodeRevisionGone, []error{worldengine.ErrRevisionGone}},
+	{wire.CodeTownDamaged, []error{commitlog.ErrTownDamaged}},
+	{wire.CodeUnknownResult, []error{worldengine.ErrUnknownResult}},
+	{wire.CodeUnknownRun, []error{runs.ErrUnknownRun}},
+	{wire.CodeRunDamaged, []error{runs.ErrRunDamaged}},
+	{wire.CodeUnknownAlert, []error{alerts.ErrUnknownAlert}},
+	{wire.CodeTownExists, []error{town.ErrExists}},
+	{wire.CodeRunEnded, []error{runevents.ErrRunEnded}},
+	{wire.CodeRunEnding, []error{runevents.ErrRunEnding}},
+	{wire.CodeRecordTooLarge, []error{commitlog.ErrRecordTooLarge}},
+	{wire.CodeRunCancelled, []error{machine.ErrRunCancelled}},
+	{wire.CodeInProgress, []error{worldengine.ErrInProgress}},
+	{wire.CodeOverloaded, []error{worldengine.ErrOverloaded}},
+	{wire.CodeContended, []error{commitlog.ErrContended}},
+	{wire.CodeIndexBehind, []error{worldengine.ErrIndexBehind}},
+	{wire.CodeStopping, []error{worldengine.ErrStopping}},
+	{wire.CodeStorageFull, []error{commitlog.ErrStorageFull}},
+	{wire.CodeLogUnavailable, []error{commitlog.ErrLogUnavailable, alerts.ErrUnavailable,
+		context.DeadlineExceeded, context.Canceled}},
 }
 
-func is(targets ...error) func(error) bool {
-	return func(err error) bool {
-		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+// failure is an error as a client gets it.
+type failure struct {
+	wire.ErrorSpec
+	runID   string              // of a handoff that waited and got no result
+	details []schemas.Violation // the members of the request that the error is about
+}
+
+// failureOf returns the failure of an error, with the error's own text if its code has none. It is
+// the only place that maps errors to replies. An error without a code is a defect.
+func failureOf(err error) failure {
+	f := failure{details: []schemas.Violation{}}
+	code, ownText, pause := wire.CodeInternal, false, time.Duration(0)
+	about := func(message string, tokens ...any) {
+		f.details = []schemas.Violation{{Path: schemas.Pointer(tokens...), Message: message}}
 	}
-}
-
-func as[E error](err error) bool {
-	_, ok := errors.AsType[E](err)
-	return ok
-}
-
-// specOf returns the reply to an error: the declaration of its own code, or else of the one in
-// errorTable, with the error's own text if the code has none. It is the only place that maps errors
-// to replies.
-func specOf(err error) (spec wire.ErrorSpec) {
 	if waited, ok := errors.AsType[*worldengine.WaitError](err); ok {
-		spec = *waited.Code.Spec()
-		spec.RetryAfter, spec.Text = cmp.Or(waited.RetryAfter, spec.RetryAfter), ""
-	} else if own := ownCode(err).Spec(); own != nil {
-		spec = *own
+		code, f.runID, ownText, pause = waited.Code, waited.RunID, true, waited.RetryAfter
+	} else if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
+		code, f.details = wire.Code(invalid.Code), invalid.Violations
+	} else if signal, ok := errors.AsType[*worldengine.SignalError](err); ok {
+		code = signal.Code
+	} else if _, ok := errors.AsType[*town.ConflictError](err); ok {
+		code = wire.CodeSnapshotConflict
+	} else if _, ok := errors.AsType[*town.RegressionError](err); ok {
+		code = wire.CodeEpochRegression
+	} else if owned, ok := errors.AsType[*runevents.OwnedError](err); ok {
+		code = wire.CodeRunOwned
+		message := "must not be the engine's"
+		if owned.Member == "stepId" {
+			message = "must be there and name a step that is not the engine's, since the run is " +
+				"the engine's"
+		}
+		about(message, "events", owned.Index, owned.Member)
+	} else if transition, ok := errors.AsType[*runevents.TransitionError](err); ok {
+		code = wire.CodeInvalidTransition
+		about("must be a valid transition, but "+transition.AttemptedState+" cannot follow",
+			"events", transition.Index, "eventType")
+	} else if errors.Is(err, feed.ErrInvalidCursor) {
+		code = wire.CodeInvalidCursor
+		about("must be a sequence that the log has reached", "after")
 	} else {
+		is := func(target error) bool { return errors.Is(err, target) }
 		for _, row := range errorTable {
-			if row.matches(err) {
-				spec = *row.code.Spec()
+			if slices.ContainsFunc(row.of, is) {
+				code = row.code
 				break
 			}
 		}
 	}
-	if spec.Text == "" {
-		spec.Text = wire.Sentence(err)
+	f.ErrorSpec = *cmp.Or(code.Spec(), wire.CodeInternal.Spec())
+	f.RetryAfter = cmp.Or(pause, f.RetryAfter)
+	if ownText || f.Text == "" {
+		f.Text = wire.Sentence(err)
 	}
-	return spec
-}
-
-// ownCode returns the code that an error has itself, or "".
-func ownCode(err error) wire.Code {
-	if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
-		return wire.Code(invalid.Code)
-	}
-	if signal, ok := errors.AsType[*worldengine.SignalError](err); ok {
-		return signal.Code
-	}
-	return ""
+	return f
 }
 
 // fail answers a request with err, and releases its slot if it has one. It logs in full an error
@@ -133,29 +139,27 @@ func (s *Service) fail(in *incoming, err error) {
 		return
 	}
 	s.release(in)
-	spec := specOf(err)
-	s.observe(in, spec.Code)
-	if spec.Status >= 500 && !spec.Routine {
-		s.config.Logger.Error("a request failed", "code", spec.Code, "error", err)
+	f := failureOf(err)
+	s.observe(in, f.Code)
+	if f.Status >= 500 && !f.Routine {
+		s.config.Logger.Error("a request failed", "code", f.Code, "error", err)
 	}
-	s.respond(in, errorReply(err, spec))
+	s.respond(in, f.reply())
 }
 
-// errorReply returns the error reply for err (docs/contracts.md, "Errors").
-func errorReply(err error, spec wire.ErrorSpec) *nats.Msg {
+// reply returns the error reply (docs/contracts.md, "Errors").
+func (f failure) reply() *nats.Msg {
 	header := nats.Header{
-		wire.ErrorCodeHeader: {strconv.Itoa(spec.Status)},
-		wire.ErrorHeader:     {headerText(spec.Text)},
+		wire.ErrorCodeHeader: {strconv.Itoa(f.Status)},
+		wire.ErrorHeader:     {headerText(f.Text)},
 	}
-	if spec.RetryAfter > 0 {
-		header[wire.RetryAfterHeader] = []string{
-			strconv.FormatInt(spec.RetryAfter.Milliseconds(), 10)}
+	if f.RetryAfter > 0 {
+		header[wire.RetryAfterHeader] = []string{strconv.FormatInt(f.RetryAfter.Milliseconds(), 10)}
 	}
-	if runID := runOf(err); runID != "" {
-		header[wire.RunIDHeader] = []string{runID}
+	if f.runID != "" {
+		header[wire.RunIDHeader] = []string{f.runID}
 	}
-	return &nats.Msg{Header: header,
-		Data: messages.ErrorBody(string(spec.Code), spec.Text, detailsOf(err))}
+	return &nats.Msg{Header: header, Data: messages.ErrorBody(string(f.Code), f.Text, f.details)}
 }
 
 // maxHeaderText bounds the sentence in a reply's header, in bytes; the body has all of it.
@@ -173,45 +177,6 @@ func headerText(text string) string {
 		return '?'
 	}, text)
 	return text[:min(len(text), maxHeaderText)]
-}
-
-// runOf returns the run of a handoff that waited and got no result; "" for any other error.
-func runOf(err error) string {
-	if waited, ok := errors.AsType[*worldengine.WaitError](err); ok {
-		return waited.RunID
-	}
-	return ""
-}
-
-// detailsOf returns the members of a request that err is about, each with a message.
-func detailsOf(err error) []schemas.Violation {
-	if refused, ok := errors.AsType[*schemas.ValidationError](err); ok {
-		return refused.Violations
-	}
-	if owned, ok := errors.AsType[*runevents.OwnedError](err); ok {
-		message := "must not be the engine's"
-		if owned.Member == "stepId" {
-			message = "must be there and name a step that is not the engine's, since the run is " +
-				"the engine's"
-		}
-		return []schemas.Violation{{
-			Path: schemas.Pointer("events", owned.Index, owned.Member), Message: message,
-		}}
-	}
-	if errors.Is(err, feed.ErrInvalidCursor) {
-		return []schemas.Violation{{
-			Path:    schemas.Pointer("after"),
-			Message: "must be a sequence that the log has reached",
-		}}
-	}
-	if transition, ok := errors.AsType[*runevents.TransitionError](err); ok {
-		return []schemas.Violation{{
-			Path: schemas.Pointer("events", transition.Index, "eventType"),
-			Message: "must be a valid transition, but " + transition.AttemptedState +
-				" cannot follow",
-		}}
-	}
-	return []schemas.Violation{}
 }
 
 // refused returns the error of a request that is refused as a whole, before it is read.

@@ -46,8 +46,7 @@ func TestErrorReply_Texts(t *testing.T) {
 			wire.CodeInternal, "", "its log", 0},
 		{secret, "500", wire.CodeInternal, "", "its log", 0},
 	} {
-		err := fmt.Errorf("somewhere: %w", c.err)
-		msg := errorReply(err, specOf(err))
+		msg := failureOf(fmt.Errorf("somewhere: %w", c.err)).reply()
 		var body messages.Error
 		require.NoError(t, json.Unmarshal(msg.Data, &body))
 		require.EqualValues(t, c.code, body.Error.Code)

@@ -3,13 +3,8 @@ package service
 import (
 	"cmp"
 	"context"
-	"strconv"
-	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/queue"
@@ -26,100 +21,39 @@ const (
 	maxPollsOfUser = 256
 )
 
-// polls are the requests of event.list that wait for a commit. They hold no slot and no worker.
-type polls struct {
-	ended sync.WaitGroup
-
-	mu      sync.Mutex
-	waiting int
-	of      map[string]int // by user
-}
-
-// enter counts one more request of a user, unless too many wait.
-func (p *polls) enter(user string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.waiting == maxPolls || user != "" && p.of[user] == maxPollsOfUser {
-		return false
-	}
-	if p.of == nil {
-		p.of = map[string]int{}
-	}
-	p.waiting++
-	p.of[user]++
-	return true
-}
-
-// leave counts one less.
-func (p *polls) leave(user string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.waiting--
-	if p.of[user]--; p.of[user] == 0 {
-		delete(p.of, user)
-	}
-}
-
 // eventList answers with a page of commits, at once or when there is a commit. The end of the
 // service ends the wait.
-func (s *Service) eventList(in *incoming) error {
-	var r messages.EventListRequest
-	if err := parse(in.endpoint.Verb, in.data, &r); err != nil {
-		return err
-	}
-	query, err := queryOf(in.rights, &r)
+func (s *Service) eventList(in *incoming, r *messages.EventListRequest) (any, error) {
+	towns, err := in.rights.ReadableOf(r.TownID)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var page feed.Page
+	query := feed.Query{Towns: wire.TownTokens(towns), Limit: cmp.Or(r.Limit, defaultCommits)}
 	if r.After == "" {
-		end, err := s.engine.Feed().End(s.ctx)
-		s.finish(in, err, pageOf(feed.Page{Cursor: end}))
-		return nil
+		page.Cursor, err = s.engine.Feed().End(s.ctx)
+	} else if query.After, err = feed.ParseCursor(r.After); err == nil {
+		page, err = s.engine.Feed().Read(s.ctx, query)
 	}
-	page, err := s.engine.Feed().Read(s.ctx, query)
-	if err != nil || !page.Idle || r.WaitMs == 0 {
-		s.finish(in, err, pageOf(page))
-		return nil
+	if err != nil {
+		return nil, err
+	}
+	if !page.Idle || r.WaitMs == 0 {
+		return page, nil
 	}
 	s.release(in)
-	user := in.rights.User()
-	if !s.polls.enter(user) {
+	user := cmp.Or(in.rights.User(), in.inbox)
+	if s.polls.Take(user) != queue.Granted {
 		s.refuse(in, queue.AllFull, longestPause)
-		return nil
+		return nil, nil
 	}
 	query.After = page.Cursor
-	s.polls.ended.Go(func() {
-		defer s.polls.leave(user)
+	s.polling.Go(func() {
+		defer s.polls.Release(user)
 		until := in.start.Add(time.Duration(r.WaitMs) * time.Millisecond)
 		ctx, cancel := context.WithDeadline(s.ctx, until)
 		defer cancel()
-		page, err := s.engine.Feed().Wait(ctx, query)
-		s.finish(in, err, pageOf(page))
+		s.answer(in, func() (any, error) { return s.engine.Feed().Wait(ctx, query) })
 	})
-	return nil
-}
-
-// queryOf returns the commits that a request asks for and that its rights cover.
-func queryOf(rights access.Rights, r *messages.EventListRequest) (query feed.Query, err error) {
-	towns, err := rights.ReadableOf(r.TownID)
-	if err != nil {
-		return query, err
-	}
-	query.Towns = wire.TownTokens(towns)
-	query.Limit = cmp.Or(r.Limit, defaultCommits)
-	if r.After != "" {
-		query.After, err = feed.ParseCursor(r.After)
-	}
-	return query, err
-}
-
-// pageOf returns a function that makes the answer with a page.
-func pageOf(page feed.Page) func() (any, error) {
-	return func() (any, error) {
-		return struct {
-			Commits []jsontext.Value `json:"commits"`
-			Cursor  string           `json:"cursor"`
-			Gap     bool             `json:"gap,omitzero"`
-		}{page.Commits, strconv.FormatUint(page.Cursor, 10), page.Gap}, nil
-	}
+	return nil, nil
 }

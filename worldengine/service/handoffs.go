@@ -19,7 +19,7 @@ import (
 )
 
 // handoff parses a handoff, and submits it after the handoffs that arrived before it.
-func (s *Service) handoff(in *incoming) error {
+func (s *Service) handoff(in *incoming) (any, error) {
 	defer s.line.parsed(in) // even if it panics
 	h, revision, err := s.parseHandoff(in)
 	if err == nil {
@@ -27,7 +27,7 @@ func (s *Service) handoff(in *incoming) error {
 			Service: s, in: in, handoff: h, revision: revision, traced: trace.FromHeader(in.header),
 		}
 	}
-	return err
+	return nil, err
 }
 
 // submitter submits a request to the engine.
@@ -44,15 +44,15 @@ type delivery struct {
 
 // submit implements submitter.
 func (d *delivery) submit() {
-	err := d.safely(func() error { return d.engine.Submit(d.handoff, d.traced, d) })
-	if err != nil {
-		d.fail(d.in, err)
-	}
+	d.answer(d.in, func() (any, error) { return nil, d.engine.Submit(d.handoff, d.traced, d) })
 }
 
 // Answer implements worldengine.Client.
 func (d *delivery) Answer(answer worldengine.Answer, err error) {
-	d.finish(d.in, err, func() (any, error) {
+	d.answer(d.in, func() (any, error) {
+		if err != nil {
+			return nil, err
+		}
 		took := time.Since(d.in.start)
 		d.engine.Answered(answer.RunID, took)
 		if d.config.Observer != nil {
@@ -95,25 +95,25 @@ func (l *line) parsed(in *incoming) {
 }
 
 // dryRun judges a handoff, and executes nothing.
-func (s *Service) dryRun(in *incoming) error {
+func (s *Service) dryRun(in *incoming) (any, error) {
 	h, revision, err := s.parseHandoff(in)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	judged, err := s.engine.DryRun(s.ctx, h)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	body, err := resultOf(h, revision, &judged.Answer)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	header := revisionHeader(revision)
 	header[wire.DryRunHeader] = []string{"true"}
 	if judged.Apply != apply.Local && judged.Result.Executed {
 		header[wire.DryRunApplyHeader] = []string{string(judged.Apply)}
 	}
-	return s.reply(in, &nats.Msg{Data: body, Header: header})
+	return &nats.Msg{Data: body, Header: header}, nil
 }
 
 // parseHandoff returns a handoff and the revision of its result. It refuses a handoff about a town

@@ -34,8 +34,8 @@ func (s *Service) runEndpoints() []*endpoint {
 		reads(s, wire.RunGet, s.runGet),
 		reads(s, wire.RunList, s.runList),
 		reads(s, wire.RunEvents, s.runEvents),
-		s.readsBy(wire.EventList, s.eventList),
-		s.submits(wire.RunAppend, s.runAppend, maxAppend, changeWeight),
+		reads(s, wire.EventList, s.eventList),
+		s.submits(wire.RunAppend, s.runAppend, maxAppend, changeWeight, s.changes),
 	}
 }
 
@@ -208,13 +208,13 @@ func invalidMember(member, message string) error {
 }
 
 // runAppend submits run events to the engine.
-func (s *Service) runAppend(in *incoming) error {
+func (s *Service) runAppend(in *incoming) (any, error) {
 	townID, writes, err := runevents.ParseAppend(in.data, schemas.Limits{Bytes: maxAppend})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := cmp.Or(in.rights.Town(townID), in.rights.Read(townID)); err != nil {
-		return err
+		return nil, err
 	}
 	from := runs.Sender{
 		Name: cmp.Or(in.rights.Sender(), runs.Anyone), MayRead: in.rights.ReadToken,
@@ -224,6 +224,6 @@ func (s *Service) runAppend(in *incoming) error {
 			Appended []runevents.Appended `json:"appended"`
 		}{appended}
 	}
-	return s.engine.Runs().Submit(from, townID, writes,
+	return nil, s.engine.Runs().Submit(from, townID, writes,
 		answering[[]runevents.Appended]{s, in, reply})
 }

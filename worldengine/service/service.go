@@ -14,7 +14,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,8 +145,9 @@ type Service struct {
 	line    line         // of handoffs
 	held    held
 	refused [len(reasons)]atomic.Int64
-	polls   polls
-	stray   atomic.Int64 // requests that were dropped because their reply subject is no inbox
+	polls   *queue.Slots   // of the requests that wait for a commit; they have no other slot
+	polling sync.WaitGroup // by these requests
+	stray   atomic.Int64   // requests that were dropped because their reply subject is no inbox
 
 	taking  sync.RWMutex // held by requests until they are admitted
 	stopped bool         // no more requests are taken
@@ -173,9 +173,10 @@ func Serve(
 		config: config, engine: engine, entrances: entrances, ctx: ctx, stop: cancel,
 	}
 	s.held.bound = config.MaxHeld
+	s.polls = queue.NewSlots(maxPollsOfUser, maxPolls)
 	perTown, total := engine.Bounds()
 	s.changes = queue.NewSlots(perTown+notWaiting, total)
-	s.endpoints, s.dryRuns = s.makeEndpoints(), s.makeDryRuns()
+	s.makeEndpoints()
 	s.identify()
 	for i := range s.entrances {
 		err := s.open(&s.entrances[i])
@@ -202,17 +203,6 @@ func (s *Service) stats() *messages.ServerStats {
 	return stats
 }
 
-// safely does work for a request. It logs a panic of work, and returns errPanicked.
-func (s *Service) safely(work func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.config.Logger.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
-			err = errPanicked
-		}
-	}()
-	return work()
-}
-
 // Stop stops taking requests, and returns when every one that was taken is with the engine or
 // answered; the engine's Close then finishes the rest. When ctx ends, so do the reads, and requests
 // that have not arrived yet are dropped.
@@ -235,5 +225,5 @@ func (s *Service) stopWorkers() {
 	}
 	s.workers.Wait()
 	s.stop()
-	s.polls.ended.Wait()
+	s.polling.Wait()
 }

@@ -12,9 +12,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -46,7 +44,7 @@ func salvage(data []byte, request any) {
 
 // recordRefused records a signal that is refused before the engine looks at it.
 func (s *Service) recordRefused(given worldengine.Signal, refused error) {
-	if err := s.engine.Reject(s.ctx, given, specOf(refused).Code); err != nil {
+	if err := s.engine.Reject(s.ctx, given, failureOf(refused).Code); err != nil {
 		s.config.Logger.Warn("a refused signal cannot be recorded", "signal", given.Kind,
 			"error", err)
 	}
@@ -119,63 +117,32 @@ func (s *Service) approvalDecide(
 		RunID: entry.RunID,
 	}
 	if d.Approved && r.Submit {
-		ctx, cancel := context.WithTimeout(s.ctx, submitWait)
-		defer cancel()
-		if entry.Handoff == nil {
-			outcome.NotSubmitted = s.submitted(ctx, &entry, &outcome)
-		} else {
-			outcome.NotSubmitted = s.submitApproved(ctx, &entry, &outcome)
-		}
+		s.submitApproved(&entry, &outcome)
 	}
 	return outcome, nil
 }
 
-// submitApproved executes the approved handoff, and puts its result into outcome, or returns the
-// reason that there is none.
-func (s *Service) submitApproved(
-	ctx context.Context, entry *approval.Asked, outcome *messages.Decided,
-) *messages.NotSubmitted {
-	answer, err := s.engine.Deliver(ctx, entry)
-	outcome.RunID = cmp.Or(answer.RunID, runOf(err))
+// submitApproved executes the approved handoff, and puts its result into outcome, or the reason that
+// there is none.
+func (s *Service) submitApproved(entry *approval.Asked, outcome *messages.Decided) {
+	ctx, cancel := context.WithTimeout(s.ctx, submitWait)
+	defer cancel()
+	answer, err := s.engine.Deliver(ctx, outcome.TownID, entry)
+	if err == nil {
+		outcome.RunID, outcome.Result = answer.RunID, answer.JSON
+		return
+	}
+	f := failureOf(err)
+	outcome.RunID = cmp.Or(answer.RunID, f.runID, outcome.RunID)
 	switch {
-	case err == nil:
-		outcome.Result = answer.JSON
-		return nil
 	case ctx.Err() != nil:
-		return &messages.NotSubmitted{Code: wire.CodeInProgress, Message: "the handoff was " +
-			"submitted, and has no result yet: it may still be executed or refused. Look at its " +
-			"run, and ask result.get, which has the result of an executed one"}
+		f.Code, f.Text = wire.CodeInProgress, "the handoff was submitted, and has no result yet: it "+
+			"may still be executed or refused. Look at its run, and ask result.get, which has the "+
+			"result of an executed one"
+	case f.Code == wire.CodeUnknownResult:
+		f.Text = fmt.Sprintf("the handoff was accepted for execution in run %s, and its key has no "+
+			"result: the run was cancelled, or the log does not keep its result any more; look at the "+
+			"run", entry.RunID)
 	}
-	return notSubmitted(err)
-}
-
-// submitted puts the result of a handoff that was accepted for execution before into outcome, or
-// returns the reason that there is none. While a game has the command of a retry, the key still has
-// the result of the retried run.
-func (s *Service) submitted(
-	ctx context.Context, entry *approval.Asked, outcome *messages.Decided,
-) *messages.NotSubmitted {
-	at, err := s.engine.Town(ctx, outcome.TownID)
-	if err == nil && at.PendingRunID != "" && at.PendingRunID == entry.RunID {
-		since, _ := time.Parse(time.RFC3339Nano, at.PluginAbsentSince) // zero if it is not away
-		return notSubmitted(game.InProgress(entry.RunID, outcome.TownID, apply.Binding(at.Apply), since))
-	}
-	receipt, err := s.engine.Receipt(ctx, outcome.TownID, entry.IdempotencyKey)
-	switch {
-	case err == nil:
-		outcome.RunID, outcome.Result = receipt.RunID, receipt.Result
-		return nil
-	case errors.Is(err, worldengine.ErrUnknownResult):
-		return &messages.NotSubmitted{Code: wire.CodeUnknownResult, Message: fmt.Sprintf("the "+
-			"handoff was accepted for execution in run %s, and its key has no result: the run was "+
-			"cancelled, or the log does not keep its result any more; look at the run",
-			entry.RunID)}
-	}
-	return notSubmitted(err)
-}
-
-// notSubmitted converts err, as the error reply of a handoff does.
-func notSubmitted(err error) *messages.NotSubmitted {
-	spec := specOf(err)
-	return &messages.NotSubmitted{Code: spec.Code, Message: spec.Text}
+	outcome.NotSubmitted = &messages.NotSubmitted{Code: f.Code, Message: f.Text}
 }

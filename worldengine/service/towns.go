@@ -29,9 +29,9 @@ func (s *Service) townEndpoints() []*endpoint {
 		reads(s, wire.TownHistory, s.townHistory),
 		reads(s, wire.MemoryGet, s.memoryGet),
 		reads(s, wire.TownList, s.townList),
-		s.submits(wire.TownPut, s.townPut, s.config.MaxSnapshot, changeWeight),
-		s.submits(wire.TownPatch, s.townPatch, s.config.MaxSnapshot, patchWeight),
-		s.submits(wire.TownRemove, s.townRemove, maxRequest, changeWeight),
+		s.submits(wire.TownPut, s.townPut, s.config.MaxSnapshot, changeWeight, s.changes),
+		s.submits(wire.TownPatch, s.townPatch, s.config.MaxSnapshot, patchWeight, s.changes),
+		s.submits(wire.TownRemove, s.townRemove, maxRequest, changeWeight, s.changes),
 	}
 }
 
@@ -78,81 +78,72 @@ func (s *Service) memoryGet(in *incoming, r *messages.MemoryGet) (*messages.Memo
 	return s.engine.History().Memory(s.ctx, r.Scope, towns)
 }
 
-func (s *Service) townHistory(in *incoming, r *messages.TownHistory) (messages.History, error) {
-	page := historyPage{
-		History: messages.History{TownID: r.TownID, Revisions: []messages.Change{}},
-		limit:   cmp.Or(r.Limit, defaultRevisions),
-		room:    runs.PageBytes,
+func (s *Service) townHistory(
+	in *incoming, r *messages.TownHistory,
+) (page messages.History, err error) {
+	page.TownID, page.Revisions = r.TownID, []messages.Change{}
+	limit, room := cmp.Or(r.Limit, defaultRevisions), runs.PageBytes
+	// take adds a revision. If the page is full, it sets the beginning of the next one instead, and
+	// returns false.
+	take := func(row messages.Change) bool {
+		encoded, err := json.Marshal(row)
+		room -= len(encoded) + 1
+		if n := len(page.Revisions); n > 0 && (n == limit || room < 0 || err != nil) {
+			page.Next = page.Revisions[n-1].Revision.Revision
+			return false
+		}
+		page.Revisions = append(page.Revisions, row)
+		return true
 	}
 	if r.TownID == "" {
-		window := history.Window{Before: r.Before, After: r.After}
-		err := s.engine.History().Newest(s.ctx, window,
+		err = s.engine.History().Newest(s.ctx, history.Window{Before: r.Before, After: r.After},
 			func(townID string, change messages.Revision) bool {
 				return in.rights.Read(townID) != nil ||
-					page.take(messages.Change{TownID: townID, Revision: change})
+					take(messages.Change{TownID: townID, Revision: change})
 			})
-		return page.History, err
+		return page, err
 	}
 	if err := in.rights.Read(r.TownID); err != nil {
-		return page.History, err
+		return page, err
 	}
-	err := s.engine.History().Visit(s.ctx, r.TownID, r.Before, func(change messages.Revision) bool {
-		return change.Revision > r.After && page.take(messages.Change{Revision: change})
+	err = s.engine.History().Visit(s.ctx, r.TownID, r.Before, func(change messages.Revision) bool {
+		return change.Revision > r.After && take(messages.Change{Revision: change})
 	})
-	return page.History, err
-}
-
-// historyPage is a reply of town.history that is being filled.
-type historyPage struct {
-	messages.History
-	limit, room int
-}
-
-// take adds a revision. If the page is full, it sets the beginning of the next one instead, and
-// returns false.
-func (p *historyPage) take(row messages.Change) bool {
-	encoded, err := json.Marshal(row)
-	p.room -= len(encoded) + 1
-	if n := len(p.Revisions); n > 0 && (n == p.limit || p.room < 0 || err != nil) {
-		p.Next = p.Revisions[n-1].Revision.Revision
-		return false
-	}
-	p.Revisions = append(p.Revisions, row)
-	return true
+	return page, err
 }
 
 // townPut submits a town's state to the engine.
-func (s *Service) townPut(in *incoming) error {
+func (s *Service) townPut(in *incoming) (any, error) {
 	request, err := s.parseChange(in)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	state, err := town.FromTree(request["snapshot"])
 	if err != nil {
-		return schemas.Under(schemas.TownPutRequest, err, "snapshot")
+		return nil, schemas.Under(schemas.TownPutRequest, err, "snapshot")
 	}
 	attributes, err := attributesFor(in.rights, state.Snapshot.TownID, request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	expected, _ := request["expectedSnapshotHash"].(string)
-	return s.engine.SubmitPut(worldengine.Put{
+	return nil, s.engine.SubmitPut(worldengine.Put{
 		State: state, Expected: expected, Attributes: attributes, ActorID: in.rights.Sender(),
 	}, s.answerTown(in))
 }
 
 // townPatch submits a patch of a town's state to the engine.
-func (s *Service) townPatch(in *incoming) error {
+func (s *Service) townPatch(in *incoming) (any, error) {
 	request, err := s.parseChange(in)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	townID, expected := request["townId"].(string), request["expectedSnapshotHash"].(string)
 	attributes, err := attributesFor(in.rights, townID, request)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return s.engine.SubmitPatch(townID, worldengine.Patch{
+	return nil, s.engine.SubmitPatch(townID, worldengine.Patch{
 		Patch: request["patch"], Expected: expected, Attributes: attributes,
 		ActorID: in.rights.Sender(),
 	}, s.answerTown(in))
@@ -195,7 +186,12 @@ type answering[T any] struct {
 
 // Answer implements queue.Client.
 func (c answering[T]) Answer(v T, err error) {
-	c.finish(c.in, err, func() (any, error) { return c.reply(v), nil })
+	c.answer(c.in, func() (any, error) {
+		if err != nil {
+			return nil, err
+		}
+		return c.reply(v), nil
+	})
 }
 
 // answerTown returns a client that answers with the town that was changed.
@@ -204,13 +200,13 @@ func (s *Service) answerTown(in *incoming) answering[messages.Town] {
 }
 
 // townRemove submits the removal of a town to the engine.
-func (s *Service) townRemove(in *incoming) error {
+func (s *Service) townRemove(in *incoming) (any, error) {
 	var r messages.TownRemove
 	if err := parse(in.endpoint.Verb, in.data, &r); err != nil {
-		return err
+		return nil, err
 	}
 	if err := in.rights.Town(r.TownID); err != nil {
-		return err
+		return nil, err
 	}
 	removed := func(t messages.Town) any {
 		return messages.TownSummary{
@@ -218,6 +214,6 @@ func (s *Service) townRemove(in *incoming) error {
 			Revision: t.Revision,
 		}
 	}
-	return s.engine.SubmitRemove(r.TownID, in.rights.Sender(),
+	return nil, s.engine.SubmitRemove(r.TownID, in.rights.Sender(),
 		answering[messages.Town]{s, in, removed})
 }

@@ -132,7 +132,7 @@ func (r *report) problem(format string, args ...any) {
 func (r *report) may(part string, verb wire.Verb) bool {
 	err := cmp.Or(r.rights.Verb(verb), r.rights.ReadWorld())
 	if err != nil {
-		r.Unknown[part] = specOf(err).Text
+		r.Unknown[part] = failureOf(err).Text
 	}
 	return err == nil
 }
@@ -163,7 +163,7 @@ func (r *report) ask(damage bool) (err error) {
 	}
 	r.Problems = append(r.Problems, problems...)
 	if err := r.rights.Verb(wire.ApprovalList); err != nil {
-		r.Approvals, r.Unknown["approvals"] = messages.WaitingApprovals{}, specOf(err).Text
+		r.Approvals, r.Unknown["approvals"] = messages.WaitingApprovals{}, failureOf(err).Text
 	}
 	if r.may("alerts", wire.AlertList) {
 		r.alerts()
