@@ -72,15 +72,12 @@ func TestRun_CommandLines(t *testing.T) {
 		{"--rcon-config /nowhere.json", 2, "/nowhere.json"},
 		{"--rcon-config " + badRun, 1, "/commands/TOWNSFOLK_TALK/0/run"},
 		{"--rcon-config " + badAddress, 1, "/address"},
-		{"--history-per-town=-1", 2, "--history-per-town must be at least 1000, not -1"},
 		{"--history-per-town=999 --check-config", 2, "--history-per-town must be at least 1000, not 999"},
 		{"--bus-limit=0", 2, "--bus-limit must be at least 1, or -1 for no limit, not 0"},
 		{"--bus-retention=1ms", 2, "--bus-retention must be at least 1s, not 1ms"},
-		{"--max-connections=0", 2, "--max-connections must be above 0"},
 		{"--max-connections-per-address=-1", 2, "--max-connections-per-address must be at least 0"},
 		{"--max-held=0", 2, "--max-held must be above 0"},
 		{"--max-held=1048577 --check-config", 2, "--max-held must be at most 1048576 (MiB), not 1048577"},
-		{"--max-held=8796093022209", 2, "--max-held must be at most 1048576 (MiB)"},
 		{"--max-waiting=0", 2, "--max-waiting must be above 0"},
 		{"--max-waiting=1000001 --check-config", 2,
 			"--max-waiting must be at most 1000000 (requests), not 1000001"},
@@ -92,7 +89,6 @@ func TestRun_CommandLines(t *testing.T) {
 		{"--webhook nowhere", 2, "webhook: URL 1 is not"},
 		{"--rules-casual-talk=2", 2, "0..1"},
 		{"--password " + sentinel + " --sync never", 2, "--sync must be one of"},
-		{"--password " + sentinel + " --replicas x", 2, "--replicas"},
 		{joined, 1, "nats://127.0.0.1:1"},
 		{"restore", 2, "<dir>"},
 		{"restore /nowhere --replicas 3", 2, "--replicas must be"},
@@ -112,12 +108,9 @@ func TestRun_CommandLines(t *testing.T) {
 		{"--check-config --access /nowhere", 2, "/nowhere"},
 		{"--check-config --access " + users + " " + joined, 2, "--clients-user"},
 		{"--check-config --listen 0.0.0.0:4222", 2, "loopback"},
-		{"--check-config --listen 0.0.0.0:4222 --insecure-listen", 0, "--insecure-listen"},
-		{"--check-config --listen nowhere", 2, "HOST:PORT"},
 		{"--check-config --world-file " + badWorld, 2, "/0/day"},
 		{"--check-config --rcon-config " + badRCON, 2, "/address"},
 		{"--check-config --data " + badWorld, 2, "is not a directory"},
-		{"--check-config --data " + badWorld + "/x", 2, "not a directory"},
 	} {
 		args := strings.Fields(c.args)
 		data := filepath.Join(t.TempDir(), "data")
@@ -288,36 +281,31 @@ func configured(t *testing.T, args ...string) (server.Config, []*kong.Flag) {
 // otherwise returns the argument that gives a flag another value than its default.
 func otherwise(t *testing.T, flag *kong.Flag) string {
 	t.Helper()
-	value := "7000"
-	switch {
+	values := map[string]string{
+		"apply": "plugin", "webhook": "http://127.0.0.1:1", "log-level": "WARN",
+		"min-free-disk": "700MiB", "memory": "700MiB",
+		"access": accessFile(t, mara), "rcon-config": rconConfig(t, "127.0.0.1:1", "list"),
+	}
+	value, known := values[flag.Name]
+	switch enum := flag.EnumSlice(); {
 	case flag.IsBool() && flag.Default == "true":
 		return "--no-" + flag.Name
 	case flag.IsBool():
 		return "--" + flag.Name
-	case flag.Name == "apply":
-		value = "plugin"
-	case flag.Name == "webhook":
-		value = "http://127.0.0.1:1"
-	case flag.Name == "access":
-		value = accessFile(t, mara)
-	case flag.Name == "rcon-config":
-		value = rconConfig(t, "127.0.0.1:1", "list")
+	case known:
 	case strings.HasPrefix(flag.Name, "rules-"):
 		value = "0.7"
-	case flag.Name == "log-level":
-		value = "WARN"
-	case flag.Name == "min-free-disk", flag.Name == "memory":
-		value = "700MiB"
 	case flag.Enum != "":
-		values := flag.EnumSlice()
-		value = values[len(values)-1]
+		value = enum[len(enum)-1]
 		if value == flag.Default {
-			value = values[0]
+			value = enum[0]
 		}
 	case flag.Tag.Type == "existingfile":
 		value = "cli_test.go"
 	case strings.HasSuffix(flag.Target.Type().String(), "time.Duration"): // or a pointer
 		value = "7m"
+	default:
+		value = "7000"
 	}
 	return "--" + flag.Name + "=" + value
 }
@@ -407,40 +395,41 @@ func TestMemory_Sizes(t *testing.T) {
 // The least limit counts: of the machine, of the group, or of one above it.
 func TestMemory_Usable(t *testing.T) {
 	t.Parallel()
-	self := fmt.Sprintf("proc/%d/cgroup", os.Getpid())
-	const meminfo = "MemTotal:        1024 kB\nMemFree: 1 kB\n"
+	const machine, limits = "MemTotal:        1024 kB\nMemFree: 1 kB\n", "sys/fs/cgroup"
 	for name, c := range map[string]struct {
-		files map[string]string
-		bytes int64
-		from  string
+		meminfo, group string
+		limits         map[string]string // by their files
+		bytes          int64
+		from           string
 	}{
-		"nothing is known": {nil, math.MaxInt64, "nothing"},
-		"a machine":        {map[string]string{"proc/meminfo": meminfo}, 1 << 20, "the machine"},
-		"version 2": {map[string]string{
-			"proc/meminfo": meminfo,
-			self:           "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "5000\n",
-		}, 5000, "its control group"},
-		"version 2, above": {map[string]string{
-			"proc/meminfo": meminfo, self: "0::/a/b\n",
-			"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "7000\n",
-		}, 7000, "its control group"},
-		"version 2, more than there is": {map[string]string{
-			"proc/meminfo": meminfo,
-			self:           "0::/\n", "sys/fs/cgroup/memory.max": "9999999999\n",
-		}, 1 << 20, "the machine"},
-		"a group outside the namespace": {map[string]string{
-			self: "0::/../..\n", "sys/fs/cgroup/memory.max": "4000\n",
-		}, 4000, "its control group"},
-		"version 1": {map[string]string{
-			"proc/meminfo": meminfo, self: "3:cpu:/x\n2:memory:/a\n",
-			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "6000\n",
-		}, 6000, "its control group"},
+		"nothing is known": {"", "", nil, math.MaxInt64, "nothing"},
+		"a machine":        {machine, "", nil, 1 << 20, "the machine"},
+		"version 2": {machine, "0::/a/b\n", map[string]string{"/a/b/memory.max": "5000\n"}, 5000,
+			"its control group"},
+		"version 2, above": {machine, "0::/a/b\n",
+			map[string]string{"/a/b/memory.max": "max\n", "/a/memory.max": "7000\n"}, 7000,
+			"its control group"},
+		"version 2, more than there is": {machine, "0::/\n",
+			map[string]string{"/memory.max": "9999999999\n"}, 1 << 20, "the machine"},
+		"a group outside the namespace": {"", "0::/../..\n",
+			map[string]string{"/memory.max": "4000\n"}, 4000, "its control group"},
+		"version 1": {machine, "3:cpu:/x\n2:memory:/a\n",
+			map[string]string{"/memory/a/memory.limit_in_bytes": "6000\n"}, 6000, "its control group"},
 	} {
 		root := t.TempDir()
-		for file, text := range c.files {
+		write := func(file, text string) {
 			file = filepath.Join(root, file)
 			require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		}
+		if c.meminfo != "" {
+			write("proc/meminfo", c.meminfo)
+		}
+		if c.group != "" {
+			write(fmt.Sprintf("proc/%d/cgroup", os.Getpid()), c.group)
+		}
+		for file, text := range c.limits {
+			write(limits+file, text)
 		}
 		bytes, from := usableMemory(root)
 		require.Equal(t, c.bytes, bytes, name)

@@ -1,27 +1,24 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"flag"
 	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"worldengine/handoff"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
@@ -50,7 +47,7 @@ func mayMount(t testing.TB) bool {
 type fullDisk struct {
 	t       *testing.T
 	dir     string // for the test
-	ballast int64
+	ballast int64  // in bytes; 0 for all but 2 MiB, of which the server keeps more free
 }
 
 // seenBy returns a disk that a process has mounted at a directory.
@@ -65,9 +62,7 @@ func onFullDisk(t *testing.T) (*program, *fullDisk) {
 	args := onData(data, "--world-file", worldFile(t), "--open", "--http", "127.0.0.1:0")
 	if mayMount(t) {
 		p := launch(t, []string{onSmallDisk + "=" + data}, args...)
-		d := &fullDisk{t: t, dir: seenBy(p, data)}
-		d.ballast = d.free() - 1<<20
-		return p, d
+		return p, &fullDisk{t: t, dir: seenBy(p, data)}
 	}
 	d := &fullDisk{t: t, dir: data, ballast: 4 << 30}
 	keep := (d.free() - 2<<30) >> 20
@@ -101,7 +96,7 @@ func (d *fullDisk) fill() {
 	file, err := os.Create(filepath.Join(d.dir, ballast))
 	require.NoError(d.t, err)
 	defer file.Close()
-	require.NoError(d.t, unix.Fallocate(int(file.Fd()), 0, 0, d.ballast))
+	require.NoError(d.t, unix.Fallocate(int(file.Fd()), 0, 0, cmp.Or(d.ballast, d.free()-2<<20)))
 }
 
 func (d *fullDisk) empty() {
@@ -116,138 +111,78 @@ func (p *program) limitFiles(bytes uint64) {
 		&unix.Rlimit{Cur: bytes, Max: unix.RLIM_INFINITY}, nil))
 }
 
-// A full disk is an error at once, for clients and for operators; reads go on; and when there is
-// room again the same process stores again.
-func TestDisk_FullHeals(t *testing.T) {
+// A full disk is an error at once, for clients and for operators; reads go on, no answer is lost,
+// and when there is room again the same process stores again.
+func TestDisk_Full(t *testing.T) {
 	t.Parallel()
 	p, disk := onFullDisk(t)
-	nc := p.connect()
-	body := next(t, nc, "town-threatened")
-	require.Equal(t, handoff.Executed, insist(t, nc, body, time.Minute).Status)
-
+	nc, h := p.connect(), newHammer(t, 8, "")
+	h.create(nc)
+	h.start()
+	h.waitEach(1)
 	disk.fill()
 	p.logs("STORAGE_FAILED")
-	body = next(t, nc, "town-threatened")
-	require.Equal(t, "STORAGE_FULL", errorOf(t, nc, wire.Handoff, body))
+	time.Sleep(*diskLoad) // the trouble itself
+	require.Equal(t, "STORAGE_FULL", errorOf(t, nc, wire.Handoff, next(t, nc, "town 0")))
 	require.Equal(t, "STORAGE_FULL",
 		errorOf(t, nc, wire.ControlPause, []byte(`{"actorId":"o","reason":"x"}`)))
-	require.NotEmpty(t, townOf(t, nc, "town-threatened").SnapshotHash, "it reads")
+	require.NotEmpty(t, townOf(t, nc, "town 0").SnapshotHash, "it reads")
 	status, text := p.get(t, "readyz")
 	require.Equal(t, http.StatusServiceUnavailable, status, text)
 
 	disk.empty()
-	require.Equal(t, handoff.Executed, insist(t, nc, body, time.Minute).Status)
+	h.waitEach(1)
 	p.logs("STORAGE_RECOVERED")
 	status, text = p.get(t, "readyz")
 	require.Equal(t, http.StatusOK, status, text)
+	h.end()
+	h.settle()
+	for _, d := range h.towns {
+		h.verifyTown(d)
+	}
 	report, err := fsck.Run(t.Context(), nc, "main", fsck.Options{}) // the server is open
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
 	p.stop()
 }
 
-// If NATS itself could not write, it stores nothing more, room or not. The server says so, and
-// starts again in the same process, on the same port, once it may write.
-func TestDisk_FailedWriteHeals(t *testing.T) {
+// If NATS itself could not write, it stores nothing more, room or not, and no answer is lost. The
+// server says so, and starts again in the same process, on the same port, once it may write; or in
+// another one, if it is killed.
+func TestDisk_FailedWrite(t *testing.T) {
 	t.Parallel()
-	p := serve(t, "--world-file", worldFile(t))
-	nc, err := nats.Connect(p.url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	r := newTorture(t, "local")
+	r.start("always")
+	nc, err := nats.Connect(r.url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	p.limitFiles(64 << 10)
-	var body []byte
-	eventually(t, time.Minute, "a write fails", func(ctx context.Context) error {
-		for {
-			body = next(t, nc, "town-threatened")
-			reply, err := nc.RequestWithContext(ctx, wire.Subject("main", wire.Handoff), body)
-			if err != nil {
-				return err
-			}
-			if strings.Contains(string(reply.Data), "STORAGE_FULL") {
-				return nil
-			}
-		}
-	})
-	p.logs("a write to the disk failed")
-	p.logs("STORAGE_FAILED")
-
-	p.limitFiles(unix.RLIM_INFINITY)
-	insist(t, nc, body, 2*time.Second)
-	p.logs("serving again")
-	p.logs("STORAGE_RECOVERED")
-	requireSound(t, nc)
-	p.stop()
-}
-
-// A disk that is full loses no answer: a handoff that cannot be stored is not answered, and a
-// server that is started again with room goes on. On a small file system it stops in time, at the
-// room that it keeps free; with a limit on file sizes a write of NATS fails.
-//
-// That no answer follows an append that NATS leaves unanswered, for 3 s, is only shown with a
-// longer -torture.disk.
-func TestDisk_Full(t *testing.T) {
-	t.Parallel()
-	t.Run("kept free", func(t *testing.T) {
-		t.Parallel()
-		if !mayMount(t) {
-			t.Skip("NOT TRIED: no file system can be mounted here")
-		}
-		r := newTorture(t, "local")
-		small, room := r.args[3], t.TempDir()
-		p, nc := r.serve([]string{onSmallDisk + "=" + small}, "always")
-		disk := &fullDisk{t: t, dir: seenBy(p, small)}
-		require.Less(t, disk.free(), int64(1<<30), "it is not the small one")
-		disk.ballast = disk.free() - 4<<20
-		disk.fill()
-		r.fillDisk(p, nc, regexp.MustCompile("STORAGE_FAILED.*the disk is full"), func() {
-			// the file system goes with the process
-			assert.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
-			copyData(t, room, disk.dir)
-		})
-		require.NoError(t, os.Remove(filepath.Join(room, ballast)))
-		r.args[3] = room
-		r.verify()
-	})
-	t.Run("a write fails", func(t *testing.T) {
-		t.Parallel()
-		r := newTorture(t, "local")
-		p, nc := r.serve(nil, "always")
-		large := newTorturedTown(0, "local", r.seed) // so that the log meets the limit first
-		large.state.Snapshot.TownID = "large"
-		large.state.Snapshot.Projects[0].Name = strings.Repeat("n", 400_000)
-		ask[townNow](t, nc, wire.TownPut, large.putOf(large.state, "").body)
-		p.limitFiles(600_000)
-		r.fillDisk(p, nc, regexp.MustCompile("WORLD_main_LOG. Critical write error"), func() {})
-		r.verify()
-	})
-}
-
-// fillDisk has a server driven until its log matches, and for -torture.disk from then on, and kills
-// it once before has returned.
-func (r *torture) fillDisk(p *program, nc *nats.Conn, log *regexp.Regexp, before func()) {
-	r.t.Helper()
-	r.patience += *diskLoad
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		for late := time.After(r.patience / 2); !log.MatchString(p.stderr.String()); {
-			select {
-			case <-p.ended:
-				return
-			case <-late:
-				_ = p.cmd.Process.Kill()
-				return
-			case <-time.After(20 * time.Millisecond): // between two looks
-			}
-		}
+	r.moveTo(nc)
+	r.settle()
+	snapshot := *r.towns[0].state.Snapshot // so large that the log meets the limit first
+	snapshot.TownID = "large"
+	snapshot.SideQuests = []town.SideQuest{{ID: "q", Title: strings.Repeat("t", 400_000)}}
+	large := drivenFrom("local", r.towns[0].random, town.NewState(&snapshot))
+	ask[townNow](t, nc, wire.TownPut, large.putOf(large.state, "").body)
+	fails := func(bytes uint64) {
+		const failed = "Filestore [WORLD_main_LOG] Critical write error"
+		before := strings.Count(r.stderr.String(), failed)
+		r.limitFiles(bytes)
+		r.hammer.start()
+		require.Eventually(t, func() bool {
+			return strings.Count(r.stderr.String(), failed) > before
+		}, time.Minute, 10*time.Millisecond, "%s", r.stderr)
 		time.Sleep(*diskLoad) // the trouble itself
-		before()
-		_ = p.cmd.Process.Kill()
-	})
-	r.work(p, nc, func(*torturedTown) bool { return true })
-	<-p.ended
-	watch.Wait()
-	require.Regexp(r.t, log, p.stderr.String(), "the disk was full")
-	r.report()
+	}
+	fails(600_000)
+	r.limitFiles(unix.RLIM_INFINITY)
+	r.logs("serving again")
+	r.logs("STORAGE_RECOVERED")
+	r.waitEach(1)
+	r.end()
+	fails(1_200_000)
+	r.program.end(syscall.SIGKILL)
+	r.end()
+	r.verifyAgain()
 }
 
 // A server does not start on a file system that has become read-only; every answer is there when it
@@ -258,9 +193,8 @@ func TestDisk_ReadOnly(t *testing.T) {
 		t.Skip("NOT TRIED: no file system can be mounted here")
 	}
 	r := newPopulated(t)
-	data := r.args[3]
-	log := refused(t, 1, []string{onReadOnlyDisk + "=" + data}, onData(data)...)
-	require.Contains(t, log, "data directory: open "+data)
+	log := refused(t, 1, []string{onReadOnlyDisk + "=" + r.data()}, r.args...)
+	require.Contains(t, log, "data directory: open "+r.data())
 	require.Contains(t, log, "read-only file system")
-	r.verify()
+	r.verifyAgain()
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -27,8 +29,6 @@ import (
 var (
 	floodRequests = flag.Int("flood.requests", 3_000,
 		"how many requests TestFloodOfReads sends at once")
-	floodRest = flag.Duration("flood.rest", 0,
-		"how long it waits then before it logs how much memory is left")
 	floodPuts = flag.Int("flood.puts", 1,
 		"how many puts each of the 16 clients of TestFloodOfPuts makes")
 	townCount = flag.Int("towns", 200, "of how many distinct towns a server is asked")
@@ -62,43 +62,36 @@ const mostCollisions = 3
 func TestFloodOfReads(t *testing.T) {
 	p := serve(t, "--memory", "512MiB", "--world-file", worldFile(t), "--access", accessFile(t, mara))
 	nc := p.user("mara", sentinel)
-	before := p.memory("VmRSS")
-	var answers atomic.Int64
-	var codes sync.Map
+	before, began := p.memory("VmRSS"), time.Now()
+	var mu sync.Mutex
+	answers, last, codes := 0, began, map[string]int{}
 	inbox := nc.NewInbox()
 	sub, err := nc.Subscribe(inbox, func(msg *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
 		// The second is NATS' own, if nobody takes the request.
-		codes.Store(msg.Header.Get(wire.ErrorCodeHeader)+msg.Header.Get("Status"), true)
-		answers.Add(1)
+		codes[msg.Header.Get(wire.ErrorCodeHeader)+msg.Header.Get("Status")]++
+		answers, last = answers+1, time.Now()
 	})
 	require.NoError(t, err)
 	require.NoError(t, sub.SetPendingLimits(-1, -1))
-	began := time.Now()
 	for range *floodRequests {
 		require.NoError(t, nc.PublishRequest(wire.Subject("main", wire.TownGet), inbox,
 			[]byte(`{"townId":"town-threatened"}`)))
 	}
 	require.NoError(t, nc.FlushTimeout(time.Minute))
-	for last, since := int64(-1), time.Now(); time.Since(since) < 3*time.Second &&
-		last < int64(*floodRequests); {
-		if now := answers.Load(); now != last {
-			last, since = now, time.Now()
-		}
-		time.Sleep(10 * time.Millisecond) // between two looks
-	}
-	lost := int64(*floodRequests) - answers.Load()
-	var got []any
-	codes.Range(func(code, _ any) bool { got = append(got, code); return true })
-	t.Logf("%d requests within %v: answers with %q, %d lost; resident %d MiB before, VmHWM %d, "+
-		"%d at the end", *floodRequests, time.Since(began).Round(time.Millisecond), got, lost,
+	require.Eventually(t, func() bool { // all are answered, or no more come
+		mu.Lock()
+		defer mu.Unlock()
+		return answers == *floodRequests || time.Since(last) > 3*time.Second
+	}, 10*time.Minute, 10*time.Millisecond)
+	nc.Close()
+	lost := *floodRequests - answers
+	t.Logf("%d requests within %v: answers %v, %d lost; resident %d MiB before, VmHWM %d, "+
+		"%d at the end", *floodRequests, last.Sub(began).Round(time.Millisecond), codes, lost,
 		before>>20, p.memory("VmHWM")>>20, p.memory("VmRSS")>>20)
 	require.Less(t, p.memory("VmHWM"), int64(raceOverhead*(512+128)<<20))
-	require.LessOrEqual(t, lost, int64(mostCollisions+*floodRequests/100_000))
-	nc.Close()
-	if *floodRest > 0 {
-		time.Sleep(*floodRest)
-		t.Logf("resident %d MiB after %v", p.memory("VmRSS")>>20, *floodRest)
-	}
+	require.LessOrEqual(t, lost, mostCollisions+*floodRequests/100_000)
 }
 
 // floodLog puts towns of 490 KB from several clients until each has made so many, or the server is
@@ -194,9 +187,10 @@ func TestManyTowns(t *testing.T) {
 			}
 			// request asks of towns until each is answered: a server that has too much to do
 			// refuses for a while.
-			request := func(from, to int) {
+			request := func(from, to int) (memory int64) {
 				const onTheirWay = 256
 				var asking sync.WaitGroup
+				began := time.Now()
 				for i := range onTheirWay {
 					asking.Go(func() {
 						for n := from + i; n < to && !t.Failed(); n += onTheirWay {
@@ -205,21 +199,16 @@ func TestManyTowns(t *testing.T) {
 					})
 				}
 				asking.Wait()
+				memory = p.memory("VmRSS")
+				t.Logf("%8d towns: %4d MiB resident, %4d at most, %6.0f/s", to, memory>>20,
+					p.memory("VmHWM")>>20, float64(to-from)/time.Since(began).Seconds())
+				return memory
 			}
-			request(0, *townCount/10) // what is made once is there
-			first := p.memory("VmRSS")
-			t.Logf("%8d towns: %4d MiB resident", *townCount/10, first>>20)
-			for step := 1; step < 10; step++ {
-				from, to := *townCount/10*step, *townCount/10*(step+1)
-				began := time.Now()
-				request(from, to)
-				now := p.memory("VmRSS")
-				t.Logf("%8d towns: %4d MiB resident, %4d at most, %5d bytes a town since the "+
-					"first step, %6.0f/s", to, now>>20, p.memory("VmHWM")>>20,
-					(now-first)/int64(to-*townCount/10), float64(to-from)/time.Since(began).Seconds())
-				require.Less(t, now, first+slack+c.most*int64(to))
+			step := *townCount / 10
+			first := request(0, step) // what is made once is there
+			for from := step; from < *townCount; from += step {
+				require.Less(t, request(from, from+step), first+slack+c.most*int64(from+step))
 			}
-			p.end(syscall.SIGKILL)
 		})
 	}
 }
@@ -253,24 +242,22 @@ var behindPuts = flag.Int("behind.puts", 1,
 
 // sendBehind sends a handoff until it gets a result. Each answer before that must be 503
 // INDEX_BEHIND with a pause. It returns how many there were.
-func sendBehind(t *testing.T, nc *nats.Conn, body []byte) (*handoff.Result, int) {
+func sendBehind(t *testing.T, nc *nats.Conn, body []byte) (result *handoff.Result, behind int) {
 	t.Helper()
-	for behind, until := 0, time.Now().Add(2*time.Minute); ; behind++ {
-		reply, err := nc.Request(wire.Subject("main", wire.Handoff), body, 20*time.Second)
+	eventually(t, 2*time.Minute, "the index has followed", func(ctx context.Context) error {
+		reply, err := nc.RequestWithContext(ctx, wire.Subject(wire.DefaultWorld, wire.Handoff), body)
 		require.NoError(t, err)
 		if reply.Header.Get(wire.ErrorCodeHeader) == "" {
-			result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
+			result, err = handoff.ParseResult(reply.Data, schemas.Limits{})
 			require.NoError(t, err)
-			return result, behind
+			return nil
 		}
-		require.Equal(t, "503", reply.Header.Get(wire.ErrorCodeHeader), "%s", reply.Data)
-		require.Contains(t, string(reply.Data), `"INDEX_BEHIND"`)
-		pause, err := time.ParseDuration(reply.Header.Get(wire.RetryAfterHeader) + "ms")
-		require.NoError(t, err)
-		require.Positive(t, pause)
-		require.True(t, time.Now().Before(until), "the index stays behind")
-		time.Sleep(pause) // as the server asks
-	}
+		require.Equal(t, "INDEX_BEHIND", codeOf(reply))
+		require.NotEmpty(t, reply.Header.Get(wire.RetryAfterHeader))
+		behind++
+		return errors.New(string(reply.Data))
+	})
+	return result, behind
 }
 
 // The server is killed in a flood of large puts, when a handoff was answered, and its index is lost.
@@ -279,63 +266,45 @@ func sendBehind(t *testing.T, nc *nats.Conn, body []byte) (*handoff.Result, int)
 func TestKill_IndexBehind(t *testing.T) {
 	t.Parallel()
 	const clients = 4
-	for name, otherFirst := range map[string]bool{"the town's first": false, "the other's first": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			data := t.TempDir()
-			start := func() *program { return launch(t, nil, onData(data, "--sync", "interval")...) }
-			p := start()
-			nc := p.connect()
-			h := newHammer(t, 2)
-			h.create(nc)
-			body := h.towns[0].next()
-			enough := make(chan struct{})
-			var stored atomic.Int64
-			flood := floodLog(p.connect(), clients, *behindPuts, func() {
-				if stored.Add(1) == int64(clients**behindPuts*3/4) {
-					close(enough)
-				}
-			})
-			<-enough
-			first, _ := sendBehind(t, nc, body)
-			require.Equal(t, handoff.Executed, first.Status)
-			p.end(syscall.SIGKILL)
-			flood.Wait()
-			require.NoError(t, os.RemoveAll(filepath.Join(data, "index")))
+	data := t.TempDir()
+	start := func() *program { return launch(t, nil, onData(data, "--sync", "interval")...) }
+	p := start()
+	nc, h := p.connect(), newHammer(t, 2, "")
+	h.create(nc)
+	body := h.towns[0].talk().body
+	enough := make(chan struct{})
+	var stored atomic.Int64
+	flood := floodLog(p.connect(), clients, *behindPuts, func() {
+		if stored.Add(1) == int64(clients**behindPuts*3/4) {
+			close(enough)
+		}
+	})
+	<-enough
+	first, _ := sendBehind(t, nc, body)
+	require.Equal(t, handoff.Executed, first.Status)
+	p.end(syscall.SIGKILL)
+	flood.Wait()
+	require.NoError(t, os.RemoveAll(filepath.Join(data, "index")))
 
-			nc = start().connect()
-			sent := parsed(body)
-			borrowed := sent.Proposal // with the key of the first, for the other town
-			borrowed.ProposalID = sent.ProposalID
-			borrowed.TownID, borrowed.SnapshotHash = h.towns[1].id, h.towns[1].state.Hash
-			borrowed.DecisionEpoch = h.towns[1].state.Epoch()
-			otherBody := made(borrowed)
-			other := parsed(otherBody)
-			require.Equal(t, sent.IdempotencyKey, other.IdempotencyKey)
-
-			order := [][]byte{body, otherBody}
-			if otherFirst {
-				order = [][]byte{otherBody, body}
-			}
-			results, behind := map[string]*handoff.Result{}, 0
-			for _, sent := range order {
-				result, times := sendBehind(t, nc, sent)
-				results[result.HandoffID] = result
-				behind += times
-			}
-			t.Logf("%d answers 503 INDEX_BEHIND", behind)
-			again, executed := results[sent.HandoffID], results[other.HandoffID]
-			require.Equal(t, handoff.Duplicate, again.Status)
-			require.Equal(t, first.ResultID, *again.Evaluation.DuplicateCheck.DuplicateOf)
-			require.Equal(t, handoff.Executed, executed.Status)
-			for i, want := range []string{first.ResultID, executed.ResultID} {
-				id := h.towns[i].id
-				kept := ask[struct{ Result struct{ ResultID string } }](t, nc, wire.ResultGet,
-					members{"idempotencyKey": sent.IdempotencyKey, "townId": id})
-				require.Equal(t, want, kept.Result.ResultID, id)
-				require.Equal(t, sent.DecisionEpoch+1, townOf(t, nc, id).DecisionEpoch, "once")
-			}
-			requireSound(t, nc)
-		})
+	nc = start().connect()
+	sent := parsed(body)
+	borrowed := sent.Proposal // with the key of the first, for the other town
+	borrowed.ProposalID = sent.ProposalID
+	borrowed.TownID, borrowed.SnapshotHash = h.towns[1].id, h.towns[1].state.Hash
+	otherBody := made(borrowed)
+	require.Equal(t, sent.IdempotencyKey, parsed(otherBody).IdempotencyKey)
+	executed, behind := sendBehind(t, nc, otherBody)
+	require.Equal(t, handoff.Executed, executed.Status)
+	again, more := sendBehind(t, nc, body)
+	t.Logf("%d answers 503 INDEX_BEHIND", behind+more)
+	require.Equal(t, handoff.Duplicate, again.Status)
+	require.Equal(t, first.ResultID, *again.Evaluation.DuplicateCheck.DuplicateOf)
+	for i, want := range []string{first.ResultID, executed.ResultID} {
+		id := h.towns[i].id
+		kept := ask[receipt](t, nc, wire.ResultGet,
+			members{"idempotencyKey": sent.IdempotencyKey, "townId": id})
+		require.Contains(t, string(kept.Result), want, id)
+		require.Equal(t, sent.DecisionEpoch+1, townOf(t, nc, id).DecisionEpoch, "once")
 	}
+	requireSound(t, nc)
 }

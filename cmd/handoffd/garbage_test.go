@@ -14,17 +14,10 @@ import (
 func TestGarbage_Growth(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
-	for name, c := range map[string]struct {
-		heap, garbage uint64
-		want          int
-	}{
-		"nothing is known":  {0, 256 * mib, 300},
-		"a small world":     {61 * mib, 256 * mib, 300},
-		"a large world":     {512 * mib, 256 * mib, 50},
-		"costs much":        {512 * mib, 1024 * mib, 200},
-		"a very large heap": {4000 * mib, 256 * mib, 25},
+	for _, c := range []struct{ heap, garbage, want uint64 }{
+		{0, 256, 300}, {61, 256, 300}, {512, 256, 50}, {512, 1024, 200}, {4000, 256, 25},
 	} {
-		require.Equal(t, c.want, growth(c.heap, c.garbage), name)
+		require.EqualValues(t, c.want, growth(c.heap*mib, c.garbage*mib), "%+v", c)
 	}
 }
 
@@ -72,8 +65,7 @@ func TestGarbage_LoadEnds(t *testing.T) {
 	require.Equal(t, []bool{false, false, false, true, false, false, true}, ended)
 }
 
-// Each collection is noticed, not the first one alone, until the function returns false, and leaves
-// metrics to read.
+// Each collection is noticed, until the function returns false, and leaves metrics to read.
 func TestGarbage_Collections(t *testing.T) {
 	t.Parallel()
 	calls, count := make(chan int, 64), 0
@@ -83,31 +75,18 @@ func TestGarbage_Collections(t *testing.T) {
 		return count < 3
 	})
 	for want := 1; want <= 3; want++ {
-		require.Eventually(t, func() bool {
-			runtime.GC()
-			select {
-			case got := <-calls:
-				return got == want
-			default:
-				return false
-			}
-		}, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { runtime.GC(); return len(calls) >= want }, time.Minute,
+			time.Millisecond)
 	}
 	for range 5 {
 		runtime.GC()
 	}
-	require.Empty(t, calls)
-	require.NotZero(t, readHeap())
+	require.Len(t, calls, 3)
 	used := readUsage()
+	require.NotZero(t, readHeap())
 	require.NotZero(t, used.allocated)
-	require.Positive(t, used.gc)
-	require.Positive(t, used.user)
-}
-
-// A metric that this Go runtime does not have counts as nothing.
-func TestGarbage_MissingMetric(t *testing.T) {
-	t.Parallel()
-	samples := []metrics.Sample{{Name: "/no/such:bytes"}}
+	require.Positive(t, min(used.gc, used.user))
+	samples := []metrics.Sample{{Name: "/no/such:bytes"}} // as if this Go runtime did not have it
 	metrics.Read(samples)
 	require.Zero(t, bytesOf(samples[0]))
 	require.Zero(t, secondsOf(samples[0]))

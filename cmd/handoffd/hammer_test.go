@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -16,11 +18,447 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
+
+var hammerSeed = flag.Uint64("torture.seed", 0, "the seed of the clients' draws; 0 for a random one")
+
+// hammer drives some towns and knows their states: it is the model that a world is held against. Each
+// town has one client, which makes one request after another, and a request without an answer again.
+type hammer struct {
+	t     testing.TB
+	seed  uint64
+	apply string // of the towns; "" for the world's
+	towns []*driven
+	// patience is when a client gives an answer up and asks again.
+	patience time.Duration
+	end      func() // ends what start began, and waits for it
+}
+
+func newHammer(t testing.TB, towns int, apply string) *hammer {
+	h := &hammer{
+		t: t, seed: cmp.Or(*hammerSeed, rand.Uint64()), apply: apply, patience: 2 * time.Second,
+	}
+	for n := range towns {
+		h.towns = append(h.towns, newDriven(n, apply, h.seed))
+	}
+	return h
+}
+
+// create creates the towns, and gives each client one of the connections.
+func (h *hammer) create(clients ...*nats.Conn) {
+	h.t.Helper()
+	h.moveTo(clients...)
+	h.settle()
+}
+
+// moveTo gives each client another connection; none may be at work.
+func (h *hammer) moveTo(clients ...*nats.Conn) {
+	for i, d := range h.towns {
+		d.home = i % len(clients)
+		d.nc = clients[d.home]
+	}
+}
+
+// drive has each client make requests while more says so, until ctx ends.
+func (h *hammer) drive(ctx context.Context, more func(*driven) bool) {
+	var clients sync.WaitGroup
+	for _, d := range h.towns {
+		clients.Go(func() {
+			for ctx.Err() == nil && more(d) {
+				if err := d.step(ctx, h.patience); err != nil {
+					h.t.Errorf("-torture.seed=%d: %s: %v", h.seed, d.id, err)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// start drives every town until end.
+func (h *hammer) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var driving sync.WaitGroup
+	driving.Go(func() { h.drive(ctx, func(*driven) bool { return true }) })
+	h.end = func() { cancel(); driving.Wait() }
+	h.t.Cleanup(h.end)
+}
+
+// settle has the open requests answered.
+func (h *hammer) settle() {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	h.drive(ctx, func(d *driven) bool { return d.open != nil })
+	for _, d := range h.towns {
+		require.Nil(h.t, d.open, "-torture.seed=%d: %s is not answered: %v", h.seed, d.id, d.replies)
+	}
+}
+
+// verify holds a world against the model, when no client is at work: the state of every town, the
+// answers that were given, and the log. others is how many handoffs somebody else had accepted.
+func (h *hammer) verify(nc *nats.Conn, others int) {
+	h.t.Helper()
+	h.moveTo(nc)
+	h.settle()
+	for _, d := range h.towns {
+		h.verifyTown(d)
+		others += len(d.accepted)
+	}
+	require.EqualValues(h.t, others, requireSound(h.t, nc).Counts.Accepted)
+}
+
+// verifyTown verifies the answers since it was last called, and at least the last 50.
+func (h *hammer) verifyTown(d *driven) {
+	h.t.Helper()
+	at := townOf(h.t, d.nc, d.id)
+	require.Equal(h.t, d.state.Hash, at.SnapshotHash, "-torture.seed=%d: %s", h.seed, d.id)
+	require.Empty(h.t, at.PendingRunID)
+	for _, k := range d.accepted[max(0, min(d.verified, len(d.accepted)-50)):] {
+		kept := string(receiptOf(h.t, d.nc, k.key).Result)
+		if k.bytes != "" {
+			require.Equal(h.t, k.bytes, kept, "-torture.seed=%d: an answer was lost", h.seed)
+		}
+		require.Contains(h.t, kept, k.resultID)
+	}
+	d.verified = len(d.accepted)
+}
+
+// answers counts the answers since a moment.
+func (h *hammer) answers(from time.Time) (n int) {
+	for _, d := range h.towns {
+		n += len(d.since(from))
+	}
+	return n
+}
+
+// waitMore waits until there are more answers, and returns how long that took.
+func (h *hammer) waitMore(more int) time.Duration {
+	h.t.Helper()
+	began := time.Now()
+	for h.answers(began) < more {
+		require.Less(h.t, time.Since(began), time.Minute, "%d answers, and %v", h.answers(began), h.replies())
+		time.Sleep(time.Millisecond) // between two looks
+	}
+	return time.Since(began)
+}
+
+// waitEach waits until each town whose client is at home at one of homes, or each at all, has some
+// more answers: service is back for everybody.
+func (h *hammer) waitEach(more int, homes ...int) {
+	h.t.Helper()
+	from := time.Now()
+	eventually(h.t, 2*time.Minute, "every town is answered", func(context.Context) error {
+		for _, d := range h.at(homes) {
+			if n := len(d.since(from)); n < more {
+				return fmt.Errorf("%s has %d new answers; %v", d.id, n, h.replies())
+			}
+		}
+		return nil
+	})
+}
+
+// at returns the towns whose clients are at home at one of homes, or all.
+func (h *hammer) at(homes []int) []*driven {
+	return slices.DeleteFunc(slices.Clone(h.towns), func(d *driven) bool {
+		return homes != nil && !slices.Contains(homes, d.home)
+	})
+}
+
+// replies counts the replies of all towns: the answers by kind, and what came instead of one.
+func (h *hammer) replies() map[string]int {
+	sum := map[string]int{}
+	for _, d := range h.towns {
+		d.mu.Lock()
+		for reply, n := range d.replies {
+			sum[reply] += n
+		}
+		d.mu.Unlock()
+	}
+	return sum
+}
+
+// gap is how long a fault kept answers away.
+type gap struct {
+	any  time.Duration // the longest time without an answer to anybody
+	town time.Duration // the longest time that one town was without one
+}
+
+// gapSince measures from a moment on to now, for the towns of homes, or all.
+func (h *hammer) gapSince(from time.Time, homes ...int) (g gap) {
+	var all []time.Time
+	longest := func(times []time.Time) (d time.Duration) {
+		before := from
+		for _, at := range append(times, time.Now()) {
+			d = max(d, at.Sub(before))
+			before = at
+		}
+		return d
+	}
+	for _, d := range h.at(homes) {
+		var times []time.Time
+		for _, a := range d.since(from) {
+			times = append(times, a.at)
+		}
+		g.town = max(g.town, longest(times))
+		all = append(all, times...)
+	}
+	slices.SortFunc(all, time.Time.Compare)
+	g.any = longest(all)
+	return g
+}
+
+// logGaps logs the gaps of all rounds as min / median / max.
+func logGaps(t testing.TB, fault string, gaps []gap) {
+	t.Helper()
+	spread := func(of func(gap) time.Duration) string {
+		var all []time.Duration
+		for _, g := range gaps {
+			all = append(all, of(g).Round(10*time.Millisecond))
+		}
+		slices.Sort(all)
+		return fmt.Sprintf("%v / %v / %v", all[0], all[len(all)/2], all[len(all)-1])
+	}
+	t.Logf("%s, %d times: nobody was answered for %s; the worst town for %s", fault, len(gaps),
+		spread(func(g gap) time.Duration { return g.any }),
+		spread(func(g gap) time.Duration { return g.town }))
+}
+
+// driven is a town with one client, who knows its state and each right answer, whenever the server
+// was killed. The client owns it, except what mu guards.
+type driven struct {
+	id, apply string
+	random    *rand.Rand
+	home      int // which of the connections is the client's
+	nc        *nats.Conn
+	state     town.State   // after what was answered
+	before    []town.State // that the town has left for good
+	accepted  []keptAnswer
+	verified  int   // of accepted
+	open      *call // sent and not answered
+
+	mu      sync.Mutex
+	timed   []timed
+	replies map[string]int // by kind
+}
+
+// keptAnswer is an accepted handoff. bytes is "" if its answer was lost with the server.
+type keptAnswer struct{ key, wire, resultID, bytes string }
+
+// timed is when an answer came, and how long after its request.
+type timed struct {
+	at   time.Time
+	took time.Duration
+}
+
+// call is a request with its right answer. again is the other right one, if a handoff or a put was
+// carried out before the server was killed.
+type call struct {
+	kind        string
+	verb        wire.Verb
+	body        []byte
+	want, again string
+	key         string // of a handoff that is to be accepted
+	resultID    string // of a replay: the one that it must name, if that is known
+	after       town.State
+}
+
+// newDriven returns a town that is not created yet. It has something to fail at.
+func newDriven(n int, apply string, seed uint64) *driven {
+	id := fmt.Sprint("town ", n)
+	d := drivenFrom(apply, rand.New(rand.NewPCG(seed, uint64(n))), town.NewState(&town.Snapshot{
+		SchemaVersion: town.SchemaVersion, TownID: id, SideQuests: []town.SideQuest{},
+		Projects: []town.Project{{ID: "bridge", Name: "Bridge", Status: town.Blocked}},
+	}))
+	d.open = d.putOf(d.state, "")
+	return d
+}
+
+// drivenFrom returns a town that is in a state.
+func drivenFrom(apply string, random *rand.Rand, state town.State) *driven {
+	return &driven{id: state.Snapshot.TownID, apply: apply, random: random, state: state,
+		replies: map[string]int{}}
+}
+
+// next draws a request.
+func (d *driven) next() *call {
+	unmet := handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}
+	switch n := d.random.IntN(100); {
+	case n < 10 && len(d.accepted) > 0:
+		k := d.accepted[d.random.IntN(len(d.accepted))]
+		return &call{
+			kind: "replay", verb: wire.Handoff, body: []byte(k.wire), want: "duplicate",
+			resultID: k.resultID, after: d.state,
+		}
+	case n < 20 && len(d.before) > 0:
+		at := d.before[d.random.IntN(len(d.before))]
+		return d.handoff("stale", at, handoff.AdvanceProject, "bridge")
+	case n < 30:
+		return d.handoff("rejected", d.state, handoff.TalkToTownsfolk, "casual", unmet)
+	case n < 40:
+		return d.failing()
+	case n < 50:
+		return d.put()
+	}
+	return d.talk()
+}
+
+// talk returns a handoff that is executed.
+func (d *driven) talk() *call {
+	c := d.handoff("executed", d.state, handoff.TalkToTownsfolk, "casual")
+	c.after = d.after(c.body)
+	return c
+}
+
+// after returns the state that the rules make of a handoff.
+func (d *driven) after(body []byte) town.State {
+	after, reason := town.DefaultRules().Apply(d.state.Snapshot, &parsed(body).Proposal)
+	if reason != "" {
+		panic(reason)
+	}
+	return after
+}
+
+// failing returns a handoff that is accepted and fails.
+func (d *driven) failing() *call {
+	return d.handoff("failed", d.state, handoff.AdvanceProject, "bridge")
+}
+
+func (d *driven) handoff(
+	want string, at town.State, command handoff.ProposalType, argument string,
+	pre ...handoff.Precondition,
+) *call {
+	body := made(handoff.Proposal{
+		Type: command, TownID: d.id, Preconditions: pre,
+		Priority:     float64(d.random.IntN(1_000_000)) / 1_000_000, // makes another key of it
+		Args:         map[string]string{command.ArgumentName(): argument},
+		SnapshotHash: at.Hash, DecisionEpoch: at.Epoch(),
+	})
+	c := &call{kind: want, verb: wire.Handoff, body: body, want: want, after: d.state}
+	if want == "executed" || want == "failed" {
+		c.again, c.key = "duplicate", parsed(body).IdempotencyKey
+	}
+	return c
+}
+
+func (d *driven) put() *call {
+	changed := *d.state.Snapshot
+	changed.Day++
+	changed.Pressure.Hope = float64(d.random.IntN(1000)) / 1000
+	return d.putOf(town.NewState(&changed), d.state.Hash)
+}
+
+func (d *driven) putOf(after town.State, expected string) *call {
+	request, again := members{"snapshot": after.Snapshot}, "TOWN_EXISTS"
+	if d.apply != "" {
+		request["apply"] = d.apply
+	}
+	if expected != "" {
+		request["expectedSnapshotHash"], again = expected, "SNAPSHOT_CONFLICT"
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		panic(err)
+	}
+	return &call{
+		kind: "put", verb: wire.TownPut, body: body, want: "put", again: again, after: after,
+	}
+}
+
+// step makes the open request, or the next one, and takes the answer. After another reply, or none,
+// it pauses: the request may have been carried out, and asking again tells.
+func (d *driven) step(ctx context.Context, patience time.Duration) error {
+	first := d.open == nil
+	if first {
+		d.open = d.next()
+	}
+	c, sent := d.open, time.Now()
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	reply, err := d.nc.RequestWithContext(patient, wire.Subject(wire.DefaultWorld, c.verb), c.body)
+	other := ""
+	if err != nil {
+		other = err.Error()
+	} else if slices.Contains([]string{"429", "503"}, reply.Header.Get(wire.ErrorCodeHeader)) {
+		other = codeOf(reply)
+	}
+	if other != "" {
+		d.mu.Lock()
+		d.replies[other]++
+		d.mu.Unlock()
+		select {
+		case <-time.After(20 * time.Millisecond): // as the server asks for it
+		case <-ctx.Done():
+		}
+		return nil
+	}
+	got, resultID, hash, err := answerOf(reply)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %s", err, reply.Data)
+	case got != c.want && (first || got != c.again):
+		return fmt.Errorf("%s at day %d got %s", c.kind, d.state.Epoch(), reply.Data)
+	case c.resultID != "" && resultID != c.resultID:
+		return fmt.Errorf("a replay of %s named %s", c.resultID, resultID)
+	case c.want == "executed" && got == c.want && hash != c.after.Hash:
+		return fmt.Errorf("the state is not the one of the rules: %s", reply.Data)
+	}
+	if c.after.Hash != d.state.Hash {
+		d.before = append(d.before[max(0, len(d.before)-9):], d.state)
+	}
+	d.state, d.open = c.after, nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.replies[c.kind]++
+	if got != c.want {
+		d.replies["done when asked again"]++
+	}
+	if c.key != "" {
+		bytes := string(reply.Data)
+		if got == c.again {
+			bytes = ""
+		}
+		d.accepted = append(d.accepted, keptAnswer{c.key, string(c.body), resultID, bytes})
+	}
+	d.timed = append(d.timed, timed{time.Now(), time.Since(sent)})
+	return nil
+}
+
+// since returns when the town was answered, from a moment on.
+func (d *driven) since(from time.Time) []timed {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	first := slices.IndexFunc(d.timed, func(a timed) bool { return !a.at.Before(from) })
+	if first < 0 {
+		return nil
+	}
+	return slices.Clone(d.timed[first:])
+}
+
+// answerOf returns the kind of an answer: the status of a result, "put", or the code of an error;
+// and the result and the state of the town that it names.
+func answerOf(reply *nats.Msg) (kind, resultID, hash string, err error) {
+	if reply.Header.Get(wire.ErrorCodeHeader) != "" {
+		return codeOf(reply), "", "", nil
+	}
+	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
+	if err != nil {
+		var at townNow
+		err = json.Unmarshal(reply.Data, &at)
+		return "put", "", at.SnapshotHash, err
+	}
+	resultID = result.ResultID
+	if result.Status == handoff.Duplicate {
+		resultID = *result.Evaluation.DuplicateCheck.DuplicateOf
+	}
+	if result.WorldState != nil {
+		hash = *result.WorldState.SnapshotHash
+	}
+	return string(result.Status), resultID, hash, nil
+}
 
 // members are the members of a request.
 type members map[string]any
@@ -42,7 +480,7 @@ func ask[Reply any](t testing.TB, nc *nats.Conn, verb wire.Verb, request any) (r
 		}
 		if code := got.Header.Get(wire.ErrorCodeHeader); code != "" {
 			require.Equal(t, "503", code, "%s: %s", verb, got.Data)
-			return fmt.Errorf("%s: %s", code, got.Data)
+			return errors.New(string(got.Data))
 		}
 		return json.Unmarshal(got.Data, &reply)
 	})
@@ -65,14 +503,38 @@ func eventually(t testing.TB, within time.Duration, what string, try func(contex
 	}
 }
 
+// insist sends a handoff until it gets a result, and asks again within a time: with a minute, the
+// result is the one of the first request that the engine took.
+func insist(t testing.TB, nc *nats.Conn, body []byte, within time.Duration) (r *handoff.Result) {
+	t.Helper()
+	eventually(t, time.Minute, "there is a result", func(context.Context) error {
+		reply, err := nc.Request(wire.Subject(wire.DefaultWorld, wire.Handoff), body, within)
+		if err != nil {
+			return err
+		}
+		if reply.Header.Get(wire.ErrorCodeHeader) == "503" {
+			return errors.New(string(reply.Data))
+		}
+		r, err = handoff.ParseResult(reply.Data, schemas.Limits{})
+		require.NoError(t, err, "%s", reply.Data)
+		return nil
+	})
+	return r
+}
+
+// codeOf returns the code of an error; empty if it is none.
+func codeOf(reply *nats.Msg) string {
+	var answer struct{ Error struct{ Code string } }
+	_ = json.Unmarshal(reply.Data, &answer)
+	return answer.Error.Code
+}
+
 // errorOf makes a request, and returns the code of its error; empty if it has none.
 func errorOf(t testing.TB, nc *nats.Conn, verb wire.Verb, request []byte) string {
 	t.Helper()
 	reply, err := nc.Request(wire.Subject(wire.DefaultWorld, verb), request, time.Minute)
 	require.NoError(t, err)
-	var answer struct{ Error struct{ Code string } }
-	require.NoError(t, json.Unmarshal(reply.Data, &answer))
-	return answer.Error.Code
+	return codeOf(reply)
 }
 
 // townNow is a reply of town.get.
@@ -143,356 +605,4 @@ func next(t testing.TB, nc *nats.Conn, townID string) []byte {
 	t.Helper()
 	at := townOf(t, nc, townID)
 	return talk(townID, at.SnapshotHash, at.DecisionEpoch, 0.5)
-}
-
-// hammer drives some towns with one handoff after another each, and knows their states: it is the
-// model that a world is held against. A handoff without an answer is sent again as it is.
-type hammer struct {
-	t     testing.TB
-	towns []*driven
-	// patience is when a client gives an answer up and asks again.
-	patience time.Duration
-	stop     context.CancelFunc
-	clients  sync.WaitGroup
-}
-
-// driven is one town of a hammer. Its client owns it, except what mu guards.
-type driven struct {
-	id    string
-	home  int // which of the connections is the client's
-	nc    *nats.Conn
-	state town.State // after the last answer
-	open  []byte     // a handoff that was sent and not answered
-
-	mu       sync.Mutex
-	answered []answered
-	others   map[string]int // replies that were no answer
-}
-
-// answered is an answer. bytes is empty if the handoff was executed before it was sent again.
-type answered struct {
-	key, bytes string
-	at         time.Time
-}
-
-func newHammer(t testing.TB, towns int) *hammer {
-	h := &hammer{t: t, patience: 2 * time.Second}
-	for i := range towns {
-		id := fmt.Sprint("town ", i)
-		h.towns = append(h.towns, &driven{id: id, others: map[string]int{},
-			state: town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: id,
-				SideQuests: []town.SideQuest{}, Projects: []town.Project{}})})
-	}
-	return h
-}
-
-// create creates the towns, and gives each client one of the connections.
-func (h *hammer) create(clients ...*nats.Conn) {
-	h.t.Helper()
-	h.moveTo(clients...)
-	for _, d := range h.towns {
-		ask[townNow](h.t, d.nc, wire.TownPut, members{"snapshot": json.RawMessage(d.state.Canonical)})
-	}
-}
-
-// moveTo gives each client another connection; none may be at work.
-func (h *hammer) moveTo(clients ...*nats.Conn) {
-	for i, d := range h.towns {
-		d.home = i % len(clients)
-		d.nc = clients[d.home]
-	}
-}
-
-// start drives every town until end.
-func (h *hammer) start() {
-	var ctx context.Context
-	ctx, h.stop = context.WithCancel(context.Background())
-	h.t.Cleanup(h.end)
-	for _, d := range h.towns {
-		h.clients.Go(func() {
-			for ctx.Err() == nil {
-				other := h.step(d)
-				if other == "" {
-					continue
-				}
-				d.mu.Lock()
-				d.others[other]++
-				d.mu.Unlock()
-				select {
-				case <-time.After(25 * time.Millisecond): // as a client that was told 503
-				case <-ctx.Done():
-				}
-			}
-		})
-	}
-}
-
-func (h *hammer) end() {
-	h.stop()
-	h.clients.Wait()
-}
-
-// step sends the town's open handoff, or its next one, and takes the answer. It returns the reply
-// that came instead of one.
-func (h *hammer) step(d *driven) string {
-	if d.open == nil {
-		d.open = d.next()
-	}
-	reply, err := d.nc.Request(wire.Subject(wire.DefaultWorld, wire.Handoff), d.open, h.patience)
-	switch {
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout),
-		errors.Is(err, nats.ErrConnectionClosed):
-		return err.Error()
-	case err != nil:
-		h.t.Errorf("%s: %v", d.id, err)
-		return err.Error()
-	case reply.Header.Get(wire.ErrorCodeHeader) == "503":
-		var body struct{ Error struct{ Code string } }
-		_ = json.Unmarshal(reply.Data, &body)
-		return "503 " + body.Error.Code
-	}
-	if err := d.take(reply.Data); err != nil {
-		h.t.Error(err)
-		return "wrong"
-	}
-	return ""
-}
-
-// take checks an answer against the model: whatever happened before, the state must move on by
-// exactly this handoff, once.
-func (d *driven) take(data []byte) error {
-	result, err := handoff.ParseResult(data, schemas.Limits{})
-	if err != nil {
-		return fmt.Errorf("%s: %w in %s", d.id, err, data)
-	}
-	after := d.after(d.open)
-	a := answered{key: result.IdempotencyKey, at: time.Now()}
-	switch {
-	case result.Status == handoff.Executed && *result.WorldState.SnapshotHash == after.Hash:
-		a.bytes = string(data)
-	case result.Status != handoff.Duplicate: // a duplicate was executed, and its answer got lost
-		return fmt.Errorf("%s: at epoch %d answered %s", d.id, d.state.Epoch(), data)
-	}
-	d.state, d.open = after, nil
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.answered = append(d.answered, a)
-	return nil
-}
-
-// next returns a handoff about the town's state.
-func (d *driven) next() []byte {
-	return talk(d.id, d.state.Hash, d.state.Epoch(), 0.5)
-}
-
-// after returns the state that the rules make of a handoff.
-func (d *driven) after(body []byte) town.State {
-	after, reason := town.DefaultRules().Apply(d.state.Snapshot, &parsed(body).Proposal)
-	if reason != "" {
-		panic(reason)
-	}
-	return after
-}
-
-// times returns when the town was answered, from a moment on.
-func (d *driven) times(from time.Time) (all []time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, a := range d.answered {
-		if !a.at.Before(from) {
-			all = append(all, a.at)
-		}
-	}
-	return all
-}
-
-// answers returns how many handoffs were answered.
-func (h *hammer) answers() (n int) {
-	for _, d := range h.towns {
-		n += len(d.times(time.Time{}))
-	}
-	return n
-}
-
-// waitMore waits until there are more answers, and returns how long that took.
-func (h *hammer) waitMore(more int) time.Duration {
-	h.t.Helper()
-	began, before := time.Now(), h.answers()
-	for h.answers() < before+more {
-		require.Less(h.t, time.Since(began), time.Minute, "%d answers, and %v", h.answers(), h.others())
-		time.Sleep(time.Millisecond) // between two looks
-	}
-	return time.Since(began)
-}
-
-// others counts the replies that were no answers, of all towns.
-func (h *hammer) others() map[string]int {
-	sum := map[string]int{}
-	for _, d := range h.towns {
-		d.mu.Lock()
-		for reply, n := range d.others {
-			sum[reply] += n
-		}
-		d.mu.Unlock()
-	}
-	return sum
-}
-
-// verify holds the world against the model, when no client is at work: the state of every town,
-// every answer that was ever given, and the log. others is how many handoffs somebody else had
-// accepted.
-func (h *hammer) verify(nc *nats.Conn, others int) {
-	h.t.Helper()
-	for _, d := range h.towns {
-		d.nc = nc
-		for until := time.Now().Add(30 * time.Second); d.open != nil && h.step(d) != ""; {
-			require.True(h.t, time.Now().Before(until), "%s is not answered: %v", d.id, d.others)
-		}
-		require.Equal(h.t, d.state.Hash, townOf(h.t, nc, d.id).SnapshotHash, d.id)
-		for _, a := range d.answered {
-			kept := receiptOf(h.t, nc, a.key).Result
-			require.NotEmpty(h.t, kept)
-			if a.bytes != "" {
-				require.Equal(h.t, a.bytes, string(kept), "an answer was lost")
-			}
-		}
-	}
-	require.EqualValues(h.t, h.answers()+others, requireSound(h.t, nc).Counts.Accepted)
-}
-
-// game is a game server whose plugin keeps to the protocol: it remembers the commands that it has
-// applied. It refuses the first attempt, so that there are two.
-type game struct {
-	mu      sync.Mutex
-	changes map[string]int // by applyId, how often the game was changed for it
-	silent  string         // a town whose commands get no answer
-	// hosts are the subscriptions that play made; only the test's goroutine uses them.
-	hosts []*nats.Subscription
-}
-
-func newGame() *game { return &game{changes: map[string]int{}} }
-
-// play hosts all towns on nc.
-func (g *game) play(t testing.TB, nc *nats.Conn) {
-	t.Helper()
-	sub, err := nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), func(msg *nats.Msg) {
-		c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
-		if err != nil {
-			t.Errorf("not a command-apply.v1: %v", err)
-			return
-		}
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if c.TownID == g.silent {
-			return
-		}
-		a := apply.Refuse(c, "CHUNK_NOT_LOADED", "Nobody is near.", true)
-		if c.LogicalAttemptID > 1 {
-			a = apply.Done(c)
-			if g.changes[c.ApplyID] == 0 {
-				g.changes[c.ApplyID]++
-			}
-		}
-		if data, err := a.MarshalWire(); err == nil {
-			_ = msg.Respond(data)
-		}
-	})
-	require.NoError(t, err)
-	require.NoError(t, nc.Flush())
-	g.hosts = append(g.hosts, sub)
-}
-
-// playAlone is play for a game that has one server: it fails if another subscription is still
-// there, which would get and answer each command a second time.
-func (g *game) playAlone(t testing.TB, nc *nats.Conn) {
-	t.Helper()
-	for _, s := range g.hosts {
-		require.False(t, s.IsValid(), "the game would get each command twice")
-	}
-	g.hosts = nil
-	g.play(t, nc)
-}
-
-// leave ends the game on nc. When it returns, NATS has no subscription of it there, and the engine
-// can no longer send a command to it.
-func (g *game) leave(t testing.TB, nc *nats.Conn) {
-	t.Helper()
-	for _, s := range g.hosts {
-		require.NoError(t, s.Unsubscribe())
-	}
-	g.hosts = nil
-	require.NoError(t, nc.Flush())
-	nc.Close()
-}
-
-// gap is how long a fault kept answers away.
-type gap struct {
-	any  time.Duration // the longest time without an answer to anybody
-	town time.Duration // the longest time that one town was without one
-}
-
-// everywhere are the homes of all towns of a cluster.
-var everywhere = []int{0, 1, 2}
-
-// gapSince measures from a moment on to now, for the towns whose client is at home at one of homes.
-func (h *hammer) gapSince(from time.Time, homes ...int) gap {
-	var all []time.Time
-	var g gap
-	now := time.Now()
-	for _, d := range h.towns {
-		if slices.Contains(homes, d.home) {
-			times := d.times(from)
-			g.town = max(g.town, longest(from, times, now))
-			all = append(all, times...)
-		}
-	}
-	slices.SortFunc(all, time.Time.Compare)
-	g.any = longest(from, all, now)
-	return g
-}
-
-func longest(from time.Time, times []time.Time, to time.Time) (d time.Duration) {
-	for _, t := range append(times, to) {
-		d = max(d, t.Sub(from))
-		from = t
-	}
-	return d
-}
-
-// waitEach waits until every town of homes has some more answers: service is back for everybody.
-func (h *hammer) waitEach(more int, homes ...int) {
-	h.t.Helper()
-	h.waitTowns(slices.DeleteFunc(slices.Clone(h.towns), func(d *driven) bool {
-		return !slices.Contains(homes, d.home)
-	}), more)
-}
-
-// waitTowns waits until each of some towns has some more answers.
-func (h *hammer) waitTowns(towns []*driven, more int) {
-	h.t.Helper()
-	from := time.Now()
-	eventually(h.t, 2*time.Minute, "every town is answered", func(context.Context) error {
-		for _, d := range towns {
-			if n := len(d.times(from)); n < more {
-				return fmt.Errorf("%s has %d new answers; %v", d.id, n, h.others())
-			}
-		}
-		return nil
-	})
-}
-
-// logGaps logs the gaps of all rounds as min / median / max.
-func logGaps(t testing.TB, fault string, gaps []gap) {
-	t.Helper()
-	spread := func(of func(gap) time.Duration) string {
-		var all []time.Duration
-		for _, g := range gaps {
-			all = append(all, of(g).Round(10*time.Millisecond))
-		}
-		slices.Sort(all)
-		return fmt.Sprintf("%v / %v / %v", all[0], all[len(all)/2], all[len(all)-1])
-	}
-	t.Logf("%s, %d times: nobody was answered for %s; the worst town for %s", fault, len(gaps),
-		spread(func(g gap) time.Duration { return g.any }),
-		spread(func(g gap) time.Duration { return g.town }))
 }

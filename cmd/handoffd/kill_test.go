@@ -1,14 +1,12 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,7 +18,6 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/natstest"
@@ -66,24 +63,32 @@ type mortal struct {
 }
 
 func newMortal(t *testing.T, args ...string) *mortal {
-	m := &mortal{t: t, args: args, file: filepath.Join(t.TempDir(), "killAt")}
-	m.start()
-	return m
+	return &mortal{t: t, args: args, file: filepath.Join(t.TempDir(), "killAt")}
 }
 
-func (m *mortal) start() {
+// start starts the server, with more arguments than usual.
+func (m *mortal) start(env []string, more ...string) {
 	m.t.Helper()
-	m.program = launch(m.t, []string{killAt + "=" + m.file}, m.args...)
+	if m.nc != nil {
+		m.nc.Close() // its subscriptions must not count as there
+	}
+	m.program = launch(m.t, append(env, killAt+"="+m.file), slices.Concat(m.args, more)...)
 	m.nc = m.connect()
 }
 
-// restart kills the server at any moment, and starts it with other arguments.
-func (m *mortal) restart(args ...string) {
+// data is the data directory, or "" if the server joins a NATS.
+func (m *mortal) data() string {
+	if m.args[0] == "--nats" {
+		return ""
+	}
+	return m.args[3]
+}
+
+// stop ends the server in order.
+func (m *mortal) stop() {
 	m.t.Helper()
 	m.nc.Close()
-	m.end(syscall.SIGKILL)
-	m.args = args
-	m.start()
+	m.program.stop()
 }
 
 // request makes a request without waiting for an answer.
@@ -98,10 +103,9 @@ func (m *mortal) dies(at failpoint.Point, verb wire.Verb, request []byte) {
 	m.t.Helper()
 	killWhen(m.t, m.file, at, 0)
 	m.request(verb, request)
-	m.ends()
-	m.nc.Close() // its subscriptions must not count as there
+	m.end(itself)
 	require.NoError(m.t, os.Remove(m.file))
-	m.start()
+	m.start(nil)
 }
 
 // pluginPoints are the points of a handoff that a plugin applies. Committed is for the rules.
@@ -125,25 +129,6 @@ var quickly = []string{"--apply", "plugin", "--plugin-backoff", "5ms", "--plugin
 // played are the arguments of a server of a data directory with a game.
 func played(data string, more ...string) []string {
 	return onData(data, slices.Concat([]string{"--sync", "interval"}, quickly, more)...)
-}
-
-// insist sends a handoff until it gets a result, and asks again within a time: with a minute, the
-// result is the one of the first request that the engine took.
-func insist(t testing.TB, nc *nats.Conn, body []byte, within time.Duration) (r *handoff.Result) {
-	t.Helper()
-	eventually(t, time.Minute, "there is a result", func(ctx context.Context) error {
-		reply, err := nc.Request(wire.Subject(wire.DefaultWorld, wire.Handoff), body, within)
-		if err != nil {
-			return err
-		}
-		if reply.Header.Get(wire.ErrorCodeHeader) == "503" {
-			return fmt.Errorf("%s", reply.Data)
-		}
-		r, err = handoff.ParseResult(reply.Data, schemas.Limits{})
-		require.NoError(t, err, "%s", reply.Data)
-		return nil
-	})
-	return r
 }
 
 // requireOnce checks that a handoff was executed and applied exactly once, and that the log, the
@@ -202,20 +187,22 @@ func TestKill_Plugin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := newMortal(t, played(t.TempDir(), c.flags...)...)
-			g, h := newGame(), newHammer(t, len(c.points))
+			m.start(nil)
+			g, h := newGame(), newHammer(t, len(c.points), "")
 			h.create(m.nc)
-			g.playAlone(t, m.nc)
+			g.play(t, m.nc)
 			for i, point := range c.points {
 				d := h.towns[i]
-				body := d.next()
-				c.before(t, m.nc, body)
-				m.dies(point, wire.Handoff, body)
-				g.playAlone(t, m.nc)
-				requireOnce(t, m.nc, g, body, insist(t, m.nc, body, time.Second))
-				d.state = d.after(body)
-				body = d.next()
-				c.before(t, m.nc, body)
-				requireOnce(t, m.nc, g, body, insist(t, m.nc, body, time.Second))
+				for _, dies := range []bool{true, false} {
+					body := d.talk().body
+					c.before(t, m.nc, body)
+					if dies {
+						m.dies(point, wire.Handoff, body)
+						g.play(t, m.nc)
+					}
+					requireOnce(t, m.nc, g, body, insist(t, m.nc, body, time.Second))
+					d.state = d.after(body)
+				}
 				requireSound(t, m.nc)
 			}
 		})
@@ -225,13 +212,14 @@ func TestKill_Plugin(t *testing.T) {
 // If the rules apply a command, a kill leaves it applied or not begun.
 func TestKill_Rules(t *testing.T) {
 	t.Parallel()
-	m, h := newMortal(t, onData(t.TempDir())...), newHammer(t, 2)
+	m, h := newMortal(t, onData(t.TempDir())...), newHammer(t, 2, "")
+	m.start(nil)
 	h.create(m.nc)
 	for i, c := range []struct {
 		point failpoint.Point
 		want  handoff.Status
 	}{{failpoint.Judged, handoff.Executed}, {failpoint.Committed, handoff.Duplicate}} {
-		body := h.towns[i].next()
+		body := h.towns[i].talk().body
 		m.dies(c.point, wire.Handoff, body)
 		require.Equal(t, c.want, insist(t, m.nc, body, time.Minute).Status, c.point)
 		requireSound(t, m.nc)
@@ -254,23 +242,21 @@ func TestKill_OneOfTwo(t *testing.T) {
 	}
 	const atOnce = 4 // towns that are sent to, for each point
 	points := pluginPoints()
-	all := newHammer(t, atOnce*len(points))
+	all := newHammer(t, atOnce*len(points), "")
 	dying := start(0, "ready")
 	all.create(nc)
 	for i, point := range points {
 		next := start(i+1, "standby")
 		killWhen(t, file(i), point, 0)
-		towns, results := all.towns[i*atOnce:][:atOnce], make([]*handoff.Result, atOnce)
 		var sending sync.WaitGroup
-		for i, d := range towns {
-			d.open = d.next()
-			sending.Go(func() { results[i] = insist(t, nc, d.open, 250*time.Millisecond) })
+		for _, d := range all.towns[i*atOnce:][:atOnce] {
+			sending.Go(func() {
+				body := d.talk().body
+				requireOnce(t, nc, g, body, insist(t, nc, body, 250*time.Millisecond))
+			})
 		}
 		sending.Wait()
-		for i, d := range towns {
-			requireOnce(t, nc, g, d.open, results[i])
-		}
-		dying.ends()
+		dying.end(itself)
 		requireSound(t, nc)
 		dying = next
 	}
@@ -287,13 +273,15 @@ func TestKill_Retry(t *testing.T) {
 	}{"": {nil, pluginPoints()}, "approved": {approved, approvedPoints()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHammer(t, len(c.points))
-			data, keys := unreachable(t, h)
+			data, failed := unreachable(t, len(c.points))
 			m := newMortal(t, played(data, append(c.flags, "--discard-history")...)...)
+			m.start(nil)
 			g := newGame()
-			g.playAlone(t, m.nc)
+			g.play(t, m.nc)
 			for i, point := range c.points {
-				runID := receiptOf(t, m.nc, keys[i]).RunID
+				body := failed[i]
+				key := parsed(body).IdempotencyKey
+				runID := receiptOf(t, m.nc, key).RunID
 				require.Equal(t, "FAILED", statusOf(t, m.nc, runID))
 				retry := fmt.Appendf(nil, `{"runId":%q}`, runID)
 				if c.flags != nil {
@@ -302,7 +290,7 @@ func TestKill_Retry(t *testing.T) {
 					approve(t, m.nc)
 				}
 				m.dies(point, wire.RunRetry, retry)
-				g.playAlone(t, m.nc)
+				g.play(t, m.nc)
 				require.Equal(t, "FAILED", statusOf(t, m.nc, runID))
 				want := ""
 				if point != failpoint.Judged {
@@ -310,9 +298,8 @@ func TestKill_Retry(t *testing.T) {
 				}
 				require.Equal(t, want, errorOf(t, m.nc, wire.RunRetry, retry), point)
 				require.Eventually(t, func() bool {
-					return receiptOf(t, m.nc, keys[i]).RunID != runID
+					return receiptOf(t, m.nc, key).RunID != runID
 				}, time.Minute, 10*time.Millisecond, "%s: the key has no other run", point)
-				body := h.towns[i].open
 				again := insist(t, m.nc, body, time.Second)
 				require.Equal(t, handoff.Duplicate, again.Status, point)
 				requireOnce(t, m.nc, g, body, again, "SignalAccepted 1")
@@ -323,35 +310,33 @@ func TestKill_Retry(t *testing.T) {
 	}
 }
 
-// unreachable makes a data directory with a handoff for each town that failed because no plugin
-// was there, and returns their keys.
-func unreachable(t *testing.T, h *hammer) (data string, keys []string) {
+// unreachable makes a data directory with handoffs, of a town each, that failed because no plugin was
+// there.
+func unreachable(t *testing.T, towns int) (data string, failed [][]byte) {
 	t.Helper()
-	for _, d := range h.towns {
-		d.open = d.next()
-	}
 	// A busy machine that takes longer than an attempt fails them otherwise.
 	natstest.Patiently(t, time.Second, func(deadline time.Duration) (wrong string) {
-		data, keys = t.TempDir(), make([]string, len(h.towns))
+		data, failed = t.TempDir(), make([][]byte, towns)
 		p := launch(t, nil, played(data, "--plugin-attempts", "1", "--plugin-deadline",
 			deadline.String(), "--plugin-resend", deadline.String(), "--plugin-absent", "fail")...)
-		nc := p.connect()
+		nc, h := p.connect(), newHammer(t, towns, "")
 		h.create(nc)
 		var sending sync.WaitGroup
-		results := make([]*handoff.Result, len(h.towns))
+		reasons := make([]handoff.ReasonCode, towns)
 		for i, d := range h.towns {
-			sending.Go(func() { results[i] = insist(t, nc, d.open, deadline+time.Minute) })
+			failed[i] = d.talk().body
+			sending.Go(func() { reasons[i] = insist(t, nc, failed[i], deadline+time.Minute).ReasonCode })
 		}
 		sending.Wait()
-		for i, r := range results {
-			if keys[i] = r.IdempotencyKey; r.ReasonCode != apply.ReasonPluginUnavailable {
-				wrong = "one ended with " + string(r.ReasonCode)
+		for _, reason := range reasons {
+			if reason != apply.ReasonPluginUnavailable {
+				wrong = "one ended with " + string(reason)
 			}
 		}
 		p.end(syscall.SIGTERM)
 		return wrong
 	})
-	return data, keys
+	return data, failed
 }
 
 func statusOf(t testing.TB, nc *nats.Conn, runID string) string {
@@ -364,41 +349,32 @@ func statusOf(t testing.TB, nc *nats.Conn, runID string) string {
 // was cancelled by force is alerted about, even if the server is killed right behind.
 func TestKill_Cancel(t *testing.T) {
 	t.Parallel()
-	type cancel struct {
-		at    failpoint.Point
-		force bool
-	}
-	cancels := []cancel{{failpoint.Withdrawn, true}}
-	for _, point := range failpoint.Cancelling() {
-		cancels = append(cancels, cancel{point, false})
-	}
+	points := append([]failpoint.Point{failpoint.Withdrawn}, failpoint.Cancelling()...)
 	m := newMortal(t, played(t.TempDir(), "--plugin-absent", "wait")...)
-	g, h := newGame(), newHammer(t, len(cancels))
+	m.start(nil)
+	g, h := newGame(), newHammer(t, len(points), "")
 	h.create(m.nc)
 	forced := map[string]int{}
-	for i, c := range cancels {
-		body := h.towns[i].next()
+	for i, point := range points {
+		body, force := h.towns[i].talk().body, i == 0
 		m.request(wire.Handoff, body)
-		runID := m.pendingRun(h.towns[i].id)
-		m.dies(c.at, wire.RunCancel, fmt.Appendf(nil, `{"runId":%q,"force":%t}`, runID, c.force))
+		runID := pendingRun(t, m.nc, h.towns[i].id)
+		m.dies(point, wire.RunCancel, fmt.Appendf(nil, `{"runId":%q,"force":%t}`, runID, force))
 
 		want := ""
-		if c.at == failpoint.Withdrawn {
+		if point == failpoint.Withdrawn {
 			want = "RUN_NOT_WAITING"
 		}
 		require.Equal(t, want, errorOf(t, m.nc, wire.RunCancel,
-			fmt.Appendf(nil, `{"runId":%q,"force":true}`, runID)), c.at)
-		require.Eventually(t, func() bool {
-			return statusOf(t, m.nc, runID) == "CANCELLED"
-		}, 30*time.Second, 10*time.Millisecond)
-		if c.force || want == "" {
+			fmt.Appendf(nil, `{"runId":%q,"force":true}`, runID)), point)
+		if force || want == "" {
 			forced[runID] = 1
 		}
 		require.Eventually(t, func() bool {
-			return maps.Equal(forced, alertedRuns(t, m.nc, runevents.ApplyInDoubt))
-		}, 30*time.Second, 10*time.Millisecond, c.at)
+			return statusOf(t, m.nc, runID) == "CANCELLED" && maps.Equal(forced, inDoubt(t, m.nc))
+		}, 30*time.Second, 10*time.Millisecond, point)
 		game := m.connect() // which is gone before the next handoff
-		g.playAlone(t, game)
+		g.play(t, game)
 		requireOnce(t, m.nc, g, body, insist(t, m.nc, body, time.Second))
 		g.leave(t, game)
 		requireSound(t, m.nc)
@@ -406,27 +382,22 @@ func TestKill_Cancel(t *testing.T) {
 }
 
 // pendingRun returns the run whose command is pending in a town, once there is one.
-func (m *mortal) pendingRun(townID string) (runID string) {
-	m.t.Helper()
-	require.Eventually(m.t, func() bool {
-		runID = townOf(m.t, m.nc, townID).PendingRunID
+func pendingRun(t testing.TB, nc *nats.Conn, townID string) (runID string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		runID = townOf(t, nc, townID).PendingRunID
 		return runID != ""
 	}, 30*time.Second, 10*time.Millisecond)
 	return runID
 }
 
-// alertedRuns returns how often the alerts of a code name which run.
-func alertedRuns(t testing.TB, nc *nats.Conn, code runevents.AlertCode) map[string]int {
+// inDoubt returns how often the alerts of that name which run.
+func inDoubt(t testing.TB, nc *nats.Conn) map[string]int {
 	t.Helper()
-	page := ask[struct {
-		Alerts []struct {
-			Code  runevents.AlertCode
-			RunID string
-		}
-	}](t, nc, wire.AlertList, members{})
+	type alert struct{ Code, RunID string }
 	found := map[string]int{}
-	for _, a := range page.Alerts {
-		if a.Code == code {
+	for _, a := range ask[struct{ Alerts []alert }](t, nc, wire.AlertList, members{}).Alerts {
+		if a.Code == string(runevents.ApplyInDoubt) {
 			found[a.RunID]++
 		}
 	}
@@ -466,16 +437,10 @@ func approve(t testing.TB, nc *nats.Conn) {
 	ask[struct{}](t, nc, wire.ApprovalDecide, waiting.decision(false))
 }
 
-// requireAsked sends a handoff that a person has to approve first.
-func requireAsked(t testing.TB, nc *nats.Conn, body []byte) {
-	t.Helper()
-	require.Equal(t, handoff.ReasonApprovalRequired, insist(t, nc, body, time.Minute).ReasonCode)
-}
-
 // approveFirst has a handoff approved before it is executed, when no other waits.
 func approveFirst(t testing.TB, nc *nats.Conn, body []byte) {
 	t.Helper()
-	requireAsked(t, nc, body)
+	require.Equal(t, handoff.ReasonApprovalRequired, insist(t, nc, body, time.Minute).ReasonCode)
 	approve(t, nc)
 }
 
@@ -483,10 +448,10 @@ func approveFirst(t testing.TB, nc *nats.Conn, body []byte) {
 // approval and the execution, has lost neither: the handoff waits once, and is executed once.
 func TestKill_Approval(t *testing.T) {
 	t.Parallel()
-	h := newHammer(t, 1)
-	body := h.towns[0].next()
-	m := newMortal(t, onData(t.TempDir(), approved...)...)
+	m, h := newMortal(t, onData(t.TempDir(), approved...)...), newHammer(t, 1, "")
+	m.start(nil)
 	h.create(m.nc)
+	body := h.towns[0].talk().body
 	m.dies(failpoint.Committed, wire.Handoff, body)
 	waiting := onlyApproval(t, m.nc, "waiting")
 	m.dies(failpoint.Committed, wire.ApprovalDecide, waiting.decision(true))
@@ -494,93 +459,4 @@ func TestKill_Approval(t *testing.T) {
 	require.Equal(t, handoff.Executed, insist(t, m.nc, body, time.Minute).Status)
 	require.Empty(t, approvalsAt(t, m.nc))
 	requireSound(t, m.nc)
-}
-
-// A question that has lapsed when the server is killed is asked again, and an approval that has
-// lapsed executes nothing.
-func TestKill_ApprovalLapses(t *testing.T) {
-	t.Parallel()
-	h := newHammer(t, 1)
-	body := h.towns[0].next()
-	lasting := onData(t.TempDir(), approved...)
-	lapsing := append(slices.Clip(lasting), "--approval-timeout", "1s")
-	m := newMortal(t, lasting...)
-	h.create(m.nc)
-	asked := parsed(body)
-	waiting := waitingApproval{TownID: asked.Proposal.TownID, HandoffID: asked.HandoffID}
-	for _, lapses := range []struct {
-		verb    wire.Verb
-		request []byte
-	}{{wire.Handoff, body}, {wire.ApprovalDecide, waiting.decision(true)}} {
-		m.restart(lapsing...)
-		m.args = lasting
-		m.dies(failpoint.Committed, lapses.verb, lapses.request)
-		require.Eventually(t, func() bool { return len(approvalsAt(t, m.nc)) == 0 }, time.Minute,
-			50*time.Millisecond)
-		require.NotEmpty(t, errorOf(t, m.nc, wire.ApprovalDecide, waiting.decision(true)))
-		requireAsked(t, m.nc, body)
-		onlyApproval(t, m.nc, "waiting")
-	}
-	approve(t, m.nc)
-	require.Equal(t, handoff.Executed, insist(t, m.nc, body, time.Minute).Status)
-	requireSound(t, m.nc)
-}
-
-// A server that is killed, or serves without a projector, leaves nothing that the next projector
-// misses, and each alert is raised once.
-func TestKill_Projector(t *testing.T) {
-	t.Parallel()
-	args := onData(t.TempDir(), "--sync", "interval")
-	want := map[string]int{}
-	for i, more := range [][]string{nil, {"--no-projector"}, nil} {
-		p := launch(t, nil, append(slices.Clip(args), more...)...)
-		nc, run := p.connect(), "run-"+strconv.Itoa(i)
-		ask[struct{}](t, nc, wire.RunAppend, appended(t, run, runevents.RunCompleted))
-		if want[run] = 1; more == nil {
-			require.Eventually(t, func() bool {
-				return maps.Equal(want, alertedRuns(t, nc, runevents.InvalidTransition))
-			}, time.Minute, 10*time.Millisecond)
-		}
-		if i == 2 {
-			requireSound(t, nc)
-		}
-		p.end(syscall.SIGKILL)
-	}
-}
-
-// A server that is killed while a command is on its way to the console cannot know whether it was
-// run: whoever serves the world next says so, and does not run it again.
-func TestKill_ConsoleInDoubt(t *testing.T) {
-	t.Parallel()
-	answers := make(chan string, 8)
-	address, commands := console(t, answers)
-	m := newMortal(t, onData(t.TempDir(), "--apply", "rcon",
-		"--rcon-config", rconConfig(t, address, "say {argument}"),
-		"--plugin-deadline", "3s", "--plugin-resend", "100ms")...)
-	h := newHammer(t, 1)
-	h.create(m.nc)
-	d := h.towns[0]
-	body := d.next()
-	m.request(wire.Handoff, body)
-	require.Equal(t, "say casual", <-commands)
-	m.end(syscall.SIGKILL)
-	answers <- "" // to nobody
-
-	m.start()
-	asked := parsed(body)
-	key := fmt.Appendf(nil, `{"idempotencyKey":%q}`, asked.IdempotencyKey)
-	require.Eventually(t, func() bool {
-		return errorOf(t, m.nc, wire.ResultGet, key) == ""
-	}, 30*time.Second, 50*time.Millisecond)
-	require.Contains(t, string(receiptOf(t, m.nc, asked.IdempotencyKey).Result),
-		`"reasonCode":"RCON_IN_DOUBT"`)
-	require.Equal(t, d.state.Hash, townOf(t, m.nc, d.id).SnapshotHash, "the town is as it was")
-
-	answers <- ""
-	other := talk(d.id, d.state.Hash, d.state.Epoch(), 0.25)
-	require.Equal(t, handoff.Executed, insist(t, m.nc, other, 30*time.Second).Status)
-	require.Equal(t, "say casual", <-commands, "nothing was sent in between")
-	require.Empty(t, commands)
-	m.stop()
-	require.Contains(t, m.stderr.String(), "APPLY_IN_DOUBT")
 }

@@ -210,15 +210,8 @@ func (p *program) follow(started chan<- error) {
 // printed returns the lines before the first state.
 func (p *program) printed() string { return strings.Join(p.said, "\n") }
 
-// ends waits until the process has ended by itself.
-func (p *program) ends() {
-	p.t.Helper()
-	select {
-	case <-p.ended:
-	case <-time.After(30 * time.Second):
-		p.t.Fatalf("handoffd goes on: %s", p.stderr)
-	}
-}
+// itself is no signal: the process ends by itself.
+const itself = syscall.Signal(0)
 
 // end sends a signal and waits for the end of the process.
 func (p *program) end(signal syscall.Signal) {

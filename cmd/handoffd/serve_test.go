@@ -15,16 +15,13 @@ import (
 	"testing"
 	"time"
 
-	mc "github.com/Tnze/go-mc/net"
-	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/runevents"
-	"worldengine/worldengine/backup"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
 
@@ -32,45 +29,38 @@ import (
 func TestServe_Prints(t *testing.T) {
 	t.Parallel()
 	config := rconConfig(t, "127.0.0.1:25575", "say hello")
-	data := t.TempDir()
-	for name, c := range map[string]struct {
-		env, args []string
-		prints    []string
-	}{
-		"a world file": {nil, onData(data, "--world", "w-1", "--world-file", worldFile(t)),
-			[]string{"w-1", data, "3 created", "console   off", "apply     local (the built-in rules)",
+	for name, c := range map[string]struct{ env, args, prints []string }{
+		"a world file": {nil, onData("DATA", "--world", "w-1", "--world-file", worldFile(t)),
+			[]string{"w-1", "DATA", "3 created", "console   off", "apply     local (the built-in rules)",
 				"handoffctl --server nats://127.0.0.1:"}},
 		"variables": {[]string{"HANDOFFD_LISTEN=127.0.0.1:0", "HANDOFFD_DATA=" + t.TempDir(),
 			"HANDOFFD_WORLD=env", "HANDOFFD_APPLY=plugin"}, nil,
 			[]string{"world     env", "apply     plugin (asked on worldengine.v1.env.apply.<town token>)"}},
-		"rcon": {nil, onData(t.TempDir(), "--apply", "rcon", "--rcon-config", config),
+		"rcon": {nil, onData("DATA", "--apply", "rcon", "--rcon-config", config),
 			[]string{"apply     rcon (the console at 127.0.0.1:25575)"}},
-		"rcon for some": {nil, onData(t.TempDir(), "--rcon-config", config),
+		"rcon for some": {nil, onData("DATA", "--rcon-config", config),
 			[]string{"local (the built-in rules); rcon (the console at 127.0.0.1:25575) for"}},
-		"users": {nil, onData(t.TempDir(), "--access", accessFile(t, mara)),
+		"users": {nil, onData("DATA", "--access", accessFile(t, mara)),
 			[]string{"users by role: agent: 1; no TLS"}},
+		// the demo's server goes on, with its console
+		"demo": {nil, []string{"demo", "--stay"},
+			[]string{"town-threatened moved from day 15", "console http://127.0.0.1:"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := launch(t, c.env, c.args...)
+			p := launch(t, c.env, c.args...) // in a directory of its own
 			require.Regexp(t, `^nats://127\.0\.0\.1:[1-9][0-9]*$`, p.url, "%s", p.stderr)
 			for _, text := range c.prints {
 				require.Contains(t, p.printed(), text)
 			}
+			if name == "demo" {
+				status, page := p.get(t, "")
+				require.Equal(t, http.StatusOK, status)
+				require.Contains(t, page, "app.js")
+				p.stop()
+			}
 		})
 	}
-}
-
-// demo --stay leaves the demo's server running, with its console.
-func TestServe_Demo(t *testing.T) {
-	t.Parallel()
-	p := launch(t, nil, "demo", "--stay")
-	require.Contains(t, p.printed(), "town-threatened moved from day 15")
-	status, page := p.get(t, "")
-	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, page, "app.js")
-	p.connect()
-	p.stop()
 }
 
 // console is the line of a server's console, if that is on.
@@ -162,9 +152,6 @@ func TestServe_Refused(t *testing.T) {
 				`stay free: make room, or set less with --min-free-disk`},
 		"endless world file": {asJSON, onData(t.TempDir(), "--world-file=/dev/zero"), 1,
 			"world file /dev/zero: more than 64 MiB.*handoffctl town put"},
-		"setting": {nil, []string{"serve", "--log-format=json", "--plugin-attempts", "0"}, 2,
-			"--plugin-attempts"},
-		"unknown flag":        {nil, []string{"--log-format", "json", "--no-such-flag"}, 2, "--no-such-flag"},
 		"wrong value":         {asJSON, []string{"--sync", "never"}, 2, "--sync must be one of"},
 		"setting by variable": {append(asJSON, "HANDOFFD_MEMORY=1"), nil, 2, "--memory"},
 		"unknown type": {asJSON, onData(t.TempDir(), "--require-approval", "MAGIC"), 1,
@@ -196,12 +183,12 @@ func logLines(t *testing.T, log string) []logLine {
 	return entries
 }
 
-// A start, a stop and a start again leave no WARN and no ERROR, whoever is connected: an agent and
-// one that reconnects, an operator who reads a stream, a game, and a browser. A variable that is of
-// no flag is named.
+// A start, a stop and a start again leave no WARN and no ERROR, whoever is connected: an agent that
+// reconnects, an operator who reads a stream, a game, and a browser. A variable that is of no flag is
+// named.
 func TestServe_Log(t *testing.T) {
 	t.Parallel()
-	data, address := t.TempDir(), "127.0.0.1:0"
+	data, address := t.TempDir(), natstest.FreeAddress(t)
 	start := func() *program {
 		p := launch(t, []string{"HANDOFFD_HISTORY=5000", "HANDOFFD_PLUGIN_DEADLINE=5s"},
 			"--listen", address, "--http", "127.0.0.1:0", "--data", data,
@@ -215,19 +202,16 @@ func TestServe_Log(t *testing.T) {
 		var unknown []string
 		for _, line := range logLines(t, p.stderr.String()) {
 			if line.Variable != "" {
-				require.Equal(t, "WARN", line.Level)
-				unknown = append(unknown, line.Variable)
+				unknown = append(unknown, line.Level+" "+line.Variable)
 				continue
 			}
 			require.Contains(t, []string{"DEBUG", "INFO"}, line.Level, "%+v", line)
 		}
-		require.Equal(t, []string{"HANDOFFD_HISTORY"}, unknown)
+		require.Equal(t, []string{"WARN HANDOFFD_HISTORY"}, unknown)
 		require.Contains(t, p.stderr.String(), `"msg":"stopped"`)
 	}
 	p := start()
-	address = strings.TrimPrefix(p.url, "nats://")
-	agent, err := nats.Connect(p.url, nats.MaxReconnects(-1),
-		nats.ReconnectWait(10*time.Millisecond))
+	agent, err := nats.Connect(p.url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(agent.Close)
 	js, err := jetstream.New(operator(t, agent))
@@ -244,8 +228,7 @@ func TestServe_Log(t *testing.T) {
 		nats.ProxyPath("/nats"), nats.NoReconnect())
 	require.NoError(t, err)
 	t.Cleanup(page.Close)
-
-	h := newHammer(t, 2)
+	h := newHammer(t, 2, "")
 	h.create(agent)
 	h.start()
 	h.waitMore(10)
@@ -263,7 +246,7 @@ func TestServe_Terminate(t *testing.T) {
 	t.Parallel()
 	p := serve(t)
 	nc := p.connect()
-	h := newHammer(t, 40)
+	h := newHammer(t, 40, "")
 	h.create(nc)
 	last := h.towns[8:]
 	h.towns = h.towns[:8]
@@ -274,9 +257,9 @@ func TestServe_Terminate(t *testing.T) {
 	_, err := nc.ChanSubscribe(inbox, answers)
 	require.NoError(t, err)
 	for _, d := range last {
-		require.NoError(t, nc.PublishRequest(wire.Subject("main", wire.Handoff), inbox, d.next()))
+		require.NoError(t, nc.PublishRequest(wire.Subject("main", wire.Handoff), inbox, d.talk().body))
 	}
-	// so these are taken; the hammer's may come too late for that
+	// so these are taken; the load's may come too late for that
 	require.NoError(t, nc.Flush())
 	p.stop()
 	h.end()
@@ -313,51 +296,8 @@ func TestServe_WorldFileWithoutWriter(t *testing.T) {
 	}
 }
 
-// appended returns a request of run.append with the one event of a run.
-func appended(t testing.TB, runID string, kind runevents.EventType) []byte {
-	t.Helper()
-	w, err := runevents.NewWrite(runevents.Identity{
-		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
-		PlanID: "plan", PlanVersion: "1",
-	}, runevents.Event{
-		EventID: uuid.NewString(), EventType: kind, LogicalAttemptID: 1,
-		EmittedAt: "2026-02-16T10:00:00.123Z",
-	})
-	require.NoError(t, err)
-	body, err := json.Marshal(members{"townId": "t", "events": []runevents.Write{w}})
-	require.NoError(t, err)
-	return body
-}
-
-// The end of a run that has not started is stored, or refused with --validate-transitions. A
-// projector runs, and tells how far it is behind, unless the server is told otherwise.
-func TestServe_AppendedRuns(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		flag, code string
-		projects   bool
-	}{{"--projector", "", true}, {"--validate-transitions", "INVALID_TRANSITION", true},
-		{"--no-projector", "", false}} {
-		t.Run(c.flag, func(t *testing.T) {
-			t.Parallel()
-			nc := serve(t, c.flag).connect()
-			require.Equal(t, c.code, errorOf(t, nc, wire.RunAppend,
-				appended(t, "run-1", runevents.RunCompleted)))
-			reply, err := nc.Request("$SRV.STATS."+wire.ServiceName, nil, 30*time.Second)
-			require.NoError(t, err)
-			var stats struct {
-				Endpoints []struct {
-					Data struct{ ProjectorLagMs *int64 }
-				}
-			}
-			require.NoError(t, json.Unmarshal(reply.Data, &stats))
-			require.Equal(t, c.projects, stats.Endpoints[0].Data.ProjectorLagMs != nil)
-		})
-	}
-}
-
-// The settings of a world are stored with it, and in its backups: a server that is given none has
-// them, and one that is given others is refused with each difference.
+// The settings of a world are stored with it: a server that is given none has them, and one that is
+// given others is refused with each difference.
 func TestServe_Settings(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -378,7 +318,7 @@ func TestServe_Settings(t *testing.T) {
 	require.Contains(t, why, "handoffctl world settings set")
 	once("--history-per-town", "5000", "--discard-history")
 
-	p := launch(t, nil, onData(data)...)
+	launch(t, nil, onData(data)...)
 	out, _ := output(t, 0, "--check-config", "--data", data, "--history-per-town", "1500")
 	require.Contains(t, out, "settings  not compared with the stored ones: "+
 		"server: another server uses this data directory")
@@ -387,37 +327,22 @@ func TestServe_Settings(t *testing.T) {
 		"--history-per-town", "1500")
 	require.Contains(t, out, "history-per-town=1500 apply=local")
 	require.Contains(t, out, "apply     local (the built-in rules)\n")
-
-	dir := filepath.Join(t.TempDir(), "backup")
-	manifest, err := backup.Take(t.Context(), operator(t, p.connect()), dir, backup.Options{})
-	require.NoError(t, err)
-	require.Contains(t, manifest.Settings, commitlog.Setting{Name: "history-per-town", Value: "5000"})
-	read, err := backup.Read(dir)
-	require.NoError(t, err)
-	require.Equal(t, manifest.Settings, read.Settings)
-	data = filepath.Join(t.TempDir(), "restored")
-	output(t, 0, "restore", dir, "--data", data)
-	require.Contains(t, once(), "history-per-town=5000 apply=plugin")
 }
 
 // A history that becomes shorter is counted town by town, and refused before anything is changed.
 func TestServe_ShorterHistory(t *testing.T) {
 	t.Parallel()
-	nats := serve(t, "--world", "other", "--open")
-	js, err := jetstream.New(nats.connect())
-	require.NoError(t, err)
+	joined, js := otherNATS(t)
 	longer := commitlog.DefaultSettings()
 	longer.HistoryPerTown = 3000
-	_, err = js.CreateStream(t.Context(), commitlog.StreamConfig("main", longer, 1))
+	_, err := js.CreateStream(t.Context(), commitlog.StreamConfig("main", longer, 1))
 	require.NoError(t, err)
-	for i := range 1500 { // of one town, and as many of many
-		for _, town := range []string{"busy", fmt.Sprint("town-", i)} {
-			_, err = js.PublishAsync(wire.LogSubject("main", town), []byte("{}"))
-			require.NoError(t, err)
-		}
+	for range 1500 {
+		_, err = js.PublishAsync(wire.LogSubject("main", "busy"), []byte("{}"))
+		require.NoError(t, err)
 	}
 	<-js.PublishAsyncComplete()
-	args := []string{"--nats", nats.url, "--data", t.TempDir(), "--history-per-town", "1000"}
+	args := append(joined, "--history-per-town", "1000")
 	const want = "--history-per-town would discard messages of WORLD_main_LOG: 500"
 	_, log := output(t, 2, append(args, "--check-config")...)
 	require.Contains(t, log, want)
@@ -426,78 +351,35 @@ func TestServe_ShorterHistory(t *testing.T) {
 	require.Contains(t, out, "discards  500 messages of WORLD_main_LOG")
 }
 
-// A world that another program stored is neither served, checked nor copied, and stays as it is.
+// A world that another program stored is neither served nor checked, and stays as it is.
 func TestServe_OtherFormat(t *testing.T) {
 	t.Parallel()
-	p := serve(t, "--world", "other", "--open")
-	nc := p.connect()
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
+	joined, js := otherNATS(t)
 	old := commitlog.StreamConfig("main", commitlog.DefaultSettings(), 1)
 	delete(old.Metadata, "worldengine.format")
 	log, err := js.CreateStream(t.Context(), old)
 	require.NoError(t, err)
-	_, err = js.Publish(t.Context(), wire.LogSubject("main", "town"), []byte("{}"))
-	require.NoError(t, err)
-	before, err := log.Info(t.Context())
-	require.NoError(t, err)
-
+	before := log.CachedInfo()
 	const why = "world main has format 1, and this one reads format " + commitlog.Format
-	require.Contains(t, refused(t, 1, nil, "--nats", p.url, "--data", t.TempDir()), why)
-	_, said := output(t, 2, "--check-config", "--nats", p.url)
+	require.Contains(t, refused(t, 1, nil, joined...), why)
+	_, said := output(t, 2, append(joined, "--check-config")...)
 	require.Contains(t, said, why)
-	dir := filepath.Join(t.TempDir(), "backup")
-	_, err = backup.Take(t.Context(), nc, dir, backup.Options{})
+	_, err = fsck.Run(t.Context(), js.Conn(), "main", fsck.Options{Repair: true})
 	require.ErrorIs(t, err, commitlog.ErrFormat)
-	require.NoDirExists(t, dir)
-	_, err = fsck.Run(t.Context(), nc, "main", fsck.Options{Repair: true})
-	require.ErrorIs(t, err, commitlog.ErrFormat)
-
 	after, err := log.Info(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, before.Config, after.Config)
-	require.Equal(t, before.State.LastSeq, after.State.LastSeq)
-	for _, name := range wire.Streams("main") {
-		if name != wire.LogStream("main") {
-			_, err := js.Stream(t.Context(), name)
-			require.ErrorIs(t, err, jetstream.ErrStreamNotFound, name)
-		}
-	}
+	_, err = js.Stream(t.Context(), wire.AlertStream("main"))
+	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 }
 
-// console starts a game server's console that answers each command with the next of answers, and
-// returns its address and the commands that arrive.
-func console(t *testing.T, answers <-chan string) (address string, commands <-chan string) {
+// otherNATS returns the arguments of a server that joins a NATS, and that NATS.
+func otherNATS(t *testing.T) (args []string, js jetstream.JetStream) {
 	t.Helper()
-	listener, err := mc.ListenRCON("127.0.0.1:0")
+	nc := natstest.Connect(t)
+	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	t.Cleanup(func() { listener.Close() })
-	heard := make(chan string, 8)
-	serve := func(conn *mc.RCONConn) {
-		defer conn.Close()
-		for {
-			id, kind, line, err := conn.ReadPacket()
-			if err == nil && kind == 3 {
-				err = conn.WritePacket(id, 2, "")
-			} else if err == nil {
-				heard <- line
-				err = conn.WritePacket(id, 0, <-answers)
-			}
-			if err != nil {
-				return
-			}
-		}
-	}
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go serve(conn.(*mc.RCONConn))
-		}
-	}()
-	return listener.Addr().String(), heard
+	return []string{"--nats", nc.ConnectedUrl(), "--data", t.TempDir()}, js
 }
 
 // rconConfig writes a configuration for a console and returns its name.

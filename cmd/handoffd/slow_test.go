@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/natstest"
@@ -45,7 +44,7 @@ type trouble struct {
 
 // suffer has the towns driven while one trouble comes after another, in an order that the seed
 // draws, and checks that each is answered again when the last has ended.
-func (r *torture) suffer(p *program, nc *nats.Conn, troubles []trouble, end func()) {
+func (r *torture) suffer(troubles []trouble, end func()) {
 	r.t.Helper()
 	random := rand.New(rand.NewPCG(r.seed, 1))
 	if *tortureSlow == 0 {
@@ -53,7 +52,7 @@ func (r *torture) suffer(p *program, nc *nats.Conn, troubles []trouble, end func
 			func(t trouble) bool { return t.lasts > mostTrouble })
 	}
 	for _, trouble := range troubles { // and a second after each
-		r.patience += trouble.lasts + time.Second
+		r.lasts += trouble.lasts + time.Second
 	}
 	for range max(*tortureSlow, 1) {
 		random.Shuffle(len(troubles), func(i, j int) {
@@ -70,8 +69,10 @@ func (r *torture) suffer(p *program, nc *nats.Conn, troubles []trouble, end func
 				r.kills[trouble.name]++
 			}
 		}()
-		r.work(p, nc, func(d *torturedTown) bool { return !over.Load() || d.open != nil })
+		r.work(func(d *driven) bool { return !over.Load() || d.open != nil })
 	}
+	r.stop()
+	r.report()
 }
 
 // A NATS that is far away, has a thin line, or says nothing for longer than an append (3 s) and,
@@ -93,10 +94,11 @@ func TestSlowNATS(t *testing.T) {
 			line := natstest.NewProxy(t, at.Host)
 			flags := r.args[4:]
 			r.args = append([]string{"--nats", "nats://" + line.Address()}, flags...)
-			p, _ := r.serve(nil, "")
+			r.mortal.start(nil)
+			r.moveTo(nc)
 			r.game.play(t, nc)
 			cut := func() { line.Cut(true) }
-			r.suffer(p, nc, []trouble{
+			r.suffer([]trouble{
 				{"delayed by 50 ms", time.Second, func() { line.Slow(50*time.Millisecond, 0) }},
 				{"delayed by 500 ms", 2 * time.Second,
 					func() { line.Slow(500*time.Millisecond, 0) }},
@@ -104,11 +106,9 @@ func TestSlowNATS(t *testing.T) {
 				{"silent for 4 s", 4 * time.Second, cut},
 				{"silent for 12 s", 12 * time.Second, cut},
 			}, func() { line.Slow(0, 0); line.Cut(false) })
-			p.stop()
 			r.args = append([]string{"--nats", nc.ConnectedUrl()}, flags...)
-			r.game.leave(t, nc) // verify has another connection for it
-			r.verify()
-			r.report()
+			r.game.leave(t, nc) // verifyAgain has another connection for it
+			r.verifyAgain()
 		})
 	}
 }
@@ -121,16 +121,13 @@ func TestStopped(t *testing.T) {
 		t.Run(apply, func(t *testing.T) {
 			t.Parallel()
 			r := newTorture(t, apply)
-			p, nc := r.serve(nil, "always")
-			stop := func() { _ = p.cmd.Process.Signal(syscall.SIGSTOP) }
-			r.suffer(p, nc, []trouble{
+			r.start("always")
+			stop := func() { _ = r.cmd.Process.Signal(syscall.SIGSTOP) }
+			r.suffer([]trouble{
 				{"stopped for 1 s", time.Second, stop}, {"stopped for 4 s", 4 * time.Second, stop},
 				{"stopped for 12 s", 12 * time.Second, stop},
-			}, func() { _ = p.cmd.Process.Signal(syscall.SIGCONT) })
-			nc.Close()
-			p.stop()
-			r.verify()
-			r.report()
+			}, func() { _ = r.cmd.Process.Signal(syscall.SIGCONT) })
+			r.verifyAgain()
 		})
 	}
 }
@@ -192,29 +189,28 @@ func TestClockSteps(t *testing.T) {
 			t.Parallel()
 			stepped, steady := newTorture(t, apply), newTorture(t, apply)
 			stepped.stepped, steady.seed = true, stepped.seed
-			for n, d := range steady.towns { // the same clients again
-				*d = *newTorturedTown(n, apply, stepped.seed)
-				d.open = d.putOf(d.state, "")
+			for n := range steady.towns { // the same clients again
+				steady.towns[n] = newDriven(n, apply, stepped.seed)
 			}
 			stepped.first = 4 * len(stepped.towns) // so that both have results of the same handoffs
 			stepped.start("interval")
 			for range max(1, *tortureKills/2) {
 				stepped.round("interval", "")
 			}
-			stepped.stop(stepped.running, stepped.nc)
+			stepped.stop()
 			stepped.report()
-			steady.some(int64(stepped.answered()))
-			steady.verify()
+			steady.start("interval")
+			steady.some(int64(stepped.answers(time.Time{})))
+			steady.check()
+			steady.stop()
 			compared := 0
 			for n, d := range stepped.towns {
 				for i := range min(len(d.accepted), len(steady.towns[n].accepted)) {
 					got, want := d.accepted[i], steady.towns[n].accepted[i]
 					require.Equal(t, want.key, got.key, "-torture.seed=%d: %s", stepped.seed, d.id)
-					require.Equal(t, want.resultID, got.resultID, "-torture.seed=%d: %s",
-						stepped.seed, d.id)
+					require.Equal(t, want.resultID, got.resultID)
 					if want.bytes != "" && got.bytes != "" {
-						require.Equal(t, want.bytes, got.bytes, "-torture.seed=%d: %s",
-							stepped.seed, d.id)
+						require.Equal(t, want.bytes, got.bytes)
 						compared++
 					}
 				}

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"context"
 	"flag"
-	"iter"
 	"net/http"
 	"syscall"
 	"testing"
@@ -13,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/client"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -34,7 +31,7 @@ type pair struct {
 func newPair(t *testing.T) *pair {
 	t.Helper()
 	nc := natstest.Connect(t)
-	p := &pair{hammer: newHammer(t, 4), nc: nc, args: []string{"--nats", nc.ConnectedUrl(),
+	p := &pair{hammer: newHammer(t, 4, ""), nc: nc, args: []string{"--nats", nc.ConnectedUrl(),
 		"--history-per-town", "10000000"}} // no answer is forgotten in a long run
 	p.patience = 500 * time.Millisecond
 	p.writer = launch(t, nil, p.args...)
@@ -139,60 +136,16 @@ func TestStandby_TwoStartAtOnce(t *testing.T) {
 		writer, behind = behind, writer
 	}
 	require.True(t, writer.is("ready") && behind.is("standby"))
-	for p, want := range map[*program]string{writer: "ok\n",
-		behind: "not ready: standby: another server serves the world\n"} {
-		status, text := p.get(t, "readyz")
-		require.Equal(t, p == writer, status == http.StatusOK, text)
-		require.Equal(t, want, text)
-		status, _ = p.get(t, "livez")
-		require.Equal(t, http.StatusOK, status)
-	}
-	_, text := behind.get(t, "metrics")
+	status, text := behind.get(t, "readyz")
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Equal(t, "not ready: standby: another server serves the world\n", text)
+	status, _ = behind.get(t, "livez")
+	require.Equal(t, http.StatusOK, status)
+	_, text = behind.get(t, "metrics")
 	require.Contains(t, text, "handoffd_writer 0\n")
 	require.NotContains(t, text, "handoffd_requests_waiting")
 	writer.end(syscall.SIGTERM)
 	behind.await("ready")
-	status, text := behind.get(t, "readyz")
+	status, text = behind.get(t, "readyz")
 	require.Equal(t, http.StatusOK, status, text)
-}
-
-// A follower gets the events of every answered handoff, in the order of their run, through kills of
-// the server while a handoff is under way.
-func TestFollow_Kills(t *testing.T) {
-	t.Parallel()
-	args := []string{"--listen", natstest.FreeAddress(t), "--data", t.TempDir()}
-	p := launch(t, nil, args...)
-	c, err := client.Connect(p.url, client.Options{NATS: []nats.Option{
-		nats.ReconnectWait(20 * time.Millisecond),
-	}})
-	require.NoError(t, err)
-	t.Cleanup(c.Close)
-	newHammer(t, 1).create(c.Conn)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	nextEvent, stop := iter.Pull2(c.Events(ctx, client.Follow{After: "0"}))
-	t.Cleanup(func() { stop(); cancel() })
-	last := map[string]int64{}
-	for range 4 {
-		h := parsed(next(t, c.Conn, "town 0"))
-		sent := make(chan *client.Outcome, 1)
-		go func() {
-			got, err := c.Send(ctx, h)
-			for err != nil && ctx.Err() == nil {
-				got, err = c.Send(ctx, h)
-			}
-			sent <- got
-		}()
-		p.end(syscall.SIGKILL)
-		p = launch(t, nil, args...)
-		got := <-sent
-		require.NotNil(t, got)
-		for ended := false; !ended; {
-			event, err, ok := nextEvent()
-			require.True(t, ok)
-			require.NoError(t, err)
-			require.Equal(t, last[event.RunID]+1, event.RunSeq, "of run %s", event.RunID)
-			last[event.RunID] = event.RunSeq
-			ended = event.RunID == got.RunID && event.EventType.EndsRun()
-		}
-	}
 }
