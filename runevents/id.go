@@ -2,6 +2,7 @@ package runevents
 
 import (
 	"regexp"
+	"strings"
 
 	"github.com/google/uuid"
 )
@@ -20,5 +21,5 @@ func IsRunID(id string) bool { return runToken.MatchString(id) }
 func IsID(id string) bool {
 	parsed, err := uuid.Parse(id)
 	return err == nil && parsed.Version() == 4 && parsed.Variant() == uuid.RFC4122 &&
-		parsed.String() == id
+		len(id) == len("xxxxxxxx-xxxx-4xxx-xxxx-xxxxxxxxxxxx") && id == strings.ToLower(id)
 }

@@ -12,7 +12,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -52,18 +54,18 @@ func Headers(rec *Record, subject string, state *town.State) nats.Header {
 	flag(wire.RemovedHeader, rec.Removed)
 	flag(wire.ClosingHeader, rec.Closing)
 	if rec.Result != nil {
-		var said struct {
-			Key    string `json:"idempotencyKey"`
-			Status string `json:"status"`
-			Reason string `json:"reasonCode"`
+		decision := rec.Decision
+		if decision == nil {
+			decision = new(handoff.Result)
+			_ = json.Unmarshal(rec.Result, decision) // a damaged one has no such headers
 		}
-		if json.Unmarshal(rec.Result, &said) == nil && said.Key != "" {
-			set(wire.KeyHeader, said.Key)
-			set(wire.ResultHeader, said.Status+" "+said.Reason)
+		if decision.IdempotencyKey != "" {
+			set(wire.KeyHeader, decision.IdempotencyKey)
+			set(wire.ResultHeader, string(decision.Status)+" "+string(decision.ReasonCode))
 		}
 	}
 	if rec.Run != nil {
-		describeRun(rec.Run, set)
+		describeRun(rec, set)
 	}
 	return header
 }
@@ -76,7 +78,8 @@ const maxTownHeader = 4096
 const mostHeaders = 16
 
 // describeRun sets the headers of the events in a record.
-func describeRun(run *runevents.Run, set func(name, value string)) {
+func describeRun(rec *Record, set func(name, value string)) {
+	run := rec.Run
 	set(wire.RunIDHeader, run.RunID)
 	if len(run.Events) == 0 {
 		return
@@ -95,12 +98,10 @@ func describeRun(run *runevents.Run, set func(name, value string)) {
 		if event.EventType != runevents.RunStarted && event.EventType != runevents.RunQueued {
 			continue
 		}
-		var asked struct {
-			ActorID string `json:"actorId"`
-			Type    string `json:"type"`
-			Signal  string `json:"signal"`
-		}
-		if json.Unmarshal(event.Payload, &asked) != nil {
+		var asked machine.Started
+		if of := rec.Addition; of != nil {
+			asked.ActorID, asked.Type = of.ActorID, string(of.ProposalType)
+		} else if json.Unmarshal(event.Payload, &asked) != nil {
 			continue
 		}
 		set(wire.ActorHeader, wire.ActorToken(asked.ActorID))

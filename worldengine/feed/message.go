@@ -66,7 +66,11 @@ func readRecord(msg *jetstream.RawStreamMsg) (*record, error) {
 		return nil, errors.New("feed: the message has no header Kind")
 	}
 	rec := new(record)
-	if err := json.Unmarshal(msg.Data, rec); err != nil {
+	body, err := commitlog.Body(msg.Data)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(body, rec); err != nil {
 		return nil, fmt.Errorf("feed: the body is no commit record: %w", err)
 	}
 	if rec.SchemaVersion != commitlog.RecordVersion {

@@ -78,7 +78,7 @@ func (c *worldCheck) hold(v *Verdict) {
 		RunID: shortened(v.Header.Get(wire.RunIDHeader)),
 		Day:   shortened(v.Header.Get(wire.EpochHeader)),
 	}, mayBeCommit)
-	v.Data = nil // it may be large
+	v.Data, v.body = nil, nil // they may be large
 	d.held = append(d.held, v)
 }
 

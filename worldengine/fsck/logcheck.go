@@ -83,6 +83,7 @@ type Verdict struct {
 
 	*jetstream.RawStreamMsg
 	world   string
+	body    []byte            // the JSON of rec
 	rec     *commitlog.Record // nil if it cannot be read
 	result  *handoff.Result   // of a judged handoff; else, or if it does not verify, the zero one
 	history *history          // that the message belongs to, or an empty one
@@ -130,7 +131,11 @@ func (l *LogCheck) Check(m *jetstream.RawStreamMsg) *Verdict {
 	v := &Verdict{RawStreamMsg: m, world: l.world, result: new(handoff.Result)}
 	l.counts.Messages++
 	l.extend(v)
-	rec, err := commitlog.ReadRecord(m.Data)
+	var rec *commitlog.Record
+	var err error
+	if v.body, err = commitlog.Body(m.Data); err == nil {
+		rec, err = machine.ReadRecord(v.body)
+	}
 	if err != nil {
 		v.want("the record cannot be read", commitlog.RecordVersion, err.Error())
 		return v

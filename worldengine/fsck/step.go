@@ -76,7 +76,7 @@ func (r *replay) compare(events ...machine.Event) {
 	var failed error
 	for _, r.in.Event = range events {
 		made, err := r.makeRecord()
-		if r.stepped = err == nil && bytes.Equal(made, r.Data); r.stepped {
+		if r.stepped = err == nil && bytes.Equal(made, r.body); r.stepped {
 			return
 		}
 		if closest == nil {
@@ -87,7 +87,7 @@ func (r *replay) compare(events ...machine.Event) {
 		r.follows("the town could not take the input of the record", "", failed.Error())
 		return
 	}
-	want, got := excerpts(closest, r.Data)
+	want, got := excerpts(closest, r.body)
 	r.follows("the record is not the one that its input makes of the town", want, got)
 }
 

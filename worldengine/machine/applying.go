@@ -224,7 +224,7 @@ func (s *step) end(
 	return Output{
 		Record: &Record{
 			Kind: KindHandoff, TownID: s.in.TownID, Run: s.unstored(run), Result: encoded,
-			Handoff: app.Pending.Handoff, Addition: &addition, RetryOf: app.Pending.RetryOf,
+			Decision: result, Handoff: app.Pending.Handoff, Addition: &addition, RetryOf: app.Pending.RetryOf,
 		},
 		After: after,
 		Answer: &Answer{RunID: app.Pending.Run.RunID, Result: result, JSON: encoded,

@@ -609,7 +609,7 @@ func (w *walk) crash() {
 	known := w.machine
 	w.tails, w.receipts = map[string]*machine.RunTail{}, map[string]*dedupe.Receipt{}
 	for i, m := range w.log {
-		rec, err := machine.ReadRecord(m.Data)
+		rec, err := commitlog.ReadRecord(m.Data)
 		require.NoError(w.t, err)
 		switch seq := uint64(i + 1); {
 		case rec.Kind == machine.KindControl && rec.TownID == "":

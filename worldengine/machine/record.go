@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -101,6 +102,8 @@ type Record struct {
 	Mend     *Mended        `json:"mend,omitzero"`
 	Snapshot jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after it
 	Result   jsontext.Value `json:"result,omitzero"`
+	// Decision is the value of Result in a record that was just made, nil in one that was read.
+	Decision *handoff.Result `json:"-"`
 	// Handoff is the handoff of the result, to judge it again.
 	Handoff jsontext.Value `json:"handoff,omitzero"`
 	// Addition is for revision 1 of an accepted handoff's result.
@@ -118,8 +121,11 @@ func (rec *Record) Hold(after *Town) {
 }
 
 // MarshalJSON writes the record, with the JSON of snapshot and result as it is.
-func (rec *Record) MarshalJSON() ([]byte, error) {
-	b := append(make([]byte, 0, rec.size()), `{"schemaVersion":"`+RecordVersion+`","kind":"`...)
+func (rec *Record) MarshalJSON() ([]byte, error) { return rec.AppendJSON(nil) }
+
+// AppendJSON appends the JSON of the record to b.
+func (rec *Record) AppendJSON(b []byte) ([]byte, error) {
+	b = append(slices.Grow(b, rec.size()), `{"schemaVersion":"`+RecordVersion+`","kind":"`...)
 	b = append(append(b, rec.Kind...), `","townId":`...)
 	b = handoff.AppendString(b, rec.TownID)
 	b, err := rec.appendAttributes(b)

@@ -198,7 +198,7 @@ func (s *step) answer(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer
 		return nil, nil, notEmitted(err)
 	}
 	return &Answer{RunID: j.Run.RunID, Result: result, JSON: encoded}, &Record{
-		Kind: kind, TownID: s.in.TownID, Result: encoded, Handoff: j.encoded,
+		Kind: kind, TownID: s.in.TownID, Result: encoded, Decision: result, Handoff: j.encoded,
 		Run: j.producer.Run(), RetryOf: j.RetryOf,
 	}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -260,10 +261,14 @@ func fill(c *world, name string, bytes int) (states []town.State) {
 	c.t.Helper()
 	for written := 0; written < bytes; {
 		s := &town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: fmt.Sprint(name, "-", len(states))}
+		random := rand.New(rand.NewPCG(1, 2)) // equal in all towns, so that only blocks are compressed
 		for i := range 100 {
-			s.SideQuests = append(s.SideQuests, town.SideQuest{
-				ID: fmt.Sprintf("quest-%d", i), Title: strings.Repeat(fmt.Sprint("Scout ", i), 1200),
-			})
+			var title strings.Builder
+			for range 12 {
+				fmt.Fprintf(&title, "%016x", random.Uint64())
+			}
+			s.SideQuests = append(s.SideQuests,
+				town.SideQuest{ID: fmt.Sprintf("quest-%d", i), Title: title.String()})
 		}
 		state := town.NewState(s)
 		_, err := c.srv.Engine().Put(c.t.Context(), state, "")
@@ -342,7 +347,7 @@ func TestRestart_CompressedLog(t *testing.T) {
 	c := newWorld(t)
 	states := fill(c, "plain", 10*MiB)
 	plain := sizeOfLog(t, dataOf(c))
-	require.Greater(t, plain, int64(10*MiB), "nothing is compressed by default")
+	require.Greater(t, plain, int64(8*MiB), "no block is compressed by default")
 	c.restart(func(c *server.Config) {
 		c.Engine.Compress, c.Engine.DiscardHistory = commitlog.CompressAll, true
 	})

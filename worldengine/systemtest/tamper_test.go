@@ -341,6 +341,7 @@ func (w *checkedWorld) find(texts ...string) *jetstream.RawStreamMsg {
 	for seq := info.State.LastSeq; seq > 0; seq-- {
 		msg, err := w.log().GetMsg(w.t.Context(), seq)
 		require.NoError(w.t, err)
+		unpack(msg)
 		missing := func(text string) bool { return !strings.Contains(string(msg.Data), text) }
 		if !slices.ContainsFunc(texts, missing) {
 			return msg
