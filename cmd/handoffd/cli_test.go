@@ -198,16 +198,16 @@ func TestServe_FlagsAreDocumented(t *testing.T) {
 	t.Parallel()
 	parser, err := kong.New(&commandLine{}, kong.Name("handoffd"))
 	require.NoError(t, err)
-	const head = "\n| flag | default | meaning |\n|---|---|---|\n"
+	const head = "\n| flag=default | meaning |\n|---|---|\n"
 	titles, tables := []string{"Common flags:"}, map[string]string{}
 	for _, node := range parser.Model.Children {
 		for _, flag := range node.Flags {
 			if node.Name != "serve" {
 				continue
 			}
-			value, title := "", titles[0]
+			name, title := flag.Name, titles[0]
 			if flag.Default != "" {
-				value = "`" + flag.Default + "` "
+				name += "=" + flag.Default
 			}
 			if flag.Group != nil {
 				title = flag.Group.Title
@@ -215,7 +215,7 @@ func TestServe_FlagsAreDocumented(t *testing.T) {
 			if !slices.Contains(titles, title) {
 				titles = append(titles, title)
 			}
-			tables[title] += fmt.Sprintf("| `--%s` | %s| %s |\n", flag.Name, value, linked(flag.Help))
+			tables[title] += fmt.Sprintf("| `--%s` | %s |\n", name, linked(flag.Help))
 		}
 	}
 	table := ""
