@@ -112,8 +112,8 @@ func TestReap_ClosedRun(t *testing.T) {
 		discarded         bool
 		done, isCancelled bool
 	}{
-		"may be judged yet":        {closingTime - 1, false, false, false},
-		"is left":                  {closingTime, false, true, true},
+		"may be judged yet":       {closingTime - 1, false, false, false},
+		"is left":                 {closingTime, false, true, true},
 		"may have ended":          {closingTime - 1, true, true, false},
 		"may have ended long ago": {closingTime, true, true, false},
 	} {

@@ -107,10 +107,10 @@ type task struct {
 }
 
 // run is a Task of one turn.
-type run func(ctx context.Context, queued bool)
+type run func(ctx context.Context)
 
-func (r run) Run(ctx context.Context, t Turn) Result {
-	r(ctx, t.Queued)
+func (r run) Run(ctx context.Context, _ Turn) Result {
+	r(ctx)
 	return Done
 }
 
@@ -128,7 +128,7 @@ func New(ctx context.Context, config Config) *Queue {
 }
 
 // Submit queues a function, which is never held, for the town. Its errors are SubmitTask's.
-func (q *Queue) Submit(townID string, f func(ctx context.Context, queued bool)) error {
+func (q *Queue) Submit(townID string, f func(ctx context.Context)) error {
 	return q.SubmitTask(townID, run(f))
 }
 
@@ -175,8 +175,7 @@ func (q *Queue) submitFirst(townID string, f func(ctx context.Context), upkeep b
 	for i := range t.tasks { // they wait for it now
 		t.tasks[i].queued = t.tasks[i].queued || !upkeep
 	}
-	once := run(func(ctx context.Context, _ bool) { f(ctx) })
-	t.first = slices.Insert(t.first, 0, task{Task: once, upkeep: upkeep})
+	t.first = slices.Insert(t.first, 0, task{Task: run(f), upkeep: upkeep})
 	q.take(t)
 	q.unpark(t)
 	return nil
@@ -310,7 +309,7 @@ func (q *Queue) goOn(t *townQueue) {
 	switch {
 	case len(t.first) > 0 || t.held < len(t.tasks):
 		q.enqueue(t)
-	case t.held > 0 && (t.woken || q.closed):
+	case t.held > 0 && t.woken:
 		t.held = 0
 		q.enqueue(t)
 	case t.held > 0:

@@ -2,10 +2,13 @@ package queue
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,342 +18,282 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds a test's waits; only a failure uses it up.
-const patience = 20 * time.Second
-
-// await waits for a signal.
-func await(t *testing.T, signal <-chan struct{}, what string) {
-	t.Helper()
-	select {
-	case <-signal:
-	case <-time.After(patience):
-		t.Fatalf("%s did not happen", what)
-	}
-}
-
 func newQueue(ctx context.Context, workers, perTown, total int) *Queue {
 	return New(ctx, Config{
 		Workers: workers, PerTown: perTown, Total: total, Logger: slog.New(slog.DiscardHandler),
 	})
 }
 
-// testQueue returns queues that are drained, and whose workers have ended, when the test ends.
-func testQueue(t *testing.T, workers, perTown, total int) *Queue {
+// requireDrained drains a queue, which then keeps nothing.
+func requireDrained(t *testing.T, q *Queue) {
 	t.Helper()
-	q := newQueue(t.Context(), workers, perTown, total)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		require.NoError(t, q.Drain(ctx))
-		require.Zero(t, q.Depth())
-		require.Empty(t, q.towns, "a town without work takes no memory")
-		q.workers.Wait()
-	})
-	return q
+	require.NoError(t, q.Drain(t.Context()))
+	require.Zero(t, q.Depth())
+	require.Empty(t, q.towns, "a town without work takes no memory")
+	q.workers.Wait()
 }
 
-func drain(t *testing.T, q *Queue) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	require.NoError(t, q.Drain(ctx))
-}
+var rewrite = flag.Bool("rewrite", false, "write testdata/queue.txt anew")
 
-// gate is a task that signals its start and waits until it is opened.
-type gate struct{ entered, open chan struct{} }
-
-func newGate() *gate { return &gate{make(chan struct{}), make(chan struct{})} }
-
-func (g *gate) run(context.Context, bool) {
-	close(g.entered)
-	<-g.open
-}
-
-// hold submits a gate and returns when it runs, so that its town and a worker are taken.
-func hold(t *testing.T, q *Queue, town string) *gate {
-	t.Helper()
-	g := newGate()
-	require.NoError(t, q.Submit(town, g.run))
-	await(t, g.entered, "the task of "+town)
-	return g
-}
-
-func nothing(context.Context, bool) {}
-
-func TestQueue_Order(t *testing.T) {
+// TestQueue_Scenarios plays testdata/queue.txt. A line that begins with "> " is an input:
+//
+//	> queue WORKERS PER-TOWN TOTAL
+//	> submit|first|upkeep TOWN TASK: TASK is submitted by SubmitTask, SubmitFirst or SubmitUpkeep
+//	> done|hold TASK: its turn ends so
+//	> answering TOWN
+//	> unpark TOWN|all
+//	> wait: for ParkLimit
+//	> drain
+//
+// Lines with "< " are the output: a refusal, the end of a drain, and the turns that begin.
+func TestQueue_Scenarios(t *testing.T) {
 	t.Parallel()
-	const towns, tasks = 7, 200
-	q := testQueue(t, 4, tasks, (towns+1)*tasks)
-	order := make([][]int, towns) // without a lock: a town has one owner at a time
-	var running [towns]atomic.Int32
-	var submitters sync.WaitGroup
-	for town := range towns {
-		submitters.Go(func() {
-			for i := range tasks {
-				err := q.Submit(fmt.Sprint(town), func(context.Context, bool) {
-					if running[town].Add(1) > 1 {
-						t.Errorf("town %d has two owners", town)
-					}
-					order[town] = append(order[town], i)
-					running[town].Add(-1)
-				})
-				if err != nil {
-					t.Errorf("town %d, task %d: %v", town, i, err)
+	const file = "testdata/queue.txt"
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var got strings.Builder
+	scenarios := strings.SplitAfter(string(data), "\n\n")
+	for _, text := range scenarios {
+		synctest.Test(t, func(t *testing.T) {
+			s := &scenario{t: t, tasks: map[string]chan Result{}}
+			for line := range strings.Lines(text) {
+				if strings.HasPrefix(line, "< ") {
+					continue
+				}
+				got.WriteString(line)
+				if input, ok := strings.CutPrefix(line, "> "); ok {
+					s.play(strings.Fields(input))
+					synctest.Wait()
+					got.WriteString(s.heard())
 				}
 			}
+			for _, end := range s.tasks {
+				close(end) // which is Done
+			}
+			requireDrained(t, s.queue)
 		})
 	}
-	submitters.Wait()
-	drain(t, q)
-	for town := range towns {
-		require.Len(t, order[town], tasks)
-		require.True(t, slices.IsSorted(order[town]), "town %d: %v", town, order[town])
+	if *rewrite {
+		require.NoError(t, os.WriteFile(file, []byte(got.String()), 0o644))
+		return
 	}
+	require.Equal(t, string(data), got.String())
 }
 
-// TestQueue_SideBySide would never end if one town waited for the other.
-func TestQueue_SideBySide(t *testing.T) {
-	t.Parallel()
-	q := testQueue(t, 2, 10, 10)
-	ping, pong, done := make(chan int), make(chan int), make(chan struct{})
-	require.NoError(t, q.Submit("a", func(context.Context, bool) {
-		ping <- 1
-		<-pong
-		close(done)
-	}))
-	require.NoError(t, q.Submit("b", func(context.Context, bool) {
-		<-ping
-		pong <- 2
-	}))
-	await(t, done, "the meeting of two towns")
+// scenario is a queue whose tasks do what the lines of a text say.
+type scenario struct {
+	t     *testing.T
+	queue *Queue
+	tasks map[string]chan Result
+	mu    sync.Mutex
+	said  strings.Builder
 }
 
-func TestQueue_Workers(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		q := testQueue(t, 2, 10, 10)
-		a, b := hold(t, q, "a"), hold(t, q, "b")
-		third := newGate()
-		require.NoError(t, q.Submit("c", third.run))
-		synctest.Wait()
-		require.False(t, closed(third.entered), "a third worker")
-		close(a.open)
-		synctest.Wait()
-		require.True(t, closed(third.entered), "the third town's turn")
-		close(third.open)
-		close(b.open)
-	})
+func (s *scenario) say(words ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.said.WriteString("< " + strings.Join(words, " ") + "\n")
 }
 
-// closed reports whether the channel is closed by now.
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
+// heard returns the words since the last call.
+func (s *scenario) heard() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.said.Reset()
+	return s.said.String()
+}
+
+// acting is a task of a scenario.
+type acting struct {
+	*scenario
+	name string
+}
+
+func (a *acting) Run(_ context.Context, turn Turn) Result {
+	words := []string{a.name}
+	if turn.Queued {
+		words = append(words, "queued")
 	}
+	if behind, ok := turn.Behind.(*acting); ok {
+		words = append(words, "behind "+behind.name)
+	}
+	if turn.Closing {
+		words = append(words, "closing")
+	}
+	a.say(words...)
+	return <-a.tasks[a.name]
 }
 
-func TestQueue_Bounds(t *testing.T) {
-	t.Parallel()
-	const perTown, total = 2, 5
-	q := testQueue(t, 1, perTown, total)
-	running := hold(t, q, "a") // runs, so it does not count as waiting for its town
-	for range perTown {
-		require.NoError(t, q.Submit("a", nothing))
-	}
-	require.ErrorIs(t, q.Submit("a", nothing), ErrOverloaded, "the town's bound")
-	require.NoError(t, q.Submit("b", nothing))
-	require.NoError(t, q.Submit("c", nothing))
-	require.Equal(t, total, q.Depth())
-	require.ErrorIs(t, q.Submit("b", nothing), ErrOverloaded, "the bound of all")
-	require.ErrorIs(t, q.Submit("d", nothing), ErrOverloaded, "the bound of all, for a new town")
-	require.Equal(t, total, q.Depth(), "a refusal takes no room")
-	close(running.open)
-	require.Eventually(t, func() bool { return q.Depth() == 0 }, patience, time.Millisecond)
-
-	again := hold(t, q, "e")
-	for i := range total - 1 {
-		require.NoError(t, q.Submit(fmt.Sprint("f", i), nothing))
-	}
-	require.ErrorIs(t, q.Submit("g", nothing), ErrOverloaded)
-	close(again.open)
-}
-
-func TestQueue_Queued(t *testing.T) {
-	t.Parallel()
-	q := testQueue(t, 1, 10, 10)
-	said := make(chan string, 10)
-	say := func(name string) func(context.Context, bool) {
-		return func(_ context.Context, queued bool) { said <- fmt.Sprint(name, " ", queued) }
-	}
-	running := hold(t, q, "a")
-	require.NoError(t, q.Submit("a", say("behind another")))
-	require.NoError(t, q.Submit("b", say("for a worker only")))
-	require.NoError(t, q.Submit("b", say("behind that")))
-	close(running.open)
-	drain(t, q)
-	require.ElementsMatch(t, []string{"behind another true", "for a worker only false",
-		"behind that true"}, allOf(said))
-}
-
-// TestQueue_TurnsAsInTheModel holds one worker against a model: towns take turns in their order
-// in line, one task a turn.
-func TestQueue_TurnsAsInTheModel(t *testing.T) {
-	t.Parallel()
-	g := rand.New(rand.NewPCG(5, 5))
-	for range 200 {
-		q := testQueue(t, 1, 1000, 1000)
-		var got, line []string
-		waiting := map[string][]string{}
-		running := hold(t, q, "first")
-		for i := range 1 + g.IntN(30) {
-			town := string(rune('a' + g.IntN(4)))
-			name := fmt.Sprint(town, i)
-			require.NoError(t, q.Submit(town,
-				func(context.Context, bool) { got = append(got, name) }))
-			if len(waiting[town]) == 0 {
-				line = append(line, town)
-			}
-			waiting[town] = append(waiting[town], name)
+func (s *scenario) play(words []string) {
+	q, err := s.queue, error(nil)
+	switch words[0] {
+	case "queue":
+		var workers, perTown, total int
+		_, err = fmt.Sscan(strings.Join(words[1:], " "), &workers, &perTown, &total)
+		s.queue = newQueue(s.t.Context(), workers, perTown, total)
+	case "submit", "first", "upkeep":
+		task := &acting{s, words[2]}
+		s.tasks[task.name] = make(chan Result)
+		once := func(ctx context.Context) { task.Run(ctx, Turn{}) }
+		switch words[0] {
+		case "submit":
+			err = q.SubmitTask(words[1], task)
+		case "first":
+			err = q.SubmitFirst(words[1], once)
+		case "upkeep":
+			err = q.SubmitUpkeep(words[1], once)
 		}
-		var want []string
-		for len(line) > 0 {
-			town := line[0]
-			line = line[1:]
-			want = append(want, waiting[town][0])
-			if waiting[town] = waiting[town][1:]; len(waiting[town]) > 0 {
-				line = append(line, town)
-			}
+		if err != nil {
+			s.say(err.Error())
+			return
 		}
-		close(running.open)
-		drain(t, q)
-		require.Equal(t, want, got)
-	}
-}
-
-func TestDrain_FinishesAll(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		q := testQueue(t, 2, 100, 200)
-		var finished atomic.Int32
-		running := hold(t, q, "a")
-		for range 50 {
-			require.NoError(t, q.Submit("a", func(context.Context, bool) { finished.Add(1) }))
+	case "done", "hold":
+		select {
+		case s.tasks[words[1]] <- map[string]Result{"done": Done, "hold": Held}[words[0]]:
+		default:
+			s.say("no turn of " + words[1])
 		}
-		drained := make(chan struct{})
-		var drainErr error
+	case "answering":
+		q.Answering(words[1])
+	case "unpark":
+		if words[1] == "all" {
+			q.UnparkAll()
+		} else {
+			q.Unpark(words[1])
+		}
+	case "wait":
+		time.Sleep(ParkLimit)
+	case "drain":
 		go func() {
-			defer close(drained)
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			defer cancel()
-			drainErr = q.Drain(ctx)
+			if q.Drain(s.t.Context()) == nil {
+				s.say("drained")
+			}
 		}()
-		synctest.Wait()
-		require.ErrorIs(t, q.Submit("a", nothing), ErrStopping)
-		require.ErrorIs(t, q.Submit("b", nothing), ErrStopping)
-		require.False(t, closed(drained), "51 tasks are in hand")
-		require.Equal(t, 51, q.Depth())
-		close(running.open)
-		synctest.Wait()
-		require.True(t, closed(drained))
-		require.NoError(t, drainErr)
-		require.Equal(t, int32(50), finished.Load())
-		require.ErrorIs(t, q.Submit("a", nothing), ErrStopping)
-		require.NoError(t, q.Drain(t.Context()), "draining twice is fine")
-		q.workers.Wait()
-	})
-}
-
-func TestDrain_EndsWithItsContext(t *testing.T) {
-	t.Parallel()
-	q := testQueue(t, 1, 10, 10)
-	running := hold(t, q, "a")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	drained := make(chan error)
-	go func() { drained <- q.Drain(ctx) }()
-	cancel(nil)
-	require.ErrorIs(t, <-drained, context.Canceled)
-	require.Equal(t, 1, q.Depth(), "what is in hand goes on")
-	require.ErrorIs(t, q.Submit("a", nothing), ErrStopping)
-	close(running.open)
-}
-
-func TestQueue_Panic(t *testing.T) {
-	t.Parallel()
-	q := testQueue(t, 1, 10, 20)
-	var after atomic.Int32
-	for range 3 {
-		require.NoError(t, q.Submit("a", func(context.Context, bool) {
-			panic("a defect in a task, on purpose")
-		}))
-		require.NoError(t, q.Submit("a", func(context.Context, bool) { after.Add(1) }))
+	default:
+		require.Fail(s.t, "no such input", "%v", words)
 	}
-	require.NoError(t, q.Submit("b", func(context.Context, bool) { after.Add(1) }))
-	drain(t, q)
-	require.Equal(t, int32(4), after.Load())
+	require.NoError(s.t, err)
 }
 
-func TestQueue_Context(t *testing.T) {
-	t.Parallel()
-	type key struct{}
-	q := newQueue(context.WithValue(t.Context(), key{}, "x"), 1, 1, 1)
-	got := make(chan any, 1)
-	require.NoError(t, q.Submit("a", func(ctx context.Context, _ bool) { got <- ctx.Value(key{}) }))
-	require.Equal(t, "x", <-got)
-	drain(t, q)
+// restless is a task that is held some turns long.
+type restless struct {
+	queue *Queue
+	town  string
+	rests int
+	end   func(closing bool)
 }
 
-// TestQueue_EachTaskOnce submits from all sides, beyond the bounds, while it drains.
-func TestQueue_EachTaskOnce(t *testing.T) {
+func (r *restless) Run(_ context.Context, turn Turn) Result {
+	if !turn.Closing && (turn.Behind != nil || r.rests > 0) {
+		r.rests--
+		r.queue.Unpark(r.town)
+		return Held
+	}
+	r.end(turn.Closing)
+	return Done
+}
+
+// Submitted from all sides, beyond the bounds, while the queue drains, each task that was not refused
+// is done once and by one worker of its town at a time, in the order of the town's tasks until the
+// queue closes.
+func TestQueue_AtRandom(t *testing.T) {
 	t.Parallel()
-	const submitters, tasks = 8, 500
-	q := testQueue(t, 3, 5, 12)
-	var runs [submitters][tasks]atomic.Int32
-	var taken [submitters][tasks]bool
-	var overloaded, stopping atomic.Int32
-	halfway := make(chan struct{}, submitters)
-	var all sync.WaitGroup
-	for s := range submitters {
-		all.Go(func() {
+	const towns, tasks = 8, 500
+	q := newQueue(t.Context(), 3, 5, 24)
+	var done, last, submitted [towns][]int // without a lock: a town has one owner at a time
+	var owners [towns]atomic.Int32
+	var submitters sync.WaitGroup
+	halfway := make(chan struct{}, towns)
+	for town := range towns {
+		submitters.Go(func() {
 			for i := range tasks {
 				if i == tasks/2 {
 					halfway <- struct{}{}
 				}
-				switch err := q.Submit(fmt.Sprint(i%10), func(context.Context, bool) {
-					runs[s][i].Add(1)
-				}); err {
+				task := &restless{queue: q, town: fmt.Sprint(town), rests: rand.IntN(3)}
+				task.end = func(closing bool) {
+					if owners[town].Add(1) > 1 {
+						t.Errorf("town %d has two owners", town)
+					}
+					if closing {
+						last[town] = append(last[town], i)
+					} else {
+						done[town] = append(done[town], i)
+					}
+					owners[town].Add(-1)
+				}
+				switch err := q.SubmitTask(task.town, task); err {
 				case nil:
-					taken[s][i] = true
-				case ErrOverloaded:
-					overloaded.Add(1)
-				case ErrStopping:
-					stopping.Add(1)
+					submitted[town] = append(submitted[town], i)
+				case ErrOverloaded, ErrStopping:
 				default:
 					t.Error(err)
 				}
 			}
 		})
 	}
-	for range submitters / 2 {
-		await(t, halfway, "half of the tasks")
+	for range towns / 2 {
+		<-halfway
 	}
-	drain(t, q)
-	all.Wait()
-	ran := int32(0)
-	for s := range submitters {
-		for i := range tasks {
-			want := int32(0)
-			if taken[s][i] {
-				want = 1
-			}
-			require.Equal(t, want, runs[s][i].Load())
-			ran += want
-		}
+	requireDrained(t, q)
+	submitters.Wait()
+	for town := range towns {
+		require.True(t, slices.IsSorted(done[town]), "%v", done[town])
+		require.ElementsMatch(t, submitted[town], slices.Concat(done[town], last[town]))
 	}
-	require.Equal(t, int32(submitters*tasks), ran+overloaded.Load()+stopping.Load())
-	require.NotZero(t, ran)
+	require.NotEmpty(t, slices.Concat(done[:]...))
+}
+
+// A drain that its caller gives up leaves the tasks in hand alone.
+func TestDrain_EndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t.Context(), 1, 10, 10)
+	open := make(chan struct{})
+	require.NoError(t, q.Submit("a", func(context.Context) { <-open }))
+	ctx, cancel := context.WithCancel(t.Context())
+	drained := make(chan error)
+	go func() { drained <- q.Drain(ctx) }()
+	cancel()
+	require.ErrorIs(t, <-drained, context.Canceled)
+	require.Equal(t, 1, q.Depth())
+	require.ErrorIs(t, q.Submit("a", func(context.Context) {}), ErrStopping)
+	close(open)
+	requireDrained(t, q)
+}
+
+// A task that panics ends alone; tasks get the context of the queue.
+func TestQueue_Panic(t *testing.T) {
+	t.Parallel()
+	type key struct{}
+	q := newQueue(context.WithValue(t.Context(), key{}, "x"), 1, 10, 20)
+	var got []any
+	for range 3 {
+		require.NoError(t, q.Submit("a", func(context.Context) { panic("a defect, on purpose") }))
+		require.NoError(t, q.Submit("a", func(ctx context.Context) {
+			got = append(got, ctx.Value(key{}))
+		}))
+	}
+	requireDrained(t, q)
+	require.Equal(t, []any{"x", "x", "x"}, got)
+}
+
+// An answer that is ready counts, even if the time to wait for it is over. Without one the work goes
+// on unobserved.
+func TestReply(t *testing.T) {
+	t.Parallel()
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 200 {
+		r := NewReply[string]()
+		r.Answer("answer", nil)
+		answer, err := r.Wait(over)
+		require.NoError(t, err)
+		require.Equal(t, "answer", answer)
+	}
+	late := NewReply[string]()
+	_, err := late.Wait(over)
+	require.ErrorIs(t, err, context.Canceled)
+	late.Answer("answer", nil) // does not block
 }
 
 func BenchmarkQueues(b *testing.B) {
@@ -363,7 +306,7 @@ func BenchmarkQueues(b *testing.B) {
 			}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				if err := q.Submit(names[i%towns], nothing); err != nil {
+				if err := q.Submit(names[i%towns], func(context.Context) {}); err != nil {
 					b.Fatal(err)
 				}
 			}

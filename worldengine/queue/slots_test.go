@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -70,29 +69,6 @@ func TestSlots_AsInTheModel(t *testing.T) {
 		require.Zero(t, s.Taken())
 		require.Empty(t, s.towns, "a town without slots takes no memory")
 	}
-}
-
-// Concurrent takers never exceed a bound.
-func TestSlots_Concurrent(t *testing.T) {
-	t.Parallel()
-	s := NewSlots(3, 8)
-	var takers sync.WaitGroup
-	for n := range 8 {
-		takers.Go(func() {
-			town := fmt.Sprint(n % 4)
-			for range 2000 {
-				if s.Take(town) != Granted {
-					continue
-				}
-				if load := s.Load(town); load.Town > 3 || load.All > 8 {
-					t.Errorf("%+v", load)
-				}
-				s.Release(town)
-			}
-		})
-	}
-	takers.Wait()
-	require.Zero(t, s.Taken())
 }
 
 // A refusal costs no memory.

@@ -69,7 +69,7 @@ func (s *Store) Submit(
 		return queue.ErrOverloaded
 	}
 	// A run has turns as a town has. A town with this id would share them, which is harmless.
-	err := s.Queue.Submit("run "+writes[0].RunID, func(ctx context.Context, _ bool) {
+	err := s.Queue.Submit("run "+writes[0].RunID, func(ctx context.Context) {
 		appended, seq, err := []runevents.Appended(nil), uint64(0), queue.ErrPanicked
 		defer func() {
 			s.backlog.done(townID, len(writes), seq)

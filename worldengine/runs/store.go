@@ -66,5 +66,5 @@ func (s *Store) Forget() { s.cache.clear() }
 
 // turns gives the work of a run its turn: see queue.Queue.
 type turns interface {
-	Submit(name string, run func(ctx context.Context, queued bool)) error
+	Submit(name string, run func(ctx context.Context)) error
 }
