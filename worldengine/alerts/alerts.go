@@ -1,7 +1,7 @@
 // Package alerts raises the alerts of a world, keeps them, and stores acknowledgements.
 //
-// An alert goes to the log of the server, to the stream WORLD_<world>_ALERTS, and to Config.Notify.
-// The stream is bounded, and made again if it is missing.
+// An alert goes to the server's log (slog), to the stream WORLD_<world>_ALERTS, and to
+// Config.Notify. The stream is bounded, and created again if it is missing.
 package alerts
 
 import (
@@ -30,29 +30,30 @@ import (
 // Bounds of the alerts.
 const (
 	maxAlertBytes = 32 << 20
-	// retention is how long a message beside the log is kept.
+	// retention is how long SideStream keeps a message.
 	retention = 30 * 24 * time.Hour
-	// FoundOfTown bounds the alerts about runs within foundPeriod, for one producer in one town;
-	// foundOfAll for all producers, and for the engine's own events.
+	// FoundOfTown is how many alerts about one producer's runs in one town may be raised within
+	// foundPeriod, and foundOfAll how many about all producers' runs. The engine's own runs have
+	// another foundOfAll.
 	FoundOfTown = 30
 	foundOfAll  = 120
 	foundPeriod = time.Minute
-	// Kept is how many alerts of each code the stream keeps, so that a flood of one code pushes out
-	// no other. A projector that starts again raises fewer.
+	// Kept is how many alerts of each code the stream keeps, so that a flood of one code removes no
+	// other. A projector that starts again raises fewer.
 	Kept = 1_000
-	// Waiting is how many alerts of each code may wait to be published, and maxWaiting how many
-	// altogether, which is more than all codes may have.
+	// Waiting is how many alerts of each code may wait to be published. maxWaiting is how many may
+	// wait altogether, which is more than all codes have.
 	Waiting    = 64
 	maxWaiting = 64 * Waiting
 	// maxRemembered is how many alerts, and runs with alerts, are remembered, so that each is raised
 	// once.
 	maxRemembered = 10_000
-	// maxMessage and maxText bound the message of an alert and its members that clients choose.
+	// maxMessage bounds the message of an alert, and maxText each member that clients choose.
 	maxMessage, maxText = 1_024, 256
 	// storeTimeout bounds one try to store a message, and closeTimeout the wait of Close for all.
 	storeTimeout = 3 * time.Second
 	closeTimeout = 2 * time.Second
-	// Pauses before the next try.
+	// Pauses between tries.
 	minPause = 100 * time.Millisecond
 	maxPause = 5 * time.Second
 )
@@ -60,8 +61,8 @@ const (
 // ErrUnavailable: the stream of alerts did not answer. Asking again is safe.
 var ErrUnavailable = errors.New("alerts: the stream of alerts did not answer")
 
-// SideStream configures a stream for operators beside the log, which keeps messages for 30 days and
-// at most maxBytes of them, the newest.
+// SideStream configures a stream of messages for operators. It keeps the newest messages, for 30 days
+// and up to maxBytes.
 func SideStream(maxBytes int64, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		MaxAge:      retention,
@@ -71,8 +72,8 @@ func SideStream(maxBytes int64, replicas int) jetstream.StreamConfig {
 	}
 }
 
-// AlertConfig is the stream of a world's alerts and of their acknowledgements. Within its duplicate
-// window it holds an alert once, however many engines raise it.
+// AlertConfig configures the stream of a world's alerts and their acknowledgements. If several
+// engines raise an alert within the duplicate window, the stream has it once.
 func AlertConfig(world string, replicas int) jetstream.StreamConfig {
 	config := SideStream(maxAlertBytes, replicas)
 	config.Name = wire.AlertStream(world)
@@ -83,8 +84,8 @@ func AlertConfig(world string, replicas int) jetstream.StreamConfig {
 	return config
 }
 
-// Store tries once to store a message in a SideStream. If the stream is missing it is made for the
-// next try.
+// Store tries once to store a message in a SideStream. If the stream is missing, Store creates it for
+// the next try.
 func Store(
 	ctx context.Context, js jetstream.JetStream, stream jetstream.StreamConfig, msg *nats.Msg,
 ) error {
@@ -102,38 +103,38 @@ func Store(
 type Config struct {
 	World    string
 	Replicas int // of the stream of alerts
-	// TenantID, ProjectID and EnvironmentID are the ids of alerts about no run event.
+	// TenantID, ProjectID and EnvironmentID are for alerts that are not about a run event.
 	TenantID, ProjectID, EnvironmentID string
 	Logger                             *slog.Logger
-	Now                                func() time.Time // the time of an alert that has none
-	// Notify is called with every alert, unless it is nil. It must not block and must be safe for
+	Now                                func() time.Time // the clock
+	// Notify, unless nil, is called with every alert. It must not block and must be safe for
 	// concurrent use.
 	Notify func(runevents.Alert)
 }
 
-// Alerts raises alerts and reads the ones that are kept. It is safe for concurrent use.
+// Alerts raises alerts, and reads those that the stream keeps. It is safe for concurrent use.
 type Alerts struct {
 	config Config
 	js     jetstream.JetStream
 	stream jetstream.StreamConfig
 	queue  chan runevents.Alert // closed by Close
-	stop   context.CancelFunc   // gives up what is not published yet
-	done   chan struct{}        // closed when nothing more is published
+	stop   context.CancelFunc   // ends publishing
+	done   chan struct{}        // closed when publishing has ended
 	kept   kept
 
-	ofProducer, ofLane *ratelimit.Limit
+	ofProducer, ofLane *ratelimit.Limit // see allowed
 
 	mu      sync.Mutex
 	closed  bool
 	raised  *recent.Map[string, struct{}] // the IDs that RaiseOnce and Recall remember
 	runs    *recent.Map[codeOfRun, *found]
-	waiting map[runevents.AlertCode]int // in the queue
-	counts  map[runevents.AlertCode]int64
-	more    map[runevents.AlertCode]int64 // alerts that RaiseFound counts only
+	waiting map[runevents.AlertCode]int   // alerts in queue
+	counts  map[runevents.AlertCode]int64 // raised alerts
+	more    map[runevents.AlertCode]int64 // alerts that RaiseFound counted without raising them
 	lost    int64
 }
 
-// New makes alerts, which are published once it is started.
+// New returns Alerts. They are published after Start.
 func New(js jetstream.JetStream, config Config) *Alerts {
 	return &Alerts{
 		config: config, js: js, stream: AlertConfig(config.World, config.Replicas),
@@ -148,7 +149,7 @@ func New(js jetstream.JetStream, config Config) *Alerts {
 }
 
 // Raise raises an alert. It never blocks: if too many of its code wait, the alert is counted as
-// lost, and stands in the log of the server alone.
+// lost, and only the server's log and Notify get it.
 func (a *Alerts) Raise(alert runevents.Alert) {
 	a.complete(&alert)
 	a.report(&alert)
@@ -164,8 +165,8 @@ func (a *Alerts) RaiseOnce(alert runevents.Alert) {
 	}
 }
 
-// RaiseStored is RaiseOnce, but returns when the alert is in the stream, so that no crash loses an
-// alert about a change that follows. It returns ErrUnavailable if the alert may be missing there.
+// RaiseStored is RaiseOnce, but returns when the alert is in the stream. So no crash loses an alert
+// about a change that is made afterwards. It returns ErrUnavailable if the alert may not be there.
 func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 	a.complete(&alert)
 	msg, err := a.message(&alert)
@@ -181,7 +182,7 @@ func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 	return nil
 }
 
-// complete adds the members that an alert lacks, and shortens its texts.
+// complete fills in missing members of an alert, and shortens its texts.
 func (a *Alerts) complete(alert *runevents.Alert) {
 	if alert.TenantID == "" && alert.ProjectID == "" && alert.EnvironmentID == "" {
 		alert.TenantID, alert.ProjectID = a.config.TenantID, a.config.ProjectID
@@ -201,7 +202,7 @@ func (a *Alerts) complete(alert *runevents.Alert) {
 	}
 }
 
-// Shortened returns a text of at most so many bytes.
+// Shortened returns the beginning of a text, of at most so many bytes.
 func Shortened(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -209,7 +210,7 @@ func Shortened(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "")
 }
 
-// report counts an alert, and passes it to the log of the server and Notify.
+// report counts an alert, and writes it to the server's log and to Notify.
 func (a *Alerts) report(alert *runevents.Alert) {
 	a.mu.Lock()
 	a.counts[alert.Code]++
@@ -220,7 +221,7 @@ func (a *Alerts) report(alert *runevents.Alert) {
 	}
 }
 
-// log writes the members of an alert into the log of the server.
+// log writes an alert to the server's log.
 func (a *Alerts) log(alert *runevents.Alert) {
 	level := slog.LevelWarn
 	if alert.Severity == runevents.P1 {
@@ -242,7 +243,7 @@ func (a *Alerts) log(alert *runevents.Alert) {
 	a.config.Logger.LogAttrs(context.Background(), level, string(alert.Code), attrs...)
 }
 
-// enqueue queues an alert to be published, and reports whether there is room for it.
+// enqueue queues an alert to be published. It returns false if there is no room for it.
 func (a *Alerts) enqueue(alert *runevents.Alert) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -258,12 +259,12 @@ func (a *Alerts) enqueue(alert *runevents.Alert) bool {
 	}
 }
 
-// lose counts an alert that the stream does not get.
+// lose counts an alert that is not published.
 func (a *Alerts) lose(alert *runevents.Alert, reason string) {
 	a.mu.Lock()
 	a.lost++
 	a.mu.Unlock()
-	a.config.Logger.Error("an alert is not published", "id", alert.ID(), "why", reason)
+	a.config.Logger.Error("an alert is not published", "id", alert.ID(), "reason", reason)
 }
 
 // Stats counts the alerts.
@@ -287,8 +288,8 @@ func (a *Alerts) Start() {
 	}()
 }
 
-// Close publishes the alerts that wait, as long as ctx and closeTimeout last, and ends what Start
-// began. Later alerts are lost.
+// Close ends publishing. It waits for the alerts in the queue until ctx or closeTimeout ends; the
+// others, and later ones, are lost.
 func (a *Alerts) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
@@ -306,7 +307,7 @@ func (a *Alerts) Close(ctx context.Context) {
 	<-a.done
 }
 
-// publish stores an alert of the queue, trying for as long as ctx lasts.
+// publish stores an alert of the queue, or counts it as lost.
 func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
 	msg, err := a.message(alert)
 	if err == nil {
@@ -320,7 +321,7 @@ func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
 	a.waiting[alert.Code]--
 }
 
-// store tries to store a message for as long as ctx lasts, unless the stream refuses it.
+// store tries to store a message until ctx ends or the stream refuses the message.
 func (a *Alerts) store(ctx context.Context, msg *nats.Msg) error {
 	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
 	for {

@@ -2,26 +2,26 @@ package alerts
 
 import "worldengine/runevents"
 
-// codeOfRun is a code and a run, which has one alert of it.
+// codeOfRun identifies the one alert of a run with a code.
 type codeOfRun struct {
 	code  runevents.AlertCode
 	runID string
 }
 
-// found counts the events of a run after the first, up to a runSeq.
+// found counts the further events up to a runSeq that an alert of a run stands for.
 type found struct{ runSeq, more int64 }
 
-// RaiseFound raises an alert of a projection about a run of a town; "" for an unknown town. If its
-// code needs one alert a run (runevents.AlertCode.OncePerRun), the first event raises it, within the
-// bounds. All others are counted: with the alert of the run, and in the statistics.
+// RaiseFound raises an alert of a projection about a run of a town, or of an unknown town with "". If
+// its code needs one alert a run (runevents.AlertCode.OncePerRun), the first event raises it, unless
+// too many alerts were raised lately. Others are counted, in the run's alert and in Stats.
 func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) {
 	if !alert.Code.OncePerRun() || a.first(&alert, townToken) {
 		a.RaiseOnce(alert)
 	}
 }
 
-// first reports whether an alert is the first of its run and code, and may be raised now. It counts
-// any other, each event once.
+// first reports whether an alert is the first of its run and code, and may be raised now. Otherwise
+// it counts the event, once.
 func (a *Alerts) first(alert *runevents.Alert, townToken string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -41,12 +41,14 @@ func (a *Alerts) first(alert *runevents.Alert, townToken string) bool {
 	return false
 }
 
-// remember remembers an alert as its run's first, and reports whether it is. The caller holds mu.
+// remember reports whether an alert is the first of its run and code, and remembers it. The caller
+// holds mu.
 func (a *Alerts) remember(alert *runevents.Alert) bool {
 	return a.runs.Add(codeOfRun{alert.Code, alert.RunID}, &found{runSeq: alert.RunSeq})
 }
 
-// allowed reports whether the bounds leave room for an alert. Producers take none of the engine's.
+// allowed reports whether an alert may be raised now. Alerts about producers' events take no room
+// from alerts about the engine's.
 func (a *Alerts) allowed(alert *runevents.Alert, townToken string) bool {
 	now, lane := a.config.Now(), "engine"
 	if alert.AppendedBy != "" {
@@ -60,7 +62,7 @@ func (a *Alerts) allowed(alert *runevents.Alert, townToken string) bool {
 	return allowed
 }
 
-// moreOf counts the further events of the run and code of an alert.
+// moreOf returns the number of further events that an alert stands for.
 func (a *Alerts) moreOf(alert *runevents.Alert) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -23,18 +23,18 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// ErrUnknownAlert: the stream of alerts has no alert with the sequence, or not any more.
+// ErrUnknownAlert: the stream of alerts has no alert with this sequence, or has removed it.
 var ErrUnknownAlert = errors.New("alerts: no such alert is kept")
 
-// kept is the last copy of the stream of alerts, and the stream's state then.
+// kept is a copy of the stream of alerts, with the stream's state at that time.
 type kept struct {
 	mu             sync.Mutex
-	created        time.Time // of the stream: another one has other sequences
+	created        time.Time // of the stream: if it is created again, sequences begin anew
 	last, messages uint64
-	alerts         []messages.Alert // the oldest first; not changed any more
+	alerts         []messages.Alert // the oldest first; immutable
 }
 
-// read returns the alerts that the stream keeps, the oldest first: none if the stream is missing.
+// read returns the alerts that the stream keeps, the oldest first; none if the stream is missing.
 func (a *Alerts) read(ctx context.Context) ([]messages.Alert, error) {
 	stream, err := a.js.Stream(ctx, a.stream.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -62,15 +62,15 @@ func (a *Alerts) read(ctx context.Context) ([]messages.Alert, error) {
 	return k.alerts, nil
 }
 
-// add adds a message: an alert, or the acknowledgement of an earlier one. It ignores a message that
-// no server wrote.
+// add adds a message of the stream: an alert, or the acknowledgement of an earlier alert. It ignores
+// other messages.
 func (a *Alerts) add(all []messages.Alert, msg *jetstream.RawStreamMsg) []messages.Alert {
 	acknowledged := wire.AcknowledgedSubject(a.config.World, "")
 	if text, ok := strings.CutPrefix(msg.Subject, acknowledged); ok {
 		seq, _ := strconv.ParseUint(text, 10, 64)
 		if i, found := find(all, seq); found {
 			all[i].Acknowledged = new(messages.Acknowledgement)
-			_ = json.Unmarshal(msg.Data, all[i].Acknowledged) // of another writer: it names nobody
+			_ = json.Unmarshal(msg.Data, all[i].Acknowledged) // unreadable, it names nobody
 		}
 		return all
 	}
@@ -82,24 +82,24 @@ func (a *Alerts) add(all []messages.Alert, msg *jetstream.RawStreamMsg) []messag
 	return all
 }
 
-// find returns the index of the alert with a sequence of the stream.
+// find returns the index of the alert with a sequence.
 func find(alerts []messages.Alert, seq uint64) (int, bool) {
 	return slices.BinarySearchFunc(alerts, seq, func(alert messages.Alert, seq uint64) int {
 		return cmp.Compare(alert.Seq, seq)
 	})
 }
 
-// Filter says which alerts a page has. Its zero value means all, from the newest on.
+// Filter selects alerts. Its zero value selects all.
 type Filter struct {
-	// After is the Next of the page before: the page has older ones.
+	// After is the Next of the page before; 0 for the first page.
 	After uint64
 	// Open leaves out acknowledged alerts.
 	Open bool
-	// Codes are the codes of the page; none for every code.
+	// Codes are the wanted codes; all if it is empty.
 	Codes []runevents.AlertCode
 }
 
-// List returns up to limit alerts.
+// List returns a page of up to limit alerts, the newest first.
 func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (messages.Alerts, error) {
 	page := messages.Alerts{Alerts: []messages.Alert{}}
 	all, err := a.read(ctx)
@@ -119,14 +119,14 @@ func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (messages.A
 	return page, err
 }
 
-// Newest is how many alerts Summary returns of each kind.
+// Newest bounds each list of alerts in a Summary.
 const Newest = 5
 
 // Summary counts the alerts of a world.
 type Summary struct {
 	messages.OpenAlerts
-	// Urgent are the newest open alerts P1 of the last hour, and MoreUrgent counts the others. A
-	// STORAGE_FAILED before a STORAGE_RECOVERED is not urgent.
+	// Urgent are the newest open P1 alerts of the last hour, and MoreUrgent counts the others. A
+	// STORAGE_FAILED is not urgent after a later STORAGE_RECOVERED.
 	Urgent     []messages.Alert
 	MoreUrgent int
 }
@@ -162,8 +162,8 @@ func (a *Alerts) Summary(ctx context.Context) (Summary, error) {
 	return s, err
 }
 
-// StorageFailedSince returns when the newest STORAGE_FAILED was raised, if no STORAGE_RECOVERED
-// came after it. Otherwise, or if the alerts cannot be read, it returns zero.
+// StorageFailedSince returns the time of the newest STORAGE_FAILED; zero if a STORAGE_RECOVERED
+// followed, or if the alerts cannot be read.
 func (a *Alerts) StorageFailedSince(ctx context.Context) time.Time {
 	page, err := a.List(ctx, Filter{
 		Codes: []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered},
@@ -175,8 +175,8 @@ func (a *Alerts) StorageFailedSince(ctx context.Context) time.Time {
 	return at
 }
 
-// Recall makes RaiseOnce and RaiseFound know the alerts of the stream, so that they are not raised
-// again. It tries until it has read them or ctx is done, and returns the error of ctx.
+// Recall reads the alerts of the stream, so that RaiseOnce and RaiseFound do not raise them again. It
+// retries until ctx is done; the error is ctx's.
 func (a *Alerts) Recall(ctx context.Context) error {
 	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
 	for {
@@ -192,7 +192,7 @@ func (a *Alerts) Recall(ctx context.Context) error {
 			}
 			return nil
 		}
-		a.config.Logger.Warn("the alerts cannot be read, and projections wait for them; will try "+
+		a.config.Logger.Warn("the alerts cannot be read, and projections wait for that; will try "+
 			"again", "error", err)
 		if err := pauses.Wait(ctx); err != nil {
 			return err
@@ -200,10 +200,10 @@ func (a *Alerts) Recall(ctx context.Context) error {
 	}
 }
 
-// Acknowledge stores that an operator has dealt with the alert with a sequence: who, when and why.
-// It returns the alert. The first acknowledgement of an alert counts: further ones change nothing,
-// and return it. An acknowledgement stands in the stream behind its alert, so the stream does not
-// drop it earlier. Acknowledge returns ErrUnknownAlert or ErrUnavailable.
+// Acknowledge stores who has dealt with the alert with a sequence, when and why. It returns the
+// alert with its first acknowledgement: later ones change nothing. The stream never drops an
+// acknowledgement before its alert, which is older. The errors are ErrUnknownAlert and
+// ErrUnavailable.
 func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string) (messages.Alert, error) {
 	alert, err := a.alertAt(ctx, seq)
 	if err != nil || alert.Acknowledged != nil {
@@ -221,9 +221,9 @@ func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string)
 		Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {"0"}},
 	})
 	switch {
-	case commitlog.IsWrongLastSequence(err): // another one was faster
+	case commitlog.IsWrongLastSequence(err): // somebody else was faster
 		alert, err = a.alertAt(ctx, seq)
-		if err == nil && alert.Acknowledged == nil { // and is on its way into a replicated stream
+		if err == nil && alert.Acknowledged == nil { // a replica does not have it yet
 			err = ErrUnavailable
 		}
 	case err != nil:

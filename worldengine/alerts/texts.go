@@ -9,8 +9,8 @@ import (
 	"worldengine/trace"
 )
 
-// Text is the message of an alert that the engine raises: the event, its meaning and the remedy. Names
-// in braces stand for values; see About.
+// Text is the message of an alert of the engine: the event, its meaning and the remedy. Names in
+// braces stand for values; see About.
 type Text struct {
 	code    runevents.AlertCode
 	message string
@@ -24,7 +24,7 @@ var (
 	DoubleAnswer = Text{runevents.PluginDoubleAnswer,
 		"More answers than requests say that {handoff} was applied to town {town}: is there a " +
 			"second plugin for the town? The first answer counts. End one of the two, and put the " +
-			"town's true state if it is another."}
+			"town's true state if it differs."}
 	InDoubt = Text{runevents.ApplyInDoubt,
 		"It is not known whether {handoff} was applied to town {town}. The town was left as it " +
 			"was: look at the game and put its true state."}
@@ -32,41 +32,41 @@ var (
 	CancelledByForce = Text{runevents.ApplyInDoubt,
 		"{actor} asked to cancel run {run} of town {town} by force. If the run is CANCELLED, its " +
 			"game may have applied the command, and the town was left as it was: look at the game " +
-			"and put its true state. If the run has a result, that came first: nothing is to be " +
-			"done."}
+			"and put its true state. If the run has a result, that came first, and there is " +
+			"nothing to do."}
 	StateInvalid = Text{runevents.PluginStateInvalid,
-		"The plugin applied {handoff} to town {town} and reported a state that cannot be its. The " +
-			"town was left as it was: put its true state."}
+		"The plugin applied {handoff} to town {town} and reported an impossible state. The town " +
+			"was left as it was: put its true state."}
 	PluginAbsent = Text{runevents.PluginAbsent,
 		"Town {town} has had no plugin or console since {since}; commands in hand: {commands}. " +
 			"{prospect} Start the game server, or check that its plugin serves this town."}
 	PluginReturned = Text{runevents.PluginReturned,
 		"Town {town} has a plugin or console again, after it had none since {since}."}
 	PluginNotNeeded = Text{runevents.PluginReturned,
-		"Town {town} needs no plugin any more: it was removed, or bound to something else. It had " +
+		"Town {town} needs no plugin any more: it was removed, or is not bound to one now. It had " +
 			"none since {since}."}
 	LeftWaiting = Text{runevents.RunLeftWaiting,
-		"The server in which a handoff for town {town} waited did not judge it: it has died, or it " +
-			"could not reach the log. The run was cancelled; nothing was judged, and the key is " +
-			"free."}
+		"A handoff for town {town} waited in a server that died or could not reach the log. It " +
+			"was not judged; its run was cancelled, and its key is free."}
 	LeftUncancelled = Text{runevents.RunLeftWaiting,
-		"The server in which a handoff for town {town} waited did not judge it, and the run cannot " +
-			"be cancelled: {error}. It is tried again; handoffctl run cancel ends it too."}
+		"A handoff for town {town} waited in a server that died or could not reach the log. It " +
+			"was not judged, and its run cannot be cancelled: {error}. The server tries again; " +
+			"handoffctl run cancel ends it too."}
 	DrainTimeout = Text{runevents.PauseDrainTimeout,
 		"Commands were still being applied {timeout} after the pause of {paused}. They go on, and " +
-			"may still change their towns: handoffctl status says how many, and town list which " +
-			"towns."}
+			"may still change their towns: handoffctl status counts them, handoffctl town list " +
+			"shows their towns."}
 	LogLost       = Text{runevents.LogLost, "{effect}: {error}"}
 	CommitDamaged = Text{runevents.CommitDamaged,
 		"The commit at log sequence {sequence} cannot be read: {error} Run handoffctl fsck."}
 	StorageFailed = Text{runevents.StorageFailed,
-		"Nothing is stored and every request that would have to be gets STORAGE_FULL: {error}. Make " +
-			"room on the disk of the log: the server goes on by itself then."}
+		"Nothing can be stored, and requests that change something get STORAGE_FULL: {error}. Make " +
+			"room on the disk of the log; then the server goes on by itself."}
 	StorageRecovered = Text{runevents.StorageRecovered,
 		"There is room again; nothing was stored since {since}."}
 )
 
-// About is the subject of an alert. Members that do not apply are "".
+// About is the subject of an alert. Members may be zero.
 type About struct {
 	TownID, HandoffID, RunID string
 	Trace                    trace.Context // of the run
@@ -83,7 +83,7 @@ func (t Text) About(about About, values ...string) runevents.Alert {
 	}
 }
 
-// Since is About for a condition of a town, which has lasted since a time: the value of {since}.
+// Since is About for a condition that a town has had since a time, the value of {since}.
 func (t Text) Since(about About, since time.Time, values ...string) runevents.Alert {
 	at := runevents.Timestamp(since)
 	alert := t.About(about, append(values, "{since}", at)...)

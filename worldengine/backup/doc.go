@@ -8,15 +8,18 @@
 //	    stream.arc.s2             its messages, with their sequences, times and times to live
 //
 // Take reads the log, and then the alerts, with JetStream's own snapshots. The first server of the
-// restored world derives all else from the log.
+// restored world derives everything else from the log.
 //
-// The backup has every answer from before Take began, and perhaps later ones. A snapshot is taken
-// message by message while the stream goes on, and a full history drops its oldest messages
-// meanwhile. A town whose whole history is replaced would be missing: Take detects that and fails
-// with ErrOutrun. And a copied message may leave together with later ones that were not copied:
-// Take finds such a hole by the guards of the messages behind it, and the manifest names the
-// messages that Restore removes, so that the restored history begins behind the hole. Damaged
-// messages, which NATS does not deliver, are not in a backup: the history before them stays, and
-// fsck finds the same in the restored world as in the other. If such a message is a town's last
-// one, the one before replaces it.
+// The backup has every answer from before Take began, and perhaps later ones. NATS copies message by
+// message while the stream grows, and a full history drops its oldest messages meanwhile. This has
+// two consequences:
+//
+//   - If a town's whole history is replaced, the copy may lack the town. Take fails with ErrOutrun.
+//   - A message may be copied before it is dropped, while later ones are dropped before they are
+//     copied. Take finds this hole by the guard of the next message. The manifest names the messages
+//     before the hole, and Restore removes them.
+//
+// A backup lacks damaged messages, since NATS does not deliver them. The history before them stays,
+// and fsck reports the same about both worlds. If a damaged message is a town's last one, the restored
+// town has the state before it.
 package backup

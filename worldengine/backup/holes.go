@@ -13,28 +13,28 @@ import (
 	"worldengine/worldengine/fsck"
 )
 
-// Left names the messages of a subject of the log before a sequence. They left its history during
-// the copy, though the copy has some of them. A restore removes those.
+// Left names the messages of a subject of the log before a sequence. The log dropped them during the
+// copy, but the copy has some. A restore removes these.
 type Left struct {
 	Subject string `json:"subject"`
 	Before  uint64 `json:"before"`
 }
 
-// holes finds the gaps of a history in the log's copy: each message there is guarded by the
-// sequence of the one before it. It keeps two numbers for each town.
+// holes finds the holes of the histories in a copy of the log: each message of a history is guarded
+// by the sequence of the one before it.
 type holes struct {
 	world     string
 	histories map[string]copied // by subject
 	found     []hole
 }
 
-// copied is a history's copied part: the number of messages, and the last one's sequence.
+// copied is the copied part of a history: the number of its messages, and the last one's sequence.
 type copied struct{ messages, last uint64 }
 
-// hole is a gap in a history between two existing messages.
+// hole is between two messages of a history, which have these sequences.
 type hole struct {
-	subject        string
-	before, behind uint64
+	subject       string
+	before, after uint64
 }
 
 // visit checks the next message of the copy.
@@ -58,8 +58,8 @@ func (h *holes) visit(entry *archive.Header, content io.Reader) error {
 	return nil
 }
 
-// checkLog requires that the copy of the log has every town, and notes the messages that the copy or
-// the world lacks. log has the state before the copy.
+// checkLog requires that the copy of the log has every town. It notes in the manifest the messages
+// that the log dropped, and the unreadable ones. log has the log's state before the copy.
 func (m *Manifest) checkLog(ctx context.Context, log *commitlog.Log, found *holes) error {
 	err := checkHistory(ctx, log)
 	if err == nil {
@@ -73,10 +73,9 @@ func (m *Manifest) checkLog(ctx context.Context, log *commitlog.Log, found *hole
 	return err
 }
 
-// checkHistory returns ErrOutrun if a town may have lost its last message to the bound of its
-// history during the backup: its state could be missing then, or an older one in its place. log has
-// the log's state at the start. If the log did not grow by a whole history, every town's last
-// message is there; older ones may have left between two that are: see holes.
+// checkHistory returns ErrOutrun if the log dropped a town's whole history of the start during the
+// copy: the copy may lack the town then, or have an older state of it. log has the log's state at the
+// start.
 func checkHistory(ctx context.Context, log *commitlog.Log) error {
 	begin := log.Stream.CachedInfo().State.LastSeq
 	info, err := log.Stream.Info(ctx)
@@ -100,9 +99,9 @@ func checkHistory(ctx context.Context, log *commitlog.Log) error {
 	})
 }
 
-// left returns the messages that left the log during the copy, up to the last such hole of each
-// history. A history drops its oldest messages first, so the message before a hole has left it too;
-// if it still exists, the hole is damage, in the copy as in the world.
+// left returns the messages that the log dropped during the copy, up to the last such hole of each
+// history. A history drops its oldest messages first. So if the message before a hole still exists,
+// the hole is damage, which the log has too.
 func (h *holes) left(ctx context.Context, log *commitlog.Log) ([]Left, error) {
 	var all []Left
 	for _, at := range h.found {
@@ -117,7 +116,7 @@ func (h *holes) left(ctx context.Context, log *commitlog.Log) ([]Left, error) {
 		if i < 0 {
 			i, all = len(all), append(all, Left{Subject: at.subject})
 		}
-		all[i].Before = at.behind
+		all[i].Before = at.after
 	}
 	return all, nil
 }

@@ -170,6 +170,6 @@ func TestRead_LeftOfOtherSubjects(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, backup.ManifestFile), data, 0o600))
 		_, err = backup.Read(dir)
 		require.ErrorIs(t, err, backup.ErrInvalid)
-		require.ErrorContains(t, err, "what left the log is not of it")
+		require.ErrorContains(t, err, "the log has no history ")
 	}
 }

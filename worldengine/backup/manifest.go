@@ -19,10 +19,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// formatPrefix stands before commitlog.Format in a manifest.
+// formatPrefix and commitlog.Format make up the format of a manifest.
 const formatPrefix = "worldengine-backup.v"
 
-// ManifestFile makes a directory a backup; the others are the files of each stream in it.
+// ManifestFile makes a directory a backup; the others are the files of each stream.
 const (
 	ManifestFile = "manifest.json"
 	configFile   = "backup.json"
@@ -33,28 +33,28 @@ const (
 type Manifest struct {
 	Format string `json:"format"`
 	World  string `json:"world"`
-	// TakenAt is when the backup began: it has every earlier answer.
+	// TakenAt is the time at which the backup began: it has every earlier answer.
 	TakenAt time.Time `json:"takenAt"`
-	// Settings are the world's, by the names of handoffd's flags.
+	// Settings are the world's settings, by the names of handoffd's flags.
 	Settings []commitlog.Setting `json:"settings,omitzero"`
-	// Streams are in the order of their copying, the log first.
+	// Streams are in the order in which they were copied, the log first.
 	Streams []Stream `json:"streams"`
-	// Unreadable are the towns whose last message NATS could not read. A restore has their state
-	// before it, or not at all.
+	// Unreadable are the towns whose last message NATS could not read. A restored world has the
+	// state before it, or lacks the town.
 	Unreadable []fsck.Unreadable `json:"unreadable,omitzero"`
-	// Left has the messages that left the log's histories during the copy.
+	// Left has the messages that the log dropped during the copy.
 	Left []Left `json:"left,omitzero"`
 }
 
 // Stream is one stream of a backup.
 type Stream struct {
 	Name string `json:"name"`
-	// FirstSeq and LastSeq are from the start of the snapshot; Messages were copied.
+	// FirstSeq and LastSeq are the stream's when the snapshot began. Messages were copied.
 	FirstSeq uint64 `json:"firstSeq"`
 	LastSeq  uint64 `json:"lastSeq"`
 	Messages uint64 `json:"messages"`
-	held     uint64 // messages when its snapshot began
-	// Config and Data are its files.
+	held     uint64 // the stream's messages when the snapshot began
+	// Config and Data are the stream's files.
 	Config File `json:"config"`
 	Data   File `json:"data"`
 }
@@ -65,7 +65,7 @@ type File struct {
 	SHA256 string `json:"sha256"` // lower-case hex
 }
 
-// Read returns a backup's manifest after reading every file that belongs to it. The error is
+// Read returns a backup's manifest after it has compared every file with it. The error is
 // commitlog.ErrFormat, or ErrInvalid, which names the missing or altered file.
 func Read(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestFile)
@@ -80,7 +80,7 @@ func Read(dir string) (*Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	// Another format is the reason, whatever else the manifest has.
+	// Another format may have other members, so it is the first reason to refuse a manifest.
 	var head struct {
 		Format string `json:"format"`
 		World  string `json:"world"`
@@ -108,8 +108,8 @@ func Read(dir string) (*Manifest, error) {
 	return m, nil
 }
 
-// validate refuses another kind of manifest, and other streams than the world's: their names become
-// names of files.
+// validate refuses a manifest of another format, or with other streams than a world's: the names of
+// streams become names of files.
 func (m *Manifest) validate() error {
 	if want := formatPrefix + commitlog.Format; m.Format != want {
 		return fmt.Errorf("the format is %q, and not %s", m.Format, want)
@@ -129,8 +129,8 @@ func (m *Manifest) validate() error {
 	for _, left := range m.Left {
 		if !commitlog.IsHistory(m.World, left.Subject) || left.Before == 0 ||
 			left.Before > m.Streams[0].LastSeq {
-			return fmt.Errorf("what left the log is not of it: %s before %d",
-				left.Subject, left.Before)
+			return fmt.Errorf("the log has no history %s before sequence %d", left.Subject,
+				left.Before)
 		}
 	}
 	return nil
@@ -138,7 +138,7 @@ func (m *Manifest) validate() error {
 
 func (s *Stream) path(dir, file string) string { return filepath.Join(dir, s.Name, file) }
 
-// verify returns an error unless the file at a path is as it was.
+// verify returns an error unless the file at a path is the one of the manifest.
 func (f *File) verify(path string) error {
 	now, err := digest(path)
 	switch {
@@ -163,7 +163,7 @@ func digest(path string) (File, error) {
 	return File{Bytes: n, SHA256: hex.EncodeToString(hash.Sum(nil))}, err
 }
 
-// write writes the manifest. Read refuses a part of it.
+// write writes the manifest.
 func (m *Manifest) write(dir string) error {
 	data, err := json.Marshal(m, json.Deterministic(true), jsontext.WithIndent("  "))
 	if err != nil {

@@ -20,11 +20,11 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// clusterTimeout bounds the time until a cluster's servers have a restored stream.
+// clusterTimeout bounds the wait until all servers of a cluster have a restored stream.
 const clusterTimeout = 10 * time.Minute
 
-// BackupStreams returns the streams in a world's backup, as a server creates them and in order: the
-// log, and the alerts, which are not derived from it.
+// BackupStreams returns the streams in a world's backup, as a server creates them: first the log, then
+// the alerts, which are not derived from it.
 func BackupStreams(
 	world string, settings commitlog.Settings, replicas int,
 ) []jetstream.StreamConfig {
@@ -35,10 +35,10 @@ func BackupStreams(
 
 // RestoreOptions configure a restore. Zero values mean their documented defaults.
 type RestoreOptions struct {
-	// World is the world's name; wire.DefaultWorld. A backup of another one is refused: its
+	// World is the world's name; wire.DefaultWorld. A backup of another world is refused, since its
 	// messages contain the name.
 	World string
-	// Replicas is the new number of servers that keep each stream, whatever it was before; 1.
+	// Replicas is the number of servers that keep each restored stream; 1.
 	Replicas int
 	// Restored, unless nil, is called after each stream.
 	Restored func(Stream)
@@ -47,14 +47,13 @@ type RestoreOptions struct {
 // Restored is the outcome of a restore.
 type Restored struct {
 	Manifest *Manifest
-	// Pending counts the towns with a command that is being applied; a server goes on with them.
+	// Pending counts the towns with a pending command, which a server goes on with.
 	Pending int
 }
 
-// Restore restores a world from a backup, before any server serves it. It changes nothing until the
-// whole backup was read and found unaltered, nor if the world exists. Until the restore has
-// finished, servers refuse the world by a mark; a repeated restore first removes the earlier one's
-// streams.
+// Restore restores a world from a backup, before any server serves it. It changes nothing if the
+// backup is not whole or the world exists. A mark makes servers refuse the world until a restore has
+// finished. A repeated restore first removes the streams of the unfinished one.
 func Restore(
 	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
 ) (*Restored, error) {
@@ -110,12 +109,12 @@ func (r *restore) begin(ctx context.Context) error {
 		case err != nil:
 			return err
 		case there && !again:
-			return fmt.Errorf("%w: the stream %s is there; nothing was changed: %s", ErrWorldExists,
+			return fmt.Errorf("%w: there is a stream %s; nothing was changed: %s", ErrWorldExists,
 				name, elsewhere)
 		case there:
 			if err := r.js.DeleteStream(ctx, name); err != nil {
-				return fmt.Errorf("backup: what an earlier restore has made: stream %s: %w", name,
-					err)
+				return fmt.Errorf("backup: the stream %s of an unfinished restore cannot be "+
+					"removed: %w", name, err)
 			}
 		}
 	}
@@ -127,12 +126,12 @@ func (r *restore) begin(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("backup: the mark of a restore: %w", err)
+		return fmt.Errorf("backup: the mark of a restore cannot be made: %w", err)
 	}
 	return nil
 }
 
-// elsewhere is the advice if the world is there.
+// elsewhere is the advice if the world exists.
 const elsewhere = "restore into an empty data directory or another NATS, or first end the " +
 	"world's servers and take its streams away"
 
@@ -147,7 +146,7 @@ func (r *restore) requireUnserved(ctx context.Context) error {
 		return fmt.Errorf("%w: a server serves %q; nothing was changed: %s", ErrWorldExists,
 			r.manifest.World, elsewhere)
 	}
-	return fmt.Errorf("backup: whether a server serves %q: %w", r.manifest.World,
+	return fmt.Errorf("backup: it is unknown if a server serves %q: %w", r.manifest.World,
 		cmp.Or(r.nc.LastError(), err))
 }
 
@@ -159,8 +158,8 @@ func (r *restore) exists(ctx context.Context, stream string) (bool, error) {
 	return err == nil, nil
 }
 
-// all restores the streams, and removes the mark when they are complete. It returns the number of
-// towns in which a command is being applied.
+// all restores the streams, and then removes the mark. It returns the number of towns with a pending
+// command.
 func (r *restore) all(ctx context.Context) (pending int, err error) {
 	snapshots := make([]snapshot, len(r.manifest.Streams))
 	for i := range snapshots {
@@ -172,7 +171,7 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 			return 0, err
 		}
 	}
-	var made jetstream.StreamConfig // the log's; the other settings are a server's
+	var made jetstream.StreamConfig // of the log; only the world's settings are restored
 	if err := json.Unmarshal(snapshots[0].Config, &made); err != nil {
 		return 0, err
 	}
@@ -226,7 +225,7 @@ func (r *restore) stream(
 }
 
 // compare requires that a restored stream has the manifest's messages, except those that may have
-// expired since.
+// expired since the backup.
 func (r *restore) compare(
 	s *Stream, maxAge time.Duration, restored *jetstream.StreamState,
 ) error {
@@ -254,8 +253,8 @@ func (r *restore) compare(
 	return nil
 }
 
-// cut removes from the log the messages that left their histories during the copy; the log then
-// denies removals. It may be called again.
+// cut removes the messages before a hole from the log, and then makes the log deny removals. It may
+// be called again.
 func (r *restore) cut(
 	ctx context.Context, log jetstream.Stream, config jetstream.StreamConfig,
 ) error {
@@ -266,8 +265,8 @@ func (r *restore) cut(
 		err := log.Purge(ctx, jetstream.WithPurgeSubject(left.Subject),
 			jetstream.WithPurgeSequence(left.Before))
 		if err != nil {
-			return fmt.Errorf("stream %s: what left %s before %d: %w", config.Name,
-				left.Subject, left.Before, err)
+			return fmt.Errorf("stream %s: %s before sequence %d cannot be removed: %w",
+				config.Name, left.Subject, left.Before, err)
 		}
 	}
 	if _, err := r.js.UpdateStream(ctx, config); err != nil {
@@ -276,7 +275,7 @@ func (r *restore) cut(
 	return nil
 }
 
-// CountPending counts the towns of a log in which a command is being applied.
+// CountPending counts the towns of a log that have a pending command.
 func CountPending(ctx context.Context, log jetstream.Stream, world string) (n int, err error) {
 	err = commitlog.EachLast(ctx, log, []string{wire.LogSubject(world, "*")},
 		func(msg *jetstream.RawStreamMsg) error {
@@ -288,7 +287,7 @@ func CountPending(ctx context.Context, log jetstream.Stream, world string) (n in
 	return n, err
 }
 
-// await retries until try works. In a cluster a new stream may have no leader for a moment.
+// await retries until try succeeds, in a cluster, in which a new stream may have no leader yet.
 func (r *restore) await(ctx context.Context, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
@@ -300,7 +299,7 @@ func (r *restore) await(ctx context.Context, try func() error) error {
 	}
 }
 
-// replicated returns nil when all servers that keep a stream have all of it.
+// replicated returns nil when every replica has the whole stream.
 func (r *restore) replicated(ctx context.Context, name string) error {
 	stream, err := r.js.Stream(ctx, name)
 	if err != nil {

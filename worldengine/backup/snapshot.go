@@ -18,25 +18,25 @@ import (
 	"worldengine/worldengine/backoff"
 )
 
-// Bounds of data in transit. NATS sends chunks of a snapshot ahead of their acknowledgement, up to
-// the window: no more waits here.
+// Bounds of data in transit. NATS sends chunks of a snapshot before earlier ones are acknowledged, up
+// to the window.
 const (
 	chunkSize  = 128 << 10
 	windowSize = 4 << 20
-	// idleTimeout bounds the wait for the next chunk, or for an answer, and storeTimeout the wait
-	// until NATS has stored a chunk.
+	// idleTimeout bounds the wait for the next chunk or for an answer, and storeTimeout the wait until
+	// NATS has stored a chunk.
 	idleTimeout  = 30 * time.Second
 	storeTimeout = 5 * time.Minute
 )
 
-// snapshot is the beginning of JetStream's snapshot of a stream, and the content of configFile.
+// snapshot is JetStream's first answer about a snapshot, and the content of configFile.
 type snapshot struct {
 	Config json.RawMessage `json:"config"`
 	State  json.RawMessage `json:"state"`
 }
 
-// takeSnapshot writes a stream's snapshot to w, chunk by chunk, and calls written, unless nil, with
-// the bytes so far. It acknowledges a chunk when it is written, so that NATS does not send faster.
+// takeSnapshot writes a stream's snapshot to w, chunk by chunk. It calls written, unless nil, with the
+// number of bytes so far. It acknowledges a chunk when it is written, which slows NATS down.
 func takeSnapshot(
 	ctx context.Context, nc *nats.Conn, stream string, w io.Writer,
 	written func(stream string, bytes int64),
@@ -72,7 +72,7 @@ func takeSnapshot(
 		if bytes += int64(len(chunk.Data)); written != nil {
 			written(stream, bytes)
 		}
-		if chunk.Reply != "" { // the last one has none
+		if chunk.Reply != "" { // the last chunk has none
 			if err := chunk.Respond(nil); err != nil {
 				return nil, fmt.Errorf("%w: %s: %w", ErrIncomplete, stream, err)
 			}
@@ -80,7 +80,7 @@ func takeSnapshot(
 	}
 }
 
-// nextChunk waits for the chunk with an index. It returns nil behind the last one.
+// nextChunk waits for the chunk with an index. It returns nil after the last one.
 func nextChunk(
 	ctx context.Context, chunks *nats.Subscription, index int,
 ) (*nats.Msg, error) {
@@ -93,13 +93,14 @@ func nextChunk(
 	if len(chunk.Data) == 0 {
 		status := chunk.Header.Get("Status")
 		if status != "" && status != "204" {
-			err = fmt.Errorf("NATS ended it with %s %s", status, chunk.Header.Get("Description"))
+			err = fmt.Errorf("NATS ended the snapshot with %s %s", status,
+				chunk.Header.Get("Description"))
 		}
 		return nil, err
 	}
-	own := fmt.Sprintf(".%d.%d", len(chunk.Data), index) // ends its reply subject; the last has none
-	if chunk.Reply != "" && !strings.HasSuffix(chunk.Reply, own) {
-		return nil, fmt.Errorf("another one arrived: %s", chunk.Reply)
+	end := fmt.Sprintf(".%d.%d", len(chunk.Data), index) // of its reply subject
+	if chunk.Reply != "" && !strings.HasSuffix(chunk.Reply, end) {
+		return nil, fmt.Errorf("another chunk arrived: %s", chunk.Reply)
 	}
 	return chunk, nil
 }
@@ -113,8 +114,9 @@ func callAPI(ctx context.Context, nc *nats.Conn, subject string, request, reply 
 	return call(ctx, nc, idleTimeout, subject, body, reply)
 }
 
-// call makes a request, and reads the answer, unless it is empty. In a cluster another server than
-// ours may restore, and know of it a moment later: a request that no server took is sent again.
+// call makes a request, and reads the answer unless it is empty. It sends a request without
+// responders again: in a cluster another server than ours may restore the stream, and subscribe a
+// moment later.
 func call(
 	ctx context.Context, nc *nats.Conn, within time.Duration, subject string, body []byte, reply any,
 ) error {
@@ -122,7 +124,7 @@ func call(
 	defer cancel()
 	msg, err := nc.RequestWithContext(ctx, subject, body)
 	for tries := 0; errors.Is(err, nats.ErrNoResponders) && tries < 100; tries++ {
-		_ = backoff.Sleep(ctx, 20*time.Millisecond) // the request finds that ctx is done
+		_ = backoff.Sleep(ctx, 20*time.Millisecond) // if ctx is done, the request fails
 		msg, err = nc.RequestWithContext(ctx, subject, body)
 	}
 	if err == nil && len(msg.Data) > 0 {
@@ -158,15 +160,15 @@ func restoreSnapshot(
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
 			err = nil
 		}
-		if err == nil { // the empty one is the end, and its answer the stream
+		if err == nil { // an empty chunk ends the stream, and its answer has the stream's state
 			err = call(ctx, nc, storeTimeout, to.DeliverSubject, chunk[:n], &made)
 		}
 	}
 	return made.State, err
 }
 
-// visitor gets a message of a snapshot: entry has its subject, its sequence, and the size of the
-// headers that begin content. It need not read the rest.
+// visitor visits a message of a snapshot. entry has its subject, its sequence, and the size of its
+// headers, with which content begins. A visitor need not read content.
 type visitor func(entry *archive.Header, content io.Reader) error
 
 // headersOf reads the headers of a message of a snapshot; nil if they cannot be decoded.
@@ -177,13 +179,13 @@ func headersOf(entry *archive.Header, content io.Reader) (nats.Header, error) {
 	}
 	header, err := nats.DecodeHeadersMsg(data)
 	if err != nil {
-		return nil, nil // no commit of an engine
+		return nil, nil // no engine wrote it
 	}
 	return header, nil
 }
 
-// readArchive counts a snapshot's messages up to the mark behind the last one, which proves that it
-// is whole. visit, unless nil, gets each of them.
+// readArchive counts a snapshot's messages, and visits each one if visit is not nil. A mark after the
+// last message proves that the snapshot is whole.
 func readArchive(path string, visit visitor) (messages uint64, err error) {
 	f, err := os.Open(path)
 	if err != nil {

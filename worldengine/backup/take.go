@@ -20,15 +20,15 @@ import (
 type Options struct {
 	// World is the world's name; wire.DefaultWorld.
 	World string
-	// Copied, unless nil, is called after each stream, and Copying with each part of one and its
-	// bytes so far.
+	// Copied, unless nil, is called after each stream. Copying, unless nil, is called after each part
+	// of a stream, with the number of its bytes so far.
 	Copied  func(Stream)
 	Copying func(stream string, bytes int64)
 }
 
-// Take copies a world, which may be served meanwhile, to a directory that is missing or empty.
-// Messages that NATS cannot read are not in a backup: see Manifest.Unreadable. If it fails, it
-// leaves nothing that Restore would accept.
+// Take copies a world, which may be served meanwhile, to a directory that is missing or empty. The
+// backup lacks messages that NATS cannot read: see Manifest.Unreadable. If Take fails, it removes its
+// files.
 func Take(
 	ctx context.Context, nc *nats.Conn, dir string, options Options,
 ) (_ *Manifest, err error) {
@@ -80,7 +80,7 @@ func Take(
 	return m, nil
 }
 
-// makeDirectory makes a directory that only its owner may read: it will have all data of a world.
+// makeDirectory makes an empty directory that only its owner may read.
 func makeDirectory(dir string) error {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -104,7 +104,7 @@ func (m *Manifest) remove(dir string) error {
 	return err
 }
 
-// take copies one stream. visit, unless nil, gets the messages of the copy.
+// take copies one stream. visit, unless nil, visits the messages of the copy.
 func (s *Stream) take(
 	ctx context.Context, nc *nats.Conn, dir string, visit visitor, copying func(string, int64),
 ) error {

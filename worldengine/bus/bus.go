@@ -1,14 +1,14 @@
 // Package bus copies the run events of the log into a JetStream stream, for durable consumers.
 //
 // A Sink reads the log in order and publishes each run event as a message of its own, to
-// runevents.v2.<world>.<town token>.<run id> in the stream WORLD_<world>_RUNEVENTS. The message has
-// the headers Event-Type, Nats-Msg-Id (the event's id), the trace of its run, Kind: events if
-// another producer appended it, and its place in the log: Log-Seq and Log-Part.
+// runevents.v2.<world>.<town token>.<run id> in the stream WORLD_<world>_RUNEVENTS. Its headers are
+// Event-Type, Nats-Msg-Id (the event's id), the trace of its run, its place in the log (Log-Seq and
+// Log-Part), and Kind: events if another producer than the engine appended the event.
 //
-// The stream is the log's image, in order and once, after a crash at any point and with any number
-// of sinks. A sink's position is only in the stream's last message, and each message is guarded by
-// the end of the stream behind which it belongs: a sink that loses a race reads its position again.
-// Consumers see each event at least once, and know it by its id.
+// The stream has every event once, in the order of the log, after a crash at any point and with any
+// number of sinks. A sink keeps no position of its own: the stream's last message has it. Each
+// message is guarded by the message before it, so a sink that loses a race reads the position again.
+// Consumers see each event at least once, and recognise a repeated one by its id.
 package bus
 
 import (
@@ -46,17 +46,17 @@ type Config struct {
 	// Conn is the connection to the NATS that has the log and gets the events.
 	Conn  *nats.Conn
 	World string
-	// Replicas, Retention and Limit are the stream's: its replicas, the age at which events expire
-	// (0 for never), and the number of events that it keeps (0 for all).
+	// Replicas is the stream's number of replicas, Retention the age at which its events expire
+	// (0 for never), and Limit the number of events that it keeps (0 for all).
 	Replicas  int
 	Retention time.Duration
 	Limit     int64
-	// Attempts is how often the stream may refuse an event for its own fault before it is a dead
-	// letter; 0 for DefaultAttempts.
+	// Attempts is how often the stream may refuse an event before the event becomes a dead letter;
+	// 0 for DefaultAttempts.
 	Attempts int
-	// Raise gets the alerts about dead letters and a lost log. It must not block; nil raises none.
+	// Raise raises the alerts about dead letters and a lost log. It must not block; nil raises none.
 	Raise func(runevents.Alert)
-	// Logger logs for operators; nil for slog.Default.
+	// Logger is for operators; nil for slog.Default.
 	Logger *slog.Logger
 }
 
@@ -66,11 +66,11 @@ type Sink struct {
 	js              jetstream.JetStream
 	stream, letters jetstream.StreamConfig // of the events, and of the dead letters
 
-	// Run's own.
-	opened    bool          // the stream was made, or updated to its settings
-	refusals  map[place]int // of events at or behind the position; Attempts once given up
+	// Only Run uses these.
+	opened    bool          // the stream exists with its present settings
+	refusals  map[place]int // of events that the stream does not have; Attempts once given up
 	progress  bool          // the present try has stored an event, or given one up
-	lostTries int           // in a row, that did not find the log
+	lostTries int           // tries in a row that found a log without its end
 
 	position atomic.Uint64
 }
@@ -94,8 +94,8 @@ func New(config Config) (*Sink, error) {
 	}, nil
 }
 
-// Position returns the log sequence up to which all events were published, or given up. It falls if
-// the stream lost some.
+// Position returns the log sequence up to which all events are published or given up. It falls if
+// the stream loses some.
 func (s *Sink) Position() uint64 { return s.position.Load() }
 
 var (
@@ -103,11 +103,11 @@ var (
 	errGivenUp = errors.New("bus: an event was given up")
 	errMoved   = errors.New("bus: the stream is not as the sink left it")
 	errGap     = errors.New("bus: messages of the log were lost on their way")
-	errBack    = errors.New("bus: NATS was away and may have lost events")
+	errBack    = errors.New("bus: the connection was lost, and NATS may have lost events")
 )
 
-// Run publishes until ctx is done, and is called once. It retries errors with growing pauses, for
-// ever.
+// Run publishes until ctx is done. It retries errors with growing pauses, for ever. It must be called
+// once.
 func (s *Sink) Run(ctx context.Context) {
 	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
 	for ctx.Err() == nil {
@@ -155,8 +155,8 @@ func (s *Sink) try(ctx context.Context) error {
 	return r.run(ctx)
 }
 
-// open finds the log, and the stream of the events: it creates a missing one, and updates it to its
-// settings the first time.
+// open returns the log and the stream of the events. It creates a missing stream of events, and the
+// first time updates its settings.
 func (s *Sink) open(ctx context.Context) (stream, log jetstream.Stream, err error) {
 	if log, err = commitlog.OpenLog(ctx, s.js, s.config.World); err != nil {
 		return nil, nil, err
@@ -171,8 +171,8 @@ func (s *Sink) open(ctx context.Context) (stream, log jetstream.Stream, err erro
 	return stream, log, err
 }
 
-// notStored decides how to go on after an event was not stored. An event that the stream refuses is
-// given up after the last attempt.
+// notStored returns the error with which a try ends after an event was not stored. It gives up an
+// event that the stream has refused Attempts times.
 func (s *Sink) notStored(ctx context.Context, event *nats.Msg, at place, reason error) error {
 	n := s.refusals[at] + 1
 	switch {
@@ -191,7 +191,7 @@ func (s *Sink) notStored(ctx context.Context, event *nats.Msg, at place, reason 
 	}), errGivenUp)
 }
 
-// giveUp keeps a dead letter, unless that was done before. From then on its place is skipped.
+// giveUp keeps a dead letter, unless it is kept already. Later tries skip its place.
 func (s *Sink) giveUp(ctx context.Context, l letter) error {
 	if s.givenUp(l.at) {
 		return nil
@@ -208,7 +208,7 @@ func (s *Sink) giveUp(ctx context.Context, l letter) error {
 
 func (s *Sink) givenUp(at place) bool { return s.refusals[at] >= s.config.Attempts }
 
-// forgetBefore forgets the refusals of events that the stream has passed.
+// forgetBefore forgets the refusals of events before a log sequence.
 func (s *Sink) forgetBefore(logSeq uint64) {
 	maps.DeleteFunc(s.refusals, func(at place, _ int) bool { return at.logSeq < logSeq })
 }

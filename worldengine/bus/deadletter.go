@@ -23,22 +23,21 @@ const (
 	maxReason          = 512
 )
 
-// DeadLetterConfig is the stream of a world's dead letters. A message has one, however often it is
-// given up.
+// DeadLetterConfig returns the stream of a world's dead letters. A message has one letter, however
+// often it is given up.
 func DeadLetterConfig(world string, replicas int) jetstream.StreamConfig {
 	config := alerts.SideStream(maxDeadLetterBytes, replicas)
 	config.Name = wire.DeadLetterStream(world)
-	config.Description = "What could not be brought from the commit log of " + world +
-		" onto its bus"
+	config.Description = "Messages of the commit log of " + world + " that its bus does not have"
 	config.Subjects = []string{wire.DeadLetterSubject(world, "*", "*", "*")}
 	config.MaxMsgsPerSubject = 1
 	return config
 }
 
-// letter is a message that a sink gives up: an event that the stream refuses, or, if it is
-// unreadable, a message of the log.
+// letter is a message that a sink gives up: an event that the stream refuses, or an unreadable
+// message of the log.
 type letter struct {
-	at         place // part is 0 for a message of the log
+	at         place // its part is 0 for a message of the log
 	subject    string
 	header     nats.Header
 	data       []byte
@@ -46,9 +45,9 @@ type letter struct {
 	reason     error
 }
 
-// keep stores a dead letter once, however many sinks give the message up, and raises the alert. It
-// raises the alert with each call, since the sink before may have died between the two; the stream
-// of alerts has it once.
+// keep stores a dead letter, and raises its alert. The stream has the letter once, however many
+// sinks give the message up. The alert is raised each time, since an earlier sink may have died
+// before it raised it; the stream of alerts keeps it once.
 func (s *Sink) keep(ctx context.Context, l *letter) error {
 	msg := s.deadLetter(l, true)
 	err := alerts.Store(ctx, s.js, s.letters, msg)
@@ -60,14 +59,14 @@ func (s *Sink) keep(ctx context.Context, l *letter) error {
 		s.config.Logger.Error("a dead letter is refused too; only the log has the message now",
 			"subject", msg.Subject, "error", err)
 	case err != nil && !commitlog.IsWrongLastSequence(err):
-		return fmt.Errorf("worldengine: dead letter %s: %w", msg.Subject, err)
+		return fmt.Errorf("bus: the dead letter %s cannot be stored: %w", msg.Subject, err)
 	}
 	s.config.Raise(s.deliveryFailed(l, msg.Subject))
 	return nil
 }
 
-// deadLetter returns the message of a dead letter, whole or as a pointer to the log. Its guard
-// refuses a second one.
+// deadLetter returns the message of a dead letter, with its body or without. The guard makes the
+// stream refuse a second one.
 func (s *Sink) deadLetter(l *letter, whole bool) *nats.Msg {
 	seq, part := strconv.FormatUint(l.at.logSeq, 10), strconv.Itoa(l.at.part)
 	msg := &nats.Msg{
@@ -95,22 +94,22 @@ func reasonText(reason error) string {
 	return alerts.Shortened(strings.ToValidUTF8(reason.Error(), "\uFFFD"), maxReason)
 }
 
-// deliveryFailed returns the alert about a dead letter. It names the run, the event and the handoff
-// that the message is about.
+// deliveryFailed returns the alert about a dead letter. It names the run, event and handoff of the
+// message.
 func (s *Sink) deliveryFailed(l *letter, subject string) runevents.Alert {
 	var body struct {
 		runevents.Record `json:",inline"`
 		HandoffID        string `json:"handoffId"`
 	}
-	source := "part " + strconv.Itoa(l.at.part) + " of what is derived from log sequence"
+	source := "event " + strconv.Itoa(l.at.part) + " of log sequence"
 	if l.unreadable {
 		body.RunID = l.header.Get(wire.RunIDHeader)
 		source = "log sequence"
 	} else if json.Unmarshal(l.data, &body) != nil {
-		body.Record = runevents.Record{} // the subject of the letter has to do
+		body.Record = runevents.Record{} // the alert names the letter
 	}
 	alert := runevents.NewAlert(runevents.EventBusDeliveryFailed, &body.Record, fmt.Sprintf(
-		"%s cannot be brought to %s: %s %d: %s", l.subject, s.stream.Name, source, l.at.logSeq,
+		"%s cannot be copied to %s: %s %d: %s", l.subject, s.stream.Name, source, l.at.logSeq,
 		reasonText(l.reason)))
 	alert.HandoffID, alert.DeadLetter = body.HandoffID, subject
 	return alert

@@ -118,8 +118,8 @@ func TestDeadLetter_Keep(t *testing.T) {
 	require.Equal(t, w.raised[0].ID(), w.raised[1].ID())
 	require.Equal(t, letters[0].Subject, w.raised[0].DeadLetter)
 	require.Equal(t, runevents.P1, w.raised[0].Severity)
-	require.Equal(t, "runevents.v2.main.t.run cannot be brought to WORLD_main_RUNEVENTS: part 1 of "+
-		"what is derived from log sequence 12: much too large", w.raised[0].Message)
+	require.Equal(t, "runevents.v2.main.t.run cannot be copied to WORLD_main_RUNEVENTS: event 1 of "+
+		"log sequence 12: much too large", w.raised[0].Message)
 }
 
 // An unreadable message of the log, or one without headers, is at once a dead letter with its

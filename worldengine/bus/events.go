@@ -13,9 +13,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// StreamConfig is the stream of a world's run events. NATS compresses each full block, but nothing
-// in a cluster: a replica that comes back after a kill may have to cut off the end of a block,
-// cannot do so in a compressed one, and stops for good (nats-server 2.15).
+// StreamConfig returns the stream of a world's run events. It is compressed, except in a cluster: a
+// replica that was killed may have to cut off the end of a block. It cannot do so in a compressed
+// block, and stops for good (nats-server 2.15).
 func StreamConfig(
 	world string, retention time.Duration, limit int64, replicas int,
 ) jetstream.StreamConfig {
@@ -27,7 +27,7 @@ func StreamConfig(
 		MaxMsgs:     limit,
 		AllowDirect: replicas <= 1,
 		Replicas:    max(replicas, 1),
-		Duplicates:  100 * time.Millisecond, // the least: the guards do its work
+		Duplicates:  100 * time.Millisecond, // the minimum: guards prevent duplicates
 	}
 	if replicas <= 1 {
 		config.PersistMode = jetstream.AsyncPersistMode
@@ -38,11 +38,12 @@ func StreamConfig(
 	return config
 }
 
-// errNoHeaders: a message of the log is not an engine's, or was tampered with.
+// errNoHeaders: no engine wrote the message of the log, or somebody changed it.
 var errNoHeaders = errors.New("bus: a message of the log has no headers that can be decoded")
 
-// events returns the messages of the run events in a message of the log, without their places and
-// guards. Their persistedAt is its header At. An error means that the message cannot be read.
+// events returns a message for each run event in a message of the log, without its place and guard.
+// The events' persistedAt is the log message's header At. It returns an error if the log message
+// cannot be read.
 func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 	kind := commitlog.Kind(msg.Header.Get(wire.KindHeader))
 	switch {
@@ -82,15 +83,15 @@ type place struct {
 	part   int
 }
 
-// chain is the end of the stream once all messages in transit are stored. Each message names it
-// twice: by its sequence, and, from the second message of a try on, by its Nats-Msg-Id. The sequence
-// alone is not enough: if another sink's message has taken the place of one of ours, our next one
-// finds the stream as long as it expects.
+// chain is the end of the stream once all messages in transit are stored. Each message is guarded by
+// its sequence and, from the second message of a try on, by its Nats-Msg-Id. The sequence alone is
+// not enough: if another sink's message takes the place of one of ours, the stream is as long as our
+// next message expects.
 //
-// In a replicated stream the sequence has to suffice, with the stream's own duplicate window: each
-// replica checks the id by itself when it applies a message, and one that has just caught up does
-// not know it, and stops for good with a critical write error (nats-server 2.15). Another sink puts
-// the same message in the place of one of ours, unless one of the two has given an event up.
+// In a replicated stream the sequence and the duplicate window have to do. There each replica checks
+// the id when it applies a message. A replica that has just caught up does not know the id, and stops
+// for good with a critical write error (nats-server 2.15). This is safe because another sink's
+// message in that place is the same one, unless one of the two sinks has given an event up.
 type chain struct {
 	seq        uint64
 	at         place
@@ -98,7 +99,7 @@ type chain struct {
 	replicated bool
 }
 
-// link gives an event its place in the log and its guards, and returns the end behind it.
+// link adds its place in the log and its guards to an event, and returns the end after it.
 func (c chain) link(m *nats.Msg, at place) chain {
 	m.Header[wire.LogSeqHeader] = []string{strconv.FormatUint(at.logSeq, 10)}
 	m.Header[wire.LogPartHeader] = []string{strconv.Itoa(at.part)}

@@ -12,16 +12,16 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// position is how far a stream of events has come.
+// position is the end of a stream of events as it is stored.
 type position struct {
 	last        uint64 // the sequence of its last message, kept or not
-	strays      int    // messages behind the last event that are no sink's
-	at          place  // of the last event that it keeps; zero if it keeps none
+	strays      int    // messages of other writers after the last event
+	at          place  // of the last event that the stream keeps; zero if it keeps none
 	subject, id string // of that event
 }
 
-// readPosition returns the position of a stream. It skips another writer's messages at its end,
-// which have no place in the log.
+// readPosition returns the position of a stream. It skips messages of other writers, which have no
+// place in the log.
 func readPosition(ctx context.Context, stream jetstream.Stream) (position, error) {
 	info, err := stream.Info(ctx)
 	if err != nil {
@@ -53,13 +53,13 @@ func placeOf(msg *jetstream.RawStreamMsg) (place, bool) {
 	return place{logSeq, part}, partErr == nil && seqErr == nil && logSeq > 0
 }
 
-// lostTries is how many tries in a row must find the log without its end before it counts as lost:
-// a new leader of a replicated log may lag.
+// lostTries is how many tries in a row find the log without its end before an alert is raised: a new
+// leader of a replicated log may lag.
 const lostTries = 5
 
-// checkLog returns a commitlog.ErrLogLost if the log is not the one that the stream has followed to
-// pos. Events of such a log would be lost among the stream's, so nothing is published before the
-// log is back, or the stream was emptied.
+// checkLog returns a commitlog.ErrLogLost if the log lacks the message of the stream's last event.
+// Then nothing is published until the log is back or the stream is purged, since consumers could not
+// tell the events of two logs apart.
 func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position) error {
 	has, err := s.has(ctx, log, pos)
 	if err != nil {
@@ -81,9 +81,9 @@ func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position)
 	return err
 }
 
-// has reports whether the log has, or had, the message of the stream's last event. The log only
-// grows, so its end, read after pos, must not be before that; and a log that lost its end and has
-// grown again has another message in that place. An unreadable message proves nothing.
+// has reports whether the log has, or had, the message of the stream's last event. It has not if its
+// end, which only grows, is before that message; nor if another message is in that place, because the
+// log lost its end and has grown again. An unreadable message proves nothing.
 func (s *Sink) has(ctx context.Context, log jetstream.Stream, pos position) (bool, error) {
 	info, err := log.Info(ctx)
 	if err != nil || pos.at.logSeq == 0 || pos.at.logSeq > info.State.LastSeq {

@@ -13,10 +13,10 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// window and windowBytes bound the published events without an ack; readAhead and readBytes bound
-// the messages of the log that were requested and not read: NATS closes a connection for which it
-// has to buffer too much. It delivers no message larger than readBytes, so that grows with the
-// server's largest message.
+// window and windowBytes bound the published events without an ack. readAhead and readBytes bound
+// the requested messages of the log that are not read yet: NATS closes a connection for which it has
+// to buffer too much. NATS delivers no message larger than readBytes, so run raises that bound with
+// the server's largest message.
 const (
 	window      = 2048
 	windowBytes = 8 << 20
@@ -25,24 +25,23 @@ const (
 )
 
 const (
-	// inactive is how long NATS keeps the consumer of a reader that vanished.
+	// inactive is how long NATS keeps the consumer of a killed sink.
 	inactive = 5 * time.Second
-	// flush is the longest pause between two messages of the log in one window, and idle the wait
-	// for the next window.
+	// flush is the longest wait for the next message of a window, and idle for the first one.
 	flush = time.Millisecond
 	idle  = time.Second
-	// lookPause is the pause between an idle sink's looks at its stream and the log: a stream that
-	// was deleted or emptied is filled again without a new event.
+	// lookPause is the pause between an idle sink's looks at its stream and the log, so that a stream
+	// that was deleted or purged is filled again without a new event.
 	lookPause = 5 * time.Second
 )
 
-// relay is one try of a sink, from the position that it read to the first error.
+// relay is one try of a sink, from its position to the first error.
 type relay struct {
 	*Sink
 	stream, log jetstream.Stream
-	back        chan nats.Status // has a status once NATS is back
+	back        chan nats.Status // receives once NATS is connected again
 	began       position
-	end         chain  // behind the events in transit
+	end         chain  // after the events in transit
 	count       uint64 // messages of the log that were read
 	logSeq      uint64 // of the last one
 	sent        []delivery
@@ -56,12 +55,12 @@ type delivery struct {
 	seq    uint64
 }
 
-// run publishes the events of each message of the log: a window of them, and then the next one when
-// all are stored. The end of ctx ends it.
+// run publishes the events of the log in windows: the next window begins when all events of the one
+// before are stored. It ends with the first error, or with ctx.
 func (r *relay) run(ctx context.Context) error {
 	r.back = r.config.Conn.StatusChanged(nats.CONNECTED)
 	defer r.config.Conn.RemoveStatusListener(r.back)
-	// Not an ordered consumer: it would go on by itself in another log in place of this one.
+	// Not an ordered consumer: that would silently go on if another log replaced this one.
 	consumer, err := r.log.CreateConsumer(ctx, r.consumer())
 	if err != nil {
 		return fmt.Errorf("bus: consumer of the log: %w", err)
@@ -75,7 +74,7 @@ func (r *relay) run(ctx context.Context) error {
 	}
 	defer messages.Stop()
 	defer context.AfterFunc(ctx, messages.Stop)()
-	r.logSeq = consumer.CachedInfo().Delivered.Stream // the rest is there, or expired
+	r.logSeq = consumer.CachedInfo().Delivered.Stream // earlier events are published, or expired
 	r.position.Store(r.logSeq)
 	for looked := time.Now(); ; {
 		msg, err := r.next(messages)
@@ -99,8 +98,9 @@ func (r *relay) run(ctx context.Context) error {
 	}
 }
 
-// consumer configures the reading of the log from the last message that has events in the stream,
-// since others of its events may be missing. An empty stream needs nothing older than its retention.
+// consumer configures the reading of the log. It begins with the message of the stream's last event,
+// since the stream may lack later events of that message. An empty stream needs nothing older than
+// its retention.
 func (r *relay) consumer() jetstream.ConsumerConfig {
 	config := jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
@@ -131,8 +131,8 @@ func (r *relay) next(messages jetstream.MessagesContext) (jetstream.Msg, error) 
 	return msg, err
 }
 
-// publish sends a log message's events that the stream lacks. An unreadable message is given up at
-// once.
+// publish sends the events of a log message that the stream lacks. It gives up an unreadable message
+// at once.
 func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 	raw, number, err := commitlog.Delivered(msg)
 	if err != nil {
@@ -171,7 +171,7 @@ func (r *relay) settle(ctx context.Context) error {
 		select {
 		case ack := <-d.future.Ok():
 			if ack.Sequence != d.seq {
-				return errRace // a duplicate of another sink's
+				return errRace // another sink stored the same event
 			}
 			r.progress = true
 			r.forgetBefore(d.at.logSeq)
@@ -193,7 +193,7 @@ func (r *relay) settle(ctx context.Context) error {
 	}
 }
 
-// look returns errMoved if the stream does not end with the last event that was published, and a
+// look returns errMoved if the stream does not end with the last published event, and a
 // commitlog.ErrLogLost if the log has lost its end.
 func (r *relay) look(ctx context.Context) error {
 	pos, err := readPosition(ctx, r.stream)
@@ -206,8 +206,8 @@ func (r *relay) look(ctx context.Context) error {
 	return r.checkLog(ctx, r.log, pos)
 }
 
-// isRace reports whether err is JetStream's answer to a guard that another sink broke, or to a
-// message whose copy from another sink is just entering a replicated stream.
+// isRace reports whether another sink was first: its message broke the guard, or a replicated stream
+// is just storing its copy of the same message.
 func isRace(err error) bool {
 	const (
 		wrongLastMsgID     = 10070

@@ -14,10 +14,11 @@ import (
 )
 
 // Replay refills the stream from the log, and then removes each given dead letter whose event the
-// stream holds; it returns their subjects in the order of the log. Consumers get all events again, with their ids; events
-// whose log message has left its history are gone. Sinks may be running meanwhile. A letter stays
-// if its event is refused again or cannot be made again. Replay waits for the end of the log until
-// ctx ends. Of config it needs Conn and World: the stream must exist, and keeps its settings.
+// stream has. It returns the subjects of the removed letters, in the order of the log. A letter stays
+// if its event is refused again, or if its log message cannot be read. Consumers get all events
+// again, with the same ids; the stream loses events whose log message has left its history. Sinks may
+// run meanwhile. ctx bounds the wait for the end of the log. Of config it needs Conn and World: the
+// stream must exist, and keeps its settings.
 func Replay(ctx context.Context, config Config, letters []string) (replayed []string, err error) {
 	s, err := New(config)
 	if err != nil {
@@ -56,7 +57,7 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 	return replayed, err
 }
 
-// refill empties the stream and returns it once it holds all up to the present end of the log.
+// refill empties the stream, and returns it when it has all events up to the present end of the log.
 func (s *Sink) refill(ctx context.Context) (jetstream.Stream, error) {
 	log, err := commitlog.OpenLog(ctx, s.js, s.config.World)
 	if err != nil {
@@ -67,7 +68,7 @@ func (s *Sink) refill(ctx context.Context) (jetstream.Stream, error) {
 		return nil, fmt.Errorf("bus: stream %s: %w; a server with --bus jetstream makes it",
 			s.stream.Name, err)
 	}
-	// Running sinks find out by the jump, which exceeds the events that they have on their way.
+	// The jump exceeds the number of events in transit, so running sinks detect it.
 	const jump = 1 << 16
 	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(
 		stream.CachedInfo().State.LastSeq+jump)); err != nil {

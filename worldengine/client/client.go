@@ -5,13 +5,14 @@
 //	h, err := handoff.New(handoff.Proposal{…})
 //	outcome, err := engine.Send(ctx, h)
 //
-// Every call ends within its context and Client.Timeout. Until then it asks again if that can help:
-// after 429 and 503 as the server says, and with the same bytes if no answer came. A request that
-// could be refused because the first one was carried out (wire.VerbSpec.Changes) is not repeated.
+// Every call ends within its context and Client.Timeout. Until then it repeats the request, with the
+// same bytes, if that can help: after 429 and 503 when the server says so, and if no answer came. It
+// does not repeat a request that changes something (wire.VerbSpec.Changes) and may have been carried
+// out, since the repetition could be refused because of the first request.
 //
 // An error is a *ReplyError (the server answered with an error) or an *UnavailableError (no answer
-// came, or an invalid one); Commits, Events and Changes have a *LossError besides, and go
-// on behind it. docs/contracts.md has the verbs and the codes of errors.
+// came, or an invalid one). Commits, Events and Changes also yield a *LossError, and continue after
+// it. docs/contracts.md has the verbs and the codes of errors.
 package client
 
 import (
@@ -34,53 +35,52 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// DefaultTimeout bounds a call unless Client.Timeout says otherwise.
+// DefaultTimeout is the default of Client.Timeout.
 const DefaultTimeout = 30 * time.Second
 
-// Client asks one world over one connection. It is safe for concurrent use; its fields are set
-// before its first use.
+// Client asks one world over one connection. It is safe for concurrent use; its fields must be set
+// before.
 type Client struct {
 	// Conn is the connection.
 	Conn *nats.Conn
 	// World is the world's name.
 	World string
-	// Timeout bounds one request, all its repetitions included; DefaultTimeout.
+	// Timeout bounds one request with all its repetitions; DefaultTimeout.
 	Timeout time.Duration
-	// Revision is the revision of the results that Send and Result ask for.
+	// Revision is the revision of the results of Send and Result.
 	Revision handoff.Revision
-	// OnPaused, if not nil, is called when a handoff of Send is found to wait for the end of a
-	// pause, or for a game that is away, by the goroutine that called Send and before Send returns.
-	// The code of why is TOWN_PAUSED, WORLD_PAUSED or PLUGIN_ABSENT.
+	// OnPaused, unless nil, is called when a handoff of Send waits for the end of a pause, or for an
+	// absent game: by the goroutine that called Send, before Send returns. The code of why is
+	// TOWN_PAUSED, WORLD_PAUSED or PLUGIN_ABSENT.
 	OnPaused func(townID string, why *UnavailableError)
-	// ApprovalWait is how long Send waits for a person's decision about a handoff that takes one,
-	// and sends the same bytes again; 0 returns the result APPROVAL_REQUIRED at once. OnApproval, if
-	// not nil, is called with that result each time Send goes on waiting, about once a minute.
+	// ApprovalWait is how long Send waits for a person's decision if a handoff needs one. After the
+	// decision it sends the same bytes again. With 0 it returns the result APPROVAL_REQUIRED at once.
+	// OnApproval, unless nil, is called with that result while Send waits, about once a minute.
 	ApprovalWait time.Duration
 	OnApproval   func(*Outcome)
-	// Trace, if not nil, returns the W3C trace context of a handoff that is sent with ctx, the zero
-	// one for none. The plugin that applies the command, and the events of the run, get it.
+	// Trace, unless nil, returns the W3C trace context of a handoff that is sent with ctx; zero for
+	// none. The plugin that applies the command and the events of the run have it.
 	Trace func(ctx context.Context) trace.Context
 
-	served atomic.Bool // whether a server has answered on this connection
+	served atomic.Bool // a server has answered on this connection
 }
 
-// Options say how to connect. The zero value connects without credentials to the world main.
+// Options configure Connect. The zero value connects without credentials to the world main.
 type Options struct {
-	// Connection has the credentials, as the NATS command line has them. Its inbox prefix is
-	// _INBOX_<user> if it names a user with a password, and no other prefix.
+	// Connection has the credentials. For a user with a password and no inbox prefix, the prefix is
+	// _INBOX_<user>.
 	Connection natsconn.Options
 	// World is the world's name; wire.DefaultWorld.
 	World string
-	// Name names the connection for operators; "worldengine client".
+	// Name is the connection's name, for operators; "worldengine client".
 	Name string
-	// NATS are further options of the connection; they win.
+	// NATS are further options of the connection, which take precedence.
 	NATS []nats.Option
 }
 
-// Connect connects to the servers of urls (comma-separated; "" is this machine's), and reconnects
-// until the client is closed or the server refuses it. The first connection must succeed. The error
-// is an *UnavailableError with the code CONNECTION, or another one if Options.World is no name of a
-// world.
+// Connect connects to one of the servers of urls (comma-separated; "" is 127.0.0.1:4222). The client
+// reconnects until it is closed or the server refuses it. The first connection must succeed. The
+// error is an *UnavailableError with the code CONNECTION, or an error about an invalid Options.World.
 func Connect(urls string, o Options) (*Client, error) {
 	if o.World != "" {
 		if err := wire.ValidateWorld(o.World); err != nil {
@@ -101,7 +101,7 @@ func New(nc *nats.Conn, world string) *Client {
 	return &Client{Conn: nc, World: cmp.Or(world, wire.DefaultWorld)}
 }
 
-// Close closes the connection. Calls that are under way end with an error.
+// Close closes the connection. Calls in progress return an error.
 func (c *Client) Close() { c.Conn.Close() }
 
 // IsCode reports whether err is an error of this package with a code, such as wire.CodeUnknownTown.
@@ -114,51 +114,50 @@ func IsCode(err error, code wire.Code) bool {
 	return errors.As(err, &unavailable) && unavailable.Code == string(code)
 }
 
-// bounded returns ctx with the client's timeout, which is its deadline.
+// bounded returns ctx with the client's timeout as its deadline.
 func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(undated{ctx}, cmp.Or(c.Timeout, DefaultTimeout))
 }
 
-// undated is a context without its deadline, which ends all the same. WithTimeout leaves the end to
-// a parent whose deadline comes first by the clock: if that was set forward, the parent's timer may
-// run much longer than the timeout.
+// undated hides a context's deadline, though the context still ends. WithTimeout starts no timer if
+// its parent's deadline is earlier. But if the clock was set forward since, the parent's timer may
+// end much later.
 type undated struct{ context.Context }
 
 func (undated) Deadline() (at time.Time, is bool) { return time.Time{}, false }
 
-// ReplyError is an error reply: the server was reached and refused (Status 4xx; the request has to
-// change, or for 409 and 429 the moment), or was in trouble itself (5xx).
+// ReplyError is an error reply. With Status 4xx the server refuses the request: the request has to
+// change, or with 409 and 429 the moment. With 5xx the server has a problem.
 type ReplyError struct {
 	// Status is the Nats-Service-Error-Code.
 	Status int
-	// Code is the machine code, "UNKNOWN" if the reply had none.
+	// Code is the machine code; "UNKNOWN" if the reply has none.
 	Code string
-	// Message is the sentence for people, Details the places in the request.
+	// Message is a sentence for people. Details are about places in the request.
 	Message string
 	Details []schemas.Violation
-	// RetryAfter is the pause that the server asks for, 0 if asking again makes no sense.
+	// RetryAfter is the pause before a repetition; 0 if a repetition is useless.
 	RetryAfter time.Duration
-	// RunID is the run that the reply names, such as the run of a handoff that is being applied; ""
-	// if it names none.
+	// RunID is the run of the reply, such as the run of a handoff that is being applied; "" for none.
 	RunID string
-	// Body is the reply's body as it came, or one of the same shape if it was not JSON.
+	// Body is the reply's body, or one of the same shape if it is not JSON.
 	Body []byte
 }
 
-// Error gives the machine code and the sentence; the details are left to the caller.
+// Error returns the machine code, the status and the message, without the details.
 func (e *ReplyError) Error() string {
 	return fmt.Sprintf("%s (%d): %s", e.Code, e.Status, e.Message)
 }
 
-// Refused reports whether the request has to change; otherwise the server is in trouble.
+// Refused reports whether the server refuses the request; otherwise the server has a problem.
 func (e *ReplyError) Refused() bool { return e.Status < http.StatusInternalServerError }
 
-// UnavailableError means that no answer came. The request may have been carried out or not; a
-// handoff may be sent again as it is, because the server accepts its key at most once.
+// UnavailableError means that no answer came, or an invalid one. The request may have been carried
+// out. A handoff may be sent again without a change, since the server accepts its key at most once.
 type UnavailableError struct {
 	// Code is CONNECTION, NO_RESPONDERS, PERMISSION_DENIED, TIMEOUT or INTERRUPTED; TOWN_PAUSED or
-	// WORLD_PAUSED if a handoff waits for the end of a pause; INVALID_RESULT if the result does not
-	// verify, and INVALID_ANSWER if another answer breaks the contract.
+	// WORLD_PAUSED if a handoff waits for the end of a pause; INVALID_RESULT if a result is not
+	// valid, and INVALID_ANSWER if another answer is not.
 	Code    string
 	Message string
 	Cause   error
@@ -168,13 +167,13 @@ func unavailable(code string, cause error, format string, args ...any) *Unavaila
 	return &UnavailableError{Code: code, Message: fmt.Sprintf(format, args...), Cause: cause}
 }
 
-// Error gives the machine code and the sentence.
+// Error returns the machine code and the message.
 func (e *UnavailableError) Error() string { return e.Code + ": " + e.Message }
 
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Cause }
 
-// Codes of an UnavailableError that the package itself looks at.
+// Codes of an UnavailableError that the package compares with.
 const (
 	codeConnection   = "CONNECTION"
 	codeNoResponders = "NO_RESPONDERS"
@@ -183,7 +182,7 @@ const (
 	codeInvalid      = "INVALID_ANSWER"
 )
 
-// read takes the members of an error reply's body.
+// read sets the members from an error reply's body.
 func (e *ReplyError) read(data []byte) {
 	var body messages.Error
 	if err := json.Unmarshal(data, &body); err == nil && body.Error.Code != "" {

@@ -20,34 +20,35 @@ import (
 
 // Follow selects the commits to follow, and the first of them.
 type Follow struct {
-	// TownID is the town to follow; "" for all that the user may read, and the commits of no town.
+	// TownID is the town to follow. With "" it is all towns that the user may read, and commits
+	// without a town too.
 	TownID string
-	// After is the cursor to begin behind: "0" for the oldest commit that is kept. If it is "",
-	// following begins with the first commit that was persisted at From or later, and if From is
-	// zero too, with the next commit. If the clocks of servers differ, so may the beginning.
+	// After is the cursor of the commit before the first one: "0" to begin with the oldest commit. If
+	// it is "", following begins with the first commit that was persisted at From or later. If From
+	// is zero too, it begins with the next commit. Clocks of servers may differ, so From is not exact.
 	After string
 	From  time.Time
-	// RunID makes Events follow one run to its end, from the event behind AfterSeq on. After and
-	// From do not count then, and TownID, if it is known, saves it the commits of other towns.
+	// RunID makes Events follow one run to its end, from the event after AfterSeq on. After and From
+	// are ignored then. TownID, if known, saves reading the commits of other towns.
 	RunID    string
 	AfterSeq int64
 }
 
-// Why commits are lost, in a LossError; the third reason is a *ReplyError INVALID_CURSOR.
+// The causes of a LossError; the third one is a *ReplyError INVALID_CURSOR.
 var (
 	ErrGap     = errors.New("the log no longer keeps all of them")
 	ErrDamaged = errors.New("the commit cannot be read")
 )
 
-// LossError says that commits between two cursors could not be had, and that following goes on. If
-// Err is a *ReplyError with the code INVALID_CURSOR, the log has lost its end, or an older one was
-// put in its place: following went back to Cursor, and some commits come again.
+// LossError means that following continues without the commits between two cursors. If Err is a
+// *ReplyError with the code INVALID_CURSOR, the log has lost its end or was replaced by an older one:
+// following has gone back to Cursor, and some commits may come again.
 type LossError struct {
 	After, Cursor string
 	Err           error
 }
 
-// Error names the cursors and gives the cause.
+// Error returns the cursors and the cause.
 func (e *LossError) Error() string {
 	return fmt.Sprintf("commits between %s and %s are not shown: %s", e.After, e.Cursor, e.Err)
 }
@@ -59,20 +60,20 @@ func (e *LossError) Unwrap() error { return e.Err }
 const (
 	pageOfCommits = 1000
 	// pollWait is how long a request waits for a commit, and pollLate how much later its answer may
-	// come before it is asked again.
+	// come before the request is repeated.
 	pollWait, pollLate = 5 * time.Second, 5 * time.Second
-	// awayPause is the least pause before a server that was away is asked again.
+	// awayPause is the least pause before an unavailable server is asked again.
 	awayPause = 250 * time.Millisecond
 )
 
-// errStopped says that the reader wants no more.
-var errStopped = errors.New("client: the reader has stopped")
+// errStopped: the iteration was stopped.
+var errStopped = errors.New("client: the iteration was stopped")
 
-// Commits follows the commits of the log, in its order and at least once, through losses of the
-// connection and restarts of the server. It ends when ctx is done, without an error. While the
-// server is away (no answer, 429, 503) it asks again without end. A *LossError says which commits
-// could not be had, and the next ones follow; any other error is the last one. Each iteration is
-// for one goroutine, and its reader may take its time.
+// Commits follows the commits of the log, in order and at least once, even if the connection is lost
+// or the server restarts. While no server answers, or it answers 429 or 503, Commits asks again. It
+// ends without an error when ctx is done. A *LossError names commits that are missing, and the next
+// commits follow; any other error is the last one. An iteration is for one goroutine, and may take any
+// time.
 func (c *Client) Commits(ctx context.Context, follow Follow) iter.Seq2[messages.Commit, error] {
 	return func(yield func(messages.Commit, error) bool) {
 		f := follower{client: c, ctx: ctx, town: follow.TownID}
@@ -97,7 +98,7 @@ type follower struct {
 	wait  bool      // for a commit, because the server has answered
 }
 
-// begin finds the cursor to begin behind.
+// begin sets the cursor of the commit before the first one.
 func (f *follower) begin(follow *Follow) (err error) {
 	switch {
 	case follow.After != "":
@@ -112,9 +113,9 @@ func (f *follower) begin(follow *Follow) (err error) {
 	return err
 }
 
-// page yields the next page of commits, for which it may wait, and reports whether the reader wants
-// more. In a log that does not reach the cursor, it goes back to the time of the last commit that was
-// yielded, or else to the oldest commit.
+// page waits for the next page of commits and yields them. It returns false if the iteration was
+// stopped. If the log ends before the cursor, it goes back to the time of the last yielded commit, or
+// to the oldest commit if there is none.
 func (f *follower) page(yield func(messages.Commit, error) bool) (more bool, err error) {
 	request := messages.EventListRequest{After: f.after, TownID: f.town, Limit: pageOfCommits}
 	if f.wait {
@@ -152,15 +153,15 @@ func (f *follower) page(yield func(messages.Commit, error) bool) (more bool, err
 	return true, nil
 }
 
-// seek returns the cursor before the first commit that was persisted at a time or later. It takes
-// the times to grow with the log.
+// seek returns the cursor before the first commit that was persisted at a time or later. It assumes
+// that the times grow with the log.
 func (f *follower) seek(from time.Time) (string, error) {
 	page, err := f.ask(messages.EventListRequest{TownID: f.town})
 	if err != nil {
 		return "", err
 	}
 	high, err := sequence(page.Cursor)
-	low := uint64(0) // commits up to low are earlier, and those behind high are not
+	low := uint64(0) // commits up to low are earlier, and those after high are not
 	for err == nil && low < high {
 		var at time.Time
 		var seq uint64
@@ -174,8 +175,8 @@ func (f *follower) seek(from time.Time) (string, error) {
 	return strconv.FormatUint(low, 10), err
 }
 
-// first returns the cursor of the first commit behind another one, and when it was persisted; the
-// zero time if there is none up to a cursor.
+// first returns the cursor and the time of the first commit between two cursors; the zero time if
+// there is none.
 func (f *follower) first(after, until uint64) (seq uint64, at time.Time, err error) {
 	for seq = after; seq < until && at.IsZero(); {
 		page, err := f.ask(messages.EventListRequest{
@@ -186,7 +187,7 @@ func (f *follower) first(after, until uint64) (seq uint64, at time.Time, err err
 		}
 		next, err := sequence(page.Cursor)
 		if err != nil || next <= seq {
-			return 0, at, invalidAnswer(fmt.Errorf("the page behind %d ends at %q of %d",
+			return 0, at, invalidAnswer(fmt.Errorf("the page after %d ends at %q of %d",
 				seq, page.Cursor, until))
 		}
 		seq = next
@@ -197,7 +198,7 @@ func (f *follower) first(after, until uint64) (seq uint64, at time.Time, err err
 	return seq, at, nil
 }
 
-// ask asks for a page, again while the server is away.
+// ask asks for a page, patiently.
 func (f *follower) ask(r messages.EventListRequest) (page messages.EventListReply, err error) {
 	err = f.client.patiently(f.ctx, func() error {
 		page = messages.EventListReply{}
@@ -208,13 +209,13 @@ func (f *follower) ask(r messages.EventListRequest) (page messages.EventListRepl
 		ctx, cancel := context.WithTimeout(f.ctx, pollWait+pollLate)
 		defer cancel()
 		page, err = f.client.EventList(ctx, r)
-		r.WaitMs = 0 // the next attempt is by Ask, which knows why a user gets no answer
+		r.WaitMs = 0 // the next attempt is by Ask, which reports a missing permission
 		return err
 	})
 	return page, err
 }
 
-// patiently does a step again while the server is away, until ctx is done.
+// patiently repeats a step until the server answers it or ctx is done.
 func (c *Client) patiently(ctx context.Context, step func() error) error {
 	for {
 		err := step()
@@ -228,7 +229,7 @@ func (c *Client) patiently(ctx context.Context, step func() error) error {
 	}
 }
 
-// away reports whether an error may be over after a pause.
+// away reports whether a repetition may help after an error, and the pause before it.
 func (c *Client) away(err error) (pause time.Duration, away bool) {
 	var refused *ReplyError
 	var unavailable *UnavailableError
@@ -244,13 +245,13 @@ func (c *Client) away(err error) (pause time.Duration, away bool) {
 	return awayPause, away
 }
 
-// persisted returns when a commit was stored; the zero time if it does not say.
+// persisted returns the time at which a commit was stored; zero if it has none.
 func persisted(commit *messages.Commit) time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, commit.At)
 	return at
 }
 
-// sequence returns the number that a cursor of the server is.
+// sequence parses a cursor.
 func sequence(cursor string) (uint64, error) {
 	seq, err := strconv.ParseUint(cursor, 10, 64)
 	if err != nil {
@@ -259,12 +260,12 @@ func sequence(cursor string) (uint64, error) {
 	return seq, nil
 }
 
-// Change is a change of a town that no run has made, such as one by town.put or town.patch: it has
-// no run event. Its cause is put, remove, mend or pending. ActorID is "" if it is not known who put
-// the state. Epoch and Hash of a town that was removed are of its last state.
+// Change is a change of a town without a run, and so without run events, such as a town.put. Its cause
+// is put, remove, mend or pending. ActorID is "" if it is unknown. Epoch and Hash of a removed town are
+// of its last state.
 type Change = messages.Change
 
-// Changes follows the changes of towns that no run has made, as Commits follows commits.
+// Changes follows the changes of towns without a run, as Commits follows commits.
 func (c *Client) Changes(ctx context.Context, follow Follow) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		for commit, err := range c.Commits(ctx, follow) {
@@ -278,8 +279,8 @@ func (c *Client) Changes(ctx context.Context, follow Follow) iter.Seq2[Change, e
 	}
 }
 
-// ChangeOf returns the change of a commit. It asks the server who made it. is is false if a run made
-// the commit, or it changes no town.
+// ChangeOf returns the change of a commit, and asks the server for its actor. is is false if the
+// commit is of a run or changes no town.
 func (c *Client) ChangeOf(
 	ctx context.Context, commit *messages.Commit,
 ) (change Change, is bool) {
@@ -305,13 +306,14 @@ type Event struct {
 	runevents.Record
 	// JSON is the event as it is stored.
 	JSON jsontext.Value
-	// TownID and Cursor are of its commit: "" for an event of no town, and if the run was asked for.
+	// TownID and Cursor are of the event's commit. They are "" with Follow.RunID, and TownID is "" for
+	// an event without a town.
 	TownID, Cursor string
 }
 
 // Events follows run events as Commits follows commits: at least once, and the events of a run in
-// their order. With Follow.RunID it ends with that run, and asks the server for the run's events; an
-// error about them, such as RUN_DAMAGED, is then the last one.
+// order. With Follow.RunID it follows one run until the run ends; an error about its events, such as
+// RUN_DAMAGED, is the last one.
 func (c *Client) Events(ctx context.Context, follow Follow) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if follow.RunID != "" {
@@ -339,8 +341,8 @@ func (c *Client) Events(ctx context.Context, follow Follow) iter.Seq2[Event, err
 	}
 }
 
-// followRun yields the events of one run until it ends. It asks for them after each commit of the
-// run, and after each loss.
+// followRun yields the events of one run until it ends. It asks for new ones after each commit of the
+// run and after each loss.
 func (c *Client) followRun(
 	ctx context.Context, follow *Follow, yield func(Event, error) bool,
 ) error {
@@ -362,7 +364,7 @@ func (c *Client) followRun(
 		return nil
 	}
 	err := c.patiently(ctx, catchUp)
-	if err == nil && last == follow.AfterSeq { // it may have ended there
+	if err == nil && last == follow.AfterSeq { // the run may have ended there
 		err = c.patiently(ctx, func() error {
 			run, err := c.Run(ctx, follow.RunID)
 			ended = err == nil && run.Status.Terminal() && run.LastEventSeq <= last
@@ -386,8 +388,7 @@ func (c *Client) followRun(
 	return nil
 }
 
-// RunEvents goes through the events that a run has by now, behind a runSeq. It ends behind the
-// first error.
+// RunEvents iterates over the present events of a run after a runSeq. It ends with the first error.
 func (c *Client) RunEvents(ctx context.Context, runID string, after int64) iter.Seq2[Event, error] {
 	return rows(func(next int64) (events []Event, more int64, err error) {
 		from := max(after, next)

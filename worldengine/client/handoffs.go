@@ -15,20 +15,19 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Outcome is the verified result of a handoff, and the run that led to it.
+// Outcome is the verified result of a handoff, and its run.
 type Outcome struct {
 	RunID string
-	// Result is a result of revision 0, Result1 one of revision 1, by Client.Revision. The other one
-	// is nil.
+	// Result is the result if Client.Revision is 0, and Result1 if it is 1; the other one is nil.
 	Result  *handoff.Result
 	Result1 *handoff.Result1
 	// JSON is the result as it came.
 	JSON jsontext.Value
-	// Duplicate is the answer if it names another result, which this Outcome has: an attempt of the
-	// same call was accepted, and its answer was lost or was a 503.
+	// Duplicate is the answer to the last attempt of the call, if an earlier attempt was accepted and
+	// its answer was lost or was a 503. The Outcome itself is the one of the earlier attempt then.
 	Duplicate *Outcome
 	// DryRun means that nothing was stored, and there is no run. Apply is plugin or rcon if a game
-	// would apply the command: then the rules expect the result.
+	// would apply the command; the result is the one that the rules predict then.
 	DryRun bool
 	Apply  string
 }
@@ -49,7 +48,7 @@ func (o *Outcome) reason() handoff.ReasonCode {
 	return o.Result.ReasonCode
 }
 
-// ids returns the ids of the result, and if it is a duplicate, the id of the first one.
+// ids returns the ids of the result. duplicateOf is nil unless it is a duplicate.
 func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
 	if r := o.Result1; r != nil {
 		return r.ResultID, r.HandoffID, r.Evaluation.DuplicateCheck.DuplicateOf
@@ -57,17 +56,16 @@ func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
 	return o.Result.ResultID, o.Result.HandoffID, o.Result.Evaluation.DuplicateCheck.DuplicateOf
 }
 
-// Send sends a handoff until it is answered. It may always be sent again, since the server accepts
-// a key once. If an attempt of this call was accepted, and its answer was lost or was a 503, the
-// next attempt is a duplicate; then Send returns the first result.
+// Send sends a handoff until it is answered. It may be called again with the same handoff at any
+// time, since the server accepts a key once. If an attempt of this call was accepted, and its answer
+// was lost or was a 503, the next attempt is a duplicate. Send returns the first result then.
 //
-// If the town or the world is paused until the call has to end, the error has the code TOWN_PAUSED
-// or WORLD_PAUSED (see IsCode). If the game of the town is away until then, the code is
-// PLUGIN_ABSENT, or of a handoff that is accepted EXECUTION_IN_PROGRESS with the run: its command
-// waits for the game, and Send may be called again.
+// If the town or the world is paused until the call ends, the error has the code TOWN_PAUSED or
+// WORLD_PAUSED (see IsCode). If the town's game is absent until then, the code is PLUGIN_ABSENT; or if
+// the handoff is accepted and its command waits for the game, EXECUTION_IN_PROGRESS with the run.
 //
-// A handoff that takes a person's approval is rejected with APPROVAL_REQUIRED, unless ApprovalWait
-// says how long Send waits for the decision.
+// A handoff that needs a person's approval is rejected with APPROVAL_REQUIRED, unless ApprovalWait is
+// set.
 func (c *Client) Send(ctx context.Context, h *handoff.Handoff) (*Outcome, error) {
 	body, err := h.MarshalWire()
 	if err != nil {
@@ -76,7 +74,7 @@ func (c *Client) Send(ctx context.Context, h *handoff.Handoff) (*Outcome, error)
 	return c.send(ctx, body, h)
 }
 
-// SendJSON is Send for bytes that need not be a handoff: the server decides.
+// SendJSON is Send for any bytes, which the server validates.
 func (c *Client) SendJSON(ctx context.Context, body []byte) (*Outcome, error) {
 	h, err := handoff.Parse(body, schemas.Limits{})
 	if err != nil {
@@ -85,7 +83,7 @@ func (c *Client) SendJSON(ctx context.Context, body []byte) (*Outcome, error) {
 	return c.send(ctx, body, h)
 }
 
-// send sends body, and waits for a person's decision; h is the handoff in it, nil if it has none.
+// send sends body, and waits for a person's decision. h is the handoff in body; nil for none.
 func (c *Client) send(ctx context.Context, body []byte, h *handoff.Handoff) (*Outcome, error) {
 	o, err := c.sendOnce(ctx, body, h, false)
 	if err != nil || c.ApprovalWait <= 0 || h == nil {
@@ -94,7 +92,7 @@ func (c *Client) send(ctx context.Context, body []byte, h *handoff.Handoff) (*Ou
 	return c.decided(ctx, body, h, o)
 }
 
-// sendOnce sends body until it is answered. again means that it was sent before.
+// sendOnce sends body until it is answered. again means that an earlier call has sent it.
 func (c *Client) sendOnce(
 	ctx context.Context, body []byte, h *handoff.Handoff, again bool,
 ) (*Outcome, error) {
@@ -116,18 +114,17 @@ func (c *Client) sendOnce(
 	}
 	first, err := c.Result(ctx, h.IdempotencyKey, h.Proposal.TownID)
 	if err != nil {
-		return o, nil // the duplicate is an answer too
+		return o, nil // the duplicate answers the call too
 	}
 	id, of, _ := first.ids()
 	if _, _, named := o.ids(); named == nil || *named != id || of != h.HandoffID {
-		return o, nil // of another handoff with the same key
+		return o, nil // another handoff has the same key
 	}
 	first.Duplicate = o
 	return first, nil
 }
 
-// DryRun returns the outcome that a handoff would have now. Nothing is stored, and the key stays
-// free.
+// DryRun returns the outcome that a handoff would have now. The server stores nothing.
 func (c *Client) DryRun(ctx context.Context, h *handoff.Handoff) (*Outcome, error) {
 	body, err := h.MarshalWire()
 	if err != nil {
@@ -136,7 +133,7 @@ func (c *Client) DryRun(ctx context.Context, h *handoff.Handoff) (*Outcome, erro
 	return c.DryRunJSON(ctx, body)
 }
 
-// DryRunJSON is DryRun for bytes that need not be a handoff: the server decides.
+// DryRunJSON is DryRun for any bytes, which the server validates.
 func (c *Client) DryRunJSON(ctx context.Context, body []byte) (*Outcome, error) {
 	msg, _, err := c.exchange(ctx, wire.Handoff, body, nats.Header{wire.DryRunHeader: {"true"}}, "")
 	if err != nil {
@@ -148,13 +145,13 @@ func (c *Client) DryRunJSON(ctx context.Context, body []byte) (*Outcome, error) 
 	}
 	if o.DryRun = msg.Header.Get(wire.DryRunHeader) == "true"; !o.DryRun {
 		return nil, unavailable(codeInvalid, nil,
-			"this server does not know dry runs: it carried the handoff out as run %s", o.RunID)
+			"this server does not know dry runs: it executed the handoff as run %s", o.RunID)
 	}
 	o.Apply = msg.Header.Get(wire.DryRunApplyHeader)
 	return o, nil
 }
 
-// outcome reads and verifies a result of the revision that the client asks for.
+// outcome reads and verifies a result of the client's revision.
 func (c *Client) outcome(runID string, data jsontext.Value) (o *Outcome, err error) {
 	o = &Outcome{RunID: runID, JSON: data}
 	if c.Revision == handoff.Revision1 {
@@ -169,8 +166,8 @@ func (c *Client) outcome(runID string, data jsontext.Value) (o *Outcome, err err
 	return o, nil
 }
 
-// Result returns the outcome of the handoff that a town accepted with a key, or with townID "" the
-// last town that accepted it.
+// Result returns the outcome of the handoff that a town accepted with a key. With townID "" it is the
+// last town that accepted the key.
 func (c *Client) Result(ctx context.Context, key, townID string) (*Outcome, error) {
 	var found messages.Result
 	_, err := c.Ask(ctx, wire.ResultGet, messages.ResultGet{IdempotencyKey: key, TownID: townID}, &found)
@@ -180,8 +177,8 @@ func (c *Client) Result(ctx context.Context, key, townID string) (*Outcome, erro
 	return c.outcome(found.RunID, found.Result)
 }
 
-// tellPaused calls OnPaused if the answer to a handoff says that the town or the world is paused,
-// or that the game of the town is away.
+// tellPaused calls OnPaused if err means that the town or the world is paused, or that the town's game
+// is absent.
 func (c *Client) tellPaused(townID string, err error) {
 	var refused *ReplyError
 	if c.OnPaused == nil || !errors.As(err, &refused) {
@@ -193,11 +190,11 @@ func (c *Client) tellPaused(townID string, err error) {
 	}
 }
 
-// lookTimeout bounds the look whether a town is paused.
+// lookTimeout bounds the requests of paused.
 const lookTimeout = 2 * time.Second
 
-// paused returns why a handoff for a town waits for the end of a pause, or for a game that is away;
-// nil if it does not wait, or the server does not say.
+// paused returns an error if a handoff for a town waits for the end of a pause or for an absent game;
+// nil if it does not wait, or the server does not answer.
 func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -222,22 +219,22 @@ func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	return why
 }
 
-// absent returns why a handoff for a town waits for a game that is away; nil if it does not.
+// absent returns an error if a handoff for a town waits for an absent game; else nil.
 func (c *Client) absent(ctx context.Context, townID string) *UnavailableError {
 	at, err := c.Town(ctx, townID)
 	if err != nil || at.PendingRunID == "" || at.PluginAbsentSince == "" {
 		return nil
 	}
 	return unavailable(string(wire.CodePluginAbsent), nil,
-		"the town %q has had no plugin since %s, and the handoff is the command of run %s or waits "+
-			"behind it; sent again it gets its result", townID, at.PluginAbsentSince, at.PendingRunID)
+		"the town %q has had no plugin since %s, and the handoff waits as run %s or after it; send it "+
+			"again for its result", townID, at.PluginAbsentSince, at.PendingRunID)
 }
 
-// approvalPause is the longest wait for a decision before the same bytes are sent again.
+// approvalPause is the longest wait for a decision before the handoff is sent again.
 const approvalPause = time.Minute
 
-// decided sends a handoff that waits for a person's approval again until it is decided, within
-// ApprovalWait, and returns the last outcome. body has its bytes.
+// decided repeats a handoff that waits for a person's approval until it is decided or ApprovalWait has
+// passed. It returns the last outcome.
 func (c *Client) decided(
 	ctx context.Context, body []byte, h *handoff.Handoff, o *Outcome,
 ) (*Outcome, error) {
@@ -270,8 +267,8 @@ func (c *Client) decided(
 	return o, nil
 }
 
-// awaitDecision follows the commits of a town behind a cursor until there is a decision, or for
-// approvalPause. It returns the cursor behind which to go on, "" if commits were lost.
+// awaitDecision follows the commits of a town after a cursor until there is a decision, or for
+// approvalPause. It returns the last cursor; "" if commits were lost.
 func (c *Client) awaitDecision(ctx context.Context, townID, after string) string {
 	ctx, cancel := context.WithTimeout(ctx, approvalPause)
 	defer cancel()

@@ -20,10 +20,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Request sends body to a verb and returns the reply. After a 429 or 503 it waits as long as the
-// reply says, and some random time more, and asks again, within Timeout; if no answer comes it
-// sends the same bytes again. It does not repeat a request whose verb Changes if the first one may
-// have been carried out. The error is a *ReplyError or an *UnavailableError.
+// Request sends body to a verb and returns the reply. Within Timeout it repeats the request: after a
+// 429 or 503 when the reply says so, and a random time later; and if no answer comes. It does not
+// repeat a request that may have been carried out if its verb Changes. The error is a *ReplyError or
+// an *UnavailableError.
 func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nats.Msg, error) {
 	msg, _, err := c.exchange(ctx, verb, body, nil, "")
 	return msg, err
@@ -31,11 +31,11 @@ func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nat
 
 // Pauses of an exchange.
 const (
-	// resendAfter is how long the first attempt may be without an answer before the next one; at
-	// most half of the time that is left. It doubles, up to longestResend.
+	// resendAfter is how long the first attempt waits for its answer before the next one; at most half
+	// of the time that is left. It doubles with each attempt, up to longestResend.
 	resendAfter   = 2 * time.Second
 	longestResend = 30 * time.Second
-	// absentPause is the pause if no server was subscribed.
+	// absentPause is the pause if no server is subscribed.
 	absentPause = 250 * time.Millisecond
 )
 
@@ -46,30 +46,27 @@ type exchange struct {
 	verb    wire.Verb
 	request *nats.Msg
 	answers chan attempt
-	// deadline is by the monotonic clock. A deadline of ctx that has passed by the time of the day is
-	// wrong, because the clock was set: ctx ends then when its timer does.
+	// deadline is by the monotonic clock. It ignores a deadline of ctx that has passed although ctx
+	// has not ended: the clock was set since, and ctx ends when its timer does.
 	deadline time.Time
-	interval time.Duration
-	timer    *time.Timer
+	interval time.Duration // until an attempt without an answer is repeated
+	timer    *time.Timer   // of the next attempt
 
-	unanswered int
-	// before is the last error of the connection before the first attempt.
-	before error
-	// doubt means that an earlier attempt may have been carried out.
-	doubt bool
-	last  error
+	unanswered int   // attempts
+	before     error // the connection's last error before the first attempt
+	doubt      bool  // an earlier attempt may have been carried out
+	last       error // the last error after which the request was repeated
 }
 
-// attempt is how one attempt ended.
+// attempt is the end of one attempt.
 type attempt struct {
 	msg *nats.Msg
 	err error
 }
 
-// exchange makes a request until it is answered, and takes the first answer to any attempt. doubt
-// means that an earlier attempt may have been carried out. header has more headers. townID is the
-// town of a handoff, and else "": before a handoff without an answer is sent again, the exchange
-// asks if it waits for the end of a pause.
+// exchange repeats a request until any attempt is answered. doubt means that an earlier attempt may
+// have been carried out. header has further headers. townID is the town of a handoff, else "": before
+// an unanswered handoff is repeated, the exchange asks if the town is paused.
 func (c *Client) exchange(
 	ctx context.Context, verb wire.Verb, body []byte, header nats.Header,
 	townID string,
@@ -110,7 +107,7 @@ func (c *Client) exchange(
 				c.OnPaused(townID, paused)
 			}
 			if paused != nil && x.unanswered > 0 {
-				x.timer.Reset(resendAfter) // it waits, in the town's queue
+				x.timer.Reset(resendAfter) // the handoff waits in the town's queue
 			} else {
 				x.attempt(bounded)
 			}
@@ -135,8 +132,7 @@ func (c *Client) exchange(
 	}
 }
 
-// attempt sends the request once more, unless an attempt is unanswered and may have been carried
-// out by a verb that changes.
+// attempt sends the request once more, unless its verb Changes and an attempt is unanswered.
 func (x *exchange) attempt(ctx context.Context) {
 	if x.unanswered > 0 {
 		if x.verb.Spec().Changes {
@@ -156,7 +152,7 @@ func (x *exchange) attempt(ctx context.Context) {
 	}()
 }
 
-// took takes in how an attempt ended, and reports whether the exchange is over.
+// took handles the end of an attempt, and reports whether the exchange is over.
 func (x *exchange) took(a attempt) (msg *nats.Msg, over bool, err error) {
 	x.unanswered--
 	if a.err != nil {
@@ -170,13 +166,13 @@ func (x *exchange) took(a attempt) (msg *nats.Msg, over bool, err error) {
 		return a.msg, true, nil
 	}
 	if refused.Status == http.StatusServiceUnavailable {
-		x.doubt = true // it may be stored, and held back by a pause or by a game that is away
+		x.doubt = true // the handoff may be stored, and wait for the end of a pause or for a game
 	}
 	return nil, !repeatable(x.verb, refused) || !x.again(refused, refused.RetryAfter), refused
 }
 
-// again begins another attempt after a pause, if there is time for it. Some random
-// time more keeps clients apart that were refused together.
+// again schedules another attempt after a pause, and reports whether there is time for it. It adds a
+// random time, since other clients may have been refused at the same moment.
 func (x *exchange) again(why error, pause time.Duration) bool {
 	rest := time.Until(x.deadline) - pause
 	if rest <= 0 {
@@ -187,11 +183,11 @@ func (x *exchange) again(why error, pause time.Duration) bool {
 	return true
 }
 
-// late returns why there was no answer in time.
+// late returns the error if no answer came in time.
 func (x *exchange) late(cause error, paused *UnavailableError) error {
 	switch {
 	case x.last != nil && (x.unanswered == 0 || IsCode(x.last, wire.CodeInProgress)):
-		return x.last // which says more than that there is no answer yet
+		return x.last // more precise than a timeout
 	case errors.Is(x.ctx.Err(), context.Canceled):
 	case paused != nil:
 		return paused
@@ -202,7 +198,7 @@ func (x *exchange) late(cause error, paused *UnavailableError) error {
 	return x.failed(cmp.Or(x.ctx.Err(), cause))
 }
 
-// failed returns why an attempt got no reply.
+// failed returns the error of an attempt without a reply.
 func (x *exchange) failed(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) {
 		if denied := x.denied(); denied != nil {
@@ -216,10 +212,10 @@ func (x *exchange) failed(err error) error {
 	return x.client.unanswered(err, x.verb, len(x.request.Data))
 }
 
-// denied returns the error of a user who may not make the request, or not read its answer; nil if
-// the server has not refused it. NATS refuses it to the connection, which keeps its last error: that
-// may be of another subject, or of long ago. The inbox is subscribed to once, so a refusal of it
-// holds until an answer has come.
+// denied returns an error if NATS has refused the user to publish the request or to subscribe to the
+// inbox; else nil. The connection keeps its last refusal, which may be about another subject or an
+// earlier request. It subscribes to the inbox once, so a refusal of that counts until an answer has
+// come.
 func (x *exchange) denied() error {
 	nc := x.client.Conn
 	last, inbox := nc.LastError(),
@@ -233,8 +229,7 @@ func (x *exchange) denied() error {
 		"this user may not ask for %s, or not read the answer in its inbox: %s", x.verb, last)
 }
 
-// violates reports whether an error says that the user may not do an operation on a subject that
-// begins so.
+// violates reports whether NATS refused an operation on a subject with a prefix.
 func violates(err error, operation, subject string) bool {
 	return errors.Is(err, nats.ErrPermissionViolation) &&
 		strings.Contains(err.Error(), operation+` to "`+subject)
@@ -250,14 +245,14 @@ func repeatable(verb wire.Verb, refused *ReplyError) bool {
 	return false
 }
 
-// unanswered returns why a request got no reply, as an *UnavailableError or *ReplyError.
+// unanswered returns the error of a request without a reply: an *UnavailableError or *ReplyError.
 func (c *Client) unanswered(err error, verb wire.Verb, size int) error {
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		return tooLarge(size, c.Conn.MaxPayload())
 	case errors.Is(err, nats.ErrNoResponders):
 		return unavailable(codeNoResponders, err, "no server answers %s for the world %q on this NATS: "+
-			"start handoffd with this world, or ask for the one that it serves", verb, c.World)
+			"start handoffd with this world, or use the world that it serves", verb, c.World)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return unavailable(codeTimeout, err, "no answer to %s within %s; the request may have been "+
 			"carried out", verb, cmp.Or(c.Timeout, DefaultTimeout))
@@ -269,8 +264,7 @@ func (c *Client) unanswered(err error, verb wire.Verb, size int) error {
 	return unavailable(codeConnection, err, "the connection failed: %s", err)
 }
 
-// closed is the error of a connection that is closed, by its holder or because the server does not
-// let it in any more.
+// closed returns the error of a closed connection. The client closed it, or the server refuses it now.
 func (c *Client) closed() error {
 	e := unavailable(codeConnection, nats.ErrConnectionClosed, "the connection is closed")
 	for _, refusal := range []error{
@@ -285,7 +279,7 @@ func (c *Client) closed() error {
 	return e
 }
 
-// ReplyErrorOf returns the error in an error reply, or nil for any other reply.
+// ReplyErrorOf returns the error of an error reply; nil for any other reply.
 func ReplyErrorOf(msg *nats.Msg) *ReplyError {
 	code := msg.Header.Get(wire.ErrorCodeHeader)
 	if code == "" {
@@ -306,14 +300,14 @@ func ReplyErrorOf(msg *nats.Msg) *ReplyError {
 	return refused
 }
 
-// Ask asks a verb with a request that becomes JSON, by options, and reads the reply into reply. It
-// returns the reply as it came.
+// Ask sends a request to a verb as JSON, encoded with options, and decodes the reply into reply. It
+// returns the JSON of the reply.
 func (c *Client) Ask(
 	ctx context.Context, verb wire.Verb, request, reply any, options ...json.Options,
 ) (jsontext.Value, error) {
 	body, err := json.Marshal(request, append(options, json.Deterministic(true))...)
 	if err != nil {
-		return nil, fmt.Errorf("client: a request of %s cannot be written: %w", verb, err)
+		return nil, fmt.Errorf("client: the request of %s cannot be encoded: %w", verb, err)
 	}
 	msg, err := c.Request(ctx, verb, body)
 	if err != nil {
@@ -325,7 +319,7 @@ func (c *Client) Ask(
 	return msg.Data, nil
 }
 
-// ask asks a verb, and returns its reply.
+// ask sends a request to a verb, and returns the reply.
 func ask[Reply any](
 	ctx context.Context, c *Client, verb wire.Verb, request any,
 ) (reply Reply, err error) {
@@ -333,9 +327,9 @@ func ask[Reply any](
 	return reply, err
 }
 
-// rows goes through the rows of a list, page by page. ask returns the page behind a place, and the
-// place behind which the next page begins; the zero place begins and ends the list. It ends behind
-// the first error.
+// rows iterates over the rows of a list, page by page. ask returns the page after a place, and the
+// place before the next page. The zero place is before the first page and after the last one. The
+// iteration ends with the first error.
 func rows[Row any, Place comparable](
 	ask func(after Place) (page []Row, next Place, err error),
 ) iter.Seq2[Row, error] {
@@ -358,7 +352,7 @@ func rows[Row any, Place comparable](
 	}
 }
 
-// invalidAnswer is the error of an answer that breaks the contract.
+// invalidAnswer returns the error of an invalid answer.
 func invalidAnswer(err error) error {
 	return unavailable(codeInvalid, err, "the server's answer cannot be read: %s", err)
 }

@@ -31,23 +31,23 @@ func (c *Client) Town(ctx context.Context, townID string) (*Town, error) {
 	return c.TownAt(ctx, townID, 0)
 }
 
-// TownAt returns a town as a revision left it, and as it is now if revision is 0.
+// TownAt returns a town after a revision; with 0 as it is now.
 func (c *Client) TownAt(ctx context.Context, townID string, revision uint64) (*Town, error) {
 	return c.askTown(ctx, wire.TownGet, messages.TownGet{TownID: townID, Revision: revision})
 }
 
-// Put says how PutTown puts a town, and PutTown sets its Snapshot. The zero value creates the town.
-// Apply "" and Approval nil leave the town's own as they are.
+// Put configures PutTown, which sets its Snapshot. The zero value creates the town. Apply "" and
+// Approval nil keep the town's own.
 type Put = messages.TownPut
 
-// PutTown creates a town or, with Put.Expected, replaces exactly that state of it. It is not
-// repeated if it may have been carried out: look at the town then.
+// PutTown creates a town or, with Put.Expected, replaces exactly that state of it. It is not repeated
+// if it may have been carried out: look at the town then.
 func (c *Client) PutTown(ctx context.Context, snapshot *town.Snapshot, put Put) (*Town, error) {
 	put.Snapshot = snapshot
 	return c.askTown(ctx, wire.TownPut, put)
 }
 
-// PutTownJSON is PutTown with the JSON of a snapshot, which the server checks.
+// PutTownJSON is PutTown with the JSON of a snapshot, which the server validates.
 func (c *Client) PutTownJSON(
 	ctx context.Context, snapshot jsontext.Value, put Put,
 ) (*Town, error) {
@@ -55,13 +55,12 @@ func (c *Client) PutTownJSON(
 	return c.askTown(ctx, wire.TownPut, put)
 }
 
-// Patch says how PatchTown patches a town, and PatchTown sets its TownID and Patch. The server takes
-// no patch without Expected.
+// Patch configures PatchTown, which sets its TownID and Patch. The server requires Expected.
 type Patch = messages.TownPatch
 
-// PatchTown changes the members of a town's state that a JSON Merge Patch (RFC 7396) of its
-// snapshot has; a list is replaced as a whole. It changes the state that Patch.Expected names and
-// no other. It is not repeated if it may have been carried out: look at the town then.
+// PatchTown applies a JSON Merge Patch (RFC 7396) to the snapshot of a town; a list is replaced as a
+// whole. It changes exactly the state of Patch.Expected. It is not repeated if it may have been
+// carried out: look at the town then.
 func (c *Client) PatchTown(
 	ctx context.Context, townID string, merge jsontext.Value, patch Patch,
 ) (*Town, error) {
@@ -78,7 +77,7 @@ func (c *Client) RemoveTown(ctx context.Context, townID string) (last TownSummar
 // askTown asks a verb whose reply is a town.
 func (c *Client) askTown(ctx context.Context, verb wire.Verb, request any) (*Town, error) {
 	t := new(Town)
-	// The server refuses a name that stands twice, and text that is not UTF-8, and names the place.
+	// The server refuses duplicate names and invalid UTF-8 too, and names the place.
 	data, err := c.Ask(ctx, verb, request, t, jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))
 	if err != nil {
@@ -88,8 +87,7 @@ func (c *Client) askTown(ctx context.Context, verb wire.Verb, request any) (*Tow
 	return t, nil
 }
 
-// Towns goes through the towns that a query selects, page by page, in its order. It ends behind the
-// first error.
+// Towns iterates over the towns of a query, in its order. It ends with the first error.
 func (c *Client) Towns(
 	ctx context.Context, query messages.TownList,
 ) iter.Seq2[TownSummary, error] {
@@ -113,8 +111,8 @@ func (c *Client) Run(ctx context.Context, runID string) (*messages.Run, error) {
 	return &run, nil
 }
 
-// Runs goes through the runs that began at a time or later, of a town, or of all towns with townID
-// "", the newest first. It ends behind the first error.
+// Runs iterates over the runs that began at a time or later, of a town or with townID "" of all, the
+// newest first. It ends with the first error.
 func (c *Client) Runs(
 	ctx context.Context, townID string, from time.Time,
 ) iter.Seq2[messages.RunRow, error] {
@@ -129,9 +127,9 @@ func (c *Client) Runs(
 	})
 }
 
-// EventList asks once for a page of the commits of the log, which may wait: at most the Timeout
-// longer than r.WaitMs. It does not ask again: that is up to the caller, with the same cursor. The
-// error is a *ReplyError or an *UnavailableError.
+// EventList returns a page of the commits of the log. It sends one request, and waits for Timeout and
+// r.WaitMs at most. The caller may repeat it with the same cursor. The error is a *ReplyError or an
+// *UnavailableError.
 func (c *Client) EventList(
 	ctx context.Context, r messages.EventListRequest,
 ) (page messages.EventListReply, err error) {
@@ -155,15 +153,15 @@ func (c *Client) EventList(
 	return page, nil
 }
 
-// Retry is the request of an operator to try a run again.
+// Retry is an operator's request to retry a run.
 type Retry struct {
 	RunID  string
 	Reason string
-	// ActorID is who asks if the server has no access control; "" is "operator".
+	// ActorID is the operator if the server has no access control; "operator".
 	ActorID string
 }
 
-// Retried is the run in which another one is tried again.
+// Retried is the run that retries another one.
 type Retried struct {
 	messages.Retried
 	// Result is nil while the handoff waits or its command is being applied.
@@ -172,8 +170,8 @@ type Retried struct {
 	JSON jsontext.Value `json:"-"`
 }
 
-// Retry tries a run again that failed with PLUGIN_UNAVAILABLE. It is not repeated if it may
-// have been carried out: RUN_RETRIED names the other run; look there.
+// Retry retries a run that failed with PLUGIN_UNAVAILABLE. It is not repeated if it may have been
+// carried out: another call gets RUN_RETRIED then, which names the new run.
 func (c *Client) Retry(ctx context.Context, r Retry) (*Retried, error) {
 	request := messages.Signal{RunID: r.RunID, Reason: r.Reason, ActorID: r.ActorID}
 	retried := new(Retried)
@@ -185,16 +183,15 @@ func (c *Client) Retry(ctx context.Context, r Retry) (*Retried, error) {
 	return retried, nil
 }
 
-// Approval is a proposal that waits for a person's approval, or is approved and waits for its
-// handoff to be sent again.
+// Approval is a proposal that needs a person's approval, or needed one.
 type Approval struct {
 	messages.Approval
-	// Proposal is the proposal.v2 that its agent made.
+	// Proposal is the agent's proposal.
 	Proposal handoff.Proposal `json:"proposal"`
 }
 
-// Approvals goes through the proposals that wait in a town, or in all with "", the oldest first,
-// page by page. It ends behind the first error.
+// Approvals iterates over the proposals that wait in a town, or with "" in all towns, the oldest
+// first: for a person's decision, or approved for their handoff. It ends with the first error.
 func (c *Client) Approvals(ctx context.Context, townID string) iter.Seq2[Approval, error] {
 	return c.approvals(ctx, messages.ApprovalList{TownID: townID})
 }
@@ -220,10 +217,10 @@ func (c *Client) approvals(
 }
 
 // Decision is a person's decision about a proposal. Its member Decision is messages.Approve or
-// messages.Reject; the server refuses any other.
+// messages.Reject.
 type Decision = messages.ApprovalDecide
 
-// Decided is a decision that stands.
+// Decided is the reply to a Decision.
 type Decided struct {
 	messages.Decided
 	// Result is nil if there is none yet.
@@ -232,9 +229,8 @@ type Decided struct {
 	JSON jsontext.Value `json:"-"`
 }
 
-// Decide approves or denies a proposal. It is not repeated if it may have been carried out: the
-// same decision by the same person may be sent again, and is answered as the first one as long as
-// the proposal stands.
+// Decide approves or denies a proposal. It is not repeated if it may have been carried out, but the
+// caller may repeat it: the same decision by the same person gets the same answer.
 func (c *Client) Decide(ctx context.Context, d Decision) (*Decided, error) {
 	decided := new(Decided)
 	data, err := c.Ask(ctx, wire.ApprovalDecide, d, decided)
@@ -250,7 +246,7 @@ func (c *Client) Control(ctx context.Context, townID string) (messages.Control, 
 	return ask[messages.Control](ctx, c, wire.ControlGet, messages.Signal{TownID: townID})
 }
 
-// WorldStatus returns the state of the world, as far as the user may see it.
+// WorldStatus returns the part of the world's state that the user may read.
 func (c *Client) WorldStatus(ctx context.Context) (messages.WorldReport, error) {
 	return ask[messages.WorldReport](ctx, c, wire.WorldStatus, messages.WorldStatus{})
 }
@@ -260,8 +256,8 @@ func (c *Client) WhoAmI(ctx context.Context) (messages.Identity, error) {
 	return ask[messages.Identity](ctx, c, wire.WhoAmI, messages.WhoAmI{})
 }
 
-// Memory returns the memory of a town, or of all towns if the scope has none. Limits of 0 are 3 and
-// 4.
+// Memory returns the memory of a town, or of all towns if the scope has none. A ChronicleLimit of 0
+// means 3, a HistoryLimit of 0 means 4.
 func (c *Client) Memory(
 	ctx context.Context, scope messages.MemoryScope,
 ) (messages.Memory, error) {
@@ -271,14 +267,14 @@ func (c *Client) Memory(
 		Type: messages.MemoryRequestType, SchemaVersion: 1, Scope: scope})
 }
 
-// Alert is an alert of the world, as its stream of alerts keeps it.
+// Alert is an alert of the world, with its acknowledgement.
 type Alert = messages.Alert
 
-// alertPage is how many alerts Alerts asks for at once: as many as it may.
+// alertPage is the largest page of alerts.
 const alertPage = 200
 
-// Alerts goes through the alerts that are kept, the newest first; with open through those that
-// are not acknowledged. It ends behind the first error. Operators and observers may list them.
+// Alerts iterates over the alerts that are kept, the newest first; with open only over those that are
+// not acknowledged. It ends with the first error. Operators and observers may call it.
 func (c *Client) Alerts(ctx context.Context, open bool) iter.Seq2[Alert, error] {
 	return rows(func(after uint64) ([]Alert, uint64, error) {
 		page, err := ask[messages.Alerts](ctx, c, wire.AlertList,
@@ -287,9 +283,9 @@ func (c *Client) Alerts(ctx context.Context, open bool) iter.Seq2[Alert, error] 
 	})
 }
 
-// AcknowledgeAlert acknowledges the alert with a sequence, and returns it. The first
-// acknowledgement counts, and Alert.Acknowledged is that one. by is who acknowledges it if NATS
-// does not name the user of the connection; "" is "operator". Operators may acknowledge.
+// AcknowledgeAlert acknowledges the alert with a sequence. It returns the alert with its first
+// acknowledgement, which counts. by is the operator if NATS does not name the connection's user;
+// "operator". Operators may call it.
 func (c *Client) AcknowledgeAlert(
 	ctx context.Context, seq uint64, by, reason string,
 ) (*Alert, error) {

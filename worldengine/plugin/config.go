@@ -17,19 +17,19 @@ const (
 	// ReasonDeadlinePassed: the command's turn came after its deadline, so it was not begun.
 	// Retryable.
 	ReasonDeadlinePassed = "DEADLINE_PASSED"
-	// ReasonOutcomeUnknown: the command was begun and may or may not be applied. Not retryable;
-	// compare the game with the town, and town.put the true state.
+	// ReasonOutcomeUnknown: the command was begun, and may be applied or not. Not retryable; compare
+	// the game with the town, and put the true state with town.put.
 	ReasonOutcomeUnknown = "OUTCOME_UNKNOWN"
 	// ReasonMemoryFailed: the memory cannot be written, so the command was not begun. Retryable.
 	ReasonMemoryFailed = "MEMORY_FAILED"
 )
 
-// Func applies a command to the game, or finds its outcome, and returns a definite answer
-// (apply.Done, apply.Refuse, or one with the town's true Snapshot). It may be called for several
-// towns at once, never twice at once for one town.
+// Func applies a command to the game, or finds its outcome. It returns a definite answer: apply.Done,
+// which may get the town's true Snapshot, or apply.Refuse. It may be called for several towns at
+// once, but not twice at once for one town. The caller sets the ids of the answer.
 //
-// ctx is done when Close has waited long enough, not at the command's deadline: finishing a begun
-// command is better. The caller sets the ids of the answer.
+// ctx is done when Close has waited long enough. It is not done at the command's deadline, since a
+// begun command had better be finished.
 type Func func(ctx context.Context, c *apply.Command) (apply.Answer, error)
 
 // Config configures a plugin. Apply and Memory are required; other zero values mean their
@@ -40,38 +40,37 @@ type Config struct {
 	// Towns are the ids of this process's towns; by default all towns of the world.
 	Towns []string
 
-	// Apply changes the game. Besides a definite answer it may return apply.Busy if it did not
-	// begin (so does an error that wraps apply.ErrUnavailable), and apply.InProgress if it is not
-	// done: then the next request asks Recover. Any other error, an invalid answer and a panic
-	// leave the command in doubt: see Recover.
+	// Apply changes the game. Besides a definite answer it may return apply.Busy, or an error that
+	// wraps apply.ErrUnavailable, if the command was not begun; and apply.InProgress if it is not
+	// finished: the next request calls Recover. After any other error, an invalid answer or a panic
+	// the command is in doubt, and the next request calls Recover too.
 	Apply Func
-	// Recover finds the outcome of a command that was begun: it looks at the game, and may finish a
-	// command that is half done. It answers like Apply: apply.Done; a refusal, or apply.Busy to
-	// have Apply called again, only if nothing of the command is in the game. An error or
-	// apply.InProgress means that the outcome is not known yet. Without Recover such a command is
-	// refused for good with ReasonOutcomeUnknown.
+	// Recover finds the outcome of a begun command in the game, and may finish it. It may refuse the
+	// command, or return apply.Busy so that Apply is called again, only if nothing of it is in the
+	// game. An error or apply.InProgress means that the outcome is not known yet. Without Recover a
+	// command in doubt is refused for good with ReasonOutcomeUnknown.
 	Recover Func
 
-	// Answered is called with each answer after its sending; nil for ErrNoAnswer. again reports that
-	// neither Apply nor Recover was called for it: the command is known, or waits. It must not block
-	// for long and must be safe for concurrent use; may be nil.
+	// Answered, unless nil, is called after each answer is sent, with nil for ErrNoAnswer. again
+	// means that neither Apply nor Recover was called: the outcome is known, or the command waits. It
+	// must not block for long and must be safe for concurrent use.
 	Answered func(c *apply.Command, answer *apply.Answer, again bool)
 
-	// Memory remembers the outcome of every command: OpenFile.
+	// Memory remembers the outcome of every command: see OpenFile.
 	Memory Memory
 
-	// Queue bounds the commands that wait or are being applied; 256. More are answered busy.
+	// Queue bounds the commands that wait or are being applied; 256. Others are answered busy.
 	Queue int
-	// Concurrency bounds the towns that are worked on at once; 8.
+	// Concurrency bounds the towns whose commands are applied at once; 8.
 	Concurrency int
 	// RetryAfter is the engine's pause after busy and in-progress; 500 ms.
 	RetryAfter time.Duration
-	// ClockSkew bounds the difference to the engine's clock: beyond it a deadline has passed,
-	// whatever timeoutMs says; 1 minute.
+	// ClockSkew bounds the difference between the engine's clock and this one; 1 minute. A deadline
+	// that passed longer ago counts whatever timeoutMs is.
 	ClockSkew time.Duration
 	// Now is the clock; time.Now.
 	Now func() time.Time
-	// Logger logs for operators; slog.Default.
+	// Logger is for operators; slog.Default.
 	Logger *slog.Logger
 }
 
@@ -95,7 +94,7 @@ func (c Config) withDefaults() (Config, error) {
 	case c.Memory == nil:
 		return c, fmt.Errorf("%w: Memory is missing; OpenFile keeps one in a file", ErrConfig)
 	case c.Queue < 0 || c.Concurrency < 0 || c.RetryAfter < 0 || c.ClockSkew < 0:
-		return c, fmt.Errorf("%w: Queue, Concurrency, RetryAfter and ClockSkew are above 0",
+		return c, fmt.Errorf("%w: Queue, Concurrency, RetryAfter and ClockSkew must be above 0",
 			ErrConfig)
 	case slices.Contains(c.Towns, ""):
 		return c, fmt.Errorf("%w: Towns has an empty id", ErrConfig)
@@ -105,8 +104,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// Subjects returns the subjects, each once, of a plugin for these towns of a world; no towns means
-// all of the world.
+// Subjects returns the subjects of the requests for these towns of a world, or for all its towns if
+// none is given.
 func Subjects(world string, towns ...string) []string {
 	if len(towns) == 0 {
 		return []string{wire.ApplySubject(world, "*")}

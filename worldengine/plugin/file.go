@@ -17,10 +17,10 @@ import (
 	"worldengine/worldengine/platform"
 )
 
-// fileHeader is the first line of a memory's file: a file without it must not be changed.
+// fileHeader is the first line of a memory's file. A file without it is not changed.
 const fileHeader = `{"memory":"worldengine-plugin.v1"}` + "\n"
 
-// fewestLines is the smallest number of lines at which a file is rewritten.
+// fewestLines is the number of lines up to which a file is not rewritten.
 const fewestLines = 1024
 
 // FileConfig configures a File. Zero values mean their documented defaults.
@@ -29,17 +29,17 @@ type FileConfig struct {
 	// but never a command in doubt.
 	MaxRecords int
 	// Retention is how long a command is remembered; DefaultRetention. A forgotten command would be
-	// applied again, so it is longer than an engine may be away.
+	// applied again, so the retention must be longer than an engine may be away.
 	Retention time.Duration
 	// Now is the clock; time.Now.
 	Now func() time.Time
-	// Logger logs for operators; slog.Default.
+	// Logger is for operators; slog.Default.
 	Logger *slog.Logger
 }
 
-// File is a Memory in a file: a line of JSON for each record; an id's last line holds. Put appends
-// and syncs; when most of the file is superseded it is rewritten beside itself and renamed. A last
-// line that a crash tore is dropped: its Put never returned.
+// File is a Memory in a file, which has a line of JSON for each record; the last line of an id
+// counts. Put appends a line and syncs. When most lines are superseded, the file is replaced by a
+// shorter one. A torn last line is dropped: a crash came before its Put returned.
 type File struct {
 	*index
 	path   string
@@ -50,8 +50,8 @@ type File struct {
 	file      *os.File
 	size      int64
 	lines     int
-	compactAt int   // the number of lines at which the file is written anew
-	broken    error // the reason why nothing can be written any more
+	compactAt int   // the number of lines at which the file is rewritten
+	broken    error // the error of each later Put
 }
 
 // OpenFile opens or creates the memory at path, and locks it against other processes (by path +
@@ -77,7 +77,7 @@ func OpenFile(path string, config FileConfig) (*File, error) {
 	return f, nil
 }
 
-// load reads the file, and opens it for appending. It writes a new file, and one that a crash tore.
+// load reads the file, and opens it for appending. It first rewrites an empty or torn one.
 func (f *File) load() error {
 	data, err := os.ReadFile(f.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -102,7 +102,7 @@ func (f *File) load() error {
 	return f.reopen()
 }
 
-// replay reads the lines of a file, and returns the size of its whole lines.
+// replay reads the lines of a file. It returns the size of all but a torn last line.
 func (f *File) replay(data []byte) (whole int, err error) {
 	rest, ours := bytes.CutPrefix(data, []byte(fileHeader))
 	if !ours {
@@ -129,8 +129,8 @@ func (f *File) replay(data []byte) (whole int, err error) {
 	return whole, nil
 }
 
-// Begun returns the commands in doubt, the oldest first. The engine asks again for those that it
-// has not given up; an operator has to compare the rest with the game.
+// Begun returns the commands in doubt, the oldest first. The engine requests them again unless it has
+// given up; an operator compares the others with the game.
 func (f *File) Begun() []Record {
 	return slices.DeleteFunc(f.inOrder(), func(r Record) bool { return !r.Begun() })
 }
@@ -159,14 +159,14 @@ func (f *File) append(line []byte) error {
 		return f.broken
 	}
 	if _, err := f.file.Write(line); err != nil {
-		// Part of the line may be on disk. The next one must not follow it.
+		// A part of the line may be on disk, and the next line must not follow it.
 		if undone := f.file.Truncate(f.size); undone != nil {
 			f.breaks(undone)
 		}
 		return fmt.Errorf("plugin: the memory cannot be written: %w", err)
 	}
 	if err := f.file.Sync(); err != nil {
-		// The state of the disk is unknown, and a second sync would not tell.
+		// The state of the disk is unknown, and a second sync may succeed without having written.
 		f.breaks(err)
 		return f.broken
 	}
@@ -176,7 +176,7 @@ func (f *File) append(line []byte) error {
 
 func (f *File) breaks(err error) { f.broken = fmt.Errorf("%w: %s: %w", ErrBroken, f.path, err) }
 
-// Close closes the file. It has every record on disk already, and refuses more.
+// Close closes the file. Later calls of Put return ErrBroken.
 func (f *File) Close() error {
 	f.writing.Lock()
 	defer f.writing.Unlock()
@@ -215,8 +215,7 @@ func (f *File) compact() {
 	}
 }
 
-// rewrite replaces the file by one without superseded records. Whenever the process ends, the file
-// is the old or the new one, whole.
+// rewrite atomically replaces the file by one without superseded records.
 func (f *File) rewrite() error {
 	records, fresh := f.inOrder(), []byte(fileHeader)
 	for _, r := range records {
@@ -246,8 +245,8 @@ func (f *File) reopen() error {
 	return nil
 }
 
-// lockFile locks name against other processes until it is closed or the process ends. The file
-// stays: if it were removed, two processes could lock two files of one name.
+// lockFile locks a file against other processes until it is closed or the process ends. The file is
+// not removed: otherwise two processes could lock two files of one name.
 func lockFile(name string) (io.Closer, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -19,26 +19,26 @@ const hostsWait = time.Second
 
 // Host is a plugin that hosts a town.
 type Host struct {
-	// TownID is the town, "" for all towns of the world.
+	// TownID is the town; "" for all towns of the world.
 	TownID string `json:"-"`
-	// Name is the name of the plugin's connection to NATS, "" if it has none.
+	// Name is the name of the plugin's connection to NATS; "" if it has none.
 	Name string `json:"name,omitzero"`
 }
 
-// Hosts returns the plugins that say that they host the towns, or without towns all of the world,
-// in the order of the towns. A command of a town with two plugins is applied by both. Ask before
-// Serve, which answers from then on; after it ask OtherHosts. A plugin that hosts all towns answers
-// for each; one that hosts some is not found by a question about all. Plugins that do not know the
-// question are not found, and one that does not answer within a second counts as gone. The error is
-// ErrMayNotAsk, or the connection's (docs/plugin-protocol.md, "A town has one plugin").
+// Hosts asks who hosts the towns, or all towns of the world if none is given, and returns the plugins
+// in the order of the towns. Ask before Serve: if a town has two plugins, both apply its commands
+// (docs/plugin-protocol.md, "A town has one plugin"). A plugin of all towns answers for each town; a
+// plugin of some towns does not answer a question about all. A plugin that does not know the
+// question, or does not answer within a second, is not found. The error is ErrMayNotAsk, or the
+// connection's.
 func Hosts(ctx context.Context, nc *nats.Conn, world string, towns ...string) ([]Host, error) {
 	return hostsOf(ctx, nc, world, towns, nil)
 }
 
-// OtherHosts is Hosts without nc's own plugin. Ask it after Serve: two plugins that start at one
-// moment do not find each other before, but at least one does then. It ends, and begins again after
-// a random pause, since the other may do the same. Both may have applied commands meanwhile. If nc
-// is alone it takes a second, since no other plugin answers.
+// OtherHosts is Hosts without nc's own plugin, for a question after Serve. Two plugins that start at
+// the same moment do not find each other before Serve, but at least one finds the other afterwards.
+// That one should end, and start again after a random pause, since the other may do the same. Both
+// may have applied commands meanwhile. If no other plugin answers, OtherHosts takes a second.
 func OtherHosts(ctx context.Context, nc *nats.Conn, world string, towns ...string) ([]Host, error) {
 	return hostsOf(ctx, nc, world, towns, nats.Header{wire.AskerHeader: {askerOf(nc)}})
 }
@@ -88,7 +88,7 @@ func hostOf(
 	switch {
 	case err == nil:
 		host := &Host{TownID: townID}
-		_ = json.Unmarshal(msg.Data, host) // it is there, whatever it says of itself
+		_ = json.Unmarshal(msg.Data, host) // an unreadable answer is a host too
 		return host, nil
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, nil
@@ -102,16 +102,16 @@ func hostOf(
 	return nil, nil
 }
 
-// askerOf identifies a connection in its questions: by the prefix of its reply subjects, which is
-// unique.
+// askerOf returns the id of a connection in its questions: the prefix of its reply subjects.
 func askerOf(nc *nats.Conn) string {
 	inbox := nc.NewRespInbox()
 	return inbox[:strings.LastIndexByte(inbox, '.')]
 }
 
-// AnswerHosts answers on nc that it hosts these towns of a world, or all, until the subscriptions
-// or nc are closed; OtherHosts of nc gets no answer. Serve calls it. When it returns, the server
-// knows the subscriptions; a missing permission is only an error of the connection.
+// AnswerHosts answers questions about these towns of a world, or about all if none is given, until
+// the subscriptions or nc are closed. It does not answer questions of nc's own OtherHosts. Serve
+// calls it. When it returns, the server knows the subscriptions. A missing permission is reported as
+// an error of the connection only.
 func AnswerHosts(nc *nats.Conn, world string, towns ...string) ([]*nats.Subscription, error) {
 	body, err := json.Marshal(Host{Name: nc.Opts.Name})
 	if err != nil {
@@ -143,7 +143,7 @@ func AnswerHosts(nc *nats.Conn, world string, towns ...string) ([]*nats.Subscrip
 	return subs, nil
 }
 
-// hostsSubject returns the subject for asking who hosts a town, or with "" all.
+// hostsSubject returns the subject of questions about a town, or about all with "".
 func hostsSubject(world, townID string) string {
 	if townID == "" {
 		return wire.HostsSubject(world, wire.AllTownsToken)

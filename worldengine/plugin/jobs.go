@@ -8,25 +8,23 @@ import (
 
 // job is a command that waits for its turn or is being applied.
 type job struct {
-	request // the one with the latest deadline of those that came before its turn
+	request // the request with the latest deadline, of those before the command's turn
 	begun   bool
 	waiting []waiter
 }
 
 // waiter is a request that waits for the outcome.
 type waiter struct {
-	reply string
-	// attempt is the last request's with this reply subject.
-	attempt int64
-	// interim reports whether it was answered busy or in-progress meanwhile.
-	interim bool
+	reply   string
+	attempt int64 // of the last request with this reply subject
+	interim bool  // it was answered busy or in-progress
 }
 
-// maxWaiters bounds a command's reply subjects that get its outcome: the last ones.
+// maxWaiters is how many of a command's reply subjects get its outcome: the last ones.
 const maxWaiters = 16
 
-// admit routes a request: to its command's job, to the memory's answer, or to the end of its town's
-// queue. It returns an immediate answer, if any.
+// admit adds a request to its command's job or to the end of its town's queue. It returns the answer,
+// if there is one at once.
 func (p *Plugin) admit(r request) (apply.Answer, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,10 +44,10 @@ func (p *Plugin) admit(r request) (apply.Answer, bool) {
 	return apply.Answer{}, false
 }
 
-// join adds a repeated request, and returns its interim answer.
+// join adds a repeated request to a job, and returns the status of its interim answer.
 func (j *job) join(r request) apply.Status {
 	again := waiter{reply: r.reply, attempt: r.command.LogicalAttemptID, interim: true}
-	// An engine has one reply subject for all its requests of an attempt, which gets one outcome.
+	// An engine uses one reply subject for all requests of an attempt, which gets one outcome.
 	same := func(w waiter) bool { return w.reply == r.reply }
 	if at := slices.IndexFunc(j.waiting, same); at >= 0 {
 		j.waiting[at] = again
@@ -68,8 +66,8 @@ func (j *job) join(r request) apply.Status {
 	return apply.Busy
 }
 
-// enqueue appends a job to its town's queue. A town with jobs has a worker; Config.Queue bounds the
-// jobs, Config.Concurrency those at work. The caller holds mu.
+// enqueue appends a job to its town's queue. A town has a worker as long as it has jobs. The caller
+// holds mu.
 func (p *Plugin) enqueue(j *job) {
 	townID := j.command.TownID
 	p.jobs[j.command.ApplyID] = j
@@ -79,8 +77,7 @@ func (p *Plugin) enqueue(j *job) {
 	}
 }
 
-// work does a town's jobs one at a time until there is none. Between two jobs another town may take
-// the slot.
+// work does a town's jobs, one at a time. It gives its slot back between two jobs.
 func (p *Plugin) work(townID string) {
 	for more := true; more; {
 		p.slots <- struct{}{}
@@ -98,7 +95,7 @@ func (p *Plugin) work(townID string) {
 	}
 }
 
-// begin returns the first job of a town, whose request gets an answer from now on.
+// begin marks the first job of a town as begun. It returns the job and its request.
 func (p *Plugin) begin(townID string) (*job, request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,8 +104,8 @@ func (p *Plugin) begin(townID string) (*job, request) {
 	return j, j.request
 }
 
-// finish removes the first job of a town. It returns the waiters for its outcome, and whether the
-// town has more jobs.
+// finish removes the first job of a town. It returns the job's waiters, and whether the town has more
+// jobs.
 func (p *Plugin) finish(townID string, j *job) (waiting []waiter, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,8 +117,8 @@ func (p *Plugin) finish(townID string, j *job) (waiting []waiter, more bool) {
 	return j.waiting, true
 }
 
-// gets reports whether an answer of a logical attempt is for this request. One with an interim
-// answer waits for a definite one, and a retryable refusal is about its own attempt alone.
+// gets reports whether a waiter gets the answer of a logical attempt. After an interim answer it gets
+// a definite one only; and it gets no retryable refusal of another attempt.
 func (w *waiter) gets(a *apply.Answer, attempt int64) bool {
 	if retryable(a) && w.attempt != attempt {
 		return false

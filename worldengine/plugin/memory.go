@@ -10,10 +10,10 @@ import (
 // Memory remembers the outcomes of commands. It is safe for concurrent use.
 type Memory interface {
 	// Get returns the last record of an id. It is called for every request, on the receiving
-	// goroutine, and does not wait for a disk.
+	// goroutine, so it must not wait for a disk.
 	Get(applyID string) (Record, bool)
-	// Put replaces the record of an id. When it returns nil, r survives the end of the process;
-	// when it returns an error, r is not remembered.
+	// Put replaces the record of an id. If it returns nil, r survives the end of the process. If it
+	// returns an error, r is not remembered.
 	Put(r Record) error
 }
 
@@ -24,16 +24,16 @@ type Record struct {
 	// Attempt is the logical attempt of the latest begin or answer.
 	Attempt int64     `json:"attempt"`
 	At      time.Time `json:"at"`
-	// Answer is the outcome: nil while begun and in doubt, apply.Busy if the command turned out not
-	// to be begun.
+	// Answer is the outcome. It is nil while the command is begun or in doubt, and apply.Busy if it
+	// turned out not to be begun.
 	Answer *apply.Answer `json:"answer,omitzero"`
 }
 
-// Begun reports whether the command is begun and not known to be done.
+// Begun reports whether the command is begun and its outcome is not known.
 func (r Record) Begun() bool { return r.Answer == nil }
 
-// AnswerTo returns the remembered answer for a repeated request of a logical attempt, if any: a
-// retryable refusal is for its own attempt alone.
+// AnswerTo returns the remembered answer to a request of a logical attempt, if there is one. A
+// retryable refusal answers requests of its own attempt only.
 func (r Record) AnswerTo(attempt int64) (apply.Answer, bool) {
 	switch {
 	case r.Begun() || !definite(r.Answer):
@@ -54,7 +54,7 @@ func retryable(a *apply.Answer) bool { return a.Status == apply.Refused && a.Ret
 const (
 	// DefaultMaxRecords is the number of commands in a memory.
 	DefaultMaxRecords = 20_000
-	// DefaultRetention is longer than an engine may be away and then ask again.
+	// DefaultRetention is longer than an engine may be away before it asks again.
 	DefaultRetention = 30 * 24 * time.Hour
 )
 
@@ -94,8 +94,8 @@ func (x *index) Get(applyID string) (Record, bool) {
 	return r, ok
 }
 
-// put adds a record and drops those that are too old or too many. A command in doubt is dropped only
-// for its age, because its outcome is still to be found.
+// put adds a record, and drops records that are too old or too many. A command in doubt is dropped
+// only if it is too old.
 func (x *index) put(r Record, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -10,10 +10,10 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-var errNoRecover = errors.New("plugin: it was begun before, and there is no Config.Recover to ask")
+var errNoRecover = errors.New("plugin: the command was begun before, and Config.Recover is not set")
 
 // outcome applies a command at most once. It returns nil if the request gets no answer. It is called
-// for one command of a town, and for one of an applyId, at a time.
+// for one command of a town at a time.
 func (p *Plugin) outcome(r request) *apply.Answer {
 	c := r.command
 	before, known := p.known(c.ApplyID)
@@ -39,9 +39,9 @@ func (p *Plugin) outcome(r request) *apply.Answer {
 	return p.askApply(c)
 }
 
-// passed returns why a command comes too late, "" if it does not. The engine's clock may differ:
-// timeoutMs omits the request's transport, and the deadline counts only if no difference of the
-// clocks explains it.
+// passed returns a message if a command's time is over, else "". timeoutMs is exact up to the time
+// that the request took; the deadline is of the engine's clock, and counts only if ClockSkew does not
+// explain the difference.
 func (p *Plugin) passed(r *request) string {
 	now := p.config.Now()
 	if !now.Before(r.until) {
@@ -72,8 +72,8 @@ func (p *Plugin) askRecover(c *apply.Command) *apply.Answer {
 	return p.keepOutcome(c, answer, err)
 }
 
-// keepOutcome remembers the answer of Apply or Recover. Without one the command stays begun and the
-// next request calls Recover; without a Recover it is refused for good.
+// keepOutcome remembers the answer of Apply or Recover. If there is none, the command stays begun and
+// the next request calls Recover; without Recover the command is refused for good.
 func (p *Plugin) keepOutcome(c *apply.Command, answer apply.Answer, err error) *apply.Answer {
 	switch {
 	case err == nil && answer.Status != apply.InProgress:
@@ -99,7 +99,7 @@ func (p *Plugin) keepOutcome(c *apply.Command, answer apply.Answer, err error) *
 func (p *Plugin) call(f Func, c *apply.Command) (answer apply.Answer, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("plugin: it panicked: %v\n%s", v, debug.Stack())
+			err = fmt.Errorf("plugin: Apply or Recover panicked: %v\n%s", v, debug.Stack())
 		}
 	}()
 	if answer, err = f(p.ctx, c); err != nil {
@@ -111,13 +111,13 @@ func (p *Plugin) call(f Func, c *apply.Command) (answer apply.Answer, err error)
 		answer, err = apply.ParseAnswer(data, c.ApplyID, schemas.Limits{})
 	}
 	if err != nil {
-		return answer, fmt.Errorf("plugin: its answer is not valid: %w", err)
+		return answer, fmt.Errorf("plugin: the answer of Apply or Recover is not valid: %w", err)
 	}
 	return answer, nil
 }
 
 // remember writes a command's outcome to the memory, and returns it. If that fails, this process
-// knows it all the same; to the next one the command is begun, and it calls Recover.
+// still knows the outcome; for the next process the command is in doubt.
 func (p *Plugin) remember(c *apply.Command, answer apply.Answer) *apply.Answer {
 	record := p.record(c, &answer)
 	if err := p.put(record); err != nil {
@@ -130,7 +130,7 @@ func (p *Plugin) remember(c *apply.Command, answer apply.Answer) *apply.Answer {
 	return &answer
 }
 
-// put writes to the memory, which then supersedes unwritten.
+// put writes a record to the memory, which supersedes an unwritten one.
 func (p *Plugin) put(record Record) error {
 	if err := p.config.Memory.Put(record); err != nil {
 		return err

@@ -24,26 +24,25 @@ type Plugin struct {
 
 	ctx     context.Context // of Apply and Recover
 	giveUp  context.CancelFunc
-	slots   chan struct{} // one for each town that is worked on
+	slots   chan struct{} // has a value for each town whose command is being applied
 	workers sync.WaitGroup
 
 	mu        sync.Mutex
 	closed    bool
-	jobs      map[string]*job   // by applyId: what waits or is being applied
-	towns     map[string][]*job // the same by town, in order; the first may be being applied
-	unwritten map[string]Record // what could not be written to the memory
+	jobs      map[string]*job   // by applyId
+	towns     map[string][]*job // by town, in order; the first job may have begun
+	unwritten map[string]Record // records that could not be written to the memory
 }
 
-// request is a command on its way from the wire.
+// request is a request to apply a command.
 type request struct {
 	command *apply.Command
 	reply   string
-	// until is the end of timeoutMs by this clock.
-	until time.Time
+	until   time.Time // the end of timeoutMs by the plugin's clock
 }
 
-// Serve answers the requests on nc, which stays the caller's: close it after the plugin. When Serve
-// returns, the server knows the subscriptions. The errors are ErrConfig and ErrSubscribe.
+// Serve answers requests on nc. When it returns, the NATS server knows the subscriptions. The caller
+// closes nc, after the plugin. The errors are ErrConfig and ErrSubscribe.
 func Serve(nc *nats.Conn, config Config) (*Plugin, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -86,16 +85,17 @@ func (p *Plugin) subscribe() error {
 	return err
 }
 
-// take is called for one request of a subject at a time, so it only routes it.
+// take receives a request. It does not wait, since it is called for one request of a subject at a
+// time.
 func (p *Plugin) take(msg *nats.Msg) {
 	arrived := p.config.Now()
 	c, err := p.read(msg)
 	if err != nil {
-		p.config.Logger.Warn("a request is no command for this plugin and is not answered",
+		p.config.Logger.Warn("a request that is no command for this plugin is not answered",
 			"subject", msg.Subject, "error", err)
 		return
 	}
-	// A longer timeout would not fit into a Duration.
+	// A much longer timeout would overflow a Duration.
 	timeout := min(c.TimeoutMs, (24 * time.Hour).Milliseconds())
 	r := request{command: c, reply: msg.Reply,
 		until: arrived.Add(time.Duration(timeout) * time.Millisecond)}
@@ -105,8 +105,8 @@ func (p *Plugin) take(msg *nats.Msg) {
 	}
 }
 
-// read returns the command of a request. Its town must be the subject's, because a NATS permission
-// covers the subject.
+// read returns the command of a request. Its town must be the one of the subject, because NATS checks
+// the permission for the subject.
 func (p *Plugin) read(msg *nats.Msg) (*apply.Command, error) {
 	if msg.Reply == "" {
 		return nil, errors.New("it has no reply subject")
@@ -122,7 +122,7 @@ func (p *Plugin) read(msg *nats.Msg) (*apply.Command, error) {
 	return c, nil
 }
 
-// send answers a request. If sending fails, the engine asks again.
+// send answers a request. If that fails, the engine requests the command again.
 func (p *Plugin) send(reply string, answer *apply.Answer) {
 	data, err := answer.MarshalWire()
 	if err == nil {
@@ -134,11 +134,11 @@ func (p *Plugin) send(reply string, answer *apply.Answer) {
 	}
 }
 
-// Close receives no more requests, and returns when every command is answered. If ctx ends first,
-// it ends the ctx of Apply, answers busy to commands that are not begun, and returns ErrUnfinished
-// without waiting for the others.
+// Close takes no more requests, and returns when every command is answered. If ctx ends first, it
+// ends the ctx of Apply and Recover, answers busy to commands that are not begun, and returns
+// ErrUnfinished without waiting for the others.
 func (p *Plugin) Close(ctx context.Context) error {
-	// The answers leave before the caller closes the connection. Lost ones are asked for again.
+	// The answers leave before the caller closes the connection.
 	defer func() { _ = p.nc.FlushTimeout(5 * time.Second) }()
 	defer p.giveUp()
 	p.mu.Lock()

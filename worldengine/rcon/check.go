@@ -13,8 +13,8 @@ import (
 	"worldengine/schemas"
 )
 
-// compile checks the values of cfg and returns its templates, ready to be rendered. The error is a
-// *schemas.ValidationError with the paths of a configuration file.
+// compile checks the values of cfg and parses its templates. The error is a *schemas.ValidationError
+// with the paths of a configuration file.
 func compile(cfg *Config) (map[handoff.ProposalType][]template, error) {
 	m := newMembers()
 	if !isAddress(cfg.Address) {
@@ -75,7 +75,7 @@ func isAddress(address string) bool {
 	return err == nil && notANumber == nil && host != "" && n > 0
 }
 
-// checkPassword returns the defect of s, without a word of it; "" for none.
+// checkPassword returns the requirement that s does not meet, without quoting s; "" for none.
 func checkPassword(s Secret) string {
 	if s == "" || len(s) > MaxCommand || !isPrintable(string(s)) {
 		return "must be 1 to " + strconv.Itoa(MaxCommand) + " bytes of text in one line"
@@ -83,19 +83,19 @@ func checkPassword(s Secret) string {
 	return ""
 }
 
-// isPrintable reports whether text is UTF-8 without control characters, format characters and the
-// like, which could end a line or hide something.
+// isPrintable reports whether text is UTF-8 without control and format characters, which could end a
+// line or hide text.
 func isPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
 		return !unicode.IsGraphic(r)
 	})
 }
 
-// punctuation are the characters that a text in the names may have besides words. None of them
+// punctuation are the characters besides letters and digits in the texts of the names. None of them
 // quotes, escapes, selects or ends anything on a console.
 const punctuation = "_-.,:!?()+’"
 
-// isText reports whether text has only words that a console takes for nothing else.
+// isText reports whether text has only words that have no other meaning on a console.
 func isText(text string) bool {
 	for word := range strings.SplitSeq(text, " ") {
 		if word == "" || strings.ContainsFunc(word, func(r rune) bool {

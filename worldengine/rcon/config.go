@@ -25,36 +25,36 @@ const (
 	MaxText = 256
 )
 
-// Config has the console to use and the commands to run there. New checks it.
+// Config is a console's address and its commands. New checks it.
 type Config struct {
-	// Address is the host and the rcon.port of the game server. The password goes there in clear.
+	// Address is the host and the rcon.port of the game server. RCON does not encrypt the password.
 	Address string
 	// Password is the server's rcon.password.
 	Password Secret
-	// Timeout bounds connecting, the login, and each command, one by one. 0 means DefaultTimeout.
+	// Timeout bounds each step: connecting, the login, each command. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Names has texts that may stand in a command, by the id, title or name that they stand for.
+	// Names has the texts for ids, titles and names in commands.
 	Names map[string]string
-	// Commands has the console commands of each proposal type, in order. A type without any is
+	// Commands has the console commands of each proposal type, in order. A type without commands is
 	// refused.
 	Commands map[handoff.ProposalType][]Template
 }
 
 // Template is one console command.
 type Template struct {
-	// Run is the command, without a slash. {town}, {argument} and the like stand for values.
+	// Run is the command, without a slash. {town}, {argument} and other placeholders stand for values.
 	Run string
-	// Expect is a regular expression that the response, without line ends at its end, matches if
-	// and only if the command was done. With "" every response means that it was done.
+	// Expect is a regular expression that the response matches if and only if the command was done.
+	// Line ends at the end of the response are removed before. With "" every response matches.
 	Expect string
 }
 
-// maxFile bounds a configuration and the file of its password.
+// maxFile bounds the size of the configuration file and of the password file.
 const maxFile = 1 << 20
 
-// ReadConfig reads a configuration file and the password that it points to, a file (seen from the
-// directory of the configuration) or an environment variable, which lookup gives, as os.LookupEnv
-// does. Errors in the file are a *schemas.ValidationError.
+// ReadConfig reads a configuration file and its password: from a file, relative to the configuration's
+// directory, or from an environment variable by lookup, which is os.LookupEnv. The error of an invalid
+// file is a *schemas.ValidationError.
 func ReadConfig(file string, lookup func(string) (string, bool)) (Config, error) {
 	data, err := platform.ReadFile(file, maxFile)
 	if err != nil {
@@ -99,7 +99,7 @@ func newMembers() *schemas.Members {
 	return &schemas.Members{File: ConfigName, Passwords: "passwordFile or passwordEnv"}
 }
 
-// parseConfig reads the shape of a configuration. New checks its values.
+// parseConfig reads a configuration and checks the types of its members. New checks their values.
 func parseConfig(data []byte) (Config, passwordSource, error) {
 	tree, err := schemas.Decode(data, schemas.Limits{})
 	if err != nil {

@@ -12,19 +12,18 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// Console applies commands on one game server. Any number of goroutines may use it; one command is
-// applied at a time.
+// Console applies commands on one game server, one at a time. It is safe for concurrent use.
 type Console struct {
 	cfg      Config
 	commands map[handoff.ProposalType][]template
-	// turn has room for one value: the goroutine that put it in owns the fields below.
+	// turn has room for one value. The goroutine that puts it in owns the fields below.
 	turn   chan struct{}
 	link   *link // nil while there is no connection
 	closed bool
 }
 
-// New returns the console of cfg. It does not connect: Apply does, and keeps the connection. The
-// error is a *schemas.ValidationError with the paths of a configuration file.
+// New returns the console of cfg. The first Apply connects. The error is a *schemas.ValidationError
+// with the paths of a configuration file.
 func New(cfg Config) (*Console, error) {
 	commands, err := compile(&cfg)
 	if err != nil {
@@ -35,15 +34,13 @@ func New(cfg Config) (*Console, error) {
 	return &Console{cfg: cfg, commands: commands, turn: make(chan struct{}, 1)}, nil
 }
 
-// Apply implements apply.Console: it waits for the console's turn, logs in, calls begin, and runs
-// the console commands in order, each after the response to the one before. Nothing is ever sent
-// twice. c must be valid.
+// Apply implements apply.Console. It waits for its turn, logs in, calls begin, and runs the console
+// commands in order, each after the response to the one before. c must be valid.
 //
-// An answer is definite: applied, when every command was answered, as its Expect asks; or refused,
-// with one of this package's reasons, when nothing was done. An error wraps apply.ErrUnavailable if
-// nothing was done and the command may be given again; or apply.ErrInDoubt from the moment that the
-// first command may have left, and then it must not be given again. The end of ctx is such an error,
-// too.
+// The answer is applied if every response matches its Expect. It is refused, with one of this
+// package's reasons, if nothing was done. The error wraps apply.ErrUnavailable if nothing was done,
+// and c may be applied later. It wraps apply.ErrInDoubt if the first command may have been sent, and
+// c must not be applied again. The end of ctx is an error of the same kinds.
 func (k *Console) Apply(
 	ctx context.Context, c *apply.Command, begin func() bool,
 ) (apply.Answer, error) {
@@ -82,7 +79,7 @@ func (k *Console) Apply(
 			}
 			return apply.Answer{}, k.inDoubt(lines, i, err)
 		}
-		response = strings.TrimRight(response, "\r\n") // some servers end each message with one
+		response = strings.TrimRight(response, "\r\n") // some servers end each message with a line end
 		if expect := templates[i].expect; expect == nil || expect.MatchString(response) {
 			continue
 		}
@@ -98,8 +95,7 @@ func (k *Console) Apply(
 	return apply.Done(c), nil
 }
 
-// inDoubt returns the error of a command that may have been done, with the number of those before
-// it.
+// inDoubt returns the error of a command that may have been done, after so many that were done.
 func (k *Console) inDoubt(lines []string, done int, err error) error {
 	return fmt.Errorf("%w: rcon: %d of %d commands were answered as expected; then at %s: %w",
 		apply.ErrInDoubt, done, len(lines), excerpt(k.cfg.Password.remove(lines[done])), err)
@@ -107,8 +103,8 @@ func (k *Console) inDoubt(lines []string, done int, err error) error {
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", apply.ErrUnavailable, err) }
 
-// Close waits for the command that is being applied and closes the connection. Later commands are
-// unavailable.
+// Close waits for the command that is being applied, and closes the connection. Later calls of Apply
+// return ErrClosed.
 func (k *Console) Close() {
 	k.turn <- struct{}{}
 	defer k.end()
@@ -116,11 +112,10 @@ func (k *Console) Close() {
 	k.drop()
 }
 
-// end ends the turn.
 func (k *Console) end() { <-k.turn }
 
-// connect logs in, on the open link if there is one. That shows, before a command is at stake,
-// whether the link still leads to the server, which may have been restarted.
+// connect logs in, on the open link if there is one. The login shows if the link still works before a
+// command is risked on it: the server may have restarted.
 func (k *Console) connect(ctx context.Context) error {
 	if k.closed {
 		return ErrClosed
@@ -151,10 +146,10 @@ func (k *Console) drop() {
 	}
 }
 
-// maxExcerpt bounds the bytes of a text from outside that a message quotes.
+// maxExcerpt bounds a quotation of text from outside, in bytes.
 const maxExcerpt = 200
 
-// excerpt quotes the beginning of text, in ASCII.
+// excerpt quotes the beginning of text in ASCII.
 func excerpt(text string) string {
 	if len(text) > maxExcerpt {
 		return strconv.QuoteToASCII(text[:maxExcerpt]) + "..."

@@ -1,14 +1,14 @@
-// Package rcon applies accepted commands on a game server that has no plugin: as console commands,
-// over RCON, the remote console of Minecraft.
+// Package rcon applies accepted commands on a game server without a plugin: as console commands over
+// RCON, Minecraft's remote console.
 //
 //	Config ── New ──> Console ── Apply: render, log in, run one by one ──> game server
 //
-// The operator writes the commands: a list of templates per proposal type. A value from outside gets
-// into a command only if the operator gave a text for it, or if it is an id of harmless characters.
+// The operator writes the console commands: a list of templates for each proposal type. A value from
+// outside enters a command only if the operator gave a text for it, or if it is an id of harmless
+// characters.
 //
-// A console has no ids of applications, so a sent command cannot be asked about or sent again. Hence
-// the promise is at most once: before the first command may have left, a failure is
-// apply.ErrUnavailable and the command may be given again; from then on it is apply.ErrInDoubt, and
-// only a person who looks into the game knows. The package keeps no log and starts no goroutine
-// that outlives a call.
+// A command is applied at most once. A console does not tell if it has run a command, so nothing is
+// sent twice: a failure before the first console command is sent is apply.ErrUnavailable, and the
+// command may be applied later. A later failure is apply.ErrInDoubt, and only a person who looks at
+// the game knows the outcome. The package keeps no log, and no goroutine outlives a call.
 package rcon

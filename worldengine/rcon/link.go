@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// fullBody is the smallest body of a packet that another may follow: vanilla cuts after 4,096
-	// characters, others before 4,096 bytes with the packet's head.
+	// fullBody is the smallest body of a packet that may be followed by another one. Vanilla splits
+	// after 4,096 characters, other servers before 4,096 bytes with the packet's head.
 	fullBody = 4000
 	// maxResponse bounds a whole response.
 	maxResponse = 64 << 10
 )
 
-// link is a connection to a console. One goroutine uses it at a time, and not after an error.
+// link is a connection to a console. One goroutine uses it at a time. After an error it is closed.
 type link struct {
 	conn    net.Conn
 	timeout time.Duration // of each exchange
@@ -38,7 +38,7 @@ func dial(ctx context.Context, address string, timeout time.Duration) (*link, er
 	return &link{conn: conn, timeout: timeout}, nil
 }
 
-// login gives the password. It may be given again at any time, and changes nothing then.
+// login sends the password. A repeated login changes nothing.
 func (l *link) login(ctx context.Context, password string) error {
 	return l.within(ctx, func() error {
 		id := l.nextID()
@@ -59,8 +59,8 @@ func (l *link) login(ctx context.Context, password string) error {
 	})
 }
 
-// command runs one command and returns the response to it. After an error, left reports whether the
-// command may have reached the server.
+// command runs one command and returns its response. After an error, left reports whether the command
+// may have reached the server.
 func (l *link) command(ctx context.Context, line string) (response string, left bool, err error) {
 	err = l.within(ctx, func() error {
 		id := l.nextID()
@@ -74,12 +74,12 @@ func (l *link) command(ctx context.Context, line string) (response string, left 
 	return response, left, err
 }
 
-// response reads the response to the request id, in as many packets as it comes.
+// response reads the response to the request id, which may have several packets.
 //
-// Nothing marks the last packet. One that is not full is the last. After a full one, a request that
-// is no command asks for a sign of life: vanilla answers it ("Unknown request 0"), and answers in
-// order, so the rest comes before that answer. It must not be sent along with the command: vanilla
-// hangs up when it reads two packets at once.
+// Nothing marks the last packet. A packet that is not full is the last one. After a full packet a
+// request that is no command is sent: vanilla answers requests in order, so the rest of the response
+// comes before the answer to that ("Unknown request 0"). It must not be sent together with the
+// command: vanilla closes the connection if it reads two packets at once.
 func (l *link) response(id int32) (string, error) {
 	first, err := l.receive(id, id)
 	if err != nil || len(first.body) < fullBody {
@@ -114,7 +114,7 @@ func (l *link) receive(id, end int32) (packet, error) {
 	return p, nil
 }
 
-// send writes p in one piece, as vanilla asks. left reports whether any of it was taken.
+// send writes p in one piece, as vanilla requires. left reports whether any byte was written.
 func (l *link) send(p packet) (left bool, err error) {
 	n, err := l.conn.Write(p.wire())
 	if err != nil {
@@ -123,9 +123,9 @@ func (l *link) send(p packet) (left bool, err error) {
 	return true, nil
 }
 
-// within bounds an exchange by the timeout and by ctx: when they end, it closes the connection, which
-// ends each wait of the exchange. An exchange that ended in time just before may find
-// the connection closed afterwards.
+// within bounds an exchange by the timeout and by ctx: when one ends, it closes the connection, which
+// ends the exchange. If an exchange ends at the same moment, the connection may be closed although
+// within returns nil.
 func (l *link) within(ctx context.Context, exchange func() error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.timeout, ErrTimeout)
 	defer cancel()

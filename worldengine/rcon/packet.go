@@ -7,15 +7,15 @@ import (
 	"io"
 )
 
-// MaxCommand is the size of the largest command, and password, in bytes. Vanilla takes the result of
-// one read of 1,460 bytes for exactly one packet, and 14 of them are not the command.
+// MaxCommand bounds a command and a password, in bytes. Vanilla reads 1,460 bytes at once and expects
+// exactly one packet, of which 14 bytes are not the command.
 const MaxCommand = 1446
 
 const (
 	// overhead is the length of a packet without its body: id, kind and two zeros.
 	overhead = 4 + 4 + 2
-	// maxBody bounds the body that is read: vanilla cuts a response after 4,096 UTF-16 units, which
-	// are up to three bytes each.
+	// maxBody bounds the body of a packet: vanilla splits a response after 4,096 UTF-16 units, which
+	// have up to three bytes each.
 	maxBody = 3 * 4096
 )
 
@@ -26,11 +26,11 @@ const (
 	kindLogin    int32 = 3
 )
 
-// refusedID is the id of the answer to a login that is refused.
+// refusedID is the id of the answer to a refused login.
 const refusedID int32 = -1
 
-// packet is one message of either side. On the wire, all numbers are little-endian: the length of the
-// rest, the id, the kind, the body, two zeros.
+// packet is a message of either side. On the wire it has the length of the rest, the id, the kind, the
+// body and two zeros; numbers are little-endian.
 type packet struct {
 	id, kind int32
 	body     string
@@ -46,8 +46,7 @@ func (p packet) wire() []byte {
 	return append(data, 0, 0)
 }
 
-// readPacket reads exactly one packet, and never more than the largest one. The error wraps
-// ErrProtocol or the reader's error.
+// readPacket reads exactly one packet. The error wraps ErrProtocol or the reader's error.
 func readPacket(r io.Reader) (packet, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -21,17 +21,17 @@ const (
 	maxNumber = 16
 )
 
-// placeholder is a value that may stand in a command. Exactly one of text and number is set.
+// placeholder is a value in a command. Exactly one of text and number is set.
 type placeholder struct {
-	// text comes from outside: it is looked up in the names, or has to be an id.
+	// text comes from outside: it needs an entry in the names, or has to be an id.
 	text func(*apply.Command) string
-	// number is one of the town as it is expected after the command.
+	// number is of the town that is expected after the command.
 	number func(*apply.Command) int64
-	// targets are the parts of a town whose commands have such a value; nil means all commands.
+	// targets are the targets of the commands that have the value; nil means all commands.
 	targets []handoff.Target
 }
 
-// placeholders is the closed list of names in braces.
+// placeholders are all placeholders, by their names in braces.
 var placeholders = map[string]placeholder{
 	"town":     {text: func(c *apply.Command) string { return c.TownID }},
 	"actor":    {text: func(c *apply.Command) string { return c.ActorID }},
@@ -76,21 +76,21 @@ func project(c *apply.Command) town.Project {
 // percent returns a value of 0..1 as a whole number of percent.
 func percent(value float64) int64 { return int64(math.Round(100 * value)) }
 
-// template is a checked Template.
+// template is a parsed Template.
 type template struct {
 	parts  []part
-	expect *regexp.Regexp // nil if every response will do
+	expect *regexp.Regexp // nil if every response matches
 }
 
-// part is a piece of a template: the name of a placeholder, or else text as it is.
+// part is literal text, or a placeholder if it has a name.
 type part struct{ literal, name string }
 
-// inBraces finds placeholders, also misspelt ones: a bare word in braces, which neither JSON nor the
-// game's own notation has. Other braces stand for themselves.
+// inBraces matches a word in braces, which is a placeholder, perhaps a misspelt one: neither JSON nor
+// the game's own notation has such a word. Other braces are literal text.
 var inBraces = regexp.MustCompile(`\{ *[A-Za-z][A-Za-z0-9_.-]* *\}`)
 
-// parseTemplate checks a command for t and takes it apart. It renders as one line of MaxCommand bytes
-// at most; the operator wrote its name, and the names after "run".
+// parseTemplate parses a command for proposals of type t. It guarantees that the command renders as
+// one line of up to MaxCommand bytes, and that no value chooses the command.
 func parseTemplate(run string, t handoff.ProposalType) ([]part, error) {
 	if !isPrintable(run) {
 		return nil, fmt.Errorf("must be text in one line, without control characters")
@@ -123,7 +123,7 @@ func parseTemplate(run string, t handoff.ProposalType) ([]part, error) {
 	return parts, checkNames(run)
 }
 
-// checkNames refuses a placeholder in the name of a command: a value must not choose the command.
+// checkNames refuses a placeholder in the name of the command, or of one after "run".
 func checkNames(run string) error {
 	words := strings.Fields(run)
 	for i, word := range words {
@@ -139,7 +139,7 @@ func (p placeholder) stands(t handoff.ProposalType) bool {
 	return p.targets == nil || slices.Contains(p.targets, t.Spec().Target)
 }
 
-// longest is how many bytes the value may have.
+// longest returns the size of the longest value, in bytes.
 func (p placeholder) longest() int {
 	if p.text != nil {
 		return max(maxID, MaxText)
@@ -158,7 +158,7 @@ func known(t handoff.ProposalType) string {
 	return strings.Join(list, " ")
 }
 
-// render returns the console command for c. The error says which value is not safe.
+// render returns the console command for c. The error names a value that is not safe.
 func (t *template) render(c *apply.Command, names map[string]string) (string, error) {
 	var line strings.Builder
 	for _, part := range t.parts {

@@ -14,7 +14,7 @@ export function canonicalJson(value) {
 }
 
 /**
- * Returns the lower-case hex SHA-256 of a text in UTF-8. A browser has it on https and localhost only.
+ * Returns the lower-case hex SHA-256 of a text in UTF-8. In a browser it needs https or localhost.
  * @param {string} text
  * @returns {Promise<string>}
  */

@@ -1,10 +1,10 @@
-// What the client checks: its settings, and the answers of servers.
+// Checks of the client's settings and of the server's answers.
 import { UnavailableError } from "./errors.mjs";
 import { isRevision1, verifyResult } from "./result.mjs";
 
 /** @import { Result } from "./types.mjs" */
 
-/** As long as a timer can be. */
+/** The longest timer. */
 const longest = 2 ** 31 - 1;
 
 /** @param {number} timeout */

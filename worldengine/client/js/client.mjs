@@ -14,11 +14,11 @@ import { verbSubject } from "./subjects.mjs";
 
 /**
  * @typedef {object} RequestOptions
- * @property {number} [timeout] how long the call may take with all its repetitions, in milliseconds; Infinity is
- *   24 days; a `waitMs` of the request comes on top
- * @property {AbortSignal} [signal] gives the call up
- * @property {Record<string, string>} [headers] further headers: of `send` a `traceparent` and a
- *   `tracestate` go on to the plugin and the run events
+ * @property {number} [timeout] the time for the call with all its repetitions, in milliseconds; Infinity means 24
+ *   days; a `waitMs` of the request is added
+ * @property {AbortSignal} [signal] aborts the call
+ * @property {Record<string, string>} [headers] further headers: the plugin and the run events get the `traceparent`
+ *   and `tracestate` of `send`
  * @property {0 | 1} [revision] of `send` and `result`: the revision of the result; the server's default
  */
 
@@ -32,15 +32,12 @@ import { verbSubject } from "./subjects.mjs";
  * The outcome of a handoff.
  * @typedef {object} Outcome
  * @property {Result} result
- * @property {string} runId the run that led to the result
- * @property {Result} [duplicate] the answer, where the result is the first one that it names: an
- *   attempt of the same call was accepted, and its answer was lost or was a 503
+ * @property {string} runId the run of the result
+ * @property {Result} [duplicate] the answer to the last attempt of the call, if an earlier attempt was accepted and
+ *   its answer was lost or was a 503; `result` is the one of the earlier attempt then
  */
 
-/**
- * A client of one world over one connection. It is made by `connect`, or of a connection that its
- * caller has made.
- */
+/** A client of one world over one connection: from `connect`, or over the caller's connection. */
 export class Client {
   #served = false;
   #connected = true;
@@ -57,8 +54,8 @@ export class Client {
 
   /**
    * @param {NatsConnection} nc
-   * @param {{ world?: string, timeout?: number }} [options] the world, `main`, and how long a call may
-   *   take, 30,000 milliseconds
+   * @param {{ world?: string, timeout?: number }} [options] the world, `main`, and the time for a call, 30,000
+   *   milliseconds
    */
   constructor(nc, { world = "main", timeout = 30_000 } = {}) {
     /** The connection; `close` closes it. */
@@ -85,7 +82,7 @@ export class Client {
   }
 
   /**
-   * Calls a listener after each loss of the connection, until the function that it returns is called.
+   * Calls a listener after each loss of the connection. It returns a function that ends this.
    * @param {() => void} listener
    * @returns {() => void}
    */
@@ -95,9 +92,8 @@ export class Client {
   }
 
   /**
-   * Calls a listener when the connection is closed, with an error where it was not closed by its caller, unless
-   * the function that it returns is called before. A promise of the connection would hold what waits for it as
-   * long as the connection lives.
+   * Calls a listener when the connection is closed, with an error unless the caller closed it. It returns a function
+   * that ends this. The connection's own promise would keep its waiters in memory as long as the connection lives.
    * @param {(error?: Error) => void} listener
    * @returns {() => void}
    */
@@ -108,7 +104,7 @@ export class Client {
   }
 
   /**
-   * Calls a listener after each reconnection, until the function that it returns is called.
+   * Calls a listener after each reconnection. It returns a function that ends this.
    * @param {() => void} listener
    * @returns {() => void}
    */
@@ -118,9 +114,9 @@ export class Client {
   }
 
   /**
-   * Asks a verb, and returns its answer. After 429 and 503 it waits as long as the server says, and
-   * asks again; where no answer comes it asks again too, unless that could be refused because the
-   * first request was carried out. It throws a ReplyError or an UnavailableError.
+   * Sends a request to a verb, and returns the reply. It repeats the request after 429 and 503 when the server says
+   * so, and if no answer comes. It does not repeat a request that changes something and may have been carried out.
+   * It throws a ReplyError or an UnavailableError.
    * @param {string} verb such as "town.get"
    * @param {unknown} [body]
    * @param {RequestOptions} [options]
@@ -180,9 +176,9 @@ export class Client {
   }
 
   /**
-   * Goes through the towns.
+   * Iterates over the towns.
    * @param {RequestOptions & { after?: string, limit?: number, text?: string, state?: string, sort?: string }} [options]
-   *   the town behind which to begin, how many to ask for at once, and the filters and the order of town.list
+   *   the town before the first one, the size of a page, and the filters and the order of town.list
    * @returns {AsyncGenerator<ListedTown>}
    */
   async *towns({ after, limit, text, state, sort, ...options } = {}) {
@@ -195,8 +191,8 @@ export class Client {
   }
 
   /**
-   * Creates a town, or, with expectedSnapshotHash, replaces exactly that state of it. What applies its commands,
-   * and which types of proposals take a person's approval, stay as they are where `apply` and `approval` are left out.
+   * Creates a town, or with expectedSnapshotHash replaces exactly that state of it. Without `apply` and `approval`
+   * the town keeps its own.
    * @param {Snapshot} snapshot
    * @param {RequestOptions & { expectedSnapshotHash?: string, apply?: Town["apply"],
    *   approval?: ProposalType[] }} [options]
@@ -207,8 +203,8 @@ export class Client {
   }
 
   /**
-   * Changes members of the state of a town that has that hash, by a JSON Merge Patch (RFC 7396) of its snapshot: a
-   * list is replaced as a whole.
+   * Applies a JSON Merge Patch (RFC 7396) to the snapshot of a town that has the state with that hash. A list is
+   * replaced as a whole.
    * @param {string} townId
    * @param {object} patch such as `{ pressure: { hope: 0.75 } }`
    * @param {RequestOptions & { expectedSnapshotHash: string, approval?: ProposalType[] }} options
@@ -219,7 +215,7 @@ export class Client {
   }
 
   /**
-   * Removes a town: it is unknown from then on. It takes the rights of an operator.
+   * Removes a town. Operators may call it.
    * @param {string} townId
    * @param {RequestOptions} [options]
    * @returns {Promise<{ townId: string, snapshotHash: string, decisionEpoch: number, revision: number }>} its last
@@ -230,27 +226,26 @@ export class Client {
   }
 
   /**
-   * Sends a handoff until it is answered, and verifies the result. It may always be sent again,
-   * since the server accepts a key once. Where an attempt of this call was accepted, and its answer was
-   * lost or was a 503, the next one is a duplicate; then the first result is returned.
+   * Sends a handoff until it is answered, and verifies the result. The same handoff may be sent again at any time,
+   * since the server accepts a key once. If an attempt of this call was accepted, and its answer was lost or was a
+   * 503, the next attempt is a duplicate. Then `send` returns the first result.
    *
-   * It throws a ReplyError, or an UnavailableError; where the town is paused its code is TOWN_PAUSED
-   * or WORLD_PAUSED. Where the game of the town is away the code is PLUGIN_ABSENT, or EXECUTION_IN_PROGRESS
-   * with the runId where the handoff is accepted: its command waits for the game, and the same handoff
-   * may be sent again.
+   * It throws a ReplyError or an UnavailableError. If the town is paused until the call ends, the code is TOWN_PAUSED
+   * or WORLD_PAUSED. If the town's game is absent until then, the code is PLUGIN_ABSENT; or if the handoff is accepted
+   * and its command waits for the game, EXECUTION_IN_PROGRESS with the runId.
    *
-   * Where it takes a person's approval, `send` waits `approvalWait` milliseconds for the decision and sends the same
-   * again; without it, and after that time, the result is rejected with APPROVAL_REQUIRED.
+   * If the handoff needs a person's approval, `send` waits `approvalWait` milliseconds for the decision, and sends the
+   * handoff again. Without `approvalWait`, or after it, the result is rejected with APPROVAL_REQUIRED.
    * @param {Handoff} handoff
-   * @param {SendOptions} [options] onPaused is called when the handoff is found to wait for the end of a pause, or for
-   *   a game that is away; onApproval each time it goes on waiting for a person, about once a minute
+   * @param {SendOptions} [options] onPaused is called when the handoff waits for the end of a pause or for an absent
+   *   game; onApproval while it waits for a person, about once a minute
    * @returns {Promise<Outcome>}
    */
   async send(handoff, options = {}) { return send(this, (...asked) => this.#ask(...asked), handoff, options); }
 
   /**
-   * Returns the result that a handoff would get now. Nothing is stored, and the key stays free. `apply` is
-   * what would apply the command, where that is not the engine and the result is what the rules expect.
+   * Returns the result that a handoff would get now. The server stores nothing. `apply` is plugin or rcon if a game
+   * would apply the command; the result is the one that the rules predict then.
    * @param {Handoff} handoff
    * @param {RequestOptions} [options]
    * @returns {Promise<{ result: Result, apply?: string }>}
@@ -258,8 +253,8 @@ export class Client {
   async dryRun(handoff, options = {}) { return dryRun((...asked) => this.#ask(...asked), handoff, options); }
 
   /**
-   * Returns the result of the handoff that a town accepted with a key. Without townId it is that of
-   * the last town that accepted the key.
+   * Returns the result of the handoff that a town accepted with a key. Without townId it is the last town that
+   * accepted the key.
    * @param {string} idempotencyKey
    * @param {RequestOptions & { townId?: string }} [options]
    * @returns {Promise<{ runId: string, result: Result }>}
@@ -279,7 +274,7 @@ export class Client {
   run(runId, options) { return this.request("run.get", { runId }, options); }
 
   /**
-   * Goes through the runs that have begun from a time on, the newest first unless `order` is "oldest".
+   * Iterates over the runs that began at a time or later, the newest first unless `order` is "oldest".
    * @param {RequestOptions & { townId?: string, from?: string, to?: string, status?: string,
    *   order?: "newest" | "oldest", limit?: number }} [options]
    * @returns {AsyncGenerator<Run>}
@@ -294,7 +289,7 @@ export class Client {
   }
 
   /**
-   * Goes through the events that a run has by now, behind afterSeq.
+   * Iterates over the present events of a run, after afterSeq.
    * @param {string} runId
    * @param {RequestOptions & { afterSeq?: number, limit?: number }} [options]
    * @returns {AsyncGenerator<RunEvent>}
@@ -313,38 +308,37 @@ export class Client {
   }
 
   /**
-   * Follows the commits of the world's log, each once and in the order of the log, through losses of the connection
-   * too, however long they are: those of a town, or of all towns that the user may read; behind the cursor `after`
-   * ("0" for all that is kept), or from now on. The `cursor` of a commit is the watermark of its reader: keep it, and
-   * go on with it after a restart.
+   * Follows the commits of the world's log, each once and in order, even if the connection is lost: of a town, or of
+   * all towns that the user may read. It begins after the cursor `after` ("0" for the oldest commit), or with the next
+   * commit. A reader keeps the `cursor` of its last commit, and continues with it after a restart.
    *
-   * It ends by `break`, by signal and by `close`. It asks again, without end, while the server is away (no answer,
-   * 429, 503). If the server closes the connection for good, such as that of a user who is no longer known, it throws
-   * an UnavailableError with the code CONNECTION.
+   * It ends by `break`, by signal and by `close`. While no server answers, or it answers 429 or 503, it asks again. If
+   * the server closes the connection for good, as for a removed user, it throws an UnavailableError with the code
+   * CONNECTION.
    *
-   * `onLost` is called if commits may be missing, and following goes on: `GAP` (the log no longer keeps some, perhaps
-   * of other towns), `DAMAGED` (one that cannot be read, which is yielded without events) and `INVALID_CURSOR` (the
-   * log lost its end, or an older one was restored: it goes on from the end). An `after` that the log does
-   * not have when following begins is a ReplyError with the code INVALID_CURSOR.
+   * `onLost` is called if commits may be missing, and following continues. The reasons are `GAP` (the log no longer
+   * keeps some, perhaps of other towns), `DAMAGED` (an unreadable one, which is yielded without events) and
+   * `INVALID_CURSOR` (the log has lost its end, or was replaced by an older one; following continues at its end). If
+   * the log does not have `after` at the beginning, it throws a ReplyError with the code INVALID_CURSOR.
    * @param {Followed & { onLost?: (loss: Loss) => void }} [options]
    * @returns {AsyncGenerator<Commit, void>}
    */
   commits(options = {}) { return commits(this, options); }
 
   /**
-   * Follows run events as `commits` does: each one once, those of a run in their order.
+   * Follows run events as `commits` follows commits: each event once, the events of a run in order.
    *
-   * - `{ runId, afterSeq }`: the events of one run behind afterSeq. It ends with the run.
-   * - `{ townId, from }`: those of a town, of all towns without townId, that were persisted at the time `from`
-   *   or later, or behind the cursor `after`; without both, from now on.
+   * - `{ runId, afterSeq }`: the events of one run after afterSeq. It ends with the run.
+   * - `{ townId, from }`: the events of a town, or without townId of all towns, that were persisted at the time `from`
+   *   or later; with `after` the events after that cursor; without both the next ones.
    * @param {Followed & { onLost?: (loss: Loss) => void, from?: string, runId?: string, afterSeq?: number }} [options]
    * @returns {AsyncGenerator<RunEvent, void>}
    */
   events(options = {}) { return events(this, options); }
 
   /**
-   * Follows, as `commits` does, the changes of towns that no run event says, such as by `town.put`: behind the
-   * revision `after`, or from now on.
+   * Follows the changes of towns without a run, such as by `town.put`, as `commits` follows commits: after the
+   * revision `after`, or from the next change on.
    * @param {Omit<Followed, "after"> & { after?: number, onLost?: (loss: Loss) => void }} [options]
    * @returns {AsyncGenerator<Change, void>}
    */
@@ -355,8 +349,8 @@ export class Client {
   }
 
   /**
-   * Goes through the alerts that are kept, the newest first; with `unacknowledged` through those that are not
-   * acknowledged. Operators and observers may list them.
+   * Iterates over the alerts that are kept, the newest first; with `unacknowledged` only over those that are not
+   * acknowledged. Operators and observers may call it.
    * @param {RequestOptions & { unacknowledged?: boolean, limit?: number }} [options]
    * @returns {AsyncGenerator<Alert>}
    */
@@ -371,8 +365,8 @@ export class Client {
   }
 
   /**
-   * Acknowledges the alert with a seq, and returns it. The first acknowledgement counts, and `acknowledged`
-   * is that one. `actorId` is who does it, if the server has no access control. Operators may acknowledge.
+   * Acknowledges the alert with a seq. It returns the alert with its first acknowledgement, which counts. `actorId` is
+   * the operator if the server has no access control. Operators may call it.
    * @param {number} seq
    * @param {RequestOptions & { actorId?: string, reason?: string }} [options]
    * @returns {Promise<Alert>}
@@ -382,9 +376,9 @@ export class Client {
   }
 
   /**
-   * Goes through the proposals that wait for a person's approval, in a town or in all, the oldest first, and
-   * those that are approved and were not sent again yet; with `closed` those that wait no longer, the newest first.
-   * Operators, approvers and observers may list them.
+   * Iterates over the proposals that wait in a town, or in all towns, the oldest first: for a person's decision, or
+   * approved for their handoff. With `closed` it iterates over those that wait no longer, the newest first. Operators,
+   * approvers and observers may call it.
    * @param {RequestOptions & { townId?: string, closed?: boolean, limit?: number }} [options]
    * @returns {AsyncGenerator<Approval>}
    */
@@ -399,10 +393,10 @@ export class Client {
   }
 
   /**
-   * Decides about a proposal that waits in a town. With `submit` the server executes what was approved at once. `actorId`
-   * is who decides where NATS does not name the user. Operators and approvers may decide; of two who do, the
-   * second gets a ReplyError with the code ALREADY_DECIDED. The same decision of the same person may be sent
-   * again where no answer came, and is answered as the first one as long as the proposal stands.
+   * Approves or denies a proposal that waits in a town. With `submit` the server executes an approved handoff at once.
+   * `actorId` is the person if NATS does not name the user. Operators and approvers may call it; the second of two
+   * decisions gets a ReplyError with the code ALREADY_DECIDED. If no answer came, the caller may repeat the decision:
+   * the same decision by the same person gets the same answer.
    * @param {string} handoffId
    * @param {"approve" | "reject"} decision
    * @param {RequestOptions & { townId: string, reason: string, actorId?: string, submit?: boolean,
@@ -417,7 +411,7 @@ export class Client {
     return decided;
   }
 
-  /** Closes the connection, when what was sent has left if the server is there. It may be called again. */
+  /** Closes the connection after sent messages have left, if the server is there. It may be called again. */
   close() {
     this.#closing ??= this.#close();
     return this.#closing;

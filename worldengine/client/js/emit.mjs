@@ -16,7 +16,7 @@ import { transitions } from "./contract.gen.mjs";
  */
 
 /**
- * How the append authority has persisted an event. `idempotent` says that the run had it before.
+ * An event as the append authority has persisted it. `idempotent` means that the run had it before.
  * @typedef {object} Appended
  * @property {string} eventId
  * @property {number} runSeq
@@ -25,23 +25,23 @@ import { transitions } from "./contract.gen.mjs";
  */
 
 /**
- * An event that its run, or its step attempt, cannot make from the state that the emitter knows. Nothing was sent, and
- * the emitter sends no other event of that entity (RunEvents v2.0.1, section 5.3, layer 1).
+ * The event is invalid in the state of its run or step attempt that the emitter knows. It was not sent, and the
+ * emitter sends no other event of that run or step attempt (RunEvents v2.0.1, section 5.3, layer 1).
  */
 export class InvalidTransitionError extends Error {
   /** @param {string} eventType @param {string} entity @param {string} expectedState @param {string} actualState */
   constructor(eventType, entity, expectedState, actualState) {
     super(`${eventType} is not valid for ${entity}: it is ${actualState}, not ${expectedState}`);
     this.name = "InvalidTransitionError";
-    /** The payload with which section 5.3 reports it. */
+    /** The payload of the report that section 5.3 requires. */
     this.payload = { invalidTransitionDetected: true, expectedState, actualState, attemptedEventType: eventType };
   }
 }
 
 /**
- * Emits the events of one run from a process that is not the engine, such as a plugin, one at a time. The eventId of
- * an event is drawn once, before it is sent, so that each retry has the same one. After a restart it is drawn anew:
- * the authority stores an event once, by its idempotencyKey, and the emitter keeps the eventId that it returns
+ * Emits the events of one run from another process than the engine, such as a plugin, one at a time. An event gets its
+ * eventId before it is sent, so that each retry has the same one. After a restart it gets another: the append
+ * authority stores an event once, by its idempotencyKey, and the emitter keeps the eventId that the authority returns
  * (section 2.5.1).
  */
 export class Emitter {
@@ -51,7 +51,7 @@ export class Emitter {
   #engineAttemptId;
   /** The EventIdRegistry: the eventId by idempotencyKey. @type {Map<string, string>} */
   #ids = new Map();
-  /** What is persisted, by idempotencyKey. @type {Map<string, Appended>} */
+  /** The persisted events by idempotencyKey. @type {Map<string, Appended>} */
   #stored = new Map();
   /** The status of the run ("") and of each step attempt. @type {Map<string, string>} */
   #status = new Map();
@@ -72,7 +72,7 @@ export class Emitter {
   }
 
   /**
-   * Shows the emitter an event that the run has: of another producer, or its own from before a restart.
+   * Tells the emitter of an event that the run has: from another producer, or from before a restart.
    * @param {Pick<RunEvent, "eventId" | "eventType" | "idempotencyKey" | "runSeq" | "persistedAt" | "stepId"
    *   | "logicalAttemptId">} event
    */
@@ -86,8 +86,9 @@ export class Emitter {
   }
 
   /**
-   * Appends an event, and returns how it is persisted; an event that was emitted before is stored once. An event of a
-   * step has `stepId`, and `attempt` if it is not the first. It throws an InvalidTransitionError, or as `request`.
+   * Appends an event, and returns it as it is persisted. A repeated event is stored once. An event of a step has
+   * `stepId`, and `attempt` unless it is the first attempt. It throws an InvalidTransitionError, or an error of
+   * `request`.
    * @param {string} eventType
    * @param {RequestOptions & { stepId?: string, attempt?: number, payload?: object }} [options]
    * @returns {Promise<Appended>}
@@ -127,7 +128,7 @@ export class Emitter {
   }
 
   /**
-   * Returns why an event is not valid now, or null.
+   * Returns an error if an event is invalid now, or null.
    * @param {string} eventType @param {string | undefined} stepId @param {number} attempt
    */
   #refusal(eventType, stepId, attempt) {

@@ -1,10 +1,10 @@
 /**
- * A machine code with a sentence for people, and where in the request it went wrong.
+ * A place in the request, a JSON Pointer, and its defect.
  * @typedef {{ path: string, message: string }} Violation
  */
 
 /**
- * The server answered with an error: it refused (`status` 4xx), or was in trouble itself (5xx).
+ * An error reply: the server refuses the request (`status` 4xx), or has a problem (5xx).
  * docs/contracts.md lists the codes.
  */
 export class ReplyError extends Error {
@@ -21,24 +21,24 @@ export class ReplyError extends Error {
     this.name = "ReplyError";
     /** The header Nats-Service-Error-Code, such as 404. */
     this.status = status;
-    /** The machine code, such as UNKNOWN_TOWN; UNKNOWN where the reply had none. */
+    /** The machine code, such as UNKNOWN_TOWN; UNKNOWN if the reply has none. */
     this.code = code;
-    /** Where the request is wrong, by JSON path. */
+    /** The defects of the request. */
     this.details = details;
-    /** How long the server asks to wait; 0 where asking again makes no sense. */
+    /** The pause before a repetition; 0 if a repetition is useless. */
     this.retryAfterMs = retryAfterMs;
-    /** The run that the answer names, such as that of a handoff which is being applied. */
+    /** The run of the reply, such as the run of a handoff that is being applied. */
     this.runId = runId;
   }
 }
 
 /**
- * No answer came in time. The request may have been carried out or not; a handoff may be sent again
- * as it is, because the server accepts its key at most once.
+ * No answer came in time, or an invalid one. The request may have been carried out. A handoff may be
+ * sent again without a change, since the server accepts its key at most once.
  *
  * `code` is TIMEOUT, NO_RESPONDERS, PERMISSION_DENIED, CONNECTION or ABORTED; TOWN_PAUSED or
- * WORLD_PAUSED where a handoff waits for the end of a pause, PLUGIN_ABSENT where it waits for a game
- * that is away; INVALID_ANSWER where the answer is not what the contract says.
+ * WORLD_PAUSED if a handoff waits for the end of a pause, PLUGIN_ABSENT if it waits for an absent
+ * game; INVALID_ANSWER if the answer is invalid.
  */
 export class UnavailableError extends Error {
   /**

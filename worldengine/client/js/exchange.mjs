@@ -10,38 +10,38 @@ import { ReplyError, UnavailableError } from "./errors.mjs";
  * @property {string} subject
  * @property {Uint8Array} payload
  * @property {MsgHdrs} headers
- * @property {number} timeout how long all of it may take, in milliseconds
- * @property {number} waitMs how long the server may wait with its answer
- * @property {boolean} safe whether it may be sent again where it may have been carried out
- * @property {() => boolean} served whether a server has answered on this connection before
- * @property {() => Promise<UnavailableError | null>} waits why it may have to wait, asked before it
- *   is sent again because no answer came
- * @property {(error: ReplyError | UnavailableError) => void} refused is called with each refusal that is asked
- *   again, and why it waits
+ * @property {number} timeout the time for all of it, in milliseconds
+ * @property {number} waitMs how long the server may wait before it answers
+ * @property {boolean} safe it may be repeated although it may have been carried out
+ * @property {() => boolean} served a server has answered on this connection before
+ * @property {() => Promise<UnavailableError | null>} waits is called before a repetition because no answer came, and
+ *   returns an error if the request waits
+ * @property {(error: ReplyError | UnavailableError) => void} refused is called with each refusal after which the
+ *   request is repeated, and with the errors of waits
  * @property {(listener: () => void) => () => void} onReconnect
  * @property {AbortSignal} [signal]
  */
 
-/** How long the first attempt may be without an answer before there is another: so long, or half of
- * the call where that is less. It doubles, up to the longest. */
+/** How long the first attempt waits for its answer before the next one, in ms: at most half of the
+ * call. It doubles with each attempt, up to the longest. */
 const resendAfter = 2000, longestResend = 30_000;
-/** How long to wait where no server was subscribed. */
+/** The pause if no server is subscribed. */
 const absentPause = 250;
-/** The codes that say what a handoff waits for. */
+/** The codes of a handoff that waits. */
 const waitsFor = ["PLUGIN_ABSENT", "TOWN_PAUSED", "WORLD_PAUSED"];
 
 /** @typedef {{ msg: Msg } | { error: unknown } | { due: true } | { back: true }
  *   | { paused: UnavailableError | null } | { aborted: unknown }} Happening */
 
 /**
- * Makes a request until it is answered. After 429 and 503 it waits as long as the server says, and
- * some random time more. Where no answer comes it sends the same bytes again, and takes the first
- * answer to any of them. `doubt` says that an attempt before may have been carried out.
+ * Repeats a request until any attempt is answered: after 429 and 503 when the server says so, and a
+ * random time later; and if no answer comes. `doubt` means that an earlier attempt may have been
+ * carried out.
  * @param {Exchange} x
  * @returns {Promise<{ msg: Msg, doubt: boolean }>}
  */
 export async function exchange(x) {
-  const deadline = performance.now() + x.timeout; // no clock that may be set back
+  const deadline = performance.now() + x.timeout; // not the clock, which may be set
   /** @type {Happening[]} */
   const happened = [];
   let wake = () => {};
@@ -77,7 +77,7 @@ export async function exchange(x) {
   const late = () => {
     if (lastError && (!unanswered || lastError.code === "EXECUTION_IN_PROGRESS")) return lastError;
     if (paused) return paused;
-    // The attempt without an answer waits for the same.
+    // The attempt without an answer waits for the same reason.
     return lastError && waitsFor.includes(lastError.code) ? lastError : timedOut(x);
   };
   const abort = () => happens({ aborted: x.signal?.reason });
@@ -95,10 +95,10 @@ export async function exchange(x) {
         if (!refused) return { msg: what.msg, doubt };
         const rest = left() - refused.retryAfterMs;
         if (!isRepeatable(refused, x.safe) || rest <= 0) throw refused;
-        if (refused.status === 503) doubt = true; // what a pause holds back, or was being stored, is accepted too
+        if (refused.status === 503) doubt = true; // the handoff may be stored, and wait for the end of a pause
         lastError = refused;
         x.refused(refused);
-        // Some random time more keeps clients apart that were refused together.
+        // Other clients may have been refused at the same moment, so the pause has a random part.
         dueIn(refused.retryAfterMs + Math.random() * Math.min(refused.retryAfterMs, rest / 2));
       } else if ("error" in what) {
         unanswered--;
@@ -107,7 +107,7 @@ export async function exchange(x) {
           lastError = error;
           dueIn(absentPause);
         } else if (error.code === "TIMEOUT") {
-          unanswered++; // it still is; at the deadline this is due
+          unanswered++; // it stays unanswered until the deadline
         } else {
           throw error;
         }
@@ -118,7 +118,7 @@ export async function exchange(x) {
         paused = what.paused;
         if (paused) x.refused(paused);
         if (left() <= 0) throw late();
-        if (unanswered > 0 && paused) dueIn(resendAfter); // it waits, in the town's queue
+        if (unanswered > 0 && paused) dueIn(resendAfter); // the handoff waits in the town's queue
         else attempt();
       } else if (left() <= 0) {
         throw late();
@@ -138,8 +138,8 @@ export async function exchange(x) {
 }
 
 /**
- * Returns why a handoff for a town waits for a game that is away, or null where it does not.
- * @param {Town | null} town null where it is not known
+ * Returns an error if a handoff for a town waits for an absent game, or null.
+ * @param {Town | null} town null if it is unknown
  */
 export function absent(town) {
   if (!town?.pendingRunId || !town.pluginAbsentSince) return null;
@@ -161,7 +161,7 @@ function timedOut(x) {
 }
 
 /**
- * Returns why a request got no answer.
+ * Returns the error of a request without an answer.
  * @param {any} error
  * @param {Exchange} x
  */
@@ -184,7 +184,7 @@ function unanswerable(error, { subject, payload, nc }) {
 }
 
 /**
- * Returns what an error reply says, or null for any other reply.
+ * Returns the error of an error reply, or null for any other reply.
  * @param {Msg} msg
  * @returns {ReplyError | null}
  */

@@ -6,8 +6,8 @@ import { ReplyError, UnavailableError } from "./errors.mjs";
 /** @import { Commit, Loss, RunEvent } from "./types.mjs" */
 
 /**
- * The commits to follow: those behind the cursor `after`, or from now on; of one town, or of all towns that the user
- * may read. `limit` bounds a page, `timeout` is how long a request may take beyond its wait, in milliseconds.
+ * The commits to follow: after the cursor `after`, or the next ones; of one town, or of all towns that the user may
+ * read. `limit` bounds a page, `timeout` the time of a request beyond its wait, in milliseconds.
  * @typedef {object} Followed
  * @property {string} [after]
  * @property {string} [townId]
@@ -17,13 +17,13 @@ import { ReplyError, UnavailableError } from "./errors.mjs";
  */
 
 /**
- * A page of commits. `lost` says why commits before it may be missing. `cursor` goes on behind it.
+ * A page of commits. `lost` is the reason if commits before it may be missing. `cursor` continues after it.
  * @typedef {{ commits: Commit[], cursor: string, lost?: "GAP" | "INVALID_CURSOR" }} Page
  */
 
 /**
- * The times of following in milliseconds, which tests set otherwise: how long the server waits for a commit, and how
- * long the client waits at least before it asks a server again that was away.
+ * The times of following in milliseconds, which tests change: how long the server waits for a commit, and the least
+ * pause before the client asks an unavailable server again.
  */
 export const defaultPace = { wait: 10_000, away: 1000 };
 
@@ -31,12 +31,11 @@ export const defaultPace = { wait: 10_000, away: 1000 };
 const ends = endsRun;
 
 /**
- * Follows the log page by page, also through losses of the connection and restarts of the server. A page is empty if
- * no commit came in time, and at first when it follows from now on. It ends by its signal and when the client is
- * closed.
+ * Follows the log page by page, even if the connection is lost or the server restarts. A page is empty if no commit
+ * came in time; without `after` the first page is empty. It ends by its signal and when the client is closed.
  *
- * If the log no longer has a cursor that the server gave, it lost its end, or an older one was restored: then
- * it goes on from the end. The INVALID_CURSOR of the caller's own cursor is thrown.
+ * If the log does not have a cursor that the server gave, it has lost its end or was replaced by an older one. Then
+ * following continues at its end. An INVALID_CURSOR about the caller's cursor is thrown.
  * @param {Client} client
  * @param {Followed} what
  * @param {typeof defaultPace} [pace]
@@ -79,7 +78,7 @@ export async function* commits(client, { onLost, ...what }, pace) {
 }
 
 /**
- * Follows run events: those of commits, from the time `from` on if it is given, or those of one run to its end.
+ * Follows the run events of commits, from the time `from` on if it is given, or of one run to its end.
  * @param {Client} client
  * @param {Followed & { onLost?: (loss: Loss) => void, from?: string, runId?: string, afterSeq?: number }} what
  * @param {typeof defaultPace} [pace]
@@ -96,8 +95,8 @@ export async function* events(client, { from, runId, afterSeq, ...what }, pace =
 }
 
 /**
- * Returns a cursor before the first commit at a time or later, by bisection: the times of the log do not fall. It
- * returns "0" if following is over.
+ * Returns a cursor before the first commit at a time or later, by bisection, since the times of the log do not
+ * decrease. It returns "0" if following has ended.
  * @param {Client} client @param {number} time @param {Followed} what @param {typeof defaultPace} pace
  */
 async function cursorBefore(client, time, { townId, timeout, signal }, pace) {
@@ -108,7 +107,7 @@ async function cursorBefore(client, time, { townId, timeout, signal }, pace) {
     /** @type {Commit | undefined} */
     let commit;
     let at = middle;
-    while (!commit?.at && at < high) { // a page may pass over commits, or have a damaged one
+    while (!commit?.at && at < high) { // a page may be empty, or have a damaged commit
       const page = await ask({ after: String(at), townId, limit: 1 });
       if (!page) return "0";
       [commit] = page.commits;
@@ -121,7 +120,7 @@ async function cursorBefore(client, time, { townId, timeout, signal }, pace) {
 }
 
 /**
- * Follows the events of one run behind afterSeq, to its end.
+ * Follows the events of one run after afterSeq, to its end.
  * @param {Client} client
  * @param {Followed & { runId: string, afterSeq?: number }} what
  * @param {typeof defaultPace} pace
@@ -141,7 +140,7 @@ async function* eventsOfRun(client, { runId, afterSeq = 0, townId, timeout, sign
       yield event;
     }
   }
-  /** Yields the events that the server has and that were not yielded. @returns {AsyncGenerator<RunEvent, void>} */
+  /** Yields the server's events that were not yielded before. @returns {AsyncGenerator<RunEvent, void>} */
   async function* missing() {
     for (let page; last < (page?.lastEventSeq ?? Infinity);) {
       page = await ask("run.events", { runId, afterSeq: last });
@@ -149,13 +148,13 @@ async function* eventsOfRun(client, { runId, afterSeq = 0, townId, timeout, sign
       yield* next(page.events);
     }
   }
-  // The cursor first, so that no commit falls between it and the events that are there.
+  // The cursor comes first, so that no commit falls between it and the present events.
   const end = await ask("event.list", {}), run = end && await ask("run.get", { runId });
   if (!run) return;
   yield* missing();
   ended ||= ["COMPLETED", "FAILED", "CANCELLED"].includes(run.status) && last >= run.lastEventSeq;
   if (ended) return;
-  const { appendedBy, started } = run.metadata ?? {}; // another producer's run may claim any town
+  const { appendedBy, started } = run.metadata ?? {}; // the start of another producer's run may name any town
   const town = townId ?? (appendedBy ? undefined : started?.townId);
   const what = { after: end.cursor, townId: town, timeout, signal };
   for await (const { commits: came, lost } of pages(client, what, pace)) {
@@ -167,8 +166,7 @@ async function* eventsOfRun(client, { runId, afterSeq = 0, townId, timeout, sign
 }
 
 /**
- * Asks a verb until it is answered, however long the server is away. It returns undefined when the signal or the
- * caller's close has ended it.
+ * Asks a verb until the server answers. It returns undefined if the signal or the caller's close has ended it.
  * @param {Client} client
  * @param {string} verb
  * @param {object} body
@@ -194,7 +192,7 @@ async function patiently(client, verb, body, options, pace) {
   }
 }
 
-/** Reports whether an error may be over after a pause. @param {unknown} error */
+/** Reports whether a repetition may help after an error. @param {unknown} error */
 export function isAway(error) {
   if (error instanceof ReplyError) return error.status === 429 || error.status === 503;
   return error instanceof UnavailableError && ["TIMEOUT", "NO_RESPONDERS", "CONNECTION"].includes(error.code);

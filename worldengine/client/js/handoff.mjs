@@ -4,7 +4,7 @@ import { proposalTypes } from "./contract.gen.mjs";
 /** @import { Handoff, Precondition, ProposalType, TownSummary } from "./types.mjs" */
 
 /**
- * What an agent wants for a town.
+ * A proposal of an agent for a town.
  * @typedef {object} Wish
  * @property {ProposalType} type
  * @property {string} actorId
@@ -17,8 +17,8 @@ import { proposalTypes } from "./contract.gen.mjs";
  */
 
 /**
- * Makes the handoff of what an agent wants for a town, as it looked when the agent decided: the
- * ids, the command and the echoes follow from it. The server checks it.
+ * Makes the handoff of a proposal for a town, in the state in which the agent decided. The server
+ * checks it.
  * @param {Pick<TownSummary, "townId" | "snapshotHash" | "decisionEpoch">} town
  * @param {Wish} wish
  * @returns {Promise<Handoff>}

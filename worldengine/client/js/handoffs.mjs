@@ -1,4 +1,4 @@
-// How a handoff is sent, and what is made of its answer.
+// Sending handoffs, and reading their results.
 import { json, milliseconds, verified } from "./checks.mjs";
 import { UnavailableError } from "./errors.mjs";
 import { absent } from "./exchange.mjs";
@@ -10,18 +10,17 @@ import { defaultPace, isAway, pages, pause } from "./follow.mjs";
 /** @import { Handoff, Result, RunEvent } from "./types.mjs" */
 
 /**
- * Asks a verb as the client does. `waits` returns why no answer comes, and `refused` is called with each refusal;
- * `doubt` says that an earlier attempt may have been accepted.
+ * The client's request to a verb: `waits`, `refused` and `doubt` are of Exchange.
  * @typedef {(verb: string, body: unknown, options: RequestOptions,
  *   waits?: () => Promise<UnavailableError | null>,
  *   refused?: (error: ReplyError | UnavailableError) => void) => Promise<{ msg: Msg, doubt: boolean }>} Ask
  */
 
-/** How long after a look at an undecided handoff it is sent again, although no decision was seen, in ms. */
+/** The longest wait for a decision before the handoff is sent again, in ms. */
 const approvalPause = 60_000;
 
 /**
- * As `send` of the client.
+ * Implements `send` of the client.
  * @param {Client} client
  * @param {Ask} ask
  * @param {Handoff} handoff
@@ -38,7 +37,7 @@ export async function send(client, ask, handoff, { approvalWait = 0, onApproval,
   const timer = setTimeout(end, milliseconds(approvalWait));
   const log = pages(client, { townId: handoff.proposal.townId, signal });
   try {
-    await log.next().catch(() => {}); // the end of the log; it may be decided by now
+    await log.next().catch(() => {}); // the end of the log; the decision may be before it
     for (let again = false; undecided() && !signal.aborted; again = true) {
       if (again) onApproval?.(outcome.result);
       if (again) await decision(client, log, handoff.handoffId, signal);
@@ -60,7 +59,7 @@ export async function send(client, ask, handoff, { approvalWait = 0, onApproval,
 }
 
 /**
- * Reads on in the log until there is a decision about a handoff, or for approvalPause.
+ * Follows the log until there is a decision about a handoff, or for approvalPause.
  * @param {Client} client @param {ReturnType<typeof pages>} log @param {string} handoffId @param {AbortSignal} signal
  */
 async function decision(client, log, handoffId, signal) {
@@ -76,7 +75,7 @@ async function decision(client, log, handoffId, signal) {
 }
 
 /**
- * Sends a handoff until it is answered. `again` says that it was sent before.
+ * Sends a handoff until it is answered. `again` means that it was sent before.
  * @param {Client} client
  * @param {Ask} ask
  * @param {Handoff} handoff
@@ -100,7 +99,7 @@ async function sendOnce(client, ask, handoff, { onPaused, ...options }, again = 
 }
 
 /**
- * As `dryRun` of the client.
+ * Implements `dryRun` of the client.
  * @param {Ask} ask
  * @param {Handoff} handoff
  * @param {RequestOptions} options
@@ -118,7 +117,7 @@ export async function dryRun(ask, handoff, options) {
 }
 
 /**
- * Returns the result that a duplicate names, if it is that of the same handoff.
+ * Returns the result that a duplicate names, if it is of the same handoff.
  * @param {Client} client
  * @param {Handoff} handoff
  * @param {Result} duplicate
@@ -130,13 +129,13 @@ async function firstOf(client, handoff, duplicate, options) {
     const named = duplicate.evaluation.duplicateCheck.duplicateOf;
     return first.result.resultId === named && first.result.handoffId === handoff.handoffId ? first : null;
   } catch {
-    return null; // the duplicate is an answer too
+    return null; // the duplicate answers the call too
   }
 }
 
 /**
- * Returns why a handoff for a town waits, for the end of a pause or for a game that is away; null where it does
- * not, or that cannot be told.
+ * Returns an error if a handoff for a town waits for the end of a pause or for an absent game; null if it does not, or
+ * the server does not answer.
  * @param {Client} client
  * @param {string} townId
  */

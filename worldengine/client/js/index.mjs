@@ -17,13 +17,12 @@ export { environment } from "#transport";
 /** @import { ConnectionOptions } from "@nats-io/nats-core" */
 
 /**
- * Connects to a world, and reconnects for as long as it is not closed. The inbox of a user is
- * `_INBOX_<user>`, as worlds with access control have it, unless inboxPrefix says otherwise. The
- * options are those of NATS; `world` and `callTimeout` are the client's: `main`, and how long a call
- * may take, 30,000 milliseconds.
+ * Connects to a world. The client reconnects until it is closed. The options are NATS's, `world`, which
+ * is `main`, and `callTimeout`, the time for a call with all its repetitions: 30,000 milliseconds. The
+ * default inboxPrefix of a user with a password is `_INBOX_<user>`, as access control requires.
  *
- * The first connection must succeed, unless `waitOnFirstConnect` is set: it throws an UnavailableError with the
- * code CONNECTION.
+ * If the first connection fails it throws an UnavailableError with the code CONNECTION, unless
+ * `waitOnFirstConnect` is set.
  * @param {ConnectionOptions & { world?: string, callTimeout?: number }} [options]
  * @returns {Promise<Client>}
  */
@@ -44,7 +43,7 @@ export async function connect({ world, callTimeout, ...options } = {}) {
 }
 
 /**
- * Returns why there is no connection, without the secrets that a URL may have.
+ * Returns the error of a failed connection, without the secrets of a URL.
  * @param {string | string[] | undefined} servers
  * @param {any} error
  */

@@ -10,7 +10,7 @@ import { hash } from "./canonical.mjs";
 export const isRevision1 = (result) => result.schemaVersion === 1;
 
 /**
- * Returns the id that a result must have: the hash of what its revision hashes.
+ * Returns the id that a result must have: a hash of the members that its revision hashes.
  * @param {Result} result
  * @returns {Promise<string>}
  */
@@ -27,15 +27,15 @@ export async function deriveResultId(result) {
   })}`;
 }
 
-/** What each status requires of accepted and executed. */
+/** The values of accepted and executed for each status. */
 const booleans = {
   executed: [true, true], failed: [true, false],
   rejected: [false, false], stale: [false, false], duplicate: [false, false],
 };
 
 /**
- * Returns why a value is no execution-result.v1 that an agent may believe, or null where it is one:
- * its revision, the booleans of its status, and its id, which is its hash.
+ * Returns the defect of a value that is no valid execution-result.v1, or null: of its revision, the
+ * booleans of its status, or its id, which is its hash.
  * @param {any} result
  * @returns {Promise<string | null>}
  */

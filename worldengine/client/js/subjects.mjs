@@ -4,8 +4,8 @@ import { sha256 } from "./canonical.mjs";
 export const verbSubject = (world, verb) => `worldengine.v1.${world}.${verb}`;
 
 /**
- * Returns the token that a town id has in a subject: its UTF-8 with every byte but A-Z a-z 0-9 _ -
- * percent-encoded, and one longer than 128 bytes as `=` and the SHA-256 of the town id.
+ * Returns the token of a town id in a subject: its UTF-8, with every byte except A-Z a-z 0-9 _ -
+ * percent-encoded. If that has more than 128 bytes, it is `=` and the SHA-256 of the town id.
  * @param {string} townId
  * @returns {Promise<string>}
  */

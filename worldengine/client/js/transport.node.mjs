@@ -5,8 +5,7 @@ import { connect, credsAuthenticator, nkeyAuthenticator } from "@nats-io/transpo
 /** @import { ConnectionOptions } from "@nats-io/nats-core" */
 
 /**
- * Connects over TCP, or over WebSocket where the URL says ws:// or wss://. Node has WebSocket from
- * version 22 on.
+ * Connects over TCP, or over WebSocket to a ws:// or wss:// URL. Node has WebSocket from version 22 on.
  * @param {ConnectionOptions} options
  */
 export async function transport(options) {
@@ -19,7 +18,7 @@ export async function transport(options) {
 }
 
 /**
- * Returns the options that the environment variables of the NATS command line give: NATS_URL,
+ * Returns the options in the environment variables of the NATS command line: NATS_URL,
  * NATS_USER, NATS_PASSWORD, NATS_TOKEN, NATS_CREDS, NATS_NKEY, NATS_CA, NATS_CERT, NATS_KEY and
  * NATS_INBOX_PREFIX.
  * @param {Record<string, string | undefined>} [env]

@@ -1,4 +1,4 @@
-// The shapes of what goes over the wire. JSON Schemas of all of them: `handoffctl schema`.
+// The types of messages. `handoffctl schema` has their JSON Schemas.
 
 /**
  * A snapshot.v1: the state of one town.
@@ -15,7 +15,7 @@
  */
 
 /**
- * A town without its state. pluginAbsentSince is since when its game has been away.
+ * A town without its state. Its game has been absent since pluginAbsentSince.
  * @typedef {object} TownSummary
  * @property {string} townId
  * @property {string} snapshotHash
@@ -28,7 +28,7 @@
  */
 
 /**
- * A plugin that is away: since when, the last answer and the next request of the command that waits, and the remedy.
+ * An absent plugin: since when, the last answer and the next request of the command that waits, and the remedy.
  * @typedef {{ townId: string, since: string, runId?: string, attempt?: number, said?: string, nextAt?: string, todo: string }} AbsentPlugin
  */
 
@@ -161,8 +161,8 @@
  */
 
 /**
- * A commit of the world's log. `revision`, `epoch` and `hash` are of the town's state behind it, if it holds one. A
- * damaged one has its cursor alone.
+ * A commit of the world's log. `revision`, `epoch` and `hash` are of the town's state after it, if it has one. A
+ * damaged commit has a cursor only.
  * @typedef {object} Commit
  * @property {string} cursor
  * @property {boolean} [damaged]
@@ -176,11 +176,11 @@
  * @property {RunEvent[]} [events]
  */
 
-/** Why a follower may miss commits, and the cursor from which it goes on.
+/** The reason why commits may be missing, and the cursor from which following continues.
  * @typedef {{ reason: "GAP" | "DAMAGED" | "INVALID_CURSOR", cursor: string }} Loss */
 
 /**
- * A change of a town that no run event says, such as by `town.put`.
+ * A change of a town without a run, such as by `town.put`.
  * @typedef {Commit & { townId: string, revision: number, epoch: number, hash: string }} Change
  */
 
@@ -205,27 +205,27 @@
 /**
  * An alert of the world.
  * @typedef {object} Alert
- * @property {number} seq names it to acknowledgeAlert
- * @property {string} id what two messages about the same alert share
+ * @property {number} seq its number, for acknowledgeAlert
+ * @property {string} id its identity: two messages about the same alert have the same id
  * @property {string} code
  * @property {"P1" | "P2" | "P3"} severity
  * @property {string} at
  * @property {string} [message]
  * @property {string} [runId]
  * @property {string} [townId]
- * @property {number} [more] how many more with this code were counted for the run, which has one of them
+ * @property {number} [more] the number of further events that this alert of the run stands for
  * @property {{ by: string, at: string, reason?: string }} [acknowledged]
  */
 
 /**
- * A proposal that waits for a person's approval, or is approved and was not sent again yet. `expected` is what
- * the built-in rules expect to change, by JSON Pointer, and `expectedFailure` why they expect it to fail.
+ * A proposal that needs a person's approval, or needed one. `expected` are the changes that the built-in rules predict,
+ * by JSON Pointer. `expectedFailure` is the reason if they predict a failure.
  * @typedef {object} Approval
  * @property {string} townId
- * @property {string} handoffId names it to decide
- * @property {string} [handoffHash] names the handoff itself, of which several may have one id
+ * @property {string} handoffId for decide
+ * @property {string} [handoffHash] identifies the handoff: several handoffs may have the same id
  * @property {"waiting" | "approved" | "denied" | "used" | "stale" | "expired"} status
- * @property {string} [runId] the run that carried it out or, before that, the run that asked
+ * @property {string} [runId] the run that executed the handoff or, before that, the run that asked
  * @property {string} command
  * @property {Proposal} proposal
  * @property {string} at
@@ -233,15 +233,15 @@
  * @property {string} [decidedBy]
  * @property {string} [decidedAt]
  * @property {string} [reason]
- * @property {{ path: string, from?: unknown, to?: unknown, fromBytes?: number, toBytes?: number }[]} expected of a
- *   large value the size alone
- * @property {number} [expectedLeftOut] how many changes more there are
+ * @property {{ path: string, from?: unknown, to?: unknown, fromBytes?: number, toBytes?: number }[]} expected a large
+ *   value is left out, and has its size instead
+ * @property {number} [expectedLeftOut] the number of further changes
  * @property {string} [expectedFailure]
  */
 
 /**
- * A decision that stands. `runId` and `result` are of the handoff that was submitted with it, or accepted for
- * execution before, and `notSubmitted` is why there is no result.
+ * The reply to a decision. `runId` and `result` are of the approved handoff, if it was submitted or executed before.
+ * `notSubmitted` is the reason if there is no result.
  * @typedef {object} Decided
  * @property {string} townId
  * @property {string} handoffId

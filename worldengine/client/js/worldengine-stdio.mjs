@@ -4,20 +4,18 @@
 //
 // It prints `--- WORLD ONLINE ---` when the world answers, and nothing before. Each line of standard input is an
 // execution-handoff.v1, and gets one line: its execution-result.v1 of revision 1, or {"type": "error",
-// "code", "message", "handoffId", "idempotencyKey"}, with the ids that its line has. A line may also be a
-// world-memory-request.v1, and gets its world-memory-context.v1. Lines come in the order in which the handoffs
-// are done. While the server is away
-// the same handoff is asked again, and its line comes when there is a result. `exit` and the end of the
-// input end the script, before the world answers too. Its exit status is 0, or 1 where the server does not
-// let it in, or not any more; standard error says why.
+// "code", "message", "handoffId", "idempotencyKey"}, with the ids of the input line. A line may also be a
+// world-memory-request.v1, and gets its world-memory-context.v1. The output is in the order in which the handoffs
+// end. While the server is away the script repeats a handoff until it has a result. `exit` and the end of the input
+// end the script at any time. Its exit status is 0, or 1 if the server refuses it; standard error has the reason.
 //
 // It connects as the NATS command line does (NATS_URL, NATS_USER, …); WORLDENGINE_WORLD is the world.
 import { createInterface } from "node:readline";
 import { connect, environment, ReplyError, UnavailableError } from "./index.mjs";
 
-/** How long what is under way may take after `exit`, and after the end of the input, in ms. */
+/** The time for unfinished handoffs after `exit`, and after the end of the input, in ms. */
 const afterExit = 300, afterEnd = 10_000;
-/** How long there may be no answer before standard error says so, in ms. */
+/** How long the server may be silent before standard error says so, in ms. */
 const silence = 2000;
 
 const world = process.env.WORLDENGINE_WORLD || "main";
@@ -54,7 +52,7 @@ async function online(engine) {
       await engine.request("town.list", { limit: 1 }, { timeout: 5000 });
       return;
     } catch (error) {
-      // An answer that refuses is an answer; a user may be without the right to list.
+      // A refusal is an answer too: the user may have no right to list towns.
       if (error instanceof ReplyError && error.status < 500) return;
       if (error instanceof UnavailableError && ["CONNECTION", "PERMISSION_DENIED"].includes(error.code)) throw error;
       await new Promise((resolve) => { setTimeout(resolve, 250); });
@@ -88,16 +86,16 @@ async function answer(line) {
 /** @type {Set<Promise<void>>} */
 const underWay = new Set();
 
-/** Ends the script when what is under way is done, or after some time. @param {number} ms */
+/** Ends the script when all handoffs are done, or after some time. @param {number} ms */
 async function end(ms) {
   if (ended) return;
   ended = true;
   const late = new Promise((resolve) => { setTimeout(resolve, ms); });
   await Promise.race([Promise.allSettled(underWay), late]);
-  process.stdout.write("", () => process.exit(status)); // behind the lines before
+  process.stdout.write("", () => process.exit(status)); // after the earlier lines
 }
 
-/** Ends the script, which cannot ask any more: also where its input has ended. @param {any} error */
+/** Ends the script if it cannot ask any more, even after the end of its input. @param {any} error */
 function fail(error) {
   if (told || status !== 0) return;
   status = 1;
@@ -105,7 +103,7 @@ function fail(error) {
   end(afterExit);
 }
 
-/** Whether the script is ending, whether `exit` has told it to, and its status then. */
+/** The script is ending; `exit` ended it; its exit status. */
 let ended = false, told = false, status = 0;
 const ready = begin();
 ready.catch(fail);
@@ -118,7 +116,7 @@ lines.on("line", (raw) => {
     end(afterExit);
   } else {
     const work = answer(line).finally(() => underWay.delete(work));
-    work.catch(() => {}); // ready says why
+    work.catch(() => {}); // ready reports the error
     underWay.add(work);
   }
 });

@@ -14,16 +14,16 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// Pauses before a request is sent again, as the engine pauses.
+// Pauses before a request is sent again, like the engine's.
 const (
 	resend     = 2 * time.Second
 	laterPause = 500 * time.Millisecond
 )
 
-// errSilent means that no answer came.
+// errSilent: no answer came.
 var errSilent = errors.New("no answer came")
 
-// asked has the answers to the requests for one id, until it is closed.
+// asked has the requests for one id, and receives their answers until it is closed.
 type asked struct {
 	c   *checker
 	id  string
@@ -31,7 +31,7 @@ type asked struct {
 	in  string
 }
 
-// open makes a reply subject for the requests of an id.
+// open subscribes to a reply subject for the requests of an id.
 func (c *checker) open(id string) (*asked, error) {
 	a := &asked{c: c, id: id, in: c.nc.NewInbox()}
 	var err error
@@ -48,7 +48,7 @@ func (c *checker) ask(id string, data []byte) (*asked, error) {
 	return a, err
 }
 
-// askFirst sends one request for the first command again.
+// askFirst sends one more request for the first command.
 func (c *checker) askFirst() (*asked, error) {
 	data, err := request(c.first, c.Timeout)
 	if err != nil {
@@ -61,8 +61,8 @@ func (a *asked) close() { _ = a.sub.Unsubscribe() }
 
 func (a *asked) send(data []byte) error { return a.c.nc.PublishRequest(a.c.Subject, a.in, data) }
 
-// next returns the next answer within wait. Its errors are errSilent, ErrAbsent, or an invalid
-// answer's.
+// next returns the next answer within wait. The error is errSilent, ErrAbsent, or an error about an
+// invalid answer.
 func (a *asked) next(ctx context.Context, wait time.Duration) (apply.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -82,7 +82,7 @@ func (a *asked) next(ctx context.Context, wait time.Duration) (apply.Answer, err
 	return answer, nil
 }
 
-// request returns the bytes of a request with a timeout.
+// request returns a request with a timeout.
 func request(command *apply.Command, left time.Duration) ([]byte, error) {
 	now := time.Now()
 	command.Deadline = now.Add(left)
@@ -105,14 +105,14 @@ func changed(
 	return json.Marshal(members, json.Deterministic(true))
 }
 
-// askUntilAnswered asks, as the engine does, until it gets a definite answer.
+// askUntilAnswered repeats a request like the engine until a definite answer comes.
 func (c *checker) askUntilAnswered(
 	ctx context.Context, command *apply.Command,
 ) (apply.Answer, error) {
 	return c.askWith(ctx, command, request)
 }
 
-// askWith is askUntilAnswered with other bytes of the requests.
+// askWith is askUntilAnswered with requests that write makes.
 func (c *checker) askWith(
 	ctx context.Context, command *apply.Command,
 	write func(command *apply.Command, left time.Duration) ([]byte, error),
@@ -128,7 +128,7 @@ func (c *checker) askWith(
 		if err == nil {
 			err = a.send(data)
 		}
-		if err == nil && c.first == nil { // nothing was answered yet
+		if err == nil && c.first == nil { // no answer has proved the permission yet
 			err = c.denied()
 		}
 		if err != nil {
@@ -157,9 +157,9 @@ func (c *checker) askWith(
 // before the answer to the flush.
 func (c *checker) denied() error {
 	if err := c.nc.FlushTimeout(c.Timeout); err != nil {
-		return nil // that the connection is lost shows in the answers
+		return nil // the missing answer shows that the connection is lost
 	}
-	last := c.nc.LastError() // its subject may be the astray one
+	last := c.nc.LastError() // names the subject, or one that ends with it (wire.AstraySubject)
 	if errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(),
 		c.Subject+`"`) {
 		return fmt.Errorf("%w: %w", ErrDenied, last)
@@ -169,7 +169,7 @@ func (c *checker) denied() error {
 
 func definite(a apply.Answer) bool { return a.Status == apply.Applied || a.Status == apply.Refused }
 
-// text is an answer in a report.
+// text describes an answer in a report.
 func text(a apply.Answer) string {
 	said := string(a.Status)
 	if a.Status == apply.Refused {

@@ -1,8 +1,8 @@
 // Package conformance tests a plugin against each rule of docs/plugin-protocol.md. It sends the
-// requests of an engine, also of one that restarts, is late, or is newer.
+// requests of an engine, including an engine that restarts, is late, or is newer.
 //
-// It sees the plugin's answers, not its game: a plugin that answers right and applies a command
-// twice passes.
+// It sees the plugin's answers and not its game: a plugin that answers correctly passes, even if it
+// applies a command twice.
 package conformance
 
 import (
@@ -20,27 +20,27 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// Config has the plugin's town and the command to ask for.
+// Config configures a check.
 type Config struct {
-	// Subject is the town's, worldengine.v1.<world>.apply.<town token>.
+	// Subject is worldengine.v1.<world>.apply.<town token> of the plugin's town.
 	Subject string
 	// Town is the state that the commands are for.
 	Town town.State
-	// Type and Argument are the command; a casual talk by default.
+	// Type and Argument are of the commands; a casual talk by default.
 	Type     handoff.ProposalType
 	Argument string
-	// Timeout bounds the wait for a definite answer; 10 s. Quiet is the wait that proves silence; 1
-	// s.
+	// Timeout bounds the wait for a definite answer; 10 s. Quiet is how long no answer must come until
+	// it counts as silence; 1 s.
 	Timeout, Quiet time.Duration
-	// Restart bounds the waits for the plugin's end and for its new start; 0 skips them. Ask, if
-	// set, is called before each.
+	// Restart bounds the wait for a restart of the plugin; 0 skips that rule. Ask, unless nil, is
+	// called with the request to the plugin's author.
 	Restart time.Duration
-	Ask     func(what string)
-	// Finished, if set, is called with each row.
+	Ask     func(text string)
+	// Finished, unless nil, is called with each row.
 	Finished func(Row)
 }
 
-// Verdict is whether a plugin keeps a rule.
+// Verdict is the result of a rule.
 type Verdict string
 
 // The verdicts.
@@ -51,23 +51,23 @@ const (
 	Skip Verdict = "skip"
 )
 
-// Row is a rule of the protocol, and whether the plugin keeps it.
+// Row is a rule of the protocol, and its verdict about the plugin.
 type Row struct {
 	Name string `json:"name"`
 	Rule string `json:"rule"`
-	// Todo tells the plugin's author how to mend a broken rule.
+	// Todo is the remedy for a plugin that breaks the rule.
 	Todo    string  `json:"todo"`
 	Verdict Verdict `json:"verdict"`
 	Found   string  `json:"found"`
-	// Answer, of the first row, is how the first command ended: applied or refused.
+	// Answer is the answer to the first command, in the first row only: applied or refused.
 	Answer apply.Status  `json:"answer,omitzero"`
 	Took   time.Duration `json:"-"`
 }
 
-// ErrAbsent means that no plugin is subscribed.
+// ErrAbsent: no plugin is subscribed.
 var ErrAbsent = errors.New("conformance: no plugin is subscribed to the subject")
 
-// ErrDenied means that the user of the connection may not ask plugins.
+// ErrDenied: the user of the connection may not ask plugins.
 var ErrDenied = errors.New("conformance: this user may not ask plugins")
 
 // errSkip marks a rule that could not be observed.
@@ -122,15 +122,15 @@ func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
 type checker struct {
 	Config
 	nc    *nats.Conn
-	actor string // of this run, so that no id of it was asked for before
-	made  int
+	actor string // unique, so that the ids of the commands are new
+	made  int    // commands
 
-	first  *apply.Command // what answer asked for
-	got    apply.Answer   // and what it got
-	tooOld *apply.Command // what late asked for
+	first  *apply.Command // of the rule "answer"
+	got    apply.Answer   // the answer to first
+	tooOld *apply.Command // of the rule "late"
 }
 
-// runID is the run that the commands name; there is none.
+// runID is the run of the commands, which does not exist.
 const runID = "00000000-0000-4000-8000-000000000000"
 
 // command makes a new command.
@@ -146,7 +146,7 @@ func (c *checker) command(kind handoff.ProposalType, argument string) (*apply.Co
 		return nil, fmt.Errorf("conformance: the command: %w", err)
 	}
 	expected, reason := town.DefaultRules().Apply(c.Town.Snapshot, &h.Proposal)
-	if reason != "" { // the rules do not know it either
+	if reason != "" { // the rules do not know the argument either
 		expected = c.Town
 	}
 	return apply.NewCommand(h, runID, c.Town, expected), nil

@@ -18,8 +18,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// rules are the rules in order, each with the cure if it is broken. A check gets a command that was
-// not asked for before.
+// rules are the rules in order, each with the remedy if it is broken. A check gets a command that was
+// not requested before.
 var rules = []struct {
 	name, rule, todo string
 	check            func(*checker, context.Context, *apply.Command) (found string, err error)
@@ -29,18 +29,18 @@ var rules = []struct {
 			"or refused.",
 		"Answer on the reply subject of each request; answer in-progress while it takes long.",
 		(*checker).answer},
-	{"reported-town", "A snapshot that applied reports is a snapshot.v1 of the town.",
+	{"reported-town", "The snapshot of an applied answer is a snapshot.v1 of the town.",
 		"Report the whole town with the same townId, or leave snapshot out.",
 		(*checker).reportedTown},
-	{"one-plugin", "A town has one plugin, which answers a request applied once.",
+	{"one-plugin", "A town has one plugin, and a request gets one definite answer.",
 		"End the other plugin, or the connection that a reload left open; answer once.",
 		(*checker).onePlugin},
 	{"same-id", "The same id again gets the same answer.",
 		"Keep each definite answer on disk by its applyId, and answer with that.",
 		(*checker).sameID},
 	{"later-attempt",
-		"The same id in a later attempt gets the same answer: applied and refused for good are " +
-			"for ever.",
+		"The same id in a later attempt gets the same answer, if that was applied or refused for " +
+			"good.",
 		"Look the applyId up whatever the logicalAttemptId is.", (*checker).laterAttempt},
 	{"same-id-at-once",
 		"Two requests of a new id at once are one command: no two different definite answers.",
@@ -69,7 +69,7 @@ var rules = []struct {
 	{"not-json", "An unreadable message is not answered applied, and the plugin goes on.",
 		"Leave an unreadable message unanswered, and go on with the next one.",
 		(*checker).notJSON},
-	{"hosts", "A plugin answers the question of another one whether the town has a plugin.",
+	{"hosts", "A plugin answers other plugins that ask who hosts its town.",
 		"Subscribe to the hosts subject of each town, and answer with {} or {\"name\": …}.",
 		(*checker).hosts},
 	{"restart", "After a restart of the plugin the same id still gets the same answer.",
@@ -306,8 +306,8 @@ func (c *checker) notApplied(ctx context.Context, id string, data []byte) (strin
 	return found, nil
 }
 
-// hosts asks who hosts the town, as another plugin does that starts. It asks again if no answer comes
-// within a second, since a busy machine may be late once.
+// hosts asks who hosts the town, like a plugin that starts. It asks up to three times, since a busy
+// machine may be late.
 func (c *checker) hosts(ctx context.Context, _ *apply.Command) (string, error) {
 	at := strings.Split(c.Subject, ".")
 	msg := nats.NewMsg(wire.HostsSubject(at[2], at[4]))
@@ -334,7 +334,7 @@ func (c *checker) hosts(ctx context.Context, _ *apply.Command) (string, error) {
 	return fmt.Sprintf("answered as %q", answer.Name), nil
 }
 
-// restart waits until the plugin has gone and is back.
+// restart waits until the plugin has ended and started again.
 func (c *checker) restart(ctx context.Context, _ *apply.Command) (string, error) {
 	if c.Restart == 0 {
 		return "--restart says to wait for one", errSkip
@@ -358,9 +358,9 @@ func (c *checker) restart(ctx context.Context, _ *apply.Command) (string, error)
 	return fmt.Sprintf("no restart was seen within %s", c.Restart), errSkip
 }
 
-func (c *checker) say(what string) {
+func (c *checker) say(text string) {
 	if c.Ask != nil {
-		c.Ask(what)
+		c.Ask(text)
 	}
 }
 
