@@ -108,7 +108,7 @@ func (r *reader) user(v any, at string) User {
 	u := User{
 		Name: r.Text(o, at, "name", true), Role: Role(r.Text(o, at, "role", true)),
 		NKey: r.Text(o, at, "nkey", false), PasswordEnv: r.Text(o, at, "passwordEnv", false),
-		PasswordHash: Secret(r.Text(o, at, "passwordHash", false)),
+		PasswordHash: schemas.Secret(r.Text(o, at, "passwordHash", false)),
 		Towns:        r.texts(o, at, "towns"), Actors: r.texts(o, at, "actors"),
 		Read: r.texts(o, at, "read"),
 	}
@@ -174,14 +174,14 @@ func (r *reader) credentials(o map[string]any, at string, u *User) {
 // minPassword is the least length of a password in bytes.
 const minPassword = 12
 
-func (r *reader) password(at, value string) Secret {
+func (r *reader) password(at, value string) schemas.Secret {
 	if len(value) < minPassword || strings.HasPrefix(value, "$2") ||
 		strings.ContainsAny(value, "\x00\r\n") {
 		r.Add(at, "must lead to a password of at least %d bytes on one line, which is no bcrypt "+
 			"hash",
 			minPassword)
 	}
-	return Secret(value)
+	return schemas.Secret(value)
 }
 
 // unique refuses two users of one name or key.

@@ -1,6 +1,9 @@
 package access
 
-import "worldengine/worldengine/wire"
+import (
+	"worldengine/schemas"
+	"worldengine/worldengine/wire"
+)
 
 // Role is the kind of a user. A role allows verbs (wire.VerbSpec) and subjects (PermissionsOf).
 type Role = wire.Role
@@ -27,8 +30,8 @@ type User struct {
 	NKey string
 	// PasswordHash is the bcrypt hash of the password, and Password the password itself if it came
 	// from PasswordEnv or a file.
-	PasswordHash Secret
-	Password     Secret
+	PasswordHash schemas.Secret
+	Password     schemas.Secret
 	PasswordEnv  string
 	// Towns are the ids of the towns that the user may act on; empty for all.
 	Towns []string

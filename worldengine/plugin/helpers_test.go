@@ -23,6 +23,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+func TestMain(m *testing.M) { natstest.Main(m, 8) }
+
 // soon bounds every wait; a test that passes never comes near it.
 const soon = 20 * time.Second
 
@@ -84,9 +86,8 @@ func (e *engine) close(p *plugin.Plugin) {
 	assert.NoError(e.t, p.Close(ctx))
 }
 
-// asked is a request that was sent.
+// asked has the answers to the requests for an id on a reply subject.
 type asked struct {
-	t       testing.TB
 	applyID string
 	replies *nats.Subscription
 }
@@ -94,42 +95,35 @@ type asked struct {
 // send sends a request without waiting.
 func (e *engine) send(c *apply.Command) *asked {
 	e.t.Helper()
+	replies, err := e.nc.SubscribeSync(e.nc.NewInbox())
+	require.NoError(e.t, err)
+	e.publish(c, replies.Subject)
+	return &asked{c.ApplyID, replies}
+}
+
+func (e *engine) publish(c *apply.Command, reply string) {
+	e.t.Helper()
 	data, err := c.MarshalWire(time.Now())
 	require.NoError(e.t, err)
-	return e.sendBytes(wire.ApplySubject("main", wire.TownToken(c.TownID)), c.ApplyID, data)
+	require.NoError(e.t, e.nc.PublishRequest(subjectOf(c.TownID), reply, data))
 }
 
-func (e *engine) sendBytes(subject, applyID string, data []byte) *asked {
-	e.t.Helper()
-	inbox := e.nc.NewInbox()
-	replies, err := e.nc.SubscribeSync(inbox)
-	require.NoError(e.t, err)
-	require.NoError(e.t, e.nc.PublishRequest(subject, inbox, data))
-	return &asked{e.t, applyID, replies}
-}
+func subjectOf(townID string) string { return wire.ApplySubject("main", wire.TownToken(townID)) }
 
-// answer waits for the next answer to a request.
-func (a *asked) answer() apply.Answer {
-	a.t.Helper()
+// answer waits for the next answer.
+func (a *asked) answer(t testing.TB) apply.Answer {
+	t.Helper()
 	msg, err := a.replies.NextMsg(soon)
-	require.NoError(a.t, err)
+	require.NoError(t, err)
 	answer, err := apply.ParseAnswer(msg.Data, a.applyID, schemas.Limits{})
-	require.NoError(a.t, err, string(msg.Data))
+	require.NoError(t, err, string(msg.Data))
 	return answer
-}
-
-// none asserts that no answer has come so far.
-func (a *asked) none() {
-	a.t.Helper()
-	pending, _, err := a.replies.Pending()
-	require.NoError(a.t, err)
-	require.Zero(a.t, pending)
 }
 
 // ask sends a request and waits for its first answer.
 func (e *engine) ask(c *apply.Command) apply.Answer {
 	e.t.Helper()
-	return e.send(c).answer()
+	return e.send(c).answer(e.t)
 }
 
 // game is changed by Apply, and counts how often each command was applied.
@@ -161,50 +155,6 @@ func (g *game) times(c *apply.Command) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.applied[c.ApplyID]
-}
-
-// gate is an Apply that waits until it is let through.
-type gate struct {
-	entered chan *apply.Command
-	leave   chan apply.Answer
-}
-
-func newGate() *gate { return &gate{make(chan *apply.Command), make(chan apply.Answer)} }
-
-func (g *gate) apply(ctx context.Context, c *apply.Command) (apply.Answer, error) {
-	select {
-	case g.entered <- c:
-	case <-ctx.Done():
-		return apply.Answer{}, ctx.Err()
-	}
-	select {
-	case answer := <-g.leave:
-		return answer, nil
-	case <-ctx.Done():
-		return apply.Answer{}, ctx.Err()
-	}
-}
-
-// begun waits for the next command that is begun.
-func (g *gate) begun(t *testing.T) *apply.Command {
-	t.Helper()
-	select {
-	case c := <-g.entered:
-		return c
-	case <-time.After(soon):
-		t.Fatal("no command is begun")
-		return nil
-	}
-}
-
-// end lets a command through with an answer.
-func (g *gate) end(t *testing.T, answer apply.Answer) {
-	t.Helper()
-	select {
-	case g.leave <- answer:
-	case <-time.After(soon):
-		t.Fatal("no command waits for its answer")
-	}
 }
 
 // firstExample returns the first of a schema's examples.

@@ -76,7 +76,7 @@ func isAddress(address string) bool {
 }
 
 // checkPassword returns the requirement that s does not meet, without quoting s; "" for none.
-func checkPassword(s Secret) string {
+func checkPassword(s schemas.Secret) string {
 	if s == "" || len(s) > MaxCommand || !isPrintable(string(s)) {
 		return "must be 1 to " + strconv.Itoa(MaxCommand) + " bytes of text in one line"
 	}

@@ -30,7 +30,7 @@ type Config struct {
 	// Address is the host and the rcon.port of the game server. RCON does not encrypt the password.
 	Address string
 	// Password is the server's rcon.password.
-	Password Secret
+	Password schemas.Secret
 	// Timeout bounds each step: connecting, the login, each command. 0 means DefaultTimeout.
 	Timeout time.Duration
 	// Names has the texts for ids, titles and names in commands.
@@ -73,7 +73,9 @@ func ReadConfig(file string, lookup func(string) (string, bool)) (Config, error)
 // passwordSource is the file or the environment variable with the password; the other is "".
 type passwordSource struct{ file, env string }
 
-func (s passwordSource) read(dir string, lookup func(string) (string, bool)) (Secret, error) {
+func (s passwordSource) read(
+	dir string, lookup func(string) (string, bool),
+) (schemas.Secret, error) {
 	m, path, value := newMembers(), "/passwordEnv", ""
 	if s.file == "" {
 		value, _ = lookup(s.env)
@@ -89,10 +91,10 @@ func (s passwordSource) read(dir string, lookup func(string) (string, bool)) (Se
 		}
 		value = strings.TrimRight(string(data), "\r\n")
 	}
-	if problem := checkPassword(Secret(value)); problem != "" {
+	if problem := checkPassword(schemas.Secret(value)); problem != "" {
 		m.Add(path, "must lead to a password, which %s", problem)
 	}
-	return Secret(value), m.Err()
+	return schemas.Secret(value), m.Err()
 }
 
 func newMembers() *schemas.Members {

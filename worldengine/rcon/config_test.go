@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,174 +70,131 @@ func TestReadConfig(t *testing.T) {
 	}
 }
 
-func TestReadConfig_Shape(t *testing.T) {
-	t.Parallel()
-	const good = `"address":"localhost:1","passwordEnv":"RCON_PASSWORD","commands":{}`
-	for text, want := range map[string][]string{
-		`[]`: {": must be an object", ": must have either passwordFile or passwordEnv"},
-		`{}`: {": must have either passwordFile or passwordEnv", "/address: is required",
-			"/commands: is required"},
-		`{` + good + `,"passwordFile":"password"}`: {": must have either passwordFile or " +
-			"passwordEnv"},
-		`{` + good + `,"password":"hunter2"}`: {
-			"/password: is not allowed here: give passwordFile or passwordEnv"},
-		`{` + good + `,"timeout":1,"a/b":2}`: {"/a~1b: is not allowed here",
-			"/timeout: is not allowed here"},
-		`{` + good + `,"timeoutMs":0}`:     {"/timeoutMs: must be an integer in 1..60000"},
-		`{` + good + `,"timeoutMs":1.5}`:   {"/timeoutMs: must be an integer in 1..60000"},
-		`{` + good + `,"timeoutMs":60001}`: {"/timeoutMs: must be an integer in 1..60000"},
-		`{` + good + `,"timeoutMs":"5s"}`:  {"/timeoutMs: must be an integer in 1..60000"},
-		`{` + good + `,"names":[]}`:        {"/names: must be an object"},
-		`{` + good + `,"names":{"a":"","b":7}}`: {
-			"/names/a: must be a non-empty string", "/names/b: must be a non-empty string"},
-		`{"address":7,"passwordEnv":"RCON_PASSWORD","commands":[]}`: {
-			"/address: must be a non-empty string", "/commands: must be an object"},
-		`{"address":"a","passwordEnv":"RCON_PASSWORD","commands":{"A":{},"B":["say",{"run":7,"expect":""},{"Run":"a"}]}}`: {
-			"/commands/A: must be a list of commands", "/commands/B/0: must be an object",
-			"/commands/B/1/expect: must be a non-empty string",
-			"/commands/B/1/run: must be a non-empty string",
-			"/commands/B/2/Run: is not allowed here", "/commands/B/2/run: is required"},
-		`{` + good + `,"address":"hunter2"}`: {"/address: is a second member of this name, at " +
-			"byte 69"},
-	} {
-		_, err := read(t, text, password)
-		require.Equal(t, want, violations(t, err), text)
-		require.ErrorContains(t, err, "rcon.json")
-		require.NotContains(t, err.Error(), "hunter2")
-		requireNoSecret(t, err)
-	}
-}
-
+// A file or a variable without a password names the member, and never its value.
 func TestReadConfig_NoPassword(t *testing.T) {
 	t.Parallel()
 	const text = `{"address":"localhost:1",%q:%q,"commands":{"TOWNSFOLK_TALK":[{"run":"list"}]}}`
+	requireFound := func(member, value, secret, want string) {
+		_, err := read(t, fmt.Sprintf(text, member, value), secret)
+		require.Len(t, violations(t, err), 1)
+		require.Contains(t, violations(t, err)[0], "/"+member+": "+want, "%q", secret)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
+	const defect = "must lead to a password, which must be 1 to 1446 bytes of text in one line"
 	for _, secret := range []string{
 		"", "\n", "two\nlines", "hunter2\x00", "hunter2\xff", "hunter2" + strings.Repeat("a", 1440),
 		"hunter2\u202e",
 	} {
-		for _, source := range [][2]string{{"passwordFile", "password"},
-			{"passwordEnv", "RCON_PASSWORD"}} {
-			_, err := read(t, fmt.Sprintf(text, source[0], source[1]), secret)
-			require.Equal(t, []string{
-				"/" + source[0] +
-					": must lead to a password, which must be 1 to 1446 bytes of text in one line",
-			}, violations(t, err), "%q", secret)
-			require.NotContains(t, err.Error(), "hunter2")
-		}
+		requireFound("passwordFile", "password", secret, defect)
+		requireFound("passwordEnv", "RCON_PASSWORD", secret, defect)
 	}
-	_, err := read(t, fmt.Sprintf(text, "passwordEnv", "ANOTHER"), password)
-	require.Len(t, violations(t, err), 1)
-	_, err = read(t, fmt.Sprintf(text, "passwordFile", "nowhere"), password)
-	require.Contains(t, violations(t, err)[0],
-		"/passwordFile: must be a file that can be read: open ")
+	requireFound("passwordEnv", "ANOTHER", password, defect)
+	requireFound("passwordFile", "nowhere", password, "must be a file that can be read: open ")
 	absolute := filepath.Join(t.TempDir(), "nowhere")
-	_, err = read(t, fmt.Sprintf(text, "passwordFile", absolute), password)
-	require.Contains(t, violations(t, err)[0], "open "+absolute)
-	_, err = rcon.ReadConfig(absolute, os.LookupEnv)
+	requireFound("passwordFile", absolute, password, "must be a file that can be read: open "+absolute)
+	requireFound("passwordFile", "/dev/zero", password,
+		"must be a file that can be read: /dev/zero: it has more than")
+	_, err := rcon.ReadConfig(absolute, os.LookupEnv)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = rcon.ReadConfig("/dev/zero", os.LookupEnv)
 	require.ErrorContains(t, err, "/dev/zero: it has more than")
-	_, err = read(t, fmt.Sprintf(text, "passwordFile", "/dev/zero"), password)
-	require.Contains(t, violations(t, err)[0], "/dev/zero: it has more than")
 }
 
-// TestNew_Values: everything that is wrong is found, with its place.
-func TestNew_Values(t *testing.T) {
+// testdata/configs.txt has configurations with their violations. No message has a secret.
+func TestReadConfig_Violations(t *testing.T) {
 	t.Parallel()
-	const aText = ": must be 1 to 256 bytes of letters, digits, single spaces between words, and " +
-		"the characters _-.,:!?()+’"
-	for _, address := range []string{"", "localhost", ":25575", "localhost:", "localhost:0",
-		"localhost:65536", "localhost:http", "::1:25575"} {
-		cfg := config(address, "list")
-		_, err := rcon.New(cfg)
-		require.Equal(t, []string{
-			"/address: must be a host and a port in 1..65535, such as 127.0.0.1:25575",
-		}, violations(t, err), address)
+	text, err := os.ReadFile("testdata/configs.txt")
+	require.NoError(t, err)
+	var changes, want []string
+	for line := range strings.SplitSeq(string(text)+"\nend", "\n") {
+		if violation, indented := strings.CutPrefix(line, "  "); indented {
+			want = append(want, violation)
+			continue
+		}
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if len(want) > 0 {
+			for _, change := range changes {
+				requireViolations(t, change, want)
+			}
+			changes, want = nil, nil
+		}
+		changes = append(changes, line)
 	}
-	_, err := rcon.New(rcon.Config{Address: "[::1]:25575", Timeout: rcon.MaxTimeout + 1})
-	require.Equal(t, []string{
-		"/commands: must have the commands of at least one proposal type",
-		"/password: must be 1 to 1446 bytes of text in one line", "/timeoutMs: must be in 1..60000",
-	}, violations(t, err))
-	cfg := config("localhost:25575", "list")
-	cfg.Names = map[string]string{}
-	for _, text := range []string{
-		"", " a", "a ", "a  b", "a\nb", "a\tb", "a/b", `a"b`, "a'b", `a\b`, "@a",
-		"{town}", "[a]", "a;b", "a&b", "a$b", "§a",
-		"a\u00a0b", "a\u200b", "a\xff", strings.Repeat("a", 257),
+}
+
+func requireViolations(t *testing.T, change string, want []string) {
+	t.Helper()
+	member, value, _ := strings.Cut(change, " ")
+	switch member {
+	case "name":
+		member, value = "names", `{"a/b":`+value+`}`
+	case "run":
+		member, value = "commands", `{"PROJECT_ADVANCE":[{"run":"list"},{"run":`+value+`}]}`
+	}
+	text := value
+	if member != "config" {
+		members := map[string]json.RawMessage{
+			"address": []byte(`"localhost:1"`), "passwordEnv": []byte(`"RCON_PASSWORD"`),
+			"commands": []byte(`{"TOWNSFOLK_TALK":[{"run":"list"}]}`),
+		}
+		members[member] = []byte(value)
+		data, err := json.Marshal(members)
+		require.NoError(t, err)
+		text = string(data)
+	}
+	cfg, err := read(t, text, password)
+	if err == nil {
+		var console *rcon.Console
+		if console, err = rcon.New(cfg); err == nil {
+			console.Close()
+			require.Equal(t, want, []string{"ok"}, change)
+			return
+		}
+	}
+	require.Equal(t, want, violations(t, err), change)
+	require.NotContains(t, err.Error(), "hunter2")
+	requireNoSecret(t, err)
+}
+
+// Lengths are bounded, and so are the values that no file can have.
+func TestNew_Bounds(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a", 1443)
+	for _, c := range []struct {
+		change func(*rcon.Config)
+		want   string
+	}{
+		{func(c *rcon.Config) { c.Timeout = rcon.MaxTimeout + 1 }, "/timeoutMs: must be in 1..60000"},
+		{func(c *rcon.Config) { c.Password = "" },
+			"/password: must be 1 to 1446 bytes of text in one line"},
+		{func(c *rcon.Config) { c.Names = map[string]string{"": long[:257]} }, "/names/: must be 1 to 256"},
+		{func(c *rcon.Config) { c.Names = map[string]string{"": "a\xff"} }, "/names/: must be 1 to 256"},
+		{func(c *rcon.Config) { c.Names = map[string]string{"": long[:256]} }, ""},
+		{runs("say \xff"), "must be text in one line"},
+		{runs(""), "must begin with the name of a command"},
+		{runs("say " + long), "must have at most 1446 bytes, but may have 1447 with its values"},
+		{runs("say " + long[1:]), ""},
+		{runs("say {title}{day} " + long[:1200]),
+			"must have at most 1446 bytes, but may have 1477 with its values"},
+		{runs("say {title}" + long[:1186]), ""},
+		{runs(slices.Repeat([]string{"list"}, 33)...), "must have 1 to 32 commands"},
 	} {
-		cfg.Names = map[string]string{"a/b": text}
+		cfg := config("localhost:1", "list")
+		c.change(&cfg)
 		_, err := rcon.New(cfg)
-		require.Equal(t, []string{"/names/a~1b" + aText}, violations(t, err), "%q", text)
-	}
-	for _, text := range []string{"a", "Grüße aus Köln!", "東の壁", "The baker’s (old) wall: no. 7",
-		strings.Repeat("a", 256)} {
-		cfg.Names = map[string]string{"": text}
-		open(t, cfg)
+		if c.want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.Contains(t, strings.Join(violations(t, err), "\n"), c.want)
 	}
 }
 
-func TestNew_Commands(t *testing.T) {
-	t.Parallel()
-	const line = "must be text in one line, without control characters"
-	const begin = "must begin with the name of a command, without a slash or space before it"
-	const all = "{actor} {argument} {day} {dread} {hope} {progress} {run} {scarcity} {threat} " +
-		"{title} {town}"
-	for run, want := range map[string]string{
-		"": begin, " say": begin, "/say": begin, "//set": begin, "{town}": begin, "@a": begin,
-		"#": begin, "é": begin,
-		"say\n": line, "say\r": line, "say\tb": line, "say \x00": line,
-		"say \x7f": line, "say \u0085": line,
-		"say \u2028": line, "say \u200b": line, "say \u202e": line, "say \xff": line,
-		"say {twon}":               "has {twon}, but there are only " + all,
-		"say { town }":             "has { town }, but there are only " + all,
-		"say {town_id}":            "has {town_id}, but there are only " + all,
-		"say {Town}":               "has {Town}, but there are only " + all,
-		"say{town} a":              "must not have say{town} in the place of a command's name",
-		"execute run {argument}":   "must not have {argument} in the place of a command's name",
-		"execute run  s{argument}": "must not have s{argument} in the place of a command's name",
-		"say " + strings.Repeat("a",
-			1443): "must have at most 1446 bytes, but may have 1447 with its values",
-		"say {title}{day} " +
-			strings.Repeat("a", 1200): "must have at most 1446 bytes, but may have 1477 with its " +
-			"values",
-		"say " + strings.Repeat("{town}", 6) + "{twelve}": "has {twelve}, but there are only " +
-			all,
-	} {
-		_, err := rcon.New(config("localhost:1", "list", run))
-		require.Equal(t, []string{"/commands/PROJECT_ADVANCE/1/run: " + want},
-			violations(t, err), "%q", run)
-	}
-	open(t, config("localhost:1", "say "+strings.Repeat("a", 1442), "say {title}"+
-		strings.Repeat("a", 1186)))
-}
-
-func TestNew_PlaceholdersOfTypes(t *testing.T) {
-	t.Parallel()
-	cfg := config("localhost:1", "list")
-	cfg.Commands = map[handoff.ProposalType][]rcon.Template{
-		handoff.PlanSalvage:     {{Run: "say {title}"}, {Run: "say {progress}"}},
-		handoff.TalkToTownsfolk: {},
-		handoff.AcceptMission:   {{Run: "say {title}", Expect: "("}, {Run: "say {progress}"}},
-		handoff.AdvanceProject:  make([]rcon.Template, 33),
-		"GO/HOME":               {{Run: "list"}},
-	}
-	for i := range 33 {
-		cfg.Commands[handoff.AdvanceProject][i].Run = "list"
-	}
-	_, err := rcon.New(cfg)
-	const own = "but commands of this type have only {actor} {argument} {day} {dread} {hope} {run} " +
-		"{scarcity} {threat} "
-	require.Equal(t, []string{
-		fmt.Sprintf("/commands/GO~1HOME: is no proposal type; there are %v", handoff.ProposalTypes()),
-		"/commands/MAYOR_ACCEPT_MISSION/0/expect: must be a regular expression: error parsing " +
-			"regexp: missing closing ): `(`",
-		"/commands/MAYOR_ACCEPT_MISSION/1/run: has {progress}, " + own + "{title} {town}",
-		"/commands/PROJECT_ADVANCE: must have 1 to 32 commands; leave the type out to refuse it",
-		"/commands/SALVAGE_PLAN/0/run: has {title}, " + own + "{town}",
-		"/commands/SALVAGE_PLAN/1/run: has {progress}, " + own + "{town}",
-		"/commands/TOWNSFOLK_TALK: must have 1 to 32 commands; leave the type out to refuse it",
-	}, violations(t, err))
+// runs changes the commands.
+func runs(commands ...string) func(*rcon.Config) {
+	return func(c *rcon.Config) { c.Commands = config("", commands...).Commands }
 }
 
 // TestSecret_NotShown, however a configuration is written.

@@ -83,7 +83,7 @@ func (k *Console) Apply(
 		if expect := templates[i].expect; expect == nil || expect.MatchString(response) {
 			continue
 		}
-		answered := excerpt(k.cfg.Password.remove(response))
+		answered := k.excerpt(response)
 		if i > 0 {
 			return apply.Answer{}, k.inDoubt(lines, i,
 				fmt.Errorf("%w: %s", errUnexpected, answered))
@@ -98,7 +98,7 @@ func (k *Console) Apply(
 // inDoubt returns the error of a command that may have been done, after so many that were done.
 func (k *Console) inDoubt(lines []string, done int, err error) error {
 	return fmt.Errorf("%w: rcon: %d of %d commands were answered as expected; then at %s: %w",
-		apply.ErrInDoubt, done, len(lines), excerpt(k.cfg.Password.remove(lines[done])), err)
+		apply.ErrInDoubt, done, len(lines), k.excerpt(lines[done]), err)
 }
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", apply.ErrUnavailable, err) }
@@ -144,6 +144,12 @@ func (k *Console) drop() {
 		k.link.close()
 		k.link = nil
 	}
+}
+
+// excerpt quotes the beginning of text without the password.
+func (k *Console) excerpt(text string) string {
+	password := k.cfg.Password
+	return excerpt(strings.ReplaceAll(text, string(password), fmt.Sprint(password)))
 }
 
 // maxExcerpt bounds a quotation of text from outside, in bytes.

@@ -1,17 +1,17 @@
-package access
+package schemas
 
 import (
 	"fmt"
 	"io"
 )
 
-// Secret is a text that formatting, logging and encoding do not show.
+// Secret is a text of a configuration file that formatting, logging and encoding do not show.
 type Secret string
 
 const hidden = "(secret)"
 
-// Format writes that there is a secret, for every verb.
+// Format writes a placeholder for every verb.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, hidden) }
 
-// MarshalText is Format for encoders such as JSON.
+// MarshalText returns the placeholder, for encoders such as JSON.
 func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
