@@ -167,7 +167,7 @@ function useClosed(townId, list) {
 const mostClosed = 200;
 
 /** How each proposal ended. */
-const endings = { denied: ["bad", "rejected"], used: ["good", "approved"], stale: ["calm", "stale: the town changed"], expired: ["calm", "expired: nobody decided in time"] };
+const endings = { denied: ["bad", "rejected"], used: ["good", "approved: its run says how it ended"], stale: ["calm", "stale: the town changed"], expired: ["calm", "expired: nobody decided in time"] };
 
 function Closed({ of }) {
   const rows = of.data?.approvals ?? [];
