@@ -164,7 +164,7 @@ func (e *Engine) LogLost() error {
 	return nil
 }
 
-// Fixtures returns the maker of the fixtures of runs.
-func (e *Engine) Fixtures() *runs.Fixtures {
-	return &runs.Fixtures{Ends: e.ends, Receipt: e.findReceipt}
+// Fixtures is runs.Ends.Fixtures.
+func (e *Engine) Fixtures(ctx context.Context, runID string) ([]*runs.Fixture, error) {
+	return e.ends.Fixtures(ctx, runID, e.findReceipt)
 }

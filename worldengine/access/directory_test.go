@@ -1,6 +1,7 @@
 package access
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -28,94 +29,112 @@ func marked(marks []string) Headers {
 	return h
 }
 
-func TestDirectory(t *testing.T) {
+// may lists the things that rights allow.
+func may(r Rights) string {
+	var all []string
+	for _, right := range []struct {
+		name string
+		err  error
+	}{
+		{"act on t", r.Town("t")}, {"act on u", r.Town("u")}, {"as m", r.Actor("m")},
+		{"as n", r.Actor("n")}, {"read Town 1", r.Read("Town 1")}, {"read t", r.ReadToken("t")},
+		{"ask handoff", r.Verb(wire.Handoff)}, {"ask town.put", r.Verb(wire.TownPut)},
+		{"ask whoami", r.Verb(wire.WhoAmI)}, {"govern", r.Govern("apply")},
+	} {
+		if right.err == nil {
+			all = append(all, right.name)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+const everything = "act on t, act on u, as m, as n, read Town 1, read t, ask handoff, ask town.put, " +
+	"ask whoami, govern"
+
+// A client's request has the rights of the user of its one certain mark, and else none.
+func TestDirectory_OfClient(t *testing.T) {
 	t.Parallel()
 	d := people()
 	for _, c := range []struct {
-		mark                         []string
-		town, other, actor, stranger bool
+		name    string
+		headers Headers
+		certain bool
+		may     string
 	}{
-		{[]string{`{"user":"a"}`}, true, false, true, false},
-		{[]string{`{"user":"` + nkey + `"}`}, true, true, true, true},
-		{nil, false, false, false, false},
-		{[]string{`{"user":"k"}`}, false, false, false, false},
-		{[]string{`{"user":"o"}`}, false, false, false, false},
-		{[]string{`{"acc":"CLIENTS"}`}, false, false, false, false},
-		{[]string{``}, false, false, false, false},
-		{[]string{`{"user":"a"}`, `{"user":"a"}`}, false, false, false, false},
+		{"agent", marked([]string{`{"user":"a"}`}), true,
+			"act on t, as m, read Town 1, ask handoff, ask whoami"},
+		{"plugin", marked([]string{`{"user":"` + nkey + `"}`}), true,
+			"act on t, act on u, as m, as n, read Town 1, read t, ask town.put, ask whoami"},
+		{"name of a user with a key", marked([]string{`{"user":"k"}`}), true, ""},
+		{"user of the world's account", marked([]string{`{"user":"o"}`}), true, ""},
+		{"stranger", marked([]string{`{"user":"nobody"}`}), true, ""},
+		{"no user", marked([]string{`{"acc":"CLIENTS"}`}), true, ""},
+		{"empty mark", marked([]string{``}), true, ""},
+		{"two marks", marked([]string{`{"user":"a"}`, `{"user":"a"}`}), false, ""},
+		{"no headers", Headers{}, true, ""},
+		{"unreadable headers", Headers{Bytes: 100}, false, ""},
+		{"mark within another's value",
+			Headers{Decoded: map[string][]string{"A": {wire.UserHeader}}}, false, ""},
 	} {
-		r, certain := d.OfClient(marked(c.mark))
-		require.Equal(t, len(c.mark) < 2, certain, c.mark)
-		require.Equal(t, c.town, r.Town("t") == nil, c.mark)
-		require.Equal(t, c.other, r.Town("u") == nil, c.mark)
-		require.Equal(t, c.actor, r.Actor("m") == nil, c.mark)
-		require.Equal(t, c.stranger, r.Actor("n") == nil, c.mark)
-		if c.mark != nil {
-			require.Equal(t, r, d.OfWorld(marked(c.mark), "_INBOX_o.x"), "a mark can only take rights away: %s",
-				c.mark)
+		r, certain := d.OfClient(c.headers)
+		require.Equal(t, c.certain, certain, c.name)
+		require.Equal(t, c.may, may(r), c.name)
+		if c.headers.Decoded[wire.UserHeader] != nil {
+			require.Equal(t, r, d.OfWorld(c.headers, "_INBOX_o.x"),
+				"a mark can only take rights away: %s", c.name)
 		}
 	}
-	require.Equal(t, Rights{role: Operator}, d.OfWorld(Headers{}, "_INBOX.x"), "of the world's own account")
 	open, certain := (*Directory)(nil).OfClient(marked([]string{"x"}))
-	require.Zero(t, open)
 	require.True(t, certain)
+	require.Equal(t, everything, may(open))
+	_, certain = (*Directory)(nil).OfClient(Headers{Bytes: 100})
+	require.False(t, certain, "headers that cannot be read may ask for something else")
 }
 
-func TestRights(t *testing.T) {
+// A request of the world's account has an operator's rights. Its user is the owner of the inbox.
+func TestDirectory_OfWorld(t *testing.T) {
 	t.Parallel()
-	r, certain := people().OfClient(marked([]string{`{"user":"a"}`}))
-	require.True(t, certain)
-	require.ErrorIs(t, r.Town("u"), ErrForbidden)
-	require.ErrorIs(t, r.Actor("u"), ErrActorNotAllowed)
-	require.NoError(t, r.Verb("handoff"))
-	require.ErrorIs(t, r.Verb("town.put"), ErrVerbForbidden)
-	require.ErrorIs(t, r.Verb("unheard-of"), ErrVerbForbidden)
-	require.NoError(t, r.Read("Town 1"))
-	require.NoError(t, r.ReadToken("Town%201"))
-	require.ErrorIs(t, r.Read("t"), ErrUnreadable, "acting on a town is no right to read it")
-	require.ErrorIs(t, r.Read(""), ErrUnreadable)
-	require.NoError(t, Rights{}.Read("t"))
-	for townID, want := range map[string][]string{"": {"Town 1"}, "Town 1": {"Town 1"}} {
-		towns, err := r.ReadableOf(townID)
-		require.NoError(t, err)
-		require.Equal(t, want, towns)
-	}
-	_, err := r.ReadableOf("t")
-	require.ErrorIs(t, err, ErrUnreadable)
-	all, err := Rights{}.ReadableOf("")
-	require.NoError(t, err)
-	require.Nil(t, all)
-}
-
-// The sender of a request is the user of its mark, with its bounds and verbs; without access control
-// there is no role, and in the world's account an operator.
-func TestRights_Identity(t *testing.T) {
-	t.Parallel()
-	d := people()
-	agent, certain := d.OfClient(marked([]string{`{"user":"a"}`}))
-	require.True(t, certain)
-	id := agent.Identity()
-	require.Equal(t, messages.Identity{User: "a", Role: Agent, Towns: []string{"t"}, Actors: []string{"m"},
-		Read: []string{"Town 1"}, Verbs: id.Verbs}, id)
-	require.Contains(t, id.Verbs, wire.Handoff)
-	require.NotContains(t, id.Verbs, wire.TownPut)
-
 	for inbox, user := range map[string]string{
 		"_INBOX_o.x": "o", "_INBOX_a.x": "", "_INBOX_p.x": "", "_INBOX.o": "", "": "",
 	} {
-		operator := d.OfWorld(Headers{}, inbox).Identity()
-		require.Equal(t, user, operator.User, inbox)
-		require.Equal(t, Operator, operator.Role)
-		require.ElementsMatch(t, wire.Verbs(), operator.Verbs)
+		r := people().OfWorld(Headers{}, inbox)
+		require.Equal(t, Rights{user: user, role: Operator}, r, inbox)
+		require.Equal(t, everything, may(r))
+		require.ElementsMatch(t, wire.Verbs(), r.Identity().Verbs)
 	}
+	require.Zero(t, (*Directory)(nil).OfWorld(marked([]string{`{"user":"a"}`}), "_INBOX_a.x"))
+}
 
-	anyone := Rights{}.Identity()
-	require.Empty(t, anyone.Role)
-	require.ElementsMatch(t, wire.Verbs(), anyone.Verbs)
+// Each refusal has its error, and a sender's identity has its bounds and verbs.
+func TestRights(t *testing.T) {
+	t.Parallel()
+	r, _ := people().OfClient(marked([]string{`{"user":"a"}`}))
+	require.ErrorIs(t, r.Town("u"), ErrForbidden)
+	require.ErrorIs(t, r.Actor("u"), ErrActorNotAllowed)
+	require.ErrorIs(t, r.Verb("unheard-of"), ErrVerbForbidden)
+	require.ErrorIs(t, r.Read("t"), ErrUnreadable, "acting on a town is no right to read it")
+	require.ErrorIs(t, r.Read(""), ErrUnreadable)
+	require.ErrorIs(t, r.ReadWorld(), ErrWorldUnreadable)
+	for townID, readable := range map[string]bool{"": true, "Town 1": true, "t": false} {
+		towns, err := r.ReadableOf(townID)
+		require.Equal(t, readable, err == nil)
+		if readable {
+			require.Equal(t, []string{"Town 1"}, towns)
+		}
+	}
+	id := r.Identity()
+	require.Equal(t, messages.Identity{User: "a", Role: Agent, Towns: []string{"t"},
+		Actors: []string{"m"}, Read: []string{"Town 1"}, Verbs: id.Verbs}, id)
+	require.Contains(t, id.Verbs, wire.Handoff)
+	require.NotContains(t, id.Verbs, wire.TownPut)
 
-	stranger, certain := d.OfClient(marked([]string{`{"user":"nobody"}`}))
-	require.True(t, certain)
-	require.Empty(t, stranger.Identity().Verbs)
+	all, err := Rights{}.ReadableOf("")
+	require.NoError(t, err)
+	require.Nil(t, all)
+	require.NoError(t, Rights{}.ReadWorld())
+	require.ElementsMatch(t, wire.Verbs(), Rights{}.Identity().Verbs)
+	require.Equal(t, []string{}, Rights{noRights: true}.Readable())
+	require.Empty(t, Rights{noRights: true}.Identity().Verbs)
 }
 
 // Operators and the engine govern a town, and all do without access control: not the agents and
@@ -124,35 +143,8 @@ func TestRights_Govern(t *testing.T) {
 	t.Parallel()
 	for _, role := range append(Roles(), "") {
 		err := Rights{role: role}.Govern("apply")
-		if role == "" || role == Operator || role == Engine {
-			require.NoError(t, err, role)
-		} else {
-			require.ErrorIs(t, err, ErrVerbForbidden, role)
-		}
+		require.Equal(t, role == "" || role == Operator || role == Engine, err == nil, role)
 	}
-	require.ErrorIs(t, Rights{noRights: true}.Govern("apply"), ErrVerbForbidden)
-}
-
-// A request without a certain mark has no rights, not even the rights of every role.
-func TestRights_None(t *testing.T) {
-	t.Parallel()
-	d := people()
-	for name, h := range map[string]Headers{
-		"no headers":                    {},
-		"headers that cannot be read":   {Bytes: 100},
-		"a mark within another's value": {Decoded: map[string][]string{"A": {wire.UserHeader}}},
-	} {
-		r, certain := d.OfClient(h)
-		require.Equal(t, name == "no headers", certain, name)
-		require.ErrorIs(t, r.Verb(wire.WhoAmI), ErrVerbForbidden, name)
-		require.ErrorIs(t, r.Town("t"), ErrForbidden, name)
-		require.ErrorIs(t, r.Actor("m"), ErrActorNotAllowed, name)
-		require.ErrorIs(t, r.Read("t"), ErrUnreadable, name)
-		require.Equal(t, []string{}, r.Readable(), name)
-	}
-	_, certain := (*Directory)(nil).OfClient(Headers{Bytes: 100})
-	require.False(t, certain, "headers that cannot be read may ask for something else")
-	require.Zero(t, (*Directory)(nil).OfWorld(marked([]string{`{"user":"a"}`}), "_INBOX_a.x"))
 }
 
 // The block of a client's request has room for so many headers, its mark included, and no more.

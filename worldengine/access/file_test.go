@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/schemas"
@@ -75,96 +77,61 @@ func TestReadFile_Files(t *testing.T) {
 		ClientCAFile: filepath.Join(dir, "ca.pem")}, cfg.TLS)
 }
 
-// A password has at least twelve bytes, and is no hash, which would be taken for the password.
-func TestReadFile_Passwords(t *testing.T) {
+// testdata/files.txt has files with their violations. No message quotes a secret.
+func TestReadFile_Violations(t *testing.T) {
 	t.Parallel()
-	const file = `{"users": [{"name": "a", "role": "agent", "passwordEnv": "P"}]}`
-	for password, want := range map[string]bool{
-		"twelve bytes": true, "eleven byte": false, "": false, hash: false,
-		"two\nlines of it": false,
-	} {
-		_, err := readText(t, file, func(string) (string, bool) { return password, true })
-		require.Equal(t, want, err == nil, "%q: %v", password, err)
-	}
-}
-
-// Approvers may be bound to the towns that they decide about, as agents and plugins are.
-func TestReadFile_RolesWithTowns(t *testing.T) {
-	t.Parallel()
-	for _, role := range Roles() {
-		_, err := readText(t, `{"users": [{"name": "a", "role": "`+string(role)+
-			`", "nkey": "`+nkey+`", "towns": ["t"]}]}`, nothing)
-		require.Equal(t, role == Agent || role == Plugin || role == Approver, err == nil,
-			"%s: %v", role, err)
-	}
-}
-
-// Every mistake has its path, and no message quotes a value that might be a secret.
-func TestReadFile_Mistakes(t *testing.T) {
-	t.Parallel()
-	user := func(members string) string {
-		return `{"users": [{"name": "a", "role": "agent", ` + members + `}]}`
-	}
-	const ok = `"nkey": "` + nkey + `"`
-	for text, paths := range map[string][]string{
-		`{`:              {""},
-		`[]`:             {""},
-		`{}`:             {"/users"},
-		`{"users": []}`:  {"/users"},
-		`{"users": [1]}`: {"/users/0"},
-		`{"user": [], "users": [{}]}`: {"/user", "/users/0", "/users/0/name",
-			"/users/0/role"},
-		user(`"password": "` + sentinel + `"`): {"/users/0", "/users/0/password"},
-		user(`"passwordHash": "` + sentinel +
-			`"`): {"/users/0/passwordHash"},
-		user(`"nkey": "` + sentinel +
-			`"`): {"/users/0/nkey"},
-		user(`"passwordEnv": "SHORT"`):       {"/users/0/passwordEnv"},
-		user(`"passwordEnv": "NONE"`):        {"/users/0/passwordEnv"},
-		user(`"passwordEnv": "LINES"`):       {"/users/0/passwordEnv"},
-		user(`"passwordFile": "/nowhere"`):   {"/users/0/passwordFile"},
-		user(ok + `, "passwordEnv": "LONG"`): {"/users/0"},
-		user(ok + `, "towns": []`):           {"/users/0/towns"},
-		user(ok + `, "towns": "t"`):          {"/users/0/towns"},
-		user(ok + `, "towns": ["t", 1]`):     {"/users/0/towns/1"},
-		user(ok + `, "read": []`):            {"/users/0/read"},
-		`{"users": [{"name": "a", "role": "operator", "read": ["t"], ` + ok +
-			`}]}`: {"/users/0/read"},
-		user(ok + `, "actors": [""]`): {"/users/0/actors/0"},
-		`{"users": [{"name": "a b", "role": "king", ` + ok +
-			`}]}`: {"/users/0/name", "/users/0/role"},
-		`{"users": [{"name": "handoffd-engine", "role": "agent", ` + ok +
-			`}]}`: {"/users/0/name"},
-		`{"users": [{"name": "a", "role": "observer", "towns": ["t"], "actors": ["m"], ` + ok +
-			`}]}`: {"/users/0/actors", "/users/0/towns"},
-		`{"users": [{"name": "a", "role": "agent", ` + ok + `}, {"name": "a", "role": "agent", ` +
-			ok +
-			`}]}`: {"/users/1/name", "/users/1/nkey"},
-		`{"tls": {}, "users": [{"name": "a", "role": "agent", ` + ok +
-			`}]}`: {"/tls/certFile", "/tls/keyFile"},
-		`{"tls": {"certFile": "x", "keyFile": "y"}, "users": [{"name": "a", "role": "agent", ` +
-			ok + `}]}`: {"/tls"},
-	} {
-		_, err := readText(t, text, func(name string) (string, bool) {
-			value := map[string]string{"SHORT": "sentinel-pa", "LINES": sentinel + "\nx",
-				"LONG": sentinel}[name]
-			return value, value != ""
-		})
-		var invalid *schemas.ValidationError
-		require.True(t, errors.As(err, &invalid), "%s: %v", text, err)
-		var found []string
-		for _, v := range invalid.Violations {
-			found = append(found, v.Path)
+	text, err := os.ReadFile("testdata/files.txt")
+	require.NoError(t, err)
+	var files, want []string
+	table := strings.ReplaceAll(string(text), "ROLES", fmt.Sprint(Roles()))
+	for line := range strings.SplitSeq(table+"\nend", "\n") {
+		if violation, indented := strings.CutPrefix(line, "  "); indented {
+			want = append(want, violation)
+			continue
 		}
-		require.Equal(t, paths, found, "%s: %v", text, err)
-		require.NotContains(t, err.Error(), "sentinel")
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if len(want) > 0 {
+			for _, file := range files {
+				assert.Equal(t, want, found(t, file), file)
+			}
+			files, want = nil, nil
+		}
+		files = append(files, line)
 	}
-	_, err := ReadFile("/nowhere.json", nothing)
+	_, err = ReadFile("/nowhere.json", nothing)
 	require.ErrorContains(t, err, "/nowhere.json")
-	_, err = readText(t, user(`"password": "`+sentinel+`"`), nothing)
-	require.ErrorContains(t, err, "give passwordHash, passwordEnv or passwordFile")
-	_, err = readText(t, `{"users": [{"name": 1}]}`, nothing)
-	require.ErrorContains(t, err, "must be a non-empty string")
+}
+
+// found returns the violations of a file of the table.
+func found(t *testing.T, file string) []string {
+	t.Helper()
+	if members, user := strings.CutPrefix(file, "user "); user {
+		for _, member := range []string{`"name": "a"`, `"role": "agent"`, `"nkey": "NKEY"`} {
+			if name, _, _ := strings.Cut(member, ":"); !strings.Contains(members, name+":") {
+				members += ", " + member
+			}
+		}
+		file = `{"users": [{` + members + `}]}`
+	}
+	file = strings.NewReplacer("NKEY", nkey, "HASH\"", hash+"\"").Replace(file)
+	_, err := readText(t, file, func(name string) (string, bool) {
+		value := map[string]string{"SHORT": "sentinel-pa", "LINES": sentinel + "\nx",
+			"LONG": sentinel, "HASHED": hash}[name]
+		return value, value != ""
+	})
+	if err == nil {
+		return []string{"ok"}
+	}
+	require.NotContains(t, err.Error(), "sentinel")
+	invalid, ok := errors.AsType[*schemas.ValidationError](err)
+	require.True(t, ok, "%v", err)
+	var texts []string
+	for _, v := range invalid.Violations {
+		texts = append(texts, v.Path+": "+v.Message)
+	}
+	return texts
 }
 
 // The example is a valid file, once its passwords are there.

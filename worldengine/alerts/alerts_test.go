@@ -20,6 +20,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
+
 // alertWorld is a NATS with a stream of alerts.
 type alertWorld struct {
 	t  *testing.T

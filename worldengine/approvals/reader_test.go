@@ -66,12 +66,7 @@ func in(townID string, change ...func(*town.Snapshot)) town.State {
 func (a *asking) ask(townID string, kind handoff.ProposalType, argument string) *handoff.Handoff {
 	a.t.Helper()
 	state := in(townID)
-	h, err := handoff.New(handoff.Proposal{
-		Type: kind, ActorID: "mayor-1", TownID: townID, Reason: "Because.",
-		Args:         map[string]string{kind.ArgumentName(): argument},
-		SnapshotHash: state.Hash, DecisionEpoch: state.Epoch(),
-	})
-	require.NoError(a.t, err)
+	h := towntest.Propose(a.t, state, kind, argument)
 	encoded, err := h.MarshalWire()
 	require.NoError(a.t, err)
 	logtest.Commit(a.t, a.Log, &commitlog.Record{Kind: commitlog.KindAsked, TownID: townID},

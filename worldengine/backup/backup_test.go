@@ -28,6 +28,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
+
 // serve serves a world in the NATS of nc until the test, or stop, ends it.
 func serve(t testing.TB, nc *nats.Conn, engine worldengine.Config) (stop func()) {
 	t.Helper()

@@ -19,24 +19,17 @@ import (
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/wire"
 )
 
 // talk returns a handoff for the town's present state, on the wire.
 func talk(t testing.TB, nc *nats.Conn) string {
 	t.Helper()
-	var at struct {
-		SnapshotHash  string
-		DecisionEpoch int64
-	}
+	var at struct{ Snapshot town.Snapshot }
 	ask(t, nc, "town.get", `{"townId":"town-threatened"}`, &at)
-	h, err := handoff.New(handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: "town-threatened",
-		Priority: 0.5, Reason: "Because.",
-		Args:         map[string]string{handoff.TalkToTownsfolk.ArgumentName(): "casual"},
-		SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch,
-	})
-	require.NoError(t, err)
+	h := towntest.Propose(t, town.NewState(&at.Snapshot), handoff.TalkToTownsfolk, "casual")
 	encoded, err := h.MarshalWire()
 	require.NoError(t, err)
 	return string(encoded)

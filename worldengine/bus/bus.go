@@ -147,11 +147,7 @@ func (s *Sink) try(ctx context.Context) error {
 		return err
 	}
 	s.forgetBefore(pos.at.logSeq)
-	r := relay{
-		Sink: s, stream: stream, log: log, began: pos,
-		end: chain{seq: pos.last, at: pos.at,
-			replicated: stream.CachedInfo().Config.Replicas > 1},
-	}
+	r := relay{Sink: s, stream: stream, log: log, began: pos, end: pos}
 	return r.run(ctx)
 }
 

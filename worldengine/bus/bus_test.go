@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,9 +127,8 @@ func TestSink_StreamMadeWhenItCan(t *testing.T) {
 		Name: "SQUATTER", Subjects: []string{wire.EventSubject("main", "*", "*")},
 	})
 	require.NoError(t, err)
-	failures := newFailures()
-	s, _ := w.run(failures.of)
-	w.eventually(func() bool { return failures.count() >= 3 }, "it is tried")
+	s, _ := w.run()
+	w.eventually(func() bool { return w.failures() >= 3 }, "it is tried")
 	require.Zero(t, squatter.CachedInfo().State.Msgs)
 	require.NoError(t, w.js.DeleteStream(t.Context(), "SQUATTER"))
 	w.wait(s, 20)
@@ -221,34 +219,6 @@ func TestSink_LargeMessages(t *testing.T) {
 	w.requireImage(messages)
 	require.NoError(t, nc.LastError(), "disconnected, or a slow consumer")
 	require.True(t, nc.IsConnected())
-}
-
-// failures counts the tries of a sink that failed, by its log.
-type failures struct {
-	slog.Handler
-	mu    sync.Mutex
-	tries int
-}
-
-func newFailures() *failures { return &failures{Handler: slog.DiscardHandler} }
-
-func (f *failures) of(s *Sink) { s.config.Logger = slog.New(f) }
-
-func (f *failures) Enabled(context.Context, slog.Level) bool { return true }
-
-func (f *failures) Handle(_ context.Context, r slog.Record) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if r.Message == "run events cannot be published; will try again" {
-		f.tries++
-	}
-	return nil
-}
-
-func (f *failures) count() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.tries
 }
 
 // away is a JetStream that does not answer, and knows when it was asked.

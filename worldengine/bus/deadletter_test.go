@@ -50,14 +50,14 @@ func TestDeadLetter_Refused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, failures := newWorld(t), newFailures()
+			w := newWorld(t)
 			w.writeLarge(0, 20, refused...)
-			s, _ := w.run(limited, failures.of)
+			s, _ := w.run(limited)
 			w.wait(s, 20)
 			w.requireImage(20, refused...)
 			require.ElementsMatch(t, refused, w.letters())
 			require.Len(t, w.alerts(runevents.EventBusDeliveryFailed), len(refused), "each once")
-			require.GreaterOrEqual(t, failures.count(), 2*len(refused), "three attempts each")
+			require.GreaterOrEqual(t, w.failures(), 2*len(refused), "three attempts each")
 		})
 	}
 }
@@ -153,7 +153,7 @@ func TestDeadLetter_NotKept(t *testing.T) {
 	for name, unreadable := range map[string]bool{"refused": false, "unreadable": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, failures := newWorld(t), newFailures()
+			w := newWorld(t)
 			full := DeadLetterConfig("main", 1)
 			full.MaxBytes, full.Discard = 1, jetstream.DiscardNew
 			_, err := w.js.CreateStream(t.Context(), full)
@@ -164,8 +164,8 @@ func TestDeadLetter_NotKept(t *testing.T) {
 			} else {
 				w.writeLarge(0, 12, middle)
 			}
-			s, _ := w.run(limited, failures.of)
-			w.eventually(func() bool { return failures.count() >= 6 }, "it is tried again")
+			s, _ := w.run(limited)
+			w.eventually(func() bool { return w.failures() >= 6 }, "it is tried again")
 			require.Less(t, s.Position(), uint64(12))
 			require.Empty(t, alertstest.Letters(t, w.js))
 			_, err = w.js.UpdateStream(t.Context(), DeadLetterConfig("main", 1))
@@ -224,13 +224,13 @@ func TestDeadLetter_TroubleOfTheStream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, failures := newWorld(t), newFailures()
+			w := newWorld(t)
 			w.write(0, 12)
-			s, _ := w.run(failures.of, func(s *Sink) {
+			s, _ := w.run(func(s *Sink) {
 				s.config.Attempts = 1
 				trouble(&s.stream)
 			})
-			w.eventually(func() bool { return failures.count() >= 3 }, "it is tried again")
+			w.eventually(func() bool { return w.failures() >= 3 }, "it is tried again")
 			_, err := w.js.UpdateStream(t.Context(), StreamConfig("main", time.Hour, 0, 1))
 			require.NoError(t, err)
 			w.wait(s, 12)

@@ -3,7 +3,6 @@ package bus
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -81,33 +80,4 @@ func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 type place struct {
 	logSeq uint64
 	part   int
-}
-
-// chain is the end of the stream once all messages in transit are stored. Each message is guarded by
-// its sequence and, from the second message of a try on, by its Nats-Msg-Id. The sequence alone is
-// not enough: if another sink's message takes the place of one of ours, the stream is as long as our
-// next message expects.
-//
-// In a replicated stream the sequence and the duplicate window have to do. There each replica checks
-// the id when it applies a message. A replica that has just caught up does not know the id, and stops
-// for good with a critical write error (nats-server 2.15). This is safe because another sink's
-// message in that place is the same one, unless one of the two sinks has given an event up.
-type chain struct {
-	seq        uint64
-	at         place
-	id         string
-	replicated bool
-}
-
-// link adds its place in the log and its guards to an event, and returns the end after it.
-func (c chain) link(m *nats.Msg, at place) chain {
-	m.Header[wire.LogSeqHeader] = []string{strconv.FormatUint(at.logSeq, 10)}
-	m.Header[wire.LogPartHeader] = []string{strconv.Itoa(at.part)}
-	m.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(c.seq, 10)}
-	if c.id != "" && !c.replicated {
-		m.Header[jetstream.ExpectedLastMsgIDHeader] = []string{c.id}
-	}
-	return chain{
-		seq: c.seq + 1, at: at, id: m.Header.Get(jetstream.MsgIDHeader), replicated: c.replicated,
-	}
 }

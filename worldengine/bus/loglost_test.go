@@ -19,12 +19,12 @@ func (w *world) putBack(from, to int) {
 
 // requireLost waits until a sink has found its log without the published events, and checks that it
 // writes nothing and reports it once.
-func (w *world) requireLost(s *Sink, failures *failures) {
+func (w *world) requireLost(s *Sink) {
 	w.t.Helper()
 	before := len(w.events())
 	w.eventually(func() bool { return len(w.alerts(runevents.LogLost)) > 0 }, "the log is lost")
-	tries := failures.count()
-	w.eventually(func() bool { return failures.count() > tries+1 }, "it goes on trying")
+	tries := w.failures()
+	w.eventually(func() bool { return w.failures() > tries+1 }, "it goes on trying")
 	require.Zero(w.t, s.Position())
 	require.Len(w.t, w.alerts(runevents.LogLost), 1)
 	require.Len(w.t, w.events(), before)
@@ -40,9 +40,9 @@ func TestSink_LogLost(t *testing.T) {
 		for state, running := range map[string]bool{"a new sink": false, "a running sink": true} {
 			t.Run(name+", "+state, func(t *testing.T) {
 				t.Parallel()
-				w, failures := newWorld(t), newFailures()
+				w := newWorld(t)
 				w.write(0, 20)
-				s, stop := w.run(failures.of)
+				s, stop := w.run()
 				w.wait(s, 20)
 				if !running {
 					stop()
@@ -50,9 +50,9 @@ func TestSink_LogLost(t *testing.T) {
 				w.putBack(0, c.kept)
 				w.write(101, 101+c.grown)
 				if !running {
-					s, _ = w.run(failures.of)
+					s, _ = w.run()
 				}
-				w.requireLost(s, failures)
+				w.requireLost(s)
 				require.NoError(t, w.stream().Purge(t.Context()))
 				want := len(w.image(0, c.kept)) + len(w.image(101, 101+c.grown))
 				w.eventually(func() bool { return len(w.events()) == want }, "it is filled again")
@@ -90,7 +90,7 @@ func TestSink_LogLostForAMoment(t *testing.T) {
 // The message of the last event may have left the log's history.
 func TestSink_LastEventLeftTheLog(t *testing.T) {
 	t.Parallel()
-	w, failures := newWorld(t), newFailures()
+	w := newWorld(t)
 	w.write(0, 20)
 	s, stop := w.run()
 	w.wait(s, 20)
@@ -100,8 +100,8 @@ func TestSink_LastEventLeftTheLog(t *testing.T) {
 	_, err := w.js.UpdateStream(t.Context(), short)
 	require.NoError(t, err)
 	w.write(20, 24) // the first of them, which leaves the history too, has no events
-	s, _ = w.run(failures.of)
+	s, _ = w.run()
 	w.wait(s, 24)
 	w.requireImage(24)
-	require.Zero(t, failures.count())
+	require.Zero(t, w.failures())
 }

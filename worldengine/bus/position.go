@@ -12,9 +12,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// position is the end of a stream of events as it is stored.
+// position is an end of the stream of events.
 type position struct {
-	last        uint64 // the sequence of its last message, kept or not
+	last        uint64 // the sequence of the last message, kept or not
 	strays      int    // messages of other writers after the last event
 	at          place  // of the last event that the stream keeps; zero if it keeps none
 	subject, id string // of that event

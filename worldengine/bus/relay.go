@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
 )
 
 // window and windowBytes bound the published events without an ack. readAhead and readBytes bound
@@ -41,9 +43,9 @@ type relay struct {
 	stream, log jetstream.Stream
 	back        chan nats.Status // receives once NATS is connected again
 	began       position
-	end         chain  // after the events in transit
-	count       uint64 // messages of the log that were read
-	logSeq      uint64 // of the last one
+	end         position // once the events in transit are stored
+	count       uint64   // messages of the log that were read
+	logSeq      uint64   // of the last one
 	sent        []delivery
 	bytes       int // of sent
 }
@@ -154,15 +156,33 @@ func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 		if at.logSeq == r.began.at.logSeq && part <= r.began.at.part || r.givenUp(at) {
 			continue
 		}
-		end := r.end.link(event, at)
+		r.guard(event, at)
 		future, err := r.js.PublishMsgAsync(event)
 		if err != nil {
 			return r.notStored(ctx, event, at, err)
 		}
-		r.end = end
-		r.sent, r.bytes = append(r.sent, delivery{future, at, end.seq}), r.bytes+event.Size()
+		r.end = position{last: r.end.last + 1, at: at, id: event.Header.Get(jetstream.MsgIDHeader)}
+		r.sent, r.bytes = append(r.sent, delivery{future, at, r.end.last}), r.bytes+event.Size()
 	}
 	return nil
+}
+
+// guard adds its place in the log to an event, and the end of the stream that it requires: by its
+// sequence and, from the second event of a try on, by its Nats-Msg-Id. The sequence alone is not
+// enough: if another sink's message takes the place of one of ours, the stream is as long as our next
+// message expects.
+//
+// In a replicated stream the sequence and the duplicate window have to do. There each replica checks
+// the id when it applies a message. A replica that has just caught up does not know the id, and stops
+// for good with a critical write error (nats-server 2.15). This is safe because another sink's
+// message in that place is the same one, unless one of the two sinks has given an event up.
+func (r *relay) guard(event *nats.Msg, at place) {
+	event.Header[wire.LogSeqHeader] = []string{strconv.FormatUint(at.logSeq, 10)}
+	event.Header[wire.LogPartHeader] = []string{strconv.Itoa(at.part)}
+	event.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(r.end.last, 10)}
+	if r.end.last > r.began.last && r.stream.CachedInfo().Config.Replicas <= 1 {
+		event.Header[jetstream.ExpectedLastMsgIDHeader] = []string{r.end.id}
+	}
 }
 
 // settle waits until the events in transit are stored, and moves the position behind them.
@@ -197,7 +217,7 @@ func (r *relay) settle(ctx context.Context) error {
 // commitlog.ErrLogLost if the log has lost its end.
 func (r *relay) look(ctx context.Context) error {
 	pos, err := readPosition(ctx, r.stream)
-	if err == nil && (pos.last != r.end.seq || pos.at != r.end.at) {
+	if err == nil && (pos.last != r.end.last || pos.at != r.end.at) {
 		err = errMoved
 	}
 	if err != nil {

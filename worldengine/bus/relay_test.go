@@ -12,21 +12,30 @@ import (
 
 // Each event names its place and the end of the stream before it: by its sequence, and by the id of
 // the event before it, which a replicated stream cannot check.
-func TestChain_Link(t *testing.T) {
+func TestRelay_Guard(t *testing.T) {
 	t.Parallel()
-	event := func(id string) *nats.Msg {
-		return &nats.Msg{Header: nats.Header{jetstream.MsgIDHeader: {id}}}
+	for replicas, id := range map[int][]string{1: {"a"}, 3: nil} {
+		r := relay{stream: stored{replicas: replicas}, began: position{last: 40}}
+		for last, want := range map[uint64][]string{40: nil, 41: id} {
+			event := &nats.Msg{Header: nats.Header{}}
+			r.end = position{last: last, id: "a"}
+			r.guard(event, place{7, 2})
+			require.Equal(t, want, event.Header[jetstream.ExpectedLastMsgIDHeader])
+			delete(event.Header, jetstream.ExpectedLastMsgIDHeader)
+			require.Equal(t, nats.Header{"Log-Seq": {"7"}, "Log-Part": {"2"},
+				jetstream.ExpectedLastSeqHeader: {fmt.Sprint(last)}}, event.Header)
+		}
 	}
-	for replicated, before := range map[bool][]string{false: {"a"}, true: nil} {
-		first, second := event("a"), event("b")
-		end := chain{seq: 40, replicated: replicated}.link(first, place{7, 0})
-		end = end.link(second, place{7, 1})
-		require.Equal(t, chain{seq: 42, at: place{7, 1}, id: "b", replicated: replicated}, end)
-		require.Equal(t, nats.Header{jetstream.MsgIDHeader: {"a"}, "Log-Seq": {"7"},
-			"Log-Part": {"0"}, jetstream.ExpectedLastSeqHeader: {"40"}}, first.Header)
-		require.Equal(t, before, second.Header[jetstream.ExpectedLastMsgIDHeader])
-		require.Equal(t, []string{"41"}, second.Header[jetstream.ExpectedLastSeqHeader])
-	}
+}
+
+// stored is a stream with replicas.
+type stored struct {
+	jetstream.Stream
+	replicas int
+}
+
+func (s stored) CachedInfo() *jetstream.StreamInfo {
+	return &jetstream.StreamInfo{Config: jetstream.StreamConfig{Replicas: s.replicas}}
 }
 
 // future is an event that was answered.

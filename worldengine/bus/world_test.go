@@ -22,6 +22,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+func TestMain(m *testing.M) { natstest.Main(m, 16) }
+
 // world is the log of the world main on a real NATS, and the stream of its events.
 type world struct {
 	t        *testing.T
@@ -30,6 +32,7 @@ type world struct {
 	js       jetstream.JetStream
 	log      jetstream.Stream
 	large    map[place]int // the size of the payload of some events
+	logged   natstest.Buffer
 
 	mu     sync.Mutex
 	raised []runevents.Alert
@@ -130,13 +133,18 @@ func damaged() *nats.Msg {
 func (w *world) config() Config {
 	return Config{
 		Conn: w.nc, World: "main", Replicas: w.replicas, Retention: time.Hour, Attempts: 3,
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: slog.New(slog.NewTextHandler(&w.logged, nil)),
 		Raise: func(a runevents.Alert) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.raised = append(w.raised, a)
 		},
 	}
+}
+
+// failures counts the tries of sinks that failed.
+func (w *world) failures() int {
+	return strings.Count(w.logged.String(), "run events cannot be published; will try again")
 }
 
 func (w *world) alerts(code runevents.AlertCode) (raised []runevents.Alert) {

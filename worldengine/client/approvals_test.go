@@ -32,7 +32,7 @@ func TestSend_WaitsForApproval(t *testing.T) {
 			t.Parallel()
 			c := w.join("")
 			found(t, c, name)
-			h := talk(t, c, name, "mayor-1")
+			h := talk(t, c, name)
 			c.ApprovalWait = time.Hour
 			asked := 0
 			c.OnApproval = func(o *client.Outcome) {
@@ -60,7 +60,7 @@ func TestSend_NobodyDecides(t *testing.T) {
 	w := serve(t, asks)
 	c := w.join("")
 	found(t, c, "slow")
-	h := talk(t, c, "slow", "mayor-1")
+	h := talk(t, c, "slow")
 	c.ApprovalWait = 50 * time.Millisecond
 	o, err := c.Send(t.Context(), h)
 	require.NoError(t, err)

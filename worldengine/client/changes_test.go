@@ -72,7 +72,7 @@ func TestChanges(t *testing.T) {
 	all(second)
 	one(second)
 	all(put(t, c, "a", 2))
-	_, err = c.Send(t.Context(), talk(t, c, "a", "mayor-1"))
+	_, err = c.Send(t.Context(), talk(t, c, "a"))
 	require.NoError(t, err)
 	l.set(true)
 	var missed []*client.Town

@@ -24,13 +24,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/trace"
-	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/wire"
 )
@@ -181,24 +179,3 @@ const (
 	codeTimeout      = "TIMEOUT"
 	codeInvalid      = "INVALID_ANSWER"
 )
-
-// read sets the members from an error reply's body.
-func (e *ReplyError) read(data []byte) {
-	var body messages.Error
-	if err := json.Unmarshal(data, &body); err == nil && body.Error.Code != "" {
-		e.Code, e.Message, e.Details = body.Error.Code, body.Error.Message, body.Error.Details
-		e.Body = data
-		return
-	}
-	e.Code, e.Message = "UNKNOWN", ""
-	e.Body = messages.ErrorBody(e.Code, fmt.Sprintf("the server replied with %d and no body", e.Status), nil)
-}
-
-func tooLarge(size int, limit int64) *ReplyError {
-	e := &ReplyError{
-		Status: http.StatusRequestEntityTooLarge, Code: string(schemas.CodePayloadTooLarge),
-		Message: fmt.Sprintf("the request has %d bytes, this NATS server takes %d", size, limit),
-	}
-	e.Body = messages.ErrorBody(e.Code, e.Message, nil)
-	return e
-}

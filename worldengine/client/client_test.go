@@ -86,26 +86,11 @@ func found(t *testing.T, c *client.Client, townID string) {
 }
 
 // talk returns a handoff for the state that a town has now.
-func talk(t *testing.T, c *client.Client, townID, actorID string) *handoff.Handoff {
+func talk(t *testing.T, c *client.Client, townID string) *handoff.Handoff {
 	t.Helper()
-	h, err := proposed(t.Context(), c, townID, actorID)
+	at, err := c.Town(t.Context(), townID)
 	require.NoError(t, err)
-	return h
-}
-
-func proposed(
-	ctx context.Context, c *client.Client, townID, actorID string,
-) (*handoff.Handoff, error) {
-	at, err := c.Town(ctx, townID)
-	if err != nil {
-		return nil, err
-	}
-	return handoff.New(handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: actorID, TownID: townID, Priority: 0.5,
-		Reason: "They are sad.",
-		Args:   map[string]string{"talkType": "casual"}, SnapshotHash: at.SnapshotHash,
-		DecisionEpoch: at.DecisionEpoch,
-	})
+	return towntest.Propose(t, town.NewState(at.Snapshot), handoff.TalkToTownsfolk, "casual")
 }
 
 // An agent tries a handoff, sends it, and reads its result, its run and its events.
@@ -113,7 +98,7 @@ func TestClient_Handoff(t *testing.T) {
 	t.Parallel()
 	c := serve(t).join("")
 	found(t, c, "t")
-	h := talk(t, c, "t", "mayor-1")
+	h := talk(t, c, "t")
 	would, err := c.DryRun(t.Context(), h)
 	require.NoError(t, err)
 	require.True(t, would.DryRun)
@@ -155,7 +140,7 @@ func TestMemory(t *testing.T) {
 	t.Parallel()
 	c := serve(t).join("")
 	found(t, c, "t")
-	got, err := c.Send(t.Context(), talk(t, c, "t", "mayor-1"))
+	got, err := c.Send(t.Context(), talk(t, c, "t"))
 	require.NoError(t, err)
 	town := "t"
 	for _, scope := range []messages.MemoryScope{{}, {TownID: &town, HistoryLimit: 1}} {
@@ -182,7 +167,7 @@ func TestSend_Trace(t *testing.T) {
 	for _, want := range []trace.Context{
 		trace.Parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "rojo=1"), {},
 	} {
-		got, err := c.Send(context.WithValue(t.Context(), key{}, want), talk(t, c, "t", "mayor-1"))
+		got, err := c.Send(context.WithValue(t.Context(), key{}, want), talk(t, c, "t"))
 		require.NoError(t, err)
 		require.Equal(t, handoff.Executed, got.Status())
 		for event := ""; event != string(runevents.RunCompleted); {
@@ -201,90 +186,52 @@ func TestClient_Towns(t *testing.T) {
 	for _, id := range []string{"b", "a", "c d"} {
 		found(t, c, id)
 	}
-	t.Run("list", func(t *testing.T) {
-		var ids []string
-		for summary, err := range c.Towns(t.Context(), messages.TownList{}) {
-			require.NoError(t, err)
-			ids = append(ids, summary.TownID)
-		}
-		require.Equal(t, []string{"a", "b", "c d"}, ids)
-	})
-	t.Run("put", func(t *testing.T) {
-		at, err := c.Town(t.Context(), "a")
+	var ids []string
+	for summary, err := range c.Towns(t.Context(), messages.TownList{}) {
 		require.NoError(t, err)
-		at.Snapshot.Day++
-		_, err = c.PutTown(t.Context(), at.Snapshot, client.Put{})
-		require.True(t, client.IsCode(err, wire.CodeTownExists), "%v", err)
-		after, err := c.PutTown(t.Context(), at.Snapshot,
-			client.Put{Expected: at.SnapshotHash, Apply: "plugin"})
-		require.NoError(t, err)
-		require.Equal(t, at.DecisionEpoch+1, after.DecisionEpoch)
-		require.Equal(t, "plugin", after.Apply)
-		before, err := c.TownAt(t.Context(), "a", at.Revision)
-		require.NoError(t, err)
-		require.Equal(t, at.SnapshotHash, before.SnapshotHash)
-	})
-	t.Run("patch", func(t *testing.T) {
-		at, err := c.Town(t.Context(), "b")
-		require.NoError(t, err)
-		patch := func(
-			merge, expected string, types ...handoff.ProposalType,
-		) (*client.Town, error) {
-			return c.PatchTown(t.Context(), "b", jsontext.Value(merge),
-				client.Patch{Expected: expected, Approval: types})
-		}
-		next, err := patch(`{"latestNetherEvent": "A ghast was seen."}`, at.SnapshotHash,
-			handoff.PlanSalvage)
-		require.NoError(t, err)
-		want := *at.Snapshot
-		want.LatestNetherEvent = next.Snapshot.LatestNetherEvent
-		require.Equal(t, "A ghast was seen.", *want.LatestNetherEvent)
-		require.Equal(t, &want, next.Snapshot)
-		require.Equal(t, []handoff.ProposalType{handoff.PlanSalvage}, next.Approval)
-		require.NotEmpty(t, next.JSON)
-
-		_, err = patch(`{"day": 99}`, at.SnapshotHash)
-		require.True(t, client.IsCode(err, wire.CodeSnapshotConflict), "%v", err)
-		next, err = patch(`{"latestNetherEvent": null}`, next.SnapshotHash)
-		require.NoError(t, err)
-		require.Equal(t, []handoff.ProposalType{handoff.PlanSalvage}, next.Approval, "it stays")
-		next, err = patch(`{}`, next.SnapshotHash, []handoff.ProposalType{}...)
-		require.NoError(t, err)
-		require.Empty(t, next.Approval)
-		for _, refused := range []string{`{"day": 1, "day": 2}`, `{"day": "x"}`} {
-			_, err = patch(refused, next.SnapshotHash)
-			reply, ok := errors.AsType[*client.ReplyError](err)
-			require.True(t, ok, "%s: %v", refused, err)
-			require.Equal(t, 400, reply.Status)
-		}
-	})
-	t.Run("remove", func(t *testing.T) {
-		last, err := c.RemoveTown(t.Context(), "c d")
-		require.NoError(t, err)
-		require.Equal(t, "c d", last.TownID)
-		_, err = c.Town(t.Context(), "c d")
-		require.True(t, client.IsCode(err, wire.CodeUnknownTown), "%v", err)
-	})
-}
-
-// Although the server restarts, a handoff has one answer, and its events come once and in order.
-func TestEvents_Restart(t *testing.T) {
-	t.Parallel()
-	w := serve(t)
-	c := w.join("")
-	found(t, c, "t")
-	r := w.follow(c, client.Follow{TownID: "t", From: time.Now().Add(-time.Hour)})
-	for n := 1; n <= 3; n++ {
-		h := talk(t, c, "t", "mayor-1")
-		w.stop()
-		w.start()
-		got, err := c.Send(t.Context(), h)
-		require.NoError(t, err)
-		require.Equal(t, handoff.Executed, got.Status())
-		r.all(got.RunID)
-		require.Equal(t, 10*n, r.read)
+		ids = append(ids, summary.TownID)
 	}
-	require.Empty(t, r.lost)
+	require.Equal(t, []string{"a", "b", "c d"}, ids)
+
+	at, err := c.Town(t.Context(), "a")
+	require.NoError(t, err)
+	at.Snapshot.Day++
+	_, err = c.PutTown(t.Context(), at.Snapshot, client.Put{})
+	require.True(t, client.IsCode(err, wire.CodeTownExists), "%v", err)
+	after, err := c.PutTown(t.Context(), at.Snapshot,
+		client.Put{Expected: at.SnapshotHash, Apply: "plugin"})
+	require.NoError(t, err)
+	require.Equal(t, "plugin", after.Apply)
+	before, err := c.TownAt(t.Context(), "a", at.Revision)
+	require.NoError(t, err)
+	require.Equal(t, at.SnapshotHash, before.SnapshotHash)
+
+	patch := func(merge, expected string, types ...handoff.ProposalType) (*client.Town, error) {
+		return c.PatchTown(t.Context(), "a", jsontext.Value(merge),
+			client.Patch{Expected: expected, Approval: types})
+	}
+	next, err := patch(`{"latestNetherEvent": "A ghast was seen."}`, after.SnapshotHash,
+		handoff.PlanSalvage)
+	require.NoError(t, err)
+	require.Equal(t, "A ghast was seen.", *next.Snapshot.LatestNetherEvent)
+	require.Equal(t, []handoff.ProposalType{handoff.PlanSalvage}, next.Approval)
+	require.NotEmpty(t, next.JSON)
+	_, err = patch(`{"day": 99}`, at.SnapshotHash)
+	require.True(t, client.IsCode(err, wire.CodeSnapshotConflict), "%v", err)
+	// The server refuses them, with the place.
+	for _, refused := range []string{`{"day": 1, "day": 2}`, `{"day": "x"}`} {
+		_, err = patch(refused, next.SnapshotHash)
+		reply, ok := errors.AsType[*client.ReplyError](err)
+		require.True(t, ok, "%s: %v", refused, err)
+		require.Equal(t, 400, reply.Status)
+		require.NotEmpty(t, reply.Details)
+	}
+
+	last, err := c.RemoveTown(t.Context(), "c d")
+	require.NoError(t, err)
+	require.Equal(t, "c d", last.TownID)
+	_, err = c.Town(t.Context(), "c d")
+	require.True(t, client.IsCode(err, wire.CodeUnknownTown), "%v", err)
 }
 
 // The events of one run end with it.
@@ -292,7 +239,7 @@ func TestEvents_Run(t *testing.T) {
 	t.Parallel()
 	c := serve(t).join("")
 	found(t, c, "t")
-	got, err := c.Send(t.Context(), talk(t, c, "t", "mayor-1"))
+	got, err := c.Send(t.Context(), talk(t, c, "t"))
 	require.NoError(t, err)
 	for after := int64(0); after <= 10; after += 5 {
 		next := after + 1

@@ -119,7 +119,7 @@ func (r *reader) all(runs ...string) {
 func (w *world) talks(c *client.Client, townID string, count int) (runs []string) {
 	w.t.Helper()
 	for range count {
-		got, err := c.Send(w.t.Context(), talk(w.t, c, townID, "mayor-1"))
+		got, err := c.Send(w.t.Context(), talk(w.t, c, townID))
 		require.NoError(w.t, err)
 		runs = append(runs, got.RunID)
 	}

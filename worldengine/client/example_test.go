@@ -62,6 +62,27 @@ func Example() {
 	// Output: executed EXECUTED
 }
 
+// talkTo sends a handoff for the town town-threatened.
+func talkTo(ctx context.Context, engine *client.Client) *client.Outcome {
+	town, err := engine.Town(ctx, "town-threatened")
+	if err != nil {
+		log.Fatal(err)
+	}
+	h, err := handoff.New(handoff.Proposal{
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: town.TownID, Reason: "They are sad.",
+		Args:         map[string]string{"talkType": "casual"},
+		SnapshotHash: town.SnapshotHash, DecisionEpoch: town.DecisionEpoch,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	outcome, err := engine.Send(ctx, h)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return outcome
+}
+
 // The events of a run are followed to its end, the events of a town until the context is done.
 func ExampleClient_Events() {
 	url, stop := demo()
@@ -72,15 +93,7 @@ func ExampleClient_Events() {
 		log.Fatal(err)
 	}
 	defer engine.Close()
-	// as in the example of the package
-	h, err := proposed(ctx, engine, "town-threatened", "mayor-1")
-	if err != nil {
-		log.Fatal(err)
-	}
-	outcome, err := engine.Send(ctx, h)
-	if err != nil {
-		log.Fatal(err)
-	}
+	outcome := talkTo(ctx, engine) // as in the example of the package
 	for event, err := range engine.Events(ctx, client.Follow{RunID: outcome.RunID, AfterSeq: 7}) {
 		if err != nil {
 			log.Fatal(err)

@@ -17,6 +17,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 
+	"worldengine/schemas"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -249,7 +251,13 @@ func repeatable(verb wire.Verb, refused *ReplyError) bool {
 func (c *Client) unanswered(err error, verb wire.Verb, size int) error {
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
-		return tooLarge(size, c.Conn.MaxPayload())
+		tooLarge := &ReplyError{
+			Status: http.StatusRequestEntityTooLarge, Code: string(schemas.CodePayloadTooLarge),
+			Message: fmt.Sprintf("the request has %d bytes, this NATS server takes %d", size,
+				c.Conn.MaxPayload()),
+		}
+		tooLarge.Body = messages.ErrorBody(tooLarge.Code, tooLarge.Message, nil)
+		return tooLarge
 	case errors.Is(err, nats.ErrNoResponders):
 		return unavailable(codeNoResponders, err, "no server answers %s for the world %q on this NATS: "+
 			"start handoffd with this world, or use the world that it serves", verb, c.World)
@@ -289,11 +297,18 @@ func ReplyErrorOf(msg *nats.Msg) *ReplyError {
 	if err != nil {
 		status = http.StatusInternalServerError
 	}
-	refused := &ReplyError{Status: status, RunID: msg.Header.Get(wire.RunIDHeader)}
-	refused.read(msg.Data)
-	if refused.Message == "" {
-		refused.Message = msg.Header.Get(wire.ErrorHeader)
+	refused := &ReplyError{
+		Status: status, RunID: msg.Header.Get(wire.RunIDHeader), Body: msg.Data,
 	}
+	var body messages.Error
+	if err := json.Unmarshal(msg.Data, &body); err == nil && body.Error.Code != "" {
+		refused.Code, refused.Details = body.Error.Code, body.Error.Details
+	} else {
+		refused.Code = "UNKNOWN"
+		refused.Body = messages.ErrorBody(refused.Code,
+			fmt.Sprintf("the server replied with %d and no body", status), nil)
+	}
+	refused.Message = cmp.Or(body.Error.Message, msg.Header.Get(wire.ErrorHeader))
 	if ms, err := strconv.Atoi(msg.Header.Get(wire.RetryAfterHeader)); err == nil && ms > 0 {
 		refused.RetryAfter = time.Duration(ms) * time.Millisecond
 	}

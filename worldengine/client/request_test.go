@@ -115,27 +115,33 @@ func TestRequest_Waits(t *testing.T) {
 	}
 }
 
+// Without an answer the error has a code, and a deadline of the caller is told from the client's.
 func TestRequest_NoAnswer(t *testing.T) {
 	c := start(t)
-	code := func(ctx context.Context, body []byte) string {
-		_, err := c.Request(ctx, wire.Handoff, body)
+	requireCode := func(ctx context.Context, code, message string) {
+		t.Helper()
+		_, err := c.Request(ctx, wire.Handoff, nil)
 		var unavailable *UnavailableError
 		require.ErrorAs(t, err, &unavailable)
-		assert.Contains(t, err.Error(), unavailable.Code+": ")
-		assert.Error(t, errors.Unwrap(err))
-		return unavailable.Code
+		require.Equal(t, code, unavailable.Code)
+		require.ErrorContains(t, err, unavailable.Code+": "+message)
+		require.Error(t, errors.Unwrap(err))
 	}
-	assert.Equal(t, "NO_RESPONDERS", code(t.Context(), nil))
+	requireCode(t.Context(), "NO_RESPONDERS", "no server answers handoff for the world \"main\"")
 
-	ctx, cancel := context.WithCancel(t.Context())
-	serve(t, c, wire.Handoff, func(int64) *nats.Msg { cancel(); return nil })
-	assert.Equal(t, "INTERRUPTED", code(ctx, nil))
+	ctx, interrupt := context.WithCancel(t.Context())
+	serve(t, c, wire.Handoff, func(int64) *nats.Msg { interrupt(); return nil })
+	requireCode(ctx, "INTERRUPTED", "")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	requireCode(ctx, "TIMEOUT", "no answer to handoff before the deadline of its context")
+	cancel()
 	c.Timeout = 20 * time.Millisecond
-	assert.Equal(t, "TIMEOUT", code(t.Context(), nil))
+	requireCode(t.Context(), "TIMEOUT", "no answer to handoff within 20ms; the request may have")
 	c.Conn.Close()
-	assert.Equal(t, "CONNECTION", code(t.Context(), nil))
+	requireCode(t.Context(), "CONNECTION", "the connection is closed")
 }
 
+// The end of the context ends the pause before a repetition.
 func TestRequest_PauseEndsWithContext(t *testing.T) {
 	c := start(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -144,8 +150,8 @@ func TestRequest_PauseEndsWithContext(t *testing.T) {
 		return busy("429", "9000")
 	})
 	_, err := c.Request(ctx, wire.Handoff, nil)
-	assert.Error(t, err)
-	assert.Error(t, ctx.Err())
+	require.Error(t, err)
+	require.Error(t, ctx.Err())
 }
 
 func TestRequest_TooLarge(t *testing.T) {
@@ -174,40 +180,29 @@ func may(t *testing.T, publish, subscribe string) *Client {
 }
 
 // A refusal of NATS explains why no answer came, unless it is of another subject.
-func TestRequest_MayNotPublish(t *testing.T) {
-	c := may(t, wire.Subject("main", wire.TownPut), "nothing")
-	serve(t, c, wire.TownGet, func(int64) *nats.Msg { return nil })
-	for range 2 {
-		c.Timeout = 2 * time.Second
-		_, err := c.Request(t.Context(), wire.TownPut, nil)
-		require.True(t, IsCode(err, codeDenied), "%v", err)
-		require.ErrorIs(t, err, nats.ErrPermissionViolation)
-		c.Timeout = 100 * time.Millisecond
-		_, err = c.Request(t.Context(), wire.TownGet, nil)
-		require.True(t, IsCode(err, codeTimeout), "%v", err)
+func TestRequest_MayNot(t *testing.T) {
+	t.Parallel()
+	put := wire.Subject("main", wire.TownPut)
+	for name, denied := range map[string][2]string{
+		"publish": {put, "nothing"}, "read its inbox": {"nothing", "_INBOX.>"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := may(t, denied[0], denied[1])
+			serve(t, c, wire.TownGet, func(int64) *nats.Msg { return nil })
+			serve(t, c, wire.TownPut, func(int64) *nats.Msg { return &nats.Msg{} })
+			for range 2 {
+				c.Timeout = 2 * time.Second
+				_, err := c.Request(t.Context(), wire.TownPut, nil)
+				require.True(t, IsCode(err, codeDenied), "%v", err)
+				require.ErrorIs(t, err, nats.ErrPermissionViolation)
+				if denied[0] == put {
+					c.Timeout = 100 * time.Millisecond
+					_, err = c.Request(t.Context(), wire.TownGet, nil)
+					require.True(t, IsCode(err, codeTimeout), "%v", err)
+				}
+			}
+		})
 	}
-}
-
-func TestRequest_MayNotReadInbox(t *testing.T) {
-	c := may(t, "nothing", "_INBOX.>")
-	serve(t, c, wire.TownGet, func(int64) *nats.Msg { return &nats.Msg{} })
-	for range 2 {
-		_, err := c.Request(t.Context(), wire.TownGet, nil)
-		require.True(t, IsCode(err, codeDenied), "%v", err)
-	}
-}
-
-func TestRequest_Deadline(t *testing.T) {
-	c := start(t)
-	serve(t, c, wire.TownGet, func(int64) *nats.Msg { return nil })
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
-	defer cancel()
-	_, err := c.Request(ctx, wire.TownGet, nil)
-	require.ErrorContains(t, err, "before the deadline of its context")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	c.Timeout = 30 * time.Millisecond
-	_, err = c.Request(t.Context(), wire.TownGet, nil)
-	require.ErrorContains(t, err, "within 30ms; the request may have")
 }
 
 func TestReplyErrorOf(t *testing.T) {
@@ -240,55 +235,36 @@ type dated struct {
 func (d dated) Deadline() (time.Time, bool) { return d.at, true }
 
 // A clock that was set forward or back since a caller's deadline was made changes nothing about how
-// a request is asked again: neither given up before the context ends, nor sent without a pause.
+// a request is asked again: neither given up before the context ends, nor sent without a pause. And
+// the client's timeout bounds the request.
 func TestRequest_ClockIsSet(t *testing.T) {
 	for name, at := range map[string]time.Duration{"forward": -time.Hour, "back": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			c := start(t)
-			asked := serve(t, c, wire.TownGet, func(n int64) *nats.Msg {
-				if n == 1 {
-					return busy("429", "1")
+			busyOnce := func(then *nats.Msg) func(int64) *nats.Msg {
+				return func(n int64) *nats.Msg {
+					if n == 1 {
+						return busy("429", "1")
+					}
+					return then
 				}
-				return nil
-			})
-			answered := serve(t, c, wire.Handoff, func(n int64) *nats.Msg {
-				if n == 1 {
-					return busy("429", "1")
-				}
-				return &nats.Msg{Data: []byte("done")}
-			})
+			}
+			serve(t, c, wire.Handoff, busyOnce(&nats.Msg{Data: []byte("done")}))
 			ctx := dated{t.Context(), time.Now().Add(at).Round(0)}
 			reply, err := c.Request(ctx, wire.Handoff, nil)
 			require.NoError(t, err)
-			assert.Equal(t, "done", string(reply.Data))
-			assert.EqualValues(t, 2, answered.Load())
+			require.Equal(t, "done", string(reply.Data))
 
+			asked := serve(t, c, wire.TownGet, busyOnce(nil))
 			soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			_, err = c.Request(dated{soon, ctx.at}, wire.TownGet, nil)
 			require.Error(t, err)
-			assert.Less(t, asked.Load(), int64(5))
+			require.Less(t, asked.Load(), int64(5))
+			c.Timeout = 50 * time.Millisecond
+			_, err = c.Request(ctx, wire.TownGet, nil) // ends
+			require.True(t, IsCode(err, codeTimeout), "%v", err)
 		})
-	}
-}
-
-// The client's timeout bounds a request also if the clock was set forward, past the deadline of a
-// context whose timer runs much longer.
-func TestRequest_BoundedWithClockSetForward(t *testing.T) {
-	c := start(t)
-	c.Timeout = 50 * time.Millisecond
-	serve(t, c, wire.TownGet, func(int64) *nats.Msg { return nil })
-	ended := make(chan error, 1)
-	go func() {
-		_, err := c.Request(dated{t.Context(), time.Now().Add(-time.Hour).Round(0)}, wire.TownGet,
-			nil)
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		require.True(t, IsCode(err, codeTimeout), "%v", err)
-	case <-time.After(30 * time.Second):
-		t.Fatal("it goes on without an answer")
 	}
 }
 

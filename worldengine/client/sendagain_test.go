@@ -74,7 +74,7 @@ func TestSend_FirstAnswerIsLost(t *testing.T) {
 				return reply
 			})
 			found(t, c, name)
-			got, err := joined.Send(t.Context(), talk(t, c, name, "mayor-1"))
+			got, err := joined.Send(t.Context(), talk(t, c, name))
 			require.NoError(t, err)
 			require.Equal(t, handoff.Executed, got.Status())
 			require.Equal(t, handoff.Duplicate, got.Duplicate.Status())
@@ -95,7 +95,7 @@ func TestSend_PausedTown(t *testing.T) {
 		require.NoError(t, err)
 	}
 	pause(wire.ControlPause)
-	h := talk(t, c, "t", "mayor-1")
+	h := talk(t, c, "t")
 	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	_, err := c.Send(short, h)
@@ -130,7 +130,7 @@ func TestSend_GameAway(t *testing.T) {
 	natstest.Patiently(t, time.Second, func(within time.Duration) string {
 		short, cancel := context.WithTimeout(t.Context(), within)
 		defer cancel()
-		_, err := c.Send(short, talk(t, c, "u", "mayor-1"))
+		_, err := c.Send(short, talk(t, c, "u"))
 		if (client.IsCode(err, wire.CodePluginAbsent) || client.IsCode(err, wire.CodeInProgress)) &&
 			strings.Contains(err.Error(), `"u" has had no plugin since`) {
 			return ""
@@ -143,7 +143,7 @@ func TestSend_GameAway(t *testing.T) {
 		assert.Equal(t, "t PLUGIN_ABSENT", townID+" "+why.Code)
 		told.Do(func() { playPlugin(t, c) })
 	}
-	got, err := c.Send(t.Context(), talk(t, c, "t", "mayor-1"))
+	got, err := c.Send(t.Context(), talk(t, c, "t"))
 	require.NoError(t, err)
 	require.Equal(t, handoff.Executed, got.Status())
 }

@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
 )
 
 const threatened = "town-threatened"
@@ -48,14 +49,8 @@ func execute(t *testing.T, c *client.Client) *handoff.Result {
 	t.Helper()
 	before, err := c.Town(t.Context(), threatened)
 	require.NoError(t, err)
-	h, err := handoff.New(handoff.Proposal{
-		SnapshotHash: before.SnapshotHash, DecisionEpoch: before.DecisionEpoch,
-		Type: handoff.AdvanceProject, ActorID: "ada",
-		TownID: threatened, Reason: "because",
-		Args: map[string]string{"projectId": "wall-perimeter"},
-	})
-	require.NoError(t, err)
-	got, err := c.Send(t.Context(), h)
+	got, err := c.Send(t.Context(), towntest.Propose(t, town.NewState(before.Snapshot),
+		handoff.AdvanceProject, "wall-perimeter"))
 	require.NoError(t, err)
 	return got.Result
 }

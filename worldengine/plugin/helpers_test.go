@@ -20,6 +20,7 @@ import (
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/wire"
 )
 
@@ -36,12 +37,7 @@ func command(t testing.TB, townID string, n int) *apply.Command {
 		SideQuests: []town.SideQuest{},
 		Projects:   []town.Project{{ID: "wall", Name: "Wall", Status: town.Active}},
 	})
-	h, err := handoff.New(handoff.Proposal{
-		SnapshotHash: before.Hash, DecisionEpoch: int64(n), Type: handoff.AdvanceProject,
-		ActorID: "ada",
-		TownID:  townID, Reason: "because", Args: map[string]string{"projectId": "wall"},
-	})
-	require.NoError(t, err)
+	h := towntest.Propose(t, before, handoff.AdvanceProject, "wall")
 	after, reason := town.DefaultRules().Apply(before.Snapshot, &h.Proposal)
 	require.Empty(t, reason)
 	c := apply.NewCommand(h, "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a", before, after)

@@ -51,14 +51,9 @@ func hostsOf(
 		towns = []string{""}
 	}
 	found, failed := make([]*Host, len(towns)), make([]error, len(towns))
-	room := make(chan struct{}, maxAsked)
 	var asking sync.WaitGroup
 	for i, townID := range towns {
-		room <- struct{}{}
-		asking.Go(func() {
-			defer func() { <-room }()
-			found[i], failed[i] = hostOf(ctx, nc, world, townID, header)
-		})
+		asking.Go(func() { found[i], failed[i] = hostOf(ctx, nc, world, townID, header) })
 	}
 	asking.Wait()
 	var hosts []Host
@@ -72,9 +67,6 @@ func hostsOf(
 	}
 	return hosts, nil
 }
-
-// maxAsked bounds the questions at once.
-const maxAsked = 256
 
 // hostOf returns the host of a town, nil for none.
 func hostOf(

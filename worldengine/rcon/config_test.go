@@ -20,6 +20,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
 )
 
 // read writes a configuration and the password beside it, and reads them.
@@ -93,7 +94,7 @@ func TestReadConfig_NoPassword(t *testing.T) {
 	absolute := filepath.Join(t.TempDir(), "nowhere")
 	requireFound("passwordFile", absolute, password, "must be a file that can be read: open "+absolute)
 	requireFound("passwordFile", "/dev/zero", password,
-		"must be a file that can be read: /dev/zero: it has more than")
+		"must be a file that can be read: read /dev/zero: it has more than")
 	_, err := rcon.ReadConfig(absolute, os.LookupEnv)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = rcon.ReadConfig("/dev/zero", os.LookupEnv)
@@ -106,7 +107,8 @@ func TestReadConfig_Violations(t *testing.T) {
 	text, err := os.ReadFile("testdata/configs.txt")
 	require.NoError(t, err)
 	var changes, want []string
-	for line := range strings.SplitSeq(string(text)+"\nend", "\n") {
+	table := strings.ReplaceAll(string(text), "TYPES", fmt.Sprint(handoff.ProposalTypes()))
+	for line := range strings.SplitSeq(table+"\nend", "\n") {
 		if violation, indented := strings.CutPrefix(line, "  "); indented {
 			want = append(want, violation)
 			continue
@@ -235,13 +237,7 @@ func TestReadConfig_Manual(t *testing.T) {
 	cfg.Address = "127.0.0.1:1" // a safe command does not reach a game
 	console := open(t, cfg)
 	for _, project := range before.Snapshot.Projects {
-		h, err := handoff.New(handoff.Proposal{
-			Type: handoff.AdvanceProject, ActorID: "mayor-1", TownID: before.Snapshot.TownID,
-			Reason:       "because",
-			Args:         map[string]string{"projectId": project.ID},
-			SnapshotHash: before.Hash, DecisionEpoch: before.Epoch(),
-		})
-		require.NoError(t, err)
+		h := towntest.Propose(t, before, handoff.AdvanceProject, project.ID)
 		_, err = console.Apply(t.Context(), apply.NewCommand(h, "run", before, before), begin)
 		require.ErrorIs(t, err, apply.ErrUnavailable, "%s, %q, is refused", project.ID,
 			project.Name)

@@ -132,8 +132,7 @@ func TestConsole_Refused(t *testing.T) {
 	t.Parallel()
 	console := open(t, config("127.0.0.1:1", "say hello", "say {argument}"))
 	for reason, c := range map[string]*apply.Command{
-		rcon.ReasonNotConfigured: commandOf(t, handoff.TalkToTownsfolk,
-			map[string]string{"talkType": "casual"}),
+		rcon.ReasonNotConfigured:  commandOf(t, handoff.TalkToTownsfolk, "casual"),
 		rcon.ReasonUnsafeArgument: command(t, "wall\nop mallory"),
 	} {
 		answer, err := console.Apply(t.Context(), c, begin)

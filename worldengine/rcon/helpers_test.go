@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
 )
 
 const password = "correct horse battery staple"
@@ -47,24 +48,20 @@ func open(t testing.TB, cfg rcon.Config) *rcon.Console {
 // command is an accepted command as the engine makes it: a project goes from 40 to 50 percent.
 func command(t testing.TB, projectID string) *apply.Command {
 	t.Helper()
-	return commandOf(t, handoff.AdvanceProject, map[string]string{"projectId": projectID})
+	return commandOf(t, handoff.AdvanceProject, projectID)
 }
 
-func commandOf(t testing.TB, kind handoff.ProposalType, args map[string]string) *apply.Command {
+func commandOf(t testing.TB, kind handoff.ProposalType, argument string) *apply.Command {
 	t.Helper()
 	before := town.NewState(&town.Snapshot{
 		SchemaVersion: town.SchemaVersion, Day: 3, TownID: "oak-hill",
 		SideQuests: []town.SideQuest{{ID: "quest-1", Title: "Lanterns"}},
 		Projects: []town.Project{{
-			ID: args["projectId"], Name: "Wall, \"north\"", Progress: 0.4, Status: town.Active,
+			ID: argument, Name: "Wall, \"north\"", Progress: 0.4, Status: town.Active,
 		}},
 		Pressure: town.Pressure{Threat: 0.7, Scarcity: 0.305, Hope: 0.55, Dread: 0.1},
 	})
-	h, err := handoff.New(handoff.Proposal{
-		SnapshotHash: before.Hash, DecisionEpoch: 3, Type: kind, ActorID: "ada",
-		TownID: "oak-hill", Reason: "because", Args: args,
-	})
-	require.NoError(t, err)
+	h := towntest.Propose(t, before, kind, argument)
 	after, reason := town.DefaultRules().Apply(before.Snapshot, &h.Proposal)
 	require.Empty(t, reason)
 	return apply.NewCommand(h, "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a", before, after)

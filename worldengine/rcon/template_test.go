@@ -37,7 +37,7 @@ func TestRender_Placeholders(t *testing.T) {
 		c         *apply.Command
 		run, want string
 	}{
-		{wall, "say {town} {actor} {argument}", "say oak-hill ada wall"},
+		{wall, "say {town} {actor} {argument}", "say oak-hill mayor-1 wall"},
 		{wall, "say {title}", "say the north wall"},
 		{wall, "say {day} {progress}", "say 4 50"},
 		{wall, "say {threat} {scarcity} {hope} {dread}", "say 70 31 55 10"},
@@ -49,11 +49,11 @@ func TestRender_Placeholders(t *testing.T) {
 		{wall, "execute in minecraft:overworld run say {town}",
 			"execute in minecraft:overworld run say oak-hill"},
 		{wall, "say Grüße, §a☃", "say Grüße, §a☃"},
-		{commandOf(t, handoff.AcceptMission, map[string]string{"missionId": "quest-1"}),
+		{commandOf(t, handoff.AcceptMission, "quest-1"),
 			"say {argument} {title}", "say quest-1 Lanterns"},
-		{commandOf(t, handoff.PlanSalvage, map[string]string{"focus": "scarcity"}),
+		{commandOf(t, handoff.PlanSalvage, "scarcity"),
 			"say {argument} {scarcity}", "say scarcity 21"},
-		{commandOf(t, handoff.TalkToTownsfolk, map[string]string{"talkType": "morale-boost"}),
+		{commandOf(t, handoff.TalkToTownsfolk, "morale-boost"),
 			"say {argument} {hope}", "say morale-boost 65"},
 	} {
 		line, err := rendered(t, row.c, row.run)
@@ -103,7 +103,7 @@ func TestRender_AbsentValues(t *testing.T) {
 	c.Args = map[string]string{"projectId": "gate"}
 	_, err := rendered(t, c, "say {title}")
 	require.ErrorContains(t, err, `{title} is ""`)
-	c = commandOf(t, handoff.AcceptMission, map[string]string{"missionId": "quest-1"})
+	c = commandOf(t, handoff.AcceptMission, "quest-1")
 	after := *c.ExpectedSnapshot
 	after.Mission = nil
 	c.ExpectedSnapshot = &after

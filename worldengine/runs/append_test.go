@@ -2,12 +2,10 @@ package runs
 
 import (
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
@@ -32,33 +30,6 @@ func TestAppend_AnswerLost(t *testing.T) {
 	end, err := s.log.End(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, uint64(3), end)
-}
-
-// Another instance's message with the very same content is not taken for one's own.
-func TestAppend_Successor(t *testing.T) {
-	t.Parallel()
-	s := open(t, logtest.New(t))
-	w := logtest.Told(1)
-	plan, err := runevents.NewRunState("run", runevents.AppendPolicy{}).Plan([]runevents.Write{w})
-	require.NoError(t, err)
-	message := func() *nats.Msg {
-		msg, err := s.log.RunMessage(&commitlog.Record{Kind: commitlog.KindEvents, TownID: "t",
-			Run: &plan.Run})
-		require.NoError(t, err)
-		return msg
-	}
-	theirs, ours := message(), message()
-	require.Equal(t, theirs.Data, ours.Data)
-	seq, err := s.log.Commit(t.Context(), theirs, 0)
-	require.NoError(t, err)
-	found, err := s.log.Successor(t.Context(), theirs, 0)
-	require.NoError(t, err)
-	require.Equal(t, seq, found)
-	_, err = s.log.Successor(t.Context(), ours, 0)
-	require.ErrorIs(t, err, commitlog.ErrLostRace)
-	answers, err := s.Append(t.Context(), "t", []runevents.Write{w})
-	require.NoError(t, err)
-	require.True(t, answers[0].Idempotent)
 }
 
 // An instance that has fallen behind another, or whose cache was cleared, reads the missing events.
@@ -170,43 +141,37 @@ func TestAppend_ReopenedRun(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The cache holds what fits, whatever order runs come in, and nothing from before it was cleared.
+// The cache keeps runs up to its bound, however they come, and the last one whatever its size; and
+// nothing from before it was cleared.
 func TestRunCache_Bound(t *testing.T) {
 	t.Parallel()
 	c := &runCache{}
-	require.Nil(t, c.take("a"))
-	run := func(id string) *knownRun {
-		return &knownRun{runID: id, epoch: c.now(),
-			state: runevents.NewRunState(id, runevents.AppendPolicy{})}
+	run := func(events int) *knownRun {
+		run := &knownRun{runID: uuid.NewString(), epoch: c.now()}
+		run.state = runevents.NewRunState(run.runID, runevents.AppendPolicy{})
+		records := make([]runevents.Record, events)
+		for i := range records {
+			records[i] = runevents.Record{RunSeq: int64(i + 1)}
+			records[i].IdempotencyKey = strconv.Itoa(i)
+		}
+		require.NoError(t, run.state.Add(false, records...))
+		return run
 	}
-	a := run("a")
+	a := run(0)
 	c.keep(a)
-	require.Same(t, a, c.take("a"))
-	require.Nil(t, c.take("a"), "whoever takes a run has it alone")
+	require.Same(t, a, c.take(a.runID))
+	require.Nil(t, c.take(a.runID), "whoever takes a run has it alone")
 	c.clear()
 	c.keep(a)
-	require.Nil(t, c.take("a"))
-	var group sync.WaitGroup
-	for range 4 {
-		group.Go(func() {
-			for range maxCachedEvents / 10 / 2 {
-				c.keep(run(uuid.NewString()))
-			}
-		})
+	require.Nil(t, c.take(a.runID))
+	for range 2 * maxCachedEvents / 10 {
+		c.keep(run(0))
 	}
-	group.Wait()
 	require.LessOrEqual(t, c.events, maxCachedEvents)
 	require.Len(t, c.known, maxCachedEvents/10)
-
-	large := run("large")
-	records := make([]runevents.Record, maxCachedEvents+1)
-	for i := range records {
-		records[i] = runevents.Record{RunSeq: int64(i + 1)}
-		records[i].IdempotencyKey = strconv.Itoa(i)
-	}
-	require.NoError(t, large.state.Add(false, records...))
+	large := run(maxCachedEvents + 1)
 	c.keep(large)
 	require.Len(t, c.known, 1)
-	require.Same(t, large, c.take("large"))
+	require.Same(t, large, c.take(large.runID))
 	require.Zero(t, c.events)
 }

@@ -151,7 +151,7 @@ func TestEnds_Lost(t *testing.T) {
 		recordErr, runErr error
 	}{
 		"run-1":   {record: true, ended: true, townID: "t"},
-		"run-3":   {},
+		"run-9":   {},
 		"run-8":   {recordErr: commitlog.ErrLogUnavailable},
 		"unknown": {},
 		"damaged": {runErr: ErrRunDamaged},
@@ -216,39 +216,20 @@ func TestEnds_Failed(t *testing.T) {
 		require.Equal(t, c.townID, failed.TownID, c.message)
 		require.Nil(t, failed.Handoff, c.message)
 	}
-	for runID, end := range map[string]*commitlog.Record{
-		"none": end, "run-8": end, "run-2": end, "run-1": damaged,
-	} {
-		_, refusal, err := ends(t, end).Failed(t.Context(), runID)
-		require.Error(t, err, runID)
-		require.Nil(t, refusal, runID)
-	}
-}
-
-// A run's end is the record that its events name; if the log lost it, or cannot be read, there is
-// no other.
-func TestEnds_End(t *testing.T) {
-	t.Parallel()
-	e := ends(t, unreached(t))
-	for _, c := range []struct {
-		runID string
-		found bool
-		seq   uint64
-	}{{"run-1", true, 7}, {"unheard-of", false, 0}, {"run-9", false, 9}} {
-		rec, seq, err := e.End(t.Context(), c.runID)
-		require.NoError(t, err, c.runID)
-		require.Equal(t, c.seq, seq, c.runID)
-		require.Equal(t, c.found, rec != nil && rec.Run.RunID == c.runID, c.runID)
-	}
-	_, _, err := e.End(t.Context(), "run-8")
-	require.ErrorIs(t, err, commitlog.ErrLogUnavailable)
-	require.ErrorIs(t, err, errStore)
-	_, _, err = e.End(t.Context(), "none")
-	require.ErrorIs(t, err, errEvents)
-	_, _, err = e.End(t.Context(), "run-2")
-	require.ErrorContains(t, err, "run-2 name log sequence 7 for its end, which has another run")
 	withoutRun := unreached(t)
 	withoutRun.Run = nil
-	_, _, err = ends(t, withoutRun).End(t.Context(), "run-1")
-	require.ErrorContains(t, err, "handoffctl fsck")
+	for _, c := range []struct {
+		runID   string
+		end     *commitlog.Record
+		message string
+	}{
+		{"none", end, errEvents.Error()}, {"run-8", end, errStore.Error()},
+		{"run-2", end, "run-2 name log sequence 7 for its end, which has another run"},
+		{"run-1", withoutRun, "handoffctl fsck"},
+		{"run-1", damaged, "the handoff at log sequence 7"},
+	} {
+		_, refusal, err := ends(t, c.end).Failed(t.Context(), c.runID)
+		require.ErrorContains(t, err, c.message)
+		require.Nil(t, refusal, c.runID)
+	}
 }

@@ -14,9 +14,12 @@ import (
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/queue"
 )
+
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 // open returns the runs of the world of a log, as an engine has them.
 func open(t testing.TB, l *commitlog.Log) *Store {

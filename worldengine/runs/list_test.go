@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -83,43 +82,6 @@ func TestList_Filters(t *testing.T) {
 	} {
 		for limit := 1; limit < 7; limit++ {
 			require.Equal(t, c.want, listed(t, s, c.filter, limit), "%+v", c.filter)
-		}
-	}
-}
-
-// A list has the runs that start within From <= t < To, in the order that was asked for.
-func TestList_TimeWindow(t *testing.T) {
-	t.Parallel()
-	at := func(second int64) time.Time { return time.Unix(second, 0) }
-	l := logtest.New(t)
-	var now time.Time
-	l.Now = func() time.Time { return now }
-	s := open(t, l)
-	for i, second := range []int64{10, 20, 20, 30} {
-		now = at(second)
-		tell(t, s, "t", toldIn(fmt.Sprint(i+1), 1))
-	}
-	now = at(40)
-	tell(t, s, "t", toldIn("1", 2)) // which starts no later for it
-	for _, c := range []struct {
-		name           string
-		filter         index.Filter
-		oldest, newest string
-	}{
-		{"open", index.Filter{}, "1 2 3 4", "4 3 2 1"},
-		{"from", index.Filter{From: at(20)}, "2 3 4", "4 3 2"},
-		{"to", index.Filter{To: at(20)}, "1", "1"},
-		{"within", index.Filter{From: at(20), To: at(30)}, "2 3", "3 2"},
-		{"none", index.Filter{From: at(21), To: at(30)}, "", ""},
-	} {
-		for limit := 1; limit < 6; limit++ {
-			for _, towns := range [][]string{nil, {"t"}} {
-				f := c.filter
-				f.Towns = towns
-				require.Equal(t, c.newest, strings.Join(listed(t, s, f, limit), " "), c.name)
-				f.Oldest = true
-				require.Equal(t, c.oldest, strings.Join(listed(t, s, f, limit), " "), c.name)
-			}
 		}
 	}
 }

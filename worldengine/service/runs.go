@@ -148,7 +148,7 @@ func (s *Service) runGet(in *incoming, r *messages.RunGet) (found run, err error
 	if !r.Fixtures {
 		return found, nil
 	}
-	found.Fixtures, err = s.engine.Fixtures().Of(s.ctx, r.RunID)
+	found.Fixtures, err = s.engine.Fixtures(s.ctx, r.RunID)
 	if reason, ok := errors.AsType[runs.NotReplayable](err); ok {
 		found.Fixtures, found.LeftOut, err = []*runs.Fixture{}, reason.Error(), nil
 	}

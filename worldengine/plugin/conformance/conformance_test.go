@@ -22,6 +22,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+func TestMain(m *testing.M) { natstest.Main(m, 12) }
+
 var subject = wire.ApplySubject("main", "t")
 
 func check(

@@ -2,6 +2,11 @@
 package towntest
 
 import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
 	"worldengine/worldengine/town"
 )
 
@@ -25,3 +30,17 @@ func Threatened(change ...func(*town.Snapshot)) town.State {
 }
 
 func Calmer(s *town.Snapshot) { s.Pressure.Threat = 0.1 }
+
+// Propose returns the handoff of a proposal of mayor-1 for a town.
+func Propose(
+	t testing.TB, at town.State, kind handoff.ProposalType, argument string,
+) *handoff.Handoff {
+	t.Helper()
+	h, err := handoff.New(handoff.Proposal{
+		Type: kind, ActorID: "mayor-1", TownID: at.Snapshot.TownID, Priority: 0.5,
+		Reason: "Because.", Args: map[string]string{kind.ArgumentName(): argument},
+		SnapshotHash: at.Hash, DecisionEpoch: at.Epoch(),
+	})
+	require.NoError(t, err)
+	return h
+}
