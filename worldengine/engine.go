@@ -97,7 +97,7 @@ type Engine struct {
 	games  *game.Worker
 	router game.Router
 	absent *game.Absences
-	asked  *approvals.Counter
+	asked  *approvals.Reader
 	// The pause of the world, and the runs that were cancelled lately.
 	worldPause  *game.WorldPause
 	townsPaused atomic.Int64

@@ -251,7 +251,9 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 	}
 	e.runs.Queue = e.queue
 	e.worldPause = game.NewWorldPause(e.log, pause, e.queue.UnparkAll)
-	e.asked = &approvals.Counter{Reader: e.Approvals()}
+	e.asked = &approvals.Reader{
+		Log: e.log, Index: e.index, Rules: c.Rules, Default: c.policy, Now: c.Now, Logger: c.Logger,
+	}
 	e.games = game.New(ctx, e.steps, game.Config{
 		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsentWait: c.absentWait(),
 		Timeout: operationTimeout, Towns: e.towns, Index: e.index, WorldPause: e.worldPause,

@@ -251,12 +251,7 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 }
 
 // Approvals returns the reader of the proposals that wait for a person's approval.
-func (e *Engine) Approvals() *approvals.Reader {
-	return &approvals.Reader{
-		Log: e.log, Index: e.index, Rules: e.config.Rules, Default: e.config.policy,
-		Now: e.config.Now, Logger: e.config.Logger,
-	}
-}
+func (e *Engine) Approvals() *approvals.Reader { return e.asked }
 
 // Decide stores a decision about a handoff that waits for approval in a town. s has the kind,
 // SignalApprove or SignalDeny, the town, the handoff, the person and the reason. The decision is a

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -35,7 +36,8 @@ const (
 	maxChangesBytes = 64 << 10
 )
 
-// Reader reads proposals. Every member must be set.
+// Reader reads proposals, and counts those that wait. The exported members must be set. It is safe for
+// concurrent use.
 type Reader struct {
 	Log   *commitlog.Log
 	Index *index.Index
@@ -44,22 +46,132 @@ type Reader struct {
 	Default approval.Policy
 	Now     func() time.Time
 	Logger  *slog.Logger
+
+	mu    sync.Mutex
+	towns map[string]asked // by token, as of the last Refresh
 }
 
-// List returns up to limit rows behind a place, those that were asked about first, first: of one
-// town, or with "" of all towns for which of is true. It returns fewer if their JSON has more than
-// so many bytes, and one however large it is: a row has at most some 140 KB. It returns
-// ErrTownDamaged if the one town cannot be read.
+// asked has the open proposals of a town in its record at a sequence.
+type asked struct {
+	seq  uint64
+	open []place
+}
+
+// place is an open proposal, and its place in the order of all.
+type place struct {
+	order, townID, handoffID, handoffHash string
+	waits                                 bool // for its decision
+	since, until                          time.Time
+}
+
+// Refresh reads each town again that has a newer record. It leaves out a damaged town.
+func (r *Reader) Refresh(ctx context.Context) error {
+	r.mu.Lock()
+	before := r.towns
+	r.mu.Unlock()
+	towns := map[string]asked{}
+	for token, seq := range r.Index.Newest(index.Asked) {
+		known := before[token]
+		if known.seq < seq {
+			town, err := r.load(ctx, token)
+			if errors.Is(err, commitlog.ErrTownDamaged) {
+				r.Logger.Error("the proposals that wait in a town cannot be read", "town", token,
+					"error", err)
+			} else if err != nil {
+				return err
+			}
+			known = asked{seq, r.open(&town)}
+		}
+		towns[token] = known
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.towns = towns
+	return nil
+}
+
+// open returns the open proposals of a town that still need an approval by the town's policy.
+func (r *Reader) open(town *commitlog.Entry) (open []place) {
+	for i := range town.Approvals {
+		a := &town.Approvals[i]
+		status := a.Status(town.State.Hash, r.Now())
+		var handed struct {
+			Proposal struct {
+				Type handoff.ProposalType `json:"type"`
+			} `json:"proposal"`
+		}
+		if !status.IsOpen() || json.Unmarshal(a.Handoff, &handed) != nil ||
+			!cmp.Or(town.Policy, &r.Default).Requires(handed.Proposal.Type) {
+			continue
+		}
+		townID := town.State.Snapshot.TownID
+		open = append(open, place{
+			order: strings.Join([]string{runevents.Timestamp(a.At), a.HandoffID, a.HandoffHash,
+				townID}, " "),
+			townID: townID, handoffID: a.HandoffID, handoffHash: a.HandoffHash,
+			waits: status == approval.Waiting, since: a.At, until: a.Expires,
+		})
+	}
+	return open
+}
+
+// all returns the open proposals of all towns, as of the last Refresh.
+func (r *Reader) all() (open []place) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, town := range r.towns {
+		open = append(open, town.open...)
+	}
+	now := r.Now()
+	return slices.DeleteFunc(open, func(p place) bool { return !now.Before(p.until) })
+}
+
+// Towns returns the number of proposals that wait for their decision in each town, as of the last
+// Refresh.
+func (r *Reader) Towns() map[string]int {
+	towns := map[string]int{}
+	for _, p := range r.all() {
+		if p.waits {
+			towns[p.townID]++
+		}
+	}
+	return towns
+}
+
+// Waiting counts the proposals that wait for their decision in the towns for which of is true, and
+// those towns, as of the last Refresh.
+func (r *Reader) Waiting(of func(townID string) bool) (w messages.WaitingApprovals, towns int) {
+	counted := map[string]bool{}
+	for _, p := range r.all() {
+		if !p.waits || !of(p.townID) {
+			continue
+		}
+		w.Count++
+		counted[p.townID] = true
+		since := runevents.Timestamp(p.since)
+		if w.Since == "" || since < w.Since || since == w.Since && p.townID < w.TownID {
+			w.Since, w.TownID = since, p.townID
+		}
+	}
+	return w, len(counted)
+}
+
+// List returns up to limit rows after a place, in the order in which they were asked for: of one
+// town, or with "" of all towns for which of is true. It returns fewer if their JSON has more than so
+// many bytes, and one however large it is: a row has at most some 140 KB. It returns ErrTownDamaged
+// if the one town cannot be read.
 func (r *Reader) List(
 	ctx context.Context, townID, after string, limit, bytes int, of func(townID string) bool,
 ) (page messages.Approvals, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	places, err := r.places(ctx, townID, after, limit+1, of)
+	places, err := r.places(ctx, townID, of)
 	if err != nil {
 		return messages.Approvals{}, err
 	}
-	l := lister{Reader: r, places: places, towns: map[string]*listed{}}
+	places = slices.DeleteFunc(places, func(p place) bool { return p.order <= after })
+	slices.SortFunc(places, func(a, b place) int { return strings.Compare(a.order, b.order) })
+	l := lister{Reader: r, places: places[:min(limit, len(places))], towns: map[string]*listed{}}
 	for i := range places {
 		if i == limit {
 			return page, nil
@@ -83,70 +195,19 @@ func (r *Reader) List(
 	return page, nil
 }
 
-// place is an entry that waits, and the place of its row in the order of all.
-type place struct{ order, townID, handoffID, handoffHash string }
-
-// places returns the first places of entries that wait behind a place: in one town, or with "" in
-// all towns for which of is true, without the damaged ones.
+// places returns the open proposals of one town, or with "" of all towns for which of is true.
 func (r *Reader) places(
-	ctx context.Context, townID, after string, most int, of func(townID string) bool,
-) (places []place, err error) {
-	tokens := []string{wire.TownToken(townID)}
-	if townID == "" {
-		if _, err := r.Index.Sync(ctx); err != nil {
-			return nil, err
-		}
-		tokens = r.Index.Towns(index.Asked)
+	ctx context.Context, townID string, of func(townID string) bool,
+) ([]place, error) {
+	if townID != "" {
+		town, err := r.load(ctx, wire.TownToken(townID))
+		return r.open(&town), err
 	}
-	for _, token := range tokens {
-		town, err := r.load(ctx, token)
-		if townID == "" && errors.Is(err, commitlog.ErrTownDamaged) {
-			r.Logger.Error("the proposals that wait in a town cannot be read", "town", token,
-				"error", err)
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		if len(town.Approvals) == 0 || townID == "" && !of(town.State.Snapshot.TownID) {
-			continue
-		}
-		for i := range town.Approvals {
-			a := &town.Approvals[i]
-			order := strings.Join([]string{runevents.Timestamp(a.At), a.HandoffID, a.HandoffHash,
-				town.State.Snapshot.TownID}, " ")
-			if order > after && r.waits(&town, a).IsOpen() {
-				places = append(places, place{order, town.State.Snapshot.TownID, a.HandoffID,
-					a.HandoffHash})
-			}
-		}
-		if len(places) > 4*most {
-			places = first(places, most)
-		}
+	_, err := r.Index.Sync(ctx)
+	if err == nil {
+		err = r.Refresh(ctx)
 	}
-	return first(places, most), nil
-}
-
-// first returns the first of the places, in their order.
-func first(places []place, most int) []place {
-	slices.SortFunc(places, func(a, b place) int { return strings.Compare(a.order, b.order) })
-	return places[:min(most, len(places))]
-}
-
-// waits returns the status of an entry of a town; "" for one that takes no approval by the policy of
-// the town any more.
-func (r *Reader) waits(town *commitlog.Entry, a *approval.Asked) approval.Status {
-	var asked struct {
-		Proposal struct {
-			Type handoff.ProposalType `json:"type"`
-		} `json:"proposal"`
-	}
-	status := a.Status(town.State.Hash, r.Now())
-	if status.IsOpen() && (json.Unmarshal(a.Handoff, &asked) != nil ||
-		!cmp.Or(town.Policy, &r.Default).Requires(asked.Proposal.Type)) {
-		return ""
-	}
-	return status
+	return slices.DeleteFunc(r.all(), func(p place) bool { return !of(p.townID) }), err
 }
 
 // load returns a town by its token, the zero one if it does not exist.
