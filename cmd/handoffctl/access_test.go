@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"log/slog"
 	"net/url"
 	"strings"
 	"testing"
@@ -12,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/testdata/worlds"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/natstest"
@@ -33,28 +30,12 @@ func guarded(t *testing.T, others ...access.User) func(access.Role) *cli {
 		user.Password = password
 		users = append(users, user)
 	}
-	at := startGuarded(t, users...)
+	at := serve(t, server.Config{Access: &access.Config{Users: users}}).URL()
 	return func(role access.Role) *cli {
-		return &cli{t: t, env: map[string]string{
-			"NATS_URL": at, "NATS_USER": string(role), "NATS_PASSWORD": password,
+		return &cli{t: t, flags: map[string]string{
+			"server": at, "user": string(role), "password": password,
 		}}
 	}
-}
-
-// startGuarded starts a server with access control for users, and returns its URL.
-func startGuarded(t *testing.T, users ...access.User) string {
-	t.Helper()
-	srv, err := server.Start(t.Context(), server.Config{
-		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
-		Access: &access.Config{Users: users}, Logger: slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		assert.NoError(t, srv.Close(ctx))
-	})
-	return srv.URL()
 }
 
 // NATS does not answer a request that it denies: the command reports the missing right.
@@ -91,17 +72,17 @@ func TestStreams_Denied(t *testing.T) {
 func TestInbox_User(t *testing.T) {
 	as := guarded(t)
 	c := as(access.Agent)
-	c.env["NATS_INBOX_PREFIX"] = "_INBOX_operator"
+	c.flags["inbox-prefix"] = "_INBOX_operator"
 	got := c.run("town", "list")
 	require.Equal(t, exitRefused, got.status)
 	require.Contains(t, got.err, "PERMISSION_DENIED")
 	require.Contains(t, got.err, "_INBOX_operator.")
 
-	delete(c.env, "NATS_INBOX_PREFIX")
-	c.env["NATS_URL"] = strings.Replace(c.env["NATS_URL"], "://",
-		"://"+url.UserPassword("agent", c.env["NATS_PASSWORD"]).String()+"@", 1)
-	delete(c.env, "NATS_USER")
-	delete(c.env, "NATS_PASSWORD")
+	delete(c.flags, "inbox-prefix")
+	c.flags["server"] = strings.Replace(c.flags["server"], "://",
+		"://"+url.UserPassword("agent", c.flags["password"]).String()+"@", 1)
+	delete(c.flags, "user")
+	delete(c.flags, "password")
 	c.ok("town", "list")
 	assert.Regexp(t, `(?m)^health +good, as far as it is known$`, c.ok("status"))
 }
@@ -110,16 +91,15 @@ func TestInbox_User(t *testing.T) {
 func TestInbox_NKey(t *testing.T) {
 	t.Parallel()
 	public, seed := natstest.UserKey(t)
-	c := &cli{t: t, env: map[string]string{
-		"NATS_URL": startGuarded(t, access.User{Name: "dashboard", Role: access.Observer,
-			NKey: public}),
-	}}
-	c.env["NATS_NKEY"] = c.file(string(seed))
+	c := serverAt(t, serve(t, server.Config{Access: &access.Config{Users: []access.User{
+		{Name: "dashboard", Role: access.Observer, NKey: public},
+	}}}).URL())
+	c.flags["nkey"] = c.file(string(seed))
 	got := c.run("town", "list")
 	require.Equal(t, exitRefused, got.status)
 	require.Contains(t, got.err, "PERMISSION_DENIED")
 	require.Contains(t, got.err, "--inbox-prefix _INBOX_<user>")
-	c.env["NATS_INBOX_PREFIX"] = "_INBOX_dashboard"
+	c.flags["inbox-prefix"] = "_INBOX_dashboard"
 	c.ok("town", "list")
 }
 

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -99,113 +99,76 @@ func (c *alertsAckCommand) Run(ctx context.Context, a *app, server *client.Clien
 	return nil
 }
 
-// watchAlerts shows the stream of alerts, or only new alerts if the user may not read the stream.
-func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
-	closed := make(chan struct{})
-	nc, err := a.dialStreams("handoffctl watch", nats.MaxReconnects(-1),
-		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
-	if err != nil {
-		return err
-	}
-	alerts := make(chan []byte)
-	give := func(data []byte) {
-		select {
-		case alerts <- data:
-		case <-closed:
-		}
-	}
-	id, err := a.whoIs(ctx, nc)
-	if err != nil {
-		return err
-	}
-	switch denied := mayReadStreams(&id, "watch the past"); {
-	case denied == nil:
-		err = c.readAlerts(ctx, a, nc, give)
-	case c.Since > 0:
-		err = denied
-	default:
-		err = hearAlerts(a, nc, &id, give)
-	}
-	view := &eventView{app: a}
-	for shown := 0; err == nil && (c.MaxCount == 0 || shown < c.MaxCount); shown++ {
-		select {
-		case data := <-alerts:
-			err = view.printAlert(data)
-		case <-closed:
-			err = unavailablef("CONNECTION", nil, "the server has closed the connection; start "+
-				"watch again when it serves")
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-	}
-	return err
-}
+// alertsEvery is the pause between two looks for new alerts.
+const alertsEvery = time.Second
 
-// readAlerts gives the alerts of the stream. "From now on" begins at the next sequence: a consumer
-// that is made again before the first alert must not begin at a later time.
-func (c *watchCommand) readAlerts(
-	ctx context.Context, a *app, nc *nats.Conn, give func([]byte),
-) error {
-	js, err := jetstream.New(nc)
+// watchAlerts shows the alerts behind the present ones, or those since a time, as the list gets
+// them.
+func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
+	nc, err := a.dial("handoffctl watch", nats.MaxReconnects(-1))
 	if err != nil {
 		return err
 	}
-	name := wire.AlertStream(a.flags.World)
-	stream, err := js.Stream(ctx, name)
+	server, view, from := a.client(nc), &eventView{app: a}, time.Now().Add(-c.Since)
+	// A world that nobody serves is an error now, and an interruption later.
+	seen, err := newestAlert(ctx, server)
 	if err != nil {
-		return unavailablef("NO_EVENTS", err, "there is no stream %s on this NATS: check --world "+
-			"and --server", name)
-	}
-	config := jetstream.OrderedConsumerConfig{
-		FilterSubjects:    []string{wire.AlertSubject(a.flags.World, "*")},
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       stream.CachedInfo().State.LastSeq + 1,
-		InactiveThreshold: time.Minute, // after which the server discards the consumer
+		return err
 	}
 	if c.Since > 0 {
-		from := time.Now().Add(-c.Since)
-		config.DeliverPolicy = jetstream.DeliverByStartTimePolicy
-		config.OptStartSeq, config.OptStartTime = 0, &from
+		seen = 0
 	}
-	consumer, err := stream.OrderedConsumer(ctx, config)
-	if err == nil {
-		// It ends with the connection: its own Stop waits for a server that is away.
-		_, err = consumer.Consume(func(msg jetstream.Msg) { give(msg.Data()) })
+	for shown := 0; ; {
+		newest, err := newestAlert(ctx, server)
+		var alerts []client.Alert
+		if err == nil && newest != seen {
+			alerts, err = alertsBehind(ctx, server, seen)
+		}
+		refused, is := errors.AsType[*client.ReplyError](err)
+		if err != nil && (nc.IsClosed() || is && refused.Refused()) {
+			return err
+		}
+		for _, alert := range alerts {
+			seen = alert.Seq
+			if at, _ := time.Parse(time.RFC3339, alert.At); c.Since > 0 && at.Before(from) {
+				continue
+			}
+			if err := view.printAlert(&alert.Alert); err != nil {
+				return err
+			}
+			if shown++; shown == c.MaxCount {
+				return nil
+			}
+		}
+		if err := backoff.Sleep(ctx, alertsEvery); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return unavailable("NO_EVENTS", err)
-	}
-	return nil
 }
 
-// hearAlerts gives the alerts that are published from now on. It misses the alerts while the
-// connection is lost, and prints a note.
-func hearAlerts(a *app, nc *nats.Conn, id *messages.Identity, give func([]byte)) error {
-	subject := wire.AlertSubject(a.flags.World, "*")
-	_, err := nc.Subscribe(subject, func(msg *nats.Msg) { give(msg.Data) })
-	if err == nil {
-		err = nc.Flush() // after any refusal
+// newestAlert returns the number of the newest alert; 0 for none.
+func newestAlert(ctx context.Context, server *client.Client) (uint64, error) {
+	var page messages.Alerts
+	_, err := server.Ask(ctx, wire.AlertList, messages.AlertList{Limit: 1}, &page)
+	if err != nil || len(page.Alerts) == 0 {
+		return 0, err
 	}
-	if err != nil {
-		return unavailable("NO_EVENTS", err)
-	}
-	if errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
-		return unavailablef(permissionDenied, nil,
-			"the user %s has the role %s, which may not listen to %s", id.User, id.Role, subject)
-	}
-	fmt.Fprintf(a.err,
-		"handoffctl: the role %s watches what is published from now on, and not the past\n",
-		id.Role)
-	var lost atomic.Pointer[time.Time]
-	nc.SetDisconnectErrHandler(func(*nats.Conn, error) {
-		now := time.Now()
-		lost.CompareAndSwap(nil, &now)
-	})
-	nc.SetReconnectHandler(func(*nats.Conn) {
-		if since := lost.Swap(nil); since != nil {
-			fmt.Fprintf(a.err, "handoffctl: the connection was lost for %.1f s: the alerts that "+
-				"were published meanwhile are not shown\n", time.Since(*since).Seconds())
+	return page.Alerts[0].Seq, nil
+}
+
+// alertsBehind returns the alerts behind one, the oldest first.
+func alertsBehind(
+	ctx context.Context, server *client.Client, seen uint64,
+) (found []client.Alert, err error) {
+	for alert, err := range server.Alerts(ctx, false) {
+		if err != nil {
+			return nil, err
 		}
-	})
-	return nil
+		if alert.Seq <= seen {
+			break
+		}
+		found = append(found, alert)
+	}
+	slices.Reverse(found)
+	return found, nil
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 	"runtime"
 	"slices"
 	"strconv"
@@ -59,16 +57,16 @@ Example:
 }
 
 func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
-	if err := c.check(a); err != nil {
-		return err
-	}
 	b := &bench{benchCommand: c, app: a}
 	if !c.Join {
-		end, err := b.startServer(ctx)
+		srv, end, err := privateServer(ctx, server.Config{
+			Sync: c.Sync, Engine: worldengine.Config{World: a.flags.World},
+		})
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, end()) }()
+		a.flags.Server, a.flags.Connection = srv.URL(), natsconn.Options{}
 	}
 	report, err := b.run(ctx)
 	if err != nil {
@@ -81,21 +79,18 @@ func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 	return err
 }
 
-// check returns an error for settings that allow no measurement.
-func (c *benchCommand) check(a *app) error {
+// Validate returns an error for settings that allow no measurement.
+func (c *benchCommand) Validate() error {
 	switch {
 	case min(c.Towns, c.Concurrency, c.Connections, c.Phases) < 1:
-		return usagef("towns, concurrency, connections and phases must be at least 1")
+		return errors.New("towns, concurrency, connections and phases must be at least 1")
 	case c.Concurrency > c.Towns:
-		return usagef("a concurrency of %d needs as many towns, not %d, since a town executes one "+
+		return fmt.Errorf("a concurrency of %d needs as many towns, not %d, since a town executes one "+
 			"handoff at a time", c.Concurrency, c.Towns)
-	case c.Duration < 10*time.Millisecond, a.flags.Timeout <= 0:
-		return usagef("the duration must be at least 10ms, the timeout above 0")
+	case c.Duration < 10*time.Millisecond:
+		return errors.New("the duration must be at least 10ms")
 	case c.Rate < 0, c.Rate != 0 && c.Rate*c.Duration.Seconds() < 1:
-		return usagef("the rate must be 0 or make a handoff within the duration")
-	}
-	if err := wire.ValidateWorld(a.flags.World); err != nil {
-		return usagef("%s", sentence(err))
+		return errors.New("the rate must be 0 or make a handoff within the duration")
 	}
 	return nil
 }
@@ -110,30 +105,6 @@ type bench struct {
 	mu       sync.Mutex // for the wrong answers
 	wrong    int
 	examples []string
-}
-
-// startServer starts a private server in this process, and makes it the server of the app. end ends
-// it.
-func (b *bench) startServer(ctx context.Context) (end func() error, err error) {
-	data, err := os.MkdirTemp("", "handoffctl-bench-")
-	if err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
-	}
-	srv, err := server.Start(ctx, server.Config{
-		Listen: "127.0.0.1:0", Data: data, Sync: b.Sync,
-		Engine: worldengine.Config{World: b.app.flags.World},
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the private server does not start: %w", err),
-			os.RemoveAll(data))
-	}
-	b.app.flags.Server, b.app.flags.Connection = srv.URL(), natsconn.Options{}
-	return func() error {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), server.DefaultDrainTimeout)
-		defer cancel()
-		return errors.Join(srv.Close(stop), os.RemoveAll(data))
-	}, nil
 }
 
 // run measures all phases. Wrong answers are in the report. It fails if the server cannot be

@@ -91,13 +91,6 @@ func TestBench_OtherRules(t *testing.T) {
 	assert.Contains(t, got.err, "handoffctl: wrong answers: ")
 }
 
-func TestBench_WorldWithoutServer(t *testing.T) {
-	c := online(t)
-	c.fails(exitUnavailable, "NO_RESPONDERS", append(small, "--join", "--world", "elsewhere")...)
-	c.env["NATS_URL"] = "nats://127.0.0.1:1"
-	assert.Equal(t, exitUnavailable, c.run(append(small, "--join")...).status)
-}
-
 func TestBench_Interrupted(t *testing.T) {
 	c := online(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -195,7 +188,7 @@ func fakeWorld(t *testing.T, answers ...func(data []byte) *nats.Msg) *bench {
 	})
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
-	b := benchOn(t, c.env["NATS_URL"])
+	b := benchOn(t, c.flags["server"])
 	b.Towns, b.Concurrency = 1, 1
 	b.app.flags.Connection.User, b.app.flags.Connection.Password = "agent", "secret"
 	return b

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"runtime"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -65,22 +62,17 @@ func newDriven(id string) *driven {
 	return &driven{state: state, hash: state.Hash}
 }
 
-// prepare makes handoffs of all towns until each has n, on all processors.
+// prepare makes handoffs of all towns until each has n.
 func (b *bench) prepare(n int) error {
 	n = min(n, maxPrepared/b.Towns+1)
-	var makers sync.WaitGroup
-	failures := make([]error, runtime.GOMAXPROCS(0))
-	for i := range failures {
-		makers.Go(func() {
-			for t := i; t < b.Towns; t += len(failures) {
-				for failures[i] == nil && len(b.towns[t].steps) < n {
-					failures[i] = b.towns[t].makeStep()
-				}
+	for _, t := range b.towns {
+		for len(t.steps) < n {
+			if err := t.makeStep(); err != nil {
+				return err
 			}
-		})
+		}
 	}
-	makers.Wait()
-	return errors.Join(failures...)
+	return nil
 }
 
 // makeStep makes the next handoff: a casual talk with the townsfolk, which no state of the town

@@ -1,15 +1,21 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"iter"
-	"strings"
+	"regexp"
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/nats-io/nats.go"
 
+	"worldengine/cmd/internal/completion"
 	"worldengine/cmd/internal/version"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/wire"
 )
 
 // commandLine is the whole command line. --help prints a command's Help beside its flags: its effect,
@@ -83,6 +89,28 @@ type globalFlags struct {
 	Output     string           `short:"o" help:"Output format: text for people, json for scripts, or raw for the bytes of the server's answer." enum:"text,json,raw" default:"text"`
 }
 
+// Validate returns an error for values that no command can use.
+func (f *globalFlags) Validate() error {
+	if f.Timeout <= 0 {
+		return fmt.Errorf("--timeout must be above 0, not %s", f.Timeout)
+	}
+	if err := wire.ValidateWorld(f.World); err != nil {
+		return fmt.Errorf("--world: %s", sentence(err))
+	}
+	return nil
+}
+
+// positive is the value of a flag that is above 0.
+type positive int
+
+// Validate returns an error for a value below 1.
+func (n positive) Validate() error {
+	if n < 1 {
+		return fmt.Errorf("must be at least 1, not %d", n)
+	}
+	return nil
+}
+
 // limitFlag bounds a list.
 type limitFlag struct {
 	Limit uint `help:"Maximum number of rows; 0 for all." default:"0" placeholder:"N"`
@@ -116,46 +144,14 @@ first 8 characters.`
 
 // newParser makes the parser of the command line. exit is called when kong would end the program,
 // which is after --help and --version.
-func newParser(
-	line *commandLine, env func(string) (string, bool), stdout, stderr io.Writer, exit func(int),
-) (*kong.Kong, error) {
-	return kong.New(line,
+func newParser(line *commandLine, stdout, stderr io.Writer, exit func(int)) *kong.Kong {
+	return kong.Must(line,
 		kong.Name("handoffctl"), kong.Description(description),
 		kong.Vars{"version": "handoffctl " + version.String()}, proposalVars(),
 		kong.Writers(stdout, stderr), kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups([]kong.Group{{Key: "connection",
-			Title: "Connection, as with the nats command:"}}),
-		environment(env))
-}
-
-// environment makes kong take the flags' environment variables from env instead of the process's.
-func environment(env func(string) (string, bool)) kong.Option {
-	names := map[*kong.Value][]string{}
-	resolve := func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-		for _, name := range names[flag.Value] {
-			if value, ok := env(name); ok {
-				return value, nil
-			}
-		}
-		return nil, nil
-	}
-	return kong.OptionFunc(func(k *kong.Kong) error {
-		if err := kong.Resolvers(kong.ResolverFunc(resolve)).Apply(k); err != nil {
-			return err
-		}
-		return kong.PostBuild(func(k *kong.Kong) error {
-			return kong.Visit(k.Model, func(node kong.Visitable, next kong.Next) error {
-				if flag, ok := node.(*kong.Flag); ok && len(flag.Tag.Envs) > 0 {
-					names[flag.Value] = flag.Tag.Envs
-					flag.Help = strings.TrimSuffix(flag.Help, ".") +
-						" ($" + strings.Join(flag.Tag.Envs, ", $") + ")."
-					flag.Tag.Envs, flag.Envs = nil, nil
-				}
-				return next(nil)
-			})
-		}).Apply(k)
-	})
+			Title: "Connection, as with the nats command:"}}))
 }
 
 // helpCommand prints the help of a command.
@@ -163,8 +159,8 @@ type helpCommand struct {
 	Command []string `arg:"" optional:"" help:"The command, such as send or town get; all commands by default."`
 }
 
-func (c *helpCommand) Run(a *app, parser *kong.Kong) error {
-	if _, err := parser.Parse(append(c.Command, "--help")); !a.helped {
+func (c *helpCommand) Run(a *app, line *kong.Context) error {
+	if _, err := line.Kong.Parse(append(c.Command, "--help")); !a.helped {
 		return notUnderstood(err)
 	}
 	return nil
@@ -174,8 +170,71 @@ func (c *helpCommand) Run(a *app, parser *kong.Kong) error {
 type versionCommand struct{}
 
 func (versionCommand) Run(a *app) error {
-	if a.json() {
-		return a.printJSON(map[string]string{"version": version.String()})
+	return a.print(map[string]string{"version": version.String()}, func(t table) {
+		t.linef("handoffctl %s", version.String())
+	})
+}
+
+// completionCommand prints a completion script.
+type completionCommand struct {
+	completion.Command `embed:""`
+}
+
+func (completionCommand) Help() string {
+	return `Prints a script with which the shell completes commands, flags and their values, and
+files elsewhere. The script asks the program, so it needs no update with the program. For a town it
+asks the server that the command line names; it leaves out ids that a shell would have to quote.
+
+Examples:
+
+    handoffctl completion bash > ~/.local/share/bash-completion/completions/handoffctl
+    handoffctl completion zsh > ~/.zfunc/_handoffctl       # a directory of $fpath
+    handoffctl completion fish > ~/.config/fish/completions/handoffctl.fish`
+}
+
+func (c completionCommand) Run(ctx context.Context, a *app, line *kong.Context) error {
+	return c.Print(a.out, line.Model, func(name, begins string) []string {
+		if name != "town" {
+			return nil
+		}
+		return townsOf(ctx, a, line.Kong, c.Words[:len(c.Words)-1], begins)
+	})
+}
+
+// Bounds of the towns that are candidates: their number, and the time for the connection and for
+// the answer each, during which the shell is blocked.
+const (
+	mostTowns   = 1000
+	townsWithin = time.Second
+)
+
+// unquoted matches the ids of towns that no shell requires to be quoted.
+var unquoted = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.-]*$`)
+
+// townsOf returns the towns whose ids begin with a text, of the server and the world that a command
+// line names; none if the server does not answer soon.
+func townsOf(
+	ctx context.Context, a *app, parser *kong.Kong, words []string, begins string,
+) (ids []string) {
+	line, err := kong.Trace(parser, words) // the line is not complete, so no Parse
+	if err != nil || line.Reset() != nil {
+		return nil
 	}
-	return a.printf("handoffctl %s\n", version.String())
+	if _, err := line.Apply(); err != nil {
+		return nil
+	}
+	nc, err := a.dial("handoffctl", nats.Timeout(townsWithin))
+	if err != nil {
+		return nil
+	}
+	a.flags.Timeout = townsWithin
+	for t, err := range a.client(nc).Towns(ctx, messages.TownList{Text: begins, Limit: mostTowns}) {
+		if err != nil || len(ids) == mostTowns {
+			break
+		}
+		if unquoted.MatchString(t.TownID) {
+			ids = append(ids, t.TownID)
+		}
+	}
+	return ids
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/bus"
@@ -55,10 +56,16 @@ func letterOf(msg *jetstream.RawStreamMsg) deadLetter {
 // noBus is the code of the error for a world without a bus, which has no dead letters either.
 const noBus = "NO_BUS"
 
-// letterStream returns the stream of dead letters; nil if there has been none. The error has the
-// code noBus if the world has no bus.
-func (a *app) letterStream(ctx context.Context) (jetstream.Stream, error) {
-	nc, err := a.openStreams(ctx, "handoffctl deadletter", "look at dead letters")
+// letters are the dead letters of a world.
+type letters struct {
+	ctx    context.Context // of openStreams
+	nc     *nats.Conn
+	stream jetstream.Stream // nil if there has been none
+}
+
+// openLetters opens the dead letters. The error has the code noBus if the world has no bus.
+func (a *app) openLetters(ctx context.Context) (*letters, error) {
+	ctx, nc, err := a.openStreams(ctx, "handoffctl deadletter", "look at dead letters")
 	if err != nil {
 		return nil, err
 	}
@@ -73,31 +80,30 @@ func (a *app) letterStream(ctx context.Context) (jetstream.Stream, error) {
 		return nil, unavailablef(noBus, err,
 			"the world %s has no bus: a server with --bus jetstream makes it", a.flags.World)
 	}
-	var stream jetstream.Stream
+	l := &letters{ctx: ctx, nc: nc}
 	if err == nil {
-		stream, err = js.Stream(ctx, wire.DeadLetterStream(a.flags.World))
+		l.stream, err = js.Stream(ctx, wire.DeadLetterStream(a.flags.World))
 	}
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, a.streamError(err, nil, "NO_DEAD_LETTERS", "")
+		return nil, a.streamError(ctx, err, "NO_DEAD_LETTERS", "look at dead letters")
 	}
-	return stream, nil
+	return l, nil
 }
 
-// deadLetters returns the dead letters without their bodies, the oldest first.
-func (a *app) deadLetters(ctx context.Context) ([]deadLetter, error) {
-	letters := []deadLetter{}
-	stream, err := a.letterStream(ctx)
-	if err != nil || stream == nil {
-		return letters, err
+// all returns the dead letters without their bodies, the oldest first.
+func (l *letters) all() ([]deadLetter, error) {
+	found := []deadLetter{}
+	if l.stream == nil {
+		return found, nil
 	}
-	err = commitlog.Each(ctx, stream, 0, func(msg *jetstream.RawStreamMsg) error {
-		letters = append(letters, letterOf(msg))
+	err := commitlog.Each(l.ctx, l.stream, 0, func(msg *jetstream.RawStreamMsg) error {
+		found = append(found, letterOf(msg))
 		return nil
 	})
 	if err != nil {
 		return nil, unavailable("NO_DEAD_LETTERS", err)
 	}
-	return letters, nil
+	return found, nil
 }
 
 // deadLetterListCommand lists dead letters.
@@ -115,19 +121,19 @@ Example:
 }
 
 func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
-	letters, err := a.deadLetters(ctx)
+	l, err := a.openLetters(ctx)
+	found := []deadLetter{}
+	if err == nil {
+		found, err = l.all()
+	}
 	if err != nil && !client.IsCode(err, noBus) {
 		return err
 	}
 	if c.Limit > 0 {
-		letters = letters[:min(uint(len(letters)), c.Limit)]
+		found = found[:min(uint(len(found)), c.Limit)]
 	}
-	return a.print(map[string]any{"letters": letters}, func(t table) {
-		if len(letters) == 0 {
-			t.linef("there is no dead letter")
-			return
-		}
-		list(t, "LETTER\tAT\tSTREAM\tLOG\tPART\tREASON", letters, func(l *deadLetter) []any {
+	return a.print(map[string]any{"letters": found}, func(t table) {
+		list(t, "LETTER\tAT\tSTREAM\tLOG\tPART\tREASON", found, func(l *deadLetter) []any {
 			return []any{l.Number, l.At.UTC().Format(time.RFC3339), l.Stream, l.LogSeq, l.Part, l.Reason}
 		})
 	})
@@ -148,16 +154,16 @@ Example:
 }
 
 func (c *deadLetterShowCommand) Run(ctx context.Context, a *app) error {
-	stream, err := a.letterStream(ctx)
+	l, err := a.openLetters(ctx)
 	if err != nil {
 		return err
 	}
 	var msg *jetstream.RawStreamMsg
-	if stream != nil {
-		msg, err = stream.GetMsg(ctx, c.Number)
+	if l.stream != nil {
+		msg, err = l.stream.GetMsg(ctx, c.Number)
 	}
 	switch {
-	case stream == nil, errors.Is(err, jetstream.ErrMsgNotFound):
+	case l.stream == nil, errors.Is(err, jetstream.ErrMsgNotFound):
 		return usagef("there is no dead letter %d", c.Number)
 	case err != nil:
 		return unavailable("NO_DEAD_LETTERS", err)
@@ -213,29 +219,37 @@ type letterReplay struct {
 }
 
 func (c *deadLetterReplayCommand) Run(ctx context.Context, a *app) error {
-	letters, err := c.chosen(ctx, a)
+	if c.All == (len(c.Numbers) > 0) {
+		return usagef("give the numbers of the letters, or --all")
+	}
+	l, err := a.openLetters(ctx)
 	if err != nil {
 		return err
 	}
-	if len(letters) == 0 {
-		return a.print(map[string]any{"letters": letters}, func(t table) {
-			t.linef("there is no dead letter")
-		})
-	}
-	if err := c.replay(ctx, a, letters); err != nil {
+	all, err := l.all()
+	if err != nil {
 		return err
 	}
-	if err := c.acknowledge(ctx, a, letters); err != nil {
-		a.notef("the alerts about the letters are not all acknowledged: %s", sentence(err))
+	chosen, err := c.chosen(all)
+	if err != nil {
+		return err
+	}
+	if len(chosen) > 0 {
+		if err := l.replay(a, chosen); err != nil {
+			return err
+		}
+		if err := c.acknowledge(ctx, a, chosen); err != nil {
+			a.notef("the alerts about the letters are not all acknowledged: %s", sentence(err))
+		}
 	}
 	staying := 0
-	for _, l := range letters {
+	for _, l := range chosen {
 		if !l.Replayed {
 			staying++
 		}
 	}
-	err = a.print(map[string]any{"letters": letters}, func(t table) {
-		list(t, "LETTER\tREPLAYED\tALERTS ACKNOWLEDGED", letters, func(l *letterReplay) []any {
+	err = a.print(map[string]any{"letters": chosen}, func(t table) {
+		list(t, "LETTER\tREPLAYED\tALERTS ACKNOWLEDGED", chosen, func(l *letterReplay) []any {
 			replayed := a.coloured("yes", good)
 			if !l.Replayed {
 				replayed = a.coloured("no", bad)
@@ -245,20 +259,13 @@ func (c *deadLetterReplayCommand) Run(ctx context.Context, a *app) error {
 	})
 	if err == nil && staying > 0 {
 		return failedf("%d of %d dead letters stay: the stream refuses the event again, or its "+
-			"record of the log is damaged or gone", staying, len(letters))
+			"record of the log is damaged or gone", staying, len(chosen))
 	}
 	return err
 }
 
 // chosen returns the letters to replay.
-func (c *deadLetterReplayCommand) chosen(ctx context.Context, a *app) ([]letterReplay, error) {
-	if c.All == (len(c.Numbers) > 0) {
-		return nil, usagef("give the numbers of the letters, or --all")
-	}
-	all, err := a.deadLetters(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (c *deadLetterReplayCommand) chosen(all []deadLetter) ([]letterReplay, error) {
 	letters, unknown := []letterReplay{}, slices.Clone(c.Numbers)
 	for _, l := range all {
 		if c.All || slices.Contains(c.Numbers, l.Number) {
@@ -273,54 +280,47 @@ func (c *deadLetterReplayCommand) chosen(ctx context.Context, a *app) ([]letterR
 }
 
 // replay publishes the letters on the bus, and marks the accepted ones.
-func (c *deadLetterReplayCommand) replay(
-	ctx context.Context, a *app, letters []letterReplay,
-) error {
-	nc, err := a.dialStreams("handoffctl deadletter")
-	if err != nil {
-		return err
+func (l *letters) replay(a *app, chosen []letterReplay) error {
+	subjects := make([]string, len(chosen))
+	for i := range chosen {
+		subjects[i] = chosen[i].Subject
 	}
-	subjects := make([]string, len(letters))
-	for i := range letters {
-		subjects[i] = letters[i].Subject
-	}
-	ctx = heedViolations(ctx, nc)
-	replayed, err := bus.Replay(ctx, bus.Config{
-		Conn: nc, World: a.flags.World, Logger: slog.New(slog.NewTextHandler(a.err, nil)),
+	replayed, err := bus.Replay(l.ctx, bus.Config{
+		Conn: l.nc, World: a.flags.World, Logger: slog.New(slog.NewTextHandler(a.err, nil)),
 	}, subjects)
 	if err != nil {
-		return a.streamError(err, context.Cause(ctx), "BUS_UNAVAILABLE", "replay dead letters, "+
-			"which writes to the streams of the world and takes the role engine")
+		return a.streamError(l.ctx, err, "BUS_UNAVAILABLE", "replay dead letters, which writes to "+
+			"the streams of the world and takes the role engine")
 	}
-	for i := range letters {
-		letters[i].Replayed = slices.Contains(replayed, letters[i].Subject)
+	for i := range chosen {
+		chosen[i].Replayed = slices.Contains(replayed, chosen[i].Subject)
 	}
 	return nil
 }
 
 // acknowledge acknowledges the alerts about the letters that were replayed.
 func (c *deadLetterReplayCommand) acknowledge(
-	ctx context.Context, a *app, letters []letterReplay,
+	ctx context.Context, a *app, chosen []letterReplay,
 ) error {
 	server, err := a.connect()
 	if err != nil {
 		return err
 	}
+	reason := cmp.Or(c.Signal.Reason, "the dead letter was replayed")
 	for alert, err := range server.Alerts(ctx, true) {
 		if err != nil {
 			return err
 		}
-		for i := range letters {
-			l := &letters[i]
-			if !l.Replayed || l.Subject != alert.DeadLetter {
-				continue
-			}
-			if _, err = server.AcknowledgeAlert(ctx, alert.Seq, c.Signal.actor(a),
-				cmp.Or(c.Signal.Reason, "the dead letter was replayed")); err != nil {
-				return err
-			}
-			l.AlertsAcknowledged++
+		i := slices.IndexFunc(chosen, func(l letterReplay) bool {
+			return l.Replayed && l.Subject == alert.DeadLetter
+		})
+		if i < 0 {
+			continue
 		}
+		if _, err = server.AcknowledgeAlert(ctx, alert.Seq, c.Signal.actor(a), reason); err != nil {
+			return err
+		}
+		chosen[i].AlertsAcknowledged++
 	}
 	return nil
 }

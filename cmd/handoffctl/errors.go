@@ -107,16 +107,25 @@ func (a *app) fail(err error) int {
 		_ = a.printRaw(body)
 	}
 	fmt.Fprintln(a.err, "handoffctl:", sentence(err))
-	for _, d := range details {
-		if len(details) == 1 && d.Path == "" && strings.HasSuffix(sentence(err), d.Message) {
-			break // the sentence has it
-		}
-		fmt.Fprintf(a.err, "  %s: %s\n", orWhole(d.Path), d.Message)
+	if len(details) == 1 && details[0].Path == "" &&
+		strings.HasSuffix(sentence(err), details[0].Message) {
+		details = nil // the sentence has it
+	}
+	for _, line := range linesOf(details) {
+		fmt.Fprintf(a.err, "  %s\n", line)
 	}
 	if hint := hintOf(code, err); hint != "" {
 		fmt.Fprintln(a.err, "  hint:", hint)
 	}
 	return status
+}
+
+// linesOf returns a line for each violation.
+func linesOf(details []schemas.Violation) (lines []string) {
+	for _, d := range details {
+		lines = append(lines, orWhole(d.Path)+": "+d.Message)
+	}
+	return lines
 }
 
 // notef prints a note on standard error.
@@ -157,6 +166,10 @@ func hintOf(code string, err error) string {
 	case errors.Is(err, nats.ErrAuthorization):
 		return "the server is there and refuses this user: give the right --user and --password, " +
 			"--creds or --nkey (or $NATS_USER, …)"
+	case code == permissionDenied && strings.Contains(err.Error(), "for Subscription to"):
+		return "give the prefix of this user's own inboxes, --inbox-prefix _INBOX_<user> " +
+			"($NATS_INBOX_PREFIX), where <user> is its name in the access file; handoffctl knows that " +
+			"name from --user, not from --nkey, --creds or --tlscert"
 	case code == "CONNECTION":
 		return "check that handoffd runs, and give --server (or $NATS_URL) the address that it " +
 			"prints behind ready"

@@ -2,8 +2,12 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -11,11 +15,15 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"worldengine/cmd/internal/counted"
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/wire"
 )
 
 // fixtureParts are the members of a fixture. Some are read and not used: in the vectors of the
@@ -68,6 +76,7 @@ type fixture struct {
 	file, label string         // the label has the file, the index in it and the name
 	element     jsontext.Value // of the file, as it was read
 	town        string         // the handoff's, "" if it cannot be read
+	done        *replayed      // nil until it is replayed
 }
 
 // loadFixtures reads the fixtures of files. There is one fixture at least.
@@ -217,41 +226,34 @@ type mismatch struct {
 	Differs  []string `json:"differs,omitempty"`
 }
 
-// judgeRefusal compares an error reply with the expected answer.
-func (f *fixture) judgeRefusal(refused *client.ReplyError) replayed {
-	r := replayed{outcome: refusedOutcome, answered: &expectation{Error: refused.Code}}
-	if refused.Code == f.Expect.Error {
-		return r
+// judge compares an answer with the expected one. got describes the answer; differs has the details
+// of an error reply.
+func (f *fixture) judge(answered *expectation, got string, differs []string) *replayed {
+	e, r := &f.Expect, &replayed{outcome: refusedOutcome, answered: answered}
+	failed := e.Error != answered.Error
+	if answered.Error == "" {
+		r.outcome, r.unchecked = string(answered.Status), !e.compares()
+		differs = e.differences(answered)
+		failed = failed || len(differs) > 0 ||
+			cmp.Or(e.Status, answered.Status) != answered.Status ||
+			cmp.Or(e.ReasonCode, answered.ReasonCode) != answered.ReasonCode
 	}
-	r.failure = &mismatch{
-		Fixture: f.label, Expected: f.Expect.String(), Got: "error " + refused.Error(),
-	}
-	for _, d := range refused.Details {
-		r.failure.Differs = append(r.failure.Differs, orWhole(d.Path)+": "+d.Message)
+	if failed {
+		r.failure = &mismatch{f.label, e.String(), got, differs}
 	}
 	return r
 }
 
-// judgeResult compares a result with the expected answer.
-func (f *fixture) judgeResult(got *client.Outcome) replayed {
-	e, status, reason := &f.Expect, got.Result.Status, got.Result.ReasonCode
-	r := replayed{outcome: string(status), unchecked: !e.compares(), answered: &expectation{
-		Status: status, ReasonCode: reason, Result: got.JSON, ResultBytes: string(got.JSON),
-	}}
-	differs := differences(e.Result, got.JSON)
-	if e.ResultBytes != "" && e.ResultBytes != string(got.JSON) {
-		if differs = differences(jsontext.Value(e.ResultBytes), got.JSON); differs == nil {
-			differs = []string{"the bytes of the result: the same values, written in another way"}
-		}
+// differences lists the differences between the whole result that e expects, if it does, and an
+// answer.
+func (e *expectation) differences(answered *expectation) []string {
+	if e.ResultBytes == "" || e.ResultBytes == answered.ResultBytes {
+		return differences(e.Result, answered.Result)
 	}
-	if e.Error != "" || len(differs) > 0 || cmp.Or(e.Status, status) != status ||
-		cmp.Or(e.ReasonCode, reason) != reason {
-		r.failure = &mismatch{
-			Fixture: f.label, Expected: e.String(), Differs: differs,
-			Got: fmt.Sprintf("%s %s (run %s)", status, reason, got.RunID),
-		}
+	if found := differences(jsontext.Value(e.ResultBytes), answered.Result); found != nil {
+		return found
 	}
-	return r
+	return []string{"the bytes of the result: the same values, written in another way"}
 }
 
 // String lists the expectations.
@@ -304,3 +306,146 @@ func differences(want, got jsontext.Value) []string {
 
 // orNone names a value that may be missing.
 func orNone(value jsontext.Value) string { return cmp.Or(string(value), "none") }
+
+// recordCommand makes fixtures of the handoffs that a world has judged.
+type recordCommand struct {
+	Town  string        `help:"Record only the handoffs of this town." placeholder:"ID"`
+	RunID string        `name:"run" help:"Record only the handoff of this run." placeholder:"RUN-ID"`
+	For   time.Duration `help:"Record only the handoffs that are judged in this time from now on, or until Ctrl-C." placeholder:"DURATION"`
+	Out   string        `help:"File to write; standard output by default." placeholder:"FILE"`
+}
+
+func (recordCommand) Help() string {
+	return `Writes a fixture for each handoff that the world has judged: the handoff, the state of
+its town before, and the result byte for byte. handoffctl replay --fresh judges them again. record
+leaves out a handoff that a server with the default rules and no game would answer otherwise, and
+counts it on standard error: a game or other settings of the rules decided it, or the log no longer
+keeps the state before.
+
+Example:
+
+    handoffctl record --town town-threatened --out fixtures.json`
+}
+
+func (c *recordCommand) Run(ctx context.Context, a *app) error {
+	if err := checkOutput("--out", c.Out); err != nil {
+		return err
+	}
+	server, err := a.connect()
+	if err != nil {
+		return err
+	}
+	if c.RunID, err = a.runID(ctx, c.RunID, false); err != nil {
+		return err
+	}
+	runIDs, err := c.runIDs(ctx, server)
+	if err != nil {
+		return err
+	}
+	if c.For > 0 {
+		ctx = context.WithoutCancel(ctx) // an interrupt ends only the wait
+	}
+	r := &recorder{server: server, seen: map[string]bool{}, leftOut: map[string]int{}}
+	for _, runID := range runIDs {
+		err := r.record(ctx, runID)
+		discarded := client.IsCode(err, wire.CodeUnknownRun) && (c.For > 0 || c.RunID == "")
+		if err != nil && !discarded {
+			return err
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(r.leftOut)) {
+		fmt.Fprintf(a.err, "left out: %d, %s\n", r.leftOut[why], why)
+	}
+	if len(r.fixtures) == 0 && c.For == 0 {
+		return failedf("there is nothing to record: the world has judged no such handoff that a " +
+			"fresh server would answer in the same way; no file was written")
+	}
+	text, err := fixtureFile(r.fixtures, false)
+	switch {
+	case err != nil:
+		return fmt.Errorf("a fixture cannot be written: %w", err)
+	case c.Out == "":
+		_, err := a.out.Write(text)
+		return err
+	}
+	if err := os.WriteFile(c.Out, text, 0o666); err != nil {
+		return usagef("--out: %v", err)
+	}
+	fmt.Fprintf(a.err, "%s in %s\n", counted.Of(len(r.fixtures), "fixture"), c.Out)
+	return nil
+}
+
+// runIDs returns the ids of the runs to record, the oldest first. With --for it waits first.
+func (c *recordCommand) runIDs(
+	ctx context.Context, server *client.Client,
+) (ids []string, err error) {
+	switch {
+	case c.For > 0:
+		return c.newRunIDs(ctx, server)
+	case c.RunID != "":
+		return []string{c.RunID}, nil
+	}
+	all, err := listRuns(ctx, server, messages.RunList{TownID: c.Town, Order: "oldest"}, math.MaxInt)
+	for i := range all.Runs {
+		ids = append(ids, all.Runs[i].RunID)
+	}
+	return ids, err
+}
+
+// newRunIDs waits, and returns the ids of the runs that had events meanwhile. An interrupt ends the
+// wait.
+func (c *recordCommand) newRunIDs(
+	ctx context.Context, server *client.Client,
+) (ids []string, err error) {
+	request, page := messages.EventListRequest{TownID: c.Town}, messages.EventListReply{}
+	if _, err := server.Ask(ctx, wire.EventList, request, &page); err != nil {
+		return nil, err
+	}
+	_ = backoff.Sleep(ctx, c.For)
+	ctx = context.WithoutCancel(ctx)
+	for seen := map[string]bool{"": true}; request.After != page.Cursor; {
+		request.After, page = page.Cursor, messages.EventListReply{}
+		if _, err := server.Ask(ctx, wire.EventList, request, &page); err != nil {
+			return nil, err
+		}
+		for i := range page.Commits {
+			if id := page.Commits[i].RunID; !seen[id] && cmp.Or(c.RunID, id) == id {
+				seen[id], ids = true, append(ids, id)
+			}
+		}
+	}
+	return ids, nil
+}
+
+// recorder asks for the fixtures of runs.
+type recorder struct {
+	server   *client.Client
+	seen     map[string]bool // the handoffs that were recorded, by their bytes
+	leftOut  map[string]int  // by the reason
+	fixtures []*fixtureParts
+}
+
+// record records the handoff of a run, and before a duplicate the handoff that it repeats.
+func (r *recorder) record(ctx context.Context, runID string) error {
+	var reply struct {
+		Fixtures []*fixtureParts `json:"fixtures"`
+		LeftOut  string          `json:"leftOut"`
+	}
+	request := messages.RunGet{RunID: runID, Fixtures: true}
+	_, err := r.server.Ask(ctx, wire.RunGet, request, &reply)
+	if err != nil {
+		return err
+	}
+	if reply.LeftOut != "" && reply.LeftOut != runs.ErrNotJudged.Error() {
+		r.leftOut[reply.LeftOut]++
+	}
+	for i, f := range reply.Fixtures {
+		if last := len(reply.Fixtures) - 1; i < last && r.seen[string(f.Handoff)] {
+			continue
+		}
+		r.seen[string(f.Handoff)] = true
+		f.Name = fmt.Sprintf("%d %s", len(r.fixtures)+1, f.Name)
+		r.fixtures = append(r.fixtures, f)
+	}
+	return nil
+}

@@ -83,26 +83,24 @@ func elementsOf(data []byte) (elements []jsontext.Value, many bool, err error) {
 			errors.New("it begins with a byte order mark (BOM); save it as UTF-8 without one")
 	}
 	decoder := jsontext.NewDecoder(bytes.NewReader(data), lenient)
-	for {
-		value, err := decoder.ReadValue()
-		var syntax *jsontext.SyntacticError
-		switch {
-		case err == nil:
-			elements = append(elements, value.Clone())
-			continue
-		case errors.As(err, &syntax):
-			return nil, false, fmt.Errorf("%w at byte %d", syntax.Err, syntax.ByteOffset)
-		case !errors.Is(err, io.EOF):
-			return nil, false, err
-		case len(elements) == 0:
-			return nil, false, errors.New("it is empty")
-		case len(elements) > 1 || elements[0].Kind() != '[':
-			return elements, len(elements) > 1, nil
-		}
-		var list []jsontext.Value
-		err = json.Unmarshal(elements[0], &list, lenient)
-		return list, true, err
+	value, err := decoder.ReadValue()
+	for ; err == nil; value, err = decoder.ReadValue() {
+		elements = append(elements, value.Clone())
 	}
+	var syntax *jsontext.SyntacticError
+	switch {
+	case errors.As(err, &syntax):
+		return nil, false, fmt.Errorf("%w at byte %d", syntax.Err, syntax.ByteOffset)
+	case !errors.Is(err, io.EOF):
+		return nil, false, err
+	case len(elements) == 0:
+		return nil, false, errors.New("it is empty")
+	case len(elements) > 1 || elements[0].Kind() != '[':
+		return elements, len(elements) > 1, nil
+	}
+	var list []jsontext.Value
+	err = json.Unmarshal(elements[0], &list, lenient)
+	return list, true, err
 }
 
 // fileEndings are the endings of the names of the files that are read of a directory.
@@ -205,14 +203,9 @@ func checkOutput(flag, name string) error {
 	info, err := os.Stat(name)
 	switch {
 	case err == nil && info.IsDir():
-		return usagef("%s: %s is a directory", flag, name)
-	case err == nil:
-		return nil
-	case !errors.Is(err, os.ErrNotExist):
-		return usagef("%s: %v", flag, err)
-	}
-	if info, err = os.Stat(filepath.Dir(name)); err == nil && !info.IsDir() {
-		err = fmt.Errorf("%s is not a directory", filepath.Dir(name))
+		err = fmt.Errorf("%s is a directory", name)
+	case errors.Is(err, os.ErrNotExist):
+		_, err = os.Stat(filepath.Dir(name))
 	}
 	if err != nil {
 		return usagef("%s: %v", flag, err)

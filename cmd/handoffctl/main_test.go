@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
@@ -26,9 +27,17 @@ import (
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 func TestMain(m *testing.M) {
+	for _, variable := range os.Environ() { // of the machine
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "NATS_") {
+			_ = os.Unsetenv(name)
+		}
+	}
+	_ = os.Unsetenv("NO_COLOR")
+	_ = os.Setenv("TERM", "xterm")
 	natstest.Main(m, 20)
 }
 
@@ -44,7 +53,7 @@ type outcome struct {
 // cli runs command lines against one server.
 type cli struct {
 	t      *testing.T
-	env    map[string]string
+	flags  map[string]string   // of the connection
 	engine *worldengine.Engine // nil without a server
 	data   string              // its data directory
 }
@@ -52,11 +61,15 @@ type cli struct {
 // offline returns a cli that has no server.
 func offline(t *testing.T) *cli {
 	t.Parallel()
-	return &cli{t: t, env: map[string]string{"NATS_URL": "nats://127.0.0.1:1"}}
+	return serverAt(t, "nats://127.0.0.1:1")
 }
 
-// online starts a server with the example world, and returns a cli that finds it by its
-// environment.
+// serverAt returns a cli of a server.
+func serverAt(t *testing.T, url string) *cli {
+	return &cli{t: t, flags: map[string]string{"server": url}}
+}
+
+// online starts a server with the example world, and returns a cli of it.
 func online(t *testing.T) *cli { return onlineWith(t, worldengine.Config{}) }
 
 func onlineWith(t *testing.T, engine worldengine.Config) *cli {
@@ -64,24 +77,31 @@ func onlineWith(t *testing.T, engine worldengine.Config) *cli {
 	// Handoffs that wait for the end of a pause get there.
 	engine.PauseWait = cmp.Or(engine.PauseWait, time.Hour)
 	data := t.TempDir()
-	srv, err := server.Start(t.Context(), server.Config{
-		Listen: "127.0.0.1:0", Data: data, Sync: server.SyncInterval, World: worlds.Frontier,
-		Engine: engine, Logger: slog.New(slog.DiscardHandler),
-	})
+	srv := serve(t, server.Config{Data: data, Engine: engine})
+	return &cli{t: t, flags: map[string]string{"server": srv.URL()}, engine: srv.Engine(),
+		data: data}
+}
+
+// serve starts a server with the example world for a test.
+func serve(t *testing.T, config server.Config) *server.Server {
+	t.Helper()
+	config.Listen, config.Data = "127.0.0.1:0", cmp.Or(config.Data, t.TempDir())
+	config.Sync, config.World = server.SyncInterval, worlds.Frontier
+	config.Logger = slog.New(slog.DiscardHandler)
+	srv, err := server.Start(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		assert.NoError(t, srv.Close(ctx))
 	})
-	return &cli{t: t, env: map[string]string{"NATS_URL": srv.URL()}, engine: srv.Engine(),
-		data: data}
+	return srv
 }
 
 // streams returns the streams of the server, with the rights of the engine.
 func (c *cli) streams() jetstream.JetStream {
 	c.t.Helper()
-	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
+	nc, err := natsconn.Options{}.ConnectOperator(c.flags["server"], "test")
 	require.NoError(c.t, err)
 	c.t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
@@ -95,35 +115,25 @@ func (c *cli) run(args ...string) outcome {
 	return c.pipe("", args...)
 }
 
-// patient returns a command line whose requests have time on a busy machine, too, unless it has a
-// timeout.
-func patient(args []string) []string {
-	if slices.Contains(args, "--timeout") {
-		return args
+// exec runs a command line with inputs and outputs of the test, and returns its exit status. Its
+// requests have time on a busy machine, too, unless it has a timeout.
+func (c *cli) exec(ctx context.Context, in io.Reader, out, errs io.Writer, args ...string) int {
+	flags := []string{"--timeout", "1m"}
+	for name, value := range c.flags {
+		flags = append(flags, "--"+name, value)
 	}
 	behind := 0
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		behind = 1 // the command stays first, as people write it
 	}
-	return slices.Insert(slices.Clone(args), behind, "--timeout", "1m")
-}
-
-// lookup looks up an environment variable of the command lines.
-func (c *cli) lookup(name string) (string, bool) {
-	value, ok := c.env[name]
-	return value, ok
-}
-
-// exec runs a command line with inputs and outputs of the test, and returns its exit status.
-func (c *cli) exec(ctx context.Context, in io.Reader, out, errs io.Writer, args ...string) int {
-	return run(ctx, args, in, out, errs, c.lookup)
+	return run(ctx, slices.Insert(slices.Clone(args), behind, flags...), in, out, errs)
 }
 
 // pipe runs a command line with standard input.
 func (c *cli) pipe(stdin string, args ...string) outcome {
 	c.t.Helper()
 	var out, errs bytes.Buffer
-	status := c.exec(c.t.Context(), strings.NewReader(stdin), &out, &errs, patient(args)...)
+	status := c.exec(c.t.Context(), strings.NewReader(stdin), &out, &errs, args...)
 	return outcome{status, out.String(), errs.String()}
 }
 
@@ -150,7 +160,7 @@ func (c *cli) background(args ...string) *running {
 // start starts a command line; the end of ctx is Ctrl-C.
 func (c *cli) start(ctx context.Context, in io.Reader, args ...string) *running {
 	r := &running{t: c.t, ended: make(chan int, 1)}
-	go func() { r.ended <- c.exec(ctx, in, &r.out, &r.errs, patient(args)...) }()
+	go func() { r.ended <- c.exec(ctx, in, &r.out, &r.errs, args...) }()
 	return r
 }
 
@@ -246,19 +256,112 @@ func (c *cli) send(handoff string) answer {
 // connect connects to the server of the command lines.
 func (c *cli) connect(options ...nats.Option) *nats.Conn {
 	c.t.Helper()
-	if user := c.env["NATS_USER"]; user != "" {
-		options = append(options, nats.UserInfo(user, c.env["NATS_PASSWORD"]))
+	if user := c.flags["user"]; user != "" {
+		options = append(options, nats.UserInfo(user, c.flags["password"]))
 	}
-	nc, err := nats.Connect(c.env["NATS_URL"], options...)
+	nc, err := nats.Connect(c.flags["server"], options...)
 	require.NoError(c.t, err)
 	c.t.Cleanup(nc.Close)
 	return nc
 }
 
-func TestMain_World(t *testing.T) {
-	c := online(t)
-	c.env["HANDOFFCTL_WORLD"] = "elsewhere"
-	c.fails(exitUnavailable, `NO_RESPONDERS: no server answers town.list for the world "elsewhere"`,
-		"town", "list")
-	c.ok("town", "list", "--world", "main") // a flag overrules the environment
+// faked returns a cli whose server has an answer for each verb: a body that starts with a digit is an
+// error reply of that status. The server asks for a user and a password.
+func faked(t *testing.T, answers map[string]string) *cli {
+	t.Parallel()
+	ns := natstest.Start(t, &natsserver.Options{Username: "agent", Password: "secret"})
+	nc, err := nats.Connect(ns.ClientURL(), nats.UserInfo("agent", "secret"))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	for verb, body := range answers {
+		reply := &nats.Msg{Data: []byte(body), Header: nats.Header{}}
+		if body != "" && body[0] >= '0' && body[0] <= '9' {
+			reply.Header.Set(wire.ErrorCodeHeader, body[:3])
+			reply.Header.Set(wire.ErrorHeader, strings.TrimSpace(body[3:]))
+			reply.Data = nil
+		}
+		_, err := nc.Subscribe(wire.Subject("main", verb), func(request *nats.Msg) {
+			_ = request.RespondMsg(reply)
+		})
+		require.NoError(t, err)
+	}
+	require.NoError(t, nc.Flush())
+	return &cli{t: t, flags: map[string]string{
+		"server": ns.ClientURL(), "user": "agent", "password": "secret",
+	}}
+}
+
+func TestConnection_Flags(t *testing.T) {
+	c := faked(t, map[string]string{"town.list": `{"towns": []}`})
+	assert.Equal(t, "TOWN  EPOCH  SNAPSHOT  REVISION  APPLY  STATE  PENDING\nnone\n",
+		c.ok("town", "list"), "credentials of the environment")
+
+	delete(c.flags, "user")
+	delete(c.flags, "password")
+	c.fails(exitRefused, "Authorization Violation", "town", "list")
+	c.ok("town", "list", "--user", "agent", "--password", "secret")
+	got := c.run("town", "list", "--user", "agent", "--password", "wrong")
+	assert.Equal(t, exitRefused, got.status)
+	assert.NotContains(t, got.err, "wrong", "secrets are not told")
+}
+
+func TestErrors_TroubleOfTheServer(t *testing.T) {
+	c := faked(t, map[string]string{
+		"handoff":    `{"schemaVersion": "execution-result.v1"}`,
+		"town.get":   `500 the disk is full`,
+		"town.list":  `no JSON`,
+		"result.get": `{"runId": "r", "result": {}}`,
+		"run.events": `{"events": [], "lastEventSeq": 3}`,
+	})
+	for args, wants := range map[string]string{
+		"send -":       "INVALID_RESULT: the server's answer is not a valid result: ",
+		"replay -":     "INVALID_RESULT: ",
+		"town get x":   "UNKNOWN (500): the disk is full",
+		"town list":    "INVALID_ANSWER: the server's answer cannot be read: ",
+		"result get x": "INVALID_RESULT: the server's answer is not a valid result: ",
+		"run events x": "INVALID_ANSWER: the server's answer cannot be read: the events of run x " +
+			"break off at 0 of 3",
+	} {
+		got := c.pipe("{}", strings.Fields(args)...)
+		assert.Equal(t, exitUnavailable, got.status, args)
+		assert.Contains(t, got.err, "handoffctl: "+wants, args)
+	}
+}
+
+func TestNew_WrongHash(t *testing.T) {
+	c := faked(t, map[string]string{
+		"town.get": `{"townId": "x", "snapshotHash": "beef", "snapshot": ` +
+			string(newTown(t, "x", 1)) + `}`,
+	})
+	c.fails(exitUnavailable, "the server's snapshotHash is not the hash of its snapshot: "+
+		"beef, not ", "new", "x", "talk", "casual")
+}
+
+func TestTownList_GoesRound(t *testing.T) {
+	c := faked(t, map[string]string{"town.list": `{"towns": [], "next": "a"}`})
+	c.fails(exitUnavailable, `the list comes back to "a" after "a"`, "town", "list")
+}
+
+func TestErrors_NoAnswer(t *testing.T) {
+	c := faked(t, nil)
+	nc := c.connect()
+	asked := make(chan struct{}, 2)
+	_, err := nc.Subscribe(wire.Subject("main", "handoff"), func(*nats.Msg) { asked <- struct{}{} })
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+
+	got := c.pipe("{}", "send", "-", "--timeout", "30ms")
+	assert.Equal(t, exitUnavailable, got.status)
+	assert.Equal(t, "handoffctl: TIMEOUT: no answer to handoff within 30ms; "+
+		"the request may have been carried out\n"+
+		"  hint: --timeout gives it more time\n", got.err)
+	<-asked
+
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-asked; cancel() }()
+	var out, errs bytes.Buffer
+	status := c.exec(ctx, strings.NewReader("[{}, {}]"), &out, &errs, "replay", "-")
+	assert.Equal(t, exitUnavailable, status)
+	assert.Contains(t, errs.String(), "INTERRUPTED: ")
+	assert.Regexp(t, `(?m)^not replayed  2$`, out.String())
 }

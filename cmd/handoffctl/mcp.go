@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -217,11 +218,7 @@ func addTool[In any](
 // toolError returns an error whose text has the details, with their paths.
 func toolError(err error) error {
 	_, _, details, _ := classify(err)
-	text := sentence(err)
-	for _, d := range details {
-		text += fmt.Sprintf("; %s: %s", orWhole(d.Path), d.Message)
-	}
-	return errors.New(text)
+	return errors.New(strings.Join(append([]string{sentence(err)}, linesOf(details)...), "; "))
 }
 
 func (m *mcpTools) listTowns(ctx context.Context, _ struct{}) (any, error) {

@@ -33,7 +33,7 @@ func startMCP(t *testing.T, c *cli) *model {
 	toServer, fromModel := io.Pipe()
 	toModel, fromServer := io.Pipe()
 	ctx, cancel := context.WithCancel(context.Background())
-	engine, err := client.Connect(c.env["NATS_URL"], client.Options{})
+	engine, err := client.Connect(c.flags["server"], client.Options{})
 	require.NoError(t, err)
 	engine.Timeout = 30 * time.Second
 	command := &mcpCommand{Actor: "mayor-7"}
@@ -200,7 +200,7 @@ func TestMCP_Approval(t *testing.T) {
 // A line that is no JSON gets an error and ends nothing.
 func TestMCP_NotJSON(t *testing.T) {
 	c := online(t)
-	engine, err := client.Connect(c.env["NATS_URL"], client.Options{})
+	engine, err := client.Connect(c.flags["server"], client.Options{})
 	require.NoError(t, err)
 	t.Cleanup(engine.Close)
 	in, model := io.Pipe()

@@ -79,11 +79,12 @@ func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 		Timeout: c.Within, Restart: c.Restart,
 		Ask: func(request string) { fmt.Fprintln(a.err, request) },
 	}
-	if at := strings.Split(c.Subject, "."); len(at) != len(strings.Split(
-		wire.ApplySubject("w", "t"), ".")) || c.Subject != wire.ApplySubject(at[2], at[4]) {
+	parts := strings.Split(c.Subject, ".")
+	if len(parts) != 5 || c.Subject != wire.ApplySubject(parts[2], parts[4]) {
 		return config, usagef("the subject must be a town's, %s, not %s",
 			wire.ApplySubject("<world>", "<town token>"), show(c.Subject))
 	}
+	token := parts[4]
 	if c.Within <= 0 || c.Restart < 0 {
 		return config, usagef("--within must be above 0, and --restart must not be below 0")
 	}
@@ -97,7 +98,6 @@ func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 			}
 		}
 	}
-	token := c.Subject[strings.LastIndex(c.Subject, ".")+1:]
 	if c.Snapshot == "" {
 		townID, err := wire.PercentDecode(token)
 		if err != nil || townID == "" || strings.ContainsAny(token, "=*>") {

@@ -56,11 +56,21 @@ const keyHelp = `    a          applied
     s          silence: no answer; the engine asks again, then gives up
     ?          this help`
 
+// Validate returns the mistake in the flags.
+func (c *pluginTryCommand) Validate() error {
+	switch {
+	case c.Count < 0:
+		return fmt.Errorf("--count must not be below 0, but is %d", c.Count)
+	case slices.Contains(c.Town, ""):
+		return errors.New("--town must not be empty")
+	case !validReason(c.Reason):
+		return fmt.Errorf("--reason must be upper-case words such as PROTECTED_AREA, not %q", c.Reason)
+	}
+	return nil
+}
+
 // Run answers until ctx is done, the count is reached, or standard input ends.
 func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
-	if err := c.check(); err != nil {
-		return err
-	}
 	if c.Answer == "" && isTerminal(a.in) {
 		c.Answer = "ask"
 	} else if c.Answer == "" {
@@ -81,14 +91,6 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	}
 	lost := make(chan struct{})
 	nc.SetClosedHandler(func(*nats.Conn) { close(lost) })
-	// Two that start at the same time find each other only by the second look, below.
-	hosts, err := plugin.Hosts(ctx, nc, a.flags.World, c.Town...)
-	if err != nil {
-		a.notef("it is not known whether another plugin hosts the town: %s", sentence(err))
-	}
-	if err := c.mustBeAlone(hosts); err != nil {
-		return err
-	}
 	p := &manualPlugin{
 		pluginTryCommand: c, app: a, keys: make(chan string), times: map[string]int{},
 		started: make(chan struct{}), ended: make(chan error, 1),
@@ -102,20 +104,17 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return unavailable("SUBSCRIPTION", err)
 	}
-	defer func() { // without waiting for a person
-		ctx, cancel := context.WithCancel(ctx)
-		cancel()
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel() // so that Close does not wait for a person
 		_ = served.Close(ctx)
 	}()
 	if !c.Beside {
-		hosts, _ = plugin.OtherHosts(ctx, nc, a.flags.World, c.Town...)
-		if err := c.mustBeAlone(hosts); err != nil {
+		if err := c.mustBeAlone(ctx, a, nc); err != nil {
 			return err
 		}
 	}
 	fmt.Fprintf(a.err, "ready %s\n", strings.Join(plugin.Subjects(a.flags.World, c.Town...), " "))
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	noKeys := make(chan struct{})
 	if c.Answer == "ask" {
 		go readLines(ctx, a.in, p.keys, noKeys)
@@ -133,22 +132,14 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	return err
 }
 
-// check returns the mistake in the flags.
-func (c *pluginTryCommand) check() error {
-	switch {
-	case c.Count < 0:
-		return usagef("--count must not be below 0, but is %d", c.Count)
-	case slices.Contains(c.Town, ""):
-		return usagef("--town must not be empty")
-	case !validReason(c.Reason):
-		return usagef("--reason must be upper-case words such as PROTECTED_AREA, not %q", c.Reason)
+// mustBeAlone refuses to host a town that another plugin hosts. Commands wait for it, so of two that
+// start at the same time one ends before it has answered.
+func (c *pluginTryCommand) mustBeAlone(ctx context.Context, a *app, nc *nats.Conn) error {
+	others, err := plugin.OtherHosts(ctx, nc, a.flags.World, c.Town...)
+	if err != nil {
+		a.notef("it is not known whether another plugin hosts the town: %s", sentence(err))
 	}
-	return nil
-}
-
-// mustBeAlone refuses to host a town that another plugin hosts.
-func (c *pluginTryCommand) mustBeAlone(others []plugin.Host) error {
-	if len(others) == 0 || c.Beside {
+	if len(others) == 0 {
 		return nil
 	}
 	town := "all towns"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +26,7 @@ import (
 // replayCommand sends the handoffs of fixtures.
 type replayCommand struct {
 	Paths       []string `arg:"" name:"path" help:"Files, and directories to search for *.json, *.jsonl and *.ndjson; - for standard input."`
-	Concurrency int      `help:"Number of towns to replay at the same time. The handoffs of one town stay in their order." default:"1"`
+	Concurrency positive `help:"Number of towns to replay at the same time. The handoffs of one town stay in their order." default:"1"`
 	Strict      bool     `help:"Refuse fixtures that expect nothing before anything is sent."`
 	Fresh       bool     `help:"Replay against temporary servers, with a new world for each file."`
 	Update      bool     `help:"Write the answers into the fixtures that failed or expect nothing, and show the differences."`
@@ -71,8 +72,7 @@ func (c *replayCommand) Run(ctx context.Context, a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	p := &player{app: a, fixtures: fixtures, line: a.progressLine(),
-		done: make([]*replayed, len(fixtures))}
+	p := &player{app: a, fixtures: fixtures, line: a.progressLine()}
 	if c.Fresh {
 		p.fresh = &freshWorlds{timeout: a.flags.Timeout, clients: map[freshWorld]*client.Client{}}
 		defer func() { err = errors.Join(err, p.fresh.close()) }()
@@ -80,28 +80,25 @@ func (c *replayCommand) Run(ctx context.Context, a *app) (err error) {
 		return err
 	}
 	start := time.Now()
-	stopped := p.play(ctx, c.Concurrency)
+	stopped := p.play(ctx, int(c.Concurrency))
 	took := time.Since(start)
 	p.line.clear()
 	if c.JUnit != "" {
-		if err := writeJUnit(c.JUnit, junitSuites(fixtures, p.done)...); err != nil {
+		if err := writeJUnit(c.JUnit, junitSuites(fixtures)...); err != nil {
 			return err
 		}
 	}
 	var updates []update
 	if c.Update && stopped == nil {
-		if updates, err = a.update(fixtures, p.done); err != nil {
+		if updates, err = updateFixtures(fixtures); err != nil {
 			return err
 		}
 	}
-	return errors.Join(stopped, a.printReplay(p.done, took, updates, stopped))
+	return errors.Join(stopped, a.printReplay(fixtures, took, updates, stopped))
 }
 
 // load checks the command line, and reads the fixtures.
 func (c *replayCommand) load(a *app) ([]fixture, error) {
-	if c.Concurrency < 1 {
-		return nil, usagef("--concurrency must be at least 1, not %d", c.Concurrency)
-	}
 	if err := checkOutput("--junit", c.JUnit); err != nil {
 		return nil, err
 	}
@@ -137,8 +134,7 @@ type player struct {
 
 	mu    sync.Mutex // of line and count
 	line  *progressLine
-	count int         // of fixtures that were replayed
-	done  []*replayed // by fixture; nil if it was not replayed
+	count int // of fixtures that were replayed
 }
 
 // play replays the fixtures, with concurrency lanes at once. It stops at the first error that is
@@ -184,7 +180,7 @@ func (p *player) playLane(ctx context.Context, lane []int) error {
 			return err
 		}
 		done.took = time.Since(start)
-		p.done[i] = &done
+		p.fixtures[i].done = done
 		p.step()
 	}
 	return nil
@@ -229,28 +225,32 @@ func (p *player) step() {
 
 // replay replays one fixture, in the nth world of its file or in the next one if its snapshot would
 // lower the day of its town. An error means that no answer came.
-func (p *player) replay(ctx context.Context, f *fixture, nth *int) (replayed, error) {
+func (p *player) replay(ctx context.Context, f *fixture, nth *int) (*replayed, error) {
 	world, err := p.prepare(ctx, f, *nth)
 	for p.fresh != nil && client.IsCode(err, wire.CodeEpochRegression) {
 		*nth++
 		world, err = p.prepare(ctx, f, *nth)
 	}
 	if refused, ok := errors.AsType[*client.ReplyError](err); ok && refused.Refused() {
-		return replayed{outcome: refusedOutcome, failure: &mismatch{
+		return &replayed{outcome: refusedOutcome, failure: &mismatch{
 			Fixture: f.label, Expected: "its snapshot to be put", Got: "error " + refused.Error(),
 		}}, nil
 	}
 	if err != nil {
-		return replayed{}, err
+		return nil, err
 	}
 	got, err := f.send(ctx, world)
 	if refused, ok := errors.AsType[*client.ReplyError](err); ok && refused.Refused() {
-		return f.judgeRefusal(refused), nil
+		return f.judge(&expectation{Error: refused.Code}, "error "+refused.Error(),
+			linesOf(refused.Details)), nil
 	}
 	if err != nil {
-		return replayed{}, err
+		return nil, err
 	}
-	return f.judgeResult(got), nil
+	status, reason := got.Result.Status, got.Result.ReasonCode
+	return f.judge(&expectation{
+		Status: status, ReasonCode: reason, Result: got.JSON, ResultBytes: string(got.JSON),
+	}, fmt.Sprintf("%s %s (run %s)", status, reason, got.RunID), nil), nil
 }
 
 // prepare returns the world of a fixture, with the fixture's snapshot as the state of its town. In
@@ -320,14 +320,14 @@ func (f *fixture) send(ctx context.Context, world *client.Client) (*client.Outco
 	return world.SendJSON(ctx, f.Handoff)
 }
 
-// freshWorlds are empty worlds for fixtures: an embedded NATS in a directory that is removed, and a
-// world engine for each world. It is safe for concurrent use.
+// freshWorlds are empty worlds for fixtures: a server for each, on the NATS of the first. It is safe
+// for concurrent use.
 type freshWorlds struct {
 	timeout time.Duration
 
 	mu      sync.Mutex
-	dir     string
-	servers []*server.Server // the first one has the NATS
+	nats    string         // the URL; "" before the first world
+	ends    []func() error // of the servers
 	clients map[freshWorld]*client.Client
 }
 
@@ -344,40 +344,19 @@ func (w *freshWorlds) world(ctx context.Context, at freshWorld) (*client.Client,
 	if w.clients[at] != nil {
 		return w.clients[at], nil
 	}
-	c, err := w.start(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("a temporary server cannot be started: %w", err)
-	}
-	w.clients[at] = c
-	return c, nil
-}
-
-// start starts a server for one more world. The caller holds the lock.
-func (w *freshWorlds) start(ctx context.Context) (_ *client.Client, err error) {
-	config := server.Config{
-		Listen: "127.0.0.1:0", Sync: server.SyncInterval,
-		Open: true, Logger: slog.New(slog.DiscardHandler),
-	}
-	config.Engine.World = fmt.Sprintf("fresh-%d", len(w.servers)+1)
-	if len(w.servers) > 0 {
-		config.NATS = w.servers[0].URL()
-	} else {
-		w.dir, err = os.MkdirTemp("", "handoffctl-replay-")
-		config.Data = w.dir
-	}
+	config := server.Config{Sync: server.SyncInterval, Open: true, NATS: w.nats}
+	config.Engine.World = fmt.Sprintf("fresh-%d", len(w.ends)+1)
+	s, end, err := privateServer(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	s, err := server.Start(ctx, config)
+	w.nats, w.ends = s.URL(), append(w.ends, end)
+	nc, err := nats.Connect(w.nats, nats.Name("handoffctl"))
 	if err != nil {
-		return nil, err
-	}
-	w.servers = append(w.servers, s)
-	nc, err := nats.Connect(s.URL(), nats.Name("handoffctl"))
-	if err != nil {
-		return nil, err
+		return nil, unavailable("CONNECTION", err)
 	}
 	c := &client.Client{Conn: nc, World: config.Engine.World, Timeout: w.timeout}
+	w.clients[at] = c
 	for {
 		// On a busy machine its lease may have lapsed: then it stands by for a moment.
 		if _, err := c.Control(ctx, ""); !client.IsCode(err, "NO_RESPONDERS") {
@@ -389,19 +368,36 @@ func (w *freshWorlds) start(ctx context.Context) (_ *client.Client, err error) {
 	}
 }
 
-// close ends the servers and removes their data.
-func (w *freshWorlds) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+// close ends the servers, the one with the NATS last.
+func (w *freshWorlds) close() (err error) {
 	for _, c := range w.clients {
 		c.Conn.Close()
 	}
-	var errs []error
-	for i := len(w.servers) - 1; i >= 0; i-- { // the one with the NATS last
-		errs = append(errs, w.servers[i].Close(ctx))
+	for _, end := range slices.Backward(w.ends) {
+		err = errors.Join(err, end())
 	}
-	if w.dir != "" {
-		errs = append(errs, os.RemoveAll(w.dir))
+	return err
+}
+
+// privateServer starts a server in this process, with its own NATS and data unless config has a NATS.
+// end ends the server and removes its data.
+func privateServer(
+	ctx context.Context, config server.Config,
+) (srv *server.Server, end func() error, err error) {
+	config.Listen, config.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
+	if config.NATS == "" {
+		config.Data, err = os.MkdirTemp("", "handoffctl-")
 	}
-	return errors.Join(errs...)
+	if err == nil {
+		srv, err = server.Start(ctx, config)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("a private server does not start: %w", err),
+			os.RemoveAll(config.Data))
+	}
+	return srv, func() error {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), server.DefaultDrainTimeout)
+		defer cancel()
+		return errors.Join(srv.Close(stop), os.RemoveAll(config.Data))
+	}, nil
 }

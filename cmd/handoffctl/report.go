@@ -1,13 +1,22 @@
 package main
 
 import (
+	"bytes"
 	"encoding/xml"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"worldengine/handoff"
+	"worldengine/schemas"
 )
 
 // summary has the findings of a replay.
@@ -32,12 +41,12 @@ type summary struct {
 // printReplay prints the findings of a replay. It returns an error if fixtures failed, and none if the
 // replay was stopped by another error.
 func (a *app) printReplay(
-	done []*replayed, took time.Duration, updates []update, stopped error,
+	fixtures []fixture, took time.Duration, updates []update, stopped error,
 ) error {
-	s := summarize(done, took)
+	s := summarize(fixtures, took)
 	s.Updates = updates
 	if stopped == nil || !a.json() {
-		if err := a.print(s, func(t table) { t.summary(&s) }); err != nil {
+		if err := a.print(s, func(t table) { a.writeSummary(t, &s) }); err != nil {
 			return err
 		}
 	}
@@ -47,13 +56,14 @@ func (a *app) printReplay(
 	return nil
 }
 
-func summarize(done []*replayed, took time.Duration) summary {
+func summarize(fixtures []fixture, took time.Duration) summary {
 	s := summary{Outcomes: map[string]int{}, Failures: []mismatch{}, Seconds: took.Seconds()}
 	for _, status := range handoff.Statuses() {
 		s.Outcomes[string(status)] = 0
 	}
 	s.Outcomes[refusedOutcome] = 0
-	for _, r := range done {
+	for i := range fixtures {
+		r := fixtures[i].done
 		if r == nil {
 			s.NotReplayed++
 			continue
@@ -75,7 +85,19 @@ func summarize(done []*replayed, took time.Duration) summary {
 	return s
 }
 
-func (t table) summary(s *summary) {
+// writeSummary writes the updates and the findings.
+func (a *app) writeSummary(t table, s *summary) {
+	for _, u := range s.Updates {
+		t.linef("%s expects what was answered:", u.Fixture)
+		for line := range strings.Lines(u.Difference) {
+			tone := good
+			if line[0] == '-' {
+				tone = bad
+			}
+			t.linef("%s", a.coloured(strings.TrimSuffix(line, "\n"), tone))
+		}
+		t.linef("")
+	}
 	for _, status := range handoff.Statuses() {
 		t.row(status, s.Outcomes[string(status)])
 	}
@@ -165,10 +187,10 @@ func (n *junitCounts) count(c *junitCase) {
 
 // junitSuites returns a suite for each file of a replay, with a case for each fixture. A fixture that
 // expects nothing counts as skipped, and one that was not replayed as an error.
-func junitSuites(fixtures []fixture, done []*replayed) []*junitSuite {
+func junitSuites(fixtures []fixture) []*junitSuite {
 	var suites []*junitSuite
 	for i := range fixtures {
-		f, r := &fixtures[i], done[i]
+		f, r := &fixtures[i], fixtures[i].done
 		if last := len(suites) - 1; last < 0 || suites[last].Name != f.file {
 			suites = append(suites, &junitSuite{Name: f.file})
 		}
@@ -189,4 +211,190 @@ func junitSuites(fixtures []fixture, done []*replayed) []*junitSuite {
 		suite.Cases = append(suite.Cases, c)
 	}
 	return suites
+}
+
+// update is a change of a fixture by replay --update.
+type update struct {
+	Fixture string `json:"fixture"`
+	// Difference has a line for each value that the fixture expected, and that it expects now.
+	Difference string `json:"difference"`
+}
+
+// checkUpdate refuses arguments that conflict with --update.
+func (c *replayCommand) checkUpdate(files []string) error {
+	switch {
+	case !c.Update:
+		return nil
+	case slices.Contains(files, "-"):
+		return usagef("--update writes into the files of the fixtures: name files, not -")
+	case c.JUnit != "":
+		return usagef("--junit reports differences, and --update accepts them as expected: " +
+			"give one of them")
+	}
+	seen := map[string]bool{}
+	for _, file := range files {
+		place, err := filepath.EvalSymlinks(file)
+		if err == nil {
+			place, err = filepath.Abs(place)
+		}
+		if err == nil && seen[place] {
+			err = fmt.Errorf("%s is named twice", file)
+		}
+		var writable *os.File
+		if err == nil {
+			writable, err = os.OpenFile(place, os.O_WRONLY, 0)
+		}
+		if err != nil {
+			return usagef("--update: %v", err)
+		}
+		_ = writable.Close()
+		seen[place] = true
+	}
+	return nil
+}
+
+// updateFixtures makes each fixture that failed or expects nothing expect its answer, and rewrites
+// its file.
+func updateFixtures(fixtures []fixture) ([]update, error) {
+	var all []update
+	byFile, changed := map[string][]*fixture{}, map[string]bool{}
+	for i := range fixtures {
+		f, r := &fixtures[i], fixtures[i].done
+		byFile[f.file] = append(byFile[f.file], f)
+		if r.answered == nil || r.failure == nil && !r.unchecked {
+			continue
+		}
+		wanted := f.Expect.meeting(r.answered)
+		all = append(all, update{f.label, expectationDifference(&f.Expect, wanted)})
+		f.Expect, r.updated, changed[f.file] = *wanted, true, true
+	}
+	for _, file := range slices.Sorted(maps.Keys(changed)) {
+		if err := rewrite(file, byFile[file]); err != nil {
+			return nil, usagef("--update: %v", err)
+		}
+	}
+	return all, nil
+}
+
+// rewrite writes the fixtures of a file into it, unless it has changed since it was read.
+func rewrite(file string, fixtures []*fixture) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	elements, _, err := elementsOf(data)
+	if err != nil || !slices.EqualFunc(elements, fixtures, func(e jsontext.Value, f *fixture) bool {
+		return bytes.Equal(e, f.element)
+	}) {
+		return usagef("%s has changed since it was read", file)
+	}
+	all := make([]*fixtureParts, len(fixtures))
+	for i, f := range fixtures {
+		all[i] = &f.fixtureParts
+	}
+	text, err := fixtureFile(all, filepath.Ext(file) != ".json")
+	if err != nil {
+		return err
+	}
+	return replaceFile(file, text)
+}
+
+// replaceFile gives a file another content, all of it or none.
+func replaceFile(file string, content []byte) error {
+	place, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(place)
+	if err != nil {
+		return err
+	}
+	fresh, err := os.CreateTemp(filepath.Dir(place), filepath.Base(place)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(fresh.Name()) // unless it has the file's name by then
+	_, err = fresh.Write(content)
+	err = errors.Join(err, fresh.Chmod(info.Mode().Perm()), fresh.Sync(), fresh.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(fresh.Name(), place)
+}
+
+// fixtureFile writes fixtures as a file has them: one on each line, in an array unless they are
+// JSON Lines.
+func fixtureFile(fixtures []*fixtureParts, jsonLines bool) ([]byte, error) {
+	lines := make([][]byte, len(fixtures))
+	for i, f := range fixtures {
+		line, err := json.Marshal(f, lenient, jsontext.PreserveRawStrings(true))
+		if err != nil {
+			return nil, err
+		}
+		lines[i] = line
+		if i == len(fixtures)-1 {
+			lines[i] = append(line, '\n')
+		}
+	}
+	if jsonLines {
+		return bytes.Join(lines, []byte("\n")), nil
+	}
+	return slices.Concat([]byte("[\n"), bytes.Join(lines, []byte(",\n")), []byte("]\n")), nil
+}
+
+// meeting returns an expectation that an answer meets. It has the members that e has of a result,
+// or if e has none, the members that handoffctl record writes.
+func (e *expectation) meeting(answered *expectation) *expectation {
+	wanted := *answered
+	switch {
+	case answered.Error != "":
+		return &wanted
+	case !e.comparesResult():
+		wanted.Result = nil
+		return &wanted
+	case differences(e.Result, answered.Result) == nil:
+		wanted.Result = e.Result // which may be written in another way
+	}
+	if e.Status == "" {
+		wanted.Status = ""
+	}
+	if e.ReasonCode == "" {
+		wanted.ReasonCode = ""
+	}
+	if e.ResultBytes == "" {
+		wanted.ResultBytes = ""
+	}
+	return &wanted
+}
+
+// expectationDifference has a line for each value that differs. The bytes of a result are compared
+// as JSON, and as text if that shows no difference.
+func expectationDifference(was, is *expectation) string {
+	found := handoff.Differences(was.tree(true), is.tree(true), false)
+	if found == nil {
+		found = handoff.Differences(was.tree(false), is.tree(false), false)
+	}
+	var text strings.Builder
+	for _, d := range found {
+		if d.Before != nil {
+			text.WriteString("- " + d.Path + ": " + string(d.Before) + "\n")
+		}
+		if d.After != nil {
+			text.WriteString("+ " + d.Path + ": " + string(d.After) + "\n")
+		}
+	}
+	return text.String()
+}
+
+// tree returns the expectation as a JSON tree. With parse, the bytes of a result are a tree too.
+func (e *expectation) tree(parse bool) any {
+	data, _ := json.Marshal(e, lenient) // of texts and of JSON that was read
+	tree, err := schemas.Decode(data, schemas.Limits{})
+	if err != nil {
+		return nil // a result that no server gives
+	}
+	if bytes, err := schemas.Decode([]byte(e.ResultBytes), schemas.Limits{}); parse && err == nil {
+		tree.(map[string]any)["resultBytes"] = bytes
+	}
+	return tree
 }

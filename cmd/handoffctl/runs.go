@@ -111,17 +111,17 @@ func eventsOf(
 
 // runListCommand lists runs.
 type runListCommand struct {
-	Town   string `help:"List only the runs of this town." placeholder:"ID"`
-	Actor  string `help:"List only the runs of this actor, who proposed or gave the signal." placeholder:"NAME"`
-	Type   string `help:"List only the runs of this type of proposal, such as PROJECT_ADVANCE, or of this signal, such as PAUSE." placeholder:"TYPE"`
-	Status string `help:"List only the runs with this status, such as RUNNING, or with this status of the result, such as rejected." placeholder:"STATUS"`
-	Reason string `help:"List only the runs whose result has this reason code, such as PRECONDITION_FAILED." placeholder:"CODE"`
-	ID     string `help:"List only the runs with an id that begins with this text: the id of the run, its key, its handoff or its result." placeholder:"TEXT"`
-	Since  string `help:"List only the runs that were stored at this time or later: an RFC 3339 time, or an age such as 1h." placeholder:"TIME"`
-	Until  string `help:"List only the runs that were stored before this time, in the form of --since." placeholder:"TIME"`
-	Limit  int    `help:"Maximum number of runs, ${default} by default." aliases:"last" default:"100" placeholder:"N"`
-	After  uint64 `help:"Continue a list after the place that it printed." placeholder:"PLACE"`
-	Oldest bool   `help:"Show the oldest runs first."`
+	Town   string   `help:"List only the runs of this town." placeholder:"ID"`
+	Actor  string   `help:"List only the runs of this actor, who proposed or gave the signal." placeholder:"NAME"`
+	Type   string   `help:"List only the runs of this type of proposal, such as PROJECT_ADVANCE, or of this signal, such as PAUSE." placeholder:"TYPE"`
+	Status string   `help:"List only the runs with this status, such as RUNNING, or with this status of the result, such as rejected." placeholder:"STATUS"`
+	Reason string   `help:"List only the runs whose result has this reason code, such as PRECONDITION_FAILED." placeholder:"CODE"`
+	ID     string   `help:"List only the runs with an id that begins with this text: the id of the run, its key, its handoff or its result." placeholder:"TEXT"`
+	Since  moment   `help:"List only the runs that were stored at this time or later: an RFC 3339 time, or an age such as 1h." placeholder:"TIME"`
+	Until  moment   `help:"List only the runs that were stored before this time, in the form of --since." placeholder:"TIME"`
+	Limit  positive `help:"Maximum number of runs, ${default} by default." aliases:"last" default:"100" placeholder:"N"`
+	After  uint64   `help:"Continue a list after the place that it printed." placeholder:"PLACE"`
+	Oldest bool     `help:"Show the oldest runs first."`
 }
 
 func (runListCommand) Help() string {
@@ -135,49 +135,36 @@ Example:
     handoffctl run list --town town-threatened --status rejected --since 1h`
 }
 
-func (c *runListCommand) Run(ctx context.Context, a *app) error {
-	if c.Limit < 1 {
-		return usagef("--limit must be at least 1, not %d", c.Limit)
-	}
+func (c *runListCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	request := messages.RunList{
 		TownID: c.Town, ActorID: c.Actor, Type: c.Type, Status: c.Status, After: c.After,
-		Reason: strings.ToUpper(c.Reason), ID: c.ID,
+		Reason: strings.ToUpper(c.Reason), ID: c.ID, From: string(c.Since), To: string(c.Until),
 	}
 	if c.Oldest {
 		request.Order = "oldest"
 	}
-	var err error
-	if request.From, err = moment("--since", c.Since); err != nil {
-		return err
-	}
-	if request.To, err = moment("--until", c.Until); err != nil {
-		return err
-	}
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	all, err := listRuns(ctx, server, request, c.Limit)
+	all, err := listRuns(ctx, server, request, int(c.Limit))
 	if err != nil {
 		return err
 	}
 	return a.print(all, func(t table) { a.writeRuns(t, &all) })
 }
 
-// moment returns the RFC 3339 time of a flag that has such a time or an age; "" for "".
-func moment(flag, text string) (string, error) {
-	if text == "" {
-		return "", nil
+// moment is an RFC 3339 time; on the command line such a time, or an age.
+type moment string
+
+// UnmarshalText reads the value of a flag.
+func (m *moment) UnmarshalText(text []byte) error {
+	at, err := time.Parse(time.RFC3339, string(text))
+	if ago, notAge := time.ParseDuration(string(text)); notAge == nil && ago >= 0 {
+		at, err = time.Now().Add(-ago), nil
 	}
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-		return runevents.Timestamp(time.Now().Add(-ago)), nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return "", usagef("%s must be a time such as 2026-02-16T10:00:00Z, or an age such as "+
-			"90m, not %q", flag, text)
+		return fmt.Errorf("must be a time such as 2026-02-16T10:00:00Z, or an age such as 90m, not %q",
+			text)
 	}
-	return runevents.Timestamp(at), nil
+	*m = moment(runevents.Timestamp(at))
+	return nil
 }
 
 func (a *app) writeRuns(t table, all *messages.Runs) {

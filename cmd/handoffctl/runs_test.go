@@ -3,11 +3,20 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -107,4 +116,137 @@ func TestRunID_ManyRuns(t *testing.T) {
 	assert.Contains(t, <-cancelled, `"runId":"abc"`)
 	c.ok("run", "cancel", "abc", "--force")
 	assert.Contains(t, <-cancelled, `"force":true`)
+}
+
+// The events of the run have the traceparent; one that is none is a mistake in the command line.
+func TestSend_Traceparent(t *testing.T) {
+	c := onlineWith(t, worldengine.Config{Bus: true})
+	nc := c.connect()
+	events, err := nc.SubscribeSync(wire.EventSubject(wire.DefaultWorld, "*", "*"))
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	made := c.handoff()
+	got := c.pipe(made, "send", "-", "--traceparent", parent[1:])
+	assert.Equal(t, exitUsage, got.status)
+	assert.Contains(t, got.err, "--traceparent: "+parent[1:]+" is no W3C traceparent")
+	assert.Equal(t, exitOK, c.pipe(made, "send", "-", "--expect", "executed", "--traceparent",
+		parent).status)
+	msg, err := events.NextMsg(time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, []string{parent}, msg.Header["traceparent"])
+}
+
+// If no reply comes, send says how to find the result of the handoff.
+func TestSend_NoReply(t *testing.T) {
+	c := faked(t, nil)
+	nc := c.connect()
+	_, err := nc.Subscribe(wire.Subject("main", wire.Handoff), func(*nats.Msg) {})
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	made := string(talk(t, newTown(t, "north", 1)))
+	key := decode[struct {
+		Key string `json:"idempotencyKey"`
+	}](t, made).Key
+	got := c.pipe(made, "send", "-", "--timeout", "30ms")
+	assert.Equal(t, exitUnavailable, got.status)
+	assert.Contains(t, got.err, "\n  hint: send it again, which is safe, or ask: handoffctl "+
+		"result get "+key+" --town north\n")
+}
+
+// Lists, watch and run get name the producer that began a run or appended an event. Its run is no
+// signal and no handoff, whatever its events claim.
+func TestRun_Appended(t *testing.T) {
+	c := online(t)
+	events := []runevents.Write{logtest.Told(1), logtest.Told(1)}
+	for i, event := range []runevents.EventType{runevents.RunStarted, runevents.RunCompleted} {
+		w := &events[i]
+		w.EventID, w.EventType, w.StepID = uuid.NewString(), event, ""
+		w.Payload = []byte(`{"status":"executed","reasonCode":"EXECUTED"}`)
+		w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{RunID: w.RunID,
+			LogicalAttemptID: 1, EventType: w.EventType, PlanID: w.PlanID,
+			PlanVersion: w.PlanVersion})
+	}
+	events[0].Payload = []byte(`{"command":"project advance fort wall","signal":"APPROVE",` +
+		`"actorId":"ops","type":"PROJECT_ADVANCE"}`)
+	_, err := c.engine.Runs().Append(t.Context(), threatened, events)
+	require.NoError(t, err)
+	const said = "project advance fort wall (appended by anyone)"
+	list := c.ok("run", "list")
+	assert.Contains(t, list, said)
+	watched := c.ok("watch", "--since", "1h", "--type", "RunStarted", "--count", "1")
+	assert.Contains(t, watched, said)
+	for _, forged := range []string{"APPROVE", "executed", "EXECUTED"} {
+		assert.NotContains(t, list+watched, forged)
+	}
+	assert.NotContains(t, c.ok("run", "list", "--status", "executed"), said)
+	assert.NotContains(t, c.ok("run", "list", "--type", "PROJECT_ADVANCE"), said)
+	assert.Regexp(t, `(?m)^begun +not by the engine: appended by anyone$`,
+		c.ok("run", "get", events[0].RunID))
+}
+
+// A run that failed since no game was there is tried again when one is.
+func TestRunRetry_PluginComesBack(t *testing.T) {
+	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin, Plugin: apply.Policy{
+		Attempts: 1, Deadline: 2 * time.Second, Absent: apply.AbsentFail,
+	}})
+	failed := c.pipe(c.handoff(), "send", "-", "-o", "json", "--timeout", "60s")
+	sent := decode[answer](t, failed.out)
+	result, err := handoff.ParseResult(sent.Result, schemas.Limits{})
+	require.NoError(t, err, failed.err)
+	require.Equal(t, apply.ReasonPluginUnavailable, result.ReasonCode)
+	runOfKey := func() string {
+		return decode[answer](t, c.ok("result", "get", result.IdempotencyKey, "-o", "json")).RunID
+	}
+	require.Equal(t, sent.RunID, runOfKey())
+
+	// The server waits for the result for 3 s, which a busy machine may need for less than that.
+	assert.Regexp(t, `^(failed PLUGIN_UNAVAILABLE, run \S+|run \S+ tries `+sent.RunID+
+		` again; it has no result yet)\n$`, c.ok("run", "retry", sent.RunID[:8], "--timeout", "60s"))
+	require.Eventually(t, func() bool { return runOfKey() != sent.RunID },
+		30*time.Second, 10*time.Millisecond)
+	second := runOfKey()
+	assert.Contains(t, c.ok("run", "events", second), "SignalAccepted")
+	c.fails(exitRefused, "RUN_RETRIED (409)", "run", "retry", sent.RunID)
+	reply := decode[client.Retried](t,
+		c.ok("run", "retry", second, "--actor", "ada", "--reason", "again", "-o", "json"))
+	assert.Equal(t, second, reply.RetryOf)
+}
+
+// Of two handoffs with one handoffId, --hash says which; --town says it of two towns.
+func TestApprovals_OneID(t *testing.T) {
+	c := onlineWith(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"})
+	waiting := func() (list []client.Approval) {
+		return decode[struct {
+			Approvals []client.Approval `json:"approvals"`
+		}](t, c.ok("approvals", "-o", "json")).Approvals
+	}
+	for _, reason := range []string{"the first", "the second"} {
+		handoff := c.ok("new", threatened, "TOWNSFOLK_TALK", "casual")
+		said := decode[map[string]any](t, handoff)
+		said["proposal"].(map[string]any)["reason"] = reason
+		require.Contains(t, c.pipe(marshal(t, said), "send", "-").out, "APPROVAL_REQUIRED")
+	}
+	rows := waiting()
+	require.Len(t, rows, 2)
+	id := rows[0].HandoffID
+	require.Equal(t, id, rows[1].HandoffID)
+
+	c.fails(exitUsage, "2 proposals that wait have an id", "approve", id)
+	for i := range rows {
+		c.fails(exitUsage, id+" --town "+threatened+" --hash "+rows[i].HandoffHash[:12], "approve", id)
+	}
+	assert.Equal(t, exitUsage, c.run("approve", id, "--town", threatened).status)
+	c.fails(exitUsage, `in the town "elsewhere"`, "approve", id, "--town", "elsewhere",
+		"--hash", rows[1].HandoffHash[:8])
+	assert.Contains(t, c.run("approve", id, "--town", "elsewhere").err, "UNKNOWN_APPROVAL")
+	assert.Contains(t, c.run("approve", "handoff_", "--hash", "x").err,
+		`and a hash that begins with "x"`)
+	c.ok("reject", "handoff_", "--hash", rows[1].HandoffHash[:8], "--reason", "no")
+	left := waiting()
+	require.Len(t, left, 1)
+	require.Equal(t, rows[0].HandoffHash, left[0].HandoffHash)
+	c.fails(exitRefused, "APPROVAL_DIFFERS", "approve", id, "--town", threatened,
+		"--hash", strings.Repeat("0", 64))
+	c.ok("approve", id, "--hash", rows[0].HandoffHash)
 }

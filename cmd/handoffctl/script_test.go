@@ -43,6 +43,7 @@ func TestScripts(t *testing.T) {
 		"approvals": {RequireApproval: "TOWNSFOLK_TALK"},
 		"away": {Apply: apply.Plugin, Plugin: apply.Policy{
 			Deadline: 500 * time.Millisecond, Attempts: 1, Absent: apply.AbsentFail}},
+		"absent": {Apply: apply.Plugin},
 	}
 	files, err := filepath.Glob("testdata/scripts/*.txt")
 	require.NoError(t, err)
@@ -221,6 +222,7 @@ var (
 		{regexp.MustCompile(`nats://127\.0\.0\.1:\d+`), "NATS"},
 		{regexp.MustCompile(`\S+, pid \d+`), "HOST, pid N"},
 		{regexp.MustCompile(`\d+ bytes`), "N bytes"},
+		{regexp.MustCompile(`; attempt \d+`), "; attempt N"},
 		{regexp.MustCompile(`\b\d+(\.\d+)? ?(µs|ms|[KMGT]?i?B)\b|\b\d+\.\d+s\b|\b0s\b`), "SIZE"},
 		{regexp.MustCompile(`\d+/s\b`), "N/s"},
 		{regexp.MustCompile(`("(tookMs|seconds)"):[\d.e-]+`), "$1:0"},
@@ -266,12 +268,13 @@ func TestHelp_Golden(t *testing.T) {
 	var all strings.Builder
 	general := c.ok("--help")
 	all.WriteString(general)
-	parser, err := newParser(&commandLine{}, c.lookup, io.Discard, io.Discard, func(int) {})
-	require.NoError(t, err)
+	parser := newParser(&commandLine{}, io.Discard, io.Discard, func(int) {})
 	for _, leaf := range parser.Model.Leaves(true) {
 		command, _, _ := strings.Cut(strings.TrimPrefix(leaf.FullPath(), "handoffctl "), " <")
 		fmt.Fprintf(&all, "\n$ handoffctl %s --help\n", command)
-		for line := range strings.Lines(c.ok(append(strings.Fields(command), "--help")...)) {
+		help := c.ok(append(strings.Fields(command), "--help")...)
+		require.Equal(t, help, c.ok(append([]string{"help"}, strings.Fields(command)...)...))
+		for line := range strings.Lines(help) {
 			if !strings.HasPrefix(line, " ") || !strings.Contains(general, line) {
 				all.WriteString(line)
 			}

@@ -46,10 +46,7 @@ Examples:
 }
 
 func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	town, err := c.Of.town()
-	if err != nil {
-		return err
-	}
+	town := c.Of.town()
 	if town == "" {
 		return a.showWorld(ctx, server)
 	}
@@ -131,17 +128,10 @@ func (a *app) writePause(t table, r *messages.Control) {
 	}
 }
 
-// writeProblems writes the problems, and the towns by state. The problem of an absent plugin has
-// the details of the absence.
+// writeProblems writes the problems, the towns by state, and the towns that need a person.
 func (a *app) writeProblems(t table, s *messages.WorldReport) {
-	absent := map[string]*messages.AbsentPlugin{}
-	for i := range s.PluginsAbsent {
-		of := &s.PluginsAbsent[i]
-		absent[fmt.Sprintf("the town %s has had no plugin since %s", of.TownID, of.Since)] = of
-	}
 	for _, problem := range s.Problems {
-		t.row("problem", show(problem)+absenceOf(absent[problem]))
-		delete(absent, problem)
+		t.row("problem", problem)
 	}
 	states := fmt.Sprint(s.Towns)
 	for _, of := range []struct {
@@ -164,8 +154,8 @@ func (a *app) writeProblems(t table, s *messages.WorldReport) {
 	for _, p := range s.TownsPending {
 		t.linef("applying\tto %s, run %s", show(p.TownID), a.briefID(p.RunID))
 	}
-	for _, problem := range slices.Sorted(maps.Keys(absent)) { // those beyond the listed problems
-		of := absent[problem]
+	for i := range s.PluginsAbsent {
+		of := &s.PluginsAbsent[i]
 		t.row("no plugin", a.coloured(fmt.Sprintf("%s, since %s%s", show(of.TownID), show(of.Since),
 			absenceOf(of)), warn))
 	}
@@ -323,3 +313,30 @@ func countsOf[K ~string](counts map[K]int64) string {
 	}
 	return cmp.Or(strings.Join(all, ", "), "none")
 }
+
+// whoAmICommand shows the rights of the connection's user.
+type whoAmICommand struct{}
+
+func (whoAmICommand) Help() string {
+	return `Shows the user, its role, the towns and actors to which its rights are limited, and the
+verbs that it may ask. Without access control every client may ask every verb.
+
+Example:
+
+    handoffctl whoami --user mayor --password …`
+}
+
+func (whoAmICommand) Run(ctx context.Context, a *app) error {
+	return ask(ctx, a, wire.WhoAmI, struct{}{}, func(t table, id *messages.Identity) {
+		t.row("world", id.World)
+		t.row("user", id.User)
+		t.row("role", cmp.Or(id.Role, "none: there is no access control"))
+		t.row("acts on", listed(id.Towns))
+		t.row("speaks for", listed(id.Actors))
+		t.row("reads", listed(id.Read))
+		t.row("verbs", strings.Trim(fmt.Sprint(id.Verbs), "[]"))
+	})
+}
+
+// listed returns the ids to which a right is limited.
+func listed(ids []string) string { return cmp.Or(strings.Join(ids, ", "), "all") }

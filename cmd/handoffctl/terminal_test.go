@@ -108,14 +108,6 @@ func TestTerminal_Colours(t *testing.T) {
 		strings.Count(out, "\x1b[32mRunCompleted"), strings.Count(out, "\x1b[33mRunCompleted"),
 		strings.Count(out, "\x1b[31mRunCompleted"),
 	}, out)
-
-	for name, value := range map[string]string{"NO_COLOR": "1", "TERM": "dumb"} {
-		c.env[name] = value
-		_, out = c.onTerminal("run", "list")
-		assert.NotContains(t, out, "\x1b", name)
-		assert.Contains(t, out, "\n"+runID[:8]+"  ", name)
-		delete(c.env, name)
-	}
 }
 
 func TestEventView_Colours(t *testing.T) {
@@ -139,7 +131,7 @@ func TestEventView_Colours(t *testing.T) {
 			colours.eventType(e), test.payload)
 		require.Equal(t, cell(fmt.Sprintf("%-14s", test.event)), without.eventType(e))
 	}
-	env := func(string) (string, bool) { return "", false }
+	env := func(string) string { return "" }
 	require.False(t, colourful(new(strings.Builder), env))
 	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	require.NoError(t, err)
@@ -151,6 +143,11 @@ func TestEventView_Colours(t *testing.T) {
 	require.False(t, colourful(device, env), "a device, and no terminal")
 	program, shown := pseudoTerminal(t)
 	require.True(t, colourful(program, env))
+	for name, value := range map[string]string{"NO_COLOR": "1", "TERM": "dumb"} {
+		require.False(t, colourful(program, func(asked string) string {
+			return map[string]string{name: value}[asked]
+		}), name)
+	}
 	shown()
 }
 

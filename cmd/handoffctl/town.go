@@ -154,19 +154,17 @@ func statesOf(t *client.TownSummary) string {
 
 // approvalFlag has the types of proposals that require a person's approval in a town.
 type approvalFlag struct {
-	Approval string `name:"require-approval" help:"Types of proposals that require a person's approval in the town from now on: TYPE,… or none; unchanged by default." placeholder:"TYPE,…"`
+	Approval approvalTypes `name:"require-approval" help:"Types of proposals that require a person's approval in the town from now on: TYPE,… or none; unchanged by default." placeholder:"TYPE,…"`
 }
 
-// types returns the types; nil if they stay unchanged.
-func (f *approvalFlag) types() ([]handoff.ProposalType, error) {
-	if f.Approval == "" {
-		return nil, nil
-	}
-	policy, err := approval.Parse(f.Approval)
-	if err != nil {
-		return nil, usagef("--require-approval: %s", sentence(err))
-	}
-	return append([]handoff.ProposalType{}, policy.Types...), nil
+// approvalTypes are types of proposals; nil if the flag is not given.
+type approvalTypes []handoff.ProposalType
+
+// UnmarshalText reads the value of a flag.
+func (t *approvalTypes) UnmarshalText(text []byte) error {
+	policy, err := approval.Parse(string(text))
+	*t = append(approvalTypes{}, policy.Types...)
+	return err
 }
 
 // townPutCommand stores the state of a town.
@@ -198,25 +196,24 @@ func (c *townPutCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	put := client.Put{Expected: c.Expect, Apply: c.Apply}
-	if put.Approval, err = c.types(); err != nil {
-		return err
-	}
+	put := client.Put{Expected: c.Expect, Apply: c.Apply, Approval: c.Approval}
 	if c.Replace {
 		if put.Expected, err = currentHash(ctx, server, snapshot); err != nil {
 			return err
 		}
 	}
+	townID, _ := townIn(snapshot)
 	got, err := server.PutTownJSON(ctx, snapshot, put)
-	if err != nil {
-		townID, _ := townIn(snapshot)
-		return a.unanswered(ctx, server, townID, err)
-	}
-	return a.printStored(got)
+	return a.stored(ctx, server, townID, got, err)
 }
 
-// printStored prints the state of a town that was stored.
-func (a *app) printStored(got *client.Town) error {
+// stored prints the state of a town that was stored, or returns the error.
+func (a *app) stored(
+	ctx context.Context, server *client.Client, townID string, got *client.Town, err error,
+) error {
+	if err != nil {
+		return a.unanswered(ctx, server, townID, err)
+	}
 	return a.print(got.JSON, func(t table) {
 		t.linef("stored %s: epoch %d, snapshot %s, revision %d", show(got.TownID),
 			got.DecisionEpoch, got.SnapshotHash, got.Revision)
@@ -277,10 +274,7 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	patch := client.Patch{Expected: c.Expect}
-	if patch.Approval, err = c.types(); err != nil {
-		return err
-	}
+	patch := client.Patch{Expected: c.Expect, Approval: c.Approval}
 	server, err := a.connect()
 	if err != nil {
 		return err
@@ -293,10 +287,7 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
 		patch.Expected = now.SnapshotHash
 	}
 	got, err := server.PatchTown(ctx, c.Town, merge, patch)
-	if err != nil {
-		return a.unanswered(ctx, server, c.Town, err)
-	}
-	return a.printStored(got)
+	return a.stored(ctx, server, c.Town, got, err)
 }
 
 // townRemoveCommand removes a town.

@@ -16,9 +16,9 @@ import (
 
 // townHistoryCommand lists the revisions of a town, or of all.
 type townHistoryCommand struct {
-	Town   string `arg:"" optional:"" help:"The town's id; all towns by default."`
-	Before uint64 `help:"List only the revisions before this one." placeholder:"N"`
-	Limit  int    `help:"Maximum number of revisions, ${default} by default." aliases:"last" default:"20" placeholder:"N"`
+	Town   string   `arg:"" optional:"" help:"The town's id; all towns by default."`
+	Before uint64   `help:"List only the revisions before this one." placeholder:"N"`
+	Limit  positive `help:"Maximum number of revisions, ${default} by default." aliases:"last" default:"20" placeholder:"N"`
 }
 
 func (townHistoryCommand) Help() string {
@@ -35,14 +35,7 @@ Example:
 // maxHistoryPage is how many revisions one request may ask for.
 const maxHistoryPage = 1000
 
-func (c *townHistoryCommand) Run(ctx context.Context, a *app) error {
-	if c.Limit < 1 {
-		return usagef("--limit must be at least 1, not %d", c.Limit)
-	}
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (c *townHistoryCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	all, err := c.revisions(ctx, server)
 	if err != nil {
 		return err
@@ -71,10 +64,10 @@ func (c *townHistoryCommand) revisions(
 	ctx context.Context, server *client.Client,
 ) (messages.History, error) {
 	all := messages.History{TownID: c.Town, Revisions: []messages.Change{}, Next: c.Before}
-	for more := true; more && len(all.Revisions) < c.Limit; more = all.Next > 0 {
+	for more := true; more && len(all.Revisions) < int(c.Limit); more = all.Next > 0 {
 		var page messages.History
 		_, err := server.Ask(ctx, wire.TownHistory, messages.TownHistory{
-			TownID: c.Town, Before: all.Next, Limit: min(c.Limit-len(all.Revisions), maxHistoryPage),
+			TownID: c.Town, Before: all.Next, Limit: min(int(c.Limit)-len(all.Revisions), maxHistoryPage),
 		}, &page)
 		if err != nil {
 			return all, err

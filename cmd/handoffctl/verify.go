@@ -52,6 +52,7 @@ func (c *verifyCommand) Run(a *app) error {
 		return err
 	}
 	var documents []checkedDocument
+	wrong := 0
 	for _, file := range files {
 		data, err := a.read(file)
 		if err != nil {
@@ -61,17 +62,14 @@ func (c *verifyCommand) Run(a *app) error {
 			if len(files) > 1 {
 				d.File = file
 			}
+			if !d.Valid {
+				wrong++
+			}
 			documents = append(documents, d)
 		}
 	}
 	if len(documents) == 0 {
 		return usagef("there is no document in %s", strings.Join(c.Paths, ", "))
-	}
-	wrong := 0
-	for i := range documents {
-		if !documents[i].Valid {
-			wrong++
-		}
 	}
 	err = a.print(map[string]any{"valid": wrong == 0, "documents": documents}, func(t table) {
 		for i := range documents {
@@ -98,8 +96,8 @@ func (t table) document(d *checkedDocument) {
 	for _, id := range slices.Sorted(maps.Keys(d.IDs)) {
 		t.linef("  %s %s", id, show(d.IDs[id]))
 	}
-	for _, violation := range d.Violations {
-		t.linef("  %s: %s", orWhole(violation.Path), violation.Message)
+	for _, line := range linesOf(d.Violations) {
+		t.linef("  %s", line)
 	}
 }
 
@@ -222,11 +220,8 @@ func (c *schemaCommand) Run(a *app) error {
 	for _, name := range schemas.Names() {
 		names = append(names, string(name))
 	}
-	if c.Name == "" && a.json() {
-		return a.printJSON(names)
-	}
 	if c.Name == "" {
-		return a.printf("%s\n", strings.Join(names, "\n"))
+		return a.print(names, func(t table) { t.linef("%s", strings.Join(names, "\n")) })
 	}
 	source, err := schemas.Source(schemas.Name(c.Name))
 	if errors.Is(err, schemas.ErrUnknownSchema) {

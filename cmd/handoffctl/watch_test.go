@@ -15,36 +15,11 @@ import (
 	"worldengine/runevents"
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
-
-// Ctrl-C ends it cleanly after what came.
-func TestWatch_End(t *testing.T) {
-	c := online(t)
-	require.Equal(t, exitOK, c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-").status)
-	ctx, cancel := context.WithCancel(t.Context())
-	out := &signalled{cancel: cancel, after: 14}
-	var errs strings.Builder
-	status := c.exec(ctx, strings.NewReader(""), out, &errs, "watch", "--since", "1h")
-	assert.Equal(t, exitOK, status, errs.String())
-	assert.Equal(t, 14, strings.Count(out.String(), "\n"), "the date, three puts and ten events")
-}
-
-// signalled is a terminal at which Ctrl-C is pressed after some lines.
-type signalled struct {
-	strings.Builder
-	cancel context.CancelFunc
-	after  int
-}
-
-func (s *signalled) Write(line []byte) (int, error) {
-	if s.after--; s.after == 0 {
-		s.cancel()
-	}
-	return s.Builder.Write(line)
-}
 
 // From now on means from the start of the watch on, also if the server went away meanwhile. Ctrl-C
 // ends it at once, also while the server is away.
@@ -64,7 +39,7 @@ func TestWatch_Restart(t *testing.T) {
 		})
 	}
 	stop := start()
-	c := &cli{t: t, env: map[string]string{"NATS_URL": "nats://" + config.Listen}}
+	c := serverAt(t, "nats://"+config.Listen)
 	ctx, cancel := context.WithCancel(t.Context())
 	w := c.start(ctx, strings.NewReader(""), "watch")
 	require.Eventually(t, func() bool { // until it has begun
@@ -103,28 +78,30 @@ func TestEventView_Dates(t *testing.T) {
 $`, out.String())
 }
 
-// Alerts that were published while the connection was lost are not shown to who may not read the
-// stream: a note says so.
-func TestWatch_Gap(t *testing.T) {
+// An alert that is raised while the connection is lost is shown later.
+func TestWatch_AlertsGap(t *testing.T) {
 	as := guarded(t)
 	c := as(access.Observer)
-	at, err := url.Parse(c.env["NATS_URL"])
+	at, err := url.Parse(c.flags["server"])
 	require.NoError(t, err)
 	link := natstest.NewProxy(t, at.Host)
-	c.env["NATS_URL"] = "nats://" + link.Address()
-	w := c.background("watch", "--alerts", "--count", "1")
-	w.says(&w.errs, "the role observer watches what is published from now on")
-	link.Drop()
-	w.says(&w.errs, "handoffctl: the connection was lost for ")
-	w.says(&w.errs, "s: the alerts that were published meanwhile are not shown\n")
-	engine := as(access.Engine)
-	nc := engine.connect()
-	require.Eventually(t, func() bool { // NATS may not have the new subscription yet
-		assert.NoError(t, nc.Publish(wire.AlertSubject("main", "APPLY_IN_DOUBT"),
-			[]byte(`{"code":"APPLY_IN_DOUBT"}`)))
-		return len(w.ended) > 0
+	c.flags["server"] = "nats://" + link.Address()
+	nc := as(access.Engine).connect()
+	raise := func(run string) {
+		require.NoError(t, nc.Publish(wire.AlertSubject("main", "APPLY_IN_DOUBT"),
+			[]byte(`{"code":"APPLY_IN_DOUBT","runId":"`+run+`"}`)))
+		require.NoError(t, nc.Flush())
+	}
+	w := c.background("watch", "--alerts", "-o", "json")
+	require.Eventually(t, func() bool { // it may not have begun
+		raise("first")
+		return strings.Contains(w.out.String(), "first")
 	}, time.Minute, 50*time.Millisecond)
-	assert.Equal(t, exitOK, w.end())
+	link.Cut(true)
+	link.Drop()
+	raise("second")
+	link.Cut(false)
+	w.says(&w.out, "second")
 }
 
 // Commits that cannot be shown are told, and watch goes on.
@@ -135,4 +112,47 @@ func TestWatch_Losses(t *testing.T) {
 	assert.Equal(t, exitOK, w.end())
 	assert.Contains(t, w.errs.String(), "between 7 and 6 are not shown: the commit cannot be read")
 	assert.Equal(t, 1, strings.Count(w.out.String(), " r  1  "))
+}
+
+func TestApp_Sense(t *testing.T) {
+	t.Parallel()
+	a := &app{}
+	for _, row := range []struct {
+		event         runevents.EventType
+		step, payload string
+		want          string
+	}{
+		{runevents.RunStarted, "", `{"command":"project advance"}`, "project advance"},
+		{runevents.RunStarted, "", `{"signal":"PAUSE","actorId":"ada"}`, "PAUSE the world by ada"},
+		{runevents.SignalRejected, "", `{"signal":"APPROVE","actorId":"ada","code":"FORBIDDEN"}`,
+			"APPROVE a handoff by ada: FORBIDDEN"},
+		{runevents.RunCompleted, "", `{"status":"executed","reasonCode":"EXECUTED"}`,
+			"executed EXECUTED"},
+		{runevents.RunFailed, "", `{"error":{"code":"X","message":"away"}}`, "X: away"},
+		{runevents.RunApproved, "", `{"signalId":"s","actorId":"ada"}`, "by signal s"},
+		{runevents.RunCancelled, "", `{"signalId":"s","reason":"late"}`, "by signal s: late"},
+		{runevents.StepSkipped, "apply", `{"reason":"STALE"}`, "because of STALE"},
+		{runevents.StepFailed, "apply", `{"error":{"code":"X","message":"away"}}`, "X: away"},
+		{runevents.StepCompleted, machine.StepDuplicate, `{"duplicate":true}`,
+			"the key was accepted before"},
+		{runevents.StepCompleted, machine.StepDuplicate, `{"duplicate":false}`, "the key is free"},
+		{runevents.StepCompleted, machine.StepStale, `{"passed":false,"actualDecisionEpoch":7}`,
+			"the town is at day 7 and not as the agent saw it"},
+		{runevents.StepCompleted, machine.StepPrecondition,
+			`{"passed":false,"failures":[{"detail":"no wall"},{"detail":"no gate"}]}`, "no wall"},
+		{runevents.StepCompleted, machine.StepPrecondition, `{"passed":true}`, "passed"},
+		{runevents.StepCompleted, machine.StepApply, `{"postExecutionDecisionEpoch":8}`,
+			"the town is at day 8"},
+		{runevents.StepCompleted, "lay stones", `{"stones":3}`, `{"stones":3}`},
+		{runevents.StepStarted, "apply", `{}`, `{}`},
+		{"Told", "", `{"command":"project advance"}`, `{"command":"project advance"}`},
+		{runevents.RunStarted, "", `{"command":3}`, `{"command":3}`},
+	} {
+		e := runevents.Record{Write: runevents.Write{EventType: row.event, StepID: row.step,
+			Payload: []byte(row.payload)}}
+		assert.Equal(t, row.want, a.sense(&e), "%s %s", row.event, row.payload)
+	}
+	e := runevents.Record{Write: runevents.Write{EventType: runevents.StepCompleted,
+		StepID: machine.StepDuplicate, Payload: []byte(`{"by":"us"}`)}, AppendedBy: "mod"}
+	assert.Equal(t, `{"by":"us"}`, a.sense(&e), "a step of another producer")
 }
