@@ -39,7 +39,7 @@ type RunGet struct {
 	// The id of the run, as in the header Run-Id of a result: a token of a NATS subject, and never
 	// a wildcard.
 	RunID string `json:"runId" schema:"runId"`
-	// Whether to answer with the fixtures of the run, too; false when left out.
+	// Whether to answer with the fixtures of the run, too; false if left out.
 	Fixtures bool `json:"fixtures,omitzero"`
 }
 
@@ -82,7 +82,7 @@ type RunRow struct {
 //schema:example {"townId": "town-threatened", "from": "2026-02-16T10:00:00Z", "limit": 50}
 //schema:example {"status": "rejected", "actorId": "mayor-1", "order": "oldest"}
 type RunList struct {
-	// Only the runs of this town; of all towns when left out.
+	// Only the runs of this town; of all towns if left out.
 	TownID string `json:"townId,omitzero" schema:"id"`
 	// Only the runs of this actor: who proposed the handoff, or gave the signal.
 	ActorID string `json:"actorId,omitzero" schema:"id"`
@@ -106,12 +106,12 @@ type RunList struct {
 	// cannot be given then.
 	AfterMark *uint64 `json:"afterMark,omitzero"`
 	// Whether the newest or the oldest runs come first, in the order in which they were
-	// committed; newest when left out.
+	// committed; newest if left out.
 	Order string `json:"order,omitzero" schema:"one=newest|oldest"`
 	// Continue after this place: the next of the page before, in the same order. Left out, the list
 	// begins at the first run of the order.
 	After uint64 `json:"after,omitzero"`
-	// The largest number of runs to answer with; the server chooses when left out.
+	// The largest number of runs to answer with; the server chooses if left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=200"`
 }
 
@@ -178,9 +178,9 @@ type EventListRequest struct {
 	// Only the commits of this town. Left out, the commits of all towns that the user may read; a
 	// user who may read all towns also gets the commits of no town.
 	TownID string `json:"townId,omitzero" schema:"id"`
-	// The largest number of commits to answer with; 100 when left out.
+	// The largest number of commits to answer with; 100 if left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=1000"`
-	// How long to wait for the first commit, in milliseconds; not at all when left out.
+	// How long to wait for the first commit, in milliseconds; not at all if left out.
 	WaitMs int64 `json:"waitMs,omitzero" schema:"max=30000"`
 }
 

@@ -92,7 +92,7 @@ type Retried struct {
 //schema:example {}
 //schema:example {"townId": "town-threatened", "limit": 20}
 type ApprovalList struct {
-	// Only the proposals of this town; of all towns when left out.
+	// Only the proposals of this town; of all towns if left out.
 	TownID string `json:"townId,omitzero" schema:"id"`
 	// Whether to list the proposals that wait no longer instead, the newest first; false when left
 	// out.
@@ -100,7 +100,7 @@ type ApprovalList struct {
 	// Continue after this place: the next of the page before. Left out, the list begins at its
 	// first proposal.
 	After string `json:"after,omitzero" schema:"id"`
-	// The largest number of proposals to answer with; the server chooses when left out.
+	// The largest number of proposals to answer with; the server chooses if left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=200"`
 }
 
@@ -191,10 +191,10 @@ type ApprovalDecide struct {
 	Decision string `json:"decision" schema:"one=approve|reject"`
 	// Why, for the agent and the events: at most 500 characters, and may be empty.
 	Reason string `json:"reason" schema:"chars=0-500"`
-	// Who decides, if the server has no access control; "operator" when left out.
+	// Who decides, if the server has no access control; "operator" if left out.
 	ActorID string `json:"actorId,omitzero" schema:"chars=1-200"`
 	// Whether the handoff that was stored is executed at once, so that its agent need not send it
-	// again; false when left out.
+	// again; false if left out.
 	Submit bool `json:"submit,omitzero"`
 }
 

@@ -16,7 +16,7 @@ import (
 //schema:example {"damage": true}
 type WorldStatus struct {
 	// Whether to read the last record of every town, and to report those that cannot be read; false
-	// when left out.
+	// if left out.
 	Damage bool `json:"damage,omitzero"`
 }
 

@@ -33,11 +33,11 @@ type TownSummary struct {
 	Revision uint64 `json:"revision"`
 	// Who applies the town's commands: local (the built-in rules), plugin or rcon.
 	Apply string `json:"apply" schema:"id"`
-	// The run whose command is being applied to the town; left out when there is none.
+	// The run whose command is being applied to the town; left out if there is none.
 	PendingRunID string `json:"pendingRunId,omitzero" schema:"id"`
 	// True while the town itself is paused.
 	Paused bool `json:"paused,omitzero"`
-	// Since when the town has had no plugin; left out when it had one when it was last asked.
+	// Since when the town has had no plugin; left out if it had one when it was last asked.
 	PluginAbsentSince string `json:"pluginAbsentSince,omitzero"`
 }
 
@@ -76,7 +76,7 @@ type Town struct {
 	TownSummary `json:",inline"`
 	// The authoritative state of the town.
 	Snapshot *town.Snapshot `json:"snapshot" schema:"ref=snapshot.v1"`
-	// The types of proposals that a person must approve in the town; left out when there are none.
+	// The types of proposals that a person must approve in the town; left out if there are none.
 	Approval []handoff.ProposalType `json:"approval,omitempty" schema:"id"`
 	// The absence of the plugin: since, attempt, said, nextAt and todo, as in world.status; left
 	// out with pluginAbsentSince.
@@ -153,7 +153,7 @@ type TownList struct {
 	// Start after this town id: the next of the page before. Left out, the list begins at the first
 	// town.
 	After string `json:"after,omitzero"`
-	// The largest number of towns to answer with; the server chooses when left out.
+	// The largest number of towns to answer with; the server chooses if left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=10000"`
 	// Only the towns whose ids contain this text, in any case, or whose snapshotHash begins with
 	// it.
@@ -162,14 +162,14 @@ type TownList struct {
 	// command, noPlugin if the plugin of their command is away, waiting for a person's approval, or
 	// inDoubt.
 	State string `json:"state,omitzero" schema:"one=paused|applying|noPlugin|waiting|inDoubt"`
-	// The order: by id, the highest day first, or the last change first; id when left out.
+	// The order: by id, the highest day first, or the last change first; id if left out.
 	Sort string `json:"sort,omitzero" schema:"one=id|day|changed"`
 }
 
 // ListedTown is a town in a list.
 type ListedTown struct {
 	TownSummary `json:",inline"`
-	// How many proposals wait for a person's approval; left out when none does.
+	// How many proposals wait for a person's approval; left out if none does.
 	Waiting int `json:"waiting,omitzero" schema:"min=1"`
 	// True if the town had a command that failed, though the game may have applied it.
 	InDoubt bool `json:"inDoubt,omitzero"`
@@ -205,7 +205,7 @@ type TownHistory struct {
 	Before uint64 `json:"before,omitzero" schema:"min=1"`
 	// Only the revisions after this one, such as the newest one that is known.
 	After uint64 `json:"after,omitzero" schema:"min=1"`
-	// The largest number of revisions to answer with; the server chooses when left out.
+	// The largest number of revisions to answer with; the server chooses if left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=1000"`
 }
 

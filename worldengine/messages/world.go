@@ -39,9 +39,9 @@ type AlertList struct {
 	// Continue with older alerts behind this place: the next of the page before. Left out, the list
 	// begins at the newest alert.
 	After uint64 `json:"after,omitzero"`
-	// The largest number of alerts to answer with; the server chooses when left out.
+	// The largest number of alerts to answer with; the server chooses if left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=200"`
-	// Whether to leave out acknowledged alerts; false when left out.
+	// Whether to leave out acknowledged alerts; false if left out.
 	Open bool `json:"unacknowledged,omitzero"`
 }
 
@@ -79,7 +79,7 @@ type Alerts struct {
 type AlertAck struct {
 	// The alert: its seq in alert.list.
 	Seq uint64 `json:"seq" schema:"min=1"`
-	// Who acknowledges it, if the server has no access control; "operator" when left out.
+	// Who acknowledges it, if the server has no access control; "operator" if left out.
 	ActorID string `json:"actorId,omitzero" schema:"id"`
 	// Why, or how it was dealt with.
 	Reason string `json:"reason,omitzero"`
@@ -102,11 +102,11 @@ type Identity struct {
 	User string `json:"user,omitzero"`
 	// The role of the user; left out without access control.
 	Role wire.Role `json:"role,omitzero"`
-	// The ids of the towns that the user may act on; all when left out.
+	// The ids of the towns that the user may act on; all if left out.
 	Towns []string `json:"towns,omitempty"`
-	// The actorIds that the user may speak for; all when left out.
+	// The actorIds that the user may speak for; all if left out.
 	Actors []string `json:"actors,omitempty"`
-	// The ids of the towns that the user may read; all when left out.
+	// The ids of the towns that the user may read; all if left out.
 	Read []string `json:"read,omitempty"`
 	// The verbs that the user may ask.
 	Verbs []wire.Verb `json:"verbs"`
@@ -118,11 +118,11 @@ type Identity struct {
 //schema:example {}
 //schema:example {"townId": "town-threatened", "minutes": 1440, "points": 96}
 type WorldSamples struct {
-	// Only the handoffs of this town; of all towns that the user may read when left out.
+	// Only the handoffs of this town; of all towns that the user may read if left out.
 	TownID string `json:"townId,omitzero" schema:"id"`
-	// How far back to go; 60 when left out.
+	// How far back to go; 60 if left out.
 	Minutes int `json:"minutes,omitzero" schema:"min=1,max=1440"`
-	// How many samples to answer with at most, each of whole minutes; 60 when left out.
+	// How many samples to answer with at most, each of whole minutes; 60 if left out.
 	Points int `json:"points,omitzero" schema:"min=1,max=240"`
 }
 
@@ -133,9 +133,9 @@ type Sample struct {
 	// How many handoffs ended, by the status of the result, or cancelled.
 	Results map[string]int64 `json:"results"`
 	// The median time in milliseconds from the arrival of these handoffs to their answers, of one
-	// town to their persistedAt; left out when none ended.
+	// town to their persistedAt; left out if none ended.
 	P50Ms *int64 `json:"p50Ms,omitzero"`
-	// The 99th percentile of these times; left out when none ended.
+	// The 99th percentile of these times; left out if none ended.
 	P99Ms *int64 `json:"p99Ms,omitzero"`
 	// How many handoffs waited or were being applied, on average.
 	Waiting float64 `json:"waiting"`
