@@ -1,7 +1,8 @@
-// Package dedupe reads which handoff a town accepted with an idempotency key, and its result.
+// Package dedupe has the receipt of an idempotency key: the handoff that a town accepted with it,
+// and the result.
 //
-// A key belongs to its town: the same key in two towns is two keys. A receipt comes from the log's
-// record that accepted the key, for as long as the log keeps that.
+// A key belongs to its town: the same key in two towns is two keys. A receipt is read from the
+// log's record that accepted the key, as long as the log keeps that record.
 package dedupe
 
 import (
@@ -19,7 +20,7 @@ type Receipt struct {
 	HandoffID   string
 	ResultID    string
 	ReasonCode  handoff.ReasonCode
-	// Result is the execution-result.v1, revision 0, as it was decided.
+	// Result is the execution-result.v1, revision 0, as stored.
 	Result jsontext.Value
 	// Addition is the part of revision 1 that revision 0 lacks.
 	Addition *handoff.Addition
@@ -28,17 +29,17 @@ type Receipt struct {
 // Read returns the receipt of a result in the record at a log sequence. It fails if the result is
 // no execution-result.v1.
 func Read(townID string, seq uint64, runID string, result jsontext.Value) (*Receipt, error) {
-	var said struct {
+	var r struct {
 		ResultID   string             `json:"resultId"`
 		HandoffID  string             `json:"handoffId"`
 		Key        string             `json:"idempotencyKey"`
 		ReasonCode handoff.ReasonCode `json:"reasonCode"`
 	}
-	if err := json.Unmarshal(result, &said); err != nil {
+	if err := json.Unmarshal(result, &r); err != nil {
 		return nil, err
 	}
 	return &Receipt{
-		TownID: townID, Key: said.Key, LogSeq: seq, RunID: runID, HandoffID: said.HandoffID,
-		ResultID: said.ResultID, ReasonCode: said.ReasonCode, Result: result,
+		TownID: townID, Key: r.Key, LogSeq: seq, RunID: runID, HandoffID: r.HandoffID,
+		ResultID: r.ResultID, ReasonCode: r.ReasonCode, Result: result,
 	}, nil
 }

@@ -72,7 +72,7 @@ func appendObject(dst []byte, object map[string]any) []byte {
 }
 
 // compareUTF16 orders two strings by their UTF-16 code units. That is the order of their bytes,
-// save that a rune beyond the BMP (surrogates D800..DFFF) comes before U+E000..U+FFFF.
+// except that a rune beyond the BMP (surrogates D800..DFFF) comes before U+E000..U+FFFF.
 func compareUTF16(a, b string) int {
 	for a != "" && b != "" {
 		ra, na := utf8.DecodeRuneInString(a)
@@ -85,8 +85,7 @@ func compareUTF16(a, b string) int {
 	return len(a) - len(b)
 }
 
-// firstUnit is a number that orders r against other as UTF-16 does: the rune itself if both runes
-// are of one kind; the first surrogate, which is no rune, if only r is beyond the BMP.
+// firstUnit returns r, or the first surrogate if r is beyond the BMP and other is not.
 func firstUnit(r, other rune) int {
 	const bmpEnd, firstSurrogate = 0x10000, 0xD800
 	if r < bmpEnd || other >= bmpEnd {
@@ -97,16 +96,16 @@ func firstUnit(r, other rune) int {
 
 // AppendString appends s as an ES6 JSON string: it escapes only the quote, the backslash and the
 // control characters below U+0020. s must be valid UTF-8, as from a decoder; any other byte becomes
-// U+FFFD. It is deterministic and safe for concurrent use.
+// U+FFFD.
 func AppendString(dst []byte, s string) []byte {
-	dst, _ = jsontext.AppendQuote(dst, s) // the error only tells of invalid UTF-8
+	dst, _ = jsontext.AppendQuote(dst, s) // its only error is invalid UTF-8
 	return dst
 }
 
 // AppendNumber appends f as ECMAScript's Number::toString does: the shortest digits that read back
 // as f, an exponent below 1e-6 and from 1e21 on (1e-7, 1e+21), and 0 for -0. It panics on NaN and
-// the infinities, which JSON does not have. It equals jsontext but for -0, without the two
-// allocations of a jsontext.Token: a commit writes every number of its town.
+// the infinities, which JSON does not have. Except for -0 a jsontext.Token has the same text, but
+// takes two allocations, and a commit writes every number of its town.
 func AppendNumber(dst []byte, f float64) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		panic("handoff: no canonical JSON for a number that is not finite")

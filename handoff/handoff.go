@@ -32,7 +32,7 @@ type Handoff struct {
 	Requirements   Requirements `json:"executionRequirements"`
 }
 
-// Requirements is the proposal's state, and the conditions on the true one.
+// Requirements are the conditions on the town's true state.
 type Requirements struct {
 	ExpectedSnapshotHash  string         `json:"expectedSnapshotHash"`
 	ExpectedDecisionEpoch int64          `json:"expectedDecisionEpoch"`
@@ -44,7 +44,7 @@ type Requirements struct {
 func Parse(data []byte, limits schemas.Limits) (*Handoff, error) {
 	tree, err := schemas.Parse(schemas.ExecutionHandoff, data, limits)
 	if err != nil {
-		return nil, readOn(err)
+		return nil, explainTypes(err)
 	}
 	return fromTree(tree.(map[string]any))
 }
@@ -53,13 +53,13 @@ func Parse(data []byte, limits schemas.Limits) (*Handoff, error) {
 // handoff.
 func FromTree(tree any) (*Handoff, error) {
 	if err := schemas.Validate(schemas.ExecutionHandoff, tree); err != nil {
-		return nil, readOn(err)
+		return nil, explainTypes(err)
 	}
 	return fromTree(tree.(map[string]any))
 }
 
-// readOn adds, to an error about a proposal's type, the page that explains other types.
-func readOn(err error) error {
+// explainTypes appends the page about other types to an error about a proposal's type.
+func explainTypes(err error) error {
 	if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
 		for i := range invalid.Violations {
 			v := &invalid.Violations[i]
@@ -71,8 +71,8 @@ func readOn(err error) error {
 	return err
 }
 
-// fromTree reads the checked tree by hand: writing it as JSON and unmarshalling takes half as long
-// again as all of Parse.
+// fromTree reads the checked tree by hand: to write it as JSON and to unmarshal that would make
+// Parse half as long again.
 func fromTree(tree map[string]any) (*Handoff, error) {
 	requirements := tree["executionRequirements"].(map[string]any)
 	h := &Handoff{
@@ -98,8 +98,8 @@ func fromTree(tree map[string]any) (*Handoff, error) {
 }
 
 // New makes the handoff of a proposal: it derives the echoes, the command, the ids and the
-// requirements. DeriveProposalID gives an empty ProposalID its value. The error is Parse's, so that
-// a bad proposal is refused here.
+// requirements. DeriveProposalID gives an empty ProposalID its value. A bad proposal gets the error
+// of Parse.
 func New(p Proposal) (*Handoff, error) {
 	if math.IsNaN(p.Priority) || math.IsInf(p.Priority, 0) {
 		return nil, schemas.Invalid(schemas.ExecutionHandoff,
@@ -151,7 +151,7 @@ func (h *Handoff) disagreements() []schemas.Violation {
 	var found []schemas.Violation
 	differ := func(got, want any, source string, path ...any) {
 		if got != want {
-			found = append(found, violation(fmt.Sprintf("must equal %s", source), path...))
+			found = append(found, violation("must equal "+source, path...))
 		}
 	}
 	p, r := &h.Proposal, &h.Requirements

@@ -2,8 +2,8 @@ package handoff
 
 import "worldengine/schemas"
 
-// Proposal is a proposal.v2, as an agent selected it. Other members of an agent are tolerated on
-// the wire and dropped.
+// Proposal is a proposal.v2, as an agent selected it. Its further members are tolerated on the wire
+// and dropped.
 type Proposal struct {
 	SchemaVersion string            `json:"schemaVersion"`
 	ProposalID    string            `json:"proposalId"`
@@ -122,8 +122,7 @@ func preconditionsOf(tree any) []Precondition {
 	return preconditions
 }
 
-// text and integer read a member of a tree that its schema has passed; text gives "" for an absent
-// one.
+// text and integer read a member of a tree that fits its schema; text returns "" for an absent one.
 func text(tree map[string]any, name string) string {
 	s, _ := tree[name].(string)
 	return s
@@ -131,7 +130,7 @@ func text(tree map[string]any, name string) string {
 
 func integer(tree map[string]any, name string) int64 { return int64(tree[name].(float64)) }
 
-// violation is shorthand for one violation of a cross-field rule.
+// violation returns a violation of a rule beyond the schema.
 func violation(message string, path ...any) schemas.Violation {
 	return schemas.Violation{Path: schemas.Pointer(path...), Message: message}
 }

@@ -39,7 +39,7 @@ type TypeSpec struct {
 	Values []string
 	// Target is the part of a town whose id the argument is.
 	Target Target
-	// Preconditions are those that the reference agent gives; see ProposalType.Preconditions.
+	// Preconditions are the reference agent's; see ProposalType.Preconditions.
 	Preconditions []Precondition
 }
 

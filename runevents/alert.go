@@ -46,13 +46,12 @@ type Alert struct {
 	Message    string `json:"message"`
 	// At is the time of the alert; pure functions leave it empty.
 	At string `json:"at,omitzero"`
-	// Trace is the run's, for the alert's log line; its JSON omits it.
+	// Trace is the trace of the run, for the alert's log line; JSON omits it.
 	Trace trace.Context `json:"-"`
 }
 
-// ID identifies an alert: code|runId|subject[|since]. The subject is the logSeq if there is one,
-// else the eventId, the handoffId or the dead letter's subject; with a since the townId if there is
-// no other.
+// ID identifies an alert: code|runId|subject[|since]. The subject is the first that the alert has of
+// logSeq, eventId, handoffId and the dead letter's subject, and if it has a since, the townId.
 func (a *Alert) ID() string {
 	about := cmp.Or(a.EventID, a.HandoffID, a.DeadLetter)
 	if a.LogSeq > 0 {

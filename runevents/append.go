@@ -85,7 +85,7 @@ type AppendPolicy struct {
 	// TenantID is the tenant whose new events are accepted; "" accepts every tenant.
 	TenantID string
 	// EngineSteps are the engine's steps in its own runs. Other producers may emit no events of
-	// them, nor of a step that reads like one of them.
+	// these steps, nor of a step whose name reads like one of them.
 	EngineSteps []string
 	// EnginePlan reports whether the engine alone begins runs of a plan; nil for no plan.
 	EnginePlan func(planID, planVersion string) bool
@@ -94,8 +94,8 @@ type AppendPolicy struct {
 	Transitions bool
 }
 
-// RunState holds the facts about a run by which an append authority decides about writes. It is not
-// safe for concurrent use.
+// RunState holds an append authority's facts about a run, by which it decides about writes. It is
+// not safe for concurrent use.
 type RunState struct {
 	policy  AppendPolicy
 	keys    map[string]Appended // by idempotencyKey
@@ -117,7 +117,7 @@ func NewRunState(runID string, policy AppendPolicy) *RunState {
 	}
 }
 
-// Len returns how many events the state knows of.
+// Len returns the number of events that the state has.
 func (s *RunState) Len() int { return len(s.keys) }
 
 // Open reports whether the engine made the run and has not ended it.
@@ -202,7 +202,7 @@ func (s *RunState) Plan(writes []Write) (Plan, error) {
 		Run:      Run{Identity: writes[0].identity(), FirstSeq: s.lastSeq + 1},
 		appended: make([]Appended, 0, len(writes)),
 	}
-	firsts := map[string]int{} // the keys of the new events, to the write that each is of
+	firsts := map[string]int{} // the first write of each new key
 	derived := s.derived
 	var violations []schemas.Violation
 	for i := range writes {
@@ -285,8 +285,8 @@ func (s *RunState) check(i int, w *Write, before []Event) (violations []schemas.
 	return violations
 }
 
-// move returns the state after a new event, if the policy validates transitions: so no projector
-// has to ignore the event.
+// move returns the projector's state after a new event. If the policy validates transitions, it
+// refuses an event that a projector would ignore.
 func (s *RunState) move(derived Snapshot, i int, w *Write, seq int64) (Snapshot, error) {
 	if !s.policy.Transitions {
 		return derived, nil

@@ -70,7 +70,7 @@ type Event struct {
 	EventType        EventType `json:"eventType"`
 	StepID           string    `json:"stepId,omitzero"`
 	LogicalAttemptID int64     `json:"logicalAttemptId"`
-	// 0 for 1, which is not written
+	// EngineAttemptID is 0 instead of 1, which most events have: so it is not stored.
 	EngineAttemptID int64          `json:"engineAttemptId,omitzero"`
 	EmittedAt       string         `json:"emittedAt"`
 	Payload         jsontext.Value `json:"payload,omitzero"`

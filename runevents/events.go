@@ -111,7 +111,7 @@ func EventTypes(level Level) []EventType {
 // Spec returns the declaration of a type; the zero EventSpec if it is unknown.
 func (t EventType) Spec() EventSpec { return specs[t] }
 
-// folded finds a known type by the letters and digits that it is read by.
+// folded finds a known type by its folded name.
 var folded = func() map[string]EventType {
 	types := make(map[string]EventType, len(eventSpecs))
 	for _, spec := range eventSpecs {

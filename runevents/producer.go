@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Source provides a producer's clock and event ids, which are not deterministic.
+// Source is a producer's source of times and event ids, which are not deterministic.
 type Source struct {
 	// Now is the producer's clock.
 	Now func() time.Time
@@ -24,7 +24,7 @@ type DrawnID struct {
 	EventID        string `json:"eventId"`
 }
 
-// DrawIDs returns ids for events of a run: those in drawn, and new ones for the rest. Only the
+// DrawIDs returns the ids in drawn of events of a run, and new ids for the other events. Only the
 // members of an event's idempotency key count. The error is ErrBadID.
 func DrawIDs(
 	run Identity, newID func() string, drawn []DrawnID, events ...Event,
@@ -105,7 +105,7 @@ type stepState struct {
 	status StepStatus
 }
 
-// usualEvents is how many events most runs have at most.
+// usualEvents are enough for most runs.
 const usualEvents = 12
 
 // firstAttempt is the number of the first logical attempt (section 2.4).
@@ -128,11 +128,11 @@ func (p *Producer) ResumeAt(status RunStatus, started ...Event) {
 	}
 }
 
-// Persisted starts a new batch of events behind the persisted ones; its first event has the runSeq
+// Persisted starts a new batch of events after the persisted ones; its first event has the runSeq
 // next.
 func (p *Producer) Persisted(next int64) {
 	p.run.FirstSeq = next
-	p.run.Events = make([]Event, 0, usualEvents) // the caller of Run may still read the ones before
+	p.run.Events = make([]Event, 0, usualEvents) // a caller of Run may still read the last batch
 }
 
 // UseIDs sets the ids of later events that drawn has an id for; the others get new ones. The caller

@@ -63,7 +63,7 @@ type Artifact struct {
 	Kind      string `json:"kind,omitzero"`
 	SHA256    string `json:"sha256,omitzero"`
 	Size      int64  `json:"size,omitzero"`
-	SizeBytes int64  `json:"sizeBytes,omitzero"` // what v1 calls Size
+	SizeBytes int64  `json:"sizeBytes,omitzero"` // v1's name of Size
 	// ContentType is its media type.
 	ContentType string `json:"contentType,omitzero"`
 	ExpiresAt   string `json:"expiresAt,omitzero"`

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// check reports the violations of v, the value at which rep stands. A value of a wrong type gets
-// that one violation and is not searched.
+// check reports the violations of v, the value at rep's place. A value of a wrong type gets only
+// that violation.
 func (r *rule) check(rep *report, v any) {
 	switch {
 	case r.never:

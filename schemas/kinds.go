@@ -26,7 +26,7 @@ type kindName struct {
 	text string
 }
 
-// kindNames has the number before the integer, which is one too.
+// kindNames has the number first: describe calls every number by that name.
 var kindNames = []kindName{
 	{"null", kindNull, "null"},
 	{"boolean", kindBoolean, "a boolean"},

@@ -34,7 +34,7 @@ func (m *Members) Err() error {
 	return Invalid(m.File, m.found...)
 }
 
-// Object reads v, an object with only the allowed members; no names allow any.
+// Object reads v, an object with only the allowed members; without names it allows all.
 func (m *Members) Object(v any, path string, allowed ...string) map[string]any {
 	o, ok := v.(map[string]any)
 	if !ok {

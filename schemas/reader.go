@@ -13,7 +13,7 @@ import (
 type reader struct {
 	dec   *jsontext.Decoder
 	depth int // the deepest nesting that is allowed
-	hard  int // how many hard numbers there were
+	hard  int // the number of hard numbers so far
 }
 
 func (r *reader) value() (any, error) {
@@ -32,7 +32,7 @@ func (r *reader) value() (any, error) {
 		return r.number(t)
 	case jsontext.KindBeginObject:
 		return r.object()
-	default: // an array: the decoder lets an end pass only where it belongs
+	default: // an array: the decoder itself refuses an end that does not belong here
 		return r.array()
 	}
 }
@@ -55,13 +55,13 @@ func (r *reader) number(t jsontext.Token) (any, error) {
 	return f, nil
 }
 
-// maxHard is how many hard numbers a payload may have.
+// maxHard bounds the hard numbers of a payload.
 const maxHard = 1000
 
-// isHard reports whether strconv.ParseFloat may need 10 to 50 µs for a number rather than 50 ns. It
-// needs them for subnormal numbers and for those that only many digits tell from their neighbour. 1
-// MiB of them would take 1.5 s. Numbers that programs write, of up to 17 digits, are hard only in
-// their exponent.
+// isHard reports whether strconv.ParseFloat may need 10 to 50 µs for a number instead of 50 ns, as
+// for a subnormal number or one that only its many digits tell from its neighbour. 1 MiB of such
+// numbers would take 1.5 s. A number of up to 17 digits, as programs write it, is hard only in its
+// exponent.
 func isHard(number string) bool {
 	if len(number) > 25 {
 		return true

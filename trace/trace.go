@@ -28,9 +28,9 @@ type Context struct {
 	State string `json:"tracestate,omitzero"`
 }
 
-// Parse returns the context of a traceparent and a tracestate ("" for none). An invalid traceparent
-// makes none, whatever the tracestate is; a tracestate that is invalid, or longer than MaxState, is
-// dropped. A version later than 00 is read by W3C's rules, and becomes 00.
+// Parse returns the context of a traceparent and a tracestate ("" for none); the zero Context if the
+// traceparent is invalid. A tracestate that is invalid, or longer than MaxState, is dropped. A
+// version later than 00 is read by W3C's rules, and becomes 00.
 func Parse(parent, state string) Context {
 	parent = parseParent(strings.Trim(parent, blanks))
 	if parent == "" {
@@ -43,7 +43,8 @@ func Parse(parent, state string) Context {
 	return Context{Parent: parent, State: state}
 }
 
-// FromHeader returns the context in the headers of a message. More than one traceparent makes none.
+// FromHeader returns the context in the headers of a message; the zero Context unless they have one
+// traceparent.
 func FromHeader(header map[string][]string) Context {
 	parents := valuesOf(header, ParentHeader)
 	if len(parents) != 1 {
@@ -52,7 +53,7 @@ func FromHeader(header map[string][]string) Context {
 	return Parse(parents[0], strings.Join(valuesOf(header, StateHeader), ","))
 }
 
-// valuesOf returns the values of a header in any case, those with one spelling together.
+// valuesOf returns the values of a header in any case, grouped by its spelling.
 func valuesOf(header map[string][]string, name string) []string {
 	var values []string
 	var names []string
@@ -79,7 +80,7 @@ func (c Context) TraceID() string {
 	return c.Parent[3:35]
 }
 
-// Header returns header with the context added; if header is nil and there is a context, a new one.
+// Header adds the context, if there is one, to header, or to a new header if that is nil.
 func (c Context) Header(header map[string][]string) map[string][]string {
 	if c.IsZero() {
 		return header
@@ -94,7 +95,8 @@ func (c Context) Header(header map[string][]string) map[string][]string {
 	return header
 }
 
-// LogAttr returns the traceparent as an attribute of a log line; an empty one if there is none.
+// LogAttr returns the traceparent as an attribute of a log line; the empty attribute if there is
+// none.
 func (c Context) LogAttr() slog.Attr {
 	if c.IsZero() {
 		return slog.Attr{}
@@ -128,7 +130,7 @@ func parseParent(p string) string {
 
 func isZeros(s string) bool { return strings.Trim(s, "0") == "" }
 
-// maxMembers is how many members a tracestate may have.
+// maxMembers bounds the members of a tracestate.
 const maxMembers = 32
 
 // memberForm is a member of a tracestate. Its key has up to 256 characters, or a tenant of up to

@@ -9,8 +9,8 @@ type Map[K comparable, V any] struct {
 
 	mu      sync.Mutex
 	entries map[K]V
-	order   []K // the keys, the oldest first, from next on once there are limit of them
-	next    int // where the oldest key is
+	order   []K // the keys in their order; with limit of them a ring
+	next    int // the index of the oldest key
 }
 
 // NewMap returns a map that remembers at most limit entries, which must be at least 1.

@@ -116,7 +116,7 @@ func (s *step) onRun(run runevents.Identity, events []runevents.Event, closing b
 // held reports whether the run of the pending command is paused.
 func (s *step) held() bool { return s.in.Tail.PausedAt > s.town.Pending.Emitted }
 
-// released returns the event by which a paused run goes on.
+// released returns the events by which a paused run goes on.
 func (s *step) released(reason string) ([]runevents.Event, error) {
 	p := s.producer(s.town.Pending.Run)
 	p.ResumeAt(runevents.RunIsPaused)
@@ -191,8 +191,8 @@ func (s *step) outcome(e *Outcome) (Output, error) {
 	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: next}, err
 }
 
-// end returns the record that ends the run of the pending command with a result: the town is in state
-// then, unless the last attempt failed.
+// end returns the record that ends the run of the pending command with a result. The town's next
+// state is state, unless the last attempt failed.
 func (s *step) end(
 	app *apply.Decoded, run *runevents.Producer, state town.State, failed *apply.Failure,
 	v *apply.Result,
@@ -293,8 +293,8 @@ func embodied(reported jsontext.Value) jsontext.Value {
 }
 
 // close prepares the end of the pending command's run. If the run is not closed to others yet, it
-// returns the record that closes it. Otherwise run goes on after all events that are stored, and
-// after the end of a pause if there is a reason for that.
+// returns the record that closes it. Otherwise it moves run behind all stored events and, if there
+// is a reason, behind the end of a pause.
 func (s *step) close(run *runevents.Producer, reason string) (out Output, err error) {
 	if out, err = s.extend(run.Run(), true, reason); err != nil || out.Record != nil {
 		return out, err

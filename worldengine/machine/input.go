@@ -86,7 +86,7 @@ type Handoff struct {
 	// Prior is the receipt of the key, nil if the key is free, or if the handoff is a retry of the
 	// receipt's run.
 	Prior *dedupe.Receipt
-	// Run is the run of the delivery, Next the runSeq of its next event, and Begin how that begins.
+	// Run is the run of the delivery, Next the runSeq of its next event, Begin its beginning.
 	Run   runevents.Identity
 	Next  int64
 	Begin Begin
@@ -120,7 +120,7 @@ type Patch struct {
 }
 
 // Remove removes a town: it is unknown until a put makes it anew, at a day that is not before its
-// last one. Its pause, its binding and what waits for approval go with it; its keys stay consumed.
+// last one. Its pause, its binding and its waiting proposals go with it; its keys stay consumed.
 type Remove struct {
 	// ActorID is who removes the town: the user, or the role of one whom NATS does not name.
 	ActorID string

@@ -30,19 +30,18 @@ const (
 	KindCancelled Kind = "cancelled"
 	KindPut       Kind = "put"    // a state that town.put, town.patch or the world file gave
 	KindRemove    Kind = "remove" // an operator removed the town; it holds the last state
-	// a signal of an operator: a town, or the world, is paused or resumed
+	// KindControl: an operator paused or resumed a town, or the world.
 	KindControl Kind = "control"
 	// KindAsked is a handoff that waits for a person's approval from now on: refused, with its
 	// result and events. KindDecided is the signal that approves or denies it.
 	KindAsked   Kind = "asked"
 	KindDecided Kind = "decided"
-	// a signal that changes no town's record: a refused one, or a cancellation
+	// KindSignal is a signal that changes no town: a refused one, or a cancellation.
 	KindSignal  Kind = "signal"
 	KindRefused Kind = "refused" // a refused handoff: result and events
 	KindEvents  Kind = "events"  // events of a run that others than the engine appended
 	KindRun     Kind = "run"     // events of a run that the engine emits between its commits
-	// KindMend puts a town back to its last readable record, if messages after it are
-	// damaged.
+	// KindMend puts a town back to its last readable record, if later messages are damaged.
 	KindMend Kind = "mend"
 )
 

@@ -53,8 +53,7 @@ func SignalIn(run *runevents.Run) (said SignalPayload, err error) {
 	return said, errors.New("the run has no signal")
 }
 
-// Signal is an operator's signal. Each is a run of its own, whose events tell whether it was
-// accepted.
+// Signal is an operator's signal. Each is a run of its own, whose events have the decision about it.
 type Signal struct {
 	Kind SignalKind
 	// Run is the run of the signal.

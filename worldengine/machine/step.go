@@ -1,6 +1,6 @@
 // Package machine decides about a town, and makes the run events of its decisions (RunEvents v2,
-// ExecutionSemantics v2). Step is pure: it has no clock, no chance, no I/O and no goroutine, so the
-// same town and the same input give the same record, byte for byte. Time and ids come with the
+// ExecutionSemantics v2). Step is pure: it has no clock, no randomness, no I/O and no goroutine, so
+// the same town and the same input give the same record, byte for byte. Time and ids come with the
 // input; the engine commits the record and executes the rest.
 //
 //	Town, Input ── Step ──> Record, the next town, the answer
@@ -146,7 +146,7 @@ var ErrBusy = errors.New("machine: the town is paused, or a command is being app
 
 // handoff judges a handoff: the checks in their order, the rules, the approval.
 func (s *step) handoff(input *Handoff) (Output, error) {
-	delivery := *input // which is left as it is
+	delivery := *input // the input stays unchanged
 	e := &delivery
 	if !e.DryRun && (s.town.Pending != nil || s.town.Paused != nil) {
 		return Output{}, ErrBusy

@@ -12,8 +12,8 @@ import (
 type Town struct {
 	// Seq is the log sequence of the town's last message: the guard of its next one.
 	Seq uint64
-	// LoadedSeq is the log sequence at which this writer read the town. The index has the
-	// instance's commits since then.
+	// LoadedSeq is the log sequence at which this writer read the town. The index has this
+	// writer's later commits.
 	LoadedSeq uint64
 	State     town.State
 	// Removed is the last state of a town that was removed, and nil otherwise. Its State is zero.

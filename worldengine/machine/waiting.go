@@ -25,8 +25,8 @@ type Wait struct {
 	By *messages.PausedBy
 }
 
-// Close closes a run that is about to be judged to others, so that its end follows all that they
-// have appended. It has the Wait of the run, which is recorded first if necessary.
+// Close closes a run to others before its handoff is judged, so that the run's end follows all that
+// they have appended. It has the Wait of the run, which is recorded first if necessary.
 type Close struct{ Wait }
 
 // Open takes a Close back. The run may have been judged, and its command be pending: then Emitted
@@ -41,7 +41,7 @@ type Abandon struct {
 	Run runevents.Identity
 	// Handoff is the handoff, whose run may not be recorded; nil if the tail has its start.
 	Handoff *handoff.Handoff
-	Retry   *Retry // nil if the run does not try another one again
+	Retry   *Retry // nil if the run retries no other one
 	Why     Cancellation
 }
 

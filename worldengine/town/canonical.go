@@ -25,8 +25,8 @@ func sortProjects(projects []Project) {
 	sortByID(projects, func(p *Project) string { return p.ID }, compareBesideID)
 }
 
-// sortByID sorts a list by its ids, then by the rest, stably. It skips a list of one: a process that
-// sorts no longer ones does not read the table of package collation, which takes 20 ms.
+// sortByID sorts a list by its ids, then by the rest, stably. It skips a list of one, because the
+// first comparison reads the table of package collation, which takes 20 ms.
 func sortByID[T any](list []T, id func(*T) string, compareRest func(a, b *T) int) {
 	if len(list) < 2 {
 		return
@@ -54,9 +54,8 @@ func sortByID[T any](list []T, id func(*T) string, compareRest func(a, b *T) int
 	}
 }
 
-// resortProject puts projects, of which only the one at i has changed, in canonical order again.
-// Ids are unique but may collate as equal, and then the progress counts: rarely, so its neighbours
-// are asked first.
+// resortProject restores the canonical order after a change of the project at i. Its order changes
+// only if its id collates like a neighbour's, so it is compared with its neighbours first.
 func resortProject(projects []Project, i int) {
 	inOrder := func(a, b *Project) bool {
 		if c := collation.Compare(a.ID, b.ID); c != 0 {

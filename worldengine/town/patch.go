@@ -7,10 +7,9 @@ import (
 )
 
 // Patch returns the state that a JSON Merge Patch (RFC 7396) makes of s, in canonical order. patch
-// is what schemas.Decode has read. In such a patch null takes a member off; mission and
-// latestNetherEvent, which a snapshot always has, become null then. The error is a
-// *schemas.ValidationError with the paths of the patched snapshot: it must be a snapshot.v1, and of
-// the same town. s is left as it is.
+// is a tree of schemas.Decode. Its null removes a member; mission and latestNetherEvent, which a
+// snapshot always has, become null instead. The error is a *schemas.ValidationError with the paths
+// of the patched snapshot, which must be a snapshot.v1 of the same town. s stays unchanged.
 func (s State) Patch(patch any) (State, error) {
 	tree, err := schemas.Decode(s.Canonical, schemas.Limits{Bytes: len(s.Canonical) + 1})
 	if err != nil {

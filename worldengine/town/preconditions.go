@@ -8,8 +8,8 @@ import (
 )
 
 // Evaluate returns the failures of the preconditions on the true state of the town, in the order of
-// the preconditions; none if all hold. The details of the kinds that agents emit
-// are fixed by the contract (wire facts, proposal.v2).
+// the preconditions; none if all hold. The contract (wire facts, proposal.v2) fixes the details of
+// the kinds that agents emit.
 func Evaluate(preconditions []handoff.Precondition, s *Snapshot) []handoff.Failure {
 	failures := []handoff.Failure{}
 	for i := range preconditions {
@@ -47,7 +47,7 @@ func evaluate(p *handoff.Precondition, s *Snapshot) string {
 	return "Unsupported precondition kind"
 }
 
-// takes reports whether the expected value is one that commands of type t take.
+// takes reports whether the expected value is a valid argument of type t.
 func takes(t handoff.ProposalType, p *handoff.Precondition) bool {
 	value, ok := p.Expected.(string)
 	return ok && slices.Contains(t.Spec().Values, value)
@@ -130,8 +130,7 @@ func orNone(s string) string {
 	return s
 }
 
-// expected renders the expected value as a reader would write it: a string as it is, anything else
-// as JSON.
+// expected renders the expected value: a string as it is, any other value as JSON.
 func expected(p *handoff.Precondition) string {
 	switch v := p.Expected.(type) {
 	case nil:

@@ -35,8 +35,8 @@ type Rules struct {
 	MissionFail     Amount  `json:"missionFail,omitzero" help:"The amount that MISSION_FAIL adds to dread." default:"0.1"`
 }
 
-// Amount is an amount of a rule that records leave out if it is 0.1, the default: there are records
-// from before the rule.
+// Amount is an amount that records leave out if it is 0.1, the default: records from before the rule
+// lack it.
 type Amount float64
 
 // IsZero reports whether records leave the amount out.
@@ -79,9 +79,8 @@ func (r Rules) Validate() error {
 	return nil
 }
 
-// Apply returns the state after the command of p: its change by the rules, and one day later. A
-// reason other than "" means that the command cannot be applied and nothing changes. s is left as
-// it is.
+// Apply returns the state after the command of p: changed by the rules, and one day later; or the
+// reason why the command cannot be applied. s stays unchanged.
 func (r Rules) Apply(s *Snapshot, p *handoff.Proposal) (State, handoff.ReasonCode) {
 	if s.Day >= MaxDay {
 		return State{}, EpochExhausted

@@ -75,7 +75,7 @@ func AppendKey(key Key, s string) Key {
 		if !ok {
 			return key
 		}
-		if r.of(c).contracts {
+		if r.mapping(c).contracts {
 			key = append(key, r.longest(c)...)
 		} else {
 			key = r.appendElements(key, c)
@@ -88,8 +88,8 @@ func AppendKey(key Key, s string) Key {
 type reader struct {
 	*table
 	text  []rune   // decomposed, but with its marks in their old order
-	at    int      // what of text is still to come
-	marks [][]rune // the marks that come before that, one slice for each class, in order
+	at    int      // the index in text behind marks
+	marks [][]rune // the marks that come next, one slice for each class, in order
 }
 
 var readers = sync.Pool{New: func() any { return &reader{table: root()} }}
@@ -105,14 +105,14 @@ func (r *reader) reset(s string) {
 // orderMarks moves the marks that come next in text to marks.
 func (r *reader) orderMarks() {
 	start := r.at
-	for r.at < len(r.text) && r.of(r.text[r.at]).class > 0 {
+	for r.at < len(r.text) && r.mapping(r.text[r.at]).class > 0 {
 		r.at++
 	}
 	if r.at == start {
 		return
 	}
 	run := r.text[start:r.at]
-	class := func(a, b rune) int { return cmp.Compare(r.of(a).class, r.of(b).class) }
+	class := func(a, b rune) int { return cmp.Compare(r.mapping(a).class, r.mapping(b).class) }
 	slices.SortStableFunc(run, class)
 	for len(run) > 0 {
 		n := 1
@@ -134,7 +134,7 @@ func (r *reader) next() (c rune, ok bool) {
 	return r.takeText(), true
 }
 
-// takeText takes the next code point of text, when no marks come before it.
+// takeText takes the next code point of text, if no marks come before it.
 func (r *reader) takeText() rune {
 	c := r.text[r.at]
 	r.at++
@@ -142,7 +142,7 @@ func (r *reader) takeText() rune {
 	return c
 }
 
-// takeMark takes the first mark of the i-th class that there is.
+// takeMark takes the first mark of the i-th class in marks.
 func (r *reader) takeMark(i int) rune {
 	c := r.marks[i][0]
 	if r.marks[i] = r.marks[i][1:]; len(r.marks[i]) == 0 {
@@ -151,11 +151,10 @@ func (r *reader) takeMark(i int) rune {
 	return c
 }
 
-// longest takes what follows c for as long as the table has a mapping for all of it together
-// (S2.1), and returns the elements of that. A mark may be taken from behind others, but not from
-// behind one of its own class, which blocks it: so only the first of each class can be meant.
-// For each contraction the table has its beginnings too, and none goes on after a mark with
-// something else.
+// longest takes the longest contraction that begins with c (S2.1), and returns its elements. A mark
+// behind others may belong to it, but not one behind a mark of its own class, which blocks it: so
+// only the first of each class can. The table also has the beginnings of each contraction, and in
+// none of them does another code point follow a mark.
 func (r *reader) longest(c rune) []element {
 	m := r.contractions[c]
 	for len(r.marks) == 0 && r.at < len(r.text) {

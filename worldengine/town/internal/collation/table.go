@@ -44,7 +44,7 @@ type table struct {
 	decompositions map[rune][]rune
 	unassigned     int     // the primary of an unassigned U+0000
 	common         element // the secondary and the tertiary of most elements
-	primary, code  int     // where the last run ended, while reading
+	primary, code  int     // the end of the last run, while reading
 }
 
 const blockSize = 256
@@ -66,14 +66,14 @@ type contraction struct {
 
 var nothing [blockSize]mapping
 
-func (t *table) of(c rune) *mapping {
+func (t *table) mapping(c rune) *mapping {
 	if block := t.blocks[c/blockSize]; block != nil {
 		return &block[c%blockSize]
 	}
 	return &nothing[0]
 }
 
-// set is of for writing.
+// set returns the mapping of a code point, which the caller may change.
 func (t *table) set(c rune) *mapping {
 	block := &t.blocks[c/blockSize]
 	if *block == nil {
@@ -84,7 +84,7 @@ func (t *table) set(c rune) *mapping {
 
 // appendElements appends the elements of c alone.
 func (t *table) appendElements(elements []element, c rune) []element {
-	if m := t.of(c); m.assigned {
+	if m := t.mapping(c); m.assigned {
 		return append(elements, t.elements[m.first:m.end]...)
 	}
 	return append(elements, element(t.unassigned+int(c))<<32|t.common)
@@ -103,7 +103,7 @@ func (t *table) appendDecomposed(text []rune, c rune) []rune {
 		}
 		return text
 	}
-	if t.of(c).decomposes {
+	if t.mapping(c).decomposes {
 		return append(text, t.decompositions[c]...)
 	}
 	return append(text, c)
