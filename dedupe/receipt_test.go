@@ -9,7 +9,7 @@ import (
 	"worldengine/handoff"
 )
 
-// A receipt has the ids of the result, and its place in the log; bytes that are no result have none.
+// A receipt has the ids of the result, and its place in the log; other bytes are an error.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	result := []byte(`{"resultId":"result-1","handoffId":"handoff-1","idempotencyKey":"key-1",` +

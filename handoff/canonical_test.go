@@ -61,7 +61,7 @@ func TestAppendNumber_RFC8785(t *testing.T) {
 	}
 }
 
-// Numbers of all magnitudes are as another writer has them, but for -0.
+// Numbers of all magnitudes have the text of another writer, except for -0.
 func TestAppendNumber_Drawn(t *testing.T) {
 	t.Parallel()
 	g := newTrees(8)
@@ -79,8 +79,8 @@ func TestAppendNumber_Drawn(t *testing.T) {
 	require.Equal(t, "0", string(handoff.AppendNumber(nil, math.Copysign(0, -1))))
 }
 
-// TestAppendCanonical_RFC8785 has the examples of sections 3.2.2 and 3.2.3, and strings of a world that
-// other writers of JSON escape.
+// TestAppendCanonical_RFC8785 has the examples of sections 3.2.2 and 3.2.3, and strings that other
+// writers of JSON escape.
 func TestAppendCanonical_RFC8785(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ name, in, want string }{
@@ -188,7 +188,7 @@ type trees struct{ *rand.Rand }
 
 func newTrees(seed uint64) trees { return trees{rand.New(rand.NewPCG(seed, 8785))} }
 
-// runes are those that the canonical form treats specially, and their neighbours.
+// runes are the special ones of the canonical form, and their neighbours.
 var runes = []rune("\x00\x01\b\t\n\v\f\r\x1e\x1f !\"#/[\\]az\x7f\u0080é€\u2028\u2029" +
 	"\ud7ff\ue000\ufb33\uffff𐀀😀\U0010FFFF<>&'")
 

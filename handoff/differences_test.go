@@ -10,7 +10,7 @@ import (
 	"worldengine/schemas"
 )
 
-// A difference has its path and both values in canonical form; notation of numbers makes none.
+// A difference has its path and both values in canonical form; another notation of a number is none.
 func TestDifferences(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

@@ -35,8 +35,8 @@ func FuzzCanonical(f *testing.F) {
 	})
 }
 
-// FuzzParse: nothing makes Parse panic, a refusal has a place, and an accepted handoff survives
-// being written and read again.
+// FuzzParse: nothing makes Parse panic, a refusal has a place, and an accepted handoff reads back as
+// it was written.
 func FuzzParse(f *testing.F) {
 	for _, file := range []string{"handoffs.valid.json", "handoffs.invalid.json"} {
 		for _, vector := range vectors[handoffVector](f, file) {

@@ -12,31 +12,17 @@ import (
 
 func TestProposal_Command(t *testing.T) {
 	t.Parallel()
-	for _, row := range []struct {
-		kind            handoff.ProposalType
-		argument, value string
-		want            string
-	}{
-		{handoff.AcceptMission, "missionId", "sq-1", "mission accept Town 1 sq-1"},
-		{handoff.AdvanceProject, "projectId", "wall perimeter",
-			"project advance Town 1 wall perimeter"},
-		{handoff.PlanSalvage, "focus", "general", "salvage initiate Town 1 general"},
-		{handoff.TalkToTownsfolk, "talkType", "morale-boost", "townsfolk talk Town 1 morale-boost"},
+	for kind, want := range map[handoff.ProposalType][2]string{
+		handoff.AcceptMission:   {"missionId", "mission accept Town 1 a b"},
+		handoff.CompleteMission: {"missionId", "mission complete Town 1 a b"},
+		handoff.FailMission:     {"missionId", "mission fail Town 1 a b"},
+		handoff.AdvanceProject:  {"projectId", "project advance Town 1 a b"},
+		handoff.PlanSalvage:     {"focus", "salvage initiate Town 1 a b"},
+		handoff.TalkToTownsfolk: {"talkType", "townsfolk talk Town 1 a b"},
 	} {
-		t.Run(string(row.kind), func(t *testing.T) {
-			t.Parallel()
-			p := proposal()
-			p.Type, p.TownID = row.kind, "Town 1"
-			p.Args = map[string]string{row.argument: row.value}
-			require.Equal(t, row.argument, row.kind.ArgumentName())
-			require.Equal(t, row.value, p.Argument())
-			require.Equal(t, row.want, p.Command())
-
-			h, err := handoff.New(p)
-			require.NoError(t, err)
-			require.Equal(t, row.want, h.Command)
-			require.Equal(t, handoffID(h.ProposalID, row.want), h.HandoffID)
-		})
+		p := handoff.Proposal{Type: kind, TownID: "Town 1", Args: map[string]string{want[0]: "a b"}}
+		require.Equal(t, want, [2]string{kind.ArgumentName(), p.Command()})
+		require.Equal(t, "a b", p.Argument())
 	}
 }
 
@@ -98,41 +84,30 @@ func TestNew(t *testing.T) {
 // New refuses a proposal as Parse would.
 func TestNew_Refused(t *testing.T) {
 	t.Parallel()
-	for path, spoil := range map[string]func(*handoff.Proposal){
-		"/proposal/type":           func(p *handoff.Proposal) { p.Type = "NUKE_TOWN" },
-		"/proposal/townId":         func(p *handoff.Proposal) { p.TownID = "" },
-		"/proposal/actorId":        func(p *handoff.Proposal) { p.ActorID = "" },
-		"/proposal/reason":         func(p *handoff.Proposal) { p.Reason = "" },
-		"/proposal/priority":       func(p *handoff.Proposal) { p.Priority = 1.5 },
-		"/proposal/snapshotHash":   func(p *handoff.Proposal) { p.SnapshotHash = "ABC" },
-		"/proposal/proposalId":     func(p *handoff.Proposal) { p.ProposalID = "proposal_1" },
-		"/proposal/decisionEpoch":  func(p *handoff.Proposal) { p.DecisionEpoch = -1 },
-		"/proposal/args/projectId": func(p *handoff.Proposal) { p.Args = nil },
-		"/proposal/args/more":      func(p *handoff.Proposal) { p.Args["more"] = "x" },
-		"/proposal/preconditions/0/kind": func(p *handoff.Proposal) {
-			p.Preconditions[0].Kind = ""
-		},
-		"/proposal/preconditions/0/expected": func(p *handoff.Proposal) {
-			p.Preconditions[0].Expected = []string{"a list"}
-		},
+	for path, changes := range map[string][]func(*handoff.Proposal){
+		"/proposal/type":       {func(p *handoff.Proposal) { p.Type = "NUKE_TOWN" }},
+		"/proposal/args/more":  {func(p *handoff.Proposal) { p.Args["more"] = "x" }},
+		"/proposal/proposalId": {func(p *handoff.Proposal) { p.ProposalID = "proposal_1" }},
+		"/proposal/preconditions/0/expected": {
+			func(p *handoff.Proposal) { p.Preconditions[0].Expected = []string{"a list"} }},
+		"/proposal/priority": {
+			func(p *handoff.Proposal) { p.Priority = 1.5 },
+			func(p *handoff.Proposal) { p.Priority = math.NaN() },
+			func(p *handoff.Proposal) { p.Priority = math.Inf(-1) }},
 	} {
-		p := proposal()
-		spoil(&p)
-		_, err := handoff.New(p)
-		require.Contains(t, refusal(t, err), path)
+		for _, change := range changes {
+			p := proposal()
+			change(&p)
+			_, err := handoff.New(p)
+			require.Contains(t, refusal(t, err), path)
+		}
 	}
-	for _, priority := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-		p := proposal()
-		p.Priority = priority
-		_, err := handoff.New(p)
-		require.Equal(t, []string{"/proposal/priority"}, refusal(t, err), "%v", priority)
-	}
-	for _, spoil := range []func(*handoff.Proposal){
+	for _, change := range []func(*handoff.Proposal){
 		func(p *handoff.Proposal) { p.TownID = "\xff" },
 		func(p *handoff.Proposal) { p.Preconditions[0].Expected = make(chan int) },
 	} {
 		p := proposal()
-		spoil(&p)
+		change(&p)
 		_, err := handoff.New(p)
 		require.ErrorContains(t, err, "a new handoff cannot be written")
 	}

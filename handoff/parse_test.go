@@ -60,7 +60,8 @@ func onEpochs(s, with string) string {
 	return strings.ReplaceAll(s, expectedEpochMember, `"expectedDecisionEpoch":`+with)
 }
 
-// The error about another engine's type has the known types, and names the page about the others.
+// The error about a type of another engine lists the known types, and names the page about the
+// others.
 func TestParse_UnknownType(t *testing.T) {
 	t.Parallel()
 	_, err := handoff.Parse([]byte(edited(t, wireOf(t, proposal()), func(wire map[string]any) {
@@ -79,126 +80,60 @@ func TestParse_UnknownType(t *testing.T) {
 	require.Contains(t, invalid.Violations[0].Message, "docs/agents.md")
 }
 
+// TestParse_Refused has the refusals that the vectors of the agents' library lack.
 func TestParse_Refused(t *testing.T) {
 	t.Parallel()
 	good := wireOf(t, proposal())
-	other := proposal()
-	other.TownID = "another-town"
-	otherID := other.DeriveProposalID()
 	everyEpoch := []string{
 		"/decisionEpoch", "/executionRequirements/expectedDecisionEpoch", "/proposal/decisionEpoch",
 	}
 	for _, row := range []struct {
-		name  string
-		wire  string
-		code  schemas.Code
-		paths []string
+		name, wire string
+		code       schemas.Code
+		paths      []string
 	}{
-		{"a member twice",
-			replaced(t, good, `"advisory":true`, `"advisory":true,"advisory":true`, 0),
-			schemas.CodeInvalidJSON, []string{"/advisory"}},
 		{"a member twice, once escaped, deep inside",
 			replaced(t, good, `"actorId":`, `"actor\u0049d":"x","actorId":`, 0),
 			schemas.CodeInvalidJSON, []string{"/proposal/actorId"}},
-		{"a lone surrogate",
-			replaced(t, good, `"townId":"town-threatened"`, `"townId":"\ud83d"`, 0),
-			schemas.CodeInvalidJSON, []string{"/proposal/townId"}},
-		{"bytes that are not UTF-8",
-			replaced(t, good, `"townId":"town-threatened"`, "\"townId\":\"\xff\"", 0),
-			schemas.CodeInvalidJSON, []string{"/proposal/townId"}},
-		{"1e400 as decisionEpoch", replaced(t, good, epochMember, `"decisionEpoch":1e400`, 0),
-			schemas.CodeInvalidJSON, []string{"/decisionEpoch"}},
-		{"nothing", "", schemas.CodeInvalidJSON, []string{""}},
 		{"two handoffs", good + good, schemas.CodeInvalidJSON, []string{""}},
-		{"cut off", good[:len(good)-1], schemas.CodeInvalidJSON, []string{""}},
 		{"an array", "[" + good + "]", schemas.CodeSchemaValidation, []string{""}},
-		{`"15" as decisionEpoch`, replaced(t, good, epochMember, `"decisionEpoch":"15"`, 0),
-			schemas.CodeSchemaValidation, []string{"/decisionEpoch"}},
 		{"2^53 as epoch", onEpochs(good, "9007199254740992"),
 			schemas.CodeSchemaValidation, everyEpoch},
 		{"15.5 as epoch", onEpochs(good, "15.5"), schemas.CodeSchemaValidation, everyEpoch},
-		{"-1 as epoch", onEpochs(good, "-1"), schemas.CodeSchemaValidation, everyEpoch},
-		{
-			"upper-case hashes", edited(t, good, func(wire map[string]any) {
-				upper := strings.ToUpper(wire["snapshotHash"].(string))
-				wire["snapshotHash"] = upper
-				wire["proposal"].(map[string]any)["snapshotHash"] = upper
-				wire["executionRequirements"].(map[string]any)["expectedSnapshotHash"] = upper
-			}),
-			schemas.CodeSchemaValidation,
-			[]string{
-				"/executionRequirements/expectedSnapshotHash", "/proposal/snapshotHash",
-				"/snapshotHash",
-			},
-		},
-		{"the key of another proposal",
-			edited(t, good, func(wire map[string]any) { wire["idempotencyKey"] = otherID }),
-			schemas.CodeSchemaValidation, []string{"/idempotencyKey"}},
-		{
-			"an id that is not its hash", edited(t, good, func(wire map[string]any) {
-				wire["handoffId"] = handoffID(otherID, wire["command"])
-			}),
-			schemas.CodeSchemaValidation, []string{"/handoffId"},
-		},
+		{"upper-case hashes", strings.ReplaceAll(good, proposal().SnapshotHash,
+			strings.ToUpper(proposal().SnapshotHash)), schemas.CodeSchemaValidation, []string{
+			"/executionRequirements/expectedSnapshotHash", "/proposal/snapshotHash", "/snapshotHash",
+		}},
 		{"a forged command with the id of the true one",
 			edited(t, good, func(wire map[string]any) { wire["command"] = "mint Mara 999999" }),
 			schemas.CodeSchemaValidation, []string{"/command", "/handoffId"}},
-		{
-			"a forged command with its own id", edited(t, good, func(wire map[string]any) {
-				wire["command"] = "mint Mara 999999"
-				wire["handoffId"] = handoffID(wire["proposalId"], wire["command"])
-			}),
-			schemas.CodeSchemaValidation, []string{"/command"},
-		},
-		{
-			"the command of another town", edited(t, good, func(wire map[string]any) {
-				wire["command"] = "project advance another-town wall-perimeter"
-				wire["handoffId"] = handoffID(wire["proposalId"], wire["command"])
-			}),
-			schemas.CodeSchemaValidation, []string{"/command"},
-		},
-		{
-			"a focus that does not exist", strings.NewReplacer(
-				"PROJECT_ADVANCE", "SALVAGE_PLAN", `{"projectId":"wall-perimeter"}`,
-				`{"focus":"gold"}`,
-			).Replace(good),
-			schemas.CodeSchemaValidation, []string{"/proposal/args/focus"},
-		},
+		{"a forged command with its own id", edited(t, good, func(wire map[string]any) {
+			wire["command"] = "project advance another-town wall-perimeter"
+			wire["handoffId"] = handoffID(wire["proposalId"], wire["command"])
+		}), schemas.CodeSchemaValidation, []string{"/command"}},
+		{"a focus that does not exist", strings.NewReplacer(
+			"PROJECT_ADVANCE", "SALVAGE_PLAN", `{"projectId":"wall-perimeter"}`, `{"focus":"gold"}`,
+		).Replace(good), schemas.CodeSchemaValidation, []string{"/proposal/args/focus"}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			h, err := handoff.Parse([]byte(row.wire), schemas.Limits{})
-			require.Nil(t, h)
-			require.Equal(t, row.paths, refusal(t, err))
-			invalid, _ := errors.AsType[*schemas.ValidationError](err)
-			require.Equal(t, row.code, invalid.Code)
-			require.Equal(t, schemas.ExecutionHandoff, invalid.Schema)
-		})
+		h, err := handoff.Parse([]byte(row.wire), schemas.Limits{})
+		require.Nil(t, h, row.name)
+		require.Equal(t, row.paths, refusal(t, err), row.name)
+		invalid, _ := errors.AsType[*schemas.ValidationError](err)
+		require.Equal(t, row.code, invalid.Code, row.name)
+		require.Equal(t, schemas.ExecutionHandoff, invalid.Schema, row.name)
 	}
-}
-
-func TestParse_Limits(t *testing.T) {
-	t.Parallel()
-	good := []byte(wireOf(t, proposal()))
-
-	_, err := handoff.Parse(good, schemas.Limits{Bytes: len(good) - 1})
-	require.Equal(t, []string{""}, refusal(t, err))
-	require.Equal(t, schemas.CodePayloadTooLarge, errCode(err))
-	_, err = handoff.Parse(good, schemas.Limits{Bytes: len(good)})
-	require.NoError(t, err)
-
 	// A handoff nests four deep: handoff, requirements, preconditions, precondition.
-	_, err = handoff.Parse(good, schemas.Limits{Depth: 3})
-	require.Equal(t, schemas.CodeInvalidJSON, errCode(err))
-	_, err = handoff.Parse(good, schemas.Limits{Depth: 4})
-	require.NoError(t, err)
-}
-
-func errCode(err error) schemas.Code {
-	if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
-		return invalid.Code
+	for code, limits := range map[schemas.Code]schemas.Limits{
+		schemas.CodePayloadTooLarge: {Bytes: len(good) - 1}, schemas.CodeInvalidJSON: {Depth: 3},
+		"": {Bytes: len(good), Depth: 4},
+	} {
+		_, err := handoff.Parse([]byte(good), limits)
+		if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
+			require.Equal(t, code, invalid.Code)
+		} else {
+			require.Empty(t, code)
+		}
 	}
-	return ""
 }
 
 func TestParse_Epochs(t *testing.T) {
@@ -208,22 +143,15 @@ func TestParse_Epochs(t *testing.T) {
 		"15.0": 15, "1.5e1": 15, "150E-1": 15, "0": 0, "-0": 0, "-0.0": 0, "0e7": 0,
 		"9007199254740991": 1<<53 - 1, "9007199254740991.0": 1<<53 - 1,
 	} {
-		t.Run(text, func(t *testing.T) {
-			t.Parallel()
-			h := parsed(t, []byte(onEpochs(good, text)))
-			require.Equal(t, want, h.DecisionEpoch)
-			require.Equal(t, want, h.Proposal.DecisionEpoch)
-			require.Equal(t, want, h.Requirements.ExpectedDecisionEpoch)
-			wire, err := h.MarshalWire()
-			require.NoError(t, err)
-			require.Contains(t, string(wire), fmt.Sprintf(`"decisionEpoch":%d,`, want))
-		})
+		h := parsed(t, []byte(onEpochs(good, text)))
+		require.Equal(t, [3]int64{want, want, want}, [3]int64{h.DecisionEpoch,
+			h.Proposal.DecisionEpoch, h.Requirements.ExpectedDecisionEpoch}, text)
+		wire, err := h.MarshalWire()
+		require.NoError(t, err)
+		require.Contains(t, string(wire), fmt.Sprintf(`"decisionEpoch":%d,`, want))
 	}
-	t.Run("one way here, another there", func(t *testing.T) {
-		t.Parallel()
-		require.Equal(t, parsed(t, []byte(good)),
-			parsed(t, []byte(replaced(t, good, epochMember, `"decisionEpoch":1.5e1`, 0))))
-	})
+	require.Equal(t, parsed(t, []byte(good)),
+		parsed(t, []byte(replaced(t, good, epochMember, `"decisionEpoch":1.5e1`, 0))))
 }
 
 func TestParse_Echoes(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"worldengine/trace"
 )
 
-// The hand-written JSON equals the library's, for records with and without optional members.
+// The hand-written JSON equals the library's, with and without optional members.
 func TestRun_Append(t *testing.T) {
 	t.Parallel()
 	for _, event := range []Event{

@@ -11,7 +11,7 @@ import (
 	"worldengine/runevents/recent"
 )
 
-// A map is held against a list of its entries, the oldest first.
+// A map agrees with a list of its entries, the oldest first.
 func TestMap_AgreesWithAList(t *testing.T) {
 	t.Parallel()
 	type entry struct{ key, value int }
@@ -40,7 +40,7 @@ func TestMap_AgreesWithAList(t *testing.T) {
 	}
 }
 
-// Of many that add the same key at once, exactly one adds it as new.
+// Of many that add the same key at once, exactly one is told that it is new.
 func TestMap_ConcurrentAdd(t *testing.T) {
 	t.Parallel()
 	m := recent.NewMap[int, struct{}](100)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -31,6 +32,7 @@ func outcome(c *outcometest.Case) handoff.Outcome {
 	return checked.Executed(after)
 }
 
+// Each row has its outcome, and the same bytes whenever it is judged, also by many at once.
 func TestCheck_OutcomeTable(t *testing.T) {
 	t.Parallel()
 	for _, v := range outcometest.Cases(t) {
@@ -46,48 +48,14 @@ func TestCheck_OutcomeTable(t *testing.T) {
 			back, err := handoff.ParseResult(wire, schemas.Limits{})
 			require.NoError(t, err, "an agent accepts it")
 			require.Equal(t, r, back)
-		})
-	}
-}
 
-func TestChecked_BothWays(t *testing.T) {
-	t.Parallel()
-	now := towntest.Threatened()
-	checked := machine.Check(outcometest.Advance(t, "wall"), nil, now)
-	executed := checked.Executed(towntest.Threatened(outcometest.OnDay(16)))
-	failed := checked.Failed("PLUGIN_REJECTED", now)
-	require.Equal(t, handoff.Executed, executed.Status)
-	require.Equal(t, handoff.Failed, failed.Status)
-	require.Equal(t, int64(16), *executed.WorldState.DecisionEpoch)
-	require.Equal(t, int64(15), *failed.WorldState.DecisionEpoch)
-	require.Equal(t, machine.Check(outcometest.Advance(t, "wall"), nil, now), checked,
-		"it is left as it is")
-}
-
-// TestCheck_SameBytes judges every case a thousand times, eight at a time, over the
-// same shared inputs.
-func TestCheck_SameBytes(t *testing.T) {
-	t.Parallel()
-	for _, v := range outcometest.Cases(t) {
-		t.Run(v.Name, func(t *testing.T) {
-			t.Parallel()
-			want, err := handoff.NewResult(v.Handoff, outcome(&v)).MarshalWire()
-			require.NoError(t, err)
 			var all sync.WaitGroup
 			for range 8 {
 				all.Go(func() {
-					for range 125 {
-						if v.Want.Status == handoff.Executed {
-							if after, _ := town.DefaultRules().Apply(v.State.Snapshot,
-								&v.Handoff.Proposal); after.Hash != *v.Want.WorldState.SnapshotHash {
-								t.Errorf("another state: %s", after.Canonical)
-							}
-						}
-						got, err := handoff.NewResult(v.Handoff, outcome(&v)).MarshalWire()
-						if err != nil || string(got) != string(want) {
-							t.Errorf("%v: %s", err, got)
-							return
-						}
+					for range 100 {
+						again, err := handoff.NewResult(v.Handoff, outcome(&v)).MarshalWire()
+						assert.NoError(t, err)
+						assert.Equal(t, string(wire), string(again))
 					}
 				})
 			}

@@ -1,7 +1,7 @@
 package machine
 
 import (
-	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/schemas"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/outcometest"
 )
 
@@ -69,47 +69,42 @@ func story(t *testing.T, h *handoff.Handoff, r *handoff.Result, run *runevents.R
 	return b.String()
 }
 
-// emitRun emits a whole run, of a handoff that had to wait or not.
-func emitRun(p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, waited bool) error {
-	start := StartAtOnce
-	if waited {
-		start = StartQueued
+// caseOf returns a case of the outcome table, its result, and a producer of its run.
+func caseOf(t *testing.T, name string) (*handoff.Handoff, *handoff.Result, *runevents.Producer) {
+	t.Helper()
+	for _, c := range outcometest.Cases(t) {
+		if c.Name == name {
+			return c.Handoff, handoff.NewResult(c.Handoff, c.Want), fixedProducer(c.Handoff)
+		}
 	}
-	return EmitRun(p, h, r, Begin{Start: start})
+	require.Fail(t, "there is no such case", name)
+	return nil, nil, nil
 }
 
 // TestEmitRun emits the run of every row of the outcome table, and of one that had to wait.
 func TestEmitRun(t *testing.T) {
 	t.Parallel()
-	type courseCase struct {
-		outcometest.Case
-		queued bool
-	}
-	var courses []courseCase
-	for _, v := range outcometest.Cases(t) {
-		if strings.HasPrefix(v.Name, "order-") {
-			continue
-		}
-		courses = append(courses, courseCase{Case: v})
-		if v.Name == "executed" {
-			v.Name = "executed-queued"
-			courses = append(courses, courseCase{v, true})
+	names := map[string]Start{"executed-queued": StartQueued}
+	for _, c := range outcometest.Cases(t) {
+		if !strings.HasPrefix(c.Name, "order-") {
+			names[c.Name] = StartAtOnce
 		}
 	}
-	files := map[string]bool{}
-	for _, v := range courses {
-		file := filepath.Join("testdata", "runs", v.Name+".golden")
-		files[file] = true
-		t.Run(v.Name, func(t *testing.T) {
+	for name, start := range names {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := handoff.NewResult(v.Handoff, v.Want)
-			p := fixedProducer(v.Handoff)
-			require.NoError(t, emitRun(p, v.Handoff, r, v.queued))
-			requireFaithful(t, r, p.Run(), v.queued)
+			h, r, p := caseOf(t, strings.TrimSuffix(name, "-queued"))
+			require.NoError(t, EmitRun(p, h, r, Begin{Start: start}))
+			records := p.Run().Records(persistedAt)
+			for i := range records {
+				require.NoError(t, records[i].Validate())
+			}
+			_, alerts, err := runevents.Project(p.Run().RunID, records)
+			require.NoError(t, err)
+			require.Empty(t, alerts)
 
-			got := story(t, v.Handoff, r, p.Run())
+			file, got := filepath.Join("testdata", "runs", name+".golden"), story(t, h, r, p.Run())
 			if *Rewrite {
-				require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(file)
@@ -121,102 +116,121 @@ func TestEmitRun(t *testing.T) {
 	stored, err := filepath.Glob(filepath.Join("testdata", "runs", "*"))
 	require.NoError(t, err)
 	for _, file := range stored {
-		require.True(t, files[file], "%s is of no case any more", file)
+		require.Contains(t, names, strings.TrimSuffix(filepath.Base(file), ".golden"))
 	}
 }
 
-// requireFaithful asserts that the events are valid and agree with the result.
-func requireFaithful(t *testing.T, r *handoff.Result, run *runevents.Run, queued bool) {
-	t.Helper()
-	var course []string
-	payloads := map[string]string{}
-	for _, record := range run.Records(persistedAt) {
-		data, err := jsonv2.Marshal(&record)
-		require.NoError(t, err)
-		_, err = schemas.Parse(schemas.RunEventRecord, data, schemas.Limits{})
-		require.NoError(t, err, "%s", data)
-		event := strings.TrimSpace(string(record.EventType) + " " + record.StepID)
-		course = append(course, event)
-		payloads[event] = string(record.Payload)
-	}
-
-	want := []string{"RunStarted"}
-	if queued {
-		want = []string{"RunQueued", "RunStarted"}
-	}
-	e := r.Evaluation
-	skipped := fmt.Sprintf(`{"reason":"%s"}`, r.ReasonCode)
-	for _, check := range []struct {
-		step      string
-		evaluated bool
-		verdict   any
-	}{
-		{"duplicate-check", e.DuplicateCheck.Evaluated, e.DuplicateCheck},
-		{"stale-check", e.StaleCheck.Evaluated, e.StaleCheck},
-		{"precondition-check", e.Preconditions.Evaluated, e.Preconditions},
+// A run that cannot take an event returns an error: the engine never drops events silently.
+func TestEmit_EventThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	h, r, p := caseOf(t, "executed")
+	require.NoError(t, EmitRun(p, h, r, Begin{}))
+	_, _, other := caseOf(t, "executed")
+	why := Cancellation{Reason: "too late"}
+	for name, err := range map[string]error{
+		"queued":              emitQueued(p, h, Begin{}),
+		"paused":              emitPaused(p, h, Begin{}, "s-1", ""),
+		"held":                emitHeld(p, 1, "s-1", ""),
+		"released":            emitReleased(p, 1, ""),
+		"released for reason": emitReleased(p, 1, "asked already"),
+		"cancelled":           emitCancelled(p, p.Status(), nil, why),
+		"cancelled in hand":   emitCancelledInHand(p, 1, why),
+		"cancelled twice": errors.Join(
+			emitCancelled(other, runevents.RunIsPaused, nil, why),
+			emitCancelled(other, runevents.RunIsPaused, nil, why)),
+		"judged again": EmitRun(p, h, r, Begin{}),
+		"accepted":     EmitAccepted(p, h, &r.Evaluation, Begin{}),
+		"ended":        emitEnd(p, r, 1, nil, &apply.Result{At: persistedAt}),
+		"a signal": EmitSignal(p, SignalPayload{
+			Signal: SignalPause, ActorID: "ada"}, ""),
 	} {
-		if !check.evaluated {
-			want = append(want, "StepSkipped "+check.step)
-			require.JSONEq(t, skipped, payloads["StepSkipped "+check.step])
+		require.Error(t, err, name)
+	}
+}
+
+// The town of a run is in its start; another producer's run may have none, and any end.
+func TestReadStarted_Town(t *testing.T) {
+	t.Parallel()
+	for started, want := range map[string]string{
+		`{"townId":"t"}`: "t", `{}`: "", `{"townId":7}`: "", ``: "", `[]`: "",
+	} {
+		run := new(runevents.Snapshot)
+		run.Metadata.Started = []byte(started)
+		require.Equal(t, want, ReadStarted(run).TownID, started)
+	}
+	for ended, want := range map[string]handoff.Status{`{"status":"stale"}`: handoff.Stale, `{}`: "", `[]`: ""} {
+		run := new(runevents.Snapshot)
+		run.Metadata.Outcome = []byte(ended)
+		require.Equal(t, want, ReadEnded(run).Status, ended)
+	}
+}
+
+// Proposals and signals are the engine's plans, also if only planId or planVersion looks so.
+func TestIsEnginePlan(t *testing.T) {
+	t.Parallel()
+	for plan, want := range map[[2]string]bool{
+		{"proposal_1", "proposal.v2"}: true, {"proposal_1", "7"}: true, {"mine", "proposal.v2"}: true,
+		{"signal", "signal.v1"}: true, {"signal", "7"}: true, {"mine", "signal.v1"}: true,
+		{"mine", "7"}: false, {"", ""}: false,
+	} {
+		require.Equal(t, want, IsEnginePlan(plan[0], plan[1]), "%v", plan)
+	}
+}
+
+// A log message that is no record of this version is refused, and so is a state without its hash.
+func TestReadRecord_Damaged(t *testing.T) {
+	t.Parallel()
+	for body, says := range map[string]string{
+		`{`:                               "not a commit record",
+		`{"schemaVersion":"v0"}`:          `of version "v0"`,
+		`{"schemaVersion":"v0","kind":7}`: "not a commit record",
+		`{"schemaVersion":"` + RecordVersion + `"}`: "",
+	} {
+		rec, err := ReadRecord([]byte(body))
+		if says != "" {
+			require.ErrorContains(t, err, says)
 			continue
 		}
-		want = append(want, "StepStarted "+check.step, "StepCompleted "+check.step)
-		verdict, err := json.Marshal(check.verdict)
 		require.NoError(t, err)
-		require.JSONEq(t, string(verdict), payloads["StepCompleted "+check.step])
+		_, err = rec.State("hash")
+		require.ErrorContains(t, err, "the stored state")
+		rec.Snapshot = outcometest.Cases(t)[0].State.Canonical
+		_, err = rec.State("hash")
+		require.ErrorContains(t, err, "but its message says hash")
 	}
-	end := "RunCompleted"
-	switch r.Status {
-	case handoff.Executed:
-		want = append(want, "StepStarted apply", "StepCompleted apply")
-		after, err := json.Marshal(r.WorldState)
+	for _, run := range []*runevents.Run{nil, {}} {
+		_, err := SignalIn(run)
+		require.ErrorContains(t, err, "no signal")
+	}
+	for _, kind := range Signals() {
+		p := fixedProducer(outcometest.Cases(t)[0].Handoff)
+		require.NoError(t, EmitSignal(p, SignalPayload{Signal: kind, ActorID: "ada"}, ""))
+		said, err := SignalIn(p.Run())
 		require.NoError(t, err)
-		require.JSONEq(t, string(after), payloads["StepCompleted apply"])
-	case handoff.Failed:
-		want = append(want, "StepStarted apply", "StepFailed apply")
-		require.Contains(t, payloads["StepFailed apply"], `"code":"`+string(r.ReasonCode)+`"`)
-		end = "RunFailed"
-	default:
-		want = append(want, "StepSkipped apply")
-		require.JSONEq(t, skipped, payloads["StepSkipped apply"])
-	}
-	require.Equal(t, append(want, end), course)
-	require.JSONEq(t, fmt.Sprintf(`{"status":"%s","reasonCode":"%s","resultId":"%s"}`,
-		r.Status, r.ReasonCode, r.ResultID), payloads[end])
-}
-
-// Any decision of an engine makes a valid run.
-func TestEmitRun_Vectors(t *testing.T) {
-	t.Parallel()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "vectors", "results.json"))
-	require.NoError(t, err)
-	var vectors []struct {
-		Name            string
-		Handoff, Result json.RawMessage
-	}
-	require.NoError(t, json.Unmarshal(raw, &vectors))
-	require.NotEmpty(t, vectors)
-	for _, vector := range vectors {
-		t.Run(vector.Name, func(t *testing.T) {
-			t.Parallel()
-			h, err := handoff.Parse(vector.Handoff, schemas.Limits{})
-			require.NoError(t, err)
-			r, err := handoff.ParseResult(vector.Result, schemas.Limits{})
-			require.NoError(t, err)
-			p := fixedProducer(h)
-			require.NoError(t, emitRun(p, h, r, true))
-			requireFaithful(t, r, p.Run(), true)
-		})
+		require.Equal(t, kind, said.Signal)
 	}
 }
 
-func TestEmitRun_FirstError(t *testing.T) {
+// The end of an attempt without artifacts has the bytes of the state alone.
+func TestApplied_Bytes(t *testing.T) {
 	t.Parallel()
-	v := outcometest.Cases(t)[0]
-	r := handoff.NewResult(v.Handoff, v.Want)
-	p := fixedProducer(v.Handoff)
-	require.NoError(t, emitRun(p, v.Handoff, r, false))
-	told := len(p.Run().Events)
-	require.ErrorContains(t, emitRun(p, v.Handoff, r, false), "the run is COMPLETED, so RunStarted")
-	require.Len(t, p.Run().Events, told)
+	hash, epoch := strings.Repeat("a", 64), int64(7)
+	state := &handoff.WorldState{SnapshotHash: &hash, DecisionEpoch: &epoch}
+	for i, left := range []apply.Artifacts{
+		{}, {LeftOut: 2}, {References: []jsontext.Value{}},
+		{References: []jsontext.Value{[]byte(`{"uri":"a"}`)}, LeftOut: 1},
+	} {
+		want, err := json.Marshal(appliedPayload{*state, left})
+		require.NoError(t, err)
+		got, err := json.Marshal(applied(state, left))
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got), fmt.Sprint(i))
+	}
+}
+
+func TestSignal_WithDefaults(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, Signal{ActorID: "operator", DrainTimeout: 5 * time.Minute}, Signal{}.WithDefaults())
+	given := Signal{ActorID: "ada", DrainTimeout: time.Second}
+	require.Equal(t, given, given.WithDefaults())
 }

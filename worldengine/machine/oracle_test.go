@@ -451,7 +451,7 @@ func (o *oracle) unapproved(h *handoff.Handoff) handoff.ReasonCode {
 	return "ASK"
 }
 
-// ask has a handoff wait. A question that has expired is forgotten.
+// ask lets a handoff wait. Expired questions are forgotten.
 func (o *oracle) ask(h *handoff.Handoff) {
 	o.asked = slices.DeleteFunc(o.asked, func(q *question) bool {
 		return q.isOf(h) || !o.now.Before(q.expires)
@@ -609,7 +609,7 @@ func (o *oracle) cancel(e *machine.Cancel) prediction {
 		"cancelled on town", fmt.Sprintf("StepFailed %d, RunCancelled", c.attempt))
 }
 
-// town renders the town, and townOf renders the machine's.
+// town renders the oracle's town, and townOf the machine's.
 func (o *oracle) town() string {
 	pending, asked := "", []string{}
 	if c := o.command; c != nil {

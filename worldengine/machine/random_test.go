@@ -34,8 +34,8 @@ var (
 )
 
 // TestStep_Oracle gives towns random inputs, and compares each output with the oracle's prediction.
-// Records get lost, and the writer dies behind some: the next one has only the log. In the end fsck
-// makes every record again, and every run is projected.
+// Some records lose their race, and the writer dies after others: the next one has only the log. In
+// the end fsck makes every record again, and every run is projected.
 func TestStep_Oracle(t *testing.T) {
 	t.Parallel()
 	const lanes = 4
@@ -71,7 +71,7 @@ type walk struct {
 	calm          bool // nothing gets lost
 }
 
-// delivery is a handoff that waits for its town in the writer.
+// delivery is a handoff that waits in the writer for its town.
 type delivery struct {
 	h     *handoff.Handoff
 	run   runevents.Identity
@@ -241,7 +241,7 @@ func (w *walk) putSome() {
 	w.step(&machine.Put{State: w.somewhere(), Expected: expected, Attributes: a, ActorID: "ada"}, "")
 }
 
-// disturb is what may come between a record and the log.
+// disturb gives the town an input that may win the race against a record.
 func (w *walk) disturb() {
 	switch w.g.IntN(6) {
 	case 0, 1:
@@ -311,7 +311,7 @@ func (w *walk) beginOf(d *delivery) machine.Begin {
 
 func (w *walk) pausedBy() *messages.PausedBy { return cmp.Or(w.machine.Paused, w.control.Paused) }
 
-// judge has a delivery judged, or has it wait.
+// judge judges a delivery, or lets it wait.
 func (w *walk) judge(d *delivery) {
 	lives, runID := w.lives, d.run.RunID
 	wait := machine.Wait{Handoff: d.h, Run: d.run, Begin: w.beginOf(d)}
@@ -355,7 +355,7 @@ func (w *walk) judge(d *delivery) {
 	w.keep(d, lives)
 }
 
-// keep has a delivery wait, if its writer lives.
+// keep lets a delivery wait, if its writer lives.
 func (w *walk) keep(d *delivery, lives int) {
 	if lives == w.lives {
 		w.waiting = append(w.waiting, d)
@@ -376,7 +376,7 @@ func (w *walk) retrySome() {
 	}
 }
 
-// endSome ends a run that nobody judges: of a writer before, or of a delivery.
+// endSome ends a run that nobody judges: a dead writer's, or a waiting delivery's.
 func (w *walk) endSome() {
 	from, e := &w.left, &machine.Abandon{Why: machine.Cancellation{Code: machine.CancelledLeft}}
 	if len(*from) == 0 {
@@ -400,7 +400,7 @@ func (w *walk) endSome() {
 	}
 }
 
-// ofCommand is something about the pending command.
+// ofCommand gives the town an input about the pending command.
 func (w *walk) ofCommand() {
 	v := apply.Result{At: w.now.Add(-time.Duration(w.g.IntN(900)) * time.Millisecond),
 		Attempt: w.command.attempt, Reached: w.rare(8)}
@@ -459,7 +459,7 @@ func (w *walk) cancelSome() {
 		apply.MayArrive, apply.MayHaveArrived)}, "")
 }
 
-// appendSome is an event of the plugin's own in the run of the command.
+// appendSome appends an event of the plugin to the run of the command.
 func (w *walk) appendSome() {
 	run, tail := w.machine.Pending.Run, w.tailOf("")
 	if w.run(run.RunID).status != "RUNNING" || tail.Closed {
@@ -510,6 +510,9 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runevents.DrawnI
 	if h != nil && h.DryRun {
 		return false
 	}
+	if p := t.Pending; p != nil && out.Record.Run != nil {
+		drawn = append(slices.Clip(drawn), p.EventIDs...)
+	}
 	for _, id := range drawn {
 		for _, now := range out.Record.Run.Drawn() {
 			require.False(w.t, id.IdempotencyKey == now.IdempotencyKey && id != now, "another id")
@@ -528,7 +531,7 @@ func (w *walk) step(event machine.Event, runID string, drawn ...runevents.DrawnI
 	return !out.Again || w.step(event, runID)
 }
 
-// lose has another record come before one, and steps the input again.
+// lose lets another record win the race, and steps the input again.
 func (w *walk) lose(event machine.Event, runID string, out *machine.Output) bool {
 	w.calm = true
 	defer func() { w.calm = false }()
@@ -559,7 +562,7 @@ func (w *walk) bytesOf(t machine.Town) string {
 	return w.body(&machine.Output{Record: new(machine.Record), After: t})
 }
 
-// store is the log.
+// store appends a record to the log.
 func (w *walk) store(out *machine.Output, tail *machine.RunTail) {
 	rec, seq, after, runID := out.Record, uint64(len(w.log)+1), (*machine.Town)(nil), ""
 	if out.On == machine.OfTown {
@@ -594,7 +597,7 @@ func (w *walk) store(out *machine.Output, tail *machine.RunTail) {
 	w.index(rec, seq)
 }
 
-// index takes in a key.
+// index remembers the key of an accepted handoff.
 func (w *walk) index(rec *machine.Record, seq uint64) {
 	if rec.Kind == machine.KindHandoff {
 		receipt, err := dedupe.Read(w.id, seq, rec.Run.RunID, rec.Result)
@@ -603,7 +606,7 @@ func (w *walk) index(rec *machine.Record, seq uint64) {
 	}
 }
 
-// crash ends the writer. The next one has other settings, and the log alone.
+// crash replaces the writer by one that has the log alone, and perhaps other settings.
 func (w *walk) crash() {
 	w.lives++
 	known := w.machine
@@ -636,7 +639,7 @@ func (w *walk) crash() {
 	}
 }
 
-// check checks the whole log.
+// check asserts that the whole log is sound.
 func (w *walk) check() {
 	var counts fsck.Counts
 	l := fsck.NewLogCheck("main", &counts)

@@ -1,9 +1,11 @@
 package machine_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,18 +34,20 @@ import (
 //	> bind local|plugin, > approve TYPE,…|none: a put with attributes
 //	> handoff NAME [advance|talk|salvage|accept|complete|fail ARGUMENT [if PROJECT] [of NAME] [old]]
 //	  [dry|retry]: the kind only at first; "if" requires a project, "of" takes the key of another
-//	  handoff, "old" proposes from the state before the last change, "retry" tries its failed run again
-//	> pause|resume [REASON] · > yes|no NAME by PERSON
-//	> applied [STATE], rejected [later], silent, unreached [arrived]: how the attempt of the pending
-//	  command ended; a STATE is a snapshot.v1 that the game reports
+//	  handoff, "old" proposes from the state before the last change, "retry" retries its failed run
+//	> pause|resume [REASON] · > yes|no NAME by PERSON [REASON]
+//	> applied [STATE], rejected [later], silent, unreached [arrived]: the end of the attempt of the
+//	  pending command; a STATE is a snapshot.v1 that the game reports
 //	> started, failed, asked, rests: more about that attempt
 //	> held [by SOMEBODY]: its run is paused, or goes on
 //	> cancel [other] [force] [arrived|may]: of its run, or another one, with the known fate of its requests
 //	> waits|judged|again|abandoned NAME: a handoff that waits for its town is recorded, about to be
 //	  judged, has to wait again, or is not going to be judged
 //	> crash: the next record is stored, and its writer does not learn that
+//	> ids N: the next input has only N ids
+//	> payload EVENT [STEP]: the time and the payload of the last such event, with hashes cut short
 //
-// Text of other lines is prose.
+// Other lines are prose.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txt")
@@ -80,6 +84,8 @@ type scenario struct {
 	tails map[string]*machine.RunTail
 	waits map[string]runevents.Identity
 	crash bool
+	few   int               // the number of ids that the next input has; -1 for enough
+	last  map[string]string // the time and the payload of the last event of each name
 }
 
 func newScenario(t *testing.T) *scenario {
@@ -91,10 +97,11 @@ func newScenario(t *testing.T) *scenario {
 				Backoff: time.Second}},
 		handoffs: map[string]*handoff.Handoff{}, receipts: map[string]*dedupe.Receipt{},
 		tails: map[string]*machine.RunTail{}, waits: map[string]runevents.Identity{},
+		last: map[string]string{}, few: -1,
 	}
 }
 
-// play steps the inputs of a text, and returns the text with the outputs that they have.
+// play steps the inputs of a text, and returns the text with their outputs.
 func (s *scenario) play(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -111,7 +118,7 @@ func (s *scenario) play(text string) string {
 	return b.String()
 }
 
-// input takes one input in, and returns its output.
+// input steps one input, and returns its output.
 func (s *scenario) input(words []string) []string {
 	argument := ""
 	if len(words) > 1 {
@@ -154,7 +161,7 @@ func (s *scenario) input(words []string) []string {
 	case "held":
 		e := new(machine.Hold)
 		if argument != "" {
-			e.By = &messages.PausedBy{SignalID: "signal", ActorID: words[2]}
+			e.By = cmp.Or(s.town.Paused, &messages.PausedBy{SignalID: "signal", ActorID: words[2]})
 		}
 		return s.step(e)
 	case "cancel":
@@ -164,6 +171,13 @@ func (s *scenario) input(words []string) []string {
 	case "crash":
 		s.crash = true
 		return nil
+	case "ids":
+		few, err := strconv.Atoi(argument)
+		require.NoError(s.t, err)
+		s.few = few
+		return nil
+	case "payload":
+		return []string{s.last[strings.Join(words[1:], " ")]}
 	case "pause", "resume":
 		kind := map[string]machine.SignalKind{
 			"pause": machine.SignalPause, "resume": machine.SignalResume}[words[0]]
@@ -172,7 +186,7 @@ func (s *scenario) input(words []string) []string {
 		kind := map[string]machine.SignalKind{
 			"yes": machine.SignalApprove, "no": machine.SignalDeny}[words[0]]
 		return s.signal(machine.Signal{Kind: kind, ActorID: words[3],
-			HandoffID: s.handoffs[argument].HandoffID})
+			HandoffID: s.handoffs[argument].HandoffID, Reason: strings.Join(words[4:], " ")})
 	}
 	s.t.Fatalf("no input is called %q", words[0])
 	return nil
@@ -193,7 +207,7 @@ func (s *scenario) signal(signal machine.Signal) []string {
 	return s.step(&signal)
 }
 
-// outcome is how the attempt of the pending command ended.
+// outcome returns the end of the attempt of the pending command.
 func (s *scenario) outcome(words []string) machine.Event {
 	v := apply.Result{At: s.now, Reached: words[len(words)-1] == "arrived"}
 	if s.town.Pending != nil {
@@ -218,7 +232,7 @@ func (s *scenario) outcome(words []string) machine.Event {
 	return &machine.Outcome{Result: v}
 }
 
-// cancel is an operator's signal that cancels the run of the pending command, or of another handoff.
+// cancel returns an operator's signal that cancels the run of the pending command, or another run.
 func (s *scenario) cancel(words []string) machine.Event {
 	signal := machine.Signal{Kind: machine.SignalCancel, ActorID: "ada", Reason: "a mistake",
 		TownID: "town-threatened", Run: s.run(machine.SignalPlan, machine.SignalVersion)}
@@ -241,7 +255,7 @@ func (s *scenario) cancel(words []string) machine.Event {
 	return e
 }
 
-// waiting takes in a handoff that waits for its town.
+// waiting steps an input about a handoff that waits for its town.
 func (s *scenario) waiting(words []string) []string {
 	name := words[1]
 	if s.handoffs[name] == nil {
@@ -312,15 +326,18 @@ func (s *scenario) handoff(words []string) []string {
 	return s.step(&e)
 }
 
-// step steps an input, and takes the record in.
+// step steps an input, and stores the record.
 func (s *scenario) step(event machine.Event) []string {
 	in := &machine.Input{TownID: "town-threatened", At: s.now, Event: event, Tail: s.tail(event)}
 	for range machine.IDs(in.Event) {
 		in.IDs = append(in.IDs, s.id())
 	}
+	if s.few >= 0 {
+		in.IDs, s.few = in.IDs[:s.few], -1
+	}
 	before := fmt.Sprintf("%+v", in.Event)
 	out, err := machine.Step(s.town, in, &s.settings)
-	require.Equal(s.t, before, fmt.Sprintf("%+v", in.Event), "an input is left as it is")
+	require.Equal(s.t, before, fmt.Sprintf("%+v", in.Event), "an input stays unchanged")
 	if err != nil {
 		return []string{"error " + err.Error()}
 	}
@@ -377,6 +394,11 @@ func (s *scenario) said(out *machine.Output) (said []string) {
 		said = append(said, line)
 		if rec.Run != nil && len(rec.Run.Events) > 0 {
 			said = append(said, "events "+events(rec.Run))
+			for _, e := range rec.Run.Events {
+				payload := hashes.ReplaceAllString(string(e.Payload), "$1…")
+				s.last[strings.TrimSpace(string(e.EventType)+" "+e.StepID)] = e.EmittedAt[11:19] +
+					" " + cmp.Or(payload, "none")
+			}
 		}
 	}
 	if p := out.After.Pending; p != nil {
@@ -404,6 +426,8 @@ func (s *scenario) said(out *machine.Output) (said []string) {
 	}
 	return said
 }
+
+var hashes = regexp.MustCompile(`([0-9a-f]{8})[0-9a-f]{56}`)
 
 // events names the events of a run. A check is one word: with its verdict, or in brackets if it was
 // skipped.

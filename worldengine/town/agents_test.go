@@ -10,8 +10,8 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// agentTakes is the validator of the agents' library, member by member, as its authors wrote it
-// down: it is compared with the schema and shares nothing with it.
+// agentTakes restates the validator of the agents' library, member by member. It is compared with
+// the schema, and shares nothing with it.
 func agentTakes(tree map[string]any) bool {
 	text := func(v any) bool { s, ok := v.(string); return ok && s != "" }
 	number := func(v any, low, high float64) bool {
@@ -75,7 +75,7 @@ func agentTakes(tree map[string]any) bool {
 		hasEvent && (event == nil || eventIsText)
 }
 
-// The engine takes a snapshot if and only if agents do.
+// The engine accepts a snapshot if and only if agents do.
 func TestFromTree_Agents(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(12, 15))

@@ -92,7 +92,7 @@ func (g generator) snapshot() map[string]any {
 	return tree
 }
 
-// proposal draws a proposal; every other one is about something that the town has.
+// proposal draws a proposal, often about something that the town has.
 func (g generator) proposal(tree map[string]any) *handoff.Proposal {
 	known := func(list string) string {
 		if elements := tree[list].([]any); len(elements) > 0 && g.IntN(4) > 0 {
@@ -118,8 +118,8 @@ func (g generator) proposal(tree map[string]any) *handoff.Proposal {
 	return propose(handoff.TalkToTownsfolk, pick(g, []string{"morale-boost", "casual"}))
 }
 
-// oracle is the design's sentence about the built-in rules, on a plain tree that it changes. It
-// returns why the command cannot be applied, or "".
+// oracle applies the design's sentence about the built-in rules to a plain tree. It returns the
+// reason why the command cannot be applied, or "".
 func oracle(tree map[string]any, kind, argument string) string {
 	if tree["day"].(float64) >= 9007199254740991 {
 		return "EPOCH_EXHAUSTED"
@@ -186,7 +186,7 @@ func oracle(tree map[string]any, kind, argument string) string {
 	return ""
 }
 
-// acceptOracle is the oracle's part about missions.
+// acceptOracle applies the sentence about accepting a mission.
 func acceptOracle(tree map[string]any, argument string) string {
 	if tree["mission"] != nil {
 		return "MISSION_ALREADY_ACTIVE"

@@ -54,8 +54,8 @@ func TestState_Patch(t *testing.T) {
 	require.Equal(t, &town.Mission{ID: "n", Title: "N"}, begun.Snapshot.Mission)
 }
 
-// A state may be larger than a request, since a number takes more room in canonical form: it can be
-// read and patched all the same.
+// A state that is larger than a request, because a number takes more room in canonical form, can be
+// read and patched.
 func TestState_PatchOfALargeState(t *testing.T) {
 	t.Parallel()
 	large := snapshot()
@@ -70,19 +70,35 @@ func TestState_PatchOfALargeState(t *testing.T) {
 	require.Equal(t, []string{""}, refusal(t, err), "too large for a state that is given")
 }
 
+// TestState_PatchRefused patches the town of snapshot into one that is no snapshot.v1, or is another
+// town.
 func TestState_PatchRefused(t *testing.T) {
 	t.Parallel()
-	for path, patch := range map[string]string{
-		"/townId":              `{"townId":"other"}`,
-		"/pressure/hope":       `{"pressure":{"hope":2}}`,
-		"/weather":             `{"weather":"rain"}`,
-		"/sideQuests/1/id":     `{"sideQuests":[{"id":"a","title":"1"},{"id":"a","title":"2"}]}`,
-		"":                     `[]`,
-		"/pressure":            `{"pressure":7}`,
-		"/mission/description": `{"mission":{"description":{"no":null}}}`,
-		"/day":                 `{"day":null}`,
+	before := town.NewState(snapshot())
+	for patch, paths := range map[string][]string{
+		`{"townId":"other"}`:      {"/townId"},
+		`{"townId":""}`:           {"/townId"},
+		`{"pressure":{"hope":2}}`: {"/pressure/hope"},
+		`{"pressure":7}`:          {"/pressure"},
+		`{"weather":"rain"}`:      {"/weather"},
+		`[]`:                      {""},
+		`{"mission":{"description":{"no":null}}}`: {"/mission/description", "/mission/id",
+			"/mission/title"},
+		`{"day":null}`:             {"/day"},
+		`{"day":9007199254740992}`: {"/day"},
+		`{"sideQuests":[{"id":"a","title":"1"},{"id":"a","title":"2"},{"id":"a","title":"3"}],
+			"projects":[{"id":"a","name":"A","progress":0,"status":"active"},
+			{"id":"b","name":"B","progress":0,"status":"active"},
+			{"id":"b","name":"B","progress":0,"status":"active"}]}`: {"/projects/2/id",
+			"/sideQuests/1/id", "/sideQuests/2/id"},
 	} {
-		_, err := patchOf(t, patch)
-		require.Contains(t, refusal(t, err), path, patch)
+		_, err := before.Patch(decoded(t, []byte(patch)))
+		require.Equal(t, paths, refusal(t, err), patch)
+		if len(paths) == 3 && paths[0] == "/projects/2/id" {
+			require.ErrorContains(t, err, "must be unique, but /projects/1 has the same id")
+		}
 	}
+	// Within one list ids are unique.
+	_, err := before.Patch(decoded(t, []byte(`{"sideQuests":[{"id":"wall","title":"Wall"}]}`)))
+	require.NoError(t, err)
 }

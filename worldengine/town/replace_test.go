@@ -8,7 +8,7 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// Each pair of a town and a put has one answer, whatever else they say.
+// Town, new state and expected hash decide about a put.
 func TestState_MayReplace(t *testing.T) {
 	t.Parallel()
 	on := func(day int64) town.State {

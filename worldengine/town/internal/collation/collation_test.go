@@ -16,11 +16,11 @@ import (
 var comparisons = flag.String("comparisons", "../../testdata/collation.json",
 	"the output of collation.mjs beside that")
 
-// oracle has the order of Node.js. The texts of a line of a sorted list compare as equal.
+// oracle has the order of Node.js: the texts of one line of a sorted list compare as equal.
 type oracle struct {
 	Sorted  map[string][][]string
 	Pairs   [][3]any
-	Skipped int // strings that Node.js itself is wrong about: collation.mjs says which
+	Skipped int // strings that Node.js itself compares wrongly: see collation.mjs
 }
 
 func node(tb testing.TB) (o oracle) {
@@ -90,8 +90,8 @@ var known = []*unicode.RangeTable{
 	unicode.Cf, unicode.Co,
 }
 
-// Our NFD of the code points that Go's tables have is the library's, and canonically equivalent
-// strings have the same key.
+// For the code points in Go's tables our NFD is the library's, and canonically equivalent strings
+// have the same key.
 func TestReader_NFD(t *testing.T) {
 	t.Parallel()
 	all := node(t).strings()
@@ -125,8 +125,8 @@ func TestAppendKey(t *testing.T) {
 	require.Equal(t, AppendKey(nil, "\ufffd"), AppendKey(nil, "\xff"), "invalid UTF-8")
 }
 
-// Each of these marks would be looked at for each before it, if blocked marks were not skipped at
-// once.
+// Each of these marks would be looked at once for each mark before it, if blocked marks were not
+// skipped at once.
 func TestAppendKey_LongRunsOfMarks(t *testing.T) {
 	t.Parallel()
 	const n = 100_000

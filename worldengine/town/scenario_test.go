@@ -1,0 +1,122 @@
+package town_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/town"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write testdata/*.txt anew")
+
+// TestScenarios plays the inputs of each file of testdata. A line that begins with "> " is an input,
+// the line with "< " behind it its output; other lines are prose. Inputs:
+//
+//	> town: the town of snapshot, under the default rules
+//	> {…}: the town is patched (JSON Merge Patch)
+//	> rules {…}: amounts of the rules other than the defaults
+//	> VERB ARGUMENT: the changes that a command makes, or why it cannot be applied; the town stays
+//	> if {…}: a precondition
+//	> arguments TYPE: the arguments that a command can have now
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			s, got := &scenario{t: t}, ""
+			for line := range strings.Lines(string(data)) {
+				if strings.HasPrefix(line, "< ") {
+					continue
+				}
+				got += line
+				if input, ok := strings.CutPrefix(strings.TrimSpace(line), "> "); ok {
+					if output := s.input(input); output != "" {
+						got += "< " + output + "\n"
+					}
+				}
+			}
+			if *rewrite {
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+				return
+			}
+			require.Equal(t, string(data), got)
+		})
+	}
+}
+
+type scenario struct {
+	t     *testing.T
+	state town.State
+	rules town.Rules
+}
+
+func (s *scenario) input(input string) string {
+	word, rest, _ := strings.Cut(input, " ")
+	switch {
+	case word == "town":
+		s.state, s.rules = town.NewState(snapshot()), town.DefaultRules()
+		return ""
+	case strings.HasPrefix(input, "{"):
+		before := s.state
+		after, err := before.Patch(decoded(s.t, []byte(input)))
+		require.NoError(s.t, err)
+		require.Equal(s.t, parsed(s.t, before.Canonical), before)
+		s.state = after
+		return ""
+	case word == "rules":
+		require.NoError(s.t, json.Unmarshal([]byte(rest), &s.rules))
+		require.NoError(s.t, s.rules.Validate())
+		return ""
+	case word == "if":
+		var p handoff.Precondition
+		require.NoError(s.t, json.Unmarshal([]byte(rest), &p))
+		for _, f := range town.Evaluate([]handoff.Precondition{p}, s.state.Snapshot) {
+			require.Equal(s.t, p.Kind, f.Kind)
+			return f.Detail
+		}
+		return "holds"
+	case word == "arguments":
+		kind, ok := handoff.ProposalTypeNamed(rest)
+		require.True(s.t, ok, rest)
+		return fmt.Sprint(s.state.Snapshot.Arguments(kind))
+	}
+	return s.apply(input)
+}
+
+// apply lists the members that a command changes.
+func (s *scenario) apply(command string) string {
+	for _, kind := range handoff.ProposalTypes() {
+		argument, ok := strings.CutPrefix(command, kind.Spec().Verb+" ")
+		if !ok {
+			continue
+		}
+		after, reason := s.rules.Apply(s.state.Snapshot, propose(kind, argument))
+		require.Equal(s.t, parsed(s.t, s.state.Canonical), s.state, "the input is left as it is")
+		if reason != "" {
+			require.False(s.t, after.Exists())
+			return string(reason)
+		}
+		requireSound(s.t, after)
+		var changes []string
+		for _, d := range handoff.Differences(decoded(s.t, s.state.Canonical),
+			decoded(s.t, after.Canonical), true) {
+			changes = append(changes, fmt.Sprintf("%s %s to %s", d.Path, d.Before, d.After))
+		}
+		return strings.Join(changes, "; ")
+	}
+	require.Fail(s.t, "no such input", command)
+	return ""
+}
