@@ -34,22 +34,22 @@ type TransitionError struct {
 }
 
 func (e *TransitionError) Error() string {
-	entity := "the run"
+	entity := "run " + e.RunID
 	if e.StepID != "" {
-		entity = fmt.Sprintf("step %q, attempt %d,", e.StepID, e.LogicalAttemptID)
+		entity = fmt.Sprintf("step %q, attempt %d, of %s", e.StepID, e.LogicalAttemptID, entity)
 	}
-	return fmt.Sprintf("runevents: %s is not valid for %s of run %s: it cannot go to %s now",
-		e.EventType, entity, e.RunID, e.AttemptedState)
+	return fmt.Sprintf("runevents: %s is not valid for %s: it cannot go to %s now",
+		e.EventType, entity, e.AttemptedState)
 }
 
 // ErrRunEnding refuses an append because the engine is about to end its run. Nothing was stored.
 // Append again: within moments the run has ended, or goes on.
-var ErrRunEnding = errors.New("runevents: the engine is ending the run; append again when it has")
+var ErrRunEnding = errors.New("runevents: the engine is ending the run: append again in a moment")
 
 // ErrRunEnded refuses new events of a run that the engine has ended. Nothing was stored; do not
 // retry. Its code is RUN_ENDED.
 var ErrRunEnded = errors.New("runevents: the engine has ended the run, which takes no more " +
-	"events: append those of a command before its answer is sent, or begin a run of your own")
+	"events: append a command's events before its answer, or begin a run of your own")
 
 // OwnedError refuses an append because another producer emitted an event of the engine. Nothing was
 // stored; do not retry. Its code is RUN_OWNED.
@@ -66,18 +66,17 @@ type OwnedError struct {
 func (e *OwnedError) Error() string {
 	switch e.Member {
 	case "eventType":
-		return fmt.Sprintf("runevents: the engine alone emits %s: append the other events of runs "+
-			"and of steps", e.EventType)
+		return fmt.Sprintf("runevents: the engine alone emits %s: append other events", e.EventType)
 	case "planId":
-		return fmt.Sprintf("runevents: the plan of run %s is one of the engine's: begin a run "+
-			"with a plan of your own", e.RunID)
+		return fmt.Sprintf("runevents: the plan of run %s is the engine's: begin a run with a plan "+
+			"of your own", e.RunID)
 	}
 	entity := "the run itself"
 	if e.StepID != "" {
 		entity = fmt.Sprintf("its step %q", e.StepID)
 	}
-	return fmt.Sprintf("runevents: run %s is the engine's, and so is %s of %s: "+
-		"append events of steps of your own, or to a run of your own", e.RunID, e.EventType, entity)
+	return fmt.Sprintf("runevents: the engine alone emits %s of %s in its run %s: "+
+		"append events of steps of your own, or to a run of your own", e.EventType, entity, e.RunID)
 }
 
 // AppendPolicy limits the events that an append authority accepts from other producers.

@@ -247,8 +247,11 @@ func (r *reduction) ignore(e *Record, prior, attempted string) {
 	}
 	m.IgnoredEvents = append(m.IgnoredEvents, e.EventID)
 	why := "is not valid in " + prior
-	if (e.StepID != "") != e.EventType.OfStep() {
-		why = "has a stepId if and only if it must not"
+	switch {
+	case e.EventType.OfStep() && e.StepID == "":
+		why = "needs a stepId"
+	case !e.EventType.OfStep() && e.StepID != "":
+		why = "must not have a stepId"
 	}
 	a := NewAlert(InvalidTransition, e, fmt.Sprintf(
 		"%s at runSeq %d %s and was ignored", subject(e), e.RunSeq, why))
