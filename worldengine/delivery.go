@@ -30,6 +30,7 @@ type Client = game.Client
 type delivery struct {
 	engine  *Engine
 	handoff *handoff.Handoff
+	sent    []byte // the bytes of handoff; nil if it was made here
 	client  Client
 	run     runevents.Identity
 	queued  time.Time // when it was submitted
@@ -56,15 +57,18 @@ func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*deliver
 	return &delivery{engine: e, handoff: h, run: run, queued: time.Now()}, err
 }
 
-// Submit queues a handoff for its town, with the trace context that came with it. client gets the
-// answer once it is committed, or the error that prevented that. Handoffs of one town are judged in
+// Submit queues a handoff for its town. sent are the bytes that it was parsed of, or nil, and traced
+// is the trace context that came with it. client gets the answer once it is committed, or the error that prevented that. Handoffs of one town are judged in
 // the order of their submission. If Submit itself returns an error (ErrOverloaded, ErrStopping,
 // ErrInProgress), client gets nothing.
-func (e *Engine) Submit(h *handoff.Handoff, traced trace.Context, client Client) error {
+func (e *Engine) Submit(
+	h *handoff.Handoff, sent []byte, traced trace.Context, client Client,
+) error {
 	d, err := e.newDelivery(h, traced)
 	if err != nil {
 		return err
 	}
+	d.sent = sent
 	return e.submit(d, client)
 }
 
@@ -182,8 +186,8 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held 
 		prior = nil
 	}
 	in := e.steps.Input(townID, d.drawn, &machine.Handoff{
-		Handoff: h, Prior: prior, Run: d.run, Next: max(d.tail.Next, 1), Begin: d.begin(),
-		RetryOf: retryOf,
+		Handoff: h, Sent: d.sent, Prior: prior, Run: d.run, Next: max(d.tail.Next, 1),
+		Begin: d.begin(), RetryOf: retryOf,
 	})
 	out, err := e.steps.Step(ctx, current, in)
 	d.drawn = in.Drawn

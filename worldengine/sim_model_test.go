@@ -46,7 +46,7 @@ func (c *simClient) act() {
 	sent := c.open
 	c.asked = engine
 	c.sim.trace("%s sends %s to engine %d", c.name, sent.Command, engine.number)
-	if err := engine.Submit(sent, trace.Context{}, &simDelivery{c, engine, sent}); err != nil {
+	if err := engine.Submit(sent, nil, trace.Context{}, &simDelivery{c, engine, sent}); err != nil {
 		c.asked = nil
 	}
 }

@@ -56,7 +56,7 @@ func TestEngine_RunThatADeadServerLeft(t *testing.T) {
 	require.NoError(t, err)
 	_, err = first.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
 	require.NoError(t, err)
-	require.NoError(t, first.Submit(h, trace.Context{}, queue.NewReply[Answer]()))
+	require.NoError(t, first.Submit(h, nil, trace.Context{}, queue.NewReply[Answer]()))
 	waits := func(e *Engine, status runevents.RunStatus) bool {
 		page, err := e.Runs().List(t.Context(), index.Filter{Towns: []string{"t"}}, 0, 10)
 		return err == nil && slices.ContainsFunc(page.Runs,

@@ -206,6 +206,9 @@ func (l List) AnyOpen() bool {
 // Close returns the list once a handoff is accepted for execution in a run. Others with its
 // handoffId, which have its key, wait no longer.
 func (l List) Close(h *handoff.Handoff, encoded []byte, runID string) List {
+	if len(l) == 0 {
+		return l
+	}
 	hash, after := Hash(encoded), slices.Clone(l)
 	for i := range after {
 		a := &after[i]

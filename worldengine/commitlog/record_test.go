@@ -130,7 +130,7 @@ func TestReadRecord_Damaged(t *testing.T) {
 		`{"schemaVersion":"commit-record.v1"}{}`:    "not a commit record",
 		`{"schemaVersion":"commit-record.v1",`:      "not a commit record",
 		"{\"schemaVersion\":\"commit-record.v1\x00": "not a commit record",
-		string(packed[:len(packed)-1]):                  "not a commit record: s2: corrupt input",
+		string(packed[:len(packed)-1]):              "not a commit record: s2: corrupt input",
 		"\xff\xff\xff\xff\x0f":                      "not a commit record: s2: decoded block is too large",
 	} {
 		_, err := ReadRecord([]byte(body))

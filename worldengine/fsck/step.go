@@ -329,7 +329,7 @@ func (r *replay) readDelivery() error {
 	if err != nil {
 		return err
 	}
-	e := &machine.Handoff{Handoff: h, Run: rec.Run.Identity, Next: rec.Run.FirstSeq,
+	e := &machine.Handoff{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Next: rec.Run.FirstSeq,
 		Begin: beginOf(rec.Run), RetryOf: retryOf(rec)}
 	r.in.Event = e
 	if of, retry := e.RetryOf, e.Begin.Retry; (of == nil) != (retry == nil) ||

@@ -83,6 +83,8 @@ func (*Signal) event()  {}
 // command.
 type Handoff struct {
 	Handoff *handoff.Handoff
+	// Sent are the bytes that Handoff was parsed of, for the record; nil for its MarshalWire.
+	Sent []byte
 	// Prior is the receipt of the key, nil if the key is free, or if the handoff is a retry of the
 	// receipt's run.
 	Prior *dedupe.Receipt

@@ -103,7 +103,7 @@ type Record struct {
 	Result   jsontext.Value `json:"result,omitzero"`
 	// Decision is the value of Result in a record that was just made, nil in one that was read.
 	Decision *handoff.Result `json:"-"`
-	// Handoff is the handoff of the result, to judge it again.
+	// Handoff is the handoff of the result as it was sent, to judge it again.
 	Handoff jsontext.Value `json:"handoff,omitzero"`
 	// Addition is for revision 1 of an accepted handoff's result.
 	Addition *handoff.Addition `json:"addition,omitzero"`

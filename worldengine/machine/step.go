@@ -7,6 +7,7 @@
 package machine
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -137,7 +138,7 @@ func (s *step) newID() string {
 // judgement is a handoff on its way to a record.
 type judgement struct {
 	*Handoff
-	encoded  []byte // the handoff as the record has it
+	encoded  []byte // the handoff as approvals know it; nil if the town has none
 	producer *runevents.Producer
 }
 
@@ -151,11 +152,18 @@ func (s *step) handoff(input *Handoff) (Output, error) {
 	if !e.DryRun && (s.town.Pending != nil || s.town.Paused != nil) {
 		return Output{}, ErrBusy
 	}
-	encoded, err := e.Handoff.MarshalWire()
-	if err != nil {
-		return Output{}, err
+	j := &judgement{Handoff: e, producer: s.producer(e.Run)}
+	policy := cmp.Or(s.town.Policy, &s.Policy)
+	asks := policy.Requires(e.Handoff.Proposal.Type)
+	if asks || len(s.town.Approvals) > 0 || e.Sent == nil {
+		var err error
+		if j.encoded, err = e.Handoff.MarshalWire(); err != nil {
+			return Output{}, err
+		}
 	}
-	j := &judgement{Handoff: e, encoded: encoded, producer: s.producer(e.Run)}
+	if e.Sent = bytes.TrimSpace(e.Sent); e.Sent == nil {
+		e.Sent = j.encoded
+	}
 	if e.Begin.Start == StartResumed {
 		j.producer.ResumeAt(runevents.RunIsPaused)
 	}
@@ -170,8 +178,8 @@ func (s *step) handoff(input *Handoff) (Output, error) {
 	if reason != "" { // nobody is asked to approve it
 		return s.conclude(j, checked.Failed(reason, s.town.State), s.town.State)
 	}
-	if policy := cmp.Or(s.town.Policy, &s.Policy); policy.Requires(e.Handoff.Proposal.Type) {
-		gate := s.town.Approvals.Judge(*policy, e.Handoff, encoded, s.in.At.UTC())
+	if asks {
+		gate := s.town.Approvals.Judge(*policy, e.Handoff, j.encoded, s.in.At.UTC())
 		if gate.Reason != "" {
 			return s.unapproved(j, checked.Unapproved(gate.Reason, gate.Detail), gate.Ask)
 		}
@@ -198,7 +206,7 @@ func (s *step) answer(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer
 		return nil, nil, notEmitted(err)
 	}
 	return &Answer{RunID: j.Run.RunID, Result: result, JSON: encoded}, &Record{
-		Kind: kind, TownID: s.in.TownID, Result: encoded, Decision: result, Handoff: j.encoded,
+		Kind: kind, TownID: s.in.TownID, Result: encoded, Decision: result, Handoff: j.Sent,
 		Run: j.producer.Run(), RetryOf: j.RetryOf,
 	}, nil
 }
@@ -259,7 +267,7 @@ func (s *step) accept(
 	run, at, after := j.producer.Run(), s.in.At.UTC(), s.town
 	after.Approvals = after.Approvals.Close(j.Handoff.Handoff, j.encoded, run.RunID)
 	p := &apply.Pending{
-		Via: via, Handoff: j.encoded, Expected: expected.Canonical, RetryOf: j.RetryOf,
+		Via: via, Handoff: j.Sent, Expected: expected.Canonical, RetryOf: j.RetryOf,
 		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,
 		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Plugin.Deadline),
 	}

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -13,6 +14,8 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -117,8 +120,19 @@ func TestApproval_Approved(t *testing.T) {
 	require.Equal(t, rows[0].HandoffHash, said.HandoffHash, "it names the bytes")
 	require.Equal(t, "approved", c.approvals(members{}).Approvals[0].Status)
 
-	done := c.executes(body)
+	var spread bytes.Buffer
+	require.NoError(t, json.Indent(&spread, body, "", "  "))
+	spread.WriteString("\n")
+	done := c.executes(spread.Bytes()) // the same handoff
 	require.Equal(t, []string{"RunApproved", "RunStarted"}, c.story(done.runID)[:2])
+	msg, err := c.log().GetLastMsgForSubject(t.Context(), wire.LogSubject("main", "t"))
+	require.NoError(t, err)
+	rec, err := commitlog.ReadRecord(msg.Data)
+	require.NoError(t, err)
+	require.Equal(t, strings.TrimSpace(spread.String()), string(rec.Handoff), "it is kept as it was sent")
+	report, err := fsck.Run(t.Context(), c.streams().Conn(), "main", fsck.Options{})
+	require.NoError(t, err)
+	require.Empty(t, report.Findings)
 	var why struct{ SignalID, ActorID, Reason string }
 	require.NoError(t, json.Unmarshal(c.events(done.runID)[0].Payload, &why))
 	require.Equal(t, []string{d.SignalID, "ada", "because"},

@@ -44,7 +44,9 @@ type delivery struct {
 
 // submit implements submitter.
 func (d *delivery) submit() {
-	d.answer(d.in, func() (any, error) { return nil, d.engine.Submit(d.handoff, d.traced, d) })
+	d.answer(d.in, func() (any, error) {
+		return nil, d.engine.Submit(d.handoff, d.in.data, d.traced, d)
+	})
 }
 
 // Answer implements worldengine.Client.
