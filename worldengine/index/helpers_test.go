@@ -168,12 +168,14 @@ func (g *generator) message() (subject string, header nats.Header) {
 		set(wire.KeyHeader, fmt.Sprintf("key-%d", g.IntN(20)))
 		return wire.RefusedSubject("w", pick(g, town, wire.UnknownTownToken)), header
 	}
-	set(wire.KindHeader, pick(g, "handoff", "handoff", "pending", "put", "run"))
+	set(wire.KindHeader, pick(g, "handoff", "handoff", "pending", "put", "run", "asked",
+		"decided"))
 	set(wire.RunIDHeader, pick(g, "", run, run))
 	set(wire.KeyHeader, pick(g, "", fmt.Sprintf("key-%d", g.IntN(20))))
 	for _, name := range []string{wire.PendingHeader, wire.PausedHeader, wire.AskedHeader} {
 		set(name, pick(g, "", "true", "false"))
 	}
+	set(wire.RemovedHeader, pick(g, "", "", "", "true"))
 	return wire.LogSubject("w", town), header
 }
 

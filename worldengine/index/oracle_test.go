@@ -196,6 +196,7 @@ func TestIndex_AnswersAsOracle(t *testing.T) {
 			requireFound(t, o, ix)
 			requireTowns(t, o, ix)
 			requireResults(t, g, o, ix)
+			requireLists(t, g, o, ix)
 			ix.maxSearch = pick(g, maxSearch, 1, 7)
 			for range 50 {
 				f := g.filter(o, l.end)
@@ -243,6 +244,11 @@ func requireFound(t *testing.T, o *oracleRows, ix *Index) {
 		run, found := ix.Run(id)
 		require.Equal(t, o.ofRun(id), run)
 		require.Equal(t, len(run.Rows) > 0, found)
+		last := uint32(0)
+		for _, r := range run.Rows {
+			last = max(last, r.Last)
+		}
+		require.EqualValues(t, last, run.LastSeq())
 		for _, town := range towns {
 			require.Equal(t, o.lastAt(town, id), ix.LastAt(town, id))
 			require.Equal(t, o.lastAt(town, ""), ix.LastAt(town, ""))
@@ -273,24 +279,48 @@ func requireTowns(t *testing.T, o *oracleRows, ix *Index) {
 			}
 		}
 	}
-	for _, flag := range []Flag{Pending, Paused, Asked} {
+	for _, flag := range []Flag{0, Pending, Paused, Asked, InDoubt, Removed} {
 		var tokens []string
 		for token, r := range newest {
-			if r.Flags&flag != 0 {
+			is := r.Flags&flag == flag
+			if flag == InDoubt {
+				is = apply.MayBeApplied(doubt[token].Reason)
+			}
+			if is && (flag == Removed || r.Flags&Removed == 0) {
 				tokens = append(tokens, token)
 			}
 		}
 		slices.Sort(tokens)
 		require.Equal(t, tokens, ix.Towns(flag))
 	}
-	var inDoubt []string
-	for token, r := range doubt {
-		if apply.MayBeApplied(r.Reason) {
-			inDoubt = append(inDoubt, token)
-		}
-	}
-	slices.Sort(inDoubt)
-	require.Equal(t, inDoubt, ix.Towns(InDoubt))
-	require.Len(t, ix.Towns(0), len(newest))
 	require.Equal(t, len(all), ix.Rows())
+}
+
+// requireLists compares the lists in the order of the log with walks through all rows.
+func requireLists(t *testing.T, g *generator, o *oracleRows, ix *Index) {
+	t.Helper()
+	for range 20 {
+		at, limit := g.Uint64N(ix.Position()+2), 1+g.IntN(10)
+		town, skipped := pick(g, "", "t1", "ghost"), at
+		var appended, approvals []Row
+		for _, r := range o.rows {
+			if r.Kind == commitlog.KindEvents && r.Seq > at && len(appended) < limit {
+				appended = append(appended, r)
+			}
+			if r.Seq == skipped+1 && !slices.Contains([]string{"", wire.UnknownTownToken, "t1", "t2"},
+				r.Town) {
+				skipped++
+			}
+		}
+		for _, r := range slices.Backward(o.rows) {
+			asked := r.Kind == commitlog.KindAsked || r.Kind == commitlog.KindDecided
+			if asked && (at == 0 || r.Seq < at) && (town == "" || r.Town == town) &&
+				len(approvals) < limit {
+				approvals = append(approvals, r)
+			}
+		}
+		require.Equal(t, appended, ix.Appended(at, limit))
+		require.Equal(t, approvals, ix.Approvals(town, at, limit))
+		require.Equal(t, skipped, ix.Skip([]string{"t1", "t2", "nowhere"}, at))
+	}
 }

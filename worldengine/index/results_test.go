@@ -43,14 +43,3 @@ func requireResults(t *testing.T, g *generator, o *oracleRows, ix *Index) {
 		require.Equal(t, o.results(some, kept, most), ix.Results(some, kept, most))
 	}
 }
-
-// An index that was read from its file has the results too.
-func TestResults_OfFile(t *testing.T) {
-	t.Parallel()
-	g := newGenerator(1)
-	l, dir := randomLog(g, 200), t.TempDir()
-	require.NoError(t, open(t, l, dir).Close())
-	ix := open(t, l, dir)
-	requireResults(t, g, newOracle(l.messages), ix)
-	require.NoError(t, ix.Close())
-}

@@ -540,7 +540,8 @@ func TestFsck_ExpiredRunRecords(t *testing.T) {
 	at := w.found("t")
 	w.signal(machine.SignalPause, "t")
 	paused := w.later(by("later", at))
-	w.runs(1)
+	require.Eventually(t, func() bool { return w.logEnd() >= 3 }, time.Minute, // put, pause, run
+		time.Millisecond)
 	w.runs(0)
 	w.clean()
 	w.signal(machine.SignalResume, "t")
