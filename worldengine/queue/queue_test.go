@@ -80,7 +80,7 @@ func TestQueue_Scenarios(t *testing.T) {
 	require.Equal(t, string(data), got.String())
 }
 
-// scenario is a queue whose tasks do what the lines of a text say.
+// scenario is a queue with tasks of which each follows its lines of a text.
 type scenario struct {
 	t     *testing.T
 	queue *Queue
