@@ -250,3 +250,16 @@ func TestWorker_Watch(t *testing.T) {
 		}, 60*time.Second, 10*time.Millisecond)
 	})
 }
+
+// A command whose attempt was over before a server took it over is asked for once more: a plugin may
+// have applied it in time.
+func TestWorker_TakesOverLate(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *game.Config) { c.Policy.Attempts = 1 },
+		func(p *apply.Pending) { p.Deadline = p.NotBefore })
+	w.plugin(apply.Done)
+	require.NoError(t, w.Ensure("town-threatened", w.current, nil))
+	a := w.await(w.ensure())
+	require.NoError(t, a.err)
+	require.Equal(t, handoff.Executed, a.Result.Status)
+}
