@@ -31,7 +31,7 @@ func (p purpose) amongClients() bool {
 	return p == probing || p == requestingClients || p == answering
 }
 
-// dialTimeout bounds how long connecting to an existing NATS may take, as natsconn does.
+// dialTimeout bounds how long connecting to NATS may take, as natsconn does.
 const dialTimeout = 5 * time.Second
 
 // connect makes one of the server's own connections. If there is an intake, the connection is read
@@ -70,6 +70,7 @@ func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, e
 		key = s.embedded.accounts.asking
 	}
 	options = append(options, nats.Name(name), nats.InProcessServer(s.embedded.nats), key.option(),
+		nats.Timeout(dialTimeout),
 		nats.ReconnectWait(50*time.Millisecond),
 		nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond))
 	if purpose == asking {
