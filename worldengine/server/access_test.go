@@ -210,7 +210,7 @@ func whoAmI(c *client) messages.Identity {
 }
 
 // An agent and a plugin of a town act there alone, and an agent for its actors alone: a refused
-// handoff leaves its key free, and no run. A plugin reports states, and says not who applies; it may
+// handoff leaves its key free, and no run. A plugin reports states, and sets no applier; it may
 // answer late and more than once. Both hear their town alone.
 func TestAccess_UsersOfATown(t *testing.T) {
 	t.Parallel()
@@ -243,40 +243,22 @@ func TestAccess_UsersOfATown(t *testing.T) {
 		}
 	})
 	agent.executes(w.wall(at))
-
 	patch := func(townID, hash string) members {
 		return members{"townId": townID, "expectedSnapshotHash": hash,
 			"patch": members{"pressure": members{"hope": 0.9}}}
 	}
 	at = call[townReply](plugin, "town.patch", patch("Town 1", w.town("Town 1").SnapshotHash))
-	plugin.refuses("town.patch", patch("other", other.SnapshotHash), "FORBIDDEN")
-	plugin.refuses("town.put", putRequest(snapshot("new"), ""), "FORBIDDEN")
-	event := written("run-1", "Told", "step-1", 1)
-	plugin.refuses("run.append", appendRequest("other", event), "FORBIDDEN")
+	event, put := written("run-1", "Told", "step-1", 1), putRequest(at.Snapshot, at.SnapshotHash)
 	plugin.append("Town 1", event)
-	put := putRequest(at.Snapshot, at.SnapshotHash)
 	put["apply"] = "local"
-	f = plugin.refuses("town.put", put, "FORBIDDEN")
-	require.Contains(t, f.Message, "only an operator sets `apply`")
-	applier := func() apply.Binding {
-		return call[struct{ Apply apply.Binding }](w.client, "town.get", about("Town 1")).Apply
+	for verb, request := range map[string]any{"town.patch": patch("other", other.SnapshotHash),
+		"town.put": put, "run.append": appendRequest("other", event)} {
+		plugin.refuses(verb, request, "FORBIDDEN")
 	}
-	require.Equal(t, apply.Plugin, applier())
-	call[townReply](w.client, "town.put", put)
+	plugin.refuses("town.put", putRequest(snapshot("new"), ""), "FORBIDDEN")
 	delete(put, "apply")
 	call[townReply](plugin, "town.put", put)
-	require.Equal(t, apply.Local, applier(), "a plugin puts the state alone")
-}
-
-// Without a plugin, the engine is told so across the accounts too.
-func TestAccess_NoPlugin(t *testing.T) {
-	t.Parallel()
-	natstest.Patiently(t, time.Second, func(deadline time.Duration) string {
-		w := newWorld(t, byPlugin, servertest.WithUsers(everybody()...), askedOnce(deadline))
-		agent := w.asRole(access.Agent)
-		agent.within = deadline + 20*time.Second
-		return unavailable(agent.send(w.wall(w.putTown("t"))))
-	})
+	require.Equal(t, string(apply.Plugin), call[messages.Town](w.client, "town.get", about("Town 1")).Apply)
 }
 
 // A data directory serves with access control, without, and open.
@@ -285,20 +267,9 @@ func TestAccess_OnAnOldDirectory(t *testing.T) {
 	w := newWorld(t)
 	at := w.putTown("t")
 	w.restart(servertest.WithUsers(everybody()...))
-	var heard []*nats.Subscription
-	for _, role := range []access.Role{access.Agent, access.Observer, access.Operator} {
-		c := w.asRole(role)
-		require.Equal(t, at, c.town("t"))
-		sub, err := c.nc.SubscribeSync(wire.EventsSubject("main", "*"))
-		require.NoError(t, err)
-		require.NoError(t, c.nc.Flush())
-		heard = append(heard, sub)
-	}
+	live := w.asRole(access.Observer).heard(wire.EventsSubject("main", "*"))
 	w.asRole(access.Agent).executes(w.wall(at))
-	for _, sub := range heard {
-		_, err := sub.NextMsg(20 * time.Second)
-		require.NoError(t, err)
-	}
+	live(1)
 	for _, open := range []bool{true, false} {
 		w.restart(func(c *server.Config) { c.Access, c.Open = nil, open })
 		require.Equal(t, at.DecisionEpoch+1, w.town("t").DecisionEpoch)
@@ -346,50 +317,34 @@ func TestAccess_Reading(t *testing.T) {
 		}
 		return ids
 	}
+	reading := func(townID, id string) map[string][]members {
+		return map[string][]members{
+			"town.get": {about(townID), {"townId": townID, "revision": 1}}, "town.history": {about(townID)},
+			"control.get": {about(townID)}, "run.list": {about(townID)},
+			"run.get": {{"runId": runs[id]}}, "run.events": {{"runId": runs[id]}},
+			"result.get": {{"idempotencyKey": keys[id]}, {"townId": townID, "idempotencyKey": keys[id]}},
+		}
+	}
 	for _, u := range readers {
 		c := w.as(u)
-		for _, own := range []string{"mine", "Town 1"} {
-			require.Equal(t, own, c.town(own).TownID)
-			require.NotEmpty(t, c.events(runs[own]))
-			for verb, request := range map[string]members{
-				"run.get": {"runId": runs[own]}, "result.get": {"idempotencyKey": keys[own]},
-				"control.get": about(own), "town.history": about(own), "run.list": about(own),
-			} {
-				require.Empty(t, codeOf(c.request(verb, request)), verb)
-			}
-			c.refuses("result.get", members{"townId": own, "idempotencyKey": keys["none"]}, "UNKNOWN_RESULT")
-			require.True(t, c.maySubscribe("runevents.v2.main."+wire.TownToken(own)+".>"))
-			require.True(t, c.maySubscribe(wire.EventsSubject("main", wire.TownToken(own))))
+		for verb, requests := range reading("mine", "mine") {
+			require.Empty(t, codeOf(c.request(verb, requests[0])), verb)
 		}
 		for _, not := range []string{"other", "none"} {
-			for _, verb := range []string{"town.get", "town.history", "control.get", "run.list"} {
-				requireForbidden(c, verb, about(not))
+			for verb, requests := range reading(not, not) {
+				for _, request := range requests {
+					requireForbidden(c, verb, request)
+				}
 			}
-			requireForbidden(c, "town.get", members{"townId": not, "revision": 1})
-			requireForbidden(c, "run.get", members{"runId": runs[not]})
-			requireForbidden(c, "run.events", members{"runId": runs[not]})
-			requireForbidden(c, "result.get", members{"idempotencyKey": keys[not]})
-			requireForbidden(c, "result.get", members{"townId": not, "idempotencyKey": keys[not]})
 		}
+		c.refuses("result.get", members{"townId": "mine", "idempotencyKey": keys["none"]}, "UNKNOWN_RESULT")
 		requireWorldForbidden(c, "control.get")
 		require.Equal(t, []string{"Town 1", "mine"}, towns(c))
-		for order, want := range map[string][]string{"oldest": {runs["mine"], runs["Town 1"]},
-			"newest": {runs["Town 1"], runs["mine"]}} {
-			var got []string
-			for after, more := uint64(0), true; more; {
-				page := call[struct {
-					Runs []struct{ RunID string }
-					Next uint64
-				}](c, "run.list", members{"order": order, "limit": 1, "after": after})
-				for _, run := range page.Runs {
-					got = append(got, run.RunID)
-				}
-				if after, more = page.Next, page.Next > 0; more {
-					require.Len(t, page.Runs, 1, "%s: a page is short because others have runs", order)
-				}
-			}
-			require.Equal(t, want, got, order)
-		}
+		oldest := c.listRuns(members{"order": "oldest", "limit": 1})
+		require.Equal(t, []string{runs["mine"], runs["Town 1"]}, runIDs(oldest))
+		require.Equal(t, reversed(oldest), c.listRuns(members{"order": "newest", "limit": 1}))
+		require.True(t, c.maySubscribe("runevents.v2.main.Town%201.>"))
+		require.True(t, c.maySubscribe(wire.EventsSubject("main", "Town%201")))
 		for _, subject := range []string{"runevents.v2.main.>", "runevents.v2.main.other.>",
 			"alerts.v1.main.>", "deadletter.v1.main.>", wire.EventsSubject("main", "*"),
 			wire.EventsSubject("main", "other")} {
@@ -399,25 +354,6 @@ func TestAccess_Reading(t *testing.T) {
 	all := w.asRole(access.Agent)
 	require.Equal(t, []string{"Town 1", "mine", "other"}, towns(all), "towns to act on do not bound reading")
 	require.Len(t, all.listRuns(members{"limit": 10}), 3)
-}
-
-// Whatever a client writes into the header that names its user, the server's word counts.
-func TestAccess_NobodyPosesAsAnother(t *testing.T) {
-	t.Parallel()
-	limited := servertest.Person(access.Agent, ofTowns("mine"))
-	free := servertest.Person(access.Agent, named("free"))
-	w := newWorld(t, servertest.WithUsers(limited, free, servertest.Person(access.Operator)))
-	body, c := w.wall(w.putTown("other")), w.as(limited)
-	for _, header := range []nats.Header{
-		{wire.UserHeader: {`{"user":"free","acc":"CLIENTS"}`}},
-		{wire.UserHeader: {`{"user":"free"}`, `{"user":"free"}`}},
-		{"nats-request-info": {`{"user":"free"}`}},
-		{wire.UserHeader: {}, "Other": {"x"}}, {wire.UserHeader: {"no JSON"}},
-	} {
-		reply := <-c.sendTraced(body, header)
-		require.Equal(t, "FORBIDDEN", c.failureOf(reply).Code, "%v", header)
-	}
-	w.as(free).executes(body)
 }
 
 // NATS passes on an "nkey" that it does not check as the name of a user. With the printed
@@ -474,34 +410,6 @@ var stray = []string{
 	wire.EventsSubject("main", "no-town"), "anything.else",
 }
 
-// A request whose reply subject is no inbox is not carried out, counted, and logged now and
-// then; its handoff keeps its key. Nor does discovery answer there.
-func TestStrayReplies(t *testing.T) {
-	t.Parallel()
-	log := &natstest.Buffer{}
-	operator := newWorld(t, servertest.WithUsers(everybody()...), logged(log))
-	at := operator.putTown("t")
-	body := operator.wall(at)
-	everything := listen(t, operator.asRole(access.Engine), stray...)
-	for _, reply := range stray {
-		require.NoError(t, operator.nc.PublishRequest(wire.Subject("main", "handoff"), reply, body))
-		for _, subject := range []string{"$SRV.INFO", "$SRV.PING.worldengine", "$SRV.STATS.worldengine"} {
-			require.NoError(t, operator.nc.PublishRequest(subject, reply, nil))
-		}
-	}
-	require.NoError(t, operator.nc.Flush())
-	eventually(t, func() bool {
-		s := serviceStats[struct{ Overload struct{ StrayReplies int64 } }](operator.client)
-		return s.Overload.StrayReplies == int64(4*len(stray))
-	})
-	require.Equal(t, at, operator.town("t"), "nothing was carried out")
-	require.Empty(t, everything(), "no subject but an inbox got an answer")
-	lines := strings.Count(log.String(), "is no inbox")
-	require.NotZero(t, lines)
-	require.Less(t, lines, 4*len(stray), "some of each kind are logged")
-	operator.executes(body)
-}
-
 // listen subscribes, and returns a function that returns the subjects of the messages so far.
 func listen(t *testing.T, c *client, subjects ...string) func() []string {
 	t.Helper()
@@ -525,28 +433,17 @@ func listen(t *testing.T, c *client, subjects ...string) func() []string {
 }
 
 // Clients that name subjects of others, or of streams, as reply, or publish there, reach no other
-// client and no stream. Plugins and observers then hear the engine.
-func TestAccess_AnswersReachNoOtherClient(t *testing.T) {
+// client and no stream. A request whose reply subject is no inbox is not carried out, counted, and
+// logged now and then; its handoff keeps its key. Nor does discovery answer there. Plugins and
+// observers then hear the engine.
+func TestAccess_StrayReplies(t *testing.T) {
+	log := &natstest.Buffer{}
 	onBoth(t, everybody(), func(t *testing.T, operator *world) {
 		at := operator.putTown("t")
 		js, err := jetstream.New(operator.nc)
 		require.NoError(t, err)
 		busStream(t, js)
-		stored := func() map[string]uint64 {
-			counts := map[string]uint64{}
-			for stream := range js.ListStreams(t.Context()).Info() {
-				if strings.HasPrefix(stream.Config.Name, "WORLD_") {
-					counts[stream.Config.Name] = stream.State.LastSeq
-				}
-			}
-			return counts
-		}
-		drained := func(c *client) { // the readers have answered all requests before
-			for range 64 {
-				c.request("town.get", about("t"))
-			}
-		}
-		before := stored()
+		before := operator.stored()
 		commands := listen(t, operator.asRole(access.Plugin), wire.ApplySubject("main", "t"))
 		events := listen(t, operator.asRole(access.Observer), "runevents.v2.main.>", "alerts.v1.main.>",
 			"deadletter.v1.main.>", wire.EventsSubject("main", "*"))
@@ -563,13 +460,44 @@ func TestAccess_AnswersReachNoOtherClient(t *testing.T) {
 						bodyOf(t, about("t"))))
 				}
 			}
-			drained(c)
+			for range 64 { // the readers have answered all requests before
+				c.request("town.get", about("t"))
+			}
 		}
-		drained(operator.client)
-		require.Empty(t, commands())
-		require.Empty(t, events())
-		require.Equal(t, before, stored())
+		everything := listen(t, operator.asRole(access.Engine), stray...)
+		counted := func() int64 {
+			s := serviceStats[struct{ Overload struct{ StrayReplies int64 } }](operator.client)
+			return s.Overload.StrayReplies
+		}
+		refused := counted()
+		for _, reply := range stray {
+			require.NoError(t, operator.nc.PublishRequest(wire.Subject("main", "handoff"), reply, operator.wall(at)))
+			for _, subject := range []string{"$SRV.INFO", "$SRV.PING.worldengine", "$SRV.STATS.worldengine"} {
+				require.NoError(t, operator.nc.PublishRequest(subject, reply, nil))
+			}
+		}
+		eventually(t, func() bool { return counted() == refused+int64(4*len(stray)) })
+		require.Equal(t, at, operator.town("t"), "nothing was carried out")
+		require.Empty(t, slices.Concat(everything(), commands(), events()))
+		require.Equal(t, before, operator.stored())
+		lines := strings.Count(log.String(), "is no inbox")
+		require.NotZero(t, lines)
+		require.Less(t, lines, 2*4*len(stray), "some of each kind are logged")
 		operator.asRole(access.Agent).send(operator.wall(at))
 		eventually(t, func() bool { return len(events()) > 0 && len(commands()) > 0 })
-	}, byPlugin, withBus, func(c *server.Config) { c.Engine.Plugin.Deadline = 200 * time.Millisecond })
+	}, byPlugin, withBus, logged(log), func(c *server.Config) { c.Engine.Plugin.Deadline = 200 * time.Millisecond })
+}
+
+// stored returns the last sequence of each stream of a world.
+func (c *client) stored() map[string]uint64 {
+	c.t.Helper()
+	js, err := jetstream.New(c.nc)
+	require.NoError(c.t, err)
+	counts := map[string]uint64{}
+	for stream := range js.ListStreams(c.t.Context()).Info() {
+		if strings.HasPrefix(stream.Config.Name, "WORLD_") {
+			counts[stream.Config.Name] = stream.State.LastSeq
+		}
+	}
+	return counts
 }

@@ -11,9 +11,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +26,6 @@ import (
 
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -48,24 +47,19 @@ func TestConnect_OnlyUsers(t *testing.T) {
 		func(c *server.Config) {
 			c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		})
-	try := func(options ...nats.Option) error {
-		nc, err := dial(w.srv.URL(), options...)
-		if err == nil {
-			nc.Close()
-		}
-		return err
-	}
-	require.NoError(t, try(nats.UserInfo("agent", servertest.Password)))
-	require.NoError(t, try(nats.Nkey(public, pair.Sign)))
-	require.Error(t, try())
-	for _, wrong := range []string{"sentinel-password", string(hashed.PasswordHash), ""} {
+	connected(t, w.srv.URL(), nats.UserInfo("agent", servertest.Password))
+	connected(t, w.srv.URL(), nats.Nkey(public, pair.Sign))
+	wrong := []nats.Option{nats.Name("nobody"), nats.Token("sentinel-token")}
+	for _, password := range []string{"sentinel-password", string(hashed.PasswordHash), ""} {
 		for _, name := range []string{"agent", "hashed", "nobody", "handoffd-engine"} {
-			err := try(nats.UserInfo(name, wrong))
-			require.Error(t, err)
-			require.NotContains(t, err.Error(), "sentinel")
+			wrong = append(wrong, nats.UserInfo(name, password))
 		}
 	}
-	require.Error(t, try(nats.Token("sentinel-token")))
+	for _, option := range wrong {
+		_, err := dial(w.srv.URL(), option)
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "sentinel")
+	}
 	require.False(t, w.mayPublish("world.main.log.t"))
 	eventually(t, func() bool { return log.String() != "" })
 	for _, secret := range []string{"sentinel", servertest.Password, string(hashed.PasswordHash)} {
@@ -119,24 +113,22 @@ func TestTLS(t *testing.T) {
 }
 
 // A reload uses a renewed certificate for new connections, of NATS and of HTTP; open ones stay, and
-// files that are broken change nothing.
+// files that are broken change nothing. A certificate that is not valid now is a warning.
 func TestTLS_Reload(t *testing.T) {
 	t.Parallel()
-	cert, key := natstest.Certificate(t)
-	config := &access.Config{Users: everybody(), TLS: access.TLS{CertFile: cert, KeyFile: key}}
-	srv := start(t, withHTTP, func(c *server.Config) { c.Access = config })
-	connect := func(ca string) (*nats.Conn, error) {
-		return dial(srv.URL(), login(nats.RootCAs(ca))...)
-	}
+	cert, key := natstest.Certificate(t, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) })
+	log := &natstest.Buffer{}
+	srv := start(t, withHTTP, withTLS(cert, key, ""), logged(log))
+	require.Contains(t, log.String(), "it is not valid now")
+	config := srv.Access()
 	trusted := func(ca string) bool {
 		pool := x509.NewCertPool()
 		require.True(t, pool.AppendCertsFromPEM(contents(t, ca)))
-		conn, err := tls.Dial("tcp", strings.TrimPrefix(srv.HTTP(), "https://"),
-			&tls.Config{RootCAs: pool})
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(srv.HTTP(), "https://"), &tls.Config{RootCAs: pool})
 		if err == nil {
 			conn.Close()
 		}
-		nc, natsErr := connect(ca)
+		nc, natsErr := dial(srv.URL(), login(nats.RootCAs(ca))...)
 		if natsErr == nil {
 			nc.Close()
 		}
@@ -144,52 +136,32 @@ func TestTLS_Reload(t *testing.T) {
 		return err == nil
 	}
 	write := func(to string, data []byte) { require.NoError(t, os.WriteFile(to, data, 0o600)) }
-	old := filepath.Join(t.TempDir(), "old.pem")
-	write(old, contents(t, cert))
-	stays, err := connect(cert)
-	require.NoError(t, err)
-	defer stays.Close()
-
+	renew := func() (newCert string) {
+		newCert, newKey := natstest.Certificate(t)
+		write(cert, contents(t, newCert))
+		write(key, contents(t, newKey))
+		done, err := srv.ReloadAccess(config)
+		require.NoError(t, err)
+		require.Zero(t, done)
+		require.True(t, trusted(newCert))
+		return newCert
+	}
+	require.False(t, trusted(cert))
+	old := renew()
+	stays := connected(t, srv.URL(), login(nats.RootCAs(old))...)
 	write(cert, nil)
-	_, err = srv.ReloadAccess(config)
+	_, err := srv.ReloadAccess(config)
 	require.ErrorContains(t, err, "TLS")
 	require.True(t, trusted(old))
-
-	newCert, newKey := natstest.Certificate(t)
-	write(cert, contents(t, newCert))
-	write(key, contents(t, newKey))
-	done, err := srv.ReloadAccess(config)
-	require.NoError(t, err)
-	require.Zero(t, done)
-	require.True(t, trusted(newCert))
+	now := renew()
 	require.False(t, trusted(old))
 	require.NoError(t, stays.FlushTimeout(20*time.Second))
 	require.Zero(t, stays.Stats().Reconnects)
 
-	done, err = srv.ReloadAccess(&access.Config{Users: everybody()})
+	done, err := srv.ReloadAccess(&access.Config{Users: everybody()})
 	require.NoError(t, err)
 	require.True(t, done.TLS)
-	require.True(t, trusted(newCert))
-}
-
-// A certificate that is not valid yet, or no longer, is a warning: the server serves clients that
-// take it.
-func TestTLS_InvalidNow(t *testing.T) {
-	t.Parallel()
-	for _, change := range []func(*x509.Certificate){
-		func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) },
-		func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) },
-	} {
-		cert, key := natstest.Certificate(t, change)
-		log := &natstest.Buffer{}
-		srv := start(t, withTLS(cert, key, ""), logged(log))
-		require.Contains(t, log.String(), "it is not valid now")
-		_, err := dial(srv.URL(), login(nats.RootCAs(cert))...)
-		require.Error(t, err)
-		nc, err := dial(srv.URL(), login(nats.Secure(&tls.Config{InsecureSkipVerify: true}))...)
-		require.NoError(t, err)
-		nc.Close()
-	}
+	require.True(t, trusted(now))
 }
 
 // A client that signs in during reloads that change nothing of its user is not refused.
@@ -228,27 +200,25 @@ func TestListen_OnlyLoopback(t *testing.T) {
 	cert, key := natstest.Certificate(t)
 	users, encrypted := servertest.WithUsers(everybody()...), withTLS(cert, key, "")
 	insecure := func(c *server.Config) { c.InsecureListen = true }
-	listen := func(nats, http string) func(*server.Config) {
-		return func(c *server.Config) { c.Listen, c.HTTP, c.Data = nats, http, t.TempDir() }
-	}
 	const here, beyond = "127.0.0.1:0", "0.0.0.0:0"
 	const anybody, readers = "every client that reaches the server may do everything", "every machine on the way to the "
+	type change = func(*server.Config)
 	for _, row := range []struct {
 		listen, http string
-		change       []func(*server.Config)
+		change       []change
 		want         string // "" if it may be listened with
 	}{
 		{beyond, "", nil, anybody}, {":0", "", nil, anybody}, {"[::]:0", "", nil, anybody},
 		{"192.0.2.1:0", "", nil, anybody}, {"example.org:0", "", nil, anybody}, {here, beyond, nil, anybody},
-		{beyond, "", []func(*server.Config){users}, readers + "server"},
-		{here, beyond, []func(*server.Config){users}, readers + "console"},
-		{here, here, []func(*server.Config){users}, ""},
-		{beyond, beyond, []func(*server.Config){encrypted}, ""},
-		{beyond, beyond, []func(*server.Config){users, insecure}, ""},
-		{"localhost:0", "", nil, ""}, {"127.1.2.3:0", "", nil, ""},
-		{":0", beyond, []func(*server.Config){insecure}, ""},
+		{beyond, "", []change{users}, readers + "server"}, {here, beyond, []change{users}, readers + "console"},
+		{here, "nowhere", nil, "--http must be HOST:PORT"}, {here, "127.0.0.1:x", nil, "--http has the port"},
+		{here, here, []change{users}, ""}, {beyond, beyond, []change{encrypted}, ""},
+		{beyond, beyond, []change{users, insecure}, ""}, {"localhost:0", "", nil, ""},
+		{"127.1.2.3:0", "", nil, ""}, {":0", beyond, []change{insecure}, ""},
 	} {
-		config := configure(append(row.change, listen(row.listen, row.http))...)
+		config := configure(append(row.change, func(c *server.Config) {
+			c.Listen, c.HTTP, c.Data = row.listen, row.http, t.TempDir()
+		})...)
 		_, err := server.Check(t.Context(), config)
 		if row.want == "" {
 			require.NoError(t, err, "%s %s", row.listen, row.http)
@@ -258,26 +228,18 @@ func TestListen_OnlyLoopback(t *testing.T) {
 		_, err = server.Start(t.Context(), config)
 		require.ErrorContains(t, err, row.want, "%s %s", row.listen, row.http)
 	}
-	for said, http := range map[string]string{
-		"--http must be HOST:PORT": "nowhere", "--http has the port": "127.0.0.1:x"} {
-		_, err := server.Check(t.Context(), configure(listen(here, http)))
-		require.ErrorContains(t, err, said)
-	}
-	changes := map[string][]func(*server.Config){`127\.0\.0\.1`: {listen(beyond, beyond), insecure},
-		`\[::1\]`: {listen("[::1]:0", "[::1]:0")}}
-	if probe, err := net.Listen("tcp", "[::1]:0"); err != nil {
-		delete(changes, `\[::1\]`)
-	} else {
+	hosts := map[string]string{`127\.0\.0\.1`: beyond}
+	if probe, err := net.Listen("tcp", "[::1]:0"); err == nil {
 		probe.Close()
+		hosts[`\[::1\]`] = "[::1]:0"
 	}
-	for host, change := range changes {
-		srv := start(t, change...)
+	for host, address := range hosts {
+		srv := start(t, insecure, func(c *server.Config) { c.Listen, c.HTTP = address, address })
 		require.Regexp(t, `^nats://`+host+`:\d+$`, srv.URL())
 		require.Regexp(t, `^http://`+host+`:\d+$`, srv.HTTP())
-		connect(t, srv).request("town.list", nil)
-		streams, err := natsconn.Options{}.ConnectOperator(srv.URL(), "operator")
-		require.NoError(t, err)
-		streams.Close()
+		c := connect(t, srv)
+		c.request("town.list", nil)
+		c.log()
 		page, err := browse(srv)
 		require.NoError(t, err)
 		page.Close()
@@ -294,24 +256,21 @@ func TestWorldClients(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, plugin.Flush())
-	clients := func() map[string]messages.Client {
-		byName := map[string]messages.Client{}
-		for _, client := range call[messages.Clients](c.client, "world.clients", members{}).Clients {
-			byName[client.Name] = client
-		}
-		return byName
+	clients := func() (operator, game messages.Client) {
+		all := call[messages.Clients](c.client, "world.clients", members{}).Clients
+		require.Len(t, all, 2)
+		slices.SortFunc(all, func(a, b messages.Client) int { return strings.Compare(a.Name, b.Name) })
+		return all[0], all[1]
 	}
-	all := clients()
-	require.Len(t, all, 2, "%v", all)
-	game := all["game"]
+	operator, game := clients()
+	require.Equal(t, []string{"operator", "operator"}, []string{operator.User, operator.Role})
 	require.NotEmpty(t, game.LastSeen)
 	require.NotEmpty(t, game.Since)
 	require.Equal(t, messages.Client{User: "plugin", Role: "plugin", Name: "game", Connections: 1,
 		Since: game.Since, LastSeen: game.LastSeen, Towns: []string{"a b", "t"}}, game)
-	require.Equal(t, []string{"operator", "operator"}, []string{all[""].User, all[""].Role})
 	plugin.Close()
-	eventually(t, func() bool { return clients()["game"].Connections == 0 })
-	require.Equal(t, "plugin", clients()["game"].User)
+	eventually(t, func() bool { _, game = clients(); return game.Connections == 0 })
+	require.Equal(t, "plugin", game.User)
 }
 
 // from returns the option of a client that connects from a loopback address.
@@ -329,20 +288,14 @@ func TestConnections_OfAnAddress(t *testing.T) {
 	srv := start(t, logged(log), func(c *server.Config) { c.MaxConnectionsPerAddress = most })
 	var open []*nats.Conn
 	for range most {
-		nc, err := dial(srv.URL(), from("127.0.0.2"), nats.NoReconnect())
-		require.NoError(t, err)
-		defer nc.Close()
-		open = append(open, nc)
+		open = append(open, connected(t, srv.URL(), from("127.0.0.2"), nats.NoReconnect()))
 	}
 	for range 20 {
 		_, err := dial(srv.URL(), from("127.0.0.2"))
 		require.ErrorIs(t, err, nats.ErrAuthorization)
 	}
 	require.Contains(t, log.String(), "--max-connections-per-address")
-	other, err := dial(srv.URL(), from("127.0.0.3"))
-	require.NoError(t, err)
-	defer other.Close()
-	(&client{t: t, nc: other, world: "main"}).putTown("t")
+	(&client{t: t, nc: connected(t, srv.URL(), from("127.0.0.3")), world: "main"}).putTown("t")
 	open[0].Close()
 	eventually(t, func() bool {
 		nc, err := dial(srv.URL(), from("127.0.0.2"))
@@ -418,28 +371,28 @@ type rest struct {
 	heap       uint64
 }
 
-func restOf() rest { return rest{runtime.NumGoroutine(), heapInUse()} }
+func restOf() rest {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return rest{runtime.NumGoroutine(), m.HeapAlloc}
+}
 
 // require waits until the process has no more goroutines than before, and little more memory.
 func (r rest) require(t testing.TB) {
 	t.Helper()
-	for until := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > r.goroutines+2; {
+	var now rest
+	over := func() bool {
+		now = restOf()
+		return now.goroutines > r.goroutines+2 || now.heap >= r.heap+32<<20
+	}
+	for until := time.Now().Add(time.Minute); over(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
 			var stacks strings.Builder
 			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
-			t.Fatalf("there were %d goroutines, and are %d: %s", r.goroutines,
-				runtime.NumGoroutine(), &stacks)
+			t.Fatalf("it was %v, and is %v: %s", r, now, &stacks)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	eventually(t, func() bool { return heapInUse() < r.heap+32<<20 })
-}
-
-func heapInUse() uint64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
 }
 
 // Clients that stop in the middle of a message are closed by the server after some pings; clients that
@@ -451,30 +404,26 @@ func TestClients_HalfOpen(t *testing.T) { // alone: it counts goroutines
 	c := newWorld(t)
 	at := c.putTown("t")
 	before := restOf()
-	stale := string(c.wall(townReply{TownID: "t", SnapshotHash: strings.Repeat("0", 64)}))
 	const get = "PUB worldengine.v1.main.town.get _INBOX.in 14\r\n{\"townId\":\"t\"}\r\n"
 	said := []string{
 		"", // no CONNECT at all
 		"CONNECT {\"verbose\":false}\r\n", "CONNECT {\"verb", "PUB worldengine.v1.main.tow",
 		"PUB worldengine.v1.main.town.get _INBOX.in 16777216\r\n{\"townId\":",
-		"CONNECT {}\r\nPUB worldengine.v1.main.handoff _INBOX.in 200000\r\n" +
-			strings.Repeat("x", 150_000),
+		"CONNECT {}\r\nPUB worldengine.v1.main.handoff _INBOX.in 200000\r\n" + strings.Repeat("x", 150_000),
 		"CONNECT {\"headers\":true}\r\nHPUB worldengine.v1.main.town.get _INBOX.in 12 " +
 			"16777216\r\nNATS/1.0\r\n",
 		"CONNECT {}\r\nSUB _INBOX.in 1\r\n" + get + "PUB a",
 	}
 	var open []*rawClient
 	for i := range *connectionCount {
-		conn := c.raw()
-		_, err := io.WriteString(conn, said[i%len(said)])
-		require.NoError(t, err)
-		open = append(open, conn)
+		open = append(open, c.raw())
+		open[i].write("%s", said[i%len(said)])
 	}
+	stale := c.wall(townReply{TownID: "t", SnapshotHash: strings.Repeat("0", 64)})
 	for range 20 * *connectionCount { // they leave
 		conn := c.raw()
-		_, err := fmt.Fprintf(conn, "CONNECT {}\r\nSUB _INBOX.in 1\r\n%sPUB worldengine.v1.main.handoff "+
+		conn.write("CONNECT {}\r\nSUB _INBOX.in 1\r\n%sPUB worldengine.v1.main.handoff "+
 			"_INBOX.in %d\r\n%s\r\nPUB worldengine.v1.main.run.li", get, len(stale), stale)
-		require.NoError(t, err)
 		require.NoError(t, conn.Close())
 	}
 	for _, said := range []string{ // no NATS
@@ -485,8 +434,7 @@ func TestClients_HalfOpen(t *testing.T) { // alone: it counts goroutines
 		fmt.Sprintf("PUB worldengine.v1.main.handoff _INBOX.in %d\r\n", 16<<20+1),
 	} {
 		conn := c.raw()
-		_, err := io.WriteString(conn, said)
-		require.NoError(t, err)
+		conn.write("%s", said)
 		requireClosed(t, conn)
 		require.Equal(t, at, c.town("t"))
 	}
@@ -517,7 +465,7 @@ func TestClients_NeverRead(t *testing.T) { // alone: it counts goroutines
 		}
 		if sent%40 == 0 {
 			c.town("big") // as fast as others are served
-			most = max(most, heapInUse())
+			most = max(most, restOf().heap)
 		}
 	}
 	require.Less(t, most, before.heap+256<<20)

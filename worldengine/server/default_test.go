@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
@@ -25,15 +27,9 @@ func TestDefault_ProtectsTheStreams(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t, withBus)
 	at := c.putTown("t")
+	operator := &client{t: t, nc: c.streams().Conn()}
 	busStream(t, c.streams())
-	stored := func() map[string]uint64 {
-		counts := map[string]uint64{}
-		for stream := range c.streams().ListStreams(t.Context()).Info() {
-			counts[stream.Config.Name] = stream.State.LastSeq
-		}
-		return counts
-	}
-	before := stored()
+	before := operator.stored()
 	hostile := []string{"world.main.log.t", "world.main.log.>", "world.main.refused.t", "world.main.control",
 		"world.main.signal", "runevents.v2.main.t.run", "alerts.v1.main.X", "deadletter.v1.main.X.1.0",
 		"$JS.API.STREAM.DELETE.WORLD_main_LOG"}
@@ -59,11 +55,11 @@ func TestDefault_ProtectsTheStreams(t *testing.T) {
 	for range 50 { // the readers have answered all requests before
 		require.Equal(t, at, c.town("t"))
 	}
-	require.Equal(t, before, stored())
+	require.Equal(t, before, operator.stored())
 }
 
-// Every verb is answered without credentials, and public subjects are heard. No client passes for the
-// engine towards the others.
+// Every verb is answered without credentials, and public subjects are heard; the ordinary NATS tools
+// discover the service and read its statistics. No client passes for the engine towards the others.
 func TestDefault_AnybodyAsksAndHears(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -72,10 +68,16 @@ func TestDefault_AnybodyAsksAndHears(t *testing.T) {
 	for _, verb := range wire.Verbs() {
 		w.request(string(verb), `{}`)
 	}
-	_, err := w.nc.Request("$SRV.PING.worldengine", nil, 20*time.Second)
-	require.NoError(t, err)
-	w.send(w.talk(w.putTown("town-a")))
+	w.executes(w.talk(w.putTown("town-a")))
 	live(2)
+	info := w.discover()
+	require.Equal(t, []string{"worldengine", "main"}, []string{info.Name, info.Metadata["world"]})
+	var verbs []wire.Verb
+	for _, e := range info.Endpoints {
+		verbs = append(verbs, wire.VerbOf(e.Subject))
+	}
+	require.ElementsMatch(t, wire.Verbs(), verbs)
+	require.Equal(t, int64(1), serviceStats[messages.Stats](w.client).Results[handoff.Executed])
 
 	engines := []string{
 		wire.EventSubject("main", "x", "y"), wire.AlertSubject("main", "x"),
@@ -92,8 +94,17 @@ func TestDefault_AnybodyAsksAndHears(t *testing.T) {
 
 	config := configure()
 	config.NATS = w.srv.URL()
-	_, err = server.Start(t.Context(), config)
+	_, err := server.Start(t.Context(), config)
 	require.ErrorContains(t, err, "--open", "it keeps its streams")
+}
+
+// discover asks for the service, as the ordinary NATS tools do.
+func (c *client) discover() (info micro.Info) {
+	c.t.Helper()
+	reply, err := c.nc.Request("$SRV.INFO.worldengine", nil, 30*time.Second)
+	require.NoError(c.t, err)
+	require.NoError(c.t, json.Unmarshal(reply.Data, &info))
+	return info
 }
 
 // The operator's key stays the same, is named by discovery, and leads to the streams. A key that
@@ -103,32 +114,29 @@ func TestOperatorKey(t *testing.T) {
 	w := newWorld(t)
 	file := w.srv.OperatorKey()
 	require.Equal(t, server.OperatorKeyFile, filepath.Base(file))
+	mode := func() os.FileMode {
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		return info.Mode().Perm()
+	}
 	seed := func() string { return strings.Fields(string(contents(t, file)))[0] }
 	before := seed()
 	w.restart()
 	require.Equal(t, before, seed())
-	info, err := os.Stat(file)
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	require.Equal(t, os.FileMode(0o600), mode())
 	require.Contains(t, string(contents(t, file)),
 		natsconn.OperatorKeyAddress+strings.TrimPrefix(w.srv.URL(), "nats://")+"\n")
-	reply, err := w.nc.Request("$SRV.INFO.worldengine", nil, 20*time.Second)
-	require.NoError(t, err)
-	var told struct{ Metadata map[string]string }
-	require.NoError(t, json.Unmarshal(reply.Data, &told))
-	require.Equal(t, file, told.Metadata[wire.OperatorKeyMetadata])
+	require.Equal(t, file, w.discover().Metadata[wire.OperatorKeyMetadata])
 	w.log()
 
 	stop(t, w.srv)
-	for _, mode := range []os.FileMode{0o640, 0o604, 0o644, 0o620} {
-		require.NoError(t, os.Chmod(file, mode))
+	for _, open := range []os.FileMode{0o640, 0o604, 0o644, 0o620} {
+		require.NoError(t, os.Chmod(file, open))
 		_, err := server.Start(t.Context(), configure(w.change...))
-		require.ErrorContains(t, err, fmt.Sprintf("%s has mode %04o", file, mode))
+		require.ErrorContains(t, err, fmt.Sprintf("%s has mode %04o", file, open))
 		require.ErrorContains(t, err, "remove the file")
 		require.ErrorContains(t, err, "chmod 600 "+file)
-		info, err := os.Stat(file)
-		require.NoError(t, err)
-		require.Equal(t, mode, info.Mode().Perm()) // for somebody to see
+		require.Equal(t, open, mode()) // for somebody to see
 	}
 	require.NoError(t, os.Remove(file))
 	w.start()

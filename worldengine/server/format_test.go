@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -173,24 +172,11 @@ func archive(t *testing.T, name, dir string) {
 	require.NoError(t, file.Close())
 }
 
-// unpack makes a directory of one that testdata/format has. Its files are their owner's alone.
+// unpack makes a directory of one that testdata/format has.
 func unpack(t *testing.T, name, dir string) {
 	t.Helper()
 	r, err := zip.OpenReader("testdata/format/" + name + ".zip")
 	require.NoError(t, err)
-	defer func() { require.NoError(t, r.Close()) }()
-	require.NoError(t, fs.WalkDir(r, ".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		data, err := fs.ReadFile(r, path)
-		if err != nil {
-			return err
-		}
-		to := filepath.Join(dir, filepath.FromSlash(path))
-		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-			return err
-		}
-		return os.WriteFile(to, data, 0o600)
-	}))
+	require.NoError(t, os.CopyFS(dir, r))
+	require.NoError(t, r.Close())
 }

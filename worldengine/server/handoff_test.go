@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -16,13 +16,17 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
-// TestOutcomes has each row of the outcome table judged over NATS, with the very result of the table.
+// TestOutcomes has each row of the outcome table judged over NATS, with the very result of the table. A
+// handoff that was accepted is a duplicate from then on, also if it failed; a refused one gets the same
+// bytes again, and is accepted once the state allows it.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	for _, row := range outcometest.Cases(t) {
@@ -37,30 +41,39 @@ func TestOutcomes(t *testing.T) {
 			}
 			body, err := row.Handoff.MarshalWire()
 			require.NoError(t, err)
-			o := c.send(body)
+			o, again := c.send(body), c.send(body)
 			require.Equal(t, handoff.NewResult(row.Handoff, row.Want), o.result)
 			requireRun(t, o, c.events(o.runID))
-			if row.Want.WorldState != nil {
-				require.Equal(t, *row.Want.WorldState.SnapshotHash, c.town("town-threatened").SnapshotHash)
+			require.NotEqual(t, o.runID, again.runID)
+			if row.Want.WorldState == nil {
+				require.Equal(t, string(o.bytes), string(again.bytes))
+				return
 			}
+			require.Equal(t, *row.Want.WorldState.SnapshotHash, c.town("town-threatened").SnapshotHash)
+			requireDuplicateOf(t, o, again)
+			requireRun(t, again, c.events(again.runID))
+			kept := call[struct {
+				RunID  string
+				Result json.RawMessage
+			}](c.client, "result.get", members{"idempotencyKey": o.result.IdempotencyKey})
+			require.Equal(t, o.runID, kept.RunID)
+			require.JSONEq(t, string(o.bytes), string(kept.Result))
 		})
 	}
-	t.Run("duplicate", func(t *testing.T) {
+	t.Run("one key", func(t *testing.T) {
 		t.Parallel()
 		c := newWorld(t)
-		at := c.putTown("t")
-		first := c.executes(c.wall(at))
+		at, future := c.putTown("t"), snapshot("t")
+		future.Day = 16
+		then := townReply{TownID: "t", SnapshotHash: town.NewState(future).Hash, DecisionEpoch: 16}
+		require.Equal(t, handoff.ReasonStaleEpoch, c.send(c.wall(then)).result.ReasonCode)
+		c.put(future, at.SnapshotHash)
+		first := c.executes(c.wall(then))
 		other := propose(at, handoff.AdvanceProject, "bridge")
 		other.ProposalID = first.result.ProposalID
-		for reason, body := range map[handoff.ReasonCode][]byte{
-			handoff.ReasonDuplicate: c.wall(at), handoff.ReasonKeyReused: marshalled(t, other),
-		} {
-			again := c.send(body)
-			require.Equal(t, reason, again.result.ReasonCode)
-			requireDuplicateOf(t, first, again)
-			require.NotEqual(t, first.runID, again.runID)
-			requireRun(t, again, c.events(again.runID))
-		}
+		reused := c.send(marshalled(t, other))
+		require.Equal(t, handoff.ReasonKeyReused, reused.result.ReasonCode)
+		requireDuplicateOf(t, first, reused)
 	})
 }
 
@@ -116,85 +129,34 @@ func requireRun(t testing.TB, o outcome, events []runevents.Record) {
 	require.Equal(t, r.ResultID, ended.ResultID)
 }
 
-// A refused handoff consumes no key: sent again it is judged again, the same against the same state
-// to the byte, and accepted once the state allows it.
-func TestHandoff_RefusedConsumesNoKey(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t)
-	at := c.putTown("t")
-	future := snapshot("t")
-	future.Day = 16
-	body := c.wall(townReply{TownID: "t", SnapshotHash: town.NewState(future).Hash, DecisionEpoch: 16})
-	first, again := c.send(body), c.send(body)
-	require.Equal(t, handoff.Stale, first.result.Status)
-	require.Equal(t, string(first.bytes), string(again.bytes))
-	require.NotEqual(t, first.runID, again.runID)
-	c.put(future, at.SnapshotHash)
-	requireDuplicateOf(t, c.executes(body), c.send(body))
-}
-
-// A failed handoff consumes its key though its town stays as it is.
-func TestHandoff_FailedConsumesItsKey(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t)
-	body := c.bridge(c.putTown("t"))
-	first := c.send(body)
-	require.Equal(t, handoff.Failed, first.result.Status)
-	requireDuplicateOf(t, first, c.send(body))
-	kept := call[struct {
-		RunID  string
-		Result json.RawMessage
-	}](c.client, "result.get", members{"idempotencyKey": first.result.IdempotencyKey})
-	require.Equal(t, first.runID, kept.RunID)
-	require.JSONEq(t, string(first.bytes), string(kept.Result))
-}
-
 // Every valid vector, made by the agents' own library, is judged against its snapshot as town.get
-// shows it; when it is executed, the next town.get has the hash that the result announced. Several
-// vectors are of the same town: they come in the order of its days, and of two on one day, the
-// second gets another world.
+// shows it; when it is executed, the next town.get has the hash that the result announced. Vectors of a
+// town come in the order of its days, and of several on one day each has another world.
 func TestHandoff_Vectors(t *testing.T) {
 	t.Parallel()
-	srv := start(t, open)
 	snapshots := map[string]vector{}
 	for _, v := range vectors(t, "snapshots.json") {
 		snapshots[v.Name] = v
 	}
-	type parsedVector struct {
-		vector
-		*handoff.Handoff
-	}
-	var all []parsedVector
-	for _, v := range vectors(t, "handoffs.valid.json") {
-		h, err := handoff.Parse(v.Handoff, schemas.Limits{})
-		require.NoError(t, err)
-		all = append(all, parsedVector{v, h})
-	}
-	slices.SortStableFunc(all, func(a, b parsedVector) int {
-		return cmp.Compare(a.DecisionEpoch, b.DecisionEpoch)
+	all := vectors(t, "handoffs.valid.json")
+	slices.SortStableFunc(all, func(a, b vector) int {
+		return cmp.Compare(snapshots[a.SnapshotName].of.Day, snapshots[b.SnapshotName].of.Day)
 	})
+	var worlds []*world
+	days, left := map[string]int{}, map[string]string{} // how many of a day came, and how the last one left a town
 	executed := 0
-	var worlds []*client
-	var left []map[string]townReply // by world and town, how the last vector left it
 	for _, v := range all {
-		s, id := snapshots[v.SnapshotName], v.Proposal.TownID
-		world := slices.IndexFunc(left, func(towns map[string]townReply) bool {
-			return towns[id].DecisionEpoch <= v.DecisionEpoch
-		})
-		if world < 0 {
-			world = len(worlds)
-			worlds = append(worlds, inWorld(t, srv, []string{"main", "second", "third", "fourth",
-				"fifth"}[world]))
-			left = append(left, map[string]townReply{})
+		s := snapshots[v.SnapshotName]
+		day := fmt.Sprint(s.of.TownID, s.of.Day)
+		n := days[day]
+		if days[day]++; n == len(worlds) {
+			worlds = append(worlds, newWorld(t))
 		}
-		c := worlds[world]
-		c.put(s.Snapshot, left[world][id].SnapshotHash)
-		at := c.town(id)
+		c, id := worlds[n], fmt.Sprint(s.of.TownID, n)
+		at := c.put(s.Snapshot, left[id])
 		require.Equal(t, s.SnapshotHash, at.SnapshotHash, v.Name)
-
-		o := c.send(v.vector.Handoff)
-		after := c.town(id)
-		left[world][id] = after
+		o, after := c.send(v.Handoff), c.town(at.TownID)
+		left[id] = after.SnapshotHash
 		require.Equal(t, handoff.WorldState{SnapshotHash: &after.SnapshotHash,
 			DecisionEpoch: &after.DecisionEpoch}, *o.result.WorldState, v.Name)
 		switch {
@@ -212,143 +174,53 @@ func TestHandoff_Vectors(t *testing.T) {
 	require.Greater(t, executed, 20)
 }
 
-// inWorld returns a client of the named world on the NATS of srv, with a server of its own there
-// unless it is srv's world.
-func inWorld(t testing.TB, srv *server.Server, world string) *client {
-	t.Helper()
-	c := connect(t, srv)
-	if world != c.world {
-		c.world = world
-		start(t, func(config *server.Config) {
-			config.NATS, config.Engine.World = srv.URL(), world
-		})
-	}
-	return c
-}
-
-// Every invalid handoff gets a precise error, changes nothing, consumes no key, and leaves the server
-// as it was: after all of them the handoff that they were made from is executed.
+// Every invalid handoff gets a precise error, changes nothing, and consumes no key: after all of them
+// the handoff that they were made from is executed. An invalid request of another verb is refused as
+// precisely, and an integer is one however it is written.
 func TestHandoff_Invalid(t *testing.T) {
 	t.Parallel()
 	c := newWorld(t)
 	at := c.putTown("town-1")
-	good, other := string(c.wall(at)), string(c.bridge(at))
-	idOf := func(encoded, name string) string {
-		_, rest, found := strings.Cut(encoded, `"`+name+`":"`)
-		require.True(t, found)
-		return rest[:strings.IndexByte(rest, '"')]
-	}
+	wall, other := parsed(t, propose(at, handoff.AdvanceProject, "wall")), parsed(t, propose(at, handoff.AdvanceProject, "bridge"))
+	good := string(c.wall(at))
 	replace := func(old, new string) string {
 		require.Contains(t, good, old)
 		return strings.Replace(good, old, new, 1)
 	}
-	tooLate := strings.NewReplacer(`"decisionEpoch":15`, `"decisionEpoch":9007199254740992`,
-		`"expectedDecisionEpoch":15`, `"expectedDecisionEpoch":9007199254740992`)
-	for code, rows := range map[string][]struct{ name, body, path string }{
-		"PAYLOAD_TOO_LARGE": {
-			{"1.2 MB", replace(`"Because."`, `"`+strings.Repeat("x", 12<<20/10)+`"`), ""},
-		},
-		"INVALID_JSON": {
-			{"nothing", "", ""}, {"not JSON", "hello", ""}, {"trailing data", good + "{}", ""},
-			{"truncated", good[:len(good)/2], "*"},
-			{"10,000 levels", strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000), "*"},
-			{"33 levels", replace(`"proposal":{`, `"proposal":{"mood":`+strings.Repeat("[", 31)+
-				strings.Repeat("]", 31)+`,`), "/proposal/mood" + strings.Repeat("/0", 30)},
-			{"a member twice", replace(`"advisory":true`, `"advisory":true,"advisory":true`), "/advisory"},
-			{"a member twice, escaped", replace(`"advisory":true`,
-				`"advisory":true,"adv\u0069sory":true`), "/advisory"},
-			{"invalid UTF-8", replace("Because.", "\xff\xfe"), "/proposal/reason"},
-			{"a lone surrogate", replace("Because.", `\ud800`), "/proposal/reason"},
-			{"NaN", replace(`"priority":0.5`, `"priority":NaN`), "/proposal/priority"},
-			{"1e400", replace(`"priority":0.5`, `"priority":1e400`), "/proposal/priority"},
-		},
-		"SCHEMA_VALIDATION_FAILED": {
-			{"an array", "[" + good + "]", ""},
-			{"a number as a string", replace(`"decisionEpoch":15`, `"decisionEpoch":"15"`), "/decisionEpoch"},
-			{"unknown version", replace("execution-handoff.v1", "execution-handoff.v9"), "/schemaVersion"},
-			{"upper-case hash", replace(at.SnapshotHash, strings.ToUpper(at.SnapshotHash)), "/snapshotHash"},
-			{"the key of another proposal", replace(`"idempotencyKey":"`+idOf(good, "idempotencyKey"),
-				`"idempotencyKey":"`+idOf(other, "idempotencyKey")), "/idempotencyKey"},
-			{"an id that is not its hash", replace(idOf(good, "handoffId"), idOf(other, "handoffId")),
-				"/handoffId"},
-			{"a command that is not the mapping", replace(`"command":"project advance town-1 wall"`,
-				`"command":"mint Mara 999999"`), "/command"},
-			{"an epoch beyond 2^53-1", tooLate.Replace(good), "/decisionEpoch"},
-		},
+	const schema = "SCHEMA_VALIDATION_FAILED"
+	for _, row := range []struct{ verb, body, code, path string }{
+		{"handoff", replace(`"Because."`, `"`+strings.Repeat("x", 12<<20/10)+`"`), "PAYLOAD_TOO_LARGE", ""},
+		{"handoff", "", "INVALID_JSON", ""}, {"handoff", good + "{}", "INVALID_JSON", ""},
+		{"handoff", replace(`"advisory":true`, `"advisory":true,"adv\u0069sory":true`), "INVALID_JSON", "/advisory"},
+		{"handoff", replace("Because.", "\xff\xfe"), "INVALID_JSON", "/proposal/reason"},
+		{"handoff", "[" + good + "]", schema, ""},
+		{"handoff", replace("execution-handoff.v1", "execution-handoff.v9"), schema, "/schemaVersion"},
+		{"handoff", replace(`"advisory":true`, `"advisory":false`), schema, "/advisory"},
+		{"handoff", replace(`"idempotencyKey":"`+wall.IdempotencyKey, `"idempotencyKey":"`+other.IdempotencyKey), schema, "/idempotencyKey"},
+		{"handoff", replace(`"command":"project advance town-1 wall"`, `"command":"mint Mara 999999"`), schema, "/command"},
+		{"town.get", `{"townId":"a","townId":"a"}`, "INVALID_JSON", "/townId"},
+		{"town.put", `{"snapshot":7}`, schema, "/snapshot"},
+		{"result.get", `{"idempotencyKey":"proposal_*"}`, schema, "/idempotencyKey"},
+		{"run.events", `{"runId":"a.b"}`, schema, "/runId"},
+		{"run.list", `{"to":"2026-02-31T10:00:00Z"}`, schema, "/to"},
 	} {
-		for _, row := range rows {
-			f := c.refuses("handoff", row.body, code)
-			require.NotEmpty(t, f.Message, row.name)
-			require.NotEmpty(t, f.Details, row.name)
-			if row.path != "*" {
-				require.Contains(t, f.paths(), row.path, row.name)
-			}
-			require.Equal(t, at, c.town("town-1"), "%s changed the town", row.name)
-		}
+		f := c.refuses(row.verb, row.body, row.code)
+		require.NotEmpty(t, f.Message)
+		require.Contains(t, f.paths(), row.path, "%s %.200s", row.verb, row.body)
 	}
 	for _, v := range vectors(t, "handoffs.invalid.json") {
-		require.NotEmpty(t, c.refuses("handoff", v.Handoff, "SCHEMA_VALIDATION_FAILED").Details, v.Name)
+		require.NotEmpty(t, c.refuses("handoff", v.Handoff, schema).Details, v.Name)
 	}
-	c.executes([]byte(good))
-}
-
-// The other verbs refuse invalid requests as precisely.
-func TestRequests_Invalid(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t)
-	for _, bad := range []struct{ verb, body, code, path string }{
-		{"town.get", `{}`, "SCHEMA_VALIDATION_FAILED", "/townId"},
-		{"town.get", `{"townId":""}`, "SCHEMA_VALIDATION_FAILED", "/townId"},
-		{"town.get", `{"townId":7}`, "SCHEMA_VALIDATION_FAILED", "/townId"},
-		{"town.get", `{"townId":"a","townId":"a"}`, "INVALID_JSON", "/townId"},
-		{"town.list", `{"limit":0}`, "SCHEMA_VALIDATION_FAILED", "/limit"},
-		{"town.put", `{"snapshot":7}`, "SCHEMA_VALIDATION_FAILED", "/snapshot"},
-		{"result.get", `{"idempotencyKey":"proposal_*"}`, "SCHEMA_VALIDATION_FAILED", "/idempotencyKey"},
-		{"run.events", `{"runId":"*"}`, "SCHEMA_VALIDATION_FAILED", "/runId"},
-		{"run.events", `{"runId":"a.b"}`, "SCHEMA_VALIDATION_FAILED", "/runId"},
-		{"run.list", `{"to":"2026-02-31T10:00:00Z"}`, "SCHEMA_VALIDATION_FAILED", "/to"},
-	} {
-		f := c.refuses(bad.verb, bad.body, bad.code)
-		require.Equal(t, []string{bad.path}, f.paths(), "%s %s", bad.verb, bad.body)
-	}
-	c.refuses("result.get", `{"idempotencyKey":"proposal_`+strings.Repeat("0", 64)+`"}`, "UNKNOWN_RESULT")
-	c.refuses("run.events", `{"runId":"00000000-0000-4000-8000-000000000000"}`, "UNKNOWN_RUN")
-	require.Empty(t, c.list())
-
-	// An integer is one however it is written.
-	runID := c.send(c.wall(c.putTown("t"))).runID
+	require.Equal(t, at, c.town("town-1"))
+	runID := c.executes([]byte(good)).runID
 	for verb, body := range map[string]string{
 		"town.list":     `{"limit":1e1}`,
 		"run.events":    `{"runId":"` + runID + `","afterSeq":1.0,"limit":0.2e1}`,
 		"run.list":      `{"after":0e5,"limit":50.0,"from":"2026-02-16T10:00:00.123456789123Z"}`,
-		"control.pause": `{"townId":"t","drainTimeoutMs":1.5e3}`,
+		"control.pause": `{"townId":"town-1","drainTimeoutMs":1.5e3}`,
 	} {
 		reply := c.request(verb, body)
 		require.Empty(t, codeOf(reply), "%s: %s", body, reply.Data)
-	}
-}
-
-// An engine that is given invalid ids stores nothing, and answers nobody.
-func TestHandoff_InvalidIDs(t *testing.T) {
-	t.Parallel()
-	for name, bad := range map[string]int64{"of the run": 0, "of an event": 3} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var drawn atomic.Int64
-			c := newWorld(t, func(c *server.Config) {
-				c.Engine.NewID = func() string {
-					n := drawn.Add(1) - 1
-					if n == bad {
-						return "run 7"
-					}
-					return fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
-				}
-			})
-			at := c.putTown("t")
-			c.refuses("handoff", c.talk(at), "INTERNAL")
-			require.Equal(t, at, c.town("t"))
-			c.executes(c.talk(at))
-		})
 	}
 }
 
@@ -397,36 +269,32 @@ func TestDryRun(t *testing.T) {
 	at := c.putTown("t")
 	earlier := at
 	earlier.DecisionEpoch--
-	all := map[handoff.Status][]byte{
-		handoff.Executed: c.wall(at), handoff.Failed: c.bridge(at), handoff.Stale: c.wall(earlier),
-		handoff.Rejected: marshalled(t, propose(at, handoff.AcceptMission, "none",
-			handoff.Precondition{Kind: "side_quest_exists", TargetID: "none"})),
+	rows := []struct {
+		status handoff.Status
+		body   []byte
+	}{
+		{handoff.Stale, c.wall(earlier)},
+		{handoff.Rejected, marshalled(t, propose(at, handoff.AcceptMission, "none",
+			handoff.Precondition{Kind: "side_quest_exists", TargetID: "none"}))},
+		{handoff.Failed, c.bridge(at)}, {handoff.Executed, c.wall(at)},
 	}
-	would := map[handoff.Status]*handoff.Result{}
-	for status, body := range all {
-		for range 2 {
-			result, header := c.dry(body)
-			require.Equal(t, status, result.Status)
-			require.Empty(t, header.Get("Dry-Run-Apply"))
-			would[status] = result
-		}
+	var would []*handoff.Result
+	for _, row := range rows {
+		result, header := c.dry(row.body)
+		require.Equal(t, row.status, result.Status)
+		require.Empty(t, header.Get("Dry-Run-Apply"))
+		would = append(would, result)
 	}
 	require.Equal(t, at.Revision, c.town("t").Revision)
 	require.Empty(t, c.listRuns(members{"limit": 10}))
-	c.refuses("result.get", members{"idempotencyKey": would[handoff.Executed].IdempotencyKey},
-		"UNKNOWN_RESULT")
-	for _, status := range []handoff.Status{handoff.Stale, handoff.Rejected, handoff.Failed,
-		handoff.Executed} {
-		require.Equal(t, would[status], c.send(all[status]).result, status)
+	for i, row := range rows {
+		require.Equal(t, would[i], c.send(row.body).result)
 	}
-	again, _ := c.dry(all[handoff.Executed])
-	require.Equal(t, c.send(all[handoff.Executed]).result, again)
-	rejected, _ := c.dry(c.wall(townReply{TownID: "nowhere", SnapshotHash: at.SnapshotHash}))
-	require.Equal(t, handoff.ReasonUnknownTown, rejected.ReasonCode)
+	again, _ := c.dry(rows[3].body)
+	require.Equal(t, c.send(rows[3].body).result, again)
 
 	g, at := host(t, c.srv, agree), c.putTown("game", "apply", "plugin")
 	expected, header := c.dry(c.wall(at))
-	require.Equal(t, handoff.Executed, expected.Status)
 	require.Equal(t, "plugin", header.Get("Dry-Run-Apply"))
 	require.Empty(t, g.commands())
 	_, header = c.dry(c.bridge(at))
@@ -452,14 +320,122 @@ func TestDryRun_NeverCarriedOut(t *testing.T) {
 		"run.append": appendRequest("t", written("run-1", "Told", "step-1", 1)),
 	} {
 		f := c.failureOf(c.withHeader(verb, request, "Dry-Run", "true"))
-		require.Equal(t, "SCHEMA_VALIDATION_FAILED", f.Code, verb)
 		require.Contains(t, f.Message, "the header Dry-Run is for handoff alone, not for "+verb)
 	}
-	agent := c.asRole(access.Agent)
-	require.Equal(t, "FORBIDDEN",
-		agent.failureOf(agent.withHeader("handoff", body, "Dry-Run", "true")).Code)
+	require.Equal(t, "403", codeOf(c.asRole(access.Agent).withHeader("handoff", body, "Dry-Run", "true")))
 	require.Equal(t, at.Revision, c.town("t").Revision)
 	require.Empty(t, codeOf(c.withHeader("town.get", about("t"), "Dry-Run", "true")))
 	require.Empty(t, c.withHeader("handoff", body, "Dry-Run", "false").Header.Get("Dry-Run"))
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
+}
+
+// asking makes a request that asks for a revision of the result; "" asks for none.
+func (c *client) asking(verb, revision string, request any) *nats.Msg {
+	c.t.Helper()
+	if revision == "" {
+		return c.request(verb, request)
+	}
+	return c.withHeader(verb, request, wire.ResultRevisionHeader, revision)
+}
+
+// revision1 sends a handoff that must get a result of revision 1, which must verify.
+func (c *client) revision1(body []byte) *handoff.Result1 {
+	c.t.Helper()
+	return c.revision1Of(c.asking("handoff", "1", body))
+}
+
+func (c *client) revision1Of(reply *nats.Msg) *handoff.Result1 {
+	c.t.Helper()
+	require.Equal(c.t, "1", reply.Header.Get(wire.ResultRevisionHeader), "%s", reply.Data)
+	one, err := handoff.ParseResult1(reply.Data, schemas.Limits{})
+	require.NoError(c.t, err)
+	return one
+}
+
+// stored1 returns the answer of result.get in revision 1, which must verify.
+func (c *client) stored1(key string) *handoff.Result1 {
+	c.t.Helper()
+	reply := c.asking("result.get", "1", members{"idempotencyKey": key})
+	var got struct{ Result json.RawMessage }
+	require.NoError(c.t, json.Unmarshal(reply.Data, &got))
+	return c.revision1Of(&nats.Msg{Header: reply.Header, Data: got.Result})
+}
+
+// A result has the revision that is asked for, or that a setting makes the default, whatever its
+// status; a duplicate names the first result by the id that it has in that revision.
+func TestRevision1(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	at := c.putTown("t")
+	later, body := at, c.wall(at)
+	later.DecisionEpoch++
+	for _, revision := range []string{"2", "1.0", " ", "one"} {
+		for verb, request := range map[string]any{"handoff": body,
+			"result.get": members{"idempotencyKey": "proposal_" + handoff.Hash(nil)}} {
+			require.Equal(t, "UNKNOWN_REVISION", c.failureOf(c.asking(verb, revision, request)).Code)
+		}
+	}
+	var one *handoff.Result1
+	for _, row := range []struct {
+		status handoff.Status
+		body   []byte
+	}{
+		{handoff.Rejected, marshalled(t, propose(at, handoff.AdvanceProject, "wall",
+			handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}))},
+		{handoff.Stale, c.talk(later)}, {handoff.Failed, c.bridge(at)}, {handoff.Executed, body},
+	} {
+		one = c.revision1(row.body)
+		require.Equal(t, row.status, one.Status)
+		require.Equal(t, row.status == handoff.Executed, len(one.AuthorityCommands) == 1)
+		if row.status.Accepted() {
+			require.Equal(t, one, c.stored1(one.IdempotencyKey))
+		}
+	}
+	require.Equal(t, []any{"mayor-1", "t", handoff.AdvanceProject, "project advance t wall"},
+		[]any{one.ActorID, one.TownID, one.ProposalType, one.AuthorityCommands[0]})
+	require.Nil(t, one.Embodiment)
+	again := c.revision1(body)
+	require.Equal(t, handoff.Duplicate, again.Status)
+	require.Equal(t, one.ExecutionID, *again.Evaluation.DuplicateCheck.DuplicateOf)
+	for _, revision := range []string{"", "0"} {
+		reply := c.asking("handoff", revision, body)
+		require.Equal(t, "0", reply.Header.Get(wire.ResultRevisionHeader))
+		require.NotEqual(t, one.ExecutionID,
+			*c.resultOf(reply).result.Evaluation.DuplicateCheck.DuplicateOf)
+	}
+	other := propose(c.town("t"), handoff.TalkToTownsfolk, "casual")
+	other.ProposalID, other.ActorID = one.ProposalID, "mayor-2"
+	reused := c.revision1(marshalled(t, other))
+	require.Equal(t, []any{handoff.ReasonKeyReused, one.ExecutionID, "mayor-2"},
+		[]any{reused.ReasonCode, *reused.Evaluation.DuplicateCheck.DuplicateOf, reused.ActorID})
+
+	c.restart(func(c *server.Config) { c.Service.Revision = handoff.Revision1 })
+	require.Equal(t, again, c.revision1Of(c.asking("handoff", "", body)))
+	require.Equal(t, "0", c.asking("handoff", "0", body).Header.Get(wire.ResultRevisionHeader))
+}
+
+// An embodiment that a plugin gives is in revision 1 alone, of the answer and of the stored result. One
+// without its form is left out.
+func TestRevision1_Embodiment(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, byPlugin)
+	rows := map[string]struct{ reported, want string }{
+		"whole": {`{"backendHint":"mineflayer","actions":[{"do":"dig","at":[1,2]}]}`,
+			`{"actions":[{"at":[1,2],"do":"dig"}],"backendHint":"mineflayer"}`},
+		"no hint": {`{"backendHint":7}`, ""},
+	}
+	host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+		a := apply.Done(command)
+		a.Embodiment = jsontext.Value(rows[command.TownID].reported)
+		return a, true
+	})
+	for name, row := range rows {
+		body := c.wall(c.putTown(name))
+		one := c.revision1(body)
+		require.Equal(t, handoff.Executed, one.Status)
+		require.Equal(t, row.want, string(one.Embodiment))
+		require.Equal(t, one, c.stored1(one.IdempotencyKey))
+		require.Equal(t, one.ExecutionID, *c.revision1(body).Evaluation.DuplicateCheck.DuplicateOf)
+		require.NotContains(t, string(c.send(body).bytes), "embodiment")
+	}
 }

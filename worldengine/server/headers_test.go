@@ -111,25 +111,27 @@ func oddBlocks() []string {
 		"NATS/1.0\x00\r\n\r\n",
 		"NATS/1.0\r\n: b\r\n\r\n", "NATS/1.0\nA: b\n\n", "NATS/1.0\r\n\r\nA: b\r\n\r\n",
 		"NATS/1.0\r\n" + forgedMark + "\r\n\r\n", "NATS/1.0\n" + forgedMark + "\n\n",
+		"NATS/1.0\r\n" + forgedMark + "\r\n" + forgedMark + "\r\n\r\n",
+		"NATS/1.0\r\n" + strings.ToLower(forgedMark[:len(wire.UserHeader)]) + forgedMark[len(wire.UserHeader):] + "\r\n\r\n",
 		"NATS/1.0\n" + forgedMark + "\n\nxx",
 		"NATS/1.0\n" + forgedMark + "\nA:xx", "NATS/1.0\n" + forgedMark + "\nAxx",
 		"NATS/1.0\n" + strings.Repeat("a:\n", 120) + forgedMark + "\n\nxx",
 	}
 }
 
-// bodies are a valid request of each verb about a town, but for handoff: examples of the schemas.
-func bodies(t testing.TB, townID string) map[string][]byte {
-	t.Helper()
+// bodies are a valid request of each verb about a town: examples of the schemas, and a handoff.
+func (c *client) bodies(at townReply) map[string][]byte {
+	c.t.Helper()
 	all := map[string][]byte{}
 	for _, verb := range wire.Verbs() {
-		for _, example := range examples(t, string(verb)) {
-			about := strings.ReplaceAll(example, `"town-threatened"`, `"`+townID+`"`)
+		for _, example := range examples(c.t, string(verb)) {
+			about := strings.ReplaceAll(example, `"town-threatened"`, `"`+at.TownID+`"`)
 			if all[string(verb)] == nil || about != example {
 				all[string(verb)] = []byte(about)
 			}
 		}
 	}
-	delete(all, "handoff")
+	all["handoff"] = c.wall(at)
 	return all
 }
 
@@ -189,8 +191,7 @@ func requireNoRights(t testing.TB, c *rawClient, requests map[string][]byte, blo
 func TestHeaders_GiveNoRights(t *testing.T) {
 	onBoth(t, lesser(), func(t *testing.T, operator *world) {
 		before := operator.putTown("other")
-		requests := bodies(t, "other")
-		requests["handoff"] = operator.wall(before)
+		requests := operator.bodies(before)
 		for _, u := range strangers() {
 			c := rawAs(t, operator.srv.URL(), u)
 			for _, block := range oddBlocks() {
@@ -230,8 +231,7 @@ func FuzzHeaders(f *testing.F) {
 	}
 	operator := newWorld(f, servertest.WithUsers(lesser()...))
 	before := operator.putTown("other")
-	requests := bodies(f, "other")
-	requests["handoff"] = operator.wall(before)
+	requests := operator.bodies(before)
 	clients := make([]*rawClient, len(strangers()))
 	for i, u := range strangers() {
 		clients[i] = rawAs(f, operator.srv.URL(), u)

@@ -164,7 +164,8 @@ func connect(t testing.TB, srv *server.Server) *client {
 
 // dial connects, again if a busy machine needs longer than the bound of a login.
 func dial(url string, options ...nats.Option) (nc *nats.Conn, err error) {
-	options = append(options, nats.Timeout(20*time.Second), nats.ReconnectWait(100*time.Millisecond))
+	options = append([]nats.Option{nats.Timeout(20 * time.Second),
+		nats.ReconnectWait(100 * time.Millisecond)}, options...)
 	for range 5 {
 		nc, err = nats.Connect(url, options...)
 		if err == nil || !errors.Is(err, io.EOF) && !strings.Contains(err.Error(), "Authentication Timeout") {
@@ -614,10 +615,14 @@ func (c *client) salvage(at townReply, from string) []byte {
 type vector struct {
 	Name         string
 	SnapshotName string
-	From         string
 	Snapshot     json.RawMessage
 	SnapshotHash string
 	Handoff      json.RawMessage
+
+	of struct { // the snapshot
+		TownID string
+		Day    int64
+	}
 }
 
 func vectors(t testing.TB, file string) (list []vector) {
@@ -626,6 +631,11 @@ func vectors(t testing.TB, file string) (list []vector) {
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(data, &list))
 	require.NotEmpty(t, list)
+	for i := range list {
+		if v := &list[i]; v.Snapshot != nil {
+			require.NoError(t, json.Unmarshal(v.Snapshot, &v.of))
+		}
+	}
 	return list
 }
 

@@ -1,18 +1,22 @@
 package server_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/schemas"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
@@ -32,7 +36,6 @@ func TestPlugin_Applies(t *testing.T) {
 	at := c.putTown("a town, \"quoted\"")
 	body := c.wall(at)
 	got := c.executes(body)
-	require.Equal(t, handoff.ReasonExecuted, got.result.ReasonCode)
 	command := g.commands()[0]
 	require.Equal(t, []any{got.result.HandoffID, got.runID, int64(1), at.SnapshotHash},
 		[]any{command.ApplyID, command.RunID, command.LogicalAttemptID, command.SnapshotHash})
@@ -40,14 +43,10 @@ func TestPlugin_Applies(t *testing.T) {
 	require.Equal(t, map[string]string{"projectId": "wall"}, command.Args)
 	now := c.town(at.TownID)
 	require.Equal(t, command.ExpectedSnapshotHash, now.SnapshotHash)
-	require.Equal(t, now.SnapshotHash, *got.result.WorldState.SnapshotHash)
-	require.Equal(t, at.DecisionEpoch+1, now.DecisionEpoch)
+	require.Equal(t, handoff.WorldState{SnapshotHash: &now.SnapshotHash, DecisionEpoch: &now.DecisionEpoch},
+		*got.result.WorldState)
 	require.Equal(t, after("StepCompleted apply", "RunCompleted"), c.story(got.runID))
 	requireDuplicateOf(t, got, c.send(body))
-	require.Len(t, g.commands(), 1, "a duplicate is not asked for")
-	receipt := call[struct{ RunID string }](c.client, "result.get",
-		members{"idempotencyKey": got.result.IdempotencyKey})
-	require.Equal(t, got.runID, receipt.RunID)
 
 	// The results of the command elsewhere stand in its StepCompleted, and in the run, as references;
 	// anything else is left out and counted.
@@ -56,20 +55,18 @@ func TestPlugin_Applies(t *testing.T) {
 	var said struct {
 		Artifacts        []runevents.Artifact
 		ArtifactsLeftOut int
-		Hash             string `json:"postExecutionSnapshotHash"`
 	}
 	require.NoError(t, json.Unmarshal(c.ofType(got.runID, runevents.StepCompleted)[3].Payload, &said))
-	require.Equal(t, []any{want, 2, now.SnapshotHash}, []any{said.Artifacts, said.ArtifactsLeftOut, said.Hash})
+	require.Equal(t, []any{want, 2}, []any{said.Artifacts, said.ArtifactsLeftOut})
 	require.Equal(t, want, c.run(got.runID).Artifacts)
 
 	// A command that the rules refuse never reaches the game, and a town names its own applier.
-	asked := len(g.commands())
 	require.Equal(t, handoff.ReasonCode("PROJECT_BLOCKED"),
 		c.send(c.bridge(c.putTown("t"))).result.ReasonCode)
 	c.executes(c.wall(c.putTown("l", "apply", "local")))
 	moved := c.town("l")
 	c.executes(c.salvage(c.put(moved.Snapshot, moved.SnapshotHash), "general")) // its binding stays
-	require.Len(t, g.commands(), asked)
+	require.Len(t, g.commands(), 1, "nor a duplicate")
 	c.refuses("town.put", members{"snapshot": snapshot("r"), "apply": "rcon"}, "SCHEMA_VALIDATION_FAILED")
 }
 
@@ -79,57 +76,35 @@ func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 	t.Parallel()
 	failing := []string{"StepFailed apply", "StepStarted apply 2", "StepFailed apply 2", "StepStarted apply 3"}
 	rows := map[string]struct {
-		answer func(c *apply.Command, times int) (a apply.Answer, answers bool)
+		answer func(c *apply.Command, times int) apply.Answer // without a schema version: none
 		reason handoff.ReasonCode
 		codes  string // of the StepFaileds
 		end    []string
 	}{
-		"refused at first": {
-			answer: func(c *apply.Command, _ int) (apply.Answer, bool) {
-				if c.LogicalAttemptID < 3 {
-					return apply.Refuse(c, fmt.Sprint("CODE_", c.LogicalAttemptID), "Nobody is near.", true), true
-				}
-				return apply.Done(c), true
-			},
-			reason: handoff.ReasonExecuted, codes: "[CODE_1 CODE_2]",
-			end: append(failing, "StepCompleted apply 3", "RunCompleted"),
-		},
-		"busy, in progress, silent and unreadable at first": {
-			answer: func(c *apply.Command, times int) (apply.Answer, bool) {
-				switch times {
-				case 1:
-					return apply.Later(c, apply.Busy, time.Millisecond), true
-				case 2:
-					return apply.Later(c, apply.InProgress, 0), true
-				case 3:
-					return apply.Answer{}, false
-				case 4:
-					return apply.Answer{SchemaVersion: "nonsense"}, true
-				}
-				return apply.Done(c), true
-			},
-			reason: handoff.ReasonExecuted, codes: "[]", end: []string{"StepCompleted apply", "RunCompleted"},
-		},
-		"refused": {
-			answer: func(c *apply.Command, _ int) (apply.Answer, bool) {
-				return apply.Refuse(c, "NEVER", "", false), true
-			},
-			reason: apply.ReasonPluginRejected, codes: "[NEVER]", end: []string{"StepFailed apply", "RunFailed"},
-		},
-		"an invalid state": {
-			answer: func(c *apply.Command, _ int) (apply.Answer, bool) {
-				a := apply.Done(c)
-				a.Snapshot = []byte(`{"day":-1}`)
-				return a, true
-			},
-			reason: apply.ReasonPluginStateInvalid,
-			codes:  "[PLUGIN_STATE_INVALID PLUGIN_STATE_INVALID PLUGIN_STATE_INVALID]",
-			end:    append(failing, "StepFailed apply 3", "RunFailed"),
-		},
+		"refused at first": {func(c *apply.Command, _ int) apply.Answer {
+			if c.LogicalAttemptID < 3 {
+				return apply.Refuse(c, fmt.Sprint("CODE_", c.LogicalAttemptID), "Nobody is near.", true)
+			}
+			return apply.Done(c)
+		}, handoff.ReasonExecuted, "[CODE_1 CODE_2]", append(failing, "StepCompleted apply 3", "RunCompleted")},
+		"busy, in progress, silent and unreadable at first": {func(c *apply.Command, times int) apply.Answer {
+			first := []apply.Answer{apply.Later(c, apply.Busy, time.Millisecond), apply.Later(c, apply.InProgress, 0),
+				{}, {SchemaVersion: "nonsense"}}
+			return append(first, apply.Done(c))[min(times-1, len(first))]
+		}, handoff.ReasonExecuted, "[]", []string{"StepCompleted apply", "RunCompleted"}},
+		"refused": {func(c *apply.Command, _ int) apply.Answer { return apply.Refuse(c, "NEVER", "", false) },
+			apply.ReasonPluginRejected, "[NEVER]", []string{"StepFailed apply", "RunFailed"}},
+		"an invalid state": {func(c *apply.Command, _ int) apply.Answer {
+			a := apply.Done(c)
+			a.Snapshot = []byte(`{"day":-1}`)
+			return a
+		}, apply.ReasonPluginStateInvalid, "[PLUGIN_STATE_INVALID PLUGIN_STATE_INVALID PLUGIN_STATE_INVALID]",
+			append(failing, "StepFailed apply 3", "RunFailed")},
 	}
 	c := newWorld(t, byPlugin)
 	host(t, c.srv, func(command *apply.Command, times int) (apply.Answer, bool) {
-		return rows[command.TownID].answer(command, times)
+		a := rows[command.TownID].answer(command, times)
+		return a, a.SchemaVersion != ""
 	})
 	for name, row := range rows {
 		at := c.putTown(name)
@@ -145,108 +120,6 @@ func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 		require.Equal(t, row.codes, fmt.Sprint(codes), name)
 		require.Equal(t, got.result.Status == handoff.Executed, at.SnapshotHash != c.town(name).SnapshotHash)
 	}
-}
-
-// An attempt that failed is told of when it failed, while the next one is still to come.
-func TestPlugin_FailureIsToldWhenItHappens(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, byPlugin, func(config *server.Config) {
-		config.Engine.Plugin.Backoff = time.Minute
-	})
-	host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
-		return apply.Refuse(command, "NOT_NOW", "", true), true
-	})
-	c.sendLater(c.wall(c.putTown("t")))
-	runID := c.pendingRun("t")
-	eventually(t, func() bool { return c.run(runID).Metadata.FailedSteps == 1 })
-	require.Equal(t, after("StepFailed apply"), c.story(runID), "the next attempt has not begun")
-}
-
-// An answer to a command that was given up changes nothing and is an alert. So is the second answer
-// of two plugins of one town, of which the first counts.
-func TestPlugin_AnswersTooMany(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, byPlugin, func(config *server.Config) {
-		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 150*time.Millisecond, 1
-	})
-	asked := c.requests()
-	at := c.putTown("late")
-	got := c.send(c.wall(at))
-	require.Equal(t, apply.ReasonPluginTimeout, got.result.ReasonCode)
-	c.awaitAlert(runevents.ApplyInDoubt) // a request may have arrived
-	c.answerLate(<-asked)
-	require.Equal(t, got.runID, c.awaitAlert(runevents.PluginLateAnswer).RunID)
-	require.Equal(t, at.SnapshotHash, c.town("late").SnapshotHash)
-
-	c = newWorld(t, byPlugin)
-	host(t, c.srv, agree)
-	c.executes(c.wall(c.putTown("t")))
-	require.Empty(t, alertsOf(c.client), "it is alone")
-	host(t, c.srv, agree)
-	got = c.executes(c.wall(c.town("t")))
-	double := c.awaitAlert(runevents.PluginDoubleAnswer)
-	require.Equal(t, got.runID, double.RunID)
-	require.Contains(t, double.Message, `is there a second plugin for the town?`)
-}
-
-// A server that ends while a command is applied leaves it pending; the next one goes on with it, and
-// the game changes once.
-func TestPlugin_Restart(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, byPlugin)
-	g := host(t, c.srv, agreeAfter(nil))
-	at := c.putTown("t")
-	body := c.wall(at)
-	before := c.client
-	reply := c.sendLater(body)
-	g.until(2)
-	c.restart()
-	require.Equal(t, "EXECUTION_IN_PROGRESS", before.failureOf(<-reply).Code)
-	g = host(t, c.srv, agree)
-	g.until(1)
-	c.awaitApplied("t")
-	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
-	again := c.send(body)
-	require.Equal(t, handoff.Duplicate, again.result.Status)
-	receipt := call[struct{ RunID string }](c.client, "result.get",
-		members{"idempotencyKey": again.result.IdempotencyKey})
-	require.Equal(t, after("StepCompleted apply", "RunCompleted"), c.story(receipt.RunID))
-	require.Equal(t, receipt.RunID, g.commands()[0].RunID)
-}
-
-// A command whose time is over when its server starts again is asked for once more: the plugin may have
-// applied it in time.
-func TestPlugin_RestartAfterTheDeadline(t *testing.T) {
-	t.Parallel()
-	const deadline = time.Second
-	nats := startExternal(t)
-	c := newWorld(t, byPlugin, func(c *server.Config) {
-		c.NATS = nats.url()
-		// The next server waits so long before it asks, and then for the answer.
-		c.Engine.Plugin = apply.Policy{Deadline: deadline, Attempts: 1, Resend: 3 * time.Second}
-	})
-	applied := make(chan struct{})
-	g := host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
-		select {
-		case <-applied:
-			return apply.Done(command), true
-		default:
-			return apply.Answer{}, false
-		}
-	})
-	at := c.putTown("t")
-	c.sendLater(c.wall(at))
-	g.until(1)
-	over := time.Now().Add(deadline)
-	ended, end := context.WithCancel(t.Context())
-	end()
-	_ = c.srv.Close(ended) // at once, without waiting for the game
-	eventually(t, func() bool { return time.Now().After(over) })
-	close(applied)
-	c.start()
-	g.until(2)
-	c.awaitApplied("t")
-	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 }
 
 // A command whose town has no plugin waits, unless its server is told otherwise, until one is there,
@@ -268,14 +141,9 @@ func TestPluginAbsent_CommandWaits(t *testing.T) {
 	require.Equal(t, "503 EXECUTION_IN_PROGRESS 1000", f.short())
 	require.Contains(t, f.Message, "accepted as run "+runID+
 		", and its command waits: the town \"t\" has had no plugin since")
-	run := call[struct{ Status, PluginAbsentSince string }](c.client, "run.get", members{"runId": runID})
-	require.Equal(t, "RUNNING since "+since, run.Status+" since "+run.PluginAbsentSince)
-	require.Equal(t, runID, c.request("handoff", body).Header.Get(wire.RunIDHeader))
-
 	c.restart()
 	eventually(t, func() bool { return absentSince(c.client, "t") != "" })
 	require.LessOrEqual(t, since[:19], absentSince(c.client, "t")[:19])
-	c.refuses("handoff", body, "EXECUTION_IN_PROGRESS")
 	require.Equal(t, []string{"PLUGIN_ABSENT t"}, alertsOf(c.client), "told again after a restart")
 	host(t, c.srv, agree)
 	c.awaitApplied("t")
@@ -299,9 +167,6 @@ func TestPluginAbsent_CommandFails(t *testing.T) {
 		}
 		c.requireAlerts("PLUGIN_ABSENT t", "PLUGIN_ABSENT u")
 		require.Contains(t, scrape(t, c.srv), "handoffd_plugins_absent 2\n")
-		require.Regexp(t, `Town "t" has had no plugin or console since \S+Z; commands in hand: 1\. `+
-			`Each fails with PLUGIN_UNAVAILABLE when its attempts are over\.`,
-			c.alerts(members{}).Alerts[1].Message)
 		request := putRequest(snapshot("u"), other.SnapshotHash)
 		request["apply"] = "local"
 		call[townReply](c.client, "town.put", request)
@@ -345,51 +210,189 @@ func TestPluginAbsent_HoldsNothing(t *testing.T) {
 	runID := c.pendingRun("t")
 	second := c.sendLater(behind)
 	third := c.later("town.put", putRequest(snapshot("t"), at.SnapshotHash))
-
-	told := <-first
-	f := c.failureOf(told)
-	require.Equal(t, "503 PLUGIN_ABSENT 1000", f.short())
-	require.Equal(t, runID, told.Header.Get(wire.RunIDHeader))
-	require.Regexp(t, "accepted as run "+runID+`, and its command goes on waiting: the town "t" `+
-		`has had no plugin since \S+Z; send the same handoff again for its result, or cancel `+
-		"the run", f.Message)
-	told = <-second
-	f = c.failureOf(told)
-	require.Equal(t, "503 PLUGIN_ABSENT 5000", f.short())
-	require.Contains(t, f.Message, "the command of run "+runID)
-	require.Contains(t, f.Message, "the key is free")
-	events := c.events(told.Header.Get(wire.RunIDHeader))
-	ended := events[len(events)-1]
-	require.Equal(t, runevents.RunCancelled, ended.EventType)
+	told := func(replies <-chan *nats.Msg, want, message string) (runID string) {
+		reply := <-replies
+		f := c.failureOf(reply)
+		require.Equal(t, "503 PLUGIN_ABSENT "+want, f.short())
+		require.Contains(t, f.Message, message)
+		return reply.Header.Get(wire.RunIDHeader)
+	}
+	require.Equal(t, runID, told(first, "1000", "accepted as run "+runID+", and its command goes on waiting"))
+	ended := c.ofType(told(second, "5000", "the key is free"), runevents.RunCancelled)[0]
 	require.Contains(t, string(ended.Payload), `"code":"PLUGIN_ABSENT"`)
-	told = <-third
-	f = c.failureOf(told)
-	require.Equal(t, "503 PLUGIN_ABSENT 5000", f.short())
-	require.Contains(t, f.Message, "Nothing was stored")
-	require.Empty(t, told.Header.Get(wire.RunIDHeader))
+	require.Empty(t, told(third, "5000", "Nothing was stored"))
 	c.awaitNothingHeld()
 
 	require.Equal(t, runID, c.pending("t"), "the command goes on waiting")
-	require.Equal(t, runevents.RunRunning, c.run(runID).Status)
 	c.refuses("handoff", body, "EXECUTION_IN_PROGRESS")
 	c.executes(large(other, handoff.PlanSalvage, "dread"))
-
 	host(t, c.srv, agree)
 	c.awaitApplied("t")
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 	require.Equal(t, handoff.Stale, c.send(behind).result.Status, "its key was free")
 }
 
-// If commands fail without a plugin, the client of one waits for that result, and the client of a
-// handoff behind it is told.
-func TestPluginAbsent_BehindACommandThatFails(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, absentFor(apply.AbsentFail), pauseWait(100*time.Millisecond),
-		func(c *server.Config) { c.Engine.Plugin.Deadline = time.Hour })
-	at := c.putTown("t")
-	first := c.sendLater(c.wall(at))
-	c.pendingRun("t")
-	require.Equal(t, "PLUGIN_ABSENT", c.failureOf(<-c.sendLater(c.salvage(at, "dread"))).Code)
-	require.Empty(t, first, "the client of the command is told before its attempts are over")
+// byPlugin binds all towns to plugins, with a policy that fits a test.
+func byPlugin(config *server.Config) {
+	config.Engine.Apply = apply.Plugin
+	config.Engine.Plugin = apply.Policy{
+		Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond,
+		Resend: 100 * time.Millisecond,
+	}
+}
+
+// absentFor asks plugins with short attempts, with a policy for absent ones, and tells clients of
+// none.
+func absentFor(absent apply.Absent) func(*server.Config) {
+	return func(c *server.Config) {
+		c.Engine.PauseWait = time.Hour
+		c.Engine.Apply = apply.Plugin
+		c.Engine.Plugin = apply.Policy{
+			Deadline: time.Second, Attempts: 3, Backoff: 10 * time.Millisecond, Resend: time.Second,
+			Absent: absent,
+		}
+	}
+}
+
+// once asks an absent plugin in one attempt.
+func once(c *server.Config) {
+	absentFor(apply.AbsentFail)(c)
+	c.Engine.Plugin.Attempts = 1
+}
+
+// askedOnce has commands fail that no plugin takes within a deadline. A plugin is asked once: a
+// request that is on its way at the end may have arrived.
+func askedOnce(deadline time.Duration) func(*server.Config) {
+	return func(c *server.Config) {
+		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts = deadline, 1
+		c.Engine.Plugin.Resend, c.Engine.Plugin.Absent = 2*deadline, apply.AbsentFail
+	}
+}
+
+// game is a game server with a plugin.
+type game struct {
+	t     testing.TB
+	mu    sync.Mutex
+	asked []*apply.Command
+}
+
+// host starts a plugin for all towns. answer returns the answer to a command that is asked for the
+// times-th time, and whether to send it.
+func host(
+	t testing.TB, srv *server.Server, answer func(c *apply.Command, times int) (apply.Answer, bool),
+) *game {
+	t.Helper()
+	g := &game{t: t}
+	plugin := &client{t: t, nc: connected(t, srv.URL()), world: wire.DefaultWorld}
+	plugin.answer("*", func(c *apply.Command, respond func(apply.Answer)) {
+		g.mu.Lock()
+		g.asked = append(g.asked, c)
+		times := 0
+		for _, before := range g.asked {
+			if before.ApplyID == c.ApplyID {
+				times++
+			}
+		}
+		a, ok := answer(c, times)
+		g.mu.Unlock()
+		if ok {
+			respond(a)
+		}
+	})
+	return g
+}
+
+// answer has a plugin take the requests for a town token, and answer each as often as it likes.
+func (c *client) answer(token string, take func(command *apply.Command, respond func(apply.Answer))) {
+	c.t.Helper()
+	_, err := c.nc.Subscribe(wire.ApplySubject(c.world, token), func(msg *nats.Msg) {
+		command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
+		if err != nil {
+			c.t.Errorf("not a command-apply.v1: %v", err)
+			return
+		}
+		take(command, func(a apply.Answer) {
+			data, err := a.MarshalWire()
+			if err == nil {
+				err = msg.Respond(data)
+			}
+			if err != nil && !c.nc.IsClosed() { // a request may come again when the test is over
+				c.t.Errorf("an answer cannot be sent: %v", err)
+			}
+		})
+	})
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.nc.Flush())
+}
+
+// commands returns the commands of all requests so far.
+func (g *game) commands() []*apply.Command {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.asked)
+}
+
+// until waits until the plugin was asked so often.
+func (g *game) until(times int) {
+	g.t.Helper()
+	eventually(g.t, func() bool { return len(g.commands()) >= times })
+}
+
+func agree(c *apply.Command, _ int) (apply.Answer, bool) { return apply.Done(c), true }
+
+// agreeAfter agrees once release is closed, and is in progress until then.
+func agreeAfter(release <-chan struct{}) func(*apply.Command, int) (apply.Answer, bool) {
+	return func(c *apply.Command, _ int) (apply.Answer, bool) {
+		select {
+		case <-release:
+			return apply.Done(c), true
+		default:
+			return apply.Later(c, apply.InProgress, 10*time.Millisecond), true
+		}
+	}
+}
+
+// requests returns the requests to the plugins of a world, which get no answer.
+func (c *client) requests() <-chan *nats.Msg {
+	c.t.Helper()
+	asked := make(chan *nats.Msg, 1024)
+	_, err := c.nc.ChanSubscribe(wire.ApplySubject(c.world, "*"), asked)
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.nc.Flush())
+	return asked
+}
+
+// alertsOf returns the codes and towns of the alerts, the oldest first.
+func alertsOf(c *client) (told []string) {
+	c.t.Helper()
+	for _, alert := range reversed(c.alerts(members{"limit": 100}).Alerts) {
+		told = append(told, fmt.Sprint(alert.Code, " ", alert.TownID))
+	}
+	return told
+}
+
+// awaitAlert waits for an alert of a code, and returns it.
+func (c *client) awaitAlert(code runevents.AlertCode) (found messages.Alert) {
+	c.t.Helper()
+	eventually(c.t, func() bool {
+		for _, found = range c.alerts(members{"limit": 100}).Alerts {
+			if found.Code == code {
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+// requireAlerts waits for so many alerts, and compares their codes and towns.
+func (c *client) requireAlerts(want ...string) {
+	c.t.Helper()
+	eventually(c.t, func() bool { return len(alertsOf(c)) >= len(want) })
+	require.Equal(c.t, want, alertsOf(c))
+}
+
+func absentSince(c *client, townID string) string {
+	c.t.Helper()
+	return call[struct{ PluginAbsentSince string }](c, "town.get", about(townID)).PluginAbsentSince
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/server"
 )
@@ -31,12 +31,7 @@ type console struct {
 // listenRCON starts a console of a foreign implementation of the protocol.
 func listenRCON(t testing.TB, hear func(line string) (string, bool)) *console {
 	t.Helper()
-	return listenRCONAt(t, "127.0.0.1:0", hear)
-}
-
-func listenRCONAt(t testing.TB, address string, hear func(line string) (string, bool)) *console {
-	t.Helper()
-	listener, err := mc.ListenRCON(address)
+	listener, err := mc.ListenRCON("127.0.0.1:0")
 	require.NoError(t, err)
 	k := &console{address: listener.Addr().String(), hear: hear}
 	go func() {
@@ -115,7 +110,6 @@ func TestRCON_Applies(t *testing.T) {
 	require.Equal(t, after("StepCompleted apply", "RunCompleted"), c.story(got.runID))
 	requireDuplicateOf(t, got, c.send(c.wall(at)))
 	c.executes(c.wall(c.putTown("l", "apply", "local")))
-	require.Len(t, k.heard(), 1, "a duplicate is not run, nor a command of a town of the rules")
 
 	// Without the console the town's commands fail, and say why.
 	c.putTown("bound", "apply", "rcon")
@@ -125,53 +119,77 @@ func TestRCON_Applies(t *testing.T) {
 	got = c.send(c.wall(c.town("bound")))
 	require.Equal(t, apply.ReasonPluginUnavailable, got.result.ReasonCode)
 	require.Contains(t, string(c.events(got.runID)[8].Payload), "No console is configured.")
-	require.Len(t, k.heard(), 1)
+	require.Len(t, k.heard(), 1, "a duplicate is not run, nor a command of a town of the rules")
+
+	_, err := server.Start(t.Context(), configure(byRCON("nowhere")))
+	require.ErrorContains(t, err, "/address")
+	_, err = server.Start(t.Context(), configure(func(config *server.Config) {
+		config.Data, config.Engine.Apply = t.TempDir(), apply.RCON
+	}))
+	require.ErrorContains(t, err, "requires an RCON console")
 }
 
 // A command that a console refuses, or may not be given, or that no console is there for in all
 // attempts, fails with a code in the events. If the answer is lost after the command has arrived,
-// nothing is sent again. The town stays as it was.
+// nothing is sent again, and its town is in doubt until its state is put. The town stays as it was.
 func TestRCON_Fails(t *testing.T) {
 	t.Parallel()
-	refuses := func(string) (string, bool) { return "Unknown or incomplete command", true }
-	silent := func(string) (string, bool) { return "", false }
+	const refuse, lose, away = "refuse", "lose", "away"
 	failed := []string{"StepFailed apply", "RunFailed"}
 	for name, row := range map[string]struct {
-		hear   func(string) (string, bool)
-		kind   handoff.ProposalType
-		reason handoff.ReasonCode
-		said   string
-		heard  int
-		end    []string
+		console string
+		kind    handoff.ProposalType
+		reason  handoff.ReasonCode
+		said    string
+		heard   int
+		end     []string
 	}{
-		"refused":        {refuses, handoff.AdvanceProject, apply.ReasonPluginRejected, rcon.ReasonUnexpectedResponse, 1, failed},
-		"not configured": {refuses, handoff.PlanSalvage, apply.ReasonPluginRejected, rcon.ReasonNotConfigured, 0, failed},
-		"in doubt":       {silent, handoff.AdvanceProject, apply.ReasonRCONInDoubt, "0 of 1 commands were answered", 1, failed},
-		"nobody": {nil, handoff.AdvanceProject, apply.ReasonPluginUnavailable, "", 0, []string{"StepFailed apply",
+		"refused":        {refuse, handoff.AdvanceProject, apply.ReasonPluginRejected, rcon.ReasonUnexpectedResponse, 1, failed},
+		"not configured": {refuse, handoff.PlanSalvage, apply.ReasonPluginRejected, rcon.ReasonNotConfigured, 0, failed},
+		"in doubt":       {lose, handoff.AdvanceProject, apply.ReasonRCONInDoubt, "0 of 1 commands were answered", 1, failed},
+		"nobody": {away, handoff.AdvanceProject, apply.ReasonPluginUnavailable, "", 0, []string{"StepFailed apply",
 			"StepStarted apply 2", "StepFailed apply 2", "StepStarted apply 3", "StepFailed apply 3", "RunFailed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := &console{address: nobody(t)}
-			if row.hear != nil {
-				k = listenRCON(t, row.hear)
+			if row.console != away {
+				k = listenRCON(t, func(string) (string, bool) { return "Unknown command", row.console == refuse })
 			}
 			c := newWorld(t, byRCON(k.address), func(c *server.Config) {
 				c.Engine.Plugin.Absent = apply.AbsentFail
 			})
 			at := c.putTown("t")
-			argument := map[handoff.ProposalType]string{handoff.AdvanceProject: "wall", handoff.PlanSalvage: "dread"}
-			body := marshalled(t, propose(at, row.kind, argument[row.kind]))
+			body := c.wall(at)
+			if row.kind == handoff.PlanSalvage {
+				body = c.salvage(at, "dread")
+			}
 			got := c.send(body)
-			require.Equal(t, handoff.Failed, got.result.Status)
 			require.Equal(t, row.reason, got.result.ReasonCode)
 			require.Equal(t, after(row.end...), c.story(got.runID))
 			require.Contains(t, string(c.events(got.runID)[8].Payload), row.said)
 			require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
 			requireDuplicateOf(t, got, c.send(body))
 			require.Len(t, k.heard(), row.heard)
+			doubt := 0
+			if row.console == lose {
+				doubt = 1
+				require.Contains(t, c.worldStatus().Problems[0], "APPLY_IN_DOUBT of ")
+			}
+			require.Equal(t, messages.TownStates{InDoubt: doubt}, c.worldStatus().States)
+			c.put(snapshot("t"), at.SnapshotHash)
+			require.Zero(t, c.worldStatus().States)
 		})
 	}
+}
+
+// nobody returns an address at which nothing listens.
+func nobody(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	return listener.Addr().String()
 }
 
 // A run is not cancelled while the console may have its command, since it cannot be asked whether
@@ -189,74 +207,16 @@ func TestRCON_HasTheCommand(t *testing.T) {
 		config.RCON.Timeout, config.Engine.Plugin.Deadline = rcon.MaxTimeout, rcon.MaxTimeout
 	})
 	at := c.putTown("t")
-	waiting := c.sendLater(c.wall(at))
-	<-heard
-	runID := c.pendingRun("t")
-	f := c.refuses("run.cancel", members{"runId": runID}, "RUN_IN_HAND")
-	require.Contains(t, f.Message, "look at the game")
-	release <- true // its answer ends the run
-	require.Equal(t, handoff.Executed, c.resultOf(<-waiting).result.Status)
-	require.Equal(t, runevents.RunSucceeded, c.run(runID).Status)
-
-	at = c.town("t")
 	body, before := c.wall(at), c.client
-	waiting = c.sendLater(body)
+	waiting := c.sendLater(body)
 	<-heard
+	f := c.refuses("run.cancel", members{"runId": c.pendingRun("t")}, "RUN_IN_HAND")
+	require.Contains(t, f.Message, "look at the game")
 	c.restart()
 	got := before.resultOf(<-waiting)
 	require.Equal(t, apply.ReasonRCONInDoubt, got.result.ReasonCode)
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
 	requireDuplicateOf(t, got, c.send(body))
 	require.Equal(t, after("StepFailed apply", "RunFailed"), c.story(got.runID))
-	require.Len(t, k.heard(), 2)
-}
-
-// An invalid configuration of a console keeps the server from starting.
-func TestRCON_Invalid(t *testing.T) {
-	t.Parallel()
-	_, err := server.Start(t.Context(), configure(byRCON("nowhere")))
-	require.ErrorContains(t, err, "/address")
-	_, err = server.Start(t.Context(), configure(func(config *server.Config) {
-		config.Data, config.Engine.Apply = t.TempDir(), apply.RCON
-	}))
-	require.ErrorContains(t, err, "requires an RCON console")
-}
-
-// nobody returns an address at which nothing listens.
-func nobody(t testing.TB) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
-// A command of which nothing was sent waits for its console, as for a plugin, also over a restart of
-// the server, and is applied once. It can be cancelled meanwhile.
-func TestRCON_WaitsForItsConsole(t *testing.T) {
-	t.Parallel()
-	address := nobody(t)
-	c := newWorld(t, byRCON(address), pauseWait(10*time.Millisecond))
-	at := c.putTown("t")
-	body := c.wall(at)
-	f := c.refuses("handoff", body, "PLUGIN_ABSENT")
-	require.Contains(t, f.Message, "goes on waiting")
-	other := c.sendLater(c.wall(c.putTown("other")))
-	c.awaitAlert(runevents.PluginAbsent)
-	eventually(t, func() bool { return absentSince(c.client, "other") != "" })
-	c.cancel(members{"runId": c.pending("other")})
-	require.NotEmpty(t, c.failureOf(<-other).Code, "the wait is told, or its end")
-	require.Empty(t, c.pending("other"))
-	runID := c.pending("t")
-	c.restart()
-	require.Equal(t, runID, c.pending("t"))
-	c.refuses("handoff", body, "EXECUTION_IN_PROGRESS")
-	k := listenRCONAt(t, address, func(string) (string, bool) { return "Set", true })
-	c.awaitAlert(runevents.PluginReturned)
-	c.awaitApplied("t")
-	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-	require.Equal(t, []string{"progress wall 70"}, k.heard())
-	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
-	require.Empty(t, absentSince(c.client, "t"))
-	require.NotContains(t, alertsOf(c.client), "APPLY_IN_DOUBT t")
+	require.Len(t, k.heard(), 1)
 }

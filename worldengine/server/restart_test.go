@@ -1,17 +1,12 @@
 package server_test
 
 import (
-	"errors"
-	"flag"
+	"encoding/hex"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,18 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/backup"
-	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
-	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
@@ -102,12 +93,10 @@ func TestKeys_ForgottenWithTheHistory(t *testing.T) {
 	failing := c.bridge(c.town("t"))
 	first := c.send(failing)
 	require.Equal(t, handoff.Failed, first.result.Status)
-	state, err := town.Parse(c.town("t").Snapshot, schemas.Limits{})
-	require.NoError(t, err)
+	at := c.town("t")
 	put := func(times int) {
 		for range times {
-			_, err := c.srv.Engine().Put(t.Context(), state, state.Hash)
-			require.NoError(t, err)
+			c.put(at.Snapshot, at.SnapshotHash)
 		}
 	}
 	put(history - 2)
@@ -122,8 +111,6 @@ func TestKeys_ForgottenWithTheHistory(t *testing.T) {
 	require.Equal(t, string(first.bytes), string(c.send(failing).bytes),
 		"the same handoff against the same state gets the same bytes")
 }
-
-var rivalRounds = flag.Int("rivals.rounds", 8, "how many rounds two servers race")
 
 // resultOfKey returns the result id of a key; townID may be "".
 func (c *client) resultOfKey(key, townID string) string {
@@ -149,133 +136,9 @@ func TestKeys_OfAnotherTown(t *testing.T) {
 	c.refuses("result.get", members{"idempotencyKey": honest.IdempotencyKey, "townId": "other"},
 		"UNKNOWN_RESULT")
 	executed := c.executes(c.talk(other))
-	requireDuplicateOf(t, burnt, c.send(marshalled(t, squat)))
 	for townID, want := range map[string]outcome{"mine": burnt, "other": executed, "": executed} {
 		require.Equal(t, want.result.ResultID, c.resultOfKey(honest.IdempotencyKey, townID), townID)
 	}
-}
-
-// replayer sends handoffs that fail, which leaves the epoch as it is, so that their keys alone
-// keep them from being accepted again, and sends each of them again.
-type replayer struct {
-	t       *testing.T
-	engines []*worldengine.Engine
-	at      townReply
-	first   map[string]string // by key, the resultId
-	sent    []*handoff.Handoff
-	behind  *atomic.Int64
-}
-
-func (r *replayer) work(rounds int) {
-	for n := range rounds {
-		p := propose(r.at, handoff.AdvanceProject, "bridge")
-		p.Reason = "Because of " + strconv.Itoa(len(r.sent))
-		h := parsed(r.t, p)
-		r.sent = append(r.sent, h)
-		for i, h := range []*handoff.Handoff{h, r.sent[len(r.sent)/2], h, r.sent[0]} {
-			if !r.send(r.engines[(n+i)%len(r.engines)], h) {
-				return
-			}
-		}
-	}
-}
-
-// send sends a handoff until it has a result.
-func (r *replayer) send(e *worldengine.Engine, h *handoff.Handoff) bool {
-	for {
-		began := time.Now()
-		answer, err := e.Execute(r.t.Context(), h)
-		if time.Since(began) > 20*time.Second {
-			r.t.Errorf("no answer for %s, which is silence to a client", time.Since(began))
-		}
-		if errors.Is(err, worldengine.ErrIndexBehind) {
-			r.behind.Add(1)
-			continue
-		}
-		if err != nil {
-			r.t.Error(err)
-			return false
-		}
-		before, known := r.first[h.IdempotencyKey]
-		switch of := answer.Result.Evaluation.DuplicateCheck.DuplicateOf; {
-		case !known && answer.Result.Status == handoff.Failed:
-			r.first[h.IdempotencyKey] = answer.Result.ResultID
-		case known && of != nil && *of == before:
-		default:
-			r.t.Errorf("known %v: %s", known, answer.JSON)
-			return false
-		}
-		return true
-	}
-}
-
-// The file of the index may be deleted at any moment under traffic, and be an older one at a start:
-// no key that was accepted is free meanwhile, each request is answered, and nothing is lost.
-func TestIndex_DeletedUnderTraffic(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, open)
-	rows := indexFile(dataOf(c))
-	nc := connected(t, c.srv.URL())
-	second, err := worldengine.Open(t.Context(), nc, nc, worldengine.Config{Logger: quiet()})
-	require.NoError(t, err)
-	var behind atomic.Int64
-	replayers := make([]*replayer, 6)
-	for i := range replayers {
-		replayers[i] = &replayer{
-			t: t, engines: []*worldengine.Engine{c.srv.Engine(), second}, behind: &behind,
-			at: c.putTown(fmt.Sprint("town ", i)), first: map[string]string{},
-		}
-	}
-	var older []byte
-	for n := range 3 { // deleted each time while they work
-		var work sync.WaitGroup
-		for _, r := range replayers {
-			work.Go(func() { r.work(*rivalRounds) })
-		}
-		require.Eventually(t, func() bool {
-			older, err = os.ReadFile(rows)
-			return err == nil && os.Remove(rows) == nil
-		}, 30*time.Second, time.Millisecond)
-		work.Wait()
-		t.Logf("deleted %d times, %d requests were told to ask again", n+1, behind.Load())
-	}
-	require.NoError(t, second.Close(t.Context()))
-	stop(t, c.srv)
-	require.NoError(t, os.WriteFile(rows, older, 0o600))
-	c.start()
-	for _, r := range replayers {
-		for _, h := range r.sent {
-			require.True(t, r.send(c.srv.Engine(), h))
-		}
-		for key, resultID := range r.first {
-			require.Equal(t, resultID, c.resultOfKey(key, r.at.TownID))
-		}
-	}
-	report, err := fsck.Run(t.Context(), c.nc, "main", fsck.Options{Logger: quiet()})
-	require.NoError(t, err)
-	require.True(t, report.Clean(), "%+v", report.Findings)
-}
-
-// fill puts towns of a MiB each until their states have some bytes.
-func fill(c *world, name string, bytes int) (states []town.State) {
-	c.t.Helper()
-	for written := 0; written < bytes; {
-		s := &town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: fmt.Sprint(name, "-", len(states))}
-		random := rand.New(rand.NewPCG(1, 2)) // equal in all towns, so that only blocks are compressed
-		for i := range 100 {
-			var title strings.Builder
-			for range 12 {
-				fmt.Fprintf(&title, "%016x", random.Uint64())
-			}
-			s.SideQuests = append(s.SideQuests,
-				town.SideQuest{ID: fmt.Sprintf("quest-%d", i), Title: title.String()})
-		}
-		state := town.NewState(s)
-		_, err := c.srv.Engine().Put(c.t.Context(), state, "")
-		require.NoError(c.t, err)
-		states, written = append(states, state), written+len(state.Canonical)
-	}
-	return states
 }
 
 // A client that signs in as early as it can has all its subscriptions: live messages cross from the
@@ -284,15 +147,19 @@ func TestRestart_ClientsThatWait(t *testing.T) {
 	t.Parallel()
 	address := natstest.FreeAddress(t)
 	c := newWorld(t, func(config *server.Config) { config.Listen = address })
-	fill(c, "large", 8<<20) // so that there is something to recover before they are let in
+	large := snapshot("large") // so that there is something to recover before they are let in
+	random := make([]byte, 250_000)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
+	large.SideQuests[0].Title = hex.EncodeToString(random)
+	for at, n := c.put(large, ""), 0; n < 16; n++ {
+		c.put(large, at.SnapshotHash)
+	}
 	stop(t, c.srv)
-	var clients []*nats.Conn
 	var early []*nats.Subscription
+	var clients []*nats.Conn
 	for range 24 {
-		nc, err := nats.Connect("nats://"+address, nats.RetryOnFailedConnect(true),
+		nc := connected(t, "nats://"+address, nats.RetryOnFailedConnect(true),
 			nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond), nats.ReconnectJitter(0, 0))
-		require.NoError(t, err)
-		t.Cleanup(nc.Close)
 		sub, err := nc.SubscribeSync(wire.EventsSubject("main", "*"))
 		require.NoError(t, err)
 		clients, early = append(clients, nc), append(early, sub)
@@ -337,43 +204,4 @@ func TestRestore_Rights(t *testing.T) {
 	require.ErrorContains(t, restore(access.Operator), "ermissions")
 	require.NoError(t, restore(access.Engine))
 	require.ErrorIs(t, restore(access.Engine), backup.ErrWorldExists)
-}
-
-// A log whose full blocks are compressed takes less of the disk, and a server that starts again has
-// all of it. In a world that was made without, NATS compresses from its second start on.
-func TestRestart_CompressedLog(t *testing.T) {
-	t.Parallel()
-	const MiB = 1 << 20
-	c := newWorld(t)
-	states := fill(c, "plain", 10*MiB)
-	plain := sizeOfLog(t, dataOf(c))
-	require.Greater(t, plain, int64(8*MiB), "no block is compressed by default")
-	c.restart(func(c *server.Config) {
-		c.Engine.Compress, c.Engine.DiscardHistory = commitlog.CompressAll, true
-	})
-	c.restart()
-	states = append(states, fill(c, "compressed", 20*MiB)...)
-	c.restart()
-	for i := range states {
-		at, err := c.srv.Engine().Town(t.Context(), states[i].Snapshot.TownID)
-		require.NoError(t, err)
-		require.Equal(t, states[i].Hash, at.SnapshotHash)
-	}
-	// NATS compresses full blocks of 8 MiB in the background.
-	eventually(t, func() bool { return sizeOfLog(t, dataOf(c)) < plain+14*MiB })
-}
-
-// sizeOfLog returns how many bytes the log of a world has in a data directory.
-func sizeOfLog(t *testing.T, data string) (size int64) {
-	t.Helper()
-	require.NoError(t, filepath.WalkDir(data, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.Contains(path, wire.LogStream("main")) {
-			return nil // what NATS renames meanwhile is counted in the next round
-		}
-		if info, err := d.Info(); err == nil {
-			size += info.Size()
-		}
-		return nil
-	}))
-	return size
 }
