@@ -1,11 +1,9 @@
 package systemtest_test
 
 import (
-	"fmt"
 	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/trace"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
@@ -34,22 +31,6 @@ func (w *checkedWorld) decide(kind machine.SignalKind, townID, handoffID string)
 		Kind: kind, TownID: townID, HandoffID: handoffID, ActorID: "ada", Reason: "because",
 	})
 	require.NoError(w.t, err)
-}
-
-// Every denial is in the records behind it, however many there are.
-func TestFsck_ManyDenials(t *testing.T) {
-	w := newCheckedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"})
-	state := w.found("t")
-	var ids []string
-	for i := range 20 {
-		p := proposal(state, handoff.TalkToTownsfolk, "casual")
-		p.Priority = float64(i) / 1000
-		ids = append(ids, w.send(p, handoff.Rejected).HandoffID)
-	}
-	for i := range ids {
-		w.decide(machine.SignalDeny, "t", ids[len(ids)-1-i])
-	}
-	w.clean()
 }
 
 // edit changes the nth record of a kind.
@@ -160,54 +141,6 @@ func TestFsck_TamperedApprovals(t *testing.T) {
 	})
 }
 
-// An approval expires at a millisecond, and the log has the one at which the engine found it.
-func TestFsck_ApprovalExpires(t *testing.T) {
-	w := decidedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"}, nil)
-	log := w.messages()
-	first := copyOf(t, log, "handoff", 0).Run.Events[0]
-	require.Equal(t, runevents.RunApproved, first.EventType)
-	used, err := time.Parse(time.RFC3339Nano, first.EmittedAt)
-	require.NoError(t, err)
-	whats := func(expires time.Time) (whats []string) {
-		changed, _ := edit("decided", 1, func(rec *commitlog.Record) {
-			rec.Approvals[len(rec.Approvals)-1].Expires = expires
-		})(t, copiesOf(log))
-		found, _, _ := FsckLog("main", changed)
-		for _, f := range found {
-			whats = append(whats, f.What)
-		}
-		return whats
-	}
-	const expired = "the town could not take the input of the record"
-	require.Contains(t, whats(used), expired)
-	require.NotContains(t, whats(used.Add(time.Millisecond)), expired)
-}
-
-// An approval may expire between the moment in which an engine finds it and its run's events: the
-// engine's records are valid all the same.
-func TestFsck_ApprovalExpiresInUse(t *testing.T) {
-	var looks atomic.Int64 // each of which takes a second
-	start := time.Now().Truncate(time.Millisecond)
-	const timeout = 40
-	w := newCheckedWorld(t, worldengine.Config{
-		RequireApproval: "TOWNSFOLK_TALK", ApprovalTimeout: timeout * time.Second,
-		Now: func() time.Time {
-			return start.Add(time.Duration(looks.Add(1)) * time.Second)
-		},
-	})
-	outcomes := map[handoff.Status]int{}
-	for late := range int64(timeout) {
-		state := w.found(fmt.Sprint("t-", late))
-		h := w.send(proposal(state, handoff.TalkToTownsfolk, "casual"), handoff.Rejected)
-		w.decide(machine.SignalApprove, h.Proposal.TownID, h.HandoffID)
-		looks.Add(late)
-		outcomes[w.execute(h)]++
-	}
-	require.Greater(t, outcomes[handoff.Executed], 0)
-	require.Greater(t, outcomes[handoff.Rejected], 0)
-	w.clean()
-}
-
 // copyOf returns the nth record of a kind.
 func copyOf(t *testing.T, log logMessages, kind string, n int) (rec commitlog.Record) {
 	_, _ = edit(kind, n, func(found *commitlog.Record) { rec = *found })(t, copiesOf(log))
@@ -310,26 +243,6 @@ func retold(t *testing.T) []*jetstream.RawStreamMsg {
 	require.Error(t, (<-forced).err)
 	w.clean()
 	return w.messages()
-}
-
-// A run's used approval stays its own, even if the handoff is accepted once more when its town
-// requires none any longer.
-func TestFsck_RetryWithoutApproval(t *testing.T) {
-	w := newCheckedWorld(t, unreachable(t))
-	policy, err := approval.Parse("TOWNSFOLK_TALK")
-	require.NoError(t, err)
-	state := w.found("t")
-	takes := func(policy *approval.Policy) {
-		w.change(worldengine.Put{State: state, Expected: state.Hash,
-			Attributes: worldengine.Attributes{Approval: policy}})
-	}
-	takes(&policy)
-	asks := w.result(w.later(by("anybody", state)), handoff.Rejected)
-	w.decide(machine.SignalApprove, "t", asks.Result.HandoffID)
-	failed := w.unreached("t")
-	takes(&approval.Policy{})
-	w.retry(failed, handoff.Failed)
-	w.clean()
 }
 
 func TestFsck_Retries(t *testing.T) {

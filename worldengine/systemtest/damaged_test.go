@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -354,33 +353,6 @@ func TestFsck_NothingToMendFrom(t *testing.T) {
 		require.Zero(t, d.Restores)
 		require.Contains(t, d.Advice, "restore a backup")
 	}
-}
-
-// A guard of 0 holds if NATS does not deliver the last message of a subject: the mend relies on it.
-func TestNATSGuardsADamagedSubjectWithZero(t *testing.T) {
-	w := newCheckedWorld(t, worldengine.Config{})
-	done, _ := w.talked(w.found("t"), 2)
-	w.clean()
-	w.flipInLog(w.placeOf(done[1]))
-	_, err := w.js.PublishMsg(t.Context(),
-		&nats.Msg{Subject: "world.main.log.t", Header: nats.Header{
-			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(w.placeOf(done[0]), 10)},
-		}})
-	require.ErrorContains(t, err, "wrong last sequence: 0")
-}
-
-// A world that was served with a shorter history opens with a longer one, and keeps its commits.
-func TestAHistoryIsMadeLonger(t *testing.T) {
-	w := newCheckedWorld(t, worldengine.Config{HistoryPerTown: 2})
-	_, now := w.talked(w.found("t"), 4)
-	w.clean()
-	w.close()
-	w.config.Engine.HistoryPerTown, w.config.Engine.DiscardHistory = wire.LeastHistoryPerTown, true
-	w.open()
-	require.Equal(t, int64(wire.LeastHistoryPerTown), w.log().CachedInfo().Config.MaxMsgsPerSubject)
-	_, now = w.talked(now, 3)
-	require.Equal(t, int64(5), w.clean().Counts.Messages)
-	w.talk(now)
 }
 
 // behead removes the messages before a sequence from the files of the log, while no server runs,

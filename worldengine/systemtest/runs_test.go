@@ -8,9 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/worldengine"
-	"worldengine/worldengine/alerts/alertstest"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/index"
@@ -98,38 +96,6 @@ func TestDamagedRuns(t *testing.T) {
 			require.ErrorIs(t, err, runs.ErrUnknownRun)
 		})
 	}
-}
-
-// A run whose first events have expired is no longer kept, except by those who have read them, and
-// raises no alert.
-func TestARunExpiresInItsMiddle(t *testing.T) {
-	raised := make(alertstest.Notified, 100)
-	w := newCheckedWorld(t, worldengine.Config{AppendedRetention: 2 * time.Second,
-		Notifier: raised})
-	add := func(event runevents.EventType, attempt int64) int64 {
-		return w.append("t", "planner-1",
-			runevents.Event{EventType: event, LogicalAttemptID: attempt})
-	}
-	add(runevents.RunStarted, 1)
-	run, err := w.engine.Runs().Get(t.Context(), "planner-1")
-	require.NoError(t, err)
-	require.Equal(t, runevents.RunRunning, run.Status)
-	for told := int64(1); err == nil; told++ {
-		require.Less(t, told, int64(400), "it expires")
-		add("Noted", told)
-		_, err = w.engine.Runs().Get(t.Context(), "planner-1")
-		time.Sleep(50 * time.Millisecond) // the pace of the writer
-	}
-	last := add(runevents.RunPaused, 1)
-	require.Greater(t, last, int64(2))
-	require.ErrorIs(t, err, runs.ErrUnknownRun)
-	_, err = w.engine.Runs().Events(t.Context(), "planner-1", 0, 0, 10)
-	require.ErrorIs(t, err, runs.ErrUnknownRun)
-	page, err := w.engine.Runs().Events(t.Context(), "planner-1", last-1, 0, 10)
-	require.NoError(t, err, "whoever has read the others reads on")
-	require.Len(t, page.Events, 1)
-	require.Empty(t, w.pages(index.Filter{}, 10))
-	require.Empty(t, raised)
 }
 
 // remove removes a town as an operator does.

@@ -333,24 +333,6 @@ func (w *checkedWorld) forge(subject string, header nats.Header, body string) ui
 	return ack.Sequence
 }
 
-// find returns the last message of the log whose body has all of the texts.
-func (w *checkedWorld) find(texts ...string) *jetstream.RawStreamMsg {
-	w.t.Helper()
-	info, err := w.log().Info(w.t.Context())
-	require.NoError(w.t, err)
-	for seq := info.State.LastSeq; seq > 0; seq-- {
-		msg, err := w.log().GetMsg(w.t.Context(), seq)
-		require.NoError(w.t, err)
-		unpack(msg)
-		missing := func(text string) bool { return !strings.Contains(string(msg.Data), text) }
-		if !slices.ContainsFunc(texts, missing) {
-			return msg
-		}
-	}
-	require.Fail(w.t, "no such message")
-	return nil
-}
-
 // member returns a member of a record, with its name.
 func member(t *testing.T, body []byte, name, next string) string {
 	t.Helper()
@@ -374,30 +356,6 @@ func TestFsck_TamperedMessages(t *testing.T) {
 		"a refusal with the result of an acceptance": swap("refused", 1, "result", "run",
 			"handoff", 0),
 	})
-}
-
-// Damage in the log is reported and cannot be repaired.
-func TestFsck_LogStaysDamaged(t *testing.T) {
-	w := newCheckedWorld(t, worldengine.Config{}).populate()
-	executed := w.find(`"townId":"town-1"`, `"status":"executed"`)
-	executed.Header["Snapshot-Hash"] = []string{strings.Repeat("0", 64)}
-	seq := w.forge(executed.Subject, executed.Header, string(executed.Data))
-	report := w.fsck(fsck.Options{Repair: true})
-	require.False(t, report.Clean())
-	require.Nil(t, report.Repair, "there was nothing to repair")
-	i := slices.IndexFunc(report.Findings, func(f fsck.Finding) bool {
-		return f.What == "the header Snapshot-Hash is not the one of the record"
-	})
-	require.GreaterOrEqual(t, i, 0)
-	found := report.Findings[i]
-	require.Equal(t, fsck.Finding{
-		Stream: wire.LogStream("main"), Sequence: seq, Subject: executed.Subject, Town: "town-1",
-		What: found.What, Want: found.Want, Got: strings.Repeat("0", 64),
-	}, found)
-	require.Len(t, found.Want, 64)
-	require.True(t, slices.ContainsFunc(report.Findings, func(f fsck.Finding) bool {
-		return f.Sequence == seq && f.What == "the key was accepted twice"
-	}))
 }
 
 // publishRaw stores a message with a raw header block in the log, and returns its sequence.

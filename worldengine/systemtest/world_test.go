@@ -6,12 +6,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -339,31 +337,6 @@ func TestFsck_SoundWorld(t *testing.T) {
 		Messages: 8*towns + 4, Towns: towns, Puts: 2 * towns, Accepted: 3 * towns,
 		Refused: 3*towns + 1, Appended: 3,
 	}, report.Counts)
-}
-
-// A world can be checked while it is at work.
-func TestFsck_LiveWorld(t *testing.T) {
-	w := newCheckedWorld(t, worldengine.Config{}).populate()
-	stop := make(chan struct{})
-	var work sync.WaitGroup
-	for i := range 4 {
-		state := w.found(fmt.Sprint("live-", i))
-		work.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					state = w.talk(state)
-					w.again(w.executed)
-				}
-			}
-		})
-	}
-	defer func() { close(stop); work.Wait() }()
-	for range 3 {
-		w.clean()
-	}
 }
 
 func TestFsck_NoWorld(t *testing.T) {
