@@ -91,7 +91,8 @@ func (r *linearRun) serve() *writer {
 		}, r.plant)
 	require.NoError(r.t, err)
 	i.service, err = service.Serve(
-		[]service.Entrance{{Requests: i.conns[2], Replies: i.conns[0]}}, i.engine,
+		[]service.Entrance{{Requests: i.conns[2], Replies: i.conns[0],
+			Intake: new(service.Intake)}}, i.engine,
 		service.Config{Logger: quiet})
 	require.NoError(r.t, err)
 	return i

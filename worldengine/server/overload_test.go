@@ -270,10 +270,10 @@ func TestFlood_Requests(t *testing.T) {
 // the same. Nobody else notices.
 func TestPayloads_Limits(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, func(config *server.Config) { config.Service.MaxHandoff = 100_000 })
+	c := newWorld(t)
 	at := c.putTown("t")
-	limits := map[wire.Verb]int{"handoff": 100_000, "town.put": service.DefaultMaxSnapshot,
-		"town.patch": service.DefaultMaxSnapshot, "run.append": 1 << 20}
+	limits := map[wire.Verb]int{"handoff": 256 << 10, "town.put": service.MaxSnapshot,
+		"town.patch": service.MaxSnapshot, "run.append": 1 << 20}
 	for _, verb := range wire.Verbs() {
 		limit := cmp.Or(limits[verb], 64<<10)
 		body := examples(t, string(verb))[0]

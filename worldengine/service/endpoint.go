@@ -57,9 +57,9 @@ const waitingLists = 128
 // runs have one beside, with slots of their own, since they bypass the queues of towns.
 func (s *Service) makeEndpoints() {
 	waiting := s.config.Waiting
-	s.dryRuns = s.submits(wire.Handoff, s.dryRun, s.config.MaxHandoff, handoffWeight,
+	s.dryRuns = s.submits(wire.Handoff, s.dryRun, maxHandoff, handoffWeight,
 		queue.NewSlots(waiting, 2*waiting))
-	handoffs := s.submits(wire.Handoff, s.handoff, s.config.MaxHandoff, handoffWeight, s.changes)
+	handoffs := s.submits(wire.Handoff, s.handoff, maxHandoff, handoffWeight, s.changes)
 	handoffs.line = &s.line
 	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
 		s.worldEndpoints(), []*endpoint{handoffs})

@@ -171,7 +171,7 @@ func TestLine_Order(t *testing.T) {
 	for _, i := range g.Perm(n) {
 		parsed[i] = true
 		if i%7 > 0 { // others are refused
-			arrived[i].delivery = numbered{i, &submitted}
+			arrived[i].submit = func() { submitted = append(submitted, i) }
 		}
 		l.parsed(arrived[i])
 		want = nil
@@ -185,14 +185,6 @@ func TestLine_Order(t *testing.T) {
 	require.Len(t, submitted, 85)
 	require.Empty(t, l.waiting)
 }
-
-// numbered is a request that notes its number when it is submitted.
-type numbered struct {
-	number int
-	to     *[]int
-}
-
-func (n numbered) submit() { *n.to = append(*n.to, n.number) }
 
 // A refused signal keeps the members of its request that can be read.
 func TestSalvage(t *testing.T) {

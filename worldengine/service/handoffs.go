@@ -23,15 +23,14 @@ func (s *Service) handoff(in *incoming) (any, error) {
 	defer s.line.parsed(in) // even if it panics
 	h, revision, err := s.parseHandoff(in)
 	if err == nil {
-		in.delivery = &delivery{
-			Service: s, in: in, handoff: h, revision: revision, traced: trace.FromHeader(in.header),
+		d := &delivery{Service: s, in: in, handoff: h, revision: revision}
+		data, traced := in.data, trace.FromHeader(in.header)
+		in.submit = func() {
+			s.answer(in, func() (any, error) { return nil, s.engine.Submit(h, data, traced, d) })
 		}
 	}
 	return nil, err
 }
-
-// submitter submits a request to the engine.
-type submitter interface{ submit() }
 
 // delivery is a handoff in the engine, and the client for its answer.
 type delivery struct {
@@ -39,14 +38,6 @@ type delivery struct {
 	in       *incoming
 	handoff  *handoff.Handoff
 	revision handoff.Revision
-	traced   trace.Context
-}
-
-// submit implements submitter.
-func (d *delivery) submit() {
-	d.answer(d.in, func() (any, error) {
-		return nil, d.engine.Submit(d.handoff, d.in.data, d.traced, d)
-	})
 }
 
 // Answer implements worldengine.Client.
@@ -81,7 +72,7 @@ func (l *line) join(in *incoming) {
 }
 
 // parsed marks a handoff as parsed, and submits it and those behind it, up to the first one that is
-// not parsed. One that was refused has no delivery.
+// not parsed. One that was refused has no submit.
 func (l *line) parsed(in *incoming) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -89,9 +80,9 @@ func (l *line) parsed(in *incoming) {
 	for len(l.waiting) > 0 && l.waiting[0].parsed {
 		first := l.waiting[0]
 		l.waiting = l.waiting[1:]
-		if first.delivery != nil {
-			first.delivery.submit()
-			first.delivery = nil
+		if first.submit != nil {
+			first.submit()
+			first.submit = nil
 		}
 	}
 }
@@ -125,7 +116,7 @@ func (s *Service) parseHandoff(in *incoming) (*handoff.Handoff, handoff.Revision
 	if err != nil {
 		return nil, 0, err
 	}
-	h, err := handoff.Parse(in.data, schemas.Limits{Bytes: s.config.MaxHandoff})
+	h, err := handoff.Parse(in.data, schemas.Limits{Bytes: maxHandoff})
 	if err != nil {
 		return nil, 0, err
 	}

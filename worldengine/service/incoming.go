@@ -33,10 +33,10 @@ type incoming struct {
 	town     string
 	bytes    int64
 	released atomic.Bool
-	// parsed reports whether a handoff in the line is parsed, and delivery leaves it to the engine;
-	// nil if it was refused. The line's lock guards both.
-	parsed   bool
-	delivery submitter
+	// parsed reports whether a handoff in the line is parsed, and submit leaves it to the engine; nil
+	// if it was refused. The line's lock guards both.
+	parsed bool
+	submit func()
 }
 
 // handle takes the request in a message. It drops a request whose reply subject is no inbox, and
@@ -146,29 +146,33 @@ type Entrance struct {
 	Requests *nats.Conn
 	// Replies is the connection that answers go out on. It stays open.
 	Replies *nats.Conn
-	// Intake makes Requests wait for the service; nil if it does not wait.
+	// Intake makes Requests wait for the service, if it has wrapped its connection.
 	Intake *Intake
 }
-
-// pendingMessages and intakeBytes bound the messages that nats.go keeps for a subscription without
-// an Intake. A message beyond them is lost without an answer.
-const pendingMessages = 500_000
 
 // open subscribes to the endpoints and to discovery in the account of an entrance.
 func (s *Service) open(in *Entrance) error {
 	var all []*nats.Subscription
 	for _, e := range s.endpoints {
-		subs, err := s.subscribe(in, e)
-		if err != nil {
-			return err
+		subject := wire.Subject(s.config.World, e.Verb)
+		subjects := []string{subject}
+		if s.config.Access != nil { // on which NATS brings the requests of the clients' account
+			subjects = append(subjects, wire.CrossedSubject(subject))
 		}
-		all = append(all, subs...)
-	}
-	if in.Intake != nil {
-		if err := in.Intake.bound(all); err != nil {
-			return fmt.Errorf("service: endpoints: %w", err)
+		for _, on := range subjects {
+			sub, err := in.Requests.QueueSubscribe(on, s.config.QueueGroup, func(msg *nats.Msg) {
+				s.handle(in, e, msg, on != subject)
+			})
+			if err == nil {
+				err = sub.SetPendingLimits(-1, -1) // the intake waits instead of losing any
+			}
+			if err != nil {
+				return fmt.Errorf("service: endpoint %s: %w", on, err)
+			}
+			all = append(all, sub)
 		}
 	}
+	in.Intake.subscriptions.Store(&all)
 	if err := s.discoverable(in); err != nil {
 		return err
 	}
@@ -177,29 +181,6 @@ func (s *Service) open(in *Entrance) error {
 		return fmt.Errorf("service: the endpoints cannot be announced: %w", err)
 	}
 	return nil
-}
-
-// subscribe subscribes to a verb: on its public subject and, with access control, on the subject of
-// the requests from the clients' account.
-func (s *Service) subscribe(in *Entrance, e *endpoint) (subs []*nats.Subscription, err error) {
-	subject := wire.Subject(s.config.World, e.Verb)
-	subjects := []string{subject}
-	if s.config.Access != nil {
-		subjects = append(subjects, wire.CrossedSubject(subject))
-	}
-	for _, on := range subjects {
-		sub, err := in.Requests.QueueSubscribe(on, s.config.QueueGroup, func(msg *nats.Msg) {
-			s.handle(in, e, msg, on != subject)
-		})
-		if err == nil {
-			err = sub.SetPendingLimits(pendingMessages, intakeBytes)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("service: endpoint %s: %w", on, err)
-		}
-		subs = append(subs, sub)
-	}
-	return subs, nil
 }
 
 // close stops taking requests, and returns when all that had arrived were handled.
@@ -255,18 +236,6 @@ type Intake struct {
 
 // Wrap returns conn as the connection that is read from only while there is room.
 func (i *Intake) Wrap(conn net.Conn) net.Conn { return &throttled{Conn: conn, intake: i} }
-
-// bound sets the subscriptions that the connection waits for. nats.go drops nothing of them any
-// more.
-func (i *Intake) bound(all []*nats.Subscription) error {
-	for _, sub := range all {
-		if err := sub.SetPendingLimits(-1, -1); err != nil {
-			return err
-		}
-	}
-	i.subscriptions.Store(&all)
-	return nil
-}
 
 // full reports whether intakeBytes wait.
 func (i *Intake) full() bool {

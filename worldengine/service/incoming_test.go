@@ -46,7 +46,8 @@ func TestIntake_Bound(t *testing.T) {
 				arrived.Add(1)
 			})
 			require.NoError(t, err)
-			require.NoError(t, intake.bound([]*nats.Subscription{sub}))
+			require.NoError(t, sub.SetPendingLimits(-1, -1))
+			intake.subscriptions.Store(&[]*nats.Subscription{sub})
 			require.NoError(t, nc.Flush())
 			for range messages {
 				require.NoError(t, sender.Publish("a", payload))

@@ -79,22 +79,22 @@ func (s *Service) resultGet(in *incoming, r *messages.ResultGet) (*nats.Msg, err
 		townID = towns[0] // the only town whose results the user may read
 	}
 	receipt, err := s.engine.Receipt(s.ctx, townID, r.IdempotencyKey)
-	switch {
-	case err != nil && r.TownID == "":
-		return nil, undisclosed(in.rights, err)
-	case err != nil:
-		return nil, err
+	if err != nil && r.TownID == "" {
+		err = undisclosed(in.rights, err)
 	}
-	if err := in.rights.Read(receipt.TownID); err != nil {
+	if err == nil {
+		err = in.rights.Read(receipt.TownID)
+	}
+	if err != nil {
 		return nil, err
 	}
 	result := receipt.Result
 	if revision == handoff.Revision1 {
 		one, err := revision1Of(receipt)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			result, err = one.MarshalWire()
 		}
-		if result, err = one.MarshalWire(); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -32,11 +32,12 @@ import (
 )
 
 const (
-	// DefaultMaxHandoff bounds a handoff, in bytes.
-	DefaultMaxHandoff = 256 << 10
-	// DefaultMaxSnapshot bounds a town.put, in bytes: the largest state, and the members beside it.
-	DefaultMaxSnapshot = town.MaxState + 4<<10
-	// maxRequest bounds any other request, in bytes.
+	// maxHandoff bounds a handoff, in bytes.
+	maxHandoff = 256 << 10
+	// MaxSnapshot bounds a town.put or town.patch, in bytes: the largest state, and the members
+	// beside it.
+	MaxSnapshot = town.MaxState + 4<<10
+	// maxRequest bounds any other request but a run.append, in bytes.
 	maxRequest = 64 << 10
 	// DefaultMaxHeld bounds the memory of the requests that are held, in bytes.
 	DefaultMaxHeld = 64 << 20
@@ -53,9 +54,6 @@ type Config struct {
 	World string
 	// Version is the service's version, a semantic version; "0.0.0".
 	Version string
-	// MaxHandoff and MaxSnapshot bound a handoff, and a town.put or town.patch, in bytes;
-	// DefaultMaxHandoff and DefaultMaxSnapshot. A larger one gets PAYLOAD_TOO_LARGE.
-	MaxHandoff, MaxSnapshot int
 	// MaxHeld bounds the bytes of all requests between their arrival and their answer: their
 	// payloads, times a weight for the memory that each takes (docs/overload.md); DefaultMaxHeld.
 	// One request may always be held alone.
@@ -96,8 +94,6 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.MaxHandoff = cmp.Or(c.MaxHandoff, DefaultMaxHandoff)
-	c.MaxSnapshot = cmp.Or(c.MaxSnapshot, DefaultMaxSnapshot)
 	c.MaxHeld = cmp.Or(c.MaxHeld, DefaultMaxHeld)
 	c.Readers = cmp.Or(c.Readers, 16)
 	c.Waiting = cmp.Or(c.Waiting, 4096)

@@ -29,8 +29,8 @@ func (s *Service) townEndpoints() []*endpoint {
 		reads(s, wire.TownHistory, s.townHistory),
 		reads(s, wire.MemoryGet, s.memoryGet),
 		reads(s, wire.TownList, s.townList),
-		s.submits(wire.TownPut, s.townPut, s.config.MaxSnapshot, changeWeight, s.changes),
-		s.submits(wire.TownPatch, s.townPatch, s.config.MaxSnapshot, patchWeight, s.changes),
+		s.submits(wire.TownPut, s.townPut, MaxSnapshot, changeWeight, s.changes),
+		s.submits(wire.TownPatch, s.townPatch, MaxSnapshot, patchWeight, s.changes),
 		s.submits(wire.TownRemove, s.townRemove, maxRequest, changeWeight, s.changes),
 	}
 }
@@ -152,7 +152,7 @@ func (s *Service) townPatch(in *incoming) (any, error) {
 // parseChange returns the tree of a request: the engine reads the state or the patch in it.
 func (s *Service) parseChange(in *incoming) (map[string]any, error) {
 	tree, err := schemas.Parse(schemas.RequestOf(string(in.endpoint.Verb)), in.data,
-		schemas.Limits{Bytes: s.config.MaxSnapshot})
+		schemas.Limits{Bytes: MaxSnapshot})
 	request, _ := tree.(map[string]any)
 	return request, err
 }

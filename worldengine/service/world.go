@@ -171,7 +171,6 @@ func (r *report) ask(damage bool) (err error) {
 	if r.may("servers", wire.AlertList) {
 		r.LogEnd = end
 		r.Problems = append(r.Problems, behind...)
-		r.streams()
 		r.serving()
 	}
 	return nil
@@ -201,21 +200,16 @@ func plural[N int | uint64](n N, noun string) string {
 	return noun + "s"
 }
 
-// streams adds the states of the streams.
-func (r *report) streams() {
-	deadLetters := wire.DeadLetterStream(r.World)
-	for name, state := range r.engine.Streams(r.ctx) {
-		r.StreamBytes += state.Bytes
-		if name == deadLetters {
-			r.DeadLetters = state.Msgs
-		}
-	}
-	if n := r.DeadLetters; n > 0 {
-		r.problem("%d dead %s: handoffctl deadletter list", n, plural(n, "letter"))
-	}
-}
-
+// serving adds the servers and their streams.
 func (r *report) serving() {
+	streams := r.engine.Streams(r.ctx)
+	for _, state := range streams {
+		r.StreamBytes += state.Bytes
+	}
+	if r.DeadLetters = streams[wire.DeadLetterStream(r.World)].Msgs; r.DeadLetters > 0 {
+		r.problem("%d dead %s: handoffctl deadletter list", r.DeadLetters,
+			plural(r.DeadLetters, "letter"))
+	}
 	writer := r.server()
 	r.Servers = append(r.Servers, writer)
 	if r.config.Standbys != nil {
