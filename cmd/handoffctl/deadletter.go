@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/bus"
@@ -59,20 +58,17 @@ const noBus = "NO_BUS"
 // letters are the dead letters of a world.
 type letters struct {
 	ctx    context.Context // of openStreams
-	nc     *nats.Conn
+	js     jetstream.JetStream
 	stream jetstream.Stream // nil if there has been none
 }
 
 // openLetters opens the dead letters. The error has the code noBus if the world has no bus.
 func (a *app) openLetters(ctx context.Context) (*letters, error) {
-	ctx, nc, err := a.openStreams(ctx, "handoffctl deadletter", "look at dead letters")
+	ctx, js, err := a.openStreams(ctx, "handoffctl deadletter", "look at dead letters")
 	if err != nil {
 		return nil, err
 	}
-	js, err := jetstream.New(nc)
-	if err == nil {
-		_, err = commitlog.OpenLog(ctx, js, a.flags.World)
-	}
+	_, err = commitlog.OpenLog(ctx, js, a.flags.World)
 	if err == nil {
 		_, err = js.Stream(ctx, wire.EventStream(a.flags.World))
 	}
@@ -80,7 +76,7 @@ func (a *app) openLetters(ctx context.Context) (*letters, error) {
 		return nil, unavailablef(noBus, err,
 			"the world %s has no bus: a server with --bus jetstream makes it", a.flags.World)
 	}
-	l := &letters{ctx: ctx, nc: nc}
+	l := &letters{ctx: ctx, js: js}
 	if err == nil {
 		l.stream, err = js.Stream(ctx, wire.DeadLetterStream(a.flags.World))
 	}
@@ -286,7 +282,7 @@ func (l *letters) replay(a *app, chosen []letterReplay) error {
 		subjects[i] = chosen[i].Subject
 	}
 	replayed, err := bus.Replay(l.ctx, bus.Config{
-		Conn: l.nc, World: a.flags.World, Logger: slog.New(slog.NewTextHandler(a.err, nil)),
+		Conn: l.js.Conn(), World: a.flags.World, Logger: slog.New(slog.NewTextHandler(a.err, nil)),
 	}, subjects)
 	if err != nil {
 		return a.streamError(l.ctx, err, "BUS_UNAVAILABLE", "replay dead letters, which writes to "+

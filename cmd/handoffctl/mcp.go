@@ -49,7 +49,7 @@ func (c *mcpCommand) Run(ctx context.Context, a *app, server *client.Client) err
 func (c *mcpCommand) serve(
 	ctx context.Context, engine *client.Client, in io.Reader, out io.Writer,
 ) error {
-	tools := &mcpTools{engine: engine, actor: c.Actor, sent: map[string]*handoff.Handoff{}}
+	tools := &mcpTools{engine: engine, actor: c.Actor}
 	pipe := &stdio{in: bufio.NewReader(in), out: out}
 	err := tools.server().Run(ctx, &mcp.IOTransport{Reader: pipe, Writer: pipe})
 	switch {
@@ -119,8 +119,7 @@ func (*stdio) Close() error { return nil }
 type mcpTools struct {
 	engine *client.Client
 	actor  string
-	mu     sync.Mutex
-	sent   map[string]*handoff.Handoff // by idempotencyKey
+	sent   sync.Map // of *handoff.Handoff, by idempotencyKey
 }
 
 // Arguments of the tools. The model reads the comments in jsonschema.
@@ -338,21 +337,17 @@ func (m *mcpTools) propose(ctx context.Context, in proposalArgument) (any, error
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	m.sent[h.IdempotencyKey] = h
-	m.mu.Unlock()
+	m.sent.Store(h.IdempotencyKey, h)
 	return m.send(ctx, h)
 }
 
 func (m *mcpTools) resubmit(ctx context.Context, in keyArgument) (any, error) {
-	m.mu.Lock()
-	h := m.sent[in.Key]
-	m.mu.Unlock()
-	if h == nil {
+	h, sent := m.sent.Load(in.Key)
+	if !sent {
 		return nil, usagef("no proposal of this session has the idempotencyKey %s: propose it",
 			show(in.Key))
 	}
-	return m.send(ctx, h)
+	return m.send(ctx, h.(*handoff.Handoff))
 }
 
 // send sends a handoff. An error says with which key it can be sent again.

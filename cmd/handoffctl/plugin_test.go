@@ -343,20 +343,13 @@ func TestPluginCheck_BadPlugin(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
-	asJSON := c.background(check("u", "-o", "json")...) // both take their time
-	text := c.run(check("t")...)
-	require.Equal(t, exitFailed, text.status, text)
+	got := c.run(check("t")...)
+	require.Equal(t, exitFailed, got.status, got)
 	require.Regexp(t, `(?m)^FAIL  late .*\n +the rule: A command .*\n`+
-		` +to do: If timeoutMs is over `, text.out)
-	require.Contains(t, text.err, "the plugin breaks 3 of 16 rules")
-	require.Equal(t, exitFailed, asJSON.end())
-	verdicts := map[string]conformance.Verdict{}
-	for _, r := range decode[checkReport](t, asJSON.out.String()).Rules {
-		verdicts[r.Name] = r.Verdict
-	}
-	require.Equal(t, conformance.Fail, verdicts["late"])
-	require.Equal(t, conformance.Fail, verdicts["other-town"])
-	require.Equal(t, conformance.Pass, verdicts["same-id"])
+		` +to do: If timeoutMs is over `, got.out)
+	require.Regexp(t, `(?m)^FAIL  other-town `, got.out)
+	require.Regexp(t, `(?m)^PASS  same-id `, got.out)
+	require.Contains(t, got.err, "the plugin breaks 3 of 16 rules")
 }
 
 type checkReport struct {

@@ -10,11 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/schemas"
 	"worldengine/worldengine"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/messages"
@@ -183,34 +180,6 @@ func TestRun_Appended(t *testing.T) {
 	assert.NotContains(t, c.ok("run", "list", "--type", "PROJECT_ADVANCE"), said)
 	assert.Regexp(t, `(?m)^begun +not by the engine: appended by anyone$`,
 		c.ok("run", "get", events[0].RunID))
-}
-
-// A run that failed since no game was there is tried again when one is.
-func TestRunRetry_PluginComesBack(t *testing.T) {
-	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin, Plugin: apply.Policy{
-		Attempts: 1, Deadline: 2 * time.Second, Absent: apply.AbsentFail,
-	}})
-	failed := c.pipe(c.handoff(), "send", "-", "-o", "json", "--timeout", "60s")
-	sent := decode[answer](t, failed.out)
-	result, err := handoff.ParseResult(sent.Result, schemas.Limits{})
-	require.NoError(t, err, failed.err)
-	require.Equal(t, apply.ReasonPluginUnavailable, result.ReasonCode)
-	runOfKey := func() string {
-		return decode[answer](t, c.ok("result", "get", result.IdempotencyKey, "-o", "json")).RunID
-	}
-	require.Equal(t, sent.RunID, runOfKey())
-
-	// The server waits for the result for 3 s, which a busy machine may need for less than that.
-	assert.Regexp(t, `^(failed PLUGIN_UNAVAILABLE, run \S+|run \S+ tries `+sent.RunID+
-		` again; it has no result yet)\n$`, c.ok("run", "retry", sent.RunID[:8], "--timeout", "60s"))
-	require.Eventually(t, func() bool { return runOfKey() != sent.RunID },
-		30*time.Second, 10*time.Millisecond)
-	second := runOfKey()
-	assert.Contains(t, c.ok("run", "events", second), "SignalAccepted")
-	c.fails(exitRefused, "RUN_RETRIED (409)", "run", "retry", sent.RunID)
-	reply := decode[client.Retried](t,
-		c.ok("run", "retry", second, "--actor", "ada", "--reason", "again", "-o", "json"))
-	assert.Equal(t, second, reply.RetryOf)
 }
 
 // Of two handoffs with one handoffId, --hash says which; --town says it of two towns.

@@ -21,11 +21,11 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// openStreams makes a connection for an action on the streams of the world. NATS does not answer a
-// request that it denies: then the returned context ends, with the denial as its cause.
+// openStreams connects to the streams of the world for an action. NATS does not answer a request that
+// it denies: then the returned context ends, with the denial as its cause.
 func (a *app) openStreams(
 	ctx context.Context, name, action string, more ...nats.Option,
-) (context.Context, *nats.Conn, error) {
+) (context.Context, jetstream.JetStream, error) {
 	nc, err := a.dialStreams(name, more...)
 	if err != nil {
 		return nil, nil, err
@@ -46,7 +46,11 @@ func (a *app) openStreams(
 			"of the world, which takes the role operator, and it has the role %s",
 			cmp.Or(id.User, "of this connection"), action, id.Role)
 	}
-	return bounded, nc, err
+	if err != nil {
+		return nil, nil, err
+	}
+	js, err := jetstream.New(nc)
+	return bounded, js, err
 }
 
 // streamError returns the error of an action on the streams of the world, with ctx of openStreams.
@@ -96,12 +100,12 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	if c.MendTowns && !c.Repair {
 		return usagef("--mend-towns changes a world: give it with --repair")
 	}
-	ctx, nc, err := a.openStreams(ctx, "handoffctl fsck", "run fsck")
+	ctx, js, err := a.openStreams(ctx, "handoffctl fsck", "run fsck")
 	if err != nil {
 		return err
 	}
 	line := a.progressLine()
-	report, err := fsck.Run(ctx, nc, a.flags.World, fsck.Options{
+	report, err := fsck.Run(ctx, js.Conn(), a.flags.World, fsck.Options{
 		Repair: c.Repair, MendTowns: c.MendTowns, MaxFindings: c.MaxFindings, Index: c.Index,
 		Logger: slog.New(slog.NewTextHandler(a.err, nil)),
 		Progress: func(seq, end uint64) {
@@ -209,7 +213,7 @@ Example:
 }
 
 func (c *backupCommand) Run(ctx context.Context, a *app) error {
-	ctx, nc, err := a.openStreams(ctx, "handoffctl backup", "make a backup", nats.NoReconnect())
+	ctx, js, err := a.openStreams(ctx, "handoffctl backup", "make a backup", nats.NoReconnect())
 	if err != nil {
 		return err
 	}
@@ -224,7 +228,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 				counted.Of(s.Messages, "message"), s.LastSeq, counted.Of(s.Data.Bytes, "byte"))
 		}
 	}
-	manifest, err := backup.Take(ctx, nc, c.Dir, options)
+	manifest, err := backup.Take(ctx, js.Conn(), c.Dir, options)
 	line.clear()
 	switch {
 	case errors.Is(err, backup.ErrDirectory):
@@ -326,13 +330,9 @@ func (a *app) settings(ctx context.Context, do func(
 ) (*commitlog.Plan, error)) error {
 	const action = "see or change the settings of the world, which takes the role operator, and " +
 		"engine for set"
-	ctx, nc, err := a.openStreams(ctx, "handoffctl world settings", action, nats.NoReconnect())
+	ctx, js, err := a.openStreams(ctx, "handoffctl world settings", action, nats.NoReconnect())
 	if err != nil {
 		return err
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return unavailable("JETSTREAM", err)
 	}
 	plan, err := do(ctx, js, a.flags.World)
 	if refused, ok := errors.AsType[*commitlog.SettingsError](err); ok {

@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -155,30 +154,6 @@ func TestBackup_Unreadable(t *testing.T) {
 		{Subject: "world.main.control", Sequence: 9},
 	})
 	assert.Contains(t, said, ": fort (log sequence 7), world.main.control (log sequence 9)")
-}
-
-// A plugin that is away is a problem, and the details of its absence stand below.
-func TestStatus_AbsentPlugins(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	a := &app{flags: &globalFlags{}, out: &out}
-	require.NoError(t, a.printText(func(t table) {
-		a.writeProblems(t, &messages.WorldReport{
-			Towns: 3, States: messages.TownStates{NoPlugin: 2},
-			Problems: []string{"the town north has had no plugin since 10:00", "1 more town"},
-			PluginsAbsent: []messages.AbsentPlugin{
-				{TownID: "north", Since: "10:00", Attempt: 2, NextAt: "10:05", Said: "Nobody.",
-					Todo: "Start it."},
-				{TownID: "south", Since: "10:01", Todo: "Start it."},
-			},
-		})
-	}))
-	require.Equal(t, `problem    the town north has had no plugin since 10:00
-problem    1 more town
-towns      3, 2 without their plugin
-no plugin  north, since 10:00; attempt 2, the next request at 10:05: Nobody. Start it.
-no plugin  south, since 10:01. Start it.
-`, out.String())
 }
 
 // A dead letter is a problem, and an alert of a storage that has recovered is none.
