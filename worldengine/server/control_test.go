@@ -43,12 +43,7 @@ func (c *client) paused(townID string, count int) []string {
 func (c *client) runsOf(townID string, status runevents.RunStatus, count int) (ids []string) {
 	c.t.Helper()
 	eventually(c.t, func() bool {
-		ids = nil
-		for _, r := range call[struct{ Runs []runevents.Snapshot }](c, "run.list", about(townID)).Runs {
-			if r.Status == status {
-				ids = append(ids, r.RunID)
-			}
-		}
+		ids = runIDs(c.listRuns(members{"townId": townID, "status": string(status), "limit": 100}))
 		return len(ids) == count
 	})
 	return ids
@@ -282,9 +277,7 @@ func (c *client) refusedSignals(townID string, count int) (told []machine.Signal
 	c.t.Helper()
 	eventually(c.t, func() bool {
 		told = nil
-		page := call[struct{ Runs []runevents.Snapshot }](c, "run.list",
-			members{"status": "FAILED", "order": "oldest"})
-		for _, run := range page.Runs {
+		for _, run := range c.listRuns(members{"status": "FAILED", "order": "oldest", "limit": 100}) {
 			for _, e := range c.ofType(run.RunID, runevents.SignalRejected) {
 				var said machine.SignalPayload
 				require.NoError(c.t, json.Unmarshal(e.Payload, &said))

@@ -91,9 +91,12 @@ func (c *client) heard(subject string) func(n int) []string {
 	}
 }
 
-// eventful makes a world with commits of every cause but mend, and returns its towns.
-func eventful(t *testing.T, c *world) []string {
-	t.Helper()
+// Pages of any limit, of all towns and of each, are the log in its order; the live messages are the
+// same bytes; events and states are as run.events and town.history show them.
+func TestEventList_Pages(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, open, pauseWait(10*time.Millisecond))
+	live := c.heard(wire.EventsSubject("main", "*"))
 	host(t, c.srv, agree)
 	long := strings.Repeat("ü", 3000)
 	at := c.putTown("t")
@@ -114,16 +117,7 @@ func eventful(t *testing.T, c *world) []string {
 	asked := c.send(c.talk(c.town("game")))
 	c.decide(members{"townId": "game", "handoffId": asked.result.HandoffID, "decision": "reject",
 		"reason": "no"})
-	return []string{"t", "Town 1", long, "game", "nowhere"}
-}
 
-// Pages of any limit, of all towns and of each, are the log in its order; the live messages are the
-// same bytes; events and states are as run.events and town.history show them.
-func TestEventList_Pages(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, open, pauseWait(10*time.Millisecond))
-	live := c.heard(wire.EventsSubject("main", "*"))
-	towns := eventful(t, c)
 	log := c.log()
 	all := c.commits(members{"limit": 1000})
 	require.Len(t, all, int(log.CachedInfo().State.LastSeq))
@@ -157,7 +151,7 @@ func TestEventList_Pages(t *testing.T) {
 	}
 	for _, limit := range []int{1, 3, 7} {
 		require.Equal(t, all, c.commits(members{"limit": limit}), limit)
-		for _, id := range towns {
+		for _, id := range []string{"t", "Town 1", long, "game", "nowhere"} {
 			require.NotEmpty(t, byTown[id])
 			require.Equal(t, byTown[id], c.commits(members{"limit": limit, "townId": id}))
 		}

@@ -439,26 +439,19 @@ type eventsReply struct {
 	Snapshot     *runevents.Snapshot
 }
 
+// events returns the events of a run, whose payloads must fit the schemas of their types.
 func (c *client) events(runID string) []runevents.Record {
 	c.t.Helper()
 	page := call[eventsReply](c, "run.events", members{"runId": runID})
 	require.NotEmpty(c.t, page.Events)
 	require.Equal(c.t, page.Events[len(page.Events)-1].RunSeq, page.LastEventSeq)
-	for i := range page.Events {
-		requirePayload(c.t, &page.Events[i])
+	for _, e := range page.Events {
+		if _, err := schemas.Source(schemas.Name(e.EventType)); err == nil && e.Payload != nil {
+			_, err = schemas.Parse(schemas.Name(e.EventType), e.Payload, schemas.Limits{})
+			require.NoError(c.t, err, "%s: %s", e.EventType, e.Payload)
+		}
 	}
 	return page.Events
-}
-
-// requirePayload holds the payload of an event against the schema of its type, if there is one.
-func requirePayload(t testing.TB, e *runevents.Record) {
-	t.Helper()
-	_, err := schemas.Source(schemas.Name(e.EventType))
-	if err != nil || e.Payload == nil {
-		return
-	}
-	_, err = schemas.Parse(schemas.Name(e.EventType), e.Payload, schemas.Limits{})
-	require.NoError(t, err, "%s: %s", e.EventType, e.Payload)
 }
 
 // story reads the events of a run and checks their places: unique, rising, without a gap. It

@@ -268,8 +268,7 @@ func (h *hostile) judgeRefusal(v *valid, data []byte, f *failure) {
 		}
 	}
 	_, strict := schemas.Decode(data, schemas.Limits{})
-	if mayBe && strict == nil && f.Status == 400 &&
-		!slices.Contains([]string{"handoff", "town.put", "town.patch", "run.append"}, v.verb) {
+	if mayBe && strict == nil && f.Status == 400 && !slices.Contains(needPayload, v.verb) {
 		require.NotEqual(h.t, "", f.Details[0].Path,
 			"the schema accepts it, so there is a place that is wrong: %+v", f)
 		if f.Code != "INVALID_CURSOR" { // no schema knows how far the log is

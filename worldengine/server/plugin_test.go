@@ -92,8 +92,6 @@ func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 				{}, {SchemaVersion: "nonsense"}}
 			return append(first, apply.Done(c))[min(times-1, len(first))]
 		}, handoff.ReasonExecuted, "[]", []string{"StepCompleted apply", "RunCompleted"}},
-		"refused": {func(c *apply.Command, _ int) apply.Answer { return apply.Refuse(c, "NEVER", "", false) },
-			apply.ReasonPluginRejected, "[NEVER]", []string{"StepFailed apply", "RunFailed"}},
 		"an invalid state": {func(c *apply.Command, _ int) apply.Answer {
 			a := apply.Done(c)
 			a.Snapshot = []byte(`{"day":-1}`)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -147,45 +146,78 @@ func TestStandby_Listed(t *testing.T) {
 	require.NotEqual(t, first, s.Servers[0].ID)
 }
 
-// A server that has followed the log as it stood by does not serve one that lacks records, until
-// the newer log is back.
-func TestStandby_LogIsLost(t *testing.T) {
+// An older copy of the data of an external NATS, put under running servers, is noticed before anything
+// is judged on it: by the writer, and by the server that stood by and would take over. They go on when
+// the newer data is back, or a new start goes on with the older log.
+func TestLogLost_OlderCopy(t *testing.T) {
 	t.Parallel()
 	nats := startExternal(t)
-	var both [2]*server.Server
-	var end [2]func()
-	for i := range both {
+	serve := func() (srv *server.Server, end func()) {
 		srv, err := server.Start(t.Context(), configure(withHTTP, func(c *server.Config) { c.NATS = nats.url() }))
 		require.NoError(t, err)
-		both[i], end[i] = srv, sync.OnceFunc(func() {
+		end = sync.OnceFunc(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			_ = srv.Close(ctx) // NATS may be away
 		})
-		t.Cleanup(end[i])
+		t.Cleanup(end)
+		return srv, end
 	}
-	c := connect(t, both[0])
+	writer, endWriter := serve()
+	behind, endBehind := serve()
+	c := connect(t, writer)
 	chain := newChain(t, c, "t")
-	older := nats.copied()
-	for range 5 {
-		c.answered(chain.next())
+	c.answered(chain.next())
+	before, older := c.town("t"), nats.copied()
+	var bodies [][]byte
+	var runs []string
+	for range 4 {
+		bodies = append(bodies, chain.next())
+		runs = append(runs, c.answered(bodies[len(runs)]).runID)
 	}
-	oneServes(t, both)
-	writer := slices.IndexFunc(both[:], (*server.Server).Serving)
-	behind := both[1-writer]
+	if oneServes(t, [2]*server.Server{writer, behind}); behind.Serving() {
+		writer, endWriter, behind, endBehind = behind, endBehind, writer, endWriter
+	}
 	scrapesSoon(t, behind, fmt.Sprint("handoffd_indexed_sequence ", c.town("t").Revision))
 	newer := nats.copied()
+
 	nats.putBack(older)
 	lost := func(srv *server.Server) {
 		t.Helper()
 		eventually(t, func() bool { return errors.Is(srv.Ready(t.Context()), commitlog.ErrLogLost) })
 	}
-	lost(both[writer])
-	end[writer]()
+	lost(writer)
+	put := bodyOf(t, putRequest(snapshot("new"), ""))
+	for i, body := range append(bodies, put) {
+		verb := wire.Handoff
+		if i == len(bodies) {
+			verb = wire.TownPut
+		}
+		eventually(t, func() bool { // on a busy machine it may stand by for a moment
+			reply, err := c.nc.Request(wire.Subject("main", verb), body, 5*time.Second)
+			require.True(t, err != nil || codeOf(reply) != "", "%s", verb)
+			return err == nil && strings.Contains(string(reply.Data), "LOG_UNAVAILABLE")
+		})
+	}
+	require.Equal(t, before, c.town("t"), "reads tell what the log has")
+	alert := c.awaitAlert(runevents.LogLost)
+	for _, runID := range runs {
+		require.Contains(t, alert.Message, `of town "t", run `+runID)
+	}
+	endWriter()
 	lost(behind)
 	require.False(t, behind.Serving())
+
 	nats.putBack(newer)
-	c.answered(chain.next())
+	for _, body := range bodies {
+		require.Equal(t, handoff.Duplicate, c.answered(body).result.Status)
+	}
+	nats.putBack(older)
+	lost(behind)
+	endBehind()
+	serve()
+	c.answered(bodies[0]) // a duplicate, if a busy machine answered 503 after the execution
+	require.Equal(t, before.DecisionEpoch+1, c.town("t").DecisionEpoch)
 }
 
 // putBack puts another store in the place of the store of an external NATS, which is away
@@ -206,113 +238,6 @@ func (e *external) copied() string {
 	require.NoError(e.t, os.CopyFS(store, os.DirFS(e.options.StoreDir)))
 	e.start()
 	return store
-}
-
-// lossy is a world of an external NATS, with four handoffs that were answered after a copy of the
-// store was made. A town stays as it was then: idle.
-type lossy struct {
-	*client
-	nats   *external
-	srv    *server.Server
-	older  string // the copy
-	bodies [][]byte
-	first  []outcome
-	before townReply
-}
-
-func newLossy(t *testing.T) *lossy {
-	t.Helper()
-	w := &lossy{client: &client{t: t}, nats: startExternal(t)}
-	w.serve()
-	t.Cleanup(func() { stop(t, w.srv) })
-	w.client = connect(t, w.srv)
-	w.putTown("idle")
-	chain := newChain(t, w.client, "t")
-	w.send(chain.next())
-	w.before = w.town("t")
-	w.older = w.nats.copied()
-	w.answers()
-	for range 4 {
-		w.bodies = append(w.bodies, chain.next())
-		w.first = append(w.first, w.executes(w.bodies[len(w.first)]))
-	}
-	return w
-}
-
-// answers waits until the server and the client have found NATS again.
-func (w *lossy) answers() {
-	w.t.Helper()
-	eventually(w.t, func() bool {
-		reply, err := w.nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"idle"}`),
-			5*time.Second)
-		return err == nil && codeOf(reply) != "503"
-	})
-}
-
-func (w *lossy) serve() {
-	w.t.Helper()
-	var err error
-	w.srv, err = server.Start(w.t.Context(), configure(func(c *server.Config) { c.NATS = w.nats.url() }))
-	require.NoError(w.t, err)
-}
-
-// requireLost checks that the loss is told everywhere, and that nothing that was answered is
-// executed again.
-func (w *lossy) requireLost() {
-	w.t.Helper()
-	eventually(w.t, func() bool { // on a busy machine it may stand by for a moment
-		refused := 0
-		for _, body := range w.bodies {
-			reply, err := w.nc.Request(wire.Subject("main", "handoff"), body, 5*time.Second)
-			if err == nil {
-				require.NotContains(w.t, string(reply.Data), `"status":"executed"`)
-				if strings.Contains(string(reply.Data), "LOG_UNAVAILABLE") {
-					refused++
-				}
-			}
-		}
-		return refused == len(w.bodies) && errors.Is(w.srv.Ready(w.t.Context()), commitlog.ErrLogLost)
-	})
-	w.answers()
-	require.Contains(w.t, w.srv.Engine().Stats().LogLost, w.first[3].runID)
-	lost := w.awaitAlert(runevents.LogLost)
-	for _, o := range w.first {
-		require.Contains(w.t, lost.Message, `of town "t", run `+o.runID)
-	}
-}
-
-// awaitReady waits until the server is ready.
-func (w *lossy) awaitReady() {
-	w.t.Helper()
-	eventually(w.t, func() bool { return w.srv.Ready(w.t.Context()) == nil })
-}
-
-// An older copy of the data of an external NATS, put under a running server, is noticed before
-// anything is judged on it. The server goes on when the newer data is back, or with the older log if
-// an operator accepts the loss by a new start.
-func TestLogLost_OlderCopy(t *testing.T) {
-	t.Parallel()
-	w := newLossy(t)
-	newer := w.nats.copied()
-	w.nats.putBack(w.older)
-	w.requireLost()
-	require.EqualValues(t, 1, w.srv.Engine().Stats().Alerts[runevents.LogLost])
-	require.Equal(t, w.before, w.town("t"), "reads tell what the log has")
-	w.refuses("town.put", putRequest(snapshot("new"), ""), "LOG_UNAVAILABLE")
-
-	w.nats.putBack(newer)
-	w.awaitReady()
-	w.answers()
-	for i, body := range w.bodies {
-		requireDuplicateOf(t, w.first[i], w.send(body))
-	}
-	w.nats.putBack(w.older)
-	w.requireLost()
-	stop(t, w.srv)
-	w.serve()
-	w.awaitReady()
-	w.send(w.bodies[0]) // a duplicate, if a busy machine answered 503 after the execution
-	require.Equal(t, w.before.DecisionEpoch+1, w.town("t").DecisionEpoch)
 }
 
 // A server that starts on a log which is older than its index names the records that are lost, keeps
