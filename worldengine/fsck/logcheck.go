@@ -123,7 +123,7 @@ func (v *Verdict) follows(what string, want, got any) {
 
 // damaged reports whether the message is on a town's subject, and no engine can load it.
 func (v *Verdict) damaged() bool {
-	return v.history.ofTown && (v.history.good == nil || v.history.good.Seq != v.Sequence)
+	return v.history.ofTown && v.history.town() == nil
 }
 
 // Check checks the next message of the log.

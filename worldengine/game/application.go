@@ -56,10 +56,10 @@ type Application struct {
 	mu      sync.Mutex // guards the rest
 	clients []Client
 	ended   bool // the clients were answered for good
-	// asking reports that a request was sent and its fate is unknown; reached, that a request may
-	// have arrived. closed counts the cancellations that block further requests.
-	asking, reached bool
-	closed          int
+	// fate reports whether a request may have arrived, as far as is known. closed counts the
+	// cancellations that block further requests.
+	fate   apply.Arrival
+	closed int
 }
 
 func newApplication(about alerts.About) *Application {
@@ -101,19 +101,19 @@ func (a *Application) next(ctx context.Context, wait time.Duration) Reply {
 func (a *Application) pass() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asking = a.asking || a.closed == 0
+	if a.closed == 0 && a.fate == apply.NotArrived {
+		a.fate = apply.MayArrive
+	}
 	return a.closed == 0
 }
 
-// learn records the fate of the last request. MayArrive changes nothing.
+// learn records the fate of the last request. MayArrive changes nothing, and after MayHaveArrived
+// nothing does.
 func (a *Application) learn(fate apply.Arrival) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch fate {
-	case apply.MayHaveArrived:
-		a.reached = true
-	case apply.NotArrived:
-		a.asking = false
+	if fate != apply.MayArrive && a.fate != apply.MayHaveArrived {
+		a.fate = fate
 	}
 }
 
@@ -121,13 +121,7 @@ func (a *Application) learn(fate apply.Arrival) {
 func (a *Application) arrival() apply.Arrival {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch {
-	case a.reached:
-		return apply.MayHaveArrived
-	case a.asking:
-		return apply.MayArrive
-	}
-	return apply.NotArrived
+	return a.fate
 }
 
 // close blocks further requests until open is called as often as close.

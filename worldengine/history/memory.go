@@ -53,7 +53,6 @@ func (r *Reader) Memory(
 	if _, err := r.index.Sync(ctx); err != nil {
 		return nil, err
 	}
-	c := chooser{Reader: r, byEpoch: scope.TownID != nil}
 	m := messages.NewMemory(scope)
 	var found index.Results
 	var err error
@@ -65,10 +64,10 @@ func (r *Reader) Memory(
 	if err != nil {
 		return nil, err
 	}
-	if err := c.history(ctx, m, &found); err != nil {
+	if err := r.fillHistory(ctx, m, &found); err != nil {
 		return nil, err
 	}
-	if err := c.chronicle(ctx, m, &found); err != nil {
+	if err := r.fillChronicle(ctx, m, &found); err != nil {
 		return nil, err
 	}
 	if s := m.TownSummary; s != nil {
@@ -138,12 +137,6 @@ func summaryOf(now *town.Snapshot, counts map[string]int) *messages.MemorySummar
 	return s
 }
 
-// chooser chooses the results of a memory.
-type chooser struct {
-	*Reader
-	byEpoch bool // not by their place in the log alone
-}
-
 // told is a result that was read: an entry of the history and, if it was executed, of the
 // chronicle.
 type told struct {
@@ -151,8 +144,8 @@ type told struct {
 	entry  messages.MemoryEntry
 }
 
-// history fills the history of a memory.
-func (c *chooser) history(ctx context.Context, m *messages.Memory, found *index.Results) error {
+// fillHistory fills the history of a memory.
+func (r *Reader) fillHistory(ctx context.Context, m *messages.Memory, found *index.Results) error {
 	var seqs []uint64
 	for status, newest := range found.Newest {
 		if status != string(handoff.Duplicate) {
@@ -161,10 +154,10 @@ func (c *chooser) history(ctx context.Context, m *messages.Memory, found *index.
 	}
 	slices.Sort(seqs)
 	slices.Reverse(seqs)
-	chosen, err := c.newest(ctx, seqs, m.Scope.HistoryLimit)
+	chosen, err := r.newestTold(ctx, m, seqs, m.Scope.HistoryLimit)
 	if room := m.Scope.HistoryLimit - len(chosen); err == nil && room > 0 {
 		var rest []*told
-		rest, err = c.newest(ctx, found.Newest[string(handoff.Duplicate)], room)
+		rest, err = r.newestTold(ctx, m, found.Newest[string(handoff.Duplicate)], room)
 		chosen = append(chosen, rest...)
 	}
 	if err != nil {
@@ -186,9 +179,9 @@ func place(t *told) string {
 		orEmpty(r.HandoffID)}, ":")
 }
 
-// chronicle fills the chronicle of a memory.
-func (c *chooser) chronicle(ctx context.Context, m *messages.Memory, found *index.Results) error {
-	chosen, err := c.newest(ctx, found.Newest[string(handoff.Executed)], m.Scope.ChronicleLimit)
+// fillChronicle fills the chronicle of a memory.
+func (r *Reader) fillChronicle(ctx context.Context, m *messages.Memory, found *index.Results) error {
+	chosen, err := r.newestTold(ctx, m, found.Newest[string(handoff.Executed)], m.Scope.ChronicleLimit)
 	if err != nil {
 		return err
 	}
@@ -202,14 +195,17 @@ func (c *chooser) chronicle(ctx context.Context, m *messages.Memory, found *inde
 	return nil
 }
 
-// newest reads results, the newest first: a number of them, and by epoch further ones that tie with
-// the last. Those that the log does not keep any more, or that are damaged, are left out.
-func (c *chooser) newest(ctx context.Context, seqs []uint64, limit int) (chosen []*told, err error) {
+// newestTold reads results for a memory, the newest first: a number of them, and of a town further ones
+// that tie with the last. Those that the log does not keep any more, or that are damaged, are left
+// out.
+func (r *Reader) newestTold(
+	ctx context.Context, m *messages.Memory, seqs []uint64, limit int,
+) (chosen []*told, err error) {
 	for _, seq := range seqs[:min(len(seqs), maxRead)] {
-		if !c.byEpoch && len(chosen) >= limit {
+		if m.Scope.TownID == nil && len(chosen) >= limit {
 			break
 		}
-		t, err := c.at(ctx, seq)
+		t, err := r.toldAt(ctx, seq)
 		if err != nil {
 			return nil, err
 		}
@@ -224,27 +220,27 @@ func (c *chooser) newest(ctx context.Context, seqs []uint64, limit int) (chosen 
 	return chosen, nil
 }
 
-// at reads the result at a sequence; nil if there is none that can be read.
-func (c *chooser) at(ctx context.Context, seq uint64) (*told, error) {
-	if t, known := c.told.Get(seq); known {
+// toldAt reads the result at a sequence; nil if there is none that can be read.
+func (r *Reader) toldAt(ctx context.Context, seq uint64) (*told, error) {
+	if t, known := r.told.Get(seq); known {
 		return t, nil
 	}
-	msg, err := c.Log.Store.At(ctx, seq)
+	msg, err := r.Log.Store.At(ctx, seq)
 	if err != nil && !isDamage(err) {
 		return nil, unavailable(fmt.Sprintf("log sequence %d", seq), err)
 	}
 	if msg == nil || err != nil {
 		return nil, nil
 	}
-	t, err := c.tell(ctx, msg)
+	t, err := r.tell(ctx, msg)
 	if t != nil && err == nil {
-		c.told.Add(seq, t)
+		r.told.Add(seq, t)
 	}
 	return t, err
 }
 
 // tell returns the result in a message; nil if it has none that can be read.
-func (c *chooser) tell(ctx context.Context, msg *jetstream.RawStreamMsg) (*told, error) {
+func (r *Reader) tell(ctx context.Context, msg *jetstream.RawStreamMsg) (*told, error) {
 	rec, err := commitlog.ReadRecord(msg.Data)
 	var result handoff.Result
 	var asked struct {
@@ -258,7 +254,7 @@ func (c *chooser) tell(ctx context.Context, msg *jetstream.RawStreamMsg) (*told,
 	if !result.Executed {
 		return t, nil
 	}
-	title, complete, err := c.title(ctx, msg, rec, &asked.Proposal)
+	title, complete, err := r.title(ctx, msg, rec, &asked.Proposal)
 	t.entry = entryOf(&asked.Proposal, title, complete)
 	t.entry.RunID, t.entry.At = rec.Run.RunID, t.result.At
 	t.entry.TownID, t.entry.HandoffID = t.result.TownID, t.result.HandoffID
@@ -289,12 +285,12 @@ func resultOf(townID string, r *handoff.Result, p *handoff.Proposal) messages.Me
 
 // title returns the name of the part of the town that a command is about, or its argument, and
 // whether it is a project that the command completed.
-func (c *chooser) title(
+func (r *Reader) title(
 	ctx context.Context, msg *jetstream.RawStreamMsg, rec *commitlog.Record, p *handoff.Proposal,
 ) (title string, complete bool, err error) {
 	snapshot, target := rec.Snapshot, p.Type.Spec().Target
 	if target == handoff.ActiveMission { // the command took it off
-		prior, err := c.Log.Previous(ctx, msg)
+		prior, err := r.Log.Previous(ctx, msg)
 		if err != nil && !isDamage(err) {
 			return "", false, err
 		}
