@@ -40,7 +40,8 @@ func (e *Engine) resume(ctx context.Context) {
 		for _, token := range e.index.Towns(index.Pending) {
 			at, known := due[token]
 			if !known {
-				at = now.Add(e.config.Plugin.Resend - e.pendingSince(token, now))
+				age := max(now.Sub(e.index.LastAt(token, "")), 0) // by a clock that may be behind
+				at = now.Add(e.config.Plugin.Resend - age)
 			}
 			if !now.Before(at) && e.steps.Serves() {
 				e.resumeTown(ctx, token)
@@ -52,11 +53,6 @@ func (e *Engine) resume(ctx context.Context) {
 		e.townsPaused.Store(int64(len(e.index.Towns(index.Paused))))
 		_ = backoff.Sleep(ctx, pollPause)
 	}
-}
-
-// pendingSince returns the age of the last record of a town; never negative.
-func (e *Engine) pendingSince(token string, now time.Time) time.Duration {
-	return max(now.Sub(e.index.LastAt(token, "")), 0)
 }
 
 // resumeTown resumes the pending command of the town with a token.
@@ -117,15 +113,15 @@ func (e *Engine) reapWaiting(ctx context.Context) {
 			if before.Before(began) {
 				before = began
 			}
-			e.findWaiting(ctx, e.index.Waiting(before))
+			e.findWaiting(ctx, e.index.Waiting(before), now)
 			next = now.Add(sweepEvery)
 		}
 		e.reapLeft(ctx)
 	}
 }
 
-// findWaiting marks the runs that begin at the sequences as left, except this writer's.
-func (e *Engine) findWaiting(ctx context.Context, seqs []uint64) {
+// findWaiting marks the runs that begin at the sequences as left now, except this writer's.
+func (e *Engine) findWaiting(ctx context.Context, seqs []uint64, now time.Time) {
 	for _, seq := range seqs {
 		rec, _, err := e.log.RecordAt(ctx, seq)
 		if err == nil && rec.Run == nil {
@@ -133,7 +129,7 @@ func (e *Engine) findWaiting(ctx context.Context, seqs []uint64) {
 		}
 		switch {
 		case err == nil:
-			e.waits.find(rec.Run.RunID)
+			e.waits.LoadOrStore(rec.Run.RunID, now)
 		case !errors.Is(err, commitlog.ErrGone):
 			e.warnReaping(ctx, "a run that waits cannot be read", seq, err)
 		}
@@ -142,16 +138,18 @@ func (e *Engine) findWaiting(ctx context.Context, seqs []uint64) {
 
 // reapLeft ends the left runs, the oldest first.
 func (e *Engine) reapLeft(ctx context.Context) {
-	e.waits.mu.Lock()
-	left := maps.Clone(e.waits.runs)
-	e.waits.mu.Unlock()
-	maps.DeleteFunc(left, func(_ string, since time.Time) bool { return since.IsZero() })
+	left := map[string]time.Time{}
+	for runID, since := range e.waits.Range {
+		if since := since.(time.Time); !since.IsZero() {
+			left[runID.(string)] = since
+		}
+	}
 	oldest := func(a, b string) int {
 		return cmp.Or(left[a].Compare(left[b]), cmp.Compare(a, b))
 	}
 	for _, runID := range slices.SortedFunc(maps.Keys(left), oldest) {
 		if e.reap(ctx, runID, time.Since(left[runID])) {
-			e.waits.forget(runID)
+			e.waits.Delete(runID)
 		}
 	}
 }

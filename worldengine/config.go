@@ -20,7 +20,6 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/index"
-	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -79,8 +78,9 @@ type Config struct {
 	HistoryPerTown int64
 	// AppendedRetention is how long the log keeps events that others append; 30 days.
 	AppendedRetention time.Duration
-	// Listeners knows who subscribes to live messages; nil publishes every message.
-	Listeners Listeners
+	// Listening reports whether anybody subscribes to a subject of live messages; nil publishes
+	// every message.
+	Listening func(subject string) bool
 	// Replicas is how many servers of a cluster keep each stream; 1.
 	Replicas int
 	// GroupCommits stores commits together while they wait for the disk; false. It suits a world of
@@ -120,8 +120,9 @@ type Config struct {
 	Metrics Metrics
 	// Notifier learns of alerts and of proposals that wait for a person; nil for none.
 	Notifier Notifier
-	// Lease is the writer's lease; nil if the world has no other servers.
-	Lease stepper.Lease
+	// Leased reports whether this server holds the writer's lease still; nil if the world has no
+	// other servers. It must be quick: a server that was suspended has to know at once.
+	Leased func() bool
 	// Logger gets warnings and errors; slog.Default.
 	Logger *slog.Logger
 
@@ -129,12 +130,6 @@ type Config struct {
 	policy approval.Policy
 	// draw returns a random duration from 0 up to another one; only pauses depend on it.
 	draw func(below time.Duration) time.Duration
-}
-
-// Listeners knows the subscriptions of a NATS server.
-type Listeners interface {
-	// Listening reports whether anybody subscribes to a subject.
-	Listening(subject string) bool
 }
 
 // Metrics counts the work of an engine. Its methods must not block and must be safe for concurrent

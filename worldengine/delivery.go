@@ -58,9 +58,9 @@ func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*deliver
 }
 
 // Submit queues a handoff for its town. sent are the bytes that it was parsed of, or nil, and traced
-// is the trace context that came with it. client gets the answer once it is committed, or the error that prevented that. Handoffs of one town are judged in
-// the order of their submission. If Submit itself returns an error (ErrOverloaded, ErrStopping,
-// ErrInProgress), client gets nothing.
+// is the trace context that came with it. client gets the answer once it is committed, or the error
+// that prevented that. Handoffs of one town are judged in the order of their submission. If Submit
+// itself returns an error (ErrOverloaded, ErrStopping, ErrInProgress), client gets nothing.
 func (e *Engine) Submit(
 	h *handoff.Handoff, sent []byte, traced trace.Context, client Client,
 ) error {
@@ -108,7 +108,7 @@ func (d *delivery) Run(ctx context.Context, t queue.Turn) queue.Result {
 	e, panicked := d.engine, true
 	defer func() {
 		if panicked {
-			e.waits.leave(d.run.RunID)
+			e.leave(d.run.RunID)
 			d.client.Answer(Answer{}, queue.ErrPanicked)
 		}
 	}()
@@ -120,11 +120,12 @@ func (d *delivery) Run(ctx context.Context, t queue.Turn) queue.Result {
 		}
 		err = ErrStopping
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		e.abandon(ctx, d, err)
 		answer = new(Answer)
-	} else {
-		e.waits.forget(d.run.RunID)
+	case d.recorded:
+		e.waits.Delete(d.run.RunID)
 	}
 	panicked = false
 	if answer != nil {
@@ -262,14 +263,15 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 	if refusal == nil {
 		return nil
 	}
-	s := &Signal{
+	s, err := e.newSignal(Signal{
 		Kind: machine.SignalRetry, TownID: d.handoff.Proposal.TownID, RunID: d.retry.RunID,
 		HandoffID: d.handoff.HandoffID, ActorID: d.retry.ActorID, Reason: d.retry.Reason,
+	})
+	if err != nil {
+		return err
 	}
 	if !d.recorded { // its operator may know the run, which is the signal's
-		s.Run = d.run
-		s.Run.PlanID, s.Run.PlanVersion = machine.SignalPlan, machine.SignalVersion
-		s.Run.Trace = trace.Context{}
+		s.Run.RunID = d.run.RunID
 	}
 	return e.refuse(ctx, s, refusal)
 }

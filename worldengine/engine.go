@@ -102,7 +102,9 @@ type Engine struct {
 	worldPause  *game.WorldPause
 	townsPaused atomic.Int64
 	cancelled   *recent.Map[string, struct{}]
-	waits       waits
+	// waits are the runs that this writer has recorded, or is about to, and whose end is not known:
+	// by their ids, since when a run has no delivery, a time.Time that is zero while it has one.
+	waits sync.Map
 
 	bus       *bus.Sink       // nil without Config.Bus
 	projector *runs.Projector // nil without Config.Projector

@@ -19,17 +19,15 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// openIndex opens the index of the log, unless Config has one. The index has each commit of this
-// engine before the town's next turn. Rows that the log has lost are kept for raiseLost.
+// openIndex opens the index of the log, unless Config has one. Rows that the log has lost are kept
+// for raiseLost.
 func (e *Engine) openIndex(ctx context.Context) (err error) {
-	if e.index = e.config.Index; e.index != nil {
-		useIndex(e.log, e.index)
-		return nil
+	if e.index = e.config.Index; e.index == nil {
+		e.index, err = index.Open(ctx, index.Config{
+			World: e.config.World, Source: index.LogSource(e.log), Dir: e.config.IndexDir,
+			Logger: e.config.Logger, Lost: func(rows []index.Row) { e.lost = rows },
+		})
 	}
-	e.index, err = index.Open(ctx, index.Config{
-		World: e.config.World, Source: index.LogSource(e.log), Dir: e.config.IndexDir,
-		Logger: e.config.Logger, Lost: func(rows []index.Row) { e.lost = rows },
-	})
 	if err == nil {
 		useIndex(e.log, e.index)
 	}
@@ -59,10 +57,8 @@ func (e *Engine) raiseLost() {
 		"handoffs are judged by the log as it is", "{error}", wire.Sentence(lost)))
 }
 
-// useIndex connects log and index: the index gets the log's commits, and the log asks it for the
-// last persistedAt.
+// useIndex makes a log ask its index for the end of the log, and for the last persistedAt.
 func useIndex(log *commitlog.Log, x *index.Index) {
-	log.Appended = func(seq uint64, msg *nats.Msg) { x.Put(seq, msg.Subject, msg.Header) }
 	log.Known.Indexed = x.Position
 	log.Known.Lacks = func(ctx context.Context) (bool, error) {
 		lost, err := x.Lost(ctx)

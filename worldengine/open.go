@@ -169,20 +169,16 @@ func (e *Engine) follow(js jetstream.JetStream, nc, followers *nats.Conn) {
 	e.log.Known.Connection = func() uint64 {
 		return nc.Stats().Reconnects + followers.Stats().Reconnects
 	}
-	config := feed.Config{
+	e.feed = feed.New(feed.Config{
 		Log: e.log, JetStream: js, Index: e.index, Publish: followers.Publish,
-		Logger: e.config.Logger,
+		Logger: e.config.Logger, Listening: e.config.Listening,
 		Damaged: func(seq uint64, err error) {
 			alert := alerts.CommitDamaged.About(alerts.About{}, "{sequence}",
 				strconv.FormatUint(seq, 10), "{error}", wire.Sentence(err))
 			alert.LogSeq = seq
 			e.alerts.RaiseOnce(alert)
 		},
-	}
-	if e.config.Listeners != nil {
-		config.Listening = e.config.Listeners.Listening
-	}
-	e.feed = feed.New(config)
+	})
 	if e.config.Projector { // see ADR 24
 		file := ""
 		if e.config.IndexDir != "" {
@@ -243,7 +239,7 @@ func (e *Engine) readRuns() {
 func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Alerts) {
 	c := &e.config
 	e.steps = &stepper.Stepper{
-		Log: e.log, Now: c.Now, NewID: c.NewID, Lease: c.Lease,
+		Log: e.log, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
 		Settings: machine.Settings{
 			Rules: c.Rules, Apply: c.Apply, Policy: c.policy,
 			ApprovalTimeout: c.ApprovalTimeout, Plugin: c.Plugin,

@@ -28,13 +28,17 @@ type Control = messages.Control
 // Signal carries out an operator's signal. Each signal is a run of its own, whose events record
 // whether it was accepted (SignalAccepted) or rejected (SignalRejected). A pause or resumption of a
 // town is a commit of its history, even while a command is pending.
-func (e *Engine) Signal(ctx context.Context, s Signal) (Control, error) {
+func (e *Engine) Signal(ctx context.Context, given Signal) (Control, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	if s = s.WithDefaults(); s.Kind == machine.SignalCancel {
-		return e.cancelRun(ctx, &s)
+	s, err := e.newSignal(given)
+	if err != nil {
+		return Control{}, err
 	}
-	out, err := e.signal(ctx, &s)
+	if s.Kind == machine.SignalCancel {
+		return e.cancelRun(ctx, s)
+	}
+	out, err := e.signal(ctx, s)
 	if err != nil {
 		return Control{}, err
 	}
@@ -50,12 +54,17 @@ func (e *Engine) Signal(ctx context.Context, s Signal) (Control, error) {
 	return e.controlOf(s.TownID, out.After, s.Run.RunID), nil
 }
 
+// newSignal returns a signal with its defaults and its run.
+func (e *Engine) newSignal(given Signal) (*Signal, error) {
+	s := given.WithDefaults()
+	var err error
+	s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion)
+	return &s, err
+}
+
 // signal steps a town, or the world, by a signal, and returns the town behind it. The error of a
 // refusal is a *SignalError.
 func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err error) {
-	if s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion); err != nil {
-		return out, err
-	}
 	var drawn []runevents.DrawnID
 	err = e.log.Retry(ctx, func() error {
 		t, err := e.townOrWorld(ctx, s.TownID)
@@ -120,16 +129,10 @@ func (e *Engine) controlOf(townID string, current machine.Town, signalID string)
 	return c
 }
 
-// tell records a signal that changes no town: refused with a code, or accepted if code is "". It
-// draws the run of the signal, unless the signal has one.
-func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) (err error) {
-	if s.Run.RunID == "" {
-		if s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion); err != nil {
-			return err
-		}
-	}
+// tell records a signal that changes no town: refused with a code, or accepted if code is "".
+func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) error {
 	in := e.steps.Input(s.TownID, nil, &machine.Told{Signal: s, Code: code})
-	_, err = e.steps.Step(ctx, machine.Town{}, in)
+	_, err := e.steps.Step(ctx, machine.Town{}, in)
 	return err
 }
 
@@ -143,20 +146,20 @@ func (e *Engine) refuse(ctx context.Context, s *Signal, refusal *approval.Refusa
 }
 
 // Reject records that a signal was refused with a code before the engine looked at it.
-func (e *Engine) Reject(ctx context.Context, s Signal, code wire.Code) error {
+func (e *Engine) Reject(ctx context.Context, given Signal, code wire.Code) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	s = s.WithDefaults()
-	return e.tell(ctx, &s, code)
+	s, err := e.newSignal(given)
+	if err != nil {
+		return err
+	}
+	return e.tell(ctx, s, code)
 }
 
 // cancelRun ends a run that waits for the end of a pause or behind a command, or whose own command
 // no game has. It records the signal and lets the town's queue continue. The client of the handoff
 // is answered in the town's next turn.
 func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error) {
-	if s.Run, err = e.newRun(machine.SignalPlan, machine.SignalVersion); err != nil {
-		return Control{}, err
-	}
 	ended := false
 	err = e.log.Retry(ctx, func() (err error) {
 		ended, err = e.cancelWaiting(ctx, s)
@@ -212,8 +215,11 @@ type Retried struct {
 // Retry judges the handoff of the signal's run again, in a new run. That is possible only if the
 // run failed because no plugin or console could be reached. It waits up to wait for the answer. The
 // new run records that the signal was accepted; the error of a refused signal is a *SignalError.
-func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retried, error) {
-	s = s.WithDefaults()
+func (e *Engine) Retry(ctx context.Context, given Signal, wait time.Duration) (Retried, error) {
+	s, err := e.newSignal(given)
+	if err != nil {
+		return Retried{}, err
+	}
 	reading, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	failed, refusal, err := e.ends.Failed(reading, s.RunID)
@@ -224,7 +230,7 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 		return Retried{}, err
 	}
 	if s.TownID = failed.TownID; refusal != nil {
-		return Retried{}, e.refuse(reading, &s, refusal)
+		return Retried{}, e.refuse(reading, s, refusal)
 	}
 	d, err := e.newDelivery(failed.Handoff, failed.Trace)
 	if err != nil {
@@ -257,11 +263,14 @@ func (e *Engine) Approvals() *approvals.Reader { return e.asked }
 // SignalApprove or SignalDeny, the town, the handoff, the person and the reason. The decision is a
 // commit of the town, so the first of two wins; the other gets a *SignalError. The returned entry
 // has the decision and, if it is an approval, the handoff.
-func (e *Engine) Decide(ctx context.Context, s Signal) (approval.Asked, error) {
+func (e *Engine) Decide(ctx context.Context, given Signal) (approval.Asked, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	s = s.WithDefaults()
-	out, err := e.signal(ctx, &s)
+	s, err := e.newSignal(given)
+	if err != nil {
+		return approval.Asked{}, err
+	}
+	out, err := e.signal(ctx, s)
 	if err != nil {
 		return approval.Asked{}, err
 	}

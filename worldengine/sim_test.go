@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
@@ -169,6 +170,7 @@ func (s *sim) start() *simEngine {
 		cancelled: newCancelled(), alerts: alerts.New(nil, config.alerts()),
 		index: s.openIndex(process),
 	}
+	log.Appended = func(seq uint64, msg *nats.Msg) { e.index.Put(seq, msg.Subject, msg.Header) }
 	useIndex(log, e.index)
 	e.readRuns()
 	e.ends.Runs = simRuns{e.runs}

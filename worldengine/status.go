@@ -80,21 +80,16 @@ func (e *Engine) Towns(
 	})
 	absent := e.absent.Towns()
 	for _, townID := range slices.Sorted(maps.Keys(absent)) {
-		if !of(wire.TownToken(townID)) {
+		away := e.AbsentPlugin(townID)
+		if away == nil || !of(wire.TownToken(townID)) { // it may have come meanwhile
 			continue
 		}
-		if report.States.NoPlugin++; report.States.NoPlugin > mostNamed {
-			continue
+		if report.States.NoPlugin++; report.States.NoPlugin <= mostNamed {
+			report.PluginsAbsent = append(report.PluginsAbsent, *away)
 		}
-		of := e.AbsentPlugin(townID)
-		if of == nil { // it has come meanwhile
-			report.States.NoPlugin--
-			continue
-		}
-		report.PluginsAbsent = append(report.PluginsAbsent, *of)
 		if len(problems) < mostProblems {
 			problems = append(problems,
-				fmt.Sprintf("the town %s has had no plugin since %s", townID, of.Since))
+				fmt.Sprintf("the town %s has had no plugin since %s", townID, away.Since))
 		}
 	}
 	if more := report.States.NoPlugin - len(problems); more > 0 {

@@ -3,7 +3,6 @@ package worldengine
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"worldengine/runevents"
@@ -81,7 +80,7 @@ func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.Paus
 		return nil
 	}
 	d.recorded = true
-	e.waits.hold(d.run.RunID)
+	e.waits.Store(d.run.RunID, time.Time{})
 	return e.stepRun(ctx, d, new(d.waitFor(by)))
 }
 
@@ -132,7 +131,7 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	if d.closed && (errors.Is(why, commitlog.ErrLogUnavailable) || ctx.Err() != nil) {
-		e.waits.leave(d.run.RunID) // the decision may be in the log
+		e.leave(d.run.RunID) // the decision may be in the log
 		return
 	}
 	var err error
@@ -142,13 +141,16 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 		})
 	}
 	if err == nil || errors.Is(err, machine.ErrRunCancelled) {
-		e.waits.forget(d.run.RunID)
+		e.waits.Delete(d.run.RunID)
 		return
 	}
-	e.waits.leave(d.run.RunID)
+	e.leave(d.run.RunID)
 	e.config.Logger.Warn("a waiting run is left without an end; the server ends it later",
 		"run", d.run.RunID, d.run.Trace.LogAttr(), "error", err)
 }
+
+// leave marks that the delivery of a run is answered, and that the log may lack the run's end.
+func (e *Engine) leave(runID string) { e.waits.Store(runID, time.Now()) }
 
 // endWaiting cancels a run that waits in any server; tail is its end in the log. The server that
 // holds it answers the client. It returns commitlog.ErrLostRace if the run has gone on.
@@ -165,45 +167,6 @@ func (e *Engine) endWaiting(
 // isWaiting reports whether a run with this end in the log waits.
 func isWaiting(tail *commitlog.RunTail) bool {
 	return tail.Waiting != nil && !tail.Closed && !tail.Cancelled
-}
-
-// waits are the runs that this writer has recorded, or is about to, and whose end is not known. The
-// value is since when a run has no delivery; zero while it has one. It is safe for concurrent use.
-type waits struct {
-	mu   sync.Mutex
-	runs map[string]time.Time
-}
-
-// hold adds a run with a delivery.
-func (w *waits) hold(runID string) { w.set(runID, time.Time{}) }
-
-// leave marks that a run's delivery is answered, and that the log may lack its end.
-func (w *waits) leave(runID string) { w.set(runID, time.Now()) }
-
-func (w *waits) set(runID string, left time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.runs == nil {
-		w.runs = map[string]time.Time{}
-	}
-	w.runs[runID] = left
-}
-
-// find adds a run of an earlier writer, which has no delivery here.
-func (w *waits) find(runID string) {
-	w.mu.Lock()
-	_, known := w.runs[runID]
-	w.mu.Unlock()
-	if !known {
-		w.leave(runID)
-	}
-}
-
-// forget removes a run: its end, or the decision about it, is in the log, or it never was there.
-func (w *waits) forget(runID string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.runs, runID)
 }
 
 // maxCancelled bounds how many of the runs that were cancelled lately are remembered.

@@ -236,8 +236,8 @@ func (e *embedded) close() {
 	e.lock.Close()
 }
 
-// Listening reports whether a client, of whatever account, hears the messages of the world's account
+// listening reports whether a client, of whatever account, hears the messages of the world's account
 // on a subject.
-func (e *embedded) Listening(subject string) bool {
+func (e *embedded) listening(subject string) bool {
 	return e.nats.GlobalAccount().Interest(subject) > 0
 }

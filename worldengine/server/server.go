@@ -272,7 +272,7 @@ func (s *Server) embed() (err error) {
 		return err
 	}
 	s.url = s.embedded.url()
-	c.Engine.Disk, c.Engine.Listeners = s.embedded.room, s.embedded
+	c.Engine.Disk, c.Engine.Listening = s.embedded.room, s.embedded.listening
 	c.Engine.IndexDir = filepath.Join(c.Data, "index", c.Engine.World)
 	c.Engine.GroupCommits = c.Sync == SyncAlways
 	c.Service.Disk = s.embedded.room.State

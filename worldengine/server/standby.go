@@ -235,7 +235,7 @@ func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	if t.held != nil {
 		// A server that was suspended drops requests; the one that took over gets them too.
 		ofService.Serves, ofService.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
-		ofEngine.Lease = t.held
+		ofEngine.Leased = t.held.Valid
 	}
 	file, err := s.config.worldFile(ctx)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Stepper steps the towns of a world, of which it is the writer. Every member but Lease must be set.
+// Stepper steps the towns of a world, of which it is the writer. Every member but Leased must be set.
 // It is safe for concurrent use.
 type Stepper struct {
 	Log      *commitlog.Log
@@ -25,22 +25,16 @@ type Stepper struct {
 	// Now is the clock of the inputs, and NewID draws a UUID v4.
 	Now   func() time.Time
 	NewID func() string
-	// Lease is the writer's lease of the world; nil if the world has no other server.
-	Lease Lease
+	// Leased reports whether this server holds the writer's lease still; nil if the world has no
+	// other server.
+	Leased func() bool
 
 	results [5]atomic.Int64 // in the order of handoff.Statuses
 }
 
-// Lease is a lease of a world.
-type Lease interface {
-	// Valid reports whether this server holds the lease still. It needs no answer of NATS, so a
-	// process that was suspended knows at once.
-	Valid() bool
-}
-
 // Serves reports whether this server is the writer of the world still. One that was suspended takes
 // over nothing that the next writer has in hand.
-func (s *Stepper) Serves() bool { return s.Lease == nil || s.Lease.Valid() }
+func (s *Stepper) Serves() bool { return s.Leased == nil || s.Leased() }
 
 // Results returns how many results of each status were committed.
 func (s *Stepper) Results() map[handoff.Status]int64 {
@@ -49,13 +43,6 @@ func (s *Stepper) Results() map[handoff.Status]int64 {
 		counts[status] = s.results[i].Load()
 	}
 	return counts
-}
-
-// count counts a result.
-func (s *Stepper) count(result *handoff.Result) {
-	if i := slices.Index(handoff.Statuses(), result.Status); i >= 0 {
-		s.results[i].Add(1)
-	}
 }
 
 // Input returns an input of now. drawn are the ids that its events had in a step before.
@@ -105,7 +92,7 @@ func (s *Stepper) Step(
 		}
 		pass(t, &out)
 		if out.Answer != nil {
-			s.count(out.Answer.Result)
+			s.results[slices.Index(handoff.Statuses(), out.Answer.Result.Status)].Add(1)
 		}
 		if !out.Again {
 			return out, nil
