@@ -18,7 +18,6 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/storage"
 	"worldengine/worldengine/wire"
 )
 
@@ -243,16 +242,28 @@ func (e *Engine) watchStorage(ctx context.Context) {
 	if e.config.Disk != nil {
 		since = e.alerts.StorageFailedSince(ctx)
 	}
-	storage.Watch(ctx, pollPause, !since.IsZero(), e.log.Full, func(err error) {
-		if err == nil {
+	refused := !since.IsZero()
+	ticks := time.NewTicker(pollPause)
+	defer ticks.Stop()
+	for {
+		err := e.log.Full()
+		switch {
+		case refused == (err != nil): // as before
+		case err == nil:
 			e.alerts.Raise(alerts.StorageRecovered.About(alerts.About{},
 				"{since}", runevents.Timestamp(since)))
+		default:
+			since = e.config.Now()
+			e.alerts.Raise(alerts.StorageFailed.About(alerts.About{},
+				"{error}", strings.TrimSuffix(wire.Sentence(err), ".")))
+		}
+		refused = err != nil
+		select {
+		case <-ticks.C:
+		case <-ctx.Done():
 			return
 		}
-		since = e.config.Now()
-		e.alerts.Raise(alerts.StorageFailed.About(alerts.About{},
-			"{error}", strings.TrimSuffix(wire.Sentence(err), ".")))
-	})
+	}
 }
 
 // watchLog checks the log, until ctx is done, after each reconnect of nc and when the log seems to

@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"time"
 )
 
 //go:generate web/build.sh
@@ -89,14 +90,10 @@ func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", f.kind)
 	h.Set("ETag", f.tag)
 	h.Set("Vary", "Accept-Encoding")
-	if r.Header.Get("If-None-Match") == f.tag {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
 	content := f.plain
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		h.Set("Content-Encoding", "gzip")
 		content = f.gzip
 	}
-	_, _ = w.Write(content) // a browser that is gone needs nothing
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }

@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"strconv"
 	"testing"
+
+	"worldengine/worldengine/storage"
 )
 
 // gcPercent is the same as in handoffd serve: tests with a NATS server have a small live heap and
@@ -43,4 +45,29 @@ func isSet(name string) bool {
 	found := false
 	flag.Visit(func(f *flag.Flag) { found = found || f.Name == name })
 	return found
+}
+
+// memory is Linux's file system in memory, and leastRoom how many bytes have to be free there: the
+// tests of all packages at once take less than a tenth of it.
+const (
+	memory    = "/dev/shm"
+	leastRoom = 2 << 30
+)
+
+// filesInMemory makes t.TempDir use memory, unless TMPDIR is set or there is no room: a NATS server
+// makes, syncs and removes many small files, for which every test would wait on a disk. remove
+// removes the files that tests left.
+func filesInMemory() (remove func()) {
+	room, err := storage.Open(memory, 1)
+	if err != nil || os.Getenv("TMPDIR") != "" || room.State().Free < leastRoom {
+		return func() {}
+	}
+	dir, err := os.MkdirTemp(memory, "worldengine-tests-")
+	if err != nil {
+		return func() {}
+	}
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		panic(err)
+	}
+	return func() { _ = os.RemoveAll(dir) }
 }

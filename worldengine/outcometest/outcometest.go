@@ -54,7 +54,8 @@ var (
 	staleNotChecked = handoff.StaleReport{}
 )
 
-func comparedWith(state town.State, passed bool) handoff.StaleReport {
+// compared is the block of a handoff that was compared with a state.
+func compared(state town.State, passed bool) handoff.StaleReport {
 	return handoff.StaleReport{
 		Evaluated: true, Passed: passed,
 		ActualSnapshotHash: &state.Hash, ActualDecisionEpoch: pointer(state.Epoch()),
@@ -65,61 +66,24 @@ func failing(failures ...handoff.Failure) handoff.PreconditionReport {
 	return handoff.PreconditionReport{Evaluated: true, Failures: failures}
 }
 
-// The outcomes of the table's rows; compared is the state that a handoff was compared with.
-
-func duplicate(reason handoff.ReasonCode) handoff.Outcome {
-	return handoff.Outcome{
-		Status: "duplicate", ReasonCode: reason,
-		Evaluation: handoff.Evaluation{
-			DuplicateCheck: duplicateOfIt, StaleCheck: staleNotChecked, Preconditions: notEvaluated,
-		},
-	}
-}
-
-func unknownTown() handoff.Outcome {
-	return handoff.Outcome{
-		Status: "rejected", ReasonCode: "UNKNOWN_TOWN",
-		Evaluation: handoff.Evaluation{
-			DuplicateCheck: firstOfItsKey, StaleCheck: staleNotChecked,
-			Preconditions: failing(handoff.Failure{
-				Kind: "town_exists", Detail: "Unknown town: town-threatened",
-			}),
-		},
-	}
-}
-
-func stale(reason handoff.ReasonCode, compared town.State) handoff.Outcome {
-	return handoff.Outcome{
-		Status: "stale", ReasonCode: reason,
-		Evaluation: handoff.Evaluation{
-			DuplicateCheck: firstOfItsKey,
-			StaleCheck:     comparedWith(compared, false), Preconditions: notEvaluated,
-		},
-	}
-}
-
-func rejected(compared town.State, failures ...handoff.Failure) handoff.Outcome {
-	return handoff.Outcome{
-		Status: "rejected", ReasonCode: "PRECONDITION_FAILED",
-		Evaluation: handoff.Evaluation{
-			DuplicateCheck: firstOfItsKey, StaleCheck: comparedWith(compared, true),
-			Preconditions: failing(failures...),
-		},
-	}
-}
-
-func accepted(
-	status handoff.Status, reason handoff.ReasonCode, compared, after town.State,
+// refused is an outcome that leaves the town alone.
+func refused(
+	status handoff.Status, reason handoff.ReasonCode, duplicate handoff.DuplicateReport,
+	stale handoff.StaleReport, preconditions handoff.PreconditionReport,
 ) handoff.Outcome {
-	return handoff.Outcome{
-		Status: status, ReasonCode: reason,
-		Evaluation: handoff.Evaluation{
-			DuplicateCheck: firstOfItsKey, StaleCheck: comparedWith(compared, true),
-			Preconditions: allHold,
-		},
-		WorldState: &handoff.WorldState{SnapshotHash: &after.Hash,
-			DecisionEpoch: pointer(after.Epoch())},
-	}
+	return handoff.Outcome{Status: status, ReasonCode: reason, Evaluation: handoff.Evaluation{
+		DuplicateCheck: duplicate, StaleCheck: stale, Preconditions: preconditions,
+	}}
+}
+
+// accepted is an outcome after which the town has the state after.
+func accepted(
+	status handoff.Status, reason handoff.ReasonCode, before, after town.State,
+) handoff.Outcome {
+	o := refused(status, reason, firstOfItsKey, compared(before, true), allHold)
+	o.WorldState = &handoff.WorldState{SnapshotHash: &after.Hash,
+		DecisionEpoch: pointer(after.Epoch())}
+	return o
 }
 
 // Case is one case of the outcome table.
@@ -147,30 +111,41 @@ func Cases(t testing.TB) []Case {
 	noMoat := handoff.Failure{Kind: "project_exists", Detail: "Missing project: moat"}
 	noIdea := handoff.Failure{Kind: "moon_is_full", Detail: "Unsupported precondition kind"}
 
+	known := refused("duplicate", "DUPLICATE_HANDOFF", duplicateOfIt, staleNotChecked, notEvaluated)
+	reused := known
+	reused.ReasonCode = "IDEMPOTENCY_KEY_REUSED"
+	noTown := refused("rejected", "UNKNOWN_TOWN", firstOfItsKey, staleNotChecked,
+		failing(handoff.Failure{Kind: "town_exists", Detail: "Unknown town: town-threatened"}))
+	rejected := func(failures ...handoff.Failure) handoff.Outcome {
+		return refused("rejected", "PRECONDITION_FAILED", firstOfItsKey, compared(now, true),
+			failing(failures...))
+	}
+	stale := func(reason handoff.ReasonCode, state town.State) handoff.Outcome {
+		return refused("stale", reason, firstOfItsKey, compared(state, false), notEvaluated)
+	}
+	calmer := towntest.Threatened(towntest.Calmer)
+	earlier := towntest.Threatened(OnDay(14), towntest.Calmer)
+
 	return []Case{
 		{"executed", h, nil, now, accepted("executed", "EXECUTED", now, after)},
 		{"failed", Advance(t, "gate"), nil, now, accepted("failed", "PROJECT_BLOCKED", now, now)},
-		{"rejected", Advance(t, "wall", moatExists), nil, now, rejected(now, noMoat)},
-		{"rejected-unknown-kind", Advance(t, "wall", unheardOf), nil, now, rejected(now, noIdea)},
-		{"rejected-unknown-town", h, nil, town.State{}, unknownTown()},
+		{"rejected", Advance(t, "wall", moatExists), nil, now, rejected(noMoat)},
+		{"rejected-unknown-kind", Advance(t, "wall", unheardOf), nil, now, rejected(noIdea)},
+		{"rejected-unknown-town", h, nil, town.State{}, noTown},
 		{"stale-epoch", h, nil, after, stale("STALE_DECISION_EPOCH", after)},
-		{"stale-hash", h, nil, towntest.Threatened(towntest.Calmer),
-			stale("STALE_SNAPSHOT_HASH", towntest.Threatened(towntest.Calmer))},
-		{"duplicate", h, same, now, duplicate("DUPLICATE_HANDOFF")},
-		{"duplicate-key-reused", h, other, now, duplicate("IDEMPOTENCY_KEY_REUSED")},
+		{"stale-hash", h, nil, calmer, stale("STALE_SNAPSHOT_HASH", calmer)},
+		{"duplicate", h, same, now, known},
+		{"duplicate-key-reused", h, other, now, reused},
 
-		{"order-failures-as-preconditions", hopeless, nil, now, rejected(now, noMoat, noIdea)},
-		{"order-epoch-before-hash", h, nil, towntest.Threatened(OnDay(14), towntest.Calmer),
-			stale("STALE_DECISION_EPOCH", towntest.Threatened(OnDay(14), towntest.Calmer))},
+		{"order-failures-as-preconditions", hopeless, nil, now, rejected(noMoat, noIdea)},
+		{"order-epoch-before-hash", h, nil, earlier, stale("STALE_DECISION_EPOCH", earlier)},
 		{"order-stale-before-preconditions", hopeless, nil, after,
 			stale("STALE_DECISION_EPOCH", after)},
-		{"order-hash-before-preconditions", hopeless, nil, towntest.Threatened(towntest.Calmer),
-			stale("STALE_SNAPSHOT_HASH", towntest.Threatened(towntest.Calmer))},
-		{"order-town-before-preconditions", hopeless, nil, town.State{}, unknownTown()},
-		{"order-duplicate-before-all", hopeless, sameHopeless, after,
-			duplicate("DUPLICATE_HANDOFF")},
-		{"order-duplicate-before-town", h, same, town.State{}, duplicate("DUPLICATE_HANDOFF")},
-		{"order-key-reused-before-all", hopeless, other, after,
-			duplicate("IDEMPOTENCY_KEY_REUSED")},
+		{"order-hash-before-preconditions", hopeless, nil, calmer,
+			stale("STALE_SNAPSHOT_HASH", calmer)},
+		{"order-town-before-preconditions", hopeless, nil, town.State{}, noTown},
+		{"order-duplicate-before-all", hopeless, sameHopeless, after, known},
+		{"order-duplicate-before-town", h, same, town.State{}, known},
+		{"order-key-reused-before-all", hopeless, other, after, reused},
 	}
 }

@@ -31,19 +31,15 @@ const (
 // at most.
 const lookEvery = 20 * time.Millisecond
 
-// Disk is the state of a file system, in bytes.
-type Disk struct{ Free, Total uint64 }
-
 // Room watches the free room of one directory. It is safe for concurrent use.
 type Room struct {
 	dir    string
-	keep   uint64
-	look   func(dir string) (Disk, error)
+	look   func(dir string) (free, total uint64, err error)
 	failed chan struct{} // closed with the first call of Fail
 
 	mu     sync.Mutex
 	looked time.Time
-	disk   Disk
+	state  State
 	full   bool
 	why    string // of Fail
 }
@@ -52,21 +48,23 @@ type Room struct {
 // fiftieth of the disk, at least 1 MiB and at most 256 MiB.
 func Open(dir string, keep int64) (*Room, error) { return open(dir, keep, stat) }
 
-func open(dir string, keep int64, look func(string) (Disk, error)) (*Room, error) {
-	disk, err := look(dir)
+func open(
+	dir string, keep int64, look func(string) (free, total uint64, err error),
+) (*Room, error) {
+	_, total, err := look(dir)
 	if err != nil {
 		return nil, fmt.Errorf("storage: room on the disk of %s: %w", dir, err)
 	}
-	r := &Room{dir: dir, keep: uint64(keep), look: look, failed: make(chan struct{})}
+	kept := uint64(keep)
 	if keep == 0 {
-		r.keep = min(max(disk.Total/50, leastKept), mostKept)
+		kept = min(max(total/50, leastKept), mostKept)
 	}
-	if r.keep >= disk.Total && disk.Total > 0 { // a file system without blocks does not say
+	if kept >= total && total > 0 { // a file system without blocks does not say
 		return nil, fmt.Errorf("storage: the disk of %s has %s in all, and %s of it are to stay "+
 			"free (--min-free-disk): use a larger disk, or keep less free", dir,
-			Size(disk.Total), Size(r.keep))
+			Size(total), Size(kept))
 	}
-	return r, nil
+	return &Room{dir: dir, look: look, failed: make(chan struct{}), state: State{Keep: kept}}, nil
 }
 
 // State is the state of the disk of a Room, in bytes.
@@ -88,7 +86,7 @@ func (r *Room) State() State {
 	_ = r.Check()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return State{Free: r.disk.Free, Total: r.disk.Total, Keep: r.keep}
+	return r.state
 }
 
 // Check returns nil if something may be stored, else ErrFull or ErrFailed with the reason. After
@@ -97,9 +95,10 @@ func (r *Room) Check() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := time.Now(); now.Sub(r.looked) >= lookEvery {
-		if disk, err := r.look(r.dir); err == nil { // else what was seen last holds
-			r.disk, r.looked = disk, now
-			r.full = disk.Free < r.keep || r.full && disk.Free < r.keep+min(r.keep/4, mostMore)
+		if free, total, err := r.look(r.dir); err == nil { // else the last reading holds
+			r.state.Free, r.state.Total, r.looked = free, total, now
+			keep := r.state.Keep
+			r.full = free < keep || r.full && free < keep+min(keep/4, mostMore)
 		}
 	}
 	if r.why != "" {
@@ -107,8 +106,8 @@ func (r *Room) Check() error {
 	}
 	if r.full {
 		return fmt.Errorf("%w: %s has %s free of %s, and %s are to stay free: make room, or set "+
-			"less with --min-free-disk", ErrFull, r.dir, Size(r.disk.Free),
-			Size(r.disk.Total), Size(r.keep))
+			"less with --min-free-disk", ErrFull, r.dir, Size(r.state.Free),
+			Size(r.state.Total), Size(r.state.Keep))
 	}
 	return nil
 }

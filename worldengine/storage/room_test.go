@@ -16,11 +16,11 @@ type disk struct {
 	err   atomic.Pointer[error]
 }
 
-func (d *disk) look(string) (Disk, error) {
+func (d *disk) look(string) (free, total uint64, err error) {
 	if err := d.err.Load(); err != nil {
-		return Disk{}, *err
+		return 0, 0, *err
 	}
-	return Disk{Free: d.free.Load(), Total: d.total}, nil
+	return d.free.Load(), d.total, nil
 }
 
 // set sets the free room, and makes the Room read it.

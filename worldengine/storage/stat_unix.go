@@ -5,11 +5,11 @@ package storage
 import "golang.org/x/sys/unix"
 
 // stat returns the room that a process without privileges has on the file system of dir.
-func stat(dir string) (Disk, error) {
+func stat(dir string) (free, total uint64, err error) {
 	var at unix.Statfs_t
 	if err := unix.Statfs(dir, &at); err != nil {
-		return Disk{}, err
+		return 0, 0, err
 	}
 	block := uint64(at.Bsize)
-	return Disk{Free: uint64(max(at.Bavail, 0)) * block, Total: at.Blocks * block}, nil
+	return uint64(max(at.Bavail, 0)) * block, at.Blocks * block, nil
 }

@@ -24,7 +24,7 @@ func contract() string {
 			return fmt.Sprintf("{ name: %q, argument: %q, verb: %q }",
 				strings.ReplaceAll(spec.Name, "-", " "), spec.Argument, spec.Verb)
 		})
-	constant(&out, "The signals of operators.", "signals", list(machine.Signals(), ""))
+	constant(&out, "The signals of operators.", "signals", list(machine.Signals()))
 	var changing []wire.Verb
 	for _, verb := range wire.Verbs() {
 		if verb.Spec().Changes {
@@ -32,7 +32,7 @@ func contract() string {
 		}
 	}
 	constant(&out, "The verbs whose request must not be sent again before a look at its effect.", "changing",
-		list(changing, "  "))
+		list(changing))
 	events(&out)
 	alerts(&out, "The meaning of each alert.", "alertMeanings",
 		func(a runevents.AlertSpec) string { return a.Means })
@@ -60,13 +60,13 @@ func events(out *strings.Builder) {
 			shown = append(shown, t)
 		}
 	}
-	constant(out, "The statuses of a run.", "runStatuses", list(runevents.RunStatuses(), "  "))
+	constant(out, "The statuses of a run.", "runStatuses", list(runevents.RunStatuses()))
 	object(out, "The status of a run after each event about it.", "statusAfter",
 		runevents.EventTypes(runevents.OfRun),
 		func(t runevents.EventType) string { return strconv.Quote(t.Spec().To) })
 	object(out, "The statuses in which an event is valid, and the one that follows.", "transitions",
 		append(runevents.EventTypes(runevents.OfRun), runevents.EventTypes(runevents.OfStep)...), transition)
-	constant(out, "The events that end a run.", "endsRun", list(ends, ""))
+	constant(out, "The events that end a run.", "endsRun", list(ends))
 	object(out, "The tones of the events that are no plain ones.", "eventTones", shown,
 		func(t runevents.EventType) string { return strconv.Quote(t.Spec().Tone) })
 }
@@ -91,13 +91,12 @@ func advice() string {
 
 func alerts(out *strings.Builder, comment, name string, text func(runevents.AlertSpec) string) {
 	var codes []runevents.AlertCode
-	texts := map[runevents.AlertCode]string{}
 	for _, alert := range runevents.Alerts() {
 		codes = append(codes, alert.Code)
-		texts[alert.Code] = strconv.Quote(strings.ReplaceAll(text(alert), "`", ""))
 	}
-	object(out, comment, name, codes,
-		func(code runevents.AlertCode) string { return texts[code] })
+	object(out, comment, name, codes, func(code runevents.AlertCode) string {
+		return strconv.Quote(strings.ReplaceAll(text(code.Spec()), "`", ""))
+	})
 }
 
 // constant writes an exported constant.

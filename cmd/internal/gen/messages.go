@@ -119,7 +119,7 @@ func (in declarations) shape(of ast.Expr, tag string) node {
 		required, properties := in.members(of)
 		shape := node{`"type": "object"`}
 		if required != nil {
-			shape = append(shape, `"required": `+list(required, ""))
+			shape = append(shape, `"required": `+list(required))
 		}
 		return append(shape, fmt.Sprintf(`"properties": {%s}`, properties))
 	case *ast.Ident:
@@ -191,12 +191,12 @@ func rule(shape node, tag string) node {
 		case "chars":
 			n = append(n, `"pattern": "^[\\s\\S]{`+strings.Replace(value, "-", ",", 1)+`}$"`)
 		case "one":
-			n = node{`"enum": ` + list(strings.Split(value, "|"), "")}
+			n = node{`"enum": ` + list(strings.Split(value, "|"))}
 		case "proposalTypes":
-			n = node{`"enum": ` + list(handoff.ProposalTypes(), "")}
+			n = node{`"enum": ` + list(handoff.ProposalTypes())}
 		case "runStatuses": // of the run, or of its result
-			ofRun := strings.TrimSuffix(list(runevents.RunStatuses(), ""), "]")
-			n = node{`"enum": ` + ofRun + ", " + strings.TrimPrefix(list(handoff.Statuses(), ""), "[")}
+			ofRun := strings.TrimSuffix(list(runevents.RunStatuses()), "]")
+			n = node{`"enum": ` + ofRun + ", " + strings.TrimPrefix(list(handoff.Statuses()), "[")}
 		case "ref":
 			n = node{`"$ref": "` + value + `.schema.json"`}
 		default:

@@ -11,13 +11,13 @@ import (
 
 // schemas writes the lists in schemas that are not of messages.
 func (g *generator) schemas() {
-	types := list(handoff.ProposalTypes(), "")
+	types := list(handoff.ProposalTypes())
 	g.value("proposal.v2", "/properties/type/enum", types)
 	g.value("command-apply.v1", "/properties/type/enum", types)
 	for _, schema := range []string{"run-event-write.v2", "run-event-record.v2"} {
 		for i, level := range []runevents.Level{runevents.OfStep, runevents.OfRun} {
 			g.value(schema, fmt.Sprintf("/allOf/%d/if/properties/eventType/enum", i),
-				list(runevents.EventTypes(level), ""))
+				list(runevents.EventTypes(level)))
 		}
 	}
 	var rules []string
@@ -31,7 +31,7 @@ func (g *generator) schemas() {
 func argsRule(spec handoff.TypeSpec) string {
 	values := `"type": "string", "minLength": 1`
 	if spec.Values != nil {
-		values = `"enum": ` + list(spec.Values, "")
+		values = `"enum": ` + list(spec.Values)
 	}
 	return fmt.Sprintf(`    {
       "if": { "properties": { "type": { "const": %q } }, "required": ["type"] },
@@ -51,26 +51,11 @@ func argsRule(spec handoff.TypeSpec) string {
 		spec.Means, values)
 }
 
-// list returns texts as a JSON array: in one line, or with an indent in lines of 100 characters.
-func list[T ~string](values []T, indent string) string {
-	var out strings.Builder
-	line := 0
+// list returns texts as a JSON array.
+func list[T ~string](values []T) string {
+	quotes := make([]string, len(values))
 	for i, value := range values {
-		text := strconv.Quote(string(value))
-		if i > 0 {
-			out.WriteString(",")
-			if line+len(text) > 96 && indent != "" {
-				out.WriteString("\n" + indent)
-				line = 0
-			} else {
-				out.WriteString(" ")
-			}
-		}
-		out.WriteString(text)
-		line += len(text) + 2
+		quotes[i] = strconv.Quote(string(value))
 	}
-	if indent == "" {
-		return "[" + out.String() + "]"
-	}
-	return "[\n" + indent + out.String() + "\n" + indent[2:] + "]"
+	return "[" + strings.Join(quotes, ", ") + "]"
 }

@@ -14,15 +14,10 @@ export const proposalTypes = /** @type {const} */ ({
 export const signals = /** @type {const} */ (["PAUSE", "RESUME", "CANCEL", "RETRY_STEP", "APPROVE", "DENY"]);
 
 /** The verbs whose request must not be sent again before a look at its effect. */
-export const changing = /** @type {const} */ ([
-  "town.put", "town.patch", "town.remove", "run.cancel", "run.retry", "control.pause",
-  "control.resume", "approval.decide"
-]);
+export const changing = /** @type {const} */ (["town.put", "town.patch", "town.remove", "run.cancel", "run.retry", "control.pause", "control.resume", "approval.decide"]);
 
 /** The statuses of a run. */
-export const runStatuses = /** @type {const} */ ([
-  "PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"
-]);
+export const runStatuses = /** @type {const} */ (["PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]);
 
 /** The status of a run after each event about it. */
 export const statusAfter = /** @type {const} */ ({

@@ -1,6 +1,0 @@
-//go:build !linux
-
-package natstest
-
-// filesInMemory does nothing.
-func filesInMemory() (remove func()) { return func() {} }
