@@ -104,7 +104,7 @@ func TestRaise_SeveralServers(t *testing.T) {
 	require.Len(t, alertstest.Raised(t, w.js), 2)
 }
 
-// Raising never waits, however little can be published, and too many alerts of one code lose none of
+// Raise never blocks although nothing is published, and too many alerts of one code lose none of
 // another.
 func TestRaise_DoesNotBlock(t *testing.T) {
 	t.Parallel()

@@ -86,9 +86,8 @@ func TestRaiseFound_OncePerRun(t *testing.T) {
 	require.Equal(t, int64(4), page.Alerts[0].More)
 }
 
-// A producer has so many alerts in a town in a while, the others are counted, and another town and
-// another producer have their own. Whatever producers append, an invalid event of the engine raises
-// its alert.
+// The alerts of one producer in one town are bounded, and the others are counted. Another town and
+// another producer have bounds of their own, and the engine's events raise their alerts anyway.
 func TestRaiseFound_RateOfTown(t *testing.T) {
 	t.Parallel()
 	w, now := newAlertWorld(t), time.Now()
@@ -117,7 +116,7 @@ func TestRaiseFound_RateOfTown(t *testing.T) {
 	require.Equal(t, before+2, a.Stats().Alerts[runevents.InvalidTransition])
 }
 
-// The stream keeps so many of a code, whatever comes of another, and pages list exactly these.
+// The stream keeps so many alerts of each code, and pages list exactly these.
 func TestList_FloodOfOneCode(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)

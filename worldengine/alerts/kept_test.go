@@ -15,7 +15,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// pages returns the alerts of all pages of so many.
+// pages returns the alerts of all pages.
 func pages(t *testing.T, a *alerts.Alerts, filter alerts.Filter, limit int) (all []messages.Alert) {
 	t.Helper()
 	for more := true; more; more = filter.After > 0 {

@@ -175,24 +175,18 @@ func TestRestore_CountsDiffer(t *testing.T) {
 	m, err := backup.Read(whole)
 	require.NoError(t, err)
 	log := m.Streams[0]
-	for name, c := range map[string]struct {
-		member            string
-		was               uint64
-		messages, lastSeq uint64
-	}{
-		"a message more": {"messages", log.Messages, log.Messages + 1, log.LastSeq},
-		"a message less": {"messages", log.Messages, log.Messages - 1, log.LastSeq},
-		"another end":    {"lastSeq", log.LastSeq, log.Messages, log.LastSeq + 1},
+	for name, c := range map[string]struct{ messages, lastSeq uint64 }{
+		"a message more": {log.Messages + 1, log.LastSeq},
+		"a message less": {log.Messages - 1, log.LastSeq},
+		"another end":    {log.Messages, log.LastSeq + 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir, nc := copyOf(t, whole), natstest.Connect(t)
-			now := c.messages
-			if c.member == "lastSeq" {
-				now = c.lastSeq
-			}
+			const members = "\"lastSeq\": %d,\n      \"messages\": %d"
 			require.NoError(t, replace(filepath.Join(dir, "manifest.json"), // the log is first
-				fmt.Sprintf("%q: %d", c.member, c.was), fmt.Sprintf("%q: %d", c.member, now)))
+				fmt.Sprintf(members, log.LastSeq, log.Messages),
+				fmt.Sprintf(members, c.lastSeq, c.messages)))
 			_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 			require.ErrorIs(t, err, backup.ErrRestore)
 			require.ErrorContains(t, err, fmt.Sprintf("stream WORLD_main_LOG: the manifest names %d "+
@@ -412,19 +406,12 @@ func content(t testing.TB, nc *nats.Conn) (all []string) {
 	require.NoError(t, err)
 	s, err := js.Stream(t.Context(), wire.AlertStream("main"))
 	require.NoError(t, err)
-	reader, err := s.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
-	require.NoError(t, err)
-	messages, err := reader.Messages()
-	require.NoError(t, err)
-	defer messages.Stop()
-	for range s.CachedInfo().State.Msgs {
-		msg, err := messages.Next(jetstream.NextMaxWait(time.Minute))
-		require.NoError(t, err)
-		at, err := msg.Metadata()
-		require.NoError(t, err)
-		all = append(all, fmt.Sprintf("%d %s %s %v %x", at.Sequence.Stream, at.Timestamp,
-			msg.Subject(), msg.Headers(), msg.Data()))
-	}
+	require.NoError(t, commitlog.EachWhole(t.Context(), s, nc.MaxPayload(),
+		func(msg *jetstream.RawStreamMsg) error {
+			all = append(all, fmt.Sprintf("%d %s %s %v %x", msg.Sequence, msg.Time, msg.Subject,
+				msg.Header, msg.Data))
+			return nil
+		}))
 	return all
 }
 
@@ -434,7 +421,7 @@ func narrow(t testing.TB, maxPayload int32) *nats.Conn {
 	return natstest.Connect(t, func(o *natsserver.Options) { o.MaxPayload = maxPayload })
 }
 
-// A restored world's streams keep their settings, also an operator's.
+// The streams of a restored world keep their settings.
 func TestRestore_KeepsSettings(t *testing.T) {
 	t.Parallel()
 	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()

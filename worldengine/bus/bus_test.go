@@ -18,7 +18,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A sink that was killed anywhere, even between the events of one message, is continued from there.
+// After a sink was killed anywhere, even between the events of one message, the next one continues
+// there.
 func TestSink_RestartAtEveryPosition(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -42,7 +43,7 @@ func TestSink_RestartAtEveryPosition(t *testing.T) {
 	}
 }
 
-// Any number of sinks may be at work: no event is doubled, lost, or out of its order.
+// Any number of sinks may run: no event is doubled, lost, or out of order.
 func TestSink_Race(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -59,8 +60,7 @@ func TestSink_Race(t *testing.T) {
 	w.requireImage(messages)
 }
 
-// A sink that stood by takes over when the other one ends. However often sinks race and start, they
-// leave no consumers of the log behind.
+// A second sink goes on when the first one ends. Sinks leave no consumers of the log behind.
 func TestSink_Takeover(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -118,7 +118,7 @@ func TestSink_StreamLoses(t *testing.T) {
 	}
 }
 
-// If another stream took its subjects, the sink retries until it can create its own.
+// If another stream has its subjects, the sink retries until it can create its own.
 func TestSink_StreamMadeWhenItCan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -135,7 +135,7 @@ func TestSink_StreamMadeWhenItCan(t *testing.T) {
 	w.requireImage(20)
 }
 
-// A sink goes on when its NATS was away, with an event that came to the log meanwhile.
+// A sink goes on after its NATS was away.
 func TestSink_NATSRestarts(t *testing.T) {
 	t.Parallel()
 	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir()}
@@ -200,8 +200,7 @@ func TestSink_Retention(t *testing.T) {
 	require.Equal(t, uint64(parts(9)), w.stream().CachedInfo().State.LastSeq)
 }
 
-// A log of large messages is published with no more of them in transit than NATS buffers for a
-// connection.
+// While a log of large messages is published, NATS never has to buffer too much for the connection.
 func TestSink_LargeMessages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -258,8 +257,8 @@ func TestSink_Pauses(t *testing.T) {
 	})
 }
 
-// Events of others are marked, persistedAt is the append authority's time, and each event of a
-// traced run has its trace.
+// Events of other producers are marked, persistedAt is the log message's time, and events of a traced
+// run have its trace.
 func TestSink_Headers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

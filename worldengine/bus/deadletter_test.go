@@ -33,8 +33,8 @@ func (w *world) writeLarge(from, to int, large ...place) {
 	w.write(from, to)
 }
 
-// An event that the stream refuses is tried Attempts times, and then is a dead letter, at any
-// place; everything else is there, in order and once.
+// An event that the stream has refused Attempts times becomes a dead letter, at any place. The stream
+// has all others, in order and once.
 func TestDeadLetter_Refused(t *testing.T) {
 	t.Parallel()
 	for name, refused := range map[string][]place{
@@ -62,7 +62,7 @@ func TestDeadLetter_Refused(t *testing.T) {
 	}
 }
 
-// A dead letter has the event's headers and body, and says why; the alert names it.
+// A dead letter has the event's headers and body, and the reason; the alert names it.
 func TestDeadLetter_Contents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -85,8 +85,8 @@ func TestDeadLetter_Contents(t *testing.T) {
 		[]string{raised[0].RunID, raised[0].EventID, raised[0].DeadLetter})
 }
 
-// A letter that is too large for its stream is kept without its body. One whose stream is missing is
-// kept by the next try, and raises one alert however often it is kept.
+// A letter that is too large for its stream is kept without its body. If its stream is missing, the
+// next try keeps it. However often it is kept, it has one alert.
 func TestDeadLetter_Keep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -176,8 +176,8 @@ func TestDeadLetter_NotKept(t *testing.T) {
 	}
 }
 
-// A letter at the log's end leaves no trace in the stream: the next sink gives the event up again,
-// one letter is kept, and the log goes on.
+// A letter at the log's end leaves no trace in the stream, so the next sink gives the event up again.
+// There is one letter, and the next events follow.
 func TestDeadLetter_Restart(t *testing.T) {
 	t.Parallel()
 	for _, last := range []place{early, middle, late} {
@@ -195,7 +195,7 @@ func TestDeadLetter_Restart(t *testing.T) {
 	}
 }
 
-// Racing sinks give up the same, and lose and double nothing.
+// Racing sinks give up the same events, and lose and double none.
 func TestDeadLetter_Race(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -241,8 +241,8 @@ func TestDeadLetter_TroubleOfTheStream(t *testing.T) {
 	}
 }
 
-// When the stream accepts them, Replay publishes the letters' events in their places, with a sink
-// at work. A letter that is refused again stays, and so does an unreadable record.
+// Once the stream accepts them, Replay publishes the letters' events in their places, beside a running
+// sink. A letter stays if its event is refused again, or if its record cannot be read.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

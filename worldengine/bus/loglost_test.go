@@ -30,8 +30,8 @@ func (w *world) requireLost(s *Sink) {
 	require.Len(w.t, w.events(), before)
 }
 
-// A log that lost its end, has grown beyond it again, or lost everything is not published: its
-// events would be lost among the others. Once the stream was emptied the sink goes on by itself.
+// A log that lost its end, even if it has grown beyond it again, or lost everything is not published.
+// Once the stream is purged the sink goes on by itself.
 func TestSink_LogLost(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ kept, grown int }{
@@ -62,8 +62,8 @@ func TestSink_LogLost(t *testing.T) {
 	}
 }
 
-// A log that is missing for a moment, as behind a new leader, raises no alert, and one that is lost
-// again raises another.
+// A log that lacks its end for a moment, as with a new leader, raises no alert. A log that is lost again
+// raises another one.
 func TestSink_LogLostForAMoment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

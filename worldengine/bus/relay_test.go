@@ -57,8 +57,8 @@ func (skipped) Metadata() (*jetstream.MsgMetadata, error) {
 	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Consumer: 3}}, nil
 }
 
-// An ack with another sequence is another message's: a faster sink's, or an event's that the stream
-// has lost since. A gap in the log's messages ends a try too.
+// A try ends if an ack has another sequence, since it is of another sink's message or of one that the
+// stream has lost since; and if messages of the log are missing.
 func TestRelay_Doubts(t *testing.T) {
 	t.Parallel()
 	acks := make(chan *jetstream.PubAck, 1)
@@ -73,7 +73,7 @@ func TestRelay_Doubts(t *testing.T) {
 	require.ErrorIs(t, r.publish(t.Context(), skipped{}), errGap)
 }
 
-// JetStream has several answers to a guard that does not hold, and others to its own trouble.
+// JetStream has several error codes for a broken guard.
 func TestRelay_Races(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[jetstream.ErrorCode]bool{

@@ -2,7 +2,6 @@ package bus
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -222,15 +221,11 @@ func (w *world) kept(name string) (all []*jetstream.RawStreamMsg) {
 	w.t.Helper()
 	stream, err := w.js.Stream(w.t.Context(), name)
 	require.NoError(w.t, err)
-	state := stream.CachedInfo().State
-	for seq := state.FirstSeq; seq <= state.LastSeq && seq > 0; seq++ {
-		msg, err := stream.GetMsg(w.t.Context(), seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue
-		}
-		require.NoError(w.t, err)
-		all = append(all, msg)
-	}
+	require.NoError(w.t, commitlog.EachWhole(w.t.Context(), stream, w.nc.MaxPayload(),
+		func(msg *jetstream.RawStreamMsg) error {
+			all = append(all, msg)
+			return nil
+		}))
 	return all
 }
 

@@ -14,7 +14,7 @@ import (
 
 func asks(c *server.Config) { c.Engine.RequireApproval = string(handoff.TalkToTownsfolk) }
 
-// Send waits for a person's decision, and returns what came of it.
+// Send waits for a person's decision, and returns the result after it.
 func TestSend_WaitsForApproval(t *testing.T) {
 	t.Parallel()
 	w := serve(t, asks)
@@ -54,7 +54,7 @@ func TestSend_WaitsForApproval(t *testing.T) {
 	}
 }
 
-// Nobody decides in time: the last answer counts, and the handoff can be sent again.
+// If nobody decides in time, Send returns the last result.
 func TestSend_NobodyDecides(t *testing.T) {
 	t.Parallel()
 	w := serve(t, asks)

@@ -16,7 +16,7 @@ import (
 	"worldengine/worldengine/town/towntest"
 )
 
-// put gives a town a day that it had not.
+// put sets the day of a town, which it creates if it is missing.
 func put(t *testing.T, c *client.Client, townID string, day int64) *client.Town {
 	t.Helper()
 	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID, s.Day = townID, day })
@@ -29,8 +29,8 @@ func put(t *testing.T, c *client.Client, townID string, day int64) *client.Town 
 	return at
 }
 
-// changesBehind follows the changes behind a state of a town until the test ends, and returns a
-// function that checks the next one.
+// changesBehind follows the changes after a state of a town until the test ends. It returns a function
+// that checks the next one.
 func changesBehind(
 	t *testing.T, c *client.Client, townID string, after *client.Town, actorID string,
 ) (is func(at *client.Town)) {
@@ -54,7 +54,7 @@ func changesBehind(
 	}
 }
 
-// Changes that no run made come in their order, also if the link was lost; changes of a run do not.
+// Changes without a run come in order, even if the link was lost; changes of a run do not come.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	w := serve(t)

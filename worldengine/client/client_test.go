@@ -77,7 +77,7 @@ func (w *world) join(name string) *client.Client {
 	return c
 }
 
-// found puts a town, which must not be there.
+// found creates a town.
 func found(t *testing.T, c *client.Client, townID string) {
 	t.Helper()
 	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = townID })
@@ -152,7 +152,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A handoff has the trace of the ctx that it is sent with, and its run's events have it on the bus.
+// The events of a handoff's run have the trace of the ctx with which it was sent.
 func TestSend_Trace(t *testing.T) {
 	t.Parallel()
 	c := serve(t, func(config *server.Config) { config.Engine.Bus = true }).join("")
@@ -218,7 +218,7 @@ func TestClient_Towns(t *testing.T) {
 	require.NotEmpty(t, next.JSON)
 	_, err = patch(`{"day": 99}`, at.SnapshotHash)
 	require.True(t, client.IsCode(err, wire.CodeSnapshotConflict), "%v", err)
-	// The server refuses them, with the place.
+	// The server refuses them, and not the client.
 	for _, refused := range []string{`{"day": 1, "day": 2}`, `{"day": "x"}`} {
 		_, err = patch(refused, next.SnapshotHash)
 		reply, ok := errors.AsType[*client.ReplyError](err)

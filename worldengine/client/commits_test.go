@@ -21,7 +21,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// refusal is an error reply that does not say when to ask again.
+// refusal returns an error reply without a pause for a repetition.
 func refusal(status string, code wire.Code) *nats.Msg {
 	return &nats.Msg{
 		Data:   messages.ErrorBody(string(code), "no", nil),
@@ -29,7 +29,7 @@ func refusal(status string, code wire.Code) *nats.Msg {
 	}
 }
 
-// commits is a page of event.list; members are the members of its end beside the cursor.
+// commits returns a page of event.list, with a cursor and further members.
 func commits(cursor, members string, commits ...string) *nats.Msg {
 	return &nats.Msg{Data: fmt.Appendf(nil, `{"cursor":%q%s,"commits":[%s]}`, cursor, members,
 		strings.Join(commits, ","))}
@@ -53,7 +53,7 @@ func serveCommits(t *testing.T, c *Client, pages ...*nats.Msg) {
 	})
 }
 
-// Nobody answers when following begins; then the first answers to each cursor ask to come again.
+// Following goes on although nobody answers at first, and each cursor is first refused.
 func TestCommits_ServerAway(t *testing.T) {
 	c := start(t)
 	c.Timeout = 50 * time.Millisecond
@@ -87,7 +87,7 @@ func TestCommits_ServerAway(t *testing.T) {
 	}
 }
 
-// What cannot be shown is told, and the next commits follow.
+// Each loss is yielded, and the next commits follow.
 func TestEvents_Losses(t *testing.T) {
 	c := start(t)
 	serveCommits(t, c, commits("5", `,"gap":true`, commitJSON(5, "first")),
@@ -168,8 +168,8 @@ func TestCommits_Goroutines(t *testing.T) {
 	require.True(t, IsCode(last, codeConnection), "%v", last)
 }
 
-// A client that the server does not let in any more gets that as the error of its calls, and as the
-// end of its events.
+// After the server has revoked a client's credentials, its calls fail with that error, and its events
+// end with it.
 func TestClient_RightsEnd(t *testing.T) {
 	t.Parallel()
 	options := &natsserver.Options{

@@ -84,8 +84,7 @@ func (w *world) follow(c *client.Client, from client.Follow) *reader {
 	return r
 }
 
-// event reads the next event, which has to be the next one of its run, from the first on or behind
-// the one that last has.
+// event reads the next event, which must be the next one of its run.
 func (r *reader) event() client.Event {
 	r.t.Helper()
 	event, err, ok := r.next()
@@ -103,7 +102,7 @@ func (r *reader) event() client.Event {
 	return event
 }
 
-// all reads until every run has been read to its end as it is now.
+// all reads until every present event of the runs has been read.
 func (r *reader) all(runs ...string) {
 	r.t.Helper()
 	for _, runID := range runs {
@@ -115,7 +114,7 @@ func (r *reader) all(runs ...string) {
 	}
 }
 
-// talks has a town execute so many handoffs, and returns their runs, which have ten events each.
+// talks makes a town execute so many handoffs, and returns their runs, which have ten events each.
 func (w *world) talks(c *client.Client, townID string, count int) (runs []string) {
 	w.t.Helper()
 	for range count {
@@ -151,7 +150,7 @@ func open(
 	return tell
 }
 
-// Commits that were made while the connection was lost come, and the runs that were open go on.
+// Commits that were made while the connection was lost are read, and open runs go on.
 func TestEvents_Outages(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
@@ -179,7 +178,7 @@ func TestEvents_Outages(t *testing.T) {
 	require.Empty(t, r.lost)
 }
 
-// Following begins with the oldest commit, behind a cursor, at a time, or with the next commit.
+// Following begins with the oldest commit, after a cursor, at a time, or with the next commit.
 func TestEvents_Begin(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
@@ -228,7 +227,7 @@ func TestEvents_Begin(t *testing.T) {
 	require.Contains(t, (<-events).RunID, "next-")
 }
 
-// A commit that cannot be read is told, by its cursor, and the others follow.
+// An unreadable commit is yielded as a loss with its cursor, and the others follow.
 func TestEvents_DamagedCommit(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
@@ -267,8 +266,8 @@ func (w *world) damage(runID string) {
 	require.NoError(w.t, os.WriteFile(blocks[0], data, 0o640))
 }
 
-// When an older log is put in place, following says so and goes on with the commits since the last
-// one that it has yielded.
+// If an older log replaces the log, following yields a loss, and continues with the commits after the
+// time of the last one.
 func TestEvents_OlderLog(t *testing.T) {
 	t.Parallel()
 	w := serve(t)

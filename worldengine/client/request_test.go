@@ -42,7 +42,7 @@ func serve(t *testing.T, c *Client, verb wire.Verb, answer func(n int64) *nats.M
 	return asked
 }
 
-// busy is an error reply that asks to be asked again in ms milliseconds.
+// busy returns an error reply with a pause for a repetition, in milliseconds.
 func busy(code, ms string) *nats.Msg {
 	return &nats.Msg{
 		Data: messages.ErrorBody("BUSY", "busy", nil),
@@ -52,8 +52,8 @@ func busy(code, ms string) *nats.Msg {
 	}
 }
 
-// A request is repeated if the server asks for it, and the repetition cannot be refused because the
-// first request was carried out.
+// A request is repeated if the reply has a pause for that, unless it changes something and may have
+// been carried out.
 func TestRequest_Repeats(t *testing.T) {
 	t.Parallel()
 	done := func() *nats.Msg { return &nats.Msg{Data: []byte("done")} }
@@ -225,8 +225,7 @@ func TestReplyErrorOf(t *testing.T) {
 		string(got.Body))
 }
 
-// dated is a context that ends at a time of the day, which its timer was set for before the clock
-// was.
+// dated is a context with a deadline by a clock that was set after its timer was started.
 type dated struct {
 	context.Context
 	at time.Time
@@ -234,9 +233,8 @@ type dated struct {
 
 func (d dated) Deadline() (time.Time, bool) { return d.at, true }
 
-// A clock that was set forward or back since a caller's deadline was made changes nothing about how
-// a request is asked again: neither given up before the context ends, nor sent without a pause. And
-// the client's timeout bounds the request.
+// If the clock was set since a caller's deadline was made, a request is still repeated with pauses
+// until the context ends, and the client's timeout still bounds it.
 func TestRequest_ClockIsSet(t *testing.T) {
 	for name, at := range map[string]time.Duration{"forward": -time.Hour, "back": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -268,7 +266,7 @@ func TestRequest_ClockIsSet(t *testing.T) {
 	}
 }
 
-// A list is asked for page by page, each behind the one before, until the last or the reader stops.
+// A list is read page by page until its end, or until the iteration stops.
 func TestClient_Alerts(t *testing.T) {
 	c := start(t)
 	asked := make(chan messages.AlertList, 9)

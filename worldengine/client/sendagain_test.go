@@ -23,8 +23,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// proxy joins a world of the given name, which hands handoff and result.get to the real one; change
-// may change an answer, or lose it.
+// proxy joins a world that forwards handoff and result.get to the real one. change may change a reply,
+// or lose it.
 func proxy(
 	t *testing.T, w *world, c *client.Client, name string,
 	change func(verb wire.Verb, reply *nats.Msg) *nats.Msg,
@@ -47,9 +47,8 @@ func proxy(
 	return joined
 }
 
-// If an answer is lost, or is a 503 although the handoff is stored (its command is held back by a
-// pause, or the disk failed meanwhile), the duplicate of the next attempt is of this call too: Send
-// returns the first result.
+// If an answer is lost, or is a 503 although the handoff is stored, the next attempt of the same call is
+// a duplicate: Send returns the first result.
 func TestSend_FirstAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
@@ -84,7 +83,7 @@ func TestSend_FirstAnswerIsLost(t *testing.T) {
 	}
 }
 
-// A handoff of a paused town tells its caller of the pause, and has its result after it.
+// The caller of a handoff for a paused town is told of the pause, and gets the result after it.
 func TestSend_PausedTown(t *testing.T) {
 	t.Parallel()
 	c := serve(t).join("")
@@ -114,7 +113,7 @@ func TestSend_PausedTown(t *testing.T) {
 		"the first call's handoff was judged when the pause ended, or its key is free")
 }
 
-// A handoff whose game is away tells its caller so, and has its result when the game is back.
+// The caller of a handoff is told that the town's game is absent, and gets the result when it is back.
 func TestSend_GameAway(t *testing.T) {
 	t.Parallel()
 	w := serve(t)

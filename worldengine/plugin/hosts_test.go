@@ -81,8 +81,8 @@ func TestHosts_WithoutTheRight(t *testing.T) {
 	require.Equal(t, []plugin.Host{{TownID: "a", Name: "of new"}}, hosts)
 }
 
-// Two plugins that start at one moment both ask before either answers. After they have subscribed,
-// the later question finds the other, and none finds itself.
+// Two plugins that start at the same moment both ask before either answers. After they have
+// subscribed, each finds the other, and none finds itself.
 func TestOtherHosts_AtOneMoment(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

@@ -137,8 +137,8 @@ func (m *mortal) Put(r plugin.Record) error {
 	return m.Memory.Put(r)
 }
 
-// Whatever is asked, however often the process restarts and wherever its disk fails: nothing is
-// applied twice, and a final answer stays.
+// No command is applied twice, and a final answer stays, although the process restarts and its disk
+// fails at any moment.
 func TestServe_AtMostOnce(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGame()

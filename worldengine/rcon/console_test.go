@@ -275,8 +275,8 @@ func written(other, kind int32, body string, end ...byte) func(net.Conn, int32) 
 	}
 }
 
-// misbehaving answers properly, byte by byte, until the n-th request of each connection, which is
-// the login for 0. Then it does something else.
+// misbehaving answers properly, byte by byte, before the n-th request of each connection; request 0 is
+// the login. To that request it does something else.
 func misbehaving(n int, do func(net.Conn, int32)) func(*mc.RCONConn) {
 	return func(conn *mc.RCONConn) {
 		for i := 0; ; i++ {

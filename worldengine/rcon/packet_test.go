@@ -9,8 +9,8 @@ import (
 	"worldengine/worldengine/rcon"
 )
 
-// Nothing makes it panic or read beyond the packet, and an accepted packet is written as it was
-// read.
+// Reading never panics or reads beyond the packet, and a packet that was read is written with the same
+// bytes.
 func FuzzReadPacket(f *testing.F) {
 	for _, seed := range []string{
 		"", "\x0a", "\x0a\x00\x00\x00", "\x0a\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00\x00\x00",

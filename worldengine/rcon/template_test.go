@@ -114,7 +114,7 @@ func TestRender_AbsentValues(t *testing.T) {
 	require.ErrorContains(t, err, `{argument} is ""`)
 }
 
-// harmlessID and harmlessText match the values from outside, written once more and otherwise.
+// harmlessID and harmlessText restate in another way which values from outside are harmless.
 var (
 	harmlessID   = regexp.MustCompile(`\A[A-Za-z0-9_-]{1,64}\z`)
 	harmlessText = regexp.MustCompile(
@@ -161,7 +161,7 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// requireHarmless takes line apart along run.
+// requireHarmless parses line by its template run.
 func requireHarmless(t *testing.T, run, line string, names, texts map[string]string) {
 	t.Helper()
 	require.LessOrEqual(t, len(line), rcon.MaxCommand)
