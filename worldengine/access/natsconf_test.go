@@ -6,8 +6,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/conf"
 	"github.com/stretchr/testify/require"
-
-	"worldengine/worldengine/wire"
 )
 
 // written returns what WriteNATS writes, as a nats-server reads it.
@@ -77,41 +75,6 @@ func TestWriteNATS_Users(t *testing.T) {
 		require.NotNil(t, found[own], own)
 		require.Nil(t, found[own]["permissions"], own)
 	}
-}
-
-// The crossings alone join the two accounts: one imports the exports of the other, requests with
-// their user, and messages of clients on subjects of others go astray.
-func TestWriteNATS_Crossings(t *testing.T) {
-	accounts := written(t, nil)
-	c := CrossingsOf("w")
-	require.Equal(t, "enabled", accounts["WORLD"]["jetstream"])
-	require.Nil(t, accounts["CLIENTS"]["jetstream"])
-	all := len(c.Shared) + len(c.Services) + len(c.Heard)
-	exports, imports := accounts["WORLD"]["exports"], accounts["CLIENTS"]["imports"]
-	require.Len(t, exports, all)
-	require.Len(t, imports, all)
-	const verb, inbox, alerts = "worldengine.v1.w.handoff", "_INBOX_handoffd-asking.>", "alerts.v1.w.>"
-	clients := []any{"CLIENTS"}
-	for _, export := range []map[string]any{
-		{"service": "clients." + verb, "accounts": clients, "response_threshold": "10m0s"},
-		{"service": inbox, "accounts": clients, "response": "stream"},
-		{"stream": alerts, "accounts": clients},
-	} {
-		require.Contains(t, exports, export)
-	}
-	for _, part := range []map[string]any{
-		{"to": verb, "share": true,
-			"service": map[string]any{"account": "WORLD", "subject": "clients." + verb}},
-		{"service": map[string]any{"account": "WORLD", "subject": inbox}},
-		{"stream": map[string]any{"account": "WORLD", "subject": alerts}},
-	} {
-		require.Contains(t, imports, part)
-	}
-	diverted := map[string]any{}
-	for _, subject := range c.Diverted {
-		diverted[subject] = wire.AstraySubject(subject)
-	}
-	require.Equal(t, diverted, accounts["CLIENTS"]["mappings"])
 }
 
 // Without an access file there is a user of each role to begin with.

@@ -1,11 +1,9 @@
 package access
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
@@ -109,83 +107,6 @@ func TestPermissionsOf_OtherTowns(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// Operators alone read streams, and none of them writes, deletes or changes one.
-func TestPermissionsOf_Streams(t *testing.T) {
-	t.Parallel()
-	for _, role := range Roles() {
-		if role == Engine {
-			continue
-		}
-		p := PermissionsOf("w", &User{Name: "u", Role: role})
-		require.Equal(t, role == Operator || role == Observer,
-			anyCovers(p.Publish, "$SRV.PING.worldengine"), role)
-		for _, stream := range append(wire.Streams("w"), wire.LogStream("v")) {
-			own := stream != wire.LogStream("v")
-			for api, reads := range map[string]bool{
-				"STREAM.INFO." + stream: true, "STREAM.MSG.GET." + stream: true,
-				"DIRECT.GET." + stream: true, "DIRECT.GET." + stream + ".world.w.log.t": true,
-				"CONSUMER.CREATE." + stream: true, "CONSUMER.CREATE." + stream + ".c.f": true,
-				"CONSUMER.MSG.NEXT." + stream + ".c": true, "CONSUMER.INFO." + stream + ".c": true,
-				"CONSUMER.DELETE." + stream + ".c": true, "CONSUMER.NAMES." + stream: true,
-				"CONSUMER.LIST." + stream: true, "STREAM.SNAPSHOT." + stream: true,
-				"STREAM.CREATE." + stream: false, "STREAM.UPDATE." + stream: false,
-				"STREAM.DELETE." + stream: false, "STREAM.PURGE." + stream: false,
-				"STREAM.MSG.DELETE." + stream: false, "STREAM.RESTORE." + stream: false,
-			} {
-				require.Equal(t, own && reads && role == Operator,
-					anyCovers(p.Publish, "$JS.API."+api), "%s: %s", role, api)
-			}
-			require.Equal(t, own && role == Operator,
-				anyCovers(p.Publish, "$JS.SNAPSHOT.ACK."+stream+".x.1"), role)
-		}
-		for _, subject := range []string{
-			wire.LogSubject("w", "t"), eventOf("t"),
-			commandOf("t"), wire.AlertSubject("w", "CODE"), "$SYS.REQ.SERVER.PING",
-			"clients." + wire.Subject("w", wire.Handoff),
-		} {
-			require.False(t, anyCovers(p.Publish, subject), "%s: %s", role, subject)
-		}
-	}
-}
-
-// Each role may ask its verbs, and publish on their subjects and no others; every role reads.
-func TestRights_Verbs(t *testing.T) {
-	t.Parallel()
-	clients := []Role{Agent, Plugin, Approver, Observer}
-	changes := map[wire.Verb][]Role{
-		wire.Handoff: {Agent}, wire.TownPut: {Plugin}, wire.TownPatch: {Plugin},
-		wire.TownRemove: nil,
-		wire.RunAppend:  {Plugin}, wire.RunCancel: nil, wire.RunRetry: nil, wire.ControlPause: nil,
-		wire.ControlResume: nil, wire.AlertAck: nil, wire.ApprovalDecide: {Approver},
-		wire.AlertList: {Observer}, wire.ApprovalList: {Approver, Observer},
-		wire.WorldClients: {Observer},
-	}
-	for _, role := range append(clients, Operator) {
-		p := PermissionsOf("w", &User{Name: "u", Role: role})
-		for _, verb := range wire.Verbs() {
-			roles, changing := changes[verb]
-			want := role == Operator || !changing || slices.Contains(roles, role)
-			require.Equal(t, want, Rights{role: role}.Verb(verb) == nil, "%s: %s", role, verb)
-			require.Equal(t, want, anyCovers(p.Publish, wire.Subject("w", verb)), "%s: %s", role, verb)
-		}
-		require.ErrorIs(t, Rights{role: role}.Verb("no.verb"), ErrVerbForbidden)
-	}
-}
-
-func TestAnswerWithin(t *testing.T) {
-	t.Parallel()
-	const change = 2 * time.Minute
-	longer := map[wire.Verb]time.Duration{
-		wire.Handoff: 10 * time.Minute, wire.EventList: time.Minute,
-		wire.TownPut: change, wire.TownPatch: change, wire.TownRemove: change,
-		wire.RunAppend: change, wire.RunRetry: change, wire.ApprovalDecide: change,
-	}
-	for _, verb := range wire.Verbs() {
-		want := cmp.Or(longer[verb], 30*time.Second)
-		require.Equal(t, want, AnswerWithin(wire.Subject("w", verb)), verb)
 	}
 }
 

@@ -12,30 +12,6 @@ import (
 	"worldengine/worldengine/index"
 )
 
-// A run whose first events have expired has its last events alone, and never a hole; a list leaves it
-// out.
-func TestStore_ExpiredEvents(t *testing.T) {
-	t.Parallel()
-	s := open(t, logtest.New(t))
-	for n := range int64(4) {
-		tell(t, s, "t", logtest.Told(n+1))
-	}
-	tell(t, s, "t", toldIn("another", 1))
-	page, err := s.Events(t.Context(), "run", 0, 0, 10)
-	require.NoError(t, err)
-	require.Len(t, page.Events, 4)
-	keep(t, s.log, 1)
-	_, err = s.Events(t.Context(), "run", 2, 0, 10)
-	require.ErrorIs(t, err, ErrUnknownRun)
-	_, err = s.Get(t.Context(), "run")
-	require.ErrorIs(t, err, ErrUnknownRun)
-	page, err = s.Events(t.Context(), "run", 3, 0, 10)
-	require.NoError(t, err)
-	require.Len(t, page.Events, 1)
-	require.Equal(t, int64(4), page.LastEventSeq)
-	require.Equal(t, []string{"another"}, listed(t, s, index.Filter{}, 1))
-}
-
 // A run with a record that cannot be read, or that is missing from the middle of its subject, is
 // damaged: its readers learn that, and a list leaves it out.
 func TestStore_DamagedRun(t *testing.T) {

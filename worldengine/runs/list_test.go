@@ -10,12 +10,9 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/outcometest"
-	"worldengine/worldengine/wire"
 )
 
 // A row has members of the start and the end of a run. A run of another producer, or of a signal, may
@@ -43,46 +40,6 @@ func TestRow_Members(t *testing.T) {
 		run.Metadata.AppendedBy = c.by
 		c.want.Snapshot = run
 		require.Equal(t, c.want, rowOf(run, nil), c.started)
-	}
-}
-
-// A list has the runs that each member of the filter that is given is true of: a status is the
-// present one of the run or of its result, actor and type are of its start.
-func TestList_Filters(t *testing.T) {
-	t.Parallel()
-	s, ids, _ := openJudged(t)
-	tell(t, s, "Town 1", ofRun("ends", runevents.RunStarted,
-		`{"actorId":"A b/c","townId":"Town 1","type":"PROJECT_ADVANCE"}`))
-	tell(t, s, "u", ofRun("goes-on", runevents.RunStarted, `{"actorId":"`+
-		strings.Repeat("é", 100)+`"}`))
-	tell(t, s, "Town 1", ofRun("ends", runevents.RunCompleted, ""))
-	mayor := outcometest.Cases(t)[0].Handoff.Proposal
-	for _, c := range []struct {
-		filter index.Filter
-		want   []string // the newest first
-	}{
-		{index.Filter{}, []string{"goes-on", "ends", ids[2], ids[1], ids[0]}},
-		{index.Filter{Oldest: true}, []string{ids[0], ids[1], ids[2], "ends", "goes-on"}},
-		{index.Filter{Towns: []string{"Town 1"}}, []string{"ends"}},
-		{index.Filter{Towns: []string{"Town 1", "u"}}, []string{"goes-on", "ends"}},
-		{index.Filter{Towns: []string{"Town 1", "u"}, Oldest: true}, []string{"ends", "goes-on"}},
-		{index.Filter{Towns: []string{"nowhere"}}, nil},
-		{index.Filter{Towns: []string{"town-threatened"}, Oldest: true}, ids},
-		{index.Filter{Status: string(runevents.RunRunning)}, []string{"goes-on"}},
-		{index.Filter{Status: string(runevents.RunSucceeded)}, []string{"ends", ids[2], ids[0]}},
-		{index.Filter{Status: "failed"}, []string{ids[1]}},
-		{index.Filter{Status: "rejected"}, []string{ids[2]}},
-		{index.Filter{ActorID: "A b/c"}, []string{"ends"}},
-		{index.Filter{ActorID: strings.Repeat("é", 100)}, []string{"goes-on"}},
-		{index.Filter{ActorID: "nobody"}, nil},
-		{index.Filter{Type: string(mayor.Type), ActorID: mayor.ActorID},
-			[]string{ids[2], ids[1], ids[0]}}, // of a producer's run no type is believed
-		{index.Filter{Type: string(mayor.Type), ActorID: "A b/c"}, nil},
-		{index.Filter{Status: "executed", ActorID: mayor.ActorID, Towns: []string{"u"}}, nil},
-	} {
-		for limit := 1; limit < 7; limit++ {
-			require.Equal(t, c.want, listed(t, s, c.filter, limit), "%+v", c.filter)
-		}
 	}
 }
 
@@ -117,7 +74,7 @@ func TestList_PageBytes(t *testing.T) {
 	require.Equal(t, []int{2, 2, 1}, pages)
 }
 
-// Readers of a run get its state, its town, its end, and a row in a list, complete up to the mark.
+// Readers of a run get its state, its town and its end.
 func TestStore_ReadsRun(t *testing.T) {
 	t.Parallel()
 	s, ids, ended := openJudged(t)
@@ -146,23 +103,6 @@ func TestStore_ReadsRun(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknownRun)
 	_, err = s.EndedAt(t.Context(), "unheard-of")
 	require.ErrorIs(t, err, ErrUnknownRun)
-
-	mark, err := s.Mark(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, ended[2]+1, mark)
-	page, err := s.List(t.Context(), index.Filter{Status: "failed"}, 0, 9)
-	require.NoError(t, err)
-	require.Len(t, page.Runs, 1)
-	require.Equal(t, ids[1], page.Runs[0].RunID)
-	require.Equal(t, mark, page.Mark)
-	require.Zero(t, page.Next)
-	page, err = s.List(t.Context(), index.Filter{AfterMark: &ended[0]}, 0, 9)
-	require.NoError(t, err)
-	var changed []string
-	for _, row := range page.Runs {
-		changed = append(changed, row.RunID)
-	}
-	require.Equal(t, []string{ids[1], ids[2], "run"}, changed)
 }
 
 // The beginning of any id of a run finds it, and a page says how far it was searched.
@@ -228,24 +168,4 @@ func TestView_Took(t *testing.T) {
 	page, err := s.List(t.Context(), index.Filter{}, 0, 1)
 	require.NoError(t, err)
 	require.Equal(t, run.Timing, page.Runs[0].Timing)
-}
-
-// Appends name a town, and the run is of that town from then on.
-func TestAppend_Town(t *testing.T) {
-	t.Parallel()
-	s := open(t, logtest.New(t))
-	_, err := s.Append(t.Context(), "", []runevents.Write{logtest.Told(1)})
-	require.ErrorContains(t, err, "/townId")
-	_, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
-	require.NoError(t, err)
-	_, err = s.Append(t.Context(), "u", []runevents.Write{logtest.Told(2)})
-	require.ErrorContains(t, err, "must be the town that the run is of")
-	again, err := s.Append(t.Context(), "u", []runevents.Write{logtest.Told(1)})
-	require.NoError(t, err, "a duplicate is one whatever town it names")
-	require.True(t, again[0].Idempotent)
-	msg, err := s.log.RunMessage(&commitlog.Record{Kind: commitlog.KindRun, TownID: "t",
-		Run: &runevents.Run{Identity: runevents.Identity{RunID: "run"}}})
-	require.NoError(t, err)
-	require.Equal(t, wire.RunSubject("main", "run"), msg.Subject)
-	require.Equal(t, s.log.Retention.String(), msg.Header.Get("Nats-TTL"))
 }
