@@ -91,17 +91,29 @@ type asked struct {
 // send sends a request without waiting.
 func (e *engine) send(c *apply.Command) *asked {
 	e.t.Helper()
-	replies, err := e.nc.SubscribeSync(e.nc.NewInbox())
-	require.NoError(e.t, err)
-	e.publish(c, replies.Subject)
-	return &asked{c.ApplyID, replies}
+	return e.request(c, e.inbox(c.ApplyID))
 }
 
-func (e *engine) publish(c *apply.Command, reply string) {
+// inbox makes a reply subject for requests for an id.
+func (e *engine) inbox(applyID string) *asked {
+	e.t.Helper()
+	replies, err := e.nc.SubscribeSync(e.nc.NewInbox())
+	require.NoError(e.t, err)
+	return &asked{applyID, replies}
+}
+
+// request sends a request for an answer on a reply subject.
+func (e *engine) request(c *apply.Command, a *asked) *asked {
 	e.t.Helper()
 	data, err := c.MarshalWire(time.Now())
 	require.NoError(e.t, err)
-	require.NoError(e.t, e.nc.PublishRequest(subjectOf(c.TownID), reply, data))
+	return e.publish(a, data, c.TownID)
+}
+
+func (e *engine) publish(a *asked, data []byte, townID string) *asked {
+	e.t.Helper()
+	require.NoError(e.t, e.nc.PublishRequest(subjectOf(townID), a.replies.Subject, data))
+	return a
 }
 
 func subjectOf(townID string) string { return wire.ApplySubject("main", wire.TownToken(townID)) }

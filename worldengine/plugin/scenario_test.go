@@ -82,6 +82,8 @@ func (s *script) step(line string) {
 		s.serve(words)
 	case "ask":
 		s.ask(words[0], s.command(words[1:]), words[3:])
+	case "raw":
+		s.asked[words[0]] = s.engine.publish(s.engine.inbox(""), []byte(words[1]), "a")
 	case "apply", "recover":
 		require.Equal(s.t, line+" ", (s.receive(s.called, line) + " ")[:len(line)+1])
 	case "return":
@@ -224,7 +226,7 @@ func (s *script) ask(on string, c *apply.Command, options []string) {
 		}
 	}
 	if a := s.asked[on]; a != nil && a.applyID == c.ApplyID {
-		s.engine.publish(request, a.replies.Subject)
+		s.engine.request(request, a)
 	} else {
 		s.asked[on] = s.engine.send(request)
 	}
