@@ -64,7 +64,7 @@ func decidedText(a *Asked, status Status) string {
 	switch {
 	case status == Used:
 		return fmt.Sprintf("%s approved it at %s, and it was accepted for execution since; "+
-			"run %s has what came of it", prior.ActorID, at, a.RunID)
+			"run %s has the outcome", prior.ActorID, at, a.RunID)
 	case status == Approved:
 		return fmt.Sprintf("%s approved it at %s, and it is executed when its handoff is sent "+
 			"again. An approval is not taken back: to keep it from being used, pause the town or "+
@@ -105,8 +105,8 @@ func (l List) choose(q Question, hash string, now time.Time) (int, *Refusal) {
 				"handoffHash; list the approvals again and look at it"}
 	case open > 1:
 		return -1, &Refusal{wire.CodeApprovalAmbiguous, fmt.Sprintf(
-			"%d different handoffs with this handoffId wait in the town; say which by the "+
-				"handoffHash that approval.list has", open)}
+			"%d different handoffs with this handoffId wait in the town; name one by its "+
+				"handoffHash, which approval.list has", open)}
 	}
 	return found, nil
 }

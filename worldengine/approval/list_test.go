@@ -2,7 +2,9 @@ package approval_test
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +15,9 @@ import (
 	"worldengine/handoff"
 	"worldengine/trace"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/wire"
 )
+
+var rewrite = flag.Bool("rewrite", false, "write the results of testdata/lists.txt anew")
 
 var (
 	noon = time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC)
@@ -152,96 +155,122 @@ func TestAsked_Status(t *testing.T) {
 	}
 }
 
-// A list goes from the question over the decision to the execution, and no step changes the list
-// before. A handoff that is asked for again takes the place of its lapsed entry.
-func TestList_Course(t *testing.T) {
-	t.Parallel()
-	p := proposed(t, "mayor", "1")
-	first := p.judge(nil)
-	require.True(t, first.Ask)
-	require.Equal(t, handoff.ReasonApprovalRequired, first.Reason)
-	asked := p.ask(nil)
-	want := approval.Asked{
-		HandoffID: p.HandoffID, SnapshotHash: p.SnapshotHash, Handoff: p.bytes,
-		HandoffHash: approval.Hash(p.bytes), At: noon, Expires: noon.Add(time.Hour),
-	}
-	require.Equal(t, approval.List{want}, asked)
-	require.True(t, asked.AnyOpen())
-	require.Equal(t, &asked[0], asked.Entry(p.HandoffID, want.HandoffHash))
-	require.Nil(t, asked.Entry(p.HandoffID, approval.Hash(nil)))
-	require.Nil(t, asked.Entry("another", want.HandoffHash))
-	require.False(t, p.judge(asked).Ask)
-	require.Equal(t, first.Detail, p.judge(asked).Detail)
-	again := asked.Ask(p.Handoff, p.bytes, trace.Context{}, noon.Add(2*time.Hour), time.Hour)
-	want.At, want.Expires = noon.Add(2*time.Hour), noon.Add(3*time.Hour)
-	require.Equal(t, approval.List{want}, again)
-
-	after, entry, refused := p.decide(asked, true, "ada", time.Minute)
-	require.Nil(t, refused)
-	require.Equal(t, "ada", entry.Decision.ActorID)
-	require.Equal(t, &after[0], after.Decided("ada's signal"))
-	require.Nil(t, after.Decided("another"))
-	require.Nil(t, asked[0].Decision)
-	judge := func(at time.Time, encoded []byte) approval.Judgement {
-		return after.Judge(talks, p.Handoff, encoded, at)
-	}
-	require.Equal(t, "ada", judge(noon.Add(time.Hour), p.bytes).Approved.ActorID)
-	require.True(t, judge(noon.Add(time.Minute+time.Hour), p.bytes).Ask, "an approval expires")
-	other := judge(noon, append([]byte{' '}, p.bytes...))
-	require.Equal(t, handoff.ReasonApprovalRequired, other.Reason,
-		"it is for the bytes that were shown")
-	require.True(t, other.Ask, "others may wait beside it")
-
-	used := after.Close(p.Handoff, p.bytes, "run-1")
-	require.Equal(t, approval.Used, used[0].Status(p.SnapshotHash, noon))
-	require.False(t, used.AnyOpen())
-	require.NotNil(t, after[0].Handoff)
+// ledger is a list, in a town's state and at a time.
+type ledger struct {
+	t     *testing.T
+	list  approval.List
+	state string
+	now   time.Time
+	names map[string]string // of the proposals, by their hashes
 }
 
-// A decision that comes too late is refused with the reason and the remedy. The same person may
-// repeat it.
-func TestDecide_TooLate(t *testing.T) {
+// The scenarios of testdata/lists.txt have their results. No step changes the list before.
+func TestList_Scenarios(t *testing.T) {
 	t.Parallel()
-	p := proposed(t, "mayor", "1")
-	asked := p.ask(nil)
-	denied, _, refused := p.decide(asked, false, "ada", 0)
-	require.Nil(t, refused)
-	require.Equal(t, handoff.ReasonApprovalDenied, p.judge(denied).Reason)
-	require.Equal(t, "Denied by ada: why", p.judge(denied).Detail)
-	approved, _, refused := p.decide(asked, true, "ada", 0)
-	require.Nil(t, refused)
-	for name, c := range map[string]struct {
-		list     approval.List
-		hash     string
-		approved bool
-		later    time.Duration
-		code     wire.Code
-		message  string
-	}{
-		"nobody asked": {nil, p.SnapshotHash, true, 0, wire.CodeUnknownApproval, "lately"},
-		"another was first": {denied, p.SnapshotHash, true, 0, wire.CodeAlreadyDecided,
-			"ada denied it at 2026-02-16T12:00:00Z. A denial is not taken back"},
-		"another denies": {approved, p.SnapshotHash, false, 0, wire.CodeAlreadyDecided,
-			"ada approved it at 2026-02-16T12:00:00Z, and it is executed when"},
-		"the same by another": {denied, p.SnapshotHash, false, 0, wire.CodeAlreadyDecided, "ada"},
-		"it was executed": {approved.Close(p.Handoff, p.bytes, "run-1"), p.SnapshotHash, true, 0,
-			wire.CodeAlreadyDecided, "accepted for execution since; run run-1"},
-		"the town changed":    {asked, "b", true, 0, wire.CodeApprovalStale, "has changed"},
-		"a record of that":    {asked.On("b"), "b", true, 0, wire.CodeApprovalStale, "has changed"},
-		"it changed and back": {asked.On("b"), p.SnapshotHash, true, 0, wire.CodeApprovalStale, ""},
-		"it waited too long": {asked, p.SnapshotHash, true, time.Hour, wire.CodeApprovalStale,
-			"waited for too long"},
-	} {
-		_, _, refused := c.list.Decide(approval.Question{HandoffID: p.HandoffID}, c.hash,
-			decision(c.approved, "ben", noon.Add(c.later)), time.Hour)
-		require.NotNil(t, refused, name)
-		require.Equal(t, c.code, refused.Code, name)
-		require.Contains(t, refused.Message, c.message, name)
+	const file = "testdata/lists.txt"
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var got strings.Builder
+	var l *ledger
+	for line := range strings.Lines(string(want)) {
+		if strings.HasPrefix(line, "  ") {
+			continue
+		}
+		got.WriteString(line)
+		if strings.HasPrefix(line, "== ") {
+			l = &ledger{t: t, state: "a", now: noon, names: map[string]string{}}
+		} else if words := strings.Fields(line); l != nil && len(words) > 0 {
+			list := l.list
+			before, err := json.Marshal(list)
+			require.NoError(t, err)
+			for _, result := range l.step(words[0], words[1:]) {
+				fmt.Fprintln(&got, " ", result)
+			}
+			after, err := json.Marshal(list)
+			require.NoError(t, err)
+			require.Equal(t, string(before), string(after), line)
+		}
 	}
-	same, entry, refused := p.decide(denied, false, "ada", time.Minute)
-	require.Nil(t, refused)
-	require.Equal(t, noon, entry.Decision.At, "the first one counts")
-	require.Equal(t, denied, same)
+	if *rewrite {
+		require.NoError(t, os.WriteFile(file, []byte(got.String()), 0o600))
+		return
+	}
+	require.Equal(t, string(want), got.String())
+}
+
+func (l *ledger) step(verb string, words []string) (results []string) {
+	switch verb {
+	case "at":
+		d, err := time.ParseDuration(words[0])
+		require.NoError(l.t, err)
+		l.now = noon.Add(d)
+	case "town":
+		l.state = words[0]
+		l.list = l.list.On(l.hash())
+	case "judge":
+		p := l.proposal(words...)
+		switch j := l.list.Judge(talks, p.Handoff, p.bytes, l.now); {
+		case j.Approved != nil:
+			results = append(results, "approved by "+j.Approved.ActorID)
+		case j.Ask:
+			results = append(results, string(j.Reason)+", ask: "+j.Detail)
+		default:
+			results = append(results, string(j.Reason)+": "+j.Detail)
+		}
+	case "ask":
+		p := l.proposal(words...)
+		l.list = l.list.Ask(p.Handoff, p.bytes, trace.Context{}, l.now, time.Hour)
+	case "approve", "deny": // P by NAME of ACTOR
+		q := approval.Question{HandoffID: l.proposal(words[0]).HandoffID}
+		if len(words) > 3 {
+			q.HandoffHash = approval.Hash(l.proposal(words[0], words[4]).bytes)
+		}
+		after, entry, refused := l.list.Decide(q, l.hash(),
+			decision(verb == "approve", words[2], l.now), time.Hour)
+		if refused != nil {
+			return append(results, string(refused.Code)+": "+refused.Message)
+		}
+		l.list = after
+		results = append(results, l.describe(&entry))
+	case "execute":
+		p := l.proposal(words...)
+		l.list = l.list.Close(p.Handoff, p.bytes, "run-1")
+	case "list":
+		for i := range l.list {
+			results = append(results, l.describe(&l.list[i]))
+		}
+	}
+	return results
+}
+
+// hash returns the hash of the town's state. Proposals are made from the state a.
+func (l *ledger) hash() string { return strings.Repeat(l.state, 64) }
+
+// proposal returns the proposal with a number, of an actor.
+func (l *ledger) proposal(words ...string) proposal {
+	actor := "mayor"
+	if len(words) > 1 {
+		actor = words[1]
+	}
+	p := proposed(l.t, actor, words[0])
+	l.names[approval.Hash(p.bytes)] = words[0] + " " + actor
+	return p
+}
+
+func (l *ledger) describe(a *approval.Asked) string {
+	text := fmt.Sprint(l.names[a.HandoffHash], ": ", a.Status(l.hash(), l.now), " until ",
+		a.Expires.Format(time.TimeOnly))
+	if a.Decision != nil {
+		text += fmt.Sprintf(", decided by %s at %s", a.Decision.ActorID,
+			a.Decision.At.Format(time.TimeOnly))
+	}
+	if a.RunID != "" {
+		text += fmt.Sprintf(", %s, key %.12s", a.RunID, a.IdempotencyKey)
+	}
+	if a.Handoff == nil {
+		text += ", closed"
+	}
+	return text
 }
 
 // Open proposals are bounded in number and bytes, for each actor and for the town.
@@ -332,47 +361,6 @@ func TestOn_Closes(t *testing.T) {
 		require.True(t, closed[i].Decision.At.After(noon.Add(83*time.Second)),
 			"the last decided ones are kept")
 	}
-}
-
-// Handoffs with one handoffId and other bytes are asked about one beside the other, and a decision is
-// about one of them. Once one is executed, the other waits no longer: it has the same key.
-func TestDecide_OneID(t *testing.T) {
-	t.Parallel()
-	evil, good := proposed(t, "evil", "1"), proposed(t, "good", "1")
-	require.Equal(t, evil.HandoffID, good.HandoffID)
-	list := evil.ask(nil)
-	require.True(t, good.judge(list).Ask)
-	list = good.ask(list)
-	require.Len(t, list, 2)
-	decide := func(hash string, approved bool, actor string) *approval.Refusal {
-		after, _, refused := list.Decide(
-			approval.Question{HandoffID: good.HandoffID, HandoffHash: hash}, good.SnapshotHash,
-			decision(approved, actor, noon), time.Hour)
-		if refused == nil {
-			list = after
-		}
-		return refused
-	}
-	require.Equal(t, wire.CodeApprovalAmbiguous, decide("", true, "ada").Code)
-	require.Equal(t, wire.CodeApprovalDiffers, decide(approval.Hash(nil), true, "ada").Code)
-	both := list
-	require.Nil(t, decide(approval.Hash(evil.bytes), false, "ada"))
-	require.Equal(t, handoff.ReasonApprovalDenied, evil.judge(list).Reason)
-	require.Equal(t, handoff.ReasonApprovalRequired, good.judge(list).Reason,
-		"the denial is of the other bytes")
-	require.Nil(t, decide("", true, "ada"), "one waits")
-	require.NotNil(t, good.judge(list).Approved)
-
-	list = both
-	require.Nil(t, decide(approval.Hash(good.bytes), true, "ada"))
-	require.Nil(t, decide(approval.Hash(evil.bytes), true, "ada"))
-	list = list.Close(good.Handoff, good.bytes, "run-1")
-	require.Equal(t, approval.Stale, list[0].Status(good.SnapshotHash, noon))
-	require.Empty(t, list[0].IdempotencyKey)
-	require.Equal(t, approval.Used, list[1].Status(good.SnapshotHash, noon))
-	require.Equal(t, good.IdempotencyKey, list[1].IdempotencyKey)
-	require.Nil(t, decide(approval.Hash(good.bytes), true, "ada"), "the same person asks again")
-	require.Equal(t, wire.CodeAlreadyDecided, decide(approval.Hash(good.bytes), true, "ben").Code)
 }
 
 // An entry has the trace of the delivery that asked for as long as the handoff may be executed.
