@@ -10,10 +10,12 @@ import (
 
 // Directory knows the rights of all users. It is safe for concurrent use. A nil Directory, of a
 // server without access control, gives all requests all rights.
-type Directory struct {
-	byID atomic.Pointer[map[string]Rights]
-	// own are the names of the users in the world's account.
-	own atomic.Pointer[map[string]bool]
+type Directory struct{ users atomic.Pointer[users] }
+
+// users are the rights of the users by their IDs, and the names of those in the world's account.
+type users struct {
+	byID map[string]Rights
+	own  map[string]bool
 }
 
 // NewDirectory returns the directory of the users of an access file.
@@ -25,18 +27,17 @@ func NewDirectory(users []User) *Directory {
 
 // Replace puts other users into the directory. Requests that it was asked about before keep their
 // rights.
-func (d *Directory) Replace(users []User) {
-	byID, own := make(map[string]Rights, len(users)), map[string]bool{}
-	for i := range users {
-		u := &users[i]
-		byID[u.ID()] = Rights{
+func (d *Directory) Replace(all []User) {
+	known := users{map[string]Rights{}, map[string]bool{}}
+	for i := range all {
+		u := &all[i]
+		known.byID[u.ID()] = Rights{
 			noRights: !u.Role.Spec().Client, user: u.Name, role: u.Role, towns: u.Towns,
 			actors: u.Actors, read: u.Read,
 		}
-		own[u.Name] = !u.Role.Spec().Client
+		known.own[u.Name] = !u.Role.Spec().Client
 	}
-	d.byID.Store(&byID)
-	d.own.Store(&own)
+	d.users.Store(&known)
 }
 
 // User returns the name and the role of the user with an ID; "" if it is unknown.
@@ -44,7 +45,7 @@ func (d *Directory) User(id string) (name string, role Role) {
 	if d == nil {
 		return "", ""
 	}
-	rights := (*d.byID.Load())[id]
+	rights := d.users.Load().byID[id]
 	return rights.user, rights.role
 }
 
@@ -71,7 +72,7 @@ func (d *Directory) OfWorld(h Headers, inbox string) Rights {
 		return d.ofMarks(marks)
 	}
 	user := wire.InboxUser(inbox)
-	if !(*d.own.Load())[user] {
+	if !d.users.Load().own[user] {
 		user = ""
 	}
 	return Rights{user: user, role: Operator}
@@ -97,7 +98,7 @@ func (d *Directory) ofMarks(marks []string) Rights {
 	if len(marks) != 1 || json.Unmarshal([]byte(marks[0]), &mark) != nil {
 		return Rights{noRights: true}
 	}
-	rights, known := (*d.byID.Load())[mark.User]
+	rights, known := d.users.Load().byID[mark.User]
 	if !known {
 		return Rights{noRights: true, user: mark.User}
 	}

@@ -37,7 +37,7 @@ func (r *Reader) Closed(
 		token = wire.TownToken(townID)
 	}
 	before, _ := strconv.ParseUint(after, 10, 64) // from the newest if it is no place
-	c := closed{r, map[string]*commitlog.Entry{}}
+	c := reading{Reader: r, towns: map[string]*listed{}}
 	for read := 0; ; {
 		rows := r.Index.Approvals(token, before, atOnce)
 		if len(rows) == 0 {
@@ -53,7 +53,7 @@ func (r *Reader) Closed(
 				continue
 			}
 			read++
-			row, err := c.row(ctx, &rows[i], of)
+			row, err := c.closedRow(ctx, &rows[i], of)
 			if err != nil {
 				return page, err
 			}
@@ -65,22 +65,16 @@ func (r *Reader) Closed(
 	}
 }
 
-// closed reads the proposals that wait no longer.
-type closed struct {
-	*Reader
-	towns map[string]*commitlog.Entry // by token; nil of a damaged town
-}
-
-// row returns the row of a proposal by the record that asked about it, nil if it still waits, the log
-// does not keep it, or it is none of the towns that are asked about.
-func (c *closed) row(
+// closedRow makes the row of a proposal by the record that asked about it, nil if it still waits, the log
+// does not keep it, or of is false for its town.
+func (r *reading) closedRow(
 	ctx context.Context, at *index.Row, of func(townID string) bool,
 ) (*messages.Approval, error) {
-	rec, err := c.record(ctx, at)
+	rec, err := r.record(ctx, at)
 	if rec == nil || err != nil || !of(rec.TownID) {
 		return nil, err
 	}
-	town, err := c.town(ctx, at.Town)
+	town, err := r.town(ctx, at.Town)
 	if town == nil || err != nil {
 		return nil, err
 	}
@@ -96,13 +90,13 @@ func (c *closed) row(
 		now = nil // asked about again
 	}
 	if now != nil {
-		status, decision = now.Status(town.State.Hash, c.Now()), now.Decision
+		status, decision = now.Status(town.State.Hash, r.Now()), now.Decision
 	}
 	if status.IsOpen() {
 		return nil, nil
 	}
 	if decision == nil {
-		if decision, err = c.decision(ctx, at, a.HandoffHash); err != nil {
+		if decision, err = r.decision(ctx, at, a.HandoffHash); err != nil {
 			return nil, err
 		}
 	}
@@ -112,7 +106,7 @@ func (c *closed) row(
 	case decision != nil && !decision.Approved:
 		status = approval.Denied
 	case decision != nil && now == nil:
-		runID, err := c.accepted(ctx, at, &a)
+		runID, err := r.accepted(ctx, at, &a)
 		if err != nil {
 			return nil, err
 		}
@@ -125,28 +119,12 @@ func (c *closed) row(
 	return row, nil
 }
 
-// town returns a town, nil if it is damaged.
-func (c *closed) town(ctx context.Context, token string) (*commitlog.Entry, error) {
-	if town, found := c.towns[token]; found {
-		return town, nil
-	}
-	var known *commitlog.Entry
-	town, err := c.load(ctx, token)
-	if err == nil {
-		known = &town
-	} else if errors.Is(err, commitlog.ErrTownDamaged) {
-		err = nil
-	}
-	c.towns[token] = known
-	return known, err
-}
-
 // decision returns the decision about a handoff that a row asked about, nil if there was none: the
 // first behind the question. Later ones are about another asking.
-func (c *closed) decision(
+func (r *Reader) decision(
 	ctx context.Context, asked *index.Row, handoffHash string,
 ) (decision *approval.Decision, err error) {
-	err = c.past(ctx, asked.Town, commitlog.KindDecided, func(seq uint64, rec *commitlog.Record) bool {
+	err = r.past(ctx, asked.Town, commitlog.KindDecided, func(seq uint64, rec *commitlog.Record) bool {
 		if seq < asked.Seq {
 			return false
 		}
@@ -159,18 +137,18 @@ func (c *closed) decision(
 }
 
 // accepted returns the run that carried an approved handoff out, "" if none did.
-func (c *closed) accepted(
+func (r *Reader) accepted(
 	ctx context.Context, asked *index.Row, a *approval.Asked,
 ) (runID string, err error) {
 	h, err := handoff.Parse(a.Handoff, schemas.Limits{Bytes: len(a.Handoff) + 1})
 	if err != nil {
 		return "", nil
 	}
-	seq, found := c.Index.Accepted(asked.Town, h.IdempotencyKey)
+	seq, found := r.Index.Accepted(asked.Town, h.IdempotencyKey)
 	if !found || seq < asked.Seq {
 		return "", nil
 	}
-	rec, _, err := c.Log.RecordAt(ctx, seq)
+	rec, _, err := r.Log.RecordAt(ctx, seq)
 	if err != nil || rec.Run == nil {
 		return "", err
 	}

@@ -171,12 +171,12 @@ func (r *Reader) List(
 	}
 	places = slices.DeleteFunc(places, func(p place) bool { return p.order <= after })
 	slices.SortFunc(places, func(a, b place) int { return strings.Compare(a.order, b.order) })
-	l := lister{Reader: r, places: places[:min(limit, len(places))], towns: map[string]*listed{}}
+	read := reading{r, places[:min(limit, len(places))], map[string]*listed{}}
 	for i := range places {
 		if i == limit {
 			return page, nil
 		}
-		row, err := l.row(ctx, &places[i])
+		row, err := read.openRow(ctx, &places[i])
 		if err != nil {
 			return messages.Approvals{}, err
 		}
@@ -219,73 +219,76 @@ func (r *Reader) load(ctx context.Context, token string) (town commitlog.Entry, 
 	return commitlog.ReadEntry(token, msg)
 }
 
-// lister makes the rows of a page. It reads each town of the page once.
-type lister struct {
+// reading makes the rows of a page. It reads each town of the page once.
+type reading struct {
 	*Reader
-	places []place
-	towns  map[string]*listed
+	places []place            // of open proposals
+	towns  map[string]*listed // by token; nil for a damaged town
 }
 
-// listed is a town of a page.
+// listed is a town of a page. For open proposals it has the rest.
 type listed struct {
 	commitlog.Entry
 	tree any               // the state, as schemas.Decode returns it
 	runs map[string]string // that asked, by the hash of the handoff
 }
 
-// row makes the row of a place, nil if the entry waits no longer or cannot be read.
-func (l *lister) row(ctx context.Context, p *place) (*messages.Approval, error) {
-	town, err := l.open(ctx, p.townID)
-	if errors.Is(err, commitlog.ErrTownDamaged) {
-		l.Logger.Error("the proposals that wait in a town cannot be listed", "town", p.townID,
-			"error", err)
-		return nil, nil
+// town returns a town, nil if it is damaged.
+func (r *reading) town(ctx context.Context, token string) (*listed, error) {
+	if town, found := r.towns[token]; found {
+		return town, nil
 	}
-	if err != nil {
+	var known *listed
+	current, err := r.load(ctx, token)
+	if err == nil {
+		known = &listed{Entry: current}
+	} else if errors.Is(err, commitlog.ErrTownDamaged) {
+		err = nil
+	}
+	r.towns[token] = known
+	return known, err
+}
+
+// openRow makes the row of an open proposal, nil if it waits no longer or cannot be read.
+func (r *reading) openRow(ctx context.Context, p *place) (*messages.Approval, error) {
+	town, err := r.town(ctx, wire.TownToken(p.townID))
+	if town != nil && town.runs == nil {
+		err = r.complete(ctx, town, p.townID)
+	}
+	if town == nil || err != nil {
 		return nil, err
 	}
 	hash := town.State.Hash
 	a := town.Approvals.Entry(p.handoffID, p.handoffHash)
-	if a == nil || !a.Status(hash, l.Now()).IsOpen() {
+	if a == nil || !a.Status(hash, r.Now()).IsOpen() {
 		return nil, nil
 	}
 	row := newRow(p.townID, a)
-	row.Status, row.RunID = string(a.Status(hash, l.Now())), town.runs[a.HandoffHash]
+	row.Status, row.RunID = string(a.Status(hash, r.Now())), town.runs[a.HandoffHash]
 	decide(row, a.Decision)
-	if err := l.expect(row, a, town); err != nil {
-		l.Logger.Error("a proposal that waits cannot be read", "town", p.townID,
+	if err := r.expect(row, a, town); err != nil {
+		r.Logger.Error("a proposal that waits cannot be read", "town", p.townID,
 			"handoff", a.HandoffID, "error", err)
 		return nil, nil
 	}
 	return row, nil
 }
 
-// open returns a town, which it reads once.
-func (l *lister) open(ctx context.Context, townID string) (*listed, error) {
-	if known := l.towns[townID]; known != nil {
-		return known, nil
-	}
-	current, err := l.load(ctx, wire.TownToken(townID))
-	if err != nil {
-		return nil, err
-	}
-	town := &listed{Entry: current}
-	canonical := current.State.Canonical
+// complete adds a town's tree, and the runs that asked about the open proposals of the page.
+func (r *reading) complete(ctx context.Context, town *listed, townID string) (err error) {
+	canonical := town.State.Canonical
 	town.tree, err = schemas.Decode(canonical, schemas.Limits{Bytes: len(canonical) + 1})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	hashes := map[string]bool{}
-	for i := range l.places {
-		if l.places[i].townID == townID {
-			hashes[l.places[i].handoffHash] = true
+	for i := range r.places {
+		if r.places[i].townID == townID {
+			hashes[r.places[i].handoffHash] = true
 		}
 	}
-	if town.runs, err = l.askedRuns(ctx, wire.TownToken(townID), hashes); err != nil {
-		return nil, err
-	}
-	l.towns[townID] = town
-	return town, nil
+	town.runs, err = r.askedRuns(ctx, wire.TownToken(townID), hashes)
+	return err
 }
 
 // newRow returns the row of an entry, without its proposal and decision.
@@ -319,12 +322,12 @@ func propose(row *messages.Approval, encoded jsontext.Value) (*handoff.Handoff, 
 }
 
 // expect adds the proposal, and the changes that the rules expect of it.
-func (l *lister) expect(row *messages.Approval, a *approval.Asked, town *listed) error {
+func (r *reading) expect(row *messages.Approval, a *approval.Asked, town *listed) error {
 	h, err := propose(row, a.Handoff)
 	if err != nil {
 		return err
 	}
-	after, reason := l.Rules.Apply(town.State.Snapshot, &h.Proposal)
+	after, reason := r.Rules.Apply(town.State.Snapshot, &h.Proposal)
 	if row.ExpectedFailure = reason; reason != "" {
 		return nil
 	}

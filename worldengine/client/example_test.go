@@ -105,17 +105,3 @@ func ExampleClient_Events() {
 	// 9 StepCompleted apply
 	// 10 RunCompleted
 }
-
-// A town that exists is not created again; the error has a code.
-func ExampleIsCode() {
-	url, stop := demo()
-	defer stop()
-	engine, err := client.Connect(url, client.Options{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer engine.Close()
-	_, err = engine.Town(context.Background(), "atlantis")
-	fmt.Println(client.IsCode(err, "UNKNOWN_TOWN"), err)
-	// Output: true UNKNOWN_TOWN (404): there is no such town: "atlantis"
-}

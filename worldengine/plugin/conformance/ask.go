@@ -28,22 +28,14 @@ type asked struct {
 	c   *checker
 	id  string
 	sub *nats.Subscription
-	in  string
 }
 
-// open subscribes to a reply subject for the requests of an id.
-func (c *checker) open(id string) (*asked, error) {
-	a := &asked{c: c, id: id, in: c.nc.NewInbox()}
-	var err error
-	a.sub, err = c.nc.SubscribeSync(a.in)
-	return a, err
-}
-
-// ask sends one request with an id.
-func (c *checker) ask(id string, data []byte) (*asked, error) {
-	a, err := c.open(id)
-	if err == nil {
-		err = a.send(data)
+// ask sends requests with an id.
+func (c *checker) ask(id string, requests ...[]byte) (*asked, error) {
+	sub, err := c.nc.SubscribeSync(c.nc.NewInbox())
+	a := &asked{c, id, sub}
+	for i := 0; err == nil && i < len(requests); i++ {
+		err = a.send(requests[i])
 	}
 	return a, err
 }
@@ -59,7 +51,9 @@ func (c *checker) askFirst() (*asked, error) {
 
 func (a *asked) close() { _ = a.sub.Unsubscribe() }
 
-func (a *asked) send(data []byte) error { return a.c.nc.PublishRequest(a.c.Subject, a.in, data) }
+func (a *asked) send(data []byte) error {
+	return a.c.nc.PublishRequest(a.c.Subject, a.sub.Subject, data)
+}
 
 // next returns the next answer within wait. The error is errSilent, ErrAbsent, or an error about an
 // invalid answer.
@@ -117,7 +111,7 @@ func (c *checker) askWith(
 	ctx context.Context, command *apply.Command,
 	write func(command *apply.Command, left time.Duration) ([]byte, error),
 ) (none apply.Answer, err error) {
-	a, err := c.open(command.ApplyID)
+	a, err := c.ask(command.ApplyID)
 	if err != nil {
 		return none, err
 	}

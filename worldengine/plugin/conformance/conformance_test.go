@@ -73,27 +73,6 @@ func serve(t *testing.T, nc *nats.Conn, memory plugin.Memory, apply plugin.Func)
 	}
 }
 
-func agree(_ context.Context, c *apply.Command) (apply.Answer, error) { return apply.Done(c), nil }
-
-func TestCheck_PluginOfTheLibrary(t *testing.T) {
-	t.Parallel()
-	for name, does := range map[string]plugin.Func{
-		"applies": agree,
-		"refuses": func(_ context.Context, c *apply.Command) (apply.Answer, error) {
-			return apply.Refuse(c, "NOT_HERE", "Not here.", false), nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			nc := natstest.Connect(t)
-			t.Cleanup(serve(t, nc, plugin.NewVolatileMemory(), does))
-			rows := check(t, nc)
-			require.Empty(t, failed(rows), "%+v", rows)
-			require.Equal(t, conformance.Skip, rows["restart"].Verdict)
-		})
-	}
-}
-
 // A plugin with a memory on disk keeps the rule of restarts, and one without fails.
 func TestCheck_Restart(t *testing.T) {
 	t.Parallel()
@@ -135,16 +114,6 @@ func TestCheck_Restart(t *testing.T) {
 				rows["restart"].Found)
 		})
 	}
-}
-
-func TestCheck_NoPlugin(t *testing.T) {
-	t.Parallel()
-	_, err := conformance.Check(t.Context(), natstest.Connect(t), conformance.Config{
-		Subject: subject, Town: town.NewState(&town.Snapshot{
-			SchemaVersion: town.SchemaVersion, TownID: "t",
-		}),
-	})
-	require.ErrorIs(t, err, conformance.ErrAbsent)
 }
 
 // script is a plugin that keeps all rules but one.
