@@ -172,9 +172,6 @@ func TestRun_PasswordAndPermissions(t *testing.T) {
 	require.Contains(t, out, `"runevents.v2.main.town-threatened.>"`)
 	require.NotContains(t, out, sentinel)
 
-	out, _ = output(t, 0, "permissions", "--world", "w-1")
-	require.Contains(t, out, `user: "plugin-1", password: $PLUGIN_1_PASSWORD`)
-	require.Contains(t, out, "worldengine.v1.w-1.apply.*")
 	output(t, 2, "permissions", "--world", "a.b")
 }
 

@@ -120,21 +120,6 @@ func (a *allowance) adjust(now usage, limit uint64) {
 	a.garbage = max(leastGarbage, min(uint64(wanted), mostGarbage, limit/8))
 }
 
-// bytesOf and secondsOf return the value of a metric, 0 if this Go runtime does not have it.
-func bytesOf(s metrics.Sample) uint64 {
-	if s.Value.Kind() != metrics.KindUint64 {
-		return 0
-	}
-	return s.Value.Uint64()
-}
-
-func secondsOf(s metrics.Sample) float64 {
-	if s.Value.Kind() != metrics.KindFloat64 {
-		return 0
-	}
-	return s.Value.Float64()
-}
-
 func readUsage() usage {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/cpu/classes/gc/total:cpu-seconds"},
@@ -142,8 +127,8 @@ func readUsage() usage {
 	}
 	metrics.Read(samples)
 	return usage{
-		allocated: bytesOf(samples[0]), user: secondsOf(samples[3]),
-		gc: secondsOf(samples[1]) - secondsOf(samples[2]),
+		allocated: samples[0].Value.Uint64(), user: samples[3].Value.Float64(),
+		gc: samples[1].Value.Float64() - samples[2].Value.Float64(),
 	}
 }
 
@@ -157,7 +142,7 @@ func readHeap() uint64 {
 	metrics.Read(samples)
 	var bytes uint64
 	for i := range samples {
-		bytes += bytesOf(samples[i])
+		bytes += samples[i].Value.Uint64()
 	}
 	return bytes
 }

@@ -82,11 +82,6 @@ func (p *program) get(t *testing.T, path string) (status int, text string) {
 func TestServe_Health(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "--http", "127.0.0.1:0")
-	for _, path := range []string{"livez", "readyz"} {
-		status, text := p.get(t, path)
-		require.Equal(t, http.StatusOK, status, text)
-		require.Equal(t, "ok\n", text)
-	}
 	at := strings.TrimPrefix(consoleLine.FindStringSubmatch(p.printed())[1], "http://")
 	ready, _ := output(t, 0, "health", "--http", at)
 	require.Equal(t, "ok\n", ready)
