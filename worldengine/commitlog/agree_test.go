@@ -11,6 +11,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+func TestMain(m *testing.M) { natstest.Main(m, 12) }
+
 // newWorld makes the log of a world with settings, and three messages on one subject.
 func newWorld(t *testing.T, s commitlog.Settings) jetstream.JetStream {
 	t.Helper()

@@ -18,18 +18,23 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// away answers every request at once like NATS without a subscribed plugin.
-type away struct{}
+// router is a Router whose requests go to a function.
+type router func(a *game.Application, attempt int64)
 
-func (away) Ask(_ string, a *game.Application, attempt int64, _ []byte) error {
-	a.Deliver(game.Reply{Attempt: attempt, Msg: &nats.Msg{
-		Header: nats.Header{"Status": {"503"}},
-	}})
+func (r router) Ask(_ string, a *game.Application, attempt int64, _ []byte) error {
+	r(a, attempt)
 	return nil
 }
 
-func (away) Forget(*game.Application, bool) {}
-func (away) Close()                         {}
+func (router) Forget(*game.Application, bool) {}
+func (router) Close()                         {}
+
+// away answers every request at once like NATS without a subscribed plugin.
+var away = router(func(a *game.Application, attempt int64) {
+	a.Deliver(game.Reply{Attempt: attempt, Msg: &nats.Msg{
+		Header: nats.Header{"Status": {"503"}},
+	}})
+})
 
 // A command fails as unreached only if no request can have arrived. A server that takes a command
 // over records that one may have, before it asks itself.
@@ -48,7 +53,7 @@ func TestWorker_Unreached(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *game.Config) {
 				c.Policy.Attempts, c.Policy.Absent = 1, apply.AbsentFail
-				c.Policy.Resend, c.Router = 100*time.Millisecond, away{}
+				c.Policy.Resend, c.Router = 100*time.Millisecond, away
 			}, func(p *apply.Pending) {
 				p.Reached, p.Deadline = row.reached, p.NotBefore.Add(300*time.Millisecond)
 			})
@@ -81,7 +86,7 @@ func TestWorker_TakesConsoleOver(t *testing.T) {
 func TestWorker_CancelAfterTakeover(t *testing.T) {
 	t.Parallel()
 	w := work(t, func(c *game.Config) {
-		c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away{}
+		c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away
 	})
 	client := w.ensure()
 	current := w.town() // another server takes it over
@@ -108,7 +113,7 @@ func TestWorker_Rests(t *testing.T) {
 			c.Policy.Absent, c.Policy.Attempts = apply.AbsentFail, 1
 			c.Policy.Resend = 100 * time.Millisecond
 			c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
-			c.Router = away{}
+			c.Router = away
 			c.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
 		}, func(p *apply.Pending) {
 			p.Via, p.Deadline = via, p.NotBefore.Add(300*time.Millisecond)
@@ -170,35 +175,26 @@ func TestWorker_Rests(t *testing.T) {
 	}
 }
 
-// back is a plugin that is away at the first request, and silent afterwards.
-type back struct{ asked chan struct{} }
-
-func (b back) Ask(subject string, a *game.Application, attempt int64, data []byte) error {
-	b.asked <- struct{}{}
-	if len(b.asked) > 1 {
-		return nil
-	}
-	return away{}.Ask(subject, a, attempt, data)
-}
-
-func (back) Forget(*game.Application, bool) {}
-func (back) Close()                         {}
-
 // Once a plugin has taken a request, even silently, requests behind the command are not refused for
 // its absence.
 func TestWorker_SilentPlugin(t *testing.T) {
 	t.Parallel()
-	plugin := back{make(chan struct{}, 8)}
+	asked := make(chan struct{}, 8)
+	back := router(func(a *game.Application, attempt int64) {
+		if asked <- struct{}{}; len(asked) == 1 {
+			away(a, attempt)
+		}
+	})
 	w := work(t, func(c *game.Config) {
 		c.Policy.Absent, c.Policy.Resend = apply.AbsentWait, time.Hour
-		c.AbsentWait, c.Router = time.Hour, plugin
+		c.AbsentWait, c.Router = time.Hour, back
 	})
 	w.ensure()
 	refused := func() bool {
 		return w.Absent("town-threatened", w.current.Pending.Run.RunID, "behind") != nil
 	}
 	require.Eventually(t, refused, 30*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return len(plugin.asked) == 2 }, 30*time.Second,
+	require.Eventually(t, func() bool { return len(asked) == 2 }, 30*time.Second,
 		time.Millisecond)
 	require.Eventually(t, func() bool { return !refused() }, 30*time.Second, time.Millisecond)
 }
@@ -210,7 +206,7 @@ func TestWorker_Watch(t *testing.T) {
 	by := &commitlog.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1}
 	watched := func(t *testing.T) (w *working, requireStatus func(runevents.RunStatus)) {
 		w = work(t, func(c *game.Config) {
-			c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away{}
+			c.Policy.Absent, c.AbsentWait, c.Router = apply.AbsentWait, time.Hour, away
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		t.Cleanup(cancel)

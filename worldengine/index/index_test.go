@@ -10,8 +10,11 @@ import (
 
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
+
+func TestMain(m *testing.M) { natstest.Main(m, 12) }
 
 // Wait reads a gap of another writer from the log.
 func TestWait_ReadsAGap(t *testing.T) {

@@ -1,9 +1,0 @@
-package index
-
-import (
-	"testing"
-
-	"worldengine/worldengine/natstest"
-)
-
-func TestMain(m *testing.M) { natstest.Main(m, 12) }
