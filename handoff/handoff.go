@@ -83,12 +83,12 @@ func fromTree(tree map[string]any) (*Handoff, error) {
 		IdempotencyKey: text(tree, "idempotencyKey"),
 		SnapshotHash:   text(tree, "snapshotHash"),
 		DecisionEpoch:  integer(tree, "decisionEpoch"),
-		Proposal:       proposalOf(tree["proposal"].(map[string]any)),
+		Proposal:       readProposal(tree["proposal"].(map[string]any)),
 		Command:        text(tree, "command"),
 		Requirements: Requirements{
 			ExpectedSnapshotHash:  text(requirements, "expectedSnapshotHash"),
 			ExpectedDecisionEpoch: integer(requirements, "expectedDecisionEpoch"),
-			Preconditions:         preconditionsOf(requirements["preconditions"]),
+			Preconditions:         readPreconditions(requirements["preconditions"]),
 		},
 	}
 	if violations := h.disagreements(); len(violations) > 0 {

@@ -83,7 +83,7 @@ const (
 	Approval PreconditionKind = "approval"
 )
 
-func proposalOf(tree map[string]any) Proposal {
+func readProposal(tree map[string]any) Proposal {
 	p := Proposal{
 		SchemaVersion: text(tree, "schemaVersion"),
 		ProposalID:    text(tree, "proposalId"),
@@ -96,7 +96,7 @@ func proposalOf(tree map[string]any) Proposal {
 		Reason:        text(tree, "reason"),
 		ReasonTags:    []string{},
 		Args:          map[string]string{},
-		Preconditions: preconditionsOf(tree["preconditions"]),
+		Preconditions: readPreconditions(tree["preconditions"]),
 	}
 	for _, tag := range tree["reasonTags"].([]any) {
 		p.ReasonTags = append(p.ReasonTags, tag.(string))
@@ -107,7 +107,7 @@ func proposalOf(tree map[string]any) Proposal {
 	return p
 }
 
-func preconditionsOf(tree any) []Precondition {
+func readPreconditions(tree any) []Precondition {
 	list, _ := tree.([]any)
 	preconditions := make([]Precondition, 0, len(list))
 	for _, element := range list {

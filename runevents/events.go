@@ -61,26 +61,26 @@ const (
 // (section 1.2). Two sources go beyond it, because v2 has no RunApproved: a run starts from PENDING
 // too, and RunQueued is valid until then.
 var eventSpecs = []EventSpec{
-	{Type: RunQueued, Level: OfRun, From: of(RunPending, RunIsApproved), To: "PENDING", Stays: true,
+	{Type: RunQueued, Level: OfRun, From: texts(RunPending, RunIsApproved), To: "PENDING", Stays: true,
 		OfEngine: true},
-	{Type: RunApproved, Level: OfRun, From: of(RunPending), To: "APPROVED", OfEngine: true},
-	{Type: RunStarted, Level: OfRun, From: of(RunPending, RunIsApproved), To: "RUNNING"},
-	{Type: RunPaused, Level: OfRun, From: of(RunRunning), To: "PAUSED", Tone: "wait"},
-	{Type: RunResumed, Level: OfRun, From: of(RunIsPaused), To: "RUNNING"},
-	{Type: RunCompleted, Level: OfRun, From: of(RunRunning), To: "COMPLETED"},
-	{Type: RunFailed, Level: OfRun, From: of(RunRunning), To: "FAILED", Tone: "bad"},
-	{Type: RunCancelled, Level: OfRun, From: of(RunRunning, RunIsPaused), To: "CANCELLED", Tone: "bad"},
-	{Type: StepStarted, Level: OfStep, From: of(StepPending), To: "RUNNING"},
-	{Type: StepCompleted, Level: OfStep, From: of(StepRunning), To: "SUCCESS"},
-	{Type: StepFailed, Level: OfStep, From: of(StepRunning), To: "FAILED", Tone: "bad"},
-	{Type: StepSkipped, Level: OfStep, From: of(StepPending), To: "SKIPPED"},
-	{Type: SignalAccepted, Level: OfSignal, From: of(RunRunning, RunIsPaused), Stays: true,
+	{Type: RunApproved, Level: OfRun, From: texts(RunPending), To: "APPROVED", OfEngine: true},
+	{Type: RunStarted, Level: OfRun, From: texts(RunPending, RunIsApproved), To: "RUNNING"},
+	{Type: RunPaused, Level: OfRun, From: texts(RunRunning), To: "PAUSED", Tone: "wait"},
+	{Type: RunResumed, Level: OfRun, From: texts(RunIsPaused), To: "RUNNING"},
+	{Type: RunCompleted, Level: OfRun, From: texts(RunRunning), To: "COMPLETED"},
+	{Type: RunFailed, Level: OfRun, From: texts(RunRunning), To: "FAILED", Tone: "bad"},
+	{Type: RunCancelled, Level: OfRun, From: texts(RunRunning, RunIsPaused), To: "CANCELLED", Tone: "bad"},
+	{Type: StepStarted, Level: OfStep, From: texts(StepPending), To: "RUNNING"},
+	{Type: StepCompleted, Level: OfStep, From: texts(StepRunning), To: "SUCCESS"},
+	{Type: StepFailed, Level: OfStep, From: texts(StepRunning), To: "FAILED", Tone: "bad"},
+	{Type: StepSkipped, Level: OfStep, From: texts(StepPending), To: "SKIPPED"},
+	{Type: SignalAccepted, Level: OfSignal, From: texts(RunRunning, RunIsPaused), Stays: true,
 		OfEngine: true},
-	{Type: SignalRejected, Level: OfSignal, From: of(RunRunning, RunIsPaused), Stays: true,
+	{Type: SignalRejected, Level: OfSignal, From: texts(RunRunning, RunIsPaused), Stays: true,
 		OfEngine: true, Tone: "bad"},
 }
 
-func of[S ~string](statuses ...S) []string {
+func texts[S ~string](statuses ...S) []string {
 	texts := make([]string, len(statuses))
 	for i, status := range statuses {
 		texts[i] = string(status)

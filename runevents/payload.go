@@ -21,13 +21,13 @@ type details struct {
 	ArtifactRefs jsontext.Value `json:"artifactRefs"` // as v1, section 2, names them
 }
 
-func detailsOf(e *Record) details {
+func readDetails(e *Record) details {
 	return decoded[details](e.Payload)
 }
 
-// at returns when the event happened: at its source, if the payload has the time, else at emittedAt
+// time returns when the event happened: at its source, if the payload has the time, else at emittedAt
 // (v1, appendix A.1: durations use these times).
-func (d details) at(e *Record) string {
+func (d details) time(e *Record) string {
 	if at := decoded[string](d.OccurredAt); !parsedTime(at).IsZero() {
 		return schemas.UTC(at)
 	}

@@ -66,7 +66,7 @@ const (
 func reduce(s Snapshot, events []Record) (Snapshot, []Alert) {
 	r := reduction{Snapshot: s.clone(len(events))}
 	for i := range events {
-		r.take(&events[i])
+		r.apply(&events[i])
 	}
 	return r.Snapshot, r.alerts
 }
@@ -103,7 +103,7 @@ type reduction struct {
 	alerts []Alert
 }
 
-func (r *reduction) take(stored *Record) {
+func (r *reduction) apply(stored *Record) {
 	if stored.RunSeq <= r.LastEventSeq {
 		return
 	}
@@ -117,13 +117,13 @@ func (r *reduction) take(stored *Record) {
 	}
 	r.SeenKeys = slices.Insert(r.SeenKeys, at, stored.IdempotencyKey)
 	if stored.EventType.OfStep() {
-		r.takeOfStep(stored)
+		r.applyToStep(stored)
 	} else {
-		r.takeOfRun(stored)
+		r.applyToRun(stored)
 	}
 }
 
-func (r *reduction) takeOfRun(e *Record) {
+func (r *reduction) applyToRun(e *Record) {
 	next, valid := NextRunStatus(r.Status, e.EventType)
 	if !valid || e.StepID != "" {
 		r.ignore(e, string(r.Status), string(next))
@@ -141,7 +141,7 @@ func (r *reduction) takeOfRun(e *Record) {
 	}
 }
 
-func (r *reduction) takeOfStep(e *Record) {
+func (r *reduction) applyToStep(e *Record) {
 	i := r.find(e)
 	prior := StepPending
 	if i >= 0 {
@@ -155,11 +155,11 @@ func (r *reduction) takeOfStep(e *Record) {
 	case !valid:
 		r.ignore(e, string(prior), string(next))
 		if prior == StepPending {
-			r.invert(e, "its StepStarted")
+			r.alertInversion(e, "its StepStarted")
 		}
 		return
 	case r.Status != RunRunning && r.Status != RunIsPaused:
-		r.invert(e, "RunStarted")
+		r.alertInversion(e, "RunStarted")
 	}
 	r.identify(e)
 	if i < 0 {
@@ -168,7 +168,7 @@ func (r *reduction) takeOfStep(e *Record) {
 			StepID: e.StepID, LogicalAttemptID: e.LogicalAttemptID, Artifacts: []Artifact{},
 		})
 	}
-	r.move(&r.Steps[i], next, e)
+	r.moveStep(&r.Steps[i], next, e)
 }
 
 // find returns the index of e's step attempt, or -1. It searches from the end, since the latest are
@@ -182,16 +182,16 @@ func (r *reduction) find(e *Record) int {
 	return -1
 }
 
-func (r *reduction) move(step *StepSnapshot, next StepStatus, e *Record) {
+func (r *reduction) moveStep(step *StepSnapshot, next StepStatus, e *Record) {
 	step.Status, step.EngineAttemptID = next, e.EngineAttemptID
-	d := detailsOf(e)
+	d := readDetails(e)
 	switch e.EventType {
 	case StepStarted:
-		step.StartedAt = d.at(e)
+		step.StartedAt = d.time(e)
 	case StepCompleted:
-		step.CompletedAt, step.Artifacts = d.at(e), d.artifacts()
+		step.CompletedAt, step.Artifacts = d.time(e), d.artifacts()
 	case StepFailed:
-		step.CompletedAt, step.Artifacts = d.at(e), d.artifacts()
+		step.CompletedAt, step.Artifacts = d.time(e), d.artifacts()
 		step.Error = decoded[*StepError](d.Error)
 		r.Metadata.FailedSteps++
 	case StepSkipped:
@@ -200,9 +200,9 @@ func (r *reduction) move(step *StepSnapshot, next StepStatus, e *Record) {
 }
 
 func (r *reduction) start(e *Record) {
-	d := detailsOf(e)
+	d := readDetails(e)
 	r.EngineRunRef = decoded[string](d.EngineRunRef)
-	r.StartedAt = d.at(e)
+	r.StartedAt = d.time(e)
 	if at := decoded[string](d.StartedAt); !parsedTime(at).IsZero() {
 		r.StartedAt = schemas.UTC(at)
 	}
@@ -210,8 +210,8 @@ func (r *reduction) start(e *Record) {
 }
 
 func (r *reduction) end(e *Record) {
-	d := detailsOf(e)
-	r.CompletedAt = d.at(e)
+	d := readDetails(e)
+	r.CompletedAt = d.time(e)
 	if from, to := parsedTime(r.StartedAt), parsedTime(r.CompletedAt); !from.IsZero() &&
 		!to.IsZero() {
 		duration := max(to.Sub(from).Milliseconds(), 0)
@@ -259,8 +259,8 @@ func (r *reduction) ignore(e *Record, prior, attempted string) {
 	r.alerts = append(r.alerts, a)
 }
 
-// invert raises the alert that e comes before its cause.
-func (r *reduction) invert(e *Record, cause string) {
+// alertInversion raises the alert that e comes before its cause.
+func (r *reduction) alertInversion(e *Record, cause string) {
 	r.alerts = append(r.alerts, NewAlert(CausalViolation, e, fmt.Sprintf(
 		"%s at runSeq %d comes before %s", subject(e), e.RunSeq, cause)))
 }

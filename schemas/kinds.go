@@ -51,9 +51,9 @@ func newKinds(names []string) (set kinds, text string) {
 	return set, strings.Join(texts, " or ")
 }
 
-// kindOf returns the types of v, none for a Go value that Decode does not produce. An integer is a
+// valueKinds returns the types of v, none for a Go value that Decode does not produce. An integer is a
 // number without a fraction, however it was written.
-func kindOf(v any) kinds {
+func valueKinds(v any) kinds {
 	switch v := v.(type) {
 	case nil:
 		return kindNull
@@ -75,7 +75,7 @@ func kindOf(v any) kinds {
 }
 
 // has reports whether v is of one of the types.
-func (k kinds) has(v any) bool { return k&kindOf(v) != 0 }
+func (k kinds) has(v any) bool { return k&valueKinds(v) != 0 }
 
 // describe returns the kind of v, which is not one of k.
 func (k kinds) describe(v any) string {
@@ -83,7 +83,7 @@ func (k kinds) describe(v any) string {
 		return number(f)
 	}
 	for _, known := range kindNames {
-		if known.kind&kindOf(v) != 0 {
+		if known.kind&valueKinds(v) != 0 {
 			return known.text
 		}
 	}

@@ -46,15 +46,15 @@ func Parse(parent, state string) Context {
 // FromHeader returns the context in the headers of a message; the zero Context unless they have one
 // traceparent.
 func FromHeader(header map[string][]string) Context {
-	parents := valuesOf(header, ParentHeader)
+	parents := headerValues(header, ParentHeader)
 	if len(parents) != 1 {
 		return Context{}
 	}
-	return Parse(parents[0], strings.Join(valuesOf(header, StateHeader), ","))
+	return Parse(parents[0], strings.Join(headerValues(header, StateHeader), ","))
 }
 
-// valuesOf returns the values of a header in any case, grouped by its spelling.
-func valuesOf(header map[string][]string, name string) []string {
+// headerValues returns the values of a header in any case, grouped by its spelling.
+func headerValues(header map[string][]string, name string) []string {
 	var values []string
 	var names []string
 	for given := range header {

@@ -131,7 +131,7 @@ func (e *Engine) controlOf(townID string, current machine.Town, signalID string)
 
 // tell records a signal that changes no town: refused with a code, or accepted if code is "".
 func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) error {
-	in := e.steps.Input(s.TownID, nil, &machine.Told{Signal: s, Code: code})
+	in := e.steps.Input(s.TownID, nil, &machine.Verdict{Signal: s, Code: code})
 	_, err := e.steps.Step(ctx, machine.Town{}, in)
 	return err
 }

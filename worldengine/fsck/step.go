@@ -209,7 +209,7 @@ func (r *replay) readSignal() error {
 	}
 	r.in.Event = signal
 	if rec.Kind == machine.KindSignal {
-		r.in.Event = &machine.Told{Signal: signal, Code: wire.Code(said.Code)}
+		r.in.Event = &machine.Verdict{Signal: signal, Code: wire.Code(said.Code)}
 	}
 	if rec.Paused != nil {
 		signal.DrainTimeout = time.Duration(rec.Paused.DrainTimeoutMs) * time.Millisecond

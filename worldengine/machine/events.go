@@ -158,7 +158,7 @@ func emitEnd(
 // commit of the next one, or of the end: their eventIds have to be drawn.
 func ToCome(attempt int64) []runevents.Event {
 	return append([]runevents.Event{
-		ofApply(runevents.StepCompleted, attempt), ofApply(runevents.StepFailed, attempt),
+		applyEvent(runevents.StepCompleted, attempt), applyEvent(runevents.StepFailed, attempt),
 		{EventType: runevents.RunCompleted, LogicalAttemptID: 1},
 		{EventType: runevents.RunFailed, LogicalAttemptID: 1},
 	}, OfAttempts(attempt)...)
@@ -170,12 +170,12 @@ func OfAttempts(attempt int64) []runevents.Event {
 		return nil // it began with the first commit
 	}
 	return []runevents.Event{
-		ofApply(runevents.StepFailed, attempt-1), ofApply(runevents.StepStarted, attempt),
+		applyEvent(runevents.StepFailed, attempt-1), applyEvent(runevents.StepStarted, attempt),
 	}
 }
 
-// ofApply names an event of an attempt to apply a command.
-func ofApply(event runevents.EventType, attempt int64) runevents.Event {
+// applyEvent names an event of an attempt to apply a command.
+func applyEvent(event runevents.EventType, attempt int64) runevents.Event {
 	return runevents.Event{EventType: event, StepID: StepApply, LogicalAttemptID: attempt}
 }
 
@@ -274,7 +274,7 @@ func emitCancelledInHand(p *runevents.Producer, attempt int64, why Cancellation)
 // that attempt's failure, and the start of this one if it has started. p has emitted nothing yet.
 func emitResumed(p *runevents.Producer, pending *apply.Pending, started bool) error {
 	before := max(pending.Attempt-1, 1)
-	p.ResumeAt(runevents.RunRunning, ofApply(runevents.StepStarted, before))
+	p.ResumeAt(runevents.RunRunning, applyEvent(runevents.StepStarted, before))
 	p.Persisted(pending.Emitted + 1)
 	p.UseIDs(pending.EventIDs)
 	switch {
@@ -284,7 +284,7 @@ func emitResumed(p *runevents.Producer, pending *apply.Pending, started bool) er
 		return fmt.Errorf("attempt %d without the end of the one before", pending.Attempt)
 	}
 	n := emitter{producer: p}
-	n.failAttempt(before, errorOf(pending.Last), pending.Last.At)
+	n.failAttempt(before, newStepError(pending.Last), pending.Last.At)
 	if started {
 		n.startAttempt(pending.Attempt)
 	}
@@ -438,7 +438,7 @@ func (n *emitter) endAttempt(
 					"unchanged.",
 			}
 		}
-		n.failAttempt(attempt, errorOf(failed), v.At)
+		n.failAttempt(attempt, newStepError(failed), v.At)
 	}
 }
 
@@ -457,8 +457,8 @@ func (n *emitter) endRun(r *handoff.Result) {
 	n.run(ended, Ended{Status: r.Status, ReasonCode: r.ReasonCode, ResultID: r.ResultID})
 }
 
-// errorOf returns the failure of an attempt, in the words of the plugin or the engine.
-func errorOf(f *apply.Failure) stepError {
+// newStepError returns the failure of an attempt, in the words of the plugin or the engine.
+func newStepError(f *apply.Failure) stepError {
 	return stepError{
 		Code: cmp.Or(f.Code, string(f.Reason)), Message: f.Message, Retryable: f.Retryable,
 	}

@@ -68,7 +68,7 @@ type Input struct {
 	Event Event
 }
 
-// Event is a *Handoff, a *Put, a *Patch, a *Remove, a *Signal or a *Told; of a run that waits, a *Wait, a
+// Event is a *Handoff, a *Put, a *Patch, a *Remove, a *Signal or a *Verdict; of a run that waits, a *Wait, a
 // *Close, an *Open or an *Abandon; and of the pending command, an *Outcome, an *Attempt, an *Arrival, a
 // *Hold or a *Cancel.
 type Event interface{ event() }

@@ -149,7 +149,7 @@ func (o *oracle) predict(townID string, event machine.Event) prediction {
 			return o.decide(e)
 		}
 		return o.pause(townID, e)
-	case *machine.Told:
+	case *machine.Verdict:
 		return predict(func() {}, "signal on signals", pick(e.Code == "", signalled, rejected))
 	case *machine.Wait:
 		return o.wait(e, false)

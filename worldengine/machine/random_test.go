@@ -274,8 +274,8 @@ func (w *walk) signal(kind machine.SignalKind) *machine.Signal {
 }
 
 // retried is the refusal of a retry.
-func (w *walk) retried() *machine.Told {
-	return &machine.Told{Signal: w.signal(machine.SignalRetry), Code: wire.CodeRunRetried}
+func (w *walk) retried() *machine.Verdict {
+	return &machine.Verdict{Signal: w.signal(machine.SignalRetry), Code: wire.CodeRunRetried}
 }
 
 func (w *walk) decideSome() {
@@ -393,7 +393,7 @@ func (w *walk) endSome() {
 	stored := w.step(e, d.run.RunID)
 	if s := w.signal(machine.SignalCancel); stored {
 		s.RunID = d.run.RunID
-		w.step(&machine.Told{Signal: s}, "")
+		w.step(&machine.Verdict{Signal: s}, "")
 	}
 	if stored && w.rare(3) || !stored && !w.run(d.run.RunID).canceled {
 		*from = append(*from, d)

@@ -164,20 +164,20 @@ func (s *step) signalled(e *Signal, kind Kind, after Town) (Output, error) {
 
 // refuseSignal returns the record of a refused signal, which changes no town.
 func (s *step) refuseSignal(e *Signal, refused *approval.Refusal) (Output, error) {
-	out, err := s.told(&Told{e, refused.Code})
+	out, err := s.verdict(&Verdict{e, refused.Code})
 	out.Refused = refused
 	return out, err
 }
 
-// Told says that a signal which changes no town is refused with a code, or if that is "", accepted.
-type Told struct {
+// Verdict records a signal that changes no town: Code refuses it, "" accepts it.
+type Verdict struct {
 	Signal *Signal
 	Code   wire.Code
 }
 
-func (*Told) event() {}
+func (*Verdict) event() {}
 
-func (s *step) told(e *Told) (Output, error) {
+func (s *step) verdict(e *Verdict) (Output, error) {
 	p := s.producer(e.Signal.Run)
 	err := EmitSignal(p, e.Signal.Payload(), string(e.Code))
 	return Output{

@@ -84,8 +84,8 @@ func Step(t Town, in *Input, settings *Settings) (Output, error) {
 		return s.remove(e)
 	case *Signal:
 		return s.signal(e)
-	case *Told:
-		return s.told(e)
+	case *Verdict:
+		return s.verdict(e)
 	case *Outcome:
 		return s.outcome(e)
 	case *Attempt:

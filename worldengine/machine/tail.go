@@ -45,7 +45,7 @@ func (t *RunTail) Add(rec *Record, seq uint64) {
 	}
 	t.Closed = rec.Closing
 	for i := range rec.Run.Events {
-		t.take(rec, rec.Run.Events[i].EventType, rec.Run.FirstSeq+int64(i))
+		t.apply(rec, rec.Run.Events[i].EventType, rec.Run.FirstSeq+int64(i))
 	}
 }
 
@@ -55,8 +55,8 @@ func (t *RunTail) know(run *runevents.Run) {
 	}
 }
 
-// take adds an event of the engine in a record.
-func (t *RunTail) take(rec *Record, event runevents.EventType, runSeq int64) {
+// apply adds an event of the engine in a record.
+func (t *RunTail) apply(rec *Record, event runevents.EventType, runSeq int64) {
 	switch event {
 	case runevents.RunQueued, runevents.RunStarted:
 		if t.Waiting == nil {

@@ -31,9 +31,9 @@ func evaluate(p *handoff.Precondition, s *Snapshot) string {
 	case handoff.ProjectExists:
 		return unless(s.project(p.TargetID) >= 0, "Missing project: "+target(p))
 	case handoff.SalvageFocusSupported:
-		return unless(takes(handoff.PlanSalvage, p), "Unsupported salvage focus: "+expected(p))
+		return unless(supported(handoff.PlanSalvage, p), "Unsupported salvage focus: "+expected(p))
 	case handoff.TalkTypeSupported:
-		return unless(takes(handoff.TalkToTownsfolk, p), "Unsupported talk type: "+expected(p))
+		return unless(supported(handoff.TalkToTownsfolk, p), "Unsupported talk type: "+expected(p))
 	case handoff.MissionActive:
 		return missionActive(p, s)
 	case handoff.ProjectStatus:
@@ -47,8 +47,8 @@ func evaluate(p *handoff.Precondition, s *Snapshot) string {
 	return "Unsupported precondition kind"
 }
 
-// takes reports whether the expected value is a valid argument of type t.
-func takes(t handoff.ProposalType, p *handoff.Precondition) bool {
+// supported reports whether the expected value is a valid argument of type t.
+func supported(t handoff.ProposalType, p *handoff.Precondition) bool {
 	value, ok := p.Expected.(string)
 	return ok && slices.Contains(t.Spec().Values, value)
 }

@@ -90,7 +90,7 @@ func (r Rules) Apply(s *Snapshot, p *handoff.Proposal) (State, handoff.ReasonCod
 	if reason := r.change(&next, p); reason != "" {
 		return State{}, reason
 	}
-	return stateOf(&next), ""
+	return hashSnapshot(&next), ""
 }
 
 // change applies p to next, whose lists still belong to the old snapshot: each change of a list

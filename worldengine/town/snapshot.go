@@ -144,11 +144,11 @@ func ParseStored(data []byte) (State, error) {
 func NewState(snapshot *Snapshot) State {
 	sortQuests(snapshot.SideQuests)
 	sortProjects(snapshot.Projects)
-	return stateOf(snapshot)
+	return hashSnapshot(snapshot)
 }
 
-// stateOf hashes a snapshot that is in canonical order.
-func stateOf(snapshot *Snapshot) State {
+// hashSnapshot hashes a snapshot that is in canonical order.
+func hashSnapshot(snapshot *Snapshot) State {
 	canonical := snapshot.appendCanonical(make([]byte, 0, 512))
 	return State{Snapshot: snapshot, Hash: handoff.Hash(canonical), Canonical: canonical}
 }
