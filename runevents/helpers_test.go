@@ -88,7 +88,7 @@ func on(event runevents.EventType, step string, attempt int64) runevents.Event {
 // [PAYLOAD]. "; " separates events.
 type happening struct {
 	runevents.Event
-	runSeq  int64
+	runSeq  int64             // -1 for the next one
 	members map[string]string // of the write, other than these
 }
 
@@ -100,7 +100,8 @@ func happenings(t testing.TB, text string) (all []happening) {
 		if len(words) == 0 {
 			continue
 		}
-		h := happening{Event: on(runevents.EventType(words[0]), "", 1), members: map[string]string{}}
+		h := happening{Event: on(runevents.EventType(words[0]), "", 1), runSeq: -1,
+			members: map[string]string{}}
 		if found {
 			h.Payload = jsontext.Value("{" + payload)
 		}

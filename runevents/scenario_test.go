@@ -179,7 +179,7 @@ func (s *scenario) records(text string) (records []runevents.Record) {
 	s.stored++
 	for i, w := range s.writes(text) {
 		seq := happenings(s.t, text)[i].runSeq
-		if seq == 0 {
+		if seq < 0 {
 			seq = s.seq + 1
 		}
 		s.seq = max(s.seq, seq)

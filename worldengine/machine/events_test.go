@@ -17,7 +17,10 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/outcometest"
+	"worldengine/worldengine/town"
 )
 
 // Rewrite is for the scenarios too, whose package is another one.
@@ -208,6 +211,27 @@ func TestReadRecord_Damaged(t *testing.T) {
 		said, err := SignalIn(p.Run())
 		require.NoError(t, err)
 		require.Equal(t, kind, said.Signal)
+	}
+}
+
+// The hand-written JSON of a record has the members of the library's, whichever are set.
+func TestRecord_MarshalJSON(t *testing.T) {
+	t.Parallel()
+	rules := town.DefaultRules()
+	all := Record{SchemaVersion: RecordVersion, Kind: KindPut, TownID: "t", Apply: apply.RCON,
+		Paused: &messages.PausedBy{SignalID: "s"}, Pending: &apply.Pending{Attempt: 3},
+		Policy: &approval.Policy{}, Approvals: approval.List{{HandoffID: "h"}}, Removed: true,
+		WorldPolicy: &approval.Policy{}, ActorID: "ada", RetryOf: &apply.RetryOf{RunID: "r"},
+		Rules: &rules, Closing: true, Mend: &Mended{Restores: 7}, Snapshot: []byte(`{"a":1}`),
+		Result: []byte(`{"b":2}`), Handoff: []byte(`{"c":3}`),
+		Addition: &handoff.Addition{ActorID: "ada"}, Run: &runevents.Run{FirstSeq: 1}}
+	for _, rec := range []*Record{&all, {SchemaVersion: RecordVersion, Kind: KindRun}} {
+		got, err := rec.MarshalJSON()
+		require.NoError(t, err)
+		type members Record
+		want, err := json.Marshal((*members)(rec))
+		require.NoError(t, err)
+		require.JSONEq(t, string(want), string(got))
 	}
 }
 

@@ -207,9 +207,9 @@ func (s *scenario) signal(signal machine.Signal) []string {
 	return s.step(&signal)
 }
 
-// outcome returns the end of the attempt of the pending command.
+// outcome returns the end of the attempt of the pending command, a second ago.
 func (s *scenario) outcome(words []string) machine.Event {
-	v := apply.Result{At: s.now, Reached: words[len(words)-1] == "arrived"}
+	v := apply.Result{At: s.now.Add(-time.Second), Reached: words[len(words)-1] == "arrived"}
 	if s.town.Pending != nil {
 		v.Attempt = s.town.Pending.Attempt
 	}
@@ -400,6 +400,10 @@ func (s *scenario) said(out *machine.Output) (said []string) {
 					" " + cmp.Or(payload, "none")
 			}
 		}
+	}
+	if p := out.After.Paused; p != nil && out.Record.Kind == machine.KindControl {
+		said = append(said, fmt.Sprintf("paused by %s at %s, drains for %d ms", p.ActorID,
+			p.At.Format(time.TimeOnly), p.DrainTimeoutMs))
 	}
 	if p := out.After.Pending; p != nil {
 		line := fmt.Sprintf("applies by %s, attempt %d from %s until %s", p.Via, p.Attempt,

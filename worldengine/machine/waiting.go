@@ -62,11 +62,7 @@ func (s *step) wait(e *Wait) (Output, error) {
 	case e.By == nil:
 		err = emitQueued(p, e.Handoff, e.Begin)
 	default:
-		begin := e.Begin
-		if tail.Status != "" {
-			begin.Start = StartWaited
-		}
-		err = emitPaused(p, e.Handoff, begin, e.By.SignalID, e.By.Reason)
+		err = emitPaused(p, e.Handoff, e.Begin, e.By.SignalID, e.By.Reason)
 	}
 	if err != nil {
 		return Output{}, notEmitted(err)
