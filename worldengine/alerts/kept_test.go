@@ -27,27 +27,6 @@ func pages(t *testing.T, a *alerts.Alerts, filter alerts.Filter, limit int) (all
 	return all
 }
 
-// Pages have every alert once, the newest first, whatever their size.
-func TestList_Pages(t *testing.T) {
-	t.Parallel()
-	w := newAlertWorld(t)
-	a := w.open()
-	a.Start()
-	for i := range 7 {
-		a.Raise(aboutHandoff("h" + strconv.Itoa(i)))
-	}
-	a.Close(t.Context())
-	for _, limit := range []int{1, 2, 3, 6, 7, 100} {
-		var found []string
-		for _, stored := range pages(t, a, alerts.Filter{}, limit) {
-			require.Equal(t, stored.Alert.ID(), stored.ID)
-			found = append(found, stored.HandoffID)
-		}
-		require.Equal(t, []string{"h6", "h5", "h4", "h3", "h2", "h1", "h0"}, found,
-			"limit %d", limit)
-	}
-}
-
 // An alert that the stream has is not raised again; a missing stream has none.
 func TestRecall_Known(t *testing.T) {
 	t.Parallel()

@@ -57,9 +57,7 @@ type Restored struct {
 func Restore(
 	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
 ) (*Restored, error) {
-	if options.World == "" {
-		options.World = wire.DefaultWorld
-	}
+	options.World = cmp.Or(options.World, wire.DefaultWorld)
 	options.Replicas = max(options.Replicas, 1)
 	m, err := Read(dir)
 	if err != nil {
@@ -198,7 +196,7 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 			err = r.cut(ctx, log, configs[0])
 		}
 		if err == nil {
-			pending, err = CountPending(ctx, log, r.manifest.World)
+			pending, err = countPending(ctx, log, r.manifest.World)
 		}
 		return err
 	})
@@ -275,8 +273,8 @@ func (r *restore) cut(
 	return nil
 }
 
-// CountPending counts the towns of a log that have a pending command.
-func CountPending(ctx context.Context, log jetstream.Stream, world string) (n int, err error) {
+// countPending counts the towns of a log that have a pending command.
+func countPending(ctx context.Context, log jetstream.Stream, world string) (n int, err error) {
 	err = commitlog.EachLast(ctx, log, []string{wire.LogSubject(world, "*")},
 		func(msg *jetstream.RawStreamMsg) error {
 			if msg.Header.Get(wire.PendingHeader) != "" {

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,10 +33,7 @@ type Options struct {
 func Take(
 	ctx context.Context, nc *nats.Conn, dir string, options Options,
 ) (_ *Manifest, err error) {
-	world := options.World
-	if world == "" {
-		world = wire.DefaultWorld
-	}
+	world := cmp.Or(options.World, wire.DefaultWorld)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("backup: JetStream: %w", err)

@@ -3,7 +3,6 @@ package plugin_test
 import (
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -244,30 +243,5 @@ func TestFile_FailedCompaction(t *testing.T) {
 		holds(t, file, record(1099, apply.Applied))
 		require.NoError(t, file.Close())
 		file = open(t, path, plugin.FileConfig{MaxRecords: 10})
-	}
-}
-
-// A file equals a map over many restarts.
-func TestFile_AgainstAMap(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "memory")
-	random := rand.New(rand.NewPCG(3, 4))
-	want := map[string]plugin.Record{}
-	statuses := []apply.Status{"", apply.Applied, apply.Refused, apply.Busy}
-	for range 12 {
-		file := open(t, path, plugin.FileConfig{})
-		for range random.IntN(200) {
-			r := record(random.IntN(60), statuses[random.IntN(len(statuses))])
-			r.Attempt = random.Int64N(5)
-			put(t, file, r)
-			want[r.ApplyID] = r
-		}
-		for n := range 60 {
-			got, ok := file.Get(record(n, "").ApplyID)
-			expected, known := want[record(n, "").ApplyID]
-			require.Equal(t, known, ok)
-			require.Equal(t, expected, got)
-		}
-		require.NoError(t, file.Close())
 	}
 }

@@ -16,7 +16,9 @@ var errNoRecover = errors.New("plugin: the command was begun before, and Config.
 // for one command of a town at a time.
 func (p *Plugin) outcome(r request) *apply.Answer {
 	c := r.command
-	before, known := p.known(c.ApplyID)
+	p.mu.Lock()
+	before, known := p.recall(c.ApplyID)
+	p.mu.Unlock()
 	begun := known && before.Begun()
 	switch {
 	case begun && p.ctx.Err() != nil:
@@ -146,12 +148,6 @@ func (p *Plugin) record(c *apply.Command, answer *apply.Answer) Record {
 		ApplyID: c.ApplyID, TownID: c.TownID, Attempt: c.LogicalAttemptID, At: p.config.Now(),
 		Answer: answer,
 	}
-}
-
-func (p *Plugin) known(applyID string) (Record, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.recall(applyID)
 }
 
 // recall returns a command's record. The caller holds mu.
