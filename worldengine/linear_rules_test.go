@@ -155,34 +155,3 @@ func TestLinear_FindsWrongAnswers(t *testing.T) {
 		require.True(t, met[code], code)
 	}
 }
-
-// A cancelled run has no other end, whether a client hears of it before or after.
-func TestLinear_FindsWrongCancellations(t *testing.T) {
-	t.Parallel()
-	game := linearTown(linearGame, 5)
-	h, err := handoff.New(handoff.Proposal{
-		Type: handoff.PlanSalvage, ActorID: "mayor-1", TownID: linearGame, Reason: "Because.",
-		Args: map[string]string{"focus": "general"}, SnapshotHash: game.Hash, DecisionEpoch: 5,
-	})
-	require.NoError(t, err)
-	executed := linearHistory([]linearSaid{
-		{call: linearCall{town: linearGame, put: game}},
-		{linearCall{town: linearGame, handoff: h}, linearAnswer{run: "1"}},
-	})
-	require.True(t, porcupine.CheckOperations(linearModel(), executed))
-	for _, force := range []bool{false, true} {
-		for _, at := range []int64{1, 4} { // before the handoff, after it
-			cancelled := porcupine.Operation{Input: linearCall{town: linearGame, cancel: "1",
-				force: force}, Output: linearAnswer{code: "OK"}, Call: at, Return: at}
-			story := append([]porcupine.Operation{cancelled}, executed...)
-			require.False(t, porcupine.CheckOperations(linearModel(), story))
-			cancelled.Input = linearCall{town: linearGame, cancel: "2", force: force}
-			story[0] = cancelled // the run of another
-			require.True(t, porcupine.CheckOperations(linearModel(), story))
-		}
-	}
-	inHand := porcupine.Operation{Input: linearCall{town: linearGame, cancel: "1", force: true},
-		Output: linearAnswer{code: "RUN_IN_HAND"}, Call: 2, Return: 3}
-	require.False(t, porcupine.CheckOperations(linearModel(),
-		append([]porcupine.Operation{inHand}, executed...)), "force asks no game")
-}

@@ -58,10 +58,9 @@ func (o *simOperator) decide() bool {
 		engine, submit := s.engines[s.rng.IntN(len(s.engines))], s.rng.IntN(2) == 0
 		s.trace("%s tells engine %d: %s %s", given.ActorID, engine.number, given.Kind,
 			given.HandoffID)
-		s.mu.Lock()
-		o.deciding++
-		s.mu.Unlock()
-		go o.tellDecision(engine, given, submit)
+		o.person(engine, given.ActorID, func(ctx context.Context) {
+			o.tellDecision(ctx, engine, given, submit)
+		})
 	}
 	return true
 }
@@ -81,29 +80,33 @@ func (o *simOperator) denyAll(townID string) {
 	engine := s.engines[s.rng.IntN(len(s.engines))]
 	s.trace("a strict person denies %d proposals of %s at engine %d", len(signals), townID,
 		engine.number)
-	s.mu.Lock()
-	o.deciding++
-	s.mu.Unlock()
-	go func() {
-		ctx := context.WithValue(engine.alive, simAsker{}, "for a strict person")
+	o.person(engine, "a strict person", func(ctx context.Context) {
 		for _, given := range signals {
-			if _, err := engine.Decide(ctx, given); err == nil {
-				s.mu.Lock()
-				o.decided = append(o.decided, given)
-				s.mu.Unlock()
-			}
+			o.tellDecision(ctx, engine, given, false)
 		}
-		s.mu.Lock()
+	})
+}
+
+// person has a person act at an engine.
+func (o *simOperator) person(engine *simEngine, name string, act func(ctx context.Context)) {
+	o.sim.mu.Lock()
+	o.deciding++
+	o.sim.mu.Unlock()
+	go func() {
+		act(context.WithValue(engine.alive, simAsker{}, "for "+name))
+		o.sim.mu.Lock()
 		o.deciding--
-		s.mu.Unlock()
+		o.sim.mu.Unlock()
 	}()
 }
 
-func (o *simOperator) tellDecision(engine *simEngine, given Signal, submit bool) {
-	ctx := context.WithValue(engine.alive, simAsker{}, "for "+given.ActorID)
+// tellDecision makes a person decide and, if the person approves and submits, takes the result of
+// the handoff when it comes.
+func (o *simOperator) tellDecision(
+	ctx context.Context, engine *simEngine, given Signal, submit bool,
+) {
 	entry, err := engine.Decide(ctx, given)
 	o.sim.mu.Lock()
-	o.deciding--
 	var refused *SignalError
 	if errors.As(err, &refused) {
 		o.sim.trace("%s is refused: %s", given.ActorID, refused.Code)
@@ -112,10 +115,15 @@ func (o *simOperator) tellDecision(engine *simEngine, given Signal, submit bool)
 		o.decided = append(o.decided, given)
 	}
 	o.sim.mu.Unlock()
-	if err != nil || !submit || !entry.Decision.Approved || entry.Handoff == nil {
-		return
+	if err == nil && submit && entry.Decision.Approved && entry.Handoff != nil {
+		go o.submit(ctx, engine, given.TownID, &entry)
 	}
-	if answer, err := engine.Deliver(ctx, given.TownID, &entry); err == nil {
+}
+
+func (o *simOperator) submit(
+	ctx context.Context, engine *simEngine, townID string, entry *approval.Asked,
+) {
+	if answer, err := engine.Deliver(ctx, townID, entry); err == nil {
 		o.sim.mu.Lock()
 		defer o.sim.mu.Unlock()
 		o.submitted = append(o.submitted, simSubmitted{entry.Handoff, answer})

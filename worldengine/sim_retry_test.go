@@ -13,19 +13,15 @@ import (
 	"worldengine/worldengine/machine"
 )
 
-// retries is act for a seed in which many runs fail.
-func (o *simOperator) retries() {
+// retry is act for a seed in which many runs fail: one or two people retry a run, each at some
+// engine. Most choose one of the last runs that failed without a game, some any run.
+func (o *simOperator) retry() {
 	o.sim.mu.Lock()
 	busy := o.deciding > 0
 	o.sim.mu.Unlock()
-	if !busy && !o.sim.quiet {
-		o.retry()
+	if busy || o.sim.quiet {
+		return
 	}
-}
-
-// retry makes one or two people retry a run, each at some engine, and reports whether one does.
-// Most choose one of the last runs that failed without a game, some any run.
-func (o *simOperator) retry() bool {
 	s := o.sim
 	var failed, ended []string
 	for _, m := range slices.Backward(s.log.messages) {
@@ -42,7 +38,7 @@ func (o *simOperator) retry() bool {
 		ended = failed
 	}
 	if len(ended) == 0 {
-		return false
+		return
 	}
 	runID := ended[s.rng.IntN(len(ended))]
 	for person := range 1 + s.rng.IntN(2) {
@@ -51,18 +47,10 @@ func (o *simOperator) retry() bool {
 		}
 		engine := s.engines[s.rng.IntN(len(s.engines))]
 		s.trace("%s tells engine %d: %s %s", given.ActorID, engine.number, given.Kind, given.RunID)
-		s.mu.Lock()
-		o.deciding++
-		s.mu.Unlock()
-		go func() {
-			ctx := context.WithValue(engine.alive, simAsker{}, "for "+given.ActorID)
+		o.person(engine, given.ActorID, func(ctx context.Context) {
 			_, _ = engine.Retry(ctx, given, 5*time.Second) // the log says what came of it
-			s.mu.Lock()
-			o.deciding--
-			s.mu.Unlock()
-		}()
+		})
 	}
-	return true
 }
 
 // simReceipt returns the receipt of a record that accepted a key.

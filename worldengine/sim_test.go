@@ -253,7 +253,7 @@ func (s *sim) step() {
 	case n == 8:
 		s.operator.act()
 	case n == 10 && s.fails():
-		s.operator.retries()
+		s.operator.retry()
 	case n == 9 && s.operator.told < len(s.log.messages):
 		s.operator.tell()
 	case waiting > 0 && n < 19:

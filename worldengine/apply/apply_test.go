@@ -1,7 +1,6 @@
 package apply_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -68,49 +67,38 @@ func TestAnswer_Wire(t *testing.T) {
 	}
 }
 
-func TestParseAnswer_NoReason(t *testing.T) {
-	t.Parallel()
-	c := command(t)
-	a, err := apply.ParseAnswer([]byte(`{"schemaVersion":"command-applied.v1","applyId":"`+
-		c.ApplyID+
-		`","status":"refused","ofItsOwn":1}`), c.ApplyID, schemas.Limits{})
-	require.NoError(t, err)
-	require.Equal(t, apply.ReasonUnspecified, a.ReasonCode)
-	require.False(t, a.Retryable)
-}
-
-// A bad snapshot in an answer does not hide that the command was applied: its user validates it.
-func TestParseAnswer_BadSnapshot(t *testing.T) {
-	t.Parallel()
-	c := command(t)
-	a, err := apply.ParseAnswer([]byte(`{"schemaVersion":"command-applied.v1","applyId":"`+
-		c.ApplyID+
-		`","status":"applied","snapshot":{"day":-1}}`), c.ApplyID, schemas.Limits{})
-	require.NoError(t, err)
-	require.Equal(t, apply.Applied, a.Status)
-	require.JSONEq(t, `{"day":-1}`, string(a.Snapshot))
-}
-
-func TestParseAnswer_Invalid(t *testing.T) {
+// An answer without a reason has one, and a bad snapshot does not hide that the command was applied:
+// its user validates it. An invalid answer is refused by the path of its first violation.
+func TestParseAnswer(t *testing.T) {
 	t.Parallel()
 	c := command(t)
 	other := "handoff_" + handoff.Hash([]byte("another"))
-	for want, body := range map[string]string{
-		"/applyId": `{"schemaVersion":"command-applied.v1","applyId":"` + other +
-			`","status":"applied"}`,
-		"/status": `{"schemaVersion":"command-applied.v1","applyId":"` + c.ApplyID +
-			`","status":"done"}`,
-		"/schemaVersion": `{"schemaVersion":"command-applied.v2","applyId":"` + c.ApplyID +
-			`","status":"applied"}`,
-		"/retryAfterMs": `{"schemaVersion":"command-applied.v1","applyId":"` + c.ApplyID +
-			`","status":"busy","retryAfterMs":-1}`,
-		"/reasonCode": `{"schemaVersion":"command-applied.v1","applyId":"` + c.ApplyID +
-			`","status":"refused","reasonCode":"no"}`,
-		"": `applied`,
+	for _, a := range []struct {
+		version, applyID, rest string
+		want                   apply.Answer
+		invalid                string
+	}{
+		{"1", c.ApplyID, `"refused","ofItsOwn":1`,
+			apply.Refuse(c, apply.ReasonUnspecified, "", false), ""},
+		{"1", c.ApplyID, `"applied","snapshot":{"day":-1}`, apply.Answer{
+			SchemaVersion: apply.AnswerVersion, ApplyID: c.ApplyID, Status: apply.Applied,
+			Snapshot: []byte(`{"day":-1}`)}, ""},
+		{"1", other, `"applied"`, apply.Answer{}, "/applyId"},
+		{"1", c.ApplyID, `"done"`, apply.Answer{}, "/status"},
+		{"2", c.ApplyID, `"applied"`, apply.Answer{}, "/schemaVersion"},
+		{"1", c.ApplyID, `"busy","retryAfterMs":-1`, apply.Answer{}, "/retryAfterMs"},
+		{"1", c.ApplyID, `"refused","reasonCode":"no"`, apply.Answer{}, "/reasonCode"},
 	} {
-		_, err := apply.ParseAnswer([]byte(body), c.ApplyID, schemas.Limits{})
+		body := `{"schemaVersion":"command-applied.v` + a.version + `","applyId":"` + a.applyID +
+			`","status":` + a.rest + `}`
+		got, err := apply.ParseAnswer([]byte(body), c.ApplyID, schemas.Limits{})
+		require.Equal(t, a.want, got, body)
+		if a.invalid == "" {
+			require.NoError(t, err, body)
+			continue
+		}
 		var invalid *schemas.ValidationError
-		require.True(t, errors.As(err, &invalid), body)
-		require.Equal(t, want, invalid.Violations[0].Path, body)
+		require.ErrorAs(t, err, &invalid, body)
+		require.Equal(t, a.invalid, invalid.Violations[0].Path, body)
 	}
 }

@@ -29,6 +29,7 @@ func stored(t *testing.T) *apply.Pending {
 		Run: runevents.Identity{RunID: "run-1"}, Attempt: 1}
 }
 
+// An error about a damaged record names the part and the run.
 func TestPending_Read(t *testing.T) {
 	t.Parallel()
 	p := stored(t)
@@ -37,35 +38,17 @@ func TestPending_Read(t *testing.T) {
 	require.Same(t, p, read.Pending)
 	require.Equal(t, towntest.Threatened().Hash, read.Expected.Hash)
 	require.Equal(t, handoff.AdvanceProject, read.Handoff.Proposal.Type)
-}
-
-// An error about a damaged record names the part and the run.
-func TestPending_Damaged(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		damage func(*apply.Pending)
-		want   string
-	}{
-		"no handoff": {func(p *apply.Pending) { p.Handoff = nil },
-			"the pending handoff of run run-1"},
-		"half of a handoff": {func(p *apply.Pending) { p.Handoff = p.Handoff[:len(p.Handoff)/2] },
-			"the pending handoff of run run-1"},
-		"another document": {func(p *apply.Pending) { p.Handoff = jsontext.Value(`{}`) },
-			"the pending handoff of run run-1"},
-		"no state": {func(p *apply.Pending) { p.Expected = nil },
-			"the expected state of run run-1"},
-		"half of a state": {func(p *apply.Pending) { p.Expected = p.Expected[:20] },
-			"the expected state of run run-1"},
-		"a state of nothing": {func(p *apply.Pending) { p.Expected = jsontext.Value(`[]`) },
-			"the expected state of run run-1"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := stored(t)
-			c.damage(p)
-			_, err := p.Read()
-			require.ErrorContains(t, err, c.want)
-		})
+	for _, damaged := range []jsontext.Value{nil, p.Handoff[:len(p.Handoff)/2], []byte(`{}`)} {
+		bad := *p
+		bad.Handoff = damaged
+		_, err := bad.Read()
+		require.ErrorContains(t, err, "the pending handoff of run run-1")
+	}
+	for _, damaged := range []jsontext.Value{nil, p.Expected[:20], []byte(`[]`)} {
+		bad := *p
+		bad.Expected = damaged
+		_, err := bad.Read()
+		require.ErrorContains(t, err, "the expected state of run run-1")
 	}
 }
 

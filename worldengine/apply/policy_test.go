@@ -2,13 +2,106 @@ package apply
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/wire"
 )
+
+// Only a console that was not reached has not run the command; any other error is a doubt. A game's
+// words are cut between two characters.
+func TestResults(t *testing.T) {
+	t.Parallel()
+	command := &Command{ApplyID: "handoff_1"}
+	unavailable, cut := fmt.Errorf("rcon: %w", ErrUnavailable), errors.New("rcon: cut off")
+	again := errors.Join(unavailable, ErrInDoubt)
+	for name, c := range map[string]struct {
+		answer Answer
+		err    error
+		want   Result
+	}{
+		"applied": {Done(command), nil, Result{Applied: true, Reached: true}},
+		"refused": {Refuse(command, "NO", "no", true), nil, Result{Reached: true,
+			Failed: &Failure{Reason: ReasonPluginRejected, Code: "NO", Message: "no",
+				Retryable: true}}},
+		"refused without a word": {Refuse(command, "NO", "", false), nil, Result{Reached: true,
+			Failed: &Failure{Reason: ReasonPluginRejected, Code: "NO",
+				Message: "The plugin refused the command."}}},
+		"not reached": {Answer{}, unavailable, Result{Failed: &Failure{
+			Reason: ReasonPluginUnavailable, Retryable: true, Message: wire.Sentence(unavailable)}}},
+		"no answer": {Answer{}, cut, Result{Reached: true, Failed: &Failure{
+			Reason: ReasonRCONInDoubt, Message: wire.Sentence(cut)}}},
+		"not reached again, in doubt before": {Answer{}, again, Result{Reached: true,
+			Failed: &Failure{Reason: ReasonRCONInDoubt, Message: wire.Sentence(again)}}},
+	} {
+		require.Equal(t, c.want, ConsoleResult(c.answer, c.err), name)
+		require.Equal(t, c.err != nil && !c.want.Reached, NotApplied(c.err), name)
+	}
+	require.Equal(t, ReasonPluginTimeout, Silence(true, nil).Reason)
+	require.Equal(t, ReasonPluginUnavailable, Silence(false, nil).Reason)
+	require.Contains(t, Silence(true, errors.New("no JSON")).Message, "no JSON")
+	long := Refusal(Answer{Message: "x" + strings.Repeat("é", MaxMessage)}).Message
+	require.True(t, utf8.ValidString(long))
+	require.Equal(t, MaxMessage-1+len("…"), len(long))
+}
+
+// An invalid artifact is counted, and the others are kept.
+func TestArtifacts_Kept(t *testing.T) {
+	t.Parallel()
+	const good = `{"uri":"file:///world/1"}`
+	long := `{"uri":"file:///` + strings.Repeat("a", maxArtifactSize) + `"}`
+	many := good + strings.Repeat(","+good, maxArtifacts-1)
+	for list, want := range map[string][2]int{ // those that are kept, and left out
+		``:               {0, 0},
+		`[]`:             {0, 0},
+		good:             {0, 0},
+		`[` + good + `]`: {1, 0},
+		`[{"uri":"data:text/plain,hello"},` + good + `]`: {1, 1},
+		`[{"kind":"log"},` + good + `]`:                  {1, 1},
+		`[7,null,"file:///a",` + good + `]`:              {1, 3},
+		`[{"uri":"file:///a","body":"x"}]`:               {0, 1},
+		`[` + long + `,` + good + `]`:                    {1, 1},
+		`[` + many + `]`:                                 {maxArtifacts, 0},
+		`[` + many + `,` + good + `,` + good + `]`:       {maxArtifacts, 2},
+	} {
+		got := artifactsOf(jsontext.Value(list))
+		require.Equal(t, want, [2]int{len(got.References), got.LeftOut}, list)
+		for _, r := range got.References {
+			require.JSONEq(t, good, string(r))
+		}
+	}
+}
+
+// The policy decides how long a command waits for a plugin; missing members are the defaults.
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	defaults := Policy{}.WithDefaults()
+	require.Equal(t, Policy{Deadline: 10 * time.Second, Attempts: 3, Backoff: time.Second,
+		Resend: 2 * time.Second, Absent: AbsentWait}, defaults)
+	given := Policy{Deadline: 1, Attempts: 2, Backoff: 3, Resend: 4, Absent: AbsentFail}
+	require.Equal(t, given, given.WithDefaults())
+	require.Equal(t, 10*time.Second, defaults.Patience())
+	require.Zero(t, given.Patience())
+	for name, change := range map[string]func(*Policy){
+		"deadline": func(p *Policy) { p.Deadline = -1 },
+		"attempts": func(p *Policy) { p.Attempts = 0 },
+		"backoff":  func(p *Policy) { p.Backoff = -1 },
+		"resend":   func(p *Policy) { p.Resend = -1 },
+		"absent":   func(p *Policy) { p.Absent = "hope" },
+	} {
+		bad := defaults
+		change(&bad)
+		require.Error(t, bad.Validate(), name)
+	}
+	require.NoError(t, defaults.Validate())
+	require.NoError(t, given.Validate())
+}
 
 func TestBackoff(t *testing.T) {
 	t.Parallel()
@@ -34,24 +127,4 @@ func TestNextAttempt(t *testing.T) {
 	require.Equal(t, &Failure{Reason: "S"}, third.Last)
 	require.Equal(t, int64(1), first.Attempt, "what is committed stays as it is")
 	require.Equal(t, int64(8), third.Emitted)
-}
-
-func TestSilence(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, ReasonPluginTimeout, Silence(true, nil).Reason)
-	require.Equal(t, ReasonPluginUnavailable, Silence(false, nil).Reason)
-	require.Contains(t, Silence(true, errors.New("no JSON")).Message, "no JSON")
-	require.True(t, Silence(true, nil).Retryable)
-}
-
-func TestRefusal(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("é", 2000)
-	f := Refusal(Answer{ReasonCode: "X", Message: long, Retryable: true})
-	require.Equal(t, ReasonPluginRejected, f.Reason)
-	require.Equal(t, "X", f.Code)
-	require.True(t, f.Retryable)
-	require.True(t, utf8.ValidString(f.Message))
-	require.LessOrEqual(t, len(f.Message), MaxMessage+len("…"))
-	require.NotEmpty(t, Refusal(Answer{ReasonCode: "X"}).Message)
 }
