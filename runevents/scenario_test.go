@@ -2,8 +2,6 @@ package runevents_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,11 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/schemas/schemastest"
 )
 
-// TestScenarios plays the inputs of each file of testdata/scenarios. A line that begins with "> " is
-// an input, the lines with "< " behind it are its output; other lines are prose. EVENTS are
-// happenings. Inputs:
+// TestScenarios plays testdata/scenarios. EVENTS are happenings. Inputs:
 //
 //	> new [tenant=T] [steps=S,…] [plan=P] [transitions]: a run without events, whose append authority
 //	  has this policy
@@ -29,36 +26,15 @@ import (
 //	> project EVENTS: of the projector
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/scenarios/*.txt")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			t.Parallel()
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
-			s, got := &scenario{t: t}, ""
-			for line := range strings.Lines(string(data)) {
-				if strings.HasPrefix(line, "< ") {
-					continue
-				}
-				got += line
-				if input, ok := strings.CutPrefix(strings.TrimSpace(line), "> "); ok {
-					verb, rest, _ := strings.Cut(input, " ")
-					s.output = nil
-					s.input(verb, rest)
-					for _, said := range s.output {
-						got += "< " + strings.ReplaceAll(said, identity.RunID, "RUN") + "\n"
-					}
-				}
-			}
-			if *rewrite {
-				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-				return
-			}
-			require.Equal(t, string(data), got)
-		})
-	}
+	schemastest.Play(t, "testdata/scenarios/*.txt", *rewrite, func(t *testing.T) func(string) []string {
+		s := &scenario{t: t}
+		return func(input string) []string {
+			s.output = nil
+			verb, rest, _ := strings.Cut(input, " ")
+			s.input(verb, rest)
+			return s.output
+		}
+	})
 }
 
 // scenario is a run, and everybody who knows of it.
@@ -75,7 +51,7 @@ type scenario struct {
 }
 
 func (s *scenario) say(format string, args ...any) {
-	s.output = append(s.output, fmt.Sprintf(format, args...))
+	s.output = append(s.output, strings.ReplaceAll(fmt.Sprintf(format, args...), identity.RunID, "RUN"))
 }
 
 // fail says an error, with the index of the refused write.

@@ -3,8 +3,6 @@ package schemas_test
 import (
 	"encoding/json"
 	"flag"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,47 +10,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/schemas"
+	"worldengine/schemas/schemastest"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write testdata/*.txt anew")
 
-// TestScenarios reads the inputs of each file of testdata. A line that begins with "> " is an input,
-// the lines with "< " behind it are its violations, or "valid"; other lines are prose. Inputs:
+// TestScenarios plays testdata. The output of an input are its violations, or "valid". Inputs:
 //
 //	> decode TEXT: a text in Go's quotes
 //	> SCHEMA POINTER VALUE: the first example of a schema, with one place replaced by a JSON value, or
 //	  "removed"; the pointer of the whole is "-"
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			t.Parallel()
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
-			got := ""
-			for line := range strings.Lines(string(data)) {
-				if strings.HasPrefix(line, "< ") {
-					continue
-				}
-				got += line
-				if input, ok := strings.CutPrefix(strings.TrimRight(line, "\n"), "> "); ok {
-					got += verdict(t, input)
-				}
-			}
-			if *rewrite {
-				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-				return
-			}
-			require.Equal(t, string(data), got)
-		})
-	}
+	schemastest.Play(t, "testdata/*.txt", *rewrite, func(t *testing.T) func(string) []string {
+		return func(input string) []string { return verdict(t, input) }
+	})
 }
 
-// verdict returns the violations of an input, a line each.
-func verdict(t *testing.T, input string) string {
+// verdict returns the violations of an input.
+func verdict(t *testing.T, input string) (said []string) {
 	t.Helper()
 	words := strings.SplitN(input, " ", 3)
 	var err error
@@ -77,13 +53,13 @@ func verdict(t *testing.T, input string) string {
 		err = schemas.Validate(schema, edit(example(t, schema), strings.Trim(words[1], "-"), value))
 	}
 	if err == nil {
-		return "< valid\n"
+		return []string{"valid"}
 	}
-	ve, said := refusal(t, err), ""
+	ve := refusal(t, err)
 	require.Equal(t, code, ve.Code)
 	require.Equal(t, schema, ve.Schema)
 	for _, v := range ve.Violations {
-		said += "< " + strings.TrimSpace(v.Path+" "+v.Message) + "\n"
+		said = append(said, strings.TrimSpace(v.Path+" "+v.Message))
 	}
 	return said
 }

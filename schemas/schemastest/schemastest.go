@@ -1,4 +1,4 @@
-// Package schemastest is shared by tests of refused payloads.
+// Package schemastest is shared by tests of refused payloads, and of scenarios in text.
 package schemastest
 
 import (

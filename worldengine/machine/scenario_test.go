@@ -3,8 +3,6 @@ package machine_test
 import (
 	"cmp"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -18,6 +16,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/machine"
@@ -26,8 +25,7 @@ import (
 	"worldengine/worldengine/town/towntest"
 )
 
-// TestScenarios steps the inputs of each file of testdata. A line that begins with "> " is an input,
-// the lines with "< " behind it are its output:
+// TestScenarios plays testdata. Inputs:
 //
 //	> wait DURATION
 //	> put [DAY] | patch JSON | remove
@@ -46,26 +44,12 @@ import (
 //	> crash: the next record is stored, and its writer does not learn that
 //	> ids N: the next input has only N ids
 //	> payload EVENT [STEP]: the time and the payload of the last such event, with hashes cut short
-//
-// Other lines are prose.
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			t.Parallel()
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
-			got := newScenario(t).play(string(data))
-			if *machine.Rewrite {
-				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-				return
-			}
-			require.Equal(t, string(data), got)
-		})
-	}
+	schemastest.Play(t, "testdata/*.txt", *machine.Rewrite, func(t *testing.T) func(string) []string {
+		s := newScenario(t)
+		return func(input string) []string { return s.input(strings.Fields(input)) }
+	})
 }
 
 // scenario is a town, and a log that has the records of its steps.
@@ -99,23 +83,6 @@ func newScenario(t *testing.T) *scenario {
 		tails: map[string]*machine.RunTail{}, waits: map[string]runevents.Identity{},
 		last: map[string]string{}, few: -1,
 	}
-}
-
-// play steps the inputs of a text, and returns the text with their outputs.
-func (s *scenario) play(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "< ") {
-			continue
-		}
-		b.WriteString(line)
-		if input, ok := strings.CutPrefix(line, "> "); ok {
-			for _, said := range s.input(strings.Fields(input)) {
-				b.WriteString("< " + said + "\n")
-			}
-		}
-	}
-	return b.String()
 }
 
 // input steps one input, and returns its output.

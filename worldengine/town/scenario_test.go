@@ -3,8 +3,6 @@ package town_test
 import (
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,13 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/town"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write testdata/*.txt anew")
 
-// TestScenarios plays the inputs of each file of testdata. A line that begins with "> " is an input,
-// the line with "< " behind it its output; other lines are prose. Inputs:
+// TestScenarios plays testdata. Inputs:
 //
 //	> town: the town of snapshot, under the default rules
 //	> {…}: the town is patched (JSON Merge Patch)
@@ -28,33 +26,15 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/*.txt anew")
 //	> arguments TYPE: the arguments that a command can have now
 func TestScenarios(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			t.Parallel()
-			data, err := os.ReadFile(file)
-			require.NoError(t, err)
-			s, got := &scenario{t: t}, ""
-			for line := range strings.Lines(string(data)) {
-				if strings.HasPrefix(line, "< ") {
-					continue
-				}
-				got += line
-				if input, ok := strings.CutPrefix(strings.TrimSpace(line), "> "); ok {
-					if output := s.input(input); output != "" {
-						got += "< " + output + "\n"
-					}
-				}
+	schemastest.Play(t, "testdata/*.txt", *rewrite, func(t *testing.T) func(string) []string {
+		s := &scenario{t: t}
+		return func(input string) []string {
+			if output := s.input(input); output != "" {
+				return []string{output}
 			}
-			if *rewrite {
-				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
-				return
-			}
-			require.Equal(t, string(data), got)
-		})
-	}
+			return nil
+		}
+	})
 }
 
 type scenario struct {

@@ -1,0 +1,47 @@
+package schemastest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Play plays each file of a pattern, and asserts the outputs in it. A line that begins with "> " is
+// an input, the lines with "< " behind it are its output; other lines are prose. start starts a file;
+// the function that it returns takes an input to its output. With rewrite the outputs are written
+// anew.
+func Play(
+	t *testing.T, pattern string, rewrite bool, start func(*testing.T) func(input string) []string,
+) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			play, got := start(t), ""
+			for line := range strings.Lines(string(data)) {
+				if strings.HasPrefix(line, "< ") {
+					continue
+				}
+				got += line
+				if input, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "> "); ok {
+					for _, output := range play(input) {
+						got += "< " + output + "\n"
+					}
+				}
+			}
+			if rewrite {
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+				return
+			}
+			require.Equal(t, string(data), got)
+		})
+	}
+}
