@@ -37,41 +37,32 @@ var stepTransitions = map[runevents.StepStatus]map[runevents.EventType]runevents
 	"RUNNING": {"StepCompleted": "SUCCESS", "StepFailed": "FAILED"},
 }
 
-func TestNextRunStatus(t *testing.T) {
-	t.Parallel()
-	for _, status := range append(runStatuses, "", "NONSENSE") {
+// requireTransitions asserts that next allows exactly the transitions.
+func requireTransitions[S ~string](
+	t *testing.T, next func(S, runevents.EventType) (S, bool), statuses []S,
+	transitions map[S]map[runevents.EventType]S,
+) {
+	t.Helper()
+	for _, status := range append(statuses, "", "NONSENSE") {
 		for _, event := range allEvents {
-			want, valid := runTransitions[status][event]
-			next, ok := runevents.NextRunStatus(status, event)
+			want, valid := transitions[status][event]
+			got, ok := next(status, event)
 			require.Equal(t, valid, ok, "%s in %s", event, status)
 			if valid {
-				require.Equal(t, want, next, "%s in %s", event, status)
+				require.Equal(t, want, got, "%s in %s", event, status)
 			}
 		}
 	}
+}
+
+func TestNextRunStatus(t *testing.T) {
+	t.Parallel()
+	requireTransitions(t, runevents.NextRunStatus, runStatuses, runTransitions)
 }
 
 func TestNextStepStatus(t *testing.T) {
 	t.Parallel()
-	for _, status := range append(stepStatuses, "", "NONSENSE") {
-		for _, event := range allEvents {
-			want, valid := stepTransitions[status][event]
-			next, ok := runevents.NextStepStatus(status, event)
-			require.Equal(t, valid, ok, "%s in %s", event, status)
-			if valid {
-				require.Equal(t, want, next, "%s in %s", event, status)
-			}
-		}
-	}
-}
-
-func TestEventType_OfStep(t *testing.T) {
-	t.Parallel()
-	for _, event := range allEvents {
-		want := event == "StepStarted" || event == "StepCompleted" || event == "StepFailed" ||
-			event == "StepSkipped"
-		require.Equal(t, want, event.OfStep(), event)
-	}
+	requireTransitions(t, runevents.NextStepStatus, stepStatuses, stepTransitions)
 }
 
 // Every event type has a schema of its payload.

@@ -29,7 +29,7 @@ func (s State) Patch(patch any) (State, error) {
 	}
 	if state.Snapshot.TownID != s.Snapshot.TownID {
 		return State{}, schemas.Invalid(schemas.Snapshot, schemas.Violation{
-			Path: "/townId", Message: "must stay, a town does not change its id",
+			Path: "/townId", Message: "must stay: a town does not change its id",
 		})
 	}
 	return state, nil

@@ -1,6 +1,7 @@
 package town_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/schemas"
 	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/town"
 )
@@ -19,7 +21,8 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/*.txt anew")
 // TestScenarios plays testdata. Inputs:
 //
 //	> town: the town of snapshot, under the default rules
-//	> {…}: the town is patched (JSON Merge Patch)
+//	> {…}: the town is patched (JSON Merge Patch), or the violations of the patched one
+//	> show: the town
 //	> rules {…}: amounts of the rules other than the defaults
 //	> VERB ARGUMENT: the changes that a command makes, or why it cannot be applied; the town stays
 //	> if {…}: a precondition
@@ -28,12 +31,7 @@ func TestScenarios(t *testing.T) {
 	t.Parallel()
 	schemastest.Play(t, "testdata/*.txt", *rewrite, func(t *testing.T) func(string) []string {
 		s := &scenario{t: t}
-		return func(input string) []string {
-			if output := s.input(input); output != "" {
-				return []string{output}
-			}
-			return nil
-		}
+		return s.input
 	})
 }
 
@@ -43,37 +41,50 @@ type scenario struct {
 	rules town.Rules
 }
 
-func (s *scenario) input(input string) string {
+func (s *scenario) input(input string) []string {
 	word, rest, _ := strings.Cut(input, " ")
 	switch {
 	case word == "town":
 		s.state, s.rules = town.NewState(snapshot()), town.DefaultRules()
-		return ""
-	case strings.HasPrefix(input, "{"):
-		before := s.state
-		after, err := before.Patch(decoded(s.t, []byte(input)))
-		require.NoError(s.t, err)
-		require.Equal(s.t, parsed(s.t, before.Canonical), before)
-		s.state = after
-		return ""
+		return nil
+	case word == "show":
+		return []string{string(s.state.Canonical)}
+	case word[0] == '{' || word[0] == '[':
+		return s.patch(decoded(s.t, []byte(input)))
 	case word == "rules":
 		require.NoError(s.t, json.Unmarshal([]byte(rest), &s.rules))
 		require.NoError(s.t, s.rules.Validate())
-		return ""
+		return nil
 	case word == "if":
 		var p handoff.Precondition
 		require.NoError(s.t, json.Unmarshal([]byte(rest), &p))
 		for _, f := range town.Evaluate([]handoff.Precondition{p}, s.state.Snapshot) {
 			require.Equal(s.t, p.Kind, f.Kind)
-			return f.Detail
+			return []string{f.Detail}
 		}
-		return "holds"
+		return []string{"holds"}
 	case word == "arguments":
 		kind, ok := handoff.ProposalTypeNamed(rest)
 		require.True(s.t, ok, rest)
-		return fmt.Sprint(s.state.Snapshot.Arguments(kind))
+		return []string{fmt.Sprint(s.state.Snapshot.Arguments(kind))}
 	}
-	return s.apply(input)
+	return []string{s.apply(input)}
+}
+
+func (s *scenario) patch(patch any) (violations []string) {
+	after, err := s.state.Patch(patch)
+	require.Equal(s.t, parsed(s.t, s.state.Canonical), s.state, "the input stays unchanged")
+	if err == nil {
+		s.state = after
+		return nil
+	}
+	invalid, ok := errors.AsType[*schemas.ValidationError](err)
+	require.True(s.t, ok, "%v", err)
+	require.Equal(s.t, schemas.Snapshot, invalid.Schema)
+	for _, v := range invalid.Violations {
+		violations = append(violations, strings.TrimSpace(v.Path+" "+v.Message))
+	}
+	return violations
 }
 
 // apply lists the members that a command changes.
@@ -84,7 +95,7 @@ func (s *scenario) apply(command string) string {
 			continue
 		}
 		after, reason := s.rules.Apply(s.state.Snapshot, propose(kind, argument))
-		require.Equal(s.t, parsed(s.t, s.state.Canonical), s.state, "the input is left as it is")
+		require.Equal(s.t, parsed(s.t, s.state.Canonical), s.state, "the input stays unchanged")
 		if reason != "" {
 			require.False(s.t, after.Exists())
 			return string(reason)
