@@ -50,7 +50,7 @@ func TestRun_CommandLines(t *testing.T) {
 	}
 	badWorld, badRCON := file("world.json", `[{"townId": 1}]`), file("rcon.json", `{"passwordEnv": "X"}`)
 	badRun, badAddress := rconConfig(t, "127.0.0.1:1", "say {twon}"), rconConfig(t, "nowhere", "say hi")
-	users := accessFile(t, mara)
+	goodRCON, users := rconConfig(t, "127.0.0.1:25575", "say hello"), accessFile(t, mara)
 	badUsers := accessFile(t, `{"name": "mara", "role": "agent", "password": "`+sentinel+`"}`)
 	joined := "--nats=nats://u:" + sentinel + "@127.0.0.1:1"
 	for _, c := range []struct {
@@ -108,6 +108,11 @@ func TestRun_CommandLines(t *testing.T) {
 		{"--check-config --access /nowhere", 2, "/nowhere"},
 		{"--check-config --access " + users + " " + joined, 2, "--clients-user"},
 		{"--check-config --listen 0.0.0.0:4222", 2, "loopback"},
+		{"--check-config --listen 0.0.0.0:4222 --insecure-listen", 0, "--insecure-listen"},
+		{"--check-config --apply rcon --rcon-config " + goodRCON, 0,
+			"apply     rcon (the console at 127.0.0.1:25575)"},
+		{"--check-config --rcon-config " + goodRCON, 0,
+			"local (the built-in rules); rcon (the console at 127.0.0.1:25575) for"},
 		{"--check-config --world-file " + badWorld, 2, "/0/day"},
 		{"--check-config --rcon-config " + badRCON, 2, "/address"},
 		{"--check-config --data " + badWorld, 2, "is not a directory"},

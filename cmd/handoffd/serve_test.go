@@ -28,7 +28,6 @@ import (
 // A server prints its world, its addresses, and who applies commands.
 func TestServe_Prints(t *testing.T) {
 	t.Parallel()
-	config := rconConfig(t, "127.0.0.1:25575", "say hello")
 	for name, c := range map[string]struct{ env, args, prints []string }{
 		"a world file": {nil, onData("DATA", "--world", "w-1", "--world-file", worldFile(t)),
 			[]string{"w-1", "DATA", "3 created", "console   off", "apply     local (the built-in rules)",
@@ -36,12 +35,6 @@ func TestServe_Prints(t *testing.T) {
 		"variables": {[]string{"HANDOFFD_LISTEN=127.0.0.1:0", "HANDOFFD_DATA=" + t.TempDir(),
 			"HANDOFFD_WORLD=env", "HANDOFFD_APPLY=plugin"}, nil,
 			[]string{"world     env", "apply     plugin (asked on worldengine.v1.env.apply.<town token>)"}},
-		"rcon": {nil, onData("DATA", "--apply", "rcon", "--rcon-config", config),
-			[]string{"apply     rcon (the console at 127.0.0.1:25575)"}},
-		"rcon for some": {nil, onData("DATA", "--rcon-config", config),
-			[]string{"local (the built-in rules); rcon (the console at 127.0.0.1:25575) for"}},
-		"users": {nil, onData("DATA", "--access", accessFile(t, mara)),
-			[]string{"users by role: agent: 1; no TLS"}},
 		// the demo's server goes on, with its console
 		"demo": {nil, []string{"demo", "--stay"},
 			[]string{"town-threatened moved from day 15", "console http://127.0.0.1:"}},
@@ -149,6 +142,7 @@ func TestServe_Refused(t *testing.T) {
 			"world file /dev/zero: more than 64 MiB.*handoffctl town put"},
 		"wrong value":         {asJSON, []string{"--sync", "never"}, 2, "--sync must be one of"},
 		"setting by variable": {append(asJSON, "HANDOFFD_MEMORY=1"), nil, 2, "--memory"},
+		"unknown flag":        {nil, []string{"--log-format", "json", "--no-such-flag"}, 2, "--no-such-flag"},
 		"unknown type": {asJSON, onData(t.TempDir(), "--require-approval", "MAGIC"), 1,
 			`require-approval: \"MAGIC\" is no type of proposals; the types are `},
 	} {
