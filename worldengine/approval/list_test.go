@@ -237,7 +237,16 @@ func (l *ledger) step(verb string, words []string) (results []string) {
 		l.list = l.list.Close(p.Handoff, p.bytes, "run-1")
 	case "list":
 		for i := range l.list {
-			results = append(results, l.describe(&l.list[i]))
+			a := &l.list[i]
+			require.Equal(l.t, a, l.list.Entry(a.HandoffID, a.HandoffHash))
+			if a.Decision != nil {
+				require.NotNil(l.t, l.list.Decided(a.Decision.SignalID))
+			}
+			results = append(results, l.describe(a))
+		}
+		require.Nil(l.t, l.list.Decided("another"))
+		if !l.list.AnyOpen() {
+			results = append(results, "none is open")
 		}
 	}
 	return results
