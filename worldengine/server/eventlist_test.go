@@ -115,8 +115,7 @@ func TestEventList_Pages(t *testing.T) {
 	c.append("t", written("run-1", runevents.RunStarted, "", 1))
 	c.send(c.wall(c.putTown("game", "apply", "plugin", "approval", []string{"TOWNSFOLK_TALK"})))
 	asked := c.send(c.talk(c.town("game")))
-	c.decide(members{"townId": "game", "handoffId": asked.result.HandoffID, "decision": "reject",
-		"reason": "no"})
+	c.decide(decision(asked.result.HandoffID, "reject", "ada", "townId", "game"))
 
 	log := c.log()
 	all := c.commits(members{"limit": 1000})

@@ -47,6 +47,10 @@ func TestFormat(t *testing.T) {
 	}
 	want, err := os.ReadFile("testdata/format/world.txt")
 	require.NoError(t, err)
+	data, err := os.ReadFile("testdata/format/handoffs.json")
+	require.NoError(t, err)
+	var accepted []json.RawMessage
+	require.NoError(t, json.Unmarshal(data, &accepted))
 	for _, name := range []string{"data", "backup"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -61,7 +65,7 @@ func TestFormat(t *testing.T) {
 			}
 			c := newWorld(t, formatConfig(dir))
 			require.Equal(t, string(want), c.contents())
-			for _, body := range c.accepted() {
+			for _, body := range accepted {
 				require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
 			}
 			report, err := fsck.Run(t.Context(), c.streams().Conn(), "main", fsck.Options{})
@@ -89,15 +93,6 @@ func (c *client) contents() string {
 		}
 	}
 	return b.String()
-}
-
-// accepted returns the handoffs that testdata/format has accepted.
-func (c *client) accepted() (list []json.RawMessage) {
-	c.t.Helper()
-	data, err := os.ReadFile("testdata/format/handoffs.json")
-	require.NoError(c.t, err)
-	require.NoError(c.t, json.Unmarshal(data, &list))
-	return list
 }
 
 // writeFormat makes a world in which each kind of record stands, and stores it.

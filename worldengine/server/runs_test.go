@@ -662,3 +662,47 @@ func TestWebhook(t *testing.T) {
 	require.Equal(t, [3]string{"PLUGIN_ABSENT", "P2", "away"},
 		[3]string{got.Alert.Code, got.Alert.Severity, got.Alert.TownID})
 }
+
+// Runs are listed in the order of the log, by town and by window of persistedAt, in pages; by actor,
+// type and status, of the run or of its result, and the rows have these.
+func TestRunList(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	towns := []townReply{c.putTown("town 0"), c.putTown("town 1")}
+	late := towns[0]
+	late.DecisionEpoch++
+	stale, failed := c.send(c.talk(late)).runID, c.send(c.bridge(towns[0])).runID
+	// Times are in milliseconds: the window must begin after this run and before the next.
+	persisted, err := time.Parse(time.RFC3339, c.events(failed)[0].PersistedAt)
+	require.NoError(t, err)
+	middle := runevents.Timestamp(persisted.Add(time.Millisecond))
+	eventually(t, func() bool { return time.Now().After(persisted.Add(2 * time.Millisecond)) })
+	talk := propose(towns[1], handoff.TalkToTownsfolk, "casual")
+	talk.ActorID = "mayor-2"
+	executed := c.executes(marshalled(t, talk)).runID
+	paused := c.signal("control.pause", members{"townId": "town 1", "actorId": "ada"}).SignalID
+	for _, row := range []struct {
+		filter members
+		want   []string
+	}{
+		{members{}, []string{paused, executed, failed, stale}},
+		{members{"order": "oldest"}, []string{stale, failed, executed, paused}},
+		{members{"townId": "town 1"}, []string{paused, executed}},
+		{members{"townId": "town 1", "order": "oldest"}, []string{executed, paused}},
+		{members{"from": middle}, []string{paused, executed}}, {members{"to": middle}, []string{failed, stale}},
+		{members{"status": "executed", "actorId": "mayor-2"}, []string{executed}},
+		{members{"status": "COMPLETED"}, []string{paused, executed, stale}},
+		{members{"status": "FAILED", "townId": "town 0"}, []string{failed}},
+		{members{"type": "PROJECT_ADVANCE"}, []string{failed}},
+		{members{"type": "PAUSE", "actorId": "ada"}, []string{paused}},
+		{members{"status": "PENDING"}, nil}, {members{"townId": "nowhere"}, nil},
+	} {
+		for _, limit := range []int{1, 3, 100} {
+			row.filter["limit"] = limit
+			require.Equal(t, row.want, runIDs(c.listRuns(row.filter)), row.filter)
+		}
+	}
+	row := c.listRuns(members{"limit": 1, "status": "failed"})[0]
+	require.Equal(t, []any{"town 0", "mayor-1", "project advance town 0 bridge", handoff.ReasonCode("PROJECT_BLOCKED")},
+		[]any{row.TownID, row.ActorID, row.Command, row.ReasonCode})
+}
