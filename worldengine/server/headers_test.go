@@ -112,10 +112,8 @@ const forgedMark = wire.UserHeader + `: {"user":"free","acc":"CLIENTS"}`
 // mark.
 func oddBlocks() []string {
 	return []string{
-		"garbage", "NATS/1.0\r\nA\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "NATS/1.0", "NATS/1.0\r\n",
-		"\r\n", "\r\n\r\n",
-		"NATS/1.0\r\n\r\n", "NATS/1.0\r\nA: b\r\n\r\n", "nats/1.0\r\n\r\n", "NATS/1.0 5\r\n\r\n",
-		"NATS/1.0\x00\r\n\r\n",
+		"garbage", "NATS/1.0\r\nA\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "NATS/1.0", "NATS/1.0\r\n", "\r\n", "\r\n\r\n",
+		"NATS/1.0\r\n\r\n", "NATS/1.0\r\nA: b\r\n\r\n", "nats/1.0\r\n\r\n", "NATS/1.0 5\r\n\r\n", "NATS/1.0\x00\r\n\r\n",
 		"NATS/1.0\r\n: b\r\n\r\n", "NATS/1.0\nA: b\n\n", "NATS/1.0\r\n\r\nA: b\r\n\r\n",
 		"NATS/1.0\r\n" + forgedMark + "\r\n\r\n", "NATS/1.0\n" + forgedMark + "\n\n",
 		"NATS/1.0\r\n" + forgedMark + "\r\n" + forgedMark + "\r\n\r\n",

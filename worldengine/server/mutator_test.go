@@ -345,32 +345,23 @@ func (m *mutator) ofBytes(data []byte) ([]byte, string) {
 
 // numbers are written as they are.
 var numbers = []string{
-	"-0", "0", "-1", "0.5", "1.5e1", "1e400", "-1e400", "1e-400", "9007199254740991",
-	"9007199254740992",
-	"9007199254740993", "1" + strings.Repeat("0", 300), strings.Repeat("9", 5000),
-	"0." + strings.Repeat("1", 5000),
-	"1.0", "1e0", "10E+1", "01", "+1", "1.", ".5", "0x10", "NaN", "Infinity", "2147483648",
-	"4294967296", "1e19", "1e21",
+	"-0", "0", "-1", "0.5", "1.5e1", "1e400", "-1e400", "1e-400", "9007199254740991", "9007199254740992",
+	"9007199254740993", "1" + strings.Repeat("0", 300), strings.Repeat("9", 5000), "0." + strings.Repeat("1", 5000),
+	"1.0", "1e0", "10E+1", "01", "+1", "1.", ".5", "0x10", "NaN", "Infinity", "2147483648", "4294967296", "1e19", "1e21",
 }
 
 var otherTypes = []string{
-	"null", "true", "false", "0", "1", `""`, `"7"`, "[]", "{}", "[null]", `{"a":{"b":[]}}`, "-",
-	"undefined", "'a'",
-	strings.Repeat("[", 40) + strings.Repeat("]", 40), strings.Repeat(`{"a":`, 31) + "1" +
-		strings.Repeat("}", 31),
+	"null", "true", "false", "0", "1", `""`, `"7"`, "[]", "{}", "[null]", `{"a":{"b":[]}}`, "-", "undefined", "'a'",
+	strings.Repeat("[", 40) + strings.Repeat("]", 40), strings.Repeat(`{"a":`, 31) + "1" + strings.Repeat("}", 31),
 }
 
 // hardTexts are written as they are between quotes.
 var hardTexts = []string{
-	"", " ", `\ud800`, `\udc00\ud800`, `\ud83d\ude00`, "\xff\xfe", "\xc0\xaf", "\xed\xa0\x80",
-	`\u0000`, "\x00", "\n", "\x7f",
-	"\u202eabc", "\u00e9", "e\u0301", "\ufeff", "%00", "%2E%2E", "..", ".", "*", ">", "a.b", "a b",
-	"=", "\\", `\\`, `\/`, `\x`,
-	"$JS.API", "|", "a|b", "'; DROP TABLE towns;--", "${jndi:x}", "../../etc/passwd",
-	strings.Repeat("\U0001f600", 300),
-	strings.Repeat("%", 129), strings.Repeat("a", 128), strings.Repeat("a", 129),
-	strings.Repeat("l", 70_000),
-	"2026-02-31T10:00:00Z", "2026-02-16T10:00:00.1234567890123Z", "0000-01-01T00:00:00Z",
+	"", " ", `\ud800`, `\udc00\ud800`, `\ud83d\ude00`, "\xff\xfe", "\xc0\xaf", "\xed\xa0\x80", `\u0000`, "\x00", "\n",
+	"\x7f", "\u202eabc", "\u00e9", "e\u0301", "\ufeff", "%00", "%2E%2E", "..", ".", "*", ">", "a.b", "a b", "=", "\\",
+	`\\`, `\/`, `\x`, "$JS.API", "|", "a|b", "'; DROP TABLE towns;--", "${jndi:x}", "../../etc/passwd",
+	strings.Repeat("\U0001f600", 300), strings.Repeat("%", 129), strings.Repeat("a", 128), strings.Repeat("a", 129),
+	strings.Repeat("l", 70_000), "2026-02-31T10:00:00Z", "2026-02-16T10:00:00.1234567890123Z", "0000-01-01T00:00:00Z",
 	"9999-12-31T23:59:59Z",
 }
 

@@ -14,14 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/worldengine"
-	"worldengine/worldengine/access"
-	"worldengine/worldengine/backup"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
-	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
 
@@ -103,10 +98,10 @@ func TestKeys_ForgottenWithTheHistory(t *testing.T) {
 	requireDuplicateOf(t, executed, c.send(done))
 	requireDuplicateOf(t, first, c.send(failing))
 	put(2)
-	for _, townID := range []string{"t", ""} { // "" for any town
-		_, err := c.srv.Engine().Receipt(t.Context(), townID, executed.result.IdempotencyKey)
-		require.ErrorIs(t, err, worldengine.ErrUnknownResult, "town %q", townID)
-	}
+	key := members{"idempotencyKey": executed.result.IdempotencyKey}
+	c.refuses("result.get", key, "UNKNOWN_RESULT")
+	key["townId"] = "t"
+	c.refuses("result.get", key, "UNKNOWN_RESULT")
 	require.Equal(t, handoff.ReasonStaleEpoch, c.send(done).result.ReasonCode)
 	require.Equal(t, string(first.bytes), string(c.send(failing).bytes),
 		"the same handoff against the same state gets the same bytes")
@@ -178,30 +173,4 @@ func TestRestart_ClientsThatWait(t *testing.T) {
 			commit = commitOf(t, string(msg.Data))
 		}
 	}
-}
-
-// With access control it takes an operator to make a backup, and the engine's rights to restore it
-// to a NATS that runs: the attempt of an operator, who may not, leaves nothing.
-func TestRestore_Rights(t *testing.T) {
-	t.Parallel()
-	from := start(t, servertest.WithUsers(servertest.Person(access.Operator)),
-		func(c *server.Config) { c.Engine.World = "other" })
-	dir := filepath.Join(t.TempDir(), "backup")
-	_, err := backup.Take(t.Context(), as(t, from.URL(), servertest.Person(access.Operator)).nc,
-		dir, backup.Options{World: "other"})
-	require.NoError(t, err)
-
-	to := start(t, servertest.WithUsers(everybody()...))
-	restore := func(role access.Role) error {
-		u := servertest.Person(role)
-		_, err := server.Restore(t.Context(), server.Config{
-			NATS: to.URL(), Logger: quiet(),
-			Connection: natsconn.Options{User: u.Name, Password: servertest.Password,
-				Inbox: u.InboxPrefix()},
-		}, dir, backup.RestoreOptions{World: "other"})
-		return err
-	}
-	require.ErrorContains(t, restore(access.Operator), "ermissions")
-	require.NoError(t, restore(access.Engine))
-	require.ErrorIs(t, restore(access.Engine), backup.ErrWorldExists)
 }
