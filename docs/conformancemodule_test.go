@@ -58,32 +58,22 @@ func (m *module) declarations(dir string) (*declarations, error) {
 			return nil, fmt.Errorf("package %q cannot be read: %w", dir, err)
 		}
 		for _, decl := range file.Decls {
-			if strings.HasSuffix(name, "_test.go") {
-				d.addTest(decl)
-			} else {
+			if !strings.HasSuffix(name, "_test.go") {
 				d.addCode(decl)
+			} else if f, ok := decl.(*ast.FuncDecl); ok && testName.MatchString(nameOf(f)) {
+				d.tests[f.Name.Name] = true
 			}
 		}
 	}
+	delete(d.tests, "TestMain")
 	m.packages[dir] = d
 	return d, nil
-}
-
-func (d *declarations) addTest(decl ast.Decl) {
-	f, ok := decl.(*ast.FuncDecl)
-	if ok && f.Recv == nil && f.Name.Name != "TestMain" && testName.MatchString(f.Name.Name) {
-		d.tests[f.Name.Name] = true
-	}
 }
 
 func (d *declarations) addCode(decl ast.Decl) {
 	switch decl := decl.(type) {
 	case *ast.FuncDecl:
-		name := decl.Name.Name
-		if decl.Recv != nil {
-			name = receiver(decl.Recv.List[0].Type) + "." + name
-		}
-		d.code[name] = true
+		d.code[nameOf(decl)] = true
 	case *ast.GenDecl:
 		for _, spec := range decl.Specs {
 			switch spec := spec.(type) {
@@ -99,18 +89,19 @@ func (d *declarations) addCode(decl ast.Decl) {
 	}
 }
 
-func receiver(t ast.Expr) string {
-	switch t := t.(type) {
-	case *ast.StarExpr:
-		return receiver(t.X)
-	case *ast.IndexExpr:
-		return receiver(t.X)
-	case *ast.IndexListExpr:
-		return receiver(t.X)
-	case *ast.Ident:
-		return t.Name
+// nameOf returns the name of a function, or Type.Name of a method.
+func nameOf(f *ast.FuncDecl) string {
+	if f.Recv == nil {
+		return f.Name.Name
 	}
-	return ""
+	of := ""
+	ast.Inspect(f.Recv.List[0].Type, func(n ast.Node) bool {
+		if name, ok := n.(*ast.Ident); ok && of == "" {
+			of = name.Name // the first, before type parameters
+		}
+		return true
+	})
+	return of + "." + f.Name.Name
 }
 
 func (d *declarations) addMembers(spec *ast.TypeSpec) {

@@ -214,10 +214,7 @@ func mutate(t *testing.T, root, name string) map[string]string {
 			from, to, with := 0, 0, ""
 			switch decl := decl.(type) {
 			case *ast.FuncDecl:
-				full := decl.Name.Name
-				if decl.Recv != nil {
-					full = receiver(decl.Recv.List[0].Type) + "." + full
-				}
+				full := nameOf(decl)
 				if decl.Body == nil || len(decl.Body.List) == 0 || full != ident && !strings.HasPrefix(full, ident+".") {
 					continue
 				}

@@ -4,9 +4,9 @@ package docs_test
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,23 +15,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// tree returns the path of every file and directory of the module, below the root.
+func tree(t *testing.T) (paths []string) {
+	t.Helper()
+	require.NoError(t, fs.WalkDir(os.DirFS(".."), ".",
+		func(name string, entry fs.DirEntry, err error) error {
+			if base := entry.Name(); entry.IsDir() && (base == "node_modules" || base == ".git") {
+				return fs.SkipDir
+			}
+			paths = append(paths, name)
+			return err
+		}))
+	require.Greater(t, len(paths), 500)
+	return paths
+}
+
 // pages returns every Markdown page of the module by its path below the root.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	walk := func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if base := entry.Name(); entry.IsDir() && (base == "node_modules" || base == ".git") {
-			return fs.SkipDir
-		}
+	for _, name := range tree(t) {
 		if strings.HasSuffix(name, ".md") {
-			found[filepath.ToSlash(strings.TrimPrefix(name, "../"))] = read(t, name)
+			found[name] = read(t, "../"+name)
 		}
-		return nil
 	}
-	require.NoError(t, filepath.WalkDir("..", walk))
 	require.Greater(t, len(found), 20)
 	return found
 }
@@ -84,8 +91,7 @@ func anchors(page string) []string {
 // Each path, test and Go name that a page has in backquotes exists.
 func TestPages_Names(t *testing.T) {
 	t.Parallel()
-	code := openModule("..")
-	known := everything(t, code)
+	known := everything(t)
 	span := regexp.MustCompile("`([^`\n]+)`")
 	checked := 0
 	for name, page := range pages(t) {
@@ -93,20 +99,14 @@ func TestPages_Names(t *testing.T) {
 			continue // decisions tell of their day
 		}
 		for _, found := range span.FindAllStringSubmatch(prose(page), -1) {
-			if known.checks(found[1]) {
+			if text := found[1]; mustExist(text, known) {
 				checked++
-				assert.True(t, known.has(found[1]), "%s names `%s`, which is not there",
-					name, found[1])
+				assert.True(t, known[text] || known[strings.TrimPrefix(text, "worldengine/")],
+					"%s names `%s`, which is not there", name, text)
 			}
 		}
 	}
 	require.Greater(t, checked, 60)
-}
-
-// inventory is what pages may name: files and directories, tests, and declarations as Name,
-// Type.Member and package.Name.
-type inventory struct {
-	paths, tests, names, packages map[string]bool
 }
 
 var (
@@ -117,57 +117,35 @@ var (
 	goName   = regexp.MustCompile(`^[a-z]\w*\.[A-Z]\w*$`)
 )
 
-// checks reports whether a text looks like something that is in the module.
-func (k *inventory) checks(text string) bool {
+// mustExist reports whether a text looks like the name of a part of the module.
+func mustExist(text string, known map[string]bool) bool {
 	if goName.MatchString(text) {
 		before, _, _ := strings.Cut(text, ".")
-		return k.packages[before]
+		return known["package "+before]
 	}
 	return goPath.MatchString(text) || goFile.MatchString(text) || testName.MatchString(text) ||
 		goMember.MatchString(text)
 }
 
-func (k *inventory) has(text string) bool {
-	if goFile.MatchString(text) && !strings.Contains(text, "/") {
-		return k.names[text]
-	}
-	return k.paths[text] || k.tests[text] || k.names[text] ||
-		k.names[strings.TrimPrefix(text, "worldengine/")]
-}
-
-// everything reads the module once.
-func everything(t *testing.T, code *module) *inventory {
+// everything returns the names that pages may use: files and directories by path and by name, tests,
+// and declarations as Name, Type.Member and package.Name. A package is also "package name".
+func everything(t *testing.T) map[string]bool {
 	t.Helper()
-	k := &inventory{
-		paths: map[string]bool{}, tests: map[string]bool{}, names: map[string]bool{},
-		packages: map[string]bool{},
-	}
-	walk := func(name string, entry fs.DirEntry, err error) error {
+	code, known := openModule(".."), map[string]bool{}
+	for _, name := range tree(t) {
+		base := path.Base(name)
+		known[name], known[base] = true, true
+		d, err := code.declarations(name)
 		if err != nil {
-			return err
+			continue // no package
 		}
-		if base := entry.Name(); entry.IsDir() && (base == "node_modules" || base == ".git") {
-			return fs.SkipDir
+		known["package "+base] = true
+		maps.Copy(known, d.tests)
+		for declared := range d.code {
+			known[declared], known[base+"."+declared] = true, true
 		}
-		name = filepath.ToSlash(strings.TrimPrefix(name, "../"))
-		k.paths[name], k.names[entry.Name()] = true, true
-		if d, err := code.declarations(name); entry.IsDir() && err == nil {
-			k.add(path.Base(name), d)
-		}
-		return nil
 	}
-	require.NoError(t, filepath.WalkDir("..", walk))
-	return k
-}
-
-func (k *inventory) add(name string, d *declarations) {
-	k.packages[name] = true
-	for test := range d.tests {
-		k.tests[test] = true
-	}
-	for declared := range d.code {
-		k.names[declared], k.names[name+"."+declared] = true, true
-	}
+	return known
 }
 
 // Each `go test` command of the pages runs tests that there are.

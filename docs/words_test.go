@@ -1,10 +1,8 @@
 package docs_test
 
 import (
-	"io/fs"
-	"path/filepath"
+	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -28,24 +26,19 @@ var wordRules = []struct {
 func TestWords_PlainFiles(t *testing.T) {
 	t.Parallel()
 	checked := 0
-	require.NoError(t, filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
-		if base := entry.Name(); entry.IsDir() &&
-			slices.Contains([]string{".git", "node_modules", "adr"}, base) {
-			return fs.SkipDir
-		}
-		name := strings.TrimPrefix(filepath.ToSlash(path), "../")
-		if ext := filepath.Ext(name); ext != ".go" && ext != ".md" {
-			return err
+	for _, name := range tree(t) {
+		ext := path.Ext(name)
+		if ext != ".go" && ext != ".md" || strings.HasPrefix(name, "docs/adr/") {
+			continue
 		}
 		checked++
-		text := proseOf(t, path)
+		text := proseOf(t, "../"+name)
 		for _, r := range wordRules {
 			found := r.pattern.FindAllString(text, -1)
 			require.LessOrEqual(t, len(found), r.spare+len(strings.Fields(text))/1000,
 				"%s: %s: %q", name, r.rule, found)
 		}
-		return err
-	}))
+	}
 	require.Greater(t, checked, 250)
 }
 
@@ -55,10 +48,10 @@ var (
 )
 
 // proseOf returns the comments of a Go file, and of a page all but its code.
-func proseOf(t *testing.T, path string) string {
+func proseOf(t *testing.T, file string) string {
 	t.Helper()
-	body := read(t, path)
-	if filepath.Ext(path) == ".md" {
+	body := read(t, file)
+	if path.Ext(file) == ".md" {
 		return inlineCode.ReplaceAllString(prose(body), "x")
 	}
 	var lines []string
