@@ -13,51 +13,12 @@ import (
 	"worldengine/worldengine/natstest"
 )
 
-// startNATS starts a server with options.
-func startNATS(t *testing.T, options *natsserver.Options) string {
-	t.Helper()
-	options.NoLog = true
-	return natstest.Start(t, options).ClientURL()
-}
-
-// requireOnly checks that the options connect, and that empty ones do not.
-func requireOnly(t *testing.T, url string, options Options) {
-	t.Helper()
-	nc, err := options.Connect(url, "test")
-	require.NoError(t, err)
-	require.NoError(t, nc.Flush())
-	nc.Close()
-	_, err = Options{}.Connect(url, "test")
-	require.Error(t, err)
-}
-
-func TestUserAndPassword(t *testing.T) {
-	t.Parallel()
-	url := startNATS(t, &natsserver.Options{Username: "mara", Password: "secret"})
-	requireOnly(t, url, Options{User: "mara", Password: "secret"})
-	_, err := Options{User: "mara", Password: "wrong"}.Connect(url, "test")
-	require.ErrorContains(t, err, "Authorization")
-	require.NotContains(t, err.Error(), "wrong")
-}
-
-func TestToken(t *testing.T) {
-	t.Parallel()
-	url := startNATS(t, &natsserver.Options{Authorization: "s3cr3t"})
-	requireOnly(t, url, Options{Token: "s3cr3t"})
-	requireOnly(t, url, Options{User: "s3cr3t"})
-}
-
-func TestNKey(t *testing.T) {
+// Each kind of credentials connects to a server that requires it, and empty options do not.
+func TestOptions_Connect(t *testing.T) {
 	t.Parallel()
 	public, seed := natstest.UserKey(t)
-	file := filepath.Join(t.TempDir(), "user.nk")
-	require.NoError(t, os.WriteFile(file, seed, 0o600))
-	url := startNATS(t, &natsserver.Options{Nkeys: []*natsserver.NkeyUser{{Nkey: public}}})
-	requireOnly(t, url, Options{NKey: file})
-}
-
-func TestTLS(t *testing.T) {
-	t.Parallel()
+	nkey := filepath.Join(t.TempDir(), "user.nk")
+	require.NoError(t, os.WriteFile(nkey, seed, 0o600))
 	certFile, keyFile := natstest.Certificate(t)
 	ca, err := os.ReadFile(certFile)
 	require.NoError(t, err)
@@ -65,18 +26,49 @@ func TestTLS(t *testing.T) {
 	require.True(t, pool.AppendCertsFromPEM(ca))
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	require.NoError(t, err)
-	for _, first := range []bool{false, true} {
-		url := startNATS(t, &natsserver.Options{
+	encrypted := func(first bool) *natsserver.Options {
+		return &natsserver.Options{
 			TLSVerify: true, TLSHandshakeFirst: first, TLSConfig: &tls.Config{
 				Certificates: []tls.Certificate{pair}, ClientCAs: pool,
 				ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
 			},
-		})
-		requireOnly(t, url, Options{TLSCA: certFile, TLSCert: certFile, TLSKey: keyFile,
-			TLSFirst: first})
+		}
+	}
+	for name, c := range map[string]struct {
+		server *natsserver.Options
+		client Options
+	}{
+		"password": {&natsserver.Options{Username: "mara", Password: "secret"},
+			Options{User: "mara", Password: "secret"}},
+		"token":           {&natsserver.Options{Authorization: "s3cr3t"}, Options{Token: "s3cr3t"}},
+		"a token as user": {&natsserver.Options{Authorization: "s3cr3t"}, Options{User: "s3cr3t"}},
+		"nkey": {&natsserver.Options{Nkeys: []*natsserver.NkeyUser{{Nkey: public}}},
+			Options{NKey: nkey}},
+		"TLS": {encrypted(false), Options{TLSCA: certFile, TLSCert: certFile, TLSKey: keyFile}},
+		"TLS first": {encrypted(true),
+			Options{TLSCA: certFile, TLSCert: certFile, TLSKey: keyFile, TLSFirst: true}},
+	} {
+		url := startNATS(t, c.server)
+		require.NoError(t, c.client.Check(), name)
+		nc, err := c.client.Connect(url, "test")
+		require.NoError(t, err, name)
+		require.NoError(t, nc.Flush(), name)
+		nc.Close()
+		_, err = Options{}.Connect(url, "test")
+		require.Error(t, err, name)
+		_, err = Options{User: "mara", Password: "wrong"}.Connect(url, "test")
+		require.Error(t, err, name)
+		require.NotContains(t, err.Error(), "wrong")
 	}
 	_, err = Options{TLSCert: certFile}.Connect("nats://127.0.0.1:1", "test")
 	require.ErrorContains(t, err, "--tlskey")
+}
+
+// startNATS starts a server with options.
+func startNATS(t *testing.T, options *natsserver.Options) string {
+	t.Helper()
+	options.NoLog = true
+	return natstest.Start(t, options).ClientURL()
 }
 
 func TestSecretsAreNotShown(t *testing.T) {

@@ -1,7 +1,6 @@
 package natstest
 
 import (
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -144,13 +143,8 @@ func (p *Proxy) keep(c net.Conn) bool {
 func (p *Proxy) close() {
 	p.mu.Lock()
 	p.over = true
-	all := make([]io.Closer, 0, len(p.conns)+1)
-	for _, c := range p.conns {
-		all = append(all, c)
-	}
 	p.mu.Unlock()
 	p.open.Broadcast()
-	for _, c := range append(all, p.listener) {
-		_ = c.Close()
-	}
+	p.Drop()
+	_ = p.listener.Close()
 }

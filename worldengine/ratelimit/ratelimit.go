@@ -3,6 +3,7 @@
 package ratelimit
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -34,14 +35,15 @@ func New(most int, period time.Duration) *Limit {
 func (l *Limit) May(name string, now time.Time) (may bool, leftOut int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.kinds[name] == nil && len(l.kinds) >= mostKinds {
+		maps.DeleteFunc(l.kinds, func(_ string, k *kind) bool {
+			return k.leftOut == 0 && now.Sub(k.began) >= l.period // nothing is left to report
+		})
+		if len(l.kinds) >= mostKinds {
+			name = "" // all others
+		}
+	}
 	k := l.kinds[name]
-	if k == nil && len(l.kinds) >= mostKinds {
-		l.forget(now)
-	}
-	if k == nil && len(l.kinds) >= mostKinds {
-		name = "" // all others
-		k = l.kinds[name]
-	}
 	if k == nil {
 		k = new(kind)
 		l.kinds[name] = k
@@ -56,13 +58,4 @@ func (l *Limit) May(name string, now time.Time) (may bool, leftOut int) {
 	k.done++
 	leftOut, k.leftOut = k.leftOut, 0
 	return true, leftOut
-}
-
-// forget forgets the kinds whose period is over, unless it has to be said how many were left out.
-func (l *Limit) forget(now time.Time) {
-	for name, k := range l.kinds {
-		if k.leftOut == 0 && now.Sub(k.began) >= l.period {
-			delete(l.kinds, name)
-		}
-	}
 }
