@@ -30,7 +30,7 @@ import (
 func TestAPlayerSeesEveryCommandOnce(t *testing.T) {
 	srv := startEngine(t, true)
 	g := startGame(t, srv.URL(), world)
-	s := &scene{t: t, nc: connect(t, srv), game: g, player: join(t, g)}
+	s := newScene(t, srv.URL(), g, join(t, g))
 
 	// The world is new, so the first advance builds the snapshot's part too.
 	advance := s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 70))
@@ -71,7 +71,7 @@ func TestAGameThatIsKilledAtWorkCompletesIt(t *testing.T) {
 	srv := startEngine(t, false)
 	g := startGame(t, srv.URL(), world,
 		map[string]any{"limits": map[string]int{"blocksPerTick": 2}})
-	s := &scene{t: t, nc: connect(t, srv), game: g, player: join(t, g)}
+	s := newScene(t, srv.URL(), g, join(t, g))
 	at, err := s.town()
 	require.NoError(t, err)
 	h, err := propose(at, handoff.AdvanceProject, "wall-perimeter")
@@ -109,9 +109,9 @@ func TestAGameThatIsKilledAtWorkCompletesIt(t *testing.T) {
 func TestAPluginThatOnlySaysSoIsNoticed(t *testing.T) {
 	srv := startEngine(t, false)
 	g := startGame(t, srv.URL(), "another-world")
-	s := &scene{t: t, nc: connect(t, srv), game: g, player: join(t, g)}
+	s := newScene(t, srv.URL(), g, join(t, g))
 	asked := make(chan string, 16)
-	_, err := s.nc.Subscribe(wire.Subject(world, "apply.*"), func(m *nats.Msg) {
+	_, err := s.agent.Conn.Subscribe(wire.Subject(world, "apply.*"), func(m *nats.Msg) {
 		c, err := apply.ParseCommand(m.Data, schemas.Limits{})
 		if err != nil {
 			return // and the handoff fails for want of an answer
@@ -124,7 +124,7 @@ func TestAPluginThatOnlySaysSoIsNoticed(t *testing.T) {
 		}
 	})
 	require.NoError(t, err)
-	require.NoError(t, s.nc.Flush())
+	require.NoError(t, s.agent.Conn.Flush())
 
 	_, err = s.carryOut(time.Second, handoff.AdvanceProject, "wall-perimeter",
 		blocks("stone_bricks", 70))
@@ -151,12 +151,4 @@ func startEngine(t testing.TB, open bool) *server.Server {
 		require.NoError(t, srv.Close(ctx))
 	})
 	return srv
-}
-
-func connect(t testing.TB, srv *server.Server) *nats.Conn {
-	t.Helper()
-	nc, err := nats.Connect(srv.URL())
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	return nc
 }

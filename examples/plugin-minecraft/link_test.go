@@ -10,7 +10,6 @@ import (
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -28,12 +27,10 @@ func TestTheGameDoesNotWaitForNATS(t *testing.T) {
 	port := listener.Addr().(*net.TCPAddr).Port
 	require.NoError(t, listener.Close())
 	g := startGame(t, "nats://"+listener.Addr().String(), world)
-	s := &scene{t: t, game: g, player: join(t, g)}
+	p := join(t, g)
 
 	stop := startNATS(t, port)
-	s.nc, err = nats.Connect("nats://"+listener.Addr().String(), nats.MaxReconnects(-1))
-	require.NoError(t, err)
-	t.Cleanup(s.nc.Close)
+	s := newScene(t, "nats://"+listener.Addr().String(), g, p)
 	wall, chest := example(t, handoff.AdvanceProject, "wall-perimeter"),
 		example(t, handoff.PlanSalvage, "general")
 	require.Equal(t, apply.Done(wall), s.ask(wall))
@@ -53,7 +50,7 @@ func TestOneGameHostsATown(t *testing.T) {
 	other, err := plugin.AnswerHosts(nc, world, townID)
 	require.NoError(t, err)
 	g := startGame(t, nc.ConnectedUrl(), world)
-	s := &scene{t: t, nc: nc, game: g, player: join(t, g)}
+	s := newScene(t, nc.ConnectedUrl(), g, join(t, g))
 	require.Eventually(t, func() bool {
 		return strings.Contains(g.log.String(), "another plugin hosts the town "+townID)
 	}, soon, 10*time.Millisecond, "%s", g.log)
@@ -68,7 +65,7 @@ func TestOneGameHostsATown(t *testing.T) {
 func TestOperatorsSeeAndReloadThePlugin(t *testing.T) {
 	nc := natstest.Connect(t)
 	g := startGame(t, nc.ConnectedUrl(), world)
-	s := &scene{t: t, nc: nc, game: g, player: join(t, g)}
+	s := newScene(t, nc.ConnectedUrl(), g, join(t, g))
 	talk := example(t, handoff.TalkToTownsfolk, "casual")
 	require.Equal(t, apply.Done(talk), s.ask(talk))
 	require.NoError(t, s.player.sees(soon, chatWith("Nice weather")))
@@ -94,13 +91,10 @@ func startNATS(t testing.TB, port int) (stop func()) {
 // example is a command for the first town of the example world.
 func example(t testing.TB, kind handoff.ProposalType, argument string) *apply.Command {
 	t.Helper()
-	var snapshots []json.RawMessage
+	var snapshots []*town.Snapshot
 	require.NoError(t, json.Unmarshal(worlds.Frontier, &snapshots))
-	var snapshot town.Snapshot
-	require.NoError(t, json.Unmarshal(snapshots[0], &snapshot))
-	state := town.NewState(&snapshot)
-	h, err := propose(townReply{SnapshotHash: state.Hash, DecisionEpoch: state.Epoch()},
-		kind, argument)
+	state := town.NewState(snapshots[0])
+	h, err := propose(state, kind, argument)
 	require.NoError(t, err)
-	return commandOf(t, h, snapshots[0])
+	return commandOf(t, h, state)
 }

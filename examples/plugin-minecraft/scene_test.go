@@ -3,7 +3,6 @@
 package plugin_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -30,68 +30,57 @@ const (
 // errNotSeen: the server says that a command was executed, and the player saw no trace of it.
 var errNotSeen = errors.New("executed, but not seen in the game")
 
-// scene is a game with a player in it, and agents who talk to the engine over a connection.
+// scene is a game with a player in it, and an agent who talks to the engine.
 type scene struct {
 	t      testing.TB
-	nc     *nats.Conn
+	agent  *client.Client
 	game   *game
 	player *player
 }
 
-// townReply is the answer of town.get.
-type townReply struct {
-	Snapshot      json.RawMessage
-	SnapshotHash  string
-	DecisionEpoch int64
+// newScene connects an agent to NATS.
+func newScene(t testing.TB, url string, g *game, p *player) *scene {
+	t.Helper()
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	agent := client.New(nc, world)
+	agent.Timeout = soon
+	return &scene{t: t, agent: agent, game: g, player: p}
 }
 
-func (s *scene) request(verb string, body []byte) ([]byte, error) {
-	reply, err := s.nc.Request(wire.Subject(world, verb), body, soon)
+// town returns the town as it is now.
+func (s *scene) town() (town.State, error) {
+	at, err := s.agent.Town(s.t.Context(), townID)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", verb, err)
+		return town.State{}, err
 	}
-	if code := reply.Header.Get("Nats-Service-Error-Code"); code != "" {
-		return nil, fmt.Errorf("%s: %s %s", verb, code, reply.Data)
-	}
-	return reply.Data, nil
-}
-
-func (s *scene) town() (townReply, error) {
-	var at townReply
-	data, err := s.request("town.get", fmt.Appendf(nil, `{"townId":%q}`, townID))
-	if err != nil {
-		return at, err
-	}
-	return at, json.Unmarshal(data, &at)
+	return town.NewState(at.Snapshot), nil
 }
 
 // propose makes an agent's handoff for a town.
-func propose(at townReply, kind handoff.ProposalType, argument string) (*handoff.Handoff, error) {
+func propose(at town.State, kind handoff.ProposalType, argument string) (*handoff.Handoff, error) {
 	return handoff.New(handoff.Proposal{
 		Type: kind, ActorID: "mayor §4Ada\n", TownID: townID, Priority: 0.5, Reason: "Because.",
 		Args:         map[string]string{kind.ArgumentName(): argument},
-		SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch,
+		SnapshotHash: at.Hash, DecisionEpoch: at.Epoch(),
 	})
 }
 
 // send hands off, as an agent does.
 func (s *scene) send(h *handoff.Handoff) (*handoff.Result, error) {
-	body, err := h.MarshalWire()
+	outcome, err := s.agent.Send(s.t.Context(), h)
 	if err != nil {
 		return nil, err
 	}
-	data, err := s.request("handoff", body)
-	if err != nil {
-		return nil, err
-	}
-	return handoff.ParseResult(data, schemas.Limits{})
+	return outcome.Result, nil
 }
 
 // deed is an executed command.
 type deed struct {
 	handoff *handoff.Handoff
 	result  *handoff.Result
-	before  townReply
+	before  town.State
 }
 
 // carryOut hands a command off and checks the answer, the town's state, and the player's sightings
@@ -115,10 +104,9 @@ func (s *scene) carryOut(
 	if err != nil {
 		return d, err
 	}
-	if after.DecisionEpoch != d.before.DecisionEpoch+1 ||
-		after.SnapshotHash != *d.result.WorldState.SnapshotHash {
+	if after.Epoch() != d.before.Epoch()+1 || after.Hash != *d.result.WorldState.SnapshotHash {
 		return d, fmt.Errorf("the town did not move on as the result says: %+v after %+v",
-			after, d.before)
+			after.Snapshot, d.before.Snapshot)
 	}
 	if err := s.player.sees(within, want); err != nil {
 		return d, fmt.Errorf("%w: %s: %w", errNotSeen, d.handoff.Command, err)
@@ -135,10 +123,8 @@ func (s *scene) mustCarryOut(kind handoff.ProposalType, argument string, want ex
 }
 
 // commandOf returns the engine's request for a handoff, from the state before it.
-func commandOf(t testing.TB, h *handoff.Handoff, snapshot []byte) *apply.Command {
+func commandOf(t testing.TB, h *handoff.Handoff, before town.State) *apply.Command {
 	t.Helper()
-	before, err := town.Parse(snapshot, schemas.Limits{})
-	require.NoError(t, err)
 	after, reason := town.DefaultRules().Apply(before.Snapshot, &h.Proposal)
 	require.Empty(t, reason)
 	return apply.NewCommand(h, uuid.NewString(), before, after)
@@ -151,7 +137,7 @@ func (s *scene) ask(c *apply.Command) apply.Answer {
 		c.Deadline = time.Now().Add(soon)
 		body, err := c.MarshalWire(time.Now())
 		require.NoError(s.t, err)
-		reply, err := s.nc.Request(wire.Subject(world, "apply."+wire.TownToken(townID)),
+		reply, err := s.agent.Conn.Request(wire.Subject(world, "apply."+wire.TownToken(townID)),
 			body, time.Second)
 		if err != nil {
 			continue // nobody there yet, or NATS is away
@@ -170,7 +156,7 @@ func (s *scene) ask(c *apply.Command) apply.Answer {
 func (s *scene) repeat(deeds ...deed) {
 	s.t.Helper()
 	for _, d := range deeds {
-		c := commandOf(s.t, d.handoff, d.before.Snapshot)
+		c := commandOf(s.t, d.handoff, d.before)
 		require.Equal(s.t, apply.Done(c), s.ask(c))
 	}
 }
