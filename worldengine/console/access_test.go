@@ -10,19 +10,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
-	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
-	"worldengine/worldengine/wire"
 )
 
 // signIn fills in the form as a person does.
@@ -94,13 +92,13 @@ func TestRoles(t *testing.T) {
 	observer.is(`!document.body.innerText.includes("The town is paused")`)
 }
 
-// An operator acknowledges alerts, one that has just come among them; an observer sees who did.
-func TestAlertsAreAcknowledged(t *testing.T) {
-	w := serve(t, servertest.WithUsers(
-		servertest.Person(access.Engine), servertest.Person(access.Operator),
+// An operator acknowledges alerts, one that has just come among them; an observer sees who did. The
+// overview shows that servers have lost alerts.
+func TestAlerts(t *testing.T) {
+	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator),
 		servertest.Person(access.Observer)))
 	raise := func(run string) {
-		w.raise(runevents.Alert{Code: runevents.ApplyInDoubt, RunID: run,
+		w.srv.Engine().Alerts().Raise(runevents.Alert{Code: runevents.ApplyInDoubt, RunID: run,
 			Message: "In doubt: " + run})
 	}
 	raise("one")
@@ -128,83 +126,51 @@ func TestAlertsAreAcknowledged(t *testing.T) {
 	observer.goTo("#/")
 	observer.goTo("#/alerts")
 	observer.sees("all acknowledged", "acknowledged by operator")
+
+	require.NotContains(t, b.shown(), "Alerts lost")
+	for range 100 * alerts.Waiting { // faster than they are stored
+		raise("lost")
+	}
+	require.NotZero(t, w.srv.Engine().Alerts().Stats().AlertsLost)
+	b.sees("Alerts lost")
 }
 
-// raise raises an alert, as an engine does.
-func (w *world) raise(alert runevents.Alert) {
-	w.t.Helper()
-	alert.Severity, alert.At = runevents.P1, runevents.Timestamp(time.Now())
-	body, err := json.Marshal(&alert)
-	require.NoError(w.t, err)
-	nc := w.connect(nats.UserInfo("engine", servertest.Password),
-		nats.CustomInboxPrefix("_INBOX_engine"))
-	engine, err := jetstream.New(nc)
-	require.NoError(w.t, err)
-	_, err = engine.Publish(w.t.Context(), wire.AlertSubject("main", string(alert.Code)), body,
-		jetstream.WithMsgID(alert.ID()))
-	require.NoError(w.t, err)
-}
-
-// Whatever texts an alert has, they are shown as texts.
-func TestHostileAlert(t *testing.T) {
-	w := serve(t, servertest.WithUsers(servertest.Person(access.Engine),
-		servertest.Person(access.Operator)))
-	script := `<script>document.title="owned"</script><img src=x onerror="document.title='owned'">`
-	w.raise(runevents.Alert{
-		Code: "<b>hostile</b>", RunID: script,
-		TownID:  script + strings.Repeat("\u05d0\u0628x", 1000),
-		Message: "\u202e" + strings.Repeat(script, 100),
-	})
-	b := open(t, w.srv.HTTP())
-	b.signIn("operator", servertest.Password)
-	b.sees("LIVE", "All alerts", "<b>hostile</b>")
-	b.goTo("#/alerts")
-	b.sees("1 alert, 1 open", `\u202e<script>`, "town <script>")
-	b.picture("hostile-alerts")
-	require.Contains(t, eval[string](b, "document.title"), "main · world engine")
-	require.Zero(t, eval[int](b, `document.querySelectorAll("#app script, #app img").length`))
-}
-
-// A user whose rights end while the page is open is asked to sign in again, and told why.
-func TestRightsEnd(t *testing.T) {
-	data := t.TempDir()
-	w := serve(t, servertest.WithUsers(servertest.Person(access.Observer)),
-		func(c *server.Config) { c.Data = data })
-	b := open(t, w.srv.HTTP())
-	b.signIn("observer", servertest.Password)
-	b.sees("LIVE", "Overview")
-	b.mayBeAway()
-	address := strings.TrimPrefix(w.srv.HTTP(), "http://")
-	w.stop()
-	config := server.Config{Listen: "127.0.0.1:0", HTTP: address, Data: data,
-		Sync: server.SyncInterval}
-	servertest.WithUsers(servertest.Person(access.Operator))(&config)
-	w.start(config)
-	b.sees("Sign in", "The rights of the user may have changed")
-	require.NotContains(t, b.shown(), "Overview")
-	b.picture("rights-ended")
-}
-
-// A user who gets other rights while the page is open is offered what these allow; one who is taken
-// out of the access file is asked to sign in again.
+// A user who gets other rights while pages are open is offered what these allow, in an open dialog
+// too; one who is taken out of the access file is asked to sign in again.
 func TestRightsChange(t *testing.T) {
 	named := func(u *access.User) { u.Name = "mara" }
-	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator, named)))
-	b := open(t, w.srv.HTTP())
+	operator := servertest.Person(access.Operator)
+	w := serve(t, servertest.WithUsers(operator, servertest.Person(access.Operator, named)),
+		requiring(handoff.AdvanceProject))
+	reload := func(users ...access.User) {
+		_, err := w.srv.ReloadAccess(&access.Config{Users: append(users, operator)})
+		require.NoError(t, err)
+	}
+	w.asOperator()
+	w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
+	b, deciding := open(t, w.srv.HTTP()), open(t, w.srv.HTTP()+"#/approvals")
 	b.signIn("mara", servertest.Password)
 	b.sees("LIVE", "Pause the world", "Send")
+	deciding.signIn("mara", servertest.Password)
+	deciding.sees("LIVE", "1 proposal waits")
+	deciding.press("Approve")
+	deciding.is(offers("Approve and execute"))
 	b.mayBeAway()
-	_, err := w.srv.ReloadAccess(
-		&access.Config{Users: []access.User{servertest.Person(access.Observer, named)}})
-	require.NoError(t, err)
+	deciding.mayBeAway()
+	reload(servertest.Person(access.Observer, named))
 	b.is(
 		`!/Pause the world|Send/.test(document.body.innerText) && document.body.innerText.includes("LIVE")`)
 	b.sees("Overview", "from the world file", "Sign out mara")
-	_, err = w.srv.ReloadAccess(
-		&access.Config{Users: []access.User{servertest.Person(access.Observer)}})
-	require.NoError(t, err)
-	b.sees("Sign in", "The rights of the user may have changed")
-	require.NotContains(t, b.shown(), "Overview")
+	deciding.sees("This user may not decide about it any more")
+	deciding.is("!" + offers("Approve and execute") + " && !" + offers("Approve"))
+	reload(servertest.Person(access.Observer))
+	for _, tab := range []*tab{b, deciding} {
+		tab.sees("Sign in", "The rights of the user may have changed")
+		for _, hidden := range []string{"Overview", "proposal"} {
+			require.NotContains(t, tab.shown(), hidden)
+		}
+	}
+	b.picture("rights-ended")
 	b.signIn("observer", servertest.Password)
 	b.sees("LIVE", "Overview", "Sign out observer")
 }

@@ -3,7 +3,8 @@
 package console_test
 
 import (
-	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
@@ -35,14 +37,27 @@ func (w *world) asOperator() {
 		nats.CustomInboxPrefix("_INBOX_operator"))
 }
 
+// waiting returns what waits for approval, by the reason of the proposal.
+func (w *world) waiting() map[string]client.Approval {
+	w.t.Helper()
+	byReason := map[string]client.Approval{}
+	for a, err := range w.agent().Approvals(w.t.Context(), "") {
+		require.NoError(w.t, err)
+		byReason[a.Proposal.Reason] = a
+	}
+	return byReason
+}
+
 // decide decides about a proposal that waits, by its reason, as another person does.
 func (w *world) decide(reason, decision, because string, submit bool) {
 	w.t.Helper()
 	a, waits := w.waiting()[reason]
 	require.True(w.t, waits)
-	w.ask(wire.ApprovalDecide, map[string]any{"townId": a.TownID, "handoffId": a.HandoffID,
-		"handoffHash": a.HandoffHash, "decision": decision, "reason": because, "submit": submit,
-	}, nil)
+	_, err := w.agent().Decide(w.t.Context(), client.Decision{
+		TownID: a.TownID, HandoffID: a.HandoffID, HandoffHash: a.HandoffHash,
+		Decision: decision, Reason: because, Submit: submit,
+	})
+	require.NoError(w.t, err)
 }
 
 // offers is whether the page has a button with a text that can be used.
@@ -105,11 +120,9 @@ func TestApprovals(t *testing.T) {
 	b.press("Reject")
 	b.reason("not before the harvest")
 	b.sees("Rejected: salvage initiate", "No proposal waits")
-	var result struct {
-		ReasonCode handoff.ReasonCode `json:"reasonCode"`
-	}
-	w.ask(wire.Handoff, json.RawMessage(body), &result)
-	require.Equal(t, handoff.ReasonApprovalDenied, result.ReasonCode)
+	outcome, err := w.agent().SendJSON(t.Context(), body)
+	require.NoError(t, err)
+	require.Equal(t, handoff.ReasonApprovalDenied, outcome.Result.ReasonCode)
 }
 
 // While a person thinks about a proposal, somebody else decides it, or the town is changed.
@@ -153,58 +166,6 @@ func TestApprovalExpires(t *testing.T) {
 	b.is("!" + offers("Reject it"))
 }
 
-// The rights to decide end while the dialog is open, and then those to be there at all.
-func TestRightsToApproveEnd(t *testing.T) {
-	named := func(u *access.User) { u.Name = "mara" }
-	operator := servertest.Person(access.Operator)
-	w := serve(t, servertest.WithUsers(operator, servertest.Person(access.Approver, named)),
-		requiring(handoff.AdvanceProject))
-	w.asOperator()
-	w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
-	b := open(t, w.srv.HTTP()+"#/approvals")
-	b.signIn("mara", servertest.Password)
-	b.sees("LIVE", "1 proposal waits")
-	b.press("Approve")
-	b.is(offers("Approve and execute"))
-	b.mayBeAway()
-	_, err := w.srv.ReloadAccess(&access.Config{Users: []access.User{operator,
-		servertest.Person(access.Observer, named)}})
-	require.NoError(t, err)
-	b.sees("This user may not decide about it any more")
-	b.is("!" + offers("Approve and execute") + " && !" + offers("Approve"))
-	_, err = w.srv.ReloadAccess(&access.Config{Users: []access.User{operator}})
-	require.NoError(t, err)
-	b.sees("Sign in", "The rights of the user may have changed")
-	require.NotContains(t, b.shown(), "proposal")
-}
-
-// Whatever texts a proposal and a decision have, they are shown as texts.
-func TestHostileApproval(t *testing.T) {
-	w := serve(t, requiring(handoff.AdvanceProject))
-	script := `<script>document.title="owned"</script><img src=x onerror="document.title='owned'">`
-	id := script + "\u202e" + strings.Repeat("\u05d0\u0628x", 1000)
-	town := snapshot(id)
-	town["projects"] = []any{map[string]any{"id": "__proto__", "name": script, "progress": 0.5,
-		"status": "active"}}
-	w.ask(wire.TownPut, map[string]any{"snapshot": town}, nil)
-	hostile := w.proposal(id, handoff.AdvanceProject, "__proto__")
-	hostile.ActorID, hostile.Reason = script, "\u202e"+strings.Repeat(script, 20)
-	w.send(w.body(hostile))
-	b := open(t, w.srv.HTTP()+"#/approvals")
-	b.sees("LIVE", "1 proposal waits", `\u202e<script>`, "__proto__ 0.50 → 0.60", "day 1 → 2")
-	b.picture("hostile-approval")
-	b.press("Approve")
-	b.is(offers("Approve and execute"))
-	b.picture("hostile-approval-dialog")
-	b.press("Leave it")
-	w.decide(hostile.Reason, "approve", "\u202e"+script, false)
-	b.sees("Approved, and not sent again yet", `Approved by operator: \u202e<script>`)
-	b.goTo("#/towns")
-	b.sees("4 towns")
-	require.Contains(t, eval[string](b, "document.title"), "main · world engine")
-	require.Zero(t, eval[int](b, `document.querySelectorAll("#app script, #app img").length`))
-}
-
 // Several proposals are decided at once. The dialog names those that become stale, and what waits no
 // longer is listed with the person, the reason and the run.
 func TestApprovals_Several(t *testing.T) {
@@ -232,24 +193,6 @@ func TestApprovals_Several(t *testing.T) {
 	b.picture("approvals-closed")
 	b.click(`(//table//td/a)[last()]`)
 	b.sees("RunApproved", "executed")
-}
-
-// waits is a row of approval.list.
-type waits struct {
-	TownID, HandoffID, HandoffHash string
-	Proposal                       struct{ Reason string }
-}
-
-// waiting returns what waits for approval, by the reason of the proposal.
-func (w *world) waiting() map[string]waits {
-	w.t.Helper()
-	var page struct{ Approvals []waits }
-	w.ask(wire.ApprovalList, map[string]any{}, &page)
-	byReason := map[string]waits{}
-	for _, a := range page.Approvals {
-		byReason[a.Proposal.Reason] = a
-	}
-	return byReason
 }
 
 // mission returns a proposal whose handoffId covers neither its reason nor the end of the town's id.
@@ -306,17 +249,10 @@ func TestOneIDOfSeveralProposals(t *testing.T) {
 	b.reason("not for this town")
 	b.sees("1 proposal waits", "The first.", "Rejected: mission accept Town 1 q")
 	require.NotContains(t, b.shown(), "The third.")
-	require.Equal(t, []string{"The first."}, keys(w.waiting()))
+	require.Equal(t, []string{"The first."}, slices.Collect(maps.Keys(w.waiting())))
 	click("Approve", "The first.")
 	b.reason("it is time")
 	b.sees("No proposal waits", "Approved: mission accept Town 1 q",
 		"Rejected: mission accept Town 1 q")
 	b.is(`document.querySelectorAll("main .notice").length === 2`)
-}
-
-func keys(of map[string]waits) (keys []string) {
-	for key := range of {
-		keys = append(keys, key)
-	}
-	return keys
 }

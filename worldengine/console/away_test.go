@@ -20,6 +20,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -48,13 +49,7 @@ func TestATownDrains(t *testing.T) {
 	commands, err := plugin.SubscribeSync(wire.ApplySubject("main", wire.TownToken(threatened)))
 	require.NoError(t, err)
 	require.NoError(t, plugin.Flush())
-	var at struct {
-		Snapshot     json.RawMessage
-		SnapshotHash string
-	}
-	w.ask(wire.TownGet, map[string]string{"townId": threatened}, &at)
-	w.ask(wire.TownPut, map[string]any{"snapshot": at.Snapshot,
-		"expectedSnapshotHash": at.SnapshotHash, "apply": "plugin"}, nil)
+	w.put(w.town(threatened), client.Put{Apply: "plugin"})
 	submit := func(argument string) {
 		require.NoError(t, w.nc.PublishRequest(wire.Subject("main", wire.Handoff), w.nc.NewInbox(),
 			w.made(threatened, handoff.TalkToTownsfolk, argument)))
@@ -98,20 +93,17 @@ func TestATownDrains(t *testing.T) {
 }
 
 // waitingRun waits for a run of the paused town that is not the one in hand, and returns it.
-func (w *world) waitingRun(inHand string) string {
+func (w *world) waitingRun(inHand string) (runID string) {
 	w.t.Helper()
-	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(
-		20 * time.Millisecond) {
-		var page struct{ Runs []struct{ RunID string } }
-		w.ask(wire.RunList, map[string]string{"townId": threatened, "status": "PAUSED"}, &page)
-		for _, run := range page.Runs {
-			if run.RunID != inHand {
-				return run.RunID
+	require.Eventually(w.t, func() bool {
+		for run, err := range w.agent().Runs(w.t.Context(), threatened, time.Time{}) {
+			if err == nil && run.Status == "PAUSED" && run.RunID != inHand {
+				runID = run.RunID
 			}
 		}
-	}
-	require.Fail(w.t, "no run waits")
-	return ""
+		return runID != ""
+	}, patience, 20*time.Millisecond, "no run waits")
+	return runID
 }
 
 // process is a handoffd of its own, which a test may kill.
@@ -168,10 +160,13 @@ func TestServerIsKilled(t *testing.T) {
 	first := w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
 	overview := open(t, p.console)
 	town := open(t, p.console+"#/towns/"+threatened)
+	history := open(t, p.console+"#/towns/"+threatened+"/history")
 	run := open(t, p.console+"#/runs/"+first)
-	send := open(t, p.console+"#/send")
-	tabs := []*tab{overview, town, run, send}
-	for i, shows := range []string{"executed", "Day 16", "RunCompleted", "Paste or drop"} {
+	list := open(t, p.console+"#/runs")
+	tabs := []*tab{overview, town, history, run, list, open(t, p.console+"#/send")}
+	for i, shows := range []string{
+		"executed", "Day 16", "put by a client", "RunCompleted", first[:8], "Paste or drop",
+	} {
 		tabs[i].sees("LIVE", shows)
 		tabs[i].mayBeAway()
 	}
@@ -179,10 +174,14 @@ func TestServerIsKilled(t *testing.T) {
 	for _, b := range tabs {
 		b.sees("RECONNECTING")
 	}
+	list.sees("STALE since")
+	list.picture("stale")
 	p = startProcess(t, program, data, console)
 	agent()
 	later := w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
-	overview.sees("LIVE", later[:8])
+	for _, b := range []*tab{overview, history, list} {
+		b.sees("LIVE", later[:8])
+	}
 	town.sees("LIVE", "Day 17", later[:8])
 	run.sees("LIVE", "RunCompleted")
 	run.goTo("#/runs/" + later)

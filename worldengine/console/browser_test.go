@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -179,31 +180,23 @@ func (b *tab) goTo(hash string) {
 // sees waits until the page shows every text.
 func (b *tab) sees(texts ...string) {
 	b.t.Helper()
-	var shown string
-	ok := func() bool {
-		shown = b.shown()
-		for _, text := range texts {
-			if !strings.Contains(shown, text) {
-				return false
-			}
-		}
-		return true
-	}
-	for until := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(until) {
-			require.Fail(b.t, "the page does not show "+strings.Join(texts, ", "), "%s\n%s",
-				shown, b.trouble)
-		}
-	}
+	b.until("the page does not show "+strings.Join(texts, ", "), func() bool {
+		shown := b.shown()
+		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(shown, text) })
+	})
 }
 
 // is waits until a JavaScript expression is true.
 func (b *tab) is(expression string) {
 	b.t.Helper()
-	for until := time.Now().Add(patience); !eval[bool](b,
-		expression); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(until) {
-			require.Fail(b.t, "it does not come true: "+expression, "%s\n%s", b.shown(), b.trouble)
+	b.until("it does not come true: "+expression, func() bool { return eval[bool](b, expression) })
+}
+
+func (b *tab) until(wrong string, ok func() bool) {
+	b.t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			require.Fail(b.t, wrong, "%s\n%s", b.shown(), b.trouble)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func snapshot(id string) map[string]any {
 }
 
 // A thousand towns and ten thousand runs: lists show a part, find the rest, and stay as large as
-// they are.
+// they are. A list that is gone back to has its rows, its scroll and its focus.
 func TestManyTownsAndRuns(t *testing.T) {
 	w := serve(t)
 	for i := range 1000 {
@@ -118,28 +118,50 @@ func TestManyTownsAndRuns(t *testing.T) {
 		w.sendAll(stale, 100)
 	}
 	b := open(t, w.srv.HTTP()+"#/towns")
+	rows := `document.querySelectorAll("tbody tr").length`
 	b.sees("1,003 towns", "many-0001")
-	require.LessOrEqual(t, eval[int](b, `document.querySelectorAll("tbody tr").length`), 100)
+	require.LessOrEqual(t, eval[int](b, rows), 100)
 	b.do(chromedp.SendKeys(chromedp.CSS("main input[type=search]"), "many-0999"))
 	b.sees("1 of 1,003 towns", "many-0999")
 	require.Equal(t, "#/towns?q=many-0999", eval[string](b, "location.hash"))
 
 	b.goTo("#/runs")
-	b.is(`document.querySelectorAll("tbody tr").length === 50`)
+	b.is(rows + " === 50")
 	for range 3 {
-		before := eval[int](b, `document.querySelectorAll("tbody tr").length`)
+		before := eval[int](b, rows)
 		b.press("Older runs")
-		b.is(fmt.Sprintf(`document.querySelectorAll("tbody tr").length >= %d`, before+50))
+		b.is(fmt.Sprint(rows, " >= ", before+50))
 	}
 	b.press("Older runs") // a list has 200 rows
 	b.is(`location.hash.includes("after=")`)
 	b.sees("The newest runs", "duplicate")
-	b.is(`document.querySelectorAll("tbody tr").length === 50`)
+	b.is(rows + " === 50")
 	b.click(`//a[text()="The newest runs"]`)
 	b.is(`location.hash === "#/runs"`)
+	for _, page := range []struct{ hash, more, row string }{
+		{"#/towns", "Show more", `document.querySelectorAll("tbody tr")[120]?.querySelector("a")`},
+		{"#/runs?status=duplicate", "Older runs", `document.querySelectorAll("tbody tr")[80]?.querySelector("a")`},
+	} {
+		b.goTo(page.hash)
+		b.is(rows + ` >= 50`)
+		b.click(fmt.Sprintf(`//button[starts-with(., %q)]`, page.more))
+		b.is(rows + ` >= 100 && ` + page.row + `!= null`)
+		b.script(`(() => { const row = ` + page.row + `;
+			row.scrollIntoView({ block: "center" }); row.focus(); window.was = { row: row.textContent, scroll: scrollY, rows: ` + rows + ` };
+			row.click(); })()`)
+		b.is(`!document.querySelector("tbody") || ` + rows + ` < 60`)
+		b.is(`scrollY === 0`)
+		b.script(`history.back()`)
+		b.is(`location.hash === ` + fmt.Sprintf("%q", page.hash))
+		b.is(`Math.abs(scrollY - window.was.scroll) < 2 && ` + rows + ` === window.was.rows`)
+		b.is(`document.activeElement.textContent === window.was.row`)
+		b.script(`document.activeElement.blur()`)
+	}
+
+	b.goTo("#/runs")
 	for range 10 { // while the list is looked at, more come
 		w.sendAll(stale, 100)
-		require.LessOrEqual(t, eval[int](b, `document.querySelectorAll("tbody tr").length`), 200)
+		require.LessOrEqual(t, eval[int](b, rows), 200)
 	}
 	b.goTo("#/runs?town=town-quiet")
 	b.sees("No runs yet")

@@ -14,6 +14,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/testdata/worlds"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
@@ -90,17 +91,22 @@ func (w *world) ask(verb wire.Verb, body any, into any) *nats.Msg {
 	return msg
 }
 
-// town has the members of a town that a proposal names.
-type town struct {
-	TownID, SnapshotHash string
-	DecisionEpoch        int64
+// agent returns the client of an agent.
+func (w *world) agent() *client.Client { return client.New(w.nc, "main") }
+
+func (w *world) town(id string) *client.Town {
+	w.t.Helper()
+	at, err := w.agent().Town(w.t.Context(), id)
+	require.NoError(w.t, err)
+	return at
 }
 
-func (w *world) town(id string) town {
+// put replaces the state of a town.
+func (w *world) put(at *client.Town, by client.Put) {
 	w.t.Helper()
-	var at town
-	w.ask(wire.TownGet, map[string]string{"townId": id}, &at)
-	return at
+	by.Expected = at.SnapshotHash
+	_, err := w.agent().PutTown(w.t.Context(), at.Snapshot, by)
+	require.NoError(w.t, err)
 }
 
 // made is a handoff of an agent for a town as it is now.
