@@ -94,10 +94,7 @@ const (
 // earlier ones' that the index knows. A writer that lost its lease may have recorded some after
 // this one began.
 func (e *Engine) reapWaiting(ctx context.Context) {
-	for {
-		if _, err := e.index.Sync(ctx); err == nil {
-			break
-		}
+	for _, err := e.index.Sync(ctx); err != nil; _, err = e.index.Sync(ctx) {
 		if backoff.Sleep(ctx, pollPause) != nil {
 			return
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
+	"worldengine/runevents/recent"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approvals"
@@ -100,7 +101,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e := &Engine{
 		config: config, js: js, log: log, towns: commitlog.NewTowns(log),
-		cancelled: newCancelled(),
+		cancelled: recent.NewMap[string, struct{}](maxCancelled),
 	}
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
@@ -121,19 +122,18 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	}
 	c := &e.config
 	e.alerts = alerts.New(js, c.alerts())
-	e.router, err = game.OpenInbox(cmp.Or(c.Plugins, nc), e.alerts)
-	if err != nil {
-		return err
-	}
 	if c.Bus {
 		e.bus, err = bus.New(bus.Config{
 			Conn: followers, World: c.World, Replicas: c.Replicas, Retention: c.BusRetention,
 			Limit: c.BusLimit, Attempts: c.DeliveryAttempts, Raise: e.alerts.Raise, Logger: c.Logger,
 		})
 		if err != nil {
-			e.router.Close()
 			return err
 		}
+	}
+	e.router, err = game.OpenInbox(cmp.Or(c.Plugins, nc), e.alerts)
+	if err != nil {
+		return err
 	}
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.queue = newQueue(ctx, c)

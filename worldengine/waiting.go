@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"worldengine/runevents"
-	"worldengine/runevents/recent"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
@@ -171,7 +170,3 @@ func isWaiting(tail *commitlog.RunTail) bool {
 
 // maxCancelled bounds how many of the runs that were cancelled lately are remembered.
 const maxCancelled = 4096
-
-func newCancelled() *recent.Map[string, struct{}] {
-	return recent.NewMap[string, struct{}](maxCancelled)
-}
