@@ -63,6 +63,22 @@ func TestDocuments_Artifacts(t *testing.T) {
 	}
 }
 
+// Each verb has a schema of its requests and one of its replies, which some verbs share.
+func TestRequestOf_AndReplyOf(t *testing.T) {
+	t.Parallel()
+	for verb, want := range map[string][2]schemas.Name{
+		"handoff":       {schemas.ExecutionHandoff, schemas.ExecutionResult},
+		"memory.get":    {schemas.MemoryRequest, schemas.MemoryContext},
+		"control.pause": {schemas.ControlSignalRequest, schemas.ControlReply},
+		"run.cancel":    {"run-cancel-request.v1", schemas.ControlReply},
+		"town.patch":    {schemas.TownPatchRequest, schemas.TownGetReply},
+		"town.list":     {schemas.TownListRequest, "town-list-reply.v1"},
+	} {
+		require.Equal(t, want, [2]schemas.Name{schemas.RequestOf(verb), schemas.ReplyOf(verb)}, verb)
+		require.Subset(t, schemas.Names(), want[:], verb)
+	}
+}
+
 func TestSource_UnknownName(t *testing.T) {
 	t.Parallel()
 	_, err := schemas.Source("nonsense.v1")
