@@ -39,8 +39,6 @@ const (
 	MaxSnapshot = town.MaxState + 4<<10
 	// maxRequest bounds any other request but a run.append, in bytes.
 	maxRequest = 64 << 10
-	// DefaultMaxHeld bounds the memory of the requests that are held, in bytes.
-	DefaultMaxHeld = 64 << 20
 )
 
 // notWaiting is the number of requests about a town that may be held beside the waiting ones: one
@@ -55,7 +53,7 @@ type Config struct {
 	// Version is the service's version, a semantic version; "0.0.0".
 	Version string
 	// MaxHeld bounds the bytes of all requests between their arrival and their answer: their
-	// payloads, times a weight for the memory that each takes (docs/overload.md); DefaultMaxHeld.
+	// payloads, times a weight for the memory that each takes (docs/overload.md); 64 MiB.
 	// One request may always be held alone.
 	MaxHeld int64
 	// Readers is the number of workers of each verb, at most one a processor for the verbs whose
@@ -94,7 +92,7 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.MaxHeld = cmp.Or(c.MaxHeld, DefaultMaxHeld)
+	c.MaxHeld = cmp.Or(c.MaxHeld, 64<<20)
 	c.Readers = cmp.Or(c.Readers, 16)
 	c.Waiting = cmp.Or(c.Waiting, 4096)
 	c.World = cmp.Or(c.World, wire.DefaultWorld)

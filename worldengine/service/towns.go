@@ -129,7 +129,7 @@ func (s *Service) townPut(in *incoming) (any, error) {
 	expected, _ := request["expectedSnapshotHash"].(string)
 	return nil, s.engine.SubmitPut(worldengine.Put{
 		State: state, Expected: expected, Attributes: attributes, ActorID: in.rights.Sender(),
-	}, s.answerTown(in))
+	}, answering[messages.Town]{Service: s, in: in})
 }
 
 // townPatch submits a patch of a town's state to the engine.
@@ -146,7 +146,7 @@ func (s *Service) townPatch(in *incoming) (any, error) {
 	return nil, s.engine.SubmitPatch(townID, worldengine.Patch{
 		Patch: request["patch"], Expected: expected, Attributes: attributes,
 		ActorID: in.rights.Sender(),
-	}, s.answerTown(in))
+	}, answering[messages.Town]{Service: s, in: in})
 }
 
 // parseChange returns the tree of a request: the engine reads the state or the patch in it.
@@ -177,7 +177,8 @@ func attributesFor(
 	return a, err
 }
 
-// answering is the client of a request, and converts the engine's T to the answer.
+// answering is the client of a request, and converts the engine's T to the answer; reply is nil if T
+// is the answer.
 type answering[T any] struct {
 	*Service
 	in    *incoming
@@ -187,16 +188,11 @@ type answering[T any] struct {
 // Answer implements queue.Client.
 func (c answering[T]) Answer(v T, err error) {
 	c.answer(c.in, func() (any, error) {
-		if err != nil {
-			return nil, err
+		if err != nil || c.reply == nil {
+			return v, err
 		}
 		return c.reply(v), nil
 	})
-}
-
-// answerTown returns a client that answers with the town that was changed.
-func (s *Service) answerTown(in *incoming) answering[messages.Town] {
-	return answering[messages.Town]{s, in, func(t messages.Town) any { return t }}
 }
 
 // townRemove submits the removal of a town to the engine.

@@ -7,7 +7,6 @@ import (
 
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/alerts"
-	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
@@ -63,12 +62,11 @@ func (s *Service) approvalList(
 	if _, err := in.rights.ReadableOf(r.TownID); err != nil {
 		return page, err
 	}
-	list := (*approvals.Reader).List
+	list := s.engine.Approvals().List
 	if r.Closed {
-		list = (*approvals.Reader).Closed
+		list = s.engine.Approvals().Closed
 	}
-	return list(s.engine.Approvals(), s.ctx, r.TownID, r.After,
-		cmp.Or(r.Limit, defaultApprovals), runs.PageBytes,
+	return list(s.ctx, r.TownID, r.After, cmp.Or(r.Limit, defaultApprovals), runs.PageBytes,
 		func(townID string) bool { return in.rights.Read(townID) == nil })
 }
 
