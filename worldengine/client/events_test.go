@@ -131,7 +131,7 @@ func open(
 ) (tell func(runevents.EventType) runevents.Appended) {
 	t.Helper()
 	emitter, err := emit.New(emit.Config{
-		Conn: c.Conn, TownID: townID, Identity: runevents.Identity{
+		Client: c, TownID: townID, Identity: runevents.Identity{
 			TenantID: "default", ProjectID: "b", EnvironmentID: "c", RunID: runID, PlanID: "d",
 			PlanVersion: "1",
 		},

@@ -40,18 +40,14 @@ const (
 	maxPause = 2 * time.Second
 )
 
-// Config names the run whose events an Emitter emits, and its connection to the append authority.
-// Conn, TownID and Identity are required; other zero values mean their defaults.
+// Config names the run whose events an Emitter emits. All but EngineAttemptID is required.
 type Config struct {
-	Conn     *nats.Conn         // stays the caller's, who closes it
-	World    string             // default "main"
+	Client   *client.Client     // asks the append authority; its Timeout bounds one try to append
 	TownID   string             // the town that the run is of
 	Identity runevents.Identity // RunID has to match runevents.RunIDPattern
 	// EngineAttemptID is the provider's number of this process's attempt, if it shows attempts;
 	// default 1 (RunEvents v2.0.1, section 2.4).
 	EngineAttemptID int64
-	// Timeout bounds one try to append; default 5 s.
-	Timeout time.Duration
 }
 
 // Emitter emits the events of one run over the verb run.append. It is safe for concurrent use and
@@ -61,7 +57,6 @@ type Config struct {
 // the observed ones (RunEvents v2.0.1, section 5.3, layer 1).
 type Emitter struct {
 	config Config
-	client *client.Client
 	turn   chan struct{} // holds a value while an Emit or Observe runs
 	guard  *runevents.Guard
 	// registry is the EventIdRegistry of the run, by idempotency key: how each event is persisted,
@@ -73,8 +68,8 @@ type Emitter struct {
 // config that is missing or wrong.
 func New(config Config) (*Emitter, error) {
 	switch {
-	case config.Conn == nil:
-		return nil, errors.New("emit: Config.Conn is missing: an emitter needs a NATS connection")
+	case config.Client == nil:
+		return nil, errors.New("emit: Config.Client is missing: an emitter asks over a client")
 	case config.TownID == "":
 		return nil, errors.New("emit: Config.TownID is empty: an emitter needs the town of its run")
 	case !runevents.IsRunID(config.Identity.RunID):
@@ -82,10 +77,8 @@ func New(config Config) (*Emitter, error) {
 			config.Identity.RunID, runevents.RunIDPattern)
 	}
 	config.EngineAttemptID = cmp.Or(config.EngineAttemptID, 1)
-	asking := client.New(config.Conn, cmp.Or(config.World, wire.DefaultWorld))
-	asking.Timeout = cmp.Or(config.Timeout, 5*time.Second)
 	return &Emitter{
-		config: config, client: asking, turn: make(chan struct{}, 1),
+		config: config, turn: make(chan struct{}, 1),
 		guard:    runevents.NewGuard(config.Identity.RunID),
 		registry: map[string]runevents.Appended{},
 	}, nil
@@ -186,7 +179,7 @@ func (e *Emitter) append(ctx context.Context, w *runevents.Write) (runevents.App
 	}
 	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
 	for {
-		_, err := e.client.Ask(ctx, wire.RunAppend, request, &answer)
+		_, err := e.config.Client.Ask(ctx, wire.RunAppend, request, &answer)
 		if err == nil && len(answer.Appended) != 1 {
 			return runevents.Appended{}, fmt.Errorf(
 				"emit: the authority answered an append of one event with %d", len(answer.Appended))

@@ -95,13 +95,17 @@ func refuse(status int, code, retryAfter string) func(*nats.Msg, runevents.Write
 
 func silence(*nats.Msg, runevents.Write) {}
 
-func newEmitter(t testing.TB, nc *nats.Conn, change ...func(*emit.Config)) *emit.Emitter {
+func newEmitter(t testing.TB, nc *nats.Conn) *emit.Emitter {
 	t.Helper()
-	config := emit.Config{Conn: nc, TownID: "t", Identity: identity, Timeout: time.Minute}
-	for _, c := range change {
-		c(&config)
-	}
-	e, err := emit.New(config)
+	return newPatient(t, nc, time.Minute)
+}
+
+// newPatient returns an emitter whose tries wait so long for an answer.
+func newPatient(t testing.TB, nc *nats.Conn, patience time.Duration) *emit.Emitter {
+	t.Helper()
+	asking := client.New(nc, "")
+	asking.Timeout = patience
+	e, err := emit.New(emit.Config{Client: asking, TownID: "t", Identity: identity})
 	require.NoError(t, err)
 	return e
 }
@@ -114,7 +118,7 @@ func TestEmitter_Retries(t *testing.T) {
 		authority := serveScript(t, nc,
 			refuse(429, "OVERLOADED", "1"), refuse(503, "LOG_UNAVAILABLE", ""), silence)
 		defer authority.stop()
-		e := newEmitter(t, nc, func(c *emit.Config) { c.Timeout = silent })
+		e := newPatient(t, nc, silent)
 		appended, err := e.Emit(t.Context(), runevents.StepStarted, "a", 2, map[string]any{"n": 1})
 		require.NoError(t, err)
 		asked := authority.writes()
@@ -304,11 +308,11 @@ func TestEmitter_OneAtATime(t *testing.T) {
 
 func TestNew_Config(t *testing.T) {
 	t.Parallel()
-	nc := natstest.Connect(t)
+	asking := new(client.Client)
 	for missing, bad := range map[string]emit.Config{
-		"Config.Conn":           {TownID: "t", Identity: identity},
-		"Config.TownID":         {Conn: nc, Identity: identity},
-		"Config.Identity.RunID": {Conn: nc, TownID: "t"},
+		"Config.Client":         {TownID: "t", Identity: identity},
+		"Config.TownID":         {Client: asking, Identity: identity},
+		"Config.Identity.RunID": {Client: asking, TownID: "t"},
 	} {
 		_, err := emit.New(bad)
 		require.ErrorContains(t, err, missing)

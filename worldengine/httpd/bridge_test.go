@@ -85,6 +85,9 @@ func TestBridge_Refuses(t *testing.T) {
 	t.Parallel()
 	s, b, _ := bridged(t)
 	s.Handle("/nowhere", newBridge())
+	away := newBridge()
+	away.Lead(&url.URL{Scheme: "ws", Host: "127.0.0.1:1"}, nil)
+	s.Handle("/away", away)
 	_, forwarded := b.Client(nil)
 	require.False(t, forwarded)
 	for _, c := range []struct {
@@ -98,21 +101,12 @@ func TestBridge_Refuses(t *testing.T) {
 		{"/nats", append(upgrade, "Origin: null"), http.StatusForbidden, "origin"},
 		{"/nowhere", upgrade, http.StatusServiceUnavailable, "--nats-websocket"},
 		{"/nowhere", nil, http.StatusServiceUnavailable, "--nats-websocket"},
+		{"/away", upgrade, http.StatusBadGateway, "NATS does not take the WebSocket"},
 	} {
 		status, _, body := ask(t, s, c.path, "", c.lines...)
 		require.Equal(t, c.status, status, c.path)
 		require.Contains(t, body, c.says)
 	}
-}
-
-func TestBridge_NATSIsAway(t *testing.T) {
-	t.Parallel()
-	b := newBridge()
-	b.Lead(&url.URL{Scheme: "ws", Host: "127.0.0.1:1"}, nil)
-	s := serve(t)
-	s.Handle("/nats", b)
-	status, _, _ := ask(t, s, "/nats", "", upgrade...)
-	require.Equal(t, http.StatusBadGateway, status)
 }
 
 // A WebSocket beyond as many as may be is refused, until one of them ends.

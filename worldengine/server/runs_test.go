@@ -26,6 +26,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
+	users "worldengine/worldengine/client"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/emit"
 	"worldengine/worldengine/machine"
@@ -202,7 +203,8 @@ func TestAppend_IntoARunOfTheEngine(t *testing.T) {
 // emits emits events of a run as a process of its own does, and returns their ids.
 func (c *client) emits(townID, runID, step string, events ...runevents.EventType) (ids []string) {
 	c.t.Helper()
-	e, err := emit.New(emit.Config{Conn: c.nc, TownID: townID, EngineAttemptID: 2, Identity: runevents.Identity{
+	asking := users.New(c.nc, "")
+	e, err := emit.New(emit.Config{Client: asking, TownID: townID, EngineAttemptID: 2, Identity: runevents.Identity{
 		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
 		PlanID: "plan_abc", PlanVersion: "2",
 	}})
