@@ -42,6 +42,7 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/queue.txt anew")
 //	> done|hold TASK: its turn ends so
 //	> answering TOWN
 //	> unpark TOWN|all
+//	> waiting TOWN: its tasks that wait, and the unfinished ones of all towns
 //	> wait: for ParkLimit
 //	> drain
 //
@@ -161,6 +162,8 @@ func (s *scenario) play(words []string) {
 		} else {
 			q.Unpark(words[1])
 		}
+	case "waiting":
+		s.say(fmt.Sprint(q.Waiting(words[1]), " of ", q.Depth()))
 	case "wait":
 		time.Sleep(ParkLimit)
 	case "drain":
