@@ -91,6 +91,10 @@ func Connect(urls string, o Options) (*Client, error) {
 	if err != nil {
 		return nil, unavailable(codeConnection, err, "%s", err)
 	}
+	// Only after a flush does the connection know how large the messages of its account may be.
+	if nc.IsConnected() { // with nats.RetryOnFailedConnect it may not be
+		_ = nc.FlushTimeout(DefaultTimeout) // a request reports a connection that is lost again
+	}
 	return New(nc, o.World), nil
 }
 

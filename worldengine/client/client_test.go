@@ -77,6 +77,15 @@ func (w *world) join(name string) *client.Client {
 	return c
 }
 
+// A first request beyond the size that the account allows is refused: sent, it would end the
+// connection.
+func TestConnect_KnowsItsLimit(t *testing.T) {
+	t.Parallel()
+	c := serve(t).join("")
+	_, err := c.Request(t.Context(), wire.TownGet, make([]byte, 2<<20))
+	require.True(t, client.IsCode(err, "PAYLOAD_TOO_LARGE"), "%v", err)
+}
+
 // found creates a town.
 func found(t *testing.T, c *client.Client, townID string) {
 	t.Helper()
