@@ -7,15 +7,15 @@ import (
 	"worldengine/trace"
 )
 
-// OncePerRun reports whether one alert with this code stands for all later ones of its run.
+// OncePerRun reports whether a run gets at most one alert with this code.
 func (c AlertCode) OncePerRun() bool {
 	return c == InvalidTransition || c == CausalViolation || c == NonContiguousFetch
 }
 
 // Alert is an operational alert about an event of a run. Receivers treat alerts with the same ID as
-// one. The event gives the members up to PersistedAt. PriorState and AttemptedState belong to
-// INVALID_TRANSITION (RunEvents v2.0.1, section 5.4). An alert about no single event has an empty
-// eventId, and HandoffID or DeadLetter instead.
+// one. The members from RunID to PersistedAt are the event's. Only INVALID_TRANSITION has
+// PriorState and AttemptedState (RunEvents v2.0.1, section 5.4). An alert that is not about one
+// event has an empty EventID. It may have a HandoffID, DeadLetter or LogSeq instead.
 type Alert struct {
 	Code             AlertCode `json:"code"`
 	Severity         Severity  `json:"severity"`
@@ -35,11 +35,12 @@ type Alert struct {
 	HandoffID string `json:"handoffId,omitzero"`
 	// TownID is the town, if the alert is about one.
 	TownID string `json:"townId,omitzero"`
-	// Since is the start of the condition, if a run can have it more than once.
+	// Since is the time at which the condition began. It is set only if the same condition can
+	// begin again later.
 	Since string `json:"since,omitzero"`
-	// DeadLetter is the subject at which an EVENT_BUS_DELIVERY_FAILED keeps the event.
+	// DeadLetter is the subject of the dead letter that an EVENT_BUS_DELIVERY_FAILED is about.
 	DeadLetter string `json:"deadLetter,omitzero"`
-	// LogSeq is the log sequence of a COMMIT_DAMAGED's commit.
+	// LogSeq is the log sequence of the commit that a COMMIT_DAMAGED is about.
 	LogSeq uint64 `json:"logSeq,omitzero"`
 	// AppendedBy is the producer that appended the event; "" for the engine.
 	AppendedBy string `json:"appendedBy,omitzero"`
@@ -50,8 +51,9 @@ type Alert struct {
 	Trace trace.Context `json:"-"`
 }
 
-// ID identifies an alert: code|runId|subject[|since]. The subject is the first that the alert has of
-// logSeq, eventId, handoffId and the dead letter's subject, and if it has a since, the townId.
+// ID identifies an alert: code|runId|subject[|since]. The subject is the first of logSeq, eventId,
+// handoffId and deadLetter that the alert has. If it has none of them, but a since, the subject is
+// the townId.
 func (a *Alert) ID() string {
 	about := cmp.Or(a.EventID, a.HandoffID, a.DeadLetter)
 	if a.LogSeq > 0 {

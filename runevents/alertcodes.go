@@ -3,7 +3,7 @@ package runevents
 // AlertCode is the machine-readable code of an alert.
 type AlertCode string
 
-// The codes: the contracts' own, and the engine's.
+// The codes. The contracts define the first group, and the engine the second.
 const (
 	InvalidTransition      AlertCode = "INVALID_TRANSITION"
 	ProjectorLagHigh       AlertCode = "PROJECTOR_LAG_HIGH"
@@ -97,7 +97,7 @@ var alertSpecs = []AlertSpec{
 		"Wait for the game, or look why it is slow."},
 }
 
-// Spec returns the declaration of a code; one of severity P2 if it is unknown.
+// Spec returns the declaration of a code. An unknown code gets a declaration with the severity P2.
 func (c AlertCode) Spec() AlertSpec {
 	for i := range alertSpecs {
 		if alertSpecs[i].Code == c {
@@ -107,5 +107,5 @@ func (c AlertCode) Spec() AlertSpec {
 	return AlertSpec{Code: c, Severity: P2}
 }
 
-// Severity returns the severity of the alerts with this code; P2 if it is unknown.
+// Severity returns the severity of the alerts with this code; P2 if the code is unknown.
 func (c AlertCode) Severity() Severity { return c.Spec().Severity }

@@ -9,8 +9,8 @@ import (
 	"worldengine/schemas"
 )
 
-// Appended is an append authority's answer to a write: how the event is persisted. The producer
-// adopts the EventID.
+// Appended is an append authority's answer to a write: the ID, the place and the time of the stored
+// event. The producer uses this EventID instead of its own.
 type Appended struct {
 	EventID     string `json:"eventId"`
 	RunSeq      int64  `json:"runSeq"`
@@ -19,10 +19,10 @@ type Appended struct {
 	Idempotent bool `json:"idempotent"`
 }
 
-// TransitionError refuses an append: its run or step cannot make the transition of one of its
+// TransitionError refuses an append if its run or a step cannot make the transition of one of its
 // events (RunEvents v2.0.1, section 5.3, layer 2). Nothing was stored. The error depends on the
-// write alone, not on the state that refused it: the same append gets the same error for as long as
-// it is invalid. Its code is INVALID_TRANSITION.
+// write alone, not on the state that refused it: the same append gets the same error as long as the
+// append is invalid. Its code is INVALID_TRANSITION.
 type TransitionError struct {
 	Index            int // of the write in the append
 	RunID            string
@@ -51,8 +51,8 @@ var ErrRunEnding = errors.New("runevents: the engine is ending the run: append a
 var ErrRunEnded = errors.New("runevents: the engine has ended the run, which takes no more " +
 	"events: append a command's events before its answer, or begin a run of your own")
 
-// OwnedError refuses an append because another producer emitted an event of the engine. Nothing was
-// stored; do not retry. Its code is RUN_OWNED.
+// OwnedError refuses an append because another producer emitted an event that only the engine may
+// emit. Nothing was stored; do not retry. Its code is RUN_OWNED.
 type OwnedError struct {
 	Index     int // of the write in the append
 	RunID     string
@@ -83,17 +83,19 @@ func (e *OwnedError) Error() string {
 type AppendPolicy struct {
 	// TenantID is the tenant whose new events are accepted; "" accepts every tenant.
 	TenantID string
-	// EngineSteps are the engine's steps in its own runs. Other producers may emit no events of
-	// these steps, nor of a step whose name reads like one of them.
+	// EngineSteps are the steps of the engine's own runs. In these runs other producers may emit no
+	// events of these steps, nor of a step whose name differs from theirs only in case or
+	// punctuation.
 	EngineSteps []string
-	// EnginePlan reports whether the engine alone begins runs of a plan; nil for no plan.
+	// EnginePlan reports whether only the engine may begin runs of a plan. Nil means that others
+	// may begin runs of every plan.
 	EnginePlan func(planID, planVersion string) bool
-	// Transitions refuses events that a projector would ignore (RunEvents v2.0.1, section 5.3,
-	// layer 2).
+	// Transitions says whether to refuse events that a projector would ignore (RunEvents v2.0.1,
+	// section 5.3, layer 2).
 	Transitions bool
 }
 
-// RunState holds an append authority's facts about a run, by which it decides about writes. It is
+// RunState holds the facts about a run from which an append authority decides about writes. It is
 // not safe for concurrent use.
 type RunState struct {
 	policy  AppendPolicy
@@ -101,10 +103,11 @@ type RunState struct {
 	ids     map[string]struct{} // the eventIds
 	lastSeq int64
 	owner   Identity // of the first record; the zero Identity without records
-	// engine: the engine made the run; closing: is about to end it; ended: has ended it.
+	// engine: the engine made the run; closing: the engine is about to end it; ended: the engine
+	// has ended it.
 	engine, closing, ended bool
-	// derived is a projector's state after the events; it stays empty unless transitions are
-	// validated.
+	// derived is the snapshot of a projector after the events. It stays empty if the policy does
+	// not validate transitions.
 	derived Snapshot
 }
 
@@ -122,9 +125,9 @@ func (s *RunState) Len() int { return len(s.keys) }
 // Open reports whether the engine made the run and has not ended it.
 func (s *RunState) Open() bool { return s.engine && !s.ended }
 
-// Add applies persisted records of the run; byEngine if the engine emitted them. It ignores known
-// records. Order matters only between calls: later calls bring later records. After an error,
-// Incremental's, the state is unusable.
+// Add applies persisted records of the run; byEngine says whether the engine emitted them. It
+// ignores known records. Within a call, records may come in any order; a later call must bring
+// later records. The error is Incremental's; after it the state is unusable.
 func (s *RunState) Add(byEngine bool, records ...Record) error {
 	fresh := make([]Record, 0, len(records))
 	for i := range records {
@@ -154,25 +157,25 @@ func (s *RunState) Add(byEngine bool, records ...Record) error {
 	return err
 }
 
-// SetClosing sets whether the engine is about to end the run. Until it has, Plan refuses other
-// producers' new events.
+// SetClosing sets whether the engine is about to end the run. While it is, and the run is open,
+// Plan refuses new events.
 func (s *RunState) SetClosing(closing bool) { s.closing = closing }
 
-// withoutPayload saves memory: no transition depends on a payload.
+// withoutPayload returns r without its payload, to save memory: no transition depends on a payload.
 func withoutPayload(r Record) Record {
 	r.Payload = nil
 	return r
 }
 
-// Plan is the result of an append: the events to store, and the answers after that.
+// Plan is the decision about an append: the events to store, and the answers once they are stored.
 type Plan struct {
 	// Run holds the new events; none if all writes are duplicates.
 	Run      Run
 	appended []Appended
 }
 
-// Results returns the answers in the order of the writes, if the new events were persisted at that
-// time.
+// Results returns the answers in the order of the writes. persistedAt is the time at which the new
+// events were persisted.
 func (p *Plan) Results(persistedAt time.Time) []Appended {
 	results := slices.Clone(p.appended)
 	for i := range results {
@@ -184,18 +187,23 @@ func (p *Plan) Results(persistedAt time.Time) []Appended {
 }
 
 // Plan decides about writes that CheckAppend has passed, without changing the state. A write is a
-// duplicate if the run, or an earlier write of the append, has its idempotencyKey: the answer is
-// the first event's, whatever else the write says. All others get the next places of the run.
+// duplicate if the run, or an earlier write of the append, has its idempotencyKey. Its answer is
+// then the first event's, whatever else the write says. All other writes get the next places of the
+// run.
 //
 // A logicalAttemptId above 1 is accepted even without the attempt before it. Producers count
-// attempts up from 1 (RunEvents v2.0.1, section 2.4); an authority that enforced it could not
-// answer the same forever, since another writer may append the earlier attempt later, or it may
-// have expired.
+// attempts up from 1 (RunEvents v2.0.1, section 2.4). An authority that required the earlier
+// attempt could not keep its answer: another writer may append that attempt later, or the attempt
+// may have expired.
 //
 // The error refuses the whole append: *OwnedError, ErrRunEnded, *TransitionError, ErrRunEnding, or
-// a *schemas.ValidationError with the paths of a run-append-request.v1. The latter refuses a new
-// event with the eventId of another, with another tenant, project or environment than the run, with
-// another tenant than the policy, or of an unknown type that reads like a known one.
+// a *schemas.ValidationError with the paths of a run-append-request.v1. The ValidationError is
+// about a new event that
+//
+//   - has the eventId of another event of the run,
+//   - has another tenant, project or environment than the run,
+//   - has another tenant than the policy, or
+//   - is of an unknown type that reads like a known type.
 func (s *RunState) Plan(writes []Write) (Plan, error) {
 	plan := Plan{
 		Run:      Run{Identity: writes[0].identity(), FirstSeq: s.lastSeq + 1},
@@ -259,7 +267,8 @@ func (s *RunState) owned(w *Write) string {
 	return ""
 }
 
-// check returns the violations of a new event that does not fit its run, behind other new ones.
+// check returns the violations of a new event that does not fit its run. before has the new events
+// that precede it.
 func (s *RunState) check(i int, w *Write, before []Event) (violations []schemas.Violation) {
 	refuse := func(member, format string, args ...any) {
 		violations = append(violations, schemas.Violation{
@@ -277,14 +286,14 @@ func (s *RunState) check(i int, w *Write, before []Event) (violations []schemas.
 		refuse("tenantId", "must be %q, the tenant of this server", tenant)
 	}
 	if owner := s.owner; owner != (Identity{}) {
-		owner.PlanID, owner.PlanVersion = w.PlanID, w.PlanVersion // a run's plan may move on
+		owner.PlanID, owner.PlanVersion = w.PlanID, w.PlanVersion // a run may go on with another plan
 		violations = append(violations,
 			under(schemas.Pointer("events", i), differences(owner, w.identity()))...)
 	}
 	return violations
 }
 
-// move returns the projector's state after a new event. If the policy validates transitions, it
+// move returns the projector's state after a new event. If the policy validates transitions, move
 // refuses an event that a projector would ignore.
 func (s *RunState) move(derived Snapshot, i int, w *Write, seq int64) (Snapshot, error) {
 	if !s.policy.Transitions {
@@ -301,8 +310,8 @@ func (s *RunState) move(derived Snapshot, i int, w *Write, seq int64) (Snapshot,
 	return next, err
 }
 
-// advance returns the state after w, or the alert of a projector that ignores w. Projection,
-// producer and append authority share it, so that they agree.
+// advance returns the state after w, or the alert of a projector that ignores w. The guard of a
+// producer and the append authority share it, so that they agree with projections.
 func advance(s Snapshot, w *Write, seq int64) (Snapshot, *Alert, error) {
 	next, alerts, err := Incremental(s, []Record{withoutPayload(Record{Write: *w, RunSeq: seq})})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"worldengine/trace"
 )
 
-// Write is a RunEventWrite: an event as its producer emits it. Its JSON is the contract's.
+// Write is a RunEventWrite: an event as its producer emits it. Its JSON is as the contract says.
 type Write struct {
 	EventID          string         `json:"eventId"` // UUID v4
 	EventType        EventType      `json:"eventType"`
@@ -38,19 +38,20 @@ type Record struct {
 
 // Identity has the members that all events of a run share.
 type Identity struct {
-	RunID         string `json:"runId"` // UUID v4
+	RunID         string `json:"runId"` // a UUID v4 if the engine made the run
 	TenantID      string `json:"tenantId"`
 	ProjectID     string `json:"projectId"`
 	EnvironmentID string `json:"environmentId"`
 	PlanID        string `json:"planId"`
 	PlanVersion   string `json:"planVersion"`
-	// Trace is the trace of the request that the run answers, if it had one. The log stores it with
-	// the run; on the bus it is in the headers, not in the event.
+	// Trace is the trace of the request that the run answers, if the request had one. The log
+	// stores the trace with the run. On the bus it is in the headers of a message, not in the
+	// event.
 	Trace trace.Context `json:"trace,omitzero"`
 }
 
-// engineAttempt is the engineAttemptId of every event of the engine: NATS shows no attempts of its
-// own, and a producer must not invent them (section 2.4).
+// engineAttempt is the engineAttemptId of every event of the engine. NATS shows no attempts of the
+// kind that the contract means, and a producer must not invent them (section 2.4).
 const engineAttempt = 1
 
 // Run is the events of one run as the commit log stores them in one message: the shared members
@@ -59,7 +60,7 @@ type Run struct {
 	Identity
 	// AppendedBy is the producer of the records.
 	AppendedBy string `json:"appendedBy,omitzero"`
-	// FirstSeq is the first event's runSeq; the rest follow without gaps.
+	// FirstSeq is the runSeq of the first event; the other events follow without gaps.
 	FirstSeq int64   `json:"firstSeq"`
 	Events   []Event `json:"events"`
 }
@@ -70,14 +71,15 @@ type Event struct {
 	EventType        EventType `json:"eventType"`
 	StepID           string    `json:"stepId,omitzero"`
 	LogicalAttemptID int64     `json:"logicalAttemptId"`
-	// EngineAttemptID is 0 instead of 1, which most events have: so it is not stored.
+	// EngineAttemptID is 0 if the engineAttemptId of the event is 1, as most are. JSON then omits
+	// it.
 	EngineAttemptID int64          `json:"engineAttemptId,omitzero"`
 	EmittedAt       string         `json:"emittedAt"`
 	Payload         jsontext.Value `json:"payload,omitzero"`
 }
 
 // Records expands the run into records that were persisted at persistedAt. It is pure, so every
-// reader of the log gets the same.
+// reader of the log gets the same records.
 func (r *Run) Records(persistedAt time.Time) []Record {
 	records := make([]Record, len(r.Events))
 	at := Timestamp(persistedAt)
@@ -95,8 +97,9 @@ func (r *Run) record(i int, persistedAt string) Record {
 	}
 }
 
-// NewWrite returns the write of an event of a run, with its idempotency key. The error is from
-// KeyFields.Validate; Write.Validate checks the other members. It is safe for concurrent use.
+// NewWrite returns an event of a run as a Write, with its idempotency key. The error is
+// KeyFields.Validate's; Write.Validate checks the other members. NewWrite is safe for concurrent
+// use.
 func NewWrite(identity Identity, e Event) (Write, error) {
 	run := Run{Identity: identity}
 	if err := run.keyFields(&e).Validate(); err != nil {
@@ -123,5 +126,5 @@ func (r *Run) keyFields(e *Event) KeyFields {
 	}
 }
 
-// Timestamp formats t as all timestamps of events: RFC 3339, UTC, milliseconds.
+// Timestamp formats a time as events have it: RFC 3339, UTC, milliseconds.
 func Timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

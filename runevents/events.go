@@ -10,9 +10,9 @@ import (
 // EventType is the kind of an event. The set is open: consumers tolerate types they do not know.
 type EventType string
 
-// The lifecycle events (RunEvents v2.0.1, section 1.2), and three of ExecutionSemantics v1 (section
-// 1.2): RunApproved, and the decisions about signals. The catalog of v2 omits these three, so
-// consumers of v2 treat them as unknown types.
+// The lifecycle events of RunEvents v2.0.1 (section 1.2), and three events of ExecutionSemantics v1
+// (section 1.2): RunApproved, and the decisions about signals. RunEvents v2 does not list these
+// three, so its consumers treat them as unknown types.
 const (
 	RunQueued      EventType = "RunQueued"
 	RunApproved    EventType = "RunApproved"
@@ -36,30 +36,30 @@ const (
 type EventSpec struct {
 	Type  EventType
 	Level Level
-	// From are the statuses in which the event is valid, of the run or of the step attempt, and To
-	// the status that follows. Stays keeps the status instead.
+	// From has the statuses, of the run or of the step attempt, in which the event is valid. To is
+	// the status that follows. If Stays is set, the status stays as it is instead.
 	From  []string
 	To    string
 	Stays bool
-	// OfEngine events are the engine's alone to emit.
+	// OfEngine says that only the engine may emit the event.
 	OfEngine bool
-	// Tone is how readers show it: "bad", "wait" or "".
+	// Tone is how readers show the event: "bad", "wait" or "".
 	Tone string
 }
 
 // Level is the subject of an event.
 type Level int
 
-// The levels. A consumer changes nothing for an event about a signal.
+// The levels. For an event about a signal, a consumer changes no status.
 const (
 	OfRun Level = iota + 1
 	OfStep
 	OfSignal
 )
 
-// RunEvents v2.0.1 has the targets (sections 5.1 and 5.2), ExecutionSemantics v1 the sources
-// (section 1.2). Two sources go beyond it, because v2 has no RunApproved: a run starts from PENDING
-// too, and RunQueued is valid until then.
+// The column To is from RunEvents v2.0.1 (sections 5.1 and 5.2). The column From is from
+// ExecutionSemantics v1 (section 1.2), with two additions, because RunEvents v2 has no RunApproved:
+// RunStarted is valid in PENDING too, and RunQueued is valid until the run starts.
 var eventSpecs = []EventSpec{
 	{Type: RunQueued, Level: OfRun, From: texts(RunPending, RunIsApproved), To: "PENDING", Stays: true,
 		OfEngine: true},
@@ -97,7 +97,7 @@ var specs = func() map[EventType]EventSpec {
 	return byType
 }()
 
-// EventTypes returns the known types of a level; all for 0.
+// EventTypes returns the known types of a level; all known types if the level is 0.
 func EventTypes(level Level) []EventType {
 	var types []EventType
 	for i := range eventSpecs {
@@ -108,7 +108,7 @@ func EventTypes(level Level) []EventType {
 	return types
 }
 
-// Spec returns the declaration of a type; the zero EventSpec if it is unknown.
+// Spec returns the declaration of a type; the zero EventSpec if the type is unknown.
 func (t EventType) Spec() EventSpec { return specs[t] }
 
 // folded finds a known type by its folded name.
@@ -130,8 +130,8 @@ func fold(name string) string {
 	}, name))
 }
 
-// problem returns why producers may not emit an unknown type: readers would mistake it for a known
-// one; "" if they may. The set of types is open (RunEvents v2.0.1, section 1.3).
+// problem returns the reason that producers may not emit t: readers would mistake it for a known
+// type. It returns "" if they may emit t. The set of types is open (RunEvents v2.0.1, section 1.3).
 func (t EventType) problem() string {
 	if _, known := specs[t]; known {
 		return ""
@@ -142,8 +142,8 @@ func (t EventType) problem() string {
 	return ""
 }
 
-// OfStep reports whether t is a known step-level event, which carries a stepId. Every other known
-// event is of the run and carries none.
+// OfStep reports whether t is a known step-level event, which has a stepId. Every other known event
+// is about the run, and has no stepId.
 func (t EventType) OfStep() bool { return specs[t].Level == OfStep }
 
 // EndsRun reports whether t is a run-level event that ends its run. A run that the engine ended
@@ -156,12 +156,12 @@ func (t EventType) EndsRun() bool {
 // ofSignal reports whether t is a decision about a signal.
 func (t EventType) ofSignal() bool { return specs[t].Level == OfSignal }
 
-// known reports whether consumers apply t; they tolerate every other type and change nothing for
-// it.
+// known reports whether consumers apply events of type t. Events of every other type change no
+// status.
 func (t EventType) known() bool { return specs[t].Level == OfRun || specs[t].Level == OfStep }
 
-// next returns the status after an event of the level, and whether the event is valid from now. If
-// it is invalid, the status is the attempted one.
+// next returns the status after an event of the level, and whether the event is valid in the status
+// now. If the event is invalid, the returned status is the one that it attempts.
 func next[S ~string](now S, event EventType, level Level) (S, bool) {
 	spec := specs[event]
 	if spec.Level != level {

@@ -13,9 +13,9 @@ func NewGuard(runID string) *Guard {
 	return &Guard{belief: NewSnapshot(runID), stopped: map[stepAttempt]error{}}
 }
 
-// Observe applies persisted events of the run, in the order of runSeq within one call. A later call
-// may bring lower runSeqs, since the producer may learn of an event late. After ErrOtherRun or
-// ErrNoRunSeq the guard is unchanged.
+// Observe applies persisted events of the run. Within a call they must be in the order of runSeq. A
+// later call may bring lower runSeqs, since the producer may learn of an event late. After
+// ErrOtherRun or ErrNoRunSeq the guard is unchanged.
 func (g *Guard) Observe(records ...Record) error {
 	if err := checkRun(g.belief.RunID, records); err != nil {
 		return err
@@ -26,9 +26,10 @@ func (g *Guard) Observe(records ...Record) error {
 	return nil
 }
 
-// Check returns *InvalidTransitionError unless w is valid as the run's next event. After an error
-// it refuses every other event of that step attempt, or of the run if w has no stepId: the producer
-// has to stop there. Check does not apply w; call Observe once w is persisted.
+// Check returns *InvalidTransitionError if w is not valid as the run's next event. After that error
+// Check refuses every later event of the same step attempt; if w has no stepId, every later event
+// of the run itself. The producer has to stop there. Check does not apply w; call Observe once w is
+// persisted.
 func (g *Guard) Check(w *Write) error {
 	entity := stepAttempt{stepID: w.StepID}
 	if w.StepID != "" {
@@ -58,12 +59,12 @@ func (g *Guard) Check(w *Write) error {
 	return err
 }
 
-// following returns w as the next record, without its payload: no transition depends on one.
+// following returns w as the next record, without its payload: no transition depends on it.
 func (g *Guard) following(w *Write) Record {
 	return withoutPayload(Record{Write: *w, RunSeq: g.belief.LastEventSeq + 1})
 }
 
-// stepAttempt is a step attempt, or the run with stepID "".
+// stepAttempt is a step attempt or, if stepID is "", the run.
 type stepAttempt struct {
 	stepID  string
 	attempt int64

@@ -7,8 +7,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// RunIDPattern is the regular expression of a runId, which is one token of a subject. An event's
-// schema allows any non-empty text; the append authority refuses any other.
+// RunIDPattern is the regular expression of a runId, which is one token of a subject. The schema of
+// an event allows any non-empty text as a runId. The append authority refuses a runId that does not
+// match the pattern.
 const RunIDPattern = `^[A-Za-z0-9_-]{1,128}$`
 
 var runToken = regexp.MustCompile(RunIDPattern)

@@ -23,9 +23,9 @@ type KeyFields struct {
 	PlanVersion      string
 }
 
-// Validate returns an error if the fields cannot make a key. Every field but StepID is non-empty,
-// none contains the delimiter, a known event has a stepId if and only if it is of a step, and
-// attempts start at 1 (sections 2.2, 2.4 and 3.1).
+// Validate returns an error if the fields cannot make a key. Every field but StepID must be
+// non-empty, and no field may contain the delimiter. A known event of a step must have a stepId,
+// and a known event of the run must have none. Attempts start at 1 (sections 2.2, 2.4 and 3.1).
 func (f KeyFields) Validate() error {
 	for _, field := range [...]struct{ name, value string }{
 		{"runId", f.RunID}, {"eventType", string(f.EventType)},
@@ -53,8 +53,8 @@ func (f KeyFields) Validate() error {
 //
 //	SHA256(runId | stepIdNormalized | logicalAttemptId | eventType | planId | planVersion)
 //
-// over the UTF-8 preimage with the literal delimiter '|', fields verbatim, the attempt in base 10
-// (RunEvents v2.0.1, section 3.1). It is deterministic and safe for concurrent use.
+// The preimage is UTF-8: the fields as they are, the attempt in base 10, and the delimiter '|' between
+// them (RunEvents v2.0.1, section 3.1). IdempotencyKey is deterministic and safe for concurrent use.
 func IdempotencyKey(f KeyFields) string {
 	var buffer [256]byte
 	sum := sha256.Sum256(f.appendPreimage(buffer[:0]))

@@ -10,7 +10,7 @@ import (
 )
 
 // details are the members of a payload that a snapshot shows. A member of unexpected shape counts
-// as absent: no payload fails a projection.
+// as absent, so no payload makes a projection fail.
 type details struct {
 	OccurredAt   jsontext.Value `json:"sourceOccurredAt"`
 	StartedAt    jsontext.Value `json:"startedAt"`
@@ -18,15 +18,15 @@ type details struct {
 	Reason       jsontext.Value `json:"reason"`
 	Error        jsontext.Value `json:"error"`
 	Artifacts    jsontext.Value `json:"artifacts"`
-	ArtifactRefs jsontext.Value `json:"artifactRefs"` // as v1, section 2, names them
+	ArtifactRefs jsontext.Value `json:"artifactRefs"` // the name of artifacts in v1, section 2
 }
 
 func readDetails(e *Record) details {
 	return decoded[details](e.Payload)
 }
 
-// time returns when the event happened: at its source, if the payload has the time, else at emittedAt
-// (v1, appendix A.1: durations use these times).
+// time returns the time at which the event happened: its sourceOccurredAt if the payload has one,
+// else its emittedAt (v1, appendix A.1: durations use these times).
 func (d details) time(e *Record) string {
 	if at := decoded[string](d.OccurredAt); !parsedTime(at).IsZero() {
 		return schemas.UTC(at)
@@ -48,7 +48,7 @@ func (d details) artifacts() []Artifact {
 	return artifacts
 }
 
-// decoded returns v as a T, or the zero T if v is absent or not one.
+// decoded returns v as a T; the zero T if v is absent, or is not a T.
 func decoded[T any](v jsontext.Value) T {
 	var value, zero T
 	if len(v) == 0 || json.Unmarshal(v, &value) != nil {
@@ -57,7 +57,7 @@ func decoded[T any](v jsontext.Value) T {
 	return value
 }
 
-// parsedTime returns the zero time unless s is RFC 3339.
+// parsedTime returns the time that s says; the zero time if s is not RFC 3339.
 func parsedTime(s string) time.Time {
 	at, err := schemas.ParseTime(s)
 	if err != nil {

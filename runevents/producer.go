@@ -13,19 +13,20 @@ import (
 type Source struct {
 	// Now is the producer's clock.
 	Now func() time.Time
-	// NewID returns a new UUID v4 (see IsID); no event is emitted with another id.
+	// NewID returns a new UUID v4 (see IsID); no event is emitted with an id of another form.
 	NewID func() string
 }
 
-// DrawnID is an eventId that was drawn before its event is emitted. A stored list of them is the
-// durable EventIdRegistry of a run that goes on later (section 2.5.1).
+// DrawnID is an eventId that was drawn before its event is emitted. If a run goes on later, a
+// stored list of its DrawnIDs is the durable EventIdRegistry of section 2.5.1.
 type DrawnID struct {
 	IdempotencyKey string `json:"idempotencyKey"`
 	EventID        string `json:"eventId"`
 }
 
-// DrawIDs returns the ids in drawn of events of a run, and new ids for the other events. Only the
-// members of an event's idempotency key count. The error is ErrBadID.
+// DrawIDs returns an id for each event of a run: the id that drawn has for the event, else a new
+// one. Of an event it reads only the members that its idempotency key is made of. The error is
+// ErrBadID.
 func DrawIDs(
 	run Identity, newID func() string, drawn []DrawnID, events ...Event,
 ) ([]DrawnID, error) {
@@ -63,9 +64,9 @@ func drawnID(drawn []DrawnID, key string) string {
 	return ""
 }
 
-// InvalidTransitionError refuses an event that the run or step cannot make from its state. Nothing
-// was emitted; the caller must stop emitting for that entity and surface the error (section 5.3,
-// layer 1).
+// InvalidTransitionError refuses an event that is not valid in the state of its run or step.
+// Nothing was emitted. The caller must stop emitting for that run or step, and surface the error
+// (section 5.3, layer 1).
 type InvalidTransitionError struct {
 	StepID    string // "" for the run
 	Expected  string // the states in which the event is valid, joined by " or "; "" for none
@@ -105,7 +106,7 @@ type stepState struct {
 	status StepStatus
 }
 
-// usualEvents are enough for most runs.
+// usualEvents is a number of events that is enough for most runs.
 const usualEvents = 12
 
 // firstAttempt is the number of the first logical attempt (section 2.4).
@@ -119,8 +120,8 @@ func NewProducer(identity Identity, source Source) *Producer {
 	return p
 }
 
-// ResumeAt continues a run of another producer, whose events led to status and started the step
-// attempts that are still to end.
+// ResumeAt continues a run that another Producer began. status is the status of the run. started
+// has the StepStarted events of the step attempts that have not ended yet.
 func (p *Producer) ResumeAt(status RunStatus, started ...Event) {
 	p.status = status
 	for i := range started {
@@ -128,15 +129,15 @@ func (p *Producer) ResumeAt(status RunStatus, started ...Event) {
 	}
 }
 
-// Persisted starts a new batch of events after the persisted ones; its first event has the runSeq
-// next.
+// Persisted starts a new batch of events after the persisted ones. The first event of the batch
+// gets the runSeq next.
 func (p *Producer) Persisted(next int64) {
 	p.run.FirstSeq = next
 	p.run.Events = make([]Event, 0, usualEvents) // a caller of Run may still read the last batch
 }
 
-// UseIDs sets the ids of later events that drawn has an id for; the others get new ones. The caller
-// must not change drawn.
+// UseIDs makes later events take their ids from drawn; an event that is not in drawn gets a new id.
+// The caller must not change drawn.
 func (p *Producer) UseIDs(drawn []DrawnID) { p.drawn = drawn }
 
 // Run returns the events since the start or the last Persisted. It shares memory with the producer:
@@ -153,8 +154,8 @@ func (p *Producer) Now() time.Time { return p.source.Now() }
 type Emission struct {
 	Type   EventType
 	StepID string // "" for an event of the run, or the decision about a signal
-	// Attempt is the logical attempt, 1 by default. The nth pause of a run, and its end, have n: a
-	// run may be paused more than once, and each event has an idempotency key of its own.
+	// Attempt is the logical attempt, 1 by default. The nth RunPaused and the nth RunResumed of a
+	// run have the attempt n, so that each has an idempotency key of its own.
 	Attempt int64
 	At      time.Time // when it happened; zero for now
 	Payload any       // nil, or marshals to a JSON object
@@ -190,7 +191,8 @@ func (p *Producer) Emit(e Emission) error {
 	return nil
 }
 
-// step returns the status of a step attempt, which the caller may set at once.
+// step returns a pointer to the status of a step attempt. The caller may set the status, but must
+// not keep the pointer: the next call of step may move the status.
 func (p *Producer) step(attempt stepAttempt) *StepStatus {
 	for i := range p.steps {
 		if p.steps[i].stepAttempt == attempt {

@@ -17,28 +17,30 @@ func Project(runID string, events []Record) (Snapshot, []Alert, error) {
 	return Incremental(NewSnapshot(runID), events)
 }
 
-// Incremental derives the snapshot that follows s after events, and the alerts about them. It is
-// pure and deterministic and changes neither s nor events: if a are a run's events up to some
-// runSeq and b the later ones, Incremental(Project(a), b) is Project(a+b). On an error, ErrOtherRun
-// or ErrNoRunSeq, it returns s.
+// Incremental derives the snapshot that follows s after events, and the alerts about these events.
+// It is pure and deterministic, and changes neither s nor events. If a has the events of a run up
+// to a runSeq, and b the later ones, Incremental(Project(a), b) is Project(a+b). The error is
+// ErrOtherRun or ErrNoRunSeq; Incremental then returns s.
 //
-// Events count in the order of runSeq, whatever order they come in; gaps are natural. The first
-// rule that fits applies:
+// Incremental takes events in the order of runSeq, whatever order they come in; gaps are natural.
+// The first rule that fits an event applies:
 //
-//   - An event whose runSeq is not above the watermark was applied before: it changes nothing.
-//   - One of an unknown type advances the watermark and changes nothing else (RunEvents v2.0.1,
-//     section 1.3).
-//   - So does one whose idempotency key an earlier event had, valid or not: the first one counts
-//     (ExecutionSemantics v2, section 4).
-//   - One that is invalid advances the watermark, is ignored otherwise, marks the run INCONSISTENT
-//     and gives an INVALID_TRANSITION, once for its eventId (policy A of section 5.3).
-//   - Any other moves its run or its step attempt.
+//   - If the runSeq of the event is not above the watermark, the event was applied before. It
+//     changes nothing.
+//   - An event of an unknown type only advances the watermark (RunEvents v2.0.1, section 1.3).
+//   - If an earlier event, valid or not, had the same idempotency key, the event only advances the
+//     watermark (ExecutionSemantics v2, section 4).
+//   - An invalid event advances the watermark and is otherwise ignored. It marks the run
+//     INCONSISTENT and gives one INVALID_TRANSITION for its eventId (policy A of section 5.3).
+//   - Any other event moves its run or its step attempt.
 //
-// An event is valid if NextRunStatus or NextStepStatus allows its transition, if it has a stepId
-// exactly when it is of a step, and, for a step's event, if its run has not ended. While a run is
-// PAUSED the steps in flight go on (v1, section 6, option A). A step event before RunStarted is
-// applied, and a StepCompleted or StepFailed before its StepStarted is invalid; either is an effect
-// before its cause and gives a PROJECTOR_CAUSAL_VIOLATION (v1, section 1.0.1).
+// An event is valid if NextRunStatus or NextStepStatus allows its transition. An event of a step
+// must also have a stepId, and its run must not have ended; an event of the run must have no
+// stepId. While a run is PAUSED, the steps in flight go on (v1, section 6, option A).
+//
+// Two kinds of events are effects before their causes, and give a PROJECTOR_CAUSAL_VIOLATION (v1,
+// section 1.0.1). A step event before RunStarted is applied. A StepCompleted or StepFailed before
+// its StepStarted is invalid.
 func Incremental(s Snapshot, events []Record) (Snapshot, []Alert, error) {
 	if err := checkRun(s.RunID, events); err != nil {
 		return s, nil, err
@@ -47,8 +49,9 @@ func Incremental(s Snapshot, events []Record) (Snapshot, []Alert, error) {
 	return s, alerts, nil
 }
 
-// DetectNonContiguous reports whether nextSeq skips a runSeq after lastSeq. Gaps are natural: one
-// is never a loss, but a reason to read the run again (v1, sections 1.0 and 1.5).
+// DetectNonContiguous reports whether nextSeq skips a runSeq after lastSeq. Gaps are natural: a gap
+// never means that an event is lost, but it is a reason to read the run again (v1, sections 1.0 and
+// 1.5).
 func DetectNonContiguous(lastSeq, nextSeq int64) bool { return nextSeq > lastSeq+1 }
 
 // ResyncMode is how a run is read again.
@@ -62,7 +65,7 @@ const (
 	FromSnapshot ResyncMode = "FROM_SNAPSHOT"
 )
 
-// reduce applies events of the run, which are in order.
+// reduce applies events of the run, which must be in the order of runSeq.
 func reduce(s Snapshot, events []Record) (Snapshot, []Alert) {
 	r := reduction{Snapshot: s.clone(len(events))}
 	for i := range events {
@@ -83,8 +86,9 @@ func checkRun(runID string, events []Record) error {
 	return nil
 }
 
-// inOrder returns events in the order of runSeq, the same slice if they are. No two events share a
-// runSeq; if they did, the lower eventId would go first, so that order of arrival never counts.
+// inOrder returns events in the order of runSeq. If they are in order already, it returns the same
+// slice. No two events share a runSeq; if they did, the lower eventId would go first, so that the
+// order of arrival never counts.
 func inOrder(events []Record) []Record {
 	compare := func(a, b Record) int {
 		return cmp.Or(cmp.Compare(a.RunSeq, b.RunSeq), strings.Compare(a.EventID, b.EventID))
@@ -171,8 +175,8 @@ func (r *reduction) applyToStep(e *Record) {
 	r.moveStep(&r.Steps[i], next, e)
 }
 
-// find returns the index of e's step attempt, or -1. It searches from the end, since the latest are
-// likely.
+// find returns the index of e's step attempt, or -1. It searches from the end, since most events
+// are about one of the latest attempts.
 func (r *reduction) find(e *Record) int {
 	for i := len(r.Steps) - 1; i >= 0; i-- {
 		if r.Steps[i].StepID == e.StepID && r.Steps[i].LogicalAttemptID == e.LogicalAttemptID {
@@ -238,7 +242,8 @@ func (r *reduction) identify(e *Record) {
 	m.PlanID, m.PlanVersion, m.AppendedBy = e.PlanID, e.PlanVersion, e.AppendedBy
 }
 
-// ignore is policy A.
+// ignore marks the run INCONSISTENT, and alerts once for each eventId (policy A of RunEvents
+// v2.0.1, section 5.3).
 func (r *reduction) ignore(e *Record, prior, attempted string) {
 	m := &r.Metadata
 	m.Consistency = Inconsistent

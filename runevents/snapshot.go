@@ -8,13 +8,13 @@ import (
 
 // Snapshot is the state of a run that a projector derived from its events (ExecutionSemantics v1,
 // section 1.4). Snapshots are immutable, and a new one may share memory with the one before: no
-// caller may write to its slices. Its JSON is complete, so that a projection can go on from a
-// stored one.
+// caller may write to its slices. The JSON of a snapshot is complete, so that a projection can go
+// on from a stored snapshot.
 //
-// Its times are of the producer's clock, so that their differences are durations: the
-// sourceOccurredAt of an event's payload, else its emittedAt (startedAt is the payload's own
-// startedAt when RunStarted has one, v1 appendix A.1). Time windows use the events' persistedAt
-// instead (RunEvents v2.0.1, section 2.3).
+// The times of a snapshot are by the producer's clock, so that their differences are durations.
+// Each time is the sourceOccurredAt of an event's payload, or else the event's emittedAt. If the
+// payload of RunStarted has a startedAt, that is the StartedAt (v1, appendix A.1). To find events
+// in a period of time, compare their persistedAt instead (RunEvents v2.0.1, section 2.3).
 type Snapshot struct {
 	RunID  string    `json:"runId"`
 	Status RunStatus `json:"status"`
@@ -23,17 +23,18 @@ type Snapshot struct {
 	// Steps has one entry for each (stepId, logicalAttemptId), in the order of their first valid
 	// events by runSeq.
 	Steps []StepSnapshot `json:"steps"`
-	// Artifacts are the artifacts of all steps, then the run's own, once it is COMPLETED.
+	// Artifacts is empty until the run is COMPLETED. Then it has the artifacts of all steps, and
+	// after them the run's own.
 	Artifacts    []Artifact `json:"artifacts"`
 	EngineRunRef string     `json:"engineRunRef,omitzero"`
 	StartedAt    string     `json:"startedAt,omitzero"`
-	// CompletedAt is when the run ended, with any status.
+	// CompletedAt is the time at which the run ended, with any status.
 	CompletedAt string `json:"completedAt,omitzero"`
 	// TotalDurationMs is from StartedAt to CompletedAt and never negative.
 	TotalDurationMs *int64   `json:"totalDurationMs,omitzero"`
 	Metadata        Metadata `json:"metadata"`
-	// SeenKeys are the idempotency keys of all known events up to the watermark, sorted. They tell
-	// a new event from a duplicate under a new runSeq. See View.
+	// SeenKeys are the idempotency keys of all known events up to the watermark, sorted. They show
+	// that an event with a new runSeq is a duplicate. View omits them.
 	SeenKeys []string `json:"seenKeys,omitzero"`
 }
 
@@ -44,7 +45,7 @@ type StepSnapshot struct {
 	LogicalAttemptID int64      `json:"logicalAttemptId"`
 	EngineAttemptID  int64      `json:"engineAttemptId,omitzero"` // of its last event
 	StartedAt        string     `json:"startedAt,omitzero"`
-	CompletedAt      string     `json:"completedAt,omitzero"` // not of a skipped one: it never ran
+	CompletedAt      string     `json:"completedAt,omitzero"` // empty if the step was skipped
 	Artifacts        []Artifact `json:"artifacts"`
 	Error            *StepError `json:"error,omitzero"`
 	Reason           string     `json:"reason,omitzero"` // why it was skipped
@@ -57,7 +58,7 @@ type StepError struct {
 	Retryable bool   `json:"retryable"`
 }
 
-// Artifact refers to data that a run stored elsewhere, never to its bytes (v1, section 2).
+// Artifact refers to data that a run stored elsewhere; it never holds the data (v1, section 2).
 type Artifact struct {
 	URI       string `json:"uri"`
 	Kind      string `json:"kind,omitzero"`
@@ -95,7 +96,7 @@ type Metadata struct {
 	IgnoredEvents []string `json:"ignoredEvents,omitzero"`
 	// FailedSteps counts the step attempts that failed (v1, section 1.5, rule 3).
 	FailedSteps int64 `json:"failedSteps,omitzero"`
-	// Started is the payload of RunStarted, before it of RunQueued: the request.
+	// Started is the request: the payload of RunStarted or, before the run starts, of RunQueued.
 	Started jsontext.Value `json:"started,omitzero"`
 	// Outcome is the payload of the event that ended the run: the result, or the root cause.
 	Outcome jsontext.Value `json:"outcome,omitzero"`

@@ -16,7 +16,7 @@ const (
 	RunAborted    RunStatus = "CANCELLED"
 )
 
-// Terminal reports whether a run has ended: no event moves it from there.
+// Terminal reports whether the status is final: no event moves a run that has ended.
 func (s RunStatus) Terminal() bool {
 	return s == RunSucceeded || s == RunHasFailed || s == RunAborted
 }
@@ -33,8 +33,9 @@ const (
 	StepWasSkipped StepStatus = "SKIPPED"
 )
 
-// NextRunStatus returns the status after a run-level event, and whether the event is valid; if it
-// is not, the status is the attempted one. Ends are final.
+// NextRunStatus returns the status after a run-level event, and whether the event is valid. If the
+// event is invalid, the returned status is the one that it attempts. After the end of a run no
+// event is valid.
 func NextRunStatus(now RunStatus, event EventType) (RunStatus, bool) {
 	return next(now, event, OfRun)
 }
@@ -44,7 +45,7 @@ func NextStepStatus(now StepStatus, event EventType) (StepStatus, bool) {
 	return next(now, event, OfStep)
 }
 
-// RunStatuses returns the statuses of a run, in the order of its course.
+// RunStatuses returns the statuses of a run, in the order in which a run may reach them.
 func RunStatuses() []RunStatus {
 	return []RunStatus{
 		RunPending, RunIsApproved, RunRunning, RunIsPaused, RunSucceeded, RunHasFailed, RunAborted,
@@ -59,8 +60,8 @@ func nextEmitted(now RunStatus, event EventType) (RunStatus, bool) {
 	return NextRunStatus(now, event)
 }
 
-// validIn returns the statuses of the step, or with "" of the run, in which event is valid, joined
-// by " or ".
+// validIn returns the statuses in which event is valid, joined by " or ". They are statuses of the
+// step or, if stepID is "", of the run. If event is of the other level, validIn returns "".
 func validIn(event EventType, stepID string) string {
 	spec := event.Spec()
 	if (spec.Level == OfStep) != (stepID != "") {

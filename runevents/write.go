@@ -44,10 +44,10 @@ var integers = json.UnmarshalFromFunc(func(d *jsontext.Decoder, n *int64) error 
 	return err
 })
 
-// Validate returns a *schemas.ValidationError with paths into w if every append authority must
-// refuse it, else nil. Beyond the schemas run-event-write.v2 and of a known type's payload,
-// emittedAt is a real time, runId is a token of a subject (1 to 128 of A-Z a-z 0-9 _ -), and
-// idempotencyKey is IdempotencyKey's.
+// Validate returns nil, or a *schemas.ValidationError with paths into w if every append authority
+// must refuse w. A valid write matches the schema run-event-write.v2 and, if its type is known, the
+// schema of the type's payload. Its emittedAt is a real time. Its runId is a token of a subject (1
+// to 128 of A-Z a-z 0-9 _ -). Its idempotencyKey is the one that IdempotencyKey returns.
 func (w *Write) Validate() error {
 	if v := w.violations(); len(v) > 0 {
 		return schemas.Invalid(schemas.RunEventWrite, v...)
@@ -88,8 +88,8 @@ func (w *Write) violations() []schemas.Violation {
 	return violations
 }
 
-// unwritable returns the violation of a write that cannot be JSON: its text is not UTF-8, or its
-// payload is no JSON.
+// unwritable returns the violation of a write that cannot be encoded as JSON: its text is not
+// UTF-8, or its payload is no JSON.
 func unwritable(err error) schemas.Violation {
 	v := schemas.Violation{Message: "cannot be written as JSON: " + err.Error()}
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
@@ -124,8 +124,8 @@ func (w *Write) identity() Identity {
 	}
 }
 
-// event returns w's own members. Its payload is a copy, without white space, and its time ends in
-// Z.
+// event returns the members of w that other events of the run do not share. The payload is a copy,
+// without white space, and the time ends in Z.
 func (w *Write) event() (Event, error) {
 	e := Event{
 		EventID: w.EventID, EventType: w.EventType, StepID: w.StepID,
@@ -144,10 +144,10 @@ func (w *Write) event() (Event, error) {
 	return e, nil
 }
 
-// CheckAppend returns a *schemas.ValidationError if writes cannot be one append to any run. Its
-// paths are of a run-append-request.v1 ("/events/3/stepId"). There are 1 to MaxAppend writes, each
-// valid by Validate, and all have the same runId, tenantId, projectId, environmentId, planId and
-// planVersion, since they are stored as one.
+// CheckAppend returns a *schemas.ValidationError if writes cannot be one append to any run. The
+// paths of the error are of a run-append-request.v1 ("/events/3/stepId"). An append has 1 to
+// MaxAppend writes, and Validate accepts each. All have the same runId, tenantId, projectId,
+// environmentId, planId and planVersion, since they are stored as one Run.
 func CheckAppend(writes []Write) error {
 	if len(writes) < 1 || len(writes) > MaxAppend {
 		return schemas.Invalid(schemas.RunAppendRequest, schemas.Violation{
@@ -165,7 +165,7 @@ func CheckAppend(writes []Write) error {
 	return invalidAppend(violations)
 }
 
-// maxViolations bounds the list of one refusal, as the schemas do.
+// maxViolations bounds the violations of one refusal, as package schemas does.
 const maxViolations = 50
 
 func invalidAppend(violations []schemas.Violation) error {

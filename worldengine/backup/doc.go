@@ -10,16 +10,18 @@
 // Take reads the log, and then the alerts, with JetStream's own snapshots. The first server of the
 // restored world derives everything else from the log.
 //
-// The backup has every answer from before Take began, and perhaps later ones. NATS copies message by
-// message while the stream grows, and a full history drops its oldest messages meanwhile. This has
-// two consequences:
+// The backup has every answer from before Take began, and perhaps later ones. While NATS copies the
+// log message by message, the log grows. A history is the messages of one town in the log. If a
+// history is full, each new message drops its oldest one, with two consequences:
 //
-//   - If a town's whole history is replaced, the copy may lack the town. Take fails with ErrOutrun.
-//   - A message may be copied before it is dropped, while later ones are dropped before they are
-//     copied. Take finds this hole by the guard of the next message. The manifest names the messages
-//     before the hole, and Restore removes them.
+//   - If a whole history is replaced during the copy, the copy may lack the town. Take then fails with
+//     ErrOutrun.
+//   - NATS may copy a message before the log drops it, and the log may drop later messages before NATS
+//     copies them. The copy of the history then has a hole. Take finds it by the guard of the message
+//     after the hole: the sequence of the message before that one in the log. The manifest names the
+//     messages before the hole, and Restore removes them.
 //
-// A backup lacks damaged messages, since NATS does not deliver them. The history before them stays,
-// and fsck reports the same about both worlds. If a damaged message is a town's last one, the restored
-// town has the state before it.
+// A backup lacks damaged messages, since NATS does not deliver them. The messages before a damaged one
+// stay in the copy, and fsck reports the same about both worlds. If the last message of a town is
+// damaged, the restored town has the state before that message.
 package backup

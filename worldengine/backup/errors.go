@@ -8,12 +8,12 @@ var (
 	// ErrOutrun: a town got so many commits during the copy that the copy may lack its state. Make
 	// the backup under less load, or with a longer history (--history-per-town).
 	ErrOutrun = errors.New("backup: the log was overwritten while it was copied")
-	// ErrIncomplete: NATS sent a part of a snapshot. Try again.
+	// ErrIncomplete: NATS sent only a part of a snapshot. Try again.
 	ErrIncomplete = errors.New("backup: the snapshot of a stream did not arrive whole")
 	// ErrInvalid: the directory has no backup, a part of one, or an altered one. Nothing was
 	// restored; use another backup.
 	ErrInvalid = errors.New("backup: this is not a whole backup")
-	// ErrOtherWorld: the backup is of another world than requested. Request its world.
+	// ErrOtherWorld: the backup is not of the requested world. Request the backup's world.
 	ErrOtherWorld = errors.New("backup: the backup is of another world")
 	// ErrWorldExists: the world to restore exists, or a server serves it. Restore into another
 	// place, or remove the world first.

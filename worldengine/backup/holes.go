@@ -13,15 +13,16 @@ import (
 	"worldengine/worldengine/fsck"
 )
 
-// Left names the messages of a subject of the log before a sequence. The log dropped them during the
-// copy, but the copy has some. A restore removes these.
+// Left names messages of the log: all on Subject with a lower sequence than Before. The log dropped
+// them during the copy, but the copy has some of them. A restore removes these from the restored
+// log.
 type Left struct {
 	Subject string `json:"subject"`
 	Before  uint64 `json:"before"`
 }
 
-// holes finds the holes of the histories in a copy of the log: each message of a history is guarded
-// by the sequence of the one before it.
+// holes finds the holes of the histories in a copy of the log. Each message of a history is guarded
+// by the sequence of the message before it. If the copy lacks that message, it has a hole.
 type holes struct {
 	world     string
 	histories map[string]copied // by subject
@@ -31,7 +32,8 @@ type holes struct {
 // copied is the copied part of a history: the number of its messages, and the last one's sequence.
 type copied struct{ messages, last uint64 }
 
-// hole is between two messages of a history, which have these sequences.
+// hole is a place in a history at which the copy lacks messages. before and after are the sequences
+// of the messages around it.
 type hole struct {
 	subject       string
 	before, after uint64
@@ -59,7 +61,7 @@ func (h *holes) visit(entry *archive.Header, content io.Reader) error {
 }
 
 // checkLog requires that the copy of the log has every town. It notes in the manifest the messages
-// that the log dropped, and the unreadable ones. log has the log's state before the copy.
+// that the log dropped, and the unreadable histories. log must have been opened before the copy.
 func (m *Manifest) checkLog(ctx context.Context, log *commitlog.Log, found *holes) error {
 	err := checkHistory(ctx, log)
 	if err == nil {
@@ -73,9 +75,9 @@ func (m *Manifest) checkLog(ctx context.Context, log *commitlog.Log, found *hole
 	return err
 }
 
-// checkHistory returns ErrOutrun if the log dropped a town's whole history of the start during the
-// copy: the copy may lack the town then, or have an older state of it. log has the log's state at the
-// start.
+// checkHistory returns ErrOutrun if the log dropped during the copy all messages that a town had at
+// the start. The copy may then lack the town, or have an older state of it. log must have been
+// opened at the start.
 func checkHistory(ctx context.Context, log *commitlog.Log) error {
 	begin := log.Stream.CachedInfo().State.LastSeq
 	info, err := log.Stream.Info(ctx)
@@ -99,9 +101,9 @@ func checkHistory(ctx context.Context, log *commitlog.Log) error {
 	})
 }
 
-// left returns the messages that the log dropped during the copy, up to the last such hole of each
-// history. A history drops its oldest messages first. So if the message before a hole still exists,
-// the hole is damage, which the log has too.
+// left returns the messages that the log dropped during the copy: in each history, all before its
+// last hole of this kind. A history drops its oldest messages first. So if the message before a
+// hole still exists, the hole is damage, which the log has too.
 func (h *holes) left(ctx context.Context, log *commitlog.Log) ([]Left, error) {
 	var all []Left
 	for _, at := range h.found {

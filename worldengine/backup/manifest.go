@@ -22,7 +22,8 @@ import (
 // formatPrefix and commitlog.Format make up the format of a manifest.
 const formatPrefix = "worldengine-backup.v"
 
-// ManifestFile makes a directory a backup; the others are the files of each stream.
+// A directory is a backup if it has a ManifestFile. For each stream it has a configFile and a
+// dataFile.
 const (
 	ManifestFile = "manifest.json"
 	configFile   = "backup.json"
@@ -33,14 +34,15 @@ const (
 type Manifest struct {
 	Format string `json:"format"`
 	World  string `json:"world"`
-	// TakenAt is the time at which the backup began: it has every earlier answer.
+	// TakenAt is the time at which the backup began. The backup has every answer from before that
+	// time.
 	TakenAt time.Time `json:"takenAt"`
 	// Settings are the world's settings, by the names of handoffd's flags.
 	Settings []commitlog.Setting `json:"settings,omitzero"`
 	// Streams are in the order in which they were copied, the log first.
 	Streams []Stream `json:"streams"`
-	// Unreadable are the towns whose last message NATS could not read. A restored world has the
-	// state before it, or lacks the town.
+	// Unreadable names the histories whose last message NATS could not read: of towns, or of the
+	// world's pauses. A restored world has the state before that message, or lacks the town.
 	Unreadable []fsck.Unreadable `json:"unreadable,omitzero"`
 	// Left has the messages that the log dropped during the copy.
 	Left []Left `json:"left,omitzero"`
@@ -49,7 +51,8 @@ type Manifest struct {
 // Stream is one stream of a backup.
 type Stream struct {
 	Name string `json:"name"`
-	// FirstSeq and LastSeq are the stream's when the snapshot began. Messages were copied.
+	// FirstSeq and LastSeq are the stream's first and last sequence when the snapshot began.
+	// Messages is the number of messages that were copied.
 	FirstSeq uint64 `json:"firstSeq"`
 	LastSeq  uint64 `json:"lastSeq"`
 	Messages uint64 `json:"messages"`
@@ -65,7 +68,7 @@ type File struct {
 	SHA256 string `json:"sha256"` // lower-case hex
 }
 
-// Read returns a backup's manifest after it has compared every file with it. The error is
+// Read compares every file of a backup with its manifest, and returns the manifest. The error is
 // commitlog.ErrFormat, or ErrInvalid, which names the missing or altered file.
 func Read(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestFile)
@@ -80,7 +83,7 @@ func Read(dir string) (*Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	// Another format may have other members, so it is the first reason to refuse a manifest.
+	// Another format may have other members, so the format is checked before them.
 	var head struct {
 		Format string `json:"format"`
 		World  string `json:"world"`
@@ -108,8 +111,8 @@ func Read(dir string) (*Manifest, error) {
 	return m, nil
 }
 
-// validate refuses a manifest of another format, or with other streams than a world's: the names of
-// streams become names of files.
+// validate refuses a manifest that is of another format, or that no world can have. Above all the
+// streams must be a world's, since the names of streams become names of files.
 func (m *Manifest) validate() error {
 	if want := formatPrefix + commitlog.Format; m.Format != want {
 		return fmt.Errorf("the format is %q, and not %s", m.Format, want)
@@ -138,7 +141,7 @@ func (m *Manifest) validate() error {
 
 func (s *Stream) path(dir, file string) string { return filepath.Join(dir, s.Name, file) }
 
-// verify returns an error unless the file at a path is the one of the manifest.
+// verify returns an error if the file at a path is not the one that the manifest describes.
 func (f *File) verify(path string) error {
 	now, err := digest(path)
 	switch {
@@ -163,7 +166,7 @@ func digest(path string) (File, error) {
 	return File{Bytes: n, SHA256: hex.EncodeToString(hash.Sum(nil))}, err
 }
 
-// write writes the manifest.
+// write writes the manifest, and syncs it and its directory.
 func (m *Manifest) write(dir string) error {
 	data, err := json.Marshal(m, json.Deterministic(true), jsontext.WithIndent("  "))
 	if err != nil {

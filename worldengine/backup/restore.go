@@ -23,8 +23,8 @@ import (
 // clusterTimeout bounds the wait until all servers of a cluster have a restored stream.
 const clusterTimeout = 10 * time.Minute
 
-// BackupStreams returns the streams in a world's backup, as a server creates them: first the log, then
-// the alerts, which are not derived from it.
+// BackupStreams returns the streams in a world's backup, as a server creates them: the log, and
+// then the alerts, which are not derived from the log.
 func BackupStreams(
 	world string, settings commitlog.Settings, replicas int,
 ) []jetstream.StreamConfig {
@@ -33,10 +33,11 @@ func BackupStreams(
 	}
 }
 
-// RestoreOptions configure a restore. Zero values mean their documented defaults.
+// RestoreOptions configure a restore. The zero value of a member means its default, which is named
+// in the member's comment.
 type RestoreOptions struct {
 	// World is the world's name; wire.DefaultWorld. A backup of another world is refused, since its
-	// messages contain the name.
+	// messages contain the name of their world.
 	World string
 	// Replicas is the number of servers that keep each restored stream; 1.
 	Replicas int
@@ -47,13 +48,15 @@ type RestoreOptions struct {
 // Restored is the outcome of a restore.
 type Restored struct {
 	Manifest *Manifest
-	// Pending counts the towns with a pending command, which a server goes on with.
+	// Pending counts the towns with a pending command. The first server of the world goes on to
+	// apply it.
 	Pending int
 }
 
 // Restore restores a world from a backup, before any server serves it. It changes nothing if the
-// backup is not whole or the world exists. A mark makes servers refuse the world until a restore has
-// finished. A repeated restore first removes the streams of the unfinished one.
+// backup is not whole or the world exists. While a restore is not finished, a stream that marks it
+// makes servers refuse the world. If an earlier restore did not finish, Restore first removes its
+// streams.
 func Restore(
 	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
 ) (*Restored, error) {
@@ -91,8 +94,8 @@ type restore struct {
 	mark     jetstream.StreamConfig
 }
 
-// begin leaves the mark of a restore unless the world exists, and removes the streams of an
-// unfinished one.
+// begin returns an error if the world exists. If an earlier restore did not finish, begin removes
+// its streams. Otherwise it makes the mark of a restore.
 func (r *restore) begin(ctx context.Context) error {
 	if err := r.requireUnserved(ctx); err != nil {
 		return err
@@ -169,7 +172,7 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 			return 0, err
 		}
 	}
-	var made jetstream.StreamConfig // of the log; only the world's settings are restored
+	var made jetstream.StreamConfig // of the copied log; only the world's settings count
 	if err := json.Unmarshal(snapshots[0].Config, &made); err != nil {
 		return 0, err
 	}
@@ -251,8 +254,8 @@ func (r *restore) compare(
 	return nil
 }
 
-// cut removes the messages before a hole from the log, and then makes the log deny removals. It may
-// be called again.
+// cut removes the messages before the holes from the log, and then makes the log deny removals. It
+// may be called again after an error.
 func (r *restore) cut(
 	ctx context.Context, log jetstream.Stream, config jetstream.StreamConfig,
 ) error {
@@ -285,7 +288,8 @@ func countPending(ctx context.Context, log jetstream.Stream, world string) (n in
 	return n, err
 }
 
-// await retries until try succeeds, in a cluster, in which a new stream may have no leader yet.
+// await calls try until it succeeds in a cluster, in which a new stream may have no leader yet.
+// Outside a cluster it calls try once.
 func (r *restore) await(ctx context.Context, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()

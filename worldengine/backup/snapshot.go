@@ -18,8 +18,8 @@ import (
 	"worldengine/worldengine/backoff"
 )
 
-// Bounds of data in transit. NATS sends chunks of a snapshot before earlier ones are acknowledged, up
-// to the window.
+// Bounds of data in transit. NATS sends at most windowSize bytes of chunks that are not
+// acknowledged yet.
 const (
 	chunkSize  = 128 << 10
 	windowSize = 4 << 20
@@ -35,8 +35,9 @@ type snapshot struct {
 	State  json.RawMessage `json:"state"`
 }
 
-// takeSnapshot writes a stream's snapshot to w, chunk by chunk. It calls written, unless nil, with the
-// number of bytes so far. It acknowledges a chunk when it is written, which slows NATS down.
+// takeSnapshot writes a stream's snapshot to w, chunk by chunk. If written is not nil, takeSnapshot
+// calls it after each chunk, with the number of bytes so far. A chunk is acknowledged only when it
+// is written, so NATS sends no faster than that.
 func takeSnapshot(
 	ctx context.Context, nc *nats.Conn, stream string, w io.Writer,
 	written func(stream string, bytes int64),
@@ -98,7 +99,7 @@ func nextChunk(
 		}
 		return nil, err
 	}
-	end := fmt.Sprintf(".%d.%d", len(chunk.Data), index) // of its reply subject
+	end := fmt.Sprintf(".%d.%d", len(chunk.Data), index) // of the reply subject of a chunk
 	if chunk.Reply != "" && !strings.HasSuffix(chunk.Reply, end) {
 		return nil, fmt.Errorf("another chunk arrived: %s", chunk.Reply)
 	}
@@ -114,8 +115,8 @@ func callAPI(ctx context.Context, nc *nats.Conn, subject string, request, reply 
 	return call(ctx, nc, idleTimeout, subject, body, reply)
 }
 
-// call makes a request, and reads the answer unless it is empty. It sends a request without
-// responders again: in a cluster another server than ours may restore the stream, and subscribe a
+// call makes a request, and reads the answer unless it is empty. If nobody responds, call makes the
+// request again: in a cluster another server than ours may restore the stream, and subscribe a
 // moment later.
 func call(
 	ctx context.Context, nc *nats.Conn, within time.Duration, subject string, body []byte, reply any,
@@ -160,7 +161,7 @@ func restoreSnapshot(
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
 			err = nil
 		}
-		if err == nil { // an empty chunk ends the stream, and its answer has the stream's state
+		if err == nil { // an empty chunk ends the stream; the answer to it has the stream's state
 			err = call(ctx, nc, storeTimeout, to.DeliverSubject, chunk[:n], &made)
 		}
 	}
@@ -179,13 +180,13 @@ func headersOf(entry *archive.Header, content io.Reader) (nats.Header, error) {
 	}
 	header, err := nats.DecodeHeadersMsg(data)
 	if err != nil {
-		return nil, nil // no engine wrote it
+		return nil, nil // no engine wrote this message
 	}
 	return header, nil
 }
 
-// readArchive counts a snapshot's messages, and visits each one if visit is not nil. A mark after the
-// last message proves that the snapshot is whole.
+// readArchive counts a snapshot's messages, and calls visit for each one if visit is not nil. A
+// mark after the last message proves that the snapshot is whole.
 func readArchive(path string, visit visitor) (messages uint64, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -17,12 +17,13 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Options configure a backup. Zero values mean their documented defaults.
+// Options configure a backup. The zero value of a member means its default, which is named in the
+// member's comment.
 type Options struct {
 	// World is the world's name; wire.DefaultWorld.
 	World string
-	// Copied, unless nil, is called after each stream. Copying, unless nil, is called after each part
-	// of a stream, with the number of its bytes so far.
+	// Copied is called after each stream, if it is not nil. Copying is called after each part of a
+	// stream, if it is not nil, with the number of the stream's bytes so far.
 	Copied  func(Stream)
 	Copying func(stream string, bytes int64)
 }
@@ -78,7 +79,8 @@ func Take(
 	return m, nil
 }
 
-// makeDirectory makes an empty directory that only its owner may read.
+// makeDirectory makes a directory that only its owner may read. It returns an error if the
+// directory exists and is not empty.
 func makeDirectory(dir string) error {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -102,7 +104,7 @@ func (m *Manifest) remove(dir string) error {
 	return err
 }
 
-// take copies one stream. visit, unless nil, visits the messages of the copy.
+// take copies one stream. If visit is not nil, it visits the messages of the copy.
 func (s *Stream) take(
 	ctx context.Context, nc *nats.Conn, dir string, visit visitor, copying func(string, int64),
 ) error {

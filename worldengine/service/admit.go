@@ -17,9 +17,9 @@ import (
 // requestBytes is the share of Config.MaxHeld that a request takes beside its payload.
 const requestBytes = 1 << 10
 
-// admit takes a slot and its bytes for a request, and gives it to the workers of an endpoint. If it
-// does not fit, admit answers with 429. It runs as requests arrive, one at a time for each verb, so
-// it reads no more of a request than peekID does.
+// admit takes a slot and bytes for a request, and gives the request to the workers of an endpoint.
+// If the request does not fit, admit answers with 429. admit runs as requests arrive, one at a time
+// for each verb, so it reads no more of a request than peekID does.
 func (s *Service) admit(e *endpoint, in *incoming) {
 	town, load, refusal := e.slots.TakeBytes(s.subject(e, in))
 	if refusal != queue.Granted {
@@ -40,8 +40,9 @@ func (s *Service) admit(e *endpoint, in *incoming) {
 	e.work <- in
 }
 
-// subject returns the town, run or key that a request counts for. It is none if the request would
-// change a town that its rights do not cover, so that no client takes slots of others' towns.
+// subject returns the town, run or key whose slots a request takes. It returns nothing if the
+// request would change a town that its rights do not cover, so that no client takes the slots of
+// such a town.
 func (s *Service) subject(e *endpoint, in *incoming) []byte {
 	id := peekID(e.about, in.data)
 	if !e.reads && s.config.Access != nil && in.rights.Town(string(id)) != nil {
@@ -50,8 +51,8 @@ func (s *Service) subject(e *endpoint, in *incoming) []byte {
 	return id
 }
 
-// release gives back the slot and the bytes of a request. Further calls do nothing, nor does one
-// for a request that was not admitted.
+// release gives back the slot and the bytes of a request. It does nothing if it was called for the
+// request before, or if the request was not admitted.
 func (s *Service) release(in *incoming) {
 	if in.slots != nil && in.released.CompareAndSwap(false, true) {
 		in.slots.Release(in.town)
@@ -92,13 +93,13 @@ func (h *held) give(bytes int64) {
 	h.requests.Add(-1)
 }
 
-// Why a request was answered with 429, beside the reasons of queue.Slots.
+// Reasons to answer a request with 429, beside the reasons of queue.Slots.
 const (
 	noBytes   = queue.AllFull + 1 + iota // the requests that are held take too much memory
-	queueFull                            // the engine's queue refused it, after it was read
+	queueFull                            // the engine's queue refused the request, after it was parsed
 )
 
-// reasons are the names that operators read.
+// reasons are the names of the reasons in statistics, for operators.
 var reasons = [...]string{
 	queue.TownFull: "town", queue.AllFull: "world", noBytes: "bytes", queueFull: "queue",
 }
@@ -123,8 +124,8 @@ func (s *Service) refuse(in *incoming, reason queue.Refusal, pause int) {
 	s.respond(in, &msg)
 }
 
-// overloaded are the answers to requests that do not fit, by their pause. They are made once, since
-// a flood gets many.
+// overloaded has the answers with 429, one for each pause. They are made once, since a flood of
+// requests gets many of them.
 var overloaded = func() (answers [longestPause/pauseStep + 1]nats.Msg) {
 	for i := range answers {
 		msg := failureOf(worldengine.ErrOverloaded).reply()
@@ -134,8 +135,8 @@ var overloaded = func() (answers [longestPause/pauseStep + 1]nats.Msg) {
 	return answers
 }()
 
-// The pauses that clients are asked to make, by estimates: the requests about a town need their
-// time one after another, the requests of a world side by side.
+// Estimates for the pause that a client is asked to make. Requests about one town are carried out
+// one after another, and requests about different towns side by side.
 const (
 	longestPause = 1000 // milliseconds
 	pauseStep    = 50   // milliseconds; a pause is a multiple of it
@@ -144,8 +145,8 @@ const (
 	retryBytes   = 250  // milliseconds, the shortest pause if memory is short
 )
 
-// pauseFor returns the pause in milliseconds that a client is asked to make: about as long as the
-// requests before its own take, so that it comes back when there is room.
+// pauseFor returns the pause in milliseconds that a client is asked to make. It is about as long as
+// the requests before the client's take, so that there is room when the client asks again.
 func pauseFor(load queue.Load) int {
 	pause := max(load.Town*perOfTown, load.All/ofWorldPerMs)
 	pause = (pause + pauseStep - 1) / pauseStep * pauseStep
@@ -156,23 +157,23 @@ func pauseFor(load queue.Load) int {
 const (
 	peekWithin = 16 << 10 // bytes of a payload that are looked at
 	maxID      = 512      // bytes of an id that is found
-	maxEscape  = 6        // bytes that spell one of them at most, as in \u0041
+	maxEscape  = 6        // bytes that spell one byte of an id at most, as in \u0041
 )
 
 // member is the name of a member of requests, as it is spelled in JSON.
 type member []byte
 
-// aboutTown names the town that a request is about.
+// aboutTown is the member of requests that names their town.
 var aboutTown = member(`"townId"`)
 
 // peekID returns the id that a request seems to have in a member, without parsing the request: the
 // text of the first member of that name that is a string, or nothing. The id serves only to refuse
 // a flood about one town before it costs anything.
 //
-// It is wrong if a request has another member of that name first, spells the name with escapes, or
-// has it far behind. Such a request is counted for another town: at worst it gets a 429 without
-// need, or is left to the exact bound of the engine's queue. peekID allocates nothing, unless the
-// id is spelled with escapes.
+// The id is wrong if the request has another member of that name first, spells the name with
+// escapes, or has the member behind the first peekWithin bytes. Such a request counts for another
+// town, or for none. At worst it gets a 429 without need, or is bounded only by the engine's queue.
+// peekID allocates nothing, unless the id is spelled with escapes.
 func peekID(about member, data []byte) []byte {
 	data = data[:min(len(data), peekWithin)]
 	for {
@@ -193,9 +194,9 @@ func peekID(about member, data []byte) []byte {
 	}
 }
 
-// stringAt returns the text of the JSON string that data begins with. It returns nothing if that is
-// longer than maxID or has escapes that JSON does not have: such a request is refused when it is
-// parsed.
+// stringAt returns the text of the JSON string that data begins with. It returns nothing if the
+// text is longer than maxID, or has escapes that JSON does not have. Such a request is refused when
+// it is parsed.
 func stringAt(data []byte) []byte {
 	data = data[:min(len(data), maxEscape*maxID+2)]
 	escaped := false

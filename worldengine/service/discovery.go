@@ -96,8 +96,8 @@ func (s *Service) info() any {
 	return info
 }
 
-// statistics returns the statistics of the endpoints. The data of each are the statistics of the
-// server.
+// statistics returns the statistics of the endpoints. The Data of each endpoint is the statistics
+// of the whole server.
 func (s *Service) statistics() any {
 	stats := micro.Stats{
 		ServiceIdentity: s.identity, Type: micro.StatsResponseType, Started: s.started,

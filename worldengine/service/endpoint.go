@@ -23,18 +23,20 @@ import (
 // endpoint is a verb: the bounds of its requests, and the workers for them.
 type endpoint struct {
 	*wire.VerbSpec
-	// do returns the reply to a request: JSON, or a *nats.Msg as it is; nil if the reply comes later,
-	// as of a request that was submitted to the engine. The client gets its error.
+	// do carries out a request and returns its reply: a *nats.Msg to send as it is, or a value to
+	// send as JSON. It returns nil if the reply comes later, such as from the engine. If do returns
+	// an error, the client gets the error.
 	do func(*incoming) (any, error)
 	// work has room for every request with a slot, so a send never blocks.
 	work  chan *incoming
 	slots *queue.Slots
-	about member // by which requests share the slots
+	about member // the member by which requests share the slots
 	reads bool   // it only reads, or gives a signal
 	limit int    // of a request, in bytes
-	// weight is how many bytes of memory a byte of a request counts for: its text and its tree.
+	// weight is the number of bytes that each byte of a request takes of Config.MaxHeld, since the
+	// text and its parsed tree take memory.
 	weight int64
-	line   *line // keeps the order of arrival; nil if that does not matter
+	line   *line // keeps the order of arrival; nil if the order does not matter
 
 	mu    sync.Mutex // guards stats
 	stats micro.EndpointStats
@@ -49,12 +51,13 @@ const (
 	readWeight    = 2
 )
 
-// waitingLists is used instead of Config.Waiting for the verbs that read through a world. Most of
-// their requests name no town, so it bounds a burst of them.
+// waitingLists bounds Config.Waiting for the verbs that read through a whole world. Most of their
+// requests name no town, so together they wait only up to this bound.
 const waitingLists = 128
 
-// makeEndpoints makes the endpoint of every verb, with its workers. Each file of verbs has a list. Dry
-// runs have one beside, with slots of their own, since they bypass the queues of towns.
+// makeEndpoints makes the endpoint of every verb, with its workers. Each file lists the endpoints
+// of its verbs. Dry runs of handoffs have another endpoint than handoffs, with slots of their own,
+// since they bypass the queues of towns.
 func (s *Service) makeEndpoints() {
 	waiting := s.config.Waiting
 	s.dryRuns = s.submits(wire.Handoff, s.dryRun, maxHandoff, handoffWeight,
@@ -65,7 +68,8 @@ func (s *Service) makeEndpoints() {
 		s.worldEndpoints(), []*endpoint{handoffs})
 }
 
-// reads makes the endpoint of a verb with a request Q, which has a schema, and the reply A.
+// reads is readsBy for a handler that takes a parsed request. Q is the type of the request, which
+// has a schema, and A the type of the reply.
 func reads[Q, A any](
 	s *Service, verb wire.Verb, answer func(*incoming, *Q) (A, error),
 ) *endpoint {
@@ -78,8 +82,9 @@ func reads[Q, A any](
 	})
 }
 
-// signals makes the endpoint of a verb that gives a signal. signal converts the request Q to it. A
-// refused signal is recorded, with the readable part of its request.
+// signals makes the endpoint of a verb that gives a signal. signal converts the request Q to the
+// signal, and carryOut gives the signal to the engine. A refused signal is recorded, with the
+// readable part of its request.
 func signals[Q, A any](
 	s *Service, verb wire.Verb, signal func(*Q) worldengine.Signal,
 	carryOut func(*Q, worldengine.Signal) (A, error),
@@ -101,8 +106,9 @@ func signals[Q, A any](
 	})
 }
 
-// readsBy makes the endpoint of a verb that only reads, or gives a signal. Config.Waiting requests
-// may wait about one town, run or key, or about none, and twice as many in all.
+// readsBy makes the endpoint of a verb that only reads, gives a signal, or acknowledges an alert.
+// At most Config.Waiting requests may wait about one town, run or key, and as many about none. At
+// most twice as many may wait in all.
 func (s *Service) readsBy(verb wire.Verb, do func(*incoming) (any, error)) *endpoint {
 	spec, waiting := verb.Spec(), s.config.Waiting
 	if spec.Lists {
@@ -115,8 +121,8 @@ func (s *Service) readsBy(verb wire.Verb, do func(*incoming) (any, error)) *endp
 	}, s.config.Readers)
 }
 
-// submits makes the endpoint of a verb whose requests wait in the engine for their town. As many
-// workers as processors parse them: more would take more memory, and not less time.
+// submits makes the endpoint of a verb whose requests wait in the engine for their town. It has at
+// most one worker for each processor: more workers would take more memory, and parse no faster.
 func (s *Service) submits(
 	verb wire.Verb, do func(*incoming) (any, error), limit int, weight int64, slots *queue.Slots,
 ) *endpoint {
@@ -148,8 +154,8 @@ func parse(verb wire.Verb, data []byte, request any) error {
 		schemas.Limits{Bytes: maxRequest}, request)
 }
 
-// answer replies to a request with the value that work returns, or its error. If the value is nil,
-// another one answers. A panic of work is logged, and the client gets INTERNAL.
+// answer replies to a request with the value or the error that work returns. If both are nil, the
+// reply is sent elsewhere. A panic of work is logged, and the client gets INTERNAL.
 func (s *Service) answer(in *incoming, work func() (any, error)) {
 	defer func() {
 		if p := recover(); p != nil {

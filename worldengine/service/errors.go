@@ -27,9 +27,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Errors of requests that are not looked at.
+// Errors of this package.
 var (
-	// errPanicked stands for a panic, whose client gets INTERNAL.
+	// errPanicked stands for a panic. The client gets INTERNAL.
 	errPanicked = errors.New("service: a request panicked")
 	// errHeadersUnreadable is the answer to a header block that cannot be decoded.
 	errHeadersUnreadable = errors.New("service: the headers of the request cannot be read, " +
@@ -40,7 +40,7 @@ var (
 		" must be 0, the form of the contract, or 1; the request was not looked at")
 )
 
-// errorTable maps the errors of other packages to codes; the first row that matches counts.
+// errorTable maps errors to codes; the first row that matches counts.
 var errorTable = []struct {
 	code wire.Code
 	of   []error
@@ -79,8 +79,9 @@ type failure struct {
 	details []schemas.Violation // the members of the request that the error is about
 }
 
-// failureOf returns the failure of an error, with the error's own text if its code has none. It is
-// the only place that maps errors to replies. An error without a code is a defect.
+// failureOf returns the failure of an error. If the code of the error has no text, the failure has
+// the error's own text. failureOf is the only place that maps errors to replies. An error without a
+// code is a defect.
 func failureOf(err error) failure {
 	f := failure{details: []schemas.Violation{}}
 	code, ownText, pause := wire.CodeInternal, false, time.Duration(0)
@@ -129,10 +130,10 @@ func failureOf(err error) failure {
 	return f
 }
 
-// fail answers a request with err, and releases its slot if it has one. It logs in full an error
-// for which the server is to blame.
+// fail answers a request with err, and releases its slot if it has one. If the server is to blame,
+// fail logs the whole error.
 func (s *Service) fail(in *incoming, err error) {
-	if errors.Is(err, worldengine.ErrOverloaded) { // the engine's queue has refused it
+	if errors.Is(err, worldengine.ErrOverloaded) { // the engine's queue has refused the request
 		pause := pauseFor(in.slots.Load(in.town))
 		s.release(in)
 		s.refuse(in, queueFull, pause)
@@ -162,7 +163,7 @@ func (f failure) reply() *nats.Msg {
 	return &nats.Msg{Header: header, Data: messages.ErrorBody(string(f.Code), f.Text, f.details)}
 }
 
-// maxHeaderText bounds the sentence in a reply's header, in bytes; the body has all of it.
+// maxHeaderText bounds the sentence in a reply's header, in bytes. The body has the whole sentence.
 const maxHeaderText = 512
 
 // headerText makes a text fit for a header: one line of printable ASCII.
@@ -179,7 +180,7 @@ func headerText(text string) string {
 	return text[:min(len(text), maxHeaderText)]
 }
 
-// refused returns the error of a request that is refused as a whole, before it is read.
+// refused returns the error of a request that is refused before it is parsed.
 func refused(code schemas.Code, format string, args ...any) error {
 	return &schemas.ValidationError{
 		Code: code, Violations: []schemas.Violation{{Message: fmt.Sprintf(format, args...)}},

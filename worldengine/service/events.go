@@ -14,15 +14,15 @@ import (
 // defaultCommits is the default size of a page, in commits.
 const defaultCommits = 100
 
-// Bounds of the requests of event.list that wait for a commit: of all, and of one user, so that
-// nobody keeps the others from waiting. Requests without a user share the bound of all.
+// Bounds of the requests of event.list that wait for a commit: maxPolls in all, and maxPollsOfUser
+// for one user, so that no user takes all of them. A request without a user counts by its inbox.
 const (
 	maxPolls       = 1024
 	maxPollsOfUser = 256
 )
 
-// eventList answers with a page of commits, at once or when there is a commit. The end of the
-// service ends the wait.
+// eventList answers with a page of commits, at once or when there is a commit. When the service
+// stops, the wait ends.
 func (s *Service) eventList(in *incoming, r *messages.EventListRequest) (any, error) {
 	towns, err := in.rights.ReadableOf(r.TownID)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 // handoff parses a handoff, and submits it after the handoffs that arrived before it.
 func (s *Service) handoff(in *incoming) (any, error) {
-	defer s.line.parsed(in) // even if it panics
+	defer s.line.parsed(in) // even if parsing panics
 	h, revision, err := s.parseHandoff(in)
 	if err == nil {
 		d := &delivery{Service: s, in: in, handoff: h, revision: revision}
@@ -32,7 +32,8 @@ func (s *Service) handoff(in *incoming) (any, error) {
 	return nil, err
 }
 
-// delivery is a handoff in the engine, and the client for its answer.
+// delivery is a handoff that was submitted to the engine. The engine calls its Answer, which
+// answers the request.
 type delivery struct {
 	*Service
 	in       *incoming
@@ -71,8 +72,8 @@ func (l *line) join(in *incoming) {
 	l.waiting = append(l.waiting, in)
 }
 
-// parsed marks a handoff as parsed, and submits it and those behind it, up to the first one that is
-// not parsed. One that was refused has no submit.
+// parsed marks a handoff as parsed. Then it submits the handoffs at the head of the line, up to the
+// first one that is not parsed. A refused handoff has no submit function, and only leaves the line.
 func (l *line) parsed(in *incoming) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,8 +110,8 @@ func (s *Service) dryRun(in *incoming) (any, error) {
 	return &nats.Msg{Data: body, Header: header}, nil
 }
 
-// parseHandoff returns a handoff and the revision of its result. It refuses a handoff about a town
-// or of an actor that its sender may not speak for.
+// parseHandoff returns a handoff, and the revision of results that its request asks for. It refuses
+// the handoff if the sender may not act on its town, or may not speak for its actor.
 func (s *Service) parseHandoff(in *incoming) (*handoff.Handoff, handoff.Revision, error) {
 	revision, err := s.revisionOf(in.header)
 	if err != nil {
@@ -124,7 +125,7 @@ func (s *Service) parseHandoff(in *incoming) (*handoff.Handoff, handoff.Revision
 	return h, revision, cmp.Or(in.rights.Town(p.TownID), in.rights.Actor(p.ActorID))
 }
 
-// revisionOf returns the revision that a request asks for.
+// revisionOf returns the revision of results that a request asks for.
 func (s *Service) revisionOf(header nats.Header) (handoff.Revision, error) {
 	asked, given := header[wire.ResultRevisionHeader]
 	switch {

@@ -26,21 +26,22 @@ type incoming struct {
 	data     []byte
 	header   nats.Header
 	rights   access.Rights
-	// refused is the refusal of a signal, which its handler records.
+	// refused is the error of a sender without the right to the signal. The handler of the signal
+	// records it.
 	refused error
 	// A request that was admitted has a slot and bytes, until release.
 	slots    *queue.Slots
 	town     string
 	bytes    int64
 	released atomic.Bool
-	// parsed reports whether a handoff in the line is parsed, and submit leaves it to the engine; nil
-	// if it was refused. The line's lock guards both.
+	// parsed reports whether a handoff in the line is parsed. submit gives the handoff to the
+	// engine; it is nil if the handoff was refused. The lock of the line guards both.
 	parsed bool
 	submit func()
 }
 
-// handle takes the request in a message. It drops a request whose reply subject is no inbox, and
-// every request that another server answers.
+// handle takes the request in a message. It drops the request if its reply subject is no inbox, if
+// the service has stopped, or if another server answers.
 func (s *Service) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed bool) {
 	s.taking.RLock()
 	defer s.taking.RUnlock()
@@ -58,7 +59,8 @@ func (s *Service) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed
 	}
 }
 
-// take admits a request to an endpoint, or returns the error to answer.
+// take admits a request to an endpoint, or returns the error for the client. crossed says that the
+// request came from the clients' account.
 func (s *Service) take(e *endpoint, in *incoming, headers access.Headers, crossed bool) error {
 	certain := headers.Readable()
 	in.rights = s.config.Access.OfWorld(headers, in.inbox)
@@ -86,16 +88,16 @@ func (s *Service) take(e *endpoint, in *incoming, headers access.Headers, crosse
 	return nil
 }
 
-// headersOf returns the headers of a message that was received, with their size on the wire,
-// whether they could be decoded or not.
+// headersOf returns the headers of a received message, and their size on the wire. It returns the
+// size even if the headers could not be decoded.
 func headersOf(msg *nats.Msg) access.Headers {
 	return access.Headers{
 		Decoded: msg.Header, Bytes: msg.Size() - len(msg.Subject) - len(msg.Reply) - len(msg.Data),
 	}
 }
 
-// mayAnswer reports whether an answer may go to a reply subject. If not, it counts and logs the
-// request.
+// mayAnswer reports whether an answer may go to a reply subject. If it may not, mayAnswer counts
+// and logs the request.
 func (s *Service) mayAnswer(reply string) bool {
 	if reply == "" || wire.IsInbox(reply) {
 		return true
@@ -106,8 +108,8 @@ func (s *Service) mayAnswer(reply string) bool {
 	return false
 }
 
-// route returns the endpoint that works on a request: another one for a dry run. It refuses the dry
-// run of any other verb that changes something.
+// route returns the endpoint that works on a request: e, or s.dryRuns for the dry run of a handoff.
+// It refuses the dry run of any other verb that changes something.
 func (s *Service) route(e *endpoint, header nats.Header) (*endpoint, error) {
 	if e.reads && !e.Changes {
 		return e, nil
@@ -146,7 +148,8 @@ type Entrance struct {
 	Requests *nats.Conn
 	// Replies is the connection that answers go out on. It stays open.
 	Replies *nats.Conn
-	// Intake makes Requests wait for the service, if it has wrapped its connection.
+	// Intake makes Requests wait while the service is behind. Its Wrap must have wrapped the
+	// connection under Requests.
 	Intake *Intake
 }
 
@@ -156,7 +159,7 @@ func (s *Service) open(in *Entrance) error {
 	for _, e := range s.endpoints {
 		subject := wire.Subject(s.config.World, e.Verb)
 		subjects := []string{subject}
-		if s.config.Access != nil { // on which NATS brings the requests of the clients' account
+		if s.config.Access != nil { // NATS brings requests of the clients' account on another subject
 			subjects = append(subjects, wire.CrossedSubject(subject))
 		}
 		for _, on := range subjects {
@@ -164,7 +167,7 @@ func (s *Service) open(in *Entrance) error {
 				s.handle(in, e, msg, on != subject)
 			})
 			if err == nil {
-				err = sub.SetPendingLimits(-1, -1) // the intake waits instead of losing any
+				err = sub.SetPendingLimits(-1, -1) // no limit: the intake waits, and loses no request
 			}
 			if err != nil {
 				return fmt.Errorf("service: endpoint %s: %w", on, err)
@@ -183,7 +186,7 @@ func (s *Service) open(in *Entrance) error {
 	return nil
 }
 
-// close stops taking requests, and returns when all that had arrived were handled.
+// close stops taking requests. It returns when all requests that had arrived are handled.
 func (in *Entrance) close(ctx context.Context) error {
 	closed := make(chan struct{})
 	in.Requests.SetClosedHandler(func(*nats.Conn) { close(closed) })
@@ -202,9 +205,9 @@ func (in *Entrance) close(ctx context.Context) error {
 	}
 }
 
-// respond sends an answer, unless the client waits for none. A refusal goes out on the connection
-// that the request came on, so that a flood of them does not delay commits and other answers. The
-// inbox was checked on arrival (mayAnswer).
+// respond sends an answer, unless the client waits for none. If the request was not admitted, the
+// refusal goes out on the connection that the request came on. So a flood of refusals does not
+// delay commits and other answers. The inbox was checked on arrival (mayAnswer).
 func (s *Service) respond(in *incoming, msg *nats.Msg) {
 	if in.inbox == "" {
 		return
@@ -220,24 +223,26 @@ func (s *Service) respond(in *incoming, msg *nats.Msg) {
 }
 
 const (
-	// intakeBytes bounds the bytes that were read from the requests' connection and are not handled
-	// yet, beside some 32 KB of one read. The largest message that NATS takes is smaller.
+	// intakeBytes bounds the bytes that were read from the connection of requests and are not
+	// handled yet. One more read may add some 32 KB. The largest message that NATS takes is smaller
+	// than intakeBytes.
 	intakeBytes = 16 << 20
-	intakePause = 500 * time.Microsecond // between two looks at what waits
+	intakePause = 500 * time.Microsecond // between two checks of the waiting bytes
 )
 
-// Intake makes the requests' connection wait for the service. Without it nats.go drops, without an
-// answer, requests that arrive faster than the service looks at them. With it NATS keeps them, and
-// answers "no responders" to a client that sends more than it keeps for a connection. An Intake is
-// for one connection, and its methods are safe for concurrent use.
+// Intake makes the connection of requests wait for the service. Without an Intake, nats.go drops
+// requests that arrive faster than the service looks at them, and their clients get no answer. With
+// an Intake, NATS keeps such requests. If a client sends more than NATS keeps for a connection,
+// NATS answers "no responders". An Intake is for one connection, and its methods are safe for
+// concurrent use.
 type Intake struct {
 	subscriptions atomic.Pointer[[]*nats.Subscription]
 }
 
-// Wrap returns conn as the connection that is read from only while there is room.
+// Wrap returns a connection that reads from conn only while the intake has room.
 func (i *Intake) Wrap(conn net.Conn) net.Conn { return &throttled{Conn: conn, intake: i} }
 
-// full reports whether intakeBytes wait.
+// full reports whether intakeBytes or more wait.
 func (i *Intake) full() bool {
 	all := i.subscriptions.Load()
 	if all == nil {
@@ -246,7 +251,7 @@ func (i *Intake) full() bool {
 	waiting := 0
 	for _, sub := range *all {
 		_, bytes, err := sub.Pending()
-		if err == nil { // else it is closed
+		if err == nil { // an error means that it is closed
 			waiting += bytes
 		}
 	}

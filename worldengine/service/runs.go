@@ -19,13 +19,13 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Pages of the lists about runs.
+// Default numbers of rows in a page about runs.
 const (
 	defaultEvents = 1_000
 	defaultRuns   = 50
 )
 
-// maxAppend is the largest run.append in bytes that is read.
+// maxAppend bounds a run.append, in bytes.
 const maxAppend = 1 << 20
 
 func (s *Service) runEndpoints() []*endpoint {
@@ -188,7 +188,8 @@ func (s *Service) runList(in *incoming, r *messages.RunList) (page messages.Runs
 	return page, err
 }
 
-// timeOf reads a member of a run.list that has the form of a time; the zero time if it is left out.
+// timeOf reads a member of a run.list that has the form of a time. If the member is left out,
+// timeOf returns the zero time.
 func timeOf(member, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

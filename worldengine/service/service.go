@@ -1,12 +1,13 @@
 // Package service serves an engine over NATS.
 //
 // Package wire has the contract: the subjects and verbs, the headers, the codes and the body of an
-// error reply; docs/contracts.md lists requests and replies. errorTable maps the engine's errors to
+// error reply. docs/contracts.md lists requests and replies. errorTable maps the engine's errors to
 // error replies.
 //
 // Each verb has workers of its own. Handoffs are parsed side by side, and submitted to the engine
-// in the order of their arrival. Everything is bounded, in count and in bytes, and shared between
-// towns (docs/overload.md): a request that does not fit is answered with 429 before it is read.
+// in the order of their arrival. The requests that are held are bounded in number and in bytes, and
+// towns share the bounds (docs/overload.md). A request that does not fit is answered with 429
+// before it is parsed.
 package service
 
 import (
@@ -41,33 +42,34 @@ const (
 	maxRequest = 64 << 10
 )
 
-// notWaiting is the number of requests about a town that may be held beside the waiting ones: one
-// has its turn, one is applied, and some get an answer at once, such as EXECUTION_IN_PROGRESS. The
-// engine's queue has the exact bound.
+// notWaiting is the number of requests about a town that may be held beside the waiting ones. One
+// has its turn, the command of another is being applied, and some get an answer at once, such as
+// EXECUTION_IN_PROGRESS. The exact bound is in the engine's queue.
 const notWaiting = 4
 
-// Config is the settings of a service. The zero value of every member means its documented default.
+// Config is the settings of a service. The zero value of a member means its default, which stands
+// at the end of the member's comment.
 type Config struct {
 	// World is the world's name; wire.DefaultWorld.
 	World string
 	// Version is the service's version, a semantic version; "0.0.0".
 	Version string
-	// MaxHeld bounds the bytes of all requests between their arrival and their answer: their
-	// payloads, times a weight for the memory that each takes (docs/overload.md); 64 MiB.
-	// One request may always be held alone.
+	// MaxHeld bounds the memory of all requests between their arrival and their answer, in bytes.
+	// Each counts as 1 KB, and its payload times the weight of its verb (docs/overload.md). If no
+	// other request is held, a request of any size fits; 64 MiB.
 	MaxHeld int64
-	// Readers is the number of workers of each verb, at most one a processor for the verbs whose
-	// requests the engine queues; 16.
+	// Readers is the number of workers of each verb. Verbs whose requests the engine queues have at
+	// most one worker for each processor; 16.
 	Readers int
 	// Waiting is the number of requests of each reading verb that may wait about one town, run or
-	// key, or about none; twice as many may wait in all; 4,096.
+	// key, or about none. Twice as many may wait in all; 4,096.
 	Waiting int
 	// OperatorKey is the name of a file with the NKey seed of the local operator, which discovery
 	// returns; empty if there is none.
 	OperatorKey string
-	// ID names the server among the servers of the world; drawn if it is "".
+	// ID names the server among the servers of the world; drawn at random.
 	ID string
-	// Clients returns who is connected; nil if NATS is another process.
+	// Clients returns the connected clients; nil if NATS is another process.
 	Clients func() ([]messages.Client, error)
 	// Standbys returns the servers of the world that stand by; nil if there can be none.
 	Standbys func() []messages.Server
@@ -76,12 +78,12 @@ type Config struct {
 	// Name is the server's name, which discovery returns; empty for none.
 	Name string
 	// Disk returns the state of the disk that the world is stored on, for the statistics; nil if
-	// that is the disk of another process.
+	// another process stores the world.
 	Disk func() storage.State
 	// QueueGroup is the queue group of every verb; "q", as NATS micro services have it.
 	QueueGroup string
-	// Serves reports whether requests are answered: one that arrives when they are not is dropped,
-	// since another server answers it; nil if they always are.
+	// Serves reports whether this server answers requests. If it does not, a request is dropped,
+	// since another server answers it; nil if this server always answers.
 	Serves func() bool
 	// Access knows the rights of the users; nil if every client has all rights.
 	Access *access.Directory
@@ -140,13 +142,13 @@ type Service struct {
 	held    held
 	refused [len(reasons)]atomic.Int64
 	polls   *queue.Slots   // of the requests that wait for a commit; they have no other slot
-	polling sync.WaitGroup // by these requests
+	polling sync.WaitGroup // the goroutines of these requests
 	stray   atomic.Int64   // requests that were dropped because their reply subject is no inbox
 
-	taking  sync.RWMutex // held by requests until they are admitted
+	taking  sync.RWMutex // read-locked by requests until they are admitted
 	stopped bool         // no more requests are taken
 
-	ctx  context.Context // of the reads; done when Stop has waited for them
+	ctx  context.Context // of the reads; cancelled once Stop has waited for them
 	stop context.CancelFunc
 
 	identity micro.ServiceIdentity
@@ -156,8 +158,8 @@ type Service struct {
 // closeWithin bounds how long a service that cannot start waits for requests that have arrived.
 const closeWithin = 10 * time.Second
 
-// Serve answers the requests that arrive at the entrances, at least one. If it fails, it closes
-// their Requests.
+// Serve begins to answer the requests that arrive at the entrances, of which there must be one or
+// more. If Serve fails, it closes the Requests of the entrances.
 func Serve(
 	entrances []Entrance, engine *worldengine.Engine, config Config,
 ) (*Service, error) {
@@ -187,7 +189,7 @@ func Serve(
 	return s, nil
 }
 
-// stats returns the data in the statistics of every endpoint.
+// stats returns the statistics of the server, which discovery shows for every endpoint.
 func (s *Service) stats() *messages.ServerStats {
 	stats := &messages.ServerStats{Stats: s.engine.Stats(), Overload: s.Overload()}
 	if s.config.Disk != nil {
@@ -197,9 +199,9 @@ func (s *Service) stats() *messages.ServerStats {
 	return stats
 }
 
-// Stop stops taking requests, and returns when every one that was taken is with the engine or
-// answered; the engine's Close then finishes the rest. When ctx ends, so do the reads, and requests
-// that have not arrived yet are dropped.
+// Stop stops taking requests. It returns when every request that was taken is answered, or is with
+// the engine, whose Close then finishes it. When ctx ends, the reads end too, and requests that are
+// still arriving are dropped.
 func (s *Service) Stop(ctx context.Context) (err error) {
 	for i := range s.entrances {
 		err = errors.Join(err, s.entrances[i].close(ctx))

@@ -60,7 +60,7 @@ func signalOf(kind machine.SignalKind) func(*messages.Signal) worldengine.Signal
 	}
 }
 
-// control pauses, resumes or cancels.
+// control gives a signal that pauses, resumes or cancels.
 func (s *Service) control(_ *messages.Signal, given worldengine.Signal) (messages.Control, error) {
 	return s.engine.Signal(s.ctx, given)
 }
@@ -77,7 +77,7 @@ func (s *Service) controlGet(in *incoming, r *messages.Signal) (control messages
 	return s.engine.Control(s.ctx, r.TownID)
 }
 
-// runRetry tries the handoff of a run again.
+// runRetry retries the handoff of a run.
 func (s *Service) runRetry(_ *messages.Signal, given worldengine.Signal) (messages.Retried, error) {
 	retried, err := s.engine.Retry(s.ctx, given, submitWait)
 	body := messages.Retried{

@@ -17,7 +17,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Pages of the lists about towns.
+// Default numbers of rows in a page about towns.
 const (
 	defaultTowns     = 10_000
 	defaultRevisions = 100
@@ -53,9 +53,9 @@ func (s *Service) townList(in *incoming, r *messages.TownList) (messages.Towns, 
 	return page, err
 }
 
-// cut cuts a page to runs.PageBytes.
+// cut drops the last towns of a page that would take more than runs.PageBytes.
 func cut(page *messages.Towns) {
-	const perTown = 512 // beside the id, with room to spare; an id's byte takes at most six
+	const perTown = 512 // a town without its id takes less; a byte of the id takes at most six
 	room := runs.PageBytes
 	for i := range page.Towns {
 		room -= perTown + 6*len(page.Towns[i].TownID)
@@ -83,8 +83,8 @@ func (s *Service) townHistory(
 ) (page messages.History, err error) {
 	page.TownID, page.Revisions = r.TownID, []messages.Change{}
 	limit, room := cmp.Or(r.Limit, defaultRevisions), runs.PageBytes
-	// take adds a revision. If the page is full, it sets the beginning of the next one instead, and
-	// returns false.
+	// take adds a revision to the page. If the page is full, take sets page.Next, from which the
+	// next page begins, and returns false.
 	take := func(row messages.Change) bool {
 		encoded, err := json.Marshal(row)
 		room -= len(encoded) + 1
@@ -177,8 +177,8 @@ func attributesFor(
 	return a, err
 }
 
-// answering is the client of a request, and converts the engine's T to the answer; reply is nil if T
-// is the answer.
+// answering is the engine's client for a request. reply converts the engine's T to the answer; it is
+// nil if T is the answer.
 type answering[T any] struct {
 	*Service
 	in    *incoming

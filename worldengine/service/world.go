@@ -14,7 +14,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Pages of the lists about the world.
+// Default numbers of rows in a page about the world.
 const (
 	defaultAlerts    = 50
 	defaultApprovals = 100
@@ -88,8 +88,8 @@ func (s *Service) worldSamples(
 	return s.engine.Samples(towns, cmp.Or(r.Minutes, anHour), cmp.Or(r.Points, anHour)), nil
 }
 
-// worldClients answers with the connected clients. A server on the NATS of another process does not
-// know them.
+// worldClients answers with the connected clients. If NATS is another process, the server does not
+// know its clients, and the list is empty.
 func (s *Service) worldClients(
 	in *incoming, _ *messages.WorldClients,
 ) (list messages.Clients, err error) {
@@ -125,8 +125,8 @@ func (r *report) problem(format string, args ...any) {
 	r.Problems = append(r.Problems, fmt.Sprintf(format, args...))
 }
 
-// may reports whether the user may see a part: it may ask a verb, and read every town. Otherwise the
-// part is unknown.
+// may reports whether the user may see a part of the report: the user needs the right to a verb,
+// and to read every town. Otherwise may notes the part as unknown.
 func (r *report) may(part string, verb wire.Verb) bool {
 	err := cmp.Or(r.rights.Verb(verb), r.rights.ReadWorld())
 	if err != nil {
