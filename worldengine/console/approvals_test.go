@@ -155,6 +155,7 @@ func TestApprovalIsDecidedElsewhere(t *testing.T) {
 
 // A proposal that nobody decides about in time disappears by itself.
 func TestApprovalExpires(t *testing.T) {
+	t.Parallel() // it waits for the end
 	w := serve(t, requiring(handoff.AdvanceProject),
 		func(c *server.Config) { c.Engine.ApprovalTimeout = 20 * time.Second })
 	b := open(t, w.srv.HTTP()+"#/approvals")

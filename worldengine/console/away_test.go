@@ -143,6 +143,7 @@ func (p *process) kill() {
 
 // The server dies without a word, and comes back: the page says so, and shows what happened then.
 func TestServerIsKilled(t *testing.T) {
+	t.Parallel() // it waits until the pages call themselves stale
 	program := filepath.Join(t.TempDir(), "handoffd")
 	out, err := exec.Command("go", "build", "-o", program,
 		"worldengine/cmd/handoffd").CombinedOutput()
@@ -282,24 +283,8 @@ func TestUnreadableAnswers(t *testing.T) {
 	b.sees("Day 20", "dread")
 }
 
-// A page that is not there any more, as after another version was started, is told and not blank.
-func TestMissingPage(t *testing.T) {
-	w := serve(t)
-	b := open(t, "about:blank")
-	b.mayBeAway()
-	_, err := chromedp.Call(b.ctx, network.SetBlockedURLs, network.SetBlockedURLsParams{
-		URLPatterns: []*network.BlockPattern{{URLPattern: w.srv.HTTP() + "/" + later(t),
-			Block: true}},
-	})
-	require.NoError(t, err)
-	b.do(chromedp.Navigate(w.srv.HTTP() + "#/send"))
-	b.sees("LIVE", "PAGE_MISSING", "Load the page again")
-	b.picture("page-missing")
-	b.goTo("#/runs")
-	b.sees("No runs yet")
-}
-
-// A world in which nothing is yet says on each page what will be there, and how to begin.
+// A world in which nothing is yet says on each page what will be there, and how to begin. A page that is
+// not there any more, as after another version was started, is told and not blank.
 func TestEmptyWorld(t *testing.T) {
 	w := serve(t, func(c *server.Config) { c.World = nil })
 	b := open(t, w.srv.HTTP())
@@ -311,6 +296,18 @@ func TestEmptyWorld(t *testing.T) {
 		b.sees("LIVE", shows)
 		b.picture("empty-" + cmp.Or(page, "overview"))
 	}
+
+	b = open(t, "about:blank")
+	b.mayBeAway()
+	call(b, network.SetBlockedURLs, network.SetBlockedURLsParams{
+		URLPatterns: []*network.BlockPattern{{URLPattern: w.srv.HTTP() + "/" + later(t),
+			Block: true}},
+	})
+	b.do(chromedp.Navigate(w.srv.HTTP() + "#/send"))
+	b.sees("LIVE", "PAGE_MISSING", "Load the page again")
+	b.picture("page-missing")
+	b.goTo("#/runs")
+	b.sees("No runs yet")
 }
 
 // While answers do not come, the pages say that they ask, then that none came; when they come, they
