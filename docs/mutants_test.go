@@ -24,6 +24,9 @@ import (
 // chosen are mutants of rows whose code does more than the row says, or has none that is broken by
 // itself, by how the obligation begins.
 var chosen = []struct{ row, file, from, to string }{
+	{"emittedAt is when what an event tells", "runevents/producer.go",
+		"at := e.At",
+		"at := time.Time{}"},
 	{"A run that is queued for more than 100 ms", "worldengine/waiting.go",
 		"const queuedMoment = 100 * time.Millisecond",
 		"const queuedMoment = 2 * time.Second"},
