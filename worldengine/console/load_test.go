@@ -5,9 +5,7 @@ package console_test
 import (
 	"context"
 	"encoding/base64"
-	"flag"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -252,47 +250,42 @@ const whenWhole = `
 		observer.disconnect();
 	}).observe(document, { subtree: true, childList: true, characterData: true });`
 
-var loads = flag.Int("loads", 1, "how often TestFirstPaint loads the console, each way")
-
-// How long the first load of the console takes until something is painted, and until the overview
-// is whole: on this machine, and as a slow phone has it. It depends on the machine, so it is
-// printed.
-func TestFirstPaint(t *testing.T) {
+// BenchmarkFirstPaint measures the first load of the console until something is painted, and until the
+// overview is whole: on this machine, and as a slow phone has it.
+func BenchmarkFirstPaint(t *testing.B) {
 	w := serve(t)
 	w.play()
+	fast := slowNetwork{DownloadThroughput: -1, UploadThroughput: -1}
 	for _, as := range []struct {
 		name    string
 		cpu     float64
 		network slowNetwork
 	}{
-		{"this machine", 1, slowNetwork{DownloadThroughput: -1, UploadThroughput: -1}},
-		{"a processor four times slower", 4,
-			slowNetwork{DownloadThroughput: -1, UploadThroughput: -1}},
+		{"this machine", 1, fast}, {"a processor four times slower", 4, fast},
 		{"a slow phone: 4x, 150 ms, 1.6 Mbit/s down, 750 kbit/s up", 4,
 			slowNetwork{Latency: 150, DownloadThroughput: 200_000, UploadThroughput: 93_750}},
 	} {
-		var painted, whole []float64
-		for range *loads {
-			b := open(t, "about:blank")
-			call(b, network.Enable, network.EnableParams{})
-			call(b, network.SetCacheDisabled, network.SetCacheDisabledParams{CacheDisabled: true})
-			call(b, emulateNetwork, as.network)
-			call(b, emulation.SetCPUThrottlingRate,
-				emulation.SetCPUThrottlingRateParams{Rate: as.cpu})
-			call(b, browserpage.AddScriptToEvaluateOnNewDocument,
-				browserpage.AddScriptToEvaluateOnNewDocumentParams{Source: whenWhole})
-			b.do(chromedp.Navigate(w.srv.HTTP()))
-			b.is("window.whole > 0")
-			const first = `performance.getEntriesByName("first-contentful-paint")[0]?.startTime`
-			b.is(first + " > 0")
-			painted = append(painted, eval[float64](b, first))
-			whole = append(whole, eval[float64](b, "window.whole"))
-		}
-		slices.Sort(painted)
-		slices.Sort(whole)
-		t.Logf("%s: first paint %.0f ms (%.0f to %.0f), overview whole %.0f ms (%.0f to %.0f)",
-			as.name, painted[*loads/2], painted[0], painted[*loads-1],
-			whole[*loads/2], whole[0], whole[*loads-1])
+		t.Run(as.name, func(t *testing.B) {
+			var painted, whole float64
+			for t.Loop() {
+				b := open(t, "about:blank")
+				call(b, network.Enable, network.EnableParams{})
+				call(b, network.SetCacheDisabled, network.SetCacheDisabledParams{CacheDisabled: true})
+				call(b, emulateNetwork, as.network)
+				call(b, emulation.SetCPUThrottlingRate,
+					emulation.SetCPUThrottlingRateParams{Rate: as.cpu})
+				call(b, browserpage.AddScriptToEvaluateOnNewDocument,
+					browserpage.AddScriptToEvaluateOnNewDocumentParams{Source: whenWhole})
+				b.do(chromedp.Navigate(w.srv.HTTP()))
+				b.is("window.whole > 0")
+				const first = `performance.getEntriesByName("first-contentful-paint")[0]?.startTime`
+				b.is(first + " > 0")
+				painted += eval[float64](b, first)
+				whole += eval[float64](b, "window.whole")
+			}
+			t.ReportMetric(painted/float64(t.N), "paint-ms/op")
+			t.ReportMetric(whole/float64(t.N), "whole-ms/op")
+		})
 	}
 }
 
