@@ -13,7 +13,7 @@ import (
 type Difference struct {
 	// Path is the place of the value, a JSON Pointer.
 	Path string `json:"path"`
-	// Before and After are the values in canonical form; nil if there is none.
+	// Before and After are the values in canonical form; nil for a missing value.
 	Before jsontext.Value `json:"before,omitzero"`
 	After  jsontext.Value `json:"after,omitzero"`
 }

@@ -16,9 +16,9 @@ const SchemaVersion = "execution-handoff.v1"
 // ProposalVersion is the only schemaVersion of a proposal inside a handoff.
 const ProposalVersion = "proposal.v2"
 
-// Handoff is a valid execution-handoff.v1: its schema holds, its echoes agree, its id is its hash
-// and its command is the mapping of its proposal. Parse and New make it. It is immutable, so
-// goroutines may share it.
+// Handoff is a valid execution-handoff.v1: it fits its schema, its copies of the proposal's members
+// agree with the proposal, its id is its hash, and its command is the mapping of its proposal.
+// Parse and New make it. It is immutable, so goroutines may share it.
 type Handoff struct {
 	SchemaVersion  string       `json:"schemaVersion"`
 	HandoffID      string       `json:"handoffId"`
@@ -71,8 +71,8 @@ func explainTypes(err error) error {
 	return err
 }
 
-// fromTree reads the checked tree by hand: to write it as JSON and to unmarshal that would make
-// Parse half as long again.
+// fromTree reads the checked tree by hand. To write the tree as JSON and unmarshal that would make
+// Parse take half as long again.
 func fromTree(tree map[string]any) (*Handoff, error) {
 	requirements := tree["executionRequirements"].(map[string]any)
 	h := &Handoff{

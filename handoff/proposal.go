@@ -52,8 +52,8 @@ type Precondition struct {
 	Expected any              `json:"expected,omitzero"` // an empty string is a value
 }
 
-// PreconditionKind is the subject of a precondition. An unknown kind is valid on the wire and fails
-// when it is evaluated.
+// PreconditionKind is the condition that a precondition states. An unknown kind is valid on the
+// wire and fails when it is evaluated.
 type PreconditionKind string
 
 // The kinds that agents emit, and (from MissionActive on) the further ones this engine knows.
@@ -68,7 +68,7 @@ const (
 	SalvageFocusSupported PreconditionKind = "salvage_focus_supported"
 	// TalkTypeSupported holds when Expected is a talk type that the rules know.
 	TalkTypeSupported PreconditionKind = "talk_type_supported"
-	// MissionActive holds when a mission is active; with TargetID, when it is that one.
+	// MissionActive holds when a mission is active; with TargetID, when that mission is active.
 	MissionActive PreconditionKind = "mission_active"
 	// ProjectStatus holds when the project TargetID has the status Expected.
 	ProjectStatus PreconditionKind = "project_status"
@@ -78,8 +78,8 @@ const (
 	PressureAtMost PreconditionKind = "pressure_at_most"
 	// TownExists holds when the handoff's town exists; with TargetID, when it is that town.
 	TownExists PreconditionKind = "town_exists"
-	// Approval is the kind of the failure of a handoff that a person has to approve. No proposal
-	// may have it.
+	// Approval is the kind in the failure of a handoff that a person has to approve. No
+	// precondition of a proposal may have this kind.
 	Approval PreconditionKind = "approval"
 )
 

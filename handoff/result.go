@@ -14,13 +14,14 @@ type Status string
 
 // The five statuses, with the booleans that each one requires.
 const (
-	// Executed: accepted and executed; the world has moved on.
+	// Executed: accepted and executed; the town has moved on.
 	Executed Status = "executed"
-	// Failed: accepted, but the command could not be applied; the world is unchanged.
+	// Failed: accepted, but the command could not be applied; the town is unchanged.
 	Failed Status = "failed"
-	// Rejected: refused because the town or a precondition does not hold.
+	// Rejected: refused because the town is unknown, a precondition fails, or an approval is
+	// missing.
 	Rejected Status = "rejected"
-	// Stale: refused because the world has changed since the proposal was made.
+	// Stale: refused because the town has changed since the proposal was made.
 	Stale Status = "stale"
 	// Duplicate: refused because the key was accepted before.
 	Duplicate Status = "duplicate"
@@ -46,8 +47,8 @@ const (
 	ReasonStaleEpoch         ReasonCode = "STALE_DECISION_EPOCH"
 	ReasonStaleHash          ReasonCode = "STALE_SNAPSHOT_HASH"
 	ReasonPreconditionFailed ReasonCode = "PRECONDITION_FAILED"
-	// The proposal's type requires a person's approval: the handoff has none yet, was denied it, or
-	// cannot wait because too many do.
+	// The proposal's type requires a person's approval: the handoff is not approved yet, was
+	// denied, or cannot wait because too many do.
 	ReasonApprovalRequired ReasonCode = "APPROVAL_REQUIRED"
 	ReasonApprovalDenied   ReasonCode = "APPROVAL_DENIED"
 	ReasonApprovalsFull    ReasonCode = "APPROVALS_FULL"
@@ -62,8 +63,8 @@ type Outcome struct {
 	WorldState *WorldState // nil when the result has none
 }
 
-// Evaluation reports the three checks. One that was not evaluated is all zero: false, no failures,
-// null actuals.
+// Evaluation reports the three checks. A check that was not evaluated is all zero: false, no
+// failures, null actuals.
 type Evaluation struct {
 	Preconditions  PreconditionReport `json:"preconditions"`
 	StaleCheck     StaleReport        `json:"staleCheck"`
@@ -83,7 +84,7 @@ type Failure struct {
 	Detail string           `json:"detail"`
 }
 
-// StaleReport reports the true state that the handoff was compared against; nil if not evaluated.
+// StaleReport reports the true state with which the handoff was compared; nil if not evaluated.
 type StaleReport struct {
 	Evaluated           bool    `json:"evaluated"`
 	Passed              bool    `json:"passed"`
@@ -167,7 +168,7 @@ func (r *Result) DeriveID() string {
 }
 
 // appendPreimage writes the canonical JSON of the id's members: in sorted order, by hand, since
-// every handoff needs it. A test holds it against AppendCanonical.
+// every handoff needs it. A test compares it with AppendCanonical.
 func (r *Result) appendPreimage(b []byte) []byte {
 	e := &r.Evaluation
 	b = appendBool(b, `{"accepted":`, r.Accepted)

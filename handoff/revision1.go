@@ -7,14 +7,14 @@ import (
 )
 
 // Revision is the form of a result. Both forms are called execution-result.v1, and represent the
-// same decision; an engine stores the first.
+// same decision; an engine stores revision 0.
 type Revision int
 
 // The revisions of a result.
 const (
 	// Revision0 is the form of the Execution Handoff Contract: Result.
 	Revision0 Revision = 0
-	// Revision1 is the form that later agents' libraries take: Result1.
+	// Revision1 is the form that newer libraries of agents read: Result1.
 	Revision1 Revision = 1
 )
 
@@ -28,7 +28,7 @@ type Addition struct {
 	Embodiment jsontext.Value `json:"embodiment,omitzero"`
 }
 
-// AdditionOf returns h's part of revision 1 that its result lacks.
+// AdditionOf returns the members of revision 1 that h has, and its result of revision 0 lacks.
 func AdditionOf(h *Handoff) Addition {
 	return Addition{
 		TownID: h.Proposal.TownID, ActorID: h.Proposal.ActorID, ProposalType: h.Proposal.Type,

@@ -117,7 +117,7 @@ func ProposalTypes() []ProposalType {
 	return types
 }
 
-// ProposalTypeNamed returns the type of that value or short name, in any case.
+// ProposalTypeNamed returns the type with a value or a short name, in any case.
 func ProposalTypeNamed(name string) (ProposalType, bool) {
 	for i := range proposalTypes {
 		spec := &proposalTypes[i]

@@ -37,8 +37,8 @@ func Read(name schemas.Name, data []byte, limits schemas.Limits, v any) error {
 	return nil
 }
 
-// unreadable refuses a payload that fits its schema but not our types, such as an epoch beyond an
-// int64.
+// unreadable refuses a payload that fits its schema but not the Go types, such as an epoch beyond
+// an int64.
 func unreadable(name schemas.Name, err error) error {
 	v := schemas.Violation{Message: "cannot be read: " + err.Error()}
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {

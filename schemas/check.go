@@ -7,7 +7,7 @@ import (
 )
 
 // check reports the violations of v, the value at rep's place. A value of a wrong type gets only
-// that violation.
+// the violation about its type.
 func (r *rule) check(rep *report, v any) {
 	switch {
 	case r.never:

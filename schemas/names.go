@@ -14,9 +14,9 @@ import (
 // has the name of the event's type, such as "StepFailed".
 type Name string
 
-// Schemas of this package; RequestOf and ReplyOf name the others, of the verbs. A request is exact, so
-// that a misspelt member is refused; a reply tolerates unknown members, so that an older client can read
-// a newer server.
+// Schemas of this package; RequestOf and ReplyOf name the other schemas of verbs. A request is
+// exact, so that a misspelt member is refused; a reply tolerates unknown members, so that an older
+// client can read a newer server.
 const (
 	// ExecutionHandoff is an agent's request to execute a proposal.
 	ExecutionHandoff Name = "execution-handoff.v1"
@@ -32,7 +32,8 @@ const (
 	RunEventWrite Name = "run-event-write.v2"
 	// RunEventRecord is a run event as the append authority persisted it; tolerant.
 	RunEventRecord Name = "run-event-record.v2"
-	// Artifact is a reference to a step's data elsewhere; exact, so that it never holds its bytes.
+	// Artifact is a reference to a step's data elsewhere; exact, so that it never holds the data
+	// itself.
 	Artifact Name = "artifact.v1"
 	// Error is the body of every error reply.
 	Error Name = "error.v1"
@@ -42,7 +43,8 @@ const (
 	TownGetReply Name = "town-get-reply.v1"
 	// MemoryRequest asks for the memory of a town, or of the world.
 	MemoryRequest Name = "world-memory-request.v1"
-	// MemoryContext is the memory of a town, or of the world; exact, since agents drop another.
+	// MemoryContext is the memory of a town, or of the world; exact, since agents drop one with
+	// other members.
 	MemoryContext Name = "world-memory-context.v1"
 	// TownListRequest asks for a page of the list of towns.
 	TownListRequest Name = "town-list-request.v1"
@@ -50,7 +52,7 @@ const (
 	TownPutRequest Name = "town-put-request.v1"
 	// TownPatchRequest changes members of exactly one state of a town.
 	TownPatchRequest Name = "town-patch-request.v1"
-	// ResultGetReply is the result that a key was accepted with.
+	// ResultGetReply is the result with which a key was accepted.
 	ResultGetReply Name = "result-get-reply.v1"
 	// RunEventsRequest asks for a page of the events of a run.
 	RunEventsRequest Name = "run-events-request.v1"

@@ -22,7 +22,7 @@ const (
 // report collects violations and knows its place in the payload. It is for one goroutine.
 type report struct {
 	at     []step // from the whole payload down
-	silent int    // only count while above 0
+	silent int    // while above 0, add only counts
 	count  int
 	found  []Violation
 }
@@ -67,7 +67,7 @@ func (r *report) addMember(name string, message func() string) {
 	r.leave()
 }
 
-// silently runs check and returns how many violations it had, which do not count.
+// silently runs check, and returns the number of its violations, which the report does not keep.
 func (r *report) silently(check func()) int {
 	before := r.count
 	r.silent++
@@ -115,5 +115,5 @@ func number(f float64) string {
 	if b, err := json.Marshal(f); err == nil {
 		return string(b)
 	}
-	return fmt.Sprint(f) // NaN or an infinity, which only a program can put there
+	return fmt.Sprint(f) // NaN or an infinity, which no JSON holds
 }

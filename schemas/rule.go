@@ -119,7 +119,7 @@ func newOnly(constant, enum []any) ([]any, string) {
 	return only, "one of " + strings.Join(texts, ", ")
 }
 
-// formats has the words for patterns that would not help a reader.
+// formats has words that help a reader more than the patterns do.
 var formats = map[string]string{
 	"uuid":      "be a UUID v4 in lower-case text",
 	"date-time": "be an RFC 3339 time in UTC such as 2026-02-16T10:00:00Z",
@@ -141,8 +141,8 @@ func newMatch(re *regexp.Regexp, format string) (func(string) bool, string) {
 
 var hexForm = regexp.MustCompile(`^\^([a-z_]*)\[0-9a-f\]\{([1-9][0-9]*)\}\$$`)
 
-// hexPattern takes apart a pattern such as ^handoff_[0-9a-f]{64}$, which a handoff is matched
-// against eight times: isHex takes a tenth of the regular expression's time.
+// hexPattern takes apart a pattern such as ^handoff_[0-9a-f]{64}$. A handoff is matched with such
+// patterns eight times, and isHex takes a tenth of the regular expression's time.
 func hexPattern(pattern string) (prefix string, digits int, ok bool) {
 	m := hexForm.FindStringSubmatch(pattern)
 	if m == nil {

@@ -36,7 +36,7 @@ func newRules() map[Name]func() *rule {
 // Validate checks a tree from Decode against the schema n. The error is a *ValidationError with
 // CodeSchemaValidation and at most 50 violations, or ErrUnknownSchema. It does not change the tree,
 // and takes time linear in its size. A Go value of a type that Decode does not produce violates
-// every schema with a type.
+// every schema that names a type.
 func Validate(n Name, tree any) error {
 	ready, ok := rules[n]
 	if !ok {

@@ -2,7 +2,7 @@ package messages
 
 import "worldengine/handoff"
 
-// The names of the request and the reply of memory.get, and of the summary in it.
+// The types of the request and the reply of memory.get, and of the summary in the reply.
 const (
 	MemoryRequestType = "world-memory-request.v1"
 	MemoryContextType = "world-memory-context.v1"
@@ -16,7 +16,7 @@ type MemoryGet struct {
 	Scope         MemoryScope `json:"scope"`
 }
 
-// MemoryScope is a part of a world: a town, or all towns with nil. There are no factions.
+// MemoryScope is a part of a world: a town, or all towns if TownID is nil. There are no factions.
 type MemoryScope struct {
 	TownID         *string `json:"townId"`
 	FactionID      *string `json:"factionId"`
@@ -35,7 +35,7 @@ type Memory struct {
 	TownSummary *MemorySummary `json:"townSummary,omitzero"`
 }
 
-// MemoryEntry is one thing that was executed, as a villager would say it.
+// MemoryEntry is an executed command, as a villager would tell it.
 type MemoryEntry struct {
 	RunID     string   `json:"sourceRecordId"`
 	EntryType string   `json:"entryType"`
@@ -62,8 +62,8 @@ type MemoryResult struct {
 	Summary           string             `json:"summary"`
 }
 
-// MemorySummary is a town as it is, and how many results the log keeps of it. Members for which this
-// engine has no source keep their zero values.
+// MemorySummary is a town's present state, with the number of its results that the log keeps.
+// Members for which this engine has no source keep their zero values.
 type MemorySummary struct {
 	Type                string          `json:"type"`
 	SchemaVersion       int             `json:"schemaVersion"`

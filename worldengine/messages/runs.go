@@ -7,26 +7,26 @@ import (
 	"worldengine/runevents"
 )
 
-// ResultGet asks for the result that a key was accepted with.
+// ResultGet asks for the result with which a key was accepted.
 //
 //schema:result-get-request.v1
 type ResultGet struct {
 	// The key of the handoff: proposal_ and 64 lower-case hex digits.
 	IdempotencyKey string `json:"idempotencyKey" schema:"proposalId"`
-	// The town that accepted the key. A key belongs to its town; without townId the answer is the
-	// result of the town that was the last to accept the key.
+	// The town that accepted the key. Each town has its own keys; if left out, the answer is the
+	// result of the town that accepted the key last.
 	TownID string `json:"townId,omitzero" schema:"id"`
 }
 
-// Result is the result that a key was accepted with. The result itself has exactly the members of its
-// schema.
+// Result is the result with which a key was accepted. Its member result has exactly the members
+// that its schema names.
 //
 //schema:result-get-reply.v1
 type Result struct {
-	// The id of the run that the handoff was accepted in, without |.
+	// The id of the run in which the handoff was accepted; it contains no |.
 	RunID string `json:"runId" schema:"noBar"`
-	// The result of the accepted handoff, executed or failed, of revision 0. Of revision 1, which
-	// a header asks for, it is an execution-result-revision-1.v1.
+	// The result of the accepted handoff, executed or failed, in revision 0. If a header asks for
+	// revision 1, it is an execution-result-revision-1.v1.
 	Result jsontext.Value `json:"result" schema:"ref=execution-result.v1"`
 }
 
@@ -54,23 +54,25 @@ type Run struct {
 type Timing struct {
 	// ArrivedAt is when the handoff or the signal arrived, before it waited for anything.
 	ArrivedAt string `json:"arrivedAt,omitzero"`
-	// TookMs is from ArrivedAt to the persistedAt of the end; nil while the run goes on.
+	// TookMs is the time from ArrivedAt to the persistedAt of the run's end; nil while the run goes
+	// on.
 	TookMs *int64 `json:"tookMs,omitzero"`
 }
 
-// RunRow is a run in a list: its state, and the request and the end by its events. A run that a
-// producer began may lack members, and has neither type nor result.
+// RunRow is a run in a list: its state, and its request and its end as its events have them. A run
+// that a producer began may lack members, and has neither type nor result.
 type RunRow struct {
 	runevents.Snapshot
 	Timing
 	TownID  string `json:"townId,omitzero"`
 	ActorID string `json:"actorId,omitzero"`
-	// Type is the type of the proposal or, of a run that is a signal, the signal.
+	// Type is the type of the proposal or, if the run is a signal, the signal.
 	Type         string             `json:"type,omitzero"`
 	Command      string             `json:"command,omitzero"`
 	ResultStatus handoff.Status     `json:"resultStatus,omitzero"`
 	ReasonCode   handoff.ReasonCode `json:"reasonCode,omitzero"`
-	// PluginAbsent is the absence of the plugin that the command waits for; nil if it waits for none.
+	// PluginAbsent is the absence of the plugin for which the command waits; nil if the command
+	// waits for no plugin.
 	PluginAbsent *AbsentPlugin `json:"pluginAbsent,omitzero"`
 }
 
@@ -89,27 +91,27 @@ type RunList struct {
 	// Only the runs of proposals of this type, such as PROJECT_ADVANCE, or of this signal: PAUSE,
 	// RESUME or CANCEL.
 	Type string `json:"type,omitzero" schema:"id"`
-	// Only the runs that have this status now, or whose result has it.
+	// Only the runs that have this status now, or whose result has this status.
 	Status string `json:"status,omitzero" schema:"runStatuses"`
 	// Only the runs whose result has this reason code.
 	Reason string `json:"reasonCode,omitzero" schema:"id"`
 	// Only the runs with an id that begins with this text: the run's own id, its key, or the id of
-	// its handoff or its result. The word before the hash may be left out. The server reads up to
-	// some thousands of runs for it a request.
+	// its handoff or its result. The text may leave out the word before the hash. The server reads
+	// at most some thousands of runs for such a request.
 	ID string `json:"id,omitzero" schema:"id"`
 	// Only the runs whose first event was persisted (persistedAt) at this time or later.
 	From string `json:"from,omitzero" schema:"time"`
 	// Only the runs whose first event was persisted before this time.
 	To string `json:"to,omitzero" schema:"time"`
-	// Only the runs that have an event behind this mark, however long ago they began: the mark of
-	// an earlier reply. They come in the order of their first such events; from, to and order
-	// cannot be given then.
+	// Only the runs that have an event behind this mark of an earlier reply, however long ago the
+	// runs began. They come in the order of their first such events. A request with afterMark has
+	// no from, to or order.
 	AfterMark *uint64 `json:"afterMark,omitzero"`
 	// Whether the newest or the oldest runs come first, in the order in which they were
 	// committed; newest if left out.
 	Order string `json:"order,omitzero" schema:"one=newest|oldest"`
-	// Continue after this place: the next of the page before, in the same order. Left out, the list
-	// begins at the first run of the order.
+	// Continue after this place: next of the previous page, in the same order. If left out, the
+	// list begins at the first run of the order.
 	After uint64 `json:"after,omitzero"`
 	// The largest number of runs to answer with; the server chooses if left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=200"`
@@ -122,16 +124,16 @@ type RunList struct {
 type Runs struct {
 	// The runs of this page, each as run.get shows it.
 	Runs []RunRow `json:"runs" schema:"ref=run-get-reply.v1"`
-	// The after of the request for the next page; left out on the last page. A page with a next may
-	// have fewer runs than wanted, or none: the search goes on there.
+	// The value of after for the next page; left out on the last page. A page with next may have
+	// fewer runs than wanted, or none: the next page continues the search.
 	Next uint64 `json:"next,omitzero" schema:"min=1"`
-	// How many runs this page was searched for.
+	// How many runs the server searched for this page.
 	Searched int `json:"searched"`
-	// When the first event of the last one of them was persisted.
+	// When the first event of the last searched run was persisted.
 	SearchedTo string `json:"searchedTo,omitzero"`
-	// The sequence of the world's log up to which the list is complete, once it is read from this
-	// page to its last. It then has every run that the request asks for and that had an event up to
-	// there. On the bus it is the header Log-Seq of an event.
+	// The sequence of the world's log up to which the list is complete, once this page and all
+	// later ones are read. The list then has every run that the request asks for and that had an
+	// event up to the mark. An event on the bus has its sequence in the header Log-Seq.
 	Mark uint64 `json:"mark"`
 }
 
@@ -153,14 +155,15 @@ type RunEvents struct {
 type Events struct {
 	// The events of this page, in order of runSeq.
 	Events []jsontext.Value `json:"events" schema:"ref=run-event-record.v2"`
-	// The runSeq of the last event that the run has, 0 if it has none. There are more pages while
-	// it is above the runSeq of the last event here.
+	// The runSeq of the run's last event, 0 if it has none. There are more pages while it is above
+	// the runSeq of this page's last event.
 	LastEventSeq int64 `json:"lastEventSeq"`
-	// The mark of the last event of this page: its sequence in the world's log, on the bus the
-	// header Log-Seq. Left out if the page has no events.
+	// The mark of the last event of this page: the event's sequence in the world's log, which is
+	// its header Log-Seq on the bus. Left out if the page has no events.
 	Mark uint64 `json:"mark,omitzero" schema:"min=1"`
-	// With FROM_SNAPSHOT: the state of the run after its events up to snapshotSeq. Left out if the
-	// run has no events up to there; the events are then all that it has, as with FULL.
+	// With FROM_SNAPSHOT: the state of the run after its events up to snapshotSeq. If the run has
+	// no events up to snapshotSeq, snapshot is left out, and events has all its events, as with
+	// FULL.
 	Snapshot *runevents.Snapshot `json:"snapshot,omitzero" schema:"ref=run-get-reply.v1"`
 }
 
@@ -172,11 +175,11 @@ type Events struct {
 //schema:example {"after": "42", "waitMs": 20000}
 //schema:example {}
 type EventListRequest struct {
-	// The cursor of the page before; "0" begins with the oldest commit that is kept. Left out,
-	// the answer has the end of the log as its cursor, and no commits.
+	// The cursor of the previous page; "0" begins with the oldest commit that is kept. If left out,
+	// the answer has no commits, and its cursor is the end of the log.
 	After string `json:"after,omitzero" schema:"id"`
-	// Only the commits of this town. Left out, the commits of all towns that the user may read; a
-	// user who may read all towns also gets the commits of no town.
+	// Only the commits of this town. If left out, the commits of all towns that the user may read;
+	// a user who may read all towns also gets the commits that belong to no town.
 	TownID string `json:"townId,omitzero" schema:"id"`
 	// The largest number of commits to answer with; 100 if left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=1000"`
@@ -192,8 +195,8 @@ type Commit struct {
 	At      string `json:"at,omitzero"`     // the persistedAt of the events
 	TownID  string `json:"townId,omitzero"` // "" if it is of no town
 	Cause   string `json:"cause,omitzero"`
-	// Revision, Epoch and Hash are of the town's state after the commit; 0, nil and "" if the commit
-	// holds no state.
+	// Revision, Epoch and Hash describe the town's state after the commit; 0, nil and "" if the
+	// commit holds no state.
 	Revision uint64 `json:"revision,omitzero"`
 	Epoch    *int64 `json:"epoch,omitzero"`
 	Hash     string `json:"hash,omitzero"`
@@ -208,10 +211,10 @@ type Commit struct {
 type EventListReply struct {
 	// The commits of this page, in the order of the log.
 	Commits []Commit `json:"commits" schema:"ref=commit.v1"`
-	// The after of the next request: the last commit that was looked at, whether it is in the page
-	// or not.
+	// The value of after for the next page: the last commit that the server read, even if the page
+	// leaves it out.
 	Cursor string `json:"cursor" schema:"id"`
-	// true if the log no longer keeps some of the commits between after and cursor. With townId
-	// other towns do not count, if the server knows whose the commits were.
+	// true if the log no longer keeps some of the commits between after and cursor. With townId,
+	// missing commits of other towns do not count if the server knows their towns.
 	Gap bool `json:"gap,omitzero"`
 }

@@ -37,15 +37,15 @@ type Control struct {
 	Status string `json:"status" schema:"one=PAUSED|RUNNING"`
 	// DRAINING while commands are still being applied after a pause; left out otherwise.
 	Substatus string `json:"substatus,omitzero" schema:"one=DRAINING"`
-	// How many commands are being applied outside the engine at this moment; of the world, by the
-	// server that answers.
+	// How many commands are being applied outside the engine at this moment; for the world, only
+	// the commands of the server that answers.
 	Applying int `json:"applying"`
 	// The state of the pause in a sentence, for people.
 	Message string `json:"message,omitzero"`
-	// Who paused it, why and when; left out if nothing is paused.
+	// Who paused the town or the world, why and when; left out if nothing is paused.
 	PausedBy *PausedBy `json:"pausedBy,omitzero"`
-	// The run of the signal that this answers; its events record the signal. Left out if there was
-	// no signal.
+	// The run of the signal that this reply answers; the run's events record the signal. Left out
+	// if there was no signal.
 	SignalID string `json:"signalId,omitzero" schema:"id"`
 }
 
@@ -55,15 +55,15 @@ type PausedBy struct {
 	SignalID string `json:"signalId"`
 	// Who gave the signal.
 	ActorID string `json:"actorId"`
-	// Why, if a reason was given.
+	// The reason, if one was given.
 	Reason string `json:"reason,omitzero"`
 	// When it was paused.
 	At time.Time `json:"at"`
-	// How many milliseconds commands may still be applied after the pause; then an alert is raised.
+	// How many milliseconds after the pause an alert is raised if commands are still being applied.
 	DrainTimeoutMs int64 `json:"drainTimeoutMs"`
 }
 
-// Draining reports whether commands that are being applied are still waited for.
+// Draining reports whether the pause still gives commands time to be applied.
 func (p *PausedBy) Draining(now time.Time) bool {
 	return now.Before(p.At.Add(time.Duration(p.DrainTimeoutMs) * time.Millisecond))
 }
@@ -81,7 +81,7 @@ type Retried struct {
 	// The new run, in which the handoff is tried again.
 	RunID string `json:"runId" schema:"id"`
 	// The execution-result.v1 of the new run; left out while the handoff waits or its command is
-	// being applied: ask run.get.
+	// being applied; run.get has it later.
 	Result jsontext.Value `json:"result,omitzero" schema:"ref=execution-result.v1"`
 }
 
@@ -94,10 +94,10 @@ type Retried struct {
 type ApprovalList struct {
 	// Only the proposals of this town; of all towns if left out.
 	TownID string `json:"townId,omitzero" schema:"id"`
-	// Whether to list the proposals that wait no longer instead, the newest first; false when left
+	// Whether to list instead the proposals that no longer wait, the newest first; false if left
 	// out.
 	Closed bool `json:"closed,omitzero"`
-	// Continue after this place: the next of the page before. Left out, the list begins at its
+	// Continue after this place: next of the previous page. If left out, the list begins at its
 	// first proposal.
 	After string `json:"after,omitzero" schema:"id"`
 	// The largest number of proposals to answer with; the server chooses if left out.
@@ -108,17 +108,17 @@ type ApprovalList struct {
 type Approval struct {
 	// The id of the town.
 	TownID string `json:"townId" schema:"id"`
-	// The handoff; approval.decide takes it.
+	// The id of the handoff; approval.decide takes it.
 	HandoffID string `json:"handoffId" schema:"handoffId"`
 	// The SHA-256 of the handoff as the server stores it. approval.decide takes it beside the id,
 	// since several handoffs may have the same id.
 	HandoffHash string `json:"handoffHash" schema:"hash"`
-	// waiting (for a decision) or approved (and the handoff was not sent again yet). A proposal
+	// waiting (for a decision) or approved (the handoff has not been sent again yet). A proposal
 	// that waits no longer is denied, used (approved and accepted for execution), stale (the town
 	// has changed) or expired.
 	Status string `json:"status" schema:"id"`
-	// The run that carried the handoff out or, before that, the run that asked; left out if the
-	// log does not keep it.
+	// The run that carried the handoff out or, until then, the run that asked for the approval;
+	// left out if the log does not keep it.
 	RunID string `json:"runId,omitzero" schema:"id"`
 	// The command of the handoff.
 	Command string `json:"command" schema:"id"`
@@ -128,18 +128,19 @@ type Approval struct {
 	At string `json:"at" schema:"id"`
 	// When the proposal, or its approval, expires.
 	Expires string `json:"expiresAt" schema:"id"`
-	// Who approved it; left out before.
+	// Who approved it; left out until then.
 	DecidedBy string `json:"decidedBy,omitzero"`
-	// When it was approved; left out before.
+	// When it was approved; left out until then.
 	DecidedAt string `json:"decidedAt,omitzero" schema:"id"`
 	// The reason of the decision; left out if the person gave none.
 	Reason string `json:"reason,omitzero"`
-	// The changes in the town that the built-in rules expect of the command. A game may do
-	// otherwise.
+	// The changes in the town that the built-in rules expect of the command. A game may make other
+	// changes.
 	Expected []ExpectedChange `json:"expected"`
-	// Why the built-in rules expect the command to fail, a reason code; left out if they do not.
+	// The reason code with which the built-in rules expect the command to fail; left out if they
+	// expect no failure.
 	ExpectedFailure handoff.ReasonCode `json:"expectedFailure,omitzero" schema:"id"`
-	// How many changes are expected beyond the ones in expected; left out if there are none.
+	// How many expected changes are missing from expected; left out if none are.
 	ExpectedLeftOut int `json:"expectedLeftOut,omitzero" schema:"min=1"`
 }
 
@@ -147,13 +148,13 @@ type Approval struct {
 type ExpectedChange struct {
 	// The place of the value, a JSON Pointer.
 	Path string `json:"path"`
-	// The value of now; left out if there is none, or if it is large.
+	// The present value; left out if there is none, or if it is large.
 	From jsontext.Value `json:"from,omitzero"`
-	// The value afterwards; left out if there is none, or if it is large.
+	// The value after the command; left out if there is none, or if it is large.
 	To jsontext.Value `json:"to,omitzero"`
-	// The size of the value of now in bytes of JSON, if it is large.
+	// The size of the present value in bytes of JSON, if it is large.
 	FromBytes int `json:"fromBytes,omitzero" schema:"min=1"`
-	// The size of the value afterwards in bytes of JSON, if it is large.
+	// The size of the value after the command in bytes of JSON, if it is large.
 	ToBytes int `json:"toBytes,omitzero" schema:"min=1"`
 }
 
@@ -164,7 +165,7 @@ type ExpectedChange struct {
 type Approvals struct {
 	// The proposals of this page.
 	Approvals []*Approval `json:"approvals"`
-	// The after of the request for the next page; left out on the last one.
+	// The value of after for the next page; left out on the last page.
 	Next string `json:"next,omitzero" schema:"id"`
 }
 
@@ -178,34 +179,34 @@ const (
 //
 //schema:approval-decide-request.v1
 type ApprovalDecide struct {
-	// The handoff that is decided about.
+	// The id of the handoff.
 	HandoffID string `json:"handoffId" schema:"handoffId"`
-	// The town in which it waits.
+	// The town in which the handoff waits.
 	TownID string `json:"townId" schema:"id"`
-	// The handoffHash of approval.list for the handoff that the person saw: another handoff that
-	// waits under the same id is not decided about. Left out, only one handoff with the id may wait
-	// in the town.
+	// The handoffHash, from approval.list, of the handoff that the person saw: no other handoff
+	// with the same id is approved or denied. If left out, only one handoff with the id may wait in
+	// the town.
 	HandoffHash string `json:"handoffHash,omitzero" schema:"hash"`
 	// approve: the same handoff is executed when it is sent again. reject: it is refused, with
 	// the reason.
 	Decision string `json:"decision" schema:"one=approve|reject"`
-	// Why, for the agent and the events: at most 500 characters, and may be empty.
+	// The reason, for the agent and the events: at most 500 characters, may be empty.
 	Reason string `json:"reason" schema:"chars=0-500"`
 	// Who decides, if the server has no access control; "operator" if left out.
 	ActorID string `json:"actorId,omitzero" schema:"chars=1-200"`
-	// Whether the handoff that was stored is executed at once, so that its agent need not send it
-	// again; false if left out.
+	// Whether the stored handoff is executed at once, so that its agent need not send it again;
+	// false if left out.
 	Submit bool `json:"submit,omitzero"`
 }
 
-// Decided is the decision about a proposal, which is stored, and the result of the handoff if it
-// was to be submitted.
+// Decided is the stored decision about a proposal, with the result of the handoff if the request
+// had it submitted.
 //
 //schema:approval-decide-reply.v1
 type Decided struct {
 	// The id of the town.
 	TownID string `json:"townId" schema:"id"`
-	// The handoff that was decided about.
+	// The id of the handoff.
 	HandoffID string `json:"handoffId" schema:"handoffId"`
 	// approve or reject.
 	Decision string `json:"decision" schema:"one=approve|reject"`
@@ -217,13 +218,13 @@ type Decided struct {
 	Reason string `json:"reason,omitzero"`
 	// When it was decided.
 	At string `json:"at" schema:"id"`
-	// The run of the submitted handoff, even without a result yet, or the run in which it was
-	// accepted before; left out if none is known.
+	// The run of the submitted handoff, even while it has no result, or the earlier run in which
+	// the handoff was accepted; left out if neither is known.
 	RunID string `json:"runId,omitzero" schema:"id"`
 	// The execution-result.v1 of the handoff that was submitted.
 	Result jsontext.Value `json:"result,omitzero" schema:"ref=execution-result.v1"`
 	// Why there is no result although the handoff was to be submitted. The decision stands: send
-	// the handoff, or the same decision by the same person again.
+	// the handoff again, or have the same person send the same decision again.
 	NotSubmitted *NotSubmitted `json:"notSubmitted,omitzero"`
 }
 

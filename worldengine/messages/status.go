@@ -15,8 +15,8 @@ import (
 //schema:example {}
 //schema:example {"damage": true}
 type WorldStatus struct {
-	// Whether to read the last record of every town, and to report those that cannot be read; false
-	// if left out.
+	// Whether to read the last record of every town, and to report the unreadable ones; false if
+	// left out.
 	Damage bool `json:"damage,omitzero"`
 }
 
@@ -27,13 +27,14 @@ type WorldReport struct {
 	Healthy bool   `json:"healthy"`
 	// Problems are the reasons why the world is not healthy.
 	Problems []string `json:"problems"`
-	// Unknown says why a part is left out that the user may not see: pause, alerts, approvals or
-	// servers.
+	// Unknown has the reasons why parts are left out, by the part: pause, alerts, approvals,
+	// servers or disk.
 	Unknown map[string]string `json:"unknown"`
 
 	// LogEnd is the last sequence of the log.
 	LogEnd uint64 `json:"logEnd"`
-	// Towns counts the towns, and States those in each state. The lists name some of them.
+	// Towns counts the towns, and States the towns in each state. The lists name some of these
+	// towns.
 	Towns         int            `json:"towns"`
 	States        TownStates     `json:"townStates"`
 	TownsPaused   []TownPause    `json:"townsPaused"`
@@ -52,7 +53,7 @@ type WorldReport struct {
 
 // TownStates counts towns by state. A town may be in several.
 type TownStates struct {
-	// Paused towns are paused by themselves.
+	// Paused towns have a pause of their own.
 	Paused   int `json:"paused"`
 	Applying int `json:"applying"`
 	// NoPlugin towns have a command that waits for a plugin that is away.
@@ -63,7 +64,7 @@ type TownStates struct {
 	InDoubt int `json:"inDoubt"`
 }
 
-// TownPause is a town that is paused by itself.
+// TownPause is a town with a pause of its own.
 type TownPause struct {
 	TownID  string    `json:"townId"`
 	ActorID string    `json:"actorId"`
@@ -80,7 +81,7 @@ type TownPending struct {
 // WaitingApprovals are the proposals that wait for a person's approval.
 type WaitingApprovals struct {
 	Count int `json:"count"`
-	// Since is when the oldest was asked for, and TownID its town.
+	// Since is when the oldest of them began to wait, and TownID its town.
 	Since  string `json:"since,omitzero"`
 	TownID string `json:"townId,omitzero"`
 }
@@ -89,9 +90,9 @@ type WaitingApprovals struct {
 type OpenAlerts struct {
 	Count  map[runevents.Severity]int `json:"count"`
 	Newest []Alert                    `json:"newest"`
-	// Acknowledged is how many others are acknowledged.
+	// Acknowledged counts the acknowledged alerts.
 	Acknowledged int `json:"acknowledged"`
-	// Lost is how many alerts servers could not store since their start.
+	// Lost counts the alerts that servers could not store since they started.
 	Lost int64 `json:"lost"`
 }
 
@@ -101,9 +102,10 @@ type Server struct {
 	// Name is for people; "" if it has none.
 	Name    string `json:"name,omitzero"`
 	Version string `json:"version"`
-	// Started is when it began to serve, or to stand by.
+	// Started is when the server began to serve, or to stand by.
 	Started time.Time `json:"started"`
-	// Writer is set if it serves the world; else it stands by, and has neither Stats nor Verbs.
+	// Writer is set if the server serves the world; else it stands by, and has neither Stats nor
+	// Verbs.
 	Writer bool `json:"writer"`
 	// Indexed is the log sequence up to which its index is complete.
 	Indexed uint64       `json:"indexed"`
@@ -128,13 +130,13 @@ type ServerStats struct {
 
 // Overload is how full a server is, and how many requests it has refused.
 type Overload struct {
-	// Held is how many requests are between their arrival and their answer, and HeldBytes their
-	// share of --max-held.
+	// Held counts the requests that have arrived and are not answered yet. HeldBytes is their size,
+	// which --max-held bounds.
 	Held      int   `json:"held"`
 	HeldBytes int64 `json:"heldBytes"`
-	// Refused counts the answers 429 by the bound that was full. "town" and "world" are the slots
-	// of a town (a run, a key) and of all, "bytes" is --max-held, "queue" the engine's queue for
-	// the town.
+	// Refused counts the answers 429 by the bound that was full. "town" stands for the slots of one
+	// town, run or key, "world" for all slots, "bytes" for --max-held, and "queue" for the engine's
+	// queue for the town.
 	Refused map[string]int64 `json:"refused"`
 	// StrayReplies counts the requests that were dropped because their reply subject is no inbox.
 	StrayReplies int64 `json:"strayReplies"`
@@ -146,14 +148,15 @@ type Stats struct {
 	Results map[handoff.Status]int64 `json:"results"`
 	// Waiting is how many requests are queued or in hand.
 	Waiting int `json:"waiting"`
-	// Applying is how many commands are being applied outside the engine, by this
-	// instance.
+	// Applying is how many of this engine's commands are being applied outside it.
 	Applying int `json:"applying"`
 	// Indexed is the log sequence up to which the index is complete.
 	Indexed uint64 `json:"indexed"`
-	// IndexEnd is how far Indexed has to go until the index is built; absent if it is.
+	// IndexEnd is the log sequence that Indexed must reach until the index is built; absent once it
+	// is built.
 	IndexEnd uint64 `json:"indexEnd,omitzero"`
-	// BusPublished is the log sequence up to which the bus has the run events; absent without one.
+	// BusPublished is the log sequence up to which the bus has the run events; absent without a
+	// bus.
 	BusPublished *uint64 `json:"busPublished,omitempty"`
 	// CommitsMissed is how many commits of this engine were not published live.
 	CommitsMissed int64 `json:"commitsMissed"`
@@ -164,8 +167,8 @@ type Stats struct {
 	AlertCounts
 	// WorldPaused is set while the world is paused.
 	WorldPaused bool `json:"worldPaused,omitzero"`
-	// TownsPaused is how many towns are paused by themselves, as far as the engine knows. It learns
-	// of another engine's pause within moments.
+	// TownsPaused is how many towns have a pause of their own, as far as the engine knows. The
+	// engine learns of another engine's pause within moments.
 	TownsPaused int `json:"townsPaused"`
 	// PluginsAbsent is how many towns had no plugin when this engine last asked for one.
 	PluginsAbsent int `json:"pluginsAbsent"`
@@ -175,7 +178,7 @@ type Stats struct {
 	ApprovalOldestMs int64 `json:"approvalOldestMs"`
 	// StorageFull is why nothing can be stored now; absent if storing is possible.
 	StorageFull string `json:"storageFull,omitzero"`
-	// LogLost is why nothing is judged before an operator acts; absent if handoffs are judged.
+	// LogLost is why nothing is judged until an operator acts; absent if handoffs are judged.
 	LogLost string `json:"logLost,omitzero"`
 	// ProcessorMs is the processor time that the engine's process has used, in milliseconds.
 	ProcessorMs int64 `json:"processorMs"`

@@ -15,8 +15,7 @@ import (
 type TownGet struct {
 	// The id of the town: any non-empty string.
 	TownID string `json:"townId" schema:"id"`
-	// The revision of the town to answer with, one that town.history lists; the current one when
-	// left out.
+	// The wanted revision of the town, one that town.history lists; the current one if left out.
 	Revision uint64 `json:"revision,omitzero" schema:"min=1"`
 }
 
@@ -37,7 +36,7 @@ type TownSummary struct {
 	PendingRunID string `json:"pendingRunId,omitzero" schema:"id"`
 	// True while the town itself is paused.
 	Paused bool `json:"paused,omitzero"`
-	// Since when the town has had no plugin; left out if it had one when it was last asked.
+	// Since when the town has had no plugin; left out if the engine's last request reached one.
 	PluginAbsentSince string `json:"pluginAbsentSince,omitzero"`
 }
 
@@ -45,13 +44,13 @@ type TownSummary struct {
 type AbsentPlugin struct {
 	// The id of the town.
 	TownID string `json:"townId" schema:"id"`
-	// Since when it has had no plugin.
+	// Since when the town has had no plugin.
 	Since string `json:"since" schema:"id"`
-	// The run whose command waits; left out if no server asks at the moment.
+	// The run whose command waits; left out if no server asks for the plugin at the moment.
 	RunID string `json:"runId,omitzero"`
 	// The logical attempt, from 1.
 	Attempt int64 `json:"attempt,omitzero"`
-	// The last answer, or the reason why there is none.
+	// The plugin's last answer, or the reason why there is none.
 	Said string `json:"said,omitzero"`
 	// When the plugin is next asked.
 	NextAt string `json:"nextAt,omitzero"`
@@ -79,7 +78,7 @@ type Town struct {
 	// The types of proposals that a person must approve in the town; left out if there are none.
 	Approval []handoff.ProposalType `json:"approval,omitempty" schema:"id"`
 	// The absence of the plugin: since, attempt, said, nextAt and todo, as in world.status; left
-	// out with pluginAbsentSince.
+	// out if pluginAbsentSince is.
 	PluginAbsent *AbsentPlugin `json:"pluginAbsent,omitzero"`
 	// The last handoff that failed after it was accepted on this very state; left out if there is
 	// none. The same proposal would be a duplicate of it.
@@ -90,15 +89,16 @@ type Town struct {
 //
 //schema:town-put-request.v1
 type TownPut struct {
-	// The new state of the town, with the town's id in it. It never lowers the day.
+	// The new state of the town, with the town's id. Its day must not be before the town's day.
 	Snapshot any `json:"snapshot" schema:"ref=snapshot.v1"` // a *town.Snapshot, or its JSON
-	// The state to replace. Left out, the town is created and an existing one refused.
+	// The snapshotHash of the state to replace. If left out, the town is created; if it exists, the
+	// request is refused.
 	Expected string `json:"expectedSnapshotHash,omitzero" schema:"hash"`
-	// Who applies the town's commands from now on. Left out, it stays as it is; for a new town it
-	// is the server's default.
+	// Who applies the town's commands from now on. If left out, this stays as it is; a new town
+	// gets the server's default.
 	Apply string `json:"apply,omitzero" schema:"one=local|plugin|rcon"`
 	// The types of proposals that a person must approve in the town from now on; an empty list for
-	// none. Left out, they stay as they are; a new town gets the world's setting.
+	// none. If left out, they stay as they are; a new town gets the world's setting.
 	Approval []handoff.ProposalType `json:"approval,omitzero" schema:"proposalTypes,most=100"`
 }
 
@@ -108,13 +108,13 @@ type TownPut struct {
 type TownPatch struct {
 	// The id of the town: any non-empty string.
 	TownID string `json:"townId" schema:"id"`
-	// A JSON Merge Patch (RFC 7396) of the town's snapshot. null removes a member; mission and
+	// A JSON Merge Patch (RFC 7396) of the town's snapshot. null removes a member, but mission and
 	// latestNetherEvent become null. A list is replaced as a whole.
 	Patch jsontext.Value `json:"patch" schema:"object"`
-	// The state to change; the town must still be in it.
+	// The snapshotHash of the state to change; the town must still be in that state.
 	Expected string `json:"expectedSnapshotHash" schema:"hash"`
 	// The types of proposals that a person must approve in the town from now on; an empty list for
-	// none. Left out, they stay as they are; a new town gets the world's setting.
+	// none. If left out, they stay as they are.
 	Approval []handoff.ProposalType `json:"approval,omitzero" schema:"proposalTypes,most=100"`
 }
 
@@ -129,8 +129,8 @@ type TownRemove struct {
 	TownID string `json:"townId" schema:"id"`
 }
 
-// The states of towns, by which a list is filtered, and its orders: by id, the highest day first,
-// and the last change first.
+// The states by which a list of towns is filtered, and the orders of the list: by id, the highest
+// day first, and the last change first.
 const (
 	TownPaused   = "paused"
 	TownApplying = "applying"
@@ -150,17 +150,17 @@ const (
 //schema:example {"after": "town-threatened", "limit": 100}
 //schema:example {"state": "waiting", "sort": "changed"}
 type TownList struct {
-	// Start after this town id: the next of the page before. Left out, the list begins at the first
-	// town.
+	// Start after this town id: next of the previous page. If left out, the list begins at the
+	// first town.
 	After string `json:"after,omitzero"`
 	// The largest number of towns to answer with; the server chooses if left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=10000"`
 	// Only the towns whose ids contain this text, in any case, or whose snapshotHash begins with
 	// it.
 	Text string `json:"text,omitzero" schema:"id"`
-	// Only the towns in this state, as world.status counts them: paused by themselves, applying a
-	// command, noPlugin if the plugin of their command is away, waiting for a person's approval, or
-	// inDoubt.
+	// Only the towns in this state, as world.status counts them: paused with a pause of their own,
+	// applying a command, noPlugin if the plugin of their command is away, waiting for a person's
+	// approval, or inDoubt.
 	State string `json:"state,omitzero" schema:"one=paused|applying|noPlugin|waiting|inDoubt"`
 	// The order: by id, the highest day first, or the last change first; id if left out.
 	Sort string `json:"sort,omitzero" schema:"one=id|day|changed"`
@@ -181,11 +181,11 @@ type ListedTown struct {
 type Towns struct {
 	// The towns of this page.
 	Towns []ListedTown `json:"towns"`
-	// The after of the request for the next page; left out on the last one.
+	// The value of after for the next page; left out on the last page.
 	Next string `json:"next,omitzero"`
 	// How many towns the user may read.
 	Total int `json:"total"`
-	// How many of them pass the filters.
+	// How many of these towns pass the filters.
 	Found int `json:"found"`
 }
 
@@ -197,13 +197,13 @@ type Towns struct {
 //schema:example {"townId": "town-threatened", "before": 42, "limit": 20}
 //schema:example {"after": 42, "limit": 20}
 type TownHistory struct {
-	// The id of the town: any non-empty string. Left out, the answer has the newest changes of
-	// all towns that the user may read, of those among the last 500 messages of the log.
+	// The id of the town: any non-empty string. If left out, the answer has the changes of all
+	// towns that the user may read, as far as they are among the last 500 messages of the log.
 	TownID string `json:"townId,omitzero" schema:"id"`
-	// Only the revisions before this one: the next of the page before. Left out, the list begins at
-	// the newest revision.
+	// Only the revisions before this one: next of the previous page. If left out, the list begins
+	// at the newest revision.
 	Before uint64 `json:"before,omitzero" schema:"min=1"`
-	// Only the revisions after this one, such as the newest one that is known.
+	// Only the revisions after this one, such as the newest that the client knows.
 	After uint64 `json:"after,omitzero" schema:"min=1"`
 	// The largest number of revisions to answer with; the server chooses if left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=1000"`
@@ -211,7 +211,8 @@ type TownHistory struct {
 
 // Revision is one change of a town, and the state that it left.
 type Revision struct {
-	// The revision: town.get answers with the state that it left; a removal left none.
+	// The number of the revision: town.get returns the state that the revision left; a removal left
+	// none.
 	Revision uint64 `json:"revision" schema:"min=1"`
 	// When it was stored, as in the RunEvents contract: 2026-02-16T10:00:00.000Z.
 	At string `json:"at" schema:"id"`
@@ -220,8 +221,8 @@ type Revision struct {
 	// server), cancelled (an operator cancelled the run of such a command), put (town.put,
 	// town.patch or the world file), remove (an operator removed the town), control (an operator
 	// paused or resumed the town), asked (a handoff waits for a person's approval), decided (a
-	// person approved or denied one) or mend (an operator put the town back to its last readable
-	// state).
+	// person approved or denied a handoff) or mend (an operator put the town back to its last
+	// readable state).
 	Cause string `json:"cause" schema:"id"`
 	// The run of the handoff, or of the operator's signal; left out if there is none.
 	RunID string `json:"runId,omitzero" schema:"id"`
@@ -236,14 +237,14 @@ type Revision struct {
 	Reason handoff.ReasonCode `json:"reasonCode,omitzero" schema:"id"`
 	// The decision epoch of the state that the revision left.
 	Epoch int64 `json:"epoch"`
-	// The snapshotHash of the state that the revision left; of a removal the hash of the last
-	// state, as epoch.
+	// The snapshotHash of the state that the revision left. After a removal, hash and epoch are the
+	// last state's.
 	Hash string `json:"hash"`
 }
 
-// Change is a revision and its town, "" in the history of one town.
+// Change is a revision and its town; the town is "" in the history of one town.
 type Change struct {
-	// The id of the town; left out if one was asked about.
+	// The id of the town; left out if the request names a town.
 	TownID   string `json:"townId,omitzero" schema:"id"`
 	Revision `json:",inline"`
 }
@@ -252,11 +253,11 @@ type Change struct {
 //
 //schema:town-history-reply.v1
 type History struct {
-	// The id of the town that was asked about; left out if there was none.
+	// The id of the town that the request names; left out if it names none.
 	TownID string `json:"townId,omitzero" schema:"id"`
 	// The revisions of this page, the newest first.
 	Revisions []Change `json:"revisions"`
-	// The before of the request for the next page; left out at the end of the kept history, or of
-	// the requested part.
+	// The value of before for the next page; left out at the end of the kept history, or of the
+	// requested part.
 	Next uint64 `json:"next,omitzero" schema:"min=1"`
 }

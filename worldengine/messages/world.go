@@ -13,7 +13,7 @@ type Error struct {
 	Error ErrorDetail `json:"error"`
 }
 
-// ErrorDetail is an error. Code is a wire.Code, and Details are the places in the request.
+// ErrorDetail is an error. Code is a wire.Code, and Details are the violations in the request.
 type ErrorDetail struct {
 	Code    string              `json:"code"`
 	Message string              `json:"message"`
@@ -36,8 +36,8 @@ func ErrorBody(code, message string, details []schemas.Violation) []byte {
 //schema:example {}
 //schema:example {"after": 4711, "limit": 50, "unacknowledged": true}
 type AlertList struct {
-	// Continue with older alerts behind this place: the next of the page before. Left out, the list
-	// begins at the newest alert.
+	// Continue with the alerts that are older than this place: next of the previous page. If left
+	// out, the list begins at the newest alert.
 	After uint64 `json:"after,omitzero"`
 	// The largest number of alerts to answer with; the server chooses if left out.
 	Limit int `json:"limit,omitzero" schema:"min=1,max=200"`
@@ -47,7 +47,7 @@ type AlertList struct {
 
 // Alert is an alert in a list, and the reply of alert.ack.
 type Alert struct {
-	// Seq names it to alert.ack.
+	// Seq names the alert in a request of alert.ack.
 	Seq uint64 `json:"seq"`
 	// ID is shared by all messages about the same alert.
 	ID string `json:"id"`
@@ -81,7 +81,7 @@ type AlertAck struct {
 	Seq uint64 `json:"seq" schema:"min=1"`
 	// Who acknowledges it, if the server has no access control; "operator" if left out.
 	ActorID string `json:"actorId,omitzero" schema:"id"`
-	// Why, or how it was dealt with.
+	// The reason, or how the alert was dealt with.
 	Reason string `json:"reason,omitzero"`
 }
 
@@ -97,8 +97,8 @@ type WhoAmI struct{}
 type Identity struct {
 	// The name of the world.
 	World string `json:"world"`
-	// The name of the user in the access file; left out without access control, and in the
-	// world's account if the inbox of the request is no user's.
+	// The name of the user in the access file; left out without access control, and in the world's
+	// account if the inbox of the request belongs to no user.
 	User string `json:"user,omitzero"`
 	// The role of the user; left out without access control.
 	Role wire.Role `json:"role,omitzero"`
@@ -126,14 +126,14 @@ type WorldSamples struct {
 	Points int `json:"points,omitzero" schema:"min=1,max=240"`
 }
 
-// Sample counts the handoffs of a step of time.
+// Sample counts the handoffs that ended in a span of time.
 type Sample struct {
 	// When the sample begins.
 	At string `json:"at"`
-	// How many handoffs ended, by the status of the result, or cancelled.
+	// How many handoffs ended, by the status of the result; "cancelled" counts the cancelled ones.
 	Results map[string]int64 `json:"results"`
-	// The median time in milliseconds from the arrival of these handoffs to their answers, of one
-	// town to their persistedAt; left out if none ended.
+	// The median time in milliseconds from the arrival of these handoffs to their answers or, with
+	// townId, to their persistedAt; left out if none ended.
 	P50Ms *int64 `json:"p50Ms,omitzero"`
 	// The 99th percentile of these times; left out if none ended.
 	P99Ms *int64 `json:"p99Ms,omitzero"`
@@ -157,19 +157,19 @@ type Samples struct {
 //schema:example {}
 type WorldClients struct{}
 
-// Client is the connections to NATS of one user under one name.
+// Client has the connections to NATS of one user under one name.
 type Client struct {
-	// The user; left out for one that need not sign in.
+	// The user; left out for a client that need not sign in.
 	User string `json:"user,omitzero"`
 	// The role of the user.
 	Role string `json:"role,omitzero"`
 	// The name that the client gives its connections.
 	Name string `json:"name,omitzero"`
-	// How many of them are open.
+	// How many connections are open.
 	Connections int `json:"connections"`
-	// When the first one that is open began.
+	// When the oldest open connection began.
 	Since string `json:"since,omitzero"`
-	// When one of them sent or received something, or ended.
+	// When a connection of the client last sent or received something, or ended.
 	LastSeen string `json:"lastSeen"`
 	// The towns whose commands it takes, as a plugin; * for all.
 	Towns []string `json:"towns,omitempty"`

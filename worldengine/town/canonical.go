@@ -88,7 +88,7 @@ func absentLast(a, b *float64) int {
 }
 
 // appendCanonical writes the canonical JSON of s, which is in canonical order: names sorted, by
-// hand, since this is on the path of every handoff. A test holds it against the general form.
+// hand, since every handoff needs it. A test compares it with the general form.
 func (s *Snapshot) appendCanonical(b []byte) []byte {
 	b = strconv.AppendInt(append(b, `{"day":`...), s.Day, 10)
 	b = appendOptional(b, `,"latestNetherEvent":`, s.LatestNetherEvent)

@@ -8,8 +8,8 @@ import (
 )
 
 // Evaluate returns the failures of the preconditions on the true state of the town, in the order of
-// the preconditions; none if all hold. The contract (wire facts, proposal.v2) fixes the details of
-// the kinds that agents emit.
+// the preconditions; none if all hold. The wire facts of the agents' library (docs/contracts.md)
+// fix the details of the kinds that agents emit.
 func Evaluate(preconditions []handoff.Precondition, s *Snapshot) []handoff.Failure {
 	failures := []handoff.Failure{}
 	for i := range preconditions {
@@ -90,7 +90,7 @@ func pressureBound(p *handoff.Precondition, s *Snapshot) string {
 		p.Field, number(value), number(bound)))
 }
 
-// field returns the pressure of that name.
+// field returns the pressure with a name.
 func (p *Pressure) field(name string) (float64, bool) {
 	switch name {
 	case "threat":
@@ -105,7 +105,7 @@ func (p *Pressure) field(name string) (float64, bool) {
 	return 0, false
 }
 
-// sideQuest and project return the index of the element with that id, or -1.
+// sideQuest and project return the index of the element with an id, or -1.
 func (s *Snapshot) sideQuest(id string) int {
 	return slices.IndexFunc(s.SideQuests, func(q SideQuest) bool { return q.ID == id })
 }

@@ -9,12 +9,13 @@ var (
 	// ErrUnknown: there is no such town.
 	ErrUnknown = errors.New("worldengine: there is no such town")
 
-	// ErrExists: a town is created that exists already. Give expectedSnapshotHash to replace it.
+	// ErrExists: the town to create exists already. Give expectedSnapshotHash to replace it.
 	ErrExists = errors.New("worldengine: the town exists; " +
 		"give expectedSnapshotHash, the hash of the state to replace")
 )
 
-// ConflictError says that a town is not in the state that a put expects. Get it and put again.
+// ConflictError says that a town is not in the state that a put expects. Get the town and put
+// again.
 type ConflictError struct{ Expected, Actual string }
 
 // Error names the two hashes.
@@ -32,9 +33,9 @@ func (e *RegressionError) Error() string {
 		e.Current, e.Day)
 }
 
-// MayReplace returns an error if state may not take the place of current, the zero State for no
-// town. With expected "" a town is created; otherwise the state with that hash is replaced. The
-// error is ErrUnknown, ErrExists, *ConflictError or *RegressionError.
+// MayReplace returns an error if state may not take the place of current, which is the zero State
+// if there is no town. If expected is "", a town is created; otherwise the state with that hash is
+// replaced. The error is ErrUnknown, ErrExists, *ConflictError or *RegressionError.
 func (state State) MayReplace(current State, expected string) error {
 	switch {
 	case expected == "" && current.Exists():

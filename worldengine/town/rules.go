@@ -23,8 +23,8 @@ const (
 	EpochExhausted handoff.ReasonCode = "EPOCH_EXHAUSTED"
 )
 
-// Rules are the amounts of the built-in rules, which are flags of handoffd with these defaults. The
-// zero Rules moves the day on and changes no amount.
+// Rules are the amounts of the built-in rules. Each is a flag of handoffd with the default below.
+// With the zero Rules a command moves the day on, but adds and takes off nothing.
 type Rules struct {
 	ProjectStep     float64 `json:"projectStep" help:"The amount that PROJECT_ADVANCE adds to the progress of the project." default:"0.1"`
 	SalvageFocused  float64 `json:"salvageFocused" help:"The amount that SALVAGE_PLAN takes off scarcity or dread." default:"0.1"`
@@ -93,8 +93,8 @@ func (r Rules) Apply(s *Snapshot, p *handoff.Proposal) (State, handoff.ReasonCod
 	return hashSnapshot(&next), ""
 }
 
-// change applies p to next, whose lists still belong to the old snapshot: each change of a list
-// copies it first and leaves it in canonical order.
+// change applies p to next, whose lists still belong to the old snapshot: each change copies the
+// list first, and leaves the copy in canonical order.
 func (r Rules) change(next *Snapshot, p *handoff.Proposal) handoff.ReasonCode {
 	switch p.Type {
 	case handoff.AcceptMission:

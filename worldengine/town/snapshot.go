@@ -98,8 +98,8 @@ func Parse(data []byte, limits schemas.Limits) (State, error) {
 	return FromTree(tree)
 }
 
-// MaxState bounds the canonical form of a state, whoever gives it to a town: a request, a plugin or
-// a world file. So a state that a plugin reported can be put again.
+// MaxState bounds the bytes of a state's canonical form, whether a request, a plugin or a world
+// file gives the state to a town. So a state that a plugin reported can be put again.
 const MaxState = 512 << 10
 
 // FromTree is Parse for a payload that schemas.Decode has already read.

@@ -4,10 +4,10 @@
 // # Requests and replies
 //
 // A client asks on worldengine.v1.<world>.<verb> (see Verb) and gives an inbox as the reply
-// subject. Every verb is an endpoint of the NATS micro service named ServiceName, in one queue
-// group, so all servers of a world share its requests.
+// subject. Every verb is an endpoint of the NATS micro service named ServiceName. The world's
+// writer answers the requests.
 //
-// The servers judge the handoffs of one town one after another. NATS keeps the order of one
+// The writer judges the handoffs of one town one after another. NATS keeps the order of one
 // client's requests on one connection; it keeps no order between clients, verbs or servers.
 //
 // A reply to a handoff is an execution-result.v1 with the header RunIDHeader. An error reply has

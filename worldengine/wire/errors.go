@@ -69,7 +69,8 @@ const (
 type ErrorSpec struct {
 	Code   Code
 	Status int // the header Nats-Service-Error-Code
-	// RetryAfter is the header Retry-After-Ms; 0, and no header, if another try does not help.
+	// RetryAfter is the header Retry-After-Ms. If another try does not help, it is 0, and the reply
+	// has no such header.
 	RetryAfter time.Duration
 	// Text is the message of the reply. If it is empty, the reply has the error's own text: the
 	// client caused the error, and the text names the fix.
@@ -215,7 +216,7 @@ var errorSpecs = []ErrorSpec{
 		Text: "this server is stopping and did not take the request; " +
 			"ask again: another server answers, or this one after its restart",
 		When: "the server is stopping: another one answers, or this one after its restart"},
-	{Code: CodeStorageFull, Status: 503, RetryAfter: RetryLater, Routine: true, // see STORAGE_FAILED
+	{Code: CodeStorageFull, Status: 503, RetryAfter: RetryLater, Routine: true, // has an alert
 		Text: "the disk of the server is full or refuses to be written to, so the request was " +
 			"not carried out, unless it was being stored when that began; send the same bytes " +
 			"again when an operator has made room",

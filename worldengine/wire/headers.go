@@ -11,11 +11,11 @@ const (
 	// has it too. A server that does not know it executes the handoff.
 	DryRunHeader = "Dry-Run"
 	// DryRunApplyHeader is plugin or rcon on the reply of a dry run if a game would apply the
-	// command. The rules expect the result then, and the game may decide otherwise.
+	// command. The result is then the one that the rules expect; the game may decide otherwise.
 	DryRunApplyHeader = "Dry-Run-Apply"
 	// RetryAfterHeader is how many milliseconds a 429 or 503 asks the client to wait.
 	RetryAfterHeader = "Retry-After-Ms"
-	// ErrorCodeHeader is the status of an error reply, such as 404. NATS micro services name it.
+	// ErrorCodeHeader is the status of an error reply, such as 404. NATS micro defines its name.
 	ErrorCodeHeader = "Nats-Service-Error-Code"
 	// ErrorHeader is the message of an error reply: one line of printable ASCII.
 	ErrorHeader = "Nats-Service-Error"
@@ -33,7 +33,7 @@ const EventTypeHeader = "Event-Type"
 const (
 	// KindHeader is the kind of a commit record; run events that were appended have it too.
 	KindHeader = "Kind"
-	// TownHeader is the town id, percent-encoded. A message leaves it out if it is too long.
+	// TownHeader is the town id, percent-encoded. A message leaves it out if the id is too long.
 	TownHeader = "Town-Id"
 	// HashHeader is the hash of the town's state.
 	HashHeader = "Snapshot-Hash"
@@ -57,8 +57,8 @@ const (
 	// AtHeader is the persistedAt of the message: RFC 3339, UTC, milliseconds. The append authority
 	// stamps it, never before the town's or the run's last one.
 	AtHeader = "At"
-	// ArrivedHeader is when the handoff or the signal arrived whose run begins with the message: the
-	// emittedAt of the first event.
+	// ArrivedHeader is on the first message of a run: when its handoff or signal arrived, which is
+	// the emittedAt of the first event.
 	ArrivedHeader = "Arrived"
 	// TownTokenHeader is the town token if the subject does not end with it.
 	TownTokenHeader = "Town-Token"
@@ -80,7 +80,8 @@ const (
 const (
 	// LogSeqHeader is the stream sequence of the log message that the message was derived from.
 	LogSeqHeader = "Log-Seq"
-	// LogPartHeader is the place of the message, from 0, among those derived from that one.
+	// LogPartHeader is the number of the message, from 0, among the messages derived from that log
+	// message.
 	LogPartHeader = "Log-Part"
 )
 
@@ -88,17 +89,17 @@ const (
 const (
 	// DeadLetterReasonHeader is why the bus gave the message up.
 	DeadLetterReasonHeader = "Dead-Letter-Reason"
-	// OriginalSubjectHeader is the subject that the message should have had on the bus, or if it
-	// cannot be read, the subject of the log message.
+	// OriginalSubjectHeader is the subject that the message should have had on the bus or, if the
+	// log message cannot be read, the subject of the log message.
 	OriginalSubjectHeader = "Original-Subject"
-	// OriginalSizeHeader is the size in bytes of a body that the dead letter does not have because
-	// no message may be so large. The log has the record it was made of, at LogSeqHeader.
+	// OriginalSizeHeader is the size in bytes of a body that is too large for the dead letter. The
+	// log has the record from which it was made, at the sequence in LogSeqHeader.
 	OriginalSizeHeader = "Original-Size"
 )
 
-// AskerHeader names, in a question of who hosts a town, the connection that asks: it does not
-// answer itself.
+// AskerHeader names the connection that asks who hosts a town, so that it does not answer its own
+// question.
 const AskerHeader = "Asker"
 
-// ServerHeaderPrefix is how the names of headers begin that NATS itself gives a meaning.
+// ServerHeaderPrefix begins the names of the headers to which NATS itself gives a meaning.
 const ServerHeaderPrefix = "Nats-"

@@ -15,12 +15,12 @@ const (
 	Engine   Role = "engine"
 )
 
-// RoleSpec declares a role. VerbSpec has the verbs of each.
+// RoleSpec declares a role. VerbSpec names the roles that may send a verb.
 type RoleSpec struct {
 	Role Role
-	// Client roles have their users in the clients' account.
+	// Client is set if the users of the role are in the clients' account.
 	Client bool
-	// Towns, Actors and Read are set if the access file may bind users of the role by them.
+	// Towns, Actors and Read are set if these lists of the access file may bound users of the role.
 	Towns, Actors, Read bool
 	// Does is the purpose, for the docs.
 	Does string

@@ -6,9 +6,8 @@ import "time"
 const (
 	// DefaultHistoryPerTown is how many commits (and as many refused runs) the log keeps per town.
 	DefaultHistoryPerTown = 10_000
-	// LeastHistoryPerTown is the least that handoffd takes. The bus may have messages of the log on
-	// their way, and a kill can undo its last ones: the log must still have a town's commits from
-	// there on.
+	// LeastHistoryPerTown is the least that handoffd accepts. A kill can undo the last events of
+	// the bus. To publish them again, the log must still have their commits.
 	LeastHistoryPerTown = 1_000
 	// DefaultEventLimit is how many run events are kept on the bus.
 	DefaultEventLimit = 10_000_000
@@ -31,11 +30,12 @@ func AlertStream(world string) string { return stream(world, "ALERTS") }
 // WriterBucket returns the name of the key-value bucket with the lease of a world's writer.
 func WriterBucket(world string) string { return stream(world, "WRITER") }
 
-// RestoringStream returns the name of the stream that exists while a restore of the world has not
-// come to its end.
+// RestoringStream returns the name of the stream that exists while a restore of the world is
+// unfinished.
 func RestoringStream(world string) string { return stream(world, "RESTORING") }
 
-// Streams returns the names of all streams that a served world has. RestoringStream is not one.
+// Streams returns the names of all streams that a served world has. RestoringStream is not among
+// them.
 func Streams(world string) []string {
 	return []string{
 		LogStream(world), EventStream(world), DeadLetterStream(world), AlertStream(world),

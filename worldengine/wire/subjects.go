@@ -59,16 +59,16 @@ func EventSubject(world, townToken, runID string) string {
 	return "runevents.v2." + world + "." + townToken + "." + runID
 }
 
-// AlertSubject returns the subject of the alerts with a code. "*" may stand for it.
+// AlertSubject returns the subject of the alerts with a code. "*" may stand for the code.
 func AlertSubject(world, code string) string { return "alerts.v1." + world + "." + code }
 
 // AcknowledgedSubject returns the subject of the acknowledgement of an alert, by the sequence of
-// the alert in AlertStream. "*" may stand for it.
+// the alert in AlertStream. "*" may stand for the sequence.
 func AcknowledgedSubject(world, seq string) string { return own(world, "acknowledged", seq) }
 
 // DeadLetterSubject returns the subject of a dead letter: the name of the derived stream that
-// refused it, the sequence of its log message, and its part among the messages derived from that
-// one. "*" and ">" may stand for the tokens.
+// refused it, the sequence of its log message, and its number among the messages derived from that
+// log message. "*" and ">" may stand for the tokens.
 func DeadLetterSubject(world, stream, logSeq, part string) string {
 	return "deadletter.v1." + world + "." + stream + "." + logSeq + "." + part
 }
@@ -121,7 +121,7 @@ func CrossedSubject(subject string) string { return "clients." + subject }
 
 // AstraySubject returns the subject, without subscribers, to which NATS diverts what clients
 // publish on a subject that is not theirs. "*" in subject becomes "$1", "$2" and so on, as NATS
-// mappings have it.
+// mappings require.
 func AstraySubject(subject string) string {
 	tokens := strings.Split(subject, ".")
 	for i, wildcards := 0, 0; i < len(tokens); i++ {
@@ -133,18 +133,18 @@ func AstraySubject(subject string) string {
 	return "astray." + strings.Join(tokens, ".")
 }
 
-// inboxes are how the reply subjects begin that the service answers on: inboxes, and the subjects
-// by which a NATS server takes the answer back to another account.
+// inboxes are the beginnings of the reply subjects on which the service answers: inboxes, and the
+// subjects by which a NATS server takes the answer back to another account.
 var inboxes = []string{"_INBOX.", userInbox, "_R_."}
 
-// userInbox is how the inboxes of users begin that have inboxes of their own.
+// userInbox begins the inboxes of users that have inboxes of their own.
 const userInbox = "_INBOX_"
 
-// InboxPrefix returns how the inboxes of a user begin in a world with access control, so that no
-// other user reads its replies.
+// InboxPrefix returns the beginning of a user's inboxes in a world with access control. No other
+// user can read the replies there.
 func InboxPrefix(user string) string { return userInbox + user }
 
-// InboxUser returns the user whose inbox it is; "" for an inbox of no user.
+// InboxUser returns the user to whom an inbox belongs; "" if it belongs to no user.
 func InboxUser(inbox string) string {
 	name, ok := strings.CutPrefix(inbox, userInbox)
 	user, _, in := strings.Cut(name, ".")

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Sentence returns the text of an error for a person or a client: without the names of the packages
-// that it begins with.
+// Sentence returns the text of an error for a person or a client: without the package names at its
+// beginning.
 func Sentence(err error) string {
 	text := err.Error()
 	for {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// worldToken stands for the town in the subjects of events that are of no town, such as a pause of
-// the world. No town has this token.
+// worldToken stands for the town in the subjects of events that belong to no town, such as a pause
+// of the world. No town has this token.
 const worldToken = "=world"
 
 // UnknownTownToken stands for the town in the subject of the refused runs of towns that do not
@@ -26,7 +26,7 @@ func TokenOf(townID string) string {
 	return TownToken(townID)
 }
 
-// maxToken bounds a town token in bytes: NATS bounds its control line.
+// maxToken bounds a town token in bytes, since NATS bounds the line with the subject.
 const maxToken = 128
 
 // TownToken returns the subject token of a town: the UTF-8 of its id with every byte outside
@@ -54,7 +54,8 @@ func TownTokens(townIDs []string) []string {
 	return slices.Compact(tokens)
 }
 
-// ActorToken returns the value of ActorHeader for an actor, "" for none: made like a town token.
+// ActorToken returns the value of ActorHeader for an actor, made like a town token; "" for no
+// actor.
 func ActorToken(actorID string) string {
 	if actorID == "" {
 		return ""
@@ -91,7 +92,7 @@ func isPlain(c byte) bool {
 }
 
 // PercentDecode undoes PercentEncode. It returns an error for a string that is cut off within an
-// encoded byte, or has no two hex digits after a %.
+// encoded byte, or lacks two hex digits after a %.
 func PercentDecode(s string) (string, error) {
 	decoded, err := url.PathUnescape(s)
 	if err != nil {

@@ -49,7 +49,7 @@ const (
 	RunAppend Verb = "run.append"
 	// RunCancel ends a run that waits.
 	RunCancel Verb = "run.cancel"
-	// RunRetry tries the handoff of a run again that failed because no game could be reached.
+	// RunRetry tries a run's handoff again if the run failed because no game could be reached.
 	RunRetry Verb = "run.retry"
 	// ControlPause pauses a town or the world.
 	ControlPause Verb = "control.pause"
@@ -63,7 +63,7 @@ const (
 	AlertAck Verb = "alert.ack"
 	// ApprovalList returns a page of the proposals that wait for a person's approval.
 	ApprovalList Verb = "approval.list"
-	// ApprovalDecide approves or denies one of them.
+	// ApprovalDecide approves or denies such a proposal.
 	ApprovalDecide Verb = "approval.decide"
 	// WhoAmI returns the sender's rights.
 	WhoAmI Verb = "whoami"
@@ -79,25 +79,26 @@ const (
 // cmd/internal/gen writes the tables of docs/contracts.md and docs/access.md.
 type VerbSpec struct {
 	Verb Verb
-	// Roles may send it, besides the engine.
+	// Roles may send the verb; the engine may send every verb.
 	Roles []Role
-	// About is the member of the request by which requests share their slots; AboutTown by default.
+	// About is the member of the request that selects its slots: requests with the same value share
+	// them. The default is AboutTown.
 	About About
-	// Lists verbs read through a world, so fewer of their requests may wait.
+	// Lists is set if the verb reads through a world, so that fewer of its requests may wait.
 	Lists bool
-	// Changes means that a repeated request can be refused because the first one was carried out.
-	// A client that got no answer, or a 503, must look before it repeats such a request. A handoff
-	// and a run.append have keys instead, which make a repetition safe.
+	// Changes means that a repeated request can be refused because the first one was carried out. A
+	// client that got no answer, or a 503, must read the present state before it repeats such a
+	// request. A handoff and a run.append have keys instead, which make a repetition safe.
 	Changes bool
-	// Signal verbs leave a SignalRejected also if the sender has no right to them. approval.decide
-	// is none: it crosses from the clients' account, in which the reply subject of any user's request
-	// may lead to it.
+	// Signal is set if a refusal leaves a SignalRejected even when the sender has no right to the
+	// verb. It is not set for approval.decide: that verb crosses from the clients' account, in
+	// which the reply subject of any user's request may lead to it.
 	Signal bool
-	// AnswerWithin is how long NATS keeps the way back to a client; 30 s by default.
+	// AnswerWithin is how long NATS can still carry an answer back to a client; 30 s by default.
 	AnswerWithin time.Duration
 }
 
-// About is a member of requests that names their subject.
+// About is the member of a request that names its town, run or key.
 type About string
 
 // The members.

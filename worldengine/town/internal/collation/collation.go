@@ -1,6 +1,6 @@
 // Package collation compares strings as agents in JavaScript do with Intl.Collator and
-// localeCompare: by the Unicode Collation Algorithm (UTS #10) with the CLDR root table, at
-// tertiary strength, and with no character ignored for being punctuation.
+// localeCompare: by the Unicode Collation Algorithm (UTS #10) with the CLDR root table, at tertiary
+// strength, and without ignoring punctuation.
 //
 // All of it is safe for concurrent use.
 package collation
@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// Compare returns -1, 0 or 1. Strings that are not the same may well compare as equal.
+// Compare returns -1, 0 or 1. Different strings may compare as equal.
 func Compare(a, b string) int {
 	if a == b {
 		return 0
@@ -152,9 +152,9 @@ func (r *reader) takeMark(i int) rune {
 }
 
 // longest takes the longest contraction that begins with c (S2.1), and returns its elements. A mark
-// behind others may belong to it, but not one behind a mark of its own class, which blocks it: so
-// only the first of each class can. The table also has the beginnings of each contraction, and in
-// none of them does another code point follow a mark.
+// behind other marks may belong to the contraction, unless a mark of its own class comes before it.
+// So only the first mark of each class can belong. The table also has the beginnings of each
+// contraction; in none of them does a code point that is no mark follow a mark.
 func (r *reader) longest(c rune) []element {
 	m := r.contractions[c]
 	for len(r.marks) == 0 && r.at < len(r.text) {

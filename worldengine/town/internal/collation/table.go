@@ -52,13 +52,13 @@ const blockSize = 256
 // mapping is the entry of one code point in the table.
 type mapping struct {
 	first, end uint32 // its elements
-	class      uint8  // its combining class, as a rank; 0 for no mark
-	assigned   bool   // it has elements, perhaps none; if not, they are implicit
+	class      uint8  // the rank of its combining class; 0 if it is no mark
+	assigned   bool   // its elements are listed, even if none; else they are implicit
 	contracts  bool   // a contraction begins with it
 	decomposes bool
 }
 
-// contraction is a code point as the last of a contraction, and what may come next.
+// contraction is the end of a contraction at a code point, and the code points that may come next.
 type contraction struct {
 	elements []element
 	next     map[rune]*contraction
