@@ -54,7 +54,6 @@ func (e *Engine) resume(ctx context.Context) {
 	}
 }
 
-// resumeTown resumes the pending command of the town with a token.
 func (e *Engine) resumeTown(ctx context.Context, token string) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -67,8 +66,8 @@ func (e *Engine) resumeTown(ctx context.Context, token string) {
 	}
 }
 
-// ensureInTurn resumes the pending command of a town, in the town's turn. A delivery of this writer
-// that committed the command has started it already, with its client.
+// ensureInTurn resumes the pending command of a town, in the town's turn. If a delivery of this
+// writer committed the command, it has started the command already, with its client.
 func (e *Engine) ensureInTurn(townID string) error {
 	return e.queue.SubmitUpkeep(townID, func(ctx context.Context) {
 		current, err := e.log.Load(ctx, townID)
@@ -82,17 +81,18 @@ func (e *Engine) ensureInTurn(townID string) error {
 	})
 }
 
-// reapWaiting looks at left runs every reapEvery, and at other writers' runs every sweepEvery.
-// After closingTime more, the decision of a closed run is in the log or will not come.
+// reapWaiting looks at runs without a delivery every reapEvery, and at other writers' runs every
+// sweepEvery. Once a closed run has had no delivery for closingTime, its decision is in the log or
+// will not come.
 const (
 	reapEvery   = time.Second
 	sweepEvery  = 10 * time.Second
 	closingTime = 30 * time.Second
 )
 
-// reapWaiting ends waiting runs that no writer has any more, until ctx is done: this writer's, and
-// earlier ones' that the index knows. A writer that lost its lease may have recorded some after
-// this one began.
+// reapWaiting ends the waiting runs that no writer has any more, until ctx is done: runs of this
+// writer, and runs of earlier writers that the index knows. A writer that lost its lease may have
+// recorded runs after this writer began.
 func (e *Engine) reapWaiting(ctx context.Context) {
 	for _, err := e.index.Sync(ctx); err != nil; _, err = e.index.Sync(ctx) {
 		if backoff.Sleep(ctx, pollPause) != nil {
@@ -116,7 +116,7 @@ func (e *Engine) reapWaiting(ctx context.Context) {
 	}
 }
 
-// findWaiting marks the runs that begin at the sequences as left now, except this writer's.
+// findWaiting marks the runs that begin at seqs as left at now, except the runs in waits.
 func (e *Engine) findWaiting(ctx context.Context, seqs []uint64, now time.Time) {
 	for _, seq := range seqs {
 		rec, _, err := e.log.RecordAt(ctx, seq)
@@ -150,8 +150,8 @@ func (e *Engine) reapLeft(ctx context.Context) {
 	}
 }
 
-// reap ends a run without a delivery, unless it has an end. It reports whether the run needs no
-// further look.
+// reap ends a run that has had no delivery for gone, unless the run has an end. It reports whether
+// the run needs no further look.
 func (e *Engine) reap(ctx context.Context, runID string, gone time.Duration) (done bool) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -233,7 +233,7 @@ func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool
 }
 
 // watchStorage raises an alert when nothing can be stored, and another one when storing works
-// again. With a disk of its own, the second also follows a failure that an earlier engine reported.
+// again. If Config.Disk is set, the second also follows a failure that an earlier engine reported.
 func (e *Engine) watchStorage(ctx context.Context) {
 	var since time.Time
 	if e.config.Disk != nil {

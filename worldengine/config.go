@@ -25,8 +25,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Config configures an engine. The zero value of every member means its documented default; Open
-// validates it once.
+// Config configures an engine. The zero value of every member means its default, which stands after
+// the semicolon. Open validates the configuration once.
 type Config struct {
 	// World is the world's name, a subject token; "main".
 	World string
@@ -36,15 +36,15 @@ type Config struct {
 	// nil, Open opens one and Close closes it.
 	Index *index.Index
 	// Known has the messages that an earlier engine of this process has seen in the log; nil for
-	// none. If the log lacks one of them, it counts as lost.
+	// none. If the log lacks one of them, the log counts as lost.
 	Known *commitlog.Known
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules
 	// Apply is the binding of towns without one of their own: who applies their accepted commands.
 	// apply.RCON requires RCON. It is a setting of the world, as are HistoryPerTown,
-	// RequireApproval and Compress. If one is not given, the stored value counts; in a new world,
-	// commitlog.DefaultSettings. Open refuses a value that differs from the stored one; see
-	// DiscardHistory.
+	// RequireApproval and Compress. If a setting is not given, the stored value counts; in a new
+	// world, the value of commitlog.DefaultSettings. Open refuses a value that differs from the
+	// stored one; see DiscardHistory.
 	Apply apply.Binding
 	// Plugins is the connection over which plugins are asked, if they are in another NATS account;
 	// nil for the engine's connection.
@@ -74,7 +74,7 @@ type Config struct {
 	BusRetention time.Duration
 	BusLimit     int64
 	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town;
-	// 10,000. The last commit, the town's state, never expires.
+	// 10,000. A town's last commit, which has its state, never expires.
 	HistoryPerTown int64
 	// AppendedRetention is how long the log keeps events that others append; 30 days.
 	AppendedRetention time.Duration
@@ -83,7 +83,7 @@ type Config struct {
 	Listening func(subject string) bool
 	// Replicas is how many servers of a cluster keep each stream; 1.
 	Replicas int
-	// GroupCommits stores commits together while they wait for the disk; false. It suits a world of
+	// GroupCommits stores together the commits that wait for the disk; false. It suits a world of
 	// one NATS server, which writes each message to the disk before it answers.
 	GroupCommits bool
 	// Workers is how many towns are worked on at once; 256.
@@ -95,8 +95,8 @@ type Config struct {
 	// QueuePerTown only if QueueTotal is at least twice as large.
 	QueueTotal int
 	// PauseWait is how long a handoff waits for the end of a pause, from its arrival, before it
-	// gets a WaitError; 2 s. Keep it shorter than the patience of clients. For a game that is away
-	// a handoff waits fifteen times as long.
+	// gets a WaitError; 2 s. Keep it shorter than the patience of clients. If a game is away, a
+	// handoff waits fifteen times as long.
 	PauseWait time.Duration
 	// DeliveryAttempts is how often the bus may refuse a message because of the message itself,
 	// before the message becomes a dead letter; 8.
@@ -112,15 +112,15 @@ type Config struct {
 	// name, and "local".
 	TenantID, ProjectID, EnvironmentID string
 	// Now is the clock of run events and of the times of attempts; time.Now. NewID draws a UUID v4
-	// that runevents.IsID accepts; uuid.NewString. Without a valid id no handoff is judged. Neither
-	// reaches a result.
+	// that runevents.IsID accepts; uuid.NewString. Without a valid id no handoff is judged. No
+	// result contains their values.
 	Now   func() time.Time
 	NewID func() string
 	// Metrics counts commits and attempts; nil for none.
 	Metrics Metrics
 	// Notifier learns of alerts and of proposals that wait for a person; nil for none.
 	Notifier Notifier
-	// Leased reports whether this server holds the writer's lease still; nil if the world has no
+	// Leased reports whether this server still holds the writer's lease; nil if the world has no
 	// other servers. It must be quick: a server that was suspended has to know at once.
 	Leased func() bool
 	// Logger gets warnings and errors; slog.Default.
@@ -128,7 +128,7 @@ type Config struct {
 
 	// policy is the parsed RequireApproval.
 	policy approval.Policy
-	// draw returns a random duration from 0 up to another one; only pauses depend on it.
+	// draw returns a random duration of at least 0 and below another one; only pauses depend on it.
 	draw func(below time.Duration) time.Duration
 }
 

@@ -26,27 +26,27 @@ type Answer = machine.Answer
 type Client = game.Client
 
 // delivery is a handoff on its way to an answer, in a run of its own: a task of its town's queue.
-// Only its turn changes it.
+// Only its turn changes a delivery.
 type delivery struct {
 	engine  *Engine
 	handoff *handoff.Handoff
-	sent    []byte // the bytes of handoff; nil if it was made here
+	sent    []byte // the bytes that the client sent; nil if none
 	client  Client
 	run     runevents.Identity
 	queued  time.Time // when it was submitted
-	// retries is the failed run that it tries again, and retry the operator's request; nil if it is
-	// no retry.
+	// retries is the failed run that the delivery retries, and retry the operator's request; both
+	// are nil if it is no retry.
 	retries *runs.Failed
 	retry   *machine.Retry
 	// drawn has the event ids of a step whose record was not stored; the next step uses them.
 	drawn []runevents.DrawnID
 
-	// waited reports whether it had to wait for its town. held is why it waits still.
+	// waited reports whether the delivery had to wait for its town. held is why it still waits.
 	waited bool
 	held   wait
 	// recorded reports whether the log may have events of the run on the run's own subject; tail is
-	// its end there, as far as this writer knows. closed reports whether only the engine may
-	// continue the run there.
+	// the end of the run there, as far as this writer knows. closed reports whether only the engine
+	// may continue the run there.
 	recorded, closed bool
 	tail             machine.RunTail
 }
@@ -57,10 +57,11 @@ func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*deliver
 	return &delivery{engine: e, handoff: h, run: run, queued: time.Now()}, err
 }
 
-// Submit queues a handoff for its town. sent are the bytes that it was parsed of, or nil, and traced
-// is the trace context that came with it. client gets the answer once it is committed, or the error
-// that prevented that. Handoffs of one town are judged in the order of their submission. If Submit
-// itself returns an error (ErrOverloaded, ErrStopping, ErrInProgress), client gets nothing.
+// Submit queues a handoff for its town. sent are the bytes from which it was parsed, or nil, and
+// traced is the trace context that came with it. client gets the answer once it is committed, or
+// the error that prevented that. Handoffs of one town are judged in the order of their submission.
+// If Submit itself returns an error (ErrOverloaded, ErrStopping, ErrInProgress), client gets
+// nothing.
 func (e *Engine) Submit(
 	h *handoff.Handoff, sent []byte, traced trace.Context, client Client,
 ) error {
@@ -89,8 +90,8 @@ func (e *Engine) await(ctx context.Context, d *delivery) (Answer, error) {
 	return reply.Wait(ctx)
 }
 
-// submit queues a delivery. If the command of its handoff is being applied it returns ErrInProgress,
-// unless it is a retry, whose refusal is to be recorded.
+// submit queues a delivery. If the command of its handoff is being applied, submit returns
+// ErrInProgress. It queues a retry even then, so that the refusal is recorded.
 func (e *Engine) submit(d *delivery, client Client) error {
 	d.client = client
 	if d.retries == nil {
@@ -103,7 +104,7 @@ func (e *Engine) submit(d *delivery, client Client) error {
 }
 
 // Run judges the delivery in its turn and answers its client. If the delivery is held, or a game
-// gets its command, the client is answered later. Run owns the town meanwhile.
+// gets its command, the client is answered later. No other task of the town runs at the same time.
 func (d *delivery) Run(ctx context.Context, t queue.Turn) queue.Result {
 	e, panicked := d.engine, true
 	defer func() {
@@ -211,9 +212,9 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held 
 	return out.Answer, false, err
 }
 
-// mustWait reports whether a delivery has to wait. It does while the town or the world is paused.
-// It also does while a command is being applied to its town, which this writer then works on; if
-// the command is this handoff's, the error is ErrInProgress.
+// mustWait reports whether a delivery has to wait: while the town or the world is paused, or while
+// a command is being applied to the town. This writer then works on that command. If the command is
+// this handoff's, the error is ErrInProgress.
 func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.Entry) (bool, error) {
 	townID := d.handoff.Proposal.TownID
 	if current.Pending != nil {
@@ -241,7 +242,7 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 }
 
 // inProgress returns the error of a delivery whose handoff's command is being applied in another
-// run: why or, for a retry, its refusal.
+// run: why or, for a retry, the retry's refusal.
 func (e *Engine) inProgress(
 	ctx context.Context, d *delivery, current commitlog.Entry, why error,
 ) error {
@@ -250,7 +251,7 @@ func (e *Engine) inProgress(
 		return why
 	case current.Pending == nil || current.Pending.Run.PlanID != d.run.PlanID,
 		current.Pending.Run.RunID == d.retries.RunID:
-		// it has ended elsewhere, which this writer is about to learn
+		// another writer ended it; this one is about to learn that
 		e.towns.Forget(d.handoff.Proposal.TownID)
 		return commitlog.ErrContended
 	}
@@ -258,7 +259,7 @@ func (e *Engine) inProgress(
 }
 
 // refuseRetry records that a retry is refused, and returns the refusal; nil if there is none. The
-// record is under the retry's run, unless that run has events of its own.
+// refusal is recorded in the retry's run, unless that run has events already.
 func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval.Refusal) error {
 	if refusal == nil {
 		return nil
@@ -270,17 +271,17 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 	if err != nil {
 		return err
 	}
-	if !d.recorded { // its operator may know the run, which is the signal's
+	if !d.recorded { // the operator may know this run, so the signal takes it
 		s.Run.RunID = d.run.RunID
 	}
 	return e.refuse(ctx, s, refusal)
 }
 
 // Deliver executes an approved handoff as if its agent had sent it again with the first trace. If
-// its key has the result of a run that may be retried, a retry has asked for the approval, and
-// Deliver retries too. One that was accepted for execution before is not executed again. ctx bounds
-// the wait for the answer, not the execution. Beside ctx's error or ErrInProgress, the answer has the
-// run alone.
+// the key's result is of a run that may be retried, the approval is for a retry, and Deliver
+// retries. A handoff that was accepted for execution before is not executed again. ctx bounds the
+// wait for the answer, not the execution. With ctx's error or ErrInProgress, the answer has at most
+// a RunID.
 func (e *Engine) Deliver(
 	ctx context.Context, townID string, approved *approval.Asked,
 ) (Answer, error) {
@@ -292,7 +293,7 @@ func (e *Engine) Deliver(
 		return Answer{}, err
 	}
 	prior, err := e.Receipt(ctx, h.Proposal.TownID, h.IdempotencyKey)
-	if err != nil || !machine.MayBeRetried(prior) { // an error here recurs there
+	if err != nil || !machine.MayBeRetried(prior) { // an error here recurs in the delivery
 		d, err := e.newDelivery(h, approved.Trace)
 		if err != nil {
 			return Answer{}, err
@@ -317,7 +318,8 @@ func (e *Engine) Deliver(
 }
 
 // delivered returns the answer to a handoff that was accepted for execution. While a game has the
-// command of a retry, the key still has the result of the retried run: the error is ErrInProgress.
+// command, the error is ErrInProgress: for a retry, the key still has the result of the retried
+// run.
 func (e *Engine) delivered(
 	ctx context.Context, townID string, approved *approval.Asked,
 ) (Answer, error) {

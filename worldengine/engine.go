@@ -4,9 +4,10 @@
 //	input, town ── machine.Step ──> record ── one message ──> commit log ──> index ──> answer
 //
 // The commit log is the truth (package commitlog): one message per decision, which holds the town's
-// new state, the result and the run's events together or not at all. Each is guarded by the town's
-// message before it, so a writer that lost its lease and does not know it yet changes nothing. The
-// index finds records in the log (package index). Package service puts the engine on NATS.
+// new state, the result and the run's events together or not at all. Each message is guarded by the
+// town's previous message, so a writer that does not know yet that it lost its lease changes
+// nothing. The index finds records in the log (package index). Package service puts the engine on
+// NATS.
 package worldengine
 
 import (
@@ -61,15 +62,15 @@ var (
 	ErrUnknownResult = errors.New("worldengine: no handoff with this key was accepted")
 )
 
-// WaitError is for a client whose request waited, and gets no result.
+// WaitError tells a client that its request waited and gets no result.
 type WaitError = game.WaitError
 
 // Bounds of one request's work.
 const (
-	// operationTimeout is how long one request may take once it has its town.
+	// operationTimeout is how long one request may take once its turn has begun.
 	operationTimeout = 10 * time.Second
-	// indexTimeout is how long one request waits for the index from its arrival. minIndexWait is
-	// how long a request that had to wait for its town waits at least.
+	// indexTimeout is how long one request may wait for the index, from its arrival. If it had to
+	// wait for its town, it may still wait for minIndexWait.
 	indexTimeout = 2 * time.Second
 	minIndexWait = 100 * time.Millisecond
 	// pollPause is the pause between two looks at a condition that the engine waits for.
@@ -86,24 +87,24 @@ type Engine struct {
 	history history.Reader
 	towns   *commitlog.Towns
 	index   *index.Index
-	lost    []index.Row // which the log did not have any more when the index was opened
+	lost    []index.Row // records that the log lacked when the index was opened
 	queue   *queue.Queue
 	runs    *runs.Store
 	ends    *runs.Ends
 	alerts  *alerts.Alerts
 	feed    *feed.Feed
 
-	// games has the commands that games apply, and router carries its requests.
+	// games works on the commands that games apply, and router carries its requests.
 	games  *game.Worker
 	router game.Router
 	absent *game.Absences
 	asked  *approvals.Reader
-	// The pause of the world, and the runs that were cancelled lately.
+	// The pause of the world, the number of paused towns, and the runs that were cancelled lately.
 	worldPause  *game.WorldPause
 	townsPaused atomic.Int64
 	cancelled   *recent.Map[string, struct{}]
-	// waits are the runs that this writer has recorded, or is about to, and whose end is not known:
-	// by their ids, since when a run has no delivery, a time.Time that is zero while it has one.
+	// waits has the runs that were recorded before a judgement, and whose end is not known. By the
+	// id of a run, it has the time.Time since which the run has no delivery; zero while it has one.
 	waits sync.Map
 
 	bus       *bus.Sink       // nil without Config.Bus
@@ -151,7 +152,7 @@ func (e *Engine) Reach(ctx context.Context) error {
 	return err
 }
 
-// Known has the messages that the engine has seen in the log, for the next engine's Config.
+// Known returns the messages that the engine has seen in the log, for the next engine's Config.
 func (e *Engine) Known() *commitlog.Known { return &e.log.Known }
 
 // MayStore returns why nothing can be stored now; nil if storing is possible, as far as is known.

@@ -57,7 +57,8 @@ func (e *Engine) raiseLost() {
 		"handoffs are judged by the log as it is", "{error}", wire.Sentence(lost)))
 }
 
-// useIndex makes a log ask its index for the end of the log, and for the last persistedAt.
+// useIndex makes a log ask its index for the end of the log, and for the last persistedAt of towns
+// and runs.
 func useIndex(log *commitlog.Log, x *index.Index) {
 	log.Known.Indexed = x.Position
 	log.Known.Lacks = func(ctx context.Context) (bool, error) {
@@ -74,7 +75,7 @@ func useIndex(log *commitlog.Log, x *index.Index) {
 		if guard <= x.Position() {
 			return last
 		}
-		// The index is not there yet.
+		// The index has not reached the guard yet.
 		if msg, err := log.Store.At(ctx, guard); err == nil && msg != nil {
 			if at := commitlog.At(msg); at.After(last) {
 				return at
@@ -94,7 +95,7 @@ func (e *Engine) Receipt(ctx context.Context, townID, key string) (*dedupe.Recei
 	return receipt, err
 }
 
-// findReceipt is Receipt, but nil for a key that no town has accepted.
+// findReceipt is Receipt, but returns nil for a key that no town has accepted.
 func (e *Engine) findReceipt(
 	ctx context.Context, townID, key string,
 ) (*dedupe.Receipt, error) {
@@ -107,8 +108,8 @@ func (e *Engine) findReceipt(
 }
 
 // lookupKey returns the receipt of a key in a town, or nil if the key is free. It waits at most
-// patience until the index has the log up to seq. seq guards the next commit, so a later acceptance
-// of the key breaks that guard.
+// patience until the index has the log up to seq. seq guards the next commit, so that commit fails
+// if the key is accepted later than seq.
 func (e *Engine) lookupKey(
 	ctx context.Context, townID, key string, seq uint64, patience time.Duration,
 ) (*dedupe.Receipt, error) {
@@ -124,7 +125,7 @@ func (e *Engine) lookupKey(
 
 // storedReceipt reads the receipt that the index knows of a key. It returns nil if the log no
 // longer keeps the record, or NATS does not deliver it because it is damaged. A rebuilt index lacks
-// such a record too: the key is free, and a handoff that was executed is stale by then.
+// such a record too: the key is then free, and a handoff that was executed is stale.
 func (e *Engine) storedReceipt(
 	ctx context.Context, townID, key string,
 ) (*dedupe.Receipt, error) {
@@ -145,7 +146,7 @@ func (e *Engine) storedReceipt(
 	case errors.Is(err, commitlog.ErrDamaged):
 		err = fmt.Errorf("%w: %w", runs.ErrRunDamaged, err)
 	case err == nil && msg.Header.Get(wire.KeyHeader) != key:
-		return nil, nil // the fingerprint of another key, or another log
+		return nil, nil // another key with the same fingerprint, or another log
 	case err == nil && rec.Run == nil:
 		err = fmt.Errorf("%w: log sequence %d has no run", runs.ErrRunDamaged, seq)
 	}

@@ -30,7 +30,7 @@ import (
 
 // Open starts an engine on nc, whose account must have JetStream, and makes or updates the world's
 // streams. Requests wait while the index is being built. Close ends the engine; the connections
-// stay open. Alerts, live messages and the bus use followers: it may be nc, but a connection of
+// stay open. Alerts, live messages and the bus use followers, which may be nc; a connection of
 // their own keeps them from delaying commits.
 func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine, error) {
 	e, err := prepare(ctx, nc, config)
@@ -268,7 +268,7 @@ func (e *Engine) digested() uint64 {
 	return e.index.Position()
 }
 
-// Draining reports whether the command of a paused run is still being applied, and waited for.
+// Draining reports whether a run's pause still waits for the run's command, which is being applied.
 func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
 	return e.games.Draining(ctx, run)
 }

@@ -62,8 +62,8 @@ func (e *Engine) newSignal(given Signal) (*Signal, error) {
 	return &s, err
 }
 
-// signal steps a town, or the world, by a signal, and returns the town behind it. The error of a
-// refusal is a *SignalError.
+// signal makes the step of a signal in a town, or in the world; out has the town after it. The
+// error of a refusal is a *SignalError.
 func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err error) {
 	var drawn []runevents.DrawnID
 	err = e.log.Retry(ctx, func() error {
@@ -73,7 +73,7 @@ func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err
 		}
 		in := e.steps.Input(s.TownID, drawn, s)
 		out, err = e.steps.Step(ctx, t, in)
-		e.towns.Forget(s.TownID) // signals come beside the turns of a town
+		e.towns.Forget(s.TownID) // the signal's step is in no turn of the town
 		drawn = in.Drawn
 		return err
 	})
@@ -106,7 +106,7 @@ func (e *Engine) Control(ctx context.Context, townID string) (Control, error) {
 }
 
 // controlOf returns the state of the pause of a town, or with "" of the world. Its substatus is
-// DRAINING while commands that are being applied are waited for.
+// DRAINING while the pause waits for commands that are being applied.
 func (e *Engine) controlOf(townID string, current machine.Town, signalID string) Control {
 	by, applying := current.Paused, e.games.Count()
 	if townID != "" {
@@ -181,8 +181,8 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 	return c, err
 }
 
-// cancelWaiting ends the run of a cancellation if it waits, and sets the town of the signal. It
-// reports whether the run waited. It returns commitlog.ErrLostRace if the run has gone on.
+// cancelWaiting ends the run that s is about, if the run waits, and sets s.TownID. It reports
+// whether the run waited. It returns commitlog.ErrLostRace if the run has gone on.
 func (e *Engine) cancelWaiting(ctx context.Context, s *Signal) (waited bool, err error) {
 	tail, err := e.log.Tail(ctx, s.RunID, 0)
 	switch {
@@ -196,7 +196,7 @@ func (e *Engine) cancelWaiting(ctx context.Context, s *Signal) (waited bool, err
 	if err != nil || !isWaiting(&tail) {
 		return false, err
 	}
-	// Behind the tail: a handoff that was judged before is pending there, or its run is closed.
+	// Read after the tail: a handoff that was judged by then is pending here, or its run is closed.
 	current, err := e.log.Load(ctx, s.TownID)
 	if err != nil || current.Pending != nil && current.Pending.Run.RunID == s.RunID {
 		return false, err
@@ -213,8 +213,9 @@ type Retried struct {
 }
 
 // Retry judges the handoff of the signal's run again, in a new run. That is possible only if the
-// run failed because no plugin or console could be reached. It waits up to wait for the answer. The
-// new run records that the signal was accepted; the error of a refused signal is a *SignalError.
+// run failed because no plugin or console could be reached. It waits for the answer until wait has
+// passed. The new run records that the signal was accepted; the error of a refused signal is a
+// *SignalError.
 func (e *Engine) Retry(ctx context.Context, given Signal, wait time.Duration) (Retried, error) {
 	s, err := e.newSignal(given)
 	if err != nil {

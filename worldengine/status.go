@@ -24,13 +24,13 @@ import (
 const (
 	// followWait is how long the index and the bus may take to reach the end of the log.
 	followWait = 2 * time.Second
-	// mostNamed is how many towns each list of a status names, and mostProblems how many of them are
-	// a problem of their own.
+	// mostNamed is how many towns each list of a status names; mostProblems is how many towns
+	// without a plugin get a sentence of their own.
 	mostNamed, mostProblems = 100, 5
 )
 
 // Follow waits until the index and the bus have reached the current end of the log. It returns that
-// end, and a sentence about each that is still behind.
+// end, and a sentence about each of the two that is still behind.
 func (e *Engine) Follow(ctx context.Context) (end uint64, behind []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, followWait)
 	defer cancel()
@@ -54,8 +54,8 @@ func (e *Engine) Follow(ctx context.Context) (end uint64, behind []string, err e
 	return end, behind, nil
 }
 
-// Towns adds the states of the towns whose tokens pass of to a report. It returns a sentence about
-// each plugin that is away. Call it after Follow.
+// Towns adds to a report the states of the towns for whose tokens of returns true. It returns
+// sentences about the plugins that are away. Call it after Follow.
 func (e *Engine) Towns(
 	ctx context.Context, report *messages.WorldReport, of func(token string) bool,
 ) (problems []string, err error) {
@@ -121,7 +121,7 @@ func (e *Engine) nameTown(
 }
 
 // lastRecord reads the last record of the town with a token; nil if there is none. It returns
-// commitlog.ErrDamaged if it cannot be read.
+// commitlog.ErrDamaged if the record cannot be read.
 func (e *Engine) lastRecord(ctx context.Context, token string) (*commitlog.Record, error) {
 	msg, err := e.log.LastOfToken(ctx, token)
 	if err != nil || msg == nil {
@@ -134,8 +134,8 @@ func (e *Engine) lastRecord(ctx context.Context, token string) (*commitlog.Recor
 	return rec, err
 }
 
-// AbsentPlugin returns the absence of a town's plugin, nil if the town had one when it was last
-// asked.
+// AbsentPlugin returns the absence of a town's plugin, nil if the plugin was there at the last
+// request.
 func (e *Engine) AbsentPlugin(townID string) *messages.AbsentPlugin {
 	since := e.absent.Since(townID)
 	if since.IsZero() {
@@ -163,8 +163,8 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	return of
 }
 
-// Damaged returns the towns whose last record cannot be read, among those whose tokens pass of. It
-// returns their ids or, if an id is unknown, their tokens.
+// Damaged returns the towns whose last record cannot be read, if of returns true for their tokens.
+// It returns their ids or, if a token cannot be decoded, the token.
 func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) ([]string, error) {
 	var damaged []string
 	for _, token := range e.index.Towns(0) {
@@ -244,8 +244,8 @@ func (e *Engine) Answered(runID string, took time.Duration) {
 	e.index.Answered(runID, e.config.Now(), took)
 }
 
-// Samples returns at most points samples of the last minutes, each of whole minutes. They are of
-// the handoffs of towns, or of all with nil. The last sample is not over yet.
+// Samples returns at most points samples of the last minutes, each of whole minutes. They are about
+// the handoffs of the towns; of all towns if townIDs is nil. The last sample is not over yet.
 func (e *Engine) Samples(townIDs []string, minutes, points int) messages.Samples {
 	step := time.Duration((minutes+points-1)/points) * time.Minute
 	now := e.config.Now().UTC()

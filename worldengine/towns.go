@@ -23,11 +23,11 @@ import (
 	"worldengine/worldengine/worldfile"
 )
 
-// Town is a town as the log has it. Its LastFailure is nil after a change.
+// Town is a town as the log has it. In the answer to a change, LastFailure is nil.
 type Town = messages.Town
 
-// Town reads a town from the log, so that a commit of another writer is seen. It
-// returns ErrUnknownTown for one that does not exist.
+// Town reads a town from the log, so that it sees other writers' commits. It returns ErrUnknownTown
+// if there is no such town.
 func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	t, err := e.history.Last(ctx, townID)
 	if err != nil {
@@ -43,7 +43,7 @@ func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	return view, nil
 }
 
-// TownAt returns a town as a revision of it left it. It returns ErrUnknownTown, or ErrRevisionGone
+// TownAt returns a town as it was after a revision. It returns ErrUnknownTown, or ErrRevisionGone
 // if the log has no such revision of the town.
 func (e *Engine) TownAt(ctx context.Context, townID string, revision uint64) (Town, error) {
 	t, err := e.history.At(ctx, townID, revision)
@@ -62,10 +62,10 @@ func (e *Engine) townAt(t history.Town) Town {
 // History returns the history of the engine's towns.
 func (e *Engine) History() *history.Reader { return &e.history }
 
-// Put stores state as the state of its town, in its turn among the town's requests. With expected
-// "" it creates the town, or refuses with town.ErrExists. Otherwise it replaces exactly the state
-// of that hash, or refuses with *town.ConflictError or ErrUnknownTown. If the day would be lowered,
-// it refuses with *town.RegressionError.
+// Put stores state as the state of its town, in its turn among the town's requests. If expected is
+// "", it creates the town, or returns town.ErrExists. Otherwise it replaces exactly the state whose
+// hash is expected, or returns *town.ConflictError or ErrUnknownTown. If the day would be lowered,
+// it returns *town.RegressionError.
 func (e *Engine) Put(ctx context.Context, state town.State, expected string) (Town, error) {
 	return e.put(ctx, Put{State: state, Expected: expected})
 }
@@ -78,9 +78,8 @@ func (e *Engine) put(ctx context.Context, change Put) (Town, error) {
 	return reply.Wait(ctx)
 }
 
-// Put and Patch are changes of a town without a handoff. Attributes are the members of a town
-// beside its state; after a put they are the town's. ActorID is the author, for the history; "" if
-// unknown.
+// Put and Patch are changes of a town without a handoff. Attributes are members of a town beside
+// its state; a missing one stays unchanged. ActorID is the author, for the history; "" if unknown.
 type (
 	Attributes = machine.Attributes
 	Put        = machine.Put
@@ -90,7 +89,7 @@ type (
 // TownClient gets the town after a change, or the error that refused it, once.
 type TownClient = queue.Client[Town]
 
-// worldFile puts the towns of a world file.
+// worldFile is the author of the towns of a world file.
 const worldFile = "world file"
 
 // SubmitPut is Put for a caller that does not wait. After an error of SubmitPut itself client gets
@@ -104,16 +103,16 @@ func (e *Engine) SubmitPut(change Put, client TownClient) error {
 	return e.submitChange(change.State.Snapshot.TownID, &change, client)
 }
 
-// SubmitPatch changes members of a town's state, as SubmitPut does: the patch is a JSON Merge Patch
-// (RFC 7396) of the state of the hash Expected. Its outcome must be a valid state of the same town
-// that Put would take; the error is Put's, with the paths of a town-patch-request.v1.
+// SubmitPatch changes members of a town's state, as SubmitPut does, by a JSON Merge Patch (RFC
+// 7396) of the state whose hash is Expected. The patched state must be one of the same town that
+// Put accepts. The errors are Put's, with the paths of a town-patch-request.v1.
 func (e *Engine) SubmitPatch(townID string, change Patch, client TownClient) error {
 	return e.submitChange(townID, &change, client)
 }
 
-// SubmitRemove removes a town, as SubmitPut does: it is unknown from then on, and handoffs that wait
-// for the end of its pause are judged. client gets the town as it was last, with the revision of the
-// removal. The error is ErrUnknownTown.
+// SubmitRemove removes a town without waiting, as SubmitPut does. The town is then unknown, and
+// handoffs that wait for the end of its pause are judged. client gets the town as it was last, with
+// the revision of the removal. The error is ErrUnknownTown.
 func (e *Engine) SubmitRemove(townID, actorID string, client TownClient) error {
 	return e.submitChange(townID, &machine.Remove{ActorID: actorID}, client)
 }
@@ -128,7 +127,7 @@ type change struct {
 	client TownClient
 }
 
-// submitChange queues a change of a town. It waits for a pending command.
+// submitChange queues a change of a town. The change waits for a pending command.
 func (e *Engine) submitChange(townID string, event machine.Event, client TownClient) error {
 	return e.queue.SubmitTask(townID, &change{
 		engine: e, townID: townID, event: event, queued: time.Now(), client: client,
@@ -159,8 +158,9 @@ func (c *change) Run(ctx context.Context, t queue.Turn) queue.Result {
 	return queue.Done
 }
 
-// commitChange commits a change to the town as the log has it. A pending command holds it. A held
-// task before it does too, unless that is a handoff that waits for the end of a pause.
+// commitChange commits a change to the town as the log has it. The change is held by a pending
+// command, or by a held task before it, unless that task is a handoff that waits for the end of a
+// pause.
 func (e *Engine) commitChange(
 	ctx context.Context, c *change, behind queue.Task,
 ) (stored Town, held bool, err error) {
@@ -208,7 +208,6 @@ func (e *Engine) commitChange(
 	return stored, held, err
 }
 
-// townOf returns the view of a town that callers get.
 func (e *Engine) townOf(current commitlog.Entry) Town {
 	state := current.Held()
 	t := Town{
@@ -225,9 +224,9 @@ func (e *Engine) townOf(current commitlog.Entry) Town {
 	return t
 }
 
-// LoadWorld creates the towns of a world file that have never existed, and leaves the others as they
-// are. The whole file is checked before anything is stored; the error names a wrong value by its JSON
-// path.
+// LoadWorld creates the towns of a world file that have never existed, and leaves others as they
+// are. The whole file is checked before anything is stored; the error has the JSON path of a wrong
+// value.
 func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err error) {
 	towns, err := worldfile.Parse(file, e.config.mayBind)
 	if err != nil {
@@ -235,7 +234,7 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 	}
 	for _, t := range towns {
 		townID := t.State.Snapshot.TownID
-		// One that was removed stays so.
+		// A removed town stays removed.
 		if current, err := e.log.Load(ctx, townID); err != nil || current.Seq != 0 {
 			if err != nil {
 				return created, fmt.Errorf("worldengine: town %q of the world file: %w", townID, err)
@@ -272,7 +271,7 @@ func (e *Engine) policyOf(current commitlog.Entry) *approval.Policy {
 // TownQuery selects towns of a list.
 type TownQuery struct {
 	messages.TownList
-	Only []string // the ids of those that may be listed; nil for all
+	Only []string // the ids of the towns that may be listed; nil for all
 }
 
 // List returns a page of the towns.
@@ -310,7 +309,7 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 			page.Found++
 		}
 		begins := t.TownID == q.After
-		if q.Sort == "" || q.Sort == messages.SortID { // the town may be gone
+		if q.Sort == "" || q.Sort == messages.SortID { // the town After may be gone
 			begun = t.TownID > q.After
 		}
 		switch {

@@ -13,23 +13,24 @@ import (
 
 // A handoff waits for its town behind a command that a game applies, or for the end of a pause. Its
 // run is then recorded on the run's own subject of the log before the handoff is judged, so that
-// operators see it and can cancel it. The handoff itself waits in the memory of the writer; the next
-// writer ends the runs that a dead one left (reapWaiting).
+// operators see it and can cancel it. The handoff itself waits in the memory of the writer; the
+// next writer ends the runs that a dead writer left (reapWaiting).
 
 // queuedMoment is how long a handoff waits behind a command before its run is recorded. After a
-// shorter wait RunQueued is in the record of the decision, which costs no message more.
+// shorter wait, RunQueued is in the record of the decision, which saves a message.
 const queuedMoment = 100 * time.Millisecond
 
-// wait is why a delivery waits: for the end of a pause, of the world or of its town alone. If by is
-// nil, it waits for the command of the run behind, which is being applied to the town.
+// wait is why a delivery waits: for the end of the pause by, of the world or of its town alone. If
+// by is nil, it waits for the command of the run behind, which is being applied to the town.
 type wait struct {
 	by     *commitlog.PausedBy
 	world  bool
 	behind string
 }
 
-// hold records that a delivery waits. The error ends the wait: its run was cancelled, or it has
-// waited for Config.PauseWait in a pause, or for absentWait for a game that is away.
+// hold records that a delivery waits. It returns an error if the wait is over: the run was
+// cancelled, or the delivery has waited for Config.PauseWait in a pause, or for absentWait behind a
+// command.
 func (e *Engine) hold(ctx context.Context, d *delivery, why wait) (err error) {
 	d.held = why
 	waited, runID, townID := time.Since(d.queued), d.run.RunID, d.handoff.Proposal.TownID
@@ -54,7 +55,7 @@ func (e *Engine) hold(ctx context.Context, d *delivery, why wait) (err error) {
 
 // begin returns how the remaining events of a delivery's run begin.
 func (d *delivery) begin() machine.Begin {
-	// Whole milliseconds, as the time of the input, so that their difference is when it was queued.
+	// In whole milliseconds, as the input's time: their difference is when the delivery was queued.
 	begin := machine.Begin{Waited: time.Since(d.queued).Truncate(time.Millisecond), Retry: d.retry}
 	switch {
 	case d.tail.Status == runevents.RunIsPaused:
@@ -71,9 +72,9 @@ func (d *delivery) waitFor(by *commitlog.PausedBy) machine.Wait {
 	return machine.Wait{Handoff: d.handoff, Run: d.run, Begin: d.begin(), By: by}
 }
 
-// recordWait records that the run of a delivery waits for its town: for the end of a pause, or if by
-// is nil, behind a command. It records each once. It returns machine.ErrRunCancelled if the run was
-// cancelled.
+// recordWait records that the run of a delivery waits for its town: for the end of the pause by or,
+// if by is nil, behind a command. It records each once. It returns machine.ErrRunCancelled if the
+// run was cancelled.
 func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.PausedBy) error {
 	if status := d.tail.Status; by == nil && status != "" || status == runevents.RunIsPaused {
 		return nil
@@ -97,9 +98,9 @@ func (e *Engine) closeRun(ctx context.Context, d *delivery) error {
 	return err
 }
 
-// reopenRun lets others continue a closed run that does not end soon after all. emitted is the
-// number of its events in an accepted handoff's record. A run that stays closed loses nothing, so
-// an error is only logged.
+// reopenRun lets others append again to a closed run that is not about to end. emitted is the
+// number of its events in the record that accepted its handoff, else 0. A run that stays closed
+// loses nothing, so an error is only logged.
 func (e *Engine) reopenRun(ctx context.Context, d *delivery, emitted int64) {
 	if !d.closed {
 		return
@@ -151,8 +152,8 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 // leave marks that the delivery of a run is answered, and that the log may lack the run's end.
 func (e *Engine) leave(runID string) { e.waits.Store(runID, time.Now()) }
 
-// endWaiting cancels a run that waits in any server; tail is its end in the log. The server that
-// holds it answers the client. It returns commitlog.ErrLostRace if the run has gone on.
+// endWaiting cancels a run that waits in any server; tail is its end in the log. The server in
+// which it waits answers the client. It returns commitlog.ErrLostRace if the run has gone on.
 func (e *Engine) endWaiting(
 	ctx context.Context, tail *commitlog.RunTail, why machine.Cancellation,
 ) error {

@@ -18,16 +18,16 @@ const AnswerVersion = "command-applied.v1"
 // Status is the state of a command in a plugin's answer. The set is closed.
 type Status string
 
-// The statuses. The first two are definite: a plugin answers the same id with them for ever, but
-// for a retryable refusal, which the next attempt may change.
+// The statuses. The first two are definite: a plugin repeats such an answer to the same id for
+// ever. Only a retryable refusal may change, in the next attempt.
 const (
-	// Applied: it is done, now or before.
+	// Applied: the command is applied, now or before.
 	Applied Status = "applied"
-	// Refused: it is not applied, and will not be in this attempt.
+	// Refused: the command is not applied, and will not be in this attempt.
 	Refused Status = "refused"
-	// Busy: it is not begun. Ask again after RetryAfter.
+	// Busy: the command is not begun. Ask again after RetryAfter.
 	Busy Status = "busy"
-	// InProgress: it is begun. Ask again for the outcome.
+	// InProgress: the command is begun. Ask again for the outcome.
 	InProgress Status = "in-progress"
 )
 
@@ -41,7 +41,8 @@ type Answer struct {
 	Message    string `json:"message,omitzero"`
 	// Retryable says that a new attempt may succeed after Refused.
 	Retryable bool `json:"retryable,omitzero"`
-	// RetryAfterMs is when to ask again after Busy and InProgress; 0 leaves it to the engine.
+	// RetryAfterMs is the pause before the next request, after Busy or InProgress; with 0 the
+	// engine chooses it.
 	RetryAfterMs int64 `json:"retryAfterMs,omitzero"`
 	// Snapshot is the town's true state after Applied, a snapshot.v1; absent if it is the expected
 	// one. It is not validated here: a bad one must not hide that the command was applied.
@@ -87,8 +88,8 @@ func (a *Answer) MarshalWire() ([]byte, error) {
 	return data, nil
 }
 
-// ParseAnswer reads the reply to the command with applyID. The error, also for another command's
-// answer, is a *schemas.ValidationError.
+// ParseAnswer reads the reply to the command with applyID. The error is a *schemas.ValidationError,
+// also for another command's answer.
 func ParseAnswer(data []byte, applyID string, limits schemas.Limits) (Answer, error) {
 	var a Answer
 	if err := handoff.Read(schemas.CommandApplied, data, limits, &a); err != nil {
@@ -105,7 +106,7 @@ func ParseAnswer(data []byte, applyID string, limits schemas.Limits) (Answer, er
 	return a, nil
 }
 
-// Artifacts are references to a command's data elsewhere, as its run's StepCompleted has them.
+// Artifacts are the references in StepCompleted to data that the command left elsewhere.
 type Artifacts struct {
 	References []jsontext.Value `json:"artifacts,omitzero"`
 	// LeftOut counts the items of the plugin's list that are invalid, or too many.

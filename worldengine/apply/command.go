@@ -1,13 +1,13 @@
-// Package apply is the wire between the world engine and the games that apply accepted commands: the
+// Package apply has the messages between the engine and the games that apply accepted commands: the
 // engine's command-apply.v1, and the plugin's command-applied.v1.
 //
 //	engine ── Command ──> worldengine.v1.<world>.apply.<town token> ──> plugin
 //	engine <── Answer ─────────────── reply ──────────────────────── plugin
 //
 // An ApplyID names one application of one command. The engine asks with the same id, after a
-// restart too, until it has a definite answer or its policy gives up. So a plugin applies an id at
-// most once, and answers a repeated one with its outcome; package plugin does that for plugins in Go.
-// The package is pure.
+// restart too, until it has a definite answer or its policy gives up. So a plugin must apply the
+// command of an id at most once, and answer a repeated id with the same outcome; package plugin
+// does that for plugins in Go. The package is pure.
 package apply
 
 import (
@@ -35,8 +35,8 @@ type Command struct {
 	LogicalAttemptID int64  `json:"logicalAttemptId"`
 	TownID           string `json:"townId"`
 	ActorID          string `json:"actorId"`
-	// Type and Args are the command. Command is the same for people; it contains agents' text and
-	// never goes to a console.
+	// Type and Args are the command. Command is the same as text for people; it contains agents'
+	// words and never goes to a console.
 	Type    handoff.ProposalType `json:"type"`
 	Args    map[string]string    `json:"args"`
 	Command string               `json:"command"`
@@ -47,11 +47,11 @@ type Command struct {
 	SnapshotHash         string         `json:"snapshotHash"`
 	ExpectedSnapshot     *town.Snapshot `json:"expectedSnapshot"`
 	ExpectedSnapshotHash string         `json:"expectedSnapshotHash"`
-	// Deadline ends this attempt, by the engine's clock; TimeoutMs is the time until then when the
-	// request was sent. A plugin begins no command after it.
+	// Deadline ends this attempt, by the engine's clock; TimeoutMs is the time from the sending of
+	// the request until then. After Deadline a plugin must not begin the command.
 	Deadline  time.Time `json:"deadline"`
 	TimeoutMs int64     `json:"timeoutMs"`
-	// Trace is the handoff's trace, in the headers of the request: no member of its JSON.
+	// Trace is the handoff's trace. It is in the request's headers, not in its JSON.
 	Trace trace.Context `json:"-"`
 }
 

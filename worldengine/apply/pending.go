@@ -12,12 +12,12 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// Pending is an accepted handoff whose command is being applied outside the engine. Every record of
-// its town has it, from the commit that accepts the handoff to the one that ends it, so that an
-// engine that reads the town's last message can go on. Until then the town's state is unchanged.
+// Pending is an accepted handoff whose command is being applied outside the engine. From the
+// acceptance of the handoff until its end, every record of the town has the Pending. So an engine
+// that reads only the town's last message can go on. Until the end the town's state is unchanged.
 type Pending struct {
 	Via Binding `json:"via"`
-	// Handoff is the accepted handoff, as it came.
+	// Handoff is the accepted handoff, as it was sent.
 	Handoff jsontext.Value `json:"handoff"`
 	// Expected is the canonical JSON of the state that the rules expect afterwards. It is kept
 	// because the rules may change while the command is applied.
@@ -27,8 +27,8 @@ type Pending struct {
 	// Run is the run of the handoff, and Emitted the number of its events in the first commit.
 	Run     runevents.Identity `json:"run"`
 	Emitted int64              `json:"emitted"`
-	// EventIDs were drawn for the events until the next attempt, or the end: the run's durable
-	// EventIdRegistry.
+	// EventIDs were drawn for the events up to the next attempt or the end. They are the run's
+	// durable EventIdRegistry.
 	EventIDs []runevents.DrawnID `json:"eventIds,omitzero"`
 	// Accepted is when the first commit was made.
 	Accepted time.Time `json:"accepted"`
@@ -38,9 +38,10 @@ type Pending struct {
 	NotBefore time.Time `json:"notBefore"`
 	Deadline  time.Time `json:"deadline"`
 	// Reached reports whether a request of an earlier attempt, or of an earlier server, may have
-	// reached a game. Last is the failure of the attempt before.
+	// reached a game.
 	Reached bool `json:"reached,omitzero"`
-	// Rested reports that the writer has stopped, and that no request at all has arrived.
+	// Rested reports that the writer has stopped, and that no request at all has arrived. Last is
+	// the failure of the previous attempt.
 	Rested bool     `json:"rested,omitzero"`
 	Last   *Failure `json:"last,omitzero"`
 }
@@ -53,10 +54,10 @@ type RetryOf struct {
 	LogSeq uint64 `json:"logSeq"`
 }
 
-// Failure returns why an attempt to apply a command failed.
+// Failure is why an attempt to apply a command failed.
 type Failure struct {
 	Reason handoff.ReasonCode `json:"reason"` // of the result, if it was the last attempt
-	// Code and Message are the plugin's own, or the engine's words.
+	// Code and Message are the plugin's or the engine's.
 	Code      string `json:"code,omitzero"`
 	Message   string `json:"message"`
 	Retryable bool   `json:"retryable"`
@@ -64,14 +65,14 @@ type Failure struct {
 	At time.Time `json:"at,omitzero"`
 }
 
-// Decoded is a pending handoff, read.
+// Decoded is a Pending with decoded members.
 type Decoded struct {
 	Pending  *Pending
 	Handoff  *handoff.Handoff
 	Expected town.State
 }
 
-// Read decodes a pending record. The stored one was valid, so an error is damage.
+// Read decodes a Pending. Only a valid one is stored, so an error means damage.
 func (p *Pending) Read() (Decoded, error) {
 	h, err := handoff.Parse(p.Handoff, schemas.Limits{Bytes: len(p.Handoff) + 1})
 	if err != nil {
@@ -86,7 +87,7 @@ func (p *Pending) Read() (Decoded, error) {
 	return Decoded{Pending: p, Handoff: h, Expected: expected}, nil
 }
 
-// Next returns the pending of the next logical attempt, after failed.
+// Next returns the Pending of the next logical attempt. failed is the present one's failure.
 func (p *Pending) Next(failed Failure, reached bool, now time.Time, policy *Policy) *Pending {
 	n := *p
 	n.Attempt++
@@ -97,10 +98,10 @@ func (p *Pending) Next(failed Failure, reached bool, now time.Time, policy *Poli
 	return &n
 }
 
-// Spans returns the time until the present attempt begins, and its duration. The log has times by
-// the clock of the instance that committed them. If this instance did, with begun as its last
-// attempt, only the differences count, since its clock may have been set since; no clock makes a
-// span longer than its difference.
+// Spans returns the time until the present attempt begins, and the attempt's duration. Stored times
+// are by the clock of the server that committed them. If this server did, with begun as its last
+// attempt, only differences count, since its clock may have been set since. Otherwise now counts
+// too, but makes no span longer than its difference.
 func (p *Pending) Spans(policy *Policy, begun int64, now time.Time) (pause, lasts time.Duration) {
 	if p.Attempt > 1 {
 		pause = policy.PauseAfter(p.Attempt - 1)

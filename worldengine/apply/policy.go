@@ -54,13 +54,13 @@ func MayBeApplied[R ~string](reason R) bool {
 // may have been sent must not be applied again.
 type Console interface {
 	// Apply gets the console ready, calls begin, and sends the command. If begin returns false,
-	// nothing is sent, and the error is an ErrUnavailable. After another error than that the command
-	// may be applied. A command that the console refuses need not begin.
+	// nothing is sent, and the error is an ErrUnavailable. After any other error the command may be
+	// applied. For a command that the console refuses, begin need not be called.
 	Apply(ctx context.Context, c *Command, begin func() bool) (Answer, error)
 }
 
-// Policy is the patience with plugins and consoles, which are flags of handoffd. Zero values mean
-// their defaults.
+// Policy is the patience with plugins and consoles. Its members are flags of handoffd. A zero value
+// means the default, which stands after the semicolon.
 type Policy struct {
 	// Deadline bounds one logical attempt; 10 s.
 	Deadline time.Duration `help:"Time limit of one attempt to apply a command." default:"10s"`
@@ -82,7 +82,7 @@ const (
 	// AbsentWait: the attempt's time stands still until a plugin is there. The run can be cancelled
 	// meanwhile.
 	AbsentWait Absent = "wait"
-	// AbsentFail: its attempts pass, and its handoff fails with PLUGIN_UNAVAILABLE.
+	// AbsentFail: the command's attempts pass, and its handoff fails with PLUGIN_UNAVAILABLE.
 	AbsentFail Absent = "fail"
 )
 
@@ -159,8 +159,8 @@ func (a *Answer) Result() Result {
 	}
 }
 
-// ConsoleResult returns the end of a console's attempt. Only ErrUnavailable means that the command
-// was not applied.
+// ConsoleResult returns the end of a console's attempt. ErrUnavailable is the only error after
+// which the command was not applied.
 func ConsoleResult(answer Answer, err error) Result {
 	switch {
 	case NotApplied(err):
@@ -187,11 +187,11 @@ func InDoubt(why string) Result {
 type Arrival int
 
 const (
-	// NotArrived: none has, and none will while the gate is closed.
+	// NotArrived: no request has arrived, or is out.
 	NotArrived Arrival = iota
 	// MayArrive: a request is out; its fate shows soon.
 	MayArrive
-	// MayHaveArrived: one may have.
+	// MayHaveArrived: a request may have arrived.
 	MayHaveArrived
 )
 

@@ -8,7 +8,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Refusal is the reason not to take a decision, or to follow another signal.
+// Refusal is why a decision, or another signal, is refused.
 type Refusal struct {
 	Code    wire.Code
 	Message string
@@ -17,13 +17,13 @@ type Refusal struct {
 // Question names the handoff in a town that a person decides about.
 type Question struct {
 	HandoffID string
-	// HandoffHash is Hash of the handoff that the person was shown; "" if the person did not say.
+	// HandoffHash is Hash of the handoff that the person was shown; "" if unknown.
 	HandoffHash string
 }
 
-// Decide returns the list with a decision, which counts for so long, and the entry that it is
-// about. If the same person has decided the same before, it returns that as it was, and the
-// list as it is.
+// Decide returns the list with a decision, which lapses after timeout, and the entry decided about.
+// hash is the hash of the town's state. If the same person has made the same decision before, the
+// list and the entry stay unchanged.
 func (l List) Decide(
 	q Question, hash string, d Decision, timeout time.Duration,
 ) (List, Asked, *Refusal) {
@@ -54,10 +54,10 @@ func (l List) Decide(
 	if !d.Approved {
 		a.close()
 	}
-	return after, decided, nil // the record has On of it
+	return after, decided, nil // Record.Hold calls On
 }
 
-// decidedText words the state of a handoff that another person decided about, and the remedy.
+// decidedText describes an earlier decision about a handoff, and the remedy.
 func decidedText(a *Asked, status Status) string {
 	prior := a.Decision
 	at := prior.At.Format(time.RFC3339)
@@ -74,8 +74,8 @@ func decidedText(a *Asked, status Status) string {
 		"anew, under another proposalId", prior.ActorID, at)
 }
 
-// choose returns the index of the entry that a question is about: the one with the hash, or the
-// only open one with the id, or, if none is open, the last one with it.
+// choose returns the index of the entry that a question is about: the only open entry with the
+// question's id (and hash, if it has one) or, if none is open, the last such entry.
 func (l List) choose(q Question, hash string, now time.Time) (int, *Refusal) {
 	found, open, any := -1, 0, false
 	for i := range l {

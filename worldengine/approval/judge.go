@@ -9,22 +9,22 @@ import (
 	"worldengine/handoff"
 )
 
-// Judgement is a list's verdict about a handoff whose type takes an approval.
+// Judgement is a list's verdict about a handoff whose type requires an approval.
 type Judgement struct {
 	// Approved is the decision with which the handoff may be executed; nil if it may not.
 	Approved *Decision
-	// Reason and Detail say why it may not.
+	// Reason and Detail say why the handoff may not be executed.
 	Reason handoff.ReasonCode
 	Detail string
-	// Ask is set if the list has to have the handoff from now on.
+	// Ask is set if the handoff has to wait in the list from now on.
 	Ask bool
-	// At is the time for which Approved or Ask was found.
+	// At is the time of the verdict; zero after a denial or at a bound.
 	At time.Time
 }
 
-// Judge returns the verdict about a handoff that was made from the state of the town, and whose type
-// takes an approval by the town's policy; encoded is the handoff as the engine writes it. A decision
-// is about the very bytes that the person was shown.
+// Judge returns the verdict about a handoff that was made from the town's present state, and whose
+// type requires an approval by policy p. encoded is the handoff as the engine writes it. A decision
+// counts only for the very bytes that the person was shown.
 func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time) Judgement {
 	required := Judgement{
 		Reason: handoff.ReasonApprovalRequired, Detail: p.Detail(h.Proposal.Type), At: now,
@@ -59,7 +59,7 @@ func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time)
 	return required
 }
 
-// find returns the last entry of a handoff and its status, "" if there is none.
+// find returns the last entry of a handoff and the entry's status; -1 and "" if there is none.
 func (l List) find(handoffID, handoffHash, hash string, now time.Time) (int, Status) {
 	for i := len(l) - 1; i >= 0; i-- {
 		if l[i].isOf(handoffID, handoffHash) {
@@ -69,7 +69,7 @@ func (l List) find(handoffID, handoffHash, hash string, now time.Time) (int, Sta
 	return -1, ""
 }
 
-// full returns the bound that keeps a handoff of a size from waiting too, "" if it can.
+// full describes the bound that keeps another handoff of a size from waiting; "" if it may wait.
 func (l List) full(h *handoff.Handoff, size int, now time.Time) string {
 	open, denied, own := 0, 0, 0
 	all, ownBytes := size, size

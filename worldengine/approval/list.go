@@ -14,20 +14,20 @@ import (
 
 // Bounds of the list of a town.
 const (
-	// MaxOpen is how many proposals of a town may wait, or be approved and not be carried out yet.
+	// MaxOpen is how many proposals of a town may wait, or be approved and not carried out yet.
 	MaxOpen = 100
-	// MaxBytes is how large their handoffs may be together.
+	// MaxBytes is how many bytes these proposals' handoffs may have together.
 	MaxBytes = 128 << 10
 	// MaxActorOpen and MaxActorBytes are the same bounds for the proposals of one actor, so that
-	// one agent leaves room for others. A larger handoff cannot wait at all.
+	// one agent leaves room for others. A handoff above MaxActorBytes cannot wait at all.
 	MaxActorOpen  = 50
 	MaxActorBytes = 64 << 10
-	// MaxDenied is how many denials of the town's present state a list may have for another
-	// proposal to wait. No denial of that state is dropped before it expires, so a list has fewer
-	// than MaxOpen + MaxDenied of them.
+	// MaxDenied bounds the denied proposals of the town's present state: if a list has so many, no
+	// other proposal may wait. They are not dropped before they expire, so a list has fewer than
+	// MaxOpen + MaxDenied of them.
 	MaxDenied = 100
-	// maxClosed is how many of the other entries a list keeps, used ones and ones of other states:
-	// the last that were decided or asked for.
+	// maxClosed bounds the used entries and the entries of other states that a list keeps. It keeps
+	// the ones that were decided or asked for last.
 	maxClosed = 16
 )
 
@@ -52,15 +52,15 @@ type Asked struct {
 	Handoff jsontext.Value `json:"handoff,omitzero"`
 	// HandoffHash is Hash of the handoff.
 	HandoffHash string `json:"handoffHash"`
-	// Trace is the trace of the delivery which asked, for the run that carries the handoff out. It
-	// is left out with the handoff.
+	// Trace is the trace of the delivery that asked for the approval. The run that carries the
+	// handoff out continues it. A closed entry has none.
 	Trace trace.Context `json:"trace,omitzero"`
 	// IdempotencyKey and RunID find the result of a handoff that was accepted for execution; ""
 	// before.
 	IdempotencyKey string    `json:"idempotencyKey,omitzero"`
 	RunID          string    `json:"runId,omitzero"`
 	At             time.Time `json:"at"`
-	// Expires is when the question lapses, or the decision about it.
+	// Expires is when the wait for a decision ends or, once there is one, the decision lapses.
 	Expires  time.Time `json:"expires"`
 	Decision *Decision `json:"decision,omitzero"`
 }
@@ -78,7 +78,7 @@ func (a *Asked) isOf(handoffID, handoffHash string) bool {
 }
 
 // List is a town's proposals, in the order in which they were asked for. No method changes a list:
-// it returns another one.
+// each returns another one.
 type List []Asked
 
 // Status is the state of an entry.
@@ -94,7 +94,7 @@ const (
 	Expired  Status = "expired"
 )
 
-// Status returns the status of an entry in a town whose state has a hash.
+// Status returns the status of an entry; hash is the hash of the town's state.
 func (a *Asked) Status(hash string, now time.Time) Status {
 	switch d := a.Decision; {
 	case d != nil && d.Approved && a.Handoff == nil:
@@ -116,8 +116,9 @@ func (a *Asked) Status(hash string, now time.Time) Status {
 // IsOpen reports whether an entry waits, for its decision or its handoff.
 func (s Status) IsOpen() bool { return s == Waiting || s == Approved }
 
-// Ask returns the list with a handoff that waits for its decision for so long; of is the trace that
-// it came with. Others with the same handoffId stay: an agent may predict the id of another's.
+// Ask returns the list with another handoff, which waits for its decision until timeout; of is the
+// handoff's trace. Other handoffs with the same handoffId stay: an agent may predict another
+// agent's ids.
 func (l List) Ask(
 	h *handoff.Handoff, encoded []byte, of trace.Context, now time.Time, timeout time.Duration,
 ) List {
@@ -134,15 +135,15 @@ func (l List) Ask(
 	})
 }
 
-// On returns the list in a town whose state has a hash: entries of other states are closed, and of
-// those and the used ones no more are kept than a list may have. The denials of the state stay.
+// On returns the list for a town whose state has the hash: entries of other states are closed. Of
+// these and the used ones the last maxClosed are kept. The denials of the state stay.
 func (l List) On(hash string) List {
 	changed, after := false, slices.Clone(l)
 	var spent []int
 	for i := range after {
 		a := &after[i]
 		if a.Handoff != nil && a.SnapshotHash != hash {
-			// An approval that was not used counts for nothing.
+			// An unused approval no longer counts.
 			a.close()
 			a.Decision, changed = nil, true
 		}
@@ -165,14 +166,14 @@ func (l List) On(hash string) List {
 	return after
 }
 
-// isSpent reports whether an entry may be dropped in a town whose state has a hash: it is closed,
+// isSpent reports whether an entry may be dropped in a town whose state has the hash: it is closed,
 // and is no denial of that state.
 func (a *Asked) isSpent(hash string) bool {
 	denied := a.Decision != nil && !a.Decision.Approved && a.SnapshotHash == hash
 	return a.Handoff == nil && !denied
 }
 
-// last returns the time of an entry's decision, or of the question if there is none.
+// last returns when an entry was decided about or, if it was not, when it was asked for.
 func (a *Asked) last() time.Time {
 	if a.Decision != nil {
 		return a.Decision.At
@@ -203,8 +204,8 @@ func (l List) AnyOpen() bool {
 	return slices.ContainsFunc(l, func(a Asked) bool { return a.Handoff != nil })
 }
 
-// Close returns the list once a handoff is accepted for execution in a run. Others with its
-// handoffId, which have its key, wait no longer.
+// Close returns the list after a handoff was accepted for execution in a run. Other handoffs with
+// its handoffId have the same key, so they wait no longer.
 func (l List) Close(h *handoff.Handoff, encoded []byte, runID string) List {
 	if len(l) == 0 {
 		return l

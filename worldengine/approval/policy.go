@@ -1,5 +1,5 @@
-// Package approval decides which proposals a person has to approve before they are carried out, and
-// keeps a town's list of those that wait, and of the decisions about them. It is pure.
+// Package approval decides which proposals a person has to approve before they are carried out. It
+// keeps a town's list of the proposals that wait, and of the decisions about them. It is pure.
 package approval
 
 import (
@@ -10,7 +10,7 @@ import (
 	"worldengine/handoff"
 )
 
-// Policy lists the types of proposals that take a person's approval; the zero value has none. A
+// Policy lists the types of proposals that require a person's approval; the zero value has none. A
 // stored policy may have types that this version does not know: see Requires.
 type Policy struct {
 	// Types are in the order of their names, each once.
@@ -72,14 +72,14 @@ func (p Policy) String() string {
 	return joined(p.Types, ",")
 }
 
-// Requires reports whether proposals of a type take an approval. All do if the policy names an
-// unknown type: it may stand for any of them, such as one that is spelled in another way.
+// Requires reports whether proposals of a type require an approval. If the policy has an unknown
+// type, all types do, since the unknown one may be another spelling of any of them.
 func (p Policy) Requires(t handoff.ProposalType) bool {
 	return slices.Contains(p.Types, t) || len(p.Unknown()) > 0
 }
 
-// Inherited returns p, the policy of a world, for a town with a policy of its own, or nil. It returns
-// nil if the town's own policy counts, or p asks for no approval.
+// Inherited returns p, the world's policy, for a town whose own policy is own. It returns nil if
+// the town has its own policy, or if p requires no approval.
 func (p *Policy) Inherited(own *Policy) *Policy {
 	if own != nil || len(p.Types) == 0 {
 		return nil
@@ -94,7 +94,7 @@ func (p Policy) Unknown() []handoff.ProposalType {
 	})
 }
 
-// Detail explains why a proposal of a type that takes an approval is not carried out without one.
+// Detail explains why a proposal of a type requires an approval.
 func (p Policy) Detail(t handoff.ProposalType) string {
 	detail := fmt.Sprintf("%s needs the approval of a person", t)
 	if unknown := p.Unknown(); len(unknown) > 0 {

@@ -18,21 +18,22 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// The run of a command that a game applies is PAUSED with its town, or the world. Its RunPaused and
-// RunResumed, and its attempts, are on the run's own subject, to which others append too. So the
-// engine closes the run there before it stores the end on the town's subject.
+// The run of a command that a game applies is PAUSED while its town or the world is paused.
+// RunPaused, RunResumed and the events of attempts are on the run's own subject, to which others
+// append too. So the engine closes the run there before it stores the run's end on the town's
+// subject.
 
-// Outcome is the end of an attempt to apply the pending command. Reached also covers a request of
-// an earlier attempt.
+// Outcome is the end of an attempt to apply the pending command. Reached also covers the requests
+// of earlier attempts.
 type Outcome struct{ apply.Result }
 
-// Arrival records the fate of the requests for the pending command: that one may have arrived, or,
-// with Rests, that the writer stops and none has. With neither it only moves the town's guard, so
-// that other writers lose their races.
+// Arrival records the fate of the requests for the pending command: one may have reached a game
+// (MayHaveArrived), or the writer stops and none has (Rests). If neither is set, the record only
+// moves the town's guard, so that other writers lose their races.
 type Arrival struct{ MayHaveArrived, Rests bool }
 
-// Attempt says that the pending command's present attempt has started, or only that the one before
-// has failed.
+// Attempt says that the pending command's previous attempt has failed and, if Started is set, that
+// the present one has started.
 type Attempt struct{ Started bool }
 
 // Hold pauses the run of the pending command, or resumes it if By is nil.
@@ -74,7 +75,6 @@ func (s *step) attempts(started bool) (apply.Decoded, *runevents.Producer, error
 	return app, p, nil
 }
 
-// attempt records the attempts so far.
 func (s *step) attempt(e *Attempt) (Output, error) {
 	_, p, err := s.attempts(e.Started)
 	if err != nil {
@@ -83,9 +83,10 @@ func (s *step) attempt(e *Attempt) (Output, error) {
 	return s.extend(p.Run(), false, "")
 }
 
-// extend returns a record of the run's events that its own subject lacks; none if there are none.
-// If ends is set, the record also closes the run. A paused run is resumed before an attempt starts,
-// and before an end with a reason. Nothing follows a cancellation that closed the run in its pause.
+// extend returns a record of the events that the run's own subject lacks; no record if it lacks
+// none. If ends is set, the record also closes the run. A paused run is resumed before an attempt
+// starts and, if reason is set, before the end. A run that a cancellation closed in its pause is
+// not resumed.
 func (s *step) extend(run *runevents.Run, ends bool, reason string) (out Output, err error) {
 	tail := s.in.Tail
 	fresh := tail.Without(run)
@@ -116,7 +117,7 @@ func (s *step) onRun(run runevents.Identity, events []runevents.Event, closing b
 // held reports whether the run of the pending command is paused.
 func (s *step) held() bool { return s.in.Tail.PausedAt > s.town.Pending.Emitted }
 
-// released returns the events by which a paused run goes on.
+// released returns the events that resume a paused run.
 func (s *step) released(reason string) ([]runevents.Event, error) {
 	p := s.producer(s.town.Pending.Run)
 	p.ResumeAt(runevents.RunIsPaused)
@@ -124,11 +125,10 @@ func (s *step) released(reason string) ([]runevents.Event, error) {
 	return p.Run().Events, err
 }
 
-// outcomeKnown is why a paused run goes on when its command has an outcome, which is concluded even
-// in a pause (Execution Semantics v1, section 6, option A).
+// outcomeKnown is why a paused run is resumed when its command has an outcome: a run ends even in a
+// pause then (Execution Semantics v1, section 6, option A).
 const outcomeKnown = "What became of the command is known: the run ends."
 
-// hold pauses or resumes the run of the pending command.
 func (s *step) hold(e *Hold) (Output, error) {
 	pending, tail := s.town.Pending, s.in.Tail
 	if pending == nil || tail.Closed || s.held() == (e.By != nil) {
@@ -144,7 +144,6 @@ func (s *step) hold(e *Hold) (Output, error) {
 	return s.onRun(pending.Run, p.Run().Events, false), err
 }
 
-// arrival stores the fate of the requests for the pending command.
 func (s *step) arrival(e *Arrival) (Output, error) {
 	if s.town.Pending == nil {
 		return Output{}, errNotPending
@@ -167,7 +166,7 @@ func (s *step) outcome(e *Outcome) (Output, error) {
 		app.Pending.Via != apply.RCON && // a console is asked once in each attempt
 		(v.Reached || app.Pending.Reached) {
 		// A run counts as unreached only if no request at all can have arrived, since an operator
-		// may retry it (docs/adr/0026-a-retry-is-another-run.md).
+		// may retry such a run (docs/adr/0026-a-retry-is-another-run.md).
 		v.Failed, v.Reached = apply.Silence(true, nil), true
 	}
 	after, failed := town.State{}, v.Failed
@@ -177,7 +176,7 @@ func (s *step) outcome(e *Outcome) (Output, error) {
 	if failed == nil || !failed.Retryable || app.Pending.Attempt >= s.Plugin.Attempts {
 		return s.end(&app, run, after, failed, &v)
 	}
-	// The record has the latest failure alone.
+	// The next Pending has the latest failure alone: store the events of earlier ones first.
 	if out, err := s.extend(run.Run(), false, ""); err != nil || out.Record != nil {
 		out.Again = true
 		return out, err
@@ -232,8 +231,8 @@ func (s *step) end(
 	}, nil
 }
 
-// reported returns the state after an applied command: the expected one, or the reported one, whose
-// day is at least the expected one's.
+// reported returns the state after an applied command: the state that the game reported, its day
+// raised to the expected one if lower; else the expected state.
 func reported(expected town.State, snapshot jsontext.Value) (town.State, *apply.Failure) {
 	if snapshot == nil {
 		return expected, nil
@@ -293,8 +292,8 @@ func embodied(reported jsontext.Value) jsontext.Value {
 }
 
 // close prepares the end of the pending command's run. If the run is not closed to others yet, it
-// returns the record that closes it. Otherwise it moves run behind all stored events and, if there
-// is a reason, behind the end of a pause.
+// returns the record that closes it. Otherwise it continues run behind all stored events and, if
+// reason is set, resumes a paused run.
 func (s *step) close(run *runevents.Producer, reason string) (out Output, err error) {
 	if out, err = s.extend(run.Run(), true, reason); err != nil || out.Record != nil {
 		return out, err
@@ -348,7 +347,7 @@ func (s *step) cancel(e *Cancel) (Output, error) {
 	if err != nil {
 		return Output{}, err
 	}
-	// A paused run can be cancelled.
+	// A paused run is cancelled without being resumed.
 	if out, err := s.close(run, ""); err != nil || out.Record != nil {
 		return out, err
 	}
@@ -362,9 +361,9 @@ func (s *step) cancel(e *Cancel) (Output, error) {
 	}, nil
 }
 
-// failByForce ends a pending retry's run with the result that its command may be applied. If it
-// were cancelled, its key would keep the retried run's result, which says that nothing was applied:
-// that run could be retried once more, and its command be applied twice.
+// failByForce ends a pending retry's run with the result that its command may be applied. If the
+// run were cancelled, the key would keep the retried run's result, by which nothing was applied. An
+// operator could then retry that run again, and the command be applied twice.
 func (s *step) failByForce(actorID string) (Output, error) {
 	v := apply.InDoubt(actorID + " ended the run by force; a game may have applied its command.")
 	if s.town.Pending.Via != apply.RCON {

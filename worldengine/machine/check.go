@@ -13,10 +13,10 @@ type Checked struct {
 	Outcome  handoff.Outcome
 }
 
-// Check judges h against the true state: prior is the receipt of its key, nil if the key is free;
-// state is its town, zero if there is none. It alone orders the checks: duplicate, stale,
-// preconditions (Execution Handoff Contract, recommended engine behavior; the outcome table of the
-// design). A check after a refusal is not evaluated.
+// Check judges h against the true state. prior is the receipt of h's key, nil if the key is free;
+// state is the state of h's town, zero if there is no such town. Only Check orders the checks:
+// duplicate, stale, preconditions (Execution Handoff Contract, recommended engine behavior; the
+// outcome table of the design). After a refusal no further check is evaluated.
 func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Checked {
 	var e handoff.Evaluation
 	e.Preconditions.Failures = []handoff.Failure{}
@@ -78,8 +78,8 @@ func (c Checked) Executed(after town.State) handoff.Outcome {
 	return c.accepted(handoff.Executed, handoff.ReasonExecuted, after)
 }
 
-// Failed completes the outcome of an accepted handoff whose command could not be applied;
-// unchanged is the state that stays.
+// Failed completes the outcome of an accepted handoff whose command could not be applied; unchanged
+// is the town's state.
 func (c Checked) Failed(reason handoff.ReasonCode, unchanged town.State) handoff.Outcome {
 	return c.accepted(handoff.Failed, reason, unchanged)
 }

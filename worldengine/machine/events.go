@@ -21,12 +21,12 @@ const (
 	StepApply        = "apply"
 )
 
-// Steps returns the steps of the engine. In a run of the engine, other producers emit no events of
-// them.
+// Steps returns the steps of the engine. In a run of the engine, no other producer may emit events
+// of these steps.
 func Steps() []string { return []string{StepDuplicate, StepStale, StepPrecondition, StepApply} }
 
-// IsEnginePlan reports whether runs of a plan are the engine's: those for handoffs and signals.
-// A matching planId or planVersion suffices, so that no other producer's run looks like one.
+// IsEnginePlan reports whether runs of a plan are the engine's, for handoffs and signals. A
+// matching planId or planVersion suffices, so that no other producer's run looks like the engine's.
 func IsEnginePlan(planID, planVersion string) bool {
 	return planID == SignalPlan || strings.HasPrefix(planID, "proposal_") ||
 		planVersion == SignalVersion || planVersion == handoff.ProposalVersion
@@ -131,8 +131,8 @@ func EmitRun(p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, begin
 	return n.err
 }
 
-// EmitAccepted emits the events of a run up to the start of the first attempt of a plugin or a
-// console to apply its command.
+// EmitAccepted emits the events of a run whose command a game applies, up to the start of the first
+// attempt.
 func EmitAccepted(
 	p *runevents.Producer, h *handoff.Handoff, e *handoff.Evaluation, begin Begin,
 ) error {
@@ -154,8 +154,8 @@ func emitEnd(
 	return n.err
 }
 
-// ToCome returns the events that the engine may emit between the commit of an attempt and the
-// commit of the next one, or of the end: their eventIds have to be drawn.
+// ToCome returns the events that the engine may emit after the commit of an attempt, up to the
+// commit of the next attempt or of the end. Their eventIds are drawn in advance.
 func ToCome(attempt int64) []runevents.Event {
 	return append([]runevents.Event{
 		applyEvent(runevents.StepCompleted, attempt), applyEvent(runevents.StepFailed, attempt),
@@ -167,7 +167,7 @@ func ToCome(attempt int64) []runevents.Event {
 // OfAttempts returns the events that begin an attempt after the failure of the one before.
 func OfAttempts(attempt int64) []runevents.Event {
 	if attempt == 1 {
-		return nil // it began with the first commit
+		return nil // attempt 1 began with the first commit
 	}
 	return []runevents.Event{
 		applyEvent(runevents.StepFailed, attempt-1), applyEvent(runevents.StepStarted, attempt),
@@ -200,13 +200,13 @@ func EmitSignal(p *runevents.Producer, said SignalPayload, refused string) error
 	return n.err
 }
 
-// emitQueued emits that a run has waited for its town, with the request.
+// emitQueued emits RunQueued, with the request for the run.
 func emitQueued(p *runevents.Producer, h *handoff.Handoff, begin Begin) error {
 	return p.Emit(queued(p, begin, started(p, h, begin.Retry)))
 }
 
-// emitPaused emits the start of a run that has waited, and its wait for the end of a pause;
-// signalID is the run of the signal that paused the town or the world.
+// emitPaused emits the start of a run, and RunPaused. signalID is the run of the signal that paused
+// the town or the world.
 func emitPaused(
 	p *runevents.Producer, h *handoff.Handoff, begin Begin, signalID, reason string,
 ) error {
@@ -216,8 +216,7 @@ func emitPaused(
 	return n.err
 }
 
-// emitHeld emits, for a run whose command is being applied, that its town, or the world, is paused:
-// its nth pause.
+// emitHeld emits RunPaused for the nth pause of a run whose command is being applied.
 func emitHeld(p *runevents.Producer, n int64, signalID, reason string) error {
 	return p.Emit(runevents.Emission{Type: runevents.RunPaused, Attempt: n,
 		Payload: pausedPayload{SignalID: signalID, Reason: reason}})
@@ -233,11 +232,11 @@ func emitReleased(p *runevents.Producer, n int64, reason string) error {
 	return p.Emit(e)
 }
 
-// CancelledLeft is the code of a waiting run whose server is gone.
+// CancelledLeft is the code of the cancellation of a waiting run whose server is gone.
 const CancelledLeft = "SERVER_GONE"
 
-// emitCancelled emits that a waiting run is cancelled, whose earlier events, perhaps of another
-// producer, have brought it to status. If it has not started, it is started, with a payload.
+// emitCancelled emits that a waiting run is cancelled. status is the run's status after its earlier
+// events. If the run has not started, it is started first, with payload.
 func emitCancelled(
 	p *runevents.Producer, status runevents.RunStatus, payload any, why Cancellation,
 ) error {
@@ -250,8 +249,8 @@ func emitCancelled(
 	return n.err
 }
 
-// CancelledInHand is the code of an attempt's failure by a cancellation; CancelledByForce is the
-// code of a run that was cancelled although a game may have its command.
+// CancelledInHand is the code of an attempt that a cancellation ended; CancelledByForce is the code
+// of a run that was cancelled although a game may have its command.
 const (
 	CancelledInHand  = "RUN_CANCELLED"
 	CancelledByForce = "FORCED"
@@ -270,8 +269,9 @@ func emitCancelledInHand(p *runevents.Producer, attempt int64, why Cancellation)
 	return n.err
 }
 
-// emitResumed continues a pending handoff's run after the record of the attempt before: it emits
-// that attempt's failure, and the start of this one if it has started. p has emitted nothing yet.
+// emitResumed continues a pending handoff's run after the record of the previous attempt. It emits
+// the failure of that attempt and, if started is set, the start of the present one. p must have
+// emitted nothing yet.
 func emitResumed(p *runevents.Producer, pending *apply.Pending, started bool) error {
 	before := max(pending.Attempt-1, 1)
 	p.ResumeAt(runevents.RunRunning, applyEvent(runevents.StepStarted, before))
@@ -317,7 +317,7 @@ type Begin struct {
 	Retry *Retry
 }
 
-// notEmitted is the error of a run that cannot take an event; nil without one.
+// notEmitted wraps the error of an event that could not be emitted; nil stays nil.
 func notEmitted(err error) error {
 	if err != nil {
 		err = fmt.Errorf("machine: the events of a run: %w", err)
@@ -349,13 +349,13 @@ func (n *emitter) startAttempt(attempt int64) {
 	n.emit(runevents.Emission{Type: runevents.StepStarted, StepID: StepApply, Attempt: attempt})
 }
 
-// failAttempt emits the failure of an attempt, at the time at which it failed; zero for now.
+// failAttempt emits the failure of an attempt. at is when it failed; zero for now.
 func (n *emitter) failAttempt(attempt int64, failed stepError, at time.Time) {
 	n.emit(runevents.Emission{Type: runevents.StepFailed, StepID: StepApply, Attempt: attempt, At: at,
 		Payload: failedPayload{Error: failed}})
 }
 
-// start emits the start of a run, and, if an operator requested it, that the signal is accepted.
+// start emits the start of a run and, for a retry, that the operator's signal is accepted.
 func (n *emitter) start(h *handoff.Handoff, begin Begin) {
 	n.begin(h, begin)
 	if r := begin.Retry; r != nil {
@@ -366,8 +366,8 @@ func (n *emitter) start(h *handoff.Handoff, begin Begin) {
 	}
 }
 
-// begin emits the start of a run. One that has started before a pause cannot be approved any more:
-// its RunResumed names the approver.
+// begin emits the start of a run. A run that started before its pause cannot get RunApproved any
+// more: its RunResumed names the approver.
 func (n *emitter) begin(h *handoff.Handoff, begin Begin) {
 	approval := begin.Approval
 	switch {
@@ -387,7 +387,7 @@ func (n *emitter) begin(h *handoff.Handoff, begin Begin) {
 	n.run(runevents.RunStarted, started(n.producer, h, begin.Retry))
 }
 
-// queued returns the event that a handoff was queued, at the time at which that began.
+// queued returns RunQueued, at the time at which the handoff began to wait.
 func queued(p *runevents.Producer, begin Begin, payload any) runevents.Emission {
 	return runevents.Emission{Type: runevents.RunQueued, At: p.Now().Add(-begin.Waited),
 		Payload: payload}
@@ -464,7 +464,7 @@ func newStepError(f *apply.Failure) stepError {
 	}
 }
 
-// Started is the request for a run, of a handoff or by a signal, in the run's start. Another
+// Started is the request for a run, by a handoff or a signal, in the run's start. Another
 // producer's run may claim anything, or lack members.
 type Started struct {
 	TownID    string `json:"townId"`

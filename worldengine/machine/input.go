@@ -11,10 +11,10 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// Settings are the bounds and amounts of a world, beside its towns. Every member must be set.
+// Settings are the bounds and amounts of a world. Every member must be set.
 type Settings struct {
 	Rules *town.Rules // the amounts of the built-in rules
-	// Apply is the binding, and Policy the approvals, of towns without their own.
+	// Apply and Policy are the binding and the approval policy of each town without its own.
 	Apply  apply.Binding
 	Policy approval.Policy
 	// ApprovalTimeout bounds the wait of a proposal for its decision, and the validity of a
@@ -24,19 +24,19 @@ type Settings struct {
 	Plugin apply.Policy
 }
 
-// IDs returns the number of ids that an event's step may draw.
+// IDs returns how many ids a step with the event may use.
 func IDs(event Event) int {
 	switch event.(type) {
 	case *Handoff:
-		return 15 // a run that waited for its town, approved, retried, with the events to come
+		return 15 // an approved retry that waited for its town, and the events of ToCome
 	case *Put, *Patch, *Arrival:
 		return 0
 	}
-	return 5 // the events to come of another attempt, after the end of a pause
+	return 5 // the end of a pause, and the events of ToCome for the next attempt
 }
 
-// RunOf returns the run of an event of a town, and how many of the run's events are in a record of
-// the town, if the step needs the run's tail; else "".
+// RunOf returns the run of an event if its step needs the run's tail, else "". emitted is how many
+// of the run's events are in a record of the town.
 func RunOf(t *Town, event Event) (runID string, emitted int64) {
 	switch e := event.(type) {
 	case *Wait:
@@ -63,14 +63,14 @@ type Input struct {
 	// earlier step whose record was not stored, because the town had changed.
 	IDs   []string
 	Drawn []runevents.DrawnID
-	// Tail is the end, on the run's own subject, of the event's run: see RunOf.
+	// Tail is the end of RunOf's run on the run's own subject; nil if RunOf returns none.
 	Tail  *RunTail
 	Event Event
 }
 
-// Event is a *Handoff, a *Put, a *Patch, a *Remove, a *Signal or a *Verdict; of a run that waits, a *Wait, a
-// *Close, an *Open or an *Abandon; and of the pending command, an *Outcome, an *Attempt, an *Arrival, a
-// *Hold or a *Cancel.
+// Event is a *Handoff, a *Put, a *Patch, a *Remove, a *Signal or a *Verdict. About a run that
+// waits, it is a *Wait, a *Close, an *Open or an *Abandon. About the pending command, it is an
+// *Outcome, an *Attempt, an *Arrival, a *Hold or a *Cancel.
 type Event interface{ event() }
 
 func (*Handoff) event() {}
@@ -79,11 +79,12 @@ func (*Patch) event()   {}
 func (*Remove) event()  {}
 func (*Signal) event()  {}
 
-// Handoff is the delivery of a valid handoff to a town that is neither paused nor applies a
+// Handoff is the delivery of a valid handoff to a town that is not paused and has no pending
 // command.
 type Handoff struct {
 	Handoff *handoff.Handoff
-	// Sent are the bytes that Handoff was parsed of, for the record; nil for its MarshalWire.
+	// Sent are the bytes from which Handoff was parsed, for the record; nil for
+	// Handoff.MarshalWire.
 	Sent []byte
 	// Prior is the receipt of the key, nil if the key is free, or if the handoff is a retry of the
 	// receipt's run.
@@ -94,26 +95,26 @@ type Handoff struct {
 	Begin Begin
 	// RetryOf is the run that this one retries; nil if none.
 	RetryOf *apply.RetryOf
-	// DryRun: the answer is the one that the built-in rules expect, whoever applies the command.
+	// DryRun asks for the answer by the built-in rules, whatever the town's binding is.
 	DryRun bool
 }
 
 // Attributes are a town's members beside its state. A missing one stays unchanged.
 type Attributes struct {
 	Apply    apply.Binding    // "" if left out
-	Approval *approval.Policy // which types of proposals take a person's approval
+	Approval *approval.Policy // nil if left out
 }
 
-// Put replaces the state of the hash Expected by State; with "" it creates the town.
+// Put replaces the state whose hash is Expected with State. If Expected is "", it creates the town.
 type Put struct {
 	State    town.State
 	Expected string
 	Attributes
-	// ActorID is the author: the user, or the role of one whom NATS does not name.
+	// ActorID is the author: the user, or the user's role if NATS does not name the user.
 	ActorID string
 }
 
-// Patch changes members of the state of the hash Expected: Patch is a JSON Merge Patch (RFC 7396).
+// Patch changes members of the state whose hash is Expected, by a JSON Merge Patch (RFC 7396).
 type Patch struct {
 	Patch    any
 	Expected string
@@ -121,9 +122,9 @@ type Patch struct {
 	ActorID string
 }
 
-// Remove removes a town: it is unknown until a put makes it anew, at a day that is not before its
-// last one. Its pause, its binding and its waiting proposals go with it; its keys stay consumed.
+// Remove removes a town with its pause, its binding and its waiting proposals; its keys stay
+// consumed. The town is unknown until a put creates it anew, at its last day or later.
 type Remove struct {
-	// ActorID is who removes the town: the user, or the role of one whom NATS does not name.
+	// ActorID is who removes the town: the user, or the user's role if NATS does not name the user.
 	ActorID string
 }

@@ -18,18 +18,18 @@ import (
 // Kind is the kind of a record. The set is closed.
 type Kind string
 
-// The kinds of a record. The first eight, and mend, are on a town's subject and have its state; a
-// refused run changes no town and is on the refused subject, events of a run on the run's subject,
-// pauses of the whole world on the control subject, and other signals on theirs.
+// The kinds of a record. The first eight and KindMend are on a town's subject and have its state;
+// but a pause of the world is on the control subject. KindSignal is on the subject of signals,
+// KindRefused on the refused subject, KindEvents and KindRun on the run's subject.
 const (
 	KindHandoff Kind = "handoff" // an accepted handoff: state, result and events together
-	// KindPending: an accepted handoff that is being applied: its first events, its next attempt,
-	// or that a request may have arrived.
+	// KindPending: the command of an accepted handoff is being applied. The record has the run's
+	// first events, the next attempt, or the fate of the requests.
 	KindPending Kind = "pending"
 	// KindCancelled: the command of an accepted handoff was cancelled: the last events of its run.
 	KindCancelled Kind = "cancelled"
 	KindPut       Kind = "put"    // a state that town.put, town.patch or the world file gave
-	KindRemove    Kind = "remove" // an operator removed the town; it holds the last state
+	KindRemove    Kind = "remove" // an operator removed the town; the record holds its last state
 	// KindControl: an operator paused or resumed a town, or the world.
 	KindControl Kind = "control"
 	// KindAsked is a handoff that waits for a person's approval from now on: refused, with its
@@ -73,23 +73,23 @@ type Record struct {
 	SchemaVersion string `json:"schemaVersion"`
 	Kind          Kind   `json:"kind"`
 	TownID        string `json:"townId"`
-	// Apply, Paused, Pending, Policy and Approvals are a town's other members, in each of its
-	// records.
+	// Apply, Paused, Pending, Policy and Approvals are in each record of a town that has them.
 	Apply     apply.Binding      `json:"apply,omitzero"` // "" for the engine's default
 	Paused    *messages.PausedBy `json:"paused,omitzero"`
 	Pending   *apply.Pending     `json:"pending,omitzero"`
 	Policy    *approval.Policy   `json:"policy,omitzero"` // nil for the engine's default
 	Approvals approval.List      `json:"approvals,omitempty"`
-	// Removed reports that the town was removed: it is unknown, and the snapshot is its last state.
+	// Removed reports that the town was removed; the snapshot is its last state.
 	Removed bool `json:"removed,omitzero"`
-	// WorldPolicy is the world's policy of approvals when a handoff was accepted, or began to wait
-	// for its approval, in a town without its own policy; nil if that requires none.
+	// WorldPolicy is the world's approval policy at the time at which a handoff was accepted or
+	// began to wait for approval. It is nil if the town has its own policy, or the world's requires
+	// no approval.
 	WorldPolicy *approval.Policy `json:"worldPolicy,omitzero"`
-	// ActorID, in a record of kind put or remove, is the author: the user, or the role of one whom NATS does
-	// not name; "" without access control.
+	// ActorID, in a record of kind put or remove, is the author: the user, or the user's role if
+	// NATS does not name the user; "" without access control.
 	ActorID string `json:"actorId,omitzero"`
-	// RetryOf, in a record of a judged handoff, is the run that its run retries; nil if none. A
-	// pending command has its own.
+	// RetryOf, in a record of a judged handoff, is the run that the handoff's run retries; nil if
+	// none. Pending has a RetryOf of its own.
 	RetryOf *apply.RetryOf `json:"retryOf,omitzero"`
 	// Rules, in a record of an accepted handoff, are the amounts of the built-in rules; nil for
 	// town.DefaultRules.
@@ -103,15 +103,15 @@ type Record struct {
 	Result   jsontext.Value `json:"result,omitzero"`
 	// Decision is the value of Result in a record that was just made, nil in one that was read.
 	Decision *handoff.Result `json:"-"`
-	// Handoff is the handoff of the result as it was sent, to judge it again.
+	// Handoff is the handoff of the result, as it was sent, so that it can be judged again.
 	Handoff jsontext.Value `json:"handoff,omitzero"`
-	// Addition is for revision 1 of an accepted handoff's result.
+	// Addition is the part of revision 1 that an accepted handoff's result lacks.
 	Addition *handoff.Addition `json:"addition,omitzero"`
 	Run      *runevents.Run    `json:"run,omitzero"`
 }
 
-// Hold gives a record on a town's subject the town after it. Proposals that wait for another state
-// of the town are closed.
+// Hold copies the town after a record into the record, which is on the town's subject. It closes
+// proposals that were made from another state of the town.
 func (rec *Record) Hold(after *Town) {
 	after.Approvals = after.Approvals.On(after.State.Hash)
 	rec.Apply, rec.Paused, rec.Pending = after.Apply, after.Paused, after.Pending
@@ -119,7 +119,7 @@ func (rec *Record) Hold(after *Town) {
 	rec.Removed = after.Removed != nil
 }
 
-// MarshalJSON writes the record, with the JSON of snapshot and result as it is.
+// MarshalJSON writes the record, with snapshot, result and handoff unchanged.
 func (rec *Record) MarshalJSON() ([]byte, error) { return rec.AppendJSON(nil) }
 
 // AppendJSON appends the JSON of the record to b.
@@ -148,9 +148,9 @@ func (rec *Record) AppendJSON(b []byte) ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// size estimates the record's bytes, so that it is written without a copy.
+// size estimates the length of the record's JSON, so that its buffer need not grow.
 func (rec *Record) size() int {
-	const others, event = 512, 176 // beside the payload of an event
+	const others, event = 512, 176 // event leaves out the payload
 	size := others + len(rec.Snapshot) + len(rec.Result) + len(rec.Handoff)
 	if rec.Run != nil {
 		for i := range rec.Run.Events {
@@ -207,8 +207,8 @@ func ReadRecord(data []byte) (*Record, error) {
 	return rec, nil
 }
 
-// State returns the town's state in the record. An invalid snapshot, or one without the header's
-// hash, is damage: the stored one was valid.
+// State returns the town's state in the record; hash is in the message's header. An error means
+// damage, since only a valid snapshot with that hash is stored.
 func (rec *Record) State(hash string) (town.State, error) {
 	state, err := town.ParseStored(rec.Snapshot)
 	if err != nil {

@@ -24,12 +24,12 @@ const (
 	SignalPause SignalKind = "PAUSE"
 	// SignalResume ends a pause.
 	SignalResume SignalKind = "RESUME"
-	// SignalCancel ends a waiting handoff's run, or one whose command no game has.
+	// SignalCancel ends the run of a handoff that waits, or a run whose command no game has.
 	SignalCancel SignalKind = "CANCEL"
 	// SignalApprove executes a handoff that waits for a person's approval; SignalDeny refuses it.
 	SignalApprove SignalKind = "APPROVE"
 	SignalDeny    SignalKind = "DENY"
-	// SignalRetry retries a run's handoff, if no game can have its command, in another run.
+	// SignalRetry judges a run's handoff again, in another run, if no game can have its command.
 	SignalRetry SignalKind = "RETRY_STEP"
 )
 
@@ -40,7 +40,7 @@ func Signals() []SignalKind {
 	}
 }
 
-// SignalIn returns the payload of the decision about a signal in a run.
+// SignalIn returns the payload of SignalAccepted or SignalRejected in a run.
 func SignalIn(run *runevents.Run) (said SignalPayload, err error) {
 	if run != nil {
 		for i := range run.Events {
@@ -53,23 +53,24 @@ func SignalIn(run *runevents.Run) (said SignalPayload, err error) {
 	return said, errors.New("the run has no signal")
 }
 
-// Signal is an operator's signal. Each is a run of its own, whose events have the decision about it.
+// Signal is an operator's signal. Each is a run of its own, whose events have the decision.
 type Signal struct {
 	Kind SignalKind
 	// Run is the run of the signal.
 	Run runevents.Identity
 	// TownID is the town that is paused or resumed; "" for the whole world.
 	TownID string
-	// RunID is the run to cancel or to retry. Force cancels it even if a game may have its command.
+	// RunID is the run to cancel or to retry. Force cancels a run even if a game may have its
+	// command.
 	RunID string
 	Force bool
 	// HandoffID is the handoff that is approved or denied, and HandoffHash the SHA-256 of the bytes
 	// that the person was shown, "" if unknown.
 	HandoffID, HandoffHash string
-	// ActorID and Reason are the operator's, in the events; by default "operator" and "".
+	// ActorID names the operator in the events, by default "operator"; Reason is the operator's.
 	ActorID, Reason string
 	// DrainTimeout is how long a pause waits for commands that are being applied before it raises
-	// PAUSE_DRAIN_TIMEOUT; 5 minutes.
+	// PAUSE_DRAIN_TIMEOUT; by default 5 minutes.
 	DrainTimeout time.Duration
 }
 
@@ -91,7 +92,6 @@ func (s *Signal) Payload() SignalPayload {
 	}
 }
 
-// signal pauses or resumes a town or the world, or takes a decision about a proposal.
 func (s *step) signal(e *Signal) (Output, error) {
 	switch e.Kind {
 	case SignalPause, SignalResume:
@@ -142,9 +142,9 @@ func (s *step) decide(e *Signal) (Output, error) {
 	case refused != nil:
 		return s.refuseSignal(e, refused)
 	case decided.Decision.SignalID != e.Run.RunID:
-		return Output{Decided: &decided}, nil // the same person decided so before
+		return Output{Decided: &decided}, nil // the same person made the same decision before
 	}
-	about := *e // the record names the bytes, also if the person did not
+	about := *e // the record has the hash even if the signal lacks it
 	about.HandoffHash = decided.HandoffHash
 	after := s.town
 	after.Approvals = list

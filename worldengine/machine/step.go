@@ -1,7 +1,7 @@
 // Package machine decides about a town, and makes the run events of its decisions (RunEvents v2,
 // ExecutionSemantics v2). Step is pure: it has no clock, no randomness, no I/O and no goroutine, so
 // the same town and the same input give the same record, byte for byte. Time and ids come with the
-// input; the engine commits the record and executes the rest.
+// input; the engine commits the record.
 //
 //	Town, Input ── Step ──> Record, the next town, the answer
 package machine
@@ -26,18 +26,18 @@ import (
 
 // Output is the effect of an input.
 type Output struct {
-	// Record must be stored before the rest of the output counts; nil for none.
+	// Record must be stored before the rest of the output is valid; nil for none.
 	Record *Record
 	On     Subject
 	// Free says that the record is valid whatever happens to the town meanwhile: it needs no guard.
 	Free bool
-	// Again: step the input again after the record, with the run's new tail.
+	// Again asks to step the input again once the record is stored, with the run's new tail.
 	Again bool
 	// After is the town after a record on its subject.
 	After Town
 	// Answer is the answer to a handoff; nil if a game is to apply its command.
 	Answer *Answer
-	// Decided is the proposal that a decision is about, as decided.
+	// Decided is the proposal that was decided about, with the decision.
 	Decided *approval.Asked
 	// Refused is the reason why a signal is refused.
 	Refused *approval.Refusal
@@ -68,9 +68,9 @@ type Answer struct {
 	First *dedupe.Receipt
 }
 
-// Step returns the effect of an input on a town. An error refuses a put or a patch, with the errors
-// of town.State.MayReplace and a *schemas.ValidationError, or a removal. ErrBusy refuses an input
-// for now, ErrRunCancelled for good. Any other error is a defect.
+// Step returns the effect of an input on a town. A put, a patch or a removal is refused with an
+// error of town.State.MayReplace, a *schemas.ValidationError or town.ErrUnknown. ErrBusy refuses an
+// input for now, ErrRunCancelled for good. Any other error is a defect.
 func Step(t Town, in *Input, settings *Settings) (Output, error) {
 	s := &step{Settings: settings, town: t, in: in, ids: in.IDs}
 	switch e := in.Event.(type) {
@@ -113,7 +113,7 @@ type step struct {
 	*Settings
 	town Town
 	in   *Input
-	ids  []string // that are left
+	ids  []string // not used yet
 }
 
 // producer returns a producer of the events of a run, at the time of the input.
@@ -125,7 +125,7 @@ func (s *step) producer(run runevents.Identity) *runevents.Producer {
 	return p
 }
 
-// newID returns the next id, "" after the last one, which producers refuse.
+// newID returns the next unused id. After the last one it returns "", which producers refuse.
 func (s *step) newID() string {
 	if len(s.ids) == 0 {
 		return ""
@@ -138,7 +138,7 @@ func (s *step) newID() string {
 // judgement is a handoff on its way to a record.
 type judgement struct {
 	*Handoff
-	encoded  []byte // the handoff as approvals know it; nil if the town has none
+	encoded  []byte // MarshalWire of the handoff; nil if no approval needs it, and Sent is set
 	producer *runevents.Producer
 }
 
@@ -220,13 +220,13 @@ func (s *step) refuse(j *judgement, outcome handoff.Outcome) (Output, error) {
 	answer.First = j.Prior
 	return Output{
 		Record: rec, On: OfRefused, Answer: answer,
-		// A duplicate stays one: the key is accepted, with that result.
+		// A duplicate stays a duplicate: its key keeps the receipt.
 		Free: outcome.Status == handoff.Duplicate && !MayBeRetried(j.Prior),
 	}, nil
 }
 
-// unapproved returns the record of a handoff without a person's approval. With ask it waits for a
-// decision from then on.
+// unapproved returns the record of a handoff without a person's approval. If ask is set, the
+// handoff waits for a decision from then on.
 func (s *step) unapproved(j *judgement, outcome handoff.Outcome, ask bool) (Output, error) {
 	if !ask {
 		return s.refuse(j, outcome)
@@ -256,7 +256,7 @@ func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State)
 	return Output{Record: rec, After: after, Answer: answer}, nil
 }
 
-// accept returns the first of two records of an accepted handoff whose command a game has to apply.
+// accept returns the first record of an accepted handoff whose command a game has to apply.
 func (s *step) accept(
 	j *judgement, evaluation *handoff.Evaluation, expected town.State, via apply.Binding,
 ) (Output, error) {
@@ -279,17 +279,16 @@ func (s *step) accept(
 	}, After: after}, err
 }
 
-// MayBeRetried reports whether a key may get another receipt: its handoff failed because no plugin
-// or console was reachable, and an operator may have it retried. Every other receipt of a key
-// stays.
+// MayBeRetried reports whether a key with the receipt may get another one: the handoff failed
+// because no plugin or console was reachable, so an operator may retry it. Every other receipt
+// stays the key's.
 func MayBeRetried(receipt *dedupe.Receipt) bool {
 	return receipt.ReasonCode == apply.ReasonPluginUnavailable
 }
 
-// worldPolicy returns the world's policy for a record.
 func (s *step) worldPolicy() *approval.Policy { return s.Policy.Inherited(s.town.Policy) }
 
-// amounts returns the amounts of the rules for a record.
+// amounts returns the Rules of a record.
 func (s *step) amounts() *town.Rules {
 	if *s.Rules == town.DefaultRules() {
 		return nil
@@ -297,7 +296,6 @@ func (s *step) amounts() *town.Rules {
 	return s.Rules
 }
 
-// put replaces the state of a town, or creates it.
 func (s *step) put(e *Put) (Output, error) {
 	if s.town.Pending != nil {
 		return Output{}, ErrBusy
@@ -317,7 +315,6 @@ func (s *step) put(e *Put) (Output, error) {
 	}, nil
 }
 
-// patch puts the state that a patch makes of the town's.
 func (s *step) patch(e *Patch) (Output, error) {
 	if err := s.town.State.MustBe(e.Expected); err != nil {
 		return Output{}, err
@@ -329,7 +326,7 @@ func (s *step) patch(e *Patch) (Output, error) {
 	return s.put(&Put{state, e.Expected, e.Attributes, e.ActorID})
 }
 
-// remove removes a town. The error is town.ErrUnknown.
+// remove removes a town. It returns town.ErrUnknown or ErrBusy.
 func (s *step) remove(e *Remove) (Output, error) {
 	switch {
 	case !s.town.State.Exists():

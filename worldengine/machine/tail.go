@@ -19,14 +19,14 @@ type RunTail struct {
 	Waiting *Record
 	// Status is the run's status after the engine's events there: "" if there are none.
 	Status runevents.RunStatus
-	// Pauses counts RunPaused there, and PausedAt is the runSeq of the last one without a
-	// RunResumed there, 0 for none. A run that waited for its decision is resumed with that,
-	// elsewhere.
+	// Pauses counts RunPaused there. PausedAt is the runSeq of the last RunPaused if no RunResumed
+	// follows there, else 0. If the run waited to be judged, its RunResumed is elsewhere, in the
+	// record of the decision.
 	Pauses, PausedAt int64
 }
 
-// NewTail returns the tail of a run. Another record has its first events, whose number is emitted;
-// run has those on its own subject.
+// NewTail returns the tail of a run. emitted is the number of the run's first events, which are in
+// another record; run has the events on its own subject.
 func NewTail(run *runevents.Run, emitted int64) *RunTail {
 	t := &RunTail{Next: emitted + 1, keys: map[string]struct{}{}}
 	if run != nil {

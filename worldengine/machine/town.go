@@ -16,7 +16,7 @@ type Town struct {
 	// writer's later commits.
 	LoadedSeq uint64
 	State     town.State
-	// Removed is the last state of a town that was removed, and nil otherwise. Its State is zero.
+	// Removed is the last state of a removed town, whose State is zero; else nil.
 	Removed *town.State
 	// Apply is the town's own binding, "" for the engine's default; Paused is the pause of the
 	// town, nil if it is not paused; Pending is the command that is being applied, nil if there is
@@ -39,7 +39,7 @@ func (t *Town) mayReturn(state town.State) error {
 	return nil
 }
 
-// Held returns the state that the town's last record holds: the last one of a removed town.
+// Held returns the state that the town's last record holds; for a removed town, its last state.
 func (t *Town) Held() *town.State {
 	if t.Removed != nil {
 		return t.Removed
@@ -47,7 +47,7 @@ func (t *Town) Held() *town.State {
 	return &t.State
 }
 
-// Town returns the town after a record at a log sequence that holds a state.
+// Town returns the town after a record, which holds state, at the log sequence seq.
 func (rec *Record) Town(seq uint64, state town.State) Town {
 	t := Town{
 		Seq: seq, LoadedSeq: seq, State: state, Apply: rec.Apply, Paused: rec.Paused,

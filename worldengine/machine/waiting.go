@@ -8,8 +8,8 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// A handoff that waits for its town has a run on its own subject, before it is judged: behind a
-// command that a game applies RunQueued, in a pause RunStarted and RunPaused.
+// Before a handoff that waits for its town is judged, its run has events on the run's own subject:
+// RunQueued behind a command that a game applies, RunStarted and RunPaused in a pause.
 
 // ErrRunCancelled: the run was cancelled by an operator, or because its server seemed dead. The key
 // is free.
@@ -21,16 +21,16 @@ type Wait struct {
 	Run     runevents.Identity
 	// Begin is how the run begins, if it is not recorded yet.
 	Begin Begin
-	// By is the pause whose end it waits for; nil if it waits behind a command.
+	// By is the pause whose end the handoff waits for; nil if it waits behind a command.
 	By *messages.PausedBy
 }
 
-// Close closes a run to others before its handoff is judged, so that the run's end follows all that
-// they have appended. It has the Wait of the run, which is recorded first if necessary.
+// Close closes a run to others before its handoff is judged, so that the run's end follows all
+// events that they have appended. If the Wait is not recorded yet, the same record has it.
 type Close struct{ Wait }
 
-// Open takes a Close back. The run may have been judged, and its command be pending: then Emitted
-// counts its events in the record that accepted it.
+// Open reopens a closed run. If the run's command is pending, Emitted is the number of the run's
+// events in the record that accepted its handoff.
 type Open struct {
 	Run     runevents.Identity
 	Emitted int64
@@ -39,7 +39,7 @@ type Open struct {
 // Abandon cancels the run of a handoff that waited and is not going to be judged.
 type Abandon struct {
 	Run runevents.Identity
-	// Handoff is the handoff, whose run may not be recorded; nil if the tail has its start.
+	// Handoff is needed if the run may not be recorded; nil if the tail has the run's start.
 	Handoff *handoff.Handoff
 	Retry   *Retry // nil if the run retries no other one
 	Why     Cancellation
@@ -70,7 +70,6 @@ func (s *step) wait(e *Wait) (Output, error) {
 	return s.onRun(e.Run, tail.Without(p.Run()), tail.Closed), nil
 }
 
-// closeRun closes a run to others.
 func (s *step) closeRun(e *Close) (Output, error) {
 	out, err := s.wait(&e.Wait)
 	switch {
@@ -83,7 +82,6 @@ func (s *step) closeRun(e *Close) (Output, error) {
 	return out, nil
 }
 
-// openRun opens a run to others.
 func (s *step) openRun(e *Open) (Output, error) {
 	if !s.in.Tail.Closed {
 		return Output{}, nil
@@ -91,7 +89,6 @@ func (s *step) openRun(e *Open) (Output, error) {
 	return s.onRun(e.Run, nil, false), nil
 }
 
-// abandon cancels a run that waits.
 func (s *step) abandon(e *Abandon) (Output, error) {
 	tail, p := s.in.Tail, s.producer(e.Run)
 	var err error

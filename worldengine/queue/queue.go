@@ -1,5 +1,5 @@
-// Package queue gives each town one owner at a time, and bounds its waiting tasks. It knows nothing
-// of NATS, handoffs or the engine.
+// Package queue runs one task of each town at a time, and bounds the tasks that wait. It knows
+// nothing of NATS, handoffs or the engine.
 package queue
 
 import (
@@ -22,17 +22,16 @@ var (
 	ErrStopping = errors.New("worldengine: the engine is stopping")
 )
 
-// Queue gives every town one owner at a time. A town's tasks run one after another in the order in
-// which they were submitted; different towns' tasks run at once on a fixed number of workers, town
-// by town in turn, so that a busy town cannot starve the rest. A full queue refuses with
-// ErrOverloaded; it never spawns.
+// Queue runs a town's tasks one after another, in the order in which they were submitted. Tasks of
+// different towns run at once, on a fixed number of workers. The towns take turns, so that a busy
+// town cannot starve the rest. A full queue refuses tasks with ErrOverloaded.
 //
-// A task that cannot go on yet is held: it keeps its place, and those behind it have a turn too,
-// since some need not wait for it. When all that are left are held, the town is parked, and takes no
-// worker, until Unpark or for ParkLimit; then each has another turn.
+// A task that cannot go on yet is held. It keeps its place, and the tasks behind it have their
+// turns, since some need not wait for it. When all waiting tasks are held, the town is parked: it
+// takes no worker until Unpark, or for ParkLimit. Then each task has another turn.
 //
-// Each task has a slot until it is finished; Slots shares them between towns. A Queue is safe for
-// concurrent use.
+// Each task has a slot until it is finished; Slots shares the slots between towns. A Queue is safe
+// for concurrent use.
 type Queue struct {
 	config Config
 
@@ -58,17 +57,17 @@ type Config struct {
 
 // Task is one piece of a town's work.
 type Task interface {
-	// Run works on the task in its turn. It does not return Held while the queue is closing.
+	// Run works on the task in its turn. It must not return Held while the queue is closing.
 	Run(ctx context.Context, t Turn) Result
 }
 
 // Turn describes the turn of a task.
 type Turn struct {
-	// Queued: the task had to wait for another one of its town, which was not upkeep.
+	// Queued: the task had to wait for another task of its town that was not upkeep.
 	Queued bool
-	// Closing: the queue is closing, and there is no other turn.
+	// Closing: the queue is closing, and the task gets no other turn.
 	Closing bool
-	// Behind is the first of the tasks before this one if they are held, else nil.
+	// Behind is the first held task before this one, nil if there is none.
 	Behind Task
 }
 
@@ -91,8 +90,8 @@ type townQueue struct {
 	tasks []task
 	held  int  // how many of tasks, from the first, are held
 	busy  bool // in ready, with a worker, or parked
-	// serving reports that the running task makes those behind it queued: it is no upkeep, and has
-	// more to do than to answer.
+	// serving reports that tasks behind the running one count as queued: the running task is no
+	// upkeep, and has more to do than to answer.
 	serving bool
 	// parked ends the town's parking when it fires; nil while the town is not parked.
 	parked *time.Timer
@@ -106,7 +105,7 @@ type task struct {
 	upkeep bool // of SubmitUpkeep
 }
 
-// run is a Task of one turn.
+// run is a Task that is never held.
 type run func(ctx context.Context)
 
 func (r run) Run(ctx context.Context, _ Turn) Result {
@@ -118,7 +117,7 @@ func (r run) Run(ctx context.Context, _ Turn) Result {
 func New(ctx context.Context, config Config) *Queue {
 	q := &Queue{
 		config: config, towns: map[string]*townQueue{},
-		slots: NewSlots(config.Total, config.Total), // Submit bounds what waits for a town
+		slots: NewSlots(config.Total, config.Total), // SubmitTask bounds the tasks of one town
 	}
 	q.work.L, q.idle.L = &q.mu, &q.mu
 	for range config.Workers {
@@ -158,8 +157,9 @@ func (q *Queue) SubmitFirst(townID string, f func(ctx context.Context)) error {
 	return q.submitFirst(townID, f, false)
 }
 
-// SubmitUpkeep is SubmitFirst for the engine's own work, which no client requested. A task behind
-// it alone does not count as queued, since the timing of such work depends on the machine's load.
+// SubmitUpkeep is SubmitFirst for the engine's own work, which no client requested. A task that
+// waits only for such work does not count as queued, since its timing depends on the machine's
+// load.
 func (q *Queue) SubmitUpkeep(townID string, f func(ctx context.Context)) error {
 	return q.submitFirst(townID, f, true)
 }
@@ -172,7 +172,7 @@ func (q *Queue) submitFirst(townID string, f func(ctx context.Context), upkeep b
 	}
 	q.slots.Force(townID)
 	t := q.town(townID)
-	for i := range t.tasks { // they wait for it now
+	for i := range t.tasks { // they wait for f now
 		t.tasks[i].queued = t.tasks[i].queued || !upkeep
 	}
 	t.first = slices.Insert(t.first, 0, task{Task: run(f), upkeep: upkeep})
@@ -181,9 +181,9 @@ func (q *Queue) submitFirst(townID string, f func(ctx context.Context), upkeep b
 	return nil
 }
 
-// Answering marks that the running task of a town is about to answer its caller, and is done then.
-// The caller's next task does not count as queued if nothing else is before it: whether the answer
-// or the end of the turn comes first depends on the machine.
+// Answering marks that the running task of a town only has to answer its caller. If nothing else is
+// before the caller's next task, that task does not count as queued: whether it comes before the
+// end of the turn depends on the machine.
 func (q *Queue) Answering(townID string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -230,7 +230,7 @@ func (q *Queue) town(townID string) *townQueue {
 	return t
 }
 
-// keepsWaiting reports whether a task that is submitted now waits for another one of the town.
+// keepsWaiting reports whether a task that is submitted now waits for another task of the town.
 func (t *townQueue) keepsWaiting() bool {
 	return t.serving || len(t.tasks) > 0 ||
 		slices.ContainsFunc(t.first, func(other task) bool { return !other.upkeep })

@@ -9,8 +9,7 @@ import (
 // Submitting again is safe.
 var ErrPanicked = errors.New("worldengine: internal error; it is in the server's log")
 
-// Client gets the answer to submitted work, once: its value, or the error that kept it from being
-// done.
+// Client gets the answer to submitted work once: the value, or the error that prevented the work.
 type Client[T any] interface{ Answer(value T, err error) }
 
 // Reply is the Client of a caller that waits.
@@ -27,14 +26,14 @@ func NewReply[T any]() Reply[T] { return make(Reply[T], 1) }
 // Answer implements Client.
 func (r Reply[T]) Answer(value T, err error) { r <- reply[T]{value, err} }
 
-// Wait returns the answer. If ctx ends first it returns ctx's error, and the work goes on unobserved.
+// Wait returns the answer. If ctx ends first, it returns ctx's error, and the work goes on.
 func (r Reply[T]) Wait(ctx context.Context) (T, error) {
 	select {
 	case got := <-r:
 		return got.value, got.err
 	case <-ctx.Done():
 	}
-	select { // an answer that is there counts, also if the time is over
+	select { // an answer that is there counts even if ctx has ended
 	case got := <-r:
 		return got.value, got.err
 	default:

@@ -4,8 +4,8 @@ import "sync"
 
 // Slots shares a bounded number of slots between towns by a dynamic threshold (Choudhury and Hahne,
 // 1998): a town may have at most as many slots as are free, and never more than its own bound. So
-// busy towns together always leave some for the others, a town without a slot gets one as long as
-// any is free, and a town with slots never takes the last one.
+// busy towns together always leave some slots for the others, a town without a slot gets one as
+// long as any is free, and a town with slots never takes the last one.
 //
 // The service takes a slot for each request from its arrival to its answer, and a Queue for each
 // task until it is finished (docs/overload.md). A "town" is the key of sharing; the service also
@@ -50,8 +50,8 @@ func (s *Slots) Take(town string) Refusal {
 	return refusal
 }
 
-// TakeBytes is Take for a town's name in bytes. It returns the name for Release, and the load that
-// decided. It does not keep id, and a refusal allocates nothing.
+// TakeBytes is Take for a town's name in bytes. It returns the name for Release, and the load by
+// which it decided. It does not keep id, and a refusal allocates nothing.
 func (s *Slots) TakeBytes(id []byte) (town string, load Load, refusal Refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Slots) Taken() int {
 // Total returns how many slots there are.
 func (s *Slots) Total() int { return s.total }
 
-// refusal decides about a town with so many slots. The caller holds the lock.
+// refusal decides about a town that has so many slots. The caller holds the lock.
 func (s *Slots) refusal(has int) Refusal {
 	free := s.total - s.taken
 	switch {

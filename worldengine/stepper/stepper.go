@@ -1,5 +1,5 @@
-// Package stepper has the machine decide about inputs, and commits the records that it returns: it
-// gives each input its time and its ids, and each record its subject and its guard.
+// Package stepper has the machine decide about inputs, and commits the records that the machine
+// returns. It gives each input its time and ids, and each record its subject and guard.
 package stepper
 
 import (
@@ -17,23 +17,23 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Stepper steps the towns of a world, of which it is the writer. Every member but Leased must be set.
-// It is safe for concurrent use.
+// Stepper makes the steps of a world's towns, in the world's writer. Every member but Leased must
+// be set. It is safe for concurrent use.
 type Stepper struct {
 	Log      *commitlog.Log
 	Settings machine.Settings
 	// Now is the clock of the inputs, and NewID draws a UUID v4.
 	Now   func() time.Time
 	NewID func() string
-	// Leased reports whether this server holds the writer's lease still; nil if the world has no
+	// Leased reports whether this server still holds the writer's lease; nil if the world has no
 	// other server.
 	Leased func() bool
 
 	results [5]atomic.Int64 // in the order of handoff.Statuses
 }
 
-// Serves reports whether this server is the writer of the world still. One that was suspended takes
-// over nothing that the next writer has in hand.
+// Serves reports whether this server is still the writer of the world. A server that was suspended
+// must take over nothing that the next writer has in hand.
 func (s *Stepper) Serves() bool { return s.Leased == nil || s.Leased() }
 
 // Results returns how many results of each status were committed.
@@ -45,11 +45,12 @@ func (s *Stepper) Results() map[handoff.Status]int64 {
 	return counts
 }
 
-// Input returns an input of now. drawn are the ids that its events had in a step before.
+// Input returns an input with the present time. drawn are the ids that its events got in an earlier
+// step.
 func (s *Stepper) Input(
 	townID string, drawn []runevents.DrawnID, event machine.Event,
 ) *machine.Input {
-	at := s.Now().UTC().Truncate(time.Millisecond) // as events have it
+	at := s.Now().UTC().Truncate(time.Millisecond) // the precision of events
 	return &machine.Input{TownID: townID, At: at, IDs: s.ids(event), Drawn: drawn, Event: event}
 }
 
@@ -61,9 +62,9 @@ func (s *Stepper) ids(event machine.Event) []string {
 	return ids
 }
 
-// Step has the machine decide about an input of a town, and commits the record; an input that has to
-// be stepped again after that is. It reads in.Tail if the event needs it, unless that is given. Its
-// errors are machine.Step's and commitlog.Log.Commit's. If the town has changed meanwhile, it returns
+// Step has the machine decide about an input of a town, commits the record, and repeats both if the
+// output says Again. If the event needs in.Tail and it is nil, Step reads it. Its errors are
+// machine.Step's and commitlog.Log.Commit's. If the town has changed meanwhile, it returns
 // commitlog.ErrLostRace, and in.Drawn has the ids for the next try.
 func (s *Stepper) Step(
 	ctx context.Context, t machine.Town, in *machine.Input,
@@ -101,8 +102,8 @@ func (s *Stepper) Step(
 	}
 }
 
-// commit stores the record of an output of a town, and sets out.After.Seq, or adds the record to
-// the tail of its run.
+// commit stores the record of an output. It sets out.After.Seq or, on a run's own subject, adds the
+// record to tail.
 func (s *Stepper) commit(
 	ctx context.Context, t machine.Town, tail *machine.RunTail, out *machine.Output,
 ) error {
@@ -135,7 +136,7 @@ func (s *Stepper) commit(
 	return s.Log.Refuse(ctx, rec, wire.RefusedSubject(world, token), judged)
 }
 
-// pass passes the failpoint behind a record of a town.
+// pass passes the failpoint that follows a record.
 func pass(t machine.Town, out *machine.Output) {
 	switch kind, p := out.Record.Kind, out.After.Pending; {
 	case out.Again && out.Record.Closing:
