@@ -12,16 +12,17 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// bulkBytes bounds the answer to one request for several messages, and bulkTimeout its duration.
+// bulkBytes bounds the answer to one request for several messages, and bulkTimeout the wait for
+// that answer.
 const (
 	bulkBytes   = 1 << 20
 	bulkTimeout = 5 * time.Second
 )
 
 // NextBatch returns up to most messages of a stream from a sequence on, in order. It returns fewer
-// if they are large or one was changed on the disk, and none if there is none. It makes one request
-// if the stream allows direct reads (NATS 2.11, ADR-31); else, in a cluster, it reads one message
-// from the leader. The error is ErrLogUnavailable.
+// if they are large or one was changed on the disk, and none behind the last message. If the stream
+// allows direct reads (NATS 2.11, ADR-31), one request reads them. Else, as in a cluster, NextBatch
+// reads one message from the leader. The error is ErrLogUnavailable.
 func NextBatch(
 	ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, seq uint64, most int,
 ) (messages []*jetstream.RawStreamMsg, err error) {
@@ -56,7 +57,7 @@ func directBatch(
 		return nil, err
 	}
 	nc := js.Conn()
-	answers := make(chan *nats.Msg, most+1) // SubscribeSync makes room for 64 Ki
+	answers := make(chan *nats.Msg, most+1) // SubscribeSync would make room for 65,536
 	sub, err := nc.ChanSubscribe(nc.NewInbox(), answers)
 	if err != nil {
 		return nil, err
@@ -77,9 +78,9 @@ func directBatch(
 		switch {
 		case len(msg.Header) == 0 && len(messages) == 0:
 			return nil, nats.ErrBadHeaderMsg
-		case len(msg.Header) == 0: // the next batch begins with it
+		case len(msg.Header) == 0: // the next batch begins with msg
 			return messages, nil
-		case status == "204", status == "404": // the end, or nothing
+		case status == "204", status == "404": // the end, or no message
 			return messages, nil
 		case status == "503":
 			return nil, nats.ErrNoResponders
@@ -94,7 +95,7 @@ func directBatch(
 	}
 }
 
-// directMessage reads a message from an answer, whose headers identify it.
+// directMessage reads a stored message from an answer, by the answer's headers.
 func directMessage(msg *nats.Msg) (*jetstream.RawStreamMsg, error) {
 	seq, err := strconv.ParseUint(msg.Header.Get("Nats-Sequence"), 10, 64)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrLogUnavailable: the commit log did not answer in time. The request may have been stored. Send
-// it again with the same key: that is safe, and the answer shows whether it was stored.
+// the request again with the same key: that is safe, and the answer shows whether it was stored.
 var ErrLogUnavailable = errors.New("worldengine: the commit log does not answer")
 
 // ErrStorageFull: the log's disk is full, or a write to it failed. If the error is
@@ -18,7 +18,7 @@ var ErrLogUnavailable = errors.New("worldengine: the commit log does not answer"
 // Retry when an operator has made room.
 var ErrStorageFull = errors.New("worldengine: the storage of the commit log is full")
 
-// ErrNoWorld: there is no world of the name.
+// ErrNoWorld: no world has the name.
 var ErrNoWorld = errors.New("worldengine: there is no such world")
 
 // ErrContended: other writers kept changing the town. Send the request again.
@@ -29,8 +29,8 @@ var ErrRecordTooLarge = errors.New("worldengine: the commit record exceeds the l
 	"payload")
 
 // ErrTownDamaged: the town's last message cannot be read: NATS found that it was changed on the
-// disk, or its state does not match its hash. The town is not judged or put before a repair; fsck
-// names it.
+// disk, or its state does not match its hash. Until a repair, the town takes neither handoffs nor
+// puts; fsck names the town.
 var ErrTownDamaged = errors.New("worldengine: the stored state of the town is damaged; fsck " +
 	"says where")
 
@@ -38,18 +38,18 @@ var ErrTownDamaged = errors.New("worldengine: the stored state of the town is da
 var ErrUnreadable = errors.New("worldengine: the last message of the subject was changed on the " +
 	"disk of NATS")
 
-// ErrGone: the log no longer keeps the record: its subject's history was cut.
+// ErrGone: the log no longer keeps the record: its subject discards its oldest records.
 var ErrGone = errors.New("worldengine: the log does not keep the record any more")
 
 // ErrDamaged: the record was changed on the disk of NATS and cannot be read. fsck names it.
 var ErrDamaged = errors.New("worldengine: a record of the log is damaged; fsck names it")
 
-// ErrLostRace: another writer changed the town since its state was read. Load it and judge again;
-// see Log.Retry. It never leaves the engine.
+// ErrLostRace: another writer changed the town since its state was read. Load the town and judge
+// again, as Log.Retry does. The error never leaves the engine.
 var ErrLostRace = errors.New("worldengine: lost the race for a town")
 
-// ErrLogLost: the log lacks messages that this process has committed or read: it lost its end, or
-// was replaced by another log. Nothing is appended to such a log. An operator puts the newer log
+// ErrLogLost: the log lacks messages that this process has committed or read: the log lost its end,
+// or another log replaced it. Nothing is appended to such a log. An operator puts the newer log
 // back, or restarts the server to go on without it.
 var ErrLogLost = errors.New("the log has lost messages")
 
@@ -79,18 +79,18 @@ func hasCode(err error, codes ...jetstream.ErrorCode) bool {
 	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode)
 }
 
-// IsWrongLastSequence reports whether err is JetStream's answer to a guard that did not hold:
-// 10071, or 10164 on replicated streams.
+// IsWrongLastSequence reports whether err is JetStream's answer to a guard that did not hold: error
+// code 10071, or 10164 on replicated streams.
 func IsWrongLastSequence(err error) bool {
 	return hasCode(err, jetstream.JSErrCodeStreamWrongLastSequence,
 		jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// IsRefusal reports whether err is about the message itself: it, or its header, is too large, or it
-// has an option that is refused. A retry fails the same way unless an operator changes the stream
-// or the server. All other errors are about the stream, the server or the connection (no answer, no
-// room, no leader, a lost race), and pass. JetStream's "store failed" counts as one of these, since
-// a full disk causes it too.
+// IsRefusal reports whether err is about the message itself: the message or its header is too large
+// or malformed, or NATS refuses an option of it. A retry fails the same way unless an operator
+// changes the stream or the server. All other errors (no answer, no room, no leader, a lost race)
+// are about the stream, the server or the connection, and pass. JetStream's "store failed" is one
+// of them, since a full disk causes it too.
 func IsRefusal(err error) bool {
 	return errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) ||
 		errors.Is(err, nats.ErrBadHeaderMsg) ||
@@ -98,7 +98,7 @@ func IsRefusal(err error) bool {
 			ttlInvalid, ttlDisabled)
 }
 
-// isOutOfRoom reports whether NATS refused a message because it, or the account, has no room.
+// isOutOfRoom reports whether NATS refused a message because the server or the account has no room.
 func isOutOfRoom(err error) bool {
 	return hasCode(err, accountExceeded, insufficient, storageExceeded, storeFailed)
 }
@@ -117,8 +117,8 @@ func isDefinite(err error) bool {
 		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrMaxPayload)
 }
 
-// passes reports whether a failed request to the cluster may succeed later unchanged: it got no
-// answer, the cluster has no leader at the moment, or it does not know enough of its servers yet.
+// passes reports whether a failed request to the cluster may succeed later unchanged: the request
+// got no answer, or the cluster at the moment has no leader, or knows too few of its servers.
 func passes(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || hasCode(err, noLeader, noPeers)
 }

@@ -16,11 +16,11 @@ import (
 )
 
 // GroupedStore is a Store on the log of a server that syncs each append to the disk before it
-// answers. If many appends wait it stores them as one atomic batch, which the server syncs once; if
-// few do, each goes by itself, since a batch costs extra system calls. Each message of a batch has
-// its own guard. If NATS refuses a batch, such as for one guard that does not hold, its messages
-// are appended one by one. A refused batch costs its appends one more answer of NATS, which
-// Log.Committed includes.
+// answers. If many appends wait, it stores them as one atomic batch, which the server syncs once.
+// If few wait, each goes by itself, since a batch costs extra system calls. Each message of a batch
+// has its own guard. If NATS refuses a batch, such as for one guard that does not hold, the store
+// appends its messages one by one. They then wait for one more answer of NATS, which Log.Committed
+// includes.
 //
 // The stream must allow atomic batches.
 type GroupedStore struct {
@@ -33,8 +33,8 @@ type GroupedStore struct {
 }
 
 // leastBatch is the smallest batch, and bounds the single appends under way. mostBatch is NATS's
-// largest batch, with room to spare. mostBytes bounds a batch's payload: its answer must come as
-// soon as a single append's.
+// largest batch, with room to spare. mostBytes bounds a batch's payload, since a batch gets no more
+// time than a single append.
 const (
 	leastBatch = 16
 	mostBatch  = 256
@@ -44,8 +44,8 @@ const (
 // waitingAppend is an append that waits for its turn.
 type waitingAppend struct {
 	msg   *nats.Msg
-	ended chan appended // one: the answer to its batch, or the turn to go alone
-	batch bool          // it is part of a batch that is on its way
+	ended chan appended // gets one value: the batch's answer, or errAlone
+	batch bool          // the append is in a batch that is on its way
 	left  bool          // its caller waits no more for that batch
 }
 
@@ -55,7 +55,7 @@ type appended struct {
 	err error
 }
 
-// errAlone: the append may go by itself.
+// errAlone: the append's turn to go by itself.
 var errAlone = errors.New("commitlog: the append is not part of a batch")
 
 // Publish implements Store.
@@ -89,8 +89,9 @@ func (s *GroupedStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.P
 	return s.StreamStore.Publish(ctx, msg)
 }
 
-// leave removes an append whose caller gave up from the queue, or discards its batch's answer. It
-// returns false if the append has its answer or its turn to go alone, which the caller has to take.
+// leave takes an append off the queue, or has its batch's answer discarded, since its caller gave
+// up. It returns false if the append already has its answer or its turn, which the caller must
+// take.
 func (s *GroupedStore) leave(own *waitingAppend) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +134,7 @@ func (s *GroupedStore) take(n int) []*waitingAppend {
 		}
 	}
 	taken := slices.Clone(s.waiting[:n])
-	s.waiting = slices.Delete(s.waiting, 0, n) // it clears the freed places
+	s.waiting = slices.Delete(s.waiting, 0, n) // Delete clears the freed places
 	return taken
 }
 
@@ -163,18 +164,18 @@ func (s *GroupedStore) storeBatch(batch []*waitingAppend) {
 	s.next()
 }
 
-// The headers of a message of an atomic batch. They are stored with it.
+// The headers of a message of an atomic batch. NATS stores them with the message.
 const (
 	batchIDHeader       = "Nats-Batch-Id"
 	batchSequenceHeader = "Nats-Batch-Sequence"
 	batchCommitHeader   = "Nats-Batch-Commit"
 )
 
-// errNotSent: NATS did not get the end of a batch, so it stores nothing of it.
+// errNotSent: NATS did not get the end of a batch, so NATS stores none of its messages.
 var errNotSent = errors.New("commitlog: a batch was not sent")
 
-// publishBatch returns the ack of the last message: the others have the sequences right before.
-// After errNotSent or NATS's *jetstream.APIError nothing is stored; any other error leaves that in
+// publishBatch returns the ack of the last message; the others have the sequences right before it.
+// After errNotSent or a *jetstream.APIError nothing is stored. Any other error leaves the batch in
 // doubt.
 func (s *GroupedStore) publishBatch(batch []*waitingAppend) (*jetstream.PubAck, error) {
 	nc, id := s.JetStream.Conn(), rand.Text()

@@ -19,8 +19,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Headers returns the headers of a record's message, from which the lists and the index are made, so
-// that they read no body. state is the town's state in the record; nil if it has none.
+// Headers returns the headers of a record's message. Lists and the index read only these, no body.
+// state is the town's state in the record; nil if it has none.
 func Headers(rec *Record, subject string, state *town.State) nats.Header {
 	header := make(nats.Header, mostHeaders)
 	values := make([]string, 0, mostHeaders) // one array for all
@@ -57,7 +57,7 @@ func Headers(rec *Record, subject string, state *town.State) nats.Header {
 		decision := rec.Decision
 		if decision == nil {
 			decision = new(handoff.Result)
-			_ = json.Unmarshal(rec.Result, decision) // a damaged one has no such headers
+			_ = json.Unmarshal(rec.Result, decision) // a damaged result sets neither header
 		}
 		if decision.IdempotencyKey != "" {
 			set(wire.KeyHeader, decision.IdempotencyKey)
@@ -74,7 +74,7 @@ func Headers(rec *Record, subject string, state *town.State) nats.Header {
 // longer id is read from the record.
 const maxTownHeader = 4096
 
-// mostHeaders is the number of headers of a handoff's record, with the header of At.
+// mostHeaders is the number of headers of a handoff's record, with wire.AtHeader.
 const mostHeaders = 16
 
 // describeRun sets the headers of the events in a record.
@@ -116,7 +116,7 @@ func describeRun(rec *Record, set func(name, value string)) {
 // the time of its stream if the header is damaged.
 func At(msg *jetstream.RawStreamMsg) time.Time { return AtOr(msg.Header, msg.Time) }
 
-// AtOr is At for a message with headers that its stream stored at a time.
+// AtOr is At, by a message's headers and the time at which its stream stored it.
 func AtOr(header nats.Header, stored time.Time) time.Time {
 	if at, err := time.Parse(time.RFC3339, header.Get(wire.AtHeader)); err == nil {
 		return at
@@ -125,15 +125,15 @@ func AtOr(header nats.Header, stored time.Time) time.Time {
 }
 
 // GuardOf returns the sequence that guarded the append of a message, by its headers; ok is false if
-// there is none.
+// it had no guard.
 func GuardOf(header nats.Header) (guard uint64, ok bool) {
 	guard, err := strconv.ParseUint(header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
 	return guard, err == nil
 }
 
-// stamp sets the persistedAt of a message before its append: the authority's clock, but never
-// before the last message of the town or the run (RunEvents v2, section 2.3). A message that is
-// appended again keeps its time.
+// stamp sets the persistedAt of a message before its append: the append authority's time, but never
+// before the persistedAt of the town's or run's last message (RunEvents v2, section 2.3). A message
+// that is appended again keeps its time.
 func (l *Log) stamp(ctx context.Context, msg *nats.Msg) {
 	if msg.Header.Get(wire.AtHeader) != "" {
 		return

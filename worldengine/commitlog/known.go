@@ -14,24 +14,24 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Known notices that an older log was put in the log's place, even one that has grown since. It
+// Known notices when an older log has replaced the log, even if the older log has grown since. It
 // remembers the last messages of the log that this process committed, and how far the index has
 // read. The zero value knows nothing and is ready for use. It is safe for concurrent use.
 type Known struct {
-	// Connection numbers the present connection to NATS; nil if there is only one. A message over a
-	// later connection than the one of the last Check may be from another log.
+	// Connection numbers the present connection to NATS; nil if there is only one. Over a new
+	// connection the log may be another one, until a Check succeeds.
 	Connection func() uint64
 	// Indexed returns the sequence up to which the index has read the log, and Lacks whether the
-	// log lacks messages of the index; nil if there is no index.
+	// log lacks messages of the index. Both are nil if there is no index.
 	Indexed func() uint64
 	Lacks   func(ctx context.Context) (bool, error)
 
 	mu      sync.Mutex
-	end     uint64         // the last sequence
+	end     uint64         // the last sequence that was seen
 	last    []knownMessage // by the sequence modulo knownSize
-	checked uint64         // the connection of the last Check that found the log
-	lost    *LostError     // of the last Check; nil if it found the log
-	doubted bool           // nothing is remembered before Check has found the log
+	checked uint64         // the latest connection of a Check that succeeded
+	lost    *LostError     // the last Check's error; nil if it succeeded
+	doubted bool           // until a Check succeeds, nothing is remembered
 	doubt   chan struct{}
 }
 
@@ -53,8 +53,8 @@ func digest(subject string, data []byte) uint64 {
 	return maphash.String(digestSeed, subject) ^ maphash.Bytes(digestSeed, data)
 }
 
-// Adopt remembers the messages that an earlier Known has seen in the same log, and doubts the log. k
-// must not have been used yet.
+// Adopt remembers the messages that an earlier Known has seen in the same log, and requests a
+// Check. k must not have been used yet.
 func (k *Known) Adopt(earlier *Known) {
 	earlier.mu.Lock()
 	defer earlier.mu.Unlock()
@@ -88,7 +88,7 @@ func (k *Known) seen() uint64 {
 	return max(k.end, k.Indexed())
 }
 
-// note remembers a message of the log, unless it may be another log's.
+// note remembers a message, unless the message may be another log's.
 func (k *Known) note(seq uint64, subject string, header nats.Header, data []byte) {
 	m := knownMessage{seq, digest(subject, data), "", ""}
 	k.mu.Lock()
@@ -121,7 +121,8 @@ func (k *Known) expected() uint64 {
 	return k.end
 }
 
-// Doubted returns a channel that gets an element when the log may not be the known one: call Check.
+// Doubted returns a channel that gets an element when the log may be another one; the receiver then
+// calls Check.
 func (k *Known) Doubted() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -156,9 +157,9 @@ func (k *Known) grown(expected, seq uint64) bool {
 	return false
 }
 
-// Check returns a *LostError as long as the log is not the known one. Back from the last, it
-// compares known messages at growing distances, and all once one is lost. A message that has left
-// the history proves nothing.
+// Check returns a *LostError while the log is not the known one. It compares known messages from
+// the last one back, at growing distances, and once one is lost, all. A message that the log has
+// discarded proves nothing.
 func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	connection := k.connection()
 	k.mu.Lock()
@@ -205,8 +206,8 @@ func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	return k.lost
 }
 
-// checkAppend is Check if an append might go to another log: over a new connection, in doubt, or
-// while messages are known to be lost.
+// checkAppend calls Check if an append might go to another log: over a new connection, after a
+// doubt, or while messages are known to be lost.
 func (k *Known) checkAppend(ctx context.Context, log jetstream.Stream) error {
 	connection := k.connection()
 	k.mu.Lock()
@@ -218,8 +219,8 @@ func (k *Known) checkAppend(ctx context.Context, log jetstream.Stream) error {
 	return k.Check(ctx, log)
 }
 
-// differs reports whether a log that ends at a sequence lacks a known message, or has another in
-// its place.
+// differs reports whether a log that ends at a sequence lacks a known message, or has another
+// message in its place.
 func differs(
 	ctx context.Context, log jetstream.Stream, end uint64, m knownMessage,
 ) (bool, error) {
@@ -234,7 +235,8 @@ func differs(
 }
 
 // LostError: the log lacks messages that this process has committed or read, for example because an
-// older copy replaced it. It is an ErrLogLost. It ends when the log is back, or with the process.
+// older copy replaced it. It is an ErrLogLost. The error ends when the log is back, or with the
+// process.
 type LostError struct {
 	// End is the end of the log, Known the last sequence that this process has seen in it.
 	End, Known uint64

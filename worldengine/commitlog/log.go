@@ -2,10 +2,10 @@
 // is derived.
 //
 // The log is the stream WORLD_<world>_LOG. One message is one Record: all changes of one decision,
-// together or not at all. A town's subject, world.<world>.log.<town token>, holds its history; its
-// last message is the town's current state and never expires. Every append to a history is guarded
-// by the sequence of the message that it was decided on (Log.Commit), so that JetStream orders the
-// appends of any number of engines; Log.Retry decides again after a lost race.
+// together or not at all. A town's subject, world.<world>.log.<town token>, holds its history; the
+// last message has the town's current state and never expires. Log.Commit guards each append to a
+// history by the sequence of the message on which the append was decided. So JetStream orders the
+// appends of any number of engines. Log.Retry decides again after a lost race.
 package commitlog
 
 import (
@@ -23,10 +23,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Log is the commit log of a world. Refused runs are on world.<world>.refused.<town token>, and
-// events of other producers on world.<world>.run.<runId>, with the same guards and a time to live.
-// Every member must be set before the first use, except Stream if nothing is read in bulk, and those
-// for appends if nothing is appended. A Log is safe for concurrent use.
+// Log is the commit log of a world. Refused runs are on world.<world>.refused.<town token>. Events
+// outside a town's commits are on world.<world>.run.<runId>, with guards and a time to live.
+// Members must be set before the first use; only bulk reads need Stream, and only appends the
+// members from MaxPayload to LastAt. A Log is safe for concurrent use.
 type Log struct {
 	// World is the world's name.
 	World string
@@ -35,15 +35,15 @@ type Log struct {
 	Stream jetstream.Stream
 	// MaxPayload returns the NATS server's largest message, in bytes.
 	MaxPayload func() int64
-	// MayStore returns an error while nothing can be stored. If the member is nil, only NATS's
-	// refusals show that.
+	// MayStore returns an error while nothing can be stored. If MayStore is nil, only NATS's
+	// refusals show a lack of room.
 	MayStore func() error
-	// Committed, if set, is called with the duration of each attempt to append: until NATS stored
-	// or refused the message, or the attempt was given up. In a GroupedStore that includes the wait
-	// for its turn, and a batch that was refused before it went alone.
+	// Committed, if set, is called with the duration of each attempt to append, until NATS stores
+	// or refuses the message, or the attempt is given up. In a GroupedStore the duration includes
+	// the wait for a turn, and a refused batch before the message goes alone.
 	Committed func(took time.Duration)
 	// Appended, if set, is called with each message that this process has stored, and its sequence,
-	// even if that was in doubt before. It must not block.
+	// even if the append was in doubt. It must not block.
 	Appended func(seq uint64, msg *nats.Msg)
 	// Retention is how long a message on a run's own subject is kept.
 	Retention time.Duration
@@ -51,8 +51,8 @@ type Log struct {
 	Draw func(below time.Duration) time.Duration
 	// Now is the clock of the append authority; time.Now if it is nil.
 	Now func() time.Time
-	// LastAt, if set, returns the persistedAt of the last message of a message's town or run; zero
-	// if there is none.
+	// LastAt, if set, returns the last persistedAt of the town or run of a message; zero if there
+	// is none.
 	LastAt func(ctx context.Context, subject string, header nats.Header) time.Time
 
 	// Known has the messages that this process has seen in the log.
@@ -80,16 +80,17 @@ func (l *Log) End(ctx context.Context) (uint64, error) {
 	return end, nil
 }
 
-// Commit appends a message to a subject whose last message is at sequence guard, and returns its
-// sequence. It returns ErrLostRace if the subject has a later message, ErrStorageFull if there is
-// no room, and ErrLogUnavailable if the message may have been stored.
+// Commit appends a message to its subject, whose last message must be at sequence guard. It returns
+// the appended message's sequence, or ErrLostRace if the subject has a later message,
+// ErrStorageFull if there is no room, or ErrLogUnavailable if the message may have been stored.
 func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
 	return l.commit(ctx, msg, func() (uint64, error) { return l.Successor(ctx, msg, guard) })
 }
 
-// commit appends a message, and tries again as long as it is in doubt, since it got no answer. If
-// its guard does not hold then, resolve finds out whether an earlier try has stored it.
+// commit appends a message. While the append is in doubt, for lack of an answer, commit tries
+// again. If the guard then does not hold, resolve finds out whether an earlier try stored the
+// message.
 func (l *Log) commit(
 	ctx context.Context, msg *nats.Msg, resolve func() (uint64, error),
 ) (uint64, error) {
@@ -111,7 +112,7 @@ func (l *Log) commit(
 }
 
 // CommitTown commits a record that changes its town to after, guarded by the sequence of the town's
-// last message, and sets after.Seq. Its errors are Record.Message's and Commit's.
+// last message, and sets after.Seq. Its errors are Encode's and Commit's.
 func (l *Log) CommitTown(ctx context.Context, rec *Record, after *Entry, guard uint64) error {
 	msg, err := Encode(rec, wire.LogSubject(l.World, wire.TownToken(rec.TownID)), after)
 	if err != nil {
@@ -125,7 +126,7 @@ func (l *Log) CommitTown(ctx context.Context, rec *Record, after *Entry, guard u
 	return nil
 }
 
-// retryDelay is the pause before a request to NATS without an answer is retried.
+// retryDelay is the pause before the retry of a request that NATS did not answer.
 const retryDelay = 50 * time.Millisecond
 
 // Successor resolves an append in doubt: the message that followed guard on its subject is either
@@ -147,10 +148,10 @@ func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint6
 	return 0, ErrLostRace
 }
 
-// Refuse appends the record of a refused run, or of a signal, to a subject. With judged set, the run
-// was judged on its town's state at sequence *judged: the record is stored only while that is the
-// town's last message, else Refuse returns ErrLostRace. A duplicate needs no guard: a key that was
-// accepted stays accepted.
+// Refuse appends the record of a refused run, or of a signal, to a subject. If judged is not nil,
+// the run was judged on its town's state at sequence *judged. If that is not the town's last
+// message any more, Refuse stores nothing and returns ErrLostRace. A duplicate needs no guard: an
+// accepted key stays accepted.
 func (l *Log) Refuse(ctx context.Context, rec *Record, subject string, judged *uint64) error {
 	msg, err := Encode(rec, subject, nil)
 	if err != nil {
@@ -200,7 +201,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 		return nil, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 	}
 	l.refused.Store(nil)
-	if ack.Duplicate { // an append in doubt had stored it
+	if ack.Duplicate { // an earlier try had stored the message
 		l.announce(ack.Sequence, msg)
 		return ack, nil
 	}
@@ -219,8 +220,8 @@ func (l *Log) announce(seq uint64, msg *nats.Msg) {
 	}
 }
 
-// Full returns why the log has no room, by MayStore or NATS's last answer to an append; nil if none
-// is known.
+// Full returns why the log has no room, from MayStore or NATS's last answer to an append; nil if no
+// reason is known.
 func (l *Log) Full() error {
 	if l.MayStore != nil {
 		if err := l.MayStore(); err != nil {
@@ -243,7 +244,6 @@ type refusal struct {
 // and a server that reports a full log may get no append.
 const refusedFor = 15 * time.Second
 
-// Bounds of retry.
 const (
 	// maxRaces bounds the retries of one change that loses its races.
 	maxRaces = 64
@@ -255,8 +255,8 @@ const (
 // Retry calls attempt, which reads the log, decides, and commits with a guard, until it returns
 // anything but ErrLostRace. It returns ErrContended after maxRaces lost races. From the second lost
 // race on it pauses, longer with each. A replicated stream refuses a guard as soon as another
-// append to the subject is under way. Until that is stored, an attempt reads the old state and
-// loses again.
+// append to the subject is under way. Until that append is stored, an attempt reads the old state
+// and loses again.
 func (l *Log) Retry(ctx context.Context, attempt func() error) error {
 	pauses := backoff.Backoff{Min: minRacePause, Max: maxRacePause, Draw: l.Draw}
 	for lost := range maxRaces {

@@ -28,8 +28,8 @@ type Store interface {
 	End(ctx context.Context) (uint64, error)
 }
 
-// NewStore returns the Store on the stream of a log: a GroupedStore if its server syncs each append
-// to the disk.
+// NewStore returns the Store on the stream of a log. grouped selects a GroupedStore, for a server
+// that syncs each append to the disk.
 func NewStore(js jetstream.JetStream, stream jetstream.Stream, grouped bool) Store {
 	store := StreamStore{JetStream: js, Stream: stream}
 	if grouped {
@@ -38,8 +38,8 @@ func NewStore(js jetstream.JetStream, stream jetstream.Stream, grouped bool) Sto
 	return &store
 }
 
-// StreamStore is a Store on any JetStream stream. A message whose headers cannot be decoded has
-// none, as in a consumer. JetStream may be nil if nothing is published.
+// StreamStore is a Store on any JetStream stream. A message with undecodable headers is returned
+// without headers, as by a consumer. JetStream may be nil if nothing is published.
 type StreamStore struct {
 	JetStream jetstream.JetStream
 	Stream    jetstream.Stream
@@ -80,7 +80,7 @@ func (s StreamStore) Last(ctx context.Context, subject string) (*jetstream.RawSt
 	if err != nil || len(info.State.Subjects) == 0 {
 		return nil, err
 	}
-	// The first read may have been before the message came; a second one may not.
+	// The message may have come after the first read; then the second read has it.
 	if msg, err = s.last(ctx, subject); msg == nil && err == nil {
 		err = ErrUnreadable
 	}
@@ -124,8 +124,8 @@ func (s StreamStore) decoded(
 	return nil, errors.Join(err, r.err)
 }
 
-// isUndecodable reports whether a message's headers cannot be decoded. On direct reads the client
-// has no error of its own for that: the answer lacks headers.
+// isUndecodable reports whether a message's headers cannot be decoded. On direct reads the client's
+// error then says that the answer lacks headers.
 func isUndecodable(err error) bool {
 	return errors.Is(err, nats.ErrBadHeaderMsg) ||
 		err != nil && strings.Contains(err.Error(), "response should have headers")
@@ -154,7 +154,7 @@ func SubjectsOf(
 
 // LastSequence returns the sequence of the last message of a subject, which need not be readable.
 func LastSequence(ctx context.Context, stream jetstream.Stream, subject string) (uint64, error) {
-	// A consumer that begins with the last message stands before it, though it cannot be delivered.
+	// A new consumer that begins with the last message stands before it, even if it is unreadable.
 	consumer, err := createConsumer(ctx, stream, jetstream.ConsumerConfig{
 		FilterSubject: subject, DeliverPolicy: jetstream.DeliverLastPolicy,
 	})
@@ -174,18 +174,18 @@ func createConsumer(
 	return stream.CreateConsumer(ctx, config)
 }
 
-// Release deletes a consumer that has read a stream once; its Stop does not.
+// Release deletes a consumer that has read a stream once; Consumer.Stop does not.
 func Release(stream jetstream.Stream, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	if info := consumer.CachedInfo(); info != nil {
-		_ = stream.DeleteConsumer(ctx, info.Name) // else the server does
+		_ = stream.DeleteConsumer(ctx, info.Name) // else the server deletes it
 	}
 }
 
 // Heartbeat is the interval at which NATS confirms that it still serves an idle reader. After two
-// missing ones the reader asks again: in a cluster the first request to a new consumer may get
-// lost, and a consumer ends with its node.
+// missing heartbeats the reader asks again: in a cluster the first request to a new consumer may
+// get lost, and a consumer ends with its node.
 const Heartbeat = 500 * time.Millisecond
 
 // Delivered returns a consumer's message as its stream stores it, and its number in the consumer.
@@ -201,7 +201,7 @@ func Delivered(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
 }
 
 // Bounds of a fetch, and the tries in a row that may bring nothing. If no message comes for
-// fetchWait, the remaining ones were changed on the disk of NATS, which counts but does not deliver
+// fetchWait, the remaining ones were changed on the disk: NATS counts them, but cannot deliver
 // them.
 const (
 	fetchWait     = time.Second
@@ -267,9 +267,9 @@ func EachLast(
 	return nil
 }
 
-// reading reads messages of a stream once. Its consumers are not JetStream's ordered ones. An
-// ordered consumer is made again for each batch, and from the second batch on delivers all later
-// messages, even if only the last of each subject are wanted.
+// reading reads messages of a stream once. It does not use JetStream's ordered consumers. These are
+// made again for each batch, and from the second batch on deliver all later messages, even if only
+// the last of each subject is wanted.
 type reading struct {
 	stream  jetstream.Stream
 	config  jetstream.ConsumerConfig
@@ -352,9 +352,9 @@ func (r *reading) each(
 		case r.err == nil && r.last >= end:
 			return nil
 		case r.err == nil:
-			// NATS delivers neither messages that were changed on its disk nor, until it has
-			// searched their block, those behind them; and a cluster's consumer may be at a replica
-			// that lags. The leader has them.
+			// NATS does not deliver messages that were changed on its disk, nor those behind them
+			// until it has searched their block. A cluster's consumer may be at a replica that
+			// lags. The leader has the next message.
 			msg, err := store.Next(ctx, ">", r.last+1)
 			if msg == nil || err != nil {
 				return r.broken(err)

@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// The log stores the machine's results.
+// The log stores the records of the machine.
 type (
 	Record      = machine.Record
 	Kind        = machine.Kind
@@ -51,8 +51,8 @@ func ReadRecord(data []byte) (*Record, error) {
 	return machine.ReadRecord(body)
 }
 
-// Encode returns the log message of a record. after is the town's entry after it, or nil for a
-// record of no town.
+// Encode returns the log message of a record. after is the town's entry after the record, or nil
+// for a record of no town.
 func Encode(rec *Record, subject string, after *Entry) (*nats.Msg, error) {
 	rec.SchemaVersion = RecordVersion
 	var state *town.State
@@ -77,23 +77,23 @@ type body struct{ json, packed []byte }
 var bodies = sync.Pool{New: func() any { return new(body) }}
 
 const (
-	// leastPacked is the length from which a body is packed. An S2 block of such a length never
+	// leastPacked is the length from which a body is packed. The S2 block of so long a body never
 	// starts with '{'.
 	leastPacked = 256
-	// mostBody bounds the JSON of a record that is read, since damage can change its length.
+	// mostBody bounds the JSON of a record that is read, since damage can change the stored length.
 	mostBody = 256 << 20
 )
 
-// typical is records of five kinds, without ids, hashes and times. Each stored record needs every
-// byte of it for ever.
+// typical has records of five kinds, without ids, hashes and times. No byte of it may ever change:
+// stored records could not be read.
 //
 //go:embed dictionary.txt
 var typical []byte
 
-// dictionary is of the packed bodies. The byte before its text has no meaning to this use.
+// dictionary packs bodies. S2's format wants a byte before the text, which has no use here.
 var dictionary = s2.NewDict(append([]byte{0}, typical...))
 
-// pack returns the JSON as an S2 block, about a fifth as long: most of a record stands in dictionary,
+// pack returns the JSON as an S2 block, about a fifth as long: most of a record is in dictionary,
 // or twice in the record (ADR 35).
 func (b *body) pack() []byte {
 	if len(b.json) < leastPacked {

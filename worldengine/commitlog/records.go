@@ -38,8 +38,8 @@ func (l *Log) Next(
 	return msg, nil
 }
 
-// Load reads a town's current entry, the zero entry if it does not exist. It returns ErrTownDamaged
-// or ErrLogUnavailable.
+// Load reads a town's current entry, the zero entry if the town does not exist. It returns
+// ErrTownDamaged or ErrLogUnavailable.
 func (l *Log) Load(ctx context.Context, townID string) (Entry, error) {
 	msg, err := l.LastOf(ctx, townID)
 	if msg == nil || err != nil {
@@ -48,8 +48,8 @@ func (l *Log) Load(ctx context.Context, townID string) (Entry, error) {
 	return ReadEntry(townID, msg)
 }
 
-// LastOf returns a town's last message, or nil if it does not exist. It returns ErrTownDamaged or
-// ErrLogUnavailable.
+// LastOf returns a town's last message, or nil if the town does not exist. It returns
+// ErrTownDamaged or ErrLogUnavailable.
 func (l *Log) LastOf(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
 	return l.LastOfToken(ctx, wire.TownToken(townID))
 }
@@ -100,9 +100,9 @@ func (l *Log) WorldPause(ctx context.Context) (uint64, *PausedBy, error) {
 	return msg.Sequence, rec.Paused, nil
 }
 
-// RecordAt reads the record at a sequence of the log, on one of some subjects. It returns ErrGone,
-// ErrDamaged, or ErrLogUnavailable. A missing record is damaged if an older message of its subject
-// is kept, since the log discards the oldest first.
+// RecordAt reads the record at a sequence, which is on one of the subjects. It returns ErrGone,
+// ErrDamaged, or ErrLogUnavailable. A missing record counts as damaged if the log keeps an older
+// message of its subject, since the log discards the oldest first.
 func (l *Log) RecordAt(
 	ctx context.Context, seq uint64, subjects ...string,
 ) (*Record, *jetstream.RawStreamMsg, error) {
@@ -132,7 +132,7 @@ func (l *Log) missing(ctx context.Context, seq uint64, subjects []string) error 
 		if first == nil || first.Sequence > seq {
 			continue
 		}
-		if l.Stream != nil { // it may be another log
+		if l.Stream != nil { // the log may be another one
 			if err := l.Known.Check(ctx, l.Stream); err != nil {
 				return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 			}
@@ -147,8 +147,7 @@ func (l *Log) missing(ctx context.Context, seq uint64, subjects []string) error 
 }
 
 // Before returns a town's last message before a sequence of the log, or nil if the log keeps none.
-// It costs one read if the message at the sequence is the town's: its guard names the one before
-// it.
+// While the log keeps the message, two reads find it, since the next message's guard names it.
 func (l *Log) Before(
 	ctx context.Context, townID string, seq uint64,
 ) (*jetstream.RawStreamMsg, error) {
@@ -162,8 +161,7 @@ func (l *Log) Before(
 	return l.Previous(ctx, next)
 }
 
-// Previous returns the message before another of the same town's subject, or nil if the log keeps
-// none.
+// Previous returns the message before msg on the same town's subject, or nil if the log keeps none.
 func (l *Log) Previous(
 	ctx context.Context, msg *jetstream.RawStreamMsg,
 ) (*jetstream.RawStreamMsg, error) {
@@ -179,8 +177,8 @@ func (l *Log) Previous(
 	return l.bisect(ctx, msg.Subject, msg.Sequence)
 }
 
-// bisect returns the last message of a subject before a sequence, or nil. It is for a guard
-// whose message is gone: it expired with all before it, or was changed on the disk of NATS.
+// bisect returns the last message of a subject before a sequence, or nil. It is for a guard whose
+// message has expired, with all before it, or was changed on the disk of NATS.
 func (l *Log) bisect(
 	ctx context.Context, subject string, below uint64,
 ) (*jetstream.RawStreamMsg, error) {
@@ -207,9 +205,8 @@ func IsHistory(world, subject string) bool {
 		!strings.ContainsAny(token, ".*>")
 }
 
-// RunMessage returns the message of a record on its run's own subject. It expires, so that runs
-// that are over cost nothing, and its id tells it from another writer's message with the same
-// content.
+// RunMessage returns the message of a record on its run's own subject. The message expires, so that
+// ended runs cost nothing. Its id tells it from another writer's message with the same content.
 func (l *Log) RunMessage(rec *Record) (*nats.Msg, error) {
 	msg, err := Encode(rec, wire.RunSubject(l.World, rec.Run.RunID), nil)
 	if err != nil {
@@ -233,7 +230,7 @@ func (l *Log) CommitRun(ctx context.Context, rec *Record, guard uint64) (uint64,
 // RunTail is the end of a run of the engine as the log's run subject has it.
 type RunTail = machine.RunTail
 
-// Tail reads the end of a run whose first events, of the number emitted, are in another record. It
+// Tail reads the end of a run. Another record has the run's first events, as many as emitted. It
 // reads the log, not the bus, which may lag.
 func (l *Log) Tail(ctx context.Context, runID string, emitted int64) (RunTail, error) {
 	t := machine.NewTail(nil, emitted)

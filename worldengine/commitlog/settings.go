@@ -21,7 +21,7 @@ import (
 type Settings struct {
 	// HistoryPerTown is the number of commits, and of refused runs, that the log keeps of a town.
 	HistoryPerTown int64
-	// Apply is who applies the commands of towns without a binding of their own.
+	// Apply says who applies the commands of towns without a binding of their own.
 	Apply apply.Binding
 	// RequireApproval has the types of proposals that require a person's approval in towns without
 	// a policy of their own: the text of an approval.Policy.
@@ -31,14 +31,14 @@ type Settings struct {
 }
 
 // Compression names the streams of a world that NATS compresses, a block of messages at a time,
-// once the block is full. NATS changes a stream's compression when it restarts.
+// once the block is full. A change of a stream's compression waits for the next start of NATS.
 type Compression string
 
 const (
 	// CompressEvents compresses the bus alone, which can be made again from the log.
 	CompressEvents Compression = "events"
-	// CompressAll compresses the log too. A changed bit on the disk costs a whole compressed block,
-	// and so the last records of towns, for good. It is for a disk, or a file system, that mends or
+	// CompressAll compresses the log too. A changed bit on the disk then destroys a whole block,
+	// and so the last records of towns. Choose it only for a disk, or a file system, that mends or
 	// refuses changed blocks.
 	CompressAll Compression = "all"
 )
@@ -186,7 +186,8 @@ func MarkRestored(log *jetstream.StreamConfig, end uint64) {
 }
 
 // RestoredTo returns the sequence up to which a log was restored from a backup, or 0. Up to there
-// histories may be shorter than LeastHistory: the log discarded old commits while it was copied.
+// histories may be shorter than LeastHistory: the log discarded old commits while it was being
+// copied.
 func RestoredTo(log jetstream.StreamConfig) uint64 {
 	end, _ := strconv.ParseUint(log.Metadata[restoredTo], 10, 64)
 	return end
@@ -325,7 +326,7 @@ func PlanSettings(
 }
 
 // AgreeSettings returns the settings to serve a world with. It returns a *SettingsError if the
-// world has others than the given ones, unless discard accepts that.
+// world's settings differ from the given ones, unless discard accepts that.
 func AgreeSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
 ) (Settings, error) {
@@ -336,9 +337,9 @@ func AgreeSettings(
 	return plan.Settings, plan.Refusal(world, discard)
 }
 
-// ChangeSettings gives a world the settings, for all its servers. The history of a town changes at
-// once, the binding when each server restarts, and the compression when NATS does. It returns a
-// *SettingsError if that would discard messages and discard is not set.
+// ChangeSettings gives a world the settings, for all its servers. The length of histories changes
+// at once, the binding when each server restarts, and the compression when NATS restarts.
+// ChangeSettings returns a *SettingsError if messages would be discarded and discard is not set.
 func ChangeSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
 ) (*Plan, error) {

@@ -19,8 +19,8 @@ import (
 )
 
 // maxCacheBytes bounds the memory of the cache, counted as twice the canonical JSON of the states,
-// the handoffs that wait for approval, and a little for each town. A town beyond it is read from
-// the log.
+// the handoffs that wait for approval, and a little for each town. Towns beyond the bound are read
+// from the log.
 const maxCacheBytes = 256 << 20
 
 // Towns is a cache of current entries over the log. An entry is stale if another instance has
@@ -108,8 +108,8 @@ type Listed struct {
 	Pending bool // a command is being applied
 }
 
-// Towns returns the towns with the tokens, or all towns if there are no tokens, ordered by the
-// bytes of their ids. A town whose message is damaged is omitted, and logged.
+// Towns returns the towns with the tokens, or all towns if tokens is nil, ordered by the bytes of
+// their ids. It omits and logs a town whose message is damaged.
 func (l *Log) Towns(
 	ctx context.Context, tokens []string, logger *slog.Logger,
 ) (all []Listed, err error) {
@@ -141,11 +141,11 @@ func (l *Log) Towns(
 	return slices.CompactFunc(all, func(a, b Listed) bool { return a.TownID == b.TownID }), err
 }
 
-// listed returns a town by its last message, which has no body.
+// listed returns a town by its last message, which was read without its body.
 func (l *Log) listed(ctx context.Context, msg *jetstream.RawStreamMsg) (Listed, error) {
 	token, header := wire.LoggedTown(msg.Subject), msg.Header
 	townID, err := wire.PercentDecode(header.Get(wire.TownHeader))
-	if townID == "" && err == nil { // it is too long for a header
+	if townID == "" && err == nil { // the id is too long for a header
 		var rec *Record
 		if rec, _, err = l.RecordAt(ctx, msg.Sequence); err == nil {
 			townID = rec.TownID

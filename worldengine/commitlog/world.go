@@ -62,11 +62,11 @@ const (
 	openTimeout   = 30 * time.Second
 )
 
-// OpenStream creates a stream, or updates it to config. In a cluster several engines may do that at
+// OpenStream creates a stream, or updates it to config. In a cluster several engines may call it at
 // once. NATS never answers some requests about a stream that is being created, and refuses all
 // while the cluster has no leader. So each try is bounded, and passing errors are retried.
-// OpenStream first creates the stream, then updates it: creating an existing stream changes
-// nothing, and costs no other engine its answer.
+// OpenStream creates first, and updates only a stream that exists. Creating an existing stream
+// changes nothing, and costs no other engine its answer.
 func OpenStream(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
 ) (stream jetstream.Stream, err error) {
@@ -98,8 +98,8 @@ func UntilItPasses(ctx context.Context, attempt func(ctx context.Context) error)
 	}
 }
 
-// updateStream updates a stream to config, which keeps the past of a log. It logs the number of
-// messages that this discards, and when another compression takes effect.
+// updateStream updates a stream to config, with the past of a log (keepPast). It logs how many
+// messages the update discards, and when a new compression takes effect.
 func updateStream(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
 ) (jetstream.Stream, error) {
@@ -120,10 +120,10 @@ func updateStream(
 }
 
 // Format is the version of a world's stored data, in its streams and in backups. A program reads
-// and writes only its own.
+// and writes only its own format.
 const Format = "3"
 
-// formatKey is the metadata of the log's stream that has the format.
+// formatKey is the key of the format in the metadata of the log's stream.
 const formatKey = settingPrefix + "format"
 
 // CheckFormat returns ErrFormat unless a world is stored in the format of this program. The first
@@ -163,7 +163,7 @@ func OpenReader(ctx context.Context, js jetstream.JetStream, world string) (*Log
 	return &Log{World: world, Stream: stream, Store: NewStore(js, stream, false)}, nil
 }
 
-// RestoringConfig returns the stream that exists until a world's restore has finished.
+// RestoringConfig configures the stream that exists until a world's restore has finished.
 func RestoringConfig(world string, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: wire.RestoringStream(world),
@@ -189,8 +189,8 @@ func RefuseHalfRestored(ctx context.Context, js jetstream.JetStream, world strin
 	return fmt.Errorf("worldengine: cannot check whether the world is being restored: %w", err)
 }
 
-// StreamStates returns the states of a world's streams by name. It omits streams that are missing,
-// or unanswered before ctx ends.
+// StreamStates returns the states of a world's streams by name. It omits a stream that is missing,
+// or unanswered when ctx ends.
 func StreamStates(
 	ctx context.Context, js jetstream.JetStream, world string,
 ) map[string]jetstream.StreamState {

@@ -79,8 +79,8 @@ func (f *Feed) Appended(seq uint64, msg *nats.Msg) {
 // Missed counts this server's commits that were not published live.
 func (f *Feed) Missed() int64 { return f.missed.Load() }
 
-// Run publishes commits and wakes readers until ctx is done. It first publishes all commits from
-// before.
+// Run publishes commits and wakes readers until ctx is done. Before it returns, it publishes the
+// commits that wait.
 func (f *Feed) Run(ctx context.Context) {
 	looks := time.NewTicker(lookEvery)
 	defer looks.Stop()
@@ -126,12 +126,12 @@ func (f *Feed) wake(matches func(*Query) bool) {
 		}
 		select {
 		case p.wake <- struct{}{}:
-		default: // it is awake
+		default: // p is awake
 		}
 	}
 }
 
-// look wakes the polls that may want one of the commits since the last look: another server's is not
+// look wakes the polls that may want a commit since the last look: other servers' commits are not
 // published here.
 func (f *Feed) look(ctx context.Context) {
 	f.mu.Lock()
@@ -141,7 +141,7 @@ func (f *Feed) look(ctx context.Context) {
 	if !idle {
 		var err error
 		if end, err = f.config.Log.End(ctx); err != nil || end == seen {
-			return // the next look reads it; requests answer with the error
+			return // the next look tries again; requests return the error
 		}
 	}
 	f.mu.Lock()
@@ -161,7 +161,6 @@ func (f *Feed) join(query *Query) *poll {
 	return p
 }
 
-// leave ends a poll.
 func (f *Feed) leave(p *poll) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

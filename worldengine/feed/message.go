@@ -18,13 +18,13 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// causes are the causes that are not named like the kind of their record.
+// causes has the causes with another name than the kind of their record.
 var causes = map[commitlog.Kind]string{
 	commitlog.KindRun: "waiting", commitlog.KindEvents: "appended",
 }
 
-// Message returns the commit message of a message of the log, as JSON. Its events have the bytes of
-// run.events. It fails if the message is no readable commit.
+// Message returns the commit message of a message of the log, as JSON. Its events have the same
+// bytes as in a reply to run.events. It fails if the message is no readable commit.
 func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 	rec, err := readRecord(msg)
 	if err != nil {
@@ -97,8 +97,8 @@ func appendEvents(b []byte, run *runevents.Run, at time.Time) ([]byte, error) {
 	return b, err
 }
 
-// TownToken returns the token of a log message's town, "=world" if it is of no town, and "" if the
-// message does not name one.
+// TownToken returns the token of a log message's town, "=world" if the message is of no town, and
+// "" if it does not name a town.
 func TownToken(subject string, header nats.Header) string {
 	return cmp.Or(header.Get(wire.TownTokenHeader), wire.LoggedTown(subject))
 }

@@ -32,12 +32,12 @@ const (
 type Query struct {
 	After uint64
 	Limit int
-	// Towns are the tokens of the towns to read; nil for all, and for commits of no town.
+	// Towns are the tokens of the towns to read; nil for all towns and the commits of no town.
 	Towns []string
 }
 
-// wants reports whether a query includes a message. Every query includes a damaged one of which
-// neither the index nor the message names the town.
+// wants reports whether a query includes a message. Every query includes a damaged message that
+// does not name its town.
 func (q *Query) wants(subject string, header nats.Header) bool {
 	token := TownToken(subject, header)
 	return q.Towns == nil || token == "" || slices.Contains(q.Towns, token)
@@ -49,8 +49,8 @@ type Page struct {
 	Commits []jsontext.Value `json:"commits"`
 	// Cursor is the last message that was read.
 	Cursor uint64 `json:"cursor,string"`
-	// Gap is true if messages between Query.After and Cursor are no longer kept, of one of
-	// Query.Towns or of a town that is not known.
+	// Gap is true if the log no longer keeps messages between Query.After and Cursor, and these may
+	// be of Query.Towns.
 	Gap bool `json:"gap,omitzero"`
 	// Idle is true if the page has no commit and no gap, and the log ends with Cursor.
 	Idle bool `json:"-"`
@@ -68,9 +68,9 @@ func ParseCursor(text string) (uint64, error) {
 // End returns the cursor of the log's end.
 func (f *Feed) End(ctx context.Context) (uint64, error) { return f.config.Log.End(ctx) }
 
-// Wait is Read, but waits until ctx is done for a page that is not Idle.
+// Wait is Read, but while the page is Idle, it waits for commits until ctx is done.
 func (f *Feed) Wait(ctx context.Context, q Query) (Page, error) {
-	p := f.join(&q) // before the first look, so that no commit falls between
+	p := f.join(&q) // before the first Read, so that no commit is missed
 	defer f.leave(p)
 	page, at := Page{Cursor: q.After, Idle: true}, q
 	for {
@@ -137,7 +137,6 @@ func (f *Feed) Read(ctx context.Context, q Query) (Page, error) {
 	return r.page, nil
 }
 
-// reader fills a page.
 type reader struct {
 	feed   *Feed
 	query  *Query
@@ -145,9 +144,9 @@ type reader struct {
 	room   int // bytes
 	looked int
 	full   bool
-	// first is the first message of the log, and removed the removed ones behind it, as far as they
-	// were asked for; asked reports that it was after the last messages were read. If the removed
-	// ones are too many to list, first is beyond all messages.
+	// first is the first message of the log, and removed has the removed ones behind it, both as of
+	// the last askRemoved. asked is set if that was after the last bulk read. If too many messages
+	// were removed to list them, first is beyond all messages.
 	first   uint64
 	removed map[uint64]bool
 	asked   bool
@@ -190,15 +189,15 @@ func (r *reader) add(seq uint64, data []byte) bool {
 	return true
 }
 
-// pass goes on behind a message.
+// pass moves the page's cursor to a message.
 func (r *reader) pass(seq uint64) {
 	r.page.Cursor = seq
 	r.looked++
 	r.full = r.full || r.looked == maxLooked
 }
 
-// absent handles the messages up to another one that NATS did not deliver: they were removed from
-// the log, or NATS cannot read them. If the log has lost too many to list, all count as removed.
+// absent handles undelivered messages before another one: they were removed from the log, or NATS
+// cannot read them. If too many were removed to list them, all count as removed.
 func (r *reader) absent(ctx context.Context, until uint64) error {
 	for r.page.Cursor+1 < until && !r.full {
 		seq := r.page.Cursor + 1

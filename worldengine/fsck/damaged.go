@@ -19,26 +19,26 @@ import (
 // maxLostShown bounds a town's lost messages in a report and a record of kind mend.
 const maxLostShown = 16
 
-// DamagedTown is a town that answers TOWN_DAMAGED, because its last message is not a record of
-// it.
+// DamagedTown is a town that answers TOWN_DAMAGED, because its last message is not a record of the
+// town.
 type DamagedTown struct {
 	Town    string `json:"town,omitzero"` // "" if the town is not known
 	Subject string `json:"subject"`
 	// Restores is the log sequence of the town's last readable record, 0 if none is kept; Day and
-	// SnapshotHash are its state's.
+	// SnapshotHash are of the state in that record.
 	Restores     uint64 `json:"restores"`
 	Day          int64  `json:"day"`
 	SnapshotHash string `json:"snapshotHash,omitzero"`
 	// Lost are the messages behind that record, at most 16.
 	Lost []commitlog.LostMessage `json:"lost"`
-	// LosesCommit reports that one of them may be a commit that a client got an answer for.
-	// Options.MendTowns is necessary to put such a town back.
+	// LosesCommit reports that a lost message may be a commit for which a client got an answer.
+	// Only Options.MendTowns puts such a town back.
 	LosesCommit bool `json:"losesCommit"`
 	// Advice is the command to run, and its effect.
 	Advice string `json:"advice"`
 
 	last commitlog.LostMessage
-	// held are the verdicts about the lost messages that NATS delivers, and good is the town behind
+	// held are the verdicts about the lost messages that NATS delivers, and good is the town after
 	// the last readable record.
 	held []*Verdict
 	good *machine.Town
@@ -67,7 +67,7 @@ func (c *worldCheck) hold(v *Verdict) {
 	if _, err := commitlog.ReadRecord(v.Data); err != nil {
 		reason = err.Error()
 	}
-	// An engine may have committed a message with a guard, or a record that has lost its headers.
+	// A message with a guard, or a record that lost its headers, may be an engine's commit.
 	mayBeCommit := v.Header.Get(jetstream.ExpectedLastSubjSeqHeader) != ""
 	if len(v.Header) == 0 {
 		mayBeCommit = v.rec != nil
@@ -78,12 +78,12 @@ func (c *worldCheck) hold(v *Verdict) {
 		RunID: shortened(v.Header.Get(wire.RunIDHeader)),
 		Day:   shortened(v.Header.Get(wire.EpochHeader)),
 	}, mayBeCommit)
-	v.Data, v.body = nil, nil // they may be large
+	v.Data, v.body = nil, nil // the texts may be large
 	d.held = append(d.held, v)
 }
 
-// resolve counts the held messages that a record of their town puts aside, and reports the others.
-// rec is nil if none follows.
+// resolve counts the held messages that rec, the town's next record, puts aside, and reports the
+// others. rec is nil if no record follows.
 func (c *worldCheck) resolve(
 	ctx context.Context, d *DamagedTown, rec *commitlog.Record,
 ) error {
@@ -189,7 +189,7 @@ func (c *worldCheck) alertMended(ctx context.Context, d *DamagedTown, seq uint64
 		Logger: c.options.Logger, Now: c.now,
 	})
 	err := raised.RaiseStored(ctx, alert)
-	if err != nil { // it may have made the stream
+	if err != nil { // the first try may have made the stream
 		err = raised.RaiseStored(ctx, alert)
 	}
 	if err != nil {

@@ -3,25 +3,25 @@
 // # The proof
 //
 // A world is its commit log: all else derives from it. Run reads the log once and steps it again.
-// Each record must be, byte for byte, the one that machine.Step makes of the town before it, of the
-// run's end before it, and of the record's own input. The records of a run that waits are stepped
-// once its handoff is known. Beside that it checks
+// Each record must be, byte for byte, the one that machine.Step makes of the town before it, the
+// run's end before it, and the record's own input. Records of a waiting run are stepped once its
+// handoff is known. Run also checks
 //
 //   - each message by itself: its subject, its headers, the state with its hash, the result;
-//   - each message against the ones before it: the guard, the places and ids of events, and that no
-//     town accepts a key twice.
+//   - each message against earlier ones: the guard, the places and ids of events, and that no town
+//     accepts a key twice.
 //
-// Two kinds of records are checked for valid events instead: a record that cannot be stepped, since
-// the log does not keep the one before it, and events that others appended.
+// Two kinds of records are not stepped; only their events are checked: a record whose prior record
+// the log no longer keeps, and events that others appended.
 //
 // # Its limits
 //
-//   - A town's history and a run's subject discard or expire their oldest messages, with their keys.
-//   - A town whose last commits are gone, with nothing behind them, is a town at an earlier state.
-//     The loss of a refused run or of events between commits leaves no trace either.
-//   - A lost beginning of the log is found only by a town that should have more: its oldest record
-//     names the one before it, which only a full history discards. It is not found within a restored
-//     backup, since full histories went on while they were copied.
+//   - The oldest messages of a town or a run, and their keys, are discarded or expire.
+//   - A town whose last commits are gone, with nothing behind them, looks like a town at an earlier
+//     state. The loss of a refused run or of events between commits leaves no trace either.
+//   - A lost beginning of the log shows only in a town that should have more: its oldest record
+//     names an earlier one, though only full histories discard records. Within a restored backup
+//     this shows nothing, since full histories went on while they were copied.
 //   - A state that a game reported may be the wrong outcome of its command.
 //
 // # Cost and concurrency
@@ -38,6 +38,6 @@
 //
 // If a town's last message is not a commit (a stray publish), a record of kind mend puts the town
 // back to its last readable record, which loses nothing. Options.MendTowns does the same if the
-// last message was a commit, which is lost then. No message of the log is removed or changed; a
-// finding about the log itself stays. Run checks again after the repair.
+// last message may be a commit; that commit is then lost. No message of the log is removed or
+// changed; a finding about the log itself stays. Run checks again after the repair.
 package fsck

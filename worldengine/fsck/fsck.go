@@ -27,24 +27,25 @@ type Options struct {
 	// MendTowns, with Repair, also puts a town back to its last readable record if that loses a
 	// commit. A client may have got the answer for that commit: see DamagedTown.
 	MendTowns bool
-	// Index is the directory of an index of the world, whose file is compared with one made of the
-	// log; "" compares none.
+	// Index is the directory of an index of the world. Run compares its file with the log; ""
+	// compares none.
 	Index string
-	// MaxFindings bounds the findings, and the notes, in a report; 100. All findings are counted.
+	// MaxFindings bounds the findings, and the notes, in a report; 100 if 0. All findings are
+	// counted.
 	MaxFindings int
-	// Progress, unless nil, is called with the sequence of each checked message of the log, and at
-	// its end. end is the last sequence to check.
+	// Progress, unless nil, is called with the sequence of each checked message, and at the end of
+	// the log. end is the last sequence to check.
 	Progress func(seq, end uint64)
-	// Logger logs the alerts of a repair; slog.Default.
+	// Logger logs the alerts of a repair; slog.Default() if nil.
 	Logger *slog.Logger
 }
 
 // Run checks a world, and with Options.Repair puts towns back and checks again: see the package
-// comment. Servers may be running meanwhile: Run goes to the log's end at its start. NATS does not
-// answer a request that it denies the user, but informs the connection. The caller then ends ctx
-// with that error as its cause, so that Run need not wait for the answer.
+// comment. Servers may be running meanwhile: Run checks the messages that the log has at the start.
+// If NATS denies the user a request, it does not answer, but informs the connection. The caller
+// should then end ctx with that error as its cause: else Run waits for an answer.
 //
-// The report has every finding. The error is commitlog.ErrNoWorld or ErrFormat,
+// The report has the findings. The error is commitlog.ErrNoWorld or ErrFormat,
 // commitlog.ErrLogUnavailable if the check or the repair was not finished, or the error of an
 // invalid world name. A report beside an error was made before the repair broke off.
 func Run(ctx context.Context, nc *nats.Conn, world string, options Options) (*Report, error) {
@@ -85,17 +86,16 @@ type worldCheck struct {
 
 	log   *commitlog.Log
 	end   uint64        // the log's last sequence when the check began
-	ahead time.Duration // of the NATS server's clock before this machine's
+	ahead time.Duration // how far the NATS server's clock is ahead of this machine's
 
 	seen *LogCheck
-	// keys are the log sequences of the last acceptance of each key. The key of the map is the
-	// first half of the SHA-256 of the subject of the town and the key.
+	// keys has the log sequence of each key's last acceptance. The map's key is the first half of
+	// the SHA-256 of the town's subject and the accepted key.
 	keys map[[16]byte]uint64
 	// damaged are the towns that no engine can load so far, by their subject.
 	damaged map[string]*DamagedTown
 }
 
-// find adds a finding to the report.
 func (c *worldCheck) find(finding Finding) { c.report.add(finding, c.options.MaxFindings) }
 
 // now is the time by the clock of the NATS server, by which messages expire.
@@ -106,7 +106,7 @@ func (c *worldCheck) check(ctx context.Context) (err error) {
 	if c.log, err = commitlog.OpenReader(ctx, c.js, c.world); err != nil {
 		return err
 	}
-	c.log.MaxPayload, c.log.Now = c.nc.MaxPayload, c.now // of a repair
+	c.log.MaxPayload, c.log.Now = c.nc.MaxPayload, c.now // for a repair
 	info := c.log.Stream.CachedInfo()
 	c.end, c.ahead = info.State.LastSeq, time.Until(info.TimeStamp)
 	c.report = &Report{World: c.world, LogEnd: c.end, Findings: []Finding{}}
@@ -167,7 +167,6 @@ func (c *worldCheck) take(ctx context.Context, v *Verdict) error {
 	return c.add(ctx, v)
 }
 
-// add adds a verdict to the report.
 func (c *worldCheck) add(ctx context.Context, v *Verdict) error {
 	for _, finding := range v.Own {
 		c.find(finding)
@@ -188,8 +187,8 @@ func (c *worldCheck) add(ctx context.Context, v *Verdict) error {
 	return nil
 }
 
-// checkKey reports a key that its town accepted before, unless the log no longer keeps that, or the
-// record is of a retry.
+// checkKey reports a key that its town accepted before, unless the log no longer keeps the earlier
+// record, or the record is of a retry.
 func (c *worldCheck) checkKey(ctx context.Context, v *Verdict) error {
 	if v.rec == nil || v.rec.Kind != commitlog.KindHandoff || v.result.IdempotencyKey == "" {
 		return nil

@@ -12,20 +12,21 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// NATS does not deliver a message that was changed on its disk, but counts it. Inside a town's
-// history its successor's guard shows that; at the end, no delivered message does.
+// NATS does not deliver a message that was changed on its disk, but counts it. Within a history the
+// guard of the next message shows the loss; at the end, no delivered message does.
 
-// Unreadable is a history of the log whose last message NATS counts and does not deliver: a town's,
-// or, without Town, the world's pauses.
+// Unreadable is a history, of a town or of the world's pauses, whose last message NATS counts but
+// does not deliver.
 type Unreadable struct {
-	Town     string `json:"town,omitzero"` // "" too if the id is too long for a subject
+	Town     string `json:"town,omitzero"` // "" for the world, or if the id is too long
 	Subject  string `json:"subject"`
 	Sequence uint64 `json:"sequence"` // of the last message
 }
 
-// FindUnreadable returns the unreadable histories of a log, by their subjects, and how many messages
-// NATS counts of each history. read returns how many messages of a subject were read; a subject is
-// looked at only if NATS counts another number. The error is ErrLogUnavailable.
+// FindUnreadable returns the unreadable histories of a log, by their subjects, and how many
+// messages NATS counts of each history. read returns how many messages of a subject were read;
+// FindUnreadable looks at a subject only if NATS counts another number. The error is
+// ErrLogUnavailable.
 func FindUnreadable(
 	ctx context.Context, log *commitlog.Log, read func(subject string) uint64,
 ) (all []Unreadable, counted map[string]uint64, err error) {
@@ -56,9 +57,9 @@ func FindUnreadable(
 }
 
 // checkHistories reports the histories that are unreadable, and the towns that have lost the
-// beginning of their history. Such a town begins behind a message that no limit has discarded: the
-// log keeps fewer messages of it than its least full history. Towns that begin within a restored
-// backup do not count.
+// beginning of their history. The history of such a town begins behind a message that no limit has
+// discarded: it has fewer messages than the least full history. Histories that begin within a
+// restored backup do not count.
 //
 // It also notes the towns with a message that NATS cannot read from its files: NATS counts more
 // messages of the town than it delivers. When that message leaves a full history, nats-server
@@ -97,7 +98,7 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 				Got:  fmt.Sprintf("none, and %d of the %d that the history keeps", n, least),
 			})
 		}
-		// A restore leaves the message behind.
+		// A restored log does not have the message.
 		noted := h.onDisk > 0 && n > h.read
 		if noted && len(c.report.Notes) < c.options.MaxFindings {
 			c.report.Notes = append(c.report.Notes, fmt.Sprintf("town %q: log sequence %d stays in "+

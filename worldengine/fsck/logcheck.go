@@ -49,12 +49,12 @@ func NewLogCheck(world string, n *Counts) *LogCheck {
 // history is a town's history, or the one of the world's pauses, as far as it was read.
 type history struct {
 	ofTown      bool   // its subject is a town's
-	read        uint64 // how many messages
+	read        uint64 // how many messages were read
 	first, last uint64 // their sequences
-	cut         bool   // the first one follows another one
+	cut         bool   // the first message's guard names an earlier one
 	onDisk      uint64 // a message that NATS cannot read; a restore may have left it behind
-	// good is the town after the last record that an engine can load, nil if there is none. Of the
-	// world only Seq and Paused count.
+	// good is the town after the last record that an engine can load, nil if there is none. For the
+	// world only Seq and Paused are set.
 	good *machine.Town
 }
 
@@ -66,7 +66,7 @@ func (h *history) town() *machine.Town {
 	return h.good
 }
 
-// exists reports whether the history's town may exist after it.
+// exists reports whether the town may exist after its history.
 func (h *history) exists() bool {
 	now := h.town()
 	return h.read > 0 && (now == nil || now.Removed == nil)
@@ -74,9 +74,9 @@ func (h *history) exists() bool {
 
 // Verdict has the findings about one message of the log.
 type Verdict struct {
-	// Own are about the message itself, History about the one that it follows. History counts only
-	// while the message at before, which was compared, is still kept: NATS discards a full
-	// history's oldest messages while it is read.
+	// Own are about the message itself, History about how it follows the message at before. History
+	// counts only if the log still keeps that message: NATS discards a full history's oldest
+	// messages while fsck reads.
 	Own     []Finding
 	History []Finding
 	before  uint64
@@ -86,11 +86,11 @@ type Verdict struct {
 	body    []byte            // the JSON of rec
 	rec     *commitlog.Record // nil if it cannot be read
 	result  *handoff.Result   // of a judged handoff; else, or if it does not verify, the zero one
-	history *history          // that the message belongs to, or an empty one
-	// prior is the town before the message; nil if it is not known. A record that puts a town back
-	// follows the last record that an engine can load.
+	history *history          // the message's history, or an empty one
+	// prior is the town before the message; nil if it is not known. If a record puts a town back,
+	// prior is the town after the last record that an engine can load.
 	prior   *machine.Town
-	stepped bool // the record is the one that its input makes of the town before it
+	stepped bool // machine.Step has made the same record again
 }
 
 func (v *Verdict) finding(what string, want, got any) Finding {
@@ -160,7 +160,6 @@ func (l *LogCheck) Check(m *jetstream.RawStreamMsg) *Verdict {
 	return v
 }
 
-// extend adds a message to its history.
 func (l *LogCheck) extend(v *Verdict) {
 	h := l.histories[v.Subject]
 	ofTown := strings.HasPrefix(v.Subject, wire.LogSubject(l.world, ""))
@@ -176,7 +175,7 @@ func (l *LogCheck) extend(v *Verdict) {
 }
 
 // readTown reads the town after the message like an engine, which ignores the kind. It returns the
-// state in the record of a town's history.
+// state in a record of a town's history, else nil.
 func (l *LogCheck) readTown(v *Verdict) (*town.State, error) {
 	h := v.history
 	if v.rec.Kind == commitlog.KindMend {
@@ -205,7 +204,6 @@ func (l *LogCheck) townBefore(townID string) *history {
 	return new(history)
 }
 
-// count counts a record by its kind.
 func (l *LogCheck) count(v *Verdict) {
 	count, p := l.kinds[v.rec.Kind], v.rec.Pending
 	if v.rec.Kind == commitlog.KindPending && v.rec.Run == nil && p != nil {
@@ -225,7 +223,7 @@ func mayLackRun(kind commitlog.Kind) bool {
 		kind == commitlog.KindPending || kind == commitlog.KindMend
 }
 
-// subjectOf returns the subject of a record of a known kind.
+// subjectOf returns the subject on which a record of a known kind belongs.
 func (l *LogCheck) subjectOf(v *Verdict) string {
 	rec, token := v.rec, wire.TownToken(v.rec.TownID)
 	switch rec.Kind {
@@ -262,8 +260,8 @@ func (v *Verdict) readResult() {
 	}
 }
 
-// checkHeaders checks the headers from which the index and lists are made. state is the town's in
-// the record, nil if it has none.
+// checkHeaders checks the headers from which the index and lists are made. state is the town's
+// state in the record, nil if it has none.
 func (v *Verdict) checkHeaders(state *town.State) {
 	got := v.Header
 	if len(got) == 0 {
@@ -305,7 +303,7 @@ func (l *LogCheck) checkRecord(v *Verdict) {
 // checkCommit checks a record of a history against the one before it there.
 func (v *Verdict) checkCommit(run *runState) {
 	if guard, ok := commitlog.GuardOf(v.Header); ok && guard == 0 && v.prior == nil {
-		v.prior = new(machine.Town) // it is the first one
+		v.prior = new(machine.Town) // v is the history's first message
 	}
 	if v.prior == nil {
 		return
@@ -316,7 +314,7 @@ func (v *Verdict) checkCommit(run *runState) {
 	v.step(*v.prior, run)
 }
 
-// checkMend checks a record that puts its town back to the one before it.
+// checkMend checks a record that puts its town back to the last readable record.
 func (v *Verdict) checkMend() {
 	mend := v.rec.Mend
 	if mend == nil {
@@ -339,7 +337,6 @@ func (v *Verdict) checkMend() {
 		v.prior.Held().Hash, now.Held().Hash)
 }
 
-// checkRefused checks the message of a refused run.
 func (l *LogCheck) checkRefused(v *Verdict, run *runState) {
 	before := l.townBefore(v.rec.TownID)
 	switch now := before.town(); {
@@ -352,8 +349,8 @@ func (l *LogCheck) checkRefused(v *Verdict, run *runState) {
 	}
 }
 
-// checkAppended checks a message with events of other producers. Projectors check whether they are
-// valid transitions: the log accepts all.
+// checkAppended checks a message with events of other producers. The log accepts all transitions;
+// projectors check whether they are valid.
 func (v *Verdict) checkAppended(run *runState) {
 	events := v.rec.Run
 	ofEngine := run.ofEngine || machine.IsEnginePlan(events.PlanID, events.PlanVersion)
@@ -369,7 +366,7 @@ func (v *Verdict) checkAppended(run *runState) {
 }
 
 // checkBetween checks a run's events that the engine emitted between its commits, or a record that
-// closes the run to others, or reopens it.
+// closes the run to other producers, or reopens it.
 func (l *LogCheck) checkBetween(v *Verdict, run *runState) {
 	switch now := l.townBefore(v.rec.TownID).town(); {
 	case run.lost:

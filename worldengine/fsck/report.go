@@ -34,12 +34,12 @@ type Counts struct {
 	Removals int64 `json:"removals"`
 	Accepted int64 `json:"accepted"`
 	Refused  int64 `json:"refused"`
-	// Pending counts the handoffs that were given to a game, Attempts the attempts at them after
-	// the first. Those that were concluded are among Accepted.
+	// Pending counts the handoffs that were given to a game, Attempts the further attempts to apply
+	// them. Concluded handoffs are also among Accepted.
 	Pending  int64 `json:"pending"`
 	Attempts int64 `json:"attempts"`
-	// Controls counts the pauses and resumptions, Signals the operators' other signals:
-	// cancellations and refused ones.
+	// Controls counts the pauses and resumptions, Signals the other signals: decisions,
+	// cancellations and refused signals.
 	Controls int64 `json:"controls"`
 	Signals  int64 `json:"signals"`
 	// RunRecords counts records with events that the engine emitted between its commits, Appended
@@ -52,15 +52,15 @@ type Counts struct {
 	PutAside int64 `json:"putAside"`
 }
 
-// Kind is the kind of a finding that is no plain difference.
+// Kind is the kind of a finding that is not about a wrong message.
 type Kind string
 
-// LeftWaiting: a run waits for its town, but its server died, and no later one has ended it. A
+// LeftWaiting: a run waits for its town, but its server died, and no later server has ended it. A
 // repair does not mend it: handoffctl run cancel ends the run.
 const LeftWaiting Kind = "left-waiting"
 
-// IndexDiffers: the file of the index in use differs from the log. Sequence is a place in the log,
-// which is not wrong.
+// IndexDiffers: the file of the index in use differs from the log. Sequence names a message of the
+// log, which itself is right.
 const IndexDiffers Kind = "index-differs"
 
 // Finding is one message that is wrong or missing. Texts are valid UTF-8, and cut to 120 bytes.
@@ -118,7 +118,7 @@ func shortened(s string) string {
 	return s[:end] + "…"
 }
 
-// excerpts returns two texts from a little before their first difference.
+// excerpts cuts two texts to begin a little before their first difference.
 func excerpts(want, got []byte) (string, string) {
 	const before = 40
 	same := 0
@@ -147,8 +147,8 @@ const (
 )
 
 // Advice returns the meaning and the remedy of each class of the report's findings: in the log,
-// runs that wait for ever, and in the index. Towns that answer TOWN_DAMAGED have their own: see
-// DamagedTown.
+// runs that wait for ever, and in the index. Towns that answer TOWN_DAMAGED have advice of their
+// own: see DamagedTown.
 func (r *Report) Advice() (all []string) {
 	for _, class := range []struct {
 		kind   Kind

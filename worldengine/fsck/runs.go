@@ -16,13 +16,13 @@ import (
 
 // runState is a run that has not ended in the log so far.
 type runState struct {
-	runSeq int64     // of the last event, whosever it is
+	runSeq int64     // of the last event of any producer
 	seq    uint64    // of the last message on the run's subject, 0 for none
-	stored time.Time // that message
-	// seen are the ids and idempotency keys of its events, if they are the engine's.
+	stored time.Time // when that message was stored
+	// seen has the ids and idempotency keys of the events of an engine's run.
 	seen map[string]bool
-	// ofEngine reports whether the engine has emitted events of the run; the rest is about such a
-	// run.
+	// ofEngine reports whether the engine has emitted events of the run; the next members are only
+	// about such a run.
 	ofEngine bool
 	town     string
 	identity runevents.Identity
@@ -66,7 +66,7 @@ func (l *LogCheck) checkRun(v *Verdict) (r *runState) {
 	return r
 }
 
-// own checks the identity of a run of the engine's.
+// own notes the identity of an engine's run, or checks it against the noted one.
 func (r *runState) own(v *Verdict, identity runevents.Identity) {
 	if !r.ofEngine {
 		r.ofEngine, r.town, r.identity = true, v.rec.TownID, identity
@@ -84,8 +84,8 @@ func (r *runState) accept(p *apply.Pending) {
 	r.tail.Next = max(r.tail.Next, p.Emitted+1)
 }
 
-// take checks the place of a record's events in their run, and that they are new there. Whether the
-// engine's are valid transitions, their step shows.
+// take checks the place of a record's events in their run, and that they are new there. The step
+// shows whether the engine's events are valid transitions.
 func (r *runState) take(v *Verdict) {
 	kind, run := v.rec.Kind, v.rec.Run
 	if kind == commitlog.KindEvents || kind == commitlog.KindRun {
@@ -99,7 +99,7 @@ func (r *runState) take(v *Verdict) {
 	r.runSeq = max(r.runSeq, run.FirstSeq+int64(len(run.Events))-1)
 	records, seen := run.Records(v.Time), r.seen
 	if !r.ofEngine {
-		seen = map[string]bool{} // of another producer's run, those of one record are compared
+		seen = map[string]bool{} // of another producer's run, compare the events of one record
 	}
 	for i := range records {
 		id, key := records[i].EventID, records[i].IdempotencyKey
@@ -109,8 +109,8 @@ func (r *runState) take(v *Verdict) {
 	}
 }
 
-// isEndedBy reports whether a record ends its run: any of the engine's does, except events while
-// the run waits or its command is being applied.
+// isEndedBy reports whether a record ends its run. The engine's record does, unless the run still
+// waits or its command is still being applied.
 func (r *runState) isEndedBy(rec *commitlog.Record) bool {
 	ends := func(e runevents.Event) bool { return e.EventType.EndsRun() }
 	switch rec.Kind {
@@ -165,7 +165,7 @@ func eventText(run *runevents.Run, i int) string {
 // servers end such runs within seconds.
 const waitingLimit = 2 * time.Minute
 
-// leftWaiting returns the runs that have waited since a time or longer, though no command is being
+// leftWaiting returns the runs that wait, without a record after since, though no command is being
 // applied to their town.
 func (l *LogCheck) leftWaiting(since time.Time) (left []Finding) {
 	for _, runID := range slices.Sorted(maps.Keys(l.Runs)) {

@@ -48,8 +48,8 @@ func (v *Verdict) replay(before machine.Town) *replay {
 	return r
 }
 
-// step steps the town before a record again, by the record's input, and compares the two records
-// byte for byte. run is the record's run; nil if it has none.
+// step repeats the step that made a record, with the town before it and its input. It compares both
+// records byte for byte. run is the record's run; nil if it has none.
 func (v *Verdict) step(before machine.Town, run *runState) {
 	r := v.replay(before)
 	if err := r.readEvent(); err != nil {
@@ -62,15 +62,15 @@ func (v *Verdict) step(before machine.Town, run *runState) {
 	r.compare(r.in.Event)
 }
 
-// stepRun steps a record on a run's own subject by one of events. tail is the run's end before the
-// record.
+// stepRun is step for a record on a run's own subject, which one of events made. tail is the run's
+// end before the record.
 func (v *Verdict) stepRun(before machine.Town, tail *machine.RunTail, events ...machine.Event) {
 	r := v.replay(before)
 	r.in.Tail, r.settings.Plugin.Attempts = tail, 1
 	r.compare(events...)
 }
 
-// compare steps the town by each of events until one step makes the message's record.
+// compare tries the step with each of events, until one makes the message's record.
 func (r *replay) compare(events ...machine.Event) {
 	var closest []byte
 	var failed error
@@ -112,7 +112,7 @@ func (v *Verdict) stepWaits(run *runState, h *machine.Handoff) {
 			begin.Retry = h.Begin.Retry
 			wait := machine.Wait{Handoff: h.Handoff, Run: w.rec.Run.Identity, Begin: begin,
 				By: pauseOf(w.rec.Run)}
-			w.Own = nil // its own findings are reported
+			w.Own = nil // its earlier findings are reported
 			w.stepRun(machine.Town{}, tail, &wait, &machine.Close{Wait: wait})
 			v.Own = append(v.Own, w.Own...)
 		}
@@ -133,8 +133,8 @@ func pauseOf(run *runevents.Run) *commitlog.PausedBy {
 	return nil
 }
 
-// eventsInHand returns the events that can make a record of the run of a pending command. An event
-// that ends the run closes it first.
+// eventsInHand returns the machine's events that can make a record in a pending command's run. An
+// event that ends the run first closes it.
 func eventsInHand(rec *commitlog.Record, p *apply.Pending) []machine.Event {
 	return []machine.Event{
 		&machine.Attempt{}, &machine.Attempt{Started: true},
@@ -220,8 +220,7 @@ func (r *replay) readSignal() error {
 	return nil
 }
 
-// readAttempt reads the outcome of an attempt before another one, or that a request may have
-// arrived.
+// readAttempt reads the outcome of the attempt before, or the news that a request may have arrived.
 func (r *replay) readAttempt() error {
 	p, before := r.rec.Pending, r.before.Pending
 	switch {
@@ -292,7 +291,7 @@ func (r *replay) readCancellation() error {
 	return nil
 }
 
-// tailOf returns the end of a pending command's run before a record with the next events: the
+// tailOf returns the end of a pending command's run before a record with the events next. The
 // attempts' events that the record lacks are on the run's own subject.
 func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
 	stored := slices.DeleteFunc(machine.OfAttempts(p.Attempt), func(e runevents.Event) bool {

@@ -1,5 +1,5 @@
 // Package history reads the past of a town: the revisions that the log keeps of it, and the state
-// that each left. It stores nothing.
+// after each. It stores nothing.
 package history
 
 import (
@@ -53,9 +53,10 @@ type Town struct {
 	LastFailure *messages.Failure
 }
 
-// Visit visits the revisions of a town before a revision, or with 0 all, the newest first, until
-// visit returns false or the log keeps no earlier one. It returns town.ErrUnknown for a town that
-// does not exist. A revision with an unreadable record has only the members of its headers.
+// Visit visits a town's revisions, the newest first, until visit returns false or the log keeps no
+// earlier one. If before is above 0, it visits only earlier revisions. It returns town.ErrUnknown
+// for a town that does not exist. If a record is unreadable, its revision has only the members from
+// the headers.
 func (r *Reader) Visit(
 	ctx context.Context, townID string, before uint64, visit func(messages.Revision) bool,
 ) error {
@@ -75,8 +76,8 @@ func (r *Reader) Visit(
 	return err
 }
 
-// Last returns a town as it is, read from the log, so that it has the last commit of any writer. It
-// returns town.ErrUnknown for one that does not exist.
+// Last returns a town as it is. It reads the log, and so sees the last commit of any writer. It
+// returns town.ErrUnknown if the town does not exist.
 func (r *Reader) Last(ctx context.Context, townID string) (Town, error) {
 	msg, err := r.lastOf(ctx, townID)
 	if err != nil {
@@ -85,8 +86,8 @@ func (r *Reader) Last(ctx context.Context, townID string) (Town, error) {
 	return r.read(ctx, townID, msg)
 }
 
-// At returns a town as a revision of it left it. It returns town.ErrUnknown, or ErrRevisionGone if
-// the log has no such revision of the town.
+// At returns a town as one of its revisions left it. It returns town.ErrUnknown, or ErrRevisionGone
+// if the log has no such revision of the town.
 func (r *Reader) At(ctx context.Context, townID string, revision uint64) (Town, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -129,7 +130,7 @@ func (r *Reader) read(
 	return Town{entry, failure}, err
 }
 
-// outcome is the part of a result that a history tells.
+// outcome is the part of a result that a history shows.
 type outcome struct {
 	HandoffID  string             `json:"handoffId"`
 	Command    string             `json:"command"`
@@ -137,7 +138,8 @@ type outcome struct {
 	ReasonCode handoff.ReasonCode `json:"reasonCode"`
 }
 
-// revisionOf returns the revision of a message of a town's history; prior is the one before it, or nil.
+// revisionOf returns the revision that a message made. prior is the town's message before it, or
+// nil.
 func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 	header := msg.Header
 	r := messages.Revision{
@@ -158,7 +160,7 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 	kind := commitlog.Kind(r.Cause)
 	ended := kind == commitlog.KindHandoff || kind == commitlog.KindCancelled
 	if r.ActorID == "" && ended && prior != nil {
-		// A game had the command: who asked for it stands in the record before, which was pending.
+		// A game had the command: the record before, of kind pending, names who asked for it.
 		if pending, err := commitlog.ReadRecord(prior.Data); err == nil {
 			readRequest(&r, pending)
 		}
@@ -166,8 +168,8 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 	return r
 }
 
-// readRequest reads who asked for the revision's run, an agent or an operator, and the command: by
-// the pending handoff of a record, or by the start of its run.
+// readRequest reads who asked for the revision's run, an agent or an operator, and the command.
+// They are in a record's pending handoff, or in the start of its run.
 func readRequest(r *messages.Revision, rec *commitlog.Record) {
 	var request jsontext.Value
 	switch p := rec.Pending; {
@@ -193,14 +195,14 @@ func readRequest(r *messages.Revision, rec *commitlog.Record) {
 	}
 }
 
-// Bounds of how far lastFailure looks behind records that leave the state of a town as it is.
+// Bounds of the records, and of their bytes, that lastFailure reads.
 const (
 	maxBehind      = 256
 	maxBehindBytes = 8 << 20
 )
 
-// lastFailure returns the last handoff that failed on the state of a message of a town; nil if none
-// did since the state changed.
+// lastFailure returns the last handoff that failed on a town's state at a message; nil if none
+// failed since the state changed.
 func (r *Reader) lastFailure(
 	ctx context.Context, msg *jetstream.RawStreamMsg,
 ) (*messages.Failure, error) {
@@ -241,15 +243,15 @@ func failureOf(msg *jetstream.RawStreamMsg) (*messages.Failure, error) {
 	}, nil
 }
 
-// NewestWindow is how many messages of the log, the last ones, Newest looks at.
+// NewestWindow is how many of the log's last messages Newest looks at.
 const NewestWindow = 500
 
-// Window bounds what Newest visits: the revisions before one and after another; 0 for no bound.
+// Window bounds the revisions that Newest visits, at both ends and exclusively; 0 is no bound.
 type Window struct{ Before, After uint64 }
 
-// Newest visits the changes of all towns in a window that stand among the last NewestWindow
-// messages of the log, the newest first, until visit returns false. It leaves damaged ones out. It
-// returns commitlog.ErrLogUnavailable.
+// Newest visits the changes of all towns in a window, the newest first, until visit returns false.
+// It looks at the last NewestWindow messages of the log, and omits damaged ones. The error is
+// commitlog.ErrLogUnavailable.
 func (r *Reader) Newest(
 	ctx context.Context, w Window, visit func(townID string, change messages.Revision) bool,
 ) error {
@@ -292,7 +294,8 @@ func isDamage(err error) bool {
 	return errors.As(err, &answer) && answer.Code != http.StatusServiceUnavailable
 }
 
-// changeOf is revisionOf of a message, and reads its prior only if the revision lacks members.
+// changeOf returns the revision that a message made. It reads the message before only if no actor
+// is known.
 func (r *Reader) changeOf(ctx context.Context, msg *jetstream.RawStreamMsg) messages.Revision {
 	change := revisionOf(msg, nil)
 	if change.ActorID != "" || commitlog.Kind(change.Cause) == commitlog.KindPut {

@@ -35,16 +35,16 @@ const (
 	maxText    = 80
 )
 
-// maxRead is how many results one list of a memory is chosen from at most, the newest ones.
+// maxRead bounds the newest results from which one list of a memory is chosen.
 const maxRead = 16
 
-// Memory returns the memory of a town, or of several if the scope has none: of all with nil. It
-// depends on the log alone. It returns town.ErrUnknown, index.ErrBehind or
-// commitlog.ErrLogUnavailable.
+// Memory returns the memory of the scope's town. If the scope has none, it is the memory of towns,
+// or of all if towns is nil. It depends on the log alone. It returns town.ErrUnknown,
+// index.ErrBehind or commitlog.ErrLogUnavailable.
 //
-// The results of a town are chosen by their epochs, as they are sorted. Epochs of several towns
-// cannot be compared: there the results that the log stored last are chosen. Duplicates have no
-// epoch, so they fill a list that has room.
+// The results of one town are chosen and sorted by their epochs. Epochs of several towns cannot be
+// compared: of several towns, the results that the log stored last are chosen. Duplicates have no
+// epoch, and only fill a list that has room.
 func (r *Reader) Memory(
 	ctx context.Context, scope messages.MemoryScope, towns []string,
 ) (*messages.Memory, error) {
@@ -81,7 +81,7 @@ func (r *Reader) Memory(
 	return m, nil
 }
 
-// summary returns the results of a town and its summary, without the times of the lists.
+// summary returns a town's results, and its summary without the times of the lists.
 func (r *Reader) summary(
 	ctx context.Context, townID string,
 ) (found index.Results, summary *messages.MemorySummary, err error) {
@@ -144,7 +144,6 @@ type told struct {
 	entry  messages.MemoryEntry
 }
 
-// fillHistory fills the history of a memory.
 func (r *Reader) fillHistory(ctx context.Context, m *messages.Memory, found *index.Results) error {
 	var seqs []uint64
 	for status, newest := range found.Newest {
@@ -179,7 +178,6 @@ func place(t *told) string {
 		orEmpty(r.HandoffID)}, ":")
 }
 
-// fillChronicle fills the chronicle of a memory.
 func (r *Reader) fillChronicle(ctx context.Context, m *messages.Memory, found *index.Results) error {
 	chosen, err := r.newestTold(ctx, m, found.Newest[string(handoff.Executed)], m.Scope.ChronicleLimit)
 	if err != nil {
@@ -195,9 +193,9 @@ func (r *Reader) fillChronicle(ctx context.Context, m *messages.Memory, found *i
 	return nil
 }
 
-// newestTold reads results for a memory, the newest first: a number of them, and of a town further ones
-// that tie with the last. Those that the log does not keep any more, or that are damaged, are left
-// out.
+// newestTold reads up to limit results for a memory, the newest first, and of one town also the
+// next ones that tie with the last. It omits damaged results, and those that the log no longer
+// keeps.
 func (r *Reader) newestTold(
 	ctx context.Context, m *messages.Memory, seqs []uint64, limit int,
 ) (chosen []*told, err error) {
@@ -220,7 +218,7 @@ func (r *Reader) newestTold(
 	return chosen, nil
 }
 
-// toldAt reads the result at a sequence; nil if there is none that can be read.
+// toldAt reads the result at a sequence; nil if none can be read.
 func (r *Reader) toldAt(ctx context.Context, seq uint64) (*told, error) {
 	if t, known := r.told.Get(seq); known {
 		return t, nil
@@ -239,7 +237,7 @@ func (r *Reader) toldAt(ctx context.Context, seq uint64) (*told, error) {
 	return t, err
 }
 
-// tell returns the result in a message; nil if it has none that can be read.
+// tell returns the result in a message; nil if none can be read.
 func (r *Reader) tell(ctx context.Context, msg *jetstream.RawStreamMsg) (*told, error) {
 	rec, err := commitlog.ReadRecord(msg.Data)
 	var result handoff.Result
@@ -283,13 +281,13 @@ func resultOf(townID string, r *handoff.Result, p *handoff.Proposal) messages.Me
 	return m
 }
 
-// title returns the name of the part of the town that a command is about, or its argument, and
-// whether it is a project that the command completed.
+// title returns the name of the project or mission that a command is about, or else its argument.
+// complete is set if the command completed a project.
 func (r *Reader) title(
 	ctx context.Context, msg *jetstream.RawStreamMsg, rec *commitlog.Record, p *handoff.Proposal,
 ) (title string, complete bool, err error) {
 	snapshot, target := rec.Snapshot, p.Type.Spec().Target
-	if target == handoff.ActiveMission { // the command took it off
+	if target == handoff.ActiveMission { // the command removed the mission
 		prior, err := r.Log.Previous(ctx, msg)
 		if err != nil && !isDamage(err) {
 			return "", false, err
@@ -317,11 +315,10 @@ func (r *Reader) title(
 	return title, false, nil
 }
 
-// entryOf returns the entry of the chronicle about an executed command. Its tags are the words of
-// the command.
+// entryOf returns the entry of the chronicle about an executed command.
 func entryOf(p *handoff.Proposal, title string, complete bool) messages.MemoryEntry {
 	spec := p.Type.Spec()
-	story := cmp.Or(spec.Story, "{actor} had a command executed.") // of a newer server
+	story := cmp.Or(spec.Story, "{actor} had a command executed.") // a newer server's command
 	tags := strings.Fields(cmp.Or(spec.Verb, "command"))
 	if complete {
 		story, tags = "The {title} is complete.", append(tags, "complete")
@@ -340,8 +337,7 @@ func entryOf(p *handoff.Proposal, title string, complete bool) messages.MemoryEn
 	}
 }
 
-// text returns a text without space at its ends and at most so long, as a string in JavaScript; nil
-// if nothing is left of it.
+// text trims s and cuts it to most UTF-16 code units, as JavaScript does; nil if nothing is left.
 func text(s string, most int) *string {
 	space := func(r rune) bool { // in JavaScript
 		return r >= '\t' && r <= '\r' || unicode.Is(unicode.Z, r) || r == '\uFEFF'

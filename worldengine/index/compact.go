@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// compactRows is the least number of rows of an index that is compacted.
+// compactRows is the number of rows up to which an index is never compacted.
 const compactRows = 100_000
 
 // compact drops the rows of messages that the log has forgotten, if these are more than half of all
-// rows. It builds the index anew beside the one in use.
+// rows. It builds a new index beside the one in use.
 func (ix *Index) compact(ctx context.Context) error {
 	rows := uint64(ix.Rows())
 	if rows <= compactRows {

@@ -82,7 +82,7 @@ func stateUpTo(ctx context.Context, source Source, end uint64) (*state, error) {
 
 // readInUse reads the rows of a file. It tries again while the file is missing, ends before a
 // sequence, or seems damaged: a server may be writing it. bad is a fault of the file itself; s is
-// nil if no row can be used.
+// nil if no row is usable.
 func readInUse(
 	ctx context.Context, f *file, upTo uint64,
 ) (s *state, bad []Difference, err error) {
@@ -126,8 +126,8 @@ func readOnly(f *file) (s *state, bad []Difference, err error) {
 // compareStates returns the differences between the rows of an index in use and of a fresh one. end
 // is the end of the log.
 func compareStates(fresh, used *state, end uint64) (all []Difference) {
-	forgotten := map[uint32]bool{} // runs that have rows of forgotten messages
-	n := uint32(1)                 // of used
+	forgotten := map[uint32]bool{} // runs with rows of forgotten messages
+	n := uint32(1)                 // a row of used
 	for m := uint32(1); m <= fresh.count; m++ {
 		want := fresh.row(m)
 		for ; n <= used.count && used.row(n).Seq < want.Seq; n++ {
@@ -156,8 +156,8 @@ func compareStates(fresh, used *state, end uint64) (all []Difference) {
 	return all
 }
 
-// text returns a row without links and numbers of names. If the log has forgotten a part of its
-// run, it also lacks the facts that are made of the run's earlier rows.
+// text returns a row without links and numbers of names. partly is set if the log has forgotten a
+// part of the row's run: the text then also lacks facts made of the run's earlier rows.
 func (s *state) text(r *row, partly bool) string {
 	v := s.view(r)
 	v.Flags = r.Flags

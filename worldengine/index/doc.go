@@ -1,17 +1,17 @@
 // Package index finds things in the log of a world: accepted keys, runs, the newest record of a
-// town, lists. It is local and disposable: deleting it loses nothing.
+// town, lists. It is local and disposable: its deletion loses nothing.
 //
 // The index has a row for each log message, in the order of the log, made of the subject and the
 // headers alone. So an index that grew with the log has the same bytes as one rebuilt from it,
 // unless the log has forgotten messages since. Rows of forgotten messages are harmless: whoever
-// follows a row reads its record, which is gone then. Fingerprints stand for keys and run ids;
-// the record says if a hit is one.
+// follows a row reads its record, which is then gone. Fingerprints stand for keys and run ids; the
+// record shows whether a hit is right.
 //
 // Samples count the handoffs of each minute of the last 25 hours. Outcomes are counted from the
-// rows, once; answer times come from Answered. Both are kept in a file of their own, since the log
-// forgets its messages earlier on a busy day.
+// rows, once; answer times come from Answered. Samples have a file of their own, since on a busy
+// day the log forgets messages sooner.
 //
-// A process puts its own commits into the index at once (Put). Everybody else's are read from the
-// log by whoever waits for them (Wait, Sync). Nothing waits for the disk: a crash cuts off the end
+// A process puts its own commits into the index at once (Put). Other commits are read from the log
+// when somebody waits for them (Wait, Sync). Nothing waits for the disk: a crash cuts off the end
 // of the file, and Open reads the rest from the log again.
 package index

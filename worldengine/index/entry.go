@@ -26,7 +26,7 @@ type entry struct {
 	flags                                              Flag
 }
 
-// flagHeaders are the headers that are flags of the same row.
+// flagHeaders are the headers that set a flag of their row.
 var flagHeaders = []struct {
 	header string
 	flag   Flag
@@ -35,8 +35,8 @@ var flagHeaders = []struct {
 	{wire.AskedHeader, Asked}, {wire.ClosingHeader, Closing}, {wire.RemovedHeader, Removed},
 }
 
-// newEntry reads a log message. Headers that are missing or unreadable leave zero values: the
-// record itself decides, and fsck reports it.
+// newEntry reads a log message. Missing or unreadable headers leave zero values: the record itself
+// counts, and fsck reports the headers.
 func newEntry(seq uint64, subject string, header nats.Header) entry {
 	e := entry{seq: seq, kind: header.Get(wire.KindHeader), key: header.Get(wire.KeyHeader),
 		actor: header.Get(wire.ActorHeader), typ: header.Get(wire.TypeHeader)}
@@ -94,8 +94,8 @@ func runSeq(s string) uint32 {
 	return uint32(n)
 }
 
-// fingerprint is the first 8 bytes of the SHA-256 of s, 0 of "". Two keys with the same one are too
-// unlikely to count.
+// fingerprint is the first 8 bytes of the SHA-256 of s, 0 for "". Two keys hardly ever have the
+// same.
 func fingerprint(s string) uint64 {
 	if s == "" {
 		return 0
@@ -104,7 +104,7 @@ func fingerprint(s string) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// status returns the status of a run that had status now before the entry.
+// status returns a run's status after the entry; now is the status before it.
 func (e *entry) status(now runevents.RunStatus) runevents.RunStatus {
 	if e.runID == "" {
 		return ""

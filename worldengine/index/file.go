@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 )
 
-// The file begins with a frame of tag headTag that names format and world. A frame of a class of
-// names, or of rowTag, follows for each name, right before the first row that has it, and each row.
-// A frame is the length of its payload and its tag in the high byte, a CRC-32C of both and of the
-// payload, and the payload. All numbers are little-endian.
+// The file begins with a frame of tag headTag, which names format and world. Each row has a frame
+// of tag rowTag. Right before the first row with a name stands the name's frame; its tag is its
+// class. A frame is the length of its payload, with the tag in the high byte; a CRC-32C of these
+// and the payload; and the payload. All numbers are little-endian.
 const (
 	rowTag    = classes
 	headTag   = classes + 1
@@ -54,11 +54,11 @@ func readFrame(r io.Reader, buffer *[]byte) (tag int, payload []byte, err error)
 	return int(word >> tagShift), payload, nil
 }
 
-// file is the file with the rows of a state, and its length.
+// file is the file of an index; it has the first rows and names of a state.
 type file struct {
 	path, head string
 	*os.File
-	state   *state // whose rows it has; nil if it must be written anew
+	state   *state // whose rows the file has; nil if the file must be written anew
 	rows    uint32
 	named   [classes]uint32
 	failing bool
@@ -92,8 +92,8 @@ func (f *file) open() (s *state, cut int64, err error) {
 	return s, info.Size() - good, nil
 }
 
-// readRows returns the state that a file has up to its first bad frame or unfinished row, and how
-// many bytes that takes. Room is made for the expected number of rows.
+// readRows returns the state in a file up to its first bad frame or unfinished row, and the length
+// of that part. It makes room for the expected number of rows.
 func readRows(r io.Reader, head string, expected int64) (*state, int64, error) {
 	in, buffer := bufio.NewReaderSize(r, 1<<20), make([]byte, 1<<10)
 	tag, payload, err := readFrame(in, &buffer)
@@ -148,14 +148,14 @@ func (s *state) take(r *row, payload []byte, names [classes][]string) error {
 	return nil
 }
 
-// numbers returns the highest number of each class of names that a row has.
+// numbers returns the highest number of a name that a row has, for each class of names.
 func (r *row) numbers() [classes]uint32 {
 	word := max(r.Kind, r.Status, r.ResultStatus, r.Reason, r.Type)
 	return [classes]uint32{r.Town, r.Actor, uint32(word)}
 }
 
-// flush writes the rows of s that the file lacks. If the file has the rows of another state, it
-// writes all into a new file, which replaces the old one. view is a copy of s.
+// flush writes the rows of s that the file lacks. If the file has the rows of another state, flush
+// writes all rows into a new file, which replaces the old one. view is a copy of s.
 func (f *file) flush(s *state, view state) (err error) {
 	defer func() {
 		if err != nil {
@@ -179,7 +179,7 @@ func (f *file) flush(s *state, view state) (err error) {
 	if err = f.append(&view); err != nil {
 		return err
 	}
-	f.close() // Some systems rename no open file.
+	f.close() // Some systems cannot rename an open file.
 	if err = os.Rename(f.path+".new", f.path); err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (f *file) missing() bool {
 	return err == nil && ownErr == nil && !os.SameFile(there, own)
 }
 
-// setAside renames the file, and closes it.
+// setAside closes the file, and renames it.
 func (f *file) setAside(seq uint64) (path string, err error) {
 	path = fmt.Sprintf("%s.lost-%d", f.path, seq)
 	f.close()

@@ -26,10 +26,10 @@ type Config struct {
 	// Logger gets rebuilds, progress and failures of the disk; slog.Default() if nil.
 	Logger *slog.Logger
 	// Lost gets the rows, ascending, that the log no longer has because it lost its end or was
-	// swapped. It is called before Open returns; nil ignores them.
+	// replaced. Open calls Lost before it returns; with nil, the rows are ignored.
 	Lost func(rows []Row)
-	// Woken, if set, is called before a Wait that had to wait returns. Many may wake at one
-	// instant: a simulation then decides which of them continues first.
+	// Woken, if set, is called before a Wait that had to wait returns. If several wake at one
+	// instant, a simulation thus decides which of them continues first.
 	Woken func(ctx context.Context)
 }
 
@@ -37,8 +37,8 @@ type Config struct {
 type Source interface {
 	// End returns the sequence of the log's last message, kept or not.
 	End(ctx context.Context) (uint64, error)
-	// EachAfter visits the kept messages after a sequence in order, up to the end at the time of
-	// the call or farther. It ends with the error of visit.
+	// EachAfter visits the kept messages after a sequence in order, at least up to the end at the
+	// time of the call. It ends with the first error of visit.
 	EachAfter(ctx context.Context, seq uint64,
 		visit func(seq uint64, subject string, header nats.Header) error) error
 	// Messages returns how many messages the log keeps.
@@ -46,11 +46,11 @@ type Source interface {
 }
 
 // Index finds things in a log. It is safe for concurrent use. Its answers cover the messages up to
-// Position. Only Accepted, Run and LastAt also see messages that were Put after it.
+// Position. Only Accepted, Run and LastAt also see later messages that were Put.
 type Index struct {
 	config    Config
 	maxSearch int
-	// wanted asks follow, the one reader of the log, to close a gap.
+	// wanted asks follow, the only reader of the log, to close a gap.
 	wanted chan struct{}
 	stop   context.CancelFunc
 	closed <-chan struct{} // when stop is called
@@ -60,17 +60,17 @@ type Index struct {
 	mu       sync.RWMutex
 	s        *state
 	samples  samples
-	ahead    []entry       // were Put after a gap, ascending
+	ahead    []entry       // Put after a gap, ascending
 	moved    chan struct{} // closed when position moves; nil if nobody waits
-	since    []entry       // were added since a compaction began
+	since    []entry       // added since a compaction began
 	compacts bool
-	total    uint64 // end of the log when building began; 0 when it is built
-	asked    bool   // somebody waits for a reading that has not ended
+	total    uint64 // end of the log when building began; 0 when the index is built
+	asked    bool   // a Wait has asked for a reading that has not ended
 	failures int    // of readings of the log
-	failed   error  // of the last one that failed
+	failed   error  // of the last reading that failed
 }
 
-// gapWait is how long Wait trusts that a gap is closed by Put.
+// gapWait is how long Wait leaves it to Put to close a gap.
 const gapWait = 20 * time.Millisecond
 
 // Put adds a message that this process has committed at a sequence, unless the index has it.
@@ -114,8 +114,8 @@ func (ix *Index) advance(upTo uint64) {
 
 var errClosed = errors.New("the index is closed")
 
-// Wait returns when every message of the log up to a sequence is in. It returns an ErrBehind when
-// ctx ends, the log cannot be read, or the index is closed.
+// Wait returns when the index has every message of the log up to a sequence. It returns an
+// ErrBehind if ctx ends, the log cannot be read, or the index is closed.
 func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 	if ix.Position() >= seq {
 		return nil
@@ -145,7 +145,7 @@ func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 		case <-ix.closed:
 			err = errClosed
 		}
-		if err != nil && ix.behind(seq) != nil { // it may have moved at that instant
+		if err != nil && ix.behind(seq) != nil { // position may have moved at that instant
 			return fmt.Errorf("%w: it is at sequence %d, not at %d: %w", ErrBehind, ix.Position(),
 				seq, err)
 		}
@@ -159,7 +159,7 @@ func (ix *Index) ask(failures int) error {
 	defer ix.mu.Unlock()
 	if !ix.asked {
 		ix.asked = true
-		ix.wanted <- struct{}{} // it has room
+		ix.wanted <- struct{}{} // the channel has room
 	}
 	if ix.failures == failures {
 		return nil
@@ -235,15 +235,15 @@ func (ix *Index) progress(end uint64) func(seq uint64) {
 	}
 }
 
-// Position returns the sequence up to which every kept message of the log is in.
+// Position returns the sequence up to which the index has every kept message of the log.
 func (ix *Index) Position() uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	return ix.s.position
 }
 
-// Progress reports whether the index is still being built since Open. done is how far it is, and
-// total the end that the log had at Open.
+// Progress reports whether the index is still being built since Open. done is its Position, and
+// total the end of the log at Open.
 func (ix *Index) Progress() (done, total uint64, building bool) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()

@@ -18,9 +18,9 @@ import (
 
 // Open opens the index of a log. A goroutine then reads the rest of the log; Progress reports how
 // far. Rows after a damaged frame are read from the log again. The file is built anew if it is
-// missing, of another world, format or log, or if its first frame is damaged. Open returns an error
-// if the directory cannot be made, the file of a log that lost its end cannot be set aside, or the
-// log cannot be read. Close ends the index.
+// missing, is of another world, format or log, or has a damaged first frame. Open fails if it
+// cannot make the directory, set aside the file of a log that lost its end, or read the log. Close
+// ends the index.
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	ix := &Index{config: config, maxSearch: maxSearch, wanted: make(chan struct{}, 1),
@@ -40,7 +40,7 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 		return nil, fmt.Errorf("worldengine: end of the log: %w", err)
 	}
 	ix.total = end
-	if config.Dir != "" && ix.s.count > 0 { // else the log may be another one
+	if config.Dir != "" && ix.s.count > 0 { // without rows, the samples may be another log's
 		ix.loadSamples(end)
 	}
 	ix.sample()
@@ -102,11 +102,11 @@ func (ix *Index) load(ctx context.Context) error {
 	return nil
 }
 
-// Lost returns the newest rows that the log no longer has, ascending: it lost its end, or was
-// swapped.
+// Lost returns the newest rows, ascending, that the log no longer has: it lost its end or was
+// replaced.
 func (ix *Index) Lost(ctx context.Context) ([]Row, error) {
 	ix.mu.RLock()
-	view := *ix.s // rows and names that are in never change
+	view := *ix.s // rows and names, once added, never change
 	ix.mu.RUnlock()
 	return surplus(ctx, ix.config.Source, &view)
 }
@@ -114,7 +114,7 @@ func (ix *Index) Lost(ctx context.Context) ([]Row, error) {
 // errEnough ends the visit of a log.
 var errEnough = errors.New("enough")
 
-// surplus returns the newest rows whose message is missing in the log, or is another one. Messages
+// surplus returns the newest rows whose message is missing in the log, or replaced there. Messages
 // that the log discarded as its oldest do not count.
 func surplus(ctx context.Context, source Source, s *state) (lost []Row, err error) {
 	end, err := source.End(ctx)
@@ -162,8 +162,8 @@ const (
 	compactEvery = time.Minute
 )
 
-// follow reads the rest of the log. After that it reads gaps, at once if a Wait asks, else once a
-// second. It ends with ctx.
+// follow reads the rest of the log. Then it reads gaps: at once if a Wait asks, else once a second.
+// It ends when ctx does.
 func (ix *Index) follow(ctx context.Context) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
@@ -199,7 +199,7 @@ func (ix *Index) hasRead(err error) {
 	defer ix.mu.Unlock()
 	ix.asked = false
 	select {
-	case <-ix.wanted: // this reading will do
+	case <-ix.wanted: // this reading has answered it
 	default:
 	}
 	if err != nil {
@@ -214,7 +214,7 @@ func (ix *Index) hasRead(err error) {
 }
 
 // keepFile writes new rows to the file until ctx ends, and all rows if somebody deleted the file.
-// While the file cannot be written it tries once a second.
+// While the file cannot be written, keepFile tries once a second.
 func (ix *Index) keepFile(ctx context.Context) {
 	const looks = int(lookEvery / flushEvery)
 	for n := 1; backoff.Sleep(ctx, flushEvery) == nil; n++ {

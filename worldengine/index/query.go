@@ -11,8 +11,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Accepted returns the sequence of the newest record of a town, or with "" of any, that consumed a
-// key. The caller compares the record's key, since the index has only its fingerprint.
+// Accepted returns the sequence of the newest record that consumed a key in a town, or, if
+// townToken is "", in any town. The caller compares the record's key, since the index has only its
+// fingerprint.
 func (ix *Index) Accepted(townToken, key string) (seq uint64, found bool) {
 	hash := fingerprint(key)
 	ix.mu.RLock()
@@ -34,13 +35,13 @@ func (ix *Index) Accepted(townToken, key string) (seq uint64, found bool) {
 	return ix.s.row(n).Seq, true
 }
 
-// Run is the rows of a run, ascending. Town is its token, "" if no row has one.
+// Run has the rows of a run, ascending. Town is its town's token, "" if no row has one.
 type Run struct {
 	Town string
 	Rows []Row
 }
 
-// Run returns a run, and whether it has rows.
+// Run returns a run, and whether the run has rows.
 func (ix *Index) Run(runID string) (Run, bool) {
 	var run Run
 	hash := fingerprint(runID)
@@ -99,7 +100,7 @@ func (r *Run) view(e *entry) Row {
 func (s *state) town(token string) uint32 { return s.names[townNames].numbers[token] }
 
 // LastAt returns the latest persistedAt of the rows of a town and of a run, zero if there is none.
-// A record of either is never before it.
+// Their next record must not be before it.
 func (ix *Index) LastAt(townToken, runID string) time.Time {
 	hash := fingerprint(runID)
 	ix.mu.RLock()
@@ -114,14 +115,15 @@ func (ix *Index) LastAt(townToken, runID string) time.Time {
 }
 
 // Towns returns the tokens, sorted, of the towns whose newest row on the log subject has a flag:
-// Pending, Paused, Asked, InDoubt or Removed. With 0 it returns all towns that are not removed.
+// Pending, Paused, Asked, InDoubt or Removed. If flag is 0, it returns all towns that are not
+// removed.
 func (ix *Index) Towns(flag Flag) []string {
 	return slices.Sorted(maps.Keys(ix.Newest(flag)))
 }
 
 // Approvals returns the rows of proposals that began to wait for a decision, or got one: at most
-// limit, the newest first. A before above 0 bounds the sequence; an empty townToken means every
-// town.
+// limit, the newest first. If before is above 0, only earlier rows count; an empty townToken means
+// every town.
 func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []Row) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -139,7 +141,8 @@ func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []R
 	return rows
 }
 
-// Newest returns the sequences of the newest rows on the log subjects of Towns, by their tokens.
+// Newest returns, by token, the sequences of the newest rows on the log subjects of the towns of
+// Towns.
 func (ix *Index) Newest(flag Flag) map[string]uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -172,7 +175,7 @@ func (ix *Index) Newest(flag Flag) map[string]uint64 {
 }
 
 // Waiting returns the first sequence of each unfinished run that was recorded as waiting before a
-// time. Some of them may be judged by now.
+// time. Some of these runs may be judged by now.
 func (ix *Index) Waiting(before time.Time) (seqs []uint64) {
 	const atOnce = 1 << 12 // runs, so that no commit waits for long
 	for from := 1; ; from += atOnce {
@@ -209,9 +212,9 @@ func (ix *Index) Appended(after uint64, limit int) []Row {
 	return rows
 }
 
-// Skip returns the last sequence up to which all messages after another one are of other towns than
-// those with tokens. It looks at searchTurn rows at most. It stops at a message that the index
-// lacks, and at a refused run of an unknown town: these may be of any town.
+// Skip returns the last sequence up to which all messages behind after are of other towns than
+// those with tokens. It looks at no more than searchTurn rows. It stops at a message that the index
+// lacks, and at a refused run of an unknown town: both may be of any town.
 func (ix *Index) Skip(tokens []string, after uint64) uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()

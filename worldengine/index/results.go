@@ -8,7 +8,7 @@ import (
 )
 
 // results are the rows with results of a town, or of the world: a list for each status and subject,
-// in the order of the log. The rows after any sequence are counted without a walk.
+// in the order of the log. So the rows after a sequence are counted without a walk.
 type results []resultRows
 
 type resultRows struct {
@@ -51,9 +51,9 @@ type Results struct {
 	Newest map[string][]uint64
 }
 
-// Results returns the results that the log keeps of towns together, or of all towns with nil.
-// Newest has at most most of each status. With the zero Kept, rows of forgotten messages may be
-// among them.
+// Results returns the results that the log keeps of some towns, or of all if tokens is nil. Newest
+// has no more than most of each status. If kept is zero, rows of forgotten messages may be among
+// them.
 func (ix *Index) Results(tokens []string, kept Kept, most int) Results {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -69,7 +69,6 @@ func (ix *Index) Results(tokens []string, kept Kept, most int) Results {
 	return found
 }
 
-// take adds results to the ones that were found.
 func (f *Results) take(s *state, lists results, kept Kept, most int) {
 	for i := range lists {
 		list, first := &lists[i], kept.Refused

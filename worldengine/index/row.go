@@ -33,7 +33,7 @@ type Row struct {
 	At           time.Time // persistedAt, in UTC and ms
 	Town         string    // town token
 	Kind         commitlog.Kind
-	Status       runevents.RunStatus // of the run after it
+	Status       runevents.RunStatus // the run's status after it
 	ResultStatus string
 	Reason       string // reason code of the result
 	Type         string // of the proposal or signal
@@ -42,17 +42,17 @@ type Row struct {
 	Flags        Flag
 }
 
-// row is a Row in memory and on disk: 76 bytes without pointers. Names are numbers of dictionaries;
-// number 0 is none, of rows and runs too. Its members are exported for encoding/binary.
+// row is a Row in memory and on disk: 76 bytes without pointers. Names are numbers of dictionaries.
+// The number 0 means no name, no row or no run. Its members are exported for encoding/binary.
 type row struct {
 	Seq                                      uint64
 	At                                       int64  // Unix time in ms
 	Key, RunID                               uint64 // fingerprints
 	Town, Actor                              uint32
-	PrevTown, PrevRun                        uint32 // rows of the same town and run before it
+	PrevTown, PrevRun                        uint32 // the rows before it of its town and run
 	Run                                      uint32 // number of the run
 	FirstSeq, LastSeq                        uint32
-	Waited                                   uint32 // ms from the arrival to At, of a first row
+	Waited                                   uint32 // ms from arrival to At, in a first row
 	Kind, Status, ResultStatus, Reason, Type uint16
 	Flags                                    Flag
 }

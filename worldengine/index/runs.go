@@ -11,10 +11,11 @@ import (
 // Filter selects the runs of a list and their order. Its zero value means all runs, the newest
 // first.
 type Filter struct {
-	Towns []string // of the first row; none for every town
+	Towns []string // the town of the first row; none for every town
 	// From and To bound the persistedAt of a run's first row: From <= at < To; zero for open.
 	From, To time.Time
-	// Status is a status of runs, such as RUNNING, or of results, such as rejected, of the newest row.
+	// Status is the newest row's status of the run, such as RUNNING, or of the result, such as
+	// rejected.
 	Status string
 	// ActorID and Type are of the first row; Type is the type of a proposal, or a signal.
 	ActorID, Type string
@@ -25,19 +26,19 @@ type Filter struct {
 	// Oldest lists the oldest runs first, in the order in which they were committed.
 	Oldest bool
 	// AfterMark, if set, selects only runs that have a row behind this sequence, however old they
-	// are. They are in the order of their first such rows. From, To and Oldest are ignored then.
+	// are. Their order is the order of their first such rows. From, To and Oldest are then ignored.
 	AfterMark *uint64
 }
 
 // Page is a part of a list of runs.
 type Page struct {
 	Runs []Run
-	// Places has, for each of the runs, the after that continues the list behind it.
+	// Places has, for each of the runs, the value of after that continues the list behind the run.
 	Places []uint64
-	// Next continues the list as after; 0 at the end.
+	// Next is the value of after that continues the list; 0 at the end.
 	Next uint64
 	// Looked is how many runs were searched for this page. To is the persistedAt of the first row
-	// of the last one of them; zero if there was none.
+	// of the last of these runs; zero if there was none.
 	Looked int
 	To     time.Time
 }
@@ -48,9 +49,9 @@ const (
 	searchTurn = 4096
 )
 
-// Runs returns at most limit runs that pass a filter; limit is at least 1. They come after the Next
-// of the page before, or from the beginning with 0. A page may have fewer runs, or none, and a
-// Next: ask again with it.
+// Runs returns at most limit runs that pass a filter; limit is at least 1. after is the Next of the
+// page before, or 0 to begin. A page with a Next may have fewer runs, or none: ask again with that
+// Next.
 func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -77,8 +78,8 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 	return page
 }
 
-// search is the search for the runs of a page. Its names are numbers: 0 for any, and math.MaxUint32
-// for one that no row has.
+// search is the search for the runs of a page. Its names are numbers: 0 for any name, and
+// math.MaxUint32 for a name that no row has.
 type search struct {
 	*state
 	filter                     Filter
@@ -113,7 +114,7 @@ func newSearch(state *state, f Filter) search {
 // ceilMilli returns the first ms that is not before t.
 func ceilMilli(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 
-// number returns the number of a name of a filter, math.MaxUint32 for one that no row has.
+// number returns the number of a filter's name, math.MaxUint32 for a name that no row has.
 func (s *search) number(class int, name string) uint32 {
 	if n, known := s.names[class].numbers[name]; known {
 		return n
@@ -121,8 +122,8 @@ func (s *search) number(class int, name string) uint32 {
 	return math.MaxUint32
 }
 
-// rowsBehind returns the rows to search, after the one at a sequence in the order of the list, or
-// all with 0. For one town it returns only the town's rows, unless a mark is set.
+// rowsBehind returns the rows to search, in the order of the list: those behind the row at a
+// sequence, or all if it is 0. If the filter has one town and no mark, they are the town's.
 func (s *search) rowsBehind(after uint64) iter.Seq[*row] {
 	return func(yield func(*row) bool) {
 		if len(s.filter.Towns) == 1 && s.filter.AfterMark == nil {
@@ -167,7 +168,6 @@ func (s *search) begins(r *row) bool {
 	return r.Run != 0 && (r.PrevRun == 0 || s.row(r.PrevRun).Seq <= s.mark)
 }
 
-// passes reports whether the run of a row passes the filter.
 func (s *search) passes(r *row) bool {
 	run := s.runs[r.Run]
 	first, last := s.row(run.first), s.row(run.last)

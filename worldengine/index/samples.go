@@ -17,7 +17,6 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// Bounds of the samples.
 const (
 	// KeptMinutes is how many minutes are kept: a day, and the longest step.
 	KeptMinutes = 25 * 60
@@ -28,7 +27,7 @@ const (
 // cancelled counts the handoffs whose run was cancelled, beside the statuses of results.
 const cancelled = "cancelled"
 
-// samples count, for each minute, the handoffs whose end is in the log, up to a sequence. They
+// samples count, for each minute, the handoffs whose end is in the log up to Position. Samples
 // outlast the rows, which are dropped when the log has forgotten their messages.
 type samples struct {
 	Position uint64            `json:"position"`
@@ -36,12 +35,11 @@ type samples struct {
 	newest   int64
 }
 
-// minute counts the handoffs of a minute.
 type minute struct {
 	Outcomes map[string]int64 `json:"outcomes,omitzero"`
 	// Took counts the times from the arrival of a handoff to its answer, by bucket.
 	Took map[int]int64 `json:"took,omitzero"`
-	// Waited is for how long all handoffs together waited or were being applied, in ms.
+	// Waited is the sum of the times, in ms, that handoffs waited or were being applied.
 	Waited int64 `json:"waited,omitzero"`
 }
 
@@ -49,7 +47,6 @@ func newMinute() *minute {
 	return &minute{Outcomes: map[string]int64{}, Took: map[int]int64{}}
 }
 
-// add adds the counts of another minute.
 func (m *minute) add(other *minute) {
 	for outcome, count := range other.Outcomes {
 		m.Outcomes[outcome] += count
@@ -94,13 +91,13 @@ func (p *samples) take(s *state, r *row) (arrived int64, ends bool) {
 		m.Outcomes[outcome]++
 	}
 	arrived = s.arrived(r.Run)
-	if r.PrevRun != 0 { // it has waited, or a game has applied it
+	if r.PrevRun != 0 { // the handoff has waited, or a game has applied it
 		p.wait(arrived, r.At)
 	}
 	return arrived, true
 }
 
-// answer counts the time that an answer took and, if waited is set, also as a wait.
+// answer counts the time that an answer took. If waited is set, it also counts as a wait.
 func (p *samples) answer(at, took int64, waited bool) {
 	m := p.of(at / perMinute)
 	if m == nil {
@@ -112,8 +109,8 @@ func (p *samples) answer(at, took int64, waited bool) {
 	}
 }
 
-// Answered counts the time from the arrival of a handoff to its answer, which no row has: a row is
-// stamped before it is committed. take counts the wait of a run with several rows.
+// Answered counts the time from the arrival of a handoff to its answer, which no row has, since a
+// row is stamped before its commit. take counts the wait of a run with several rows.
 func (ix *Index) Answered(runID string, at time.Time, took time.Duration) {
 	hash := fingerprint(runID)
 	ix.mu.Lock()
@@ -122,7 +119,7 @@ func (ix *Index) Answered(runID string, at time.Time, took time.Duration) {
 	ix.samples.answer(at.UnixMilli(), took.Milliseconds(), run.first == run.last)
 }
 
-// wait counts a handoff as one that waited from a time to another.
+// wait counts a handoff that waited from one time to another.
 func (p *samples) wait(from, to int64) {
 	p.of(to / perMinute)
 	for at := max(from/perMinute, p.newest-KeptMinutes+1); at <= to/perMinute; at++ {
@@ -145,7 +142,6 @@ func (s *state) outcome(r *row) string {
 	return words[r.ResultStatus]
 }
 
-// arrived returns when the handoff of a run arrived.
 func (s *state) arrived(run uint32) int64 {
 	first := s.row(s.runs[run].first)
 	return first.At - int64(first.Waited)
@@ -215,7 +211,7 @@ func (ix *Index) Samples(
 	return counted.steps(from, to, step, now)
 }
 
-// open counts a handoff that has no end yet as one that waits until now.
+// open counts a handoff without an end as waiting until now.
 func (s *state) open(into *samples, run uint32, now time.Time) {
 	first, last := s.row(s.runs[run].first), s.row(s.runs[run].last)
 	words := s.names[wordNames].names
@@ -226,7 +222,6 @@ func (s *state) open(into *samples, run uint32, now time.Time) {
 	into.wait(s.arrived(run), now.UnixMilli())
 }
 
-// steps returns the samples of steps.
 func (p *samples) steps(
 	from, to time.Time, step time.Duration, now time.Time,
 ) (all []messages.Sample) {
@@ -247,8 +242,8 @@ func (p *samples) steps(
 	return all
 }
 
-// quantile returns the time that a percentage of the counted times do not exceed by more than a
-// bucket; nil without any.
+// quantile returns the least time of the bucket that has a percentile of the counted times; nil
+// without times.
 func quantile(took map[int]int64, percent int64) *int64 {
 	rank := int64(99)
 	for _, count := range took {
@@ -263,11 +258,10 @@ func quantile(took map[int]int64, percent int64) *int64 {
 	return nil
 }
 
-// samplesFile is the file of the samples in the directory of an index.
 func (ix *Index) samplesFile() string { return filepath.Join(ix.config.Dir, "samples") }
 
-// loadSamples reads the samples of the file. Without it the rows are counted, and answer times are
-// lost.
+// loadSamples reads the samples of the file. Without the file, the rows are counted, and answer
+// times are lost.
 func (ix *Index) loadSamples(end uint64) {
 	data, err := os.ReadFile(ix.samplesFile())
 	if errors.Is(err, fs.ErrNotExist) {

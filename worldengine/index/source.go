@@ -12,7 +12,7 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// smallGap is how many messages are read one by one; for more, a consumer is faster.
+// smallGap is how many messages are read one by one; to read more, a consumer is faster.
 const smallGap = 64
 
 // LogSource returns the Source on a log.
@@ -43,9 +43,9 @@ func (s logSource) EachAfter(
 	return s.oneByOne(ctx, seq, end, visit)
 }
 
-// A log that seems to end early is asked endTries times, with a pause between. For NATS says "not
-// found" of any trouble with its store, and of a message that a new leader has not applied. After
-// that the rest has expired, or was changed on the disk.
+// A log that seems to end early is asked endTries times, with pauses. For NATS says "not found" on
+// any trouble with its store, and about a message that a new leader has not applied. After endTries
+// the rest counts as expired, or changed on the disk.
 const (
 	endTries = 8
 	endPause = 250 * time.Millisecond
@@ -85,7 +85,7 @@ func (s logSource) oneByOne(
 	return nil
 }
 
-// Messages implements Source. A log without its Stream is taken for one that forgot nothing.
+// Messages implements Source. A log without Stream counts as one that forgot nothing.
 func (s logSource) Messages(ctx context.Context) (uint64, error) {
 	if s.log.Stream == nil {
 		return s.End(ctx)

@@ -12,13 +12,13 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// state has the rows and the look-ups in them. It is not safe for concurrent use, but rows
-// and names that are in never change.
+// state has the rows and the look-ups in them. It is not safe for concurrent use, but rows and
+// names, once added, never change.
 type state struct {
 	names    [classes]dictionary
 	chunks   []*[chunkRows]row
-	count    uint32 // rows, which is the number of the newest
-	position uint64 // every kept message of the log up to here is in
+	count    uint32 // number of rows, and of the newest row
+	position uint64 // up to here the state has every kept message of the log
 	towns    []chain
 	runs     []chain
 	results  []results           // of each town, and of the world under number 0
@@ -59,13 +59,13 @@ type dictionary struct {
 func (d *dictionary) number(name string, limit int) uint32 {
 	n, known := d.numbers[name]
 	if !known && len(d.names) <= limit {
-		n, name = uint32(len(d.names)), strings.Clone(name) // of a message, which it would keep
+		n, name = uint32(len(d.names)), strings.Clone(name) // else it keeps a message in memory
 		d.names, d.numbers[name] = append(d.names, name), n
 	}
 	return n
 }
 
-// newState returns a state without rows, with room for some. Number 0 is taken by none.
+// newState returns a state without rows, with room for some. Number 0 stands for none.
 func newState(rows int64) *state {
 	s := &state{towns: make([]chain, 1), runs: make([]chain, 1), results: make([]results, 1),
 		flagged: map[uint32]struct{}{}, doubtful: map[uint32]struct{}{}}
@@ -83,7 +83,7 @@ func (r *row) keyInTown() uint64 { return keyInTown(r.Key, r.Town) }
 
 func keyInTown(key uint64, town uint32) uint64 { return key ^ uint64(town)*0x9E3779B97F4A7C15 }
 
-// row returns the row of a number from 1.
+// row returns row n; n begins with 1.
 func (s *state) row(n uint32) *row { return &s.chunks[(n-1)/chunkRows][(n-1)%chunkRows] }
 
 // word returns the number of a word. The words are closed sets: 65,535 suffice.
@@ -91,7 +91,7 @@ func (s *state) word(word string) uint16 {
 	return uint16(s.names[wordNames].number(word, math.MaxUint16))
 }
 
-// add adds the row of an entry after position, which moves to it.
+// add adds the row of an entry after position, and moves position to the entry.
 func (s *state) add(e *entry) {
 	s.insert(s.rowOf(e))
 }
@@ -162,7 +162,7 @@ func (s *state) insert(r row) *row {
 	return into
 }
 
-// find makes row n the newest of its town, run and key for look-ups.
+// find makes look-ups of its town, run and key find row n.
 func (s *state) find(n uint32, r *row) {
 	if r.has(First) {
 		s.runIDs.put(r.Run)

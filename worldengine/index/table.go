@@ -19,7 +19,7 @@ func newTable(room int64, hash func(n uint32) uint64) table {
 // get returns the number that has a hash, or 0.
 func (t *table) get(hash uint64) uint32 { return *t.slot(hash) }
 
-// put adds n, in the place of the number with the same hash.
+// put adds n, or puts it in the place of a number with the same hash.
 func (t *table) put(n uint32) {
 	slot := t.slot(t.hash(n))
 	if *slot == 0 {

@@ -1,7 +1,6 @@
 // Package lease elects the writer of a world: the one server of several that judges, commits and
-// answers. The lease is a key with a time to live in a NATS bucket, wire.WriterBucket, whose value
-// is the holder. It saves servers from double work; commits are safe by the guards of the log
-// alone.
+// answers. The lease is a key in the NATS bucket wire.WriterBucket, with the holder as its value
+// and a time to live. It saves servers from double work; the log's guards alone make commits safe.
 package lease
 
 import (
@@ -28,19 +27,19 @@ const (
 	key        = "writer"
 )
 
-// ErrHeld: another server holds the lease. It may be free later.
+// ErrHeld: another server holds the lease. The lease may be free later.
 var ErrHeld = errors.New("worldengine: another server of the world is its writer")
 
-// Lease is a world's lease from one server's view. Every exported member must be set. It is used by
-// one goroutine at a time, and not while the server holds it.
+// Lease is a world's lease from one server's view. Every exported member must be set. Only one
+// goroutine may use it at a time, and none while the server holds the lease.
 type Lease struct {
 	JetStream jetstream.JetStream
 	World     string
 	Holder    string // differs from server to server
-	Replicas  int    // of the bucket, as of the world's streams
+	Replicas  int    // the bucket's, as many as the world's streams have
 	Logger    *slog.Logger
 
-	bucket jetstream.KeyValue // nil before the first use, and if it may be gone
+	bucket jetstream.KeyValue // nil before the first use, and if the bucket may be gone
 }
 
 // Acquire waits until the lease is free, and takes it. It tries every 250 ms, even if NATS does not
@@ -70,7 +69,7 @@ func (l *Lease) Seize(ctx context.Context) (*Held, error) {
 	})
 }
 
-// hold takes the lease by a function, and renews it from then on.
+// hold calls take to take the lease, and renews it from then on.
 func (l *Lease) hold(
 	ctx context.Context, take func(context.Context) (uint64, error),
 ) (*Held, error) {
@@ -86,7 +85,7 @@ func (l *Lease) hold(
 	return h, nil
 }
 
-// ask makes one request of the bucket, within TTL, and creates it if need be.
+// ask makes one request of the bucket, within TTL. It creates a missing bucket.
 func (l *Lease) ask(
 	ctx context.Context, do func(context.Context) (uint64, error),
 ) (revision uint64, err error) {
@@ -121,7 +120,7 @@ func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
 		Bucket:      name,
 		Description: "Which server is the writer of the world " + l.World,
 		TTL:         TTL, Replicas: max(l.Replicas, 1),
-		// In memory, a cluster whose nodes restart in turn may lose the bucket's group for ever: a
+		// If nodes of a cluster restart in turn, they may lose a bucket in memory for ever: a
 		// restarted node has forgotten its votes.
 		Storage: jetstream.FileStorage,
 	})
@@ -146,7 +145,7 @@ type Held struct {
 	stop     context.CancelFunc
 	lost     chan struct{}
 	revision uint64
-	until    atomic.Pointer[time.Time] // with the monotonic clock; nil if it is over
+	until    atomic.Pointer[time.Time] // with the monotonic clock; nil if the lease is over
 }
 
 // Valid reports whether this server still counts as the holder. It needs no answer of NATS, so a
@@ -192,8 +191,8 @@ func (h *Held) keep(ctx context.Context) {
 	}
 }
 
-// renew renews the lease. After an attempt without an answer, and if the bucket is gone, it takes
-// the lease again, unless another server has it.
+// renew renews the lease. If that fails, as after an unanswered attempt or without the bucket, it
+// takes the lease again, unless another server has it.
 func (h *Held) renew(ctx context.Context) error {
 	asked, l := time.Now(), h.lease
 	revision, err := l.ask(ctx, func(ctx context.Context) (uint64, error) {
@@ -208,8 +207,8 @@ func (h *Held) renew(ctx context.Context) error {
 	return err
 }
 
-// Release ends the lease, so that another server takes it at once. ctx bounds the wait for NATS. It
-// may be called again.
+// Release ends the lease, so that another server takes it at once. ctx bounds the wait for NATS.
+// Release may be called again.
 func (h *Held) Release(ctx context.Context) {
 	h.stop()
 	<-h.lost
