@@ -5,10 +5,10 @@
 //	h, err := handoff.New(handoff.Proposal{…})
 //	outcome, err := engine.Send(ctx, h)
 //
-// Every call ends within its context and Client.Timeout. Until then it repeats the request, with the
-// same bytes, if that can help: after 429 and 503 when the server says so, and if no answer came. It
-// does not repeat a request that changes something (wire.VerbSpec.Changes) and may have been carried
-// out, since the repetition could be refused because of the first request.
+// Every request ends within its context and Client.Timeout. Until then it is repeated with the same
+// bytes if no answer comes, or after a 429 or 503 if the reply says so. A request that changes
+// something (wire.VerbSpec.Changes) is not repeated if it may have been carried out: the server
+// could refuse the repetition because of the first request.
 //
 // An error is a *ReplyError (the server answered with an error) or an *UnavailableError (no answer
 // came, or an invalid one). Commits, Events and Changes also yield a *LossError, and continue after
@@ -36,8 +36,8 @@ import (
 // DefaultTimeout is the default of Client.Timeout.
 const DefaultTimeout = 30 * time.Second
 
-// Client asks one world over one connection. It is safe for concurrent use; its fields must be set
-// before.
+// Client asks one world over one connection. It is safe for concurrent use; set its fields before
+// the first call.
 type Client struct {
 	// Conn is the connection.
 	Conn *nats.Conn
@@ -48,16 +48,16 @@ type Client struct {
 	// Revision is the revision of the results of Send and Result.
 	Revision handoff.Revision
 	// OnPaused, unless nil, is called when a handoff of Send waits for the end of a pause, or for an
-	// absent game: by the goroutine that called Send, before Send returns. The code of why is
+	// absent game. The goroutine that called Send calls it, before Send returns. why has the code
 	// TOWN_PAUSED, WORLD_PAUSED or PLUGIN_ABSENT.
 	OnPaused func(townID string, why *UnavailableError)
 	// ApprovalWait is how long Send waits for a person's decision if a handoff needs one. After the
-	// decision it sends the same bytes again. With 0 it returns the result APPROVAL_REQUIRED at once.
-	// OnApproval, unless nil, is called with that result while Send waits, about once a minute.
+	// decision it sends the same bytes again. With 0 Send returns the result APPROVAL_REQUIRED at
+	// once. OnApproval, unless nil, is called with that result while Send waits, about once a minute.
 	ApprovalWait time.Duration
 	OnApproval   func(*Outcome)
 	// Trace, unless nil, returns the W3C trace context of a handoff that is sent with ctx; zero for
-	// none. The plugin that applies the command and the events of the run have it.
+	// none. The plugin that applies the command gets it, and the run's events have it.
 	Trace func(ctx context.Context) trace.Context
 
 	served atomic.Bool // a server has answered on this connection
@@ -68,9 +68,9 @@ type Options struct {
 	// Connection has the credentials. For a user with a password and no inbox prefix, the prefix is
 	// _INBOX_<user>.
 	Connection natsconn.Options
-	// World is the world's name; wire.DefaultWorld.
+	// World is the world's name; wire.DefaultWorld by default.
 	World string
-	// Name is the connection's name, for operators; "worldengine client".
+	// Name is the connection's name, for operators; "worldengine client" by default.
 	Name string
 	// NATS are further options of the connection, which take precedence.
 	NATS []nats.Option
@@ -98,7 +98,7 @@ func Connect(urls string, o Options) (*Client, error) {
 	return New(nc, o.World), nil
 }
 
-// New returns a client of a world ("" is wire.DefaultWorld) over a connection of its caller.
+// New returns a client of a world ("" is wire.DefaultWorld) over the caller's connection.
 func New(nc *nats.Conn, world string) *Client {
 	return &Client{Conn: nc, World: cmp.Or(world, wire.DefaultWorld)}
 }
@@ -121,28 +121,29 @@ func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(undated{ctx}, cmp.Or(c.Timeout, DefaultTimeout))
 }
 
-// undated hides a context's deadline, though the context still ends. WithTimeout starts no timer if
-// its parent's deadline is earlier. But if the clock was set forward since, the parent's timer may
-// end much later.
+// undated hides a context's deadline, though the context still ends. Otherwise WithTimeout would
+// rely on the timer of a parent with an earlier deadline. If the clock was set forward since, that
+// timer may fire much later.
 type undated struct{ context.Context }
 
 func (undated) Deadline() (at time.Time, is bool) { return time.Time{}, false }
 
-// ReplyError is an error reply. With Status 4xx the server refuses the request: the request has to
-// change, or with 409 and 429 the moment. With 5xx the server has a problem.
+// ReplyError is an error reply. With Status 4xx the server refuses the request: change the request,
+// or after 409 and 429 send it later. With 5xx the server has a problem.
 type ReplyError struct {
 	// Status is the Nats-Service-Error-Code.
 	Status int
 	// Code is the machine code; "UNKNOWN" if the reply has none.
 	Code string
-	// Message is a sentence for people. Details are about places in the request.
+	// Message is a sentence for people. Details name places in the request.
 	Message string
 	Details []schemas.Violation
 	// RetryAfter is the pause before a repetition; 0 if a repetition is useless.
 	RetryAfter time.Duration
-	// RunID is the run of the reply, such as the run of a handoff that is being applied; "" for none.
+	// RunID is the run that the reply names, such as the run whose command is being applied; "" for
+	// none.
 	RunID string
-	// Body is the reply's body, or one of the same shape if it is not JSON.
+	// Body is the reply's body. If it has no machine code, the client makes a body of the same shape.
 	Body []byte
 }
 
@@ -157,9 +158,9 @@ func (e *ReplyError) Refused() bool { return e.Status < http.StatusInternalServe
 // UnavailableError means that no answer came, or an invalid one. The request may have been carried
 // out. A handoff may be sent again without a change, since the server accepts its key at most once.
 type UnavailableError struct {
-	// Code is CONNECTION, NO_RESPONDERS, PERMISSION_DENIED, TIMEOUT or INTERRUPTED; TOWN_PAUSED or
-	// WORLD_PAUSED if a handoff waits for the end of a pause; INVALID_RESULT if a result is not
-	// valid, and INVALID_ANSWER if another answer is not.
+	// Code is CONNECTION, NO_RESPONDERS, PERMISSION_DENIED, TIMEOUT or INTERRUPTED. TOWN_PAUSED,
+	// WORLD_PAUSED or PLUGIN_ABSENT means that a handoff waits for the end of a pause or for an absent
+	// game; INVALID_RESULT, that a result is not valid; INVALID_ANSWER, that another answer is not.
 	Code    string
 	Message string
 	Cause   error
@@ -175,7 +176,7 @@ func (e *UnavailableError) Error() string { return e.Code + ": " + e.Message }
 // Unwrap returns the cause.
 func (e *UnavailableError) Unwrap() error { return e.Cause }
 
-// Codes of an UnavailableError that the package compares with.
+// Codes of an UnavailableError.
 const (
 	codeConnection   = "CONNECTION"
 	codeNoResponders = "NO_RESPONDERS"

@@ -20,12 +20,12 @@ import (
 
 // Follow selects the commits to follow, and the first of them.
 type Follow struct {
-	// TownID is the town to follow. With "" it is all towns that the user may read, and commits
-	// without a town too.
+	// TownID is the town to follow. "" follows all towns that the user may read, and the commits
+	// without a town.
 	TownID string
-	// After is the cursor of the commit before the first one: "0" to begin with the oldest commit. If
-	// it is "", following begins with the first commit that was persisted at From or later. If From
-	// is zero too, it begins with the next commit. Clocks of servers may differ, so From is not exact.
+	// After is the cursor of the commit before the first one; "0" begins with the oldest commit. If it
+	// is "", following begins with the first commit that was persisted at From or later. If From is
+	// zero too, it begins with the next commit. Clocks of servers may differ, so From is not exact.
 	After string
 	From  time.Time
 	// RunID makes Events follow one run to its end, from the event after AfterSeq on. After and From
@@ -34,7 +34,8 @@ type Follow struct {
 	AfterSeq int64
 }
 
-// The causes of a LossError; the third one is a *ReplyError INVALID_CURSOR.
+// Causes of a LossError. Others are a *ReplyError INVALID_CURSOR, and for an invalid event an
+// *UnavailableError.
 var (
 	ErrGap     = errors.New("the log no longer keeps all of them")
 	ErrDamaged = errors.New("the commit cannot be read")
@@ -56,7 +57,6 @@ func (e *LossError) Error() string {
 // Unwrap returns the cause.
 func (e *LossError) Unwrap() error { return e.Err }
 
-// Bounds of following.
 const (
 	pageOfCommits = 1000
 	// pollWait is how long a request waits for a commit, and pollLate how much later its answer may
@@ -66,14 +66,13 @@ const (
 	awayPause = 250 * time.Millisecond
 )
 
-// errStopped: the iteration was stopped.
 var errStopped = errors.New("client: the iteration was stopped")
 
-// Commits follows the commits of the log, in order and at least once, even if the connection is lost
-// or the server restarts. While no server answers, or it answers 429 or 503, Commits asks again. It
-// ends without an error when ctx is done. A *LossError names commits that are missing, and the next
-// commits follow; any other error is the last one. An iteration is for one goroutine, and may take any
-// time.
+// Commits follows the commits of the log, in order and at least once, even if the connection is
+// lost or the server restarts. While no server answers, or it answers 429 or 503, Commits asks
+// again. It ends without an error when ctx is done. A *LossError names commits that are missing,
+// and the next commits follow. Any other error ends the iteration. One goroutine uses an iteration,
+// at its own pace.
 func (c *Client) Commits(ctx context.Context, follow Follow) iter.Seq2[messages.Commit, error] {
 	return func(yield func(messages.Commit, error) bool) {
 		f := follower{client: c, ctx: ctx, town: follow.TownID}
@@ -87,7 +86,6 @@ func (c *Client) Commits(ctx context.Context, follow Follow) iter.Seq2[messages.
 	}
 }
 
-// follower follows the commits of one iteration.
 type follower struct {
 	client *Client
 	ctx    context.Context
@@ -95,7 +93,7 @@ type follower struct {
 
 	after string    // the cursor
 	at    time.Time // when the last commit was persisted; zero before the first
-	wait  bool      // for a commit, because the server has answered
+	wait  bool      // requests wait for a commit: the server has answered before
 }
 
 // begin sets the cursor of the commit before the first one.
@@ -114,8 +112,8 @@ func (f *follower) begin(follow *Follow) (err error) {
 }
 
 // page waits for the next page of commits and yields them. It returns false if the iteration was
-// stopped. If the log ends before the cursor, it goes back to the time of the last yielded commit, or
-// to the oldest commit if there is none.
+// stopped. If the log ends before the cursor, page goes back to the time of the last yielded
+// commit, or to the oldest commit if there is none.
 func (f *follower) page(yield func(messages.Commit, error) bool) (more bool, err error) {
 	request := messages.EventListRequest{After: f.after, TownID: f.town, Limit: pageOfCommits}
 	if f.wait {
@@ -161,7 +159,7 @@ func (f *follower) seek(from time.Time) (string, error) {
 		return "", err
 	}
 	high, err := sequence(page.Cursor)
-	low := uint64(0) // commits up to low are earlier, and those after high are not
+	low := uint64(0) // commits up to low are earlier than from, commits after high are not
 	for err == nil && low < high {
 		var at time.Time
 		var seq uint64
@@ -251,7 +249,6 @@ func persisted(commit *messages.Commit) time.Time {
 	return at
 }
 
-// sequence parses a cursor.
 func sequence(cursor string) (uint64, error) {
 	seq, err := strconv.ParseUint(cursor, 10, 64)
 	if err != nil {
@@ -260,12 +257,12 @@ func sequence(cursor string) (uint64, error) {
 	return seq, nil
 }
 
-// Change is a change of a town without a run, and so without run events, such as a town.put. Its cause
-// is put, remove, mend or pending. ActorID is "" if it is unknown. Epoch and Hash of a removed town are
-// of its last state.
+// Change is a change of a town that no run made, such as a town.put. It has no run events. Its
+// cause is put, remove, mend or pending. ActorID is "" if it is unknown. For a removed town, Epoch
+// and Hash are its last ones.
 type Change = messages.Change
 
-// Changes follows the changes of towns without a run, as Commits follows commits.
+// Changes follows the changes of towns that no run made, as Commits follows commits.
 func (c *Client) Changes(ctx context.Context, follow Follow) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
 		for commit, err := range c.Commits(ctx, follow) {
@@ -279,8 +276,8 @@ func (c *Client) Changes(ctx context.Context, follow Follow) iter.Seq2[Change, e
 	}
 }
 
-// ChangeOf returns the change of a commit, and asks the server for its actor. is is false if the
-// commit is of a run or changes no town.
+// ChangeOf returns the change of a commit, and asks the server for its actor. It returns false if
+// the commit is of a run or changes no town.
 func (c *Client) ChangeOf(
 	ctx context.Context, commit *messages.Commit,
 ) (change Change, is bool) {
@@ -312,8 +309,8 @@ type Event struct {
 }
 
 // Events follows run events as Commits follows commits: at least once, and the events of a run in
-// order. With Follow.RunID it follows one run until the run ends; an error about its events, such as
-// RUN_DAMAGED, is the last one.
+// order. With Follow.RunID it follows one run until the run ends; an error about the run's events,
+// such as RUN_DAMAGED, ends the iteration.
 func (c *Client) Events(ctx context.Context, follow Follow) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		if follow.RunID != "" {
@@ -341,8 +338,8 @@ func (c *Client) Events(ctx context.Context, follow Follow) iter.Seq2[Event, err
 	}
 }
 
-// followRun yields the events of one run until it ends. It asks for new ones after each commit of the
-// run and after each loss.
+// followRun yields the events of one run until the run ends. It asks for new events after each
+// commit of the run and after each loss.
 func (c *Client) followRun(
 	ctx context.Context, follow *Follow, yield func(Event, error) bool,
 ) error {
@@ -364,7 +361,7 @@ func (c *Client) followRun(
 		return nil
 	}
 	err := c.patiently(ctx, catchUp)
-	if err == nil && last == follow.AfterSeq { // the run may have ended there
+	if err == nil && last == follow.AfterSeq { // the run may have ended at AfterSeq
 		err = c.patiently(ctx, func() error {
 			run, err := c.Run(ctx, follow.RunID)
 			ended = err == nil && run.Status.Terminal() && run.LastEventSeq <= last
@@ -415,7 +412,6 @@ func (c *Client) RunEvents(ctx context.Context, runID string, after int64) iter.
 	})
 }
 
-// eventOf reads an event as it is stored.
 func eventOf(data jsontext.Value) (Event, error) {
 	event := Event{JSON: data}
 	if err := json.Unmarshal(data, &event.Record); err != nil {

@@ -23,11 +23,11 @@ type Outcome struct {
 	Result1 *handoff.Result1
 	// JSON is the result as it came.
 	JSON jsontext.Value
-	// Duplicate is the answer to the last attempt of the call, if an earlier attempt was accepted and
-	// its answer was lost or was a 503. The Outcome itself is the one of the earlier attempt then.
+	// Duplicate is the answer to the last attempt of the call, if an earlier attempt was accepted, but
+	// its answer was lost or was a 503. The Outcome itself is then the earlier attempt's.
 	Duplicate *Outcome
 	// DryRun means that nothing was stored, and there is no run. Apply is plugin or rcon if a game
-	// would apply the command; the result is the one that the rules predict then.
+	// would apply the command; in that case the rules predict the result.
 	DryRun bool
 	Apply  string
 }
@@ -40,7 +40,6 @@ func (o *Outcome) Status() handoff.Status {
 	return o.Result.Status
 }
 
-// reason returns the reasonCode of the result, of either revision.
 func (o *Outcome) reason() handoff.ReasonCode {
 	if o.Result1 != nil {
 		return o.Result1.ReasonCode
@@ -48,7 +47,7 @@ func (o *Outcome) reason() handoff.ReasonCode {
 	return o.Result.ReasonCode
 }
 
-// ids returns the ids of the result. duplicateOf is nil unless it is a duplicate.
+// ids returns the ids of the result. duplicateOf is nil unless the result is a duplicate.
 func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
 	if r := o.Result1; r != nil {
 		return r.ResultID, r.HandoffID, r.Evaluation.DuplicateCheck.DuplicateOf
@@ -57,12 +56,14 @@ func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
 }
 
 // Send sends a handoff until it is answered. It may be called again with the same handoff at any
-// time, since the server accepts a key once. If an attempt of this call was accepted, and its answer
-// was lost or was a 503, the next attempt is a duplicate. Send returns the first result then.
+// time, since the server accepts a key once. If an attempt of this call was accepted, but its
+// answer was lost or was a 503, the next attempt is a duplicate. Send then returns the first
+// result.
 //
 // If the town or the world is paused until the call ends, the error has the code TOWN_PAUSED or
-// WORLD_PAUSED (see IsCode). If the town's game is absent until then, the code is PLUGIN_ABSENT; or if
-// the handoff is accepted and its command waits for the game, EXECUTION_IN_PROGRESS with the run.
+// WORLD_PAUSED (see IsCode). If the town's game is absent until then, the code is PLUGIN_ABSENT. If
+// the handoff is accepted and its command waits for the game, the code is EXECUTION_IN_PROGRESS,
+// and the error has the run.
 //
 // A handoff that needs a person's approval is rejected with APPROVAL_REQUIRED, unless ApprovalWait is
 // set.
@@ -92,7 +93,7 @@ func (c *Client) send(ctx context.Context, body []byte, h *handoff.Handoff) (*Ou
 	return c.decided(ctx, body, h, o)
 }
 
-// sendOnce sends body until it is answered. again means that an earlier call has sent it.
+// sendOnce sends body until it is answered. again reports that an earlier call has sent body.
 func (c *Client) sendOnce(
 	ctx context.Context, body []byte, h *handoff.Handoff, again bool,
 ) (*Outcome, error) {
@@ -151,7 +152,6 @@ func (c *Client) DryRunJSON(ctx context.Context, body []byte) (*Outcome, error) 
 	return o, nil
 }
 
-// outcome reads and verifies a result of the client's revision.
 func (c *Client) outcome(runID string, data jsontext.Value) (o *Outcome, err error) {
 	o = &Outcome{RunID: runID, JSON: data}
 	if c.Revision == handoff.Revision1 {
@@ -193,8 +193,8 @@ func (c *Client) tellPaused(townID string, err error) {
 // lookTimeout bounds the requests of paused.
 const lookTimeout = 2 * time.Second
 
-// paused returns an error if a handoff for a town waits for the end of a pause or for an absent game;
-// nil if it does not wait, or the server does not answer.
+// paused returns an error if a handoff for a town waits for the end of a pause or for an absent
+// game; nil if the handoff does not wait, or the server does not answer.
 func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -233,8 +233,8 @@ func (c *Client) absent(ctx context.Context, townID string) *UnavailableError {
 // approvalPause is the longest wait for a decision before the handoff is sent again.
 const approvalPause = time.Minute
 
-// decided repeats a handoff that waits for a person's approval until it is decided or ApprovalWait has
-// passed. It returns the last outcome.
+// decided repeats a handoff that waits for a person's approval. It ends when the handoff is decided
+// or ApprovalWait has passed, and returns the last outcome.
 func (c *Client) decided(
 	ctx context.Context, body []byte, h *handoff.Handoff, o *Outcome,
 ) (*Outcome, error) {
@@ -242,7 +242,7 @@ func (c *Client) decided(
 	defer cancel()
 	log := follower{client: c, ctx: waiting, town: h.Proposal.TownID}
 	for o.reason() == handoff.ReasonApprovalRequired {
-		if log.after == "" { // it may be decided by now
+		if log.after == "" { // the handoff may be decided by now
 			if err := log.begin(&Follow{}); err != nil { // the user may not read the town
 				_ = backoff.Sleep(waiting, approvalPause)
 			}

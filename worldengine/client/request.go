@@ -22,10 +22,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Request sends body to a verb and returns the reply. Within Timeout it repeats the request: after a
-// 429 or 503 when the reply says so, and a random time later; and if no answer comes. It does not
-// repeat a request that may have been carried out if its verb Changes. The error is a *ReplyError or
-// an *UnavailableError.
+// Request sends body to a verb and returns the reply. Within Timeout it repeats the request if no
+// answer comes, or after a 429 or 503 if the reply names a pause; it then waits for the pause and a
+// random time. A request whose verb Changes is not repeated if it may have been carried out. The
+// error is a *ReplyError or an *UnavailableError.
 func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nats.Msg, error) {
 	msg, _, err := c.exchange(ctx, verb, body, nil, "")
 	return msg, err
@@ -33,11 +33,11 @@ func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nat
 
 // Pauses of an exchange.
 const (
-	// resendAfter is how long the first attempt waits for its answer before the next one; at most half
-	// of the time that is left. It doubles with each attempt, up to longestResend.
+	// An attempt without an answer is followed by the next one after resendAfter, or after half of the
+	// time that is left if that is shorter. The wait doubles with each attempt, up to longestResend.
 	resendAfter   = 2 * time.Second
 	longestResend = 30 * time.Second
-	// absentPause is the pause if no server is subscribed.
+	// absentPause is the pause before a repetition if no server is subscribed.
 	absentPause = 250 * time.Millisecond
 )
 
@@ -49,26 +49,25 @@ type exchange struct {
 	request *nats.Msg
 	answers chan attempt
 	// deadline is by the monotonic clock. It ignores a deadline of ctx that has passed although ctx
-	// has not ended: the clock was set since, and ctx ends when its timer does.
+	// has not ended: the clock was set since, and the timer of ctx has not fired.
 	deadline time.Time
 	interval time.Duration // until an attempt without an answer is repeated
 	timer    *time.Timer   // of the next attempt
 
-	unanswered int   // attempts
+	unanswered int   // the number of attempts without an answer
 	before     error // the connection's last error before the first attempt
 	doubt      bool  // an earlier attempt may have been carried out
 	last       error // the last error after which the request was repeated
 }
 
-// attempt is the end of one attempt.
 type attempt struct {
 	msg *nats.Msg
 	err error
 }
 
 // exchange repeats a request until any attempt is answered. doubt means that an earlier attempt may
-// have been carried out. header has further headers. townID is the town of a handoff, else "": before
-// an unanswered handoff is repeated, the exchange asks if the town is paused.
+// have been carried out. header has further headers. townID is the town of a handoff, else "":
+// before an unanswered handoff is repeated, the exchange asks whether the town is paused.
 func (c *Client) exchange(
 	ctx context.Context, verb wire.Verb, body []byte, header nats.Header,
 	townID string,
@@ -195,7 +194,7 @@ func (x *exchange) late(cause error, paused *UnavailableError) error {
 		return paused
 	case IsCode(x.last, wire.CodePluginAbsent), IsCode(x.last, wire.CodeTownPaused),
 		IsCode(x.last, wire.CodeWorldPaused):
-		return x.last // the attempt without an answer waits for the same
+		return x.last // the unanswered attempt waits for the same reason
 	}
 	return x.failed(cmp.Or(x.ctx.Err(), cause))
 }
@@ -214,10 +213,10 @@ func (x *exchange) failed(err error) error {
 	return x.client.unanswered(err, x.verb, len(x.request.Data))
 }
 
-// denied returns an error if NATS has refused the user to publish the request or to subscribe to the
-// inbox; else nil. The connection keeps its last refusal, which may be about another subject or an
-// earlier request. It subscribes to the inbox once, so a refusal of that counts until an answer has
-// come.
+// denied returns an error if NATS has refused the user to publish the request or to subscribe to
+// the inbox; else nil. The connection keeps its last refusal, which may be about another subject or
+// an earlier request. The connection subscribes to the inbox once, so the refusal of that
+// subscription counts until an answer has come.
 func (x *exchange) denied() error {
 	nc := x.client.Conn
 	last, inbox := nc.LastError(),
@@ -231,7 +230,8 @@ func (x *exchange) denied() error {
 		"this user may not ask for %s, or not read the answer in its inbox: %s", x.verb, last)
 }
 
-// violates reports whether NATS refused an operation on a subject with a prefix.
+// violates reports whether err is NATS's refusal of an operation on a subject that begins with
+// subject.
 func violates(err error, operation, subject string) bool {
 	return errors.Is(err, nats.ErrPermissionViolation) &&
 		strings.Contains(err.Error(), operation+` to "`+subject)
@@ -334,7 +334,6 @@ func (c *Client) Ask(
 	return msg.Data, nil
 }
 
-// ask sends a request to a verb, and returns the reply.
 func ask[Reply any](
 	ctx context.Context, c *Client, verb wire.Verb, request any,
 ) (reply Reply, err error) {
@@ -367,7 +366,6 @@ func rows[Row any, Place comparable](
 	}
 }
 
-// invalidAnswer returns the error of an invalid answer.
 func invalidAnswer(err error) error {
 	return unavailable(codeInvalid, err, "the server's answer cannot be read: %s", err)
 }

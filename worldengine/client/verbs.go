@@ -36,12 +36,12 @@ func (c *Client) TownAt(ctx context.Context, townID string, revision uint64) (*T
 	return c.askTown(ctx, wire.TownGet, messages.TownGet{TownID: townID, Revision: revision})
 }
 
-// Put configures PutTown, which sets its Snapshot. The zero value creates the town. Apply "" and
-// Approval nil keep the town's own.
+// Put configures PutTown, which sets Put.Snapshot. The zero value creates the town. With Apply ""
+// and Approval nil the town keeps its own.
 type Put = messages.TownPut
 
-// PutTown creates a town or, with Put.Expected, replaces exactly that state of it. It is not repeated
-// if it may have been carried out: look at the town then.
+// PutTown creates a town or, with Put.Expected, replaces it if it is in that state. The request is
+// not repeated if it may have been carried out: in that case look at the town.
 func (c *Client) PutTown(ctx context.Context, snapshot *town.Snapshot, put Put) (*Town, error) {
 	put.Snapshot = snapshot
 	return c.askTown(ctx, wire.TownPut, put)
@@ -55,12 +55,12 @@ func (c *Client) PutTownJSON(
 	return c.askTown(ctx, wire.TownPut, put)
 }
 
-// Patch configures PatchTown, which sets its TownID and Patch. The server requires Expected.
+// Patch configures PatchTown, which sets TownID and Patch. The server requires Expected.
 type Patch = messages.TownPatch
 
-// PatchTown applies a JSON Merge Patch (RFC 7396) to the snapshot of a town; a list is replaced as a
-// whole. It changes exactly the state of Patch.Expected. It is not repeated if it may have been
-// carried out: look at the town then.
+// PatchTown applies a JSON Merge Patch (RFC 7396) to the snapshot of a town; a list is replaced as
+// a whole. The town must be in the state Patch.Expected. The request is not repeated if it may have
+// been carried out: in that case look at the town.
 func (c *Client) PatchTown(
 	ctx context.Context, townID string, merge jsontext.Value, patch Patch,
 ) (*Town, error) {
@@ -68,16 +68,15 @@ func (c *Client) PatchTown(
 	return c.askTown(ctx, wire.TownPatch, patch)
 }
 
-// RemoveTown removes a town, and returns its last state and the revision of the removal. It is not
-// repeated if it may have been carried out: look at the town then.
+// RemoveTown removes a town, and returns its last state and the revision of the removal. The
+// request is not repeated if it may have been carried out: in that case look at the town.
 func (c *Client) RemoveTown(ctx context.Context, townID string) (last TownSummary, err error) {
 	return ask[TownSummary](ctx, c, wire.TownRemove, messages.TownRemove{TownID: townID})
 }
 
-// askTown asks a verb whose reply is a town.
 func (c *Client) askTown(ctx context.Context, verb wire.Verb, request any) (*Town, error) {
 	t := new(Town)
-	// The server refuses duplicate names and invalid UTF-8 too, and names the place.
+	// The server refuses duplicate names and invalid UTF-8, and names the place.
 	data, err := c.Ask(ctx, verb, request, t, jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))
 	if err != nil {
@@ -111,7 +110,7 @@ func (c *Client) Run(ctx context.Context, runID string) (*messages.Run, error) {
 	return &run, nil
 }
 
-// Runs iterates over the runs that began at a time or later, of a town or with townID "" of all, the
+// Runs iterates over the runs of a town (with "" of all towns) that began at from or later, the
 // newest first. It ends with the first error.
 func (c *Client) Runs(
 	ctx context.Context, townID string, from time.Time,
@@ -127,9 +126,9 @@ func (c *Client) Runs(
 	})
 }
 
-// EventList returns a page of the commits of the log. It sends one request, and waits for Timeout and
-// r.WaitMs at most. The caller may repeat it with the same cursor. The error is a *ReplyError or an
-// *UnavailableError.
+// EventList returns a page of the commits of the log. It sends one request, and waits at most
+// Timeout plus r.WaitMs. The caller may repeat it with the same cursor. The error is a *ReplyError
+// or an *UnavailableError.
 func (c *Client) EventList(
 	ctx context.Context, r messages.EventListRequest,
 ) (page messages.EventListReply, err error) {
@@ -157,7 +156,7 @@ func (c *Client) EventList(
 type Retry struct {
 	RunID  string
 	Reason string
-	// ActorID is the operator if the server has no access control; "operator".
+	// ActorID names the operator if the server has no access control; "operator" by default.
 	ActorID string
 }
 
@@ -170,8 +169,8 @@ type Retried struct {
 	JSON jsontext.Value `json:"-"`
 }
 
-// Retry retries a run that failed with PLUGIN_UNAVAILABLE. It is not repeated if it may have been
-// carried out: another call gets RUN_RETRIED then, which names the new run.
+// Retry retries a run that failed with PLUGIN_UNAVAILABLE. The request is not repeated if it may
+// have been carried out: in that case another call gets RUN_RETRIED, which names the new run.
 func (c *Client) Retry(ctx context.Context, r Retry) (*Retried, error) {
 	request := messages.Signal{RunID: r.RunID, Reason: r.Reason, ActorID: r.ActorID}
 	retried := new(Retried)
@@ -190,8 +189,9 @@ type Approval struct {
 	Proposal handoff.Proposal `json:"proposal"`
 }
 
-// Approvals iterates over the proposals that wait in a town, or with "" in all towns, the oldest
-// first: for a person's decision, or approved for their handoff. It ends with the first error.
+// Approvals iterates over the waiting proposals of a town, or with "" of all towns, the oldest
+// first. They wait for a person's decision or, if approved, for their handoff. The iteration ends
+// with the first error.
 func (c *Client) Approvals(ctx context.Context, townID string) iter.Seq2[Approval, error] {
 	return c.approvals(ctx, messages.ApprovalList{TownID: townID})
 }
@@ -229,8 +229,8 @@ type Decided struct {
 	JSON jsontext.Value `json:"-"`
 }
 
-// Decide approves or denies a proposal. It is not repeated if it may have been carried out, but the
-// caller may repeat it: the same decision by the same person gets the same answer.
+// Decide approves or rejects a proposal. The request is not repeated if it may have been carried
+// out, but the caller may repeat it: the same decision by the same person gets the same answer.
 func (c *Client) Decide(ctx context.Context, d Decision) (*Decided, error) {
 	decided := new(Decided)
 	data, err := c.Ask(ctx, wire.ApprovalDecide, d, decided)
@@ -241,7 +241,7 @@ func (c *Client) Decide(ctx context.Context, d Decision) (*Decided, error) {
 	return decided, nil
 }
 
-// Control returns whether a town is paused, or the world with "".
+// Control returns whether a town is paused, or with "" whether the world is.
 func (c *Client) Control(ctx context.Context, townID string) (messages.Control, error) {
 	return ask[messages.Control](ctx, c, wire.ControlGet, messages.Signal{TownID: townID})
 }
@@ -284,8 +284,8 @@ func (c *Client) Alerts(ctx context.Context, open bool) iter.Seq2[Alert, error] 
 }
 
 // AcknowledgeAlert acknowledges the alert with a sequence. It returns the alert with its first
-// acknowledgement, which counts. by is the operator if NATS does not name the connection's user;
-// "operator". Operators may call it.
+// acknowledgement, which counts. by names the operator if NATS does not name the connection's user;
+// "operator" by default. Operators may call it.
 func (c *Client) AcknowledgeAlert(
 	ctx context.Context, seq uint64, by, reason string,
 ) (*Alert, error) {

@@ -16,9 +16,9 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// Absences are the towns without a game at this writer's last request: no plugin, or a console that
-// cannot be reached. They raise PLUGIN_ABSENT and PLUGIN_RETURNED, once for an absence, even if
-// servers end in between. Absences is safe for concurrent use.
+// Absences holds the towns whose game, a plugin or a console, was absent at this writer's last
+// request. It raises PLUGIN_ABSENT and PLUGIN_RETURNED once for an absence, even if servers end in
+// between. Absences is safe for concurrent use.
 type Absences struct {
 	now    func() time.Time
 	policy apply.Policy
@@ -71,9 +71,10 @@ var prospects = map[apply.Absent]string{
 	apply.AbsentWait: "They wait until the game is back.",
 }
 
-// Absent records that a command found no game. commands counts the town's commands in hand. With
-// over, the absence ends an attempt, and the alert is raised at once. Otherwise it is raised when
-// the absence has lasted for Policy.Resend, since the plugin may only be reconnecting.
+// Absent records that a command found no game. commands is the number of the town's commands in
+// hand. With over, the absence ends an attempt, and the alert is raised at once. Otherwise the
+// alert is raised when the absence has lasted for Policy.Resend, since the plugin may only be
+// reconnecting.
 func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, over bool) {
 	if s.awaitRecalled(ctx) != nil {
 		return
@@ -100,7 +101,7 @@ func (s *Absences) Present(ctx context.Context, of alerts.About) {
 	}
 }
 
-// NotNeeded ends the absence of a town that is now bound to something else.
+// NotNeeded ends the absence of a town that was removed or bound to something else.
 func (s *Absences) NotNeeded(townID string) {
 	s.end(alerts.About{TownID: townID}, alerts.PluginNotNeeded)
 }
@@ -126,9 +127,9 @@ func (s *Absences) Watch(ctx context.Context, needed func(context.Context, strin
 	}
 }
 
-// Review ends the absences of towns that need no game any more, because another server has bound
-// them to something else. needed reports whether a town needs one; after an error the next review
-// asks again.
+// Review ends the absences of towns that need no game any more, because another server has removed
+// them or bound them to something else. needed reports whether a town needs one; after an error the
+// next review asks again.
 func (s *Absences) Review(
 	ctx context.Context, needed func(ctx context.Context, townID string) (bool, error),
 ) {
@@ -139,15 +140,15 @@ func (s *Absences) Review(
 	}
 }
 
-// recallTimeout bounds how long Recall reads; commands wait for it.
+// recallTimeout bounds the reading of Recall, for which commands wait.
 const recallTimeout = 5 * time.Second
 
 // AlertList reads a page of the alerts of a world, the newest first: see alerts.Alerts.List.
 type AlertList func(ctx context.Context, filter alerts.Filter, limit int) (messages.Alerts, error)
 
-// Recall returns a function that reads the absences at the end of the previous servers from the
-// stream of alerts. Call it once; Absent and Present wait for it. PLUGIN_ABSENT is not raised again
-// for those absences; PLUGIN_RETURNED is raised when they end.
+// Recall returns a function that reads from the stream of alerts which absences previous servers
+// have left. Call Recall and the function once; Absent and Present wait for the function.
+// PLUGIN_ABSENT is not raised again for those absences; PLUGIN_RETURNED is raised when they end.
 func (s *Absences) Recall(list AlertList) func(context.Context) {
 	s.recalled = make(chan struct{})
 	return func(ctx context.Context) {

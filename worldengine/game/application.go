@@ -34,7 +34,7 @@ type Application struct {
 	// stood is how long the deadline of the present attempt stood still in that pause.
 	paused time.Time
 	stood  time.Duration
-	// taken is the start by the machine's monotonic clock.
+	// taken is the start of the application by the machine's monotonic clock.
 	taken time.Time
 	// finished reports that the outcome is final. It is set in the town's turn.
 	finished bool
@@ -68,7 +68,7 @@ func newApplication(about alerts.About) *Application {
 	}
 }
 
-// maxReplies bounds the replies that wait. Others are lost; the request is sent again.
+// maxReplies bounds the replies that wait.
 const maxReplies = 64
 
 // Deliver gives the application a reply, or drops it if maxReplies wait.
@@ -97,7 +97,7 @@ func (a *Application) next(ctx context.Context, wait time.Duration) Reply {
 	}
 }
 
-// pass reports whether a request may be sent. If so, its fate is unknown until learn.
+// pass reports whether a request may be sent. If so, its fate is unknown until learn is called.
 func (a *Application) pass() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,8 +107,8 @@ func (a *Application) pass() bool {
 	return a.closed == 0
 }
 
-// learn records the fate of the last request. MayArrive changes nothing, and after MayHaveArrived
-// nothing does.
+// learn records the fate of the last request. MayArrive changes nothing, and nothing changes a
+// recorded MayHaveArrived.
 func (a *Application) learn(fate apply.Arrival) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

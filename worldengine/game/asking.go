@@ -13,11 +13,11 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// errSuperseded: the log has gone on without an application: an operator has ended its run, or a
-// later writer has concluded it or begun its next attempt.
+// errSuperseded: the log has gone on without an application: an operator has ended the run, or a
+// later writer has concluded the command or begun its next attempt.
 var errSuperseded = errors.New("game: the log has gone on with the command")
 
-// attempt makes one logical attempt. It returns errSuperseded, or the error of ctx if that ended it.
+// attempt makes one logical attempt. The error is errSuperseded, or ctx's if ctx has ended.
 func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, error) {
 	pause, lasts := a.Pending.Spans(&w.config.Policy, a.begun, w.steps.Now().Add(-a.stood))
 	held := a.stood
@@ -82,7 +82,7 @@ func (w *Worker) ask(
 				return apply.Result{}, ctx.Err()
 			case !r.Look:
 				next = w.replied(ctx, a, p, r)
-				if p.ends != ends { // the plugin was absent: the attempt is longer
+				if p.ends != ends { // an absence has prolonged the attempt
 					command.Deadline = w.steps.Now().Add(time.Until(p.ends))
 				}
 			case w.superseded(ctx, a):
@@ -111,7 +111,6 @@ func (w *Worker) ask(
 	return *next.over, nil
 }
 
-// sendRequest sends the request of an attempt once.
 func (w *Worker) sendRequest(a *Application, command *apply.Command, ends time.Time) error {
 	data, err := command.MarshalWire(command.Deadline.Add(-time.Until(ends)))
 	if err == nil {
@@ -122,8 +121,8 @@ func (w *Worker) sendRequest(a *Application, command *apply.Command, ends time.T
 	return err
 }
 
-// nextReply waits for a reply, at most until the given time. After Config.AbsentWait it answers a's
-// clients that the plugin is away: the command goes on waiting without them.
+// nextReply waits for a reply, at most until the given time. If the plugin is absent, nextReply
+// tells a's clients so after Config.AbsentWait; the command goes on waiting without them.
 func (w *Worker) nextReply(
 	ctx context.Context, a *Application, p *pluginAttempt, until time.Time,
 ) Reply {

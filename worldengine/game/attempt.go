@@ -11,9 +11,9 @@ import (
 
 // Pauses before a plugin is asked again.
 const (
-	// no plugin is subscribed; with patience it grows to resend
+	// after no plugin was subscribed; with patience the pause grows to resend
 	absentPause = 250 * time.Millisecond
-	laterPause  = 500 * time.Millisecond // busy or in-progress, and the plugin names no time
+	laterPause  = 500 * time.Millisecond // after busy or in-progress without a time
 
 	// In the last fateTime of an attempt no request is sent to an absent plugin: NATS's answer that
 	// none is subscribed might come too late.
@@ -32,15 +32,15 @@ type pluginAttempt struct {
 	// absence does not prolong the attempt.
 	patience time.Duration
 
-	// earlier reports that a request of an earlier attempt, or of another server, may have reached
-	// a plugin; reached, that a request of this attempt may have. absent reports that no plugin was
-	// subscribed for the last request.
+	// earlier reports that a request of an earlier attempt, or of another server, may have reached a
+	// plugin; reached reports that a request of this attempt may have reached one. absent reports that
+	// no plugin was subscribed for the last request.
 	earlier         bool
 	reached, absent bool
 	sent, busy      bool          // a request was sent; the plugin answered busy to the last one
 	away            time.Duration // the last pause because no plugin is subscribed
 	next            time.Time     // when the request is due again
-	last            error         // of sending a request, or of reading an answer
+	last            error         // the last error, in sending a request or reading an answer
 }
 
 // action is an attempt's next action: end with over, send the request, or wait for a reply.
@@ -63,8 +63,8 @@ func (p *pluginAttempt) due(now time.Time) action {
 func (p *pluginAttempt) inHand() bool { return p.sent && !p.absent && !p.busy }
 
 // sighting reports whether the last reply shows that a plugin is absent or present; known is false
-// if it shows neither. Silence, a nil msg, shows neither, since the connection may be down. NATS's
-// answer to an earlier attempt's request shows neither.
+// if it shows neither. Silence (a nil msg) shows neither, since the connection may be down; nor
+// does NATS's answer to a request of an earlier attempt.
 func (p *pluginAttempt) sighting(msg *nats.Msg) (absent, known bool) {
 	return p.absent, p.absent || msg != nil && !isNoResponders(msg)
 }
@@ -123,7 +123,6 @@ func (p *pluginAttempt) replied(now time.Time, msg *nats.Msg, attempt int64) act
 	return p.waitFor(now, pause)
 }
 
-// noResponders handles NATS's answer that no plugin is subscribed.
 func (p *pluginAttempt) noResponders(now time.Time, attempt int64) action {
 	switch {
 	case attempt != p.number: // it is not about the last request
@@ -134,7 +133,7 @@ func (p *pluginAttempt) noResponders(now time.Time, attempt int64) action {
 			p.ends = until
 		}
 	case p.ends.Before(now.Add(absentPause + min(p.resend, fateTime))):
-		// The fate of another request might be unknown at the end, and the command in doubt.
+		// Another request's fate might be unknown at the end, and then the command is in doubt.
 		p.away = p.ends.Sub(now)
 	default:
 		p.away = absentPause

@@ -20,7 +20,7 @@ const (
 	cancelPoll = 50 * time.Millisecond
 )
 
-// RefusedError: a signal was refused, and the refusal recorded as the run SignalID.
+// RefusedError: a signal was refused, and the run SignalID records the refusal.
 type RefusedError struct {
 	Code     wire.Code
 	SignalID string
@@ -29,9 +29,10 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return "worldengine: " + e.Message }
 
-// Cancel ends a pending command's run if no request for it can have reached a game, or with force
-// at once. A refusal is recorded, and returned as a *RefusedError. The record that ends the run is
-// in the town's history, as a result is (docs/adr/0025-cancelling-what-is-being-applied.md).
+// Cancel ends a pending command's run if no request for the command can have reached a game; with
+// force it ends the run at once. A refusal is recorded, and returned as a *RefusedError. The record
+// that ends the run is in the town's history, like the record of a result
+// (docs/adr/0025-cancelling-what-is-being-applied.md).
 func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 	return w.steps.Log.Retry(ctx, func() error {
 		current, err := w.load(ctx, s.TownID, s.RunID)
@@ -58,7 +59,7 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 		}
 		out, err := w.steps.Step(ctx, current, w.steps.Input(s.TownID, nil, event))
 		if s.TownID != "" {
-			w.config.Towns.Forget(s.TownID) // a cancellation has no turn of the town
+			w.config.Towns.Forget(s.TownID) // the cancellation was committed outside the town's turn
 		}
 		switch lost := errors.Is(err, commitlog.ErrLostRace); {
 		case closed && (lost || out.Refused != nil && err == nil):
@@ -108,7 +109,7 @@ func briefly(ctx context.Context, known func() bool) {
 }
 
 // settle reopens a after cancellations that the log has not confirmed. It commits a record first,
-// so that a cancellation still on its way loses its race.
+// so that a cancellation that is still on its way loses its race.
 func (w *Worker) settle(
 	ctx context.Context, a *Application, current commitlog.Entry, unsettled int64,
 ) {
@@ -146,8 +147,8 @@ func (w *Worker) arrived(
 	return err
 }
 
-// endOwn ends this server's application of a run that an operator has ended. It answers the
-// clients, with answer unless that is nil, and gives the next requests their turn. The
+// endOwn ends this server's application of a run that an operator has ended. It answers the clients
+// with answer, or with Cancelled if answer is nil, and gives the next requests their turn. The
 // application's goroutine learns the end from the log.
 func (w *Worker) endOwn(of alerts.About, answer *machine.Answer) {
 	var err error = Cancelled(of.RunID, true)

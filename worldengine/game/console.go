@@ -68,8 +68,8 @@ func (w *Worker) console(
 	}
 }
 
-// askConsole sends a command to the console before the attempt ends. An operator can cancel the run
-// until the log-in, since nothing is sent before: cancelling reports that one does.
+// askConsole sends a command to the console before the attempt ends. Until the console has logged
+// in, nothing is sent and an operator can cancel the run: cancelling reports that an operator does.
 func (w *Worker) askConsole(
 	ctx context.Context, a *Application, command *apply.Command, ends time.Time,
 ) (answer apply.Answer, cancelling bool, err error) {

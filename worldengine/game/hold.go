@@ -38,8 +38,8 @@ func (w *Worker) Watch(ctx context.Context) {
 }
 
 // look is the state of an application at the last look of Watch: the sequences of the town's last
-// record and of the pause of the world, and Application.started. At next Watch looks again even if
-// nothing has changed; zero for never.
+// record and of the pause of the world, and Application.started. At next, Watch looks again even if
+// nothing has changed; with a zero next it does not.
 type look struct {
 	town, world uint64
 	starts      int64
@@ -74,7 +74,7 @@ func (w *Worker) lookAtHeld(ctx context.Context, a *Application) (next time.Time
 }
 
 // Hold pauses or resumes the run of a town's pending command, as the town's entry in the log and
-// the known pause of the world require. It returns that entry. ok is false if the log failed; Watch
+// the known pause of the world require. It returns the entry. ok is false if the log failed; Watch
 // tries again.
 func (w *Worker) Hold(
 	ctx context.Context, townID string, p *apply.Pending,

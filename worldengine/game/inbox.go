@@ -19,8 +19,8 @@ import (
 type Router interface {
 	// Ask sends a request of a logical attempt.
 	Ask(subject string, a *Application, attempt int64, data []byte) error
-	// Forget ends the delivery to an application. With gaveUp its later answers count as late for a
-	// while.
+	// Forget ends the delivery to an application. With gaveUp, later answers to its requests count as
+	// late for a while.
 	Forget(a *Application, gaveUp bool)
 	Close()
 }
@@ -68,11 +68,11 @@ func (r *requests) tooMany(reply Reply) bool {
 	return asked > 0 && r.applied[reply.Attempt] > asked
 }
 
-// saysApplied is in every answer with the status applied, and seldom in others. reportApplied
+// saysApplied is in every answer with the status applied, and seldom in others, so reportApplied
 // parses the answer.
 var saysApplied = []byte(`"` + string(apply.Applied) + `"`)
 
-// maxLate bounds the remembered ended applications.
+// maxLate bounds the ended applications that are remembered.
 const maxLate = 4096
 
 // OpenInbox subscribes to the answers of plugins.

@@ -26,7 +26,7 @@ func (w *Worker) commitOutcome(ctx context.Context, a *Application, v apply.Resu
 		submitErr := w.config.Queue.SubmitFirst(a.TownID, func(ctx context.Context) {
 			defer close(turn)
 			defer func() {
-				if err != nil { // a panic too
+				if err != nil { // also after a panic
 					w.config.Towns.Forget(a.TownID)
 				}
 			}()
@@ -145,7 +145,7 @@ func (w *Worker) endedElsewhere(ctx context.Context, a *Application, v apply.Res
 }
 
 // record stores that the earlier attempts have failed and, with started, that this one has started.
-// If it fails, the run's next commit stores both.
+// If record fails, the run's next commit stores both.
 func (w *Worker) record(ctx context.Context, a *Application, started bool) {
 	err := w.steps.Log.Retry(ctx, func() error {
 		in := w.steps.Input(a.TownID, nil, &machine.Attempt{Started: started})

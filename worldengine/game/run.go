@@ -63,7 +63,7 @@ func (w *Worker) run(ctx context.Context, a *Application) {
 		attempt := a.Pending.Attempt
 		v, err := w.attempt(ctx, a)
 		if errors.Is(err, errSuperseded) {
-			v = apply.Result{Failed: apply.Silence(false, nil)} // tryCommit reads the end
+			v = apply.Result{Failed: apply.Silence(false, nil)} // tryCommit reads how the run ended
 		} else if err != nil {
 			return
 		}
@@ -91,7 +91,6 @@ func (w *Worker) finish(a *Application, v apply.Result, answer machine.Answer, e
 	}
 }
 
-// release ends an application and answers its waiting clients.
 func (w *Worker) release(a *Application, gaveUp bool, answer machine.Answer, err error) {
 	w.config.Router.Forget(a, gaveUp)
 	w.remove(a)
@@ -101,8 +100,8 @@ func (w *Worker) release(a *Application, gaveUp bool, answer machine.Answer, err
 // restTimeout bounds the time in which a stopping writer stores that a command rests.
 const restTimeout = 2 * time.Second
 
-// rest stores that this writer stops, and that no request for a's command has arrived. If it cannot,
-// the next writer has to assume that one may have.
+// rest stores that this writer stops, and that no request for a's command has arrived. If rest
+// cannot store this, the next writer has to assume that a request may have arrived.
 func (w *Worker) rest(a *Application) {
 	if !a.knows.Load() || a.Pending.Reached || a.arrival() != apply.NotArrived {
 		return

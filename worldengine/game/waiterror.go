@@ -19,7 +19,7 @@ var ErrInProgress = errors.New("worldengine: the handoff is accepted and its com
 
 // WaitError answers a client whose request waited in vain.
 type WaitError struct {
-	// RetryAfter is the pause before a retry; 0 for the default of Code.
+	// RetryAfter is the pause before a retry; 0 means the default of Code.
 	Code       wire.Code
 	RetryAfter time.Duration
 	// RunID is the run of the handoff; "" if the request is no handoff.
@@ -62,9 +62,9 @@ func Paused(townID string, world bool, by *commitlog.PausedBy, runID string, pen
 	return e
 }
 
-// Absent is the error of a request that waited too long for a town's plugin or console, absent
-// since a time. before is the run whose pending command is first in line; "" if that is the
-// request's own. runID is "" if the request is no handoff.
+// Absent is the error of a request that waited too long for a town's plugin or console, which is
+// absent since a time. before is the run whose command is first in line; "" if it is the request's
+// own run. runID is "" if the request is no handoff.
 func Absent(townID string, via apply.Binding, since time.Time, runID, before string) *WaitError {
 	e := &WaitError{Code: wire.CodePluginAbsent, RunID: runID,
 		Next: "Nothing was judged, and the key is free; send the same handoff again when the game is " +
@@ -121,8 +121,8 @@ func InProgress(runID, townID string, via apply.Binding, absent time.Time) *Wait
 }
 
 // EndLost is the error of a handoff whose run has ended, if the log no longer keeps the end. The
-// run was cancelled, or it failed and was retried. The same handoff again gets the key's present
-// result.
+// run was cancelled, or it failed and was retried. If the handoff is sent again, it gets the key's
+// present result.
 func EndLost(runID string) *WaitError {
 	return &WaitError{Code: wire.CodeLogUnavailable, RetryAfter: wire.RetrySoon, RunID: runID,
 		cause: commitlog.ErrLogUnavailable,
@@ -146,8 +146,8 @@ func OfRetry(runID string, err error) error {
 	return &e
 }
 
-// Ends returns the cancellation of a run whose handoff is not judged because of err. It has the code
-// of a pause or of an absent game; other errors have no code there.
+// Ends returns the cancellation of a run whose handoff is not judged because of err. A pause or an
+// absent game gives the cancellation its code; other errors give it none.
 func Ends(err error) machine.Cancellation {
 	if waited, ok := errors.AsType[*WaitError](err); ok && waited.cause == nil {
 		return machine.Cancellation{

@@ -1,6 +1,6 @@
 // Package game applies the commands of accepted handoffs through games. It asks the town's plugin
 // or console, stores each attempt and the outcome, pauses runs with their towns, and cancels runs
-// whose commands no game has.
+// whose commands no game has received.
 //
 //	Ensure ── attempt ──> game ── outcome ──> the town's turn ── one record ──> commit log
 //
@@ -29,14 +29,14 @@ import (
 // pollPause is the pause between two looks at a command's wait condition.
 const pollPause = 250 * time.Millisecond
 
-// Config configures a Worker. All but RCON and Metrics is required.
+// Config configures a Worker. All members but RCON and Metrics are required.
 type Config struct {
 	// Policy bounds the attempts, and the waits for plugins and consoles.
 	Policy apply.Policy
 	// RCON applies the commands of towns that are bound to it; nil if there is no console.
 	RCON apply.Console
-	// PauseWait and AbsentWait bound a client's wait for the end of a pause, and for an absent
-	// game; then it gets a *WaitError. Timeout bounds one commit.
+	// PauseWait and AbsentWait bound a client's wait for the end of a pause, and for an absent game;
+	// then the client gets a *WaitError. Timeout bounds one commit.
 	PauseWait, AbsentWait, Timeout time.Duration
 
 	Towns      *commitlog.Towns
@@ -53,8 +53,8 @@ type Config struct {
 
 // Alerts raises alerts. It is an *alerts.Alerts.
 type Alerts interface {
-	// Raise raises an alert, RaiseOnce only if its run has none with the code yet. RaiseStored is
-	// RaiseOnce, and returns when the alert is stored.
+	// Raise raises an alert. RaiseOnce raises it only if its run has none with the same code yet.
+	// RaiseStored is RaiseOnce, but returns after the alert is stored.
 	Raise(alert runevents.Alert)
 	RaiseOnce(alert runevents.Alert)
 	RaiseStored(ctx context.Context, alert runevents.Alert) error
@@ -62,8 +62,8 @@ type Alerts interface {
 
 // Metrics counts attempts.
 type Metrics interface {
-	// Attempt counts an attempt of a binding to apply a command, its end and its duration. It must
-	// not block and must be safe for concurrent use.
+	// Attempt counts an attempt to apply a command, by its binding, end and duration. It must not
+	// block and must be safe for concurrent use.
 	Attempt(by apply.Binding, ended apply.Result, took time.Duration)
 }
 
@@ -79,7 +79,7 @@ type Worker struct {
 
 	mu     sync.Mutex
 	towns  map[string]*Application // at most one for a town
-	closed bool                    // no more are accepted
+	closed bool                    // no more commands are accepted
 }
 
 // New returns a worker that works until ctx is done.
@@ -158,8 +158,8 @@ func (w *Worker) Stop(ctx context.Context) {
 	w.stop()
 }
 
-// InProgress returns the error of another handoff with a key whose command is being applied; nil if
-// none is.
+// InProgress returns the error of another handoff with a key if the key's command is being applied;
+// else nil.
 func (w *Worker) InProgress(townID, key string) error {
 	a := w.of(townID, "")
 	if a == nil || a.Handoff.IdempotencyKey != key {
@@ -168,8 +168,8 @@ func (w *Worker) InProgress(townID, key string) error {
 	return InProgress(a.RunID, townID, a.stored.Via, w.Absences.Since(townID))
 }
 
-// Absent returns the error of a request, with the run runID, behind the pending command of run
-// before, if that command waits for an absent game; else nil.
+// Absent returns the error of a request, of run runID, that waits behind the pending command of run
+// before. It returns nil unless that command waits for an absent game.
 func (w *Worker) Absent(townID, before, runID string) error {
 	a := w.of(townID, before)
 	if since := w.Absences.Since(townID); a != nil && a.away.Load() != nil && !since.IsZero() {
@@ -186,8 +186,8 @@ type Wait struct {
 	Next    time.Time // when the game is asked again
 }
 
-// Wait returns the wait of this writer's command for a town. It has RunID alone if the game is not
-// known to be away, and is zero if there is no command.
+// Wait returns the wait of this writer's command for a town. It has only RunID if the game is not
+// known to be away; it is zero if there is no command.
 func (w *Worker) Wait(townID string) Wait {
 	a := w.of(townID, "")
 	if a == nil {

@@ -7,7 +7,7 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// Pause is the pause of the world at a sequence of the log; By is nil if it is not paused.
+// Pause is the pause of the world at a sequence of the log; By is nil if the world is not paused.
 type Pause struct {
 	Seq uint64
 	By  *commitlog.PausedBy
@@ -20,8 +20,8 @@ type WorldPause struct {
 	known   atomic.Pointer[Pause]
 }
 
-// NewWorldPause returns a WorldPause with a pause that was just read. It calls changed after each
-// change.
+// NewWorldPause returns a WorldPause with a pause that was just read. The WorldPause calls changed
+// after each change.
 func NewWorldPause(log *commitlog.Log, now Pause, changed func()) *WorldPause {
 	w := &WorldPause{log: log, changed: changed}
 	w.known.Store(&now)
@@ -30,8 +30,8 @@ func NewWorldPause(log *commitlog.Log, now Pause, changed func()) *WorldPause {
 
 func (w *WorldPause) Known() Pause { return *w.known.Load() }
 
-// Of returns the pause that holds the handoffs of a town back, its own or the world's; nil if there is
-// none.
+// Of returns the pause that holds the handoffs of a town back, the town's own or the world's; nil
+// if there is none.
 func (w *WorldPause) Of(current commitlog.Entry) *commitlog.PausedBy {
 	if current.Paused != nil {
 		return current.Paused

@@ -14,59 +14,61 @@ import (
 
 // Reason codes of the package's own refusals.
 const (
-	// ReasonDeadlinePassed: the command's turn came after its deadline, so it was not begun.
-	// Retryable.
+	// ReasonDeadlinePassed: the command's turn came after its deadline, so it was not begun. The
+	// refusal is retryable.
 	ReasonDeadlinePassed = "DEADLINE_PASSED"
-	// ReasonOutcomeUnknown: the command was begun, and may be applied or not. Not retryable; compare
-	// the game with the town, and put the true state with town.put.
+	// ReasonOutcomeUnknown: the command was begun, and may be applied or not. The refusal is not
+	// retryable: compare the game with the town, and put the true state with town.put.
 	ReasonOutcomeUnknown = "OUTCOME_UNKNOWN"
-	// ReasonMemoryFailed: the memory cannot be written, so the command was not begun. Retryable.
+	// ReasonMemoryFailed: the memory cannot be written, so the command was not begun. The refusal is
+	// retryable.
 	ReasonMemoryFailed = "MEMORY_FAILED"
 )
 
-// Func applies a command to the game, or finds its outcome. It returns a definite answer: apply.Done,
-// which may get the town's true Snapshot, or apply.Refuse. It may be called for several towns at
-// once, but not twice at once for one town. The caller sets the ids of the answer.
+// Func applies a command to the game, or finds its outcome. It returns a definite answer:
+// apply.Done, perhaps with the town's true Snapshot, or apply.Refuse. It may be called for several
+// towns at once, but not twice at once for one town. The caller sets the ids of the answer.
 //
-// ctx is done when Close has waited long enough. It is not done at the command's deadline, since a
-// begun command had better be finished.
+// ctx ends with the ctx of Close. It does not end at the command's deadline, since a begun command
+// had better be finished.
 type Func func(ctx context.Context, c *apply.Command) (apply.Answer, error)
 
 // Config configures a plugin. Apply and Memory are required; other zero values mean their
 // documented defaults.
 type Config struct {
-	// World is the world's name; wire.DefaultWorld.
+	// World is the world's name; wire.DefaultWorld by default.
 	World string
 	// Towns are the ids of this process's towns; by default all towns of the world.
 	Towns []string
 
 	// Apply changes the game. Besides a definite answer it may return apply.Busy, or an error that
-	// wraps apply.ErrUnavailable, if the command was not begun; and apply.InProgress if it is not
-	// finished: the next request calls Recover. After any other error, an invalid answer or a panic
-	// the command is in doubt, and the next request calls Recover too.
+	// wraps apply.ErrUnavailable, if the command was not begun, and apply.InProgress if the command is
+	// not finished. After InProgress, any other error, an invalid answer or a panic, the command is in
+	// doubt, and the next request calls Recover.
 	Apply Func
-	// Recover finds the outcome of a begun command in the game, and may finish it. It may refuse the
-	// command, or return apply.Busy so that Apply is called again, only if nothing of it is in the
-	// game. An error or apply.InProgress means that the outcome is not known yet. Without Recover a
-	// command in doubt is refused for good with ReasonOutcomeUnknown.
+	// Recover finds the outcome of a begun command in the game, and may finish it. Only if nothing of
+	// the command is in the game may it refuse the command, or return apply.Busy, after which Apply is
+	// called again. An error or apply.InProgress means that the outcome is not known yet. Without
+	// Recover a command in doubt is refused for good with ReasonOutcomeUnknown.
 	Recover Func
 
-	// Answered, unless nil, is called after each answer is sent, with nil for ErrNoAnswer. again
-	// means that neither Apply nor Recover was called: the outcome is known, or the command waits. It
-	// must not block for long and must be safe for concurrent use.
+	// Answered, unless nil, is called after each answer is sent, and with a nil answer after
+	// ErrNoAnswer. again means that the request was answered at once, without Apply or Recover.
+	// Answered must not block for long and must be safe for concurrent use.
 	Answered func(c *apply.Command, answer *apply.Answer, again bool)
 
 	// Memory remembers the outcome of every command: see OpenFile.
 	Memory Memory
 
-	// Queue bounds the commands that wait or are being applied; 256. Others are answered busy.
+	// Queue bounds the commands that wait or are being applied; 256 by default. Other commands are
+	// answered busy.
 	Queue int
-	// Concurrency bounds the towns whose commands are applied at once; 8.
+	// Concurrency bounds the towns whose commands are applied at once; 8 by default.
 	Concurrency int
-	// RetryAfter is the engine's pause after busy and in-progress; 500 ms.
+	// RetryAfter is the engine's pause after busy and in-progress; 500 ms by default.
 	RetryAfter time.Duration
-	// ClockSkew bounds the difference between the engine's clock and this one; 1 minute. A deadline
-	// that passed longer ago counts whatever timeoutMs is.
+	// ClockSkew bounds the difference between the engine's clock and this one; 1 minute by default. A
+	// deadline that passed longer ago counts whatever timeoutMs is.
 	ClockSkew time.Duration
 	// Now is the clock; time.Now.
 	Now func() time.Time

@@ -8,30 +8,31 @@
 // # Guarantees
 //
 // An applyId is applied at most once per Memory. The Memory durably records an id as begun before
-// each call of Config.Apply, and its outcome afterwards; a repeated request gets that answer. An
-// outcome is remembered for the id, except a retryable refusal. That is remembered for its logical
-// attempt, and the next attempt calls Apply again.
+// each call of Config.Apply, and its outcome afterwards; a repeated request gets that outcome. A
+// retryable refusal is remembered for its logical attempt only, and the next attempt calls Apply
+// again.
 //
 // Commands of one town are applied one at a time, in the order of their arrival; up to
-// Config.Concurrency towns at once. A command beyond Config.Queue is answered busy. A repeated
-// request is answered busy while its command waits, and in-progress while it is applied. Each reply
-// subject then gets the outcome once: an engine uses one for all requests of an attempt. A command
-// whose deadline passes before its turn is not begun.
+// Config.Concurrency towns have their commands applied at once. A command beyond Config.Queue is
+// answered busy. A repeated request is answered busy while its command waits, and in-progress while
+// it is applied. Then each reply subject gets the outcome once: an engine uses one reply subject
+// for all requests of an attempt. A command whose deadline passes before its turn is not begun.
 //
 // Command.Trace is the W3C trace context of the handoff, if the agent sent one.
 //
 // # Commands in doubt
 //
-// A command is in doubt if it was begun and its outcome is not in the Memory: Apply returned an error
-// or panicked, or the process ended. Since Apply might apply it twice, Config.Recover is called
-// instead, which finds the outcome in the game. Without Recover the command is refused with
-// ReasonOutcomeUnknown, not retryable, and the engine leaves the town unchanged. That may be wrong:
-// it is logged as an error, and an operator corrects it with town.put. Silence would block the town
-// until the engine gives up, and "applied" would be a guess too.
+// A command is in doubt if it was begun and its outcome is not in the Memory: Apply returned an
+// error or panicked, or the process ended. Since Apply might apply it twice, Config.Recover is
+// called instead, which finds the outcome in the game. Without Recover the command is refused with
+// ReasonOutcomeUnknown, not retryable, and the engine leaves the town unchanged. Since the game may
+// have changed, the plugin logs an error, and an operator corrects the town with town.put. Silence
+// would block the town until the engine gives up, and "applied" would be a guess too.
 //
 // # One process for a town
 //
 // One plugin process hosts a town. There is no queue group: two processes have two memories, so
-// commands would be applied twice, too rarely to be noticed, and requests would go to half-dead
-// connections. A Memory's file is locked: a second process with the same file does not start.
+// some commands would be applied twice, too rarely to be noticed. Some requests would go to
+// half-dead connections. A Memory's file is locked: a second process with the same file does not
+// start.
 package plugin

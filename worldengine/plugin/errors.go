@@ -15,14 +15,14 @@ var (
 	// ErrNoAnswer is returned by Apply and Recover to leave a request unanswered. The command counts
 	// as begun, and the next request calls Recover; Config.Recover must be set.
 	ErrNoAnswer = errors.New("plugin: the request gets no answer")
-	// ErrUnfinished: Close ended before all commands were finished. After the next start, the begun
-	// ones are in doubt until Recover answers.
+	// ErrUnfinished: Close ended before all commands were finished. After the next start, begun
+	// commands are in doubt until Recover answers.
 	ErrUnfinished = errors.New("plugin: commands are still being applied")
 	// ErrNotMemory: the file is no memory, and was not changed. Give another path.
 	ErrNotMemory = errors.New("plugin: the file is not a plugin's memory")
-	// ErrCorrupt: the memory's file is damaged, and not by a crash, which damages its last line only.
-	// Restore the file. Or move it away, which forgets its ids, and compare the game with the
-	// engine's towns.
+	// ErrCorrupt: the memory's file is damaged before its last line, so not by a crash. Restore the
+	// file. Or move it away, so that its ids are forgotten, and compare the game with the engine's
+	// towns.
 	ErrCorrupt = errors.New("plugin: the memory is damaged")
 	// ErrLocked: another process uses the memory's file. End that process first.
 	ErrLocked = errors.New("plugin: the memory is in use by another process")

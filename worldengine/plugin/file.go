@@ -20,13 +20,13 @@ import (
 // fileHeader is the first line of a memory's file. A file without it is not changed.
 const fileHeader = `{"memory":"worldengine-plugin.v1"}` + "\n"
 
-// fewestLines is the number of lines up to which a file is not rewritten.
+// fewestLines is the least number of lines at which a file is made shorter.
 const fewestLines = 1024
 
 // FileConfig configures a File. Zero values mean their documented defaults.
 type FileConfig struct {
-	// MaxRecords bounds the remembered commands; DefaultMaxRecords. The oldest are forgotten first,
-	// but never a command in doubt.
+	// MaxRecords bounds the remembered commands; DefaultMaxRecords. Beyond it the oldest are
+	// forgotten, but no command in doubt.
 	MaxRecords int
 	// Retention is how long a command is remembered; DefaultRetention. A forgotten command would be
 	// applied again, so the retention must be longer than an engine may be away.
@@ -37,16 +37,16 @@ type FileConfig struct {
 	Logger *slog.Logger
 }
 
-// File is a Memory in a file, which has a line of JSON for each record; the last line of an id
-// counts. Put appends a line and syncs. When most lines are superseded, the file is replaced by a
-// shorter one. A torn last line is dropped: a crash came before its Put returned.
+// File is a Memory in a file with a line of JSON for each record; the last line of an id counts.
+// Put appends a line and syncs. When most lines are superseded, the file is replaced by a shorter
+// one. A torn last line is dropped: a crash tore it before its Put returned.
 type File struct {
 	*index
 	path   string
 	config FileConfig
 	lock   io.Closer
 
-	writing   sync.Mutex // over the rest
+	writing   sync.Mutex // guards the rest
 	file      *os.File
 	size      int64
 	lines     int
@@ -55,7 +55,7 @@ type File struct {
 }
 
 // OpenFile opens or creates the memory at path, and locks it against other processes (by path +
-// ".lock"). Close it after the plugin.
+// ".lock"). Close the File after the plugin.
 func OpenFile(path string, config FileConfig) (*File, error) {
 	config.MaxRecords = cmp.Or(config.MaxRecords, DefaultMaxRecords)
 	config.Retention = cmp.Or(config.Retention, DefaultRetention)
@@ -77,7 +77,7 @@ func OpenFile(path string, config FileConfig) (*File, error) {
 	return f, nil
 }
 
-// load reads the file, and opens it for appending. It first rewrites an empty or torn one.
+// load reads the file, and opens it for appending. It first rewrites an empty or torn file.
 func (f *File) load() error {
 	data, err := os.ReadFile(f.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -102,7 +102,7 @@ func (f *File) load() error {
 	return f.reopen()
 }
 
-// replay reads the lines of a file. It returns the size of all but a torn last line.
+// replay reads the lines of a file. It returns their size without a torn last line.
 func (f *File) replay(data []byte) (whole int, err error) {
 	rest, ours := bytes.CutPrefix(data, []byte(fileHeader))
 	if !ours {
@@ -197,17 +197,16 @@ func lineOf(r Record) ([]byte, error) {
 	return append(line, '\n'), nil
 }
 
-// compact rewrites the file if most of it is superseded. If that fails the old file stays in use.
-// The caller holds writing.
+// compact rewrites the file. If that fails, the old file stays in use. The caller holds writing.
 func (f *File) compact() {
-	// Closed first: Windows does not rename over an open file.
+	// The file is closed first, since Windows does not rename over an open file.
 	closed := f.file.Close()
 	rewritten := f.rewrite()
 	if err := f.reopen(); err != nil {
 		f.breaks(err)
 	}
 	if rewritten != nil {
-		f.compactAt = 2 * f.lines // not at every line from now on
+		f.compactAt = 2 * f.lines // or every later line would try again
 	}
 	if err := errors.Join(closed, rewritten, f.broken); err != nil {
 		f.config.Logger.Error("the plugin's memory could not be written anew",

@@ -25,12 +25,12 @@ type Host struct {
 	Name string `json:"name,omitzero"`
 }
 
-// Hosts asks who hosts the towns, or all towns of the world if none is given, and returns the plugins
-// in the order of the towns. Ask before Serve: if a town has two plugins, both apply its commands
-// (docs/plugin-protocol.md, "A town has one plugin"). A plugin of all towns answers for each town; a
-// plugin of some towns does not answer a question about all. A plugin that does not know the
-// question, or does not answer within a second, is not found. The error is ErrMayNotAsk, or the
-// connection's.
+// Hosts asks who hosts the towns, or all towns of the world if none is given, and returns the
+// plugins in the order of the towns. Ask before Serve: if a town has two plugins, both apply its
+// commands (docs/plugin-protocol.md, "A town has one plugin"). A plugin of all towns answers for
+// each town; a plugin of some towns does not answer a question about all towns. A plugin that does
+// not know the question, or does not answer within a second, is not found. The error is
+// ErrMayNotAsk, or the connection's.
 func Hosts(ctx context.Context, nc *nats.Conn, world string, towns ...string) ([]Host, error) {
 	return hostsOf(ctx, nc, world, towns, nil)
 }
@@ -102,8 +102,8 @@ func askerOf(nc *nats.Conn) string {
 
 // AnswerHosts answers questions about these towns of a world, or about all if none is given, until
 // the subscriptions or nc are closed. It does not answer questions of nc's own OtherHosts. Serve
-// calls it. When it returns, the server knows the subscriptions. A missing permission is reported as
-// an error of the connection only.
+// calls it. When it returns, the server knows the subscriptions. Only the connection reports a
+// missing permission.
 func AnswerHosts(nc *nats.Conn, world string, towns ...string) ([]*nats.Subscription, error) {
 	body, err := json.Marshal(Host{Name: nc.Opts.Name})
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 // job is a command that waits for its turn or is being applied.
 type job struct {
-	request // the request with the latest deadline, of those before the command's turn
+	request // of the requests before the command's turn, the one with the latest until
 	begun   bool
 	waiting []waiter
 }
@@ -20,11 +20,11 @@ type waiter struct {
 	interim bool  // it was answered busy or in-progress
 }
 
-// maxWaiters is how many of a command's reply subjects get its outcome: the last ones.
+// maxWaiters bounds the reply subjects that get a command's outcome: the last ones get it.
 const maxWaiters = 16
 
-// admit adds a request to its command's job or to the end of its town's queue. It returns the answer,
-// if there is one at once.
+// admit adds a request to its command's job or to the end of its town's queue. It returns the
+// answer if the request is answered at once.
 func (p *Plugin) admit(r request) (apply.Answer, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +47,7 @@ func (p *Plugin) admit(r request) (apply.Answer, bool) {
 // join adds a repeated request to a job, and returns the status of its interim answer.
 func (j *job) join(r request) apply.Status {
 	again := waiter{reply: r.reply, attempt: r.command.LogicalAttemptID, interim: true}
-	// An engine uses one reply subject for all requests of an attempt, which gets one outcome.
+	// All requests of an attempt have one reply subject, which gets one outcome.
 	same := func(w waiter) bool { return w.reply == r.reply }
 	if at := slices.IndexFunc(j.waiting, same); at >= 0 {
 		j.waiting[at] = again
@@ -77,7 +77,7 @@ func (p *Plugin) enqueue(j *job) {
 	}
 }
 
-// work does a town's jobs, one at a time. It gives its slot back between two jobs.
+// work does a town's jobs, one at a time. Between two jobs it gives its slot to other towns.
 func (p *Plugin) work(townID string) {
 	for more := true; more; {
 		p.slots <- struct{}{}
@@ -117,8 +117,8 @@ func (p *Plugin) finish(townID string, j *job) (waiting []waiter, more bool) {
 	return j.waiting, true
 }
 
-// gets reports whether a waiter gets the answer of a logical attempt. After an interim answer it gets
-// a definite one only; and it gets no retryable refusal of another attempt.
+// gets reports whether a waiter gets the answer to a logical attempt. After an interim answer, a
+// waiter gets only a definite answer. It gets no retryable refusal of another attempt.
 func (w *waiter) gets(a *apply.Answer, attempt int64) bool {
 	if retryable(a) && w.attempt != attempt {
 		return false

@@ -24,8 +24,8 @@ type Record struct {
 	// Attempt is the logical attempt of the latest begin or answer.
 	Attempt int64     `json:"attempt"`
 	At      time.Time `json:"at"`
-	// Answer is the outcome. It is nil while the command is begun or in doubt, and apply.Busy if it
-	// turned out not to be begun.
+	// Answer is the outcome. It is nil while the command is begun or in doubt, and apply.Busy if the
+	// command turned out not to be begun.
 	Answer *apply.Answer `json:"answer,omitzero"`
 }
 

@@ -37,13 +37,13 @@ func (p *Plugin) outcome(r request) *apply.Answer {
 		return new(apply.Refuse(c, ReasonMemoryFailed, "The plugin's memory cannot be written.",
 			true))
 	}
-	// The memory has "begun": from here on the command may be in the game.
+	// The memory has the command as begun: from here on it may be in the game.
 	return p.askApply(c)
 }
 
-// passed returns a message if a command's time is over, else "". timeoutMs is exact up to the time
-// that the request took; the deadline is of the engine's clock, and counts only if ClockSkew does not
-// explain the difference.
+// passed returns a message if a command's time is over, else "". timeoutMs is exact, except for the
+// time that the request was on its way. The deadline is by the engine's clock, so it counts only if
+// it passed longer ago than ClockSkew.
 func (p *Plugin) passed(r *request) string {
 	now := p.config.Now()
 	if !now.Before(r.until) {
@@ -132,7 +132,7 @@ func (p *Plugin) remember(c *apply.Command, answer apply.Answer) *apply.Answer {
 	return &answer
 }
 
-// put writes a record to the memory, which supersedes an unwritten one.
+// put writes a record to the memory. The record supersedes an unwritten one.
 func (p *Plugin) put(record Record) error {
 	if err := p.config.Memory.Put(record); err != nil {
 		return err

@@ -34,7 +34,6 @@ type Plugin struct {
 	unwritten map[string]Record // records that could not be written to the memory
 }
 
-// request is a request to apply a command.
 type request struct {
 	command *apply.Command
 	reply   string
@@ -134,9 +133,9 @@ func (p *Plugin) send(reply string, answer *apply.Answer) {
 	}
 }
 
-// Close takes no more requests, and returns when every command is answered. If ctx ends first, it
-// ends the ctx of Apply and Recover, answers busy to commands that are not begun, and returns
-// ErrUnfinished without waiting for the others.
+// Close takes no more requests, and returns when every command is answered. If ctx ends first,
+// Close ends the ctx of Apply and Recover, and returns ErrUnfinished at once. Commands that are not
+// begun are then answered busy.
 func (p *Plugin) Close(ctx context.Context) error {
 	// The answers leave before the caller closes the connection.
 	defer func() { _ = p.nc.FlushTimeout(5 * time.Second) }()
@@ -145,7 +144,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	p.closed = true
 	p.mu.Unlock()
 	for _, sub := range p.subs {
-		_ = sub.Drain() // of a closed connection, or for the second time
+		_ = sub.Drain() // fails if the connection is closed, or on a second Close
 	}
 	finished := make(chan struct{})
 	go func() {

@@ -91,8 +91,8 @@ func isPrintable(text string) bool {
 	})
 }
 
-// punctuation are the characters besides letters and digits in the texts of the names. None of them
-// quotes, escapes, selects or ends anything on a console.
+// punctuation has the characters besides letters and digits that the texts of the names may have.
+// None of them quotes, escapes, selects or ends anything on a console.
 const punctuation = "_-.,:!?()+’"
 
 // isText reports whether text has only words that have no other meaning on a console.

@@ -33,9 +33,9 @@ type Config struct {
 	Password schemas.Secret
 	// Timeout bounds each step: connecting, the login, each command. 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Names has the texts for ids, titles and names in commands.
+	// Names maps ids, titles and names to their texts in commands.
 	Names map[string]string
-	// Commands has the console commands of each proposal type, in order. A type without commands is
+	// Commands has the console commands of each proposal type, in order. Commands of other types are
 	// refused.
 	Commands map[handoff.ProposalType][]Template
 }
@@ -45,16 +45,16 @@ type Template struct {
 	// Run is the command, without a slash. {town}, {argument} and other placeholders stand for values.
 	Run string
 	// Expect is a regular expression that the response matches if and only if the command was done.
-	// Line ends at the end of the response are removed before. With "" every response matches.
+	// Line ends at the end of the response are removed first. With "" every response matches.
 	Expect string
 }
 
 // maxFile bounds the size of the configuration file and of the password file.
 const maxFile = 1 << 20
 
-// ReadConfig reads a configuration file and its password: from a file, relative to the configuration's
-// directory, or from an environment variable by lookup, which is os.LookupEnv. The error of an invalid
-// file is a *schemas.ValidationError.
+// ReadConfig reads a configuration file and its password. The password is in a file, relative to
+// the configuration's directory, or in an environment variable, which lookup (os.LookupEnv) reads.
+// The error of an invalid file is a *schemas.ValidationError.
 func ReadConfig(file string, lookup func(string) (string, bool)) (Config, error) {
 	data, err := platform.ReadFile(file, maxFile)
 	if err != nil {
@@ -70,7 +70,8 @@ func ReadConfig(file string, lookup func(string) (string, bool)) (Config, error)
 	return cfg, nil
 }
 
-// passwordSource is the file or the environment variable with the password; the other is "".
+// passwordSource names the file or the environment variable with the password; the other name is
+// "".
 type passwordSource struct{ file, env string }
 
 func (s passwordSource) read(
@@ -143,7 +144,6 @@ func parseConfig(data []byte) (Config, passwordSource, error) {
 	return cfg, source, m.Err()
 }
 
-// templates reads a list of commands.
 func templates(m *schemas.Members, v any, path string) []Template {
 	list, ok := v.([]any)
 	if !ok {

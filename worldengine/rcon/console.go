@@ -38,9 +38,10 @@ func New(cfg Config) (*Console, error) {
 // commands in order, each after the response to the one before. c must be valid.
 //
 // The answer is applied if every response matches its Expect. It is refused, with one of this
-// package's reasons, if nothing was done. The error wraps apply.ErrUnavailable if nothing was done,
-// and c may be applied later. It wraps apply.ErrInDoubt if the first command may have been sent, and
-// c must not be applied again. The end of ctx is an error of the same kinds.
+// package's reasons, if nothing was done and a new attempt would be refused again. The error wraps
+// apply.ErrUnavailable if nothing was done and c may be applied later. It wraps apply.ErrInDoubt if
+// the first command may have been sent: c must not be applied again. If ctx ends, the error is one
+// of these two.
 func (k *Console) Apply(
 	ctx context.Context, c *apply.Command, begin func() bool,
 ) (apply.Answer, error) {
@@ -95,7 +96,7 @@ func (k *Console) Apply(
 	return apply.Done(c), nil
 }
 
-// inDoubt returns the error of a command that may have been done, after so many that were done.
+// inDoubt returns the error if lines[done] may have been done, after all lines before it.
 func (k *Console) inDoubt(lines []string, done int, err error) error {
 	return fmt.Errorf("%w: rcon: %d of %d commands were answered as expected; then at %s: %w",
 		apply.ErrInDoubt, done, len(lines), k.excerpt(lines[done]), err)
@@ -114,8 +115,8 @@ func (k *Console) Close() {
 
 func (k *Console) end() { <-k.turn }
 
-// connect logs in, on the open link if there is one. The login shows if the link still works before a
-// command is risked on it: the server may have restarted.
+// connect logs in, on the open link if there is one. The login shows whether the link still works
+// before a command is risked on it: the server may have restarted.
 func (k *Console) connect(ctx context.Context) error {
 	if k.closed {
 		return ErrClosed

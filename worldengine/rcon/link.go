@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// fullBody is the smallest body of a packet that may be followed by another one. Vanilla splits
-	// after 4,096 characters, other servers before 4,096 bytes with the packet's head.
+	// fullBody is the size of the smallest body after which the response may have another packet.
+	// Vanilla splits after 4,096 characters, other servers before 4,096 bytes with the packet's head.
 	fullBody = 4000
 	// maxResponse bounds a whole response.
 	maxResponse = 64 << 10
@@ -76,10 +76,10 @@ func (l *link) command(ctx context.Context, line string) (response string, left 
 
 // response reads the response to the request id, which may have several packets.
 //
-// Nothing marks the last packet. A packet that is not full is the last one. After a full packet a
-// request that is no command is sent: vanilla answers requests in order, so the rest of the response
-// comes before the answer to that ("Unknown request 0"). It must not be sent together with the
-// command: vanilla closes the connection if it reads two packets at once.
+// Nothing marks the last packet. A packet that is not full is the last one. After a full packet,
+// response sends a request that is no command. Vanilla answers requests in order, so the answer
+// ("Unknown request 0") comes after the rest of the response. That request must not be sent
+// together with the command: vanilla closes the connection if it reads two packets at once.
 func (l *link) response(id int32) (string, error) {
 	first, err := l.receive(id, id)
 	if err != nil || len(first.body) < fullBody {
@@ -123,9 +123,9 @@ func (l *link) send(p packet) (left bool, err error) {
 	return true, nil
 }
 
-// within bounds an exchange by the timeout and by ctx: when one ends, it closes the connection, which
-// ends the exchange. If an exchange ends at the same moment, the connection may be closed although
-// within returns nil.
+// within bounds an exchange by the timeout and by ctx: when either ends, within closes the
+// connection, which ends the exchange. If an exchange ends at the same moment, the connection may
+// be closed although within returns nil.
 func (l *link) within(ctx context.Context, exchange func() error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.timeout, ErrTimeout)
 	defer cancel()
@@ -146,5 +146,4 @@ func (l *link) nextID() int32 {
 	return l.lastID
 }
 
-// close ends the link, whatever the error.
 func (l *link) close() { _ = l.conn.Close() }

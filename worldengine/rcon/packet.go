@@ -36,7 +36,6 @@ type packet struct {
 	body     string
 }
 
-// wire returns the bytes of p.
 func (p packet) wire() []byte {
 	data := make([]byte, 0, 4+overhead+len(p.body))
 	data = binary.LittleEndian.AppendUint32(data, uint32(overhead+len(p.body)))
@@ -72,7 +71,6 @@ func readPacket(r io.Reader) (packet, error) {
 	}, nil
 }
 
-// lost returns the error of a connection that ended.
 func lost(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("rcon: the game server ended the connection: %w", err)

@@ -25,9 +25,9 @@ const (
 type placeholder struct {
 	// text comes from outside: it needs an entry in the names, or has to be an id.
 	text func(*apply.Command) string
-	// number is of the town that is expected after the command.
+	// number comes from the town's expected state after the command.
 	number func(*apply.Command) int64
-	// targets are the targets of the commands that have the value; nil means all commands.
+	// targets are the targets of the types whose commands have the value; nil means all types.
 	targets []handoff.Target
 }
 
@@ -76,7 +76,6 @@ func project(c *apply.Command) town.Project {
 // percent returns a value of 0..1 as a whole number of percent.
 func percent(value float64) int64 { return int64(math.Round(100 * value)) }
 
-// template is a parsed Template.
 type template struct {
 	parts  []part
 	expect *regexp.Regexp // nil if every response matches
@@ -123,7 +122,8 @@ func parseTemplate(run string, t handoff.ProposalType) ([]part, error) {
 	return parts, checkNames(run)
 }
 
-// checkNames refuses a placeholder in the name of the command, or of one after "run".
+// checkNames refuses a placeholder in the name of the command, or of a command after the word
+// "run".
 func checkNames(run string) error {
 	words := strings.Fields(run)
 	for i, word := range words {

@@ -13,20 +13,20 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Append is the append authority for writers other than the engine itself: it persists events of
-// one run, together or not at all, and returns the place and time of each, in the order of writes.
+// Append is the append authority for producers other than the engine. It persists events of one
+// run, together or not at all, and returns the runSeq and time of each, in the order of writes.
 //
-// A new event gets the next place of its run, unique and strictly increasing for all who append,
-// and the time of the append authority as its persistedAt. A write whose (runId,
-// idempotencyKey) the run has stores nothing and gets that event's eventId, runSeq and persistedAt,
-// as long as the event is kept: one that Config.Retention has discarded may be stored again, at a
-// new place. A run of which nothing is kept begins at runSeq 1 again.
-// Events of unknown types are stored like any others.
+// A new event gets the run's next runSeq, which is unique and grows for all producers, and the
+// append authority's time as its persistedAt. If the run has an event with the same (runId,
+// idempotencyKey), nothing is stored, and the write gets that event's eventId, runSeq and
+// persistedAt. If that event has expired, the write may be stored again with a new runSeq. A run of
+// which nothing is kept begins at runSeq 1 again. Events of unknown types are stored like any
+// others.
 //
-// Writes are refused as a whole: with a *schemas.ValidationError with the paths of a
-// run-append-request.v1, a *runevents.OwnedError or *runevents.TransitionError as Config.Appends
-// says, runevents.ErrRunEnding while the engine is about to end the run, runevents.ErrRunEnded
-// after it has, or the error of Sender.MayRead. After any other error the writes may have been
+// Writes are refused as a whole. The error is a *schemas.ValidationError with the paths of a
+// run-append-request.v1; a *runevents.OwnedError or *runevents.TransitionError, as Config.Appends
+// says; runevents.ErrRunEnding while the engine is about to end the run; runevents.ErrRunEnded
+// after the end; or the error of Sender.MayRead. After any other error the writes may have been
 // stored; appending them again is safe, and shows whether they were.
 func (s *Store) Append(
 	ctx context.Context, townID string, writes []runevents.Write,
@@ -38,23 +38,23 @@ func (s *Store) Append(
 	return reply.Wait(ctx)
 }
 
-// Sender is who appends.
+// Sender is a producer that appends.
 type Sender struct {
 	// Name is the appendedBy of the events.
 	Name string
-	// MayRead returns an error if the sender may not read the runs of the town with a token, the
-	// same for all such towns. The member is nil if the sender may read all towns.
+	// MayRead returns an error, the same for all towns, if the sender may not read the runs of the
+	// town with a token. It is nil if the sender may read all towns.
 	MayRead func(townToken string) error
 }
 
-// Anyone is the name of a sender that has none, as without access control.
+// Anyone is the name of a sender that has none, for instance without access control.
 const Anyone = "anyone"
 
 // Submit is Append for a caller that does not wait: client gets the answer. Appends to one run are
 // worked on in the order of their submission. After an error of Submit itself (a
-// *schemas.ValidationError, ErrOverloaded, ErrStopping) client gets none. ErrOverloaded is returned
-// too while too many events of the town wait for the readers of the log. The writes must not be
-// changed before the answer.
+// *schemas.ValidationError, queue.ErrOverloaded, queue.ErrStopping) client gets no answer.
+// queue.ErrOverloaded also means that too many events of the town wait for the readers of the log.
+// The writes must not be changed before the answer.
 func (s *Store) Submit(
 	from Sender, townID string, writes []runevents.Write,
 	client queue.Client[[]runevents.Appended],
@@ -68,7 +68,8 @@ func (s *Store) Submit(
 	if !s.backlog.take(townID, len(writes)) {
 		return queue.ErrOverloaded
 	}
-	// A run has turns as a town has. A town with this id would share them, which is harmless.
+	// A run has turns as a town has. A town with this name as its id would share them, which is
+	// harmless.
 	err := s.Queue.Submit("run "+writes[0].RunID, func(ctx context.Context) {
 		appended, seq, err := []runevents.Appended(nil), uint64(0), queue.ErrPanicked
 		defer func() {
@@ -89,12 +90,11 @@ func invalidTown(message string) error {
 	})
 }
 
-// appendingTimeout bounds one append to a run.
 const appendingTimeout = 10 * time.Second
 
 // append decides about writes by this writer's knowledge of their run, and stores the new ones,
-// guarded by the run's last message in the log. It owns the run within this writer. It returns the
-// log sequence of the run's last append, too.
+// guarded by the run's last message in the log. It is called in the run's turn. It also returns the
+// log sequence of the run's last append.
 //
 // The knowledge may be behind the log, so a refusal counts only if the run was read afresh. A
 // duplicate counts anyway: a persisted event does not change.
@@ -133,8 +133,8 @@ func (s *Store) append(
 	return appended, seq, err
 }
 
-// known returns a run, and whether it was read afresh. It reads one that the cache lacks, and one
-// that the engine may have gone on with.
+// known returns a run, and whether it was read afresh. It reads a run that the cache lacks, or that
+// the engine may have gone on with.
 func (s *Store) known(ctx context.Context, runID string) (run *knownRun, fresh bool, err error) {
 	if run = s.cache.take(runID); run == nil {
 		run = s.newKnownRun(runID)
@@ -144,7 +144,6 @@ func (s *Store) known(ctx context.Context, runID string) (run *knownRun, fresh b
 	return run, true, s.readRun(ctx, run)
 }
 
-// newKnownRun returns a run of which nothing is known yet.
 func (s *Store) newKnownRun(runID string) *knownRun {
 	return &knownRun{
 		runID: runID, epoch: s.cache.now(),
@@ -152,9 +151,9 @@ func (s *Store) newKnownRun(runID string) *knownRun {
 	}
 }
 
-// plan is RunState.Plan, and checks the town of the run. Duplicates may name any town, since the
-// town is no part of their key. A sender that may not read the run gets the refusal of a run
-// without events, or else the error of MayRead.
+// plan is RunState.Plan, and also checks the town of the run. Duplicates may name any town, since
+// the town is no part of their key. A sender that may not read the run gets the refusal that a run
+// without events would give; if there is none, the error of MayRead.
 func (s *Store) plan(
 	run *knownRun, from Sender, townID string, writes []runevents.Write,
 ) (runevents.Plan, error) {
@@ -192,7 +191,8 @@ func (s *Store) store(
 	return plan.Results(at), run.take(rec, seq, at)
 }
 
-// readRun reads the records of a run that this writer does not know yet, the engine's commits too.
+// readRun reads the records of a run that this writer does not know yet, including the engine's
+// commits.
 func (s *Store) readRun(ctx context.Context, run *knownRun) error {
 	if _, err := s.index.Sync(ctx); err != nil {
 		return err
@@ -217,8 +217,8 @@ func (s *Store) readRun(ctx context.Context, run *knownRun) error {
 	return nil
 }
 
-// refreshRun reads the events that other writers have appended to a run meanwhile. A run that has
-// lost its place in the log is read anew.
+// refreshRun reads the events that other writers have appended to a run meanwhile. A run whose last
+// message the log has lost is read anew.
 func (s *Store) refreshRun(ctx context.Context, run *knownRun) (*knownRun, error) {
 	before := run.guard
 	err := s.readRun(ctx, run)

@@ -5,7 +5,6 @@ import (
 	"time"
 )
 
-// Bounds of a backlog.
 const (
 	// MaxUndigested is how many appended events may wait for the readers of the log. The readers
 	// read more in a second.
@@ -19,15 +18,14 @@ const (
 // the log have not read. Towns share it as they share queue.Slots: a town may have as many events
 // as there is room left. It is safe for concurrent use.
 type backlog struct {
-	digested func() uint64 // log sequence up to which the readers have read
+	digested func() uint64 // returns the log sequence up to which the readers have read
 
 	mu     sync.Mutex
 	towns  map[string]int // events by town, never 0
 	events int            // of all towns
-	stored []undigested   // the first to be stored first
+	stored []undigested   // in the order of storing
 }
 
-// undigested is an append that is stored.
 type undigested struct {
 	town   string
 	events int
@@ -59,7 +57,8 @@ func (b *backlog) done(town string, events int, seq uint64) {
 	b.stored = append(b.stored, undigested{town, events, seq, time.Now()})
 }
 
-// sweep gives back the room of the appends that the readers have read.
+// sweep gives back the room of the appends that the readers have read, or that have counted long
+// enough.
 func (b *backlog) sweep() {
 	upTo, n := b.digested(), 0
 	for _, u := range b.stored {

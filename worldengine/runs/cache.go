@@ -9,7 +9,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// knownRun is what this writer knows of a run that is appended to.
+// knownRun is this writer's knowledge of a run that producers append to.
 type knownRun struct {
 	runID string
 	state *runevents.RunState
@@ -45,7 +45,7 @@ type runCache struct {
 	epoch  uint64
 }
 
-// take returns the run and forgets it, or nil.
+// take returns the run, or nil, and forgets it.
 func (c *runCache) take(runID string) *knownRun {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +84,7 @@ func (c *runCache) drop(run *knownRun) {
 	}
 }
 
-// weight is the number of a run's events, and ten for the run itself.
+// weight is the number of a run's events, plus ten for the run itself.
 func (r *knownRun) weight() int { return r.state.Len() + 10 }
 
 // now returns the epoch of runs that are loaded from now on.
@@ -94,7 +94,7 @@ func (c *runCache) now() uint64 {
 	return c.epoch
 }
 
-// clear forgets every run, those that are taken too.
+// clear forgets every run; keep then ignores the runs that are taken now.
 func (c *runCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -41,8 +41,9 @@ type Failed struct {
 	Trace trace.Context
 }
 
-// End returns the record that ended a run of the engine and its log sequence, or nil if the run has
-// not ended or the log does not keep it. The errors are EndedAt's and commitlog.ErrLogUnavailable.
+// End returns the record that ended a run of the engine, and its log sequence. The record is nil if
+// the run has not ended or the log does not keep the record. The errors are EndedAt's and
+// commitlog.ErrLogUnavailable.
 func (e *Ends) End(ctx context.Context, runID string) (*commitlog.Record, uint64, error) {
 	seq, err := e.Runs.EndedAt(ctx, runID)
 	if err != nil || seq == 0 {
@@ -59,8 +60,8 @@ func (e *Ends) End(ctx context.Context, runID string) (*commitlog.Record, uint64
 	return rec, seq, err
 }
 
-// Record returns the record that ended a run, as End does. If the run events that name it are gone,
-// or cannot be read, it is nil: it is lost, and no later try finds it.
+// Record returns the record that ended a run, as End does. If the run events that name the record
+// are gone or cannot be read, Record returns nil: no later try would find the record.
 func (e *Ends) Record(ctx context.Context, runID string) (*commitlog.Record, error) {
 	rec, _, err := e.End(ctx, runID)
 	if errors.Is(err, ErrUnknownRun) || errors.Is(err, ErrRunDamaged) {
@@ -69,13 +70,13 @@ func (e *Ends) Record(ctx context.Context, runID string) (*commitlog.Record, err
 	return rec, err
 }
 
-// HasEnded reports whether a run has ended. A run of which nothing is kept has not.
+// HasEnded reports whether a run has ended. A run of which nothing is kept has not ended.
 func (e *Ends) HasEnded(ctx context.Context, runID string) (bool, error) {
 	run, err := e.known(ctx, runID)
 	return run.Status.Terminal(), err
 }
 
-// TownOf returns the town in the start of a run, "" if there is no such run.
+// TownOf returns the town that the start of a run names, "" if there is no such run.
 func (e *Ends) TownOf(ctx context.Context, runID string) (string, error) {
 	run, err := e.known(ctx, runID)
 	return machine.ReadStarted(&run).TownID, err
@@ -91,8 +92,9 @@ func (e *Ends) known(ctx context.Context, runID string) (runevents.Snapshot, err
 }
 
 // Failed returns a run whose end allows a retry: it failed without reaching a plugin or console
-// (RETRY_STEP of Execution Semantics v1; docs/adr/0026-a-retry-is-another-run.md). The present town
-// and the key's receipt decide the rest. With a refusal it has only the town, if that is known.
+// (RETRY_STEP of Execution Semantics v1; docs/adr/0026-a-retry-is-another-run.md). The town's
+// present state and the key's receipt decide the rest. With a refusal, the Failed has no handoff,
+// and the town only if that is known.
 func (e *Ends) Failed(ctx context.Context, runID string) (Failed, *approval.Refusal, error) {
 	rec, seq, err := e.End(ctx, runID)
 	switch {
@@ -173,7 +175,7 @@ func (f *Failed) Judge(now *dedupe.Receipt) *approval.Refusal {
 	return nil
 }
 
-// InHand refuses a retry because another one is being applied, in a run.
+// InHand refuses a retry because another retry of the run is being applied, as the run runID.
 func InHand(runID string) *approval.Refusal {
 	return &approval.Refusal{Code: wire.CodeRunRetried,
 		Message: "another retry of the run was first: its command is being applied, in run " + runID}

@@ -14,8 +14,8 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// rowOf returns the row of a run. A run that a producer began may lack members, and has neither type
-// nor result: its events may claim any.
+// rowOf returns the row of a run. If another producer than the engine began the run, the row may
+// lack members, and has neither type nor result: the events may claim any.
 func rowOf(run runevents.Snapshot, records []runevents.Record) messages.RunRow {
 	started := machine.ReadStarted(&run)
 	row := messages.RunRow{Snapshot: run, Timing: timingOf(records), TownID: started.TownID,
@@ -28,7 +28,8 @@ func rowOf(run runevents.Snapshot, records []runevents.Record) messages.RunRow {
 	return row
 }
 
-// Bounds of the search for one page: runs that the index looks at, and that are read for an id.
+// Bounds of the search for one page: runs that the index looks at, runs that are read, and runs
+// that are read at once to find an id.
 const (
 	maxSearched = 4 << 20
 	maxRead     = 2000

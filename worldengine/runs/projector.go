@@ -17,10 +17,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Bounds of a Projector.
 const (
 	maxHeld  = 2_000           // runs in memory, some 3 KB each
-	lookback = 1_000           // messages before the log's end, to begin without a position
+	lookback = 1_000           // without a position, begin so many messages before the log's end
 	window   = 1024            // rows that are taken at a time
 	interval = time.Second     // between two looks, and two saves of the position
 	lagHigh  = 5 * time.Second // above it PROJECTOR_LAG_HIGH is raised
@@ -42,9 +41,9 @@ type Projector struct {
 	since    atomic.Pointer[time.Time] // persistedAt of the oldest row that waits; nil if none waits
 
 	// Run's own.
-	loaded  bool // the position where to begin
+	loaded  bool // whether the position was loaded
 	held    *recent.Map[string, *runevents.Snapshot]
-	last    runevents.Record // the last one that was projected
+	last    runevents.Record // the last event that was projected
 	lagging bool
 	saved   uint64 // the position in the file
 }
@@ -184,7 +183,7 @@ func (p *Projector) project(ctx context.Context, row *index.Row) error {
 		p.store.config.Logger.Error("a run cannot be projected", "runId", runID, "error", err)
 		return nil
 	}
-	if next.LastEventSeq <= held.LastEventSeq { // its header and its events disagree
+	if next.LastEventSeq <= held.LastEventSeq { // the record's header and events disagree
 		p.store.config.Logger.Error("a run is not projected further: the watermark did not advance",
 			"runId", runID, "runSeq", held.LastEventSeq, "seq", row.Seq)
 		return nil
@@ -199,9 +198,9 @@ func (p *Projector) project(ctx context.Context, row *index.Row) error {
 	return nil
 }
 
-// gap returns the first record that skips a runSeq; seq is the runSeq before the first record. Such
-// a run is read again from its beginning, and a gap that the log has too is natural
-// (ExecutionSemantics v1, section 1.5, rule 1).
+// gap returns the first record that skips a runSeq; seq is the runSeq before the first record. A
+// run with a gap is read again from its beginning. A gap that the log has too is natural (Execution
+// Semantics v1, section 1.5, rule 1).
 func gap(seq int64, records []runevents.Record) *runevents.Record {
 	for i := range records {
 		if runevents.DetectNonContiguous(seq, records[i].RunSeq) {
@@ -236,7 +235,6 @@ func (p *Projector) load(ctx context.Context) error {
 	return nil
 }
 
-// save keeps the position, if it has moved.
 func (p *Projector) save() {
 	at := p.Position()
 	if p.file == "" || at == p.saved {

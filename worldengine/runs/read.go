@@ -16,15 +16,15 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// PageBytes bounds a page: it ends before the event, or row, with which it would have more bytes,
-// but has one at least. A message of that size fits into NATS with its default settings.
+// PageBytes bounds the bytes of a page's events or rows; a page has at least one. A message of that
+// size fits into NATS with its default settings.
 const PageBytes = 1_000_000
 
-// Events returns up to limit events of a run whose runSeq is above afterSeq and that are behind a
-// mark, a sequence of the log; fewer if they have more than PageBytes. LastEventSeq shows whether
-// there are others. It returns ErrUnknownRun if the log keeps no events of the run, or not the
-// first ones of these, ErrRunDamaged if one of them cannot be read, and index.ErrBehind if the
-// index has not followed the log.
+// Events returns up to limit events of a run that have a runSeq above afterSeq and come after the
+// log sequence afterMark; fewer if they have more than PageBytes. LastEventSeq shows whether there
+// are more. The error is ErrUnknownRun if the log keeps no events of the run, or not the first of
+// these events; ErrRunDamaged if one of them cannot be read; index.ErrBehind if the index has not
+// followed the log.
 func (s *Store) Events(
 	ctx context.Context, runID string, afterSeq int64, afterMark uint64, limit int,
 ) (page messages.Events, err error) {
@@ -66,7 +66,8 @@ func (s *Store) Events(
 }
 
 // Get returns the state of a run, projected from all of its events. metadata.consistency shows
-// whether some are invalid; operators get one alert for each. It fails as Events does.
+// whether some events are invalid; operators get one alert for each of these. It fails as Events
+// does.
 func (s *Store) Get(ctx context.Context, runID string) (runevents.Snapshot, error) {
 	records, err := s.Records(ctx, runID, 0)
 	if err != nil {
@@ -93,7 +94,7 @@ func (s *Store) SnapshotAt(
 	return &snapshot, err
 }
 
-// View is Get with the members that a list has.
+// View is Get with the members of a row in a list.
 func (s *Store) View(ctx context.Context, runID string) (run messages.Run, err error) {
 	records, err := s.Records(ctx, runID, 0)
 	if err != nil {
@@ -104,8 +105,8 @@ func (s *Store) View(ctx context.Context, runID string) (run messages.Run, err e
 	return run, err
 }
 
-// timingOf returns the times of a run: its first event says when it arrived, and its last one when
-// its answer was stored, unless it goes on.
+// timingOf returns the times of a run: its first event says when the run arrived, and the event
+// that ends the run says when its answer was stored.
 func timingOf(records []runevents.Record) messages.Timing {
 	if len(records) == 0 {
 		return messages.Timing{}
@@ -164,9 +165,9 @@ func (s *Store) project(
 	return snapshot.View(), nil
 }
 
-// record reads the record of a row, which has events of a run, and its persistedAt. It returns
-// ErrUnknownRun if the log no longer keeps the record, since the run's other events alone would
-// mislead, and ErrRunDamaged if the record cannot be read.
+// record reads the record of a row, which has events of a run, and the record's persistedAt. It
+// returns ErrUnknownRun if the log no longer keeps the record, since the run's other events alone
+// would mislead, and ErrRunDamaged if the record cannot be read.
 func (s *Store) record(
 	ctx context.Context, row *index.Row,
 ) (rec *commitlog.Record, at time.Time, err error) {
@@ -196,7 +197,7 @@ func (s *Store) record(
 	return rec, commitlog.At(msg), nil
 }
 
-// find returns a run as the index has it, brought up to date with the log unless the run has ended.
+// find returns a run from the index. Unless the run has ended, the index follows the log first.
 func (s *Store) find(ctx context.Context, runID string) (index.Run, error) {
 	run, found := s.index.Run(runID)
 	if found && run.Status().Terminal() && s.index.Position() >= run.Rows[len(run.Rows)-1].Seq {
@@ -211,7 +212,7 @@ func (s *Store) find(ctx context.Context, runID string) (index.Run, error) {
 	return run, nil
 }
 
-// Town returns the town token of the town that a run is of. It fails as Events does.
+// Town returns the token of a run's town. It fails as Events does.
 func (s *Store) Town(ctx context.Context, runID string) (string, error) {
 	if run, found := s.index.Run(runID); found {
 		return run.Town, nil
@@ -220,8 +221,8 @@ func (s *Store) Town(ctx context.Context, runID string) (string, error) {
 	return run.Town, err
 }
 
-// EndedAt returns the log sequence of the record in which a run ended, 0 if it goes on or another
-// producer ended it. It fails as Events does.
+// EndedAt returns the log sequence of the record in which a run ended; 0 if the run goes on, or if
+// another producer than the engine ended it. It fails as Events does.
 func (s *Store) EndedAt(ctx context.Context, runID string) (uint64, error) {
 	run, err := s.find(ctx, runID)
 	if err != nil {

@@ -1,8 +1,9 @@
-// Package runs reads, lists and appends the runs of a world, and projects those that others append to.
+// Package runs reads, lists and appends the runs of a world. It projects the runs that other
+// producers than the engine append to.
 //
 // Runs are found by the index and read from the commit log; a reader waits until the index has
-// followed the log. Appends of other writers are committed to the log, on the subject of their run,
-// guarded as a town's history is (RunEvents v2, append authority).
+// followed the log. Events of other producers are committed to the log on the subject of their run,
+// guarded like the commits of a town (RunEvents v2, append authority).
 package runs
 
 import (
@@ -17,7 +18,7 @@ import (
 )
 
 // ErrUnknownRun: the log keeps no events of that run, or not the first of those that were asked
-// for: it is too old.
+// for: the run is too old.
 var ErrUnknownRun = errors.New("worldengine: there is no such run")
 
 // ErrRunDamaged: the log has the run, but one of its records cannot be read: it was changed on the
@@ -43,13 +44,13 @@ type Config struct {
 	// Digested returns the log sequence up to which appended events are projected; nil if nothing
 	// waits for projections.
 	Digested func() uint64
-	// Alert is called with each alert that a projection finds, and the token of its town; "" if a
-	// reader asked for the projection. It must be safe for concurrent use.
+	// Alert is called with each alert that a projection finds, and the token of its town; the token is
+	// "" if a reader asked for the projection. It must be safe for concurrent use.
 	Alert  func(townToken string, alert runevents.Alert)
 	Logger *slog.Logger
 }
 
-// New returns the runs of a world over its log and the index of it. The queue has to be set before
+// New returns the Store of a world over the world's log and index. The queue has to be set before
 // the first append.
 func New(log *commitlog.Log, x *index.Index, config Config) *Store {
 	if config.Digested == nil {
@@ -64,7 +65,7 @@ func New(log *commitlog.Log, x *index.Index, config Config) *Store {
 // Forget makes appends read their runs anew: the log may have lost its tail.
 func (s *Store) Forget() { s.cache.clear() }
 
-// turns gives the work of a run its turn: see queue.Queue.
+// turns gives each run its turns: see queue.Queue.
 type turns interface {
 	Submit(name string, run func(ctx context.Context)) error
 }

@@ -20,17 +20,15 @@ const (
 	laterPause = 500 * time.Millisecond
 )
 
-// errSilent: no answer came.
 var errSilent = errors.New("no answer came")
 
-// asked has the requests for one id, and receives their answers until it is closed.
+// asked sends requests for one id, and receives their answers until it is closed.
 type asked struct {
 	c   *checker
 	id  string
 	sub *nats.Subscription
 }
 
-// ask sends requests with an id.
 func (c *checker) ask(id string, requests ...[]byte) (*asked, error) {
 	sub, err := c.nc.SubscribeSync(c.nc.NewInbox())
 	a := &asked{c, id, sub}
@@ -76,7 +74,6 @@ func (a *asked) next(ctx context.Context, wait time.Duration) (apply.Answer, err
 	return answer, nil
 }
 
-// request returns a request with a timeout.
 func request(command *apply.Command, left time.Duration) ([]byte, error) {
 	now := time.Now()
 	command.Deadline = now.Add(left)
@@ -99,7 +96,8 @@ func changed(
 	return json.Marshal(members, json.Deterministic(true))
 }
 
-// askUntilAnswered repeats a request like the engine until a definite answer comes.
+// askUntilAnswered repeats a request like the engine until a definite answer comes or Timeout
+// passes.
 func (c *checker) askUntilAnswered(
 	ctx context.Context, command *apply.Command,
 ) (apply.Answer, error) {
@@ -163,7 +161,6 @@ func (c *checker) denied() error {
 
 func definite(a apply.Answer) bool { return a.Status == apply.Applied || a.Status == apply.Refused }
 
-// text describes an answer in a report.
 func text(a apply.Answer) string {
 	said := string(a.Status)
 	if a.Status == apply.Refused {

@@ -1,5 +1,5 @@
 // Package conformance tests a plugin against each rule of docs/plugin-protocol.md. It sends the
-// requests of an engine, including an engine that restarts, is late, or is newer.
+// requests of an engine, also of one that has restarted, is late, or is newer.
 //
 // It sees the plugin's answers and not its game: a plugin that answers correctly passes, even if it
 // applies a command twice.
@@ -26,14 +26,14 @@ type Config struct {
 	Subject string
 	// Town is the state that the commands are for.
 	Town town.State
-	// Type and Argument are of the commands; a casual talk by default.
+	// Type and Argument are the commands' type and argument; a casual talk by default.
 	Type     handoff.ProposalType
 	Argument string
-	// Timeout bounds the wait for a definite answer; 10 s. Quiet is how long no answer must come until
-	// it counts as silence; 1 s.
+	// Timeout bounds the wait for a definite answer; 10 s by default. After Quiet without an answer,
+	// the plugin counts as silent; 1 s by default.
 	Timeout, Quiet time.Duration
 	// Restart bounds the wait for a restart of the plugin; 0 skips that rule. Ask, unless nil, is
-	// called with the request to the plugin's author.
+	// called with each request to the plugin's author, such as to end the plugin.
 	Restart time.Duration
 	Ask     func(text string)
 	// Finished, unless nil, is called with each row.
@@ -73,8 +73,8 @@ var ErrDenied = errors.New("conformance: this user may not ask plugins")
 // errSkip marks a rule that could not be observed.
 var errSkip = errors.New("not seen")
 
-// Check tests the plugin of a subject, rule by rule. It returns ErrAbsent if there is none,
-// ErrDenied if the user may not ask it, and ctx's error if ctx ends first.
+// Check tests the plugin of a subject, rule by rule. It returns ErrAbsent if no plugin is
+// subscribed, ErrDenied if the user may not ask it, and ctx's error if ctx ends first.
 func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
 	if config.Type == "" {
 		config.Type, config.Argument = handoff.TalkToTownsfolk, "casual"
@@ -118,12 +118,11 @@ func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
 	return done, nil
 }
 
-// checker asks one plugin.
 type checker struct {
 	Config
 	nc    *nats.Conn
 	actor string // unique, so that the ids of the commands are new
-	made  int    // commands
+	made  int    // the number of commands made
 
 	first  *apply.Command // of the rule "answer"
 	got    apply.Answer   // the answer to first
@@ -133,7 +132,6 @@ type checker struct {
 // runID is the run of the commands, which does not exist.
 const runID = "00000000-0000-4000-8000-000000000000"
 
-// command makes a new command.
 func (c *checker) command(kind handoff.ProposalType, argument string) (*apply.Command, error) {
 	c.made++
 	h, err := handoff.New(handoff.Proposal{
@@ -146,7 +144,7 @@ func (c *checker) command(kind handoff.ProposalType, argument string) (*apply.Co
 		return nil, fmt.Errorf("conformance: the command: %w", err)
 	}
 	expected, reason := town.DefaultRules().Apply(c.Town.Snapshot, &h.Proposal)
-	if reason != "" { // the rules do not know the argument either
+	if reason != "" { // the rules refuse it, so no change is expected
 		expected = c.Town
 	}
 	return apply.NewCommand(h, runID, c.Town, expected), nil

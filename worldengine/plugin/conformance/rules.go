@@ -134,7 +134,7 @@ func (c *checker) onePlugin(ctx context.Context, _ *apply.Command) (string, erro
 		answers)
 }
 
-// same asks for the first command again, and compares.
+// same asks for the first command again, and compares the answers.
 func (c *checker) same(ctx context.Context, attempt int64) (string, error) {
 	again := *c.first
 	again.LogicalAttemptID = attempt
@@ -174,7 +174,6 @@ func (c *checker) twoAtOnce(ctx context.Context, one *apply.Command) (string, er
 	return text(a) + "; " + text(b), err
 }
 
-// atOnce asks for two commands at once.
 func (c *checker) atOnce(
 	ctx context.Context, one, two *apply.Command,
 ) (first, second apply.Answer, err error) {
@@ -220,7 +219,7 @@ func (c *checker) lateAgain(ctx context.Context, _ *apply.Command) (string, erro
 
 func (c *checker) refused(ctx context.Context, _ *apply.Command) (string, error) {
 	kind := c.Type
-	if kind.Spec().Values != nil { // a closed set: no argument of it is unknown
+	if kind.Spec().Values != nil { // every argument of such a type is known
 		kind = handoff.AdvanceProject
 	}
 	command, err := c.command(kind, "no-such-thing-"+strings.ToLower(c.actor[len(c.actor)-6:]))
@@ -296,7 +295,7 @@ func (c *checker) notApplied(ctx context.Context, id string, data []byte) (strin
 		case errors.Is(err, ErrAbsent):
 			return "", err
 		case err != nil:
-			found = err.Error() // the engine ignores it too
+			found = err.Error() // the engine ignores an invalid answer too
 		case got.Status == apply.Applied:
 			return "", errors.New("applied")
 		default:
