@@ -56,7 +56,8 @@ var ErrLogLost = errors.New("the log has lost messages")
 // ErrFormat: the world, or the backup, is stored in a format that this program does not read.
 var ErrFormat = errors.New("worldengine: stored by another program")
 
-// ErrHalfRestored: a restore of the world did not finish. Run it again, or restore another backup.
+// ErrHalfRestored: a restore of the world did not finish. Run the restore again, or restore
+// another.
 var ErrHalfRestored = errors.New("worldengine: the world is being restored, or was in part: run " +
 	"the restore again, or restore another backup")
 

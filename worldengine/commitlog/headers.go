@@ -113,7 +113,7 @@ func describeRun(rec *Record, set func(name, value string)) {
 }
 
 // At returns when the append authority persisted a message of the log: the time in its header, or
-// the time of its stream if the header is damaged.
+// the stream's time if the header is damaged.
 func At(msg *jetstream.RawStreamMsg) time.Time { return AtOr(msg.Header, msg.Time) }
 
 // AtOr is At, by a message's headers and the time at which its stream stored it.

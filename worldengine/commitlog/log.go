@@ -130,7 +130,7 @@ func (l *Log) CommitTown(ctx context.Context, rec *Record, after *Entry, guard u
 const retryDelay = 50 * time.Millisecond
 
 // Successor resolves an append in doubt: the message that followed guard on its subject is either
-// the appended one, or proof that it was never stored.
+// the appended one, or proof that the append was never stored.
 func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
 	next, err := l.Next(ctx, msg.Subject, guard+1)
 	if err == nil && next == nil {

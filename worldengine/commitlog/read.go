@@ -231,9 +231,8 @@ func EachWhole(
 	return r.each(ctx, 0, fetchBodies, visit)
 }
 
-// EachLast is Each for the last message of each subject that matches one of the filters. After a
-// message that was changed on the disk, the order is by subject, and messages that came meanwhile
-// are visited too.
+// EachLast is Each for the last message of each subject that matches one of the filters. Behind a
+// message that was changed on the disk, it visits by subject, also messages that came meanwhile.
 func EachLast(
 	ctx context.Context, stream jetstream.Stream, filters []string,
 	visit func(msg *jetstream.RawStreamMsg) error,

@@ -84,7 +84,7 @@ func DefaultSettings() Settings {
 	}
 }
 
-// Or returns the settings, completed from others.
+// Or returns the settings; others replace those that are not given.
 func (s Settings) Or(others Settings) Settings {
 	return Settings{
 		HistoryPerTown:  cmp.Or(s.HistoryPerTown, others.HistoryPerTown),

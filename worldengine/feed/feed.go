@@ -33,7 +33,7 @@ type Config struct {
 	Index     *index.Index
 	// Publish publishes a live message. It must not block.
 	Publish func(subject string, data []byte) error
-	// Listening reports whether a live message on a subject has a listener; nil publishes each.
+	// Listening reports whether a live message on a subject has a listener; nil: all are published.
 	Listening func(subject string) bool
 	// Damaged is called with each unreadable commit of a page, and the reason.
 	Damaged func(seq uint64, err error)

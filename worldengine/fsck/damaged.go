@@ -162,7 +162,7 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	guard := uint64(0) // the guard ignores a message that is not delivered
+	guard := uint64(0) // NATS checks guards without undelivered messages
 	if d.last.Delivered {
 		guard = d.last.Sequence
 	}

@@ -291,7 +291,7 @@ func (r *replay) readCancellation() error {
 	return nil
 }
 
-// tailOf returns the end of a pending command's run before a record with the events next. The
+// tailOf returns the end of a pending command's run before a record whose events are next. The
 // attempts' events that the record lacks are on the run's own subject.
 func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
 	stored := slices.DeleteFunc(machine.OfAttempts(p.Attempt), func(e runevents.Event) bool {

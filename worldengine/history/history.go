@@ -246,7 +246,7 @@ func failureOf(msg *jetstream.RawStreamMsg) (*messages.Failure, error) {
 // NewestWindow is how many of the log's last messages Newest looks at.
 const NewestWindow = 500
 
-// Window bounds the revisions that Newest visits, at both ends and exclusively; 0 is no bound.
+// Window bounds the revisions that Newest visits; neither bound is included, and 0 is no bound.
 type Window struct{ Before, After uint64 }
 
 // Newest visits the changes of all towns in a window, the newest first, until visit returns false.

@@ -339,7 +339,7 @@ func entryOf(p *handoff.Proposal, title string, complete bool) messages.MemoryEn
 
 // text trims s and cuts it to most UTF-16 code units, as JavaScript does; nil if nothing is left.
 func text(s string, most int) *string {
-	space := func(r rune) bool { // in JavaScript
+	space := func(r rune) bool { // space in JavaScript
 		return r >= '\t' && r <= '\r' || unicode.Is(unicode.Z, r) || r == '\uFEFF'
 	}
 	s = strings.TrimFunc(s, space)

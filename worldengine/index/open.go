@@ -230,8 +230,7 @@ func (ix *Index) keepFile(ctx context.Context) {
 	}
 }
 
-// keepSmall drops forgotten rows and writes the samples, once a minute until ctx ends; follow runs
-// meanwhile.
+// keepSmall drops forgotten rows and writes the samples, once a minute until ctx ends.
 func (ix *Index) keepSmall(ctx context.Context) {
 	for backoff.Sleep(ctx, compactEvery) == nil {
 		if err := ix.compact(ctx); err != nil && ctx.Err() == nil {

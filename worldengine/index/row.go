@@ -14,16 +14,16 @@ type Flag uint16
 const (
 	First   Flag = 1 << iota // the first row of its run
 	Ended                    // its run has ended
-	Pending                  // a command is being applied in the town after it
-	Paused                   // the town is paused after it
-	Asked                    // proposals wait for approval in the town after it
+	Pending                  // after the row, a command is being applied in the town
+	Paused                   // after the row, the town is paused
+	Asked                    // after the row, proposals wait for approval in the town
 	Closing                  // only the engine may continue the run
 	OfTown                   // on the log subject of its town
 	OfRun                    // on the subject of its run
-	accepts                  // consumes its key
-	Removed                  // the town is removed after it
-	// InDoubt is no flag of rows. A town is in doubt if a command failed that the game may have
-	// applied. A later result, put or removal ends the doubt.
+	accepts                  // the row's key is accepted
+	Removed                  // after the row, the town is removed
+	// InDoubt is no flag of rows. A town is in doubt if a command failed but the game may have
+	// applied it. A later result, put or removal ends the doubt.
 	InDoubt
 )
 

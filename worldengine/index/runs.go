@@ -26,7 +26,7 @@ type Filter struct {
 	// Oldest lists the oldest runs first, in the order in which they were committed.
 	Oldest bool
 	// AfterMark, if set, selects only runs that have a row behind this sequence, however old they
-	// are. Their order is the order of their first such rows. From, To and Oldest are then ignored.
+	// are. The runs are ordered by their first such rows. From, To and Oldest are then ignored.
 	AfterMark *uint64
 }
 

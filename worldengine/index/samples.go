@@ -175,8 +175,8 @@ func (ix *Index) sample() {
 }
 
 // Samples returns a sample for each step between from and to. It counts the handoffs of towns whose
-// commits the log still keeps, or all handoffs if towns is nil. Answer times of towns end at
-// persistedAt, not when the answer is sent.
+// commits the log still keeps, or all handoffs if towns is nil. If towns is not nil, answer times
+// end at persistedAt, not when the answer is sent.
 func (ix *Index) Samples(
 	towns []string, from, to time.Time, step time.Duration, now time.Time,
 ) []messages.Sample {

@@ -54,8 +54,8 @@ type dictionary struct {
 	numbers map[string]uint32
 }
 
-// number returns the number of a name, and gives a new name a new one. It returns 0 for "", and for
-// a new name if there are already limit names.
+// number returns the number of a name, and numbers a new name. It returns 0 for "", and for a new
+// name if there are already limit names.
 func (d *dictionary) number(name string, limit int) uint32 {
 	n, known := d.numbers[name]
 	if !known && len(d.names) <= limit {

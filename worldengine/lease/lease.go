@@ -108,8 +108,8 @@ func (l *Lease) ask(
 		l.World, err)
 }
 
-// open returns the bucket, and creates it only if there is none: updates by several servers would
-// keep a cluster from electing its leaders.
+// open returns the bucket, creates it if it is missing, and never updates it: updates by several
+// servers would keep a cluster from electing its leaders.
 func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
 	name := wire.WriterBucket(l.World)
 	bucket, err := l.JetStream.KeyValue(ctx, name)
