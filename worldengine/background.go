@@ -90,8 +90,8 @@ const (
 	closingTime = 30 * time.Second
 )
 
-// reapWaiting ends the waiting runs that no writer has any more, until ctx is done: runs of this
-// writer, and runs of earlier writers that the index knows. A writer that lost its lease may have
+// Until ctx is done, reapWaiting ends the waiting runs that no writer has any more. They are runs
+// of this writer, or runs of earlier writers in the index. A writer that lost its lease may have
 // recorded runs after this writer began.
 func (e *Engine) reapWaiting(ctx context.Context) {
 	for _, err := e.index.Sync(ctx); err != nil; _, err = e.index.Sync(ctx) {
@@ -263,9 +263,9 @@ func (e *Engine) watchStorage(ctx context.Context) {
 	}
 }
 
-// watchLog checks the log, until ctx is done, after each reconnect of nc and when the log seems to
-// be another one: NATS may have lost messages. It also reads the pause of the world again every
-// rereadPause, since a signal that got no answer may be stored.
+// Until ctx is done, watchLog checks the log after each reconnect of nc, since NATS may have lost
+// messages, and when the log seems to be another one. It also reads the pause of the world again
+// every rereadPause, since a signal that got no answer may be stored.
 func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 	status := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(status)

@@ -44,7 +44,7 @@ type delivery struct {
 	// waited reports whether the delivery had to wait for its town. held is why it still waits.
 	waited bool
 	held   wait
-	// recorded reports whether the log may have events of the run on the run's own subject; tail is
+	// recorded reports whether the log may have events of the run on the run's own subject. tail is
 	// the end of the run there, as far as this writer knows. closed reports whether only the engine
 	// may continue the run there.
 	recorded, closed bool
@@ -136,9 +136,10 @@ func (d *delivery) Run(ctx context.Context, t queue.Turn) queue.Result {
 	return queue.Done
 }
 
-// judge decides about a delivery and commits the decision, again if it loses a race. answer is nil
-// if the delivery is held, or a game has its command. A delivery behind a held delivery is held for
-// the same reason; behind a held change of the town, it is held without a reason.
+// judge decides about a delivery and commits the decision. It does both again if it loses a race.
+// answer is nil if the delivery is held, or a game has its command. A delivery behind a held
+// delivery is held for the same reason; behind a held change of the town, it is held without a
+// reason.
 func (e *Engine) judge(
 	ctx context.Context, d *delivery, behind queue.Task,
 ) (answer *Answer, held bool, err error) {
@@ -212,9 +213,9 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held 
 	return out.Answer, false, err
 }
 
-// mustWait reports whether a delivery has to wait: while the town or the world is paused, or while
-// a command is being applied to the town. This writer then works on that command. If the command is
-// this handoff's, the error is ErrInProgress.
+// mustWait reports whether a delivery has to wait: in a pause of the town or the world, or for a
+// command that is being applied to the town. This writer then works on that command. If the command
+// is this handoff's, the error is ErrInProgress.
 func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.Entry) (bool, error) {
 	townID := d.handoff.Proposal.TownID
 	if current.Pending != nil {
@@ -241,8 +242,8 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 	return true, e.hold(ctx, d, why)
 }
 
-// inProgress returns the error of a delivery whose handoff's command is being applied in another
-// run: why or, for a retry, the retry's refusal.
+// inProgress returns the error of a delivery whose command is being applied in another run. It is
+// why or, for a retry, the retry's refusal.
 func (e *Engine) inProgress(
 	ctx context.Context, d *delivery, current commitlog.Entry, why error,
 ) error {

@@ -1,13 +1,13 @@
-// Package worldengine is the authoritative engine of a world: it judges handoffs against the true
+// Package worldengine is the authoritative engine of a world. It judges handoffs against the true
 // state of their town, applies the accepted ones, and commits its decisions.
 //
 //	input, town ── machine.Step ──> record ── one message ──> commit log ──> index ──> answer
 //
-// The commit log is the truth (package commitlog): one message per decision, which holds the town's
-// new state, the result and the run's events together or not at all. Each message is guarded by the
-// town's previous message, so a writer that does not know yet that it lost its lease changes
-// nothing. The index finds records in the log (package index). Package service puts the engine on
-// NATS.
+// The commit log is the truth (package commitlog): it has one message per decision. A message holds
+// the town's new state, the result and the run's events together or not at all. Each message is
+// guarded by the town's previous message, so a writer that does not know yet that it lost its lease
+// changes nothing. The index finds records in the log (package index). Package service puts the
+// engine on NATS.
 package worldengine
 
 import (
@@ -36,7 +36,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Errors of the engine. Bad input is a *schemas.ValidationError; after every other error the client
+// Errors of the engine. Bad input is a *schemas.ValidationError. After every other error the client
 // may send the request again: nothing was changed, or the same request finds the change.
 var (
 	// ErrOverloaded: a bounded queue is full. Ask again after a pause.

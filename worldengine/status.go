@@ -24,7 +24,7 @@ import (
 const (
 	// followWait is how long the index and the bus may take to reach the end of the log.
 	followWait = 2 * time.Second
-	// mostNamed is how many towns each list of a status names; mostProblems is how many towns
+	// mostNamed is how many towns each list of a status names. mostProblems is how many towns
 	// without a plugin get a sentence of their own.
 	mostNamed, mostProblems = 100, 5
 )

@@ -159,8 +159,8 @@ func (c *change) Run(ctx context.Context, t queue.Turn) queue.Result {
 }
 
 // commitChange commits a change to the town as the log has it. The change is held by a pending
-// command, or by a held task before it, unless that task is a handoff that waits for the end of a
-// pause.
+// command, or by a held task before it. Behind a handoff that is held in a pause, the change is not
+// held.
 func (e *Engine) commitChange(
 	ctx context.Context, c *change, behind queue.Task,
 ) (stored Town, held bool, err error) {
@@ -362,8 +362,8 @@ func (q *TownQuery) passes(t *messages.ListedTown, pending bool) bool {
 	return true
 }
 
-// pendingRun returns the run whose command is being applied in the town with a token; "" if it has
-// ended, or the town is damaged.
+// pendingRun returns the run whose command is being applied in the town with a token; "" if the run
+// has ended, or the town is damaged.
 func (e *Engine) pendingRun(ctx context.Context, token string) string {
 	rec, err := e.lastRecord(ctx, token)
 	if err != nil || rec == nil || rec.Pending == nil {

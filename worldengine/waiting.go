@@ -28,9 +28,8 @@ type wait struct {
 	behind string
 }
 
-// hold records that a delivery waits. It returns an error if the wait is over: the run was
-// cancelled, or the delivery has waited for Config.PauseWait in a pause, or for absentWait behind a
-// command.
+// hold records that a delivery waits. It returns an error if the run was cancelled, or if the
+// delivery has waited for Config.PauseWait in a pause, or for absentWait behind a command.
 func (e *Engine) hold(ctx context.Context, d *delivery, why wait) (err error) {
 	d.held = why
 	waited, runID, townID := time.Since(d.queued), d.run.RunID, d.handoff.Proposal.TownID
@@ -72,9 +71,9 @@ func (d *delivery) waitFor(by *commitlog.PausedBy) machine.Wait {
 	return machine.Wait{Handoff: d.handoff, Run: d.run, Begin: d.begin(), By: by}
 }
 
-// recordWait records that the run of a delivery waits for its town: for the end of the pause by or,
-// if by is nil, behind a command. It records each once. It returns machine.ErrRunCancelled if the
-// run was cancelled.
+// recordWait records that the run of a delivery waits for the end of the pause by or, if by is nil,
+// behind a command. It records each once. It returns machine.ErrRunCancelled if the run was
+// cancelled.
 func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.PausedBy) error {
 	if status := d.tail.Status; by == nil && status != "" || status == runevents.RunIsPaused {
 		return nil

@@ -45,7 +45,7 @@ type Answer struct {
 	// engine chooses it.
 	RetryAfterMs int64 `json:"retryAfterMs,omitzero"`
 	// Snapshot is the town's true state after Applied, a snapshot.v1; absent if it is the expected
-	// one. It is not validated here: a bad one must not hide that the command was applied.
+	// state. It is not validated here: an invalid one must not hide that the command was applied.
 	Snapshot jsontext.Value `json:"snapshot,omitzero"`
 	// Artifacts is a list of references, each an artifact.v1, to the data that an Applied command
 	// left elsewhere. The run's events omit invalid ones.

@@ -6,7 +6,7 @@
 //
 // An ApplyID names one application of one command. The engine asks with the same id, after a
 // restart too, until it has a definite answer or its policy gives up. So a plugin must apply the
-// command of an id at most once, and answer a repeated id with the same outcome; package plugin
+// command of an id at most once, and answer a repeated id with the same outcome. Package plugin
 // does that for plugins in Go. The package is pure.
 package apply
 

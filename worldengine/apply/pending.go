@@ -32,7 +32,7 @@ type Pending struct {
 	EventIDs []runevents.DrawnID `json:"eventIds,omitzero"`
 	// Accepted is when the first commit was made.
 	Accepted time.Time `json:"accepted"`
-	// Attempt counts the logical attempts, from 1. This one begins at NotBefore and ends at
+	// Attempt counts the logical attempts, from 1. The present one begins at NotBefore and ends at
 	// Deadline.
 	Attempt   int64     `json:"attempt"`
 	NotBefore time.Time `json:"notBefore"`

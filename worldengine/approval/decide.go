@@ -74,8 +74,8 @@ func decidedText(a *Asked, status Status) string {
 		"anew, under another proposalId", prior.ActorID, at)
 }
 
-// choose returns the index of the entry that a question is about: the only open entry with the
-// question's id (and hash, if it has one) or, if none is open, the last such entry.
+// choose returns the index of the entry that a question is about. Among the entries with the
+// question's id, and its hash if given, it is the only open one or, if none is open, the last one.
 func (l List) choose(q Question, hash string, now time.Time) (int, *Refusal) {
 	found, open, any := -1, 0, false
 	for i := range l {

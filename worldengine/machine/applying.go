@@ -125,8 +125,8 @@ func (s *step) released(reason string) ([]runevents.Event, error) {
 	return p.Run().Events, err
 }
 
-// outcomeKnown is why a paused run is resumed when its command has an outcome: a run ends even in a
-// pause then (Execution Semantics v1, section 6, option A).
+// outcomeKnown is why a paused run is resumed when its command has an outcome: even in a pause the
+// run ends then (Execution Semantics v1, section 6, option A).
 const outcomeKnown = "What became of the command is known: the run ends."
 
 func (s *step) hold(e *Hold) (Output, error) {
@@ -231,8 +231,8 @@ func (s *step) end(
 	}, nil
 }
 
-// reported returns the state after an applied command: the state that the game reported, its day
-// raised to the expected one if lower; else the expected state.
+// reported returns the state after an applied command: the expected state, or the state that the
+// game reported. It raises the day of a reported state to the expected day.
 func reported(expected town.State, snapshot jsontext.Value) (town.State, *apply.Failure) {
 	if snapshot == nil {
 		return expected, nil

@@ -13,7 +13,7 @@ type Checked struct {
 	Outcome  handoff.Outcome
 }
 
-// Check judges h against the true state. prior is the receipt of h's key, nil if the key is free;
+// Check judges h against the true state. prior is the receipt of h's key, nil if the key is free.
 // state is the state of h's town, zero if there is no such town. Only Check orders the checks:
 // duplicate, stale, preconditions (Execution Handoff Contract, recommended engine behavior; the
 // outcome table of the design). After a refusal no further check is evaluated.

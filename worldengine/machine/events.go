@@ -115,7 +115,7 @@ type (
 )
 
 // EmitRun emits the events of a whole run: its start, each step, its end. A check that the result
-// calls evaluated is started and completed; another is skipped with the result's reason code
+// calls evaluated is started and completed. Other checks are skipped with the result's reason code
 // (RunEvents v2, steps of a run).
 func EmitRun(p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, begin Begin) error {
 	n := emitter{producer: p}
@@ -164,7 +164,7 @@ func ToCome(attempt int64) []runevents.Event {
 	}, OfAttempts(attempt)...)
 }
 
-// OfAttempts returns the events that begin an attempt after the failure of the one before.
+// OfAttempts returns the events that begin an attempt after the failure of the previous one.
 func OfAttempts(attempt int64) []runevents.Event {
 	if attempt == 1 {
 		return nil // attempt 1 began with the first commit
@@ -249,7 +249,7 @@ func emitCancelled(
 	return n.err
 }
 
-// CancelledInHand is the code of an attempt that a cancellation ended; CancelledByForce is the code
+// CancelledInHand is the code of an attempt that a cancellation ended. CancelledByForce is the code
 // of a run that was cancelled although a game may have its command.
 const (
 	CancelledInHand  = "RUN_CANCELLED"
@@ -475,7 +475,7 @@ type Started struct {
 	Command   string `json:"command"`
 }
 
-// ReadStarted returns the request in the start of a run; the zero one if it cannot be read.
+// ReadStarted returns the request in the start of a run; zero if it cannot be read.
 func ReadStarted(run *runevents.Snapshot) (s Started) {
 	if json.Unmarshal(run.Metadata.Started, &s) != nil {
 		return Started{}
@@ -483,7 +483,7 @@ func ReadStarted(run *runevents.Snapshot) (s Started) {
 	return s
 }
 
-// ReadEnded returns the end of a run; the zero one if it has none that can be read.
+// ReadEnded returns the end of a run; zero if it has none, or it cannot be read.
 func ReadEnded(run *runevents.Snapshot) (e Ended) {
 	if json.Unmarshal(run.Metadata.Outcome, &e) != nil {
 		return Ended{}

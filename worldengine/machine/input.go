@@ -86,14 +86,14 @@ type Handoff struct {
 	// Sent are the bytes from which Handoff was parsed, for the record; nil for
 	// Handoff.MarshalWire.
 	Sent []byte
-	// Prior is the receipt of the key, nil if the key is free, or if the handoff is a retry of the
+	// Prior is the receipt of the key, nil if the key is free, or if the delivery retries the
 	// receipt's run.
 	Prior *dedupe.Receipt
 	// Run is the run of the delivery, Next the runSeq of its next event, Begin its beginning.
 	Run   runevents.Identity
 	Next  int64
 	Begin Begin
-	// RetryOf is the run that this one retries; nil if none.
+	// RetryOf is the run that Run retries; nil if none.
 	RetryOf *apply.RetryOf
 	// DryRun asks for the answer by the built-in rules, whatever the town's binding is.
 	DryRun bool

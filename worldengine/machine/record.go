@@ -18,9 +18,9 @@ import (
 // Kind is the kind of a record. The set is closed.
 type Kind string
 
-// The kinds of a record. The first eight and KindMend are on a town's subject and have its state;
-// but a pause of the world is on the control subject. KindSignal is on the subject of signals,
-// KindRefused on the refused subject, KindEvents and KindRun on the run's subject.
+// The kinds of a record. The first eight and KindMend are on a town's subject and have the town's
+// state. But a pause of the world is on the control subject. KindSignal is on the subject of
+// signals, KindRefused on the refused subject, KindEvents and KindRun on the run's subject.
 const (
 	KindHandoff Kind = "handoff" // an accepted handoff: state, result and events together
 	// KindPending: the command of an accepted handoff is being applied. The record has the run's
@@ -101,7 +101,8 @@ type Record struct {
 	Mend     *Mended        `json:"mend,omitzero"`
 	Snapshot jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after it
 	Result   jsontext.Value `json:"result,omitzero"`
-	// Decision is the value of Result in a record that was just made, nil in one that was read.
+	// Decision is the value of Result in a record that was just made, nil in a record that was
+	// read.
 	Decision *handoff.Result `json:"-"`
 	// Handoff is the handoff of the result, as it was sent, so that it can be judged again.
 	Handoff jsontext.Value `json:"handoff,omitzero"`
@@ -232,9 +233,9 @@ type LostMessage struct {
 	Day   string `json:"day,omitzero"`
 }
 
-// Mended names the record that a record of kind mend restores, and the messages that are put aside:
-// every message of its subject between Restores and the record itself.
+// Mended names the record that a record of kind mend restores, and the messages that it puts aside:
+// every message on its subject between Restores and itself.
 type Mended struct {
 	Restores uint64        `json:"restores"` // the log sequence of the record that holds the state
-	Lost     []LostMessage `json:"lost"`     // the first of the messages that are put aside
+	Lost     []LostMessage `json:"lost"`     // the first messages that are put aside
 }

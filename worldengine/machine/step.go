@@ -279,9 +279,8 @@ func (s *step) accept(
 	}, After: after}, err
 }
 
-// MayBeRetried reports whether a key with the receipt may get another one: the handoff failed
-// because no plugin or console was reachable, so an operator may retry it. Every other receipt
-// stays the key's.
+// MayBeRetried reports whether a key with the receipt may get another one. If no plugin or console
+// was reachable, an operator may retry the handoff. Every other receipt stays the key's.
 func MayBeRetried(receipt *dedupe.Receipt) bool {
 	return receipt.ReasonCode == apply.ReasonPluginUnavailable
 }
@@ -326,7 +325,6 @@ func (s *step) patch(e *Patch) (Output, error) {
 	return s.put(&Put{state, e.Expected, e.Attributes, e.ActorID})
 }
 
-// remove removes a town. It returns town.ErrUnknown or ErrBusy.
 func (s *step) remove(e *Remove) (Output, error) {
 	switch {
 	case !s.town.State.Exists():

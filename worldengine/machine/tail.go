@@ -14,8 +14,8 @@ type RunTail struct {
 	// Closed reports whether only the engine goes on with the run, Cancelled whether an operator
 	// ended it.
 	Closed, Cancelled bool
-	// Waiting is the record that began a run which waits for its town; nil if the run began with
-	// the decision about its handoff.
+	// Waiting is the record that began a run before its handoff was judged; nil if the run began
+	// with the decision.
 	Waiting *Record
 	// Status is the run's status after the engine's events there: "" if there are none.
 	Status runevents.RunStatus

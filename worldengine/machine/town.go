@@ -7,7 +7,7 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// Town is all data of a town in the log. It is a value; Step returns the next one. The zero value
+// Town is all data of a town in the log. It is a value; Step returns the next Town. The zero value
 // is a town that does not exist.
 type Town struct {
 	// Seq is the log sequence of the town's last message: the guard of its next one.
@@ -18,20 +18,20 @@ type Town struct {
 	State     town.State
 	// Removed is the last state of a removed town, whose State is zero; else nil.
 	Removed *town.State
-	// Apply is the town's own binding, "" for the engine's default; Paused is the pause of the
-	// town, nil if it is not paused; Pending is the command that is being applied, nil if there is
+	// Apply is the town's own binding, "" for the engine's default. Paused is the pause of the
+	// town, nil if it is not paused. Pending is the command that is being applied, nil if there is
 	// none.
 	Apply   apply.Binding
 	Paused  *messages.PausedBy
 	Pending *apply.Pending
 	// Policy selects the proposals that require an approval, nil for the engine's default.
-	// Approvals are the proposals that wait for one, and the decisions.
+	// Approvals are the proposals that wait for an approval, and the decisions.
 	Policy    *approval.Policy
 	Approvals approval.List
 }
 
 // mayReturn returns a *town.RegressionError if a state would make a removed town anew at a day
-// before its last one.
+// before its last day.
 func (t *Town) mayReturn(state town.State) error {
 	if t.Removed != nil && state.Epoch() < t.Removed.Epoch() {
 		return &town.RegressionError{Day: state.Epoch(), Current: t.Removed.Epoch()}

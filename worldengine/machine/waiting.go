@@ -8,8 +8,8 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// Before a handoff that waits for its town is judged, its run has events on the run's own subject:
-// RunQueued behind a command that a game applies, RunStarted and RunPaused in a pause.
+// While a handoff waits for its town, its run has events on the run's own subject. They are
+// RunQueued behind a command that a game applies, or RunStarted and RunPaused in a pause.
 
 // ErrRunCancelled: the run was cancelled by an operator, or because its server seemed dead. The key
 // is free.

@@ -182,7 +182,7 @@ func (q *Queue) submitFirst(townID string, f func(ctx context.Context), upkeep b
 }
 
 // Answering marks that the running task of a town only has to answer its caller. If nothing else is
-// before the caller's next task, that task does not count as queued: whether it comes before the
+// before the caller's next task, that task does not count as queued. Whether it comes before the
 // end of the turn depends on the machine.
 func (q *Queue) Answering(townID string) {
 	q.mu.Lock()
@@ -236,7 +236,7 @@ func (t *townQueue) keepsWaiting() bool {
 		slices.ContainsFunc(t.first, func(other task) bool { return !other.upkeep })
 }
 
-// take puts a town that has no worker in line for one.
+// take puts a town that has no worker in line for a worker.
 func (q *Queue) take(t *townQueue) {
 	if !t.busy {
 		t.busy = true

@@ -3,8 +3,8 @@ package queue
 import "sync"
 
 // Slots shares a bounded number of slots between towns by a dynamic threshold (Choudhury and Hahne,
-// 1998): a town may have at most as many slots as are free, and never more than its own bound. So
-// busy towns together always leave some slots for the others, a town without a slot gets one as
+// 1998). A town may have at most as many slots as are free, and never more than its own bound. So
+// busy towns together always leave some slots for the others. A town without a slot gets one as
 // long as any is free, and a town with slots never takes the last one.
 //
 // The service takes a slot for each request from its arrival to its answer, and a Queue for each
@@ -18,7 +18,7 @@ type Slots struct {
 	towns map[string]int // slots by town, never 0
 }
 
-// Refusal is why no slot was given; its zero value means that one was.
+// Refusal is why no slot was given; its zero value means that a slot was.
 type Refusal int
 
 const (
