@@ -15,7 +15,6 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// alertsListCommand lists alerts.
 type alertsListCommand struct {
 	Open  bool   `help:"Leave out acknowledged alerts."`
 	Limit int    `help:"Maximum number of alerts, ${default} by default." default:"50"`
@@ -60,7 +59,6 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// alertsAckCommand acknowledges alerts.
 type alertsAckCommand struct {
 	Alerts []uint64    `arg:"" name:"alert" help:"Numbers of the alerts in alerts list."`
 	Signal signalFlags `embed:""`
@@ -77,7 +75,7 @@ Example:
     handoffctl alerts ack 17 18 --reason "looked at in the game: it was applied" --actor ada`
 }
 
-// Run acknowledges them, one by one, up to the first that is refused.
+// Run acknowledges the alerts, one by one, until the server refuses one.
 func (c *alertsAckCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	all := []*client.Alert{}
 	for _, seq := range c.Alerts {
@@ -99,11 +97,10 @@ func (c *alertsAckCommand) Run(ctx context.Context, a *app, server *client.Clien
 	return nil
 }
 
-// alertsEvery is the pause between two looks for new alerts.
 const alertsEvery = time.Second
 
-// watchAlerts shows the alerts behind the present ones, or those since a time, as the list gets
-// them.
+// watchAlerts shows alerts as the list gets them: new ones, and with --since also those since a
+// time.
 func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 	nc, err := a.dial("handoffctl watch", nats.MaxReconnects(-1))
 	if err != nil {
@@ -156,7 +153,7 @@ func newestAlert(ctx context.Context, server *client.Client) (uint64, error) {
 	return page.Alerts[0].Seq, nil
 }
 
-// alertsBehind returns the alerts behind one, the oldest first.
+// alertsBehind returns the alerts after the alert with the number seen, the oldest first.
 func alertsBehind(
 	ctx context.Context, server *client.Client, seen uint64,
 ) (found []client.Alert, err error) {

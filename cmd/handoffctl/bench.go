@@ -25,7 +25,8 @@ import (
 )
 
 // benchCommand measures executed handoffs against plain request-reply and against bare guarded
-// appends, in one run on one NATS server. The rules predict each result, so it checks every answer.
+// appends, in one go on one NATS server. The rules predict each result, so benchCommand checks
+// every answer.
 type benchCommand struct {
 	Towns       int           `help:"Number of towns to drive." default:"64"`
 	Concurrency int           `help:"Number of requests in flight; at most one per town." default:"64"`
@@ -95,7 +96,6 @@ func (c *benchCommand) Validate() error {
 	return nil
 }
 
-// bench is one run.
 type bench struct {
 	*benchCommand
 	app     *app
@@ -180,7 +180,7 @@ func (b *bench) setUp(ctx context.Context) error {
 	return nil
 }
 
-// removeTowns removes the towns of the run, also of one that was interrupted. A client that may not
+// removeTowns removes the towns of the benchmark, even if it was interrupted. A client that may not
 // remove towns leaves them.
 func (b *bench) removeTowns(ctx context.Context) {
 	for _, t := range b.towns {
@@ -193,7 +193,8 @@ func (b *bench) removeTowns(ctx context.Context) {
 
 func (b *bench) client() *client.Client { return b.app.client(b.clients[0]) }
 
-// handoffs drives the towns for a duration, at a total rate; 0 for as fast as they answer.
+// handoffs drives the towns for a duration, at a total rate; with the rate 0, as fast as they
+// answer.
 func (b *bench) handoffs(
 	ctx context.Context, duration time.Duration, rate float64,
 ) (phase benchPhase, err error) {
@@ -299,8 +300,8 @@ func (b *bench) echo(ctx context.Context, report *benchReport) error {
 	return err
 }
 
-// append measures guarded appends of messages as large as a commit of the run, to a stream of its
-// own on the same server. It fails if this client may not make streams.
+// append measures guarded appends of messages as large as a commit of the benchmark, to a separate
+// stream on the same server. It fails if this client may not make streams.
 func (b *bench) append(ctx context.Context) (*benchAppend, error) {
 	var connections []jetstream.JetStream
 	for range b.Connections {
@@ -362,7 +363,7 @@ func (b *bench) appendStream(ctx context.Context, js jetstream.JetStream) (strin
 	return name, commit.Size(), nil
 }
 
-// unanswered returns the error of a request that got no reply, nil for none.
+// unanswered returns the error of a request that got no reply; nil if err is nil.
 func (b *bench) unanswered(err error) error {
 	switch {
 	case err == nil:

@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// benchReport is the outcome of a run.
 type benchReport struct {
 	Server string `json:"server"`
-	// Sync is the sync mode of a private server. InProcess is set if there was one: CPUMicros
-	// includes it.
+	// Sync is the sync mode of a private server. InProcess is set if there was such a server:
+	// CPUMicros then includes its time.
 	Sync      string `json:"sync,omitzero"`
 	InProcess bool   `json:"inProcess"`
 
@@ -20,22 +19,23 @@ type benchReport struct {
 	Connections int     `json:"connections"`
 	Seconds     float64 `json:"seconds"`
 	Rate        float64 `json:"rate,omitzero"`
-	// HandoffBytes and ResultBytes are the sizes of the bodies, the echo's too.
+	// HandoffBytes and ResultBytes are the sizes of the bodies, also of the echo's messages.
 	HandoffBytes int `json:"handoffBytes"`
 	ResultBytes  int `json:"resultBytes"`
 
 	Echo benchRate `json:"echo"`
-	// Handoffs and benchCosts are of the last of Phases.
+	// Handoffs and benchCosts describe the last of Phases.
 	Handoffs benchRate    `json:"handoffs"`
 	Phases   []benchPhase `json:"phases"`
 	benchCosts
-	// Ratio is executed handoffs per echo, OfAppend per bare append. AppendUnknown is the reason
-	// that Append is missing.
+	// Ratio is the number of executed handoffs per echo, OfAppend the number per bare append.
+	// AppendUnknown is the reason why Append is missing.
 	Ratio         float64      `json:"ratio"`
 	OfAppend      float64      `json:"ratioToAppend,omitzero"`
 	Append        *benchAppend `json:"append,omitzero"`
 	AppendUnknown string       `json:"appendUnknown,omitzero"`
-	// Wrong counts the answers, and towns at the end, that are not as predicted; Examples has some.
+	// Wrong counts the answers that are not as predicted, and the towns that end in another state
+	// than predicted. Examples has some.
 	Wrong    int      `json:"wrong"`
 	Examples []string `json:"wrongExamples,omitempty"`
 }
@@ -48,15 +48,15 @@ type benchPhase struct {
 
 // benchCosts is the rate of executed handoffs of a phase, and their processor time.
 type benchCosts struct {
-	// Executed counts the handoffs that were answered as predicted, a second.
+	// Executed is how many handoffs a second were answered as predicted.
 	Executed float64 `json:"executedPerSecond"`
-	// CPUMicros is the processor time of this process for one handoff, in microseconds, and
-	// ServerCPUMicros the server's by its own statistics; 0 if it is not known.
+	// CPUMicros is the processor time of this process for one handoff, in microseconds.
+	// ServerCPUMicros is the server's, from the server's statistics; 0 if it is not known.
 	CPUMicros       float64 `json:"cpuMicrosPerHandoff"`
 	ServerCPUMicros float64 `json:"serverCpuMicrosPerHandoff,omitzero"`
 }
 
-// benchAppend is the rate of bare guarded appends of so many bytes.
+// benchAppend is the rate of bare guarded appends, and the size of each.
 type benchAppend struct {
 	benchRate
 	Bytes int `json:"bytes"`
@@ -73,8 +73,8 @@ type benchRate struct {
 	Max float64 `json:"maxMs"`
 }
 
-// rateOf returns the rate of the operations of a time. It sorts their latencies; percentiles are
-// nearest-rank.
+// rateOf returns the rate of the operations in an elapsed time. It sorts their latencies;
+// percentiles are nearest-rank.
 func rateOf(latencies []time.Duration, elapsed time.Duration) benchRate {
 	n := len(latencies)
 	if n == 0 {

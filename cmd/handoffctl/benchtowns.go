@@ -44,7 +44,7 @@ type driven struct {
 type step struct {
 	data   []byte
 	result string // the resultId
-	after  string // the hash of the state that it leaves
+	after  string // the hash of the state that the handoff leaves
 }
 
 func newDriven(id string) *driven {

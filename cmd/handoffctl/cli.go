@@ -111,7 +111,6 @@ func (n positive) Validate() error {
 	return nil
 }
 
-// limitFlag bounds a list.
 type limitFlag struct {
 	Limit uint `help:"Maximum number of rows; 0 for all." default:"0" placeholder:"N"`
 }
@@ -154,7 +153,6 @@ func newParser(line *commandLine, stdout, stderr io.Writer, exit func(int)) *kon
 			Title: "Connection, as with the nats command:"}}))
 }
 
-// helpCommand prints the help of a command.
 type helpCommand struct {
 	Command []string `arg:"" optional:"" help:"The command, such as send or town get; all commands by default."`
 }
@@ -166,7 +164,6 @@ func (c *helpCommand) Run(a *app, line *kong.Context) error {
 	return nil
 }
 
-// versionCommand prints the version.
 type versionCommand struct{}
 
 func (versionCommand) Run(a *app) error {
@@ -175,7 +172,6 @@ func (versionCommand) Run(a *app) error {
 	})
 }
 
-// completionCommand prints a completion script.
 type completionCommand struct {
 	completion.Command `embed:""`
 }
@@ -201,8 +197,8 @@ func (c completionCommand) Run(ctx context.Context, a *app, line *kong.Context) 
 	})
 }
 
-// Bounds of the towns that are candidates: their number, and the time for the connection and for
-// the answer each, during which the shell is blocked.
+// Bounds of the search for candidates: the number of towns, and the time for the connection and for
+// the answer. The shell is blocked meanwhile.
 const (
 	mostTowns   = 1000
 	townsWithin = time.Second
@@ -211,8 +207,8 @@ const (
 // unquoted matches the ids of towns that no shell requires to be quoted.
 var unquoted = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.-]*$`)
 
-// townsOf returns the towns whose ids begin with a text, of the server and the world that a command
-// line names; none if the server does not answer soon.
+// townsOf asks the server and the world that a command line names for the towns whose ids begin
+// with a text. It returns none if the server does not answer soon.
 func townsOf(
 	ctx context.Context, a *app, parser *kong.Kong, words []string, begins string,
 ) (ids []string) {

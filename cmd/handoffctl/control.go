@@ -32,7 +32,7 @@ type townFlag struct {
 	Town string `help:"The town."`
 }
 
-// Validate returns an error if both name a town.
+// Validate returns an error if both the argument and the flag name a town.
 func (f *townFlag) Validate() error {
 	if f.Name != "" && f.Town != "" && f.Name != f.Town {
 		return fmt.Errorf("the argument names the town %s, and --town %s: give one of them",
@@ -44,7 +44,6 @@ func (f *townFlag) Validate() error {
 // town returns the town; "" for the world.
 func (f *townFlag) town() string { return cmp.Or(f.Name, f.Town) }
 
-// pauseCommand pauses a town, or the world.
 type pauseCommand struct {
 	Of           townFlag      `embed:"" set:"without=or --all for the whole world"`
 	All          bool          `help:"Pause the whole world."`
@@ -86,7 +85,6 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// resumeCommand ends a pause.
 type resumeCommand struct {
 	Of     townFlag    `embed:"" set:"without=the whole world by default"`
 	All    bool        `help:"End the pause of the whole world, which is the default without a town."`
@@ -152,7 +150,6 @@ func (c *runCancelCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// runRetryCommand tries a run again.
 type runRetryCommand struct {
 	RunID  string      `arg:"" name:"run-id" help:"The run, which failed with PLUGIN_UNAVAILABLE: its id, or the beginning of it."`
 	Signal signalFlags `embed:""`
@@ -192,7 +189,7 @@ func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// signal gives a signal and prints its answer, for people as say writes it.
+// signal gives a signal and prints its answer; say writes the answer for people.
 func (a *app) signal(
 	ctx context.Context, verb wire.Verb, by *signalFlags, request messages.Signal,
 	say func(*messages.Control) string,
@@ -293,7 +290,6 @@ type decisionFlags struct {
 	Signal  signalFlags `embed:""`
 }
 
-// approveCommand approves a proposal.
 type approveCommand struct {
 	Decision decisionFlags `embed:""`
 	Submit   bool          `help:"Execute the stored handoff at once, so that its agent need not send it again."`
@@ -314,7 +310,6 @@ func (c *approveCommand) Run(ctx context.Context, a *app) error {
 	return a.decide(ctx, &c.Decision, client.Decision{Decision: messages.Approve, Submit: c.Submit})
 }
 
-// rejectCommand denies a proposal.
 type rejectCommand struct {
 	Decision decisionFlags `embed:""`
 }
@@ -333,7 +328,6 @@ func (c *rejectCommand) Run(ctx context.Context, a *app) error {
 	return a.decide(ctx, &c.Decision, client.Decision{Decision: messages.Reject})
 }
 
-// decide sends a decision about a proposal.
 func (a *app) decide(ctx context.Context, flags *decisionFlags, d client.Decision) error {
 	server, err := a.connect()
 	if err != nil {

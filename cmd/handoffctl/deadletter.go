@@ -59,7 +59,7 @@ const noBus = "NO_BUS"
 type letters struct {
 	ctx    context.Context // of openStreams
 	js     jetstream.JetStream
-	stream jetstream.Stream // nil if there has been none
+	stream jetstream.Stream // nil if the world has had no dead letter
 }
 
 // openLetters opens the dead letters. The error has the code noBus if the world has no bus.
@@ -102,7 +102,6 @@ func (l *letters) all() ([]deadLetter, error) {
 	return found, nil
 }
 
-// deadLetterListCommand lists dead letters.
 type deadLetterListCommand struct {
 	limitFlag `embed:""`
 }
@@ -135,7 +134,6 @@ func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// deadLetterShowCommand shows a dead letter.
 type deadLetterShowCommand struct {
 	Number uint64 `arg:"" help:"Number of the letter in deadletter list."`
 }

@@ -26,7 +26,7 @@ const (
 // permissionDenied is the code of a refusal by NATS.
 const permissionDenied = "PERMISSION_DENIED"
 
-// commandError is an error that no server has replied with.
+// commandError is an error that is not a server's reply.
 type commandError struct {
 	status  int // exitFailed or exitUsage
 	message string
@@ -35,7 +35,7 @@ type commandError struct {
 
 func (e *commandError) Error() string { return e.message }
 
-// usagef returns the error of a command line, or of a file that it names, that cannot be used.
+// usagef returns the error of an unusable command line, or of an unusable file that it names.
 func usagef(format string, args ...any) error {
 	return &commandError{status: exitUsage, message: fmt.Sprintf(format, args...)}
 }
@@ -46,13 +46,13 @@ func failedf(format string, args ...any) error {
 	return &commandError{status: exitFailed, message: fmt.Sprintf(format, args...)}
 }
 
-// invalid returns a usage error with the violations that the check of a document has found.
+// invalid returns a usage error with the violations in a document.
 func invalid(document string, err error) error {
 	return &commandError{status: exitUsage, message: document + " is not valid",
 		details: violations(err)}
 }
 
-// violations returns the violations that the check of a document has found.
+// violations returns the violations of a document from the error of its check.
 func violations(err error) []schemas.Violation {
 	if found, ok := errors.AsType[*schemas.ValidationError](err); ok {
 		return found.Violations
@@ -72,8 +72,8 @@ func unavailablef(code string, cause error, format string, args ...any) error {
 
 func sentence(err error) string { return wire.Sentence(err) }
 
-// classify returns the machine code, the exit status and the details of an error, and the body if
-// a server has replied with it.
+// classify returns the machine code, the exit status and the details of an error. If the error is a
+// server's reply, it also returns the body.
 func classify(err error) (code string, status int, details []schemas.Violation, body []byte) {
 	if own, ok := errors.AsType[*commandError](err); ok {
 		if own.status == exitFailed {
@@ -109,7 +109,7 @@ func (a *app) fail(err error) int {
 	fmt.Fprintln(a.err, "handoffctl:", sentence(err))
 	if len(details) == 1 && details[0].Path == "" &&
 		strings.HasSuffix(sentence(err), details[0].Message) {
-		details = nil // the sentence has it
+		details = nil // the sentence has them
 	}
 	for _, line := range linesOf(details) {
 		fmt.Fprintf(a.err, "  %s\n", line)
@@ -120,7 +120,6 @@ func (a *app) fail(err error) int {
 	return status
 }
 
-// linesOf returns a line for each violation.
 func linesOf(details []schemas.Violation) (lines []string) {
 	for _, d := range details {
 		lines = append(lines, orWhole(d.Path)+": "+d.Message)
@@ -141,8 +140,8 @@ func orWhole(path string) string {
 	return path
 }
 
-// unanswered returns the error of a request about a town. If the server has not answered, and the
-// town applies a command, a note names it: the request waits for its end.
+// unanswered returns the error of a request about a town. If the server has not answered, and a
+// command is being applied to the town, a note names the command's run.
 func (a *app) unanswered(ctx context.Context, server *client.Client, townID string, err error) error {
 	if !client.IsCode(err, "TIMEOUT") {
 		return err
@@ -160,7 +159,7 @@ func (a *app) unanswered(ctx context.Context, server *client.Client, townID stri
 	return err
 }
 
-// hintOf names the flags that may help against an error of the connection; else it is "".
+// hintOf names the flags that may help against an error of the connection; "" for any other error.
 func hintOf(code string, err error) string {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization):

@@ -26,8 +26,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// fixtureParts are the members of a fixture. Some are read and not used: in the vectors of the
-// agents' library they name the origin of a fixture.
+// fixtureParts are the members of a fixture. Members that are read but not used name the origin of
+// a fixture in the test vectors of the agents' library.
 type fixtureParts struct {
 	Name         string         `json:"name,omitzero"`
 	Comment      jsontext.Value `json:"comment,omitzero"`
@@ -75,7 +75,7 @@ type fixture struct {
 	fixtureParts
 	file, label string         // the label has the file, the index in it and the name
 	element     jsontext.Value // of the file, as it was read
-	town        string         // the handoff's, "" if it cannot be read
+	town        string         // the handoff's town; "" if it cannot be read
 	done        *replayed      // nil until it is replayed
 }
 
@@ -244,8 +244,8 @@ func (f *fixture) judge(answered *expectation, got string, differs []string) *re
 	return r
 }
 
-// differences lists the differences between the whole result that e expects, if it does, and an
-// answer.
+// differences lists the differences between an answer and the whole result that e expects; none if
+// e expects no whole result.
 func (e *expectation) differences(answered *expectation) []string {
 	if e.ResultBytes == "" || e.ResultBytes == answered.ResultBytes {
 		return differences(e.Result, answered.Result)
@@ -425,7 +425,8 @@ type recorder struct {
 	fixtures []*fixtureParts
 }
 
-// record records the handoff of a run, and before a duplicate the handoff that it repeats.
+// record records the handoff of a run. Before a duplicate it records the handoff that the duplicate
+// repeats.
 func (r *recorder) record(ctx context.Context, runID string) error {
 	var reply struct {
 		Fixtures []*fixtureParts `json:"fixtures"`

@@ -19,7 +19,6 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// sendCommand sends one handoff.
 type sendCommand struct {
 	File   string         `arg:"" help:"File with the handoff, or with one fixture; - for standard input."`
 	Expect handoff.Status `help:"Exit 1 unless the result has this status: executed, rejected, stale, duplicate or failed." enum:",executed,rejected,stale,duplicate,failed" default:"" placeholder:"STATUS"`
@@ -198,7 +197,6 @@ func (c *resultGetCommand) Run(ctx context.Context, a *app, server *client.Clien
 	return a.print(answerOf(found), func(t table) { a.writeOutcome(t, found) })
 }
 
-// newCommand makes a handoff.
 type newCommand struct {
 	Town string `arg:"" help:"The town's id."`
 	Type string `arg:"" help:"Type of the proposal: ${types}."`

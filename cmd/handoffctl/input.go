@@ -132,7 +132,7 @@ func filesIn(paths []string) ([]string, error) {
 	return files, nil
 }
 
-// kindOf names a document that is neither a snapshot nor made of one, "" for any other.
+// kindOf names the kind of a document without a snapshot; "" for any other document.
 func kindOf(document jsontext.Value) string {
 	version, in := unwrap(document)
 	switch {
@@ -148,8 +148,8 @@ func kindOf(document jsontext.Value) string {
 	return ""
 }
 
-// wrapped are the documents in an object that is not one itself: a fixture, a reply of town get, or
-// an answer of send.
+// wrapped are the documents in an object that is not itself a document: a fixture, a reply of town
+// get, or an answer of send.
 type wrapped struct {
 	Name     jsontext.Value `json:"name"`
 	Handoff  jsontext.Value `json:"handoff"`
@@ -157,8 +157,8 @@ type wrapped struct {
 	Result   jsontext.Value `json:"result"`
 }
 
-// unwrap returns the documents in an object; instead the version of an object with a schemaVersion,
-// which is a document itself.
+// unwrap returns the documents in an object. An object with a schemaVersion is a document itself:
+// for it, unwrap returns that version instead.
 func unwrap(data []byte) (version string, in wrapped) {
 	var object struct {
 		SchemaVersion jsontext.Value `json:"schemaVersion"`
@@ -170,7 +170,7 @@ func unwrap(data []byte) (version string, in wrapped) {
 	if object.SchemaVersion == nil {
 		return "", object.wrapped
 	}
-	_ = json.Unmarshal(object.SchemaVersion, &version) // a revision of a result has a number
+	_ = json.Unmarshal(object.SchemaVersion, &version) // revision 1 of a result has a number
 	return version, wrapped{}
 }
 

@@ -131,8 +131,8 @@ func (a *app) dial(name string, more ...nats.Option) (*nats.Conn, error) {
 	return a.dialBy(natsconn.Options.Connect, name, more)
 }
 
-// dialStreams makes a connection that may read and write the streams of the world: without
-// credentials, with the key of the server's local operator.
+// dialStreams makes a connection that may read and write the streams of the world. Without
+// credentials it uses the key of the server's local operator.
 func (a *app) dialStreams(name string, more ...nats.Option) (*nats.Conn, error) {
 	return a.dialBy(natsconn.Options.ConnectOperator, name, more)
 }

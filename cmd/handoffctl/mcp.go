@@ -66,7 +66,7 @@ func (c *mcpCommand) serve(
 }
 
 // stdio is an input and an output that the library cannot close. It keeps an error of either. It
-// answers a line that is no JSON itself, since the library would end.
+// answers a line that is no JSON, since the library would end.
 type stdio struct {
 	in     *bufio.Reader
 	line   []byte // the rest of a line of the input
@@ -122,7 +122,7 @@ type mcpTools struct {
 	sent   sync.Map // of *handoff.Handoff, by idempotencyKey
 }
 
-// Arguments of the tools. The model reads the comments in jsonschema.
+// Arguments of the tools. The model reads the texts of the jsonschema tags.
 type (
 	townArgument struct {
 		TownID string `json:"townId" jsonschema:"the id of the town"`
@@ -309,7 +309,7 @@ func (m *mcpTools) handoff(t *client.Town, in *proposalArgument) (*handoff.Hando
 	return makeHandoff(handoff.Proposal{
 		Type: kind, ActorID: m.actor, TownID: in.TownID, Priority: cmp.Or(in.Priority, 0.5),
 		Reason: in.Reason,
-		// With the hash of an earlier state it is stale, whatever the epoch is.
+		// With the hash of an earlier state the proposal is stale, whatever its epoch is.
 		SnapshotHash: cmp.Or(in.Hash, t.SnapshotHash), DecisionEpoch: t.DecisionEpoch,
 	}, in.Argument, true)
 }
@@ -319,8 +319,8 @@ type mcpOutcome struct {
 	Result jsontext.Value `json:"result"`
 	RunID  string         `json:"runId,omitzero"`
 	DryRun bool           `json:"dryRun,omitzero"`
-	// AppliedBy names the game that would apply the command; the result is then the one that the
-	// rules expect.
+	// AppliedBy names the game that would apply the command; if it is set, the result is only what
+	// the rules expect.
 	AppliedBy string `json:"appliedBy,omitzero"`
 }
 

@@ -127,13 +127,13 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 		return unavailablef("CONNECTION", nil, "the connection to the NATS server is lost, so no "+
 			"command can come; start plugin try again")
 	case err = <-p.ended:
-		_ = nc.FlushTimeout(a.flags.Timeout) // the last answer; if it is lost the engine asks again
+		_ = nc.FlushTimeout(a.flags.Timeout) // if the last answer is lost, the engine asks again
 	}
 	return err
 }
 
-// mustBeAlone refuses to host a town that another plugin hosts. Commands wait for it, so of two that
-// start at the same time one ends before it has answered.
+// mustBeAlone refuses to host a town that another plugin hosts. Commands wait for this check, so of
+// two plugins that start at the same time, one ends before it has answered.
 func (c *pluginTryCommand) mustBeAlone(ctx context.Context, a *app, nc *nats.Conn) error {
 	others, err := plugin.OtherHosts(ctx, nc, a.flags.World, c.Town...)
 	if err != nil {

@@ -118,9 +118,9 @@ const (
 	bad   tone = "\x1b[31m" // red
 )
 
-// coloured returns a text in the colour of a tone, plain for "", if out shows colours. It grows by
-// the same number of characters for every tone: in a column of a table either every cell is
-// coloured, with its heading, or none.
+// coloured returns a text in the colour of a tone, plain for "", if out shows colours. Every tone
+// adds the same number of characters. So in a column of a table colour all cells and the heading,
+// or none.
 func (a *app) coloured(text string, t tone) cell {
 	if !a.colours {
 		return cell(text)
@@ -136,7 +136,7 @@ func toneIf(condition bool, t tone) tone {
 	return plain
 }
 
-// The tones of results, of which only executed is green, of runs and of alerts; others are plain.
+// The tones of results, runs and alerts; others are plain. Only the result executed is green.
 var (
 	resultTones = map[handoff.Status]tone{
 		handoff.Executed: good, handoff.Stale: warn, handoff.Duplicate: warn,
@@ -248,7 +248,8 @@ func isHidden(text []rune, i int) bool {
 	return false
 }
 
-// isNeeded reports whether r is a joiner or a variation selector that a script or a picture needs.
+// isNeeded reports whether r is a joiner or a variation selector that the characters beside it
+// need.
 func isNeeded(before, r, after rune) bool {
 	joiner := r == 0x200c || r == 0x200d
 	switch {

@@ -186,8 +186,8 @@ func (p *player) playLane(ctx context.Context, lane []int) error {
 	return nil
 }
 
-// lanes groups the indexes of the fixtures: a lane for each town, with --fresh for each town of a
-// file. With a concurrency of 1 and a server there is one lane.
+// lanes groups the indexes of the fixtures into one lane for each town; with --fresh, for each town
+// of each file. Without --fresh, a concurrency of 1 makes one lane.
 func (p *player) lanes(concurrency int) [][]int {
 	var lanes [][]int
 	numbers := map[string]int{}
@@ -223,8 +223,8 @@ func (p *player) step() {
 	}
 }
 
-// replay replays one fixture, in the nth world of its file or in the next one if its snapshot would
-// lower the day of its town. An error means that no answer came.
+// replay replays one fixture in the nth world of its file. If its snapshot would lower the day of
+// its town there, replay takes the next world. An error means that no answer came.
 func (p *player) replay(ctx context.Context, f *fixture, nth *int) (*replayed, error) {
 	world, err := p.prepare(ctx, f, *nth)
 	for p.fresh != nil && client.IsCode(err, wire.CodeEpochRegression) {
@@ -358,7 +358,8 @@ func (w *freshWorlds) world(ctx context.Context, at freshWorld) (*client.Client,
 	c := &client.Client{Conn: nc, World: config.Engine.World, Timeout: w.timeout}
 	w.clients[at] = c
 	for {
-		// On a busy machine its lease may have lapsed: then it stands by for a moment.
+		// On a busy machine the server's lease may have lapsed: then the server stands by for a
+		// moment.
 		if _, err := c.Control(ctx, ""); !client.IsCode(err, "NO_RESPONDERS") {
 			return c, err
 		}

@@ -24,8 +24,8 @@ type summary struct {
 	// Outcomes counts the fixtures by the status of their result, or refused.
 	Outcomes map[string]int `json:"outcomes"`
 	Replayed int            `json:"replayed"`
-	// Passed, Failed and Unchecked are how many answered as expected, how many did not, and how
-	// many expect nothing.
+	// Passed counts the fixtures that got the expected answer, Failed those that did not, and
+	// Unchecked those that expect nothing.
 	Passed    int `json:"passed"`
 	Failed    int `json:"failed"`
 	Unchecked int `json:"unchecked"`
@@ -38,8 +38,8 @@ type summary struct {
 	Seconds     float64    `json:"seconds"`
 }
 
-// printReplay prints the findings of a replay. It returns an error if fixtures failed, and none if the
-// replay was stopped by another error.
+// printReplay prints the findings of a replay. It returns an error if fixtures failed, unless
+// another error has stopped the replay.
 func (a *app) printReplay(
 	fixtures []fixture, took time.Duration, updates []update, stopped error,
 ) error {
@@ -216,7 +216,8 @@ func junitSuites(fixtures []fixture) []*junitSuite {
 // update is a change of a fixture by replay --update.
 type update struct {
 	Fixture string `json:"fixture"`
-	// Difference has a line for each value that the fixture expected, and that it expects now.
+	// Difference has a line for each changed value that the fixture expected, and for each that it
+	// expects now.
 	Difference string `json:"difference"`
 }
 
@@ -342,8 +343,8 @@ func fixtureFile(fixtures []*fixtureParts, jsonLines bool) ([]byte, error) {
 	return slices.Concat([]byte("[\n"), bytes.Join(lines, []byte(",\n")), []byte("]\n")), nil
 }
 
-// meeting returns an expectation that an answer meets. It has the members that e has of a result,
-// or if e has none, the members that handoffctl record writes.
+// meeting returns an expectation that an answer meets. It has the members of a result that e has.
+// If e has none, it has those that handoffctl record writes.
 func (e *expectation) meeting(answered *expectation) *expectation {
 	wanted := *answered
 	switch {
@@ -353,7 +354,7 @@ func (e *expectation) meeting(answered *expectation) *expectation {
 		wanted.Result = nil
 		return &wanted
 	case differences(e.Result, answered.Result) == nil:
-		wanted.Result = e.Result // which may be written in another way
+		wanted.Result = e.Result // which may have another notation
 	}
 	if e.Status == "" {
 		wanted.Status = ""

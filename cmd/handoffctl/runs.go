@@ -16,7 +16,6 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// runGetCommand shows the state of a run.
 type runGetCommand struct {
 	RunID string `arg:"" name:"run-id" help:"The run's id, which send prints, or its beginning."`
 }
@@ -66,7 +65,6 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// runEventsCommand shows the events of a run.
 type runEventsCommand struct {
 	RunID     string `arg:"" name:"run-id" help:"The run's id, which send prints, or its beginning."`
 	limitFlag `embed:""`
@@ -109,7 +107,6 @@ func eventsOf(
 	return events, all, err
 }
 
-// runListCommand lists runs.
 type runListCommand struct {
 	Town   string   `help:"List only the runs of this town." placeholder:"ID"`
 	Actor  string   `help:"List only the runs of this actor, who proposed or gave the signal." placeholder:"NAME"`
@@ -256,9 +253,9 @@ func signalText(s *machine.SignalPayload) string {
 // wholeRunID is the length of the ids that the engine gives runs.
 const wholeRunID = 36
 
-// runID returns the id of the run that the command line names by its id or by the beginning of it.
-// If no run that is searched has such an id it returns the text, which the server judges. With sure
-// it accepts the beginning only if all runs were searched.
+// runID returns the id of the run that the command line names by the id or its beginning. If no
+// searched run has such an id, it returns the text, and the server judges that. With sure it
+// accepts the beginning only if all runs were searched.
 func (a *app) runID(ctx context.Context, named string, sure bool) (string, error) {
 	if named == "" || len(named) >= wholeRunID {
 		return named, nil
@@ -267,7 +264,7 @@ func (a *app) runID(ctx context.Context, named string, sure bool) (string, error
 	if err != nil {
 		return "", err
 	}
-	// A run of another producer may have a short id; other trouble is reported by the verb.
+	// A run of another producer may have a short id; the verb will report any other error.
 	if _, err := server.Run(ctx, named); !client.IsCode(err, wire.CodeUnknownRun) {
 		return named, nil
 	}

@@ -245,7 +245,6 @@ func (a *app) writeAlerts(t table, alerts *messages.OpenAlerts, problems []strin
 	}
 }
 
-// statsCommand shows the statistics of the servers of a world.
 type statsCommand struct{}
 
 func (statsCommand) Help() string {
@@ -314,7 +313,6 @@ func countsOf[K ~string](counts map[K]int64) string {
 	return cmp.Or(strings.Join(all, ", "), "none")
 }
 
-// whoAmICommand shows the rights of the connection's user.
 type whoAmICommand struct{}
 
 func (whoAmICommand) Help() string {

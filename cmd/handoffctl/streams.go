@@ -54,7 +54,7 @@ func (a *app) openStreams(
 }
 
 // streamError returns the error of an action on the streams of the world, with ctx of openStreams.
-// An error that is no denial gets the code.
+// An error other than a denial gets the code.
 func (a *app) streamError(ctx context.Context, err error, code, action string) error {
 	denied := context.Cause(ctx)
 	switch {
@@ -67,7 +67,6 @@ func (a *app) streamError(ctx context.Context, err error, code, action string) e
 	return unavailable(code, err)
 }
 
-// fsckCommand checks a world.
 type fsckCommand struct {
 	Repair      bool   `help:"Put damaged towns back, if that loses no commit."`
 	MendTowns   bool   `help:"With --repair: also put damaged towns back to their last readable commits. This loses commits that clients may have seen."`
@@ -195,7 +194,6 @@ func lostText(d *fsck.DamagedTown) string {
 	return b.String()
 }
 
-// backupCommand makes a backup of a world.
 type backupCommand struct {
 	Dir string `arg:"" help:"Directory for the backup, empty or new."`
 }
@@ -261,7 +259,6 @@ func lacks(all []fsck.Unreadable) string {
 		strings.Join(towns, ", ")
 }
 
-// settingsGetCommand shows the settings of the world.
 type settingsGetCommand struct{}
 
 func (settingsGetCommand) Help() string {
@@ -285,7 +282,6 @@ func (c *settingsGetCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// settingsSetCommand changes settings of the world.
 type settingsSetCommand struct {
 	Settings []string `arg:"" help:"NAME=VALUE, with the names that settings get shows."`
 	Discard  bool     `name:"discard-history" help:"Change the settings even if that discards messages beyond the new limits."`

@@ -17,7 +17,6 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// townCommands are the commands of towns.
 type townCommands struct {
 	Get     townGetCommand     `cmd:"" help:"Show a town, now or as a revision left it."`
 	History townHistoryCommand `cmd:"" help:"List the revisions of a town: cause, time and actor."`
@@ -28,7 +27,6 @@ type townCommands struct {
 	Remove  townRemoveCommand  `cmd:"" help:"Remove a town."`
 }
 
-// townGetCommand shows a town.
 type townGetCommand struct {
 	Town     string `arg:"" help:"The town's id."`
 	Revision uint64 `help:"Show the town as this revision left it. town history lists the revisions." placeholder:"N"`
@@ -97,7 +95,6 @@ func (t table) absence(of *client.Town) {
 
 func number(f float64) string { return string(handoff.AppendNumber(nil, f)) }
 
-// townListCommand lists the towns.
 type townListCommand struct {
 	State     string `help:"List only the towns in this state: paused, applying, noPlugin, waiting or inDoubt." enum:",paused,applying,noPlugin,waiting,inDoubt" default:"" placeholder:"STATE"`
 	Sort      string `help:"Order: by id, the highest day first (day), or the latest change first (changed)." enum:"id,day,changed" default:"id" placeholder:"ORDER"`
@@ -167,7 +164,6 @@ func (t *approvalTypes) UnmarshalText(text []byte) error {
 	return err
 }
 
-// townPutCommand stores the state of a town.
 type townPutCommand struct {
 	File    string `arg:"" help:"File with a snapshot.v1, or a reply of town get -o json; - for standard input."`
 	Expect  string `help:"Replace the state only if it has this snapshotHash." xor:"replace" placeholder:"HASH"`
@@ -249,7 +245,6 @@ func currentHash(
 	return got.SnapshotHash, nil
 }
 
-// townPatchCommand changes members of the state of a town.
 type townPatchCommand struct {
 	Town   string `arg:"" help:"The town's id."`
 	File   string `arg:"" help:"File with a JSON Merge Patch (RFC 7396) of the town's snapshot; - for standard input."`
@@ -290,7 +285,6 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
 	return a.stored(ctx, server, c.Town, got, err)
 }
 
-// townRemoveCommand removes a town.
 type townRemoveCommand struct {
 	Town string `arg:"" help:"The town's id."`
 	Yes  bool   `help:"Confirm the removal." required:""`

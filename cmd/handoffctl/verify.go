@@ -16,7 +16,6 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// verifyCommand checks documents offline.
 type verifyCommand struct {
 	Paths []string `arg:"" name:"path" help:"Files to check, and directories to search for *.json, *.jsonl and *.ndjson; - for standard input."`
 }
@@ -36,7 +35,8 @@ Example:
 
 // checkedDocument is a document with the findings of its check.
 type checkedDocument struct {
-	// File is left out if only one was named. Path is the place in the file, "" for the whole.
+	// File is left out if the command line names one file. Path is the place in the file, "" for
+	// the whole file.
 	File          string              `json:"file,omitzero"`
 	Path          string              `json:"path"`
 	Name          string              `json:"name,omitzero"`
@@ -126,7 +126,7 @@ func verifyElement(path string, element jsontext.Value) (documents []checkedDocu
 	_, in := unwrap(element)
 	var name string
 	if in.Name.Kind() == '"' {
-		_ = json.Unmarshal(in.Name, &name, lenient) // a name that cannot be read is none
+		_ = json.Unmarshal(in.Name, &name, lenient) // an unreadable name counts as none
 	}
 	for _, member := range []struct {
 		name  string
@@ -200,7 +200,6 @@ func (d *checkedDocument) check(data jsontext.Value, tree any) error {
 	})
 }
 
-// schemaCommand prints a schema.
 type schemaCommand struct {
 	Name string `arg:"" optional:"" help:"Name of the schema; without it the command lists the names."`
 }

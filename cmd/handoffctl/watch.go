@@ -121,7 +121,7 @@ func (c *watchCommand) untilIdle(
 	}
 	var timer *time.Timer
 	timer = time.AfterFunc(time.Hour, func() {
-		// A user who may not ask sees the silence alone.
+		// If the user may not ask, only the silence counts.
 		var next messages.EventListReply
 		if cursor := last.Load().(string); cursor != "" {
 			_, _ = server.Ask(ctx, wire.EventList, messages.EventListRequest{
@@ -248,7 +248,6 @@ func (v *eventView) eventType(e *runevents.Record) cell {
 	return v.coloured(text, tones[e.EventType.Spec().Tone])
 }
 
-// printAlert prints an alert.
 func (v *eventView) printAlert(alert *runevents.Alert) error {
 	if v.json() {
 		return v.printJSON(alert)
@@ -262,8 +261,8 @@ func (v *eventView) printAlert(alert *runevents.Alert) error {
 		show(string(alert.Code)), v.briefID(alert.RunID), show(alert.Message))
 }
 
-// appended adds the producer that appended an event, or began a run, to its meaning; the engine's
-// have none.
+// appended adds to an event's meaning the producer that appended the event, or began the run. It
+// adds nothing for the engine's own.
 func appended(meaning, by string) string {
 	if by == "" {
 		return meaning

@@ -8,8 +8,8 @@ import (
 	"worldengine/worldengine/server"
 )
 
-// reloadAccess gives the server the users of the access file as it is now. A file that is not valid
-// changes nothing.
+// reloadAccess gives the server the users of the access file as it is now. An invalid file changes
+// nothing.
 func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 	if c.Access == "" {
 		config.Logger.Warn("nothing to read again: there is no access file")
@@ -25,7 +25,7 @@ func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 			"file", c.Access, "error", err)
 		return
 	}
-	config.Access = srv.Access() // for a server that starts again
+	config.Access = srv.Access() // for the server that restart starts
 	config.Logger.Info("audit: the access file was reloaded", "file", c.Access, "added", done.Added,
 		"removed", done.Removed, "changed", done.Changed, "connectionsEnded", done.Ended)
 	if done.TLS {

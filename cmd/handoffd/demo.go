@@ -73,8 +73,8 @@ func (c *demoCommand) Run(stopped context.Context, s streams) (err error) {
 	return nil
 }
 
-// playDemo sends the handoffs and prints the tables. The wall is advanced once, so the handoff that
-// was made before is a duplicate after it, and one made from the old snapshot is stale.
+// playDemo sends the handoffs and prints the tables. The wall is advanced once. The same handoff is
+// a duplicate when it is sent again, and a handoff made from the old snapshot is stale.
 func playDemo(ctx context.Context, out io.Writer, agent *client.Client) error {
 	before, err := agent.Town(ctx, demoTown)
 	if err != nil {

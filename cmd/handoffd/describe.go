@@ -51,7 +51,7 @@ func (c *serveCommand) announce(
 		c.describe(config, at, srv.HTTP()), describeSettings(engine.Settings()), towns, flags, url)
 }
 
-// countTowns returns the number of towns, or why it is not known within a time that a start can bear.
+// countTowns returns the number of towns, or why it is not known soon enough for a start.
 func countTowns(ctx context.Context, engine *worldengine.Engine) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -62,8 +62,7 @@ func countTowns(ctx context.Context, engine *worldengine.Engine) string {
 	return fmt.Sprint(towns)
 }
 
-// check prints the world that would be served, or returns an error if it may not be served with the
-// settings.
+// check prints the world that would be served, or returns an error if the settings do not allow it.
 func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.Config) error {
 	towns, err := server.Check(ctx, config)
 	if err != nil {
@@ -177,8 +176,8 @@ func usersByRole(config *server.Config) string {
 	return text + "; TLS"
 }
 
-// whoApplies names the binding that applies the commands of towns without one of their own, and the
-// console that others may have.
+// whoApplies names the binding of towns without a binding of their own, and the console that other
+// towns may use.
 func whoApplies(config *server.Config) string {
 	console := ""
 	if config.RCON != nil {

@@ -9,19 +9,20 @@ import (
 	"time"
 )
 
-// Without GOGC the heap grows to four times its live part before it is collected. It grows by at
-// most some garbage, leastGarbage at first. A collection costs more with more runs and receipts
-// that NATS knows. So more garbage is allowed while collections take more than gcCost of the
+// Without GOGC the heap grows to four times its live part before it is collected, but only by the
+// allowed garbage, leastGarbage at first. The more runs and receipts NATS knows, the more a
+// collection costs. So more garbage is allowed while collections take more than gcCost of the
 // processor time of all else: up to mostGarbage, or to an eighth of the soft memory limit.
 const (
 	gcPercent    = 300
-	leastGC      = 25 // percent; with less, many blocks in memory would have it collect too often
+	leastGC      = 25 // percent; with less, many blocks in memory would cause too many collections
 	leastGarbage = 256 << 20
 	mostGarbage  = 1 << 30
 	gcCost       = 0.25
 )
 
-// Unused memory is given back after a time of lookEvery with less than quiet of garbage.
+// Unused memory is given back if a load has ended: fewer than quiet bytes were allocated in
+// lookEvery.
 const (
 	lookEvery = 15 * time.Second
 	quiet     = 16 << 20
@@ -68,7 +69,7 @@ func collectGarbage(ctx context.Context) {
 	}()
 }
 
-// load finds the end of a load in the bytes that were allocated in all at each look.
+// load finds the end of a load. It knows the total of allocated bytes at the last look.
 type load struct {
 	allocated uint64
 	busy      bool
@@ -98,8 +99,8 @@ type allowance struct {
 	before  usage // at the last collection
 }
 
-// usage is the use of the process since its start: bytes of the heap, processor time of collections
-// without idle time, and of all else.
+// usage counts since the start of the process: allocated bytes, processor seconds of collections
+// without idle time, and processor seconds of all else.
 type usage struct {
 	allocated uint64
 	gc, user  float64
@@ -147,7 +148,7 @@ func readHeap() uint64 {
 	return bytes
 }
 
-// growth returns by how many percent a heap may grow if it may have so much garbage.
+// growth returns the percentage by which a heap may grow if an amount of garbage is allowed.
 func growth(heap, garbage uint64) int {
 	if heap == 0 {
 		return gcPercent

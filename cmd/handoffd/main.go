@@ -110,8 +110,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// printFailure prints why the program ends, and what to do. It is a line of the log if that is in
-// JSON, even if the parser has refused args.
+// printFailure prints why the program ends, and what to do. It prints a line of JSON if the log is
+// in JSON, even if the parser has refused args.
 func printFailure(stderr io.Writer, args []string, err error, hint string) {
 	if logFormat(args) == jsonLog {
 		attrs := []any{"error", err.Error()}
@@ -155,7 +155,6 @@ func (versionCommand) Run(s streams) error {
 	return err
 }
 
-// completionCommand prints a completion script.
 type completionCommand struct {
 	completion.Command `embed:""`
 }
@@ -164,7 +163,6 @@ func (c completionCommand) Run(s streams, model *kong.Application) error {
 	return c.Print(s.out, model, nil)
 }
 
-// passwordCommand draws a password for a user of an access file.
 type passwordCommand struct{}
 
 // hashCost makes a guess take about a tenth of a second.
@@ -187,8 +185,8 @@ const (
 	testPrefix     = variablePrefix + "TEST_"
 )
 
-// unknownVariables returns the variables in an environment that begin as handoffd's do, and are of
-// no flag. They are misspelt, or of another version. They are in alphabetical order.
+// unknownVariables returns the variables with handoffd's prefix that belong to no flag, in
+// alphabetical order: misspelt ones, or ones of another version.
 func unknownVariables(environ []string, model *kong.Application) (unknown []string) {
 	known := map[string]bool{}
 	for _, node := range append(model.Leaves(false), model.Node) {

@@ -115,7 +115,7 @@ func leastLimit(file, root string) int64 {
 	dir, name := filepath.Split(file)
 	for dir = filepath.Clean(dir); dir != filepath.Clean(root); dir = filepath.Dir(dir) {
 		text, _ := os.ReadFile(filepath.Join(dir, name))
-		limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is none
+		limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max": no limit
 		if err == nil && limit > 0 {
 			least = min(least, limit)
 		}

@@ -16,8 +16,8 @@ const (
 	notifyWatchdog = "WATCHDOG=1"
 )
 
-// notify reports a state to the supervisor that has set NOTIFY_SOCKET, if any. A name that begins
-// with @ is one of the abstract namespace, as package net has it.
+// notify reports a state to the supervisor that has set NOTIFY_SOCKET, if any. Package net finds a
+// name that begins with @ in the abstract namespace.
 func notify(state string, logger *slog.Logger) {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
@@ -33,8 +33,8 @@ func notify(state string, logger *slog.Logger) {
 	}
 }
 
-// watchdog reports that the process lives, until ctx is done, if the supervisor wants that: twice
-// in the time that it waits.
+// watchdog reports that the process lives, until ctx is done, if the supervisor asks for it: twice
+// within the time that the supervisor waits.
 func watchdog(ctx context.Context, logger *slog.Logger) {
 	microseconds, _ := strconv.ParseInt(os.Getenv("WATCHDOG_USEC"), 10, 64)
 	pid := os.Getenv("WATCHDOG_PID")

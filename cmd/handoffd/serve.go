@@ -195,7 +195,7 @@ func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err er
 	if c.HistoryPerTown != nil {
 		config.Engine.HistoryPerTown = *c.HistoryPerTown
 	}
-	user := &config.Clients // in all else as the server connects
+	user := &config.Clients // in all else like the server's connection
 	user.User, user.Password, user.Token = c.Clients.User, c.Clients.Password, ""
 	user.Creds, user.NKey = c.Clients.Creds, c.Clients.NKey
 	if c.RCONConfig != "" {
@@ -215,7 +215,7 @@ func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err er
 	return config, nil
 }
 
-// jsonLog is the --log-format of a line of JSON each.
+// jsonLog is the --log-format that writes each entry as a line of JSON.
 const jsonLog = "json"
 
 func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
@@ -249,7 +249,7 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 	collectGarbage(ctx)
 	limitMemory(int64(c.Memory), logger)
 	reload := make(chan os.Signal, 1)
-	signal.Notify(reload, syscall.SIGHUP) // without an access file too: it would end the process
+	signal.Notify(reload, syscall.SIGHUP) // even without an access file: else it ends the process
 	defer signal.Stop(reload)
 	srv, err := server.Start(ctx, config)
 	if err != nil {
@@ -294,9 +294,9 @@ func (c *serveCommand) stop(ctx context.Context, srv *server.Server) error {
 // betweenLooks is the pause between two looks at a disk that is full.
 const betweenLooks = 250 * time.Millisecond
 
-// restart ends a server whose NATS failed to write to the disk, pauses, and starts another one on
-// the same ports once there is room. Until then the server refuses to store. If ctx is done first,
-// it returns the server if that still runs, else nil.
+// restart replaces a server whose NATS failed to write to the disk. After a pause, once there is
+// room, it ends the server and starts another one on the same ports. Until then the server refuses
+// to store. If ctx is done first, restart returns the server if that still runs, else nil.
 func (c *serveCommand) restart(
 	ctx context.Context, srv *server.Server, config server.Config, pause time.Duration,
 ) (*server.Server, error) {
@@ -333,8 +333,8 @@ func (c *serveCommand) restart(
 	return nil, nil
 }
 
-// samePort returns an address to listen on, HOST:PORT, with the port of the URL of a server that has
-// listened on it.
+// samePort returns the address listen, HOST:PORT, with the port of served, the URL of a server that
+// has listened there.
 func samePort(listen, served string) string {
 	host, _, _ := net.SplitHostPort(listen) // the server has read both
 	at, _ := url.Parse(served)

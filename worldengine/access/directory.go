@@ -60,9 +60,9 @@ type Headers struct {
 func (h Headers) Readable() bool { return h.Bytes == 0 || h.Decoded != nil }
 
 // OfWorld returns the rights of a request that was made in the world's account, which only the
-// engine and operators use: an operator's, unless it has a mark, which can only take some away. NATS
-// marks nothing there: the user is the owner of the inbox that takes the answer, and no other user
-// can read it.
+// engine and operators use. They are an operator's; a mark on the request can only reduce them.
+// NATS marks nothing in this account: the user is the owner of the request's inbox, which no other
+// user can read.
 func (d *Directory) OfWorld(h Headers, inbox string) Rights {
 	marks := h.Decoded[wire.UserHeader]
 	if d == nil {

@@ -19,7 +19,7 @@ const ConfigName schemas.Name = "access"
 
 // Config is who may connect, and how.
 type Config struct {
-	// TLS is how the embedded NATS server encrypts; its zero value is not at all.
+	// TLS is how the embedded NATS server encrypts; with its zero value, nothing is encrypted.
 	TLS   TLS
 	Users []User
 }
@@ -36,9 +36,9 @@ type TLS struct {
 // maxFile bounds an access file and each file that it names: 4 MiB are some 20,000 users.
 const maxFile = 4 << 20
 
-// ReadFile reads an access file, the files that it points to, relative to its own directory, and
-// the environment variables that it names, by lookup, which is os.LookupEnv. The error of an invalid
-// file is a *schemas.ValidationError. No error holds a secret.
+// ReadFile reads an access file, and the files and environment variables that it names. File names
+// are relative to its directory; lookup is os.LookupEnv. The error of an invalid file is a
+// *schemas.ValidationError. No error holds a secret.
 func ReadFile(file string, lookup func(string) (string, bool)) (Config, error) {
 	data, err := platform.ReadFile(file, maxFile)
 	if err != nil {
@@ -94,7 +94,7 @@ func (r *reader) tls(o map[string]any) TLS {
 	return t
 }
 
-// reserved is how the names of the server's own users begin, and no other user's name may.
+// reserved begins the names of the server's own users; no other user's name may begin with it.
 const reserved = "handoffd-"
 
 var userName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -184,7 +184,7 @@ func (r *reader) password(at, value string) schemas.Secret {
 	return schemas.Secret(value)
 }
 
-// unique refuses two users of one name or key.
+// unique refuses two users with the same name or key.
 func (r *reader) unique(users []User) {
 	first := map[string]int{}
 	for i := range users {

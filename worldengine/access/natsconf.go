@@ -12,7 +12,7 @@ import (
 )
 
 // Users of the server itself in an external NATS: EngineUser in the world's account, and AskingUser
-// in the clients' account, to try at the start that requests cross.
+// in the clients' account. At the start the server tries as AskingUser whether requests cross.
 const (
 	EngineUser = reserved + "engine"
 	AskingUser = reserved + "asking"

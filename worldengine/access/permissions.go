@@ -22,13 +22,13 @@ const (
 const (
 	// MaxAnswers is how many replies to one request NATS takes from a plugin.
 	MaxAnswers = 64
-	// AnswersExpire is how long after the request NATS takes them.
+	// AnswersExpire is how long after the request NATS takes the replies.
 	AnswersExpire = 24 * time.Hour
 )
 
-// readAnswered is how long NATS keeps the way back to a client whose request is not answered yet, if
-// its verb says no other time. This bounds the memory of requests that are never answered. The
-// client gets a later answer to a handoff with result.get, or by sending the handoff again.
+// readAnswered is how long NATS can still carry an answer back to a client, unless the verb has
+// another time. This bounds the memory of requests that are never answered. The client gets a later
+// answer to a handoff with result.get, or by sending the handoff again.
 const readAnswered = 30 * time.Second
 
 // AnswerWithin returns how long NATS waits for the engine's answer to a client's request on the
@@ -48,8 +48,8 @@ func heard(world string) []string {
 }
 
 // hears returns the subjects of the messages that a user may subscribe to: run events and commits
-// of the towns that it reads or, if the file does not say, acts on; and alerts and dead letters,
-// which are of all towns, only if its reading is not bound.
+// of the towns in Read or, if Read is empty, in Towns. Alerts and dead letters are about all towns:
+// only users of roles without Towns get them, if Read is empty.
 func hears(world string, u *User) []string {
 	towns := u.Towns
 	if len(u.Read) > 0 {
@@ -157,13 +157,13 @@ type Crossings struct {
 	// Heard are subjects of messages of the world's account that clients may receive.
 	Heard []string
 	// Diverted are subjects on which clients receive messages from the world's account alone. A
-	// message that a client publishes on one, or an answer to it, goes to its wire.AstraySubject,
-	// which has no subscribers.
+	// message that a client publishes on one, or wants an answer sent to, goes to the
+	// wire.AstraySubject of the subject, which has no subscribers.
 	Diverted []string
 }
 
-// AskingInbox is how the inboxes begin on which the engine takes the answers of plugins. They cross
-// to the world's account.
+// AskingInbox begins the inboxes on which the engine takes the answers of plugins. The answers
+// cross to the world's account.
 var AskingInbox = wire.InboxPrefix(AskingUser)
 
 // CrossingsOf returns the crossings of a world. Verbs that no client may ask do not cross, so that

@@ -16,7 +16,8 @@ var (
 	ErrForbidden = errors.New("access: this user may not act on that town")
 	// ErrUnreadable: the user has no right to read the town, its runs or its results.
 	ErrUnreadable = errors.New("access: this user may not read that town")
-	// ErrWorldUnreadable: the request is about the whole world, and the user may read some towns.
+	// ErrWorldUnreadable: the request is about the whole world, and the user may read only some
+	// towns.
 	ErrWorldUnreadable = errors.New("access: this is about the whole world, and this user may " +
 		"read some of its towns only: ask as a user without `read` in the access file")
 	// ErrVerbForbidden: the role of the user has no right to the verb, or NATS does not say which

@@ -50,5 +50,5 @@ func (u *User) ID() string {
 }
 
 // InboxPrefix returns how the user's inboxes begin, so that no other user reads its replies.
-// Clients have to be told: NATS_INBOX_PREFIX, nats.CustomInboxPrefix.
+// Clients have to set it: NATS_INBOX_PREFIX, nats.CustomInboxPrefix.
 func (u *User) InboxPrefix() string { return wire.InboxPrefix(u.Name) }

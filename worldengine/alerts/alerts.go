@@ -32,9 +32,9 @@ const (
 	maxAlertBytes = 32 << 20
 	// retention is how long SideStream keeps a message.
 	retention = 30 * 24 * time.Hour
-	// FoundOfTown is how many alerts about one producer's runs in one town may be raised within
-	// foundPeriod, and foundOfAll how many about all producers' runs. The engine's own runs have
-	// another foundOfAll.
+	// FoundOfTown is how many alerts of one code about one producer's runs in one town may be
+	// raised within foundPeriod, and foundOfAll how many about all producers' runs. The engine's
+	// own runs have another foundOfAll.
 	FoundOfTown = 30
 	foundOfAll  = 120
 	foundPeriod = time.Minute
@@ -42,7 +42,7 @@ const (
 	// other. A projector that starts again raises fewer.
 	Kept = 1_000
 	// Waiting is how many alerts of each code may wait to be published. maxWaiting is how many may
-	// wait altogether, which is more than all codes have.
+	// wait altogether, which is more than all codes together may have.
 	Waiting    = 64
 	maxWaiting = 64 * Waiting
 	// maxRemembered is how many alerts, and runs with alerts, are remembered, so that each is raised
@@ -166,7 +166,8 @@ func (a *Alerts) RaiseOnce(alert runevents.Alert) {
 }
 
 // RaiseStored is RaiseOnce, but returns when the alert is in the stream. So no crash loses an alert
-// about a change that is made afterwards. It returns ErrUnavailable if the alert may not be there.
+// about a change that is made afterwards. It returns ErrUnavailable if the alert may be missing in
+// the stream.
 func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 	a.complete(&alert)
 	msg, err := a.message(&alert)
@@ -202,7 +203,7 @@ func (a *Alerts) complete(alert *runevents.Alert) {
 	}
 }
 
-// Shortened returns the beginning of a text, of at most so many bytes.
+// Shortened returns a text, cut to a number of bytes if it is longer.
 func Shortened(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -221,7 +222,6 @@ func (a *Alerts) report(alert *runevents.Alert) {
 	}
 }
 
-// log writes an alert to the server's log.
 func (a *Alerts) log(alert *runevents.Alert) {
 	level := slog.LevelWarn
 	if alert.Severity == runevents.P1 {

@@ -8,12 +8,13 @@ type codeOfRun struct {
 	runID string
 }
 
-// found counts the further events up to a runSeq that an alert of a run stands for.
+// found counts the further events, up to a runSeq, for which an alert of a run stands.
 type found struct{ runSeq, more int64 }
 
-// RaiseFound raises an alert of a projection about a run of a town, or of an unknown town with "". If
-// its code needs one alert a run (runevents.AlertCode.OncePerRun), the first event raises it, unless
-// too many alerts were raised lately. Others are counted, in the run's alert and in Stats.
+// RaiseFound raises an alert of a projection about a run of a town; townToken is "" if the town is
+// unknown. If its code needs one alert a run (runevents.AlertCode.OncePerRun), the first event
+// raises it, unless too many alerts were raised lately. Further events are counted, in the run's
+// alert and in Stats.
 func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) {
 	if !alert.Code.OncePerRun() || a.first(&alert, townToken) {
 		a.RaiseOnce(alert)
@@ -62,7 +63,7 @@ func (a *Alerts) allowed(alert *runevents.Alert, townToken string) bool {
 	return allowed
 }
 
-// moreOf returns the number of further events that an alert stands for.
+// moreOf returns the number of further events for which an alert stands.
 func (a *Alerts) moreOf(alert *runevents.Alert) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -66,7 +66,7 @@ var (
 		"There is room again; nothing was stored since {since}."}
 )
 
-// About is the subject of an alert. Members may be zero.
+// About has the town, handoff and run of an alert. Members may be zero.
 type About struct {
 	TownID, HandoffID, RunID string
 	Trace                    trace.Context // of the run

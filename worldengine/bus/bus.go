@@ -95,7 +95,7 @@ func New(config Config) (*Sink, error) {
 }
 
 // Position returns the log sequence up to which all events are published or given up. It falls if
-// the stream loses some.
+// the stream loses events.
 func (s *Sink) Position() uint64 { return s.position.Load() }
 
 var (

@@ -65,8 +65,8 @@ func (s *Sink) keep(ctx context.Context, l *letter) error {
 	return nil
 }
 
-// deadLetter returns the message of a dead letter, with its body or without. The guard makes the
-// stream refuse a second one.
+// deadLetter returns the message of a dead letter, with its body or without. Its guard makes the
+// stream refuse a second letter about the message.
 func (s *Sink) deadLetter(l *letter, whole bool) *nats.Msg {
 	seq, part := strconv.FormatUint(l.at.logSeq, 10), strconv.Itoa(l.at.part)
 	msg := &nats.Msg{

@@ -81,9 +81,10 @@ func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position)
 	return err
 }
 
-// has reports whether the log has, or had, the message of the stream's last event. It has not if its
-// end, which only grows, is before that message; nor if another message is in that place, because the
-// log lost its end and has grown again. An unreadable message proves nothing.
+// has reports whether the log has, or had, the message of the stream's last event. The log does not
+// have it if the log's end, which only grows, is before that message. It does not have it either if
+// another message is in that place: then the log lost its end and has grown again. An unreadable
+// message proves nothing.
 func (s *Sink) has(ctx context.Context, log jetstream.Stream, pos position) (bool, error) {
 	info, err := log.Info(ctx)
 	if err != nil || pos.at.logSeq == 0 || pos.at.logSeq > info.State.LastSeq {

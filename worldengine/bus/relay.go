@@ -213,7 +213,7 @@ func (r *relay) settle(ctx context.Context) error {
 	}
 }
 
-// look returns errMoved if the stream does not end with the last published event, and a
+// look returns errMoved if the last published event is not the stream's end, and a
 // commitlog.ErrLogLost if the log has lost its end.
 func (r *relay) look(ctx context.Context) error {
 	pos, err := readPosition(ctx, r.stream)

@@ -16,7 +16,7 @@ import (
 )
 
 // checkListen returns an error if other machines could read passwords on the way to an address of
-// the configuration, or do everything there.
+// the configuration, or would have all rights there.
 func checkListen(config *Config) error {
 	for _, to := range []struct{ name, flag, address string }{
 		{"server", "--listen", config.Listen}, {"console", "--http", config.HTTP},
@@ -49,9 +49,9 @@ func loopback(listen string) bool {
 }
 
 // accounts are the NATS accounts of an embedded server with their users, as package access
-// describes them; it decides who signs in. The world's account is the server's global one, so that
-// a data directory serves with access control, without, and open. The server's own connections use
-// an NKey for each account, made at the start.
+// describes them. Its method Check decides who signs in. The world's account is the global account
+// of NATS, so that one data directory can be served with access control, without it, or open. The
+// server's own connections use an NKey for each account, made at the start.
 //
 // With access control only the users of the access file may connect. Without it every client
 // is in the clients' account, may ask every verb, and has no way to the streams; the local
@@ -236,8 +236,8 @@ func (a *accounts) connect(ns *natsserver.Server) error {
 	return nil
 }
 
-// crossings are the subjects that cross the accounts. Without access control they have no requests
-// of clients: the service takes these in their account.
+// crossings are the subjects that cross the accounts. Without access control no requests of clients
+// cross: the service takes these in the clients' account.
 func (a *accounts) crossings() access.Crossings {
 	c := access.CrossingsOf(a.world())
 	if a.config.Access == nil {
@@ -298,8 +298,8 @@ func serve(
 // for connections that have not signed in, each for loginTimeout at most.
 const halfOpen = 4
 
-// sockets returns how many connections NATS takes, of clients, of the server itself, and half-open
-// ones.
+// sockets returns how many connections NATS takes: those from clients, from the server itself, and
+// half-open ones.
 func (a *accounts) sockets(clients int) int {
 	if a.clients == nil {
 		return clients + ownConnections

@@ -39,10 +39,10 @@ func Check(ctx context.Context, config Config) (towns int, err error) {
 	return towns, s.config.inWorldFile(err)
 }
 
-// CheckSettings compares the settings of a configuration with the stored ones of its world, and
-// counts the messages that they would discard. It opens the data directory of an existing world, or
-// connects to the existing NATS; the error is ErrDataInUse if a server uses the directory. It
-// changes nothing in the world.
+// CheckSettings compares the settings of a configuration with the stored settings of its world, and
+// counts the messages that the new settings would discard. It opens the data directory of an
+// existing world, or connects to the existing NATS; the error is ErrDataInUse if a server uses the
+// directory. It changes nothing in the world.
 func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) {
 	config = config.withDefaults()
 	given, err := config.Engine.Settings().Checked()
@@ -91,7 +91,7 @@ func splitListen(flag, listen string) (host string, port int, err error) {
 	return host, int(number), nil
 }
 
-// checkDataDir returns an error unless a data directory can be written to or, if it is not there yet,
+// checkDataDir returns an error unless a data directory can be written to or, if it does not exist,
 // made.
 func checkDataDir(dir string) error {
 	info, err := os.Stat(dir)

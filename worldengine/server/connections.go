@@ -23,7 +23,7 @@ const (
 	checking          purpose = "checking"          // compares settings
 	restoring         purpose = "restore"           // writes a backup
 	requestingClients purpose = "clients' requests" // receives requests in the clients' account
-	answering         purpose = "clients' answers"  // answers there
+	answering         purpose = "clients' answers"  // sends answers in the clients' account
 )
 
 // amongClients reports whether the connection is in the clients' account.
@@ -35,7 +35,7 @@ func (p purpose) amongClients() bool {
 const dialTimeout = 5 * time.Second
 
 // connect makes one of the server's own connections. If there is an intake, the connection is read
-// only while that has room.
+// only while the intake has room.
 func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, error) {
 	name := "handoffd " + s.config.Engine.World + " " + string(purpose)
 	logger := s.config.Logger.With("connection", purpose)

@@ -25,7 +25,7 @@ const crossingWait = 10 * time.Second
 
 // tryCrossing publishes an invalid request of each verb, {"probe":…}, in the clients' account,
 // without a reply subject. It returns ErrCrossing unless each arrives in the world's account on the
-// crossed subject alone. Other writers of the world refuse it as they do any invalid request.
+// crossed subject alone. A writer of the world refuses the requests as invalid.
 func (s *Server) tryCrossing(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, crossingWait)
 	defer cancel()
@@ -54,7 +54,7 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 		return fmt.Errorf("server: crossing: %w", err)
 	}
 	probe := `{"probe":"` + nuid.Next() + `"}`
-	// Again until all have arrived: interest takes a while to spread in a cluster.
+	// Probes are sent until all have arrived: interest takes a while to spread in a cluster.
 	for next := time.NewTimer(0); len(missing) > 0; {
 		select {
 		case msg := <-arrived:
@@ -81,7 +81,7 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 
 // tryUncheckedKey returns ErrCrossing if an external NATS does not check the "nkey" of a client
 // that signs in with its password. Such a client chooses the user in the marks of its requests.
-// NATS checks the key only if some user has one.
+// NATS checks the key only if some user has a key.
 func (s *Server) tryUncheckedKey() error {
 	to := s.config.Clients
 	if s.embedded != nil || to.NKey != "" || to.Creds != "" {

@@ -38,8 +38,8 @@ const maxStore = 1 << 60
 // Bounds of the cost of clients for an embedded NATS; docs/reliability.md has their sum. NATS keeps
 // up to maxPending for a client that does not read, for 10 s.
 const (
-	// ownConnections are the places for the server's own connections, in use or to come back, and
-	// for operators'.
+	// ownConnections are the places for connections of operators and of the server itself, in use
+	// or about to return.
 	ownConnections = 16
 	// maxSubscriptions bounds the subscriptions of one connection.
 	maxSubscriptions = 10_000
@@ -125,7 +125,8 @@ func natsOptions(config *Config, host string, port int) *natsserver.Options {
 		NoSigs: true, DontListen: config.private,
 	}
 	if config.HTTP != "" {
-		// The bridge checks the origin, and forwards none: a request with one has gone around it.
+		// The bridge checks the origin, and forwards none: a request with an origin has gone around
+		// the bridge.
 		options.Websocket = natsserver.WebsocketOpts{
 			Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoTLS: true,
 			HandshakeTimeout: loginTimeout, AllowedOrigins: []string{noOrigin},
@@ -225,7 +226,7 @@ func lockDataDir(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// close ends the NATS server, if it was started, which flushes its files. Then it unlocks the data
+// close ends the NATS server if it was started; NATS flushes its files. Then close unlocks the data
 // directory.
 func (e *embedded) close() {
 	if e.nats != nil {

@@ -14,8 +14,8 @@ import (
 
 // Bounds of the question whether a server is ready.
 const (
-	// logAway is how long the log may not answer before the server is not ready. The election of a
-	// leader in a cluster is shorter.
+	// logAway is how long the log may be silent before the server counts as not ready. The election
+	// of a leader in a cluster takes less.
 	logAway = 15 * time.Second
 	// askLog bounds one question to the log, and askAgain is how long an answer counts.
 	askLog   = 2 * time.Second
@@ -38,18 +38,18 @@ type health struct {
 	mu    sync.Mutex
 	asked time.Time // when the log was asked last
 	seen  bool      // whether it has ever answered
-	away  time.Time // of the first question since its last answer that got none
-	err   error     // of the last question
+	away  time.Time // the time of the first unanswered question since its last answer
+	err   error     // the error of the last question
 }
 
 // check returns an error if the log has been silent for too long, or has never answered. reach asks
-// it, at most once within askAgain.
+// the log, at most once within askAgain.
 func (h *health) check(ctx context.Context, reach func(context.Context) error) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
 	if h.asked.IsZero() || now.Sub(h.asked) >= askAgain {
-		// The answer is for all who ask, so it does not end with the request of the first.
+		// All who ask share the question, so it does not end with the request of the first.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLog)
 		defer cancel()
 		h.asked = now

@@ -21,8 +21,8 @@ type logins struct {
 
 // Check implements natsserver.Authentication. NATS calls it once for each CONNECT, on the goroutine
 // that reads the connection, so a slow login delays no other client. Until the accounts are
-// connected, a connection waits here, since NATS delivers no crossing message to earlier
-// subscriptions. NATS closes a connection that waits longer than loginTimeout.
+// connected, a connection waits here, since NATS delivers no crossing message to subscriptions made
+// before. NATS closes a connection that waits longer than loginTimeout.
 func (a *accounts) Check(c natsserver.ClientAuthentication) bool {
 	if c.Kind() != natsserver.CLIENT {
 		return false
@@ -39,7 +39,8 @@ func (a *accounts) Check(c natsserver.ClientAuthentication) bool {
 	}
 	a.addresses.add(remote, c.GetID())
 	c.RegisterUser(user)
-	// A reload ends the connections of changed users that it finds; this one may have come after.
+	// A reload ends the connections of changed users that it finds; it may not have found this one
+	// yet.
 	return a.logins.Load().has(user, c.GetOpts().Nkey)
 }
 
@@ -62,7 +63,7 @@ func (a *accounts) remoteOf(c natsserver.ClientAuthentication) (remote net.Addr,
 	if client, forwarded := a.bridge.Client(c.RemoteAddress()); forwarded {
 		return client, true
 	}
-	_, beyond := ipOf(c.RemoteAddress()) // of this process
+	_, beyond := ipOf(c.RemoteAddress()) // whether the client is beyond this process
 	return c.RemoteAddress(), a.tls == nil || !beyond || c.GetTLSConnectionState() != nil
 }
 

@@ -10,7 +10,7 @@ import (
 	"worldengine/worldengine/metrics"
 )
 
-// watch has the metrics read the counters of the parts of the server.
+// watch makes the metrics read the counters of the parts of the server.
 func (s *Server) watch() error {
 	js, err := jetstream.New(s.conn)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"worldengine/worldengine/ratelimit"
 )
 
-// natsLogger passes the lines of the NATS server to slog, and the first reason why it gives up to
-// gaveUp. Clients can cause a line for each message that they send, so lines of one kind are
-// limited.
+// natsLogger passes the log lines of the NATS server to slog. To gaveUp it passes the first reason
+// why NATS gives up. Clients can cause a line for each message that they send, so lines of one kind
+// are limited.
 type natsLogger struct {
 	logger *slog.Logger
 	gaveUp chan<- string
@@ -26,7 +26,7 @@ func newNATSLogger(
 	return natsLogger{ratelimit.Logger(logger, kindOf), gaveUp, failed, &sync.Map{}}
 }
 
-// Noticef logs for developers, except the end of the warning that an index could not be read.
+// Noticef logs for developers, except when NATS has rebuilt an index that it could not read.
 func (l natsLogger) Noticef(format string, v ...any) {
 	text := fmt.Sprintf(format, v...)
 	if strings.HasPrefix(format, "  Restored ") && len(v) > 2 {
@@ -93,8 +93,8 @@ func (l natsLogger) Warnf(format string, v ...any) {
 func (l natsLogger) Debugf(format string, v ...any) {}
 func (l natsLogger) Tracef(format string, v ...any) {}
 
-// kindOf returns the kind of a line: its text behind the connection that it is about, up to the first
-// text of clients, as far as the line shows.
+// kindOf returns the kind of a line: its text after the connection that it names, up to the first
+// quote or colon, after which text of clients may follow.
 func kindOf(text string) string {
 	if parts := strings.SplitN(text, " - ", 3); len(parts) > 1 &&
 		strings.Contains(parts[1], "cid:") {

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// Bounds of wrong passwords. After freeOfAddress wrong ones an address is refused for a pause,
-// before anything is hashed; after freeOfName, a name from an address. Each further wrong one
-// doubles the pause.
+// Bounds of wrong passwords. After freeOfAddress wrong passwords an address is refused for a pause,
+// before anything is hashed; after freeOfName, one name at an address is. Each further wrong
+// password doubles the pause.
 const (
 	freeOfName    = 5
 	freeOfAddress = 20
@@ -28,10 +28,10 @@ const (
 )
 
 // passwords checks passwords. It computes at most one bcrypt hash at a time. A password that was
-// right before needs none: a keyed hash of it is kept, never the password. It is safe for
+// right before needs no bcrypt hash: its keyed hash is kept, never the password. It is safe for
 // concurrent use.
 type passwords struct {
-	key     [32]byte // of this process
+	key     [32]byte // drawn by this process
 	hashing sync.Mutex
 	waiting atomic.Int64 // logins that wait for hashing
 
@@ -54,8 +54,8 @@ func newPasswords() *passwords {
 	return p
 }
 
-// right reports whether a user has a password. During the pause of an address it returns false
-// without a comparison, unless the password was right before.
+// right reports whether a user has a password. During a pause it returns false without a
+// comparison, unless the password was right before.
 func (p *passwords) right(address string, user *natsserver.User, password string) bool {
 	// The digest covers the user's stored password: once that changes, the old password is wrong.
 	digest := p.digest(user.Password + "\x00" + password)
@@ -106,8 +106,8 @@ func (p *passwords) digest(password string) (digest [32]byte) {
 	return digest
 }
 
-// look reports whether a name's password is known to be right, and whether its address may try
-// another one now.
+// look reports whether a name's password is known to be right, and whether the address may try
+// another password for the name now.
 func (p *passwords) look(address, name string, digest [32]byte) (known, mayTry bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

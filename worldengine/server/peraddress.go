@@ -13,9 +13,9 @@ import (
 )
 
 // perAddress bounds the connections that have signed in from one address (for IPv6 one /64
-// network). NATS does not report when a connection ends, so ended ones are removed when an address
-// is full. Connections that have not signed in are not known here: loginTimeout bounds each of
-// them. It is safe for concurrent use.
+// network). NATS does not report when a connection ends, so ended connections are removed when an
+// address is full. Connections that have not signed in are not known here: loginTimeout bounds each
+// of them. It is safe for concurrent use.
 type perAddress struct {
 	nats     *natsserver.Server
 	most     int // of an address

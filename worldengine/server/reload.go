@@ -24,7 +24,7 @@ type Reloaded struct {
 var ErrNoAccess = errors.New("server: the server was started without an access file")
 
 // ReloadAccess replaces the users of the server. It ends the connections of removed and changed
-// users; those who may connect again have their new rights then. An existing NATS keeps its
+// users; changed users may connect again, with their new rights. An existing NATS keeps its
 // connections and permissions: only the rights that the engine checks change. New handshakes use
 // the current TLS files; connections stay. It is called by one goroutine at a time.
 func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {

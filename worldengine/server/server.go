@@ -41,10 +41,10 @@ type Sync string
 
 // The sync modes.
 const (
-	// SyncAlways: before it is answered. An answer means "on disk".
+	// SyncAlways: before the commit is answered. An answer means "on disk".
 	SyncAlways Sync = "always"
-	// SyncInterval: every SyncInterval. Faster; an answer means "in the kernel's page cache", so it
-	// survives the end of the process but no loss of power.
+	// SyncInterval: once in each Config.SyncInterval, which is faster. An answer means "in the
+	// kernel's page cache", so it survives the end of the process but no loss of power.
 	SyncInterval Sync = "interval"
 )
 
@@ -95,24 +95,24 @@ type Config struct {
 	// such as https://agents.example.
 	WebSocketOrigins []string
 	// WorldFile is a JSON array of snapshot.v1 whose towns are created unless they exist. World is
-	// the same as bytes.
+	// the content of such a file.
 	WorldFile string
 	World     []byte
-	// RCON is the console that applies the commands of towns bound to apply.RCON; nil for none. With
-	// it, Engine.RCON is the server's own.
+	// RCON is the console that applies the commands of towns bound to apply.RCON; nil for none. If
+	// it is set, the server sets Engine.RCON itself.
 	RCON *rcon.Config
 	// Access has the users and their rights. Without it every client may use every verb, for every
 	// town and every actor. An embedded server then opens its streams to the holder of the key in
 	// OperatorKeyFile alone, unless Open gives every client all rights. Without Access or its TLS
-	// the server listens on loopback only, unless InsecureListen is set. With NATS its users and
-	// accounts count: Connection must lead into the world's account, and Clients into the clients'
-	// account.
+	// the server listens on loopback only, unless InsecureListen is set. With NATS, the users and
+	// accounts of the existing NATS count: Connection must lead into the world's account, and
+	// Clients into the clients' account.
 	Access         *access.Config
 	InsecureListen bool
 	Open           bool
 	Clients        natsconn.Options
 	// Webhook has the URLs to which alerts, and proposals that begin to wait for approval, are
-	// posted, and their format. Its other members are the server's.
+	// posted, and their format. The server sets its other members.
 	Webhook webhook.Config
 	// Engine and Service are the settings of the parts. Service.World follows Engine.World.
 	Engine  worldengine.Config
@@ -210,7 +210,7 @@ func newServer(config Config) *Server {
 }
 
 // Start starts a server. When it returns, requests are answered, or the server stands by because
-// another one of the world does: see Serving. ctx bounds the start only.
+// another server of the world answers them: see Serving. ctx bounds the start only.
 func Start(ctx context.Context, config Config) (*Server, error) {
 	s := newServer(config)
 	if err := s.start(ctx); err != nil {

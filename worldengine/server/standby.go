@@ -46,8 +46,8 @@ func (t *tenure) lost() <-chan struct{} {
 // Serving reports whether the server answers requests. Otherwise it stands by, or ends.
 func (s *Server) Serving() bool { return s.serving.Load() != nil }
 
-// Changed returns a channel that gets an element after each change of Serving since Start. Unread
-// changes are one element.
+// Changed returns a channel that gets an element after each change of Serving since Start. Changes
+// that are not read yet share one element.
 func (s *Server) Changed() <-chan struct{} { return s.changed }
 
 // Engine returns the engine; nil while the server stands by.
@@ -213,7 +213,7 @@ func (s *Server) takeOver(ctx context.Context, held *lease.Held) error {
 }
 
 // checkIndex returns an ErrLogLost if the log lacks records that this server has followed, such as
-// after an older copy replaced it. The engine itself notices lost records of an earlier tenure.
+// if an older copy replaced the log. The engine itself notices lost records of an earlier tenure.
 func (s *Server) checkIndex(ctx context.Context) error {
 	x := s.index.Load()
 	if x == nil {
@@ -233,7 +233,8 @@ func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	ofEngine, ofService := s.config.Engine, s.config.Service
 	ofEngine.Index, ofEngine.Known = s.index.Load(), s.known
 	if t.held != nil {
-		// A server that was suspended drops requests; the one that took over gets them too.
+		// A server that was suspended drops requests; the server that took over gets the same
+		// requests.
 		ofService.Serves, ofService.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
 		ofEngine.Leased = t.held.Valid
 	}
@@ -253,9 +254,9 @@ func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	return s.serve(t, ofService)
 }
 
-// serve takes requests in the world's account and, if an embedded NATS has one for clients without
-// credentials, in theirs. With access control the requests of clients cross to the world's account,
-// and NATS marks them with their user on the way.
+// serve takes requests in the world's account and, if an embedded NATS has an account for clients
+// without credentials, in that account. With access control the requests of clients cross to the
+// world's account, and NATS marks them with their user on the way.
 func (s *Server) serve(t *tenure, config service.Config) (err error) {
 	entrances := []service.Entrance{{Replies: s.conn}}
 	purposes := []purpose{requesting}

@@ -30,7 +30,6 @@ type standby struct {
 	at time.Time
 }
 
-// take stores an announcement.
 func (s *standbys) take(msg *nats.Msg) {
 	var server messages.Server
 	if json.Unmarshal(msg.Data, &server) != nil {
@@ -44,8 +43,8 @@ func (s *standbys) take(msg *nats.Msg) {
 	s.heard[server.ID] = standby{server, time.Now()}
 }
 
-// list returns the servers that stand by, in the order of their start, except the server with one
-// id.
+// list returns the servers that stand by, in the order of their start. It leaves out the server
+// with the id without.
 func (s *standbys) list(without string) []messages.Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
