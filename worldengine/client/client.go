@@ -93,7 +93,7 @@ func Connect(urls string, o Options) (*Client, error) {
 	}
 	// Only after a flush does the connection know how large the messages of its account may be.
 	if nc.IsConnected() { // with nats.RetryOnFailedConnect it may not be
-		_ = nc.FlushTimeout(DefaultTimeout) // a request reports a connection that is lost again
+		_ = nc.FlushTimeout(DefaultTimeout) // if the connection is lost again, a request reports it
 	}
 	return New(nc, o.World), nil
 }

@@ -28,8 +28,8 @@ type Follow struct {
 	// zero too, it begins with the next commit. Clocks of servers may differ, so From is not exact.
 	After string
 	From  time.Time
-	// RunID makes Events follow one run to its end, from the event after AfterSeq on. After and From
-	// are ignored then. TownID, if known, saves reading the commits of other towns.
+	// RunID makes Events follow one run to its end, from the event after the runSeq AfterSeq. After
+	// and From are then ignored. TownID, if known, saves reading the commits of other towns.
 	RunID    string
 	AfterSeq int64
 }

@@ -115,7 +115,7 @@ func (c *Client) sendOnce(
 	}
 	first, err := c.Result(ctx, h.IdempotencyKey, h.Proposal.TownID)
 	if err != nil {
-		return o, nil // the duplicate answers the call too
+		return o, nil // first cannot be read; the duplicate is an answer too
 	}
 	id, of, _ := first.ids()
 	if _, _, named := o.ids(); named == nil || *named != id || of != h.HandoffID {
@@ -166,7 +166,7 @@ func (c *Client) outcome(runID string, data jsontext.Value) (o *Outcome, err err
 	return o, nil
 }
 
-// Result returns the outcome of the handoff that a town accepted with a key. With townID "" it is the
+// Result returns the outcome of the handoff that a town accepted with a key. townID "" means the
 // last town that accepted the key.
 func (c *Client) Result(ctx context.Context, key, townID string) (*Outcome, error) {
 	var found messages.Result

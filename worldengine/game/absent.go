@@ -33,7 +33,7 @@ type Absences struct {
 
 type absence struct {
 	since  time.Time // by the clock of the alerts
-	began  time.Time // by the machine's clock; zero if another server raised the alert
+	began  time.Time // by this computer's clock; zero if another server raised the alert
 	raised bool      // PLUGIN_ABSENT was raised
 }
 
@@ -180,8 +180,8 @@ func (s *Absences) awaitRecalled(ctx context.Context) error {
 	}
 }
 
-// take adds the absences that earlier alerts report. The newest alert, which is first, decides
-// about its town.
+// take adds the absences that earlier alerts report. The newest alert of a town decides; the newest
+// alerts come first.
 func (s *Absences) take(raised []messages.Alert) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

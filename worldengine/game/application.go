@@ -23,7 +23,7 @@ type Client = queue.Client[machine.Answer]
 type Application struct {
 	alerts.About // the town, the handoff, the run
 	apply.Decoded
-	// stored is the pending command at the start.
+	// stored is the pending command at the start of the application.
 	stored *apply.Pending
 	before town.State
 	// own says that this writer committed the pending handoff.
@@ -34,11 +34,11 @@ type Application struct {
 	// stood is how long the deadline of the present attempt stood still in that pause.
 	paused time.Time
 	stood  time.Duration
-	// taken is the start of the application by the machine's monotonic clock.
+	// taken is the start of the application by the monotonic clock.
 	taken time.Time
 	// finished reports that the outcome is final. It is set in the town's turn.
 	finished bool
-	look     look // the last one of Watch
+	look     look // the state at the last look of Watch
 
 	token   string // of the reply subject
 	replies chan Reply
@@ -47,7 +47,7 @@ type Application struct {
 	knows atomic.Bool
 	// away is the wait for a game, nil unless the last request reached nobody.
 	away atomic.Pointer[Wait]
-	// started counts the recorded starts of attempts. Each ends a pause of the run.
+	// started counts the recorded starts of attempts. Each start ends a pause of the run.
 	started atomic.Int64
 	// unsettled counts the cancellations that keep the application closed because the log has not
 	// confirmed whether they are stored.

@@ -173,7 +173,7 @@ func (w *Worker) sighted(ctx context.Context, a *Application, absent, over bool)
 }
 
 // noteWait records in a.away whether a waits for an absent plugin. A plugin that got the request
-// and is silent is present.
+// and is silent counts as present.
 func (w *Worker) noteWait(a *Application, p *pluginAttempt) {
 	if !p.absent {
 		a.away.Store(nil)

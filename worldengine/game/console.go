@@ -63,7 +63,7 @@ func (w *Worker) console(
 		if _, err := w.waitUnpaused(ctx, a); err != nil {
 			return apply.Result{}, err
 		}
-		lasts := w.config.Policy.Deadline // the wait does not count
+		lasts := w.config.Policy.Deadline // the wait is no part of the attempt
 		ends, command.Deadline = time.Now().Add(lasts), w.steps.Now().Add(lasts)
 	}
 }

@@ -165,7 +165,7 @@ func (i *Inbox) Forget(a *Application, gaveUp bool) {
 		i.ended.Add(a.token, r)
 	}
 	i.mu.Unlock()
-	for r != nil && gaveUp { // the replies that came and were not read
+	for r != nil && gaveUp { // replies that arrived and were not read
 		select {
 		case reply := <-a.replies:
 			if reply.Msg != nil {

@@ -41,7 +41,7 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) e
 		a.paused = by.At
 	}
 	if !w.start(a) && a.own {
-		w.rest(a) // this server ends, and sends no request
+		w.rest(a) // the worker is closed, and sends no request
 		a.answer(true, machine.Answer{}, ErrInProgress)
 	}
 	return nil
@@ -75,7 +75,7 @@ func (w *Worker) run(ctx context.Context, a *Application) {
 }
 
 // finish ends an application with its answer, or an error, in the town's turn: the town's next
-// request finds it gone.
+// request finds the application gone.
 func (w *Worker) finish(a *Application, v apply.Result, answer machine.Answer, err error) {
 	a.finished = true
 	if !v.Applied && err == nil && answer.Result.Executed {

@@ -182,7 +182,7 @@ func (w *Worker) Absent(townID, before, runID string) error {
 type Wait struct {
 	RunID   string
 	Attempt int64     // logical, from 1
-	Said    string    // the last answer of the game, or the end of the attempt before
+	Said    string    // the last answer of the game, or how the attempt before ended
 	Next    time.Time // when the game is asked again
 }
 

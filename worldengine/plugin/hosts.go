@@ -43,7 +43,6 @@ func OtherHosts(ctx context.Context, nc *nats.Conn, world string, towns ...strin
 	return hostsOf(ctx, nc, world, towns, nats.Header{wire.AskerHeader: {askerOf(nc)}})
 }
 
-// hostsOf asks, with a header, who hosts towns.
 func hostsOf(
 	ctx context.Context, nc *nats.Conn, world string, towns []string, header nats.Header,
 ) ([]Host, error) {
@@ -135,7 +134,7 @@ func AnswerHosts(nc *nats.Conn, world string, towns ...string) ([]*nats.Subscrip
 	return subs, nil
 }
 
-// hostsSubject returns the subject of questions about a town, or about all with "".
+// hostsSubject returns the subject of questions about a town, with "" about all towns.
 func hostsSubject(world, townID string) string {
 	if townID == "" {
 		return wire.HostsSubject(world, wire.AllTownsToken)

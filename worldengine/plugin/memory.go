@@ -21,7 +21,7 @@ type Memory interface {
 type Record struct {
 	ApplyID string `json:"applyId"`
 	TownID  string `json:"townId"`
-	// Attempt is the logical attempt of the latest begin or answer.
+	// Attempt is the logical attempt in which the command was last begun or answered.
 	Attempt int64     `json:"attempt"`
 	At      time.Time `json:"at"`
 	// Answer is the outcome. It is nil while the command is begun or in doubt, and apply.Busy if the

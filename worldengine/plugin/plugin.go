@@ -104,8 +104,8 @@ func (p *Plugin) take(msg *nats.Msg) {
 	}
 }
 
-// read returns the command of a request. Its town must be the one of the subject, because NATS checks
-// the permission for the subject.
+// read returns the command of a request. The command's town must be the subject's town, because
+// NATS checks the permission for the subject.
 func (p *Plugin) read(msg *nats.Msg) (*apply.Command, error) {
 	if msg.Reply == "" {
 		return nil, errors.New("it has no reply subject")

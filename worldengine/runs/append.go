@@ -51,7 +51,7 @@ type Sender struct {
 const Anyone = "anyone"
 
 // Submit is Append for a caller that does not wait: client gets the answer. Appends to one run are
-// worked on in the order of their submission. After an error of Submit itself (a
+// done in the order of their submission. After an error of Submit itself (a
 // *schemas.ValidationError, queue.ErrOverloaded, queue.ErrStopping) client gets no answer.
 // queue.ErrOverloaded also means that too many events of the town wait for the readers of the log.
 // The writes must not be changed before the answer.

@@ -15,7 +15,7 @@ import (
 )
 
 // rowOf returns the row of a run. If another producer than the engine began the run, the row may
-// lack members, and has neither type nor result: the events may claim any.
+// lack members, and has neither type nor result: the run's events may claim anything.
 func rowOf(run runevents.Snapshot, records []runevents.Record) messages.RunRow {
 	started := machine.ReadStarted(&run)
 	row := messages.RunRow{Snapshot: run, Timing: timingOf(records), TownID: started.TownID,

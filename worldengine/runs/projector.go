@@ -27,10 +27,10 @@ const (
 	maxPause = time.Second // before the next try, when the log cannot be read
 )
 
-// Projector projects the runs that others append to, as they go on: an invalid event raises its
-// alert before anybody reads the run (RunEvents v2.0.1, section 5.3; docs/adr/0024). It follows the
-// appended rows of the index, so it reads the events of a run in their order. Its methods are safe
-// for concurrent use, but Run is called once.
+// Projector projects the runs that other producers append to, as the runs go on: an invalid event
+// raises its alert before anybody reads the run (RunEvents v2.0.1, section 5.3; docs/adr/0024). It
+// follows the appended rows of the index, so it reads the events of a run in their order. Its
+// methods are safe for concurrent use, but Run is called once.
 type Projector struct {
 	store *Store
 	file  string // keeps the position; "" for none
@@ -40,7 +40,7 @@ type Projector struct {
 	position atomic.Uint64
 	since    atomic.Pointer[time.Time] // persistedAt of the oldest row that waits; nil if none waits
 
-	// Run's own.
+	// Only Run uses the rest.
 	loaded  bool // whether the position was loaded
 	held    *recent.Map[string, *runevents.Snapshot]
 	last    runevents.Record // the last event that was projected
@@ -78,8 +78,8 @@ func (p *Projector) Lag() time.Duration {
 	return max(p.now().Sub(*since), 0)
 }
 
-// Behind counts the indexed records of appended events that are not projected. It counts up to
-// window.
+// Behind counts the indexed records of appended events that are not projected. It counts window
+// records at most.
 func (p *Projector) Behind() uint64 {
 	return uint64(len(p.store.index.Appended(p.Position(), window)))
 }

@@ -221,7 +221,7 @@ func (s *Store) Town(ctx context.Context, runID string) (string, error) {
 	return run.Town, err
 }
 
-// EndedAt returns the log sequence of the record in which a run ended; 0 if the run goes on, or if
+// EndedAt returns the log sequence of the record that ended a run; 0 if the run goes on, or if
 // another producer than the engine ended it. It fails as Events does.
 func (s *Store) EndedAt(ctx context.Context, runID string) (uint64, error) {
 	run, err := s.find(ctx, runID)

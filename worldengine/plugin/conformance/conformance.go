@@ -124,9 +124,9 @@ type checker struct {
 	actor string // unique, so that the ids of the commands are new
 	made  int    // the number of commands made
 
-	first  *apply.Command // of the rule "answer"
+	first  *apply.Command // the command of the rule "answer"
 	got    apply.Answer   // the answer to first
-	tooOld *apply.Command // of the rule "late"
+	tooOld *apply.Command // the command of the rule "late"
 }
 
 // runID is the run of the commands, which does not exist.
