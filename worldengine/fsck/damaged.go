@@ -177,7 +177,6 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 	return true, c.alertMended(ctx, d, seq)
 }
 
-// alertMended raises the alert that a town was put back.
 func (c *worldCheck) alertMended(ctx context.Context, d *DamagedTown, seq uint64) error {
 	alert := runevents.NewAlert(runevents.TownMended, &runevents.Record{}, fmt.Sprintf(
 		"fsck put the town %q back to log sequence %d (day %d) with the record at %d; "+

@@ -127,7 +127,6 @@ func (c *worldCheck) check(ctx context.Context) (err error) {
 // errEnd ends the reading of a log.
 var errEnd = errors.New("fsck: the end of the check")
 
-// readLog checks the log up to its end.
 func (c *worldCheck) readLog(ctx context.Context) error {
 	progress := c.options.Progress
 	if progress == nil {

@@ -251,7 +251,7 @@ type Window struct{ Before, After uint64 }
 
 // Newest visits the changes of all towns in a window, the newest first, until visit returns false.
 // It looks at the last NewestWindow messages of the log, and omits damaged ones. The error is
-// commitlog.ErrLogUnavailable.
+// commitlog.ErrLogUnavailable, or ctx's.
 func (r *Reader) Newest(
 	ctx context.Context, w Window, visit func(townID string, change messages.Revision) bool,
 ) error {
