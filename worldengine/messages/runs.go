@@ -161,8 +161,8 @@ type Events struct {
 	// The mark of the last event of this page: the event's sequence in the world's log, which is
 	// its header Log-Seq on the bus. Left out if the page has no events.
 	Mark uint64 `json:"mark,omitzero" schema:"min=1"`
-	// With FROM_SNAPSHOT: the state of the run after its events up to snapshotSeq. If the run has
-	// no events up to snapshotSeq, snapshot is left out, and events has all its events, as with
+	// If mode is FROM_SNAPSHOT: the state of the run after its events up to snapshotSeq. If the run
+	// has no events up to snapshotSeq, snapshot is left out, and events has all its events, as with
 	// FULL.
 	Snapshot *runevents.Snapshot `json:"snapshot,omitzero" schema:"ref=run-get-reply.v1"`
 }

@@ -217,12 +217,11 @@ type Revision struct {
 	// When it was stored, as in the RunEvents contract: 2026-02-16T10:00:00.000Z.
 	At string `json:"at" schema:"id"`
 	// The cause of the change: handoff (an accepted handoff: see status), pending (a handoff was
-	// accepted and a game applies its command, makes its next attempt, or is asked by another
-	// server), cancelled (an operator cancelled the run of such a command), put (town.put,
-	// town.patch or the world file), remove (an operator removed the town), control (an operator
-	// paused or resumed the town), asked (a handoff waits for a person's approval), decided (a
-	// person approved or denied a handoff) or mend (an operator put the town back to its last
-	// readable state).
+	// accepted, and a game is asked to apply its command: at first, again, or by another server),
+	// cancelled (an operator cancelled the run of such a command), put (town.put, town.patch or the
+	// world file), remove (an operator removed the town), control (an operator paused or resumed
+	// the town), asked (a handoff waits for a person's approval), decided (a person approved or
+	// denied a handoff) or mend (an operator put the town back to its last readable state).
 	Cause string `json:"cause" schema:"id"`
 	// The run of the handoff, or of the operator's signal; left out if there is none.
 	RunID string `json:"runId,omitzero" schema:"id"`

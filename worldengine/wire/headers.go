@@ -72,7 +72,7 @@ const (
 	RunMovesHeader = "Run-Moves"
 	// TypeHeader is the type of the proposal, or the signal, with which the engine began the run.
 	TypeHeader = "Type"
-	// ClosingHeader is "true" if only the engine goes on with the run.
+	// ClosingHeader is "true" if the record closes the run to all but the engine.
 	ClosingHeader = "Closing"
 )
 

@@ -21,7 +21,7 @@ func LogStream(world string) string { return stream(world, "LOG") }
 // EventStream returns the name of the stream of a world's run events, derived from the log.
 func EventStream(world string) string { return stream(world, "RUNEVENTS") }
 
-// DeadLetterStream returns the name of the stream of messages that could not be brought onto the bus.
+// DeadLetterStream returns the name of the stream of messages that the bus gave up.
 func DeadLetterStream(world string) string { return stream(world, "DEADLETTER") }
 
 // AlertStream returns the name of the stream of a world's alerts.
