@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -61,16 +62,16 @@ func pad(t testing.TB, nc *nats.Conn) {
 // takeWhile makes a backup, and calls work when the copy of the log has begun and is blocked.
 func takeWhile(t testing.TB, nc *nats.Conn, dir string, work func()) *backup.Manifest {
 	t.Helper()
-	begun := make(chan struct{}, 1)
+	proxy, begun := natstest.NewProxy(t, nc.ConnectedAddr()), make(chan struct{})
+	var first sync.Once
 	_, err := nc.Subscribe("$JS.SNAPSHOT.ACK."+wire.LogStream("main")+".>", func(*nats.Msg) {
-		select {
-		case begun <- struct{}{}:
-		default:
-		}
+		first.Do(func() {
+			proxy.Cut(true) // at once: the copy goes on meanwhile
+			close(begun)
+		})
 	})
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
-	proxy := natstest.NewProxy(t, nc.ConnectedAddr())
 	through, err := nats.Connect("nats://" + proxy.Address())
 	require.NoError(t, err)
 	defer through.Close()
@@ -88,7 +89,6 @@ func takeWhile(t testing.TB, nc *nats.Conn, dir string, work func()) *backup.Man
 	case <-time.After(20 * time.Second):
 		t.Fatal("the copy of the log does not begin")
 	}
-	proxy.Cut(true)
 	work()
 	proxy.Cut(false)
 	require.NoError(t, <-ended)
