@@ -45,3 +45,26 @@ func Play(
 		})
 	}
 }
+
+// Table calls check with each input in the text of a file, and its output. A line that is not
+// indented is an input; the indented lines below are the output of each input before them. Lines
+// that begin with "#" are prose.
+func Table(text string, check func(input string, output []string)) {
+	var inputs, output []string
+	for line := range strings.SplitSeq(text+"\nend", "\n") {
+		if part, indented := strings.CutPrefix(line, "  "); indented {
+			output = append(output, part)
+			continue
+		}
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if len(output) > 0 {
+			for _, input := range inputs {
+				check(input, output)
+			}
+			inputs, output = nil, nil
+		}
+		inputs = append(inputs, line)
+	}
+}

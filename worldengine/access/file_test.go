@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/schemas"
+	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/natstest"
 )
 
@@ -82,24 +83,10 @@ func TestReadFile_Violations(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/files.txt")
 	require.NoError(t, err)
-	var files, want []string
 	table := strings.ReplaceAll(string(text), "ROLES", fmt.Sprint(Roles()))
-	for line := range strings.SplitSeq(table+"\nend", "\n") {
-		if violation, indented := strings.CutPrefix(line, "  "); indented {
-			want = append(want, violation)
-			continue
-		}
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		if len(want) > 0 {
-			for _, file := range files {
-				assert.Equal(t, want, found(t, file), file)
-			}
-			files, want = nil, nil
-		}
-		files = append(files, line)
-	}
+	schemastest.Table(table, func(file string, want []string) {
+		assert.Equal(t, want, found(t, file), file)
+	})
 	_, err = ReadFile("/nowhere.json", nothing)
 	require.ErrorContains(t, err, "/nowhere.json")
 }

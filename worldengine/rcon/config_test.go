@@ -16,6 +16,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/schemas/schemastest"
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/rcon"
@@ -106,24 +107,10 @@ func TestReadConfig_Violations(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/configs.txt")
 	require.NoError(t, err)
-	var changes, want []string
 	table := strings.ReplaceAll(string(text), "TYPES", fmt.Sprint(handoff.ProposalTypes()))
-	for line := range strings.SplitSeq(table+"\nend", "\n") {
-		if violation, indented := strings.CutPrefix(line, "  "); indented {
-			want = append(want, violation)
-			continue
-		}
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		if len(want) > 0 {
-			for _, change := range changes {
-				requireViolations(t, change, want)
-			}
-			changes, want = nil, nil
-		}
-		changes = append(changes, line)
-	}
+	schemastest.Table(table, func(change string, want []string) {
+		requireViolations(t, change, want)
+	})
 }
 
 func requireViolations(t *testing.T, change string, want []string) {
