@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,18 +124,28 @@ func TestServe_ForbiddenSubscription(t *testing.T) {
 	require.Equal(t, apply.Applied, e.ask(command(t, "mine", 1)).Status)
 }
 
-// mortal is a memory whose disk fails after some records.
+// mortal is a memory whose disk fails after some records. It may be used by many towns at once.
 type mortal struct {
 	plugin.Memory
-	left int
+	left atomic.Int64
+}
+
+func newMortal(m plugin.Memory, records int) *mortal {
+	mortal := &mortal{Memory: m}
+	mortal.left.Store(int64(records))
+	return mortal
 }
 
 func (m *mortal) Put(r plugin.Record) error {
-	if m.left == 0 {
-		return errors.New("the disk is gone")
+	for {
+		left := m.left.Load()
+		if left == 0 {
+			return errors.New("the disk is gone")
+		}
+		if m.left.CompareAndSwap(left, left-1) {
+			return m.Memory.Put(r)
+		}
 	}
-	m.left--
-	return m.Memory.Put(r)
 }
 
 // No command is applied twice, and a final answer stays, although the process restarts and its disk
@@ -170,7 +181,7 @@ func TestServe_AtMostOnce(t *testing.T) {
 		file, err := plugin.OpenFile(path, plugin.FileConfig{})
 		require.NoError(t, err)
 		// Every record of this life, or only the first few of them.
-		memory := &mortal{file, random.IntN(30)}
+		memory := newMortal(file, random.IntN(30))
 		p := e.serve(plugin.Config{Memory: memory, Apply: do, Recover: g.recover})
 		for range 10 {
 			c := attempt(commands[random.IntN(len(commands))], 1+random.Int64N(3))
@@ -187,7 +198,7 @@ func TestServe_AtMostOnce(t *testing.T) {
 			before, known := said[c.ApplyID]
 			if known {
 				require.Equal(t, before, got)
-			} else if got.Status == apply.Applied || got.ReasonCode == "NEVER" && memory.left > 0 {
+			} else if got.Status == apply.Applied || got.ReasonCode == "NEVER" && memory.left.Load() > 0 {
 				said[c.ApplyID] = got
 			}
 		}

@@ -61,7 +61,7 @@ type script struct {
 
 func newScript(t *testing.T) *script {
 	return &script{
-		t: t, engine: newEngine(t), memory: &mortal{plugin.NewVolatileMemory(), -1},
+		t: t, engine: newEngine(t), memory: newMortal(plugin.NewVolatileMemory(), -1),
 		clock: &clock{now: time.Now()}, commands: map[string]*apply.Command{},
 		asked: map[string]*asked{}, called: make(chan string), heard: make(chan string, 100),
 		returns: make(chan string), closed: make(chan error, 1),
@@ -73,7 +73,7 @@ func (s *script) step(line string) {
 	words := strings.Fields(rest)
 	switch verb {
 	case "memory":
-		s.memory.left = s.number(rest)
+		s.memory.left.Store(int64(s.number(rest)))
 	case "begun":
 		c := s.command(words)
 		require.NoError(s.t, s.memory.Put(plugin.Record{
