@@ -216,10 +216,19 @@ func (h *Held) Release(ctx context.Context) {
 		return
 	}
 	h.until.Store(nil)
-	_, err := h.lease.ask(ctx, func(ctx context.Context) (uint64, error) {
-		return 0, h.lease.bucket.Delete(ctx, key, jetstream.LastRevision(h.revision))
+	l := h.lease
+	_, err := l.ask(ctx, func(ctx context.Context) (uint64, error) {
+		err := l.bucket.Delete(ctx, key, jetstream.LastRevision(h.revision))
+		if !commitlog.IsWrongLastSequence(err) {
+			return 0, err
+		}
+		revision, err := l.take(ctx) // the end of h.keep may have left a renewal unanswered
+		if err != nil {
+			return 0, err
+		}
+		return 0, l.bucket.Delete(ctx, key, jetstream.LastRevision(revision))
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrHeld) {
 		h.lease.Logger.Warn("the writer's lease is not given back; it ends by itself",
 			"within", TTL, "error", err)
 	}

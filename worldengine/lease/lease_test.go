@@ -83,6 +83,18 @@ func TestLease_GivenBack(t *testing.T) {
 	held.Release(t.Context())
 }
 
+// The renewal that Release interrupts may have reached NATS.
+func TestLease_GivenBackDuringRenewal(t *testing.T) {
+	t.Parallel()
+	url := natstest.Connect(t).ConnectedUrl()
+	first, again := newLease(t, url), newLease(t, url)
+	again.Holder = first.Holder
+	held := try(t, first)
+	try(t, again)
+	held.Release(t.Context())
+	try(t, newLease(t, url))
+}
+
 func TestLease_AtOnce(t *testing.T) {
 	t.Parallel()
 	url := natstest.Connect(t).ConnectedUrl()
