@@ -246,7 +246,7 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 	if err != nil {
 		return err
 	}
-	collectGarbage(ctx)
+	boundGarbage()
 	limitMemory(int64(c.Memory), logger)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP) // even without an access file: else it ends the process
