@@ -56,13 +56,25 @@ type natsUser struct {
 	Login string
 }
 
+// natsAccounts are the values of natsConf.
+type natsAccounts struct {
+	Crossings
+	Limits
+	World, Clients []natsUser
+}
+
+// Limits bound the clients' account. Its zero value sets no bounds.
+type Limits struct{ MaxConnections, MaxPayload int }
+
+// WriteAccounts writes accounts without users, as a part of the configuration of a nats-server.
+func WriteAccounts(w io.Writer, crossings Crossings, limits Limits) error {
+	return natsConf.Execute(w, natsAccounts{Crossings: crossings, Limits: limits})
+}
+
 // WriteNATS writes the accounts and permissions of a world, with its users and the server's own, as
 // a part of the configuration of a nats-server. Passwords that are not hashed are variables there.
 func WriteNATS(w io.Writer, world string, users []User) error {
-	conf := struct {
-		Crossings
-		World, Clients []natsUser
-	}{
+	conf := natsAccounts{
 		Crossings: CrossingsOf(world),
 		World:     []natsUser{natsUserOf(world, &User{Name: EngineUser, Role: Engine})},
 		Clients:   []natsUser{natsUserOf(world, &User{Name: AskingUser, Role: Engine})},

@@ -3,7 +3,7 @@ package server
 import (
 	"fmt"
 	"net"
-	"sync"
+	"strings"
 	"sync/atomic"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
@@ -59,31 +59,21 @@ func loopback(listen string) bool {
 // with all rights.
 type accounts struct {
 	config         *Config
-	tls            *liveTLS            // nil without TLS
-	clients        *natsserver.Account // nil if the server is open
+	tls            *liveTLS // nil without TLS
 	engine, asking ownKey
 	bridge         *httpd.Bridge // of browsers; nil without HTTP
 	operatorFile   string        // with the local operator's seed; empty with access control
 	operator       string        // the public key
 
-	opened    chan struct{} // closed once clients may be let in; until then they wait
-	open      func()        // closes opened, however often it is called
 	logins    atomic.Pointer[logins]
 	passwords *passwords
 	addresses *perAddress
 }
 
 func newAccounts(config *Config, tls *liveTLS, bridge *httpd.Bridge) (_ *accounts, err error) {
-	opened := make(chan struct{})
 	a := &accounts{
 		config: config, tls: tls, bridge: bridge,
-		opened: opened, open: sync.OnceFunc(func() { close(opened) }),
 		passwords: newPasswords(), addresses: newPerAddress(config),
-	}
-	if config.twoAccounts() {
-		if a.clients, err = clientsAccount(config.MaxConnections); err != nil {
-			return nil, err
-		}
 	}
 	for _, key := range []*ownKey{&a.engine, &a.asking} {
 		if *key, err = newOwnKey(); err != nil {
@@ -100,30 +90,20 @@ func newAccounts(config *Config, tls *liveTLS, bridge *httpd.Bridge) (_ *account
 // tries the crossings; or one takes requests, and one sends their answers.
 const ownAmongClients = 2
 
-// clientsAccount returns the clients' account with its bounds: so many connections beside the
-// server's own, and maxRequest. NATS takes these bounds from a configuration only.
-func clientsAccount(connections int) (*natsserver.Account, error) {
-	var options natsserver.Options
-	err := options.ProcessConfigString(fmt.Sprintf("accounts { %s { limits { max_connections: %d, "+
-		"max_payload: %d } } }",
-		access.ClientsAccount, connections+ownAmongClients, maxRequest))
-	if err != nil {
-		return nil, fmt.Errorf("server: accounts: %w", err)
-	}
-	return options.Accounts[0], nil
-}
-
 // anonymous is the name of the NATS user for clients without credentials.
 const anonymous = "anybody"
 
 // configure adds the accounts, and the check of logins, to the options of a server.
-func (a *accounts) configure(options *natsserver.Options) {
+func (a *accounts) configure(options *natsserver.Options) (err error) {
 	options.CustomClientAuthentication, options.AlwaysEnableNonce = a, true
 	options.AuthTimeout = loginTimeout.Seconds()
-	options.MaxConn = a.sockets(options.MaxConn)
-	if a.clients != nil {
-		options.Accounts = []*natsserver.Account{a.clients}
+	if a.config.twoAccounts() {
+		if options.Accounts, err = a.natsAccounts(options.MaxConn); err != nil {
+			return fmt.Errorf("server: accounts: %w", err)
+		}
+		options.MaxConn *= halfOpen
 	}
+	options.MaxConn += ownConnections
 	if a.config.Access == nil {
 		// Only with this does NATS announce to clients that they need no credentials; Check
 		// decides.
@@ -135,6 +115,34 @@ func (a *accounts) configure(options *natsserver.Options) {
 		options.TLSVerify = a.config.Access.TLS.ClientCAFile != ""
 		options.TLSTimeout = loginTimeout.Seconds()
 	}
+	return nil
+}
+
+// natsAccounts returns the world's account and the clients' account, as the configuration of an
+// existing NATS has them. Without access control no requests of clients cross: the service takes
+// these in the clients' account, which has so many connections beside the server's own.
+func (a *accounts) natsAccounts(connections int) ([]*natsserver.Account, error) {
+	crossings := access.CrossingsOf(a.world())
+	if a.config.Access == nil {
+		crossings.Shared, crossings.Services = nil, []string{access.AskingInbox + ".>"}
+	}
+	var conf strings.Builder
+	err := access.WriteAccounts(&conf, crossings, access.Limits{
+		MaxConnections: connections + ownAmongClients, MaxPayload: maxRequest,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var options natsserver.Options
+	if err := options.ProcessConfigString(conf.String()); err != nil {
+		return nil, err
+	}
+	for _, account := range options.Accounts {
+		if account.Name == access.WorldAccount {
+			account.Name = natsserver.DEFAULT_GLOBAL_ACCOUNT
+		}
+	}
+	return options.Accounts, nil
 }
 
 // admit registers those who may sign in: the users of the access file, if any, and the server
@@ -178,7 +186,7 @@ func (a *accounts) world() string { return a.config.Engine.World }
 
 // clientsOf returns the clients' account in a server: the world's account if the server is open.
 func (a *accounts) clientsOf(ns *natsserver.Server) (*natsserver.Account, error) {
-	if a.clients == nil {
+	if !a.config.twoAccounts() {
 		return ns.GlobalAccount(), nil
 	}
 	account, err := ns.LookupAccount(access.ClientsAccount)
@@ -192,7 +200,7 @@ func (a *accounts) clientsOf(ns *natsserver.Server) (*natsserver.Account, error)
 // the server is open. They may do all except publish on the engine's subjects, since readers would
 // take such a message for the engine's.
 func (a *accounts) permissionsOfAnybody() *natsserver.Permissions {
-	if a.clients == nil {
+	if !a.config.twoAccounts() {
 		return nil
 	}
 	// NATS diverts a subject before it looks at permissions.
@@ -216,96 +224,9 @@ func natsPermissions(p access.Permissions) *natsserver.Permissions {
 	return out
 }
 
-// connect enables JetStream in the world's account, and the crossings of the accounts. It does
-// nothing if clients have no account of their own.
-func (a *accounts) connect(ns *natsserver.Server) error {
-	if a.clients == nil {
-		return nil
-	}
-	world := ns.GlobalAccount()
-	clients, err := a.clientsOf(ns)
-	if err != nil {
-		return err
-	}
-	if err := world.EnableJetStream(nil, nil); err != nil {
-		return fmt.Errorf("server: JetStream: %w", err)
-	}
-	if err := cross(world, clients, a.crossings()); err != nil {
-		return fmt.Errorf("server: accounts: %w", err)
-	}
-	return nil
-}
-
-// crossings are the subjects that cross the accounts. Without access control no requests of clients
-// cross: the service takes these in the clients' account.
-func (a *accounts) crossings() access.Crossings {
-	c := access.CrossingsOf(a.world())
-	if a.config.Access == nil {
-		c.Shared, c.Services = nil, []string{access.AskingInbox + ".>"}
-	}
-	return c
-}
-
-func cross(world, clients *natsserver.Account, c access.Crossings) error {
-	for _, subject := range c.Shared {
-		crossed := wire.CrossedSubject(subject)
-		if err := serve(world, clients, subject, crossed, natsserver.Singleton); err != nil {
-			return err
-		}
-		if err := clients.SetServiceImportSharing(world, crossed, true); err != nil {
-			return err
-		}
-	}
-	for _, subject := range c.Services {
-		if err := serve(world, clients, subject, subject, natsserver.Streamed); err != nil {
-			return err
-		}
-	}
-	for _, subject := range c.Heard {
-		if err := world.AddStreamExport(subject, []*natsserver.Account{clients}); err != nil {
-			return err
-		}
-		if err := clients.AddStreamImport(world, subject, ""); err != nil {
-			return err
-		}
-	}
-	for _, subject := range c.Diverted {
-		if err := clients.AddMapping(subject, wire.AstraySubject(subject)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// serve lets the clients' requests cross from one subject to another, and their answers back.
-func serve(
-	world, clients *natsserver.Account, from, to string, kind natsserver.ServiceRespType,
-) error {
-	if err := world.AddServiceExportWithResponse(to, kind,
-		[]*natsserver.Account{clients}); err != nil {
-		return err
-	}
-	if kind == natsserver.Singleton {
-		if err := world.SetServiceExportResponseThreshold(to,
-			access.AnswerWithin(from)); err != nil {
-			return err
-		}
-	}
-	return clients.AddServiceImport(world, from, to)
-}
-
 // halfOpen is how many sockets NATS accepts for each client that it may have. The spare sockets are
 // for connections that have not signed in, each for loginTimeout at most.
 const halfOpen = 4
-
-// sockets returns how many connections NATS takes: those from clients, from the server itself, and
-// half-open ones.
-func (a *accounts) sockets(clients int) int {
-	if a.clients == nil {
-		return clients + ownConnections
-	}
-	return halfOpen*clients + ownConnections
-}
 
 // ownKey is an NKey of one of the server's own users, made by this process.
 type ownKey struct {

@@ -98,7 +98,9 @@ func startEmbedded(
 		return nil, err
 	}
 	options := natsOptions(config, host, port)
-	e.accounts.configure(options)
+	if err = e.accounts.configure(options); err != nil {
+		return nil, err
+	}
 	ns, err := natsserver.NewServer(options)
 	if err != nil {
 		return nil, fmt.Errorf("server: embedded NATS: %w", err)
@@ -135,7 +137,7 @@ func natsOptions(config *Config, host string, port int) *natsserver.Options {
 	return options
 }
 
-// start starts the NATS server, and connects its accounts. If it fails, close ends the server.
+// start starts the NATS server. If it fails, close ends the server.
 func (e *embedded) start(ns *natsserver.Server, config *Config) error {
 	gaveUp := make(chan string, 1)
 	logger := newNATSLogger(config.Logger.With("component", "nats"), gaveUp, e.room.Fail)
@@ -146,10 +148,6 @@ func (e *embedded) start(ns *natsserver.Server, config *Config) error {
 		return fmt.Errorf("server: embedded NATS on %s with the data directory %s: %w",
 			config.Listen, config.Data, err)
 	}
-	if err := e.accounts.connect(ns); err != nil {
-		return err
-	}
-	e.accounts.open()
 	if e.accounts.operatorFile == "" {
 		return nil
 	}
@@ -230,7 +228,6 @@ func lockDataDir(dir string) (*os.File, error) {
 // directory.
 func (e *embedded) close() {
 	if e.nats != nil {
-		e.accounts.open() // NATS waits for clients that are signing in
 		e.nats.Shutdown()
 		e.nats.WaitForShutdown()
 	}

@@ -20,14 +20,11 @@ type logins struct {
 }
 
 // Check implements natsserver.Authentication. NATS calls it once for each CONNECT, on the goroutine
-// that reads the connection, so a slow login delays no other client. Until the accounts are
-// connected, a connection waits here, since NATS delivers no crossing message to subscriptions made
-// before. NATS closes a connection that waits longer than loginTimeout.
+// that reads the connection, so a slow login delays no other client.
 func (a *accounts) Check(c natsserver.ClientAuthentication) bool {
 	if c.Kind() != natsserver.CLIENT {
 		return false
 	}
-	<-a.opened
 	remote, ok := a.remoteOf(c)
 	if !ok || a.addresses.full(remote) {
 		return false
