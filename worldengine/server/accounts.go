@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"net"
 	"strings"
 	"sync/atomic"
 
@@ -14,39 +13,6 @@ import (
 	"worldengine/worldengine/httpd"
 	"worldengine/worldengine/wire"
 )
-
-// checkListen returns an error if other machines could read passwords on the way to an address of
-// the configuration, or would have all rights there.
-func checkListen(config *Config) error {
-	for _, to := range []struct{ name, flag, address string }{
-		{"server", "--listen", config.Listen}, {"console", "--http", config.HTTP},
-	} {
-		listens := to.address != "" && (to.flag == "--http" || config.NATS == "")
-		switch {
-		case !listens || config.InsecureListen || loopback(to.address):
-		case config.Access == nil:
-			return fmt.Errorf("server: without --access every client that reaches the server may do "+
-				"everything, so it listens on loopback only: give an access file, or --insecure-listen "+
-				"(%s %s)", to.flag, to.address)
-		case config.Access.TLS == (access.TLS{}):
-			return fmt.Errorf("server: without TLS every machine on the way to the %s can read the "+
-				"passwords of its users, so it listens on loopback only: give tls in the access file, or "+
-				"--insecure-listen (%s %s)", to.name, to.flag, to.address)
-		}
-	}
-	return nil
-}
-
-// loopback reports whether only this machine reaches an address. The listener refuses a text that
-// is no address.
-func loopback(listen string) bool {
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil || host == "localhost" {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
-}
 
 // accounts are the NATS accounts of an embedded server with their users, as package access
 // describes them. Its method Check decides who signs in. The world's account is the global account

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -20,14 +18,14 @@ import (
 func Check(ctx context.Context, config Config) (towns int, err error) {
 	s := newServer(config)
 	defer s.abandon()
+	if err := s.config.checkAddresses(); err != nil {
+		return 0, err
+	}
 	if err := s.openParts(); err != nil {
 		return 0, err
 	}
-	if err := checkHTTP(&s.config); err != nil {
-		return 0, err
-	}
 	if s.config.NATS == "" {
-		if err := checkEmbedded(&s.config); err != nil {
+		if err := checkDataDir(s.config.Data); err != nil {
 			return 0, err
 		}
 	}
@@ -65,30 +63,6 @@ func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) 
 		return nil, fmt.Errorf("server: JetStream: %w", err)
 	}
 	return commitlog.PlanSettings(ctx, js, config.Engine.World, given)
-}
-
-func checkEmbedded(config *Config) error {
-	if _, _, err := splitListen("--listen", config.Listen); err != nil {
-		return err
-	}
-	if err := checkListen(config); err != nil {
-		return err
-	}
-	return checkDataDir(config.Data)
-}
-
-// splitListen reads HOST:PORT, the value of a flag.
-func splitListen(flag, listen string) (host string, port int, err error) {
-	host, text, err := net.SplitHostPort(listen)
-	if err != nil {
-		return "", 0, fmt.Errorf("server: %s must be HOST:PORT, not %q: %w", flag, listen, err)
-	}
-	number, err := strconv.ParseUint(text, 10, 16)
-	if err != nil {
-		return "", 0, fmt.Errorf("server: %s has the port %q, which is not a number up to 65535",
-			flag, text)
-	}
-	return host, int(number), nil
 }
 
 // checkDataDir returns an error unless a data directory can be written to or, if it does not exist,

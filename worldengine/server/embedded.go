@@ -75,8 +75,7 @@ type embedded struct {
 func startEmbedded(
 	config *Config, tls *liveTLS, bridge *httpd.Bridge,
 ) (_ *embedded, err error) {
-	host, port, err := listenOn(config)
-	if err != nil {
+	if err := checkPort(config); err != nil {
 		return nil, err
 	}
 	e := &embedded{}
@@ -97,7 +96,7 @@ func startEmbedded(
 	if e.accounts, err = newAccounts(config, tls, bridge); err != nil {
 		return nil, err
 	}
-	options := natsOptions(config, host, port)
+	options := natsOptions(config)
 	if err = e.accounts.configure(options); err != nil {
 		return nil, err
 	}
@@ -116,7 +115,11 @@ func startEmbedded(
 }
 
 // natsOptions returns the options of the NATS server that do not depend on its accounts.
-func natsOptions(config *Config, host string, port int) *natsserver.Options {
+func natsOptions(config *Config) *natsserver.Options {
+	host, port, _ := splitListen("--listen", config.Listen) // it was checked
+	if port == 0 {
+		port = natsserver.RANDOM_PORT
+	}
 	options := &natsserver.Options{
 		ServerName: "handoffd", Host: host, Port: port,
 		JetStream: true, StoreDir: config.Data, JetStreamMaxStore: maxStore,
@@ -175,30 +178,16 @@ func awaitNATS(ns *natsserver.Server, gaveUp <-chan string) error {
 	return errors.New("it does not listen")
 }
 
-// listenOn returns the address of the NATS server, if that is allowed and free.
-func listenOn(config *Config) (host string, port int, err error) {
+// checkPort returns an error if the address of the NATS server cannot be listened on; the NATS server
+// would only log it.
+func checkPort(config *Config) error {
 	if config.private {
-		return "", 0, nil
+		return nil
 	}
-	if host, port, err = splitListen("--listen", config.Listen); err != nil {
-		return "", 0, err
-	}
-	if err := checkListen(config); err != nil {
-		return "", 0, err
-	}
-	if port == 0 {
-		port = natsserver.RANDOM_PORT
-	}
-	return host, port, portIsFree(config.Listen)
-}
-
-// portIsFree returns an error if the address cannot be listened on; the NATS server would only log
-// it.
-func portIsFree(listen string) error {
-	probe, err := net.Listen("tcp", listen)
+	probe, err := net.Listen("tcp", config.Listen)
 	if err != nil {
 		return fmt.Errorf("server: cannot listen on %s: %w: give another address with --listen, "+
-			"or --listen 127.0.0.1:0 for a free port", listen, err)
+			"or --listen 127.0.0.1:0 for a free port", config.Listen, err)
 	}
 	return probe.Close()
 }

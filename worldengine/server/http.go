@@ -2,8 +2,6 @@ package server
 
 import (
 	"cmp"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,52 +15,11 @@ import (
 // DefaultHTTP is the address of handoffd's console.
 const DefaultHTTP = "127.0.0.1:8480"
 
-// checkHTTP returns an error if the settings of HTTP are invalid.
-func checkHTTP(config *Config) error {
-	if config.HTTP == "" {
-		if len(config.WebSocketOrigins) > 0 {
-			return errors.New("server: --websocket-origin needs --http: pages connect there")
-		}
-		return nil
-	}
-	for _, origin := range config.WebSocketOrigins {
-		u, err := url.Parse(origin)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" ||
-			u.Scheme+"://"+u.Host != origin {
-			return fmt.Errorf("server: --websocket-origin is %q: it must be the origin of a page, "+
-				"https://HOST or http://HOST:PORT, without a path", origin)
-		}
-	}
-	if _, _, err := splitListen("--http", config.HTTP); err != nil {
-		return err
-	}
-	if _, _, err := natsWebSocket(config); err != nil {
-		return err
-	}
-	return checkListen(config)
-}
-
-// natsWebSocket returns the address at which an existing NATS takes WebSockets, nil if it is unknown.
-func natsWebSocket(config *Config) (*url.URL, *tls.Config, error) {
-	if config.NATSWebSocket == "" {
-		return nil, nil, nil
-	}
-	target, err := url.Parse(config.NATSWebSocket)
-	if err != nil || target.Host == "" || target.User != nil || target.Scheme != "ws" &&
-		target.Scheme != "wss" {
-		return nil, nil,
-			fmt.Errorf("server: --nats-websocket must be ws://HOST:PORT or wss://HOST:PORT, " +
-				"without a user")
-	}
-	trust, err := config.Connection.Trust()
-	return target, trust, err
-}
-
 // listenHTTP listens on the address of HTTP, if any, and makes the parts that require it.
 func (s *Server) listenHTTP() (err error) {
 	config := &s.config
-	if err := checkHTTP(config); err != nil || config.HTTP == "" {
-		return err
+	if config.HTTP == "" {
+		return nil
 	}
 	listen := httpd.Config{
 		Listen: config.HTTP, MaxConnections: config.MaxConnections,
@@ -89,7 +46,7 @@ func (s *Server) serveHTTP() error {
 	if s.http == nil {
 		return nil
 	}
-	target, trust, err := natsWebSocket(&s.config)
+	target, trust, err := s.config.natsWebSocket()
 	if s.embedded != nil {
 		target, err = url.Parse(s.embedded.nats.WebsocketURL())
 	}

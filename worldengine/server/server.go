@@ -224,6 +224,9 @@ func (s *Server) start(ctx context.Context) error {
 	if err := wire.ValidateWorld(s.config.Engine.World); err != nil {
 		return err
 	}
+	if err := s.config.checkAddresses(); err != nil {
+		return err
+	}
 	if err := s.openParts(); err != nil {
 		return err
 	}
