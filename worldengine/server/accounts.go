@@ -52,8 +52,8 @@ func newAccounts(config *Config, tls *liveTLS, bridge *httpd.Bridge) (_ *account
 	return a, err
 }
 
-// ownAmongClients is how many of the server's own connections are in the clients' account. One
-// tries the crossings; or one takes requests, and one sends their answers.
+// ownAmongClients is how many of the server's own connections are in the clients' account: one
+// takes requests, and one sends their answers.
 const ownAmongClients = 2
 
 // anonymous is the name of the NATS user for clients without credentials.

@@ -1,13 +1,13 @@
 package server
 
 import (
-	"fmt"
 	"net"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/service"
 )
 
@@ -26,9 +26,9 @@ const (
 	answering         purpose = "clients' answers"  // sends answers in the clients' account
 )
 
-// amongClients reports whether the connection is in the clients' account.
+// amongClients reports whether the connection is in the clients' account of an embedded NATS.
 func (p purpose) amongClients() bool {
-	return p == probing || p == requestingClients || p == answering
+	return p == requestingClients || p == answering
 }
 
 // dialTimeout bounds how long connecting to NATS may take, as natsconn does.
@@ -37,7 +37,6 @@ const dialTimeout = 5 * time.Second
 // connect makes one of the server's own connections. If there is an intake, the connection is read
 // only while the intake has room.
 func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, error) {
-	name := "handoffd " + s.config.Engine.World + " " + string(purpose)
 	logger := s.config.Logger.With("connection", purpose)
 	options := []nats.Option{
 		nats.MaxReconnects(-1),
@@ -51,43 +50,34 @@ func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, e
 			logger.Warn("NATS reports", "error", err)
 		}),
 	}
-	if s.embedded == nil {
-		connection := s.config.Connection
-		switch purpose {
-		case asking:
-			connection.Inbox = access.AskingInbox
-		case probing:
-			connection = s.config.Clients
-		}
-		if intake != nil {
-			dialer := net.Dialer{Timeout: dialTimeout}
-			options = append(options, nats.SetCustomDialer(&throttled{dialer.Dial, intake}))
-		}
-		return connection.Connect(s.config.NATS, name, options...)
+	connection, dialer := s.config.Connection, &throttled{
+		dial: (&net.Dialer{Timeout: dialTimeout}).Dial, intake: intake,
 	}
-	key := s.embedded.accounts.engine
-	if purpose.amongClients() {
-		key = s.embedded.accounts.asking
+	switch {
+	case s.embedded != nil:
+		key := s.embedded.accounts.engine
+		if purpose.amongClients() {
+			key = s.embedded.accounts.asking
+		}
+		connection = natsconn.Options{}
+		dialer.dial = func(string, string) (net.Conn, error) { return s.embedded.nats.InProcessConn() }
+		options = append(options, nats.InProcessServer(dialer), key.option(),
+			nats.ReconnectWait(50*time.Millisecond),
+			nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond))
+	case purpose == probing:
+		connection = s.config.Clients
 	}
-	options = append(options, nats.Name(name), nats.InProcessServer(s.embedded.nats), key.option(),
-		nats.Timeout(dialTimeout),
-		nats.ReconnectWait(50*time.Millisecond),
-		nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond))
 	if purpose == asking {
-		options = append(options, nats.CustomInboxPrefix(access.AskingInbox))
+		connection.Inbox = access.AskingInbox
 	}
 	if intake != nil {
-		dial := func(string, string) (net.Conn, error) { return s.embedded.nats.InProcessConn() }
-		options = append(options, nats.InProcessServer(&throttled{dial, intake}))
+		options = append(options, nats.SetCustomDialer(dialer))
 	}
-	nc, err := nats.Connect("", options...)
-	if err != nil {
-		return nil, fmt.Errorf("server: connection to the embedded NATS: %w", err)
-	}
-	return nc, nil
+	return connection.Connect(s.config.NATS,
+		"handoffd "+s.config.Engine.World+" "+string(purpose), options...)
 }
 
-// throttled makes connections that are read only while an intake has room.
+// throttled makes connections. If it has an intake, they are read only while that has room.
 type throttled struct {
 	dial   func(network, address string) (net.Conn, error)
 	intake *service.Intake
@@ -96,8 +86,8 @@ type throttled struct {
 // Dial implements nats.CustomDialer.
 func (t *throttled) Dial(network, address string) (net.Conn, error) {
 	conn, err := t.dial(network, address)
-	if err != nil {
-		return nil, err
+	if err != nil || t.intake == nil {
+		return conn, err
 	}
 	return t.intake.Wrap(conn), nil
 }

@@ -23,9 +23,9 @@ var ErrCrossing = errors.New("server: the accounts of this NATS do not fit this 
 // crossingWait bounds how long the start waits for its probes to cross.
 const crossingWait = 10 * time.Second
 
-// tryCrossing publishes an invalid request of each verb, {"probe":…}, in the clients' account,
-// without a reply subject. It returns ErrCrossing unless each arrives in the world's account on the
-// crossed subject alone. A writer of the world refuses the requests as invalid.
+// tryCrossing publishes an invalid request of each verb, {"probe":…}, in the clients' account of an
+// existing NATS, without a reply subject. It returns ErrCrossing unless each arrives in the world's
+// account on the crossed subject alone. A writer of the world refuses the requests as invalid.
 func (s *Server) tryCrossing(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, crossingWait)
 	defer cancel()
@@ -84,7 +84,7 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 // NATS checks the key only if some user has a key.
 func (s *Server) tryUncheckedKey() error {
 	to := s.config.Clients
-	if s.embedded != nil || to.NKey != "" || to.Creds != "" {
+	if to.NKey != "" || to.Creds != "" {
 		return nil
 	}
 	key, err := newOwnKey()

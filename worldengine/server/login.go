@@ -2,7 +2,6 @@ package server
 
 import (
 	"encoding/base64"
-	"errors"
 	"net"
 	"reflect"
 
@@ -72,7 +71,7 @@ func (a *accounts) userOf(
 	options := c.GetOpts()
 	if options.Nkey != "" {
 		user := known.byKey[options.Nkey]
-		if user == nil || verifyNonce(options.Nkey, options.Sig, c.GetNonce()) != nil {
+		if user == nil || !signed(options.Nkey, options.Sig, c.GetNonce()) {
 			return nil
 		}
 		return user
@@ -87,20 +86,12 @@ func (a *accounts) userOf(
 	return user
 }
 
-// verifyNonce returns nil if a public key has signed a nonce.
-func verifyNonce(key, signature string, nonce []byte) error {
+// signed reports whether the owner of a public key has signed a nonce.
+func signed(key, signature string, nonce []byte) bool {
 	raw, err := base64.RawURLEncoding.DecodeString(signature)
-	if err != nil {
-		if raw, err = base64.StdEncoding.DecodeString(signature); err != nil {
-			return err
-		}
+	if err != nil { // some clients use the standard alphabet
+		raw, err = base64.StdEncoding.DecodeString(signature)
 	}
-	if len(nonce) == 0 {
-		return errors.New("server: there is no nonce")
-	}
-	public, err := nkeys.FromPublicKey(key)
-	if err != nil {
-		return err
-	}
-	return public.Verify(nonce, raw)
+	public, keyErr := nkeys.FromPublicKey(key)
+	return err == nil && keyErr == nil && public.Verify(nonce, raw) == nil
 }

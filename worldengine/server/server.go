@@ -300,7 +300,7 @@ func (s *Server) connectAll(ctx context.Context) (err error) {
 		}
 		s.config.Engine.Plugins = s.asking
 	}
-	if s.config.Access != nil {
+	if s.config.Access != nil && s.embedded == nil {
 		return s.tryCrossing(ctx)
 	}
 	return nil

@@ -271,18 +271,13 @@ func (s *Server) serve(t *tenure, config service.Config) (err error) {
 		in := &entrances[i]
 		in.Intake = new(service.Intake)
 		if in.Requests, err = s.connect(purposes[i], in.Intake); err != nil {
-			break
+			for _, other := range entrances[:i] {
+				other.Requests.Close()
+			}
+			return err
 		}
 	}
-	if err == nil {
-		t.service, err = service.Serve(entrances, t.engine, config)
-		return err
-	}
-	for _, in := range entrances {
-		if in.Requests != nil {
-			in.Requests.Close()
-		}
-	}
+	t.service, err = service.Serve(entrances, t.engine, config)
 	return err
 }
 
