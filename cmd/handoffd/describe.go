@@ -27,8 +27,8 @@ func (c *serveCommand) announce(
 ) {
 	url := natsconn.WithoutSecrets(srv.URL())
 	at := url
-	if c.NATS == "" {
-		at = samePort(c.Listen, url)
+	if c.Server.NATS == "" {
+		at = samePort(c.Server.Listen, url)
 	}
 	engine := srv.Engine()
 	if engine == nil {
@@ -44,8 +44,8 @@ func (c *serveCommand) announce(
 		flags += " --world " + c.World
 	}
 	towns := countTowns(ctx, engine)
-	if c.WorldFile != "" {
-		towns += fmt.Sprintf(" (%d created from %s)", srv.Created(), c.WorldFile)
+	if c.Server.WorldFile != "" {
+		towns += fmt.Sprintf(" (%d created from %s)", srv.Created(), c.Server.WorldFile)
 	}
 	fmt.Fprintf(out, "%s%stowns     %s\ntry       handoffctl%s town list\nready %s\n",
 		c.describe(config, at, srv.HTTP()), describeSettings(engine.Settings()), towns, flags, url)
@@ -87,12 +87,12 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.C
 				commitlog.HistorySetting)
 		}
 	}
-	if c.WorldFile != "" {
-		settings = fmt.Sprintf("towns     %d in %s\n", towns, c.WorldFile) + settings
+	if c.Server.WorldFile != "" {
+		settings = fmt.Sprintf("towns     %d in %s\n", towns, c.Server.WorldFile) + settings
 	}
-	at := c.Listen
-	if c.NATS != "" {
-		at = natsconn.WithoutSecrets(c.NATS)
+	at := c.Server.Listen
+	if c.Server.NATS != "" {
+		at = natsconn.WithoutSecrets(c.Server.NATS)
 	}
 	_, err = fmt.Fprintf(out, "%s%sthe settings are valid; nothing was started\n",
 		c.describe(config, at, config.HTTP), settings)
@@ -111,15 +111,15 @@ func describeSettings(settings commitlog.Settings) string {
 func (c *serveCommand) describe(config server.Config, at, console string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "world     %s\n", c.World)
-	if c.NATS == "" {
+	if c.Server.NATS == "" {
 		fmt.Fprintf(&b, "listening %s (embedded NATS with JetStream)\n", at)
-		fmt.Fprintf(&b, "data      %s (sync: %s)\n", c.Data, c.Sync)
+		fmt.Fprintf(&b, "data      %s (sync: %s)\n", c.Server.Data, c.Server.Sync)
 	} else {
 		fmt.Fprintf(&b, "joined    %s\n", at)
 	}
 	fmt.Fprintf(&b, "access    %s\napply     %s\n", whoConnects(&config), whoApplies(&config))
 	switch {
-	case c.NATS != "" && c.WebSocket == "" && console != "":
+	case c.Server.NATS != "" && c.Server.NATSWebSocket == "" && console != "":
 		console = fmt.Sprintf("off: it takes --nats-websocket; %s has health and metrics", console)
 	case c.HTTP == "" && console != "" && !strings.HasSuffix(console, server.DefaultHTTP):
 		console += fmt.Sprintf(" (%s is taken)", server.DefaultHTTP)

@@ -23,13 +23,11 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/service"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/town"
-	"worldengine/worldengine/webhook"
 	"worldengine/worldengine/wire"
 )
 
@@ -37,30 +35,19 @@ import (
 
 // serveCommand serves a world until the program is stopped.
 type serveCommand struct {
-	Listen       string           `help:"Address of the embedded NATS, HOST:PORT; port 0 picks a free one." default:"127.0.0.1:4222"`
-	Data         string           `help:"Directory of the embedded NATS. One server uses it at a time." default:"./handoffd-data" type:"path"`
-	World        string           `help:"Name of the world." default:"main"`
-	WorldFile    string           `help:"File with the towns to create if they do not exist yet: a JSON array of snapshot.v1, at most 64 MiB." type:"existingfile"`
-	Sync         server.Sync      `help:"When a commit reaches the disk: before it is answered (always), or every --sync-interval (interval), which is faster, but a loss of power may cost the last commits." enum:"always,interval" default:"always" group:"Storage:"`
-	MinFreeDisk  freeSpace        `help:"Free space to keep on the disk of --data, a size such as 1GiB. If there is less, requests that would have to be stored get 503 STORAGE_FULL. auto is a fiftieth of the disk, at least 1 MiB and at most 256 MiB." default:"auto" group:"Storage:"`
-	SyncInterval time.Duration    `help:"How often commits reach the disk with --sync=interval." default:"2s" group:"Storage:"`
-	MaxConns     int              `name:"max-connections" help:"Limit of client connections to the embedded NATS. Over HTTP it limits requests, and WebSockets too." default:"1024" group:"Bounds:"`
-	MaxOfAddress int              `name:"max-connections-per-address" help:"Limit of connections from one address (IPv6: one /64 network). A further one is refused as Authorization Violation, and logged. 0 is a quarter of --max-connections, and no limit of its own for loopback. Over HTTP the limit is at least 16, since a browser opens several." default:"0" group:"Bounds:"`
-	Apply        string           `help:"Who applies the commands of towns that have no binding of their own: the built-in rules (local), the plugin of the town's game server (plugin), or the console of a game server without one (rcon). A setting of the world, local for a new one." enum:",local,plugin,rcon" default:""`
-	Approval     string           `name:"require-approval" help:"Types of proposals that a person must approve, in towns without a policy of their own: TYPE,… such as PROJECT_ADVANCE, or none; see docs/operators.md. A setting of the world, none for a new one." placeholder:"TYPE,…"`
-	RCONConfig   string           `name:"rcon-config" help:"File with the console that applies the commands of towns bound to rcon, and the lines to run there: see docs/rcon.md." type:"existingfile"`
-	Plugin       apply.Policy     `embed:"" prefix:"plugin-" group:"A game:"`
-	NATS         string           `name:"nats" help:"URL of an existing NATS with JetStream to join, instead of embedding one." placeholder:"URL" group:"An existing NATS:"`
-	Connection   natsconn.Options `embed:"" group:"An existing NATS:"`
-	HTTP         string           `name:"http" help:"Address of the console over HTTP, HOST:PORT; port 0 picks a free one, off serves none. By default 127.0.0.1:8480, or a free port if that is taken. It has the TLS of the access file. An address that other machines reach requires that TLS or --insecure-listen." placeholder:"HOST:PORT"`
-	WebSocket    string           `name:"nats-websocket" help:"With --nats: WebSocket address of that NATS for the console, ws://HOST:PORT or wss://HOST:PORT." placeholder:"URL" group:"An existing NATS:"`
-	Origins      []string         `name:"websocket-origin" help:"Origins of other pages whose agents may connect to /nats of --http, such as https://agents.example. The console's own origin always may." placeholder:"ORIGIN"`
+	Server server.Config `embed:""`
 
-	Access         string       `help:"Access file with the users who may connect, and their rights; see docs/access.md. Without it every client may use every verb, and only a client with operator.nk of the data directory reaches the streams." type:"existingfile"`
-	Open           bool         `help:"Without --access: give every client all rights, also to write to the streams and so to the log."`
-	InsecureListen bool         `help:"Without --access, or without its TLS: allow --listen and --http on addresses that other machines reach."`
-	Clients        clientsFlags `embed:"" prefix:"clients-" group:"An existing NATS:"`
-	CheckConfig    bool         `help:"Check the settings, print the world that would be served or the first error, and end."`
+	World       string       `help:"Name of the world." default:"main"`
+	MinFreeDisk freeSpace    `help:"Free space to keep on the disk of --data, a size such as 1GiB. If there is less, requests that would have to be stored get 503 STORAGE_FULL. auto is a fiftieth of the disk, at least 1 MiB and at most 256 MiB." default:"auto" group:"Storage:"`
+	Apply       string       `help:"Who applies the commands of towns that have no binding of their own: the built-in rules (local), the plugin of the town's game server (plugin), or the console of a game server without one (rcon). A setting of the world, local for a new one." enum:",local,plugin,rcon" default:""`
+	Approval    string       `name:"require-approval" help:"Types of proposals that a person must approve, in towns without a policy of their own: TYPE,… such as PROJECT_ADVANCE, or none; see docs/operators.md. A setting of the world, none for a new one." placeholder:"TYPE,…"`
+	RCONConfig  string       `name:"rcon-config" help:"File with the console that applies the commands of towns bound to rcon, and the lines to run there: see docs/rcon.md." type:"existingfile"`
+	Plugin      apply.Policy `embed:"" prefix:"plugin-" group:"A game:"`
+	HTTP        string       `name:"http" help:"Address of the console over HTTP, HOST:PORT; port 0 picks a free one, off serves none. By default 127.0.0.1:8480, or a free port if that is taken. It has the TLS of the access file. An address that other machines reach requires that TLS or --insecure-listen." placeholder:"HOST:PORT"`
+
+	Access      string       `help:"Access file with the users who may connect, and their rights; see docs/access.md. Without it every client may use every verb, and only a client with operator.nk of the data directory reaches the streams." type:"existingfile"`
+	Clients     clientsFlags `embed:"" prefix:"clients-" group:"An existing NATS:"`
+	CheckConfig bool         `help:"Check the settings, print the world that would be served or the first error, and end."`
 
 	Bus             string        `help:"Publish each run event into the stream RUNEVENTS too, for durable consumers: jetstream or off. handoffctl watch and event.list do not need it." enum:"off,jetstream" default:"off" group:"Storage:"`
 	BusRetention    time.Duration `help:"How long the bus keeps run events." default:"720h" group:"Storage:"`
@@ -81,8 +68,6 @@ type serveCommand struct {
 	Validated       bool          `name:"validate-transitions" help:"Refuse an event of run.append that is no valid transition of its run or step, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT." group:"Tenants and contracts:"`
 	Revision        int           `name:"result-revision" help:"Revision of results for requests that name none: 0, the form of the contract, or 1; see docs/contracts.md." enum:"0,1" default:"0" group:"Tenants and contracts:"`
 	Rules           town.Rules    `embed:"" prefix:"rules-" group:"Sizes of the built-in rules:"`
-
-	Webhook webhook.Config `embed:""`
 
 	DrainTimeout time.Duration `help:"How long a server that is stopped waits for requests in hand." default:"20s" group:"Bounds:"`
 	LogFormat    string        `help:"Format of the log: text or json." enum:"text,json" default:"text" group:"Log:"`
@@ -110,10 +95,10 @@ func (c *serveCommand) Validate() error {
 		holds bool
 		text  string
 	}{
-		{c.SyncInterval > 0, "--sync-interval must be above 0"},
+		{c.Server.SyncInterval > 0, "--sync-interval must be above 0"},
 		{c.DrainTimeout > 0, "--drain-timeout must be above 0"},
-		{c.MaxConns > 0, "--max-connections must be above 0"},
-		{c.MaxOfAddress >= 0, "--max-connections-per-address must be at least 0"},
+		{c.Server.MaxConnections > 0, "--max-connections must be above 0"},
+		{c.Server.MaxConnectionsPerAddress >= 0, "--max-connections-per-address must be at least 0"},
 		{c.Replicas > 0, "--replicas must be above 0"},
 		{c.PauseWait > 0, "--pause-wait must be above 0"},
 		{c.ApprovalTimeout > 0, "--approval-timeout must be above 0"},
@@ -133,11 +118,11 @@ func (c *serveCommand) Validate() error {
 			fmt.Sprintf("--bus-retention must be at least 1s, not %s", c.BusRetention)},
 		{c.Apply != string(apply.RCON) || c.RCONConfig != "", "--apply rcon needs --rcon-config " +
 			"FILE with the console and the lines to run there"},
-		{c.WebSocket == "" || c.NATS != "",
+		{c.Server.NATSWebSocket == "" || c.Server.NATS != "",
 			"--nats-websocket is for --nats: the embedded NATS has its own"},
-		{!c.Open || c.NATS == "" && c.Access == "",
+		{!c.Server.Open || c.Server.NATS == "" && c.Access == "",
 			"--open is for an embedded NATS without --access: leave it out"},
-		{c.NATS == "" || c.Access == "" || c.Clients != clientsFlags{}, "--nats with --access " +
+		{c.Server.NATS == "" || c.Access == "" || c.Clients != clientsFlags{}, "--nats with --access " +
 			"needs the server's user in the clients' account: --clients-user, --clients-creds or " +
 			"--clients-nkey"},
 	} {
@@ -165,32 +150,25 @@ var engineClock func() time.Time
 
 // config returns the configuration of the server. It reads the files of --access and --rcon-config.
 func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err error) {
-	config = server.Config{
-		InsecureListen: c.InsecureListen, Open: c.Open,
-		Listen: c.Listen, Data: c.Data, Sync: c.Sync, SyncInterval: c.SyncInterval,
-		MinFreeDisk: int64(c.MinFreeDisk), MaxConnections: c.MaxConns,
-		MaxConnectionsPerAddress: c.MaxOfAddress,
-		HTTP:                     cmp.Or(c.HTTP, server.DefaultHTTP), HTTPOrFree: c.HTTP == "",
-		NATSWebSocket: c.WebSocket, WebSocketOrigins: c.Origins,
-		NATS: c.NATS, Connection: c.Connection, Clients: c.Connection, WorldFile: c.WorldFile,
-		Webhook: c.Webhook,
-		Engine: worldengine.Config{
-			World: c.World, Rules: &c.Rules,
-			RequireApproval: c.Approval, ApprovalTimeout: c.ApprovalTimeout,
-			Compress: commitlog.Compression(c.Compress),
-			Apply:    apply.Binding(c.Apply), Plugin: c.Plugin,
-			Bus: c.Bus == "jetstream", BusRetention: c.BusRetention, BusLimit: c.BusLimit,
-			DiscardHistory: c.DiscardHistory, Replicas: c.Replicas, QueueTotal: c.MaxWaiting,
-			PauseWait: c.PauseWait,
-			TenantID:  c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
-			Projector: c.Projector, ValidateTransitions: c.Validated, Now: engineClock,
-		},
-		Service: service.Config{Version: version.String(), MaxHeld: c.MaxHeld << 20,
-			Revision: handoff.Revision(c.Revision)},
-		Logger: logger,
-	}
+	config = c.Server
+	config.MinFreeDisk, config.Clients, config.Logger = int64(c.MinFreeDisk), config.Connection, logger
+	config.HTTP, config.HTTPOrFree = cmp.Or(c.HTTP, server.DefaultHTTP), c.HTTP == ""
 	if c.HTTP == "off" {
 		config.HTTP = ""
+	}
+	config.Engine = worldengine.Config{
+		World: c.World, Rules: &c.Rules,
+		RequireApproval: c.Approval, ApprovalTimeout: c.ApprovalTimeout,
+		Compress: commitlog.Compression(c.Compress),
+		Apply:    apply.Binding(c.Apply), Plugin: c.Plugin,
+		Bus: c.Bus == "jetstream", BusRetention: c.BusRetention, BusLimit: c.BusLimit,
+		DiscardHistory: c.DiscardHistory, Replicas: c.Replicas, QueueTotal: c.MaxWaiting,
+		PauseWait: c.PauseWait,
+		TenantID:  c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
+		Projector: c.Projector, ValidateTransitions: c.Validated, Now: engineClock,
+	}
+	config.Service = service.Config{
+		Version: version.String(), MaxHeld: c.MaxHeld << 20, Revision: handoff.Revision(c.Revision),
 	}
 	if c.HistoryPerTown != nil {
 		config.Engine.HistoryPerTown = *c.HistoryPerTown

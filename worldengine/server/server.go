@@ -59,66 +59,53 @@ const (
 	DefaultMaxConnections = 1024
 )
 
-// Config configures a server. The zero value of every member means its documented default.
+// Config configures a server. The zero value of every member means its default. Members with help
+// are flags of handoffd.
 type Config struct {
-	// Listen is the address of the embedded NATS, HOST:PORT, port 0 for a free one; DefaultListen.
-	Listen string
-	// Data is the directory of the embedded NATS; DefaultData.
-	Data string
-	// Sync is when a commit is written to the disk; SyncAlways. SyncInterval is the interval of the
-	// mode SyncInterval; DefaultSyncInterval.
-	Sync         Sync
-	SyncInterval time.Duration
+	Listen       string        `help:"Address of the embedded NATS, HOST:PORT; port 0 picks a free one." default:"127.0.0.1:4222"`
+	Data         string        `help:"Directory of the embedded NATS. One server uses it at a time." default:"./handoffd-data" type:"path"`
+	Sync         Sync          `help:"When a commit reaches the disk: before it is answered (always), or every --sync-interval (interval), which is faster, but a loss of power may cost the last commits." enum:"always,interval" default:"always" group:"Storage:"`
+	SyncInterval time.Duration `help:"How often commits reach the disk with --sync=interval." default:"2s" group:"Storage:"`
 	// MinFreeDisk is how many bytes of the disk of Data stay free. If fewer are free, requests that
 	// have to be stored are refused. 0 is a fiftieth of the disk, at least 1 MiB and at most 256
 	// MiB.
-	MinFreeDisk int64
-	// MaxConnections is how many connections of clients the embedded NATS takes, beside the
-	// server's own and operators'; DefaultMaxConnections.
-	MaxConnections int
-	// MaxConnectionsPerAddress is how many of them one address may have (for IPv6 one /64 network).
-	// By default it is a quarter of MaxConnections, and for loopback all of them.
-	MaxConnectionsPerAddress int
-	// NATS is the URL of an existing NATS with JetStream to join, with Connection's options. Then
-	// nothing is embedded, and Listen, Data and Sync have no effect.
-	NATS       string
-	Connection natsconn.Options
+	MinFreeDisk              int64 `kong:"-"`
+	MaxConnections           int   `help:"Limit of client connections to the embedded NATS. Over HTTP it limits requests, and WebSockets too." default:"1024" group:"Bounds:"`
+	MaxConnectionsPerAddress int   `help:"Limit of connections from one address (IPv6: one /64 network). A further one is refused as Authorization Violation, and logged. 0 is a quarter of --max-connections, and no limit of its own for loopback. Over HTTP the limit is at least 16, since a browser opens several." default:"0" group:"Bounds:"`
+	// With NATS, nothing is embedded, and Listen, Data and Sync have no effect.
+	NATS       string           `name:"nats" help:"URL of an existing NATS with JetStream to join, instead of embedding one." placeholder:"URL" group:"An existing NATS:"`
+	Connection natsconn.Options `embed:"" group:"An existing NATS:"`
 	// HTTP is the address of the console and of monitoring, HOST:PORT, port 0 for a free one, or
 	// empty for none. It has the TLS of Access, and the bounds and rules of Listen. If the port is
 	// taken, HTTPOrFree selects a free one.
-	HTTP       string
-	HTTPOrFree bool
-	// NATSWebSocket is the address at which an existing NATS accepts WebSockets of the console,
-	// ws:// or wss://HOST:PORT.
-	NATSWebSocket string
-	// WebSocketOrigins are the origins whose pages may use the WebSockets of HTTP beside the console,
-	// such as https://agents.example.
-	WebSocketOrigins []string
-	// WorldFile is a JSON array of snapshot.v1 whose towns are created unless they exist. World is
-	// the content of such a file.
-	WorldFile string
-	World     []byte
+	HTTP             string   `kong:"-"`
+	HTTPOrFree       bool     `kong:"-"`
+	NATSWebSocket    string   `name:"nats-websocket" help:"With --nats: WebSocket address of that NATS for the console, ws://HOST:PORT or wss://HOST:PORT." placeholder:"URL" group:"An existing NATS:"`
+	WebSocketOrigins []string `name:"websocket-origin" help:"Origins of other pages whose agents may connect to /nats of --http, such as https://agents.example. The console's own origin always may." placeholder:"ORIGIN"`
+	// World is the content of a WorldFile.
+	WorldFile string `help:"File with the towns to create if they do not exist yet: a JSON array of snapshot.v1, at most 64 MiB." type:"existingfile"`
+	World     []byte `kong:"-"`
 	// RCON is the console that applies the commands of towns bound to apply.RCON; nil for none. If
 	// it is set, the server sets Engine.RCON itself.
-	RCON *rcon.Config
+	RCON *rcon.Config `kong:"-"`
 	// Access has the users and their rights. Without it every client may use every verb, for every
 	// town and every actor. An embedded server then opens its streams to the holder of the key in
 	// OperatorKeyFile alone, unless Open gives every client all rights. Without Access or its TLS
 	// the server listens on loopback only, unless InsecureListen is set. With NATS, the users and
 	// accounts of the existing NATS count: Connection must lead into the world's account, and
 	// Clients into the clients' account.
-	Access         *access.Config
-	InsecureListen bool
-	Open           bool
-	Clients        natsconn.Options
+	Access         *access.Config   `kong:"-"`
+	InsecureListen bool             `help:"Without --access, or without its TLS: allow --listen and --http on addresses that other machines reach."`
+	Open           bool             `help:"Without --access: give every client all rights, also to write to the streams and so to the log."`
+	Clients        natsconn.Options `kong:"-"`
 	// Webhook has the URLs to which alerts, and proposals that begin to wait for approval, are
 	// posted, and their format. The server sets its other members.
-	Webhook webhook.Config
+	Webhook webhook.Config `embed:""`
 	// Engine and Service are the settings of the parts. Service.World follows Engine.World.
-	Engine  worldengine.Config
-	Service service.Config
+	Engine  worldengine.Config `kong:"-"`
+	Service service.Config     `kong:"-"`
 	// Logger gets warnings and errors, limited by kind (ratelimit.Logger); slog.Default.
-	Logger *slog.Logger
+	Logger *slog.Logger `kong:"-"`
 
 	private bool // the embedded NATS does not listen: only this process is connected
 }
