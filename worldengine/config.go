@@ -26,105 +26,101 @@ import (
 )
 
 // Config configures an engine. The zero value of every member means its default, which stands after
-// the semicolon. Open validates the configuration once.
+// the semicolon or in its tag. Members with help are flags of handoffd. Open validates the
+// configuration once.
 type Config struct {
-	// World is the world's name, a subject token; "main".
-	World string
+	World string `help:"Name of the world." default:"main"`
 	// IndexDir is the directory of the index, a cache; "" keeps the index in memory alone.
-	IndexDir string
+	IndexDir string `kong:"-"`
 	// Index is an open index that follows the world's log already. Close leaves it open. If it is
 	// nil, Open opens one and Close closes it.
-	Index *index.Index
+	Index *index.Index `kong:"-"`
 	// Known has the messages that an earlier engine of this process has seen in the log; nil for
 	// none. If the log lacks one of them, the log counts as lost.
-	Known *commitlog.Known
+	Known *commitlog.Known `kong:"-"`
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
-	Rules *town.Rules
+	Rules *town.Rules `kong:"-"`
 	// Apply is the binding of towns without one of their own: who applies their accepted commands.
 	// apply.RCON requires RCON. It is a setting of the world, as are HistoryPerTown,
 	// RequireApproval and Compress. If a setting is not given, the stored value counts; in a new
 	// world, the value of commitlog.DefaultSettings. Open refuses a value that differs from the
 	// stored one; see DiscardHistory.
-	Apply apply.Binding
+	Apply apply.Binding `help:"Who applies the commands of towns that have no binding of their own: the built-in rules (local), the plugin of the town's game server (plugin), or the console of a game server without one (rcon). A setting of the world, local for a new one." enum:",local,plugin,rcon" default:""`
 	// Plugins is the connection over which plugins are asked, if they are in another NATS account;
 	// nil for the engine's connection.
-	Plugins *nats.Conn
+	Plugins *nats.Conn `kong:"-"`
 	// Plugin is the policy of asking plugins and consoles to apply commands.
-	Plugin apply.Policy
+	Plugin apply.Policy `embed:"" prefix:"plugin-" group:"A game:"`
 	// RCON applies the commands of towns that are bound to it; nil if none may be.
-	RCON apply.Console
+	RCON apply.Console `kong:"-"`
 	// Disk is the room on the log's disk, checked before each commit; nil if only NATS knows it.
-	Disk *storage.Room
+	Disk *storage.Room `kong:"-"`
 	// RequireApproval selects the types of proposals that a person must approve: "none", or types
 	// with commas between them. It counts in towns without a policy of their own. It is a setting
 	// of the world, as Apply is.
-	RequireApproval string
+	RequireApproval string `name:"require-approval" help:"Types of proposals that a person must approve, in towns without a policy of their own: TYPE,… such as PROJECT_ADVANCE, or none; see docs/operators.md. A setting of the world, none for a new one." placeholder:"TYPE,…"`
 	// Compress names the streams that NATS compresses: CompressEvents or CompressAll of package
 	// commitlog. It is a setting of the world, as Apply is.
-	Compress commitlog.Compression
-	// ApprovalTimeout is how long a proposal waits for its decision, and an approval for its
-	// handoff; 24 h, at least 1 s.
-	ApprovalTimeout time.Duration
-	// DiscardHistory stores the given settings as the world's, even if that discards messages.
-	DiscardHistory bool
+	Compress commitlog.Compression `help:"Streams that NATS compresses, if they have one replica, once a block of them is full: the bus (events), or the log too (all), whose records are packed already, so that all gains little, and one damaged bit destroys a whole block. A setting of the world, events for a new one." enum:",events,all" default:"" group:"Storage:"`
+	// ApprovalTimeout is at least 1 s.
+	ApprovalTimeout time.Duration `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h" group:"A game:"`
+	DiscardHistory  bool          `help:"Store the settings of the world that are given here, even if NATS must then delete commits beyond their limit, which only a backup brings back. Without it a server with such settings does not start, and prints how many messages they would delete." group:"Storage:"`
 	// Bus publishes the run events into the stream RUNEVENTS too, for durable consumers; false.
-	Bus bool
-	// BusRetention is how long the stream keeps run events: 30 days, at least 1 s. BusLimit is how
-	// many it keeps, the newest ones; 10,000,000, -1 for no limit.
-	BusRetention time.Duration
-	BusLimit     int64
+	Bus bool `kong:"-"`
+	// BusRetention is at least 1 s.
+	BusRetention time.Duration `help:"How long the bus keeps run events." default:"720h" group:"Storage:"`
+	BusLimit     int64         `help:"Number of run events that the bus keeps; the oldest go first. -1 for no limit." default:"10000000" group:"Storage:"`
 	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town;
 	// 10,000. A town's last commit, which has its state, never expires.
-	HistoryPerTown int64
+	HistoryPerTown int64 `kong:"-"`
 	// AppendedRetention is how long the log keeps events that others append; 30 days.
-	AppendedRetention time.Duration
+	AppendedRetention time.Duration `kong:"-"`
 	// Listening reports whether anybody subscribes to a subject of live messages; nil publishes
 	// every message.
-	Listening func(subject string) bool
-	// Replicas is how many servers of a cluster keep each stream; 1.
-	Replicas int
+	Listening func(subject string) bool `kong:"-"`
+	Replicas  int                       `help:"Number of servers of a NATS cluster that keep each stream." default:"1" group:"An existing NATS:"`
 	// GroupCommits stores together the commits that wait for the disk; false. It suits a world of
 	// one NATS server, which writes each message to the disk before it answers.
-	GroupCommits bool
+	GroupCommits bool `kong:"-"`
 	// Workers is how many towns are worked on at once; 256.
-	Workers int
+	Workers int `kong:"-"`
 	// QueuePerTown is how many requests may wait for one town; 256. Nor may a town have more
 	// requests in hand than QueueTotal has free places.
-	QueuePerTown int
+	QueuePerTown int `kong:"-"`
 	// QueueTotal is how many requests may be in hand altogether; 2,048. One town alone can fill
 	// QueuePerTown only if QueueTotal is at least twice as large.
-	QueueTotal int
+	QueueTotal int `name:"max-waiting" help:"Limit of requests that change towns and that wait or are in hand; at most 1000000. A further one gets 429: see docs/overload.md." default:"2048" group:"Bounds:"`
 	// PauseWait is how long a handoff waits for the end of a pause, from its arrival, before it
 	// gets a WaitError; 2 s. Keep it shorter than the patience of clients. If a game is away, a
 	// handoff waits fifteen times as long.
-	PauseWait time.Duration
+	PauseWait time.Duration `help:"How long a handoff waits for the end of a pause before its client gets 503 TOWN_PAUSED or WORLD_PAUSED. For a game that is away it waits fifteen times as long (30 s) before 503 PLUGIN_ABSENT. Keep it shorter than the patience of clients." default:"2s" group:"A game:"`
 	// DeliveryAttempts is how often the bus may refuse a message because of the message itself,
 	// before the message becomes a dead letter; 8.
-	DeliveryAttempts int
+	DeliveryAttempts int `kong:"-"`
 	// ValidateTransitions makes Runs().Append refuse an event that a projector would ignore, with
 	// INVALID_TRANSITION. Each append then costs a projection of its run. If false, such an event
 	// is stored and projectors ignore it.
-	ValidateTransitions bool
+	ValidateTransitions bool `name:"validate-transitions" help:"Refuse an event of run.append that is no valid transition of its run or step, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT." group:"Tenants and contracts:"`
 	// Projector projects the runs that others append to: alerts then report invalid transitions,
 	// and Stats how far projections are behind; false. handoffd sets it.
-	Projector bool
-	// TenantID, ProjectID and EnvironmentID stand in every run event; "default", the world's
-	// name, and "local".
-	TenantID, ProjectID, EnvironmentID string
+	Projector     bool   `help:"Project the runs that others append events to, raise alerts about invalid events, and report in the statistics how far the projection is behind." default:"true" negatable:"" group:"Tenants and contracts:"`
+	TenantID      string `help:"tenantId of the run events." default:"default" group:"Tenants and contracts:"`
+	ProjectID     string `help:"projectId of the run events; by default the world's name." group:"Tenants and contracts:"`
+	EnvironmentID string `help:"environmentId of the run events." default:"local" group:"Tenants and contracts:"`
 	// Now is the clock of run events and of the times of attempts; time.Now. NewID draws a UUID v4
 	// that runevents.IsID accepts; uuid.NewString. Without a valid id no handoff is judged. No
 	// result contains their values.
-	Now   func() time.Time
-	NewID func() string
+	Now   func() time.Time `kong:"-"`
+	NewID func() string    `kong:"-"`
 	// Metrics counts commits and attempts; nil for none.
-	Metrics Metrics
+	Metrics Metrics `kong:"-"`
 	// Notifier learns of alerts and of proposals that wait for a person; nil for none.
-	Notifier Notifier
+	Notifier Notifier `kong:"-"`
 	// Leased reports whether this server still holds the writer's lease; nil if the world has no
 	// other servers. It must be quick: a server that was suspended has to know at once.
-	Leased func() bool
+	Leased func() bool `kong:"-"`
 	// Logger gets warnings and errors; slog.Default.
-	Logger *slog.Logger
+	Logger *slog.Logger `kong:"-"`
 
 	// policy is the parsed RequireApproval.
 	policy approval.Policy

@@ -40,8 +40,8 @@ func (c *serveCommand) announce(
 	if url != "nats://"+server.DefaultListen {
 		flags += " --server " + url
 	}
-	if c.World != wire.DefaultWorld {
-		flags += " --world " + c.World
+	if c.Engine.World != wire.DefaultWorld {
+		flags += " --world " + c.Engine.World
 	}
 	towns := countTowns(ctx, engine)
 	if c.Server.WorldFile != "" {
@@ -76,14 +76,14 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.C
 	case err != nil:
 		settings = fmt.Sprintf("settings  not compared with the stored ones: %v\n", err)
 	default:
-		if err := plan.Refusal(c.World, c.DiscardHistory); err != nil {
+		if err := plan.Refusal(c.Engine.World, c.Engine.DiscardHistory); err != nil {
 			return err
 		}
 		config.Engine.Apply = plan.Settings.Apply
 		settings = describeSettings(plan.Settings)
 		if plan.Discards > 0 {
 			settings += fmt.Sprintf("discards  %s of %s (--%s, --discard-history)\n",
-				counted.Of(plan.Discards, "message"), wire.LogStream(c.World),
+				counted.Of(plan.Discards, "message"), wire.LogStream(c.Engine.World),
 				commitlog.HistorySetting)
 		}
 	}
@@ -110,7 +110,7 @@ func describeSettings(settings commitlog.Settings) string {
 // describe returns the world, its addresses, and those who may use them.
 func (c *serveCommand) describe(config server.Config, at, console string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "world     %s\n", c.World)
+	fmt.Fprintf(&b, "world     %s\n", c.Engine.World)
 	if c.Server.NATS == "" {
 		fmt.Fprintf(&b, "listening %s (embedded NATS with JetStream)\n", at)
 		fmt.Fprintf(&b, "data      %s (sync: %s)\n", c.Server.Data, c.Server.Sync)

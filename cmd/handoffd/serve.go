@@ -22,7 +22,6 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/service"
@@ -35,39 +34,23 @@ import (
 
 // serveCommand serves a world until the program is stopped.
 type serveCommand struct {
-	Server server.Config `embed:""`
+	Server server.Config      `embed:""`
+	Engine worldengine.Config `embed:""`
 
-	World       string       `help:"Name of the world." default:"main"`
-	MinFreeDisk freeSpace    `help:"Free space to keep on the disk of --data, a size such as 1GiB. If there is less, requests that would have to be stored get 503 STORAGE_FULL. auto is a fiftieth of the disk, at least 1 MiB and at most 256 MiB." default:"auto" group:"Storage:"`
-	Apply       string       `help:"Who applies the commands of towns that have no binding of their own: the built-in rules (local), the plugin of the town's game server (plugin), or the console of a game server without one (rcon). A setting of the world, local for a new one." enum:",local,plugin,rcon" default:""`
-	Approval    string       `name:"require-approval" help:"Types of proposals that a person must approve, in towns without a policy of their own: TYPE,… such as PROJECT_ADVANCE, or none; see docs/operators.md. A setting of the world, none for a new one." placeholder:"TYPE,…"`
-	RCONConfig  string       `name:"rcon-config" help:"File with the console that applies the commands of towns bound to rcon, and the lines to run there: see docs/rcon.md." type:"existingfile"`
-	Plugin      apply.Policy `embed:"" prefix:"plugin-" group:"A game:"`
-	HTTP        string       `name:"http" help:"Address of the console over HTTP, HOST:PORT; port 0 picks a free one, off serves none. By default 127.0.0.1:8480, or a free port if that is taken. It has the TLS of the access file. An address that other machines reach requires that TLS or --insecure-listen." placeholder:"HOST:PORT"`
+	MinFreeDisk freeSpace `help:"Free space to keep on the disk of --data, a size such as 1GiB. If there is less, requests that would have to be stored get 503 STORAGE_FULL. auto is a fiftieth of the disk, at least 1 MiB and at most 256 MiB." default:"auto" group:"Storage:"`
+	RCONConfig  string    `name:"rcon-config" help:"File with the console that applies the commands of towns bound to rcon, and the lines to run there: see docs/rcon.md." type:"existingfile"`
+	HTTP        string    `name:"http" help:"Address of the console over HTTP, HOST:PORT; port 0 picks a free one, off serves none. By default 127.0.0.1:8480, or a free port if that is taken. It has the TLS of the access file. An address that other machines reach requires that TLS or --insecure-listen." placeholder:"HOST:PORT"`
 
 	Access      string       `help:"Access file with the users who may connect, and their rights; see docs/access.md. Without it every client may use every verb, and only a client with operator.nk of the data directory reaches the streams." type:"existingfile"`
 	Clients     clientsFlags `embed:"" prefix:"clients-" group:"An existing NATS:"`
 	CheckConfig bool         `help:"Check the settings, print the world that would be served or the first error, and end."`
 
-	Bus             string        `help:"Publish each run event into the stream RUNEVENTS too, for durable consumers: jetstream or off. handoffctl watch and event.list do not need it." enum:"off,jetstream" default:"off" group:"Storage:"`
-	BusRetention    time.Duration `help:"How long the bus keeps run events." default:"720h" group:"Storage:"`
-	BusLimit        int64         `help:"Number of run events that the bus keeps; the oldest go first. -1 for no limit." default:"10000000" group:"Storage:"`
-	HistoryPerTown  *int64        `help:"Number of commits, and of refused runs, that the log keeps of each town; at least 1000. Keys, results, runs and events are known as long as the log keeps them. A setting of the world, 10000 for a new one." group:"Storage:"`
-	Compress        string        `help:"Streams that NATS compresses, if they have one replica, once a block of them is full: the bus (events), or the log too (all), whose records are packed already, so that all gains little, and one damaged bit destroys a whole block. A setting of the world, events for a new one." enum:",events,all" default:"" group:"Storage:"`
-	DiscardHistory  bool          `help:"Store the settings of the world that are given here, even if NATS must then delete commits beyond their limit, which only a backup brings back. Without it a server with such settings does not start, and prints how many messages they would delete." group:"Storage:"`
-	Replicas        int           `help:"Number of servers of a NATS cluster that keep each stream." default:"1" group:"An existing NATS:"`
-	MaxWaiting      int           `help:"Limit of requests that change towns and that wait or are in hand; at most 1000000. A further one gets 429: see docs/overload.md." default:"2048" group:"Bounds:"`
-	PauseWait       time.Duration `help:"How long a handoff waits for the end of a pause before its client gets 503 TOWN_PAUSED or WORLD_PAUSED. For a game that is away it waits fifteen times as long (30 s) before 503 PLUGIN_ABSENT. Keep it shorter than the patience of clients." default:"2s" group:"A game:"`
-	ApprovalTimeout time.Duration `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h" group:"A game:"`
-	MaxHeld         int64         `help:"Limit, in MiB, of the requests that wait or are in hand; at most 1048576. A request that does not fit gets 429: see docs/overload.md." default:"64" group:"Bounds:"`
-	Memory          memoryLimit   `help:"Soft memory limit of the process: a size such as 2GiB; auto for three quarters of the memory of the machine or of its control group; off for none. The variable GOMEMLIMIT overrides it." default:"auto" group:"Bounds:"`
-	TenantID        string        `help:"tenantId of the run events." default:"default" group:"Tenants and contracts:"`
-	ProjectID       string        `help:"projectId of the run events; by default the world's name." group:"Tenants and contracts:"`
-	EnvironmentID   string        `help:"environmentId of the run events." default:"local" group:"Tenants and contracts:"`
-	Projector       bool          `help:"Project the runs that others append events to, raise alerts about invalid events, and report in the statistics how far the projection is behind." default:"true" negatable:"" group:"Tenants and contracts:"`
-	Validated       bool          `name:"validate-transitions" help:"Refuse an event of run.append that is no valid transition of its run or step, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT." group:"Tenants and contracts:"`
-	Revision        int           `name:"result-revision" help:"Revision of results for requests that name none: 0, the form of the contract, or 1; see docs/contracts.md." enum:"0,1" default:"0" group:"Tenants and contracts:"`
-	Rules           town.Rules    `embed:"" prefix:"rules-" group:"Sizes of the built-in rules:"`
+	Bus            string      `help:"Publish each run event into the stream RUNEVENTS too, for durable consumers: jetstream or off. handoffctl watch and event.list do not need it." enum:"off,jetstream" default:"off" group:"Storage:"`
+	HistoryPerTown *int64      `help:"Number of commits, and of refused runs, that the log keeps of each town; at least 1000. Keys, results, runs and events are known as long as the log keeps them. A setting of the world, 10000 for a new one." group:"Storage:"`
+	MaxHeld        int64       `help:"Limit, in MiB, of the requests that wait or are in hand; at most 1048576. A request that does not fit gets 429: see docs/overload.md." default:"64" group:"Bounds:"`
+	Memory         memoryLimit `help:"Soft memory limit of the process: a size such as 2GiB; auto for three quarters of the memory of the machine or of its control group; off for none. The variable GOMEMLIMIT overrides it." default:"auto" group:"Bounds:"`
+	Revision       int         `name:"result-revision" help:"Revision of results for requests that name none: 0, the form of the contract, or 1; see docs/contracts.md." enum:"0,1" default:"0" group:"Tenants and contracts:"`
+	Rules          town.Rules  `embed:"" prefix:"rules-" group:"Sizes of the built-in rules:"`
 
 	DrainTimeout time.Duration `help:"How long a server that is stopped waits for requests in hand." default:"20s" group:"Bounds:"`
 	LogFormat    string        `help:"Format of the log: text or json." enum:"text,json" default:"text" group:"Log:"`
@@ -99,24 +82,24 @@ func (c *serveCommand) Validate() error {
 		{c.DrainTimeout > 0, "--drain-timeout must be above 0"},
 		{c.Server.MaxConnections > 0, "--max-connections must be above 0"},
 		{c.Server.MaxConnectionsPerAddress >= 0, "--max-connections-per-address must be at least 0"},
-		{c.Replicas > 0, "--replicas must be above 0"},
-		{c.PauseWait > 0, "--pause-wait must be above 0"},
-		{c.ApprovalTimeout > 0, "--approval-timeout must be above 0"},
+		{c.Engine.Replicas > 0, "--replicas must be above 0"},
+		{c.Engine.PauseWait > 0, "--pause-wait must be above 0"},
+		{c.Engine.ApprovalTimeout > 0, "--approval-timeout must be above 0"},
 		{c.MaxHeld > 0, "--max-held must be above 0"},
 		{c.MaxHeld <= mostHeld,
 			fmt.Sprintf("--max-held must be at most %d (MiB), not %d", mostHeld, c.MaxHeld)},
-		{c.MaxWaiting > 0, "--max-waiting must be above 0"},
-		{c.MaxWaiting <= mostWaiting, fmt.Sprintf(
-			"--max-waiting must be at most %d (requests), not %d", mostWaiting, c.MaxWaiting)},
-		{c.Plugin.Deadline > 0, "--plugin-deadline must be above 0"},
-		{c.Plugin.Attempts > 0, "--plugin-attempts must be above 0"},
-		{c.Plugin.Backoff > 0, "--plugin-backoff must be above 0"},
-		{c.Plugin.Resend > 0, "--plugin-resend must be above 0"},
-		{c.BusLimit >= 1 || c.BusLimit == -1,
-			fmt.Sprintf("--bus-limit must be at least 1, or -1 for no limit, not %d", c.BusLimit)},
-		{c.BusRetention >= time.Second,
-			fmt.Sprintf("--bus-retention must be at least 1s, not %s", c.BusRetention)},
-		{c.Apply != string(apply.RCON) || c.RCONConfig != "", "--apply rcon needs --rcon-config " +
+		{c.Engine.QueueTotal > 0, "--max-waiting must be above 0"},
+		{c.Engine.QueueTotal <= mostWaiting, fmt.Sprintf(
+			"--max-waiting must be at most %d (requests), not %d", mostWaiting, c.Engine.QueueTotal)},
+		{c.Engine.Plugin.Deadline > 0, "--plugin-deadline must be above 0"},
+		{c.Engine.Plugin.Attempts > 0, "--plugin-attempts must be above 0"},
+		{c.Engine.Plugin.Backoff > 0, "--plugin-backoff must be above 0"},
+		{c.Engine.Plugin.Resend > 0, "--plugin-resend must be above 0"},
+		{c.Engine.BusLimit >= 1 || c.Engine.BusLimit == -1,
+			fmt.Sprintf("--bus-limit must be at least 1, or -1 for no limit, not %d", c.Engine.BusLimit)},
+		{c.Engine.BusRetention >= time.Second,
+			fmt.Sprintf("--bus-retention must be at least 1s, not %s", c.Engine.BusRetention)},
+		{c.Engine.Apply != apply.RCON || c.RCONConfig != "", "--apply rcon needs --rcon-config " +
 			"FILE with the console and the lines to run there"},
 		{c.Server.NATSWebSocket == "" || c.Server.NATS != "",
 			"--nats-websocket is for --nats: the embedded NATS has its own"},
@@ -134,7 +117,7 @@ func (c *serveCommand) Validate() error {
 		return fmt.Errorf("--history-per-town must be at least %d, not %d", wire.LeastHistoryPerTown,
 			*c.HistoryPerTown)
 	}
-	return validateWorld(c.World)
+	return validateWorld(c.Engine.World)
 }
 
 // validateWorld validates the value of --world.
@@ -156,17 +139,8 @@ func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err er
 	if c.HTTP == "off" {
 		config.HTTP = ""
 	}
-	config.Engine = worldengine.Config{
-		World: c.World, Rules: &c.Rules,
-		RequireApproval: c.Approval, ApprovalTimeout: c.ApprovalTimeout,
-		Compress: commitlog.Compression(c.Compress),
-		Apply:    apply.Binding(c.Apply), Plugin: c.Plugin,
-		Bus: c.Bus == "jetstream", BusRetention: c.BusRetention, BusLimit: c.BusLimit,
-		DiscardHistory: c.DiscardHistory, Replicas: c.Replicas, QueueTotal: c.MaxWaiting,
-		PauseWait: c.PauseWait,
-		TenantID:  c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
-		Projector: c.Projector, ValidateTransitions: c.Validated, Now: engineClock,
-	}
+	config.Engine = c.Engine
+	config.Engine.Rules, config.Engine.Bus, config.Engine.Now = &c.Rules, c.Bus == "jetstream", engineClock
 	config.Service = service.Config{
 		Version: version.String(), MaxHeld: c.MaxHeld << 20, Revision: handoff.Revision(c.Revision),
 	}
