@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 
 	"worldengine/worldengine/ratelimit"
 )
@@ -16,28 +15,16 @@ type natsLogger struct {
 	logger *slog.Logger
 	gaveUp chan<- string
 	failed func(why string) // called when a write to the disk failed
-	// behind has the names of the streams whose index could not be read.
-	behind *sync.Map
 }
 
 func newNATSLogger(
 	logger *slog.Logger, gaveUp chan<- string, failed func(why string),
 ) natsLogger {
-	return natsLogger{ratelimit.Logger(logger, kindOf), gaveUp, failed, &sync.Map{}}
+	return natsLogger{ratelimit.Logger(logger, kindOf), gaveUp, failed}
 }
 
-// Noticef logs for developers, except when NATS has rebuilt an index that it could not read.
-func (l natsLogger) Noticef(format string, v ...any) {
-	text := fmt.Sprintf(format, v...)
-	if strings.HasPrefix(format, "  Restored ") && len(v) > 2 {
-		if _, was := l.behind.LoadAndDelete(v[2]); was {
-			l.logger.Info(strings.TrimSpace(text) +
-				": its index was behind, as after a kill, and is rebuilt: all is well")
-			return
-		}
-	}
-	l.logger.Debug(text)
-}
+// Noticef logs for developers.
+func (l natsLogger) Noticef(format string, v ...any) { l.logger.Debug(fmt.Sprintf(format, v...)) }
 
 // Errorf also detects a failed write: after it NATS stores nothing more in the stream, and answers
 // no request to store there.
@@ -67,27 +54,20 @@ func (l natsLogger) Fatalf(format string, v ...any) {
 	}
 }
 
-// Warnf logs a warning, reports a denied write, and notes the streams whose index NATS rebuilds. It
-// drops two warnings that do not apply. One is about passwords in a configuration file: these come
-// from files of their own or the environment. The other is about WebSockets without TLS: that
-// listener is on loopback.
+// Warnf logs a warning, reports a denied write, and says that NATS rebuilds the index of a stream. It
+// drops the warning about WebSockets without TLS: their listener is on loopback.
 func (l natsLogger) Warnf(format string, v ...any) {
-	if strings.HasPrefix(format, "Filesystem permission denied") { // NATS then stores nothing more
-		l.failed(fmt.Sprintf(format, v...))
+	text := fmt.Sprintf(format, v...)
+	switch {
+	case strings.HasPrefix(format, "Websocket not configured with TLS"):
+		return
+	case strings.HasPrefix(format, "Filesystem permission denied"): // NATS then stores nothing more
+		l.failed(text)
+	case strings.Contains(format, "] Recovering stream state from index errored"),
+		strings.Contains(format, "attempting to recover"):
+		text += ": the index of the stream was behind, as after a kill, and NATS rebuilds it"
 	}
-	if stream, ok := strings.CutPrefix(format, "Filestore ["); ok {
-		stream, text, _ := strings.Cut(stream, "] ")
-		switch {
-		case strings.HasPrefix(text, "Recovering "), strings.Contains(text, "attempting to recover"):
-			l.behind.Store(stream, nil) // NATS then reads the messages themselves
-		case strings.HasPrefix(text, "Error "):
-			l.behind.Delete(stream)
-		}
-	}
-	if !strings.HasPrefix(format, "Plaintext passwords") &&
-		!strings.HasPrefix(format, "Websocket not configured with TLS") {
-		l.logger.Warn(fmt.Sprintf(format, v...))
-	}
+	l.logger.Warn(text)
 }
 
 func (l natsLogger) Debugf(format string, v ...any) {}
