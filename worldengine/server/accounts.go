@@ -28,8 +28,7 @@ type accounts struct {
 	tls            *liveTLS // nil without TLS
 	engine, asking ownKey
 	bridge         *httpd.Bridge // of browsers; nil without HTTP
-	operatorFile   string        // with the local operator's seed; empty with access control
-	operator       string        // the public key
+	operator       operatorKey   // none with access control
 
 	logins    atomic.Pointer[logins]
 	passwords *passwords
@@ -47,7 +46,7 @@ func newAccounts(config *Config, tls *liveTLS, bridge *httpd.Bridge) (_ *account
 		}
 	}
 	if config.Access == nil && !config.private {
-		a.operatorFile, a.operator, err = operatorKey(config.Data)
+		a.operator, err = readOperatorKey(config.Data)
 	}
 	return a, err
 }
@@ -122,8 +121,8 @@ func (a *accounts) admit(ns *natsserver.Server, file *access.Config) error {
 	known := &logins{byName: map[string]*natsserver.User{}, byKey: map[string]*natsserver.User{
 		a.engine.public: {Account: world}, a.asking.public: {Account: clients},
 	}}
-	if a.operator != "" {
-		known.byKey[a.operator] = &natsserver.User{Account: world}
+	if a.operator.public != "" {
+		known.byKey[a.operator.public] = &natsserver.User{Account: world}
 	}
 	if file == nil {
 		known.anonymous = &natsserver.User{Account: clients, Permissions: a.permissionsOfAnybody()}

@@ -34,7 +34,7 @@ func (e *embedded) clients(directory *access.Directory) ([]messages.Client, erro
 			continue
 		}
 		user, role := directory.User(c.AuthorizedUser)
-		if directory == nil && e.accounts.operator != "" && c.AuthorizedUser == e.accounts.operator {
+		if directory == nil && c.AuthorizedUser == e.accounts.operator.public {
 			user, role = "local operator", wire.Operator
 		}
 		key := named{user, c.Name}

@@ -151,10 +151,10 @@ func (e *embedded) start(ns *natsserver.Server, config *Config) error {
 		return fmt.Errorf("server: embedded NATS on %s with the data directory %s: %w",
 			config.Listen, config.Data, err)
 	}
-	if e.accounts.operatorFile == "" {
+	if e.accounts.operator.file == "" {
 		return nil
 	}
-	return nameAddress(e.accounts.operatorFile, ns.Addr().String())
+	return e.accounts.operator.write(ns.Addr().String())
 }
 
 // url returns the URL of the NATS server from its own machine.

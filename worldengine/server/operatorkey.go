@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,28 +17,29 @@ import (
 // embedded NATS without access control, the operator has all rights in the world's account.
 const OperatorKeyFile = "operator.nk"
 
-// operatorKey returns the absolute name of the file with the local operator's seed and its public
-// key. The file is made at the first start.
-func operatorKey(data string) (file, public string, err error) {
+// operatorKey is the NKey of the local operator; its zero value is none.
+type operatorKey struct {
+	file, public string
+	seed         []byte
+}
+
+// readOperatorKey reads the key from the data directory, or draws one if there is none.
+func readOperatorKey(data string) (k operatorKey, err error) {
 	defer func() { err = aboutOperatorKey(err) }()
-	if file, err = filepath.Abs(filepath.Join(data, OperatorKeyFile)); err != nil {
-		return "", "", err
+	if k.file, err = filepath.Abs(filepath.Join(data, OperatorKeyFile)); err != nil {
+		return k, err
 	}
-	seed, err := readOperatorKey(file)
+	pair, err := readKey(k.file)
 	if errors.Is(err, fs.ErrNotExist) {
-		seed, err = makeOperatorKey(file)
+		pair, err = nkeys.CreateUser()
 	}
 	if err != nil {
-		return "", "", err
+		return k, err
 	}
-	pair, err := nkeys.ParseDecoratedNKey(seed)
-	if err != nil {
-		return "", "", fmt.Errorf("%s holds no NKey seed: %w; "+
-			"remove the file, and the server makes another at its next start", file, err)
+	if k.public, err = pair.PublicKey(); err == nil {
+		k.seed, err = pair.Seed()
 	}
-	defer pair.Wipe()
-	public, err = pair.PublicKey()
-	return file, public, err
+	return k, err
 }
 
 func aboutOperatorKey(err error) error {
@@ -49,8 +49,8 @@ func aboutOperatorKey(err error) error {
 	return nil
 }
 
-// readOperatorKey reads a seed, unless other users may have read it before.
-func readOperatorKey(file string) ([]byte, error) {
+// readKey reads a seed, unless other users may have read it before.
+func readKey(file string) (nkeys.KeyPair, error) {
 	info, err := os.Stat(file)
 	if err != nil {
 		return nil, err
@@ -60,31 +60,21 @@ func readOperatorKey(file string) ([]byte, error) {
 			"world: remove the file, and the server makes another key at its next start; or, if "+
 			"no other user can have read it, chmod 600 %s", file, info.Mode().Perm(), file)
 	}
-	return os.ReadFile(file)
-}
-
-// nameAddress writes the server's address into the file of the local operator's key, so that
-// handoffctl signs nothing for another program that listens elsewhere.
-func nameAddress(file, address string) error {
-	seed, err := os.ReadFile(file)
-	if err == nil {
-		line, _, _ := bytes.Cut(seed, []byte("\n"))
-		err = platform.ReplaceFile(file, append(append(line, '\n'), natsconn.OperatorKeyAddress+
-			address+"\n"...))
-	}
-	return aboutOperatorKey(err)
-}
-
-// makeOperatorKey writes a new seed.
-func makeOperatorKey(file string) ([]byte, error) {
-	pair, err := nkeys.CreateUser()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	seed, err := pair.Seed()
+	pair, err := nkeys.ParseDecoratedNKey(text)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s holds no NKey seed: %w; "+
+			"remove the file, and the server makes another at its next start", file, err)
 	}
-	seed = append(seed, '\n')
-	return seed, platform.ReplaceFile(file, seed)
+	return pair, nil
+}
+
+// write writes the seed and the server's address into the file, so that handoffctl signs nothing for
+// another program that listens elsewhere.
+func (k *operatorKey) write(address string) error {
+	return aboutOperatorKey(platform.ReplaceFile(k.file,
+		fmt.Appendf(k.seed, "\n%s%s\n", natsconn.OperatorKeyAddress, address)))
 }

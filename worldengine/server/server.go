@@ -315,7 +315,7 @@ func (s *Server) OperatorKey() string {
 	if s.embedded == nil {
 		return ""
 	}
-	return s.embedded.accounts.operatorFile
+	return s.embedded.accounts.operator.file
 }
 
 // Room returns the watch on the disk of the data directory; nil if an existing NATS was joined.
