@@ -33,7 +33,7 @@ func TestOperatorKeyIsBelieved(t *testing.T) {
 		append(seed, "\n"+OperatorKeyAddress+"127.0.0.1:1\n"...),
 		0o600))
 	for file, says := range map[string]string{
-		good: "", readable: "0600", empty: "NKey",
+		good: "", readable: "0600", empty: "has no seed",
 		link: "not a file of this user", proxied: "another address",
 		good + ".not": "no such file", "operator.nk": "absolute",
 	} {
