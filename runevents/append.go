@@ -106,8 +106,7 @@ type RunState struct {
 	// engine: the engine made the run; closing: the engine is about to end it; ended: the engine
 	// has ended it.
 	engine, closing, ended bool
-	// derived is the snapshot of a projector after the events. It stays empty if the policy does
-	// not validate transitions.
+	// derived is the snapshot of a projector after the events.
 	derived Snapshot
 }
 
@@ -127,8 +126,9 @@ func (s *RunState) Open() bool { return s.engine && !s.ended }
 
 // Add applies persisted records of the run; byEngine says whether the engine emitted them. It
 // ignores known records. Within a call, records may come in any order; a later call must bring
-// later records. The error is Incremental's; after it the state is unusable.
-func (s *RunState) Add(byEngine bool, records ...Record) error {
+// later records. It returns the alerts of a projector about the records. The error is
+// Incremental's; after it the state is unusable.
+func (s *RunState) Add(byEngine bool, records ...Record) (alerts []Alert, err error) {
 	fresh := make([]Record, 0, len(records))
 	for i := range records {
 		r := &records[i]
@@ -149,12 +149,8 @@ func (s *RunState) Add(byEngine bool, records ...Record) error {
 		s.lastSeq = max(s.lastSeq, r.RunSeq)
 		fresh = append(fresh, withoutPayload(*r))
 	}
-	if !s.policy.Transitions {
-		return nil
-	}
-	var err error
-	s.derived, _, err = Incremental(s.derived, fresh)
-	return err
+	s.derived, alerts, err = Incremental(s.derived, fresh)
+	return alerts, err
 }
 
 // SetClosing sets whether the engine is about to end the run. While it is, and the run is open,

@@ -45,7 +45,8 @@ type sharedLog struct {
 
 func (l *sharedLog) catchUp(t testing.TB, w *writer) {
 	for ; w.at < len(l.messages); w.at++ {
-		require.NoError(t, w.state.Add(false, l.messages[w.at].Records(storedAt(w.at))...))
+		_, err := w.state.Add(false, l.messages[w.at].Records(storedAt(w.at))...)
+		require.NoError(t, err)
 	}
 }
 
@@ -99,7 +100,8 @@ func TestRunState_PlanAgainstPlain(t *testing.T) {
 			model.records = all[:len(all)-1] // its end is to come
 			model.engine = len(model.records)
 			for _, w := range writers {
-				require.NoError(t, w.state.Add(true, model.records...))
+				_, err := w.state.Add(true, model.records...)
+				require.NoError(t, err)
 			}
 		}
 		for range 40 {
@@ -238,8 +240,9 @@ func TestRunState_UnknownTypes(t *testing.T) {
 		require.Equal(t, []string{"/events/0/eventType"}, schemastest.Paths(t, err), event)
 	}
 	state = runevents.NewRunState(identity.RunID, runevents.AppendPolicy{EngineSteps: []string{"apply"}})
-	require.NoError(t, state.Add(true, engineRun(t)[0]))
+	_, err := state.Add(true, engineRun(t)[0])
+	require.NoError(t, err)
 	theirs := newWrite(runevents.StepFailed, "Apply\u200b ", 1)
-	_, err := state.Plan([]runevents.Write{theirs})
+	_, err = state.Plan([]runevents.Write{theirs})
 	requireOwned(t, err, 0, &theirs)
 }

@@ -74,7 +74,8 @@ func (s *scenario) input(verb, rest string) {
 	case "new":
 		s.reset(strings.Fields(rest))
 	case "engine", "others":
-		s.fail(s.state.Add(verb == "engine", s.records(rest)...))
+		_, err := s.state.Add(verb == "engine", s.records(rest)...)
+		s.fail(err)
 		s.say("open: %t", s.state.Open())
 	case "append":
 		s.append(rest)
@@ -185,7 +186,8 @@ func (s *scenario) append(text string) {
 	for i := range records {
 		s.seq = max(s.seq, records[i].RunSeq)
 	}
-	require.NoError(s.t, s.state.Add(false, records...))
+	_, err = s.state.Add(false, records...)
+	require.NoError(s.t, err)
 }
 
 // project says the alerts, and the changed snapshot.

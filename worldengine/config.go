@@ -98,10 +98,9 @@ type Config struct {
 	// before the message becomes a dead letter; 8.
 	DeliveryAttempts int `kong:"-"`
 	// ValidateTransitions makes Runs().Append refuse an event that a projector would ignore, with
-	// INVALID_TRANSITION. Each append then costs a projection of its run. If false, such an event
-	// is stored and projectors ignore it.
+	// INVALID_TRANSITION. If false, such an event is stored and projectors ignore it.
 	ValidateTransitions bool `name:"validate-transitions" help:"Refuse an event of run.append that is no valid transition of its run or step, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT." group:"Tenants and contracts:"`
-	// Projector projects the runs that others append to: alerts then report invalid transitions,
+	// Projector projects the events that others append: alerts then report invalid transitions,
 	// and Stats how far projections are behind; false. handoffd sets it.
 	Projector     bool   `help:"Project the runs that others append events to, raise alerts about invalid events, and report in the statistics how far the projection is behind." default:"true" negatable:"" group:"Tenants and contracts:"`
 	TenantID      string `help:"tenantId of the run events." default:"default" group:"Tenants and contracts:"`

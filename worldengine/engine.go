@@ -107,9 +107,8 @@ type Engine struct {
 	// id of a run, it has the time.Time since which the run has no delivery; zero while it has one.
 	waits sync.Map
 
-	bus       *bus.Sink       // nil without Config.Bus
-	projector *runs.Projector // nil without Config.Projector
-	logLost   atomic.Pointer[error]
+	bus     *bus.Sink // nil without Config.Bus
+	logLost atomic.Pointer[error]
 
 	stop       context.CancelFunc
 	background sync.WaitGroup

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
 
 	"github.com/nats-io/nats.go"
@@ -150,10 +149,10 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	if e.bus != nil {
 		work = append(work, e.bus.Run)
 	}
-	if e.projector != nil {
+	if e.config.Projector { // see ADR 24
 		work = append(work, func(ctx context.Context) {
 			if e.alerts.Recall(ctx) == nil { // so that it raises nothing again
-				e.projector.Run(ctx)
+				e.runs.Project(ctx)
 			}
 		})
 	}
@@ -163,8 +162,7 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	return nil
 }
 
-// follow makes the feed and the projector. They and the index then follow the commits of this
-// engine.
+// follow makes the feed. It and the index then follow the commits of this engine.
 func (e *Engine) follow(js jetstream.JetStream, nc, followers *nats.Conn) {
 	e.log.Known.Connection = func() uint64 {
 		return nc.Stats().Reconnects + followers.Stats().Reconnects
@@ -179,20 +177,9 @@ func (e *Engine) follow(js jetstream.JetStream, nc, followers *nats.Conn) {
 			e.alerts.RaiseOnce(alert)
 		},
 	})
-	if e.config.Projector { // see ADR 24
-		file := ""
-		if e.config.IndexDir != "" {
-			file = filepath.Join(e.config.IndexDir, "projected")
-		}
-		e.projector = e.runs.Projector(file, e.config.Now)
-	}
 	e.log.Appended = func(seq uint64, msg *nats.Msg) {
 		e.index.Put(seq, msg.Subject, msg.Header)
 		e.feed.Appended(seq, msg)
-		if e.projector != nil && commitlog.Kind(msg.Header.Get(wire.KindHeader)) ==
-			commitlog.KindEvents {
-			e.projector.Kick()
-		}
 	}
 }
 
@@ -225,11 +212,10 @@ func (e *Engine) readRuns() {
 			TenantID: e.config.TenantID, EngineSteps: machine.Steps(),
 			EnginePlan: machine.IsEnginePlan, Transitions: e.config.ValidateTransitions,
 		},
-		Digested: e.digested,
 		Alert: func(townToken string, alert runevents.Alert) {
 			e.alerts.RaiseFound(townToken, alert)
 		},
-		Logger: e.config.Logger,
+		Now: e.config.Now, Logger: e.config.Logger,
 	})
 	e.ends = &runs.Ends{Log: e.log, Runs: e.runs}
 }
@@ -257,15 +243,6 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 		Metrics: c.Metrics, Logger: c.Logger,
 	})
 	e.absent = e.games.Absences
-}
-
-// digested returns the log sequence up to which the events of others are projected; without a
-// projector, up to which they are indexed.
-func (e *Engine) digested() uint64 {
-	if e.projector != nil {
-		return e.projector.Position()
-	}
-	return e.index.Position()
 }
 
 // Draining reports whether a run's pause still waits for the run's command, which is being applied.

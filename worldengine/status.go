@@ -216,8 +216,8 @@ func (e *Engine) Stats() messages.Stats {
 		published := e.bus.Position()
 		s.BusPublished = &published
 	}
-	if e.projector != nil {
-		lag, behind := e.projector.Lag().Milliseconds(), e.projector.Behind()
+	if e.config.Projector {
+		lag, behind := e.runs.ProjectorLag().Milliseconds(), e.runs.ProjectorBehind()
 		s.ProjectorLagMs, s.ProjectorBehind = &lag, &behind
 	}
 	s.AlertCounts = e.alerts.Stats()

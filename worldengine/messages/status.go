@@ -161,7 +161,7 @@ type Stats struct {
 	// CommitsMissed is how many commits of this engine were not published live.
 	CommitsMissed int64 `json:"commitsMissed"`
 	// ProjectorLagMs is how far projections are behind the persisted events, in milliseconds, and
-	// ProjectorBehind by how many run events; both are absent with --no-projector.
+	// ProjectorBehind by how many records of events; both are absent with --no-projector.
 	ProjectorLagMs  *int64  `json:"projectorLagMs,omitempty"`
 	ProjectorBehind *uint64 `json:"projectorBehind,omitempty"`
 	AlertCounts

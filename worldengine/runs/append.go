@@ -53,7 +53,6 @@ const Anyone = "anyone"
 // Submit is Append for a caller that does not wait: client gets the answer. Appends to one run are
 // done in the order of their submission. After an error of Submit itself (a
 // *schemas.ValidationError, queue.ErrOverloaded, queue.ErrStopping) client gets no answer.
-// queue.ErrOverloaded also means that too many events of the town wait for the readers of the log.
 // The writes must not be changed before the answer.
 func (s *Store) Submit(
 	from Sender, townID string, writes []runevents.Write,
@@ -65,23 +64,13 @@ func (s *Store) Submit(
 	if err := runevents.CheckAppend(writes); err != nil {
 		return err
 	}
-	if !s.backlog.take(townID, len(writes)) {
-		return queue.ErrOverloaded
-	}
 	// A run has turns as a town has. A town with this name as its id would share them, which is
 	// harmless.
-	err := s.Queue.Submit("run "+writes[0].RunID, func(ctx context.Context) {
-		appended, seq, err := []runevents.Appended(nil), uint64(0), queue.ErrPanicked
-		defer func() {
-			s.backlog.done(townID, len(writes), seq)
-			client.Answer(appended, err)
-		}()
-		appended, seq, err = s.append(ctx, from, townID, writes)
+	return s.Queue.Submit("run "+writes[0].RunID, func(ctx context.Context) {
+		appended, err := []runevents.Appended(nil), queue.ErrPanicked
+		defer func() { client.Answer(appended, err) }()
+		appended, err = s.append(ctx, from, townID, writes)
 	})
-	if err != nil {
-		s.backlog.done(townID, len(writes), 0)
-	}
-	return err
 }
 
 func invalidTown(message string) error {
@@ -93,19 +82,18 @@ func invalidTown(message string) error {
 const appendingTimeout = 10 * time.Second
 
 // append decides about writes by this writer's knowledge of their run, and stores the new ones,
-// guarded by the run's last message in the log. It is called in the run's turn. It also returns the
-// log sequence of the run's last append.
+// guarded by the run's last message in the log. It is called in the run's turn.
 //
 // The knowledge may be behind the log, so a refusal counts only if the run was read afresh. A
 // duplicate counts anyway: a persisted event does not change.
 func (s *Store) append(
 	ctx context.Context, from Sender, townID string, writes []runevents.Write,
-) (appended []runevents.Appended, seq uint64, err error) {
+) (appended []runevents.Appended, err error) {
 	ctx, cancel := context.WithTimeout(ctx, appendingTimeout)
 	defer cancel()
 	run, fresh, err := s.known(ctx, writes[0].RunID)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	err = s.log.Retry(ctx, func() error {
 		plan, err := s.plan(run, from, townID, writes)
@@ -116,7 +104,6 @@ func (s *Store) append(
 		if err == nil {
 			plan.Run.AppendedBy = from.Name
 			if appended, err = s.store(ctx, run, townID, &plan); err == nil {
-				seq = run.guard
 				s.cache.keep(run)
 				return nil
 			}
@@ -130,7 +117,7 @@ func (s *Store) append(
 		fresh = true
 		return commitlog.ErrLostRace
 	})
-	return appended, seq, err
+	return appended, err
 }
 
 // known returns a run, and whether it was read afresh. It reads a run that the cache lacks, or that
@@ -188,16 +175,17 @@ func (s *Store) store(
 		return nil, err
 	}
 	at := commitlog.AtOr(msg.Header, time.Time{})
-	return plan.Results(at), run.take(rec, seq, at)
+	return plan.Results(at), s.take(run, rec, seq, at)
 }
 
 // readRun reads the records of a run that this writer does not know yet, including the engine's
-// commits.
+// commits. If they skip a runSeq, it reads the run again from its beginning.
 func (s *Store) readRun(ctx context.Context, run *knownRun) error {
 	if _, err := s.index.Sync(ctx); err != nil {
 		return err
 	}
 	found, _ := s.index.Run(run.runID)
+	begun := run.last > 0
 	for i := range found.Rows {
 		row := &found.Rows[i]
 		if row.Seq <= run.read {
@@ -205,10 +193,15 @@ func (s *Store) readRun(ctx context.Context, run *knownRun) error {
 		}
 		rec, at, err := s.record(ctx, row)
 		if errors.Is(err, ErrUnknownRun) { // expired
+			run.cut = true
 			continue
 		}
+		if err == nil && begun && s.skips(run, rec.Run.Records(at)) {
+			*run = *s.newKnownRun(run.runID)
+			return s.readRun(ctx, run)
+		}
 		if err == nil {
-			err = run.take(rec, row.Seq, at)
+			err = s.take(run, rec, row.Seq, at)
 		}
 		if err != nil {
 			return err

@@ -158,9 +158,11 @@ func TestRunCache_Bound(t *testing.T) {
 		records := make([]runevents.Record, events)
 		for i := range records {
 			records[i] = runevents.Record{RunSeq: int64(i + 1)}
+			records[i].RunID = run.runID
 			records[i].IdempotencyKey = strconv.Itoa(i)
 		}
-		require.NoError(t, run.state.Add(false, records...))
+		_, err := run.state.Add(false, records...)
+		require.NoError(t, err)
 		return run
 	}
 	a := run(0)

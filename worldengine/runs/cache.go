@@ -17,19 +17,32 @@ type knownRun struct {
 	guard uint64 // the log sequence of the last message on the run's subject that the state has
 	epoch uint64 // of the cache when the run was loaded
 	read  uint64 // the log sequence of the last record of the run that the state has
+	last  int64  // the runSeq of the last event that the state has
+	cut   bool   // the log does not keep some of the run's events
 }
 
-// take adds a record of the run, at a sequence of the log.
-func (r *knownRun) take(rec *commitlog.Record, seq uint64, persistedAt time.Time) error {
-	r.read, r.token = seq, wire.TokenOf(rec.TownID)
+// take adds a record of a run, at a sequence of the log, and raises the alerts about it.
+func (s *Store) take(
+	run *knownRun, rec *commitlog.Record, seq uint64, persistedAt time.Time,
+) error {
+	run.read, run.token = seq, wire.TokenOf(rec.TownID)
 	switch rec.Kind {
 	case commitlog.KindRun:
-		r.guard = seq
-		r.state.SetClosing(rec.Closing)
+		run.guard = seq
+		run.state.SetClosing(rec.Closing)
 	case commitlog.KindEvents:
-		r.guard = seq
+		run.guard = seq
 	}
-	return r.state.Add(rec.Kind != commitlog.KindEvents, rec.Run.Records(persistedAt)...)
+	records := rec.Run.Records(persistedAt)
+	if len(records) > 0 {
+		run.last = records[len(records)-1].RunSeq
+	}
+	alerts, err := run.state.Add(rec.Kind != commitlog.KindEvents, records...)
+	if s.projects.Load() {
+		s.projected.Add(seq, struct{}{})
+	}
+	s.raise(run, alerts...)
+	return err
 }
 
 // maxCachedEvents bounds the memory of the cache, at some 400 bytes an event; runs beyond it are

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -26,7 +27,7 @@ func open(t testing.TB, l *commitlog.Log) *Store {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	s := New(l, indextest.Open(t, l), Config{
-		Logger: logger, Alert: func(string, runevents.Alert) {},
+		Logger: logger, Alert: func(string, runevents.Alert) {}, Now: time.Now,
 		Appends: runevents.AppendPolicy{TenantID: "default", EngineSteps: machine.Steps(),
 			EnginePlan: machine.IsEnginePlan},
 	})

@@ -100,7 +100,7 @@ func hasID(row *messages.RunRow, text string) bool {
 
 // row returns the row of a run, or nil for a run that is left out of lists.
 func (s *Store) row(ctx context.Context, run *index.Run) (*messages.RunRow, error) {
-	records, err := s.records(ctx, run, 0)
+	records, err := s.records(ctx, run)
 	if errors.Is(err, ErrUnknownRun) || errors.Is(err, ErrRunDamaged) || len(records) == 0 {
 		return nil, nil
 	}

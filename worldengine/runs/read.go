@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -69,11 +70,8 @@ func (s *Store) Events(
 // whether some events are invalid; operators get one alert for each of these. It fails as Events
 // does.
 func (s *Store) Get(ctx context.Context, runID string) (runevents.Snapshot, error) {
-	records, err := s.Records(ctx, runID, 0)
-	if err != nil {
-		return runevents.Snapshot{}, err
-	}
-	return s.project(runID, records)
+	snapshot, _, err := s.read(ctx, runID, math.MaxInt64)
+	return snapshot, err
 }
 
 // SnapshotAt returns the state of a run after its events up to a runSeq, or nil if it has none of
@@ -81,28 +79,34 @@ func (s *Store) Get(ctx context.Context, runID string) (runevents.Snapshot, erro
 func (s *Store) SnapshotAt(
 	ctx context.Context, runID string, seq int64,
 ) (*runevents.Snapshot, error) {
-	records, err := s.Records(ctx, runID, 0)
-	if err != nil {
+	snapshot, records, err := s.read(ctx, runID, seq)
+	if err != nil || len(records) == 0 {
 		return nil, err
 	}
-	records = slices.DeleteFunc(records,
-		func(r runevents.Record) bool { return r.RunSeq > seq })
-	if len(records) == 0 {
-		return nil, nil
-	}
-	snapshot, err := s.project(runID, records)
-	return &snapshot, err
+	return &snapshot, nil
 }
 
 // View is Get with the members of a row in a list.
 func (s *Store) View(ctx context.Context, runID string) (run messages.Run, err error) {
-	records, err := s.Records(ctx, runID, 0)
-	if err != nil {
-		return run, err
-	}
-	snapshot, err := s.project(runID, records)
+	snapshot, records, err := s.read(ctx, runID, math.MaxInt64)
 	run.RunRow = rowOf(snapshot, records)
 	return run, err
+}
+
+// read returns the state of a run after its events up to a runSeq, and these events.
+func (s *Store) read(
+	ctx context.Context, runID string, last int64,
+) (snapshot runevents.Snapshot, records []runevents.Record, err error) {
+	run, err := s.find(ctx, runID)
+	if err == nil {
+		records, err = s.records(ctx, &run)
+	}
+	if err != nil {
+		return snapshot, nil, err
+	}
+	records = slices.DeleteFunc(records, func(r runevents.Record) bool { return r.RunSeq > last })
+	snapshot, err = s.project(runID, records)
+	return snapshot, records, err
 }
 
 // timingOf returns the times of a run: its first event says when the run arrived, and the event
@@ -124,26 +128,12 @@ func timingOf(records []runevents.Record) messages.Timing {
 	return timing
 }
 
-// Records returns the events of a run whose runSeq is above afterSeq. It fails as Events does.
-func (s *Store) Records(
-	ctx context.Context, runID string, afterSeq int64,
-) (records []runevents.Record, err error) {
-	run, err := s.find(ctx, runID)
-	if err != nil {
-		return nil, err
-	}
-	return s.records(ctx, &run, afterSeq)
-}
-
+// records returns the events of a run.
 func (s *Store) records(
-	ctx context.Context, run *index.Run, afterSeq int64,
+	ctx context.Context, run *index.Run,
 ) (records []runevents.Record, err error) {
 	for i := range run.Rows {
-		row := &run.Rows[i]
-		if int64(row.Last) <= afterSeq {
-			continue
-		}
-		rec, at, err := s.record(ctx, row)
+		rec, at, err := s.record(ctx, &run.Rows[i])
 		if err != nil {
 			return nil, err
 		}

@@ -1,5 +1,5 @@
-// Package runs reads, lists and appends the runs of a world. It projects the runs that other
-// producers than the engine append to.
+// Package runs reads, lists and appends the runs of a world. It projects the events that other
+// producers than the engine append.
 //
 // Runs are found by the index and read from the commit log; a reader waits until the index has
 // followed the log. Events of other producers are committed to the log on the subject of their run,
@@ -10,9 +10,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
+	"sync/atomic"
+	"time"
 
 	"worldengine/runevents"
+	"worldengine/runevents/recent"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
 )
@@ -33,32 +35,32 @@ type Store struct {
 	Queue   turns
 	cache   runCache
 	config  Config
-	backlog backlog
 	maxRead int
+
+	projects  atomic.Bool                   // Project was called
+	began     atomic.Pointer[time.Time]     // when Project had found its position
+	position  atomic.Uint64                 // the log sequence up to which appended events are projected
+	projected *recent.Map[uint64, struct{}] // records that were projected, by log sequence
 }
 
-// Config configures a Store.
+// Config configures a Store. Every member must be set.
 type Config struct {
 	// Appends is the policy for events of other producers.
 	Appends runevents.AppendPolicy
-	// Digested returns the log sequence up to which appended events are projected; nil if nothing
-	// waits for projections.
-	Digested func() uint64
 	// Alert is called with each alert that a projection finds, and the token of its town; the token is
 	// "" if a reader asked for the projection. It must be safe for concurrent use.
-	Alert  func(townToken string, alert runevents.Alert)
+	Alert func(townToken string, alert runevents.Alert)
+	// Now is the clock that persistedAt is compared with.
+	Now    func() time.Time
 	Logger *slog.Logger
 }
 
 // New returns the Store of a world over the world's log and index. The queue has to be set before
 // the first append.
 func New(log *commitlog.Log, x *index.Index, config Config) *Store {
-	if config.Digested == nil {
-		config.Digested = func() uint64 { return math.MaxUint64 }
-	}
 	return &Store{
 		log: log, index: x, config: config, maxRead: maxRead,
-		backlog: backlog{digested: config.Digested, towns: map[string]int{}},
+		projected: recent.NewMap[uint64, struct{}](maxProjected),
 	}
 }
 

@@ -1,0 +1,253 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/index"
+	"worldengine/worldengine/wire"
+)
+
+// event is a write of an event of a run, or of a step of it.
+func event(runID string, kind runevents.EventType, step string) runevents.Write {
+	w := logtest.Told(1)
+	w.EventID, w.RunID, w.EventType, w.StepID = uuid.NewString(), runID, kind, step
+	return keyed(w)
+}
+
+// projecting is a store that projects, and keeps its alerts.
+type projecting struct {
+	*Store
+	t *testing.T
+
+	mu    sync.Mutex
+	found []string // town, code and event of each alert
+}
+
+// project makes a store project, as Project does at first.
+func project(t *testing.T, s *Store) *projecting {
+	t.Helper()
+	p := &projecting{t: t, Store: s}
+	s.config.Alert = func(town string, a runevents.Alert) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.found = append(p.found, town+" "+string(a.Code)+" "+a.EventID)
+	}
+	s.projects.Store(true)
+	p.look()
+	return p
+}
+
+// look projects the rows that wait.
+func (p *projecting) look() {
+	p.t.Helper()
+	_, err := p.index.Sync(p.t.Context())
+	require.NoError(p.t, err)
+	require.False(p.t, p.Store.look(p.t.Context(), false))
+	require.Equal(p.t, p.index.Position(), p.position.Load())
+	require.Zero(p.t, p.ProjectorBehind())
+	require.Zero(p.t, p.ProjectorLag())
+}
+
+// append appends to a run of "Town 1", which is then projected.
+func (p *projecting) append(writes ...runevents.Write) {
+	p.t.Helper()
+	tell(p.t, p.Store, "Town 1", writes...)
+	require.Zero(p.t, p.ProjectorBehind())
+}
+
+// requireAlerts checks the alerts.
+func (p *projecting) requireAlerts(want ...string) {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	require.Equal(p.t, want, p.found)
+}
+
+// invalid returns events of a run in which a step ends that has not begun, and their alerts.
+func invalid(runID string) (writes []runevents.Write, alerts []string) {
+	ends := event(runID, runevents.StepCompleted, "a")
+	return []runevents.Write{event(runID, runevents.RunStarted, ""), ends}, []string{
+		"Town%201 INVALID_TRANSITION " + ends.EventID,
+		"Town%201 PROJECTOR_CAUSAL_VIOLATION " + ends.EventID,
+	}
+}
+
+// An invalid event raises its alerts, with its town, when it is appended.
+func TestProject_InvalidEvent(t *testing.T) {
+	t.Parallel()
+	p := project(t, open(t, logtest.New(t)))
+	writes, alerts := invalid("run")
+	p.append(writes...)
+	p.requireAlerts(alerts...)
+	p.append(event("another", runevents.RunStarted, ""))
+	p.append(event("run", runevents.RunCompleted, ""))
+	p.look()
+	p.requireAlerts(alerts...)
+}
+
+// A run goes on, also if the cache has lost it: only the step that begins again raises an alert.
+func TestProject_RunGoesOn(t *testing.T) {
+	t.Parallel()
+	for name, forget := range map[string]bool{"remembered": false, "forgotten": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := project(t, open(t, logtest.New(t)))
+			p.append(event("run", runevents.RunStarted, ""), event("run", runevents.StepStarted, "a"))
+			if forget {
+				p.Forget()
+			}
+			p.append(event("run", runevents.StepCompleted, "a"))
+			p.requireAlerts()
+			again := event("run", runevents.StepSkipped, "a")
+			p.append(again)
+			p.requireAlerts("Town%201 INVALID_TRANSITION " + again.EventID)
+		})
+	}
+}
+
+// A run that skips a runSeq is read again from its beginning, with an alert, and goes on behind the
+// gap, which is natural if the log has it too.
+func TestProject_Gap(t *testing.T) {
+	t.Parallel()
+	p := project(t, open(t, logtest.New(t)))
+	p.append(event("run", runevents.RunStarted, ""), event("run", runevents.StepStarted, "a"))
+	e := event("run", runevents.StepCompleted, "a")
+	msg, err := p.log.RunMessage(&commitlog.Record{
+		Kind: commitlog.KindEvents, TownID: "Town 1", Run: &runevents.Run{
+			Identity: runevents.Identity{RunID: e.RunID, TenantID: e.TenantID, ProjectID: e.ProjectID,
+				EnvironmentID: e.EnvironmentID, PlanID: e.PlanID, PlanVersion: e.PlanVersion},
+			FirstSeq: 5, Events: []runevents.Event{{EventID: e.EventID, EventType: e.EventType,
+				StepID: e.StepID, LogicalAttemptID: 1, EmittedAt: e.EmittedAt}},
+		}})
+	require.NoError(t, err)
+	_, err = p.log.Commit(t.Context(), msg, 1)
+	require.NoError(t, err)
+	again := event("run", runevents.StepSkipped, "a")
+	p.append(again)
+	answers, err := p.Append(t.Context(), "Town 1", []runevents.Write{again})
+	require.NoError(t, err)
+	require.Equal(t, int64(6), answers[0].RunSeq)
+	p.requireAlerts("Town%201 PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED "+e.EventID,
+		"Town%201 INVALID_TRANSITION "+again.EventID)
+}
+
+// A run without its beginning, or a damaged one, is skipped without an alert.
+func TestProject_ExpiredAndDamagedRuns(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	s := open(t, l)
+	tell(t, s, "Town 1", event("expired", runevents.RunStarted, ""))
+	keep(t, l, 1)
+	tell(t, s, "Town 1", event("expired", runevents.StepCompleted, "a"))
+	_, err := logtest.JetStream(l).PublishMsg(t.Context(), &nats.Msg{
+		Subject: wire.RunSubject("main", "damaged"), Data: []byte("{"), Header: nats.Header{
+			wire.KindHeader: {"events"}, wire.RunIDHeader: {"damaged"}, wire.RunSeqsHeader: {"1-1"},
+		}})
+	require.NoError(t, err)
+	s.Forget()
+	p := project(t, s)
+	p.append(event("expired", runevents.StepStarted, "b"))
+	p.requireAlerts()
+	writes, alerts := invalid("next")
+	p.append(writes...)
+	p.requireAlerts(alerts...)
+}
+
+// deafStore fails to read a log.
+type deafStore struct {
+	commitlog.Store
+	err error
+}
+
+func (s *deafStore) At(context.Context, uint64) (*jetstream.RawStreamMsg, error) {
+	return nil, s.err
+}
+
+// Events that cannot be read cause a lag, which grows while they wait, and one alert about that.
+func TestProject_Lag(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	s := open(t, l)
+	var late atomic.Int64
+	s.config.Now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
+	p := project(t, s)
+	tell(t, open(t, l), "Town 1", event("elsewhere", runevents.RunStarted, ""))
+	_, err := s.index.Sync(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, uint64(1), s.ProjectorBehind())
+	whole := l.Store
+	l.Store = &deafStore{whole, errors.New("no answer")}
+	require.False(t, s.look(t.Context(), false))
+	late.Store(int64(time.Minute))
+	require.True(t, s.look(t.Context(), false))
+	require.True(t, s.look(t.Context(), true))
+	p.requireAlerts(" PROJECTOR_LAG_HIGH ")
+	late.Store(int64(time.Hour))
+	require.GreaterOrEqual(t, s.ProjectorLag(), time.Hour)
+	late.Store(0)
+	l.Store = whole
+	p.look()
+}
+
+// slowSource shows its log once it is opened.
+type slowSource struct {
+	index.Source
+	opened chan struct{}
+}
+
+func (s *slowSource) EachAfter(
+	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
+) error {
+	select {
+	case <-s.opened:
+		return s.Source.EachAfter(ctx, seq, visit)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A server projects the newest events that were appended before its start, also by others, and over
+// an index that is being built.
+func TestProject_OfEarlierServers(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	s := open(t, l)
+	writes, want := invalid("run")
+	tell(t, s, "Town 1", writes...)
+	tell(t, s, "Town 1", event("run", runevents.RunCompleted, ""))
+	source := &slowSource{index.LogSource(l), make(chan struct{})}
+	x, err := index.Open(t.Context(), index.Config{World: "main", Source: source})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, x.Close()) })
+	next := &projecting{t: t, Store: New(l, x, s.config)}
+	alerts := make(chan string, 9)
+	next.config.Alert = func(town string, a runevents.Alert) {
+		alerts <- town + " " + string(a.Code) + " " + a.EventID
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { next.Project(ctx) })
+	close(source.opened)
+	for _, alert := range want {
+		require.Equal(t, alert, <-alerts)
+	}
+	require.Eventually(t, func() bool { return next.position.Load() == x.Position() },
+		time.Minute, 2*time.Millisecond)
+	cancel()
+	done.Wait()
+	next.look()
+	require.Empty(t, alerts)
+}
