@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
@@ -37,7 +36,7 @@ func (r *Reader) Closed(
 		token = wire.TownToken(townID)
 	}
 	before, _ := strconv.ParseUint(after, 10, 64) // from the newest if it is no place
-	c := reading{Reader: r, towns: map[string]*listed{}}
+	c := reading{r, map[string]*listed{}}
 	for read := 0; ; {
 		rows := r.Index.Approvals(token, before, atOnce)
 		if len(rows) == 0 {
@@ -79,11 +78,11 @@ func (r *reading) closedRow(
 		return nil, err
 	}
 	a := rec.Approvals[len(rec.Approvals)-1] // as it was asked for
-	row := newRow(rec.TownID, &a)
-	row.RunID = rec.Run.RunID
-	if _, err := propose(row, a.Handoff); err != nil {
+	row, h, err := newRow(rec.TownID, &a)
+	if err != nil {
 		return nil, nil // damage, which fsck reports
 	}
+	row.RunID = rec.Run.RunID
 	status, decision := approval.Stale, (*approval.Decision)(nil)
 	now := town.Approvals.Entry(a.HandoffID, a.HandoffHash)
 	if now != nil && !now.At.Equal(a.At) {
@@ -106,7 +105,7 @@ func (r *reading) closedRow(
 	case decision != nil && !decision.Approved:
 		status = approval.Denied
 	case decision != nil && now == nil:
-		runID, err := r.accepted(ctx, at, &a)
+		runID, err := r.accepted(ctx, at, h)
 		if err != nil {
 			return nil, err
 		}
@@ -138,12 +137,8 @@ func (r *Reader) decision(
 
 // accepted returns the run that carried an approved handoff out, "" if none did.
 func (r *Reader) accepted(
-	ctx context.Context, asked *index.Row, a *approval.Asked,
+	ctx context.Context, asked *index.Row, h *handoff.Handoff,
 ) (runID string, err error) {
-	h, err := handoff.Parse(a.Handoff, schemas.Limits{Bytes: len(a.Handoff) + 1})
-	if err != nil {
-		return "", nil
-	}
 	seq, found := r.Index.Accepted(asked.Town, h.IdempotencyKey)
 	if !found || seq < asked.Seq {
 		return "", nil
@@ -153,21 +148,6 @@ func (r *Reader) accepted(
 		return "", err
 	}
 	return rec.Run.RunID, nil
-}
-
-// askedRuns returns the runs that asked about the handoffs with hashes in a town, by the hashes.
-func (r *Reader) askedRuns(
-	ctx context.Context, token string, hashes map[string]bool,
-) (map[string]string, error) {
-	runs := map[string]string{}
-	err := r.past(ctx, token, commitlog.KindAsked, func(_ uint64, rec *commitlog.Record) bool {
-		hash := rec.Approvals[len(rec.Approvals)-1].HandoffHash
-		if hashes[hash] && runs[hash] == "" {
-			runs[hash] = rec.Run.RunID
-		}
-		return len(runs) < len(hashes)
-	})
-	return runs, err
 }
 
 // past visits the newest records of a kind in which a town began to wait for a decision or got one,

@@ -171,7 +171,7 @@ func (r *Reader) List(
 	}
 	places = slices.DeleteFunc(places, func(p place) bool { return p.order <= after })
 	slices.SortFunc(places, func(a, b place) int { return strings.Compare(a.order, b.order) })
-	read := reading{r, places[:min(limit, len(places))], map[string]*listed{}}
+	read := reading{r, map[string]*listed{}}
 	for i := range places {
 		if i == limit {
 			return page, nil
@@ -222,8 +222,7 @@ func (r *Reader) load(ctx context.Context, token string) (town commitlog.Entry, 
 // reading makes the rows of a page. It reads each town of the page once.
 type reading struct {
 	*Reader
-	places []place            // of open proposals
-	towns  map[string]*listed // by token; nil for a damaged town
+	towns map[string]*listed // by token; nil for a damaged town
 }
 
 // listed is a town of a page. For open proposals it has the rest.
@@ -251,22 +250,25 @@ func (r *reading) town(ctx context.Context, token string) (*listed, error) {
 
 // openRow makes the row of an open proposal, nil if it waits no longer or cannot be read.
 func (r *reading) openRow(ctx context.Context, p *place) (*messages.Approval, error) {
-	town, err := r.town(ctx, wire.TownToken(p.townID))
+	token := wire.TownToken(p.townID)
+	town, err := r.town(ctx, token)
 	if town != nil && town.runs == nil {
-		err = r.complete(ctx, town, p.townID)
+		err = r.complete(ctx, town, token)
 	}
 	if town == nil || err != nil {
 		return nil, err
 	}
-	hash := town.State.Hash
 	a := town.Approvals.Entry(p.handoffID, p.handoffHash)
-	if a == nil || !a.Status(hash, r.Now()).IsOpen() {
+	if a == nil || !a.Status(town.State.Hash, r.Now()).IsOpen() {
 		return nil, nil
 	}
-	row := newRow(p.townID, a)
-	row.Status, row.RunID = string(a.Status(hash, r.Now())), town.runs[a.HandoffHash]
-	decide(row, a.Decision)
-	if err := r.expect(row, a, town); err != nil {
+	row, h, err := newRow(p.townID, a)
+	if err == nil {
+		row.Status, row.RunID = string(a.Status(town.State.Hash, r.Now())), town.runs[a.HandoffHash]
+		decide(row, a.Decision)
+		err = r.expect(row, h, town)
+	}
+	if err != nil {
 		r.Logger.Error("a proposal that waits cannot be read", "town", p.townID,
 			"handoff", a.HandoffID, "error", err)
 		return nil, nil
@@ -274,30 +276,36 @@ func (r *reading) openRow(ctx context.Context, p *place) (*messages.Approval, er
 	return row, nil
 }
 
-// complete adds a town's tree, and the runs that asked about the open proposals of the page.
-func (r *reading) complete(ctx context.Context, town *listed, townID string) (err error) {
+// complete adds the tree of a town, and the runs that asked about its proposals.
+func (r *reading) complete(ctx context.Context, town *listed, token string) (err error) {
 	canonical := town.State.Canonical
 	town.tree, err = schemas.Decode(canonical, schemas.Limits{Bytes: len(canonical) + 1})
 	if err != nil {
 		return err
 	}
-	hashes := map[string]bool{}
-	for i := range r.places {
-		if r.places[i].townID == townID {
-			hashes[r.places[i].handoffHash] = true
-		}
-	}
-	town.runs, err = r.askedRuns(ctx, wire.TownToken(townID), hashes)
-	return err
+	town.runs = map[string]string{}
+	return r.past(ctx, token, commitlog.KindAsked, func(_ uint64, rec *commitlog.Record) bool {
+		hash := rec.Approvals[len(rec.Approvals)-1].HandoffHash
+		town.runs[hash] = cmp.Or(town.runs[hash], rec.Run.RunID)
+		return len(town.runs) < len(town.Approvals)
+	})
 }
 
-// newRow returns the row of an entry, without its proposal and decision.
-func newRow(townID string, a *approval.Asked) *messages.Approval {
-	return &messages.Approval{
-		TownID: townID, HandoffID: a.HandoffID, HandoffHash: a.HandoffHash,
-		At: runevents.Timestamp(a.At), Expires: runevents.Timestamp(a.Expires),
-		Expected: []messages.ExpectedChange{},
+// newRow returns the row of an entry, without its status, run and decision, and the entry's handoff.
+func newRow(townID string, a *approval.Asked) (*messages.Approval, *handoff.Handoff, error) {
+	h, err := handoff.Parse(a.Handoff, schemas.Limits{Bytes: len(a.Handoff) + 1})
+	if err != nil {
+		return nil, nil, err
 	}
+	var asked struct {
+		Proposal jsontext.Value `json:"proposal"`
+	}
+	err = json.Unmarshal(a.Handoff, &asked)
+	return &messages.Approval{
+		TownID: townID, HandoffID: a.HandoffID, HandoffHash: a.HandoffHash, Command: h.Command,
+		Proposal: asked.Proposal, At: runevents.Timestamp(a.At),
+		Expires: runevents.Timestamp(a.Expires), Expected: []messages.ExpectedChange{},
+	}, h, err
 }
 
 // decide adds a decision; nil for none.
@@ -307,26 +315,8 @@ func decide(row *messages.Approval, d *approval.Decision) {
 	}
 }
 
-// propose adds the proposal of a handoff, and returns the handoff.
-func propose(row *messages.Approval, encoded jsontext.Value) (*handoff.Handoff, error) {
-	h, err := handoff.Parse(encoded, schemas.Limits{Bytes: len(encoded) + 1})
-	if err != nil {
-		return nil, err
-	}
-	var asked struct {
-		Proposal jsontext.Value `json:"proposal"`
-	}
-	err = json.Unmarshal(encoded, &asked)
-	row.Command, row.Proposal = h.Command, asked.Proposal
-	return h, err
-}
-
-// expect adds the proposal, and the changes that the rules expect of it.
-func (r *reading) expect(row *messages.Approval, a *approval.Asked, town *listed) error {
-	h, err := propose(row, a.Handoff)
-	if err != nil {
-		return err
-	}
+// expect adds the changes that the rules expect of a handoff.
+func (r *reading) expect(row *messages.Approval, h *handoff.Handoff, town *listed) error {
 	after, reason := r.Rules.Apply(town.State.Snapshot, &h.Proposal)
 	if row.ExpectedFailure = reason; reason != "" {
 		return nil
