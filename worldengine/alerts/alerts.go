@@ -45,9 +45,8 @@ const (
 	// wait altogether, which is more than all codes together may have.
 	Waiting    = 64
 	maxWaiting = 64 * Waiting
-	// maxRemembered is how many alerts, and runs with alerts, are remembered, so that each is raised
-	// once.
-	maxRemembered = 10_000
+	// maxRemembered is how many alerts are remembered, so that each is raised once.
+	maxRemembered = 20_000
 	// maxMessage bounds the message of an alert, and maxText each member that clients choose.
 	maxMessage, maxText = 1_024, 256
 	// storeTimeout bounds one try to store a message, and closeTimeout the wait of Close for all.
@@ -126,8 +125,7 @@ type Alerts struct {
 
 	mu      sync.Mutex
 	closed  bool
-	raised  *recent.Map[string, struct{}] // the IDs that RaiseOnce and Recall remember
-	runs    *recent.Map[codeOfRun, *found]
+	raised  *recent.Map[string, *found]   // by key; mu guards the values
 	waiting map[runevents.AlertCode]int   // alerts in queue
 	counts  map[runevents.AlertCode]int64 // raised alerts
 	more    map[runevents.AlertCode]int64 // alerts that RaiseFound counted without raising them
@@ -141,8 +139,7 @@ func New(js jetstream.JetStream, config Config) *Alerts {
 		queue: make(chan runevents.Alert, maxWaiting), done: make(chan struct{}),
 		ofProducer: ratelimit.New(FoundOfTown, foundPeriod),
 		ofLane:     ratelimit.New(foundOfAll, foundPeriod),
-		raised:     recent.NewMap[string, struct{}](maxRemembered),
-		runs:       recent.NewMap[codeOfRun, *found](maxRemembered),
+		raised:     recent.NewMap[string, *found](maxRemembered),
 		waiting:    map[runevents.AlertCode]int{}, counts: map[runevents.AlertCode]int64{},
 		more: map[runevents.AlertCode]int64{},
 	}
@@ -160,7 +157,7 @@ func (a *Alerts) Raise(alert runevents.Alert) {
 
 // RaiseOnce raises an alert unless it was raised before.
 func (a *Alerts) RaiseOnce(alert runevents.Alert) {
-	if a.raised.Add(alert.ID(), struct{}{}) {
+	if a.remember(&alert) {
 		a.Raise(alert)
 	}
 }
@@ -177,7 +174,7 @@ func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 	if err != nil {
 		return fmt.Errorf("%w: %s cannot be stored: %w", ErrUnavailable, alert.ID(), err)
 	}
-	if a.raised.Add(alert.ID(), struct{}{}) {
+	if a.remember(&alert) {
 		a.report(&alert)
 	}
 	return nil
@@ -311,7 +308,9 @@ func (a *Alerts) Close(ctx context.Context) {
 func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
 	msg, err := a.message(alert)
 	if err == nil {
-		err = a.store(ctx, msg)
+		err = a.retry(ctx, "an alert cannot be published; will try again", func() error {
+			return Store(ctx, a.js, a.stream, msg)
+		})
 	}
 	if err != nil {
 		a.lose(alert, err.Error())
@@ -321,16 +320,15 @@ func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
 	a.waiting[alert.Code]--
 }
 
-// store tries to store a message until ctx ends or the stream refuses the message.
-func (a *Alerts) store(ctx context.Context, msg *nats.Msg) error {
+// retry calls try until it succeeds, NATS refuses, or ctx ends. It logs text with each error.
+func (a *Alerts) retry(ctx context.Context, text string, try func() error) error {
 	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
 	for {
-		err := Store(ctx, a.js, a.stream, msg)
+		err := try()
 		if err == nil || ctx.Err() != nil || commitlog.IsRefusal(err) {
 			return err
 		}
-		a.config.Logger.Warn("an alert cannot be published; will try again", "id",
-			msg.Header.Get(jetstream.MsgIDHeader), "error", err)
+		a.config.Logger.Warn(text, "error", err)
 		if pauses.Wait(ctx) != nil {
 			return err
 		}

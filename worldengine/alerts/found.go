@@ -2,22 +2,31 @@ package alerts
 
 import "worldengine/runevents"
 
-// codeOfRun identifies the one alert of a run with a code.
-type codeOfRun struct {
-	code  runevents.AlertCode
-	runID string
-}
-
 // found counts the further events, up to a runSeq, for which an alert of a run stands.
 type found struct{ runSeq, more int64 }
+
+// key identifies an alert that is raised once: a run has one alert of some codes.
+func key(alert *runevents.Alert) string {
+	if alert.Code.OncePerRun() {
+		return string(alert.Code) + "|" + alert.RunID
+	}
+	return alert.ID()
+}
+
+// remember reports whether an alert is raised for the first time.
+func (a *Alerts) remember(alert *runevents.Alert) bool {
+	return a.raised.Add(key(alert), &found{runSeq: alert.RunSeq})
+}
 
 // RaiseFound raises an alert of a projection about a run of a town; townToken is "" if the town is
 // unknown. If its code needs one alert a run (runevents.AlertCode.OncePerRun), the first event
 // raises it, unless too many alerts were raised lately. Further events are counted, in the run's
 // alert and in Stats.
 func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) {
-	if !alert.Code.OncePerRun() || a.first(&alert, townToken) {
+	if !alert.Code.OncePerRun() {
 		a.RaiseOnce(alert)
+	} else if a.first(&alert, townToken) {
+		a.Raise(alert)
 	}
 }
 
@@ -33,19 +42,13 @@ func (a *Alerts) first(alert *runevents.Alert, townToken string) bool {
 		}
 		return allowed
 	}
-	run, _ := a.runs.Get(codeOfRun{alert.Code, alert.RunID})
+	run, _ := a.raised.Get(key(alert))
 	if alert.RunSeq > run.runSeq {
 		run.runSeq = alert.RunSeq
 		run.more++
 		a.more[alert.Code]++
 	}
 	return false
-}
-
-// remember reports whether an alert is the first of its run and code, and remembers it. The caller
-// holds mu.
-func (a *Alerts) remember(alert *runevents.Alert) bool {
-	return a.runs.Add(codeOfRun{alert.Code, alert.RunID}, &found{runSeq: alert.RunSeq})
 }
 
 // allowed reports whether an alert may be raised now. Alerts about producers' events take no room
@@ -67,7 +70,7 @@ func (a *Alerts) allowed(alert *runevents.Alert, townToken string) bool {
 func (a *Alerts) moreOf(alert *runevents.Alert) int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if run, known := a.runs.Get(codeOfRun{alert.Code, alert.RunID}); known {
+	if run, known := a.raised.Get(key(alert)); known {
 		return run.more
 	}
 	return 0

@@ -17,7 +17,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -176,28 +175,18 @@ func (a *Alerts) StorageFailedSince(ctx context.Context) time.Time {
 }
 
 // Recall reads the alerts of the stream, so that RaiseOnce and RaiseFound do not raise them again. It
-// retries until ctx is done; the error is ctx's.
+// retries until ctx is done.
 func (a *Alerts) Recall(ctx context.Context) error {
-	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
-	for {
-		all, err := a.read(ctx)
-		if err == nil {
-			for _, alert := range all {
-				a.raised.Add(alert.Alert.ID(), struct{}{})
-				if alert.Code.OncePerRun() {
-					a.mu.Lock()
-					a.remember(&alert.Alert)
-					a.mu.Unlock()
-				}
-			}
-			return nil
-		}
-		a.config.Logger.Warn("the alerts cannot be read, and projections wait for that; will try "+
-			"again", "error", err)
-		if err := pauses.Wait(ctx); err != nil {
+	var all []messages.Alert
+	err := a.retry(ctx, "the alerts cannot be read, and projections wait for that; will try again",
+		func() (err error) {
+			all, err = a.read(ctx)
 			return err
-		}
+		})
+	for i := range all {
+		a.remember(&all[i].Alert)
 	}
+	return err
 }
 
 // Acknowledge stores who has dealt with the alert with a sequence, when and why. It returns the
