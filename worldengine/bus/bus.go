@@ -103,7 +103,6 @@ var (
 	errGivenUp = errors.New("bus: an event was given up")
 	errMoved   = errors.New("bus: the stream is not as the sink left it")
 	errGap     = errors.New("bus: messages of the log were lost on their way")
-	errBack    = errors.New("bus: the connection was lost, and NATS may have lost events")
 )
 
 // Run publishes until ctx is done. It retries errors with growing pauses, for ever. It must be called
@@ -120,7 +119,7 @@ func (s *Sink) Run(ctx context.Context) {
 			continue
 		}
 		pause, level := pauses.Next(), slog.LevelWarn
-		if errors.Is(err, errRace) || errors.Is(err, errBack) {
+		if errors.Is(err, errRace) {
 			level = slog.LevelDebug
 		}
 		s.config.Logger.Log(ctx, level, "run events cannot be published; will try again",
@@ -138,10 +137,6 @@ func (s *Sink) try(ctx context.Context) error {
 	pos, err := readPosition(ctx, stream)
 	if err != nil {
 		return err
-	}
-	if pos.strays > 0 {
-		s.config.Logger.Error("the stream of events ends with messages of another writer",
-			"stream", s.stream.Name, "messages", pos.strays)
 	}
 	if err := s.checkLog(ctx, log, pos); err != nil {
 		return err

@@ -94,23 +94,19 @@ func reasonText(reason error) string {
 	return alerts.Shortened(strings.ToValidUTF8(reason.Error(), "\uFFFD"), maxReason)
 }
 
-// deliveryFailed returns the alert about a dead letter. It names the run, event and handoff of the
-// message.
+// deliveryFailed returns the alert about a dead letter. It names the run and the event.
 func (s *Sink) deliveryFailed(l *letter, subject string) runevents.Alert {
-	var body struct {
-		runevents.Record `json:",inline"`
-		HandoffID        string `json:"handoffId"`
-	}
+	var event runevents.Record
 	source := "event " + strconv.Itoa(l.at.part) + " of log sequence"
 	if l.unreadable {
-		body.RunID = l.header.Get(wire.RunIDHeader)
+		event.RunID = l.header.Get(wire.RunIDHeader)
 		source = "log sequence"
-	} else if json.Unmarshal(l.data, &body) != nil {
-		body.Record = runevents.Record{} // the alert names the letter
+	} else {
+		_ = json.Unmarshal(l.data, &event) // which the sink has written
 	}
-	alert := runevents.NewAlert(runevents.EventBusDeliveryFailed, &body.Record, fmt.Sprintf(
+	alert := runevents.NewAlert(runevents.EventBusDeliveryFailed, &event, fmt.Sprintf(
 		"%s cannot be copied to %s: %s %d: %s", l.subject, s.stream.Name, source, l.at.logSeq,
 		reasonText(l.reason)))
-	alert.HandoffID, alert.DeadLetter = body.HandoffID, subject
+	alert.DeadLetter = subject
 	return alert
 }

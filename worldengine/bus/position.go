@@ -15,7 +15,6 @@ import (
 // position is an end of the stream of events.
 type position struct {
 	last        uint64 // the sequence of the last message, kept or not
-	strays      int    // messages of other writers after the last event
 	at          place  // of the last event that the stream keeps; zero if it keeps none
 	subject, id string // of that event
 }
@@ -39,9 +38,8 @@ func readPosition(ctx context.Context, stream jetstream.Stream) (position, error
 		}
 		if at, ok := placeOf(msg); ok {
 			pos.at, pos.subject, pos.id = at, msg.Subject, msg.Header.Get(jetstream.MsgIDHeader)
-			return pos, nil
+			break
 		}
-		pos.strays++
 	}
 	return pos, nil
 }

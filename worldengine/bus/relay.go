@@ -41,7 +41,6 @@ const (
 type relay struct {
 	*Sink
 	stream, log jetstream.Stream
-	back        chan nats.Status // receives once NATS is connected again
 	began       position
 	end         position // once the events in transit are stored
 	count       uint64   // messages of the log that were read
@@ -60,8 +59,6 @@ type delivery struct {
 // run publishes the events of the log in windows: the next window begins when all events of the one
 // before are stored. It ends with the first error, or with ctx.
 func (r *relay) run(ctx context.Context) error {
-	r.back = r.config.Conn.StatusChanged(nats.CONNECTED)
-	defer r.config.Conn.RemoveStatusListener(r.back)
 	// Not an ordered consumer: that would silently go on if another log replaced this one.
 	consumer, err := r.log.CreateConsumer(ctx, r.consumer())
 	if err != nil {
@@ -197,20 +194,13 @@ func (r *relay) settle(ctx context.Context) error {
 			r.forgetBefore(d.at.logSeq)
 		case reason := <-d.future.Err():
 			return r.notStored(ctx, d.future.Msg(), d.at, reason)
-		case <-r.back:
-			return errBack
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 	r.sent, r.bytes = r.sent[:0], 0
 	r.position.Store(r.logSeq)
-	select {
-	case <-r.back:
-		return errBack
-	default:
-		return nil
-	}
+	return nil
 }
 
 // look returns errMoved if the last published event is not the stream's end, and a
