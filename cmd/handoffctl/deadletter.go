@@ -52,54 +52,47 @@ func letterOf(msg *jetstream.RawStreamMsg) deadLetter {
 	return l
 }
 
-// noBus is the code of the error for a world without a bus, which has no dead letters either.
-const noBus = "NO_BUS"
-
 // letters are the dead letters of a world.
 type letters struct {
 	ctx    context.Context // of openStreams
 	js     jetstream.JetStream
 	stream jetstream.Stream // nil if the world has had no dead letter
+	list   []deadLetter     // without their bodies, the oldest first
 }
 
-// openLetters opens the dead letters. The error has the code noBus if the world has no bus.
+// noBus is the code of the error for a world without a bus, which has no dead letters either.
+const noBus = "NO_BUS"
+
+// openLetters opens and lists the dead letters. The error has the code noBus if the world has no bus.
 func (a *app) openLetters(ctx context.Context) (*letters, error) {
-	ctx, js, err := a.openStreams(ctx, "handoffctl deadletter", "look at dead letters")
+	ctx, js, err := a.openStreams(ctx, "handoffctl deadletter")
 	if err != nil {
 		return nil, err
 	}
-	_, err = commitlog.OpenLog(ctx, js, a.flags.World)
-	if err == nil {
+	l := &letters{ctx: ctx, js: js, list: []deadLetter{}}
+	if _, err = commitlog.OpenLog(ctx, js, a.flags.World); err == nil {
 		_, err = js.Stream(ctx, wire.EventStream(a.flags.World))
 	}
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, unavailablef(noBus, err,
 			"the world %s has no bus: a server with --bus jetstream makes it", a.flags.World)
 	}
-	l := &letters{ctx: ctx, js: js}
 	if err == nil {
 		l.stream, err = js.Stream(ctx, wire.DeadLetterStream(a.flags.World))
 	}
-	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, a.streamError(ctx, err, "NO_DEAD_LETTERS", "look at dead letters")
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return l, nil
+	}
+	if err == nil {
+		err = commitlog.Each(ctx, l.stream, 0, func(msg *jetstream.RawStreamMsg) error {
+			l.list = append(l.list, letterOf(msg))
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, a.streamError(ctx, err, "NO_DEAD_LETTERS")
 	}
 	return l, nil
-}
-
-// all returns the dead letters without their bodies, the oldest first.
-func (l *letters) all() ([]deadLetter, error) {
-	found := []deadLetter{}
-	if l.stream == nil {
-		return found, nil
-	}
-	err := commitlog.Each(l.ctx, l.stream, 0, func(msg *jetstream.RawStreamMsg) error {
-		found = append(found, letterOf(msg))
-		return nil
-	})
-	if err != nil {
-		return nil, unavailable("NO_DEAD_LETTERS", err)
-	}
-	return found, nil
 }
 
 type deadLetterListCommand struct {
@@ -117,13 +110,13 @@ Example:
 
 func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 	l, err := a.openLetters(ctx)
-	found := []deadLetter{}
-	if err == nil {
-		found, err = l.all()
+	if client.IsCode(err, noBus) {
+		l, err = &letters{list: []deadLetter{}}, nil
 	}
-	if err != nil && !client.IsCode(err, noBus) {
+	if err != nil {
 		return err
 	}
+	found := l.list
 	if c.Limit > 0 {
 		found = found[:min(uint(len(found)), c.Limit)]
 	}
@@ -152,16 +145,14 @@ func (c *deadLetterShowCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	var msg *jetstream.RawStreamMsg
-	if l.stream != nil {
-		msg, err = l.stream.GetMsg(ctx, c.Number)
+	if _, err := chosen(l.list, []uint64{c.Number}); err != nil {
+		return err
 	}
-	switch {
-	case l.stream == nil, errors.Is(err, jetstream.ErrMsgNotFound):
-		return usagef("there is no dead letter %d", c.Number)
-	case err != nil:
-		return unavailable("NO_DEAD_LETTERS", err)
-	case a.raw():
+	msg, err := l.stream.GetMsg(l.ctx, c.Number)
+	if err != nil {
+		return a.streamError(l.ctx, err, "NO_DEAD_LETTERS")
+	}
+	if a.raw() {
 		return a.printRaw(msg.Data)
 	}
 	letter := letterOf(msg)
@@ -212,7 +203,7 @@ type letterReplay struct {
 	AlertsAcknowledged int `json:"alertsAcknowledged"`
 }
 
-func (c *deadLetterReplayCommand) Run(ctx context.Context, a *app) error {
+func (c *deadLetterReplayCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	if c.All == (len(c.Numbers) > 0) {
 		return usagef("give the numbers of the letters, or --all")
 	}
@@ -220,30 +211,21 @@ func (c *deadLetterReplayCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	all, err := l.all()
+	wanted, err := chosen(l.list, c.Numbers)
 	if err != nil {
 		return err
 	}
-	chosen, err := c.chosen(all)
-	if err != nil {
-		return err
-	}
-	if len(chosen) > 0 {
-		if err := l.replay(a, chosen); err != nil {
+	staying := 0
+	if len(wanted) > 0 {
+		if staying, err = l.replay(a, wanted); err != nil {
 			return err
 		}
-		if err := c.acknowledge(ctx, a, chosen); err != nil {
+		if err := c.acknowledge(ctx, server, c.Signal.actor(a), wanted); err != nil {
 			a.notef("the alerts about the letters are not all acknowledged: %s", sentence(err))
 		}
 	}
-	staying := 0
-	for _, l := range chosen {
-		if !l.Replayed {
-			staying++
-		}
-	}
-	err = a.print(map[string]any{"letters": chosen}, func(t table) {
-		list(t, "LETTER\tREPLAYED\tALERTS ACKNOWLEDGED", chosen, func(l *letterReplay) []any {
+	err = a.print(map[string]any{"letters": wanted}, func(t table) {
+		list(t, "LETTER\tREPLAYED\tALERTS ACKNOWLEDGED", wanted, func(l *letterReplay) []any {
 			replayed := a.coloured("yes", good)
 			if !l.Replayed {
 				replayed = a.coloured("no", bad)
@@ -253,16 +235,16 @@ func (c *deadLetterReplayCommand) Run(ctx context.Context, a *app) error {
 	})
 	if err == nil && staying > 0 {
 		return failedf("%d of %d dead letters stay: the stream refuses the event again, or its "+
-			"record of the log is damaged or gone", staying, len(chosen))
+			"record of the log is damaged or gone", staying, len(wanted))
 	}
 	return err
 }
 
-// chosen returns the letters to replay.
-func (c *deadLetterReplayCommand) chosen(all []deadLetter) ([]letterReplay, error) {
-	letters, unknown := []letterReplay{}, slices.Clone(c.Numbers)
+// chosen returns the letters with the numbers, or all letters if there are no numbers.
+func chosen(all []deadLetter, numbers []uint64) ([]letterReplay, error) {
+	letters, unknown := []letterReplay{}, slices.Clone(numbers)
 	for _, l := range all {
-		if c.All || slices.Contains(c.Numbers, l.Number) {
+		if len(numbers) == 0 || slices.Contains(numbers, l.Number) {
 			letters = append(letters, letterReplay{Number: l.Number, Subject: l.own})
 		}
 		unknown = slices.DeleteFunc(unknown, func(n uint64) bool { return n == l.Number })
@@ -273,48 +255,43 @@ func (c *deadLetterReplayCommand) chosen(all []deadLetter) ([]letterReplay, erro
 	return letters, nil
 }
 
-// replay publishes the letters on the bus, and marks the accepted ones.
-func (l *letters) replay(a *app, chosen []letterReplay) error {
-	subjects := make([]string, len(chosen))
-	for i := range chosen {
-		subjects[i] = chosen[i].Subject
+// replay publishes letters on the bus, marks the accepted ones, and counts the others.
+func (l *letters) replay(a *app, wanted []letterReplay) (staying int, err error) {
+	subjects := make([]string, len(wanted))
+	for i := range wanted {
+		subjects[i] = wanted[i].Subject
 	}
 	replayed, err := bus.Replay(l.ctx, bus.Config{
 		Conn: l.js.Conn(), World: a.flags.World, Logger: slog.New(slog.NewTextHandler(a.err, nil)),
 	}, subjects)
 	if err != nil {
-		return a.streamError(l.ctx, err, "BUS_UNAVAILABLE", "replay dead letters, which writes to "+
-			"the streams of the world and takes the role engine")
+		return 0, a.streamError(l.ctx, err, "BUS_UNAVAILABLE")
 	}
-	for i := range chosen {
-		chosen[i].Replayed = slices.Contains(replayed, chosen[i].Subject)
+	for i := range wanted {
+		wanted[i].Replayed = slices.Contains(replayed, wanted[i].Subject)
 	}
-	return nil
+	return len(wanted) - len(replayed), nil
 }
 
 // acknowledge acknowledges the alerts about the letters that were replayed.
 func (c *deadLetterReplayCommand) acknowledge(
-	ctx context.Context, a *app, chosen []letterReplay,
+	ctx context.Context, server *client.Client, actor string, letters []letterReplay,
 ) error {
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
 	reason := cmp.Or(c.Signal.Reason, "the dead letter was replayed")
 	for alert, err := range server.Alerts(ctx, true) {
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(chosen, func(l letterReplay) bool {
+		i := slices.IndexFunc(letters, func(l letterReplay) bool {
 			return l.Replayed && l.Subject == alert.DeadLetter
 		})
 		if i < 0 {
 			continue
 		}
-		if _, err = server.AcknowledgeAlert(ctx, alert.Seq, c.Signal.actor(a), reason); err != nil {
+		if _, err = server.AcknowledgeAlert(ctx, alert.Seq, actor, reason); err != nil {
 			return err
 		}
-		chosen[i].AlertsAcknowledged++
+		letters[i].AlertsAcknowledged++
 	}
 	return nil
 }

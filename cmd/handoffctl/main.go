@@ -105,7 +105,8 @@ func (a *app) connect() (*client.Client, error) {
 	return a.server, nil
 }
 
-// ask sends a request of a verb, and prints the reply as it came, or text for people.
+// ask sends a request of a verb, and prints the reply as it came, or text for people. The server
+// refuses duplicate names and invalid UTF-8 in the request's documents, and names the place.
 func ask[Reply any](
 	ctx context.Context, a *app, verb wire.Verb, request any, text func(table, *Reply),
 ) error {
@@ -114,7 +115,7 @@ func ask[Reply any](
 		return err
 	}
 	var reply Reply
-	raw, err := server.Ask(ctx, verb, request, &reply)
+	raw, err := server.Ask(ctx, verb, request, &reply, lenient)
 	if err != nil {
 		return err
 	}
@@ -147,7 +148,7 @@ func (a *app) dialBy(
 	// NATS writes errors to standard error by default; the commands print their own.
 	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 	nc, err := connect(a.flags.Connection.WithUserInbox(a.flags.Server), a.flags.Server, name,
-		append(more, quiet)...)
+		append([]nats.Option{quiet}, more...)...)
 	if errors.Is(err, natsconn.ErrOperatorKey) {
 		return nil, unavailable("OPERATOR_KEY", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -14,55 +13,43 @@ import (
 
 	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/backup"
-	"worldengine/worldengine/client"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/wire"
 )
 
-// openStreams connects to the streams of the world for an action. NATS does not answer a request that
-// it denies: then the returned context ends, with the denial as its cause.
+// openStreams connects to the streams of the world. NATS does not answer a request that it denies:
+// then the returned context ends, with the denial as its cause.
 func (a *app) openStreams(
-	ctx context.Context, name, action string, more ...nats.Option,
+	ctx context.Context, name string, more ...nats.Option,
 ) (context.Context, jetstream.JetStream, error) {
-	nc, err := a.dialStreams(name, more...)
-	if err != nil {
-		return nil, nil, err
-	}
-	bounded, cancel := context.WithCancelCause(ctx)
-	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	denied := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		if errors.Is(err, nats.ErrPermissionViolation) {
 			cancel(err)
 		}
 	})
-	id, err := a.client(nc).WhoAmI(ctx)
-	if client.IsCode(err, "NO_RESPONDERS") { // no server of the world runs
-		err = nil
-	}
-	roles := []wire.Role{"", wire.Operator, wire.Engine}
-	if err == nil && !slices.Contains(roles, wire.Role(id.Role)) {
-		err = unavailablef(permissionDenied, nil, "the user %s may not %s: that reads the streams "+
-			"of the world, which takes the role operator, and it has the role %s",
-			cmp.Or(id.User, "of this connection"), action, id.Role)
-	}
+	nc, err := a.dialStreams(name, append(more, denied)...)
 	if err != nil {
 		return nil, nil, err
 	}
 	js, err := jetstream.New(nc)
-	return bounded, js, err
+	return ctx, js, err
 }
 
-// streamError returns the error of an action on the streams of the world, with ctx of openStreams.
-// An error other than a denial gets the code.
-func (a *app) streamError(ctx context.Context, err error, code, action string) error {
+// streamError returns the error of work on the streams of the world, with ctx of openStreams. An
+// error other than a denial gets the code.
+func (a *app) streamError(ctx context.Context, err error, code string) error {
 	denied := context.Cause(ctx)
 	switch {
 	case errors.Is(err, commitlog.ErrNoWorld):
 		return unavailablef("NO_WORLD", err, "there is no world %s on this server: check --world "+
 			"and --server", a.flags.World)
 	case errors.Is(denied, nats.ErrPermissionViolation):
-		return unavailablef(permissionDenied, denied, "this user may not %s: %s", action, denied)
+		return unavailablef(permissionDenied, denied, "this user may not use the streams of the "+
+			"world: to read them takes the role operator; fsck --repair, deadletter replay and "+
+			"world settings set take the role engine: %s", denied)
 	}
 	return unavailable(code, err)
 }
@@ -99,7 +86,7 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	if c.MendTowns && !c.Repair {
 		return usagef("--mend-towns changes a world: give it with --repair")
 	}
-	ctx, js, err := a.openStreams(ctx, "handoffctl fsck", "run fsck")
+	ctx, js, err := a.openStreams(ctx, "handoffctl fsck")
 	if err != nil {
 		return err
 	}
@@ -114,8 +101,7 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	})
 	line.clear()
 	if err != nil {
-		return a.streamError(ctx, err, "LOG_UNAVAILABLE", "repair: fsck --repair writes to "+
-			"the streams of the world, which takes the role engine")
+		return a.streamError(ctx, err, "LOG_UNAVAILABLE")
 	}
 	if err := a.print(report, func(t table) { t.repaired(report) }); err != nil {
 		return err
@@ -211,7 +197,7 @@ Example:
 }
 
 func (c *backupCommand) Run(ctx context.Context, a *app) error {
-	ctx, js, err := a.openStreams(ctx, "handoffctl backup", "make a backup", nats.NoReconnect())
+	ctx, js, err := a.openStreams(ctx, "handoffctl backup", nats.NoReconnect())
 	if err != nil {
 		return err
 	}
@@ -219,13 +205,6 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	options := backup.Options{World: a.flags.World, Copying: func(stream string, bytes int64) {
 		line.show(false, "%s: %s", stream, storage.Size(uint64(bytes)))
 	}}
-	if !a.json() {
-		options.Copied = func(s backup.Stream) {
-			line.clear()
-			_ = a.printf("%s: %s up to sequence %d, %s\n", s.Name,
-				counted.Of(s.Messages, "message"), s.LastSeq, counted.Of(s.Data.Bytes, "byte"))
-		}
-	}
 	manifest, err := backup.Take(ctx, js.Conn(), c.Dir, options)
 	line.clear()
 	switch {
@@ -234,14 +213,20 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	case errors.Is(err, backup.ErrOutrun):
 		return failedf("%s", sentence(err))
 	case err != nil:
-		return a.streamError(ctx, err, "BACKUP_FAILED", "make a backup")
-	case a.json():
-		err = a.printJSON(manifest)
-	case len(manifest.Unreadable) == 0:
-		err = a.printf("the backup of %s is whole; to restore it: handoffd restore %s\n",
-			a.flags.World, c.Dir)
+		return a.streamError(ctx, err, "BACKUP_FAILED")
 	}
-	if err != nil || len(manifest.Unreadable) == 0 {
+	whole := len(manifest.Unreadable) == 0
+	err = a.print(manifest, func(t table) {
+		for _, s := range manifest.Streams {
+			t.linef("%s: %s up to sequence %d, %s", s.Name, counted.Of(s.Messages, "message"),
+				s.LastSeq, counted.Of(s.Data.Bytes, "byte"))
+		}
+		if whole {
+			t.linef("the backup of %s is whole; to restore it: handoffd restore %s", a.flags.World,
+				c.Dir)
+		}
+	})
+	if err != nil || whole {
 		return err
 	}
 	return failedf("%s", lacks(manifest.Unreadable))
@@ -271,15 +256,15 @@ Example:
 }
 
 func (c *settingsGetCommand) Run(ctx context.Context, a *app) error {
-	return a.settings(ctx, func(
-		ctx context.Context, js jetstream.JetStream, world string,
-	) (*commitlog.Plan, error) {
-		plan, err := commitlog.PlanSettings(ctx, js, world, commitlog.Settings{})
-		if err == nil && plan.New {
-			err = commitlog.ErrNoWorld
-		}
-		return plan, err
-	})
+	ctx, js, err := a.openStreams(ctx, "handoffctl world settings", nats.NoReconnect())
+	if err != nil {
+		return err
+	}
+	plan, err := commitlog.PlanSettings(ctx, js, a.flags.World, commitlog.Settings{})
+	if err == nil && plan.New {
+		err = commitlog.ErrNoWorld
+	}
+	return a.printSettings(ctx, plan, err)
 }
 
 type settingsSetCommand struct {
@@ -313,31 +298,23 @@ func (c *settingsSetCommand) Run(ctx context.Context, a *app) error {
 	if err := given.Validate(); err != nil {
 		return usagef("%s", sentence(err))
 	}
-	return a.settings(ctx, func(
-		ctx context.Context, js jetstream.JetStream, world string,
-	) (*commitlog.Plan, error) {
-		return commitlog.ChangeSettings(ctx, js, world, given, c.Discard)
-	})
-}
-
-// settings prints the settings that do returns.
-func (a *app) settings(ctx context.Context, do func(
-	ctx context.Context, js jetstream.JetStream, world string,
-) (*commitlog.Plan, error)) error {
-	const action = "see or change the settings of the world, which takes the role operator, and " +
-		"engine for set"
-	ctx, js, err := a.openStreams(ctx, "handoffctl world settings", action, nats.NoReconnect())
+	ctx, js, err := a.openStreams(ctx, "handoffctl world settings", nats.NoReconnect())
 	if err != nil {
 		return err
 	}
-	plan, err := do(ctx, js, a.flags.World)
+	plan, err := commitlog.ChangeSettings(ctx, js, a.flags.World, given, c.Discard)
 	if refused, ok := errors.AsType[*commitlog.SettingsError](err); ok {
 		return failedf("nothing is changed, since it would discard %s of %s (%s): take a backup, and "+
 			"give --discard-history", counted.Of(refused.Discards, "message"),
 			wire.LogStream(a.flags.World), commitlog.HistorySetting)
 	}
+	return a.printSettings(ctx, plan, err)
+}
+
+// printSettings prints the settings of the world, or returns the error.
+func (a *app) printSettings(ctx context.Context, plan *commitlog.Plan, err error) error {
 	if err != nil {
-		return a.streamError(ctx, err, "SETTINGS", action)
+		return a.streamError(ctx, err, "SETTINGS")
 	}
 	list, byName := plan.Settings.List(), map[string]string{}
 	for _, s := range list {

@@ -107,18 +107,22 @@ func (r *torture) unanswered() *driven {
 	return d
 }
 
-// backupUnderLoad makes a backup while the clients work. Between any two streams some of their
+// backupUnderLoad makes a backup while the clients work. As each stream begins, some of their
 // requests are answered.
 func (r *torture) backupUnderLoad(known map[string]*backedUp) (dir string) {
 	r.t.Helper()
 	dir = filepath.Join(r.t.TempDir(), "backup")
 	var done atomic.Bool
 	taken := make(chan error, 1)
-	streams := operator(r.t, r.nc)
+	streams, copying := operator(r.t, r.nc), ""
 	go func() {
 		defer done.Store(true)
 		_, err := backup.Take(r.t.Context(), streams, dir, backup.Options{
-			Copied: func(backup.Stream) {
+			Copying: func(stream string, _ int64) {
+				if stream == copying {
+					return
+				}
+				copying = stream
 				for from := time.Now(); r.answers(from) < 10 && r.t.Context().Err() == nil; {
 					time.Sleep(time.Millisecond) // between two looks
 				}

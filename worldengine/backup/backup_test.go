@@ -327,7 +327,7 @@ func TestTake_Interrupted(t *testing.T) {
 	require.NoDirExists(t, dir)
 	serve(t, nc, worldengine.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = backup.Take(ctx, nc, dir, backup.Options{Copied: func(backup.Stream) { cancel() }})
+	_, err = backup.Take(ctx, nc, dir, backup.Options{Copying: func(string, int64) { cancel() }})
 	require.ErrorIs(t, err, context.Canceled)
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)

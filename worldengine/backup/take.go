@@ -22,9 +22,8 @@ import (
 type Options struct {
 	// World is the world's name; wire.DefaultWorld.
 	World string
-	// Copied is called after each stream, if it is not nil. Copying is called after each part of a
-	// stream, if it is not nil, with the number of the stream's bytes so far.
-	Copied  func(Stream)
+	// Copying is called after each part of a stream, if it is not nil, with the number of the
+	// stream's bytes so far.
 	Copying func(stream string, bytes int64)
 }
 
@@ -68,9 +67,6 @@ func Take(
 		}
 		if err != nil {
 			return nil, fmt.Errorf("backup: stream %s: %w", s.Name, err)
-		}
-		if options.Copied != nil {
-			options.Copied(*s)
 		}
 	}
 	if err := m.write(dir); err != nil {
