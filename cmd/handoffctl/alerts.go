@@ -99,38 +99,27 @@ func (c *alertsAckCommand) Run(ctx context.Context, a *app, server *client.Clien
 
 const alertsEvery = time.Second
 
-// watchAlerts shows alerts as the list gets them: new ones, and with --since also those since a
-// time.
+// watchAlerts shows the alerts since a time, and later ones as the list gets them.
 func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 	nc, err := a.dial("handoffctl watch", nats.MaxReconnects(-1))
 	if err != nil {
 		return err
 	}
-	server, view, from := a.client(nc), &eventView{app: a}, time.Now().Add(-c.Since)
-	// A world that nobody serves is an error now, and an interruption later.
-	seen, err := newestAlert(ctx, server)
-	if err != nil {
-		return err
-	}
-	if c.Since > 0 {
-		seen = 0
-	}
-	for shown := 0; ; {
-		newest, err := newestAlert(ctx, server)
-		var alerts []client.Alert
-		if err == nil && newest != seen {
-			alerts, err = alertsBehind(ctx, server, seen)
-		}
+	server, from := a.client(nc), time.Now().Add(-c.Since)
+	seen, shown := uint64(0), 0
+	for begun := false; ; begun = true {
+		alerts, err := alertsBehind(ctx, server, seen)
+		// A world that nobody serves is an error now, and an interruption later.
 		refused, is := errors.AsType[*client.ReplyError](err)
-		if err != nil && (nc.IsClosed() || is && refused.Refused()) {
+		if err != nil && (!begun || nc.IsClosed() || is && refused.Refused()) {
 			return err
 		}
-		for _, alert := range alerts {
+		for _, alert := range slices.Backward(alerts) {
 			seen = alert.Seq
-			if at, _ := time.Parse(time.RFC3339, alert.At); c.Since > 0 && at.Before(from) {
+			if at, _ := time.Parse(time.RFC3339, alert.At); !begun && at.Before(from) {
 				continue
 			}
-			if err := view.printAlert(&alert.Alert); err != nil {
+			if err := a.printAlert(&alert.Alert); err != nil {
 				return err
 			}
 			if shown++; shown == c.MaxCount {
@@ -143,17 +132,7 @@ func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 	}
 }
 
-// newestAlert returns the number of the newest alert; 0 for none.
-func newestAlert(ctx context.Context, server *client.Client) (uint64, error) {
-	var page messages.Alerts
-	_, err := server.Ask(ctx, wire.AlertList, messages.AlertList{Limit: 1}, &page)
-	if err != nil || len(page.Alerts) == 0 {
-		return 0, err
-	}
-	return page.Alerts[0].Seq, nil
-}
-
-// alertsBehind returns the alerts after the alert with the number seen, the oldest first.
+// alertsBehind returns the alerts after the alert with the number seen, the newest first.
 func alertsBehind(
 	ctx context.Context, server *client.Client, seen uint64,
 ) (found []client.Alert, err error) {
@@ -166,6 +145,5 @@ func alertsBehind(
 		}
 		found = append(found, alert)
 	}
-	slices.Reverse(found)
 	return found, nil
 }

@@ -218,7 +218,6 @@ var (
 	}{
 		{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(Z|[+-]\d\d:\d\d)`), "TIME"},
 		{regexp.MustCompile(`(\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(\.\d{3})?\b`), "TIME"},
-		{regexp.MustCompile(`(?m)^\d{4}-\d\d-\d\d\n`), ""}, // there is another one at midnight
 		{regexp.MustCompile(`nats://127\.0\.0\.1:\d+`), "NATS"},
 		{regexp.MustCompile(`\S+, pid \d+`), "HOST, pid N"},
 		{regexp.MustCompile(`\d+ bytes`), "N bytes"},

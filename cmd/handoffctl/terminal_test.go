@@ -110,9 +110,9 @@ func TestTerminal_Colours(t *testing.T) {
 	}, out)
 }
 
-func TestEventView_Colours(t *testing.T) {
+func TestApp_EventColours(t *testing.T) {
 	t.Parallel()
-	without, colours := &eventView{app: &app{}}, &eventView{app: &app{colours: true}}
+	without, colours := &app{}, &app{colours: true}
 	for _, test := range []struct {
 		event   runevents.EventType
 		payload string

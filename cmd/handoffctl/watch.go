@@ -33,10 +33,10 @@ type watchCommand struct {
 
 func (watchCommand) Help() string {
 	return `Shows the run events of the world as they come, one on each line, until Ctrl-C. After an
-outage of the server it goes on with the first event that it has not shown. A line with the date
-comes before the first event of each day. With -o json it prints one RunEventRecord on each line.
-Text output also shows changes by town put and town patch as TownPut, and repairs by fsck --repair
-as TownMended; they are no run events, and --limit does not count them.
+outage of the server it goes on with the first event that it has not shown. With -o json it prints
+one RunEventRecord on each line. Text output also shows changes by town put and town patch as
+TownPut, and repairs by fsck --repair as TownMended; they are no run events, and --limit does not
+count them.
 
 With --alerts it shows the alerts instead, which requires the role operator or observer. With
 --until-idle a script can wait until the handoffs that it has sent are done.
@@ -85,7 +85,7 @@ func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	idle := c.untilIdle(ctx, server, follow.After, stop)
-	view, shown := &eventView{app: a}, 0
+	shown := 0
 	for commit, err := range server.Commits(ctx, follow) {
 		idle(commit.Cursor)
 		if lost, ok := errors.AsType[*client.LossError](err); ok {
@@ -93,7 +93,7 @@ func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
 			continue
 		}
 		if err == nil {
-			err = c.show(ctx, view, server, &commit, &shown)
+			err = c.show(ctx, a, server, &commit, &shown)
 		}
 		if err != nil || c.MaxCount > 0 && shown >= c.MaxCount {
 			return err
@@ -144,11 +144,11 @@ func (c *watchCommand) untilIdle(
 
 // show shows the wanted events of a commit, up to MaxCount, or a change of a town without events.
 func (c *watchCommand) show(
-	ctx context.Context, view *eventView, server *client.Client, commit *messages.Commit, shown *int,
+	ctx context.Context, a *app, server *client.Client, commit *messages.Commit, shown *int,
 ) error {
-	if c.RunID == "" && c.Type == "" && !view.json() && changeNames[commit.Cause] != "" {
+	if c.RunID == "" && c.Type == "" && !a.json() && changeNames[commit.Cause] != "" {
 		if change, is := server.ChangeOf(ctx, commit); is {
-			return view.printChange(&change)
+			return a.printChange(&change)
 		}
 	}
 	for _, data := range commit.Events {
@@ -161,10 +161,10 @@ func (c *watchCommand) show(
 			continue
 		}
 		var err error
-		if view.json() {
-			err = view.printRaw(data)
+		if a.json() {
+			err = a.printRaw(data)
 		} else {
-			err = view.printEvent(commit.TownID, &e)
+			err = a.printEvent(commit.TownID, &e)
 		}
 		if err != nil {
 			return err
@@ -176,40 +176,23 @@ func (c *watchCommand) show(
 	return nil
 }
 
-// eventView prints events as they come: a line each, and a line with the date when that changes.
-type eventView struct {
-	*app
-	date string // of the last event
-}
-
 // printEvent prints an event of a town, or of none.
-func (v *eventView) printEvent(townID string, e *runevents.Record) error {
-	at, err := v.clock(e.PersistedAt)
-	if err != nil {
-		return err
-	}
-	return v.printf("%s  %-20s  %s %2d  %s  %-18s  %s\n", at, orDash(townID), v.briefID(e.RunID),
-		e.RunSeq, v.eventType(e), orDash(e.StepID), orDash(appended(v.sense(e), e.AppendedBy)))
-}
-
-// clock returns the local time of day of an RFC 3339 time, and prints the date before it if that
-// has changed. It returns any other text as it is.
-func (v *eventView) clock(text string) (string, error) {
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return show(text), nil
-	}
-	at = at.Local()
-	if date := at.Format(time.DateOnly); date != v.date {
-		v.date = date
-		if err := v.printf("%s\n", date); err != nil {
-			return "", err
-		}
-	}
-	return at.Format(clockFormat), nil
+func (a *app) printEvent(townID string, e *runevents.Record) error {
+	return a.printf("%s  %-20s  %s %2d  %s  %-18s  %s\n", localTime(e.PersistedAt), orDash(townID),
+		a.briefID(e.RunID), e.RunSeq, a.eventType(e), orDash(e.StepID),
+		orDash(appended(a.sense(e), e.AppendedBy)))
 }
 
 const clockFormat = "15:04:05.000"
+
+// localTime returns an RFC 3339 time in the local zone, and any other text as it is.
+func localTime(text string) string {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return show(text)
+	}
+	return at.Local().Format(time.DateOnly + " " + clockFormat)
+}
 
 // changeNames are the names of the changes that are shown, by their cause. Other commits are shown
 // by their run events.
@@ -217,11 +200,7 @@ var changeNames = map[string]string{"put": "TownPut", "mend": "TownMended"}
 
 // printChange prints a state that town.put, town.patch or a world file gave to a town, or that fsck
 // put back.
-func (v *eventView) printChange(change *client.Change) error {
-	at, err := v.clock(change.At)
-	if err != nil {
-		return err
-	}
+func (a *app) printChange(change *client.Change) error {
 	by := "put or patched"
 	if change.Cause == "mend" {
 		by = "put back to its last readable state"
@@ -229,36 +208,32 @@ func (v *eventView) printChange(change *client.Change) error {
 	if change.ActorID != "" {
 		by += " by " + change.ActorID
 	}
-	name := v.coloured(fmt.Sprintf("%-14s", changeNames[change.Cause]), plain)
-	return v.printf("%s  %-20s  %s  %s\n", at, show(change.TownID), name, show(fmt.Sprintf(
-		"%s: day %d, snapshot %s", by, change.Epoch, v.briefID(change.Hash))))
+	name := a.coloured(fmt.Sprintf("%-14s", changeNames[change.Cause]), plain)
+	return a.printf("%s  %-20s  %s  %s\n", localTime(change.At), show(change.TownID), name, show(
+		fmt.Sprintf("%s: day %d, snapshot %s", by, change.Epoch, a.briefID(change.Hash))))
 }
 
 // eventType returns the column of an event's type, in the tone of the event.
-func (v *eventView) eventType(e *runevents.Record) cell {
+func (a *app) eventType(e *runevents.Record) cell {
 	text := fmt.Sprintf("%-14s", show(string(e.EventType)))
 	if e.EventType == runevents.RunCompleted {
 		var ended runOutcome
 		if e.AppendedBy == "" {
 			_ = json.Unmarshal(e.Payload, &ended) // the engine wrote it
 		}
-		return v.coloured(text, runTone(runevents.RunSucceeded, ended.Status))
+		return a.coloured(text, runTone(runevents.RunSucceeded, ended.Status))
 	}
 	tones := map[string]tone{"bad": bad, "wait": warn}
-	return v.coloured(text, tones[e.EventType.Spec().Tone])
+	return a.coloured(text, tones[e.EventType.Spec().Tone])
 }
 
-func (v *eventView) printAlert(alert *runevents.Alert) error {
-	if v.json() {
-		return v.printJSON(alert)
+func (a *app) printAlert(alert *runevents.Alert) error {
+	if a.json() {
+		return a.printJSON(alert)
 	}
-	at := show(alert.At)
-	if raised, err := time.Parse(time.RFC3339, alert.At); err == nil {
-		at = raised.Local().Format(time.DateTime)
-	}
-	return v.printf("%s  %s  %-26s  %s  %s\n", at,
-		v.coloured(show(string(alert.Severity)), severityTones[alert.Severity]),
-		show(string(alert.Code)), v.briefID(alert.RunID), show(alert.Message))
+	return a.printf("%s  %s  %-26s  %s  %s\n", localTime(alert.At),
+		a.coloured(show(string(alert.Severity)), severityTones[alert.Severity]),
+		show(string(alert.Code)), a.briefID(alert.RunID), show(alert.Message))
 }
 
 // appended adds to an event's meaning the producer that appended the event, or began the run. It
