@@ -266,7 +266,7 @@ func TestBench_Text(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
 	a := &app{flags: &globalFlags{}, out: &text}
-	require.NoError(t, a.printText(func(t table) {
+	require.NoError(t, a.print(nil, func(t table) {
 		t.bench(&benchReport{
 			Rate: 12.5, AppendUnknown: "no permission", Wrong: 1, Examples: []string{"town x: something"},
 			benchCosts: benchCosts{ServerCPUMicros: 7}, Phases: make([]benchPhase, 2),

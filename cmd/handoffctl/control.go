@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"worldengine/cmd/internal/counted"
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
@@ -75,11 +76,8 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 	request := messages.Signal{TownID: town, DrainTimeoutMs: c.DrainTimeout.Milliseconds()}
 	return a.signal(ctx, wire.ControlPause, &c.Signal, request, func(r *messages.Control) string {
 		text := "paused " + whole(r.TownID)
-		switch {
-		case r.Applying == 1:
-			text += "; it drains, 1 command is still being applied"
-		case r.Applying > 1:
-			text += fmt.Sprintf("; it drains, %d commands are still being applied", r.Applying)
+		if r.Applying > 0 {
+			text += "; it drains, with " + counted.Of(r.Applying, "command") + " still being applied"
 		}
 		return text
 	})
@@ -306,8 +304,9 @@ Example:
     handoffctl approve handoff_5feb3aa3 --reason "the wall comes first" --submit`
 }
 
-func (c *approveCommand) Run(ctx context.Context, a *app) error {
-	return a.decide(ctx, &c.Decision, client.Decision{Decision: messages.Approve, Submit: c.Submit})
+func (c *approveCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	return a.decide(ctx, server, &c.Decision,
+		client.Decision{Decision: messages.Approve, Submit: c.Submit})
 }
 
 type rejectCommand struct {
@@ -324,24 +323,18 @@ Example:
     handoffctl reject handoff_5feb3aa3 --reason "not before the harvest"`
 }
 
-func (c *rejectCommand) Run(ctx context.Context, a *app) error {
-	return a.decide(ctx, &c.Decision, client.Decision{Decision: messages.Reject})
+func (c *rejectCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	return a.decide(ctx, server, &c.Decision, client.Decision{Decision: messages.Reject})
 }
 
-func (a *app) decide(ctx context.Context, flags *decisionFlags, d client.Decision) error {
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
+func (a *app) decide(
+	ctx context.Context, server *client.Client, flags *decisionFlags, d client.Decision,
+) error {
 	d.Reason, d.ActorID = flags.Signal.Reason, flags.Signal.actor(a)
-	if err = flags.find(ctx, server, &d); err != nil {
+	if err := flags.find(ctx, server, &d); err != nil {
 		return err
 	}
-	got, err := server.Decide(ctx, d)
-	if err != nil {
-		return a.unanswered(ctx, server, d.TownID, err)
-	}
-	return a.print(got.JSON, func(t table) {
+	return ask(ctx, a, wire.ApprovalDecide, d, func(t table, got *client.Decided) {
 		decided := "denied"
 		if d.Decision == messages.Approve {
 			decided = "approved"
@@ -365,9 +358,8 @@ func (t table) ended(r *handoff.Result, runID string) {
 }
 
 const (
-	wholeID        = len("handoff_") + 64 // the length of a handoffId
-	wholeHash      = 64
-	mostCandidates = 10 // that a refusal names
+	wholeID   = len("handoff_") + 64 // the length of a handoffId
+	wholeHash = 64
 )
 
 // find completes the flags by the only waiting proposal that matches them. If no proposal waits
@@ -384,43 +376,19 @@ func (f *decisionFlags) find(
 			found = append(found, p)
 		}
 	}
-	name := fmt.Sprintf("an id that begins with %q", f.Handoff)
-	if f.Hash != "" {
-		name += fmt.Sprintf(" and a hash that begins with %q", f.Hash)
-	}
-	if f.Town != "" {
-		name += fmt.Sprintf(" in the town %q", f.Town)
-	}
 	switch {
 	case len(found) == 1:
 		p := &found[0]
 		d.HandoffID, d.TownID, d.HandoffHash = p.HandoffID, p.TownID, p.HandoffHash
 		return nil
 	case len(found) > 1:
-		text := fmt.Sprintf("%d proposals that wait have %s; name one of them by more of its id, by "+
-			"--town or by --hash:", len(found), name)
-		for i := range found[:min(len(found), mostCandidates)] {
-			p := &found[i]
-			text += fmt.Sprintf("\n  %s --town %s --hash %s   %s, of %s, since %s",
-				show(p.HandoffID), argument(p.TownID), shortHash(p), show(p.Command),
-				show(p.Proposal.ActorID), show(p.At))
-		}
-		if more := len(found) - mostCandidates; more > 0 {
-			text += fmt.Sprintf("\n  and %d more, see handoffctl approvals", more)
-		}
-		return usagef("%s", text)
+		return usagef("%d proposals that wait match %s: give more of the id, --town or --hash, as "+
+			"handoffctl approvals lists them", len(found), show(f.Handoff))
 	case f.Town != "" && len(f.Handoff) >= wholeID && (f.Hash == "" || len(f.Hash) >= wholeHash):
 		d.HandoffID, d.TownID, d.HandoffHash = f.Handoff, f.Town, f.Hash
 		return nil
 	}
-	return usagef("no proposal that waits has %s; handoffctl approvals lists those that wait, and "+
-		"with --town and its whole id the server reports how another one ended", name)
-}
-
-// argument returns a text as an argument of a shell.
-func argument(text string) string {
-	if unquoted.MatchString(text) {
-		return text
-	}
-	return show(fmt.Sprintf("%q", text))
+	return usagef("no proposal that waits matches %s (and --town and --hash, if given); handoffctl "+
+		"approvals lists the ones that wait, and with --town and its whole id the server reports how "+
+		"another one ended", show(f.Handoff))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -140,25 +139,6 @@ func orWhole(path string) string {
 	return path
 }
 
-// unanswered returns the error of a request about a town. If the server has not answered, and a
-// command is being applied to the town, a note names the command's run.
-func (a *app) unanswered(ctx context.Context, server *client.Client, townID string, err error) error {
-	if !client.IsCode(err, "TIMEOUT") {
-		return err
-	}
-	of, lookErr := server.Town(ctx, townID)
-	if lookErr != nil || of.PendingRunID == "" {
-		return err
-	}
-	away := ""
-	if of.PluginAbsentSince != "" {
-		away = ", and has had no plugin since " + show(of.PluginAbsentSince)
-	}
-	a.notef("the town %s applies the command of run %s%s; requests that change the town wait until "+
-		"the command ends, or handoffctl run cancel ends it", show(townID), show(of.PendingRunID), away)
-	return err
-}
-
 // hintOf names the flags that may help against an error of the connection; "" for any other error.
 func hintOf(code string, err error) string {
 	switch {
@@ -175,7 +155,8 @@ func hintOf(code string, err error) string {
 	case code == "NO_RESPONDERS":
 		return "--world and --server say which world is asked, and where"
 	case code == "TIMEOUT":
-		return "--timeout gives it more time"
+		return "--timeout gives it more time; a change of a town waits while a game applies the " +
+			"command of a run, which handoffctl town get names and handoffctl run cancel ends"
 	}
 	return ""
 }

@@ -59,11 +59,6 @@ func (a *app) print(answer any, text func(table)) error {
 	if a.json() {
 		return a.printJSON(answer)
 	}
-	return a.printText(text)
-}
-
-// printText prints text for people.
-func (a *app) printText(text func(table)) error {
 	var written bytes.Buffer
 	t := table{tabwriter.NewWriter(&written, 0, 0, 2, ' ', 0)}
 	text(t)
@@ -211,26 +206,14 @@ func (p *progressLine) clear() {
 }
 
 // show renders a text that may hold anything, so that it cannot upset a terminal or a table: quoted
-// if it is empty, begins or ends with a space, or has a character that cannot be seen.
+// in ASCII if it is empty, begins or ends with a space, or has a character that cannot be seen.
 func show(text string) string {
-	runes := []rune(text)
-	odd := text == ""
-	var quoted strings.Builder
-	for i, r := range runes {
-		switch {
-		case isHidden(runes, i):
-			odd = true
-			escaped := strconv.QuoteRuneToASCII(r)
-			quoted.WriteString(escaped[1 : len(escaped)-1])
-		case r == '"' || r == '\\':
-			quoted.WriteByte('\\')
-			quoted.WriteRune(r)
-		default:
-			quoted.WriteRune(r)
-		}
+	runes, odd := []rune(text), text == ""
+	for i := range runes {
+		odd = odd || isHidden(runes, i)
 	}
 	if odd {
-		return `"` + quoted.String() + `"`
+		return strconv.QuoteToASCII(text)
 	}
 	return text
 }

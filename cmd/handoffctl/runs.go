@@ -165,15 +165,6 @@ func (m *moment) UnmarshalText(text []byte) error {
 }
 
 func (a *app) writeRuns(t table, all *messages.Runs) {
-	to := orDash(all.SearchedTo)
-	switch {
-	case len(all.Runs) == 0 && all.Next > 0:
-		t.linef("none among the %d runs up to %s: --after %d goes on", all.Searched, to, all.Next)
-		return
-	case len(all.Runs) == 0:
-		t.linef("no runs")
-		return
-	}
 	columns := fmt.Sprintf("RUN\tARRIVED\tTOOK\t%s\tACTOR\tASKED\tOUTCOME", a.coloured("STATUS", plain))
 	list(t, columns, all.Runs, func(run *messages.RunRow) []any {
 		tone := runTone(run.Status, run.ResultStatus)
@@ -186,7 +177,8 @@ func (a *app) writeRuns(t table, all *messages.Runs) {
 			appended(command(run), run.Metadata.AppendedBy), a.coloured(orDash(end), tone)}
 	})
 	if all.Next > 0 {
-		t.linef("showing %d among the runs up to %s: --after %d goes on", len(all.Runs), to, all.Next)
+		t.linef("showing %d among the runs up to %s: --after %d goes on", len(all.Runs),
+			orDash(all.SearchedTo), all.Next)
 	}
 }
 
@@ -278,19 +270,15 @@ func (a *app) runID(ctx context.Context, named string, sure bool) (string, error
 			found = append(found, id)
 		}
 	}
-	all := page.Next == 0
 	switch {
 	case len(found) > 1:
 		return "", usagef("%d runs have an id that begins with %s, such as %s and %s: give more "+
 			"of it", len(found), show(named), found[0], found[1])
-	case len(found) == 0 && !all:
-		return "", usagef("none of the newest %d runs has an id that begins with %s: give the "+
-			"whole id", page.Searched, show(named))
+	case page.Next > 0 && (sure || len(found) == 0):
+		return "", usagef("ids that begin with %s were searched among the newest %d runs alone: "+
+			"give the whole id", show(named), page.Searched)
 	case len(found) == 0:
 		return named, nil
-	case sure && !all:
-		return "", usagef("the run %s has an id that begins with %s, but only the newest %d runs "+
-			"were looked at: give the whole id", found[0], show(named), page.Searched)
 	}
 	return found[0], nil
 }

@@ -41,15 +41,12 @@ Example:
     handoffctl town get town-threatened`
 }
 
-func (c *townGetCommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	got, err := server.TownAt(ctx, c.Town, c.Revision)
-	if err != nil {
-		return err
-	}
-	return a.print(got.JSON, func(t table) { t.town(got) })
+func (c *townGetCommand) Run(ctx context.Context, a *app) error {
+	request := messages.TownGet{TownID: c.Town, Revision: c.Revision}
+	return ask(ctx, a, wire.TownGet, request, table.town)
 }
 
-func (t table) town(of *client.Town) {
+func (t table) town(of *messages.Town) {
 	s := of.Snapshot
 	t.row("town", s.TownID)
 	t.linef("epoch\t%d (the day)", of.DecisionEpoch)
@@ -87,7 +84,7 @@ func (t table) town(of *client.Town) {
 }
 
 // absence writes the start of the absence of a town's plugin, if it is away, and the remedy.
-func (t table) absence(of *client.Town) {
+func (t table) absence(of *messages.Town) {
 	if of.PluginAbsentSince != "" {
 		t.row("plugin", "none since "+of.PluginAbsentSince+absenceOf(of.PluginAbsent))
 	}
@@ -182,60 +179,40 @@ Example:
     handoffctl town put town.json --replace --apply plugin`
 }
 
-func (c *townPutCommand) Run(ctx context.Context, a *app) error {
+func (c *townPutCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	data, err := a.readDocument(c.File, "snapshot.v1")
 	if err != nil {
 		return err
 	}
 	snapshot := snapshotIn(data)
-	server, err := a.connect()
-	if err != nil {
-		return err
+	put := messages.TownPut{
+		Snapshot: snapshot, Expected: c.Expect, Apply: c.Apply, Approval: c.Approval,
 	}
-	put := client.Put{Expected: c.Expect, Apply: c.Apply, Approval: c.Approval}
 	if c.Replace {
 		if put.Expected, err = currentHash(ctx, server, snapshot); err != nil {
 			return err
 		}
 	}
-	townID, _ := townIn(snapshot)
-	got, err := server.PutTownJSON(ctx, snapshot, put)
-	return a.stored(ctx, server, townID, got, err)
+	return ask(ctx, a, wire.TownPut, put, table.stored)
 }
 
-// stored prints the state of a town that was stored, or returns the error.
-func (a *app) stored(
-	ctx context.Context, server *client.Client, townID string, got *client.Town, err error,
-) error {
-	if err != nil {
-		return a.unanswered(ctx, server, townID, err)
-	}
-	return a.print(got.JSON, func(t table) {
-		t.linef("stored %s: epoch %d, snapshot %s, revision %d", show(got.TownID),
-			got.DecisionEpoch, got.SnapshotHash, got.Revision)
-	})
-}
-
-// townIn returns the id of a snapshot's town.
-func townIn(snapshot jsontext.Value) (string, error) {
-	var named struct {
-		TownID string `json:"townId"`
-	}
-	if err := json.Unmarshal(snapshot, &named, lenient); err != nil {
-		return "", usagef("the snapshot cannot be read: %v", err)
-	}
-	return named.TownID, nil
+// stored writes the state of a town that was stored.
+func (t table) stored(of *messages.Town) {
+	t.linef("stored %s: epoch %d, snapshot %s, revision %d", show(of.TownID), of.DecisionEpoch,
+		of.SnapshotHash, of.Revision)
 }
 
 // currentHash returns the hash of the state that the snapshot's town has now, "" if there is none.
 func currentHash(
 	ctx context.Context, server *client.Client, snapshot jsontext.Value,
 ) (string, error) {
-	townID, err := townIn(snapshot)
-	if err != nil {
-		return "", err
+	var named struct {
+		TownID string `json:"townId"`
 	}
-	got, err := server.Town(ctx, townID)
+	if err := json.Unmarshal(snapshot, &named, lenient); err != nil {
+		return "", usagef("the snapshot cannot be read: %v", err)
+	}
+	got, err := server.Town(ctx, named.TownID)
 	if client.IsCode(err, wire.CodeUnknownTown) {
 		return "", nil
 	}
@@ -264,15 +241,13 @@ Example, with {"day": 16, "pressure": {"hope": 0.75}} in change.json:
     handoffctl town patch town-threatened change.json`
 }
 
-func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
+func (c *townPatchCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	merge, err := a.readDocument(c.File, "merge patch")
 	if err != nil {
 		return err
 	}
-	patch := client.Patch{Expected: c.Expect, Approval: c.Approval}
-	server, err := a.connect()
-	if err != nil {
-		return err
+	patch := messages.TownPatch{
+		TownID: c.Town, Patch: merge, Expected: c.Expect, Approval: c.Approval,
 	}
 	if patch.Expected == "" {
 		now, err := server.Town(ctx, c.Town)
@@ -281,8 +256,7 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
 		}
 		patch.Expected = now.SnapshotHash
 	}
-	got, err := server.PatchTown(ctx, c.Town, merge, patch)
-	return a.stored(ctx, server, c.Town, got, err)
+	return ask(ctx, a, wire.TownPatch, patch, table.stored)
 }
 
 type townRemoveCommand struct {
@@ -301,12 +275,9 @@ Example:
     handoffctl town remove town-threatened --yes`
 }
 
-func (c *townRemoveCommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	last, err := server.RemoveTown(ctx, c.Town)
-	if err != nil {
-		return a.unanswered(ctx, server, c.Town, err)
-	}
-	return a.print(last, func(t table) {
+func (c *townRemoveCommand) Run(ctx context.Context, a *app) error {
+	request := messages.TownRemove{TownID: c.Town}
+	return ask(ctx, a, wire.TownRemove, request, func(t table, last *client.TownSummary) {
 		t.linef("removed %s, which was at day %d", show(last.TownID), last.DecisionEpoch)
 	})
 }
