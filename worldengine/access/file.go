@@ -1,12 +1,15 @@
 package access
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nkeys"
 
 	"worldengine/schemas"
@@ -27,18 +30,18 @@ type Config struct {
 // TLS are the files of a TLS server.
 type TLS struct {
 	// CertFile and KeyFile are the server's certificate and its key.
-	CertFile, KeyFile string
+	CertFile string `json:"certFile"`
+	KeyFile  string `json:"keyFile"`
 	// ClientCAFile has the authorities that must have signed a client's certificate; "" if clients
 	// need none.
-	ClientCAFile string
+	ClientCAFile string `json:"clientCAFile"`
 }
 
 // maxFile bounds an access file and each file that it names: 4 MiB are some 20,000 users.
 const maxFile = 4 << 20
 
 // ReadFile reads an access file, and the files and environment variables that it names. File names
-// are relative to its directory; lookup is os.LookupEnv. The error of an invalid file is a
-// *schemas.ValidationError. No error holds a secret.
+// are relative to its directory; lookup is os.LookupEnv. No error holds a secret.
 func ReadFile(file string, lookup func(string) (string, bool)) (Config, error) {
 	data, err := platform.ReadFile(file, maxFile)
 	if err != nil {
@@ -51,45 +54,65 @@ func ReadFile(file string, lookup func(string) (string, bool)) (Config, error) {
 	return cfg, nil
 }
 
+// document is an access file.
+type document struct {
+	TLS   *TLS   `json:"tls"`
+	Users []User `json:"users"`
+}
+
+// notNull refuses null, which would otherwise count as a member that is left out: as "all towns".
+var notNull = json.UnmarshalFromFunc(func(in *jsontext.Decoder, _ any) error {
+	if in.PeekKind() == jsontext.KindNull {
+		return errors.New("null is not allowed: leave the member out")
+	}
+	return errors.ErrUnsupported // continues as without this function
+})
+
 func parse(data []byte, dir string, lookup func(string) (string, bool)) (Config, error) {
-	tree, err := schemas.Decode(data, schemas.Limits{})
-	if err != nil {
+	var file document
+	if err := json.Unmarshal(data, &file, json.RejectUnknownMembers(true),
+		json.WithUnmarshalers(notNull)); err != nil {
 		return Config{}, err
 	}
-	r := reader{
-		Members: schemas.Members{
-			File: ConfigName, Passwords: "passwordHash, passwordEnv or passwordFile",
-		},
-		dir: dir, lookup: lookup,
+	r := reader{Members: schemas.Members{File: ConfigName}, dir: dir, lookup: lookup}
+	cfg := Config{Users: file.Users}
+	if file.TLS != nil {
+		cfg.TLS = r.tls(*file.TLS)
 	}
-	o := r.Object(tree, "", "tls", "users")
-	cfg := Config{TLS: r.tls(o)}
-	list, ok := o["users"].([]any)
-	if o != nil && (!ok || len(list) == 0) {
+	if len(cfg.Users) == 0 {
 		r.Add("/users", "must be a list of at least one user")
 	}
-	for i, element := range list {
-		cfg.Users = append(cfg.Users, r.user(element, schemas.Pointer("users", i)))
+	for i := range cfg.Users {
+		r.user(&cfg.Users[i], schemas.Pointer("users", i))
 	}
 	r.unique(cfg.Users)
 	return cfg, r.Err()
 }
 
-// tls reads the names of the TLS files, and tries the files.
-func (r *reader) tls(o map[string]any) TLS {
-	if _, given := o["tls"]; !given {
-		return TLS{}
+// reader checks an access file, and reads the files and the variables that it names.
+type reader struct {
+	schemas.Members
+	dir    string
+	lookup func(string) (string, bool)
+}
+
+// path returns a file relative to the directory of the access file.
+func (r *reader) path(file string) string {
+	if file == "" || filepath.IsAbs(file) {
+		return file
 	}
-	m := r.Object(o["tls"], "/tls", "certFile", "keyFile", "clientCAFile")
-	t := TLS{
-		CertFile:     r.path(r.Text(m, "/tls", "certFile", true)),
-		KeyFile:      r.path(r.Text(m, "/tls", "keyFile", true)),
-		ClientCAFile: r.path(r.Text(m, "/tls", "clientCAFile", false)),
+	return filepath.Join(r.dir, file)
+}
+
+// tls returns t with the paths of its files, and tries the files.
+func (r *reader) tls(t TLS) TLS {
+	if t.CertFile == "" || t.KeyFile == "" {
+		r.Add("/tls", "must have certFile and keyFile")
+		return t
 	}
-	if t.CertFile != "" && t.KeyFile != "" {
-		if _, err := t.Config(); err != nil {
-			r.Add("/tls", "must name files that TLS can use: %s", err)
-		}
+	t = TLS{r.path(t.CertFile), r.path(t.KeyFile), r.path(t.ClientCAFile)}
+	if _, err := t.Config(); err != nil {
+		r.Add("/tls", "must name files that TLS can use: %s", err)
 	}
 	return t
 }
@@ -99,23 +122,11 @@ const reserved = "handoffd-"
 
 var userName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-func (r *reader) user(v any, at string) User {
-	o := r.Object(v, at, "name", "role", "nkey", "passwordHash", "passwordEnv", "passwordFile",
-		"towns", "actors", "read")
-	if o == nil {
-		return User{}
-	}
-	u := User{
-		Name: r.Text(o, at, "name", true), Role: Role(r.Text(o, at, "role", true)),
-		NKey: r.Text(o, at, "nkey", false), PasswordEnv: r.Text(o, at, "passwordEnv", false),
-		PasswordHash: schemas.Secret(r.Text(o, at, "passwordHash", false)),
-		Towns:        r.texts(o, at, "towns"), Actors: r.texts(o, at, "actors"),
-		Read: r.texts(o, at, "read"),
-	}
-	if u.Name != "" && (!userName.MatchString(u.Name) || strings.HasPrefix(u.Name, reserved)) {
+func (r *reader) user(u *User, at string) {
+	if !userName.MatchString(u.Name) || strings.HasPrefix(u.Name, reserved) {
 		r.Add(at+"/name", "must be 1 to 64 of A-Z a-z 0-9 _ - and not start with %s", reserved)
 	}
-	if u.Role != "" && !slices.Contains(Roles(), u.Role) {
+	if !slices.Contains(Roles(), u.Role) {
 		r.Add(at+"/role", "must be one of %v", Roles())
 	}
 	for _, bound := range []struct {
@@ -127,27 +138,26 @@ func (r *reader) user(v any, at string) User {
 		{"actors", u.Actors, func(s wire.RoleSpec) bool { return s.Actors }},
 		{"read", u.Read, func(s wire.RoleSpec) bool { return s.Read }},
 	} {
-		if len(bound.to) > 0 && !bound.has(u.Role.Spec()) {
+		switch {
+		case bound.to == nil:
+		case !bound.has(u.Role.Spec()):
 			roles := slices.DeleteFunc(Roles(), func(r Role) bool { return !bound.has(r.Spec()) })
 			r.Add(at+"/"+bound.name, "is only for users of the roles %v", roles)
+		case len(bound.to) == 0 || slices.Contains(bound.to, ""):
+			// An empty list could be taken for "none", although a missing list means "all".
+			r.Add(at+"/"+bound.name, "must be a list of non-empty strings; leave it out for all")
 		}
 	}
-	r.credentials(o, at, &u)
-	return u
+	r.credentials(u, at)
 }
 
 // bcryptHash is a bcrypt hash of a cost of at least 10.
 var bcryptHash = regexp.MustCompile(`^\$2[aby]\$(1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}$`)
 
 // credentials checks that a user has exactly one credential, and reads a password.
-func (r *reader) credentials(o map[string]any, at string, u *User) {
-	given := 0
-	for _, name := range []string{"nkey", "passwordHash", "passwordEnv", "passwordFile"} {
-		if _, ok := o[name]; ok {
-			given++
-		}
-	}
-	if given != 1 {
+func (r *reader) credentials(u *User, at string) {
+	given := []string{u.NKey, string(u.PasswordHash), u.PasswordEnv, u.PasswordFile}
+	if len(slices.DeleteFunc(given, func(s string) bool { return s == "" })) != 1 {
 		r.Add(at, "must have one of nkey, passwordHash, passwordEnv and passwordFile")
 	}
 	if u.NKey != "" && !nkeys.IsValidPublicUserKey(u.NKey) {
@@ -161,8 +171,8 @@ func (r *reader) credentials(o map[string]any, at string, u *User) {
 		value, _ := r.lookup(u.PasswordEnv)
 		u.Password = r.password(at+"/passwordEnv", value)
 	}
-	if file := r.Text(o, at, "passwordFile", false); file != "" {
-		data, err := platform.ReadFile(r.path(file), maxFile)
+	if u.PasswordFile != "" {
+		data, err := platform.ReadFile(r.path(u.PasswordFile), maxFile)
 		if err != nil {
 			r.Add(at+"/passwordFile", "must be a file that can be read: %s", err)
 			return

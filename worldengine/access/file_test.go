@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	jsonv2 "github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -50,7 +52,7 @@ func TestReadFile(t *testing.T) {
 			Actors: []string{"m"},
 			Read:   []string{"t"}},
 		{Name: "p", Role: Plugin, NKey: nkey},
-		{Name: "o", Role: Operator, Password: sentinel},
+		{Name: "o", Role: Operator, Password: sentinel, PasswordFile: "pw"},
 		{Name: "w", Role: Observer, Password: sentinel + "W", PasswordEnv: "W"},
 	}, cfg.Users)
 	shown, err := json.Marshal(cfg)
@@ -112,6 +114,12 @@ func found(t *testing.T, file string) []string {
 		return []string{"ok"}
 	}
 	require.NotContains(t, err.Error(), "sentinel")
+	if _, broken := errors.AsType[*jsontext.SyntacticError](err); broken {
+		return []string{"invalid JSON"}
+	}
+	if unreadable, ok := errors.AsType[*jsonv2.SemanticError](err); ok {
+		return []string{fmt.Sprintf("unreadable: %q", unreadable.JSONPointer)}
+	}
 	invalid, ok := errors.AsType[*schemas.ValidationError](err)
 	require.True(t, ok, "%v", err)
 	var texts []string

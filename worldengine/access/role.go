@@ -21,24 +21,26 @@ const (
 // Roles returns all roles.
 func Roles() []Role { return wire.Roles() }
 
-// User is a user who may connect. Exactly one of NKey, PasswordHash and Password is set.
+// User is a user who may connect, as an access file has it. Exactly one of NKey, PasswordHash and
+// Password is set.
 type User struct {
 	// Name is the user name, and part of the user's inbox; 1 to 64 of A-Z a-z 0-9 _ -.
-	Name string
-	Role Role
+	Name string `json:"name"`
+	Role Role   `json:"role"`
 	// NKey is the public key of a user without a password.
-	NKey string
-	// PasswordHash is the bcrypt hash of the password, and Password the password itself if it came
-	// from PasswordEnv or a file.
-	PasswordHash schemas.Secret
-	Password     schemas.Secret
-	PasswordEnv  string
+	NKey string `json:"nkey"`
+	// PasswordHash is the bcrypt hash of the password, and Password the password itself, from the
+	// variable PasswordEnv or the file PasswordFile.
+	PasswordHash schemas.Secret `json:"passwordHash"`
+	Password     schemas.Secret `json:"-"`
+	PasswordEnv  string         `json:"passwordEnv"`
+	PasswordFile string         `json:"passwordFile"`
 	// Towns are the ids of the towns that the user may act on; empty for all.
-	Towns []string
+	Towns []string `json:"towns"`
 	// Actors are the actorIds that the user may speak for; empty for all.
-	Actors []string
+	Actors []string `json:"actors"`
 	// Read are the ids of the towns that the user may read; empty for all.
-	Read []string
+	Read []string `json:"read"`
 }
 
 // ID is how NATS names the user of a connection: the NKey if there is one, or else the name.

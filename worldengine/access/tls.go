@@ -4,8 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-
-	"worldengine/worldengine/platform"
+	"os"
 )
 
 // Config returns the TLS configuration of a server, or nil without TLS.
@@ -13,15 +12,7 @@ func (t TLS) Config() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil
 	}
-	cert, err := platform.ReadFile(t.CertFile, maxFile)
-	if err != nil {
-		return nil, err
-	}
-	key, err := platform.ReadFile(t.KeyFile, maxFile)
-	if err != nil {
-		return nil, err
-	}
-	pair, err := tls.X509KeyPair(cert, key)
+	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +20,7 @@ func (t TLS) Config() (*tls.Config, error) {
 	if t.ClientCAFile == "" {
 		return config, nil
 	}
-	pem, err := platform.ReadFile(t.ClientCAFile, maxFile)
+	pem, err := os.ReadFile(t.ClientCAFile)
 	if err != nil {
 		return nil, err
 	}
