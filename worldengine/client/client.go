@@ -116,9 +116,11 @@ func IsCode(err error, code wire.Code) bool {
 	return errors.As(err, &unavailable) && unavailable.Code == string(code)
 }
 
-// bounded returns ctx with the client's timeout as its deadline.
-func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(undated{ctx}, cmp.Or(c.Timeout, DefaultTimeout))
+// bounded returns ctx with the client's timeout as its deadline, which wait prolongs.
+func (c *Client) bounded(
+	ctx context.Context, wait time.Duration,
+) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(undated{ctx}, cmp.Or(c.Timeout, DefaultTimeout)+wait)
 }
 
 // undated hides a context's deadline, though the context still ends. Otherwise WithTimeout would

@@ -59,9 +59,8 @@ func (e *LossError) Unwrap() error { return e.Err }
 
 const (
 	pageOfCommits = 1000
-	// pollWait is how long a request waits for a commit, and pollLate how much later its answer may
-	// come before the request is repeated.
-	pollWait, pollLate = 5 * time.Second, 5 * time.Second
+	// pollWait is how long a request waits for a commit.
+	pollWait = 5 * time.Second
 	// awayPause is the least pause before an unavailable server is asked again.
 	awayPause = 250 * time.Millisecond
 )
@@ -198,31 +197,24 @@ func (f *follower) first(after, until uint64) (seq uint64, at time.Time, err err
 
 // ask asks for a page, patiently.
 func (f *follower) ask(r messages.EventListRequest) (page messages.EventListReply, err error) {
-	err = f.client.patiently(f.ctx, func() error {
-		page = messages.EventListReply{}
-		if r.WaitMs == 0 {
-			_, err := f.client.Ask(f.ctx, wire.EventList, r, &page)
-			return err
-		}
-		ctx, cancel := context.WithTimeout(f.ctx, pollWait+pollLate)
-		defer cancel()
-		page, err = f.client.EventList(ctx, r)
-		r.WaitMs = 0 // the next attempt is by Ask, which reports a missing permission
+	err = f.client.Patiently(f.ctx, func() error {
+		page, err = f.client.EventList(f.ctx, r)
 		return err
 	})
 	return page, err
 }
 
-// patiently repeats a step until the server answers it or ctx is done.
-func (c *Client) patiently(ctx context.Context, step func() error) error {
+// Patiently repeats a step, which sends requests, while no server answers, or one answers 429 or
+// 503. It returns the other error of the step, or, when ctx is done, ctx's error and the last one.
+func (c *Client) Patiently(ctx context.Context, step func() error) error {
 	for {
 		err := step()
 		pause, away := c.away(err)
 		if !away {
 			return err
 		}
-		if err := backoff.Sleep(ctx, pause); err != nil {
-			return err
+		if ended := backoff.Sleep(ctx, pause); ended != nil {
+			return fmt.Errorf("%w; the last try: %w", ended, err)
 		}
 	}
 }
@@ -360,9 +352,9 @@ func (c *Client) followRun(
 		}
 		return nil
 	}
-	err := c.patiently(ctx, catchUp)
+	err := c.Patiently(ctx, catchUp)
 	if err == nil && last == follow.AfterSeq { // the run may have ended at AfterSeq
-		err = c.patiently(ctx, func() error {
+		err = c.Patiently(ctx, func() error {
 			run, err := c.Run(ctx, follow.RunID)
 			ended = err == nil && run.Status.Terminal() && run.LastEventSeq <= last
 			return err
@@ -378,7 +370,7 @@ func (c *Client) followRun(
 		if err == nil && commit.RunID != follow.RunID {
 			continue
 		}
-		if err := c.patiently(ctx, catchUp); err != nil || ended {
+		if err := c.Patiently(ctx, catchUp); err != nil || ended {
 			return err
 		}
 	}

@@ -61,9 +61,9 @@ func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
 // result.
 //
 // If the town or the world is paused until the call ends, the error has the code TOWN_PAUSED or
-// WORLD_PAUSED (see IsCode). If the town's game is absent until then, the code is PLUGIN_ABSENT. If
-// the handoff is accepted and its command waits for the game, the code is EXECUTION_IN_PROGRESS,
-// and the error has the run.
+// WORLD_PAUSED (see IsCode); a call that ends before the server's --pause-wait gets TIMEOUT. If the
+// town's game is absent until then, the code is PLUGIN_ABSENT. If the handoff is accepted and its
+// command waits for the game, the code is EXECUTION_IN_PROGRESS, and the error has the run.
 //
 // A handoff that needs a person's approval is rejected with APPROVAL_REQUIRED, unless ApprovalWait is
 // set.
@@ -97,15 +97,14 @@ func (c *Client) send(ctx context.Context, body []byte, h *handoff.Handoff) (*Ou
 func (c *Client) sendOnce(
 	ctx context.Context, body []byte, h *handoff.Handoff, again bool,
 ) (*Outcome, error) {
-	townID := ""
+	var more sending
 	if h != nil {
-		townID = h.Proposal.TownID
+		more.townID = h.Proposal.TownID
 	}
-	var header nats.Header
 	if c.Trace != nil {
-		header = c.Trace(ctx).Header(nil)
+		more.header = c.Trace(ctx).Header(nil)
 	}
-	msg, doubt, err := c.exchange(ctx, wire.Handoff, body, header, townID)
+	msg, doubt, err := c.exchange(ctx, wire.Handoff, body, more)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +135,8 @@ func (c *Client) DryRun(ctx context.Context, h *handoff.Handoff) (*Outcome, erro
 
 // DryRunJSON is DryRun for any bytes, which the server validates.
 func (c *Client) DryRunJSON(ctx context.Context, body []byte) (*Outcome, error) {
-	msg, _, err := c.exchange(ctx, wire.Handoff, body, nats.Header{wire.DryRunHeader: {"true"}}, "")
+	dry := sending{header: nats.Header{wire.DryRunHeader: {"true"}}}
+	msg, _, err := c.exchange(ctx, wire.Handoff, body, dry)
 	if err != nil {
 		return nil, err
 	}
@@ -177,50 +177,17 @@ func (c *Client) Result(ctx context.Context, key, townID string) (*Outcome, erro
 	return c.outcome(found.RunID, found.Result)
 }
 
-// tellPaused calls OnPaused if err means that the town or the world is paused, or that the town's game
-// is absent.
-func (c *Client) tellPaused(townID string, err error) {
-	var refused *ReplyError
-	if c.OnPaused == nil || !errors.As(err, &refused) {
-		return
-	}
-	switch code := wire.Code(refused.Code); code {
-	case wire.CodeTownPaused, wire.CodeWorldPaused, wire.CodePluginAbsent:
-		c.OnPaused(townID, unavailable(refused.Code, refused, "%s", refused.Message))
-	}
-}
-
-// lookTimeout bounds the requests of paused.
+// lookTimeout bounds the request of absent.
 const lookTimeout = 2 * time.Second
 
-// paused returns an error if a handoff for a town waits for the end of a pause or for an absent
-// game; nil if the handoff does not wait, or the server does not answer.
-func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	its, err := c.Control(ctx, townID)
-	if err != nil {
+// absent returns an error if a handoff for a town waits for an absent game; nil if it does not wait,
+// or the server does not answer.
+func (c *Client) absent(ctx context.Context, townID string) error {
+	if townID == "" {
 		return nil
 	}
-	if its.Status != messages.Paused {
-		return c.absent(ctx, townID)
-	}
-	why := unavailable("TOWN_PAUSED", nil, "the town %q is paused", townID)
-	if world, err := c.Control(ctx, ""); err == nil && world.Status == messages.Paused {
-		why.Code, why.Message = "WORLD_PAUSED", "the world is paused"
-	}
-	if by := its.PausedBy; by != nil {
-		why.Message += " by " + by.ActorID
-		if by.Reason != "" {
-			why.Message += ": " + by.Reason
-		}
-	}
-	why.Message += "; the handoff waits, and is judged when the pause ends"
-	return why
-}
-
-// absent returns an error if a handoff for a town waits for an absent game; else nil.
-func (c *Client) absent(ctx context.Context, townID string) *UnavailableError {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
 	at, err := c.Town(ctx, townID)
 	if err != nil || at.PendingRunID == "" || at.PluginAbsentSince == "" {
 		return nil
@@ -250,7 +217,7 @@ func (c *Client) decided(
 			log.after = c.awaitDecision(waiting, log.town, log.after)
 		}
 		var next *Outcome
-		err := c.patiently(waiting, func() (err error) {
+		err := c.Patiently(waiting, func() (err error) {
 			next, err = c.sendOnce(waiting, body, h, true)
 			return err
 		})

@@ -27,7 +27,7 @@ import (
 // random time. A request whose verb Changes is not repeated if it may have been carried out. The
 // error is a *ReplyError or an *UnavailableError.
 func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nats.Msg, error) {
-	msg, _, err := c.exchange(ctx, verb, body, nil, "")
+	msg, _, err := c.exchange(ctx, verb, body, sending{})
 	return msg, err
 }
 
@@ -47,6 +47,7 @@ type exchange struct {
 	ctx     context.Context // of the caller
 	verb    wire.Verb
 	request *nats.Msg
+	townID  string // see sending
 	answers chan attempt
 	// deadline is by the monotonic clock. It ignores a deadline of ctx that has passed although ctx
 	// has not ended: the clock was set since, and the timer of ctx has not fired.
@@ -65,14 +66,22 @@ type attempt struct {
 	err error
 }
 
+// sending is the parts of a request that few requests have.
+type sending struct {
+	header nats.Header
+	// townID is the town of a handoff. Before an unanswered handoff is repeated, the client asks
+	// whether it waits for the town's game.
+	townID string
+	// wait is how long the server may wait before it answers.
+	wait time.Duration
+}
+
 // exchange repeats a request until any attempt is answered. doubt means that an earlier attempt may
-// have been carried out. header has further headers. townID is the town of a handoff, else "":
-// before an unanswered handoff is repeated, the exchange asks whether the town is paused.
+// have been carried out.
 func (c *Client) exchange(
-	ctx context.Context, verb wire.Verb, body []byte, header nats.Header,
-	townID string,
+	ctx context.Context, verb wire.Verb, body []byte, more sending,
 ) (msg *nats.Msg, doubt bool, err error) {
-	bounded, cancel := c.bounded(ctx)
+	bounded, cancel := c.bounded(ctx, more.wait)
 	defer cancel()
 	deadline, _ := bounded.Deadline()
 	if at, is := ctx.Deadline(); is {
@@ -81,17 +90,16 @@ func (c *Client) exchange(
 		}
 	}
 	x := &exchange{
-		client: c, ctx: ctx, verb: verb, answers: make(chan attempt),
+		client: c, ctx: ctx, verb: verb, townID: more.townID, answers: make(chan attempt),
 		deadline: deadline, before: c.Conn.LastError(),
 		request: &nats.Msg{Subject: wire.Subject(c.World, verb), Data: body, Header: nats.Header{
 			wire.ResultRevisionHeader: {strconv.Itoa(int(c.Revision))},
 		}},
-		interval: min(resendAfter, time.Until(deadline)/2), timer: time.NewTimer(time.Hour),
+		interval: min(more.wait+resendAfter, time.Until(deadline)/2),
+		timer:    time.NewTimer(time.Hour),
 	}
 	defer x.timer.Stop()
-	maps.Copy(x.request.Header, header)
-	var paused *UnavailableError
-	checked := make(chan *UnavailableError)
+	maps.Copy(x.request.Header, more.header)
 	x.attempt(bounded)
 	for {
 		select {
@@ -100,37 +108,31 @@ func (c *Client) exchange(
 			if over {
 				return msg, x.doubt, err
 			}
-			if townID != "" {
-				c.tellPaused(townID, err)
-			}
-		case paused = <-checked:
-			if paused != nil && c.OnPaused != nil {
-				c.OnPaused(townID, paused)
-			}
-			if paused != nil && x.unanswered > 0 {
-				x.timer.Reset(resendAfter) // the handoff waits in the town's queue
-			} else {
-				x.attempt(bounded)
-			}
 		case <-x.timer.C:
-			if denied := x.denied(); x.unanswered > 0 && denied != nil {
+			if denied := x.due(bounded); denied != nil {
 				return nil, false, denied
 			}
-			if x.unanswered == 0 || townID == "" {
-				x.attempt(bounded)
-				continue
-			}
-			go func() {
-				why := c.paused(bounded, townID)
-				select {
-				case checked <- why:
-				case <-bounded.Done():
-				}
-			}()
 		case <-bounded.Done():
-			return nil, false, x.late(bounded.Err(), paused)
+			return nil, false, x.late(bounded.Err())
 		}
 	}
+}
+
+// due sends the request once more, unless it is a handoff that waits for an absent game. It returns
+// the error of a user without the permission to ask.
+func (x *exchange) due(ctx context.Context) error {
+	if x.unanswered > 0 {
+		if denied := x.denied(); denied != nil {
+			return denied
+		}
+		if why := x.client.absent(ctx, x.townID); why != nil {
+			x.waits(why)
+			x.timer.Reset(resendAfter)
+			return nil
+		}
+	}
+	x.attempt(ctx)
+	return nil
 }
 
 // attempt sends the request once more, unless its verb Changes and an attempt is unanswered.
@@ -179,21 +181,36 @@ func (x *exchange) again(why error, pause time.Duration) bool {
 	if rest <= 0 {
 		return false
 	}
-	x.last = why
+	x.waits(why)
 	x.timer.Reset(pause + rand.N(min(pause, rest/2)+1))
 	return true
 }
 
+// waits keeps an error after which the request is repeated, and calls OnPaused if a handoff waits.
+func (x *exchange) waits(why error) {
+	x.last = why
+	if x.client.OnPaused == nil || x.townID == "" || !isWait(why) {
+		return
+	}
+	told, _ := errors.AsType[*UnavailableError](why)
+	if refused, is := errors.AsType[*ReplyError](why); is {
+		told = unavailable(refused.Code, refused, "%s", refused.Message)
+	}
+	x.client.OnPaused(x.townID, told)
+}
+
+// isWait reports whether err means that a handoff waits for the end of a pause or for a game.
+func isWait(err error) bool {
+	return IsCode(err, wire.CodePluginAbsent) || IsCode(err, wire.CodeTownPaused) ||
+		IsCode(err, wire.CodeWorldPaused)
+}
+
 // late returns the error if no answer came in time.
-func (x *exchange) late(cause error, paused *UnavailableError) error {
+func (x *exchange) late(cause error) error {
 	switch {
 	case x.last != nil && (x.unanswered == 0 || IsCode(x.last, wire.CodeInProgress)):
 		return x.last // more precise than a timeout
-	case errors.Is(x.ctx.Err(), context.Canceled):
-	case paused != nil:
-		return paused
-	case IsCode(x.last, wire.CodePluginAbsent), IsCode(x.last, wire.CodeTownPaused),
-		IsCode(x.last, wire.CodeWorldPaused):
+	case !errors.Is(x.ctx.Err(), context.Canceled) && isWait(x.last):
 		return x.last // the unanswered attempt waits for the same reason
 	}
 	return x.failed(cmp.Or(x.ctx.Err(), cause))
@@ -324,7 +341,11 @@ func (c *Client) Ask(
 	if err != nil {
 		return nil, fmt.Errorf("client: the request of %s cannot be encoded: %w", verb, err)
 	}
-	msg, err := c.Request(ctx, verb, body)
+	var more sending
+	if list, is := request.(messages.EventListRequest); is {
+		more.wait = time.Duration(list.WaitMs) * time.Millisecond
+	}
+	msg, _, err := c.exchange(ctx, verb, body, more)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
@@ -126,39 +125,16 @@ func (c *Client) Runs(
 	})
 }
 
-// EventList returns a page of the commits of the log. It sends one request, and waits at most
-// Timeout plus r.WaitMs. The caller may repeat it with the same cursor. The error is a *ReplyError
-// or an *UnavailableError.
+// EventList returns a page of the commits of the log. It waits at most Timeout plus r.WaitMs.
 func (c *Client) EventList(
 	ctx context.Context, r messages.EventListRequest,
-) (page messages.EventListReply, err error) {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return page, fmt.Errorf("client: event.list: %w", err)
-	}
-	ctx, cancel := context.WithTimeout(ctx,
-		cmp.Or(c.Timeout, DefaultTimeout)+time.Duration(r.WaitMs)*time.Millisecond)
-	defer cancel()
-	msg, err := c.Conn.RequestWithContext(ctx, wire.Subject(c.World, wire.EventList), body)
-	if err != nil {
-		return page, c.unanswered(err, wire.EventList, len(body))
-	}
-	if refused := ReplyErrorOf(msg); refused != nil {
-		return page, refused
-	}
-	if err := json.Unmarshal(msg.Data, &page); err != nil {
-		return page, invalidAnswer(err)
-	}
-	return page, nil
+) (messages.EventListReply, error) {
+	return ask[messages.EventListReply](ctx, c, wire.EventList, r)
 }
 
-// Retry is an operator's request to retry a run.
-type Retry struct {
-	RunID  string
-	Reason string
-	// ActorID names the operator if the server has no access control; "operator" by default.
-	ActorID string
-}
+// Retry is an operator's request to retry the run RunID, for a Reason. ActorID names the operator if
+// the server has no access control; "operator" by default.
+type Retry = messages.Signal
 
 // Retried is the run that retries another one.
 type Retried struct {
@@ -172,9 +148,8 @@ type Retried struct {
 // Retry retries a run that failed with PLUGIN_UNAVAILABLE. The request is not repeated if it may
 // have been carried out: in that case another call gets RUN_RETRIED, which names the new run.
 func (c *Client) Retry(ctx context.Context, r Retry) (*Retried, error) {
-	request := messages.Signal{RunID: r.RunID, Reason: r.Reason, ActorID: r.ActorID}
 	retried := new(Retried)
-	data, err := c.Ask(ctx, wire.RunRetry, request, retried)
+	data, err := c.Ask(ctx, wire.RunRetry, r, retried)
 	if err != nil {
 		return nil, err
 	}

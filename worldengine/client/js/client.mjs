@@ -231,8 +231,9 @@ export class Client {
    * 503, the next attempt is a duplicate. Then `send` returns the first result.
    *
    * It throws a ReplyError or an UnavailableError. If the town is paused until the call ends, the code is TOWN_PAUSED
-   * or WORLD_PAUSED. If the town's game is absent until then, the code is PLUGIN_ABSENT; or if the handoff is accepted
-   * and its command waits for the game, EXECUTION_IN_PROGRESS with the runId.
+   * or WORLD_PAUSED; a call that ends before the server's --pause-wait gets TIMEOUT. If the town's game is absent
+   * until then, the code is PLUGIN_ABSENT; or if the handoff is accepted and its command waits for the game,
+   * EXECUTION_IN_PROGRESS with the runId.
    *
    * If the handoff needs a person's approval, `send` waits `approvalWait` milliseconds for the decision, and sends the
    * handoff again. Without `approvalWait`, or after it, the result is rejected with APPROVAL_REQUIRED.

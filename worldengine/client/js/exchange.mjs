@@ -1,7 +1,6 @@
 import { ReplyError, UnavailableError } from "./errors.mjs";
 
 /** @import { NatsConnection, MsgHdrs, Msg } from "@nats-io/nats-core" */
-/** @import { Town } from "./types.mjs" */
 
 /**
  * One request with its repetitions.
@@ -135,17 +134,6 @@ export async function exchange(x) {
     off();
     x.signal?.removeEventListener("abort", abort);
   }
-}
-
-/**
- * Returns an error if a handoff for a town waits for an absent game, or null.
- * @param {Town | null} town null if it is unknown
- */
-export function absent(town) {
-  if (!town?.pendingRunId || !town.pluginAbsentSince) return null;
-  return new UnavailableError("PLUGIN_ABSENT", `the town ${JSON.stringify(town.townId)} has had no plugin since ` +
-    `${town.pluginAbsentSince}, and the handoff is the command of run ${town.pendingRunId} or waits behind it; ` +
-    "sent again it gets its result");
 }
 
 /** @param {ReplyError} refused @param {boolean} safe */

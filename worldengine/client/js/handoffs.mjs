@@ -1,7 +1,6 @@
 // Sending handoffs, and reading their results.
 import { json, milliseconds, verified } from "./checks.mjs";
 import { UnavailableError } from "./errors.mjs";
-import { absent } from "./exchange.mjs";
 import { defaultPace, isAway, pages, pause } from "./follow.mjs";
 
 /** @import { Msg } from "@nats-io/nats-core" */
@@ -85,7 +84,7 @@ async function decision(client, log, handoffId, signal) {
  */
 async function sendOnce(client, ask, handoff, { onPaused, ...options }, again = false) {
   const townId = handoff?.proposal?.townId;
-  const { msg, doubt } = await ask("handoff", handoff, options, () => whyWaits(client, townId), (why) => {
+  const { msg, doubt } = await ask("handoff", handoff, options, () => absent(client, townId), (why) => {
     const { code, message } = why;
     if (["TOWN_PAUSED", "WORLD_PAUSED", "PLUGIN_ABSENT"].includes(code)) {
       onPaused?.(new UnavailableError(code, message));
@@ -134,20 +133,15 @@ async function firstOf(client, handoff, duplicate, options) {
 }
 
 /**
- * Returns an error if a handoff for a town waits for the end of a pause or for an absent game; null if it does not, or
- * the server does not answer.
+ * Returns an error if a handoff for a town waits for an absent game; null if it does not, or the server does not
+ * answer.
  * @param {Client} client
  * @param {string} townId
  */
-async function whyWaits(client, townId) {
-  /** @param {string} verb @param {object} body */
-  const look = (verb, body) => client.request(verb, body, { timeout: 2000 }).catch(() => null);
-  const town = await look("control.get", { townId });
-  if (town?.status !== "PAUSED") return town && absent(await look("town.get", { townId }));
-  const world = (await look("control.get", {}))?.status === "PAUSED";
-  const by = town.pausedBy;
-  return new UnavailableError(world ? "WORLD_PAUSED" : "TOWN_PAUSED",
-    `${world ? "the world" : `the town ${JSON.stringify(townId)}`} is paused` +
-    (by ? ` by ${by.actorId}${by.reason ? `: ${by.reason}` : ""}` : "") +
-    "; the handoff waits, and is judged when the pause ends");
+async function absent(client, townId) {
+  const town = await client.town(townId, { timeout: 2000 }).catch(() => null);
+  if (!town?.pendingRunId || !town.pluginAbsentSince) return null;
+  return new UnavailableError("PLUGIN_ABSENT", `the town ${JSON.stringify(townId)} has had no plugin since ` +
+    `${town.pluginAbsentSince}, and the handoff is the command of run ${town.pendingRunId} or waits behind it; ` +
+    "sent again it gets its result");
 }

@@ -39,6 +39,8 @@ export async function connect({ world, callTimeout, ...options } = {}) {
   } catch (error) {
     throw notConnected(options.servers, error);
   }
+  // Only after a flush does the connection know how large the messages of its account may be.
+  await nc.flush().catch(() => {}); // a lost connection is reported by a request
   return new Client(nc, { world, timeout: callTimeout });
 }
 

@@ -101,6 +101,11 @@ describe("a world", () => {
     assert.deepEqual(acknowledged, [{ seq: 9, actorId: "ada", reason: "Seen." }]);
   });
 
+  test("a first request that is too large is refused before it is sent", async (t) => {
+    const engine = await joined(t, world.url);
+    await assert.rejects(engine.request("town.put", { snapshot: "x".repeat(2 << 20) }), { code: "PAYLOAD_TOO_LARGE" });
+  });
+
   test("what cannot be asked is refused before it is sent", async (t) => {
     const engine = await joined(t, world.url);
     for (const timeout of [NaN, /** @type {any} */ ("5s")]) {
@@ -188,16 +193,16 @@ describe("a world", () => {
     fake(late, "handoff", () => new Promise((resolve) => { answer = resolve; }));
     /** @type {Promise<unknown>} */
     let sent = Promise.resolve();
-    const asked = fake(late, "control.get", async () => {
+    const asked = fake(late, "town.get", async (_, { townId }) => {
       answer({ body: result });
       await sent;
-      return { body: { status: "PAUSED" } };
+      return { body: { townId, pendingRunId: "the-run", pluginAbsentSince: "2026-11-22T20:00:00Z" } };
     });
     await late.nc.flush();
     let told = 0;
     sent = late.send(handoff, { onPaused: () => told++ });
     await sent;
-    while (asked.length < 2) await late.nc.flush(); // the town, and the world
+    while (asked.length < 1) await late.nc.flush();
     for (let i = 0; i < 10; i++) await late.nc.flush();
     assert.equal(told, 0);
   });
@@ -217,7 +222,6 @@ describe("a world", () => {
     await Promise.all([behind, { pendingRunId: "the-run" }, { pluginAbsentSince: since }].map(async (state, i) => {
       const engine = await joined(t, world.url, { world: `behind${i}`, callTimeout: 4000 });
       fake(engine, "handoff", () => null);
-      fake(engine, "control.get", () => ({ body: { status: "RUNNING" } }));
       fake(engine, "town.get", (_, { townId }) => ({ body: { townId, ...state } }));
       await engine.nc.flush();
       /** @type {string[]} */
