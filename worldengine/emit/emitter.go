@@ -21,23 +21,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
-)
-
-// Pauses between two tries, unless the authority asks for a longer one.
-const (
-	minPause = 20 * time.Millisecond
-	maxPause = 2 * time.Second
 )
 
 // Config names the run whose events an Emitter emits. All but EngineAttemptID is required.
@@ -170,43 +162,21 @@ func (e *Emitter) Emit(
 
 // append sends w until the authority has stored or refused it, or ctx is done.
 func (e *Emitter) append(ctx context.Context, w *runevents.Write) (runevents.Appended, error) {
-	request := struct {
-		TownID string            `json:"townId"`
-		Events []runevents.Write `json:"events"`
-	}{e.config.TownID, []runevents.Write{*w}}
-	var answer struct {
-		Appended []runevents.Appended `json:"appended"`
-	}
-	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
-	for {
+	request := messages.RunAppend{TownID: e.config.TownID, Events: []runevents.Write{*w}}
+	var answer messages.Appended
+	err := e.config.Client.Patiently(ctx, func() error {
 		_, err := e.config.Client.Ask(ctx, wire.RunAppend, request, &answer)
-		if err == nil && len(answer.Appended) != 1 {
-			return runevents.Appended{}, fmt.Errorf(
-				"emit: the authority answered an append of one event with %d", len(answer.Appended))
-		}
-		if err == nil {
-			return answer.Appended[0], nil
-		}
-		after, again := retryable(err)
-		if !again {
-			return runevents.Appended{}, err
-		}
-		if ended := backoff.Sleep(ctx, max(after, pauses.Next())); ended != nil {
-			return runevents.Appended{}, fmt.Errorf(
-				"emit: %s of run %s is not acknowledged yet: %w; the last try: %w",
-				w.EventType, w.RunID, ended, err)
-		}
+		return err
+	})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return runevents.Appended{}, fmt.Errorf("emit: %s of run %s is not acknowledged yet: %w",
+			w.EventType, w.RunID, err)
+	case err != nil:
+		return runevents.Appended{}, err
+	case len(answer.Appended) != 1:
+		return runevents.Appended{}, fmt.Errorf(
+			"emit: the authority answered an append of one event with %d", len(answer.Appended))
 	}
-}
-
-// retryable reports whether another try may help, and after which pause at least. If no answer came,
-// the next try learns whether the event was stored.
-func retryable(err error) (after time.Duration, again bool) {
-	var refused *client.ReplyError
-	if errors.As(err, &refused) {
-		return refused.RetryAfter, refused.Status == http.StatusTooManyRequests ||
-			refused.Status == http.StatusServiceUnavailable
-	}
-	return 0, client.IsCode(err, "NO_RESPONDERS") || client.IsCode(err, "TIMEOUT") ||
-		client.IsCode(err, "CONNECTION") && !errors.Is(err, nats.ErrConnectionClosed)
+	return answer.Appended[0], nil
 }

@@ -167,6 +167,17 @@ type Events struct {
 	Snapshot *runevents.Snapshot `json:"snapshot,omitzero" schema:"ref=run-get-reply.v1"`
 }
 
+// RunAppend is the request of run.append.
+type RunAppend struct {
+	TownID string            `json:"townId"`
+	Events []runevents.Write `json:"events"`
+}
+
+// Appended is the reply of run.append: how each event is stored.
+type Appended struct {
+	Appended []runevents.Appended `json:"appended"`
+}
+
 // EventListRequest asks for the commits of the log behind a cursor, in the order of the log.
 //
 //schema:event-list-request.v1

@@ -2,6 +2,7 @@ package messages
 
 import (
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/runevents"
 	"worldengine/schemas"
@@ -22,11 +23,9 @@ type ErrorDetail struct {
 
 // ErrorBody returns the body of an error reply.
 func ErrorBody(code, message string, details []schemas.Violation) []byte {
-	data, err := json.Marshal(Error{ErrorDetail{code, message, details}})
-	if err != nil { // only text that is not UTF-8
-		return []byte(
-			`{"error":{"code":"UNKNOWN","message":"the error cannot be written","details":[]}}`)
-	}
+	// It cannot fail: text that is not UTF-8 is replaced.
+	data, _ := json.Marshal(Error{ErrorDetail{code, message, details}},
+		jsontext.AllowInvalidUTF8(true))
 	return data
 }
 

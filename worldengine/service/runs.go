@@ -220,11 +220,7 @@ func (s *Service) runAppend(in *incoming) (any, error) {
 	from := runs.Sender{
 		Name: cmp.Or(in.rights.Sender(), runs.Anyone), MayRead: in.rights.ReadToken,
 	}
-	reply := func(appended []runevents.Appended) any {
-		return struct {
-			Appended []runevents.Appended `json:"appended"`
-		}{appended}
-	}
+	reply := func(appended []runevents.Appended) any { return messages.Appended{Appended: appended} }
 	return nil, s.engine.Runs().Submit(from, townID, writes,
 		answering[[]runevents.Appended]{s, in, reply})
 }
