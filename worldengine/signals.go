@@ -207,7 +207,7 @@ func (e *Engine) cancelWaiting(ctx context.Context, s *Signal) (waited bool, err
 
 // Retried is the run in which the handoff of another run is tried again.
 type Retried struct {
-	TownID, HandoffID, RunID string
+	messages.Retried
 	// Answer is nil if there is none yet: the handoff waits, or its command is being applied.
 	Answer *Answer
 }
@@ -239,16 +239,16 @@ func (e *Engine) Retry(ctx context.Context, given Signal, wait time.Duration) (R
 	}
 	d.retries = &failed
 	d.retry = &machine.Retry{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
-	retried := Retried{
-		TownID: s.TownID, HandoffID: failed.Handoff.HandoffID, RunID: d.run.RunID,
-	}
+	retried := Retried{Retried: messages.Retried{
+		TownID: s.TownID, HandoffID: failed.Handoff.HandoffID, RetryOf: s.RunID, RunID: d.run.RunID,
+	}}
 	ctx, cancelWait := context.WithTimeout(ctx, wait)
 	defer cancelWait()
 	answer, err := e.await(ctx, d)
 	var waits *WaitError
 	switch {
 	case err == nil:
-		retried.Answer = &answer
+		retried.Answer, retried.Result = &answer, answer.JSON
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()), errors.Is(err, ErrInProgress),
 		errors.As(err, &waits) && waits.Pending:
 	default:

@@ -80,14 +80,7 @@ func (s *Service) controlGet(in *incoming, r *messages.Signal) (control messages
 // runRetry retries the handoff of a run.
 func (s *Service) runRetry(_ *messages.Signal, given worldengine.Signal) (messages.Retried, error) {
 	retried, err := s.engine.Retry(s.ctx, given, submitWait)
-	body := messages.Retried{
-		TownID: retried.TownID, HandoffID: retried.HandoffID, RetryOf: given.RunID,
-		RunID: retried.RunID,
-	}
-	if retried.Answer != nil {
-		body.Result = retried.Answer.JSON
-	}
-	return body, err
+	return retried.Retried, err
 }
 
 // decisionOf makes a signal of a person's decision.
