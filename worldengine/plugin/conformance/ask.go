@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,43 +23,23 @@ const (
 
 var errSilent = errors.New("no answer came")
 
-// asked sends requests for one id, and receives their answers until it is closed.
-type asked struct {
-	c   *checker
-	id  string
-	sub *nats.Subscription
-}
-
-func (c *checker) ask(id string, requests ...[]byte) (*asked, error) {
+// send sends a request once, and returns the subscription of its answers. The caller ends it.
+func (c *checker) send(data []byte) (*nats.Subscription, error) {
 	sub, err := c.nc.SubscribeSync(c.nc.NewInbox())
-	a := &asked{c, id, sub}
-	for i := 0; err == nil && i < len(requests); i++ {
-		err = a.send(requests[i])
-	}
-	return a, err
-}
-
-// askFirst sends one more request for the first command.
-func (c *checker) askFirst() (*asked, error) {
-	data, err := request(c.first, c.Timeout)
 	if err != nil {
 		return nil, err
 	}
-	return c.ask(c.first.ApplyID, data)
+	return sub, c.nc.PublishRequest(c.Subject, sub.Subject, data)
 }
 
-func (a *asked) close() { _ = a.sub.Unsubscribe() }
-
-func (a *asked) send(data []byte) error {
-	return a.c.nc.PublishRequest(a.c.Subject, a.sub.Subject, data)
-}
-
-// next returns the next answer within wait. The error is errSilent, ErrAbsent, or an error about an
-// invalid answer.
-func (a *asked) next(ctx context.Context, wait time.Duration) (apply.Answer, error) {
+// next returns the next answer to the command with an id within wait. The error is errSilent,
+// ErrAbsent, or an error about an invalid answer.
+func next(
+	ctx context.Context, answers *nats.Subscription, id string, wait time.Duration,
+) (apply.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	msg, err := a.sub.NextMsgWithContext(ctx)
+	msg, err := answers.NextMsgWithContext(ctx)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return apply.Answer{}, ErrAbsent
@@ -67,7 +48,7 @@ func (a *asked) next(ctx context.Context, wait time.Duration) (apply.Answer, err
 	case err != nil:
 		return apply.Answer{}, err
 	}
-	answer, err := apply.ParseAnswer(msg.Data, a.id, schemas.Limits{})
+	answer, err := apply.ParseAnswer(msg.Data, id, schemas.Limits{})
 	if err != nil {
 		return apply.Answer{}, fmt.Errorf("the answer is not valid: %w", err)
 	}
@@ -96,67 +77,49 @@ func changed(
 	return json.Marshal(members, json.Deterministic(true))
 }
 
-// askUntilAnswered repeats a request like the engine until a definite answer comes or Timeout
-// passes.
-func (c *checker) askUntilAnswered(
-	ctx context.Context, command *apply.Command,
-) (apply.Answer, error) {
-	return c.askWith(ctx, command, request)
-}
-
-// askWith is askUntilAnswered with requests that write makes.
-func (c *checker) askWith(
+// ask repeats the request that write makes of a command, like the engine, until a definite answer
+// comes or Timeout passes.
+func (c *checker) ask(
 	ctx context.Context, command *apply.Command,
 	write func(command *apply.Command, left time.Duration) ([]byte, error),
 ) (none apply.Answer, err error) {
-	a, err := c.ask(command.ApplyID)
+	within, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	answers, err := c.nc.SubscribeSync(c.nc.NewInbox())
 	if err != nil {
 		return none, err
 	}
-	defer a.close()
+	defer func() { _ = answers.Unsubscribe() }()
 	trouble := errSilent
-	for ends := time.Now().Add(c.Timeout); time.Now().Before(ends) && ctx.Err() == nil; {
+	for ends := time.Now().Add(c.Timeout); within.Err() == nil; {
 		data, err := write(command, time.Until(ends))
 		if err == nil {
-			err = a.send(data)
-		}
-		if err == nil && c.first == nil { // no answer has proved the permission yet
-			err = c.denied()
+			err = c.nc.PublishRequest(c.Subject, answers.Subject, data)
 		}
 		if err != nil {
 			return none, err
 		}
-		for until := time.Now().Add(resend); time.Now().Before(until) && time.Now().Before(ends); {
-			answer, err := a.next(ctx, min(time.Until(until), time.Until(ends)))
-			if errors.Is(err, errSilent) {
-				break
-			}
-			if err != nil || definite(answer) {
-				return answer, err
-			}
+		answer, err := next(within, answers, command.ApplyID, resend)
+		for err == nil && !definite(answer) {
 			trouble = fmt.Errorf("the last answer is %s", answer.Status)
-			pause := laterPause
-			if answer.RetryAfterMs > 0 {
-				pause = time.Duration(answer.RetryAfterMs) * time.Millisecond
-			}
-			until = time.Now().Add(pause)
+			pause := cmp.Or(time.Duration(answer.RetryAfterMs)*time.Millisecond, laterPause)
+			answer, err = next(within, answers, command.ApplyID, pause)
+		}
+		if !errors.Is(err, errSilent) {
+			return answer, err
+		}
+		if c.denied() {
+			return none, fmt.Errorf("%w: %w", ErrDenied, c.nc.LastError())
 		}
 	}
 	return none, fmt.Errorf("no definite answer within %s: %w", c.Timeout, trouble)
 }
 
-// denied returns ErrDenied if the server has reported that the user may not ask. The report comes
-// before the answer to the flush.
-func (c *checker) denied() error {
-	if err := c.nc.FlushTimeout(c.Timeout); err != nil {
-		return nil // the missing answer shows that the connection is lost
-	}
+// denied reports whether NATS has refused a request.
+func (c *checker) denied() bool {
 	last := c.nc.LastError() // names the subject, or one that ends with it (wire.AstraySubject)
-	if errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(),
-		c.Subject+`"`) {
-		return fmt.Errorf("%w: %w", ErrDenied, last)
-	}
-	return nil
+	return errors.Is(last, nats.ErrPermissionViolation) &&
+		strings.Contains(last.Error(), c.Subject+`"`)
 }
 
 func definite(a apply.Answer) bool { return a.Status == apply.Applied || a.Status == apply.Refused }

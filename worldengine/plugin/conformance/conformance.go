@@ -81,6 +81,9 @@ func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
 	}
 	config.Timeout = cmp.Or(config.Timeout, 10*time.Second)
 	config.Quiet = cmp.Or(config.Quiet, time.Second)
+	if config.Ask == nil {
+		config.Ask = func(string) {}
+	}
 	c := &checker{Config: config, nc: nc, actor: "plugin-check-" + nuid.Next()}
 	var done []Row
 	for _, rule := range rules {

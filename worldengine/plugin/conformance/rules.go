@@ -7,13 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/nats-io/nats.go"
-
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -78,7 +76,7 @@ var rules = []struct {
 }
 
 func (c *checker) answer(ctx context.Context, command *apply.Command) (string, error) {
-	got, err := c.askUntilAnswered(ctx, command)
+	got, err := c.ask(ctx, command, request)
 	if err != nil {
 		return "", err
 	}
@@ -102,14 +100,18 @@ func (c *checker) reportedTown(context.Context, *apply.Command) (string, error) 
 }
 
 func (c *checker) onePlugin(ctx context.Context, _ *apply.Command) (string, error) {
-	a, err := c.askFirst()
+	data, err := request(c.first, c.Timeout)
 	if err != nil {
 		return "", err
 	}
-	defer a.close()
-	answers := 0
+	answers, err := c.send(data)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = answers.Unsubscribe() }()
+	count := 0
 	for until := time.Now().Add(c.Timeout); time.Now().Before(until); {
-		got, err := a.next(ctx, time.Until(until))
+		got, err := next(ctx, answers, c.first.ApplyID, time.Until(until))
 		if errors.Is(err, errSilent) {
 			break
 		}
@@ -119,11 +121,11 @@ func (c *checker) onePlugin(ctx context.Context, _ *apply.Command) (string, erro
 		if !definite(got) {
 			continue
 		}
-		if answers++; answers == 1 {
+		if count++; count == 1 {
 			until = time.Now().Add(c.Quiet)
 		}
 	}
-	switch answers {
+	switch count {
 	case 0:
 		return fmt.Sprintf("no definite answer to one request within %s, so no second one either",
 			c.Timeout), errSkip
@@ -131,29 +133,36 @@ func (c *checker) onePlugin(ctx context.Context, _ *apply.Command) (string, erro
 		return fmt.Sprintf("one answer to one request, and no other within %s", c.Quiet), nil
 	}
 	return "", fmt.Errorf("%d definite answers came to one request: is there a second plugin?",
-		answers)
+		count)
 }
 
-// same asks for the first command again, and compares the answers.
-func (c *checker) same(ctx context.Context, attempt int64) (string, error) {
-	again := *c.first
-	again.LogicalAttemptID = attempt
-	got, err := c.askUntilAnswered(ctx, &again)
-	if err == nil && text(got) != text(c.got) {
-		err = fmt.Errorf("%s, after %s", text(got), text(c.got))
+// same asks for a command, and compares its answer with an earlier one.
+func (c *checker) same(
+	ctx context.Context, command *apply.Command, before apply.Answer,
+) (string, error) {
+	got, err := c.ask(ctx, command, request)
+	if err == nil && text(got) != text(before) {
+		err = fmt.Errorf("%s, after %s", text(got), text(before))
 	}
 	return text(got), err
 }
 
 func (c *checker) sameID(ctx context.Context, _ *apply.Command) (string, error) {
-	return c.same(ctx, c.first.LogicalAttemptID)
+	return c.same(ctx, c.first, c.got)
 }
 
 func (c *checker) laterAttempt(ctx context.Context, _ *apply.Command) (string, error) {
 	if c.got.Retryable {
 		return "a later attempt may get another answer than " + text(c.got), errSkip
 	}
-	return c.same(ctx, c.first.LogicalAttemptID+1)
+	return c.same(ctx, nextAttempt(c.first), c.got)
+}
+
+// nextAttempt returns the command of the next attempt.
+func nextAttempt(command *apply.Command) *apply.Command {
+	again := *command
+	again.LogicalAttemptID++
+	return &again
 }
 
 func (c *checker) sameIDAtOnce(ctx context.Context, command *apply.Command) (string, error) {
@@ -181,16 +190,16 @@ func (c *checker) atOnce(
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		second, secondErr = c.askUntilAnswered(ctx, two)
+		second, secondErr = c.ask(ctx, two, request)
 	}()
-	first, err = c.askUntilAnswered(ctx, one)
+	first, err = c.ask(ctx, one, request)
 	<-done
 	return first, second, errors.Join(err, secondErr)
 }
 
 func (c *checker) late(ctx context.Context, command *apply.Command) (string, error) {
 	c.tooOld = command
-	got, err := c.askWith(ctx, command, func(*apply.Command, time.Duration) ([]byte, error) {
+	got, err := c.ask(ctx, command, func(*apply.Command, time.Duration) ([]byte, error) {
 		command.Deadline = time.Now().Add(-time.Hour)
 		return command.MarshalWire(time.Now())
 	})
@@ -208,11 +217,13 @@ func (c *checker) late(ctx context.Context, command *apply.Command) (string, err
 }
 
 func (c *checker) lateAgain(ctx context.Context, _ *apply.Command) (string, error) {
-	again := *c.tooOld
-	again.LogicalAttemptID++
-	got, err := c.askUntilAnswered(ctx, &again)
+	return c.likeFirst(c.ask(ctx, nextAttempt(c.tooOld), request))
+}
+
+// likeFirst fails unless an answer has the status of the answer to the first command.
+func (c *checker) likeFirst(got apply.Answer, err error) (string, error) {
 	if err == nil && got.Status != c.got.Status {
-		err = fmt.Errorf("%s, but the same command in time was %s", text(got), text(c.got))
+		err = fmt.Errorf("%s, but a usual command was %s", text(got), text(c.got))
 	}
 	return text(got), err
 }
@@ -226,27 +237,19 @@ func (c *checker) refused(ctx context.Context, _ *apply.Command) (string, error)
 	if err != nil {
 		return "", err
 	}
-	got, err := c.askUntilAnswered(ctx, command)
+	got, err := c.ask(ctx, command, request)
 	if err != nil {
 		return "", err
 	}
-	again, err := c.askUntilAnswered(ctx, command)
-	if err == nil && text(again) != text(got) {
-		err = fmt.Errorf("%s, and for the same attempt again %s", text(got), text(again))
-	}
-	return text(got), err
+	return c.same(ctx, command, got)
 }
 
 func (c *checker) unknownMembers(ctx context.Context, command *apply.Command) (string, error) {
-	got, err := c.askWith(ctx, command,
+	return c.likeFirst(c.ask(ctx, command,
 		func(command *apply.Command, left time.Duration) ([]byte, error) {
 			return changed(command, left, "ofALaterVersion",
 				map[string]any{"deep": []any{1, nil, "x"}})
-		})
-	if err == nil && got.Status != c.got.Status {
-		err = fmt.Errorf("%s, but the same command without them was %s", text(got), text(c.got))
-	}
-	return text(got), err
+		}))
 }
 
 func (c *checker) otherVersion(ctx context.Context, command *apply.Command) (string, error) {
@@ -272,7 +275,7 @@ func (c *checker) notJSON(ctx context.Context, command *apply.Command) (string, 
 			return "", err
 		}
 	}
-	got, err := c.askUntilAnswered(ctx, command)
+	got, err := c.ask(ctx, command, request)
 	if err != nil {
 		return "", fmt.Errorf("behind it a command gets none: %w", err)
 	}
@@ -281,14 +284,14 @@ func (c *checker) notJSON(ctx context.Context, command *apply.Command) (string, 
 
 // notApplied sends bytes once and fails if the answer is applied.
 func (c *checker) notApplied(ctx context.Context, id string, data []byte) (string, error) {
-	a, err := c.ask(id, data)
+	answers, err := c.send(data)
 	if err != nil {
 		return "", err
 	}
-	defer a.close()
+	defer func() { _ = answers.Unsubscribe() }()
 	found := "no answer"
 	for until := time.Now().Add(c.Quiet); time.Now().Before(until); {
-		got, err := a.next(ctx, time.Until(until))
+		got, err := next(ctx, answers, id, time.Until(until))
 		switch {
 		case errors.Is(err, errSilent):
 			return found, nil
@@ -308,29 +311,17 @@ func (c *checker) notApplied(ctx context.Context, id string, data []byte) (strin
 // hosts asks who hosts the town, like a plugin that starts. It asks up to three times, since a busy
 // machine may be late.
 func (c *checker) hosts(ctx context.Context, _ *apply.Command) (string, error) {
-	at := strings.Split(c.Subject, ".")
-	msg := nats.NewMsg(wire.HostsSubject(at[2], at[4]))
-	msg.Header.Set(wire.AskerHeader, c.actor)
-	var reply *nats.Msg
-	err := context.DeadlineExceeded
-	for try := 0; try < 3 && errors.Is(err, context.DeadlineExceeded); try++ {
-		within, cancel := context.WithTimeout(ctx, time.Second)
-		reply, err = c.nc.RequestMsgWithContext(within, msg)
-		cancel()
+	world, townID := strings.Split(c.Subject, ".")[2], c.Town.Snapshot.TownID
+	for range 3 {
+		found, err := plugin.Hosts(ctx, c.nc, world, townID)
+		if err != nil {
+			return "", err
+		}
+		if len(found) > 0 {
+			return fmt.Sprintf("answered as %q", found[0].Name), nil
+		}
 	}
-	switch {
-	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, context.DeadlineExceeded):
-		return "", fmt.Errorf("no answer on %s", msg.Subject)
-	case err != nil:
-		return "", err
-	}
-	var answer struct {
-		Name string `json:"name"`
-	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return "", fmt.Errorf("the answer on %s is not valid: %w", msg.Subject, err)
-	}
-	return fmt.Sprintf("answered as %q", answer.Name), nil
+	return "", fmt.Errorf("no answer on %s", wire.HostsSubject(world, wire.TownToken(townID)))
 }
 
 // restart waits until the plugin has ended and started again.
@@ -338,7 +329,7 @@ func (c *checker) restart(ctx context.Context, _ *apply.Command) (string, error)
 	if c.Restart == 0 {
 		return "--restart says to wait for one", errSkip
 	}
-	c.say("end the plugin now, and start it again")
+	c.Ask("end the plugin now, and start it again")
 	ends := time.Now().Add(c.Restart)
 	away := false
 	for time.Now().Before(ends) && ctx.Err() == nil {
@@ -347,31 +338,29 @@ func (c *checker) restart(ctx context.Context, _ *apply.Command) (string, error)
 			return "", err
 		}
 		if away && there {
-			return c.same(ctx, c.first.LogicalAttemptID)
+			return c.same(ctx, c.first, c.got)
 		}
 		if !away && !there {
 			away = true
-			c.say("the plugin is away: it has to come back")
+			c.Ask("the plugin is away: it has to come back")
 		}
 	}
 	return fmt.Sprintf("no restart was seen within %s", c.Restart), errSkip
 }
 
-func (c *checker) say(text string) {
-	if c.Ask != nil {
-		c.Ask(text)
-	}
-}
-
 // there asks for the first command again, which changes nothing, and reports whether a plugin is
 // subscribed.
 func (c *checker) there(ctx context.Context) (bool, error) {
-	a, err := c.askFirst()
+	data, err := request(c.first, c.Timeout)
 	if err != nil {
 		return false, err
 	}
-	defer a.close()
-	_, err = a.next(ctx, c.Quiet)
+	answers, err := c.send(data)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = answers.Unsubscribe() }()
+	_, err = next(ctx, answers, c.first.ApplyID, c.Quiet)
 	_ = backoff.Sleep(ctx, laterPause/5)
 	return !errors.Is(err, ErrAbsent), nil
 }
