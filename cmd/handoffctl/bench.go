@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/backoff"
@@ -99,7 +100,7 @@ func (c *benchCommand) Validate() error {
 type bench struct {
 	*benchCommand
 	app     *app
-	clients []*nats.Conn
+	clients []*client.Client
 	towns   []*driven
 
 	mu       sync.Mutex // for the wrong answers
@@ -115,7 +116,7 @@ func (b *bench) run(ctx context.Context) (*benchReport, error) {
 		return nil, err
 	}
 	report := &benchReport{
-		Server: b.clients[0].ConnectedUrlRedacted(), World: b.app.flags.World, Towns: b.Towns,
+		Server: b.client().Conn.ConnectedUrlRedacted(), World: b.app.flags.World, Towns: b.Towns,
 		Concurrency: b.Concurrency, Connections: b.Connections, Seconds: b.Duration.Seconds(),
 		Rate: b.Rate, InProcess: !b.Join,
 	}
@@ -167,12 +168,13 @@ func (b *bench) setUp(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		b.clients = append(b.clients, nc)
+		b.clients = append(b.clients, b.app.client(nc))
 	}
 	run := uuid.NewString()[:8]
 	for i := range b.Towns {
 		t := newDriven(fmt.Sprintf("bench-%s-%d", run, i))
-		if _, err := b.client().PutTown(ctx, t.state.Snapshot, client.Put{}); err != nil {
+		server := b.clients[i%len(b.clients)]
+		if _, err := server.PutTown(ctx, t.state.Snapshot, client.Put{}); err != nil {
 			return fmt.Errorf("town %s: %w", t.state.Snapshot.TownID, err)
 		}
 		b.towns = append(b.towns, t)
@@ -191,7 +193,7 @@ func (b *bench) removeTowns(ctx context.Context) {
 	}
 }
 
-func (b *bench) client() *client.Client { return b.app.client(b.clients[0]) }
+func (b *bench) client() *client.Client { return b.clients[0] }
 
 // handoffs drives the towns for a duration, at a total rate; with the rate 0, as fast as they
 // answer.
@@ -240,43 +242,36 @@ func (b *bench) drive(
 	ctx context.Context, duration time.Duration, rate float64, rounds int,
 	do func(worker, round int) error,
 ) (benchRate, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	workers, working := errgroup.WithContext(ctx)
 	latencies := make([][]time.Duration, b.Concurrency)
-	var workers sync.WaitGroup
 	var sent atomic.Int64
 	runtime.GC()
 	start := time.Now()
 	for i := range latencies {
 		latencies[i] = make([]time.Duration, 0, 1<<14)
-		workers.Go(func() {
+		workers.Go(func() error {
 			for round := 0; ; round++ {
 				due := time.Now()
 				if rate > 0 {
 					due = start.Add(time.Duration(float64(sent.Add(1)-1) / rate * float64(time.Second)))
 				}
 				if due.Sub(start) >= duration && (rate > 0 || round >= rounds) ||
-					ctx.Err() != nil || rate > 0 && backoff.Sleep(ctx, time.Until(due)) != nil {
-					return
+					working.Err() != nil || rate > 0 && backoff.Sleep(working, time.Until(due)) != nil {
+					return nil
 				}
 				if err := do(i, round); err != nil {
-					cancel(err)
-					return
+					return err
 				}
 				latencies[i] = append(latencies[i], time.Since(due))
 			}
 		})
 	}
-	workers.Wait()
+	err := workers.Wait()
 	elapsed := time.Since(start)
-	switch err := context.Cause(ctx); err {
-	case nil:
-		return rateOf(slices.Concat(latencies...), elapsed), nil
-	case context.Canceled:
-		return benchRate{}, unavailablef("INTERRUPTED", err, "interrupted")
-	default:
-		return benchRate{}, err
+	if err == nil && ctx.Err() != nil {
+		err = unavailablef("INTERRUPTED", ctx.Err(), "interrupted")
 	}
+	return rateOf(slices.Concat(latencies...), elapsed), err
 }
 
 // echo measures plain request-reply with messages of the sizes of a handoff and its result. The
@@ -294,8 +289,11 @@ func (b *bench) echo(ctx context.Context, report *benchReport) error {
 		return unavailable("CONNECTION", err)
 	}
 	report.Echo, err = b.drive(ctx, b.Duration, 0, 1, func(worker, _ int) error {
-		_, err := b.clients[worker%len(b.clients)].Request(subject, data, b.app.flags.Timeout)
-		return b.unanswered(err)
+		nc := b.clients[worker%len(b.clients)].Conn
+		if _, err := nc.Request(subject, data, b.app.flags.Timeout); err != nil {
+			return unavailable("CONNECTION", err)
+		}
+		return nil
 	})
 	return err
 }
@@ -309,7 +307,7 @@ func (b *bench) append(ctx context.Context) (*benchAppend, error) {
 		if err != nil {
 			return nil, err
 		}
-		js, err := jetstream.New(nc)
+		js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(b.app.flags.Timeout))
 		if err != nil {
 			return nil, err
 		}
@@ -319,15 +317,9 @@ func (b *bench) append(ctx context.Context) (*benchAppend, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.app.flags.Timeout)
-		defer cancel()
-		_ = connections[0].DeleteStream(ctx, name)
-	}()
+	defer func() { _ = connections[0].DeleteStream(context.WithoutCancel(ctx), name) }()
 	guards, data := make([]uint64, b.Concurrency), make([]byte, size)
 	rate, err := b.drive(ctx, b.Duration, 0, 1, func(worker, _ int) error {
-		ctx, cancel := context.WithTimeout(ctx, b.app.flags.Timeout)
-		defer cancel()
 		ack, err := connections[worker%len(connections)].Publish(ctx,
 			name+"."+strconv.Itoa(worker), data,
 			jetstream.WithExpectLastSequencePerSubject(guards[worker]))
@@ -361,15 +353,4 @@ func (b *bench) appendStream(ctx context.Context, js jetstream.JetStream) (strin
 	}
 	commit := nats.Msg{Header: last.Header, Data: last.Data}
 	return name, commit.Size(), nil
-}
-
-// unanswered returns the error of a request that got no reply; nil if err is nil.
-func (b *bench) unanswered(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, nats.ErrTimeout):
-		return unavailablef("TIMEOUT", err, "no answer within %s", b.app.flags.Timeout)
-	}
-	return unavailablef("CONNECTION", err, "no answer: %s", err)
 }

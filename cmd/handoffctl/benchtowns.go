@@ -2,17 +2,12 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
-	"net/http"
 	"time"
-
-	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
@@ -25,10 +20,8 @@ const (
 	maxPrepared = 100_000
 	// maxExamples bounds the wrong answers that the report describes.
 	maxExamples = 5
-	// resendAfter bounds the wait for an answer before a handoff is sent again. resendPause is the
-	// pause after a failure.
+	// resendAfter bounds the wait for an answer before a handoff is sent again.
 	resendAfter = 2 * time.Second
-	resendPause = 100 * time.Millisecond
 )
 
 // driven is a town that one worker drives, one handoff after the other.
@@ -102,7 +95,7 @@ func (t *driven) makeStep() error {
 }
 
 // send sends the next handoff of a town, again if the server is full, and checks the answer.
-func (b *bench) send(ctx context.Context, nc *nats.Conn, t *driven) error {
+func (b *bench) send(ctx context.Context, server *client.Client, t *driven) error {
 	if len(t.steps) == 0 {
 		if err := t.makeStep(); err != nil {
 			return err
@@ -110,37 +103,29 @@ func (b *bench) send(ctx context.Context, nc *nats.Conn, t *driven) error {
 	}
 	next := t.steps[0]
 	t.steps = t.steps[1:]
-	wants := []byte(`"resultId":"` + next.result + `"`)
-	for deadline := time.Now().Add(b.app.flags.Timeout); ; {
-		reply, err := nc.Request(wire.Subject(b.app.flags.World, wire.Handoff), next.data,
-			min(resendAfter, time.Until(deadline)))
-		wait := resendPause
-		if err == nil {
-			refused := client.ReplyErrorOf(reply)
-			switch {
-			case bytes.Contains(reply.Data, wants):
-				t.hash, t.last = next.after, reply.Data
-				return nil
-			case refused == nil:
-				b.blame("%s: expected executed with %s, got %s", t.state.Snapshot.TownID, wants,
-					reply.Data)
-				return nil
-			case refused.RetryAfter == 0 || refused.RetryAfter >= time.Until(deadline) ||
-				refused.Status != http.StatusTooManyRequests &&
-					refused.Status != http.StatusServiceUnavailable:
-				b.blame("%s: expected executed, got the error %s", t.state.Snapshot.TownID, refused)
-				return nil
-			}
-			wait = refused.RetryAfter
-		} else if time.Until(deadline) <= wait {
-			return b.unanswered(err)
-		}
-		// The server may have accepted it: the answer is then a duplicate of the wanted one.
-		wants = []byte(`"` + next.result + `"`)
-		if backoff.Sleep(ctx, wait) != nil {
-			return b.unanswered(cmp.Or(err, ctx.Err()))
-		}
+	// The client's Send would verify the result while the time runs.
+	reply, err := server.Conn.Request(wire.Subject(server.World, wire.Handoff), next.data,
+		min(resendAfter, server.Timeout))
+	switch wants := `"resultId":"` + next.result + `"`; {
+	case err == nil && bytes.Contains(reply.Data, []byte(wants)):
+		t.hash, t.last = next.after, reply.Data
+		return nil
+	case err == nil && reply.Header.Get(wire.RetryAfterHeader) == "":
+		b.blame("%s: expected executed with %s, got %s%s", t.state.Snapshot.TownID, wants,
+			reply.Header.Get(wire.ErrorHeader), reply.Data)
+		return nil
 	}
+	// The server may have accepted it: the answer is then a duplicate of the wanted one.
+	got, err := server.SendJSON(ctx, next.data)
+	if err != nil {
+		return err
+	}
+	if !bytes.Contains(got.JSON, []byte(`"`+next.result+`"`)) {
+		b.blame("%s: expected executed with %s, got %s", t.state.Snapshot.TownID, next.result, got.JSON)
+		return nil
+	}
+	t.hash, t.last = next.after, got.JSON
+	return nil
 }
 
 // blame counts a wrong answer, and keeps the first ones for the report.
