@@ -8,10 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/go-json-experiment/json"
@@ -50,70 +50,51 @@ func (c *mcpCommand) serve(
 	ctx context.Context, engine *client.Client, in io.Reader, out io.Writer,
 ) error {
 	tools := &mcpTools{engine: engine, actor: c.Actor}
-	pipe := &stdio{in: bufio.NewReader(in), out: out}
-	err := tools.server().Run(ctx, &mcp.IOTransport{Reader: pipe, Writer: pipe})
-	switch {
-	case errors.Is(err, context.Canceled) || errors.Is(err, io.EOF):
+	pipe := &mcp.IOTransport{Reader: jsonLines(in, out), Writer: unclosed{out}}
+	err := tools.server().Run(ctx, pipe)
+	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
 		return nil // it was asked to end
-	case err == nil || errors.Is(err, syscall.EPIPE):
+	}
+	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return err
-	case pipe.failed.Load() != nil:
-		return fmt.Errorf("the session with the language model broke off: %w", *pipe.failed.Load())
+	}
+	if _, failed := errors.AsType[*fs.PathError](err); failed {
+		return fmt.Errorf("the session with the language model broke off: %w", err)
 	}
 	// The text names types of the library.
 	return usagef(
 		"the input is not the Model Context Protocol: a line of it is no JSON-RPC message")
 }
 
-// stdio is an input and an output that the library cannot close. It keeps an error of either. It
-// answers a line that is no JSON, since the library would end.
-type stdio struct {
-	in     *bufio.Reader
-	line   []byte // the rest of a line of the input
-	out    io.Writer
-	mu     sync.Mutex // of out
-	failed atomic.Pointer[error]
-}
+// unclosed is an output that the library cannot close.
+type unclosed struct{ io.Writer }
+
+func (unclosed) Close() error { return nil }
 
 // notJSON is the answer to a line that is no JSON.
 const notJSON = `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: the line is no JSON"}}` + "\n"
 
-// Read reads from the lines of the input that are JSON.
-func (s *stdio) Read(p []byte) (int, error) {
-	for len(s.line) == 0 {
-		line, err := s.in.ReadBytes('\n')
-		switch blank := len(bytes.TrimSpace(line)) == 0; {
-		case !blank && jsontext.Value(line).IsValid():
-			s.line = line
-		case !blank && (err == nil || errors.Is(err, io.EOF)):
-			if _, err := s.Write([]byte(notJSON)); err != nil {
-				return 0, err
+// jsonLines returns the lines of in that are JSON. It answers others on out, since the library would
+// end.
+func jsonLines(in io.Reader, out io.Writer) io.ReadCloser {
+	passed, pass := io.Pipe()
+	go func() {
+		lines := bufio.NewReader(in)
+		for {
+			line, err := lines.ReadBytes('\n')
+			if jsontext.Value(line).IsValid() {
+				_, _ = pass.Write(line) // fails after the session
+			} else if len(bytes.TrimSpace(line)) > 0 {
+				_, _ = io.WriteString(out, notJSON) // the session's own write reports the error
 			}
-		case err != nil && !errors.Is(err, io.EOF):
-			s.failed.Store(&err)
+			if err != nil {
+				_ = pass.CloseWithError(err)
+				return
+			}
 		}
-		if err != nil && len(s.line) == 0 {
-			return 0, err
-		}
-	}
-	n := copy(p, s.line)
-	s.line = s.line[n:]
-	return n, nil
+	}()
+	return passed
 }
-
-// Write writes to the output.
-func (s *stdio) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	n, err := s.out.Write(p)
-	if err != nil {
-		s.failed.Store(&err)
-	}
-	return n, err
-}
-
-// Close keeps both open.
-func (*stdio) Close() error { return nil }
 
 // mcpTools are the tools of a language model.
 type mcpTools struct {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"slices"
 	"testing"
 	"testing/iotest"
@@ -236,10 +237,10 @@ func TestMCP_End(t *testing.T) {
 	assert.Contains(t, got.err, "the input is not the Model Context Protocol")
 
 	var errs bytes.Buffer
-	status := c.exec(t.Context(), iotest.ErrReader(errors.New("the terminal is gone")), io.Discard,
-		&errs, "mcp")
+	gone := &fs.PathError{Op: "read", Path: "/dev/stdin", Err: errors.New("the terminal is gone")}
+	status := c.exec(t.Context(), iotest.ErrReader(gone), io.Discard, &errs, "mcp")
 	assert.Equal(t, exitUnavailable, status)
 	assert.Regexp(t,
-		`^handoffctl: the session with the language model broke off: the terminal is gone\n$`,
+		`^handoffctl: the session with the language model broke off: read /dev/stdin: the terminal is gone\n$`,
 		errs.String())
 }
