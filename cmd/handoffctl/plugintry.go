@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/plugin"
 )
@@ -63,7 +63,7 @@ func (c *pluginTryCommand) Validate() error {
 		return fmt.Errorf("--count must not be below 0, but is %d", c.Count)
 	case slices.Contains(c.Town, ""):
 		return errors.New("--town must not be empty")
-	case !validReason(c.Reason):
+	case !reasonCode.MatchString(c.Reason):
 		return fmt.Errorf("--reason must be upper-case words such as PROTECTED_AREA, not %q", c.Reason)
 	}
 	return nil
@@ -115,14 +115,12 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 		}
 	}
 	fmt.Fprintf(a.err, "ready %s\n", strings.Join(plugin.Subjects(a.flags.World, c.Town...), " "))
-	noKeys := make(chan struct{})
 	if c.Answer == "ask" {
-		go readLines(ctx, a.in, p.keys, noKeys)
+		go p.readLines(ctx)
 	}
 	close(p.started)
 	select {
 	case <-ctx.Done():
-	case <-noKeys:
 	case <-lost:
 		return unavailablef("CONNECTION", nil, "the connection to the NATS server is lost, so no "+
 			"command can come; start plugin try again")
@@ -150,12 +148,12 @@ func (c *pluginTryCommand) mustBeAlone(ctx context.Context, a *app, nc *nats.Con
 		"%s: both would apply its commands. End that one first, or add --beside", others[0].Name, town)
 }
 
-// readLines sends the lines of in one at a time, and closes ended after the last one.
-func readLines(ctx context.Context, in io.Reader, lines chan<- string, ended chan<- struct{}) {
-	defer close(ended)
-	for scanner := bufio.NewScanner(in); scanner.Scan(); {
+// readLines reads the lines of the person, and ends the program after the last one.
+func (p *manualPlugin) readLines(ctx context.Context) {
+	defer p.end(nil)
+	for scanner := bufio.NewScanner(p.app.in); scanner.Scan(); {
 		select {
-		case lines <- scanner.Text():
+		case p.keys <- scanner.Text():
 		case <-ctx.Done():
 			return
 		}
@@ -165,16 +163,8 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- string, ended cha
 // manualRetry is the pause that busy and in-progress ask the engine to make.
 const manualRetry = time.Second
 
-// validReason reports whether an answer may have a reason code.
-func validReason(code string) bool {
-	c := &apply.Command{ApplyID: "handoff_" + strings.Repeat("0", 64)}
-	answer := apply.Refuse(c, code, "", false)
-	data, err := answer.MarshalWire()
-	if err == nil && code != "" {
-		_, err = apply.ParseAnswer(data, c.ApplyID, schemas.Limits{})
-	}
-	return err == nil && code != ""
-}
+// reasonCode matches the reason codes that an answer may have.
+var reasonCode = regexp.MustCompile("^[A-Z][A-Z0-9_]{0,63}$")
 
 // manualPlugin answers the commands of the engine as a person, or --answer, says, one at a time.
 type manualPlugin struct {
@@ -257,7 +247,7 @@ func (p *manualPlugin) typed(line string) (name, reason string, err error) {
 	if !strings.HasPrefix(name, "refused") {
 		return "", "", fmt.Errorf("%s takes no reason code", words[0])
 	}
-	if reason = words[1]; !validReason(reason) {
+	if reason = words[1]; !reasonCode.MatchString(reason) {
 		return "", "", fmt.Errorf("a reason code is upper-case words such as PROTECTED_AREA, not %q",
 			reason)
 	}
