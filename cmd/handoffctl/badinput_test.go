@@ -109,10 +109,9 @@ func TestBadInput_Files(t *testing.T) {
 		}
 		require.Equal(t, before, state(), "%s has changed the world", command)
 	}
-	assert.Contains(t, c.run("town", "put", files["a handoff"]).err,
-		" is an execution-handoff.v1, and a snapshot.v1 is meant\n")
-	assert.Contains(t, c.run("town", "put", files["a fixture"]).err,
-		" is a fixture without a snapshot, and a snapshot.v1 is meant\n")
+	for _, kind := range []string{"a handoff", "a fixture"} {
+		assert.Contains(t, c.run("town", "put", files[kind]).err, "/snapshot/day: is required\n")
+	}
 }
 
 // If a file cannot be written, a command says so before it does anything.

@@ -125,23 +125,10 @@ func (f *fixture) parse() error {
 	if f.element.Kind() != '{' {
 		return usagef("%s: a fixture is an object, not %s", f.label, short(f.element))
 	}
-	var members map[string]jsontext.Value
-	if err := json.Unmarshal(f.element, &members, lenient); err != nil {
-		return usagef("%s: %v", f.label, err)
-	}
-	if members["handoff"] != nil {
-		if err := f.parseParts(); err != nil {
-			return err
-		}
-	} else {
-		_, isHandoff := members["proposal"] // which may have members beyond the contract's
-		for _, member := range []string{"expect", "snapshot"} {
-			if members[member] != nil && !isHandoff {
-				return usagef("%s: a fixture with the member %s needs the member handoff", f.label,
-					member)
-			}
-		}
+	if in := unwrap(f.element); in.Handoff == nil {
 		f.Handoff = f.element
+	} else if err := f.parseParts(); err != nil {
+		return err
 	}
 	var h struct {
 		Proposal struct {
@@ -157,28 +144,24 @@ func (f *fixture) parse() error {
 // parseParts reads the members of a fixture that is not a handoff by itself.
 func (f *fixture) parseParts() error {
 	err := json.Unmarshal(f.element, &f.fixtureParts, lenient, json.RejectUnknownMembers(true))
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
+		return usagef("%s: the member %s is unknown or has the wrong type: handoffctl replay --help "+
+			"has the members of a fixture", f.label, orWhole(string(semantic.JSONPointer)))
+	}
 	if err != nil {
-		return usagef("%s: %s", f.label, memberError(err))
+		return usagef("%s: %s", f.label, sentence(err))
 	}
 	if f.Snapshot.Kind() == 'n' {
 		f.Snapshot = nil
 	}
-	if s := f.Expect.Status; s != "" && !slices.Contains(handoff.Statuses(), s) {
-		return usagef("%s: expect: there is no status %q", f.label, s)
-	}
 	if f.Name != "" {
 		f.label += " (" + show(f.Name) + ")"
 	}
-	decisions := []string{"", messages.Approve, messages.Reject}
-	outcomes := []apply.Status{apply.Applied, apply.Refused}
 	switch {
 	case f.setsOutcome() && f.Snapshot == nil:
 		return usagef("%s: a fixture with game or approval needs the member snapshot", f.label)
-	case f.Game != nil && !slices.Contains(outcomes, f.Game.Status):
+	case f.Game != nil && f.Game.Status != apply.Applied && f.Game.Status != apply.Refused:
 		return usagef("%s: game: the status is applied or refused, not %q", f.label, f.Game.Status)
-	case f.Approval != nil && !slices.Contains(decisions, f.Approval.Decision):
-		return usagef("%s: approval: the decision is approve or reject, not %q", f.label,
-			f.Approval.Decision)
 	}
 	return nil
 }
@@ -186,33 +169,17 @@ func (f *fixture) parseParts() error {
 // setsOutcome reports whether the fixture has the outcome of a game or a person.
 func (f *fixture) setsOutcome() bool { return f.Game != nil || f.Approval != nil }
 
-// memberError describes an invalid member of a fixture in words of JSON.
-func memberError(err error) string {
-	semantic, ok := errors.AsType[*json.SemanticError](err)
-	if !ok {
-		return sentence(err)
-	}
-	path := string(semantic.JSONPointer)
-	if errors.Is(err, json.ErrUnknownName) {
-		return fmt.Sprintf("there is no member %s: a fixture has the members name, comment, "+
-			"handoff, snapshot, game, approval and expect, and expect has status, reasonCode, "+
-			"result, resultBytes and error", path)
-	}
-	kinds := map[jsontext.Kind]string{
-		'0': "a number", '"': "a string", 't': "a boolean", 'f': "a boolean",
-		'n': "null", '{': "an object", '[': "an array",
-	}
-	return fmt.Sprintf("%s cannot be %s", orWhole(path), kinds[semantic.JSONKind])
-}
-
 // replayed is the outcome of a fixture.
 type replayed struct {
-	outcome   string       // the result's status, or refusedOutcome if there was no result
-	failure   *mismatch    // nil if everything is as expected
-	unchecked bool         // the fixture expects nothing
-	answered  *expectation // all that could be expected of the answer; nil if there was none
-	updated   bool         // the fixture expects the answer from now on
-	took      time.Duration
+	outcome   string    // the result's status, or refusedOutcome if there was no result
+	failure   *mismatch // nil if everything is as expected
+	unchecked bool      // the fixture expects nothing
+	// met is an expectation that the answer meets, and changes its differences from the fixture's
+	// own. Without an answer both are nil.
+	met     *expectation
+	changes []handoff.Difference
+	updated bool // the fixture expects the answer from now on
+	took    time.Duration
 }
 
 // refusedOutcome counts the handoffs that got an error reply.
@@ -226,34 +193,69 @@ type mismatch struct {
 	Differs  []string `json:"differs,omitempty"`
 }
 
-// judge compares an answer with the expected one. got describes the answer; differs has the details
+// judge compares an answer with the expected one. got describes the answer; details has the details
 // of an error reply.
-func (f *fixture) judge(answered *expectation, got string, differs []string) *replayed {
-	e, r := &f.Expect, &replayed{outcome: refusedOutcome, answered: answered}
-	failed := e.Error != answered.Error
+func (f *fixture) judge(answered *expectation, got string, details []string) *replayed {
+	r := &replayed{outcome: refusedOutcome, met: f.Expect.meeting(answered)}
+	r.changes = f.Expect.changes(r.met)
 	if answered.Error == "" {
-		r.outcome, r.unchecked = string(answered.Status), !e.compares()
-		differs = e.differences(answered)
-		failed = failed || len(differs) > 0 ||
-			cmp.Or(e.Status, answered.Status) != answered.Status ||
-			cmp.Or(e.ReasonCode, answered.ReasonCode) != answered.ReasonCode
+		r.outcome, r.unchecked = string(answered.Status), !f.Expect.compares()
+		details = resultDifferences(r.changes)
 	}
-	if failed {
-		r.failure = &mismatch{f.label, e.String(), got, differs}
+	if !r.unchecked && len(r.changes) > 0 {
+		r.failure = &mismatch{f.label, f.Expect.String(), got, details}
 	}
 	return r
 }
 
-// differences lists the differences between an answer and the whole result that e expects; none if
-// e expects no whole result.
-func (e *expectation) differences(answered *expectation) []string {
-	if e.ResultBytes == "" || e.ResultBytes == answered.ResultBytes {
-		return differences(e.Result, answered.Result)
+// meeting returns an expectation that an answer meets. It has the members of a result that e has.
+// If e has none, it has those that handoffctl record writes.
+func (e *expectation) meeting(answered *expectation) *expectation {
+	wanted := *answered
+	if answered.Error != "" {
+		return &wanted
 	}
-	if found := differences(jsontext.Value(e.ResultBytes), answered.Result); found != nil {
-		return found
+	if !e.comparesResult() {
+		wanted.Result = nil
+		return &wanted
 	}
-	return []string{"the bytes of the result: the same values, written in another way"}
+	if e.Status == "" {
+		wanted.Status = ""
+	}
+	if e.ReasonCode == "" {
+		wanted.ReasonCode = ""
+	}
+	if e.Result == nil {
+		wanted.Result = nil
+	}
+	if e.ResultBytes == "" {
+		wanted.ResultBytes = ""
+	}
+	return &wanted
+}
+
+// changes returns the differences of two expectations. The bytes of a result are compared as JSON,
+// and as text if that shows no difference.
+func (e *expectation) changes(met *expectation) []handoff.Difference {
+	found := handoff.Differences(e.tree(true), met.tree(true), false)
+	if found == nil {
+		found = handoff.Differences(e.tree(false), met.tree(false), false)
+	}
+	return found
+}
+
+// tree returns the expectation as a JSON tree; as a text if it has invalid JSON. With parse, the
+// bytes of a result are a tree too.
+func (e *expectation) tree(parse bool) any {
+	data, _ := json.Marshal(e, lenient) // of texts and of JSON that was read
+	tree, err := schemas.Decode(data, schemas.Limits{})
+	if err != nil {
+		return string(data)
+	}
+	if bytes, err := schemas.Decode([]byte(e.ResultBytes), schemas.Limits{}); parse && err == nil {
+		tree.(map[string]any)["resultBytes"] = bytes
+	}
+	return tree
 }
 
 // String lists the expectations.
@@ -279,23 +281,21 @@ func (e *expectation) String() string {
 // maxDifferences bounds how many differences of one result are printed.
 const maxDifferences = 8
 
-// differences lists the differences of two JSON values; none if want is nil.
-func differences(want, got jsontext.Value) []string {
-	if want == nil {
-		return nil
-	}
-	wantTree, err := schemas.Decode(want, schemas.Limits{})
-	if err != nil {
-		return []string{"the expectation cannot be compared: " + sentence(err)}
-	}
-	gotTree, err := schemas.Decode(got, schemas.Limits{})
-	if err != nil {
-		return []string{"the result cannot be compared: " + sentence(err)}
-	}
-	var found []string
-	for _, c := range handoff.Differences(wantTree, gotTree, false) {
-		found = append(found, fmt.Sprintf("%s: expected %s, got %s", orWhole(c.Path),
-			orNone(c.Before), orNone(c.After)))
+// resultDifferences describes those changes of an expectation that are in its result.
+func resultDifferences(changes []handoff.Difference) (found []string) {
+	for _, c := range changes {
+		path, inResult := strings.CutPrefix(c.Path, "/resultBytes")
+		if !inResult {
+			path, inResult = strings.CutPrefix(c.Path, "/result")
+		}
+		switch {
+		case !inResult, path == "" && c.Before == nil: // no part of a result is expected
+		case c.Path == "/resultBytes" && c.After.Kind() == '"':
+			found = append(found, "the bytes of the result: the same values, written in another way")
+		default:
+			found = append(found, fmt.Sprintf("%s: expected %s, got %s", orWhole(path),
+				orNone(c.Before), orNone(c.After)))
+		}
 	}
 	if len(found) > maxDifferences {
 		found = append(found[:maxDifferences],

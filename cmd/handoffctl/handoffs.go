@@ -47,7 +47,7 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if _, in := unwrap(data); in.Handoff != nil {
+	if in := unwrap(data); in.Handoff != nil {
 		data = in.Handoff
 	}
 	parent := trace.Parse(c.Trace, "")

@@ -63,9 +63,6 @@ func (a *app) readDocument(name, wanted string) (jsontext.Value, error) {
 	case elements[0].Kind() != '{':
 		return nil, usagef("%s is not an object, and a %s is meant", name, wanted)
 	}
-	if kind := kindOf(elements[0]); kind != "" {
-		return nil, usagef("%s is %s, and a %s is meant", name, kind, wanted)
-	}
 	return elements[0], nil
 }
 
@@ -132,51 +129,28 @@ func filesIn(paths []string) ([]string, error) {
 	return files, nil
 }
 
-// kindOf names the kind of a document without a snapshot; "" for any other document.
-func kindOf(document jsontext.Value) string {
-	version, in := unwrap(document)
-	switch {
-	case version == string(schemas.ExecutionHandoff), version == string(schemas.ExecutionResult):
-		return "an " + version
-	case in.Snapshot != nil:
-		return ""
-	case in.Handoff != nil:
-		return "a fixture without a snapshot"
-	case in.Result != nil:
-		return "an answer of send"
-	}
-	return ""
-}
-
 // wrapped are the documents in an object that is not itself a document: a fixture, a reply of town
 // get, or an answer of send.
 type wrapped struct {
-	Name     jsontext.Value `json:"name"`
-	Handoff  jsontext.Value `json:"handoff"`
-	Snapshot jsontext.Value `json:"snapshot"`
-	Result   jsontext.Value `json:"result"`
+	SchemaVersion jsontext.Value `json:"schemaVersion"`
+	Name          jsontext.Value `json:"name"`
+	Handoff       jsontext.Value `json:"handoff"`
+	Snapshot      jsontext.Value `json:"snapshot"`
+	Result        jsontext.Value `json:"result"`
 }
 
-// unwrap returns the documents in an object. An object with a schemaVersion is a document itself:
-// for it, unwrap returns that version instead.
-func unwrap(data []byte) (version string, in wrapped) {
-	var object struct {
-		SchemaVersion jsontext.Value `json:"schemaVersion"`
-		wrapped       `json:",inline"`
+// unwrap returns the documents in an object; none if the object is a document itself, with a
+// schemaVersion.
+func unwrap(data []byte) (in wrapped) {
+	if json.Unmarshal(data, &in, lenient) != nil || in.SchemaVersion != nil {
+		return wrapped{}
 	}
-	if json.Unmarshal(data, &object, lenient) != nil {
-		return "", wrapped{}
-	}
-	if object.SchemaVersion == nil {
-		return "", object.wrapped
-	}
-	_ = json.Unmarshal(object.SchemaVersion, &version) // revision 1 of a result has a number
-	return version, wrapped{}
+	return in
 }
 
 // snapshotIn returns the snapshot in a reply of town.get, and anything else as it is.
 func snapshotIn(data []byte) jsontext.Value {
-	if _, in := unwrap(data); in.Snapshot != nil {
+	if in := unwrap(data); in.Snapshot != nil {
 		return in.Snapshot
 	}
 	return data

@@ -10,12 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/server"
@@ -26,11 +25,11 @@ import (
 // replayCommand sends the handoffs of fixtures.
 type replayCommand struct {
 	Paths       []string `arg:"" name:"path" help:"Files, and directories to search for *.json, *.jsonl and *.ndjson; - for standard input."`
-	Concurrency positive `help:"Number of towns to replay at the same time. The handoffs of one town stay in their order." default:"1"`
+	Concurrency positive `help:"Number of towns, or with --fresh of files, to replay at the same time. The handoffs of one town stay in their order." default:"1"`
 	Strict      bool     `help:"Refuse fixtures that expect nothing before anything is sent."`
 	Fresh       bool     `help:"Replay against temporary servers, with a new world for each file."`
-	Update      bool     `help:"Write the answers into the fixtures that failed or expect nothing, and show the differences."`
-	JUnit       string   `name:"junit" help:"Also write a JUnit report to this file." placeholder:"FILE"`
+	Update      bool     `help:"Write the answers into the fixtures that failed or expect nothing, and show the differences." xor:"report"`
+	JUnit       string   `name:"junit" help:"Also write a JUnit report to this file." placeholder:"FILE" xor:"report"`
 }
 
 func (replayCommand) Help() string {
@@ -44,8 +43,7 @@ it would lower the town's day; then the fixture fails. "expect" is compared memb
 "result" as JSON, "resultBytes" byte for byte; "error" is the machine code of an error reply. An
 error reply that the fixture does not expect is a failure. A fixture that expects nothing is sent
 and counted as unchecked. replay prints the number of handoffs for each status, and every failure,
-and exits 1 if there is one. With --concurrency above 1 different towns are replayed at the same
-time.
+and exits 1 if there is one.
 
 "game" is a command-applied.v1 such as {"status": "applied", "snapshot": …} or {"status": "refused",
 "reasonCode": …}: replay answers the command with it in place of the town's game. "approval" is
@@ -67,17 +65,16 @@ Examples:
     handoffctl replay fixtures/ --fresh --update`
 }
 
-func (c *replayCommand) Run(ctx context.Context, a *app) (err error) {
+func (c *replayCommand) Run(ctx context.Context, a *app) error {
 	fixtures, err := c.load(a)
 	if err != nil {
 		return err
 	}
 	p := &player{app: a, fixtures: fixtures, line: a.progressLine()}
-	if c.Fresh {
-		p.fresh = &freshWorlds{timeout: a.flags.Timeout, clients: map[freshWorld]*client.Client{}}
-		defer func() { err = errors.Join(err, p.fresh.close()) }()
-	} else if p.server, err = a.connect(); err != nil {
-		return err
+	if !c.Fresh {
+		if p.server, err = a.connect(); err != nil {
+			return err
+		}
 	}
 	start := time.Now()
 	stopped := p.play(ctx, int(c.Concurrency))
@@ -106,8 +103,8 @@ func (c *replayCommand) load(a *app) ([]fixture, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkUpdate(files); err != nil {
-		return nil, err
+	if c.Update && slices.Contains(files, "-") {
+		return nil, usagef("--update writes into the files of the fixtures: name files, not -")
 	}
 	fixtures, err := loadFixtures(a, files)
 	if err != nil {
@@ -128,8 +125,7 @@ func (c *replayCommand) load(a *app) ([]fixture, error) {
 // player replays fixtures.
 type player struct {
 	app      *app
-	server   *client.Client // nil with fresh
-	fresh    *freshWorlds   // nil without --fresh
+	server   *client.Client // nil with --fresh
 	fixtures []fixture
 
 	mu    sync.Mutex // of line and count
@@ -140,42 +136,28 @@ type player struct {
 // play replays the fixtures, with concurrency lanes at once. It stops at the first error that is
 // not an answer, and returns it.
 func (p *player) play(ctx context.Context, concurrency int) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	all := p.lanes(concurrency)
-	lanes := make(chan []int, len(all))
-	for _, lane := range all {
-		lanes <- lane
+	lanes, working := errgroup.WithContext(ctx)
+	lanes.SetLimit(concurrency)
+	for _, lane := range p.lanes(concurrency) {
+		lanes.Go(func() error { return p.playLane(working, lane) })
 	}
-	close(lanes)
-	var workers sync.WaitGroup
-	for range concurrency {
-		workers.Go(func() {
-			for lane := range lanes {
-				if err := p.playLane(ctx, lane); err != nil {
-					stop(err)
-					return
-				}
-			}
-		})
-	}
-	workers.Wait()
-	err := context.Cause(ctx)
-	if errors.Is(err, context.Canceled) {
-		return unavailablef("INTERRUPTED", err, "interrupted")
+	err := lanes.Wait()
+	if err == nil && ctx.Err() != nil {
+		err = unavailablef("INTERRUPTED", ctx.Err(), "interrupted")
 	}
 	return err
 }
 
 // playLane replays the fixtures of a lane in their order.
-func (p *player) playLane(ctx context.Context, lane []int) error {
-	nth := 0 // of the fresh worlds of the lane's file
+func (p *player) playLane(ctx context.Context, lane []int) (err error) {
+	fresh := &freshWorlds{timeout: p.app.flags.Timeout, nth: map[string]int{}}
+	defer func() { err = errors.Join(err, fresh.close()) }()
 	for _, i := range lane {
-		if context.Cause(ctx) != nil {
+		if ctx.Err() != nil {
 			return nil
 		}
 		start := time.Now()
-		done, err := p.replay(ctx, &p.fixtures[i], &nth)
+		done, err := p.replay(ctx, &p.fixtures[i], fresh)
 		if err != nil {
 			return err
 		}
@@ -186,16 +168,16 @@ func (p *player) playLane(ctx context.Context, lane []int) error {
 	return nil
 }
 
-// lanes groups the indexes of the fixtures into one lane for each town; with --fresh, for each town
-// of each file. Without --fresh, a concurrency of 1 makes one lane.
+// lanes groups the indexes of the fixtures into one lane for each town; with --fresh, for each file.
+// Without --fresh, a concurrency of 1 makes one lane.
 func (p *player) lanes(concurrency int) [][]int {
 	var lanes [][]int
 	numbers := map[string]int{}
 	for i := range p.fixtures {
 		key := p.fixtures[i].town
 		switch {
-		case p.fresh != nil:
-			key = p.fixtures[i].file + "\x00" + key
+		case p.server == nil:
+			key = p.fixtures[i].file
 		case concurrency == 1:
 			key = ""
 		}
@@ -223,13 +205,13 @@ func (p *player) step() {
 	}
 }
 
-// replay replays one fixture in the nth world of its file. If its snapshot would lower the day of
-// its town there, replay takes the next world. An error means that no answer came.
-func (p *player) replay(ctx context.Context, f *fixture, nth *int) (*replayed, error) {
-	world, err := p.prepare(ctx, f, *nth)
-	for p.fresh != nil && client.IsCode(err, wire.CodeEpochRegression) {
-		*nth++
-		world, err = p.prepare(ctx, f, *nth)
+// replay replays one fixture. If its snapshot would lower the day of its town in a fresh world, the
+// town goes on in the next one. An error means that no answer came.
+func (p *player) replay(ctx context.Context, f *fixture, fresh *freshWorlds) (*replayed, error) {
+	world, err := p.prepare(ctx, f, fresh)
+	for p.server == nil && client.IsCode(err, wire.CodeEpochRegression) {
+		fresh.nth[f.town]++
+		world, err = p.prepare(ctx, f, fresh)
 	}
 	if refused, ok := errors.AsType[*client.ReplyError](err); ok && refused.Refused() {
 		return &replayed{outcome: refusedOutcome, failure: &mismatch{
@@ -256,11 +238,12 @@ func (p *player) replay(ctx context.Context, f *fixture, nth *int) (*replayed, e
 // prepare returns the world of a fixture, with the fixture's snapshot as the state of its town. In
 // a fresh world the fixture decides who applies the town's commands, and which types require
 // approval.
-func (p *player) prepare(ctx context.Context, f *fixture, nth int) (*client.Client, error) {
+func (p *player) prepare(
+	ctx context.Context, f *fixture, fresh *freshWorlds,
+) (world *client.Client, err error) {
 	world, put := p.server, client.Put{}
-	if p.fresh != nil {
-		var err error
-		if world, err = p.fresh.world(ctx, freshWorld{f.file, nth}); err != nil {
+	if world == nil {
+		if world, err = fresh.world(ctx, f.town); err != nil {
 			return nil, err
 		}
 		put.Apply, put.Approval = string(apply.Local), []handoff.ProposalType{}
@@ -274,14 +257,14 @@ func (p *player) prepare(ctx context.Context, f *fixture, nth int) (*client.Clie
 	if f.Approval != nil {
 		put.Approval = handoff.ProposalTypes()
 	}
-	_, err := world.PutTownJSON(ctx, f.Snapshot, put)
+	_, err = world.PutTownJSON(ctx, f.Snapshot, put)
 	if !client.IsCode(err, wire.CodeTownExists) {
 		return world, err
 	}
 	if put.Expected, err = currentHash(ctx, world, f.Snapshot); err != nil {
 		return nil, err
 	}
-	if p.fresh == nil {
+	if p.server != nil {
 		wanted, err := town.Parse(f.Snapshot, schemas.Limits{})
 		if err == nil && wanted.Hash == put.Expected {
 			return world, nil
@@ -320,76 +303,51 @@ func (f *fixture) send(ctx context.Context, world *client.Client) (*client.Outco
 	return world.SendJSON(ctx, f.Handoff)
 }
 
-// freshWorlds are empty worlds for fixtures: a server for each, on the NATS of the first. It is safe
-// for concurrent use.
+// freshWorlds are the temporary worlds of a file, each on a private server. A town is in the nth.
 type freshWorlds struct {
 	timeout time.Duration
-
-	mu      sync.Mutex
-	nats    string         // the URL; "" before the first world
+	nth     map[string]int
+	worlds  []*client.Client
 	ends    []func() error // of the servers
-	clients map[freshWorld]*client.Client
 }
 
-// freshWorld names the nth world of a file.
-type freshWorld struct {
-	file string
-	nth  int
-}
-
-// world returns a world; its first call makes it, empty.
-func (w *freshWorlds) world(ctx context.Context, at freshWorld) (*client.Client, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.clients[at] != nil {
-		return w.clients[at], nil
-	}
-	config := server.Config{Sync: server.SyncInterval, Open: true, NATS: w.nats}
-	config.Engine.World = fmt.Sprintf("fresh-%d", len(w.ends)+1)
-	s, end, err := privateServer(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	w.nats, w.ends = s.URL(), append(w.ends, end)
-	nc, err := nats.Connect(w.nats, nats.Name("handoffctl"))
-	if err != nil {
-		return nil, unavailable("CONNECTION", err)
-	}
-	c := &client.Client{Conn: nc, World: config.Engine.World, Timeout: w.timeout}
-	w.clients[at] = c
-	for {
-		// On a busy machine the server's lease may have lapsed: then the server stands by for a
-		// moment.
-		if _, err := c.Control(ctx, ""); !client.IsCode(err, "NO_RESPONDERS") {
-			return c, err
-		}
-		if err := backoff.Sleep(ctx, 20*time.Millisecond); err != nil {
+// world returns the world of a town.
+func (w *freshWorlds) world(ctx context.Context, townID string) (*client.Client, error) {
+	n := w.nth[townID]
+	if n == len(w.worlds) {
+		srv, end, err := privateServer(ctx, server.Config{Sync: server.SyncInterval})
+		if err != nil {
 			return nil, err
 		}
+		w.ends = append(w.ends, end)
+		world, err := client.Connect(srv.URL(), client.Options{Name: "handoffctl"})
+		if err != nil {
+			return nil, err
+		}
+		world.Timeout = w.timeout
+		w.worlds = append(w.worlds, world)
 	}
+	return w.worlds[n], nil
 }
 
-// close ends the servers, the one with the NATS last.
+// close ends the servers.
 func (w *freshWorlds) close() (err error) {
-	for _, c := range w.clients {
-		c.Conn.Close()
+	for _, world := range w.worlds {
+		world.Close()
 	}
-	for _, end := range slices.Backward(w.ends) {
+	for _, end := range w.ends {
 		err = errors.Join(err, end())
 	}
 	return err
 }
 
-// privateServer starts a server in this process, with its own NATS and data unless config has a NATS.
-// end ends the server and removes its data.
+// privateServer starts a server in this process, with its own NATS and data. end ends the server and
+// removes its data.
 func privateServer(
 	ctx context.Context, config server.Config,
 ) (srv *server.Server, end func() error, err error) {
 	config.Listen, config.Logger = "127.0.0.1:0", slog.New(slog.DiscardHandler)
-	if config.NATS == "" {
-		config.Data, err = os.MkdirTemp("", "handoffctl-")
-	}
-	if err == nil {
+	if config.Data, err = os.MkdirTemp("", "handoffctl-"); err == nil {
 		srv, err = server.Start(ctx, config)
 	}
 	if err != nil {

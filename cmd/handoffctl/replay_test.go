@@ -117,17 +117,31 @@ func TestPlayer_Step(t *testing.T) {
 	assert.Equal(t, "\r2001 of 2000 replayed\r"+strings.Repeat(" ", 21)+"\r", terminal.String())
 }
 
-func TestDifferences_Results(t *testing.T) {
+func TestExpectation_Changes(t *testing.T) {
 	t.Parallel()
-	same := jsontext.Value(`{"a": {"b": [1, 2]}, "c": null}`)
-	assert.Nil(t, differences(nil, same))
-	assert.Nil(t, differences(same, jsontext.Value(`{"c":null,"a":{"b":[1.0,2]}}`)))
-	assert.Equal(t, []string{
-		"/a/b: expected [1,2], got [2,1]", "/c: expected null, got none",
-		"/d~1e: expected none, got 7",
-	}, differences(same, jsontext.Value(`{"a": {"b": [2, 1]}, "d/e": 7}`)))
-	assert.Contains(t, differences(jsontext.Value(`{"a": 1, "a": 2}`), same)[0],
-		"the expectation cannot be compared: ")
+	const same = `{"a": {"b": [1, 2]}, "c": null}`
+	for _, row := range []struct {
+		expected, answered string
+		want               []string
+	}{
+		{"", same, nil},
+		{same, `{"c":null,"a":{"b":[1.0,2]}}`, nil},
+		{same, `{"a": {"b": [2, 1]}, "d/e": 7}`, []string{
+			"/a/b: expected [1,2], got [2,1]", "/c: expected null, got none",
+			"/d~1e: expected none, got 7",
+		}},
+		{"null", `{"a":1}`, []string{`(the whole): expected null, got {"a":1}`}},
+	} {
+		e := &expectation{Status: "executed", Result: jsontext.Value(row.expected)}
+		if row.expected == "" {
+			e.Result = nil
+		}
+		met := e.meeting(&expectation{Status: "executed", Result: jsontext.Value(row.answered)})
+		assert.Equal(t, row.want, resultDifferences(e.changes(met)), row.expected)
+	}
+	twice := &expectation{Result: jsontext.Value(`{"a": 1, "a": 2}`)}
+	assert.NotEmpty(t, twice.changes(&expectation{Result: jsontext.Value(`{"a": 2}`)}),
+		"no server answers so")
 }
 
 // The bytes of a result are compared, too, if its JSON is the expected one.
@@ -155,8 +169,10 @@ func TestReplayUpdate_Bytes(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o640), info.Mode().Perm())
 	link := filepath.Join(t.TempDir(), "link.json")
 	require.NoError(t, os.Symlink(file, link))
-	c.fails(exitUsage, "--update: "+link+" is named twice",
+	require.NoError(t, os.WriteFile(file, []byte(spaced), 0o640))
+	c.fails(exitUsage, "--update: "+link+" has changed since it was read, or is named twice",
 		"replay", "--fresh", "--update", file, link)
+	assert.Equal(t, exact, written(t, file))
 }
 
 func TestRewrite_ChangedFile(t *testing.T) {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/xml"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -16,7 +15,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
 )
 
 // summary has the findings of a replay.
@@ -122,23 +120,18 @@ func (a *app) writeSummary(t table, s *summary) {
 	}
 }
 
-// The elements of a report in JUnit's XML. writeJUnit counts the cases.
+// The elements of a report in JUnit's XML. The outermost suite has suites, and the others have cases.
+// writeJUnit counts the cases.
 type (
-	junitReport struct {
-		XMLName xml.Name `xml:"testsuites"`
-		junitCounts
-		Suites []*junitSuite `xml:"testsuite"`
-	}
 	junitSuite struct {
-		Name string `xml:"name,attr"`
-		junitCounts
-		Cases []junitCase `xml:"testcase"`
-	}
-	junitCounts struct {
-		Tests    int `xml:"tests,attr"`
-		Failures int `xml:"failures,attr"`
-		Errors   int `xml:"errors,attr"`
-		Skipped  int `xml:"skipped,attr"`
+		XMLName  xml.Name
+		Name     string        `xml:"name,attr,omitempty"`
+		Tests    int           `xml:"tests,attr"`
+		Failures int           `xml:"failures,attr"`
+		Errors   int           `xml:"errors,attr"`
+		Skipped  int           `xml:"skipped,attr"`
+		Suites   []*junitSuite `xml:"testsuite"`
+		Cases    []junitCase   `xml:"testcase"`
 	}
 	junitCase struct {
 		Name    string     `xml:"name,attr"`
@@ -156,7 +149,7 @@ type (
 
 // writeJUnit writes a report into a file.
 func writeJUnit(name string, suites ...*junitSuite) error {
-	report := junitReport{Suites: suites}
+	report := &junitSuite{XMLName: xml.Name{Local: "testsuites"}, Suites: suites}
 	for _, s := range suites {
 		for i := range s.Cases {
 			s.count(&s.Cases[i])
@@ -173,15 +166,15 @@ func writeJUnit(name string, suites ...*junitSuite) error {
 	return nil
 }
 
-func (n *junitCounts) count(c *junitCase) {
-	n.Tests++
+func (s *junitSuite) count(c *junitCase) {
+	s.Tests++
 	switch {
 	case c.Failure != nil:
-		n.Failures++
+		s.Failures++
 	case c.Error != nil:
-		n.Errors++
+		s.Errors++
 	case c.Skipped != nil:
-		n.Skipped++
+		s.Skipped++
 	}
 }
 
@@ -221,39 +214,6 @@ type update struct {
 	Difference string `json:"difference"`
 }
 
-// checkUpdate refuses arguments that conflict with --update.
-func (c *replayCommand) checkUpdate(files []string) error {
-	switch {
-	case !c.Update:
-		return nil
-	case slices.Contains(files, "-"):
-		return usagef("--update writes into the files of the fixtures: name files, not -")
-	case c.JUnit != "":
-		return usagef("--junit reports differences, and --update accepts them as expected: " +
-			"give one of them")
-	}
-	seen := map[string]bool{}
-	for _, file := range files {
-		place, err := filepath.EvalSymlinks(file)
-		if err == nil {
-			place, err = filepath.Abs(place)
-		}
-		if err == nil && seen[place] {
-			err = fmt.Errorf("%s is named twice", file)
-		}
-		var writable *os.File
-		if err == nil {
-			writable, err = os.OpenFile(place, os.O_WRONLY, 0)
-		}
-		if err != nil {
-			return usagef("--update: %v", err)
-		}
-		_ = writable.Close()
-		seen[place] = true
-	}
-	return nil
-}
-
 // updateFixtures makes each fixture that failed or expects nothing expect its answer, and rewrites
 // its file.
 func updateFixtures(fixtures []fixture) ([]update, error) {
@@ -262,12 +222,20 @@ func updateFixtures(fixtures []fixture) ([]update, error) {
 	for i := range fixtures {
 		f, r := &fixtures[i], fixtures[i].done
 		byFile[f.file] = append(byFile[f.file], f)
-		if r.answered == nil || r.failure == nil && !r.unchecked {
+		if r.met == nil || r.failure == nil && !r.unchecked {
 			continue
 		}
-		wanted := f.Expect.meeting(r.answered)
-		all = append(all, update{f.label, expectationDifference(&f.Expect, wanted)})
-		f.Expect, r.updated, changed[f.file] = *wanted, true, true
+		var text strings.Builder
+		for _, d := range r.changes {
+			if d.Before != nil {
+				fmt.Fprintf(&text, "- %s: %s\n", d.Path, d.Before)
+			}
+			if d.After != nil {
+				fmt.Fprintf(&text, "+ %s: %s\n", d.Path, d.After)
+			}
+		}
+		all = append(all, update{f.label, text.String()})
+		f.Expect, r.updated, changed[f.file] = *r.met, true, true
 	}
 	for _, file := range slices.Sorted(maps.Keys(changed)) {
 		if err := rewrite(file, byFile[file]); err != nil {
@@ -287,7 +255,7 @@ func rewrite(file string, fixtures []*fixture) error {
 	if err != nil || !slices.EqualFunc(elements, fixtures, func(e jsontext.Value, f *fixture) bool {
 		return bytes.Equal(e, f.element)
 	}) {
-		return usagef("%s has changed since it was read", file)
+		return usagef("%s has changed since it was read, or is named twice", file)
 	}
 	all := make([]*fixtureParts, len(fixtures))
 	for i, f := range fixtures {
@@ -297,30 +265,7 @@ func rewrite(file string, fixtures []*fixture) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(file, text)
-}
-
-// replaceFile gives a file another content, all of it or none.
-func replaceFile(file string, content []byte) error {
-	place, err := filepath.EvalSymlinks(file)
-	if err != nil {
-		return err
-	}
-	info, err := os.Stat(place)
-	if err != nil {
-		return err
-	}
-	fresh, err := os.CreateTemp(filepath.Dir(place), filepath.Base(place)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(fresh.Name()) // unless it has the file's name by then
-	_, err = fresh.Write(content)
-	err = errors.Join(err, fresh.Chmod(info.Mode().Perm()), fresh.Sync(), fresh.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(fresh.Name(), place)
+	return os.WriteFile(file, text, 0o666)
 }
 
 // fixtureFile writes fixtures as a file has them: one on each line, in an array unless they are
@@ -341,61 +286,4 @@ func fixtureFile(fixtures []*fixtureParts, jsonLines bool) ([]byte, error) {
 		return bytes.Join(lines, []byte("\n")), nil
 	}
 	return slices.Concat([]byte("[\n"), bytes.Join(lines, []byte(",\n")), []byte("]\n")), nil
-}
-
-// meeting returns an expectation that an answer meets. It has the members of a result that e has.
-// If e has none, it has those that handoffctl record writes.
-func (e *expectation) meeting(answered *expectation) *expectation {
-	wanted := *answered
-	switch {
-	case answered.Error != "":
-		return &wanted
-	case !e.comparesResult():
-		wanted.Result = nil
-		return &wanted
-	case differences(e.Result, answered.Result) == nil:
-		wanted.Result = e.Result // which may have another notation
-	}
-	if e.Status == "" {
-		wanted.Status = ""
-	}
-	if e.ReasonCode == "" {
-		wanted.ReasonCode = ""
-	}
-	if e.ResultBytes == "" {
-		wanted.ResultBytes = ""
-	}
-	return &wanted
-}
-
-// expectationDifference has a line for each value that differs. The bytes of a result are compared
-// as JSON, and as text if that shows no difference.
-func expectationDifference(was, is *expectation) string {
-	found := handoff.Differences(was.tree(true), is.tree(true), false)
-	if found == nil {
-		found = handoff.Differences(was.tree(false), is.tree(false), false)
-	}
-	var text strings.Builder
-	for _, d := range found {
-		if d.Before != nil {
-			text.WriteString("- " + d.Path + ": " + string(d.Before) + "\n")
-		}
-		if d.After != nil {
-			text.WriteString("+ " + d.Path + ": " + string(d.After) + "\n")
-		}
-	}
-	return text.String()
-}
-
-// tree returns the expectation as a JSON tree. With parse, the bytes of a result are a tree too.
-func (e *expectation) tree(parse bool) any {
-	data, _ := json.Marshal(e, lenient) // of texts and of JSON that was read
-	tree, err := schemas.Decode(data, schemas.Limits{})
-	if err != nil {
-		return nil // a result that no server gives
-	}
-	if bytes, err := schemas.Decode([]byte(e.ResultBytes), schemas.Limits{}); parse && err == nil {
-		tree.(map[string]any)["resultBytes"] = bytes
-	}
-	return tree
 }

@@ -123,7 +123,7 @@ func verifyFile(data []byte) (documents []checkedDocument) {
 
 // verifyElement checks a document, or the documents that an object without schemaVersion holds.
 func verifyElement(path string, element jsontext.Value) (documents []checkedDocument) {
-	_, in := unwrap(element)
+	in := unwrap(element)
 	var name string
 	if in.Name.Kind() == '"' {
 		_ = json.Unmarshal(in.Name, &name, lenient) // an unreadable name counts as none
