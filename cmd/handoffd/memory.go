@@ -5,13 +5,11 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/procfs"
+	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
 // The soft memory limit is three quarters of the usable memory. The rest is for memory that the Go
@@ -70,7 +68,7 @@ func limitMemory(limit int64, logger *slog.Logger) {
 	case os.Getenv("GOMEMLIMIT") != "":
 		limit, from = -1, "GOMEMLIMIT" // sets nothing
 	case limit == 0:
-		limit, from = usableMemory("/")
+		limit, from = usableMemory()
 		limit = max(leastMemory, int64(float64(limit)*ofMemory))
 	}
 	debug.SetMemoryLimit(limit)
@@ -78,47 +76,14 @@ func limitMemory(limit int64, logger *slog.Logger) {
 }
 
 // usableMemory returns the memory that the process may use, and its source: the machine, or the least
-// limit of its control groups (v2 or v1). root is the directory with proc and sys.
-func usableMemory(root string) (bytes int64, from string) {
+// limit of its control groups.
+func usableMemory() (bytes int64, from string) {
 	bytes, from = math.MaxInt64, "nothing"
-	proc, err := procfs.NewFS(filepath.Join(root, "proc"))
-	if err != nil {
-		return bytes, from
+	if machine, err := memlimit.FromSystem(); err == nil {
+		bytes, from = int64(machine), "the machine"
 	}
-	if machine, err := proc.Meminfo(); err == nil && machine.MemTotalBytes != nil {
-		bytes, from = int64(*machine.MemTotalBytes), "the machine"
-	}
-	process, err := proc.Proc(os.Getpid())
-	if err != nil {
-		return bytes, from
-	}
-	groups, _ := process.Cgroups() // none without control groups
-	for _, group := range groups {
-		path := filepath.Join("/", group.Path) // a group outside the namespace begins with /..
-		file := filepath.Join(root, "sys/fs/cgroup", path, "memory.max")
-		if slices.Contains(group.Controllers, "memory") { // version 1
-			file = filepath.Join(root, "sys/fs/cgroup/memory", path, "memory.limit_in_bytes")
-		} else if len(group.Controllers) > 0 {
-			continue
-		}
-		if limit := leastLimit(file, root); limit < bytes {
-			bytes, from = limit, "its control group"
-		}
+	if group, err := memlimit.FromCgroup(); err == nil && group < uint64(bytes) {
+		bytes, from = int64(group), "its control group"
 	}
 	return bytes, from
-}
-
-// leastLimit returns the least limit in a file of a control group and of the groups above it, up to
-// root; math.MaxInt64 if there is none.
-func leastLimit(file, root string) int64 {
-	least := int64(math.MaxInt64)
-	dir, name := filepath.Split(file)
-	for dir = filepath.Clean(dir); dir != filepath.Clean(root); dir = filepath.Dir(dir) {
-		text, _ := os.ReadFile(filepath.Join(dir, name))
-		limit, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max": no limit
-		if err == nil && limit > 0 {
-			least = min(least, limit)
-		}
-	}
-	return least
 }
