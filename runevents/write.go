@@ -49,25 +49,29 @@ var integers = json.UnmarshalFromFunc(func(d *jsontext.Decoder, n *int64) error 
 // schema of the type's payload. Its emittedAt is a real time. Its runId is a token of a subject (1
 // to 128 of A-Z a-z 0-9 _ -). Its idempotencyKey is the one that IdempotencyKey returns.
 func (w *Write) Validate() error {
+	data, err := json.Marshal(w)
+	if err != nil { // a text is not UTF-8, or the payload is no JSON
+		return schemas.Invalid(schemas.RunEventWrite,
+			schemas.Violation{Message: "cannot be written as JSON: " + err.Error()})
+	}
+	if _, err := schemas.Parse(schemas.RunEventWrite, data,
+		schemas.Limits{Bytes: len(data) + 1}); err != nil {
+		return err
+	}
 	if v := w.violations(); len(v) > 0 {
 		return schemas.Invalid(schemas.RunEventWrite, v...)
 	}
 	return nil
 }
 
+// violations returns the violations of a write that matches the schema run-event-write.v2.
 func (w *Write) violations() []schemas.Violation {
-	data, err := json.Marshal(w)
-	if err != nil {
-		return []schemas.Violation{unwritable(err)}
-	}
-	_, err = schemas.Parse(schemas.RunEventWrite, data, schemas.Limits{Bytes: len(data) + 1})
-	if err == nil && w.Payload != nil && w.EventType.Spec().Level != 0 {
-		_, err = schemas.Parse(schemas.Name(w.EventType), w.Payload,
+	if w.Payload != nil && w.EventType.Spec().Level != 0 {
+		_, err := schemas.Parse(schemas.Name(w.EventType), w.Payload,
 			schemas.Limits{Bytes: len(w.Payload) + 1})
-		err = schemas.Under(schemas.RunEventWrite, err, "payload")
-	}
-	if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
-		return invalid.Violations
+		if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
+			return under("/payload", invalid.Violations)
+		}
 	}
 	var violations []schemas.Violation
 	if _, err := schemas.ParseTime(w.EmittedAt); err != nil {
@@ -86,19 +90,6 @@ func (w *Write) violations() []schemas.Violation {
 		})
 	}
 	return violations
-}
-
-// unwritable returns the violation of a write that cannot be encoded as JSON: its text is not
-// UTF-8, or its payload is no JSON.
-func unwritable(err error) schemas.Violation {
-	v := schemas.Violation{Message: "cannot be written as JSON: " + err.Error()}
-	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
-		v.Path = string(semantic.JSONPointer)
-	}
-	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		v.Path = string(syntactic.JSONPointer)
-	}
-	return v
 }
 
 // under returns the violations of a value with their paths below path.
@@ -144,10 +135,11 @@ func (w *Write) event() (Event, error) {
 	return e, nil
 }
 
-// CheckAppend returns a *schemas.ValidationError if writes cannot be one append to any run. The
-// paths of the error are of a run-append-request.v1 ("/events/3/stepId"). An append has 1 to
-// MaxAppend writes, and Validate accepts each. All have the same runId, tenantId, projectId,
-// environmentId, planId and planVersion, since they are stored as one Run.
+// CheckAppend returns a *schemas.ValidationError if writes cannot be one append to any run. Each must
+// match the schema run-event-write.v2, as ParseAppend checks. The paths of the error are of a
+// run-append-request.v1 ("/events/3/stepId"). An append has 1 to MaxAppend writes, and Validate
+// accepts each. All have the same runId, tenantId, projectId, environmentId, planId and planVersion,
+// since they are stored as one Run.
 func CheckAppend(writes []Write) error {
 	if len(writes) < 1 || len(writes) > MaxAppend {
 		return schemas.Invalid(schemas.RunAppendRequest, schemas.Violation{

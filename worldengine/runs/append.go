@@ -58,9 +58,6 @@ func (s *Store) Submit(
 	from Sender, townID string, writes []runevents.Write,
 	client queue.Client[[]runevents.Appended],
 ) error {
-	if townID == "" {
-		return invalidTown("must not be empty")
-	}
 	if err := runevents.CheckAppend(writes); err != nil {
 		return err
 	}
@@ -70,12 +67,6 @@ func (s *Store) Submit(
 		appended, err := []runevents.Appended(nil), queue.ErrPanicked
 		defer func() { client.Answer(appended, err) }()
 		appended, err = s.append(ctx, from, townID, writes)
-	})
-}
-
-func invalidTown(message string) error {
-	return schemas.Invalid(schemas.RunAppendRequest, schemas.Violation{
-		Path: "/townId", Message: message,
 	})
 }
 
@@ -153,7 +144,9 @@ func (s *Store) plan(
 	plan, err := run.state.Plan(writes)
 	if err == nil && len(plan.Run.Events) > 0 && run.token != "" &&
 		run.token != wire.TownToken(townID) {
-		err = invalidTown("must be the town that the run is of")
+		err = schemas.Invalid(schemas.RunAppendRequest, schemas.Violation{
+			Path: "/townId", Message: "must be the town that the run is of",
+		})
 	}
 	return plan, err
 }

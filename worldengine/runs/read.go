@@ -204,9 +204,6 @@ func (s *Store) find(ctx context.Context, runID string) (index.Run, error) {
 
 // Town returns the token of a run's town. It fails as Events does.
 func (s *Store) Town(ctx context.Context, runID string) (string, error) {
-	if run, found := s.index.Run(runID); found {
-		return run.Town, nil
-	}
 	run, err := s.find(ctx, runID)
 	return run.Town, err
 }
