@@ -105,8 +105,7 @@ func (a *app) connect() (*client.Client, error) {
 	return a.server, nil
 }
 
-// ask sends a request of a verb, and prints the reply as it came, or text for people. The server
-// refuses duplicate names and invalid UTF-8 in the request's documents, and names the place.
+// ask sends a request of a verb, and prints the reply as it came, or text for people.
 func ask[Reply any](
 	ctx context.Context, a *app, verb wire.Verb, request any, text func(table, *Reply),
 ) error {
@@ -115,7 +114,7 @@ func ask[Reply any](
 		return err
 	}
 	var reply Reply
-	raw, err := server.Ask(ctx, verb, request, &reply, lenient)
+	raw, err := server.Ask(ctx, verb, request, &reply)
 	if err != nil {
 		return err
 	}

@@ -207,11 +207,7 @@ func (m *mcpTools) listTowns(ctx context.Context, _ struct{}) (any, error) {
 }
 
 func (m *mcpTools) readTown(ctx context.Context, in townArgument) (any, error) {
-	t, err := m.engine.Town(ctx, in.TownID)
-	if err != nil {
-		return nil, err
-	}
-	return t.JSON, nil
+	return m.engine.Town(ctx, in.TownID)
 }
 
 func (m *mcpTools) recall(ctx context.Context, in memoryArgument) (any, error) {

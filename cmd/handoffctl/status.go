@@ -55,7 +55,7 @@ func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) 
 		t.row("town", r.TownID)
 		a.writePause(t, r)
 		if of, err := server.Town(ctx, town); err == nil {
-			t.absence(&of.Town)
+			t.absence(of)
 		}
 	})
 }

@@ -135,11 +135,8 @@ func snapshotAt(ctx context.Context, server *client.Client, text string) (any, e
 	if err != nil {
 		return nil, err
 	}
-	tree, err := schemas.Decode(at.JSON, schemas.Limits{Bytes: len(at.JSON) + 1})
-	if err != nil {
-		return nil, err
-	}
-	return tree.(map[string]any)["snapshot"], nil
+	state := town.NewState(at.Snapshot).Canonical
+	return schemas.Decode(state, schemas.Limits{Bytes: len(state) + 1})
 }
 
 // changesBetween returns the differences of two states of a town, in the order of the paths. A path

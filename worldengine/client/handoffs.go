@@ -169,8 +169,8 @@ func (c *Client) outcome(runID string, data jsontext.Value) (o *Outcome, err err
 // Result returns the outcome of the handoff that a town accepted with a key. townID "" means the
 // last town that accepted the key.
 func (c *Client) Result(ctx context.Context, key, townID string) (*Outcome, error) {
-	var found messages.Result
-	_, err := c.Ask(ctx, wire.ResultGet, messages.ResultGet{IdempotencyKey: key, TownID: townID}, &found)
+	found, err := ask[messages.Result](ctx, c, wire.ResultGet,
+		messages.ResultGet{IdempotencyKey: key, TownID: townID})
 	if err != nil {
 		return nil, err
 	}

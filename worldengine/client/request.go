@@ -332,12 +332,13 @@ func ReplyErrorOf(msg *nats.Msg) *ReplyError {
 	return refused
 }
 
-// Ask sends a request to a verb as JSON, encoded with options, and decodes the reply into reply. It
-// returns the JSON of the reply.
+// Ask sends a request to a verb as JSON, and decodes the reply into reply. It returns the JSON of
+// the reply. The server refuses duplicate names in the request's documents, and names the place.
 func (c *Client) Ask(
-	ctx context.Context, verb wire.Verb, request, reply any, options ...json.Options,
+	ctx context.Context, verb wire.Verb, request, reply any,
 ) (jsontext.Value, error) {
-	body, err := json.Marshal(request, append(options, json.Deterministic(true))...)
+	body, err := json.Marshal(request, json.Deterministic(true),
+		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return nil, fmt.Errorf("client: the request of %s cannot be encoded: %w", verb, err)
 	}

@@ -19,11 +19,7 @@ import (
 type TownSummary = messages.ListedTown
 
 // Town is a town with its state.
-type Town struct {
-	messages.Town
-	// JSON is the reply as it came.
-	JSON jsontext.Value `json:"-"`
-}
+type Town = messages.Town
 
 // Town returns a town as it is now.
 func (c *Client) Town(ctx context.Context, townID string) (*Town, error) {
@@ -32,7 +28,7 @@ func (c *Client) Town(ctx context.Context, townID string) (*Town, error) {
 
 // TownAt returns a town after a revision; with 0 as it is now.
 func (c *Client) TownAt(ctx context.Context, townID string, revision uint64) (*Town, error) {
-	return c.askTown(ctx, wire.TownGet, messages.TownGet{TownID: townID, Revision: revision})
+	return ask[*Town](ctx, c, wire.TownGet, messages.TownGet{TownID: townID, Revision: revision})
 }
 
 // Put configures PutTown, which sets Put.Snapshot. The zero value creates the town. With Apply ""
@@ -43,7 +39,7 @@ type Put = messages.TownPut
 // not repeated if it may have been carried out: in that case look at the town.
 func (c *Client) PutTown(ctx context.Context, snapshot *town.Snapshot, put Put) (*Town, error) {
 	put.Snapshot = snapshot
-	return c.askTown(ctx, wire.TownPut, put)
+	return ask[*Town](ctx, c, wire.TownPut, put)
 }
 
 // PutTownJSON is PutTown with the JSON of a snapshot, which the server validates.
@@ -51,7 +47,7 @@ func (c *Client) PutTownJSON(
 	ctx context.Context, snapshot jsontext.Value, put Put,
 ) (*Town, error) {
 	put.Snapshot = snapshot
-	return c.askTown(ctx, wire.TownPut, put)
+	return ask[*Town](ctx, c, wire.TownPut, put)
 }
 
 // Patch configures PatchTown, which sets TownID and Patch. The server requires Expected.
@@ -64,25 +60,13 @@ func (c *Client) PatchTown(
 	ctx context.Context, townID string, merge jsontext.Value, patch Patch,
 ) (*Town, error) {
 	patch.TownID, patch.Patch = townID, merge
-	return c.askTown(ctx, wire.TownPatch, patch)
+	return ask[*Town](ctx, c, wire.TownPatch, patch)
 }
 
 // RemoveTown removes a town, and returns its last state and the revision of the removal. The
 // request is not repeated if it may have been carried out: in that case look at the town.
 func (c *Client) RemoveTown(ctx context.Context, townID string) (last TownSummary, err error) {
 	return ask[TownSummary](ctx, c, wire.TownRemove, messages.TownRemove{TownID: townID})
-}
-
-func (c *Client) askTown(ctx context.Context, verb wire.Verb, request any) (*Town, error) {
-	t := new(Town)
-	// The server refuses duplicate names and invalid UTF-8, and names the place.
-	data, err := c.Ask(ctx, verb, request, t, jsontext.AllowDuplicateNames(true),
-		jsontext.AllowInvalidUTF8(true))
-	if err != nil {
-		return nil, err
-	}
-	t.JSON = data
-	return t, nil
 }
 
 // Towns iterates over the towns of a query, in its order. It ends with the first error.
@@ -102,11 +86,7 @@ func (c *Client) Towns(
 
 // Run returns the state of a run.
 func (c *Client) Run(ctx context.Context, runID string) (*messages.Run, error) {
-	run, err := ask[messages.Run](ctx, c, wire.RunGet, messages.RunGet{RunID: runID})
-	if err != nil {
-		return nil, err
-	}
-	return &run, nil
+	return ask[*messages.Run](ctx, c, wire.RunGet, messages.RunGet{RunID: runID})
 }
 
 // Runs iterates over the runs of a town (with "" of all towns) that began at from or later, the
@@ -141,20 +121,12 @@ type Retried struct {
 	messages.Retried
 	// Result is nil while the handoff waits or its command is being applied.
 	Result *handoff.Result `json:"result"`
-	// JSON is the reply as it came.
-	JSON jsontext.Value `json:"-"`
 }
 
 // Retry retries a run that failed with PLUGIN_UNAVAILABLE. The request is not repeated if it may
 // have been carried out: in that case another call gets RUN_RETRIED, which names the new run.
 func (c *Client) Retry(ctx context.Context, r Retry) (*Retried, error) {
-	retried := new(Retried)
-	data, err := c.Ask(ctx, wire.RunRetry, r, retried)
-	if err != nil {
-		return nil, err
-	}
-	retried.JSON = data
-	return retried, nil
+	return ask[*Retried](ctx, c, wire.RunRetry, r)
 }
 
 // Approval is a proposal that needs a person's approval, or needed one.
@@ -200,20 +172,12 @@ type Decided struct {
 	messages.Decided
 	// Result is nil if there is none yet.
 	Result *handoff.Result `json:"result"`
-	// JSON is the reply as it came.
-	JSON jsontext.Value `json:"-"`
 }
 
 // Decide approves or rejects a proposal. The request is not repeated if it may have been carried
 // out, but the caller may repeat it: the same decision by the same person gets the same answer.
 func (c *Client) Decide(ctx context.Context, d Decision) (*Decided, error) {
-	decided := new(Decided)
-	data, err := c.Ask(ctx, wire.ApprovalDecide, d, decided)
-	if err != nil {
-		return nil, err
-	}
-	decided.JSON = data
-	return decided, nil
+	return ask[*Decided](ctx, c, wire.ApprovalDecide, d)
 }
 
 // Control returns whether a town is paused, or with "" whether the world is.
@@ -264,10 +228,6 @@ func (c *Client) Alerts(ctx context.Context, open bool) iter.Seq2[Alert, error] 
 func (c *Client) AcknowledgeAlert(
 	ctx context.Context, seq uint64, by, reason string,
 ) (*Alert, error) {
-	alert, err := ask[Alert](ctx, c, wire.AlertAck,
+	return ask[*Alert](ctx, c, wire.AlertAck,
 		messages.AlertAck{Seq: seq, ActorID: by, Reason: reason})
-	if err != nil {
-		return nil, err
-	}
-	return &alert, nil
 }
