@@ -35,9 +35,6 @@ type Config struct {
 	// Index is an open index that follows the world's log already. Close leaves it open. If it is
 	// nil, Open opens one and Close closes it.
 	Index *index.Index `kong:"-"`
-	// Known has the messages that an earlier engine of this process has seen in the log; nil for
-	// none. If the log lacks one of them, the log counts as lost.
-	Known *commitlog.Known `kong:"-"`
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules `kong:"-"`
 	// Apply is the binding of towns without one of their own: who applies their accepted commands.

@@ -151,9 +151,6 @@ func (e *Engine) Reach(ctx context.Context) error {
 	return err
 }
 
-// Known returns the messages that the engine has seen in the log, for the next engine's Config.
-func (e *Engine) Known() *commitlog.Known { return &e.log.Known }
-
 // MayStore returns why nothing can be stored now; nil if storing is possible, as far as is known.
 func (e *Engine) MayStore() error { return e.log.Full() }
 

@@ -1,11 +1,9 @@
 package worldengine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -35,35 +33,23 @@ func (e *Engine) openIndex(ctx context.Context) (err error) {
 }
 
 // raiseLost alerts operators to the records that the log lost since the index was written, if any.
-// The alert names the last ten.
 func (e *Engine) raiseLost() {
 	if len(e.lost) == 0 {
 		return
 	}
-	const most = 10
-	var named []string
-	for _, row := range slices.Backward(e.lost) {
-		if len(named) == most {
-			named = append(named, fmt.Sprintf("and %d more", len(e.lost)-most))
-			break
-		}
-		named = append(named, fmt.Sprintf("log sequence %d of town %s (%s)", row.Seq,
-			cmp.Or(row.Town, "none"), row.Kind))
-	}
 	lost := fmt.Errorf("the log has lost records that it had: %s; keep the old file of the "+
 		"index, rows.lost-%d, and put the newer log back if there is one",
-		strings.Join(named, "; "), e.lost[len(e.lost)-1].Seq)
+		index.Names(e.lost), e.lost[len(e.lost)-1].Seq)
 	e.alerts.Raise(alerts.LogLost.About(alerts.About{}, "{effect}", "The index was rebuilt, and "+
 		"handoffs are judged by the log as it is", "{error}", wire.Sentence(lost)))
 }
 
-// useIndex makes a log ask its index for the end of the log, and for the last persistedAt of towns
-// and runs.
+// useIndex makes a log ask its index for lost messages, and for the last persistedAt of towns and
+// runs.
 func useIndex(log *commitlog.Log, x *index.Index) {
-	log.Known.Indexed = x.Position
-	log.Known.Lacks = func(ctx context.Context) (bool, error) {
-		lost, err := x.Lost(ctx)
-		return len(lost) > 0, err
+	log.Known.Lost = func(ctx context.Context, upTo uint64) (string, error) {
+		lost, err := x.Lost(ctx, upTo)
+		return index.Names(lost), err
 	}
 	log.LastAt = func(ctx context.Context, subject string, header nats.Header) time.Time {
 		token := header.Get(wire.TownTokenHeader)

@@ -95,8 +95,8 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if config.Metrics != nil {
 		log.Committed = config.Metrics.Commit
 	}
-	if config.Known != nil {
-		log.Known.Adopt(config.Known)
+	if config.Index != nil { // from an earlier log, perhaps
+		log.Known.Doubt()
 	}
 	e := &Engine{
 		config: config, js: js, log: log, towns: commitlog.NewTowns(log),

@@ -1,7 +1,8 @@
 package commitlog_test
 
 import (
-	"strings"
+	"context"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,30 +11,46 @@ import (
 	"worldengine/worldengine/commitlog/logtest"
 )
 
-// An unchanged log passes; one with another message in the place of a known one is lost, until the
-// first one is back. The error names the last lost messages.
+// A log is lost while it ends before the last commit, or lacks messages of the index: up to that
+// commit, or after it. Nothing is appended then. The error names the messages that were lost first.
 func TestKnown_Check(t *testing.T) {
 	t.Parallel()
-	known, other := logtest.New(t), logtest.New(t)
-	for n := range 12 {
-		require.EqualValues(t, n+1, commit(t, known, int64(n), uint64(n)))
-		commit(t, other, int64(max(n, 1)), uint64(n))
+	log, older := logtest.New(t), logtest.New(t)
+	for n := range uint64(3) {
+		commit(t, log, int64(n), n)
 	}
-	require.NoError(t, known.Known.Check(t.Context(), known.Stream))
-
-	err := known.Known.Check(t.Context(), logtest.New(t).Stream)
+	commit(t, older, 0, 0)
+	require.NoError(t, log.Known.Check(t.Context(), log.Stream))
+	err := log.Known.Check(t.Context(), older.Stream)
 	require.ErrorIs(t, err, commitlog.ErrLogLost)
-	require.Equal(t, 10, strings.Count(err.Error(), `log sequence `), err)
-	require.Contains(t, err.Error(), `lost: log sequence 12 of town "t"`)
-	require.Contains(t, err.Error(), "; and 2 more. Put the newer log back")
+	require.ErrorContains(t, err, "read: it ends at sequence 1, and had 3. Put the newer log back")
+	require.NoError(t, log.Known.Check(t.Context(), log.Stream))
 
-	require.NoError(t, known.Known.Check(t.Context(), known.Stream))
-	require.NoError(t, known.Known.Check(t.Context(), other.Stream),
-		"it is the same at the sequences that are compared")
-	commit(t, other, 40, 12)
-	commit(t, known, 41, 12)
-	err = known.Known.Check(t.Context(), other.Stream)
-	require.ErrorContains(t, err, `lost: log sequence 13 of town "t"; log sequence 1 of town "t". Put`)
+	for _, upTo := range []uint64{3, math.MaxUint64} {
+		lost := map[uint64]string{upTo: "log sequence 7"}
+		log.Known.Lost = func(_ context.Context, upTo uint64) (string, error) { return lost[upTo], nil }
+		require.ErrorContains(t, log.Known.Check(t.Context(), log.Stream), "read: log sequence 7. Put")
+		lost[upTo] = "log sequence 8"
+		_, err = log.Append(t.Context(), logtest.Put(t, 4))
+		require.ErrorContains(t, err, "read: log sequence 7. Put")
+		require.ErrorIs(t, err, commitlog.ErrLogUnavailable)
+		clear(lost)
+		require.NoError(t, log.Known.Check(t.Context(), log.Stream))
+	}
+	commit(t, log, 4, 3)
+}
+
+// A log in doubt is checked before the first append.
+func TestKnown_Doubt(t *testing.T) {
+	t.Parallel()
+	log, lost := logtest.New(t), "log sequence 7"
+	log.Known.Lost = func(context.Context, uint64) (string, error) { return lost, nil }
+	log.Known.Doubt()
+	<-log.Known.Doubted()
+	_, err := log.Append(t.Context(), logtest.Put(t, 0))
+	require.ErrorIs(t, err, commitlog.ErrLogLost)
+	lost = ""
+	commit(t, log, 0, 0)
 }
 
 // Commits that come while the log is checked are no loss.

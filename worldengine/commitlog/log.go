@@ -55,7 +55,7 @@ type Log struct {
 	// is none.
 	LastAt func(ctx context.Context, subject string, header nats.Header) time.Time
 
-	// Known has the messages that this process has seen in the log.
+	// Known notices when another log has replaced this one.
 	Known Known
 
 	refused atomic.Pointer[refusal] // NATS's refusal of the last append for lack of room
@@ -209,7 +209,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 		return nil, fmt.Errorf("%w: %w: it stored a message at sequence %d, and had %d",
 			ErrLogUnavailable, ErrLogLost, ack.Sequence, expected)
 	}
-	l.Known.note(ack.Sequence, msg.Subject, msg.Header, msg.Data)
+	l.Known.note(ack.Sequence)
 	l.announce(ack.Sequence, msg)
 	return ack, nil
 }

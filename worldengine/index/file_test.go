@@ -135,6 +135,44 @@ func TestOpen_LogLostItsEnd(t *testing.T) {
 	}
 }
 
+// An index that has read on in the log of another history finds its lost rows before that place.
+func TestIndex_LostUpTo(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(5)
+	l := randomLog(g, 30)
+	o := newOracle(l.messages)
+	ix := open(t, l, "")
+	l.messages, l.end = slices.Clone(l.messages[:15]), 15
+	for range 40 {
+		g.at += 7
+		l.append(g.message())
+	}
+	_, err := ix.Sync(t.Context())
+	require.NoError(t, err)
+	for _, upTo := range []uint64{30, 29} {
+		lost, err := ix.Lost(t.Context(), upTo)
+		require.NoError(t, err)
+		require.Equal(t, o.rows[15:upTo], lost)
+	}
+	lost, err := ix.Lost(t.Context(), 15)
+	require.NoError(t, err)
+	require.Empty(t, lost)
+	l.forget(func(m message) bool { return 25 <= m.seq && m.seq <= 30 })
+	lost, err = ix.Lost(t.Context(), 30)
+	require.NoError(t, err)
+	require.Equal(t, o.rows[15:30], lost, "by an older row, if the log has discarded the newest")
+	require.NoError(t, ix.Close())
+}
+
+func TestNames(t *testing.T) {
+	t.Parallel()
+	rows := []Row{{Seq: 1, Town: "t", Kind: "put"}, {Seq: 2, Kind: "control"}}
+	require.Equal(t, "log sequence 2 of town none (control); log sequence 1 of town t (put)",
+		Names(rows))
+	require.Contains(t, Names(make([]Row, 12)), "; and 2 more")
+	require.Empty(t, Names(nil))
+}
+
 // History that the log has forgotten, the newest rows too, does not count as lost.
 func TestOpen_LogForgot(t *testing.T) {
 	t.Parallel()

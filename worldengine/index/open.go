@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -102,13 +104,29 @@ func (ix *Index) load(ctx context.Context) error {
 	return nil
 }
 
-// Lost returns the newest rows, ascending, that the log no longer has: it lost its end or was
-// replaced.
-func (ix *Index) Lost(ctx context.Context) ([]Row, error) {
+// Lost returns the newest rows up to a sequence, ascending, that the log no longer has: it lost its
+// end or was replaced.
+func (ix *Index) Lost(ctx context.Context, upTo uint64) ([]Row, error) {
 	ix.mu.RLock()
 	view := *ix.s // rows and names, once added, never change
 	ix.mu.RUnlock()
+	view.count, view.position = view.after(upTo)-1, min(view.position, upTo)
 	return surplus(ctx, ix.config.Source, &view)
+}
+
+// Names names the last ten of some rows, the newest first.
+func Names(rows []Row) string {
+	const most = 10
+	var named []string
+	for _, row := range slices.Backward(rows) {
+		if len(named) == most {
+			named = append(named, fmt.Sprintf("and %d more", len(rows)-most))
+			break
+		}
+		named = append(named, fmt.Sprintf("log sequence %d of town %s (%s)", row.Seq,
+			cmp.Or(row.Town, "none"), row.Kind))
+	}
+	return strings.Join(named, "; ")
 }
 
 // errEnough ends the visit of a log.
@@ -121,7 +139,9 @@ func surplus(ctx context.Context, source Source, s *state) (lost []Row, err erro
 	if err != nil || s.count == 0 {
 		return nil, err
 	}
-	differs := func(n uint32) bool {
+	// compare returns whether the log lacks the message of a row; neither, if the log may have
+	// discarded the message.
+	compare := func(n uint32) (has, lacks bool) {
 		var next *entry
 		readErr := source.EachAfter(ctx, s.row(n).Seq-1,
 			func(seq uint64, subject string, header nats.Header) error {
@@ -132,16 +152,29 @@ func surplus(ctx context.Context, source Source, s *state) (lost []Row, err erro
 		if !errors.Is(readErr, errEnough) {
 			err = cmp.Or(err, readErr)
 		}
-		if next == nil {
-			return s.row(n).Seq > end
+		switch {
+		case next == nil:
+			has = s.row(n).Seq <= end // all from here on was discarded
+		case next.seq > s.position:
+			return false, false
+		default:
+			has = s.has(next)
 		}
-		return next.seq <= s.position && !s.has(next)
+		return has, !has
 	}
-	if !differs(s.count) || err != nil {
+	has, lacks, last := false, false, s.count
+	for back := uint32(0); back < s.count && !has && !lacks && err == nil; back = 2*back + 1 {
+		last = s.count - back
+		has, lacks = compare(last)
+	}
+	if !lacks || err != nil {
 		return nil, err
 	}
-	first := 1 + sort.Search(int(s.count), func(i int) bool { return differs(uint32(i) + 1) })
-	for n := uint32(first); n <= s.count; n++ {
+	first := sort.Search(int(last), func(i int) bool {
+		_, lacks := compare(uint32(i) + 1)
+		return lacks
+	})
+	for n := uint32(first) + 1; n <= s.count; n++ {
 		lost = append(lost, s.view(s.row(n)))
 	}
 	return lost, err
@@ -149,7 +182,11 @@ func surplus(ctx context.Context, source Source, s *state) (lost []Row, err erro
 
 // has reports whether the state has the row of an entry.
 func (s *state) has(e *entry) bool {
-	r := s.row(s.after(e.seq - 1))
+	n := s.after(e.seq - 1)
+	if n > s.count {
+		return false
+	}
+	r := s.row(n)
 	return r.Seq == e.seq && r.At == e.at && r.RunID == fingerprint(e.runID) &&
 		r.Key == fingerprint(e.key) && s.names[wordNames].names[r.Kind] == e.kind &&
 		s.names[townNames].names[r.Town] == e.town

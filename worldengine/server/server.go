@@ -20,7 +20,6 @@ import (
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/httpd"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/lease"
@@ -183,7 +182,6 @@ type Server struct {
 	serving  atomic.Pointer[tenure]      // nil while the server stands by
 	changed  chan struct{}               // see Changed
 	index    atomic.Pointer[index.Index] // has followed the log; nil before there is one
-	known    *commitlog.Known            // seen by the engine of the last tenure; nil before
 	stop     context.CancelFunc          // ends the goroutine that stands by
 	ended    sync.WaitGroup              // of that goroutine
 }

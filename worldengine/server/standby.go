@@ -198,11 +198,7 @@ func (s *Server) openIndex(ctx context.Context, js jetstream.JetStream) error {
 // takeOver starts to serve the world. If it fails, the lease is given back.
 func (s *Server) takeOver(ctx context.Context, held *lease.Held) error {
 	t := &tenure{held: held}
-	err := s.checkIndex(ctx)
-	if err == nil {
-		err = s.startTenure(ctx, t)
-	}
-	if err != nil {
+	if err := s.startTenure(ctx, t); err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
 		defer cancel()
 		_ = s.finish(ctx, t) // nothing was taken, so there is nothing to finish
@@ -212,26 +208,10 @@ func (s *Server) takeOver(ctx context.Context, held *lease.Held) error {
 	return nil
 }
 
-// checkIndex returns an ErrLogLost if the log lacks records that this server has followed, such as
-// if an older copy replaced the log. The engine itself notices lost records of an earlier tenure.
-func (s *Server) checkIndex(ctx context.Context) error {
-	x := s.index.Load()
-	if x == nil {
-		return nil
-	}
-	lost, err := x.Lost(ctx)
-	if err == nil && len(lost) > 0 && (s.known == nil || lost[0].Seq > s.known.End()) {
-		err = fmt.Errorf("%w: it lacks %d records that this server has read, from sequence %d on; "+
-			"put the newer log back, or start the server again to go on without them",
-			commitlog.ErrLogLost, len(lost), lost[0].Seq)
-	}
-	return err
-}
-
 // startTenure starts the engine and its service.
 func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	ofEngine, ofService := s.config.Engine, s.config.Service
-	ofEngine.Index, ofEngine.Known = s.index.Load(), s.known
+	ofEngine.Index = s.index.Load()
 	if t.held != nil {
 		// A server that was suspended drops requests; the server that took over gets the same
 		// requests.
@@ -309,7 +289,6 @@ func (s *Server) finish(ctx context.Context, t *tenure) (err error) {
 	}
 	if t.engine != nil {
 		err = errors.Join(err, t.engine.Close(ctx))
-		s.known = t.engine.Known()
 	}
 	// The last answers must have left before the connections go.
 	for _, nc := range []*nats.Conn{s.conn, t.answering} {
