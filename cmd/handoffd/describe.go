@@ -64,7 +64,7 @@ func countTowns(ctx context.Context, engine *worldengine.Engine) string {
 
 // check prints the world that would be served, or returns an error if the settings do not allow it.
 func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.Config) error {
-	towns, err := server.Check(ctx, config)
+	towns, err := server.Check(config)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 
 // Check returns how many towns the world file has, or the error that Start would return. It finds
 // the errors that can be known without starting or connecting anything. It leaves nothing behind.
-func Check(ctx context.Context, config Config) (towns int, err error) {
+func Check(config Config) (towns int, err error) {
 	s := newServer(config)
 	defer s.abandon()
 	if err := s.config.checkAddresses(); err != nil {
@@ -29,7 +29,7 @@ func Check(ctx context.Context, config Config) (towns int, err error) {
 			return 0, err
 		}
 	}
-	file, err := s.config.worldFile(ctx)
+	file, err := s.config.worldFile()
 	if err != nil {
 		return 0, err
 	}

@@ -115,7 +115,7 @@ func TestBrowser_ExistingNATS(t *testing.T) {
 func TestCheck_WebSocketOrigin(t *testing.T) {
 	t.Parallel()
 	check := func(http string, origins ...string) error {
-		_, err := server.Check(t.Context(), server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(),
+		_, err := server.Check(server.Config{Listen: "127.0.0.1:0", Data: t.TempDir(),
 			HTTP: http, WebSocketOrigins: origins})
 		return err
 	}

@@ -26,6 +26,7 @@ import (
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/metrics"
 	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/platform"
 	"worldengine/worldengine/ratelimit"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/service"
@@ -144,11 +145,11 @@ func (c *Config) whyNoStreams(err error) error {
 }
 
 // worldFile returns the world file, or nil if there is none.
-func (c *Config) worldFile(ctx context.Context) ([]byte, error) {
+func (c *Config) worldFile() ([]byte, error) {
 	if c.WorldFile == "" {
 		return c.World, nil
 	}
-	file, err := worldfile.Read(ctx, c.WorldFile)
+	file, err := platform.ReadFile(c.WorldFile, worldfile.MaxBytes)
 	return file, c.inWorldFile(err)
 }
 

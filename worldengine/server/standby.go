@@ -218,7 +218,7 @@ func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 		ofService.Serves, ofService.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
 		ofEngine.Leased = t.held.Valid
 	}
-	file, err := s.config.worldFile(ctx)
+	file, err := s.config.worldFile()
 	if err != nil {
 		return err
 	}

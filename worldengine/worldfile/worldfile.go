@@ -4,11 +4,8 @@
 package worldfile
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
@@ -16,40 +13,8 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// maxBytes bounds a world file: some 30,000 towns.
-const maxBytes = 64 << 20
-
-// Read returns the content of a world file. The error names the bound if the file is larger. When
-// ctx is done, Read returns at once, also while it waits for the writer of a pipe.
-func Read(ctx context.Context, path string) ([]byte, error) {
-	var file []byte
-	var err error
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		file, err = readBounded(path)
-	}()
-	select {
-	case <-read:
-		return file, err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("it was not read to its end: %w", ctx.Err())
-	}
-}
-
-func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	file, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
-	if err == nil && len(file) > maxBytes {
-		err = fmt.Errorf("more than %d MiB, which a world file may have: leave towns out, and "+
-			"put them with handoffctl town put", maxBytes>>20)
-	}
-	return file, err
-}
+// MaxBytes bounds a world file: some 30,000 towns.
+const MaxBytes = 64 << 20
 
 // Town is one element of a world file.
 type Town struct {
@@ -63,7 +28,7 @@ type Town struct {
 // town-put-request.v1. The error is a *schemas.ValidationError with the JSON paths of all violations,
 // or another one of mayBind as it is.
 func Parse(file []byte, mayBind func(apply.Binding) error) ([]Town, error) {
-	tree, err := schemas.Decode(file, schemas.Limits{Bytes: maxBytes})
+	tree, err := schemas.Decode(file, schemas.Limits{Bytes: MaxBytes})
 	if err != nil {
 		return nil, err
 	}
