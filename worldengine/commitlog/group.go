@@ -41,44 +41,24 @@ const (
 	mostBytes  = 4 << 20
 )
 
-// waitingAppend is an append that waits for its turn.
+// waitingAppend is an append that waits for its turn, or for the answer to its batch.
 type waitingAppend struct {
 	msg   *nats.Msg
-	ended chan appended // gets one value: the batch's answer, or errAlone
-	batch bool          // the append is in a batch that is on its way
-	left  bool          // its caller waits no more for that batch
+	alone chan bool // gets one value: true if the append has to go by itself
+	ack   *jetstream.PubAck
+	err   error // ack and err are the batch's answer
 }
 
-// appended is the end of an append in a batch, or errAlone.
-type appended struct {
-	ack *jetstream.PubAck
-	err error
-}
-
-// errAlone: the append's turn to go by itself.
-var errAlone = errors.New("commitlog: the append is not part of a batch")
-
-// Publish implements Store.
+// Publish implements Store. It waits for the turn of the message, and for the answer to a batch,
+// even after ctx is done: each takes at most appendTimeout.
 func (s *GroupedStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	own := &waitingAppend{msg: msg, ended: make(chan appended, 1)}
+	own := &waitingAppend{msg: msg, alone: make(chan bool, 1)}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, own)
 	s.next()
 	s.mu.Unlock()
-	var end appended
-	select {
-	case end = <-own.ended:
-	case <-ctx.Done():
-		if s.leave(own) {
-			return nil, ctx.Err()
-		}
-		end = <-own.ended
-	}
-	if end.err != errAlone {
-		return end.ack, end.err
+	if alone := <-own.alone; !alone {
+		return own.ack, own.err
 	}
 	defer func() {
 		s.mu.Lock()
@@ -89,29 +69,12 @@ func (s *GroupedStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.P
 	return s.StreamStore.Publish(ctx, msg)
 }
 
-// leave takes an append off the queue, or has its batch's answer discarded, since its caller gave
-// up. It returns false if the append already has its answer or its turn, which the caller must
-// take.
-func (s *GroupedStore) leave(own *waitingAppend) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i := slices.Index(s.waiting, own); i >= 0 {
-		s.waiting = slices.Delete(s.waiting, i, i+1)
-		return true
-	}
-	own.left = own.batch
-	return own.left
-}
-
 // next gives waiting appends their turn. The caller holds the lock.
 func (s *GroupedStore) next() {
 	for len(s.waiting) > 0 && !s.batched {
 		if n := len(s.waiting); n >= leastBatch {
 			batch := s.take(min(n, mostBatch))
 			s.batched = true
-			for _, w := range batch {
-				w.batch = true
-			}
 			go s.storeBatch(batch)
 			return
 		}
@@ -120,7 +83,7 @@ func (s *GroupedStore) next() {
 		}
 		w := s.take(1)[0]
 		s.alone++
-		w.ended <- appended{err: errAlone}
+		w.alone <- true
 	}
 }
 
@@ -146,19 +109,17 @@ func (s *GroupedStore) storeBatch(batch []*waitingAppend) {
 	var refused *jetstream.APIError
 	isRefused := errors.As(err, &refused) || errors.Is(err, errNotSent)
 	for i, w := range batch {
-		w.batch = false
 		switch {
-		case w.left: // the caller resolves the doubt
 		case isRefused:
 			s.alone++
-			w.ended <- appended{err: errAlone}
 		case err != nil:
-			w.ended <- appended{err: err}
+			w.err = err
 		default:
-			w.ended <- appended{ack: &jetstream.PubAck{
+			w.ack = &jetstream.PubAck{
 				Stream: last.Stream, Sequence: last.Sequence - uint64(len(batch)-1-i),
-			}}
+			}
 		}
+		w.alone <- isRefused
 	}
 	s.batched = false
 	s.next()

@@ -1,7 +1,6 @@
 package commitlog
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -159,55 +158,6 @@ func TestGroupedStore_NoAnswer(t *testing.T) {
 		_, err = batchAck([]byte(answer), 4)
 		require.Error(t, err)
 	}
-}
-
-// An append whose caller leaves is not sent, and takes nobody's turn.
-func TestGroupedStore_CallerLeavesTheQueue(t *testing.T) {
-	t.Parallel()
-	s := newGrouped(t)
-	release := s.hold()
-	ctx, cancel := context.WithCancel(t.Context())
-	left := make(chan error, 1)
-	go func() {
-		_, err := s.Publish(ctx, appendTo(0, 0, "x"))
-		left <- err
-	}()
-	s.await(t, 1)
-	cancel()
-	require.ErrorIs(t, <-left, context.Canceled)
-	s.await(t, 0)
-	release()
-	ack, err := s.Publish(t.Context(), appendTo(0, 0, "y"))
-	require.NoError(t, err)
-	require.EqualValues(t, 1, ack.Sequence)
-}
-
-// Callers that leave a batch which is then refused leave no turn behind.
-func TestGroupedStore_CallersLeaveABatch(t *testing.T) {
-	t.Parallel()
-	s := newGrouped(t)
-	s.hold()
-	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	for i := range leastBatch {
-		all.Go(func() {
-			_, err := s.Publish(ctx, appendTo(i, 77, "x"))
-			assert.ErrorIs(t, err, context.Canceled)
-		})
-	}
-	s.await(t, leastBatch)
-	s.mu.Lock()
-	batch := s.take(leastBatch)
-	for _, w := range batch {
-		w.batch = true
-	}
-	s.mu.Unlock()
-	cancel()
-	all.Wait()
-	s.storeBatch(batch)
-	s.isIdle(t)
-	_, err := s.Publish(t.Context(), appendTo(0, 0, "y"))
-	require.NoError(t, err)
 }
 
 // Many writers of different towns, each guarded by its last append, lose nothing.
