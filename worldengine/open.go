@@ -52,11 +52,9 @@ func (e *Engine) closeIndex() error {
 
 // prepare makes an engine over the streams of its world, in which nothing runs yet.
 func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error) {
-	given, err := config.Settings().Checked()
+	given := config.Settings()
+	config, err := config.withDefaults()
 	if err != nil {
-		return nil, err
-	}
-	if config, err = config.withDefaults(); err != nil {
 		return nil, err
 	}
 	js, err := jetstream.New(nc)

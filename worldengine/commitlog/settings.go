@@ -299,8 +299,12 @@ func (p *Plan) Refusal(world string, discard bool) error {
 func PlanSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings,
 ) (*Plan, error) {
+	given, err := given.Checked()
+	if err != nil {
+		return nil, err
+	}
 	plan := &Plan{}
-	err := UntilItPasses(ctx, func(ctx context.Context) (err error) {
+	err = UntilItPasses(ctx, func(ctx context.Context) (err error) {
 		plan.log, err = OpenLog(ctx, js, world)
 		return err
 	})

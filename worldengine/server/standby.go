@@ -113,11 +113,8 @@ func (s *Server) begin(ctx context.Context) error {
 
 // checkSettings returns an error if this server could not serve the world that another one serves.
 func (s *Server) checkSettings(ctx context.Context, js jetstream.JetStream) error {
-	given, err := s.config.Engine.Settings().Checked()
-	if err == nil {
-		_, err = commitlog.AgreeSettings(ctx, js, s.config.Engine.World, given,
-			s.config.Engine.DiscardHistory)
-	}
+	_, err := commitlog.AgreeSettings(ctx, js, s.config.Engine.World, s.config.Engine.Settings(),
+		s.config.Engine.DiscardHistory)
 	return err
 }
 
