@@ -16,6 +16,7 @@ import (
 
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/platform"
 	"worldengine/worldengine/wire"
 )
 
@@ -83,19 +84,15 @@ func Read(dir string) (*Manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	// Another format may have other members, so the format is checked before them.
-	var head struct {
-		Format string `json:"format"`
-		World  string `json:"world"`
-	}
-	_ = json.Unmarshal(data, &head)
-	if format, found := strings.CutPrefix(head.Format, formatPrefix); found {
-		if err := commitlog.CheckFormat(head.World, format); err != nil {
+	m := new(Manifest)
+	err = json.Unmarshal(data, m)
+	// The rest of another format may not be readable, so the format counts first.
+	if format, found := strings.CutPrefix(m.Format, formatPrefix); found {
+		if err := commitlog.CheckFormat(m.World, format); err != nil {
 			return nil, err
 		}
 	}
-	m := new(Manifest)
-	if err = json.Unmarshal(data, m, json.RejectUnknownMembers(true)); err == nil {
+	if err == nil {
 		err = m.validate()
 	}
 	if err != nil {
@@ -172,32 +169,5 @@ func (m *Manifest) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(dir, ManifestFile), append(data, '\n')); err != nil {
-		return err
-	}
-	return syncPath(dir)
-}
-
-// writeFile writes a file and syncs it.
-func writeFile(path string, data []byte) error {
-	f, err := createFile(path)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-// createFile creates a file that only its owner may read.
-func createFile(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-}
-
-// syncPath syncs a file or a directory to the disk.
-func syncPath(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return platform.ReplaceFile(filepath.Join(dir, ManifestFile), append(data, '\n'))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/platform"
 	"worldengine/worldengine/wire"
 )
 
@@ -108,7 +109,7 @@ func (s *Stream) take(
 		return err
 	}
 	path := s.path(dir, dataFile)
-	f, err := createFile(path)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -132,11 +133,9 @@ func (s *Stream) take(
 		return err
 	}
 	path = s.path(dir, configFile)
-	if err := writeFile(path, meta); err != nil {
+	if err := platform.ReplaceFile(path, meta); err != nil {
 		return err
 	}
-	if s.Config, err = digest(path); err != nil {
-		return err
-	}
-	return syncPath(filepath.Join(dir, s.Name))
+	s.Config, err = digest(path)
+	return err
 }
