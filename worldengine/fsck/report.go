@@ -55,10 +55,6 @@ type Counts struct {
 // Kind is the kind of a finding that is not about a wrong message.
 type Kind string
 
-// LeftWaiting: a run waits for its town, but its server died, and no later server has ended it. A
-// repair does not mend it: handoffctl run cancel ends the run.
-const LeftWaiting Kind = "left-waiting"
-
 // IndexDiffers: the file of the index in use differs from the log. Sequence names a message of the
 // log, which itself is right.
 const IndexDiffers Kind = "index-differs"
@@ -138,22 +134,18 @@ const (
 		"A repair changes no message of the log, so they stay; a town whose last record can be " +
 		"read is served from that. Copy the data directory, look at the disk and at who may " +
 		"publish to NATS, and read docs/repair.md"
-	adviceLeftWaiting = "runs that wait for ever: the handoff waited in a server that has ended, " +
-		"its client is gone and its key is free. End each with handoffctl run cancel; a repair " +
-		"leaves them alone"
 	adviceIndex = "findings in the index: the file of a server's index differs from the log, which " +
 		"alone counts. Stop the server, delete the directory that --index names, and start the " +
 		"server: it builds the index from the log"
 )
 
-// Advice returns the meaning and the remedy of each class of the report's findings: in the log,
-// runs that wait for ever, and in the index. Towns that answer TOWN_DAMAGED have advice of their
-// own: see DamagedTown.
+// Advice returns the meaning and the remedy of each class of the report's findings: in the log, and
+// in the index. Towns that answer TOWN_DAMAGED have advice of their own: see DamagedTown.
 func (r *Report) Advice() (all []string) {
 	for _, class := range []struct {
 		kind   Kind
 		advice string
-	}{{"", adviceLog}, {LeftWaiting, adviceLeftWaiting}, {IndexDiffers, adviceIndex}} {
+	}{{"", adviceLog}, {IndexDiffers, adviceIndex}} {
 		if slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Kind == class.kind }) {
 			all = append(all, class.advice)
 		}

@@ -2,23 +2,19 @@ package fsck
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/wire"
 )
 
 // runState is a run that has not ended in the log so far.
 type runState struct {
-	runSeq int64     // of the last event of any producer
-	seq    uint64    // of the last message on the run's subject, 0 for none
-	stored time.Time // when that message was stored
+	runSeq int64  // of the last event of any producer
+	seq    uint64 // of the last message on the run's subject, 0 for none
 	// seen has the ids and idempotency keys of the events of an engine's run.
 	seen map[string]bool
 	// ofEngine reports whether the engine has emitted events of the run; the next members are only
@@ -132,7 +128,7 @@ func (r *runState) checkGuard(v *Verdict) {
 		v.want("the append was not guarded by the run's message before it", r.seq, guard)
 	}
 	r.lost = r.lost || guard != r.seq
-	r.seq, r.stored = v.Sequence, v.Time
+	r.seq = v.Sequence
 }
 
 // extend adds a checked record on the run's own subject.
@@ -159,28 +155,4 @@ func eventText(run *runevents.Run, i int) string {
 	e := &run.Events[i]
 	return fmt.Sprintf("runSeq %d, %s attempt %d", run.FirstSeq+int64(i),
 		strings.TrimSpace(string(e.EventType)+" "+e.StepID), e.LogicalAttemptID)
-}
-
-// waitingLimit is how long a run may wait after its last record before it counts as left. Live
-// servers end such runs within seconds.
-const waitingLimit = 2 * time.Minute
-
-// leftWaiting returns the runs that wait, without a record after since, though no command is being
-// applied to their town.
-func (l *LogCheck) leftWaiting(since time.Time) (left []Finding) {
-	for _, runID := range slices.Sorted(maps.Keys(l.Runs)) {
-		r := l.Runs[runID]
-		waits := r.tail.Status == runevents.RunPending || r.tail.Status == runevents.RunIsPaused
-		now := l.townBefore(r.town).town()
-		if !waits || now != nil && now.Pending != nil || r.stored.After(since) {
-			continue
-		}
-		left = append(left, Finding{
-			Kind: LeftWaiting, Stream: wire.LogStream(l.world), Sequence: r.seq,
-			Subject: wire.RunSubject(l.world, runID), Town: r.town,
-			What: "a run waits since " + runevents.Timestamp(r.stored) + ", and no server has it",
-			Want: "an end", Got: string(r.tail.Status),
-		})
-	}
-	return left
 }
