@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -57,9 +56,9 @@ func (e *Engine) resume(ctx context.Context) {
 func (e *Engine) resumeTown(ctx context.Context, token string) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	rec, err := e.lastRecord(ctx, token)
-	if err == nil && rec != nil && rec.Pending != nil {
-		err = e.ensureInTurn(rec.TownID)
+	current, err := e.log.LoadToken(ctx, token)
+	if err == nil && current.Pending != nil {
+		err = e.ensureInTurn(current.State.Snapshot.TownID)
 	}
 	if err != nil && ctx.Err() == nil {
 		e.config.Logger.Error("a pending command cannot be resumed", "town", token, "error", err)
@@ -217,9 +216,9 @@ func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool
 	for _, subject := range []string{
 		wire.LogSubject(e.config.World, token), wire.RefusedSubject(e.config.World, token),
 	} {
-		oldest, err := e.log.Store.Next(ctx, subject, 1)
+		oldest, err := e.log.Next(ctx, subject, 1)
 		if err != nil {
-			return false, fmt.Errorf("%w: %w", commitlog.ErrLogUnavailable, err)
+			return false, err
 		}
 		if oldest == nil || oldest.Sequence <= tail.Guard || e.log.Stream == nil {
 			continue

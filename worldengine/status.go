@@ -102,36 +102,23 @@ func (e *Engine) Towns(
 func (e *Engine) nameTown(
 	ctx context.Context, report *messages.WorldReport, token string,
 ) error {
-	rec, err := e.lastRecord(ctx, token)
-	switch {
-	case errors.Is(err, commitlog.ErrDamaged) || err == nil && rec == nil:
+	current, err := e.log.LoadToken(ctx, token)
+	if errors.Is(err, commitlog.ErrTownDamaged) || err == nil && current.Seq == 0 {
 		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return err
 	}
-	if by := rec.Paused; by != nil {
+	townID := current.Held().Snapshot.TownID
+	if by := current.Paused; by != nil {
 		report.TownsPaused = append(report.TownsPaused, messages.TownPause{
-			TownID: rec.TownID, ActorID: by.ActorID, Reason: by.Reason, Since: by.At})
+			TownID: townID, ActorID: by.ActorID, Reason: by.Reason, Since: by.At})
 	}
-	if rec.Pending != nil {
+	if current.Pending != nil {
 		report.TownsPending = append(report.TownsPending, messages.TownPending{
-			TownID: rec.TownID, RunID: rec.Pending.Run.RunID})
+			TownID: townID, RunID: current.Pending.Run.RunID})
 	}
 	return nil
-}
-
-// lastRecord reads the last record of the town with a token; nil if there is none. It returns
-// commitlog.ErrDamaged if the record cannot be read.
-func (e *Engine) lastRecord(ctx context.Context, token string) (*commitlog.Record, error) {
-	msg, err := e.log.LastOfToken(ctx, token)
-	if err != nil || msg == nil {
-		return nil, err
-	}
-	rec, err := commitlog.ReadRecord(msg.Data)
-	if err != nil {
-		err = fmt.Errorf("%w: %w", commitlog.ErrDamaged, err)
-	}
-	return rec, err
 }
 
 // AbsentPlugin returns the absence of a town's plugin, nil if the plugin was there at the last
@@ -175,10 +162,7 @@ func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) ([]str
 		if err != nil {
 			townID = token
 		}
-		msg, err := e.log.LastOfToken(ctx, token)
-		if err == nil && msg != nil {
-			_, err = commitlog.ReadEntry(townID, msg)
-		}
+		_, err = e.log.LoadToken(ctx, token)
 		switch {
 		case errors.Is(err, commitlog.ErrTownDamaged):
 			damaged = append(damaged, townID)

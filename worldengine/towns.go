@@ -365,9 +365,9 @@ func (q *TownQuery) passes(t *messages.ListedTown, pending bool) bool {
 // pendingRun returns the run whose command is being applied in the town with a token; "" if the run
 // has ended, or the town is damaged.
 func (e *Engine) pendingRun(ctx context.Context, token string) string {
-	rec, err := e.lastRecord(ctx, token)
-	if err != nil || rec == nil || rec.Pending == nil {
+	current, err := e.log.LoadToken(ctx, token)
+	if err != nil || current.Pending == nil {
 		return ""
 	}
-	return rec.Pending.Run.RunID
+	return current.Pending.Run.RunID
 }

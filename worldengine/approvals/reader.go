@@ -73,7 +73,7 @@ func (r *Reader) Refresh(ctx context.Context) error {
 	for token, seq := range r.Index.Newest(index.Asked) {
 		known := before[token]
 		if known.seq < seq {
-			town, err := r.load(ctx, token)
+			town, err := r.Log.LoadToken(ctx, token)
 			if errors.Is(err, commitlog.ErrTownDamaged) {
 				r.Logger.Error("the proposals that wait in a town cannot be read", "town", token,
 					"error", err)
@@ -200,7 +200,7 @@ func (r *Reader) places(
 	ctx context.Context, townID string, of func(townID string) bool,
 ) ([]place, error) {
 	if townID != "" {
-		town, err := r.load(ctx, wire.TownToken(townID))
+		town, err := r.Log.Load(ctx, townID)
 		return r.open(&town), err
 	}
 	_, err := r.Index.Sync(ctx)
@@ -208,15 +208,6 @@ func (r *Reader) places(
 		err = r.Refresh(ctx)
 	}
 	return slices.DeleteFunc(r.all(), func(p place) bool { return !of(p.townID) }), err
-}
-
-// load returns a town by its token, the zero one if it does not exist.
-func (r *Reader) load(ctx context.Context, token string) (town commitlog.Entry, err error) {
-	msg, err := r.Log.LastOfToken(ctx, token)
-	if msg == nil || err != nil {
-		return town, err
-	}
-	return commitlog.ReadEntry(token, msg)
 }
 
 // reading makes the rows of a page. It reads each town of the page once.
@@ -238,7 +229,7 @@ func (r *reading) town(ctx context.Context, token string) (*listed, error) {
 		return town, nil
 	}
 	var known *listed
-	current, err := r.load(ctx, token)
+	current, err := r.Log.LoadToken(ctx, token)
 	if err == nil {
 		known = &listed{Entry: current}
 	} else if errors.Is(err, commitlog.ErrTownDamaged) {

@@ -58,7 +58,7 @@ func TestLog_Commit(t *testing.T) {
 	damaged, err := l.Commit(t.Context(), msg, second)
 	require.NoError(t, err)
 	_, err = l.Load(t.Context(), "t")
-	require.ErrorContains(t, err, fmt.Sprintf(`town "t", log sequence %d`, damaged))
+	require.ErrorContains(t, err, fmt.Sprintf("town t, log sequence %d", damaged))
 
 	l.MaxPayload = func() int64 { return 100 }
 	_, err = l.Commit(t.Context(), logtest.Put(t, 4), damaged)

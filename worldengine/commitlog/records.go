@@ -41,21 +41,25 @@ func (l *Log) Next(
 // Load reads a town's current entry, the zero entry if the town does not exist. It returns
 // ErrTownDamaged or ErrLogUnavailable.
 func (l *Log) Load(ctx context.Context, townID string) (Entry, error) {
-	msg, err := l.LastOf(ctx, townID)
+	return l.LoadToken(ctx, wire.TownToken(townID))
+}
+
+// LoadToken is Load for the town with a token.
+func (l *Log) LoadToken(ctx context.Context, token string) (Entry, error) {
+	msg, err := l.lastOf(ctx, token)
 	if msg == nil || err != nil {
 		return Entry{}, err
 	}
-	return ReadEntry(townID, msg)
+	return ReadEntry(msg)
 }
 
 // LastOf returns a town's last message, or nil if the town does not exist. It returns
 // ErrTownDamaged or ErrLogUnavailable.
 func (l *Log) LastOf(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
-	return l.LastOfToken(ctx, wire.TownToken(townID))
+	return l.lastOf(ctx, wire.TownToken(townID))
 }
 
-// LastOfToken is LastOf for the town with a token.
-func (l *Log) LastOfToken(ctx context.Context, token string) (*jetstream.RawStreamMsg, error) {
+func (l *Log) lastOf(ctx context.Context, token string) (*jetstream.RawStreamMsg, error) {
 	msg, err := l.Store.Last(ctx, wire.LogSubject(l.World, token))
 	if errors.Is(err, ErrUnreadable) {
 		return nil, fmt.Errorf("%w: town %s: %w", ErrTownDamaged, token, err)
@@ -67,15 +71,15 @@ func (l *Log) LastOfToken(ctx context.Context, token string) (*jetstream.RawStre
 }
 
 // ReadEntry reads a town's entry from a message of its subject. It returns ErrTownDamaged.
-func ReadEntry(townID string, msg *jetstream.RawStreamMsg) (Entry, error) {
+func ReadEntry(msg *jetstream.RawStreamMsg) (Entry, error) {
 	rec, err := ReadRecord(msg.Data)
 	var state town.State
 	if err == nil {
 		state, err = rec.State(msg.Header.Get(wire.HashHeader))
 	}
 	if err != nil {
-		return Entry{}, fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID,
-			msg.Sequence, err)
+		return Entry{}, fmt.Errorf("%w: town %s, log sequence %d: %w", ErrTownDamaged,
+			wire.LoggedTown(msg.Subject), msg.Sequence, err)
 	}
 	return rec.Town(msg.Sequence, state), nil
 }

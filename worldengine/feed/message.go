@@ -54,28 +54,13 @@ func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 	return append(b, "]}"...), nil
 }
 
-// record is the part of a commit record that a commit message shows.
-type record struct {
-	SchemaVersion string         `json:"schemaVersion"`
-	TownID        string         `json:"townId"`
-	Run           *runevents.Run `json:"run"`
-}
-
-func readRecord(msg *jetstream.RawStreamMsg) (*record, error) {
+func readRecord(msg *jetstream.RawStreamMsg) (*commitlog.Record, error) {
 	if msg.Header.Get(wire.KindHeader) == "" {
 		return nil, errors.New("feed: the message has no header Kind")
 	}
-	rec := new(record)
-	body, err := commitlog.Body(msg.Data)
+	rec, err := commitlog.ReadRecord(msg.Data)
 	if err != nil {
 		return nil, err
-	}
-	if err := json.Unmarshal(body, rec); err != nil {
-		return nil, fmt.Errorf("feed: the body is no commit record: %w", err)
-	}
-	if rec.SchemaVersion != commitlog.RecordVersion {
-		return nil, fmt.Errorf("feed: the body is a %q and no %s", rec.SchemaVersion,
-			commitlog.RecordVersion)
 	}
 	if token := TownToken(msg.Subject, msg.Header); token != wire.TokenOf(rec.TownID) {
 		return nil, fmt.Errorf("feed: the body is about the town %q, and its message about %q",

@@ -119,7 +119,7 @@ func unknown(townID string) error { return fmt.Errorf("%w: %q", town.ErrUnknown,
 func (r *Reader) read(
 	ctx context.Context, townID string, msg *jetstream.RawStreamMsg,
 ) (Town, error) {
-	entry, err := commitlog.ReadEntry(townID, msg)
+	entry, err := commitlog.ReadEntry(msg)
 	if err == nil && entry.Removed != nil {
 		err = unknown(townID)
 	}
@@ -266,13 +266,13 @@ func (r *Reader) Newest(
 		end = min(end, w.Before-1)
 	}
 	for seq := end; seq > first; seq-- {
-		msg, err := r.Log.Store.At(ctx, seq)
+		msg, err := r.Log.At(ctx, seq)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		switch {
 		case err != nil && !isDamage(err):
-			return fmt.Errorf("%w: message %d: %w", commitlog.ErrLogUnavailable, seq, err)
+			return err
 		case err != nil || msg == nil || msg.Subject == wire.ControlSubject(r.Log.World) ||
 			!commitlog.IsHistory(r.Log.World, msg.Subject):
 			continue

@@ -3,7 +3,6 @@ package history
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -97,9 +96,9 @@ func (r *Reader) summary(
 		wire.LogSubject(r.Log.World, token):     &kept.Log,
 		wire.RefusedSubject(r.Log.World, token): &kept.Refused,
 	} {
-		msg, err := r.Log.Store.Next(ctx, subject, 1)
+		msg, err := r.Log.Next(ctx, subject, 1)
 		if err != nil {
-			return found, nil, unavailable(subject, err)
+			return found, nil, err
 		}
 		if msg != nil {
 			*seq = msg.Sequence
@@ -107,10 +106,6 @@ func (r *Reader) summary(
 	}
 	found = r.index.Results([]string{token}, kept, maxRead)
 	return found, summaryOf(entry.State.Snapshot, found.Counts), nil
-}
-
-func unavailable(of string, err error) error {
-	return fmt.Errorf("%w: memory of %s: %w", commitlog.ErrLogUnavailable, of, err)
 }
 
 func summaryOf(now *town.Snapshot, counts map[string]int) *messages.MemorySummary {
@@ -223,11 +218,11 @@ func (r *Reader) toldAt(ctx context.Context, seq uint64) (*told, error) {
 	if t, known := r.told.Get(seq); known {
 		return t, nil
 	}
-	msg, err := r.Log.Store.At(ctx, seq)
-	if err != nil && !isDamage(err) {
-		return nil, unavailable(fmt.Sprintf("log sequence %d", seq), err)
-	}
-	if msg == nil || err != nil {
+	msg, err := r.Log.At(ctx, seq)
+	switch {
+	case err != nil && !isDamage(err):
+		return nil, err
+	case msg == nil || err != nil:
 		return nil, nil
 	}
 	t, err := r.tell(ctx, msg)

@@ -618,7 +618,7 @@ func (w *walk) crash() {
 		case rec.Kind == machine.KindControl && rec.TownID == "":
 			w.control = machine.Town{Seq: seq, Paused: rec.Paused}
 		case rec.Kind.OfTown():
-			w.machine, err = commitlog.ReadEntry(w.id, m.RawStreamMsg)
+			w.machine, err = commitlog.ReadEntry(m.RawStreamMsg)
 			require.NoError(w.t, err)
 		case rec.Kind == machine.KindRun || rec.Kind == machine.KindEvents:
 			w.tails[rec.Run.RunID] = cmp.Or(w.tails[rec.Run.RunID], machine.NewTail(nil, 0))
