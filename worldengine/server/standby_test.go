@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -179,7 +180,12 @@ func TestLogLost_OlderCopy(t *testing.T) {
 	if oneServes(t, [2]*server.Server{writer, behind}); behind.Serving() {
 		writer, endWriter, behind, endBehind = behind, endBehind, writer, endWriter
 	}
-	scrapesSoon(t, behind, fmt.Sprint("handoffd_indexed_sequence ", newest))
+	logEnd := regexp.MustCompile(`(?m)^handoffd_log_last_sequence (\d+)$`)
+	eventually(t, func() bool { // a request that was sent again may have left more records
+		metrics := scrape(t, behind)
+		end := logEnd.FindStringSubmatch(metrics)
+		return end != nil && strings.Contains(metrics, "handoffd_indexed_sequence "+end[1]+"\n")
+	})
 	newer := nats.copied()
 
 	nats.putBack(older)
