@@ -92,7 +92,6 @@ type follower struct {
 
 	after string    // the cursor
 	at    time.Time // when the last commit was persisted; zero before the first
-	wait  bool      // requests wait for a commit: the server has answered before
 }
 
 // begin sets the cursor of the commit before the first one.
@@ -114,11 +113,8 @@ func (f *follower) begin(follow *Follow) (err error) {
 // stopped. If the log ends before the cursor, page goes back to the time of the last yielded
 // commit, or to the oldest commit if there is none.
 func (f *follower) page(yield func(messages.Commit, error) bool) (more bool, err error) {
-	request := messages.EventListRequest{After: f.after, TownID: f.town, Limit: pageOfCommits}
-	if f.wait {
-		request.WaitMs = pollWait.Milliseconds()
-	}
-	page, err := f.ask(request)
+	page, err := f.ask(messages.EventListRequest{After: f.after, TownID: f.town,
+		Limit: pageOfCommits, WaitMs: pollWait.Milliseconds()})
 	if IsCode(err, wire.CodeInvalidCursor) {
 		lost := &LossError{After: f.after, Err: err}
 		if f.after, err = f.seek(f.at); err != nil {
@@ -130,7 +126,6 @@ func (f *follower) page(yield func(messages.Commit, error) bool) (more bool, err
 	if err != nil {
 		return false, err
 	}
-	f.wait = true
 	if page.Gap && f.after != "0" &&
 		!yield(messages.Commit{}, &LossError{f.after, page.Cursor, ErrGap}) {
 		return false, nil
