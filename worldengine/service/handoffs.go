@@ -44,8 +44,8 @@ func (d *delivery) Answer(answer worldengine.Answer, err error) {
 		}
 		took := time.Since(d.in.start)
 		d.engine.Answered(answer.RunID, took)
-		if d.config.Observer != nil {
-			d.config.Observer.Handoff(answer.Result.Status, took)
+		if d.config.Metrics != nil {
+			d.config.Metrics.Handoff(answer.Result.Status, took)
 		}
 		body, err := resultOf(d.handoff, d.revision, &answer)
 		header := revisionHeader(d.revision)

@@ -26,6 +26,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/metrics"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/town"
@@ -87,8 +88,8 @@ type Config struct {
 	Serves func() bool
 	// Access knows the rights of the users; nil if every client has all rights.
 	Access *access.Directory
-	// Observer gets each answer; may be nil.
-	Observer Observer
+	// Metrics counts each answer; may be nil.
+	Metrics *metrics.Metrics
 	// Logger gets the messages for operators; slog.Default.
 	Logger *slog.Logger
 }
@@ -107,23 +108,15 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Observer gets answers, for metrics. It must not block and must be safe for concurrent use.
-type Observer interface {
-	// Request gets each answer: its code, empty if it is no error, and how long it took.
-	Request(verb wire.Verb, code wire.Code, took time.Duration)
-	// Handoff gets each result.
-	Handoff(status handoff.Status, took time.Duration)
-}
-
-// observe counts an answer, and passes it to the observer. An answer of discovery is left out.
+// observe counts an answer. An answer of discovery is left out.
 func (s *Service) observe(in *incoming, code wire.Code) {
 	if in.endpoint == nil {
 		return
 	}
 	took := time.Since(in.start)
 	in.endpoint.count(took)
-	if s.config.Observer != nil {
-		s.config.Observer.Request(in.endpoint.Verb, code, took)
+	if s.config.Metrics != nil {
+		s.config.Metrics.Request(in.endpoint.Verb, code, took)
 	}
 }
 
