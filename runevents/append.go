@@ -106,15 +106,15 @@ type RunState struct {
 	// engine: the engine made the run; closing: the engine is about to end it; ended: the engine
 	// has ended it.
 	engine, closing, ended bool
-	// derived is the snapshot of a projector after the events.
-	derived Snapshot
+	// derived is the state of a projector after the events.
+	derived reduction
 }
 
 // NewRunState returns the state of a run without events.
 func NewRunState(runID string, policy AppendPolicy) *RunState {
 	return &RunState{
 		policy: policy, keys: map[string]Appended{}, ids: map[string]struct{}{},
-		derived: NewSnapshot(runID),
+		derived: reduction{Snapshot: NewSnapshot(runID), steps: map[stepAttempt]int{}},
 	}
 }
 
@@ -128,7 +128,7 @@ func (s *RunState) Open() bool { return s.engine && !s.ended }
 // ignores known records. Within a call, records may come in any order; a later call must bring
 // later records. It returns the alerts of a projector about the records. The error is
 // Incremental's; after it the state is unusable.
-func (s *RunState) Add(byEngine bool, records ...Record) (alerts []Alert, err error) {
+func (s *RunState) Add(byEngine bool, records ...Record) ([]Alert, error) {
 	fresh := make([]Record, 0, len(records))
 	for i := range records {
 		r := &records[i]
@@ -149,8 +149,16 @@ func (s *RunState) Add(byEngine bool, records ...Record) (alerts []Alert, err er
 		s.lastSeq = max(s.lastSeq, r.RunSeq)
 		fresh = append(fresh, withoutPayload(*r))
 	}
-	s.derived, alerts, err = Incremental(s.derived, fresh)
-	return alerts, err
+	if err := checkRun(s.derived.RunID, fresh); err != nil {
+		return nil, err
+	}
+	s.derived.alerts = nil
+	for _, r := range inOrder(fresh) {
+		s.derived.apply(&r)
+	}
+	// keys and ids have these, and a projection takes longer the more there are.
+	s.derived.SeenKeys, s.derived.Metadata.IgnoredEvents = nil, nil
+	return s.derived.alerts, nil
 }
 
 // SetClosing sets whether the engine is about to end the run. While it is, and the run is open,
@@ -206,7 +214,7 @@ func (s *RunState) Plan(writes []Write) (Plan, error) {
 		appended: make([]Appended, 0, len(writes)),
 	}
 	firsts := map[string]int{} // the first write of each new key
-	derived := s.derived
+	derived := s.derived.Snapshot
 	var violations []schemas.Violation
 	for i := range writes {
 		w := &writes[i]

@@ -36,6 +36,7 @@ func storedAt(n int) time.Time {
 type writer struct {
 	state *runevents.RunState
 	at    int // how many messages of the log it knows
+	found []runevents.Alert
 }
 
 // sharedLog is the log's subject of one run: it stores messages only on their guard.
@@ -45,8 +46,9 @@ type sharedLog struct {
 
 func (l *sharedLog) catchUp(t testing.TB, w *writer) {
 	for ; w.at < len(l.messages); w.at++ {
-		_, err := w.state.Add(false, l.messages[w.at].Records(storedAt(w.at))...)
+		found, err := w.state.Add(false, l.messages[w.at].Records(storedAt(w.at))...)
 		require.NoError(t, err)
+		w.found = append(w.found, found...)
 	}
 }
 
@@ -81,7 +83,8 @@ func anyBatch(g *rand.Rand) []runevents.Write {
 }
 
 // Writers in several processes, each knowing the log up to some point, append at random. A simple
-// authority that gets the same appends in the log's order stores and answers the same.
+// authority that gets the same appends in the log's order stores and answers the same, and a projector
+// finds the same invalid events.
 func TestRunState_PlanAgainstPlain(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(100 * *drawnTimes) {
@@ -112,9 +115,12 @@ func TestRunState_PlanAgainstPlain(t *testing.T) {
 			appendOnce(t, model, log, w, anyBatch(g), transitions)
 		}
 		requireOneOfEachKey(t, model.records)
+		_, want, err := runevents.Project(identity.RunID, model.records)
+		require.NoError(t, err)
 		for _, w := range writers {
 			log.catchUp(t, w)
 			require.Equal(t, len(model.records), w.state.Len())
+			require.Equal(t, want, w.found)
 		}
 	}
 }

@@ -105,6 +105,7 @@ func inOrder(events []Record) []Record {
 type reduction struct {
 	Snapshot
 	alerts []Alert
+	steps  map[stepAttempt]int // the indexes of Steps; nil for a search
 }
 
 func (r *reduction) apply(stored *Record) {
@@ -168,6 +169,9 @@ func (r *reduction) applyToStep(e *Record) {
 	r.identify(e)
 	if i < 0 {
 		i = len(r.Steps)
+		if r.steps != nil {
+			r.steps[stepAttempt{e.StepID, e.LogicalAttemptID}] = i
+		}
 		r.Steps = append(r.Steps, StepSnapshot{
 			StepID: e.StepID, LogicalAttemptID: e.LogicalAttemptID, Artifacts: []Artifact{},
 		})
@@ -178,6 +182,12 @@ func (r *reduction) applyToStep(e *Record) {
 // find returns the index of e's step attempt, or -1. It searches from the end, since most events
 // are about one of the latest attempts.
 func (r *reduction) find(e *Record) int {
+	if r.steps != nil {
+		if i, known := r.steps[stepAttempt{e.StepID, e.LogicalAttemptID}]; known {
+			return i
+		}
+		return -1
+	}
 	for i := len(r.Steps) - 1; i >= 0; i-- {
 		if r.Steps[i].StepID == e.StepID && r.Steps[i].LogicalAttemptID == e.LogicalAttemptID {
 			return i
