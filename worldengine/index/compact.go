@@ -2,7 +2,8 @@ package index
 
 import (
 	"context"
-	"math"
+
+	"github.com/nats-io/nats.go"
 )
 
 // compactRows is the number of rows up to which an index is never compacted.
@@ -25,24 +26,24 @@ func (ix *Index) compact(ctx context.Context) error {
 
 // rebuild replaces the state by one that is read from the log.
 func (ix *Index) rebuild(ctx context.Context) error {
-	ix.mu.Lock()
-	ix.compacts = true
-	ix.mu.Unlock()
-	fresh, err := stateUpTo(ctx, ix.config.Source, math.MaxUint64)
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	since := ix.since
-	ix.compacts, ix.since = false, nil
+	fresh, began := newState(0), ix.Position()
+	err := ix.config.Source.EachAfter(ctx, 0,
+		func(seq uint64, subject string, header nats.Header) error {
+			e := newEntry(seq, subject, header)
+			fresh.add(&e)
+			return nil
+		})
 	if err != nil {
 		return err
 	}
-	for i := range since {
-		if since[i].seq > fresh.position {
-			fresh.add(&since[i])
-		}
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	old := ix.s
+	for n := old.after(max(began, fresh.position)); n <= old.count; n++ { // added meanwhile
+		e := old.entry(old.row(n))
+		fresh.insert(&e)
 	}
-	position := ix.s.position
 	ix.s = fresh
-	ix.advance(position)
+	ix.advance(old.position)
 	return nil
 }

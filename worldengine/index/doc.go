@@ -2,10 +2,11 @@
 // town, lists. It is local and disposable: its deletion loses nothing.
 //
 // The index has a row for each log message, in the order of the log, made of the subject and the
-// headers alone. So an index that grew with the log has the same bytes as one rebuilt from it,
-// unless the log has forgotten messages since. Rows of forgotten messages are harmless: whoever
-// follows a row reads its record, which is then gone. Fingerprints stand for keys and run ids; the
-// record shows whether a hit is right.
+// headers alone. Its file has these rows; numbers of names and links between rows are made when the
+// file is read. So an index that grew with the log has the same file as one rebuilt from it, unless
+// the log has forgotten messages since. Rows of forgotten messages are harmless: whoever follows a
+// row reads its record, which is then gone. Fingerprints stand for keys and run ids; the record
+// shows whether a hit is right.
 //
 // Samples count the handoffs of each minute of the last 25 hours. Outcomes are counted from the
 // rows, once; answer times come from Answered. Samples have a file of their own, since on a busy

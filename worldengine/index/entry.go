@@ -16,14 +16,13 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// entry is the part of a log message that the index uses: its subject and headers.
+// entry is a row with its names: as a log message gives it, and as the file has it.
 type entry struct {
-	seq                                                uint64
-	at                                                 int64 // Unix time in ms, 0 if unknown
-	town, key, runID, kind, result, reason, actor, typ string
-	first, last, waited                                uint32
-	moves                                              []runevents.EventType
-	flags                                              Flag
+	facts
+	words
+	town, actor string
+	// moves are the run-level events of a log message, with commas; they lead to its status.
+	moves string
 }
 
 // flagHeaders are the headers that set a flag of their row.
@@ -38,26 +37,21 @@ var flagHeaders = []struct {
 // newEntry reads a log message. Missing or unreadable headers leave zero values: the record itself
 // counts, and fsck reports the headers.
 func newEntry(seq uint64, subject string, header nats.Header) entry {
-	e := entry{seq: seq, kind: header.Get(wire.KindHeader), key: header.Get(wire.KeyHeader),
-		actor: header.Get(wire.ActorHeader), typ: header.Get(wire.TypeHeader)}
+	e := entry{actor: header.Get(wire.ActorHeader), moves: header.Get(wire.RunMovesHeader)}
+	e.Seq, e.kind, e.typ = seq, header.Get(wire.KindHeader), header.Get(wire.TypeHeader)
 	if at, err := time.Parse(time.RFC3339, header.Get(wire.AtHeader)); err == nil {
-		e.at = at.UnixMilli()
+		e.At = at.UnixMilli()
 	}
 	arrived, err := time.Parse(time.RFC3339, header.Get(wire.ArrivedHeader))
-	if waited := e.at - arrived.UnixMilli(); err == nil && 0 < waited && waited <= math.MaxUint32 {
-		e.waited = uint32(waited)
+	if waited := e.At - arrived.UnixMilli(); err == nil && 0 < waited && waited <= math.MaxUint32 {
+		e.Waited = uint32(waited)
 	}
 	e.result, e.reason, _ = strings.Cut(header.Get(wire.ResultHeader), " ")
 	first, last, _ := strings.Cut(header.Get(wire.RunSeqsHeader), "-")
-	e.first, e.last = runSeq(first), runSeq(last)
-	if moves := header.Get(wire.RunMovesHeader); moves != "" {
-		for move := range strings.SplitSeq(moves, ",") {
-			e.moves = append(e.moves, runevents.EventType(move))
-		}
-	}
+	e.First, e.Last = runSeq(first), runSeq(last)
 	for _, f := range flagHeaders {
 		if header.Get(f.header) == "true" {
-			e.flags |= f.flag
+			e.Flags |= f.flag
 		}
 	}
 	e.place(subject, header)
@@ -68,17 +62,18 @@ func newEntry(seq uint64, subject string, header nats.Header) entry {
 func (e *entry) place(subject string, header nats.Header) {
 	tokens := append(strings.Split(subject, "."), "", "", "", "")
 	place, token := tokens[2], tokens[3]
-	e.runID = header.Get(wire.RunIDHeader)
+	key, runID := header.Get(wire.KeyHeader), header.Get(wire.RunIDHeader)
 	switch place {
 	case "log":
-		e.flags |= OfTown
-		if e.kind == string(commitlog.KindHandoff) && e.key != "" {
-			e.flags |= accepts
+		e.Flags |= OfTown
+		if e.kind == string(commitlog.KindHandoff) && key != "" {
+			e.Flags |= accepts
 		}
 	case "run":
-		e.flags |= OfRun
-		e.runID, token = cmp.Or(e.runID, token), ""
+		e.Flags |= OfRun
+		runID, token = cmp.Or(runID, token), ""
 	}
+	e.Key, e.RunID = fingerprint(key), fingerprint(runID)
 	e.town = cmp.Or(token, header.Get(wire.TownTokenHeader))
 	if id, err := wire.PercentDecode(header.Get(wire.TownHeader)); e.town == "" && id != "" &&
 		err == nil {
@@ -104,16 +99,16 @@ func fingerprint(s string) uint64 {
 	return binary.LittleEndian.Uint64(sum[:])
 }
 
-// status returns a run's status after the entry; now is the status before it.
-func (e *entry) status(now runevents.RunStatus) runevents.RunStatus {
-	if e.runID == "" {
-		return ""
+// move sets the status to which the entry brings its run; now is the status before it.
+func (e *entry) move(now runevents.RunStatus) {
+	if e.RunID == 0 {
+		return
 	}
 	now = cmp.Or(now, runevents.RunPending)
-	for _, move := range e.moves {
-		if next, valid := runevents.NextRunStatus(now, move); valid {
+	for move := range strings.SplitSeq(e.moves, ",") {
+		if next, valid := runevents.NextRunStatus(now, runevents.EventType(move)); valid {
 			now = next
 		}
 	}
-	return now
+	e.status = string(now)
 }

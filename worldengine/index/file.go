@@ -7,232 +7,182 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
-// The file begins with a frame of tag headTag, which names format and world. Each row has a frame
-// of tag rowTag. Right before the first row with a name stands the name's frame; its tag is its
-// class. A frame is the length of its payload, with the tag in the high byte; a CRC-32C of these
-// and the payload; and the payload. All numbers are little-endian.
+// The file has frames: the first one names format and world, and each other one is a row. A frame
+// is the length of its payload, a CRC-32C of length and payload, and the payload. All numbers are
+// little-endian. A row is its facts and its names, which are separated by line feeds.
 const (
-	rowTag    = classes
-	headTag   = classes + 1
-	frameHead = 8
-	tagShift  = 24
+	frameHead  = 8
+	maxPayload = 1 << 20
+	factsSize  = 46
+	someNames  = 80 // bytes that the names of a row often have
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func appendFrame(b []byte, tag int, payload []byte) []byte {
+func appendFrame(b, payload []byte) []byte {
 	begin := len(b)
-	b = binary.LittleEndian.AppendUint32(b, uint32(tag)<<tagShift|uint32(len(payload)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
 	sum := crc32.Update(crc32.Checksum(b[begin:], castagnoli), castagnoli, payload)
 	return append(binary.LittleEndian.AppendUint32(b, sum), payload...)
 }
 
 // readFrame reads a frame; the payload is valid until the next call with the same buffer.
-func readFrame(r io.Reader, buffer *[]byte) (tag int, payload []byte, err error) {
+func readFrame(r io.Reader, buffer *[]byte) (payload []byte, err error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	word := binary.LittleEndian.Uint32(head[:])
-	size := int(word & (1<<tagShift - 1))
+	size := int(binary.LittleEndian.Uint32(head[:]))
+	if size > maxPayload {
+		return nil, errors.New("too long")
+	}
 	if size > cap(*buffer) {
 		*buffer = make([]byte, size)
 	}
 	payload = (*buffer)[:size]
 	if _, err := io.ReadFull(r, payload); err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	sum := crc32.Update(crc32.Checksum(head[:4], castagnoli), castagnoli, payload)
 	if sum != binary.LittleEndian.Uint32(head[4:]) {
-		return 0, nil, errors.New("wrong checksum")
+		return nil, errors.New("wrong checksum")
 	}
-	return int(word >> tagShift), payload, nil
+	return payload, nil
 }
 
-// file is the file of an index; it has the first rows and names of a state.
+// encode appends the payload of a row.
+func (e *entry) encode(b []byte) []byte {
+	b, _ = binary.Append(b, binary.LittleEndian, &e.facts) // it has no other types
+	return append(b, strings.Join([]string{
+		e.town, e.actor, e.kind, e.status, e.result, e.reason, e.typ}, "\n")...)
+}
+
+// decode reads a payload, and reports whether it is a row.
+func (e *entry) decode(payload []byte) bool {
+	if _, err := binary.Decode(payload, binary.LittleEndian, &e.facts); err != nil {
+		return false
+	}
+	rest := string(payload[factsSize:])
+	for _, name := range []*string{
+		&e.town, &e.actor, &e.kind, &e.status, &e.result, &e.reason, &e.typ,
+	} {
+		*name, rest, _ = strings.Cut(rest, "\n")
+	}
+	return true
+}
+
+// file is the file of an index; it has the first rows of a state.
 type file struct {
 	path, head string
-	*os.File
-	state   *state // whose rows the file has; nil if the file must be written anew
-	rows    uint32
-	named   [classes]uint32
-	failing bool
+	state      *state // whose rows the file has; nil if the file must be written anew
+	rows       uint32
+	size       int64
 }
 
 func newFile(dir, world string) *file {
-	return &file{path: filepath.Join(dir, "rows"), head: "worldengine index 2 " + world}
+	return &file{path: filepath.Join(dir, "rows"), head: "worldengine index 3 " + world}
 }
 
-// open reads the file up to its first bad frame and cuts off the rest. If the file cannot be used,
-// the error is the reason, and the state is nil.
-func (f *file) open() (s *state, cut int64, err error) {
-	if f.File, err = os.OpenFile(f.path, os.O_RDWR|os.O_APPEND, 0); err != nil {
-		return nil, 0, err
-	}
-	info, err := f.Stat()
+// errForeign: the file is of another world or format, or its begin is damaged.
+var errForeign = errors.New("damaged, or of another world or format")
+
+// read reads the file up to its first bad frame; rest is the number of bytes from there on. If the
+// file cannot be used, the error is the reason.
+func (f *file) read() (s *state, rest int64, err error) {
+	in, err := os.Open(f.path)
 	if err != nil {
 		return nil, 0, err
 	}
-	s, good, err := readRows(f, f.head, info.Size()/(frameHead+rowSize))
-	if err == nil {
-		err = f.Truncate(good)
-	}
+	defer in.Close()
+	info, err := in.Stat()
 	if err != nil {
 		return nil, 0, err
 	}
-	f.state, f.rows = s, s.count
-	for class := range f.named {
-		f.named[class] = uint32(len(s.names[class].names) - 1)
+	s, good, err := readRows(in, f.head, info.Size())
+	if err != nil {
+		return nil, 0, err
 	}
+	f.state, f.rows, f.size = s, s.count, good
 	return s, info.Size() - good, nil
 }
 
-// readRows returns the state in a file up to its first bad frame or unfinished row, and the length
-// of that part. It makes room for the expected number of rows.
-func readRows(r io.Reader, head string, expected int64) (*state, int64, error) {
-	in, buffer := bufio.NewReaderSize(r, 1<<20), make([]byte, 1<<10)
-	tag, payload, err := readFrame(in, &buffer)
-	if err != nil || tag != headTag || string(payload) != head {
-		return nil, 0, fmt.Errorf("damaged, or of another world or format: it begins %q, "+
-			"not %q", payload, head)
+// readRows returns the state in a file of a size up to its first bad frame, and the length of that
+// part.
+func readRows(r io.Reader, head string, size int64) (*state, int64, error) {
+	in, buffer := bufio.NewReaderSize(io.LimitReader(r, size), 1<<20), make([]byte, 1<<10)
+	payload, err := readFrame(in, &buffer)
+	if err != nil || string(payload) != head {
+		return nil, 0, fmt.Errorf("%w: it begins %q, not %q", errForeign, payload, head)
 	}
-	s, good := newState(expected), int64(frameHead+len(head))
-	read := good
-	var names [classes][]string // since the last row
+	s, good := newState(size/(frameHead+factsSize+someNames)), int64(frameHead+len(head))
 	for {
-		tag, payload, err := readFrame(in, &buffer)
-		if err != nil {
+		var e entry
+		payload, err := readFrame(in, &buffer)
+		if err != nil || !e.decode(payload) || e.Seq <= s.position {
 			return s, good, nil
 		}
-		read += int64(frameHead + len(payload))
-		switch {
-		case tag < classes:
-			names[tag] = append(names[tag], string(payload))
-		case tag == rowTag && len(payload) == rowSize:
-			var r row
-			if err := s.take(&r, payload, names); err != nil {
-				return nil, 0, err
-			}
-			good, names = read, [classes][]string{}
-		default:
-			return s, good, nil
-		}
+		s.insert(&e)
+		good += int64(frameHead + len(payload))
 	}
 }
 
-// take adds a row of the file with the names that are new in it.
-func (s *state) take(r *row, payload []byte, names [classes][]string) error {
-	if _, err := binary.Decode(payload, binary.LittleEndian, r); err != nil {
+// flush writes the rows of s that the file lacks: all rows if the file has another state's rows, or
+// if somebody deleted it. view is a copy of s.
+func (f *file) flush(s *state, view state) error {
+	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return err
 	}
-	for class, n := range r.numbers() {
-		d := &s.names[class]
-		grown := len(d.names) + len(names[class])
-		for _, name := range names[class] {
-			d.number(name, len(d.names))
-		}
-		if len(d.names) != grown || int(n) >= grown || len(names[class]) > 0 && int(n) != grown-1 {
-			return fmt.Errorf("damaged: the row of sequence %d has name %d of %d", r.Seq, n,
-				len(d.names)-1)
+	out, err := os.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	info, err := out.Stat()
+	if err != nil {
+		return err
+	}
+	if f.state != s || info.Size() < f.size {
+		f.state, f.rows, f.size = s, 0, 0
+	}
+	if info.Size() > f.size { // another state's rows, or the part of a write that failed
+		if err := out.Truncate(f.size); err != nil {
+			return err
 		}
 	}
-	if r.Seq <= s.position || *s.insert(*r) != *r {
-		return fmt.Errorf("damaged: the row of sequence %d does not fit behind the row of %d",
-			r.Seq, s.position)
-	}
-	return nil
+	return f.append(out, &view)
 }
 
-// numbers returns the highest number of a name that a row has, for each class of names.
-func (r *row) numbers() [classes]uint32 {
-	word := max(r.Kind, r.Status, r.ResultStatus, r.Reason, r.Type)
-	return [classes]uint32{r.Town, r.Actor, uint32(word)}
-}
-
-// flush writes the rows of s that the file lacks. If the file has the rows of another state, flush
-// writes all rows into a new file, which replaces the old one. view is a copy of s.
-func (f *file) flush(s *state, view state) (err error) {
-	defer func() {
-		if err != nil {
-			f.state = nil
-		}
-	}()
-	if f.state == s {
-		return f.append(&view)
+func (f *file) append(out io.Writer, view *state) error {
+	rows, size, buffered := f.rows, f.size, bufio.NewWriterSize(out, 64<<10)
+	var payload, frame []byte
+	write := func(payload []byte) {
+		frame = appendFrame(frame[:0], payload)
+		size += int64(len(frame))
+		_, _ = buffered.Write(frame) // Flush returns the error
 	}
-	f.close()
-	f.state, f.rows, f.named = s, 0, [classes]uint32{}
-	if err = os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
-		return err
+	if size == 0 {
+		write([]byte(f.head))
 	}
-	if f.File, err = os.Create(f.path + ".new"); err != nil {
-		return err
+	for ; rows < view.count; rows++ {
+		e := view.entry(view.row(rows + 1))
+		payload = e.encode(payload[:0])
+		write(payload)
 	}
-	if _, err = f.Write(appendFrame(nil, headTag, []byte(f.head))); err != nil {
-		return err
+	err := buffered.Flush()
+	if err == nil {
+		f.rows, f.size = rows, size
 	}
-	if err = f.append(&view); err != nil {
-		return err
-	}
-	f.close() // Some systems cannot rename an open file.
-	if err = os.Rename(f.path+".new", f.path); err != nil {
-		return err
-	}
-	f.File, err = os.OpenFile(f.path, os.O_WRONLY|os.O_APPEND, 0)
 	return err
 }
 
-func (f *file) append(view *state) error {
-	out, frames := bufio.NewWriterSize(f, 64<<10), []byte(nil)
-	for ; f.rows < view.count; f.rows++ {
-		if frames = f.frames(frames[:0], view, view.row(f.rows+1)); len(frames) > 0 {
-			if _, err := out.Write(frames); err != nil {
-				return err
-			}
-		}
-	}
-	return out.Flush()
-}
-
-// frames appends the frames of the names that are new in a row, and the row's.
-func (f *file) frames(b []byte, view *state, r *row) []byte {
-	for class, n := range r.numbers() {
-		for f.named[class] < n {
-			f.named[class]++
-			b = appendFrame(b, class, []byte(view.names[class].names[f.named[class]]))
-		}
-	}
-	var payload [rowSize]byte
-	_, _ = binary.Encode(payload[:], binary.LittleEndian, r) // fails for other sizes only
-	return appendFrame(b, rowTag, payload[:])
-}
-
-// missing reports whether the file was deleted or replaced.
-func (f *file) missing() bool {
-	there, err := os.Stat(f.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return true
-	}
-	own, ownErr := f.Stat()
-	return err == nil && ownErr == nil && !os.SameFile(there, own)
-}
-
-// setAside closes the file, and renames it.
+// setAside renames the file.
 func (f *file) setAside(seq uint64) (path string, err error) {
 	path = fmt.Sprintf("%s.lost-%d", f.path, seq)
-	f.close()
 	f.state = nil
 	return path, os.Rename(f.path, path)
-}
-
-func (f *file) close() {
-	if f.File != nil {
-		f.File.Close()
-		f.File = nil
-	}
 }

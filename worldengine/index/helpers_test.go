@@ -188,8 +188,8 @@ func randomLog(g *generator, n int) *memoryLog {
 	return l
 }
 
-// handoff is the header of an executed handoff.
-func handoff(key, run string, at int64) nats.Header {
+// executed is the header of an executed handoff.
+func executed(key, run string, at int64) nats.Header {
 	return nats.Header{
 		wire.KindHeader: {string(commitlog.KindHandoff)}, wire.KeyHeader: {key},
 		wire.RunIDHeader: {run}, wire.AtHeader: {runevents.Timestamp(time.UnixMilli(at))},

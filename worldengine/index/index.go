@@ -46,10 +46,9 @@ type Source interface {
 }
 
 // Index finds things in a log. It is safe for concurrent use. Its answers cover the messages up to
-// Position. Only Accepted, Run and LastAt also see later messages that were Put.
+// Position. Only Accepted and LastAt also see later messages that were Put.
 type Index struct {
-	config    Config
-	maxSearch int
+	config Config
 	// wanted asks follow, the only reader of the log, to close a gap.
 	wanted chan struct{}
 	stop   context.CancelFunc
@@ -62,12 +61,9 @@ type Index struct {
 	samples  samples
 	ahead    []entry       // Put after a gap, ascending
 	moved    chan struct{} // closed when position moves; nil if nobody waits
-	since    []entry       // added since a compaction began
-	compacts bool
-	total    uint64 // end of the log when building began; 0 when the index is built
-	asked    bool   // a Wait has asked for a reading that has not ended
-	failures int    // of readings of the log
-	failed   error  // of the last reading that failed
+	total    uint64        // end of the log when building began; 0 when the index is built
+	failures int           // of readings of the log
+	failed   error         // of the last reading that failed
 }
 
 // gapWait is how long Wait leaves it to Put to close a gap.
@@ -84,10 +80,10 @@ func (ix *Index) Put(seq uint64, subject string, header nats.Header) {
 
 // put keeps an entry until advance adds it.
 func (ix *Index) put(e *entry) {
-	i, found := slices.BinarySearchFunc(ix.ahead, e.seq, func(a entry, seq uint64) int {
-		return cmp.Compare(a.seq, seq)
+	i, found := slices.BinarySearchFunc(ix.ahead, e.Seq, func(a entry, seq uint64) int {
+		return cmp.Compare(a.Seq, seq)
 	})
-	if !found && e.seq > ix.s.position {
+	if !found && e.Seq > ix.s.position {
 		ix.ahead = slices.Insert(ix.ahead, i, *e)
 	}
 }
@@ -95,12 +91,9 @@ func (ix *Index) put(e *entry) {
 // advance adds the entries up to upTo, and those that follow without a gap.
 func (ix *Index) advance(upTo uint64) {
 	before, n := ix.s.position, 0
-	for ; n < len(ix.ahead) && ix.ahead[n].seq <= max(upTo, ix.s.position)+1; n++ {
-		if e := &ix.ahead[n]; e.seq > ix.s.position {
+	for ; n < len(ix.ahead) && ix.ahead[n].Seq <= max(upTo, ix.s.position)+1; n++ {
+		if e := &ix.ahead[n]; e.Seq > ix.s.position {
 			ix.s.add(e)
-			if ix.compacts {
-				ix.since = append(ix.since, *e)
-			}
 		}
 	}
 	ix.ahead = slices.Delete(ix.ahead, 0, n)
@@ -126,7 +119,7 @@ func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 	gap := time.NewTimer(gapWait)
 	defer gap.Stop()
 	for {
-		moved := ix.behind(seq)
+		moved := ix.Moved(seq)
 		if moved == nil {
 			if ix.config.Woken != nil {
 				ix.config.Woken(ctx)
@@ -138,44 +131,38 @@ func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 		case <-moved:
 			continue
 		case <-gap.C:
-			err = ix.ask(failures)
+			select {
+			case ix.wanted <- struct{}{}:
+			default: // another Wait has asked
+			}
+			err = ix.failedSince(failures)
 			gap.Reset(gapWait)
 		case <-ctx.Done():
 			err = ctx.Err()
 		case <-ix.closed:
 			err = errClosed
 		}
-		if err != nil && ix.behind(seq) != nil { // position may have moved at that instant
+		if err != nil && ix.Moved(seq) != nil { // position may have moved at that instant
 			return fmt.Errorf("%w: it is at sequence %d, not at %d: %w", ErrBehind, ix.Position(),
 				seq, err)
 		}
 	}
 }
 
-// ask asks follow to read the log. It returns the error of the last failed reading if the count of
+// failedSince returns the error of the last reading of the log that failed, if the count of
 // failures has changed from failures.
-func (ix *Index) ask(failures int) error {
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	if !ix.asked {
-		ix.asked = true
-		ix.wanted <- struct{}{} // the channel has room
-	}
+func (ix *Index) failedSince(failures int) error {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
 	if ix.failures == failures {
 		return nil
 	}
 	return ix.failed
 }
 
-// behind returns nil if position has reached a sequence, else a channel that is closed when
-// position moves.
-func (ix *Index) behind(seq uint64) <-chan struct{} {
-	ix.mu.RLock()
-	in := ix.s.position >= seq
-	ix.mu.RUnlock()
-	if in {
-		return nil
-	}
+// Moved returns nil if Position has reached a sequence, else a channel that is closed when Position
+// moves.
+func (ix *Index) Moved(seq uint64) <-chan struct{} {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	if ix.s.position >= seq {

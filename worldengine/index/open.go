@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"slices"
 	"sort"
 	"strings"
@@ -21,19 +20,13 @@ import (
 // Open opens the index of a log. A goroutine then reads the rest of the log; Progress reports how
 // far. Rows after a damaged frame are read from the log again. The file is built anew if it is
 // missing, is of another world, format or log, or has a damaged first frame. Open fails if it
-// cannot make the directory, set aside the file of a log that lost its end, or read the log. Close
-// ends the index.
+// cannot set aside the file of a log that lost its end, or read the log. Close ends the index.
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
-	ix := &Index{config: config, maxSearch: maxSearch, wanted: make(chan struct{}, 1),
-		s: newState(0)}
+	ix := &Index{config: config, wanted: make(chan struct{}, 1), s: newState(0)}
 	if config.Dir != "" {
-		if err := os.MkdirAll(config.Dir, 0o700); err != nil {
-			return nil, fmt.Errorf("worldengine: directory of the index: %w", err)
-		}
 		ix.file = newFile(config.Dir, config.World)
 		if err := ix.load(ctx); err != nil {
-			ix.file.close()
 			return nil, err
 		}
 	}
@@ -63,13 +56,12 @@ func (ix *Index) Close() error {
 	if ix.file == nil {
 		return nil
 	}
-	defer ix.file.close()
 	return errors.Join(ix.flush(), ix.keepSamples())
 }
 
 // load reads the rows of the file, unless the log no longer has them.
 func (ix *Index) load(ctx context.Context) error {
-	s, cut, err := ix.file.open()
+	s, rest, err := ix.file.read()
 	if errors.Is(err, fs.ErrNotExist) {
 		ix.config.Logger.Info("the index is built from the log: it has no file", "file",
 			ix.file.path)
@@ -80,9 +72,9 @@ func (ix *Index) load(ctx context.Context) error {
 			ix.file.path, "err", err)
 		return nil
 	}
-	if cut > 0 {
+	if rest > 0 {
 		ix.config.Logger.Info("the index reads the end of the log again: its file had a bad end",
-			"file", ix.file.path, "bytes", cut, "seq", s.position)
+			"file", ix.file.path, "bytes", rest, "seq", s.position)
 	}
 	lost, err := surplus(ctx, ix.config.Source, s)
 	if err != nil {
@@ -132,6 +124,18 @@ func Names(rows []Row) string {
 // errEnough ends the visit of a log.
 var errEnough = errors.New("enough")
 
+// next returns the first message that a log keeps after a sequence, nil if there is none.
+func next(ctx context.Context, source Source, seq uint64) (e *entry, err error) {
+	err = source.EachAfter(ctx, seq, func(seq uint64, subject string, header nats.Header) error {
+		e = new(newEntry(seq, subject, header))
+		return errEnough
+	})
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return e, err
+}
+
 // surplus returns the newest rows whose message is missing in the log, or replaced there. Messages
 // that the log discarded as its oldest do not count.
 func surplus(ctx context.Context, source Source, s *state) (lost []Row, err error) {
@@ -142,23 +146,15 @@ func surplus(ctx context.Context, source Source, s *state) (lost []Row, err erro
 	// compare returns whether the log lacks the message of a row; neither, if the log may have
 	// discarded the message.
 	compare := func(n uint32) (has, lacks bool) {
-		var next *entry
-		readErr := source.EachAfter(ctx, s.row(n).Seq-1,
-			func(seq uint64, subject string, header nats.Header) error {
-				e := newEntry(seq, subject, header)
-				next = &e
-				return errEnough
-			})
-		if !errors.Is(readErr, errEnough) {
-			err = cmp.Or(err, readErr)
-		}
+		e, readErr := next(ctx, source, s.row(n).Seq-1)
+		err = cmp.Or(err, readErr)
 		switch {
-		case next == nil:
+		case e == nil:
 			has = s.row(n).Seq <= end // all from here on was discarded
-		case next.seq > s.position:
+		case e.Seq > s.position:
 			return false, false
 		default:
-			has = s.has(next)
+			has = s.has(e)
 		}
 		return has, !has
 	}
@@ -182,14 +178,13 @@ func surplus(ctx context.Context, source Source, s *state) (lost []Row, err erro
 
 // has reports whether the state has the row of an entry.
 func (s *state) has(e *entry) bool {
-	n := s.after(e.seq - 1)
+	n := s.after(e.Seq - 1)
 	if n > s.count {
 		return false
 	}
-	r := s.row(n)
-	return r.Seq == e.seq && r.At == e.at && r.RunID == fingerprint(e.runID) &&
-		r.Key == fingerprint(e.key) && s.names[wordNames].names[r.Kind] == e.kind &&
-		s.names[townNames].names[r.Town] == e.town
+	have := s.entry(s.row(n))
+	have.Flags &^= First | Ended
+	return have.facts == e.facts && have.kind == e.kind && have.town == e.town
 }
 
 // Pauses of the index's goroutines.
@@ -234,7 +229,6 @@ func (ix *Index) unread() bool {
 func (ix *Index) hasRead(err error) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
-	ix.asked = false
 	select {
 	case <-ix.wanted: // this reading has answered it
 	default:
@@ -250,19 +244,19 @@ func (ix *Index) hasRead(err error) {
 	ix.total = 0
 }
 
-// keepFile writes new rows to the file until ctx ends, and all rows if somebody deleted the file.
-// While the file cannot be written, keepFile tries once a second.
+// keepFile writes new rows to the file until ctx ends. While the file cannot be written, keepFile
+// tries once a second.
 func (ix *Index) keepFile(ctx context.Context) {
-	const looks = int(lookEvery / flushEvery)
-	for n := 1; backoff.Sleep(ctx, flushEvery) == nil; n++ {
-		look := n%looks == 0
-		if look && !ix.file.failing && ix.file.missing() {
-			ix.config.Logger.Warn("the file of the index is gone; it is written again", "file",
-				ix.file.path)
-			ix.file.state = nil
-		}
-		if look || !ix.file.failing {
-			ix.tryFlush()
+	pause := flushEvery
+	for backoff.Sleep(ctx, pause) == nil {
+		err := ix.flush()
+		switch {
+		case err == nil:
+			pause = flushEvery
+		case pause == flushEvery: // the first of several failures
+			pause = lookEvery
+			ix.config.Logger.Warn("the file of the index cannot be written; it is tried each second",
+				"file", ix.file.path, "err", err)
 		}
 	}
 }
@@ -277,16 +271,6 @@ func (ix *Index) keepSmall(ctx context.Context) {
 			ix.config.Logger.Warn("the samples of the index cannot be written", "err", err)
 		}
 	}
-}
-
-// tryFlush flushes, and logs the first of several failures.
-func (ix *Index) tryFlush() {
-	err := ix.flush()
-	if err != nil && !ix.file.failing {
-		ix.config.Logger.Warn("the file of the index cannot be written; it is tried each second",
-			"file", ix.file.path, "err", err)
-	}
-	ix.file.failing = err != nil
 }
 
 func (ix *Index) flush() error {

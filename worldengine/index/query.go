@@ -19,8 +19,8 @@ func (ix *Index) Accepted(townToken, key string) (seq uint64, found bool) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	for _, e := range slices.Backward(ix.ahead) {
-		if e.flags&accepts != 0 && e.key == key && (townToken == "" || e.town == townToken) {
-			return e.seq, true
+		if e.has(accepts) && e.Key == hash && (townToken == "" || e.town == townToken) {
+			return e.Seq, true
 		}
 	}
 	var n uint32
@@ -43,25 +43,18 @@ type Run struct {
 
 // Run returns a run, and whether the run has rows.
 func (ix *Index) Run(runID string) (Run, bool) {
-	var run Run
 	hash := fingerprint(runID)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	if n := ix.s.run(hash); n != 0 {
-		run = ix.s.viewRun(n)
-	}
-	for i := range ix.ahead {
-		if e := &ix.ahead[i]; e.runID == runID && runID != "" {
-			run.add(run.view(e))
-		}
-	}
+	run := ix.s.viewRun(ix.s.run(hash))
 	return run, len(run.Rows) > 0
 }
 
-// viewRun returns the rows of the run with a number.
+// viewRun returns the rows of the run with a number; none for 0.
 func (s *state) viewRun(n uint32) (run Run) {
-	for _, r := range s.rows(s.runs[n].last, func(r *row) uint32 { return r.PrevRun }) {
-		run.add(s.view(r))
+	for _, r := range s.rows(s.runs[n].last, func(r *row) uint32 { return r.prevRun }) {
+		row := s.view(r)
+		run.Town, run.Rows = cmp.Or(run.Town, row.Town), append(run.Rows, row)
 	}
 	return run
 }
@@ -77,27 +70,8 @@ func (r *Run) LastSeq() (last int64) {
 	return last
 }
 
-func (r *Run) add(row Row) {
-	r.Town = cmp.Or(r.Town, row.Town)
-	r.Rows = append(r.Rows, row)
-}
-
-// view returns the row that an entry will have after the rows of the run.
-func (r *Run) view(e *entry) Row {
-	row := Row{Seq: e.seq, At: instant(e.at), Town: e.town, Kind: commitlog.Kind(e.kind),
-		ResultStatus: e.result, Reason: e.reason, Type: e.typ, ActorID: e.actor,
-		First: e.first, Last: e.last, Flags: e.flags &^ accepts}
-	if len(r.Rows) == 0 {
-		row.Status, row.Flags = e.status(""), row.Flags|First
-	} else {
-		row.Status = e.status(r.Rows[len(r.Rows)-1].Status)
-	}
-	row.Flags |= ended(row.Status)
-	return row
-}
-
 // town returns the number of a town, 0 if it has no rows.
-func (s *state) town(token string) uint32 { return s.names[townNames].numbers[token] }
+func (s *state) town(token string) uint32 { return s.tokens.numbers[token] }
 
 // LastAt returns the latest persistedAt of the rows of a town and of a run, zero if there is none.
 // Their next record must not be before it.
@@ -107,8 +81,8 @@ func (ix *Index) LastAt(townToken, runID string) time.Time {
 	defer ix.mu.RUnlock()
 	at := max(ix.s.towns[ix.s.town(townToken)].at, ix.s.runs[ix.s.run(hash)].at)
 	for _, e := range ix.ahead {
-		if e.town != "" && e.town == townToken || e.runID != "" && e.runID == runID {
-			at = max(at, e.at)
+		if e.town != "" && e.town == townToken || e.RunID != 0 && e.RunID == hash {
+			at = max(at, e.At)
 		}
 	}
 	return instant(at)
@@ -134,7 +108,7 @@ func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []R
 			break
 		}
 		r := s.row(n)
-		if (before == 0 || r.Seq < before) && (townToken == "" || r.Town == town) {
+		if (before == 0 || r.Seq < before) && (townToken == "" || r.town == town) {
 			rows = append(rows, s.view(r))
 		}
 	}
@@ -147,55 +121,28 @@ func (ix *Index) Newest(flag Flag) map[string]uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	seqs := map[string]uint64{}
-	add := func(n uint32) {
-		newest := ix.s.towns[n].log
-		if newest == 0 || flag != Removed && ix.s.row(newest).has(Removed) {
-			return
-		}
-		if ix.s.row(newest).Flags&flag == flag {
-			seqs[ix.s.names[townNames].names[n]] = ix.s.row(newest).Seq
-		}
-	}
-	switch flag {
-	case 0:
-		for n := range ix.s.towns {
-			add(uint32(n))
-		}
-	case InDoubt:
-		flag = 0
-		for n := range ix.s.doubtful {
-			add(n)
-		}
-	default:
-		for n := range ix.s.flagged {
-			add(n)
+	for n, town := range ix.s.towns {
+		if town.log != 0 && town.flags&flag == flag && (flag == Removed || town.flags&Removed == 0) {
+			seqs[ix.s.tokens.names[n]] = ix.s.row(town.log).Seq
 		}
 	}
 	return seqs
 }
 
-// Waiting returns the first sequence of each unfinished run that was recorded as waiting before a
-// time. Some of these runs may be judged by now.
+// Waiting returns the first sequence, ascending, of each unfinished run that was recorded as
+// waiting before a time. Some of these runs may be judged by now.
 func (ix *Index) Waiting(before time.Time) (seqs []uint64) {
-	const atOnce = 1 << 12 // runs, so that no commit waits for long
-	for from := 1; ; from += atOnce {
-		ix.mu.RLock()
-		s := ix.s
-		kind := uint16(s.names[wordNames].numbers[string(commitlog.KindRun)])
-		to := min(from+atOnce, len(s.runs))
-		for i := from; i < to && kind != 0; i++ {
-			first := s.row(s.runs[i].first)
-			if first.Kind == kind && !s.row(s.runs[i].last).has(Ended) &&
-				instant(first.At).Before(before) {
-				seqs = append(seqs, first.Seq)
-			}
-		}
-		end := to >= len(s.runs)
-		ix.mu.RUnlock()
-		if end {
-			return seqs
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	for run := range ix.s.open {
+		first := ix.s.first(run)
+		if commitlog.Kind(ix.s.wordsOf(first).kind) == commitlog.KindRun &&
+			instant(first.At).Before(before) {
+			seqs = append(seqs, first.Seq)
 		}
 	}
+	slices.Sort(seqs)
+	return seqs
 }
 
 // Appended returns the first rows after a sequence, at most limit, that other producers appended.
@@ -203,9 +150,8 @@ func (ix *Index) Appended(after uint64, limit int) []Row {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	s, rows := ix.s, []Row(nil)
-	kind := uint16(s.names[wordNames].numbers[string(commitlog.KindEvents)])
-	for n := s.after(after); n <= s.count && len(rows) < limit && kind != 0; n++ {
-		if r := s.row(n); r.Kind == kind {
+	for n := s.after(after); n <= s.count && len(rows) < limit; n++ {
+		if r := s.row(n); commitlog.Kind(s.wordsOf(r).kind) == commitlog.KindEvents {
 			rows = append(rows, s.view(r))
 		}
 	}
@@ -224,7 +170,7 @@ func (ix *Index) Skip(tokens []string, after uint64) uint64 {
 	}
 	first := s.after(after)
 	for n := first; n <= s.count && n < first+searchTurn; n++ {
-		if r := s.row(n); r.Seq != after+1 || read[r.Town] {
+		if r := s.row(n); r.Seq != after+1 || read[r.town] {
 			break
 		}
 		after++

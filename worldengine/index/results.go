@@ -12,30 +12,31 @@ import (
 type results []resultRows
 
 type resultRows struct {
-	status uint16
+	status string
 	ofTown bool // on the log subject
 	rows   []uint32
 }
 
-func (r *results) add(n uint32, row *row) {
+func (r *results) add(n uint32, status string, ofTown bool) {
 	for i := range *r {
-		if list := &(*r)[i]; list.status == row.ResultStatus && list.ofTown == row.has(OfTown) {
+		if list := &(*r)[i]; list.status == status && list.ofTown == ofTown {
 			list.rows = append(list.rows, n)
 			return
 		}
 	}
-	*r = append(*r, resultRows{row.ResultStatus, row.has(OfTown), []uint32{n}})
+	*r = append(*r, resultRows{status, ofTown, []uint32{n}})
 }
 
 // addResult adds a row to the results of its town and of the world. The world has no results of
 // towns that do not exist.
 func (s *state) addResult(n uint32, r *row) {
-	if r.ResultStatus == 0 || r.Town == 0 {
+	status := s.wordsOf(r).result
+	if status == "" || r.town == 0 {
 		return
 	}
-	s.results[r.Town].add(n, r)
-	if s.names[townNames].names[r.Town] != wire.UnknownTownToken {
-		s.results[0].add(n, r)
+	s.results[r.town].add(n, status, r.has(OfTown))
+	if s.tokens.names[r.town] != wire.UnknownTownToken {
+		s.results[0].add(n, status, r.has(OfTown))
 	}
 }
 
@@ -78,17 +79,17 @@ func (f *Results) take(s *state, lists results, kept Kept, most int) {
 		from := sort.Search(len(list.rows), func(i int) bool {
 			return s.row(list.rows[i]).Seq >= first
 		})
-		status, rows := s.names[wordNames].names[list.status], list.rows[from:]
+		rows := list.rows[from:]
 		if len(rows) == 0 {
 			continue
 		}
-		f.Counts[status] += len(rows)
-		newest := f.Newest[status]
+		f.Counts[list.status] += len(rows)
+		newest := f.Newest[list.status]
 		for _, n := range rows[max(0, len(rows)-most):] {
 			newest = append(newest, s.row(n).Seq)
 		}
 		slices.Sort(newest)
 		slices.Reverse(newest)
-		f.Newest[status] = newest[:min(len(newest), most)]
+		f.Newest[list.status] = newest[:min(len(newest), most)]
 	}
 }

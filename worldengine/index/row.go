@@ -22,9 +22,7 @@ const (
 	OfRun                    // on the subject of its run
 	accepts                  // the row's key is accepted
 	Removed                  // after the row, the town is removed
-	// InDoubt is no flag of rows. A town is in doubt if a command failed but the game may have
-	// applied it. A later result, put or removal ends the doubt.
-	InDoubt
+	InDoubt                  // a command failed in the town, but the game may have applied it
 )
 
 // Row is one message of the log as the index has it. Members that the message lacks are zero.
@@ -42,22 +40,26 @@ type Row struct {
 	Flags        Flag
 }
 
-// row is a Row in memory and on disk: 76 bytes without pointers. Names are numbers of dictionaries.
-// The number 0 means no name, no row or no run. Its members are exported for encoding/binary.
-type row struct {
-	Seq                                      uint64
-	At                                       int64  // Unix time in ms
-	Key, RunID                               uint64 // fingerprints
-	Town, Actor                              uint32
-	PrevTown, PrevRun                        uint32 // the rows before it of its town and run
-	Run                                      uint32 // number of the run
-	FirstSeq, LastSeq                        uint32
-	Waited                                   uint32 // ms from arrival to At, in a first row
-	Kind, Status, ResultStatus, Reason, Type uint16
-	Flags                                    Flag
+// facts are the members of a row that are no names. They are exported for encoding/binary.
+type facts struct {
+	Seq         uint64
+	At          int64  // Unix time in ms, 0 if unknown
+	Key, RunID  uint64 // fingerprints
+	First, Last uint32 // runSeqs of its events
+	Waited      uint32 // ms from arrival to At, in a first row
+	Flags       Flag
 }
 
-// rowSize is the size of a row on disk in bytes.
-const rowSize = 76
+// words are the names of a row that are of closed sets, so that few combinations of them exist.
+type words struct{ kind, status, result, reason, typ string }
 
-func (r *row) has(flag Flag) bool { return r.Flags&flag != 0 }
+// row is a row in memory: 72 bytes without pointers. Names are numbers of dictionaries. The number
+// 0 means no name, no row or no run.
+type row struct {
+	facts
+	words, town, actor uint32
+	prevTown, prevRun  uint32 // the rows before it of its town and run
+	run                uint32 // number of the run
+}
+
+func (f *facts) has(flag Flag) bool { return f.Flags&flag != 0 }

@@ -43,11 +43,8 @@ type Page struct {
 	To     time.Time
 }
 
-// maxSearch is how many runs one page searches. After searchTurn rows a search lets writers in.
-const (
-	maxSearch  = 4 << 20
-	searchTurn = 4096
-)
+// searchTurn is the number of rows after which a search lets writers in.
+const searchTurn = 4096
 
 // Runs returns at most limit runs that pass a filter; limit is at least 1. after is the Next of the
 // page before, or 0 to begin. A page with a Next may have fewer runs, or none: ask again with that
@@ -64,13 +61,13 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 		if !search.begins(r) {
 			continue
 		}
-		if len(page.Runs) == limit || page.Looked == ix.maxSearch {
+		if len(page.Runs) == limit {
 			return page
 		}
-		first := search.row(search.runs[r.Run].first)
+		first := search.first(r.run)
 		page.Next, page.Looked, page.To = r.Seq, page.Looked+1, instant(first.At)
 		if search.passes(r) {
-			page.Runs = append(page.Runs, search.viewRun(r.Run))
+			page.Runs = append(page.Runs, search.viewRun(r.run))
 			page.Places = append(page.Places, r.Seq)
 		}
 	}
@@ -82,21 +79,19 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 // math.MaxUint32 for a name that no row has.
 type search struct {
 	*state
-	filter                     Filter
-	inTowns                    map[uint32]bool
-	actor, status, typ, reason uint32
-	from, to                   int64 // from <= at < to, in ms
-	mark                       uint64
+	filter   Filter
+	inTowns  map[uint32]bool
+	actor    uint32
+	from, to int64 // from <= at < to, in ms
+	mark     uint64
 }
 
 func newSearch(state *state, f Filter) search {
 	s := search{state: state, filter: f, inTowns: map[uint32]bool{},
 		from: math.MinInt64, to: math.MaxInt64}
-	s.actor = s.number(actorNames, wire.ActorToken(f.ActorID))
-	s.status, s.typ = s.number(wordNames, f.Status), s.number(wordNames, f.Type)
-	s.reason = s.number(wordNames, f.Reason)
+	s.actor = numberOf(&s.actors, wire.ActorToken(f.ActorID))
 	for _, townID := range f.Towns {
-		s.inTowns[s.number(townNames, wire.TownToken(townID))] = true
+		s.inTowns[numberOf(&s.tokens, wire.TownToken(townID))] = true
 	}
 	if f.AfterMark != nil {
 		s.filter.Oldest, s.mark = true, *f.AfterMark
@@ -114,9 +109,9 @@ func newSearch(state *state, f Filter) search {
 // ceilMilli returns the first ms that is not before t.
 func ceilMilli(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 
-// number returns the number of a filter's name, math.MaxUint32 for a name that no row has.
-func (s *search) number(class int, name string) uint32 {
-	if n, known := s.names[class].numbers[name]; known {
+// numberOf returns the number of a filter's name, math.MaxUint32 for a name that no row has.
+func numberOf(d *dictionary[string], name string) uint32 {
+	if n, known := d.numbers[name]; known {
 		return n
 	}
 	return math.MaxUint32
@@ -149,14 +144,14 @@ func (s *search) rowsBehind(after uint64) iter.Seq[*row] {
 
 func (s *search) rowsOfTown(town uint32, after uint64, yield func(*row) bool) {
 	if s.filter.Oldest {
-		for _, r := range s.rows(s.towns[town].last, func(r *row) uint32 { return r.PrevTown }) {
+		for _, r := range s.rows(s.towns[town].last, func(r *row) uint32 { return r.prevTown }) {
 			if r.Seq > after && !yield(r) {
 				return
 			}
 		}
 		return
 	}
-	for n := s.towns[town].last; n != 0; n = s.row(n).PrevTown {
+	for n := s.towns[town].last; n != 0; n = s.row(n).prevTown {
 		if r := s.row(n); (after == 0 || r.Seq < after) && !yield(r) {
 			return
 		}
@@ -165,17 +160,15 @@ func (s *search) rowsOfTown(town uint32, after uint64, yield func(*row) bool) {
 
 // begins reports whether a row is the first one of its run behind the mark.
 func (s *search) begins(r *row) bool {
-	return r.Run != 0 && (r.PrevRun == 0 || s.row(r.PrevRun).Seq <= s.mark)
+	return r.run != 0 && (r.prevRun == 0 || s.row(r.prevRun).Seq <= s.mark)
 }
 
 func (s *search) passes(r *row) bool {
-	run := s.runs[r.Run]
-	first, last := s.row(run.first), s.row(run.last)
-	return (s.status == 0 || uint32(last.Status) == s.status ||
-		uint32(last.ResultStatus) == s.status) &&
-		(s.actor == 0 || first.Actor == s.actor) &&
-		(s.typ == 0 || uint32(first.Type) == s.typ) &&
-		(s.reason == 0 || uint32(last.Reason) == s.reason) &&
+	first, last, f := s.first(r.run), s.wordsOf(s.last(r.run)), &s.filter
+	return (f.Status == "" || f.Status == last.status || f.Status == last.result) &&
+		(s.actor == 0 || s.actor == first.actor) &&
+		(f.Type == "" || f.Type == s.wordsOf(first).typ) &&
+		(f.Reason == "" || f.Reason == last.reason) &&
 		first.At >= s.from && first.At < s.to &&
-		(len(s.inTowns) == 0 || s.inTowns[first.Town])
+		(len(s.inTowns) == 0 || s.inTowns[first.town])
 }

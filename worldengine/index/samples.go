@@ -4,7 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"math/bits"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,7 +20,6 @@ import (
 const (
 	// KeptMinutes is how many minutes are kept: a day, and the longest step.
 	KeptMinutes = 25 * 60
-	tookBuckets = 192
 	perMinute   = int64(time.Minute / time.Millisecond)
 )
 
@@ -30,12 +29,12 @@ const cancelled = "cancelled"
 // samples count, for each minute, the handoffs whose end is in the log up to Position. Samples
 // outlast the rows, which are dropped when the log has forgotten their messages.
 type samples struct {
-	Position uint64            `json:"position"`
-	Minutes  map[int64]*minute `json:"minutes"` // by Unix time in minutes
-	newest   int64
+	Position uint64              `json:"position"`
+	Minutes  [KeptMinutes]minute `json:"minutes"` // a minute replaces the one of KeptMinutes before
 }
 
 type minute struct {
+	At       int64            `json:"at,omitzero"` // Unix time in minutes
 	Outcomes map[string]int64 `json:"outcomes,omitzero"`
 	// Took counts the times from the arrival of a handoff to its answer, by bucket.
 	Took map[int]int64 `json:"took,omitzero"`
@@ -43,40 +42,18 @@ type minute struct {
 	Waited int64 `json:"waited,omitzero"`
 }
 
-func newMinute() *minute {
-	return &minute{Outcomes: map[string]int64{}, Took: map[int]int64{}}
-}
-
-func (m *minute) add(other *minute) {
-	for outcome, count := range other.Outcomes {
-		m.Outcomes[outcome] += count
-	}
-	for bucket, count := range other.Took {
-		m.Took[bucket] += count
-	}
-	m.Waited += other.Waited
+func newMinute(at int64) minute {
+	return minute{At: at, Outcomes: map[string]int64{}, Took: map[int]int64{}}
 }
 
 // of returns a minute; nil for one that is too old.
 func (p *samples) of(at int64) *minute {
-	if p.Minutes == nil {
-		p.Minutes = map[int64]*minute{}
+	m := &p.Minutes[uint64(at)%KeptMinutes]
+	if m.At < at || m.Outcomes == nil {
+		*m = newMinute(at)
 	}
-	if at <= p.newest-KeptMinutes {
+	if m.At > at {
 		return nil
-	}
-	m := p.Minutes[at]
-	if m == nil {
-		m = newMinute()
-		p.Minutes[at] = m
-	}
-	if at > p.newest {
-		p.newest = at
-		for old := range p.Minutes {
-			if old <= at-KeptMinutes {
-				delete(p.Minutes, old)
-			}
-		}
 	}
 	return m
 }
@@ -90,8 +67,8 @@ func (p *samples) take(s *state, r *row) (arrived int64, ends bool) {
 	if m := p.of(r.At / perMinute); m != nil {
 		m.Outcomes[outcome]++
 	}
-	arrived = s.arrived(r.Run)
-	if r.PrevRun != 0 { // the handoff has waited, or a game has applied it
+	arrived = s.arrived(r.run)
+	if r.prevRun != 0 { // the handoff has waited, or a game has applied it
 		p.wait(arrived, r.At)
 	}
 	return arrived, true
@@ -121,8 +98,7 @@ func (ix *Index) Answered(runID string, at time.Time, took time.Duration) {
 
 // wait counts a handoff that waited from one time to another.
 func (p *samples) wait(from, to int64) {
-	p.of(to / perMinute)
-	for at := max(from/perMinute, p.newest-KeptMinutes+1); at <= to/perMinute; at++ {
+	for at := max(from/perMinute, to/perMinute-KeptMinutes+1); at <= to/perMinute; at++ {
 		if m := p.of(at); m != nil {
 			m.Waited += min(to, (at+1)*perMinute) - max(from, at*perMinute)
 		}
@@ -131,40 +107,24 @@ func (p *samples) wait(from, to int64) {
 
 // outcome returns the outcome of the handoff whose run a row ends, "" if it ends none.
 func (s *state) outcome(r *row) string {
-	words := s.names[wordNames].names
-	if !r.has(Ended) || r.PrevRun != 0 && s.row(r.PrevRun).has(Ended) ||
-		commitlog.Kind(words[r.Kind]) == commitlog.KindEvents {
+	w := s.wordsOf(r)
+	if !r.has(Ended) || r.prevRun != 0 && s.row(r.prevRun).has(Ended) ||
+		commitlog.Kind(w.kind) == commitlog.KindEvents {
 		return ""
 	}
-	if r.ResultStatus == 0 && runevents.RunStatus(words[r.Status]) == runevents.RunAborted {
+	if w.result == "" && runevents.RunStatus(w.status) == runevents.RunAborted {
 		return cancelled
 	}
-	return words[r.ResultStatus]
+	return w.result
 }
 
-func (s *state) arrived(run uint32) int64 {
-	first := s.row(s.runs[run].first)
-	return first.At - int64(first.Waited)
-}
+func (s *state) arrived(run uint32) int64 { return s.first(run).At - int64(s.first(run).Waited) }
 
-// bucket returns the bucket of a time: exact up to 16 ms, then eight buckets for each doubling.
-func bucket(ms int64) int {
-	ms = max(ms, 0)
-	if ms < 16 {
-		return int(ms)
-	}
-	doublings := bits.Len64(uint64(ms)) - 4
-	return min(8+8*doublings+int(ms>>doublings)-8, tookBuckets-1)
-}
+// bucket returns the bucket of a time: eight for each doubling.
+func bucket(ms int64) int { return int(8 * math.Log2(float64(max(ms, 0)+1))) }
 
 // least returns the shortest time of a bucket.
-func least(bucket int) int64 {
-	if bucket < 16 {
-		return int64(bucket)
-	}
-	doublings := (bucket - 8) / 8
-	return int64(bucket-8*doublings) << doublings
-}
+func least(bucket int) int64 { return int64(math.Ceil(math.Exp2(float64(bucket)/8))) - 1 }
 
 // sample counts the rows that the samples lack.
 func (ix *Index) sample() {
@@ -179,67 +139,55 @@ func (ix *Index) sample() {
 // end at persistedAt, not when the answer is sent.
 func (ix *Index) Samples(
 	towns []string, from, to time.Time, step time.Duration, now time.Time,
-) []messages.Sample {
+) (all []messages.Sample) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	s := ix.s
-	counted := &samples{Minutes: map[int64]*minute{}, newest: to.UnixMilli() / perMinute}
+	s, of := ix.s, map[uint32]bool{}
+	var counted samples
+	if towns == nil {
+		counted = ix.samples // the copy gets only waits, which are no part of the maps
+	}
 	for _, token := range towns {
-		for n := s.towns[s.town(token)].last; n != 0; n = s.row(n).PrevTown {
+		of[s.town(token)] = true
+		for n := s.towns[s.town(token)].last; n != 0; n = s.row(n).prevTown {
 			r := s.row(n)
 			if arrived, ends := counted.take(s, r); ends {
-				counted.answer(r.At, r.At-arrived, r.PrevRun == 0)
-			}
-			if r.has(First) {
-				s.open(counted, r.Run, now)
+				counted.answer(r.At, r.At-arrived, r.prevRun == 0)
 			}
 		}
 	}
-	if towns == nil {
-		for at, m := range ix.samples.Minutes {
-			counted.Minutes[at] = newMinute()
-			counted.Minutes[at].add(m)
-		}
-		for run := 1; run < len(s.runs); run++ {
-			s.open(counted, uint32(run), now)
-			if run%searchTurn == 0 { // see Runs
-				ix.mu.RUnlock()
-				ix.mu.RLock()
-			}
+	for run := range s.open { // handoffs that wait until now
+		if town := s.first(run).town; towns == nil || town != 0 && of[town] {
+			counted.wait(s.arrived(run), now.UnixMilli())
 		}
 	}
-	return counted.steps(from, to, step, now)
-}
-
-// open counts a handoff without an end as waiting until now.
-func (s *state) open(into *samples, run uint32, now time.Time) {
-	first, last := s.row(s.runs[run].first), s.row(s.runs[run].last)
-	words := s.names[wordNames].names
-	kind := commitlog.Kind(words[first.Kind])
-	if last.has(Ended) || kind != commitlog.KindRun && kind != commitlog.KindPending {
-		return
-	}
-	into.wait(s.arrived(run), now.UnixMilli())
-}
-
-func (p *samples) steps(
-	from, to time.Time, step time.Duration, now time.Time,
-) (all []messages.Sample) {
 	for at := from; at.Before(to); at = at.Add(step) {
-		total, until := newMinute(), at.Add(step).UnixMilli()/perMinute
-		for n := at.UnixMilli() / perMinute; n < until; n++ {
-			if m := p.Minutes[n]; m != nil {
-				total.add(m)
-			}
-		}
-		lasted := max(1, min(step, now.Sub(at)).Milliseconds())
-		all = append(all, messages.Sample{
-			At: runevents.Timestamp(at), Results: total.Outcomes,
-			P50Ms: quantile(total.Took, 50), P99Ms: quantile(total.Took, 99),
-			Waiting: float64(total.Waited*100/lasted) / 100,
-		})
+		all = append(all, counted.sum(at, step, min(step, now.Sub(at))))
 	}
 	return all
+}
+
+// sum returns the sample of a step, which has lasted for some time.
+func (p *samples) sum(at time.Time, step, lasted time.Duration) messages.Sample {
+	total, until := newMinute(0), at.Add(step).UnixMilli()/perMinute
+	for n := at.UnixMilli() / perMinute; n < until; n++ {
+		m := p.of(n)
+		if m == nil {
+			continue
+		}
+		for outcome, count := range m.Outcomes {
+			total.Outcomes[outcome] += count
+		}
+		for bucket, count := range m.Took {
+			total.Took[bucket] += count
+		}
+		total.Waited += m.Waited
+	}
+	return messages.Sample{
+		At: runevents.Timestamp(at), Results: total.Outcomes,
+		P50Ms: quantile(total.Took, 50), P99Ms: quantile(total.Took, 99),
+		Waiting: float64(total.Waited*100/max(1, lasted.Milliseconds())) / 100,
+	}
 }
 
 // quantile returns the least time of the bucket that has a percentile of the counted times; nil
@@ -275,9 +223,6 @@ func (ix *Index) loadSamples(end uint64) {
 		ix.config.Logger.Info("the samples are counted anew: their file does not count", "file",
 			ix.samplesFile(), "err", err)
 		return
-	}
-	for at := range kept.Minutes {
-		kept.newest = max(kept.newest, at)
 	}
 	ix.samples = kept
 }

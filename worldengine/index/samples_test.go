@@ -21,7 +21,7 @@ var sampled = time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
 // endedAfter returns the header of a handoff that ended so long after the sampled time, and arrived so
 // long before that.
 func endedAfter(run, result string, after, took time.Duration) nats.Header {
-	h := handoff("key "+run, run, sampled.Add(after).UnixMilli())
+	h := executed("key "+run, run, sampled.Add(after).UnixMilli())
 	h.Set(wire.ResultHeader, result)
 	h.Set(wire.ArrivedHeader, runevents.Timestamp(sampled.Add(after-took)))
 	return h
@@ -53,7 +53,7 @@ func TestIndex_Samples(t *testing.T) {
 	require.Len(t, all, 6)
 	require.Equal(t, runevents.Timestamp(sampled), all[0].At)
 	require.Equal(t, map[string]int64{"executed": 1, "stale": 1}, all[0].Results)
-	require.Equal(t, []int64{2, 40}, []int64{*all[0].P50Ms, *all[0].P99Ms})
+	require.Equal(t, []int64{2, 38}, []int64{*all[0].P50Ms, *all[0].P99Ms})
 	require.InDelta(t, 0.1, all[0].Waiting, 0.01, "one minute of ten")
 	require.Equal(t, map[string]int64{}, all[1].Results)
 	require.Nil(t, all[1].P50Ms)
@@ -98,7 +98,10 @@ func TestSamples_Bounded(t *testing.T) {
 	}
 	ix := open(t, l, "")
 	defer ix.Close()
-	require.Len(t, ix.samples.Minutes, KeptMinutes)
+	for n := range int64(3 * KeptMinutes) {
+		kept := ix.samples.of(sampled.UnixMilli()/perMinute+n) != nil
+		require.Equal(t, n >= 2*KeptMinutes, kept, n)
+	}
 	for ms := int64(0); ms < 60_000_000; ms += 1 + ms/7 {
 		low := least(bucket(ms))
 		require.LessOrEqual(t, low, ms)

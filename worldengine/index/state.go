@@ -1,7 +1,6 @@
 package index
 
 import (
-	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -15,18 +14,19 @@ import (
 // state has the rows and the look-ups in them. It is not safe for concurrent use, but rows and
 // names, once added, never change.
 type state struct {
-	names    [classes]dictionary
+	tokens   dictionary[string] // of towns
+	actors   dictionary[string]
+	words    dictionary[words]
 	chunks   []*[chunkRows]row
 	count    uint32 // number of rows, and of the newest row
 	position uint64 // up to here the state has every kept message of the log
 	towns    []chain
 	runs     []chain
+	open     map[uint32]struct{} // runs of handoffs that wait or are being applied
 	results  []results           // of each town, and of the world under number 0
 	keys     table               // the newest accepting row of a key in a town
 	anyKeys  table               // of a key in any town
 	runIDs   table               // run numbers
-	flagged  map[uint32]struct{} // towns whose newest row on the log subject has a flag of Towns
-	doubtful map[uint32]struct{} // towns in doubt
 	asked    []uint32            // rows that began to wait for a decision, or got one
 }
 
@@ -37,92 +37,64 @@ const chunkRows = 1 << 14
 type chain struct {
 	first, last uint32
 	log         uint32 // the newest row on the log subject of a town
-	at          int64  // the latest at of all rows
+	flags       Flag   // of the town after that row
+	at          int64  // the latest At of all rows
 }
 
-// The classes of names. Names get their numbers in the order of the log.
-const (
-	townNames = iota
-	actorNames
-	wordNames // kinds, statuses, reasons, types
-	classes
-)
-
-// dictionary numbers names from 1.
-type dictionary struct {
-	names   []string
-	numbers map[string]uint32
+// dictionary numbers names from 1, in the order of the log; 0 is the empty name.
+type dictionary[T comparable] struct {
+	names   []T
+	numbers map[T]uint32
 }
 
-// number returns the number of a name, and numbers a new name. It returns 0 for "", and for a new
-// name if there are already limit names.
-func (d *dictionary) number(name string, limit int) uint32 {
+func newDictionary[T comparable]() dictionary[T] {
+	var empty T
+	return dictionary[T]{[]T{empty}, map[T]uint32{empty: 0}}
+}
+
+// number returns the number of a name, and numbers a clone of a new name: name itself keeps a
+// message in memory.
+func (d *dictionary[T]) number(name T, clone func(T) T) uint32 {
 	n, known := d.numbers[name]
-	if !known && len(d.names) <= limit {
-		n, name = uint32(len(d.names)), strings.Clone(name) // else it keeps a message in memory
+	if !known {
+		n, name = uint32(len(d.names)), clone(name)
 		d.names, d.numbers[name] = append(d.names, name), n
 	}
 	return n
 }
 
+func (w words) clone() words {
+	return words{strings.Clone(w.kind), strings.Clone(w.status), strings.Clone(w.result),
+		strings.Clone(w.reason), strings.Clone(w.typ)}
+}
+
 // newState returns a state without rows, with room for some. Number 0 stands for none.
 func newState(rows int64) *state {
-	s := &state{towns: make([]chain, 1), runs: make([]chain, 1), results: make([]results, 1),
-		flagged: map[uint32]struct{}{}, doubtful: map[uint32]struct{}{}}
-	for class := range s.names {
-		s.names[class] = dictionary{[]string{""}, map[string]uint32{"": 0}}
-	}
-	s.keys = newTable(rows, func(n uint32) uint64 { return s.row(n).keyInTown() })
+	s := &state{tokens: newDictionary[string](), actors: newDictionary[string](),
+		words: newDictionary[words](), towns: make([]chain, 1), runs: make([]chain, 1),
+		results: make([]results, 1), open: map[uint32]struct{}{}}
+	s.keys = newTable(rows, func(n uint32) uint64 { return keyInTown(s.row(n).Key, s.row(n).town) })
 	s.anyKeys = newTable(rows, func(n uint32) uint64 { return s.row(n).Key })
-	s.runIDs = newTable(rows, func(n uint32) uint64 { return s.row(s.runs[n].first).RunID })
+	s.runIDs = newTable(rows, func(n uint32) uint64 { return s.first(n).RunID })
 	return s
 }
 
 // keyInTown mixes the town into the fingerprint of the key.
-func (r *row) keyInTown() uint64 { return keyInTown(r.Key, r.Town) }
-
 func keyInTown(key uint64, town uint32) uint64 { return key ^ uint64(town)*0x9E3779B97F4A7C15 }
 
 // row returns row n; n begins with 1.
 func (s *state) row(n uint32) *row { return &s.chunks[(n-1)/chunkRows][(n-1)%chunkRows] }
 
-// word returns the number of a word. The words are closed sets: 65,535 suffice.
-func (s *state) word(word string) uint16 {
-	return uint16(s.names[wordNames].number(word, math.MaxUint16))
-}
+func (s *state) wordsOf(r *row) *words { return &s.words.names[r.words] }
 
-// add adds the row of an entry after position, and moves position to the entry.
+// add adds a log message after position, and moves position to it.
 func (s *state) add(e *entry) {
-	s.insert(s.rowOf(e))
-}
-
-// rowOf returns the row of an entry, without its links.
-func (s *state) rowOf(e *entry) row {
-	status := e.status(s.statusBefore(fingerprint(e.runID)))
-	return row{
-		Seq: e.seq, At: e.at, Key: fingerprint(e.key), RunID: fingerprint(e.runID),
-		Town:     s.names[townNames].number(e.town, math.MaxUint32-1),
-		Actor:    s.names[actorNames].number(e.actor, math.MaxUint32-1),
-		FirstSeq: e.first, LastSeq: e.last, Waited: e.waited, Kind: s.word(e.kind),
-		Status: s.word(string(status)), ResultStatus: s.word(e.result),
-		Reason: s.word(e.reason), Type: s.word(e.typ), Flags: e.flags | ended(status),
+	before := runevents.RunStatus("")
+	if run := s.run(e.RunID); run != 0 {
+		before = runevents.RunStatus(s.wordsOf(s.last(run)).status)
 	}
-}
-
-func ended(status runevents.RunStatus) Flag {
-	if status.Terminal() {
-		return Ended
-	}
-	return 0
-}
-
-// statusBefore returns the status of a run after its newest row, "" if it has none.
-func (s *state) statusBefore(runID uint64) runevents.RunStatus {
-	run := s.run(runID)
-	if run == 0 {
-		return ""
-	}
-	return runevents.RunStatus(s.names[wordNames].names[s.row(s.runs[run].last).Status])
+	e.move(before)
+	s.insert(e)
 }
 
 // run returns the number of a run, 0 if it has no rows.
@@ -133,67 +105,79 @@ func (s *state) run(runID uint64) uint32 {
 	return s.runIDs.get(runID)
 }
 
-// insert links a row after all others, and returns the row as it is in the state.
-func (s *state) insert(r row) *row {
+// first and last return a row of a run.
+func (s *state) first(run uint32) *row { return s.row(s.runs[run].first) }
+func (s *state) last(run uint32) *row  { return s.row(s.runs[run].last) }
+
+// insert adds the row of an entry that has its status, and links it.
+func (s *state) insert(e *entry) {
 	if s.count%chunkRows == 0 {
 		s.chunks = append(s.chunks, new([chunkRows]row))
 	}
-	s.count, s.position = s.count+1, r.Seq
+	s.count, s.position = s.count+1, e.Seq
 	n := s.count
-	into := s.row(n)
-	*into = r
-	into.Run, into.PrevRun, into.PrevTown = s.run(r.RunID), 0, 0
-	into.Flags &^= First
-	if into.Run == 0 && r.RunID != 0 {
-		into.Run, into.Flags = uint32(len(s.runs)), into.Flags|First
-		s.runs = append(s.runs, chain{first: n})
+	r := s.row(n)
+	*r = row{facts: e.facts,
+		town:  s.tokens.number(e.town, strings.Clone),
+		actor: s.actors.number(e.actor, strings.Clone),
+		words: s.words.number(e.words, words.clone), run: s.run(e.RunID)}
+	r.Flags &^= First | Ended
+	if runevents.RunStatus(e.status).Terminal() {
+		r.Flags |= Ended
 	}
-	for len(s.towns) <= int(r.Town) {
+	if r.run == 0 && r.RunID != 0 {
+		r.run, r.Flags = uint32(len(s.runs)), r.Flags|First
+		s.runs = append(s.runs, chain{first: n})
+		s.runIDs.put(r.run)
+	}
+	if r.run != 0 {
+		r.prevRun = s.runs[r.run].extend(n, r.At)
+		s.noteOpen(r)
+	}
+	for len(s.towns) <= int(r.town) {
 		s.towns, s.results = append(s.towns, chain{}), append(s.results, nil)
 	}
-	if into.Run != 0 {
-		into.PrevRun = s.runs[into.Run].extend(n, r.At)
-	}
-	if into.Town != 0 {
-		into.PrevTown = s.towns[into.Town].extend(n, r.At)
-	}
-	s.find(n, into)
-	s.addResult(n, into)
-	return into
-}
-
-// find makes look-ups of its town, run and key find row n.
-func (s *state) find(n uint32, r *row) {
-	if r.has(First) {
-		s.runIDs.put(r.Run)
+	if r.town != 0 {
+		r.prevTown = s.towns[r.town].extend(n, r.At)
 	}
 	if r.has(OfTown) {
-		s.towns[r.Town].log = n
-		delete(s.flagged, r.Town)
-		if r.has(Pending | Paused | Asked | Removed) {
-			s.flagged[r.Town] = struct{}{}
-		}
-		s.doubt(r)
-		switch commitlog.Kind(s.names[wordNames].names[r.Kind]) {
-		case commitlog.KindAsked, commitlog.KindDecided:
-			s.asked = append(s.asked, n)
-		}
+		s.noteTown(n, r)
 	}
 	if r.has(accepts) {
 		s.keys.put(n)
 		s.anyKeys.put(n)
 	}
+	s.addResult(n, r)
 }
 
-// doubt notes whether the town of a row on its log subject is in doubt after it.
-func (s *state) doubt(r *row) {
-	words := s.names[wordNames].names
-	switch {
-	case commitlog.Kind(words[r.Kind]).KeepsState():
-	case apply.MayBeApplied(words[r.Reason]):
-		s.doubtful[r.Town] = struct{}{}
-	default:
-		delete(s.doubtful, r.Town)
+// noteOpen notes whether the handoff of a row's run waits, or is being applied, after the row.
+func (s *state) noteOpen(r *row) {
+	switch commitlog.Kind(s.wordsOf(s.first(r.run)).kind) {
+	case commitlog.KindRun, commitlog.KindPending:
+		if r.has(Ended) {
+			delete(s.open, r.run)
+		} else {
+			s.open[r.run] = struct{}{}
+		}
+	}
+}
+
+// noteTown notes the flags of a town after row n on its log subject. A later result, put or removal
+// ends a doubt.
+func (s *state) noteTown(n uint32, r *row) {
+	town := &s.towns[r.town]
+	doubt := town.flags & InDoubt
+	kind := commitlog.Kind(s.wordsOf(r).kind)
+	if !kind.KeepsState() {
+		doubt = 0
+		if apply.MayBeApplied(s.wordsOf(r).reason) {
+			doubt = InDoubt
+		}
+	}
+	town.log, town.flags = n, r.Flags|doubt
+	switch kind {
+	case commitlog.KindAsked, commitlog.KindDecided:
+		s.asked = append(s.asked, n)
 	}
 }
 
@@ -213,16 +197,18 @@ func (s *state) after(seq uint64) uint32 {
 	}))
 }
 
+// entry returns a row with its names.
+func (s *state) entry(r *row) entry {
+	return entry{facts: r.facts, words: *s.wordsOf(r), town: s.tokens.names[r.town],
+		actor: s.actors.names[r.actor]}
+}
+
 // view returns a row as readers get it.
 func (s *state) view(r *row) Row {
-	words := s.names[wordNames].names
-	return Row{
-		Seq: r.Seq, At: instant(r.At), Town: s.names[townNames].names[r.Town],
-		Kind: commitlog.Kind(words[r.Kind]), Status: runevents.RunStatus(words[r.Status]),
-		ResultStatus: words[r.ResultStatus], Reason: words[r.Reason], Type: words[r.Type],
-		ActorID: s.names[actorNames].names[r.Actor], First: r.FirstSeq, Last: r.LastSeq,
-		Flags: r.Flags &^ accepts,
-	}
+	e := s.entry(r)
+	return Row{Seq: e.Seq, At: instant(e.At), Town: e.town, Kind: commitlog.Kind(e.kind),
+		Status: runevents.RunStatus(e.status), ResultStatus: e.result, Reason: e.reason,
+		Type: e.typ, ActorID: e.actor, First: e.First, Last: e.Last, Flags: e.Flags}
 }
 
 // instant returns the time of a number of ms, the zero time for 0.
