@@ -5,8 +5,6 @@ package feed
 import (
 	"context"
 	"log/slog"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,8 +19,8 @@ import (
 const (
 	// waiting bounds the commits that wait to be published.
 	waiting = 1024
-	// lookEvery is the pause between two looks for commits of other servers.
-	lookEvery = 250 * time.Millisecond
+	// wakePause is the pause of a reader that was woken by commits that it does not want.
+	wakePause = 10 * time.Millisecond
 )
 
 // Config configures a Feed. Every member but Listening must be set.
@@ -46,16 +44,6 @@ type Feed struct {
 	config   Config
 	appended chan jetstream.RawStreamMsg
 	missed   atomic.Int64
-
-	mu    sync.Mutex
-	polls []*poll
-	seen  uint64 // the end of the log in the last look; 0 if nobody waited
-}
-
-// poll is a reader that waits for a commit.
-type poll struct {
-	query *Query
-	wake  chan struct{} // has room for one
 }
 
 // New makes a feed; Run starts it.
@@ -79,17 +67,12 @@ func (f *Feed) Appended(seq uint64, msg *nats.Msg) {
 // Missed counts this server's commits that were not published live.
 func (f *Feed) Missed() int64 { return f.missed.Load() }
 
-// Run publishes commits and wakes readers until ctx is done. Before it returns, it publishes the
-// commits that wait.
+// Run publishes commits until ctx is done. Before it returns, it publishes the commits that wait.
 func (f *Feed) Run(ctx context.Context) {
-	looks := time.NewTicker(lookEvery)
-	defer looks.Stop()
 	for {
 		select {
 		case commit := <-f.appended:
 			f.publish(&commit)
-		case <-looks.C:
-			f.look(ctx)
 		case <-ctx.Done():
 			for len(f.appended) > 0 {
 				commit := <-f.appended
@@ -102,67 +85,16 @@ func (f *Feed) Run(ctx context.Context) {
 
 func (f *Feed) publish(commit *jetstream.RawStreamMsg) {
 	subject := wire.EventsSubject(f.config.Log.World, TownToken(commit.Subject, commit.Header))
-	if f.config.Listening == nil || f.config.Listening(subject) {
-		data, err := Message(commit)
-		if err == nil {
-			err = f.config.Publish(subject, data)
-		}
-		if err != nil {
-			f.missed.Add(1)
-			f.config.Logger.Warn("a commit is not published live; event.list has it",
-				"sequence", commit.Sequence, "error", err)
-		}
+	if f.config.Listening != nil && !f.config.Listening(subject) {
+		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.wake(func(q *Query) bool { return q.wants(commit.Subject, commit.Header) })
-}
-
-// wake wakes the polls with a query that matches. The caller holds the lock.
-func (f *Feed) wake(matches func(*Query) bool) {
-	for _, p := range f.polls {
-		if !matches(p.query) {
-			continue
-		}
-		select {
-		case p.wake <- struct{}{}:
-		default: // p is awake
-		}
+	data, err := Message(commit)
+	if err == nil {
+		err = f.config.Publish(subject, data)
 	}
-}
-
-// look wakes the polls that may want a commit since the last look: other servers' commits are not
-// published here.
-func (f *Feed) look(ctx context.Context) {
-	f.mu.Lock()
-	seen, idle := f.seen, len(f.polls) == 0
-	f.mu.Unlock()
-	end := uint64(0)
-	if !idle {
-		var err error
-		if end, err = f.config.Log.End(ctx); err != nil || end == seen {
-			return // the next look tries again; requests return the error
-		}
+	if err != nil {
+		f.missed.Add(1)
+		f.config.Logger.Warn("a commit is not published live; event.list has it",
+			"sequence", commit.Sequence, "error", err)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.seen = end
-	f.wake(func(q *Query) bool {
-		return seen == 0 || q.Towns == nil || f.config.Index.Skip(q.Towns, seen) < end
-	})
-}
-
-// join makes a poll that is woken by commits that its query wants.
-func (f *Feed) join(query *Query) *poll {
-	p := &poll{query, make(chan struct{}, 1)}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.polls = append(f.polls, p)
-	return p
-}
-
-func (f *Feed) leave(p *poll) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.polls = slices.DeleteFunc(f.polls, func(other *poll) bool { return other == p })
 }

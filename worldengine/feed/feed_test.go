@@ -255,21 +255,14 @@ func TestFeed_MissesRatherThanBlocks(t *testing.T) {
 	require.Equal(t, 1024, published)
 }
 
-// Other servers' commits wake readers too, even among own ones.
+// Other servers' commits wake readers too, even among own ones, once the index has read them.
 func TestFeed_WakesForCommitsOfOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(string, []byte) error { return errors.New("nobody listens") })
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		w.Run(ctx)
-	}()
-	defer func() { cancel(); <-done }()
 	for i := range 3 {
 		pages := make(chan feed.Page)
 		go func() {
-			page, err := w.Wait(ctx, feed.Query{
+			page, err := w.Wait(t.Context(), feed.Query{
 				After: uint64(2 * i), Limit: 1, Towns: []string{"theirs"},
 			})
 			if err != nil {
@@ -277,10 +270,13 @@ func TestFeed_WakesForCommitsOfOthers(t *testing.T) {
 			}
 			pages <- page
 		}()
-		w.log.Appended = w.Appended
 		w.put("ours", 1)
+		own := w.log.Appended
 		w.log.Appended = nil
 		w.put("theirs", 1)
+		w.log.Appended = own
+		_, err := w.index.Sync(t.Context())
+		require.NoError(t, err)
 		select {
 		case page := <-pages:
 			require.Equal(t, uint64(2*i+2), page.Cursor)
@@ -288,6 +284,53 @@ func TestFeed_WakesForCommitsOfOthers(t *testing.T) {
 			require.Fail(t, "nobody woke the poll")
 		}
 	}
+}
+
+// A wait ends with its context, and an empty page.
+func TestFeed_WaitEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	w.put("ours", 2)
+	page, err := w.Wait(ctx, feed.Query{Limit: 1, Towns: []string{"theirs"}})
+	require.NoError(t, err)
+	require.True(t, page.Idle)
+	_, err = w.Wait(t.Context(), feed.Query{Limit: 1, After: 3})
+	require.ErrorIs(t, err, feed.ErrInvalidCursor)
+	_, err = feed.ParseCursor("-1")
+	require.ErrorIs(t, err, feed.ErrInvalidCursor)
+}
+
+// A commit is published live if somebody listens to its town's subject.
+func TestFeed_Listening(t *testing.T) {
+	t.Parallel()
+	log, published := logtest.New(t), make(chan string, 2)
+	f := feed.New(feed.Config{
+		Log: log, Logger: slog.New(slog.DiscardHandler),
+		Listening: func(subject string) bool { return subject == wire.EventsSubject("main", "b") },
+		Publish: func(subject string, _ []byte) error {
+			published <- subject
+			return errors.New("the connection is closed")
+		},
+	})
+	log.Appended = f.Appended
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, town := range []string{"a", "b"} {
+		_, err := log.Append(t.Context(), logtest.PutTown(t, town, 1))
+		require.NoError(t, err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.Run(ctx)
+	}()
+	require.Equal(t, wire.EventsSubject("main", "b"), <-published)
+	cancel()
+	<-done
+	require.Empty(t, published)
+	require.EqualValues(t, 1, f.Missed())
 }
 
 // BenchmarkMessage makes the live message of an executed handoff.

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
 )
@@ -68,26 +69,46 @@ func ParseCursor(text string) (uint64, error) {
 // End returns the cursor of the log's end.
 func (f *Feed) End(ctx context.Context) (uint64, error) { return f.config.Log.End(ctx) }
 
-// Wait is Read, but while the page is Idle, it waits for commits until ctx is done.
+// Wait is Read, but while the page is Idle, it waits for commits until ctx is done. The index has
+// to follow the log meanwhile.
 func (f *Feed) Wait(ctx context.Context, q Query) (Page, error) {
-	p := f.join(&q) // before the first Read, so that no commit is missed
-	defer f.leave(p)
-	page, at := Page{Cursor: q.After, Idle: true}, q
+	page := Page{Cursor: q.After, Idle: true}
 	for {
-		next, err := f.Read(ctx, at)
+		next, err := f.Read(ctx, q)
 		switch {
 		case ctx.Err() != nil:
 			return page, nil
 		case err != nil || !next.Idle:
 			return next, err
 		}
-		page, at.After = next, next.Cursor
-		select {
-		case <-p.wake:
-		case <-ctx.Done():
+		page, q.After = next, next.Cursor
+		if !f.await(ctx, &q) {
 			return page, nil
 		}
 	}
+}
+
+// await waits until the index has a message behind the cursor of a query that the query may want,
+// and reports false if ctx is done before. It moves the cursor past other towns' messages.
+func (f *Feed) await(ctx context.Context, q *Query) bool {
+	x := f.config.Index
+	for ctx.Err() == nil {
+		if moved := x.Moved(q.After + 1); moved != nil {
+			select {
+			case <-moved:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if q.Towns == nil {
+			return true
+		}
+		if q.After = x.Skip(q.Towns, q.After); q.After < x.Position() {
+			return true
+		}
+		_ = backoff.Sleep(ctx, wakePause)
+	}
+	return false
 }
 
 // Read returns the commits behind a cursor: fewer than the limit if they are large, if too many
