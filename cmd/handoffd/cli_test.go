@@ -114,7 +114,7 @@ func TestRun_CommandLines(t *testing.T) {
 		{"--check-config --rcon-config " + goodRCON, 0,
 			"local (the built-in rules); rcon (the console at 127.0.0.1:25575) for"},
 		{"--check-config --world-file " + badWorld, 2, "/0/day"},
-		{"--check-config --rcon-config " + badRCON, 2, "/address"},
+		{"--check-config --rcon-config " + badRCON, 2, "passwordEnv"},
 		{"--check-config --data " + badWorld, 2, "is not a directory"},
 	} {
 		args := strings.Fields(c.args)

@@ -16,12 +16,12 @@ import (
 // compile checks the values of cfg and parses its templates. The error is a *schemas.ValidationError
 // with the paths of a configuration file.
 func compile(cfg *Config) (map[handoff.ProposalType][]template, error) {
-	m := newMembers()
+	m := &schemas.Members{File: ConfigName}
 	if !isAddress(cfg.Address) {
 		m.Add("/address", "must be a host and a port in 1..65535, such as 127.0.0.1:25575")
 	}
-	if problem := checkPassword(cfg.Password); problem != "" {
-		m.Add("/password", "%s", problem)
+	if !isPassword(string(cfg.Password)) {
+		m.Add("/password", "must be 1 to %d bytes of text in one line", MaxCommand)
 	}
 	if cfg.Timeout < 0 || cfg.Timeout > MaxTimeout {
 		m.Add("/timeoutMs", "must be in 1..%d", MaxTimeout.Milliseconds())
@@ -55,8 +55,8 @@ func compileType(m *schemas.Members, t handoff.ProposalType, list []Template) []
 	compiled := make([]template, len(list))
 	for i, configured := range list {
 		at := path + schemas.Pointer(i)
-		var err error
-		if compiled[i].parts, err = parseTemplate(configured.Run, t); err != nil {
+		err := checkTemplate(configured.Run, t)
+		if compiled[i].run = configured.Run; err != nil {
 			m.Add(at+"/run", "%s", err)
 		}
 		if configured.Expect == "" {
@@ -75,12 +75,8 @@ func isAddress(address string) bool {
 	return err == nil && notANumber == nil && host != "" && n > 0
 }
 
-// checkPassword returns the requirement that s does not meet, without quoting s; "" for none.
-func checkPassword(s schemas.Secret) string {
-	if s == "" || len(s) > MaxCommand || !isPrintable(string(s)) {
-		return "must be 1 to " + strconv.Itoa(MaxCommand) + " bytes of text in one line"
-	}
-	return ""
+func isPassword(text string) bool {
+	return text != "" && len(text) <= MaxCommand && isPrintable(text)
 }
 
 // isPrintable reports whether text is UTF-8 without control and format characters, which could end a

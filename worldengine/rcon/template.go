@@ -1,6 +1,7 @@
 package rcon
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -76,50 +77,39 @@ func project(c *apply.Command) town.Project {
 // percent returns a value of 0..1 as a whole number of percent.
 func percent(value float64) int64 { return int64(math.Round(100 * value)) }
 
+// template is a command with placeholders.
 type template struct {
-	parts  []part
+	run    string
 	expect *regexp.Regexp // nil if every response matches
 }
-
-// part is literal text, or a placeholder if it has a name.
-type part struct{ literal, name string }
 
 // inBraces matches a word in braces, which is a placeholder, perhaps a misspelt one: neither JSON nor
 // the game's own notation has such a word. Other braces are literal text.
 var inBraces = regexp.MustCompile(`\{ *[A-Za-z][A-Za-z0-9_.-]* *\}`)
 
-// parseTemplate parses a command for proposals of type t. It guarantees that the command renders as
-// one line of up to MaxCommand bytes, and that no value chooses the command.
-func parseTemplate(run string, t handoff.ProposalType) ([]part, error) {
+// checkTemplate checks a command for proposals of type t. Without an error the command renders as one
+// line of up to MaxCommand bytes, and no value chooses the command.
+func checkTemplate(run string, t handoff.ProposalType) error {
 	if !isPrintable(run) {
-		return nil, fmt.Errorf("must be text in one line, without control characters")
+		return fmt.Errorf("must be text in one line, without control characters")
 	}
 	if run == "" || !isID(run[:1]) {
-		return nil, fmt.Errorf(
+		return fmt.Errorf(
 			"must begin with the name of a command, without a slash or space before it")
 	}
-	var parts []part
-	longest, end := 0, 0
-	for _, at := range inBraces.FindAllStringIndex(run, -1) {
-		name := run[at[0]+1 : at[1]-1]
-		p, ok := placeholders[name]
-		if !ok {
-			return nil, fmt.Errorf("has {%s}, but there are only %s", name, known(t))
+	longest := len(run)
+	for _, word := range inBraces.FindAllString(run, -1) {
+		p, ok := placeholders[strings.Trim(word, "{}")]
+		if !ok || !p.stands(t) {
+			return fmt.Errorf("has %s, but commands of this type have only %s", word, known(t))
 		}
-		if !p.stands(t) {
-			return nil, fmt.Errorf("has {%s}, but commands of this type have only %s",
-				name, known(t))
-		}
-		parts = append(parts, part{literal: run[end:at[0]]}, part{name: name})
-		longest += at[0] - end + p.longest()
-		end = at[1]
+		longest += p.longest() - len(word)
 	}
-	parts = append(parts, part{literal: run[end:]})
-	if longest += len(run) - end; longest > MaxCommand {
-		return nil, fmt.Errorf("must have at most %d bytes, but may have %d with its values",
+	if longest > MaxCommand {
+		return fmt.Errorf("must have at most %d bytes, but may have %d with its values",
 			MaxCommand, longest)
 	}
-	return parts, checkNames(run)
+	return checkNames(run)
 }
 
 // checkNames refuses a placeholder in the name of the command, or of a command after the word
@@ -159,19 +149,13 @@ func known(t handoff.ProposalType) string {
 }
 
 // render returns the console command for c. The error names a value that is not safe.
-func (t *template) render(c *apply.Command, names map[string]string) (string, error) {
-	var line strings.Builder
-	for _, part := range t.parts {
-		value := part.literal
-		if part.name != "" {
-			var err error
-			if value, err = valueOf(part.name, c, names); err != nil {
-				return "", err
-			}
-		}
-		line.WriteString(value)
-	}
-	return line.String(), nil
+func (t *template) render(c *apply.Command, names map[string]string) (line string, err error) {
+	line = inBraces.ReplaceAllStringFunc(t.run, func(word string) string {
+		value, unsafe := valueOf(strings.Trim(word, "{}"), c, names)
+		err = cmp.Or(err, unsafe)
+		return value
+	})
+	return line, err
 }
 
 func valueOf(name string, c *apply.Command, names map[string]string) (string, error) {
