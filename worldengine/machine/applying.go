@@ -46,12 +46,6 @@ type Cancel struct {
 	Arrival apply.Arrival
 }
 
-func (*Outcome) event() {}
-func (*Arrival) event() {}
-func (*Attempt) event() {}
-func (*Hold) event()    {}
-func (*Cancel) event()  {}
-
 var errNotPending = errors.New("machine: no command is being applied to the town")
 
 // attempts reads the pending command, and returns a producer of its run that has emitted the
@@ -69,13 +63,13 @@ func (s *step) attempts(started bool) (apply.Decoded, *runevents.Producer, error
 	}
 	p := s.producer(app.Pending.Run)
 	if err := emitResumed(p, app.Pending, started); err != nil {
-		return app, nil, notEmitted(err)
+		return app, nil, err
 	}
 	p.UseIDs(slices.Concat(app.Pending.EventIDs, s.in.Drawn))
 	return app, p, nil
 }
 
-func (s *step) attempt(e *Attempt) (Output, error) {
+func (e *Attempt) effect(s *step) (Output, error) {
 	_, p, err := s.attempts(e.Started)
 	if err != nil {
 		return Output{}, err
@@ -129,7 +123,7 @@ func (s *step) released(reason string) ([]runevents.Event, error) {
 // run ends then (Execution Semantics v1, section 6, option A).
 const outcomeKnown = "What became of the command is known: the run ends."
 
-func (s *step) hold(e *Hold) (Output, error) {
+func (e *Hold) effect(s *step) (Output, error) {
 	pending, tail := s.town.Pending, s.in.Tail
 	if pending == nil || tail.Closed || s.held() == (e.By != nil) {
 		return Output{}, nil
@@ -140,11 +134,12 @@ func (s *step) hold(e *Hold) (Output, error) {
 	}
 	p := s.producer(pending.Run)
 	p.ResumeAt(runevents.RunRunning)
-	err := emitHeld(p, tail.Pauses+1, e.By.SignalID, e.By.Reason)
+	err := p.Emit(runevents.Emission{Type: runevents.RunPaused, Attempt: tail.Pauses + 1,
+		Payload: pausedPayload{SignalID: e.By.SignalID, Reason: e.By.Reason}})
 	return s.onRun(pending.Run, p.Run().Events, false), err
 }
 
-func (s *step) arrival(e *Arrival) (Output, error) {
+func (e *Arrival) effect(s *step) (Output, error) {
 	if s.town.Pending == nil {
 		return Output{}, errNotPending
 	}
@@ -155,8 +150,8 @@ func (s *step) arrival(e *Arrival) (Output, error) {
 	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: after}, nil
 }
 
-// outcome handles an attempt's end: the run ends, or there is another attempt.
-func (s *step) outcome(e *Outcome) (Output, error) {
+// effect handles an attempt's end: the run ends, or there is another attempt.
+func (e *Outcome) effect(s *step) (Output, error) {
 	app, run, err := s.attempts(true)
 	if err != nil {
 		return Output{}, err
@@ -217,9 +212,7 @@ func (s *step) end(
 	if out, err := s.close(run, outcomeKnown); err != nil || out.Record != nil {
 		return out, err
 	}
-	if err := emitEnd(run, result, app.Pending.Attempt, failed, v); err != nil {
-		return Output{}, notEmitted(err)
-	}
+	err = emitEnd(run, result, app.Pending.Attempt, failed, v)
 	return Output{
 		Record: &Record{
 			Kind: KindHandoff, TownID: s.in.TownID, Run: s.unstored(run), Result: encoded,
@@ -228,7 +221,7 @@ func (s *step) end(
 		After: after,
 		Answer: &Answer{RunID: app.Pending.Run.RunID, Result: result, JSON: encoded,
 			Embodiment: addition.Embodiment},
-	}, nil
+	}, err
 }
 
 // reported returns the state after an applied command: the expected state, or the state that the
@@ -301,7 +294,7 @@ func (s *step) close(run *runevents.Producer, reason string) (out Output, err er
 	run.Persisted(s.in.Tail.Next)
 	if s.held() && reason != "" {
 		run.ResumeAt(runevents.RunIsPaused)
-		err = notEmitted(emitReleased(run, s.in.Tail.Pauses, reason))
+		err = emitReleased(run, s.in.Tail.Pauses, reason)
 	}
 	return out, err
 }
@@ -321,9 +314,9 @@ const (
 		"game: try again, or " + byForce
 )
 
-// cancel ends the run of the pending command if no request for it can have reached a game, or with
+// effect ends the run of the pending command if no request for it can have reached a game, or with
 // force.
-func (s *step) cancel(e *Cancel) (Output, error) {
+func (e *Cancel) effect(s *step) (Output, error) {
 	p := s.town.Pending
 	refuse := func(code wire.Code, why string) (Output, error) {
 		return s.refuseSignal(e.Signal, &approval.Refusal{Code: code, Message: why})
@@ -351,14 +344,12 @@ func (s *step) cancel(e *Cancel) (Output, error) {
 	if out, err := s.close(run, ""); err != nil || out.Record != nil {
 		return out, err
 	}
-	if err := emitCancelledInHand(run, p.Attempt, why); err != nil {
-		return Output{}, notEmitted(err)
-	}
+	err = emitCancelledInHand(run, p.Attempt, why)
 	after := s.town
 	after.Pending = nil
 	return Output{
 		Record: &Record{Kind: KindCancelled, TownID: s.in.TownID, Run: s.unstored(run)}, After: after,
-	}, nil
+	}, err
 }
 
 // failByForce ends a pending retry's run with the result that its command may be applied. If the
@@ -370,5 +361,5 @@ func (s *step) failByForce(actorID string) (Output, error) {
 		v.Failed.Reason = apply.ReasonPluginTimeout
 	}
 	v.At, v.Attempt = s.in.At, s.town.Pending.Attempt
-	return s.outcome(&Outcome{v})
+	return (&Outcome{v}).effect(s)
 }

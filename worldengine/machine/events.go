@@ -36,11 +36,7 @@ func IsEnginePlan(planID, planVersion string) bool {
 // agree.
 type (
 	startedPayload struct {
-		TownID    string               `json:"townId"`
-		ActorID   string               `json:"actorId"`
-		HandoffID string               `json:"handoffId"`
-		Type      handoff.ProposalType `json:"type"`
-		Command   string               `json:"command"`
+		Started
 		// The orchestrator's members of a run (Execution Semantics v1, appendix A.1).
 		EngineRunRef string     `json:"engineRunRef"`
 		PlanRef      planRef    `json:"planRef"`
@@ -200,28 +196,6 @@ func EmitSignal(p *runevents.Producer, said SignalPayload, refused string) error
 	return n.err
 }
 
-// emitQueued emits RunQueued, with the request for the run.
-func emitQueued(p *runevents.Producer, h *handoff.Handoff, begin Begin) error {
-	return p.Emit(queued(p, begin, started(p, h, begin.Retry)))
-}
-
-// emitPaused emits the start of a run, and RunPaused. signalID is the run of the signal that paused
-// the town or the world.
-func emitPaused(
-	p *runevents.Producer, h *handoff.Handoff, begin Begin, signalID, reason string,
-) error {
-	n := emitter{producer: p}
-	n.begin(h, begin)
-	n.run(runevents.RunPaused, pausedPayload{SignalID: signalID, Reason: reason})
-	return n.err
-}
-
-// emitHeld emits RunPaused for the nth pause of a run whose command is being applied.
-func emitHeld(p *runevents.Producer, n int64, signalID, reason string) error {
-	return p.Emit(runevents.Emission{Type: runevents.RunPaused, Attempt: n,
-		Payload: pausedPayload{SignalID: signalID, Reason: reason}})
-}
-
 // emitReleased emits RunResumed for the nth pause. A reason is given if the run goes on before the
 // pause has ended.
 func emitReleased(p *runevents.Producer, n int64, reason string) error {
@@ -281,7 +255,7 @@ func emitResumed(p *runevents.Producer, pending *apply.Pending, started bool) er
 	case pending.Attempt == before:
 		return nil
 	case pending.Last == nil:
-		return fmt.Errorf("attempt %d without the end of the one before", pending.Attempt)
+		return fmt.Errorf("machine: attempt %d without the end of the one before", pending.Attempt)
 	}
 	n := emitter{producer: p}
 	n.failAttempt(before, newStepError(pending.Last), pending.Last.At)
@@ -315,14 +289,6 @@ type Begin struct {
 	Approval *Approval
 	// Retry is the run that this one retries; nil if none.
 	Retry *Retry
-}
-
-// notEmitted wraps the error of an event that could not be emitted; nil stays nil.
-func notEmitted(err error) error {
-	if err != nil {
-		err = fmt.Errorf("machine: the events of a run: %w", err)
-	}
-	return err
 }
 
 // emitter emits until the first error, which it keeps.
@@ -399,8 +365,8 @@ func started(p *runevents.Producer, h *handoff.Handoff, retry *Retry) startedPay
 		by = runContext{TriggeredBy: retry.ActorID, RetryOf: retry.RunID}
 	}
 	return startedPayload{
-		TownID: h.Proposal.TownID, ActorID: h.Proposal.ActorID,
-		HandoffID: h.HandoffID, Type: h.Proposal.Type, Command: h.Command,
+		Started: Started{TownID: h.Proposal.TownID, ActorID: h.Proposal.ActorID,
+			HandoffID: h.HandoffID, Type: string(h.Proposal.Type), Command: h.Command},
 		EngineRunRef: "worldengine:" + p.Run().RunID,
 		PlanRef: planRef{URI: "urn:worldengine:" + h.ProposalID,
 			SchemaVersion: h.Proposal.SchemaVersion},
@@ -471,7 +437,7 @@ type Started struct {
 	ActorID   string `json:"actorId"`
 	HandoffID string `json:"handoffId"`
 	Type      string `json:"type"`
-	Signal    string `json:"signal"`
+	Signal    string `json:"signal,omitzero"`
 	Command   string `json:"command"`
 }
 

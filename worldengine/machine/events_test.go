@@ -131,9 +131,6 @@ func TestEmit_EventThatDoesNotFit(t *testing.T) {
 	_, _, other := caseOf(t, "executed")
 	why := Cancellation{Reason: "too late"}
 	for name, err := range map[string]error{
-		"queued":              emitQueued(p, h, Begin{}),
-		"paused":              emitPaused(p, h, Begin{}, "s-1", ""),
-		"held":                emitHeld(p, 1, "s-1", ""),
 		"released":            emitReleased(p, 1, ""),
 		"released for reason": emitReleased(p, 1, "asked already"),
 		"cancelled":           emitCancelled(p, p.Status(), nil, why),

@@ -71,13 +71,7 @@ type Input struct {
 // Event is a *Handoff, a *Put, a *Patch, a *Remove, a *Signal or a *Verdict. About a run that
 // waits, it is a *Wait, a *Close, an *Open or an *Abandon. About the pending command, it is an
 // *Outcome, an *Attempt, an *Arrival, a *Hold or a *Cancel.
-type Event interface{ event() }
-
-func (*Handoff) event() {}
-func (*Put) event()     {}
-func (*Patch) event()   {}
-func (*Remove) event()  {}
-func (*Signal) event()  {}
+type Event interface{ effect(s *step) (Output, error) }
 
 // Handoff is the delivery of a valid handoff to a town that is not paused and has no pending
 // command.

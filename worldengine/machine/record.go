@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 
@@ -68,37 +69,39 @@ func (k Kind) KeepsState() bool {
 const RecordVersion = "commit-record.v1"
 
 // Record is one message of the commit log: all changes of one decision, together or not at all.
-// Members that a kind does not have are absent.
+// Members that a kind does not have are absent. AppendJSON writes the members in this order.
 type Record struct {
 	SchemaVersion string `json:"schemaVersion"`
 	Kind          Kind   `json:"kind"`
 	TownID        string `json:"townId"`
 	// Apply, Paused, Pending, Policy and Approvals are in each record of a town that has them.
-	Apply     apply.Binding      `json:"apply,omitzero"` // "" for the engine's default
-	Paused    *messages.PausedBy `json:"paused,omitzero"`
-	Pending   *apply.Pending     `json:"pending,omitzero"`
-	Policy    *approval.Policy   `json:"policy,omitzero"` // nil for the engine's default
-	Approvals approval.List      `json:"approvals,omitempty"`
+	Apply   apply.Binding      `json:"apply,omitzero"` // "" for the engine's default
+	Paused  *messages.PausedBy `json:"paused,omitzero"`
+	Pending *apply.Pending     `json:"pending,omitzero"`
+	// ActorID, in a record of kind put or remove, is the author: the user, or the user's role if
+	// NATS does not name the user; "" without access control.
+	ActorID string           `json:"actorId,omitzero"`
+	Policy  *approval.Policy `json:"policy,omitzero"` // nil for the engine's default
 	// Removed reports that the town was removed; the snapshot is its last state.
 	Removed bool `json:"removed,omitzero"`
 	// WorldPolicy is the world's approval policy at the time at which a handoff was accepted or
 	// began to wait for approval. It is nil if the town has its own policy, or the world's requires
 	// no approval.
 	WorldPolicy *approval.Policy `json:"worldPolicy,omitzero"`
-	// ActorID, in a record of kind put or remove, is the author: the user, or the user's role if
-	// NATS does not name the user; "" without access control.
-	ActorID string `json:"actorId,omitzero"`
-	// RetryOf, in a record of a judged handoff, is the run that the handoff's run retries; nil if
-	// none. Pending has a RetryOf of its own.
-	RetryOf *apply.RetryOf `json:"retryOf,omitzero"`
+	Approvals   approval.List    `json:"approvals,omitempty"`
 	// Rules, in a record of an accepted handoff, are the amounts of the built-in rules; nil for
 	// town.DefaultRules.
 	Rules *town.Rules `json:"rules,omitzero"`
+	// Mend stands in a record of kind mend.
+	Mend *Mended `json:"mend,omitzero"`
 	// Closing, in a record on a run's subject, reports whether it closes the run to all but the
 	// engine.
 	Closing bool `json:"closing,omitzero"`
-	// Mend stands in a record of kind mend.
-	Mend     *Mended        `json:"mend,omitzero"`
+	// Addition is the part of revision 1 that an accepted handoff's result lacks.
+	Addition *handoff.Addition `json:"addition,omitzero"`
+	// RetryOf, in a record of a judged handoff, is the run that the handoff's run retries; nil if
+	// none. Pending has a RetryOf of its own.
+	RetryOf  *apply.RetryOf `json:"retryOf,omitzero"`
 	Snapshot jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after it
 	Result   jsontext.Value `json:"result,omitzero"`
 	// Decision is the value of Result in a record that was just made, nil in a record that was
@@ -106,9 +109,7 @@ type Record struct {
 	Decision *handoff.Result `json:"-"`
 	// Handoff is the handoff of the result, as it was sent, so that it can be judged again.
 	Handoff jsontext.Value `json:"handoff,omitzero"`
-	// Addition is the part of revision 1 that an accepted handoff's result lacks.
-	Addition *handoff.Addition `json:"addition,omitzero"`
-	Run      *runevents.Run    `json:"run,omitzero"`
+	Run     *runevents.Run `json:"run,omitzero"`
 }
 
 // Hold copies the town after a record into the record, which is on the town's subject. It closes
@@ -125,13 +126,18 @@ func (rec *Record) MarshalJSON() ([]byte, error) { return rec.AppendJSON(nil) }
 
 // AppendJSON appends the JSON of the record to b.
 func (rec *Record) AppendJSON(b []byte) ([]byte, error) {
-	b = append(slices.Grow(b, rec.size()), `{"schemaVersion":"`+RecordVersion+`","kind":"`...)
-	b = append(append(b, rec.Kind...), `","townId":`...)
-	b = handoff.AppendString(b, rec.TownID)
-	b, err := rec.appendAttributes(b)
-	if err != nil {
+	type members Record // without MarshalJSON
+	w := new(struct {   // one allocation for both
+		short  members
+		buffer bytes.Buffer
+	})
+	w.short, w.buffer = members(*rec), *bytes.NewBuffer(slices.Grow(b, rec.size()))
+	w.short.SchemaVersion = RecordVersion
+	w.short.Snapshot, w.short.Result, w.short.Handoff, w.short.Run = nil, nil, nil, nil
+	if err := json.MarshalWrite(&w.buffer, &w.short); err != nil {
 		return nil, err
 	}
+	b = bytes.TrimSuffix(w.buffer.Bytes(), []byte("}"))
 	if rec.Snapshot != nil {
 		b = append(append(b, `,"snapshot":`...), rec.Snapshot...)
 	}
@@ -142,6 +148,7 @@ func (rec *Record) AppendJSON(b []byte) ([]byte, error) {
 		b = append(append(b, `,"handoff":`...), rec.Handoff...)
 	}
 	if rec.Run != nil {
+		var err error
 		if b, err = rec.Run.AppendJSON(append(b, `,"run":`...)); err != nil {
 			return nil, err
 		}
@@ -159,40 +166,6 @@ func (rec *Record) size() int {
 		}
 	}
 	return size
-}
-
-// appendAttributes writes the members that most records lack.
-func (rec *Record) appendAttributes(b []byte) ([]byte, error) {
-	for _, member := range [...]struct {
-		name  string
-		given bool
-		value any
-	}{
-		{"apply", rec.Apply != "", rec.Apply},
-		{"paused", rec.Paused != nil, rec.Paused},
-		{"pending", rec.Pending != nil, rec.Pending},
-		{"actorId", rec.ActorID != "", rec.ActorID},
-		{"policy", rec.Policy != nil, rec.Policy},
-		{"removed", rec.Removed, true},
-		{"worldPolicy", rec.WorldPolicy != nil, rec.WorldPolicy},
-		{"approvals", len(rec.Approvals) > 0, rec.Approvals},
-		{"rules", rec.Rules != nil, rec.Rules},
-		{"mend", rec.Mend != nil, rec.Mend},
-		{"closing", rec.Closing, true},
-		{"addition", rec.Addition != nil, rec.Addition},
-		{"retryOf", rec.RetryOf != nil, rec.RetryOf},
-	} {
-		if !member.given {
-			continue
-		}
-		data, err := json.Marshal(member.value)
-		if err != nil {
-			return nil, err
-		}
-		b = append(append(append(b, `,"`...), member.name...), `":`...)
-		b = append(b, data...)
-	}
-	return b, nil
 }
 
 // ReadRecord reads the body of a log message.

@@ -92,7 +92,7 @@ func (s *Signal) Payload() SignalPayload {
 	}
 }
 
-func (s *step) signal(e *Signal) (Output, error) {
+func (e *Signal) effect(s *step) (Output, error) {
 	switch e.Kind {
 	case SignalPause, SignalResume:
 		return s.pause(e)
@@ -164,7 +164,7 @@ func (s *step) signalled(e *Signal, kind Kind, after Town) (Output, error) {
 
 // refuseSignal returns the record of a refused signal, which changes no town.
 func (s *step) refuseSignal(e *Signal, refused *approval.Refusal) (Output, error) {
-	out, err := s.verdict(&Verdict{e, refused.Code})
+	out, err := (&Verdict{e, refused.Code}).effect(s)
 	out.Refused = refused
 	return out, err
 }
@@ -175,9 +175,7 @@ type Verdict struct {
 	Code   wire.Code
 }
 
-func (*Verdict) event() {}
-
-func (s *step) verdict(e *Verdict) (Output, error) {
+func (e *Verdict) effect(s *step) (Output, error) {
 	p := s.producer(e.Signal.Run)
 	err := EmitSignal(p, e.Signal.Payload(), string(e.Code))
 	return Output{

@@ -10,7 +10,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -73,39 +72,7 @@ type Answer struct {
 // input for now, ErrRunCancelled for good. Any other error is a defect.
 func Step(t Town, in *Input, settings *Settings) (Output, error) {
 	s := &step{Settings: settings, town: t, in: in, ids: in.IDs}
-	switch e := in.Event.(type) {
-	case *Handoff:
-		return s.handoff(e)
-	case *Put:
-		return s.put(e)
-	case *Patch:
-		return s.patch(e)
-	case *Remove:
-		return s.remove(e)
-	case *Signal:
-		return s.signal(e)
-	case *Verdict:
-		return s.verdict(e)
-	case *Outcome:
-		return s.outcome(e)
-	case *Attempt:
-		return s.attempt(e)
-	case *Arrival:
-		return s.arrival(e)
-	case *Hold:
-		return s.hold(e)
-	case *Cancel:
-		return s.cancel(e)
-	case *Wait:
-		return s.wait(e)
-	case *Close:
-		return s.closeRun(e)
-	case *Open:
-		return s.openRun(e)
-	case *Abandon:
-		return s.abandon(e)
-	}
-	return Output{}, fmt.Errorf("machine: an input cannot be %T", in.Event)
+	return in.Event.effect(s)
 }
 
 // step is one call of Step.
@@ -145,8 +112,8 @@ type judgement struct {
 // ErrBusy: the town is paused, or a command is being applied to it. The input has to wait.
 var ErrBusy = errors.New("machine: the town is paused, or a command is being applied to it")
 
-// handoff judges a handoff: the checks in their order, the rules, the approval.
-func (s *step) handoff(input *Handoff) (Output, error) {
+// effect judges a handoff: the checks in their order, the rules, the approval.
+func (input *Handoff) effect(s *step) (Output, error) {
 	delivery := *input // the input stays unchanged
 	e := &delivery
 	if !e.DryRun && (s.town.Pending != nil || s.town.Paused != nil) {
@@ -203,7 +170,7 @@ func (s *step) answer(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer
 		return nil, nil, err
 	}
 	if err := EmitRun(j.producer, j.Handoff.Handoff, result, j.Begin); err != nil {
-		return nil, nil, notEmitted(err)
+		return nil, nil, err
 	}
 	return &Answer{RunID: j.Run.RunID, Result: result, JSON: encoded}, &Record{
 		Kind: kind, TownID: s.in.TownID, Result: encoded, Decision: result, Handoff: j.Sent,
@@ -262,7 +229,7 @@ func (s *step) accept(
 ) (Output, error) {
 	err := EmitAccepted(j.producer, j.Handoff.Handoff, evaluation, j.Begin)
 	if err != nil {
-		return Output{}, notEmitted(err)
+		return Output{}, err
 	}
 	run, at, after := j.producer.Run(), s.in.At.UTC(), s.town
 	after.Approvals = after.Approvals.Close(j.Handoff.Handoff, j.encoded, run.RunID)
@@ -295,7 +262,7 @@ func (s *step) amounts() *town.Rules {
 	return s.Rules
 }
 
-func (s *step) put(e *Put) (Output, error) {
+func (e *Put) effect(s *step) (Output, error) {
 	if s.town.Pending != nil {
 		return Output{}, ErrBusy
 	}
@@ -314,7 +281,7 @@ func (s *step) put(e *Put) (Output, error) {
 	}, nil
 }
 
-func (s *step) patch(e *Patch) (Output, error) {
+func (e *Patch) effect(s *step) (Output, error) {
 	if err := s.town.State.MustBe(e.Expected); err != nil {
 		return Output{}, err
 	}
@@ -322,10 +289,10 @@ func (s *step) patch(e *Patch) (Output, error) {
 	if err != nil {
 		return Output{}, schemas.Under(schemas.TownPatchRequest, err, "patch")
 	}
-	return s.put(&Put{state, e.Expected, e.Attributes, e.ActorID})
+	return (&Put{state, e.Expected, e.Attributes, e.ActorID}).effect(s)
 }
 
-func (s *step) remove(e *Remove) (Output, error) {
+func (e *Remove) effect(s *step) (Output, error) {
 	switch {
 	case !s.town.State.Exists():
 		return Output{}, town.ErrUnknown
@@ -335,6 +302,6 @@ func (s *step) remove(e *Remove) (Output, error) {
 	last := s.town.State
 	return Output{
 		Record: &Record{Kind: KindRemove, TownID: s.in.TownID, ActorID: e.ActorID},
-		After:  Town{Removed: &last},
+		After:  Town{Removed: &last, LoadedSeq: s.town.LoadedSeq},
 	}, nil
 }

@@ -45,13 +45,8 @@ type Abandon struct {
 	Why     Cancellation
 }
 
-func (*Wait) event()    {}
-func (*Close) event()   {}
-func (*Open) event()    {}
-func (*Abandon) event() {}
-
-// wait records that a run waits, once.
-func (s *step) wait(e *Wait) (Output, error) {
+// effect records that a run waits, once.
+func (e *Wait) effect(s *step) (Output, error) {
 	tail, p := s.in.Tail, s.producer(e.Run)
 	var err error
 	switch {
@@ -60,18 +55,18 @@ func (s *step) wait(e *Wait) (Output, error) {
 	case e.By == nil && tail.Status != "", tail.Status == runevents.RunIsPaused:
 		return Output{}, nil
 	case e.By == nil:
-		err = emitQueued(p, e.Handoff, e.Begin)
+		err = p.Emit(queued(p, e.Begin, started(p, e.Handoff, e.Begin.Retry)))
 	default:
-		err = emitPaused(p, e.Handoff, e.Begin, e.By.SignalID, e.By.Reason)
+		n := emitter{producer: p}
+		n.begin(e.Handoff, e.Begin)
+		n.run(runevents.RunPaused, pausedPayload{SignalID: e.By.SignalID, Reason: e.By.Reason})
+		err = n.err
 	}
-	if err != nil {
-		return Output{}, notEmitted(err)
-	}
-	return s.onRun(e.Run, tail.Without(p.Run()), tail.Closed), nil
+	return s.onRun(e.Run, tail.Without(p.Run()), tail.Closed), err
 }
 
-func (s *step) closeRun(e *Close) (Output, error) {
-	out, err := s.wait(&e.Wait)
+func (e *Close) effect(s *step) (Output, error) {
+	out, err := e.Wait.effect(s)
 	switch {
 	case err != nil || s.in.Tail.Closed:
 		return Output{}, err
@@ -82,14 +77,14 @@ func (s *step) closeRun(e *Close) (Output, error) {
 	return out, nil
 }
 
-func (s *step) openRun(e *Open) (Output, error) {
+func (e *Open) effect(s *step) (Output, error) {
 	if !s.in.Tail.Closed {
 		return Output{}, nil
 	}
 	return s.onRun(e.Run, nil, false), nil
 }
 
-func (s *step) abandon(e *Abandon) (Output, error) {
+func (e *Abandon) effect(s *step) (Output, error) {
 	tail, p := s.in.Tail, s.producer(e.Run)
 	var err error
 	switch {
@@ -100,10 +95,7 @@ func (s *step) abandon(e *Abandon) (Output, error) {
 	case e.Handoff != nil:
 		err = emitCancelled(p, runevents.RunPending, started(p, e.Handoff, e.Retry), e.Why)
 	default:
-		err = errors.New("the run does not wait")
+		err = errors.New("machine: the run does not wait")
 	}
-	if err != nil {
-		return Output{}, notEmitted(err)
-	}
-	return s.onRun(e.Run, p.Run().Events, true), nil
+	return s.onRun(e.Run, p.Run().Events, true), err
 }
