@@ -1,7 +1,6 @@
 package worldengine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -20,12 +19,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// resume applies pending commands that no engine works on, and counts the paused towns, until ctx
-// is done. It looks at a pending command when its record is Plugin.Resend old, and again after each
-// Plugin.Resend.
+// resume follows the log and the approvals until ctx is done. Every Plugin.Resend it also resumes the
+// pending commands on which this engine does not work.
 func (e *Engine) resume(ctx context.Context) {
-	due := map[string]time.Time{}
-	for ctx.Err() == nil {
+	for next := time.Now(); ctx.Err() == nil; _ = backoff.Sleep(ctx, pollPause) {
 		_, err := e.index.Sync(ctx)
 		if err == nil {
 			err = e.asked.Refresh(ctx)
@@ -34,50 +31,37 @@ func (e *Engine) resume(ctx context.Context) {
 			e.config.Logger.Warn("pending commands and approvals cannot be read; "+
 				"will try again", "error", err)
 		}
-		now, pending := time.Now(), map[string]time.Time{}
-		for _, token := range e.index.Towns(index.Pending) {
-			at, known := due[token]
-			if !known {
-				age := max(now.Sub(e.index.LastAt(token, "")), 0) // by a clock that may be behind
-				at = now.Add(e.config.Plugin.Resend - age)
-			}
-			if !now.Before(at) && e.steps.Serves() {
+		if now := time.Now(); !now.Before(next) && e.steps.Serves() {
+			next = now.Add(e.config.Plugin.Resend)
+			for _, token := range e.index.Towns(index.Pending) {
 				e.resumeTown(ctx, token)
-				at = now.Add(e.config.Plugin.Resend)
 			}
-			pending[token] = at
 		}
-		due = pending
-		e.townsPaused.Store(int64(len(e.index.Towns(index.Paused))))
-		_ = backoff.Sleep(ctx, pollPause)
 	}
 }
 
+// resumeTown resumes the pending command of a town, in the town's turn. If a delivery of this engine
+// committed the command, it has started the command by then, with its client.
 func (e *Engine) resumeTown(ctx context.Context, token string) {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	current, err := e.log.LoadToken(ctx, token)
-	if err == nil && current.Pending != nil {
-		err = e.ensureInTurn(current.State.Snapshot.TownID)
-	}
-	if err != nil && ctx.Err() == nil {
-		e.config.Logger.Error("a pending command cannot be resumed", "town", token, "error", err)
-	}
-}
-
-// ensureInTurn resumes the pending command of a town, in the town's turn. If a delivery of this
-// writer committed the command, it has started the command already, with its client.
-func (e *Engine) ensureInTurn(townID string) error {
-	return e.queue.SubmitUpkeep(townID, func(ctx context.Context) {
-		current, err := e.log.Load(ctx, townID)
-		if err == nil && current.Pending != nil {
-			err = e.games.Ensure(townID, current, nil)
-		}
+	report := func(err error) {
 		if err != nil && ctx.Err() == nil {
-			e.config.Logger.Error("a pending command cannot be resumed", "town",
-				townID, "error", err)
+			e.config.Logger.Error("a pending command cannot be resumed", "town", token, "error", err)
 		}
-	})
+	}
+	bounded, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	current, err := e.log.LoadToken(bounded, token)
+	if err == nil && current.Pending != nil {
+		townID := current.State.Snapshot.TownID
+		err = e.queue.SubmitUpkeep(townID, func(ctx context.Context) {
+			current, err := e.log.Load(ctx, townID)
+			if err == nil && current.Pending != nil {
+				err = e.games.Ensure(townID, current, nil)
+			}
+			report(err)
+		})
+	}
+	report(err)
 }
 
 // reapWaiting looks at runs without a delivery every reapEvery, and at other writers' runs every
@@ -124,25 +108,22 @@ func (e *Engine) findWaiting(ctx context.Context, seqs []uint64, now time.Time) 
 		}
 		switch {
 		case err == nil:
-			e.waits.LoadOrStore(rec.Run.RunID, now)
+			e.waits.LoadOrStore(rec.Run.RunID, waitingRun{left: now})
 		case !errors.Is(err, commitlog.ErrGone):
 			e.warnReaping(ctx, "a run that waits cannot be read", seq, err)
 		}
 	}
 }
 
-// reapLeft ends the left runs, the oldest first.
+// reapLeft ends the left runs, in an order that a replay of the simulation repeats.
 func (e *Engine) reapLeft(ctx context.Context) {
 	left := map[string]time.Time{}
-	for runID, since := range e.waits.Range {
-		if since := since.(time.Time); !since.IsZero() {
+	for runID, run := range e.waits.Range {
+		if since := run.(waitingRun).left; !since.IsZero() {
 			left[runID.(string)] = since
 		}
 	}
-	oldest := func(a, b string) int {
-		return cmp.Or(left[a].Compare(left[b]), cmp.Compare(a, b))
-	}
-	for _, runID := range slices.SortedFunc(maps.Keys(left), oldest) {
+	for _, runID := range slices.Sorted(maps.Keys(left)) {
 		if e.reap(ctx, runID, time.Since(left[runID])) {
 			e.waits.Delete(runID)
 		}

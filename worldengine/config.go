@@ -3,7 +3,6 @@ package worldengine
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/index"
@@ -26,8 +24,7 @@ import (
 )
 
 // Config configures an engine. The zero value of every member means its default, which stands after
-// the semicolon or in its tag. Members with help are flags of handoffd. Open validates the
-// configuration once.
+// the semicolon or in its tag. Members with help are flags of handoffd, which validates them.
 type Config struct {
 	World string `help:"Name of the world." default:"main"`
 	// IndexDir is the directory of the index, a cache; "" keeps the index in memory alone.
@@ -154,7 +151,6 @@ func (c Config) withDefaults() (Config, error) {
 	c.QueuePerTown = cmp.Or(c.QueuePerTown, 256)
 	c.QueueTotal = cmp.Or(c.QueueTotal, 2048)
 	c.PauseWait = cmp.Or(c.PauseWait, 2*time.Second)
-	c.DeliveryAttempts = cmp.Or(c.DeliveryAttempts, bus.DefaultAttempts)
 	c.BusRetention = cmp.Or(c.BusRetention, wire.DefaultEventRetention)
 	c.BusLimit = cmp.Or(c.BusLimit, wire.DefaultEventLimit)
 	c.AppendedRetention = cmp.Or(c.AppendedRetention, 30*24*time.Hour)
@@ -201,45 +197,14 @@ func (c *Config) alerts() alerts.Config {
 	return of
 }
 
-func (c *Config) newRunID() (string, error) {
-	id := c.NewID()
-	if !runevents.IsID(id) {
-		return "", fmt.Errorf("%w: %q, for a run", runevents.ErrBadID, id)
-	}
-	return id, nil
-}
-
 func (c *Config) validate() error {
 	err := errors.Join(wire.ValidateWorld(c.World), c.Rules.Validate(), c.Apply.Validate(),
-		c.Plugin.Validate(), c.Compress.Validate())
-	for _, rule := range []struct {
-		holds bool
-		text  string
-	}{
-		{c.Apply != apply.RCON || c.RCON != nil, "apply=rcon requires an RCON console"},
-		{c.BusRetention >= time.Second, "a retention is at least 1 s"},
-		{c.ApprovalTimeout >= time.Second, "a proposal waits at least 1 s for its approval"},
-		{c.PauseWait >= 0, "a handoff cannot wait for a negative time in a pause"},
-		{c.BusLimit >= -1, fmt.Sprintf(
-			"a limit of run events is at least 1, or -1 for none, not %d", c.BusLimit)},
-	} {
-		if !rule.holds {
-			err = errors.Join(err, errors.New("worldengine: "+rule.text))
-		}
+		c.Compress.Validate())
+	if c.Apply == apply.RCON && c.RCON == nil {
+		err = errors.Join(err, errors.New("worldengine: apply=rcon requires an RCON console"))
 	}
-	for _, bound := range []struct {
-		name  string
-		value int64
-	}{
-		{"history per town", c.HistoryPerTown}, {"replicas", int64(c.Replicas)},
-		{"workers", int64(c.Workers)}, {"queue", int64(c.QueueTotal)},
-		{"queue per town", int64(c.QueuePerTown)},
-		{"delivery attempts", int64(c.DeliveryAttempts)},
-	} {
-		if bound.value < 1 {
-			err = errors.Join(err, fmt.Errorf("worldengine: %s must be at least 1, not %d",
-				bound.name, bound.value))
-		}
+	if c.ApprovalTimeout < time.Second {
+		err = errors.Join(err, errors.New("worldengine: a proposal waits at least 1 s for its approval"))
 	}
 	return err
 }

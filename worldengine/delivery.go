@@ -3,7 +3,6 @@ package worldengine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"time"
 
 	"worldengine/handoff"
@@ -45,10 +44,9 @@ type delivery struct {
 	waited bool
 	held   wait
 	// recorded reports whether the log may have events of the run on the run's own subject. tail is
-	// the end of the run there, as far as this writer knows. closed reports whether only the engine
-	// may continue the run there.
-	recorded, closed bool
-	tail             machine.RunTail
+	// the end of the run there, as far as this writer knows.
+	recorded bool
+	tail     machine.RunTail
 }
 
 func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*delivery, error) {
@@ -73,15 +71,7 @@ func (e *Engine) Submit(
 	return e.submit(d, client)
 }
 
-// Execute is Submit for a caller that waits.
-func (e *Engine) Execute(ctx context.Context, h *handoff.Handoff) (Answer, error) {
-	d, err := e.newDelivery(h, trace.Context{})
-	if err != nil {
-		return Answer{}, err
-	}
-	return e.await(ctx, d)
-}
-
+// await submits a delivery, and returns its answer.
 func (e *Engine) await(ctx context.Context, d *delivery) (Answer, error) {
 	reply := queue.NewReply[Answer]()
 	if err := e.submit(d, reply); err != nil {
@@ -152,9 +142,7 @@ func (e *Engine) judge(
 		return nil, true, nil
 	}
 	err = e.log.Retry(ctx, func() (err error) {
-		if answer, held, err = e.decide(ctx, d); errors.Is(err, commitlog.ErrLostRace) {
-			e.towns.Forget(d.handoff.Proposal.TownID)
-		}
+		answer, held, err = e.decide(ctx, d)
 		return err
 	})
 	return answer, held, err
@@ -193,15 +181,8 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held 
 		Begin: d.begin(), RetryOf: retryOf,
 	})
 	out, err := e.steps.Step(ctx, current, in)
-	d.drawn = in.Drawn
-	switch {
-	case err != nil:
-		if out.On == machine.OfTown {
-			e.towns.Forget(townID) // whatever it is now, the log knows
-		}
+	if d.drawn = in.Drawn; err != nil {
 		return nil, false, err
-	case out.On == machine.OfTown:
-		e.towns.Set(townID, out.After)
 	}
 	if n := len(out.After.Approvals); e.config.Notifier != nil && out.Record.Kind == machine.KindAsked {
 		e.config.Notifier.Asked(townID, &out.After.Approvals[n-1])
@@ -312,10 +293,10 @@ func (e *Engine) Deliver(
 	switch {
 	case err != nil:
 		return Answer{}, err
-	case retried.Answer == nil:
-		return Answer{RunID: retried.RunID}, ErrInProgress
+	case retried.Result == nil:
+		err = ErrInProgress
 	}
-	return *retried.Answer, nil
+	return Answer{RunID: retried.RunID, JSON: retried.Result}, err
 }
 
 // delivered returns the answer to a handoff that was accepted for execution. While a game has the
@@ -356,15 +337,8 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	if err != nil {
 		return DryRun{}, err
 	}
-	if current.Pending != nil {
-		pending, err := current.Pending.Read()
-		if err != nil {
-			return DryRun{}, err
-		}
-		if pending.Handoff.IdempotencyKey == h.IdempotencyKey {
-			return DryRun{}, game.InProgress(current.Pending.Run.RunID, townID, current.Pending.Via,
-				e.absent.Since(townID))
-		}
+	if err := e.games.InProgress(townID, h.IdempotencyKey); err != nil {
+		return DryRun{}, err
 	}
 	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, current.Seq, indexTimeout)
 	if err != nil {

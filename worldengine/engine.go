@@ -13,6 +13,7 @@ package worldengine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,7 +21,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
-	"worldengine/runevents/recent"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/bus"
@@ -95,16 +95,13 @@ type Engine struct {
 	feed    *feed.Feed
 
 	// games works on the commands that games apply, and router carries its requests.
-	games  *game.Worker
-	router game.Router
-	absent *game.Absences
-	asked  *approvals.Reader
-	// The pause of the world, the number of paused towns, and the runs that were cancelled lately.
-	worldPause  *game.WorldPause
-	townsPaused atomic.Int64
-	cancelled   *recent.Map[string, struct{}]
-	// waits has the runs that were recorded before a judgement, and whose end is not known. By the
-	// id of a run, it has the time.Time since which the run has no delivery; zero while it has one.
+	games      *game.Worker
+	router     game.Router
+	absent     *game.Absences
+	asked      *approvals.Reader
+	worldPause *game.WorldPause
+	// waits has, by their ids, the runs that were recorded before a judgement, and whose end is not
+	// known: each is a waitingRun.
 	waits sync.Map
 
 	bus     *bus.Sink // nil without Config.Bus
@@ -114,12 +111,16 @@ type Engine struct {
 	background sync.WaitGroup
 }
 
+// newRun returns a run with a new id.
 func (e *Engine) newRun(planID, planVersion string) (runevents.Identity, error) {
-	runID, err := e.config.newRunID()
-	return runevents.Identity{
-		RunID: runID, TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
+	run := runevents.Identity{
+		RunID: e.config.NewID(), TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
 		EnvironmentID: e.config.EnvironmentID, PlanID: planID, PlanVersion: planVersion,
-	}, err
+	}
+	if !runevents.IsID(run.RunID) {
+		return run, fmt.Errorf("%w: %q, for a run", runevents.ErrBadID, run.RunID)
+	}
+	return run, nil
 }
 
 // Alerts returns the alerts of the engine's world.

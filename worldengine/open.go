@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
-	"worldengine/runevents/recent"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approvals"
@@ -98,7 +97,6 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e := &Engine{
 		config: config, js: js, log: log, towns: commitlog.NewTowns(log),
-		cancelled: recent.NewMap[string, struct{}](maxCancelled),
 	}
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
@@ -138,10 +136,8 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	e.raiseLost()
 	e.follow(js, nc, followers)
 	e.alerts.Start()
-	recall := e.absent.Recall(e.alerts.List)
 	work := []func(context.Context){
-		recall, e.feed.Run, e.resume, e.reapWaiting, e.games.Watch, e.watchStorage,
-		func(ctx context.Context) { e.absent.Watch(ctx, e.needsPlugin) },
+		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.games.Watch, e.watchStorage,
 		func(ctx context.Context) { e.watchLog(ctx, nc) },
 	}
 	if e.bus != nil {
@@ -223,7 +219,7 @@ func (e *Engine) readRuns() {
 func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Alerts) {
 	c := &e.config
 	e.steps = &stepper.Stepper{
-		Log: e.log, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
+		Log: e.log, Towns: e.towns, Now: c.Now, NewID: c.NewID, Leased: c.Leased,
 		Settings: machine.Settings{
 			Rules: c.Rules, Apply: c.Apply, Policy: c.policy,
 			ApprovalTimeout: c.ApprovalTimeout, Plugin: c.Plugin,
@@ -236,7 +232,7 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 	}
 	e.games = game.New(ctx, e.steps, game.Config{
 		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsentWait: c.absentWait(),
-		Timeout: operationTimeout, Towns: e.towns, Index: e.index, WorldPause: e.worldPause,
+		Timeout: operationTimeout, Index: e.index, WorldPause: e.worldPause,
 		Ends: e.ends, Queue: e.queue, Router: e.router, Alerts: raise,
 		Metrics: c.Metrics, Logger: c.Logger,
 	})
@@ -248,8 +244,15 @@ func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, e
 	return e.games.Draining(ctx, run)
 }
 
-// needsPlugin reports whether a plugin or a console applies the commands of a town.
-func (e *Engine) needsPlugin(ctx context.Context, townID string) (bool, error) {
-	current, err := e.log.Load(ctx, townID)
-	return current.State.Exists() && cmp.Or(current.Apply, e.config.Apply) != apply.Local, err
+// recallAbsences recalls which towns had no game when an earlier engine ended. It ends the absences
+// of towns that need none any more: that engine may have ended before it raised the alert.
+func (e *Engine) recallAbsences(ctx context.Context) {
+	e.absent.Recall(ctx)
+	for townID := range e.absent.Towns() {
+		current, err := e.log.Load(ctx, townID)
+		if err == nil && (!current.State.Exists() ||
+			cmp.Or(current.Apply, e.config.Apply) == apply.Local) {
+			e.absent.NotNeeded(townID)
+		}
+	}
 }

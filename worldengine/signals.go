@@ -1,6 +1,7 @@
 package worldengine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,15 +74,10 @@ func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err
 		}
 		in := e.steps.Input(s.TownID, drawn, s)
 		out, err = e.steps.Step(ctx, t, in)
-		e.towns.Forget(s.TownID) // the signal's step is in no turn of the town
 		drawn = in.Drawn
 		return err
 	})
-	if err == nil && out.Refused != nil {
-		err = &SignalError{Code: out.Refused.Code, SignalID: s.Run.RunID,
-			Message: out.Refused.Message}
-	}
-	return out, err
+	return out, cmp.Or(err, game.Refused(s, out.Refused))
 }
 
 // townOrWorld loads a town; "" stands for the world, whose pause it returns as a town's.
@@ -139,10 +135,7 @@ func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) error {
 // refuse records that a signal is refused, and returns the refusal, a *SignalError, or the error
 // that kept it from being recorded.
 func (e *Engine) refuse(ctx context.Context, s *Signal, refusal *approval.Refusal) error {
-	if err := e.tell(ctx, s, refusal.Code); err != nil {
-		return err
-	}
-	return &SignalError{Code: refusal.Code, SignalID: s.Run.RunID, Message: refusal.Message}
+	return cmp.Or(e.tell(ctx, s, refusal.Code), game.Refused(s, refusal))
 }
 
 // Reject records that a signal was refused with a code before the engine looked at it.
@@ -171,7 +164,7 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 	if err != nil {
 		return Control{}, err
 	}
-	e.cancelled.Add(s.RunID, struct{}{})
+	e.waits.CompareAndSwap(s.RunID, waitingRun{}, waitingRun{cancelled: true})
 	e.queue.Unpark(s.TownID)
 	if err := e.tell(ctx, s, ""); err != nil {
 		return Control{}, err
@@ -205,21 +198,16 @@ func (e *Engine) cancelWaiting(ctx context.Context, s *Signal) (waited bool, err
 		machine.Cancellation{SignalID: s.Run.RunID, Reason: s.Reason})
 }
 
-// Retried is the run in which the handoff of another run is tried again.
-type Retried struct {
-	messages.Retried
-	// Answer is nil if there is none yet: the handoff waits, or its command is being applied.
-	Answer *Answer
-}
-
 // Retry judges the handoff of the signal's run again, in a new run. That is possible only if the
-// run failed because no plugin or console could be reached. It waits for the answer until wait has
-// passed. The new run records that the signal was accepted; the error of a refused signal is a
-// *SignalError.
-func (e *Engine) Retry(ctx context.Context, given Signal, wait time.Duration) (Retried, error) {
+// run failed because no plugin or console could be reached. It waits for the result until wait has
+// passed; the handoff may then still wait, or its command be applied. The new run records that the
+// signal was accepted; the error of a refused signal is a *SignalError.
+func (e *Engine) Retry(
+	ctx context.Context, given Signal, wait time.Duration,
+) (retried messages.Retried, err error) {
 	s, err := e.newSignal(given)
 	if err != nil {
-		return Retried{}, err
+		return retried, err
 	}
 	reading, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -228,31 +216,30 @@ func (e *Engine) Retry(ctx context.Context, given Signal, wait time.Duration) (R
 		refusal, err = &approval.Refusal{Code: wire.CodeUnknownRun, Message: err.Error()}, nil
 	}
 	if err != nil {
-		return Retried{}, err
+		return retried, err
 	}
 	if s.TownID = failed.TownID; refusal != nil {
-		return Retried{}, e.refuse(reading, s, refusal)
+		return retried, e.refuse(reading, s, refusal)
 	}
 	d, err := e.newDelivery(failed.Handoff, failed.Trace)
 	if err != nil {
-		return Retried{}, err
+		return retried, err
 	}
 	d.retries = &failed
 	d.retry = &machine.Retry{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
-	retried := Retried{Retried: messages.Retried{
-		TownID: s.TownID, HandoffID: failed.Handoff.HandoffID, RetryOf: s.RunID, RunID: d.run.RunID,
-	}}
+	retried = messages.Retried{TownID: s.TownID, HandoffID: failed.Handoff.HandoffID,
+		RetryOf: s.RunID, RunID: d.run.RunID}
 	ctx, cancelWait := context.WithTimeout(ctx, wait)
 	defer cancelWait()
 	answer, err := e.await(ctx, d)
 	var waits *WaitError
 	switch {
 	case err == nil:
-		retried.Answer, retried.Result = &answer, answer.JSON
+		retried.Result = answer.JSON
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()), errors.Is(err, ErrInProgress),
 		errors.As(err, &waits) && waits.Pending:
 	default:
-		return Retried{}, game.OfRetry(s.RunID, err)
+		return retried, game.OfRetry(s.RunID, err)
 	}
 	return retried, nil
 }

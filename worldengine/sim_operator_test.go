@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -131,6 +132,10 @@ func (a simAlerts) RaiseStored(ctx context.Context, alert runevents.Alert) error
 		return struct{}{}, nil
 	})
 	return err
+}
+
+func (simAlerts) List(context.Context, alerts.Filter, int) (page messages.Alerts, err error) {
+	return page, nil
 }
 
 // worldPause is the pause of the world in the log.

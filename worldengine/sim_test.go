@@ -17,7 +17,6 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/runevents/recent"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
@@ -167,8 +166,7 @@ func (s *sim) start() *simEngine {
 	}
 	e := &Engine{
 		config: config, log: log, towns: commitlog.NewTowns(log),
-		router:    &simRouter{s, process},
-		cancelled: recent.NewMap[string, struct{}](maxCancelled), alerts: alerts.New(nil, config.alerts()),
+		router: &simRouter{s, process}, alerts: alerts.New(nil, config.alerts()),
 		index: s.openIndex(process),
 	}
 	log.Appended = func(seq uint64, msg *nats.Msg) { e.index.Put(seq, msg.Subject, msg.Header) }

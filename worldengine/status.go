@@ -80,7 +80,7 @@ func (e *Engine) Towns(
 	})
 	absent := e.absent.Towns()
 	for _, townID := range slices.Sorted(maps.Keys(absent)) {
-		away := e.AbsentPlugin(townID)
+		away := e.games.AbsentPlugin(townID)
 		if away == nil || !of(wire.TownToken(townID)) { // it may have come meanwhile
 			continue
 		}
@@ -121,29 +121,13 @@ func (e *Engine) nameTown(
 	return nil
 }
 
-// AbsentPlugin returns the absence of a town's plugin, nil if the plugin was there at the last
-// request.
-func (e *Engine) AbsentPlugin(townID string) *messages.AbsentPlugin {
-	since := e.absent.Since(townID)
-	if since.IsZero() {
-		return nil
-	}
-	of := &messages.AbsentPlugin{TownID: townID, Since: runevents.Timestamp(since),
-		Todo: runevents.PluginAbsent.Spec().Todo}
-	wait := e.games.Wait(townID)
-	if of.RunID = wait.RunID; wait.Attempt > 0 {
-		of.Attempt, of.Said, of.NextAt = wait.Attempt, wait.Said, runevents.Timestamp(wait.Next)
-	}
-	return of
-}
-
 // AwaitedPlugin returns the absence of the plugin that the command of a run waits for, nil if it
 // waits for none.
 func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	if run.Status.Terminal() {
 		return nil
 	}
-	of := e.AbsentPlugin(machine.ReadStarted(run).TownID)
+	of := e.games.AbsentPlugin(machine.ReadStarted(run).TownID)
 	if of == nil || of.RunID != run.RunID {
 		return nil
 	}
@@ -206,7 +190,7 @@ func (e *Engine) Stats() messages.Stats {
 	}
 	s.AlertCounts = e.alerts.Stats()
 	s.WorldPaused = e.worldPause.Known().By != nil
-	s.TownsPaused = int(e.townsPaused.Load())
+	s.TownsPaused = len(e.index.Newest(index.Paused))
 	s.PluginsAbsent = len(e.absent.Towns())
 	asked, _ := e.asked.Waiting(func(string) bool { return true })
 	s.ApprovalsWaiting = asked.Count

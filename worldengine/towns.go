@@ -35,7 +35,7 @@ func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	}
 	view := e.townAt(t)
 	if view.Apply != string(apply.Local) {
-		view.PluginAbsent = e.AbsentPlugin(townID)
+		view.PluginAbsent = e.games.AbsentPlugin(townID)
 		if since := e.absent.Since(townID); !since.IsZero() {
 			view.PluginAbsentSince = runevents.Timestamp(since)
 		}
@@ -67,12 +67,12 @@ func (e *Engine) History() *history.Reader { return &e.history }
 // hash is expected, or returns *town.ConflictError or ErrUnknownTown. If the day would be lowered,
 // it returns *town.RegressionError.
 func (e *Engine) Put(ctx context.Context, state town.State, expected string) (Town, error) {
-	return e.put(ctx, Put{State: state, Expected: expected})
+	return e.put(ctx, &Put{State: state, Expected: expected})
 }
 
-func (e *Engine) put(ctx context.Context, change Put) (Town, error) {
+func (e *Engine) put(ctx context.Context, put *Put) (Town, error) {
 	reply := queue.NewReply[Town]()
-	if err := e.SubmitPut(change, reply); err != nil {
+	if err := e.Change(put.State.Snapshot.TownID, put, reply); err != nil {
 		return Town{}, err
 	}
 	return reply.Wait(ctx)
@@ -92,31 +92,6 @@ type TownClient = queue.Client[Town]
 // worldFile is the author of the towns of a world file.
 const worldFile = "world file"
 
-// SubmitPut is Put for a caller that does not wait. After an error of SubmitPut itself client gets
-// no answer.
-func (e *Engine) SubmitPut(change Put, client TownClient) error {
-	if change.Apply != "" {
-		if err := e.config.mayBind(change.Apply); err != nil {
-			return err
-		}
-	}
-	return e.submitChange(change.State.Snapshot.TownID, &change, client)
-}
-
-// SubmitPatch changes members of a town's state, as SubmitPut does, by a JSON Merge Patch (RFC
-// 7396) of the state whose hash is Expected. The patched state must be one of the same town that
-// Put accepts. The errors are Put's, with the paths of a town-patch-request.v1.
-func (e *Engine) SubmitPatch(townID string, change Patch, client TownClient) error {
-	return e.submitChange(townID, &change, client)
-}
-
-// SubmitRemove removes a town without waiting, as SubmitPut does. The town is then unknown, and
-// handoffs that wait for the end of its pause are judged. client gets the town as it was last, with
-// the revision of the removal. The error is ErrUnknownTown.
-func (e *Engine) SubmitRemove(townID, actorID string, client TownClient) error {
-	return e.submitChange(townID, &machine.Remove{ActorID: actorID}, client)
-}
-
 // change is a change of a town without a handoff, on its way to an answer: a task of its town's
 // queue.
 type change struct {
@@ -127,8 +102,15 @@ type change struct {
 	client TownClient
 }
 
-// submitChange queues a change of a town. The change waits for a pending command.
-func (e *Engine) submitChange(townID string, event machine.Event, client TownClient) error {
+// Change queues a *Put, a *Patch or a *machine.Remove of a town. client gets the changed town; of a
+// removed town, its last state with the revision of the removal. If Change itself returns an error,
+// client gets no answer. The change waits for a pending command.
+func (e *Engine) Change(townID string, event machine.Event, client TownClient) error {
+	if put, ok := event.(*Put); ok && put.Apply != "" {
+		if err := e.config.mayBind(put.Apply); err != nil {
+			return err
+		}
+	}
 	return e.queue.SubmitTask(townID, &change{
 		engine: e, townID: townID, event: event, queued: time.Now(), client: client,
 	})
@@ -187,20 +169,16 @@ func (e *Engine) commitChange(
 			return nil
 		}
 		out, err := e.steps.Step(ctx, current, e.steps.Input(c.townID, nil, c.event))
+		if errors.Is(err, ErrUnknownTown) {
+			err = fmt.Errorf("%w: %q", err, c.townID)
+		}
 		if err != nil {
-			e.towns.Forget(c.townID)
-			if errors.Is(err, ErrUnknownTown) {
-				err = fmt.Errorf("%w: %q", err, c.townID)
-			}
 			return err
 		}
-		after := out.After
-		after.LoadedSeq = current.Seq
-		e.towns.Set(c.townID, after)
-		stored = e.townOf(after)
+		stored = e.townOf(out.After)
 		binding := apply.Binding(stored.Apply)
 		if binding == apply.Local || binding != cmp.Or(current.Apply, e.config.Apply) ||
-			after.Removed != nil {
+			out.After.Removed != nil {
 			e.absent.NotNeeded(c.townID)
 		}
 		return nil
@@ -241,7 +219,7 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 			}
 			continue
 		}
-		_, err := e.put(ctx, Put{State: t.State, ActorID: worldFile,
+		_, err := e.put(ctx, &Put{State: t.State, ActorID: worldFile,
 			Attributes: Attributes{Apply: t.Binding, Approval: t.Approval}})
 		switch {
 		case err == nil:

@@ -28,6 +28,12 @@ type wait struct {
 	behind string
 }
 
+// waitingRun is a run that was recorded before its handoff was judged.
+type waitingRun struct {
+	left      time.Time // since when this engine has no delivery of the run; zero while it has one
+	cancelled bool      // an operator has ended the run, and its delivery may not know it yet
+}
+
 // hold records that a delivery waits. It returns an error if the run was cancelled, or if the
 // delivery has waited for Config.PauseWait in a pause, or for absentWait behind a command.
 func (e *Engine) hold(ctx context.Context, d *delivery, why wait) (err error) {
@@ -36,7 +42,8 @@ func (e *Engine) hold(ctx context.Context, d *delivery, why wait) (err error) {
 	if why.by != nil || waited >= queuedMoment {
 		err = e.recordWait(ctx, d, why.by)
 	}
-	if _, cancelled := e.cancelled.Get(runID); cancelled || errors.Is(err, machine.ErrRunCancelled) {
+	if run, _ := e.waits.Load(runID); run == (waitingRun{cancelled: true}) ||
+		errors.Is(err, machine.ErrRunCancelled) {
 		return game.Cancelled(runID, false)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -79,18 +86,17 @@ func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.Paus
 		return nil
 	}
 	d.recorded = true
-	e.waits.Store(d.run.RunID, time.Time{})
+	e.waits.LoadOrStore(d.run.RunID, waitingRun{})
 	return e.stepRun(ctx, d, new(d.waitFor(by)))
 }
 
 // closeRun closes a recorded run before its handoff is judged, so that no event of others comes
 // after its end. The error is game.Cancelled if the run was cancelled before.
 func (e *Engine) closeRun(ctx context.Context, d *delivery) error {
-	if !d.recorded || d.closed {
+	if !d.recorded || d.tail.Closed {
 		return nil
 	}
 	err := e.stepRun(ctx, d, &machine.Close{Wait: d.waitFor(nil)})
-	d.closed = err == nil
 	if errors.Is(err, machine.ErrRunCancelled) {
 		err = game.Cancelled(d.run.RunID, false)
 	}
@@ -101,10 +107,10 @@ func (e *Engine) closeRun(ctx context.Context, d *delivery) error {
 // number of its events in the record that accepted its handoff, else 0. A run that stays closed
 // loses nothing, so an error is only logged.
 func (e *Engine) reopenRun(ctx context.Context, d *delivery, emitted int64) {
-	if !d.closed {
+	if !d.tail.Closed {
 		return
 	}
-	d.closed = false
+	d.tail.Closed = false
 	in := e.steps.Input(d.handoff.Proposal.TownID, nil, &machine.Open{Run: d.run, Emitted: emitted})
 	if _, err := e.steps.Step(ctx, machine.Town{}, in); err != nil {
 		e.config.Logger.Warn("a closed run cannot be reopened; others cannot append to it",
@@ -129,7 +135,7 @@ func (e *Engine) stepRun(ctx context.Context, d *delivery, event machine.Event) 
 func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	if d.closed && (errors.Is(why, commitlog.ErrLogUnavailable) || ctx.Err() != nil) {
+	if d.tail.Closed && (errors.Is(why, commitlog.ErrLogUnavailable) || ctx.Err() != nil) {
 		e.leave(d.run.RunID) // the decision may be in the log
 		return
 	}
@@ -149,7 +155,7 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 }
 
 // leave marks that the delivery of a run is answered, and that the log may lack the run's end.
-func (e *Engine) leave(runID string) { e.waits.Store(runID, time.Now()) }
+func (e *Engine) leave(runID string) { e.waits.Store(runID, waitingRun{left: time.Now()}) }
 
 // endWaiting cancels a run that waits in any server; tail is its end in the log. The server in
 // which it waits answers the client. It returns commitlog.ErrLostRace if the run has gone on.
@@ -167,6 +173,3 @@ func (e *Engine) endWaiting(
 func isWaiting(tail *commitlog.RunTail) bool {
 	return tail.Waiting != nil && !tail.Closed && !tail.Cancelled
 }
-
-// maxCancelled bounds how many of the runs that were cancelled lately are remembered.
-const maxCancelled = 4096

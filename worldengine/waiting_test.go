@@ -125,8 +125,9 @@ func TestReap_ClosedRun(t *testing.T) {
 			var alerted []string
 			e := &Engine{
 				config: Config{World: "main", HistoryPerTown: 2}, log: log,
-				steps: &stepper.Stepper{Log: log, Now: time.Now, NewID: uuid.NewString},
-				ends:  &runs.Ends{Log: log, Runs: openRuns{}},
+				steps: &stepper.Stepper{Log: log, Towns: commitlog.NewTowns(log), Now: time.Now,
+					NewID: uuid.NewString},
+				ends: &runs.Ends{Log: log, Runs: openRuns{}},
 				alerts: alerts.New(nil, alerts.Config{World: "main",
 					Logger: slog.New(slog.DiscardHandler), Now: time.Now,
 					Notify: func(a runevents.Alert) { alerted = append(alerted, a.RunID) }}),

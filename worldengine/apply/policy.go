@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -105,29 +105,13 @@ func (p Policy) WithDefaults() Policy {
 	return p
 }
 
-// Validate returns an error for a policy without attempts or with negative times.
-func (p *Policy) Validate() error {
-	if p.Deadline < 0 || p.Backoff < 0 || p.Resend < 0 || p.Attempts < 1 {
-		return errors.New("worldengine: the policy for plugins takes at least one attempt and " +
-			"positive times")
-	}
-	if p.Absent != AbsentFail && p.Absent != AbsentWait {
-		return fmt.Errorf("worldengine: commands without a plugin can %q or %q, not %q", AbsentWait,
-			AbsentFail, p.Absent)
-	}
-	return nil
-}
-
 // maxBackoff bounds the pause between two attempts.
 const maxBackoff = time.Minute
 
 // PauseAfter is the pause after an attempt, counted from 1.
 func (p *Policy) PauseAfter(attempt int64) time.Duration {
 	pause := p.Backoff
-	for range attempt - 1 {
-		if pause >= maxBackoff {
-			break
-		}
+	for ; attempt > 1 && pause < maxBackoff; attempt-- {
 		pause *= 2
 	}
 	return min(pause, maxBackoff)
@@ -210,11 +194,7 @@ func clipped(s string) string {
 	if len(s) <= MaxMessage {
 		return s
 	}
-	cut := MaxMessage
-	for cut > 0 && s[cut]&0xC0 == 0x80 { // not within a character
-		cut--
-	}
-	return s[:cut] + "…"
+	return strings.ToValidUTF8(s[:MaxMessage], "") + "…"
 }
 
 // Silence is the failure of an attempt that got no definite answer.

@@ -55,10 +55,13 @@ func (t *Towns) Get(ctx context.Context, townID string) (Entry, error) {
 	return e, nil
 }
 
-// Set keeps the entry that this writer has read or committed.
+// Set keeps the entry that this writer has read or committed, unless a later one is known.
 func (t *Towns) Set(townID string, e Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.known[townID].Seq > e.Seq {
+		return
+	}
 	t.remove(townID)
 	t.known[townID] = e
 	t.bytes += cost(townID, e)

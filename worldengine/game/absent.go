@@ -3,8 +3,6 @@ package game
 import (
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -12,7 +10,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/messages"
 )
 
@@ -20,12 +17,11 @@ import (
 // request. It raises PLUGIN_ABSENT and PLUGIN_RETURNED once for an absence, even if servers end in
 // between. Absences is safe for concurrent use.
 type Absences struct {
-	now    func() time.Time
-	policy apply.Policy
-	alerts Alerts
-	logger *slog.Logger
-	// recalled is closed when Recall's function has run; nil if Recall was not called.
-	recalled chan struct{}
+	now      func() time.Time
+	policy   apply.Policy
+	alerts   Alerts
+	logger   *slog.Logger
+	recalled sync.Once
 
 	mu    sync.Mutex
 	towns map[string]*absence
@@ -76,9 +72,7 @@ var prospects = map[apply.Absent]string{
 // alert is raised when the absence has lasted for Policy.Resend, since the plugin may only be
 // reconnecting.
 func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, over bool) {
-	if s.awaitRecalled(ctx) != nil {
-		return
-	}
+	s.Recall(ctx)
 	s.mu.Lock()
 	a := s.towns[of.TownID]
 	if a == nil {
@@ -96,9 +90,8 @@ func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, ov
 
 // Present records that a game replied to a request.
 func (s *Absences) Present(ctx context.Context, of alerts.About) {
-	if s.awaitRecalled(ctx) == nil {
-		s.end(of, alerts.PluginReturned)
-	}
+	s.Recall(ctx)
+	s.end(of, alerts.PluginReturned)
 }
 
 // NotNeeded ends the absence of a town that was removed or bound to something else.
@@ -117,67 +110,24 @@ func (s *Absences) end(of alerts.About, text alerts.Text) {
 	}
 }
 
-// reviewPause is the pause between two reviews of Watch.
-const reviewPause = 10 * time.Second
-
-// Watch calls Review every reviewPause until ctx is done.
-func (s *Absences) Watch(ctx context.Context, needed func(context.Context, string) (bool, error)) {
-	for backoff.Sleep(ctx, reviewPause) == nil {
-		s.Review(ctx, needed)
-	}
-}
-
-// Review ends the absences of towns that need no game any more, because another server has removed
-// them or bound them to something else. needed reports whether a town needs one; after an error the
-// next review asks again.
-func (s *Absences) Review(
-	ctx context.Context, needed func(ctx context.Context, townID string) (bool, error),
-) {
-	for _, townID := range slices.Sorted(maps.Keys(s.Towns())) {
-		if need, err := needed(ctx, townID); err == nil && !need {
-			s.NotNeeded(townID)
-		}
-	}
-}
-
-// recallTimeout bounds the reading of Recall, for which commands wait.
+// recallTimeout bounds Recall, for which commands wait.
 const recallTimeout = 5 * time.Second
 
-// AlertList reads a page of the alerts of a world, the newest first: see alerts.Alerts.List.
-type AlertList func(ctx context.Context, filter alerts.Filter, limit int) (messages.Alerts, error)
-
-// Recall returns a function that reads from the stream of alerts which absences previous servers
-// have left. Call Recall and the function once; Absent and Present wait for the function.
-// PLUGIN_ABSENT is not raised again for those absences; PLUGIN_RETURNED is raised when they end.
-func (s *Absences) Recall(list AlertList) func(context.Context) {
-	s.recalled = make(chan struct{})
-	return func(ctx context.Context) {
-		defer close(s.recalled)
-		ctx, cancel := context.WithTimeout(ctx, recallTimeout)
+// Recall reads, once, which absences previous servers have left in the stream of alerts. PLUGIN_ABSENT
+// is not raised again for those absences; PLUGIN_RETURNED is raised when they end.
+func (s *Absences) Recall(ctx context.Context) {
+	s.recalled.Do(func() {
+		bounded, cancel := context.WithTimeout(ctx, recallTimeout)
 		defer cancel()
-		page, err := list(ctx, alerts.Filter{
+		page, err := s.alerts.List(bounded, alerts.Filter{
 			Codes: []runevents.AlertCode{runevents.PluginAbsent, runevents.PluginReturned},
 		}, 2*alerts.Kept)
-		if err == nil {
-			s.take(page.Alerts)
-		} else if ctx.Err() == nil {
-			s.logger.Warn(
-				"the alerts cannot be read: PLUGIN_ABSENT may be raised again for "+
-					"a known absence", "error", err)
+		if err != nil && ctx.Err() == nil {
+			s.logger.Warn("the alerts cannot be read: PLUGIN_ABSENT may be raised again for a known "+
+				"absence", "error", err)
 		}
-	}
-}
-
-func (s *Absences) awaitRecalled(ctx context.Context) error {
-	if s.recalled == nil {
-		return nil
-	}
-	select {
-	case <-s.recalled:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+		s.take(page.Alerts)
+	})
 }
 
 // take adds the absences that earlier alerts report. The newest alert of a town decides; the newest

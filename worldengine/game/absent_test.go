@@ -95,29 +95,6 @@ func TestAbsences_Towns(t *testing.T) {
 	require.Len(t, raised.alerts, len(codes), "a plugin that was never absent does not return")
 }
 
-// If another server binds a town to something else, that town's absence ends, and no other.
-func TestAbsences_Review(t *testing.T) {
-	t.Parallel()
-	s, raised := opened(apply.AbsentFail)
-	for _, town := range []string{"bound elsewhere", "unreadable", "waits"} {
-		s.Absent(t.Context(), alerts.About{TownID: town}, 1, true)
-	}
-	raised.alerts = nil
-	var asked []string
-	s.Review(t.Context(), func(_ context.Context, townID string) (bool, error) {
-		asked = append(asked, townID)
-		if townID == "unreadable" {
-			return false, errors.New("no answer")
-		}
-		return townID == "waits", nil
-	})
-	require.Equal(t, []string{"bound elsewhere", "unreadable", "waits"}, asked)
-	require.Equal(t, 2, len(s.towns))
-	require.Len(t, raised.alerts, 1)
-	require.Equal(t, "bound elsewhere", raised.alerts[0].TownID)
-	require.Equal(t, runevents.PluginReturned, raised.alerts[0].Code)
-}
-
 // The latest alert of earlier servers is known for each town, and is not raised again; commands wait
 // for that. An alert of another code, of no town, or with an invalid time is ignored.
 func TestAbsences_Recall(t *testing.T) {
@@ -127,7 +104,7 @@ func TestAbsences_Recall(t *testing.T) {
 	stored := func(code runevents.AlertCode, townID, since string) messages.Alert {
 		return messages.Alert{Alert: runevents.Alert{Code: code, TownID: townID, Since: since}}
 	}
-	recall := s.Recall(func(
+	raised.list = func(
 		_ context.Context, filter alerts.Filter, limit int,
 	) (messages.Alerts, error) {
 		require.Equal(t, []runevents.AlertCode{
@@ -144,22 +121,17 @@ func TestAbsences_Recall(t *testing.T) {
 			stored(runevents.PluginAbsent, "none", ""),
 			stored(runevents.PluginAbsent, "", since),
 		}}, nil
-	})
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	s.Absent(over, ofTown, 1, true)
-	require.Zero(t, len(s.towns), "it waits")
-	recall(t.Context())
+	}
+	s.Absent(t.Context(), ofTown, 1, true)
 	require.Equal(t, 1, len(s.towns))
 	require.Equal(t, since, runevents.Timestamp(s.Since("t")))
-	s.Absent(t.Context(), ofTown, 1, true)
 	require.Empty(t, raised.alerts, "it was raised before")
 	s.Present(t.Context(), ofTown)
 	require.Len(t, raised.alerts, 1)
 	require.Equal(t, since, raised.alerts[0].Since)
 }
 
-// Commands wait for alerts that do not come, but not for ever, and not for unreadable ones.
+// A command waits for alerts that do not come, but not for ever, and not for unreadable ones.
 func TestAbsences_RecallFails(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]time.Duration{"unreadable": 0, "silent": recallTimeout} {
@@ -167,16 +139,15 @@ func TestAbsences_RecallFails(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, raised := opened(apply.AbsentFail)
-				recall := s.Recall(func(
+				raised.list = func(
 					ctx context.Context, _ alerts.Filter, _ int,
 				) (messages.Alerts, error) {
 					if wait > 0 {
 						<-ctx.Done()
 					}
 					return messages.Alerts{}, errors.New("no answer")
-				})
+				}
 				began := time.Now()
-				go recall(t.Context())
 				s.Absent(t.Context(), ofTown, 1, true)
 				require.Equal(t, wait, time.Since(began))
 				require.Len(t, raised.alerts, 1)

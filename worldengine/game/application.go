@@ -11,6 +11,7 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/town"
 )
@@ -46,7 +47,7 @@ type Application struct {
 	// itself, or the earlier writer stopped before any request had arrived.
 	knows atomic.Bool
 	// away is the wait for a game, nil unless the last request reached nobody.
-	away atomic.Pointer[Wait]
+	away atomic.Pointer[messages.AbsentPlugin]
 	// started counts the recorded starts of attempts. Each start ends a pause of the run.
 	started atomic.Int64
 	// unsettled counts the cancellations that keep the application closed because the log has not

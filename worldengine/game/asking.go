@@ -5,11 +5,13 @@ import (
 	"errors"
 	"time"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -190,8 +192,8 @@ func (w *Worker) noteWait(a *Application, p *pluginAttempt) {
 
 // waits records in a.away that the game is away, and is asked again after a pause.
 func (w *Worker) waits(a *Application, said string, pause time.Duration) {
-	a.away.Store(&Wait{RunID: a.RunID, Attempt: a.Pending.Attempt, Said: said,
-		Next: w.steps.Now().Add(pause)})
+	a.away.Store(&messages.AbsentPlugin{RunID: a.RunID, Attempt: a.Pending.Attempt, Said: said,
+		NextAt: runevents.Timestamp(w.steps.Now().Add(pause))})
 }
 
 // waitUnpaused waits while a's town or the world is paused, or while an operator cancels a's run.
@@ -240,10 +242,10 @@ func (w *Worker) superseded(ctx context.Context, a *Application) bool {
 }
 
 func (w *Worker) supersededBy(current commitlog.Entry, a *Application) bool {
-	gone := current.Pending == nil || current.Pending.Run.RunID != a.RunID ||
-		current.Pending.Attempt != a.Pending.Attempt
+	p := current.Pending
+	gone := p == nil || p.Run.RunID != a.RunID || p.Attempt != a.Pending.Attempt
 	if gone {
-		w.config.Towns.Forget(a.TownID)
+		w.steps.Towns.Forget(a.TownID)
 	}
 	return gone
 }

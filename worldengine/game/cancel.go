@@ -1,16 +1,17 @@
 package game
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/wire"
 )
 
 // cancelWait bounds an operator's wait for the fate of the last request; cancelPoll is the pause
@@ -22,12 +23,19 @@ const (
 
 // RefusedError: a signal was refused, and the run SignalID records the refusal.
 type RefusedError struct {
-	Code     wire.Code
+	approval.Refusal
 	SignalID string
-	Message  string
 }
 
 func (e *RefusedError) Error() string { return "worldengine: " + e.Message }
+
+// Refused returns the error of a signal that was refused; nil without a refusal.
+func Refused(s *machine.Signal, refusal *approval.Refusal) error {
+	if refusal == nil {
+		return nil
+	}
+	return &RefusedError{*refusal, s.Run.RunID}
+}
 
 // Cancel ends a pending command's run if no request for the command can have reached a game; with
 // force it ends the run at once. A refusal is recorded, and returned as a *RefusedError. The record
@@ -58,21 +66,14 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 			}
 		}
 		out, err := w.steps.Step(ctx, current, w.steps.Input(s.TownID, nil, event))
-		if s.TownID != "" {
-			w.config.Towns.Forget(s.TownID) // the cancellation was committed outside the town's turn
-		}
 		switch lost := errors.Is(err, commitlog.ErrLostRace); {
 		case closed && (lost || out.Refused != nil && err == nil):
 			a.open()
 		case closed && err != nil:
 			a.unsettled.Add(1)
 		}
-		switch {
-		case err != nil:
+		if err = cmp.Or(err, Refused(s, out.Refused)); err != nil {
 			return err
-		case out.Refused != nil:
-			return &RefusedError{Code: out.Refused.Code, SignalID: s.Run.RunID,
-				Message: out.Refused.Message}
 		}
 		w.endOwn(alerts.About{TownID: s.TownID, RunID: s.RunID,
 			Trace: p.Run.Trace}, out.Answer)
@@ -141,9 +142,7 @@ func (w *Worker) load(
 func (w *Worker) arrived(
 	ctx context.Context, townID string, current commitlog.Entry, e machine.Arrival,
 ) error {
-	in := w.steps.Input(townID, nil, &e)
-	_, err := w.steps.Step(ctx, current, in)
-	w.config.Towns.Forget(townID)
+	_, err := w.steps.Step(ctx, current, w.steps.Input(townID, nil, &e))
 	return err
 }
 

@@ -100,27 +100,18 @@ func (w *Worker) Hold(
 	return current, err == nil
 }
 
-// Draining reports whether the command of a paused run is still being applied, within the drain
-// timeout. It checks the town that the run names: another producer's run may name a wrong one.
+// Draining reports whether this writer is applying the command of a paused run, within the drain
+// timeout.
 func (w *Worker) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
 	inFlight := func(s runevents.StepSnapshot) bool {
 		return s.StepID == machine.StepApply && s.Status == runevents.StepRunning
 	}
-	if run.Status != runevents.RunIsPaused || !slices.ContainsFunc(run.Steps, inFlight) {
-		return false, nil
-	}
 	townID := machine.ReadStarted(run).TownID
-	if townID == "" {
+	if run.Status != runevents.RunIsPaused || !slices.ContainsFunc(run.Steps, inFlight) ||
+		w.of(townID, run.RunID) == nil {
 		return false, nil
 	}
-	if token, err := w.config.Ends.Runs.Town(ctx, run.RunID); err != nil ||
-		token != wire.TownToken(townID) {
-		return false, err
-	}
-	current, err := w.load(ctx, townID, run.RunID)
-	if err != nil || current.Pending == nil {
-		return false, err
-	}
+	current, err := w.steps.Log.Load(ctx, townID)
 	by := w.config.WorldPause.Of(current)
-	return by != nil && by.Draining(time.Now()), nil
+	return err == nil && by != nil && by.Draining(time.Now()), err
 }

@@ -12,6 +12,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/messages"
 )
 
 // raised are the alerts of an inbox.
@@ -19,6 +20,7 @@ type raised struct {
 	mu     sync.Mutex
 	codes  []runevents.AlertCode
 	alerts []runevents.Alert
+	list   func(context.Context, alerts.Filter, int) (messages.Alerts, error)
 }
 
 func (r *raised) RaiseOnce(alert runevents.Alert) {
@@ -30,6 +32,15 @@ func (r *raised) RaiseOnce(alert runevents.Alert) {
 func (r *raised) Raise(alert runevents.Alert) { r.RaiseOnce(alert) }
 
 func (*raised) RaiseStored(context.Context, runevents.Alert) error { return nil }
+
+func (r *raised) List(
+	ctx context.Context, filter alerts.Filter, limit int,
+) (page messages.Alerts, err error) {
+	if r.list != nil {
+		page, err = r.list(ctx, filter, limit)
+	}
+	return page, err
+}
 
 // commanded is a command, whose replies come to an inbox without a connection.
 type commanded struct {

@@ -25,11 +25,6 @@ func (w *Worker) commitOutcome(ctx context.Context, a *Application, v apply.Resu
 		turn := make(chan struct{})
 		submitErr := w.config.Queue.SubmitFirst(a.TownID, func(ctx context.Context) {
 			defer close(turn)
-			defer func() {
-				if err != nil { // also after a panic
-					w.config.Towns.Forget(a.TownID)
-				}
-			}()
 			over, err = w.tryCommit(ctx, a, v)
 		})
 		if submitErr != nil {
@@ -64,9 +59,6 @@ func (w *Worker) tryCommit(
 			}
 			over, err = w.commitOnce(ctx, a, v)
 		}
-		if errors.Is(err, commitlog.ErrLostRace) {
-			w.config.Towns.Forget(a.TownID)
-		}
 		return err
 	})
 	return over, err
@@ -75,7 +67,7 @@ func (w *Worker) tryCommit(
 // commitOnce is tryCommit on the cached state of the town. It returns ErrLostRace if that state is
 // behind the log.
 func (w *Worker) commitOnce(ctx context.Context, a *Application, v apply.Result) (bool, error) {
-	current, err := w.config.Towns.Get(ctx, a.TownID)
+	current, err := w.steps.Towns.Get(ctx, a.TownID)
 	if err != nil {
 		return false, err
 	}
@@ -92,7 +84,6 @@ func (w *Worker) commitOnce(ctx context.Context, a *Application, v apply.Result)
 	if err != nil {
 		return false, err
 	}
-	w.config.Towns.Set(a.TownID, out.After)
 	if out.Answer == nil {
 		a.Pending, a.begun = out.After.Pending, out.After.Pending.Attempt
 		w.record(ctx, a, false)
@@ -125,8 +116,8 @@ func (w *Worker) endedElsewhere(ctx context.Context, a *Application, v apply.Res
 	switch {
 	case err != nil:
 		return err
-	case rec == nil:
-		w.finish(a, v, machine.Answer{}, EndLost(a.RunID))
+	case rec == nil: // the log does not keep the end, so the client sends the handoff again
+		w.finish(a, v, machine.Answer{}, InProgress(a.RunID, a.TownID, a.stored.Via, time.Time{}))
 		return nil
 	case rec.Kind != commitlog.KindHandoff:
 		w.finish(a, v, machine.Answer{}, Cancelled(a.RunID, true))

@@ -36,8 +36,7 @@ type WaitError struct {
 
 func (e *WaitError) Error() string { return "worldengine: " + e.Reason + " " + e.Next }
 
-// Unwrap returns ErrInProgress, machine.ErrRunCancelled or commitlog.ErrLogUnavailable if the error
-// is one, else nil.
+// Unwrap returns ErrInProgress or machine.ErrRunCancelled if the error is one, else nil.
 func (e *WaitError) Unwrap() error { return e.cause }
 
 // Paused is the error of a request that waited too long for the end of a pause, of the world or of
@@ -66,19 +65,18 @@ func Paused(townID string, world bool, by *commitlog.PausedBy, runID string, pen
 // absent since a time. before is the run whose command is first in line; "" if it is the request's
 // own run. runID is "" if the request is no handoff.
 func Absent(townID string, via apply.Binding, since time.Time, runID, before string) *WaitError {
-	e := &WaitError{Code: wire.CodePluginAbsent, RunID: runID,
-		Next: "Nothing was judged, and the key is free; send the same handoff again when the game is " +
-			"back."}
-	absence := noGame(townID, via, since)
 	if before == "" {
-		e.Pending, e.RetryAfter = true, wire.RetryLater
-		e.Reason = fmt.Sprintf("the handoff is accepted as run %s, and its command goes on "+
-			"waiting: the %s;", runID, absence)
-		e.Next = "send the same handoff again for its result, or cancel the run"
+		e := InProgress(runID, townID, via, since)
+		e.Code, e.cause = wire.CodePluginAbsent, nil
 		return e
 	}
-	e.Reason = fmt.Sprintf("The %s, and the command of run %s, which is before this one, waits for it.",
-		absence, before)
+	e := &WaitError{
+		Code: wire.CodePluginAbsent, RunID: runID,
+		Reason: fmt.Sprintf("The %s, and the command of run %s, which is before this one, waits for it.",
+			noGame(townID, via, since), before),
+		Next: "Nothing was judged, and the key is free; send the same handoff again when the game is " +
+			"back.",
+	}
 	if runID == "" {
 		e.Next = "Nothing was stored; send the request again when the game is back, or cancel that " +
 			"run first."
@@ -114,28 +112,17 @@ func InProgress(runID, townID string, via apply.Binding, absent time.Time) *Wait
 		return e
 	}
 	e.RetryAfter = wire.RetryLater
-	e.Reason = fmt.Sprintf("the handoff is accepted as run %s, and its command waits: the %s;", runID,
-		noGame(townID, via, absent))
+	e.Reason = fmt.Sprintf("the handoff is accepted as run %s, and its command goes on waiting: "+
+		"the %s;", runID, noGame(townID, via, absent))
 	e.Next = "send the same handoff again to get its result, or cancel the run"
 	return e
-}
-
-// EndLost is the error of a handoff whose run has ended, if the log no longer keeps the end. The
-// run was cancelled, or it failed and was retried. If the handoff is sent again, it gets the key's
-// present result.
-func EndLost(runID string) *WaitError {
-	return &WaitError{Code: wire.CodeLogUnavailable, RetryAfter: wire.RetrySoon, RunID: runID,
-		cause: commitlog.ErrLogUnavailable,
-		Reason: "run " + runID + " of the handoff has ended, and the log no longer keeps its end; " +
-			"the key has the result of another run:",
-		Next: "send the same handoff again to get that result"}
 }
 
 // OfRetry turns err into the error of a retry that was not judged: the retried run and the result
 // of its key are unchanged.
 func OfRetry(runID string, err error) error {
 	waited, ok := errors.AsType[*WaitError](err)
-	if !ok || errors.Is(err, commitlog.ErrLogUnavailable) { // the outcome is not known
+	if !ok {
 		return err
 	}
 	e := *waited

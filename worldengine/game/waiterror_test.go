@@ -76,7 +76,8 @@ func TestWaitError_Texts(t *testing.T) {
 	}{
 		{game.Absent("t", apply.RCON, since, "run-2", ""), "the handoff is accepted as run run-2, and " +
 			`its command goes on waiting: the town "t" has had no console since ` +
-			"2026-02-16T10:00:00Z; send the same handoff again for its result, or cancel the run", nil},
+			"2026-02-16T10:00:00Z; send the same handoff again to get its result, or cancel the run",
+			nil},
 		{game.Cancelled("run-1", false), "the run was cancelled while the handoff was waiting: run " +
 			"run-1. Nothing was judged, and the key is free: the same handoff may be sent again.",
 			machine.ErrRunCancelled},
@@ -85,11 +86,9 @@ func TestWaitError_Texts(t *testing.T) {
 			"be sent again.", machine.ErrRunCancelled},
 		{game.InProgress("run-1", "t", apply.Plugin, time.Time{}), applying, game.ErrInProgress},
 		{game.InProgress("run-1", "t", apply.Plugin, since), "the handoff is accepted as run run-1, " +
-			`and its command waits: the town "t" has had no plugin since 2026-02-16T10:00:00Z; send ` +
-			"the same handoff again to get its result, or cancel the run", game.ErrInProgress},
-		{game.EndLost("run-1"), "run run-1 of the handoff has ended, and the log no longer keeps " +
-			"its end; the key has the result of another run: send the same handoff again to get " +
-			"that result", commitlog.ErrLogUnavailable},
+			`and its command goes on waiting: the town "t" has had no plugin since ` +
+			"2026-02-16T10:00:00Z; send the same handoff again to get its result, or cancel the run",
+			game.ErrInProgress},
 	} {
 		require.EqualError(t, c.err, "worldengine: "+c.text)
 		require.Equal(t, c.cause, errors.Unwrap(c.err))
@@ -112,7 +111,7 @@ func TestOfRetry(t *testing.T) {
 		require.NotContains(t, err.Error(), "the key is free")
 		require.Equal(t, why.Code, err.(*game.WaitError).Code)
 	}
-	for _, other := range []error{errors.New("other"), game.EndLost("run-2"), nil} {
+	for _, other := range []error{errors.New("other"), nil} {
 		require.Equal(t, other, game.OfRetry("run-1", other))
 	}
 }

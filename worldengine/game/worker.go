@@ -18,9 +18,10 @@ import (
 	"time"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/stepper"
@@ -39,7 +40,6 @@ type Config struct {
 	// then the client gets a *WaitError. Timeout bounds one commit.
 	PauseWait, AbsentWait, Timeout time.Duration
 
-	Towns      *commitlog.Towns
 	Index      *index.Index
 	WorldPause *WorldPause
 	Ends       *runs.Ends
@@ -58,6 +58,8 @@ type Alerts interface {
 	Raise(alert runevents.Alert)
 	RaiseOnce(alert runevents.Alert)
 	RaiseStored(ctx context.Context, alert runevents.Alert) error
+	// List reads a page of up to limit alerts, the newest first.
+	List(ctx context.Context, filter alerts.Filter, limit int) (messages.Alerts, error)
 }
 
 // Metrics counts attempts.
@@ -178,23 +180,21 @@ func (w *Worker) Absent(townID, before, runID string) error {
 	return nil
 }
 
-// Wait is a command that waits for a game that is away.
-type Wait struct {
-	RunID   string
-	Attempt int64     // logical, from 1
-	Said    string    // the last answer of the game, or how the attempt before ended
-	Next    time.Time // when the game is asked again
-}
-
-// Wait returns the wait of this writer's command for a town. It has only RunID if the game is not
-// known to be away; it is zero if there is no command.
-func (w *Worker) Wait(townID string) Wait {
-	a := w.of(townID, "")
-	if a == nil {
-		return Wait{}
+// AbsentPlugin returns the absence of a town's game, nil if the game was there at the last request.
+// It has the command that waits for the game, if this writer is applying one.
+func (w *Worker) AbsentPlugin(townID string) *messages.AbsentPlugin {
+	since := w.Absences.Since(townID)
+	if since.IsZero() {
+		return nil
 	}
-	if wait := a.away.Load(); wait != nil {
-		return *wait
+	var away messages.AbsentPlugin
+	if a := w.of(townID, ""); a != nil {
+		away.RunID = a.RunID
+		if waits := a.away.Load(); waits != nil {
+			away = *waits
+		}
 	}
-	return Wait{RunID: a.RunID}
+	away.TownID, away.Since = townID, runevents.Timestamp(since)
+	away.Todo = runevents.PluginAbsent.Spec().Todo
+	return &away
 }

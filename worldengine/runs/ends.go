@@ -29,7 +29,6 @@ type Ends struct {
 type Reader interface {
 	Get(ctx context.Context, runID string) (runevents.Snapshot, error)
 	EndedAt(ctx context.Context, runID string) (uint64, error)
-	Town(ctx context.Context, runID string) (string, error)
 }
 
 // Failed is a run whose handoff may be judged again.

@@ -138,7 +138,7 @@ func TestPluginAbsent_CommandWaits(t *testing.T) {
 	f := c.refused("handoff", body)
 	require.Equal(t, "503 EXECUTION_IN_PROGRESS 1000", f.short())
 	require.Contains(t, f.Message, "accepted as run "+runID+
-		", and its command waits: the town \"t\" has had no plugin since")
+		", and its command goes on waiting: the town \"t\" has had no plugin since")
 	c.restart()
 	eventually(t, func() bool { return absentSince(c.client, "t") != "" })
 	require.LessOrEqual(t, since[:19], absentSince(c.client, "t")[:19])

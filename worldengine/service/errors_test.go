@@ -12,7 +12,9 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -34,16 +36,16 @@ func TestErrorReply_Texts(t *testing.T) {
 		{refused(schemas.CodePayloadTooLarge, "has 9 bytes"), "413", wire.CodePayloadTooLarge, "", "9 bytes", 1},
 		{&town.ConflictError{Expected: "a", Actual: "b"}, "409", wire.CodeSnapshotConflict,
 			"", "is b, not the expected a", 0},
-		{&worldengine.SignalError{Code: wire.CodeNotPaused, Message: "it runs"}, "409",
-			wire.CodeNotPaused, "", "it runs", 0},
+		{game.Refused(new(worldengine.Signal), &approval.Refusal{Code: wire.CodeNotPaused,
+			Message: "it runs"}), "409", wire.CodeNotPaused, "", "it runs", 0},
 		{&runevents.TransitionError{Index: 3, AttemptedState: "COMPLETED"}, "409",
 			wire.CodeInvalidTransition, "", "COMPLETED", 1},
 		{fmt.Errorf("%w: %w", commitlog.ErrLogUnavailable, secret), "503",
 			wire.CodeLogUnavailable, "1000", "send the same bytes again", 0},
 		{fmt.Errorf("%w: %w", context.DeadlineExceeded, secret), "503",
 			wire.CodeLogUnavailable, "1000", "send the same bytes again", 0},
-		{&worldengine.SignalError{Code: "UNHEARD_OF", Message: secret.Error()}, "500",
-			wire.CodeInternal, "", "its log", 0},
+		{game.Refused(new(worldengine.Signal), &approval.Refusal{Code: "UNHEARD_OF",
+			Message: secret.Error()}), "500", wire.CodeInternal, "", "its log", 0},
 		{secret, "500", wire.CodeInternal, "", "its log", 0},
 	} {
 		msg := failureOf(fmt.Errorf("somewhere: %w", c.err)).reply()

@@ -79,8 +79,7 @@ func (s *Service) controlGet(in *incoming, r *messages.Signal) (control messages
 
 // runRetry retries the handoff of a run.
 func (s *Service) runRetry(_ *messages.Signal, given worldengine.Signal) (messages.Retried, error) {
-	retried, err := s.engine.Retry(s.ctx, given, submitWait)
-	return retried.Retried, err
+	return s.engine.Retry(s.ctx, given, submitWait)
 }
 
 // decisionOf makes a signal of a person's decision.

@@ -11,6 +11,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/history"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
@@ -127,7 +128,7 @@ func (s *Service) townPut(in *incoming) (any, error) {
 		return nil, err
 	}
 	expected, _ := request["expectedSnapshotHash"].(string)
-	return nil, s.engine.SubmitPut(worldengine.Put{
+	return nil, s.engine.Change(state.Snapshot.TownID, &worldengine.Put{
 		State: state, Expected: expected, Attributes: attributes, ActorID: in.rights.Sender(),
 	}, answering[messages.Town]{Service: s, in: in})
 }
@@ -143,7 +144,7 @@ func (s *Service) townPatch(in *incoming) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.engine.SubmitPatch(townID, worldengine.Patch{
+	return nil, s.engine.Change(townID, &worldengine.Patch{
 		Patch: request["patch"], Expected: expected, Attributes: attributes,
 		ActorID: in.rights.Sender(),
 	}, answering[messages.Town]{Service: s, in: in})
@@ -210,6 +211,6 @@ func (s *Service) townRemove(in *incoming) (any, error) {
 			Revision: t.Revision,
 		}
 	}
-	return nil, s.engine.SubmitRemove(r.TownID, in.rights.Sender(),
+	return nil, s.engine.Change(r.TownID, &machine.Remove{ActorID: in.rights.Sender()},
 		answering[messages.Town]{s, in, removed})
 }

@@ -20,7 +20,9 @@ import (
 // Stepper makes the steps of a world's towns, in the world's writer. Every member but Leased must
 // be set. It is safe for concurrent use.
 type Stepper struct {
-	Log      *commitlog.Log
+	Log *commitlog.Log
+	// Towns has the towns as of the last steps. After an error Step forgets the town.
+	Towns    *commitlog.Towns
 	Settings machine.Settings
 	// Now is the clock of the inputs, and NewID draws a UUID v4.
 	Now   func() time.Time
@@ -68,7 +70,12 @@ func (s *Stepper) ids(event machine.Event) []string {
 // commitlog.ErrLostRace, and in.Drawn has the ids for the next try.
 func (s *Stepper) Step(
 	ctx context.Context, t machine.Town, in *machine.Input,
-) (machine.Output, error) {
+) (out machine.Output, err error) {
+	defer func() {
+		if err != nil {
+			s.Towns.Forget(in.TownID) // whatever it is now, the log knows
+		}
+	}()
 	if runID, emitted := machine.RunOf(&t, in.Event); runID != "" && in.Tail == nil {
 		tail, err := s.Log.Tail(ctx, runID, emitted)
 		if err != nil {
@@ -77,7 +84,7 @@ func (s *Stepper) Step(
 		in.Tail = &tail
 	}
 	for {
-		out, err := machine.Step(t, in, &s.Settings)
+		out, err = machine.Step(t, in, &s.Settings)
 		if _, ok := in.Event.(*machine.Handoff); ok {
 			failpoint.At(failpoint.Judged)
 		}
@@ -90,6 +97,9 @@ func (s *Stepper) Step(
 		}
 		if err != nil {
 			return out, err
+		}
+		if out.On == machine.OfTown {
+			s.Towns.Set(in.TownID, out.After)
 		}
 		pass(t, &out)
 		if out.Answer != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/schemas"
 	"worldengine/trace"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
@@ -186,8 +187,9 @@ func (w *checkedWorld) retry(runID string, want handoff.Status) string {
 		Kind: machine.SignalRetry, RunID: runID, ActorID: "ada", Reason: "Why not?",
 	}, time.Minute)
 	require.NoError(w.t, err)
-	require.NotNil(w.t, got.Answer)
-	require.Equal(w.t, want, got.Answer.Result.Status)
+	result, err := handoff.ParseResult(got.Result, schemas.Limits{})
+	require.NoError(w.t, err)
+	require.Equal(w.t, want, result.Status)
 	return got.RunID
 }
 
@@ -235,7 +237,7 @@ func retold(t *testing.T) []*jetstream.RawStreamMsg {
 	w.idle()
 	waits, err := w.engine.Retry(t.Context(), worldengine.Signal{RunID: failed}, time.Millisecond)
 	require.NoError(t, err)
-	require.Nil(t, waits.Answer)
+	require.Nil(t, waits.Result)
 	cancel(false)
 	w.idle()
 	forced := w.later(by("waits", w.state("t")))

@@ -114,7 +114,7 @@ func TestFsck_DamagedCommit(t *testing.T) {
 				require.Equal(t, len(report.Notes) > 0, c.damaged[0] < 4, "%q", report.Notes)
 			}
 			if slices.Contains(c.damaged, 5) {
-				_, err := w.engine.Execute(t.Context(), done[5])
+				_, err := submit(t.Context(), w.engine, done[5])
 				require.ErrorIs(t, err, commitlog.ErrTownDamaged)
 			} else {
 				w.talk(behind)
@@ -228,7 +228,7 @@ func TestFsck_MendsStrayMessages(t *testing.T) {
 	w.clean()
 	stray := w.publish("world.main.log.t", nil, []byte("garbage"))
 	w.publish("world.main.log.t", nats.Header{"Kind": {"handoff"}}, []byte("{}"))
-	_, err := w.engine.Execute(t.Context(),
+	_, err := submit(t.Context(), w.engine,
 		must(handoff.New(proposal(now, handoff.TalkToTownsfolk, "casual"))))
 	require.ErrorIs(t, err, commitlog.ErrTownDamaged)
 
@@ -282,7 +282,7 @@ func TestFsck_MendsDamagedCommit(t *testing.T) {
 
 	w.mend()
 	w.again(done[2])
-	again, err := w.engine.Execute(t.Context(), done[3])
+	again, err := submit(t.Context(), w.engine, done[3])
 	require.NoError(t, err)
 	require.Equal(t, handoff.Executed, again.Result.Status)
 	require.Equal(t, string(receipt.Result), string(again.JSON))
@@ -305,7 +305,7 @@ func TestInstancesReadATownAgainThatWasPutBack(t *testing.T) {
 	execute := func(e *worldengine.Engine, actor string) error {
 		p := proposal(now, handoff.TalkToTownsfolk, "casual")
 		p.ActorID = actor
-		_, err := e.Execute(t.Context(), must(handoff.New(p)))
+		_, err := submit(t.Context(), e, must(handoff.New(p)))
 		return err
 	}
 	w.publish("world.main.log.t", nil, []byte("garbage"))

@@ -326,7 +326,7 @@ func (w *checkedWorld) bind(id string, state town.State, binding apply.Binding) 
 func (w *checkedWorld) change(put worldengine.Put) {
 	w.t.Helper()
 	reply := queue.NewReply[worldengine.Town]()
-	require.NoError(w.t, w.engine.SubmitPut(put, reply))
+	require.NoError(w.t, w.engine.Change(put.State.Snapshot.TownID, &put, reply))
 	_, err := reply.Wait(w.t.Context())
 	require.NoError(w.t, err)
 }

@@ -12,6 +12,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
@@ -102,7 +103,7 @@ func TestDamagedRuns(t *testing.T) {
 func (w *checkedWorld) remove(id string) worldengine.Town {
 	w.t.Helper()
 	reply := queue.NewReply[worldengine.Town]()
-	require.NoError(w.t, w.engine.SubmitRemove(id, "ada", reply))
+	require.NoError(w.t, w.engine.Change(id, &machine.Remove{ActorID: "ada"}, reply))
 	removed, err := reply.Wait(w.t.Context())
 	require.NoError(w.t, err)
 	return removed

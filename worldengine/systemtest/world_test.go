@@ -19,12 +19,14 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/trace"
 	"worldengine/worldengine"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
@@ -181,19 +183,30 @@ func (w *checkedWorld) again(h *handoff.Handoff) {
 	require.Equal(w.t, handoff.Duplicate, w.execute(h))
 }
 
+// submit has an engine judge a handoff, and returns the answer.
+func submit(
+	ctx context.Context, e *worldengine.Engine, h *handoff.Handoff,
+) (worldengine.Answer, error) {
+	reply := queue.NewReply[worldengine.Answer]()
+	if err := e.Submit(h, nil, trace.Context{}, reply); err != nil {
+		return worldengine.Answer{}, err
+	}
+	return reply.Wait(ctx)
+}
+
 // execute sends a handoff as clients do until it is answered: a pending handoff may be in hand for
 // another moment, and the index may be behind. It retries no other refusal, and these only for
 // patience.
 func (w *checkedWorld) execute(h *handoff.Handoff) handoff.Status {
 	w.t.Helper()
 	const patience = 30 * time.Second
-	answer, err := w.engine.Execute(w.t.Context(), h)
+	answer, err := submit(w.t.Context(), w.engine, h)
 	for until := time.Now().Add(patience); time.Now().Before(until) &&
 		(errors.Is(err, worldengine.ErrInProgress) ||
 			errors.Is(err, worldengine.ErrIndexBehind)); {
 		// as a client does
 		time.Sleep(10 * time.Millisecond)
-		answer, err = w.engine.Execute(w.t.Context(), h)
+		answer, err = submit(w.t.Context(), w.engine, h)
 	}
 	require.NoError(w.t, err)
 	return answer.Result.Status
