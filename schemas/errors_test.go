@@ -59,21 +59,13 @@ func TestUnder(t *testing.T) {
 
 func TestMembers(t *testing.T) {
 	t.Parallel()
-	m := schemas.Members{File: "a-file", Passwords: "passwordFile"}
+	m := schemas.Members{File: "a-file"}
 	require.NoError(t, m.Err())
-	o := m.Object(map[string]any{"name": "n", "empty": "", "password": "hunter2", "b": 1.0}, "/x",
-		"name", "empty")
-	require.Equal(t, "n", m.Text(o, "/x", "name", true))
-	require.Empty(t, m.Text(o, "/x", "empty", false))
-	require.Empty(t, m.Text(o, "/x", "absent", true))
-	require.Empty(t, m.Text(o, "/x", "optional", false))
-	require.Nil(t, m.Object("text", "/y"))
+	m.Add("/y", "must be %s", "an object")
+	m.Add("/x", "is required")
 	found := refusal(t, m.Err())
 	require.Equal(t, schemas.Name("a-file"), found.Schema)
 	require.Equal(t, []schemas.Violation{
-		violation("/x/absent", "is required"), violation("/x/b", "is not allowed here"),
-		violation("/x/empty", "must be a non-empty string"),
-		violation("/x/password", "is not allowed here: give passwordFile"),
-		violation("/y", "must be an object"),
+		violation("/x", "is required"), violation("/y", "must be an object"),
 	}, found.Violations)
 }
