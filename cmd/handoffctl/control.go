@@ -225,11 +225,8 @@ Example:
 }
 
 func (c *approvalsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
-	approvals := server.Approvals
-	if c.Closed {
-		approvals = server.ClosedApprovals
-	}
-	found, err := first(approvals(ctx, c.Town), c.Limit)
+	query := messages.ApprovalList{TownID: c.Town, Closed: c.Closed}
+	found, err := first(server.Approvals(ctx, query), c.Limit)
 	if err != nil {
 		return err
 	}
@@ -368,7 +365,7 @@ func (f *decisionFlags) find(
 	ctx context.Context, server *client.Client, d *client.Decision,
 ) error {
 	var found []client.Approval
-	for p, err := range server.Approvals(ctx, f.Town) {
+	for p, err := range server.Approvals(ctx, messages.ApprovalList{TownID: f.Town}) {
 		if err != nil {
 			return err
 		}

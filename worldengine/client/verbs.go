@@ -136,29 +136,18 @@ type Approval struct {
 	Proposal handoff.Proposal `json:"proposal"`
 }
 
-// Approvals iterates over the waiting proposals of a town, or with "" of all towns, the oldest
-// first. They wait for a person's decision or, if approved, for their handoff. The iteration ends
-// with the first error.
-func (c *Client) Approvals(ctx context.Context, townID string) iter.Seq2[Approval, error] {
-	return c.approvals(ctx, messages.ApprovalList{TownID: townID})
-}
-
-// ClosedApprovals is Approvals for the proposals that wait no longer, the newest first.
-func (c *Client) ClosedApprovals(
-	ctx context.Context, townID string,
-) iter.Seq2[Approval, error] {
-	return c.approvals(ctx, messages.ApprovalList{TownID: townID, Closed: true})
-}
-
-func (c *Client) approvals(
-	ctx context.Context, r messages.ApprovalList,
+// Approvals iterates over the proposals of a query: those that wait for a person's decision or, if
+// approved, for their handoff, the oldest first; or those that wait no longer, the newest first. It
+// ends with the first error.
+func (c *Client) Approvals(
+	ctx context.Context, query messages.ApprovalList,
 ) iter.Seq2[Approval, error] {
 	return rows(func(after string) ([]Approval, string, error) {
-		r.After = after
+		query.After = after
 		page, err := ask[struct {
 			Approvals []Approval `json:"approvals"`
 			Next      string     `json:"next"`
-		}](ctx, c, wire.ApprovalList, r)
+		}](ctx, c, wire.ApprovalList, query)
 		return page.Approvals, page.Next, err
 	})
 }

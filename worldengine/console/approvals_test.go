@@ -17,6 +17,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
@@ -41,7 +42,7 @@ func (w *world) asOperator() {
 func (w *world) waiting() map[string]client.Approval {
 	w.t.Helper()
 	byReason := map[string]client.Approval{}
-	for a, err := range w.agent().Approvals(w.t.Context(), "") {
+	for a, err := range w.agent().Approvals(w.t.Context(), messages.ApprovalList{}) {
 		require.NoError(w.t, err)
 		byReason[a.Proposal.Reason] = a
 	}
