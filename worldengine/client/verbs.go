@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -89,18 +88,13 @@ func (c *Client) Run(ctx context.Context, runID string) (*messages.Run, error) {
 	return ask[*messages.Run](ctx, c, wire.RunGet, messages.RunGet{RunID: runID})
 }
 
-// Runs iterates over the runs of a town (with "" of all towns) that began at from or later, the
-// newest first. It ends with the first error.
+// Runs iterates over the runs of a query, in its order. It ends with the first error.
 func (c *Client) Runs(
-	ctx context.Context, townID string, from time.Time,
+	ctx context.Context, query messages.RunList,
 ) iter.Seq2[messages.RunRow, error] {
-	request := messages.RunList{TownID: townID}
-	if !from.IsZero() {
-		request.From = from.UTC().Format(time.RFC3339Nano)
-	}
 	return rows(func(after uint64) ([]messages.RunRow, uint64, error) {
-		request.After = after
-		page, err := ask[messages.Runs](ctx, c, wire.RunList, request)
+		query.After = after
+		page, err := ask[messages.Runs](ctx, c, wire.RunList, query)
 		return page.Runs, page.Next, err
 	})
 }

@@ -21,6 +21,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -96,7 +97,7 @@ func TestATownDrains(t *testing.T) {
 func (w *world) waitingRun(inHand string) (runID string) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
-		for run, err := range w.agent().Runs(w.t.Context(), threatened, time.Time{}) {
+		for run, err := range w.agent().Runs(w.t.Context(), messages.RunList{TownID: threatened}) {
 			if err == nil && run.Status == "PAUSED" && run.RunID != inHand {
 				runID = run.RunID
 			}
