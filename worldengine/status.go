@@ -185,8 +185,8 @@ func (e *Engine) Stats() messages.Stats {
 		s.BusPublished = &published
 	}
 	if e.config.Projector {
-		lag, behind := e.runs.ProjectorLag().Milliseconds(), e.runs.ProjectorBehind()
-		s.ProjectorLagMs, s.ProjectorBehind = &lag, &behind
+		lag, behind := e.runs.ProjectorLag()
+		s.ProjectorLagMs, s.ProjectorBehind = new(lag.Milliseconds()), &behind
 	}
 	s.AlertCounts = e.alerts.Stats()
 	s.WorldPaused = e.worldPause.Known().By != nil

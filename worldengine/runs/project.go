@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"worldengine/runevents"
@@ -27,51 +26,68 @@ const (
 // projected: an earlier server has died, or an append got no answer. It retries errors for ever.
 func (s *Store) Project(ctx context.Context) {
 	s.projects.Store(true)
-	for late := false; ; {
-		late = s.look(ctx, late)
-		if backoff.Sleep(ctx, interval) != nil {
-			return
-		}
+	p := projector{Store: s, began: s.config.Now()}
+	for p.look(ctx); backoff.Sleep(ctx, interval) == nil; p.look(ctx) {
 	}
 }
 
-// look projects the rows that wait, and reports whether projections are late afterwards. If they
-// were not late before, it raises PROJECTOR_LAG_HIGH.
-func (s *Store) look(ctx context.Context, before bool) (late bool) {
-	if err := s.projectRows(ctx); err != nil && ctx.Err() == nil {
-		s.config.Logger.Warn("appended events cannot be read for projections; will try again",
+// projector looks for appended rows that no turn has projected.
+type projector struct {
+	*Store
+	began    time.Time
+	found    bool   // position is known
+	position uint64 // the log sequence up to which the rows are projected
+	late     bool   // at the last look
+}
+
+// waiting is the rows that wait to be projected, after an error.
+type waiting struct {
+	since time.Time // persistedAt of the first one, or when its server began to project
+	rows  uint64
+}
+
+// look projects the rows that wait. It raises PROJECTOR_LAG_HIGH once each time that the lag becomes
+// too high.
+func (p *projector) look(ctx context.Context) {
+	if err := p.projectRows(ctx); err != nil && ctx.Err() == nil {
+		p.config.Logger.Warn("appended events cannot be read for projections; will try again",
 			"error", err)
 	}
-	lag := s.ProjectorLag()
-	if late = lag > lagHigh; late && !before {
+	lag, _ := p.ProjectorLag()
+	if lag > lagHigh && !p.late {
 		alert := runevents.NewAlert(runevents.ProjectorLagHigh, &runevents.Record{},
 			fmt.Sprintf("projections are %v behind, more than %v", lag, lagHigh))
-		alert.Since = runevents.Timestamp(s.config.Now().Add(-lag))
-		s.config.Alert("", alert)
+		alert.Since = runevents.Timestamp(p.config.Now().Add(-lag))
+		p.config.Alert("", alert)
 	}
-	return late
+	p.late = lag > lagHigh
 }
 
 // projectRows projects the rows that wait. It begins a little before the log's end.
-func (s *Store) projectRows(ctx context.Context) error {
-	if s.began.Load() == nil {
-		end, err := s.index.Sync(ctx)
+func (p *projector) projectRows(ctx context.Context) error {
+	if !p.found {
+		end, err := p.index.Sync(ctx)
 		if err != nil {
 			return err
 		}
-		s.position.Store(end - min(end, lookback))
-		s.began.Store(new(s.config.Now()))
+		p.found, p.position = true, end-min(end, lookback)
 	}
-	for end := s.index.Position(); ; {
-		rows := s.index.Appended(s.position.Load(), window)
+	for end := p.index.Position(); ; {
+		rows := p.index.Appended(p.position, window)
 		for i := range rows {
-			if err := s.projectRow(ctx, &rows[i]); err != nil {
+			if err := p.projectRow(ctx, &rows[i]); err != nil {
+				first := &waiting{since: rows[i].At, rows: uint64(len(rows) - i)}
+				if first.since.Before(p.began) {
+					first.since = p.began
+				}
+				p.waits.Store(first)
 				return err
 			}
-			s.position.Store(rows[i].Seq)
+			p.position = rows[i].Seq
 		}
 		if len(rows) == 0 {
-			s.position.Store(max(s.position.Load(), end))
+			p.waits.Store(nil)
+			p.position = max(p.position, end)
 			return nil
 		}
 	}
@@ -80,7 +96,7 @@ func (s *Store) projectRows(ctx context.Context) error {
 // projectRow projects the run of a row, as far as the index has it, unless the row is projected.
 // It skips a run that is damaged.
 func (s *Store) projectRow(ctx context.Context, row *index.Row) error {
-	if s.isProjected(row) {
+	if _, projected := s.projected.Get(row.Seq); projected {
 		return nil
 	}
 	msg, err := s.log.Store.At(ctx, row.Seq)
@@ -94,9 +110,15 @@ func (s *Store) projectRow(ctx context.Context, row *index.Row) error {
 	return err
 }
 
-func (s *Store) isProjected(row *index.Row) bool {
-	_, projected := s.projected.Get(row.Seq)
-	return projected
+// ProjectorLag returns how long the oldest record of events that waits to be projected has been
+// persisted, or has waited for this server, and counts the first ones that wait. At most 1 s is
+// normal (Execution Semantics v1, section 1.4).
+func (s *Store) ProjectorLag() (lag time.Duration, behind uint64) {
+	waits := s.waits.Load()
+	if waits == nil {
+		return 0, 0
+	}
+	return max(s.config.Now().Sub(waits.since), 0), waits.rows
 }
 
 // raise raises alerts about a run, once Project was called. It raises none if the log does not keep
@@ -121,31 +143,4 @@ func (s *Store) skips(run *knownRun, records []runevents.Record) bool {
 		"runSeq %d came when the watermark was %d; the run is read again", records[0].RunSeq,
 		run.last)))
 	return true
-}
-
-// ProjectorLag returns how long the oldest event that waits has been persisted, or has waited for
-// this server; 0 if none waits. At most 1 s is normal (Execution Semantics v1, section 1.4).
-func (s *Store) ProjectorLag() time.Duration {
-	rows := s.waiting()
-	if len(rows) == 0 {
-		return 0
-	}
-	since := rows[0].At
-	if began := *s.began.Load(); since.Before(began) {
-		since = began
-	}
-	return max(s.config.Now().Sub(since), 0)
-}
-
-// ProjectorBehind counts the indexed records of appended events that are not projected, up to
-// window.
-func (s *Store) ProjectorBehind() uint64 { return uint64(len(s.waiting())) }
-
-// waiting returns the first rows of appended events that are not projected.
-func (s *Store) waiting() []index.Row {
-	if s.began.Load() == nil {
-		return nil
-	}
-	rows := s.index.Appended(s.position.Load(), window)
-	return slices.DeleteFunc(rows, func(row index.Row) bool { return s.isProjected(&row) })
 }

@@ -38,9 +38,8 @@ type Store struct {
 	maxRead int
 
 	projects  atomic.Bool                   // Project was called
-	began     atomic.Pointer[time.Time]     // when Project had found its position
-	position  atomic.Uint64                 // the log sequence up to which appended events are projected
 	projected *recent.Map[uint64, struct{}] // records that were projected, by log sequence
+	waits     atomic.Pointer[waiting]       // nil if nothing waits to be projected
 }
 
 // Config configures a Store. Every member must be set.
