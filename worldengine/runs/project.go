@@ -63,12 +63,16 @@ func (p *projector) look(ctx context.Context) {
 	p.late = lag > lagHigh
 }
 
-// projectRows projects the rows that wait. It begins a little before the log's end.
+// projectRows projects the rows that wait. It begins a little before the log's end, or before the
+// first append of this server.
 func (p *projector) projectRows(ctx context.Context) error {
 	if !p.found {
 		end, err := p.index.Sync(ctx)
 		if err != nil {
 			return err
+		}
+		if first := p.first.Load(); first > 0 {
+			end = min(end, first)
 		}
 		p.found, p.position = true, end-min(end, lookback)
 	}

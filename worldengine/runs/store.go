@@ -38,6 +38,7 @@ type Store struct {
 	maxRead int
 
 	projects  atomic.Bool                   // Project was called
+	first     atomic.Uint64                 // log sequence of an append before that; 0 for none
 	projected *recent.Map[uint64, struct{}] // records that were projected, by log sequence
 	waits     atomic.Pointer[waiting]       // nil if nothing waits to be projected
 }
