@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"context"
 	"slices"
 
 	"worldengine/worldengine/apply"
@@ -23,8 +24,8 @@ type waiter struct {
 // maxWaiters bounds the reply subjects that get a command's outcome: the last ones get it.
 const maxWaiters = 16
 
-// admit adds a request to its command's job or to the end of its town's queue. It returns the
-// answer if the request is answered at once.
+// admit adds a request to its command's job, or queues a job for its town. It returns the answer if
+// the request is answered at once.
 func (p *Plugin) admit(r request) (apply.Answer, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,10 +38,12 @@ func (p *Plugin) admit(r request) (apply.Answer, bool) {
 			return answer, true
 		}
 	}
-	if p.closed || len(p.jobs) >= p.config.Queue {
+	j := &job{request: r, waiting: []waiter{{reply: r.reply, attempt: c.LogicalAttemptID}}}
+	if len(p.jobs) >= p.config.Queue ||
+		p.queue.Submit(c.TownID, func(context.Context) { p.work(j) }) != nil {
 		return apply.Later(c, apply.Busy, p.config.RetryAfter), true
 	}
-	p.enqueue(&job{request: r, waiting: []waiter{{reply: r.reply, attempt: c.LogicalAttemptID}}})
+	p.jobs[c.ApplyID] = j
 	return apply.Answer{}, false
 }
 
@@ -66,55 +69,23 @@ func (j *job) join(r request) apply.Status {
 	return apply.Busy
 }
 
-// enqueue appends a job to its town's queue. A town has a worker as long as it has jobs. The caller
-// holds mu.
-func (p *Plugin) enqueue(j *job) {
-	townID := j.command.TownID
-	p.jobs[j.command.ApplyID] = j
-	p.towns[townID] = append(p.towns[townID], j)
-	if len(p.towns[townID]) == 1 {
-		p.workers.Go(func() { p.work(townID) })
-	}
-}
-
-// work does a town's jobs, one at a time. Between two jobs it gives its slot to other towns.
-func (p *Plugin) work(townID string) {
-	for more := true; more; {
-		p.slots <- struct{}{}
-		j, r := p.begin(townID)
-		answer := p.outcome(r)
-		var waiting []waiter
-		waiting, more = p.finish(townID, j)
-		<-p.slots
-		for _, w := range waiting {
-			if answer != nil && w.gets(answer, r.command.LogicalAttemptID) {
-				p.send(w.reply, answer)
-			}
-		}
-		p.config.Answered(r.command, answer, false)
-	}
-}
-
-// begin marks the first job of a town as begun. It returns the job and its request.
-func (p *Plugin) begin(townID string) (*job, request) {
+// work does a job in its turn.
+func (p *Plugin) work(j *job) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	j := p.towns[townID][0]
 	j.begun = true
-	return j, j.request
-}
-
-// finish removes the first job of a town. It returns the job's waiters, and whether the town has more
-// jobs.
-func (p *Plugin) finish(townID string, j *job) (waiting []waiter, more bool) {
+	r := j.request
+	p.mu.Unlock()
+	answer := p.outcome(r)
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.jobs, j.command.ApplyID)
-	if p.towns[townID] = p.towns[townID][1:]; len(p.towns[townID]) == 0 {
-		delete(p.towns, townID)
-		return j.waiting, false
+	delete(p.jobs, r.command.ApplyID)
+	waiting := j.waiting
+	p.mu.Unlock()
+	for _, w := range waiting {
+		if answer != nil && w.gets(answer, r.command.LogicalAttemptID) {
+			p.send(w.reply, answer)
+		}
 	}
-	return j.waiting, true
+	p.config.Answered(r.command, answer, false)
 }
 
 // gets reports whether a waiter gets the answer to a logical attempt. After an interim answer, a

@@ -13,6 +13,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/trace"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/queue"
 )
 
 // Plugin answers the requests for its towns. Serve starts it, Close ends it. It is safe for
@@ -22,15 +23,12 @@ type Plugin struct {
 	nc     *nats.Conn
 	subs   []*nats.Subscription
 
-	ctx     context.Context // of Apply and Recover
-	giveUp  context.CancelFunc
-	slots   chan struct{} // has a value for each town whose command is being applied
-	workers sync.WaitGroup
+	ctx    context.Context // of Apply and Recover
+	giveUp context.CancelFunc
+	queue  *queue.Queue
 
 	mu        sync.Mutex
-	closed    bool
 	jobs      map[string]*job   // by applyId
-	towns     map[string][]*job // by town, in order; the first job may have begun
 	unwritten map[string]Record // records that could not be written to the memory
 }
 
@@ -48,10 +46,14 @@ func Serve(nc *nats.Conn, config Config) (*Plugin, error) {
 		return nil, err
 	}
 	p := &Plugin{
-		config: config, nc: nc, slots: make(chan struct{}, config.Concurrency),
-		jobs: map[string]*job{}, towns: map[string][]*job{}, unwritten: map[string]Record{},
+		config: config, nc: nc, jobs: map[string]*job{}, unwritten: map[string]Record{},
 	}
 	p.ctx, p.giveUp = context.WithCancel(context.Background())
+	// admit bounds the jobs. With twice the slots the queue refuses none, even if one town has all.
+	p.queue = queue.New(p.ctx, queue.Config{
+		Workers: config.Concurrency, PerTown: config.Queue,
+		Total: 2 * (config.Queue + config.Concurrency), Logger: config.Logger,
+	})
 	if err := p.subscribe(); err != nil {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -140,26 +142,11 @@ func (p *Plugin) Close(ctx context.Context) error {
 	// The answers leave before the caller closes the connection.
 	defer func() { _ = p.nc.FlushTimeout(5 * time.Second) }()
 	defer p.giveUp()
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
 	for _, sub := range p.subs {
 		_ = sub.Drain() // fails if the connection is closed, or on a second Close
 	}
-	finished := make(chan struct{})
-	go func() {
-		p.workers.Wait()
-		close(finished)
-	}()
-	select {
-	case <-finished:
-		return nil
-	case <-ctx.Done():
+	if err := p.queue.Drain(ctx); err != nil {
+		return fmt.Errorf("%w: %d of them: %w", ErrUnfinished, p.queue.Depth(), err)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.jobs) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: %d of them: %w", ErrUnfinished, len(p.jobs), ctx.Err())
+	return nil
 }
