@@ -11,6 +11,8 @@ import (
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/crypto/bcrypt"
+
+	"worldengine/runevents/recent"
 )
 
 // Bounds of wrong passwords. After freeOfAddress wrong passwords an address is refused for a pause,
@@ -37,7 +39,7 @@ type passwords struct {
 
 	mu      sync.Mutex
 	known   map[string][32]byte // by name: the digest of the password that was right
-	failing map[failingAs]*failures
+	failing *recent.Map[failingAs, *failures]
 }
 
 // failingAs is an address, or a name at an address.
@@ -49,7 +51,9 @@ type failures struct {
 }
 
 func newPasswords() *passwords {
-	p := &passwords{known: map[string][32]byte{}, failing: map[failingAs]*failures{}}
+	p := &passwords{
+		known: map[string][32]byte{}, failing: recent.NewMap[failingAs, *failures](mostFailing),
+	}
 	_, _ = rand.Read(p.key[:]) // it never fails
 	return p
 }
@@ -114,8 +118,8 @@ func (p *passwords) look(address, name string, digest [32]byte) (known, mayTry b
 	right, found := p.known[name]
 	now, mayTry := time.Now(), true
 	for _, as := range []failingAs{{address, ""}, {address, name}} {
-		f := p.failing[as]
-		mayTry = mayTry && (f == nil || !now.Before(f.until))
+		f, failing := p.failing.Get(as)
+		mayTry = mayTry && (!failing || !now.Before(f.until))
 	}
 	return found && right == digest, mayTry
 }
@@ -126,7 +130,9 @@ func (p *passwords) tried(address, name string, digest [32]byte, right bool) {
 	defer p.mu.Unlock()
 	if right {
 		p.known[name] = digest
-		delete(p.failing, failingAs{address, name})
+		if f, failing := p.failing.Get(failingAs{address, name}); failing {
+			*f = failures{}
+		}
 		return
 	}
 	p.failed(failingAs{address, ""}, freeOfAddress)
@@ -136,30 +142,14 @@ func (p *passwords) tried(address, name string, digest [32]byte, right bool) {
 // failed counts a wrong password, and sets the pause after it. mu is held.
 func (p *passwords) failed(as failingAs, free int) {
 	now := time.Now()
-	f := p.failing[as]
-	if f == nil || now.Sub(f.last) > forgetAfter {
-		p.makeRoom(now)
-		f = &failures{}
-		p.failing[as] = f
+	p.failing.Add(as, new(failures))
+	f, _ := p.failing.Get(as)
+	if now.Sub(f.last) > forgetAfter {
+		*f = failures{}
 	}
 	f.count++
 	f.last = now
 	if over := f.count - free; over >= 0 {
 		f.until = now.Add(min(longestPause, firstPause<<min(over, 10)))
-	}
-}
-
-// makeRoom forgets old entries, or all, if no more may be remembered. mu is held.
-func (p *passwords) makeRoom(now time.Time) {
-	if len(p.failing) < mostFailing {
-		return
-	}
-	for as, f := range p.failing {
-		if now.Sub(f.last) > forgetAfter {
-			delete(p.failing, as)
-		}
-	}
-	if len(p.failing) >= mostFailing {
-		clear(p.failing)
 	}
 }
