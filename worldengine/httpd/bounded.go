@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"cmp"
 	"crypto/tls"
 	"log/slog"
 	"math"
@@ -42,25 +41,35 @@ func AddressOf(remote net.Addr) string {
 	return network.String()
 }
 
+// MostOf returns how many connections the address of a client may have: perAddress or, by default, a
+// quarter of all, and any number on loopback, since every local client, and a proxy, is there.
+func MostOf(remote net.Addr, perAddress, all int) int {
+	tcp, ok := remote.(*net.TCPAddr)
+	switch {
+	case perAddress > 0:
+		return perAddress
+	case ok && tcp.IP.IsLoopback():
+		return math.MaxInt
+	}
+	return max(all/4, 1)
+}
+
 // bounded is a listener that bounds its connections, in all and of each address. To admit one more,
 // it closes the one, of all or of the address, that has gone longest without a change: a client that
 // holds connections keeps no request out. A WebSocket is not closed, but counts for its address.
 type bounded struct {
 	net.Listener
-	most, perAddress, loopback int
-	logger                     *slog.Logger
+	most, perAddress int
+	logger           *slog.Logger
 
 	mu   sync.Mutex
 	open map[*held]bool
 }
 
-// newBounded bounds a listener. perAddress is 0 for a quarter of all connections, and no bound of
-// loopback: every local client, and a proxy, has that address.
+// newBounded bounds a listener. perAddress is 0 for the default of MostOf.
 func newBounded(inner net.Listener, most, perAddress int, logger *slog.Logger) *bounded {
 	return &bounded{
-		Listener: inner, most: most, logger: logger, open: map[*held]bool{},
-		perAddress: max(cmp.Or(perAddress, most/4), leastPerAddress),
-		loopback:   max(cmp.Or(perAddress, math.MaxInt), leastPerAddress),
+		Listener: inner, most: most, perAddress: perAddress, logger: logger, open: map[*held]bool{},
 	}
 }
 
@@ -98,10 +107,7 @@ func (l *bounded) rest() {
 // admitted is nil then. The connection idlest, unless nil, has to be closed for it.
 func (l *bounded) admit(conn net.Conn) (admitted, idlest *held) {
 	remote := conn.RemoteAddr()
-	address, most := AddressOf(remote), l.perAddress
-	if tcp, ok := remote.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
-		most = l.loopback
-	}
+	address, most := AddressOf(remote), max(MostOf(remote, l.perAddress, l.most), leastPerAddress)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	idlest, open := l.count(address)

@@ -38,7 +38,7 @@ type accounts struct {
 func newAccounts(config *Config, tls *liveTLS, bridge *httpd.Bridge) (_ *accounts, err error) {
 	a := &accounts{
 		config: config, tls: tls, bridge: bridge,
-		passwords: newPasswords(), addresses: newPerAddress(config),
+		passwords: newPasswords(), addresses: &perAddress{config: config, ids: map[string][]uint64{}},
 	}
 	for _, key := range []*ownKey{&a.engine, &a.asking} {
 		if *key, err = newOwnKey(); err != nil {

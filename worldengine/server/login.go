@@ -59,8 +59,8 @@ func (a *accounts) remoteOf(c natsserver.ClientAuthentication) (remote net.Addr,
 	if client, forwarded := a.bridge.Client(c.RemoteAddress()); forwarded {
 		return client, true
 	}
-	_, beyond := ipOf(c.RemoteAddress()) // whether the client is beyond this process
-	return c.RemoteAddress(), a.tls == nil || !beyond || c.GetTLSConnectionState() != nil
+	remote = c.RemoteAddress()
+	return remote, a.tls == nil || !hasIP(remote) || c.GetTLSConnectionState() != nil
 }
 
 // userOf returns the user of a connection, or nil. A connection with an NKey is accepted as that

@@ -1,10 +1,7 @@
 package server
 
 import (
-	"log/slog"
-	"math"
 	"net"
-	"net/netip"
 	"sync"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
@@ -17,40 +14,22 @@ import (
 // address is full. Connections that have not signed in are not known here: loginTimeout bounds each
 // of them. It is safe for concurrent use.
 type perAddress struct {
-	nats     *natsserver.Server
-	most     int // of an address
-	loopback int // of a loopback address
-	logger   *slog.Logger
+	nats   *natsserver.Server
+	config *Config
 
 	mu    sync.Mutex
 	ids   map[string][]uint64 // by address, of connections that signed in
 	total int
 }
 
-// newPerAddress returns the bound of a configuration. By default it is a quarter of all
-// connections, and all of them for loopback, since every local client has that address.
-func newPerAddress(config *Config) *perAddress {
-	p := &perAddress{
-		most: config.MaxConnectionsPerAddress, loopback: config.MaxConnectionsPerAddress,
-		logger: config.Logger, ids: map[string][]uint64{},
-	}
-	if p.most == 0 {
-		p.most, p.loopback = max(config.MaxConnections/4, 1), math.MaxInt
-	}
-	return p
-}
-
 // full reports whether an address has all the connections that it may have; it is called before
 // anything costly. A connection within the process has no address, and is not bounded.
 func (p *perAddress) full(remote net.Addr) bool {
-	ip, ok := ipOf(remote)
-	if !ok {
+	if !hasIP(remote) {
 		return false
 	}
-	address, most := httpd.AddressOf(remote), p.most
-	if ip.IsLoopback() {
-		most = p.loopback
-	}
+	address := httpd.AddressOf(remote)
+	most := httpd.MostOf(remote, p.config.MaxConnectionsPerAddress, p.config.MaxConnections)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.ids[address]) >= most {
@@ -59,14 +38,14 @@ func (p *perAddress) full(remote net.Addr) bool {
 	if len(p.ids[address]) < most {
 		return false
 	}
-	p.logger.Warn("a connection is refused: its address has as many as it may "+
+	p.config.Logger.Warn("a connection is refused: its address has as many as it may "+
 		"(--max-connections-per-address)", "address", address, "connections", most)
 	return true
 }
 
 // add counts a connection that has signed in.
 func (p *perAddress) add(remote net.Addr, id uint64) {
-	if _, ok := ipOf(remote); !ok {
+	if !hasIP(remote) {
 		return
 	}
 	p.mu.Lock()
@@ -96,11 +75,8 @@ func (p *perAddress) prune(address string) {
 	}
 }
 
-// ipOf returns the IP of a remote address; ok is false if it has none.
-func ipOf(remote net.Addr) (ip netip.Addr, ok bool) {
-	if remote == nil {
-		return netip.Addr{}, false
-	}
-	at, err := netip.ParseAddrPort(remote.String())
-	return at.Addr().Unmap(), err == nil
+// hasIP reports whether a client is not within this process.
+func hasIP(remote net.Addr) bool {
+	_, ok := remote.(*net.TCPAddr)
+	return ok
 }
