@@ -441,7 +441,9 @@ func listen(t *testing.T, c *client, subjects ...string) func() []string {
 func TestAccess_StrayReplies(t *testing.T) {
 	log := &natstest.Buffer{}
 	onBoth(t, everybody(), func(t *testing.T, operator *world) {
+		put := listen(t, operator.asRole(access.Observer), wire.EventsSubject("main", "*"))
 		at := operator.putTown("t")
+		eventually(t, func() bool { return len(put()) > 0 })
 		js, err := jetstream.New(operator.nc)
 		require.NoError(t, err)
 		busStream(t, js)
