@@ -34,12 +34,10 @@ type Config struct {
 	Index *index.Index `kong:"-"`
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules `kong:"-"`
-	// Apply is the binding of towns without one of their own: who applies their accepted commands.
-	// apply.RCON requires RCON. It is a setting of the world, as are HistoryPerTown,
-	// RequireApproval and Compress. If a setting is not given, the stored value counts; in a new
-	// world, the value of commitlog.DefaultSettings. Open refuses a value that differs from the
-	// stored one; see DiscardHistory.
-	Apply apply.Binding `help:"Who applies the commands of towns that have no binding of their own: the built-in rules (local), the plugin of the town's game server (plugin), or the console of a game server without one (rcon). A setting of the world, local for a new one." enum:",local,plugin,rcon" default:""`
+	// Settings are the settings of the world; apply.RCON requires RCON. If a setting is not given, the
+	// stored value counts; in a new world, the value of commitlog.DefaultSettings. Open refuses a value
+	// that differs from the stored one; see DiscardHistory.
+	commitlog.Settings
 	// Plugins is the connection over which plugins are asked, if they are in another NATS account;
 	// nil for the engine's connection.
 	Plugins *nats.Conn `kong:"-"`
@@ -49,13 +47,6 @@ type Config struct {
 	RCON apply.Console `kong:"-"`
 	// Disk is the room on the log's disk, checked before each commit; nil if only NATS knows it.
 	Disk *storage.Room `kong:"-"`
-	// RequireApproval selects the types of proposals that a person must approve: "none", or types
-	// with commas between them. It counts in towns without a policy of their own. It is a setting
-	// of the world, as Apply is.
-	RequireApproval string `name:"require-approval" help:"Types of proposals that a person must approve, in towns without a policy of their own: TYPE,… such as PROJECT_ADVANCE, or none; see docs/operators.md. A setting of the world, none for a new one." placeholder:"TYPE,…"`
-	// Compress names the streams that NATS compresses: CompressEvents or CompressAll of package
-	// commitlog. It is a setting of the world, as Apply is.
-	Compress commitlog.Compression `help:"Streams that NATS compresses, if they have one replica, once a block of them is full: the bus (events), or the log too (all), whose records are packed already, so that all gains little, and one damaged bit destroys a whole block. A setting of the world, events for a new one." enum:",events,all" default:"" group:"Storage:"`
 	// ApprovalTimeout is at least 1 s.
 	ApprovalTimeout time.Duration `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h" group:"A game:"`
 	DiscardHistory  bool          `help:"Store the settings of the world that are given here, even if NATS must then delete commits beyond their limit, which only a backup brings back. Without it a server with such settings does not start, and prints how many messages they would delete." group:"Storage:"`
@@ -64,9 +55,6 @@ type Config struct {
 	// BusRetention is at least 1 s.
 	BusRetention time.Duration `help:"How long the bus keeps run events." default:"720h" group:"Storage:"`
 	BusLimit     int64         `help:"Number of run events that the bus keeps; the oldest go first. -1 for no limit." default:"10000000" group:"Storage:"`
-	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town;
-	// 10,000. A town's last commit, which has its state, never expires.
-	HistoryPerTown int64 `kong:"-"`
 	// AppendedRetention is how long the log keeps events that others append; 30 days.
 	AppendedRetention time.Duration `kong:"-"`
 	// Listening reports whether anybody subscribes to a subject of live messages; nil publishes
@@ -140,11 +128,11 @@ type Notifier interface {
 func (c Config) withDefaults() (Config, error) {
 	c.World = cmp.Or(c.World, wire.DefaultWorld)
 	c.Plugin = c.Plugin.WithDefaults()
-	settings, err := c.Settings().Or(commitlog.DefaultSettings()).Checked()
-	if err != nil {
+	var err error
+	if c.Settings, err = c.Settings.Or(commitlog.DefaultSettings()).Checked(); err != nil {
 		return c, err
 	}
-	c = c.withSettings(settings)
+	c.policy = c.Settings.Policy()
 	c.ApprovalTimeout = cmp.Or(c.ApprovalTimeout, approval.DefaultTimeout)
 	c.Replicas = cmp.Or(c.Replicas, 1)
 	c.Workers = cmp.Or(c.Workers, 256)
@@ -169,21 +157,6 @@ func (c Config) withDefaults() (Config, error) {
 		c.draw = rand.N[time.Duration]
 	}
 	return c, c.validate()
-}
-
-// Settings returns the world's settings in the configuration.
-func (c *Config) Settings() commitlog.Settings {
-	return commitlog.Settings{
-		HistoryPerTown: c.HistoryPerTown, Apply: c.Apply,
-		RequireApproval: c.RequireApproval, Compress: c.Compress,
-	}
-}
-
-func (c Config) withSettings(s commitlog.Settings) Config {
-	c.HistoryPerTown = s.HistoryPerTown
-	c.Apply = s.Apply
-	c.RequireApproval, c.policy, c.Compress = s.RequireApproval, s.Policy(), s.Compress
-	return c
 }
 
 func (c *Config) alerts() alerts.Config {

@@ -141,7 +141,7 @@ func (e *Engine) Runs() *runs.Store { return e.runs }
 func (e *Engine) Feed() *feed.Feed { return e.feed }
 
 // Settings returns the settings of the world that the engine was opened with.
-func (e *Engine) Settings() commitlog.Settings { return e.config.Settings() }
+func (e *Engine) Settings() commitlog.Settings { return e.config.Settings }
 
 // Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
 func (e *Engine) Bounds() (perTown, total int) { return e.config.QueuePerTown, e.config.QueueTotal }

@@ -21,6 +21,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/service"
 	"worldengine/worldengine/town"
@@ -83,7 +84,7 @@ func (r *linearRun) serve() *writer {
 	var err error
 	i.engine, err = worldengine.OpenDefective(r.t.Context(), i.conns[0], i.conns[1],
 		worldengine.Config{
-			Logger: quiet, RequireApproval: string(linearApproval),
+			Logger: quiet, Settings: commitlog.Settings{RequireApproval: string(linearApproval)},
 			Plugin: apply.Policy{
 				Deadline: 200 * time.Millisecond, Attempts: 2, Backoff: 20 * time.Millisecond,
 				Resend: 50 * time.Millisecond, Absent: apply.AbsentFail,

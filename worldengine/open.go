@@ -51,7 +51,7 @@ func (e *Engine) closeIndex() error {
 
 // prepare makes an engine over the streams of its world, in which nothing runs yet.
 func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error) {
-	given := config.Settings()
+	given := config.Settings
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
@@ -63,16 +63,17 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if err := commitlog.RefuseHalfRestored(ctx, js, config.World); err != nil {
 		return nil, err
 	}
-	settings, err := commitlog.AgreeSettings(ctx, js, config.World, given, config.DiscardHistory)
+	config.Settings, err = commitlog.AgreeSettings(ctx, js, config.World, given, config.DiscardHistory)
 	if err != nil {
 		return nil, err
 	}
-	if config = config.withSettings(settings); config.Apply == apply.RCON && config.RCON == nil {
+	config.policy = config.Settings.Policy()
+	if config.Apply == apply.RCON && config.RCON == nil {
 		return nil, errors.New("worldengine: the world's setting apply is rcon, which requires a " +
 			"console: give --rcon-config FILE, or another --apply with --discard-history")
 	}
-	stream, err := commitlog.OpenWorldLog(ctx, js, config.World, settings,
-		config.Replicas, config.Logger)
+	stream, err := commitlog.OpenWorldLog(ctx, js, config.World, config.Settings, config.Replicas,
+		config.Logger)
 	if err != nil {
 		return nil, err
 	}

@@ -151,7 +151,7 @@ func (s *sim) start() *simEngine {
 	}
 	config, err := Config{
 		Now: process.now, NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Workers: s.workers(),
-		PauseWait: 400 * time.Millisecond, RequireApproval: s.policy().String(),
+		PauseWait: 400 * time.Millisecond, Settings: commitlog.Settings{RequireApproval: s.policy().String()},
 		Plugin: apply.Policy{
 			Deadline: deadline, Attempts: attempts, Backoff: 50 * time.Millisecond,
 			Resend: 300 * time.Millisecond, Absent: absent,

@@ -124,7 +124,7 @@ func TestReap_ClosedRun(t *testing.T) {
 			require.NoError(t, err)
 			var alerted []string
 			e := &Engine{
-				config: Config{World: "main", HistoryPerTown: 2}, log: log,
+				config: Config{World: "main", Settings: commitlog.Settings{HistoryPerTown: 2}}, log: log,
 				steps: &stepper.Stepper{Log: log, Towns: commitlog.NewTowns(log), Now: time.Now,
 					NewID: uuid.NewString},
 				ends: &runs.Ends{Log: log, Runs: openRuns{}},

@@ -20,6 +20,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/commitlog"
 )
 
 // model is the SDK's own client, in a session with handoffctl mcp.
@@ -158,7 +159,7 @@ func TestMCP_Errors(t *testing.T) {
 
 // A model that waits for a person sends the same again, and may propose all that the rules accept.
 func TestMCP_Approval(t *testing.T) {
-	c := onlineWith(t, worldengine.Config{RequireApproval: "PROJECT_ADVANCE"})
+	c := onlineWith(t, worldengine.Config{Settings: commitlog.Settings{RequireApproval: "PROJECT_ADVANCE"}})
 	m := startMCP(t, c)
 	c.pipe(`{"projects":[{"id":"done","name":"D","progress":1,"status":"complete"},
 		{"id":"wall-perimeter","name":"W","progress":0.5,"status":"active"}]}`,

@@ -18,6 +18,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/plugin/conformance"
@@ -253,7 +254,7 @@ func TestChangesBetween_Towns(t *testing.T) {
 // The whole way: an agent's handoff, the engine, and the person who is the plugin.
 func TestPluginTry_Engine(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{
-		Apply: apply.Plugin, Plugin: apply.Policy{Backoff: time.Millisecond},
+		Settings: commitlog.Settings{Apply: apply.Plugin}, Plugin: apply.Policy{Backoff: time.Millisecond},
 	})
 	tried := func(args ...string) *running {
 		r := c.background(append([]string{"plugin", "try"}, args...)...)

@@ -13,6 +13,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/wire"
 )
@@ -172,7 +173,7 @@ func TestRun_Appended(t *testing.T) {
 
 // Of two handoffs with one handoffId, --hash says which; --town says it of two towns.
 func TestApprovals_OneID(t *testing.T) {
-	c := onlineWith(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"})
+	c := onlineWith(t, worldengine.Config{Settings: commitlog.Settings{RequireApproval: "TOWNSFOLK_TALK"}})
 	waiting := func() (list []client.Approval) {
 		return decode[struct {
 			Approvals []client.Approval `json:"approvals"`

@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
 )
 
 var rewriteGoldens = flag.Bool("rewrite", false, "write the outputs of testdata/scripts/*.txt anew")
@@ -40,10 +41,10 @@ var rewriteGoldens = flag.Bool("rewrite", false, "write the outputs of testdata/
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	configs := map[string]worldengine.Config{
-		"approvals": {RequireApproval: "TOWNSFOLK_TALK"},
-		"away": {Apply: apply.Plugin, Plugin: apply.Policy{
+		"approvals": {Settings: commitlog.Settings{RequireApproval: "TOWNSFOLK_TALK"}},
+		"away": {Settings: commitlog.Settings{Apply: apply.Plugin}, Plugin: apply.Policy{
 			Deadline: 500 * time.Millisecond, Attempts: 1, Absent: apply.AbsentFail}},
-		"absent": {Apply: apply.Plugin},
+		"absent": {Settings: commitlog.Settings{Apply: apply.Plugin}},
 	}
 	files, err := filepath.Glob("testdata/scripts/*.txt")
 	require.NoError(t, err)

@@ -23,6 +23,7 @@ import (
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
@@ -141,7 +142,7 @@ func startEngine(t testing.TB, open bool) *server.Server {
 	srv, err := server.Start(t.Context(), server.Config{
 		Open:   open,
 		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
-		Engine: worldengine.Config{Apply: apply.Plugin},
+		Engine: worldengine.Config{Settings: commitlog.Settings{Apply: apply.Plugin}},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)

@@ -347,7 +347,7 @@ func TestTake_Outrun(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	const history = 8
-	serve(t, nc, worldengine.Config{HistoryPerTown: history})
+	serve(t, nc, worldengine.Config{Settings: commitlog.Settings{HistoryPerTown: history}})
 	take := func(commits int) error {
 		var once sync.Once
 		_, err := backup.Take(t.Context(), nc, t.TempDir(),
@@ -425,9 +425,9 @@ func narrow(t testing.TB, maxPayload int32) *nats.Conn {
 func TestRestore_KeepsSettings(t *testing.T) {
 	t.Parallel()
 	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()
-	serve(t, from, worldengine.Config{
+	serve(t, from, worldengine.Config{Settings: commitlog.Settings{
 		HistoryPerTown: 77, Compress: commitlog.CompressAll,
-	})
+	}})
 	_, err := backup.Take(t.Context(), from, dir, backup.Options{})
 	require.NoError(t, err)
 	_, err = backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})

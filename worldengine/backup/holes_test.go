@@ -16,6 +16,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine"
 	"worldengine/worldengine/backup"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/town"
@@ -114,7 +115,7 @@ func oldest(t testing.TB, nc *nats.Conn) uint64 {
 func TestTake_HistoryGoesOn(t *testing.T) {
 	t.Parallel()
 	from, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
-	serve(t, from, worldengine.Config{HistoryPerTown: 3})
+	serve(t, from, worldengine.Config{Settings: commitlog.Settings{HistoryPerTown: 3}})
 	pad(t, from)
 	missing := talk(t, from)
 	require.Equal(t, "executed", status(t, from, missing))
@@ -131,7 +132,7 @@ func TestTake_HistoryGoesOn(t *testing.T) {
 	_, err := backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
 	require.NoError(t, err)
 	require.Equal(t, m.Left[0].Before, oldest(t, to))
-	serve(t, to, worldengine.Config{HistoryPerTown: 3})
+	serve(t, to, worldengine.Config{Settings: commitlog.Settings{HistoryPerTown: 3}})
 	require.Equal(t, configs(t, from), configs(t, to))
 	report, err := fsck.Run(t.Context(), to, "main", fsck.Options{})
 	require.NoError(t, err)

@@ -17,17 +17,15 @@ import (
 )
 
 // Settings are common to all servers of a world, and stored in the metadata of its log's stream. A
-// member's zero value means that it is not given.
+// member's zero value means that it is not given. Members with help are flags of handoffd.
 type Settings struct {
-	// HistoryPerTown is the number of commits, and of refused runs, that the log keeps of a town.
-	HistoryPerTown int64
-	// Apply says who applies the commands of towns without a binding of their own.
-	Apply apply.Binding
-	// RequireApproval has the types of proposals that require a person's approval in towns without
-	// a policy of their own: the text of an approval.Policy.
-	RequireApproval string
-	// Compress selects the streams that NATS compresses, if they have one replica.
-	Compress Compression
+	// HistoryPerTown is the number of commits, and of refused runs, that the log keeps of a town. A
+	// town's last commit, which has its state, never expires.
+	HistoryPerTown int64         `kong:"-"`
+	Apply          apply.Binding `help:"Who applies the commands of towns that have no binding of their own: the built-in rules (local), the plugin of the town's game server (plugin), or the console of a game server without one (rcon). A setting of the world, local for a new one." enum:",local,plugin,rcon" default:""`
+	// RequireApproval is the text of an approval.Policy.
+	RequireApproval string      `name:"require-approval" help:"Types of proposals that a person must approve, in towns without a policy of their own: TYPE,… such as PROJECT_ADVANCE, or none; see docs/operators.md. A setting of the world, none for a new one." placeholder:"TYPE,…"`
+	Compress        Compression `help:"Streams that NATS compresses, if they have one replica, once a block of them is full: the bus (events), or the log too (all), whose records are packed already, so that all gains little, and one damaged bit destroys a whole block. A setting of the world, events for a new one." enum:",events,all" default:"" group:"Storage:"`
 }
 
 // Compression names the streams of a world that NATS compresses, a block of messages at a time,

@@ -43,7 +43,7 @@ func Check(config Config) (towns int, err error) {
 // directory. It changes nothing in the world.
 func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) {
 	config = config.withDefaults()
-	given, err := config.Engine.Settings().Checked()
+	given, err := config.Engine.Settings.Checked()
 	if err != nil {
 		return nil, err
 	}

@@ -113,7 +113,7 @@ func (s *Server) begin(ctx context.Context) error {
 
 // checkSettings returns an error if this server could not serve the world that another one serves.
 func (s *Server) checkSettings(ctx context.Context, js jetstream.JetStream) error {
-	_, err := commitlog.AgreeSettings(ctx, js, s.config.Engine.World, s.config.Engine.Settings(),
+	_, err := commitlog.AgreeSettings(ctx, js, s.config.Engine.World, s.config.Engine.Settings,
 		s.config.Engine.DiscardHistory)
 	return err
 }

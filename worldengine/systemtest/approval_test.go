@@ -150,7 +150,7 @@ func copyOf(t *testing.T, log logMessages, kind string, n int) (rec commitlog.Re
 
 // A record names the world's policy by which its handoff was judged, if the town has none.
 func TestFsck_TamperedWorldApprovals(t *testing.T) {
-	w := decidedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"}, nil)
+	w := decidedWorld(t, worldengine.Config{Settings: commitlog.Settings{RequireApproval: "TOWNSFOLK_TALK"}}, nil)
 	others, err := approval.Parse("SALVAGE_PLAN")
 	require.NoError(t, err)
 	elsewhere := func(rec *commitlog.Record) { rec.WorldPolicy = &others }
@@ -173,7 +173,7 @@ func unreachable(t *testing.T) worldengine.Config {
 		},
 	})
 	require.NoError(t, err)
-	return worldengine.Config{Apply: apply.RCON, RCON: console, Plugin: apply.Policy{
+	return worldengine.Config{Settings: commitlog.Settings{Apply: apply.RCON}, RCON: console, Plugin: apply.Policy{
 		Absent:   apply.AbsentFail,
 		Deadline: time.Minute, Attempts: 1, Resend: 100 * time.Millisecond,
 	}}

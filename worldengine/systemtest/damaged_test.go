@@ -263,7 +263,7 @@ func must[T any](v T, err error) T {
 // The last commit of a town is damaged on the disk: the repair asks for its flag, and puts the town
 // back to the one before. The lost handoff is executed again, with the same result.
 func TestFsck_MendsDamagedCommit(t *testing.T) {
-	w := newCheckedWorld(t, worldengine.Config{HistoryPerTown: 8})
+	w := newCheckedWorld(t, worldengine.Config{Settings: commitlog.Settings{HistoryPerTown: 8}})
 	done, now := w.talked(w.found("t"), 4)
 	w.clean()
 	receipt, err := w.engine.Receipt(t.Context(), "t", done[3].IdempotencyKey)
@@ -394,7 +394,7 @@ func TestFsck_FirstBlockLost(t *testing.T) {
 
 // A history that was full before its limit was raised is whole.
 func TestFsck_HistoryRaised(t *testing.T) {
-	w := newCheckedWorld(t, worldengine.Config{HistoryPerTown: 3})
+	w := newCheckedWorld(t, worldengine.Config{Settings: commitlog.Settings{HistoryPerTown: 3}})
 	state := w.found("t")
 	for range 5 {
 		state = w.talk(state)

@@ -30,7 +30,7 @@ import (
 
 // outside is the configuration of a world whose commands plugins apply.
 func outside() worldengine.Config {
-	return worldengine.Config{Apply: apply.Plugin, Plugin: apply.Policy{
+	return worldengine.Config{Settings: commitlog.Settings{Apply: apply.Plugin}, Plugin: apply.Policy{
 		Deadline: 10 * time.Second, Attempts: 3,
 		Backoff: time.Millisecond, Resend: 100 * time.Millisecond,
 	}}
