@@ -165,8 +165,8 @@ func (e *Engine) Streams(ctx context.Context) map[string]jetstream.StreamState {
 // IndexProgress returns the log sequence up to which the index is complete. While the index is
 // being built, end is the sequence that it has to reach; otherwise end is 0.
 func (e *Engine) IndexProgress() (indexed, end uint64) {
-	indexed, end, building := e.index.Progress()
-	if !building || indexed >= end {
+	indexed, end = e.index.Progress()
+	if indexed >= end {
 		end = 0
 	}
 	return indexed, end

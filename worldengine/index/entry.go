@@ -47,8 +47,10 @@ func newEntry(seq uint64, subject string, header nats.Header) entry {
 		e.Waited = uint32(waited)
 	}
 	e.result, e.reason, _ = strings.Cut(header.Get(wire.ResultHeader), " ")
-	first, last, _ := strings.Cut(header.Get(wire.RunSeqsHeader), "-")
-	e.First, e.Last = runSeq(first), runSeq(last)
+	firstSeq, lastSeq, _ := strings.Cut(header.Get(wire.RunSeqsHeader), "-")
+	first, _ := strconv.ParseUint(firstSeq, 10, 32)
+	last, _ := strconv.ParseUint(lastSeq, 10, 32)
+	e.First, e.Last = uint32(first), uint32(last)
 	for _, f := range flagHeaders {
 		if header.Get(f.header) == "true" {
 			e.Flags |= f.flag
@@ -75,18 +77,6 @@ func (e *entry) place(subject string, header nats.Header) {
 	}
 	e.Key, e.RunID = fingerprint(key), fingerprint(runID)
 	e.town = cmp.Or(token, header.Get(wire.TownTokenHeader))
-	if id, err := wire.PercentDecode(header.Get(wire.TownHeader)); e.town == "" && id != "" &&
-		err == nil {
-		e.town = wire.TownToken(id)
-	}
-}
-
-func runSeq(s string) uint32 {
-	n, err := strconv.ParseUint(s, 10, 32)
-	if err != nil {
-		return 0
-	}
-	return uint32(n)
 }
 
 // fingerprint is the first 8 bytes of the SHA-256 of s, 0 for "". Two keys hardly ever have the

@@ -229,12 +229,12 @@ func (ix *Index) Position() uint64 {
 	return ix.s.position
 }
 
-// Progress reports whether the index is still being built since Open. done is its Position, and
-// total the end of the log at Open.
-func (ix *Index) Progress() (done, total uint64, building bool) {
+// Progress returns Position and, while the index is still being built since Open, the end of the
+// log at Open; otherwise total is 0.
+func (ix *Index) Progress() (done, total uint64) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	return ix.s.position, ix.total, ix.total > 0
+	return ix.s.position, ix.total
 }
 
 // Rows returns the number of rows.

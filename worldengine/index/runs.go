@@ -2,7 +2,6 @@ package index
 
 import (
 	"iter"
-	"math"
 	"time"
 
 	"worldengine/worldengine/wire"
@@ -75,46 +74,27 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 	return page
 }
 
-// search is the search for the runs of a page. Its names are numbers: 0 for any name, and
-// math.MaxUint32 for a name that no row has.
+// search is the search for the runs of a page.
 type search struct {
 	*state
-	filter   Filter
-	inTowns  map[uint32]bool
-	actor    uint32
-	from, to int64 // from <= at < to, in ms
-	mark     uint64
+	filter  Filter
+	actor   string          // token
+	inTowns map[uint32]bool // numbers of the filter's towns
+	mark    uint64
 }
 
 func newSearch(state *state, f Filter) search {
-	s := search{state: state, filter: f, inTowns: map[uint32]bool{},
-		from: math.MinInt64, to: math.MaxInt64}
-	s.actor = numberOf(&s.actors, wire.ActorToken(f.ActorID))
+	s := search{state: state, filter: f, actor: wire.ActorToken(f.ActorID),
+		inTowns: map[uint32]bool{}}
 	for _, townID := range f.Towns {
-		s.inTowns[numberOf(&s.tokens, wire.TownToken(townID))] = true
+		s.inTowns[s.town(wire.TownToken(townID))] = true
 	}
+	delete(s.inTowns, 0) // for towns without rows
 	if f.AfterMark != nil {
 		s.filter.Oldest, s.mark = true, *f.AfterMark
-		return s
-	}
-	if !f.From.IsZero() {
-		s.from = ceilMilli(f.From)
-	}
-	if !f.To.IsZero() {
-		s.to = ceilMilli(f.To)
+		s.filter.From, s.filter.To = time.Time{}, time.Time{}
 	}
 	return s
-}
-
-// ceilMilli returns the first ms that is not before t.
-func ceilMilli(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
-
-// numberOf returns the number of a filter's name, math.MaxUint32 for a name that no row has.
-func numberOf(d *dictionary[string], name string) uint32 {
-	if n, known := d.numbers[name]; known {
-		return n
-	}
-	return math.MaxUint32
 }
 
 // rowsBehind returns the rows to search, in the order of the list: those behind the row at a
@@ -165,10 +145,11 @@ func (s *search) begins(r *row) bool {
 
 func (s *search) passes(r *row) bool {
 	first, last, f := s.first(r.run), s.wordsOf(s.last(r.run)), &s.filter
+	at := instant(first.At)
 	return (f.Status == "" || f.Status == last.status || f.Status == last.result) &&
-		(s.actor == 0 || s.actor == first.actor) &&
+		(s.actor == "" || s.actor == s.actors.names[first.actor]) &&
 		(f.Type == "" || f.Type == s.wordsOf(first).typ) &&
 		(f.Reason == "" || f.Reason == last.reason) &&
-		first.At >= s.from && first.At < s.to &&
-		(len(s.inTowns) == 0 || s.inTowns[first.town])
+		(len(f.Towns) == 0 || s.inTowns[first.town]) &&
+		!at.Before(f.From) && (f.To.IsZero() || at.Before(f.To))
 }

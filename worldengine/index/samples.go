@@ -15,6 +15,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/platform"
 )
 
 const (
@@ -235,11 +236,8 @@ func (ix *Index) keepSamples() error {
 	ix.mu.RLock()
 	data, err := json.Marshal(&ix.samples)
 	ix.mu.RUnlock()
-	if err == nil {
-		err = os.WriteFile(ix.samplesFile()+".new", data, 0o600)
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = os.Rename(ix.samplesFile()+".new", ix.samplesFile())
-	}
-	return err
+	return platform.ReplaceFile(ix.samplesFile(), data)
 }
