@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
 
 	"worldengine/worldengine/wire"
 )
@@ -49,22 +49,22 @@ func hostsOf(
 	if len(towns) == 0 {
 		towns = []string{""}
 	}
-	found, failed := make([]*Host, len(towns)), make([]error, len(towns))
-	var asking sync.WaitGroup
+	found := make([]*Host, len(towns))
+	var asking errgroup.Group
 	for i, townID := range towns {
-		asking.Go(func() { found[i], failed[i] = hostOf(ctx, nc, world, townID, header) })
+		asking.Go(func() (err error) {
+			found[i], err = hostOf(ctx, nc, world, townID, header)
+			return err
+		})
 	}
-	asking.Wait()
+	err := asking.Wait()
 	var hosts []Host
-	for i := range towns {
-		if failed[i] != nil {
-			return hosts, failed[i]
-		}
-		if found[i] != nil {
-			hosts = append(hosts, *found[i])
+	for _, host := range found {
+		if host != nil {
+			hosts = append(hosts, *host)
 		}
 	}
-	return hosts, nil
+	return hosts, err
 }
 
 // hostOf returns the host of a town, nil for none.

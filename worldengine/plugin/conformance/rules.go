@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
+
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
@@ -186,15 +189,13 @@ func (c *checker) twoAtOnce(ctx context.Context, one *apply.Command) (string, er
 func (c *checker) atOnce(
 	ctx context.Context, one, two *apply.Command,
 ) (first, second apply.Answer, err error) {
-	var secondErr error
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		second, secondErr = c.ask(ctx, two, request)
-	}()
+	var asking errgroup.Group
+	asking.Go(func() (err error) {
+		second, err = c.ask(ctx, two, request)
+		return err
+	})
 	first, err = c.ask(ctx, one, request)
-	<-done
-	return first, second, errors.Join(err, secondErr)
+	return first, second, errors.Join(err, asking.Wait())
 }
 
 func (c *checker) late(ctx context.Context, command *apply.Command) (string, error) {
@@ -330,37 +331,22 @@ func (c *checker) restart(ctx context.Context, _ *apply.Command) (string, error)
 		return "--restart says to wait for one", errSkip
 	}
 	c.Ask("end the plugin now, and start it again")
-	ends := time.Now().Add(c.Restart)
 	away := false
-	for time.Now().Before(ends) && ctx.Err() == nil {
-		there, err := c.there(ctx)
+	for ends := time.Now().Add(c.Restart); time.Now().Before(ends) && ctx.Err() == nil; {
+		data, err := request(c.first, c.Timeout) // which changes nothing
 		if err != nil {
 			return "", err
 		}
-		if away && there {
+		_, err = c.nc.Request(c.Subject, data, c.Quiet)
+		gone := errors.Is(err, nats.ErrNoResponders)
+		if away && !gone {
 			return c.same(ctx, c.first, c.got)
 		}
-		if !away && !there {
+		if gone && !away {
 			away = true
 			c.Ask("the plugin is away: it has to come back")
 		}
+		_ = backoff.Sleep(ctx, laterPause/5)
 	}
 	return fmt.Sprintf("no restart was seen within %s", c.Restart), errSkip
-}
-
-// there asks for the first command again, which changes nothing, and reports whether a plugin is
-// subscribed.
-func (c *checker) there(ctx context.Context) (bool, error) {
-	data, err := request(c.first, c.Timeout)
-	if err != nil {
-		return false, err
-	}
-	answers, err := c.send(data)
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = answers.Unsubscribe() }()
-	_, err = next(ctx, answers, c.first.ApplyID, c.Quiet)
-	_ = backoff.Sleep(ctx, laterPause/5)
-	return !errors.Is(err, ErrAbsent), nil
 }
