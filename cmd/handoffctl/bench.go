@@ -307,7 +307,7 @@ func (b *bench) append(ctx context.Context) (*benchAppend, error) {
 		if err != nil {
 			return nil, err
 		}
-		js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(b.app.flags.Timeout))
+		js, err := jetstream.New(nc)
 		if err != nil {
 			return nil, err
 		}
@@ -320,6 +320,8 @@ func (b *bench) append(ctx context.Context) (*benchAppend, error) {
 	defer func() { _ = connections[0].DeleteStream(context.WithoutCancel(ctx), name) }()
 	guards, data := make([]uint64, b.Concurrency), make([]byte, size)
 	rate, err := b.drive(ctx, b.Duration, 0, 1, func(worker, _ int) error {
+		ctx, cancel := context.WithTimeout(ctx, b.app.flags.Timeout)
+		defer cancel()
 		ack, err := connections[worker%len(connections)].Publish(ctx,
 			name+"."+strconv.Itoa(worker), data,
 			jetstream.WithExpectLastSequencePerSubject(guards[worker]))

@@ -179,7 +179,8 @@ func TestBench_Drive(t *testing.T) {
 // one for all that come after.
 func fakeWorld(t *testing.T, answers ...func(data []byte) *nats.Msg) *bench {
 	t.Helper()
-	c := faked(t, map[string]string{"town.get": "{}", "town.put": "{}"})
+	c := faked(t, map[string]string{"town.get": "{}", "town.put": "{}", "town.remove": "{}",
+		"world.status": "{}"})
 	nc := c.connect()
 	_, err := nc.Subscribe(wire.Subject("main", wire.Handoff), func(request *nats.Msg) {
 		next := answers[0] // one subscription calls back one at a time

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -312,7 +311,7 @@ type recordCommand struct {
 	Town  string        `help:"Record only the handoffs of this town." placeholder:"ID"`
 	RunID string        `name:"run" help:"Record only the handoff of this run." placeholder:"RUN-ID"`
 	For   time.Duration `help:"Record only the handoffs that are judged in this time from now on, or until Ctrl-C." placeholder:"DURATION"`
-	Out   string        `help:"File to write; standard output by default." placeholder:"FILE"`
+	Out   outputFile    `help:"File to write; standard output by default." placeholder:"FILE"`
 }
 
 func (recordCommand) Help() string {
@@ -328,9 +327,6 @@ Example:
 }
 
 func (c *recordCommand) Run(ctx context.Context, a *app) error {
-	if err := checkOutput("--out", c.Out); err != nil {
-		return err
-	}
 	server, err := a.connect()
 	if err != nil {
 		return err
@@ -368,8 +364,8 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 		_, err := a.out.Write(text)
 		return err
 	}
-	if err := os.WriteFile(c.Out, text, 0o666); err != nil {
-		return usagef("--out: %v", err)
+	if err := c.Out.write(text); err != nil {
+		return err
 	}
 	fmt.Fprintf(a.err, "%s in %s\n", counted.Of(len(r.fixtures), "fixture"), c.Out)
 	return nil

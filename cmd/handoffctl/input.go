@@ -169,20 +169,27 @@ func (a *app) readTown(name string) (town.State, error) {
 	return state, nil
 }
 
-// checkOutput returns an error if a command cannot write a file, before the command does its work.
-func checkOutput(flag, name string) error {
-	if name == "" {
+// outputFile is the name of a file that a command writes in the end; "" for none.
+type outputFile string
+
+// Validate returns an error if the file cannot be written, before the command does its work.
+func (f outputFile) Validate() error {
+	if f == "" {
 		return nil
 	}
-	info, err := os.Stat(name)
+	info, err := os.Stat(string(f))
 	switch {
 	case err == nil && info.IsDir():
-		err = fmt.Errorf("%s is a directory", name)
+		return fmt.Errorf("%s is a directory", f)
 	case errors.Is(err, os.ErrNotExist):
-		_, err = os.Stat(filepath.Dir(name))
+		_, err = os.Stat(filepath.Dir(string(f)))
 	}
-	if err != nil {
-		return usagef("%s: %v", flag, err)
+	return err
+}
+
+func (f outputFile) write(data []byte) error {
+	if err := os.WriteFile(string(f), data, 0o666); err != nil {
+		return usagef("%v", err)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ type pluginCheckCommand struct {
 	Argument string        `help:"Argument of the commands: a mission, project, focus or talk type; ${default} by default." default:"casual"`
 	Within   time.Duration `help:"Time for a definite answer, ${default} by default." default:"10s"`
 	Restart  time.Duration `help:"How long to wait for a restart of the plugin before asking it again. Without this flag that rule is skipped." placeholder:"DURATION"`
-	JUnit    string        `name:"junit" help:"Also write a JUnit report to this file." type:"path" placeholder:"FILE"`
+	JUnit    outputFile    `name:"junit" help:"Also write a JUnit report to this file." placeholder:"FILE"`
 }
 
 func (pluginCheckCommand) Help() string {
@@ -42,9 +42,6 @@ Example:
 
 // Run asks the plugin, and fails if it breaks a rule.
 func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
-	if err := checkOutput("--junit", c.JUnit); err != nil {
-		return err
-	}
 	config, err := c.config(a)
 	if err != nil {
 		return err
@@ -64,10 +61,8 @@ func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 	case err != nil:
 		return err
 	}
-	if c.JUnit != "" {
-		if err := c.writeJUnit(rows); err != nil {
-			return err
-		}
+	if err := writeJUnit(c.JUnit, c.junitSuite(rows)); err != nil {
+		return err
 	}
 	return c.conclude(a, rows)
 }
@@ -146,8 +141,8 @@ func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
 	return nil
 }
 
-// writeJUnit writes a case for each rule.
-func (c *pluginCheckCommand) writeJUnit(rows []conformance.Row) error {
+// junitSuite returns a suite with a case for each rule.
+func (c *pluginCheckCommand) junitSuite(rows []conformance.Row) *junitSuite {
 	suite := &junitSuite{Name: c.Subject}
 	for _, r := range rows {
 		one := junitCase{
@@ -161,5 +156,5 @@ func (c *pluginCheckCommand) writeJUnit(rows []conformance.Row) error {
 		}
 		suite.Cases = append(suite.Cases, one)
 	}
-	return writeJUnit(c.JUnit, suite)
+	return suite
 }

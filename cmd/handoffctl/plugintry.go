@@ -28,7 +28,7 @@ type pluginTryCommand struct {
 	Reason string   `help:"Reason code of refused and refused-retryable, ${default} by default." default:"REFUSED_BY_HAND" placeholder:"CODE"`
 	Beside bool     `help:"Start even if another plugin hosts the town. Both then apply its commands."`
 	State  string   `help:"Keep the answers in this file, so that a restart gives the same ones, as a plugin must. Without it they are forgotten at the end." type:"path" placeholder:"FILE"`
-	Count  int      `help:"End after this many commands, not counting repeated requests; 0 to go on until Ctrl-C."`
+	Count  uint     `help:"End after this many commands, not counting repeated requests; 0 to go on until Ctrl-C." placeholder:"N"`
 }
 
 func (pluginTryCommand) Help() string {
@@ -59,8 +59,6 @@ const keyHelp = `    a          applied
 // Validate returns the mistake in the flags.
 func (c *pluginTryCommand) Validate() error {
 	switch {
-	case c.Count < 0:
-		return fmt.Errorf("--count must not be below 0, but is %d", c.Count)
 	case slices.Contains(c.Town, ""):
 		return errors.New("--town must not be empty")
 	case !reasonCode.MatchString(c.Reason):
@@ -177,7 +175,7 @@ type manualPlugin struct {
 	mu    sync.Mutex
 	times map[string]int // requests of each command since its last outcome, by applyId
 	shown string         // the applyId of the command that the person was asked about
-	done  int            // commands that got their answer, without repeats
+	done  uint           // commands that got their answer, without repeats
 }
 
 // apply returns the answer to a command.

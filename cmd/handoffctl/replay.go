@@ -24,12 +24,12 @@ import (
 
 // replayCommand sends the handoffs of fixtures.
 type replayCommand struct {
-	Paths       []string `arg:"" name:"path" help:"Files, and directories to search for *.json, *.jsonl and *.ndjson; - for standard input."`
-	Concurrency positive `help:"Number of towns, or with --fresh of files, to replay at the same time. The handoffs of one town stay in their order." default:"1"`
-	Strict      bool     `help:"Refuse fixtures that expect nothing before anything is sent."`
-	Fresh       bool     `help:"Replay against temporary servers, with a new world for each file."`
-	Update      bool     `help:"Write the answers into the fixtures that failed or expect nothing, and show the differences." xor:"report"`
-	JUnit       string   `name:"junit" help:"Also write a JUnit report to this file." placeholder:"FILE" xor:"report"`
+	Paths       []string   `arg:"" name:"path" help:"Files, and directories to search for *.json, *.jsonl and *.ndjson; - for standard input."`
+	Concurrency positive   `help:"Number of towns, or with --fresh of files, to replay at the same time. The handoffs of one town stay in their order." default:"1"`
+	Strict      bool       `help:"Refuse fixtures that expect nothing before anything is sent."`
+	Fresh       bool       `help:"Replay against temporary servers, with a new world for each file."`
+	Update      bool       `help:"Write the answers into the fixtures that failed or expect nothing, and show the differences." xor:"report"`
+	JUnit       outputFile `name:"junit" help:"Also write a JUnit report to this file." placeholder:"FILE" xor:"report"`
 }
 
 func (replayCommand) Help() string {
@@ -80,10 +80,8 @@ func (c *replayCommand) Run(ctx context.Context, a *app) error {
 	stopped := p.play(ctx, int(c.Concurrency))
 	took := time.Since(start)
 	p.line.clear()
-	if c.JUnit != "" {
-		if err := writeJUnit(c.JUnit, junitSuites(fixtures)...); err != nil {
-			return err
-		}
+	if err := writeJUnit(c.JUnit, junitSuites(fixtures)...); err != nil {
+		return err
 	}
 	var updates []update
 	if c.Update && stopped == nil {
@@ -96,9 +94,6 @@ func (c *replayCommand) Run(ctx context.Context, a *app) error {
 
 // load checks the command line, and reads the fixtures.
 func (c *replayCommand) load(a *app) ([]fixture, error) {
-	if err := checkOutput("--junit", c.JUnit); err != nil {
-		return nil, err
-	}
 	files, err := filesIn(c.Paths)
 	if err != nil {
 		return nil, err

@@ -147,8 +147,11 @@ type (
 	}
 )
 
-// writeJUnit writes a report into a file.
-func writeJUnit(name string, suites ...*junitSuite) error {
+// writeJUnit writes a report into a file, if one is named.
+func writeJUnit(file outputFile, suites ...*junitSuite) error {
+	if file == "" {
+		return nil
+	}
 	report := &junitSuite{XMLName: xml.Name{Local: "testsuites"}, Suites: suites}
 	for _, s := range suites {
 		for i := range s.Cases {
@@ -160,10 +163,7 @@ func writeJUnit(name string, suites ...*junitSuite) error {
 	if err != nil {
 		return fmt.Errorf("the JUnit report cannot be written: %w", err)
 	}
-	if err := os.WriteFile(name, []byte(xml.Header+string(data)+"\n"), 0o644); err != nil {
-		return usagef("--junit: %v", err)
-	}
-	return nil
+	return file.write([]byte(xml.Header + string(data) + "\n"))
 }
 
 func (s *junitSuite) count(c *junitCase) {
