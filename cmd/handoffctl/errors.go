@@ -71,39 +71,39 @@ func unavailablef(code string, cause error, format string, args ...any) error {
 
 func sentence(err error) string { return wire.Sentence(err) }
 
-// classify returns the machine code, the exit status and the details of an error. If the error is a
-// server's reply, it also returns the body.
-func classify(err error) (code string, status int, details []schemas.Violation, body []byte) {
+// classify returns the machine code, the exit status and the details of an error.
+func classify(err error) (code string, status int, details []schemas.Violation) {
 	if own, ok := errors.AsType[*commandError](err); ok {
 		if own.status == exitFailed {
-			return "FAILED", exitFailed, nil, nil
+			return "FAILED", exitFailed, nil
 		}
-		return "USAGE", exitUsage, own.details, nil
+		return "USAGE", exitUsage, own.details
 	}
 	if reply, ok := errors.AsType[*client.ReplyError](err); ok {
 		if reply.Refused() {
-			return reply.Code, exitRefused, reply.Details, reply.Body
+			return reply.Code, exitRefused, reply.Details
 		}
-		return reply.Code, exitUnavailable, reply.Details, reply.Body
+		return reply.Code, exitUnavailable, reply.Details
 	}
 	noReply, ok := errors.AsType[*client.UnavailableError](err)
 	switch {
 	case !ok:
-		return "INTERNAL", exitUnavailable, nil, nil
+		return "INTERNAL", exitUnavailable, nil
 	case errors.Is(err, nats.ErrAuthorization), noReply.Code == permissionDenied:
-		return noReply.Code, exitRefused, nil, nil
+		return noReply.Code, exitRefused, nil
 	}
-	return noReply.Code, exitUnavailable, nil, nil
+	return noReply.Code, exitUnavailable, nil
 }
 
 // fail prints an error and returns its exit status.
 func (a *app) fail(err error) int {
-	code, status, details, body := classify(err)
+	code, status, details := classify(err)
 	if status != exitFailed && a.json() {
-		if body == nil {
-			body = messages.ErrorBody(code, sentence(err), details)
+		message := sentence(err)
+		if reply, ok := errors.AsType[*client.ReplyError](err); ok {
+			message = reply.Message
 		}
-		_ = a.printRaw(body)
+		_ = a.printRaw(messages.ErrorBody(code, message, details))
 	}
 	fmt.Fprintln(a.err, "handoffctl:", sentence(err))
 	if len(details) == 1 && details[0].Path == "" &&

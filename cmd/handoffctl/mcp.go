@@ -197,7 +197,7 @@ func addTool[In any](
 
 // toolError returns an error whose text has the details, with their paths.
 func toolError(err error) error {
-	_, _, details, _ := classify(err)
+	_, _, details := classify(err)
 	return errors.New(strings.Join(append([]string{sentence(err)}, linesOf(details)...), "; "))
 }
 

@@ -145,8 +145,6 @@ type ReplyError struct {
 	// RunID is the run that the reply names, such as the run whose command is being applied; "" for
 	// none.
 	RunID string
-	// Body is the reply's body. If it has no machine code, the client makes a body of the same shape.
-	Body []byte
 }
 
 // Error returns the machine code, the status and the message, without the details.

@@ -268,13 +268,11 @@ func repeatable(verb wire.Verb, refused *ReplyError) bool {
 func (c *Client) unanswered(err error, verb wire.Verb, size int) error {
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
-		tooLarge := &ReplyError{
+		return &ReplyError{
 			Status: http.StatusRequestEntityTooLarge, Code: string(schemas.CodePayloadTooLarge),
 			Message: fmt.Sprintf("the request has %d bytes, this NATS server takes %d", size,
 				c.Conn.MaxPayload()),
 		}
-		tooLarge.Body = messages.ErrorBody(tooLarge.Code, tooLarge.Message, nil)
-		return tooLarge
 	case errors.Is(err, nats.ErrNoResponders):
 		return unavailable(codeNoResponders, err, "no server answers %s for the world %q on this NATS: "+
 			"start handoffd with this world, or use the world that it serves", verb, c.World)
@@ -314,22 +312,15 @@ func ReplyErrorOf(msg *nats.Msg) *ReplyError {
 	if err != nil {
 		status = http.StatusInternalServerError
 	}
-	refused := &ReplyError{
-		Status: status, RunID: msg.Header.Get(wire.RunIDHeader), Body: msg.Data,
-	}
 	var body messages.Error
-	if err := json.Unmarshal(msg.Data, &body); err == nil && body.Error.Code != "" {
-		refused.Code, refused.Details = body.Error.Code, body.Error.Details
-	} else {
-		refused.Code = "UNKNOWN"
-		refused.Body = messages.ErrorBody(refused.Code,
-			fmt.Sprintf("the server replied with %d and no body", status), nil)
+	_ = json.Unmarshal(msg.Data, &body) // without a body, the headers describe the error
+	pause, _ := strconv.Atoi(msg.Header.Get(wire.RetryAfterHeader))
+	return &ReplyError{
+		Status: status, Code: cmp.Or(body.Error.Code, "UNKNOWN"), Details: body.Error.Details,
+		Message:    cmp.Or(body.Error.Message, msg.Header.Get(wire.ErrorHeader)),
+		RetryAfter: time.Duration(max(pause, 0)) * time.Millisecond,
+		RunID:      msg.Header.Get(wire.RunIDHeader),
 	}
-	refused.Message = cmp.Or(body.Error.Message, msg.Header.Get(wire.ErrorHeader))
-	if ms, err := strconv.Atoi(msg.Header.Get(wire.RetryAfterHeader)); err == nil && ms > 0 {
-		refused.RetryAfter = time.Duration(ms) * time.Millisecond
-	}
-	return refused
 }
 
 // Ask sends a request to a verb as JSON, and decodes the reply into reply. It returns the JSON of
