@@ -95,8 +95,8 @@ func TestOpen_Logs(t *testing.T) {
 		return logged.String()
 	}
 	body := rowsOf(t, open(t, l, dir, logs))
-	require.Contains(t, logged.String(), "it has no file")
-	require.Contains(t, reopened("x"), "its file does not count")
+	require.Contains(t, logged.String(), "no such file")
+	require.Contains(t, reopened("x"), "damaged, or of another world or format")
 	require.Contains(t, reopened(body[:len(body)-1]), "had a bad end")
 	require.NotContains(t, reopened(body), "file")
 }

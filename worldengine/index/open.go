@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"slices"
 	"sort"
@@ -62,13 +61,8 @@ func (ix *Index) Close() error {
 // load reads the rows of the file, unless the log no longer has them.
 func (ix *Index) load(ctx context.Context) error {
 	s, rest, err := ix.file.read()
-	if errors.Is(err, fs.ErrNotExist) {
-		ix.config.Logger.Info("the index is built from the log: it has no file", "file",
-			ix.file.path)
-		return nil
-	}
 	if err != nil {
-		ix.config.Logger.Info("the index is rebuilt from the log: its file does not count", "file",
+		ix.config.Logger.Info("the index is built from the log: it has no usable file", "file",
 			ix.file.path, "err", err)
 		return nil
 	}

@@ -28,12 +28,11 @@ func rowOf(run runevents.Snapshot, records []runevents.Record) messages.RunRow {
 	return row
 }
 
-// Bounds of the search for one page: runs that the index looks at, runs that are read, and runs
-// that are read at once to find an id.
+// Bounds of the search for one page: runs that are read, and runs that are read at once to find an
+// id.
 const (
-	maxSearched = 4 << 20
-	maxRead     = 2000
-	readAtOnce  = 200
+	maxRead    = 2000
+	readAtOnce = 200
 )
 
 // List returns up to limit runs that come after the given place (0 for the first, then the Next of
@@ -45,7 +44,7 @@ func (s *Store) List(ctx context.Context, filter index.Filter, after uint64, lim
 		return messages.Runs{}, err
 	}
 	page, room := messages.Runs{Runs: make([]messages.RunRow, 0, min(limit, 50)), Next: after, Mark: mark}, PageBytes
-	for read := 0; len(page.Runs) < limit && read < s.maxRead && page.Searched < maxSearched; {
+	for read := 0; len(page.Runs) < limit && read < s.maxRead; {
 		atOnce := limit - len(page.Runs)
 		if filter.ID != "" {
 			atOnce = min(readAtOnce, s.maxRead-read)

@@ -190,7 +190,7 @@ func (s *Store) record(
 // find returns a run from the index. Unless the run has ended, the index follows the log first.
 func (s *Store) find(ctx context.Context, runID string) (index.Run, error) {
 	run, found := s.index.Run(runID)
-	if found && run.Status().Terminal() && s.index.Position() >= run.Rows[len(run.Rows)-1].Seq {
+	if found && run.Status().Terminal() {
 		return run, nil
 	}
 	if _, err := s.index.Sync(ctx); err != nil {
