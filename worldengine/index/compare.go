@@ -21,10 +21,9 @@ type Difference struct {
 
 // A running server writes rows a moment after the log has them, so Compare reads its file up to
 // compareTries times.
-const (
-	compareTries = 25
-	comparePause = 100 * time.Millisecond
-)
+const compareTries = 25
+
+var comparePause = 100 * time.Millisecond // tests shorten it
 
 // Compare returns the rows, in the order of the log, in which the file of an index differs from the
 // log up to a sequence. A server may be using the file; Compare changes nothing. A row of a message

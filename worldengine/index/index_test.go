@@ -14,7 +14,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func TestMain(m *testing.M) { natstest.Main(m, 12) }
+func TestMain(m *testing.M) {
+	comparePause = time.Millisecond
+	natstest.Main(m, 12)
+}
 
 // Wait reads a gap of another writer from the log.
 func TestWait_ReadsAGap(t *testing.T) {

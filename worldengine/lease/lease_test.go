@@ -18,6 +18,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+func TestMain(m *testing.M) { natstest.Main(m, 8) }
+
 // newLease returns the lease of the world main for one more server.
 func newLease(t *testing.T, url string) *lease.Lease {
 	t.Helper()

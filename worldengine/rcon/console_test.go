@@ -350,20 +350,23 @@ func TestConsole_Trouble(t *testing.T) {
 func TestConsole_Silence(t *testing.T) {
 	t.Parallel()
 	for n := range 3 {
-		ctx, cancel := context.WithCancel(t.Context())
-		console := open(t, config(listen(t, misbehaving(n, func(conn net.Conn, id int32) {
-			cancel()
-			silence(conn, id)
-		})), "say 1", "say 2"))
-		_, err := console.Apply(ctx, command(t, "wall"), begin)
-		requireDoubt(t, n, err)
-		require.ErrorIs(t, err, context.Canceled)
+		t.Run(fmt.Sprintf("after %d answers", n), func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancel(t.Context())
+			console := open(t, config(listen(t, misbehaving(n, func(conn net.Conn, id int32) {
+				cancel()
+				silence(conn, id)
+			})), "say 1", "say 2"))
+			_, err := console.Apply(ctx, command(t, "wall"), begin)
+			requireDoubt(t, n, err)
+			require.ErrorIs(t, err, context.Canceled)
 
-		cfg := config(listen(t, misbehaving(n, silence)), "say 1", "say 2")
-		cfg.Timeout = 2 * time.Second
-		_, err = open(t, cfg).Apply(t.Context(), command(t, "wall"), begin)
-		requireDoubt(t, n, err)
-		require.ErrorIs(t, err, rcon.ErrTimeout)
+			cfg := config(listen(t, misbehaving(n, silence)), "say 1", "say 2")
+			cfg.Timeout = time.Second
+			_, err = open(t, cfg).Apply(t.Context(), command(t, "wall"), begin)
+			requireDoubt(t, n, err)
+			require.ErrorIs(t, err, rcon.ErrTimeout)
+		})
 	}
 }
 
