@@ -3,6 +3,7 @@ package runevents
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -95,9 +96,10 @@ type AppendPolicy struct {
 	Transitions bool
 }
 
-// RunState holds the facts about a run from which an append authority decides about writes. It is
-// not safe for concurrent use.
+// RunState holds the facts about a run from which an append authority decides about writes, and a
+// producer about its next event. It is not safe for concurrent use.
 type RunState struct {
+	runID   string
 	policy  AppendPolicy
 	keys    map[string]Appended // by idempotencyKey
 	ids     map[string]struct{} // the eventIds
@@ -106,15 +108,15 @@ type RunState struct {
 	// engine: the engine made the run; closing: the engine is about to end it; ended: the engine
 	// has ended it.
 	engine, closing, ended bool
-	// derived is the state of a projector after the events.
-	derived reduction
+	// statuses are a projector's after the events.
+	statuses statuses
 }
 
 // NewRunState returns the state of a run without events.
 func NewRunState(runID string, policy AppendPolicy) *RunState {
 	return &RunState{
-		policy: policy, keys: map[string]Appended{}, ids: map[string]struct{}{},
-		derived: reduction{Snapshot: NewSnapshot(runID), steps: map[stepAttempt]int{}},
+		runID: runID, policy: policy, keys: map[string]Appended{}, ids: map[string]struct{}{},
+		statuses: statuses{run: RunPending, steps: map[stepAttempt]StepStatus{}},
 	}
 }
 
@@ -126,9 +128,12 @@ func (s *RunState) Open() bool { return s.engine && !s.ended }
 
 // Add applies persisted records of the run; byEngine says whether the engine emitted them. It
 // ignores known records. Within a call, records may come in any order; a later call must bring
-// later records. It returns the alerts of a projector about the records. The error is
-// Incremental's; after it the state is unusable.
-func (s *RunState) Add(byEngine bool, records ...Record) ([]Alert, error) {
+// later records. It returns the alerts of a projector about the records. After ErrOtherRun or
+// ErrNoRunSeq the state is unchanged.
+func (s *RunState) Add(byEngine bool, records ...Record) (alerts []Alert, err error) {
+	if err := checkRun(s.runID, records); err != nil {
+		return nil, err
+	}
 	fresh := make([]Record, 0, len(records))
 	for i := range records {
 		r := &records[i]
@@ -147,29 +152,43 @@ func (s *RunState) Add(byEngine bool, records ...Record) ([]Alert, error) {
 		}
 		s.ids[r.EventID] = struct{}{}
 		s.lastSeq = max(s.lastSeq, r.RunSeq)
-		fresh = append(fresh, withoutPayload(*r))
+		fresh = append(fresh, *r)
 	}
-	if err := checkRun(s.derived.RunID, fresh); err != nil {
-		return nil, err
+	fresh = inOrder(fresh)
+	for i := range fresh {
+		v := s.statuses.apply(&fresh[i].Write)
+		alerts = append(alerts, v.alerts(&fresh[i])...)
 	}
-	s.derived.alerts = nil
-	for _, r := range inOrder(fresh) {
-		s.derived.apply(&r)
+	return alerts, nil
+}
+
+// Find returns the place of the event with an idempotency key, and whether the run has it.
+func (s *RunState) Find(idempotencyKey string) (Appended, bool) {
+	found, ok := s.keys[idempotencyKey]
+	return found, ok
+}
+
+// Check returns *InvalidTransitionError if a projector would ignore the new event w as the next one
+// of the run (RunEvents v2.0.1, section 5.3, layer 1). The producer must then emit no more events of
+// that step attempt or, if w has no stepId, of the run.
+func (s *RunState) Check(w *Write) error {
+	v := s.statuses.judge(w)
+	if v.valid {
+		return nil
 	}
-	// keys and ids have these, and a projection takes longer the more there are.
-	s.derived.SeenKeys, s.derived.Metadata.IgnoredEvents = nil, nil
-	return s.derived.alerts, nil
+	err := &InvalidTransitionError{
+		StepID: w.StepID, Expected: validIn(w.EventType, w.StepID), Actual: v.prior,
+		Attempted: w.EventType,
+	}
+	if w.StepID != "" && s.statuses.run.Terminal() {
+		err.StepID, err.Expected = "", string(RunRunning)+" or "+string(RunIsPaused)
+	}
+	return err
 }
 
 // SetClosing sets whether the engine is about to end the run. While it is, and the run is open,
 // Plan refuses new events.
 func (s *RunState) SetClosing(closing bool) { s.closing = closing }
-
-// withoutPayload returns r without its payload, to save memory: no transition depends on a payload.
-func withoutPayload(r Record) Record {
-	r.Payload = nil
-	return r
-}
 
 // Plan is the decision about an append: the events to store, and the answers once they are stored.
 type Plan struct {
@@ -214,7 +233,10 @@ func (s *RunState) Plan(writes []Write) (Plan, error) {
 		appended: make([]Appended, 0, len(writes)),
 	}
 	firsts := map[string]int{} // the first write of each new key
-	derived := s.derived.Snapshot
+	later := s.statuses // after the new events
+	if s.policy.Transitions {
+		later.steps = maps.Clone(later.steps)
+	}
 	var violations []schemas.Violation
 	for i := range writes {
 		w := &writes[i]
@@ -237,9 +259,12 @@ func (s *RunState) Plan(writes []Write) (Plan, error) {
 		}
 		violations = append(violations, s.check(i, w, plan.Run.Events)...)
 		seq := plan.Run.FirstSeq + int64(len(plan.Run.Events))
-		var err error
-		if derived, err = s.move(derived, i, w, seq); err != nil {
-			return Plan{}, err
+		if s.policy.Transitions {
+			if v := later.apply(w); !v.valid {
+				return Plan{}, &TransitionError{Index: i, RunID: w.RunID,
+					IdempotencyKey: w.IdempotencyKey, EventType: w.EventType, StepID: w.StepID,
+					LogicalAttemptID: w.LogicalAttemptID, AttemptedState: v.next}
+			}
 		}
 		event, err := w.event()
 		if err != nil {
@@ -295,36 +320,4 @@ func (s *RunState) check(i int, w *Write, before []Event) (violations []schemas.
 			under(schemas.Pointer("events", i), differences(owner, w.identity()))...)
 	}
 	return violations
-}
-
-// move returns the projector's state after a new event. If the policy validates transitions, move
-// refuses an event that a projector would ignore.
-func (s *RunState) move(derived Snapshot, i int, w *Write, seq int64) (Snapshot, error) {
-	if !s.policy.Transitions {
-		return derived, nil
-	}
-	next, invalid, err := advance(derived, w, seq)
-	if invalid != nil {
-		err = &TransitionError{
-			Index: i, RunID: w.RunID, IdempotencyKey: w.IdempotencyKey, EventType: w.EventType,
-			StepID: w.StepID, LogicalAttemptID: w.LogicalAttemptID,
-			AttemptedState: invalid.AttemptedState,
-		}
-	}
-	return next, err
-}
-
-// advance returns the state after w, or the alert of a projector that ignores w. The guard of a
-// producer and the append authority share it, so that they agree with projections.
-func advance(s Snapshot, w *Write, seq int64) (Snapshot, *Alert, error) {
-	next, alerts, err := Incremental(s, []Record{withoutPayload(Record{Write: *w, RunSeq: seq})})
-	if err != nil {
-		return s, nil, err
-	}
-	for i := range alerts {
-		if alerts[i].Code == InvalidTransition {
-			return s, &alerts[i], nil
-		}
-	}
-	return next, nil, nil
 }

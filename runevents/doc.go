@@ -11,10 +11,10 @@
 // the message).
 //
 // Other producers ask the append authority by the verb run.append, as worldengine/emit does. Before
-// that, a Guard keeps a producer from invalid transitions. Then a RunState plans the events to store,
-// and the answers:
+// that, a RunState keeps a producer from invalid transitions. The authority's RunState plans the
+// events to store, and the answers:
 //
-//	Guard.Check ── run.append ──> RunState.Plan ──> Run (in the commit log, on a subject of its own)
+//	RunState.Check ── run.append ──> RunState.Plan ──> Run (in the commit log, on a subject of its own)
 //
 // On the bus every record is one message, the JSON of a RunEventRecord. Its subject is
 // runevents.v2.<world>.<town token>.<runId>, and it has the headers Event-Type and Nats-Msg-Id (the

@@ -153,9 +153,6 @@ func (t EventType) EndsRun() bool {
 	return spec.Level == OfRun && RunStatus(spec.To).Terminal()
 }
 
-// ofSignal reports whether t is a decision about a signal.
-func (t EventType) ofSignal() bool { return specs[t].Level == OfSignal }
-
 // known reports whether consumers apply events of type t. Events of every other type change no
 // status.
 func (t EventType) known() bool { return specs[t].Level == OfRun || specs[t].Level == OfStep }

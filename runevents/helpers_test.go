@@ -44,12 +44,12 @@ func source() runevents.Source {
 // wholeRun emits a run with one completed and one skipped step.
 func wholeRun(t testing.TB, p *runevents.Producer) {
 	t.Helper()
-	require.NoError(t, p.OfRun(runevents.RunStarted, map[string]any{"townId": "alpha"}))
-	require.NoError(t, p.OfStep(runevents.StepStarted, "stale-check", nil))
+	require.NoError(t, ofRun(p, runevents.RunStarted, map[string]any{"townId": "alpha"}))
+	require.NoError(t, ofStep(p, runevents.StepStarted, "stale-check", nil))
 	require.NoError(t,
-		p.OfStep(runevents.StepCompleted, "stale-check", map[string]any{"passed": true}))
-	require.NoError(t, p.OfStep(runevents.StepSkipped, "apply", map[string]any{"reason": "STALE"}))
-	require.NoError(t, p.OfRun(runevents.RunCompleted, nil))
+		ofStep(p, runevents.StepCompleted, "stale-check", map[string]any{"passed": true}))
+	require.NoError(t, ofStep(p, runevents.StepSkipped, "apply", map[string]any{"reason": "STALE"}))
+	require.NoError(t, ofRun(p, runevents.RunCompleted, nil))
 }
 
 // newWrite is a valid write of the run, with an eventId of its own.
@@ -195,4 +195,13 @@ func requireIgnored(
 		PersistedAt: r.PersistedAt, PriorState: prior, AttemptedState: attempted[r.EventType],
 		AppendedBy: r.AppendedBy,
 	}, alert)
+}
+
+// ofRun emits an event of the run, and ofStep one of the first attempt of a step.
+func ofRun(p *runevents.Producer, event runevents.EventType, payload any) error {
+	return ofStep(p, event, "", payload)
+}
+
+func ofStep(p *runevents.Producer, event runevents.EventType, stepID string, payload any) error {
+	return p.Emit(runevents.Emission{Type: event, StepID: stepID, Payload: payload})
 }

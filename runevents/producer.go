@@ -161,16 +161,6 @@ type Emission struct {
 	Payload any       // nil, or marshals to a JSON object
 }
 
-// OfRun emits a run-level event, or the decision about a signal.
-func (p *Producer) OfRun(event EventType, payload any) error {
-	return p.Emit(Emission{Type: event, Payload: payload})
-}
-
-// OfStep emits a step-level event of the step's first attempt.
-func (p *Producer) OfStep(event EventType, stepID string, payload any) error {
-	return p.Emit(Emission{Type: event, StepID: stepID, Payload: payload})
-}
-
 // Emit emits an event. After an error, such as *InvalidTransitionError, nothing was emitted. While
 // the run is paused, a step that is in flight may end.
 func (p *Producer) Emit(e Emission) error {
@@ -206,7 +196,11 @@ func (p *Producer) step(attempt stepAttempt) *StepStatus {
 // next returns the statuses of the run and the step attempt after an event.
 func (p *Producer) next(event EventType, step stepAttempt) (RunStatus, StepStatus, error) {
 	if step.stepID == "" {
-		next, ok := nextEmitted(p.status, event)
+		level := OfRun
+		if event.Spec().Level == OfSignal {
+			level = OfSignal
+		}
+		next, ok := next(p.status, event, level)
 		if !ok {
 			return "", "", &InvalidTransitionError{
 				Expected: validIn(event, ""), Actual: string(p.status), Attempted: event,

@@ -45,8 +45,12 @@ func Incremental(s Snapshot, events []Record) (Snapshot, []Alert, error) {
 	if err := checkRun(s.RunID, events); err != nil {
 		return s, nil, err
 	}
-	s, alerts := reduce(s, inOrder(events))
-	return s, alerts, nil
+	r := reduction{Snapshot: s.clone(len(events))}
+	events = inOrder(events)
+	for i := range events {
+		r.apply(&events[i])
+	}
+	return r.Snapshot, r.alerts, nil
 }
 
 // DetectNonContiguous reports whether nextSeq skips a runSeq after lastSeq. Gaps are natural: a gap
@@ -64,15 +68,6 @@ const (
 	// FromSnapshot reads a snapshot and the events after it.
 	FromSnapshot ResyncMode = "FROM_SNAPSHOT"
 )
-
-// reduce applies events of the run, which must be in the order of runSeq.
-func reduce(s Snapshot, events []Record) (Snapshot, []Alert) {
-	r := reduction{Snapshot: s.clone(len(events))}
-	for i := range events {
-		r.apply(&events[i])
-	}
-	return r.Snapshot, r.alerts
-}
 
 func checkRun(runID string, events []Record) error {
 	for i := range events {
@@ -105,36 +100,66 @@ func inOrder(events []Record) []Record {
 type reduction struct {
 	Snapshot
 	alerts []Alert
-	steps  map[stepAttempt]int // the indexes of Steps; nil for a search
 }
 
-func (r *reduction) apply(stored *Record) {
-	if stored.RunSeq <= r.LastEventSeq {
+func (r *reduction) apply(e *Record) {
+	if e.RunSeq <= r.LastEventSeq {
 		return
 	}
-	r.LastEventSeq = stored.RunSeq
-	if !stored.EventType.known() {
+	r.LastEventSeq = e.RunSeq
+	if !e.EventType.known() {
 		return
 	}
-	at, duplicate := slices.BinarySearch(r.SeenKeys, stored.IdempotencyKey)
+	at, duplicate := slices.BinarySearch(r.SeenKeys, e.IdempotencyKey)
 	if duplicate {
 		return
 	}
-	r.SeenKeys = slices.Insert(r.SeenKeys, at, stored.IdempotencyKey)
-	if stored.EventType.OfStep() {
-		r.applyToStep(stored)
-	} else {
-		r.applyToRun(stored)
+	r.SeenKeys = slices.Insert(r.SeenKeys, at, e.IdempotencyKey)
+	i, step := r.find(e), StepPending
+	if i >= 0 {
+		step = r.Steps[i].Status
+	}
+	v := judge(r.Status, step, e.EventType, e.StepID)
+	alerts := v.alerts(e)
+	if !v.valid && r.ignore(e.EventID) {
+		alerts = alerts[1:]
+	}
+	r.alerts = append(r.alerts, alerts...)
+	switch {
+	case !v.valid:
+	case e.EventType.OfStep():
+		r.identify(e)
+		r.moveStep(i, StepStatus(v.next), e)
+	default:
+		r.identify(e)
+		r.moveRun(RunStatus(v.next), e)
 	}
 }
 
-func (r *reduction) applyToRun(e *Record) {
-	next, valid := NextRunStatus(r.Status, e.EventType)
-	if !valid || e.StepID != "" {
-		r.ignore(e, string(r.Status), string(next))
-		return
+// ignore marks the run INCONSISTENT, and reports whether an event with the eventId was ignored
+// before: it gets no second alert (policy A of RunEvents v2.0.1, section 5.3).
+func (r *reduction) ignore(eventID string) (before bool) {
+	m := &r.Metadata
+	m.Consistency = Inconsistent
+	if slices.Contains(m.IgnoredEvents, eventID) {
+		return true
 	}
-	r.identify(e)
+	m.IgnoredEvents = append(m.IgnoredEvents, eventID)
+	return false
+}
+
+// find returns the index of e's step attempt, or -1. It searches from the end, since most events
+// are about one of the latest attempts.
+func (r *reduction) find(e *Record) int {
+	for i := len(r.Steps) - 1; i >= 0; i-- {
+		if r.Steps[i].StepID == e.StepID && r.Steps[i].LogicalAttemptID == e.LogicalAttemptID {
+			return i
+		}
+	}
+	return -1
+}
+
+func (r *reduction) moveRun(next RunStatus, e *Record) {
 	r.Status = next
 	switch {
 	case e.EventType == RunQueued:
@@ -146,57 +171,15 @@ func (r *reduction) applyToRun(e *Record) {
 	}
 }
 
-func (r *reduction) applyToStep(e *Record) {
-	i := r.find(e)
-	prior := StepPending
-	if i >= 0 {
-		prior = r.Steps[i].Status
-	}
-	next, valid := NextStepStatus(prior, e.EventType)
-	switch {
-	case r.Status.Terminal() || e.StepID == "":
-		r.ignore(e, string(r.Status), string(next))
-		return
-	case !valid:
-		r.ignore(e, string(prior), string(next))
-		if prior == StepPending {
-			r.alertInversion(e, "its StepStarted")
-		}
-		return
-	case r.Status != RunRunning && r.Status != RunIsPaused:
-		r.alertInversion(e, "RunStarted")
-	}
-	r.identify(e)
+// moveStep moves the ith step attempt, or a new one if i is -1.
+func (r *reduction) moveStep(i int, next StepStatus, e *Record) {
 	if i < 0 {
 		i = len(r.Steps)
-		if r.steps != nil {
-			r.steps[stepAttempt{e.StepID, e.LogicalAttemptID}] = i
-		}
 		r.Steps = append(r.Steps, StepSnapshot{
 			StepID: e.StepID, LogicalAttemptID: e.LogicalAttemptID, Artifacts: []Artifact{},
 		})
 	}
-	r.moveStep(&r.Steps[i], next, e)
-}
-
-// find returns the index of e's step attempt, or -1. It searches from the end, since most events
-// are about one of the latest attempts.
-func (r *reduction) find(e *Record) int {
-	if r.steps != nil {
-		if i, known := r.steps[stepAttempt{e.StepID, e.LogicalAttemptID}]; known {
-			return i
-		}
-		return -1
-	}
-	for i := len(r.Steps) - 1; i >= 0; i-- {
-		if r.Steps[i].StepID == e.StepID && r.Steps[i].LogicalAttemptID == e.LogicalAttemptID {
-			return i
-		}
-	}
-	return -1
-}
-
-func (r *reduction) moveStep(step *StepSnapshot, next StepStatus, e *Record) {
+	step := &r.Steps[i]
 	step.Status, step.EngineAttemptID = next, e.EngineAttemptID
 	d := readDetails(e)
 	switch e.EventType {
@@ -250,39 +233,4 @@ func (r *reduction) identify(e *Record) {
 	}
 	m.TenantID, m.ProjectID, m.EnvironmentID = e.TenantID, e.ProjectID, e.EnvironmentID
 	m.PlanID, m.PlanVersion, m.AppendedBy = e.PlanID, e.PlanVersion, e.AppendedBy
-}
-
-// ignore marks the run INCONSISTENT, and alerts once for each eventId (policy A of RunEvents
-// v2.0.1, section 5.3).
-func (r *reduction) ignore(e *Record, prior, attempted string) {
-	m := &r.Metadata
-	m.Consistency = Inconsistent
-	if slices.Contains(m.IgnoredEvents, e.EventID) {
-		return
-	}
-	m.IgnoredEvents = append(m.IgnoredEvents, e.EventID)
-	why := "is not valid in " + prior
-	switch {
-	case e.EventType.OfStep() && e.StepID == "":
-		why = "needs a stepId"
-	case !e.EventType.OfStep() && e.StepID != "":
-		why = "must not have a stepId"
-	}
-	a := NewAlert(InvalidTransition, e, fmt.Sprintf(
-		"%s at runSeq %d %s and was ignored", subject(e), e.RunSeq, why))
-	a.PriorState, a.AttemptedState = prior, attempted
-	r.alerts = append(r.alerts, a)
-}
-
-// alertInversion raises the alert that e comes before its cause.
-func (r *reduction) alertInversion(e *Record, cause string) {
-	r.alerts = append(r.alerts, NewAlert(CausalViolation, e, fmt.Sprintf(
-		"%s at runSeq %d comes before %s", subject(e), e.RunSeq, cause)))
-}
-
-func subject(e *Record) string {
-	if e.StepID == "" {
-		return string(e.EventType)
-	}
-	return fmt.Sprintf("%s of step %s, attempt %d,", e.EventType, e.StepID, e.LogicalAttemptID)
 }

@@ -100,9 +100,9 @@ func (c course) tell(t testing.TB) []runevents.Record {
 			payload = jsontext.Value(e[2])
 		}
 		if event.OfStep() {
-			require.NoError(t, p.OfStep(event, step, payload))
+			require.NoError(t, ofStep(p, event, step, payload))
 		} else {
-			require.NoError(t, p.OfRun(event, payload))
+			require.NoError(t, ofRun(p, event, payload))
 		}
 	}
 	return p.Run().Records(persistedAt)

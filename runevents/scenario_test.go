@@ -22,7 +22,7 @@ import (
 //	> append EVENTS: other producers ask the authority
 //	> closing|goes-on: the engine is about to end the run, or not
 //	> emit EVENTS, resume STATUS RUNSEQ [EVENTS]: of the producer
-//	> check|observe EVENTS: of the guard
+//	> check EVENTS: before another producer emits one of them
 //	> project EVENTS: of the projector
 func TestScenarios(t *testing.T) {
 	t.Parallel()
@@ -46,7 +46,6 @@ type scenario struct {
 	seq      int64 // the last runSeq
 	state    *runevents.RunState
 	producer *runevents.Producer
-	guard    *runevents.Guard
 	snapshot runevents.Snapshot
 }
 
@@ -103,12 +102,10 @@ func (s *scenario) input(verb, rest string) {
 		s.producer.Persisted(next)
 	case "check":
 		for _, w := range s.writes(rest) {
-			if !s.fail(s.guard.Check(&w)) {
+			if !s.fail(s.state.Check(&w)) {
 				s.say("valid")
 			}
 		}
-	case "observe":
-		s.fail(s.guard.Observe(s.records(rest)...))
 	case "project":
 		s.project(s.records(rest))
 	default:
@@ -133,7 +130,7 @@ func (s *scenario) reset(words []string) {
 	}
 	*s = scenario{t: s.t, state: runevents.NewRunState(identity.RunID, policy),
 		producer: runevents.NewProducer(identity, source()),
-		guard:    runevents.NewGuard(identity.RunID), snapshot: runevents.NewSnapshot(identity.RunID)}
+		snapshot: runevents.NewSnapshot(identity.RunID)}
 }
 
 func (s *scenario) writes(text string) (writes []runevents.Write) {

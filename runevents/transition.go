@@ -1,6 +1,10 @@
 package runevents
 
-import "strings"
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
 
 // RunStatus is the derived status of a run.
 type RunStatus string
@@ -52,14 +56,6 @@ func RunStatuses() []RunStatus {
 	}
 }
 
-// nextEmitted is NextRunStatus for producers, which also decide about signals.
-func nextEmitted(now RunStatus, event EventType) (RunStatus, bool) {
-	if event.ofSignal() {
-		return next(now, event, OfSignal)
-	}
-	return NextRunStatus(now, event)
-}
-
 // validIn returns the statuses in which event is valid, joined by " or ". They are statuses of the
 // step or, if stepID is "", of the run. If event is of the other level, validIn returns "".
 func validIn(event EventType, stepID string) string {
@@ -68,4 +64,96 @@ func validIn(event EventType, stepID string) string {
 		return ""
 	}
 	return strings.Join(spec.From, " or ")
+}
+
+// stepAttempt is a step attempt or, if stepID is "", the run.
+type stepAttempt struct {
+	stepID  string
+	attempt int64
+}
+
+// statuses are the statuses of a run and of its step attempts. Other step attempts are PENDING.
+type statuses struct {
+	run   RunStatus
+	steps map[stepAttempt]StepStatus
+}
+
+// judge returns the verdict on e as the run's next event.
+func (s *statuses) judge(e *Write) verdict {
+	step := s.steps[stepAttempt{e.StepID, e.LogicalAttemptID}]
+	return judge(s.run, cmp.Or(step, StepPending), e.EventType, e.StepID)
+}
+
+// apply moves the run or the step attempt that e is about, if e is valid.
+func (s *statuses) apply(e *Write) verdict {
+	v := s.judge(e)
+	switch {
+	case !v.valid:
+	case e.EventType.OfStep():
+		s.steps[stepAttempt{e.StepID, e.LogicalAttemptID}] = StepStatus(v.next)
+	default:
+		s.run = RunStatus(v.next)
+	}
+	return v
+}
+
+// verdict is a projector's decision about an event. The append authority and other producers share
+// it, so that they agree with projections.
+type verdict struct {
+	// prior is the status of the run or of the step attempt; next is the one that follows or, after
+	// an invalid event, the one that it attempts.
+	prior, next string
+	valid       bool
+	cause       string // has to come before the event, but did not; "" for none
+}
+
+// judge returns the verdict on an event in the statuses of its run and of its step attempt.
+func judge(run RunStatus, step StepStatus, event EventType, stepID string) verdict {
+	switch event.Spec().Level {
+	case OfRun:
+		next, valid := NextRunStatus(run, event)
+		return verdict{prior: string(run), next: string(next), valid: valid && stepID == ""}
+	case OfStep:
+		next, valid := NextStepStatus(step, event)
+		v := verdict{prior: string(step), next: string(next), valid: valid}
+		switch {
+		case run.Terminal() || stepID == "":
+			v.prior, v.valid = string(run), false
+		case !valid && step == StepPending:
+			v.cause = "its StepStarted"
+		case valid && run != RunRunning && run != RunIsPaused:
+			v.cause = "RunStarted"
+		}
+		return v
+	}
+	return verdict{prior: string(run), next: string(run), valid: true}
+}
+
+// alerts returns the alerts of a projector about e. An INVALID_TRANSITION comes first.
+func (v *verdict) alerts(e *Record) (alerts []Alert) {
+	if !v.valid {
+		why := "is not valid in " + v.prior
+		switch {
+		case e.EventType.OfStep() && e.StepID == "":
+			why = "needs a stepId"
+		case !e.EventType.OfStep() && e.StepID != "":
+			why = "must not have a stepId"
+		}
+		a := NewAlert(InvalidTransition, e, fmt.Sprintf(
+			"%s at runSeq %d %s and was ignored", subject(e), e.RunSeq, why))
+		a.PriorState, a.AttemptedState = v.prior, v.next
+		alerts = append(alerts, a)
+	}
+	if v.cause != "" {
+		alerts = append(alerts, NewAlert(CausalViolation, e, fmt.Sprintf(
+			"%s at runSeq %d comes before %s", subject(e), e.RunSeq, v.cause)))
+	}
+	return alerts
+}
+
+func subject(e *Record) string {
+	if e.StepID == "" {
+		return string(e.EventType)
+	}
+	return fmt.Sprintf("%s of step %s, attempt %d,", e.EventType, e.StepID, e.LogicalAttemptID)
 }

@@ -50,10 +50,17 @@ type Config struct {
 type Emitter struct {
 	config Config
 	turn   chan struct{} // holds a value while an Emit or Observe runs
-	guard  *runevents.Guard
-	// registry is the EventIdRegistry of the run, by idempotency key: how each event is persisted,
-	// or its eventId alone as long as that is not known.
-	registry map[string]runevents.Appended
+	// known has the events that are persisted, and drawn the eventIds of all others that may be, by
+	// idempotency key: the EventIdRegistry of the run.
+	known *runevents.RunState
+	drawn map[string]string
+	// stopped has the first refusal of a step attempt or, without a stepId, of the run.
+	stopped map[entity]error
+}
+
+type entity struct {
+	stepID  string
+	attempt int64
 }
 
 // New returns an emitter of a run that has no events yet. The error names a required member of
@@ -71,8 +78,8 @@ func New(config Config) (*Emitter, error) {
 	config.EngineAttemptID = cmp.Or(config.EngineAttemptID, 1)
 	return &Emitter{
 		config: config, turn: make(chan struct{}, 1),
-		guard:    runevents.NewGuard(config.Identity.RunID),
-		registry: map[string]runevents.Appended{},
+		known: runevents.NewRunState(config.Identity.RunID, runevents.AppendPolicy{}),
+		drawn: map[string]string{}, stopped: map[entity]error{},
 	}, nil
 }
 
@@ -82,20 +89,8 @@ func New(config Config) (*Emitter, error) {
 func (e *Emitter) Observe(records ...runevents.Record) error {
 	e.turn <- struct{}{}
 	defer func() { <-e.turn }()
-	return e.observe(records...)
-}
-
-func (e *Emitter) observe(records ...runevents.Record) error {
-	if err := e.guard.Observe(records...); err != nil {
-		return err
-	}
-	for i := range records {
-		r := &records[i]
-		e.registry[r.IdempotencyKey] = runevents.Appended{
-			EventID: r.EventID, RunSeq: r.RunSeq, PersistedAt: r.PersistedAt,
-		}
-	}
-	return nil
+	_, err := e.known.Add(false, records...)
+	return err
 }
 
 // Emit appends one event and returns the metadata with which the authority persisted it. stepID is
@@ -133,16 +128,14 @@ func (e *Emitter) Emit(
 				err)
 		}
 	}
-	known := e.registry[w.IdempotencyKey]
-	if known.RunSeq > 0 {
-		known.Idempotent = true
+	if known, ok := e.known.Find(w.IdempotencyKey); ok {
 		return known, nil
 	}
-	if err := e.guard.Check(&w); err != nil {
+	if err := e.check(&w); err != nil {
 		return runevents.Appended{}, err
 	}
-	w.EventID = cmp.Or(known.EventID, uuid.NewString())
-	e.registry[w.IdempotencyKey] = runevents.Appended{EventID: w.EventID}
+	w.EventID = cmp.Or(e.drawn[w.IdempotencyKey], uuid.NewString())
+	e.drawn[w.IdempotencyKey] = w.EventID
 	if err := w.Validate(); err != nil {
 		return runevents.Appended{}, err
 	}
@@ -151,13 +144,26 @@ func (e *Emitter) Emit(
 		return runevents.Appended{}, err
 	}
 	w.EventID = appended.EventID // the stored one, if an emitter before a restart drew another
-	if err := e.observe(runevents.Record{
+	if _, err := e.known.Add(false, runevents.Record{
 		Write: w, RunSeq: appended.RunSeq, PersistedAt: appended.PersistedAt,
 	}); err != nil {
 		return runevents.Appended{}, fmt.Errorf(
 			"emit: the authority answered an append without a valid runSeq: %w", err)
 	}
 	return appended, nil
+}
+
+// check refuses w if it is not valid as the next event, or an event of its step attempt, or of its
+// run, was refused before.
+func (e *Emitter) check(w *runevents.Write) error {
+	of := entity{stepID: w.StepID}
+	if w.StepID != "" {
+		of.attempt = w.LogicalAttemptID
+	}
+	if e.stopped[of] == nil {
+		e.stopped[of] = e.known.Check(w)
+	}
+	return e.stopped[of]
 }
 
 // append sends w until the authority has stored or refused it, or ctx is done.

@@ -447,7 +447,7 @@ func (w *working) cancelled() *runevents.Run {
 	p := logtest.NewProducer(w.current.Pending.Run)
 	p.ResumeAt(runevents.RunRunning)
 	p.Persisted(w.current.Pending.Emitted + 1)
-	assert.NoError(w.t, p.OfRun(runevents.RunCancelled, nil))
+	assert.NoError(w.t, p.Emit(runevents.Emission{Type: runevents.RunCancelled}))
 	return p.Run()
 }
 

@@ -84,7 +84,7 @@ func TestAppend_OpenRun(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
 	p := logtest.NewProducer(ofEngine)
-	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+	require.NoError(t, p.Emit(runevents.Emission{Type: runevents.RunStarted}))
 	commit := func(run *runevents.Run) {
 		rec := commitlog.Record{Kind: commitlog.KindRefused, TownID: "t", Run: run}
 		msg, err := commitlog.Encode(&rec, wire.RefusedSubject("main", "t"), nil)
@@ -129,7 +129,7 @@ func TestAppend_ReopenedRun(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
 	p := logtest.NewProducer(ofEngine)
-	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+	require.NoError(t, p.Emit(runevents.Emission{Type: runevents.RunStarted}))
 	extend(t, s, p.Run(), 0, false)
 	closed := extend(t, s, &runevents.Run{Identity: ofEngine}, 0, true)
 	require.Equal(t, int64(2), closed.Next)

@@ -10,43 +10,35 @@ import (
 	"worldengine/runevents"
 )
 
-// In any stream, a guard refuses exactly the events that a projector ignores as invalid. After a
-// refusal it passes no other event of that step attempt or run.
-func TestGuard_AgainstProjections(t *testing.T) {
+// In any stream, Check refuses exactly the new events that a projector ignores as invalid.
+func TestRunState_CheckAgainstProjections(t *testing.T) {
 	t.Parallel()
-	type entity struct {
-		step    string
-		attempt int64
-	}
 	g := rand.New(rand.NewPCG(11, 11))
 	refusals, passes := 0, 0
 	for range 300 {
 		records := anyStream(g)
-		guard := runevents.NewGuard(records[0].RunID)
+		state := runevents.NewRunState(records[0].RunID, runevents.AppendPolicy{})
 		belief := runevents.NewSnapshot(records[0].RunID)
-		stopped := map[entity]bool{}
-		for i := range records {
-			r := records[i]
+		for _, r := range records {
 			r.RunSeq = belief.LastEventSeq + 1
 			next, alerts, err := runevents.Incremental(belief, []runevents.Record{r})
 			require.NoError(t, err)
-			invalid := len(eventIDs(alerts, runevents.InvalidTransition)) > 0
-			of := entity{step: r.StepID}
-			if r.StepID != "" {
-				of.attempt = r.LogicalAttemptID
+			if known, ok := state.Find(r.IdempotencyKey); ok {
+				require.Less(t, known.RunSeq, r.RunSeq)
+				continue
 			}
-			stopped[of] = stopped[of] || invalid
-			if err := guard.Check(&r.Write); stopped[of] {
+			err = state.Check(&r.Write)
+			if len(eventIDs(alerts, runevents.InvalidTransition)) > 0 {
 				_, ok := errors.AsType[*runevents.InvalidTransitionError](err)
 				require.True(t, ok, "%v", err)
 				refusals++
 				continue
-			} else {
-				require.NoError(t, err)
 			}
+			require.NoError(t, err)
 			passes++
 			belief = next
-			require.NoError(t, guard.Observe(r))
+			_, err = state.Add(false, r)
+			require.NoError(t, err)
 		}
 	}
 	require.Greater(t, refusals, 100)
