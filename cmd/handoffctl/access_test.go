@@ -19,11 +19,11 @@ import (
 
 // guarded starts a server with access control for a user of each role, by its name, and for others.
 // It returns what makes a cli of a user there.
-func guarded(t *testing.T, others ...access.User) func(access.Role) *cli {
+func guarded(t *testing.T, others ...access.User) func(wire.Role) *cli {
 	t.Parallel()
 	const password = "a password of the tests"
 	var users []access.User
-	for _, role := range access.Roles() {
+	for _, role := range wire.Roles() {
 		users = append(users, access.User{Name: string(role), Role: role, Password: password})
 	}
 	for _, user := range others {
@@ -31,7 +31,7 @@ func guarded(t *testing.T, others ...access.User) func(access.Role) *cli {
 		users = append(users, user)
 	}
 	at := serve(t, server.Config{Access: &access.Config{Users: users}}).URL()
-	return func(role access.Role) *cli {
+	return func(role wire.Role) *cli {
 		return &cli{t: t, flags: map[string]string{
 			"server": at, "user": string(role), "password": password,
 		}}
@@ -41,7 +41,7 @@ func guarded(t *testing.T, others ...access.User) func(access.Role) *cli {
 // NATS does not answer a request that it denies: the command reports the missing right.
 func TestStreams_Denied(t *testing.T) {
 	as := guarded(t)
-	operator, engine := as(access.Operator), as(access.Engine)
+	operator, engine := as(wire.Operator), as(wire.Engine)
 	js, err := jetstream.New(engine.connect())
 	require.NoError(t, err)
 	_, err = js.Publish(t.Context(), wire.LogSubject("main", threatened), []byte("garbage"))
@@ -71,7 +71,7 @@ func TestStreams_Denied(t *testing.T) {
 // prefix.
 func TestInbox_User(t *testing.T) {
 	as := guarded(t)
-	c := as(access.Agent)
+	c := as(wire.Agent)
 	c.flags["inbox-prefix"] = "_INBOX_operator"
 	got := c.run("town", "list")
 	require.Equal(t, exitRefused, got.status)
@@ -92,7 +92,7 @@ func TestInbox_NKey(t *testing.T) {
 	t.Parallel()
 	public, seed := natstest.UserKey(t)
 	c := serverAt(t, serve(t, server.Config{Access: &access.Config{Users: []access.User{
-		{Name: "dashboard", Role: access.Observer, NKey: public},
+		{Name: "dashboard", Role: wire.Observer, NKey: public},
 	}}}).URL())
 	c.flags["nkey"] = c.file(string(seed))
 	got := c.run("town", "list")

@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
 )
 
 var rewriteGoldens = flag.Bool("rewrite", false, "write the outputs of testdata/scripts/*.txt anew")
@@ -61,9 +62,9 @@ func TestScripts(t *testing.T) {
 			case strings.HasPrefix(name, "offline"):
 				s.cli = offline(t)
 			case name == "roles":
-				s.as = guarded(t, access.User{Name: "ada", Role: access.Operator},
-					access.User{Name: "reader", Role: access.Observer, Read: []string{threatened}})
-				s.cli = s.as(access.Agent)
+				s.as = guarded(t, access.User{Name: "ada", Role: wire.Operator},
+					access.User{Name: "reader", Role: wire.Observer, Read: []string{threatened}})
+				s.cli = s.as(wire.Agent)
 			default:
 				s.cli = onlineWith(t, config)
 			}
@@ -80,11 +81,11 @@ func TestScripts(t *testing.T) {
 // script is a script that runs.
 type script struct {
 	*cli
-	as     func(access.Role) *cli // of a user
-	dir    string                 // of the files
-	names  map[string]string      // of the values that differ
-	values map[string]string      // by their names
-	counts map[string]int         // of the names, by their beginning
+	as     func(wire.Role) *cli // of a user
+	dir    string               // of the files
+	names  map[string]string    // of the values that differ
+	values map[string]string    // by their names
+	counts map[string]int       // of the names, by their beginning
 
 	background chan outcome // of the command line in the background
 }
@@ -98,7 +99,7 @@ func (s *script) run(text string) string {
 		case command != nil:
 			c := s.cli
 			if user := command[1]; user != "" {
-				c = s.as(access.Role(user))
+				c = s.as(wire.Role(user))
 			}
 			fmt.Fprintf(&out, "%s\n%s", line, s.command(c, command[2]))
 		case line == "wait":

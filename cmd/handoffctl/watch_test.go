@@ -14,7 +14,6 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/testdata/worlds"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
@@ -68,12 +67,12 @@ func TestLocalTime(t *testing.T) {
 // An alert that is raised while the connection is lost is shown later.
 func TestWatch_AlertsGap(t *testing.T) {
 	as := guarded(t)
-	c := as(access.Observer)
+	c := as(wire.Observer)
 	at, err := url.Parse(c.flags["server"])
 	require.NoError(t, err)
 	link := natstest.NewProxy(t, at.Host)
 	c.flags["server"] = "nats://" + link.Address()
-	nc := as(access.Engine).connect()
+	nc := as(wire.Engine).connect()
 	raise := func(run string) {
 		require.NoError(t, nc.Publish(wire.AlertSubject("main", "APPLY_IN_DOUBT"),
 			[]byte(`{"code":"APPLY_IN_DOUBT","runId":"`+run+`"}`)))

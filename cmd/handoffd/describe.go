@@ -159,7 +159,7 @@ func usersByRole(config *server.Config) string {
 		counts[user.Role]++
 	}
 	var roles []string
-	for _, role := range access.Roles() {
+	for _, role := range wire.Roles() {
 		if counts[role] > 0 {
 			roles = append(roles, fmt.Sprintf("%s: %d", role, counts[role]))
 		}

@@ -41,7 +41,7 @@ func (d *Directory) Replace(all []User) {
 }
 
 // User returns the name and the role of the user with an ID; "" if it is unknown.
-func (d *Directory) User(id string) (name string, role Role) {
+func (d *Directory) User(id string) (name string, role wire.Role) {
 	if d == nil {
 		return "", ""
 	}
@@ -75,7 +75,7 @@ func (d *Directory) OfWorld(h Headers, inbox string) Rights {
 	if !d.users.Load().own[user] {
 		user = ""
 	}
-	return Rights{user: user, role: Operator}
+	return Rights{user: user, role: wire.Operator}
 }
 
 // OfClient returns the rights of a request that came from the clients' account: the rights of the

@@ -13,9 +13,9 @@ import (
 
 func people() *Directory {
 	return NewDirectory([]User{
-		{Name: "a", Role: Agent, Towns: []string{"t"}, Actors: []string{"m"},
+		{Name: "a", Role: wire.Agent, Towns: []string{"t"}, Actors: []string{"m"},
 			Read: []string{"Town 1"}},
-		{Name: "k", NKey: nkey, Role: Plugin}, {Name: "o", Role: Operator},
+		{Name: "k", NKey: nkey, Role: wire.Plugin}, {Name: "o", Role: wire.Operator},
 	})
 }
 
@@ -98,7 +98,7 @@ func TestDirectory_OfWorld(t *testing.T) {
 		"_INBOX_o.x": "o", "_INBOX_a.x": "", "_INBOX_p.x": "", "_INBOX.o": "", "": "",
 	} {
 		r := people().OfWorld(Headers{}, inbox)
-		require.Equal(t, Rights{user: user, role: Operator}, r, inbox)
+		require.Equal(t, Rights{user: user, role: wire.Operator}, r, inbox)
 		require.Equal(t, everything, may(r))
 		require.ElementsMatch(t, wire.Verbs(), r.Identity().Verbs)
 	}
@@ -123,7 +123,7 @@ func TestRights(t *testing.T) {
 		}
 	}
 	id := r.Identity()
-	require.Equal(t, messages.Identity{User: "a", Role: Agent, Towns: []string{"t"},
+	require.Equal(t, messages.Identity{User: "a", Role: wire.Agent, Towns: []string{"t"},
 		Actors: []string{"m"}, Read: []string{"Town 1"}, Verbs: id.Verbs}, id)
 	require.Contains(t, id.Verbs, wire.Handoff)
 	require.NotContains(t, id.Verbs, wire.TownPut)
@@ -141,9 +141,9 @@ func TestRights(t *testing.T) {
 // plugins whose proposals an approval would hold back.
 func TestRights_Govern(t *testing.T) {
 	t.Parallel()
-	for _, role := range append(Roles(), "") {
+	for _, role := range append(wire.Roles(), "") {
 		err := Rights{role: role}.Govern("apply")
-		require.Equal(t, role == "" || role == Operator || role == Engine, err == nil, role)
+		require.Equal(t, role == "" || role == wire.Operator || role == wire.Engine, err == nil, role)
 	}
 }
 

@@ -126,8 +126,8 @@ func (r *reader) user(u *User, at string) {
 	if !userName.MatchString(u.Name) || strings.HasPrefix(u.Name, reserved) {
 		r.Add(at+"/name", "must be 1 to 64 of A-Z a-z 0-9 _ - and not start with %s", reserved)
 	}
-	if !slices.Contains(Roles(), u.Role) {
-		r.Add(at+"/role", "must be one of %v", Roles())
+	if !slices.Contains(wire.Roles(), u.Role) {
+		r.Add(at+"/role", "must be one of %v", wire.Roles())
 	}
 	for _, bound := range []struct {
 		name string
@@ -141,7 +141,7 @@ func (r *reader) user(u *User, at string) {
 		switch {
 		case bound.to == nil:
 		case !bound.has(u.Role.Spec()):
-			roles := slices.DeleteFunc(Roles(), func(r Role) bool { return !bound.has(r.Spec()) })
+			roles := slices.DeleteFunc(wire.Roles(), func(r wire.Role) bool { return !bound.has(r.Spec()) })
 			r.Add(at+"/"+bound.name, "is only for users of the roles %v", roles)
 		case len(bound.to) == 0 || slices.Contains(bound.to, ""):
 			// An empty list could be taken for "none", although a missing list means "all".

@@ -17,6 +17,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
 )
 
 const (
@@ -48,12 +49,12 @@ func TestReadFile(t *testing.T) {
 	cfg, err := ReadFile(file, func(name string) (string, bool) { return sentinel + name, true })
 	require.NoError(t, err)
 	require.Equal(t, []User{
-		{Name: "a", Role: Agent, PasswordHash: hash, Towns: []string{"Town 1"},
+		{Name: "a", Role: wire.Agent, PasswordHash: hash, Towns: []string{"Town 1"},
 			Actors: []string{"m"},
 			Read:   []string{"t"}},
-		{Name: "p", Role: Plugin, NKey: nkey},
-		{Name: "o", Role: Operator, Password: sentinel, PasswordFile: "pw"},
-		{Name: "w", Role: Observer, Password: sentinel + "W", PasswordEnv: "W"},
+		{Name: "p", Role: wire.Plugin, NKey: nkey},
+		{Name: "o", Role: wire.Operator, Password: sentinel, PasswordFile: "pw"},
+		{Name: "w", Role: wire.Observer, Password: sentinel + "W", PasswordEnv: "W"},
 	}, cfg.Users)
 	shown, err := json.Marshal(cfg)
 	require.NoError(t, err)
@@ -85,7 +86,7 @@ func TestReadFile_Violations(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/files.txt")
 	require.NoError(t, err)
-	table := strings.ReplaceAll(string(text), "ROLES", fmt.Sprint(Roles()))
+	table := strings.ReplaceAll(string(text), "ROLES", fmt.Sprint(wire.Roles()))
 	schemastest.Table(table, func(file string, want []string) {
 		assert.Equal(t, want, found(t, file), file)
 	})

@@ -30,9 +30,9 @@ func (u *User) PasswordVariable() string {
 // Examples returns a user of each role, for a server without an access file.
 func Examples() []User {
 	return []User{
-		{Name: "agent-1", Role: Agent}, {Name: "plugin-1", Role: Plugin},
-		{Name: "operator-1", Role: Operator}, {Name: "approver-1", Role: Approver},
-		{Name: "observer-1", Role: Observer},
+		{Name: "agent-1", Role: wire.Agent}, {Name: "plugin-1", Role: wire.Plugin},
+		{Name: "operator-1", Role: wire.Operator}, {Name: "approver-1", Role: wire.Approver},
+		{Name: "observer-1", Role: wire.Observer},
 	}
 }
 
@@ -52,7 +52,7 @@ var natsConf = template.Must(template.New("natsconf.tmpl").Funcs(template.FuncMa
 // natsUser is a user in natsConf.
 type natsUser struct {
 	Permissions
-	Role  Role
+	Role  wire.Role
 	Login string
 }
 
@@ -76,8 +76,8 @@ func WriteAccounts(w io.Writer, crossings Crossings, limits Limits) error {
 func WriteNATS(w io.Writer, world string, users []User) error {
 	conf := natsAccounts{
 		Crossings: CrossingsOf(world),
-		World:     []natsUser{natsUserOf(world, &User{Name: EngineUser, Role: Engine})},
-		Clients:   []natsUser{natsUserOf(world, &User{Name: AskingUser, Role: Engine})},
+		World:     []natsUser{natsUserOf(world, &User{Name: EngineUser, Role: wire.Engine})},
+		Clients:   []natsUser{natsUserOf(world, &User{Name: AskingUser, Role: wire.Engine})},
 	}
 	for i := range users {
 		if user := natsUserOf(world, &users[i]); user.Role.Spec().Client {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/conf"
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/wire"
 )
 
 // written returns what WriteNATS writes, as a nats-server reads it.
@@ -39,10 +41,10 @@ func texts(v any) (list []string) {
 // of the access file, and exactly the permissions of PermissionsOf.
 func TestWriteNATS_Users(t *testing.T) {
 	users := []User{
-		{Name: "agent-1", Role: Agent, PasswordEnv: "AGENT_VARIABLE", Towns: []string{"Town 1"}},
-		{Name: "plugin-1", Role: Plugin, NKey: nkey},
-		{Name: "observer-1", Role: Observer, PasswordHash: hash},
-		{Name: "operator-one", Role: Operator},
+		{Name: "agent-1", Role: wire.Agent, PasswordEnv: "AGENT_VARIABLE", Towns: []string{"Town 1"}},
+		{Name: "plugin-1", Role: wire.Plugin, NKey: nkey},
+		{Name: "observer-1", Role: wire.Observer, PasswordHash: hash},
+		{Name: "operator-one", Role: wire.Operator},
 	}
 	accounts := written(t, users)
 	found := map[string]map[string]any{} // by account and who
@@ -80,10 +82,10 @@ func TestWriteNATS_Users(t *testing.T) {
 // Without an access file there is a user of each role to begin with.
 func TestExamples(t *testing.T) {
 	t.Parallel()
-	roles := []Role{Engine} // of the server itself
+	roles := []wire.Role{wire.Engine} // of the server itself
 	for _, u := range Examples() {
 		require.Equal(t, string(u.Role)+"-1", u.Name)
 		roles = append(roles, u.Role)
 	}
-	require.ElementsMatch(t, Roles(), roles)
+	require.ElementsMatch(t, wire.Roles(), roles)
 }

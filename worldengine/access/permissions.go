@@ -89,16 +89,16 @@ type Permissions struct {
 // PermissionsOf returns the permissions of a user in a world. It is the only place that decides
 // about subjects.
 func PermissionsOf(world string, u *User) Permissions {
-	if u.Role == Engine {
+	if u.Role == wire.Engine {
 		return Permissions{All: true}
 	}
-	p := Permissions{Subscribe: []string{u.InboxPrefix() + ".>"}, Respond: u.Role == Plugin}
+	p := Permissions{Subscribe: []string{u.InboxPrefix() + ".>"}, Respond: u.Role == wire.Plugin}
 	for _, verb := range wire.Verbs() {
 		if slices.Contains(verb.Spec().Roles, u.Role) {
 			p.Publish = append(p.Publish, wire.Subject(world, verb))
 		}
 	}
-	if u.Role == Plugin {
+	if u.Role == wire.Plugin {
 		for _, token := range tokens(u.Towns) {
 			p.Subscribe = append(p.Subscribe, wire.ApplySubject(world, token),
 				wire.HostsSubject(world, token))
@@ -109,7 +109,7 @@ func PermissionsOf(world string, u *User) Permissions {
 		p.Publish = append(p.Publish, wire.DiscoverySubjects)
 	}
 	p.Subscribe = append(p.Subscribe, hears(world, u)...)
-	if u.Role == Operator {
+	if u.Role == wire.Operator {
 		p.Publish = append(p.Publish, reading(world)...)
 	}
 	return p
@@ -175,7 +175,7 @@ func CrossingsOf(world string) Crossings {
 		Diverted: heard,
 	}
 	for _, verb := range wire.Verbs() {
-		isClient := func(r Role) bool { return r.Spec().Client }
+		isClient := func(r wire.Role) bool { return r.Spec().Client }
 		if slices.ContainsFunc(verb.Spec().Roles, isClient) {
 			c.Shared = append(c.Shared, wire.Subject(world, verb))
 		}

@@ -39,26 +39,26 @@ func TestPermissionsOf_Subscribe(t *testing.T) {
 		user User
 		may  []string
 	}{
-		{"an agent of all towns", User{Role: Agent},
+		{"an agent of all towns", User{Role: wire.Agent},
 			[]string{eventOf(mine), eventOf(read), eventOf(other)}},
-		{"an agent of a town", User{Role: Agent, Towns: []string{mine}}, []string{eventOf(mine)}},
+		{"an agent of a town", User{Role: wire.Agent, Towns: []string{mine}}, []string{eventOf(mine)}},
 		{"an agent that reads another town",
-			User{Role: Agent, Towns: []string{mine}, Read: []string{read}},
+			User{Role: wire.Agent, Towns: []string{mine}, Read: []string{read}},
 			[]string{eventOf(read)}},
-		{"a plugin of all towns", User{Role: Plugin}, []string{
+		{"a plugin of all towns", User{Role: wire.Plugin}, []string{
 			eventOf(mine), eventOf(read), eventOf(other),
 			commandOf(mine), commandOf(read), commandOf(other)}},
-		{"a plugin of a town", User{Role: Plugin, Towns: []string{mine}},
+		{"a plugin of a town", User{Role: wire.Plugin, Towns: []string{mine}},
 			[]string{eventOf(mine), commandOf(mine)}},
 		{"a plugin that reads another town",
-			User{Role: Plugin, Towns: []string{mine}, Read: []string{read}},
+			User{Role: wire.Plugin, Towns: []string{mine}, Read: []string{read}},
 			[]string{eventOf(read), commandOf(mine)}},
-		{"an approver of a town", User{Role: Approver, Towns: []string{mine}},
+		{"an approver of a town", User{Role: wire.Approver, Towns: []string{mine}},
 			[]string{eventOf(mine)}},
-		{"an observer", User{Role: Observer}, heard},
-		{"an observer of a town", User{Role: Observer, Read: []string{read}},
+		{"an observer", User{Role: wire.Observer}, heard},
+		{"an observer of a town", User{Role: wire.Observer, Read: []string{read}},
 			[]string{eventOf(read)}},
-		{"an operator", User{Role: Operator}, heard},
+		{"an operator", User{Role: wire.Operator}, heard},
 	} {
 		c.user.Name = "u"
 		p := PermissionsOf("w", &c.user)
@@ -72,9 +72,9 @@ func TestPermissionsOf_Subscribe(t *testing.T) {
 			require.Equal(t, slices.Contains(may, subject), anyCovers(p.Subscribe, subject),
 				"%s: %s", c.name, subject)
 		}
-		require.Equal(t, c.user.Role == Plugin, p.Respond, c.name)
+		require.Equal(t, c.user.Role == wire.Plugin, p.Respond, c.name)
 	}
-	require.Equal(t, Permissions{All: true}, PermissionsOf("w", &User{Name: "e", Role: Engine}))
+	require.Equal(t, Permissions{All: true}, PermissionsOf("w", &User{Name: "e", Role: wire.Engine}))
 }
 
 // A user that is bound to towns hears events and commands of these alone, whatever their ids look
@@ -83,7 +83,7 @@ func TestPermissionsOf_OtherTowns(t *testing.T) {
 	t.Parallel()
 	ids := []string{"t", "t2", "T", "Town 1", "Town%201", "*", ">", "t.u", "t.*", "ü",
 		strings.Repeat("long", 40), strings.Repeat("long", 41), "=" + strings.Repeat("a", 64)}
-	for _, role := range Roles() {
+	for _, role := range wire.Roles() {
 		if !role.Spec().Read {
 			continue // an access file that binds it to towns is refused
 		}
@@ -101,7 +101,7 @@ func TestPermissionsOf_OtherTowns(t *testing.T) {
 				for _, id := range ids {
 					require.Equal(t, id == mine, anyCovers(all, eventOf(id)),
 						"%s of %q hears events of %q", role, mine, id)
-					require.Equal(t, role == Plugin && (id == mine || u.Towns == nil),
+					require.Equal(t, role == wire.Plugin && (id == mine || u.Towns == nil),
 						anyCovers(all, commandOf(id)),
 						"%s of %q is asked about %q", role, mine, id)
 				}
@@ -116,8 +116,8 @@ func TestCrossingsOf(t *testing.T) {
 	t.Parallel()
 	c := CrossingsOf("w")
 	for _, verb := range wire.Verbs() {
-		asked := slices.ContainsFunc([]Role{Agent, Plugin, Approver, Observer},
-			func(role Role) bool { return Rights{role: role}.Verb(verb) == nil })
+		asked := slices.ContainsFunc([]wire.Role{wire.Agent, wire.Plugin, wire.Approver, wire.Observer},
+			func(role wire.Role) bool { return Rights{role: role}.Verb(verb) == nil })
 		require.Equal(t, asked, anyCovers(c.Shared, wire.Subject("w", verb)), verb)
 		require.False(t, anyCovers(c.Services, wire.Subject("w", verb)), verb)
 	}

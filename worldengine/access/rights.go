@@ -32,7 +32,7 @@ var (
 type Rights struct {
 	noRights            bool
 	user                string
-	role                Role // empty for all
+	role                wire.Role // empty for all
 	towns, actors, read []string
 }
 
@@ -76,7 +76,7 @@ func (r Rights) Town(id string) error {
 // operators set: a plugin, which reports a town's state, may not remove the approval that agents
 // need, or change who applies commands.
 func (r Rights) Govern(member string) error {
-	if r.noRights || r.role != "" && r.role != Operator && r.role != Engine {
+	if r.noRights || r.role != "" && r.role != wire.Operator && r.role != wire.Engine {
 		return fmt.Errorf("%w: only an operator sets `%s`", ErrVerbForbidden, member)
 	}
 	return nil

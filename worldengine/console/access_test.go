@@ -21,6 +21,7 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/wire"
 )
 
 // signIn fills in the form as a person does.
@@ -33,11 +34,11 @@ func (b *tab) signIn(user, word string) {
 
 // A user can do everything that the role allows, and is offered nothing else.
 func TestRoles(t *testing.T) {
-	bound := servertest.Person(access.Agent, func(u *access.User) {
+	bound := servertest.Person(wire.Agent, func(u *access.User) {
 		u.Towns, u.Read, u.Actors = []string{threatened}, []string{threatened}, []string{"mayor-1"}
 	})
-	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator),
-		servertest.Person(access.Observer), bound))
+	w := serve(t, servertest.WithUsers(servertest.Person(wire.Operator),
+		servertest.Person(wire.Observer), bound))
 	w.nc = w.connect(nats.UserInfo("operator", servertest.Password),
 		nats.CustomInboxPrefix("_INBOX_operator"))
 	w.play()
@@ -95,8 +96,8 @@ func TestRoles(t *testing.T) {
 // An operator acknowledges alerts, one that has just come among them; an observer sees who did. The
 // overview shows that servers have lost alerts.
 func TestAlerts(t *testing.T) {
-	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator),
-		servertest.Person(access.Observer)))
+	w := serve(t, servertest.WithUsers(servertest.Person(wire.Operator),
+		servertest.Person(wire.Observer)))
 	raise := func(run string) {
 		w.srv.Engine().Alerts().Raise(runevents.Alert{Code: runevents.ApplyInDoubt, RunID: run,
 			Message: "In doubt: " + run})
@@ -139,8 +140,8 @@ func TestAlerts(t *testing.T) {
 // too; one who is taken out of the access file is asked to sign in again.
 func TestRightsChange(t *testing.T) {
 	named := func(u *access.User) { u.Name = "mara" }
-	operator := servertest.Person(access.Operator)
-	w := serve(t, servertest.WithUsers(operator, servertest.Person(access.Operator, named)),
+	operator := servertest.Person(wire.Operator)
+	w := serve(t, servertest.WithUsers(operator, servertest.Person(wire.Operator, named)),
 		requiring(handoff.AdvanceProject))
 	reload := func(users ...access.User) {
 		_, err := w.srv.ReloadAccess(&access.Config{Users: append(users, operator)})
@@ -157,13 +158,13 @@ func TestRightsChange(t *testing.T) {
 	deciding.is(offers("Approve and execute"))
 	b.mayBeAway()
 	deciding.mayBeAway()
-	reload(servertest.Person(access.Observer, named))
+	reload(servertest.Person(wire.Observer, named))
 	b.is(
 		`!/Pause the world|Send/.test(document.body.innerText) && document.body.innerText.includes("LIVE")`)
 	b.sees("Overview", "from the world file", "Sign out mara")
 	deciding.sees("This user may not decide about it any more")
 	deciding.is("!" + offers("Approve and execute") + " && !" + offers("Approve"))
-	reload(servertest.Person(access.Observer))
+	reload(servertest.Person(wire.Observer))
 	for _, tab := range []*tab{b, deciding} {
 		tab.sees("Sign in", "The rights of the user may have changed")
 		for _, hidden := range []string{"Overview", "proposal"} {

@@ -70,13 +70,13 @@ func offers(text string) string {
 // A person sees each waiting proposal and its expected changes, and approves or rejects it with a
 // reason. A user who may only look is not offered to decide.
 func TestApprovals(t *testing.T) {
-	bound := servertest.Person(access.Approver, func(u *access.User) {
+	bound := servertest.Person(wire.Approver, func(u *access.User) {
 		u.Name, u.Towns = "bound",
 			[]string{"town-quiet"}
 	})
-	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator),
-		servertest.Person(access.Approver),
-		servertest.Person(access.Observer), bound),
+	w := serve(t, servertest.WithUsers(servertest.Person(wire.Operator),
+		servertest.Person(wire.Approver),
+		servertest.Person(wire.Observer), bound),
 		requiring(handoff.AdvanceProject, handoff.PlanSalvage))
 	w.asOperator()
 	b := open(t, w.srv.HTTP()+"#/approvals")

@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
@@ -35,8 +34,8 @@ const offersCancel = `[...document.querySelectorAll("button")].some(b => b.textC
 // one that waits can, by who may.
 func TestATownDrains(t *testing.T) {
 	w := serve(t, servertest.WithUsers(
-		servertest.Person(access.Operator), servertest.Person(access.Observer),
-		servertest.Person(access.Plugin),
+		servertest.Person(wire.Operator), servertest.Person(wire.Observer),
+		servertest.Person(wire.Plugin),
 	), func(c *server.Config) {
 		c.Engine.PauseWait, c.Engine.Plugin.Deadline = time.Hour,
 			10*time.Minute

@@ -320,10 +320,10 @@ func TestBusyLog(t *testing.T) {
 // Once a user has signed out, a page follows nothing any more, and shows the next one who signs in on
 // it nothing that the first one saw, even if the server does not answer.
 func TestSignOut(t *testing.T) {
-	bound := servertest.Person(access.Agent, func(u *access.User) {
+	bound := servertest.Person(wire.Agent, func(u *access.User) {
 		u.Towns, u.Read = []string{threatened}, []string{threatened}
 	})
-	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator), bound))
+	w := serve(t, servertest.WithUsers(servertest.Person(wire.Operator), bound))
 	b := prepared(t, garble+`
 		window.pauses = 0;
 		const later = setTimeout;

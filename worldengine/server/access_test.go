@@ -32,7 +32,7 @@ import (
 // everybody is a user of each role, named as it.
 func everybody() []access.User {
 	var users []access.User
-	for _, role := range access.Roles() {
+	for _, role := range wire.Roles() {
 		users = append(users, servertest.Person(role))
 	}
 	return users
@@ -173,7 +173,7 @@ func TestAccess_EachRoleOnEachSubject(t *testing.T) {
 	onBoth(t, everybody(), func(t *testing.T, w *world) {
 		for _, u := range everybody() {
 			c := w.as(u)
-			if u.Role == access.Engine {
+			if u.Role == wire.Engine {
 				for _, row := range subjects {
 					for _, subject := range subjectsOf(row.subjects) {
 						require.True(t, c.maySubscribe(subject), subject)
@@ -217,10 +217,10 @@ func whoAmI(c *client) messages.Identity {
 func TestAccess_UsersOfATown(t *testing.T) {
 	t.Parallel()
 	mine := []func(*access.User){ofTowns("Town 1"), reads("Town 1")}
-	w := newWorld(t, byPlugin, servertest.WithUsers(servertest.Person(access.Operator),
-		servertest.Person(access.Plugin, mine...),
-		servertest.Person(access.Agent, append(mine, ofActors("mayor-1"))...)))
-	agent, plugin := w.asRole(access.Agent), w.asRole(access.Plugin)
+	w := newWorld(t, byPlugin, servertest.WithUsers(servertest.Person(wire.Operator),
+		servertest.Person(wire.Plugin, mine...),
+		servertest.Person(wire.Agent, append(mine, ofActors("mayor-1"))...)))
+	agent, plugin := w.asRole(wire.Agent), w.asRole(wire.Plugin)
 	id := whoAmI(agent)
 	require.Equal(t, [][]string{{"Town 1"}, {"mayor-1"}, {"Town 1"}}, [][]string{id.Towns, id.Actors, id.Read})
 	for subject, may := range map[string]bool{"worldengine.v1.main.apply.Town%201": true,
@@ -269,8 +269,8 @@ func TestAccess_OnAnOldDirectory(t *testing.T) {
 	w := newWorld(t)
 	at := w.putTown("t")
 	w.restart(servertest.WithUsers(everybody()...))
-	live := w.asRole(access.Observer).heard(wire.EventsSubject("main", "*"))
-	w.asRole(access.Agent).executes(w.wall(at))
+	live := w.asRole(wire.Observer).heard(wire.EventsSubject("main", "*"))
+	w.asRole(wire.Agent).executes(w.wall(at))
 	live(1)
 	for _, open := range []bool{true, false} {
 		w.restart(func(c *server.Config) { c.Access, c.Open = nil, open })
@@ -301,11 +301,11 @@ func requireWorldForbidden(c *client, verb string) {
 func TestAccess_Reading(t *testing.T) {
 	t.Parallel()
 	var readers []access.User
-	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer} {
+	for _, role := range []wire.Role{wire.Agent, wire.Plugin, wire.Observer} {
 		readers = append(readers, servertest.Person(role, reads("mine", "Town 1"), named("reading-"+string(role))))
 	}
-	w := newWorld(t, servertest.WithUsers(append(readers, servertest.Person(access.Operator),
-		servertest.Person(access.Agent, ofTowns("mine")))...))
+	w := newWorld(t, servertest.WithUsers(append(readers, servertest.Person(wire.Operator),
+		servertest.Person(wire.Agent, ofTowns("mine")))...))
 	runs, keys := map[string]string{}, map[string]string{}
 	for _, id := range []string{"mine", "Town 1", "other"} {
 		o := w.executes(w.wall(w.putTown(id)))
@@ -353,7 +353,7 @@ func TestAccess_Reading(t *testing.T) {
 			require.False(t, c.maySubscribe(subject), "%s %s", u.Role, subject)
 		}
 	}
-	all := w.asRole(access.Agent)
+	all := w.asRole(wire.Agent)
 	require.Equal(t, []string{"Town 1", "mine", "other"}, towns(all), "towns to act on do not bound reading")
 	require.Len(t, all.listRuns(members{"limit": 10}), 3)
 }
@@ -363,7 +363,7 @@ func TestAccess_Reading(t *testing.T) {
 // nowhere, and no right of the other.
 func TestAccess_UncheckedNKey(t *testing.T) {
 	t.Parallel()
-	users := append(everybody(), servertest.Person(access.Agent, named("mara"), ofTowns("mine")))
+	users := append(everybody(), servertest.Person(wire.Agent, named("mara"), ofTowns("mine")))
 	address := natsOf(t, configuration(t, users))
 	w := newWorld(t, joining(address, users))
 	body := string(w.wall(w.putTown("town")))
@@ -441,17 +441,17 @@ func listen(t *testing.T, c *client, subjects ...string) func() []string {
 func TestAccess_StrayReplies(t *testing.T) {
 	log := &natstest.Buffer{}
 	onBoth(t, everybody(), func(t *testing.T, operator *world) {
-		put := listen(t, operator.asRole(access.Observer), wire.EventsSubject("main", "*"))
+		put := listen(t, operator.asRole(wire.Observer), wire.EventsSubject("main", "*"))
 		at := operator.putTown("t")
 		eventually(t, func() bool { return len(put()) > 0 })
 		js, err := jetstream.New(operator.nc)
 		require.NoError(t, err)
 		busStream(t, js)
 		before := operator.stored()
-		commands := listen(t, operator.asRole(access.Plugin), wire.ApplySubject("main", "t"))
-		events := listen(t, operator.asRole(access.Observer), "runevents.v2.main.>", "alerts.v1.main.>",
+		commands := listen(t, operator.asRole(wire.Plugin), wire.ApplySubject("main", "t"))
+		events := listen(t, operator.asRole(wire.Observer), "runevents.v2.main.>", "alerts.v1.main.>",
 			"deadletter.v1.main.>", wire.EventsSubject("main", "*"))
-		for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer} {
+		for _, role := range []wire.Role{wire.Agent, wire.Plugin, wire.Observer} {
 			c := operator.asRole(role)
 			for _, reply := range stray {
 				require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "town.get"), reply,
@@ -468,7 +468,7 @@ func TestAccess_StrayReplies(t *testing.T) {
 				c.request("town.get", about("t"))
 			}
 		}
-		everything := listen(t, operator.asRole(access.Engine), stray...)
+		everything := listen(t, operator.asRole(wire.Engine), stray...)
 		counted := func() int64 {
 			s := serviceStats[struct{ Overload struct{ StrayReplies int64 } }](operator.client)
 			return s.Overload.StrayReplies
@@ -487,7 +487,7 @@ func TestAccess_StrayReplies(t *testing.T) {
 		lines := strings.Count(log.String(), "is no inbox")
 		require.NotZero(t, lines)
 		require.Less(t, lines, 2*4*len(stray), "some of each kind are logged")
-		operator.asRole(access.Agent).send(operator.wall(at))
+		operator.asRole(wire.Agent).send(operator.wall(at))
 		eventually(t, func() bool { return len(events()) > 0 && len(commands()) > 0 })
 	}, byPlugin, withBus, logged(log), func(c *server.Config) { c.Engine.Plugin.Deadline = 200 * time.Millisecond })
 }

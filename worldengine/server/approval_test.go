@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
@@ -136,8 +135,8 @@ func TestApproval_Approved(t *testing.T) {
 // may not read a town learns nothing of its proposals.
 func TestApproval_Rights(t *testing.T) {
 	t.Parallel()
-	mine := servertest.Person(access.Approver, named("mine"), ofTowns("mine"), reads("mine"))
-	sees := servertest.Person(access.Approver, named("sees"), ofTowns("mine"))
+	mine := servertest.Person(wire.Approver, named("mine"), ofTowns("mine"), reads("mine"))
+	sees := servertest.Person(wire.Approver, named("sees"), ofTowns("mine"))
 	c := newWorld(t, askFor("PROJECT_ADVANCE"),
 		servertest.WithUsers(append(everybody(), mine, sees)...))
 	body := c.wall(c.putTown("t"))
@@ -148,9 +147,9 @@ func TestApproval_Rights(t *testing.T) {
 	require.Equal(t, strings.ReplaceAll(none.Message, `"u"`, `"t"`), f.Message)
 	f = c.as(sees).refuses("approval.decide", request, "FORBIDDEN")
 	require.Contains(t, f.Message, `"t"`, "it may read the town, and not decide there")
-	c.asRole(access.Plugin).refuses("town.patch", members{"townId": "t", "patch": members{},
+	c.asRole(wire.Plugin).refuses("town.patch", members{"townId": "t", "patch": members{},
 		"expectedSnapshotHash": c.town("t").SnapshotHash, "approval": []string{}}, "FORBIDDEN")
-	person := c.asRole(access.Approver)
+	person := c.asRole(wire.Approver)
 	require.Equal(t, []string{id}, person.waitingIn("t"))
 	require.Equal(t, "approver", person.decide(request).ActorID, "NATS names who decides")
 	c.executes(body)

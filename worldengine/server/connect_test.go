@@ -38,11 +38,11 @@ func TestConnect_OnlyUsers(t *testing.T) {
 	require.NoError(t, err)
 	public, err := pair.PublicKey()
 	require.NoError(t, err)
-	hashed := access.User{Name: "hashed", Role: access.Observer,
+	hashed := access.User{Name: "hashed", Role: wire.Observer,
 		PasswordHash: "$2a$11$3kIDaCxw.Glsl1.u5nKa6eUnNDLV5HV9tIuUp7EHhMt6Nm9myW1aS"}
 	log := &natstest.Buffer{}
-	w := newWorld(t, servertest.WithUsers(servertest.Person(access.Agent), hashed,
-		access.User{Name: "k", Role: access.Plugin, NKey: public}),
+	w := newWorld(t, servertest.WithUsers(servertest.Person(wire.Agent), hashed,
+		access.User{Name: "k", Role: wire.Plugin, NKey: public}),
 		func(c *server.Config) {
 			c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		})
@@ -248,8 +248,8 @@ func TestListen_OnlyLoopback(t *testing.T) {
 // Clients are listed with user, role and the towns of a plugin, and after they have left.
 func TestWorldClients(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, servertest.WithUsers(servertest.Person(access.Operator), servertest.Person(access.Plugin)))
-	plugin := as(t, c.srv.URL(), servertest.Person(access.Plugin), nats.Name("game")).nc
+	c := newWorld(t, servertest.WithUsers(servertest.Person(wire.Operator), servertest.Person(wire.Plugin)))
+	plugin := as(t, c.srv.URL(), servertest.Person(wire.Plugin), nats.Name("game")).nc
 	for _, town := range []string{"t", "a b"} {
 		_, err := plugin.SubscribeSync(wire.ApplySubject("main", wire.TownToken(town)))
 		require.NoError(t, err)

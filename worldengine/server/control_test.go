@@ -12,7 +12,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
@@ -293,8 +292,8 @@ func (c *client) refusedSignals(townID string, count int) (told []machine.Signal
 // signal names its user, whatever actorId the request has.
 func TestSignal_Refused(t *testing.T) {
 	t.Parallel()
-	ada := servertest.Person(access.Operator, named("ada"))
-	c := newWorld(t, servertest.WithUsers(servertest.Person(access.Agent), ada))
+	ada := servertest.Person(wire.Operator, named("ada"))
+	c := newWorld(t, servertest.WithUsers(servertest.Person(wire.Agent), ada))
 	c.putTown("t")
 	f := c.refuses("control.pause", `{"townId":"t","actorId":"x","reason":"why","drainTimeoutMs":0}`,
 		"SCHEMA_VALIDATION_FAILED")
@@ -416,8 +415,8 @@ func (c *client) unreached(body []byte) outcome {
 // run stays as it is.
 func TestRetry_UnreachedRun(t *testing.T) {
 	t.Parallel()
-	agent, operator := servertest.Person(access.Agent), servertest.Person(access.Operator, named("ada"))
-	c := newWorld(t, once, servertest.WithUsers(agent, operator, servertest.Person(access.Plugin)))
+	agent, operator := servertest.Person(wire.Agent), servertest.Person(wire.Operator, named("ada"))
+	c := newWorld(t, once, servertest.WithUsers(agent, operator, servertest.Person(wire.Plugin)))
 	at := c.putTown("t")
 	body := c.wall(at)
 	first := c.unreached(body)
@@ -429,7 +428,7 @@ func TestRetry_UnreachedRun(t *testing.T) {
 	require.Contains(t, f.Message, second.RunID)
 
 	asked := make(chan *apply.Command, 1)
-	c.asRole(access.Plugin).answer("*", func(command *apply.Command, respond func(apply.Answer)) {
+	c.asRole(wire.Plugin).answer("*", func(command *apply.Command, respond func(apply.Answer)) {
 		asked <- command
 		respond(apply.Done(command))
 	})

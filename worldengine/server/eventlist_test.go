@@ -15,7 +15,6 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
@@ -218,7 +217,7 @@ func TestEventList_Waits(t *testing.T) {
 // Requests that wait hold no worker. So many of a user may wait; one more gets 429.
 func TestEventList_WaitsAreBounded(t *testing.T) {
 	t.Parallel()
-	operator := servertest.Person(access.Operator)
+	operator := servertest.Person(wire.Operator)
 	c := newWorld(t, servertest.WithUsers(operator)).as(operator)
 	const waiting, more = 256, 30
 	body := bodyOf(t, members{"after": c.eventPage(members{}).Cursor, "waitMs": 30_000})
@@ -234,8 +233,8 @@ func TestEventList_WaitsAreBounded(t *testing.T) {
 // A user who may read some towns gets their commits alone, and goes on all the same.
 func TestEventList_Rights(t *testing.T) {
 	t.Parallel()
-	observer := servertest.Person(access.Observer, reads("mine", "Town 1"))
-	all := newWorld(t, servertest.WithUsers(observer, servertest.Person(access.Operator)))
+	observer := servertest.Person(wire.Observer, reads("mine", "Town 1"))
+	all := newWorld(t, servertest.WithUsers(observer, servertest.Person(wire.Operator)))
 	c := all.as(observer)
 	live := c.heard(wire.EventsSubject("main", "mine"))
 	for _, id := range []string{"mine", "other", "Town 1", "another"} {

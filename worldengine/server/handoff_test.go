@@ -15,7 +15,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/server"
@@ -306,8 +305,8 @@ func TestDryRun(t *testing.T) {
 // verb. It takes the rights of the handoff.
 func TestDryRun_NeverCarriedOut(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, servertest.WithUsers(servertest.Person(access.Operator),
-		servertest.Person(access.Agent, ofTowns("mine"))))
+	c := newWorld(t, servertest.WithUsers(servertest.Person(wire.Operator),
+		servertest.Person(wire.Agent, ofTowns("mine"))))
 	at := c.putTown("t")
 	body := c.wall(at)
 	for _, name := range []string{"dry-run", "DRY-RUN", "Dry-Run"} {
@@ -322,7 +321,7 @@ func TestDryRun_NeverCarriedOut(t *testing.T) {
 		f := c.failureOf(c.withHeader(verb, request, "Dry-Run", "true"))
 		require.Contains(t, f.Message, "the header Dry-Run is for handoff alone, not for "+verb)
 	}
-	require.Equal(t, "403", codeOf(c.asRole(access.Agent).withHeader("handoff", body, "Dry-Run", "true")))
+	require.Equal(t, "403", codeOf(c.asRole(wire.Agent).withHeader("handoff", body, "Dry-Run", "true")))
 	require.Equal(t, at.Revision, c.town("t").Revision)
 	require.Empty(t, codeOf(c.withHeader("town.get", about("t"), "Dry-Run", "true")))
 	require.Empty(t, c.withHeader("handoff", body, "Dry-Run", "false").Header.Get("Dry-Run"))

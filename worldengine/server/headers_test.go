@@ -159,16 +159,16 @@ func examples(t testing.TB, verb string) (list []string) {
 // strangers are users whose rights end before the town "other".
 func strangers() []access.User {
 	return []access.User{
-		servertest.Person(access.Agent, ofTowns("mine"), ofActors("mayor-1"), reads("mine")),
-		servertest.Person(access.Plugin, ofTowns("mine"), reads("mine")),
-		servertest.Person(access.Observer, reads("mine")),
+		servertest.Person(wire.Agent, ofTowns("mine"), ofActors("mayor-1"), reads("mine")),
+		servertest.Person(wire.Plugin, ofTowns("mine"), reads("mine")),
+		servertest.Person(wire.Observer, reads("mine")),
 	}
 }
 
 // lesser are all who may connect: strangers, one whom a forged mark could name, and an operator.
 func lesser() []access.User {
-	return append(strangers(), servertest.Person(access.Agent, named("free")),
-		servertest.Person(access.Operator))
+	return append(strangers(), servertest.Person(wire.Agent, named("free")),
+		servertest.Person(wire.Operator))
 }
 
 // requireNoRights sends a request of every verb about a town that a user has no right to.
@@ -214,7 +214,7 @@ func TestHeaders_GiveNoRights(t *testing.T) {
 func TestHeaders_Unreadable(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, servertest.WithUsers(everybody()...))
-	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer, access.Operator} {
+	for _, role := range []wire.Role{wire.Agent, wire.Plugin, wire.Observer, wire.Operator} {
 		c := rawAs(t, w.srv.URL(), servertest.Person(role))
 		reply := c.request("town.list", "garbage", nil)
 		require.Contains(t, string(reply.Data), "HEADERS_UNREADABLE")

@@ -156,7 +156,7 @@ func connect(t testing.TB, srv *server.Server) *client {
 	t.Helper()
 	if known := srv.Access(); known != nil {
 		i := slices.IndexFunc(known.Users,
-			func(u access.User) bool { return u.Role == access.Operator })
+			func(u access.User) bool { return u.Role == wire.Operator })
 		return as(t, srv.URL(), known.Users[max(i, 0)])
 	}
 	return &client{t: t, nc: connected(t, srv.URL()), world: wire.DefaultWorld}
@@ -200,7 +200,7 @@ func (w *world) as(u access.User) *client {
 }
 
 // asRole connects the user of a role, named as it.
-func (w *world) asRole(role access.Role) *client {
+func (w *world) asRole(role wire.Role) *client {
 	w.t.Helper()
 	return w.as(servertest.Person(role))
 }

@@ -24,7 +24,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	users "worldengine/worldengine/client"
 	"worldengine/worldengine/commitlog"
@@ -248,8 +247,8 @@ func TestAppend_Stores(t *testing.T) {
 // event that its run refuses, nor by the town that it names.
 func TestAppend_UnreadableRun(t *testing.T) {
 	t.Parallel()
-	plugin := servertest.Person(access.Plugin, reads("mine"), ofTowns("mine", "other"))
-	w := newWorld(t, servertest.WithUsers(plugin, servertest.Person(access.Operator)))
+	plugin := servertest.Person(wire.Plugin, reads("mine"), ofTowns("mine", "other"))
+	w := newWorld(t, servertest.WithUsers(plugin, servertest.Person(wire.Operator)))
 	c := w.as(plugin)
 	o := w.executes(w.wall(w.putTown("other")))
 	theirs, unknown := "their-run", uuid.NewString()
@@ -297,8 +296,8 @@ func TestAppend_UnreadableRun(t *testing.T) {
 // restart keeps the eventIds of the stored events.
 func TestAppend_NamesItsProducer(t *testing.T) {
 	t.Parallel()
-	plugin := servertest.Person(access.Plugin, ofTowns("mine"), reads("mine"), named("miner"))
-	w := newWorld(t, servertest.WithUsers(plugin, servertest.Person(access.Operator)))
+	plugin := servertest.Person(wire.Plugin, ofTowns("mine"), reads("mine"), named("miner"))
+	w := newWorld(t, servertest.WithUsers(plugin, servertest.Person(wire.Operator)))
 	c := w.as(plugin)
 	o := w.executes(w.wall(w.putTown("mine")))
 	live := c.heard(wire.EventsSubject("main", "mine"))
@@ -588,7 +587,7 @@ type projectorStats struct{ ProjectorLagMs, ProjectorBehind *int64 }
 func TestProjector_InvalidEvents(t *testing.T) {
 	t.Parallel()
 	log := &natstest.Buffer{}
-	bound := servertest.Person(access.Observer, named("bound"), reads("t"))
+	bound := servertest.Person(wire.Observer, named("bound"), reads("t"))
 	c := newWorld(t, projecting(true, log), servertest.WithUsers(append(everybody(), bound)...))
 	var want []string
 	invalid := func(runID string) {
@@ -621,7 +620,7 @@ func TestProjector_InvalidEvents(t *testing.T) {
 
 	c.awaitAlert(runevents.InvalidTransition)
 	requireWorldForbidden(c.as(bound), "alert.list")
-	seq := c.asRole(access.Observer).alerts(members{}).Alerts[0].Seq
+	seq := c.asRole(wire.Observer).alerts(members{}).Alerts[0].Seq
 	for _, actor := range []string{"ada", "bob"} {
 		got := call[messages.Alert](c.client, "alert.ack", members{"seq": seq, "actorId": actor, "reason": actor})
 		require.Equal(t, []string{"operator", "ada"}, []string{got.Acknowledged.By, got.Acknowledged.Reason},

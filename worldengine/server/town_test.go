@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // list reads all pages of town.list, two towns a page.
@@ -154,9 +155,9 @@ func (c *client) history(request members) []messages.Revision {
 // user may read, and goes on before and behind a known one.
 func TestTownHistory_Users(t *testing.T) {
 	t.Parallel()
-	plugin := servertest.Person(access.Plugin, named("game-1"))
-	bound := servertest.Person(access.Observer, reads("b"))
-	c := newWorld(t, servertest.WithUsers(plugin, servertest.Person(access.Operator), bound))
+	plugin := servertest.Person(wire.Plugin, named("game-1"))
+	bound := servertest.Person(wire.Observer, reads("b"))
+	c := newWorld(t, servertest.WithUsers(plugin, servertest.Person(wire.Operator), bound))
 	list := func(c *client, request members) (all []string) {
 		for _, r := range call[messages.History](c, "town.history", request).Revisions {
 			all = append(all, fmt.Sprint(r.TownID, " ", r.Cause, " ", r.ActorID))
@@ -193,8 +194,8 @@ func remember(townID any) members {
 // may read.
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	bound := servertest.Person(access.Observer, reads("b"))
-	c := newWorld(t, servertest.WithUsers(servertest.Person(access.Operator), bound))
+	bound := servertest.Person(wire.Observer, reads("b"))
+	c := newWorld(t, servertest.WithUsers(servertest.Person(wire.Operator), bound))
 	b := c.as(bound)
 	memory := func(c *client, townID any) messages.Memory {
 		return call[messages.Memory](c, "memory.get", remember(townID))
@@ -312,8 +313,8 @@ func (c *client) listedTowns(request messages.TownList) (ids []string) {
 // less room than four times its reserve is a problem.
 func TestWorldStatus_Rights(t *testing.T) {
 	t.Parallel()
-	reader := servertest.Person(access.Observer, reads("t"))
-	c := newWorld(t, servertest.WithUsers(reader, servertest.Person(access.Operator)))
+	reader := servertest.Person(wire.Observer, reads("t"))
+	c := newWorld(t, servertest.WithUsers(reader, servertest.Person(wire.Operator)))
 	for _, id := range []string{"t", "u"} {
 		c.putTown(id)
 		c.signal("control.pause", about(id))

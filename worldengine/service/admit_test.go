@@ -243,7 +243,7 @@ func FuzzPeekID(f *testing.F) {
 // others.
 func TestSubject_OwnTowns(t *testing.T) {
 	t.Parallel()
-	own := access.User{Name: "ada", Role: access.Agent, Towns: []string{"Fort А"}}
+	own := access.User{Name: "ada", Role: wire.Agent, Towns: []string{"Fort А"}}
 	s := &Service{config: Config{Access: access.NewDirectory([]access.User{own})}}
 	rights := s.config.Access.OfWorld(access.Headers{
 		Decoded: nats.Header{wire.UserHeader: {`{"user":"ada"}`}},

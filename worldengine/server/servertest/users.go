@@ -4,13 +4,14 @@ package servertest
 import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // Password is the password of every user of the tests.
 const Password = "a password of the tests"
 
 // Person returns a user of a role, named as it, with changes.
-func Person(role access.Role, change ...func(*access.User)) access.User {
+func Person(role wire.Role, change ...func(*access.User)) access.User {
 	u := access.User{Name: string(role), Role: role, Password: Password}
 	for _, c := range change {
 		c(&u)

@@ -5,28 +5,12 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Role is the kind of a user. A role allows verbs (wire.VerbSpec) and subjects (PermissionsOf).
-type Role = wire.Role
-
-// The roles, which package wire declares.
-const (
-	Agent    = wire.Agent
-	Plugin   = wire.Plugin
-	Operator = wire.Operator
-	Approver = wire.Approver
-	Observer = wire.Observer
-	Engine   = wire.Engine
-)
-
-// Roles returns all roles.
-func Roles() []Role { return wire.Roles() }
-
 // User is a user who may connect, as an access file has it. Exactly one of NKey, PasswordHash and
 // Password is set.
 type User struct {
 	// Name is the user name, and part of the user's inbox; 1 to 64 of A-Z a-z 0-9 _ -.
-	Name string `json:"name"`
-	Role Role   `json:"role"`
+	Name string    `json:"name"`
+	Role wire.Role `json:"role"`
 	// NKey is the public key of a user without a password.
 	NKey string `json:"nkey"`
 	// PasswordHash is the bcrypt hash of the password, and Password the password itself, from the
