@@ -113,6 +113,7 @@ func readInUse(
 
 // text returns a row without its links, which are made anew whenever a file is read.
 func (s *state) text(r *row) string {
-	return fmt.Sprintf("%+v of run %016x with key %016x after %d ms", s.view(r), r.RunID, r.Key,
-		r.Waited)
+	e := s.entry(r)
+	return fmt.Sprintf("at %s, town %s, actor %s, %+v, %+v", instant(e.At).Format(time.RFC3339Nano),
+		e.town, e.actor, e.words, e.facts)
 }

@@ -31,7 +31,7 @@ var flagHeaders = []struct {
 	flag   Flag
 }{
 	{wire.PendingHeader, Pending}, {wire.PausedHeader, Paused},
-	{wire.AskedHeader, Asked}, {wire.ClosingHeader, Closing}, {wire.RemovedHeader, Removed},
+	{wire.AskedHeader, Asked}, {wire.RemovedHeader, Removed},
 }
 
 // newEntry reads a log message. Missing or unreadable headers leave zero values: the record itself
@@ -47,10 +47,9 @@ func newEntry(seq uint64, subject string, header nats.Header) entry {
 		e.Waited = uint32(waited)
 	}
 	e.result, e.reason, _ = strings.Cut(header.Get(wire.ResultHeader), " ")
-	firstSeq, lastSeq, _ := strings.Cut(header.Get(wire.RunSeqsHeader), "-")
-	first, _ := strconv.ParseUint(firstSeq, 10, 32)
+	_, lastSeq, _ := strings.Cut(header.Get(wire.RunSeqsHeader), "-")
 	last, _ := strconv.ParseUint(lastSeq, 10, 32)
-	e.First, e.Last = uint32(first), uint32(last)
+	e.Last = uint32(last)
 	for _, f := range flagHeaders {
 		if header.Get(f.header) == "true" {
 			e.Flags |= f.flag
@@ -67,12 +66,11 @@ func (e *entry) place(subject string, header nats.Header) {
 	key, runID := header.Get(wire.KeyHeader), header.Get(wire.RunIDHeader)
 	switch place {
 	case "log":
-		e.Flags |= OfTown
+		e.Flags |= ofTown
 		if e.kind == string(commitlog.KindHandoff) && key != "" {
 			e.Flags |= accepts
 		}
 	case "run":
-		e.Flags |= OfRun
 		runID, token = cmp.Or(runID, token), ""
 	}
 	e.Key, e.RunID = fingerprint(key), fingerprint(runID)

@@ -177,7 +177,7 @@ func (s *state) has(e *entry) bool {
 		return false
 	}
 	have := s.entry(s.row(n))
-	have.Flags &^= First | Ended
+	have.Flags &^= Ended
 	return have.facts == e.facts && have.kind == e.kind && have.town == e.town
 }
 

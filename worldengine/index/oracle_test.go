@@ -16,9 +16,23 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+// oracleRow is a row with the members by which lists are filtered.
+type oracleRow struct {
+	Row
+	result, reason, typ, actor string
+	begins                     bool // its run
+}
+
+func rowsIn(all []oracleRow) (rows []Row) {
+	for i := range all {
+		rows = append(rows, all[i].Row)
+	}
+	return rows
+}
+
 // oracleRows answers by looking through all messages.
 type oracleRows struct {
-	rows []Row
+	rows []oracleRow
 	run  []string
 	key  []string // of accepting rows
 }
@@ -27,19 +41,19 @@ func newOracle(messages []message) *oracleRows {
 	o := &oracleRows{}
 	for _, m := range messages {
 		e := newEntry(m.seq, m.subject, m.header)
-		row := Row{Seq: m.seq, At: instant(e.At), Town: e.town, Kind: commitlog.Kind(e.kind),
-			ResultStatus: e.result, Reason: e.reason, Type: e.typ, ActorID: e.actor,
-			First: e.First, Last: e.Last, Flags: e.Flags}
+		row := oracleRow{result: e.result, reason: e.reason, typ: e.typ, actor: e.actor,
+			Row: Row{Seq: m.seq, At: instant(e.At), Town: e.town, Kind: commitlog.Kind(e.kind),
+				Last: e.Last, Flags: e.Flags}}
 		runID := m.header.Get(wire.RunIDHeader)
 		if run, is := strings.CutPrefix(m.subject, wire.RunSubject("w", "")); is {
 			runID = cmp.Or(runID, run)
 		}
 		if runID != "" {
 			status := runevents.RunPending
-			row.Flags |= First
+			row.begins = true
 			for i, run := range o.run {
 				if run == runID {
-					status, row.Flags = o.rows[i].Status, row.Flags&^First
+					status, row.begins = o.rows[i].Status, false
 				}
 			}
 			for move := range strings.SplitSeq(e.moves, ",") {
@@ -72,7 +86,7 @@ func (o *oracleRows) accepted(town, key string) (seq uint64) {
 func (o *oracleRows) ofRun(runID string) (run Run) {
 	for i, r := range o.rows {
 		if o.run[i] == runID {
-			run.Town, run.Rows = cmp.Or(run.Town, r.Town), append(run.Rows, r)
+			run.Town, run.Rows = cmp.Or(run.Town, r.Town), append(run.Rows, r.Row)
 		}
 	}
 	return run
@@ -90,7 +104,7 @@ func (o *oracleRows) lastAt(town, runID string) (at time.Time) {
 // waiting returns the first rows, before a time, of the runs that waited and have not ended.
 func (o *oracleRows) waiting(before time.Time) (seqs []uint64) {
 	for i, first := range o.rows {
-		if first.Flags&First == 0 || first.Kind != commitlog.KindRun || !first.At.Before(before) {
+		if !first.begins || first.Kind != commitlog.KindRun || !first.At.Before(before) {
 			continue
 		}
 		if rows := o.ofRun(o.run[i]).Rows; rows[len(rows)-1].Flags&Ended == 0 {
@@ -105,16 +119,20 @@ func (o *oracleRows) runs(f Filter) (seqs []uint64) {
 	type place struct{ order, first uint64 }
 	var found []place
 	for i, first := range o.rows {
-		if first.Flags&First == 0 {
+		if !first.begins {
 			continue
 		}
-		rows := o.ofRun(o.run[i]).Rows
-		newest, order := rows[len(rows)-1], first.Seq
+		rows, newest, order := o.ofRun(o.run[i]).Rows, first, first.Seq
+		for j, r := range o.rows {
+			if o.run[j] == o.run[i] {
+				newest = r
+			}
+		}
 		pass := (f.Status == "" || f.Status == string(newest.Status) ||
-			f.Status == newest.ResultStatus) &&
-			(f.ActorID == "" || wire.ActorToken(f.ActorID) == first.ActorID) &&
-			(f.Type == "" || f.Type == first.Type) &&
-			(f.Reason == "" || f.Reason == newest.Reason) &&
+			f.Status == newest.result) &&
+			(f.ActorID == "" || wire.ActorToken(f.ActorID) == first.actor) &&
+			(f.Type == "" || f.Type == first.typ) &&
+			(f.Reason == "" || f.Reason == newest.reason) &&
 			(len(f.Towns) == 0 || slices.Contains(f.Towns, first.Town))
 		if f.AfterMark == nil {
 			pass = pass && !first.At.Before(f.From) && (f.To.IsZero() || first.At.Before(f.To))
@@ -272,11 +290,11 @@ func requireFound(t *testing.T, o *oracleRows, ix *Index) {
 
 func requireTowns(t *testing.T, o *oracleRows, ix *Index) {
 	t.Helper()
-	newest, doubt := map[string]Row{}, map[string]Row{}
+	newest, doubt := map[string]oracleRow{}, map[string]oracleRow{}
 	var all []uint64
 	for _, r := range o.rows {
 		all = append(all, r.Seq)
-		if r.Flags&OfTown != 0 {
+		if r.Flags&ofTown != 0 {
 			newest[r.Town] = r
 			switch r.Kind {
 			case commitlog.KindControl, commitlog.KindPending, commitlog.KindCancelled,
@@ -291,7 +309,7 @@ func requireTowns(t *testing.T, o *oracleRows, ix *Index) {
 		for token, r := range newest {
 			is := r.Flags&flag == flag
 			if flag == InDoubt {
-				is = apply.MayBeApplied(doubt[token].Reason)
+				is = apply.MayBeApplied(doubt[token].reason)
 			}
 			if is && (flag == Removed || r.Flags&Removed == 0) {
 				tokens = append(tokens, token)
@@ -312,7 +330,7 @@ func requireLists(t *testing.T, g *generator, o *oracleRows, ix *Index) {
 		var appended, approvals []Row
 		for _, r := range o.rows {
 			if r.Kind == commitlog.KindEvents && r.Seq > at && len(appended) < limit {
-				appended = append(appended, r)
+				appended = append(appended, r.Row)
 			}
 			if r.Seq == skipped+1 && !slices.Contains([]string{"", wire.UnknownTownToken, "t1", "t2"},
 				r.Town) {
@@ -323,7 +341,7 @@ func requireLists(t *testing.T, g *generator, o *oracleRows, ix *Index) {
 			asked := r.Kind == commitlog.KindAsked || r.Kind == commitlog.KindDecided
 			if asked && (at == 0 || r.Seq < at) && (town == "" || r.Town == town) &&
 				len(approvals) < limit {
-				approvals = append(approvals, r)
+				approvals = append(approvals, r.Row)
 			}
 		}
 		require.Equal(t, appended, ix.Appended(at, limit))

@@ -34,9 +34,9 @@ func (s *state) addResult(n uint32, r *row) {
 	if status == "" || r.town == 0 {
 		return
 	}
-	s.results[r.town].add(n, status, r.has(OfTown))
+	s.results[r.town].add(n, status, r.has(ofTown))
 	if s.tokens.names[r.town] != wire.UnknownTownToken {
-		s.results[0].add(n, status, r.has(OfTown))
+		s.results[0].add(n, status, r.has(ofTown))
 	}
 }
 

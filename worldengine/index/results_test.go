@@ -18,15 +18,15 @@ func (o *oracleRows) results(tokens []string, kept Kept, most int) Results {
 			continue
 		}
 		first := kept.Refused
-		if r.Flags&OfTown != 0 {
+		if r.Flags&ofTown != 0 {
 			first = kept.Log
 		}
-		if r.ResultStatus == "" || r.Seq < first {
+		if r.result == "" || r.Seq < first {
 			continue
 		}
-		want.Counts[r.ResultStatus]++
-		if newest := want.Newest[r.ResultStatus]; len(newest) < most {
-			want.Newest[r.ResultStatus] = append(newest, r.Seq)
+		want.Counts[r.result]++
+		if newest := want.Newest[r.result]; len(newest) < most {
+			want.Newest[r.result] = append(newest, r.Seq)
 		}
 	}
 	return want

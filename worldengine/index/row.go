@@ -12,42 +12,35 @@ type Flag uint16
 
 // The flags of a row.
 const (
-	First   Flag = 1 << iota // the first row of its run
-	Ended                    // its run has ended
+	Ended   Flag = 1 << iota // its run has ended
 	Pending                  // after the row, a command is being applied in the town
 	Paused                   // after the row, the town is paused
 	Asked                    // after the row, proposals wait for approval in the town
-	Closing                  // only the engine may continue the run
-	OfTown                   // on the log subject of its town
-	OfRun                    // on the subject of its run
-	accepts                  // the row's key is accepted
 	Removed                  // after the row, the town is removed
 	InDoubt                  // a command failed in the town, but the game may have applied it
+	ofTown                   // on the log subject of its town
+	accepts                  // the row's key is accepted
 )
 
 // Row is one message of the log as the index has it. Members that the message lacks are zero.
 type Row struct {
-	Seq          uint64    // log sequence
-	At           time.Time // persistedAt, in UTC and ms
-	Town         string    // town token
-	Kind         commitlog.Kind
-	Status       runevents.RunStatus // the run's status after it
-	ResultStatus string
-	Reason       string // reason code of the result
-	Type         string // of the proposal or signal
-	ActorID      string // actor token
-	First, Last  uint32 // runSeqs of its events
-	Flags        Flag
+	Seq    uint64    // log sequence
+	At     time.Time // persistedAt, in UTC and ms
+	Town   string    // town token
+	Kind   commitlog.Kind
+	Status runevents.RunStatus // the run's status after it
+	Last   uint32              // runSeq of its last event
+	Flags  Flag
 }
 
 // facts are the members of a row that are no names. They are exported for encoding/binary.
 type facts struct {
-	Seq         uint64
-	At          int64  // Unix time in ms, 0 if unknown
-	Key, RunID  uint64 // fingerprints
-	First, Last uint32 // runSeqs of its events
-	Waited      uint32 // ms from arrival to At, in a first row
-	Flags       Flag
+	Seq        uint64
+	At         int64  // Unix time in ms, 0 if unknown
+	Key, RunID uint64 // fingerprints
+	Last       uint32 // runSeq of its last event
+	Waited     uint32 // ms from arrival to At, in a first row
+	Flags      Flag
 }
 
 // words are the names of a row that are of closed sets, so that few combinations of them exist.

@@ -121,12 +121,12 @@ func (s *state) insert(e *entry) {
 		town:  s.tokens.number(e.town, strings.Clone),
 		actor: s.actors.number(e.actor, strings.Clone),
 		words: s.words.number(e.words, words.clone), run: s.run(e.RunID)}
-	r.Flags &^= First | Ended
+	r.Flags &^= Ended
 	if runevents.RunStatus(e.status).Terminal() {
 		r.Flags |= Ended
 	}
 	if r.run == 0 && r.RunID != 0 {
-		r.run, r.Flags = uint32(len(s.runs)), r.Flags|First
+		r.run = uint32(len(s.runs))
 		s.runs = append(s.runs, chain{first: n})
 		s.runIDs.put(r.run)
 	}
@@ -140,7 +140,7 @@ func (s *state) insert(e *entry) {
 	if r.town != 0 {
 		r.prevTown = s.towns[r.town].extend(n, r.At)
 	}
-	if r.has(OfTown) {
+	if r.has(ofTown) {
 		s.noteTown(n, r)
 	}
 	if r.has(accepts) {
@@ -205,10 +205,10 @@ func (s *state) entry(r *row) entry {
 
 // view returns a row as readers get it.
 func (s *state) view(r *row) Row {
-	e := s.entry(r)
-	return Row{Seq: e.Seq, At: instant(e.At), Town: e.town, Kind: commitlog.Kind(e.kind),
-		Status: runevents.RunStatus(e.status), ResultStatus: e.result, Reason: e.reason,
-		Type: e.typ, ActorID: e.actor, First: e.First, Last: e.Last, Flags: e.Flags}
+	w := s.wordsOf(r)
+	return Row{Seq: r.Seq, At: instant(r.At), Town: s.tokens.names[r.town],
+		Kind: commitlog.Kind(w.kind), Status: runevents.RunStatus(w.status), Last: r.Last,
+		Flags: r.Flags}
 }
 
 // instant returns the time of a number of ms, the zero time for 0.
