@@ -1,8 +1,8 @@
-// Writes root.txt.gz, the CLDR root collation as the ICU in this Node.js has it: every mapping of
+// Writes root.json.gz, the CLDR root collation as the ICU in this Node.js has it: every mapping of
 // ICU's own ucadata.icu, which a full-icu build of Node.js carries in its executable, and the
-// canonical decompositions of the same Unicode version. README.md says what the lines mean.
+// canonical decompositions of the same Unicode version. README.md says what its members mean.
 //
-//   node root.mjs > root.txt.gz
+//   node root.mjs > root.json.gz
 //
 // Names in capitals and the formats are those of ICU4C's collation.h, collationdatareader.h,
 // utrie2.h and ucharstrie.h.
@@ -220,49 +220,50 @@ const numbered = [0, 1, 2].map((level) => {
 });
 const unassigned = [...numbered[0].keys()].filter((p) => p <= 0xfe040200).length;
 for (const [p, i] of numbered[0]) if (i >= unassigned) numbered[0].set(p, i + 0x110000);
-const number = (e) => e.map((weight, level) => numbered[level].get(weight));
-const [, COMMON_S, COMMON_T] = number(element(0, COMMON, COMMON));
-
-const lines = [`unassigned ${unassigned} ${COMMON_S} ${COMMON_T}`];
+const number = (e) => e.reduce((all, weight, level) => all * 2 ** 16 + numbered[level].get(weight), 0);
+const common = number(element(0, COMMON, COMMON));
+const place = 2 ** 32; // of the primary in an element
 
 // Runs of code points and primaries that follow each other, in the order of the primaries.
 const runs = [];
 const others = [];
-for (const [text, elements] of table) {
-  const [p, s, t] = elements.length === 1 ? number(elements[0]) : [];
-  if (points(text).length === 1 && p > 0 && s === COMMON_S && t === COMMON_T) runs.push([p, text.codePointAt(0)]);
-  else others.push([points(text), elements.map((e) => number(e).join("."))]);
+const singles = [];
+for (const [text, list] of table) {
+  const [elements, code] = [list.map(number), points(text)];
+  if (code.length === 1 && elements.length === 1 && elements[0] > place && elements[0] % place === common) singles.push([Math.floor(elements[0] / place), code[0]]);
+  else others.push({ text: code, elements });
 }
-runs.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
-for (let i = 0, end = [0, 0]; i < runs.length; ) {
+singles.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+for (let i = 0, end = [0, 0]; i < singles.length; ) {
   let n = 1;
-  while (runs[i + n] && runs[i + n].every((x, k) => x === runs[i][k] + n)) n++;
-  lines.push(["run", ...runs[i].map((x, k) => x - end[k]), n].join(" "));
-  end = runs[i].map((x) => x + n);
+  while (singles[i + n] && singles[i + n].every((x, k) => x === singles[i][k] + n)) n++;
+  runs.push([...singles[i].map((x, k) => x - end[k]), n]);
+  end = singles[i].map((x) => x + n);
   i += n;
 }
-for (const [text, elements] of others) lines.push(`map ${text.map(hex).join(" ")} : ${elements.join(" ")}`.trim());
 
 // Canonical decompositions, and combining classes: which of two marks comes first in NFD tells
 // whose class is lower, so the classes are numbered from 1 like the weights. U+0345 has the
 // highest class there is, U+0334 the lowest.
 const swaps = (a, b) => !normal(a + b);
+const decompositions = [];
 const marks = [];
 for (const [c, s] of scalars()) {
   if (!normal(s)) {
-    if (c < 0xac00 || c > 0xd7a3) lines.push(`nfd ${hex(c)} ${points(s.normalize("NFD")).map(hex).join(" ")}`);
+    if (c < 0xac00 || c > 0xd7a3) decompositions.push([c, ...points(s.normalize("NFD"))]);
   } else if (c === 0x345 || swaps("\u0345", s)) marks.push(s);
   else if (swaps(s, "\u0334")) throw new Error(`U+${hex(c)} has a higher class than U+0345`);
 }
 const order = (a, b) => (swaps(a, b) ? 1 : swaps(b, a) ? -1 : 0);
-marks.sort(order);
-for (let i = 0, n = 0; i < marks.length; ) {
-  const first = marks[i];
-  const same = [];
-  for (n++; i < marks.length && order(first, marks[i]) === 0; i++) same.push(hex(marks[i].codePointAt(0)));
-  lines.push(`class ${n} ${same.join(" ")}`);
+const classes = [];
+for (const mark of marks.sort(order)) {
+  if (classes.length === 0 || order(classes.at(-1)[0], mark) !== 0) classes.push([]);
+  classes.at(-1).push(mark);
 }
 
 const versions = `Node.js ${process.version}, ICU ${process.versions.icu}, CLDR ${process.versions.cldr}, Unicode ${process.versions.unicode}`;
-const text = [`# CLDR root collation, from ${versions}.`, ...lines, ""].join("\n");
-process.stdout.write(zlib.gzipSync(text, { level: 9 }));
+const json = JSON.stringify({
+  source: `CLDR root collation, from ${versions}.`, unassigned: unassigned * place + common, runs,
+  mappings: others, decompositions, classes: classes.map((marks) => marks.flatMap(points)),
+});
+process.stdout.write(zlib.gzipSync(json, { level: 9 }));

@@ -1,38 +1,72 @@
 package collation
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	_ "embed"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
+
+	"github.com/go-json-experiment/json"
 )
 
-//go:generate sh -c "node root.mjs > root.txt.gz"
+//go:generate sh -c "node root.mjs > root.json.gz"
 
-// compressed is the table as README.md describes it.
+// compressed is a source.
 //
-//go:embed root.txt.gz
+//go:embed root.json.gz
 var compressed []byte
+
+// source is the table as README.md describes it.
+type source struct {
+	Unassigned element  `json:"unassigned"`
+	Runs       [][3]int `json:"runs"`
+	Mappings   []struct {
+		Text     []rune    `json:"text"`
+		Elements []element `json:"elements"`
+	} `json:"mappings"`
+	Decompositions [][]rune `json:"decompositions"`
+	Classes        [][]rune `json:"classes"`
+}
 
 // root is the table, read when it is first needed.
 var root = sync.OnceValue(read)
 
 // read panics over a table that it cannot read: that is a broken build.
 func read() *table {
-	t := &table{decompositions: map[rune][]rune{}, contractions: map[rune]*contraction{}}
 	file, err := gzip.NewReader(bytes.NewReader(compressed))
 	check(err)
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		t.add(lines.Text())
+	var s source
+	check(json.UnmarshalRead(file, &s))
+	t := &table{
+		contractions: map[rune]*contraction{}, decompositions: map[rune][]rune{},
+		unassigned: s.Unassigned,
 	}
-	check(lines.Err())
+	primary, code := 0, 0 // the end of the last run
+	for _, run := range s.Runs {
+		primary, code = primary+run[0], code+run[1]
+		for range run[2] {
+			t.assign(rune(code), element(primary)<<32|s.Unassigned&(1<<32-1))
+			primary, code = primary+1, code+1
+		}
+	}
+	for _, m := range s.Mappings {
+		if len(m.Text) == 1 {
+			t.assign(m.Text[0], m.Elements...)
+		} else {
+			t.contract(m.Text, m.Elements)
+		}
+	}
 	for c, alone := range t.contractions {
 		alone.elements = t.appendElements(nil, c)
+	}
+	for _, text := range s.Decompositions {
+		t.set(text[0]).decomposes = true
+		t.decompositions[text[0]] = text[1:]
+	}
+	for i, marks := range s.Classes {
+		for _, c := range marks {
+			t.set(c).class = uint8(i + 1)
+		}
 	}
 	return t
 }
@@ -42,9 +76,7 @@ type table struct {
 	elements       []element
 	contractions   map[rune]*contraction // by what they begin with
 	decompositions map[rune][]rune
-	unassigned     int     // the primary of an unassigned U+0000
-	common         element // the secondary and the tertiary of most elements
-	primary, code  int     // the end of the last run, while reading
+	unassigned     element // of an unassigned U+0000
 }
 
 const blockSize = 256
@@ -87,7 +119,7 @@ func (t *table) appendElements(elements []element, c rune) []element {
 	if m := t.mapping(c); m.assigned {
 		return append(elements, t.elements[m.first:m.end]...)
 	}
-	return append(elements, element(t.unassigned+int(c))<<32|t.common)
+	return append(elements, t.unassigned+element(c)<<32)
 }
 
 // appendDecomposed appends the canonical decomposition of c.
@@ -107,50 +139,6 @@ func (t *table) appendDecomposed(text []rune, c rune) []rune {
 		return append(text, t.decompositions[c]...)
 	}
 	return append(text, c)
-}
-
-// add reads a line.
-func (t *table) add(line string) {
-	kind, rest, _ := strings.Cut(line, " ")
-	fields := strings.Fields(rest)
-	switch kind {
-	case "#":
-	case "unassigned":
-		t.unassigned = number(fields[0], 10)
-		t.common = element(number(fields[1], 10)<<16 | number(fields[2], 10))
-	case "run":
-		t.primary += number(fields[0], 10)
-		t.code += number(fields[1], 10)
-		for range number(fields[2], 10) {
-			t.assign(rune(t.code), element(t.primary)<<32|t.common)
-			t.primary++
-			t.code++
-		}
-	case "map":
-		colon := slices.Index(fields, ":")
-		var elements []element
-		for _, field := range fields[colon+1:] {
-			weights := strings.Split(field, ".")
-			elements = append(elements, element(number(weights[0], 10)<<32|
-				number(weights[1], 10)<<16|number(weights[2], 10)))
-		}
-		if text := runes(fields[:colon]); len(text) == 1 {
-			t.assign(text[0], elements...)
-		} else {
-			t.contract(text, elements)
-		}
-	case "nfd":
-		text := runes(fields)
-		t.set(text[0]).decomposes = true
-		t.decompositions[text[0]] = text[1:]
-	case "class":
-		class := uint8(number(fields[0], 10))
-		for _, c := range runes(fields[1:]) {
-			t.set(c).class = class
-		}
-	default:
-		panic("root.txt: " + line)
-	}
 }
 
 func (t *table) assign(c rune, elements ...element) {
@@ -176,22 +164,8 @@ func (t *table) contract(text []rune, elements []element) {
 	at.elements = elements
 }
 
-func number(s string, base int) int {
-	n, err := strconv.ParseInt(s, base, 64)
-	check(err)
-	return int(n)
-}
-
-func runes(fields []string) []rune {
-	text := make([]rune, len(fields))
-	for i, field := range fields {
-		text[i] = rune(number(field, 16))
-	}
-	return text
-}
-
 func check(err error) {
 	if err != nil {
-		panic("root.txt: " + err.Error())
+		panic("root.json: " + err.Error())
 	}
 }
