@@ -233,11 +233,11 @@ func (s *RunState) Plan(writes []Write) (Plan, error) {
 		appended: make([]Appended, 0, len(writes)),
 	}
 	firsts := map[string]int{} // the first write of each new key
-	later := s.statuses // after the new events
+	later := s.statuses        // after the new events
 	if s.policy.Transitions {
 		later.steps = maps.Clone(later.steps)
 	}
-	var violations []schemas.Violation
+	refused := schemas.Members{Schema: schemas.RunAppendRequest}
 	for i := range writes {
 		w := &writes[i]
 		if known, ok := s.keys[w.IdempotencyKey]; ok {
@@ -257,7 +257,7 @@ func (s *RunState) Plan(writes []Write) (Plan, error) {
 		if s.engine && s.ended {
 			return Plan{}, ErrRunEnded
 		}
-		violations = append(violations, s.check(i, w, plan.Run.Events)...)
+		s.check(&refused, schemas.Pointer("events", i), w, plan.Run.Events)
 		seq := plan.Run.FirstSeq + int64(len(plan.Run.Events))
 		if s.policy.Transitions {
 			if v := later.apply(w); !v.valid {
@@ -277,7 +277,7 @@ func (s *RunState) Plan(writes []Write) (Plan, error) {
 	if s.Open() && s.closing && len(plan.Run.Events) > 0 {
 		return Plan{}, ErrRunEnding
 	}
-	return plan, invalidAppend(violations)
+	return plan, refused.Err()
 }
 
 // owned returns the member by which a new event belongs to the engine, or "".
@@ -296,28 +296,21 @@ func (s *RunState) owned(w *Write) string {
 	return ""
 }
 
-// check returns the violations of a new event that does not fit its run. before has the new events
-// that precede it.
-func (s *RunState) check(i int, w *Write, before []Event) (violations []schemas.Violation) {
-	refuse := func(member, format string, args ...any) {
-		violations = append(violations, schemas.Violation{
-			Path: schemas.Pointer("events", i, member), Message: fmt.Sprintf(format, args...),
-		})
-	}
+// check adds the violations of a new event, at a path, that does not fit its run. before has the new
+// events that precede it.
+func (s *RunState) check(m *schemas.Members, at string, w *Write, before []Event) {
 	_, known := s.ids[w.EventID]
 	if known || slices.ContainsFunc(before, func(e Event) bool { return e.EventID == w.EventID }) {
-		refuse("eventId", "must be new, but another event of the run has it")
+		m.Add(at+"/eventId", "must be new, but another event of the run has it")
 	}
 	if problem := w.EventType.problem(); problem != "" {
-		refuse("eventType", "%s", problem)
+		m.Add(at+"/eventType", "%s", problem)
 	}
 	if tenant := s.policy.TenantID; tenant != "" && w.TenantID != tenant {
-		refuse("tenantId", "must be %q, the tenant of this server", tenant)
+		m.Add(at+"/tenantId", "must be %q, the tenant of this server", tenant)
 	}
 	if owner := s.owner; owner != (Identity{}) {
 		owner.PlanID, owner.PlanVersion = w.PlanID, w.PlanVersion // a run may go on with another plan
-		violations = append(violations,
-			under(schemas.Pointer("events", i), differences(owner, w.identity()))...)
+		compare(m, at, owner, w.identity())
 	}
-	return violations
 }

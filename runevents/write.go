@@ -3,9 +3,7 @@ package runevents
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -58,47 +56,33 @@ func (w *Write) Validate() error {
 		schemas.Limits{Bytes: len(data) + 1}); err != nil {
 		return err
 	}
-	if v := w.violations(); len(v) > 0 {
-		return schemas.Invalid(schemas.RunEventWrite, v...)
-	}
-	return nil
+	m := schemas.Members{Schema: schemas.RunEventWrite}
+	w.check(&m, "")
+	return m.Err()
 }
 
-// violations returns the violations of a write that matches the schema run-event-write.v2.
-func (w *Write) violations() []schemas.Violation {
+// check adds the violations of a write that matches the schema run-event-write.v2 and is at a path.
+func (w *Write) check(m *schemas.Members, at string) {
 	if w.Payload != nil && w.EventType.Spec().Level != 0 {
 		_, err := schemas.Parse(schemas.Name(w.EventType), w.Payload,
 			schemas.Limits{Bytes: len(w.Payload) + 1})
 		if invalid, ok := errors.AsType[*schemas.ValidationError](err); ok {
-			return under("/payload", invalid.Violations)
+			for _, v := range invalid.Violations {
+				m.Add(at+"/payload"+v.Path, "%s", v.Message)
+			}
+			return
 		}
 	}
-	var violations []schemas.Violation
 	if _, err := schemas.ParseTime(w.EmittedAt); err != nil {
-		violations = append(violations, schemas.Violation{
-			Path: "/emittedAt", Message: "must be a time that there is",
-		})
+		m.Add(at+"/emittedAt", "must be a time that there is")
 	}
 	if fields := w.keyFields(); IdempotencyKey(fields) != w.IdempotencyKey {
-		violations = append(violations, schemas.Violation{Path: "/idempotencyKey",
-			Message: fmt.Sprintf(
-				"must be %s, the SHA-256 of %q", IdempotencyKey(fields), fields.Preimage())})
+		m.Add(at+"/idempotencyKey", "must be %s, the SHA-256 of %q", IdempotencyKey(fields),
+			fields.Preimage())
 	}
 	if !IsRunID(w.RunID) {
-		violations = append(violations, schemas.Violation{
-			Path: "/runId", Message: "must match " + RunIDPattern + ", as a token of a subject",
-		})
+		m.Add(at+"/runId", "must match %s, as a token of a subject", RunIDPattern)
 	}
-	return violations
-}
-
-// under returns the violations of a value with their paths below path.
-func under(path string, violations []schemas.Violation) []schemas.Violation {
-	moved := slices.Clone(violations)
-	for i := range moved {
-		moved[i].Path = path + moved[i].Path
-	}
-	return moved
 }
 
 func (w *Write) keyFields() KeyFields {
@@ -141,45 +125,24 @@ func (w *Write) event() (Event, error) {
 // accepts each. All have the same runId, tenantId, projectId, environmentId, planId and planVersion,
 // since they are stored as one Run.
 func CheckAppend(writes []Write) error {
+	m := schemas.Members{Schema: schemas.RunAppendRequest}
 	if len(writes) < 1 || len(writes) > MaxAppend {
-		return schemas.Invalid(schemas.RunAppendRequest, schemas.Violation{
-			Path:    "/events",
-			Message: fmt.Sprintf("must have 1 to %d items but has %d", MaxAppend, len(writes)),
-		})
-	}
-	var violations []schemas.Violation
-	for i := range writes {
-		at := schemas.Pointer("events", i)
-		violations = append(violations, under(at, writes[i].violations())...)
-		violations = append(violations,
-			under(at, differences(writes[0].identity(), writes[i].identity()))...)
-	}
-	return invalidAppend(violations)
-}
-
-// maxViolations bounds the violations of one refusal, as package schemas does.
-const maxViolations = 50
-
-func invalidAppend(violations []schemas.Violation) error {
-	if len(violations) == 0 {
-		return nil
-	}
-	slices.SortStableFunc(violations, func(a, b schemas.Violation) int {
-		if a.Path == b.Path {
-			return strings.Compare(a.Message, b.Message)
+		m.Add("/events", "must have 1 to %d items but has %d", MaxAppend, len(writes))
+	} else {
+		for i := range writes {
+			at := schemas.Pointer("events", i)
+			writes[i].check(&m, at)
+			compare(&m, at, writes[0].identity(), writes[i].identity())
 		}
-		return strings.Compare(a.Path, b.Path)
-	})
-	return schemas.Invalid(schemas.RunAppendRequest,
-		violations[:min(len(violations), maxViolations)]...)
+	}
+	return m.Err()
 }
 
-// differences returns a violation for each member in which got differs from first.
-func differences(first, got Identity) []schemas.Violation {
+// compare adds a violation for each member in which got, of a write at a path, differs from first.
+func compare(m *schemas.Members, at string, first, got Identity) {
 	if first == got {
-		return nil
+		return
 	}
-	var violations []schemas.Violation
 	for _, member := range [...]struct{ name, first, got string }{
 		{"runId", first.RunID, got.RunID}, {"tenantId", first.TenantID, got.TenantID},
 		{"projectId", first.ProjectID, got.ProjectID},
@@ -187,11 +150,7 @@ func differences(first, got Identity) []schemas.Violation {
 		{"planId", first.PlanID, got.PlanID}, {"planVersion", first.PlanVersion, got.PlanVersion},
 	} {
 		if member.first != member.got {
-			violations = append(violations, schemas.Violation{
-				Path: "/" + member.name, Message: fmt.Sprintf("must be %q, as for the others",
-					member.first),
-			})
+			m.Add(at+"/"+member.name, "must be %q, as for the others", member.first)
 		}
 	}
-	return violations
 }

@@ -99,16 +99,5 @@ func refusal(err error) *ValidationError {
 }
 
 func refused(code Code, path, msg string) *ValidationError {
-	if short := cut(path); short != path {
-		path, msg = short, farDown+msg
-	}
-	return &ValidationError{Code: code, Violations: []Violation{{Path: path, Message: msg}}}
-}
-
-// cut shortens a JSON Pointer to the closest enclosing array or object within maxPath.
-func cut(path string) string {
-	if len(path) <= maxPath {
-		return path
-	}
-	return path[:strings.LastIndexByte(path[:maxPath+1], '/')]
+	return &ValidationError{Code: code, Violations: []Violation{newViolation(path, msg)}}
 }

@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +15,10 @@ import (
 type Violation struct {
 	Path    string `json:"path"`
 	Message string `json:"message"`
+}
+
+func (v Violation) compare(other Violation) int {
+	return cmp.Or(cmp.Compare(v.Path, other.Path), cmp.Compare(v.Message, other.Message))
 }
 
 // Code is the machine code of a refusal and of its error reply.

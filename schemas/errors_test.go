@@ -59,7 +59,7 @@ func TestUnder(t *testing.T) {
 
 func TestMembers(t *testing.T) {
 	t.Parallel()
-	m := schemas.Members{File: "a-file"}
+	m := schemas.Members{Schema: "a-file"}
 	require.NoError(t, m.Err())
 	m.Add("/y", "must be %s", "an object")
 	m.Add("/x", "is required")

@@ -1,7 +1,6 @@
 package schemas
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -16,7 +15,6 @@ const (
 	// maxPath is the longest path, in bytes. A longer one ends at the last array or object whose
 	// path is short enough, and the message says so.
 	maxPath = 1024
-	farDown = "in a member whose path is too long to show: "
 )
 
 // report collects violations and knows its place in the payload. It is for one goroutine.
@@ -48,11 +46,7 @@ func (r *report) add(message func() string) {
 	if r.silent > 0 || len(r.found) == maxViolations {
 		return
 	}
-	path, whole := r.pointer()
-	v := Violation{Path: path, Message: message()}
-	if !whole {
-		v.Message = farDown + v.Message
-	}
+	v := newViolation(r.pointer(), message())
 	if slices.Contains(r.found, v) {
 		r.count--
 		return
@@ -80,9 +74,7 @@ func (r *report) silently(check func()) int {
 
 // violations returns the violations by path and then message.
 func (r *report) violations() []Violation {
-	slices.SortFunc(r.found, func(a, b Violation) int {
-		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Message, b.Message))
-	})
+	slices.SortFunc(r.found, Violation.compare)
 	if r.count <= maxViolations {
 		return r.found
 	}
@@ -93,21 +85,26 @@ func (r *report) violations() []Violation {
 	return r.found
 }
 
-// pointer returns the JSON Pointer of r's place. If that is longer than maxPath it returns the
-// pointer of the closest enclosing array or object that is short enough, and false.
-func (r *report) pointer() (path string, whole bool) {
+// pointer returns the JSON Pointer of r's place.
+func (r *report) pointer() string {
 	var b strings.Builder
 	for _, s := range r.at {
 		part := strconv.Itoa(s.index)
 		if !s.inArray {
 			part = escape(s.name)
 		}
-		if b.Len()+1+len(part) > maxPath {
-			return b.String(), false
-		}
 		b.WriteString("/" + part)
 	}
-	return b.String(), true
+	return b.String()
+}
+
+// newViolation returns a violation, whose path may be too long.
+func newViolation(path, message string) Violation {
+	if len(path) > maxPath {
+		path = path[:strings.LastIndexByte(path[:maxPath+1], '/')]
+		message = "in a member whose path is too long to show: " + message
+	}
+	return Violation{Path: path, Message: message}
 }
 
 // number writes f as JSON would.

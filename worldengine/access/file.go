@@ -74,7 +74,7 @@ func parse(data []byte, dir string, lookup func(string) (string, bool)) (Config,
 		json.WithUnmarshalers(notNull)); err != nil {
 		return Config{}, err
 	}
-	r := reader{Members: schemas.Members{File: ConfigName}, dir: dir, lookup: lookup}
+	r := reader{Members: schemas.Members{Schema: ConfigName}, dir: dir, lookup: lookup}
 	cfg := Config{Users: file.Users}
 	if file.TLS != nil {
 		cfg.TLS = r.tls(*file.TLS)

@@ -16,7 +16,7 @@ import (
 // compile checks the values of cfg and parses its templates. The error is a *schemas.ValidationError
 // with the paths of a configuration file.
 func compile(cfg *Config) (map[handoff.ProposalType][]template, error) {
-	m := &schemas.Members{File: ConfigName}
+	m := &schemas.Members{Schema: ConfigName}
 	if !isAddress(cfg.Address) {
 		m.Add("/address", "must be a host and a port in 1..65535, such as 127.0.0.1:25575")
 	}
