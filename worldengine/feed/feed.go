@@ -31,7 +31,8 @@ type Config struct {
 	Index     *index.Index
 	// Publish publishes a live message. It must not block.
 	Publish func(subject string, data []byte) error
-	// Listening reports whether a live message on a subject has a listener; nil: all are published.
+	// Listening reports whether a subject of live messages has a listener. If it is nil, all live
+	// messages are published.
 	Listening func(subject string) bool
 	// Damaged is called with each unreadable commit of a page, and the reason.
 	Damaged func(seq uint64, err error)
@@ -52,7 +53,7 @@ func New(config Config) *Feed {
 }
 
 // Appended publishes a message that this server has stored in the log. It never blocks: if too many
-// commits wait, the message is counted instead.
+// commits wait, Missed counts the message.
 func (f *Feed) Appended(seq uint64, msg *nats.Msg) {
 	commit := jetstream.RawStreamMsg{
 		Subject: msg.Subject, Sequence: seq, Header: msg.Header, Data: msg.Data,

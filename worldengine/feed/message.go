@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// causes has the causes with another name than the kind of their record.
+// causes has each cause whose name is not the kind of its record.
 var causes = map[commitlog.Kind]string{
 	commitlog.KindRun: "waiting", commitlog.KindEvents: "appended",
 }
@@ -82,8 +82,8 @@ func appendEvents(b []byte, run *runevents.Run, at time.Time) ([]byte, error) {
 	return b, err
 }
 
-// TownToken returns the token of a log message's town, "=world" if the message is of no town, and
-// "" if it does not name a town.
+// TownToken returns the town token of a log message: "=world" if the message is about no town, and
+// "" if neither the header nor the subject has a town token.
 func TownToken(subject string, header nats.Header) string {
 	return cmp.Or(header.Get(wire.TownTokenHeader), wire.LoggedTown(subject))
 }

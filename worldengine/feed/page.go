@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// ErrInvalidCursor: the cursor is no sequence that the log has reached.
+// ErrInvalidCursor: the cursor is no number, or lies beyond the end of the log.
 var ErrInvalidCursor = errors.New("begin again without `after`, or with \"0\"")
 
 // Bounds of one page.
@@ -26,14 +26,14 @@ const (
 	pageBytes  = 1_000_000
 	batch      = 256    // messages of one bulk read
 	maxLooked  = 5_000  // messages that are looked at
-	maxRemoved = 10_000 // removed messages that are told apart from damaged ones
+	maxRemoved = 10_000 // if more were removed, damaged ones count as removed
 )
 
 // Query says which commits to read.
 type Query struct {
 	After uint64
 	Limit int
-	// Towns are the tokens of the towns to read; nil for all towns and the commits of no town.
+	// Towns are the tokens of the towns to read; nil for all commits, also those about no town.
 	Towns []string
 }
 
@@ -50,8 +50,8 @@ type Page struct {
 	Commits []jsontext.Value `json:"commits"`
 	// Cursor is the last message that was read.
 	Cursor uint64 `json:"cursor,string"`
-	// Gap is true if the log no longer keeps messages between Query.After and Cursor, and these may
-	// be of Query.Towns.
+	// Gap is true if the log no longer keeps some messages between Query.After and Cursor that may be
+	// about Query.Towns.
 	Gap bool `json:"gap,omitzero"`
 	// Idle is true if the page has no commit and no gap, and the log ends with Cursor.
 	Idle bool `json:"-"`
@@ -88,8 +88,8 @@ func (f *Feed) Wait(ctx context.Context, q Query) (Page, error) {
 	}
 }
 
-// await waits until the index has a message behind the cursor of a query that the query may want,
-// and reports false if ctx is done before. It moves the cursor past other towns' messages.
+// await waits until the index has a message behind q.After that the query may want. It reports
+// false if ctx is done first. It moves q.After past messages of other towns.
 func (f *Feed) await(ctx context.Context, q *Query) bool {
 	x := f.config.Index
 	for ctx.Err() == nil {
@@ -129,7 +129,7 @@ func (f *Feed) Read(ctx context.Context, q Query) (Page, error) {
 			most = batch
 		} else if upTo := f.config.Index.Skip(q.Towns, r.page.Cursor); upTo > r.page.Cursor {
 			if upTo-r.page.Cursor > batch {
-				most = 1 // the next ones may be other towns' again
+				most = 1 // the next messages may be of other towns again
 			}
 			r.page.Cursor = upTo
 			continue
@@ -165,9 +165,9 @@ type reader struct {
 	room   int // bytes
 	looked int
 	full   bool
-	// first is the first message of the log, and removed has the removed ones behind it, both as of
-	// the last askRemoved. asked is set if that was after the last bulk read. If too many messages
-	// were removed to list them, first is beyond all messages.
+	// askRemoved sets first to the log's first message, and removed to the removed messages behind it.
+	// If these are too many to list, it sets first beyond all messages. asked is set if askRemoved was
+	// called after the last bulk read.
 	first   uint64
 	removed map[uint64]bool
 	asked   bool
@@ -217,8 +217,8 @@ func (r *reader) pass(seq uint64) {
 	r.full = r.full || r.looked == maxLooked
 }
 
-// absent handles undelivered messages before another one: they were removed from the log, or NATS
-// cannot read them. If too many were removed to list them, all count as removed.
+// absent handles the messages between the page's cursor and until, which the bulk read did not
+// deliver. They were removed from the log, or NATS cannot read them.
 func (r *reader) absent(ctx context.Context, until uint64) error {
 	for r.page.Cursor+1 < until && !r.full {
 		seq := r.page.Cursor + 1

@@ -1,6 +1,7 @@
 // Package lease elects the writer of a world: the one server of several that judges, commits and
 // answers. The lease is a key in the NATS bucket wire.WriterBucket, with the holder as its value
-// and a time to live. It saves servers from double work; the log's guards alone make commits safe.
+// and a time to live. It saves servers double work; the log's guards, not the lease, make commits
+// safe.
 package lease
 
 import (
@@ -36,14 +37,14 @@ type Lease struct {
 	JetStream jetstream.JetStream
 	World     string
 	Holder    string // differs from server to server
-	Replicas  int    // the bucket's, as many as the world's streams have
+	Replicas  int    // of the bucket; as many as the world's streams have
 	Logger    *slog.Logger
 
 	bucket jetstream.KeyValue // nil before the first use, and if the bucket may be gone
 }
 
 // Acquire waits until the lease is free, and takes it. It tries every 250 ms, even if NATS does not
-// answer. It returns ctx's error.
+// answer. It returns an error only when ctx ends.
 func (l *Lease) Acquire(ctx context.Context) (*Held, error) {
 	for {
 		held, err := l.Try(ctx)
@@ -85,7 +86,7 @@ func (l *Lease) hold(
 	return h, nil
 }
 
-// ask makes one request of the bucket, within TTL. It creates a missing bucket.
+// ask makes one request to the bucket, within TTL. It creates a missing bucket.
 func (l *Lease) ask(
 	ctx context.Context, do func(context.Context) (uint64, error),
 ) (revision uint64, err error) {
@@ -126,7 +127,7 @@ func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
 	})
 }
 
-// take takes the key if it is free, or renews it if it is this server's.
+// take takes the key if it is free, or renews it if this server has it.
 func (l *Lease) take(ctx context.Context) (uint64, error) {
 	revision, err := l.bucket.Create(ctx, key, []byte(l.Holder))
 	if !errors.Is(err, jetstream.ErrKeyExists) && !commitlog.IsWrongLastSequence(err) {
@@ -148,8 +149,8 @@ type Held struct {
 	until    atomic.Pointer[time.Time] // with the monotonic clock; nil if the lease is over
 }
 
-// Valid reports whether this server still counts as the holder. It needs no answer of NATS, so a
-// process that was suspended knows at once.
+// Valid reports whether this server still counts as the holder. It does not ask NATS, so a process
+// that was suspended knows at once.
 func (h *Held) Valid() bool { return h.left() > 0 }
 
 // Lost is closed when this server no longer counts as the holder, and by Release.
@@ -191,8 +192,8 @@ func (h *Held) keep(ctx context.Context) {
 	}
 }
 
-// renew renews the lease. If that fails, as after an unanswered attempt or without the bucket, it
-// takes the lease again, unless another server has it.
+// renew renews the lease. If the renewal fails, renew takes the lease again, unless another server
+// has it: the bucket may be gone, or an earlier renewal may have succeeded without an answer.
 func (h *Held) renew(ctx context.Context) error {
 	asked, l := time.Now(), h.lease
 	revision, err := l.ask(ctx, func(ctx context.Context) (uint64, error) {

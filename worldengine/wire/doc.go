@@ -25,7 +25,7 @@
 //	worldengine.v1.<world>.apply.<town token>           a command for the plugin of a town
 //	worldengine.v1.<world>.events.<town token>          a commit message, with its run events
 //
-// and keep their own streams on world.<world>.>, which no client publishes to. Plugins ask each
-// other on worldengine.v1.<world>.hosts.<town token> who hosts a town. TownToken says how a town id
-// becomes a town token.
+// The servers keep their own streams on world.<world>.>. No client publishes there. Plugins ask
+// each other on worldengine.v1.<world>.hosts.<town token> who hosts a town. TownToken says how a
+// town id becomes a town token.
 package wire

@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// Code is the machine code of an error reply. A client decides by it; the message is for people.
+// Code is the machine code of an error reply. Clients act on the code; the message is for people.
 type Code string
 
 // The codes of error replies. Errors has their meanings.
@@ -64,8 +64,8 @@ const (
 	RetryPaused  = 5 * time.Second
 )
 
-// ErrorSpec declares a code. The service answers by it, and cmd/internal/gen writes the table of
-// docs/contracts.md.
+// ErrorSpec declares a code. The service makes error replies from it, and cmd/internal/gen the
+// table of docs/contracts.md.
 type ErrorSpec struct {
 	Code   Code
 	Status int // the header Nats-Service-Error-Code
@@ -75,8 +75,8 @@ type ErrorSpec struct {
 	// Text is the message of the reply. If it is empty, the reply has the error's own text: the
 	// client caused the error, and the text names the fix.
 	Text string
-	// Routine errors are no trouble of the server although their status is 5xx: they are not
-	// logged.
+	// Routine is set if the server does not log the error, since it is no trouble of the server
+	// although its status is 5xx.
 	Routine bool
 	// When is the condition, and the remedy if there is one, for the docs.
 	When string

@@ -2,16 +2,16 @@ package wire
 
 // Headers of a reply.
 const (
-	// RunIDHeader names the run that judged a handoff, on the reply and on the log's messages.
+	// RunIDHeader is the ID of the run, on the reply to a handoff and on the log's messages.
 	RunIDHeader = "Run-Id"
 	// ResultRevisionHeader is the revision of the result in the reply, 0 or 1. On a request it asks
 	// for that revision.
 	ResultRevisionHeader = "Execution-Result-Revision"
-	// DryRunHeader is "true" on a handoff that is only to be judged: nothing is stored. The reply
-	// has it too. A server that does not know it executes the handoff.
+	// DryRunHeader is "true" on a handoff that is only to be judged: nothing is stored. The reply has
+	// it too. An old server, which does not know this header, executes the handoff.
 	DryRunHeader = "Dry-Run"
-	// DryRunApplyHeader is plugin or rcon on the reply of a dry run if a game would apply the
-	// command. The result is then the one that the rules expect; the game may decide otherwise.
+	// DryRunApplyHeader is "plugin" or "rcon" on a dry run's reply, if a game would apply the command.
+	// The result is then the one that the rules expect; the game may decide otherwise.
 	DryRunApplyHeader = "Dry-Run-Apply"
 	// RetryAfterHeader is how many milliseconds a 429 or 503 asks the client to wait.
 	RetryAfterHeader = "Retry-After-Ms"
@@ -21,9 +21,8 @@ const (
 	ErrorHeader = "Nats-Service-Error"
 )
 
-// UserHeader is the header in which a NATS server names the user that made a request that crosses
-// accounts: JSON with "user", "acc" and more. The server writes it last, after the headers of the
-// client.
+// UserHeader names the user who made a request, if the request crosses accounts: JSON with "user",
+// "acc" and more. A NATS server writes this header last, after the client's headers.
 const UserHeader = "Nats-Request-Info"
 
 // EventTypeHeader is the eventType of a run event on the bus.
@@ -31,7 +30,7 @@ const EventTypeHeader = "Event-Type"
 
 // Headers of the log's messages. On a town's message they describe the state after the commit.
 const (
-	// KindHeader is the kind of a commit record; run events that were appended have it too.
+	// KindHeader is the kind of the record. On the bus, only appended run events have this header.
 	KindHeader = "Kind"
 	// TownHeader is the town id, percent-encoded. A message leaves it out if the id is too long.
 	TownHeader = "Town-Id"
@@ -55,10 +54,10 @@ const (
 // Headers of the log's messages that the index reads. A message lacks those that do not apply.
 const (
 	// AtHeader is the persistedAt of the message: RFC 3339, UTC, milliseconds. The append authority
-	// stamps it, never before the town's or the run's last one.
+	// sets it, never earlier than in the last message of the town or the run.
 	AtHeader = "At"
-	// ArrivedHeader is on the first message of a run: when its handoff or signal arrived, which is
-	// the emittedAt of the first event.
+	// ArrivedHeader, on a run's first message, is the time when the run's handoff or signal arrived.
+	// The first event has the same time as its emittedAt.
 	ArrivedHeader = "Arrived"
 	// TownTokenHeader is the town token if the subject does not end with it.
 	TownTokenHeader = "Town-Token"
@@ -70,7 +69,7 @@ const (
 	RunSeqsHeader = "Run-Seqs"
 	// RunMovesHeader has the run-level types of the record's events, in order, with commas.
 	RunMovesHeader = "Run-Moves"
-	// TypeHeader is the type of the proposal, or the signal, with which the engine began the run.
+	// TypeHeader is what made the engine begin the run: the type of a proposal, or a signal.
 	TypeHeader = "Type"
 	// ClosingHeader is "true" if the record closes the run to all but the engine.
 	ClosingHeader = "Closing"
@@ -92,13 +91,13 @@ const (
 	// OriginalSubjectHeader is the subject that the message should have had on the bus or, if the
 	// log message cannot be read, the subject of the log message.
 	OriginalSubjectHeader = "Original-Subject"
-	// OriginalSizeHeader is the size in bytes of a body that is too large for the dead letter. The
-	// log has the record from which it was made, at the sequence in LogSeqHeader.
+	// OriginalSizeHeader is the size in bytes of a body that is too large for the dead letter. The log
+	// has the record from which the body was made, at the sequence in LogSeqHeader.
 	OriginalSizeHeader = "Original-Size"
 )
 
-// AskerHeader names the connection that asks who hosts a town, so that it does not answer its own
-// question.
+// AskerHeader names the connection that asks who hosts a town, so that the connection does not
+// answer itself.
 const AskerHeader = "Asker"
 
 // ServerHeaderPrefix begins the names of the headers to which NATS itself gives a meaning.

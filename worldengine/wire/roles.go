@@ -20,7 +20,8 @@ type RoleSpec struct {
 	Role Role
 	// Client is set if the users of the role are in the clients' account.
 	Client bool
-	// Towns, Actors and Read are set if these lists of the access file may bound users of the role.
+	// Towns, Actors and Read are set if the access file's list of that name may bound the role's
+	// users.
 	Towns, Actors, Read bool
 	// Does is the purpose, for the docs.
 	Does string

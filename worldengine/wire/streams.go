@@ -6,8 +6,8 @@ import "time"
 const (
 	// DefaultHistoryPerTown is how many commits (and as many refused runs) the log keeps per town.
 	DefaultHistoryPerTown = 10_000
-	// LeastHistoryPerTown is the least that handoffd accepts. A kill can undo the last events of
-	// the bus. To publish them again, the log must still have their commits.
+	// LeastHistoryPerTown is the shortest history that handoffd accepts. If a kill undoes the last
+	// events on the bus, the log must still have their commits, so that they are published again.
 	LeastHistoryPerTown = 1_000
 	// DefaultEventLimit is how many run events are kept on the bus.
 	DefaultEventLimit = 10_000_000

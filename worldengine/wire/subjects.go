@@ -21,7 +21,7 @@ func ValidateWorld(world string) error {
 	return nil
 }
 
-// SubjectPrefix returns how the subjects of all verbs of a world begin, without the last dot.
+// SubjectPrefix returns the beginning of the subjects of a world's verbs, without its last dot.
 func SubjectPrefix(world string) string { return "worldengine.v1." + world }
 
 // Subject returns the subject of a verb: worldengine.v1.<world>.<verb>. The verb may be a string
@@ -40,8 +40,8 @@ func VerbOf(subject string) Verb {
 // command (docs/plugin-protocol.md). "*" may stand for the token.
 func ApplySubject(world, townToken string) string { return Subject(world, "apply."+townToken) }
 
-// HostsSubject returns the subject on which plugins ask each other who hosts a town, or with
-// AllTownsToken all towns (docs/plugin-protocol.md). "*" may stand for the token.
+// HostsSubject returns the subject on which plugins ask each other who hosts a town or, with
+// AllTownsToken, who hosts any town (docs/plugin-protocol.md). "*" may stand for the token.
 func HostsSubject(world, townToken string) string { return Subject(world, "hosts."+townToken) }
 
 // AllTownsToken stands for all towns in a HostsSubject. It is no town's token.
@@ -66,14 +66,15 @@ func AlertSubject(world, code string) string { return "alerts.v1." + world + "."
 // the alert in AlertStream. "*" may stand for the sequence.
 func AcknowledgedSubject(world, seq string) string { return own(world, "acknowledged", seq) }
 
-// DeadLetterSubject returns the subject of a dead letter: the name of the derived stream that
-// refused it, the sequence of its log message, and its number among the messages derived from that
-// log message. "*" and ">" may stand for the tokens.
+// DeadLetterSubject returns the subject of a dead letter. stream is the name of the derived stream
+// that refused the message. logSeq is the sequence of the log message from which the message was
+// derived, and part is its number among the messages derived from there. "*" and ">" may stand for
+// the tokens.
 func DeadLetterSubject(world, stream, logSeq, part string) string {
 	return "deadletter.v1." + world + "." + stream + "." + logSeq + "." + part
 }
 
-// logged and refused are the third token of the subjects of the log that end with a town token.
+// logged or refused is the third token of each log subject that ends with a town token.
 const (
 	logged  = "log"
 	refused = "refused"
@@ -104,7 +105,7 @@ func SignalSubject(world string) string { return own(world, "signal") }
 // StandbySubject returns the subject on which servers say that they stand by.
 func StandbySubject(world string) string { return own(world, "standby") }
 
-// RunSubject returns the subject of a run's messages in the log between commits of its town.
+// RunSubject returns the log subject of the messages of a run that are no commits of a town.
 func RunSubject(world, runID string) string { return own(world, "run", runID) }
 
 // RestoringSubject returns the subject of RestoringStream. There are no messages on it.
@@ -115,13 +116,13 @@ func own(world string, tokens ...string) string {
 	return "world." + world + "." + strings.Join(tokens, ".")
 }
 
-// CrossedSubject returns the subject in the world's account on which a client's request on subject
-// arrives. Clients cannot publish on it; NATS carries their requests across.
+// CrossedSubject returns the subject on which a request arrives in the world's account, if a client
+// has published it on subject. Clients cannot publish there; NATS carries their requests across.
 func CrossedSubject(subject string) string { return "clients." + subject }
 
-// AstraySubject returns the subject, without subscribers, to which NATS diverts what clients
-// publish on a subject that is not theirs. "*" in subject becomes "$1", "$2" and so on, as NATS
-// mappings require.
+// AstraySubject returns a subject without subscribers. NATS diverts to it all that clients publish
+// on subject, if they may only receive on subject. "*" in subject becomes "$1", "$2" and so on, as
+// NATS mappings require.
 func AstraySubject(subject string) string {
 	tokens := strings.Split(subject, ".")
 	for i, wildcards := 0, 0; i < len(tokens); i++ {

@@ -2,7 +2,7 @@ package wire
 
 import "regexp"
 
-// packages matches the names of packages that the texts of errors begin with.
+// packages matches the package names at the beginning of an error's text.
 var packages = regexp.MustCompile(`^((access|apply|backup|bench|feed|handoff|natsconn|rcon|runevents|` +
 	`schemas|server|service|town|webhook|worldengine): )+`)
 

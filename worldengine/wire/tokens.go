@@ -13,12 +13,12 @@ import (
 // of the world. No town has this token.
 const worldToken = "=world"
 
-// UnknownTownToken stands for the town in the subject of the refused runs of towns that do not
-// exist. They share it because NATS keeps memory for each subject, and clients can make up any
-// number of town ids. No town has this token.
+// UnknownTownToken stands for all towns that do not exist, in the subject of their refused runs.
+// One subject for all bounds the memory of NATS, since clients can make up any number of town ids.
+// No town has this token.
 const UnknownTownToken = "=unknown"
 
-// TokenOf returns the town token of a record's events; "" is the world.
+// TokenOf returns TownToken of a record's town, or worldToken if the record has no town.
 func TokenOf(townID string) string {
 	if townID == "" {
 		return worldToken
@@ -29,9 +29,9 @@ func TokenOf(townID string) string {
 // maxToken bounds a town token in bytes, since NATS bounds the line with the subject.
 const maxToken = 128
 
-// TownToken returns the subject token of a town: the UTF-8 of its id with every byte outside
-// A-Z a-z 0-9 _ - percent-encoded; one longer than 128 bytes becomes '=' and the lower-case hex
-// SHA-256 of the id. Two ids have the same token only if they are the same.
+// TownToken returns the subject token of a town: the UTF-8 of its id with every byte outside A-Z
+// a-z 0-9 _ - percent-encoded. Instead of a token of more than 128 bytes, it returns '=' and the
+// lower-case hex SHA-256 of the id. Two ids have the same token only if they are the same.
 func TownToken(townID string) string {
 	token := PercentEncode(townID)
 	if len(token) <= maxToken {

@@ -63,7 +63,7 @@ const (
 	AlertAck Verb = "alert.ack"
 	// ApprovalList returns a page of the proposals that wait for a person's approval.
 	ApprovalList Verb = "approval.list"
-	// ApprovalDecide approves or denies such a proposal.
+	// ApprovalDecide approves or denies a proposal that waits.
 	ApprovalDecide Verb = "approval.decide"
 	// WhoAmI returns the sender's rights.
 	WhoAmI Verb = "whoami"
@@ -91,8 +91,8 @@ type VerbSpec struct {
 	// request. A handoff and a run.append have keys instead, which make a repetition safe.
 	Changes bool
 	// Signal is set if a refusal leaves a SignalRejected even when the sender has no right to the
-	// verb. It is not set for approval.decide: that verb crosses from the clients' account, in
-	// which the reply subject of any user's request may lead to it.
+	// verb. It is not set for approval.decide, which crosses from the clients' account: there, any
+	// user's request may have approval.decide as its reply subject.
 	Signal bool
 	// AnswerWithin is how long NATS can still carry an answer back to a client; 30 s by default.
 	AnswerWithin time.Duration
