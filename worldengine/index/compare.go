@@ -25,9 +25,9 @@ const compareTries = 25
 
 var comparePause = 100 * time.Millisecond // tests shorten it
 
-// Compare returns the rows, in the order of the log, in which the file of an index differs from the
-// log up to a sequence. A server may be using the file; Compare changes nothing. A row of a message
-// that the log has forgotten is no difference.
+// Compare returns the differences between the file of an index and the log up to end, in the order
+// of the log. A server may be using the file; Compare changes nothing. A row of a message that the
+// log has forgotten is no difference.
 func Compare(
 	ctx context.Context, source Source, dir, world string, end uint64,
 ) ([]Difference, error) {
@@ -51,7 +51,7 @@ func Compare(
 			return errEnough
 		}
 		for ; n <= used.count && used.row(n).Seq < seq; n++ {
-			e := used.entry(used.row(n)) // later rows of its run depend on it
+			e := used.entry(used.row(n)) // the log has forgotten it, but later rows of its run depend on it
 			right.insert(&e)
 		}
 		e := newEntry(seq, subject, header)

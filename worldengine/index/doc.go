@@ -1,11 +1,11 @@
 // Package index finds things in the log of a world: accepted keys, runs, the newest record of a
-// town, lists. It is local and disposable: its deletion loses nothing.
+// town, lists. It is local, and rebuilt from the log if lost; only samples then lack figures.
 //
-// The index has a row for each log message, in the order of the log, made of the subject and the
-// headers alone. Its file has these rows; numbers of names and links between rows are made when the
-// file is read. So an index that grew with the log has the same file as one rebuilt from it, unless
-// the log has forgotten messages since. Rows of forgotten messages are harmless: whoever follows a
-// row reads its record, which is then gone. Fingerprints stand for keys and run ids; the record
+// The index has a row for each log message, in the order of the log, made from the message's
+// subject and headers alone. Its file has these rows; numbers of names and links between rows are
+// made when the file is read. So an index that grew with the log has the same file as one rebuilt
+// from it, unless the log has forgotten messages since. Rows of forgotten messages are harmless,
+// since readers of a row also read its record. Fingerprints stand for keys and run ids; the record
 // shows whether a hit is right.
 //
 // Samples count the handoffs of each minute of the last 25 hours. Outcomes are counted from the

@@ -16,12 +16,13 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// entry is a row with its names: as a log message gives it, and as the file has it.
+// entry is a row with its names, as newEntry reads it from a log message and decode from the file.
 type entry struct {
 	facts
 	words
 	town, actor string
-	// moves are the run-level events of a log message, with commas; they lead to its status.
+	// moves are the types of a log message's run-level events, with commas. move derives the run's
+	// status from them.
 	moves string
 }
 
@@ -78,7 +79,7 @@ func (e *entry) place(subject string, header nats.Header) {
 }
 
 // fingerprint is the first 8 bytes of the SHA-256 of s, 0 for "". Two keys hardly ever have the
-// same.
+// same fingerprint.
 func fingerprint(s string) uint64 {
 	if s == "" {
 		return 0

@@ -57,7 +57,7 @@ func readFrame(r io.Reader, buffer *[]byte) (payload []byte, err error) {
 
 // encode appends the payload of a row.
 func (e *entry) encode(b []byte) []byte {
-	b, _ = binary.Append(b, binary.LittleEndian, &e.facts) // it has no other types
+	b, _ = binary.Append(b, binary.LittleEndian, &e.facts) // all members have a fixed size
 	return append(b, strings.Join([]string{
 		e.town, e.actor, e.kind, e.status, e.result, e.reason, e.typ}, "\n")...)
 }
@@ -76,7 +76,7 @@ func (e *entry) decode(payload []byte) bool {
 	return true
 }
 
-// file is the file of an index; it has the first rows of a state.
+// file is the file of an index. It has the first rows of a state, or all.
 type file struct {
 	path, head string
 	state      *state // whose rows the file has; nil if the file must be written anew
@@ -88,7 +88,7 @@ func newFile(dir, world string) *file {
 	return &file{path: filepath.Join(dir, "rows"), head: "worldengine index 4 " + world}
 }
 
-// errForeign: the file is of another world or format, or its begin is damaged.
+// errForeign: the file is of another world or format, or its beginning is damaged.
 var errForeign = errors.New("damaged, or of another world or format")
 
 // read reads the file up to its first bad frame; rest is the number of bytes from there on. If the
@@ -111,8 +111,8 @@ func (f *file) read() (s *state, rest int64, err error) {
 	return s, info.Size() - good, nil
 }
 
-// readRows returns the state in a file of a size up to its first bad frame, and the length of that
-// part.
+// readRows returns the state in the frames of a file before the first bad one, and the length of
+// these frames. size is the length of the file.
 func readRows(r io.Reader, head string, size int64) (*state, int64, error) {
 	in, buffer := bufio.NewReaderSize(io.LimitReader(r, size), 1<<20), make([]byte, 1<<10)
 	payload, err := readFrame(in, &buffer)
@@ -132,7 +132,7 @@ func readRows(r io.Reader, head string, size int64) (*state, int64, error) {
 }
 
 // flush writes the rows of s that the file lacks: all rows if the file has another state's rows, or
-// if somebody deleted it. view is a copy of s.
+// if somebody deleted the file. view is a copy of s.
 func (f *file) flush(s *state, view state) error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return err

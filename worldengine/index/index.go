@@ -28,8 +28,8 @@ type Config struct {
 	// Lost gets the rows, ascending, that the log no longer has because it lost its end or was
 	// replaced. Open calls Lost before it returns; with nil, the rows are ignored.
 	Lost func(rows []Row)
-	// Woken, if set, is called before a Wait that had to wait returns. If several wake at one
-	// instant, a simulation thus decides which of them continues first.
+	// If Woken is set, each Wait that had to wait calls it before it returns. A simulation thus
+	// decides which of several calls of Wait continues first.
 	Woken func(ctx context.Context)
 }
 
@@ -52,21 +52,21 @@ type Index struct {
 	// wanted asks follow, the only reader of the log, to close a gap.
 	wanted chan struct{}
 	stop   context.CancelFunc
-	closed <-chan struct{} // when stop is called
-	file   *file           // nil in memory; used by one goroutine at a time
+	closed <-chan struct{} // closed when stop is called
+	file   *file           // nil without Config.Dir; used by one goroutine at a time
 	done   sync.WaitGroup
 
 	mu       sync.RWMutex
 	s        *state
 	samples  samples
-	ahead    []entry       // Put after a gap, ascending
+	ahead    []entry       // entries that were Put after a gap, ascending
 	moved    chan struct{} // closed when position moves; nil if nobody waits
 	total    uint64        // end of the log when building began; 0 when the index is built
-	failures int           // of readings of the log
-	failed   error         // of the last reading that failed
+	failures int           // number of failed readings of the log
+	failed   error         // error of the last failed reading
 }
 
-// gapWait is how long Wait leaves it to Put to close a gap.
+// gapWait is how long Wait waits for Put to close a gap, before it asks follow.
 const gapWait = 20 * time.Millisecond
 
 // Put adds a message that this process has committed at a sequence, unless the index has it.
@@ -149,8 +149,8 @@ func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 	}
 }
 
-// failedSince returns the error of the last reading of the log that failed, if the count of
-// failures has changed from failures.
+// failedSince returns the error of the last failed reading of the log; nil if none has failed since
+// the number of failures was failures.
 func (ix *Index) failedSince(failures int) error {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -229,8 +229,8 @@ func (ix *Index) Position() uint64 {
 	return ix.s.position
 }
 
-// Progress returns Position and, while the index is still being built since Open, the end of the
-// log at Open; otherwise total is 0.
+// Progress returns Position as done. total is the end of the log at Open, or 0 if the index has
+// followed the log to its end.
 func (ix *Index) Progress() (done, total uint64) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()

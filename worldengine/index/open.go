@@ -137,14 +137,14 @@ func surplus(ctx context.Context, source Source, s *state) (lost []Row, err erro
 	if err != nil || s.count == 0 {
 		return nil, err
 	}
-	// compare returns whether the log lacks the message of a row; neither, if the log may have
-	// discarded the message.
+	// compare returns whether the log has or lacks the message of a row. Both are false if the log may
+	// have discarded the message.
 	compare := func(n uint32) (has, lacks bool) {
 		e, readErr := next(ctx, source, s.row(n).Seq-1)
 		err = cmp.Or(err, readErr)
 		switch {
 		case e == nil:
-			has = s.row(n).Seq <= end // all from here on was discarded
+			has = s.row(n).Seq <= end // the log has discarded all messages from here on
 		case e.Seq > s.position:
 			return false, false
 		default:

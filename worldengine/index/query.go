@@ -115,8 +115,8 @@ func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []R
 	return rows
 }
 
-// Newest returns, by token, the sequences of the newest rows on the log subjects of the towns of
-// Towns.
+// Newest returns the towns that Towns returns: by token, the sequence of the newest row on the
+// town's log subject.
 func (ix *Index) Newest(flag Flag) map[string]uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -130,7 +130,7 @@ func (ix *Index) Newest(flag Flag) map[string]uint64 {
 }
 
 // Waiting returns the first sequence, ascending, of each unfinished run that was recorded as
-// waiting before a time. Some of these runs may be judged by now.
+// waiting before a time. Some of these runs may have been judged meanwhile.
 func (ix *Index) Waiting(before time.Time) (seqs []uint64) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -145,7 +145,7 @@ func (ix *Index) Waiting(before time.Time) (seqs []uint64) {
 	return seqs
 }
 
-// Appended returns the first rows after a sequence, at most limit, that other producers appended.
+// Appended returns the first rows after a sequence, at most limit, that are of appended events.
 func (ix *Index) Appended(after uint64, limit int) []Row {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
@@ -158,9 +158,9 @@ func (ix *Index) Appended(after uint64, limit int) []Row {
 	return rows
 }
 
-// Skip returns the last sequence up to which all messages behind after are of other towns than
-// those with tokens. It looks at no more than searchTurn rows. It stops at a message that the index
-// lacks, and at a refused run of an unknown town: both may be of any town.
+// Skip returns the sequence to which a reader of the towns with tokens can skip from after: all
+// messages up to it are of other towns. It looks at no more than searchTurn rows. It stops at a
+// message that the index lacks, and at a refused run of an unknown town: both may be of any town.
 func (ix *Index) Skip(tokens []string, after uint64) uint64 {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()

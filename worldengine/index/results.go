@@ -7,8 +7,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// results are the rows with results of a town, or of the world: a list for each status and subject,
-// in the order of the log. So the rows after a sequence are counted without a walk.
+// results are the rows with results of a town, or of the world. Each status has a list of the rows
+// on the log subject, and one of the others, in the order of the log. So a binary search counts the
+// rows after a sequence.
 type results []resultRows
 
 type resultRows struct {

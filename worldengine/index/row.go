@@ -28,7 +28,7 @@ type Row struct {
 	At     time.Time // persistedAt, in UTC and ms
 	Town   string    // town token
 	Kind   commitlog.Kind
-	Status runevents.RunStatus // the run's status after it
+	Status runevents.RunStatus // the run's status after the row
 	Last   uint32              // runSeq of its last event
 	Flags  Flag
 }
@@ -43,7 +43,7 @@ type facts struct {
 	Flags      Flag
 }
 
-// words are the names of a row that are of closed sets, so that few combinations of them exist.
+// words are the names of a row from small closed sets, so that few combinations of them exist.
 type words struct{ kind, status, result, reason, typ string }
 
 // row is a row in memory: 72 bytes without pointers. Names are numbers of dictionaries. The number
@@ -51,7 +51,7 @@ type words struct{ kind, status, result, reason, typ string }
 type row struct {
 	facts
 	words, town, actor uint32
-	prevTown, prevRun  uint32 // the rows before it of its town and run
+	prevTown, prevRun  uint32 // the row before this one of the same town, and of the same run
 	run                uint32 // number of the run
 }
 

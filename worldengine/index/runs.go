@@ -13,12 +13,12 @@ type Filter struct {
 	Towns []string // the town of the first row; none for every town
 	// From and To bound the persistedAt of a run's first row: From <= at < To; zero for open.
 	From, To time.Time
-	// Status is the newest row's status of the run, such as RUNNING, or of the result, such as
-	// rejected.
+	// Status is a status that the run's newest row has: of the run, such as RUNNING, or of the result,
+	// such as rejected.
 	Status string
 	// ActorID and Type are of the first row; Type is the type of a proposal, or a signal.
 	ActorID, Type string
-	Reason        string // reason code of the result, of the newest row
+	Reason        string // reason code of the result in the newest row
 	// ID is the beginning of an id of the run: its own, its key, or the id of its handoff or its
 	// result, with or without the word before the hash. The index ignores it.
 	ID string
@@ -36,8 +36,8 @@ type Page struct {
 	Places []uint64
 	// Next is the value of after that continues the list; 0 at the end.
 	Next uint64
-	// Looked is how many runs were searched for this page. To is the persistedAt of the first row
-	// of the last of these runs; zero if there was none.
+	// Looked is how many runs were searched for this page. To is the persistedAt of the first row of
+	// the last run that was searched; zero if there was none.
 	Looked int
 	To     time.Time
 }
@@ -89,7 +89,7 @@ func newSearch(state *state, f Filter) search {
 	for _, townID := range f.Towns {
 		s.inTowns[s.town(wire.TownToken(townID))] = true
 	}
-	delete(s.inTowns, 0) // for towns without rows
+	delete(s.inTowns, 0) // the number of each town without rows
 	if f.AfterMark != nil {
 		s.filter.Oldest, s.mark = true, *f.AfterMark
 		s.filter.From, s.filter.To = time.Time{}, time.Time{}
@@ -98,7 +98,8 @@ func newSearch(state *state, f Filter) search {
 }
 
 // rowsBehind returns the rows to search, in the order of the list: those behind the row at a
-// sequence, or all if it is 0. If the filter has one town and no mark, they are the town's.
+// sequence, or all if it is 0. If the filter has one town and no mark, rowsBehind returns only rows
+// of that town.
 func (s *search) rowsBehind(after uint64) iter.Seq[*row] {
 	return func(yield func(*row) bool) {
 		if len(s.filter.Towns) == 1 && s.filter.AfterMark == nil {

@@ -24,7 +24,8 @@ const (
 	perMinute   = int64(time.Minute / time.Millisecond)
 )
 
-// cancelled counts the handoffs whose run was cancelled, beside the statuses of results.
+// cancelled is the outcome of a handoff whose run was cancelled. Other outcomes are statuses of
+// results.
 const cancelled = "cancelled"
 
 // samples count, for each minute, the handoffs whose end is in the log up to Position. Samples
@@ -47,7 +48,7 @@ func newMinute(at int64) minute {
 	return minute{At: at, Outcomes: map[string]int64{}, Took: map[int]int64{}}
 }
 
-// of returns a minute; nil for one that is too old.
+// of returns the counts of a minute; nil if the minute is too old.
 func (p *samples) of(at int64) *minute {
 	m := &p.Minutes[uint64(at)%KeptMinutes]
 	if m.At < at || m.Outcomes == nil {
@@ -59,7 +60,7 @@ func (p *samples) of(at int64) *minute {
 	return m
 }
 
-// take counts a row if it ends the run of a handoff. It returns when the handoff had arrived.
+// take counts a row if it ends the run of a handoff. arrived is when the handoff arrived.
 func (p *samples) take(s *state, r *row) (arrived int64, ends bool) {
 	outcome := s.outcome(r)
 	if outcome == "" {
@@ -87,8 +88,8 @@ func (p *samples) answer(at, took int64, waited bool) {
 	}
 }
 
-// Answered counts the time from the arrival of a handoff to its answer, which no row has, since a
-// row is stamped before its commit. take counts the wait of a run with several rows.
+// Answered counts the time from the arrival of a handoff to its answer. No row has that time, since
+// a row's At precedes its commit. take counts the wait of a run with several rows.
 func (ix *Index) Answered(runID string, at time.Time, took time.Duration) {
 	hash := fingerprint(runID)
 	ix.mu.Lock()
@@ -121,7 +122,7 @@ func (s *state) outcome(r *row) string {
 
 func (s *state) arrived(run uint32) int64 { return s.first(run).At - int64(s.first(run).Waited) }
 
-// bucket returns the bucket of a time: eight for each doubling.
+// bucket returns the bucket of a time; a time twice as long is eight buckets higher.
 func bucket(ms int64) int { return int(8 * math.Log2(float64(max(ms, 0)+1))) }
 
 // least returns the shortest time of a bucket.
@@ -135,9 +136,9 @@ func (ix *Index) sample() {
 	ix.samples.Position = max(ix.samples.Position, ix.s.position)
 }
 
-// Samples returns a sample for each step between from and to. It counts the handoffs of towns whose
-// commits the log still keeps, or all handoffs if towns is nil. If towns is not nil, answer times
-// end at persistedAt, not when the answer is sent.
+// Samples returns a sample for each step between from and to. If towns is nil, it counts all
+// handoffs. Else it counts those handoffs of the towns whose commits the log still keeps, and
+// answer times end at persistedAt, not when the answer is sent.
 func (ix *Index) Samples(
 	towns []string, from, to time.Time, step time.Duration, now time.Time,
 ) (all []messages.Sample) {
@@ -146,7 +147,7 @@ func (ix *Index) Samples(
 	s, of := ix.s, map[uint32]bool{}
 	var counted samples
 	if towns == nil {
-		counted = ix.samples // the copy gets only waits, which are no part of the maps
+		counted = ix.samples // the copy shares the maps, and only waits are added to it
 	}
 	for _, token := range towns {
 		of[s.town(token)] = true
@@ -168,7 +169,7 @@ func (ix *Index) Samples(
 	return all
 }
 
-// sum returns the sample of a step, which has lasted for some time.
+// sum returns the sample of a step; lasted is how much of the step is over.
 func (p *samples) sum(at time.Time, step, lasted time.Duration) messages.Sample {
 	total, until := newMinute(0), at.Add(step).UnixMilli()/perMinute
 	for n := at.UnixMilli() / perMinute; n < until; n++ {
@@ -191,8 +192,8 @@ func (p *samples) sum(at time.Time, step, lasted time.Duration) messages.Sample 
 	}
 }
 
-// quantile returns the least time of the bucket that has a percentile of the counted times; nil
-// without times.
+// quantile returns the least time of the bucket with a percentile of the counted times; nil if no
+// times were counted.
 func quantile(took map[int]int64, percent int64) *int64 {
 	rank := int64(99)
 	for _, count := range took {

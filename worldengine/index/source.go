@@ -43,9 +43,9 @@ func (s logSource) EachAfter(
 	return s.oneByOne(ctx, seq, end, visit)
 }
 
-// A log that seems to end early is asked endTries times, with pauses. For NATS says "not found" on
-// any trouble with its store, and about a message that a new leader has not applied. After endTries
-// the rest counts as expired, or changed on the disk.
+// If the log seems to end early, next asks it endTries times, with pauses: NATS also says "not
+// found" if it has trouble with its store, or if a new leader has not applied a message. After
+// endTries, the rest counts as expired, or changed on the disk.
 const (
 	endTries = 8
 	endPause = 250 * time.Millisecond

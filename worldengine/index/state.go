@@ -18,7 +18,7 @@ type state struct {
 	actors   dictionary[string]
 	words    dictionary[words]
 	chunks   []*[chunkRows]row
-	count    uint32 // number of rows, and of the newest row
+	count    uint32 // number of rows; the newest row has this number
 	position uint64 // up to here the state has every kept message of the log
 	towns    []chain
 	runs     []chain
@@ -52,8 +52,8 @@ func newDictionary[T comparable]() dictionary[T] {
 	return dictionary[T]{[]T{empty}, map[T]uint32{empty: 0}}
 }
 
-// number returns the number of a name, and numbers a clone of a new name: name itself keeps a
-// message in memory.
+// number returns the number of a name, and numbers a clone of a new name: name itself would keep a
+// whole message in memory.
 func (d *dictionary[T]) number(name T, clone func(T) T) uint32 {
 	n, known := d.numbers[name]
 	if !known {
@@ -105,11 +105,11 @@ func (s *state) run(runID uint64) uint32 {
 	return s.runIDs.get(runID)
 }
 
-// first and last return a row of a run.
+// first and last return the first and the last row of a run.
 func (s *state) first(run uint32) *row { return s.row(s.runs[run].first) }
 func (s *state) last(run uint32) *row  { return s.row(s.runs[run].last) }
 
-// insert adds the row of an entry that has its status, and links it.
+// insert adds and links the row of an entry whose status is set.
 func (s *state) insert(e *entry) {
 	if s.count%chunkRows == 0 {
 		s.chunks = append(s.chunks, new([chunkRows]row))

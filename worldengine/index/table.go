@@ -2,8 +2,8 @@ package index
 
 import "math/bits"
 
-// table finds row or run numbers by a hash: open addressing, without pointers. The rows have the
-// hashes, so two numbers of the same hash are the same entry.
+// table finds row or run numbers by a hash: open addressing, without pointers. The hash of a number
+// is read from its row. Two numbers with the same hash share one slot.
 type table struct {
 	slots []uint32 // a power of two; 0 is free
 	used  int

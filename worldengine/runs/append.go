@@ -16,8 +16,8 @@ import (
 // Append is the append authority for producers other than the engine. It persists events of one
 // run, together or not at all, and returns the runSeq and time of each, in the order of writes.
 //
-// A new event gets the run's next runSeq, which is unique and grows for all producers, and the
-// append authority's time as its persistedAt. If the run has an event with the same (runId,
+// A new event gets the run's next runSeq, from one sequence for all producers, and the append
+// authority's time as its persistedAt. If the run has an event with the same (runId,
 // idempotencyKey), nothing is stored, and the write gets that event's eventId, runSeq and
 // persistedAt. If that event has expired, the write may be stored again with a new runSeq. A run of
 // which nothing is kept begins at runSeq 1 again. Events of unknown types are stored like any
@@ -43,7 +43,7 @@ type Sender struct {
 	// Name is the appendedBy of the events.
 	Name string
 	// MayRead returns an error, the same for all towns, if the sender may not read the runs of the
-	// town with a token. It is nil if the sender may read all towns.
+	// town with a token. MayRead is nil if the sender may read all towns.
 	MayRead func(townToken string) error
 }
 
@@ -61,8 +61,8 @@ func (s *Store) Submit(
 	if err := runevents.CheckAppend(writes); err != nil {
 		return err
 	}
-	// A run has turns as a town has. A town with this name as its id would share them, which is
-	// harmless.
+	// A run has turns as a town has. A town with this name as its id would share the run's turns,
+	// which is harmless.
 	return s.Queue.Submit("run "+writes[0].RunID, func(ctx context.Context) {
 		appended, err := []runevents.Appended(nil), queue.ErrPanicked
 		defer func() { client.Answer(appended, err) }()
@@ -75,8 +75,8 @@ const appendingTimeout = 10 * time.Second
 // append decides about writes by this writer's knowledge of their run, and stores the new ones,
 // guarded by the run's last message in the log. It is called in the run's turn.
 //
-// The knowledge may be behind the log, so a refusal counts only if the run was read afresh. A
-// duplicate counts anyway: a persisted event does not change.
+// The knowledge may be behind the log, so a refusal counts only if the run has just been read. A
+// duplicate always counts: a persisted event does not change.
 func (s *Store) append(
 	ctx context.Context, from Sender, townID string, writes []runevents.Write,
 ) (appended []runevents.Appended, err error) {
@@ -111,8 +111,8 @@ func (s *Store) append(
 	return appended, err
 }
 
-// known returns a run, and whether it was read afresh. It reads a run that the cache lacks, or that
-// the engine may have gone on with.
+// known returns a run, and whether it has just been read from the log. It reads the run if the
+// cache lacks it, or if the engine has not ended it.
 func (s *Store) known(ctx context.Context, runID string) (run *knownRun, fresh bool, err error) {
 	if run = s.cache.take(runID); run == nil {
 		run = s.newKnownRun(runID)
@@ -130,8 +130,8 @@ func (s *Store) newKnownRun(runID string) *knownRun {
 }
 
 // plan is RunState.Plan, and also checks the town of the run. Duplicates may name any town, since
-// the town is no part of their key. A sender that may not read the run gets the refusal that a run
-// without events would give; if there is none, the error of MayRead.
+// the town is no part of their key. If the sender may not read the run, it gets the refusal that a
+// run without events would give or, if that would not refuse, MayRead's error.
 func (s *Store) plan(
 	run *knownRun, from Sender, townID string, writes []runevents.Write,
 ) (runevents.Plan, error) {

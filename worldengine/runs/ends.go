@@ -92,8 +92,8 @@ func (e *Ends) known(ctx context.Context, runID string) (runevents.Snapshot, err
 
 // Failed returns a run whose end allows a retry: it failed without reaching a plugin or console
 // (RETRY_STEP of Execution Semantics v1; docs/adr/0026-a-retry-is-another-run.md). The town's
-// present state and the key's receipt decide the rest. With a refusal, the Failed has no handoff,
-// and the town only if that is known.
+// present state and the key's receipt decide the rest. If Failed returns a refusal, the result has
+// no handoff, and its town only if the run's end is kept.
 func (e *Ends) Failed(ctx context.Context, runID string) (Failed, *approval.Refusal, error) {
 	rec, seq, err := e.End(ctx, runID)
 	switch {

@@ -35,9 +35,9 @@ const (
 	readAtOnce = 200
 )
 
-// List returns up to limit runs that come after the given place (0 for the first, then the Next of
-// the page before), fewer if they have more than PageBytes or if the search for them takes long. Runs
-// that the log does not keep whole, or that are damaged, are left out.
+// List returns up to limit runs that come after the given place: 0 for the first page, then the
+// Next of the page before. It returns fewer if they have more than PageBytes, or if the search
+// reads too many runs. Runs that the log does not keep whole, or that are damaged, are left out.
 func (s *Store) List(ctx context.Context, filter index.Filter, after uint64, limit int) (messages.Runs, error) {
 	mark, err := s.index.Sync(ctx)
 	if err != nil {

@@ -20,10 +20,10 @@ const (
 	lagHigh      = 5 * time.Second // above it PROJECTOR_LAG_HIGH is raised
 )
 
-// Project raises alerts about the invalid events that others append, until ctx is done: before
-// anybody reads their runs (RunEvents v2.0.1, section 5.3; docs/adr/0024). An append projects its
-// events in the turn of its run. Project finds the appended rows of the index that no turn has
-// projected: an earlier server has died, or an append got no answer. It retries errors for ever.
+// Project raises alerts about the invalid events that others append, even if nobody reads their
+// runs (RunEvents v2.0.1, section 5.3; docs/adr/0024). An append projects its events in the turn of
+// its run. Project finds the appended rows of the index that no turn has projected, because an
+// earlier server died or an append got no answer. It goes on after errors, until ctx is done.
 func (s *Store) Project(ctx context.Context) {
 	s.projects.Store(true)
 	p := projector{Store: s, began: s.config.Now()}
@@ -42,12 +42,12 @@ type projector struct {
 
 // waiting is the rows that wait to be projected, after an error.
 type waiting struct {
-	since time.Time // persistedAt of the first one, or when its server began to project
+	since time.Time // persistedAt of the first row or, if later, the start of Project
 	rows  uint64
 }
 
-// look projects the rows that wait. It raises PROJECTOR_LAG_HIGH once each time that the lag becomes
-// too high.
+// look projects the rows that wait. It raises PROJECTOR_LAG_HIGH once each time the lag becomes too
+// high.
 func (p *projector) look(ctx context.Context) {
 	if err := p.projectRows(ctx); err != nil && ctx.Err() == nil {
 		p.config.Logger.Warn("appended events cannot be read for projections; will try again",
@@ -114,9 +114,9 @@ func (s *Store) projectRow(ctx context.Context, row *index.Row) error {
 	return err
 }
 
-// ProjectorLag returns how long the oldest record of events that waits to be projected has been
-// persisted, or has waited for this server, and counts the first ones that wait. At most 1 s is
-// normal (Execution Semantics v1, section 1.4).
+// ProjectorLag returns how long the oldest row that waits to be projected has waited, since its
+// persistedAt or, if later, since the start of Project. behind counts the rows that wait, up to
+// window. At most 1 s is normal (Execution Semantics v1, section 1.4).
 func (s *Store) ProjectorLag() (lag time.Duration, behind uint64) {
 	waits := s.waits.Load()
 	if waits == nil {
@@ -125,8 +125,8 @@ func (s *Store) ProjectorLag() (lag time.Duration, behind uint64) {
 	return max(s.config.Now().Sub(waits.since), 0), waits.rows
 }
 
-// raise raises alerts about a run, once Project was called. It raises none if the log does not keep
-// the whole run, since they would mislead.
+// raise raises alerts about a run if Project was called. It raises none if the log does not keep
+// the whole run, since such alerts would mislead.
 func (s *Store) raise(run *knownRun, alerts ...runevents.Alert) {
 	if run.cut || !s.projects.Load() {
 		return
@@ -136,9 +136,9 @@ func (s *Store) raise(run *knownRun, alerts ...runevents.Alert) {
 	}
 }
 
-// skips reports whether records of a run skip a runSeq, and raises an alert about it. The run is then
-// read again from its beginning. A gap that the log has too is natural (Execution Semantics v1,
-// section 1.5, rule 1).
+// skips reports whether records of a run skip a runSeq, and raises an alert about it. The caller
+// then reads the run again from its beginning. A gap that the log has too is natural (Execution
+// Semantics v1, section 1.5, rule 1).
 func (s *Store) skips(run *knownRun, records []runevents.Record) bool {
 	if len(records) == 0 || !runevents.DetectNonContiguous(run.last, records[0].RunSeq) {
 		return false

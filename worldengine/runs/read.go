@@ -86,7 +86,7 @@ func (s *Store) SnapshotAt(
 	return &snapshot, nil
 }
 
-// View is Get with the members of a row in a list.
+// View returns a run as a row of a list. It fails as Get does.
 func (s *Store) View(ctx context.Context, runID string) (run messages.Run, err error) {
 	snapshot, records, err := s.read(ctx, runID, math.MaxInt64)
 	run.RunRow = rowOf(snapshot, records)

@@ -38,7 +38,7 @@ type Store struct {
 	maxRead int
 
 	projects  atomic.Bool                   // Project was called
-	first     atomic.Uint64                 // log sequence of an append before that; 0 for none
+	first     atomic.Uint64                 // log sequence of the first append before that; 0 if none
 	projected *recent.Map[uint64, struct{}] // records that were projected, by log sequence
 	waits     atomic.Pointer[waiting]       // nil if nothing waits to be projected
 }
@@ -64,7 +64,7 @@ func New(log *commitlog.Log, x *index.Index, config Config) *Store {
 	}
 }
 
-// Forget makes appends read their runs anew: the log may have lost its tail.
+// Forget makes appends read their runs anew: the log may have lost its end.
 func (s *Store) Forget() { s.cache.clear() }
 
 // turns gives each run its turns: see queue.Queue.
