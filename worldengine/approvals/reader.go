@@ -267,7 +267,7 @@ func (r *reading) openRow(ctx context.Context, p *place) (*messages.Approval, er
 	return row, nil
 }
 
-// complete adds the tree of a town, and the runs that asked about its proposals.
+// complete adds the tree of a town, and the runs that asked about its open proposals.
 func (r *reading) complete(ctx context.Context, town *listed, token string) (err error) {
 	canonical := town.State.Canonical
 	town.tree, err = schemas.Decode(canonical, schemas.Limits{Bytes: len(canonical) + 1})
@@ -275,10 +275,18 @@ func (r *reading) complete(ctx context.Context, town *listed, token string) (err
 		return err
 	}
 	town.runs = map[string]string{}
+	missing := map[string]bool{} // the town may have asked later, and forgotten that
+	for i := range town.Approvals {
+		if a := &town.Approvals[i]; a.Status(town.State.Hash, r.Now()).IsOpen() {
+			missing[a.HandoffHash] = true
+		}
+	}
 	return r.past(ctx, token, commitlog.KindAsked, func(_ uint64, rec *commitlog.Record) bool {
-		hash := rec.Approvals[len(rec.Approvals)-1].HandoffHash
-		town.runs[hash] = cmp.Or(town.runs[hash], rec.Run.RunID)
-		return len(town.runs) < len(town.Approvals)
+		if hash := rec.Approvals[len(rec.Approvals)-1].HandoffHash; missing[hash] {
+			town.runs[hash] = rec.Run.RunID
+			delete(missing, hash)
+		}
+		return len(missing) > 0
 	})
 }
 

@@ -2,6 +2,7 @@ package approvals
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -69,7 +70,8 @@ func (a *asking) ask(townID string, kind handoff.ProposalType, argument string) 
 	h := towntest.Propose(a.t, state, kind, argument)
 	encoded, err := h.MarshalWire()
 	require.NoError(a.t, err)
-	logtest.Commit(a.t, a.Log, &commitlog.Record{Kind: commitlog.KindAsked, TownID: townID},
+	logtest.Commit(a.t, a.Log, &commitlog.Record{Kind: commitlog.KindAsked, TownID: townID,
+		Run: &runevents.Run{Identity: runevents.Identity{RunID: runOf(h)}, FirstSeq: 1}},
 		func(e *commitlog.Entry) {
 			if e.Seq == 0 {
 				e.State = state
@@ -78,6 +80,9 @@ func (a *asking) ask(townID string, kind handoff.ProposalType, argument string) 
 		})
 	return h
 }
+
+// runOf returns the run of a handoff that ask commits.
+func runOf(h *handoff.Handoff) string { return "run-of-" + h.HandoffID[len(h.HandoffID)-16:] }
 
 func (a *asking) talk(townID string) *handoff.Handoff {
 	return a.ask(townID, handoff.TalkToTownsfolk, "casual")
@@ -134,6 +139,26 @@ func TestList_Row(t *testing.T) {
 	require.Equal(t, handoff.ReasonCode("PROJECT_BLOCKED"), row.ExpectedFailure)
 	require.NotNil(t, row.Expected)
 	require.Empty(t, row.Expected)
+}
+
+// A row has the run that asked, even if the town has forgotten later ones that failed.
+func TestList_RunBehindForgottenProposals(t *testing.T) {
+	t.Parallel()
+	a := newAsking(t)
+	first := a.talk("t")
+	for i := range 20 {
+		a.now = a.now.Add(time.Second)
+		h := a.ask("t", handoff.AdvanceProject, fmt.Sprintf("project-%d", i))
+		logtest.Commit(t, a.Log, &commitlog.Record{Kind: commitlog.KindPut, TownID: "t"},
+			func(e *commitlog.Entry) {
+				encoded := e.Approvals[len(e.Approvals)-1].Handoff
+				e.Approvals = e.Approvals.Close(h, encoded, runOf(h)).On(e.State.Hash)
+			})
+	}
+	rows := a.list("")
+	require.Len(t, rows, 1)
+	require.Equal(t, []string{first.HandoffID, runOf(first)},
+		[]string{rows[0].HandoffID, rows[0].RunID})
 }
 
 // Rows come in the order in which they were asked for, whatever their towns are, and go on behind a
