@@ -45,5 +45,9 @@ func (ix *Index) rebuild(ctx context.Context) error {
 	}
 	ix.s = fresh
 	ix.advance(old.position)
+	if ix.moved != nil { // fresh may have messages that old lacked
+		close(ix.moved)
+		ix.moved = nil
+	}
 	return nil
 }

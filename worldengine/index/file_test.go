@@ -257,6 +257,22 @@ func TestIndex_CompactsBesidePut(t *testing.T) {
 	require.Equal(t, rebuilt(t, l), rowsOf(t, ix))
 }
 
+// A reader that waits for a message wakes if a compaction is the first to read it.
+func TestIndex_CompactionWakesReaders(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(8)
+	l := randomLog(g, 60)
+	ix := open(t, l, "")
+	moved := ix.Moved(l.append(g.message()).seq)
+	require.NoError(t, ix.rebuild(t.Context()))
+	select {
+	case <-moved:
+	default:
+		require.Fail(t, "nobody wakes the reader")
+	}
+	require.NoError(t, ix.Close())
+}
+
 // A gap is read from the log while a compaction takes long.
 func TestIndex_ReadsAGapBesideACompaction(t *testing.T) {
 	t.Parallel()
