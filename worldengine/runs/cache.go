@@ -1,6 +1,7 @@
 package runs
 
 import (
+	"fmt"
 	"sync"
 	"time"
 
@@ -21,7 +22,8 @@ type knownRun struct {
 	cut   bool   // the log does not keep some of the run's events
 }
 
-// take adds a record of a run, at a sequence of the log, and raises the alerts about it.
+// take adds a record of a run, at a sequence of the log, and raises the alerts about it. If the
+// record is of another run, it returns ErrRunDamaged.
 func (s *Store) take(
 	run *knownRun, rec *commitlog.Record, seq uint64, persistedAt time.Time,
 ) error {
@@ -38,11 +40,14 @@ func (s *Store) take(
 		run.last = records[len(records)-1].RunSeq
 	}
 	alerts, err := run.state.Add(rec.Kind != commitlog.KindEvents, records...)
+	if err != nil {
+		return fmt.Errorf("%w: log sequence %d: %w", ErrRunDamaged, seq, err)
+	}
 	if s.projects.Load() {
 		s.projected.Add(seq, struct{}{})
 	}
 	s.raise(run, alerts...)
-	return err
+	return nil
 }
 
 // maxCachedEvents bounds the memory of the cache, at some 400 bytes an event; runs beyond it are

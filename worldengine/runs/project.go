@@ -76,10 +76,11 @@ func (p *projector) projectRows(ctx context.Context) error {
 		}
 		p.found, p.position = true, end-min(end, lookback)
 	}
+	read := map[string]uint64{}
 	for end := p.index.Position(); ; {
 		rows := p.index.Appended(p.position, window)
 		for i := range rows {
-			if err := p.projectRow(ctx, &rows[i]); err != nil {
+			if err := p.projectRow(ctx, &rows[i], read); err != nil {
 				first := &waiting{since: rows[i].At, rows: uint64(len(rows) - i)}
 				if first.since.Before(p.began) {
 					first.since = p.began
@@ -98,20 +99,27 @@ func (p *projector) projectRows(ctx context.Context) error {
 }
 
 // projectRow projects the run of a row, as far as the index has it, unless the row is projected.
-// It skips a run that is damaged.
-func (s *Store) projectRow(ctx context.Context, row *index.Row) error {
-	if _, projected := s.projected.Get(row.Seq); projected {
+// read has the sequences up to which this look has read the runs. It skips a run that is damaged.
+func (p *projector) projectRow(
+	ctx context.Context, row *index.Row, read map[string]uint64,
+) error {
+	if _, projected := p.projected.Get(row.Seq); projected {
 		return nil
 	}
-	msg, err := s.log.Store.At(ctx, row.Seq)
+	msg, err := p.log.Store.At(ctx, row.Seq)
 	if err != nil || msg == nil { // expired meanwhile
 		return err
 	}
-	err = s.readRun(ctx, s.newKnownRun(msg.Header.Get(wire.RunIDHeader)))
-	if errors.Is(err, ErrRunDamaged) {
+	runID, end := msg.Header.Get(wire.RunIDHeader), p.index.Position()
+	if row.Seq <= read[runID] {
 		return nil
 	}
-	return err
+	err = p.readRun(ctx, p.newKnownRun(runID))
+	if err != nil && !errors.Is(err, ErrRunDamaged) {
+		return err
+	}
+	read[runID] = end
+	return nil
 }
 
 // ProjectorLag returns how long the oldest row that waits to be projected has waited, since its

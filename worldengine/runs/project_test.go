@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/runevents/recent"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/index"
@@ -151,7 +153,8 @@ func TestProject_Gap(t *testing.T) {
 		"Town%201 INVALID_TRANSITION "+again.EventID)
 }
 
-// A run without its beginning, or a damaged one, is skipped without an alert.
+// A run without its beginning, a damaged one, or one with a record of another run is skipped without
+// an alert.
 func TestProject_ExpiredAndDamagedRuns(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -164,6 +167,13 @@ func TestProject_ExpiredAndDamagedRuns(t *testing.T) {
 			wire.KindHeader: {"events"}, wire.RunIDHeader: {"damaged"}, wire.RunSeqsHeader: {"1-1"},
 		}})
 	require.NoError(t, err)
+	last, err := l.Store.Last(t.Context(), wire.RunSubject("main", "expired"))
+	require.NoError(t, err)
+	_, err = logtest.JetStream(l).PublishMsg(t.Context(), &nats.Msg{
+		Subject: wire.RunSubject("main", "foreign"), Data: last.Data, Header: nats.Header{
+			wire.KindHeader: {"events"}, wire.RunIDHeader: {"foreign"}, wire.RunSeqsHeader: {"2-2"},
+		}})
+	require.NoError(t, err)
 	s.Forget()
 	p := project(t, s)
 	p.append(event("expired", runevents.StepStarted, "b"))
@@ -171,6 +181,33 @@ func TestProject_ExpiredAndDamagedRuns(t *testing.T) {
 	writes, alerts := invalid("next")
 	p.append(writes...)
 	p.requireAlerts(alerts...)
+}
+
+// countingStore counts the messages that are read one by one.
+type countingStore struct {
+	commitlog.Store
+	read atomic.Int64
+}
+
+func (s *countingStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	s.read.Add(1)
+	return s.Store.At(ctx, seq)
+}
+
+// A look reads each run once, even if the store cannot remember all its rows.
+func TestProject_LongRuns(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	s := open(t, l)
+	const rows = 20
+	for i := range rows {
+		tell(t, s, "Town 1", event([]string{"a", "b"}[i%2], runevents.StepStarted, strconv.Itoa(i)))
+	}
+	s.projected = recent.NewMap[uint64, struct{}](2)
+	counted := &countingStore{Store: l.Store}
+	l.Store = counted
+	project(t, s)
+	require.LessOrEqual(t, counted.read.Load(), int64(2*rows))
 }
 
 // deafStore fails to read a log.
