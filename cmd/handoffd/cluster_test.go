@@ -325,6 +325,7 @@ func (w *clusterWorld) finish() {
 // TestCluster is the short form of everything: reads and lost races on replicated streams, and the
 // engine that serves is killed under load.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	w, towns, patience := startWorld(t), 6, 500*time.Millisecond
 	if *clusterRounds > 0 {
 		towns, patience = drivenByLong, longPatience

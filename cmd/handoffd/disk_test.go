@@ -22,8 +22,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-var diskLoad = flag.Duration("torture.disk", 300*time.Millisecond,
-	"how long TestDisk_Full goes on asking when its disk is full")
+var diskLoad = flag.Duration("torture.disk", 100*time.Millisecond,
+	"how long TestDisk_Full and TestDisk_FailedWrite go on asking when nothing can be written")
 
 // smallDisk is the size of a small file system: on a smaller one NATS makes no streams, since it
 // keeps room for the dead letters and the alerts.
@@ -169,12 +169,13 @@ func TestDisk_FailedWrite(t *testing.T) {
 		r.limitFiles(bytes)
 		r.hammer.start()
 		r.logs("Filestore [WORLD_main_LOG] Critical write error")
+		r.logs("STORAGE_FAILED")
 		time.Sleep(*diskLoad) // the trouble itself
 	}
 	fails(600_000)
 	r.program.end(syscall.SIGKILL)
 	r.end()
-	fails(1_200_000)
+	fails(900_000)
 	r.limitFiles(unix.RLIM_INFINITY)
 	r.logs("serving again")
 	r.logs("STORAGE_RECOVERED")

@@ -114,9 +114,9 @@ func pluginPoints() []failpoint.Point {
 		func(p failpoint.Point) bool { return p == failpoint.Committed })
 }
 
-// approvedPoints are the points at which approved commands meet a kill: before the approval is
-// used, when it is, and behind that; all of them with a -torture.kills above the default.
-func approvedPoints() []failpoint.Point {
+// samplePoints are three of the plugin's points: before the command is begun, when it is, and behind
+// that. With a -torture.kills above the default they are all of them.
+func samplePoints() []failpoint.Point {
 	if isLong() {
 		return pluginPoints()
 	}
@@ -182,7 +182,7 @@ func TestKill_Plugin(t *testing.T) {
 		before func(t testing.TB, nc *nats.Conn, body []byte)
 	}{
 		"":         {nil, pluginPoints(), func(testing.TB, *nats.Conn, []byte) {}},
-		"approved": {approved, approvedPoints(), approveFirst},
+		"approved": {approved, samplePoints(), approveFirst},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -230,35 +230,28 @@ func TestKill_Rules(t *testing.T) {
 // that the other had in hand.
 func TestKill_OneOfTwo(t *testing.T) {
 	t.Parallel()
-	nc, g := natstest.Connect(t), newGame()
-	g.play(t, nc)
-	dir := t.TempDir()
-	file := func(i int) string { return filepath.Join(dir, fmt.Sprint("killAt-", i)) }
-	start := func(i int, state string) *program {
-		p := spawn(t, []string{killAt + "=" + file(i)},
-			append([]string{"--nats", nc.ConnectedUrl()}, quickly...)...)
-		p.await(state)
-		return p
-	}
-	const atOnce = 4 // towns that are sent to, for each point
-	points := pluginPoints()
-	all := newHammer(t, atOnce*len(points), "")
-	dying := start(0, "ready")
-	all.create(nc)
-	for i, point := range points {
-		next := start(i+1, "standby")
-		killWhen(t, file(i), point, 0)
-		var sending sync.WaitGroup
-		for _, d := range all.towns[i*atOnce:][:atOnce] {
-			sending.Go(func() {
-				body := d.talk().body
-				requireOnce(t, nc, g, body, insist(t, nc, body, 250*time.Millisecond))
-			})
-		}
-		sending.Wait()
-		dying.end(itself)
-		requireSound(t, nc)
-		dying = next
+	for _, point := range samplePoints() {
+		t.Run(string(point), func(t *testing.T) {
+			t.Parallel()
+			nc, g, h := natstest.Connect(t), newGame(), newHammer(t, 4, "")
+			g.play(t, nc)
+			file := filepath.Join(t.TempDir(), "killAt")
+			args := append([]string{"--nats", nc.ConnectedUrl()}, quickly...)
+			dying := launch(t, []string{killAt + "=" + file}, args...)
+			h.create(nc)
+			spawn(t, nil, args...).await("standby")
+			killWhen(t, file, point, 0)
+			var sending sync.WaitGroup
+			for _, d := range h.towns {
+				sending.Go(func() {
+					body := d.talk().body
+					requireOnce(t, nc, g, body, insist(t, nc, body, 250*time.Millisecond))
+				})
+			}
+			sending.Wait()
+			dying.end(itself)
+			requireSound(t, nc)
+		})
 	}
 }
 
@@ -270,7 +263,7 @@ func TestKill_Retry(t *testing.T) {
 	for name, c := range map[string]struct {
 		flags  []string
 		points []failpoint.Point
-	}{"": {nil, pluginPoints()}, "approved": {approved, approvedPoints()}} {
+	}{"": {nil, samplePoints()}, "approved": {approved, samplePoints()}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			data, failed := unreachable(t, len(c.points))

@@ -54,7 +54,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	natstest.Main(m, 12)
+	natstest.Main(m, 20)
 }
 
 // serveNATS is nats-server with a configuration file; it handles its signals itself.

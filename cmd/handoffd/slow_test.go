@@ -20,17 +20,14 @@ import (
 )
 
 var tortureSlow = flag.Int("torture.slow", 0,
-	"how many rounds of trouble TestSlowNATS and TestStopped make; 0 for one "+
+	"how many rounds of trouble TestSlowNATS and TestStopped make; 0 for a brief one "+
 		"without the troubles that last longer than a whole request may take")
 
-// mostTrouble is how long a trouble may last if -torture.slow is 0.
-const mostTrouble = 5 * time.Second
-
 // longestCalm is how long the towns are driven at most between two troubles, as fast as the server
-// answers.
+// answers, once it has answered as often as there are towns.
 func longestCalm() time.Duration {
 	if *tortureSlow == 0 {
-		return 200 * time.Millisecond
+		return 100 * time.Millisecond
 	}
 	return time.Second
 }
@@ -39,6 +36,7 @@ func longestCalm() time.Duration {
 type trouble struct {
 	name  string
 	lasts time.Duration
+	brief time.Duration // how long it lasts if -torture.slow is 0; 0 leaves it out
 	begin func()
 }
 
@@ -48,8 +46,11 @@ func (r *torture) suffer(troubles []trouble, end func()) {
 	r.t.Helper()
 	random := rand.New(rand.NewPCG(r.seed, 1))
 	if *tortureSlow == 0 {
-		troubles = slices.DeleteFunc(troubles,
-			func(t trouble) bool { return t.lasts > mostTrouble })
+		r.patience = time.Second
+		troubles = slices.DeleteFunc(troubles, func(t trouble) bool { return t.brief == 0 })
+		for i := range troubles {
+			troubles[i].lasts = troubles[i].brief
+		}
 	}
 	for _, trouble := range troubles { // and a second after each
 		r.lasts += trouble.lasts + time.Second
@@ -65,6 +66,9 @@ func (r *torture) suffer(troubles []trouble, end func()) {
 				trouble.begin()
 				time.Sleep(trouble.lasts) // the trouble itself
 				end()
+				for from := time.Now(); r.answers(from) < len(r.towns) && r.t.Context().Err() == nil; {
+					time.Sleep(time.Millisecond) // between two looks
+				}
 				time.Sleep(time.Duration(random.Int64N(int64(longestCalm()))))
 				r.kills[trouble.name]++
 			}
@@ -99,12 +103,13 @@ func TestSlowNATS(t *testing.T) {
 			r.game.play(t, nc)
 			cut := func() { line.Cut(true) }
 			r.suffer([]trouble{
-				{"delayed by 50 ms", time.Second, func() { line.Slow(50*time.Millisecond, 0) }},
-				{"delayed by 500 ms", 2 * time.Second,
+				{"delayed by 50 ms", time.Second, 200 * time.Millisecond,
+					func() { line.Slow(50*time.Millisecond, 0) }},
+				{"delayed by 500 ms", 2 * time.Second, time.Second / 2,
 					func() { line.Slow(500*time.Millisecond, 0) }},
-				{"16 KB/s", 3 * time.Second, func() { line.Slow(0, 16<<10) }},
-				{"silent for 4 s", 4 * time.Second, cut},
-				{"silent for 12 s", 12 * time.Second, cut},
+				{"16 KB/s", 3 * time.Second, time.Second / 2, func() { line.Slow(0, 16<<10) }},
+				{"silent for 4 s", 4 * time.Second, 4 * time.Second, cut},
+				{"silent for 12 s", 12 * time.Second, 0, cut},
 			}, func() { line.Slow(0, 0); line.Cut(false) })
 			r.args = append([]string{"--nats", nc.ConnectedUrl()}, flags...)
 			r.game.leave(t, nc) // verifyAgain has another connection for it
@@ -124,8 +129,9 @@ func TestStopped(t *testing.T) {
 			r.start("always")
 			stop := func() { _ = r.cmd.Process.Signal(syscall.SIGSTOP) }
 			r.suffer([]trouble{
-				{"stopped for 1 s", time.Second, stop}, {"stopped for 4 s", 4 * time.Second, stop},
-				{"stopped for 12 s", 12 * time.Second, stop},
+				{"stopped for 1 s", time.Second, time.Second, stop},
+				{"stopped for 4 s", 4 * time.Second, 4 * time.Second, stop},
+				{"stopped for 12 s", 12 * time.Second, 0, stop},
 			}, func() { _ = r.cmd.Process.Signal(syscall.SIGCONT) })
 			r.verifyAgain()
 		})

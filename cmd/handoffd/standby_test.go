@@ -17,7 +17,7 @@ import (
 
 var (
 	takeovers = flag.Int("standby.rounds", 1, "how often a writer is killed, and stopped, to measure")
-	suspended = flag.Duration("standby.suspended", 6*time.Second, "how long a writer is suspended")
+	suspended = flag.Duration("standby.suspended", 4*time.Second, "how long a writer is suspended")
 )
 
 // pair are two servers of a world on one NATS under the load of some towns.

@@ -24,7 +24,9 @@ import (
 
 var (
 	tortureKills = flag.Int("torture.kills", 2,
-		"how often TestTorture kills the server, for each way to apply commands")
+		"how often TestTorture kills the server, for each way to apply commands; with more than the "+
+			"default, TestKill_OneOfTwo, TestKill_Retry and TestKill_Plugin/approved kill at every "+
+			"point instead of three")
 	tortureTowns = flag.Int("torture.towns", 0,
 		"how many towns it drives at once; 0 for 8, and for 16 if -torture.kills or "+
 			"-torture.slow asks for more than the default")
