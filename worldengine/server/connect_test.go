@@ -403,7 +403,7 @@ func (r rest) require(t testing.TB) {
 // along, and nothing of them is left.
 func TestClients_HalfOpen(t *testing.T) { // alone: it counts goroutines
 	// our own client is asked too, and may be kept waiting
-	defer server.SetPingInterval(time.Second)()
+	defer server.SetPingInterval(300 * time.Millisecond)()
 	c := newWorld(t)
 	at := c.putTown("t")
 	before := restOf()
@@ -451,7 +451,7 @@ func TestClients_HalfOpen(t *testing.T) { // alone: it counts goroutines
 // A client that asks for much and never reads is closed when a message to it has lain too long.
 // Others are served, and the messages that waited are given back.
 func TestClients_NeverRead(t *testing.T) { // alone: it counts goroutines
-	defer server.SetWriteDeadline(time.Second)()
+	defer server.SetWriteDeadline(300 * time.Millisecond)()
 	c := newWorld(t)
 	big := snapshot("big")
 	big.SideQuests[0].Title = strings.Repeat("t", 400_000)

@@ -34,12 +34,16 @@ func (p purpose) amongClients() bool {
 // dialTimeout bounds how long connecting to NATS may take, as natsconn does.
 const dialTimeout = 5 * time.Second
 
+// reconnectWait is the pause before each attempt to connect to an existing NATS again.
+var reconnectWait = nats.DefaultReconnectWait
+
 // connect makes one of the server's own connections. If there is an intake, the connection is read
 // only while the intake has room.
 func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, error) {
 	logger := s.config.Logger.With("connection", purpose)
 	options := []nats.Option{
 		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				logger.Warn("NATS is away", "error", err)

@@ -489,7 +489,7 @@ func TestRetry_Waits(t *testing.T) {
 	body := c.wall(c.putTown("t"))
 	first := c.unreached(body)
 	key := func() string { return c.resultOfKey(first.result.IdempotencyKey, "t") }
-	c.restart(absentFor(apply.AbsentWait), pauseWait(100*time.Millisecond))
+	c.restart(absentFor(apply.AbsentWait), pauseWait(30*time.Millisecond))
 	again := c.retry(first.runID)
 	require.Nil(t, again.Result)
 	require.Equal(t, again.RunID, c.pendingRun("t"))

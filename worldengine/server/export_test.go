@@ -16,6 +16,10 @@ func SetPingInterval(d time.Duration) (undo func()) {
 	return func() { pingInterval = before }
 }
 
+// SetReconnectWait makes the servers that are started from now on connect to an existing NATS again
+// sooner.
+func SetReconnectWait(d time.Duration) { reconnectWait = d }
+
 // SetWriteDeadline makes the embedded NATS servers that are started from now on close clients
 // sooner that do not read, and returns what undoes it.
 func SetWriteDeadline(d time.Duration) (undo func()) {

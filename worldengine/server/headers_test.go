@@ -378,7 +378,7 @@ func TestTrace_Waiting(t *testing.T) {
 	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-paused).Code)
 	c.requireTrace(waits, traced(3))
 
-	logs := newWorld(t, absentFor(apply.AbsentFail), logged(log))
+	logs := newWorld(t, once, logged(log))
 	got := logs.resultOf(<-logs.sendTraced(logs.wall(logs.putTown("t")), traced(1).Header(nil)))
 	require.Equal(t, handoff.Failed, got.result.Status)
 	require.Regexp(t, "msg=PLUGIN_ABSENT .*runId="+got.runID+" .*traceparent="+traced(1).Parent+

@@ -33,7 +33,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func TestMain(m *testing.M) { natstest.Main(m, 20) }
+func TestMain(m *testing.M) {
+	server.SetReconnectWait(100 * time.Millisecond)
+	natstest.Main(m, 32)
+}
 
 // world is a server with a data directory of its own, and a client of it: with access control its
 // operator.

@@ -168,7 +168,7 @@ var floodFor = flag.Duration("flood.for", 100*time.Millisecond,
 // all along.
 func TestFlood_LargePayloads(t *testing.T) {
 	t.Parallel()
-	const clients, idle = 8, 24
+	const clients, idle = 6, 24
 	said := new(natstest.Buffer)
 	c := newWorld(t, logged(said), func(config *server.Config) { config.MaxConnections = clients + idle })
 	c.putTown("t")

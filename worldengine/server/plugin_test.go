@@ -125,7 +125,9 @@ func TestPlugin_HowAnApplicationEnds(t *testing.T) {
 // told once, and once that one is there again.
 func TestPluginAbsent_CommandWaits(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, absentFor(""), withHTTP)
+	c := newWorld(t, absentFor(""), toldSoon, withHTTP, func(c *server.Config) {
+		c.Engine.Plugin.Attempts = 1
+	})
 	at := c.putTown("t")
 	require.Empty(t, absentSince(c.client, "t"))
 	body := c.wall(at)
@@ -134,7 +136,7 @@ func TestPluginAbsent_CommandWaits(t *testing.T) {
 	scrapesSoon(t, c.srv, "handoffd_plugins_absent 1")
 	since, runID := absentSince(c.client, "t"), c.pending("t")
 	// Longer than all attempts: the absence is none.
-	require.Never(t, func() bool { return len(reply) > 0 }, 4*time.Second, 50*time.Millisecond)
+	require.Never(t, func() bool { return len(reply) > 0 }, 1500*time.Millisecond, 50*time.Millisecond)
 	f := c.refused("handoff", body)
 	require.Equal(t, "503 EXECUTION_IN_PROGRESS 1000", f.short())
 	require.Contains(t, f.Message, "accepted as run "+runID+
@@ -154,7 +156,7 @@ func TestPluginAbsent_CommandWaits(t *testing.T) {
 // plugin is there or the town needs none.
 func TestPluginAbsent_CommandFails(t *testing.T) {
 	t.Parallel()
-	natstest.Patiently(t, time.Second, func(deadline time.Duration) (wrong string) {
+	natstest.Patiently(t, 300*time.Millisecond, func(deadline time.Duration) (wrong string) {
 		c := newWorld(t, absentFor(apply.AbsentFail), askedOnce(deadline), withHTTP)
 		c.within = deadline + 20*time.Second
 		at, other := c.putTown("t"), c.putTown("u")
@@ -195,7 +197,7 @@ func unavailable(o outcome) (wrong string) {
 func TestPluginAbsent_HoldsNothing(t *testing.T) {
 	t.Parallel()
 	const size = 8 << 10
-	c := newWorld(t, absentFor(apply.AbsentWait), pauseWait(300*time.Millisecond),
+	c := newWorld(t, absentFor(apply.AbsentWait), pauseWait(100*time.Millisecond),
 		func(c *server.Config) { c.Service.MaxHeld = 4 * 3 * size })
 	at, other := c.putTown("t"), c.putTown("other", "apply", "local")
 	large := func(at townReply, kind handoff.ProposalType, target string) []byte {
@@ -251,6 +253,9 @@ func absentFor(absent apply.Absent) func(*server.Config) {
 		}
 	}
 }
+
+// toldSoon has the absence of a plugin alerted about after a moment.
+func toldSoon(c *server.Config) { c.Engine.Plugin.Resend = 250 * time.Millisecond }
 
 // once asks an absent plugin in one attempt.
 func once(c *server.Config) {

@@ -221,7 +221,7 @@ func (c *client) emits(townID, runID, step string, events ...runevents.EventType
 // again.
 func TestAppend_Stores(t *testing.T) {
 	t.Parallel()
-	c := newWorld(t, func(c *server.Config) { c.Engine.AppendedRetention = 2 * time.Second })
+	c := newWorld(t, func(c *server.Config) { c.Engine.AppendedRetention = time.Second })
 	writes := []runevents.Write{
 		written("run-1", runevents.RunCompleted, "", 1), written("run-1", "Täglich", "step", 5),
 		written("run-1", "Told", "", 1), written("run-1", "Told", "x", 1),

@@ -79,7 +79,7 @@ func oneServes(t *testing.T, both [2]*server.Server) {
 		if both[0].Serving() == both[1].Serving() {
 			since = time.Now()
 		}
-		return time.Since(since) > 1500*time.Millisecond
+		return time.Since(since) > 300*time.Millisecond
 	})
 }
 
@@ -87,7 +87,7 @@ func oneServes(t *testing.T, both [2]*server.Server) {
 func (c *client) answered(body []byte) (got outcome) {
 	c.t.Helper()
 	eventually(c.t, func() bool {
-		reply, err := c.nc.Request(wire.Subject(c.world, wire.Handoff), body, time.Second)
+		reply, err := c.nc.Request(wire.Subject(c.world, wire.Handoff), body, 250*time.Millisecond)
 		if err != nil || codeOf(reply) != "" {
 			return false
 		}

@@ -234,7 +234,7 @@ func (c *client) awaitStatus(met func(messages.WorldReport) bool) (s messages.Wo
 // of towns has the same states, and is filtered and sorted by the server.
 func TestWorldStatus(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, absentFor(""), askFor("SALVAGE_PLAN"))
+	w := newWorld(t, absentFor(""), toldSoon, askFor("SALVAGE_PLAN"))
 	c := w.client
 	require.Equal(t, messages.TownStates{}, c.worldStatus().States)
 	absent, asking := c.putTown("absent"), c.putTown("asking")
