@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/schemas/schemastest"
 )
 
 // In any stream, Check refuses exactly the new events that a projector ignores as invalid.
@@ -45,7 +46,7 @@ func TestRunState_CheckAgainstProjections(t *testing.T) {
 	require.Greater(t, passes, 100)
 }
 
-// NewWrite makes a valid write, and validates the fields of the key.
+// NewWrite makes a valid write of a valid event.
 func TestNewWrite(t *testing.T) {
 	t.Parallel()
 	want := newWrite(runevents.StepStarted, "a", 2)
@@ -53,11 +54,10 @@ func TestNewWrite(t *testing.T) {
 		EventID: want.EventID, EventType: want.EventType, StepID: "a", LogicalAttemptID: 2,
 		EmittedAt: want.EmittedAt,
 	}
-	got, err := runevents.NewWrite(identity, event)
-	require.NoError(t, err)
+	got := runevents.NewWrite(identity, event)
 	require.Equal(t, want, got)
 	require.NoError(t, got.Validate())
 	event.LogicalAttemptID = 0
-	_, err = runevents.NewWrite(identity, event)
-	require.ErrorContains(t, err, "logicalAttemptId")
+	got = runevents.NewWrite(identity, event)
+	require.Equal(t, []string{"/logicalAttemptId"}, schemastest.Paths(t, got.Validate()))
 }

@@ -97,15 +97,11 @@ func (r *Run) record(i int, persistedAt string) Record {
 	}
 }
 
-// NewWrite returns an event of a run as a Write, with its idempotency key. The error is
-// KeyFields.Validate's; Write.Validate checks the other members. NewWrite is safe for concurrent
-// use.
-func NewWrite(identity Identity, e Event) (Write, error) {
+// NewWrite returns an event of a run as a Write, with its idempotency key. Write.Validate checks its
+// members. NewWrite is safe for concurrent use.
+func NewWrite(identity Identity, e Event) Write {
 	run := Run{Identity: identity}
-	if err := run.keyFields(&e).Validate(); err != nil {
-		return Write{}, err
-	}
-	return run.write(&e), nil
+	return run.write(&e)
 }
 
 func (r *Run) write(e *Event) Write {

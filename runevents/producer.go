@@ -44,7 +44,7 @@ func DrawIDs(
 	return ids, nil
 }
 
-// Drawn returns the ids of the events of a run.
+// Drawn returns the ids of the events of a run, with the idempotency key of each.
 func (run *Run) Drawn() []DrawnID {
 	ids := make([]DrawnID, len(run.Events))
 	for i := range run.Events {

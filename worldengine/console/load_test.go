@@ -222,12 +222,10 @@ func (w *world) append(runID string, from, count int) string {
 func (w *world) written(runID, planID string, e runevents.Event) runevents.Write {
 	w.t.Helper()
 	e.EventID, e.EmittedAt, e.LogicalAttemptID = uuid.NewString(), "2026-02-16T10:00:00.123Z", 1
-	write, err := runevents.NewWrite(runevents.Identity{
+	return runevents.NewWrite(runevents.Identity{
 		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
 		PlanID: planID, PlanVersion: "2",
 	}, e)
-	require.NoError(w.t, err)
-	return write
 }
 
 // slowNetwork is Network.emulateNetworkConditions, which chromium has had for longer than what

@@ -115,18 +115,21 @@ func (e *Emitter) Emit(
 	case <-ctx.Done():
 		return runevents.Appended{}, ctx.Err()
 	}
-	w, err := runevents.NewWrite(e.config.Identity, runevents.Event{
+	w := runevents.NewWrite(e.config.Identity, runevents.Event{
 		EventType: event, StepID: stepID, LogicalAttemptID: attempt,
 		EngineAttemptID: e.config.EngineAttemptID, EmittedAt: runevents.Timestamp(time.Now()),
 	})
-	if err != nil {
-		return runevents.Appended{}, err
-	}
+	w.EventID = cmp.Or(e.drawn[w.IdempotencyKey], uuid.NewString())
 	if payload != nil {
-		if w.Payload, err = json.Marshal(payload, json.Deterministic(true)); err != nil {
+		data, err := json.Marshal(payload, json.Deterministic(true))
+		if err != nil {
 			return runevents.Appended{}, fmt.Errorf("emit: the payload of %s is not JSON: %w", event,
 				err)
 		}
+		w.Payload = data
+	}
+	if err := w.Validate(); err != nil {
+		return runevents.Appended{}, err
 	}
 	if known, ok := e.known.Find(w.IdempotencyKey); ok {
 		return known, nil
@@ -134,11 +137,7 @@ func (e *Emitter) Emit(
 	if err := e.check(&w); err != nil {
 		return runevents.Appended{}, err
 	}
-	w.EventID = cmp.Or(e.drawn[w.IdempotencyKey], uuid.NewString())
 	e.drawn[w.IdempotencyKey] = w.EventID
-	if err := w.Validate(); err != nil {
-		return runevents.Appended{}, err
-	}
 	appended, err := e.append(ctx, &w)
 	if err != nil {
 		return runevents.Appended{}, err

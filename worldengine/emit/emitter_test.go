@@ -329,10 +329,10 @@ func newWrite(
 	t testing.TB, event runevents.EventType, stepID string, attempt int64,
 ) runevents.Write {
 	t.Helper()
-	w, err := runevents.NewWrite(identity, runevents.Event{
+	w := runevents.NewWrite(identity, runevents.Event{
 		EventID: "5d1f0f4e-6a0b-4c4f-8c55-0f6d2f2f6a01", EventType: event, StepID: stepID,
 		LogicalAttemptID: attempt, EmittedAt: "2026-02-16T10:00:00.000Z",
 	})
-	require.NoError(t, err)
+	require.NoError(t, w.Validate())
 	return w
 }

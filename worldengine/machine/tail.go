@@ -1,10 +1,6 @@
 package machine
 
-import (
-	"time"
-
-	"worldengine/runevents"
-)
+import "worldengine/runevents"
 
 // RunTail is the end of a run of the engine on the run's own subject.
 type RunTail struct {
@@ -50,8 +46,8 @@ func (t *RunTail) Add(rec *Record, seq uint64) {
 }
 
 func (t *RunTail) know(run *runevents.Run) {
-	for _, r := range run.Records(noTime) {
-		t.keys[r.IdempotencyKey] = struct{}{}
+	for _, id := range run.Drawn() {
+		t.keys[id.IdempotencyKey] = struct{}{}
 	}
 }
 
@@ -78,13 +74,10 @@ func (t *RunTail) apply(rec *Record, event runevents.EventType, runSeq int64) {
 // Without returns the events of run that the run's own subject lacks.
 func (t *RunTail) Without(run *runevents.Run) []runevents.Event {
 	var fresh []runevents.Event
-	for i, r := range run.Records(noTime) {
-		if _, known := t.keys[r.IdempotencyKey]; !known {
+	for i, id := range run.Drawn() {
+		if _, known := t.keys[id.IdempotencyKey]; !known {
 			fresh = append(fresh, run.Events[i])
 		}
 	}
 	return fresh
 }
-
-// noTime is a persistedAt that nobody reads.
-var noTime time.Time
