@@ -183,9 +183,6 @@ const lookTimeout = 2 * time.Second
 // absent returns an error if a handoff for a town waits for an absent game; nil if it does not wait,
 // or the server does not answer.
 func (c *Client) absent(ctx context.Context, townID string) error {
-	if townID == "" {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	at, err := c.Town(ctx, townID)

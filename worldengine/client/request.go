@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -49,6 +50,7 @@ type exchange struct {
 	request *nats.Msg
 	townID  string // see sending
 	answers chan attempt
+	looked  chan error // of looks for the town's game: see absent
 	// deadline is by the monotonic clock. It ignores a deadline of ctx that has passed although ctx
 	// has not ended: the clock was set since, and the timer of ctx has not fired.
 	deadline time.Time
@@ -90,12 +92,13 @@ func (c *Client) exchange(
 		}
 	}
 	x := &exchange{
-		client: c, ctx: ctx, verb: verb, townID: more.townID, answers: make(chan attempt),
+		client: c, ctx: ctx, verb: verb, townID: more.townID,
+		answers: make(chan attempt), looked: make(chan error),
 		deadline: deadline, before: c.Conn.LastError(),
 		request: &nats.Msg{Subject: wire.Subject(c.World, verb), Data: body, Header: nats.Header{
 			wire.ResultRevisionHeader: {strconv.Itoa(int(c.Revision))},
 		}},
-		interval: min(more.wait+resendAfter, time.Until(deadline)/2),
+		interval: firstInterval(time.Until(deadline), more.wait),
 		timer:    time.NewTimer(time.Hour),
 	}
 	defer x.timer.Stop()
@@ -112,27 +115,53 @@ func (c *Client) exchange(
 			if denied := x.due(bounded); denied != nil {
 				return nil, false, denied
 			}
+		case why := <-x.looked:
+			x.goOn(bounded, why)
 		case <-bounded.Done():
 			return nil, false, x.late(bounded.Err())
 		}
 	}
 }
 
-// due sends the request once more, unless it is a handoff that waits for an absent game. It returns
-// the error of a user without the permission to ask.
+// firstInterval returns how long the first attempt is waited for, if so much time is left and the
+// server may wait before it answers.
+func firstInterval(left, wait time.Duration) time.Duration {
+	return wait + min(resendAfter, (left-wait)/2)
+}
+
+// due sends the request once more, but looks for the town's game before it repeats a handoff
+// without an answer. It returns the error of a user without the permission to ask.
 func (x *exchange) due(ctx context.Context) error {
 	if x.unanswered > 0 {
 		if denied := x.denied(); denied != nil {
 			return denied
 		}
-		if why := x.client.absent(ctx, x.townID); why != nil {
-			x.waits(why)
-			x.timer.Reset(resendAfter)
+		if x.townID != "" {
+			go func() { // an answer to the handoff may come meanwhile
+				why := x.client.absent(ctx, x.townID)
+				select {
+				case x.looked <- why:
+				case <-ctx.Done():
+				}
+			}()
 			return nil
 		}
 	}
 	x.attempt(ctx)
 	return nil
+}
+
+// goOn repeats a handoff after a look for its game, unless it waits for the game. If the last attempt
+// has been refused meanwhile, the next one has its time already.
+func (x *exchange) goOn(ctx context.Context, why error) {
+	switch {
+	case x.unanswered == 0:
+	case why == nil:
+		x.attempt(ctx)
+	default:
+		x.waits(why)
+		x.timer.Reset(resendAfter)
+	}
 }
 
 // attempt sends the request once more, unless its verb Changes and an attempt is unanswered.
@@ -323,13 +352,23 @@ func ReplyErrorOf(msg *nats.Msg) *ReplyError {
 	}
 }
 
+// documents leaves documents in a request as they are: the server refuses duplicate names and invalid
+// UTF-8 there, and names the place. Other texts must be UTF-8, or they would become other texts.
+var documents = json.JoinOptions(json.Deterministic(true), jsontext.AllowDuplicateNames(true),
+	jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true),
+	json.WithMarshalers(json.MarshalToFunc(func(_ *jsontext.Encoder, text string) error {
+		if !utf8.ValidString(text) {
+			return errors.New("the text is not UTF-8")
+		}
+		return errors.ErrUnsupported // continues as without this function
+	})))
+
 // Ask sends a request to a verb as JSON, and decodes the reply into reply. It returns the JSON of
-// the reply. The server refuses duplicate names in the request's documents, and names the place.
+// the reply.
 func (c *Client) Ask(
 	ctx context.Context, verb wire.Verb, request, reply any,
 ) (jsontext.Value, error) {
-	body, err := json.Marshal(request, json.Deterministic(true),
-		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	body, err := json.Marshal(request, documents)
 	if err != nil {
 		return nil, fmt.Errorf("client: the request of %s cannot be encoded: %w", verb, err)
 	}

@@ -3,12 +3,14 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
@@ -152,6 +154,67 @@ func TestRequest_PauseEndsWithContext(t *testing.T) {
 	_, err := c.Request(ctx, wire.Handoff, nil)
 	require.Error(t, err)
 	require.Error(t, ctx.Err())
+}
+
+// An answer that comes while the client looks for the town's game ends the request.
+func TestExchange_AnswerDuringLook(t *testing.T) {
+	c := start(t)
+	natstest.Patiently(t, 200*time.Millisecond, func(within time.Duration) string {
+		c.Timeout = within
+		first := make(chan *nats.Msg, 1)
+		handoffs, err := c.Conn.Subscribe(wire.Subject(c.World, wire.Handoff), func(m *nats.Msg) {
+			select {
+			case first <- m:
+			default:
+			}
+		})
+		require.NoError(t, err)
+		looks, err := c.Conn.Subscribe(wire.Subject(c.World, wire.TownGet), func(*nats.Msg) {
+			_ = (<-first).Respond([]byte("done")) // and the look gets no answer
+		})
+		require.NoError(t, err)
+		defer func() { _, _ = handoffs.Unsubscribe(), looks.Unsubscribe() }()
+		_, doubt, err := c.exchange(t.Context(), wire.Handoff, nil, sending{townID: "north"})
+		if err != nil || doubt {
+			return fmt.Sprintf("doubt: %v, error: %v", doubt, err)
+		}
+		return ""
+	})
+}
+
+// A request that waits on the server is repeated only if its answer is late.
+func TestFirstInterval(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ left, wait, want time.Duration }{
+		{30 * time.Second, 0, 2 * time.Second},
+		{time.Second, 0, 500 * time.Millisecond},
+		{35 * time.Second, 5 * time.Second, 7 * time.Second},
+		{10 * time.Second, 5 * time.Second, 7 * time.Second},
+		{6 * time.Second, 5 * time.Second, 5500 * time.Millisecond},
+		{3 * time.Second, 5 * time.Second, 4 * time.Second}, // beyond the end: never
+	} {
+		assert.Equal(t, c.want, firstInterval(c.left, c.wait), "%+v", c)
+	}
+}
+
+// A document in a request reaches the server as it is; another text is refused unless it is UTF-8.
+func TestAsk_Texts(t *testing.T) {
+	c := start(t)
+	asked := make(chan string, 1)
+	_, err := c.Conn.Subscribe(wire.Subject(c.World, wire.TownPut), func(m *nats.Msg) {
+		asked <- string(m.Data)
+		_ = m.Respond([]byte("{}"))
+	})
+	require.NoError(t, err)
+	const document = "{\"a\":\"\xff\\u0061\",\"a\":1}"
+	_, err = c.PutTownJSON(t.Context(), jsontext.Value(document), Put{})
+	require.NoError(t, err)
+	assert.Contains(t, <-asked, document)
+
+	_, err = c.PutTownJSON(t.Context(), jsontext.Value(document), Put{Expected: "\xff"})
+	require.ErrorContains(t, err, "the text is not UTF-8")
+	_, err = c.Result(t.Context(), "key\xff", "")
+	require.ErrorContains(t, err, "the text is not UTF-8")
 }
 
 func TestRequest_TooLarge(t *testing.T) {
