@@ -161,7 +161,7 @@ func (b *bench) run(ctx context.Context) (*benchReport, error) {
 	return report, err
 }
 
-// setUp makes the connections, and towns with ids that no world has.
+// setUp makes the connections, and puts towns with new ids.
 func (b *bench) setUp(ctx context.Context) error {
 	for range b.Connections {
 		nc, err := b.app.dial("handoffctl bench client")
@@ -195,8 +195,8 @@ func (b *bench) removeTowns(ctx context.Context) {
 
 func (b *bench) client() *client.Client { return b.clients[0] }
 
-// handoffs drives the towns for a duration, at a total rate; with the rate 0, as fast as they
-// answer.
+// handoffs drives the towns for a duration, at a total rate, or as fast as they answer if rate is
+// 0.
 func (b *bench) handoffs(
 	ctx context.Context, duration time.Duration, rate float64,
 ) (phase benchPhase, err error) {
@@ -221,8 +221,8 @@ func (b *bench) handoffs(
 	return phase, nil
 }
 
-// serverCPU returns the id of the server that writes, and the processor time that it has used; both
-// are empty if this user may not see them.
+// serverCPU returns the id of the server that writes, and its processor time so far; both are zero
+// if this user may not see them.
 func (b *bench) serverCPU(ctx context.Context) (id string, used time.Duration) {
 	status, err := b.client().WorldStatus(ctx)
 	if err != nil {
@@ -236,8 +236,8 @@ func (b *bench) serverCPU(ctx context.Context) (id string, used time.Duration) {
 	return "", 0
 }
 
-// drive makes each worker call do until the duration is over; without a rate, at least rounds
-// times. The first error ends all.
+// drive lets each worker call do until the duration is over; without a rate, at least rounds times.
+// The first error ends all workers.
 func (b *bench) drive(
 	ctx context.Context, duration time.Duration, rate float64, rounds int,
 	do func(worker, round int) error,

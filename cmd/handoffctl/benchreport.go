@@ -8,8 +8,8 @@ import (
 
 type benchReport struct {
 	Server string `json:"server"`
-	// Sync is the sync mode of a private server. InProcess is set if there was such a server:
-	// CPUMicros then includes its time.
+	// InProcess is set if bench started a private server: CPUMicros then includes the server's time.
+	// Sync is that server's sync mode.
 	Sync      string `json:"sync,omitzero"`
 	InProcess bool   `json:"inProcess"`
 
@@ -19,7 +19,8 @@ type benchReport struct {
 	Connections int     `json:"connections"`
 	Seconds     float64 `json:"seconds"`
 	Rate        float64 `json:"rate,omitzero"`
-	// HandoffBytes and ResultBytes are the sizes of the bodies, also of the echo's messages.
+	// HandoffBytes and ResultBytes are the sizes of a handoff and its result. The echo's messages have
+	// the same sizes.
 	HandoffBytes int `json:"handoffBytes"`
 	ResultBytes  int `json:"resultBytes"`
 
@@ -34,8 +35,8 @@ type benchReport struct {
 	OfAppend      float64      `json:"ratioToAppend,omitzero"`
 	Append        *benchAppend `json:"append,omitzero"`
 	AppendUnknown string       `json:"appendUnknown,omitzero"`
-	// Wrong counts the answers that are not as predicted, and the towns that end in another state
-	// than predicted. Examples has some.
+	// Wrong counts the answers, and the final states of towns, that are not as predicted. Examples has
+	// some of them.
 	Wrong    int      `json:"wrong"`
 	Examples []string `json:"wrongExamples,omitempty"`
 }
@@ -51,7 +52,7 @@ type benchCosts struct {
 	// Executed is how many handoffs a second were answered as predicted.
 	Executed float64 `json:"executedPerSecond"`
 	// CPUMicros is the processor time of this process for one handoff, in microseconds.
-	// ServerCPUMicros is the server's, from the server's statistics; 0 if it is not known.
+	// ServerCPUMicros is the server's time for it, from the server's statistics; 0 if unknown.
 	CPUMicros       float64 `json:"cpuMicrosPerHandoff"`
 	ServerCPUMicros float64 `json:"serverCpuMicrosPerHandoff,omitzero"`
 }

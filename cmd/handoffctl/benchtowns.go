@@ -28,16 +28,17 @@ const (
 type driven struct {
 	state town.State // after the last step made
 	steps []step     // made and not yet sent
-	hash  string     // of the state that the last answer left
+	hash  string     // of the state after the last answer
 	last  []byte     // the last right answer
 	size  int        // of a handoff, in bytes
 }
 
-// step is a handoff with the expected resultId, a hash over all that the engine decides.
+// step is a handoff with the expected resultId, which is a hash of everything that the engine
+// decides.
 type step struct {
 	data   []byte
 	result string // the resultId
-	after  string // the hash of the state that the handoff leaves
+	after  string // the hash of the state after the handoff
 }
 
 func newDriven(id string) *driven {
@@ -68,8 +69,8 @@ func (b *bench) prepare(n int) error {
 	return nil
 }
 
-// makeStep makes the next handoff: a casual talk with the townsfolk, which no state of the town
-// ever refuses.
+// makeStep makes the next handoff: a casual talk with the townsfolk, which is possible in every
+// state.
 func (t *driven) makeStep() error {
 	const kind, casual = handoff.TalkToTownsfolk, "casual"
 	h, err := handoff.New(handoff.Proposal{
@@ -94,7 +95,7 @@ func (t *driven) makeStep() error {
 	return nil
 }
 
-// send sends the next handoff of a town, again if the server is full, and checks the answer.
+// send sends the next handoff of a town, repeats it if the server is full, and checks the answer.
 func (b *bench) send(ctx context.Context, server *client.Client, t *driven) error {
 	if len(t.steps) == 0 {
 		if err := t.makeStep(); err != nil {
@@ -115,7 +116,7 @@ func (b *bench) send(ctx context.Context, server *client.Client, t *driven) erro
 			reply.Header.Get(wire.ErrorHeader), reply.Data)
 		return nil
 	}
-	// The server may have accepted it: the answer is then a duplicate of the wanted one.
+	// The server may have accepted the handoff before: the answer is then a duplicate.
 	got, err := server.SendJSON(ctx, next.data)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// commandLine is the whole command line. --help prints a command's Help beside its flags: its effect,
+// commandLine is the whole command line. --help prints a command's flags and its Help: the effect,
 // and an example.
 type commandLine struct {
 	Global globalFlags `embed:""`
@@ -141,8 +141,8 @@ On a terminal a status has a colour: green for executed, red for rejected or fai
 others. There is no colour if $NO_COLOR is set or TERM=dumb. On a terminal ids are cut to their
 first 8 characters.`
 
-// newParser makes the parser of the command line. exit is called when kong would end the program,
-// which is after --help and --version.
+// newParser makes the parser of the command line. kong calls exit after --help and --version,
+// instead of ending the program.
 func newParser(line *commandLine, stdout, stderr io.Writer, exit func(int)) *kong.Kong {
 	return kong.Must(line,
 		kong.Name("handoffctl"), kong.Description(description),
@@ -197,8 +197,8 @@ func (c completionCommand) Run(ctx context.Context, a *app, line *kong.Context) 
 	})
 }
 
-// Bounds of the search for candidates: the number of towns, and the time for the connection and for
-// the answer. The shell is blocked meanwhile.
+// Bounds of a search for completions, which blocks the shell: the number of towns, and the time for
+// the connection and for the answer.
 const (
 	mostTowns   = 1000
 	townsWithin = time.Second

@@ -22,12 +22,12 @@ type signalFlags struct {
 	Actor  string `help:"Your name, to record. By default the user that signs in with a password, or else operator. A server with users records the user's name instead." placeholder:"NAME"`
 }
 
-// actor returns the name to record with a signal; if it is "", the server records operator.
+// actor returns the name to record with a signal; if the name is "", the server records "operator".
 func (s *signalFlags) actor(a *app) string {
 	return cmp.Or(s.Actor, a.flags.Connection.UserOf(a.flags.Server))
 }
 
-// townFlag names the town that a command is about, as its argument or as a flag.
+// townFlag is the town that a command is about, as an argument or as a flag.
 type townFlag struct {
 	Name string `arg:"" optional:"" name:"town" help:"The town; ${without}."`
 	Town string `help:"The town."`
@@ -252,7 +252,7 @@ func shortHash(p *client.Approval) string {
 	return orDash(p.HandoffHash[:min(len(p.HandoffHash), 12)])
 }
 
-// expectedOf returns the changes that the rules expect of a proposal, in a line.
+// expectedOf returns, in a line, the changes that a proposal would make by the rules.
 func expectedOf(p *client.Approval) string {
 	if p.ExpectedFailure != "" {
 		return "fails: " + string(p.ExpectedFailure)
@@ -269,7 +269,7 @@ func expectedOf(p *client.Approval) string {
 	return text
 }
 
-// valueOf returns a value, or the size of one that the server leaves out.
+// valueOf returns a value, or its size if the server leaves the value out.
 func valueOf(value jsontext.Value, size int) string {
 	if size > 0 {
 		return fmt.Sprintf("%d bytes", size)
@@ -359,8 +359,9 @@ const (
 	wholeHash = 64
 )
 
-// find completes the flags by the only waiting proposal that matches them. If no proposal waits
-// under a whole id with its town, the server judges the id: it knows how the proposal ended.
+// find fills d from the only waiting proposal that matches the flags. If none matches, but the
+// flags have a town and a whole id, it fills d from them: the server then says how the proposal
+// ended.
 func (f *decisionFlags) find(
 	ctx context.Context, server *client.Client, d *client.Decision,
 ) error {

@@ -32,7 +32,7 @@ type deadLetter struct {
 	Size uint64         `json:"size,omitzero"`
 	Body jsontext.Value `json:"body,omitzero"`
 
-	own string // its own subject; Subject is the event's
+	own string // subject of the dead letter itself; Subject is the event's
 }
 
 func letterOf(msg *jetstream.RawStreamMsg) deadLetter {
@@ -63,7 +63,8 @@ type letters struct {
 // noBus is the code of the error for a world without a bus, which has no dead letters either.
 const noBus = "NO_BUS"
 
-// openLetters opens and lists the dead letters. The error has the code noBus if the world has no bus.
+// openLetters opens and lists the dead letters. If the world has no bus, the error has the code
+// noBus.
 func (a *app) openLetters(ctx context.Context) (*letters, error) {
 	ctx, js, err := a.openStreams(ctx, "handoffctl deadletter")
 	if err != nil {

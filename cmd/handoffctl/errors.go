@@ -39,8 +39,7 @@ func usagef(format string, args ...any) error {
 	return &commandError{status: exitUsage, message: fmt.Sprintf(format, args...)}
 }
 
-// failedf returns the error of a command that did its work and printed it, if an expectation
-// failed.
+// failedf returns the error of a command that has printed its findings, if an expectation failed.
 func failedf(format string, args ...any) error {
 	return &commandError{status: exitFailed, message: fmt.Sprintf(format, args...)}
 }

@@ -25,8 +25,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// fixtureParts are the members of a fixture. Members that are read but not used name the origin of
-// a fixture in the test vectors of the agents' library.
+// fixtureParts are the members of a fixture. Some members are read and not used: in the test
+// vectors of the agents' library, they name the origin of a fixture.
 type fixtureParts struct {
 	Name         string         `json:"name,omitzero"`
 	Comment      jsontext.Value `json:"comment,omitzero"`
@@ -72,7 +72,7 @@ func (e *expectation) comparesResult() bool {
 // fixture is one handoff to replay.
 type fixture struct {
 	fixtureParts
-	file, label string         // the label has the file, the index in it and the name
+	file, label string         // label has the file, the index in the file, and the name
 	element     jsontext.Value // of the file, as it was read
 	town        string         // the handoff's town; "" if it cannot be read
 	done        *replayed      // nil until it is replayed
@@ -173,15 +173,15 @@ type replayed struct {
 	outcome   string    // the result's status, or refusedOutcome if there was no result
 	failure   *mismatch // nil if everything is as expected
 	unchecked bool      // the fixture expects nothing
-	// met is an expectation that the answer meets, and changes its differences from the fixture's
-	// own. Without an answer both are nil.
+	// met is an expectation that the answer meets. changes are the differences between the fixture's
+	// own expectation and met. Without an answer, both are nil.
 	met     *expectation
 	changes []handoff.Difference
 	updated bool // the fixture expects the answer from now on
 	took    time.Duration
 }
 
-// refusedOutcome counts the handoffs that got an error reply.
+// refusedOutcome is the outcome of a handoff that got an error reply.
 const refusedOutcome = "refused"
 
 // mismatch has the differences between a fixture's answer and the expected one.
@@ -207,8 +207,8 @@ func (f *fixture) judge(answered *expectation, got string, details []string) *re
 	return r
 }
 
-// meeting returns an expectation that an answer meets. It has the members of a result that e has.
-// If e has none, it has those that handoffctl record writes.
+// meeting returns an expectation that an answer meets. It has the result's members that e has or,
+// if e has none, those that handoffctl record writes.
 func (e *expectation) meeting(answered *expectation) *expectation {
 	wanted := *answered
 	if answered.Error != "" {
@@ -243,10 +243,10 @@ func (e *expectation) changes(met *expectation) []handoff.Difference {
 	return found
 }
 
-// tree returns the expectation as a JSON tree; as a text if it has invalid JSON. With parse, the
-// bytes of a result are a tree too.
+// tree returns the expectation as a JSON tree; as a text if it has invalid JSON. If parse is set,
+// the bytes of a result also become a tree.
 func (e *expectation) tree(parse bool) any {
-	data, _ := json.Marshal(e, lenient) // of texts and of JSON that was read
+	data, _ := json.Marshal(e, lenient) // no error: it has only texts, and JSON that was read
 	tree, err := schemas.Decode(data, schemas.Limits{})
 	if err != nil {
 		return string(data)
@@ -280,7 +280,7 @@ func (e *expectation) String() string {
 // maxDifferences bounds how many differences of one result are printed.
 const maxDifferences = 8
 
-// resultDifferences describes those changes of an expectation that are in its result.
+// resultDifferences describes the changes that are in the result of an expectation.
 func resultDifferences(changes []handoff.Difference) (found []string) {
 	for _, c := range changes {
 		path, inResult := strings.CutPrefix(c.Path, "/resultBytes")

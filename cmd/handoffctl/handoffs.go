@@ -98,7 +98,8 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-// hinted adds a hint to the error of a handoff that may have been carried out: how to find that out.
+// hinted adds a hint to the error of a handoff that may have been carried out: how to find out if
+// it was.
 func hinted(err error, data []byte) error {
 	late, ok := errors.AsType[*client.UnavailableError](err)
 	h, unreadable := handoff.Parse(data, schemas.Limits{})
@@ -283,8 +284,8 @@ func (c *newCommand) Run(ctx context.Context, a *app) error {
 	return a.printRaw(wire)
 }
 
-// makeHandoff makes the handoff of a proposal with the argument of its type, and with the
-// preconditions that an agent gives for it if they are wanted.
+// makeHandoff makes the handoff of a proposal, with the argument of the proposal's type and, if
+// wanted, the preconditions that an agent would give.
 func makeHandoff(
 	p handoff.Proposal, argument string, preconditions bool,
 ) (*handoff.Handoff, error) {

@@ -100,7 +100,7 @@ func elementsOf(data []byte) (elements []jsontext.Value, many bool, err error) {
 	return list, true, err
 }
 
-// fileEndings are the endings of the names of the files that are read of a directory.
+// fileEndings are the endings of the file names that are read from a directory.
 var fileEndings = []string{".json", ".jsonl", ".ndjson"}
 
 // filesIn returns the files among paths, and the JSON files of the directories among them.
@@ -129,8 +129,8 @@ func filesIn(paths []string) ([]string, error) {
 	return files, nil
 }
 
-// wrapped are the documents in an object that is not itself a document: a fixture, a reply of town
-// get, or an answer of send.
+// wrapped has the documents in an object that is no document itself, such as a fixture, a reply of
+// town get, or an answer of send.
 type wrapped struct {
 	SchemaVersion jsontext.Value `json:"schemaVersion"`
 	Name          jsontext.Value `json:"name"`
@@ -139,8 +139,8 @@ type wrapped struct {
 	Result        jsontext.Value `json:"result"`
 }
 
-// unwrap returns the documents in an object; none if the object is a document itself, with a
-// schemaVersion.
+// unwrap returns the documents in an object; none if the object has a schemaVersion, so that it is
+// a document itself.
 func unwrap(data []byte) (in wrapped) {
 	if json.Unmarshal(data, &in, lenient) != nil || in.SchemaVersion != nil {
 		return wrapped{}
@@ -169,7 +169,7 @@ func (a *app) readTown(name string) (town.State, error) {
 	return state, nil
 }
 
-// outputFile is the name of a file that a command writes in the end; "" for none.
+// outputFile is the name of a file that a command writes at its end; "" for none.
 type outputFile string
 
 // Validate returns an error if the file cannot be written, before the command does its work.

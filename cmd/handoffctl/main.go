@@ -14,7 +14,7 @@
 //	0  done; send exits 0 for any result that the engine gives
 //	1  an expectation failed, a verified document is invalid, a benchmark saw a wrong result
 //	2  the command line, or a file that it names, cannot be used
-//	3  the server refused: a login, a permission, or with an error reply of 4xx
+//	3  the server refused a login, a permission, or a request (4xx)
 //	4  the server could not be reached or is in trouble: no responder, no answer, 5xx
 package main
 
@@ -105,7 +105,7 @@ func (a *app) connect() (*client.Client, error) {
 	return a.server, nil
 }
 
-// ask sends a request of a verb, and prints the reply as it came, or text for people.
+// ask sends a request of a verb. It prints the reply as it came, or as text for people.
 func ask[Reply any](
 	ctx context.Context, a *app, verb wire.Verb, request any, text func(table, *Reply),
 ) error {
@@ -153,7 +153,7 @@ func (a *app) dialBy(
 	}
 	if err == nil {
 		a.opened = append(a.opened, nc)
-		err = nc.Flush() // after it the connection knows how large its messages may be
+		err = nc.Flush() // afterwards, the connection knows how large its messages may be
 	}
 	if err != nil {
 		return nil, unavailable("CONNECTION", err)

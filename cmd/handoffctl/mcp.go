@@ -53,7 +53,7 @@ func (c *mcpCommand) serve(
 	pipe := &mcp.IOTransport{Reader: jsonLines(in, out), Writer: unclosed{out}}
 	err := tools.server().Run(ctx, pipe)
 	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
-		return nil // it was asked to end
+		return nil // an interrupt, or the end of the input
 	}
 	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return err
@@ -74,8 +74,8 @@ func (unclosed) Close() error { return nil }
 // notJSON is the answer to a line that is no JSON.
 const notJSON = `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: the line is no JSON"}}` + "\n"
 
-// jsonLines returns the lines of in that are JSON. It answers others on out, since the library would
-// end.
+// jsonLines returns the lines of in that are JSON. It answers other lines on out, since the library
+// would end at such a line.
 func jsonLines(in io.Reader, out io.Writer) io.ReadCloser {
 	passed, pass := io.Pipe()
 	go func() {
@@ -257,7 +257,7 @@ func (m *mcpTools) listProposals(ctx context.Context, in townArgument) (any, err
 }
 
 // accepted reports whether the rules accept a proposal now, and whether a person has to approve it.
-// In a pause nothing is judged, so it accepts all.
+// While the town is paused, accepted accepts every proposal, since nothing is judged.
 func (m *mcpTools) accepted(
 	ctx context.Context, t *client.Town, kind handoff.ProposalType, argument string,
 ) (accepted, needsApproval bool, err error) {
@@ -327,7 +327,7 @@ func (m *mcpTools) resubmit(ctx context.Context, in keyArgument) (any, error) {
 	return m.send(ctx, h.(*handoff.Handoff))
 }
 
-// send sends a handoff. An error says with which key it can be sent again.
+// send sends a handoff. An error names the key with which the handoff can be sent again.
 func (m *mcpTools) send(ctx context.Context, h *handoff.Handoff) (any, error) {
 	got, err := outcomeOf(m.engine.Send(ctx, h))
 	if err != nil {
@@ -336,7 +336,7 @@ func (m *mcpTools) send(ctx context.Context, h *handoff.Handoff) (any, error) {
 	return got, nil
 }
 
-// proposed makes the handoff of a proposal for its town as it is now.
+// proposed makes the handoff of a proposal for the present state of its town.
 func (m *mcpTools) proposed(ctx context.Context, in *proposalArgument) (*handoff.Handoff, error) {
 	t, err := m.engine.Town(ctx, in.TownID)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// pluginCheckCommand sends a plugin the commands of an engine, usual and awkward ones.
+// pluginCheckCommand sends a plugin usual and awkward commands, as an engine would.
 type pluginCheckCommand struct {
 	Subject  string        `arg:"" help:"Subject of a town that the plugin hosts: worldengine.v1.<world>.apply.<town token>."`
 	Snapshot string        `help:"File with the snapshot.v1 of the town; an empty town on day 0 by default." type:"existingfile" placeholder:"FILE"`

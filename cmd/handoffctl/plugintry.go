@@ -128,8 +128,8 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	return err
 }
 
-// mustBeAlone refuses to host a town that another plugin hosts. Commands wait for this check, so of
-// two plugins that start at the same time, one ends before it has answered.
+// mustBeAlone refuses to host a town that another plugin hosts. Commands wait for this check. So if
+// two plugins start at the same time, one ends before it answers a command.
 func (c *pluginTryCommand) mustBeAlone(ctx context.Context, a *app, nc *nats.Conn) error {
 	others, err := plugin.OtherHosts(ctx, nc, a.flags.World, c.Town...)
 	if err != nil {
@@ -164,13 +164,13 @@ const manualRetry = time.Second
 // reasonCode matches the reason codes that an answer may have.
 var reasonCode = regexp.MustCompile("^[A-Z][A-Z0-9_]{0,63}$")
 
-// manualPlugin answers the commands of the engine as a person, or --answer, says, one at a time.
+// manualPlugin answers one command after another, as a person or --answer says.
 type manualPlugin struct {
 	*pluginTryCommand
 	app     *app
 	keys    chan string   // the lines of the person
 	started chan struct{} // closed when commands may be answered
-	ended   chan error    // has room for one
+	ended   chan error    // has room for one error
 
 	mu    sync.Mutex
 	times map[string]int // requests of each command since its last outcome, by applyId
@@ -285,7 +285,7 @@ type triedRequest struct {
 	Type             handoff.ProposalType `json:"type"`
 	Argument         string               `json:"argument"`
 	Changes          []handoff.Difference `json:"changes"`
-	// Repeat reports that the request was answered as before, or that the command still waits.
+	// Repeat is set if the answer is the one given before, or if the command still waits for it.
 	Repeat bool `json:"repeat"`
 	// Answer is null for silence.
 	Answer *apply.Answer `json:"answer"`
@@ -305,7 +305,7 @@ func (p *manualPlugin) report(c *apply.Command, answer *apply.Answer, again bool
 	}
 	switch {
 	case again && (answer.Status == apply.Busy || answer.Status == apply.InProgress):
-		p.times[c.ApplyID]++ // shown with the answer to the command
+		p.times[c.ApplyID]++ // shown with the answer, as a count
 		return nil
 	case again:
 		return p.app.printf("%s  %s  repeat of %.20s…, attempt %d -> %s\n",

@@ -73,7 +73,7 @@ func (a *app) print(answer any, text func(table)) error {
 // cells ends the columns, and so does Flush.
 type table struct{ *tabwriter.Writer }
 
-// cell is a text that a table shows as it is.
+// cell is a text that row does not change.
 type cell string
 
 // row writes a line of cells. Their texts are shown as show does, "" as a dash.
@@ -114,8 +114,8 @@ const (
 )
 
 // coloured returns a text in the colour of a tone, plain for "", if out shows colours. Every tone
-// adds the same number of characters. So in a column of a table colour all cells and the heading,
-// or none.
+// adds the same number of characters, so that columns stay straight: colour all cells of a column
+// and its heading, or none.
 func (a *app) coloured(text string, t tone) cell {
 	if !a.colours {
 		return cell(text)
@@ -152,7 +152,7 @@ func runTone(status runevents.RunStatus, result handoff.Status) tone {
 	return runTones[status]
 }
 
-// colourful reports whether out is a terminal that is to have colours (https://no-color.org).
+// colourful reports whether out is a terminal that may show colours (https://no-color.org).
 func colourful(out io.Writer, env func(name string) string) bool {
 	return env("NO_COLOR") == "" && env("TERM") != "dumb" && isTerminal(out)
 }
@@ -171,8 +171,8 @@ func isTerminal(stream any) bool {
 	return err != nil || !os.SameFile(info, nothing)
 }
 
-// progressLine shows the progress of long work on a line of a terminal, and nothing elsewhere. One
-// goroutine at a time may use it.
+// progressLine shows the progress of long work on a line of a terminal. Without a terminal, it
+// shows nothing. One goroutine at a time may use it.
 type progressLine struct {
 	w     io.Writer // nil if there is no terminal
 	width int       // of the text that stands there
@@ -219,7 +219,7 @@ func show(text string) string {
 }
 
 // isHidden reports whether the character at i of a text cannot be seen there, or changes the
-// direction of other ones. The console has the same rule, in its visible.js.
+// direction of other characters. The console has the same rule, in its visible.js.
 func isHidden(text []rune, i int) bool {
 	switch r := text[i]; {
 	case isBlank(r):

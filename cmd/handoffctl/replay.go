@@ -163,8 +163,8 @@ func (p *player) playLane(ctx context.Context, lane []int) (err error) {
 	return nil
 }
 
-// lanes groups the indexes of the fixtures into one lane for each town; with --fresh, for each file.
-// Without --fresh, a concurrency of 1 makes one lane.
+// lanes groups the indexes of the fixtures into lanes: one for each town or, with --fresh, each
+// file. Without --fresh, a concurrency of 1 makes one lane.
 func (p *player) lanes(concurrency int) [][]int {
 	var lanes [][]int
 	numbers := map[string]int{}
@@ -200,8 +200,8 @@ func (p *player) step() {
 	}
 }
 
-// replay replays one fixture. If its snapshot would lower the day of its town in a fresh world, the
-// town goes on in the next one. An error means that no answer came.
+// replay replays one fixture. If the snapshot would lower the epoch of its town in a fresh world,
+// the town goes on in the next fresh world. An error means that no answer came.
 func (p *player) replay(ctx context.Context, f *fixture, fresh *freshWorlds) (*replayed, error) {
 	world, err := p.prepare(ctx, f, fresh)
 	for p.server == nil && client.IsCode(err, wire.CodeEpochRegression) {
@@ -230,9 +230,8 @@ func (p *player) replay(ctx context.Context, f *fixture, fresh *freshWorlds) (*r
 	}, fmt.Sprintf("%s %s (run %s)", status, reason, got.RunID), nil), nil
 }
 
-// prepare returns the world of a fixture, with the fixture's snapshot as the state of its town. In
-// a fresh world the fixture decides who applies the town's commands, and which types require
-// approval.
+// prepare returns the world of a fixture, and puts the fixture's snapshot there. In a fresh world,
+// the fixture decides who applies the town's commands, and which types require approval.
 func (p *player) prepare(
 	ctx context.Context, f *fixture, fresh *freshWorlds,
 ) (world *client.Client, err error) {
@@ -298,7 +297,8 @@ func (f *fixture) send(ctx context.Context, world *client.Client) (*client.Outco
 	return world.SendJSON(ctx, f.Handoff)
 }
 
-// freshWorlds are the temporary worlds of a file, each on a private server. A town is in the nth.
+// freshWorlds are the temporary worlds of a file, each on a private server. nth has the index of
+// each town's world.
 type freshWorlds struct {
 	timeout time.Duration
 	nth     map[string]int
@@ -336,8 +336,8 @@ func (w *freshWorlds) close() (err error) {
 	return err
 }
 
-// privateServer starts a server in this process, with its own NATS and data. end ends the server and
-// removes its data.
+// privateServer starts a server in this process, with its own NATS and data. end ends the server
+// and removes its data.
 func privateServer(
 	ctx context.Context, config server.Config,
 ) (srv *server.Server, end func() error, err error) {

@@ -30,7 +30,7 @@ type summary struct {
 	// Updated counts the fixtures with a new expectation, and Updates has them.
 	Updated int      `json:"updated,omitzero"`
 	Updates []update `json:"updates,omitempty"`
-	// NotReplayed is how many were left when the server could not be reached any more.
+	// NotReplayed counts the fixtures that were left when the server could not be reached any more.
 	NotReplayed int        `json:"notReplayed"`
 	Failures    []mismatch `json:"failures"`
 	Seconds     float64    `json:"seconds"`
@@ -120,7 +120,7 @@ func (a *app) writeSummary(t table, s *summary) {
 	}
 }
 
-// The elements of a report in JUnit's XML. The outermost suite has suites, and the others have cases.
+// The elements of a JUnit report in XML. The outermost suite has suites, and the others have cases.
 // writeJUnit counts the cases.
 type (
 	junitSuite struct {
@@ -178,8 +178,8 @@ func (s *junitSuite) count(c *junitCase) {
 	}
 }
 
-// junitSuites returns a suite for each file of a replay, with a case for each fixture. A fixture that
-// expects nothing counts as skipped, and one that was not replayed as an error.
+// junitSuites returns a suite for each file of a replay, with a case for each fixture. A fixture
+// that expects nothing counts as skipped. A fixture that was not replayed counts as an error.
 func junitSuites(fixtures []fixture) []*junitSuite {
 	var suites []*junitSuite
 	for i := range fixtures {
@@ -209,8 +209,7 @@ func junitSuites(fixtures []fixture) []*junitSuite {
 // update is a change of a fixture by replay --update.
 type update struct {
 	Fixture string `json:"fixture"`
-	// Difference has a line for each changed value that the fixture expected, and for each that it
-	// expects now.
+	// Difference has a line for each old and each new value of the expectation that has changed.
 	Difference string `json:"difference"`
 }
 
@@ -245,7 +244,7 @@ func updateFixtures(fixtures []fixture) ([]update, error) {
 	return all, nil
 }
 
-// rewrite writes the fixtures of a file into it, unless it has changed since it was read.
+// rewrite writes fixtures into their file, unless the file has changed since it was read.
 func rewrite(file string, fixtures []*fixture) error {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -95,7 +95,7 @@ func (c *runEventsCommand) Run(ctx context.Context, a *app, server *client.Clien
 	})
 }
 
-// eventsOf returns up to limit events of a run, all for 0, and the reply that has them.
+// eventsOf returns up to limit events of a run, or all if limit is 0. all is one reply with them.
 func eventsOf(
 	ctx context.Context, server *client.Client, runID string, limit uint,
 ) (events []client.Event, all messages.Events, err error) {
@@ -147,7 +147,7 @@ func (c *runListCommand) Run(ctx context.Context, a *app, server *client.Client)
 	return a.print(all, func(t table) { a.writeRuns(t, &all) })
 }
 
-// moment is an RFC 3339 time; on the command line such a time, or an age.
+// moment is an RFC 3339 time. On the command line it may also be an age.
 type moment string
 
 // UnmarshalText reads the value of a flag.
@@ -224,7 +224,8 @@ func command(run *messages.RunRow) string {
 	return run.Command
 }
 
-// signalText describes a signal. A refused one may lack the run or the handoff that it was about.
+// signalText describes a signal. A refused signal may lack the run or the handoff that it was
+// about.
 func signalText(s *machine.SignalPayload) string {
 	about := whole(s.TownID)
 	switch {
@@ -246,8 +247,8 @@ func signalText(s *machine.SignalPayload) string {
 const wholeRunID = 36
 
 // runID returns the id of the run that the command line names by the id or its beginning. If no
-// searched run has such an id, it returns the text, and the server judges that. With sure it
-// accepts the beginning only if all runs were searched.
+// searched run has such an id, it returns the text, and the server judges that. If sure is set, it
+// accepts a beginning only if all runs were searched.
 func (a *app) runID(ctx context.Context, named string, sure bool) (string, error) {
 	if named == "" || len(named) >= wholeRunID {
 		return named, nil

@@ -216,7 +216,7 @@ func (a *app) writeStanding(t table, s *messages.WorldReport, stats *messages.Se
 	}
 }
 
-// writeAlerts writes the alerts, except the texts of those that are problems already.
+// writeAlerts writes the alerts, without the texts that are among the problems already.
 func (a *app) writeAlerts(t table, alerts *messages.OpenAlerts, problems []string) {
 	if n := alerts.Lost; n > 0 {
 		t.row("alerts lost", a.coloured(fmt.Sprintf(
@@ -336,5 +336,5 @@ func (whoAmICommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// listed returns the ids to which a right is limited.
+// listed names the ids to which a right is limited.
 func listed(ids []string) string { return cmp.Or(strings.Join(ids, ", "), "all") }

@@ -19,8 +19,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// openStreams connects to the streams of the world. NATS does not answer a request that it denies:
-// then the returned context ends, with the denial as its cause.
+// openStreams connects to the streams of the world. NATS does not answer a request that it denies.
+// So if NATS denies one, the returned context ends, with the denial as its cause.
 func (a *app) openStreams(
 	ctx context.Context, name string, more ...nats.Option,
 ) (context.Context, jetstream.JetStream, error) {
@@ -38,8 +38,8 @@ func (a *app) openStreams(
 	return ctx, js, err
 }
 
-// streamError returns the error of work on the streams of the world, with ctx of openStreams. An
-// error other than a denial gets the code.
+// streamError returns the error of work on the streams of the world. ctx is from openStreams. An
+// error that is no denial gets the code.
 func (a *app) streamError(ctx context.Context, err error, code string) error {
 	denied := context.Cause(ctx)
 	switch {

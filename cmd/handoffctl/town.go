@@ -83,7 +83,7 @@ func (t table) town(of *messages.Town) {
 	}
 }
 
-// absence writes the start of the absence of a town's plugin, if it is away, and the remedy.
+// absence writes, if a town's plugin is away, since when it is away, and the remedy.
 func (t table) absence(of *messages.Town) {
 	if of.PluginAbsentSince != "" {
 		t.row("plugin", "none since "+of.PluginAbsentSince+absenceOf(of.PluginAbsent))
@@ -128,7 +128,7 @@ func (c *townListCommand) Run(ctx context.Context, a *app, server *client.Client
 	})
 }
 
-// statesOf names the states of a town that a person may have to look after, "" for none.
+// statesOf names the states of a town that may need a person; "" if there is none.
 func statesOf(t *client.TownSummary) string {
 	var states []string
 	if t.Paused {
@@ -202,7 +202,7 @@ func (t table) stored(of *messages.Town) {
 		of.SnapshotHash, of.Revision)
 }
 
-// currentHash returns the hash of the state that the snapshot's town has now, "" if there is none.
+// currentHash returns the present hash of the snapshot's town, "" if the town does not exist.
 func currentHash(
 	ctx context.Context, server *client.Client, snapshot jsontext.Value,
 ) (string, error) {

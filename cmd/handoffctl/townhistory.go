@@ -139,8 +139,8 @@ func snapshotAt(ctx context.Context, server *client.Client, text string) (any, e
 	return schemas.Decode(state, schemas.Limits{Bytes: len(state) + 1})
 }
 
-// changesBetween returns the differences of two states of a town, in the order of the paths. A path
-// names the members of a list by their ids.
+// changesBetween returns the differences of two states of a town, in the order of the paths. In a
+// path, the members of a list are named by their ids.
 func changesBetween(before, after *town.Snapshot) []handoff.Difference {
 	return append([]handoff.Difference{},
 		handoff.Differences(treeOf(before), treeOf(after), false)...)

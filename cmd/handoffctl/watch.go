@@ -59,7 +59,7 @@ func (c *watchCommand) Run(ctx context.Context, a *app) error {
 	} else {
 		err = c.watchEvents(ctx, a)
 	}
-	if ctx.Err() != nil { // it was asked to end
+	if ctx.Err() != nil { // an interrupt ended it
 		return nil
 	}
 	return err
@@ -102,11 +102,11 @@ func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
 	return nil
 }
 
-// silences multiplies --until-idle until a watch has seen its first commit.
+// silences is the factor of --until-idle before a watch has seen its first commit.
 const silences = 10
 
-// untilIdle calls stop when no commit has been seen for --until-idle, none follows the cursor of the
-// last one, and no command is being applied. The caller reports each commit by the returned function.
+// untilIdle calls stop when no commit was seen for --until-idle, the log has no later commit, and
+// no command is being applied. The caller reports each commit by calling seen.
 func (c *watchCommand) untilIdle(
 	ctx context.Context, server *client.Client, cursor string, stop func(),
 ) (seen func(cursor string)) {
@@ -236,8 +236,8 @@ func (a *app) printAlert(alert *runevents.Alert) error {
 		show(string(alert.Code)), a.briefID(alert.RunID), show(alert.Message))
 }
 
-// appended adds to an event's meaning the producer that appended the event, or began the run. It
-// adds nothing for the engine's own.
+// appended adds to the meaning of an event or a run the producer that appended or began it. It adds
+// nothing if by is "", which is the engine.
 func appended(meaning, by string) string {
 	if by == "" {
 		return meaning
@@ -245,13 +245,13 @@ func appended(meaning, by string) string {
 	return strings.TrimSpace(meaning + " (appended by " + by + ")")
 }
 
-// sense returns the meaning of an event's payload in short. If the payload lacks the members of its
-// type, as another producer's may, it returns the payload.
+// sense returns the meaning of an event's payload in short, or the payload if meaning returns "".
 func (a *app) sense(e *runevents.Record) string {
 	return cmp.Or(a.meaning(e), a.brief(e.Payload))
 }
 
-// meaning is sense, or "" for a payload without the members of its type.
+// meaning returns the meaning of an event's payload in short; "" if the payload lacks the members
+// of its type, as another producer's may.
 func (a *app) meaning(e *runevents.Record) string {
 	var p struct {
 		machine.SignalPayload `json:",inline"`
@@ -263,7 +263,7 @@ func (a *app) meaning(e *runevents.Record) string {
 			Code    string `json:"code"`
 			Message string `json:"message"`
 		} `json:"error"`
-		// Of the steps of the engine.
+		// From here on, members of the engine's steps.
 		Duplicate bool              `json:"duplicate"`
 		Passed    bool              `json:"passed"`
 		Actual    *int64            `json:"actualDecisionEpoch"`
