@@ -98,8 +98,9 @@ func (p *projector) projectRows(ctx context.Context) error {
 	}
 }
 
-// projectRow projects the run of a row, as far as the index has it, unless the row is projected.
-// read has the sequences up to which this look has read the runs. It skips a run that is damaged.
+// projectRow projects the run of a row, as far as the index has it, unless the row is projected. It
+// skips a run that is damaged. read has, by run, the sequence up to which this look has read the
+// run.
 func (p *projector) projectRow(
 	ctx context.Context, row *index.Row, read map[string]uint64,
 ) error {
