@@ -108,7 +108,7 @@ func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 	server, from := a.client(nc), time.Now().Add(-c.Since)
 	seen, shown := uint64(0), 0
 	for begun := false; ; begun = true {
-		alerts, err := alertsBehind(ctx, server, seen)
+		alerts, err := alertsBehind(ctx, server, seen, from)
 		// A world that nobody serves is an error now, and an interruption later.
 		refused, is := errors.AsType[*client.ReplyError](err)
 		if err != nil && (!begun || nc.IsClosed() || is && refused.Refused()) {
@@ -116,7 +116,7 @@ func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 		}
 		for _, alert := range slices.Backward(alerts) {
 			seen = alert.Seq
-			if at, _ := time.Parse(time.RFC3339, alert.At); !begun && at.Before(from) {
+			if !begun && c.Since == 0 || raisedBefore(&alert, from) {
 				continue
 			}
 			if err := a.printAlert(&alert.Alert); err != nil {
@@ -126,15 +126,17 @@ func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 				return nil
 			}
 		}
+		from = time.Time{} // the clocks of later alerts do not count
 		if err := backoff.Sleep(ctx, alertsEvery); err != nil {
 			return err
 		}
 	}
 }
 
-// alertsBehind returns the alerts after the alert with the number seen, the newest first.
+// alertsBehind returns the alerts after the alert with the number seen, the newest first, up to one
+// that was raised before from.
 func alertsBehind(
-	ctx context.Context, server *client.Client, seen uint64,
+	ctx context.Context, server *client.Client, seen uint64, from time.Time,
 ) (found []client.Alert, err error) {
 	for alert, err := range server.Alerts(ctx, false) {
 		if err != nil {
@@ -143,7 +145,14 @@ func alertsBehind(
 		if alert.Seq <= seen {
 			break
 		}
-		found = append(found, alert)
+		if found = append(found, alert); raisedBefore(&alert, from) {
+			break
+		}
 	}
 	return found, nil
+}
+
+func raisedBefore(alert *client.Alert, from time.Time) bool {
+	at, _ := time.Parse(time.RFC3339, alert.At)
+	return at.Before(from)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -88,6 +89,26 @@ func TestWatch_AlertsGap(t *testing.T) {
 	raise("second")
 	link.Cut(false)
 	w.says(&w.out, "second")
+}
+
+// Without --since, watch shows later alerts alone, although the server's clock may be another one.
+func TestWatch_AlertsFromNow(t *testing.T) {
+	c := faked(t, nil)
+	first := true
+	_, err := c.connect().Subscribe(wire.Subject("main", wire.AlertList), func(request *nats.Msg) {
+		alerts := `{"seq":2,"runId":"second","at":"2999-01-01T00:00:00Z"},` +
+			`{"seq":1,"runId":"first","at":"2026-01-01T00:00:00Z"}`
+		if !first {
+			alerts = `{"seq":4,"runId":"fourth","at":"2026-01-01T00:00:00Z"},` +
+				`{"seq":3,"runId":"third","at":"2026-01-01T00:00:00Z"},` + alerts
+		}
+		first = false
+		_ = request.Respond([]byte(`{"alerts":[` + alerts + `]}`))
+	})
+	require.NoError(t, err)
+	shown := c.ok("watch", "--alerts", "--count", "2", "-o", "json")
+	assert.Regexp(t, `(?s)^.*"third".*\n.*"fourth".*\n$`, shown)
+	assert.NotRegexp(t, "first|second", shown)
 }
 
 // Commits that cannot be shown are told, and watch goes on.
