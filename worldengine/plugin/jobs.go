@@ -71,21 +71,28 @@ func (j *job) join(r request) apply.Status {
 
 // work does a job in its turn.
 func (p *Plugin) work(j *job) {
+	defer p.finish(j) // if the memory panics, which the queue logs, a request begins the job anew
 	p.mu.Lock()
 	j.begun = true
 	r := j.request
 	p.mu.Unlock()
 	answer := p.outcome(r)
-	p.mu.Lock()
-	delete(p.jobs, r.command.ApplyID)
-	waiting := j.waiting
-	p.mu.Unlock()
-	for _, w := range waiting {
+	for _, w := range p.finish(j) {
 		if answer != nil && w.gets(answer, r.command.LogicalAttemptID) {
 			p.send(w.reply, answer)
 		}
 	}
 	p.config.Answered(r.command, answer, false)
+}
+
+// finish removes a job, unless that is done, and returns its waiters.
+func (p *Plugin) finish(j *job) []waiter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.jobs[j.command.ApplyID] == j {
+		delete(p.jobs, j.command.ApplyID)
+	}
+	return j.waiting
 }
 
 // gets reports whether a waiter gets the answer to a logical attempt. After an interim answer, a

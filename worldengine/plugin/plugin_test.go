@@ -207,3 +207,28 @@ func TestServe_AtMostOnce(t *testing.T) {
 	}
 	require.NotEmpty(t, said)
 }
+
+// panicky panics on its first Put.
+type panicky struct {
+	plugin.Memory
+	put atomic.Int64
+}
+
+func (m *panicky) Put(r plugin.Record) error {
+	if m.put.Add(1) == 1 {
+		panic("no memory")
+	}
+	return m.Memory.Put(r)
+}
+
+// A command whose record made the memory panic is begun anew by the next request.
+func TestServe_MemoryPanics(t *testing.T) {
+	t.Parallel()
+	e, g := newEngine(t), newGame()
+	memory := &panicky{Memory: plugin.NewVolatileMemory()}
+	e.serve(plugin.Config{Memory: memory, Apply: g.apply})
+	c := command(t, "north", 1)
+	e.send(c)
+	require.Eventually(t, func() bool { return e.ask(c).Status == apply.Applied }, soon, time.Millisecond)
+	require.Equal(t, 1, g.times(c))
+}
