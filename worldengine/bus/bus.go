@@ -29,11 +29,20 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// Pauses between a sink's tries: they double, with a random part.
-const (
-	minPause = 50 * time.Millisecond
-	maxPause = 5 * time.Second
-)
+// pauses are a sink's waits; tests shorten them.
+type pauses struct {
+	// least and most bound the pauses between tries, which double, with a random part.
+	least, most time.Duration
+	// idle is the longest wait for the first message of a window.
+	idle time.Duration
+	// look is the pause between an idle sink's looks at its stream and the log, so that a stream that
+	// was deleted or purged is filled again without a new event.
+	look time.Duration
+}
+
+var defaultPauses = pauses{
+	least: 50 * time.Millisecond, most: 5 * time.Second, idle: time.Second, look: 5 * time.Second,
+}
 
 // ackTimeout bounds the wait for the ack of a message.
 const ackTimeout = 10 * time.Second
@@ -65,6 +74,7 @@ type Sink struct {
 	config          Config
 	js              jetstream.JetStream
 	stream, letters jetstream.StreamConfig // of the events, and of the dead letters
+	pauses          pauses
 
 	// Only Run uses these.
 	opened    bool          // the stream exists with its present settings
@@ -91,6 +101,7 @@ func New(config Config) (*Sink, error) {
 		config: config, js: js, refusals: map[place]int{},
 		stream:  StreamConfig(config.World, config.Retention, config.Limit, config.Replicas),
 		letters: DeadLetterConfig(config.World, config.Replicas),
+		pauses:  defaultPauses,
 	}, nil
 }
 
@@ -108,7 +119,7 @@ var (
 // Run publishes until ctx is done. It retries errors with growing pauses, for ever. It must be called
 // once.
 func (s *Sink) Run(ctx context.Context) {
-	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
+	pauses := backoff.Backoff{Min: s.pauses.least, Max: s.pauses.most}
 	for ctx.Err() == nil {
 		s.progress = false
 		err := s.try(ctx)

@@ -23,7 +23,7 @@ import (
 func TestSink_RestartAtEveryPosition(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	const messages = 16
+	const messages = 8
 	w.write(0, messages)
 	s, stop := w.run()
 	w.wait(s, messages)
@@ -146,7 +146,7 @@ func TestSink_NATSRestarts(t *testing.T) {
 	t.Cleanup(nc.Close)
 	w := replicatedOn(t, nc, 1)
 	w.write(0, 40)
-	s, _ := w.run()
+	s, _ := w.run(impatient)
 	w.wait(s, 40)
 	natstest.Stop(server)
 	server = natstest.Run(t, options)
@@ -238,21 +238,21 @@ func TestSink_Pauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nobody := &away{}
 		s := &Sink{js: nobody, config: Config{Logger: slog.New(slog.DiscardHandler)},
-			refusals: map[place]int{}}
+			refusals: map[place]int{}, pauses: defaultPauses}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		s.Run(ctx)
 		require.Greater(t, len(nobody.asked), 300, "in an hour")
 		distinct := map[float64]bool{}
-		want := minPause
+		want := s.pauses.least
 		for i := range nobody.asked[1:] {
 			pause := nobody.asked[i+1].Sub(nobody.asked[i])
 			require.GreaterOrEqual(t, pause, want/2, "pause %d", i)
 			require.LessOrEqual(t, pause, want+want/2, "pause %d", i)
 			distinct[float64(pause)/float64(want)] = true
-			want = min(2*want, maxPause)
+			want = min(2*want, s.pauses.most)
 		}
-		require.Equal(t, maxPause, want)
+		require.Equal(t, s.pauses.most, want)
 		require.Greater(t, len(distinct), 100, "no two sinks keep in step")
 	})
 }

@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -181,17 +182,20 @@ func TestDeadLetter_NotKept(t *testing.T) {
 func TestDeadLetter_Restart(t *testing.T) {
 	t.Parallel()
 	for _, last := range []place{early, middle, late} {
-		w := newWorld(t)
-		w.writeLarge(0, 12, last)
-		s, stop := w.run(limited)
-		w.wait(s, 12)
-		stop()
-		s, _ = w.run(limited)
-		w.wait(s, 12)
-		w.write(12, 20)
-		w.wait(s, 20)
-		w.requireImage(20, last)
-		require.Equal(t, []place{last}, w.letters())
+		t.Run(fmt.Sprint("event ", last.part), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.writeLarge(0, 12, last)
+			s, stop := w.run(limited)
+			w.wait(s, 12)
+			stop()
+			s, _ = w.run(limited)
+			w.wait(s, 12)
+			w.write(12, 20)
+			w.wait(s, 20)
+			w.requireImage(20, last)
+			require.Equal(t, []place{last}, w.letters())
+		})
 	}
 }
 

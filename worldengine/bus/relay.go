@@ -29,12 +29,8 @@ const (
 const (
 	// inactive is how long NATS keeps the consumer of a killed sink.
 	inactive = 5 * time.Second
-	// flush is the longest wait for the next message of a window, and idle for the first one.
+	// flush is the longest wait for the next message of a window; pauses.idle is for the first one.
 	flush = time.Millisecond
-	idle  = time.Second
-	// lookPause is the pause between an idle sink's looks at its stream and the log, so that a stream
-	// that was deleted or purged is filled again without a new event.
-	lookPause = 5 * time.Second
 )
 
 // relay is one try of a sink, from its position to the first error.
@@ -87,7 +83,7 @@ func (r *relay) run(ctx context.Context) error {
 		if err == nil && (msg == nil || full || len(r.sent) == 0) {
 			err = r.settle(ctx)
 		}
-		if err == nil && msg == nil && time.Since(looked) >= lookPause {
+		if err == nil && msg == nil && time.Since(looked) >= r.pauses.look {
 			looked = time.Now()
 			err = r.look(ctx)
 		}
@@ -116,7 +112,7 @@ func (r *relay) consumer() jetstream.ConsumerConfig {
 
 // next returns the next message of the log, nil if none came for a while.
 func (r *relay) next(messages jetstream.MessagesContext) (jetstream.Msg, error) {
-	wait := idle
+	wait := r.pauses.idle
 	if len(r.sent) > 0 {
 		wait = flush
 	}

@@ -162,6 +162,8 @@ func (w *world) run(change ...func(*Sink)) (*Sink, func()) {
 	w.t.Helper()
 	s, err := New(w.config())
 	require.NoError(w.t, err)
+	s.pauses = pauses{least: 2 * time.Millisecond, most: 50 * time.Millisecond,
+		idle: 10 * time.Millisecond, look: 50 * time.Millisecond}
 	for _, c := range change {
 		c(s)
 	}
@@ -171,6 +173,18 @@ func (w *world) run(change ...func(*Sink)) (*Sink, func()) {
 	stop := func() { cancel(); done.Wait() }
 	w.t.Cleanup(stop)
 	return s, stop
+}
+
+// impatient gives up requests soon that a NATS, which ended, does not answer.
+func impatient(s *Sink) {
+	const wait = 500 * time.Millisecond
+	js, err := jetstream.New(s.config.Conn, jetstream.WithDefaultTimeout(wait),
+		jetstream.WithPublishAsyncTimeout(wait),
+		jetstream.WithPublishAsyncMaxPending(4*(window+runevents.MaxAppend)))
+	if err != nil {
+		panic(err)
+	}
+	s.js = js
 }
 
 // limit is the size of the largest event that the stream of a limited sink takes.
@@ -187,7 +201,7 @@ func (w *world) eventually(holds func() bool, why string) {
 func (w *world) answers(request func(ctx context.Context) bool, why string) {
 	w.t.Helper()
 	w.eventually(func() bool {
-		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(w.t.Context(), 250*time.Millisecond)
 		defer cancel()
 		return request(ctx)
 	}, why)
