@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -25,6 +26,7 @@ import (
 // The stream must allow atomic batches.
 type GroupedStore struct {
 	StreamStore
+	timeout time.Duration // of a batch
 
 	mu      sync.Mutex
 	alone   int  // appends on their way by themselves
@@ -152,7 +154,7 @@ func (s *GroupedStore) publishBatch(batch []*waitingAppend) (*jetstream.PubAck, 
 			continue
 		}
 		msg.Header[batchCommitHeader] = []string{"1"}
-		reply, err := nc.RequestMsg(msg, appendTimeout)
+		reply, err := nc.RequestMsg(msg, s.timeout)
 		switch {
 		case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrNoResponders):
 			return nil, fmt.Errorf("%w: %w", errNotSent, err)

@@ -94,9 +94,11 @@ func newLossy(t *testing.T, of trouble, appends int64) (l *Log, direct Store) {
 	require.NoError(t, err)
 	seen, err := js.Stream(t.Context(), wire.LogStream("main"))
 	require.NoError(t, err)
+	store := NewStore(js, seen, true)
+	store.(*GroupedStore).timeout = 300 * time.Millisecond
 	ended := atomic.Int64{}
 	return &Log{
-		World: "main", Store: NewStore(js, seen, true), MaxPayload: over.MaxPayload,
+		World: "main", Store: store, MaxPayload: over.MaxPayload,
 		Draw: rand.N[time.Duration],
 		Committed: func(time.Duration) {
 			if ended.Add(1) == appends {

@@ -148,6 +148,7 @@ func TestGroupedStore_NoAnswer(t *testing.T) {
 	}
 	_, err = nc.SubscribeSync(wire.LogSubject("main", "*")) // takes all, and answers nothing
 	require.NoError(t, err)
+	s.timeout = 100 * time.Millisecond
 	for _, end := range s.together(t, firstAppends(leastBatch)) {
 		require.ErrorIs(t, end.err, nats.ErrTimeout)
 		require.False(t, isDefinite(end.err))

@@ -33,7 +33,7 @@ type Store interface {
 func NewStore(js jetstream.JetStream, stream jetstream.Stream, grouped bool) Store {
 	store := StreamStore{JetStream: js, Stream: stream}
 	if grouped {
-		return &GroupedStore{StreamStore: store}
+		return &GroupedStore{StreamStore: store, timeout: appendTimeout}
 	}
 	return &store
 }
@@ -200,11 +200,12 @@ func Delivered(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
 	}, meta.Sequence.Consumer, nil
 }
 
-// Bounds of a fetch, and the tries in a row that may bring nothing. If no message comes for
-// fetchWait, the remaining ones were changed on the disk: NATS counts them, but cannot deliver
-// them.
+// FetchWait is how long a fetch waits for a message; tests shorten it. If none comes, the remaining
+// ones were changed on the disk: NATS counts them, but cannot deliver them.
+var FetchWait = time.Second
+
+// Bounds of a fetch, and the tries in a row that may bring nothing.
 const (
-	fetchWait     = time.Second
 	fetchMessages = 1000
 	fetchBodies   = 512
 	fetchBytes    = 8 << 20
@@ -283,7 +284,7 @@ func newReading(
 	stream jetstream.Stream, config jetstream.ConsumerConfig, options ...jetstream.FetchOpt,
 ) *reading {
 	return &reading{stream: stream, config: config,
-		options: append(options, jetstream.FetchMaxWait(fetchWait))}
+		options: append(options, jetstream.FetchMaxWait(FetchWait))}
 }
 
 // errGap means that a batch was not delivered whole.

@@ -23,6 +23,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
@@ -33,7 +34,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func TestMain(m *testing.M) { natstest.Main(m, 16) }
+func TestMain(m *testing.M) {
+	commitlog.FetchWait, index.EndPause = 100*time.Millisecond, 10*time.Millisecond
+	natstest.Main(m, 16)
+}
 
 // checkedWorld is a world on a real server, for fsck.
 type checkedWorld struct {
