@@ -31,7 +31,7 @@ func check(
 ) map[string]conformance.Row {
 	t.Helper()
 	config := conformance.Config{
-		Subject: subject, Timeout: 3 * time.Second, Quiet: 200 * time.Millisecond,
+		Subject: subject, Timeout: 10 * time.Second, Quiet: 20 * time.Millisecond,
 		Town: town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "t", Day: 3}),
 	}
 	for _, c := range change {
@@ -209,6 +209,9 @@ func (s *script) answers(c *apply.Command) []apply.Answer {
 	return []apply.Answer{done}
 }
 
+// silence is how long a check waits for a plugin that never answers.
+const silence = time.Second
+
 // A second plugin stays unseen if no answer comes, and is seen even if the first one is slow.
 func TestCheck_SecondPlugin(t *testing.T) {
 	t.Parallel()
@@ -223,7 +226,7 @@ func TestCheck_SecondPlugin(t *testing.T) {
 			t.Parallel()
 			nc := natstest.Connect(t)
 			s := &script{known: map[string]apply.Answer{}, asked: map[string]int{}}
-			const quiet = 200 * time.Millisecond
+			const quiet = 100 * time.Millisecond
 			took := 0
 			_, err := nc.Subscribe(subject, func(msg *nats.Msg) {
 				if took++; took != 2 {
@@ -237,7 +240,9 @@ func TestCheck_SecondPlugin(t *testing.T) {
 				})
 			})
 			require.NoError(t, err)
-			row := check(t, nc, func(c *conformance.Config) { c.Quiet = quiet })["one-plugin"]
+			row := check(t, nc, func(c *conformance.Config) {
+				c.Timeout, c.Quiet = silence, quiet
+			})["one-plugin"]
 			require.Equal(t, test.want, row.Verdict, row.Found)
 		})
 	}
@@ -266,6 +271,12 @@ func TestCheck_EachRuleCanFail(t *testing.T) {
 			}
 			rows := check(t, nc, func(c *conformance.Config) {
 				c.Type, c.Argument = "PROJECT_ADVANCE", "wall"
+				switch rule {
+				case "two-at-once", "refused", "unknown-members", "not-json":
+					c.Timeout = silence
+				case "one-plugin", "other-version", "other-town":
+					c.Quiet = 200 * time.Millisecond // for the answer that breaks the rule
+				}
 				c.Town = town.NewState(&town.Snapshot{
 					SchemaVersion: town.SchemaVersion, TownID: "t",
 					Projects: []town.Project{{ID: "wall", Name: "Wall", Status: town.Active}},
