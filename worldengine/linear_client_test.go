@@ -1,6 +1,7 @@
 package worldengine_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,8 +83,7 @@ func (c *linearClient) next() linearCall {
 
 // openRun returns a linearGame run without an end in the world's list of runs, "" if there is none.
 func (c *linearClient) openRun() string {
-	reply, err := c.nc.Request(wire.Subject("main", wire.RunList),
-		[]byte(`{"townId": "`+linearGame+`", "limit": 10}`), linearPatience)
+	reply, err := c.request(string(wire.RunList), []byte(`{"townId": "`+linearGame+`", "limit": 10}`))
 	if err != nil {
 		return ""
 	}
@@ -174,11 +174,11 @@ func (c *linearClient) handoff(view *town.State, key string) linearCall {
 func (c *linearClient) call(call linearCall) {
 	verb, body := call.request()
 	o := porcupine.Operation{ClientId: c.id, Input: call, Call: int64(time.Since(c.began))}
-	reply, err := c.nc.Request(wire.Subject("main", verb), body, c.patient)
+	reply, err := c.request(verb, body)
 	for errors.Is(err, nats.ErrNoResponders) {
 		time.Sleep(5 * time.Millisecond)
 		o.Call = int64(time.Since(c.began))
-		reply, err = c.nc.Request(wire.Subject("main", verb), body, c.patient)
+		reply, err = c.request(verb, body)
 	}
 	o.Return = int64(time.Since(c.began))
 	if err == nil && isRepeat(reply) {
@@ -205,6 +205,15 @@ func (c *linearClient) call(call linearCall) {
 	if view != nil {
 		c.views = append(c.views, *view)
 	}
+}
+
+// request asks the present writer, and waits for its answer until that writer ends or patience does.
+func (c *linearClient) request(verb string, body []byte) (*nats.Msg, error) {
+	c.mu.Lock()
+	ctx, cancel := context.WithTimeout(c.writes, c.patient)
+	c.mu.Unlock()
+	defer cancel()
+	return c.nc.RequestWithContext(ctx, wire.Subject("main", verb), body)
 }
 
 // isRepeat reports whether a reply refuses a handoff whose key has a command that is being applied.

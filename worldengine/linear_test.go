@@ -2,6 +2,7 @@ package worldengine_test
 
 import (
 	"cmp"
+	"context"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -57,6 +58,7 @@ type linearRun struct {
 	patient time.Duration             // how long each waits for an answer
 	nc      *nats.Conn                // of the game
 	mu      sync.Mutex
+	writes  context.Context    // until the present writer answers nothing any more
 	game    *nats.Subscription // of its plugin; nil while that is away
 	sent    []*handoff.Handoff
 	waits   []*handoff.Handoff // for a person's approval
@@ -70,10 +72,15 @@ type writer struct {
 	conns   []*nats.Conn
 	engine  *worldengine.Engine
 	service *service.Service
+	ended   context.CancelFunc // ends writes
 }
 
 func (r *linearRun) serve() *writer {
 	i := &writer{}
+	writes, ended := context.WithCancel(r.t.Context())
+	r.mu.Lock()
+	r.writes, i.ended = writes, ended
+	r.mu.Unlock()
 	for range 3 {
 		nc, err := nats.Connect(r.url)
 		require.NoError(r.t, err)
@@ -99,10 +106,13 @@ func (r *linearRun) serve() *writer {
 	return i
 }
 
+// crash ends the writer, and soon after that the waits for its answers, of which the last ones may
+// still be on their way.
 func (i *writer) crash() {
 	for _, nc := range i.conns {
 		nc.Close()
 	}
+	time.AfterFunc(20*time.Millisecond, i.ended)
 }
 
 // record lets each client make its calls, while writers end and others begin.
