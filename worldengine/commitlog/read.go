@@ -115,7 +115,7 @@ func (s StreamStore) decoded(
 	if !isUndecodable(err) {
 		return msg, err
 	}
-	r := newReading(s.Stream, config)
+	r := newReading(s.Stream, config, jetstream.FetchMaxWait(time.Second))
 	next, stop := iter.Pull(r.messages(ctx, 1))
 	defer stop()
 	if msg, found := next(); found {
@@ -284,7 +284,7 @@ func newReading(
 	stream jetstream.Stream, config jetstream.ConsumerConfig, options ...jetstream.FetchOpt,
 ) *reading {
 	return &reading{stream: stream, config: config,
-		options: append(options, jetstream.FetchMaxWait(FetchWait))}
+		options: append([]jetstream.FetchOpt{jetstream.FetchMaxWait(FetchWait)}, options...)}
 }
 
 // errGap means that a batch was not delivered whole.
