@@ -176,7 +176,7 @@ func TestReloadAccess_WhileSigningIn(t *testing.T) {
 			assert.NoError(t, err)
 		}
 	})
-	for range 30 {
+	for range 15 {
 		nc, err := dial(srv.URL(), nats.UserInfo(users[0].Name, servertest.Password))
 		require.NoError(t, err)
 		nc.Close()

@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	mutantCount = flag.Int("mutants", 200, "how many mutants of valid payloads are sent")
+	mutantCount = flag.Int("mutants", 150, "how many mutants of valid payloads are sent")
 	mutantSeed  = flag.Uint64("mutants.seed", 1, "which mutants are sent")
 	mutantVerb  = flag.String("mutants.verb", "",
 		"send mutants of requests of this verb alone, such as handoff")

@@ -226,7 +226,7 @@ func floodWith(nc *nats.Conn, subject string, stop <-chan struct{}) {
 	}
 }
 
-var floodRequests = flag.Int("flood.requests", 3_000,
+var floodRequests = flag.Int("flood.requests", 1_500,
 	"how many requests one connection sends at once")
 
 // Requests that one connection sends without waiting are all answered, also those about one town, one

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	mc "github.com/Tnze/go-mc/net"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -197,26 +198,46 @@ func nobody(t testing.TB) string {
 // command is in doubt; the one after it knows, and sends nothing.
 func TestRCON_HasTheCommand(t *testing.T) {
 	t.Parallel()
-	heard, release := make(chan struct{}, 8), make(chan bool)
-	k := listenRCON(t, func(string) (string, bool) {
-		heard <- struct{}{}
-		return "Set", <-release
+	type held struct {
+		*world
+		console *console
+		at      townReply
+		reply   <-chan *nats.Msg
+		release chan<- bool
+	}
+	hold := func(t *testing.T) *held {
+		t.Parallel()
+		heard, release := make(chan struct{}, 8), make(chan bool)
+		k := listenRCON(t, func(string) (string, bool) {
+			heard <- struct{}{}
+			return "Set", <-release
+		})
+		t.Cleanup(func() { close(release) })
+		c := newWorld(t, byRCON(k.address), func(config *server.Config) {
+			config.RCON.Timeout, config.Engine.Plugin.Deadline = rcon.MaxTimeout, rcon.MaxTimeout
+		})
+		at := c.putTown("t")
+		reply := c.sendLater(c.wall(at))
+		<-heard
+		return &held{c, k, at, reply, release}
+	}
+	t.Run("when its run is cancelled", func(t *testing.T) {
+		c := hold(t)
+		f := c.refuses("run.cancel", members{"runId": c.pendingRun("t")}, "RUN_IN_HAND")
+		require.Contains(t, f.Message, "look at the game")
+		c.release <- true
+		require.Equal(t, handoff.Executed, c.resultOf(<-c.reply).result.Status)
+		require.Len(t, c.console.heard(), 1)
 	})
-	t.Cleanup(func() { close(release) })
-	c := newWorld(t, byRCON(k.address), func(config *server.Config) {
-		config.RCON.Timeout, config.Engine.Plugin.Deadline = rcon.MaxTimeout, rcon.MaxTimeout
+	t.Run("when its server stops", func(t *testing.T) {
+		c := hold(t)
+		body, before := c.wall(c.at), c.client
+		c.restart()
+		got := before.resultOf(<-c.reply)
+		require.Equal(t, apply.ReasonRCONInDoubt, got.result.ReasonCode)
+		require.Equal(t, c.at.SnapshotHash, c.town("t").SnapshotHash)
+		requireDuplicateOf(t, got, c.send(body))
+		require.Equal(t, after("StepFailed apply", "RunFailed"), c.story(got.runID))
+		require.Len(t, c.console.heard(), 1)
 	})
-	at := c.putTown("t")
-	body, before := c.wall(at), c.client
-	waiting := c.sendLater(body)
-	<-heard
-	f := c.refuses("run.cancel", members{"runId": c.pendingRun("t")}, "RUN_IN_HAND")
-	require.Contains(t, f.Message, "look at the game")
-	c.restart()
-	got := before.resultOf(<-waiting)
-	require.Equal(t, apply.ReasonRCONInDoubt, got.result.ReasonCode)
-	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
-	requireDuplicateOf(t, got, c.send(body))
-	require.Equal(t, after("StepFailed apply", "RunFailed"), c.story(got.runID))
-	require.Len(t, k.heard(), 1)
 }

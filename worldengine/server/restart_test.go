@@ -144,7 +144,7 @@ func TestRestart_ClientsThatWait(t *testing.T) {
 	random := make([]byte, 250_000)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(random)
 	large.SideQuests[0].Title = hex.EncodeToString(random)
-	for at, n := c.put(large, ""), 0; n < 16; n++ {
+	for at, n := c.put(large, ""), 0; n < 8; n++ {
 		c.put(large, at.SnapshotHash)
 	}
 	stop(t, c.srv)
