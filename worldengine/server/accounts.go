@@ -15,9 +15,9 @@ import (
 )
 
 // accounts are the NATS accounts of an embedded server with their users, as package access
-// describes them. Its method Check decides who signs in. The world's account is the global account
-// of NATS, so that one data directory can be served with access control, without it, or open. The
-// server's own connections use an NKey for each account, made at the start.
+// describes them. Their method Check decides who signs in. The world's account is the global
+// account of NATS, so that one data directory can be served with access control, without it, or
+// open. At its start the server makes an NKey for each account; its own connections use these keys.
 //
 // With access control only the users of the access file may connect. Without it every client
 // is in the clients' account, may ask every verb, and has no way to the streams; the local
@@ -70,8 +70,8 @@ func (a *accounts) configure(options *natsserver.Options) (err error) {
 	}
 	options.MaxConn += ownConnections
 	if a.config.Access == nil {
-		// Only with this does NATS announce to clients that they need no credentials; Check
-		// decides.
+		// With it, NATS announces to clients that they need no credentials. Check still decides who
+		// signs in.
 		options.NoAuthUser = anonymous
 		options.Users = []*natsserver.User{{Username: anonymous}}
 	}
@@ -83,9 +83,9 @@ func (a *accounts) configure(options *natsserver.Options) (err error) {
 	return nil
 }
 
-// natsAccounts returns the world's account and the clients' account, as the configuration of an
-// existing NATS has them. Without access control no requests of clients cross: the service takes
-// these in the clients' account, which has so many connections beside the server's own.
+// natsAccounts returns the world's account and the clients' account, as WriteAccounts writes them
+// for an existing NATS. connections bounds the connections of clients. Without access control no
+// requests of clients cross: the service takes them in the clients' account.
 func (a *accounts) natsAccounts(connections int) ([]*natsserver.Account, error) {
 	crossings := access.CrossingsOf(a.world())
 	if a.config.Access == nil {
@@ -162,13 +162,13 @@ func (a *accounts) clientsOf(ns *natsserver.Server) (*natsserver.Account, error)
 }
 
 // permissionsOfAnybody are the permissions of clients without credentials; nil, for all rights, if
-// the server is open. They may do all except publish on the engine's subjects, since readers would
-// take such a message for the engine's.
+// the server is open. Such clients may not publish on the engine's subjects, since readers would
+// take the message for the engine's. They may do everything else.
 func (a *accounts) permissionsOfAnybody() *natsserver.Permissions {
 	if !a.config.twoAccounts() {
 		return nil
 	}
-	// NATS diverts a subject before it looks at permissions.
+	// NATS diverts a message to its astray subject before NATS checks permissions.
 	deny := append(access.CrossingsOf(a.world()).Heard, wire.AstraySubject(">"))
 	return &natsserver.Permissions{Publish: &natsserver.SubjectPermission{Deny: deny}}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // checkAddresses returns an error if an address of the configuration is invalid, if other machines
-// could read passwords on the way to it, or if they would have all rights there.
+// could read passwords on the way to it, or if other machines would have all rights at it.
 func (c *Config) checkAddresses() error {
 	for _, to := range []struct {
 		name, flag, address string

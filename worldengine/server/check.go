@@ -65,8 +65,8 @@ func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) 
 	return commitlog.PlanSettings(ctx, js, config.Engine.World, given)
 }
 
-// checkDataDir returns an error unless a data directory can be written to or, if it does not exist,
-// made.
+// checkDataDir returns an error if a data directory cannot be written to, or is missing and cannot
+// be made.
 func checkDataDir(dir string) error {
 	info, err := os.Stat(dir)
 	for errors.Is(err, os.ErrNotExist) && filepath.Dir(dir) != dir {

@@ -31,7 +31,7 @@ func (p purpose) amongClients() bool {
 	return p == requestingClients || p == answering
 }
 
-// dialTimeout bounds how long connecting to NATS may take, as natsconn does.
+// dialTimeout bounds how long connecting to NATS may take; natsconn has the same bound.
 const dialTimeout = 5 * time.Second
 
 // reconnectWait is the pause before each attempt to connect to an existing NATS again.
@@ -81,7 +81,8 @@ func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, e
 		"handoffd "+s.config.Engine.World+" "+string(purpose), options...)
 }
 
-// throttled makes connections. If it has an intake, they are read only while that has room.
+// throttled makes connections. If throttled has an intake, the connections are read only while the
+// intake has room.
 type throttled struct {
 	dial   func(network, address string) (net.Conn, error)
 	intake *service.Intake

@@ -15,7 +15,8 @@ import (
 )
 
 // ErrCrossing means that the accounts of an existing NATS do not separate its clients as access
-// control requires. Print its configuration again with this version of handoffd, and load it.
+// control requires. Print the configuration of NATS again with this version of handoffd, and load
+// the output.
 var ErrCrossing = errors.New("server: the accounts of this NATS do not fit this version of " +
 	"handoffd, so users would not be held to their rights: print them again with `handoffd " +
 	"permissions`, give them to the NATS server, and start handoffd again")
@@ -24,8 +25,9 @@ var ErrCrossing = errors.New("server: the accounts of this NATS do not fit this 
 const crossingWait = 10 * time.Second
 
 // tryCrossing publishes an invalid request of each verb, {"probe":…}, in the clients' account of an
-// existing NATS, without a reply subject. It returns ErrCrossing unless each arrives in the world's
-// account on the crossed subject alone. A writer of the world refuses the requests as invalid.
+// existing NATS, without a reply subject. It returns ErrCrossing unless each request arrives in the
+// world's account on the crossed subject alone. A writer of the world refuses the requests as
+// invalid.
 func (s *Server) tryCrossing(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, crossingWait)
 	defer cancel()
@@ -80,8 +82,8 @@ func (s *Server) tryCrossing(ctx context.Context) error {
 }
 
 // tryUncheckedKey returns ErrCrossing if an external NATS does not check the "nkey" of a client
-// that signs in with its password. Such a client chooses the user in the marks of its requests.
-// NATS checks the key only if some user has a key.
+// that signs in with its password. Such a client could choose the user with whom NATS marks its
+// requests. NATS checks the key only if some user has a key.
 func (s *Server) tryUncheckedKey() error {
 	to := s.config.Clients
 	if to.NKey != "" || to.Creds != "" {

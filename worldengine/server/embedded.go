@@ -18,17 +18,17 @@ import (
 
 // maxPayload is the largest message that the embedded NATS accepts from the engine and from
 // operators. The largest records have a town's state, an agent's handoff and the decision, or the
-// events of an append. maxRequest is the largest from clients: a quarter more than the largest verb
-// reads (run.append, 1 MB). So a slightly too large payload gets a precise 413, not a closed
-// connection.
+// events of an append. maxRequest is the largest message from clients: a quarter more than the
+// largest request (run.append, 1 MB). So a slightly too large request gets a precise 413, not a
+// closed connection.
 const (
 	maxPayload = 8 << 20
 	maxRequest = 1280 << 10
 )
 
 // maxPending bounds the bytes that NATS keeps for a connection that does not read. Above three
-// quarters of it NATS delivers nothing to the connection, and requests to it get "no responders".
-// So no flood of clients closes one of the server's own connections.
+// quarters of maxPending NATS delivers nothing to the connection, and requests to it get "no
+// responders". So a flood of requests does not close the server's own connections.
 const maxPending = 128 << 20
 
 // maxStore is more than any disk has: package storage watches the room on the disk. NATS's own
@@ -38,8 +38,8 @@ const maxStore = 1 << 60
 // Bounds of the cost of clients for an embedded NATS; docs/reliability.md has their sum. NATS keeps
 // up to maxPending for a client that does not read, for 10 s.
 const (
-	// ownConnections are the places for connections of operators and of the server itself, in use
-	// or about to return.
+	// ownConnections is how many connections NATS accepts for operators and for the server itself,
+	// in addition to the clients' connections.
 	ownConnections = 16
 	// maxSubscriptions bounds the subscriptions of one connection.
 	maxSubscriptions = 10_000
@@ -50,7 +50,7 @@ const (
 // noOrigin is the origin of no page (RFC 6761, section 6.4).
 const noOrigin = "http://origin.invalid"
 
-// loginTimeout bounds the sign-in of a connection, and its TLS handshake before.
+// loginTimeout bounds the TLS handshake of a connection, and the sign-in after it.
 const loginTimeout = 2 * time.Second
 
 // pingInterval is the silence after which a client is pinged; a variable for the tests.
@@ -116,7 +116,7 @@ func startEmbedded(
 
 // natsOptions returns the options of the NATS server that do not depend on its accounts.
 func natsOptions(config *Config) *natsserver.Options {
-	host, port, _ := splitListen("--listen", config.Listen) // it was checked
+	host, port, _ := splitListen("--listen", config.Listen) // checkAddresses has checked it
 	if port == 0 {
 		port = natsserver.RANDOM_PORT
 	}
@@ -130,8 +130,8 @@ func natsOptions(config *Config) *natsserver.Options {
 		NoSigs: true, DontListen: config.private,
 	}
 	if config.HTTP != "" {
-		// The bridge checks the origin, and forwards none: a request with an origin has gone around
-		// the bridge.
+		// The bridge checks the origin of a request, and does not forward the origin. A request
+		// with an origin has bypassed the bridge.
 		options.Websocket = natsserver.WebsocketOpts{
 			Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoTLS: true,
 			HandshakeTimeout: loginTimeout, AllowedOrigins: []string{noOrigin},
@@ -140,7 +140,7 @@ func natsOptions(config *Config) *natsserver.Options {
 	return options
 }
 
-// start starts the NATS server. If it fails, close ends the server.
+// start starts the NATS server. If start fails, the caller has to call close.
 func (e *embedded) start(ns *natsserver.Server, config *Config) error {
 	gaveUp := make(chan string, 1)
 	logger := newNATSLogger(config.Logger.With("component", "nats"), gaveUp, e.room.Fail)
@@ -163,7 +163,7 @@ func (e *embedded) url() string {
 	return scheme + "://" + httpd.FromHere(address)
 }
 
-// awaitNATS waits until a NATS server that was started listens, or has given up.
+// awaitNATS waits until a NATS server that was started listens, or gives up.
 func awaitNATS(ns *natsserver.Server, gaveUp <-chan string) error {
 	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); {
 		if ns.ReadyForConnections(100 * time.Millisecond) {

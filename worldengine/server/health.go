@@ -49,7 +49,7 @@ func (h *health) check(ctx context.Context, reach func(context.Context) error) e
 	defer h.mu.Unlock()
 	now := time.Now()
 	if h.asked.IsZero() || now.Sub(h.asked) >= askAgain {
-		// All who ask share the question, so it does not end with the request of the first.
+		// All callers share the question, so it does not end with the request of the first caller.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLog)
 		defer cancel()
 		h.asked = now
@@ -84,7 +84,7 @@ func (s *Server) Ready(ctx context.Context) error {
 	if err := t.engine.MayStore(); err != nil {
 		return err
 	}
-	if t.engine.LogLost() != nil { // which names towns, and health needs no sign-in
+	if t.engine.LogLost() != nil { // not returned: it names towns, and anybody may ask
 		return fmt.Errorf("%w: see the alert LOG_LOST", commitlog.ErrLogLost)
 	}
 	if indexed, end := t.engine.IndexProgress(); end > 0 {

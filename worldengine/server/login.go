@@ -35,8 +35,8 @@ func (a *accounts) Check(c natsserver.ClientAuthentication) bool {
 	}
 	a.addresses.add(remote, c.GetID())
 	c.RegisterUser(user)
-	// A reload ends the connections of changed users that it finds; it may not have found this one
-	// yet.
+	// A reload ends the connections of changed users, but may have missed this one, which was still
+	// signing in.
 	return a.logins.Load().has(user, c.GetOpts().Nkey)
 }
 
@@ -52,9 +52,9 @@ func (l *logins) has(user *natsserver.User, key string) bool {
 	return now != nil && reflect.DeepEqual(now, user)
 }
 
-// remoteOf returns the address of a connection's client: for a connection of the bridge, the
-// browser's. ok is false for a client without the TLS that it needs: NATS itself requires none on
-// the WebSocket listener.
+// remoteOf returns the address of a connection's client; behind the bridge, that is the browser. ok
+// is false if the client needs TLS and has none: on the WebSocket listener, NATS does not require
+// TLS.
 func (a *accounts) remoteOf(c natsserver.ClientAuthentication) (remote net.Addr, ok bool) {
 	if client, forwarded := a.bridge.Client(c.RemoteAddress()); forwarded {
 		return client, true
@@ -64,7 +64,7 @@ func (a *accounts) remoteOf(c natsserver.ClientAuthentication) (remote net.Addr,
 }
 
 // userOf returns the user of a connection, or nil. A connection with an NKey is accepted as that
-// key's user alone, since NATS takes the key for its name.
+// key's user alone, since NATS uses the key as the user's name.
 func (a *accounts) userOf(
 	c natsserver.ClientAuthentication, remote net.Addr, known *logins,
 ) *natsserver.User {

@@ -16,8 +16,8 @@ import (
 )
 
 // Bounds of wrong passwords. After freeOfAddress wrong passwords an address is refused for a pause,
-// before anything is hashed; after freeOfName, one name at an address is. Each further wrong
-// password doubles the pause.
+// before anything is hashed; after freeOfName wrong passwords, one name at an address is refused.
+// Each further wrong password doubles the pause.
 const (
 	freeOfName    = 5
 	freeOfAddress = 20
@@ -72,7 +72,7 @@ func (p *passwords) right(address string, user *natsserver.User, password string
 			return false
 		}
 		defer p.hashing.Unlock()
-		// While this one waited, others may have been wrong too often, or right.
+		// While this login waited, others may have been right, or wrong too often.
 		if known, mayTry := p.look(address, user.Username, digest); known || !mayTry {
 			return known
 		}
@@ -85,8 +85,8 @@ func (p *passwords) right(address string, user *natsserver.User, password string
 // maxHashing is how many logins may wait for their hash.
 const maxHashing = 16
 
-// enterHashing locks hashing. It reports false, without the lock, if too many logins
-// wait for it, or if it took so long that NATS has closed the connection meanwhile.
+// enterHashing locks hashing. It reports false, without the lock, if too many logins wait for it,
+// or if the wait was so long that NATS has closed the connection meanwhile.
 func (p *passwords) enterHashing() bool {
 	if p.waiting.Add(1) > maxHashing {
 		p.waiting.Add(-1)

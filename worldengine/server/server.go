@@ -54,8 +54,8 @@ const (
 	DefaultData         = "./handoffd-data"
 	DefaultSyncInterval = 2 * time.Second
 	DefaultDrainTimeout = 20 * time.Second
-	// DefaultMaxConnections leaves room for many agents, and bounds the memory for connections that
-	// send half a message each: up to maxRequest.
+	// DefaultMaxConnections leaves room for many agents. It bounds the memory for unfinished
+	// messages, each of up to maxRequest.
 	DefaultMaxConnections = 1024
 )
 
@@ -76,8 +76,8 @@ type Config struct {
 	NATS       string           `name:"nats" help:"URL of an existing NATS with JetStream to join, instead of embedding one." placeholder:"URL" group:"An existing NATS:"`
 	Connection natsconn.Options `embed:"" group:"An existing NATS:"`
 	// HTTP is the address of the console and of monitoring, HOST:PORT, port 0 for a free one, or
-	// empty for none. It has the TLS of Access, and the bounds and rules of Listen. If the port is
-	// taken, HTTPOrFree selects a free one.
+	// empty for none. The TLS of Access, and the bounds and rules for Listen, apply to it. If the
+	// port is taken, HTTPOrFree selects a free one.
 	HTTP             string   `kong:"-"`
 	HTTPOrFree       bool     `kong:"-"`
 	NATSWebSocket    string   `name:"nats-websocket" help:"With --nats: WebSocket address of that NATS for the console, ws://HOST:PORT or wss://HOST:PORT." placeholder:"URL" group:"An existing NATS:"`
@@ -98,8 +98,8 @@ type Config struct {
 	InsecureListen bool             `help:"Without --access, or without its TLS: allow --listen and --http on addresses that other machines reach."`
 	Open           bool             `help:"Without --access: give every client all rights, also to write to the streams and so to the log."`
 	Clients        natsconn.Options `kong:"-"`
-	// Webhook has the URLs to which alerts, and proposals that begin to wait for approval, are
-	// posted, and their format. The server sets its other members.
+	// Webhook has the format of posts and their URLs. Alerts are posted, and proposals that begin
+	// to wait for approval. The server sets its other members.
 	Webhook webhook.Config `embed:""`
 	// Engine and Service are the settings of the parts. Service.World follows Engine.World.
 	Engine  worldengine.Config `kong:"-"`
@@ -182,7 +182,7 @@ type Server struct {
 	lease    *lease.Lease                // nil if no other server can join
 	serving  atomic.Pointer[tenure]      // nil while the server stands by
 	changed  chan struct{}               // see Changed
-	index    atomic.Pointer[index.Index] // has followed the log; nil before there is one
+	index    atomic.Pointer[index.Index] // follows the log; nil before there is one
 	stop     context.CancelFunc          // ends the goroutine that stands by
 	ended    sync.WaitGroup              // of that goroutine
 }

@@ -198,7 +198,7 @@ func (s *Server) takeOver(ctx context.Context, held *lease.Held) error {
 	if err := s.startTenure(ctx, t); err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
 		defer cancel()
-		_ = s.finish(ctx, t) // nothing was taken, so there is nothing to finish
+		_ = s.finish(ctx, t) // no request was taken, so there is none to finish
 		return err
 	}
 	s.serving.Store(t)
@@ -210,8 +210,8 @@ func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	ofEngine, ofService := s.config.Engine, s.config.Service
 	ofEngine.Index = s.index.Load()
 	if t.held != nil {
-		// A server that was suspended drops requests; the server that took over gets the same
-		// requests.
+		// Each tenure has its own queue group, so a suspended server and its successor get the same
+		// requests. The suspended server drops them.
 		ofService.Serves, ofService.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
 		ofEngine.Leased = t.held.Valid
 	}

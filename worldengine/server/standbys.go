@@ -44,7 +44,7 @@ func (s *standbys) take(msg *nats.Msg) {
 }
 
 // list returns the servers that stand by, in the order of their start. It leaves out the server
-// with the id without.
+// whose id is the argument without.
 func (s *standbys) list(without string) []messages.Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"worldengine/worldengine/access"
 )
 
-// liveTLS is the TLS of a server, which a reload of the access file replaces for the handshakes to
-// come. It is safe for concurrent use.
+// liveTLS is the TLS configuration of a server. A reload of the access file replaces it for later
+// handshakes. It is safe for concurrent use.
 type liveTLS struct {
 	current atomic.Pointer[tls.Config]
 	logger  *slog.Logger

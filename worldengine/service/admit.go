@@ -38,8 +38,8 @@ func (s *Service) admit(e *endpoint, in *incoming) {
 }
 
 // subject returns the town, run or key whose slots a request takes. It returns nothing if the
-// request would change a town that its rights do not cover, so that no client takes the slots of
-// such a town.
+// sender's rights do not cover the town that the request would change. So no client takes the slots
+// of such a town.
 func (s *Service) subject(e *endpoint, in *incoming) []byte {
 	id := peekID(e.about, in.data)
 	if !e.reads && s.config.Access != nil && in.rights.Town(string(id)) != nil {
@@ -48,8 +48,8 @@ func (s *Service) subject(e *endpoint, in *incoming) []byte {
 	return id
 }
 
-// release gives back the slot and the bytes of a request. It does nothing if it was called for the
-// request before, or if the request was not admitted.
+// release gives back the slot and the bytes of a request. It does nothing if the request was not
+// admitted, or was released before.
 func (s *Service) release(in *incoming) {
 	if in.slots != nil && in.released.CompareAndSwap(false, true) {
 		in.slots.Release(in.town)
@@ -142,19 +142,19 @@ const (
 	retryBytes   = 250  // milliseconds, the shortest pause if memory is short
 )
 
-// pauseFor returns the pause in milliseconds that a client is asked to make. It is about as long as
-// the requests before the client's take, so that there is room when the client asks again.
+// pauseFor returns the pause in milliseconds that a client is asked to make. In about that time the
+// earlier requests are done, so that there is room when the client asks again.
 func pauseFor(load queue.Load) int {
 	pause := max(load.Town*perOfTown, load.All/ofWorldPerMs)
 	pause = (pause + pauseStep - 1) / pauseStep * pauseStep
 	return min(max(pause, pauseStep), longestPause)
 }
 
-// Bounds of the look for an id.
+// Bounds of the search for an id.
 const (
 	peekWithin = 16 << 10 // bytes of a payload that are looked at
 	maxID      = 512      // bytes of an id that is found
-	maxEscape  = 6        // bytes that spell one byte of an id at most, as in \u0041
+	maxEscape  = 6        // the most bytes that spell one byte of an id, as in \u0041
 )
 
 // member is the name of a member of requests, as it is spelled in JSON.

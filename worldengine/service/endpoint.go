@@ -50,8 +50,8 @@ const (
 	readWeight    = 2
 )
 
-// waitingLists bounds Config.Waiting for the verbs that read through a whole world. Most of their
-// requests name no town, so together they wait only up to this bound.
+// waitingLists bounds Config.Waiting for the verbs that read a whole world. Most requests of these
+// verbs name no town, so this many may wait together.
 const waitingLists = 128
 
 // makeEndpoints makes the endpoint of every verb, with its workers. Each file lists the endpoints

@@ -144,8 +144,8 @@ type Entrance struct {
 	Requests *nats.Conn
 	// Replies is the connection that answers go out on. It stays open.
 	Replies *nats.Conn
-	// Intake makes Requests wait while the service is behind. Its Wrap must have wrapped the
-	// connection under Requests.
+	// Intake makes Requests wait while the service is behind. Intake.Wrap must have wrapped the
+	// network connection of Requests.
 	Intake *Intake
 }
 
@@ -227,7 +227,7 @@ const (
 )
 
 // Intake makes the connection of requests wait for the service. Without an Intake, nats.go drops
-// requests that arrive faster than the service looks at them, and their clients get no answer. With
+// requests that arrive faster than the service handles them, and their clients get no answer. With
 // an Intake, NATS keeps such requests. If a client sends more than NATS keeps for a connection,
 // NATS answers "no responders". An Intake is for one connection, and its methods are safe for
 // concurrent use.

@@ -43,9 +43,9 @@ const (
 	maxRequest = 64 << 10
 )
 
-// notWaiting is the number of requests about a town that may be held beside the waiting ones. One
-// has its turn, the command of another is being applied, and some get an answer at once, such as
-// EXECUTION_IN_PROGRESS. The exact bound is in the engine's queue.
+// notWaiting is the number of requests about a town that may be held beside those that wait. One
+// request has its turn, the command of another is being applied, and some get an answer at once,
+// such as EXECUTION_IN_PROGRESS. The exact bound is in the engine's queue.
 const notWaiting = 4
 
 // Config is the settings of a service. The zero value of a member means its default, which stands
@@ -56,8 +56,8 @@ type Config struct {
 	// Version is the service's version, a semantic version; "0.0.0".
 	Version string
 	// MaxHeld bounds the memory of all requests between their arrival and their answer, in bytes.
-	// Each counts as 1 KB, and its payload times the weight of its verb (docs/overload.md). If no
-	// other request is held, a request of any size fits; 64 MiB.
+	// Each request counts as 1 KB, plus its payload times the weight of its verb
+	// (docs/overload.md). If no other request is held, a request of any size fits; 64 MiB.
 	MaxHeld int64
 	// Readers is the number of workers of each verb. Verbs whose requests the engine queues have at
 	// most one worker for each processor; 16.

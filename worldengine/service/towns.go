@@ -54,7 +54,7 @@ func (s *Service) townList(in *incoming, r *messages.TownList) (messages.Towns, 
 	return page, err
 }
 
-// cut drops the last towns of a page that would take more than runs.PageBytes.
+// cut drops the last towns of a page, so that the page takes at most runs.PageBytes.
 func cut(page *messages.Towns) {
 	const perTown = 512 // a town without its id takes less; a byte of the id takes at most six
 	room := runs.PageBytes

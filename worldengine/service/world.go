@@ -126,7 +126,7 @@ func (r *report) problem(format string, args ...any) {
 }
 
 // may reports whether the user may see a part of the report: the user needs the right to a verb,
-// and to read every town. Otherwise may notes the part as unknown.
+// and the right to read every town. Otherwise may notes the part as unknown.
 func (r *report) may(part string, verb wire.Verb) bool {
 	err := cmp.Or(r.rights.Verb(verb), r.rights.ReadWorld())
 	if err != nil {
