@@ -124,10 +124,16 @@ func (f *fixture) parse() error {
 	if f.element.Kind() != '{' {
 		return usagef("%s: a fixture is an object, not %s", f.label, short(f.element))
 	}
-	if in := unwrap(f.element); in.Handoff == nil {
+	switch in := unwrap(f.element); {
+	case in.Handoff != nil:
+		if err := f.parseParts(); err != nil {
+			return err
+		}
+	case in.Expect != nil || in.Snapshot != nil: // --update would rewrite it as a handoff
+		return usagef("%s: a fixture with the member expect or snapshot needs the member handoff",
+			f.label)
+	default:
 		f.Handoff = f.element
-	} else if err := f.parseParts(); err != nil {
-		return err
 	}
 	var h struct {
 		Proposal struct {

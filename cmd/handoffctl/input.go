@@ -137,6 +137,7 @@ type wrapped struct {
 	Handoff       jsontext.Value `json:"handoff"`
 	Snapshot      jsontext.Value `json:"snapshot"`
 	Result        jsontext.Value `json:"result"`
+	Expect        jsontext.Value `json:"expect"`
 }
 
 // unwrap returns the documents in an object; none if the object has a schemaVersion, so that it is
