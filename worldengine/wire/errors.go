@@ -187,7 +187,8 @@ var errorSpecs = []ErrorSpec{
 		When: "the server has a defect; its log says more"},
 	{Code: CodeInProgress, Status: 503, RetryAfter: RetryApplied, Routine: true,
 		When: "the handoff is accepted; its command is being applied, or waits for a game that is " +
-			"away. There will be a result, unless an operator cancels the run"},
+			"away. There will be a result, unless an operator cancels the run. Or the run has ended, and " +
+			"the log no longer keeps how: the answer to the same bytes shows it"},
 	{Code: CodeTownPaused, Status: 503, RetryAfter: RetryPaused, Routine: true,
 		When: "the town is paused. The handoff waited for `--pause-wait` (2 s): it was not judged, its " +
 			"run is cancelled, and its key free. Or it was accepted before: its command is held back, " +
@@ -226,6 +227,5 @@ var errorSpecs = []ErrorSpec{
 		Text: "NATS did not answer in time, so the request may have been carried out " +
 			"or not; send the same bytes again to learn which",
 		When: "NATS did not answer in time, and the request may have been carried out: the answer to " +
-			"the same bytes shows it. Or a handoff's run, which the message names, has ended, the log " +
-			"no longer keeps how, and another run has a result for the key"},
+			"the same bytes shows it"},
 }
