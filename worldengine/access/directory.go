@@ -60,9 +60,9 @@ type Headers struct {
 func (h Headers) Readable() bool { return h.Bytes == 0 || h.Decoded != nil }
 
 // OfWorld returns the rights of a request that was made in the world's account, which only the
-// engine and operators use. They are an operator's; a mark on the request can only reduce them.
-// NATS marks nothing in this account: the user is the owner of the request's inbox, which no other
-// user can read.
+// engine and operators use. These are an operator's rights; a mark on the request can only reduce
+// them. NATS marks nothing in this account: the user is the owner of the request's inbox, which no
+// other user can read.
 func (d *Directory) OfWorld(h Headers, inbox string) Rights {
 	marks := h.Decoded[wire.UserHeader]
 	if d == nil {
@@ -122,13 +122,13 @@ const _ = uint(minMark - 1 - 2*maxLines - statusSlack)
 
 // certain reports whether the server wrote the mark.
 //
-// The server ends each block with its mark, and removes the marks of the client that it finds. It
-// does not find all that nats.go finds, which also takes lines that end in LF alone. And nats.go
-// reads nothing after an empty line, so a client can hide the server's mark and show one of its
-// own; or it can end its block with "A:" and make the server's mark a value. So the name of the
-// mark must stand in one place only, and the decoded headers must account for the whole block: a
-// line "k:v\n" grows by at most 2 bytes when it is written as "k: v\r\n", so maxLines lines have no
-// room for a hidden mark.
+// The server ends each block with its mark, and removes the client's marks that it finds. It misses
+// some that nats.go finds, since nats.go also takes lines that end in LF alone. After an empty line
+// nats.go reads nothing, so a client can hide the server's mark and show its own. Or a client can
+// end its block with "A:", so that the server's mark becomes a value. So the name of the mark must
+// stand in one place only, and the decoded headers must account for the whole block. A line "k:v\n"
+// grows by at most 2 bytes when it is written as "k: v\r\n", so maxLines lines have no room for a
+// hidden mark.
 func (h Headers) certain() bool {
 	written, lines := len("NATS/1.0\r\n\r\n"), 0
 	for name, values := range h.Decoded {

@@ -60,7 +60,7 @@ type document struct {
 	Users []User `json:"users"`
 }
 
-// notNull refuses null, which would otherwise count as a member that is left out: as "all towns".
+// notNull refuses null, which would otherwise count as a missing member, such as "all towns".
 var notNull = json.UnmarshalFromFunc(func(in *jsontext.Decoder, _ any) error {
 	if in.PeekKind() == jsontext.KindNull {
 		return errors.New("null is not allowed: leave the member out")

@@ -39,10 +39,10 @@ func Examples() []User {
 //go:embed natsconf.tmpl
 var natsConfText string
 
-// natsConf is a part of the configuration of a nats-server. Its last user has an NKey whose seed does
-// not exist, and no permission: NATS checks the "nkey" of a client that signs in with a password only
-// if some user has an NKey. Otherwise it passes that text on as the name of the user in the mark of a
-// request, and any client could take any name.
+// natsConf is a part of the configuration of a nats-server. Its last user has an NKey whose seed
+// does not exist, and no permission: NATS checks the "nkey" of a client that signs in with a
+// password only if some user has an NKey. Otherwise NATS marks the client's requests with that text
+// as the user's name, and a client could take any name.
 var natsConf = template.Must(template.New("natsconf.tmpl").Funcs(template.FuncMap{
 	"crossed": wire.CrossedSubject, "astray": wire.AstraySubject, "answerWithin": AnswerWithin,
 	"maxAnswers":    func() int { return MaxAnswers },

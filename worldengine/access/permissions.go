@@ -68,8 +68,8 @@ func hears(world string, u *User) []string {
 // events returns the subjects of the run events of a town, or, with "*", of all towns.
 func events(world, token string) string { return below(wire.EventSubject(world, token, "*")) }
 
-// below puts ">" in place of everything from the first wildcard on. A permission to subscribe to
-// that covers every narrower subject.
+// below puts ">" in place of everything from the first wildcard on. A permission for the new
+// subject covers every narrower one.
 func below(subject string) string {
 	before, _, _ := strings.Cut(subject, "*")
 	return before + ">"
@@ -81,8 +81,8 @@ type Permissions struct {
 	All bool
 	// Publish and Subscribe are the subjects that the user may publish on and subscribe to.
 	Publish, Subscribe []string
-	// Respond allows to publish on the reply subject of a request that was received, within
-	// MaxAnswers and AnswersExpire.
+	// Respond lets the user publish on the reply subject of a request that the user received,
+	// within MaxAnswers and AnswersExpire.
 	Respond bool
 }
 

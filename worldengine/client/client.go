@@ -6,7 +6,7 @@
 //	outcome, err := engine.Send(ctx, h)
 //
 // Every request ends within its context and Client.Timeout. Until then it is repeated with the same
-// bytes if no answer comes, or after a 429 or 503 if the reply says so. A request that changes
+// bytes if no answer comes, or after a 429 or 503 whose reply names a pause. A request that changes
 // something (wire.VerbSpec.Changes) is not repeated if it may have been carried out: the server
 // could refuse the repetition because of the first request.
 //
@@ -124,8 +124,8 @@ func (c *Client) bounded(
 }
 
 // undated hides a context's deadline, though the context still ends. Otherwise WithTimeout would
-// rely on the timer of a parent with an earlier deadline. If the clock was set forward since, that
-// timer may fire much later.
+// rely on the timer of a parent with an earlier deadline. If the clock was set forward, that timer
+// may fire much later than it should.
 type undated struct{ context.Context }
 
 func (undated) Deadline() (at time.Time, is bool) { return time.Time{}, false }
@@ -159,8 +159,9 @@ func (e *ReplyError) Refused() bool { return e.Status < http.StatusInternalServe
 // out. A handoff may be sent again without a change, since the server accepts its key at most once.
 type UnavailableError struct {
 	// Code is CONNECTION, NO_RESPONDERS, PERMISSION_DENIED, TIMEOUT or INTERRUPTED. TOWN_PAUSED,
-	// WORLD_PAUSED or PLUGIN_ABSENT means that a handoff waits for the end of a pause or for an absent
-	// game; INVALID_RESULT, that a result is not valid; INVALID_ANSWER, that another answer is not.
+	// WORLD_PAUSED or PLUGIN_ABSENT means that a handoff waits for the end of a pause or for an
+	// absent game; INVALID_RESULT means that a result is invalid; INVALID_ANSWER means that another
+	// answer is.
 	Code    string
 	Message string
 	Cause   error

@@ -34,8 +34,8 @@ type Follow struct {
 	AfterSeq int64
 }
 
-// Causes of a LossError. Others are a *ReplyError INVALID_CURSOR, and for an invalid event an
-// *UnavailableError.
+// Causes of a LossError. Other causes are a *ReplyError INVALID_CURSOR, and an *UnavailableError
+// about an invalid event.
 var (
 	ErrGap     = errors.New("the log no longer keeps all of them")
 	ErrDamaged = errors.New("the commit cannot be read")
@@ -199,8 +199,8 @@ func (f *follower) ask(r messages.EventListRequest) (page messages.EventListRepl
 	return page, err
 }
 
-// Patiently repeats a step, which sends requests, while no server answers, or one answers 429 or
-// 503. It returns the other error of the step, or, when ctx is done, ctx's error and the last one.
+// Patiently repeats step, which sends requests, while no server answers or one answers 429 or 503.
+// It returns any other error of step. When ctx is done, it returns ctx's error and step's last one.
 func (c *Client) Patiently(ctx context.Context, step func() error) error {
 	for {
 		err := step()

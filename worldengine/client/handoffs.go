@@ -62,8 +62,8 @@ func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
 //
 // If the town or the world is paused until the call ends, the error has the code TOWN_PAUSED or
 // WORLD_PAUSED (see IsCode); a call that ends before the server's --pause-wait gets TIMEOUT. If the
-// town's game is absent until then, the code is PLUGIN_ABSENT. If the handoff is accepted and its
-// command waits for the game, the code is EXECUTION_IN_PROGRESS, and the error has the run.
+// town's game is absent until the call ends, the code is PLUGIN_ABSENT. If the handoff is accepted
+// and its command waits for the game, the code is EXECUTION_IN_PROGRESS, and the error has the run.
 //
 // A handoff that needs a person's approval is rejected with APPROVAL_REQUIRED, unless ApprovalWait is
 // set.

@@ -51,8 +51,8 @@ type exchange struct {
 	townID  string // see sending
 	answers chan attempt
 	looked  chan error // of looks for the town's game: see absent
-	// deadline is by the monotonic clock. It ignores a deadline of ctx that has passed although ctx
-	// has not ended: the clock was set since, and the timer of ctx has not fired.
+	// deadline is by the monotonic clock. If the clock was set forward, the deadline of ctx may
+	// have passed although ctx has not ended. Such a deadline is ignored.
 	deadline time.Time
 	interval time.Duration // until an attempt without an answer is repeated
 	timer    *time.Timer   // of the next attempt
@@ -72,7 +72,7 @@ type attempt struct {
 type sending struct {
 	header nats.Header
 	// townID is the town of a handoff. Before an unanswered handoff is repeated, the client asks
-	// whether it waits for the town's game.
+	// whether the handoff waits for the town's game.
 	townID string
 	// wait is how long the server may wait before it answers.
 	wait time.Duration
@@ -123,14 +123,14 @@ func (c *Client) exchange(
 	}
 }
 
-// firstInterval returns how long the first attempt is waited for, if so much time is left and the
-// server may wait before it answers.
+// firstInterval returns how long to wait for an answer to the first attempt. left is the time until
+// the deadline, wait the time that the server may wait before it answers.
 func firstInterval(left, wait time.Duration) time.Duration {
 	return wait + min(resendAfter, (left-wait)/2)
 }
 
-// due sends the request once more, but looks for the town's game before it repeats a handoff
-// without an answer. It returns the error of a user without the permission to ask.
+// due sends the request once more. Before it repeats an unanswered handoff, it looks whether the
+// town's game is absent. It returns an error if NATS denies the request to the user.
 func (x *exchange) due(ctx context.Context) error {
 	if x.unanswered > 0 {
 		if denied := x.denied(); denied != nil {
@@ -151,8 +151,8 @@ func (x *exchange) due(ctx context.Context) error {
 	return nil
 }
 
-// goOn repeats a handoff after a look for its game, unless it waits for the game. If the last attempt
-// has been refused meanwhile, the next one has its time already.
+// goOn repeats a handoff after due's look for the game, unless the handoff waits for the game. If
+// the last attempt was refused meanwhile, the next attempt is already scheduled.
 func (x *exchange) goOn(ctx context.Context, why error) {
 	switch {
 	case x.unanswered == 0:
@@ -352,8 +352,9 @@ func ReplyErrorOf(msg *nats.Msg) *ReplyError {
 	}
 }
 
-// documents leaves documents in a request as they are: the server refuses duplicate names and invalid
-// UTF-8 there, and names the place. Other texts must be UTF-8, or they would become other texts.
+// documents leaves documents in a request unchanged: the server refuses duplicate names and invalid
+// UTF-8 there, and names the place. Other texts must be UTF-8, since encoding would change them
+// otherwise.
 var documents = json.JoinOptions(json.Deterministic(true), jsontext.AllowDuplicateNames(true),
 	jsontext.AllowInvalidUTF8(true), jsontext.PreserveRawStrings(true),
 	json.WithMarshalers(json.MarshalToFunc(func(_ *jsontext.Encoder, text string) error {

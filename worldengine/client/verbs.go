@@ -31,7 +31,7 @@ func (c *Client) TownAt(ctx context.Context, townID string, revision uint64) (*T
 }
 
 // Put configures PutTown, which sets Put.Snapshot. The zero value creates the town. With Apply ""
-// and Approval nil the town keeps its own.
+// the town keeps its binding; with Approval nil, its policy.
 type Put = messages.TownPut
 
 // PutTown creates a town or, with Put.Expected, replaces it if it is in that state. The request is
@@ -130,9 +130,9 @@ type Approval struct {
 	Proposal handoff.Proposal `json:"proposal"`
 }
 
-// Approvals iterates over the proposals of a query: those that wait for a person's decision or, if
-// approved, for their handoff, the oldest first; or those that wait no longer, the newest first. It
-// ends with the first error.
+// Approvals iterates over the proposals of a query. Either these wait for a person's decision or,
+// once approved, for their handoff: the oldest comes first. Or they wait no longer: the newest
+// comes first. The iteration ends with the first error.
 func (c *Client) Approvals(
 	ctx context.Context, query messages.ApprovalList,
 ) iter.Seq2[Approval, error] {

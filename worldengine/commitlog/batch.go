@@ -20,7 +20,7 @@ const (
 )
 
 // NextBatch returns up to most messages of a stream from a sequence on, in order. It returns fewer
-// if they are large or one was changed on the disk, and none behind the last message. If the stream
+// if they are large or one was changed on the disk, and none after the last message. If the stream
 // allows direct reads (NATS 2.11, ADR-31), one request reads them. Else, as in a cluster, NextBatch
 // reads one message from the leader. The error is ErrLogUnavailable.
 func NextBatch(

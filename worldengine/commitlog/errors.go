@@ -90,8 +90,8 @@ func IsWrongLastSequence(err error) bool {
 // IsRefusal reports whether err is about the message itself: the message or its header is too large
 // or malformed, or NATS refuses an option of it. A retry fails the same way unless an operator
 // changes the stream or the server. All other errors (no answer, no room, no leader, a lost race)
-// are about the stream, the server or the connection, and pass. JetStream's "store failed" is one
-// of them, since a full disk causes it too.
+// are about the stream, the server or the connection, and a retry may succeed. JetStream's "store
+// failed" is one of them, since a full disk causes it too.
 func IsRefusal(err error) bool {
 	return errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) ||
 		errors.Is(err, nats.ErrBadHeaderMsg) ||

@@ -34,9 +34,9 @@ type GroupedStore struct {
 	waiting []*waitingAppend
 }
 
-// leastBatch is the smallest batch, and bounds the single appends under way. mostBatch is NATS's
-// largest batch, with room to spare. mostBytes bounds a batch's payload, since a batch gets no more
-// time than a single append.
+// leastBatch is the size of the smallest batch, and the most single appends under way. mostBatch is
+// a little less than NATS's largest batch. mostBytes bounds a batch's payload, since a batch gets
+// no more time than a single append.
 const (
 	leastBatch = 16
 	mostBatch  = 256

@@ -12,8 +12,8 @@ import (
 // Known notices when an older log has replaced the log, even if the older log has grown since. The
 // zero value knows nothing and is ready for use. It is safe for concurrent use.
 type Known struct {
-	// Connection numbers the present connection to NATS; nil if there is only one. Over a new
-	// connection the log may be another one, until a Check succeeds.
+	// Connection returns the number of the present connection to NATS; nil if the connection never
+	// changes. A new connection may lead to another log, until a Check succeeds.
 	Connection func() uint64
 	// Lost names the messages, up to a sequence, that the index has and the log lacks; "" if there
 	// are none. It is nil if there is no index.
@@ -94,9 +94,10 @@ func (k *Known) grown(expected, seq uint64) bool {
 	return false
 }
 
-// Check returns an ErrLogLost, which names the lost messages, while the log is not the known one. It
-// compares the log with the index, first up to the last commit of this process: by now the index may
-// also have messages of another log. The error ends when the log is back, or with the process.
+// Check returns an ErrLogLost, which names the lost messages, while the log is not the known one.
+// It compares the log with the index, first up to the last commit of this process, since the index
+// may by now have messages of another log. The error ends when the log is back, or with the
+// process.
 func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	connection, lost := k.connection(), ""
 	k.mu.Lock()

@@ -232,8 +232,9 @@ func EachWhole(
 	return r.each(ctx, 0, fetchBodies, visit)
 }
 
-// EachLast is Each for the last message of each subject that matches one of the filters. Behind a
-// message that was changed on the disk, it visits by subject, also messages that came meanwhile.
+// EachLast is Each for the last message of each subject that matches one of the filters. After a
+// message that was changed on the disk, it reads subject by subject, and also visits messages that
+// came meanwhile.
 func EachLast(
 	ctx context.Context, stream jetstream.Stream, filters []string,
 	visit func(msg *jetstream.RawStreamMsg) error,
@@ -352,8 +353,8 @@ func (r *reading) each(
 		case r.err == nil && r.last >= end:
 			return nil
 		case r.err == nil:
-			// NATS does not deliver messages that were changed on its disk, nor those behind them
-			// until it has searched their block. A cluster's consumer may be at a replica that
+			// NATS does not deliver messages that were changed on its disk, nor the messages behind
+			// them until it has searched their block. A cluster's consumer may be at a replica that
 			// lags. The leader has the next message.
 			msg, err := store.Next(ctx, ">", r.last+1)
 			if msg == nil || err != nil {

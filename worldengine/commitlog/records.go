@@ -181,8 +181,8 @@ func (l *Log) Previous(
 	return l.bisect(ctx, msg.Subject, msg.Sequence)
 }
 
-// bisect returns the last message of a subject before a sequence, or nil. It is for a guard whose
-// message has expired, with all before it, or was changed on the disk of NATS.
+// bisect returns the last message of a subject before a sequence, or nil. It is for a guard that
+// names a lost message: it expired, with all before it, or was changed on the disk of NATS.
 func (l *Log) bisect(
 	ctx context.Context, subject string, below uint64,
 ) (*jetstream.RawStreamMsg, error) {
@@ -234,8 +234,8 @@ func (l *Log) CommitRun(ctx context.Context, rec *Record, guard uint64) (uint64,
 // RunTail is the end of a run of the engine as the log's run subject has it.
 type RunTail = machine.RunTail
 
-// Tail reads the end of a run. Another record has the run's first events, as many as emitted. It
-// reads the log, not the bus, which may lag.
+// Tail reads the end of a run. The run's first events, as many as emitted, are in another record.
+// Tail reads the log, since the bus may lag.
 func (l *Log) Tail(ctx context.Context, runID string, emitted int64) (RunTail, error) {
 	t := machine.NewTail(nil, emitted)
 	for {

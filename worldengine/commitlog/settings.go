@@ -191,8 +191,8 @@ func RestoredTo(log jetstream.StreamConfig) uint64 {
 	return end
 }
 
-// keepPast adds to log the past from the configuration before: the least history that the log has
-// kept, and the end of a restore.
+// keepPast copies two facts from the configuration before into log: the least history that the log
+// has kept, and the end of a restore.
 func keepPast(log, before jetstream.StreamConfig) jetstream.StreamConfig {
 	if end := RestoredTo(before); end > 0 {
 		MarkRestored(&log, end)
@@ -340,7 +340,7 @@ func AgreeSettings(
 }
 
 // ChangeSettings gives a world the settings, for all its servers. The length of histories changes
-// at once, the binding when each server restarts, and the compression when NATS restarts.
+// at once, the binding (Apply) when each server restarts, and the compression when NATS restarts.
 // ChangeSettings returns a *SettingsError if messages would be discarded and discard is not set.
 func ChangeSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,

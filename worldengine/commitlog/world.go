@@ -66,7 +66,7 @@ const (
 // once. NATS never answers some requests about a stream that is being created, and refuses all
 // while the cluster has no leader. So each try is bounded, and passing errors are retried.
 // OpenStream creates first, and updates only a stream that exists. Creating an existing stream
-// changes nothing, and costs no other engine its answer.
+// changes nothing, and no other engine loses its answer.
 func OpenStream(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
 ) (stream jetstream.Stream, err error) {

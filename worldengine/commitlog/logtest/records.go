@@ -42,8 +42,8 @@ func Judged(t testing.TB, c *outcometest.Case) (*commitlog.Record, town.State) {
 	return out.Record, out.After.State
 }
 
-// Commit commits a record behind its town's last message, with the town's entry changed by change,
-// or stores a refused run's, and returns the log's last sequence.
+// Commit commits a record after its town's last message, or stores the record of a refused run.
+// change changes the town's entry before. Commit returns the log's last sequence.
 func Commit(
 	t testing.TB, l *commitlog.Log, rec *commitlog.Record, change ...func(*commitlog.Entry),
 ) uint64 {
