@@ -19,8 +19,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// resume follows the log and the approvals until ctx is done. Every Plugin.Resend it also resumes the
-// pending commands on which this engine does not work.
+// resume follows the log and the approvals until ctx is done. After each Plugin.Resend it also
+// resumes the pending commands on which this engine does not work.
 func (e *Engine) resume(ctx context.Context) {
 	for next := time.Now(); ctx.Err() == nil; _ = backoff.Sleep(ctx, pollPause) {
 		_, err := e.index.Sync(ctx)
@@ -40,8 +40,8 @@ func (e *Engine) resume(ctx context.Context) {
 	}
 }
 
-// resumeTown resumes the pending command of a town, in the town's turn. If a delivery of this engine
-// committed the command, it has started the command by then, with its client.
+// resumeTown resumes the pending command of a town, in the town's turn. If a delivery of this
+// engine committed the command, the delivery has started it by then, for the delivery's client.
 func (e *Engine) resumeTown(ctx context.Context, token string) {
 	report := func(err error) {
 		if err != nil && ctx.Err() == nil {
@@ -74,8 +74,8 @@ const (
 )
 
 // Until ctx is done, reapWaiting ends the waiting runs that no writer has any more. They are runs
-// of this writer, or runs of earlier writers in the index. A writer that lost its lease may have
-// recorded runs after this writer began.
+// of this writer, or runs of earlier writers in the index. It reads the index again and again: a
+// writer that lost its lease may have recorded runs after this writer began.
 func (e *Engine) reapWaiting(ctx context.Context) {
 	for _, err := e.index.Sync(ctx); err != nil; _, err = e.index.Sync(ctx) {
 		if backoff.Sleep(ctx, pollPause) != nil {
@@ -99,7 +99,8 @@ func (e *Engine) reapWaiting(ctx context.Context) {
 	}
 }
 
-// findWaiting marks the runs that begin at seqs as left at now, except the runs in waits.
+// findWaiting marks the runs that begin at the log sequences seqs as left at the time now, except
+// the runs that e.waits has.
 func (e *Engine) findWaiting(ctx context.Context, seqs []uint64, now time.Time) {
 	for _, seq := range seqs {
 		rec, _, err := e.log.RecordAt(ctx, seq)
@@ -115,7 +116,8 @@ func (e *Engine) findWaiting(ctx context.Context, seqs []uint64, now time.Time) 
 	}
 }
 
-// reapLeft ends the left runs, in an order that a replay of the simulation repeats.
+// reapLeft ends the runs that are marked as left, in an order that a replay of a simulation
+// repeats.
 func (e *Engine) reapLeft(ctx context.Context) {
 	left := map[string]time.Time{}
 	for runID, run := range e.waits.Range {
@@ -130,14 +132,14 @@ func (e *Engine) reapLeft(ctx context.Context) {
 	}
 }
 
-// reap ends a run that has had no delivery for gone, unless the run has an end. It reports whether
-// the run needs no further look.
+// reap ends a run that has had no delivery for the time gone, unless the run has an end. It reports
+// whether the run needs no further look.
 func (e *Engine) reap(ctx context.Context, runID string, gone time.Duration) (done bool) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	var ended *commitlog.Record
 	err := e.log.Retry(ctx, func() error {
-		ended = nil // the attempt before may have lost against the record that ended the run
+		ended = nil // an earlier try may have lost its race against the record that ended the run
 		tail, err := e.log.Tail(ctx, runID, 0)
 		if err != nil {
 			return err
@@ -190,7 +192,7 @@ func (e *Engine) isOver(ctx context.Context, tail *commitlog.RunTail, runID stri
 	return e.isForgotten(ctx, tail)
 }
 
-// isForgotten reports whether the log may have discarded the end of a closed run. It may if the
+// isForgotten reports whether the log may have discarded the end of a closed run. That is so if the
 // town's history, or the history of its refused runs, is full and begins after the close.
 func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool, error) {
 	token := wire.TownToken(tail.Waiting.TownID)
@@ -212,8 +214,9 @@ func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool
 	return false, nil
 }
 
-// watchStorage raises an alert when nothing can be stored, and another one when storing works
-// again. If Config.Disk is set, the second also follows a failure that an earlier engine reported.
+// watchStorage raises StorageFailed when nothing can be stored, and StorageRecovered when storing
+// works again. If Config.Disk is set, StorageRecovered also follows a StorageFailed of an earlier
+// engine.
 func (e *Engine) watchStorage(ctx context.Context) {
 	var since time.Time
 	if e.config.Disk != nil {
@@ -225,7 +228,7 @@ func (e *Engine) watchStorage(ctx context.Context) {
 	for {
 		err := e.log.Full()
 		switch {
-		case refused == (err != nil): // as before
+		case refused == (err != nil): // nothing has changed
 		case err == nil:
 			e.alerts.Raise(alerts.StorageRecovered.About(alerts.About{},
 				"{since}", runevents.Timestamp(since)))
@@ -254,7 +257,7 @@ func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 		case <-status:
 		case <-e.log.Known.Doubted():
 		case <-time.After(rereadPause):
-			_ = e.worldPause.Reread(ctx) // or the next time
+			_ = e.worldPause.Reread(ctx) // after an error the next time counts
 			continue
 		case <-ctx.Done():
 			return
@@ -267,8 +270,8 @@ func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 
 const rereadPause = 5 * time.Second
 
-// findLog checks the log until it is the known one. While the log lacks messages the engine commits
-// nothing, and the alert LOG_LOST is raised.
+// findLog checks the log until the log is the known one. If the log lacks messages, the alert
+// LOG_LOST is raised, and the engine commits nothing meanwhile.
 func (e *Engine) findLog(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := e.log.Known.Check(ctx, e.log.Stream)

@@ -34,9 +34,9 @@ type Config struct {
 	Index *index.Index `kong:"-"`
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules `kong:"-"`
-	// Settings are the settings of the world; apply.RCON requires RCON. If a setting is not given, the
-	// stored value counts; in a new world, the value of commitlog.DefaultSettings. Open refuses a value
-	// that differs from the stored one; see DiscardHistory.
+	// Settings are the settings of the world; apply.RCON requires RCON. If a setting is not given,
+	// the stored value counts; in a new world, the value of commitlog.DefaultSettings. Open refuses a
+	// value that differs from the stored one, unless DiscardHistory is set.
 	commitlog.Settings
 	// Plugins is the connection over which plugins are asked, if they are in another NATS account;
 	// nil for the engine's connection.
@@ -105,7 +105,7 @@ type Config struct {
 
 	// policy is the parsed RequireApproval.
 	policy approval.Policy
-	// draw returns a random duration of at least 0 and below another one; only pauses depend on it.
+	// draw returns a random duration from 0 to just under below; only pauses depend on it.
 	draw func(below time.Duration) time.Duration
 }
 
@@ -119,9 +119,9 @@ type Metrics interface {
 
 // Notifier forwards news to people. Its methods must not block and must be safe for concurrent use.
 type Notifier interface {
-	// Alert gets every alert, beside its way into the log and the stream of alerts.
+	// Alert gets every alert, as the server's log does.
 	Alert(alert runevents.Alert)
-	// Asked gets each proposal that begins to wait for a person's approval, once that is stored.
+	// Asked gets each proposal that begins to wait for a person's approval, once the wait is stored.
 	Asked(townID string, asked *approval.Asked)
 }
 

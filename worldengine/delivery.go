@@ -21,7 +21,7 @@ import (
 // Answer is the answer to a handoff.
 type Answer = machine.Answer
 
-// Client gets the answer to a handoff, or the error that kept it from being judged, once.
+// Client gets, once, the answer to a handoff or the error that kept the handoff from being judged.
 type Client = game.Client
 
 // delivery is a handoff on its way to an answer, in a run of its own: a task of its town's queue.
@@ -34,7 +34,7 @@ type delivery struct {
 	run     runevents.Identity
 	queued  time.Time // when it was submitted
 	// retries is the failed run that the delivery retries, and retry the operator's request; both
-	// are nil if it is no retry.
+	// are nil if the delivery is no retry.
 	retries *runs.Failed
 	retry   *machine.Retry
 	// drawn has the event ids of a step whose record was not stored; the next step uses them.
@@ -57,7 +57,7 @@ func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*deliver
 
 // Submit queues a handoff for its town. sent are the bytes from which it was parsed, or nil, and
 // traced is the trace context that came with it. client gets the answer once it is committed, or
-// the error that prevented that. Handoffs of one town are judged in the order of their submission.
+// the error that prevented the commit. Handoffs of one town are judged in their submission's order.
 // If Submit itself returns an error (ErrOverloaded, ErrStopping, ErrInProgress), client gets
 // nothing.
 func (e *Engine) Submit(
@@ -126,10 +126,9 @@ func (d *delivery) Run(ctx context.Context, t queue.Turn) queue.Result {
 	return queue.Done
 }
 
-// judge decides about a delivery and commits the decision. It does both again if it loses a race.
-// answer is nil if the delivery is held, or a game has its command. A delivery behind a held
-// delivery is held for the same reason; behind a held change of the town, it is held without a
-// reason.
+// judge decides about a delivery and commits the decision. If the commit loses a race, judge does
+// both again. answer is nil if the delivery is held, or if a game has its command. A delivery
+// behind a held delivery is held for the same reason. Behind a held change it has no reason.
 func (e *Engine) judge(
 	ctx context.Context, d *delivery, behind queue.Task,
 ) (answer *Answer, held bool, err error) {
@@ -170,7 +169,7 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (answer *Answer, held 
 	if held, err := e.mustWait(ctx, d, current); held || err != nil {
 		return nil, held, err
 	}
-	if d.retries != nil { // the receipt of its key may not name the run any more
+	if d.retries != nil { // the key's receipt may name another run by now
 		if err := e.refuseRetry(ctx, d, d.retries.Judge(prior)); err != nil {
 			return nil, false, err
 		}
@@ -223,8 +222,8 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 	return true, e.hold(ctx, d, why)
 }
 
-// inProgress returns the error of a delivery whose command is being applied in another run. It is
-// why or, for a retry, the retry's refusal.
+// inProgress returns the error of a delivery whose command is being applied in another run. The
+// error is why; for a retry, it is the retry's refusal.
 func (e *Engine) inProgress(
 	ctx context.Context, d *delivery, current commitlog.Entry, why error,
 ) error {
@@ -233,7 +232,7 @@ func (e *Engine) inProgress(
 		return why
 	case current.Pending == nil || current.Pending.Run.PlanID != d.run.PlanID,
 		current.Pending.Run.RunID == d.retries.RunID:
-		// another writer ended it; this one is about to learn that
+		// another writer ended the other run, and this writer is about to learn that
 		e.towns.Forget(d.handoff.Proposal.TownID)
 		return commitlog.ErrContended
 	}
@@ -253,7 +252,7 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 	if err != nil {
 		return err
 	}
-	if !d.recorded { // the operator may know this run, so the signal takes it
+	if !d.recorded { // the operator may know the run of d, so the signal takes that run
 		s.Run.RunID = d.run.RunID
 	}
 	return e.refuse(ctx, s, refusal)
@@ -262,8 +261,8 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 // Deliver executes an approved handoff as if its agent had sent it again with the first trace. If
 // the key's result is of a run that may be retried, the approval is for a retry, and Deliver
 // retries. A handoff that was accepted for execution before is not executed again. ctx bounds the
-// wait for the answer, not the execution. With ctx's error or ErrInProgress, the answer has at most
-// a RunID.
+// wait for the answer, not the execution. If the error is ctx's or ErrInProgress, the answer has at
+// most a RunID.
 func (e *Engine) Deliver(
 	ctx context.Context, townID string, approved *approval.Asked,
 ) (Answer, error) {
@@ -300,8 +299,7 @@ func (e *Engine) Deliver(
 }
 
 // delivered returns the answer to a handoff that was accepted for execution. While a game has the
-// command, the error is ErrInProgress: for a retry, the key still has the result of the retried
-// run.
+// command, the error is ErrInProgress, since a retry's key still has the result of the retried run.
 func (e *Engine) delivered(
 	ctx context.Context, townID string, approved *approval.Asked,
 ) (Answer, error) {

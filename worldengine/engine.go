@@ -100,8 +100,8 @@ type Engine struct {
 	absent     *game.Absences
 	asked      *approvals.Reader
 	worldPause *game.WorldPause
-	// waits has, by their ids, the runs that were recorded before a judgement, and whose end is not
-	// known: each is a waitingRun.
+	// waits has a waitingRun, by the run's id, for each run that was recorded before its handoff was
+	// judged and whose end is not known.
 	waits sync.Map
 
 	bus     *bus.Sink // nil without Config.Bus
@@ -129,7 +129,7 @@ func (e *Engine) Alerts() *alerts.Alerts { return e.alerts }
 // CountTowns returns how many towns there are.
 func (e *Engine) CountTowns(ctx context.Context) (uint64, error) {
 	all, err := commitlog.SubjectsOf(ctx, e.log.Stream, wire.LogSubject(e.config.World, "*"))
-	_, _ = e.index.Sync(ctx) // or towns that were removed just now count
+	_, _ = e.index.Sync(ctx) // without it, towns that were just removed would count
 	n := uint64(len(all))
 	return n - min(n, uint64(len(e.index.Towns(index.Removed)))), err
 }

@@ -94,8 +94,8 @@ func (e *Engine) findReceipt(
 }
 
 // lookupKey returns the receipt of a key in a town, or nil if the key is free. It waits at most
-// patience until the index has the log up to seq. seq guards the next commit, so that commit fails
-// if the key is accepted later than seq.
+// patience until the index has the log up to seq. seq guards the next commit: the commit fails if
+// the key is accepted later than seq.
 func (e *Engine) lookupKey(
 	ctx context.Context, townID, key string, seq uint64, patience time.Duration,
 ) (*dedupe.Receipt, error) {
@@ -109,9 +109,9 @@ func (e *Engine) lookupKey(
 	return e.storedReceipt(ctx, townID, key)
 }
 
-// storedReceipt reads the receipt that the index knows of a key. It returns nil if the log no
-// longer keeps the record, or NATS does not deliver it because it is damaged. A rebuilt index lacks
-// such a record too: the key is then free, and a handoff that was executed is stale.
+// storedReceipt reads the receipt of a key from the record that the index names. It returns nil if
+// the log no longer keeps the record, or if the record is damaged and NATS does not deliver it. A
+// rebuilt index lacks such a record too. The key is then free, and an executed handoff is stale.
 func (e *Engine) storedReceipt(
 	ctx context.Context, townID, key string,
 ) (*dedupe.Receipt, error) {

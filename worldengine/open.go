@@ -93,7 +93,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if config.Metrics != nil {
 		log.Committed = config.Metrics.Commit
 	}
-	if config.Index != nil { // from an earlier log, perhaps
+	if config.Index != nil { // the index may have followed an earlier log
 		log.Known.Doubt()
 	}
 	e := &Engine{
@@ -146,7 +146,7 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	}
 	if e.config.Projector { // see ADR 24
 		work = append(work, func(ctx context.Context) {
-			if e.alerts.Recall(ctx) == nil { // so that it raises nothing again
+			if e.alerts.Recall(ctx) == nil { // so that no known alert is raised again
 				e.runs.Project(ctx)
 			}
 		})
@@ -157,7 +157,7 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	return nil
 }
 
-// follow makes the feed. It and the index then follow the commits of this engine.
+// follow makes the feed. The feed and the index then follow the commits of this engine.
 func (e *Engine) follow(js jetstream.JetStream, nc, followers *nats.Conn) {
 	e.log.Known.Connection = func() uint64 {
 		return nc.Stats().Reconnects + followers.Stats().Reconnects

@@ -49,7 +49,7 @@ func (e *Engine) Signal(ctx context.Context, given Signal) (Control, error) {
 		e.queue.Unpark(s.TownID)
 	}
 	if out.After.Pending != nil {
-		// at once, so that the next reader sees it; game.Worker.Watch does it again
+		// hold at once, so that the next reader sees the change; game.Worker.Watch does it again
 		e.games.Hold(ctx, s.TownID, out.After.Pending)
 	}
 	return e.controlOf(s.TownID, out.After, s.Run.RunID), nil
@@ -80,7 +80,7 @@ func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err
 	return out, cmp.Or(err, game.Refused(s, out.Refused))
 }
 
-// townOrWorld loads a town; "" stands for the world, whose pause it returns as a town's.
+// townOrWorld loads a town. For "" it returns a Town that has only the world's pause and its Seq.
 func (e *Engine) townOrWorld(ctx context.Context, townID string) (t machine.Town, err error) {
 	if townID != "" {
 		return e.log.Load(ctx, townID)
@@ -132,8 +132,8 @@ func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) error {
 	return err
 }
 
-// refuse records that a signal is refused, and returns the refusal, a *SignalError, or the error
-// that kept it from being recorded.
+// refuse records that a signal is refused. It returns the refusal as a *SignalError, or the error
+// that kept the refusal from being recorded.
 func (e *Engine) refuse(ctx context.Context, s *Signal, refusal *approval.Refusal) error {
 	return cmp.Or(e.tell(ctx, s, refusal.Code), game.Refused(s, refusal))
 }
@@ -199,9 +199,9 @@ func (e *Engine) cancelWaiting(ctx context.Context, s *Signal) (waited bool, err
 }
 
 // Retry judges the handoff of the signal's run again, in a new run. That is possible only if the
-// run failed because no plugin or console could be reached. It waits for the result until wait has
-// passed; the handoff may then still wait, or its command be applied. The new run records that the
-// signal was accepted; the error of a refused signal is a *SignalError.
+// run failed because no plugin or console could be reached. Retry waits for the result, at most for
+// wait; the handoff may then still wait, or its command may still be being applied. The new run
+// records that the signal was accepted. The error of a refused signal is a *SignalError.
 func (e *Engine) Retry(
 	ctx context.Context, given Signal, wait time.Duration,
 ) (retried messages.Retried, err error) {

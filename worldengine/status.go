@@ -54,8 +54,8 @@ func (e *Engine) Follow(ctx context.Context) (end uint64, behind []string, err e
 	return end, behind, nil
 }
 
-// Towns adds to a report the states of the towns for whose tokens of returns true. It returns
-// sentences about the plugins that are away. Call it after Follow.
+// Towns adds the states of towns to a report; the function of chooses the towns by their tokens. It
+// returns sentences about the plugins that are away. Call it after Follow.
 func (e *Engine) Towns(
 	ctx context.Context, report *messages.WorldReport, of func(token string) bool,
 ) (problems []string, err error) {
@@ -81,7 +81,7 @@ func (e *Engine) Towns(
 	absent := e.absent.Towns()
 	for _, townID := range slices.Sorted(maps.Keys(absent)) {
 		away := e.games.AbsentPlugin(townID)
-		if away == nil || !of(wire.TownToken(townID)) { // it may have come meanwhile
+		if away == nil || !of(wire.TownToken(townID)) { // the plugin may have come meanwhile
 			continue
 		}
 		if report.States.NoPlugin++; report.States.NoPlugin <= mostNamed {
@@ -121,8 +121,8 @@ func (e *Engine) nameTown(
 	return nil
 }
 
-// AwaitedPlugin returns the absence of the plugin that the command of a run waits for, nil if it
-// waits for none.
+// AwaitedPlugin returns the absence of the plugin that the command of a run waits for; nil if the
+// command waits for none.
 func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	if run.Status.Terminal() {
 		return nil
@@ -134,8 +134,8 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	return of
 }
 
-// Damaged returns the towns whose last record cannot be read, if of returns true for their tokens.
-// It returns their ids or, if a token cannot be decoded, the token.
+// Damaged returns the towns whose last record cannot be read, among those that the function of
+// chooses by their tokens. It returns a town's id or, if its token cannot be decoded, the token.
 func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) ([]string, error) {
 	var damaged []string
 	for _, token := range e.index.Towns(0) {

@@ -104,7 +104,7 @@ type change struct {
 
 // Change queues a *Put, a *Patch or a *machine.Remove of a town. client gets the changed town; of a
 // removed town, its last state with the revision of the removal. If Change itself returns an error,
-// client gets no answer. The change waits for a pending command.
+// client gets no answer. The change waits until no command is pending.
 func (e *Engine) Change(townID string, event machine.Event, client TownClient) error {
 	if put, ok := event.(*Put); ok && put.Apply != "" {
 		if err := e.config.mayBind(put.Apply); err != nil {

@@ -20,8 +20,9 @@ import (
 // shorter wait, RunQueued is in the record of the decision, which saves a message.
 const queuedMoment = 100 * time.Millisecond
 
-// wait is why a delivery waits: for the end of the pause by, of the world or of its town alone. If
-// by is nil, it waits for the command of the run behind, which is being applied to the town.
+// wait is the reason why a delivery waits. If by is set, the delivery waits for the end of that
+// pause; world says whether the whole world is paused, not the town alone. If by is nil, the
+// delivery waits for a command that is being applied to the town, in the run named by behind.
 type wait struct {
 	by     *commitlog.PausedBy
 	world  bool
@@ -30,7 +31,7 @@ type wait struct {
 
 // waitingRun is a run that was recorded before its handoff was judged.
 type waitingRun struct {
-	left      time.Time // since when this engine has no delivery of the run; zero while it has one
+	left      time.Time // when this engine lost its delivery of the run; zero while it has one
 	cancelled bool      // an operator has ended the run, and its delivery may not know it yet
 }
 
@@ -61,7 +62,7 @@ func (e *Engine) hold(ctx context.Context, d *delivery, why wait) (err error) {
 
 // begin returns how the remaining events of a delivery's run begin.
 func (d *delivery) begin() machine.Begin {
-	// In whole milliseconds, as the input's time: their difference is when the delivery was queued.
+	// In whole milliseconds, like the input's time, from which the machine subtracts Waited.
 	begin := machine.Begin{Waited: time.Since(d.queued).Truncate(time.Millisecond), Retry: d.retry}
 	switch {
 	case d.tail.Status == runevents.RunIsPaused:
@@ -78,9 +79,9 @@ func (d *delivery) waitFor(by *commitlog.PausedBy) machine.Wait {
 	return machine.Wait{Handoff: d.handoff, Run: d.run, Begin: d.begin(), By: by}
 }
 
-// recordWait records that the run of a delivery waits for the end of the pause by or, if by is nil,
-// behind a command. It records each once. It returns machine.ErrRunCancelled if the run was
-// cancelled.
+// recordWait records that the run of a delivery waits: for the end of a pause, by, or behind a
+// command if by is nil. It records each of the two waits once. It returns machine.ErrRunCancelled
+// if the run was cancelled.
 func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.PausedBy) error {
 	if status := d.tail.Status; by == nil && status != "" || status == runevents.RunIsPaused {
 		return nil
@@ -90,8 +91,8 @@ func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.Paus
 	return e.stepRun(ctx, d, new(d.waitFor(by)))
 }
 
-// closeRun closes a recorded run before its handoff is judged, so that no event of others comes
-// after its end. The error is game.Cancelled if the run was cancelled before.
+// closeRun closes a recorded run before its handoff is judged, so that no producer's event follows
+// the run's end. The error is game.Cancelled if the run was cancelled before.
 func (e *Engine) closeRun(ctx context.Context, d *delivery) error {
 	if !d.recorded || d.tail.Closed {
 		return nil
@@ -104,8 +105,8 @@ func (e *Engine) closeRun(ctx context.Context, d *delivery) error {
 }
 
 // reopenRun lets others append again to a closed run that is not about to end. emitted is the
-// number of its events in the record that accepted its handoff, else 0. A run that stays closed
-// loses nothing, so an error is only logged.
+// number of the run's events in the record that accepted its handoff; 0 if there is no such record.
+// A run that stays closed loses nothing, so an error is only logged.
 func (e *Engine) reopenRun(ctx context.Context, d *delivery, emitted int64) {
 	if !d.tail.Closed {
 		return
@@ -118,7 +119,7 @@ func (e *Engine) reopenRun(ctx context.Context, d *delivery, emitted int64) {
 	}
 }
 
-// stepRun steps the run of a delivery that waits.
+// stepRun makes the step of an event about the run of a delivery that waits.
 func (e *Engine) stepRun(ctx context.Context, d *delivery, event machine.Event) error {
 	return e.log.Retry(ctx, func() error {
 		in := e.steps.Input(d.handoff.Proposal.TownID, nil, event)
@@ -157,8 +158,9 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 // leave marks that the delivery of a run is answered, and that the log may lack the run's end.
 func (e *Engine) leave(runID string) { e.waits.Store(runID, waitingRun{left: time.Now()}) }
 
-// endWaiting cancels a run that waits in any server; tail is its end in the log. The server in
-// which it waits answers the client. It returns commitlog.ErrLostRace if the run has gone on.
+// endWaiting cancels a run that waits in any server; tail is the run's end in the log. The server
+// in which the run waits answers the client. If the run has gone on, the error is
+// commitlog.ErrLostRace.
 func (e *Engine) endWaiting(
 	ctx context.Context, tail *commitlog.RunTail, why machine.Cancellation,
 ) error {

@@ -68,7 +68,7 @@ var prospects = map[apply.Absent]string{
 }
 
 // Absent records that a command found no game. commands is the number of the town's commands in
-// hand. With over, the absence ends an attempt, and the alert is raised at once. Otherwise the
+// hand. If over is set, the absence ends an attempt, and the alert is raised at once. Otherwise the
 // alert is raised when the absence has lasted for Policy.Resend, since the plugin may only be
 // reconnecting.
 func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, over bool) {
@@ -99,7 +99,7 @@ func (s *Absences) NotNeeded(townID string) {
 	s.end(alerts.About{TownID: townID}, alerts.PluginNotNeeded)
 }
 
-// end ends the absence of a town, with an alert if it raised one.
+// end ends the absence of a town. It raises an alert if the absence raised PLUGIN_ABSENT.
 func (s *Absences) end(of alerts.About, text alerts.Text) {
 	s.mu.Lock()
 	a := s.towns[of.TownID]
@@ -113,8 +113,8 @@ func (s *Absences) end(of alerts.About, text alerts.Text) {
 // recallTimeout bounds Recall, for which commands wait.
 const recallTimeout = 5 * time.Second
 
-// Recall reads, once, which absences previous servers have left in the stream of alerts. PLUGIN_ABSENT
-// is not raised again for those absences; PLUGIN_RETURNED is raised when they end.
+// Recall reads, once, which absences earlier servers have left in the stream of alerts. For these
+// absences PLUGIN_ABSENT is not raised again; PLUGIN_RETURNED is raised when they end.
 func (s *Absences) Recall(ctx context.Context) {
 	s.recalled.Do(func() {
 		bounded, cancel := context.WithTimeout(ctx, recallTimeout)

@@ -98,7 +98,8 @@ func (a *Application) next(ctx context.Context, wait time.Duration) Reply {
 	}
 }
 
-// pass reports whether a request may be sent. If so, its fate is unknown until learn is called.
+// pass reports whether a request may be sent. If so, the request's fate is unknown until learn is
+// called.
 func (a *Application) pass() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,8 +109,8 @@ func (a *Application) pass() bool {
 	return a.closed == 0
 }
 
-// learn records the fate of the last request. MayArrive changes nothing, and nothing changes a
-// recorded MayHaveArrived.
+// learn records the fate of the last request. It ignores MayArrive, and keeps a recorded
+// MayHaveArrived.
 func (a *Application) learn(fate apply.Arrival) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

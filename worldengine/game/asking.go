@@ -15,7 +15,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// errSuperseded: the log has gone on without an application: an operator has ended the run, or a
+// errSuperseded: the log has gone on without an application. An operator has ended the run, or a
 // later writer has concluded the command or begun its next attempt.
 var errSuperseded = errors.New("game: the log has gone on with the command")
 
@@ -190,7 +190,7 @@ func (w *Worker) noteWait(a *Application, p *pluginAttempt) {
 	w.waits(a, said, time.Until(p.next))
 }
 
-// waits records in a.away that the game is away, and is asked again after a pause.
+// waits records in a.away that the game is away, and that it is asked again after the pause.
 func (w *Worker) waits(a *Application, said string, pause time.Duration) {
 	a.away.Store(&messages.AbsentPlugin{RunID: a.RunID, Attempt: a.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(w.steps.Now().Add(pause))})

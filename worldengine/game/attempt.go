@@ -11,9 +11,9 @@ import (
 
 // Pauses before a plugin is asked again.
 const (
-	// after no plugin was subscribed; with patience the pause grows to resend
+	// after NATS's answer that no plugin is subscribed; with patience the pause grows up to resend
 	absentPause = 250 * time.Millisecond
-	laterPause  = 500 * time.Millisecond // after busy or in-progress without a time
+	laterPause  = 500 * time.Millisecond // after an answer busy or in-progress that names no pause
 
 	// In the last fateTime of an attempt no request is sent to an absent plugin: NATS's answer that
 	// none is subscribed might come too late.
@@ -43,7 +43,8 @@ type pluginAttempt struct {
 	last            error         // the last error, in sending a request or reading an answer
 }
 
-// action is an attempt's next action: end with over, send the request, or wait for a reply.
+// action is an attempt's next action. If over is set, the attempt ends with it. If send is set, the
+// request is sent. Otherwise the caller waits for a reply.
 type action struct {
 	over *apply.Result
 	send bool      // then call requested

@@ -21,7 +21,7 @@ const (
 	cancelPoll = 50 * time.Millisecond
 )
 
-// RefusedError: a signal was refused, and the run SignalID records the refusal.
+// RefusedError: a signal was refused. SignalID is the run that records the refusal.
 type RefusedError struct {
 	approval.Refusal
 	SignalID string
@@ -81,8 +81,8 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 	})
 }
 
-// begun returns the application of a run, nil if there is none. With wait it waits briefly, since
-// the application of a command that was just committed is about to start.
+// begun returns the application of a run, nil if there is none. If wait is set, begun waits briefly
+// for one, since the application of a command that was just committed is about to start.
 func (w *Worker) begun(ctx context.Context, wait bool, s *machine.Signal) (a *Application) {
 	briefly(ctx, func() bool {
 		a = w.of(s.TownID, s.RunID)

@@ -10,7 +10,7 @@ import (
 )
 
 // console applies a command by RCON, at most once. While the console is away, nothing is sent, and
-// the command waits as for a plugin. It fails as attempt does.
+// the command waits as it does for an absent plugin. console fails as attempt does.
 func (w *Worker) console(
 	ctx context.Context, a *Application, command *apply.Command, ends time.Time,
 ) (apply.Result, error) {
@@ -68,8 +68,8 @@ func (w *Worker) console(
 	}
 }
 
-// askConsole sends a command to the console before the attempt ends. Until the console has logged
-// in, nothing is sent and an operator can cancel the run: cancelling reports that an operator does.
+// askConsole sends a command to the console before the attempt ends. Until the login, nothing is
+// sent, and an operator can cancel the run; cancelling reports that an operator is doing so.
 func (w *Worker) askConsole(
 	ctx context.Context, a *Application, command *apply.Command, ends time.Time,
 ) (answer apply.Answer, cancelling bool, err error) {

@@ -17,7 +17,7 @@ import (
 
 // Watch pauses and resumes the runs of this writer's applications with their towns, until ctx is
 // done. It raises an alert if a command outlasts the drain timeout of a pause. It reads the log
-// only if a town, the pause of the world, or the run has changed, or at look.next.
+// when a town, the pause of the world, or the run has changed, and at the time look.next.
 func (w *Worker) Watch(ctx context.Context) {
 	for backoff.Sleep(ctx, pollPause) == nil {
 		all := w.all()

@@ -19,14 +19,14 @@ import (
 type Router interface {
 	// Ask sends a request of a logical attempt.
 	Ask(subject string, a *Application, attempt int64, data []byte) error
-	// Forget ends the delivery to an application. With gaveUp, later answers to its requests count as
-	// late for a while.
+	// Forget ends the delivery to an application. If gaveUp is set, later answers to its requests
+	// count as late, for a while.
 	Forget(a *Application, gaveUp bool)
 	Close()
 }
 
-// Reply is an answer to a request of a logical attempt. With Look it has no message: the log has
-// gone on with the command, and the reader has to look at it.
+// Reply is an answer to a request of a logical attempt. If Look is set, there is no message: the
+// log has gone on with the command, and the reader has to look at the log.
 type Reply struct {
 	Msg     *nats.Msg
 	Attempt int64
@@ -48,8 +48,8 @@ type Inbox struct {
 	ended *recent.Map[string, *requests]
 }
 
-// requests counts the requests for one command, and the answers "applied", by their logical attempt.
-// The inbox's lock guards it.
+// requests counts the requests for one command, and the answers "applied", by their logical
+// attempt. The inbox's lock guards the counts.
 type requests struct {
 	about          alerts.About
 	to             *Application
@@ -68,8 +68,8 @@ func (r *requests) tooMany(reply Reply) bool {
 	return asked > 0 && r.applied[reply.Attempt] > asked
 }
 
-// saysApplied is in every answer with the status applied, and seldom in others, so reportApplied
-// parses the answer.
+// saysApplied is in every answer with the status applied, and seldom in others. So reportApplied
+// still has to parse the answer.
 var saysApplied = []byte(`"` + string(apply.Applied) + `"`)
 
 // maxLate bounds the ended applications that are remembered.

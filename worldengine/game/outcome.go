@@ -64,8 +64,8 @@ func (w *Worker) tryCommit(
 	return over, err
 }
 
-// commitOnce is tryCommit on the cached state of the town. It returns ErrLostRace if that state is
-// behind the log.
+// commitOnce tries the commit with the cached state of the town. It returns ErrLostRace if that
+// state is behind the log.
 func (w *Worker) commitOnce(ctx context.Context, a *Application, v apply.Result) (bool, error) {
 	current, err := w.steps.Towns.Get(ctx, a.TownID)
 	if err != nil {
@@ -135,8 +135,8 @@ func (w *Worker) endedElsewhere(ctx context.Context, a *Application, v apply.Res
 	return nil
 }
 
-// record stores that the earlier attempts have failed and, with started, that this one has started.
-// If record fails, the run's next commit stores both.
+// record stores that the earlier attempts have failed and, if started is set, that the present one
+// has started. If record fails, the run's next commit stores both.
 func (w *Worker) record(ctx context.Context, a *Application, started bool) {
 	err := w.steps.Log.Retry(ctx, func() error {
 		in := w.steps.Input(a.TownID, nil, &machine.Attempt{Started: started})

@@ -74,8 +74,8 @@ func (w *Worker) run(ctx context.Context, a *Application) {
 	}
 }
 
-// finish ends an application with its answer, or an error, in the town's turn: the town's next
-// request finds the application gone.
+// finish ends an application with its answer, or an error. It runs in the town's turn, so that the
+// town's next request finds the application gone.
 func (w *Worker) finish(a *Application, v apply.Result, answer machine.Answer, err error) {
 	a.finished = true
 	if !v.Applied && err == nil && answer.Result.Executed {

@@ -40,7 +40,7 @@ func (e *WaitError) Error() string { return "worldengine: " + e.Reason + " " + e
 func (e *WaitError) Unwrap() error { return e.cause }
 
 // Paused is the error of a request that waited too long for the end of a pause, of the world or of
-// its town alone. With pending, the handoff was accepted before the pause.
+// its town alone. If pending is set, the handoff was accepted before the pause.
 func Paused(townID string, world bool, by *commitlog.PausedBy, runID string, pending bool) *WaitError {
 	e := &WaitError{Code: wire.CodeTownPaused, RunID: runID, SignalID: by.SignalID, Pending: pending,
 		Next: "Nothing was judged; send the same handoff again after the pause."}
@@ -61,9 +61,9 @@ func Paused(townID string, world bool, by *commitlog.PausedBy, runID string, pen
 	return e
 }
 
-// Absent is the error of a request that waited too long for a town's plugin or console, which is
-// absent since a time. before is the run whose command is first in line; "" if it is the request's
-// own run. runID is "" if the request is no handoff.
+// Absent is the error of a request that waited too long for a town's plugin or console; since is
+// the start of the absence. before is the run whose command is first in line; "" if that is the
+// request's own run. runID is "" if the request is no handoff.
 func Absent(townID string, via apply.Binding, since time.Time, runID, before string) *WaitError {
 	if before == "" {
 		e := InProgress(runID, townID, via, since)
@@ -89,8 +89,8 @@ func noGame(townID string, via apply.Binding, since time.Time) string {
 		since.UTC().Format(time.RFC3339))
 }
 
-// Cancelled is for the client of a run that was cancelled while its handoff waited, or while its
-// command was pending.
+// Cancelled is the error for the client of a run that was cancelled while its handoff waited, or
+// while its command was pending.
 func Cancelled(runID string, pending bool) *WaitError {
 	e := &WaitError{Code: wire.CodeRunCancelled, RunID: runID, cause: machine.ErrRunCancelled,
 		Next: "Nothing was judged, and the key is free: the same handoff may be sent again."}

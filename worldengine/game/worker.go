@@ -27,7 +27,7 @@ import (
 	"worldengine/worldengine/stepper"
 )
 
-// pollPause is the pause between two looks at a command's wait condition.
+// pollPause is the pause between two looks at a condition that a command waits for.
 const pollPause = 250 * time.Millisecond
 
 // Config configures a Worker. All members but RCON and Metrics are required.
@@ -92,7 +92,7 @@ func New(ctx context.Context, steps *stepper.Stepper, config Config) *Worker {
 	return w
 }
 
-// of returns the application of a run in a town, or with "" of any run; nil if there is none.
+// of returns the application of a run in a town, or of any run if runID is ""; nil if there is none.
 func (w *Worker) of(townID, runID string) *Application {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,8 +160,8 @@ func (w *Worker) Stop(ctx context.Context) {
 	w.stop()
 }
 
-// InProgress returns the error of another handoff with a key if the key's command is being applied;
-// else nil.
+// InProgress returns the error of a handoff with a key if the key's command is being applied; else
+// nil.
 func (w *Worker) InProgress(townID, key string) error {
 	a := w.of(townID, "")
 	if a == nil || a.Handoff.IdempotencyKey != key {
@@ -181,7 +181,7 @@ func (w *Worker) Absent(townID, before, runID string) error {
 }
 
 // AbsentPlugin returns the absence of a town's game, nil if the game was there at the last request.
-// It has the command that waits for the game, if this writer is applying one.
+// The absence names the run whose command waits for the game, if this writer is applying one.
 func (w *Worker) AbsentPlugin(townID string) *messages.AbsentPlugin {
 	since := w.Absences.Since(townID)
 	if since.IsZero() {
