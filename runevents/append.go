@@ -20,8 +20,8 @@ type Appended struct {
 	Idempotent bool `json:"idempotent"`
 }
 
-// TransitionError refuses an append if its run or a step cannot make the transition of one of its
-// events (RunEvents v2.0.1, section 5.3, layer 2). Nothing was stored. The error depends on the
+// TransitionError refuses an append if the run or a step cannot make the transition of one of the
+// new events (RunEvents v2.0.1, section 5.3, layer 2). Nothing was stored. The error depends on the
 // write alone, not on the state that refused it: the same append gets the same error as long as the
 // append is invalid. Its code is INVALID_TRANSITION.
 type TransitionError struct {
@@ -108,7 +108,7 @@ type RunState struct {
 	// engine: the engine made the run; closing: the engine is about to end it; ended: the engine
 	// has ended it.
 	engine, closing, ended bool
-	// statuses are a projector's after the events.
+	// statuses are the statuses that a projector derives from the events.
 	statuses statuses
 }
 
@@ -296,8 +296,8 @@ func (s *RunState) owned(w *Write) string {
 	return ""
 }
 
-// check adds the violations of a new event, at a path, that does not fit its run. before has the new
-// events that precede it.
+// check adds a violation for each way in which a new event does not fit its run. at is the path of
+// the event; before has the new events that precede it.
 func (s *RunState) check(m *schemas.Members, at string, w *Write, before []Event) {
 	_, known := s.ids[w.EventID]
 	if known || slices.ContainsFunc(before, func(e Event) bool { return e.EventID == w.EventID }) {

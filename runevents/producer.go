@@ -25,7 +25,7 @@ type DrawnID struct {
 }
 
 // DrawIDs returns an id for each event of a run: the id that drawn has for the event, else a new
-// one. Of an event it reads only the members that its idempotency key is made of. The error is
+// one. It reads only those members of an event that make its idempotency key. The error is
 // ErrBadID.
 func DrawIDs(
 	run Identity, newID func() string, drawn []DrawnID, events ...Event,

@@ -43,7 +43,7 @@ type StepSnapshot struct {
 	StepID           string     `json:"stepId"`
 	Status           StepStatus `json:"status"`
 	LogicalAttemptID int64      `json:"logicalAttemptId"`
-	EngineAttemptID  int64      `json:"engineAttemptId,omitzero"` // of its last event
+	EngineAttemptID  int64      `json:"engineAttemptId,omitzero"` // of the attempt's last event
 	StartedAt        string     `json:"startedAt,omitzero"`
 	CompletedAt      string     `json:"completedAt,omitzero"` // empty if the step was skipped
 	Artifacts        []Artifact `json:"artifacts"`

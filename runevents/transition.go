@@ -72,7 +72,8 @@ type stepAttempt struct {
 	attempt int64
 }
 
-// statuses are the statuses of a run and of its step attempts. Other step attempts are PENDING.
+// statuses are the statuses of a run and of its step attempts. A step attempt that is not in steps
+// is PENDING.
 type statuses struct {
 	run   RunStatus
 	steps map[stepAttempt]StepStatus
@@ -104,7 +105,7 @@ type verdict struct {
 	// an invalid event, the one that it attempts.
 	prior, next string
 	valid       bool
-	cause       string // has to come before the event, but did not; "" for none
+	cause       string // the event that had to come first, but did not; "" for none
 }
 
 // judge returns the verdict on an event in the statuses of its run and of its step attempt.

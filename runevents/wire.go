@@ -13,8 +13,8 @@ import (
 )
 
 // AppendRecords appends the JSON of each of the run's Records, without separators. ends has the end
-// of each record in all. The JSON is the same as json.Marshal's, but takes half the time: each
-// commit is published live. The error is about a string that is not valid UTF-8.
+// of each record in all. The JSON is the same as json.Marshal's, but takes half the time, which
+// counts since each commit is published live. The error is about a string that is not valid UTF-8.
 func (r *Run) AppendRecords(
 	b []byte, persistedAt time.Time,
 ) (all []byte, ends []int, err error) {

@@ -22,7 +22,7 @@ type Pending struct {
 	// Expected is the canonical JSON of the state that the rules expect afterwards. It is kept
 	// because the rules may change while the command is applied.
 	Expected jsontext.Value `json:"expected"`
-	// RetryOf is the run whose handoff is retried; nil if it is no retry.
+	// RetryOf is the run that Run retries; nil if none.
 	RetryOf *RetryOf `json:"retryOf,omitzero"`
 	// Run is the run of the handoff, and Emitted the number of its events in the first commit.
 	Run     runevents.Identity `json:"run"`
@@ -56,7 +56,7 @@ type RetryOf struct {
 
 // Failure is why an attempt to apply a command failed.
 type Failure struct {
-	Reason handoff.ReasonCode `json:"reason"` // of the result, if it was the last attempt
+	Reason handoff.ReasonCode `json:"reason"` // the result's, if no other attempt follows
 	// Code and Message are the plugin's or the engine's.
 	Code      string `json:"code,omitzero"`
 	Message   string `json:"message"`
@@ -98,10 +98,10 @@ func (p *Pending) Next(failed Failure, reached bool, now time.Time, policy *Poli
 	return &n
 }
 
-// Spans returns the time until the present attempt begins, and the attempt's duration. Stored times
-// are by the clock of the server that committed them. If this server did, with begun as its last
-// attempt, only differences count, since its clock may have been set since. Otherwise now counts
-// too, but makes no span longer than its difference.
+// Spans returns the time until the present attempt begins, and the attempt's duration. begun is the
+// last attempt that this server committed. The stored times of that attempt are by this server's
+// clock, which may have been set since: only their differences count. For another server's attempt
+// now counts too, but makes neither span longer than its difference.
 func (p *Pending) Spans(policy *Policy, begun int64, now time.Time) (pause, lasts time.Duration) {
 	if p.Attempt > 1 {
 		pause = policy.PauseAfter(p.Attempt - 1)

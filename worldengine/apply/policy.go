@@ -82,12 +82,12 @@ const (
 	// AbsentWait: the attempt's time stands still until a plugin is there. The run can be cancelled
 	// meanwhile.
 	AbsentWait Absent = "wait"
-	// AbsentFail: the command's attempts pass, and its handoff fails with PLUGIN_UNAVAILABLE.
+	// AbsentFail: the attempts run out, and the handoff fails with PLUGIN_UNAVAILABLE.
 	AbsentFail Absent = "fail"
 )
 
-// Patience is an attempt's remaining time when an absent plugin comes back; 0 if the attempt ends
-// meanwhile.
+// Patience is the least time that an attempt has left when an absent plugin returns; 0 if an
+// absence does not prolong the attempt.
 func (p *Policy) Patience() time.Duration {
 	if p.Absent == AbsentWait {
 		return p.Deadline
@@ -171,9 +171,9 @@ func InDoubt(why string) Result {
 type Arrival int
 
 const (
-	// NotArrived: no request has arrived, or is out.
+	// NotArrived: no request has arrived, and none is on its way.
 	NotArrived Arrival = iota
-	// MayArrive: a request is out; its fate shows soon.
+	// MayArrive: a request is on its way, and its fate is known soon.
 	MayArrive
 	// MayHaveArrived: a request may have arrived.
 	MayHaveArrived

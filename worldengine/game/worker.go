@@ -92,7 +92,8 @@ func New(ctx context.Context, steps *stepper.Stepper, config Config) *Worker {
 	return w
 }
 
-// of returns the application of a run in a town, or of any run if runID is ""; nil if there is none.
+// of returns the application of a run in a town, or of any run if runID is "". It returns nil if
+// there is none.
 func (w *Worker) of(townID, runID string) *Application {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -160,7 +160,7 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 	kind := commitlog.Kind(r.Cause)
 	ended := kind == commitlog.KindHandoff || kind == commitlog.KindCancelled
 	if r.ActorID == "" && ended && prior != nil {
-		// A game had the command: the record before, of kind pending, names who asked for it.
+		// A game had the command: the earlier record, of kind pending, names who asked for the command.
 		if pending, err := commitlog.ReadRecord(prior.Data); err == nil {
 			readRequest(&r, pending)
 		}
@@ -294,8 +294,8 @@ func isDamage(err error) bool {
 	return errors.As(err, &answer) && answer.Code != http.StatusServiceUnavailable
 }
 
-// changeOf returns the revision that a message made. It reads the message before only if no actor
-// is known.
+// changeOf returns the revision that a message made. It reads the town's earlier message only if
+// the message itself names no actor.
 func (r *Reader) changeOf(ctx context.Context, msg *jetstream.RawStreamMsg) messages.Revision {
 	change := revisionOf(msg, nil)
 	if change.ActorID != "" || commitlog.Kind(change.Cause) == commitlog.KindPut {

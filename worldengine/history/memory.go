@@ -37,13 +37,13 @@ const (
 // maxRead bounds the newest results from which one list of a memory is chosen.
 const maxRead = 16
 
-// Memory returns the memory of the scope's town. If the scope has none, it is the memory of towns,
-// or of all if towns is nil. It depends on the log alone. It returns town.ErrUnknown,
-// index.ErrBehind or commitlog.ErrLogUnavailable.
+// Memory returns the memory of the scope's town. If the scope names no town, Memory returns the
+// memory of towns, or of all towns if towns is nil. The memory depends on the log alone. The error
+// is town.ErrUnknown, index.ErrBehind or commitlog.ErrLogUnavailable.
 //
-// The results of one town are chosen and sorted by their epochs. Epochs of several towns cannot be
-// compared: of several towns, the results that the log stored last are chosen. Duplicates have no
-// epoch, and only fill a list that has room.
+// The results of one town are chosen and sorted by their epochs. Epochs of different towns cannot
+// be compared, so of several towns the results that the log stored last are chosen. Duplicates have
+// no epoch, and only fill a list that has room.
 func (r *Reader) Memory(
 	ctx context.Context, scope messages.MemoryScope, towns []string,
 ) (*messages.Memory, error) {
@@ -188,9 +188,9 @@ func (r *Reader) fillChronicle(ctx context.Context, m *messages.Memory, found *i
 	return nil
 }
 
-// newestTold reads up to limit results for a memory, the newest first, and of one town also the
-// next ones that tie with the last. It omits damaged results, and those that the log no longer
-// keeps.
+// newestTold reads up to limit results for a memory, the newest first. If the memory is of one
+// town, it also reads the next results with the last one's epoch. It omits damaged results, and
+// results that the log no longer keeps.
 func (r *Reader) newestTold(
 	ctx context.Context, m *messages.Memory, seqs []uint64, limit int,
 ) (chosen []*told, err error) {

@@ -48,8 +48,8 @@ type Cancel struct {
 
 var errNotPending = errors.New("machine: no command is being applied to the town")
 
-// attempts reads the pending command, and returns a producer of its run that has emitted the
-// attempts' events.
+// attempts reads the pending command. It returns a producer of the command's run that has emitted
+// the events of the attempts.
 func (s *step) attempts(started bool) (apply.Decoded, *runevents.Producer, error) {
 	if s.town.Pending == nil {
 		return apply.Decoded{}, nil, errNotPending
@@ -119,8 +119,8 @@ func (s *step) released(reason string) ([]runevents.Event, error) {
 	return p.Run().Events, err
 }
 
-// outcomeKnown is why a paused run is resumed when its command has an outcome: even in a pause the
-// run ends then (Execution Semantics v1, section 6, option A).
+// outcomeKnown is the reason for which a paused run is resumed when its command has an outcome. The
+// run ends then, even in a pause (Execution Semantics v1, section 6, option A).
 const outcomeKnown = "What became of the command is known: the run ends."
 
 func (e *Hold) effect(s *step) (Output, error) {
@@ -284,9 +284,9 @@ func embodied(reported jsontext.Value) jsontext.Value {
 	return nil
 }
 
-// close prepares the end of the pending command's run. If the run is not closed to others yet, it
-// returns the record that closes it. Otherwise it continues run behind all stored events and, if
-// reason is set, resumes a paused run.
+// close prepares the end of the pending command's run. If the run is not closed to others yet,
+// close returns the record that closes the run. Otherwise it makes run go on after all stored
+// events and, if reason is set, resumes a paused run.
 func (s *step) close(run *runevents.Producer, reason string) (out Output, err error) {
 	if out, err = s.extend(run.Run(), true, reason); err != nil || out.Record != nil {
 		return out, err
@@ -354,7 +354,7 @@ func (e *Cancel) effect(s *step) (Output, error) {
 
 // failByForce ends a pending retry's run with the result that its command may be applied. If the
 // run were cancelled, the key would keep the retried run's result, by which nothing was applied. An
-// operator could then retry that run again, and the command be applied twice.
+// operator could then retry that run again, and the command could be applied twice.
 func (s *step) failByForce(actorID string) (Output, error) {
 	v := apply.InDoubt(actorID + " ended the run by force; a game may have applied its command.")
 	if s.town.Pending.Via != apply.RCON {

@@ -430,8 +430,8 @@ func newStepError(f *apply.Failure) stepError {
 	}
 }
 
-// Started is the request for a run, by a handoff or a signal, in the run's start. Another
-// producer's run may claim anything, or lack members.
+// Started has the members of a run's start that describe its request, a handoff or a signal. In
+// another producer's run they may be missing or wrong.
 type Started struct {
 	TownID    string `json:"townId"`
 	ActorID   string `json:"actorId"`

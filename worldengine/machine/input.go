@@ -35,8 +35,8 @@ func IDs(event Event) int {
 	return 5 // the end of a pause, and the events of ToCome for the next attempt
 }
 
-// RunOf returns the run of an event if its step needs the run's tail, else "". emitted is how many
-// of the run's events are in a record of the town.
+// RunOf returns the run of an event if the event's step needs the run's tail, else "". emitted is
+// the number of the run's events that are in a record of the town.
 func RunOf(t *Town, event Event) (runID string, emitted int64) {
 	switch e := event.(type) {
 	case *Wait:
@@ -77,8 +77,8 @@ type Event interface{ effect(s *step) (Output, error) }
 // command.
 type Handoff struct {
 	Handoff *handoff.Handoff
-	// Sent are the bytes from which Handoff was parsed, for the record; nil for
-	// Handoff.MarshalWire.
+	// Sent are the bytes from which Handoff was parsed, for the record. If Sent is nil, the record
+	// gets the bytes of Handoff.MarshalWire.
 	Sent []byte
 	// Prior is the receipt of the key, nil if the key is free, or if the delivery retries the
 	// receipt's run.

@@ -102,10 +102,9 @@ type Record struct {
 	// RetryOf, in a record of a judged handoff, is the run that the handoff's run retries; nil if
 	// none. Pending has a RetryOf of its own.
 	RetryOf  *apply.RetryOf `json:"retryOf,omitzero"`
-	Snapshot jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after it
+	Snapshot jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after the record
 	Result   jsontext.Value `json:"result,omitzero"`
-	// Decision is the value of Result in a record that was just made, nil in a record that was
-	// read.
+	// Decision is the decoded Result in a record that was just made; nil in a record that was read.
 	Decision *handoff.Result `json:"-"`
 	// Handoff is the handoff of the result, as it was sent, so that it can be judged again.
 	Handoff jsontext.Value `json:"handoff,omitzero"`

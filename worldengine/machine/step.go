@@ -246,15 +246,15 @@ func (s *step) accept(
 	}, After: after}, err
 }
 
-// MayBeRetried reports whether a key with the receipt may get another one. If no plugin or console
-// was reachable, an operator may retry the handoff. Every other receipt stays the key's.
+// MayBeRetried reports whether a key with the receipt may get another receipt. If no plugin or
+// console was reachable, an operator may retry the handoff. Every other receipt is final.
 func MayBeRetried(receipt *dedupe.Receipt) bool {
 	return receipt.ReasonCode == apply.ReasonPluginUnavailable
 }
 
 func (s *step) worldPolicy() *approval.Policy { return s.Policy.Inherited(s.town.Policy) }
 
-// amounts returns the Rules of a record.
+// amounts returns the Rules for a record: nil for the default amounts.
 func (s *step) amounts() *town.Rules {
 	if *s.Rules == town.DefaultRules() {
 		return nil

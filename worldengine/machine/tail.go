@@ -7,17 +7,17 @@ type RunTail struct {
 	Guard uint64 // the log sequence of the last message there
 	Next  int64  // the runSeq of the next event
 	keys  map[string]struct{}
-	// Closed reports whether only the engine goes on with the run, Cancelled whether an operator
-	// ended it.
+	// Closed reports whether only the engine may go on with the run, Cancelled whether the run was
+	// cancelled.
 	Closed, Cancelled bool
 	// Waiting is the record that began a run before its handoff was judged; nil if the run began
 	// with the decision.
 	Waiting *Record
-	// Status is the run's status after the engine's events there: "" if there are none.
+	// Status is the run's status after the engine's events on the subject; "" if there are none.
 	Status runevents.RunStatus
-	// Pauses counts RunPaused there. PausedAt is the runSeq of the last RunPaused if no RunResumed
-	// follows there, else 0. If the run waited to be judged, its RunResumed is elsewhere, in the
-	// record of the decision.
+	// Pauses counts RunPaused on the subject. PausedAt is the runSeq of the last RunPaused if no
+	// RunResumed follows on the subject, else 0. If the run waited to be judged, the record of the
+	// decision has its RunResumed.
 	Pauses, PausedAt int64
 }
 

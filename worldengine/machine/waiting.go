@@ -8,8 +8,8 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// While a handoff waits for its town, its run has events on the run's own subject. They are
-// RunQueued behind a command that a game applies, or RunStarted and RunPaused in a pause.
+// While a handoff waits for its town, its run has events on the run's own subject. Behind a command
+// that a game applies, the event is RunQueued. In a pause, the events are RunStarted and RunPaused.
 
 // ErrRunCancelled: the run was cancelled by an operator, or because its server seemed dead. The key
 // is free.
@@ -39,7 +39,7 @@ type Open struct {
 // Abandon cancels the run of a handoff that waited and is not going to be judged.
 type Abandon struct {
 	Run runevents.Identity
-	// Handoff is needed if the run may not be recorded; nil if the tail has the run's start.
+	// Handoff is required unless the tail has the run's start.
 	Handoff *handoff.Handoff
 	Retry   *Retry // nil if the run retries no other one
 	Why     Cancellation

@@ -17,8 +17,8 @@ var (
 	// ErrOverloaded: the town, or the whole queue, has reached its bound. Submit again after a
 	// pause.
 	ErrOverloaded = errors.New("worldengine: too many requests are waiting for this town or world")
-	// ErrStopping: the queue is draining. Another instance, or this one after its restart, takes
-	// the task.
+	// ErrStopping: the queue is draining. Another server, or this one after its restart, takes the
+	// task.
 	ErrStopping = errors.New("worldengine: the engine is stopping")
 )
 
@@ -181,9 +181,9 @@ func (q *Queue) submitFirst(townID string, f func(ctx context.Context), upkeep b
 	return nil
 }
 
-// Answering marks that the running task of a town only has to answer its caller. If nothing else is
-// before the caller's next task, that task does not count as queued. Whether it comes before the
-// end of the turn depends on the machine.
+// Answering marks that the running task of a town only has to answer its caller. The caller's next
+// task then does not count as queued, unless others are before it. Whether the caller submits that
+// task before the end of the turn depends on the machine's load.
 func (q *Queue) Answering(townID string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -220,7 +220,7 @@ func (q *Queue) Waiting(townID string) int {
 	return 0
 }
 
-// town returns the queue of a town. The caller holds the lock, as for the functions below.
+// town returns the queue of a town. For it and for the functions below, the caller holds the lock.
 func (q *Queue) town(townID string) *townQueue {
 	t := q.towns[townID]
 	if t == nil {
@@ -332,7 +332,8 @@ func (q *Queue) goOn(t *townQueue) {
 	}
 }
 
-// runSafely recovers a panic in one task. The task has answered, or its client asks again.
+// runSafely runs a task, and recovers its panic. The task has answered its client by then, or the
+// client asks again.
 func (q *Queue) runSafely(
 	ctx context.Context, townID string, t task, turn Turn,
 ) (result Result) {

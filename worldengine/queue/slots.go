@@ -38,7 +38,7 @@ func NewSlots(perTown, total int) *Slots {
 	return &Slots{perTown: perTown, total: total, towns: map[string]int{}}
 }
 
-// Take takes a slot for a town. With Granted the caller has to Release it.
+// Take takes a slot for a town. If the result is Granted, the caller has to call Release later.
 func (s *Slots) Take(town string) Refusal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Slots) Taken() int {
 // Total returns how many slots there are.
 func (s *Slots) Total() int { return s.total }
 
-// refusal decides about a town that has so many slots. The caller holds the lock.
+// refusal decides about one more slot for a town; has counts its slots. The caller holds the lock.
 func (s *Slots) refusal(has int) Refusal {
 	free := s.total - s.taken
 	switch {

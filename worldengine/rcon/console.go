@@ -16,7 +16,7 @@ import (
 type Console struct {
 	cfg      Config
 	commands map[handoff.ProposalType][]template
-	// turn has room for one value. The goroutine that puts it in owns the fields below.
+	// turn has room for one value. The goroutine that puts the value in owns the fields below.
 	turn   chan struct{}
 	link   *link // nil while there is no connection
 	closed bool

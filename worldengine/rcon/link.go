@@ -11,7 +11,8 @@ import (
 
 const (
 	// fullBody is the size of the smallest body after which the response may have another packet.
-	// Vanilla splits after 4,096 characters, other servers before 4,096 bytes with the packet's head.
+	// Vanilla splits after 4,096 characters. Other servers keep a packet, with its head, below 4,096
+	// bytes.
 	fullBody = 4000
 	// maxResponse bounds a whole response.
 	maxResponse = 64 << 10

@@ -28,7 +28,7 @@ type placeholder struct {
 	text func(*apply.Command) string
 	// number comes from the town's expected state after the command.
 	number func(*apply.Command) int64
-	// targets are the targets of the types whose commands have the value; nil means all types.
+	// targets are the targets of the proposal types whose commands have the value; nil for all types.
 	targets []handoff.Target
 }
 

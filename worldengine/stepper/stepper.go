@@ -47,8 +47,8 @@ func (s *Stepper) Results() map[handoff.Status]int64 {
 	return counts
 }
 
-// Input returns an input with the present time. drawn are the ids that its events got in an earlier
-// step.
+// Input returns an input with the present time. drawn are the ids that the events of the input got
+// in an earlier step.
 func (s *Stepper) Input(
 	townID string, drawn []runevents.DrawnID, event machine.Event,
 ) *machine.Input {
@@ -65,15 +65,15 @@ func (s *Stepper) ids(event machine.Event) []string {
 }
 
 // Step has the machine decide about an input of a town, commits the record, and repeats both if the
-// output says Again. If the event needs in.Tail and it is nil, Step reads it. Its errors are
-// machine.Step's and commitlog.Log.Commit's. If the town has changed meanwhile, it returns
+// output says Again. If the event needs a tail and in.Tail is nil, Step reads the tail. The errors
+// are machine.Step's and commitlog.Log.Commit's. If the town has changed meanwhile, the error is
 // commitlog.ErrLostRace, and in.Drawn has the ids for the next try.
 func (s *Stepper) Step(
 	ctx context.Context, t machine.Town, in *machine.Input,
 ) (out machine.Output, err error) {
 	defer func() {
 		if err != nil {
-			s.Towns.Forget(in.TownID) // whatever it is now, the log knows
+			s.Towns.Forget(in.TownID) // the town may have changed, and is read from the log again
 		}
 	}()
 	if runID, emitted := machine.RunOf(&t, in.Event); runID != "" && in.Tail == nil {
