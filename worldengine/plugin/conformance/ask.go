@@ -99,6 +99,10 @@ func (c *checker) ask(
 		if err != nil {
 			return none, err
 		}
+		_ = c.nc.FlushWithContext(within) // NATS refuses a request before it answers this
+		if c.denied() {
+			return none, fmt.Errorf("%w: %w", ErrDenied, c.nc.LastError())
+		}
 		answer, err := next(within, answers, command.ApplyID, resend)
 		for err == nil && !definite(answer) {
 			trouble = fmt.Errorf("the last answer is %s", answer.Status)
@@ -107,9 +111,6 @@ func (c *checker) ask(
 		}
 		if !errors.Is(err, errSilent) {
 			return answer, err
-		}
-		if c.denied() {
-			return none, fmt.Errorf("%w: %w", ErrDenied, c.nc.LastError())
 		}
 	}
 	return none, fmt.Errorf("no definite answer within %s: %w", c.Timeout, trouble)
