@@ -29,7 +29,7 @@ import (
 )
 
 var (
-	towns = flag.Int("machine.towns", 200, "how many towns TestStep_Oracle drives")
+	towns = flag.Int("machine.towns", 80, "how many towns TestStep_Oracle drives")
 	seed  = flag.Uint64("machine.seed", 1, "the seed of the first of them")
 )
 
