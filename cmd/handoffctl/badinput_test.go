@@ -34,7 +34,11 @@ var writers = map[string][]string{
 	"backup": {"backup", "FILE"},
 }
 
-var hugeMiB = flag.Int("huge", 2, "how many MiB the huge ones of bad documents have")
+var (
+	hugeMiB  = flag.Int("huge", 2, "how many MiB the huge ones of bad documents have")
+	bothWays = flag.Bool("both", false,
+		"give each bad document as a file and on standard input, not as one of them by turns")
+)
 
 // refusedKinds are documents of which each command can take some.
 func badKinds(t *testing.T, handoffText string) map[string]string {
@@ -96,13 +100,18 @@ func TestBadInput_Files(t *testing.T) {
 		files[kind] = filepath.Join(dir, strings.ReplaceAll(kind, " ", "-"))
 		require.NoError(t, os.WriteFile(files[kind], []byte(content), 0o600))
 	}
-	for command, args := range readers {
-		for _, kind := range slices.Sorted(maps.Keys(files)) {
+	for i, command := range slices.Sorted(maps.Keys(readers)) {
+		args := readers[command]
+		for j, kind := range slices.Sorted(maps.Keys(files)) {
 			if slices.Contains(takes[command], kind) {
 				continue
 			}
-			understandable(t, c.run(replaced(args, files[kind])...), command+" of "+kind)
-			if content, ok := kinds[kind]; ok {
+			content, ok := kinds[kind]
+			asFile := (i+j)%2 == 0
+			if *bothWays || asFile || !ok {
+				understandable(t, c.run(replaced(args, files[kind])...), command+" of "+kind)
+			}
+			if ok && (*bothWays || !asFile) {
 				understandable(t, c.pipe(content, replaced(args, "-")...), command+" of "+kind+
 					" by standard input")
 			}

@@ -202,7 +202,7 @@ func refusal(header nats.Header) func([]byte) *nats.Msg {
 func TestBench_WrongAnswers(t *testing.T) {
 	b := fakeWorld(t, refusal(nats.Header{wire.ErrorCodeHeader: {"400"}, wire.ErrorHeader: {"no"}}),
 		func([]byte) *nats.Msg { return &nats.Msg{Data: []byte(`{}`)} })
-	b.Duration = time.Second // mostly enough for more answers than are shown
+	b.Duration = 200 * time.Millisecond // mostly enough for more answers than are shown
 	report, err := b.run(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, report.Executed)
