@@ -39,7 +39,7 @@ const (
 	foundOfAll  = 120
 	foundPeriod = time.Minute
 	// Kept is how many alerts of each code the stream keeps, so that a flood of one code removes no
-	// other. A projector that starts again raises fewer.
+	// alert of another. A projector that starts again raises fewer.
 	Kept = 1_000
 	// Waiting is how many alerts of each code may wait to be published. maxWaiting is how many may
 	// wait altogether, which is more than all codes together may have.

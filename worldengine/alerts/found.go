@@ -52,7 +52,7 @@ func (a *Alerts) first(alert *runevents.Alert, townToken string) bool {
 }
 
 // allowed reports whether an alert may be raised now. Alerts about producers' events take no room
-// from alerts about the engine's.
+// from alerts about the engine's events.
 func (a *Alerts) allowed(alert *runevents.Alert, townToken string) bool {
 	now, lane := a.config.Now(), "engine"
 	if alert.AppendedBy != "" {

@@ -69,7 +69,7 @@ func (a *Alerts) add(all []messages.Alert, msg *jetstream.RawStreamMsg) []messag
 		seq, _ := strconv.ParseUint(text, 10, 64)
 		if i, found := find(all, seq); found {
 			all[i].Acknowledged = new(messages.Acknowledgement)
-			_ = json.Unmarshal(msg.Data, all[i].Acknowledged) // unreadable, it names nobody
+			_ = json.Unmarshal(msg.Data, all[i].Acknowledged) // if unreadable, it names nobody
 		}
 		return all
 	}

@@ -28,7 +28,7 @@ var (
 	InDoubt = Text{runevents.ApplyInDoubt,
 		"It is not known whether {handoff} was applied to town {town}. The town was left as it " +
 			"was: look at the game and put its true state."}
-	// CancelledByForce is stored before the cancellation, which may come too late.
+	// CancelledByForce is stored before the cancellation; the cancellation may come too late.
 	CancelledByForce = Text{runevents.ApplyInDoubt,
 		"{actor} asked to cancel run {run} of town {town} by force. If the run is CANCELLED, its " +
 			"game may have applied the command, and the town was left as it was: look at the game " +
@@ -83,7 +83,7 @@ func (t Text) About(about About, values ...string) runevents.Alert {
 	}
 }
 
-// Since is About for a condition that a town has had since a time, the value of {since}.
+// Since is About for a condition that began at a time, the value of {since}.
 func (t Text) Since(about About, since time.Time, values ...string) runevents.Alert {
 	at := runevents.Timestamp(since)
 	alert := t.About(about, append(values, "{since}", at)...)

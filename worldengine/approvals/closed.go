@@ -21,8 +21,8 @@ const (
 )
 
 // Closed returns up to limit rows of proposals that wait no longer: of one town, or with "" of all
-// towns for which of is true. Those that were asked about last come first. It returns fewer if their
-// proposals have more than so many bytes.
+// towns for which of is true. The newest question comes first. Closed returns fewer rows if their
+// proposals take more than the given bytes.
 func (r *Reader) Closed(
 	ctx context.Context, townID, after string, limit, bytes int, of func(townID string) bool,
 ) (page messages.Approvals, err error) {
@@ -35,7 +35,7 @@ func (r *Reader) Closed(
 	if townID != "" {
 		token = wire.TownToken(townID)
 	}
-	before, _ := strconv.ParseUint(after, 10, 64) // from the newest if it is no place
+	before, _ := strconv.ParseUint(after, 10, 64) // if after is no place, from the newest
 	c := reading{r, map[string]*listed{}}
 	for read := 0; ; {
 		rows := r.Index.Approvals(token, before, atOnce)
@@ -64,8 +64,8 @@ func (r *Reader) Closed(
 	}
 }
 
-// closedRow makes the row of a proposal by the record that asked about it, nil if it still waits, the log
-// does not keep it, or of is false for its town.
+// closedRow makes the row of a proposal from the record that asked about it. It returns nil if the
+// proposal still waits, the log does not keep the record, or of is false for the town.
 func (r *reading) closedRow(
 	ctx context.Context, at *index.Row, of func(townID string) bool,
 ) (*messages.Approval, error) {
@@ -118,8 +118,8 @@ func (r *reading) closedRow(
 	return row, nil
 }
 
-// decision returns the decision about a handoff that a row asked about, nil if there was none: the
-// first behind the question. Later ones are about another asking.
+// decision returns the first decision after a row's question about a handoff, nil if there was
+// none. Later decisions answer later questions.
 func (r *Reader) decision(
 	ctx context.Context, asked *index.Row, handoffHash string,
 ) (decision *approval.Decision, err error) {
@@ -150,8 +150,8 @@ func (r *Reader) accepted(
 	return rec.Run.RunID, nil
 }
 
-// past visits the newest records of a kind in which a town began to wait for a decision or got one,
-// the newest first, until visit returns false.
+// past visits a town's latest records of a kind, KindAsked or KindDecided, the newest first, until
+// visit returns false.
 func (r *Reader) past(
 	ctx context.Context, token string, kind commitlog.Kind,
 	visit func(seq uint64, rec *commitlog.Record) bool,

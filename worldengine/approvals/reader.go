@@ -157,8 +157,8 @@ func (r *Reader) Waiting(of func(townID string) bool) (w messages.WaitingApprova
 }
 
 // List returns up to limit rows after a place, in the order in which they were asked for: of one
-// town, or with "" of all towns for which of is true. It returns fewer if their JSON has more than so
-// many bytes, and one however large it is: a row has at most some 140 KB. It returns ErrTownDamaged
+// town, or with "" of all towns for which of is true. It returns fewer if their JSON takes more
+// than the given bytes, but at least one: a row has at most some 140 KB. It returns ErrTownDamaged
 // if the one town cannot be read.
 func (r *Reader) List(
 	ctx context.Context, townID, after string, limit, bytes int, of func(townID string) bool,
@@ -216,11 +216,11 @@ type reading struct {
 	towns map[string]*listed // by token; nil for a damaged town
 }
 
-// listed is a town of a page. For open proposals it has the rest.
+// listed is a town of a page. complete sets tree and runs, for open proposals.
 type listed struct {
 	commitlog.Entry
 	tree any               // the state, as schemas.Decode returns it
-	runs map[string]string // that asked, by the hash of the handoff
+	runs map[string]string // the runs that asked, by the hash of the handoff
 }
 
 // town returns a town, nil if it is damaged.

@@ -86,7 +86,7 @@ func Read(dir string) (*Manifest, error) {
 	}
 	m := new(Manifest)
 	err = json.Unmarshal(data, m)
-	// The rest of another format may not be readable, so the format counts first.
+	// A manifest of another format may not be readable, so its format is checked first.
 	if format, found := strings.CutPrefix(m.Format, formatPrefix); found {
 		if err := commitlog.CheckFormat(m.World, format); err != nil {
 			return nil, err

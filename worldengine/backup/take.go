@@ -23,8 +23,8 @@ import (
 type Options struct {
 	// World is the world's name; wire.DefaultWorld.
 	World string
-	// Copying is called after each part of a stream, if it is not nil, with the number of the
-	// stream's bytes so far.
+	// Copying, unless nil, is called after each part of a stream, with the number of the stream's
+	// bytes so far.
 	Copying func(stream string, bytes int64)
 }
 

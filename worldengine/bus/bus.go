@@ -6,9 +6,9 @@
 // Log-Part), and Kind: events if another producer than the engine appended the event.
 //
 // The stream has every event once, in the order of the log, after a crash at any point and with any
-// number of sinks. A sink keeps no position of its own: the stream's last message has it. Each
-// message is guarded by the message before it, so a sink that loses a race reads the position again.
-// Consumers see each event at least once, and recognise a repeated one by its id.
+// number of sinks. A sink keeps no position of its own: the stream's last message is its position.
+// Each message is guarded by the message before it, so a sink that loses a race reads the position
+// again. Consumers see each event at least once, and recognise a repeated one by its id.
 package bus
 
 import (
@@ -78,7 +78,7 @@ type Sink struct {
 
 	// Only Run uses these.
 	opened    bool          // the stream exists with its present settings
-	refusals  map[place]int // of events that the stream does not have; Attempts once given up
+	refusals  map[place]int // of events that the stream lacks; Attempts for a given-up event
 	progress  bool          // the present try has stored an event, or given one up
 	lostTries int           // tries in a row that found a log without its end
 
@@ -105,8 +105,8 @@ func New(config Config) (*Sink, error) {
 	}, nil
 }
 
-// Position returns the log sequence up to which all events are published or given up. It falls if
-// the stream loses events.
+// Position returns the log sequence up to which all events are published or given up. It decreases
+// if the stream loses events.
 func (s *Sink) Position() uint64 { return s.position.Load() }
 
 var (
@@ -157,8 +157,8 @@ func (s *Sink) try(ctx context.Context) error {
 	return r.run(ctx)
 }
 
-// open returns the log and the stream of the events. It creates a missing stream of events, and the
-// first time updates its settings.
+// open returns the log and the stream of the events. It creates a missing stream of events, and on
+// the first call updates its settings.
 func (s *Sink) open(ctx context.Context) (stream, log jetstream.Stream, err error) {
 	if log, err = commitlog.OpenLog(ctx, s.js, s.config.World); err != nil {
 		return nil, nil, err

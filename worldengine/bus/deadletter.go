@@ -102,7 +102,7 @@ func (s *Sink) deliveryFailed(l *letter, subject string) runevents.Alert {
 		event.RunID = l.header.Get(wire.RunIDHeader)
 		source = "log sequence"
 	} else {
-		_ = json.Unmarshal(l.data, &event) // which the sink has written
+		_ = json.Unmarshal(l.data, &event) // the sink has written it
 	}
 	alert := runevents.NewAlert(runevents.EventBusDeliveryFailed, &event, fmt.Sprintf(
 		"%s cannot be copied to %s: %s %d: %s", l.subject, s.stream.Name, source, l.at.logSeq,

@@ -32,7 +32,7 @@ func StreamConfig(
 		config.PersistMode = jetstream.AsyncPersistMode
 		config.Compression = jetstream.S2Compression
 	} else {
-		config.Duplicates = time.Second // it keeps the messages of racing sinks apart
+		config.Duplicates = time.Second // it detects the same message of a racing sink
 	}
 	return config
 }
@@ -40,9 +40,9 @@ func StreamConfig(
 // errNoHeaders: no engine wrote the message of the log, or somebody changed it.
 var errNoHeaders = errors.New("bus: a message of the log has no headers that can be decoded")
 
-// events returns a message for each run event in a message of the log, without its place and guard.
-// The events' persistedAt is the log message's header At. It returns an error if the log message
-// cannot be read.
+// events returns a message for each run event in a message of the log, without place and guard. The
+// events' persistedAt is the log message's header At. It returns an error if the log message cannot
+// be read.
 func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 	kind := commitlog.Kind(msg.Header.Get(wire.KindHeader))
 	switch {

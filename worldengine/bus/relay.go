@@ -16,9 +16,9 @@ import (
 )
 
 // window and windowBytes bound the published events without an ack. readAhead and readBytes bound
-// the requested messages of the log that are not read yet: NATS closes a connection for which it has
-// to buffer too much. NATS delivers no message larger than readBytes, so run raises that bound with
-// the server's largest message.
+// the requested messages of the log that are not read yet: NATS closes a connection for which it
+// has to buffer too much. NATS delivers no message larger than that bound, so run raises it if the
+// server accepts larger messages.
 const (
 	window      = 2048
 	windowBytes = 8 << 20
@@ -38,7 +38,7 @@ type relay struct {
 	*Sink
 	stream, log jetstream.Stream
 	began       position
-	end         position // once the events in transit are stored
+	end         position // the stream's end once the events in transit are stored
 	count       uint64   // messages of the log that were read
 	logSeq      uint64   // of the last one
 	sent        []delivery
@@ -93,9 +93,9 @@ func (r *relay) run(ctx context.Context) error {
 	}
 }
 
-// consumer configures the reading of the log. It begins with the message of the stream's last event,
-// since the stream may lack later events of that message. An empty stream needs nothing older than
-// its retention.
+// consumer configures the reading of the log. It begins with the message of the stream's last
+// event, since the stream may lack later events of that message. For an empty stream, it reads
+// nothing older than the stream's retention.
 func (r *relay) consumer() jetstream.ConsumerConfig {
 	config := jetstream.ConsumerConfig{
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
@@ -160,15 +160,15 @@ func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 	return nil
 }
 
-// guard adds its place in the log to an event, and the end of the stream that it requires: by its
-// sequence and, from the second event of a try on, by its Nats-Msg-Id. The sequence alone is not
-// enough: if another sink's message takes the place of one of ours, the stream is as long as our next
-// message expects.
+// guard adds to an event its place in the log, and the stream's last message that it requires: by
+// sequence and, from the second event of a try on, by Nats-Msg-Id. The sequence alone is not
+// enough: if another sink's message takes the place of one of ours, the stream is as long as our
+// next message expects.
 //
-// In a replicated stream the sequence and the duplicate window have to do. There each replica checks
-// the id when it applies a message. A replica that has just caught up does not know the id, and stops
-// for good with a critical write error (nats-server 2.15). This is safe because another sink's
-// message in that place is the same one, unless one of the two sinks has given an event up.
+// In a replicated stream the sequence and the duplicate window must suffice. There each replica
+// checks the id when it applies a message. A replica that has just caught up does not know the id,
+// and stops for good with a critical write error (nats-server 2.15). This is safe because another
+// sink's message in that place is the same one, unless one of the two sinks has given an event up.
 func (r *relay) guard(event *nats.Msg, at place) {
 	event.Header[wire.LogSeqHeader] = []string{strconv.FormatUint(at.logSeq, 10)}
 	event.Header[wire.LogPartHeader] = []string{strconv.Itoa(at.part)}

@@ -162,7 +162,7 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 	if err != nil {
 		return false, err
 	}
-	guard := uint64(0) // NATS checks guards without undelivered messages
+	guard := uint64(0) // for guards, NATS ignores messages that it cannot deliver
 	if d.last.Delivered {
 		guard = d.last.Sequence
 	}

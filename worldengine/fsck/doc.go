@@ -21,7 +21,7 @@
 //     state. The loss of a refused run or of events between commits leaves no trace either.
 //   - A lost beginning of the log shows only in a town that should have more: its oldest record
 //     names an earlier one, though only full histories discard records. Within a restored backup
-//     this shows nothing, since full histories went on while they were copied.
+//     this proves nothing, since full histories grew while they were copied.
 //   - A state that a game reported may be the wrong outcome of its command.
 //
 // # Cost and concurrency

@@ -57,8 +57,8 @@ func FindUnreadable(
 }
 
 // checkHistories reports the histories that are unreadable, and the towns that have lost the
-// beginning of their history. The history of such a town begins behind a message that no limit has
-// discarded: it has fewer messages than the least full history. Histories that begin within a
+// beginning of their history. The first message of such a town names an earlier one, which no limit
+// has discarded: the history is shorter than the least full history. Histories that begin within a
 // restored backup do not count.
 //
 // It also notes the towns with a message that NATS cannot read from its files: NATS counts more

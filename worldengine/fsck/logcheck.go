@@ -85,7 +85,7 @@ type Verdict struct {
 	world   string
 	body    []byte            // the JSON of rec
 	rec     *commitlog.Record // nil if it cannot be read
-	result  *handoff.Result   // of a judged handoff; else, or if it does not verify, the zero one
+	result  *handoff.Result   // of a judged handoff; zero without one, or if it does not verify
 	history *history          // the message's history, or an empty one
 	// prior is the town before the message; nil if it is not known. If a record puts a town back,
 	// prior is the town after the last record that an engine can load.

@@ -114,7 +114,7 @@ func shortened(s string) string {
 	return s[:end] + "…"
 }
 
-// excerpts cuts two texts to begin a little before their first difference.
+// excerpts cuts two texts, so that they begin a little before their first difference.
 func excerpts(want, got []byte) (string, string) {
 	const before = 40
 	same := 0

@@ -95,7 +95,7 @@ func (r *runState) take(v *Verdict) {
 	r.runSeq = max(r.runSeq, run.FirstSeq+int64(len(run.Events))-1)
 	records, seen := run.Records(v.Time), r.seen
 	if !r.ofEngine {
-		seen = map[string]bool{} // of another producer's run, compare the events of one record
+		seen = map[string]bool{} // for another producer's run, compare only the record's own events
 	}
 	for i := range records {
 		id, key := records[i].EventID, records[i].IdempotencyKey

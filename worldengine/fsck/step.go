@@ -62,8 +62,8 @@ func (v *Verdict) step(before machine.Town, run *runState) {
 	r.compare(r.in.Event)
 }
 
-// stepRun is step for a record on a run's own subject, which one of events made. tail is the run's
-// end before the record.
+// stepRun is step for a record on a run's own subject, which one of the given events made. tail is
+// the run's end before the record.
 func (v *Verdict) stepRun(before machine.Town, tail *machine.RunTail, events ...machine.Event) {
 	r := v.replay(before)
 	r.in.Tail, r.settings.Plugin.Attempts = tail, 1
@@ -133,8 +133,8 @@ func pauseOf(run *runevents.Run) *commitlog.PausedBy {
 	return nil
 }
 
-// eventsInHand returns the machine's events that can make a record in a pending command's run. An
-// event that ends the run first closes it.
+// eventsInHand returns the machine's events that can make a record in a pending command's run. If
+// an event ends the run, its first record closes the run.
 func eventsInHand(rec *commitlog.Record, p *apply.Pending) []machine.Event {
 	return []machine.Event{
 		&machine.Attempt{}, &machine.Attempt{Started: true},
@@ -220,7 +220,8 @@ func (r *replay) readSignal() error {
 	return nil
 }
 
-// readAttempt reads the outcome of the attempt before, or the news that a request may have arrived.
+// readAttempt reads the outcome of the previous attempt, or the news that a request may have
+// arrived.
 func (r *replay) readAttempt() error {
 	p, before := r.rec.Pending, r.before.Pending
 	switch {
@@ -291,8 +292,8 @@ func (r *replay) readCancellation() error {
 	return nil
 }
 
-// tailOf returns the end of a pending command's run before a record whose events are next. The
-// attempts' events that the record lacks are on the run's own subject.
+// tailOf returns the end of a pending command's run before a record with the events next. Events of
+// attempts that the record lacks are on the run's own subject.
 func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
 	stored := slices.DeleteFunc(machine.OfAttempts(p.Attempt), func(e runevents.Event) bool {
 		return slices.ContainsFunc(next.Events, func(n runevents.Event) bool {
