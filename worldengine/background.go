@@ -19,7 +19,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// resume follows the log and the approvals until ctx is done. After each Plugin.Resend it also
+// resume follows the log and the approvals until ctx is done. At intervals of Plugin.Resend it also
 // resumes the pending commands on which this engine does not work.
 func (e *Engine) resume(ctx context.Context) {
 	for next := time.Now(); ctx.Err() == nil; _ = backoff.Sleep(ctx, pollPause) {

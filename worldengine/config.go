@@ -105,7 +105,7 @@ type Config struct {
 
 	// policy is the parsed RequireApproval.
 	policy approval.Policy
-	// draw returns a random duration from 0 to just under below; only pauses depend on it.
+	// draw returns a random duration d with 0 <= d < below. Only pauses depend on it.
 	draw func(below time.Duration) time.Duration
 }
 

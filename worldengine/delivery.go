@@ -128,7 +128,7 @@ func (d *delivery) Run(ctx context.Context, t queue.Turn) queue.Result {
 
 // judge decides about a delivery and commits the decision. If the commit loses a race, judge does
 // both again. answer is nil if the delivery is held, or if a game has its command. A delivery
-// behind a held delivery is held for the same reason. Behind a held change it has no reason.
+// behind a held delivery is held for the same reason. Behind a held change it is held without one.
 func (e *Engine) judge(
 	ctx context.Context, d *delivery, behind queue.Task,
 ) (answer *Answer, held bool, err error) {

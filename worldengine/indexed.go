@@ -111,7 +111,7 @@ func (e *Engine) lookupKey(
 
 // storedReceipt reads the receipt of a key from the record that the index names. It returns nil if
 // the log no longer keeps the record, or if the record is damaged and NATS does not deliver it. A
-// rebuilt index lacks such a record too. The key is then free, and an executed handoff is stale.
+// rebuilt index lacks such a record too. The key is then free; an executed handoff is judged stale.
 func (e *Engine) storedReceipt(
 	ctx context.Context, townID, key string,
 ) (*dedupe.Receipt, error) {

@@ -200,8 +200,8 @@ func (e *Engine) cancelWaiting(ctx context.Context, s *Signal) (waited bool, err
 
 // Retry judges the handoff of the signal's run again, in a new run. That is possible only if the
 // run failed because no plugin or console could be reached. Retry waits for the result, at most for
-// wait; the handoff may then still wait, or its command may still be being applied. The new run
-// records that the signal was accepted. The error of a refused signal is a *SignalError.
+// wait; by then the handoff may still wait, or a game may still be applying its command. The new
+// run records that the signal was accepted. The error of a refused signal is a *SignalError.
 func (e *Engine) Retry(
 	ctx context.Context, given Signal, wait time.Duration,
 ) (retried messages.Retried, err error) {

@@ -54,8 +54,8 @@ func (e *Engine) Follow(ctx context.Context) (end uint64, behind []string, err e
 	return end, behind, nil
 }
 
-// Towns adds the states of towns to a report; the function of chooses the towns by their tokens. It
-// returns sentences about the plugins that are away. Call it after Follow.
+// Towns adds the states of towns to a report, and returns sentences about the plugins that are
+// away. It omits each town for which of(token) is false. Call it after Follow.
 func (e *Engine) Towns(
 	ctx context.Context, report *messages.WorldReport, of func(token string) bool,
 ) (problems []string, err error) {
@@ -134,8 +134,8 @@ func (e *Engine) AwaitedPlugin(run *runevents.Snapshot) *messages.AbsentPlugin {
 	return of
 }
 
-// Damaged returns the towns whose last record cannot be read, among those that the function of
-// chooses by their tokens. It returns a town's id or, if its token cannot be decoded, the token.
+// Damaged returns the towns whose last record cannot be read. It omits each town for which
+// of(token) is false. It returns a town's id or, if the token cannot be decoded, the token.
 func (e *Engine) Damaged(ctx context.Context, of func(token string) bool) ([]string, error) {
 	var damaged []string
 	for _, token := range e.index.Towns(0) {

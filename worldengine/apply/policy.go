@@ -19,8 +19,8 @@ var (
 	// again.
 	ErrUnavailable = errors.New("apply: the command reached no plugin or console")
 	// ErrInDoubt: the command may have arrived, and may be applied. A plugin, which knows the ids
-	// of its applications, can be asked again with the same id; a server console cannot: it would
-	// apply the command twice.
+	// of its applications, can be asked again with the same id. A server console cannot: the console
+	// would apply the command twice.
 	ErrInDoubt = errors.New("apply: it is not known whether the command is applied")
 )
 

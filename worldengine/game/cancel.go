@@ -37,9 +37,9 @@ func Refused(s *machine.Signal, refusal *approval.Refusal) error {
 	return &RefusedError{*refusal, s.Run.RunID}
 }
 
-// Cancel ends a pending command's run if no request for the command can have reached a game; with
-// force it ends the run at once. A refusal is recorded, and returned as a *RefusedError. The record
-// that ends the run is in the town's history, like the record of a result
+// Cancel ends a pending command's run if no request for the command can have reached a game. If
+// s.Force is set, it ends the run at once. A refusal is recorded, and returned as a *RefusedError.
+// The record that ends the run is in the town's history, like the record of a result
 // (docs/adr/0025-cancelling-what-is-being-applied.md).
 func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 	return w.steps.Log.Retry(ctx, func() error {

@@ -314,8 +314,8 @@ const (
 		"game: try again, or " + byForce
 )
 
-// effect ends the run of the pending command if no request for it can have reached a game, or with
-// force.
+// effect ends the run of the pending command if no request for the command can have reached a game,
+// or if the signal has Force.
 func (e *Cancel) effect(s *step) (Output, error) {
 	p := s.town.Pending
 	refuse := func(code wire.Code, why string) (Output, error) {
