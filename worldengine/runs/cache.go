@@ -37,6 +37,7 @@ func (s *Store) take(
 	}
 	records := rec.Run.Records(persistedAt)
 	if len(records) > 0 {
+		run.cut = run.cut || run.last == 0 && records[0].RunSeq > 1 // the index has forgotten them too
 		run.last = records[len(records)-1].RunSeq
 	}
 	alerts, err := run.state.Add(rec.Kind != commitlog.KindEvents, records...)

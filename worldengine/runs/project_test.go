@@ -183,6 +183,19 @@ func TestProject_ExpiredAndDamagedRuns(t *testing.T) {
 	p.requireAlerts(alerts...)
 }
 
+// A run without its beginning is skipped, also if the index was built after the beginning expired.
+func TestProject_ExpiredBeforeTheIndex(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	s := open(t, l)
+	tell(t, s, "Town 1", event("run", runevents.RunStarted, ""))
+	keep(t, l, 1)
+	tell(t, s, "Town 1", event("run", runevents.StepCompleted, "a"))
+	p := project(t, open(t, l))
+	p.append(event("run", runevents.StepStarted, "b"))
+	p.requireAlerts()
+}
+
 // countingStore counts the messages that are read one by one.
 type countingStore struct {
 	commitlog.Store
