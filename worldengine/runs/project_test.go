@@ -183,7 +183,8 @@ func TestProject_ExpiredAndDamagedRuns(t *testing.T) {
 	p.requireAlerts(alerts...)
 }
 
-// A run without its beginning is skipped, also if the index was built after the beginning expired.
+// A run without its beginning raises no alerts and is unknown, also if the index was built after the
+// beginning expired. Its later events can be read.
 func TestProject_ExpiredBeforeTheIndex(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -192,6 +193,13 @@ func TestProject_ExpiredBeforeTheIndex(t *testing.T) {
 	keep(t, l, 1)
 	tell(t, s, "Town 1", event("run", runevents.StepCompleted, "a"))
 	p := project(t, open(t, l))
+	_, err := p.Get(t.Context(), "run")
+	require.ErrorIs(t, err, ErrUnknownRun)
+	_, err = p.Events(t.Context(), "run", 0, 0, 10)
+	require.ErrorIs(t, err, ErrUnknownRun)
+	page, err := p.Events(t.Context(), "run", 1, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, page.Events, 1)
 	p.append(event("run", runevents.StepStarted, "b"))
 	p.requireAlerts()
 }

@@ -44,6 +44,9 @@ func (s *Store) Events(
 		if err != nil {
 			return messages.Events{}, err
 		}
+		if i == 0 && afterMark == 0 && rec.Run.FirstSeq > afterSeq+1 {
+			return messages.Events{}, ErrUnknownRun // the index has forgotten the first ones
+		}
 		bodies, ends, err := rec.Run.AppendRecords(nil, at)
 		if err != nil {
 			return messages.Events{}, fmt.Errorf("%w: log sequence %d: %w", ErrRunDamaged, row.Seq,
@@ -138,6 +141,9 @@ func (s *Store) records(
 			return nil, err
 		}
 		records = append(records, rec.Run.Records(at)...)
+	}
+	if len(records) > 0 && records[0].RunSeq > 1 {
+		return nil, ErrUnknownRun // the index has forgotten the first ones
 	}
 	return records, nil
 }
