@@ -71,7 +71,7 @@ func explainTypes(err error) error {
 	return err
 }
 
-// fromTree reads the checked tree by hand. To write the tree as JSON and unmarshal that would make
+// fromTree reads the checked tree by hand. Writing the tree as JSON and unmarshalling it would make
 // Parse take half as long again.
 func fromTree(tree map[string]any) (*Handoff, error) {
 	requirements := tree["executionRequirements"].(map[string]any)
@@ -98,8 +98,8 @@ func fromTree(tree map[string]any) (*Handoff, error) {
 }
 
 // New makes the handoff of a proposal: it derives the echoes, the command, the ids and the
-// requirements. DeriveProposalID gives an empty ProposalID its value. A bad proposal gets the error
-// of Parse.
+// requirements. DeriveProposalID gives an empty ProposalID its value. For a bad proposal the error
+// is Parse's.
 func New(p Proposal) (*Handoff, error) {
 	if math.IsNaN(p.Priority) || math.IsInf(p.Priority, 0) {
 		return nil, schemas.Invalid(schemas.ExecutionHandoff,
@@ -133,8 +133,8 @@ func New(p Proposal) (*Handoff, error) {
 	return Parse(data, schemas.Limits{})
 }
 
-// Preconditions returns the preconditions to evaluate, in order: the requirements', then the
-// proposal's own that the requirements lack.
+// Preconditions returns the preconditions to evaluate, in order: first the requirements'
+// preconditions, then the proposal's that the requirements lack.
 func (h *Handoff) Preconditions() []Precondition {
 	all := h.Requirements.Preconditions
 	for _, p := range h.Proposal.Preconditions {

@@ -84,7 +84,8 @@ type Failure struct {
 	Detail string           `json:"detail"`
 }
 
-// StaleReport reports the true state with which the handoff was compared; nil if not evaluated.
+// StaleReport reports the true state with which the handoff was compared; members are nil if not
+// evaluated.
 type StaleReport struct {
 	Evaluated           bool    `json:"evaluated"`
 	Passed              bool    `json:"passed"`

@@ -26,7 +26,7 @@ type kindName struct {
 	text string
 }
 
-// kindNames has the number first: describe calls every number by that name.
+// kindNames has number before integer, since describe takes the first that fits.
 var kindNames = []kindName{
 	{"null", kindNull, "null"},
 	{"boolean", kindBoolean, "a boolean"},

@@ -59,9 +59,9 @@ func (r *reader) number(t jsontext.Token) (any, error) {
 const maxHard = 1000
 
 // isHard reports whether strconv.ParseFloat may need 10 to 50 µs for a number instead of 50 ns, as
-// for a subnormal number or one that only its many digits tell from its neighbour. 1 MiB of such
-// numbers would take 1.5 s. A number of up to 17 digits, as programs write it, is hard only in its
-// exponent.
+// for a subnormal number, or one that differs from its neighbour only in its many digits. 1 MiB of
+// such numbers would take 1.5 s. A number of up to 17 digits, as programs write it, is hard only
+// because of its exponent.
 func isHard(number string) bool {
 	if len(number) > 25 {
 		return true

@@ -51,7 +51,7 @@ func (c *serveCommand) announce(
 		c.describe(config, at, srv.HTTP()), describeSettings(engine.Settings()), towns, flags, url)
 }
 
-// countTowns returns the number of towns, or why it is not known soon enough for a start.
+// countTowns returns the number of towns, or why they cannot be counted in time.
 func countTowns(ctx context.Context, engine *worldengine.Engine) string {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

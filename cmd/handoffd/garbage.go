@@ -7,8 +7,8 @@ import (
 	"runtime/metrics"
 )
 
-// The heap may grow by garbage until it is collected, but at least by leastGrowth and at most by
-// mostGrowth percent of its live part: the live part is mostly large blocks, which cost little to
+// The heap may grow by garbage bytes before a collection, but at least by leastGrowth and at most
+// by mostGrowth percent of its live part. That part is mostly large blocks, which cost little to
 // collect.
 const (
 	garbage     = 64 << 20

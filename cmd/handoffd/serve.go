@@ -120,7 +120,6 @@ func (c *serveCommand) Validate() error {
 	return validateWorld(c.Engine.World)
 }
 
-// validateWorld validates the value of --world.
 func validateWorld(world string) error {
 	if err := wire.ValidateWorld(world); err != nil {
 		return fmt.Errorf("--world: %w", err)
@@ -147,7 +146,7 @@ func (c *serveCommand) config(logger *slog.Logger) (config server.Config, err er
 	if c.HistoryPerTown != nil {
 		config.Engine.HistoryPerTown = *c.HistoryPerTown
 	}
-	user := &config.Clients // in all else like the server's connection
+	user := &config.Clients // all else is as in config.Connection
 	user.User, user.Password, user.Token = c.Clients.User, c.Clients.Password, ""
 	user.Creds, user.NKey = c.Clients.Creds, c.Clients.NKey
 	if c.RCONConfig != "" {

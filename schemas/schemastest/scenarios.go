@@ -10,9 +10,9 @@ import (
 )
 
 // Play plays each file of a pattern, and asserts the outputs in it. A line that begins with "> " is
-// an input, the lines with "< " behind it are its output; other lines are prose. start starts a file;
-// the function that it returns takes an input to its output. With rewrite the outputs are written
-// anew.
+// an input, the lines with "< " behind it are its output; other lines are prose. Play calls start
+// for each file; start returns a function from an input to its output. With rewrite the outputs are
+// written anew.
 func Play(
 	t *testing.T, pattern string, rewrite bool, start func(*testing.T) func(input string) []string,
 ) {

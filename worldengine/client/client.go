@@ -39,7 +39,6 @@ const DefaultTimeout = 30 * time.Second
 // Client asks one world over one connection. It is safe for concurrent use; set its fields before
 // the first call.
 type Client struct {
-	// Conn is the connection.
 	Conn *nats.Conn
 	// World is the world's name.
 	World string

@@ -41,15 +41,15 @@ type Config struct {
 	// Towns are the ids of this process's towns; by default all towns of the world.
 	Towns []string
 
-	// Apply changes the game. Besides a definite answer it may return apply.Busy, or an error that
-	// wraps apply.ErrUnavailable, if the command was not begun, and apply.InProgress if the command is
-	// not finished. After InProgress, any other error, an invalid answer or a panic, the command is in
-	// doubt, and the next request calls Recover.
+	// Apply changes the game. If the command was not begun, it may also return apply.Busy, or an
+	// error that wraps apply.ErrUnavailable; if the command is not finished, apply.InProgress.
+	// After InProgress, any other error, an invalid answer or a panic, the command is in doubt, and
+	// the next request calls Recover.
 	Apply Func
-	// Recover finds the outcome of a begun command in the game, and may finish it. Only if nothing of
-	// the command is in the game may it refuse the command, or return apply.Busy, after which Apply is
-	// called again. An error or apply.InProgress means that the outcome is not known yet. Without
-	// Recover a command in doubt is refused for good with ReasonOutcomeUnknown.
+	// Recover finds the outcome of a begun command in the game, and may finish it. It may refuse
+	// the command, or return apply.Busy, only if nothing of the command is in the game. After
+	// apply.Busy, Apply is called again. An error or apply.InProgress means that the outcome is not
+	// known yet. Without Recover a command in doubt is refused for good with ReasonOutcomeUnknown.
 	Recover Func
 
 	// Answered, unless nil, is called after each answer is sent, and with a nil answer after
@@ -67,8 +67,8 @@ type Config struct {
 	Concurrency int
 	// RetryAfter is the engine's pause after busy and in-progress; 500 ms by default.
 	RetryAfter time.Duration
-	// ClockSkew bounds the difference between the engine's clock and this one; 1 minute by default. A
-	// deadline that passed longer ago counts whatever timeoutMs is.
+	// ClockSkew bounds the difference between the engine's clock and this one; 1 minute by default.
+	// A deadline that passed longer ago than that counts, whatever timeoutMs is.
 	ClockSkew time.Duration
 	// Now is the clock; time.Now.
 	Now func() time.Time

@@ -26,12 +26,13 @@
 // error or panicked, or the process ended. Since Apply might apply it twice, Config.Recover is
 // called instead, which finds the outcome in the game. Without Recover the command is refused with
 // ReasonOutcomeUnknown, not retryable, and the engine leaves the town unchanged. Since the game may
-// have changed, the plugin logs an error, and an operator corrects the town with town.put. Silence
-// would block the town until the engine gives up, and "applied" would be a guess too.
+// have changed, the plugin logs an error, and an operator corrects the town with town.put. Without
+// an answer the town would be blocked until the engine gives up, and "applied" would be a guess
+// too.
 //
 // # One process for a town
 //
-// One plugin process hosts a town. There is no queue group: two processes have two memories, so
+// One plugin process hosts a town. There is no queue group: with two processes and two memories,
 // some commands would be applied twice, too rarely to be noticed. Some requests would go to
 // half-dead connections. A Memory's file is locked: a second process with the same file does not
 // start.

@@ -35,10 +35,11 @@ func Hosts(ctx context.Context, nc *nats.Conn, world string, towns ...string) ([
 	return hostsOf(ctx, nc, world, towns, nil)
 }
 
-// OtherHosts is Hosts without nc's own plugin, for a question after Serve. Two plugins that start at
-// the same moment do not find each other before Serve, but at least one finds the other afterwards.
-// That one should end, and start again after a random pause, since the other may do the same. Both
-// may have applied commands meanwhile. If no other plugin answers, OtherHosts takes a second.
+// OtherHosts is Hosts without nc's own plugin, for a question after Serve. Two plugins that start
+// at the same moment do not find each other before Serve, but at least one finds the other
+// afterwards. A plugin that finds another should end, and start again after a random pause, since
+// the other may do the same. Both may have applied commands meanwhile. If no other plugin answers,
+// OtherHosts takes a second.
 func OtherHosts(ctx context.Context, nc *nats.Conn, world string, towns ...string) ([]Host, error) {
 	return hostsOf(ctx, nc, world, towns, nats.Header{wire.AskerHeader: {askerOf(nc)}})
 }

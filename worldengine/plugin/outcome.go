@@ -37,7 +37,7 @@ func (p *Plugin) outcome(r request) *apply.Answer {
 		return new(apply.Refuse(c, ReasonMemoryFailed, "The plugin's memory cannot be written.",
 			true))
 	}
-	// The memory has the command as begun: from here on it may be in the game.
+	// The memory has the command as begun: from here on the command may be in the game.
 	return p.askApply(c)
 }
 

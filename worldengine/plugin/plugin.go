@@ -49,7 +49,8 @@ func Serve(nc *nats.Conn, config Config) (*Plugin, error) {
 		config: config, nc: nc, jobs: map[string]*job{}, unwritten: map[string]Record{},
 	}
 	p.ctx, p.giveUp = context.WithCancel(context.Background())
-	// admit bounds the jobs. With twice the slots the queue refuses none, even if one town has all.
+	// admit bounds the jobs. With twice as many slots, the queue refuses no job, even if one town
+	// has all.
 	p.queue = queue.New(p.ctx, queue.Config{
 		Workers: config.Concurrency, PerTown: config.Queue,
 		Total: 2 * (config.Queue + config.Concurrency), Logger: config.Logger,

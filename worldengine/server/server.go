@@ -144,7 +144,6 @@ func (c *Config) whyNoStreams(err error) error {
 		"of a user in the world's account or, if it is a handoffd's, start that one with --open", err)
 }
 
-// worldFile returns the world file, or nil if there is none.
 func (c *Config) worldFile() ([]byte, error) {
 	if c.WorldFile == "" {
 		return c.World, nil

@@ -114,7 +114,6 @@ func (s *Service) statistics() any {
 	return stats
 }
 
-// server returns the server with its statistics.
 func (s *Service) server() messages.Server {
 	stats := s.stats()
 	server := messages.Server{

@@ -27,7 +27,6 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Errors of this package.
 var (
 	// errPanicked stands for a panic. The client gets INTERNAL.
 	errPanicked = errors.New("service: a request panicked")

@@ -17,7 +17,6 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// handoff parses a handoff, and submits it.
 func (s *Service) handoff(in *incoming) (any, error) {
 	h, revision, err := s.parseHandoff(in)
 	if err != nil {

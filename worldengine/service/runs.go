@@ -208,7 +208,6 @@ func invalidMember(member, message string) error {
 	})
 }
 
-// runAppend submits run events to the engine.
 func (s *Service) runAppend(in *incoming) (any, error) {
 	townID, writes, err := runevents.ParseAppend(in.data, schemas.Limits{Bytes: maxAppend})
 	if err != nil {

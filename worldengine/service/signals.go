@@ -77,7 +77,6 @@ func (s *Service) controlGet(in *incoming, r *messages.Signal) (control messages
 	return s.engine.Control(s.ctx, r.TownID)
 }
 
-// runRetry retries the handoff of a run.
 func (s *Service) runRetry(_ *messages.Signal, given worldengine.Signal) (messages.Retried, error) {
 	return s.engine.Retry(s.ctx, given, submitWait)
 }

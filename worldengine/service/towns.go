@@ -113,7 +113,6 @@ func (s *Service) townHistory(
 	return page, err
 }
 
-// townPut submits a town's state to the engine.
 func (s *Service) townPut(in *incoming) (any, error) {
 	request, err := s.parseChange(in)
 	if err != nil {
@@ -133,7 +132,6 @@ func (s *Service) townPut(in *incoming) (any, error) {
 	}, answering[messages.Town]{Service: s, in: in})
 }
 
-// townPatch submits a patch of a town's state to the engine.
 func (s *Service) townPatch(in *incoming) (any, error) {
 	request, err := s.parseChange(in)
 	if err != nil {
@@ -196,7 +194,6 @@ func (c answering[T]) Answer(v T, err error) {
 	})
 }
 
-// townRemove submits the removal of a town to the engine.
 func (s *Service) townRemove(in *incoming) (any, error) {
 	var r messages.TownRemove
 	if err := parse(in.endpoint.Verb, in.data, &r); err != nil {

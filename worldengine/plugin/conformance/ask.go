@@ -32,8 +32,8 @@ func (c *checker) send(data []byte) (*nats.Subscription, error) {
 	return sub, c.nc.PublishRequest(c.Subject, sub.Subject, data)
 }
 
-// next returns the next answer to the command with an id within wait. The error is errSilent,
-// ErrAbsent, or an error about an invalid answer.
+// next waits, at most for wait, for the next answer to the command with an id. The error is
+// errSilent, ErrAbsent, or an error about an invalid answer.
 func next(
 	ctx context.Context, answers *nats.Subscription, id string, wait time.Duration,
 ) (apply.Answer, error) {

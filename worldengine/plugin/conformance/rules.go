@@ -333,7 +333,7 @@ func (c *checker) restart(ctx context.Context, _ *apply.Command) (string, error)
 	c.Ask("end the plugin now, and start it again")
 	away := false
 	for ends := time.Now().Add(c.Restart); time.Now().Before(ends) && ctx.Err() == nil; {
-		data, err := request(c.first, c.Timeout) // which changes nothing
+		data, err := request(c.first, c.Timeout) // answered before, so it changes nothing
 		if err != nil {
 			return "", err
 		}
