@@ -34,6 +34,9 @@ func (s *Service) admit(e *endpoint, in *incoming) {
 		return
 	}
 	in.slots, in.town, in.bytes = e.slots, town, bytes
+	if e.line != nil {
+		e.line.join(in)
+	}
 	e.work <- in
 }
 

@@ -36,6 +36,7 @@ type endpoint struct {
 	// weight is the number of bytes that each byte of a request takes of Config.MaxHeld, since the
 	// text and its parsed tree take memory.
 	weight int64
+	line   *line // keeps the order of arrival; nil if the order does not matter
 
 	mu    sync.Mutex // guards stats
 	stats micro.EndpointStats
@@ -61,12 +62,8 @@ func (s *Service) makeEndpoints() {
 	waiting := s.config.Waiting
 	s.dryRuns = s.submits(wire.Handoff, s.dryRun, maxHandoff, handoffWeight,
 		queue.NewSlots(waiting, 2*waiting))
-	// One worker keeps the order of arrival. It parses more of the usual handoffs, of 1 to 2 KB, than
-	// the log can store. Of invalid ones with 256 KB it parses some 40 a second.
-	handoffs := s.start(&endpoint{
-		VerbSpec: wire.Handoff.Spec(), do: s.handoff, slots: s.changes, about: aboutTown,
-		limit: maxHandoff, weight: handoffWeight,
-	}, min(s.config.Readers, 1))
+	handoffs := s.submits(wire.Handoff, s.handoff, maxHandoff, handoffWeight, s.changes)
+	handoffs.line = &s.line
 	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
 		s.worldEndpoints(), []*endpoint{handoffs})
 }

@@ -2,6 +2,7 @@ package service
 
 import (
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -152,6 +153,37 @@ func TestService_Panics(t *testing.T) {
 		require.Zero(t, s.Overload().Held)
 		require.Zero(t, s.Overload().HeldBytes)
 	})
+}
+
+// Handoffs that are parsed in any order are submitted in the order of their arrival, each as soon
+// as all before it are parsed.
+func TestLine_Order(t *testing.T) {
+	t.Parallel()
+	const n = 100
+	g := rand.New(rand.NewPCG(7, 7))
+	var l line
+	arrived, parsed := make([]*incoming, n), make([]bool, n)
+	var submitted, want []int
+	for i := range arrived {
+		arrived[i] = new(incoming)
+		l.join(arrived[i])
+	}
+	for _, i := range g.Perm(n) {
+		parsed[i] = true
+		if i%7 > 0 { // others are refused
+			arrived[i].submit = func() { submitted = append(submitted, i) }
+		}
+		l.parsed(arrived[i])
+		want = nil
+		for j := 0; j < n && parsed[j]; j++ {
+			if j%7 > 0 {
+				want = append(want, j)
+			}
+		}
+		require.Equal(t, want, submitted)
+	}
+	require.Len(t, submitted, 85)
+	require.Empty(t, l.waiting)
 }
 
 // A refused signal keeps the members of its request that can be read.

@@ -34,6 +34,10 @@ type incoming struct {
 	town     string
 	bytes    int64
 	released atomic.Bool
+	// parsed reports whether a handoff in the line is parsed. submit gives the handoff to the
+	// engine; it is nil if the handoff was refused. The lock of the line guards both.
+	parsed bool
+	submit func()
 }
 
 // handle takes the request in a message. It drops the request if its reply subject is no inbox, if

@@ -4,8 +4,8 @@
 // error reply. docs/contracts.md lists requests and replies. errorTable maps the engine's errors to
 // error replies.
 //
-// Each verb has workers of its own. Handoffs have one, so that they are submitted to the engine in
-// the order of their arrival. The requests that are held are bounded in number and in bytes, and
+// Each verb has workers of its own. Handoffs are parsed side by side, and submitted to the engine
+// in the order of their arrival. The requests that are held are bounded in number and in bytes, and
 // towns share the bounds (docs/overload.md). A request that does not fit is answered with 429
 // before it is parsed.
 package service
@@ -131,6 +131,7 @@ type Service struct {
 	workers   sync.WaitGroup
 
 	changes *queue.Slots // of handoffs and of the other verbs that the engine queues for a town
+	line    line         // of handoffs
 	held    held
 	refused [len(reasons)]atomic.Int64
 	polls   *queue.Slots   // of the requests that wait for a commit; they have no other slot
