@@ -175,8 +175,10 @@ func (w *world) run(change ...func(*Sink)) (*Sink, func()) {
 	return s, stop
 }
 
-// impatient gives up requests soon that a NATS, which ended, does not answer.
+// impatient gives up requests soon that a NATS, which ended, does not answer. It waits long enough
+// for messages to miss two heartbeats, which shows that NATS has lost its pull request.
 func impatient(s *Sink) {
+	s.pauses.idle = 3 * commitlog.Heartbeat
 	const wait = 500 * time.Millisecond
 	js, err := jetstream.New(s.config.Conn, jetstream.WithDefaultTimeout(wait),
 		jetstream.WithPublishAsyncTimeout(wait),
