@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/history"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
@@ -47,6 +48,12 @@ func (e *Engine) closeIndex() error {
 		return nil
 	}
 	return e.index.Close()
+}
+
+// KeepIndex returns the index, and makes Close leave it open.
+func (e *Engine) KeepIndex() *index.Index {
+	e.config.Index = e.index
+	return e.index
 }
 
 // prepare makes an engine over the streams of its world, in which nothing runs yet.

@@ -223,6 +223,9 @@ func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	if err != nil {
 		return err
 	}
+	if s.embedded == nil { // a later tenure notices by this index that the log lost records
+		s.index.Store(t.engine.KeepIndex())
+	}
 	if file != nil {
 		if t.created, err = t.engine.LoadWorld(ctx, file); err != nil {
 			return s.config.inWorldFile(err)

@@ -248,6 +248,25 @@ func (e *external) copied() string {
 	return store
 }
 
+// The first writer of a world notices an older log, although it lost the lease meanwhile.
+func TestLogLost_BetweenTenures(t *testing.T) {
+	t.Parallel()
+	nats := startExternal(t)
+	srv, err := server.Start(t.Context(), configure(func(c *server.Config) { c.NATS = nats.url() }))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = srv.Close(t.Context()) })
+	c := connect(t, srv)
+	chain := newChain(t, c, "t")
+	c.answered(chain.next())
+	older := nats.copied()
+	c.answered(chain.next())
+	natstest.Stop(nats.server)
+	eventually(t, func() bool { return !srv.Serving() })
+	nats.putBack(older)
+	eventually(t, srv.Serving)
+	eventually(t, func() bool { return errors.Is(srv.Ready(t.Context()), commitlog.ErrLogLost) })
+}
+
 // A server that starts on a log which is older than its index names the records that are lost, keeps
 // the old file of the index, and serves the log as it is.
 func TestLogLost_BeforeAStart(t *testing.T) {
