@@ -33,7 +33,8 @@ import (
 type pauses struct {
 	// least and most bound the pauses between tries, which double, with a random part.
 	least, most time.Duration
-	// idle is the longest wait for the first message of a window.
+	// idle is the longest wait for the first message of a window. By default it is longer than two
+	// heartbeats: Next notices a lost pull request if two are missing in one call.
 	idle time.Duration
 	// look is the pause between an idle sink's looks at its stream and the log, so that a stream that
 	// was deleted or purged is filled again without a new event.
@@ -41,7 +42,8 @@ type pauses struct {
 }
 
 var defaultPauses = pauses{
-	least: 50 * time.Millisecond, most: 5 * time.Second, idle: time.Second, look: 5 * time.Second,
+	least: 50 * time.Millisecond, most: 5 * time.Second,
+	idle: 3 * commitlog.Heartbeat, look: 5 * time.Second,
 }
 
 // ackTimeout bounds the wait for the ack of a message.

@@ -178,7 +178,7 @@ func (w *world) run(change ...func(*Sink)) (*Sink, func()) {
 // impatient gives up requests soon that a NATS, which ended, does not answer. It waits long enough
 // for messages to miss two heartbeats, which shows that NATS has lost its pull request.
 func impatient(s *Sink) {
-	s.pauses.idle = 3 * commitlog.Heartbeat
+	s.pauses.idle = defaultPauses.idle
 	const wait = 500 * time.Millisecond
 	js, err := jetstream.New(s.config.Conn, jetstream.WithDefaultTimeout(wait),
 		jetstream.WithPublishAsyncTimeout(wait),
