@@ -162,18 +162,17 @@ func TestProject_ExpiredAndDamagedRuns(t *testing.T) {
 	tell(t, s, "Town 1", event("expired", runevents.RunStarted, ""))
 	keep(t, l, 1)
 	tell(t, s, "Town 1", event("expired", runevents.StepCompleted, "a"))
-	_, err := logtest.JetStream(l).PublishMsg(t.Context(), &nats.Msg{
-		Subject: wire.RunSubject("main", "damaged"), Data: []byte("{"), Header: nats.Header{
-			wire.KindHeader: {"events"}, wire.RunIDHeader: {"damaged"}, wire.RunSeqsHeader: {"1-1"},
-		}})
-	require.NoError(t, err)
+	publish := func(runID, seqs string, data []byte) {
+		_, err := logtest.JetStream(l).PublishMsg(t.Context(), &nats.Msg{
+			Subject: wire.RunSubject("main", runID), Data: data, Header: nats.Header{
+				wire.KindHeader: {"events"}, wire.RunIDHeader: {runID}, wire.RunSeqsHeader: {seqs},
+			}})
+		require.NoError(t, err)
+	}
+	publish("damaged", "1-1", []byte("{"))
 	last, err := l.Store.Last(t.Context(), wire.RunSubject("main", "expired"))
 	require.NoError(t, err)
-	_, err = logtest.JetStream(l).PublishMsg(t.Context(), &nats.Msg{
-		Subject: wire.RunSubject("main", "foreign"), Data: last.Data, Header: nats.Header{
-			wire.KindHeader: {"events"}, wire.RunIDHeader: {"foreign"}, wire.RunSeqsHeader: {"2-2"},
-		}})
-	require.NoError(t, err)
+	publish("foreign", "2-2", last.Data)
 	s.Forget()
 	p := project(t, s)
 	p.append(event("expired", runevents.StepStarted, "b"))
