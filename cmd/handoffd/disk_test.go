@@ -152,7 +152,7 @@ func TestDisk_Full(t *testing.T) {
 func TestDisk_FailedWrite(t *testing.T) {
 	t.Parallel()
 	r := newTorture(t, "local")
-	r.patience = 2 * time.Second // NATS starts again, and loses requests
+	r.patience = 2 * time.Second           // NATS starts again, and loses requests
 	snapshot := *r.towns[0].state.Snapshot // so large that the log meets the limit first
 	snapshot.TownID = "large"
 	snapshot.SideQuests = []town.SideQuest{{ID: "q", Title: strings.Repeat("t", 400_000)}}
