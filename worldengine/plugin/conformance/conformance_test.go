@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -114,6 +115,46 @@ func TestCheck_Restart(t *testing.T) {
 				rows["restart"].Found)
 		})
 	}
+}
+
+// A plugin may end again while it restarts.
+func TestCheck_RestartTwice(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	game, err := nats.Connect(nc.ConnectedUrl())
+	require.NoError(t, err)
+	t.Cleanup(game.Close)
+	memory := plugin.NewVolatileMemory()
+	start := func() func() {
+		return serve(t, game, memory, func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+			return apply.Done(c), nil
+		})
+	}
+	started := make(chan func(), 1)
+	next := []func(){start(), func() {
+		_, err := game.Subscribe(subject, func(msg *nats.Msg) {
+			_ = msg.Sub.Unsubscribe()
+			_ = game.Flush()
+			sent := nc.Stats().OutMsgs
+			_ = msg.Respond([]byte("an answer before the end"))
+			for nc.Stats().OutMsgs == sent && t.Context().Err() == nil {
+				runtime.Gosched()
+			}
+			started <- start()
+		})
+		require.NoError(t, err)
+		require.NoError(t, game.Flush())
+	}}
+	rows := check(t, nc, func(c *conformance.Config) {
+		c.Restart = 30 * time.Second
+		c.Ask = func(string) {
+			next[0]()
+			next = next[1:]
+		}
+	})
+	require.Empty(t, failed(rows))
+	require.Equal(t, conformance.Pass, rows["restart"].Verdict, rows["restart"].Found)
+	(<-started)()
 }
 
 // script is a plugin that keeps all rules but one.

@@ -339,8 +339,10 @@ func (c *checker) restart(ctx context.Context, _ *apply.Command) (string, error)
 		}
 		_, err = c.nc.Request(c.Subject, data, c.Quiet)
 		gone := errors.Is(err, nats.ErrNoResponders)
-		if away && !gone {
-			return c.same(ctx, c.first, c.got)
+		if away && !gone { // also if NATS only was late with its word that none is subscribed
+			if found, err := c.same(ctx, c.first, c.got); !errors.Is(err, ErrAbsent) {
+				return found, err
+			}
 		}
 		if gone && !away {
 			away = true
