@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/wire"
 )
@@ -27,11 +29,17 @@ func (s *sim) fsck() {
 }
 
 func (s *sim) fsckOf(what string, messages []*simMessage) {
-	var counts fsck.Counts
-	l := fsck.NewLogCheck("main", &counts)
+	kept := map[uint64]*jetstream.RawStreamMsg{}
 	for _, m := range messages {
-		v := l.Check(m.raw())
-		for _, f := range append(v.Own, v.History...) {
+		kept[m.seq] = m.raw()
+	}
+	l := fsck.NewLogCheck("main", func(seq uint64) (*jetstream.RawStreamMsg, error) {
+		return kept[seq], nil
+	})
+	for _, m := range messages {
+		found, err := l.Check(kept[m.seq])
+		s.must(err == nil, "fsck of %s: %v", what, err)
+		for _, f := range found {
 			s.must(false, "fsck of %s, log sequence %d: %s: want %s, got %s", what, f.Sequence,
 				f.What, f.Want, f.Got)
 		}

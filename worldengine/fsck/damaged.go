@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -37,11 +38,10 @@ type DamagedTown struct {
 	// Advice is the command to run, and its effect.
 	Advice string `json:"advice"`
 
-	last commitlog.LostMessage
-	// held are the verdicts about the lost messages that NATS delivers, and good is the town after
-	// the last readable record.
-	held []*Verdict
-	good *machine.Town
+	guard     uint64        // of the town's next message
+	delivered int64         // the number of lost messages that NATS delivers
+	findings  []Finding     // about these messages
+	good      *machine.Town // after the last readable record; nil if there is none
 }
 
 // damage returns the damaged town of a subject.
@@ -55,55 +55,122 @@ func (c *worldCheck) damage(subject string) *DamagedTown {
 }
 
 func (d *DamagedTown) lose(lost commitlog.LostMessage, mayBeCommit bool) {
-	d.last, d.LosesCommit = lost, d.LosesCommit || mayBeCommit
+	d.guard, d.LosesCommit = 0, d.LosesCommit || mayBeCommit
+	if lost.Delivered { // NATS ignores other messages for guards
+		d.guard = lost.Sequence
+	}
 	if len(d.Lost) < maxLostShown {
 		d.Lost = append(d.Lost, lost)
 	}
 }
 
-// hold keeps a verdict about a message that no engine can load.
-func (c *worldCheck) hold(v *Verdict) {
+// take adds the findings about a message to the report. If no engine can load the message, they
+// wait: a later record may put the message aside.
+func (c *worldCheck) take(v *message) {
+	if v.history.ofTown && v.history.town() == nil {
+		c.damage(v.Subject).hold(v)
+		return
+	}
+	if d := c.damaged[v.Subject]; d != nil {
+		delete(c.damaged, v.Subject)
+		if v.rec.Kind == commitlog.KindMend {
+			c.seen.Counts.PutAside += d.delivered
+		} else {
+			c.find(d.findings...)
+		}
+	}
+	c.find(v.findings...)
+}
+
+// hold adds a message that no engine can load.
+func (d *DamagedTown) hold(v *message) {
 	reason := "its state is not the one that its header names"
 	if _, err := commitlog.ReadRecord(v.Data); err != nil {
 		reason = err.Error()
 	}
 	// A message with a guard, or a record that lost its headers, may be an engine's commit.
-	mayBeCommit := v.Header.Get(jetstream.ExpectedLastSubjSeqHeader) != ""
-	if len(v.Header) == 0 {
-		mayBeCommit = v.rec != nil
-	}
-	d := c.damage(v.Subject)
+	mayBeCommit := v.Header.Get(jetstream.ExpectedLastSubjSeqHeader) != "" ||
+		len(v.Header) == 0 && v.rec != nil
 	d.lose(commitlog.LostMessage{
 		Sequence: v.Sequence, Delivered: true, Reason: shortened(reason),
 		RunID: shortened(v.Header.Get(wire.RunIDHeader)),
 		Day:   shortened(v.Header.Get(wire.EpochHeader)),
 	}, mayBeCommit)
-	v.Data, v.body = nil, nil // the texts may be large
-	d.held = append(d.held, v)
+	d.delivered++
+	d.findings = append(d.findings, v.findings...)
 }
 
-// resolve counts the held messages that rec, the town's next record, puts aside, and reports the
-// others. rec is nil if no record follows.
-func (c *worldCheck) resolve(
-	ctx context.Context, d *DamagedTown, rec *commitlog.Record,
-) error {
-	for _, v := range d.held {
-		if rec != nil && rec.Mend != nil && rec.Mend.Restores < v.Sequence {
-			c.report.Counts.PutAside++
-		} else if err := c.add(ctx, v); err != nil {
-			return err
+// Unreadable is a history, of a town or of the world's pauses, whose last message NATS counts but
+// does not deliver: the message was changed on its disk. Within a history the guard of the next
+// message shows such a loss.
+type Unreadable struct {
+	Town     string `json:"town,omitzero"` // "" for the world, or if the id is too long
+	Subject  string `json:"subject"`
+	Sequence uint64 `json:"sequence"` // of the last message
+}
+
+// FindUnreadable returns the unreadable histories of a log, by their subjects, and how many
+// messages NATS counts of each history. read returns how many messages of a subject were read;
+// FindUnreadable looks at a subject only if NATS counts another number. The error is
+// ErrLogUnavailable.
+func FindUnreadable(
+	ctx context.Context, log *commitlog.Log, read func(subject string) uint64,
+) (all []Unreadable, counted map[string]uint64, err error) {
+	counted, err = commitlog.SubjectsOf(ctx, log.Stream, wire.LogSubject(log.World, "*"),
+		wire.ControlSubject(log.World))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, subject := range slices.Sorted(maps.Keys(counted)) {
+		if read(subject) == counted[subject] {
+			continue
+		}
+		_, err := log.Store.Last(ctx, subject)
+		if err == nil {
+			continue
+		}
+		found := Unreadable{Town: townOf(subject), Subject: subject}
+		if errors.Is(err, commitlog.ErrUnreadable) {
+			found.Sequence, err = commitlog.LastSequence(ctx, log.Stream, subject)
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: last message of %s: %w", commitlog.ErrLogUnavailable,
+				subject, err)
+		}
+		all = append(all, found)
+	}
+	return all, counted, nil
+}
+
+// checkHistories reports the histories that are unreadable or have lost their beginning, and the
+// damaged towns.
+func (c *worldCheck) checkHistories(ctx context.Context) error {
+	unreadable, counted, err := FindUnreadable(ctx, c.log, func(subject string) uint64 {
+		if h := c.seen.histories[subject]; h != nil {
+			return h.read
+		}
+		return 0
+	})
+	if err != nil {
+		return err
+	}
+	for _, u := range unreadable {
+		const what = "changed on the disk of NATS, which does not deliver it"
+		c.find(Finding{
+			Stream: wire.LogStream(c.world), Sequence: u.Sequence, Subject: u.Subject, Town: u.Town,
+			What: "the last message was " + what,
+		})
+		if u.Subject != wire.ControlSubject(c.world) {
+			c.damage(u.Subject).lose(commitlog.LostMessage{Sequence: u.Sequence,
+				Reason: "it was " + what}, true)
 		}
 	}
-	return nil
-}
-
-// reportDamaged reports the towns that no record puts back, with their held messages and remedies.
-func (c *worldCheck) reportDamaged(ctx context.Context) error {
+	for _, subject := range slices.Sorted(maps.Keys(c.seen.histories)) {
+		c.checkHistory(subject, c.seen.histories[subject], counted[subject])
+	}
 	for _, subject := range slices.Sorted(maps.Keys(c.damaged)) {
 		d := c.damaged[subject]
-		if err := c.resolve(ctx, d, nil); err != nil {
-			return err
-		}
+		c.find(d.findings...)
 		if h := c.seen.histories[subject]; h != nil && h.good != nil {
 			now := h.good.Held()
 			d.good, d.Restores = h.good, h.good.Seq
@@ -113,6 +180,47 @@ func (c *worldCheck) reportDamaged(ctx context.Context) error {
 		c.report.Damaged = append(c.report.Damaged, *d)
 	}
 	return nil
+}
+
+// checkHistory reports a town that has lost the beginning of its history: the first message names
+// an earlier one, which no limit has discarded, since the history is shorter than the least full
+// history. Histories that begin within a restored backup do not count. n is how many messages NATS
+// counts.
+//
+// It also notes a town with a message that NATS cannot read from its files: NATS counts more
+// messages of the town than it delivers. When that message leaves a full history, nats-server
+// 2.15.2 fails: it stores nothing more, and truncates the file there at its next start.
+func (c *worldCheck) checkHistory(subject string, h *history, n uint64) {
+	config := c.log.Stream.CachedInfo().Config
+	least := uint64(max(commitlog.LeastHistory(config), 0))
+	if h.ofTown && h.cut && max(h.read, n) < least && h.first > commitlog.RestoredTo(config) {
+		c.find(Finding{
+			Stream: wire.LogStream(c.world), Sequence: h.first, Subject: subject,
+			Town: townOf(subject),
+			What: "the log has lost the beginning of the town's history",
+			Want: "a message before it",
+			Got:  fmt.Sprintf("none, and %d of the %d that the history keeps", n, least),
+		})
+	}
+	// A restored log does not have the message.
+	noted := h.onDisk > 0 && n > h.read
+	if noted && len(c.report.Notes) < c.options.MaxFindings {
+		c.report.Notes = append(c.report.Notes, fmt.Sprintf("town %q: log sequence %d stays in "+
+			"the files of NATS, which cannot read it. When NATS discards that message, it loses "+
+			"the messages of the log behind it. Before the history of the town is full "+
+			"(--history-per-town), move the world by handoffctl backup and handoffd restore, "+
+			"which leave that message behind", townOf(subject), h.onDisk))
+	}
+}
+
+// townOf returns the town of a history's subject, or "" if its token is a hash.
+func townOf(subject string) string {
+	token := wire.LoggedTown(subject)
+	id, err := wire.PercentDecode(token)
+	if err != nil || strings.HasPrefix(token, "=") {
+		return ""
+	}
+	return id
 }
 
 func (d *DamagedTown) advice() string {
@@ -136,45 +244,38 @@ func (c *worldCheck) mendable(d DamagedTown) bool {
 	return d.good != nil && (c.options.MendTowns || !d.LosesCommit)
 }
 
-// mendTowns puts back the towns that the options allow, and returns them.
+// mendTowns puts back the towns that the options allow, and returns them. The history stays
+// unchanged: the log denies removals.
 func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err error) {
 	for _, d := range c.report.Damaged {
 		if !c.mendable(d) {
 			continue
 		}
-		mended, err := c.mendTown(ctx, &d)
+		seq, err := c.mendTown(ctx, &d)
+		if errors.Is(err, commitlog.ErrLostRace) {
+			continue // the town has moved on
+		}
+		if err == nil {
+			err = c.alertMended(ctx, &d, seq)
+		}
 		if err != nil {
-			return all, err
+			return all, fmt.Errorf("%w: town %q cannot be put back: %w", commitlog.ErrLogUnavailable,
+				d.Town, err)
 		}
-		if mended {
-			all = append(all, d)
-		}
+		all = append(all, d)
 	}
 	return all, nil
 }
 
-// mendTown appends the town's last readable record again. The history stays unchanged: the log
-// denies removals. If the town has moved on meanwhile, nothing is written.
-func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error) {
+// mendTown appends the town's last readable record again, and returns its log sequence.
+func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (uint64, error) {
 	rec := commitlog.Record{Kind: commitlog.KindMend, TownID: d.Town,
 		Mend: &commitlog.Mended{Restores: d.Restores, Lost: d.Lost}}
 	msg, err := commitlog.Encode(&rec, d.Subject, d.good)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	guard := uint64(0) // for guards, NATS ignores messages that it cannot deliver
-	if d.last.Delivered {
-		guard = d.last.Sequence
-	}
-	seq, err := c.log.Commit(ctx, msg, guard)
-	if errors.Is(err, commitlog.ErrLostRace) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("%w: town %q cannot be put back: %w", commitlog.ErrLogUnavailable,
-			d.Town, err)
-	}
-	return true, c.alertMended(ctx, d, seq)
+	return c.log.Commit(ctx, msg, d.guard)
 }
 
 func (c *worldCheck) alertMended(ctx context.Context, d *DamagedTown, seq uint64) error {
@@ -191,9 +292,5 @@ func (c *worldCheck) alertMended(ctx context.Context, d *DamagedTown, seq uint64
 	if err != nil { // the first try may have made the stream
 		err = raised.RaiseStored(ctx, alert)
 	}
-	if err != nil {
-		return fmt.Errorf("%w: the alert about town %q, which was put back: %w",
-			commitlog.ErrLogUnavailable, d.Town, err)
-	}
-	return nil
+	return err
 }

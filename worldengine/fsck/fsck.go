@@ -3,18 +3,15 @@ package fsck
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/wire"
@@ -76,7 +73,7 @@ func Run(ctx context.Context, nc *nats.Conn, world string, options Options) (*Re
 	return report, err
 }
 
-// worldCheck is one check of a world: its log, the findings, and all knowledge of the towns.
+// worldCheck is one check of a world, with its findings.
 type worldCheck struct {
 	world   string
 	nc      *nats.Conn
@@ -85,18 +82,17 @@ type worldCheck struct {
 	report  *Report
 
 	log   *commitlog.Log
-	end   uint64        // the log's last sequence when the check began
 	ahead time.Duration // how far the NATS server's clock is ahead of this machine's
-
-	seen *LogCheck
-	// keys has the log sequence of each key's last acceptance. The map's key is the first half of
-	// the SHA-256 of the town's subject and the accepted key.
-	keys map[[16]byte]uint64
+	seen  *LogCheck
 	// damaged are the towns that no engine can load so far, by their subject.
 	damaged map[string]*DamagedTown
 }
 
-func (c *worldCheck) find(finding Finding) { c.report.add(finding, c.options.MaxFindings) }
+func (c *worldCheck) find(findings ...Finding) {
+	for _, f := range findings {
+		c.report.add(f, c.options.MaxFindings)
+	}
+}
 
 // now is the time by the clock of the NATS server.
 func (c *worldCheck) now() time.Time { return time.Now().Add(c.ahead) }
@@ -108,19 +104,19 @@ func (c *worldCheck) check(ctx context.Context) (err error) {
 	}
 	c.log.MaxPayload, c.log.Now = c.nc.MaxPayload, c.now // for a repair
 	info := c.log.Stream.CachedInfo()
-	c.end, c.ahead = info.State.LastSeq, time.Until(info.TimeStamp)
-	c.report = &Report{World: c.world, LogEnd: c.end, Findings: []Finding{}}
-	c.seen = NewLogCheck(c.world, &c.report.Counts)
-	c.keys, c.damaged = map[[16]byte]uint64{}, map[string]*DamagedTown{}
+	c.ahead = time.Until(info.TimeStamp)
+	c.report = &Report{World: c.world, LogEnd: info.State.LastSeq, Findings: []Finding{}}
+	c.seen = NewLogCheck(c.world, func(seq uint64) (*jetstream.RawStreamMsg, error) {
+		return c.log.At(ctx, seq)
+	})
+	c.damaged = map[string]*DamagedTown{}
 	if err := c.readLog(ctx); err != nil {
 		return err
 	}
 	if err := c.checkHistories(ctx); err != nil {
 		return err
 	}
-	if err := c.reportDamaged(ctx); err != nil {
-		return err
-	}
+	c.report.Counts = c.seen.Counts
 	return c.compareIndex(ctx)
 }
 
@@ -128,88 +124,27 @@ func (c *worldCheck) check(ctx context.Context) (err error) {
 var errEnd = errors.New("fsck: the end of the check")
 
 func (c *worldCheck) readLog(ctx context.Context) error {
-	progress := c.options.Progress
+	progress, end := c.options.Progress, c.report.LogEnd
 	if progress == nil {
 		progress = func(uint64, uint64) {}
 	}
 	err := commitlog.EachWhole(ctx, c.log.Stream, c.nc.MaxPayload(),
 		func(m *jetstream.RawStreamMsg) error {
-			if m.Sequence > c.end {
+			if m.Sequence > end {
 				return errEnd
 			}
-			defer progress(m.Sequence, c.end)
-			return c.take(ctx, c.seen.Check(m))
+			v, err := c.seen.check(m)
+			if err == nil {
+				c.take(v)
+				progress(m.Sequence, end)
+			}
+			return err
 		})
 	if err != nil && err != errEnd {
 		return err
 	}
-	progress(c.end, c.end)
+	progress(end, end)
 	return nil
-}
-
-// take adds a verdict to the report. A verdict about a message that no engine can load waits: a
-// later record may put the message aside.
-func (c *worldCheck) take(ctx context.Context, v *Verdict) error {
-	if v.damaged() {
-		c.hold(v)
-		return nil
-	}
-	if d := c.damaged[v.Subject]; d != nil {
-		delete(c.damaged, v.Subject)
-		if err := c.resolve(ctx, d, v.rec); err != nil {
-			return err
-		}
-	}
-	return c.add(ctx, v)
-}
-
-func (c *worldCheck) add(ctx context.Context, v *Verdict) error {
-	for _, finding := range v.Own {
-		c.find(finding)
-	}
-	if err := c.checkKey(ctx, v); err != nil || len(v.History) == 0 {
-		return err
-	}
-	before, err := c.log.At(ctx, v.before)
-	if err != nil || before == nil {
-		return err
-	}
-	if guard, _ := commitlog.GuardOf(v.Header); guard > before.Sequence && before.Subject == v.Subject {
-		v.history.onDisk = guard
-	}
-	for _, finding := range v.History {
-		c.find(finding)
-	}
-	return nil
-}
-
-// checkKey reports a key that its town accepted before, unless the log no longer keeps the earlier
-// record, or the record is of a retry.
-func (c *worldCheck) checkKey(ctx context.Context, v *Verdict) error {
-	if v.rec == nil || v.rec.Kind != commitlog.KindHandoff || v.result.IdempotencyKey == "" {
-		return nil
-	}
-	sum := sha256.Sum256([]byte(v.Subject + " " + v.result.IdempotencyKey))
-	key := [16]byte(sum[:])
-	before := c.keys[key]
-	c.keys[key] = v.Sequence
-	if before == 0 {
-		return nil
-	}
-	first, err := c.log.At(ctx, before)
-	if first != nil && err == nil && !retries(v.rec.RetryOf, first) {
-		c.find(v.finding("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ",
-			before), "accepted again: "+v.result.IdempotencyKey))
-	}
-	return err
-}
-
-// retries reports whether of names the run of an earlier record, and that run failed because no
-// plugin or console was reachable.
-func retries(of *apply.RetryOf, earlier *jetstream.RawStreamMsg) bool {
-	_, reason, _ := strings.Cut(earlier.Header.Get(wire.ResultHeader), " ")
-	return of != nil && of.LogSeq == earlier.Sequence &&
-		of.RunID == earlier.Header.Get(wire.RunIDHeader) && reason == string(apply.ReasonPluginUnavailable)
 }
 
 // compareIndex finds the differences between the index in use and the log.
@@ -217,7 +152,8 @@ func (c *worldCheck) compareIndex(ctx context.Context) error {
 	if c.options.Index == "" {
 		return nil
 	}
-	found, err := index.Compare(ctx, index.LogSource(c.log), c.options.Index, c.world, c.end)
+	found, err := index.Compare(ctx, index.LogSource(c.log), c.options.Index, c.world,
+		c.report.LogEnd)
 	for _, d := range found {
 		c.find(Finding{Kind: IndexDiffers, Stream: wire.LogStream(c.world), Sequence: d.Seq,
 			Town: d.Town, What: d.What, Want: d.Want, Got: d.Got})

@@ -1,6 +1,7 @@
 package fsck
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
@@ -18,32 +20,40 @@ import (
 )
 
 // LogCheck checks the messages of a log in their order, each by itself and against those before it.
-// It compares the state of the town, the pause of the world, and the events of the run. It does no
-// I/O, and is not for concurrent use.
+// It compares the state of the town, the pause of the world, the events of the run, and the keys.
+// It is not for concurrent use.
 type LogCheck struct {
+	Counts Counts
 	// Runs are the runs that have not ended, by their ids.
 	Runs map[string]*runState
 
-	world     string
-	counts    *Counts
+	world string
+	// at returns a message, or nil if the log no longer has it.
+	at        func(seq uint64) (*jetstream.RawStreamMsg, error)
 	kinds     map[commitlog.Kind]*int64 // the count of each kind
 	histories map[string]*history       // by subject
+	// keys has the log sequence of each key's last acceptance. The map's key is the first half of
+	// the SHA-256 of the town's subject and the accepted key.
+	keys map[[16]byte]uint64
 }
 
-// NewLogCheck makes the check of a world's log, which counts its messages in n.
-func NewLogCheck(world string, n *Counts) *LogCheck {
-	return &LogCheck{
-		world: world, counts: n,
-		histories: map[string]*history{}, Runs: map[string]*runState{},
-		kinds: map[commitlog.Kind]*int64{
-			commitlog.KindHandoff: &n.Accepted, commitlog.KindPending: &n.Pending,
-			commitlog.KindPut: &n.Puts, commitlog.KindRemove: &n.Removals, commitlog.KindMend: &n.Mends,
-			commitlog.KindAsked: &n.Refused, commitlog.KindRefused: &n.Refused,
-			commitlog.KindControl: &n.Controls, commitlog.KindDecided: &n.Signals,
-			commitlog.KindSignal: &n.Signals, commitlog.KindRun: &n.RunRecords,
-			commitlog.KindEvents: &n.Appended, commitlog.KindCancelled: new(int64), // not in the report
-		},
+// NewLogCheck makes the check of a world's log. at reads a message of the log again; it returns nil
+// if the log no longer has the message.
+func NewLogCheck(world string, at func(seq uint64) (*jetstream.RawStreamMsg, error)) *LogCheck {
+	l := &LogCheck{
+		world: world, at: at, Runs: map[string]*runState{}, histories: map[string]*history{},
+		keys: map[[16]byte]uint64{},
 	}
+	n := &l.Counts
+	l.kinds = map[commitlog.Kind]*int64{
+		commitlog.KindHandoff: &n.Accepted, commitlog.KindPending: &n.Pending,
+		commitlog.KindPut: &n.Puts, commitlog.KindRemove: &n.Removals, commitlog.KindMend: &n.Mends,
+		commitlog.KindAsked: &n.Refused, commitlog.KindRefused: &n.Refused,
+		commitlog.KindControl: &n.Controls, commitlog.KindDecided: &n.Signals,
+		commitlog.KindSignal: &n.Signals, commitlog.KindRun: &n.RunRecords,
+		commitlog.KindEvents: &n.Appended, commitlog.KindCancelled: new(int64), // not in the report
+	}
+	return l
 }
 
 // history is a town's history, or the one of the world's pauses, as far as it was read.
@@ -72,19 +82,19 @@ func (h *history) exists() bool {
 	return h.read > 0 && (now == nil || now.Removed == nil)
 }
 
-// Verdict has the findings about one message of the log.
-type Verdict struct {
-	// Own are about the message itself, History about how it follows the message at before. History
-	// counts only if the log still keeps that message: NATS discards a full history's oldest
-	// messages while fsck reads.
-	Own     []Finding
-	History []Finding
-	before  uint64
-
+// message is a message of the log, with the findings about it.
+type message struct {
 	*jetstream.RawStreamMsg
+	findings []Finding
+	// doubts are about how the message follows the one at before. They count only if the log still
+	// keeps that one: NATS discards a full history's oldest messages while fsck reads.
+	doubts []Finding
+	before uint64
+
 	world   string
 	body    []byte            // the JSON of rec
 	rec     *commitlog.Record // nil if it cannot be read
+	state   *town.State       // of a town's record
 	result  *handoff.Result   // of a judged handoff; zero without one, or if it does not verify
 	history *history          // the message's history, or an empty one
 	// prior is the town before the message; nil if it is not known. If a record puts a town back,
@@ -93,7 +103,7 @@ type Verdict struct {
 	stepped bool // machine.Step has made the same record again
 }
 
-func (v *Verdict) finding(what string, want, got any) Finding {
+func (v *message) finding(what string, want, got any) Finding {
 	f := Finding{
 		Stream: wire.LogStream(v.world), Sequence: v.Sequence, Subject: v.Subject,
 		What: what, Want: fmt.Sprint(want), Got: fmt.Sprint(got),
@@ -105,62 +115,81 @@ func (v *Verdict) finding(what string, want, got any) Finding {
 }
 
 // want reports a wrong value of the message.
-func (v *Verdict) want(what string, want, got any) {
+func (v *message) want(what string, want, got any) {
 	if want != got {
-		v.Own = append(v.Own, v.finding(what, want, got))
+		v.findings = append(v.findings, v.finding(what, want, got))
 	}
 }
 
-// follows reports a value that does not follow from the message at before, if there is one.
-func (v *Verdict) follows(what string, want, got any) {
-	switch {
-	case v.before == 0:
-		v.want(what, want, got)
-	case want != got:
-		v.History = append(v.History, v.finding(what, want, got))
+// follows reports a value that does not follow from the message at before.
+func (v *message) follows(what string, want, got any) {
+	if want != got {
+		v.doubts = append(v.doubts, v.finding(what, want, got))
 	}
 }
 
-// damaged reports whether the message is on a town's subject, and no engine can load it.
-func (v *Verdict) damaged() bool {
-	return v.history.ofTown && v.history.town() == nil
+// Check checks the next message of the log, and returns the findings about it. The error is the
+// error of a message that could not be read again.
+func (l *LogCheck) Check(m *jetstream.RawStreamMsg) ([]Finding, error) {
+	v, err := l.check(m)
+	return v.findings, err
 }
 
-// Check checks the next message of the log.
-func (l *LogCheck) Check(m *jetstream.RawStreamMsg) *Verdict {
-	v := &Verdict{RawStreamMsg: m, world: l.world, result: new(handoff.Result)}
-	l.counts.Messages++
+func (l *LogCheck) check(m *jetstream.RawStreamMsg) (*message, error) {
+	v := &message{RawStreamMsg: m, world: l.world, result: new(handoff.Result)}
+	l.Counts.Messages++
 	l.extend(v)
-	var rec *commitlog.Record
 	var err error
 	if v.body, err = commitlog.Body(m.Data); err == nil {
-		rec, err = machine.ReadRecord(v.body)
+		v.rec, err = machine.ReadRecord(v.body)
 	}
 	if err != nil {
+		v.rec = nil
 		v.want("the record cannot be read", commitlog.RecordVersion, err.Error())
-		return v
+		return v, nil
 	}
-	v.rec = rec
-	state, stateErr := l.readTown(v)
+	err = l.readTown(v)
 	l.count(v)
 	v.readResult()
 	switch {
-	case l.kinds[rec.Kind] == nil:
-		v.want("a record of a kind that this program does not know", "", string(rec.Kind))
-	case rec.Run == nil && !mayLackRun(rec.Kind):
+	case l.kinds[v.rec.Kind] == nil:
+		v.want("a record of a kind that this program does not know", "", string(v.rec.Kind))
+	case v.rec.Run == nil && !mayLackRun(v.rec.Kind):
 		v.want("the record has no run", "events", "")
 	case l.subjectOf(v) != v.Subject:
 		v.want("the record is not on its own subject", l.subjectOf(v), v.Subject)
-	case stateErr != nil:
-		v.want("the stored state is not a snapshot.v1", "", stateErr.Error())
+	case err != nil:
+		v.want("the stored state is not a snapshot.v1", "", err.Error())
 	default:
-		v.checkHeaders(state)
+		v.checkHeaders()
 		l.checkRecord(v)
 	}
-	return v
+	if err := l.checkKey(v); err != nil {
+		return v, err
+	}
+	return v, l.settle(v)
 }
 
-func (l *LogCheck) extend(v *Verdict) {
+// settle adds the doubts to the findings if the log still keeps the message at before, or if no
+// message is there.
+func (l *LogCheck) settle(v *message) error {
+	if len(v.doubts) == 0 {
+		return nil
+	}
+	if v.before > 0 {
+		before, err := l.at(v.before)
+		if err != nil || before == nil {
+			return err
+		}
+		if guard, _ := commitlog.GuardOf(v.Header); guard > v.before && before.Subject == v.Subject {
+			v.history.onDisk = guard
+		}
+	}
+	v.findings = append(v.findings, v.doubts...)
+	return nil
+}
+
+func (l *LogCheck) extend(v *message) {
 	h := l.histories[v.Subject]
 	ofTown := strings.HasPrefix(v.Subject, wire.LogSubject(l.world, ""))
 	if h == nil {
@@ -174,26 +203,26 @@ func (l *LogCheck) extend(v *Verdict) {
 	h.read, h.last = h.read+1, v.Sequence
 }
 
-// readTown reads the town after the message like an engine, which ignores the kind. It returns the
-// state in a record of a town's history, else nil.
-func (l *LogCheck) readTown(v *Verdict) (*town.State, error) {
+// readTown reads the town after the message like an engine, which ignores the kind.
+func (l *LogCheck) readTown(v *message) error {
 	h := v.history
 	if v.rec.Kind == commitlog.KindMend {
 		v.prior = h.good
 	}
 	if !h.ofTown {
 		h.good = &machine.Town{Seq: v.Sequence, Paused: v.rec.Paused}
-		return nil, nil
+		return nil
 	}
 	state, err := town.ParseStored(v.rec.Snapshot)
 	if err == nil && state.Hash == v.Header.Get(wire.HashHeader) {
 		if h.good == nil {
-			l.counts.Towns++
+			l.Counts.Towns++
 		}
 		now := v.rec.Town(v.Sequence, state)
 		h.good = &now
 	}
-	return &state, err
+	v.state = &state
+	return err
 }
 
 // townBefore returns the history of a town so far, an empty one of a town that has none.
@@ -204,10 +233,10 @@ func (l *LogCheck) townBefore(townID string) *history {
 	return new(history)
 }
 
-func (l *LogCheck) count(v *Verdict) {
+func (l *LogCheck) count(v *message) {
 	count, p := l.kinds[v.rec.Kind], v.rec.Pending
 	if v.rec.Kind == commitlog.KindPending && v.rec.Run == nil && p != nil {
-		count = &l.counts.Attempts
+		count = &l.Counts.Attempts
 		if v.prior != nil && v.prior.Pending != nil && v.prior.Pending.Attempt == p.Attempt {
 			return
 		}
@@ -224,7 +253,7 @@ func mayLackRun(kind commitlog.Kind) bool {
 }
 
 // subjectOf returns the subject on which a record of a known kind belongs.
-func (l *LogCheck) subjectOf(v *Verdict) string {
+func (l *LogCheck) subjectOf(v *message) string {
 	rec, token := v.rec, wire.TownToken(v.rec.TownID)
 	switch rec.Kind {
 	case commitlog.KindSignal:
@@ -248,7 +277,7 @@ func (l *LogCheck) subjectOf(v *Verdict) string {
 }
 
 // readResult reads the result of a judged handoff, and checks that it verifies.
-func (v *Verdict) readResult() {
+func (v *message) readResult() {
 	switch v.rec.Kind {
 	case commitlog.KindHandoff, commitlog.KindRefused, commitlog.KindAsked:
 		result, err := handoff.ParseResult(v.rec.Result, schemas.Limits{Bytes: len(v.rec.Result) + 1})
@@ -260,17 +289,11 @@ func (v *Verdict) readResult() {
 	}
 }
 
-// checkHeaders checks the headers from which the index and lists are made. state is the town's
-// state in the record, nil if it has none.
-func (v *Verdict) checkHeaders(state *town.State) {
-	got := v.Header
-	if len(got) == 0 {
-		v.want("the message has no headers", string(v.rec.Kind), "")
-		return
-	}
-	want := commitlog.Headers(v.rec, v.Subject, state)
-	names := maps.Clone(got)
-	maps.Copy(names, want)
+// checkHeaders checks the headers from which the index and lists are made.
+func (v *message) checkHeaders() {
+	want, got := commitlog.Headers(v.rec, v.Subject, v.state), v.Header
+	names := maps.Clone(want)
+	maps.Copy(names, got)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if name != wire.AtHeader && !strings.HasPrefix(name, wire.ServerHeaderPrefix) {
 			v.want("the header "+name+" is not the one of the record", want.Get(name), got.Get(name))
@@ -279,7 +302,7 @@ func (v *Verdict) checkHeaders(state *town.State) {
 }
 
 // checkRecord checks a record against the ones before it.
-func (l *LogCheck) checkRecord(v *Verdict) {
+func (l *LogCheck) checkRecord(v *message) {
 	run := l.checkRun(v)
 	switch v.rec.Kind {
 	case commitlog.KindMend:
@@ -301,7 +324,7 @@ func (l *LogCheck) checkRecord(v *Verdict) {
 }
 
 // checkCommit checks a record of a history against the one before it there.
-func (v *Verdict) checkCommit(run *runState) {
+func (v *message) checkCommit(run *runState) {
 	if guard, ok := commitlog.GuardOf(v.Header); ok && guard == 0 && v.prior == nil {
 		v.prior = new(machine.Town) // v is the history's first message
 	}
@@ -315,7 +338,7 @@ func (v *Verdict) checkCommit(run *runState) {
 }
 
 // checkMend checks a record that puts its town back to the last readable record.
-func (v *Verdict) checkMend() {
+func (v *message) checkMend() {
 	mend := v.rec.Mend
 	if mend == nil {
 		v.want("a record that puts its town back does not name the one that it restores", "mend", "")
@@ -337,7 +360,7 @@ func (v *Verdict) checkMend() {
 		v.prior.Held().Hash, now.Held().Hash)
 }
 
-func (l *LogCheck) checkRefused(v *Verdict, run *runState) {
+func (l *LogCheck) checkRefused(v *message, run *runState) {
 	before := l.townBefore(v.rec.TownID)
 	switch now := before.town(); {
 	case v.result.Status == handoff.Duplicate ||
@@ -351,7 +374,7 @@ func (l *LogCheck) checkRefused(v *Verdict, run *runState) {
 
 // checkAppended checks a message with events of other producers. The log accepts all transitions;
 // projectors check whether they are valid.
-func (v *Verdict) checkAppended(run *runState) {
+func (v *message) checkAppended(run *runState) {
 	events := v.rec.Run
 	ofEngine := run.ofEngine || machine.IsEnginePlan(events.PlanID, events.PlanVersion)
 	for i := range events.Events {
@@ -367,8 +390,8 @@ func (v *Verdict) checkAppended(run *runState) {
 
 // checkBetween checks a run's events that the engine emitted between its commits, or a record that
 // closes the run to other producers, or reopens it.
-func (l *LogCheck) checkBetween(v *Verdict, run *runState) {
-	switch now := l.townBefore(v.rec.TownID).town(); {
+func (l *LogCheck) checkBetween(v *message, run *runState) {
+	switch now := l.townBefore(run.town).town(); {
 	case run.lost:
 	case len(v.rec.Run.Events) == 0:
 		v.want("a record without events neither closes nor reopens its run", true,
@@ -376,10 +399,41 @@ func (l *LogCheck) checkBetween(v *Verdict, run *runState) {
 	case run.accepted:
 		if now != nil && now.Pending != nil && now.Pending.Run.RunID == v.rec.Run.RunID {
 			v.before = now.Seq
-			v.stepRun(*now, run.tail, eventsInHand(v.rec, now.Pending)...)
+			v.stepRun(run.town, *now, run.tail, eventsInHand(v.rec, now.Pending)...)
 		}
-	case run.tail.Waiting != nil && run.isEndedBy(v.rec):
-		v.stepRun(machine.Town{}, run.tail, abandonOf(v.rec))
+	case run.tail.Waiting != nil && isEndedBy(run, v.rec):
+		waiting := run.tail.Waiting
+		v.stepRun(waiting.TownID, machine.Town{}, run.tail,
+			&machine.Abandon{Run: waiting.Run.Identity, Why: cancellationOf(v.rec.Run)})
 	}
 	run.extend(v)
+}
+
+// checkKey reports a key that its town accepted before, unless the log no longer keeps the earlier
+// record, or the record is of a retry.
+func (l *LogCheck) checkKey(v *message) error {
+	if v.rec.Kind != commitlog.KindHandoff || v.result.IdempotencyKey == "" {
+		return nil
+	}
+	sum := sha256.Sum256([]byte(v.Subject + " " + v.result.IdempotencyKey))
+	key := [16]byte(sum[:])
+	before := l.keys[key]
+	l.keys[key] = v.Sequence
+	if before == 0 {
+		return nil
+	}
+	first, err := l.at(before)
+	if first != nil && err == nil && !retries(v.rec.RetryOf, first) {
+		v.want("the key was accepted twice", fmt.Sprint("a duplicate of log sequence ", before),
+			"accepted again: "+v.result.IdempotencyKey)
+	}
+	return err
+}
+
+// retries reports whether of names the run of an earlier record, and that run failed because no
+// plugin or console was reachable.
+func retries(of *apply.RetryOf, earlier *jetstream.RawStreamMsg) bool {
+	_, reason, _ := strings.Cut(earlier.Header.Get(wire.ResultHeader), " ")
+	return of != nil && of.LogSeq == earlier.Sequence &&
+		of.RunID == earlier.Header.Get(wire.RunIDHeader) && reason == string(apply.ReasonPluginUnavailable)
 }

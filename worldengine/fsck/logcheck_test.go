@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
@@ -31,9 +32,11 @@ func TestLogCheck_SameID(t *testing.T) {
 			FirstSeq: 1, Events: []runevents.Event{event, other},
 		}}, 0)
 	require.NoError(t, err)
-	m, err := log.At(t.Context(), 1)
+	stored := func(seq uint64) (*jetstream.RawStreamMsg, error) { return log.At(t.Context(), seq) }
+	m, err := stored(1)
 	require.NoError(t, err)
-	found := NewLogCheck("main", &Counts{}).Check(m).Own
+	found, err := NewLogCheck("main", stored).Check(m)
+	require.NoError(t, err)
 	require.Len(t, found, 1)
 	require.Contains(t, found[0].What, "was there before: runSeq 2")
 }

@@ -6,28 +6,23 @@ import (
 	"strings"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
 )
 
 // runState is a run that has not ended in the log so far.
 type runState struct {
-	runSeq int64  // of the last event of any producer
-	seq    uint64 // of the last message on the run's subject, 0 for none
+	// tail is the end of the run's own subject, except that its Next counts all events of the run.
+	tail *machine.RunTail
 	// seen has the ids and idempotency keys of the events of an engine's run.
 	seen map[string]bool
 	// ofEngine reports whether the engine has emitted events of the run; the next members are only
 	// about such a run.
 	ofEngine bool
-	town     string
-	identity runevents.Identity
-	accepted bool // its handoff was accepted, and the command given to a game
-	// lost reports that records of the run are missing, or wrong. Otherwise tail is the end of the
-	// run's own subject, and waits are the records there from before the handoff was judged.
-	lost  bool
-	tail  *machine.RunTail
-	waits []*Verdict
+	accepted bool       // its handoff was accepted, and the command given to a game
+	town     string     // the town of the accepted handoff
+	lost     bool       // records of the run are missing, or wrong
+	waits    []*message // the messages on the run's own subject before the handoff was judged
 }
 
 // run returns a run that has not ended, a new one if it is not known.
@@ -40,59 +35,43 @@ func (l *LogCheck) run(runID string) *runState {
 	return known
 }
 
-// checkRun checks the run of a record, and of its pending command, against the records before.
-// It returns the record's run, or nil.
-func (l *LogCheck) checkRun(v *Verdict) (r *runState) {
+// checkRun checks the place of a record in its run, and notes the run of the pending command. It
+// returns the record's run, or nil.
+func (l *LogCheck) checkRun(v *message) (r *runState) {
 	rec := v.rec
 	if rec.Run != nil {
 		r = l.run(rec.Run.RunID)
-		if rec.Kind != commitlog.KindEvents {
-			r.own(v, rec.Run.Identity)
-		}
 		r.take(v)
-		if r.isEndedBy(rec) {
+		if isEndedBy(r, rec) {
 			delete(l.Runs, rec.Run.RunID)
 		}
 	}
 	if p := rec.Pending; p != nil {
 		pending := l.run(p.Run.RunID)
-		pending.own(v, p.Run)
-		pending.accept(p)
+		pending.ofEngine, pending.accepted, pending.town = true, true, rec.TownID
+		pending.lost = pending.lost || pending.tail.Next <= p.Emitted
+		pending.tail.Next = max(pending.tail.Next, p.Emitted+1)
 	}
 	return r
 }
 
-// own notes the identity of an engine's run, or checks it against the noted one.
-func (r *runState) own(v *Verdict, identity runevents.Identity) {
-	if !r.ofEngine {
-		r.ofEngine, r.town, r.identity = true, v.rec.TownID, identity
-		v.want("the id of the run is not a UUID v4", true, runevents.IsID(identity.RunID))
-	}
-	v.want("the run is not the one of its records before", fmt.Sprint(r.town, " ", r.identity),
-		fmt.Sprint(v.rec.TownID, " ", identity))
-}
-
-// accept notes that the command of a run is being applied.
-func (r *runState) accept(p *apply.Pending) {
-	r.accepted = true
-	r.lost = r.lost || r.runSeq < p.Emitted
-	r.runSeq = max(r.runSeq, p.Emitted)
-	r.tail.Next = max(r.tail.Next, p.Emitted+1)
-}
-
 // take checks the place of a record's events in their run, and that they are new there. The step
 // shows whether the engine's events are valid transitions.
-func (r *runState) take(v *Verdict) {
+func (r *runState) take(v *message) {
 	kind, run := v.rec.Kind, v.rec.Run
-	if kind == commitlog.KindEvents || kind == commitlog.KindRun {
+	ofSubject := kind == commitlog.KindEvents || kind == commitlog.KindRun
+	r.ofEngine = r.ofEngine || kind != commitlog.KindEvents
+	if ofSubject {
 		r.checkGuard(v)
 	}
-	if run.FirstSeq <= r.runSeq {
+	if run.FirstSeq < r.tail.Next {
 		v.want("the events do not come after the ones before them", fmt.Sprint("runSeq above ",
-			r.runSeq), fmt.Sprint(run.FirstSeq))
+			r.tail.Next-1), fmt.Sprint(run.FirstSeq))
 	}
-	r.lost = r.lost || run.FirstSeq > r.runSeq+1
-	r.runSeq = max(r.runSeq, run.FirstSeq+int64(len(run.Events))-1)
+	r.lost = r.lost || run.FirstSeq > r.tail.Next
+	if !ofSubject { // else extend does so, since the step needs the end before the record
+		r.tail.Next = max(r.tail.Next, run.FirstSeq+int64(len(run.Events)))
+	}
 	records, seen := run.Records(v.Time), r.seen
 	if !r.ofEngine {
 		seen = map[string]bool{} // for another producer's run, compare only the record's own events
@@ -107,43 +86,38 @@ func (r *runState) take(v *Verdict) {
 
 // isEndedBy reports whether a record ends its run. The engine's record does, unless the run still
 // waits or its command is still being applied.
-func (r *runState) isEndedBy(rec *commitlog.Record) bool {
-	ends := func(e runevents.Event) bool { return e.EventType.EndsRun() }
+func isEndedBy(r *runState, rec *commitlog.Record) bool {
 	switch rec.Kind {
 	case commitlog.KindPending:
 		return false
-	case commitlog.KindRun:
-		return slices.ContainsFunc(rec.Run.Events, ends)
-	case commitlog.KindEvents:
-		return !r.ofEngine && slices.ContainsFunc(rec.Run.Events, ends)
+	case commitlog.KindRun, commitlog.KindEvents:
+		return (rec.Kind == commitlog.KindRun || !r.ofEngine) &&
+			slices.ContainsFunc(rec.Run.Events,
+				func(e runevents.Event) bool { return e.EventType.EndsRun() })
 	}
 	return true
 }
 
 // checkGuard checks the guard of a record on the run's own subject. A guard above the last
 // message's sequence names a message that has expired.
-func (r *runState) checkGuard(v *Verdict) {
+func (r *runState) checkGuard(v *message) {
 	guard, ok := commitlog.GuardOf(v.Header)
-	if r.seq > 0 && (!ok || guard < r.seq) {
-		v.want("the append was not guarded by the run's message before it", r.seq, guard)
+	if last := r.tail.Guard; last > 0 && (!ok || guard < last) {
+		v.want("the append was not guarded by the run's message before it", last, guard)
 	}
-	r.lost = r.lost || guard != r.seq
-	r.seq = v.Sequence
+	r.lost = r.lost || guard != r.tail.Guard
 }
 
 // extend adds a checked record on the run's own subject.
-func (r *runState) extend(v *Verdict) {
-	if !r.ofEngine {
-		return
-	}
-	r.tail.Add(v.rec, r.seq)
-	if !r.accepted {
+func (r *runState) extend(v *message) {
+	r.tail.Add(v.rec, v.Sequence)
+	if r.ofEngine && !r.accepted {
 		r.waits = append(r.waits, v)
 	}
 }
 
 // checkEvents checks the events of a record by themselves.
-func (v *Verdict) checkEvents(run *runevents.Run) {
+func (v *message) checkEvents(run *runevents.Run) {
 	for i, r := range run.Records(v.Time) {
 		if err := r.Validate(); err != nil {
 			v.want("an event is not valid: "+eventText(run, i), "", err.Error())

@@ -2,8 +2,7 @@ package fsck
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -24,16 +23,16 @@ import (
 
 // replay is the step of the machine that should have made a record.
 type replay struct {
-	*Verdict
+	*message
 	before   machine.Town
 	in       machine.Input
 	settings machine.Settings
 }
 
 // replay returns the step of a town that should have made the message's record, without its event.
-func (v *Verdict) replay(before machine.Town) *replay {
-	r := &replay{Verdict: v, before: before,
-		in: machine.Input{TownID: v.rec.TownID, At: endOf(v.rec.Run)}}
+func (v *message) replay(townID string, before machine.Town) *replay {
+	r := &replay{message: v, before: before,
+		in: machine.Input{TownID: townID, At: endOf(v.rec.Run)}}
 	if v.rec.Run != nil {
 		r.in.Drawn = v.rec.Run.Drawn()
 	}
@@ -50,22 +49,25 @@ func (v *Verdict) replay(before machine.Town) *replay {
 
 // step repeats the step that made a record, with the town before it and its input. It compares both
 // records byte for byte. run is the record's run; nil if it has none.
-func (v *Verdict) step(before machine.Town, run *runState) {
-	r := v.replay(before)
-	if err := r.readEvent(); err != nil {
+func (v *message) step(before machine.Town, run *runState) {
+	r := v.replay(v.rec.TownID, before)
+	event, err := r.event()
+	if err != nil {
 		v.follows("the record does not have the input of its step", "", err.Error())
 		return
 	}
-	if h, judged := r.in.Event.(*machine.Handoff); judged && run != nil {
+	if h, judged := event.(*machine.Handoff); judged && run != nil {
 		v.stepWaits(run, h)
 	}
-	r.compare(r.in.Event)
+	r.compare(event)
 }
 
 // stepRun is step for a record on a run's own subject, which one of the given events made. tail is
 // the run's end before the record.
-func (v *Verdict) stepRun(before machine.Town, tail *machine.RunTail, events ...machine.Event) {
-	r := v.replay(before)
+func (v *message) stepRun(
+	townID string, before machine.Town, tail *machine.RunTail, events ...machine.Event,
+) {
+	r := v.replay(townID, before)
 	r.in.Tail, r.settings.Plugin.Attempts = tail, 1
 	r.compare(events...)
 }
@@ -104,17 +106,17 @@ func (r *replay) makeRecord() ([]byte, error) {
 }
 
 // stepWaits steps the records of a run that waited, now that its handoff is known.
-func (v *Verdict) stepWaits(run *runState, h *machine.Handoff) {
+func (v *message) stepWaits(run *runState, h *machine.Handoff) {
 	tail := machine.NewTail(nil, 0)
 	for _, w := range run.waits {
 		if w.rec.Kind == commitlog.KindRun && len(w.rec.Run.Events) > 0 && !run.lost {
 			begin := beginOf(w.rec.Run)
 			begin.Retry = h.Begin.Retry
-			wait := machine.Wait{Handoff: h.Handoff, Run: w.rec.Run.Identity, Begin: begin,
+			wait := machine.Wait{Handoff: h.Handoff, Run: h.Run, Begin: begin,
 				By: pauseOf(w.rec.Run)}
-			w.Own = nil // its earlier findings are reported
-			w.stepRun(machine.Town{}, tail, &wait, &machine.Close{Wait: wait})
-			v.Own = append(v.Own, w.Own...)
+			w.doubts = nil // earlier ones are settled
+			w.stepRun(v.rec.TownID, machine.Town{}, tail, &wait, &machine.Close{Wait: wait})
+			v.findings = append(v.findings, w.doubts...)
 		}
 		tail.Add(w.rec, w.Sequence)
 	}
@@ -144,10 +146,12 @@ func eventsInHand(rec *commitlog.Record, p *apply.Pending) []machine.Event {
 	}
 }
 
-func abandonOf(rec *commitlog.Record) machine.Event {
-	e := &machine.Abandon{Run: rec.Run.Identity}
-	_ = json.Unmarshal(lastOf(rec.Run).Payload, &e.Why) // the step finds a difference
-	return e
+// cancellationOf reads why a run was cancelled from its last event.
+func cancellationOf(run *runevents.Run) (why machine.Cancellation) {
+	if last := lastOf(run); last != nil {
+		_ = json.Unmarshal(last.Payload, &why) // the step finds a difference
+	}
+	return why
 }
 
 func lastOf(run *runevents.Run) *runevents.Event {
@@ -157,59 +161,44 @@ func lastOf(run *runevents.Run) *runevents.Event {
 	return &run.Events[len(run.Events)-1]
 }
 
-// readEvent reads the event, and the rest of the input and the settings, out of the record.
-func (r *replay) readEvent() error {
+// event reads the event, and the rest of the input and the settings, out of the record. If the
+// record lacks a part, the step makes another record or fails.
+func (r *replay) event() (machine.Event, error) {
 	rec, p := r.rec, r.before.Pending
+	attempt := rec.Kind == machine.KindPending && rec.Run == nil
 	switch kind := rec.Kind; {
 	case kind == machine.KindPut:
-		return r.readPut()
+		return &machine.Put{
+			State: *r.state, Expected: r.before.State.Hash, ActorID: rec.ActorID,
+			Attributes: machine.Attributes{Apply: rec.Apply, Approval: rec.Policy},
+		}, nil
 	case kind == machine.KindRemove:
-		r.in.Event = &machine.Remove{ActorID: rec.ActorID}
-		return nil
+		return &machine.Remove{ActorID: rec.ActorID}, nil
 	case kind == machine.KindControl, kind == machine.KindDecided, kind == machine.KindSignal:
-		return r.readSignal()
+		return r.signal(), nil
 	case kind == machine.KindHandoff && p != nil:
-		return r.readOutcome()
-	case kind == machine.KindPending && rec.Run == nil, kind == machine.KindCancelled:
-		if p == nil || kind == machine.KindPending && rec.Pending == nil {
-			return errors.New("no command is being applied to the town")
-		}
-		if kind == machine.KindPending {
-			return r.readAttempt()
-		}
-		return r.readCancellation()
+		return r.outcome(), nil
+	case p == nil && (attempt || kind == machine.KindCancelled):
+		return &machine.Arrival{}, nil // the step fails
+	case attempt:
+		return r.attempt(), nil
+	case kind == machine.KindCancelled:
+		return r.cancellation(), nil
 	}
-	return r.readDelivery()
+	return r.delivery()
 }
 
-func (r *replay) readPut() error {
-	state, err := town.ParseStored(r.rec.Snapshot)
-	r.in.Event = &machine.Put{
-		State: state, Expected: r.before.State.Hash, ActorID: r.rec.ActorID,
-		Attributes: machine.Attributes{Apply: r.rec.Apply, Approval: r.rec.Policy},
-	}
-	return err
-}
-
-func (r *replay) readSignal() error {
-	rec := r.rec
-	said, err := machine.SignalIn(rec.Run)
-	if err != nil {
-		return err
-	}
-	if rec.Run.PlanID != machine.SignalPlan || rec.Run.PlanVersion != machine.SignalVersion ||
-		said.TownID != rec.TownID {
-		return fmt.Errorf("the run, of the plan %q, is not one of a signal to the town",
-			rec.Run.PlanID)
-	}
+func (r *replay) signal() machine.Event {
+	rec, run := r.rec, r.rec.Run.Identity
+	run.PlanID, run.PlanVersion = machine.SignalPlan, machine.SignalVersion
+	said, _ := machine.SignalIn(rec.Run)
 	signal := &machine.Signal{
-		Kind: said.Signal, Run: rec.Run.Identity, TownID: said.TownID, RunID: said.RunID,
+		Kind: said.Signal, Run: run, TownID: rec.TownID, RunID: said.RunID,
 		HandoffID: said.HandoffID, HandoffHash: said.HandoffHash, ActorID: said.ActorID,
 		Reason: said.Reason,
 	}
-	r.in.Event = signal
 	if rec.Kind == machine.KindSignal {
-		r.in.Event = &machine.Verdict{Signal: signal, Code: wire.Code(said.Code)}
+		return &machine.Verdict{Signal: signal, Code: wire.Code(said.Code)}
 	}
 	if rec.Paused != nil {
 		signal.DrainTimeout = time.Duration(rec.Paused.DrainTimeoutMs) * time.Millisecond
@@ -217,30 +206,25 @@ func (r *replay) readSignal() error {
 	if a := approval.List(rec.Approvals).Decided(rec.Run.RunID); a != nil {
 		r.settings.ApprovalTimeout = a.Expires.Sub(a.Decision.At)
 	}
-	return nil
+	return signal
 }
 
-// readAttempt reads the outcome of the previous attempt, or the news that a request may have
-// arrived.
-func (r *replay) readAttempt() error {
-	p, before := r.rec.Pending, r.before.Pending
-	switch {
-	case p.Attempt == before.Attempt:
-		r.in.Event = &machine.Arrival{MayHaveArrived: p.Reached, Rests: p.Rested}
-		return nil
-	case p.Last == nil:
-		return errors.New("the record does not say how the attempt before ended")
+// attempt returns the outcome of the previous attempt, or the news that a request may have arrived.
+func (r *replay) attempt() machine.Event {
+	p, before := cmp.Or(r.rec.Pending, new(apply.Pending)), r.before.Pending
+	if p.Attempt == before.Attempt {
+		return &machine.Arrival{MayHaveArrived: p.Reached, Rests: p.Rested}
 	}
+	failed := *cmp.Or(p.Last, new(apply.Failure))
 	r.in.At, r.in.Drawn, r.in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runevents.Run), before)
 	r.settings.Plugin = apply.Policy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
-	r.in.Event = &machine.Outcome{Result: apply.Result{
-		Attempt: before.Attempt, At: p.Last.At, Failed: new(*p.Last), Reached: p.Reached,
+	return &machine.Outcome{Result: apply.Result{
+		Attempt: before.Attempt, At: failed.At, Failed: &failed, Reached: p.Reached,
 	}}
-	return nil
 }
 
-// readOutcome reads the outcome that ends a run.
-func (r *replay) readOutcome() error {
+// outcome returns the outcome that ends a run.
+func (r *replay) outcome() machine.Event {
 	rec, p := r.rec, r.before.Pending
 	r.in.Tail = tailOf(rec.Run, p)
 	r.settings.Plugin.Attempts = p.Attempt
@@ -254,42 +238,31 @@ func (r *replay) readOutcome() error {
 		if e.StepID == machine.StepApply && e.EventType != runevents.StepStarted &&
 			e.LogicalAttemptID == p.Attempt {
 			v.At = emittedAt(e)
-			if err := json.Unmarshal(e.Payload, &said); err != nil {
-				return err
-			}
+			_ = json.Unmarshal(e.Payload, &said) // the step finds a difference
 		}
 	}
 	if !v.Applied {
 		v.Failed = &said.Error
 		v.Failed.Reason = r.result.ReasonCode
-	} else {
-		v.Artifacts = said.Artifacts
-		if !bytes.Equal(rec.Snapshot, p.Expected) {
-			v.Snapshot = rec.Snapshot
-		}
-		if rec.Addition != nil {
-			v.Embodiment = rec.Addition.Embodiment
-		}
+		return &machine.Outcome{Result: v}
 	}
-	r.in.Event = &machine.Outcome{Result: v}
-	return nil
+	v.Artifacts = said.Artifacts
+	if !bytes.Equal(rec.Snapshot, p.Expected) {
+		v.Snapshot = rec.Snapshot
+	}
+	if rec.Addition != nil {
+		v.Embodiment = rec.Addition.Embodiment
+	}
+	return &machine.Outcome{Result: v}
 }
 
-func (r *replay) readCancellation() error {
-	last := lastOf(r.rec.Run)
-	if last == nil {
-		return errors.New("the record has no events")
-	}
-	var why machine.Cancellation
-	if err := json.Unmarshal(last.Payload, &why); err != nil {
-		return err
-	}
+func (r *replay) cancellation() machine.Event {
+	why := cancellationOf(r.rec.Run)
 	r.in.Tail = tailOf(r.rec.Run, r.before.Pending)
-	r.in.Event = &machine.Cancel{Signal: &machine.Signal{
+	return &machine.Cancel{Signal: &machine.Signal{
 		Kind: machine.SignalCancel, Run: runevents.Identity{RunID: why.SignalID},
 		RunID: r.rec.Run.RunID, Force: why.Code == machine.CancelledByForce, Reason: why.Reason,
 	}}
-	return nil
 }
 
 // tailOf returns the end of a pending command's run before a record with the events next. Events of
@@ -315,7 +288,7 @@ func retryOf(rec *commitlog.Record) *apply.RetryOf {
 	return rec.RetryOf
 }
 
-func (r *replay) readDelivery() error {
+func (r *replay) delivery() (machine.Event, error) {
 	rec, encoded := r.rec, r.rec.Handoff
 	if p := rec.Pending; p != nil {
 		encoded = p.Handoff
@@ -327,17 +300,17 @@ func (r *replay) readDelivery() error {
 	}
 	h, err := handoff.Parse(encoded, schemas.Limits{Bytes: len(encoded) + 1})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	e := &machine.Handoff{Handoff: h, Sent: encoded, Run: rec.Run.Identity, Next: rec.Run.FirstSeq,
 		Begin: beginOf(rec.Run), RetryOf: retryOf(rec)}
-	r.in.Event = e
-	if of, retry := e.RetryOf, e.Begin.Retry; (of == nil) != (retry == nil) ||
-		of != nil && (of.RunID != retry.RunID || of.LogSeq == 0 || of.LogSeq >= r.Sequence) {
-		return errors.New("the record and the signal in its run do not name one retried run before it")
+	e.Run.PlanID, e.Run.PlanVersion = h.ProposalID, h.Proposal.SchemaVersion
+	if of := e.RetryOf; of != nil {
+		said, _ := machine.SignalIn(rec.Run)
+		e.Begin.Retry = &machine.Retry{RunID: of.RunID, ActorID: said.ActorID, Reason: said.Reason}
 	}
 	if rec.Kind != machine.KindRefused {
-		return nil
+		return e, nil
 	}
 	switch r.result.ReasonCode {
 	case handoff.ReasonApprovalRequired, handoff.ReasonApprovalDenied,
@@ -350,7 +323,7 @@ func (r *replay) readDelivery() error {
 			e.Prior.HandoffID = h.HandoffID
 		}
 	}
-	return nil
+	return e, nil
 }
 
 func beginOf(run *runevents.Run) (begin machine.Begin) {
@@ -365,11 +338,6 @@ func beginOf(run *runevents.Run) (begin machine.Begin) {
 		case runevents.RunStarted:
 			if run.FirstSeq > 1 {
 				begin.Start = machine.StartWaited
-			}
-		case runevents.SignalAccepted:
-			if said, err := machine.SignalIn(run); err == nil {
-				begin.Retry = &machine.Retry{RunID: said.RunID, ActorID: said.ActorID,
-					Reason: said.Reason}
 			}
 		}
 	}

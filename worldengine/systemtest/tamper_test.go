@@ -303,14 +303,16 @@ func requireTampered(t *testing.T, log logMessages, special map[string]tampering
 // FsckLog checks messages as the log of a world, as Run does, and counts them. Nothing leaves the
 // log meanwhile.
 func FsckLog(world string, log []*jetstream.RawStreamMsg) ([]fsck.Finding, fsck.Counts, int) {
-	var counts fsck.Counts
-	var found []fsck.Finding
-	l := fsck.NewLogCheck(world, &counts)
+	var all []fsck.Finding
+	l := fsck.NewLogCheck(world, func(seq uint64) (*jetstream.RawStreamMsg, error) {
+		i := slices.IndexFunc(log, func(m *jetstream.RawStreamMsg) bool { return m.Sequence == seq })
+		return log[i], nil
+	})
 	for _, raw := range log {
-		v := l.Check(raw)
-		found = append(append(found, v.Own...), v.History...)
+		found, _ := l.Check(raw) // the function above returns no error
+		all = append(all, found...)
 	}
-	return found, counts, len(l.Runs)
+	return all, l.Counts, len(l.Runs)
 }
 
 // forge stores a message in the log like an engine, guarded by its subject's last one, but with any
