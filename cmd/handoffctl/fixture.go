@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -387,9 +386,9 @@ func (c *recordCommand) runIDs(
 	case c.RunID != "":
 		return []string{c.RunID}, nil
 	}
-	all, err := listRuns(ctx, server, messages.RunList{TownID: c.Town, Order: "oldest"}, math.MaxInt)
-	for i := range all.Runs {
-		ids = append(ids, all.Runs[i].RunID)
+	all, err := first(server.Runs(ctx, messages.RunList{TownID: c.Town, Order: "oldest"}), 0)
+	for i := range all {
+		ids = append(ids, all[i].RunID)
 	}
 	return ids, err
 }
@@ -399,21 +398,19 @@ func (c *recordCommand) runIDs(
 func (c *recordCommand) newRunIDs(
 	ctx context.Context, server *client.Client,
 ) (ids []string, err error) {
-	request, page := messages.EventListRequest{TownID: c.Town}, messages.EventListReply{}
-	if _, err := server.Ask(ctx, wire.EventList, request, &page); err != nil {
+	end, err := server.EventList(ctx, messages.EventListRequest{TownID: c.Town})
+	if err != nil {
 		return nil, err
 	}
 	_ = backoff.Sleep(ctx, c.For)
-	ctx = context.WithoutCancel(ctx)
-	for seen := map[string]bool{"": true}; request.After != page.Cursor; {
-		request.After, page = page.Cursor, messages.EventListReply{}
-		if _, err := server.Ask(ctx, wire.EventList, request, &page); err != nil {
+	news := client.Follow{TownID: c.Town, After: end.Cursor, Idle: time.Millisecond}
+	seen := map[string]bool{"": true}
+	for commit, err := range server.Commits(context.WithoutCancel(ctx), news) {
+		if _, lost := errors.AsType[*client.LossError](err); err != nil && !lost {
 			return nil, err
 		}
-		for i := range page.Commits {
-			if id := page.Commits[i].RunID; !seen[id] && cmp.Or(c.RunID, id) == id {
-				seen[id], ids = true, append(ids, id)
-			}
+		if id := commit.RunID; !seen[id] && cmp.Or(c.RunID, id) == id {
+			seen[id], ids = true, append(ids, id)
 		}
 	}
 	return ids, nil

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -17,7 +16,6 @@ import (
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 // watchCommand shows run events, or alerts, as they come.
@@ -73,73 +71,35 @@ func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
 	}
 	server := a.client(nc)
 	// A world that nobody serves is an error now, and an interruption later.
-	var end messages.EventListReply
-	_, err = server.Ask(ctx, wire.EventList, messages.EventListRequest{TownID: c.Town}, &end)
+	end, err := server.EventList(ctx, messages.EventListRequest{TownID: c.Town})
 	if err != nil {
 		return err
 	}
-	follow := client.Follow{TownID: c.Town, After: end.Cursor}
+	follow := client.Follow{TownID: c.Town, After: end.Cursor, Idle: c.Idle}
 	if c.Since > 0 {
 		follow.After, follow.From = "", time.Now().Add(-c.Since)
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	idle := c.untilIdle(ctx, server, follow.After, stop)
 	shown := 0
-	for commit, err := range server.Commits(ctx, follow) {
-		idle(commit.Cursor)
-		if lost, ok := errors.AsType[*client.LossError](err); ok {
-			fmt.Fprintln(a.err, "handoffctl:", sentence(lost))
-			continue
+	for busy := true; busy; {
+		for commit, err := range server.Commits(ctx, follow) {
+			if lost, ok := errors.AsType[*client.LossError](err); ok {
+				follow.After = lost.Cursor
+				fmt.Fprintln(a.err, "handoffctl:", sentence(lost))
+				continue
+			}
+			if err == nil {
+				follow.After = commit.Cursor
+				err = c.show(ctx, a, server, &commit, &shown)
+			}
+			if err != nil || c.MaxCount > 0 && shown >= c.MaxCount {
+				return err
+			}
 		}
-		if err == nil {
-			err = c.show(ctx, a, server, &commit, &shown)
-		}
-		if err != nil || c.MaxCount > 0 && shown >= c.MaxCount {
-			return err
-		}
+		// If the user may not ask, only the silence counts.
+		control, _ := server.Control(ctx, c.Town)
+		busy = control.Applying > 0
 	}
 	return nil
-}
-
-// silences is the factor of --until-idle before a watch has seen its first commit.
-const silences = 10
-
-// untilIdle calls stop when no commit was seen for --until-idle, the log has no later commit, and
-// no command is being applied. The caller reports each commit by calling seen.
-func (c *watchCommand) untilIdle(
-	ctx context.Context, server *client.Client, cursor string, stop func(),
-) (seen func(cursor string)) {
-	if c.Idle <= 0 {
-		return func(string) {}
-	}
-	var last atomic.Value
-	last.Store(cursor)
-	silence := c.Idle
-	if cursor == "" {
-		silence *= silences
-	}
-	var timer *time.Timer
-	timer = time.AfterFunc(time.Hour, func() {
-		// If the user may not ask, only the silence counts.
-		var next messages.EventListReply
-		if cursor := last.Load().(string); cursor != "" {
-			_, _ = server.Ask(ctx, wire.EventList, messages.EventListRequest{
-				After: cursor, TownID: c.Town, Limit: 1}, &next)
-		}
-		var r messages.Control
-		_, _ = server.Ask(ctx, wire.ControlGet, messages.Signal{TownID: c.Town}, &r)
-		if len(next.Commits) == 0 && r.Applying == 0 {
-			stop()
-		} else if ctx.Err() == nil {
-			timer.Reset(c.Idle)
-		}
-	})
-	timer.Reset(silence)
-	return func(cursor string) {
-		last.Store(cursor)
-		timer.Reset(c.Idle)
-	}
 }
 
 // show shows the wanted events of a commit, up to MaxCount, or a change of a town without events.

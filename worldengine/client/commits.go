@@ -28,6 +28,8 @@ type Follow struct {
 	// zero too, it begins with the next commit. Clocks of servers may differ, so From is not exact.
 	After string
 	From  time.Time
+	// Idle, unless 0, makes Commits end when the log has had no further commit for this time.
+	Idle time.Duration
 	// RunID makes Events follow one run to its end, from the event after the runSeq AfterSeq. After
 	// and From are then ignored. TownID, if known, saves reading the commits of other towns.
 	RunID    string
@@ -74,7 +76,7 @@ var errStopped = errors.New("client: the iteration was stopped")
 // at its own pace.
 func (c *Client) Commits(ctx context.Context, follow Follow) iter.Seq2[messages.Commit, error] {
 	return func(yield func(messages.Commit, error) bool) {
-		f := follower{client: c, ctx: ctx, town: follow.TownID}
+		f := follower{client: c, ctx: ctx, town: follow.TownID, idle: follow.Idle}
 		more, err := true, f.begin(&follow)
 		for err == nil && more {
 			more, err = f.page(yield)
@@ -89,9 +91,11 @@ type follower struct {
 	client *Client
 	ctx    context.Context
 	town   string
+	idle   time.Duration // see Follow
 
-	after string    // the cursor
-	at    time.Time // when the last commit was persisted; zero before the first
+	after string        // the cursor
+	at    time.Time     // when the last commit was persisted; zero before the first
+	quiet time.Duration // how long no commit has come
 }
 
 // begin sets the cursor of the commit before the first one.
@@ -110,11 +114,16 @@ func (f *follower) begin(follow *Follow) (err error) {
 }
 
 // page waits for the next page of commits and yields them. It returns false if the iteration was
-// stopped. If the log ends before the cursor, page goes back to the time of the last yielded
-// commit, or to the oldest commit if there is none.
+// stopped or is idle. If the log ends before the cursor, page goes back to the time of the last
+// yielded commit, or to the oldest commit if there is none.
 func (f *follower) page(yield func(messages.Commit, error) bool) (more bool, err error) {
+	wait := pollWait
+	if f.idle > 0 {
+		wait = min(wait, f.idle-f.quiet)
+	}
+	asked := time.Now()
 	page, err := f.ask(messages.EventListRequest{After: f.after, TownID: f.town,
-		Limit: pageOfCommits, WaitMs: pollWait.Milliseconds()})
+		Limit: pageOfCommits, WaitMs: wait.Milliseconds()})
 	if IsCode(err, wire.CodeInvalidCursor) {
 		lost := &LossError{After: f.after, Err: err}
 		if f.after, err = f.seek(f.at); err != nil {
@@ -142,7 +151,11 @@ func (f *follower) page(yield func(messages.Commit, error) bool) (more bool, err
 		}
 	}
 	f.after = page.Cursor
-	return true, nil
+	f.quiet += time.Since(asked)
+	if len(page.Commits) > 0 || page.Gap {
+		f.quiet = 0
+	}
+	return f.idle == 0 || f.quiet < f.idle, nil
 }
 
 // seek returns the cursor before the first commit that was persisted at a time or later. It assumes

@@ -90,6 +90,21 @@ func TestCommits_ServerAway(t *testing.T) {
 	}
 }
 
+// Following ends when no commit has come for a time, or for no time at the end of the log.
+func TestCommits_Idle(t *testing.T) {
+	c := start(t)
+	serveCommits(t, c, commits("1", "", commitJSON(1, "first")),
+		commits("2", "", commitJSON(2, "second")), commits("2", ""))
+	for _, idle := range []time.Duration{20 * time.Millisecond, 1} {
+		cursor := ""
+		for commit, err := range c.Commits(t.Context(), Follow{After: "0", Idle: idle}) {
+			require.NoError(t, err)
+			cursor = commit.Cursor
+		}
+		require.Contains(t, []string{"2", ""}, cursor, "the second time nothing comes")
+	}
+}
+
 // Each loss is yielded, and the next commits follow.
 func TestEvents_Losses(t *testing.T) {
 	c := start(t)
