@@ -175,10 +175,8 @@ func absenceOf(of *messages.AbsentPlugin) string {
 
 func (a *app) writeServers(t table, s *messages.WorldReport) {
 	t.row("waiting", counted.Of(s.Waiting, "request"))
-	versions := map[string]bool{}
 	for i := range s.Servers {
 		server := &s.Servers[i]
-		versions[server.Version] = true
 		role := "stands by"
 		if server.Writer {
 			role = "writes"
@@ -188,10 +186,6 @@ func (a *app) writeServers(t table, s *messages.WorldReport) {
 		if stats := server.Stats; stats != nil {
 			a.writeStanding(t, s, stats)
 		}
-	}
-	if len(versions) > 1 {
-		t.row("versions",
-			a.coloured(strings.Join(slices.Sorted(maps.Keys(versions)), " and "), warn))
 	}
 	t.row("dead letters", s.DeadLetters)
 	t.row("disk", storage.Size(s.StreamBytes)+" in the streams of the world, before compression")
@@ -233,11 +227,10 @@ func (a *app) writeAlerts(t table, alerts *messages.OpenAlerts, problems []strin
 		open += fmt.Sprintf(", and %d acknowledged", n)
 	}
 	t.row("alerts", open)
+	known := "\n" + strings.Join(problems, "\n")
 	for i := range alerts.Newest {
 		alert := &alerts.Newest[i]
-		if slices.ContainsFunc(problems, func(problem string) bool {
-			return strings.HasPrefix(problem, fmt.Sprintf("alert %d, ", alert.Seq))
-		}) {
+		if strings.Contains(known, fmt.Sprintf("\nalert %d, ", alert.Seq)) {
 			continue
 		}
 		t.row("alert", a.coloured(fmt.Sprintf("%d %s %s %s: %s", alert.Seq, show(alert.At),
