@@ -154,8 +154,9 @@ func hintOf(code string, err error) string {
 	case code == "NO_RESPONDERS":
 		return "--world and --server say which world is asked, and where"
 	case code == "TIMEOUT":
-		return "--timeout gives it more time; a change of a town waits while a game applies the " +
-			"command of a run, which handoffctl town get names and handoffctl run cancel ends"
+		return "--timeout gives it more time, and to send a handoff again is safe; a change of a town " +
+			"waits while a game applies the command of a run, which handoffctl town get names and " +
+			"handoffctl run cancel ends"
 	}
 	return ""
 }

@@ -329,15 +329,6 @@ func TestErrors_TroubleOfTheServer(t *testing.T) {
 	}
 }
 
-func TestNew_WrongHash(t *testing.T) {
-	c := faked(t, map[string]string{
-		"town.get": `{"townId": "x", "snapshotHash": "beef", "snapshot": ` +
-			string(newTown(t, "x", 1)) + `}`,
-	})
-	c.fails(exitUnavailable, "the server's snapshotHash is not the hash of its snapshot: "+
-		"beef, not ", "new", "x", "talk", "casual")
-}
-
 func TestTownList_GoesRound(t *testing.T) {
 	c := faked(t, map[string]string{"town.list": `{"towns": [], "next": "a"}`})
 	c.fails(exitUnavailable, `the list comes back to "a" after "a"`, "town", "list")

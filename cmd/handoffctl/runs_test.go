@@ -123,23 +123,6 @@ func TestSend_Traceparent(t *testing.T) {
 	assert.Equal(t, []string{parent}, msg.Header["traceparent"])
 }
 
-// If no reply comes, send says how to find the result of the handoff.
-func TestSend_NoReply(t *testing.T) {
-	c := faked(t, nil)
-	nc := c.connect()
-	_, err := nc.Subscribe(wire.Subject("main", wire.Handoff), func(*nats.Msg) {})
-	require.NoError(t, err)
-	require.NoError(t, nc.Flush())
-	made := string(talk(t, newTown(t, "north", 1)))
-	key := decode[struct {
-		Key string `json:"idempotencyKey"`
-	}](t, made).Key
-	got := c.pipe(made, "send", "-", "--timeout", "30ms")
-	assert.Equal(t, exitUnavailable, got.status)
-	assert.Contains(t, got.err, "\n  hint: send it again, which is safe, or ask: handoffctl "+
-		"result get "+key+" --town north\n")
-}
-
 // Lists, watch and run get name the producer that began a run or appended an event. Its run is no
 // signal and no handoff, whatever its events claim.
 func TestRun_Appended(t *testing.T) {
