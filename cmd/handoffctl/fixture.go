@@ -77,45 +77,33 @@ type fixture struct {
 	done        *replayed      // nil until it is replayed
 }
 
-// loadFixtures reads the fixtures of files. There is one fixture at least.
-func loadFixtures(a *app, files []string) ([]fixture, error) {
-	var all []fixture
+// loadFixtures reads the fixtures of files, of which each has an array of fixtures, or one after
+// another as JSON Lines have them. There is one fixture at least.
+func loadFixtures(a *app, files []string) (all []fixture, err error) {
 	for _, file := range files {
 		data, err := a.read(file)
 		if err != nil {
 			return nil, err
 		}
-		found, err := parseFixtures(file, data)
+		elements, many, err := elementsOf(data)
 		if err != nil {
-			return nil, err
+			return nil, usagef("%s is not JSON: %s", file, sentence(err))
 		}
-		all = append(all, found...)
+		for i, element := range elements {
+			f := fixture{file: file, label: file, element: element}
+			if many {
+				f.label = fmt.Sprintf("%s#%d", file, i)
+			}
+			if err := f.parse(); err != nil {
+				return nil, err
+			}
+			all = append(all, f)
+		}
 	}
 	if len(all) == 0 {
 		return nil, usagef("there is no fixture in %s", strings.Join(files, ", "))
 	}
 	return all, nil
-}
-
-// parseFixtures reads a file: an array of elements, or one element after another, as JSON Lines
-// have them.
-func parseFixtures(file string, data []byte) ([]fixture, error) {
-	elements, many, err := elementsOf(data)
-	if err != nil {
-		return nil, usagef("%s is not JSON: %s", file, sentence(err))
-	}
-	fixtures := make([]fixture, len(elements))
-	for i, element := range elements {
-		f := &fixtures[i]
-		*f = fixture{file: file, label: file, element: element}
-		if many {
-			f.label = fmt.Sprintf("%s#%d", file, i)
-		}
-		if err := f.parse(); err != nil {
-			return nil, err
-		}
-	}
-	return fixtures, nil
 }
 
 // parse reads the element: {handoff, snapshot?, expect?, name?, comment?}, or a handoff by itself.
@@ -204,7 +192,9 @@ func (f *fixture) judge(answered *expectation, got string, details []string) *re
 	r.changes = f.Expect.changes(r.met)
 	if answered.Error == "" {
 		r.outcome, r.unchecked = string(answered.Status), !f.Expect.compares()
-		details = resultDifferences(r.changes)
+		if f.Expect.comparesResult() {
+			details = linesOfChanges(r.changes)
+		}
 	}
 	if !r.unchecked && len(r.changes) > 0 {
 		r.failure = &mismatch{f.label, f.Expect.String(), got, details}
@@ -215,27 +205,21 @@ func (f *fixture) judge(answered *expectation, got string, details []string) *re
 // meeting returns an expectation that an answer meets. It has the result's members that e has or,
 // if e has none, those that handoffctl record writes.
 func (e *expectation) meeting(answered *expectation) *expectation {
-	wanted := *answered
-	if answered.Error != "" {
-		return &wanted
+	met := *answered
+	if answered.Error == "" && e.comparesResult() {
+		met.Status, met.ReasonCode = ifExpected(e.Status, met.Status), ifExpected(e.ReasonCode, met.ReasonCode)
+		met.ResultBytes = ifExpected(e.ResultBytes, met.ResultBytes)
 	}
-	if !e.comparesResult() {
-		wanted.Result = nil
-		return &wanted
+	met.Result = ifExpected(e.Result, met.Result)
+	return &met
+}
+
+// ifExpected returns the answered value if some value is expected, else none.
+func ifExpected[T ~string | ~[]byte](expected, answered T) (none T) {
+	if len(expected) == 0 {
+		return none
 	}
-	if e.Status == "" {
-		wanted.Status = ""
-	}
-	if e.ReasonCode == "" {
-		wanted.ReasonCode = ""
-	}
-	if e.Result == nil {
-		wanted.Result = nil
-	}
-	if e.ResultBytes == "" {
-		wanted.ResultBytes = ""
-	}
-	return &wanted
+	return answered
 }
 
 // changes returns the differences of two expectations. The bytes of a result are compared as JSON,
@@ -264,12 +248,7 @@ func (e *expectation) tree(parse bool) any {
 
 // String lists the expectations.
 func (e *expectation) String() string {
-	var parts []string
-	for _, part := range []string{string(e.Status), string(e.ReasonCode)} {
-		if part != "" {
-			parts = append(parts, part)
-		}
-	}
+	parts := strings.Fields(string(e.Status) + " " + string(e.ReasonCode))
 	if e.Result != nil {
 		parts = append(parts, "the result given")
 	}
@@ -282,30 +261,17 @@ func (e *expectation) String() string {
 	return cmp.Or(strings.Join(parts, " "), "a result")
 }
 
-// maxDifferences bounds how many differences of one result are printed.
-const maxDifferences = 8
-
-// resultDifferences describes the changes that are in the result of an expectation.
-func resultDifferences(changes []handoff.Difference) (found []string) {
+// linesOfChanges returns a line for each old and each new value.
+func linesOfChanges(changes []handoff.Difference) (lines []string) {
 	for _, c := range changes {
-		path, inResult := strings.CutPrefix(c.Path, "/resultBytes")
-		if !inResult {
-			path, inResult = strings.CutPrefix(c.Path, "/result")
+		if c.Before != nil {
+			lines = append(lines, "- "+c.Path+": "+string(c.Before))
 		}
-		switch {
-		case !inResult, path == "" && c.Before == nil: // no part of a result is expected
-		case c.Path == "/resultBytes" && c.After.Kind() == '"':
-			found = append(found, "the bytes of the result: the same values, written in another way")
-		default:
-			found = append(found, fmt.Sprintf("%s: expected %s, got %s", orWhole(path),
-				orNone(c.Before), orNone(c.After)))
+		if c.After != nil {
+			lines = append(lines, "+ "+c.Path+": "+string(c.After))
 		}
 	}
-	if len(found) > maxDifferences {
-		found = append(found[:maxDifferences],
-			fmt.Sprintf("and %d more", len(found)-maxDifferences))
-	}
-	return found
+	return lines
 }
 
 // orNone names a value that may be missing.

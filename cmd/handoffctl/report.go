@@ -224,16 +224,7 @@ func updateFixtures(fixtures []fixture) ([]update, error) {
 		if r.met == nil || r.failure == nil && !r.unchecked {
 			continue
 		}
-		var text strings.Builder
-		for _, d := range r.changes {
-			if d.Before != nil {
-				fmt.Fprintf(&text, "- %s: %s\n", d.Path, d.Before)
-			}
-			if d.After != nil {
-				fmt.Fprintf(&text, "+ %s: %s\n", d.Path, d.After)
-			}
-		}
-		all = append(all, update{f.label, text.String()})
+		all = append(all, update{f.label, strings.Join(linesOfChanges(r.changes), "\n") + "\n"})
 		f.Expect, r.updated, changed[f.file] = *r.met, true, true
 	}
 	for _, file := range slices.Sorted(maps.Keys(changed)) {
