@@ -267,7 +267,7 @@ func requireFound(t *testing.T, o *oracleRows, ix *Index) {
 	}
 	for i := -1; i < 40; i++ {
 		id := fmt.Sprintf("run-%d", i)
-		run, found := ix.Run(id)
+		run, found := ix.Run(id, 0)
 		require.Equal(t, o.ofRun(id), run)
 		require.Equal(t, len(run.Rows) > 0, found)
 		last := uint32(0)
@@ -282,7 +282,7 @@ func requireFound(t *testing.T, o *oracleRows, ix *Index) {
 			require.Equal(t, o.waiting(before), ix.Waiting(before))
 		}
 	}
-	_, found := ix.Run("")
+	_, found := ix.Run("", 0)
 	require.False(t, found)
 	_, found = ix.Accepted("", "")
 	require.False(t, found)

@@ -35,24 +35,24 @@ func (ix *Index) Accepted(townToken, key string) (seq uint64, found bool) {
 	return ix.s.row(n).Seq, true
 }
 
-// Run has the rows of a run, ascending. Town is its town's token, "" if no row has one.
+// Run has rows of a run, ascending. Town is their town's token, "" if no row has one.
 type Run struct {
 	Town string
 	Rows []Row
 }
 
-// Run returns a run, and whether the run has rows.
-func (ix *Index) Run(runID string) (Run, bool) {
+// Run returns a run with its rows after a sequence, and whether there are any.
+func (ix *Index) Run(runID string, after uint64) (Run, bool) {
 	hash := fingerprint(runID)
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
-	run := ix.s.viewRun(ix.s.run(hash))
+	run := ix.s.viewRun(ix.s.run(hash), after)
 	return run, len(run.Rows) > 0
 }
 
-// viewRun returns the rows of the run with a number; none for 0.
-func (s *state) viewRun(n uint32) (run Run) {
-	for _, r := range s.rows(s.runs[n].last, func(r *row) uint32 { return r.prevRun }) {
+// viewRun returns the rows, after a sequence, of the run with a number; none for 0.
+func (s *state) viewRun(n uint32, after uint64) (run Run) {
+	for _, r := range s.rows(s.runs[n].last, after, func(r *row) uint32 { return r.prevRun }) {
 		row := s.view(r)
 		run.Town, run.Rows = cmp.Or(run.Town, row.Town), append(run.Rows, row)
 	}

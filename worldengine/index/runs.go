@@ -66,7 +66,7 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 		first := search.first(r.run)
 		page.Next, page.Looked, page.To = r.Seq, page.Looked+1, instant(first.At)
 		if search.passes(r) {
-			page.Runs = append(page.Runs, search.viewRun(r.run))
+			page.Runs = append(page.Runs, search.viewRun(r.run, 0))
 			page.Places = append(page.Places, r.Seq)
 		}
 	}
@@ -125,8 +125,9 @@ func (s *search) rowsBehind(after uint64) iter.Seq[*row] {
 
 func (s *search) rowsOfTown(town uint32, after uint64, yield func(*row) bool) {
 	if s.filter.Oldest {
-		for _, r := range s.rows(s.towns[town].last, func(r *row) uint32 { return r.prevTown }) {
-			if r.Seq > after && !yield(r) {
+		prev := func(r *row) uint32 { return r.prevTown }
+		for _, r := range s.rows(s.towns[town].last, after, prev) {
+			if !yield(r) {
 				return
 			}
 		}

@@ -219,10 +219,11 @@ func instant(at int64) time.Time {
 	return time.UnixMilli(at).UTC()
 }
 
-// rows returns the rows of a chain, ascending; prev returns the number of the row before a row.
-func (s *state) rows(last uint32, prev func(*row) uint32) []*row {
+// rows returns the rows of a chain after a sequence, ascending; prev returns the number of the row
+// before a row.
+func (s *state) rows(last uint32, after uint64, prev func(*row) uint32) []*row {
 	var rows []*row
-	for n := last; n != 0; n = prev(s.row(n)) {
+	for n := last; n != 0 && s.row(n).Seq > after; n = prev(s.row(n)) {
 		rows = append(rows, s.row(n))
 	}
 	slices.Reverse(rows)

@@ -72,59 +72,45 @@ func (s *Store) Submit(
 
 const appendingTimeout = 10 * time.Second
 
-// append decides about writes by this writer's knowledge of their run, and stores the new ones,
-// guarded by the run's last message in the log. It is called in the run's turn.
-//
-// The knowledge may be behind the log, so a refusal counts only if the run has just been read. A
-// duplicate always counts: a persisted event does not change.
+// append decides about writes, and stores the new ones, guarded by the last message on the run's
+// subject. It is called in the run's turn. A run that lost a race is read anew from its beginning,
+// since the log may also have lost the run's last message.
 func (s *Store) append(
 	ctx context.Context, from Sender, townID string, writes []runevents.Write,
 ) (appended []runevents.Appended, err error) {
 	ctx, cancel := context.WithTimeout(ctx, appendingTimeout)
 	defer cancel()
-	run, fresh, err := s.known(ctx, writes[0].RunID)
-	if err != nil {
-		return nil, err
-	}
 	err = s.log.Retry(ctx, func() error {
+		run, err := s.known(ctx, writes[0].RunID)
+		if err != nil {
+			return err
+		}
 		plan, err := s.plan(run, from, townID, writes)
-		if err != nil && fresh {
+		if err != nil {
 			s.cache.keep(run)
 			return err
 		}
-		if err == nil {
-			plan.Run.AppendedBy = from.Name
-			if appended, err = s.store(ctx, run, townID, &plan); err == nil {
-				s.cache.keep(run)
-				return nil
-			}
-			if !errors.Is(err, commitlog.ErrLostRace) {
-				return err
-			}
+		plan.Run.AppendedBy = from.Name
+		if appended, err = s.store(ctx, run, townID, &plan); err == nil {
+			s.cache.keep(run)
 		}
-		if run, err = s.refreshRun(ctx, run); err != nil {
-			return err
-		}
-		fresh = true
-		return commitlog.ErrLostRace
+		return err
 	})
 	return appended, err
 }
 
-// known returns a run, and whether it has just been read from the log. It reads the run if the
-// cache lacks it, or if the engine has not ended it.
-func (s *Store) known(ctx context.Context, runID string) (run *knownRun, fresh bool, err error) {
-	if run = s.cache.take(runID); run == nil {
+// known returns a run as the log has it. It reads only the records that the cache lacks.
+func (s *Store) known(ctx context.Context, runID string) (*knownRun, error) {
+	run := s.cache.take(runID)
+	if run == nil {
 		run = s.newKnownRun(runID)
-	} else if !run.state.Open() {
-		return run, false, nil
 	}
-	return run, true, s.readRun(ctx, run)
+	return run, s.readRun(ctx, run)
 }
 
 func (s *Store) newKnownRun(runID string) *knownRun {
 	return &knownRun{
-		runID: runID, epoch: s.cache.now(),
+		runID: runID, epoch: s.cache.epoch.Load(),
 		state: runevents.NewRunState(runID, s.config.Appends),
 	}
 }
@@ -180,13 +166,10 @@ func (s *Store) readRun(ctx context.Context, run *knownRun) error {
 	if _, err := s.index.Sync(ctx); err != nil {
 		return err
 	}
-	found, _ := s.index.Run(run.runID)
+	found, _ := s.index.Run(run.runID, run.read)
 	begun := run.last > 0
 	for i := range found.Rows {
 		row := &found.Rows[i]
-		if row.Seq <= run.read {
-			continue
-		}
 		rec, at, err := s.record(ctx, row)
 		if errors.Is(err, ErrUnknownRun) { // expired
 			run.cut = true
@@ -204,16 +187,4 @@ func (s *Store) readRun(ctx context.Context, run *knownRun) error {
 		}
 	}
 	return nil
-}
-
-// refreshRun reads the events that other writers have appended to a run meanwhile. A run whose last
-// message the log has lost is read anew.
-func (s *Store) refreshRun(ctx context.Context, run *knownRun) (*knownRun, error) {
-	before := run.guard
-	err := s.readRun(ctx, run)
-	if err == nil && run.guard == before && !run.state.Open() {
-		run = s.newKnownRun(run.runID)
-		err = s.readRun(ctx, run)
-	}
-	return run, err
 }

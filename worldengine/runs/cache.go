@@ -3,6 +3,7 @@ package runs
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"worldengine/runevents"
@@ -51,17 +52,17 @@ func (s *Store) take(
 	return nil
 }
 
-// maxCachedEvents bounds the memory of the cache, at some 400 bytes an event; runs beyond it are
-// read again. The run that was appended to last is kept whatever its size.
+// maxCachedEvents bounds the memory of the cache, at some 400 bytes an event. A cache that exceeds
+// it forgets all runs but the last one.
 const maxCachedEvents = 100_000
 
-// runCache keeps the runs that were appended to last. The caller that takes a run has it alone. A
+// runCache keeps the runs that were appended to lately. The caller that takes a run has it alone. A
 // runCache is safe for concurrent use.
 type runCache struct {
 	mu     sync.Mutex
 	known  map[string]*knownRun
 	events int
-	epoch  uint64
+	epoch  atomic.Uint64 // number of calls of clear; set with the lock
 }
 
 // take returns the run, or nil, and forgets it.
@@ -69,7 +70,10 @@ func (c *runCache) take(runID string) *knownRun {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	run := c.known[runID]
-	c.drop(run)
+	if run != nil {
+		delete(c.known, runID)
+		c.events -= run.weight()
+	}
 	return run
 }
 
@@ -77,45 +81,22 @@ func (c *runCache) take(runID string) *knownRun {
 func (c *runCache) keep(run *knownRun) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if run.epoch != c.epoch {
+	if run.epoch != c.epoch.Load() {
 		return
 	}
-	if c.known == nil {
-		c.known = map[string]*knownRun{}
+	if c.events += run.weight(); c.known == nil || c.events > maxCachedEvents {
+		c.known, c.events = map[string]*knownRun{}, run.weight()
 	}
 	c.known[run.runID] = run
-	c.events += run.weight()
-	for _, other := range c.known {
-		if c.events <= maxCachedEvents {
-			break
-		}
-		if other != run { // it may exceed the bound by itself
-			c.drop(other)
-		}
-	}
-}
-
-// drop forgets run, which may be nil. The caller holds the lock.
-func (c *runCache) drop(run *knownRun) {
-	if run != nil {
-		delete(c.known, run.runID)
-		c.events -= run.weight()
-	}
 }
 
 // weight is the number of a run's events, plus ten for the run itself.
 func (r *knownRun) weight() int { return r.state.Len() + 10 }
 
-// now returns the epoch of runs that are loaded from now on.
-func (c *runCache) now() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.epoch
-}
-
 // clear forgets every run; keep then ignores the runs that are taken now.
 func (c *runCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.known, c.events, c.epoch = nil, 0, c.epoch+1
+	c.known, c.events = nil, 0
+	c.epoch.Add(1)
 }

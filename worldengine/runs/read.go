@@ -195,14 +195,14 @@ func (s *Store) record(
 
 // find returns a run from the index. Unless the run has ended, the index follows the log first.
 func (s *Store) find(ctx context.Context, runID string) (index.Run, error) {
-	run, found := s.index.Run(runID)
+	run, found := s.index.Run(runID, 0)
 	if found && run.Status().Terminal() {
 		return run, nil
 	}
 	if _, err := s.index.Sync(ctx); err != nil {
 		return index.Run{}, err
 	}
-	if run, found = s.index.Run(runID); !found {
+	if run, found = s.index.Run(runID, 0); !found {
 		return index.Run{}, ErrUnknownRun
 	}
 	return run, nil
