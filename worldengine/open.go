@@ -142,7 +142,7 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	e.queue = newQueue(ctx, c)
 	e.assemble(ctx, game.Pause{Seq: seq, By: paused}, e.alerts)
 	e.raiseLost()
-	e.follow(js, nc, followers)
+	e.follow(nc, followers)
 	e.alerts.Start()
 	work := []func(context.Context){
 		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.games.Watch, e.watchStorage,
@@ -165,12 +165,12 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 }
 
 // follow makes the feed. The feed and the index then follow the commits of this engine.
-func (e *Engine) follow(js jetstream.JetStream, nc, followers *nats.Conn) {
+func (e *Engine) follow(nc, followers *nats.Conn) {
 	e.log.Known.Connection = func() uint64 {
 		return nc.Stats().Reconnects + followers.Stats().Reconnects
 	}
 	e.feed = feed.New(feed.Config{
-		Log: e.log, JetStream: js, Index: e.index, Publish: followers.Publish,
+		Log: e.log, Index: e.index, Publish: followers.Publish,
 		Logger: e.config.Logger, Listening: e.config.Listening,
 		Damaged: func(seq uint64, err error) {
 			alert := alerts.CommitDamaged.About(alerts.About{}, "{sequence}",

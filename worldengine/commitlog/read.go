@@ -196,7 +196,7 @@ func Delivered(msg jetstream.Msg) (*jetstream.RawStreamMsg, uint64, error) {
 	}
 	return &jetstream.RawStreamMsg{
 		Subject: msg.Subject(), Sequence: meta.Sequence.Stream, Header: msg.Headers(),
-		Data: msg.Data(), Time: meta.Timestamp,
+		Data: msg.Data(), Time: meta.Timestamp.UTC(),
 	}, meta.Sequence.Consumer, nil
 }
 

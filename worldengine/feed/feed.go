@@ -25,10 +25,8 @@ const (
 
 // Config configures a Feed. Every member but Listening must be set.
 type Config struct {
-	// Log is the log, and JetStream reads it in bulk. Index is the index of the log.
-	Log       *commitlog.Log
-	JetStream jetstream.JetStream
-	Index     *index.Index
+	Log   *commitlog.Log
+	Index *index.Index // of the log
 	// Publish publishes a live message. It must not block.
 	Publish func(subject string, data []byte) error
 	// Listening reports whether a subject of live messages has a listener. If it is nil, all live

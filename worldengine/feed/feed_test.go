@@ -49,7 +49,7 @@ func newWorld(t *testing.T, publish func(string, []byte) error) *world {
 // open returns another feed of the log.
 func (w *world) open(x *index.Index, publish func(string, []byte) error) *feed.Feed {
 	return feed.New(feed.Config{
-		Log: w.log, JetStream: logtest.JetStream(w.log), Index: x, Publish: publish,
+		Log: w.log, Index: x, Publish: publish,
 		Damaged: func(seq uint64, _ error) { w.damaged = append(w.damaged, seq) },
 		Logger:  slog.New(slog.DiscardHandler),
 	})
@@ -174,7 +174,7 @@ func BenchmarkRead_OfATown(b *testing.B) {
 	<-js.PublishAsyncComplete()
 	_, err := x.Sync(b.Context())
 	require.NoError(b, err)
-	f := feed.New(feed.Config{Log: log, JetStream: js, Index: x})
+	f := feed.New(feed.Config{Log: log, Index: x})
 	for b.Loop() {
 		commits := 0
 		for q := (feed.Query{Limit: 100, Towns: []string{"town-7"}}); q.After < 20_000; {
