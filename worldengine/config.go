@@ -66,8 +66,7 @@ type Config struct {
 	GroupCommits bool `kong:"-"`
 	// Workers is how many towns are worked on at once; 256.
 	Workers int `kong:"-"`
-	// QueuePerTown is how many requests may wait for one town; 256. Nor may a town have more
-	// requests in hand than QueueTotal has free places.
+	// QueuePerTown is how many requests may wait for one town; 256.
 	QueuePerTown int `kong:"-"`
 	// QueueTotal is how many requests may be in hand altogether; 2,048. One town alone can fill
 	// QueuePerTown only if QueueTotal is at least twice as large.

@@ -30,8 +30,7 @@ var (
 // turns, since some need not wait for it. When all waiting tasks are held, the town is parked: it
 // takes no worker until Unpark, or for ParkLimit. Then each task has another turn.
 //
-// Each task has a slot until it is finished; Slots shares the slots between towns. A Queue is safe
-// for concurrent use.
+// A Queue is safe for concurrent use.
 type Queue struct {
 	config Config
 
@@ -40,7 +39,7 @@ type Queue struct {
 	idle    sync.Cond
 	towns   map[string]*townQueue
 	ready   []*townQueue // towns with work and no worker, first come first
-	slots   *Slots       // one for each task submitted and not finished
+	tasks   int          // that are submitted and not finished
 	closed  bool
 	workers sync.WaitGroup
 }
@@ -115,10 +114,7 @@ func (r run) Run(ctx context.Context, _ Turn) Result {
 
 // New returns a queue whose tasks get ctx. Drain ends its workers.
 func New(ctx context.Context, config Config) *Queue {
-	q := &Queue{
-		config: config, towns: map[string]*townQueue{},
-		slots: NewSlots(config.Total, config.Total), // SubmitTask bounds the tasks of one town
-	}
+	q := &Queue{config: config, towns: map[string]*townQueue{}}
 	q.work.L, q.idle.L = &q.mu, &q.mu
 	for range config.Workers {
 		q.workers.Go(func() { q.worker(ctx) })
@@ -139,12 +135,11 @@ func (q *Queue) SubmitTask(townID string, next Task) error {
 	if q.closed {
 		return ErrStopping
 	}
-	if t := q.towns[townID]; t != nil && len(t.tasks) >= q.config.PerTown {
+	waiting := q.towns[townID]
+	if q.tasks >= q.config.Total || waiting != nil && len(waiting.tasks) >= q.config.PerTown {
 		return ErrOverloaded
 	}
-	if q.slots.Take(townID) != Granted {
-		return ErrOverloaded
-	}
+	q.tasks++
 	t := q.town(townID)
 	t.tasks = append(t.tasks, task{Task: next, queued: t.keepsWaiting()})
 	q.take(t)
@@ -170,7 +165,7 @@ func (q *Queue) submitFirst(townID string, f func(ctx context.Context), upkeep b
 	if q.closed {
 		return ErrStopping
 	}
-	q.slots.Force(townID)
+	q.tasks++
 	t := q.town(townID)
 	for i := range t.tasks { // they wait for f now
 		t.tasks[i].queued = t.tasks[i].queued || !upkeep
@@ -265,7 +260,7 @@ func (q *Queue) worker(ctx context.Context) {
 	defer q.mu.Unlock()
 	for {
 		for len(q.ready) == 0 {
-			if q.closed && q.slots.Taken() == 0 {
+			if q.closed && q.tasks == 0 {
 				return
 			}
 			q.work.Wait()
@@ -283,7 +278,7 @@ func (q *Queue) worker(ctx context.Context) {
 			t.tasks = slices.Insert(t.tasks, t.held, next)
 			t.held++
 		} else {
-			q.slots.Release(t.town)
+			q.tasks--
 		}
 		q.goOn(t)
 	}
@@ -323,7 +318,7 @@ func (q *Queue) goOn(t *townQueue) {
 	default:
 		t.busy = false
 		delete(q.towns, t.town)
-		if q.slots.Taken() == 0 {
+		if q.tasks == 0 {
 			q.idle.Broadcast()
 			if q.closed {
 				q.work.Broadcast()
@@ -364,7 +359,7 @@ func (q *Queue) Drain(ctx context.Context) error {
 	defer stop()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.slots.Taken() > 0 {
+	for q.tasks > 0 {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -374,4 +369,8 @@ func (q *Queue) Drain(ctx context.Context) error {
 }
 
 // Depth returns the number of unfinished tasks.
-func (q *Queue) Depth() int { return q.slots.Taken() }
+func (q *Queue) Depth() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.tasks
+}

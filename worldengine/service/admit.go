@@ -10,7 +10,6 @@ import (
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
 
@@ -21,23 +20,20 @@ const requestBytes = 1 << 10
 // If the request does not fit, admit answers with 429. admit runs as requests arrive, one at a time
 // for each verb, so it reads no more of a request than peekID does.
 func (s *Service) admit(e *endpoint, in *incoming) {
-	town, load, refusal := e.slots.TakeBytes(s.subject(e, in))
-	if refusal != queue.Granted {
-		s.refuse(in, refusal, pauseFor(load))
+	town, now, why := e.slots.take(s.subject(e, in))
+	if why != granted {
+		s.refuse(in, why, pauseFor(now))
 		return
 	}
 	// A request of any size fits if it is the only one.
 	bytes := min(requestBytes+e.weight*int64(len(in.data)), s.held.bound)
 	if !s.held.take(bytes, e.reads) {
-		e.slots.Release(town)
-		s.refuse(in, noBytes, max(pauseFor(load), retryBytes))
+		e.slots.release(town)
+		s.refuse(in, noBytes, max(pauseFor(now), retryBytes))
 		return
 	}
 	in.slots, in.town, in.bytes = e.slots, town, bytes
-	if e.line != nil {
-		e.line.join(in)
-	}
-	e.work <- in
+	e.lane(town) <- in
 }
 
 // subject returns the town, run or key whose slots a request takes. It returns nothing if the
@@ -55,7 +51,7 @@ func (s *Service) subject(e *endpoint, in *incoming) []byte {
 // admitted, or was released before.
 func (s *Service) release(in *incoming) {
 	if in.slots != nil && in.released.CompareAndSwap(false, true) {
-		in.slots.Release(in.town)
+		in.slots.release(in.town)
 		s.held.give(in.bytes)
 	}
 }
@@ -93,15 +89,9 @@ func (h *held) give(bytes int64) {
 	h.requests.Add(-1)
 }
 
-// Reasons to answer a request with 429, beside the reasons of queue.Slots.
-const (
-	noBytes   = queue.AllFull + 1 + iota // the requests that are held take too much memory
-	queueFull                            // the engine's queue refused the request, after it was parsed
-)
-
-// reasons are the names of the reasons in statistics, for operators.
+// reasons are the names of the refusals in statistics, for operators.
 var reasons = [...]string{
-	queue.TownFull: "town", queue.AllFull: "world", noBytes: "bytes", queueFull: "queue",
+	townFull: "town", allFull: "world", noBytes: "bytes", queueFull: "queue",
 }
 
 // Overload returns how full the service is, and how many requests it has refused.
@@ -110,15 +100,15 @@ func (s *Service) Overload() messages.Overload {
 		Held: int(s.held.requests.Load()), HeldBytes: s.held.bytes.Load(),
 		Refused: map[string]int64{}, StrayReplies: s.stray.Load(),
 	}
-	for reason := queue.TownFull; reason <= queueFull; reason++ {
-		o.Refused[reasons[reason]] = s.refused[reason].Load()
+	for why := townFull; why <= queueFull; why++ {
+		o.Refused[reasons[why]] = s.refused[why].Load()
 	}
 	return o
 }
 
 // refuse counts a refusal, and answers with 429.
-func (s *Service) refuse(in *incoming, reason queue.Refusal, pause int) {
-	s.refused[reason].Add(1)
+func (s *Service) refuse(in *incoming, why refusal, pause int) {
+	s.refused[why].Add(1)
 	s.observe(in, wire.CodeOverloaded)
 	msg := overloaded[pause/pauseStep]
 	s.respond(in, &msg)
@@ -147,8 +137,8 @@ const (
 
 // pauseFor returns the pause in milliseconds that a client is asked to make. In about that time the
 // earlier requests are done, so that there is room when the client asks again.
-func pauseFor(load queue.Load) int {
-	pause := max(load.Town*perOfTown, load.All/ofWorldPerMs)
+func pauseFor(now load) int {
+	pause := max(now.town*perOfTown, now.all/ofWorldPerMs)
 	pause = (pause + pauseStep - 1) / pauseStep * pauseStep
 	return min(max(pause, pauseStep), longestPause)
 }

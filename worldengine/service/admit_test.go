@@ -23,16 +23,15 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
-	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
 
 // The pause grows with the number of waiting requests, within its bounds.
 func TestPauseFor(t *testing.T) {
 	t.Parallel()
-	for load, want := range map[queue.Load]int{
-		{}: 50, {Town: 3, All: 3}: 50, {Town: 30, All: 30}: 100, {Town: 258, All: 258}: 550,
-		{Town: 2, All: 2048}: 550, {Town: 2, All: 1 << 20}: 1000, {Town: 1 << 20}: 1000,
+	for load, want := range map[load]int{
+		{}: 50, {town: 3, all: 3}: 50, {town: 30, all: 30}: 100, {town: 258, all: 258}: 550,
+		{town: 2, all: 2048}: 550, {town: 2, all: 1 << 20}: 1000, {town: 1 << 20}: 1000,
 	} {
 		require.Equal(t, want, pauseFor(load), "%+v", load)
 	}
@@ -42,7 +41,7 @@ func TestPauseFor(t *testing.T) {
 func TestHeld_Bound(t *testing.T) {
 	t.Parallel()
 	s := &Service{held: held{bound: 1000}}
-	slots := queue.NewSlots(1<<20, 1<<21)
+	slots := newSlots(1<<20, 1<<21)
 	var clients sync.WaitGroup
 	for range 8 {
 		clients.Go(func() {
@@ -53,7 +52,7 @@ func TestHeld_Bound(t *testing.T) {
 				if bytes := s.held.bytes.Load(); bytes > s.held.bound {
 					t.Errorf("%d bytes are held", bytes)
 				}
-				if slots.Take("t") != queue.Granted {
+				if _, _, why := slots.take([]byte("t")); why != granted {
 					t.Error("no slot is free")
 				}
 				in := &incoming{slots: slots, town: "t", bytes: n % 400}
@@ -65,7 +64,7 @@ func TestHeld_Bound(t *testing.T) {
 	clients.Wait()
 	require.Zero(t, s.Overload().HeldBytes)
 	require.Zero(t, s.Overload().Held)
-	require.Zero(t, slots.Taken())
+	require.Zero(t, slots.taken)
 	require.True(t, s.held.take(1000, false))
 	require.False(t, s.held.take(1, false))
 	require.True(t, s.held.take(100, true), "a read has room still")
@@ -78,7 +77,7 @@ func TestAdmit_Slots(t *testing.T) {
 	const many, few = 4096, 128
 	s := &Service{
 		config:  Config{Logger: slog.New(slog.DiscardHandler)}.withDefaults(),
-		changes: queue.NewSlots(1, 1), stop: func() {},
+		changes: newSlots(1, 1), stop: func() {},
 	}
 	s.config.Readers = -1 // nobody works on the requests
 	s.held.bound = 1 << 40
@@ -119,8 +118,8 @@ func BenchmarkRefuse(b *testing.B) {
 	var vectors []struct{ Handoff json.RawMessage }
 	require.NoError(b, json.Unmarshal(data, &vectors))
 	nc := natstest.Connect(b)
-	s, e := new(Service), &endpoint{slots: queue.NewSlots(1, 2), about: aboutTown}
-	e.slots.TakeBytes(peekID(aboutTown, vectors[0].Handoff))
+	s, e := new(Service), &endpoint{slots: newSlots(1, 2), about: aboutTown}
+	e.slots.take(peekID(aboutTown, vectors[0].Handoff))
 	in := &incoming{
 		entrance: &Entrance{Requests: nc}, inbox: nc.NewInbox(), data: vectors[0].Handoff,
 	}

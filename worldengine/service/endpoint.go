@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"fmt"
+	"hash/maphash"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -16,7 +17,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine"
-	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
 
@@ -27,16 +27,16 @@ type endpoint struct {
 	// send as JSON. It returns nil if the reply comes later, such as from the engine. If do returns
 	// an error, the client gets the error.
 	do func(*incoming) (any, error)
-	// work has room for every request with a slot, so a send never blocks.
-	work  chan *incoming
-	slots *queue.Slots
+	// lanes lead to the workers. A lane has room for every request with a slot, so a send never
+	// blocks.
+	lanes []chan *incoming
+	slots *slots
 	about member // the member by which requests share the slots
 	reads bool   // it only reads, or gives a signal
 	limit int    // of a request, in bytes
 	// weight is the number of bytes that each byte of a request takes of Config.MaxHeld, since the
 	// text and its parsed tree take memory.
 	weight int64
-	line   *line // keeps the order of arrival; nil if the order does not matter
 
 	mu    sync.Mutex // guards stats
 	stats micro.EndpointStats
@@ -61,11 +61,11 @@ const waitingLists = 128
 func (s *Service) makeEndpoints() {
 	waiting := s.config.Waiting
 	s.dryRuns = s.submits(wire.Handoff, s.dryRun, maxHandoff, handoffWeight,
-		queue.NewSlots(waiting, 2*waiting))
-	handoffs := s.submits(wire.Handoff, s.handoff, maxHandoff, handoffWeight, s.changes)
-	handoffs.line = &s.line
+		newSlots(waiting, 2*waiting))
 	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
-		s.worldEndpoints(), []*endpoint{handoffs})
+		s.worldEndpoints(), []*endpoint{
+			s.submits(wire.Handoff, s.handoff, maxHandoff, handoffWeight, s.changes),
+		})
 }
 
 // reads is readsBy for a handler that takes a parsed request. Q is the type of the request, which
@@ -116,33 +116,48 @@ func (s *Service) readsBy(verb wire.Verb, do func(*incoming) (any, error)) *endp
 	}
 	about := strconv.Quote(string(cmp.Or(spec.About, wire.AboutTown)))
 	return s.start(&endpoint{
-		VerbSpec: spec, do: do, slots: queue.NewSlots(waiting, 2*waiting),
+		VerbSpec: spec, do: do, slots: newSlots(waiting, 2*waiting),
 		about: member(about), reads: true, limit: maxRequest, weight: readWeight,
-	}, s.config.Readers)
+	}, 1, s.config.Readers)
 }
 
-// submits makes the endpoint of a verb whose requests wait in the engine for their town. It has at
-// most one worker for each processor: more workers would take more memory, and parse no faster.
+// mostLanes bounds the lanes of a verb whose requests wait in the engine. As many workers parse more
+// handoffs than the engine can judge.
+const mostLanes = 4
+
+// submits makes the endpoint of a verb whose requests wait in the engine for their town. The
+// requests of one town take the same lane, which has one worker, so they are submitted in the order
+// of their arrival.
 func (s *Service) submits(
-	verb wire.Verb, do func(*incoming) (any, error), limit int, weight int64, slots *queue.Slots,
+	verb wire.Verb, do func(*incoming) (any, error), limit int, weight int64, slots *slots,
 ) *endpoint {
 	return s.start(&endpoint{
 		VerbSpec: verb.Spec(), do: do, slots: slots, about: aboutTown, limit: limit, weight: weight,
-	}, min(s.config.Readers, runtime.GOMAXPROCS(0)))
+	}, min(mostLanes, runtime.GOMAXPROCS(0)), 1)
 }
 
-// start starts the workers of an endpoint.
-func (s *Service) start(e *endpoint, workers int) *endpoint {
-	e.work = make(chan *incoming, e.slots.Total())
-	for range workers {
-		s.workers.Go(func() {
-			for in := range e.work {
-				s.answer(in, func() (any, error) { return e.do(in) })
-				in.data, in.header = nil, nil // frees their memory
-			}
-		})
+// start makes the lanes of an endpoint, and starts the workers of each.
+func (s *Service) start(e *endpoint, lanes, workers int) *endpoint {
+	for range lanes {
+		lane := make(chan *incoming, e.slots.total)
+		e.lanes = append(e.lanes, lane)
+		for range workers {
+			s.workers.Go(func() {
+				for in := range lane {
+					s.answer(in, func() (any, error) { return e.do(in) })
+					in.data, in.header = nil, nil // frees their memory
+				}
+			})
+		}
 	}
 	return e
+}
+
+var laneSeed = maphash.MakeSeed()
+
+// lane returns the lane of the requests about a town.
+func (e *endpoint) lane(town string) chan<- *incoming {
+	return e.lanes[maphash.String(laneSeed, town)%uint64(len(e.lanes))]
 }
 
 // parse reads a payload into the request of a verb. An empty payload counts as "{}".

@@ -1,8 +1,10 @@
 package service
 
 import (
+	"encoding/json"
+	"fmt"
 	"log/slog"
-	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +15,6 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
-	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
 
@@ -46,7 +47,7 @@ func onlyReads(
 		}
 		require.NoError(t, nc.Flush())
 		for _, e := range s.endpoints {
-			close(e.work)
+			close(e.lanes[0])
 		}
 		s.workers.Wait()
 	})
@@ -119,14 +120,17 @@ func TestService_Panics(t *testing.T) {
 			s := onlyReads(t, nc, nil)
 			replies, err := nc.SubscribeSync(nc.NewInbox())
 			require.NoError(t, err)
-			e := &endpoint{about: aboutTown, slots: queue.NewSlots(2, 4), work: make(chan *incoming, 4)}
+			lane := make(chan *incoming, 4)
+			e := &endpoint{
+				about: aboutTown, slots: newSlots(2, 4), lanes: []chan *incoming{lane},
+			}
 			s.admit(e, &incoming{
 				entrance: &Entrance{Requests: nc, Replies: nc}, inbox: replies.Subject,
 			})
 			require.Equal(t, 1, s.Overload().Held)
 			func() {
 				defer func() { _ = recover() }() // as the engine's queue does
-				row.answer(s, <-e.work)
+				row.answer(s, <-lane)
 			}()
 			require.Zero(t, s.Overload().Held)
 			require.Zero(t, s.Overload().HeldBytes)
@@ -155,35 +159,34 @@ func TestService_Panics(t *testing.T) {
 	})
 }
 
-// Handoffs that are parsed in any order are submitted in the order of their arrival, each as soon
-// as all before it are parsed.
-func TestLine_Order(t *testing.T) {
+// The requests of one town are submitted in the order of their arrival, on whatever lane the town is.
+func TestEndpoint_Order(t *testing.T) {
 	t.Parallel()
-	const n = 100
-	g := rand.New(rand.NewPCG(7, 7))
-	var l line
-	arrived, parsed := make([]*incoming, n), make([]bool, n)
-	var submitted, want []int
-	for i := range arrived {
-		arrived[i] = new(incoming)
-		l.join(arrived[i])
+	const towns, each = 10, 200
+	s := &Service{config: Config{Logger: slog.New(slog.DiscardHandler)}.withDefaults()}
+	s.held.bound = 1 << 30
+	var mu sync.Mutex
+	submitted := map[string][]int{}
+	e := s.submits(wire.TownPut, func(in *incoming) (any, error) {
+		var r struct{ Number int }
+		err := json.Unmarshal(in.data, &r)
+		mu.Lock()
+		defer mu.Unlock()
+		submitted[in.town] = append(submitted[in.town], r.Number)
+		return nil, err
+	}, maxRequest, 1, newSlots(each, 4*towns*each))
+	for i := range towns * each {
+		s.admit(e, &incoming{data: fmt.Appendf(nil, `{"townId":"%d","number":%d}`, i%towns, i)})
 	}
-	for _, i := range g.Perm(n) {
-		parsed[i] = true
-		if i%7 > 0 { // others are refused
-			arrived[i].submit = func() { submitted = append(submitted, i) }
-		}
-		l.parsed(arrived[i])
-		want = nil
-		for j := 0; j < n && parsed[j]; j++ {
-			if j%7 > 0 {
-				want = append(want, j)
-			}
-		}
-		require.Equal(t, want, submitted)
+	for _, lane := range e.lanes {
+		close(lane)
 	}
-	require.Len(t, submitted, 85)
-	require.Empty(t, l.waiting)
+	s.workers.Wait()
+	require.Len(t, submitted, towns)
+	for town, numbers := range submitted {
+		require.Len(t, numbers, each, town)
+		require.True(t, slices.IsSorted(numbers), "%v", numbers)
+	}
 }
 
 // A refused signal keeps the members of its request that can be read.

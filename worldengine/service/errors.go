@@ -133,7 +133,7 @@ func failureOf(err error) failure {
 // fail logs the whole error.
 func (s *Service) fail(in *incoming, err error) {
 	if errors.Is(err, worldengine.ErrOverloaded) { // the engine's queue has refused the request
-		pause := pauseFor(in.slots.Load(in.town))
+		pause := pauseFor(in.slots.load(in.town))
 		s.release(in)
 		s.refuse(in, queueFull, pause)
 		return

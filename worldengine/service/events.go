@@ -7,7 +7,6 @@ import (
 
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
 
@@ -43,13 +42,13 @@ func (s *Service) eventList(in *incoming, r *messages.EventListRequest) (any, er
 	}
 	s.release(in)
 	user := cmp.Or(in.rights.User(), in.inbox)
-	if s.polls.Take(user) != queue.Granted {
-		s.refuse(in, queue.AllFull, longestPause)
+	if _, _, why := s.polls.take([]byte(user)); why != granted {
+		s.refuse(in, allFull, longestPause)
 		return nil, nil
 	}
 	query.After = page.Cursor
 	s.polling.Go(func() {
-		defer s.polls.Release(user)
+		defer s.polls.release(user)
 		until := in.start.Add(time.Duration(r.WaitMs) * time.Millisecond)
 		ctx, cancel := context.WithDeadline(s.ctx, until)
 		defer cancel()

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -18,18 +17,14 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// handoff parses a handoff, and submits it after the handoffs that arrived before it.
+// handoff parses a handoff, and submits it to the engine.
 func (s *Service) handoff(in *incoming) (any, error) {
-	defer s.line.parsed(in) // even if parsing panics
 	h, revision, err := s.parseHandoff(in)
-	if err == nil {
-		d := &delivery{Service: s, in: in, handoff: h, revision: revision}
-		data, traced := in.data, trace.FromHeader(in.header)
-		in.submit = func() {
-			s.answer(in, func() (any, error) { return nil, s.engine.Submit(h, data, traced, d) })
-		}
+	if err != nil {
+		return nil, err
 	}
-	return nil, err
+	d := &delivery{Service: s, in: in, handoff: h, revision: revision}
+	return nil, s.engine.Submit(h, in.data, trace.FromHeader(in.header), d)
 }
 
 // delivery is a handoff that was submitted to the engine. The engine calls its Answer, which
@@ -57,35 +52,6 @@ func (d *delivery) Answer(answer worldengine.Answer, err error) {
 		header[wire.RunIDHeader] = []string{answer.RunID}
 		return &nats.Msg{Data: body, Header: header}, err
 	})
-}
-
-// line has the handoffs that are not submitted yet, in the order of their arrival. It is safe for
-// concurrent use.
-type line struct {
-	mu      sync.Mutex
-	waiting []*incoming
-}
-
-func (l *line) join(in *incoming) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.waiting = append(l.waiting, in)
-}
-
-// parsed marks a handoff as parsed. Then it submits the handoffs at the head of the line, up to the
-// first one that is not parsed. A refused handoff has no submit function, and only leaves the line.
-func (l *line) parsed(in *incoming) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	in.parsed = true
-	for len(l.waiting) > 0 && l.waiting[0].parsed {
-		first := l.waiting[0]
-		l.waiting = l.waiting[1:]
-		if first.submit != nil {
-			first.submit()
-			first.submit = nil
-		}
-	}
 }
 
 // dryRun judges a handoff, and executes nothing.

@@ -13,7 +13,6 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
 
@@ -30,14 +29,10 @@ type incoming struct {
 	// records it.
 	refused error
 	// A request that was admitted has a slot and bytes, until release.
-	slots    *queue.Slots
+	slots    *slots
 	town     string
 	bytes    int64
 	released atomic.Bool
-	// parsed reports whether a handoff in the line is parsed. submit gives the handoff to the
-	// engine; it is nil if the handoff was refused. The lock of the line guards both.
-	parsed bool
-	submit func()
 }
 
 // handle takes the request in a message. It drops the request if its reply subject is no inbox, if

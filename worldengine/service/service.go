@@ -4,10 +4,10 @@
 // error reply. docs/contracts.md lists requests and replies. errorTable maps the engine's errors to
 // error replies.
 //
-// Each verb has workers of its own. Handoffs are parsed side by side, and submitted to the engine
-// in the order of their arrival. The requests that are held are bounded in number and in bytes, and
-// towns share the bounds (docs/overload.md). A request that does not fit is answered with 429
-// before it is parsed.
+// Each verb has workers of its own. Handoffs of different towns are parsed side by side, and those
+// of one town are submitted to the engine in the order of their arrival. The requests that are held
+// are bounded in number and in bytes, and towns share the bounds (docs/overload.md). A request that
+// does not fit is answered with 429 before it is parsed.
 package service
 
 import (
@@ -27,7 +27,6 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/metrics"
-	"worldengine/worldengine/queue"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -59,8 +58,7 @@ type Config struct {
 	// Each request counts as 1 KB, plus its payload times the weight of its verb
 	// (docs/overload.md). If no other request is held, a request of any size fits; 64 MiB.
 	MaxHeld int64
-	// Readers is the number of workers of each verb. Verbs whose requests the engine queues have at
-	// most one worker for each processor; 16.
+	// Readers is the number of workers of each reading verb; 16.
 	Readers int
 	// Waiting is the number of requests of each reading verb that may wait about one town, run or
 	// key, or about none. Twice as many may wait in all; 4,096.
@@ -130,11 +128,10 @@ type Service struct {
 	dryRuns   *endpoint // works on the dry runs of handoff
 	workers   sync.WaitGroup
 
-	changes *queue.Slots // of handoffs and of the other verbs that the engine queues for a town
-	line    line         // of handoffs
+	changes *slots // of handoffs and of the other verbs that the engine queues for a town
 	held    held
 	refused [len(reasons)]atomic.Int64
-	polls   *queue.Slots   // of the requests that wait for a commit; they have no other slot
+	polls   *slots         // of the requests that wait for a commit; they have no other slot
 	polling sync.WaitGroup // the goroutines of these requests
 	stray   atomic.Int64   // requests that were dropped because their reply subject is no inbox
 
@@ -162,9 +159,9 @@ func Serve(
 		config: config, engine: engine, entrances: entrances, ctx: ctx, stop: cancel,
 	}
 	s.held.bound = config.MaxHeld
-	s.polls = queue.NewSlots(maxPollsOfUser, maxPolls)
+	s.polls = newSlots(maxPollsOfUser, maxPolls)
 	perTown, total := engine.Bounds()
-	s.changes = queue.NewSlots(perTown+notWaiting, total)
+	s.changes = newSlots(perTown+notWaiting, total)
 	s.makeEndpoints()
 	s.identify()
 	for i := range s.entrances {
@@ -208,9 +205,10 @@ func (s *Service) Stop(ctx context.Context) (err error) {
 }
 
 func (s *Service) stopWorkers() {
-	close(s.dryRuns.work)
-	for _, e := range s.endpoints {
-		close(e.work)
+	for _, e := range append(s.endpoints, s.dryRuns) {
+		for _, lane := range e.lanes {
+			close(lane)
+		}
 	}
 	s.workers.Wait()
 	s.stop()

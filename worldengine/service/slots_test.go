@@ -1,4 +1,4 @@
-package queue
+package service
 
 import (
 	"fmt"
@@ -16,12 +16,12 @@ func TestSlots_AsInTheModel(t *testing.T) {
 	g := rand.New(rand.NewPCG(3, 3))
 	for range 300 {
 		perTown, total := 1+g.IntN(10), 1+g.IntN(40)
-		s := NewSlots(perTown, total)
+		s := newSlots(perTown, total)
 		var taken []string
 		for range 300 {
 			if len(taken) > 0 && g.IntN(3) == 0 {
 				at := g.IntN(len(taken))
-				s.Release(taken[at])
+				s.release(taken[at])
 				taken = slices.Delete(taken, at, at+1)
 				continue
 			}
@@ -35,50 +35,40 @@ func TestSlots_AsInTheModel(t *testing.T) {
 					has++
 				}
 			}
-			want, free := Granted, total-len(taken)
+			want, free := granted, total-len(taken)
 			switch {
 			case free <= 0:
-				want = AllFull
+				want = allFull
 			case has >= perTown, has > 0 && has >= free:
-				want = TownFull
+				want = townFull
 			}
-			switch g.IntN(10) {
-			case 0:
-				s.Force(town)
-				want = Granted
-			case 1, 2, 3, 4:
-				require.Equal(t, want, s.Take(town), "%s has %d of %d, %d are free", town, has,
-					perTown, free)
-			default:
-				name, load, refusal := s.TakeBytes([]byte(town))
-				require.Equal(t, want, refusal, "%s has %d of %d, %d are free", town, has,
-					perTown, free)
-				require.Equal(t, Load{has, len(taken)}, load)
-				require.Equal(t, refusal == Granted, name == town)
-			}
-			if want == Granted {
+			name, now, why := s.take([]byte(town))
+			require.Equal(t, want, why, "%s has %d of %d, %d are free", town, has, perTown, free)
+			require.Equal(t, load{has, len(taken)}, now)
+			require.Equal(t, why == granted, name == town)
+			if want == granted {
 				taken = append(taken, town)
 				has++
 			}
-			require.Equal(t, Load{has, len(taken)}, s.Load(town))
-			require.Equal(t, len(taken), s.Taken())
+			require.Equal(t, load{has, len(taken)}, s.load(town))
+			require.Equal(t, len(taken), s.taken)
 		}
 		for _, town := range taken {
-			s.Release(town)
+			s.release(town)
 		}
-		require.Zero(t, s.Taken())
+		require.Zero(t, s.taken)
 		require.Empty(t, s.towns, "a town without slots takes no memory")
 	}
 }
 
 // A refusal costs no memory.
 func TestSlots_RefusalAllocatesNothing(t *testing.T) {
-	s := NewSlots(1, 4)
+	s := newSlots(1, 4)
 	id := []byte("a town with a long name, which is no small string")
-	_, _, refusal := s.TakeBytes(id)
-	require.Equal(t, Granted, refusal)
+	_, _, why := s.take(id)
+	require.Equal(t, granted, why)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		if _, _, refusal := s.TakeBytes(id); refusal != TownFull {
+		if _, _, why := s.take(id); why != townFull {
 			t.Error("not refused")
 		}
 	}))
