@@ -17,9 +17,8 @@
 //   - If a whole history is replaced during the copy, the copy may lack the town. Take then fails with
 //     ErrOutrun.
 //   - NATS may copy a message before the log drops it, and the log may drop later messages before NATS
-//     copies them. The copy of the history then has a hole. Take finds it by the guard of the message
-//     after the hole: the sequence of the message before that one in the log. The manifest names the
-//     messages before the hole, and Restore removes them.
+//     copies them. The copy of the history then has a hole. So the manifest names the messages that
+//     the log dropped during the copy, and Restore removes them.
 //
 // A backup lacks damaged messages, since NATS does not deliver them. The messages before a damaged one
 // stay in the copy, and fsck reports the same about both worlds. If the last message of a town is

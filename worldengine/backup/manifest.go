@@ -138,6 +138,15 @@ func (m *Manifest) validate() error {
 
 func (s *Stream) path(dir, file string) string { return filepath.Join(dir, s.Name, file) }
 
+// read reads the configuration and the state of a stream when its snapshot began.
+func (s *Stream) read(dir string) (begun snapshot, err error) {
+	data, err := os.ReadFile(s.path(dir, configFile))
+	if err != nil {
+		return begun, err
+	}
+	return begun, json.Unmarshal(data, &begun)
+}
+
 // verify returns an error if the file at a path is not the one that the manifest describes.
 func (f *File) verify(path string) error {
 	now, err := digest(path)

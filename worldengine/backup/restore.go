@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -162,30 +163,25 @@ func (r *restore) exists(ctx context.Context, stream string) (bool, error) {
 // all restores the streams, and then removes the mark. It returns the number of towns with a pending
 // command.
 func (r *restore) all(ctx context.Context) (pending int, err error) {
-	snapshots := make([]snapshot, len(r.manifest.Streams))
-	for i := range snapshots {
-		data, err := os.ReadFile(r.manifest.Streams[i].path(r.dir, configFile))
-		if err == nil {
-			err = json.Unmarshal(data, &snapshots[i])
-		}
-		if err != nil {
-			return 0, err
-		}
+	streams := r.manifest.Streams
+	var log jetstream.StreamConfig // as it was copied; only the world's settings count
+	begun, err := streams[0].read(r.dir)
+	if err == nil {
+		err = json.Unmarshal(begun.Config, &log)
 	}
-	var made jetstream.StreamConfig // of the copied log; only the world's settings count
-	if err := json.Unmarshal(snapshots[0].Config, &made); err != nil {
+	if err != nil {
 		return 0, err
 	}
-	configs := BackupStreams(r.manifest.World, commitlog.SettingsOf(made.Metadata),
+	configs := BackupStreams(r.manifest.World, commitlog.SettingsOf(log.Metadata),
 		r.options.Replicas)
-	commitlog.MarkRestored(&configs[0], r.manifest.Streams[0].LastSeq)
-	for i := range configs {
-		s := &r.manifest.Streams[i]
-		if err := r.stream(ctx, s, configs[i], &snapshots[i]); err != nil {
-			return 0, fmt.Errorf("stream %s: %w", s.Name, err)
+	commitlog.MarkRestored(&configs[0], streams[0].LastSeq)
+	for i, config := range configs {
+		config.DenyPurge = config.DenyPurge && len(r.manifest.Left) == 0
+		if err := r.stream(ctx, &streams[i], config); err != nil {
+			return 0, fmt.Errorf("stream %s: %w", config.Name, err)
 		}
 		if r.options.Restored != nil {
-			r.options.Restored(*s)
+			r.options.Restored(streams[i])
 		}
 	}
 	for _, config := range configs {
@@ -209,16 +205,17 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 	return pending, r.js.DeleteStream(ctx, r.mark.Name)
 }
 
-func (r *restore) stream(
-	ctx context.Context, s *Stream, config jetstream.StreamConfig, begun *snapshot,
-) error {
+func (r *restore) stream(ctx context.Context, s *Stream, config jetstream.StreamConfig) error {
+	begun, err := s.read(r.dir)
+	if err != nil {
+		return err
+	}
 	f, err := os.Open(s.path(r.dir, dataFile))
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	config.DenyPurge = config.DenyPurge && len(r.manifest.Left) == 0
-	restored, err := restoreSnapshot(ctx, r.nc, &config, begun, f)
+	restored, err := restoreSnapshot(ctx, r.nc, &config, begun.State, f)
 	if err != nil {
 		return err
 	}
@@ -235,9 +232,9 @@ func (r *restore) compare(
 		oldest := time.Now().Add(-maxAge).UnixNano()
 		_, err := readArchive(s.path(r.dir, dataFile),
 			func(entry *archive.Header, content io.Reader) error {
-				header, err := headersOf(entry, content)
+				data, err := io.ReadAll(io.LimitReader(content, entry.HeaderSize))
 				if maxAge > 0 && entry.Timestamp < oldest ||
-					header.Get(jetstream.MsgTTLHeader) != "" {
+					bytes.Contains(data, []byte("\n"+jetstream.MsgTTLHeader+":")) {
 					least--
 				}
 				return err
@@ -254,8 +251,8 @@ func (r *restore) compare(
 	return nil
 }
 
-// cut removes the messages before the holes from the log, and then makes the log deny removals. It
-// may be called again after an error.
+// cut removes the messages that the log dropped during the copy, and then makes the restored log
+// deny removals. It may be called again after an error.
 func (r *restore) cut(
 	ctx context.Context, log jetstream.Stream, config jetstream.StreamConfig,
 ) error {

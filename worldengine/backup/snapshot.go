@@ -145,16 +145,18 @@ func call(
 	return nil
 }
 
-// restoreSnapshot restores a stream from a snapshot, and returns its state.
+// restoreSnapshot restores a stream from a snapshot that was begun in a state, and returns the
+// stream's new state.
 func restoreSnapshot(
-	ctx context.Context, nc *nats.Conn, config *jetstream.StreamConfig, begun *snapshot, r io.Reader,
+	ctx context.Context, nc *nats.Conn, config *jetstream.StreamConfig, state json.RawMessage,
+	r io.Reader,
 ) (jetstream.StreamState, error) {
 	var to struct {
 		DeliverSubject string `json:"deliver_subject"`
 	}
 	var made jetstream.StreamInfo
 	err := callAPI(ctx, nc, "$JS.API.STREAM.RESTORE."+config.Name,
-		map[string]any{"config": config, "state": begun.State}, &to)
+		map[string]any{"config": config, "state": state}, &to)
 	chunk := make([]byte, min(chunkSize, nc.MaxPayload()))
 	for n := 1; err == nil && n > 0; {
 		n, err = io.ReadFull(r, chunk)
@@ -172,21 +174,8 @@ func restoreSnapshot(
 // headers, with which content begins. A visitor need not read content.
 type visitor func(entry *archive.Header, content io.Reader) error
 
-// headersOf reads the headers of a message of a snapshot; nil if they cannot be decoded.
-func headersOf(entry *archive.Header, content io.Reader) (nats.Header, error) {
-	data, err := io.ReadAll(io.LimitReader(content, entry.HeaderSize))
-	if err != nil {
-		return nil, err
-	}
-	header, err := nats.DecodeHeadersMsg(data)
-	if err != nil {
-		return nil, nil // no engine wrote this message
-	}
-	return header, nil
-}
-
-// readArchive counts a snapshot's messages, and calls visit for each one if visit is not nil. A
-// mark after the last message proves that the snapshot is whole.
+// readArchive counts a snapshot's messages, and visits each one. A mark after the last message
+// proves that the snapshot is whole.
 func readArchive(path string, visit visitor) (messages uint64, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -200,9 +189,8 @@ func readArchive(path string, visit visitor) (messages uint64, err error) {
 			return messages, nil
 		}
 		if err == nil && entry.Sequence > 0 {
-			if messages++; visit != nil {
-				err = visit(entry, entries)
-			}
+			messages++
+			err = visit(entry, entries)
 		}
 		if err != nil {
 			return 0, fmt.Errorf("%w: %s: %w", ErrIncomplete, path, err)

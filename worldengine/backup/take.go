@@ -55,19 +55,14 @@ func Take(
 			err = errors.Join(err, m.remove(dir))
 		}
 	}()
-	found := &holes{world: world, histories: map[string]copied{}}
+	copied := &logCopy{log, map[string]uint64{}, map[string]uint64{}}
 	for i, config := range BackupStreams(world, commitlog.Settings{}, 1) {
 		m.Streams = append(m.Streams, Stream{Name: config.Name})
-		s := &m.Streams[i]
-		var visit visitor
-		if i == 0 {
-			visit = found.visit
-		}
-		if err = s.take(ctx, nc, dir, visit, options.Copying); err == nil && i == 0 {
-			err = m.checkLog(ctx, log, found)
+		if err = m.Streams[i].take(ctx, nc, dir, copied.visit, options.Copying); err == nil && i == 0 {
+			err = m.checkLog(ctx, copied)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("backup: stream %s: %w", s.Name, err)
+			return nil, fmt.Errorf("backup: stream %s: %w", config.Name, err)
 		}
 	}
 	if err := m.write(dir); err != nil {
@@ -101,7 +96,7 @@ func (m *Manifest) remove(dir string) error {
 	return err
 }
 
-// take copies one stream. If visit is not nil, it visits the messages of the copy.
+// take copies one stream, and visits the messages of the copy.
 func (s *Stream) take(
 	ctx context.Context, nc *nats.Conn, dir string, visit visitor, copying func(string, int64),
 ) error {
