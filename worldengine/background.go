@@ -3,8 +3,6 @@ package worldengine
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,10 +17,11 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// resume follows the log and the approvals until ctx is done. At intervals of Plugin.Resend it also
-// resumes the pending commands on which this engine does not work.
+// resume follows the log and the approvals until ctx is done. At intervals of Plugin.Resend, and
+// when the pause of the world has changed, it also tends the pending commands.
 func (e *Engine) resume(ctx context.Context) {
-	for next := time.Now(); ctx.Err() == nil; _ = backoff.Sleep(ctx, pollPause) {
+	next, tended := time.Now(), e.worldPause.Known().Seq
+	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, pollPause) {
 		_, err := e.index.Sync(ctx)
 		if err == nil {
 			err = e.asked.Refresh(ctx)
@@ -31,131 +30,71 @@ func (e *Engine) resume(ctx context.Context) {
 			e.config.Logger.Warn("pending commands and approvals cannot be read; "+
 				"will try again", "error", err)
 		}
-		if now := time.Now(); !now.Before(next) && e.steps.Serves() {
-			next = now.Add(e.config.Plugin.Resend)
+		now, world := time.Now(), e.worldPause.Known().Seq
+		if (!now.Before(next) || world != tended) && e.steps.Serves() {
+			next, tended = now.Add(e.config.Plugin.Resend), world
 			for _, token := range e.index.Towns(index.Pending) {
-				e.resumeTown(ctx, token)
+				e.games.Tend(ctx, token)
 			}
 		}
 	}
 }
 
-// resumeTown resumes the pending command of a town, in the town's turn. If a delivery of this
-// engine committed the command, the delivery has started it by then, for the delivery's client.
-func (e *Engine) resumeTown(ctx context.Context, token string) {
-	report := func(err error) {
-		if err != nil && ctx.Err() == nil {
-			e.config.Logger.Error("a pending command cannot be resumed", "town", token, "error", err)
-		}
-	}
-	bounded, cancel := context.WithTimeout(ctx, operationTimeout)
-	defer cancel()
-	current, err := e.log.LoadToken(bounded, token)
-	if err == nil && current.Pending != nil {
-		townID := current.State.Snapshot.TownID
-		err = e.queue.SubmitUpkeep(townID, func(ctx context.Context) {
-			current, err := e.log.Load(ctx, townID)
-			if err == nil && current.Pending != nil {
-				err = e.games.Ensure(townID, current, nil)
-			}
-			report(err)
-		})
-	}
-	report(err)
-}
-
-// reapWaiting looks at runs without a delivery every reapEvery, and at other writers' runs every
-// sweepEvery. Once a closed run has had no delivery for closingTime, its decision is in the log or
-// will not come.
+// reapEvery is the pause between two looks at the runs without a delivery. Once a run has been
+// closed for closingTime, its decision is in the log or will not come.
 const (
-	reapEvery   = time.Second
-	sweepEvery  = 10 * time.Second
+	reapEvery   = 5 * time.Second
 	closingTime = 30 * time.Second
 )
 
-// Until ctx is done, reapWaiting ends the waiting runs that no writer has any more. They are runs
-// of this writer, or runs of earlier writers in the index. It reads the index again and again: a
-// writer that lost its lease may have recorded runs after this writer began.
+// Until ctx is done, reapWaiting ends the waiting runs that have no delivery in this engine: runs of
+// earlier writers, and runs whose end this engine could not store.
 func (e *Engine) reapWaiting(ctx context.Context) {
-	for _, err := e.index.Sync(ctx); err != nil; _, err = e.index.Sync(ctx) {
-		if backoff.Sleep(ctx, pollPause) != nil {
-			return
-		}
-	}
-	began := time.Now()
-	for next := began; ctx.Err() == nil; _ = backoff.Sleep(ctx, reapEvery) {
-		if !e.steps.Serves() {
+	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, reapEvery) {
+		if _, err := e.index.Sync(ctx); err != nil || !e.steps.Serves() {
 			continue
 		}
-		if now := time.Now(); !now.Before(next) {
-			before := now.Add(-closingTime)
-			if before.Before(began) {
-				before = began
-			}
-			e.findWaiting(ctx, e.index.Waiting(before), now)
-			next = now.Add(sweepEvery)
-		}
-		e.reapLeft(ctx)
-	}
-}
-
-// findWaiting marks the runs that begin at the log sequences seqs as left at the time now, except
-// the runs that e.waits has.
-func (e *Engine) findWaiting(ctx context.Context, seqs []uint64, now time.Time) {
-	for _, seq := range seqs {
-		rec, _, err := e.log.RecordAt(ctx, seq)
-		if err == nil && rec.Run == nil {
-			err = commitlog.ErrDamaged
-		}
-		switch {
-		case err == nil:
-			e.waits.LoadOrStore(rec.Run.RunID, waitingRun{left: now})
-		case !errors.Is(err, commitlog.ErrGone):
-			e.warnReaping(ctx, "a run that waits cannot be read", seq, err)
+		for _, seq := range e.index.Waiting() {
+			e.reap(ctx, seq)
 		}
 	}
 }
 
-// reapLeft ends the runs that are marked as left, in an order that a replay of a simulation
-// repeats.
-func (e *Engine) reapLeft(ctx context.Context) {
-	left := map[string]time.Time{}
-	for runID, run := range e.waits.Range {
-		if since := run.(waitingRun).left; !since.IsZero() {
-			left[runID.(string)] = since
-		}
-	}
-	for _, runID := range slices.Sorted(maps.Keys(left)) {
-		if e.reap(ctx, runID, time.Since(left[runID])) {
-			e.waits.Delete(runID)
-		}
-	}
-}
-
-// reap ends a run that has had no delivery for the time gone, unless the run has an end. It reports
-// whether the run needs no further look.
-func (e *Engine) reap(ctx context.Context, runID string, gone time.Duration) (done bool) {
+// reap ends the run that begins at a log sequence, unless a delivery has it or it has an end.
+func (e *Engine) reap(ctx context.Context, seq uint64) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	var ended *commitlog.Record
-	err := e.log.Retry(ctx, func() error {
-		ended = nil // an earlier try may have lost its race against the record that ended the run
+	rec, _, err := e.log.RecordAt(ctx, seq)
+	if err == nil && rec.Run == nil {
+		err = commitlog.ErrDamaged
+	}
+	if err != nil {
+		if !errors.Is(err, commitlog.ErrGone) {
+			e.warnReaping(ctx, "a run that waits cannot be read", seq, err)
+		}
+		return
+	}
+	runID, left := rec.Run.RunID, false
+	if _, inHand := e.waits.Load(runID); inHand {
+		return
+	}
+	err = e.log.Retry(ctx, func() error {
+		left = false // an earlier try may have lost its race against the record that ended the run
 		tail, err := e.log.Tail(ctx, runID, 0)
 		if err != nil {
 			return err
 		}
-		if done, err = e.isOver(ctx, &tail, runID); done || err != nil || tail.Closed &&
-			gone < closingTime {
+		if over, err := e.isOver(ctx, &tail, runID); over || err != nil {
 			return err
 		}
-		ended = tail.Waiting
+		left = true
 		return e.endWaiting(ctx, &tail, machine.Cancellation{
 			Code:   machine.CancelledLeft,
 			Reason: "The server in which the handoff waited did not judge it.",
 		})
 	})
-	if ended != nil {
-		about := alerts.About{TownID: ended.TownID, RunID: runID, Trace: ended.Run.Trace}
+	if left {
+		about := alerts.About{TownID: rec.TownID, RunID: runID, Trace: rec.Run.Trace}
 		alert := alerts.LeftWaiting.About(about)
 		if err != nil {
 			alert = alerts.LeftUncancelled.About(about, "{error}", err.Error())
@@ -165,7 +104,6 @@ func (e *Engine) reap(ctx context.Context, runID string, gone time.Duration) (do
 	if err != nil {
 		e.warnReaping(ctx, "a run that was left waiting cannot be ended yet", runID, err)
 	}
-	return err == nil && (done || ended != nil)
 }
 
 func (e *Engine) warnReaping(ctx context.Context, text string, run any, err error) {
@@ -174,7 +112,8 @@ func (e *Engine) warnReaping(ctx context.Context, text string, run any, err erro
 	}
 }
 
-// isOver reports whether a run need not be ended: it has an end, or its command is being applied.
+// isOver reports whether a run need not be ended: it has an end, or may get one soon, or its command
+// is being applied.
 func (e *Engine) isOver(ctx context.Context, tail *commitlog.RunTail, runID string) (bool, error) {
 	if tail.Waiting == nil || tail.Cancelled {
 		return true, nil
@@ -188,6 +127,10 @@ func (e *Engine) isOver(ctx context.Context, tail *commitlog.RunTail, runID stri
 	}
 	if ended, err := e.ends.HasEnded(ctx, runID); ended || err != nil || !tail.Closed {
 		return ended, err
+	}
+	closing, err := e.log.Store.At(ctx, tail.Guard)
+	if err != nil || closing == nil || e.config.Now().Sub(commitlog.At(closing)) < closingTime {
+		return true, err
 	}
 	return e.isForgotten(ctx, tail)
 }

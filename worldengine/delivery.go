@@ -99,7 +99,7 @@ func (d *delivery) Run(ctx context.Context, t queue.Turn) queue.Result {
 	e, panicked := d.engine, true
 	defer func() {
 		if panicked {
-			e.leave(d.run.RunID)
+			e.waits.Delete(d.run.RunID)
 			d.client.Answer(Answer{}, queue.ErrPanicked)
 		}
 	}()

@@ -100,8 +100,9 @@ type Engine struct {
 	absent     *game.Absences
 	asked      *approvals.Reader
 	worldPause *game.WorldPause
-	// waits has a waitingRun, by the run's id, for each run that was recorded before its handoff was
-	// judged and whose end is not known.
+	// waits has the runs, by their ids, that were recorded before their handoffs were judged, and
+	// whose deliveries this engine has. The value reports whether an operator has cancelled the run,
+	// which its delivery may not know yet.
 	waits sync.Map
 
 	bus     *bus.Sink // nil without Config.Bus

@@ -145,7 +145,7 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	e.follow(nc, followers)
 	e.alerts.Start()
 	work := []func(context.Context){
-		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.games.Watch, e.watchStorage,
+		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.watchStorage,
 		func(ctx context.Context) { e.watchLog(ctx, nc) },
 	}
 	if e.bus != nil {
@@ -240,7 +240,7 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 	}
 	e.games = game.New(ctx, e.steps, game.Config{
 		Policy: c.Plugin, RCON: c.RCON, PauseWait: c.PauseWait, AbsentWait: c.absentWait(),
-		Timeout: operationTimeout, Index: e.index, WorldPause: e.worldPause,
+		Timeout: operationTimeout, WorldPause: e.worldPause,
 		Ends: e.ends, Queue: e.queue, Router: e.router, Alerts: raise,
 		Metrics: c.Metrics, Logger: c.Logger,
 	})

@@ -49,7 +49,7 @@ func (e *Engine) Signal(ctx context.Context, given Signal) (Control, error) {
 		e.queue.Unpark(s.TownID)
 	}
 	if out.After.Pending != nil {
-		// hold at once, so that the next reader sees the change; game.Worker.Watch does it again
+		// hold at once, so that the next reader sees the change; Tend does it again
 		e.games.Hold(ctx, s.TownID, out.After.Pending)
 	}
 	return e.controlOf(s.TownID, out.After, s.Run.RunID), nil
@@ -164,7 +164,7 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 	if err != nil {
 		return Control{}, err
 	}
-	e.waits.CompareAndSwap(s.RunID, waitingRun{}, waitingRun{cancelled: true})
+	e.waits.CompareAndSwap(s.RunID, false, true)
 	e.queue.Unpark(s.TownID)
 	if err := e.tell(ctx, s, ""); err != nil {
 		return Control{}, err

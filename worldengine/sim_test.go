@@ -177,7 +177,6 @@ func (s *sim) start() *simEngine {
 	e.assemble(ctx, s.worldPause(), simAlerts{e.alerts, process})
 	process.Engine = e
 	go e.resume(context.WithValue(process.alive, simAsker{}, "resumes"))
-	go e.games.Watch(context.WithValue(process.alive, simAsker{}, "watches"))
 	go e.reapWaiting(context.WithValue(process.alive, simAsker{}, "reaps"))
 	return process
 }

@@ -29,12 +29,6 @@ type wait struct {
 	behind string
 }
 
-// waitingRun is a run that was recorded before its handoff was judged.
-type waitingRun struct {
-	left      time.Time // when this engine lost its delivery of the run; zero while it has one
-	cancelled bool      // an operator has ended the run, and its delivery may not know it yet
-}
-
 // hold records that a delivery waits. It returns an error if the run was cancelled, or if the
 // delivery has waited for Config.PauseWait in a pause, or for absentWait behind a command.
 func (e *Engine) hold(ctx context.Context, d *delivery, why wait) (err error) {
@@ -43,7 +37,7 @@ func (e *Engine) hold(ctx context.Context, d *delivery, why wait) (err error) {
 	if why.by != nil || waited >= queuedMoment {
 		err = e.recordWait(ctx, d, why.by)
 	}
-	if run, _ := e.waits.Load(runID); run == (waitingRun{cancelled: true}) ||
+	if cancelled, _ := e.waits.Load(runID); cancelled == true ||
 		errors.Is(err, machine.ErrRunCancelled) {
 		return game.Cancelled(runID, false)
 	}
@@ -87,7 +81,7 @@ func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.Paus
 		return nil
 	}
 	d.recorded = true
-	e.waits.LoadOrStore(d.run.RunID, waitingRun{})
+	e.waits.LoadOrStore(d.run.RunID, false)
 	return e.stepRun(ctx, d, new(d.waitFor(by)))
 }
 
@@ -134,29 +128,21 @@ func (e *Engine) stepRun(ctx context.Context, d *delivery, event machine.Event) 
 // abandon ends the run of a delivery that is not judged because of an error. An end that cannot be
 // stored now is left to reapWaiting.
 func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
+	defer e.waits.Delete(d.run.RunID)
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	if d.tail.Closed && (errors.Is(why, commitlog.ErrLogUnavailable) || ctx.Err() != nil) {
-		e.leave(d.run.RunID) // the decision may be in the log
+	mayBeStored := d.tail.Closed && (errors.Is(why, commitlog.ErrLogUnavailable) || ctx.Err() != nil)
+	if !d.recorded || mayBeStored || errors.Is(why, machine.ErrRunCancelled) {
 		return
 	}
-	var err error
-	if d.recorded && !errors.Is(why, machine.ErrRunCancelled) {
-		err = e.stepRun(ctx, d, &machine.Abandon{
-			Run: d.run, Handoff: d.handoff, Retry: d.retry, Why: game.Ends(why),
-		})
+	err := e.stepRun(ctx, d, &machine.Abandon{
+		Run: d.run, Handoff: d.handoff, Retry: d.retry, Why: game.Ends(why),
+	})
+	if err != nil && !errors.Is(err, machine.ErrRunCancelled) {
+		e.config.Logger.Warn("a waiting run is left without an end; the server ends it later",
+			"run", d.run.RunID, d.run.Trace.LogAttr(), "error", err)
 	}
-	if err == nil || errors.Is(err, machine.ErrRunCancelled) {
-		e.waits.Delete(d.run.RunID)
-		return
-	}
-	e.leave(d.run.RunID)
-	e.config.Logger.Warn("a waiting run is left without an end; the server ends it later",
-		"run", d.run.RunID, d.run.Trace.LogAttr(), "error", err)
 }
-
-// leave marks that the delivery of a run is answered, and that the log may lack the run's end.
-func (e *Engine) leave(runID string) { e.waits.Store(runID, waitingRun{left: time.Now()}) }
 
 // endWaiting cancels a run that waits in any server; tail is the run's end in the log. The server
 // in which the run waits answers the client. If the run has gone on, the error is

@@ -108,14 +108,14 @@ func (openRuns) Get(context.Context, string) (runevents.Snapshot, error) {
 func TestReap_ClosedRun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		gone              time.Duration
-		discarded         bool
-		done, isCancelled bool
+		gone                           time.Duration
+		inHand, discarded, isCancelled bool
 	}{
-		"may be judged yet":       {closingTime - 1, false, false, false},
-		"is left":                 {closingTime, false, true, true},
-		"may have ended":          {closingTime - 1, true, true, false},
-		"may have ended long ago": {closingTime, true, true, false},
+		"has a delivery":          {gone: closingTime, inHand: true},
+		"may be judged yet":       {},
+		"is left":                 {gone: closingTime, isCancelled: true},
+		"may have ended":          {discarded: true},
+		"may have ended long ago": {gone: closingTime, discarded: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +124,8 @@ func TestReap_ClosedRun(t *testing.T) {
 			require.NoError(t, err)
 			var alerted []string
 			e := &Engine{
-				config: Config{World: "main", Settings: commitlog.Settings{HistoryPerTown: 2}}, log: log,
+				config: Config{World: "main", Settings: commitlog.Settings{HistoryPerTown: 2},
+					Now: func() time.Time { return time.Now().Add(c.gone) }}, log: log,
 				steps: &stepper.Stepper{Log: log, Towns: commitlog.NewTowns(log), Now: time.Now,
 					NewID: uuid.NewString},
 				ends: &runs.Ends{Log: log, Runs: openRuns{}},
@@ -146,7 +147,12 @@ func TestReap_ClosedRun(t *testing.T) {
 				require.NoError(t, err)
 				e.log.Store = &discardingStore{e.log.Store, tail().Guard + 1}
 			}
-			require.Equal(t, c.done, e.reap(t.Context(), d.run.RunID, c.gone))
+			if !c.inHand {
+				e.abandon(t.Context(), d, commitlog.ErrLogUnavailable)
+			}
+			first, err := e.log.Next(t.Context(), wire.RunSubject("main", d.run.RunID), 1)
+			require.NoError(t, err)
+			e.reap(t.Context(), first.Sequence)
 			require.Equal(t, c.isCancelled, tail().Cancelled)
 			require.Equal(t, c.isCancelled, len(alerted) > 0)
 		})

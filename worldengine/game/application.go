@@ -39,7 +39,6 @@ type Application struct {
 	taken time.Time
 	// finished reports that the outcome is final. It is set in the town's turn.
 	finished bool
-	look     look // the state at the last look of Watch
 
 	token   string // of the reply subject
 	replies chan Reply
@@ -48,8 +47,6 @@ type Application struct {
 	knows atomic.Bool
 	// away is the wait for a game, nil unless the last request reached nobody.
 	away atomic.Pointer[messages.AbsentPlugin]
-	// started counts the recorded starts of attempts. Each start ends a pause of the run.
-	started atomic.Int64
 	// unsettled counts the cancellations that keep the application closed because the log has not
 	// confirmed whether they are stored.
 	unsettled atomic.Int64

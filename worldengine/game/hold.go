@@ -8,77 +8,56 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/index"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/wire"
 )
 
-// Watch pauses and resumes the runs of this writer's applications with their towns, until ctx is
-// done. It raises an alert if a command outlasts the drain timeout of a pause. It reads the log
-// when a town, the pause of the world, or the run has changed, and at the time look.next.
-func (w *Worker) Watch(ctx context.Context) {
-	for backoff.Sleep(ctx, pollPause) == nil {
-		all := w.all()
-		if len(all) == 0 {
-			continue
+// Tend works on the pending command of a town, in the town's turn. It ensures that this writer
+// applies the command, and holds the command's run. It raises an alert if the command outlasts the
+// drain timeout of a pause. If a delivery of this writer committed the command, the delivery has
+// called Ensure by then, for its client.
+func (w *Worker) Tend(ctx context.Context, token string) {
+	report := func(err error) {
+		if err != nil && ctx.Err() == nil {
+			w.config.Logger.Error("a pending command cannot be resumed", "town", token, "error", err)
 		}
-		world, towns := w.config.WorldPause.Known().Seq, w.config.Index.Newest(index.Pending)
-		for _, a := range all {
-			now := look{town: towns[wire.TownToken(a.TownID)], world: world,
-				starts: a.started.Load(), next: a.look.next}
-			due := !now.next.IsZero() && !time.Now().Before(now.next)
-			if due || now != a.look {
-				now.next = w.lookAtHeld(ctx, a)
-				a.look = now
+	}
+	bounded, cancel := context.WithTimeout(ctx, w.config.Timeout)
+	defer cancel()
+	current, err := w.steps.Log.LoadToken(bounded, token)
+	if err == nil && current.Pending != nil {
+		townID := current.State.Snapshot.TownID
+		err = w.config.Queue.SubmitUpkeep(townID, func(ctx context.Context) {
+			if current := w.Hold(ctx, townID, current.Pending); current.Pending != nil {
+				report(w.Ensure(townID, current, nil))
+				w.checkDrain(townID, current)
 			}
-		}
+		})
 	}
+	report(err)
 }
 
-// look is the state of an application at the last look of Watch: the sequences of the town's last
-// record and of the pause of the world, and Application.started. At next, Watch looks again even if
-// nothing has changed; with a zero next it does not.
-type look struct {
-	town, world uint64
-	starts      int64
-	next        time.Time
-}
-
-// lookAtHeld reviews an application, and returns look.next.
-func (w *Worker) lookAtHeld(ctx context.Context, a *Application) (next time.Time) {
-	current, ok := w.Hold(ctx, a.TownID, a.stored)
-	if !ok {
-		return time.Now().Add(w.config.Policy.Resend)
-	}
+// checkDrain raises an alert if a town's command outlasts the drain timeout of a pause.
+func (w *Worker) checkDrain(townID string, current commitlog.Entry) {
 	by := w.config.WorldPause.Of(current)
-	if current.Pending == nil || by == nil {
-		return next
-	}
-	next = time.Now().Add(w.config.Policy.Resend)
-	timeout := time.Duration(by.DrainTimeoutMs) * time.Millisecond
-	if by.Draining(time.Now()) {
-		if end := by.At.Add(timeout); end.Before(next) {
-			next = end
-		}
-		return next
+	if by == nil || by.Draining(time.Now()) {
+		return
 	}
 	paused := "the world"
 	if current.Paused != nil {
-		paused = a.TownID
+		paused = townID
 	}
+	timeout := time.Duration(by.DrainTimeoutMs) * time.Millisecond
 	w.config.Alerts.RaiseOnce(alerts.DrainTimeout.About(alerts.About{RunID: by.SignalID},
 		"{timeout}", timeout.String(), "{paused}", paused))
-	return next
 }
 
 // Hold pauses or resumes the run of a town's pending command, as the town's entry in the log and
-// the known pause of the world require. It returns the entry. ok is false if the log failed; Watch
-// tries again.
+// the known pause of the world require. It returns the entry, without the pending command of
+// another run; zero if the town cannot be read. After an error of the log, Tend tries again.
 func (w *Worker) Hold(
 	ctx context.Context, townID string, p *apply.Pending,
-) (current commitlog.Entry, ok bool) {
+) (current commitlog.Entry) {
 	err := w.steps.Log.Retry(ctx, func() error {
 		tail, err := w.steps.Log.Tail(ctx, p.Run.RunID, p.Emitted)
 		if err != nil {
@@ -97,7 +76,7 @@ func (w *Worker) Hold(
 		w.config.Logger.Warn("a pause, or its end, is not recorded in a run yet; will try again",
 			"town", townID, "run", p.Run.RunID, p.Run.Trace.LogAttr(), "error", err)
 	}
-	return current, err == nil
+	return current
 }
 
 // Draining reports whether this writer is applying the command of a paused run, within the drain

@@ -143,9 +143,6 @@ func (w *Worker) record(ctx context.Context, a *Application, started bool) {
 		_, err := w.steps.Step(ctx, machine.Town{State: a.before, Pending: a.Pending}, in)
 		return err
 	})
-	if started {
-		a.started.Add(1)
-	}
 	if err != nil {
 		w.config.Logger.Warn("the attempts of a run are not recorded yet; its next commit "+
 			"records them",

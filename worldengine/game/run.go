@@ -33,10 +33,6 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) e
 	a.join(client)
 	if a.own {
 		a.begun = a.Pending.Attempt
-		// If the world was paused during the commit, Watch has to look at the application.
-		if world := w.config.WorldPause.Known(); world.By == nil {
-			a.look = look{town: current.Seq, world: world.Seq}
-		}
 	} else if by := w.config.WorldPause.Of(current); by != nil {
 		a.paused = by.At
 	}

@@ -13,6 +13,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
@@ -205,7 +206,7 @@ func TestWorker_SilentPlugin(t *testing.T) {
 
 // A pause that another server commits reaches the run of a command, and so does its end; also a
 // pause of the world that comes while the command is committed, so before its application begins.
-func TestWorker_Watch(t *testing.T) {
+func TestWorker_Tend(t *testing.T) {
 	t.Parallel()
 	by := &commitlog.PausedBy{SignalID: "p", ActorID: "ada", At: time.Now(), DrainTimeoutMs: 1}
 	watched := func(t *testing.T) (w *working, requireStatus func(runevents.RunStatus)) {
@@ -214,7 +215,11 @@ func TestWorker_Watch(t *testing.T) {
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		t.Cleanup(cancel)
-		go w.Watch(ctx)
+		go func() {
+			for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, 10*time.Millisecond) {
+				w.Tend(ctx, "town-threatened")
+			}
+		}()
 		return w, func(want runevents.RunStatus) {
 			p := w.current.Pending
 			require.Eventually(t, func() bool {

@@ -9,18 +9,14 @@
 package game
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/index"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
@@ -40,7 +36,6 @@ type Config struct {
 	// then the client gets a *WaitError. Timeout bounds one commit.
 	PauseWait, AbsentWait, Timeout time.Duration
 
-	Index      *index.Index
 	WorldPause *WorldPause
 	Ends       *runs.Ends
 	Queue      *queue.Queue
@@ -122,15 +117,6 @@ func (w *Worker) remove(a *Application) {
 	if w.towns[a.TownID] == a {
 		delete(w.towns, a.TownID)
 	}
-}
-
-// all returns the applications in the order of their towns.
-func (w *Worker) all() []*Application {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.SortedFunc(maps.Values(w.towns), func(a, b *Application) int {
-		return cmp.Compare(a.TownID, b.TownID)
-	})
 }
 
 // Count returns the number of commands that are being applied.

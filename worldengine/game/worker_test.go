@@ -99,7 +99,6 @@ func work(
 		PauseWait: time.Hour, Timeout: 30 * time.Second,
 		Policy: apply.Policy{Deadline: 30 * time.Second, Attempts: 2,
 			Backoff: time.Millisecond}.WithDefaults(),
-		Index:      ix,
 		Ends:       &runs.Ends{Log: w.log, Runs: runs.New(w.log, ix, runs.Config{Logger: logger})},
 		WorldPause: game.NewWorldPause(w.log, game.Pause{}, turns.UnparkAll),
 		Queue:      turns, Router: inbox, Alerts: w, Metrics: w, Logger: logger,

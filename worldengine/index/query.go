@@ -130,14 +130,13 @@ func (ix *Index) Newest(flag Flag) map[string]uint64 {
 }
 
 // Waiting returns the first sequence, ascending, of each unfinished run that was recorded as
-// waiting before a time. Some of these runs may have been judged meanwhile.
-func (ix *Index) Waiting(before time.Time) (seqs []uint64) {
+// waiting. Some of these runs may have been judged meanwhile.
+func (ix *Index) Waiting() (seqs []uint64) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	for run := range ix.s.open {
 		first := ix.s.first(run)
-		if commitlog.Kind(ix.s.wordsOf(first).kind) == commitlog.KindRun &&
-			instant(first.At).Before(before) {
+		if commitlog.Kind(ix.s.wordsOf(first).kind) == commitlog.KindRun {
 			seqs = append(seqs, first.Seq)
 		}
 	}
