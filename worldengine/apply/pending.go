@@ -97,19 +97,3 @@ func (p *Pending) Next(failed Failure, reached bool, now time.Time, policy *Poli
 	n.Last = &failed
 	return &n
 }
-
-// Spans returns the time until the present attempt begins, and the attempt's duration. begun is the
-// last attempt that this server committed. The stored times of that attempt are by this server's
-// clock, which may have been set since: only their differences count. For another server's attempt
-// now counts too, but makes neither span longer than its difference.
-func (p *Pending) Spans(policy *Policy, begun int64, now time.Time) (pause, lasts time.Duration) {
-	if p.Attempt > 1 {
-		pause = policy.PauseAfter(p.Attempt - 1)
-	}
-	lasts = max(p.Deadline.Sub(p.NotBefore), 0)
-	if p.Attempt == begun {
-		return pause, lasts
-	}
-	pause = min(max(p.NotBefore.Sub(now), 0), pause)
-	return pause, min(max(p.Deadline.Sub(now)-pause, 0), lasts)
-}

@@ -29,12 +29,6 @@ type Application struct {
 	before town.State
 	// own says that this writer committed the pending handoff.
 	own bool
-	// begun is this writer's last committed attempt.
-	begun int64
-	// paused is the start of the pause that held the town at the takeover; zero if there was none.
-	// stood is how long the deadline of the present attempt stood still in that pause.
-	paused time.Time
-	stood  time.Duration
 	// taken is the start of the application by the monotonic clock.
 	taken time.Time
 	// finished reports that the outcome is final. It is set in the town's turn.
@@ -47,9 +41,6 @@ type Application struct {
 	knows atomic.Bool
 	// away is the wait for a game, nil unless the last request reached nobody.
 	away atomic.Pointer[messages.AbsentPlugin]
-	// unsettled counts the cancellations that keep the application closed because the log has not
-	// confirmed whether they are stored.
-	unsettled atomic.Int64
 
 	mu      sync.Mutex // guards the rest
 	clients []Client

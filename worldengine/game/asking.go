@@ -19,42 +19,31 @@ import (
 // later writer has concluded the command or begun its next attempt.
 var errSuperseded = errors.New("game: the log has gone on with the command")
 
-// attempt makes one logical attempt. The error is errSuperseded, or ctx's if ctx has ended.
+// attempt makes one logical attempt. It lasts for Policy.Deadline from here on, also for a writer
+// that takes the command over. The error is errSuperseded, or ctx's if ctx has ended.
 func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, error) {
-	pause, lasts := a.Pending.Spans(&w.config.Policy, a.begun, w.steps.Now().Add(-a.stood))
-	held := a.stood
-	a.stood = 0
-	_ = backoff.Sleep(ctx, pause)
-	switch {
-	case a.Pending.Attempt > 1 || w.config.WorldPause.Known().By != nil && a.own:
-		waited, err := w.waitUnpaused(ctx, a)
-		if err != nil {
+	number := a.Pending.Attempt
+	if number > 1 {
+		// NotBefore may be by another clock, so it does not make the pause longer.
+		pause := a.Pending.NotBefore.Sub(w.steps.Now())
+		_ = backoff.Sleep(ctx, min(pause, w.config.Policy.PauseAfter(number-1)))
+	}
+	if number > 1 || w.config.WorldPause.Known().By != nil && a.own {
+		if _, err := w.waitUnpaused(ctx, a); err != nil {
 			return apply.Result{}, err
 		}
-		held += waited
-	case ctx.Err() != nil:
-		return apply.Result{}, ctx.Err()
-	case held > 0 && w.superseded(ctx, a):
-		return apply.Result{}, errSuperseded
 	}
-	ends := time.Now().Add(lasts)
-	if a.Pending.Attempt > 1 {
+	if number > 1 {
 		w.record(ctx, a, true)
 		failpoint.At(failpoint.Recorded)
 	}
 	command := apply.NewCommand(a.Handoff, a.Pending.Run.RunID, a.before, a.Expected)
-	command.LogicalAttemptID, command.Deadline = a.Pending.Attempt, a.Pending.Deadline.Add(held)
-	least := max(w.config.Policy.Resend, w.config.Policy.Patience())
-	if again := time.Now().Add(least); !a.own && ends.Before(again) {
-		// Ask the game at least once, with time left: a plugin may have applied the command before,
-		// and no server asked between the end of the earlier server and the start of this one.
-		ends, command.Deadline = again, w.steps.Now().Add(least)
-	}
+	command.LogicalAttemptID = number
 	ask, begun := w.ask, time.Now()
 	if a.Pending.Via == apply.RCON {
 		ask = w.console
 	}
-	ended, err := ask(ctx, a, command, ends)
+	ended, err := ask(ctx, a, command, begun.Add(w.config.Policy.Deadline))
 	if err == nil && w.config.Metrics != nil {
 		w.config.Metrics.Attempt(a.Pending.Via, ended, time.Since(begun))
 	}
@@ -79,14 +68,11 @@ func (w *Worker) ask(
 	for next.over == nil {
 		if !next.send {
 			r := w.nextReply(ctx, a, p, next.wait)
-			switch ends := p.ends; {
+			switch {
 			case ctx.Err() != nil:
 				return apply.Result{}, ctx.Err()
 			case !r.Look:
 				next = w.replied(ctx, a, p, r)
-				if p.ends != ends { // an absence has prolonged the attempt
-					command.Deadline = w.steps.Now().Add(time.Until(p.ends))
-				}
 			case w.superseded(ctx, a):
 				return apply.Result{}, errSuperseded
 			}
@@ -102,7 +88,7 @@ func (w *Worker) ask(
 			if err != nil {
 				return apply.Result{}, err
 			}
-			p.ends, command.Deadline = p.ends.Add(held), command.Deadline.Add(held)
+			p.ends = p.ends.Add(held)
 			if !a.pass() {
 				continue
 			}
@@ -114,7 +100,9 @@ func (w *Worker) ask(
 }
 
 func (w *Worker) sendRequest(a *Application, command *apply.Command, ends time.Time) error {
-	data, err := command.MarshalWire(command.Deadline.Add(-time.Until(ends)))
+	now := w.steps.Now()
+	command.Deadline = now.Add(time.Until(ends))
+	data, err := command.MarshalWire(now)
 	if err == nil {
 		subject := wire.ApplySubject(w.steps.Log.World, wire.TownToken(a.TownID))
 		err = w.config.Router.Ask(subject, a, a.Pending.Attempt, data)
@@ -205,7 +193,6 @@ func (w *Worker) waitUnpaused(
 ) (waited time.Duration, err error) {
 	from := time.Now()
 	for ctx.Err() == nil {
-		unsettled := a.unsettled.Load()
 		current, err := w.steps.Log.Load(ctx, a.TownID)
 		by := w.config.WorldPause.Of(current)
 		switch {
@@ -218,8 +205,6 @@ func (w *Worker) waitUnpaused(
 			}
 		case w.supersededBy(current, a):
 			return waited, errSuperseded
-		case unsettled > 0:
-			w.settle(ctx, a, current, unsettled)
 		case by == nil && a.isOpen():
 			if waited > 0 {
 				w.Hold(ctx, a.TownID, current.Pending)

@@ -70,7 +70,7 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 		case closed && (lost || out.Refused != nil && err == nil):
 			a.open()
 		case closed && err != nil:
-			a.unsettled.Add(1)
+			go w.reopen(a)
 		}
 		if err = cmp.Or(err, Refused(s, out.Refused)); err != nil {
 			return err
@@ -109,19 +109,23 @@ func briefly(ctx context.Context, known func() bool) {
 	}
 }
 
-// settle reopens a after cancellations that the log has not confirmed. It commits a record first,
-// so that a cancellation that is still on its way loses its race.
-func (w *Worker) settle(
-	ctx context.Context, a *Application, current commitlog.Entry, unsettled int64,
-) {
-	same := machine.Arrival{Rests: current.Pending.Rested}
-	if w.arrived(ctx, a.TownID, current, same) != nil {
-		_ = backoff.Sleep(ctx, pollPause)
-		return
-	}
-	a.unsettled.Add(-unsettled)
-	for range unsettled {
-		a.open()
+// reopen opens a again after a cancellation that the log has not confirmed. It commits a record
+// first, so that a cancellation that is still on its way loses its race. If the cancellation is
+// stored, a stays closed.
+func (w *Worker) reopen(a *Application) {
+	for backoff.Sleep(w.ctx, pollPause) == nil {
+		current, err := w.load(w.ctx, a.TownID, a.RunID)
+		if err == nil && current.Pending == nil {
+			return
+		}
+		if err == nil {
+			same := machine.Arrival{Rests: current.Pending.Rested}
+			err = w.arrived(w.ctx, a.TownID, current, same)
+		}
+		if err == nil {
+			a.open()
+			return
+		}
 	}
 }
 

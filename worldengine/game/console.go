@@ -22,7 +22,7 @@ func (w *Worker) console(
 		return apply.Result{Failed: &apply.Failure{
 			Reason: apply.ReasonPluginUnavailable, Message: "No console is configured.",
 		}}, nil
-	case a.Pending.Attempt > 1 && w.superseded(ctx, a):
+	case w.superseded(ctx, a):
 		return apply.Result{}, errSuperseded
 	}
 	pauses := backoff.Backoff{Min: pollPause, Max: w.config.Policy.Resend, Draw: w.steps.Log.Draw}
@@ -33,7 +33,7 @@ func (w *Worker) console(
 			if err != nil {
 				return apply.Result{}, err
 			}
-			ends, command.Deadline = ends.Add(held), command.Deadline.Add(held)
+			ends = ends.Add(held)
 			continue
 		}
 		if !apply.NotApplied(err) {
@@ -63,8 +63,7 @@ func (w *Worker) console(
 		if _, err := w.waitUnpaused(ctx, a); err != nil {
 			return apply.Result{}, err
 		}
-		lasts := w.config.Policy.Deadline // the wait is no part of the attempt
-		ends, command.Deadline = time.Now().Add(lasts), w.steps.Now().Add(lasts)
+		ends = time.Now().Add(w.config.Policy.Deadline) // the wait is no part of the attempt
 	}
 }
 

@@ -25,13 +25,26 @@ func (w *Worker) commitOutcome(ctx context.Context, a *Application, v apply.Resu
 		turn := make(chan struct{})
 		submitErr := w.config.Queue.SubmitFirst(a.TownID, func(ctx context.Context) {
 			defer close(turn)
-			over, err = w.tryCommit(ctx, a, v)
+			ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
+			defer cancel()
+			err = w.steps.Log.Retry(ctx, func() (err error) {
+				over, err = w.commitOnce(ctx, a, v)
+				return err
+			})
 		})
 		if submitErr != nil {
 			return true
 		}
-		if <-turn; err == nil {
+		<-turn
+		switch {
+		case err == nil:
 			return over
+		case errors.Is(err, commitlog.ErrRecordTooLarge) && v.Applied && v.Snapshot != nil:
+			v.Applied, v.Failed = false, &apply.Failure{
+				Reason:  apply.ReasonPluginStateInvalid,
+				Message: "The reported state is too large to be stored.",
+			}
+			continue
 		}
 		w.config.Logger.Warn("the outcome of a command cannot be committed; will try again",
 			"town", a.TownID, "run", a.RunID, a.Trace.LogAttr(), "error", err)
@@ -43,26 +56,6 @@ func (w *Worker) commitOutcome(ctx context.Context, a *Application, v apply.Resu
 
 // maxCommitPause bounds the pause before a failed commit is retried.
 const maxCommitPause = 5 * time.Second
-
-// tryCommit is one try of commitOutcome, in the town's turn.
-func (w *Worker) tryCommit(
-	ctx context.Context, a *Application, v apply.Result,
-) (over bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
-	defer cancel()
-	err = w.steps.Log.Retry(ctx, func() error {
-		over, err = w.commitOnce(ctx, a, v)
-		if errors.Is(err, commitlog.ErrRecordTooLarge) && v.Applied && v.Snapshot != nil {
-			v.Applied, v.Failed = false, &apply.Failure{
-				Reason:  apply.ReasonPluginStateInvalid,
-				Message: "The reported state is too large to be stored.",
-			}
-			over, err = w.commitOnce(ctx, a, v)
-		}
-		return err
-	})
-	return over, err
-}
 
 // commitOnce tries the commit with the cached state of the town. It returns ErrLostRace if that
 // state is behind the log.
@@ -85,7 +78,7 @@ func (w *Worker) commitOnce(ctx context.Context, a *Application, v apply.Result)
 		return false, err
 	}
 	if out.Answer == nil {
-		a.Pending, a.begun = out.After.Pending, out.After.Pending.Attempt
+		a.Pending = out.After.Pending
 		w.record(ctx, a, false)
 		return false, nil
 	}

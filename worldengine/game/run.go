@@ -31,11 +31,6 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) e
 	a.Decoded, a.stored, a.before, a.own = read, current.Pending, current.State, client != nil
 	a.knows.Store(a.own)
 	a.join(client)
-	if a.own {
-		a.begun = a.Pending.Attempt
-	} else if by := w.config.WorldPause.Of(current); by != nil {
-		a.paused = by.At
-	}
 	if !w.start(a) && a.own {
 		w.rest(a) // the worker is closed, and sends no request
 		a.answer(true, machine.Answer{}, ErrInProgress)
@@ -119,14 +114,9 @@ func (w *Worker) rest(a *Application) {
 // suspended earlier writer loses its races for the town. It reports whether the command is still
 // pending.
 func (w *Worker) takeOver(ctx context.Context, a *Application) bool {
-	stood, err := w.waitUnpaused(ctx, a)
-	if err != nil {
+	if _, err := w.waitUnpaused(ctx, a); err != nil {
 		return false
 	}
-	if now := w.steps.Now(); !a.paused.IsZero() {
-		stood = max(min(now.Sub(a.paused), now.Sub(a.Pending.NotBefore)), 0)
-	}
-	a.stood = stood
 	var gone, rested bool
 	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: w.steps.Log.Draw}
 	for {

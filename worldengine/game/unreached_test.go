@@ -55,10 +55,9 @@ func TestWorker_Unreached(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *game.Config) {
 				c.Policy.Attempts, c.Policy.Absent = 1, apply.AbsentFail
-				c.Policy.Resend, c.Router = 100*time.Millisecond, away
-			}, func(p *apply.Pending) {
-				p.Reached, p.Deadline = row.reached, p.NotBefore.Add(300*time.Millisecond)
-			})
+				c.Policy.Resend, c.Policy.Deadline = 100*time.Millisecond, 300*time.Millisecond
+				c.Router = away
+			}, func(p *apply.Pending) { p.Reached = row.reached })
 			if row.over {
 				require.NoError(t, w.Ensure("town-threatened", w.current, nil))
 			}
@@ -113,13 +112,11 @@ func TestWorker_Rests(t *testing.T) {
 	stopped := func(t *testing.T, via apply.Binding) *working {
 		w := work(t, func(c *game.Config) {
 			c.Policy.Absent, c.Policy.Attempts = apply.AbsentFail, 1
-			c.Policy.Resend = 100 * time.Millisecond
+			c.Policy.Resend, c.Policy.Deadline = 100*time.Millisecond, 300*time.Millisecond
 			c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
 			c.Router = away
 			c.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
-		}, func(p *apply.Pending) {
-			p.Via, p.Deadline = via, p.NotBefore.Add(300*time.Millisecond)
-		})
+		}, func(p *apply.Pending) { p.Via = via })
 		client := w.ensure()
 		w.halt()
 		require.ErrorIs(t, w.await(client).err, game.ErrInProgress)

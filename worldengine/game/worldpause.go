@@ -41,11 +41,7 @@ func (w *WorldPause) Of(current commitlog.Entry) *commitlog.PausedBy {
 
 // Set stores a pause that the log has, unless a later one is known.
 func (w *WorldPause) Set(now Pause) {
-	for {
-		before := w.known.Load()
-		if before.Seq >= now.Seq {
-			return
-		}
+	for before := w.known.Load(); before.Seq < now.Seq; before = w.known.Load() {
 		if w.known.CompareAndSwap(before, &now) {
 			w.changed()
 			return
@@ -53,22 +49,14 @@ func (w *WorldPause) Set(now Pause) {
 	}
 }
 
-// Reread stores the log's present pause, even if the log has lost the known one. If Set stores a
-// pause meanwhile, Reread reads again.
+// Reread stores the log's present pause, even if the log has lost the known one. A pause that Set
+// stores meanwhile stays.
 func (w *WorldPause) Reread(ctx context.Context) error {
-	for {
-		before := w.known.Load()
-		seq, paused, err := w.log.WorldPause(ctx)
-		if err != nil {
-			return err
-		}
-		now := &Pause{seq, paused}
-		if !w.known.CompareAndSwap(before, now) {
-			continue
-		}
-		if before.Seq != seq || (before.By == nil) != (paused == nil) {
-			w.changed()
-		}
-		return nil
+	before := w.known.Load()
+	seq, paused, err := w.log.WorldPause(ctx)
+	changed := before.Seq != seq || (before.By == nil) != (paused == nil)
+	if err == nil && changed && w.known.CompareAndSwap(before, &Pause{seq, paused}) {
+		w.changed()
 	}
+	return err
 }
