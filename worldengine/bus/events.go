@@ -55,13 +55,13 @@ func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 	if err != nil || rec.Run == nil {
 		return nil, err
 	}
-	bodies, ends, err := rec.Run.AppendRecords(nil, commitlog.At(msg))
+	bodies, err := rec.Run.RecordsJSON(commitlog.At(msg))
 	if err != nil {
 		return nil, fmt.Errorf("bus: the events of run %s: %w", rec.Run.RunID, err)
 	}
 	subject := wire.EventSubject(s.config.World, wire.TokenOf(rec.TownID), rec.Run.RunID)
-	messages, start := make([]*nats.Msg, len(ends)), 0
-	for i, end := range ends {
+	messages := make([]*nats.Msg, len(bodies))
+	for i, body := range bodies {
 		event := &rec.Run.Events[i]
 		header := rec.Run.Trace.Header(nats.Header{
 			wire.EventTypeHeader:  {string(event.EventType)},
@@ -70,8 +70,7 @@ func (s *Sink) events(msg *jetstream.RawStreamMsg) ([]*nats.Msg, error) {
 		if kind == commitlog.KindEvents {
 			header[wire.KindHeader] = []string{string(kind)}
 		}
-		messages[i] = &nats.Msg{Subject: subject, Header: header, Data: bodies[start:end:end]}
-		start = end
+		messages[i] = &nats.Msg{Subject: subject, Header: header, Data: body}
 	}
 	return messages, nil
 }

@@ -1,12 +1,11 @@
 package feed
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
@@ -47,9 +46,11 @@ func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 	}
 	b := append(head[:len(head)-1], `,"events":[`...)
 	if rec.Run != nil {
-		if b, err = appendEvents(b, rec.Run, at); err != nil {
+		events, err := rec.Run.RecordsJSON(at)
+		if err != nil {
 			return nil, fmt.Errorf("feed: the events of run %s: %w", rec.Run.RunID, err)
 		}
+		b = append(b, bytes.Join(events, []byte(","))...)
 	}
 	return append(b, "]}"...), nil
 }
@@ -67,19 +68,6 @@ func readRecord(msg *jetstream.RawStreamMsg) (*commitlog.Record, error) {
 			rec.TownID, token)
 	}
 	return rec, nil
-}
-
-// appendEvents appends the records of a run's events, with commas between them.
-func appendEvents(b []byte, run *runevents.Run, at time.Time) ([]byte, error) {
-	records, ends, err := run.AppendRecords(nil, at)
-	b, start := slices.Grow(b, len(records)+len(ends)+len("]}")), 0
-	for _, end := range ends {
-		if start > 0 {
-			b = append(b, ',')
-		}
-		b, start = append(b, records[start:end]...), end
-	}
-	return b, err
 }
 
 // TownToken returns the town token of a log message: "=world" if the message is about no town, and

@@ -47,15 +47,12 @@ func (s *Store) Events(
 		if i == 0 && afterMark == 0 && rec.Run.FirstSeq > afterSeq+1 {
 			return messages.Events{}, ErrUnknownRun // the index has forgotten the first ones
 		}
-		bodies, ends, err := rec.Run.AppendRecords(nil, at)
+		bodies, err := rec.Run.RecordsJSON(at)
 		if err != nil {
 			return messages.Events{}, fmt.Errorf("%w: log sequence %d: %w", ErrRunDamaged, row.Seq,
 				err)
 		}
-		start := 0
-		for i, end := range ends {
-			body := bodies[start:end:end]
-			start = end
+		for i, body := range bodies {
 			if rec.Run.FirstSeq+int64(i) <= afterSeq {
 				continue
 			}
