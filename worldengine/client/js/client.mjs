@@ -154,6 +154,21 @@ export class Client {
   }
 
   /**
+   * Iterates over the rows of a list, page by page. Each page has them as `member`.
+   * @param {string} verb @param {string} member @param {Record<string, unknown>} query
+   * @param {RequestOptions} options
+   * @returns {AsyncGenerator<any>}
+   */
+  async *#rows(verb, member, query, options) {
+    for (let { after } = query; ;) {
+      const page = await this.request(verb, { ...query, after }, options);
+      yield* page[member];
+      if (page.next === undefined) return;
+      after = page.next;
+    }
+  }
+
+  /**
    * Returns a town.
    * @param {string} townId
    * @param {RequestOptions} [options]
@@ -181,13 +196,8 @@ export class Client {
    *   the town before the first one, the size of a page, and the filters and the order of town.list
    * @returns {AsyncGenerator<ListedTown>}
    */
-  async *towns({ after, limit, text, state, sort, ...options } = {}) {
-    for (let next = after; ;) {
-      const page = await this.request("town.list", { after: next, limit, text, state, sort }, options);
-      yield* page.towns;
-      if (page.next === undefined) return;
-      next = page.next;
-    }
+  towns({ after, limit, text, state, sort, ...options } = {}) {
+    return this.#rows("town.list", "towns", { after, limit, text, state, sort }, options);
   }
 
   /**
@@ -275,18 +285,14 @@ export class Client {
   run(runId, options) { return this.request("run.get", { runId }, options); }
 
   /**
-   * Iterates over the runs that began at a time or later, the newest first unless `order` is "oldest".
-   * @param {RequestOptions & { townId?: string, from?: string, to?: string, status?: string,
-   *   order?: "newest" | "oldest", limit?: number }} [options]
+   * Iterates over the runs that pass the filters of run.list, the newest first unless `order` is "oldest".
+   * @param {RequestOptions & { townId?: string, actorId?: string, type?: string, status?: string, reasonCode?: string,
+   *   id?: string, from?: string, to?: string, order?: "newest" | "oldest", limit?: number }} [options]
    * @returns {AsyncGenerator<Run>}
    */
-  async *runs({ townId, from, to, status, order, limit, ...options } = {}) {
-    for (let after; ;) {
-      const page = await this.request("run.list", { townId, from, to, status, order, after, limit }, options);
-      yield* page.runs;
-      if (page.next === undefined) return;
-      after = page.next;
-    }
+  runs({ townId, actorId, type, status, reasonCode, id, from, to, order, limit, ...options } = {}) {
+    const query = { townId, actorId, type, status, reasonCode, id, from, to, order, limit };
+    return this.#rows("run.list", "runs", query, options);
   }
 
   /**
@@ -355,14 +361,8 @@ export class Client {
    * @param {RequestOptions & { unacknowledged?: boolean, limit?: number }} [options]
    * @returns {AsyncGenerator<Alert>}
    */
-  async *alerts({ unacknowledged, limit, ...options } = {}) {
-    for (let after; ;) {
-      /** @type {{ alerts: Alert[], next?: number }} */
-      const page = await this.request("alert.list", { unacknowledged, after, limit }, options);
-      yield* page.alerts;
-      if (page.next === undefined) return;
-      after = page.next;
-    }
+  alerts({ unacknowledged, limit, ...options } = {}) {
+    return this.#rows("alert.list", "alerts", { unacknowledged, limit }, options);
   }
 
   /**
@@ -383,14 +383,8 @@ export class Client {
    * @param {RequestOptions & { townId?: string, closed?: boolean, limit?: number }} [options]
    * @returns {AsyncGenerator<Approval>}
    */
-  async *approvals({ townId, closed, limit, ...options } = {}) {
-    for (let after; ;) {
-      /** @type {{ approvals: Approval[], next?: string }} */
-      const page = await this.request("approval.list", { townId, closed, after, limit }, options);
-      yield* page.approvals;
-      if (page.next === undefined) return;
-      after = page.next;
-    }
+  approvals({ townId, closed, limit, ...options } = {}) {
+    return this.#rows("approval.list", "approvals", { townId, closed, limit }, options);
   }
 
   /**

@@ -22,8 +22,6 @@ const sampled = 2000;
  */
 export const session = createStore({ phase: "starting", why: "", link: "live", since: Date.now(), epoch: 0 });
 
-let nc = null;
-
 /** Starts with what the server says of itself. */
 export async function start() {
   try {
@@ -44,6 +42,7 @@ const natsURL = () => new URL("nats", location.href.split("#")[0]).href.replace(
 /** Connects as a user, whose password is kept in memory for as long as the page is open. */
 export async function signIn({ user, pass }) {
   session.set({ phase: "starting", why: "" });
+  let nc;
   try {
     nc = await wsconnect({
       servers: natsURL(), name: "console", maxReconnectAttempts: -1, reconnectTimeWait: 500,
@@ -54,8 +53,8 @@ export async function signIn({ user, pass }) {
     await refused(error, { user, pass });
     return;
   }
-  watch(nc, user);
   const client = new Client(nc, { world: session.get().config.world, timeout: patience });
+  watch(client, user);
   try {
     const { cursor } = await client.request("event.list"); // what the pages ask for is not older
     const me = await client.request("whoami");
@@ -95,11 +94,11 @@ export async function signOut() {
 }
 
 /** Keeps the chip true to the connection. */
-async function watch(connection, user) {
+function watch(client, user) {
   let stale;
-  connection.closed().then((error) => {
+  client.onClosed((error) => {
     clearTimeout(stale);
-    if (session.get().client?.nc !== connection) return;
+    if (session.get().client !== client) return;
     forget();
     session.set({
       phase: "signin", client: null,
@@ -107,22 +106,22 @@ async function watch(connection, user) {
         (user ? "The rights of the user may have changed." : ""),
     });
   });
-  for await (const status of connection.status()) {
-    if (status.type === "disconnect" && session.get().link === "live") { // and not each try to come back
-      session.set({ link: "reconnecting", since: Date.now() });
-      stale = setTimeout(() => session.set({ link: "stale" }), soon);
-    } else if (status.type === "reconnect") {
-      clearTimeout(stale);
-      session.set({ link: "live", since: Date.now(), epoch: session.get().epoch + 1 });
-      rightsAgain(connection, user);
-    }
-  }
+  client.onDisconnect(() => {
+    if (session.get().link !== "live") return; // a try to come back has failed
+    session.set({ link: "reconnecting", since: Date.now() });
+    stale = setTimeout(() => session.set({ link: "stale" }), soon);
+  });
+  client.onReconnect(() => {
+    clearTimeout(stale);
+    session.set({ link: "live", since: Date.now(), epoch: session.get().epoch + 1 });
+    rightsAgain(client, user);
+  });
 }
 
 /** Asks whether the user has other rights since the connection was lost, as after a change of the access file. */
-async function rightsAgain(connection, user) {
-  const { client, me } = session.get();
-  if (client?.nc !== connection) return;
+async function rightsAgain(client, user) {
+  if (session.get().client !== client) return;
+  const { me } = session.get();
   try {
     const now = { user, ...await client.request("whoami") };
     if (JSON.stringify(now) === JSON.stringify(me) || session.get().client !== client) return;

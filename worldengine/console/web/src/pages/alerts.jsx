@@ -32,8 +32,7 @@ export function Alerts() {
     }
   };
   if (!can("alert.list")) return <><Heading title="Alerts" /><Empty>This user may not read alerts: they are of all towns. An operator or an observer may.</Empty></>;
-  const groups = Map.groupBy ? Map.groupBy(all, (a) => a.code) : groupBy(all);
-  const order = [...groups].sort(([, a], [, b]) => `${a[0].severity}`.localeCompare(`${b[0].severity}`) || b[0].at.localeCompare(a[0].at));
+  const order = [...byCode(all)].sort(([, a], [, b]) => `${a[0].severity}`.localeCompare(`${b[0].severity}`) || b[0].at.localeCompare(a[0].at));
   return (
     <>
       <Heading title="Alerts" />
@@ -61,7 +60,7 @@ function once(alerts) {
   return [...known.values()];
 }
 
-function groupBy(alerts) {
+function byCode(alerts) {
   const groups = new Map();
   for (const a of alerts) groups.set(a.code, [...(groups.get(a.code) ?? []), a]);
   return groups;

@@ -10,13 +10,10 @@ const most = 5000;
 /** Returns the ids of the runs that pass a filter and may be tried again, the oldest first: of too many the newest. */
 async function retryable(filter) {
   const found = [];
-  for (let after; found.length < most;) {
-    const page = await ask("run.list", { ...filter, limit: 200, after });
-    found.push(...page.runs.filter((run) => run.resultStatus === "failed" && run.reasonCode === mayRetry).map((run) => run.runId));
-    after = page.next;
-    if (!after) break;
+  for await (const { runId, resultStatus, reasonCode } of session.get().client.runs({ ...filter, limit: 200 })) {
+    if (resultStatus === "failed" && reasonCode === mayRetry && found.push(runId) === most) break;
   }
-  return found.slice(0, most).reverse();
+  return found.reverse();
 }
 
 /**
