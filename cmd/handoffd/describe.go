@@ -117,7 +117,15 @@ func (c *serveCommand) describe(config server.Config, at, console string) string
 	} else {
 		fmt.Fprintf(&b, "joined    %s\n", at)
 	}
-	fmt.Fprintf(&b, "access    %s\napply     %s\n", whoConnects(&config), whoApplies(&config))
+	fmt.Fprintf(&b, "access    %s\napply     %s", whoConnects(&config),
+		cmp.Or(config.Engine.Apply, "as the world says"))
+	if config.Engine.Apply == apply.Plugin {
+		fmt.Fprintf(&b, " (asked on %s)", wire.ApplySubject(c.Engine.World, "<town token>"))
+	}
+	if config.RCON != nil {
+		fmt.Fprintf(&b, "\nrcon      the console at %s", config.RCON.Address)
+	}
+	b.WriteByte('\n')
 	switch {
 	case c.Server.NATS != "" && c.Server.NATSWebSocket == "" && console != "":
 		console = fmt.Sprintf("off: it takes --nats-websocket; %s has health and metrics", console)
@@ -174,28 +182,4 @@ func usersByRole(config *server.Config) string {
 		return text + "; TLS, clients need a certificate"
 	}
 	return text + "; TLS"
-}
-
-// whoApplies names the binding of towns without a binding of their own, and the console that other
-// towns may use.
-func whoApplies(config *server.Config) string {
-	console := ""
-	if config.RCON != nil {
-		console = "the console at " + config.RCON.Address
-	}
-	text := string(config.Engine.Apply)
-	switch config.Engine.Apply {
-	case apply.RCON:
-		return text + " (" + console + ")"
-	case apply.Plugin:
-		text += " (asked on " + wire.ApplySubject(config.Engine.World, "<town token>") + ")"
-	case "":
-		text = "as the world says"
-	default:
-		text += " (the built-in rules)"
-	}
-	if console != "" {
-		text += "; rcon (" + console + ") for towns that say so"
-	}
-	return text
 }

@@ -29,7 +29,7 @@ func TestServe_Prints(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ env, args, prints []string }{
 		"a world file": {nil, onData("DATA", "--world", "w-1", "--world-file", worldFile(t)),
-			[]string{"w-1", "DATA", "3 created", "console   off", "apply     local (the built-in rules)",
+			[]string{"w-1", "DATA", "3 created", "console   off", "apply     local",
 				"handoffctl --server nats://127.0.0.1:"}},
 		"variables": {[]string{"HANDOFFD_LISTEN=127.0.0.1:0", "HANDOFFD_DATA=" + t.TempDir(),
 			"HANDOFFD_WORLD=env", "HANDOFFD_APPLY=plugin"}, nil,
@@ -291,7 +291,7 @@ func TestServe_Settings(t *testing.T) {
 	out, _ = output(t, 0, "--check-config", "--data", filepath.Join(t.TempDir(), "new"),
 		"--history-per-town", "1500")
 	require.Contains(t, out, "history-per-town=1500 apply=local")
-	require.Contains(t, out, "apply     local (the built-in rules)\n")
+	require.Contains(t, out, "apply     local\n")
 }
 
 // A history that becomes shorter is counted town by town, and refused before anything is changed.
