@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	}
 	_ = os.Unsetenv("NO_COLOR")
 	_ = os.Setenv("TERM", "xterm")
-	checkQuiet = 250 * time.Millisecond
+	checkQuiet = time.Second
 	natstest.Main(m, 20)
 }
 
