@@ -57,11 +57,8 @@ func (a *app) readDocument(name, wanted string) (jsontext.Value, error) {
 	switch {
 	case err != nil:
 		return nil, usagef("%s is not JSON: %s", name, sentence(err))
-	case many:
-		return nil, usagef("%s has a list, and one %s is meant: handoffd --world-file takes a "+
-			"list of towns", name, wanted)
-	case elements[0].Kind() != '{':
-		return nil, usagef("%s is not an object, and a %s is meant", name, wanted)
+	case many || elements[0].Kind() != '{':
+		return nil, usagef("%s is not one object, and a %s is meant", name, wanted)
 	}
 	return elements[0], nil
 }

@@ -133,7 +133,7 @@ type player struct {
 func (p *player) play(ctx context.Context, concurrency int) error {
 	lanes, working := errgroup.WithContext(ctx)
 	lanes.SetLimit(concurrency)
-	for _, lane := range p.lanes(concurrency) {
+	for _, lane := range p.lanes() {
 		lanes.Go(func() error { return p.playLane(working, lane) })
 	}
 	err := lanes.Wait()
@@ -164,17 +164,14 @@ func (p *player) playLane(ctx context.Context, lane []int) (err error) {
 }
 
 // lanes groups the indexes of the fixtures into lanes: one for each town or, with --fresh, each
-// file. Without --fresh, a concurrency of 1 makes one lane.
-func (p *player) lanes(concurrency int) [][]int {
+// file.
+func (p *player) lanes() [][]int {
 	var lanes [][]int
 	numbers := map[string]int{}
 	for i := range p.fixtures {
 		key := p.fixtures[i].town
-		switch {
-		case p.server == nil:
+		if p.server == nil {
 			key = p.fixtures[i].file
-		case concurrency == 1:
-			key = ""
 		}
 		lane, ok := numbers[key]
 		if !ok {
