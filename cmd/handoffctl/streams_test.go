@@ -133,6 +133,10 @@ func TestFsck_Index(t *testing.T) {
 	c := online(t)
 	require.Equal(t, exitOK, c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-").status)
 	dir := filepath.Join(c.data, "index", "main")
+	require.Eventually(t, func() bool { // the server makes it a moment later
+		_, err := os.Stat(dir)
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
 	assert.Contains(t, c.ok("fsck", "--index", dir), "nothing is wrong")
 	older, err := os.ReadFile(filepath.Join(dir, "rows"))
 	require.NoError(t, err)

@@ -156,10 +156,8 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 	}
 	for _, u := range unreadable {
 		const what = "changed on the disk of NATS, which does not deliver it"
-		c.find(Finding{
-			Stream: wire.LogStream(c.world), Sequence: u.Sequence, Subject: u.Subject, Town: u.Town,
-			What: "the last message was " + what,
-		})
+		c.find(Finding{Sequence: u.Sequence, Subject: u.Subject, Town: u.Town,
+			What: "the last message was " + what})
 		if u.Subject != wire.ControlSubject(c.world) {
 			c.damage(u.Subject).lose(commitlog.LostMessage{Sequence: u.Sequence,
 				Reason: "it was " + what}, true)
@@ -195,8 +193,7 @@ func (c *worldCheck) checkHistory(subject string, h *history, n uint64) {
 	least := uint64(max(commitlog.LeastHistory(config), 0))
 	if h.ofTown && h.cut && max(h.read, n) < least && h.first > commitlog.RestoredTo(config) {
 		c.find(Finding{
-			Stream: wire.LogStream(c.world), Sequence: h.first, Subject: subject,
-			Town: townOf(subject),
+			Sequence: h.first, Subject: subject, Town: townOf(subject),
 			What: "the log has lost the beginning of the town's history",
 			Want: "a message before it",
 			Got:  fmt.Sprintf("none, and %d of the %d that the history keeps", n, least),

@@ -90,6 +90,7 @@ type worldCheck struct {
 
 func (c *worldCheck) find(findings ...Finding) {
 	for _, f := range findings {
+		f.Stream = wire.LogStream(c.world)
 		c.report.add(f, c.options.MaxFindings)
 	}
 }
@@ -155,8 +156,8 @@ func (c *worldCheck) compareIndex(ctx context.Context) error {
 	found, err := index.Compare(ctx, index.LogSource(c.log), c.options.Index, c.world,
 		c.report.LogEnd)
 	for _, d := range found {
-		c.find(Finding{Kind: IndexDiffers, Stream: wire.LogStream(c.world), Sequence: d.Seq,
-			Town: d.Town, What: d.What, Want: d.Want, Got: d.Got})
+		c.find(Finding{Kind: IndexDiffers, Sequence: d.Seq, Town: d.Town, What: d.What,
+			Want: d.Want, Got: d.Got})
 	}
 	return err
 }

@@ -91,7 +91,6 @@ type message struct {
 	doubts []Finding
 	before uint64
 
-	world   string
 	body    []byte            // the JSON of rec
 	rec     *commitlog.Record // nil if it cannot be read
 	state   *town.State       // of a town's record
@@ -104,10 +103,8 @@ type message struct {
 }
 
 func (v *message) finding(what string, want, got any) Finding {
-	f := Finding{
-		Stream: wire.LogStream(v.world), Sequence: v.Sequence, Subject: v.Subject,
-		What: what, Want: fmt.Sprint(want), Got: fmt.Sprint(got),
-	}
+	f := Finding{Sequence: v.Sequence, Subject: v.Subject, What: what, Want: fmt.Sprint(want),
+		Got: fmt.Sprint(got)}
 	if v.rec != nil {
 		f.Town = v.rec.TownID
 	}
@@ -136,7 +133,7 @@ func (l *LogCheck) Check(m *jetstream.RawStreamMsg) ([]Finding, error) {
 }
 
 func (l *LogCheck) check(m *jetstream.RawStreamMsg) (*message, error) {
-	v := &message{RawStreamMsg: m, world: l.world, result: new(handoff.Result)}
+	v := &message{RawStreamMsg: m, result: new(handoff.Result)}
 	l.Counts.Messages++
 	l.extend(v)
 	var err error

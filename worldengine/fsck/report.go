@@ -142,13 +142,13 @@ const (
 // Advice returns the meaning and the remedy of each class of the report's findings: in the log, and
 // in the index. Towns that answer TOWN_DAMAGED have advice of their own: see DamagedTown.
 func (r *Report) Advice() (all []string) {
-	for _, class := range []struct {
-		kind   Kind
-		advice string
-	}{{"", adviceLog}, {IndexDiffers, adviceIndex}} {
-		if slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Kind == class.kind }) {
-			all = append(all, class.advice)
-		}
+	inIndex := func(f Finding) bool { return f.Kind == IndexDiffers }
+	inLog := func(f Finding) bool { return !inIndex(f) }
+	if slices.ContainsFunc(r.Findings, inLog) {
+		all = append(all, adviceLog)
+	}
+	if slices.ContainsFunc(r.Findings, inIndex) {
+		all = append(all, adviceIndex)
 	}
 	return all
 }
