@@ -111,15 +111,15 @@ func TestCompare_BesideACompaction(t *testing.T) {
 		g, dir := newGenerator(seed), t.TempDir()
 		l, forgot := randomLog(g, 300), false
 		ix := open(t, l, dir)
+		rowsOf(t, ix)
 		forgetful := &watchedLog{l, func(ctx context.Context, seq uint64, v visit) error {
-			err := l.EachAfter(ctx, seq, v)
 			if !forgot {
 				forgot = true
 				l.forget(func(message) bool { return g.IntN(3) == 0 })
 				require.NoError(t, ix.rebuild(t.Context()))
 				rowsOf(t, ix)
 			}
-			return err
+			return l.EachAfter(ctx, seq, v)
 		}}
 		found, err := Compare(t.Context(), forgetful, dir, "w", l.end)
 		require.NoError(t, err)
