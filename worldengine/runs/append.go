@@ -73,19 +73,22 @@ func (s *Store) Submit(
 const appendingTimeout = 10 * time.Second
 
 // append decides about writes, and stores the new ones, guarded by the last message on the run's
-// subject. It is called in the run's turn. A run that lost a race is read anew from its beginning,
-// since the log may also have lost the run's last message.
+// subject. It is called in the run's turn. Before writes of a cached run are refused, and after a lost
+// race, the run is read from its beginning: its events may have expired, or the log has lost them.
 func (s *Store) append(
 	ctx context.Context, from Sender, townID string, writes []runevents.Write,
 ) (appended []runevents.Appended, err error) {
 	ctx, cancel := context.WithTimeout(ctx, appendingTimeout)
 	defer cancel()
 	err = s.log.Retry(ctx, func() error {
-		run, err := s.known(ctx, writes[0].RunID)
+		run, cached, err := s.known(ctx, writes[0].RunID)
 		if err != nil {
 			return err
 		}
 		plan, err := s.plan(run, from, townID, writes)
+		if err != nil && cached {
+			return commitlog.ErrLostRace
+		}
 		if err != nil {
 			s.cache.keep(run)
 			return err
@@ -99,13 +102,18 @@ func (s *Store) append(
 	return appended, err
 }
 
-// known returns a run as the log has it. It reads only the records that the cache lacks.
-func (s *Store) known(ctx context.Context, runID string) (*knownRun, error) {
-	run := s.cache.take(runID)
+// known returns a run, and whether it was cached. If the engine has not ended a cached run, known
+// reads the records that the cache lacks.
+func (s *Store) known(ctx context.Context, runID string) (run *knownRun, cached bool, err error) {
+	run = s.cache.take(runID)
 	if run == nil {
 		run = s.newKnownRun(runID)
+		return run, false, s.readRun(ctx, run)
 	}
-	return run, s.readRun(ctx, run)
+	if run.state.Open() {
+		err = s.readRun(ctx, run)
+	}
+	return run, true, err
 }
 
 func (s *Store) newKnownRun(runID string) *knownRun {

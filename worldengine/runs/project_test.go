@@ -132,25 +132,28 @@ func TestProject_RunGoesOn(t *testing.T) {
 func TestProject_Gap(t *testing.T) {
 	t.Parallel()
 	p := project(t, open(t, logtest.New(t)))
-	p.append(event("run", runevents.RunStarted, ""), event("run", runevents.StepStarted, "a"))
+	engine := logtest.NewProducer(ofEngine)
+	require.NoError(t, engine.Emit(runevents.Emission{Type: runevents.RunStarted}))
+	extend(t, p.Store, engine.Run(), 0, false)
+	tell(t, p.Store, "t", event("run", runevents.StepStarted, "a"))
 	e := event("run", runevents.StepCompleted, "a")
 	msg, err := p.log.RunMessage(&commitlog.Record{
-		Kind: commitlog.KindEvents, TownID: "Town 1", Run: &runevents.Run{
+		Kind: commitlog.KindEvents, TownID: "t", Run: &runevents.Run{
 			Identity: runevents.Identity{RunID: e.RunID, TenantID: e.TenantID, ProjectID: e.ProjectID,
 				EnvironmentID: e.EnvironmentID, PlanID: e.PlanID, PlanVersion: e.PlanVersion},
 			FirstSeq: 5, Events: []runevents.Event{{EventID: e.EventID, EventType: e.EventType,
 				StepID: e.StepID, LogicalAttemptID: 1, EmittedAt: e.EmittedAt}},
 		}})
 	require.NoError(t, err)
-	_, err = p.log.Commit(t.Context(), msg, 1)
+	_, err = p.log.Commit(t.Context(), msg, 2)
 	require.NoError(t, err)
 	again := event("run", runevents.StepSkipped, "a")
-	p.append(again)
-	answers, err := p.Append(t.Context(), "Town 1", []runevents.Write{again})
+	tell(t, p.Store, "t", again)
+	answers, err := p.Append(t.Context(), "t", []runevents.Write{again})
 	require.NoError(t, err)
 	require.Equal(t, int64(6), answers[0].RunSeq)
-	p.requireAlerts("Town%201 PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED "+e.EventID,
-		"Town%201 INVALID_TRANSITION "+again.EventID)
+	p.requireAlerts("t PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED "+e.EventID,
+		"t INVALID_TRANSITION "+again.EventID)
 }
 
 // A run without its beginning, a damaged one, or one with a record of another run is skipped without
