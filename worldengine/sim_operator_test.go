@@ -134,9 +134,7 @@ func (a simAlerts) RaiseStored(ctx context.Context, alert runevents.Alert) error
 	return err
 }
 
-func (simAlerts) List(context.Context, alerts.Filter, int) (page messages.Alerts, err error) {
-	return page, nil
-}
+func (simAlerts) All(context.Context) ([]messages.Alert, error) { return nil, nil }
 
 // worldPause is the pause of the world in the log.
 func (s *sim) worldPause() game.Pause {

@@ -125,11 +125,9 @@ type Alerts struct {
 
 	mu      sync.Mutex
 	closed  bool
-	raised  *recent.Map[string, *found]   // by key; mu guards the values
-	waiting map[runevents.AlertCode]int   // alerts in queue
-	counts  map[runevents.AlertCode]int64 // raised alerts
-	more    map[runevents.AlertCode]int64 // alerts that RaiseFound counted without raising them
-	lost    int64
+	raised  *recent.Map[string, *found] // by key; mu guards the values
+	waiting map[runevents.AlertCode]int // alerts in queue
+	stats   messages.AlertCounts
 }
 
 // New returns Alerts. They are published after Start.
@@ -140,8 +138,10 @@ func New(js jetstream.JetStream, config Config) *Alerts {
 		ofProducer: ratelimit.New(FoundOfTown, foundPeriod),
 		ofLane:     ratelimit.New(foundOfAll, foundPeriod),
 		raised:     recent.NewMap[string, *found](maxRemembered),
-		waiting:    map[runevents.AlertCode]int{}, counts: map[runevents.AlertCode]int64{},
-		more: map[runevents.AlertCode]int64{},
+		waiting:    map[runevents.AlertCode]int{},
+		stats: messages.AlertCounts{
+			Alerts: map[runevents.AlertCode]int64{}, AlertsMore: map[runevents.AlertCode]int64{},
+		},
 	}
 }
 
@@ -211,7 +211,7 @@ func Shortened(text string, most int) string {
 // report counts an alert, and writes it to the server's log and to Notify.
 func (a *Alerts) report(alert *runevents.Alert) {
 	a.mu.Lock()
-	a.counts[alert.Code]++
+	a.stats.Alerts[alert.Code]++
 	a.mu.Unlock()
 	a.log(alert)
 	if a.config.Notify != nil {
@@ -259,7 +259,7 @@ func (a *Alerts) enqueue(alert *runevents.Alert) bool {
 // lose counts an alert that is not published.
 func (a *Alerts) lose(alert *runevents.Alert, reason string) {
 	a.mu.Lock()
-	a.lost++
+	a.stats.AlertsLost++
 	a.mu.Unlock()
 	a.config.Logger.Error("an alert is not published", "id", alert.ID(), "reason", reason)
 }
@@ -268,9 +268,9 @@ func (a *Alerts) lose(alert *runevents.Alert, reason string) {
 func (a *Alerts) Stats() messages.AlertCounts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return messages.AlertCounts{
-		Alerts: maps.Clone(a.counts), AlertsLost: a.lost, AlertsMore: maps.Clone(a.more),
-	}
+	stats := a.stats
+	stats.Alerts, stats.AlertsMore = maps.Clone(stats.Alerts), maps.Clone(stats.AlertsMore)
+	return stats
 }
 
 // Start publishes alerts until Close.
@@ -290,17 +290,13 @@ func (a *Alerts) Start() {
 func (a *Alerts) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()
+	defer context.AfterFunc(ctx, a.stop)()
 	a.mu.Lock()
 	if !a.closed {
 		a.closed = true
 		close(a.queue)
 	}
 	a.mu.Unlock()
-	select {
-	case <-a.done:
-	case <-ctx.Done():
-	}
-	a.stop()
 	<-a.done
 }
 

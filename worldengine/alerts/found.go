@@ -38,7 +38,7 @@ func (a *Alerts) first(alert *runevents.Alert, townToken string) bool {
 	if a.remember(alert) {
 		allowed := a.allowed(alert, townToken)
 		if !allowed {
-			a.more[alert.Code]++
+			a.stats.AlertsMore[alert.Code]++
 		}
 		return allowed
 	}
@@ -46,7 +46,7 @@ func (a *Alerts) first(alert *runevents.Alert, townToken string) bool {
 	if alert.RunSeq > run.runSeq {
 		run.runSeq = alert.RunSeq
 		run.more++
-		a.more[alert.Code]++
+		a.stats.AlertsMore[alert.Code]++
 	}
 	return false
 }

@@ -11,6 +11,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/alerts/alertstest"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -48,7 +49,7 @@ func TestRaiseFound_OncePerRun(t *testing.T) {
 		}
 	}
 	a.Close(t.Context())
-	page, err := a.List(t.Context(), alerts.Filter{}, 10)
+	page, err := a.List(t.Context(), messages.AlertList{Limit: 10})
 	require.NoError(t, err)
 	more := map[string]int64{}
 	for _, alert := range page.Alerts {
@@ -80,7 +81,7 @@ func TestRaiseFound_OncePerRun(t *testing.T) {
 	}
 	next.Close(t.Context())
 	require.Empty(t, next.Stats().Alerts, "nothing is raised or logged again")
-	page, err = next.List(t.Context(), alerts.Filter{}, 10)
+	page, err = next.List(t.Context(), messages.AlertList{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, page.Alerts, 1)
 	require.Equal(t, int64(4), page.Alerts[0].More)
@@ -134,14 +135,14 @@ func TestList_FloodOfOneCode(t *testing.T) {
 			[]byte(`{"code":"INVALID_TRANSITION","severity":"P2","runId":"`+alert.RunID+`"}`))
 		require.NoError(t, err)
 		if i == flood/2 { // the copy of the stream is brought up to date behind it
-			_, err = a.List(t.Context(), alerts.Filter{}, 1)
+			_, err = a.List(t.Context(), messages.AlertList{Limit: 1})
 			require.NoError(t, err)
 		}
 	}
 	<-w.js.PublishAsyncComplete()
 	for _, reader := range []*alerts.Alerts{a, w.open()} {
 		var codes []runevents.AlertCode
-		for _, alert := range pages(t, reader, alerts.Filter{}, 200) {
+		for _, alert := range pages(t, reader, messages.AlertList{Limit: 200}) {
 			codes = append(codes, alert.Code)
 		}
 		require.Len(t, codes, alerts.Kept+3)

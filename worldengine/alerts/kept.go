@@ -33,8 +33,9 @@ type kept struct {
 	alerts         []messages.Alert // the oldest first; immutable
 }
 
-// read returns the alerts that the stream keeps, the oldest first; none if the stream is missing.
-func (a *Alerts) read(ctx context.Context) ([]messages.Alert, error) {
+// All returns the alerts that the stream keeps, the oldest first; none if the stream is missing. The
+// caller must not change them.
+func (a *Alerts) All(ctx context.Context) ([]messages.Alert, error) {
 	stream, err := a.js.Stream(ctx, a.stream.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
@@ -88,28 +89,16 @@ func find(alerts []messages.Alert, seq uint64) (int, bool) {
 	})
 }
 
-// Filter selects alerts. Its zero value selects all.
-type Filter struct {
-	// After is the Next of the page before; 0 for the first page.
-	After uint64
-	// Open leaves out acknowledged alerts.
-	Open bool
-	// Codes are the wanted codes; all if it is empty.
-	Codes []runevents.AlertCode
-}
-
-// List returns a page of up to limit alerts, the newest first.
-func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (messages.Alerts, error) {
+// List returns a page of the alerts, the newest first. Its Limit must be set.
+func (a *Alerts) List(ctx context.Context, r messages.AlertList) (messages.Alerts, error) {
 	page := messages.Alerts{Alerts: []messages.Alert{}}
-	all, err := a.read(ctx)
+	all, err := a.All(ctx)
 	for _, alert := range slices.Backward(all) {
-		if filter.After > 0 && alert.Seq >= filter.After ||
-			filter.Open && alert.Acknowledged != nil ||
-			len(filter.Codes) > 0 && !slices.Contains(filter.Codes, alert.Code) {
+		if r.After > 0 && alert.Seq >= r.After || r.Open && alert.Acknowledged != nil {
 			continue
 		}
-		if len(page.Alerts) == limit {
-			page.Next = page.Alerts[limit-1].Seq
+		if len(page.Alerts) == r.Limit {
+			page.Next = page.Alerts[r.Limit-1].Seq
 			break
 		}
 		alert.More = a.moreOf(&alert.Alert)
@@ -118,60 +107,52 @@ func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (messages.A
 	return page, err
 }
 
-// Newest bounds each list of alerts in a Summary.
+// Newest is how many alerts a report of the world names.
 const Newest = 5
 
-// Summary counts the alerts of a world.
-type Summary struct {
-	messages.OpenAlerts
-	// Urgent are the newest open P1 alerts of the last hour, and MoreUrgent counts the others. A
-	// STORAGE_FAILED is not urgent after a later STORAGE_RECOVERED.
-	Urgent     []messages.Alert
-	MoreUrgent int
-}
-
-// Summary counts all alerts.
-func (a *Alerts) Summary(ctx context.Context) (Summary, error) {
-	s := Summary{OpenAlerts: messages.OpenAlerts{
+// Summary counts the open alerts. It also returns those that are urgent, the newest first: the P1
+// alerts of the last hour, without a STORAGE_FAILED before a STORAGE_RECOVERED.
+func (a *Alerts) Summary(
+	ctx context.Context,
+) (open messages.OpenAlerts, urgent []messages.Alert, err error) {
+	open = messages.OpenAlerts{
 		Count: map[runevents.Severity]int{}, Newest: []messages.Alert{}, Lost: a.Stats().AlertsLost,
-	}}
-	page, err := a.List(ctx, Filter{}, math.MaxInt)
+	}
+	page, err := a.List(ctx, messages.AlertList{Limit: math.MaxInt})
 	recovered := false
-	for i := range page.Alerts { // the newest first
-		alert := &page.Alerts[i]
+	for _, alert := range page.Alerts {
 		recovered = recovered || alert.Code == runevents.StorageRecovered
 		if alert.Acknowledged != nil {
-			s.Acknowledged++
+			open.Acknowledged++
 			continue
 		}
-		s.Count[alert.Severity]++
-		if len(s.Newest) < Newest {
-			s.Newest = append(s.Newest, *alert)
+		open.Count[alert.Severity]++
+		if len(open.Newest) < Newest {
+			open.Newest = append(open.Newest, alert)
 		}
 		at, err := time.Parse(time.RFC3339, alert.At)
-		switch {
-		case alert.Severity != runevents.P1 || err != nil || a.config.Now().Sub(at) >= time.Hour ||
-			alert.Code == runevents.StorageFailed && recovered:
-		case len(s.Urgent) < Newest:
-			s.Urgent = append(s.Urgent, *alert)
-		default:
-			s.MoreUrgent++
+		if alert.Severity == runevents.P1 && err == nil && a.config.Now().Sub(at) < time.Hour &&
+			(alert.Code != runevents.StorageFailed || !recovered) {
+			urgent = append(urgent, alert)
 		}
 	}
-	return s, err
+	return open, urgent, err
 }
 
 // StorageFailedSince returns the time of the newest STORAGE_FAILED; zero if a STORAGE_RECOVERED
 // followed, or if the alerts cannot be read.
 func (a *Alerts) StorageFailedSince(ctx context.Context) time.Time {
-	page, err := a.List(ctx, Filter{
-		Codes: []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered},
-	}, 1)
-	if err != nil || len(page.Alerts) == 0 || page.Alerts[0].Code == runevents.StorageRecovered {
-		return time.Time{}
+	all, _ := a.All(ctx)
+	var since time.Time
+	for i := range all {
+		switch all[i].Code {
+		case runevents.StorageFailed:
+			since, _ = time.Parse(time.RFC3339Nano, all[i].At)
+		case runevents.StorageRecovered:
+			since = time.Time{}
+		}
 	}
-	at, _ := time.Parse(time.RFC3339Nano, page.Alerts[0].At)
-	return at
+	return since
 }
 
 // Recall reads the alerts of the stream, so that RaiseOnce and RaiseFound do not raise them again. It
@@ -180,7 +161,7 @@ func (a *Alerts) Recall(ctx context.Context) error {
 	var all []messages.Alert
 	err := a.retry(ctx, "the alerts cannot be read, and projections wait for that; will try again",
 		func() (err error) {
-			all, err = a.read(ctx)
+			all, err = a.All(ctx)
 			return err
 		})
 	for i := range all {
@@ -223,7 +204,7 @@ func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string)
 
 // alertAt returns the alert with a sequence, or ErrUnknownAlert.
 func (a *Alerts) alertAt(ctx context.Context, seq uint64) (messages.Alert, error) {
-	all, err := a.read(ctx)
+	all, err := a.All(ctx)
 	if err != nil {
 		return messages.Alert{}, err
 	}

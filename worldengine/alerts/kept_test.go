@@ -16,13 +16,13 @@ import (
 )
 
 // pages returns the alerts of all pages.
-func pages(t *testing.T, a *alerts.Alerts, filter alerts.Filter, limit int) (all []messages.Alert) {
+func pages(t *testing.T, a *alerts.Alerts, r messages.AlertList) (all []messages.Alert) {
 	t.Helper()
-	for more := true; more; more = filter.After > 0 {
-		page, err := a.List(t.Context(), filter, limit)
+	for more := true; more; more = r.After > 0 {
+		page, err := a.List(t.Context(), r)
 		require.NoError(t, err)
-		require.LessOrEqual(t, len(page.Alerts), limit)
-		all, filter.After = append(all, page.Alerts...), page.Next
+		require.LessOrEqual(t, len(page.Alerts), r.Limit)
+		all, r.After = append(all, page.Alerts...), page.Next
 	}
 	return all
 }
@@ -49,7 +49,7 @@ func TestRecall_Known(t *testing.T) {
 	}
 	require.Equal(t, int64(1), next.Stats().Alerts[runevents.ApplyInDoubt], "r4")
 	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
-	page, err := a.List(t.Context(), alerts.Filter{}, 10)
+	page, err := a.List(t.Context(), messages.AlertList{Limit: 10})
 	require.NoError(t, err)
 	require.Empty(t, page.Alerts)
 
@@ -88,12 +88,12 @@ func TestAcknowledge_First(t *testing.T) {
 	for _, other := range found {
 		require.Equal(t, found[0], other)
 	}
-	page, err := a.List(t.Context(), alerts.Filter{}, 10)
+	page, err := a.List(t.Context(), messages.AlertList{Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, page.Alerts, 5)
 	require.Equal(t, found[0], page.Alerts[3])
 	var open []uint64
-	for _, stored := range pages(t, a, alerts.Filter{Open: true}, 1) {
+	for _, stored := range pages(t, a, messages.AlertList{Limit: 1, Open: true}) {
 		require.Nil(t, stored.Acknowledged)
 		open = append(open, stored.Seq)
 	}
@@ -125,22 +125,22 @@ func TestSummary_Urgent(t *testing.T) {
 		}
 		return codes
 	}
-	s, err := a.Summary(t.Context())
+	open, urgent, err := a.Summary(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, map[runevents.Severity]int{runevents.P1: 2, runevents.P2: 1}, s.Count)
+	require.Equal(t, map[runevents.Severity]int{runevents.P1: 2, runevents.P2: 1}, open.Count)
 	require.Equal(t, []runevents.AlertCode{runevents.StorageFailed, runevents.ApplyInDoubt},
-		codes(s.Urgent))
+		codes(urgent))
 	require.False(t, a.StorageFailedSince(t.Context()).IsZero())
 
 	require.NoError(t, a.RaiseStored(t.Context(), runevents.Alert{Code: runevents.StorageRecovered}))
 	_, err = a.Acknowledge(t.Context(), 1, "ada", "seen")
 	require.NoError(t, err)
-	s, err = a.Summary(t.Context())
+	open, urgent, err = a.Summary(t.Context())
 	require.NoError(t, err)
-	require.Empty(t, s.Urgent)
-	require.Equal(t, 1, s.Acknowledged)
+	require.Empty(t, urgent)
+	require.Equal(t, 1, open.Acknowledged)
 	require.Equal(t, []runevents.AlertCode{runevents.StorageRecovered, runevents.PluginAbsent,
-		runevents.StorageFailed}, codes(s.Newest))
+		runevents.StorageFailed}, codes(open.Newest))
 	require.True(t, a.StorageFailedSince(t.Context()).IsZero())
 
 	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))

@@ -119,33 +119,29 @@ func (s *Absences) Recall(ctx context.Context) {
 	s.recalled.Do(func() {
 		bounded, cancel := context.WithTimeout(ctx, recallTimeout)
 		defer cancel()
-		page, err := s.alerts.List(bounded, alerts.Filter{
-			Codes: []runevents.AlertCode{runevents.PluginAbsent, runevents.PluginReturned},
-		}, 2*alerts.Kept)
+		raised, err := s.alerts.All(bounded)
 		if err != nil && ctx.Err() == nil {
 			s.logger.Warn("the alerts cannot be read: PLUGIN_ABSENT may be raised again for a known "+
 				"absence", "error", err)
 		}
-		s.take(page.Alerts)
+		s.take(raised)
 	})
 }
 
-// take adds the absences that earlier alerts report. The newest alert of a town decides; the newest
-// alerts come first.
+// take adds the absences that earlier alerts report, the oldest first. The newest alert of a town
+// decides.
 func (s *Absences) take(raised []messages.Alert) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := map[string]bool{}
 	for i := range raised {
 		alert := &raised[i].Alert
-		of := alert.Code == runevents.PluginAbsent || alert.Code == runevents.PluginReturned
-		if !of || alert.TownID == "" || known[alert.TownID] {
-			continue
-		}
-		known[alert.TownID] = true
 		since, err := time.Parse(time.RFC3339Nano, alert.Since)
-		if alert.Code == runevents.PluginAbsent && err == nil {
+		switch {
+		case alert.TownID == "" || err != nil: // of another server's version
+		case alert.Code == runevents.PluginAbsent:
 			s.towns[alert.TownID] = &absence{since: since, raised: true}
+		case alert.Code == runevents.PluginReturned:
+			delete(s.towns, alert.TownID)
 		}
 	}
 }

@@ -104,23 +104,17 @@ func TestAbsences_Recall(t *testing.T) {
 	stored := func(code runevents.AlertCode, townID, since string) messages.Alert {
 		return messages.Alert{Alert: runevents.Alert{Code: code, TownID: townID, Since: since}}
 	}
-	raised.list = func(
-		_ context.Context, filter alerts.Filter, limit int,
-	) (messages.Alerts, error) {
-		require.Equal(t, []runevents.AlertCode{
-			runevents.PluginAbsent, runevents.PluginReturned,
-		}, filter.Codes, "alerts of other codes hide none of these")
-		require.Equal(t, 2*alerts.Kept, limit, "all that are kept")
-		return messages.Alerts{Alerts: []messages.Alert{
-			stored(runevents.PauseDrainTimeout, "t", since),
-			stored(runevents.PluginReturned, "back", since),
-			stored(runevents.PluginAbsent, "t", since),
-			stored(runevents.PluginReturned, "t", since),
-			stored(runevents.PluginAbsent, "back", since),
-			stored(runevents.PluginAbsent, "bad", "yesterday"),
-			stored(runevents.PluginAbsent, "none", ""),
+	raised.all = func(context.Context) ([]messages.Alert, error) {
+		return []messages.Alert{
 			stored(runevents.PluginAbsent, "", since),
-		}}, nil
+			stored(runevents.PluginAbsent, "none", ""),
+			stored(runevents.PluginAbsent, "bad", "yesterday"),
+			stored(runevents.PluginAbsent, "back", since),
+			stored(runevents.PluginReturned, "t", since),
+			stored(runevents.PluginAbsent, "t", since),
+			stored(runevents.PluginReturned, "back", since),
+			stored(runevents.PauseDrainTimeout, "t", since),
+		}, nil
 	}
 	s.Absent(t.Context(), ofTown, 1, true)
 	require.Equal(t, 1, len(s.towns))
@@ -139,13 +133,11 @@ func TestAbsences_RecallFails(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s, raised := opened(apply.AbsentFail)
-				raised.list = func(
-					ctx context.Context, _ alerts.Filter, _ int,
-				) (messages.Alerts, error) {
+				raised.all = func(ctx context.Context) ([]messages.Alert, error) {
 					if wait > 0 {
 						<-ctx.Done()
 					}
-					return messages.Alerts{}, errors.New("no answer")
+					return nil, errors.New("no answer")
 				}
 				began := time.Now()
 				s.Absent(t.Context(), ofTown, 1, true)

@@ -20,7 +20,7 @@ type raised struct {
 	mu     sync.Mutex
 	codes  []runevents.AlertCode
 	alerts []runevents.Alert
-	list   func(context.Context, alerts.Filter, int) (messages.Alerts, error)
+	all    func(context.Context) ([]messages.Alert, error)
 }
 
 func (r *raised) RaiseOnce(alert runevents.Alert) {
@@ -33,13 +33,11 @@ func (r *raised) Raise(alert runevents.Alert) { r.RaiseOnce(alert) }
 
 func (*raised) RaiseStored(context.Context, runevents.Alert) error { return nil }
 
-func (r *raised) List(
-	ctx context.Context, filter alerts.Filter, limit int,
-) (page messages.Alerts, err error) {
-	if r.list != nil {
-		page, err = r.list(ctx, filter, limit)
+func (r *raised) All(ctx context.Context) ([]messages.Alert, error) {
+	if r.all == nil {
+		return nil, nil
 	}
-	return page, err
+	return r.all(ctx)
 }
 
 // commanded is a command, whose replies come to an inbox without a connection.

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/queue"
@@ -53,8 +52,8 @@ type Alerts interface {
 	Raise(alert runevents.Alert)
 	RaiseOnce(alert runevents.Alert)
 	RaiseStored(ctx context.Context, alert runevents.Alert) error
-	// List reads a page of up to limit alerts, the newest first.
-	List(ctx context.Context, filter alerts.Filter, limit int) (messages.Alerts, error)
+	// All returns the stored alerts, the oldest first.
+	All(ctx context.Context) ([]messages.Alert, error)
 }
 
 // Metrics counts attempts.

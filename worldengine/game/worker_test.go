@@ -18,7 +18,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
@@ -72,9 +71,7 @@ func (w *working) RaiseStored(_ context.Context, a runevents.Alert) error {
 	return nil
 }
 
-func (*working) List(context.Context, alerts.Filter, int) (page messages.Alerts, err error) {
-	return page, nil
-}
+func (*working) All(context.Context) ([]messages.Alert, error) { return nil, nil }
 
 func (w *working) codes() []runevents.AlertCode {
 	w.mu.Lock()

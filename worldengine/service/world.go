@@ -37,8 +37,8 @@ func (s *Service) alertList(in *incoming, r *messages.AlertList) (page messages.
 	if err := in.rights.ReadWorld(); err != nil {
 		return page, err
 	}
-	return s.engine.Alerts().List(s.ctx, alerts.Filter{After: r.After, Open: r.Open},
-		cmp.Or(r.Limit, defaultAlerts))
+	r.Limit = cmp.Or(r.Limit, defaultAlerts)
+	return s.engine.Alerts().List(s.ctx, *r)
 }
 
 // alertAck acknowledges an alert, in the name of the user.
@@ -175,16 +175,15 @@ func (r *report) ask(damage bool) (err error) {
 }
 
 func (r *report) alerts() {
-	summary, err := r.engine.Alerts().Summary(r.ctx)
+	open, urgent, err := r.engine.Alerts().Summary(r.ctx)
 	if err != nil {
 		r.Unknown["alerts"] = wire.Sentence(err)
 	}
-	r.Alerts = summary.OpenAlerts
-	for i := range summary.Urgent {
-		alert := &summary.Urgent[i]
+	r.Alerts = open
+	for _, alert := range urgent[:min(len(urgent), alerts.Newest)] {
 		r.problem("alert %d, %s of %s: %s", alert.Seq, alert.Code, alert.At, alert.Message)
 	}
-	if n := summary.MoreUrgent; n > 0 {
+	if n := len(urgent) - alerts.Newest; n > 0 {
 		r.problem("%d more %s P1 of the last hour: handoffctl alerts list --open", n,
 			plural(n, "alert"))
 	}
