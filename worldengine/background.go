@@ -22,7 +22,7 @@ import (
 func (e *Engine) resume(ctx context.Context) {
 	next, tended := time.Now(), e.worldPause.Known().Seq
 	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, pollPause) {
-		_, err := e.index.Sync(ctx)
+		err := e.syncIndex(ctx)
 		if err == nil {
 			err = e.asked.Refresh(ctx)
 		}
@@ -39,6 +39,19 @@ func (e *Engine) resume(ctx context.Context) {
 		}
 	}
 }
+
+// syncIndex makes the index follow the log to its end, and records whether the log has answered.
+func (e *Engine) syncIndex(ctx context.Context) error {
+	end, err := e.index.Sync(ctx)
+	if err == nil || end > 0 {
+		now := time.Now()
+		e.logAnswered.Store(&now)
+	}
+	return err
+}
+
+// LogSilence returns the time since the log last answered. The engine asks it every pollPause.
+func (e *Engine) LogSilence() time.Duration { return time.Since(*e.logAnswered.Load()) }
 
 // reapEvery is the pause between two looks at the runs without a delivery. Once a run has been
 // closed for closingTime, its decision is in the log or will not come.

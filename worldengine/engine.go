@@ -107,6 +107,8 @@ type Engine struct {
 
 	bus     *bus.Sink // nil without Config.Bus
 	logLost atomic.Pointer[error]
+	// logAnswered is when the log last answered.
+	logAnswered atomic.Pointer[time.Time]
 
 	stop       context.CancelFunc
 	background sync.WaitGroup
@@ -146,12 +148,6 @@ func (e *Engine) Settings() commitlog.Settings { return e.config.Settings }
 
 // Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
 func (e *Engine) Bounds() (perTown, total int) { return e.config.QueuePerTown, e.config.QueueTotal }
-
-// Reach returns an error if the log does not answer.
-func (e *Engine) Reach(ctx context.Context) error {
-	_, err := e.log.End(ctx)
-	return err
-}
 
 // MayStore returns why nothing can be stored now; nil if storing is possible, as far as is known.
 func (e *Engine) MayStore() error { return e.log.Full() }

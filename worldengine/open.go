@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -123,6 +124,8 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	if err != nil {
 		return err
 	}
+	now := time.Now()
+	e.logAnswered.Store(&now)
 	c := &e.config
 	e.alerts = alerts.New(js, c.alerts())
 	if c.Bus {

@@ -2,9 +2,12 @@ package worldengine
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
@@ -157,4 +160,50 @@ func TestReap_ClosedRun(t *testing.T) {
 			require.Equal(t, c.isCancelled, len(alerted) > 0)
 		})
 	}
+}
+
+// away is a log that may not answer.
+type away struct {
+	index.Source
+	err atomic.Pointer[error]
+}
+
+func (a *away) End(context.Context) (uint64, error) {
+	if err := a.err.Load(); err != nil {
+		return 0, *err
+	}
+	return 0, nil
+}
+
+func (*away) Messages(context.Context) (uint64, error) { return 0, nil }
+
+func (*away) EachAfter(
+	context.Context, uint64, func(uint64, string, nats.Header) error,
+) error {
+	return nil
+}
+
+// The silence of the log grows until the log answers again.
+func TestEngine_LogSilence(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &away{}
+		x, err := index.Open(t.Context(), index.Config{World: "main", Source: log,
+			Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		defer x.Close()
+		e := &Engine{index: x}
+		require.NoError(t, e.syncIndex(t.Context()))
+		require.Zero(t, e.LogSilence())
+		silent := errors.New("no leader")
+		log.err.Store(&silent)
+		for range 20 {
+			time.Sleep(time.Second)
+			require.ErrorIs(t, e.syncIndex(t.Context()), silent)
+		}
+		require.Equal(t, 20*time.Second, e.LogSilence())
+		log.err.Store(nil)
+		require.NoError(t, e.syncIndex(t.Context()))
+		require.Zero(t, e.LogSilence())
+	})
 }

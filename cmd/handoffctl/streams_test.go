@@ -194,7 +194,8 @@ func TestStatus_LogLost(t *testing.T) {
 	require.NoError(t, js.DeleteStream(t.Context(), log.CachedInfo().Config.Name))
 	_, err = js.CreateStream(t.Context(), log.CachedInfo().Config)
 	require.NoError(t, err)
-	require.NoError(t, c.engine.Reach(t.Context()), "which sees the end of the log")
+	_, _, err = c.engine.Follow(t.Context())
+	require.NoError(t, err, "which sees the end of the log")
 	require.Eventually(t, func() bool { return c.engine.LogLost() != nil }, time.Minute,
 		10*time.Millisecond)
 	got := c.run("status")

@@ -56,10 +56,11 @@ func (s *Server) BehindBridge() string { return s.embedded.nats.WebsocketURL() }
 // reads its log; dir is "" if the server keeps none or does not serve, or the log is gone or lost
 // its end.
 func (s *Server) IndexInUse(ctx context.Context) (nc *nats.Conn, world, dir string) {
-	ctx, cancel := context.WithTimeout(ctx, askLog)
-	defer cancel()
 	e := s.Engine()
-	if e == nil || e.LogLost() != nil || e.Reach(ctx) != nil {
+	if e == nil || e.LogLost() != nil {
+		return nil, "", ""
+	}
+	if _, _, err := e.Follow(ctx); err != nil {
 		return nil, "", ""
 	}
 	return s.conn, s.config.Engine.World, s.config.Engine.IndexDir

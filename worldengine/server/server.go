@@ -175,11 +175,11 @@ type Server struct {
 	webhooks  *webhook.Sender  // nil without a webhook
 	tls       *liveTLS         // nil without TLS
 	access    *access.Config   // in force; nil without access control
-	health    health
 
-	standbys standbys
+	standbys sync.Map                    // the servers that stand by, each a standby, by ID
 	lease    *lease.Lease                // nil if no other server can join
 	serving  atomic.Pointer[tenure]      // nil while the server stands by
+	idle     atomic.Pointer[error]       // why serving is nil
 	changed  chan struct{}               // see Changed
 	index    atomic.Pointer[index.Index] // follows the log; nil before there is one
 	stop     context.CancelFunc          // ends the goroutine that stands by
@@ -188,10 +188,12 @@ type Server struct {
 
 func newServer(config Config) *Server {
 	config = config.withDefaults()
-	return &Server{
+	s := &Server{
 		config: config, url: config.NATS, access: config.Access, changed: make(chan struct{}, 1),
 		stop: func() {},
 	}
+	s.idle.Store(&errStarting)
+	return s
 }
 
 // Start starts a server. When it returns, requests are answered, or the server stands by because
@@ -327,9 +329,9 @@ func (s *Server) Room() *storage.Room {
 // Close stops taking requests, finishes and answers those in hand, gives the lease back, and ends
 // all that Start has started. ctx bounds the wait for requests in hand.
 func (s *Server) Close(ctx context.Context) error {
-	s.health.draining.Store(true)
 	s.stop()
 	s.ended.Wait()
+	s.idle.Store(&errDraining)
 	var err error
 	if t := s.serving.Swap(nil); t != nil {
 		err = s.finish(ctx, t)

@@ -35,14 +35,6 @@ type tenure struct {
 	answering *nats.Conn // answers in the clients' account; nil if no requests are taken there
 }
 
-// lost is closed when another server may serve.
-func (t *tenure) lost() <-chan struct{} {
-	if t.held == nil {
-		return nil
-	}
-	return t.held.Lost()
-}
-
 // Serving reports whether the server answers requests. Otherwise it stands by, or ends.
 func (s *Server) Serving() bool { return s.serving.Load() != nil }
 
@@ -95,27 +87,18 @@ func (s *Server) begin(ctx context.Context) error {
 	})
 	switch {
 	case err == nil:
-		if s.embedded == nil {
-			_ = s.openIndex(ctx, js) // else the engine opens one
-		}
 		err = s.takeOver(ctx, held)
-	case errors.Is(err, lease.ErrHeld):
-		err = s.checkSettings(ctx, js)
+	case errors.Is(err, lease.ErrHeld): // this server must be able to serve the world later
+		c := &s.config.Engine
+		_, err = commitlog.AgreeSettings(ctx, js, c.World, c.Settings, c.DiscardHistory)
 	}
 	if err != nil {
 		return err
 	}
-	s.health.standby.Store(!s.Serving())
+	s.idle.Store(&errStandby)
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.ended.Go(func() { s.alternate(ctx, js) })
 	return nil
-}
-
-// checkSettings returns an error if this server could not serve the world that another one serves.
-func (s *Server) checkSettings(ctx context.Context, js jetstream.JetStream) error {
-	_, err := commitlog.AgreeSettings(ctx, js, s.config.Engine.World, s.config.Engine.Settings,
-		s.config.Engine.DiscardHistory)
-	return err
 }
 
 // alternate runs until ctx ends. It stands by while another server holds the lease, and serves
@@ -128,7 +111,7 @@ func (s *Server) alternate(ctx context.Context, js jetstream.JetStream) {
 			continue
 		}
 		select {
-		case <-t.lost():
+		case <-t.held.Lost():
 			s.withdraw(ctx, t)
 		case <-ctx.Done():
 		}
@@ -149,10 +132,11 @@ func (s *Server) standBy(ctx context.Context, js jetstream.JetStream) {
 	}
 	switch {
 	case err == nil:
-		s.health.refused.Store(nil)
+		s.idle.Store(&errStandby)
 		s.tellChange()
 	case ctx.Err() == nil:
-		s.health.refused.Store(&err)
+		refused := fmt.Errorf("standby: the world cannot be served: %w", err)
+		s.idle.Store(&refused)
 		s.config.Logger.Error("this server cannot take over, and stands by", "error", err)
 		_ = backoff.Sleep(ctx, lease.TTL) // another server may try
 	}
@@ -264,7 +248,6 @@ func (s *Server) serve(t *tenure, config service.Config) (err error) {
 // withdraw ends a tenure whose lease was lost.
 func (s *Server) withdraw(ctx context.Context, t *tenure) {
 	s.config.Logger.Warn("the writer's lease is lost: another server may serve, this one stands by")
-	s.health.standby.Store(true)
 	s.serving.Store(nil)
 	s.tellChange()
 	ctx, cancel := context.WithTimeout(ctx, withdrawWithin)

@@ -124,7 +124,7 @@ func TestStandby_OfAnEmbeddedNATS(t *testing.T) {
 	c.executes(newChain(t, c, "t").next())
 	require.True(t, srv.Serving())
 	require.False(t, second.Serving())
-	require.ErrorContains(t, second.Ready(t.Context()), "standby")
+	require.ErrorContains(t, second.Ready(), "standby")
 	require.Nil(t, second.Engine())
 	require.Zero(t, second.Created())
 	_, err := server.Start(t.Context(), configure(join, byPlugin))
@@ -193,7 +193,7 @@ func TestLogLost_OlderCopy(t *testing.T) {
 		t.Helper()
 		eventually(t, func() bool {
 			return slices.ContainsFunc(servers, func(srv *server.Server) bool {
-				return errors.Is(srv.Ready(t.Context()), commitlog.ErrLogLost)
+				return errors.Is(srv.Ready(), commitlog.ErrLogLost)
 			})
 		})
 	}
@@ -264,7 +264,7 @@ func TestLogLost_BetweenTenures(t *testing.T) {
 	eventually(t, func() bool { return !srv.Serving() })
 	nats.putBack(older)
 	eventually(t, srv.Serving)
-	eventually(t, func() bool { return errors.Is(srv.Ready(t.Context()), commitlog.ErrLogLost) })
+	eventually(t, func() bool { return errors.Is(srv.Ready(), commitlog.ErrLogLost) })
 }
 
 // A server that starts on a log which is older than its index names the records that are lost, keeps
