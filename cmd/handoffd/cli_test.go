@@ -63,7 +63,7 @@ func TestRun_CommandLines(t *testing.T) {
 		{"serve nonsense", 2, "nonsense"},
 		{"--world a.b --listen 127.0.0.1:0", 2, `not "a.b"`},
 		{"--listen nowhere", 1, "HOST:PORT"},
-		{"--listen " + busy.Addr().String(), 1, "cannot listen on " + busy.Addr().String()},
+		{"--listen " + busy.Addr().String(), 1, "address already in use"},
 		{"--listen 127.0.0.1:0 --http " + busy.Addr().String(), 1, "--http off"},
 		{"--http nowhere --check-config", 2, "--http must be HOST:PORT"},
 		{"--nats-websocket ws://127.0.0.1:1", 2, "--nats-websocket is for --nats"},

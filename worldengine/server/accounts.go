@@ -26,7 +26,7 @@ import (
 type accounts struct {
 	config         *Config
 	tls            *liveTLS // nil without TLS
-	engine, asking ownKey
+	engine, asking key
 	bridge         *httpd.Bridge // of browsers; nil without HTTP
 	operator       operatorKey   // none with access control
 
@@ -40,8 +40,8 @@ func newAccounts(config *Config, tls *liveTLS, bridge *httpd.Bridge) (_ *account
 		config: config, tls: tls, bridge: bridge,
 		passwords: newPasswords(), addresses: &perAddress{config: config, ids: map[string][]uint64{}},
 	}
-	for _, key := range []*ownKey{&a.engine, &a.asking} {
-		if *key, err = newOwnKey(); err != nil {
+	for _, key := range []*key{&a.engine, &a.asking} {
+		if *key, err = newKey(nkeys.CreateUser()); err != nil {
 			return nil, err
 		}
 	}
@@ -193,21 +193,20 @@ func natsPermissions(p access.Permissions) *natsserver.Permissions {
 // for connections that have not signed in, each for loginTimeout at most.
 const halfOpen = 4
 
-// ownKey is an NKey of one of the server's own users, made by this process.
-type ownKey struct {
+// key is the NKey of a user of the server itself.
+type key struct {
 	nkeys.KeyPair
 	public string
 }
 
-func newOwnKey() (key ownKey, err error) {
-	if key.KeyPair, err = nkeys.CreateUser(); err == nil {
-		key.public, err = key.PublicKey()
-	}
+// newKey returns a key from the results of nkeys.
+func newKey(pair nkeys.KeyPair, err error) (key, error) {
 	if err != nil {
-		return key, fmt.Errorf("server: key of the engine: %w", err)
+		return key{}, fmt.Errorf("server: key of a user: %w", err)
 	}
-	return key, nil
+	public, err := pair.PublicKey()
+	return key{pair, public}, err
 }
 
 // option lets a connection in with the key.
-func (k ownKey) option() nats.Option { return nats.Nkey(k.public, k.Sign) }
+func (k key) option() nats.Option { return nats.Nkey(k.public, k.Sign) }

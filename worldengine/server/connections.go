@@ -54,9 +54,7 @@ func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, e
 			logger.Warn("NATS reports", "error", err)
 		}),
 	}
-	connection, dialer := s.config.Connection, &throttled{
-		dial: (&net.Dialer{Timeout: dialTimeout}).Dial, intake: intake,
-	}
+	connection, dial := s.config.Connection, (&net.Dialer{Timeout: dialTimeout}).Dial
 	switch {
 	case s.embedded != nil:
 		key := s.embedded.accounts.engine
@@ -64,9 +62,8 @@ func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, e
 			key = s.embedded.accounts.asking
 		}
 		connection = natsconn.Options{}
-		dialer.dial = func(string, string) (net.Conn, error) { return s.embedded.nats.InProcessConn() }
-		options = append(options, nats.InProcessServer(dialer), key.option(),
-			nats.ReconnectWait(50*time.Millisecond),
+		dial = func(string, string) (net.Conn, error) { return s.embedded.nats.InProcessConn() }
+		options = append(options, key.option(), nats.ReconnectWait(50*time.Millisecond),
 			nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond))
 	case purpose == probing:
 		connection = s.config.Clients
@@ -74,31 +71,23 @@ func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, e
 	if purpose == asking {
 		connection.Inbox = access.AskingInbox
 	}
-	if intake != nil {
-		options = append(options, nats.SetCustomDialer(dialer))
-	}
+	options = append(options, nats.SetCustomDialer(dialer(
+		func(network, address string) (net.Conn, error) {
+			conn, err := dial(network, address)
+			if err == nil && intake != nil {
+				conn = intake.Wrap(conn)
+			}
+			return conn, err
+		})))
 	return connection.Connect(s.config.NATS,
 		"handoffd "+s.config.Engine.World+" "+string(purpose), options...)
 }
 
-// throttled makes connections. If throttled has an intake, the connections are read only while the
-// intake has room.
-type throttled struct {
-	dial   func(network, address string) (net.Conn, error)
-	intake *service.Intake
-}
+// dialer is a nats.CustomDialer.
+type dialer func(network, address string) (net.Conn, error)
 
 // Dial implements nats.CustomDialer.
-func (t *throttled) Dial(network, address string) (net.Conn, error) {
-	conn, err := t.dial(network, address)
-	if err != nil || t.intake == nil {
-		return conn, err
-	}
-	return t.intake.Wrap(conn), nil
-}
-
-// InProcessConn implements nats.InProcessConnProvider.
-func (t *throttled) InProcessConn() (net.Conn, error) { return t.Dial("", "") }
+func (d dialer) Dial(network, address string) (net.Conn, error) { return d(network, address) }
 
 // connectAlone connects to NATS for one task without a server: to a private NATS on the data
 // directory of a configuration, or to the existing one. end closes the connection and the private

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
 	"github.com/nats-io/nuid"
 
 	"worldengine/worldengine/access"
@@ -89,7 +90,7 @@ func (s *Server) tryUncheckedKey() error {
 	if to.NKey != "" || to.Creds != "" {
 		return nil
 	}
-	key, err := newOwnKey()
+	key, err := newKey(nkeys.CreateUser())
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package server
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -75,9 +74,6 @@ type embedded struct {
 func startEmbedded(
 	config *Config, tls *liveTLS, bridge *httpd.Bridge,
 ) (_ *embedded, err error) {
-	if err := checkPort(config); err != nil {
-		return nil, err
-	}
 	e := &embedded{}
 	if e.lock, err = lockDataDir(config.Data); err != nil {
 		return nil, err
@@ -148,8 +144,8 @@ func (e *embedded) start(ns *natsserver.Server, config *Config) error {
 	e.nats = ns
 	ns.Start()
 	if err := awaitNATS(ns, gaveUp); err != nil {
-		return fmt.Errorf("server: embedded NATS on %s with the data directory %s: %w",
-			config.Listen, config.Data, err)
+		return fmt.Errorf("server: NATS on %s with the data directory %s: %w; give others with "+
+			"--listen and --data", config.Listen, config.Data, err)
 	}
 	if e.accounts.operator.file == "" {
 		return nil
@@ -176,20 +172,6 @@ func awaitNATS(ns *natsserver.Server, gaveUp <-chan string) error {
 		}
 	}
 	return errors.New("it does not listen")
-}
-
-// checkPort returns an error if the address of the NATS server cannot be listened on; the NATS server
-// would only log it.
-func checkPort(config *Config) error {
-	if config.private {
-		return nil
-	}
-	probe, err := net.Listen("tcp", config.Listen)
-	if err != nil {
-		return fmt.Errorf("server: cannot listen on %s: %w: give another address with --listen, "+
-			"or --listen 127.0.0.1:0 for a free port", config.Listen, err)
-	}
-	return probe.Close()
 }
 
 // lockDataDir makes the directory and locks it for this process. The kernel unlocks it when the

@@ -19,8 +19,8 @@ const OperatorKeyFile = "operator.nk"
 
 // operatorKey is the NKey of the local operator; its zero value is none.
 type operatorKey struct {
-	file, public string
-	seed         []byte
+	key
+	file string
 }
 
 // readOperatorKey reads the key from the data directory, or draws one if there is none.
@@ -33,11 +33,8 @@ func readOperatorKey(data string) (k operatorKey, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		pair, err = nkeys.CreateUser()
 	}
-	if err != nil {
-		return k, err
-	}
-	if k.public, err = pair.PublicKey(); err == nil {
-		k.seed, err = pair.Seed()
+	if err == nil {
+		k.key, err = newKey(pair, nil)
 	}
 	return k, err
 }
@@ -75,6 +72,10 @@ func readKey(file string) (nkeys.KeyPair, error) {
 // write writes the seed and the server's address into the file, so that handoffctl signs nothing for
 // another program that listens elsewhere.
 func (k *operatorKey) write(address string) error {
-	return aboutOperatorKey(platform.ReplaceFile(k.file,
-		fmt.Appendf(k.seed, "\n%s%s\n", natsconn.OperatorKeyAddress, address)))
+	seed, err := k.Seed()
+	if err == nil {
+		err = platform.ReplaceFile(k.file,
+			fmt.Appendf(seed, "\n%s%s\n", natsconn.OperatorKeyAddress, address))
+	}
+	return aboutOperatorKey(err)
 }
