@@ -60,11 +60,13 @@ const waitingLists = 128
 // since they bypass the queues of towns.
 func (s *Service) makeEndpoints() {
 	waiting := s.config.Waiting
-	s.dryRuns = s.submits(wire.Handoff, s.dryRun, maxHandoff, handoffWeight,
-		newSlots(waiting, 2*waiting))
+	s.dryRuns = s.start(&endpoint{
+		VerbSpec: wire.Handoff.Spec(), do: s.dryRun, slots: newSlots(waiting, 2*waiting),
+		about: aboutTown, limit: maxHandoff, weight: handoffWeight,
+	}, 1, s.config.Readers)
 	s.endpoints = slices.Concat(s.townEndpoints(), s.runEndpoints(), s.signalEndpoints(),
 		s.worldEndpoints(), []*endpoint{
-			s.submits(wire.Handoff, s.handoff, maxHandoff, handoffWeight, s.changes),
+			s.submits(wire.Handoff, s.handoff, maxHandoff, handoffWeight),
 		})
 }
 
@@ -129,10 +131,11 @@ const mostLanes = 4
 // requests of one town take the same lane, which has one worker, so they are submitted in the order
 // of their arrival.
 func (s *Service) submits(
-	verb wire.Verb, do func(*incoming) (any, error), limit int, weight int64, slots *slots,
+	verb wire.Verb, do func(*incoming) (any, error), limit int, weight int64,
 ) *endpoint {
 	return s.start(&endpoint{
-		VerbSpec: verb.Spec(), do: do, slots: slots, about: aboutTown, limit: limit, weight: weight,
+		VerbSpec: verb.Spec(), do: do, slots: s.changes, about: aboutTown, limit: limit,
+		weight: weight,
 	}, min(mostLanes, runtime.GOMAXPROCS(0)), 1)
 }
 

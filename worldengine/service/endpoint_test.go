@@ -163,7 +163,10 @@ func TestService_Panics(t *testing.T) {
 func TestEndpoint_Order(t *testing.T) {
 	t.Parallel()
 	const towns, each = 10, 200
-	s := &Service{config: Config{Logger: slog.New(slog.DiscardHandler)}.withDefaults()}
+	s := &Service{
+		config:  Config{Logger: slog.New(slog.DiscardHandler)}.withDefaults(),
+		changes: newSlots(each, 4*towns*each),
+	}
 	s.held.bound = 1 << 30
 	var mu sync.Mutex
 	submitted := map[string][]int{}
@@ -174,7 +177,7 @@ func TestEndpoint_Order(t *testing.T) {
 		defer mu.Unlock()
 		submitted[in.town] = append(submitted[in.town], r.Number)
 		return nil, err
-	}, maxRequest, 1, newSlots(each, 4*towns*each))
+	}, maxRequest, 1)
 	for i := range towns * each {
 		s.admit(e, &incoming{data: fmt.Appendf(nil, `{"townId":"%d","number":%d}`, i%towns, i)})
 	}

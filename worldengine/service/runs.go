@@ -35,7 +35,7 @@ func (s *Service) runEndpoints() []*endpoint {
 		reads(s, wire.RunList, s.runList),
 		reads(s, wire.RunEvents, s.runEvents),
 		reads(s, wire.EventList, s.eventList),
-		s.submits(wire.RunAppend, s.runAppend, maxAppend, changeWeight, s.changes),
+		s.submits(wire.RunAppend, s.runAppend, maxAppend, changeWeight),
 	}
 }
 

@@ -30,9 +30,9 @@ func (s *Service) townEndpoints() []*endpoint {
 		reads(s, wire.TownHistory, s.townHistory),
 		reads(s, wire.MemoryGet, s.memoryGet),
 		reads(s, wire.TownList, s.townList),
-		s.submits(wire.TownPut, s.townPut, MaxSnapshot, changeWeight, s.changes),
-		s.submits(wire.TownPatch, s.townPatch, MaxSnapshot, patchWeight, s.changes),
-		s.submits(wire.TownRemove, s.townRemove, maxRequest, changeWeight, s.changes),
+		s.submits(wire.TownPut, s.townPut, MaxSnapshot, changeWeight),
+		s.submits(wire.TownPatch, s.townPatch, MaxSnapshot, patchWeight),
+		s.submits(wire.TownRemove, s.townRemove, maxRequest, changeWeight),
 	}
 }
 
