@@ -96,34 +96,32 @@ func (e *Engine) submit(d *delivery, client Client) error {
 // Run judges the delivery in its turn and answers its client. If the delivery is held, or a game
 // gets its command, the client is answered later. No other task of the town runs at the same time.
 func (d *delivery) Run(ctx context.Context, t queue.Turn) queue.Result {
-	e, panicked := d.engine, true
-	defer func() {
-		if panicked {
-			e.waits.Delete(d.run.RunID)
-			d.client.Answer(Answer{}, queue.ErrPanicked)
-		}
-	}()
 	d.waited = d.waited || t.Queued || t.Behind != nil
-	answer, held, err := e.judge(ctx, d, t.Behind)
-	if held && err == nil {
-		if panicked = false; !t.Closing {
-			return queue.Held
-		}
-		err = ErrStopping
-	}
+	answer, held, err := d.engine.judge(ctx, d, t.Behind)
 	switch {
 	case err != nil:
-		e.abandon(ctx, d, err)
-		answer = new(Answer)
+		d.End(ctx, err)
+		return queue.Done
+	case held:
+		return queue.Held
 	case d.recorded:
-		e.waits.Delete(d.run.RunID)
+		d.engine.waits.Delete(d.run.RunID)
 	}
-	panicked = false
 	if answer != nil {
-		e.queue.Answering(d.handoff.Proposal.TownID)
-		d.client.Answer(*answer, err)
+		d.answer(*answer, nil)
 	}
 	return queue.Done
+}
+
+// End answers the client that its handoff is not judged, and ends a recorded run.
+func (d *delivery) End(ctx context.Context, why error) {
+	d.engine.abandon(ctx, d, why)
+	d.answer(Answer{}, why)
+}
+
+func (d *delivery) answer(answer Answer, err error) {
+	d.engine.queue.Answering(d.handoff.Proposal.TownID)
+	d.client.Answer(answer, err)
 }
 
 // judge decides about a delivery and commits the decision. If the commit loses a race, judge does

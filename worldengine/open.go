@@ -250,11 +250,6 @@ func (e *Engine) assemble(ctx context.Context, pause game.Pause, raise game.Aler
 	e.absent = e.games.Absences
 }
 
-// Draining reports whether a run's pause still waits for the run's command, which is being applied.
-func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
-	return e.games.Draining(ctx, run)
-}
-
 // recallAbsences recalls which towns had no game when an earlier engine ended. It ends the absences
 // of towns that need none any more: that engine may have ended before it raised the alert.
 func (e *Engine) recallAbsences(ctx context.Context) {

@@ -125,6 +125,19 @@ func (e *Engine) controlOf(townID string, current machine.Town, signalID string)
 	return c
 }
 
+// Draining reports whether a run's pause still waits for the run's command, which is being applied.
+func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
+	townID := machine.ReadStarted(run).TownID
+	if run.Status != runevents.RunIsPaused || townID == "" {
+		return false, nil
+	}
+	current, err := e.log.Load(ctx, townID)
+	if err != nil || current.Pending == nil || current.Pending.Run.RunID != run.RunID {
+		return false, err
+	}
+	return e.controlOf(townID, current, "").Substatus == messages.Draining, nil
+}
+
 // tell records a signal that changes no town: refused with a code, or accepted if code is "".
 func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) error {
 	in := e.steps.Input(s.TownID, nil, &machine.Verdict{Signal: s, Code: code})

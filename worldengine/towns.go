@@ -118,26 +118,23 @@ func (e *Engine) Change(townID string, event machine.Event, client TownClient) e
 
 // Run commits the change in its turn and answers its client, unless it is held.
 func (c *change) Run(ctx context.Context, t queue.Turn) queue.Result {
-	e, panicked := c.engine, true
-	defer func() {
-		if panicked {
-			c.client.Answer(Town{}, queue.ErrPanicked)
-		}
-	}()
-	stored, held, err := e.commitChange(ctx, c, t.Behind)
-	panicked = false
+	stored, held, err := c.engine.commitChange(ctx, c, t.Behind)
 	if held && err == nil {
-		if !t.Closing {
-			return queue.Held
-		}
-		err = ErrStopping
+		return queue.Held
 	}
 	if _, removed := c.event.(*machine.Remove); removed {
-		e.queue.Unpark(c.townID)
+		c.engine.queue.Unpark(c.townID)
 	}
-	e.queue.Answering(c.townID)
-	c.client.Answer(stored, err)
+	c.answer(stored, err)
 	return queue.Done
+}
+
+// End answers the client that nothing was changed.
+func (c *change) End(_ context.Context, why error) { c.answer(Town{}, why) }
+
+func (c *change) answer(stored Town, err error) {
+	c.engine.queue.Answering(c.townID)
+	c.client.Answer(stored, err)
 }
 
 // commitChange commits a change to the town as the log has it. The change is held by a pending

@@ -9,6 +9,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/queue"
 )
 
 // A handoff waits for its town behind a command that a game applies, or for the end of a pause. Its
@@ -132,7 +133,8 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	mayBeStored := d.tail.Closed && (errors.Is(why, commitlog.ErrLogUnavailable) || ctx.Err() != nil)
-	if !d.recorded || mayBeStored || errors.Is(why, machine.ErrRunCancelled) {
+	if !d.recorded || mayBeStored || errors.Is(why, queue.ErrPanicked) ||
+		errors.Is(why, machine.ErrRunCancelled) {
 		return
 	}
 	err := e.stepRun(ctx, d, &machine.Abandon{

@@ -2,10 +2,8 @@ package game
 
 import (
 	"context"
-	"slices"
 	"time"
 
-	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
@@ -27,7 +25,7 @@ func (w *Worker) Tend(ctx context.Context, token string) {
 	current, err := w.steps.Log.LoadToken(bounded, token)
 	if err == nil && current.Pending != nil {
 		townID := current.State.Snapshot.TownID
-		err = w.config.Queue.SubmitUpkeep(townID, func(ctx context.Context) {
+		err = w.config.Queue.SubmitFirst(townID, func(ctx context.Context) {
 			if current := w.Hold(ctx, townID, current.Pending); current.Pending != nil {
 				report(w.Ensure(townID, current, nil))
 				w.checkDrain(townID, current)
@@ -77,20 +75,4 @@ func (w *Worker) Hold(
 			"town", townID, "run", p.Run.RunID, p.Run.Trace.LogAttr(), "error", err)
 	}
 	return current
-}
-
-// Draining reports whether this writer is applying the command of a paused run, within the drain
-// timeout.
-func (w *Worker) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
-	inFlight := func(s runevents.StepSnapshot) bool {
-		return s.StepID == machine.StepApply && s.Status == runevents.StepRunning
-	}
-	townID := machine.ReadStarted(run).TownID
-	if run.Status != runevents.RunIsPaused || !slices.ContainsFunc(run.Steps, inFlight) ||
-		w.of(townID, run.RunID) == nil {
-		return false, nil
-	}
-	current, err := w.steps.Log.Load(ctx, townID)
-	by := w.config.WorldPause.Of(current)
-	return err == nil && by != nil && by.Draining(time.Now()), err
 }

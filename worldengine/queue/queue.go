@@ -56,16 +56,17 @@ type Config struct {
 
 // Task is one piece of a town's work.
 type Task interface {
-	// Run works on the task in its turn. It must not return Held while the queue is closing.
+	// Run works on the task in its turn.
 	Run(ctx context.Context, t Turn) Result
+	// End ends a task that Run does not finish. The reason is ErrPanicked if Run panicked, and
+	// ErrStopping if the task is held while the queue is closing.
+	End(ctx context.Context, why error)
 }
 
 // Turn describes the turn of a task.
 type Turn struct {
-	// Queued: the task had to wait for another task of its town that was not upkeep.
+	// Queued: the task had to wait for another task of its town.
 	Queued bool
-	// Closing: the queue is closing, and the task gets no other turn.
-	Closing bool
 	// Behind is the first held task before this one, nil if there is none.
 	Behind Task
 }
@@ -85,12 +86,12 @@ const ParkLimit = 250 * time.Millisecond
 // townQueue has the tasks of a town, without the running one.
 type townQueue struct {
 	town  string
-	first []task // of SubmitFirst and SubmitUpkeep: they run before the others
+	first []task // of SubmitFirst: they run before the others
 	tasks []task
 	held  int  // how many of tasks, from the first, are held
 	busy  bool // in ready, with a worker, or parked
-	// serving reports that tasks behind the running one count as queued: the running task is no
-	// upkeep, and has more to do than to answer.
+	// serving reports that tasks behind the running one count as queued: the running task has more
+	// to do than to answer.
 	serving bool
 	// parked ends the town's parking when it fires; nil while the town is not parked.
 	parked *time.Timer
@@ -101,7 +102,6 @@ type townQueue struct {
 type task struct {
 	Task
 	queued bool
-	upkeep bool // of SubmitUpkeep
 }
 
 // run is a Task that is never held.
@@ -111,6 +111,8 @@ func (r run) Run(ctx context.Context, _ Turn) Result {
 	r(ctx)
 	return Done
 }
+
+func (run) End(context.Context, error) {}
 
 // New returns a queue whose tasks get ctx. Drain ends its workers.
 func New(ctx context.Context, config Config) *Queue {
@@ -149,17 +151,6 @@ func (q *Queue) SubmitTask(townID string, next Task) error {
 // SubmitFirst puts f, which finishes an earlier task, before all waiting tasks of the town, and
 // unparks the town. No bound refuses it; after Drain it returns ErrStopping.
 func (q *Queue) SubmitFirst(townID string, f func(ctx context.Context)) error {
-	return q.submitFirst(townID, f, false)
-}
-
-// SubmitUpkeep is SubmitFirst for the engine's own work, which no client requested. A task that
-// waits only for such work does not count as queued, since its timing depends on the machine's
-// load.
-func (q *Queue) SubmitUpkeep(townID string, f func(ctx context.Context)) error {
-	return q.submitFirst(townID, f, true)
-}
-
-func (q *Queue) submitFirst(townID string, f func(ctx context.Context), upkeep bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -168,9 +159,9 @@ func (q *Queue) submitFirst(townID string, f func(ctx context.Context), upkeep b
 	q.tasks++
 	t := q.town(townID)
 	for i := range t.tasks { // they wait for f now
-		t.tasks[i].queued = t.tasks[i].queued || !upkeep
+		t.tasks[i].queued = true
 	}
-	t.first = slices.Insert(t.first, 0, task{Task: run(f), upkeep: upkeep})
+	t.first = slices.Insert(t.first, 0, task{Task: run(f)})
 	q.take(t)
 	q.unpark(t)
 	return nil
@@ -227,8 +218,7 @@ func (q *Queue) town(townID string) *townQueue {
 
 // keepsWaiting reports whether a task that is submitted now waits for another task of the town.
 func (t *townQueue) keepsWaiting() bool {
-	return t.serving || len(t.tasks) > 0 ||
-		slices.ContainsFunc(t.first, func(other task) bool { return !other.upkeep })
+	return t.serving || len(t.tasks) > 0 || len(t.first) > 0
 }
 
 // take puts a town that has no worker in line for a worker.
@@ -268,9 +258,13 @@ func (q *Queue) worker(ctx context.Context) {
 		t := q.ready[0]
 		q.ready = q.ready[1:]
 		next, turn := t.next()
-		turn.Closing = q.closed
+		closing := q.closed
 		q.mu.Unlock()
 		result := q.runSafely(ctx, t.town, next, turn)
+		if result == Held && closing { // it gets no other turn
+			next.End(ctx, ErrStopping)
+			result = Done
+		}
 		q.mu.Lock()
 		t.serving = false
 		if result == Held {
@@ -295,7 +289,7 @@ func (t *townQueue) next() (next task, turn Turn) {
 	default:
 		next, t.tasks, t.woken = t.tasks[0], t.tasks[1:], false
 	}
-	turn.Queued, t.serving = next.queued, !next.upkeep
+	turn.Queued, t.serving = next.queued, true
 	return next, turn
 }
 
@@ -327,8 +321,7 @@ func (q *Queue) goOn(t *townQueue) {
 	}
 }
 
-// runSafely runs a task, and recovers its panic. The task has answered its client by then, or the
-// client asks again.
+// runSafely runs a task, and ends it if it panics.
 func (q *Queue) runSafely(
 	ctx context.Context, townID string, t task, turn Turn,
 ) (result Result) {
@@ -336,6 +329,7 @@ func (q *Queue) runSafely(
 		if p := recover(); p != nil {
 			q.config.Logger.Error("a task of a town panicked", "town", townID, "panic", p,
 				"stack", string(debug.Stack()))
+			t.End(ctx, ErrPanicked)
 			result = Done
 		}
 	}()

@@ -38,7 +38,7 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/queue.txt anew")
 // TestQueue_Scenarios plays testdata/queue.txt. A line that begins with "> " is an input:
 //
 //	> queue WORKERS PER-TOWN TOTAL
-//	> submit|first|upkeep TOWN TASK: TASK is submitted by SubmitTask, SubmitFirst or SubmitUpkeep
+//	> submit|first TOWN TASK: TASK is submitted by SubmitTask or SubmitFirst
 //	> done|hold TASK: its turn ends so
 //	> answering TOWN
 //	> unpark TOWN|all
@@ -118,12 +118,11 @@ func (a *acting) Run(_ context.Context, turn Turn) Result {
 	if behind, ok := turn.Behind.(*acting); ok {
 		words = append(words, "behind "+behind.name)
 	}
-	if turn.Closing {
-		words = append(words, "closing")
-	}
 	a.say(words...)
 	return <-a.tasks[a.name]
 }
+
+func (a *acting) End(_ context.Context, why error) { a.say(a.name, "ends:", why.Error()) }
 
 func (s *scenario) play(words []string) {
 	q, err := s.queue, error(nil)
@@ -132,17 +131,13 @@ func (s *scenario) play(words []string) {
 		var workers, perTown, total int
 		_, err = fmt.Sscan(strings.Join(words[1:], " "), &workers, &perTown, &total)
 		s.queue = newQueue(s.t.Context(), workers, perTown, total)
-	case "submit", "first", "upkeep":
+	case "submit", "first":
 		task := &acting{s, words[2]}
 		s.tasks[task.name] = make(chan Result)
-		once := func(ctx context.Context) { task.Run(ctx, Turn{}) }
-		switch words[0] {
-		case "submit":
+		if words[0] == "submit" {
 			err = q.SubmitTask(words[1], task)
-		case "first":
-			err = q.SubmitFirst(words[1], once)
-		case "upkeep":
-			err = q.SubmitUpkeep(words[1], once)
+		} else {
+			err = q.SubmitFirst(words[1], func(ctx context.Context) { task.Run(ctx, Turn{}) })
 		}
 		if err != nil {
 			s.say(err.Error())
@@ -187,14 +182,16 @@ type restless struct {
 }
 
 func (r *restless) Run(_ context.Context, turn Turn) Result {
-	if !turn.Closing && (turn.Behind != nil || r.rests > 0) {
+	if turn.Behind != nil || r.rests > 0 {
 		r.rests--
 		r.queue.Unpark(r.town)
 		return Held
 	}
-	r.end(turn.Closing)
+	r.end(false)
 	return Done
 }
+
+func (r *restless) End(context.Context, error) { r.end(true) }
 
 // Submitted from all sides, beyond the bounds, while the queue drains, each task that was not refused
 // is done once and by one worker of its town at a time, in the order of the town's tasks until the
@@ -264,20 +261,29 @@ func TestDrain_EndsWithItsContext(t *testing.T) {
 	requireDrained(t, q)
 }
 
-// A task that panics ends alone; tasks get the context of the queue.
+// panicking is a task that panics.
+type panicking struct{ ended error }
+
+func (*panicking) Run(context.Context, Turn) Result { panic("a defect, on purpose") }
+
+func (p *panicking) End(_ context.Context, why error) { p.ended = why }
+
+// A task that panics ends alone, and is told; tasks get the context of the queue.
 func TestQueue_Panic(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	q := newQueue(context.WithValue(t.Context(), key{}, "x"), 1, 10, 20)
 	var got []any
+	var p panicking
 	for range 3 {
-		require.NoError(t, q.Submit("a", func(context.Context) { panic("a defect, on purpose") }))
+		require.NoError(t, q.SubmitTask("a", &p))
 		require.NoError(t, q.Submit("a", func(ctx context.Context) {
 			got = append(got, ctx.Value(key{}))
 		}))
 	}
 	requireDrained(t, q)
 	require.Equal(t, []any{"x", "x", "x"}, got)
+	require.Equal(t, ErrPanicked, p.ended)
 }
 
 // An answer that is ready counts, even if the time to wait for it is over. Without one the work goes
