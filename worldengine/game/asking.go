@@ -94,7 +94,7 @@ func (w *Worker) ask(
 			}
 		}
 		next = p.requested(time.Now(), w.sendRequest(a, command, p.ends))
-		w.noteWait(a, p)
+		a.away.Store(nil) // a plugin that has the request and is silent counts as present
 	}
 	return *next.over, nil
 }
@@ -143,45 +143,38 @@ func (w *Worker) replied(
 		next = p.replied(time.Now(), r.Msg, r.Attempt)
 	}
 	a.learn(p.arrival(false))
-	if absent, known := p.sighting(r.Msg); known {
-		w.sighted(ctx, a, absent, next.over != nil)
+	switch {
+	case p.absent:
+		said := "No plugin is subscribed for the town."
+		if p.last != nil {
+			said = wire.Sentence(p.last)
+		} else if last := a.Pending.Last; last != nil {
+			said = last.Message
+		}
+		w.absent(ctx, a, said, time.Until(p.next), next.over != nil)
+	case r.Msg != nil && !isNoResponders(r.Msg):
+		w.present(ctx, a)
 	}
-	w.noteWait(a, p)
 	if r.Msg != nil && next.over != nil {
 		failpoint.At(failpoint.Answered)
 	}
 	return next
 }
 
-// sighted records whether the last request found a game. With over, the attempt has ended.
-func (w *Worker) sighted(ctx context.Context, a *Application, absent, over bool) {
-	if absent {
-		w.Absences.Absent(ctx, a.About, 1+w.config.Queue.Waiting(a.TownID), over)
-	} else {
-		w.Absences.Present(ctx, a.About)
-	}
-}
-
-// noteWait records in a.away whether a waits for an absent plugin. A plugin that got the request
-// and is silent counts as present.
-func (w *Worker) noteWait(a *Application, p *pluginAttempt) {
-	if !p.absent {
-		a.away.Store(nil)
-		return
-	}
-	said := "No plugin is subscribed for the town."
-	if p.last != nil {
-		said = wire.Sentence(p.last)
-	} else if last := a.Pending.Last; last != nil {
-		said = last.Message
-	}
-	w.waits(a, said, time.Until(p.next))
-}
-
-// waits records in a.away that the game is away, and that it is asked again after the pause.
-func (w *Worker) waits(a *Application, said string, pause time.Duration) {
+// absent records that the last request found no game, and that the game is asked again after the
+// pause. With over, the attempt has ended.
+func (w *Worker) absent(
+	ctx context.Context, a *Application, said string, pause time.Duration, over bool,
+) {
+	w.Absences.Absent(ctx, a.About, 1+w.config.Queue.Waiting(a.TownID), over)
 	a.away.Store(&messages.AbsentPlugin{RunID: a.RunID, Attempt: a.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(w.steps.Now().Add(pause))})
+}
+
+// present records that the last request found a game.
+func (w *Worker) present(ctx context.Context, a *Application) {
+	a.away.Store(nil)
+	w.Absences.Present(ctx, a.About)
 }
 
 // waitUnpaused waits while a's town or the world is paused, or while an operator cancels a's run.

@@ -63,13 +63,6 @@ func (p *pluginAttempt) due(now time.Time) action {
 // inHand reports whether a plugin may be working on the last request.
 func (p *pluginAttempt) inHand() bool { return p.sent && !p.absent && !p.busy }
 
-// sighting reports whether the last reply shows that a plugin is absent or present; known is false
-// if it shows neither. Silence (a nil msg) shows neither, since the connection may be down; nor
-// does NATS's answer to a request of an earlier attempt.
-func (p *pluginAttempt) sighting(msg *nats.Msg) (absent, known bool) {
-	return p.absent, p.absent || msg != nil && !isNoResponders(msg)
-}
-
 // arrival returns the known fate of the attempt's requests. With over, a request that a plugin may
 // be working on counts as arrived.
 func (p *pluginAttempt) arrival(over bool) apply.Arrival {

@@ -208,9 +208,8 @@ func actionText(p *pluginAttempt, a action, start time.Time) string {
 	return "wait until " + a.wait.Sub(start).String()
 }
 
-// NATS's answer to an earlier attempt's request shows neither that a plugin has come since, nor
-// that there is none.
-func TestPluginAttempt_Sighting(t *testing.T) {
+// NATS's answer to an earlier attempt's request does not show that a plugin is absent.
+func TestPluginAttempt_Absent(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(0, 0)
 	none := &nats.Msg{Header: nats.Header{"Status": {"503"}}}
@@ -219,17 +218,14 @@ func TestPluginAttempt_Sighting(t *testing.T) {
 		patience: time.Second,
 	}
 	p.requested(now, nil)
-	sighting := func(msg *nats.Msg, attempt int64) [2]bool {
-		p.replied(now, msg, attempt)
-		absent, known := p.sighting(msg)
-		return [2]bool{absent, known}
+	for _, step := range []struct {
+		msg     *nats.Msg
+		attempt int64
+		absent  bool
+	}{{none, 1, false}, {none, 2, true}, {none, 1, true}, {&nats.Msg{Data: []byte("no answer")}, 1, false}} {
+		p.replied(now, step.msg, step.attempt)
+		require.Equal(t, step.absent, p.absent)
 	}
-	require.Equal(t, [2]bool{false, false}, sighting(none, 1))
-	require.Equal(t, [2]bool{true, true}, sighting(none, 2))
-	require.Equal(t, [2]bool{false, true}, sighting(&nats.Msg{Data: []byte("no answer")}, 1))
-	p.requested(now, nil)
-	_, known := p.sighting(nil)
-	require.False(t, known)
 }
 
 // A request may have arrived if it was silent, had any answer, or its fate is unknown at the

@@ -49,12 +49,14 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 		}
 		event := &machine.Cancel{Signal: s, Arrival: apply.MayHaveArrived}
 		p := current.Pending
-		a := w.begun(ctx, p != nil && !s.Force, s)
+		a := w.of(s.TownID, s.RunID)
 		closed := a != nil && p != nil && (a.knows.Load() || p.Rested) && !s.Force
 		switch {
 		case closed:
 			a.close()
 			event.Arrival = arrival(ctx, a)
+		case a == nil && !s.Force: // the application is about to start
+			event.Arrival = apply.MayArrive
 		case s.Force && p != nil && p.RetryOf == nil:
 			// The alert is stored first: an operator has to look at the game even if this server
 			// ends here. The alert stays even if a result is committed before the cancellation.
@@ -81,32 +83,16 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 	})
 }
 
-// begun returns the application of a run, nil if there is none. If wait is set, begun waits briefly
-// for one, since the application of a command that was just committed is about to start.
-func (w *Worker) begun(ctx context.Context, wait bool, s *machine.Signal) (a *Application) {
-	briefly(ctx, func() bool {
-		a = w.of(s.TownID, s.RunID)
-		return a != nil || !wait
-	})
-	return a
-}
-
-// arrival returns whether a request of a, which is closed, may have arrived. It waits briefly until
-// that is known.
-func arrival(ctx context.Context, a *Application) (fate apply.Arrival) {
-	briefly(ctx, func() bool {
-		fate = a.arrival()
-		return fate != apply.MayArrive
-	})
-	return fate
-}
-
-// briefly waits until known returns true, at most for cancelWait.
-func briefly(ctx context.Context, known func() bool) {
+// arrival returns whether a request of a, which is closed, may have arrived. It waits until that is
+// known, at most for cancelWait.
+func arrival(ctx context.Context, a *Application) apply.Arrival {
 	until := time.Now().Add(cancelWait)
-	for !known() && time.Now().Before(until) && backoff.Sleep(ctx, cancelPoll) == nil {
-		continue
+	for a.arrival() == apply.MayArrive && time.Now().Before(until) {
+		if backoff.Sleep(ctx, cancelPoll) != nil {
+			break
+		}
 	}
+	return a.arrival()
 }
 
 // reopen opens a again after a cancellation that the log has not confirmed. It commits a record

@@ -38,8 +38,7 @@ func (w *Worker) console(
 		}
 		if !apply.NotApplied(err) {
 			a.learn(apply.MayHaveArrived)
-			a.away.Store(nil)
-			w.sighted(ctx, a, false, true)
+			w.present(ctx, a)
 			return apply.ConsoleResult(answer, err), nil
 		}
 		if a.learn(apply.NotArrived); ctx.Err() != nil {
@@ -54,8 +53,7 @@ func (w *Worker) console(
 				"town", a.TownID, "run", a.RunID, a.Trace.LogAttr(), "error", err)
 		}
 		pause := pauses.Next()
-		w.sighted(ctx, a, true, false)
-		w.waits(a, said, pause)
+		w.absent(ctx, a, said, pause, false)
 		if time.Since(a.taken) >= w.config.AbsentWait {
 			w.answerAbsent(a)
 		}
