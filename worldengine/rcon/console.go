@@ -16,10 +16,9 @@ import (
 type Console struct {
 	cfg      Config
 	commands map[handoff.ProposalType][]template
-	// turn has room for one value. The goroutine that puts the value in owns the fields below.
-	turn   chan struct{}
-	link   *link // nil while there is no connection
-	closed bool
+	// turn has room for one value. The goroutine that puts the value in owns the link.
+	turn chan struct{}
+	link *link // nil while there is no connection
 }
 
 // New returns the console of cfg. The first Apply connects. The error is a *schemas.ValidationError
@@ -104,12 +103,11 @@ func (k *Console) inDoubt(lines []string, done int, err error) error {
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", apply.ErrUnavailable, err) }
 
-// Close waits for the command that is being applied, and closes the connection. Later calls of Apply
-// return ErrClosed.
+// Close waits for the command that is being applied, and closes the connection. A later Apply opens
+// another one.
 func (k *Console) Close() {
 	k.turn <- struct{}{}
 	defer k.end()
-	k.closed = true
 	k.drop()
 }
 
@@ -118,9 +116,6 @@ func (k *Console) end() { <-k.turn }
 // connect logs in, on the open link if there is one. The login shows whether the link still works
 // before a command is risked on it: the server may have restarted.
 func (k *Console) connect(ctx context.Context) error {
-	if k.closed {
-		return ErrClosed
-	}
 	password := string(k.cfg.Password)
 	if k.link != nil {
 		if k.link.login(ctx, password) == nil {

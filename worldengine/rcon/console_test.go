@@ -224,10 +224,6 @@ func TestConsole_Close(t *testing.T) {
 	close(release)
 	require.NoError(t, <-applied, "the command is not cut off")
 	<-closed
-	_, err = console.Apply(t.Context(), c, begin)
-	require.ErrorIs(t, err, apply.ErrUnavailable)
-	require.ErrorIs(t, err, rcon.ErrClosed)
-	console.Close()
 	_, _, lines := server.seen()
 	require.Len(t, lines, 1)
 }

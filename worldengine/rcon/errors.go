@@ -25,8 +25,6 @@ var (
 	ErrProtocol = errors.New("rcon: the other side does not speak RCON")
 	// ErrTimeout: the configured timeout passed without an answer.
 	ErrTimeout = errors.New("rcon: no answer within the timeout")
-	// ErrClosed: the Console was closed.
-	ErrClosed = errors.New("rcon: the console is closed")
 	// errNotBegun: begin returned false.
 	errNotBegun = errors.New("rcon: the command was not begun")
 	// errUnexpected: the response to a later command does not match its expect.
