@@ -55,6 +55,9 @@ type Answer struct {
 	Embodiment jsontext.Value `json:"embodiment,omitzero"`
 }
 
+// Definite reports whether the answer is the outcome of its attempt.
+func (a *Answer) Definite() bool { return a.Status == Applied || a.Status == Refused }
+
 // ReasonUnspecified is the reason code of a refusal without one.
 const ReasonUnspecified = "UNSPECIFIED"
 

@@ -101,5 +101,5 @@ func (w *waiter) gets(a *apply.Answer, attempt int64) bool {
 	if retryable(a) && w.attempt != attempt {
 		return false
 	}
-	return !w.interim || definite(a)
+	return !w.interim || a.Definite()
 }

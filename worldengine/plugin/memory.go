@@ -36,16 +36,12 @@ func (r Record) Begun() bool { return r.Answer == nil }
 // retryable refusal answers requests of its own attempt only.
 func (r Record) AnswerTo(attempt int64) (apply.Answer, bool) {
 	switch {
-	case r.Begun() || !definite(r.Answer):
+	case r.Begun() || !r.Answer.Definite():
 		return apply.Answer{}, false
 	case retryable(r.Answer) && attempt != r.Attempt:
 		return apply.Answer{}, false
 	}
 	return *r.Answer, true
-}
-
-func definite(a *apply.Answer) bool {
-	return a.Status == apply.Applied || a.Status == apply.Refused
 }
 
 func retryable(a *apply.Answer) bool { return a.Status == apply.Refused && a.Retryable }

@@ -104,7 +104,7 @@ func (c *checker) ask(
 			return none, fmt.Errorf("%w: %w", ErrDenied, c.nc.LastError())
 		}
 		answer, err := next(within, answers, command.ApplyID, resend)
-		for err == nil && !definite(answer) {
+		for err == nil && !answer.Definite() {
 			trouble = fmt.Errorf("the last answer is %s", answer.Status)
 			pause := cmp.Or(time.Duration(answer.RetryAfterMs)*time.Millisecond, laterPause)
 			answer, err = next(within, answers, command.ApplyID, pause)
@@ -122,8 +122,6 @@ func (c *checker) denied() bool {
 	return errors.Is(last, nats.ErrPermissionViolation) &&
 		strings.Contains(last.Error(), c.Subject+`"`)
 }
-
-func definite(a apply.Answer) bool { return a.Status == apply.Applied || a.Status == apply.Refused }
 
 func text(a apply.Answer) string {
 	said := string(a.Status)

@@ -121,7 +121,7 @@ func (c *checker) onePlugin(ctx context.Context, _ *apply.Command) (string, erro
 		if err != nil {
 			return "", err
 		}
-		if !definite(got) {
+		if !got.Definite() {
 			continue
 		}
 		if count++; count == 1 {
