@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -48,7 +50,7 @@ func (c *mcpCommand) serve(
 	ctx context.Context, engine *client.Client, in io.Reader, out io.Writer,
 ) error {
 	tools := &mcpTools{engine: engine, actor: c.Actor}
-	pipe := &mcp.IOTransport{Reader: io.NopCloser(in), Writer: unclosed{out}}
+	pipe := &mcp.IOTransport{Reader: jsonLines(in, out), Writer: unclosed{out}}
 	err := tools.server().Run(ctx, pipe)
 	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
 		return nil // an interrupt, or the end of the input
@@ -68,6 +70,31 @@ func (c *mcpCommand) serve(
 type unclosed struct{ io.Writer }
 
 func (unclosed) Close() error { return nil }
+
+// notJSON is the answer to a line that is no JSON.
+const notJSON = `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: the line is no JSON"}}` + "\n"
+
+// jsonLines returns the lines of in that are JSON. It answers other lines on out, since the library
+// would end at such a line.
+func jsonLines(in io.Reader, out io.Writer) io.ReadCloser {
+	passed, pass := io.Pipe()
+	go func() {
+		lines := bufio.NewReader(in)
+		for {
+			line, err := lines.ReadBytes('\n')
+			if jsontext.Value(line).IsValid() {
+				_, _ = pass.Write(line) // fails after the session
+			} else if len(bytes.TrimSpace(line)) > 0 {
+				_, _ = io.WriteString(out, notJSON) // the session's own write reports the error
+			}
+			if err != nil {
+				_ = pass.CloseWithError(err)
+				return
+			}
+		}
+	}()
+	return passed
+}
 
 // mcpTools are the tools of a language model.
 type mcpTools struct {

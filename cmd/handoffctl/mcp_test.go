@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -198,15 +199,43 @@ func TestMCP_Approval(t *testing.T) {
 	assert.Contains(t, text, "no proposal of this session")
 }
 
+// A line that is no JSON gets an error and ends nothing.
+func TestMCP_NotJSON(t *testing.T) {
+	c := online(t)
+	engine, err := client.Connect(c.flags["server"], client.Options{})
+	require.NoError(t, err)
+	t.Cleanup(engine.Close)
+	in, model := io.Pipe()
+	answers, out := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- (&mcpCommand{}).serve(t.Context(), engine, in, out) }()
+	lines := bufio.NewScanner(answers)
+	for _, line := range []string{"hello", "", "{", `{"jsonrpc":"2.0","id":1,"method":"initialize",` +
+		`"params":{"protocolVersion":"2025-06-18","capabilities":{},` +
+		`"clientInfo":{"name":"t","version":"1"}}}`} {
+		_, err := io.WriteString(model, line+"\n")
+		require.NoError(t, err)
+		if line == "" {
+			continue
+		}
+		require.True(t, lines.Scan())
+		if len(line) > len("hello") {
+			assert.Contains(t, lines.Text(), `"protocolVersion"`)
+		} else {
+			assert.Contains(t, lines.Text(), `"id":null,"error":{"code":-32700,`)
+		}
+	}
+	require.NoError(t, model.Close())
+	require.NoError(t, <-ended)
+}
+
 // An input that is no MCP and a pipe that fails are different errors.
 func TestMCP_End(t *testing.T) {
 	c := online(t)
 	assert.Equal(t, outcome{}, c.pipe("", "mcp"))
-	for _, line := range []string{"7\n", "hello\n"} {
-		got := c.pipe(line, "mcp")
-		assert.Equal(t, exitUsage, got.status)
-		assert.Contains(t, got.err, "the input is not the Model Context Protocol")
-	}
+	got := c.pipe("7\n", "mcp")
+	assert.Equal(t, exitUsage, got.status)
+	assert.Contains(t, got.err, "the input is not the Model Context Protocol")
 
 	var errs bytes.Buffer
 	gone := &fs.PathError{Op: "read", Path: "/dev/stdin", Err: errors.New("the terminal is gone")}
