@@ -183,12 +183,18 @@ func (p *player) lanes() [][]int {
 	return lanes
 }
 
+// progressEvery is how many fixtures pass between two lines if there is no terminal.
+const progressEvery = 1000
+
 // step counts a fixture, and shows how far the replay is.
 func (p *player) step() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.count++
 	p.line.show(false, "%d of %d replayed", p.count, len(p.fixtures))
+	if p.line.w == nil && p.count%progressEvery == 0 {
+		fmt.Fprintf(p.app.err, "%d of %d replayed\n", p.count, len(p.fixtures))
+	}
 }
 
 // replay replays one fixture. If the snapshot would lower the epoch of its town in a fresh world,

@@ -104,11 +104,17 @@ func TestReplay_OrderWithinATown(t *testing.T) {
 
 func TestPlayer_Step(t *testing.T) {
 	t.Parallel()
-	var terminal strings.Builder
-	p := &player{fixtures: make([]fixture, 2000), line: &progressLine{w: &terminal}}
+	var lines, terminal strings.Builder
+	p := &player{app: &app{err: &lines}, fixtures: make([]fixture, 2*progressEvery),
+		line: &progressLine{}}
+	for range p.fixtures {
+		p.step()
+	}
+	assert.Equal(t, "1000 of 2000 replayed\n2000 of 2000 replayed\n", lines.String())
+	p.line.w = &terminal
 	p.step()
 	p.line.clear()
-	assert.Equal(t, "\r1 of 2000 replayed\r"+strings.Repeat(" ", 18)+"\r", terminal.String())
+	assert.Equal(t, "\r2001 of 2000 replayed\r"+strings.Repeat(" ", 21)+"\r", terminal.String())
 }
 
 func TestExpectation_Changes(t *testing.T) {
