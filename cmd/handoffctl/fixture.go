@@ -71,10 +71,9 @@ func (e *expectation) comparesResult() bool {
 // fixture is one handoff to replay.
 type fixture struct {
 	fixtureParts
-	file, label string         // label has the file, the index in the file, and the name
-	element     jsontext.Value // of the file, as it was read
-	town        string         // the handoff's town; "" if it cannot be read
-	done        *replayed      // nil until it is replayed
+	file, label string    // label has the file, the index in the file, and the name
+	town        string    // the handoff's town; "" if it cannot be read
+	done        *replayed // nil until it is replayed
 }
 
 // loadFixtures reads the fixtures of files, of which each has an array of fixtures, or one after
@@ -90,11 +89,11 @@ func loadFixtures(a *app, files []string) (all []fixture, err error) {
 			return nil, usagef("%s is not JSON: %s", file, sentence(err))
 		}
 		for i, element := range elements {
-			f := fixture{file: file, label: file, element: element}
+			f := fixture{file: file, label: file}
 			if many {
 				f.label = fmt.Sprintf("%s#%d", file, i)
 			}
-			if err := f.parse(); err != nil {
+			if err := f.parse(element); err != nil {
 				return nil, err
 			}
 			all = append(all, f)
@@ -106,21 +105,22 @@ func loadFixtures(a *app, files []string) (all []fixture, err error) {
 	return all, nil
 }
 
-// parse reads the element: {handoff, snapshot?, expect?, name?, comment?}, or a handoff by itself.
-func (f *fixture) parse() error {
-	if f.element.Kind() != '{' {
-		return usagef("%s: a fixture is an object, not %s", f.label, short(f.element))
+// parse reads an element of a file: {handoff, snapshot?, expect?, name?, comment?}, or a handoff by
+// itself.
+func (f *fixture) parse(element jsontext.Value) error {
+	if element.Kind() != '{' {
+		return usagef("%s: a fixture is an object, not %s", f.label, short(element))
 	}
-	switch in := unwrap(f.element); {
+	switch in := unwrap(element); {
 	case in.Handoff != nil:
-		if err := f.parseParts(); err != nil {
+		if err := f.parseParts(element); err != nil {
 			return err
 		}
 	case in.Expect != nil || in.Snapshot != nil: // --update would rewrite it as a handoff
 		return usagef("%s: a fixture with the member expect or snapshot needs the member handoff",
 			f.label)
 	default:
-		f.Handoff = f.element
+		f.Handoff = element
 	}
 	var h struct {
 		Proposal struct {
@@ -134,8 +134,8 @@ func (f *fixture) parse() error {
 }
 
 // parseParts reads the members of a fixture that is not a handoff by itself.
-func (f *fixture) parseParts() error {
-	err := json.Unmarshal(f.element, &f.fixtureParts, lenient, json.RejectUnknownMembers(true))
+func (f *fixture) parseParts(element jsontext.Value) error {
+	err := json.Unmarshal(element, &f.fixtureParts, lenient, json.RejectUnknownMembers(true))
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
 		return usagef("%s: the member %s is unknown or has the wrong type: handoffctl replay --help "+
 			"has the members of a fixture", f.label, orWhole(string(semantic.JSONPointer)))

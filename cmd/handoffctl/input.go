@@ -100,7 +100,8 @@ func elementsOf(data []byte) (elements []jsontext.Value, many bool, err error) {
 // fileEndings are the endings of the file names that are read from a directory.
 var fileEndings = []string{".json", ".jsonl", ".ndjson"}
 
-// filesIn returns the files among paths, and the JSON files of the directories among them.
+// filesIn returns the files among paths, and the JSON files of the directories among them. Each file
+// comes once.
 func filesIn(paths []string) ([]string, error) {
 	var files []string
 	for _, path := range paths {
@@ -108,18 +109,20 @@ func filesIn(paths []string) ([]string, error) {
 			files = append(files, path)
 			continue
 		}
-		before := len(files)
+		found := false
 		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
 			if err == nil && !entry.IsDir() &&
 				(file == path || slices.Contains(fileEndings, filepath.Ext(file))) {
-				files = append(files, file)
+				if found = true; !slices.Contains(files, file) {
+					files = append(files, file)
+				}
 			}
 			return err
 		})
 		if err != nil {
 			return nil, usagef("%v", err)
 		}
-		if len(files) == before {
+		if !found {
 			return nil, usagef("%s has no %s", path, "*"+strings.Join(fileEndings, ", *"))
 		}
 	}

@@ -165,23 +165,6 @@ func TestReplayUpdate_Bytes(t *testing.T) {
 	info, err := os.Stat(file)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o640), info.Mode().Perm())
-	link := filepath.Join(t.TempDir(), "link.json")
-	require.NoError(t, os.Symlink(file, link))
-	require.NoError(t, os.WriteFile(file, []byte(spaced), 0o640))
-	c.fails(exitUsage, "--update: "+link+" has changed since it was read, or is named twice",
-		"replay", "--fresh", "--update", file, link)
-	assert.Equal(t, exact, written(t, file))
-}
-
-func TestRewrite_ChangedFile(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "f.json")
-	require.NoError(t, os.WriteFile(file, []byte(`{"handoff": 2}`), 0o600))
-	read, err := loadFixtures(&app{}, []string{file})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(file, []byte(`{"handoff": 1}`), 0o600))
-	assert.ErrorContains(t, rewrite(file, []*fixture{&read[0]}), "has changed since it was read")
-	assert.Equal(t, `{"handoff": 1}`, written(t, file))
 }
 
 // The handoffs of a world replay in fresh worlds, byte for byte, whatever their results.

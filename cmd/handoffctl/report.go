@@ -217,45 +217,25 @@ type update struct {
 // its file.
 func updateFixtures(fixtures []fixture) ([]update, error) {
 	var all []update
-	byFile, changed := map[string][]*fixture{}, map[string]bool{}
+	byFile, changed := map[string][]*fixtureParts{}, map[string]bool{}
 	for i := range fixtures {
 		f, r := &fixtures[i], fixtures[i].done
-		byFile[f.file] = append(byFile[f.file], f)
-		if r.met == nil || r.failure == nil && !r.unchecked {
-			continue
+		byFile[f.file] = append(byFile[f.file], &f.fixtureParts)
+		if r.met != nil && (r.failure != nil || r.unchecked) {
+			all = append(all, update{f.label, strings.Join(linesOfChanges(r.changes), "\n") + "\n"})
+			f.Expect, r.updated, changed[f.file] = *r.met, true, true
 		}
-		all = append(all, update{f.label, strings.Join(linesOfChanges(r.changes), "\n") + "\n"})
-		f.Expect, r.updated, changed[f.file] = *r.met, true, true
 	}
 	for _, file := range slices.Sorted(maps.Keys(changed)) {
-		if err := rewrite(file, byFile[file]); err != nil {
+		text, err := fixtureFile(byFile[file], filepath.Ext(file) != ".json")
+		if err == nil {
+			err = os.WriteFile(file, text, 0o666)
+		}
+		if err != nil {
 			return nil, usagef("--update: %v", err)
 		}
 	}
 	return all, nil
-}
-
-// rewrite writes fixtures into their file, unless the file has changed since it was read.
-func rewrite(file string, fixtures []*fixture) error {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	elements, _, err := elementsOf(data)
-	if err != nil || !slices.EqualFunc(elements, fixtures, func(e jsontext.Value, f *fixture) bool {
-		return bytes.Equal(e, f.element)
-	}) {
-		return usagef("%s has changed since it was read, or is named twice", file)
-	}
-	all := make([]*fixtureParts, len(fixtures))
-	for i, f := range fixtures {
-		all[i] = &f.fixtureParts
-	}
-	text, err := fixtureFile(all, filepath.Ext(file) != ".json")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, text, 0o666)
 }
 
 // fixtureFile writes fixtures as a file has them: one on each line, in an array unless they are
