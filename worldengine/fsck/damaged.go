@@ -264,11 +264,17 @@ func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err erro
 	return all, nil
 }
 
+// mendRecord returns the record that puts a town back to an earlier record of it.
+func mendRecord(
+	townID string, good *machine.Town, lost []commitlog.LostMessage,
+) *commitlog.Record {
+	return &commitlog.Record{Kind: commitlog.KindMend, TownID: townID,
+		Mend: &commitlog.Mended{Restores: good.Seq, Lost: lost}}
+}
+
 // mendTown appends the town's last readable record again, and returns its log sequence.
 func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (uint64, error) {
-	rec := commitlog.Record{Kind: commitlog.KindMend, TownID: d.Town,
-		Mend: &commitlog.Mended{Restores: d.Restores, Lost: d.Lost}}
-	msg, err := commitlog.Encode(&rec, d.Subject, d.good)
+	msg, err := commitlog.Encode(mendRecord(d.Town, d.good, d.Lost), d.Subject, d.good)
 	if err != nil {
 		return 0, err
 	}

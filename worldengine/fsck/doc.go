@@ -5,7 +5,8 @@
 // A world is its commit log: all else derives from it. Run reads the log once and steps it again.
 // Each record must be, byte for byte, the one that machine.Step makes of the town before it, the
 // run's end before it, and the record's own input. Records of a waiting run are stepped once its
-// handoff is known. Run also checks
+// handoff is known. A record that puts a town back must hold the town's last readable record. Run
+// also checks
 //
 //   - each message by itself: its subject, its headers, the state with its hash, the result;
 //   - each message against earlier ones: the guard, the places and ids of events, and that no town

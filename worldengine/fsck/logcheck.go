@@ -1,6 +1,7 @@
 package fsck
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"maps"
@@ -336,25 +337,20 @@ func (v *message) checkCommit(run *runState) {
 
 // checkMend checks a record that puts its town back to the last readable record.
 func (v *message) checkMend() {
-	mend := v.rec.Mend
-	if mend == nil {
-		v.want("a record that puts its town back does not name the one that it restores", "mend", "")
-		return
-	}
-	for _, lost := range mend.Lost {
-		if !lost.Delivered && v.history.first < lost.Sequence {
-			v.history.onDisk = lost.Sequence
+	lost := cmp.Or(v.rec.Mend, new(commitlog.Mended)).Lost
+	for _, l := range lost {
+		if !l.Delivered && v.history.first < l.Sequence {
+			v.history.onDisk = l.Sequence
 		}
 	}
-	now := v.history.town()
-	if v.prior == nil || now == nil {
+	if v.prior == nil {
 		return
 	}
 	v.before = v.prior.Seq
-	v.follows("the town was put back to another record than its last readable one",
-		v.prior.Seq, mend.Restores)
-	v.follows("the town was put back to another state than its last readable record has",
-		v.prior.Held().Hash, now.Held().Hash)
+	mend := mendRecord(v.rec.TownID, v.prior, lost)
+	mend.Hold(v.prior)
+	made, err := mend.MarshalJSON()
+	v.compare(made, err)
 }
 
 func (l *LogCheck) checkRefused(v *message, run *runState) {

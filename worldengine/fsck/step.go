@@ -59,7 +59,7 @@ func (v *message) step(before machine.Town, run *runState) {
 	if h, judged := event.(*machine.Handoff); judged && run != nil {
 		v.stepWaits(run, h)
 	}
-	r.compare(event)
+	r.try(event)
 }
 
 // stepRun is step for a record on a run's own subject, which one of the given events made. tail is
@@ -69,11 +69,11 @@ func (v *message) stepRun(
 ) {
 	r := v.replay(townID, before)
 	r.in.Tail, r.settings.Plugin.Attempts = tail, 1
-	r.compare(events...)
+	r.try(events...)
 }
 
-// compare tries the step with each of events, until one makes the message's record.
-func (r *replay) compare(events ...machine.Event) {
+// try makes the step with each of events, until one makes the message's record.
+func (r *replay) try(events ...machine.Event) {
 	var closest []byte
 	var failed error
 	for _, r.in.Event = range events {
@@ -85,12 +85,18 @@ func (r *replay) compare(events ...machine.Event) {
 			closest, failed = made, err
 		}
 	}
-	if closest == nil && failed != nil {
-		r.follows("the town could not take the input of the record", "", failed.Error())
+	r.compare(closest, failed)
+}
+
+// compare reports a difference between the message's record and the one that its input makes; nil
+// with an error if it makes none.
+func (v *message) compare(made []byte, err error) {
+	if made == nil && err != nil {
+		v.follows("the town could not take the input of the record", "", err.Error())
 		return
 	}
-	want, got := excerpts(closest, r.body)
-	r.follows("the record is not the one that its input makes of the town", want, got)
+	want, got := excerpts(made, v.body)
+	v.follows("the record is not the one that its input makes of the town", want, got)
 }
 
 // makeRecord returns the bytes of the record that the step makes; nil if it makes none.
