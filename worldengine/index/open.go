@@ -41,10 +41,7 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 	ctx, ix.stop = context.WithCancel(context.WithoutCancel(ctx))
 	ix.closed = ctx.Done()
 	ix.done.Go(func() { ix.follow(ctx) })
-	ix.done.Go(func() { ix.keepSmall(ctx) })
-	if ix.file != nil {
-		ix.done.Go(func() { ix.keepFile(ctx) })
-	}
+	ix.done.Go(func() { ix.keep(ctx) })
 	return ix, nil
 }
 
@@ -52,9 +49,6 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 func (ix *Index) Close() error {
 	ix.stop()
 	ix.done.Wait()
-	if ix.file == nil {
-		return nil
-	}
 	return errors.Join(ix.flush(), ix.keepSamples())
 }
 
@@ -134,37 +128,23 @@ func next(ctx context.Context, source Source, seq uint64) (e *entry, err error) 
 // that the log discarded as its oldest do not count.
 func surplus(ctx context.Context, source Source, s *state) (lost []Row, err error) {
 	end, err := source.End(ctx)
-	if err != nil || s.count == 0 {
+	if err != nil {
 		return nil, err
 	}
-	// compare returns whether the log has or lacks the message of a row. Both are false if the log may
-	// have discarded the message.
-	compare := func(n uint32) (has, lacks bool) {
-		e, readErr := next(ctx, source, s.row(n).Seq-1)
+	keeps := func(n int) *entry { // the first message that the log keeps from a row on
+		e, readErr := next(ctx, source, s.row(uint32(n)).Seq-1)
 		err = cmp.Or(err, readErr)
-		switch {
-		case e == nil:
-			has = s.row(n).Seq <= end // the log has discarded all messages from here on
-		case e.Seq > s.position:
-			return false, false
-		default:
-			has = s.has(e)
+		return e
+	}
+	has := func(n int) bool { e := keeps(n); return e != nil && s.has(e) }
+	first := int(s.after(end)) // the log ends before this row
+	if first > 1 && !has(first-1) {
+		n := 1 + sort.Search(first-1, func(i int) bool { return !has(i + 1) })
+		if e := keeps(n); e != nil && e.Seq <= s.position { // else the log discarded all from n on
+			first = n
 		}
-		return has, !has
 	}
-	has, lacks, last := false, false, s.count
-	for back := uint32(0); back < s.count && !has && !lacks && err == nil; back = 2*back + 1 {
-		last = s.count - back
-		has, lacks = compare(last)
-	}
-	if !lacks || err != nil {
-		return nil, err
-	}
-	first := sort.Search(int(last), func(i int) bool {
-		_, lacks := compare(uint32(i) + 1)
-		return lacks
-	})
-	for n := uint32(first) + 1; n <= s.count; n++ {
+	for n := uint32(first); n <= s.count; n++ {
 		lost = append(lost, s.view(s.row(n)))
 	}
 	return lost, err
@@ -238,26 +218,21 @@ func (ix *Index) hasRead(err error) {
 	ix.total = 0
 }
 
-// keepFile writes new rows to the file until ctx ends. While the file cannot be written, keepFile
-// tries once a second.
-func (ix *Index) keepFile(ctx context.Context) {
-	pause := flushEvery
-	for backoff.Sleep(ctx, pause) == nil {
+// keep writes new rows to the file, ten times a second. Once a minute it drops forgotten rows and
+// writes the samples. It goes on after errors, until ctx ends.
+func (ix *Index) keep(ctx context.Context) {
+	failed := false
+	for compacted := time.Now(); backoff.Sleep(ctx, flushEvery) == nil; {
 		err := ix.flush()
-		switch {
-		case err == nil:
-			pause = flushEvery
-		case pause == flushEvery: // the first of several failures
-			pause = lookEvery
-			ix.config.Logger.Warn("the file of the index cannot be written; it is tried each second",
+		if err != nil && !failed { // the first of several failures
+			ix.config.Logger.Warn("the file of the index cannot be written; it is tried again",
 				"file", ix.file.path, "err", err)
 		}
-	}
-}
-
-// keepSmall drops forgotten rows and writes the samples, once a minute until ctx ends.
-func (ix *Index) keepSmall(ctx context.Context) {
-	for backoff.Sleep(ctx, compactEvery) == nil {
+		failed = err != nil
+		if time.Since(compacted) < compactEvery {
+			continue
+		}
+		compacted = time.Now()
 		if err := ix.compact(ctx); err != nil && ctx.Err() == nil {
 			ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
 		}
@@ -268,6 +243,9 @@ func (ix *Index) keepSmall(ctx context.Context) {
 }
 
 func (ix *Index) flush() error {
+	if ix.file == nil {
+		return nil
+	}
 	ix.mu.RLock()
 	s, view := ix.s, *ix.s
 	ix.mu.RUnlock()
