@@ -281,7 +281,12 @@ func (r *Reader) Newest(
 		if err != nil {
 			continue
 		}
-		if !visit(rec.TownID, r.changeOf(ctx, msg)) {
+		change := revisionOf(msg, nil)
+		if change.ActorID == "" {
+			prior, _ := r.Log.Previous(ctx, msg) // a revision without an actor is better than none
+			change = revisionOf(msg, prior)
+		}
+		if !visit(rec.TownID, change) {
 			return nil
 		}
 	}
@@ -292,17 +297,4 @@ func (r *Reader) Newest(
 func isDamage(err error) bool {
 	var answer *jetstream.APIError
 	return errors.As(err, &answer) && answer.Code != http.StatusServiceUnavailable
-}
-
-// changeOf returns the revision that a message made. It reads the town's earlier message only if
-// the message itself names no actor.
-func (r *Reader) changeOf(ctx context.Context, msg *jetstream.RawStreamMsg) messages.Revision {
-	change := revisionOf(msg, nil)
-	if change.ActorID != "" || commitlog.Kind(change.Cause) == commitlog.KindPut {
-		return change
-	}
-	if prior, err := r.Log.Previous(ctx, msg); err == nil {
-		change = revisionOf(msg, prior)
-	}
-	return change
 }
