@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -267,14 +266,11 @@ func (r *Reader) Newest(
 	}
 	for seq := end; seq > first; seq-- {
 		msg, err := r.Log.At(ctx, seq)
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if err != nil {
+			return cmp.Or(ctx.Err(), err)
 		}
-		switch {
-		case err != nil && !isDamage(err):
-			return err
-		case err != nil || msg == nil || msg.Subject == wire.ControlSubject(r.Log.World) ||
-			!commitlog.IsHistory(r.Log.World, msg.Subject):
+		if msg == nil || msg.Subject == wire.ControlSubject(r.Log.World) ||
+			!commitlog.IsHistory(r.Log.World, msg.Subject) {
 			continue
 		}
 		rec, err := commitlog.ReadRecord(msg.Data)
@@ -291,10 +287,4 @@ func (r *Reader) Newest(
 		}
 	}
 	return nil
-}
-
-// isDamage reports whether NATS answered that it cannot deliver a message.
-func isDamage(err error) bool {
-	var answer *jetstream.APIError
-	return errors.As(err, &answer) && answer.Code != http.StatusServiceUnavailable
 }

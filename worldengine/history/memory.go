@@ -219,11 +219,8 @@ func (r *Reader) toldAt(ctx context.Context, seq uint64) (*told, error) {
 		return t, nil
 	}
 	msg, err := r.Log.At(ctx, seq)
-	switch {
-	case err != nil && !isDamage(err):
+	if msg == nil || err != nil {
 		return nil, err
-	case msg == nil || err != nil:
-		return nil, nil
 	}
 	t, err := r.tell(ctx, msg)
 	if t != nil && err == nil {
@@ -284,7 +281,7 @@ func (r *Reader) title(
 	snapshot, target := rec.Snapshot, p.Type.Spec().Target
 	if target == handoff.ActiveMission { // the command removed the mission
 		prior, err := r.Log.Previous(ctx, msg)
-		if err != nil && !isDamage(err) {
+		if err != nil {
 			return "", false, err
 		}
 		if prior != nil {
