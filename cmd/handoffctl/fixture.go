@@ -207,7 +207,8 @@ func (f *fixture) judge(answered *expectation, got string, details []string) *re
 func (e *expectation) meeting(answered *expectation) *expectation {
 	met := *answered
 	if answered.Error == "" && e.comparesResult() {
-		met.Status, met.ReasonCode = ifExpected(e.Status, met.Status), ifExpected(e.ReasonCode, met.ReasonCode)
+		met.Status = ifExpected(e.Status, met.Status)
+		met.ReasonCode = ifExpected(e.ReasonCode, met.ReasonCode)
 		met.ResultBytes = ifExpected(e.ResultBytes, met.ResultBytes)
 	}
 	met.Result = ifExpected(e.Result, met.Result)

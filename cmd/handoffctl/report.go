@@ -56,10 +56,9 @@ func (a *app) printReplay(
 
 func summarize(fixtures []fixture, took time.Duration) summary {
 	s := summary{Outcomes: map[string]int{}, Failures: []mismatch{}, Seconds: took.Seconds()}
-	for _, status := range handoff.Statuses() {
-		s.Outcomes[string(status)] = 0
+	for _, outcome := range append(handoff.Statuses(), refusedOutcome) {
+		s.Outcomes[string(outcome)] = 0
 	}
-	s.Outcomes[refusedOutcome] = 0
 	for i := range fixtures {
 		r := fixtures[i].done
 		if r == nil {
@@ -96,10 +95,9 @@ func (a *app) writeSummary(t table, s *summary) {
 		}
 		t.linef("")
 	}
-	for _, status := range handoff.Statuses() {
-		t.row(status, s.Outcomes[string(status)])
+	for _, outcome := range append(handoff.Statuses(), refusedOutcome) {
+		t.row(outcome, s.Outcomes[string(outcome)])
 	}
-	t.row(refusedOutcome, s.Outcomes[refusedOutcome])
 	t.linef("replayed\t%d in %s, %.0f/s", s.Replayed,
 		time.Duration(s.Seconds*float64(time.Second)).Round(time.Millisecond),
 		float64(s.Replayed)/max(s.Seconds, 1e-9))
