@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync/atomic"
 	"time"
 
@@ -154,7 +153,6 @@ func (s *Sink) try(ctx context.Context) error {
 	if err := s.checkLog(ctx, log, pos); err != nil {
 		return err
 	}
-	s.forgetBefore(pos.at.logSeq)
 	r := relay{Sink: s, stream: stream, log: log, began: pos, end: pos}
 	return r.run(ctx)
 }
@@ -191,8 +189,7 @@ func (s *Sink) notStored(ctx context.Context, event *nats.Msg, at place, reason 
 			at.part, at.logSeq, n, s.config.Attempts, reason)
 	}
 	return cmp.Or(s.giveUp(ctx, letter{
-		at: at, subject: event.Subject, header: event.Header, data: event.Data, reason: reason,
-	}), errGivenUp)
+		at: at, msg: event, reason: reason}), errGivenUp)
 }
 
 // giveUp keeps a dead letter, unless it is kept already. Later tries skip its place.
@@ -205,14 +202,9 @@ func (s *Sink) giveUp(ctx context.Context, l letter) error {
 			l.at.part, l.at.logSeq, err)
 	}
 	s.refusals[l.at], s.progress = s.config.Attempts, true
-	s.config.Logger.Warn("a dead letter was kept", "subject", l.subject,
+	s.config.Logger.Warn("a dead letter was kept", "subject", l.msg.Subject,
 		"sequence", l.at.logSeq, "part", l.at.part, "error", l.reason)
 	return nil
 }
 
 func (s *Sink) givenUp(at place) bool { return s.refusals[at] >= s.config.Attempts }
-
-// forgetBefore forgets the refusals of events before a log sequence.
-func (s *Sink) forgetBefore(logSeq uint64) {
-	maps.DeleteFunc(s.refusals, func(at place, _ int) bool { return at.logSeq < logSeq })
-}

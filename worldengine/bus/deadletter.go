@@ -38,9 +38,7 @@ func DeadLetterConfig(world string, replicas int) jetstream.StreamConfig {
 // message of the log.
 type letter struct {
 	at         place // its part is 0 for a message of the log
-	subject    string
-	header     nats.Header
-	data       []byte
+	msg        *nats.Msg
 	unreadable bool
 	reason     error
 }
@@ -74,17 +72,17 @@ func (s *Sink) deadLetter(l *letter, whole bool) *nats.Msg {
 		Header:  nats.Header{},
 	}
 	if whole {
-		msg.Data = l.data
-		maps.Copy(msg.Header, l.header)
+		msg.Data = l.msg.Data
+		maps.Copy(msg.Header, l.msg.Header)
 		maps.DeleteFunc(msg.Header, func(name string, _ []string) bool {
 			return strings.HasPrefix(name, wire.ServerHeaderPrefix)
 		})
 	} else {
-		msg.Header.Set(wire.OriginalSizeHeader, strconv.Itoa(len(l.data)))
+		msg.Header.Set(wire.OriginalSizeHeader, strconv.Itoa(len(l.msg.Data)))
 	}
 	msg.Header.Set(wire.LogSeqHeader, seq)
 	msg.Header.Set(wire.LogPartHeader, part)
-	msg.Header.Set(wire.OriginalSubjectHeader, l.subject)
+	msg.Header.Set(wire.OriginalSubjectHeader, l.msg.Subject)
 	msg.Header.Set(wire.DeadLetterReasonHeader, reasonText(l.reason))
 	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
 	return msg
@@ -99,13 +97,13 @@ func (s *Sink) deliveryFailed(l *letter, subject string) runevents.Alert {
 	var event runevents.Record
 	source := "event " + strconv.Itoa(l.at.part) + " of log sequence"
 	if l.unreadable {
-		event.RunID = l.header.Get(wire.RunIDHeader)
+		event.RunID = l.msg.Header.Get(wire.RunIDHeader)
 		source = "log sequence"
 	} else {
-		_ = json.Unmarshal(l.data, &event) // the sink has written it
+		_ = json.Unmarshal(l.msg.Data, &event) // the sink has written it
 	}
 	alert := runevents.NewAlert(runevents.EventBusDeliveryFailed, &event, fmt.Sprintf(
-		"%s cannot be copied to %s: %s %d: %s", l.subject, s.stream.Name, source, l.at.logSeq,
+		"%s cannot be copied to %s: %s %d: %s", l.msg.Subject, s.stream.Name, source, l.at.logSeq,
 		reasonText(l.reason)))
 	alert.DeadLetter = subject
 	return alert

@@ -94,9 +94,10 @@ func TestDeadLetter_Keep(t *testing.T) {
 	s, err := New(w.config())
 	require.NoError(t, err)
 	size := int(w.nc.MaxPayload()) + 1
-	l := letter{at: middle, subject: "runevents.v2.main.t.run", reason: errors.New("much too large"),
-		header: nats.Header{wire.EventTypeHeader: {"Told"}, jetstream.ExpectedLastSeqHeader: {"7"}},
-		data:   make([]byte, size)}
+	l := letter{at: middle, reason: errors.New("much too large"), msg: &nats.Msg{
+		Subject: "runevents.v2.main.t.run", Data: make([]byte, size),
+		Header: nats.Header{wire.EventTypeHeader: {"Told"}, jetstream.ExpectedLastSeqHeader: {"7"}},
+	}}
 	require.Error(t, s.keep(t.Context(), &l), "the stream is missing")
 	require.Empty(t, w.raised)
 	for range 2 {
@@ -113,7 +114,7 @@ func TestDeadLetter_Keep(t *testing.T) {
 	}
 	require.Equal(t, map[string]string{
 		"Log-Seq": "12", "Log-Part": "1", "Dead-Letter-Reason": "much too large",
-		"Original-Subject": l.subject, "Original-Size": strconv.Itoa(size),
+		"Original-Subject": l.msg.Subject, "Original-Size": strconv.Itoa(size),
 	}, header)
 	require.Len(t, w.raised, 2)
 	require.Equal(t, w.raised[0].ID(), w.raised[1].ID())

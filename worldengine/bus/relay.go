@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -140,8 +141,8 @@ func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 	events, err := r.events(raw)
 	if err != nil {
 		return r.giveUp(ctx, letter{
-			at: place{logSeq: r.logSeq}, subject: raw.Subject, header: raw.Header, data: raw.Data,
-			unreadable: true, reason: err,
+			at: place{logSeq: r.logSeq}, unreadable: true, reason: err,
+			msg: &nats.Msg{Subject: raw.Subject, Header: raw.Header, Data: raw.Data},
 		})
 	}
 	for part, event := range events {
@@ -187,13 +188,13 @@ func (r *relay) settle(ctx context.Context) error {
 				return errRace // another sink stored the same event
 			}
 			r.progress = true
-			r.forgetBefore(d.at.logSeq)
 		case reason := <-d.future.Err():
 			return r.notStored(ctx, d.future.Msg(), d.at, reason)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+	maps.DeleteFunc(r.refusals, func(at place, _ int) bool { return at.logSeq < r.end.at.logSeq })
 	r.sent, r.bytes = r.sent[:0], 0
 	r.position.Store(r.logSeq)
 	return nil

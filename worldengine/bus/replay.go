@@ -3,6 +3,7 @@ package bus
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,31 +30,23 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 	if err != nil {
 		return nil, err
 	}
-	asked, held := map[string]bool{}, []string(nil)
-	for _, subject := range letters {
-		asked[subject] = true
+	kept, err := s.js.Stream(ctx, s.letters.Name)
+	if err != nil {
+		return nil, fmt.Errorf("bus: dead letters: %w", err)
 	}
 	err = commitlog.Each(ctx, stream, 0, func(msg *jetstream.RawStreamMsg) error {
-		subject := wire.DeadLetterSubject(config.World, s.stream.Name,
+		letter := wire.DeadLetterSubject(config.World, s.stream.Name,
 			msg.Header.Get(wire.LogSeqHeader), msg.Header.Get(wire.LogPartHeader))
-		if asked[subject] {
-			held = append(held, subject)
+		if !slices.Contains(letters, letter) {
+			return nil
 		}
+		if err := kept.Purge(ctx, jetstream.WithPurgeSubject(letter)); err != nil {
+			return fmt.Errorf("bus: the dead letter %s cannot be removed, though its event is there: %w",
+				letter, err)
+		}
+		replayed = append(replayed, letter)
 		return nil
 	})
-	if err != nil || len(held) == 0 {
-		return nil, err
-	}
-	kept, err := s.js.Stream(ctx, s.letters.Name)
-	for i := 0; err == nil && i < len(held); i++ {
-		if err = kept.Purge(ctx, jetstream.WithPurgeSubject(held[i])); err == nil {
-			replayed = held[:i+1]
-		}
-	}
-	if err != nil {
-		err = fmt.Errorf("bus: dead letters cannot be removed, though their events are there: %w",
-			err)
-	}
 	return replayed, err
 }
 
