@@ -72,6 +72,7 @@ func (e *expectation) comparesResult() bool {
 type fixture struct {
 	fixtureParts
 	file, label string    // label has the file, the index in the file, and the name
+	source      []byte    // the content of the file
 	town        string    // the handoff's town; "" if it cannot be read
 	done        *replayed // nil until it is replayed
 }
@@ -89,7 +90,7 @@ func loadFixtures(a *app, files []string) (all []fixture, err error) {
 			return nil, usagef("%s is not JSON: %s", file, sentence(err))
 		}
 		for i, element := range elements {
-			f := fixture{file: file, label: file}
+			f := fixture{file: file, label: file, source: data}
 			if many {
 				f.label = fmt.Sprintf("%s#%d", file, i)
 			}

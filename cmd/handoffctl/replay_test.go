@@ -165,6 +165,12 @@ func TestReplayUpdate_Bytes(t *testing.T) {
 	info, err := os.Stat(file)
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o640), info.Mode().Perm())
+	link := filepath.Join(t.TempDir(), "link.json")
+	require.NoError(t, os.Symlink(file, link))
+	require.NoError(t, os.WriteFile(file, []byte(spaced), 0o640))
+	c.fails(exitUsage, "--update: "+link+" has changed since it was read, or is named twice",
+		"replay", "--fresh", "--update", file, link)
+	assert.Equal(t, exact, written(t, file))
 }
 
 // The handoffs of a world replay in fresh worlds, byte for byte, whatever their results.

@@ -212,19 +212,22 @@ type update struct {
 }
 
 // updateFixtures makes each fixture that failed or expects nothing expect its answer, and rewrites
-// its file.
+// its file, unless the file has changed since it was read.
 func updateFixtures(fixtures []fixture) ([]update, error) {
 	var all []update
-	byFile, changed := map[string][]*fixtureParts{}, map[string]bool{}
+	byFile, sources := map[string][]*fixtureParts{}, map[string][]byte{}
 	for i := range fixtures {
 		f, r := &fixtures[i], fixtures[i].done
 		byFile[f.file] = append(byFile[f.file], &f.fixtureParts)
 		if r.met != nil && (r.failure != nil || r.unchecked) {
 			all = append(all, update{f.label, strings.Join(linesOfChanges(r.changes), "\n") + "\n"})
-			f.Expect, r.updated, changed[f.file] = *r.met, true, true
+			f.Expect, r.updated, sources[f.file] = *r.met, true, f.source
 		}
 	}
-	for _, file := range slices.Sorted(maps.Keys(changed)) {
+	for _, file := range slices.Sorted(maps.Keys(sources)) {
+		if now, err := os.ReadFile(file); err != nil || !bytes.Equal(now, sources[file]) {
+			return nil, usagef("--update: %s has changed since it was read, or is named twice", file)
+		}
 		text, err := fixtureFile(byFile[file], filepath.Ext(file) != ".json")
 		if err == nil {
 			err = os.WriteFile(file, text, 0o666)
