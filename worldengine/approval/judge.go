@@ -100,13 +100,9 @@ func (l List) full(h *handoff.Handoff, size int, now time.Time) string {
 
 // proposer returns the actor of an open entry's proposal.
 func (a *Asked) proposer() string {
-	var said struct {
-		Proposal struct {
-			ActorID string `json:"actorId"`
-		} `json:"proposal"`
-	}
-	if json.Unmarshal(a.Handoff, &said) != nil {
+	var h handoff.Handoff
+	if json.Unmarshal(a.Handoff, &h) != nil {
 		return ""
 	}
-	return said.Proposal.ActorID
+	return h.Proposal.ActorID
 }

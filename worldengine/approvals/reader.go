@@ -95,13 +95,9 @@ func (r *Reader) open(town *commitlog.Entry) (open []place) {
 	for i := range town.Approvals {
 		a := &town.Approvals[i]
 		status := a.Status(town.State.Hash, r.Now())
-		var handed struct {
-			Proposal struct {
-				Type handoff.ProposalType `json:"type"`
-			} `json:"proposal"`
-		}
-		if !status.IsOpen() || json.Unmarshal(a.Handoff, &handed) != nil ||
-			!cmp.Or(town.Policy, &r.Default).Requires(handed.Proposal.Type) {
+		var h handoff.Handoff
+		if !status.IsOpen() || json.Unmarshal(a.Handoff, &h) != nil ||
+			!cmp.Or(town.Policy, &r.Default).Requires(h.Proposal.Type) {
 			continue
 		}
 		townID := town.State.Snapshot.TownID

@@ -129,14 +129,6 @@ func (r *Reader) read(
 	return Town{entry, failure}, err
 }
 
-// outcome is the part of a result that a history shows.
-type outcome struct {
-	HandoffID  string             `json:"handoffId"`
-	Command    string             `json:"command"`
-	Status     handoff.Status     `json:"status"`
-	ReasonCode handoff.ReasonCode `json:"reasonCode"`
-}
-
 // revisionOf returns the revision that a message made. prior is the town's message before it, or
 // nil.
 func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
@@ -151,7 +143,7 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 		return r
 	}
 	r.ActorID = rec.ActorID
-	var result outcome
+	var result handoff.Result
 	if rec.Result != nil && json.Unmarshal(rec.Result, &result) == nil {
 		r.Command, r.Status, r.Reason = result.Command, result.Status, result.ReasonCode
 	}
@@ -225,7 +217,7 @@ func (r *Reader) lastFailure(
 
 func failureOf(msg *jetstream.RawStreamMsg) (*messages.Failure, error) {
 	rec, err := commitlog.ReadRecord(msg.Data)
-	var result outcome
+	var result handoff.Result
 	if err == nil {
 		err = json.Unmarshal(rec.Result, &result)
 	}

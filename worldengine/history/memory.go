@@ -233,9 +233,7 @@ func (r *Reader) toldAt(ctx context.Context, seq uint64) (*told, error) {
 func (r *Reader) tell(ctx context.Context, msg *jetstream.RawStreamMsg) (*told, error) {
 	rec, err := commitlog.ReadRecord(msg.Data)
 	var result handoff.Result
-	var asked struct {
-		Proposal handoff.Proposal `json:"proposal"`
-	}
+	var asked handoff.Handoff
 	if err != nil || rec.Run == nil || json.Unmarshal(rec.Result, &result) != nil ||
 		json.Unmarshal(rec.Handoff, &asked) != nil {
 		return nil, nil

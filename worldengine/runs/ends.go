@@ -128,14 +128,11 @@ func refuseRetry(rec *commitlog.Record) *approval.Refusal {
 	default:
 		return no("the run belongs to a signal, and has no handoff")
 	}
-	var said struct {
-		Status handoff.Status     `json:"status"`
-		Reason handoff.ReasonCode `json:"reasonCode"`
-	}
+	var said handoff.Result
 	if err := json.Unmarshal(rec.Result, &said); err != nil {
 		return no("the result of the run cannot be read: handoffctl fsck says what is wrong with it")
 	}
-	ended := fmt.Sprintf("the run ended %s, %s", said.Status, said.Reason)
+	ended := fmt.Sprintf("the run ended %s, %s", said.Status, said.ReasonCode)
 	switch {
 	case said.Status == handoff.Duplicate:
 		return no(ended + ": it repeated another run, which run.get names; that one may be retried")
@@ -146,9 +143,9 @@ func refuseRetry(rec *commitlog.Record) *approval.Refusal {
 		return no(ended + ", and its key is free: the same handoff may be sent again")
 	case said.Status == handoff.Executed:
 		return no(ended + ": there is nothing to retry")
-	case said.Reason == apply.ReasonPluginUnavailable:
+	case said.ReasonCode == apply.ReasonPluginUnavailable:
 		return nil
-	case apply.MayBeApplied(said.Reason):
+	case apply.MayBeApplied(said.ReasonCode):
 		return &approval.Refusal{Code: wire.CodeRunInDoubt, Message: ended + ": its command may have " +
 			"been applied, so that a retry might apply it twice; look at the game, put the town's " +
 			"true state, and let the agent make a new proposal"}
