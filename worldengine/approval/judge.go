@@ -29,17 +29,21 @@ func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time)
 	required := Judgement{
 		Reason: handoff.ReasonApprovalRequired, Detail: p.Detail(h.Proposal.Type), At: now,
 	}
-	i, status := l.find(h.HandoffID, Hash(encoded), h.SnapshotHash, now)
+	var status Status
+	a := l.Entry(h.HandoffID, Hash(encoded))
+	if a != nil {
+		status = a.Status(h.SnapshotHash, now)
+	}
 	switch status {
 	case Denied:
-		d := l[i].Decision
+		d := a.Decision
 		detail := "Denied by " + d.ActorID
 		if d.Reason != "" {
 			detail += ": " + d.Reason
 		}
 		return Judgement{Reason: handoff.ReasonApprovalDenied, Detail: detail}
 	case Approved:
-		return Judgement{Approved: l[i].Decision, At: now}
+		return Judgement{Approved: a.Decision, At: now}
 	case Waiting:
 		return required
 	}
@@ -57,16 +61,6 @@ func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time)
 	}
 	required.Ask = true
 	return required
-}
-
-// find returns the last entry of a handoff and the entry's status; -1 and "" if there is none.
-func (l List) find(handoffID, handoffHash, hash string, now time.Time) (int, Status) {
-	for i := len(l) - 1; i >= 0; i-- {
-		if l[i].isOf(handoffID, handoffHash) {
-			return i, l[i].Status(hash, now)
-		}
-	}
-	return -1, ""
 }
 
 // full describes the bound that keeps another handoff of a size from waiting; "" if it may wait.

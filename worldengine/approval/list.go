@@ -183,8 +183,10 @@ func (a *Asked) last() time.Time {
 
 // Entry returns the last entry of a handoff, nil if there is none.
 func (l List) Entry(handoffID, handoffHash string) *Asked {
-	if i, _ := l.find(handoffID, handoffHash, "", time.Time{}); i >= 0 {
-		return &l[i]
+	for i := len(l) - 1; i >= 0; i-- {
+		if l[i].isOf(handoffID, handoffHash) {
+			return &l[i]
+		}
 	}
 	return nil
 }

@@ -8,14 +8,12 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/messages"
 )
 
 // ErrInvalidCursor: the cursor is no number, or lies beyond the end of the log.
@@ -188,10 +186,7 @@ func (r *reader) take(msg *jetstream.RawStreamMsg) {
 
 // damaged adds a commit that cannot be read.
 func (r *reader) damaged(seq uint64, reason error) {
-	data, err := json.Marshal(messages.Commit{
-		Cursor: strconv.FormatUint(seq, 10), Damaged: true,
-	})
-	if err == nil && r.add(seq, data) {
+	if r.add(seq, fmt.Appendf(nil, `{"cursor":"%d","damaged":true}`, seq)) {
 		r.feed.config.Damaged(seq, reason)
 	}
 }
