@@ -87,16 +87,11 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if !c.Beside {
-		if err := c.mustBeAlone(ctx, a, nc); err != nil {
-			return err
-		}
-	}
 	lost := make(chan struct{})
 	nc.SetClosedHandler(func(*nats.Conn) { close(lost) })
 	p := &manualPlugin{
 		pluginTryCommand: c, app: a, keys: make(chan string), times: map[string]int{},
-		ended: make(chan error, 1),
+		started: make(chan struct{}), ended: make(chan error, 1),
 	}
 	served, err := plugin.Serve(nc, plugin.Config{
 		World: a.flags.World, Towns: c.Town, Apply: p.apply, Recover: p.apply, Answered: p.answered,
@@ -112,10 +107,16 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 		cancel() // so that Close does not wait for a person
 		_ = served.Close(ctx)
 	}()
+	if !c.Beside {
+		if err := c.mustBeAlone(ctx, a, nc); err != nil {
+			return err
+		}
+	}
 	fmt.Fprintf(a.err, "ready %s\n", strings.Join(plugin.Subjects(a.flags.World, c.Town...), " "))
 	if c.Answer == "ask" {
 		go p.readLines(ctx)
 	}
+	close(p.started)
 	select {
 	case <-ctx.Done():
 	case <-lost:
@@ -127,9 +128,10 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	return err
 }
 
-// mustBeAlone refuses to host a town that another plugin hosts.
+// mustBeAlone refuses to host a town that another plugin hosts. Commands wait for this check. So if
+// two plugins start at the same time, one ends before it answers a command.
 func (c *pluginTryCommand) mustBeAlone(ctx context.Context, a *app, nc *nats.Conn) error {
-	others, err := plugin.Hosts(ctx, nc, a.flags.World, c.Town...)
+	others, err := plugin.OtherHosts(ctx, nc, a.flags.World, c.Town...)
 	if err != nil {
 		a.notef("it is not known whether another plugin hosts the town: %s", sentence(err))
 	}
@@ -165,9 +167,10 @@ var reasonCode = regexp.MustCompile("^[A-Z][A-Z0-9_]{0,63}$")
 // manualPlugin answers one command after another, as a person or --answer says.
 type manualPlugin struct {
 	*pluginTryCommand
-	app   *app
-	keys  chan string // the lines of the person
-	ended chan error  // has room for one error
+	app     *app
+	keys    chan string   // the lines of the person
+	started chan struct{} // closed when commands may be answered
+	ended   chan error    // has room for one error
 
 	mu    sync.Mutex
 	times map[string]int // requests of each command since its last outcome, by applyId
@@ -177,6 +180,11 @@ type manualPlugin struct {
 
 // apply returns the answer to a command.
 func (p *manualPlugin) apply(ctx context.Context, c *apply.Command) (apply.Answer, error) {
+	select {
+	case <-p.started:
+	case <-ctx.Done():
+		return apply.Answer{}, apply.ErrUnavailable
+	}
 	name, reason := p.Answer, p.Reason
 	if name == "ask" {
 		name, reason = p.ask(ctx, c)
