@@ -42,9 +42,8 @@ type Application struct {
 	// away is the wait for a game, nil unless the last request reached nobody.
 	away atomic.Pointer[messages.AbsentPlugin]
 
-	mu      sync.Mutex // guards the rest
-	clients []Client
-	ended   bool // the clients were answered for good
+	mu     sync.Mutex // guards the rest
+	client Client     // nil once it is answered, and if an earlier writer committed the handoff
 	// fate reports whether a request may have arrived, as far as is known. closed counts the
 	// cancellations that block further requests.
 	fate   apply.Arrival
@@ -132,24 +131,13 @@ func (a *Application) isOpen() bool {
 	return a.closed == 0
 }
 
-// join adds a client, unless it is nil. It returns false if the clients were already answered for
-// good.
-func (a *Application) join(client Client) bool {
+// answer answers the client, once.
+func (a *Application) answer(answer machine.Answer, err error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if client != nil && !a.ended {
-		a.clients = append(a.clients, client)
-	}
-	return !a.ended
-}
-
-// answer answers the waiting clients, each once. With ended, no client can join any more.
-func (a *Application) answer(ended bool, answer machine.Answer, err error) {
-	a.mu.Lock()
-	clients := a.clients
-	a.clients, a.ended = nil, a.ended || ended
+	client := a.client
+	a.client = nil
 	a.mu.Unlock()
-	for _, client := range clients {
+	if client != nil {
 		client.Answer(answer, err)
 	}
 }

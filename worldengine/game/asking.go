@@ -112,7 +112,7 @@ func (w *Worker) sendRequest(a *Application, command *apply.Command, ends time.T
 }
 
 // nextReply waits for a reply, at most until the given time. If the plugin is absent, nextReply
-// tells a's clients so after Config.AbsentWait; the command goes on waiting without them.
+// tells a's client so after Config.AbsentWait; the command goes on waiting without them.
 func (w *Worker) nextReply(
 	ctx context.Context, a *Application, p *pluginAttempt, until time.Time,
 ) Reply {
@@ -126,10 +126,10 @@ func (w *Worker) nextReply(
 	return a.next(ctx, time.Until(until))
 }
 
-// answerAbsent answers a's clients with Absent if the town has no game.
+// answerAbsent answers a's client with Absent if the town has no game.
 func (w *Worker) answerAbsent(a *Application) {
 	if since := w.Absences.Since(a.TownID); !since.IsZero() {
-		a.answer(false, machine.Answer{}, Absent(a.TownID, a.Pending.Via, since, a.RunID, ""))
+		a.answer(machine.Answer{}, Absent(a.TownID, a.Pending.Via, since, a.RunID, ""))
 	}
 }
 
@@ -180,7 +180,7 @@ func (w *Worker) present(ctx context.Context, a *Application) {
 // waitUnpaused waits while a's town or the world is paused, or while an operator cancels a's run.
 // It returns the time waited, by which the caller moves the deadline. Meanwhile no request is sent.
 // It also waits while the log cannot be read, since there may be a pause. It fails as attempt does.
-// After Config.PauseWait a's clients get the pause as their answer.
+// After Config.PauseWait a's client get the pause as their answer.
 func (w *Worker) waitUnpaused(
 	ctx context.Context, a *Application,
 ) (waited time.Duration, err error) {
@@ -205,7 +205,7 @@ func (w *Worker) waitUnpaused(
 			return waited, nil
 		case by == nil:
 		case waited >= w.config.PauseWait:
-			a.answer(false, machine.Answer{}, Paused(a.TownID, current.Paused == nil, by, a.RunID, true))
+			a.answer(machine.Answer{}, Paused(a.TownID, current.Paused == nil, by, a.RunID, true))
 		}
 		_ = backoff.Sleep(ctx, pollPause)
 		waited = time.Since(from)

@@ -136,7 +136,7 @@ func (w *Worker) arrived(
 	return err
 }
 
-// endOwn ends this server's application of a run that an operator has ended. It answers the clients
+// endOwn ends this server's application of a run that an operator has ended. It answers the client
 // with answer, or with Cancelled if answer is nil, and gives the next requests their turn. The
 // application's goroutine learns the end from the log.
 func (w *Worker) endOwn(of alerts.About, answer *machine.Answer) {
@@ -150,7 +150,7 @@ func (w *Worker) endOwn(of alerts.About, answer *machine.Answer) {
 	if own := w.of(of.TownID, of.RunID); own != nil {
 		own.close()
 		w.remove(own)
-		own.answer(true, *answer, err)
+		own.answer(*answer, err)
 		own.Deliver(Reply{Look: true})
 	}
 	w.config.Queue.Unpark(of.TownID)

@@ -17,7 +17,7 @@ import (
 // Call it in the town's turn. client gets the answer; it is nil unless this writer has just
 // committed the handoff. Ensure fails if the stored command is unreadable.
 func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) error {
-	if a := w.of(townID, current.Pending.Run.RunID); a != nil && a.join(client) {
+	if w.of(townID, current.Pending.Run.RunID) != nil {
 		return nil
 	}
 	read, err := current.Pending.Read()
@@ -29,11 +29,11 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) e
 		TownID: townID, HandoffID: read.Handoff.HandoffID, RunID: run.RunID, Trace: run.Trace,
 	})
 	a.Decoded, a.stored, a.before, a.own = read, current.Pending, current.State, client != nil
+	a.client = client
 	a.knows.Store(a.own)
-	a.join(client)
 	if !w.start(a) && a.own {
 		w.rest(a) // the worker is closed, and sends no request
-		a.answer(true, machine.Answer{}, ErrInProgress)
+		a.answer(machine.Answer{}, ErrInProgress)
 	}
 	return nil
 }
@@ -85,7 +85,7 @@ func (w *Worker) finish(a *Application, v apply.Result, answer machine.Answer, e
 func (w *Worker) release(a *Application, gaveUp bool, answer machine.Answer, err error) {
 	w.config.Router.Forget(a, gaveUp)
 	w.remove(a)
-	a.answer(true, answer, err)
+	a.answer(answer, err)
 }
 
 // restTimeout bounds the time in which a stopping writer stores that a command rests.
@@ -117,27 +117,22 @@ func (w *Worker) takeOver(ctx context.Context, a *Application) bool {
 	if _, err := w.waitUnpaused(ctx, a); err != nil {
 		return false
 	}
-	var gone, rested bool
 	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: w.steps.Log.Draw}
 	for {
-		err := w.steps.Log.Retry(ctx, func() error {
-			current, err := w.steps.Log.Load(ctx, a.TownID)
-			if err != nil {
-				return err
-			}
-			gone, rested = w.supersededBy(current, a) || !w.steps.Serves(), false
-			if gone || current.Pending.Reached {
-				return nil
-			}
-			rested = current.Pending.Rested
-			return w.arrived(ctx, a.TownID, current, machine.Arrival{MayHaveArrived: !rested})
-		})
+		current, err := w.steps.Log.Load(ctx, a.TownID)
+		if err == nil && (w.supersededBy(current, a) || !w.steps.Serves()) {
+			return false
+		}
+		rested := err == nil && current.Pending.Rested
+		if err == nil && !current.Pending.Reached {
+			err = w.arrived(ctx, a.TownID, current, machine.Arrival{MayHaveArrived: !rested})
+		}
 		if err == nil {
 			p := *a.Pending
 			p.Reached, p.Rested = !rested, false
 			a.Pending = &p
 			a.knows.Store(rested)
-			return !gone
+			return true
 		}
 		if pauses.Wait(ctx) != nil {
 			return false

@@ -2,7 +2,6 @@ package game_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -59,13 +58,15 @@ func TestWorker_Unreached(t *testing.T) {
 				c.Router = away
 			}, func(p *apply.Pending) { p.Reached = row.reached })
 			if row.over {
-				require.NoError(t, w.Ensure("town-threatened", w.current, nil))
+				w.takeOver()
+			} else {
+				w.ensure()
 			}
-			a := w.await(w.ensure())
-			require.NoError(t, a.err)
-			require.Equal(t, row.reason, a.Result.ReasonCode)
+			require.Equal(t, row.reason, w.concluded().ReasonCode)
 			doubt := row.reason == apply.ReasonPluginTimeout
-			require.Equal(t, doubt, slices.Contains(w.alerts, runevents.ApplyInDoubt))
+			require.Eventually(t, func() bool { // the alert follows the result
+				return doubt == slices.Contains(w.codes(), runevents.ApplyInDoubt)
+			}, 60*time.Second, time.Millisecond)
 		})
 	}
 }
@@ -76,10 +77,8 @@ func TestWorker_TakesConsoleOver(t *testing.T) {
 	w := work(t, func(c *game.Config) {
 		c.RCON = &console{answer: apply.Answer{Status: apply.Applied}}
 	}, func(p *apply.Pending) { p.Via = apply.RCON })
-	require.NoError(t, w.Ensure("town-threatened", w.current, nil))
-	a := w.await(w.ensure())
-	require.NoError(t, a.err)
-	require.Equal(t, apply.ReasonRCONInDoubt, a.Result.ReasonCode)
+	w.takeOver()
+	require.Equal(t, apply.ReasonRCONInDoubt, w.concluded().ReasonCode)
 }
 
 // The server that took a command over does not cancel it without force. Nor does the one that was
@@ -123,22 +122,18 @@ func TestWorker_Rests(t *testing.T) {
 		require.True(t, w.town().Pending.Rested)
 		return w
 	}
-	next := func(w *working) client {
+	next := func(w *working) {
 		w.again()
 		w.current = w.town()
-		require.NoError(t, w.Ensure("town-threatened", w.current, nil))
-		return w.ensure()
+		w.takeOver()
 	}
 	t.Run("cancelled", func(t *testing.T) {
 		t.Parallel()
 		w := stopped(t, apply.Plugin)
-		client := next(w)
+		next(w)
 		s := w.cancellation()
 		require.NoError(t, w.Cancel(t.Context(), &s))
 		require.Nil(t, w.town().Pending)
-		if err := w.await(client).err; !errors.Is(err, game.ErrInProgress) { // it saw the log first
-			require.ErrorIs(t, err, machine.ErrRunCancelled)
-		}
 	})
 	t.Run("accepted while the server stops", func(t *testing.T) {
 		t.Parallel()
@@ -170,9 +165,8 @@ func TestWorker_Rests(t *testing.T) {
 			t.Parallel()
 			w := stopped(t, via)
 			w.config.WorldPause.Set(game.Pause{Seq: 2})
-			a := w.await(next(w))
-			require.NoError(t, a.err)
-			require.Equal(t, want, a.Result.ReasonCode)
+			next(w)
+			require.Equal(t, want, w.concluded().ReasonCode)
 		})
 	}
 }
@@ -260,8 +254,6 @@ func TestWorker_TakesOverLate(t *testing.T) {
 	w := work(t, func(c *game.Config) { c.Policy.Attempts = 1 },
 		func(p *apply.Pending) { p.Deadline = p.NotBefore })
 	w.plugin(apply.Done)
-	require.NoError(t, w.Ensure("town-threatened", w.current, nil))
-	a := w.await(w.ensure())
-	require.NoError(t, a.err)
-	require.Equal(t, handoff.Executed, a.Result.Status)
+	w.takeOver()
+	require.Equal(t, handoff.Executed, w.concluded().Status)
 }
