@@ -54,7 +54,7 @@ func (w *Worker) run(ctx context.Context, a *Application) {
 		attempt := a.Pending.Attempt
 		v, err := w.attempt(ctx, a)
 		if errors.Is(err, errSuperseded) {
-			v = apply.Result{Failed: apply.Silence(false, nil)} // tryCommit reads how the run ended
+			v = apply.Result{Failed: apply.Silence(false, nil)} // commitOnce reads how the run ended
 		} else if err != nil {
 			return
 		}
