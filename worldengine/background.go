@@ -50,7 +50,8 @@ func (e *Engine) syncIndex(ctx context.Context) error {
 	return err
 }
 
-// LogSilence returns the time since the log last answered. The engine asks it every pollPause.
+// LogSilence returns the time since the log last answered. resume asks it every pollPause and, since
+// resume may be busy with many towns, reapWaiting every reapEvery.
 func (e *Engine) LogSilence() time.Duration { return time.Since(*e.logAnswered.Load()) }
 
 // reapEvery is the pause between two looks at the runs without a delivery. Once a run has been
@@ -64,7 +65,7 @@ const (
 // earlier writers, and runs whose end this engine could not store.
 func (e *Engine) reapWaiting(ctx context.Context) {
 	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, reapEvery) {
-		if _, err := e.index.Sync(ctx); err != nil || !e.steps.Serves() {
+		if err := e.syncIndex(ctx); err != nil || !e.steps.Serves() {
 			continue
 		}
 		for _, seq := range e.index.Waiting() {
