@@ -48,25 +48,22 @@ type Source interface {
 // Index finds things in a log. It is safe for concurrent use. Its answers cover the messages up to
 // Position. Only Accepted and LastAt also see later messages that were Put.
 type Index struct {
-	config Config
-	// wanted asks follow, the only reader of the log, to close a gap.
-	wanted chan struct{}
-	stop   context.CancelFunc
-	closed <-chan struct{} // closed when stop is called
-	file   *file           // nil without Config.Dir; used by one goroutine at a time
-	done   sync.WaitGroup
+	config  Config
+	reading chan struct{} // has an element while the log is read
+	stop    context.CancelFunc
+	closed  <-chan struct{} // closed when stop is called
+	file    *file           // nil without Config.Dir; used by one goroutine at a time
+	done    sync.WaitGroup
 
-	mu       sync.RWMutex
-	s        *state
-	samples  samples
-	ahead    []entry       // entries that were Put after a gap, ascending
-	moved    chan struct{} // closed when position moves; nil if nobody waits
-	total    uint64        // end of the log when building began; 0 when the index is built
-	failures int           // number of failed readings of the log
-	failed   error         // error of the last failed reading
+	mu      sync.RWMutex
+	s       *state
+	samples samples
+	ahead   []entry       // entries that were Put after a gap, ascending
+	moved   chan struct{} // closed when position moves; nil if nobody waits
+	total   uint64        // end of the log when building began; 0 when the index is built
 }
 
-// gapWait is how long Wait waits for Put to close a gap, before it asks follow.
+// gapWait is how long Wait waits for Put to close a gap, before it reads the log.
 const gapWait = 20 * time.Millisecond
 
 // Put adds a message that this process has committed at a sequence, unless the index has it.
@@ -113,29 +110,19 @@ func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 	if ix.Position() >= seq {
 		return nil
 	}
-	ix.mu.RLock()
-	failures := ix.failures
-	ix.mu.RUnlock()
 	gap := time.NewTimer(gapWait)
 	defer gap.Stop()
-	for {
-		moved := ix.Moved(seq)
-		if moved == nil {
-			if ix.config.Woken != nil {
-				ix.config.Woken(ctx)
-			}
-			return nil
-		}
+	var reading chan struct{} // nil until the gap has lasted
+	for moved := ix.Moved(seq); moved != nil; moved = ix.Moved(seq) {
 		var err error
 		select {
 		case <-moved:
-			continue
 		case <-gap.C:
-			select {
-			case ix.wanted <- struct{}{}:
-			default: // another Wait has asked
-			}
-			err = ix.failedSince(failures)
+			reading = ix.reading
+		case reading <- struct{}{}:
+			err = ix.fill(ctx)
+			<-ix.reading
+			reading = nil
 			gap.Reset(gapWait)
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -147,17 +134,10 @@ func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 				seq, err)
 		}
 	}
-}
-
-// failedSince returns the error of the last failed reading of the log; nil if none has failed since
-// the number of failures was failures.
-func (ix *Index) failedSince(failures int) error {
-	ix.mu.RLock()
-	defer ix.mu.RUnlock()
-	if ix.failures == failures {
-		return nil
+	if ix.config.Woken != nil {
+		ix.config.Woken(ctx)
 	}
-	return ix.failed
+	return nil
 }
 
 // Moved returns nil if Position has reached a sequence, else a channel that is closed when Position
@@ -182,7 +162,7 @@ func (ix *Index) Sync(ctx context.Context) (end uint64, err error) {
 	return end, ix.Wait(ctx, end)
 }
 
-// fill reads the log to its end.
+// fill reads the log to its end. No other call may run.
 func (ix *Index) fill(ctx context.Context) error {
 	position := ix.Position()
 	end, err := ix.config.Source.End(ctx)
@@ -206,6 +186,11 @@ func (ix *Index) fill(ctx context.Context) error {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
 	ix.advance(end)
+	if ix.total > 0 {
+		ix.config.Logger.Info("the index has followed the log", "seq", ix.s.position, "rows",
+			ix.s.count)
+	}
+	ix.total = 0
 	return nil
 }
 

@@ -22,7 +22,7 @@ import (
 // cannot set aside the file of a log that lost its end, or read the log. Close ends the index.
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
-	ix := &Index{config: config, wanted: make(chan struct{}, 1), s: newState(0)}
+	ix := &Index{config: config, reading: make(chan struct{}, 1), s: newState(0)}
 	if config.Dir != "" {
 		ix.file = newFile(config.Dir, config.World)
 		if err := ix.load(ctx); err != nil {
@@ -168,26 +168,22 @@ const (
 	compactEvery = time.Minute
 )
 
-// follow reads the rest of the log. Then it reads gaps: at once if a Wait asks, else once a second.
-// It ends when ctx does.
+// follow reads the rest of the log, and then, once a second, each gap that nobody waits for. It ends
+// when ctx does.
 func (ix *Index) follow(ctx context.Context) {
-	look := time.NewTicker(lookEvery)
-	defer look.Stop()
-	for read := true; ; {
-		if read {
-			err := ix.fill(ctx)
-			if err != nil && ctx.Err() == nil {
-				ix.config.Logger.Warn("the index cannot read the log; it tries again", "err", err)
-			}
-			ix.hasRead(err)
+	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, lookEvery) {
+		if !ix.unread() {
+			continue
 		}
 		select {
-		case <-ix.wanted:
-			read = true
-		case <-look.C:
-			read = ix.unread()
+		case ix.reading <- struct{}{}:
 		case <-ctx.Done():
 			return
+		}
+		err := ix.fill(ctx)
+		<-ix.reading
+		if err != nil && ctx.Err() == nil {
+			ix.config.Logger.Warn("the index cannot read the log; it tries again", "err", err)
 		}
 	}
 }
@@ -197,25 +193,6 @@ func (ix *Index) unread() bool {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	return ix.total > 0 || len(ix.ahead) > 0
-}
-
-// hasRead notes the outcome of a reading of the log to its end.
-func (ix *Index) hasRead(err error) {
-	ix.mu.Lock()
-	defer ix.mu.Unlock()
-	select {
-	case <-ix.wanted: // this reading has answered it
-	default:
-	}
-	if err != nil {
-		ix.failures, ix.failed = ix.failures+1, err
-		return
-	}
-	if ix.total > 0 {
-		ix.config.Logger.Info("the index has followed the log", "seq", ix.s.position, "rows",
-			ix.s.count)
-	}
-	ix.total = 0
 }
 
 // keep writes new rows to the file, ten times a second. Once a minute it drops forgotten rows and
