@@ -43,7 +43,7 @@ func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, err
 	if a.Pending.Via == apply.RCON {
 		ask = w.console
 	}
-	ended, err := ask(ctx, a, command, begun.Add(w.config.Policy.Deadline))
+	ended, err := ask(ctx, a, command)
 	if err == nil && w.config.Metrics != nil {
 		w.config.Metrics.Attempt(a.Pending.Via, ended, time.Since(begun))
 	}
@@ -53,11 +53,11 @@ func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, err
 // ask asks the plugin until it gives a definite answer or the attempt ends. It fails as attempt
 // does.
 func (w *Worker) ask(
-	ctx context.Context, a *Application, command *apply.Command, ends time.Time,
+	ctx context.Context, a *Application, command *apply.Command,
 ) (apply.Result, error) {
 	p := &pluginAttempt{
-		applyID: command.ApplyID, number: command.LogicalAttemptID, ends: ends,
-		resend: w.config.Policy.Resend, patience: w.config.Policy.Patience(),
+		applyID: command.ApplyID, number: command.LogicalAttemptID,
+		ends: time.Now().Add(w.config.Policy.Deadline), resend: w.config.Policy.Resend, patience: w.config.Policy.Patience(),
 		earlier: a.Pending.Reached,
 	}
 	defer func() {
@@ -67,7 +67,7 @@ func (w *Worker) ask(
 	next := p.due(time.Now())
 	for next.over == nil {
 		if !next.send {
-			r := w.nextReply(ctx, a, p, next.wait)
+			r := a.next(ctx, time.Until(next.wait))
 			switch {
 			case ctx.Err() != nil:
 				return apply.Result{}, ctx.Err()
@@ -111,28 +111,6 @@ func (w *Worker) sendRequest(a *Application, command *apply.Command, ends time.T
 	return err
 }
 
-// nextReply waits for a reply, at most until the given time. If the plugin is absent, nextReply
-// tells a's client so after Config.AbsentWait; the command goes on waiting without them.
-func (w *Worker) nextReply(
-	ctx context.Context, a *Application, p *pluginAttempt, until time.Time,
-) Reply {
-	patient := a.taken.Add(w.config.AbsentWait)
-	if p.absent && p.patience > 0 && patient.Before(until) {
-		if r := a.next(ctx, time.Until(patient)); r != (Reply{}) || ctx.Err() != nil {
-			return r
-		}
-		w.answerAbsent(a)
-	}
-	return a.next(ctx, time.Until(until))
-}
-
-// answerAbsent answers a's client with Absent if the town has no game.
-func (w *Worker) answerAbsent(a *Application) {
-	if since := w.Absences.Since(a.TownID); !since.IsZero() {
-		a.answer(machine.Answer{}, Absent(a.TownID, a.Pending.Via, since, a.RunID, ""))
-	}
-}
-
 // replied handles a reply to an attempt's request, or the lack of one.
 func (w *Worker) replied(
 	ctx context.Context, a *Application, p *pluginAttempt, r Reply,
@@ -162,13 +140,18 @@ func (w *Worker) replied(
 }
 
 // absent records that the last request found no game, and that the game is asked again after the
-// pause. With over, the attempt has ended.
+// pause. With over, the attempt has ended. After Config.AbsentWait a's client gets Absent as its
+// answer, if the command goes on waiting.
 func (w *Worker) absent(
 	ctx context.Context, a *Application, said string, pause time.Duration, over bool,
 ) {
 	w.Absences.Absent(ctx, a.About, 1+w.config.Queue.Waiting(a.TownID), over)
 	a.away.Store(&messages.AbsentPlugin{RunID: a.RunID, Attempt: a.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(w.steps.Now().Add(pause))})
+	if w.config.Policy.Absent == apply.AbsentWait && time.Since(a.taken) >= w.config.AbsentWait {
+		since := w.Absences.Since(a.TownID)
+		a.answer(machine.Answer{}, Absent(a.TownID, a.Pending.Via, since, a.RunID, ""))
+	}
 }
 
 // present records that the last request found a game.
