@@ -163,7 +163,7 @@ func (w *Worker) present(ctx context.Context, a *Application) {
 // waitUnpaused waits while a's town or the world is paused, or while an operator cancels a's run.
 // It returns the time waited, by which the caller moves the deadline. Meanwhile no request is sent.
 // It also waits while the log cannot be read, since there may be a pause. It fails as attempt does.
-// After Config.PauseWait a's client get the pause as their answer.
+// After Config.PauseWait a's client gets the pause as their answer.
 func (w *Worker) waitUnpaused(
 	ctx context.Context, a *Application,
 ) (waited time.Duration, err error) {
