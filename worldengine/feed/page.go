@@ -124,7 +124,7 @@ func (f *Feed) Read(ctx context.Context, q Query) (Page, error) {
 	r := &reader{feed: f, query: &q, page: Page{Cursor: q.After}, room: pageBytes}
 	for most := 1; !r.full && r.page.Cursor < end; {
 		if q.Towns == nil {
-			most = min(batch, q.Limit-len(r.page.Commits))
+			most = batch
 		} else if upTo := f.config.Index.Skip(q.Towns, r.page.Cursor); upTo > r.page.Cursor {
 			if upTo-r.page.Cursor > batch {
 				most = 1 // the next messages may be of other towns again
@@ -132,6 +132,7 @@ func (f *Feed) Read(ctx context.Context, q Query) (Page, error) {
 			r.page.Cursor = upTo
 			continue
 		}
+		most = min(most, q.Limit-len(r.page.Commits), int(end-r.page.Cursor))
 		messages, err := commitlog.NextBatch(ctx, f.config.Log.Stream, r.page.Cursor+1, most)
 		if err != nil {
 			return Page{}, err
