@@ -57,7 +57,8 @@ func (w *Worker) ask(
 ) (apply.Result, error) {
 	p := &pluginAttempt{
 		applyID: command.ApplyID, number: command.LogicalAttemptID,
-		ends: time.Now().Add(w.config.Policy.Deadline), resend: w.config.Policy.Resend, patience: w.config.Policy.Patience(),
+		ends:   time.Now().Add(w.config.Policy.Deadline),
+		resend: w.config.Policy.Resend, patience: w.config.Policy.Patience(),
 		earlier: a.Pending.Reached,
 	}
 	defer func() {
@@ -68,14 +69,10 @@ func (w *Worker) ask(
 	for next.over == nil {
 		if !next.send {
 			r := a.next(ctx, time.Until(next.wait))
-			switch {
-			case ctx.Err() != nil:
+			if ctx.Err() != nil {
 				return apply.Result{}, ctx.Err()
-			case !r.Look:
-				next = w.replied(ctx, a, p, r)
-			case w.superseded(ctx, a):
-				return apply.Result{}, errSuperseded
 			}
+			next = w.replied(ctx, a, p, r)
 			continue
 		}
 		// A plugin that may be working on the command is asked even in a pause.

@@ -151,7 +151,7 @@ func (w *Worker) endOwn(of alerts.About, answer *machine.Answer) {
 		own.close()
 		w.remove(own)
 		own.answer(*answer, err)
-		own.Deliver(Reply{Look: true})
+		own.Deliver(Reply{}) // so that the application reads the end
 	}
 	w.config.Queue.Unpark(of.TownID)
 }

@@ -25,12 +25,10 @@ type Router interface {
 	Close()
 }
 
-// Reply is an answer to a request of a logical attempt. If Look is set, there is no message: the
-// log has gone on with the command, and the reader has to look at the log.
+// Reply is an answer to a request of a logical attempt. Without a message, it ends a wait.
 type Reply struct {
 	Msg     *nats.Msg
 	Attempt int64
-	Look    bool
 }
 
 // Inbox is the Router of a connection. All requests of an attempt have one reply subject, so an
