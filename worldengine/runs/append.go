@@ -161,9 +161,6 @@ func (s *Store) store(
 	if err != nil {
 		return nil, err
 	}
-	if !s.projects.Load() {
-		s.first.CompareAndSwap(0, seq)
-	}
 	at := commitlog.AtOr(msg.Header, time.Time{})
 	return plan.Results(at), s.take(run, rec, seq, at)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	lookback     = 10_000          // begin so many messages before the log's end
+	lookback     = 10_000          // begin so many messages before the end of the log at New
 	maxProjected = 10_000          // projected records that are remembered
 	window       = 1024            // rows that are taken at a time
 	interval     = time.Second     // between two looks
@@ -34,10 +34,8 @@ func (s *Store) Project(ctx context.Context) {
 // projector looks for appended rows that no turn has projected.
 type projector struct {
 	*Store
-	began    time.Time
-	found    bool   // position is known
-	position uint64 // the log sequence up to which the rows are projected
-	late     bool   // at the last look
+	began time.Time
+	late  bool // at the last look
 }
 
 // waiting is the rows that wait to be projected, after an error.
@@ -63,19 +61,8 @@ func (p *projector) look(ctx context.Context) {
 	p.late = lag > lagHigh
 }
 
-// projectRows projects the rows that wait. It begins a little before the log's end, or before the
-// first append of this server.
+// projectRows projects the rows that wait.
 func (p *projector) projectRows(ctx context.Context) error {
-	if !p.found {
-		end, err := p.index.Sync(ctx)
-		if err != nil {
-			return err
-		}
-		if first := p.first.Load(); first > 0 {
-			end = min(end, first)
-		}
-		p.found, p.position = true, end-min(end, lookback)
-	}
 	read := map[string]uint64{}
 	for end := p.index.Position(); ; {
 		rows := p.index.Appended(p.position, window)

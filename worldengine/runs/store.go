@@ -7,7 +7,6 @@
 package runs
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"sync/atomic"
@@ -17,6 +16,7 @@ import (
 	"worldengine/runevents/recent"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/queue"
 )
 
 // ErrUnknownRun: the log keeps no events of that run, or not the first of those that were asked
@@ -32,13 +32,13 @@ var ErrRunDamaged = errors.New("worldengine: the stored events of the run are da
 type Store struct {
 	log     *commitlog.Log
 	index   *index.Index
-	Queue   turns
+	Queue   *queue.Queue // gives each run its turns
 	cache   runCache
 	config  Config
 	maxRead int
 
 	projects  atomic.Bool                   // Project was called
-	first     atomic.Uint64                 // log sequence of the first append before that; 0 if none
+	position  uint64                        // the log sequence up to which Project has projected
 	projected *recent.Map[uint64, struct{}] // records that were projected, by log sequence
 	waits     atomic.Pointer[waiting]       // nil if nothing waits to be projected
 }
@@ -58,16 +58,13 @@ type Config struct {
 // New returns the Store of a world over the world's log and index. The queue has to be set before
 // the first append.
 func New(log *commitlog.Log, x *index.Index, config Config) *Store {
+	done, total := x.Progress()
+	end := max(done, total)
 	return &Store{
-		log: log, index: x, config: config, maxRead: maxRead,
+		log: log, index: x, config: config, maxRead: maxRead, position: end - min(end, lookback),
 		projected: recent.NewMap[uint64, struct{}](maxProjected),
 	}
 }
 
 // Forget makes appends read their runs anew: the log may have lost its end.
 func (s *Store) Forget() { s.cache.clear() }
-
-// turns gives each run its turns: see queue.Queue.
-type turns interface {
-	Submit(name string, run func(ctx context.Context)) error
-}
