@@ -260,11 +260,7 @@ func (q *Queue) worker(ctx context.Context) {
 		next, turn := t.next()
 		closing := q.closed
 		q.mu.Unlock()
-		result := q.runSafely(ctx, t.town, next, turn)
-		if result == Held && closing { // it gets no other turn
-			next.End(ctx, ErrStopping)
-			result = Done
-		}
+		result := q.turn(ctx, t.town, next, turn, closing)
 		q.mu.Lock()
 		t.serving = false
 		if result == Held {
@@ -321,19 +317,31 @@ func (q *Queue) goOn(t *townQueue) {
 	}
 }
 
-// runSafely runs a task, and ends it if it panics.
-func (q *Queue) runSafely(
-	ctx context.Context, townID string, t task, turn Turn,
+// turn runs a task. It ends the task if that panics, or is held while the queue is closing.
+func (q *Queue) turn(
+	ctx context.Context, townID string, t task, turn Turn, closing bool,
 ) (result Result) {
+	why := ErrStopping
+	if q.panics(townID, func() { result = t.Run(ctx, turn) }) {
+		why = ErrPanicked
+	} else if result != Held || !closing {
+		return result
+	}
+	q.panics(townID, func() { t.End(ctx, why) })
+	return Done
+}
+
+// panics calls f, which works on a task, and reports whether it panicked.
+func (q *Queue) panics(townID string, f func()) (panicked bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			q.config.Logger.Error("a task of a town panicked", "town", townID, "panic", p,
 				"stack", string(debug.Stack()))
-			t.End(ctx, ErrPanicked)
-			result = Done
+			panicked = true
 		}
 	}()
-	return t.Run(ctx, turn)
+	f()
+	return false
 }
 
 // Drain refuses new tasks and returns when all are finished, or with ctx's error.

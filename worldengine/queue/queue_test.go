@@ -286,6 +286,24 @@ func TestQueue_Panic(t *testing.T) {
 	require.Equal(t, ErrPanicked, p.ended)
 }
 
+// restive is a task that is held, and whose end panics.
+type restive struct{}
+
+func (restive) Run(context.Context, Turn) Result { return Held }
+
+func (restive) End(context.Context, error) { panic("a defect, on purpose") }
+
+// A panic while a task ends leaves the other tasks alone.
+func TestQueue_EndPanics(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t.Context(), 1, 10, 20)
+	done := false
+	require.NoError(t, q.SubmitTask("a", restive{}))
+	require.NoError(t, q.Submit("a", func(context.Context) { done = true }))
+	requireDrained(t, q)
+	require.True(t, done)
+}
+
 // An answer that is ready counts, even if the time to wait for it is over. Without one the work goes
 // on unobserved.
 func TestReply(t *testing.T) {
