@@ -69,15 +69,18 @@ func (l *logCopy) dropped(ctx context.Context) (all []Left, err error) {
 		return nil, err
 	}
 	for _, subject := range slices.Sorted(maps.Keys(commits)) {
-		if commits[subject] >= history {
-			return nil, fmt.Errorf("%w: %s got %d commits meanwhile, and so many are kept "+
-				"(--history-per-town)", ErrOutrun, subject, history)
-		}
 		oldest, err := l.Next(ctx, subject, 1)
 		if err != nil {
 			return nil, err
 		}
-		if first := l.first[subject]; oldest != nil && 0 < first && first < oldest.Sequence {
+		first := l.first[subject]
+		dropped := oldest != nil && 0 < first && first < oldest.Sequence
+		// More commits may have come since they were counted.
+		if commits[subject] >= history || dropped && oldest.Sequence > begin.State.LastSeq {
+			return nil, fmt.Errorf("%w: %s got %d commits meanwhile, and so many are kept "+
+				"(--history-per-town)", ErrOutrun, subject, history)
+		}
+		if dropped {
 			all = append(all, Left{subject, oldest.Sequence})
 		}
 	}
