@@ -67,7 +67,7 @@ func (d *DamagedTown) lose(lost commitlog.LostMessage, mayBeCommit bool) {
 // take adds the findings about a message to the report. If no engine can load the message, they
 // wait: a later record may put the message aside.
 func (c *worldCheck) take(v *message) {
-	if v.history.ofTown && v.history.town() == nil {
+	if v.damaged() {
 		c.damage(v.Subject).hold(v)
 		return
 	}
@@ -252,14 +252,15 @@ func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err erro
 		if errors.Is(err, commitlog.ErrLostRace) {
 			continue // the town has moved on
 		}
-		if err == nil {
-			err = c.alertMended(ctx, &d, seq)
-		}
 		if err != nil {
 			return all, fmt.Errorf("%w: town %q cannot be put back: %w", commitlog.ErrLogUnavailable,
 				d.Town, err)
 		}
 		all = append(all, d)
+		if err := c.alertMended(ctx, &d, seq); err != nil {
+			return all, fmt.Errorf("%w: the alert about town %q, which was put back: %w",
+				commitlog.ErrLogUnavailable, d.Town, err)
+		}
 	}
 	return all, nil
 }

@@ -126,6 +126,10 @@ func (v *message) follows(what string, want, got any) {
 	}
 }
 
+// damaged reports whether the message, the last one that was checked, is on a town's subject, and no
+// engine can load it.
+func (v *message) damaged() bool { return v.history.ofTown && v.history.town() == nil }
+
 // Check checks the next message of the log, and returns the findings about it. The error is the
 // error of a message that could not be read again.
 func (l *LogCheck) Check(m *jetstream.RawStreamMsg) ([]Finding, error) {
@@ -403,9 +407,9 @@ func (l *LogCheck) checkBetween(v *message, run *runState) {
 }
 
 // checkKey reports a key that its town accepted before, unless the log no longer keeps the earlier
-// record, or the record is of a retry.
+// record, or the record is of a retry. A record that no engine can load accepts no key.
 func (l *LogCheck) checkKey(v *message) error {
-	if v.rec.Kind != commitlog.KindHandoff || v.result.IdempotencyKey == "" {
+	if v.rec.Kind != commitlog.KindHandoff || v.result.IdempotencyKey == "" || v.damaged() {
 		return nil
 	}
 	sum := sha256.Sum256([]byte(v.Subject + " " + v.result.IdempotencyKey))

@@ -3,6 +3,7 @@ package systemtest_test
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -294,6 +295,38 @@ func TestFsck_MendsDamagedCommit(t *testing.T) {
 	_, now = w.talked(now, 12)
 	w.talk(now)
 	require.Empty(t, w.clean().Notes)
+}
+
+// A record that lost its headers is put aside with its key: the handoff is executed again, and a check
+// has no finding.
+func TestFsck_MendsRecordWithoutHeaders(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	done, _ := w.talked(w.found("t"), 2)
+	last := w.last(w.log(), "world.main.log.t")
+	w.flipInLog(last.Sequence)
+	w.publish(last.Subject, nil, last.Data)
+	report := w.fsck(fsck.Options{})
+	require.Len(t, report.Damaged, 1)
+	require.True(t, report.Damaged[0].LosesCommit)
+	w.mend()
+	require.Equal(t, handoff.Executed, w.execute(done[1]))
+	w.clean()
+}
+
+// If the alert about a town that was put back cannot be stored, the error does not deny the repair.
+func TestFsck_MendsWithoutAlert(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	now := w.found("t")
+	w.publish("world.main.log.t", nil, []byte("garbage"))
+	config := w.stream(wire.AlertStream("main")).CachedInfo().Config
+	config.MaxMsgSize = 1
+	_, err := w.js.UpdateStream(t.Context(), config)
+	require.NoError(t, err)
+	report, err := fsck.Run(t.Context(), w.nc, wire.DefaultWorld,
+		fsck.Options{Repair: true, Logger: slog.New(slog.DiscardHandler)})
+	require.ErrorContains(t, err, `the alert about town "t", which was put back`)
+	require.Len(t, report.Repair.TownsMended, 1)
+	w.talk(now)
 }
 
 // An instance with the damaged town's state in its memory reads it again.
