@@ -402,6 +402,11 @@ func (l *LogCheck) checkBetween(v *message, run *runState) {
 		waiting := run.tail.Waiting
 		v.stepRun(waiting.TownID, machine.Town{}, run.tail,
 			&machine.Abandon{Run: waiting.Run.Identity, Why: cancellationOf(v.rec.Run)})
+	case run.tail.Waiting != nil: // the run may end before its handoff is judged
+		waiting := run.tail.Waiting
+		v.want("the run is not the one of its records before",
+			fmt.Sprint(waiting.TownID, " ", waiting.Run.Identity),
+			fmt.Sprint(v.rec.TownID, " ", v.rec.Run.Identity))
 	}
 	run.extend(v)
 }

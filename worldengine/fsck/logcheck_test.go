@@ -8,10 +8,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 1) }
@@ -39,4 +45,54 @@ func TestLogCheck_SameID(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	require.Contains(t, found[0].What, "was there before: runSeq 2")
+}
+
+// A run that waits and is then cancelled stays a run of one town, and has a valid id, though its
+// handoff is never judged.
+func TestLogCheck_CancelledWait(t *testing.T) {
+	t.Parallel()
+	const home = "town-threatened"
+	h := towntest.Propose(t, towntest.Threatened(), handoff.TalkToTownsfolk, "casual")
+	rules := town.DefaultRules()
+	settings := machine.Settings{Rules: &rules, Apply: apply.Local}
+	for _, c := range []struct {
+		runID, paused string // the town in which the run is paused
+		want          []string
+	}{
+		{uuid.NewString(), home, nil},
+		{uuid.NewString(), "another", []string{"the run is not the one of its records before"}},
+		{"run-1", home, []string{"the id of the run is not a UUID v4"}},
+	} {
+		log := logtest.New(t)
+		stored := func(seq uint64) (*jetstream.RawStreamMsg, error) { return log.At(t.Context(), seq) }
+		check, tail := NewLogCheck("main", stored), machine.NewTail(nil, 0)
+		run := runevents.Identity{RunID: c.runID, TenantID: "default", ProjectID: "main",
+			EnvironmentID: "local", PlanID: h.ProposalID, PlanVersion: h.Proposal.SchemaVersion}
+		wait := machine.Wait{Handoff: h, Run: run, Begin: machine.Begin{Start: machine.StartQueued}}
+		paused := wait
+		paused.Begin.Start, paused.By = machine.StartWaited, &messages.PausedBy{SignalID: uuid.NewString()}
+		var got []string
+		step := func(townID string, event machine.Event) {
+			in := machine.Input{TownID: townID, At: time.Now(), Tail: tail, Event: event}
+			for range machine.IDs(event) {
+				in.IDs = append(in.IDs, uuid.NewString())
+			}
+			out, err := machine.Step(machine.Town{}, &in, &settings)
+			require.NoError(t, err)
+			seq, err := log.CommitRun(t.Context(), out.Record, tail.Guard)
+			require.NoError(t, err)
+			tail.Add(out.Record, seq)
+			m, err := stored(seq)
+			require.NoError(t, err)
+			found, err := check.Check(m)
+			require.NoError(t, err)
+			for _, f := range found {
+				got = append(got, f.What)
+			}
+		}
+		step(home, &wait)
+		step(c.paused, &paused)
+		step(home, &machine.Abandon{Run: run, Why: machine.Cancellation{Code: machine.CancelledLeft}})
+		require.Equal(t, c.want, got)
+	}
 }

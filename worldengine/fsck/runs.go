@@ -60,7 +60,12 @@ func (l *LogCheck) checkRun(v *message) (r *runState) {
 func (r *runState) take(v *message) {
 	kind, run := v.rec.Kind, v.rec.Run
 	ofSubject := kind == commitlog.KindEvents || kind == commitlog.KindRun
-	r.ofEngine = r.ofEngine || kind != commitlog.KindEvents
+	if kind != commitlog.KindEvents && !r.ofEngine {
+		r.ofEngine = true
+		if !runevents.IsID(run.RunID) {
+			v.want("the id of the run is not a UUID v4", "a UUID v4", run.RunID)
+		}
+	}
 	if ofSubject {
 		r.checkGuard(v)
 	}
@@ -108,10 +113,16 @@ func (r *runState) checkGuard(v *message) {
 	r.lost = r.lost || guard != r.tail.Guard
 }
 
-// extend adds a checked record on the run's own subject.
+// extend adds a checked record on the run's own subject. Of another producer's run it keeps no keys,
+// since no step needs them.
 func (r *runState) extend(v *message) {
+	if !r.ofEngine {
+		run := v.rec.Run
+		r.tail.Guard, r.tail.Next = v.Sequence, max(r.tail.Next, run.FirstSeq+int64(len(run.Events)))
+		return
+	}
 	r.tail.Add(v.rec, v.Sequence)
-	if r.ofEngine && !r.accepted {
+	if !r.accepted {
 		r.waits = append(r.waits, v)
 	}
 }

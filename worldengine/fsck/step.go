@@ -3,6 +3,7 @@ package fsck
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -312,6 +313,10 @@ func (r *replay) delivery() (machine.Event, error) {
 		Begin: beginOf(rec.Run), RetryOf: retryOf(rec)}
 	e.Run.PlanID, e.Run.PlanVersion = h.ProposalID, h.Proposal.SchemaVersion
 	if of := e.RetryOf; of != nil {
+		if of.LogSeq == 0 || of.LogSeq >= r.Sequence {
+			r.want("the record of the retried run does not come before",
+				fmt.Sprint("a log sequence below ", r.Sequence), fmt.Sprint(of.LogSeq))
+		}
 		said, _ := machine.SignalIn(rec.Run)
 		e.Begin.Retry = &machine.Retry{RunID: of.RunID, ActorID: said.ActorID, Reason: said.Reason}
 	}
