@@ -143,8 +143,8 @@ func (r *Reader) accepted(
 	if !found || seq < asked.Seq {
 		return "", nil
 	}
-	rec, _, err := r.Log.RecordAt(ctx, seq)
-	if err != nil || rec.Run == nil {
+	rec, err := r.record(ctx, &index.Row{Seq: seq, Town: asked.Town})
+	if rec == nil || err != nil {
 		return "", err
 	}
 	return rec.Run.RunID, nil

@@ -1,8 +1,6 @@
 package index
 
 import (
-	"errors"
-	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -214,9 +212,6 @@ func (ix *Index) samplesFile() string { return filepath.Join(ix.config.Dir, "sam
 // times are lost.
 func (ix *Index) loadSamples(end uint64) {
 	data, err := os.ReadFile(ix.samplesFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return
-	}
 	kept := samples{}
 	if err == nil {
 		err = json.Unmarshal(data, &kept)

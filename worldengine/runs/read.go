@@ -118,11 +118,9 @@ func timingOf(records []runevents.Record) messages.Timing {
 	timing := messages.Timing{ArrivedAt: records[0].EmittedAt}
 	arrived, err := time.Parse(time.RFC3339, timing.ArrivedAt)
 	for i := range records {
-		switch at, errEnd := time.Parse(time.RFC3339, records[i].PersistedAt); records[i].EventType {
-		case runevents.RunCompleted, runevents.RunFailed, runevents.RunCancelled:
-			if took := max(0, at.Sub(arrived).Milliseconds()); err == nil && errEnd == nil {
-				timing.TookMs = &took
-			}
+		at, errEnd := time.Parse(time.RFC3339, records[i].PersistedAt)
+		if records[i].EventType.EndsRun() && err == nil && errEnd == nil {
+			timing.TookMs = new(max(0, at.Sub(arrived).Milliseconds()))
 		}
 	}
 	return timing
