@@ -45,7 +45,7 @@ func (s *Store) take(
 	if err != nil {
 		return fmt.Errorf("%w: log sequence %d: %w", ErrRunDamaged, seq, err)
 	}
-	if s.projects.Load() {
+	if s.projects.Load() && seq > s.position.Load() {
 		s.projected.Add(seq, struct{}{})
 	}
 	s.raise(run, alerts...)

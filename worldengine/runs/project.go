@@ -14,7 +14,7 @@ import (
 
 const (
 	lookback     = 10_000          // begin so many messages before the end of the log at New
-	maxProjected = 10_000          // projected records that are remembered
+	maxProjected = 2 * lookback    // projected records that are remembered
 	window       = 1024            // rows that are taken at a time
 	interval     = time.Second     // between two looks
 	lagHigh      = 5 * time.Second // above it PROJECTOR_LAG_HIGH is raised
@@ -63,11 +63,10 @@ func (p *projector) look(ctx context.Context) {
 
 // projectRows projects the rows that wait.
 func (p *projector) projectRows(ctx context.Context) error {
-	read := map[string]uint64{}
 	for end := p.index.Position(); ; {
-		rows := p.index.Appended(p.position, window)
+		rows := p.index.Appended(p.position.Load(), window)
 		for i := range rows {
-			if err := p.projectRow(ctx, &rows[i], read); err != nil {
+			if err := p.projectRow(ctx, &rows[i]); err != nil {
 				first := &waiting{since: rows[i].At, rows: uint64(len(rows) - i)}
 				if first.since.Before(p.began) {
 					first.since = p.began
@@ -75,22 +74,19 @@ func (p *projector) projectRows(ctx context.Context) error {
 				p.waits.Store(first)
 				return err
 			}
-			p.position = rows[i].Seq
+			p.position.Store(rows[i].Seq)
 		}
 		if len(rows) == 0 {
 			p.waits.Store(nil)
-			p.position = max(p.position, end)
+			p.position.Store(max(p.position.Load(), end))
 			return nil
 		}
 	}
 }
 
 // projectRow projects the run of a row, as far as the index has it, unless the row is projected. It
-// skips a run that is damaged. read has, by run, the sequence up to which this look has read the
-// run.
-func (p *projector) projectRow(
-	ctx context.Context, row *index.Row, read map[string]uint64,
-) error {
+// skips a run that is damaged.
+func (p *projector) projectRow(ctx context.Context, row *index.Row) error {
 	if _, projected := p.projected.Get(row.Seq); projected {
 		return nil
 	}
@@ -98,16 +94,11 @@ func (p *projector) projectRow(
 	if err != nil || msg == nil { // expired meanwhile
 		return err
 	}
-	runID, end := msg.Header.Get(wire.RunIDHeader), p.index.Position()
-	if row.Seq <= read[runID] {
+	err = p.readRun(ctx, p.newKnownRun(msg.Header.Get(wire.RunIDHeader)))
+	if errors.Is(err, ErrRunDamaged) {
 		return nil
 	}
-	err = p.readRun(ctx, p.newKnownRun(runID))
-	if err != nil && !errors.Is(err, ErrRunDamaged) {
-		return err
-	}
-	read[runID] = end
-	return nil
+	return err
 }
 
 // ProjectorLag returns how long the oldest row that waits to be projected has waited, since its

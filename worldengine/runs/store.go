@@ -38,8 +38,8 @@ type Store struct {
 	maxRead int
 
 	projects  atomic.Bool                   // Project was called
-	position  uint64                        // the log sequence up to which Project has projected
-	projected *recent.Map[uint64, struct{}] // records that were projected, by log sequence
+	position  atomic.Uint64                 // the log sequence up to which Project has projected
+	projected *recent.Map[uint64, struct{}] // later records that were projected, by log sequence
 	waits     atomic.Pointer[waiting]       // nil if nothing waits to be projected
 }
 
@@ -60,10 +60,12 @@ type Config struct {
 func New(log *commitlog.Log, x *index.Index, config Config) *Store {
 	done, total := x.Progress()
 	end := max(done, total)
-	return &Store{
-		log: log, index: x, config: config, maxRead: maxRead, position: end - min(end, lookback),
+	s := &Store{
+		log: log, index: x, config: config, maxRead: maxRead,
 		projected: recent.NewMap[uint64, struct{}](maxProjected),
 	}
+	s.position.Store(end - min(end, lookback))
+	return s
 }
 
 // Forget makes appends read their runs anew: the log may have lost its end.
