@@ -73,20 +73,20 @@ func (s *Store) Submit(
 const appendingTimeout = 10 * time.Second
 
 // append decides about writes, and stores the new ones, guarded by the last message on the run's
-// subject. It is called in the run's turn. Before writes of a cached run are refused, and after a lost
-// race, the run is read from its beginning: its events may have expired, or the log has lost them.
+// subject. It is called in the run's turn. After a lost race, and before it refuses writes of a run
+// that it has not just read, it reads the run from its beginning: events may have expired.
 func (s *Store) append(
 	ctx context.Context, from Sender, townID string, writes []runevents.Write,
 ) (appended []runevents.Appended, err error) {
 	ctx, cancel := context.WithTimeout(ctx, appendingTimeout)
 	defer cancel()
 	err = s.log.Retry(ctx, func() error {
-		run, cached, err := s.known(ctx, writes[0].RunID)
+		run, fresh, err := s.known(ctx, writes[0].RunID)
 		if err != nil {
 			return err
 		}
 		plan, err := s.plan(run, from, townID, writes)
-		if err != nil && cached {
+		if err != nil && !fresh {
 			return commitlog.ErrLostRace
 		}
 		if err != nil {
@@ -102,18 +102,15 @@ func (s *Store) append(
 	return appended, err
 }
 
-// known returns a run, and whether it was cached. If the engine has not ended a cached run, known
-// reads the records that the cache lacks.
-func (s *Store) known(ctx context.Context, runID string) (run *knownRun, cached bool, err error) {
-	run = s.cache.take(runID)
-	if run == nil {
+// known returns a run, and whether it has just been read from the log. It reads the run if the
+// cache lacks it, or if the engine has not ended it.
+func (s *Store) known(ctx context.Context, runID string) (run *knownRun, fresh bool, err error) {
+	if run = s.cache.take(runID); run == nil {
 		run = s.newKnownRun(runID)
-		return run, false, s.readRun(ctx, run)
+	} else if !run.state.Open() {
+		return run, false, nil
 	}
-	if run.state.Open() {
-		err = s.readRun(ctx, run)
-	}
-	return run, true, err
+	return run, true, s.readRun(ctx, run)
 }
 
 func (s *Store) newKnownRun(runID string) *knownRun {
