@@ -162,8 +162,9 @@ var aboutTown = member(`"townId"`)
 //
 // The id is wrong if the request has another member of that name first, spells the name with
 // escapes, or has the member behind the first peekWithin bytes. Such a request counts for another
-// town, or for none. At worst it gets a 429 without need, or is bounded only by the engine's queue.
-// peekID allocates nothing, unless the id is spelled with escapes.
+// town, or for none. At worst it gets a 429 without need, is bounded only by the engine's queue, or
+// overtakes an earlier request of its town. peekID allocates nothing, unless the id is spelled with
+// escapes.
 func peekID(about member, data []byte) []byte {
 	data = data[:min(len(data), peekWithin)]
 	for {
