@@ -366,19 +366,22 @@ func (c *recordCommand) runIDs(
 func (c *recordCommand) newRunIDs(
 	ctx context.Context, server *client.Client,
 ) (ids []string, err error) {
-	end, err := server.EventList(ctx, messages.EventListRequest{TownID: c.Town})
+	request := messages.EventListRequest{TownID: c.Town}
+	page, err := server.EventList(ctx, request)
 	if err != nil {
 		return nil, err
 	}
 	_ = backoff.Sleep(ctx, c.For)
-	news := client.Follow{TownID: c.Town, After: end.Cursor, Idle: time.Millisecond}
-	seen := map[string]bool{"": true}
-	for commit, err := range server.Commits(context.WithoutCancel(ctx), news) {
-		if _, lost := errors.AsType[*client.LossError](err); err != nil && !lost {
+	ctx = context.WithoutCancel(ctx)
+	for seen := map[string]bool{"": true}; request.After != page.Cursor; {
+		request.After = page.Cursor
+		if page, err = server.EventList(ctx, request); err != nil { // an interrupt could not end a retry
 			return nil, err
 		}
-		if id := commit.RunID; !seen[id] && cmp.Or(c.RunID, id) == id {
-			seen[id], ids = true, append(ids, id)
+		for i := range page.Commits {
+			if id := page.Commits[i].RunID; !seen[id] && cmp.Or(c.RunID, id) == id {
+				seen[id], ids = true, append(ids, id)
+			}
 		}
 	}
 	return ids, nil

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -15,6 +16,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // talks returns the fixtures of a town that is put at a day and talked to so many times, each
@@ -229,6 +231,19 @@ func TestRecord_Replays(t *testing.T) {
 // offlineOf is a cli without a server.
 func offlineOf(c *cli) *cli {
 	return serverAt(c.t, "nats://127.0.0.1:1")
+}
+
+// record --for does not wait for a server that is gone: then Ctrl-C could not end it.
+func TestRecord_ServerGone(t *testing.T) {
+	c := faked(t, nil)
+	nc := c.connect()
+	sub, err := nc.Subscribe(wire.Subject("main", wire.EventList), func(msg *nats.Msg) {
+		_ = msg.Respond([]byte(`{"commits": [], "cursor": "7"}`))
+	})
+	require.NoError(t, err)
+	require.NoError(t, sub.AutoUnsubscribe(1))
+	require.NoError(t, nc.Flush())
+	c.fails(exitUnavailable, "NO_RESPONDERS", "record", "--for", "1ms", "--timeout", "3s")
 }
 
 // A town may be misspelt, and other rules may have decided: the error says that there is nothing, and
