@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -34,10 +33,14 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 	if err != nil {
 		return nil, fmt.Errorf("bus: dead letters: %w", err)
 	}
+	wanted := map[string]bool{}
+	for _, letter := range letters {
+		wanted[letter] = true
+	}
 	err = commitlog.Each(ctx, stream, 0, func(msg *jetstream.RawStreamMsg) error {
 		letter := wire.DeadLetterSubject(config.World, s.stream.Name,
 			msg.Header.Get(wire.LogSeqHeader), msg.Header.Get(wire.LogPartHeader))
-		if !slices.Contains(letters, letter) {
+		if !wanted[letter] {
 			return nil
 		}
 		if err := kept.Purge(ctx, jetstream.WithPurgeSubject(letter)); err != nil {
