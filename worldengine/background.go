@@ -22,7 +22,7 @@ import (
 func (e *Engine) resume(ctx context.Context) {
 	next, tended := time.Now(), e.worldPause.Known().Seq
 	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, pollPause) {
-		err := e.syncIndex(ctx)
+		_, err := e.index.Sync(ctx)
 		if err == nil {
 			err = e.asked.Refresh(ctx)
 		}
@@ -40,18 +40,25 @@ func (e *Engine) resume(ctx context.Context) {
 	}
 }
 
-// syncIndex makes the index follow the log to its end, and records whether the log has answered.
-func (e *Engine) syncIndex(ctx context.Context) error {
-	end, err := e.index.Sync(ctx)
-	if err == nil || end > 0 {
-		now := time.Now()
-		e.logAnswered.Store(&now)
+// Until ctx is done, hearLog asks the log for its end every hearEvery, and notes when it answers. A
+// question ends after hearTimeout, since in an election it may get no answer at all.
+func (e *Engine) hearLog(ctx context.Context) {
+	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, hearEvery) {
+		bounded, cancel := context.WithTimeout(ctx, hearTimeout)
+		if _, err := e.log.End(bounded); err == nil {
+			now := time.Now()
+			e.logAnswered.Store(&now)
+		}
+		cancel()
 	}
-	return err
 }
 
-// LogSilence returns the time since the log last answered. resume asks it every pollPause and, since
-// resume may be busy with many towns, reapWaiting every reapEvery.
+const (
+	hearEvery   = time.Second
+	hearTimeout = 2 * time.Second
+)
+
+// LogSilence returns the time since the log last answered hearLog.
 func (e *Engine) LogSilence() time.Duration { return time.Since(*e.logAnswered.Load()) }
 
 // reapEvery is the pause between two looks at the runs without a delivery. Once a run has been
@@ -65,7 +72,7 @@ const (
 // earlier writers, and runs whose end this engine could not store.
 func (e *Engine) reapWaiting(ctx context.Context) {
 	for ; ctx.Err() == nil; _ = backoff.Sleep(ctx, reapEvery) {
-		if err := e.syncIndex(ctx); err != nil || !e.steps.Serves() {
+		if _, err := e.index.Sync(ctx); err != nil || !e.steps.Serves() {
 			continue
 		}
 		for _, seq := range e.index.Waiting() {

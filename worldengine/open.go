@@ -148,7 +148,7 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	e.follow(nc, followers)
 	e.alerts.Start()
 	work := []func(context.Context){
-		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.watchStorage,
+		e.recallAbsences, e.feed.Run, e.resume, e.reapWaiting, e.watchStorage, e.hearLog,
 		func(ctx context.Context) { e.watchLog(ctx, nc) },
 	}
 	if e.bus != nil {

@@ -2,7 +2,6 @@ package worldengine
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -162,48 +161,39 @@ func TestReap_ClosedRun(t *testing.T) {
 	}
 }
 
-// away is a log that may not answer.
+// away is a log that may be silent.
 type away struct {
-	index.Source
-	err atomic.Pointer[error]
+	commitlog.Store
+	silent atomic.Bool
 }
 
-func (a *away) End(context.Context) (uint64, error) {
-	if err := a.err.Load(); err != nil {
-		return 0, *err
+func (a *away) End(ctx context.Context) (uint64, error) {
+	if a.silent.Load() {
+		<-ctx.Done()
 	}
-	return 0, nil
+	return 1, ctx.Err()
 }
 
-func (*away) Messages(context.Context) (uint64, error) { return 0, nil }
-
-func (*away) EachAfter(
-	context.Context, uint64, func(uint64, string, nats.Header) error,
-) error {
-	return nil
-}
-
-// The silence of the log grows until the log answers again.
+// The silence of the log is noticed to end within 3 s, so an election of 11 s is no silence of 15 s.
 func TestEngine_LogSilence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log := &away{}
-		x, err := index.Open(t.Context(), index.Config{World: "main", Source: log,
-			Logger: slog.New(slog.DiscardHandler)})
-		require.NoError(t, err)
-		defer x.Close()
-		e := &Engine{index: x}
-		require.NoError(t, e.syncIndex(t.Context()))
-		require.Zero(t, e.LogSilence())
-		silent := errors.New("no leader")
-		log.err.Store(&silent)
-		for range 20 {
-			time.Sleep(time.Second)
-			require.ErrorIs(t, e.syncIndex(t.Context()), silent)
+		e := &Engine{log: &commitlog.Log{Store: log}}
+		ctx, stop := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer stop()
+		go e.hearLog(ctx)
+		for outage := time.Duration(0); outage < 20*time.Second; outage += 300 * time.Millisecond {
+			time.Sleep(time.Minute)
+			require.LessOrEqual(t, e.LogSilence(), hearEvery)
+			log.silent.Store(true)
+			time.Sleep(outage)
+			require.GreaterOrEqual(t, e.LogSilence(), outage)
+			log.silent.Store(false)
+			time.Sleep(hearEvery + hearTimeout)
+			synctest.Wait()
+			require.LessOrEqual(t, e.LogSilence(), hearEvery+hearTimeout)
 		}
-		require.Equal(t, 20*time.Second, e.LogSilence())
-		log.err.Store(nil)
-		require.NoError(t, e.syncIndex(t.Context()))
-		require.Zero(t, e.LogSilence())
 	})
 }
