@@ -42,6 +42,32 @@ func TestEachWhole_LaggingReplica(t *testing.T) {
 	require.Zero(t, info.State.Consumers, "it leaves no consumer behind")
 }
 
+// A reading ends soon after its context, however much there is to read.
+func TestEach_Canceled(t *testing.T) {
+	t.Parallel()
+	js, err := jetstream.New(natstest.Connect(t))
+	require.NoError(t, err)
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "S", Subjects: []string{"S"},
+	})
+	require.NoError(t, err)
+	for range fetchMessages + 1 {
+		_, err = js.PublishAsync("S", nil)
+		require.NoError(t, err)
+	}
+	<-js.PublishAsyncComplete()
+	ctx, cancel := context.WithCancel(t.Context())
+	read := 0
+	err = Each(ctx, stream, 0, func(*jetstream.RawStreamMsg) error {
+		cancel()
+		read++
+		return nil
+	})
+	require.ErrorIs(t, err, ErrLogUnavailable)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, fetchMessages, read)
+}
+
 // laggingReplica is a stream whose next consumers count on all messages, and deliver only the first
 // ones.
 type laggingReplica struct {

@@ -1,6 +1,7 @@
 package commitlog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -340,6 +341,9 @@ func (r *reading) messages(ctx context.Context, atOnce uint64) iter.Seq[*jetstre
 		defer Release(r.stream, consumer)
 		r.whole = false
 		for read, pending := uint64(0), consumer.CachedInfo().NumPending; read < pending; {
+			if r.err = ctx.Err(); r.err != nil { // Fetch does not know ctx
+				return
+			}
 			var batch jetstream.MessageBatch
 			batch, r.err = consumer.Fetch(int(min(pending-read, atOnce)), r.options...)
 			if r.err != nil {
@@ -388,7 +392,7 @@ func (r *reading) each(
 		}
 		switch {
 		case r.err != nil && (try >= fetchTries || ctx.Err() != nil):
-			return r.broken(errors.Join(r.err, ctx.Err()))
+			return r.broken(cmp.Or(ctx.Err(), r.err))
 		case r.err == nil && r.last >= end:
 			return nil
 		case r.err == nil:
