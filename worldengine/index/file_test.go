@@ -164,6 +164,27 @@ func TestIndex_LostUpTo(t *testing.T) {
 	require.NoError(t, ix.Close())
 }
 
+// A log whose last messages have expired is asked for them once, since NATS takes long to say that
+// there are none.
+func TestIndex_LostAtAnExpiredEnd(t *testing.T) {
+	t.Parallel()
+	l := randomLog(newGenerator(1), 30)
+	ix := open(t, l, "")
+	l.forget(func(m message) bool { return m.seq > 20 })
+	inVain := 0
+	ix.config.Source = &watchedLog{l, func(ctx context.Context, seq uint64, v visit) error {
+		if seq >= 20 {
+			inVain++
+		}
+		return l.EachAfter(ctx, seq, v)
+	}}
+	lost, err := ix.Lost(t.Context(), 30)
+	require.NoError(t, err)
+	require.Empty(t, lost)
+	require.Equal(t, 1, inVain)
+	require.NoError(t, ix.Close())
+}
+
 func TestNames(t *testing.T) {
 	t.Parallel()
 	rows := []Row{{Seq: 1, Town: "t", Kind: "put"}, {Seq: 2, Kind: "control"}}

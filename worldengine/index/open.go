@@ -131,15 +131,17 @@ func surplus(ctx context.Context, source Source, s *state) (lost []Row, err erro
 	if err != nil {
 		return nil, err
 	}
-	keeps := func(n int) *entry { // the first message that the log keeps from a row on
-		e, readErr := next(ctx, source, s.row(uint32(n)).Seq-1)
-		err = cmp.Or(err, readErr)
+	keeps := func(n int) (e *entry) { // the first message that the log keeps from a row on
+		if err == nil {
+			e, err = next(ctx, source, s.row(uint32(n)).Seq-1)
+		}
 		return e
 	}
-	has := func(n int) bool { e := keeps(n); return e != nil && s.has(e) }
+	// If the log keeps nothing from a row on, it has discarded its end, and NATS takes long to say so.
+	lacks := func(n int) bool { e := keeps(n); return e != nil && !s.has(e) }
 	first := int(s.after(end)) // the log ends before this row
-	if first > 1 && !has(first-1) {
-		n := 1 + sort.Search(first-1, func(i int) bool { return !has(i + 1) })
+	if first > 1 && lacks(first-1) {
+		n := 1 + sort.Search(first-2, func(i int) bool { return lacks(i + 1) })
 		if e := keeps(n); e != nil && e.Seq <= s.position { // else the log discarded all from n on
 			first = n
 		}
