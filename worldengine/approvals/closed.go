@@ -70,7 +70,7 @@ func (r *reading) closedRow(
 	ctx context.Context, at *index.Row, of func(townID string) bool,
 ) (*messages.Approval, error) {
 	rec, err := r.record(ctx, at)
-	if rec == nil || err != nil || !of(rec.TownID) {
+	if rec == nil || err != nil || len(rec.Approvals) == 0 || !of(rec.TownID) {
 		return nil, err
 	}
 	town, err := r.town(ctx, at.Town)
@@ -175,7 +175,7 @@ func (r *Reader) past(
 func (r *Reader) record(ctx context.Context, at *index.Row) (*commitlog.Record, error) {
 	rec, _, err := r.Log.RecordAt(ctx, at.Seq, wire.LogSubject(r.Log.World, at.Town))
 	if errors.Is(err, commitlog.ErrGone) || errors.Is(err, commitlog.ErrDamaged) ||
-		err == nil && (rec.Run == nil || len(rec.Approvals) == 0) {
+		err == nil && rec.Run == nil {
 		return nil, nil
 	}
 	return rec, err

@@ -278,7 +278,8 @@ func (r *reading) complete(ctx context.Context, town *listed, token string) (err
 		}
 	}
 	return r.past(ctx, token, commitlog.KindAsked, func(_ uint64, rec *commitlog.Record) bool {
-		if hash := rec.Approvals[len(rec.Approvals)-1].HandoffHash; missing[hash] {
+		if n := len(rec.Approvals); n > 0 && missing[rec.Approvals[n-1].HandoffHash] {
+			hash := rec.Approvals[n-1].HandoffHash
 			town.runs[hash] = rec.Run.RunID
 			delete(missing, hash)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -326,6 +327,47 @@ func TestList_Bytes(t *testing.T) {
 		}
 		require.Equal(t, whole, got)
 	}
+}
+
+// An approved proposal that a town has forgotten is used if its handoff was carried out, also if that
+// record has no proposals, or cannot be read.
+func TestClosed_ForgottenApproval(t *testing.T) {
+	t.Parallel()
+	a := newAsking(t)
+	h := a.talk("t")
+	a.approve("t", h, "why")
+	forget := func(e *commitlog.Entry) { e.Approvals = nil }
+	logtest.Commit(t, a.Log, &commitlog.Record{Kind: commitlog.KindPut, TownID: "t"}, forget)
+	closed := func() []string {
+		page, err := a.Closed(t.Context(), "t", "", 10, 1<<20, all)
+		require.NoError(t, err)
+		require.Len(t, page.Approvals, 1)
+		return []string{page.Approvals[0].Status, page.Approvals[0].RunID}
+	}
+	require.Equal(t, []string{"stale", runOf(h)}, closed())
+	result, err := json.Marshal(handoff.Result{IdempotencyKey: h.IdempotencyKey,
+		Status: handoff.Executed, ReasonCode: handoff.ReasonExecuted})
+	require.NoError(t, err)
+	seq := logtest.Commit(t, a.Log, &commitlog.Record{Kind: commitlog.KindHandoff, TownID: "t",
+		Result: result, Run: &runevents.Run{Identity: runevents.Identity{RunID: "run-1"}, FirstSeq: 1}},
+		forget)
+	require.Equal(t, []string{"used", "run-1"}, closed())
+	a.Log.Store = &damagedStore{a.Log.Store, seq}
+	require.Equal(t, []string{"stale", runOf(h)}, closed())
+}
+
+// damagedStore shows one message of a log without its body.
+type damagedStore struct {
+	commitlog.Store
+	seq uint64
+}
+
+func (s *damagedStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	msg, err := s.Store.At(ctx, seq)
+	if err == nil && seq == s.seq {
+		msg.Data = nil
+	}
+	return msg, err
 }
 
 // approve approves a handoff of a town, which waits for that.
