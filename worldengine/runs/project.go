@@ -85,7 +85,7 @@ func (p *projector) projectRows(ctx context.Context) error {
 }
 
 // projectRow projects the run of a row, as far as the index has it, unless the row is projected. It
-// skips a run that is damaged.
+// skips the other rows of a run that is damaged.
 func (p *projector) projectRow(ctx context.Context, row *index.Row) error {
 	if _, projected := p.projected.Get(row.Seq); projected {
 		return nil
@@ -94,11 +94,16 @@ func (p *projector) projectRow(ctx context.Context, row *index.Row) error {
 	if err != nil || msg == nil { // expired meanwhile
 		return err
 	}
-	err = p.readRun(ctx, p.newKnownRun(msg.Header.Get(wire.RunIDHeader)))
-	if errors.Is(err, ErrRunDamaged) {
-		return nil
+	runID := msg.Header.Get(wire.RunIDHeader)
+	err = p.readRun(ctx, p.newKnownRun(runID))
+	if !errors.Is(err, ErrRunDamaged) {
+		return err
 	}
-	return err
+	rest, _ := p.index.Run(runID, row.Seq)
+	for i := range rest.Rows {
+		p.projected.Add(rest.Rows[i].Seq, struct{}{})
+	}
+	return nil
 }
 
 // ProjectorLag returns how long the oldest row that waits to be projected has waited, since its
