@@ -200,14 +200,16 @@ func (ix *Index) unread() bool {
 // keep writes new rows to the file, ten times a second. Once a minute it drops forgotten rows and
 // writes the samples. It goes on after errors, until ctx ends.
 func (ix *Index) keep(ctx context.Context) {
-	failed := false
-	for compacted := time.Now(); backoff.Sleep(ctx, flushEvery) == nil; {
+	pause := flushEvery
+	for compacted := time.Now(); backoff.Sleep(ctx, pause) == nil; {
 		err := ix.flush()
-		if err != nil && !failed { // the first of several failures
-			ix.config.Logger.Warn("the file of the index cannot be written; it is tried again",
+		if err != nil && pause == flushEvery { // the first of several failures
+			ix.config.Logger.Warn("the file of the index cannot be written; it is tried each second",
 				"file", ix.file.path, "err", err)
 		}
-		failed = err != nil
+		if pause = flushEvery; err != nil { // the whole file may be written anew, to a full disk
+			pause = lookEvery
+		}
 		if time.Since(compacted) < compactEvery {
 			continue
 		}
