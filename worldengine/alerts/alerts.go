@@ -32,24 +32,25 @@ const (
 	maxAlertBytes = 32 << 20
 	// retention is how long SideStream keeps a message.
 	retention = 30 * 24 * time.Hour
-	// FoundOfTown is how many alerts of one code about one producer's runs in one town may be
-	// raised within foundPeriod, and foundOfAll how many about all producers' runs. The engine's
-	// own runs have another foundOfAll.
+	// Within foundPeriod, at most FoundOfTown alerts of one code are raised about one producer's
+	// events in one town, at most foundOfAll alerts about all producers' events, and at most
+	// foundOfAll alerts about the engine's events.
 	FoundOfTown = 30
 	foundOfAll  = 120
 	foundPeriod = time.Minute
 	// Kept is how many alerts of each code the stream keeps, so that a flood of one code removes no
-	// alert of another. A projector that starts again raises fewer.
+	// alert of another. A projector that starts again raises fewer alerts than Kept.
 	Kept = 1_000
-	// Waiting is how many alerts of each code may wait to be published. maxWaiting is how many may
-	// wait altogether, which is more than all codes together may have.
+	// Waiting is how many alerts of each code may wait to be published. maxWaiting is the room of
+	// the queue; all codes together cannot fill it.
 	Waiting    = 64
 	maxWaiting = 64 * Waiting
 	// maxRemembered is how many alerts are remembered, so that each is raised once.
 	maxRemembered = 20_000
 	// maxMessage bounds the message of an alert, and maxText each member that clients choose.
 	maxMessage, maxText = 1_024, 256
-	// storeTimeout bounds one try to store a message, and closeTimeout the wait of Close for all.
+	// storeTimeout bounds one try to store a message. closeTimeout bounds Close's wait for all
+	// alerts.
 	storeTimeout = 3 * time.Second
 	closeTimeout = 2 * time.Second
 	// Pauses between tries.
@@ -264,7 +265,7 @@ func (a *Alerts) lose(alert *runevents.Alert, reason string) {
 	a.config.Logger.Error("an alert is not published", "id", alert.ID(), "reason", reason)
 }
 
-// Stats counts the alerts.
+// Stats returns the counts of the alerts.
 func (a *Alerts) Stats() messages.AlertCounts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -285,8 +286,8 @@ func (a *Alerts) Start() {
 	}()
 }
 
-// Close ends publishing. It waits for the alerts in the queue until ctx or closeTimeout ends; the
-// others, and later ones, are lost.
+// Close ends publishing. It waits for the alerts in the queue until ctx or closeTimeout ends.
+// Alerts that are not stored by then, and later alerts, are lost.
 func (a *Alerts) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
 	defer cancel()

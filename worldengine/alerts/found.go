@@ -5,7 +5,7 @@ import "worldengine/runevents"
 // found counts the further events, up to a runSeq, for which an alert of a run stands.
 type found struct{ runSeq, more int64 }
 
-// key identifies an alert that is raised once: a run has one alert of some codes.
+// key identifies an alert that is raised once. Of some codes, a run has only one alert.
 func key(alert *runevents.Alert) string {
 	if alert.Code.OncePerRun() {
 		return string(alert.Code) + "|" + alert.RunID
@@ -19,9 +19,9 @@ func (a *Alerts) remember(alert *runevents.Alert) bool {
 }
 
 // RaiseFound raises an alert of a projection about a run of a town; townToken is "" if the town is
-// unknown. If its code needs one alert a run (runevents.AlertCode.OncePerRun), the first event
-// raises it, unless too many alerts were raised lately. Further events are counted, in the run's
-// alert and in Stats.
+// unknown. If a run gets only one alert of the code (runevents.AlertCode.OncePerRun), the first
+// event raises the alert, unless too many were raised lately. Further events are counted, in the
+// run's alert and in Stats.
 func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) {
 	if !alert.Code.OncePerRun() {
 		a.RaiseOnce(alert)

@@ -82,7 +82,6 @@ func (a *Alerts) add(all []messages.Alert, msg *jetstream.RawStreamMsg) []messag
 	return all
 }
 
-// find returns the index of the alert with a sequence.
 func find(alerts []messages.Alert, seq uint64) (int, bool) {
 	return slices.BinarySearchFunc(alerts, seq, func(alert messages.Alert, seq uint64) int {
 		return cmp.Compare(alert.Seq, seq)

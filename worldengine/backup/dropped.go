@@ -25,7 +25,8 @@ type Left struct {
 // logCopy is the copied part of a log.
 type logCopy struct {
 	*commitlog.Log // opened before the copy began
-	// messages counts the messages of each history, and first has the sequence of its first one.
+	// messages has the number of messages of each history, and first the sequence of the history's
+	// first message.
 	messages, first map[string]uint64
 }
 

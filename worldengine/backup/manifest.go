@@ -57,7 +57,7 @@ type Stream struct {
 	FirstSeq uint64 `json:"firstSeq"`
 	LastSeq  uint64 `json:"lastSeq"`
 	Messages uint64 `json:"messages"`
-	held     uint64 // the stream's messages when the snapshot began
+	held     uint64 // the number of the stream's messages when the snapshot began
 	// Config and Data are the stream's files.
 	Config File `json:"config"`
 	Data   File `json:"data"`

@@ -106,7 +106,6 @@ func nextChunk(
 	return chunk, nil
 }
 
-// callAPI makes a request of JetStream's API.
 func callAPI(ctx context.Context, nc *nats.Conn, subject string, request, reply any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -145,8 +144,8 @@ func call(
 	return nil
 }
 
-// restoreSnapshot restores a stream from a snapshot that was begun in a state, and returns the
-// stream's new state.
+// restoreSnapshot restores a stream from a snapshot, and returns the stream's new state. state is
+// the stream's state when the snapshot began.
 func restoreSnapshot(
 	ctx context.Context, nc *nats.Conn, config *jetstream.StreamConfig, state json.RawMessage,
 	r io.Reader,
@@ -170,8 +169,8 @@ func restoreSnapshot(
 	return made.State, err
 }
 
-// visitor visits a message of a snapshot. entry has its subject, its sequence, and the size of its
-// headers, with which content begins. A visitor need not read content.
+// visitor visits a message of a snapshot. entry has the message's subject and sequence, and the
+// size of the headers, with which content begins. A visitor need not read content.
 type visitor func(entry *archive.Header, content io.Reader) error
 
 // readArchive counts a snapshot's messages, and visits each one. A mark after the last message

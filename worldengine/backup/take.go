@@ -87,7 +87,6 @@ func makeDirectory(dir string) error {
 	return nil
 }
 
-// remove removes the files of an unfinished backup.
 func (m *Manifest) remove(dir string) error {
 	err := os.RemoveAll(filepath.Join(dir, ManifestFile))
 	for _, s := range m.Streams {

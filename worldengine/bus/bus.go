@@ -1,9 +1,9 @@
 // Package bus copies the run events of the log into a JetStream stream, for durable consumers.
 //
 // A Sink reads the log in order and publishes each run event as a message of its own, to
-// runevents.v2.<world>.<town token>.<run id> in the stream WORLD_<world>_RUNEVENTS. Its headers are
-// Event-Type, Nats-Msg-Id (the event's id), the trace of its run, its place in the log (Log-Seq and
-// Log-Part), and Kind: events if another producer than the engine appended the event.
+// runevents.v2.<world>.<town token>.<run id> in the stream WORLD_<world>_RUNEVENTS. The message's
+// headers are Event-Type, Nats-Msg-Id (the event's id), the trace of its run, its place in the log
+// (Log-Seq and Log-Part), and Kind: events if another producer than the engine appended the event.
 //
 // The stream has every event once, in the order of the log, after a crash at any point and with any
 // number of sinks. A sink keeps no position of its own: the stream's last message is its position.
@@ -33,7 +33,7 @@ type pauses struct {
 	// least and most bound the pauses between tries, which double, with a random part.
 	least, most time.Duration
 	// idle is the longest wait for the first message of a window. By default it is longer than two
-	// heartbeats: Next notices a lost pull request if two are missing in one call.
+	// heartbeats: Next notices a lost pull request if two heartbeats are missing in one call.
 	idle time.Duration
 	// look is the pause between an idle sink's looks at its stream and the log, so that a stream that
 	// was deleted or purged is filled again without a new event.

@@ -45,7 +45,7 @@ type letter struct {
 
 // keep stores a dead letter, and raises its alert. The stream has the letter once, however many
 // sinks give the message up. The alert is raised each time, since an earlier sink may have died
-// before it raised it; the stream of alerts keeps it once.
+// before that; the stream of alerts keeps the alert once.
 func (s *Sink) keep(ctx context.Context, l *letter) error {
 	msg := s.deadLetter(l, true)
 	err := alerts.Store(ctx, s.js, s.letters, msg)

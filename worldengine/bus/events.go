@@ -13,8 +13,8 @@ import (
 )
 
 // StreamConfig returns the stream of a world's run events. It is compressed, except in a cluster: a
-// replica that was killed may have to cut off the end of a block. It cannot do so in a compressed
-// block, and stops for good (nats-server 2.15).
+// replica that was killed may have to cut off the end of a block. The replica cannot do so in a
+// compressed block, and stops for good (nats-server 2.15).
 func StreamConfig(
 	world string, retention time.Duration, limit int64, replicas int,
 ) jetstream.StreamConfig {

@@ -12,7 +12,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// position is an end of the stream of events.
+// position describes the end of the stream of events.
 type position struct {
 	last        uint64 // the sequence of the last message, kept or not
 	at          place  // of the last event that the stream keeps; zero if it keeps none
@@ -44,7 +44,6 @@ func readPosition(ctx context.Context, stream jetstream.Stream) (position, error
 	return pos, nil
 }
 
-// placeOf returns the place in the log from an event's headers.
 func placeOf(msg *jetstream.RawStreamMsg) (place, bool) {
 	part, partErr := strconv.Atoi(msg.Header.Get(wire.LogPartHeader))
 	logSeq, seqErr := strconv.ParseUint(msg.Header.Get(wire.LogSeqHeader), 10, 64)

@@ -56,7 +56,7 @@ type delivery struct {
 // run publishes the events of the log in windows: the next window begins when all events of the one
 // before are stored. It ends with the first error, or with ctx.
 func (r *relay) run(ctx context.Context) error {
-	// Not an ordered consumer: that would silently go on if another log replaced this one.
+	// An ordered consumer would silently go on if another log replaced this one.
 	consumer, err := r.log.CreateConsumer(ctx, r.consumer())
 	if err != nil {
 		return fmt.Errorf("bus: consumer of the log: %w", err)
@@ -161,7 +161,7 @@ func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 	return nil
 }
 
-// guard adds to an event its place in the log, and the stream's last message that it requires: by
+// guard adds to an event its place in the log, and the last message that the stream must have: by
 // sequence and, from the second event of a try on, by Nats-Msg-Id. The sequence alone is not
 // enough: if another sink's message takes the place of one of ours, the stream is as long as our
 // next message expects.

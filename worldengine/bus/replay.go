@@ -14,11 +14,11 @@ import (
 )
 
 // Replay refills the stream from the log, and then removes each given dead letter whose event the
-// stream has. It returns the subjects of the removed letters, in the order of the log. A letter stays
-// if its event is refused again, or if its log message cannot be read. Consumers get all events
-// again, with the same ids; the stream loses events whose log message has left its history. Sinks may
-// run meanwhile. ctx bounds the wait for the end of the log. Of config it needs Conn and World: the
-// stream must exist, and keeps its settings.
+// stream has. It returns the subjects of the removed letters, in the order of the log. A letter
+// stays if its event is refused again, or if its log message cannot be read. Consumers get all
+// events again, with the same ids; the stream loses events whose log message the log no longer
+// keeps. Sinks may run meanwhile. ctx bounds the wait for the end of the log. Of config Replay
+// needs Conn and World: the stream must exist, and keeps its settings.
 func Replay(ctx context.Context, config Config, letters []string) (replayed []string, err error) {
 	s, err := New(config)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 
 // Request sends body to a verb and returns the reply. Within Timeout it repeats the request if no
 // answer comes, or after a 429 or 503 if the reply names a pause; it then waits for the pause and a
-// random time. A request whose verb Changes is not repeated if it may have been carried out. The
-// error is a *ReplyError or an *UnavailableError.
+// random time. A request that changes something (wire.VerbSpec.Changes) is not repeated if it may
+// have been carried out. The error is a *ReplyError or an *UnavailableError.
 func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nats.Msg, error) {
 	msg, _, err := c.exchange(ctx, verb, body, sending{})
 	return msg, err
@@ -164,7 +164,8 @@ func (x *exchange) goOn(ctx context.Context, why error) {
 	}
 }
 
-// attempt sends the request once more, unless its verb Changes and an attempt is unanswered.
+// attempt sends the request once more, unless its verb changes something and an attempt is
+// unanswered.
 func (x *exchange) attempt(ctx context.Context) {
 	if x.unanswered > 0 {
 		if x.verb.Spec().Changes {
@@ -316,7 +317,8 @@ func (c *Client) unanswered(err error, verb wire.Verb, size int) error {
 	return unavailable(codeConnection, err, "the connection failed: %s", err)
 }
 
-// closed returns the error of a closed connection. The client closed it, or the server refuses it now.
+// closed returns the error of a closed connection. The client has closed the connection, or the
+// server now refuses the client.
 func (c *Client) closed() error {
 	e := unavailable(codeConnection, nats.ErrConnectionClosed, "the connection is closed")
 	for _, refusal := range []error{

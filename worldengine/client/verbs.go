@@ -130,9 +130,9 @@ type Approval struct {
 	Proposal handoff.Proposal `json:"proposal"`
 }
 
-// Approvals iterates over the proposals of a query. Either these wait for a person's decision or,
-// once approved, for their handoff: the oldest comes first. Or they wait no longer: the newest
-// comes first. The iteration ends with the first error.
+// Approvals iterates over the proposals of a query. Without query.Closed these wait for a person's
+// decision or, if approved, for their handoff; the oldest comes first. With it they wait no longer;
+// the newest comes first. The iteration ends with the first error.
 func (c *Client) Approvals(
 	ctx context.Context, query messages.ApprovalList,
 ) iter.Seq2[Approval, error] {

@@ -56,7 +56,7 @@ func (c *worldCheck) damage(subject string) *DamagedTown {
 
 func (d *DamagedTown) lose(lost commitlog.LostMessage, mayBeCommit bool) {
 	d.guard, d.LosesCommit = 0, d.LosesCommit || mayBeCommit
-	if lost.Delivered { // NATS ignores other messages for guards
+	if lost.Delivered { // guards do not count messages that NATS does not deliver
 		d.guard = lost.Sequence
 	}
 	if len(d.Lost) < maxLostShown {
@@ -101,8 +101,8 @@ func (d *DamagedTown) hold(v *message) {
 }
 
 // Unreadable is a history, of a town or of the world's pauses, whose last message NATS counts but
-// does not deliver: the message was changed on its disk. Within a history the guard of the next
-// message shows such a loss.
+// does not deliver: the message was changed on the disk. The loss of an earlier message shows in
+// the guard of the next one.
 type Unreadable struct {
 	Town     string `json:"town,omitzero"` // "" for the world, or if the id is too long
 	Subject  string `json:"subject"`
@@ -181,8 +181,8 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 }
 
 // checkHistory reports a town that has lost the beginning of its history: the first message names
-// an earlier one, which no limit has discarded, since the history is shorter than the least full
-// history. Histories that begin within a restored backup do not count. n is how many messages NATS
+// an earlier one, but no limit has discarded messages, since the history is shorter than any full
+// one. Histories that begin within a restored backup do not count. n is how many messages NATS
 // counts.
 //
 // It also notes a town with a message that NATS cannot read from its files: NATS counts more
@@ -241,8 +241,8 @@ func (c *worldCheck) mendable(d DamagedTown) bool {
 	return d.good != nil && (c.options.MendTowns || !d.LosesCommit)
 }
 
-// mendTowns puts back the towns that the options allow, and returns them. The history stays
-// unchanged: the log denies removals.
+// mendTowns puts back the towns that the options allow, and returns them. Earlier messages stay:
+// the log denies removals.
 func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err error) {
 	for _, d := range c.report.Damaged {
 		if !c.mendable(d) {

@@ -2,25 +2,25 @@
 //
 // # The proof
 //
-// A world is its commit log: all else derives from it. Run reads the log once and steps it again.
-// Each record must be, byte for byte, the one that machine.Step makes of the town before it, the
-// run's end before it, and the record's own input. Records of a waiting run are stepped once its
-// handoff is known. A record that puts a town back must hold the town's last readable record. Run
-// also checks
+// A world is its commit log: all else derives from it. Run reads the log once and steps each record
+// again. machine.Step gets the town and the run's end before the record, and the record's input. It
+// must make the same record, byte for byte. Records of a waiting run are stepped when its handoff
+// is known. A record that puts a town back must hold the town's last readable record. Run also
+// checks
 //
 //   - each message by itself: its subject, its headers, the state with its hash, the result;
 //   - each message against earlier ones: the guard, the places and ids of events, and that no town
 //     accepts a key twice.
 //
 // Two kinds of records are not stepped; only their events are checked: a record whose prior record
-// the log no longer keeps, and events that others appended.
+// the log no longer keeps, and events of other producers.
 //
 // # Its limits
 //
 //   - The oldest messages of a town or a run, and their keys, are discarded or expire.
 //   - A town whose last commits are gone, with nothing behind them, looks like a town at an earlier
 //     state. The loss of a refused run or of events between commits leaves no trace either.
-//   - A lost beginning of the log shows only in a town that should have more: its oldest record
+//   - A lost beginning of the log shows only in a town whose history is not full: its oldest record
 //     names an earlier one, though only full histories discard records. Within a restored backup
 //     this proves nothing, since full histories grew while they were copied.
 //   - A state that a game reported may be the wrong outcome of its command.

@@ -39,8 +39,8 @@ type Options struct {
 
 // Run checks a world, and with Options.Repair puts towns back and checks again: see the package
 // comment. Servers may be running meanwhile: Run checks the messages that the log has at the start.
-// If NATS denies the user a request, it does not answer, but informs the connection. The caller
-// should then end ctx with that error as its cause: else Run waits for an answer.
+// If NATS denies the user a request, NATS sends no answer, but reports an error to the connection.
+// The caller should then end ctx with that error as its cause: else Run waits for an answer.
 //
 // The report has the findings. The error is commitlog.ErrNoWorld or ErrFormat,
 // commitlog.ErrLogUnavailable if the check or the repair was not finished, or the error of an
@@ -84,7 +84,7 @@ type worldCheck struct {
 	log   *commitlog.Log
 	ahead time.Duration // how far the NATS server's clock is ahead of this machine's
 	seen  *LogCheck
-	// damaged are the towns that no engine can load so far, by their subject.
+	// damaged are the towns that no engine can load at this point of the log, by their subject.
 	damaged map[string]*DamagedTown
 }
 
@@ -98,7 +98,6 @@ func (c *worldCheck) find(findings ...Finding) {
 // now is the time by the clock of the NATS server.
 func (c *worldCheck) now() time.Time { return time.Now().Add(c.ahead) }
 
-// check reads the log and fills the report.
 func (c *worldCheck) check(ctx context.Context) (err error) {
 	if c.log, err = commitlog.OpenReader(ctx, c.js, c.world); err != nil {
 		return err

@@ -87,8 +87,9 @@ func (h *history) exists() bool {
 type message struct {
 	*jetstream.RawStreamMsg
 	findings []Finding
-	// doubts are about how the message follows the one at before. They count only if the log still
-	// keeps that one: NATS discards a full history's oldest messages while fsck reads.
+	// doubts are findings from a comparison with the message at sequence before. They count only if
+	// the log still keeps that message: NATS discards a full history's oldest messages while fsck
+	// reads.
 	doubts []Finding
 	before uint64
 
@@ -119,15 +120,15 @@ func (v *message) want(what string, want, got any) {
 	}
 }
 
-// follows reports a value that does not follow from the message at before.
+// follows reports a value that does not follow from the message at sequence before.
 func (v *message) follows(what string, want, got any) {
 	if want != got {
 		v.doubts = append(v.doubts, v.finding(what, want, got))
 	}
 }
 
-// damaged reports whether the message, the last one that was checked, is on a town's subject, and no
-// engine can load it.
+// damaged reports whether the message is on a town's subject and no engine can load it. The message
+// must be the last one that was checked.
 func (v *message) damaged() bool { return v.history.ofTown && v.history.town() == nil }
 
 // Check checks the next message of the log, and returns the findings about it. The error is the
@@ -172,8 +173,8 @@ func (l *LogCheck) check(m *jetstream.RawStreamMsg) (*message, error) {
 	return v, l.settle(v)
 }
 
-// settle adds the doubts to the findings if the log still keeps the message at before, or if no
-// message is there.
+// settle adds the doubts to the findings if before is 0, or if the log still keeps the message at
+// that sequence.
 func (l *LogCheck) settle(v *message) error {
 	if len(v.doubts) == 0 {
 		return nil
@@ -227,7 +228,7 @@ func (l *LogCheck) readTown(v *message) error {
 	return err
 }
 
-// townBefore returns the history of a town so far, an empty one of a town that has none.
+// townBefore returns the history of a town so far; an empty one if the town has none.
 func (l *LogCheck) townBefore(townID string) *history {
 	if h := l.histories[wire.LogSubject(l.world, wire.TownToken(townID))]; h != nil {
 		return h
@@ -379,7 +380,7 @@ func (v *message) checkAppended(run *runState) {
 		ofOthers := e.StepID != "" && !slices.Contains(machine.Steps(), e.StepID)
 		if e.EventType.Spec().OfEngine || ofEngine && !ofOthers {
 			v.want("others appended an event that only the engine emits", "", eventText(events, i))
-			run.lost = true // the engine emits no event that others have appended before it
+			run.lost = true // the engine does not emit an event that the run already has
 		}
 	}
 	run.extend(v)

@@ -19,7 +19,7 @@ type Report struct {
 	Findings     []Finding `json:"findings"`
 	// Damaged are the towns that answer TOWN_DAMAGED, with their remedies.
 	Damaged []DamagedTown `json:"damaged,omitempty"`
-	// Notes are facts that the check cannot judge, and tasks of the operator though nothing is
+	// Notes are facts that the check cannot judge, and tasks for the operator although nothing is
 	// wrong now.
 	Notes []string `json:"notes,omitempty"`
 	// Repair has the changes of a repair; nil if none was requested or necessary.
@@ -34,20 +34,20 @@ type Counts struct {
 	Removals int64 `json:"removals"`
 	Accepted int64 `json:"accepted"`
 	Refused  int64 `json:"refused"`
-	// Pending counts the handoffs that were given to a game, Attempts the further attempts to apply
-	// them. Concluded handoffs are also among Accepted.
+	// Pending counts the handoffs that were given to a game; Attempts counts the further attempts
+	// to apply them. Concluded handoffs are also among Accepted.
 	Pending  int64 `json:"pending"`
 	Attempts int64 `json:"attempts"`
-	// Controls counts the pauses and resumptions, Signals the other signals: decisions,
+	// Controls counts the pauses and resumptions; Signals counts the other signals: decisions,
 	// cancellations and refused signals.
 	Controls int64 `json:"controls"`
 	Signals  int64 `json:"signals"`
-	// RunRecords counts records with events that the engine emitted between its commits, Appended
-	// those with events that others appended.
+	// RunRecords counts records with events that the engine emitted between its commits; Appended
+	// counts records with events of other producers.
 	RunRecords int64 `json:"runRecords"`
 	Appended   int64 `json:"appended"`
-	// Mends counts the records that put a damaged town back, PutAside the damaged messages that
-	// they put aside, if NATS delivers them.
+	// Mends counts the records that put a damaged town back. PutAside counts the damaged messages
+	// that these records put aside and that NATS delivers.
 	Mends    int64 `json:"mends"`
 	PutAside int64 `json:"putAside"`
 }

@@ -30,7 +30,7 @@ type replay struct {
 	settings machine.Settings
 }
 
-// replay returns the step of a town that should have made the message's record, without its event.
+// replay returns the step that should have made the message's record, still without an event.
 func (v *message) replay(townID string, before machine.Town) *replay {
 	r := &replay{message: v, before: before,
 		in: machine.Input{TownID: townID, At: endOf(v.rec.Run)}}
@@ -89,8 +89,8 @@ func (r *replay) try(events ...machine.Event) {
 	r.compare(closest, failed)
 }
 
-// compare reports a difference between the message's record and the one that its input makes; nil
-// with an error if it makes none.
+// compare reports a difference between the message's record and made, the record that its input
+// makes. If the input makes none, made is nil, and err has the reason.
 func (v *message) compare(made []byte, err error) {
 	if made == nil && err != nil {
 		v.follows("the town could not take the input of the record", "", err.Error())
@@ -153,7 +153,7 @@ func eventsInHand(rec *commitlog.Record, p *apply.Pending) []machine.Event {
 	}
 }
 
-// cancellationOf reads why a run was cancelled from its last event.
+// cancellationOf reads from a run's last event why the run was cancelled.
 func cancellationOf(run *runevents.Run) (why machine.Cancellation) {
 	if last := lastOf(run); last != nil {
 		_ = json.Unmarshal(last.Payload, &why) // the step finds a difference

@@ -28,7 +28,7 @@ var (
 //
 // A task that cannot go on yet is held. It keeps its place, and the tasks behind it have their
 // turns, since some need not wait for it. When all waiting tasks are held, the town is parked: it
-// takes no worker until Unpark, or for ParkLimit. Then each task has another turn.
+// takes no worker until Unpark is called or ParkLimit has passed. Then each task has another turn.
 //
 // A Queue is safe for concurrent use.
 type Queue struct {
@@ -48,7 +48,7 @@ type Queue struct {
 type Config struct {
 	// Workers bounds the towns that are worked on at once.
 	Workers int
-	// PerTown bounds the tasks that wait for one town, Total all unfinished tasks.
+	// PerTown bounds the tasks that wait for one town; Total bounds all unfinished tasks.
 	PerTown, Total int
 	// Logger gets the panics of tasks.
 	Logger *slog.Logger
@@ -58,8 +58,8 @@ type Config struct {
 type Task interface {
 	// Run works on the task in its turn.
 	Run(ctx context.Context, t Turn) Result
-	// End ends a task that Run does not finish. The reason is ErrPanicked if Run panicked, and
-	// ErrStopping if the task is held while the queue is closing.
+	// End ends a task that Run does not finish. why is ErrPanicked if Run panicked, and ErrStopping
+	// if the task is held while the queue is closing.
 	End(ctx context.Context, why error)
 }
 
@@ -90,12 +90,12 @@ type townQueue struct {
 	tasks []task
 	held  int  // how many of tasks, from the first, are held
 	busy  bool // in ready, with a worker, or parked
-	// serving reports that tasks behind the running one count as queued: the running task has more
-	// to do than to answer.
+	// serving reports that a task that is submitted now counts as queued: the running task has more
+	// to do than to answer its caller.
 	serving bool
 	// parked ends the town's parking when it fires; nil while the town is not parked.
 	parked *time.Timer
-	// woken reports that the town was unparked since its first task began its turn.
+	// woken reports that Unpark was called since the town's first task began its turn.
 	woken bool
 }
 
@@ -124,13 +124,13 @@ func New(ctx context.Context, config Config) *Queue {
 	return q
 }
 
-// Submit queues a function, which is never held, for the town. Its errors are SubmitTask's.
+// Submit queues a function for the town. The function is never held. Errors are as of SubmitTask.
 func (q *Queue) Submit(townID string, f func(ctx context.Context)) error {
 	return q.SubmitTask(townID, run(f))
 }
 
-// SubmitTask queues a task for the town. It returns ErrOverloaded at a bound, and ErrStopping after
-// Drain.
+// SubmitTask queues a task for the town. It returns ErrOverloaded if a bound is reached, and
+// ErrStopping after Drain was called.
 func (q *Queue) SubmitTask(townID string, next Task) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -149,7 +149,7 @@ func (q *Queue) SubmitTask(townID string, next Task) error {
 }
 
 // SubmitFirst puts f, which finishes an earlier task, before all waiting tasks of the town, and
-// unparks the town. No bound refuses it; after Drain it returns ErrStopping.
+// unparks the town. No bound refuses f. After Drain was called, SubmitFirst returns ErrStopping.
 func (q *Queue) SubmitFirst(townID string, f func(ctx context.Context)) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -168,8 +168,8 @@ func (q *Queue) SubmitFirst(townID string, f func(ctx context.Context)) error {
 }
 
 // Answering marks that the running task of a town only has to answer its caller. The caller's next
-// task then does not count as queued, unless others are before it. Whether the caller submits that
-// task before the end of the turn depends on the machine's load.
+// task then does not count as queued, unless others are before it. Without Answering, the machine's
+// load would decide whether that task counts as queued.
 func (q *Queue) Answering(townID string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -206,7 +206,8 @@ func (q *Queue) Waiting(townID string) int {
 	return 0
 }
 
-// town returns the queue of a town. For it and for the functions below, the caller holds the lock.
+// town returns the queue of a town. The callers of town, keepsWaiting, take, enqueue, unpark, next
+// and goOn hold the lock.
 func (q *Queue) town(townID string) *townQueue {
 	t := q.towns[townID]
 	if t == nil {
@@ -221,7 +222,7 @@ func (t *townQueue) keepsWaiting() bool {
 	return t.serving || len(t.tasks) > 0 || len(t.first) > 0
 }
 
-// take puts a town that has no worker in line for a worker.
+// take puts a town in line for a worker, unless the town is busy.
 func (q *Queue) take(t *townQueue) {
 	if !t.busy {
 		t.busy = true
@@ -317,7 +318,7 @@ func (q *Queue) goOn(t *townQueue) {
 	}
 }
 
-// turn runs a task. It ends the task if that panics, or is held while the queue is closing.
+// turn runs a task. If the task panics, or is held while the queue is closing, turn ends it.
 func (q *Queue) turn(
 	ctx context.Context, townID string, t task, turn Turn, closing bool,
 ) (result Result) {
@@ -344,7 +345,8 @@ func (q *Queue) panics(townID string, f func()) (panicked bool) {
 	return false
 }
 
-// Drain refuses new tasks and returns when all are finished, or with ctx's error.
+// Drain refuses new tasks, and returns when all are finished. If ctx ends first, it returns ctx's
+// error.
 func (q *Queue) Drain(ctx context.Context) error {
 	q.mu.Lock()
 	q.closed = true

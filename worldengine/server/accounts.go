@@ -70,8 +70,8 @@ func (a *accounts) configure(options *natsserver.Options) (err error) {
 	}
 	options.MaxConn += ownConnections
 	if a.config.Access == nil {
-		// With it, NATS announces to clients that they need no credentials. Check still decides who
-		// signs in.
+		// With NoAuthUser, NATS announces to clients that they need no credentials. Check still
+		// decides who signs in.
 		options.NoAuthUser = anonymous
 		options.Users = []*natsserver.User{{Username: anonymous}}
 	}
@@ -163,7 +163,7 @@ func (a *accounts) clientsOf(ns *natsserver.Server) (*natsserver.Account, error)
 
 // permissionsOfAnybody are the permissions of clients without credentials; nil, for all rights, if
 // the server is open. Such clients may not publish on the engine's subjects, since readers would
-// take the message for the engine's. They may do everything else.
+// take such a message for the engine's. They may do everything else.
 func (a *accounts) permissionsOfAnybody() *natsserver.Permissions {
 	if !a.config.twoAccounts() {
 		return nil

@@ -57,7 +57,6 @@ func (e *embedded) clients(directory *access.Directory) ([]messages.Client, erro
 	return list[:min(len(list), mostClients)], nil
 }
 
-// count adds a connection to its client.
 func (e *embedded) count(client *messages.Client, c *natsserver.ConnInfo) {
 	seen := func(at time.Time) {
 		client.LastSeen = max(client.LastSeen, runevents.Timestamp(at))

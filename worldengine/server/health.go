@@ -21,8 +21,8 @@ var (
 )
 
 // Ready returns why the server is not ready to take requests; nil if it is. A ready server serves
-// and is not stopping, has room to store, and has built the index. Its log has lost no known
-// record, and has answered within 15 s.
+// and is not stopping, has room to store, and has built the index. Its log is not known to have
+// lost a record, and has answered within 15 s.
 func (s *Server) Ready() error {
 	t := s.serving.Load()
 	if t == nil {
@@ -46,7 +46,6 @@ func (s *Server) Ready() error {
 // livez answers that the process is there. It asks nothing of NATS.
 func livez(w http.ResponseWriter, _ *http.Request) { answerHealth(w, nil) }
 
-// readyz answers whether the server is ready.
 func (s *Server) readyz(w http.ResponseWriter, _ *http.Request) { answerHealth(w, s.Ready()) }
 
 func answerHealth(w http.ResponseWriter, err error) {

@@ -69,8 +69,8 @@ func readKey(file string) (nkeys.KeyPair, error) {
 	return pair, nil
 }
 
-// write writes the seed and the server's address into the file, so that handoffctl signs nothing for
-// another program that listens elsewhere.
+// write writes the seed and the server's address into the file, so that handoffctl signs nothing
+// for a program at another address.
 func (k *operatorKey) write(address string) error {
 	seed, err := k.Seed()
 	if err == nil {

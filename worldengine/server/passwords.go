@@ -23,7 +23,7 @@ const (
 	freeOfAddress = 20
 	firstPause    = time.Second
 	longestPause  = time.Minute
-	// forgetAfter is how long after its last wrong password an address, or a name, counts as new.
+	// An address or a name counts as new when forgetAfter has passed since its last wrong password.
 	forgetAfter = 10 * time.Minute
 	// mostFailing bounds the addresses and names that are remembered.
 	mostFailing = 10_000

@@ -43,7 +43,6 @@ func (p *perAddress) full(remote net.Addr) bool {
 	return true
 }
 
-// add counts a connection that has signed in.
 func (p *perAddress) add(remote net.Addr, id uint64) {
 	if !hasIP(remote) {
 		return

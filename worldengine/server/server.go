@@ -98,8 +98,8 @@ type Config struct {
 	InsecureListen bool             `help:"Without --access, or without its TLS: allow --listen and --http on addresses that other machines reach."`
 	Open           bool             `help:"Without --access: give every client all rights, also to write to the streams and so to the log."`
 	Clients        natsconn.Options `kong:"-"`
-	// Webhook has the format of posts and their URLs. Alerts are posted, and proposals that begin
-	// to wait for approval. The server sets its other members.
+	// Webhook has the format of posts and their URLs. Alerts, and proposals that begin to wait for
+	// approval, are posted. The server sets the other members of Webhook.
 	Webhook webhook.Config `embed:""`
 	// Engine and Service are the settings of the parts. Service.World follows Engine.World.
 	Engine  worldengine.Config `kong:"-"`

@@ -142,7 +142,8 @@ func (s *Server) standBy(ctx context.Context, js jetstream.JetStream) {
 	}
 }
 
-// follow makes the index follow the log until ctx ends. It opens one as soon as there is a log.
+// follow makes the index follow the log until ctx ends. If there is no index, follow opens one as
+// soon as there is a log.
 func (s *Server) follow(ctx context.Context, js jetstream.JetStream) {
 	since := time.Now().UTC()
 	for {
@@ -162,7 +163,7 @@ func (s *Server) follow(ctx context.Context, js jetstream.JetStream) {
 	}
 }
 
-// openIndex opens the index of the log in memory.
+// openIndex opens an index of the log, in memory only.
 func (s *Server) openIndex(ctx context.Context, js jetstream.JetStream) error {
 	log, err := commitlog.OpenReader(ctx, js, s.config.Engine.World)
 	if err != nil {

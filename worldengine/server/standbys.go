@@ -52,7 +52,7 @@ func (s *Server) listStandbys() []messages.Server {
 	return servers
 }
 
-// tellStandby announces since when this server has stood by. The writer lists it.
+// tellStandby announces since when this server has stood by. The writer lists this server.
 func (s *Server) tellStandby(since time.Time) {
 	server := messages.Server{
 		ID: s.config.Service.ID, Name: s.config.Service.Name, Version: s.config.Service.Version,

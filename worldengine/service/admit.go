@@ -38,7 +38,7 @@ func (s *Service) admit(e *endpoint, in *incoming) {
 
 // subject returns the town, run or key whose slots a request takes. It returns nothing if the
 // sender's rights do not cover the town that the request would change. So no client takes the slots
-// of such a town.
+// of a town outside its rights.
 func (s *Service) subject(e *endpoint, in *incoming) []byte {
 	id := peekID(e.about, in.data)
 	if !e.reads && s.config.Access != nil && in.rights.Town(string(id)) != nil {
@@ -157,8 +157,8 @@ type member []byte
 var aboutTown = member(`"townId"`)
 
 // peekID returns the id that a request seems to have in a member, without parsing the request: the
-// text of the first member of that name that is a string, or nothing. The id serves only to refuse
-// a flood about one town before it costs anything.
+// text of the first member of that name that is a string, or nothing. The id only chooses the slots
+// and the lane, so that a flood about one town is refused before parsing.
 //
 // The id is wrong if the request has another member of that name first, spells the name with
 // escapes, or has the member behind the first peekWithin bytes. Such a request counts for another

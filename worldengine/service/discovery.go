@@ -46,7 +46,6 @@ func (e *endpoint) counted() micro.EndpointStats {
 	return e.stats
 }
 
-// discoverable subscribes to the subjects of discovery.
 func (s *Service) discoverable(in *Entrance) error {
 	for verb, body := range map[micro.Verb]func() any{
 		micro.PingVerb: s.ping, micro.InfoVerb: s.info, micro.StatsVerb: s.statistics,

@@ -32,7 +32,7 @@ type endpoint struct {
 	lanes []chan *incoming
 	slots *slots
 	about member // the member by which requests share the slots
-	reads bool   // it only reads, or gives a signal
+	reads bool   // the verb only reads, gives a signal, or acknowledges an alert
 	limit int    // of a request, in bytes
 	// weight is the number of bytes that each byte of a request takes of Config.MaxHeld, since the
 	// text and its parsed tree take memory.
@@ -51,13 +51,13 @@ const (
 	readWeight    = 2
 )
 
-// waitingLists bounds Config.Waiting for the verbs that read a whole world. Most requests of these
-// verbs name no town, so this many may wait together.
+// waitingLists bounds Config.Waiting for the verbs that read a whole world. Their requests that
+// name no town share the bound.
 const waitingLists = 128
 
 // makeEndpoints makes the endpoint of every verb, with its workers. Each file lists the endpoints
 // of its verbs. Dry runs of handoffs have another endpoint than handoffs, with slots of their own,
-// since they bypass the queues of towns.
+// since dry runs bypass the queues of towns.
 func (s *Service) makeEndpoints() {
 	waiting := s.config.Waiting
 	s.dryRuns = s.start(&endpoint{
@@ -123,8 +123,8 @@ func (s *Service) readsBy(verb wire.Verb, do func(*incoming) (any, error)) *endp
 	}, 1, s.config.Readers)
 }
 
-// mostLanes bounds the lanes of a verb whose requests wait in the engine. As many workers parse more
-// handoffs than the engine can judge.
+// mostLanes bounds the lanes of a verb whose requests wait in the engine. This many workers parse
+// more handoffs than the engine can judge.
 const mostLanes = 4
 
 // submits makes the endpoint of a verb whose requests wait in the engine for their town. The

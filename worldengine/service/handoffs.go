@@ -17,7 +17,6 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// handoff parses a handoff, and submits it to the engine.
 func (s *Service) handoff(in *incoming) (any, error) {
 	h, revision, err := s.parseHandoff(in)
 	if err != nil {
@@ -105,7 +104,6 @@ func (s *Service) revisionOf(header nats.Header) (handoff.Revision, error) {
 	return 0, errUnknownRevision
 }
 
-// revisionHeader returns the header that names the revision of an answer.
 func revisionHeader(revision handoff.Revision) nats.Header {
 	return nats.Header{wire.ResultRevisionHeader: {fmt.Sprint(int(revision))}}
 }

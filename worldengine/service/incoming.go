@@ -25,8 +25,7 @@ type incoming struct {
 	data     []byte
 	header   nats.Header
 	rights   access.Rights
-	// refused is the error of a sender without the right to the signal. The handler of the signal
-	// records it.
+	// refused is the error if the sender may not give the signal. The signal's handler records it.
 	refused error
 	// A request that was admitted has a slot and bytes, until release.
 	slots    *slots

@@ -5,7 +5,7 @@
 // error replies.
 //
 // Each verb has workers of its own. Handoffs of different towns are parsed side by side, and those
-// of one town are submitted to the engine in the order of their arrival. The requests that are held
+// of one town are submitted to the engine in the order of their arrival. The unanswered requests
 // are bounded in number and in bytes, and towns share the bounds (docs/overload.md). A request that
 // does not fit is answered with 429 before it is parsed.
 package service
@@ -56,12 +56,12 @@ type Config struct {
 	Version string
 	// MaxHeld bounds the memory of all requests between their arrival and their answer, in bytes.
 	// Each request counts as 1 KB, plus its payload times the weight of its verb
-	// (docs/overload.md). If no other request is held, a request of any size fits; 64 MiB.
+	// (docs/overload.md). If no other request is held, a request of any size fits. Default: 64 MiB.
 	MaxHeld int64
 	// Readers is the number of workers of each reading verb; 16.
 	Readers int
-	// Waiting is the number of requests of each reading verb that may wait about one town, run or
-	// key, or about none. Twice as many may wait in all; 4,096.
+	// Waiting bounds the waiting requests of each reading verb about one town, run or key, or about
+	// none. Twice as many may wait in all. Default: 4,096.
 	Waiting int
 	// OperatorKey is the name of a file with the NKey seed of the local operator, which discovery
 	// returns; empty if there is none.
@@ -106,7 +106,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// observe counts an answer. An answer of discovery is left out.
+// observe counts an answer, unless discovery gives it.
 func (s *Service) observe(in *incoming, code wire.Code) {
 	if in.endpoint == nil {
 		return
@@ -190,8 +190,8 @@ func (s *Service) stats() *messages.ServerStats {
 }
 
 // Stop stops taking requests. It returns when every request that was taken is answered, or is with
-// the engine, whose Close then finishes it. When ctx ends, the reads end too, and requests that are
-// still arriving are dropped.
+// the engine, whose Close then finishes it. When ctx ends, Stop ends the reads, and drops requests
+// that are still arriving.
 func (s *Service) Stop(ctx context.Context) (err error) {
 	for i := range s.entrances {
 		err = errors.Join(err, s.entrances[i].close(ctx))

@@ -113,7 +113,7 @@ func (s *Service) approvalDecide(
 	return outcome, nil
 }
 
-// submitApproved executes the approved handoff, and puts its result into outcome, or the reason that
+// submitApproved executes the approved handoff, and puts its result into outcome, or the reason why
 // there is none.
 func (s *Service) submitApproved(entry *approval.Asked, outcome *messages.Decided) {
 	ctx, cancel := context.WithTimeout(s.ctx, submitWait)

@@ -7,9 +7,9 @@ import "sync"
 // busy towns together always leave some slots for the others. A town without a slot gets one as
 // long as any is free, and a town with slots never takes the last one.
 //
-// A request has a slot from its arrival to its answer (docs/overload.md). A "town" is the key of
-// sharing; the service also shares by run, by idempotency key and by user. slots is safe for
-// concurrent use.
+// A request has a slot from its arrival to its answer (docs/overload.md). Here a "town" is any key
+// by which slots are shared: a town, run, idempotency key or user. slots is safe for concurrent
+// use.
 type slots struct {
 	perTown, total int
 
@@ -18,7 +18,7 @@ type slots struct {
 	towns map[string]int // slots by town, never 0
 }
 
-// refusal is why a request was answered with 429; its zero value means that it was not.
+// refusal is the reason to answer a request with 429; its zero value means that there is none.
 type refusal int
 
 const (
@@ -37,9 +37,9 @@ func newSlots(perTown, total int) *slots {
 	return &slots{perTown: perTown, total: total, towns: map[string]int{}}
 }
 
-// take takes a slot for a town with the name id. If the refusal is granted, the caller has to call
-// release later, with the returned name. take also returns the load by which it decided. It does
-// not keep id, and a refusal allocates nothing.
+// take takes a slot for a town with the name id. If why is granted, the caller has to call release
+// later, with the returned name. take also returns the load by which it decided. It does not keep
+// id, and a refusal allocates nothing.
 func (s *slots) take(id []byte) (town string, now load, why refusal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,6 @@ func (s *slots) take(id []byte) (town string, now load, why refusal) {
 	return town, now, granted
 }
 
-// release gives back a slot of a town.
 func (s *slots) release(town string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,7 +66,6 @@ func (s *slots) release(town string) {
 	}
 }
 
-// load returns the present load.
 func (s *slots) load(town string) load {
 	s.mu.Lock()
 	defer s.mu.Unlock()

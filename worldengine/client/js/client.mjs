@@ -241,9 +241,9 @@ export class Client {
    * 503, the next attempt is a duplicate. Then `send` returns the first result.
    *
    * It throws a ReplyError or an UnavailableError. If the town is paused until the call ends, the code is TOWN_PAUSED
-   * or WORLD_PAUSED; a call that ends before the server's --pause-wait gets TIMEOUT. If the town's game is absent
-   * until then, the code is PLUGIN_ABSENT; or if the handoff is accepted and its command waits for the game,
-   * EXECUTION_IN_PROGRESS with the runId.
+   * or WORLD_PAUSED; a call that ends before the server's --pause-wait gets TIMEOUT. If the town's game is absent until
+   * then, the code is PLUGIN_ABSENT. If the handoff is accepted and its command waits for the game, the code is
+   * EXECUTION_IN_PROGRESS, and the error has the runId.
    *
    * If the handoff needs a person's approval, `send` waits `approvalWait` milliseconds for the decision, and sends the
    * handoff again. Without `approvalWait`, or after it, the result is rejected with APPROVAL_REQUIRED.
@@ -256,7 +256,7 @@ export class Client {
 
   /**
    * Returns the result that a handoff would get now. The server stores nothing. `apply` is plugin or rcon if a game
-   * would apply the command; the result is the one that the rules predict then.
+   * would apply the command; in that case the rules predict the result.
    * @param {Handoff} handoff
    * @param {RequestOptions} [options]
    * @returns {Promise<{ result: Result, apply?: string }>}
@@ -377,9 +377,9 @@ export class Client {
   }
 
   /**
-   * Iterates over the proposals that wait in a town, or in all towns, the oldest first: for a person's decision, or
-   * approved for their handoff. With `closed` it iterates over those that wait no longer, the newest first. Operators,
-   * approvers and observers may call it.
+   * Iterates over the proposals of a town, or of all towns, that wait for a person's decision or, if approved, for
+   * their handoff: the oldest first. With `closed` it iterates over those that wait no longer, the newest first.
+   * Operators, approvers and observers may call it.
    * @param {RequestOptions & { townId?: string, closed?: boolean, limit?: number }} [options]
    * @returns {AsyncGenerator<Approval>}
    */

@@ -40,9 +40,9 @@ export class InvalidTransitionError extends Error {
 
 /**
  * Emits the events of one run from another process than the engine, such as a plugin, one at a time. An event gets its
- * eventId before it is sent, so that each retry has the same one. After a restart it gets another: the append
- * authority stores an event once, by its idempotencyKey, and the emitter keeps the eventId that the authority returns
- * (section 2.5.1).
+ * eventId before it is sent, so that each retry has the same one. After a restart of the emitter the event gets another
+ * eventId, but the append authority stores an event once, by its idempotencyKey. The emitter keeps the eventId that the
+ * authority returns (section 2.5.1).
  */
 export class Emitter {
   #client;

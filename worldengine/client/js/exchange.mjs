@@ -33,9 +33,9 @@ const waitsFor = ["PLUGIN_ABSENT", "TOWN_PAUSED", "WORLD_PAUSED"];
  *   | { paused: UnavailableError | null } | { aborted: unknown }} Happening */
 
 /**
- * Repeats a request until any attempt is answered: after 429 and 503 when the server says so, and a
- * random time later; and if no answer comes. `doubt` means that an earlier attempt may have been
- * carried out.
+ * Repeats a request until any attempt is answered: if no answer comes, and after 429 and 503 if the
+ * server says so, a random time later. `doubt` means that an earlier attempt may have been carried
+ * out.
  * @param {Exchange} x
  * @returns {Promise<{ msg: Msg, doubt: boolean }>}
  */
