@@ -83,7 +83,7 @@ func (t Text) About(about About, values ...string) runevents.Alert {
 	}
 }
 
-// Since is About for a condition that began at a time, the value of {since}.
+// Since is About for a condition that began at since, the value of {since}.
 func (t Text) Since(about About, since time.Time, values ...string) runevents.Alert {
 	at := runevents.Timestamp(since)
 	alert := t.About(about, append(values, "{since}", at)...)

@@ -115,7 +115,7 @@ func IsCode(err error, code wire.Code) bool {
 	return errors.As(err, &unavailable) && unavailable.Code == string(code)
 }
 
-// bounded returns ctx with the client's timeout as its deadline, which wait prolongs.
+// bounded returns ctx with the client's timeout plus wait as its deadline.
 func (c *Client) bounded(
 	ctx context.Context, wait time.Duration,
 ) (context.Context, context.CancelFunc) {
