@@ -322,7 +322,7 @@ func TestIndex_ReadsAGapBesideACompaction(t *testing.T) {
 // Only an index of many rows, most of them of forgotten messages, compacts itself.
 func TestIndex_CompactsItselfWhenMostIsForgotten(t *testing.T) {
 	t.Parallel()
-	l := &memoryLog{}
+	l := &memoryLog{kept: compactRows}
 	ix := open(t, l, "")
 	for i := range compactRows + 1 {
 		ix.Put(uint64(i)+1, wire.LogSubject("w", "t"), executed(fmt.Sprint(i), fmt.Sprint(i), 1))
@@ -331,13 +331,37 @@ func TestIndex_CompactsItselfWhenMostIsForgotten(t *testing.T) {
 		seq, _ := ix.Accepted("t", fmt.Sprint(i))
 		require.EqualValues(t, i+1, seq)
 	}
-	l.end, l.kept = compactRows+1, compactRows
 	require.NoError(t, ix.compact(t.Context()))
 	require.Equal(t, compactRows+1, ix.Rows())
-	l.kept = 2
-	require.NoError(t, ix.compact(t.Context()))
-	require.Zero(t, ix.Rows())
+	l.mu.Lock()
+	l.end, l.kept = compactRows+1, 2
+	l.mu.Unlock()
+	require.Eventually(t, func() bool { return ix.Rows() == 0 }, 10*time.Second, time.Millisecond)
 	require.EqualValues(t, compactRows+1, ix.Position())
+	require.NoError(t, ix.Close())
+}
+
+// New rows get into the file also while a compaction reads the log.
+func TestIndex_WritesBesideACompaction(t *testing.T) {
+	t.Parallel()
+	l, dir, compacts := &memoryLog{kept: compactRows}, t.TempDir(), make(chan struct{})
+	ix := open(t, &watchedLog{l, func(ctx context.Context, _ uint64, _ visit) error {
+		close(compacts)
+		<-ctx.Done()
+		return ctx.Err()
+	}}, dir)
+	for i := range compactRows + 1 {
+		ix.Put(uint64(i)+1, wire.LogSubject("w", "t"), executed(fmt.Sprint(i), fmt.Sprint(i), 1))
+	}
+	l.mu.Lock()
+	l.end, l.kept = compactRows+1, 2
+	l.mu.Unlock()
+	<-compacts
+	ix.Put(compactRows+2, wire.LogSubject("w", "t"), executed("new", "new", 1))
+	require.Eventually(t, func() bool {
+		s, _, err := newFile(dir, "w").read()
+		return err == nil && s.position == compactRows+2
+	}, 10*time.Second, 10*time.Millisecond)
 	require.NoError(t, ix.Close())
 }
 

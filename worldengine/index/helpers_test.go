@@ -41,7 +41,11 @@ func (l *memoryLog) End(context.Context) (uint64, error) {
 	return l.end, l.down
 }
 
-func (l *memoryLog) Messages(context.Context) (uint64, error) { return l.kept, l.down }
+func (l *memoryLog) Messages(context.Context) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.kept, l.down
+}
 
 func (l *memoryLog) EachAfter(_ context.Context, seq uint64, v visit) error {
 	l.mu.Lock()

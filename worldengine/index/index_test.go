@@ -15,7 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	comparePause = time.Millisecond
+	comparePause, tidyEvery = time.Millisecond, 100*time.Millisecond
 	natstest.Main(m, 12)
 }
 

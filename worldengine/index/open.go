@@ -42,6 +42,7 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 	ix.closed = ctx.Done()
 	ix.done.Go(func() { ix.follow(ctx) })
 	ix.done.Go(func() { ix.keep(ctx) })
+	ix.done.Go(func() { ix.tidy(ctx) })
 	return ix, nil
 }
 
@@ -165,10 +166,11 @@ func (s *state) has(e *entry) bool {
 
 // Pauses of the index's goroutines.
 const (
-	flushEvery   = 100 * time.Millisecond
-	lookEvery    = time.Second
-	compactEvery = time.Minute
+	flushEvery = 100 * time.Millisecond
+	lookEvery  = time.Second
 )
+
+var tidyEvery = time.Minute // tests shorten it
 
 // follow reads the rest of the log, and then, once a second, each gap that nobody waits for. It ends
 // when ctx does.
@@ -197,11 +199,9 @@ func (ix *Index) unread() bool {
 	return ix.total > 0 || len(ix.ahead) > 0
 }
 
-// keep writes new rows to the file, ten times a second. Once a minute it drops forgotten rows and
-// writes the samples. It goes on after errors, until ctx ends.
+// keep writes new rows to the file, ten times a second. It goes on after errors, until ctx ends.
 func (ix *Index) keep(ctx context.Context) {
-	pause := flushEvery
-	for compacted := time.Now(); backoff.Sleep(ctx, pause) == nil; {
+	for pause := flushEvery; backoff.Sleep(ctx, pause) == nil; {
 		err := ix.flush()
 		if err != nil && pause == flushEvery { // the first of several failures
 			ix.config.Logger.Warn("the file of the index cannot be written; it is tried each second",
@@ -210,10 +210,13 @@ func (ix *Index) keep(ctx context.Context) {
 		if pause = flushEvery; err != nil { // the whole file may be written anew, to a full disk
 			pause = lookEvery
 		}
-		if time.Since(compacted) < compactEvery {
-			continue
-		}
-		compacted = time.Now()
+	}
+}
+
+// tidy drops forgotten rows and writes the samples, once a minute until ctx ends. It is not a part
+// of keep, since fsck expects new rows in the file also while a large log is read again.
+func (ix *Index) tidy(ctx context.Context) {
+	for backoff.Sleep(ctx, tidyEvery) == nil {
 		if err := ix.compact(ctx); err != nil && ctx.Err() == nil {
 			ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
 		}
