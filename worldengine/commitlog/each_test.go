@@ -65,7 +65,7 @@ func TestEach_Canceled(t *testing.T) {
 	})
 	require.ErrorIs(t, err, ErrLogUnavailable)
 	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, fetchMessages, read)
+	require.LessOrEqual(t, read, fetchMessages)
 }
 
 // laggingReplica is a stream whose next consumers count on all messages, and deliver only the first

@@ -361,7 +361,7 @@ func TestIndex_WritesBesideACompaction(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s, _, err := newFile(dir, "w").read()
 		return err == nil && s.position == compactRows+2
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	require.NoError(t, ix.Close())
 }
 
