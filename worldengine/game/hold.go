@@ -25,7 +25,9 @@ func (w *Worker) Tend(ctx context.Context, token string) {
 	current, err := w.steps.Log.LoadToken(bounded, token)
 	if err == nil && current.Pending != nil {
 		townID := current.State.Snapshot.TownID
-		err = w.config.Queue.SubmitFirst(townID, func(ctx context.Context) {
+		err = w.config.Queue.SubmitUpkeep(townID, func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
+			defer cancel()
 			if current := w.Hold(ctx, townID, current.Pending); current.Pending != nil {
 				report(w.Ensure(townID, current, nil))
 				w.checkDrain(townID, current)

@@ -3,10 +3,12 @@ package game_test
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -16,6 +18,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
 
@@ -63,10 +66,9 @@ func TestWorker_Unreached(t *testing.T) {
 				w.ensure()
 			}
 			require.Equal(t, row.reason, w.concluded().ReasonCode)
+			w.halt() // the alert follows the result
 			doubt := row.reason == apply.ReasonPluginTimeout
-			require.Eventually(t, func() bool { // the alert follows the result
-				return doubt == slices.Contains(w.codes(), runevents.ApplyInDoubt)
-			}, 60*time.Second, time.Millisecond)
+			require.Equal(t, doubt, slices.Contains(w.codes(), runevents.ApplyInDoubt))
 		})
 	}
 }
@@ -195,6 +197,31 @@ func TestWorker_SilentPlugin(t *testing.T) {
 	require.Eventually(t, func() bool { return !refused() }, 30*time.Second, time.Millisecond)
 }
 
+// slow is a store that reads no run's records before its release.
+type slow struct {
+	commitlog.Store
+	first          sync.Once
+	reads, release chan struct{}
+}
+
+func (s *slow) Next(
+	ctx context.Context, subject string, from uint64,
+) (*jetstream.RawStreamMsg, error) {
+	s.first.Do(func() { close(s.reads) })
+	<-s.release
+	return s.Store.Next(ctx, subject, from)
+}
+
+// turns is a task that keeps its turn.
+type turns chan queue.Turn
+
+func (t turns) Run(_ context.Context, turn queue.Turn) queue.Result {
+	t <- turn
+	return queue.Done
+}
+
+func (turns) End(context.Context, error) {}
+
 // A pause that another server commits reaches the run of a command, and so does its end; also a
 // pause of the world that comes while the command is committed, so before its application begins.
 func TestWorker_Tend(t *testing.T) {
@@ -234,6 +261,18 @@ func TestWorker_Tend(t *testing.T) {
 				true: runevents.RunIsPaused, false: runevents.RunRunning}[paused != nil])
 		}
 		require.Contains(t, w.codes(), runevents.PauseDrainTimeout)
+	})
+	t.Run("makes no handoff queued", func(t *testing.T) {
+		t.Parallel()
+		w := work(t, nil)
+		store := &slow{Store: w.log.Store, reads: make(chan struct{}), release: make(chan struct{})}
+		w.log.Store = store
+		w.Tend(t.Context(), "town-threatened")
+		<-store.reads
+		behind := make(turns, 1)
+		require.NoError(t, w.config.Queue.SubmitTask("town-threatened", behind))
+		close(store.release)
+		require.False(t, (<-behind).Queued, "RunQueued depends on the handoffs of a town alone")
 	})
 	t.Run("of the world, before", func(t *testing.T) {
 		t.Parallel()

@@ -65,7 +65,7 @@ type Task interface {
 
 // Turn describes the turn of a task.
 type Turn struct {
-	// Queued: the task had to wait for another task of its town.
+	// Queued: the task had to wait for another task of its town that was not upkeep.
 	Queued bool
 	// Behind is the first held task before this one, nil if there is none.
 	Behind Task
@@ -86,12 +86,12 @@ const ParkLimit = 250 * time.Millisecond
 // townQueue has the tasks of a town, without the running one.
 type townQueue struct {
 	town  string
-	first []task // of SubmitFirst: they run before the others
+	first []task // of SubmitFirst and SubmitUpkeep: they run before the others
 	tasks []task
 	held  int  // how many of tasks, from the first, are held
 	busy  bool // in ready, with a worker, or parked
-	// serving reports that a task that is submitted now counts as queued: the running task has more
-	// to do than to answer its caller.
+	// serving reports that a task that is submitted now counts as queued: the running task is no
+	// upkeep, and has more to do than to answer its caller.
 	serving bool
 	// parked ends the town's parking when it fires; nil while the town is not parked.
 	parked *time.Timer
@@ -102,6 +102,7 @@ type townQueue struct {
 type task struct {
 	Task
 	queued bool
+	upkeep bool // of SubmitUpkeep
 }
 
 // run is a Task that is never held.
@@ -151,6 +152,16 @@ func (q *Queue) SubmitTask(townID string, next Task) error {
 // SubmitFirst puts f, which finishes an earlier task, before all waiting tasks of the town, and
 // unparks the town. No bound refuses f. After Drain was called, SubmitFirst returns ErrStopping.
 func (q *Queue) SubmitFirst(townID string, f func(ctx context.Context)) error {
+	return q.submitFirst(townID, task{Task: run(f)})
+}
+
+// SubmitUpkeep is SubmitFirst for work that the engine does at its own times. A task that waits only
+// for such work does not count as queued.
+func (q *Queue) SubmitUpkeep(townID string, f func(ctx context.Context)) error {
+	return q.submitFirst(townID, task{Task: run(f), upkeep: true})
+}
+
+func (q *Queue) submitFirst(townID string, next task) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -158,10 +169,10 @@ func (q *Queue) SubmitFirst(townID string, f func(ctx context.Context)) error {
 	}
 	q.tasks++
 	t := q.town(townID)
-	for i := range t.tasks { // they wait for f now
-		t.tasks[i].queued = true
+	for i := range t.tasks { // they wait for next now
+		t.tasks[i].queued = t.tasks[i].queued || !next.upkeep
 	}
-	t.first = slices.Insert(t.first, 0, task{Task: run(f)})
+	t.first = slices.Insert(t.first, 0, next)
 	q.take(t)
 	q.unpark(t)
 	return nil
@@ -217,9 +228,11 @@ func (q *Queue) town(townID string) *townQueue {
 	return t
 }
 
-// keepsWaiting reports whether a task that is submitted now waits for another task of the town.
+// keepsWaiting reports whether a task that is submitted now waits for another task of the town that
+// is not upkeep.
 func (t *townQueue) keepsWaiting() bool {
-	return t.serving || len(t.tasks) > 0 || len(t.first) > 0
+	return t.serving || len(t.tasks) > 0 ||
+		slices.ContainsFunc(t.first, func(other task) bool { return !other.upkeep })
 }
 
 // take puts a town in line for a worker, unless the town is busy.
@@ -286,7 +299,7 @@ func (t *townQueue) next() (next task, turn Turn) {
 	default:
 		next, t.tasks, t.woken = t.tasks[0], t.tasks[1:], false
 	}
-	turn.Queued, t.serving = next.queued, true
+	turn.Queued, t.serving = next.queued, !next.upkeep
 	return next, turn
 }
 

@@ -38,7 +38,7 @@ var rewrite = flag.Bool("rewrite", false, "write testdata/queue.txt anew")
 // TestQueue_Scenarios plays testdata/queue.txt. A line that begins with "> " is an input:
 //
 //	> queue WORKERS PER-TOWN TOTAL
-//	> submit|first TOWN TASK: TASK is submitted by SubmitTask or SubmitFirst
+//	> submit|first|upkeep TOWN TASK: TASK is submitted by SubmitTask, SubmitFirst or SubmitUpkeep
 //	> done|hold TASK: its turn ends so
 //	> answering TOWN
 //	> unpark TOWN|all
@@ -131,13 +131,17 @@ func (s *scenario) play(words []string) {
 		var workers, perTown, total int
 		_, err = fmt.Sscan(strings.Join(words[1:], " "), &workers, &perTown, &total)
 		s.queue = newQueue(s.t.Context(), workers, perTown, total)
-	case "submit", "first":
+	case "submit", "first", "upkeep":
 		task := &acting{s, words[2]}
 		s.tasks[task.name] = make(chan Result)
-		if words[0] == "submit" {
+		once := func(ctx context.Context) { task.Run(ctx, Turn{}) }
+		switch words[0] {
+		case "submit":
 			err = q.SubmitTask(words[1], task)
-		} else {
-			err = q.SubmitFirst(words[1], func(ctx context.Context) { task.Run(ctx, Turn{}) })
+		case "first":
+			err = q.SubmitFirst(words[1], once)
+		case "upkeep":
+			err = q.SubmitUpkeep(words[1], once)
 		}
 		if err != nil {
 			s.say(err.Error())
