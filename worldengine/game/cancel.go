@@ -14,8 +14,8 @@ import (
 	"worldengine/worldengine/machine"
 )
 
-// cancelWait bounds an operator's wait for the fate of the last request; cancelPoll is the pause
-// between two looks.
+// cancelWait bounds an operator's wait for the application of a command, or for the fate of its last
+// request; cancelPoll is the pause between two looks.
 const (
 	cancelWait = 3 * time.Second
 	cancelPoll = 50 * time.Millisecond
@@ -43,19 +43,18 @@ func Refused(s *machine.Signal, refusal *approval.Refusal) error {
 // (docs/adr/0025-cancelling-what-is-being-applied.md).
 func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 	return w.steps.Log.Retry(ctx, func() error {
-		current, err := w.load(ctx, s.TownID, s.RunID)
+		current, a, err := w.find(ctx, s)
 		if err != nil {
 			return err
 		}
 		event := &machine.Cancel{Signal: s, Arrival: apply.MayHaveArrived}
 		p := current.Pending
-		a := w.of(s.TownID, s.RunID)
 		closed := a != nil && p != nil && (a.knows.Load() || p.Rested) && !s.Force
 		switch {
 		case closed:
 			a.close()
 			event.Arrival = arrival(ctx, a)
-		case a == nil && !s.Force: // the application is about to start
+		case a == nil && !s.Force: // the application may start yet
 			event.Arrival = apply.MayArrive
 		case s.Force && p != nil && p.RetryOf == nil:
 			// The alert is stored first: an operator has to look at the game even if this server
@@ -72,7 +71,7 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 		case closed && (lost || out.Refused != nil && err == nil):
 			a.open()
 		case closed && err != nil:
-			go w.reopen(a)
+			w.reopenLater(a)
 		}
 		if err = cmp.Or(err, Refused(s, out.Refused)); err != nil {
 			return err
@@ -83,16 +82,45 @@ func (w *Worker) Cancel(ctx context.Context, s *machine.Signal) error {
 	})
 }
 
+// find loads the town of a cancellation, and returns the application of its run. Without s.Force it
+// waits, at most for cancelWait, while the command is pending and its application is about to start:
+// the command was just committed, or an earlier writer left it.
+func (w *Worker) find(
+	ctx context.Context, s *machine.Signal,
+) (current commitlog.Entry, a *Application, err error) {
+	briefly(ctx, func() bool {
+		current, err = w.load(ctx, s.TownID, s.RunID)
+		a = w.of(s.TownID, s.RunID)
+		return err != nil || current.Pending == nil || a != nil || s.Force
+	})
+	return current, a, err
+}
+
 // arrival returns whether a request of a, which is closed, may have arrived. It waits until that is
 // known, at most for cancelWait.
-func arrival(ctx context.Context, a *Application) apply.Arrival {
+func arrival(ctx context.Context, a *Application) (fate apply.Arrival) {
+	briefly(ctx, func() bool {
+		fate = a.arrival()
+		return fate != apply.MayArrive
+	})
+	return fate
+}
+
+// briefly waits until known returns true, at most for cancelWait.
+func briefly(ctx context.Context, known func() bool) {
 	until := time.Now().Add(cancelWait)
-	for a.arrival() == apply.MayArrive && time.Now().Before(until) {
-		if backoff.Sleep(ctx, cancelPoll) != nil {
-			break
-		}
+	for !known() && time.Now().Before(until) && backoff.Sleep(ctx, cancelPoll) == nil {
+		continue
 	}
-	return a.arrival()
+}
+
+// reopenLater starts reopen, unless the worker is closed: a ends soon then.
+func (w *Worker) reopenLater(a *Application) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.closed {
+		w.work.Go(func() { w.reopen(a) })
+	}
 }
 
 // reopen opens a again after a cancellation that the log has not confirmed. It commits a record
