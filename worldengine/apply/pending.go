@@ -32,8 +32,8 @@ type Pending struct {
 	EventIDs []runevents.DrawnID `json:"eventIds,omitzero"`
 	// Accepted is when the first commit was made.
 	Accepted time.Time `json:"accepted"`
-	// Attempt counts the logical attempts, from 1. The present one begins at NotBefore and ends at
-	// Deadline.
+	// Attempt counts the logical attempts, from 1. The present one begins at NotBefore and lasts until
+	// Deadline, or longer: a pause, an absent game and the next writer prolong it.
 	Attempt   int64     `json:"attempt"`
 	NotBefore time.Time `json:"notBefore"`
 	Deadline  time.Time `json:"deadline"`

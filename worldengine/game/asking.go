@@ -44,6 +44,7 @@ func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, err
 		ask = w.console
 	}
 	ended, err := ask(ctx, a, command)
+	a.away.Store(nil)
 	if err == nil && w.config.Metrics != nil {
 		w.config.Metrics.Attempt(a.Pending.Via, ended, time.Since(begun))
 	}
@@ -61,10 +62,7 @@ func (w *Worker) ask(
 		resend: w.config.Policy.Resend, patience: w.config.Policy.Patience(),
 		earlier: a.Pending.Reached,
 	}
-	defer func() {
-		a.away.Store(nil)
-		a.learn(p.arrival(true))
-	}()
+	defer func() { a.learn(p.arrival(true)) }()
 	next := p.due(time.Now())
 	for next.over == nil {
 		if !next.send {
@@ -160,7 +158,7 @@ func (w *Worker) present(ctx context.Context, a *Application) {
 // waitUnpaused waits while a's town or the world is paused, or while an operator cancels a's run.
 // It returns the time waited, by which the caller moves the deadline. Meanwhile no request is sent.
 // It also waits while the log cannot be read, since there may be a pause. It fails as attempt does.
-// After Config.PauseWait a's client gets the pause as their answer.
+// After Config.PauseWait a's client gets the pause as its answer.
 func (w *Worker) waitUnpaused(
 	ctx context.Context, a *Application,
 ) (waited time.Duration, err error) {

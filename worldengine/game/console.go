@@ -9,7 +9,7 @@ import (
 )
 
 // console applies a command by RCON, at most once. While the console is away, nothing is sent, and
-// the command waits as it does for an absent plugin. console fails as attempt does.
+// the command waits, or its attempt fails, as for an absent plugin. console fails as attempt does.
 func (w *Worker) console(
 	ctx context.Context, a *Application, command *apply.Command,
 ) (apply.Result, error) {
@@ -46,16 +46,16 @@ func (w *Worker) console(
 		if a.learn(apply.NotArrived); ctx.Err() != nil {
 			return apply.Result{}, ctx.Err()
 		}
-		if w.config.Policy.Absent != apply.AbsentWait {
-			return apply.ConsoleResult(answer, err), nil
-		}
 		if text := wire.Sentence(err); text != said {
 			said = text
-			w.config.Logger.Warn("the console is away, and a command waits for it; will try again",
+			w.config.Logger.Warn("the console is away: a command waits for it, or its attempt fails",
 				"town", a.TownID, "run", a.RunID, a.Trace.LogAttr(), "error", err)
 		}
-		pause := pauses.Next()
-		w.absent(ctx, a, said, pause, false)
+		pause, fails := pauses.Next(), w.config.Policy.Absent == apply.AbsentFail
+		w.absent(ctx, a, said, pause, fails)
+		if fails {
+			return apply.ConsoleResult(answer, err), nil
+		}
 		a.next(ctx, pause)
 	}
 }

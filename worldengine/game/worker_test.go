@@ -6,12 +6,15 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -308,6 +311,7 @@ func (c *console) Apply(
 
 func TestWorker_ConsoleEnds(t *testing.T) {
 	t.Parallel()
+	absent := []runevents.AlertCode{runevents.PluginAbsent}
 	for _, row := range []struct {
 		name    string
 		console apply.Console
@@ -317,9 +321,9 @@ func TestWorker_ConsoleEnds(t *testing.T) {
 		{"applied", &console{answer: apply.Answer{Status: apply.Applied}},
 			handoff.ReasonExecuted, nil},
 		{"no console", nil, apply.ReasonPluginUnavailable, nil},
-		{"out of reach", &console{login: apply.ErrUnavailable}, apply.ReasonPluginUnavailable, nil},
+		{"out of reach", &console{login: apply.ErrUnavailable}, apply.ReasonPluginUnavailable, absent},
 		{"cut off before it was sent", &console{err: apply.ErrUnavailable},
-			apply.ReasonPluginUnavailable, nil},
+			apply.ReasonPluginUnavailable, absent},
 		{"no answer", &console{err: errors.New("lost")}, apply.ReasonRCONInDoubt,
 			[]runevents.AlertCode{runevents.ApplyInDoubt}},
 	} {
@@ -330,7 +334,7 @@ func TestWorker_ConsoleEnds(t *testing.T) {
 			a := w.await(w.ensure())
 			require.NoError(t, a.err)
 			require.Equal(t, row.reason, a.Result.ReasonCode)
-			require.Equal(t, row.alerts, w.alerts)
+			require.Equal(t, row.alerts, w.codes())
 		})
 	}
 }
@@ -401,6 +405,83 @@ func TestWorker_Cancel(t *testing.T) {
 			require.Len(t, w.alerts, map[bool]int{true: 1}[row.force])
 		})
 	}
+}
+
+// A cancellation waits for the application that is about to start, and is refused if the command is
+// concluded meanwhile.
+func TestWorker_CancelBeforeStart(t *testing.T) {
+	t.Parallel()
+	for _, started := range []bool{true, false} {
+		t.Run(strconv.FormatBool(started), func(t *testing.T) {
+			t.Parallel()
+			w := work(t, func(c *game.Config) {
+				c.WorldPause.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+			})
+			s := w.cancellation()
+			cancelled := make(chan error)
+			go func() { cancelled <- w.Cancel(t.Context(), &s) }()
+			select {
+			case err := <-cancelled:
+				require.Fail(t, "the cancellation did not wait", "%v", err)
+			case <-time.After(100 * time.Millisecond):
+			}
+			if started {
+				client := w.ensure()
+				require.NoError(t, <-cancelled)
+				require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
+				return
+			}
+			after := w.town()
+			after.Pending = nil
+			rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
+			require.NoError(t, w.log.CommitTown(t.Context(), &rec, &after, after.Seq))
+			var refused *game.RefusedError
+			require.ErrorAs(t, <-cancelled, &refused)
+			require.Equal(t, wire.CodeRunNotWaiting, refused.Code)
+		})
+	}
+}
+
+// refusing is a store that refuses appends to a town as long as it is broken.
+type refusing struct {
+	commitlog.Store
+	broken atomic.Bool
+}
+
+func (r *refusing) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	if r.broken.Load() && msg.Subject == wire.LogSubject("main", "town-threatened") {
+		return nil, errors.New("no answer")
+	}
+	return r.Store.Publish(ctx, msg)
+}
+
+// After cancellations that the log does not confirm, a command is applied only when no record of them
+// can be stored any more.
+func TestWorker_CancelUnconfirmed(t *testing.T) {
+	t.Parallel()
+	k := &console{answer: apply.Answer{Status: apply.Applied},
+		begun: make(chan struct{}, 8), release: make(chan struct{}, 8)}
+	w := work(t, func(c *game.Config) { c.RCON = k }, func(p *apply.Pending) { p.Via = apply.RCON })
+	store := &refusing{Store: w.log.Store}
+	w.log.Store = store
+	client := w.ensure()
+	<-k.begun
+	store.broken.Store(true)
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		s := w.cancellation()
+		require.ErrorIs(t, w.Cancel(ctx, &s), commitlog.ErrLogUnavailable)
+		cancel()
+	}
+	k.release <- struct{}{}
+	time.Sleep(600 * time.Millisecond)
+	require.Empty(t, k.begun, "the console is not asked")
+	store.broken.Store(false)
+	<-k.begun
+	k.release <- struct{}{}
+	a := w.await(client)
+	require.NoError(t, a.err)
+	require.Equal(t, handoff.ReasonExecuted, a.Result.ReasonCode)
 }
 
 // If a result comes first, a cancellation by force is refused. Its alert, which was stored before,

@@ -172,14 +172,19 @@ func TestRCON_Fails(t *testing.T) {
 			require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
 			requireDuplicateOf(t, got, c.send(body))
 			require.Len(t, k.heard(), row.heard)
-			doubt := 0
-			if row.console == lose {
-				doubt = 1
+			var states messages.TownStates
+			switch row.console {
+			case lose:
+				states.InDoubt = 1
 				require.Contains(t, c.worldStatus().Problems[0], "APPLY_IN_DOUBT of ")
+			case away:
+				states.NoPlugin = 1
+				c.requireAlerts("PLUGIN_ABSENT t")
 			}
-			require.Equal(t, messages.TownStates{InDoubt: doubt}, c.worldStatus().States)
+			require.Equal(t, states, c.worldStatus().States)
 			c.put(snapshot("t"), at.SnapshotHash)
-			require.Zero(t, c.worldStatus().States)
+			states.InDoubt = 0
+			require.Equal(t, states, c.worldStatus().States)
 		})
 	}
 }
