@@ -29,8 +29,9 @@ type Application struct {
 	before town.State
 	// own says that this writer committed the pending handoff.
 	own bool
-	// taken is the start of the application by the monotonic clock.
-	taken time.Time
+	// patient is when the client is answered if the game is absent then; zero if the command does not
+	// wait for an absent game.
+	patient time.Time
 	// finished reports that the outcome is final. It is set in the town's turn.
 	finished bool
 
@@ -52,7 +53,7 @@ type Application struct {
 
 func newApplication(about alerts.About) *Application {
 	return &Application{
-		About: about, token: nuid.Next(), replies: make(chan Reply, maxReplies), taken: time.Now(),
+		About: about, token: nuid.Next(), replies: make(chan Reply, maxReplies),
 	}
 }
 
@@ -67,8 +68,12 @@ func (a *Application) Deliver(r Reply) {
 	}
 }
 
-// next returns the next reply, or the zero reply if none comes within wait.
+// next returns the next reply, or the zero reply if none comes within wait. A wait for an absent game
+// also ends at a.patient, so that the client is answered.
 func (a *Application) next(ctx context.Context, wait time.Duration) Reply {
+	if left := time.Until(a.patient); left > 0 && a.away.Load() != nil {
+		wait = min(wait, left)
+	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {

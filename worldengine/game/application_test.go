@@ -2,11 +2,14 @@ package game
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/messages"
 )
 
 // A gate is closed until everyone who closed it has opened it; it keeps the fate of each request.
@@ -32,6 +35,25 @@ func TestApplication_Gate(t *testing.T) {
 	a.learn(apply.MayHaveArrived)
 	a.learn(apply.NotArrived)
 	require.Equal(t, apply.MayHaveArrived, a.arrival())
+}
+
+// A wait for an absent game ends when the client is to be answered.
+func TestApplication_Next(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := inTown("t", "r")
+		waited := func() time.Duration {
+			began := time.Now()
+			require.Zero(t, a.next(t.Context(), time.Hour))
+			return time.Since(began)
+		}
+		a.patient = time.Now().Add(2 * time.Hour)
+		require.Equal(t, time.Hour, waited(), "the game is there")
+		a.away.Store(new(messages.AbsentPlugin))
+		a.patient = time.Now().Add(30 * time.Second)
+		require.Equal(t, 30*time.Second, waited())
+		require.Equal(t, time.Hour, waited(), "the client is answered")
+	})
 }
 
 // inTown returns an application of a town's run.

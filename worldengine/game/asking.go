@@ -135,15 +135,14 @@ func (w *Worker) replied(
 }
 
 // absent records that the last request found no game, and that the game is asked again after the
-// pause. With over, the attempt has ended. After Config.AbsentWait a's client gets Absent as its
-// answer, if the command goes on waiting.
+// pause. With over, the attempt has ended. After a.patient a's client gets Absent as its answer.
 func (w *Worker) absent(
 	ctx context.Context, a *Application, said string, pause time.Duration, over bool,
 ) {
 	w.Absences.Absent(ctx, a.About, 1+w.config.Queue.Waiting(a.TownID), over)
 	a.away.Store(&messages.AbsentPlugin{RunID: a.RunID, Attempt: a.Pending.Attempt, Said: said,
 		NextAt: runevents.Timestamp(w.steps.Now().Add(pause))})
-	if w.config.Policy.Absent == apply.AbsentWait && time.Since(a.taken) >= w.config.AbsentWait {
+	if !a.patient.IsZero() && !time.Now().Before(a.patient) {
 		since := w.Absences.Since(a.TownID)
 		a.answer(machine.Answer{}, Absent(a.TownID, a.Pending.Via, since, a.RunID, ""))
 	}

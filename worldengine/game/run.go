@@ -30,6 +30,9 @@ func (w *Worker) Ensure(townID string, current commitlog.Entry, client Client) e
 	})
 	a.Decoded, a.stored, a.before, a.own = read, current.Pending, current.State, client != nil
 	a.client = client
+	if w.config.Policy.Absent == apply.AbsentWait {
+		a.patient = time.Now().Add(w.config.AbsentWait)
+	}
 	a.knows.Store(a.own)
 	if !w.start(a) && a.own {
 		w.rest(a) // the worker is closed, and sends no request
