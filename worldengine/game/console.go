@@ -28,19 +28,21 @@ func (w *Worker) console(
 			return apply.Result{}, err
 		}
 		// Until the login, nothing is sent, and an operator can cancel the run.
-		cancelling := false
+		asked, cancelling := false, false
 		bounded, cancel := context.WithTimeout(ctx, w.config.Policy.Deadline)
 		answer, err := w.config.RCON.Apply(bounded, command, func() bool {
-			cancelling = !a.pass()
-			return !cancelling
+			asked = a.pass()
+			cancelling = !asked
+			return asked
 		})
 		cancel()
 		switch {
 		case cancelling:
 			continue
 		case !apply.NotApplied(err):
-			a.learn(apply.MayHaveArrived)
-			w.present(ctx, a)
+			if a.learn(apply.MayHaveArrived); asked { // it may be refused without a login
+				w.present(ctx, a)
+			}
 			return apply.ConsoleResult(answer, err), nil
 		}
 		if a.learn(apply.NotArrived); ctx.Err() != nil {

@@ -21,6 +21,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
@@ -287,9 +288,11 @@ func TestWorker_PluginEnds(t *testing.T) {
 	}
 }
 
-// console is a console that answers so. Its log-in fails with an error, or lasts until its release.
+// console is a console that answers so. Its log-in fails with an error, or lasts until its release; or
+// it answers without a log-in.
 type console struct {
 	answer  apply.Answer
+	unasked bool
 	err     error
 	login   error
 	begun   chan struct{} // if it is not nil, gets each log-in, which lasts until release
@@ -299,6 +302,9 @@ type console struct {
 func (c *console) Apply(
 	_ context.Context, _ *apply.Command, begin func() bool,
 ) (apply.Answer, error) {
+	if c.unasked {
+		return c.answer, nil
+	}
 	if c.begun != nil {
 		c.begun <- struct{}{}
 		<-c.release
@@ -337,6 +343,18 @@ func TestWorker_ConsoleEnds(t *testing.T) {
 			require.Equal(t, row.alerts, w.codes())
 		})
 	}
+}
+
+// A command that is refused without a log-in does not show that the console is there again.
+func TestWorker_ConsoleUnasked(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *game.Config) {
+		c.RCON = &console{answer: apply.Answer{Status: apply.Refused}, unasked: true}
+	}, func(p *apply.Pending) { p.Via = apply.RCON })
+	w.Absences.Absent(t.Context(), alerts.About{TownID: "town-threatened"}, 1, true)
+	require.Equal(t, apply.ReasonPluginRejected, w.await(w.ensure()).Result.ReasonCode)
+	require.Equal(t, []runevents.AlertCode{runevents.PluginAbsent}, w.codes())
+	require.NotZero(t, w.Absences.Since("town-threatened"))
 }
 
 // A worker that stops leaves its commands pending, and accepts no others.
