@@ -37,7 +37,12 @@ func (s *Server) Ready() error {
 	if indexed, end := t.engine.IndexProgress(); end > 0 {
 		return fmt.Errorf("the index is being built: it is at log sequence %d of %d", indexed, end)
 	}
-	if silence := t.engine.LogSilence(); silence >= logAway {
+	return logHeard(t.engine.LogSilence())
+}
+
+// logHeard returns an error if the log has been silent too long.
+func logHeard(silence time.Duration) error {
+	if silence >= logAway {
 		return fmt.Errorf("the log has not answered for %s", silence.Round(time.Second))
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -56,4 +57,11 @@ func TestNATSLogger_Rebuilt(t *testing.T) {
 		newNATSLogger(slog.New(slog.NewTextHandler(log, nil)), nil, nil).Warnf(warning, 7)
 		require.Equal(t, rebuilt, strings.Contains(log.String(), "NATS rebuilds it"), warning)
 	}
+}
+
+// A server is ready until its log has been silent for 15 s.
+func TestLogHeard(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, logHeard(logAway-time.Millisecond))
+	require.EqualError(t, logHeard(15*time.Second), "the log has not answered for 15s")
 }

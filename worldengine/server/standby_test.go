@@ -267,18 +267,6 @@ func TestLogLost_BetweenTenures(t *testing.T) {
 	eventually(t, func() bool { return errors.Is(srv.Ready(), commitlog.ErrLogLost) })
 }
 
-// A server is ready until its log has been silent for 15 s.
-func TestReady_SilentLog(t *testing.T) {
-	t.Parallel()
-	c := newWorld(t, open)
-	require.NoError(t, c.srv.Ready())
-	require.NoError(t, c.streams().DeleteStream(t.Context(), wire.LogStream("main")))
-	gone := time.Now()
-	eventually(t, func() bool { return c.srv.Ready() != nil })
-	require.ErrorContains(t, c.srv.Ready(), "the log has not answered for ")
-	require.Greater(t, time.Since(gone), 10*time.Second)
-}
-
 // A server that starts on a log which is older than its index names the records that are lost, keeps
 // the old file of the index, and serves the log as it is.
 func TestLogLost_BeforeAStart(t *testing.T) {
