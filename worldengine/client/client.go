@@ -52,7 +52,8 @@ type Client struct {
 	OnPaused func(townID string, why *UnavailableError)
 	// ApprovalWait is how long Send waits for a person's decision if a handoff needs one. After the
 	// decision it sends the same bytes again. With 0 Send returns the result APPROVAL_REQUIRED at
-	// once. OnApproval, unless nil, is called with that result while Send waits, about once a minute.
+	// once. OnApproval, unless nil, is called with that result when Send begins to wait, and then about
+	// once a minute.
 	ApprovalWait time.Duration
 	OnApproval   func(*Outcome)
 	// Trace, unless nil, returns the W3C trace context of a handoff that is sent with ctx; zero for

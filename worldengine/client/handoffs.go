@@ -205,7 +205,8 @@ func (c *Client) decided(
 	waiting, cancel := context.WithTimeout(ctx, c.ApprovalWait)
 	defer cancel()
 	log := follower{client: c, ctx: waiting, town: h.Proposal.TownID}
-	for o.reason() == handoff.ReasonApprovalRequired {
+	c.tellWait(o)
+	for first := true; o.reason() == handoff.ReasonApprovalRequired; first = false {
 		if log.after == "" { // the handoff may be decided by now
 			if err := log.begin(&Follow{}); err != nil { // the user may not read the town
 				_ = backoff.Sleep(waiting, approvalPause)
@@ -224,11 +225,18 @@ func (c *Client) decided(
 		if err != nil {
 			return nil, err
 		}
-		if o = next; c.OnApproval != nil && o.reason() == handoff.ReasonApprovalRequired {
-			c.OnApproval(o)
+		if o = next; !first { // the first time it comes at once
+			c.tellWait(o)
 		}
 	}
 	return o, nil
+}
+
+// tellWait calls OnApproval if the handoff of an outcome waits for a person's approval.
+func (c *Client) tellWait(o *Outcome) {
+	if c.OnApproval != nil && o.reason() == handoff.ReasonApprovalRequired {
+		c.OnApproval(o)
+	}
 }
 
 // awaitDecision follows the commits of a town after a cursor until there is a decision, or for
