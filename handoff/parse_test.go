@@ -184,6 +184,19 @@ func TestParse_OwnMembers(t *testing.T) {
 	require.Equal(t, parsed(t, []byte(good)), parsed(t, []byte(own)))
 }
 
+// The requirements' preconditions come first, then the proposal's that the requirements lack.
+func TestHandoff_Preconditions(t *testing.T) {
+	t.Parallel()
+	absent := handoff.Precondition{Kind: handoff.MissionAbsent}
+	calm := handoff.Precondition{Kind: handoff.PressureAtMost, Field: "dread", Expected: 0.5}
+	calmer := handoff.Precondition{Kind: handoff.PressureAtMost, Field: "dread", Expected: 0.25}
+	h := parsed(t, []byte(wireOf(t, proposal())))
+	h.Requirements.Preconditions = []handoff.Precondition{calm, calm}
+	h.Proposal.Preconditions = []handoff.Precondition{absent, calm, calmer}
+	require.Equal(t, []handoff.Precondition{calm, calm, absent, calmer}, h.Preconditions())
+	require.Len(t, h.Requirements.Preconditions, 2, "the handoff is unchanged")
+}
+
 func TestParse_Requirements(t *testing.T) {
 	t.Parallel()
 	wire := edited(t, wireOf(t, proposal()), func(wire map[string]any) {

@@ -19,6 +19,25 @@ func TestAlertCode_Severity(t *testing.T) {
 	}
 }
 
+// Each alert says what it means and what to do. Only alerts about a run's events are once per run.
+func TestAlerts(t *testing.T) {
+	t.Parallel()
+	var once []runevents.AlertCode
+	seen := map[runevents.AlertCode]bool{}
+	for _, spec := range runevents.Alerts() {
+		require.False(t, seen[spec.Code], spec.Code)
+		seen[spec.Code] = true
+		require.NotEmpty(t, spec.Means, spec.Code)
+		require.NotEmpty(t, spec.Todo, spec.Code)
+		require.Contains(t, []runevents.Severity{"P1", "P2", "P3"}, spec.Severity, spec.Code)
+		if spec.Code.OncePerRun() {
+			once = append(once, spec.Code)
+		}
+	}
+	require.ElementsMatch(t, []runevents.AlertCode{runevents.InvalidTransition,
+		runevents.CausalViolation, runevents.NonContiguousFetch}, once)
+}
+
 func TestAlert_ID(t *testing.T) {
 	t.Parallel()
 	for want, a := range map[string]runevents.Alert{
