@@ -1,10 +1,10 @@
 package feed
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json"
@@ -44,15 +44,15 @@ func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("feed: a header is not UTF-8: %w", err)
 	}
-	b := append(head[:len(head)-1], `,"events":[`...)
+	var records []runevents.Record // nil is written as []
 	if rec.Run != nil {
-		events, err := rec.Run.RecordsJSON(at)
-		if err != nil {
-			return nil, fmt.Errorf("feed: the events of run %s: %w", rec.Run.RunID, err)
-		}
-		b = append(b, bytes.Join(events, []byte(","))...)
+		records = rec.Run.Records(at)
 	}
-	return append(b, "]}"...), nil
+	events, err := json.Marshal(records)
+	if err != nil {
+		return nil, fmt.Errorf("feed: the events of run %s: %w", rec.Run.RunID, err)
+	}
+	return slices.Concat(head[:len(head)-1], []byte(`,"events":`), events, []byte("}")), nil
 }
 
 func readRecord(msg *jetstream.RawStreamMsg) (*commitlog.Record, error) {
