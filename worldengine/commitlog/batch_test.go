@@ -7,19 +7,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
-
-	"worldengine/worldengine/natstest"
 )
 
 // Several messages of a stream are read at once, as they would be one by one.
 func TestNextBatch(t *testing.T) {
 	t.Parallel()
-	js, err := jetstream.New(natstest.Connect(t))
-	require.NoError(t, err)
-	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: "S", Subjects: []string{"S"},
-	})
-	require.NoError(t, err)
+	js, stream := makeStream(t, "S")
 	var want []*jetstream.RawStreamMsg
 	for i := range 60 {
 		ack, err := js.Publish(t.Context(), "S", bytes.Repeat([]byte{'0' + byte(i)}, i*i*100))
@@ -55,7 +48,7 @@ func TestNextBatch(t *testing.T) {
 	}
 	require.NoError(t, js.DeleteStream(t.Context(), "S"))
 	for _, most := range []int{1, 100} {
-		_, err = NextBatch(t.Context(), stream, 1, most)
+		_, err := NextBatch(t.Context(), stream, 1, most)
 		require.ErrorIs(t, err, ErrLogUnavailable)
 	}
 }

@@ -15,15 +15,10 @@ import (
 // messages, and waits longer for the rest than a check waits for one batch.
 func TestEachWhole_LaggingReplica(t *testing.T) {
 	t.Parallel()
-	js, err := jetstream.New(natstest.Connect(t))
-	require.NoError(t, err)
-	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: "S", Subjects: []string{"s.>"},
-	})
-	require.NoError(t, err)
+	js, stream := makeStream(t, "s.>")
 	const messages = 20
 	for i := range messages {
-		_, err = js.Publish(t.Context(), fmt.Sprint("s.", i), []byte{byte(i)})
+		_, err := js.Publish(t.Context(), fmt.Sprint("s.", i), []byte{byte(i)})
 		require.NoError(t, err)
 	}
 
@@ -45,20 +40,15 @@ func TestEachWhole_LaggingReplica(t *testing.T) {
 // A reading ends soon after its context, however much there is to read.
 func TestEach_Canceled(t *testing.T) {
 	t.Parallel()
-	js, err := jetstream.New(natstest.Connect(t))
-	require.NoError(t, err)
-	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-		Name: "S", Subjects: []string{"S"},
-	})
-	require.NoError(t, err)
+	js, stream := makeStream(t, "S")
 	for range fetchMessages + 1 {
-		_, err = js.PublishAsync("S", nil)
+		_, err := js.PublishAsync("S", nil)
 		require.NoError(t, err)
 	}
 	<-js.PublishAsyncComplete()
 	ctx, cancel := context.WithCancel(t.Context())
 	read := 0
-	err = Each(ctx, stream, 0, func(*jetstream.RawStreamMsg) error {
+	err := Each(ctx, stream, 0, func(*jetstream.RawStreamMsg) error {
 		cancel()
 		read++
 		return nil
@@ -66,6 +56,18 @@ func TestEach_Canceled(t *testing.T) {
 	require.ErrorIs(t, err, ErrLogUnavailable)
 	require.ErrorIs(t, err, context.Canceled)
 	require.LessOrEqual(t, read, fetchMessages)
+}
+
+// makeStream makes a stream with the messages of a subject.
+func makeStream(t *testing.T, subject string) (jetstream.JetStream, jetstream.Stream) {
+	t.Helper()
+	js, err := jetstream.New(natstest.Connect(t))
+	require.NoError(t, err)
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "S", Subjects: []string{subject},
+	})
+	require.NoError(t, err)
+	return js, stream
 }
 
 // laggingReplica is a stream whose next consumers count on all messages, and deliver only the first
