@@ -19,7 +19,7 @@ func TestAlertCode_Severity(t *testing.T) {
 	}
 }
 
-// Each alert says what it means and what to do. Only alerts about a run's events are once per run.
+// Each alert has a meaning and advice. Only alerts about a run's events are once per run.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
 	var once []runevents.AlertCode
