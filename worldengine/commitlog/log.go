@@ -69,6 +69,10 @@ const DuplicateWindow = 30 * time.Second
 // appendTimeout bounds one attempt to append.
 const appendTimeout = 3 * time.Second
 
+// smallBody is the length up to which a body fits into any NATS message, with its headers. To ask
+// for the largest message takes the lock of the connection.
+const smallBody = 64 << 10
+
 // End returns the sequence of the log's last message, on any subject.
 func (l *Log) End(ctx context.Context) (uint64, error) {
 	expected := l.Known.expected()
@@ -172,8 +176,10 @@ func (l *Log) Refuse(ctx context.Context, rec *Record, subject string, judged *u
 // this process has already seen.
 func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	l.stamp(ctx, msg)
-	if size := int64(msg.Size()); size > l.MaxPayload() {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrRecordTooLarge, size, l.MaxPayload())
+	if len(msg.Data) > smallBody {
+		if size := int64(msg.Size()); size > l.MaxPayload() {
+			return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrRecordTooLarge, size, l.MaxPayload())
+		}
 	}
 	if l.MayStore != nil {
 		if err := l.MayStore(); err != nil {

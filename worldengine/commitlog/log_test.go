@@ -60,8 +60,9 @@ func TestLog_Commit(t *testing.T) {
 	_, err = l.Load(t.Context(), "t")
 	require.ErrorContains(t, err, fmt.Sprintf("town t, log sequence %d", damaged))
 
-	l.MaxPayload = func() int64 { return 100 }
-	_, err = l.Commit(t.Context(), logtest.Put(t, 4), damaged)
+	msg = logtest.Put(t, 4)
+	msg.Data = make([]byte, 1<<20) // as long as the longest message, and there are headers
+	_, err = l.Commit(t.Context(), msg, damaged)
 	require.ErrorIs(t, err, commitlog.ErrRecordTooLarge)
 }
 
