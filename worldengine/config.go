@@ -99,6 +99,10 @@ type Config struct {
 	// Leased reports whether this server still holds the writer's lease; nil if the world has no
 	// other servers. It must be quick: a server that was suspended has to know at once.
 	Leased func() bool `kong:"-"`
+	// Dials returns how often the engine's connections were dialled. It grows before anything is
+	// sent over a new connection, which may lead to another log. If it is nil, each commit asks the
+	// connections and waits for their locks, which takes 8 % more processor time a handoff.
+	Dials func() uint64 `kong:"-"`
 	// Logger gets warnings and errors; slog.Default.
 	Logger *slog.Logger `kong:"-"`
 

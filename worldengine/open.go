@@ -169,8 +169,10 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 
 // follow makes the feed. The feed and the index then follow the commits of this engine.
 func (e *Engine) follow(nc, followers *nats.Conn) {
-	e.log.Known.Connection = func() uint64 {
-		return nc.Stats().Reconnects + followers.Stats().Reconnects
+	if e.log.Known.Connection = e.config.Dials; e.config.Dials == nil {
+		e.log.Known.Connection = func() uint64 {
+			return nc.Stats().Reconnects + followers.Stats().Reconnects
+		}
 	}
 	e.feed = feed.New(feed.Config{
 		Log: e.log, Index: e.index, Publish: followers.Publish,

@@ -12,8 +12,9 @@ import (
 // Known notices when an older log has replaced the log, even if the older log has grown since. The
 // zero value knows nothing and is ready for use. It is safe for concurrent use.
 type Known struct {
-	// Connection returns the number of the present connection to NATS; nil if the connection never
-	// changes. A new connection may lead to another log, until a Check succeeds.
+	// Connection returns a number that grows before anything is sent over a new connection to NATS;
+	// nil if the connection never changes. A new connection may lead to another log, until a Check
+	// succeeds.
 	Connection func() uint64
 	// Lost names the messages, up to a sequence, that the index has and the log lacks; "" if there
 	// are none. It is nil if there is no index.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -51,6 +52,24 @@ func TestKnown_Doubt(t *testing.T) {
 	require.ErrorIs(t, err, commitlog.ErrLogLost)
 	lost = ""
 	commit(t, log, 0, 0)
+}
+
+// Over a new connection the log is checked before the next append. A commit that may have gone over
+// a new connection tells nothing about the log.
+func TestKnown_Connection(t *testing.T) {
+	t.Parallel()
+	log, other, lost, dials := logtest.New(t), logtest.New(t), "", uint64(0)
+	log.Known.Connection = func() uint64 { return dials }
+	log.Known.Lost = func(context.Context, uint64) (string, error) { return lost, nil }
+	log.Committed = func(time.Duration) { dials++ }
+	commit(t, log, 0, 0)
+	require.NoError(t, log.Known.Check(t.Context(), other.Stream))
+	dials, lost = 5, "log sequence 7"
+	_, err := log.Append(t.Context(), logtest.Put(t, 1))
+	require.ErrorIs(t, err, commitlog.ErrLogLost)
+	lost, log.Committed = "", nil
+	commit(t, log, 1, 1)
+	require.ErrorContains(t, log.Known.Check(t.Context(), other.Stream), "and had 2")
 }
 
 // Commits that come while the log is checked are no loss.

@@ -73,6 +73,9 @@ func (s *Server) connect(purpose purpose, intake *service.Intake) (*nats.Conn, e
 	}
 	options = append(options, nats.SetCustomDialer(dialer(
 		func(network, address string) (net.Conn, error) {
+			if purpose == committing || purpose == following {
+				s.dials.Add(1)
+			}
 			conn, err := dial(network, address)
 			if err == nil && intake != nil {
 				conn = intake.Wrap(conn)

@@ -36,6 +36,9 @@ func (s *Server) AwaitedAnswers() int {
 	return s.embedded.nats.GlobalAccount().NumPendingAllResponses()
 }
 
+// Dials returns how often the connections that commit and follow the log were dialled.
+func (s *Server) Dials() uint64 { return s.dials.Load() }
+
 // MostPending returns how many bytes NATS keeps for that connection for which it keeps the most.
 func (s *Server) MostPending() (most int, err error) {
 	connections, err := s.embedded.nats.Connz(&natsserver.ConnzOptions{Limit: 1 << 10})

@@ -167,6 +167,7 @@ type Server struct {
 	embedded  *embedded        // nil if an existing NATS was joined
 	conn      *nats.Conn       // commits, reads, and answers in the world's account
 	followers *nats.Conn       // for readers of the log
+	dials     atomic.Uint64    // of conn and followers
 	asking    *nats.Conn       // asks plugins, on inboxes of its own; nil if there is one account
 	console   *rcon.Console    // nil without one
 	http      *httpd.Server    // nil without HTTP

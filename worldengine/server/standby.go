@@ -193,7 +193,7 @@ func (s *Server) takeOver(ctx context.Context, held *lease.Held) error {
 // startTenure starts the engine and its service.
 func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	ofEngine, ofService := s.config.Engine, s.config.Service
-	ofEngine.Index = s.index.Load()
+	ofEngine.Index, ofEngine.Dials = s.index.Load(), s.dials.Load
 	if t.held != nil {
 		// Each tenure has its own queue group, so a suspended server and its successor get the same
 		// requests. The suspended server drops them.

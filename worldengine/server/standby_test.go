@@ -105,9 +105,11 @@ func TestStandby_NATSRestarts(t *testing.T) {
 	require.Equal(t, handoff.Failed, c.send(failing).result.Status)
 	chain := newChain(t, c, "t")
 	c.answered(chain.next())
+	before := both[0].Dials()
 	nats.restart()
 	require.Equal(t, handoff.Duplicate, c.answered(failing).result.Status)
 	c.answered(chain.next())
+	eventually(t, func() bool { return both[0].Dials() >= before+2 }) // a dial of each connection
 	oneServes(t, both)
 	c.answered(chain.next())
 	require.Equal(t, chain.at.SnapshotHash, c.town("t").SnapshotHash)
