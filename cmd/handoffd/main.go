@@ -30,6 +30,7 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"golang.org/x/crypto/bcrypt"
 
@@ -41,6 +42,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	uuid.EnableRandPool()        // a handoff draws a dozen ids
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
