@@ -114,8 +114,7 @@ func isFinal(err error) bool {
 func isDefinite(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) || errors.Is(err, ErrRecordTooLarge) ||
-		errors.Is(err, ErrStorageFull) ||
-		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrMaxPayload)
+		errors.Is(err, ErrStorageFull) || errors.Is(err, jetstream.ErrNoStreamResponse)
 }
 
 // passes reports whether a failed request to the cluster may succeed later unchanged: the request

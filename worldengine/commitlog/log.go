@@ -69,8 +69,9 @@ const DuplicateWindow = 30 * time.Second
 // appendTimeout bounds one attempt to append.
 const appendTimeout = 3 * time.Second
 
-// smallBody is the length up to which a body fits into any NATS message, with its headers. To ask
-// for the largest message takes the lock of the connection.
+// smallBody is the length up to which a message's size is left for the NATS client to check: to ask
+// for the largest message takes the lock of the connection. A longer message must be refused before
+// the client has it, since nats.go 1.55 never forgets a request that it refuses.
 const smallBody = 64 << 10
 
 // End returns the sequence of the log's last message, on any subject.
@@ -176,10 +177,8 @@ func (l *Log) Refuse(ctx context.Context, rec *Record, subject string, judged *u
 // this process has already seen.
 func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	l.stamp(ctx, msg)
-	if len(msg.Data) > smallBody {
-		if size := int64(msg.Size()); size > l.MaxPayload() {
-			return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrRecordTooLarge, size, l.MaxPayload())
-		}
+	if len(msg.Data) > smallBody && int64(msg.Size()) > l.MaxPayload() {
+		return nil, l.tooLarge(msg)
 	}
 	if l.MayStore != nil {
 		if err := l.MayStore(); err != nil {
@@ -203,6 +202,9 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	if IsWrongLastSequence(err) {
 		return ack, err
 	}
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return nil, l.tooLarge(msg)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 	}
@@ -218,6 +220,10 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	l.Known.note(ack.Sequence)
 	l.announce(ack.Sequence, msg)
 	return ack, nil
+}
+
+func (l *Log) tooLarge(msg *nats.Msg) error {
+	return fmt.Errorf("%w: %d bytes, at most %d", ErrRecordTooLarge, msg.Size(), l.MaxPayload())
 }
 
 func (l *Log) announce(seq uint64, msg *nats.Msg) {

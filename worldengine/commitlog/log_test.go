@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
 
@@ -63,6 +65,21 @@ func TestLog_Commit(t *testing.T) {
 	msg = logtest.Put(t, 4)
 	msg.Data = make([]byte, 1<<20) // as long as the longest message, and there are headers
 	_, err = l.Commit(t.Context(), msg, damaged)
+	require.ErrorIs(t, err, commitlog.ErrRecordTooLarge)
+}
+
+// A NATS that takes only short messages refuses a record of middling size as too large.
+func TestLog_ShortMessages(t *testing.T) {
+	t.Parallel()
+	const most = 8 << 10
+	nc := natstest.Connect(t, func(o *natsserver.Options) { o.MaxPayload = most })
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	l := &commitlog.Log{World: "main", Store: &commitlog.StreamStore{JetStream: js},
+		MaxPayload: nc.MaxPayload}
+	msg := logtest.Put(t, 1)
+	msg.Data = make([]byte, most)
+	_, err = l.Commit(t.Context(), msg, 0)
 	require.ErrorIs(t, err, commitlog.ErrRecordTooLarge)
 }
 
