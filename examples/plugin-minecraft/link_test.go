@@ -4,7 +4,7 @@ package plugin_test
 
 import (
 	"encoding/json"
-	"net"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -22,15 +22,13 @@ import (
 
 // The game starts without NATS, and the plugin finds it when it comes, and again after an outage.
 func TestTheGameDoesNotWaitForNATS(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	port := listener.Addr().(*net.TCPAddr).Port
-	require.NoError(t, listener.Close())
-	g := startGame(t, "nats://"+listener.Addr().String(), world)
+	port := natstest.FreePort(t)
+	url := fmt.Sprintf("nats://127.0.0.1:%d", port)
+	g := startGame(t, url, world)
 	p := join(t, g)
 
 	stop := startNATS(t, port)
-	s := newScene(t, "nats://"+listener.Addr().String(), g, p)
+	s := newScene(t, url, g, p)
 	wall, chest := example(t, handoff.AdvanceProject, "wall-perimeter"),
 		example(t, handoff.PlanSalvage, "general")
 	require.Equal(t, apply.Done(wall), s.ask(wall))

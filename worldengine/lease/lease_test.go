@@ -162,8 +162,7 @@ func TestLease_BucketDeleted(t *testing.T) {
 // Without answers of NATS the lease ends exactly at its expiry.
 func TestLease_NATSAway(t *testing.T) {
 	t.Parallel()
-	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir(),
-		Port: natstest.FreePort(t)}
+	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir()}
 	ns := natstest.Run(t, options)
 	l := newLease(t, ns.ClientURL())
 	began := time.Now()
@@ -184,8 +183,7 @@ func TestLease_NATSAway(t *testing.T) {
 // A NATS that comes back in time costs nothing, even without the bucket, which was in its memory.
 func TestLease_NATSRestarts(t *testing.T) {
 	t.Parallel()
-	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir(),
-		Port: natstest.FreePort(t)}
+	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir()}
 	ns := natstest.Run(t, options)
 	l, other := newLease(t, ns.ClientURL()), newLease(t, ns.ClientURL())
 	held := try(t, l)

@@ -32,7 +32,7 @@ func Run(t testing.TB, options *natsserver.Options) *natsserver.Server {
 	own := *options
 	own.Host, own.NoSigs = "127.0.0.1", true
 	if own.Port == 0 {
-		own.Port = natsserver.RANDOM_PORT
+		own.Port = FreePort(t)
 	}
 	ns, err := natsserver.NewServer(&own)
 	require.NoError(t, err)

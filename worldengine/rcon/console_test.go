@@ -400,15 +400,12 @@ func TestConsole_NotSent(t *testing.T) {
 
 func TestConsole_NoConnection(t *testing.T) {
 	t.Parallel()
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, nobody.Close())
 	server := &vanilla{answer: func(string) string { return "ok" }}
 	for says, c := range map[string]struct {
 		change func(*rcon.Config)
 		want   error
 	}{
-		"rcon: cannot connect: dial tcp ": {func(c *rcon.Config) { c.Address = nobody.Addr().String() },
+		"rcon: cannot connect: dial tcp ": {func(c *rcon.Config) { c.Address = "127.0.0.1:1" },
 			apply.ErrUnavailable},
 		"cannot connect: dial 127.0.0.1:": {func(c *rcon.Config) { c.Timeout = time.Nanosecond },
 			rcon.ErrTimeout},

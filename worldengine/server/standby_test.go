@@ -34,9 +34,7 @@ type external struct {
 
 func startExternal(t *testing.T) *external {
 	t.Helper()
-	e := &external{t: t, options: natsserver.Options{
-		Port: natstest.FreePort(t), JetStream: true, StoreDir: t.TempDir(),
-	}}
+	e := &external{t: t, options: natsserver.Options{JetStream: true, StoreDir: t.TempDir()}}
 	e.start()
 	t.Cleanup(func() { natstest.Stop(e.server) })
 	return e

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -101,9 +100,8 @@ func TestSender_LosesWhatIsRefused(t *testing.T) {
 		w.Header().Set("Location", elsewhere)
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	})
-	gone := httptest.NewServer(nil)
-	gone.Close()
-	s := open(t, JSON, &log, refuses, leads, strings.Replace(gone.URL, "://", "://u:s3cret@", 1)+"/s3cret")
+	const nobody = "http://u:s3cret@127.0.0.1:1/s3cret"
+	s := open(t, JSON, &log, refuses, leads, nobody)
 	s.Alert(alert)
 	s.Close(t.Context())
 	sent, lost := s.Stats()
