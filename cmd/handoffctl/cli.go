@@ -173,6 +173,7 @@ func (versionCommand) Run(a *app) error {
 }
 
 type completionCommand struct {
+	Within             time.Duration `help:"Time limit of a search for towns, which blocks the shell, for the connection and for the answer." default:"1s"`
 	completion.Command `embed:""`
 }
 
@@ -193,24 +194,20 @@ func (c completionCommand) Run(ctx context.Context, a *app, line *kong.Context) 
 		if name != "town" {
 			return nil
 		}
-		return townsOf(ctx, a, line.Kong, c.Words[:len(c.Words)-1], begins)
+		return townsOf(ctx, a, line.Kong, c.Words[:len(c.Words)-1], begins, c.Within)
 	})
 }
 
-// Bounds of a search for completions, which blocks the shell: the number of towns, and the time for
-// the connection and for the answer.
-const (
-	mostTowns   = 1000
-	townsWithin = time.Second
-)
+// mostTowns bounds the number of towns in a search for completions.
+const mostTowns = 1000
 
 // unquoted matches the ids of towns that no shell requires to be quoted.
 var unquoted = regexp.MustCompile(`^[\pL\pN_][\pL\pN_.-]*$`)
 
 // townsOf asks the server and the world that a command line names for the towns whose ids begin
-// with a text. It returns none if the server does not answer soon.
+// with a text. It returns none if the server does not answer in time.
 func townsOf(
-	ctx context.Context, a *app, parser *kong.Kong, words []string, begins string,
+	ctx context.Context, a *app, parser *kong.Kong, words []string, begins string, within time.Duration,
 ) (ids []string) {
 	line, err := kong.Trace(parser, words) // the line is not complete, so no Parse
 	if err != nil || line.Reset() != nil {
@@ -219,11 +216,11 @@ func townsOf(
 	if _, err := line.Apply(); err != nil {
 		return nil
 	}
-	nc, err := a.dial("handoffctl", nats.Timeout(townsWithin))
+	nc, err := a.dial("handoffctl", nats.Timeout(within))
 	if err != nil {
 		return nil
 	}
-	a.flags.Timeout = townsWithin
+	a.flags.Timeout = within
 	for t, err := range a.client(nc).Towns(ctx, messages.TownList{Text: begins, Limit: mostTowns}) {
 		if err != nil || len(ids) == mostTowns {
 			break
