@@ -118,7 +118,9 @@ func isDefinite(err error) bool {
 }
 
 // passes reports whether a failed request to the cluster may succeed later unchanged: the request
-// got no answer, or the cluster at the moment has no leader, or knows too few of its servers.
+// got no answer, or the cluster or the stream at the moment has no leader, or the cluster knows too
+// few of its servers.
 func passes(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || hasCode(err, noLeader, noPeers)
+	return errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, jetstream.ErrNoStreamResponse) || hasCode(err, noLeader, noPeers)
 }

@@ -2,8 +2,12 @@ package commitlog_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -44,5 +48,32 @@ func TestOpenStream_LowerLimit(t *testing.T) {
 		} else {
 			require.Contains(t, told.String(), warning+c.told, "limit %d", c.limit)
 		}
+	}
+}
+
+// A stream that has no leader yet answers nothing, so the attempt is made again.
+func TestUntilItPasses(t *testing.T) {
+	t.Parallel()
+	lasting := errors.New("lasting")
+	for _, failed := range []error{
+		jetstream.ErrNoStreamResponse, context.DeadlineExceeded, lasting,
+		&jetstream.APIError{ErrorCode: 10008}, &jetstream.APIError{ErrorCode: 10005},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			tries := 0
+			err := commitlog.UntilItPasses(t.Context(), func(context.Context) error {
+				if tries++; tries == 1 {
+					return fmt.Errorf("try: %w", failed)
+				}
+				return nil
+			})
+			if failed == lasting {
+				require.ErrorIs(t, err, lasting)
+				require.Equal(t, 1, tries)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, 2, tries)
+		})
 	}
 }
