@@ -17,28 +17,35 @@ import (
 	"worldengine/worldengine/platform"
 )
 
-// Start starts a NATS server on 127.0.0.1, with options, and ends it with the test.
+// Start starts a NATS server on 127.0.0.1, with options, and ends it with the test. Without a port
+// the server listens on a free one.
 func Start(t testing.TB, options *natsserver.Options) *natsserver.Server {
 	t.Helper()
-	ns := Run(t, options)
+	ns := run(t, *options)
 	t.Cleanup(func() { Stop(ns) })
 	return ns
 }
 
-// Run is Start for a caller that calls Stop itself. Without a port the server listens on a free
-// one, which options have then: the next Run with them is at the same address.
+// Run is Start for a caller that calls Stop itself. Options without a port get a FreePort, so the
+// next Run with them is at the same address.
 func Run(t testing.TB, options *natsserver.Options) *natsserver.Server {
 	t.Helper()
-	own := *options
-	own.Host, own.NoSigs = "127.0.0.1", true
-	if own.Port == 0 {
-		own.Port = FreePort(t)
+	if options.Port == 0 {
+		options.Port = FreePort(t)
 	}
-	ns, err := natsserver.NewServer(&own)
+	return run(t, *options)
+}
+
+func run(t testing.TB, options natsserver.Options) *natsserver.Server {
+	t.Helper()
+	options.Host, options.NoSigs = "127.0.0.1", true
+	if options.Port == 0 {
+		options.Port = natsserver.RANDOM_PORT
+	}
+	ns, err := natsserver.NewServer(&options)
 	require.NoError(t, err)
 	ns.Start()
 	require.True(t, ns.ReadyForConnections(30*time.Second))
-	options.Port = own.Port
 	return ns
 }
 
@@ -71,12 +78,13 @@ func claimed(t testing.TB, port int) bool {
 	file, err := os.OpenFile(filepath.Join(claims, fmt.Sprint(port)), os.O_CREATE|os.O_RDWR, 0o600)
 	require.NoError(t, err)
 	if platform.Lock(file) == nil {
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			require.NoError(t, listener.Close())
+		// A listener would stay open in a process that another test starts at this moment.
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
 			t.Cleanup(func() { _ = file.Close() })
 			return true
 		}
+		require.NoError(t, conn.Close())
 	}
 	require.NoError(t, file.Close())
 	return false
