@@ -45,6 +45,20 @@ func TestNATSLogger_FailedWrite(t *testing.T) {
 	}
 }
 
+// A client that leaves while NATS registers it is no error.
+func TestNATSLogger_ClientLeft(t *testing.T) {
+	t.Parallel()
+	for why, level := range map[string]string{
+		"connection closed": "DEBUG", "maximum account active connections exceeded": "ERROR",
+	} {
+		log := &natstest.Buffer{}
+		options := &slog.HandlerOptions{Level: slog.LevelDebug}
+		newNATSLogger(slog.New(slog.NewTextHandler(log, options)), nil, nil).
+			Errorf(`127.0.0.1:4 - cid:4 - Problem registering with account %q: %s`, "$G", why)
+		require.Contains(t, log.String(), "level="+level)
+	}
+}
+
 // A warning about an index that NATS rebuilds says so.
 func TestNATSLogger_Rebuilt(t *testing.T) {
 	t.Parallel()

@@ -27,11 +27,16 @@ func newNATSLogger(
 func (l natsLogger) Noticef(format string, v ...any) { l.logger.Debug(fmt.Sprintf(format, v...)) }
 
 // Errorf also detects a failed write: after it NATS stores nothing more in the stream, and answers
-// no request to store there.
+// no request to store there. A client that left while NATS registered it is no error.
 func (l natsLogger) Errorf(format string, v ...any) {
 	text := fmt.Sprintf(format, v...)
 	if isWriteFailure(text) {
 		l.failed(text)
+	}
+	if strings.Contains(text, "Problem registering with account") &&
+		strings.HasSuffix(text, ": connection closed") {
+		l.logger.Debug(text)
+		return
 	}
 	l.logger.Error(text)
 }
