@@ -49,7 +49,7 @@ func (o Options) ConnectOperator(url, name string, more ...nats.Option) (*nats.C
 // operatorKeyOf returns the key file of the local operator of nc's server, or "" if it has none,
 // like an external NATS server.
 func operatorKeyOf(nc *nats.Conn) (string, error) {
-	reply, err := nc.Request("$SRV.INFO."+wire.ServiceName, nil, 2*time.Second)
+	reply, err := nc.Request("$SRV.INFO."+wire.ServiceName, nil, 10*time.Second) // a busy server, too
 	if errors.Is(err, nats.ErrNoResponders) {
 		return "", nil // no engine is here that has a key
 	}

@@ -309,11 +309,11 @@ func (c *checker) notApplied(ctx context.Context, id string, data []byte) (strin
 	return found, nil
 }
 
-// hosts asks who hosts the town, like a plugin that starts. It asks up to three times, since a busy
+// hosts asks who hosts the town, like a plugin that starts. It asks up to five times, since a busy
 // machine may be late.
 func (c *checker) hosts(ctx context.Context, _ *apply.Command) (string, error) {
 	world, townID := strings.Split(c.Subject, ".")[2], c.Town.Snapshot.TownID
-	for range 3 {
+	for range 5 {
 		found, err := plugin.Hosts(ctx, c.nc, world, townID)
 		if err != nil {
 			return "", err
