@@ -235,7 +235,8 @@ func (c *client) request(verb string, request any) *nats.Msg {
 		return err
 	}
 	err := ask()
-	reads := strings.HasSuffix(verb, ".get") || strings.HasSuffix(verb, ".list")
+	_, name, _ := strings.Cut(verb, ".")
+	reads := slices.Contains([]string{"get", "list", "status"}, name)
 	if errors.Is(err, nats.ErrTimeout) && reads { // a server that stands by drops requests
 		err = ask()
 	}
