@@ -123,14 +123,12 @@ func (r *reading) closedRow(
 func (r *Reader) decision(
 	ctx context.Context, asked *index.Row, handoffHash string,
 ) (decision *approval.Decision, err error) {
-	err = r.past(ctx, asked.Town, commitlog.KindDecided, func(seq uint64, rec *commitlog.Record) bool {
-		if seq < asked.Seq {
-			return false
-		}
+	rows := r.Index.ApprovalsAfter(asked.Town, asked.Seq, mostBehind)
+	err = r.visit(ctx, rows, commitlog.KindDecided, func(rec *commitlog.Record) bool {
 		if a := rec.Approvals.Decided(rec.Run.RunID); a != nil && a.HandoffHash == handoffHash {
 			decision = a.Decision
 		}
-		return true
+		return decision == nil
 	})
 	return decision, err
 }
@@ -150,21 +148,19 @@ func (r *Reader) accepted(
 	return rec.Run.RunID, nil
 }
 
-// past visits a town's latest records of a kind, KindAsked or KindDecided, the newest first, until
-// visit returns false.
-func (r *Reader) past(
-	ctx context.Context, token string, kind commitlog.Kind,
-	visit func(seq uint64, rec *commitlog.Record) bool,
+// visit visits the records of rows that are of a kind, until visit returns false.
+func (r *Reader) visit(
+	ctx context.Context, rows []index.Row, kind commitlog.Kind, visit func(*commitlog.Record) bool,
 ) error {
-	for _, at := range r.Index.Approvals(token, 0, mostBehind) {
-		if at.Kind != kind {
+	for i := range rows {
+		if rows[i].Kind != kind {
 			continue
 		}
-		rec, err := r.record(ctx, &at)
+		rec, err := r.record(ctx, &rows[i])
 		if err != nil {
 			return err
 		}
-		if rec != nil && !visit(at.Seq, rec) {
+		if rec != nil && !visit(rec) {
 			return nil
 		}
 	}

@@ -277,7 +277,8 @@ func (r *reading) complete(ctx context.Context, town *listed, token string) (err
 			missing[a.HandoffHash] = true
 		}
 	}
-	return r.past(ctx, token, commitlog.KindAsked, func(_ uint64, rec *commitlog.Record) bool {
+	rows := r.Index.Approvals(token, 0, mostBehind)
+	return r.visit(ctx, rows, commitlog.KindAsked, func(rec *commitlog.Record) bool {
 		if n := len(rec.Approvals); n > 0 && missing[rec.Approvals[n-1].HandoffHash] {
 			hash := rec.Approvals[n-1].HandoffHash
 			town.runs[hash] = rec.Run.RunID

@@ -356,6 +356,26 @@ func TestClosed_ForgottenApproval(t *testing.T) {
 	require.Equal(t, []string{"stale", runOf(h)}, closed())
 }
 
+// A decision is named however many proposals the town has decided about since.
+func TestClosed_DecisionBehindMany(t *testing.T) {
+	t.Parallel()
+	a := newAsking(t)
+	_, err := logtest.JetStream(a.Log).UpdateStream(t.Context(),
+		commitlog.StreamConfig("main", commitlog.Settings{HistoryPerTown: 1000}, 1))
+	require.NoError(t, err)
+	a.approve("t", a.talk("t"), "why")
+	for range mostBehind {
+		logtest.Commit(t, a.Log, &commitlog.Record{Kind: commitlog.KindDecided, TownID: "t",
+			Run: &runevents.Run{Identity: runevents.Identity{RunID: "later"}, FirstSeq: 1}},
+			func(e *commitlog.Entry) { e.Approvals = nil })
+	}
+	page, err := a.Closed(t.Context(), "t", "", 10, 1<<20, all)
+	require.NoError(t, err)
+	require.Len(t, page.Approvals, 1)
+	row := page.Approvals[0]
+	require.Equal(t, []string{"mara", "why"}, []string{row.DecidedBy, row.Reason})
+}
+
 // damagedStore shows one message of a log without its body.
 type damagedStore struct {
 	commitlog.Store

@@ -326,8 +326,12 @@ func requireLists(t *testing.T, g *generator, o *oracleRows, ix *Index) {
 	for range 20 {
 		at, limit := g.Uint64N(ix.Position()+2), 1+g.IntN(10)
 		town, skipped := pick(g, "", "t1", "ghost"), at
-		var appended, approvals []Row
+		var appended, approvals, later []Row
 		for _, r := range o.rows {
+			asked := r.Kind == commitlog.KindAsked || r.Kind == commitlog.KindDecided
+			if asked && r.Seq > at && r.Town == town && len(later) < limit {
+				later = append(later, r.Row)
+			}
 			if r.Kind == commitlog.KindEvents && r.Seq > at && len(appended) < limit {
 				appended = append(appended, r.Row)
 			}
@@ -345,6 +349,7 @@ func requireLists(t *testing.T, g *generator, o *oracleRows, ix *Index) {
 		}
 		require.Equal(t, appended, ix.Appended(at, limit))
 		require.Equal(t, approvals, ix.Approvals(town, at, limit))
+		require.Equal(t, later, ix.ApprovalsAfter(town, at, limit))
 		require.Equal(t, skipped, ix.Skip([]string{"t1", "t2", "nowhere"}, at))
 	}
 }

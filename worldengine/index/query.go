@@ -115,6 +115,25 @@ func (ix *Index) Approvals(townToken string, before uint64, limit int) (rows []R
 	return rows
 }
 
+// ApprovalsAfter returns the rows of a town that Approvals returns, after a sequence: at most limit,
+// the oldest first.
+func (ix *Index) ApprovalsAfter(townToken string, after uint64, limit int) (rows []Row) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s := ix.s
+	town := s.town(townToken)
+	first, _ := slices.BinarySearch(s.asked, s.after(after))
+	for _, n := range s.asked[first:] {
+		if len(rows) == limit {
+			break
+		}
+		if r := s.row(n); r.town == town {
+			rows = append(rows, s.view(r))
+		}
+	}
+	return rows
+}
+
 // Newest returns the towns that Towns returns: by token, the sequence of the newest row on the
 // town's log subject.
 func (ix *Index) Newest(flag Flag) map[string]uint64 {
