@@ -83,7 +83,7 @@ func (r *reading) closedRow(
 		return nil, nil // damage, which fsck reports
 	}
 	row.RunID = rec.Run.RunID
-	status, decision := approval.Stale, (*approval.Decision)(nil)
+	status, decision := a.Status(town.State.Hash, r.Now()), (*approval.Decision)(nil)
 	now := town.Approvals.Entry(a.HandoffID, a.HandoffHash)
 	if now != nil && !now.At.Equal(a.At) {
 		now = nil // asked about again
@@ -91,11 +91,14 @@ func (r *reading) closedRow(
 	if now != nil {
 		status, decision = now.Status(town.State.Hash, r.Now()), now.Decision
 	}
-	if status.IsOpen() {
+	switch {
+	case status.IsOpen() && now != nil:
 		return nil, nil
+	case status.IsOpen():
+		status = approval.Stale
 	}
 	if decision == nil {
-		if decision, err = r.decision(ctx, at, a.HandoffHash); err != nil {
+		if decision, err = r.decision(ctx, at, &a); err != nil {
 			return nil, err
 		}
 	}
@@ -118,14 +121,15 @@ func (r *reading) closedRow(
 	return row, nil
 }
 
-// decision returns the first decision after a row's question about a handoff, nil if there was
-// none. Later decisions answer later questions.
+// decision returns the decision about the question of a row, nil if there was none. Other decisions
+// about the handoff answer other questions.
 func (r *Reader) decision(
-	ctx context.Context, asked *index.Row, handoffHash string,
+	ctx context.Context, at *index.Row, asked *approval.Asked,
 ) (decision *approval.Decision, err error) {
-	rows := r.Index.ApprovalsAfter(asked.Town, asked.Seq, mostBehind)
+	rows := r.Index.ApprovalsAfter(at.Town, at.Seq, mostBehind)
 	err = r.visit(ctx, rows, commitlog.KindDecided, func(rec *commitlog.Record) bool {
-		if a := rec.Approvals.Decided(rec.Run.RunID); a != nil && a.HandoffHash == handoffHash {
+		a := rec.Approvals.Decided(rec.Run.RunID)
+		if a != nil && a.HandoffHash == asked.HandoffHash && a.At.Equal(asked.At) {
 			decision = a.Decision
 		}
 		return decision == nil

@@ -376,6 +376,27 @@ func TestClosed_DecisionBehindMany(t *testing.T) {
 	require.Equal(t, []string{"mara", "why"}, []string{row.DecidedBy, row.Reason})
 }
 
+// A question that expired stays so when its handoff is asked about again, and decided.
+func TestClosed_AskedAgain(t *testing.T) {
+	t.Parallel()
+	a := newAsking(t)
+	a.talk("t")
+	a.now = noon.Add(time.Hour)
+	expired := func() {
+		t.Helper()
+		page, err := a.Closed(t.Context(), "t", "", 10, 1<<20, all)
+		require.NoError(t, err)
+		require.Len(t, page.Approvals, 1)
+		row := page.Approvals[0]
+		require.Equal(t, []string{"expired", ""}, []string{row.Status, row.DecidedBy})
+	}
+	expired()
+	again := a.talk("t")
+	expired()
+	a.approve("t", again, "why")
+	expired()
+}
+
 // damagedStore shows one message of a log without its body.
 type damagedStore struct {
 	commitlog.Store
