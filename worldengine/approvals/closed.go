@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strconv"
 
+	"github.com/go-json-experiment/json"
+
 	"worldengine/handoff"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
@@ -22,7 +24,7 @@ const (
 
 // Closed returns up to limit rows of proposals that wait no longer: of one town, or with "" of all
 // towns for which of is true. The newest question comes first. Closed returns fewer rows if their
-// proposals take more than the given bytes.
+// JSON takes more than the given bytes, but at least one.
 func (r *Reader) Closed(
 	ctx context.Context, townID, after string, limit, bytes int, of func(townID string) bool,
 ) (page messages.Approvals, err error) {
@@ -40,11 +42,12 @@ func (r *Reader) Closed(
 	for read := 0; ; {
 		rows := r.Index.Approvals(token, before, atOnce)
 		if len(rows) == 0 {
+			page.Next = ""
 			return page, nil
 		}
 		for i := range rows {
-			if len(page.Approvals) == limit || read == mostRead || bytes < 0 {
-				page.Next = strconv.FormatUint(before, 10)
+			page.Next = strconv.FormatUint(before, 10)
+			if len(page.Approvals) == limit || read == mostRead {
 				return page, nil
 			}
 			before = rows[i].Seq
@@ -54,12 +57,19 @@ func (r *Reader) Closed(
 			read++
 			row, err := c.closedRow(ctx, &rows[i], of)
 			if err != nil {
-				return page, err
+				return messages.Approvals{}, err
 			}
-			if row != nil {
-				page.Approvals = append(page.Approvals, row)
-				bytes -= len(row.Proposal)
+			if row == nil {
+				continue
 			}
+			data, err := json.Marshal(row)
+			if err != nil {
+				return messages.Approvals{}, err
+			}
+			if bytes -= len(data); bytes < 0 && len(page.Approvals) > 0 {
+				return page, nil
+			}
+			page.Approvals = append(page.Approvals, row)
 		}
 	}
 }

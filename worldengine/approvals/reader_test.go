@@ -397,6 +397,29 @@ func TestClosed_AskedAgain(t *testing.T) {
 	expired()
 }
 
+// A page of closed proposals has a bounded size, and the next one begins at its end.
+func TestClosed_Bytes(t *testing.T) {
+	t.Parallel()
+	a := newAsking(t)
+	for range 3 {
+		a.talk("t")
+		a.now = a.now.Add(time.Hour)
+	}
+	whole, err := a.Closed(t.Context(), "t", "", 10, 1<<20, all)
+	require.NoError(t, err)
+	require.Len(t, whole.Approvals, 3)
+	data, err := json.Marshal(whole.Approvals[0])
+	require.NoError(t, err)
+	for bytes, rows := range map[int]int{1: 1, len(data): 1, 2*len(data) - 1: 1, 2 * len(data): 2} {
+		page, err := a.Closed(t.Context(), "t", "", 10, bytes, all)
+		require.NoError(t, err)
+		require.Equal(t, whole.Approvals[:rows], page.Approvals, bytes)
+		page, err = a.Closed(t.Context(), "t", page.Next, 10, 1<<20, all)
+		require.NoError(t, err)
+		require.Equal(t, whole.Approvals[rows:], page.Approvals, bytes)
+	}
+}
+
 // damagedStore shows one message of a log without its body.
 type damagedStore struct {
 	commitlog.Store
