@@ -159,7 +159,8 @@ async function* eventsOfRun(client, { runId, afterSeq = 0, townId, timeout, sign
   const what = { after: end.cursor, townId: town, timeout, signal };
   for await (const { commits: came, lost } of pages(client, what, pace)) {
     const some = came.flatMap((commit) => commit.events ?? []).filter((event) => event.runId === runId);
-    if (lost || some.some((event, i) => event.runSeq > (some[i - 1]?.runSeq ?? last) + 1)) yield* missing();
+    const skips = some.some((event, i) => event.runSeq > (some[i - 1]?.runSeq ?? last) + 1);
+    if (lost || skips || came.some((commit) => commit.damaged)) yield* missing();
     yield* next(some);
     if (ended) return;
   }

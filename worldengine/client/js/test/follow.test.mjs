@@ -191,6 +191,23 @@ test("the events of a run that a page leaves out are asked for", { timeout: 60_0
   assert.deepEqual(asked.slice(1).map(({ after, townId }) => [after, townId]), [["7", "t"], ["9", "t"]]);
 });
 
+test("the damaged end of a run ends following it", { timeout: 60_000 }, async (t) => {
+  const world = await serve(t);
+  const engine = await joined(t, world.url, { world: "damage" });
+  const metadata = { started: { townId: "t" } };
+  fake(engine, "run.get", () => ({ body: { runId: "r", status: "RUNNING", lastEventSeq: 1, metadata } }));
+  const stored = [{ runId: "r", runSeq: 1, eventType: "RunStarted" }];
+  fake(engine, "run.events", (n) => (
+    n === 1 ? { body: { events: stored, lastEventSeq: 1 } } : { error: [500, "RUN_DAMAGED"] }));
+  fake(engine, "event.list", (n) => (
+    n === 2 ? { body: { commits: [{ cursor: "9", damaged: true }], cursor: "9" } }
+      : { body: { commits: [], cursor: "9" } }));
+  await engine.nc.flush();
+  const source = engine.events({ runId: "r", signal: AbortSignal.timeout(30_000) });
+  assert.deepEqual((await source.next()).value, stored[0]);
+  await assert.rejects(source.next(), { name: "ReplyError", code: "RUN_DAMAGED" });
+});
+
 test("commits that may be missing are told, and following goes on", { timeout: 60_000 }, async (t) => {
   const world = await serve(t);
   const engine = await joined(t, world.url, { world: "lossy" });
