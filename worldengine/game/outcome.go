@@ -71,6 +71,9 @@ func (w *Worker) commitOnce(ctx context.Context, a *Application, v apply.Result)
 	if v.Attempt != a.Pending.Attempt && !v.Applied {
 		return false, nil // another writer has begun the next attempt
 	}
+	if !v.Applied && a.Pending.Via != apply.RCON && !w.steps.Serves() {
+		return true, nil // a suspended server has asked too seldom; the next writer asks again
+	}
 	v.Reached = v.Reached || a.arrival() == apply.MayHaveArrived
 	in := w.steps.Input(a.TownID, nil, &machine.Outcome{Result: v})
 	out, err := w.steps.Step(ctx, current, in)

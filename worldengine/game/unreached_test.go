@@ -296,3 +296,14 @@ func TestWorker_TakesOverLate(t *testing.T) {
 	w.takeOver()
 	require.Equal(t, handoff.Executed, w.concluded().Status)
 }
+
+// A server that lost the lease fails no command of a plugin: the next writer asks the plugin again.
+func TestWorker_LeaseLost(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *game.Config) { c.Policy.Attempts, c.Policy.Deadline = 1, time.Millisecond })
+	w.plugin(func(c *apply.Command) apply.Answer { return apply.Later(c, apply.InProgress, 0) })
+	w.steps.Leased = func() bool { return false }
+	require.ErrorIs(t, w.await(w.ensure()).err, game.ErrInProgress)
+	w.halt()
+	require.NotNil(t, w.town().Pending)
+}
