@@ -51,8 +51,12 @@ type action struct {
 	wait time.Time // at most until then; then call replied or timedOut
 }
 
-// due returns the action after a wait: another request, or the end of the attempt.
+// due returns the action after a wait: another request, or the end of the attempt. With patience an
+// absent plugin is asked again even if this process was suspended meanwhile.
 func (p *pluginAttempt) due(now time.Time) action {
+	if until := now.Add(p.patience); p.absent && p.ends.Before(until) {
+		p.ends = until
+	}
 	if now.Before(p.ends) {
 		return action{send: true}
 	}

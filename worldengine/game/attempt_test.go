@@ -95,7 +95,7 @@ var attemptScenarios = map[string]string{
 		31s sent -> wait until 33s
 		33s nothing -> send again
 		33s sent -> wait until 35s
-		40500ms nothing -> PLUGIN_TIMEOUT, reached`,
+		41s nothing -> PLUGIN_TIMEOUT, reached`,
 	"a patient attempt asks less often while the plugin is away": `
 		0s due -> send
 		0s sent -> wait until 2s
@@ -115,6 +115,15 @@ var attemptScenarios = map[string]string{
 		6s busy -> wait until 6.5s
 		7s sent -> wait until 9s
 		7s absent -> wait until 7.25s`,
+	"a patient attempt goes on after the server was suspended": `
+		0s due -> send
+		0s sent -> wait until 2s
+		0s absent -> wait until 250ms
+		40s nothing -> send again
+		40s sent -> wait until 42s
+		49s nothing -> send again
+		49s sent -> wait until 50s
+		50s nothing -> PLUGIN_TIMEOUT, reached`,
 	"the attempt is over before it began": `
 		10s due -> PLUGIN_UNAVAILABLE`,
 }
