@@ -204,6 +204,11 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 	if err := e.games.InProgress(townID, d.handoff.IdempotencyKey); err != nil {
 		return false, e.inProgress(ctx, d, current, err)
 	}
+	if !e.steps.Serves() { // the next writer may have paused the world meanwhile
+		if err := e.worldPause.Reread(ctx); err != nil {
+			return false, err
+		}
+	}
 	var why wait
 	switch by := e.worldPause.Of(current); {
 	case by != nil:

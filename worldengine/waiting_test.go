@@ -83,6 +83,31 @@ func TestEngine_RunThatADeadServerLeft(t *testing.T) {
 	_ = first.Close(over)
 }
 
+// A server that was suspended judges no handoff in hand if the next writer has paused the world.
+func TestEngine_PausedByTheNextWriter(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	engine := func(leased bool) *Engine {
+		e, err := Open(t.Context(), nc, nc, Config{PauseWait: time.Millisecond,
+			Leased: func() bool { return leased }, Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = e.Close(context.Background()) })
+		return e
+	}
+	suspended, next := engine(false), engine(true)
+	h, state := proposed(t)
+	_, err := suspended.Put(t.Context(), state, "")
+	require.NoError(t, err)
+	_, err = next.Signal(t.Context(), Signal{Kind: machine.SignalPause})
+	require.NoError(t, err)
+	reply := queue.NewReply[Answer]()
+	require.NoError(t, suspended.Submit(h, nil, trace.Context{}, reply))
+	_, err = reply.Wait(t.Context())
+	var waited *WaitError
+	require.ErrorAs(t, err, &waited)
+	require.Equal(t, wire.CodeWorldPaused, waited.Code)
+}
+
 // discardingStore is a log that has discarded the messages of the town before a sequence.
 type discardingStore struct {
 	commitlog.Store
