@@ -177,7 +177,9 @@ func (c *Config) validate() error {
 	err := errors.Join(wire.ValidateWorld(c.World), c.Rules.Validate(), c.Apply.Validate(),
 		c.Compress.Validate())
 	if c.Apply == apply.RCON && c.RCON == nil {
-		err = errors.Join(err, errors.New("worldengine: apply=rcon requires an RCON console"))
+		err = errors.Join(err, errors.New("worldengine: the setting apply is rcon, which requires "+
+			"an RCON console: give --rcon-config FILE, or another --apply, with --discard-history if "+
+			"rcon is the world's"))
 	}
 	if c.ApprovalTimeout < time.Second {
 		err = errors.Join(err, errors.New("worldengine: a proposal waits at least 1 s for its approval"))

@@ -75,11 +75,10 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if err != nil {
 		return nil, err
 	}
-	config.policy = config.Settings.Policy()
-	if config.Apply == apply.RCON && config.RCON == nil {
-		return nil, errors.New("worldengine: the world's setting apply is rcon, which requires a " +
-			"console: give --rcon-config FILE, or another --apply with --discard-history")
+	if err := config.validate(); err != nil {
+		return nil, err
 	}
+	config.policy = config.Settings.Policy()
 	stream, err := commitlog.OpenWorldLog(ctx, js, config.World, config.Settings, config.Replicas,
 		config.Logger)
 	if err != nil {

@@ -29,12 +29,21 @@ func Check(config Config) (towns int, err error) {
 			return 0, err
 		}
 	}
-	file, err := s.config.worldFile()
+	return s.config.checkWorld(s.config.Engine)
+}
+
+// checkWorld returns how many towns the world file has, or the error that would keep an engine from
+// starting with it.
+func (c *Config) checkWorld(engine worldengine.Config) (towns int, err error) {
+	if _, err := worldengine.CheckConfig(engine, nil); err != nil {
+		return 0, err
+	}
+	file, err := c.worldFile()
 	if err != nil {
 		return 0, err
 	}
-	towns, err = worldengine.CheckConfig(s.config.Engine, file)
-	return towns, s.config.inWorldFile(err)
+	towns, err = worldengine.CheckConfig(engine, file)
+	return towns, c.inWorldFile(err)
 }
 
 // CheckSettings compares the settings of a configuration with the stored settings of its world, and

@@ -88,9 +88,8 @@ func (s *Server) begin(ctx context.Context) error {
 	switch {
 	case err == nil:
 		err = s.takeOver(ctx, held)
-	case errors.Is(err, lease.ErrHeld): // this server must be able to serve the world later
-		c := &s.config.Engine
-		_, err = commitlog.AgreeSettings(ctx, js, c.World, c.Settings, c.DiscardHistory)
+	case errors.Is(err, lease.ErrHeld):
+		err = s.mayServe(ctx, js)
 	}
 	if err != nil {
 		return err
@@ -99,6 +98,17 @@ func (s *Server) begin(ctx context.Context) error {
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.ended.Go(func() { s.alternate(ctx, js) })
 	return nil
+}
+
+// mayServe returns an error if the server, which begins to stand by, could not serve the world later.
+func (s *Server) mayServe(ctx context.Context, js jetstream.JetStream) (err error) {
+	c := s.config.Engine
+	c.Settings, err = commitlog.AgreeSettings(ctx, js, c.World, c.Settings, c.DiscardHistory)
+	if err != nil {
+		return err
+	}
+	_, err = s.config.checkWorld(c)
+	return err
 }
 
 // alternate runs until ctx ends. It stands by while another server holds the lease, and serves

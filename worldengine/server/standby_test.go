@@ -132,6 +132,29 @@ func TestStandby_OfAnEmbeddedNATS(t *testing.T) {
 	require.ErrorAs(t, err, &refused)
 }
 
+// A server that could not serve the world is refused at its start, although it would only stand by.
+func TestStandby_Unfit(t *testing.T) {
+	t.Parallel()
+	nats := startExternal(t)
+	join := func(c *server.Config) { c.NATS = nats.url() }
+	start(t, join, byRCON("127.0.0.1:1"))
+	broken := filepath.Join(t.TempDir(), "world.json")
+	require.NoError(t, os.WriteFile(broken, []byte("[{}]"), 0o600))
+	for _, row := range []struct {
+		change func(*server.Config)
+		want   string
+	}{
+		{func(*server.Config) {}, "requires an RCON console"},
+		{func(c *server.Config) {
+			byRCON("127.0.0.1:1")(c)
+			c.WorldFile = broken
+		}, "world file " + broken},
+	} {
+		_, err := server.Start(t.Context(), configure(join, row.change))
+		require.ErrorContains(t, err, row.want)
+	}
+}
+
 // A server that stands by is listed as long as it does.
 func TestStandby_Listed(t *testing.T) {
 	t.Parallel()
