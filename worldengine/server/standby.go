@@ -101,14 +101,26 @@ func (s *Server) begin(ctx context.Context) error {
 }
 
 // mayServe returns an error if the server, which begins to stand by, could not serve the world later.
-func (s *Server) mayServe(ctx context.Context, js jetstream.JetStream) (err error) {
+func (s *Server) mayServe(ctx context.Context, js jetstream.JetStream) error {
 	c := s.config.Engine
-	c.Settings, err = commitlog.AgreeSettings(ctx, js, c.World, c.Settings, c.DiscardHistory)
+	plan, err := commitlog.PlanSettings(ctx, js, c.World, c.Settings)
+	if err == nil {
+		err = plan.Refusal(c.World, c.DiscardHistory)
+	}
 	if err != nil {
 		return err
 	}
+	if !plan.New && len(plan.Differences) == 0 {
+		s.forgetSettings()
+	}
+	c.Settings = plan.Settings
 	_, err = s.config.checkWorld(c)
 	return err
+}
+
+// forgetSettings makes the server take the world's settings from now on, which may change.
+func (s *Server) forgetSettings() {
+	s.config.Engine.Settings, s.config.Engine.DiscardHistory = commitlog.Settings{}, false
 }
 
 // alternate runs until ctx ends. It stands by while another server holds the lease, and serves
@@ -218,6 +230,7 @@ func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	if err != nil {
 		return err
 	}
+	s.forgetSettings()     // they are the world's now
 	if s.embedded == nil { // a later tenure notices by this index that the log lost records
 		s.index.Store(t.engine.KeepIndex())
 	}

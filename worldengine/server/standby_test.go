@@ -14,11 +14,13 @@ import (
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lease"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
@@ -153,6 +155,46 @@ func TestStandby_Unfit(t *testing.T) {
 		_, err := server.Start(t.Context(), configure(join, row.change))
 		require.ErrorContains(t, err, row.want)
 	}
+}
+
+// A server that lost the lease, or stood by, serves with the world's settings of that time, even if
+// its start named others.
+func TestStandby_SettingsChanged(t *testing.T) {
+	t.Parallel()
+	for name, discard := range map[string]bool{"agreed": false, "made the world's": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nats, both, _ := joined(t, func(c *server.Config) {
+				c.Engine.HistoryPerTown, c.Engine.DiscardHistory = 5000, discard
+			})
+			js, err := jetstream.New(connected(t, nats.url()))
+			require.NoError(t, err)
+			_, err = commitlog.ChangeSettings(t.Context(), js, "main",
+				commitlog.Settings{HistoryPerTown: 6000}, false)
+			require.NoError(t, err)
+			serves := func(srv *server.Server) {
+				t.Helper()
+				eventually(t, func() bool {
+					e := srv.Engine()
+					return e != nil && e.Settings().HistoryPerTown == 6000
+				})
+			}
+			stop(t, both[0])
+			serves(both[1])
+			away(t, js, both[1])
+			serves(both[1])
+		})
+	}
+}
+
+// away takes the lease from the server that serves, and gives it back.
+func away(t *testing.T, js jetstream.JetStream, srv *server.Server) {
+	t.Helper()
+	other := lease.Lease{JetStream: js, World: "main", Holder: "other", Logger: quiet()}
+	held, err := other.Seize(t.Context())
+	require.NoError(t, err)
+	eventually(t, func() bool { return !srv.Serving() })
+	held.Release(t.Context())
 }
 
 // A server that stands by is listed as long as it does.
