@@ -135,13 +135,17 @@ func (c *Config) twoAccounts() bool {
 // credentials.
 func (c *Config) anonymousClients() bool { return c.Access == nil && c.twoAccounts() }
 
-// whyNoStreams adds a remedy to the error of an existing NATS that denies its streams.
+// whyNoStreams adds a remedy to the error of an existing NATS that has no streams, or denies them.
 func (c *Config) whyNoStreams(err error) error {
-	if c.NATS == "" || !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
-		return err
+	switch {
+	case c.NATS == "":
+	case errors.Is(err, nats.ErrNoResponders):
+		return fmt.Errorf("%w: that NATS server has no JetStream; start it with JetStream", err)
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return fmt.Errorf("%w: that NATS server denies this user its streams; give the credentials "+
+			"of a user in the world's account or, if it is a handoffd's, start that one with --open", err)
 	}
-	return fmt.Errorf("%w: that NATS server denies this user its streams; give the credentials "+
-		"of a user in the world's account or, if it is a handoffd's, start that one with --open", err)
+	return err
 }
 
 func (c *Config) worldFile() ([]byte, error) {

@@ -197,6 +197,14 @@ func away(t *testing.T, js jetstream.JetStream, srv *server.Server) {
 	held.Release(t.Context())
 }
 
+// A NATS without JetStream is refused with a remedy.
+func TestStandby_NoJetStream(t *testing.T) {
+	t.Parallel()
+	ns := natstest.Run(t, &natsserver.Options{})
+	_, err := server.Start(t.Context(), configure(func(c *server.Config) { c.NATS = ns.ClientURL() }))
+	require.ErrorContains(t, err, "JetStream")
+}
+
 // A server that stands by is listed as long as it does.
 func TestStandby_Listed(t *testing.T) {
 	t.Parallel()
