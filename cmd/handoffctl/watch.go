@@ -20,13 +20,13 @@ import (
 
 // watchCommand shows run events, or alerts, as they come.
 type watchCommand struct {
-	Alerts   bool          `help:"Show operational alerts instead of events." xor:"town,run,type"`
+	Alerts   bool          `help:"Show operational alerts instead of events." xor:"town,run,type,idle"`
 	Town     string        `help:"Show only the events of this town." xor:"town"`
 	Type     string        `help:"Show only the events of this type, such as RunCompleted." xor:"type"`
 	RunID    string        `name:"run" help:"Show only the events of this run." xor:"run"`
 	Since    time.Duration `help:"Begin with the events of this age, such as 10m."`
 	MaxCount int           `name:"limit" aliases:"count" help:"End after this many events; 0 to go on until Ctrl-C."`
-	Idle     time.Duration `name:"until-idle" help:"End if no event comes for this time, such as 2s, and no command is being applied." placeholder:"DURATION"`
+	Idle     time.Duration `name:"until-idle" help:"End if no event comes for this time, such as 2s, and no command is being applied." placeholder:"DURATION" xor:"idle"`
 }
 
 func (watchCommand) Help() string {
