@@ -314,6 +314,16 @@ func check(townID string, args ...string) []string {
 	return append([]string{"plugin", "check", "--within", "3s", subject}, args...)
 }
 
+// A wrong argument is a mistake of the command line, and no fault of the plugin.
+func TestPluginCheck_WrongArgument(t *testing.T) {
+	c := hosting(t, "t", apply.Done)
+	got := c.run(check("t", "--type", "SALVAGE_PLAN")...)
+	require.Equal(t, exitUsage, got.status)
+	require.Empty(t, got.out)
+	require.Equal(t, "handoffctl: the command of --type and --argument is not valid\n  "+
+		`/proposal/args/focus: must be one of "scarcity", "dread", "general"`+"\n", got.err)
+}
+
 func TestPluginCheck_GoodPlugin(t *testing.T) {
 	c := hosting(t, "Köln 1", apply.Done)
 	report := filepath.Join(t.TempDir(), "report.xml")

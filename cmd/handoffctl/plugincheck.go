@@ -58,8 +58,10 @@ func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 	case errors.Is(err, conformance.ErrDenied):
 		return unavailablef(permissionDenied, err, "this user may not ask plugins on %s: use a NATS "+
 			"server without an engine, or the credentials of an engine", c.Subject)
-	case err != nil:
+	case ctx.Err() != nil:
 		return err
+	case err != nil:
+		return invalid("the command of --type and --argument", err)
 	}
 	if err := writeJUnit(c.JUnit, c.junitSuite(rows)); err != nil {
 		return err

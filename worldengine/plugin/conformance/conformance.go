@@ -74,7 +74,8 @@ var ErrDenied = errors.New("conformance: this user may not ask plugins")
 var errSkip = errors.New("not seen")
 
 // Check tests the plugin of a subject, rule by rule. It returns ErrAbsent if no plugin is
-// subscribed, ErrDenied if the user may not ask it, and ctx's error if ctx ends first.
+// subscribed, ErrDenied if the user may not ask it, a *schemas.ValidationError if Type and Argument
+// make no handoff, and ctx's error if ctx ends first.
 func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
 	if config.Type == "" {
 		config.Type, config.Argument = handoff.TalkToTownsfolk, "casual"
@@ -88,12 +89,13 @@ func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
 	var done []Row
 	for _, rule := range rules {
 		began := time.Now()
+		command, err := c.command(c.Type, c.Argument)
+		if err != nil {
+			return nil, err
+		}
 		found, err := "the first command has no answer that counts", errSkip
 		if len(done) == 0 || done[0].Verdict == Pass {
-			var command *apply.Command
-			if command, err = c.command(c.Type, c.Argument); err == nil {
-				found, err = rule.check(c, ctx, command)
-			}
+			found, err = rule.check(c, ctx, command)
 		}
 		switch {
 		case ctx.Err() != nil:
