@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/go-json-experiment/json"
 )
 
 // Violation is one error in a payload. Path is an RFC 6901 JSON Pointer into the payload ("" is the
@@ -84,6 +87,41 @@ func (e *ValidationError) rest(i int) string {
 // an echo that differs. Its code is CodeSchemaValidation.
 func Invalid(n Name, v ...Violation) *ValidationError {
 	return &ValidationError{Schema: n, Code: CodeSchemaValidation, Violations: v}
+}
+
+// Unread returns an error of json.Unmarshal as a *ValidationError of the payload, or the kind of file,
+// n. It quotes no value.
+func Unread(n Name, err error) *ValidationError {
+	semantic, ok := errors.AsType[*json.SemanticError](err)
+	if !ok {
+		syntax := refusal(err)
+		syntax.Schema = n
+		return syntax
+	}
+	v := Violation{Path: string(semantic.JSONPointer), Message: "must be " + wanted(semantic.GoType)}
+	switch {
+	case errors.Is(semantic.Err, json.ErrUnknownName):
+		v.Message = "is not allowed here"
+	case semantic.GoType != nil && semantic.GoType.Kind() == reflect.Interface: // of an unmarshaler
+		v.Message = semantic.Err.Error()
+	}
+	return Invalid(n, v)
+}
+
+// wanted describes the JSON values that json.Unmarshal reads into a Go type.
+func wanted(t reflect.Type) string {
+	if t == nil {
+		return "another value"
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Slice:
+		return "an array"
+	case reflect.Int32:
+		return "an integer of at most 32 bits"
+	}
+	return "a " + t.Kind().String()
 }
 
 // Pointer builds an RFC 6901 JSON Pointer from member names and array indexes, escaping "~" and

@@ -102,7 +102,7 @@ func TestRun_CommandLines(t *testing.T) {
 		{"--check-config " + joined, 0, "joined    nats://127.0.0.1:1"},
 		{"--check-config --nats nats://127.0.0.1:1 --http 127.0.0.1:0", 0,
 			"console   off: it takes --nats-websocket"},
-		{"--check-config --access " + badUsers, 2, `"password" within "/users/0"`},
+		{"--check-config --access " + badUsers, 2, "/users/0/password: is not allowed here"},
 		{"--check-config --open", 0, "do everything (--open)"},
 		{"--check-config --open --access " + users, 2, "--open"},
 		{"--check-config --access /nowhere", 2, "/nowhere"},

@@ -72,7 +72,7 @@ func parse(data []byte, dir string, lookup func(string) (string, bool)) (Config,
 	var file document
 	if err := json.Unmarshal(data, &file, json.RejectUnknownMembers(true),
 		json.WithUnmarshalers(notNull)); err != nil {
-		return Config{}, err
+		return Config{}, schemas.Unread(ConfigName, err)
 	}
 	r := reader{Members: schemas.Members{Schema: ConfigName}, dir: dir, lookup: lookup}
 	cfg := Config{Users: file.Users}

@@ -67,7 +67,8 @@ func ReadConfig(file string, lookup func(string) (string, bool)) (Config, error)
 		PasswordEnv  string `json:"passwordEnv"`
 	}
 	if err := json.Unmarshal(data, &read, json.RejectUnknownMembers(true)); err != nil {
-		return Config{}, fmt.Errorf("rcon: the configuration %s is wrong: %w", file, err)
+		return Config{}, fmt.Errorf("rcon: the configuration %s is wrong: %w", file,
+			schemas.Unread(ConfigName, err))
 	}
 	password, _ := lookup(read.PasswordEnv)
 	switch named := read.PasswordFile; {
