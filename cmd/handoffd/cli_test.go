@@ -82,6 +82,9 @@ func TestRun_CommandLines(t *testing.T) {
 		{"--max-waiting=1000001 --check-config", 2,
 			"--max-waiting must be at most 1000000 (requests), not 1000001"},
 		{"--max-held=1048576 --max-waiting=1000000 --check-config", 0, ""}, // at their bounds
+		{"--replicas=0", 2, "--replicas must be above 0"},
+		{"--replicas=3 --check-config", 2, "above 1 only with --nats"},
+		{"--replicas=3 --check-config " + joined, 0, "joined    nats://127.0.0.1:1"},
 		{"--sync-interval=-1s", 2, "--sync-interval must be above 0"},
 		{"--drain-timeout=0s", 2, "--drain-timeout must be above 0"},
 		{"--memory=1", 2, "--memory: it must be auto, off, or a size"},

@@ -36,8 +36,8 @@ Example:
 
 // Validate refuses an invalid world name, and replicas of a data directory.
 func (c *restoreCommand) Validate() error {
-	if c.Replicas < 1 || c.NATS == "" && c.Replicas > 1 {
-		return errors.New("--replicas must be above 0, and above 1 only with --nats")
+	if !validReplicas(c.Replicas, c.NATS) {
+		return errors.New(replicasRule)
 	}
 	return validateWorld(c.World)
 }

@@ -82,7 +82,7 @@ func (c *serveCommand) Validate() error {
 		{c.DrainTimeout > 0, "--drain-timeout must be above 0"},
 		{c.Server.MaxConnections > 0, "--max-connections must be above 0"},
 		{c.Server.MaxConnectionsPerAddress >= 0, "--max-connections-per-address must be at least 0"},
-		{c.Engine.Replicas > 0, "--replicas must be above 0"},
+		{validReplicas(c.Engine.Replicas, c.Server.NATS), replicasRule},
 		{c.Engine.PauseWait > 0, "--pause-wait must be above 0"},
 		{c.Engine.ApprovalTimeout > 0, "--approval-timeout must be above 0"},
 		{c.MaxHeld > 0, "--max-held must be above 0"},
@@ -118,6 +118,12 @@ func (c *serveCommand) Validate() error {
 			*c.HistoryPerTown)
 	}
 	return validateWorld(c.Engine.World)
+}
+
+const replicasRule = "--replicas must be above 0, and above 1 only with --nats"
+
+func validReplicas(replicas int, nats string) bool {
+	return replicas == 1 || replicas > 1 && nats != ""
 }
 
 func validateWorld(world string) error {
