@@ -106,16 +106,20 @@ func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 		return err
 	}
 	server, from := a.client(nc), time.Now().Add(-c.Since)
-	seen, shown := uint64(0), 0
+	seen, shown := new(client.Alert), 0
 	for begun := false; ; begun = true {
-		alerts, err := alertsBehind(ctx, server, seen, from)
+		alerts, err := alertsBehind(ctx, server, seen.Seq, from)
+		if errors.Is(err, errReplaced) {
+			from, _ = time.Parse(time.RFC3339, seen.At)
+			alerts, err = alertsBehind(ctx, server, 0, from)
+		}
 		// A world that nobody serves is an error now, and an interruption later.
 		refused, is := errors.AsType[*client.ReplyError](err)
 		if err != nil && (!begun || nc.IsClosed() || is && refused.Refused()) {
 			return err
 		}
 		for _, alert := range slices.Backward(alerts) {
-			seen = alert.Seq
+			seen = &alert
 			if !begun && c.Since == 0 || raisedBefore(&alert, from) {
 				continue
 			}
@@ -133,14 +137,21 @@ func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 	}
 }
 
+// errReplaced: the newest alert has a lower number than one that was seen, since the stream of alerts
+// was made anew or restored.
+var errReplaced = errors.New("the stream of alerts was replaced")
+
 // alertsBehind returns the alerts after the alert with the number seen, the newest first, up to one
-// that was raised before from.
+// that was raised before from. The error may be errReplaced.
 func alertsBehind(
 	ctx context.Context, server *client.Client, seen uint64, from time.Time,
 ) (found []client.Alert, err error) {
 	for alert, err := range server.Alerts(ctx, false) {
 		if err != nil {
 			return nil, err
+		}
+		if alert.Seq < seen && len(found) == 0 {
+			return nil, errReplaced
 		}
 		if alert.Seq <= seen {
 			break

@@ -111,6 +111,23 @@ func TestWatch_AlertsFromNow(t *testing.T) {
 	assert.NotRegexp(t, "first|second", shown)
 }
 
+// If the stream of alerts is replaced by an older one, as by a restore, watch goes on with the alerts
+// that were raised since.
+func TestWatch_AlertsReplaced(t *testing.T) {
+	c := faked(t, nil)
+	alerts := `{"seq":7,"runId":"lost","at":"2026-01-02T00:00:00Z"}`
+	_, err := c.connect().Subscribe(wire.Subject("main", wire.AlertList), func(request *nats.Msg) {
+		_ = request.Respond([]byte(`{"alerts":[` + alerts + `]}`))
+		alerts = `{"seq":3,"runId":"later","at":"2026-01-03T00:00:00Z"},` +
+			`{"seq":2,"runId":"restored","at":"2026-01-01T00:00:00Z"}`
+	})
+	require.NoError(t, err)
+	w := c.background("watch", "--alerts", "--count", "1", "-o", "json")
+	w.says(&w.out, "later")
+	require.Equal(t, exitOK, w.end())
+	require.NotRegexp(t, "lost|restored", w.out.String())
+}
+
 // Commits that cannot be shown are told, and watch goes on.
 func TestWatch_Losses(t *testing.T) {
 	c := faked(t, map[string]string{"event.list": `{"commits":[{"cursor":"6","damaged":true},` +
