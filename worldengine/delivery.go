@@ -47,6 +47,9 @@ type delivery struct {
 	// the end of the run there, as far as this writer knows.
 	recorded bool
 	tail     machine.RunTail
+	// waiting is the last run in which the delivery waited: its own, or of an earlier delivery of the
+	// same handoff.
+	waiting *waitingRun
 }
 
 func (e *Engine) newDelivery(h *handoff.Handoff, traced trace.Context) (*delivery, error) {
@@ -104,9 +107,8 @@ func (d *delivery) Run(ctx context.Context, t queue.Turn) queue.Result {
 		return queue.Done
 	case held:
 		return queue.Held
-	case d.recorded:
-		d.engine.waits.Delete(d.run.RunID)
 	}
+	d.engine.waitOver(d)
 	if answer != nil {
 		d.answer(*answer, nil)
 	}

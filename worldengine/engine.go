@@ -100,9 +100,8 @@ type Engine struct {
 	absent     *game.Absences
 	asked      *approvals.Reader
 	worldPause *game.WorldPause
-	// waits has the runs, by their ids, that were recorded before their handoffs were judged, and
-	// whose deliveries this engine has. The value reports whether an operator has cancelled the run,
-	// which its delivery may not know yet.
+	// waits has each waitingRun whose delivery this engine has: by its id, and by its handoff unless
+	// the delivery is a retry.
 	waits sync.Map
 
 	bus     *bus.Sink // nil without Config.Bus

@@ -177,7 +177,9 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 	if err != nil {
 		return Control{}, err
 	}
-	e.waits.CompareAndSwap(s.RunID, false, true)
+	if run, found := e.waits.Load(s.RunID); found {
+		run.(*waitingRun).cancelled.Store(true)
+	}
 	e.queue.Unpark(s.TownID)
 	if err := e.tell(ctx, s, ""); err != nil {
 		return Control{}, err

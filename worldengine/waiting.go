@@ -3,6 +3,7 @@ package worldengine
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"worldengine/runevents"
@@ -30,16 +31,65 @@ type wait struct {
 	behind string
 }
 
+// waitingRun is a run that is recorded before its handoff is judged. Repetitions of the handoff, by
+// a client that got no answer, wait in the same run. cancelled reports that an operator has
+// cancelled the run, which its deliveries may not know yet.
+type waitingRun struct {
+	id        string
+	cancelled atomic.Bool
+}
+
+// handoffKey identifies a handoff in Engine.waits.
+type handoffKey struct{ townID, key, handoffID string }
+
+func (d *delivery) handoffKey() handoffKey {
+	return handoffKey{d.handoff.Proposal.TownID, d.handoff.IdempotencyKey, d.handoff.HandoffID}
+}
+
+// cancelled returns the error of a delivery whose run was cancelled, nil if it was not.
+func (d *delivery) cancelled() error {
+	if d.waiting == nil || !d.waiting.cancelled.Load() {
+		return nil
+	}
+	return game.Cancelled(d.waiting.id, false)
+}
+
+// repeats reports whether a delivery waits in the run of an earlier delivery of its handoff. A
+// handoff that is sent after the run was cancelled is none.
+func (e *Engine) repeats(d *delivery) bool {
+	first, found := e.waits.Load(d.handoffKey())
+	if !found || d.recorded || d.retries != nil {
+		return false
+	}
+	run := first.(*waitingRun)
+	if run != d.waiting && run.cancelled.Load() {
+		return false
+	}
+	d.waiting = run
+	return true
+}
+
+// waitOver removes the run of a delivery that waits no longer.
+func (e *Engine) waitOver(d *delivery) {
+	if d.recorded {
+		e.waits.Delete(d.run.RunID)
+		e.waits.CompareAndDelete(d.handoffKey(), d.waiting)
+	}
+}
+
 // hold records that a delivery waits. It returns an error if the run was cancelled, or if the
 // delivery has waited for Config.PauseWait in a pause, or for absentWait behind a command.
 func (e *Engine) hold(ctx context.Context, d *delivery, why wait) (err error) {
 	d.held = why
 	waited, runID, townID := time.Since(d.queued), d.run.RunID, d.handoff.Proposal.TownID
-	if why.by != nil || waited >= queuedMoment {
+	repeats := e.repeats(d)
+	if err := d.cancelled(); err != nil {
+		return err
+	}
+	if !repeats && (why.by != nil || waited >= queuedMoment) {
 		err = e.recordWait(ctx, d, why.by)
 	}
-	if cancelled, _ := e.waits.Load(runID); cancelled == true ||
-		errors.Is(err, machine.ErrRunCancelled) {
+	if errors.Is(err, machine.ErrRunCancelled) {
 		return game.Cancelled(runID, false)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -81,18 +131,24 @@ func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.Paus
 	if status := d.tail.Status; by == nil && status != "" || status == runevents.RunIsPaused {
 		return nil
 	}
-	d.recorded = true
-	e.waits.LoadOrStore(d.run.RunID, false)
+	if !d.recorded {
+		d.recorded, d.waiting = true, &waitingRun{id: d.run.RunID}
+		e.waits.Store(d.run.RunID, d.waiting)
+		if d.retries == nil {
+			e.waits.Store(d.handoffKey(), d.waiting)
+		}
+	}
 	return e.stepRun(ctx, d, new(d.waitFor(by)))
 }
 
 // closeRun closes a recorded run before its handoff is judged, so that no producer's event follows
 // the run's end. The error is game.Cancelled if the run was cancelled before.
 func (e *Engine) closeRun(ctx context.Context, d *delivery) error {
-	if !d.recorded || d.tail.Closed {
-		return nil
+	err := d.cancelled()
+	if err != nil || !d.recorded || d.tail.Closed {
+		return err
 	}
-	err := e.stepRun(ctx, d, &machine.Close{Wait: d.waitFor(nil)})
+	err = e.stepRun(ctx, d, &machine.Close{Wait: d.waitFor(nil)})
 	if errors.Is(err, machine.ErrRunCancelled) {
 		err = game.Cancelled(d.run.RunID, false)
 	}
@@ -129,7 +185,10 @@ func (e *Engine) stepRun(ctx context.Context, d *delivery, event machine.Event) 
 // abandon ends the run of a delivery that is not judged because of an error. An end that cannot be
 // stored now is left to reapWaiting.
 func (e *Engine) abandon(ctx context.Context, d *delivery, why error) {
-	defer e.waits.Delete(d.run.RunID)
+	defer e.waitOver(d)
+	if d.recorded && errors.Is(why, machine.ErrRunCancelled) {
+		d.waiting.cancelled.Store(true) // repetitions may have their turn before cancelRun marks it
+	}
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	mayBeStored := d.tail.Closed && (errors.Is(why, commitlog.ErrLogUnavailable) || ctx.Err() != nil)

@@ -99,6 +99,37 @@ func TestPause_Town(t *testing.T) {
 	require.Equal(t, handoff.Stale, c.resultOf(<-waiting).result.Status)
 }
 
+// A client repeats a handoff that waits. The repetition waits in the run of the first, is cancelled
+// with it, and is a duplicate of it.
+func TestPause_Repetition(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, patient)
+	at := c.putTown("t")
+	c.signal("control.pause", about("t"))
+	for range 2 {
+		first := c.sendLater(c.wall(at))
+		id := c.paused("t", 1)[0]
+		again := c.sendLater(c.wall(at))
+		other := c.sendLater(c.salvage(at, "general"))
+		ids := c.paused("t", 2)
+		c.signal("run.cancel", members{"runId": id})
+		for _, reply := range []*nats.Msg{<-first, <-again} {
+			require.Equal(t, "RUN_CANCELLED", c.failureOf(reply).Code)
+			require.Equal(t, id, reply.Header.Get(wire.RunIDHeader))
+		}
+		c.signal("run.cancel", members{"runId": ids[0]})
+		require.Equal(t, "RUN_CANCELLED", c.failureOf(<-other).Code)
+	}
+	first := c.sendLater(c.wall(at))
+	c.paused("t", 1)
+	again := c.sendLater(c.wall(at))
+	c.signal("control.resume", about("t"))
+	executed, duplicate := c.resultOf(<-first), c.resultOf(<-again)
+	require.Equal(t, handoff.Executed, executed.result.Status)
+	requireDuplicateOf(t, executed, duplicate)
+	require.Equal(t, "RunQueued", c.story(duplicate.runID)[0])
+}
+
 // A pause of the world outlives the server.
 func TestPause_World(t *testing.T) {
 	t.Parallel()
