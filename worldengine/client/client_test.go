@@ -195,12 +195,16 @@ func TestClient_Towns(t *testing.T) {
 	for _, id := range []string{"b", "a", "c d"} {
 		found(t, c, id)
 	}
-	var ids []string
-	for summary, err := range c.Towns(t.Context(), messages.TownList{}) {
-		require.NoError(t, err)
-		ids = append(ids, summary.TownID)
+	listed := func(query messages.TownList) (ids []string) {
+		t.Helper()
+		for summary, err := range c.Towns(t.Context(), query) {
+			require.NoError(t, err)
+			ids = append(ids, summary.TownID)
+		}
+		return ids
 	}
-	require.Equal(t, []string{"a", "b", "c d"}, ids)
+	require.Equal(t, []string{"a", "b", "c d"}, listed(messages.TownList{}))
+	require.Equal(t, []string{"b", "c d"}, listed(messages.TownList{After: "a", Limit: 1}))
 
 	at, err := c.Town(t.Context(), "a")
 	require.NoError(t, err)

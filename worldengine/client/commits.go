@@ -387,8 +387,7 @@ func (c *Client) followRun(
 
 // RunEvents iterates over the present events of a run after a runSeq. It ends with the first error.
 func (c *Client) RunEvents(ctx context.Context, runID string, after int64) iter.Seq2[Event, error] {
-	return rows(func(next int64) (events []Event, more int64, err error) {
-		from := max(after, next)
+	return rows(after, func(from int64) (events []Event, more int64, err error) {
 		page, err := ask[messages.Events](ctx, c, wire.RunEvents,
 			messages.RunEvents{RunID: runID, AfterSeq: from})
 		if err != nil {

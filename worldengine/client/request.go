@@ -396,15 +396,15 @@ func ask[Reply any](
 	return reply, err
 }
 
-// rows iterates over the rows of a list, page by page. ask returns the page after a place, and the
-// place before the next page. The zero place is before the first page and after the last one. The
-// iteration ends with the first error.
+// rows iterates over the rows of a list after a place, page by page. ask returns the page after a
+// place, and the place before the next page. The zero place is before the first page and after the
+// last one. The iteration ends with the first error.
 func rows[Row any, Place comparable](
-	ask func(after Place) (page []Row, next Place, err error),
+	begin Place, ask func(after Place) (page []Row, next Place, err error),
 ) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		var none Place
-		for after, more := none, true; more; more = after != none {
+		for after, more := begin, true; more; more = after != none {
 			page, next, err := ask(after)
 			for i := range page {
 				if !yield(page[i], nil) {

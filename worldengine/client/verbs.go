@@ -72,7 +72,7 @@ func (c *Client) RemoveTown(ctx context.Context, townID string) (last TownSummar
 func (c *Client) Towns(
 	ctx context.Context, query messages.TownList,
 ) iter.Seq2[TownSummary, error] {
-	return rows(func(after string) ([]TownSummary, string, error) {
+	return rows(query.After, func(after string) ([]TownSummary, string, error) {
 		query.After = after
 		page, err := ask[messages.Towns](ctx, c, wire.TownList, query)
 		sorted := query.Sort == "" || query.Sort == messages.SortID
@@ -92,7 +92,7 @@ func (c *Client) Run(ctx context.Context, runID string) (*messages.Run, error) {
 func (c *Client) Runs(
 	ctx context.Context, query messages.RunList,
 ) iter.Seq2[messages.RunRow, error] {
-	return rows(func(after uint64) ([]messages.RunRow, uint64, error) {
+	return rows(query.After, func(after uint64) ([]messages.RunRow, uint64, error) {
 		query.After = after
 		page, err := ask[messages.Runs](ctx, c, wire.RunList, query)
 		return page.Runs, page.Next, err
@@ -136,7 +136,7 @@ type Approval struct {
 func (c *Client) Approvals(
 	ctx context.Context, query messages.ApprovalList,
 ) iter.Seq2[Approval, error] {
-	return rows(func(after string) ([]Approval, string, error) {
+	return rows(query.After, func(after string) ([]Approval, string, error) {
 		query.After = after
 		page, err := ask[struct {
 			Approvals []Approval `json:"approvals"`
@@ -198,7 +198,7 @@ const alertPage = 200
 // Alerts iterates over the alerts that are kept, the newest first; with open only over those that are
 // not acknowledged. It ends with the first error. Operators and observers may call it.
 func (c *Client) Alerts(ctx context.Context, open bool) iter.Seq2[Alert, error] {
-	return rows(func(after uint64) ([]Alert, uint64, error) {
+	return rows(0, func(after uint64) ([]Alert, uint64, error) {
 		page, err := ask[messages.Alerts](ctx, c, wire.AlertList,
 			messages.AlertList{After: after, Limit: alertPage, Open: open})
 		return page.Alerts, page.Next, err
