@@ -133,8 +133,10 @@ func (c *cli) exec(ctx context.Context, in io.Reader, out, errs io.Writer, args 
 // pipe runs a command line with standard input.
 func (c *cli) pipe(stdin string, args ...string) outcome {
 	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute) // a command that ends by itself
+	defer cancel()
 	var out, errs bytes.Buffer
-	status := c.exec(c.t.Context(), strings.NewReader(stdin), &out, &errs, args...)
+	status := c.exec(ctx, strings.NewReader(stdin), &out, &errs, args...)
 	return outcome{status, out.String(), errs.String()}
 }
 
