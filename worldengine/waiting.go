@@ -142,10 +142,11 @@ func (e *Engine) recordWait(ctx context.Context, d *delivery, by *commitlog.Paus
 }
 
 // closeRun closes a recorded run before its handoff is judged, so that no producer's event follows
-// the run's end. The error is game.Cancelled if the run was cancelled before.
+// the run's end. The error is game.Cancelled if the run was cancelled before; if this server was
+// suspended, the next writer may have cancelled even a closed run.
 func (e *Engine) closeRun(ctx context.Context, d *delivery) error {
 	err := d.cancelled()
-	if err != nil || !d.recorded || d.tail.Closed {
+	if err != nil || !d.recorded {
 		return err
 	}
 	err = e.stepRun(ctx, d, &machine.Close{Wait: d.waitFor(nil)})

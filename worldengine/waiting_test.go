@@ -108,6 +108,37 @@ func TestEngine_PausedByTheNextWriter(t *testing.T) {
 	require.Equal(t, wire.CodeWorldPaused, waited.Code)
 }
 
+// A handoff whose run the next writer has ended is not judged again after a lost race.
+func TestJudge_EndedByTheNextWriter(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	engine := func() *Engine {
+		e, err := Open(t.Context(), nc, nc, Config{Logger: slog.New(slog.DiscardHandler)})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = e.Close(context.Background()) })
+		return e
+	}
+	suspended, next := engine(), engine()
+	h, state := proposed(t)
+	put, err := suspended.Put(t.Context(), state, "")
+	require.NoError(t, err)
+	d, err := suspended.newDelivery(h, trace.Context{})
+	require.NoError(t, err)
+	require.NoError(t, suspended.recordWait(t.Context(), d, nil))
+	require.NoError(t, suspended.closeRun(t.Context(), d))
+
+	moved := *state.Snapshot
+	moved.Day++
+	_, err = next.Put(t.Context(), town.NewState(&moved), put.SnapshotHash)
+	require.NoError(t, err)
+	tail, err := next.log.Tail(t.Context(), d.run.RunID, 0)
+	require.NoError(t, err)
+	require.NoError(t, next.endWaiting(t.Context(), &tail,
+		machine.Cancellation{Code: machine.CancelledLeft, Reason: "It was left."}))
+	_, _, err = suspended.judge(t.Context(), d, nil)
+	require.ErrorIs(t, err, machine.ErrRunCancelled)
+}
+
 // discardingStore is a log that has discarded the messages of the town before a sequence.
 type discardingStore struct {
 	commitlog.Store
