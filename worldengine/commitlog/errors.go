@@ -70,6 +70,7 @@ const (
 	storageExceeded      jetstream.ErrorCode = 10047
 	storeFailed          jetstream.ErrorCode = 10077
 	headerExceedsMaximum jetstream.ErrorCode = 10097
+	streamOffline        jetstream.ErrorCode = 10118
 	ttlInvalid           jetstream.ErrorCode = 10165
 	ttlDisabled          jetstream.ErrorCode = 10166
 )
@@ -119,8 +120,8 @@ func isDefinite(err error) bool {
 
 // passes reports whether a failed request to the cluster may succeed later unchanged: the request
 // got no answer, or the cluster or the stream at the moment has no leader, or the cluster knows too
-// few of its servers.
+// few of its servers, or none that has the stream.
 func passes(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) ||
-		errors.Is(err, jetstream.ErrNoStreamResponse) || hasCode(err, noLeader, noPeers)
+		errors.Is(err, jetstream.ErrNoStreamResponse) || hasCode(err, noLeader, noPeers, streamOffline)
 }

@@ -58,6 +58,7 @@ func TestUntilItPasses(t *testing.T) {
 	for _, failed := range []error{
 		jetstream.ErrNoStreamResponse, context.DeadlineExceeded, lasting,
 		&jetstream.APIError{ErrorCode: 10008}, &jetstream.APIError{ErrorCode: 10005},
+		&jetstream.APIError{ErrorCode: 10118},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			tries := 0
