@@ -2,6 +2,7 @@ package game
 
 import (
 	"context"
+	"time"
 
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
@@ -29,13 +30,17 @@ func (w *Worker) console(
 		}
 		// Until the login, nothing is sent, and an operator can cancel the run.
 		asked, cancelling := false, false
-		bounded, cancel := context.WithTimeout(ctx, w.config.Policy.Deadline)
+		bounded, cancel := context.WithCancelCause(ctx)
+		deadline := w.config.Policy.Deadline
+		ends := time.AfterFunc(deadline, func() { cancel(context.DeadlineExceeded) })
 		answer, err := w.config.RCON.Apply(bounded, command, func() bool {
 			asked = a.pass()
 			cancelling = !asked
+			ends.Reset(deadline) // the console may have been busy with other towns until now
 			return asked
 		})
-		cancel()
+		ends.Stop()
+		cancel(nil)
 		switch {
 		case cancelling:
 			continue
