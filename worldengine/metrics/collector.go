@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/messages"
 )
 
@@ -102,6 +103,10 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	sample, to := c.sample(ctx), scrape(metrics)
 	to.gauge(writing, one(sample.Serving))
 	to.gauge(indexedSeq, float64(sample.Stats.Indexed))
+	// On a standby they are 0, so that the first alert of a takeover is an increase.
+	for _, alert := range runevents.Alerts() {
+		to.counter(alertsTotal, sample.Stats.Alerts[alert.Code], string(alert.Code))
+	}
 	if sample.Serving {
 		to.served(&sample.Stats, &sample.Overload)
 	}
@@ -131,9 +136,6 @@ func (s scrape) served(stats *messages.Stats, overload *messages.Overload) {
 	s.gauge(indexEnd, float64(stats.IndexEnd))
 	for status, n := range stats.Results {
 		s.counter(handoffsTotal, n, string(status))
-	}
-	for code, n := range stats.Alerts {
-		s.counter(alertsTotal, n, string(code))
 	}
 	s.counter(alertsLostTotal, stats.AlertsLost)
 	for code, n := range stats.AlertsMore {

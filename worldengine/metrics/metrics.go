@@ -104,10 +104,22 @@ func New(version string) *Metrics {
 	for _, status := range handoff.Statuses() {
 		m.handoffs.WithLabelValues(string(status))
 	}
+	// Prometheus takes a counter that begins above 0 for no increase, so the counters of its alert
+	// rules begin at 0.
 	for _, reason := range []handoff.ReasonCode{
 		apply.ReasonPluginRejected, apply.ReasonPluginTimeout, apply.ReasonPluginUnavailable,
 	} {
-		m.attempts.WithLabelValues(string(apply.Plugin), string(reason)) // an alert counts from 0
+		m.attempts.WithLabelValues(string(apply.Plugin), string(reason))
+	}
+	for _, reason := range []handoff.ReasonCode{
+		apply.ReasonPluginUnavailable, apply.ReasonRCONInDoubt,
+	} {
+		m.attempts.WithLabelValues(string(apply.RCON), string(reason))
+	}
+	for _, verb := range wire.Verbs() {
+		for _, code := range []wire.Code{wire.CodeInternal, wire.CodeLogUnavailable} {
+			m.requests.WithLabelValues(string(verb), string(code))
+		}
 	}
 	return m
 }

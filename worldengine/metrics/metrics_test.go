@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -115,6 +116,29 @@ func TestMetrics_Served(t *testing.T) {
 	} {
 		require.Contains(t, recorder.Body.String(), line+"\n")
 	}
+}
+
+// Prometheus takes a counter that begins above 0 for no increase, so the counters of the alert rules
+// are there before their first event, also while the server stands by.
+func TestMetrics_CountersBeforeTheirFirstEvent(t *testing.T) {
+	t.Parallel()
+	m := metrics.New("1.2.3")
+	m.Watch(func(context.Context) metrics.Sample { return metrics.Sample{} })
+	recorder := httptest.NewRecorder()
+	m.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder,
+		httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, alert := range runevents.Alerts() {
+		require.Contains(t, recorder.Body.String(),
+			fmt.Sprintf("handoffd_alerts_total{code=%q} 0\n", alert.Code))
+	}
+	for _, verb := range wire.Verbs() {
+		for _, code := range []wire.Code{wire.CodeInternal, wire.CodeLogUnavailable} {
+			require.Contains(t, recorder.Body.String(),
+				fmt.Sprintf("handoffd_requests_total{code=%q,verb=%q} 0\n", code, verb))
+		}
+	}
+	require.Contains(t, recorder.Body.String(),
+		`handoffd_apply_attempts_total{binding="rcon",outcome="RCON_IN_DOUBT"} 0`)
 }
 
 // named returns the metrics that a text names, without a histogram's suffixes.
