@@ -339,6 +339,12 @@ func TestAccess_Reading(t *testing.T) {
 				}
 			}
 		}
+		if u.Role == wire.Plugin { // the answer to a change has the town's whole state
+			other := w.town("other")
+			requireForbidden(c, "town.put", putRequest(other.Snapshot, ""))
+			requireForbidden(c, "town.patch", members{"townId": "other",
+				"expectedSnapshotHash": other.SnapshotHash, "patch": members{}})
+		}
 		c.refuses("result.get", members{"townId": "mine", "idempotencyKey": keys["none"]}, "UNKNOWN_RESULT")
 		requireWorldForbidden(c, "control.get")
 		require.Equal(t, []string{"Town 1", "mine"}, towns(c))

@@ -165,7 +165,7 @@ func attributesFor(
 	a := worldengine.Attributes{
 		Apply: apply.Binding(binding), Approval: approval.FromTree(request["approval"]),
 	}
-	err := rights.Town(townID)
+	err := cmp.Or(rights.Town(townID), rights.Read(townID))
 	switch {
 	case err != nil:
 	case a.Approval != nil:
