@@ -16,7 +16,7 @@ import (
 )
 
 // errSuperseded: the log has gone on without an application. An operator has ended the run, or a
-// later writer has concluded the command or begun its next attempt.
+// later writer has concluded the command or begun its next attempt. Without the lease it may have.
 var errSuperseded = errors.New("game: the log has gone on with the command")
 
 // attempt makes one logical attempt. It lasts for Policy.Deadline from here on, also for a writer
@@ -75,7 +75,7 @@ func (w *Worker) ask(
 		}
 		// A plugin that may be working on the command is asked even in a pause.
 		inHand := p.inHand()
-		if inHand && w.superseded(ctx, a) {
+		if !w.steps.Serves() || inHand && w.superseded(ctx, a) {
 			return apply.Result{}, errSuperseded
 		}
 		if p.sent && !inHand || !a.pass() {

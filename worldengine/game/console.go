@@ -34,7 +34,7 @@ func (w *Worker) console(
 		deadline := w.config.Policy.Deadline
 		ends := time.AfterFunc(deadline, func() { cancel(context.DeadlineExceeded) })
 		answer, err := w.config.RCON.Apply(bounded, command, func() bool {
-			asked = a.pass()
+			asked = w.steps.Serves() && a.pass()
 			cancelling = !asked
 			ends.Reset(deadline) // the console may have been busy with other towns until now
 			return asked
@@ -42,6 +42,8 @@ func (w *Worker) console(
 		ends.Stop()
 		cancel(nil)
 		switch {
+		case cancelling && !w.steps.Serves():
+			return apply.Result{}, errSuperseded
 		case cancelling:
 			continue
 		case !apply.NotApplied(err):

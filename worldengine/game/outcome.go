@@ -71,7 +71,7 @@ func (w *Worker) commitOnce(ctx context.Context, a *Application, v apply.Result)
 	if v.Attempt != a.Pending.Attempt && !v.Applied {
 		return false, nil // another writer has begun the next attempt
 	}
-	if !v.Applied && a.Pending.Via != apply.RCON && !w.steps.Serves() {
+	if unanswered(v.Failed) && !w.steps.Serves() {
 		return true, nil // a suspended server has asked too seldom; the next writer asks again
 	}
 	v.Reached = v.Reached || a.arrival() == apply.MayHaveArrived
@@ -94,6 +94,12 @@ func (w *Worker) commitOnce(ctx context.Context, a *Application, v apply.Result)
 	w.concluded(a.About, out.Answer)
 	w.finish(a, v, *out.Answer, nil)
 	return true, nil
+}
+
+// unanswered reports whether an attempt failed without an answer of a game.
+func unanswered(failed *apply.Failure) bool {
+	return failed != nil && (failed.Reason == apply.ReasonPluginTimeout ||
+		failed.Reason == apply.ReasonPluginUnavailable)
 }
 
 // concluded alerts operators to a failure that they have to look at.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -297,13 +298,35 @@ func TestWorker_TakesOverLate(t *testing.T) {
 	require.Equal(t, handoff.Executed, w.concluded().Status)
 }
 
-// A server that lost the lease fails no command of a plugin: the next writer asks the plugin again.
+// A server that lost the lease asks no game, and fails no command because no game has answered: the
+// next writer may have asked.
 func TestWorker_LeaseLost(t *testing.T) {
 	t.Parallel()
-	w := work(t, func(c *game.Config) { c.Policy.Attempts, c.Policy.Deadline = 1, time.Millisecond })
-	w.plugin(func(c *apply.Command) apply.Answer { return apply.Later(c, apply.InProgress, 0) })
-	w.steps.Leased = func() bool { return false }
-	require.ErrorIs(t, w.await(w.ensure()).err, game.ErrInProgress)
-	w.halt()
-	require.NotNil(t, w.town().Pending)
+	for _, via := range []apply.Binding{apply.Plugin, apply.RCON} {
+		t.Run(string(via), func(t *testing.T) {
+			t.Parallel()
+			asked := make(chan struct{}, 1)
+			release := make(chan struct{})
+			w := work(t, func(c *game.Config) {
+				c.Policy.Attempts, c.Policy.Resend = 1, time.Minute
+				c.RCON = &console{begun: asked, release: release,
+					answer: apply.Answer{Status: apply.Applied}}
+			}, func(p *apply.Pending) { p.Via = via })
+			w.plugin(func(c *apply.Command) apply.Answer {
+				asked <- struct{}{}
+				<-release
+				return apply.Later(c, apply.InProgress, time.Millisecond)
+			})
+			var lost atomic.Bool
+			w.steps.Leased = func() bool { return !lost.Load() }
+			client := w.ensure()
+			<-asked
+			lost.Store(true)
+			close(release)
+			require.ErrorIs(t, w.await(client).err, game.ErrInProgress)
+			w.halt()
+			require.Equal(t, via == apply.RCON, w.town().Pending.Rested)
+			require.Empty(t, asked)
+		})
+	}
 }
