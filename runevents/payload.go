@@ -35,9 +35,10 @@ func (d details) time(e *Record) string {
 }
 
 func (d details) artifacts() []Artifact {
-	artifacts := decoded[[]Artifact](d.Artifacts)
+	sizes := json.WithUnmarshalers(integers)
+	artifacts := decoded[[]Artifact](d.Artifacts, sizes)
 	if artifacts == nil {
-		artifacts = decoded[[]Artifact](d.ArtifactRefs)
+		artifacts = decoded[[]Artifact](d.ArtifactRefs, sizes)
 	}
 	if artifacts == nil {
 		return []Artifact{}
@@ -49,9 +50,9 @@ func (d details) artifacts() []Artifact {
 }
 
 // decoded returns v as a T; the zero T if v is absent, or is not a T.
-func decoded[T any](v jsontext.Value) T {
+func decoded[T any](v jsontext.Value, options ...json.Options) T {
 	var value, zero T
-	if len(v) == 0 || json.Unmarshal(v, &value) != nil {
+	if len(v) == 0 || json.Unmarshal(v, &value, options...) != nil {
 		return zero
 	}
 	return value

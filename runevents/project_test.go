@@ -1,6 +1,7 @@
 package runevents_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -47,6 +48,20 @@ func TestProject_AnyPayload(t *testing.T) {
 		require.Empty(t, s.Artifacts)
 		_, err := json.Marshal(&s)
 		require.NoError(t, err)
+	}
+}
+
+// An integer is an integer however it is written: 1000.0 and 1e3 are valid sizes.
+func TestProject_ArtifactWithAnySpellingOfItsSize(t *testing.T) {
+	t.Parallel()
+	for _, size := range []string{"1000", "1000.0", "1e3"} {
+		records := told(t, "RunStarted; StepStarted a; StepCompleted a {}; RunCompleted")
+		records[2].Payload = fmt.Appendf(nil,
+			`{"artifacts":[{"uri":"s3://a","size":%s,"sizeBytes":%[1]s}]}`, size)
+		require.NoError(t, records[2].Validate(), size)
+		s, _ := project(t, records)
+		require.Equal(t, []runevents.Artifact{{URI: "s3://a", Size: 1000, SizeBytes: 1000}},
+			s.Artifacts, size)
 	}
 }
 
