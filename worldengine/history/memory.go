@@ -233,17 +233,26 @@ func (r *Reader) toldAt(ctx context.Context, seq uint64) (*told, error) {
 func (r *Reader) tell(ctx context.Context, msg *jetstream.RawStreamMsg) (*told, error) {
 	rec, err := commitlog.ReadRecord(msg.Data)
 	var result handoff.Result
-	var asked handoff.Handoff
+	var asked struct { // without numbers, which agents may write as 15.0
+		Proposal struct {
+			Type    handoff.ProposalType `json:"type"`
+			ActorID string               `json:"actorId"`
+			Args    map[string]string    `json:"args"`
+		} `json:"proposal"`
+	}
 	if err != nil || rec.Run == nil || json.Unmarshal(rec.Result, &result) != nil ||
 		json.Unmarshal(rec.Handoff, &asked) != nil {
 		return nil, nil
 	}
-	t := &told{result: resultOf(rec.TownID, &result, &asked.Proposal)}
+	p := handoff.Proposal{
+		Type: asked.Proposal.Type, ActorID: asked.Proposal.ActorID, Args: asked.Proposal.Args,
+	}
+	t := &told{result: resultOf(rec.TownID, &result, &p)}
 	if !result.Executed {
 		return t, nil
 	}
-	title, complete, err := r.title(ctx, msg, rec, &asked.Proposal)
-	t.entry = entryOf(&asked.Proposal, title, complete)
+	title, complete, err := r.title(ctx, msg, rec, &p)
+	t.entry = entryOf(&p, title, complete)
 	t.entry.RunID, t.entry.At = rec.Run.RunID, t.result.At
 	t.entry.TownID, t.entry.HandoffID = t.result.TownID, t.result.HandoffID
 	return t, err

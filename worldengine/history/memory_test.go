@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -192,6 +193,24 @@ func TestMemory_History_IsSortedByEpoch(t *testing.T) {
 	w.play(townID, handoff.TalkToTownsfolk, "casual")
 	m = w.memory(scope(townID, 1, 1))
 	require.EqualValues(t, 17, m.RecentHistory[0].At)
+}
+
+// Every valid handoff has its place, however its agent writes integers.
+func TestMemory_HasHandoffWithIntegersAsDecimals(t *testing.T) {
+	t.Parallel()
+	w := remembered(t)
+	w.put(towntest.Threatened())
+	c := outcometest.Case{Handoff: outcometest.Advance(t, "wall"), State: towntest.Threatened()}
+	rec, after := logtest.Judged(t, &c)
+	rec.Handoff = bytes.ReplaceAll(rec.Handoff, []byte(`"decisionEpoch":15`),
+		[]byte(`"decisionEpoch":15.0`))
+	_, err := handoff.Parse(rec.Handoff, schemas.Limits{})
+	require.NoError(t, err)
+	logtest.Commit(t, w.Log, rec, logtest.In(after))
+	m := w.memory(scope(townID, 5, 5))
+	require.Len(t, m.RecentHistory, 1)
+	require.Len(t, m.RecentChronicle, 1)
+	require.Equal(t, c.Handoff.Command, *m.RecentHistory[0].Command)
 }
 
 // Counts are of the messages that the log keeps: 100 of a subject here.
