@@ -78,6 +78,20 @@ func record(w runevents.Write, a runevents.Appended) runevents.Record {
 		AppendedBy: runs.Anyone}
 }
 
+// A run that is too large for an answer gets an error, and hides no other run.
+func TestRun_TooLarge(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	c.append("t", written("small", runevents.RunStarted, "", 1))
+	for _, event := range []runevents.EventType{runevents.RunStarted, runevents.RunCompleted} {
+		w := written("large", event, "", 1)
+		w.Payload = []byte(`{"x":"` + strings.Repeat("x", 900_000) + `"}`)
+		c.append("t", w)
+	}
+	refused := c.refuses("run.get", members{"runId": "large"}, "INTERNAL")
+	require.Contains(t, refused.Message, "the answer exceeds the largest NATS payload")
+}
+
 // An invalid append is refused as a whole with the place of its error, and nothing is stored: by the
 // schema of a write or of its payload, by its key, by its run, and by its size.
 func TestAppend_Invalid(t *testing.T) {

@@ -30,6 +30,8 @@ import (
 var (
 	// errPanicked stands for a panic. The client gets INTERNAL.
 	errPanicked = errors.New("service: a request panicked")
+	// errAnswerTooLarge stands for an answer that NATS does not take. The client gets INTERNAL.
+	errAnswerTooLarge = errors.New("service: the answer exceeds the largest NATS payload")
 	// errHeadersUnreadable is the answer to a header block that cannot be decoded.
 	errHeadersUnreadable = errors.New("service: the headers of the request cannot be read, " +
 		"so it was not looked at: " +
@@ -112,6 +114,8 @@ func failureOf(err error) failure {
 	} else if errors.Is(err, feed.ErrInvalidCursor) {
 		code = wire.CodeInvalidCursor
 		about("must be a sequence that the log has reached", "after")
+	} else if errors.Is(err, errAnswerTooLarge) {
+		ownText = true
 	} else {
 		is := func(target error) bool { return errors.Is(err, target) }
 		for _, row := range errorTable {

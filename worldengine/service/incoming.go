@@ -201,7 +201,8 @@ func (in *Entrance) close(ctx context.Context) error {
 
 // respond sends an answer, unless the client waits for none. If the request was not admitted, the
 // refusal goes out on the connection that the request came on. So a flood of refusals does not
-// delay commits and other answers. The inbox was checked on arrival (mayAnswer).
+// delay commits and other answers. The inbox was checked on arrival (mayAnswer). Instead of an answer
+// that is too large for NATS, the client gets an error.
 func (s *Service) respond(in *incoming, msg *nats.Msg) {
 	if in.inbox == "" {
 		return
@@ -211,7 +212,14 @@ func (s *Service) respond(in *incoming, msg *nats.Msg) {
 		nc = in.entrance.Requests
 	}
 	msg.Subject = in.inbox
-	if err := nc.PublishMsg(msg); err != nil {
+	err := nc.PublishMsg(msg)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		err = fmt.Errorf("%w: %d bytes, at most %d", errAnswerTooLarge, msg.Size(), nc.MaxPayload())
+		refusal := failureOf(err).reply()
+		refusal.Subject = in.inbox
+		_ = nc.PublishMsg(refusal)
+	}
+	if err != nil {
 		s.config.Logger.Warn("an answer could not be sent", "reply", in.inbox, "error", err)
 	}
 }
