@@ -37,7 +37,8 @@ const (
 
 // List returns up to limit runs that come after the given place: 0 for the first page, then the
 // Next of the page before. It returns fewer if they have more than PageBytes, or if the search
-// reads too many runs. Runs that the log does not keep whole, or that are damaged, are left out.
+// reads too many runs. Runs that the log does not keep whole, or that are damaged, are left out. A
+// run that alone has more than PageBytes lacks members.
 func (s *Store) List(ctx context.Context, filter index.Filter, after uint64, limit int) (messages.Runs, error) {
 	mark, err := s.index.Sync(ctx)
 	if err != nil {
@@ -56,12 +57,12 @@ func (s *Store) List(ctx context.Context, filter index.Filter, after uint64, lim
 				return messages.Runs{}, err
 			}
 			if row != nil && hasID(row, filter.ID) {
-				data, err := json.Marshal(row)
+				row, size, err := fitting(row)
 				if err != nil {
 					return messages.Runs{}, err
 				}
 				full := len(page.Runs) == limit
-				if room -= len(data) + 1; full || room < 0 && len(page.Runs) > 0 {
+				if room -= size + 1; full || room < 0 && len(page.Runs) > 0 {
 					page.Searched += i
 					return page, nil
 				}
@@ -80,6 +81,28 @@ func (s *Store) List(ctx context.Context, filter index.Filter, after uint64, lim
 		}
 	}
 	return page, nil
+}
+
+// fitting returns a row and the size of its JSON. If the row is larger than a page, fitting leaves out
+// its steps and artifacts and, if that is not enough, all members that producers chose.
+func fitting(row *messages.RunRow) (*messages.RunRow, int, error) {
+	fits := *row
+	for left := 0; ; left++ {
+		data, err := json.Marshal(&fits)
+		if err != nil || len(data) <= PageBytes || left == 2 {
+			return &fits, len(data), err
+		}
+		fits.Steps, fits.Artifacts = []runevents.StepSnapshot{}, []runevents.Artifact{}
+		fits.Metadata.IgnoredEvents = nil
+		if left == 1 {
+			fits = messages.RunRow{Timing: row.Timing, Snapshot: runevents.Snapshot{
+				RunID: row.RunID, Status: row.Status, LastEventSeq: row.LastEventSeq,
+				Steps: fits.Steps, Artifacts: fits.Artifacts, Metadata: runevents.Metadata{
+					AppendedBy: row.Metadata.AppendedBy, Consistency: row.Metadata.Consistency,
+				},
+			}}
+		}
+	}
 }
 
 // hasID reports whether an id of a run begins with a text: see index.Filter.

@@ -3,6 +3,7 @@ package runs
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -72,6 +73,40 @@ func TestList_PageBytes(t *testing.T) {
 		pages, after = append(pages, len(page.Events)), after+int64(len(page.Events))
 	}
 	require.Equal(t, []int{2, 2, 1}, pages)
+}
+
+// A row that is larger than a page lacks its steps or, if that is not enough, all that producers chose.
+func TestList_LargeRun(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	l.MaxPayload = func() int64 { return 8 << 20 }
+	s := open(t, l)
+	const large = PageBytes / 2
+	text := func(size int) string { return `{"actorId":"` + strings.Repeat("x", size) + `"}` }
+	tell(t, s, "t", ofRun("start", runevents.RunStarted, text(large)))
+	tell(t, s, "t", ofRun("start", runevents.RunCompleted, text(large)))
+	tell(t, s, "t", ofRun("steps", runevents.RunStarted, text(1)))
+	for i := range int64(2) {
+		w := toldIn("steps", i)
+		w.EventType, w.StepID = runevents.StepSkipped, strconv.FormatInt(i, 10)
+		w.Payload = []byte(`{"reason":"` + strings.Repeat("x", large) + `"}`)
+		tell(t, s, "t", keyed(w))
+	}
+	var rows []messages.RunRow
+	for after, more := uint64(0), true; more; more = after > 0 {
+		page, err := s.List(t.Context(), index.Filter{Oldest: true}, after, 10)
+		require.NoError(t, err)
+		after, rows = page.Next, append(rows, page.Runs...)
+	}
+	require.Len(t, rows, 2)
+	for i, want := range []struct{ id, actor string }{{"start", ""}, {"steps", "x"}} {
+		row := &rows[i]
+		require.Equal(t, []string{want.id, want.actor}, []string{row.RunID, row.ActorID})
+		require.Equal(t, Anyone, row.Metadata.AppendedBy)
+		require.NotEmpty(t, row.ArrivedAt)
+		require.Empty(t, row.Steps)
+	}
+	require.Equal(t, runevents.RunSucceeded, rows[0].Status)
 }
 
 // Readers of a run get its state, its town and its end.

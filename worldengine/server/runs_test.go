@@ -90,6 +90,8 @@ func TestRun_TooLarge(t *testing.T) {
 	}
 	refused := c.refuses("run.get", members{"runId": "large"}, "INTERNAL")
 	require.Contains(t, refused.Message, "the answer exceeds the largest NATS payload")
+	rows := call[messages.Runs](c.client, "run.list", members{}).Runs
+	require.Equal(t, []string{"large", "small"}, []string{rows[0].RunID, rows[1].RunID})
 }
 
 // An invalid append is refused as a whole with the place of its error, and nothing is stored: by the
