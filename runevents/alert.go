@@ -53,7 +53,8 @@ type Alert struct {
 
 // ID identifies an alert: code|runId|subject[|since]. The subject is the first of logSeq, eventId,
 // handoffId and deadLetter that the alert has. If it has none of them, but a since, the subject is
-// the townId.
+// the townId. An alert without a run, a subject and a since, such as STORAGE_FAILED, has its time as
+// the subject, since its condition can begin again.
 func (a *Alert) ID() string {
 	about := cmp.Or(a.EventID, a.HandoffID, a.DeadLetter)
 	if a.LogSeq > 0 {
@@ -61,6 +62,9 @@ func (a *Alert) ID() string {
 	}
 	id := string(a.Code) + "|" + a.RunID + "|"
 	if a.Since == "" {
+		if a.RunID == "" {
+			about = cmp.Or(about, a.At)
+		}
 		return id + about
 	}
 	return id + cmp.Or(about, a.TownID) + "|" + a.Since

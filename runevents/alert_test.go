@@ -1,6 +1,7 @@
 package runevents_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,7 +42,9 @@ func TestAlerts(t *testing.T) {
 func TestAlert_ID(t *testing.T) {
 	t.Parallel()
 	for want, a := range map[string]runevents.Alert{
-		"C|r|":    {TownID: "t"},
+		"C||a":    {At: "a"},
+		"C||h":    {HandoffID: "h", At: "a"},
+		"C|r|":    {TownID: "t", At: "a"},
 		"C|r|t|s": {TownID: "t", Since: "s"},
 		"C|r|d":   {DeadLetter: "d"},
 		"C|r|h":   {DeadLetter: "d", HandoffID: "h"},
@@ -49,7 +52,7 @@ func TestAlert_ID(t *testing.T) {
 		"C|r|e":   {DeadLetter: "d", HandoffID: "h", EventID: "e"},
 		"C|r|7":   {EventID: "e", LogSeq: 7},
 	} {
-		a.Code, a.RunID = "C", "r"
+		a.Code, a.RunID = "C", strings.Split(want, "|")[1]
 		require.Equal(t, want, a.ID())
 	}
 }

@@ -104,6 +104,24 @@ func TestRaise_SeveralServers(t *testing.T) {
 	require.Len(t, alertstest.Raised(t, w.js), 2)
 }
 
+// A disk that fills up, has room again and fills up again within moments raises three alerts.
+func TestRaise_ConditionThatBeginsAgain(t *testing.T) {
+	t.Parallel()
+	w := newAlertWorld(t)
+	at := time.Unix(0, 0)
+	a := w.open(func(c *alerts.Config) {
+		c.Now = func() time.Time { at = at.Add(time.Second); return at }
+	})
+	failed := alerts.StorageFailed.About(alerts.About{}, "{error}", "disk full")
+	a.Raise(failed)
+	a.Raise(alerts.StorageRecovered.About(alerts.About{}, "{since}", "now"))
+	a.Raise(failed)
+	a.Start()
+	a.Close(t.Context())
+	require.Len(t, alertstest.Raised(t, w.js), 3)
+	require.False(t, a.StorageFailedSince(t.Context()).IsZero())
+}
+
 // Raise never blocks although nothing is published, and too many alerts of one code lose none of
 // another.
 func TestRaise_DoesNotBlock(t *testing.T) {
