@@ -50,7 +50,7 @@ export async function* pages(client, { after, townId, limit, ...options }, pace 
     try {
       const page = await patiently(client, "event.list", body, options, pace);
       if (!page) return;
-      if (page.gap) lost = "GAP";
+      if (page.gap && cursor !== "0") lost = "GAP";
       yield { commits: page.commits, cursor: page.cursor, lost };
       [cursor, isOwn, lost] = [page.cursor, false, undefined];
     } catch (error) {

@@ -226,6 +226,14 @@ test("commits that may be missing are told, and following goes on", { timeout: 6
   assert.deepEqual(found.map(({ runId }) => runId), ["6", "8", "2"]);
   assert.deepEqual(losses.map(({ reason, cursor }) => [reason, cursor]),
     [["DAMAGED", "5"], ["GAP", "8"], ["INVALID_CURSOR", "1"]]);
+
+  const oldest = await joined(t, world.url, { world: "oldest" }); // nothing is lost before the oldest commit
+  fake(oldest, "event.list", (_, { after }) => (
+    { body: { commits: [good(after === "0" ? "7" : "9")], cursor: after === "0" ? "7" : "9", gap: true } }));
+  await oldest.nc.flush();
+  losses.length = 0;
+  await collect(oldest.commits({ after: "0", onLost: (loss) => losses.push(loss) }), 2);
+  assert.deepEqual(losses, [{ reason: "GAP", cursor: "9" }]);
 });
 
 test("if an older log is restored, the new commits are yielded", { timeout: 120_000 }, async (t) => {
