@@ -93,6 +93,7 @@ func (e *Engine) submit(d *delivery, client Client) error {
 			return err
 		}
 	}
+	e.repeats(d) // a cancellation before the first turn of d counts too
 	return e.queue.SubmitTask(d.handoff.Proposal.TownID, d)
 }
 

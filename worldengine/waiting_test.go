@@ -139,6 +139,49 @@ func TestJudge_EndedByTheNextWriter(t *testing.T) {
 	require.ErrorIs(t, err, machine.ErrRunCancelled)
 }
 
+// A repetition that has had no turn yet is cancelled with the run of the first.
+func TestEngine_CancelledBeforeTheFirstTurn(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	e, err := Open(t.Context(), nc, nc, Config{PauseWait: time.Hour})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = e.Close(context.Background()) })
+	h, state := proposed(t)
+	_, err = e.Put(t.Context(), state, "")
+	require.NoError(t, err)
+	_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalPause, TownID: "t"})
+	require.NoError(t, err)
+	send := func() queue.Reply[Answer] {
+		reply := queue.NewReply[Answer]()
+		require.NoError(t, e.Submit(h, nil, trace.Context{}, reply))
+		return reply
+	}
+	for range 4 {
+		first, runID := send(), ""
+		require.Eventually(t, func() bool {
+			page, err := e.Runs().List(t.Context(),
+				index.Filter{Towns: []string{"t"}, Status: string(runevents.RunIsPaused)}, 0, 10)
+			if err != nil || len(page.Runs) == 0 {
+				return false
+			}
+			runID = page.Runs[0].RunID
+			return true
+		}, 30*time.Second, 10*time.Millisecond)
+		again := send()
+		_, err = e.Signal(t.Context(), Signal{Kind: machine.SignalCancel, RunID: runID})
+		require.NoError(t, err)
+		for _, reply := range []queue.Reply[Answer]{first, again} {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			_, err = reply.Wait(ctx)
+			cancel()
+			var waited *WaitError
+			require.ErrorAs(t, err, &waited)
+			require.Equal(t, []string{string(wire.CodeRunCancelled), runID},
+				[]string{string(waited.Code), waited.RunID})
+		}
+	}
+}
+
 // discardingStore is a log that has discarded the messages of the town before a sequence.
 type discardingStore struct {
 	commitlog.Store
