@@ -287,7 +287,7 @@ func (e *Engine) Deliver(
 		}
 		answer, err := e.await(ctx, d)
 		if err != nil && ctx.Err() != nil {
-			answer.RunID = d.run.RunID
+			answer.RunID = e.waitsIn(d)
 		}
 		return answer, err
 	}

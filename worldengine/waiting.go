@@ -69,6 +69,14 @@ func (e *Engine) repeats(d *delivery) bool {
 	return true
 }
 
+// waitsIn returns the run in which a submitted delivery waits: its own, or one that it repeats.
+func (e *Engine) waitsIn(d *delivery) string {
+	if first, found := e.waits.Load(d.handoffKey()); found {
+		return first.(*waitingRun).id
+	}
+	return d.run.RunID
+}
+
 // waitOver removes the run of a delivery that waits no longer.
 func (e *Engine) waitOver(d *delivery) {
 	if d.recorded {

@@ -233,6 +233,23 @@ func TestApproval_GameIsAway(t *testing.T) {
 	require.Contains(t, again.NotSubmitted.Message, "run "+runID)
 }
 
+// A handoff that is approved and submitted while its agent's own repetition waits shares the run of
+// the repetition, and the reply names that run.
+func TestApproval_RepetitionWaits(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t, askFor("PROJECT_ADVANCE"), patient)
+	wall := c.wall(c.putTown("t"))
+	asked := c.send(wall)
+	c.signal("control.pause", about("t"))
+	repetition := c.sendLater(wall)
+	runID := c.paused("t", 1)[0]
+	decided := c.decide(decision(asked.result.HandoffID, "approve", "ada", "submit", true))
+	require.Equal(t, []any{runID, wire.CodeInProgress}, []any{decided.RunID, decided.NotSubmitted.Code})
+	c.signal("control.resume", about("t"))
+	executed := c.resultOf(<-repetition)
+	require.Equal(t, []any{runID, handoff.Executed}, []any{executed.runID, executed.result.Status})
+}
+
 // A setting of the world with a type that this version does not know, because a later version stored
 // it or because it is spelled in another way, asks for approvals of every type. The server keeps the
 // text.
