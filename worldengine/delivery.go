@@ -265,8 +265,8 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 }
 
 // Deliver executes an approved handoff as if its agent had sent it again with the first trace. If
-// the key's result is of a run that may be retried, the approval is for a retry, and Deliver
-// retries. A handoff that was accepted for execution before is not executed again. ctx bounds the
+// the key's result is the handoff's own, of a run that may be retried, the approval is for a retry,
+// and Deliver retries. A handoff that was accepted for execution before is not executed again. ctx bounds the
 // wait for the answer, not the execution. If the error is ctx's or ErrInProgress, the answer has at
 // most a RunID.
 func (e *Engine) Deliver(
@@ -280,7 +280,8 @@ func (e *Engine) Deliver(
 		return Answer{}, err
 	}
 	prior, err := e.Receipt(ctx, h.Proposal.TownID, h.IdempotencyKey)
-	if err != nil || !machine.MayBeRetried(prior) { // an error here recurs in the delivery
+	if err != nil || // which recurs in the delivery
+		!machine.MayBeRetried(prior) || prior.HandoffID != h.HandoffID {
 		d, err := e.newDelivery(h, approved.Trace)
 		if err != nil {
 			return Answer{}, err

@@ -300,3 +300,32 @@ func TestFsck_TamperedRetries(t *testing.T) {
 		},
 	})
 }
+
+// An approval is for one handoff: submitting it retries no other handoff with its key.
+func TestDeliver_KeyOfAnotherFailedHandoff(t *testing.T) {
+	w := newCheckedWorld(t, unreachable(t))
+	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = "t" })
+	w.change(worldengine.Put{State: state, Attributes: worldengine.Attributes{
+		Approval: &approval.Policy{Types: []handoff.ProposalType{handoff.AdvanceProject}},
+	}})
+	talk := proposal(state, handoff.TalkToTownsfolk, "casual")
+	talk.ProposalID = talk.DeriveProposalID()
+	advance := proposal(state, handoff.AdvanceProject, "wall")
+	advance.ProposalID = talk.ProposalID
+	asked := w.send(advance, handoff.Rejected)
+	w.send(talk, handoff.Failed)
+	w.idle()
+	w.bind("t", state, apply.Local)
+	entry, err := w.engine.Decide(t.Context(), worldengine.Signal{
+		Kind: machine.SignalApprove, TownID: "t", HandoffID: asked.HandoffID, ActorID: "ada",
+	})
+	require.NoError(t, err)
+	answer, err := w.engine.Deliver(t.Context(), "t", &entry)
+	require.NoError(t, err)
+	result, err := handoff.ParseResult(answer.JSON, schemas.Limits{})
+	require.NoError(t, err)
+	require.Equal(t, asked.HandoffID, result.HandoffID)
+	require.Equal(t, handoff.ReasonKeyReused, result.ReasonCode)
+	require.Equal(t, state.Hash, w.state("t").Hash)
+	w.clean()
+}
