@@ -2,12 +2,14 @@ package game
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/queue"
 )
 
 // Tend works on the pending command of a town, in the town's turn. It ensures that this writer
@@ -16,7 +18,7 @@ import (
 // called Ensure by then, for its client.
 func (w *Worker) Tend(ctx context.Context, token string) {
 	report := func(err error) {
-		if err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil && !errors.Is(err, queue.ErrStopping) {
 			w.config.Logger.Error("a pending command cannot be resumed", "town", token, "error", err)
 		}
 	}

@@ -2,6 +2,7 @@ package game_test
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/game"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
@@ -285,6 +287,16 @@ func TestWorker_Tend(t *testing.T) {
 			return slices.Contains(w.codes(), runevents.PauseDrainTimeout)
 		}, 60*time.Second, 10*time.Millisecond)
 	})
+}
+
+// A command that is left to the next server is no error of the server that stops.
+func TestWorker_TendWhileStopping(t *testing.T) {
+	t.Parallel()
+	said := &natstest.Buffer{}
+	w := work(t, func(c *game.Config) { c.Logger = slog.New(slog.NewTextHandler(said, nil)) })
+	require.NoError(t, w.config.Queue.Drain(t.Context()))
+	w.Tend(t.Context(), "town-threatened")
+	require.Empty(t, said.String())
 }
 
 // A command whose attempt was over before a server took it over is asked for once more: a plugin may
