@@ -71,7 +71,8 @@ func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) 
 	if err != nil {
 		return nil, fmt.Errorf("server: JetStream: %w", err)
 	}
-	return commitlog.PlanSettings(ctx, js, config.Engine.World, given)
+	plan, err := commitlog.PlanSettings(ctx, js, config.Engine.World, given)
+	return plan, config.whyNoStreams(err)
 }
 
 // checkDataDir returns an error if a data directory cannot be written to, or is missing and cannot

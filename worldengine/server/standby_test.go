@@ -201,8 +201,11 @@ func away(t *testing.T, js jetstream.JetStream, srv *server.Server) {
 func TestStandby_NoJetStream(t *testing.T) {
 	t.Parallel()
 	ns := natstest.Run(t, &natsserver.Options{})
-	_, err := server.Start(t.Context(), configure(func(c *server.Config) { c.NATS = ns.ClientURL() }))
-	require.ErrorContains(t, err, "JetStream")
+	config := configure(func(c *server.Config) { c.NATS = ns.ClientURL() })
+	_, err := server.Start(t.Context(), config)
+	require.ErrorContains(t, err, "has no JetStream")
+	_, err = server.CheckSettings(t.Context(), config)
+	require.ErrorContains(t, err, "has no JetStream")
 }
 
 // A server that stands by is listed as long as it does.
