@@ -141,6 +141,8 @@ func reading(world string) []string {
 		} {
 			subjects = append(subjects, "$JS.API."+verb)
 		}
+		// Durable consumers acknowledge messages, such as run events of the bus.
+		subjects = append(subjects, "$JS.ACK."+name+".>")
 		// NATS sends a snapshot to the asking inbox, and waits for its chunks to be acknowledged.
 		subjects = append(subjects, "$JS.API.STREAM.SNAPSHOT."+name, "$JS.SNAPSHOT.ACK."+name+".>")
 	}

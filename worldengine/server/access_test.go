@@ -82,7 +82,7 @@ var subjects = []struct{ publish, subscribe, subjects string }{
 		"$JS.API.INFO $JS.API.STREAM.NAMES $JS.API.STREAM.INFO.WORLD_main_LOG " +
 		"$JS.API.STREAM.MSG.GET.WORLD_main_LOG $JS.API.DIRECT.GET.WORLD_main_RUNEVENTS " +
 		"$JS.API.CONSUMER.CREATE.WORLD_main_RUNEVENTS.c " +
-		"$JS.API.CONSUMER.MSG.NEXT.WORLD_main_RUNEVENTS.c " +
+		"$JS.API.CONSUMER.MSG.NEXT.WORLD_main_RUNEVENTS.c $JS.ACK.WORLD_main_RUNEVENTS.c.1.1.1.1.0 " +
 		"$JS.API.STREAM.SNAPSHOT.WORLD_main_LOG $JS.SNAPSHOT.ACK.WORLD_main_LOG.a.1.1"},
 	{"operator observer", "", "@alert.list @world.clients $SRV.INFO.worldengine"},
 	{"operator approver observer", "", "@approval.list"},
@@ -95,7 +95,7 @@ var subjects = []struct{ publish, subscribe, subjects string }{
 		"$JS.API.STREAM.DELETE.WORLD_main_RUNEVENTS $JS.API.STREAM.PURGE.WORLD_main_ALERTS " +
 		"$JS.API.STREAM.MSG.DELETE.WORLD_main_DEADLETTER " +
 		"$JS.API.STREAM.SNAPSHOT.WORLD_other_LOG $JS.SNAPSHOT.RESTORE.WORLD_main_LOG.a " +
-		"$JS.API.STREAM.RESTORE.WORLD_main_LOG $SYS.REQ.SERVER.PING _INBOX.somebody.1 " +
+		"$JS.API.STREAM.RESTORE.WORLD_main_LOG $JS.ACK.WORLD_other_LOG.c.1.1.1.1.0 $SYS.REQ.SERVER.PING _INBOX.somebody.1 " +
 		"_INBOX_handoffd-asking.1 astray.@apply.t anything.else"},
 	{"", "plugin", "@apply.t"},
 	{"plugin", "plugin", "@hosts.t"},
@@ -496,6 +496,21 @@ func TestAccess_StrayReplies(t *testing.T) {
 		operator.asRole(wire.Agent).send(operator.wall(at))
 		eventually(t, func() bool { return len(events()) > 0 && len(commands()) > 0 })
 	}, byPlugin, withBus, logged(log), func(c *server.Config) { c.Engine.Plugin.Deadline = 200 * time.Millisecond })
+}
+
+// An operator's durable consumer of the bus acknowledges events, and gets none of them again.
+func TestAccess_DurableConsumer(t *testing.T) {
+	onBoth(t, everybody(), func(t *testing.T, w *world) {
+		w.executes(w.wall(w.putTown("t")))
+		js, err := jetstream.New(w.asRole(wire.Operator).nc)
+		require.NoError(t, err)
+		consumer, err := busStream(t, js).CreateConsumer(t.Context(),
+			jetstream.ConsumerConfig{Durable: "reader"})
+		require.NoError(t, err)
+		event, err := consumer.Next(jetstream.FetchMaxWait(20 * time.Second))
+		require.NoError(t, err)
+		require.NoError(t, event.DoubleAck(t.Context()))
+	}, withBus)
 }
 
 // stored returns the last sequence of each stream of a world.
