@@ -3,6 +3,7 @@
 package console_test
 
 import (
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
@@ -37,8 +39,14 @@ func TestRoles(t *testing.T) {
 	bound := servertest.Person(wire.Agent, func(u *access.User) {
 		u.Towns, u.Read, u.Actors = []string{threatened}, []string{threatened}, []string{"mayor-1"}
 	})
+	reader := servertest.Person(wire.Observer, func(u *access.User) {
+		u.Name, u.Read = "reader", []string{threatened}
+	})
+	log := &natstest.Buffer{}
 	w := serve(t, servertest.WithUsers(servertest.Person(wire.Operator),
-		servertest.Person(wire.Observer), bound))
+		servertest.Person(wire.Observer), bound, reader), func(c *server.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(log, nil))
+	})
 	w.nc = w.connect(nats.UserInfo("operator", servertest.Password),
 		nats.CustomInboxPrefix("_INBOX_operator"))
 	w.play()
@@ -86,6 +94,16 @@ func TestRoles(t *testing.T) {
 	agent.goTo("#/approvals")
 	agent.sees("This user may not see what waits for approval")
 	agent.picture("approvals-denied")
+
+	bounded := open(t, w.srv.HTTP())
+	bounded.signIn("reader", servertest.Password)
+	bounded.sees("LIVE", "salvage")
+	require.NotContains(t, bounded.shown(), "Alerts")
+	bounded.goTo("#/alerts")
+	bounded.sees("This user may not read alerts")
+	bounded.goTo("#/clients")
+	bounded.sees("This user may not see who is connected")
+	require.NotContains(t, log.String(), "Violation", "it asks for nothing that is refused")
 
 	b.press("Resume the town")
 	b.reason("it stands")

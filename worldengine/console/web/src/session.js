@@ -173,8 +173,14 @@ function listenLive({ nc, world }) {
   if (!session.get().me?.read && !session.get().me?.towns) heard.push(hear(`worldengine.v1.${world}.events.=world`, feed.world));
 }
 
+/** The verbs whose answers are about all towns, which a user who may read some of them does not get. */
+const ofAllTowns = ["alert.list", "alert.ack", "world.clients"];
+
 /** Reports whether the user may ask a verb. */
-export const can = (verb) => session.get().me?.verbs.includes(verb) ?? false;
+export function can(verb) {
+  const { me } = session.get();
+  return Boolean(me?.verbs.includes(verb) && !(me.read && ofAllTowns.includes(verb)));
+}
 
 /** Asks a verb. */
 export const ask = (verb, body, options) => session.get().client.request(verb, body, options);

@@ -31,7 +31,7 @@ export function Alerts() {
       setMore((m) => ({ ...m, error }));
     }
   };
-  if (!can("alert.list")) return <><Heading title="Alerts" /><Empty>This user may not read alerts: they are of all towns. An operator or an observer may.</Empty></>;
+  if (!can("alert.list")) return <><Heading title="Alerts" /><Empty>This user may not read alerts: they are of all towns. An operator or an observer of all towns may.</Empty></>;
   const order = [...byCode(all)].sort(([, a], [, b]) => `${a[0].severity}`.localeCompare(`${b[0].severity}`) || b[0].at.localeCompare(a[0].at));
   return (
     <>

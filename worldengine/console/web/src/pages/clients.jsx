@@ -16,7 +16,7 @@ export function Clients() {
     const timer = setInterval(() => { if (!document.hidden && session.get().link === "live") list.reload(); }, again);
     return () => clearInterval(timer);
   }, [list.reload]);
-  if (!can("world.clients")) return <><Heading title="Clients" /><Empty>This user may not see who is connected. An operator or an observer may.</Empty></>;
+  if (!can("world.clients")) return <><Heading title="Clients" /><Empty>This user may not see who is connected. An operator or an observer of all towns may.</Empty></>;
   return (
     <>
       <Heading title="Clients"><button type="button" onClick={list.reload}>Refresh</button></Heading>
