@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"worldengine/runevents"
@@ -150,6 +151,9 @@ func (s *Store) store(
 		return plan.Results(time.Time{}), nil
 	}
 	rec := &commitlog.Record{Kind: commitlog.KindEvents, TownID: townID, Run: &plan.Run}
+	if err := s.fits(rec); err != nil {
+		return nil, err
+	}
 	msg, err := s.log.RunMessage(rec)
 	if err != nil {
 		return nil, err
@@ -160,6 +164,21 @@ func (s *Store) store(
 	}
 	at := commitlog.AtOr(msg.Header, time.Time{})
 	return plan.Results(at), s.take(run, rec, seq, at)
+}
+
+// fits returns commitlog.ErrRecordTooLarge if event.list could not answer with the events of a record.
+// The log packs a record, so the record itself may be small enough.
+func (s *Store) fits(rec *commitlog.Record) error {
+	bodies, err := rec.Run.RecordsJSON(s.config.Now())
+	size := 1<<10 + 6*len(rec.TownID) // of the commit message without its events, at most
+	for _, body := range bodies {
+		size += len(body) + 1
+	}
+	if most := s.log.MaxPayload(); err == nil && int64(size) > most {
+		err = fmt.Errorf("%w: the events have %d bytes, at most %d", commitlog.ErrRecordTooLarge, size,
+			most)
+	}
+	return err
 }
 
 // readRun reads the records of a run that this writer does not know yet, including the engine's

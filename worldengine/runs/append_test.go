@@ -2,6 +2,7 @@ package runs
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/feed"
 	"worldengine/worldengine/wire"
 )
 
@@ -32,6 +34,26 @@ func TestAppend_AnswerLost(t *testing.T) {
 	require.Equal(t, uint64(3), end)
 	_, err = s.Append(t.Context(), "u", []runevents.Write{logtest.Told(4)})
 	require.ErrorContains(t, err, "/townId: must be the town that the run is of")
+}
+
+// Events that event.list could not show in one answer are refused: all readers would end there.
+func TestAppend_TooLarge(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	const most = 100 << 10
+	l.MaxPayload = func() int64 { return most }
+	s := open(t, l)
+	w := ofRun("run", runevents.RunStarted, `{"text":"`+strings.Repeat("x", most)+`"}`)
+	_, err := s.Append(t.Context(), "t", []runevents.Write{w})
+	require.ErrorIs(t, err, commitlog.ErrRecordTooLarge)
+	w.Payload = []byte(`{"text":"` + strings.Repeat("x", most-2000) + `"}`)
+	_, err = s.Append(t.Context(), "t", []runevents.Write{w})
+	require.NoError(t, err)
+	msg, err := l.At(t.Context(), 1)
+	require.NoError(t, err)
+	shown, err := feed.Message(msg)
+	require.NoError(t, err)
+	require.Less(t, len(shown), most-500)
 }
 
 // An instance that has fallen behind another, or whose cache was cleared, reads the missing events.
