@@ -112,9 +112,9 @@ func (s *Server) URL() string {
 
 // FromHere returns HOST:PORT with loopback for a HOST that stands for all addresses of the machine.
 func FromHere(address string) string {
-	at, err := netip.ParseAddrPort(address)
-	if err == nil && at.Addr().IsUnspecified() {
-		return net.JoinHostPort("127.0.0.1", fmt.Sprint(at.Port()))
+	host, port, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return net.JoinHostPort("127.0.0.1", port)
 	}
 	return address
 }

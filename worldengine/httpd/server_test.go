@@ -149,3 +149,14 @@ func request(url, path string, lines ...string) string {
 }
 
 func addr(text string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(text)) }
+
+// A server that listens on all addresses is reached at loopback, however that is written.
+func TestFromHere(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		":8480": "127.0.0.1:8480", "0.0.0.0:8480": "127.0.0.1:8480", "[::]:8480": "127.0.0.1:8480",
+		"[::1]:8480": "[::1]:8480", "localhost:8480": "localhost:8480",
+	} {
+		require.Equal(t, want, httpd.FromHere(address))
+	}
+}
