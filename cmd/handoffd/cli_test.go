@@ -257,7 +257,7 @@ func TestServe_FlagsAreUsed(t *testing.T) {
 	var others []string
 	for _, flag := range flags {
 		var base []string
-		if flag.Name == "nats-websocket" {
+		if flag.Name == "nats-websocket" || flag.Name == "replicas" {
 			base = []string{"--nats=nats://127.0.0.1:1"}
 		}
 		byDefault, _ := configured(t, base...)
