@@ -25,7 +25,7 @@ export function loadConfig(path, env = process.env) {
 
 // parseConfig fills in the defaults, and throws an Error that names what is wrong.
 export function parseConfig(text) {
-  const given = JSON.parse(text.replace(/^\s*\/\/.*$/gm, ""));
+  const given = parseJson(text.replace(/^\s*\/\/.*$/gm, ""));
   const config = { ...DEFAULTS, ...given };
   onlyKnown("", given, DEFAULTS);
   for (const section of ["nats", "limits", "game"]) {
@@ -43,6 +43,14 @@ export function parseConfig(text) {
     need(Number.isInteger(value) && value > 0, `limits.${name} must be a whole number above 0`);
   }
   return config;
+}
+
+function parseJson(text) {
+  try {
+    return JSON.parse(text);
+  } catch (err) {
+    throw new Error(`config: the file is no JSON: ${err.message}`);
+  }
 }
 
 function onlyKnown(prefix, given, known) {

@@ -22,6 +22,6 @@ test("a mistake is named", () => {
   for (const [text, message] of [
     ["{}", /towns/], [`{${town},"worlds":1}`, /worlds is not known/], [`{${town},"world":"a.b"}`, /world must/],
     [`{${town},"limits":{"queue":0}}`, /limits\.queue/], [`{${town},"limits":{"que":1}}`, /limits\.que is/],
-    [`{${town},"allow":["STOP"]}`, /STOP/], ['{"towns":{"a":{"x":1}}}', /towns: a/], ["{", /JSON/],
+    [`{${town},"allow":["STOP"]}`, /STOP/], ['{"towns":{"a":{"x":1}}}', /towns: a/], ["{", /^Error: config: the file is no JSON: /],
   ]) assert.throws(() => parseConfig(text), message);
 });
