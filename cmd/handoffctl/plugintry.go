@@ -99,7 +99,11 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 		Concurrency: 1, // a person answers one command after another
 		Logger:      slog.New(slog.NewTextHandler(a.err, nil)),
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, nats.ErrPermissionViolation):
+		return unavailablef(permissionDenied, err, "this user may not host these towns: use a user of "+
+			"the role plugin, and give --town for each town that it may act on")
+	case err != nil:
 		return unavailable("SUBSCRIPTION", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -15,6 +15,7 @@ import (
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -187,4 +188,16 @@ func TestApprovals_OneID(t *testing.T) {
 	c.fails(exitRefused, "APPROVAL_DIFFERS", "approve", id, "--town", threatened,
 		"--hash", strings.Repeat("0", 64))
 	c.ok("approve", id, "--hash", rows[0].HandoffHash)
+}
+
+// The words of an absent game or console end with one full stop before the remedy.
+func TestAbsenceOf_Sentences(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{
+		"No plugin is subscribed.": ": No plugin is subscribed. Start it.",
+		"connection refused":       ": connection refused. Start it.",
+	} {
+		got := absenceOf(&messages.AbsentPlugin{Attempt: 1, NextAt: "12:00", Said: said, Todo: "Start it."})
+		require.Equal(t, "; attempt 1, the next request at 12:00"+want, got)
+	}
 }

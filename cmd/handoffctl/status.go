@@ -169,8 +169,8 @@ func absenceOf(of *messages.AbsentPlugin) string {
 	case of.Attempt == 0:
 		return ". " + show(of.Todo)
 	}
-	return fmt.Sprintf("; attempt %d, the next request at %s: %s %s", of.Attempt, show(of.NextAt),
-		show(of.Said), show(of.Todo))
+	return fmt.Sprintf("; attempt %d, the next request at %s: %s. %s", of.Attempt, show(of.NextAt),
+		strings.TrimSuffix(show(of.Said), "."), show(of.Todo))
 }
 
 func (a *app) writeServers(t table, s *messages.WorldReport) {
@@ -253,8 +253,9 @@ func (c *statsCommand) Run(ctx context.Context, a *app, server *client.Client) e
 	if err != nil {
 		return err
 	}
-	if why := s.Unknown["servers"]; why != "" {
-		return unavailablef(permissionDenied, nil, "this user may not ask for statistics: %s", why)
+	if s.Unknown["servers"] != "" {
+		return unavailablef(permissionDenied, nil, "this user may not ask for statistics: the role "+
+			"operator may, and observer without read")
 	}
 	return a.print(map[string]any{"servers": s.Servers}, func(t table) {
 		for i := range s.Servers {
