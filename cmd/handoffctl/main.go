@@ -24,6 +24,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"syscall"
 
 	"github.com/nats-io/nats.go"
@@ -137,12 +138,19 @@ func (a *app) dialStreams(name string, more ...nats.Option) (*nats.Conn, error) 
 	return a.dialBy(natsconn.Options.ConnectOperator, name, more)
 }
 
+// inboxPrefix matches the beginnings of the subjects on which the service answers.
+var inboxPrefix = regexp.MustCompile(`^_INBOX(_[^\s.*>]+)?(\.[^\s.*>]+)*$`)
+
 func (a *app) dialBy(
 	connect func(natsconn.Options, string, string, ...nats.Option) (*nats.Conn, error),
 	name string, more []nats.Option,
 ) (*nats.Conn, error) {
 	if err := a.flags.Connection.Check(); err != nil {
 		return nil, usagef("%s", sentence(err))
+	}
+	if prefix := a.flags.Connection.Inbox; prefix != "" && !inboxPrefix.MatchString(prefix) {
+		return nil, usagef("--inbox-prefix must be _INBOX, or _INBOX_<user> of a server with users, "+
+			"not %q: the server answers nowhere else", prefix)
 	}
 	// NATS writes errors to standard error by default; the commands print their own.
 	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
