@@ -190,12 +190,13 @@ func (x *exchange) took(a attempt) (msg *nats.Msg, over bool, err error) {
 	x.unanswered--
 	if a.err != nil {
 		err := x.failed(a.err)
-		again := IsCode(err, codeNoResponders) && x.client.served.Load()
+		// A server that has an unanswered attempt was there, too.
+		again := IsCode(err, codeNoResponders) && (x.client.served.Load() || x.unanswered > 0)
 		return nil, !again || !x.again(err, absentPause), err
 	}
+	x.client.served.Store(true)
 	refused := ReplyErrorOf(a.msg)
 	if refused == nil {
-		x.client.served.Store(true)
 		return a.msg, true, nil
 	}
 	if refused.Status == http.StatusServiceUnavailable {

@@ -89,6 +89,37 @@ func TestRequest_Repeats(t *testing.T) {
 	}
 }
 
+// A request outlasts a server that ends while it has the request, or says that it stops: another one
+// takes over.
+func TestRequest_ServerLeaves(t *testing.T) {
+	t.Parallel()
+	for name, last := range map[string]*nats.Msg{"silent": nil, "stopping": busy("503", "1")} {
+		t.Run(name, func(t *testing.T) {
+			c := start(t)
+			c.Timeout = 20 * time.Second
+			answer := func(reply *nats.Msg, then func()) {
+				_, err := c.Conn.Subscribe(wire.Subject(c.World, wire.Handoff), func(request *nats.Msg) {
+					assert.NoError(t, request.Sub.Unsubscribe())
+					if reply != nil {
+						assert.NoError(t, request.RespondMsg(reply))
+					}
+					then()
+				})
+				assert.NoError(t, err)
+				assert.NoError(t, c.Conn.Flush())
+			}
+			answer(last, func() {
+				time.AfterFunc(2300*time.Millisecond, func() {
+					answer(&nats.Msg{Data: []byte("done")}, func() {})
+				})
+			})
+			reply, err := c.Request(t.Context(), wire.Handoff, nil)
+			require.NoError(t, err)
+			require.Equal(t, "done", string(reply.Data))
+		})
+	}
+}
+
 // At the deadline, the error says why a handoff waits, with its run, although other attempts have no
 // answer.
 func TestRequest_Waits(t *testing.T) {

@@ -47,7 +47,7 @@ export async function exchange(x) {
   const happens = (/** @type {Happening} */ what) => { happened.push(what); wake(); };
   const left = () => deadline - performance.now();
 
-  let unanswered = 0, doubt = false, checking = false;
+  let unanswered = 0, doubt = false, checking = false, answered = false;
   let interval = Math.min(x.waitMs + resendAfter, x.timeout / 2);
   /** @type {UnavailableError | null} */
   let paused = null;
@@ -90,6 +90,7 @@ export async function exchange(x) {
       if ("aborted" in what) throw new UnavailableError("ABORTED", "given up by its caller", what.aborted);
       if ("msg" in what) {
         unanswered--;
+        answered = true;
         const refused = replyError(what.msg);
         if (!refused) return { msg: what.msg, doubt };
         const rest = left() - refused.retryAfterMs;
@@ -102,7 +103,9 @@ export async function exchange(x) {
       } else if ("error" in what) {
         unanswered--;
         const error = unanswerable(what.error, x);
-        if (error.code === "NO_RESPONDERS" && x.served() && absentPause < left()) {
+        // A server that has an unanswered attempt was there, too.
+        const wasThere = x.served() || answered || unanswered > 0;
+        if (error.code === "NO_RESPONDERS" && wasThere && absentPause < left()) {
           lastError = error;
           dueIn(absentPause);
         } else if (error.code === "TIMEOUT") {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { before, after, describe, test } from "node:test";
 import { connect, isRevision1, makeHandoff, ReplyError, UnavailableError, verifyResult } from "../index.mjs";
-import { collect, fake, joined, link, serve } from "./world.mjs";
+import { collect, fake, joined, link, respond, serve } from "./world.mjs";
 
 /** @import { Client } from "../index.mjs" */
 
@@ -308,6 +308,22 @@ describe("a world", () => {
     assert.equal(put.length, 1);
     await assert.rejects(engine.request("town.list"), { code: "OVERLOADED" });
     assert.equal(list.length, 1, "its pause is longer than the call");
+  });
+
+  test("a request outlasts a server that ends with it, or says that it stops", async (t) => {
+    for (const silent of [false, true]) {
+      const engine = await joined(t, world.url, { world: `leaves-${silent}` });
+      engine.nc.subscribe(`worldengine.v1.${engine.world}.town.get`, {
+        max: 1,
+        callback: (error, msg) => {
+          if (error) throw error;
+          if (!silent) respond(msg, { error: [503, "STOPPING", 1] });
+          setTimeout(() => fake(engine, "town.get", () => ({ body: { townId: "x" } })), silent ? 2300 : 100);
+        },
+      });
+      await engine.nc.flush();
+      assert.deepEqual(await engine.town("x"), { townId: "x" });
+    }
   });
 
   test("what may have been carried out is not sent again, also where the clock is set back", async (t) => {

@@ -163,7 +163,7 @@ export function fake(engine, verb, answer) {
 }
 
 /** @param {import("@nats-io/nats-core").Msg} msg @param {Answer} reply */
-function respond(msg, reply) {
+export function respond(msg, reply) {
   const h = headers();
   if (reply.runId) h.set("Run-Id", reply.runId);
   let { body } = reply;
