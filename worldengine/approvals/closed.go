@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"worldengine/handoff"
+	"worldengine/schemas"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
@@ -118,7 +119,7 @@ func (r *reading) closedRow(
 	case decision != nil && !decision.Approved:
 		status = approval.Denied
 	case decision != nil && now == nil:
-		runID, err := r.accepted(ctx, at, h)
+		runID, err := r.accepted(ctx, at, h.IdempotencyKey, a.HandoffHash)
 		if err != nil {
 			return nil, err
 		}
@@ -147,16 +148,24 @@ func (r *Reader) decision(
 	return decision, err
 }
 
-// accepted returns the run that carried an approved handoff out, "" if none did.
+// accepted returns the run that carried the approved handoff with a hash out, "" if none did.
+// Another handoff may have used its key.
 func (r *Reader) accepted(
-	ctx context.Context, asked *index.Row, h *handoff.Handoff,
+	ctx context.Context, asked *index.Row, key, handoffHash string,
 ) (runID string, err error) {
-	seq, found := r.Index.Accepted(asked.Town, h.IdempotencyKey)
+	seq, found := r.Index.Accepted(asked.Town, key)
 	if !found || seq < asked.Seq {
 		return "", nil
 	}
 	rec, err := r.record(ctx, &index.Row{Seq: seq, Town: asked.Town})
 	if rec == nil || err != nil {
+		return "", err
+	}
+	h, err := handoff.Parse(rec.Handoff, schemas.Limits{Bytes: len(rec.Handoff) + 1})
+	if err != nil {
+		return "", nil // damage, which fsck reports
+	}
+	if encoded, err := h.MarshalWire(); err != nil || approval.Hash(encoded) != handoffHash {
 		return "", err
 	}
 	return rec.Run.RunID, nil

@@ -329,8 +329,8 @@ func TestList_Bytes(t *testing.T) {
 	}
 }
 
-// An approved proposal that a town has forgotten is used if its handoff was carried out, also if that
-// record has no proposals, or cannot be read.
+// An approved proposal that a town has forgotten is used if its very handoff was carried out, also if
+// that record has no proposals, or cannot be read.
 func TestClosed_ForgottenApproval(t *testing.T) {
 	t.Parallel()
 	a := newAsking(t)
@@ -345,12 +345,23 @@ func TestClosed_ForgottenApproval(t *testing.T) {
 		return []string{page.Approvals[0].Status, page.Approvals[0].RunID}
 	}
 	require.Equal(t, []string{"stale", runOf(h)}, closed())
-	result, err := json.Marshal(handoff.Result{IdempotencyKey: h.IdempotencyKey,
-		Status: handoff.Executed, ReasonCode: handoff.ReasonExecuted})
+	execute := func(h *handoff.Handoff, runID string) uint64 {
+		encoded, err := h.MarshalWire()
+		require.NoError(t, err)
+		result, err := handoff.NewResult(h, handoff.Outcome{Status: handoff.Executed,
+			ReasonCode: handoff.ReasonExecuted}).MarshalWire()
+		require.NoError(t, err)
+		return logtest.Commit(t, a.Log, &commitlog.Record{Kind: commitlog.KindHandoff, TownID: "t",
+			Result: result, Handoff: encoded,
+			Run: &runevents.Run{Identity: runevents.Identity{RunID: runID}, FirstSeq: 1}}, forget)
+	}
+	other := h.Proposal
+	other.Reason = "Another one with its key."
+	reused, err := handoff.New(other)
 	require.NoError(t, err)
-	seq := logtest.Commit(t, a.Log, &commitlog.Record{Kind: commitlog.KindHandoff, TownID: "t",
-		Result: result, Run: &runevents.Run{Identity: runevents.Identity{RunID: "run-1"}, FirstSeq: 1}},
-		forget)
+	execute(reused, "run-0")
+	require.Equal(t, []string{"stale", runOf(h)}, closed())
+	seq := execute(h, "run-1")
 	require.Equal(t, []string{"used", "run-1"}, closed())
 	a.Log.Store = &damagedStore{a.Log.Store, seq}
 	require.Equal(t, []string{"stale", runOf(h)}, closed())
