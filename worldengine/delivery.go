@@ -316,6 +316,9 @@ func (e *Engine) delivered(
 			e.absent.Since(townID))
 	}
 	receipt, err := e.Receipt(ctx, townID, approved.IdempotencyKey)
+	if err == nil && receipt.HandoffID != approved.HandoffID { // the run was cancelled
+		err = ErrUnknownResult
+	}
 	if err != nil {
 		return Answer{}, err
 	}

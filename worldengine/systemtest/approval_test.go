@@ -329,3 +329,40 @@ func TestDeliver_KeyOfAnotherFailedHandoff(t *testing.T) {
 	require.Equal(t, state.Hash, w.state("t").Hash)
 	w.clean()
 }
+
+// The result of an approved handoff is its own, even if another handoff has used its key since.
+func TestDeliver_KeyUsedSinceByAnotherHandoff(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = "t" })
+	w.change(worldengine.Put{State: state, Attributes: worldengine.Attributes{
+		Apply: apply.Plugin, Approval: &approval.Policy{
+			Types: []handoff.ProposalType{handoff.AdvanceProject},
+		},
+	}})
+	advance := proposal(state, handoff.AdvanceProject, "wall")
+	talk := proposal(state, handoff.TalkToTownsfolk, "casual")
+	talk.ProposalID = advance.DeriveProposalID()
+	asked := w.send(advance, handoff.Rejected)
+	approve := worldengine.Signal{
+		Kind: machine.SignalApprove, TownID: "t", HandoffID: asked.HandoffID, ActorID: "ada",
+	}
+	_, err := w.engine.Decide(t.Context(), approve)
+	require.NoError(t, err)
+	cancelled := w.later(advance)
+	runID := w.pending("t")
+	require.Eventually(t, func() bool { // a request that is on its way just then is refused
+		_, err := w.engine.Signal(t.Context(), worldengine.Signal{
+			Kind: machine.SignalCancel, RunID: runID,
+		})
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
+	require.Error(t, (<-cancelled).err)
+	w.idle()
+	w.bind("t", state, apply.Local)
+	w.send(talk, handoff.Executed)
+	entry, err := w.engine.Decide(t.Context(), approve)
+	require.NoError(t, err)
+	_, err = w.engine.Deliver(t.Context(), "t", &entry)
+	require.ErrorIs(t, err, worldengine.ErrUnknownResult)
+	w.clean()
+}
