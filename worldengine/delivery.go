@@ -266,9 +266,9 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *approval
 
 // Deliver executes an approved handoff as if its agent had sent it again with the first trace. If
 // the key's result is the handoff's own, of a run that may be retried, the approval is for a retry,
-// and Deliver retries. A handoff that was accepted for execution before is not executed again. ctx bounds the
-// wait for the answer, not the execution. If the error is ctx's or ErrInProgress, the answer has at
-// most a RunID.
+// and Deliver retries. A handoff that was accepted for execution before is not executed again. ctx
+// bounds the wait for the answer, not the execution. If the error is ctx's or ErrInProgress, the
+// answer has at most a RunID.
 func (e *Engine) Deliver(
 	ctx context.Context, townID string, approved *approval.Asked,
 ) (Answer, error) {
