@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"runtime"
 	"runtime/pprof"
@@ -81,7 +82,7 @@ func login(more ...nats.Option) []nats.Option {
 }
 
 // With TLS nobody connects without it, but the server itself; and with a client CA, nobody without
-// a certificate of it, also as a browser or behind the bridge.
+// a certificate of it, also as a browser or behind the bridge. Probes of health have none.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	cert, key := natstest.Certificate(t)
@@ -108,6 +109,21 @@ func TestTLS(t *testing.T) {
 		}
 		_, err := dial(srv.BehindBridge(), login()...)
 		require.ErrorIs(t, err, nats.ErrAuthorization)
+		pool := x509.NewCertPool()
+		require.True(t, pool.AppendCertsFromPEM(contents(t, cert)))
+		without := http.Client{Transport: &http.Transport{
+			DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: pool}}}
+		for path, health := range map[string]bool{"/livez": true, "/readyz": true, "/metrics": false,
+			"/": false, "/config.json": false} {
+			answer, err := without.Get(srv.HTTP() + path)
+			require.NoError(t, err)
+			require.NoError(t, answer.Body.Close())
+			want := http.StatusOK
+			if ca != "" && !health {
+				want = http.StatusForbidden
+			}
+			require.Equal(t, want, answer.StatusCode, path)
+		}
 	}
 }
 

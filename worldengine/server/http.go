@@ -28,7 +28,7 @@ func (s *Server) listenHTTP() (err error) {
 		Logger:                   config.Logger.With("component", "http"),
 	}
 	if s.tls != nil {
-		listen.TLS = s.tls.config()
+		listen.TLS = s.tls.forHTTP()
 	}
 	s.bridge = httpd.NewBridge(listen.MaxConnections, config.WebSocketOrigins, listen.Logger)
 	s.metrics = metrics.New(cmp.Or(config.Service.Version, "0.0.0"))
@@ -62,12 +62,12 @@ func (s *Server) serveHTTP() error {
 	if err != nil {
 		return fmt.Errorf("server: console: %w", err)
 	}
-	s.http.Handle("/", page)
-	s.http.Handle("/nats", s.bridge)
+	s.http.Handle("/", s.tls.certified(page))
+	s.http.Handle("/nats", s.tls.certified(s.bridge))
 	if err := s.watch(); err != nil {
 		return fmt.Errorf("server: metrics: %w", err)
 	}
-	s.http.Handle("/metrics", s.metrics.Handler(s.config.Logger))
+	s.http.Handle("/metrics", s.tls.certified(s.metrics.Handler(s.config.Logger)))
 	s.http.Handle("/livez", http.HandlerFunc(livez))
 	s.http.Handle("/readyz", http.HandlerFunc(s.readyz))
 	s.http.Serve()

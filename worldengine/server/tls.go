@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -48,4 +49,36 @@ func (l *liveTLS) config() *tls.Config {
 		return l.current.Load(), nil
 	}
 	return config
+}
+
+// forHTTP is config for HTTP: its handshakes succeed without the client's certificate, since probes
+// of health have none. Everything else has to be certified.
+func (l *liveTLS) forHTTP() *tls.Config {
+	config := l.config()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		current := l.current.Load()
+		if requiresClientCert(current) {
+			current = current.Clone()
+			current.ClientAuth = tls.VerifyClientCertIfGiven
+		}
+		return current, nil
+	}
+	return config
+}
+
+func requiresClientCert(config *tls.Config) bool {
+	return config.ClientAuth == tls.RequireAndVerifyClientCert
+}
+
+// certified refuses requests without the client's certificate, if the access file requires it. l is
+// nil without TLS.
+func (l *liveTLS) certified(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if l != nil && requiresClientCert(l.current.Load()) && len(r.TLS.VerifiedChains) == 0 {
+			http.Error(w, "The access file requires a client certificate (clientCAFile).",
+				http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
