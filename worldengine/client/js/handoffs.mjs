@@ -36,17 +36,12 @@ export async function send(client, ask, handoff, { approvalWait = 0, onApproval,
   const timer = setTimeout(end, milliseconds(approvalWait));
   const log = pages(client, { townId: handoff.proposal.townId, signal });
   try {
+    onApproval?.(outcome.result);
     await log.next().catch(() => {}); // the end of the log; the decision may be before it
-    for (let again = false; undecided() && !signal.aborted; again = true) {
-      if (again) onApproval?.(outcome.result);
-      if (again) await decision(client, log, handoff.handoffId, signal);
-      try {
-        outcome = await sendOnce(client, ask, handoff, { ...options, signal }, true);
-      } catch (error) {
-        if (signal.aborted) break;
-        if (!isAway(error)) throw error;
-        await pause(client, defaultPace.away, signal);
-      }
+    for (let first = true; undecided() && !signal.aborted; first = false) {
+      if (!first) await decision(client, log, handoff.handoffId, signal);
+      outcome = await sendAgain(client, ask, handoff, { ...options, signal }) ?? outcome;
+      if (!first && undecided() && !signal.aborted) onApproval?.(outcome.result);
     }
     if (given?.aborted) throw new UnavailableError("ABORTED", "given up by its caller", given.reason);
     return outcome;
@@ -55,6 +50,24 @@ export async function send(client, ask, handoff, { approvalWait = 0, onApproval,
     given?.removeEventListener("abort", end);
     end(); // ends log
   }
+}
+
+/**
+ * Sends a handoff that was sent before, until the server answers. It returns null if options.signal has ended it.
+ * @param {Client} client @param {Ask} ask @param {Handoff} handoff
+ * @param {RequestOptions & { signal: AbortSignal, onPaused?: (why: UnavailableError) => void }} options
+ */
+async function sendAgain(client, ask, handoff, options) {
+  while (!options.signal.aborted) {
+    try {
+      return await sendOnce(client, ask, handoff, options, true);
+    } catch (error) {
+      if (options.signal.aborted) break;
+      if (!isAway(error) || client.nc.isClosed()) throw error;
+      await pause(client, defaultPace.away, options.signal);
+    }
+  }
+  return null;
 }
 
 /**

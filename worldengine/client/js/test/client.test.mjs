@@ -465,6 +465,44 @@ test("send waits for a person's decision, and returns its effect", async (t) => 
   await assert.rejects(engine.send(late, { approvalWait: 60_000, signal: AbortSignal.timeout(100) }), { code: "ABORTED" });
 });
 
+describe("a handoff that waits for a person's decision", () => {
+  /** @param {import("node:test").TestContext} t @param {number} away how many requests from the second on find no server */
+  async function waiting(t, away) {
+    const asking = await serve(t, "--require-approval", "TOWNSFOLK_TALK");
+    const real = await joined(t, asking.url), engine = await joined(t, asking.url, { world: "fake" });
+    const handoff = await talk(real), townId = "town-threatened";
+    const decided = { events: [{ eventType: "SignalAccepted", payload: { handoffId: handoff.handoffId } }] };
+    fake(engine, "event.list", async (n) => {
+      if (n === 2) await real.decide(handoff.handoffId, "approve", { townId, reason: "" });
+      return n > 2 ? null : { body: { commits: n === 2 ? [decided] : [], cursor: String(n) } };
+    });
+    const sent = fake(engine, "handoff", async (n, body) => {
+      if (n > 2 && n <= 2 + away) return { error: [503, "LOG_UNAVAILABLE"] };
+      const { result, runId } = await real.send(body);
+      return { body: result, runId };
+    });
+    await engine.nc.flush();
+    return { engine, handoff, sent };
+  }
+
+  test("is sent again until it is answered, without a second decision", async (t) => {
+    const { engine, handoff, sent } = await waiting(t, 2);
+    let told = 0;
+    const { result } = await engine.send(handoff, { approvalWait: 30_000, onApproval: () => told++ });
+    assert.deepEqual([result.reasonCode, told, sent.length], ["EXECUTED", 1, 5]);
+  });
+
+  test("ends when the client is closed", async (t) => {
+    const { engine, handoff } = await waiting(t, Infinity);
+    let told = 0;
+    await assert.rejects(engine.send(handoff, { approvalWait: 30_000, onApproval: () => {
+      told++;
+      engine.close();
+    } }), { code: "CONNECTION" });
+    assert.equal(told, 1);
+  });
+});
+
 test("a handoff and its events survive the death of the server", async (t) => {
   const world = await serve(t);
   const engine = await joined(t, world.url);
