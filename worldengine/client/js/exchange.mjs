@@ -21,8 +21,8 @@ import { ReplyError, UnavailableError } from "./errors.mjs";
  * @property {AbortSignal} [signal]
  */
 
-/** How long the first attempt waits for its answer before the next one, in ms: at most half of the
- * call. It doubles with each attempt, up to the longest. */
+/** How long the first attempt waits for its answer before the next one, in ms, after the wait of the server: at most
+ * half of the rest of the call. It doubles with each attempt, up to the longest. */
 const resendAfter = 2000, longestResend = 30_000;
 /** The pause if no server is subscribed. */
 const absentPause = 250;
@@ -48,7 +48,7 @@ export async function exchange(x) {
   const left = () => deadline - performance.now();
 
   let unanswered = 0, doubt = false, checking = false, answered = false;
-  let interval = Math.min(x.waitMs + resendAfter, x.timeout / 2);
+  let interval = x.waitMs + Math.min(resendAfter, (x.timeout - x.waitMs) / 2);
   /** @type {UnavailableError | null} */
   let paused = null;
   /** @type {ReplyError | UnavailableError | undefined} */

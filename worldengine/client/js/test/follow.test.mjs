@@ -306,12 +306,12 @@ test("a user who may read some towns follows those alone", { timeout: 120_000 },
 
 test("a request that waits is not sent again while the server waits", { timeout: 60_000 }, async (t) => {
   const world = await serve(t);
-  const engine = await joined(t, world.url, { world: "patient", callTimeout: 10 });
-  const asked = fake(engine, "event.list", () => new Promise((resolve) => {
-    setTimeout(resolve, 100, { body: { commits: [], cursor: "1" } });
+  const engine = await joined(t, world.url, { world: "patient", callTimeout: 1000 });
+  const asked = fake(engine, "event.list", (_, { waitMs }) => new Promise((resolve) => {
+    setTimeout(resolve, waitMs, { body: { commits: [], cursor: "1" } });
   }));
   await engine.nc.flush();
-  await engine.request("event.list", { after: "1", waitMs: 5000 });
+  await engine.request("event.list", { after: "1", waitMs: 2000 });
   assert.equal(asked.length, 1);
 });
 
