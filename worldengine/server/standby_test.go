@@ -208,6 +208,26 @@ func TestStandby_NoJetStream(t *testing.T) {
 	require.ErrorContains(t, err, "has no JetStream")
 }
 
+// A node of NATS that vanishes, and closes no connection, is left for another within seconds.
+func TestStandby_NodeVanishes(t *testing.T) {
+	t.Parallel()
+	nats := startExternal(t)
+	var nodes [2]*natstest.Proxy
+	for i := range nodes {
+		nodes[i] = natstest.NewProxy(t, nats.server.Addr().String())
+	}
+	start(t, func(c *server.Config) {
+		c.NATS = "nats://" + nodes[0].Address() + ",nats://" + nodes[1].Address()
+	})
+	c := &client{t: t, nc: connected(t, nats.url()), world: "main"}
+	chain := newChain(t, c, "t")
+	for i := range nodes { // after the first, all connections are with the other node
+		nodes[i].Cut(true)
+		c.answered(chain.next())
+		nodes[i].Cut(false)
+	}
+}
+
 // A server that stands by is listed as long as it does.
 func TestStandby_Listed(t *testing.T) {
 	t.Parallel()
