@@ -275,7 +275,9 @@ func (e *Engine) List(ctx context.Context, q TownQuery) (messages.Towns, error) 
 		})
 	}
 	page.Total = len(all)
-	state, begun := e.townStates(), q.After == ""
+	state := e.townStates()
+	// If the town After was removed, its place is lost: the list begins anew and leaves no town out.
+	begun := !slices.ContainsFunc(all, func(t commitlog.Listed) bool { return t.TownID == q.After })
 	for i := range all {
 		t := &all[i]
 		view := state(t)

@@ -294,6 +294,27 @@ func TestWorldStatus(t *testing.T) {
 	require.Zero(t, c.worldStatus().Approvals.Count)
 }
 
+// A page behind a town that was removed since leaves no town out. Without the order by id, the list
+// begins anew.
+func TestTownList_AfterRemovedTown(t *testing.T) {
+	t.Parallel()
+	c := newWorld(t)
+	for _, id := range []string{"a", "b", "c"} {
+		c.putTown(id)
+	}
+	call[messages.TownSummary](c.client, "town.remove", about("b"))
+	for sort, want := range map[string]string{
+		"": "[c]", messages.SortDay: "[a c]", messages.SortChanged: "[c a]",
+	} {
+		page := call[messages.Towns](c.client, "town.list", messages.TownList{Sort: sort, After: "b"})
+		ids := []string{}
+		for i := range page.Towns {
+			ids = append(ids, page.Towns[i].TownID)
+		}
+		require.Equal(t, want, fmt.Sprint(ids), sort)
+	}
+}
+
 // listedTowns returns the ids of a list, page by page.
 func (c *client) listedTowns(request messages.TownList) (ids []string) {
 	c.t.Helper()
