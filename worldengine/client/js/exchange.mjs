@@ -118,10 +118,14 @@ export async function exchange(x) {
       } else if ("paused" in what) {
         checking = false;
         paused = what.paused;
-        if (paused) x.refused(paused);
         if (left() <= 0) throw late();
-        if (unanswered > 0 && paused) dueIn(resendAfter); // the handoff waits in the town's queue
-        else attempt();
+        if (unanswered === 0) continue; // it was refused meanwhile, and is due after the pause
+        if (paused) {
+          x.refused(paused);
+          dueIn(resendAfter); // the handoff waits in the town's queue
+        } else {
+          attempt();
+        }
       } else if (left() <= 0) {
         throw late();
       } else if (unanswered > 0 && x.safe && !checking) {

@@ -326,6 +326,27 @@ describe("a world", () => {
     }
   });
 
+  test("a handoff that is refused during the look for its game is repeated after the pause", async (t) => {
+    const real = await joined(t, world.url), engine = await joined(t, world.url, { world: "looks", callTimeout: 10_000 });
+    const handoff = await talk(real, "Look!"), { result } = await real.send(handoff);
+    let refuse = (/** @type {import("./world.mjs").Answer} */ _) => {};
+    let refused = 0, repeated = 0;
+    fake(engine, "handoff", (n) => {
+      if (n === 1) return new Promise((resolve) => { refuse = resolve; });
+      repeated = performance.now();
+      return { body: result };
+    });
+    fake(engine, "town.get", async (_, { townId }) => {
+      refuse({ error: [503, "CONTENDED", 1500] });
+      refused = performance.now();
+      await engine.nc.flush();
+      return { body: { townId } };
+    });
+    await engine.nc.flush();
+    await engine.send(handoff);
+    assert.ok(repeated - refused > 1400, `${repeated - refused}`);
+  });
+
   test("what may have been carried out is not sent again, also where the clock is set back", async (t) => {
     const engine = await joined(t, world.url, { world: "once" });
     const asked = ["town.put", "town.patch", "run.cancel"].map((verb) => fake(engine, verb, () => null));
