@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/bcrypt"
 
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 )
 
@@ -53,6 +54,7 @@ func TestRun_CommandLines(t *testing.T) {
 	goodRCON, users := rconConfig(t, "127.0.0.1:25575", "say hello"), accessFile(t, mara)
 	badUsers := accessFile(t, `{"name": "mara", "role": "agent", "password": "`+sentinel+`"}`)
 	joined := "--nats=nats://u:" + sentinel + "@127.0.0.1:1"
+	guarded := natstest.Start(t, &natsserver.Options{Username: "u", Password: "p"}).ClientURL()
 	for _, c := range []struct {
 		args   string
 		status int
@@ -93,6 +95,7 @@ func TestRun_CommandLines(t *testing.T) {
 		{"--rules-casual-talk=2", 2, "0..1"},
 		{"--password " + sentinel + " --sync never", 2, "--sync must be one of"},
 		{joined, 1, "nats://127.0.0.1:1"},
+		{"--user u --password " + sentinel + " --nats " + guarded, 1, "That NATS refuses a user"},
 		{"restore", 2, "<dir>"},
 		{"restore /nowhere --replicas 3", 2, "--replicas must be"},
 		{"restore /nowhere --world a.b", 2, `not "a.b"`},
@@ -332,12 +335,13 @@ func contents(t *testing.T, paths ...string) string {
 	return text.String()
 }
 
-// The variables that the files of deploy set are of flags.
+// The variables that the files of deploy set and access.md exports are known.
 func TestDeploy_Variables(t *testing.T) {
 	t.Parallel()
 	parser, err := kong.New(&commandLine{}, kong.Name("handoffd"), kong.DefaultEnvars("HANDOFFD"))
 	require.NoError(t, err)
-	set := regexp.MustCompile(`\bHANDOFFD_[A-Z_]+[A-Z]\b`).FindAllString(contents(t, "../../deploy"), -1)
+	set := regexp.MustCompile(`\bHANDOFFD_[A-Z_]+[A-Z]\b`).FindAllString(
+		contents(t, "../../deploy", "../../docs/access.md"), -1)
 	require.Greater(t, len(set), 5)
 	require.Empty(t, unknownVariables(set, parser.Model))
 }

@@ -36,6 +36,7 @@ import (
 
 	"worldengine/cmd/internal/completion"
 	"worldengine/cmd/internal/version"
+	"worldengine/worldengine/access"
 )
 
 func main() {
@@ -100,8 +101,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	command.Bind(parser.Model)
 	if err := command.Run(streams{stdout, stderr}); err != nil {
 		hint := ""
-		if errors.Is(err, nats.ErrNoServers) {
+		switch {
+		case errors.Is(err, nats.ErrNoServers):
 			hint = "Start the NATS server of --nats, or correct its address."
+		case errors.Is(err, nats.ErrAuthorization):
+			hint = "That NATS refuses a user of handoffd: correct --user and --password (with --access " +
+				"also --clients-user and --clients-password), --creds or --nkey."
 		}
 		printFailure(stderr, args, err, hint)
 		if errors.Is(err, errSettings) {
@@ -188,9 +193,13 @@ const (
 )
 
 // unknownVariables returns the variables with handoffd's prefix that belong to no flag, in
-// alphabetical order: misspelt ones, or ones of another version.
+// alphabetical order: misspelt ones, or ones of another version. The passwords of the server's own
+// users in the configuration of a NATS are known.
 func unknownVariables(environ []string, model *kong.Application) (unknown []string) {
 	known := map[string]bool{}
+	for _, name := range []string{access.EngineUser, access.AskingUser} {
+		known[(&access.User{Name: name}).PasswordVariable()] = true
+	}
 	for _, node := range append(model.Leaves(false), model.Node) {
 		for _, flag := range node.Flags {
 			for _, name := range flag.Envs {
