@@ -49,7 +49,7 @@ func newMinute(at int64) minute {
 // of returns the counts of a minute; nil if the minute is too old.
 func (p *samples) of(at int64) *minute {
 	m := &p.Minutes[uint64(at)%KeptMinutes]
-	if m.At < at || m.Outcomes == nil {
+	if m.At < at || m.Outcomes == nil || m.Took == nil { // nil: unused, or damaged in the file
 		*m = newMinute(at)
 	}
 	if m.At > at {

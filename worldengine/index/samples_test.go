@@ -1,6 +1,7 @@
 package index
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -82,7 +83,15 @@ func TestIndex_Samples(t *testing.T) {
 	ix = open(t, l, dir)
 	require.Equal(t, map[string]int64{"executed": 2, "stale": 1}, ix.hour()[0].Results)
 	require.NoError(t, ix.Close())
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "samples"), []byte("nonsense"), 0o600))
+	file := filepath.Join(dir, "samples")
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	data = bytes.ReplaceAll(data, []byte(`"took"`), []byte(`"tool"`))
+	require.NoError(t, os.WriteFile(file, data, 0o600))
+	ix = open(t, l, dir)
+	ix.Answered("5", sampled.Add(3*time.Minute), 0) // a changed name must not stop the server
+	require.NoError(t, ix.Close())
+	require.NoError(t, os.WriteFile(file, []byte("nonsense"), 0o600))
 	ix = open(t, l, dir)
 	require.Equal(t, map[string]int64{"executed": 1}, ix.hour()[0].Results, "those that the log has")
 	require.NoError(t, ix.Close())
