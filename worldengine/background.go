@@ -191,17 +191,17 @@ func (e *Engine) watchStorage(ctx context.Context) {
 	defer ticks.Stop()
 	for {
 		err := e.log.Full()
-		switch {
-		case refused == (err != nil): // nothing has changed
-		case err == nil:
-			e.alerts.Raise(alerts.StorageRecovered.About(alerts.About{},
-				"{since}", runevents.Timestamp(since)))
-		default:
-			since = e.config.Now()
+		switch full := err != nil; {
+		case full == refused: // nothing has changed
+		case full:
+			refused, since = true, e.config.Now()
 			e.alerts.Raise(alerts.StorageFailed.About(alerts.About{},
 				"{error}", strings.TrimSuffix(wire.Sentence(err), ".")))
+		case !e.log.Refused(): // else nothing was stored since
+			refused = false
+			e.alerts.Raise(alerts.StorageRecovered.About(alerts.About{},
+				"{since}", runevents.Timestamp(since)))
 		}
-		refused = err != nil
 		select {
 		case <-ticks.C:
 		case <-ctx.Done():

@@ -246,6 +246,9 @@ func (l *Log) Full() error {
 	return nil
 }
 
+// Refused reports whether NATS refused the last append for lack of room, however long ago.
+func (l *Log) Refused() bool { return l.refused.Load() != nil }
+
 // refusal is an append that NATS refused for lack of room.
 type refusal struct {
 	err error
