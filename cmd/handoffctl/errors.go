@@ -138,7 +138,7 @@ func orWhole(path string) string {
 	return path
 }
 
-// hintOf names the flags that may help against an error of the connection; "" for any other error.
+// hintOf names the flags that may help against an error; "" if there are none.
 func hintOf(code string, err error) string {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization):
@@ -151,6 +151,8 @@ func hintOf(code string, err error) string {
 	case code == "CONNECTION":
 		return "check that handoffd runs, and give --server (or $NATS_URL) the address that it " +
 			"prints behind ready"
+	case code == string(wire.CodeTownExists):
+		return "--replace replaces its present state, --expect HASH that state alone"
 	case code == "NO_RESPONDERS":
 		return "--world and --server say which world is asked, and where"
 	case code == "TIMEOUT":

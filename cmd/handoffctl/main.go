@@ -25,6 +25,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"strings"
 	"syscall"
 
 	"github.com/nats-io/nats.go"
@@ -151,6 +152,10 @@ func (a *app) dialBy(
 	if prefix := a.flags.Connection.Inbox; prefix != "" && !inboxPrefix.MatchString(prefix) {
 		return nil, usagef("--inbox-prefix must be _INBOX, or _INBOX_<user> of a server with users, "+
 			"not %q: the server answers nowhere else", prefix)
+	}
+	if strings.HasPrefix(a.flags.Server, "http://") || strings.HasPrefix(a.flags.Server, "https://") {
+		return nil, usagef("--server (or $NATS_URL) must be the address of NATS, which handoffd prints "+
+			"behind ready, not %s of the console", natsconn.WithoutSecrets(a.flags.Server))
 	}
 	// NATS writes errors to standard error by default; the commands print their own.
 	quiet := nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
