@@ -173,6 +173,10 @@ func restoreSnapshot(
 // size of the headers, with which content begins. A visitor need not read content.
 type visitor func(entry *archive.Header, content io.Reader) error
 
+// errOtherFormat: a snapshot does not begin as this program expects.
+var errOtherFormat = errors.New("backup: this NATS writes snapshots in another format, as earlier " +
+	"versions do: update nats-server; 2.15.2 was tried")
+
 // readArchive counts a snapshot's messages, and visits each one. A mark after the last message
 // proves that the snapshot is whole.
 func readArchive(path string, visit visitor) (messages uint64, err error) {
@@ -182,8 +186,11 @@ func readArchive(path string, visit visitor) (messages uint64, err error) {
 	}
 	defer f.Close()
 	entries := archive.NewReader(s2.NewReader(f))
-	for {
+	for first := true; ; first = false {
 		entry, err := entries.Next()
+		if first && errors.Is(err, archive.ErrInvalidArchive) {
+			return 0, fmt.Errorf("%w: %s", errOtherFormat, path)
+		}
 		if err == nil && entry.Name == "" && entry.Sequence == 0 {
 			return messages, nil
 		}
