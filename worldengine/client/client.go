@@ -76,6 +76,10 @@ type Options struct {
 	NATS []nats.Option
 }
 
+// askNode is how often a connection asks NATS whether it is there. After two questions without an
+// answer it connects to another node; with the interval of nats.go that takes up to 6 minutes.
+const askNode = 5 * time.Second
+
 // Connect connects to one of the servers of urls (comma-separated; "" is 127.0.0.1:4222). The client
 // reconnects until it is closed or the server refuses it. The first connection must succeed. The
 // error is an *UnavailableError with the code CONNECTION, or an error about an invalid Options.World.
@@ -87,7 +91,7 @@ func Connect(urls string, o Options) (*Client, error) {
 	}
 	urls = cmp.Or(urls, nats.DefaultURL)
 	nc, err := o.Connection.WithUserInbox(urls).Connect(urls, cmp.Or(o.Name, "worldengine client"),
-		append([]nats.Option{nats.MaxReconnects(-1)}, o.NATS...)...)
+		append([]nats.Option{nats.MaxReconnects(-1), nats.PingInterval(askNode)}, o.NATS...)...)
 	if err != nil {
 		return nil, unavailable(codeConnection, err, "%s", err)
 	}

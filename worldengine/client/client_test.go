@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,6 +87,27 @@ func TestConnect_KnowsItsLimit(t *testing.T) {
 	c := serve(t).join("")
 	_, err := c.Request(t.Context(), wire.TownGet, make([]byte, 2<<20))
 	require.True(t, client.IsCode(err, "PAYLOAD_TOO_LARGE"), "%v", err)
+}
+
+// A node of NATS that vanishes, and closes no connection, is left before a call is over.
+func TestConnect_NodeVanishes(t *testing.T) {
+	t.Parallel()
+	w := serve(t)
+	found(t, w.join(""), "t")
+	at := strings.TrimPrefix(w.server.URL(), "nats://")
+	nodes := map[string]*natstest.Proxy{}
+	for range 2 {
+		node := natstest.NewProxy(t, at)
+		nodes[node.Address()] = node
+	}
+	c, err := client.Connect(strings.Join(slices.Collect(maps.Keys(nodes)), ","), client.Options{})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	h := talk(t, c, "t")
+	nodes[c.Conn.ConnectedAddr()].Cut(true)
+	outcome, err := c.Send(t.Context(), h)
+	require.NoError(t, err)
+	require.Equal(t, handoff.Executed, outcome.Result.Status)
 }
 
 // found creates a town.
