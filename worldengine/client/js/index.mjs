@@ -32,7 +32,8 @@ export async function connect({ world, callTimeout, ...options } = {}) {
   let nc;
   try {
     nc = await transport({
-      name: "worldengine-client", maxReconnectAttempts: -1,
+      // NATS's own interval, 2 minutes, would notice up to 6 minutes late that a node has vanished.
+      name: "worldengine-client", maxReconnectAttempts: -1, pingInterval: 5_000,
       ...(options.user && options.pass && { inboxPrefix: `_INBOX_${options.user}` }),
       ...options,
     });

@@ -141,6 +141,13 @@ describe("a world", () => {
     await assert.rejects(engine.events().next(), { code: "CONNECTION" });
   });
 
+  test("a node of NATS that vanishes, and closes no connection, is left before a call is over", async (t) => {
+    const wire = await link(t, world.url), engine = await joined(t, wire.url);
+    const handoff = await talk(engine, "A node is gone.");
+    wire.hush();
+    assert.equal((await engine.send(handoff)).result.status, "executed");
+  });
+
   test("a connection is closed while its server is away", { timeout: 60_000 }, async (t) => {
     const wire = await link(t, world.url);
     const engine = await joined(t, wire.url, { reconnectTimeWait: 3_600_000 });

@@ -109,7 +109,8 @@ export async function joined(t, url, options) {
 }
 
 /**
- * Starts a link to a server that can be cut and mended: its connections end, and no new one is taken.
+ * Starts a link to a server that can be cut and mended: its connections end, and no new one is taken. After
+ * hush its connections pass nothing any more, and do not end; new connections pass everything.
  * @param {{ after: (f: () => Promise<void>) => void }} t
  * @param {string} url
  */
@@ -135,9 +136,10 @@ export async function link(t, url) {
     isCut = cut;
     for (const socket of sockets) socket.destroy();
   };
+  const hush = () => { for (const socket of sockets) socket.unpipe().pause(); };
   t.after(async () => { set(true); proxy.close(); });
   await new Promise((resolve) => { proxy.listen(0, "127.0.0.1", () => resolve(null)); });
-  return { url: `127.0.0.1:${/** @type {import("node:net").AddressInfo} */ (proxy.address()).port}`, set };
+  return { url: `127.0.0.1:${/** @type {import("node:net").AddressInfo} */ (proxy.address()).port}`, set, hush };
 }
 
 /** @typedef {{ body?: unknown, error?: [status: number, code: string, retryAfterMs?: number], runId?: string }} Answer */
