@@ -281,7 +281,8 @@ func (f *fixture) send(ctx context.Context, world *client.Client) (*client.Outco
 		defer func() { _ = game.Close(ctx) }() // the world is temporary
 	}
 	got, err := world.SendJSON(ctx, f.Handoff)
-	if err != nil || f.Approval == nil || f.Approval.Decision == "" {
+	if err != nil || f.Approval == nil || f.Approval.Decision == "" ||
+		got.Result.ReasonCode != handoff.ReasonApprovalRequired {
 		return got, err
 	}
 	_, err = world.Decide(ctx, client.Decision{
