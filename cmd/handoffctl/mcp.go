@@ -122,12 +122,12 @@ type (
 		RunID string `json:"runId" jsonschema:"the id of the run, which propose returns"`
 	}
 	proposalArgument struct {
-		TownID   string  `json:"townId" jsonschema:"the id of the town"`
-		Type     string  `json:"type" jsonschema:"one of the types that list_proposals returns"`
-		Argument string  `json:"argument" jsonschema:"the target: one of the values that list_proposals returns for the type"`
-		Reason   string  `json:"reason" jsonschema:"the reason, in a sentence for people; it is recorded"`
-		Priority float64 `json:"priority,omitempty" jsonschema:"from 0 to 1; 0.5 if it is left out"`
-		Hash     string  `json:"snapshotHash,omitempty" jsonschema:"the snapshotHash of the state that you decided by, from read_town; with it the proposal is refused as stale if the town has changed since. Left out: the present state"`
+		TownID   string   `json:"townId" jsonschema:"the id of the town"`
+		Type     string   `json:"type" jsonschema:"one of the types that list_proposals returns"`
+		Argument string   `json:"argument" jsonschema:"the target: one of the values that list_proposals returns for the type"`
+		Reason   string   `json:"reason" jsonschema:"the reason, in a sentence for people; it is recorded"`
+		Priority *float64 `json:"priority,omitempty" jsonschema:"from 0 to 1; 0.5 if it is left out"`
+		Hash     string   `json:"snapshotHash,omitempty" jsonschema:"the snapshotHash of the state that you decided by, from read_town; with it the proposal is refused as stale if the town has changed since. Left out: the present state"`
 	}
 )
 
@@ -284,7 +284,7 @@ func (m *mcpTools) handoff(t *client.Town, in *proposalArgument) (*handoff.Hando
 		return nil, err
 	}
 	return makeHandoff(handoff.Proposal{
-		Type: kind, ActorID: m.actor, TownID: in.TownID, Priority: cmp.Or(in.Priority, 0.5),
+		Type: kind, ActorID: m.actor, TownID: in.TownID, Priority: *cmp.Or(in.Priority, new(0.5)),
 		Reason: in.Reason,
 		// With the hash of an earlier state the proposal is stale, whatever its epoch is.
 		SnapshotHash: cmp.Or(in.Hash, t.SnapshotHash), DecisionEpoch: t.DecisionEpoch,

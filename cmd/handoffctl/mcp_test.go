@@ -12,6 +12,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -130,6 +131,15 @@ func TestMCP_ReadTryPropose(t *testing.T) {
 
 	old := decode[mcpOutcome](t, m.ok("propose", proposal))
 	assert.Contains(t, string(old.Result), `"stale"`, "the town has moved on since it was read")
+
+	delete(proposal, "snapshotHash")
+	for _, priority := range []string{"0.5", "0", "1"} { // 0.5 is left out
+		if priority != "0.5" {
+			proposal["priority"] = jsontext.Value(priority)
+		}
+		got := decode[mcpOutcome](t, m.ok("propose", proposal))
+		assert.Contains(t, c.ok("record", "--run", got.RunID), `"priority":`+priority+`,`)
+	}
 }
 
 func TestMCP_Errors(t *testing.T) {
