@@ -260,13 +260,16 @@ func embodied(reported jsontext.Value) jsontext.Value {
 		return nil
 	}
 	var known struct {
-		BackendHint jsontext.Value    `json:"backendHint,omitzero"`
-		Actions     *[]map[string]any `json:"actions,omitzero"`
+		BackendHint jsontext.Value `json:"backendHint,omitzero"`
+		Actions     jsontext.Value `json:"actions,omitzero"`
 	}
 	if err := json.Unmarshal(reported, &known); err != nil {
 		return nil
 	}
 	if hint := known.BackendHint; hint != nil && hint.Kind() != '"' && hint.Kind() != 'n' {
+		return nil
+	}
+	if known.Actions != nil && !isObjects(known.Actions) {
 		return nil
 	}
 	data, err := json.Marshal(known)
@@ -282,6 +285,13 @@ func embodied(reported jsontext.Value) jsontext.Value {
 		return canonical
 	}
 	return nil
+}
+
+// isObjects reports whether a JSON value is a list of objects.
+func isObjects(value jsontext.Value) bool {
+	var list []jsontext.Value
+	return value.Kind() == '[' && json.Unmarshal(value, &list) == nil &&
+		!slices.ContainsFunc(list, func(v jsontext.Value) bool { return v.Kind() != '{' })
 }
 
 // close prepares the end of the pending command's run. If the run is not closed to others yet,

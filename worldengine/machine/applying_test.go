@@ -27,6 +27,8 @@ func TestEmbodiments(t *testing.T) {
 		`{"backendHint":{}}`:                "",
 		`{"actions":{}}`:                    "",
 		`{"actions":["a"]}`:                 "",
+		`{"actions":[null]}`:                "",
+		`{"actions":null}`:                  "",
 		`[]`:                                "",
 		`{"actions":[{"a":1,"a":2}]}`:       "",
 		`{`:                                 "",
