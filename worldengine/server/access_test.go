@@ -364,6 +364,31 @@ func TestAccess_Reading(t *testing.T) {
 	require.Len(t, all.listRuns(members{"limit": 10}), 3)
 }
 
+// The statistics of a server whose log lost records name no town, since observers of some towns read
+// them too.
+func TestAccess_StatisticsOfALostLog(t *testing.T) {
+	t.Parallel()
+	observer := servertest.Person(wire.Observer, reads("mine"))
+	w := newWorld(t, servertest.WithUsers(servertest.Person(wire.Operator),
+		servertest.Person(wire.Engine), observer))
+	w.putTown("other")
+	js, err := jetstream.New(w.asRole(wire.Engine).nc)
+	require.NoError(t, err)
+	log, err := js.Stream(t.Context(), wire.LogStream("main"))
+	require.NoError(t, err)
+	require.NoError(t, js.DeleteStream(t.Context(), log.CachedInfo().Config.Name))
+	_, err = js.CreateStream(t.Context(), log.CachedInfo().Config)
+	require.NoError(t, err)
+	eventually(t, func() bool {
+		_ = w.request("world.status", members{})
+		return w.srv.Engine().LogLost() != nil
+	})
+	require.ErrorContains(t, w.srv.Engine().LogLost(), "other")
+	stats := serviceStats[messages.Stats](w.as(observer))
+	require.Contains(t, stats.LogLost, "the log has lost messages")
+	require.NotContains(t, stats.LogLost, "other")
+}
+
 // NATS passes on an "nkey" that it does not check as the name of a user. With the printed
 // configuration a client that signs in with its own password and another's name as its nkey gets in
 // nowhere, and no right of the other.

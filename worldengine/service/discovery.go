@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -101,7 +102,11 @@ func (s *Service) statistics() any {
 	stats := micro.Stats{
 		ServiceIdentity: s.identity, Type: micro.StatsResponseType, Started: s.started,
 	}
-	data, err := json.Marshal(s.stats())
+	counts := s.stats()
+	if counts.LogLost != "" { // it names towns, and observers of other towns read the statistics
+		counts.LogLost = commitlog.ErrLogLost.Error() + ": see the alert LOG_LOST"
+	}
+	data, err := json.Marshal(counts)
 	if err != nil {
 		s.config.Logger.Error("the statistics cannot be written", "error", err)
 	}
