@@ -79,7 +79,10 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.C
 		if err := plan.Refusal(c.Engine.World, c.Engine.DiscardHistory); err != nil {
 			return err
 		}
-		config.Engine.Apply = plan.Settings.Apply
+		config.Engine.Settings = plan.Settings
+		if _, err := server.Check(config); err != nil { // such as a world of rcon without a console
+			return err
+		}
 		settings = describeSettings(plan.Settings)
 		if plan.Discards > 0 {
 			settings += fmt.Sprintf("discards  %s of %s (--%s, --discard-history)\n",

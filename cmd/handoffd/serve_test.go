@@ -294,6 +294,17 @@ func TestServe_Settings(t *testing.T) {
 	require.Contains(t, out, "apply     local\n")
 }
 
+// --check-config refuses the settings with which the server would not start in its world.
+func TestServe_CheckedWithWorld(t *testing.T) {
+	t.Parallel()
+	data, console := t.TempDir(), rconConfig(t, "127.0.0.1:25575", "say hi")
+	launch(t, nil, onData(data, "--apply", "rcon", "--rcon-config", console)...).stop()
+	_, log := output(t, 2, "--check-config", "--data", data)
+	require.Contains(t, log, "the setting apply is rcon, which requires an RCON console")
+	out, _ := output(t, 0, "--check-config", "--data", data, "--rcon-config", console)
+	require.Contains(t, out, "apply     rcon\nrcon      the console at 127.0.0.1:25575")
+}
+
 // A history that becomes shorter is counted town by town, and refused before anything is changed.
 func TestServe_ShorterHistory(t *testing.T) {
 	t.Parallel()
