@@ -29,7 +29,7 @@ type RegressionError struct{ Day, Current int64 }
 
 // Error names the two days.
 func (e *RegressionError) Error() string {
-	return fmt.Sprintf("worldengine: the town is at day %d, so it cannot be put back to day %d",
+	return fmt.Sprintf("worldengine: the town has reached day %d, so it cannot be put back to day %d",
 		e.Current, e.Day)
 }
 

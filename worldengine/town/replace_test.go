@@ -41,5 +41,5 @@ func TestState_MayReplace(t *testing.T) {
 	require.EqualError(t, &town.ConflictError{Expected: "e", Actual: "a"},
 		"worldengine: the town's snapshotHash is a, not the expected e")
 	require.EqualError(t, &town.RegressionError{Day: 1, Current: 2},
-		"worldengine: the town is at day 2, so it cannot be put back to day 1")
+		"worldengine: the town has reached day 2, so it cannot be put back to day 1")
 }
