@@ -157,6 +157,9 @@ func (x *exchange) goOn(ctx context.Context, why error) {
 	switch {
 	case x.unanswered == 0:
 	case why == nil:
+		if _, looked := errors.AsType[*UnavailableError](x.last); looked {
+			x.last = nil // the handoff does not wait for the game any more
+		}
 		x.attempt(ctx)
 	default:
 		x.waits(why)

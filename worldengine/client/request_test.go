@@ -148,6 +148,28 @@ func TestRequest_Waits(t *testing.T) {
 	}
 }
 
+// At the deadline, the error does not name a game that is back.
+func TestExchange_GameIsBack(t *testing.T) {
+	c := start(t)
+	c.Timeout = 6 * time.Second
+	serve(t, c, wire.Handoff, func(int64) *nats.Msg { return nil })
+	serve(t, c, wire.TownGet, func(n int64) *nats.Msg {
+		var town Town
+		town.PendingRunID = "the-run"
+		if n == 1 {
+			town.PluginAbsentSince = "2026-11-22T20:00:00Z"
+		}
+		data, err := json.Marshal(town)
+		assert.NoError(t, err)
+		return &nats.Msg{Data: data}
+	})
+	var told []string
+	c.OnPaused = func(_ string, why *UnavailableError) { told = append(told, why.Code) }
+	_, _, err := c.exchange(t.Context(), wire.Handoff, nil, sending{townID: "north"})
+	require.True(t, IsCode(err, codeTimeout), "%v", err)
+	require.Equal(t, []string{string(wire.CodePluginAbsent)}, told)
+}
+
 // Without an answer the error has a code, and a deadline of the caller is told from the client's.
 func TestRequest_NoAnswer(t *testing.T) {
 	c := start(t)
