@@ -131,9 +131,9 @@ func (s *Service) submitApproved(entry *approval.Asked, outcome *messages.Decide
 			"may still be executed or refused. Look at its run, and ask result.get, which has the "+
 			"result of an executed one"
 	case f.Code == wire.CodeUnknownResult:
-		f.Text = fmt.Sprintf("the handoff was accepted for execution in run %s, and its key has no "+
-			"result: the run was cancelled, or the log does not keep its result any more; look at the "+
-			"run", entry.RunID)
+		f.Text = fmt.Sprintf("the handoff was accepted for execution in run %s, and has no result: the "+
+			"run was cancelled, or the log does not keep its result any more; look at the run",
+			entry.RunID)
 	}
 	outcome.NotSubmitted = &messages.NotSubmitted{Code: f.Code, Message: f.Text}
 }
