@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/machine"
@@ -136,6 +137,9 @@ func (c *runListCommand) Run(ctx context.Context, a *app, server *client.Client)
 	request := messages.RunList{
 		TownID: c.Town, ActorID: c.Actor, Type: c.Type, Status: c.Status, After: c.After,
 		Reason: strings.ToUpper(c.Reason), ID: c.ID, From: string(c.Since), To: string(c.Until),
+	}
+	if t, is := handoff.ProposalTypeNamed(c.Type); is { // by its short name, too
+		request.Type = string(t)
 	}
 	if c.Oldest {
 		request.Order = "oldest"
