@@ -200,8 +200,8 @@ func (e *Engine) townOf(current commitlog.Entry) Town {
 }
 
 // LoadWorld creates the towns of a world file that have never existed, and leaves others as they
-// are. The whole file is checked before anything is stored; the error has the JSON path of a wrong
-// value.
+// are, even damaged ones. The whole file is checked before anything is stored; the error has the
+// JSON path of a wrong value.
 func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err error) {
 	towns, err := worldfile.Parse(file, e.config.mayBind)
 	if err != nil {
@@ -210,17 +210,20 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 	for _, t := range towns {
 		townID := t.State.Snapshot.TownID
 		// A removed town stays removed.
-		if current, err := e.log.Load(ctx, townID); err != nil || current.Seq != 0 {
-			if err != nil {
-				return created, fmt.Errorf("worldengine: town %q of the world file: %w", townID, err)
-			}
+		current, err := e.log.Load(ctx, townID)
+		if err == nil && current.Seq != 0 {
 			continue
 		}
-		_, err := e.put(ctx, &Put{State: t.State, ActorID: worldFile,
-			Attributes: Attributes{Apply: t.Binding, Approval: t.Approval}})
+		if err == nil {
+			_, err = e.put(ctx, &Put{State: t.State, ActorID: worldFile,
+				Attributes: Attributes{Apply: t.Binding, Approval: t.Approval}})
+		}
 		switch {
 		case err == nil:
 			created++
+		case errors.Is(err, commitlog.ErrTownDamaged):
+			e.config.Logger.Error("a town of the world file is damaged, and the others are served",
+				"town", townID, "error", err)
 		case !errors.Is(err, town.ErrExists):
 			return created, fmt.Errorf("worldengine: town %q of the world file: %w", townID, err)
 		}

@@ -23,6 +23,7 @@ import (
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
@@ -441,6 +442,26 @@ func TestFsck_HistoryRaised(t *testing.T) {
 	}
 	w.behead(w.logEnd() - 1)
 	require.False(t, w.fsck(fsck.Options{}).Clean(), "fewer than the least that it ever kept")
+}
+
+// A world file with a damaged town keeps no server from starting: it serves the other towns, and makes
+// the missing ones.
+func TestWorldFile_OfADamagedTown(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	done, _ := w.talked(w.found("t"), 2)
+	w.clean()
+	other := *w.state("t").Snapshot
+	other.TownID = "z"
+	w.config.World = slices.Concat([]byte("["), w.state("t").Canonical, []byte(","),
+		town.NewState(&other).Canonical, []byte("]"))
+	w.flipInLog(w.placeOf(done[1]))
+	_, err := w.engine.Town(t.Context(), "t")
+	require.ErrorIs(t, err, commitlog.ErrTownDamaged)
+	require.Equal(t, 1, w.srv.Created())
+	w.talk(w.state("z"))
+
+	w.mend()
+	w.again(done[0])
 }
 
 // A list lacks only the town whose last message was changed on the disk, even before anything was
