@@ -3,6 +3,8 @@ package server
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +28,24 @@ func TestNATSLogger_Kinds(t *testing.T) {
 		}
 	}
 	require.Len(t, kinds, 3, "%v", kinds)
+}
+
+// A restore syncs every file and directory of its data directory, even if that is a symbolic link.
+func TestSyncTree(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	data, link := filepath.Join(dir, "data"), filepath.Join(dir, "link")
+	require.NoError(t, os.MkdirAll(filepath.Join(data, "sub"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(data, "sub", "file"), nil, 0o600))
+	require.NoError(t, os.Symlink(data, link))
+	for _, at := range []string{data, link} {
+		var synced []string
+		require.NoError(t, syncTree(at, func(f *os.File) error {
+			synced = append(synced, filepath.Base(f.Name()))
+			return nil
+		}))
+		require.Equal(t, []string{"data", "sub", "file"}, synced)
+	}
 }
 
 // A line about a failed write is told from one in which a client says the same.

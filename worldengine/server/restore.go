@@ -25,14 +25,18 @@ func Restore(
 	restored, err := backup.Restore(ctx, nc, dir, options)
 	end()
 	if err == nil && config.NATS == "" {
-		err = syncTree(config.Data)
+		err = syncTree(config.Data, (*os.File).Sync)
 	}
 	return restored, err
 }
 
-// syncTree syncs all files and directories below dir. NATS removes the files of a deleted stream in
-// the background: a file that is gone needs no sync.
-func syncTree(dir string) error {
+// syncTree syncs all files and directories below dir, which may be a symbolic link. NATS removes the
+// files of a deleted stream in the background: a file that is gone needs no sync.
+func syncTree(dir string, sync func(*os.File) error) error {
+	dir, err := filepath.EvalSymlinks(dir) // WalkDir follows no link
+	if err != nil {
+		return err
+	}
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
@@ -47,6 +51,6 @@ func syncTree(dir string) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(f.Sync(), f.Close())
+		return errors.Join(sync(f), f.Close())
 	})
 }
