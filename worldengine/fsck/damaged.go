@@ -283,10 +283,13 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (uint64, erro
 }
 
 func (c *worldCheck) alertMended(ctx context.Context, d *DamagedTown, seq uint64) error {
+	between := "are not the engine's: no commit is lost"
+	if d.LosesCommit {
+		between = "are lost"
+	}
 	alert := runevents.NewAlert(runevents.TownMended, &runevents.Record{}, fmt.Sprintf(
 		"fsck put the town %q back to log sequence %d (day %d) with the record at %d; "+
-			"the messages between them are lost",
-		d.Town, d.Restores, d.Day, seq))
+			"the messages between them %s", d.Town, d.Restores, d.Day, seq, between))
 	alert.TownID, alert.Since = d.Town, runevents.Timestamp(c.now())
 	raised := alerts.New(c.js, alerts.Config{
 		World: c.world, Replicas: c.log.Stream.CachedInfo().Config.Replicas,
