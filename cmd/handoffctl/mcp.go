@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"worldengine/handoff"
@@ -51,7 +52,7 @@ func (c *mcpCommand) serve(
 ) error {
 	tools := &mcpTools{engine: engine, actor: c.Actor}
 	pipe := &mcp.IOTransport{Reader: jsonLines(in, out), Writer: unclosed{out}}
-	err := tools.server().Run(ctx, pipe)
+	err := tools.server().Run(ctx, answering{pipe})
 	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
 		return nil // an interrupt, or the end of the input
 	}
@@ -70,6 +71,58 @@ func (c *mcpCommand) serve(
 type unclosed struct{ io.Writer }
 
 func (unclosed) Close() error { return nil }
+
+// answering is a transport whose input ends only after each request has its answer. The library would
+// cancel the requests in hand.
+type answering struct{ mcp.Transport }
+
+func (t answering) Connect(ctx context.Context) (mcp.Connection, error) {
+	conn, err := t.Transport.Connect(ctx)
+	c := &answeringConn{Connection: conn, requests: map[jsonrpc.ID]bool{}}
+	c.changed.L = &c.mu
+	return c, err
+}
+
+type answeringConn struct {
+	mcp.Connection
+
+	mu       sync.Mutex
+	changed  sync.Cond
+	requests map[jsonrpc.ID]bool // without an answer
+	closed   bool                // also if the output has failed
+}
+
+func (c *answeringConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	msg, err := c.Connection.Read(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if request, is := msg.(*jsonrpc.Request); is && request.IsCall() {
+		c.requests[request.ID] = true
+	}
+	for errors.Is(err, io.EOF) && len(c.requests) > 0 && !c.closed {
+		c.changed.Wait()
+	}
+	return msg, err
+}
+
+func (c *answeringConn) Write(ctx context.Context, msg jsonrpc.Message) error {
+	err := c.Connection.Write(ctx, msg)
+	if response, is := msg.(*jsonrpc.Response); is {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.requests, response.ID)
+		c.changed.Broadcast()
+	}
+	return err
+}
+
+func (c *answeringConn) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.changed.Broadcast()
+	c.mu.Unlock()
+	return c.Connection.Close()
+}
 
 // notJSON is the answer to a line that is no JSON.
 const notJSON = `{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"Parse error: the line is no JSON"}}` + "\n"

@@ -239,6 +239,19 @@ func TestMCP_NotJSON(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
+// Requests in hand are answered although the input has ended, also if two have one id.
+func TestMCP_InputEnds(t *testing.T) {
+	got := online(t).pipe(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":`+
+		`"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"propose","arguments":{"townId":"`+threatened+
+		`","type":"PROJECT_ADVANCE","argument":"wall-perimeter","reason":"r"}}}
+{"jsonrpc":"2.0","id":2,"method":"ping"}
+`, "mcp")
+	assert.Equal(t, 0, got.status, got.err)
+	assert.Regexp(t, `(?m)^\{"jsonrpc":"2.0","id":2,.*EXECUTED`, got.out)
+}
+
 // An input that is no MCP and a pipe that fails are different errors.
 func TestMCP_End(t *testing.T) {
 	c := online(t)
