@@ -316,7 +316,7 @@ func TestDryRun_NeverCarriedOut(t *testing.T) {
 	}
 	for verb, request := range map[string]any{
 		"town.put": putRequest(snapshot("u"), ""), "control.pause": about("t"),
-		"run.append": appendRequest("t", written("run-1", "Told", "step-1", 1)),
+		"alert.ack": members{"seq": 1}, "run.append": appendRequest("t", written("run-1", "Told", "step-1", 1)),
 	} {
 		f := c.failureOf(c.withHeader(verb, request, "Dry-Run", "true"))
 		require.Contains(t, f.Message, "the header Dry-Run is for handoff alone, not for "+verb)

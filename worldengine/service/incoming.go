@@ -105,7 +105,7 @@ func (s *Service) mayAnswer(reply string) bool {
 // route returns the endpoint that works on a request: e, or s.dryRuns for the dry run of a handoff.
 // It refuses the dry run of any other verb that changes something.
 func (s *Service) route(e *endpoint, header nats.Header) (*endpoint, error) {
-	if e.reads && !e.Changes {
+	if e.reads && !e.Changes && e.Verb != wire.AlertAck {
 		return e, nil
 	}
 	switch dry, err := isDryRun(header); {
