@@ -116,6 +116,10 @@ func (w *Worker) replied(
 		next = p.replied(time.Now(), r.Msg, r.Attempt)
 	}
 	a.learn(p.arrival(false))
+	if next.invalid != nil {
+		w.config.Logger.Warn("a plugin's answer is invalid, and counts as silence", "town", a.TownID,
+			"run", a.RunID, a.Trace.LogAttr(), "error", next.invalid)
+	}
 	switch {
 	case p.absent:
 		said := "No plugin is subscribed for the town."

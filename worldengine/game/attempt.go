@@ -49,6 +49,8 @@ type action struct {
 	over *apply.Result
 	send bool      // then call requested
 	wait time.Time // at most until then; then call replied or timedOut
+	// invalid is the reason why the reply before the action was no valid answer.
+	invalid error
 }
 
 // due returns the action after a wait: another request, or the end of the attempt. With patience an
@@ -105,7 +107,9 @@ func (p *pluginAttempt) replied(now time.Time, msg *nats.Msg, attempt int64) act
 	switch {
 	case err != nil:
 		p.last = err
-		return p.waitFor(now, p.resend)
+		next := p.waitFor(now, p.resend)
+		next.invalid = err
+		return next
 	case answer.Status == apply.Applied:
 		return action{over: new(answer.Result())}
 	case attempt != p.number: // an earlier attempt's answer that the command is not applied

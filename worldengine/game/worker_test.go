@@ -288,6 +288,26 @@ func TestWorker_PluginEnds(t *testing.T) {
 	}
 }
 
+// An invalid answer counts as silence, and is logged.
+func TestWorker_InvalidAnswer(t *testing.T) {
+	t.Parallel()
+	said := &natstest.Buffer{}
+	w := work(t, func(c *game.Config) {
+		c.Policy.Resend, c.Logger = 10*time.Millisecond, slog.New(slog.NewTextHandler(said, nil))
+	})
+	asked := 0
+	w.plugin(func(c *apply.Command) apply.Answer {
+		if asked++; asked == 1 {
+			return apply.Refuse(c, "not upper case", "no", false)
+		}
+		return apply.Done(c)
+	})
+	require.Equal(t, handoff.Executed, w.await(w.ensure()).Result.Status)
+	require.Equal(t, 1, w.attempts)
+	require.Contains(t, said.String(), "a plugin's answer is invalid")
+	require.Contains(t, said.String(), "/reasonCode")
+}
+
 // console is a console that answers so. Its log-in fails with an error, or lasts until its release; or
 // it answers without a log-in.
 type console struct {
