@@ -308,6 +308,36 @@ func TestWorker_InvalidAnswer(t *testing.T) {
 	require.Contains(t, said.String(), "/reasonCode")
 }
 
+// In a pause a plugin that works on the command is asked again, and its answer counts. A busy one is
+// not asked, and the attempt's deadline stands still.
+func TestWorker_AskedInPause(t *testing.T) {
+	t.Parallel()
+	const deadline = 2 * time.Second
+	for status, resumed := range map[apply.Status]bool{apply.InProgress: false, apply.Busy: true} {
+		t.Run(string(status), func(t *testing.T) {
+			t.Parallel()
+			var now *game.WorldPause
+			w := work(t, func(c *game.Config) {
+				now, c.Policy.Attempts, c.Policy.Deadline = c.WorldPause, 1, deadline
+			})
+			asked := new(atomic.Int64)
+			w.plugin(func(c *apply.Command) apply.Answer {
+				switch {
+				case asked.Add(1) > 1:
+					return apply.Done(c)
+				case resumed:
+					time.AfterFunc(deadline, func() { now.Set(game.Pause{Seq: 2}) })
+				}
+				now.Set(game.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+				return apply.Later(c, status, time.Millisecond)
+			})
+			require.Equal(t, handoff.Executed, w.await(w.ensure()).Result.Status)
+			require.Equal(t, resumed, now.Known().By == nil)
+			require.EqualValues(t, 2, asked.Load())
+		})
+	}
+}
+
 // console is a console that answers so. Its log-in fails with an error, or lasts until its release; or
 // it answers without a log-in.
 type console struct {
