@@ -228,7 +228,14 @@ func (l *Log) CommitRun(ctx context.Context, rec *Record, guard uint64) (uint64,
 	if err != nil {
 		return 0, err
 	}
-	return l.Commit(ctx, msg, guard)
+	seq, err := l.Commit(ctx, msg, guard)
+	if guard > 0 && errors.Is(err, ErrLostRace) {
+		// If the last message was changed on the disk, NATS takes only 0 for its sequence.
+		if _, last := l.Store.Last(ctx, msg.Subject); errors.Is(last, ErrUnreadable) {
+			return l.Commit(ctx, msg, 0)
+		}
+	}
+	return seq, err
 }
 
 // RunTail is the end of a run of the engine as the log's run subject has it.

@@ -21,6 +21,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
@@ -371,6 +372,37 @@ func TestFsck_MendsPendingCommand(t *testing.T) {
 	require.Equal(t, before.Hash, w.state("t").Hash)
 	w.again(h)
 	w.clean()
+}
+
+// A command is brought to its end even if the last record on its run's own subject is damaged; fsck
+// then names the run.
+func TestDamagedRuns_OfAPendingCommand(t *testing.T) {
+	w := newCheckedWorld(t, outside())
+	g := &game{release: make(chan struct{})}
+	w.plugin(g.answer)
+	w.later(by("waits", w.found("t")))
+	var last uint64
+	for i, kind := range []machine.SignalKind{machine.SignalPause, machine.SignalResume} {
+		require.Eventually(t, func() bool { return w.now("t").PendingRunID != "" }, time.Minute,
+			time.Millisecond)
+		subject := wire.RunSubject("main", w.now("t").PendingRunID)
+		w.signal(kind, "")
+		require.Eventually(t, func() bool {
+			all, err := commitlog.SubjectsOf(t.Context(), w.log(), subject)
+			return err == nil && all[subject] == uint64(i+1)
+		}, time.Minute, time.Millisecond)
+		last = w.last(w.log(), subject).Sequence
+	}
+	w.flipInLog(last)
+	close(g.release)
+	w.plugin(g.answer)
+	require.Eventually(t, func() bool { return w.now("t").PendingRunID == "" }, time.Minute,
+		time.Millisecond)
+	report := w.fsck(fsck.Options{})
+	require.NotEmpty(t, report.Findings)
+	for _, f := range report.Findings {
+		require.Equal(t, "t", f.Town, "%+v", f)
+	}
 }
 
 // If no readable record of the town is kept, the report says so.
