@@ -27,7 +27,7 @@ var (
 			"town's true state if it differs."}
 	InDoubt = Text{runevents.ApplyInDoubt,
 		"It is not known whether {handoff} was applied to town {town}. The town was left as it " +
-			"was: look at the game and put its true state."}
+			"was: look at the game and put its true state. {why}"}
 	// CancelledByForce is stored before the cancellation; the cancellation may come too late.
 	CancelledByForce = Text{runevents.ApplyInDoubt,
 		"{actor} asked to cancel run {run} of town {town} by force. If the run is CANCELLED, its " +
@@ -36,7 +36,7 @@ var (
 			"nothing to do."}
 	StateInvalid = Text{runevents.PluginStateInvalid,
 		"The plugin applied {handoff} to town {town} and reported an impossible state. The town " +
-			"was left as it was: put its true state."}
+			"was left as it was: put its true state. {why}"}
 	PluginAbsent = Text{runevents.PluginAbsent,
 		"Town {town} has had no plugin or console since {since}; commands in hand: {commands}. " +
 			"{prospect} Start the game server, or check that its plugin serves this town."}

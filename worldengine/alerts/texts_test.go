@@ -26,8 +26,9 @@ func TestText_Golden(t *testing.T) {
 	var got strings.Builder
 	for _, a := range []runevents.Alert{
 		alerts.LateAnswer.About(about), alerts.DoubleAnswer.About(about),
-		alerts.InDoubt.About(about), alerts.CancelledByForce.About(about, "{actor}", "ada"),
-		alerts.StateInvalid.About(about),
+		alerts.InDoubt.About(about, "{why}", "Lost."),
+		alerts.CancelledByForce.About(about, "{actor}", "ada"),
+		alerts.StateInvalid.About(about, "{why}", "No town."),
 		alerts.PluginAbsent.Since(about, since, "{commands}", "3", "{prospect}", "They wait."),
 		alerts.PluginReturned.Since(about, since), alerts.PluginNotNeeded.Since(about, since),
 		alerts.LeftWaiting.About(about), alerts.LeftUncancelled.About(about, "{error}", "no room"),

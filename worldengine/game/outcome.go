@@ -106,9 +106,9 @@ func unanswered(failed *apply.Failure) bool {
 func (w *Worker) concluded(about alerts.About, answer *machine.Answer) {
 	switch answer.Result.ReasonCode {
 	case apply.ReasonRCONInDoubt, apply.ReasonPluginTimeout:
-		w.config.Alerts.RaiseOnce(alerts.InDoubt.About(about))
+		w.config.Alerts.RaiseOnce(alerts.InDoubt.About(about, "{why}", answer.Failed.Message))
 	case apply.ReasonPluginStateInvalid:
-		w.config.Alerts.RaiseOnce(alerts.StateInvalid.About(about))
+		w.config.Alerts.RaiseOnce(alerts.StateInvalid.About(about, "{why}", answer.Failed.Message))
 	}
 }
 

@@ -283,6 +283,9 @@ func TestWorker_PluginEnds(t *testing.T) {
 			require.EqualValues(t, 1, w.steps.Results()[row.status])
 			require.Equal(t, row.attempts, w.attempts)
 			require.Equal(t, row.alerts, w.alerts)
+			if row.reason == apply.ReasonPluginStateInvalid {
+				require.Contains(t, w.raised[0].Message, "The reported state is not a snapshot.v1: ")
+			}
 			require.Zero(t, w.Count())
 		})
 	}

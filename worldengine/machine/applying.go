@@ -220,7 +220,7 @@ func (s *step) end(
 		},
 		After: after,
 		Answer: &Answer{RunID: app.Pending.Run.RunID, Result: result, JSON: encoded,
-			Embodiment: addition.Embodiment},
+			Embodiment: addition.Embodiment, Failed: failed},
 	}, err
 }
 

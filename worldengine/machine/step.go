@@ -63,6 +63,9 @@ type Answer struct {
 	JSON   []byte
 	// Embodiment is how a game embodied the command; nil if unknown.
 	Embodiment jsontext.Value
+	// Failed is the failure of the last attempt by a game; nil if the rules decided, or the game
+	// applied the command.
+	Failed *apply.Failure
 	// First is the receipt of the first result, if Result is a duplicate; else nil.
 	First *dedupe.Receipt
 }

@@ -175,7 +175,9 @@ func TestRCON_Fails(t *testing.T) {
 			switch row.console {
 			case lose:
 				states.InDoubt = 1
-				require.Contains(t, c.worldStatus().Problems[0], "APPLY_IN_DOUBT of ")
+				problem := c.worldStatus().Problems[0]
+				require.Contains(t, problem, "APPLY_IN_DOUBT of ")
+				require.Contains(t, problem, row.said)
 			case away:
 				states.NoPlugin = 1
 				c.requireAlerts("PLUGIN_ABSENT t")
