@@ -169,11 +169,14 @@ func (c *worldCheck) checkHistories(ctx context.Context) error {
 	for _, subject := range slices.Sorted(maps.Keys(c.damaged)) {
 		d := c.damaged[subject]
 		c.find(d.findings...)
-		if h := c.seen.histories[subject]; h != nil && h.good != nil {
+		h := c.seen.histories[subject]
+		if h != nil && h.good != nil {
 			now := h.good.Held()
 			d.good, d.Restores = h.good, h.good.Seq
 			d.Town, d.Day, d.SnapshotHash = now.Snapshot.TownID, now.Epoch(), now.Hash
 		}
+		// NATS counts a commit before a stray message, and does not deliver it.
+		d.LosesCommit = d.LosesCommit || h != nil && counted[subject] > h.read
 		d.Advice = d.advice()
 		c.report.Damaged = append(c.report.Damaged, *d)
 	}

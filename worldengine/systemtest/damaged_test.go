@@ -256,6 +256,29 @@ func TestFsck_MendsStrayMessages(t *testing.T) {
 	require.Equal(t, int64(1), w.clean().Counts.Mends)
 }
 
+// A stray message behind a damaged commit hides that commit from readers. The repair still asks for its
+// flag, since it loses the commit.
+func TestFsck_MendsStrayBehindDamage(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	done, _ := w.talked(w.found("t"), 3)
+	w.clean()
+	w.flipInLog(w.placeOf(done[2]))
+	w.publish("world.main.log.t", nil, []byte("garbage"))
+	report := w.fsck(fsck.Options{Repair: true})
+	require.Nil(t, report.Repair, "it takes the flag")
+	require.Len(t, report.Damaged, 1)
+	require.Equal(t, w.placeOf(done[1]), report.Damaged[0].Restores)
+	require.True(t, report.Damaged[0].LosesCommit)
+	require.Contains(t, report.Damaged[0].Advice, "--mend-towns")
+
+	report = w.fsck(fsck.Options{Repair: true, MendTowns: true})
+	require.Len(t, report.Repair.TownsMended, 1)
+	w.again(done[1])
+	answer, err := submit(t.Context(), w.engine, done[2])
+	require.NoError(t, err)
+	require.Equal(t, handoff.Executed, answer.Result.Status)
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
