@@ -71,7 +71,7 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config server.C
 	var settings string
 	plan, err := server.CheckSettings(ctx, config)
 	switch {
-	case errors.Is(err, commitlog.ErrFormat):
+	case errors.Is(err, commitlog.ErrFormat), errors.Is(err, commitlog.ErrHalfRestored):
 		return err
 	case err != nil:
 		settings = fmt.Sprintf("settings  not compared with the stored ones: %v\n", err)

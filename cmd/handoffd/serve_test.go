@@ -349,6 +349,18 @@ func TestServe_OtherFormat(t *testing.T) {
 	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 }
 
+// A world whose restore did not finish is neither served nor called valid.
+func TestServe_HalfRestored(t *testing.T) {
+	t.Parallel()
+	joined, js := otherNATS(t)
+	_, err := js.CreateStream(t.Context(), commitlog.RestoringConfig("main", 1))
+	require.NoError(t, err)
+	const why = "run the restore again, or restore another backup: main"
+	require.Contains(t, refused(t, 1, nil, joined...), why)
+	_, said := output(t, 2, append(joined, "--check-config")...)
+	require.Contains(t, said, why)
+}
+
 // otherNATS returns the arguments of a server that joins a NATS, and that NATS.
 func otherNATS(t *testing.T) (args []string, js jetstream.JetStream) {
 	t.Helper()

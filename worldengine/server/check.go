@@ -49,7 +49,8 @@ func (c *Config) checkWorld(engine worldengine.Config) (towns int, err error) {
 // CheckSettings compares the settings of a configuration with the stored settings of its world, and
 // counts the messages that the new settings would discard. It opens the data directory of an
 // existing world, or connects to the existing NATS; the error is ErrDataInUse if a server uses the
-// directory. It changes nothing in the world.
+// directory, and commitlog.ErrFormat or ErrHalfRestored if no server may serve the world. It changes
+// nothing in the world.
 func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) {
 	config = config.withDefaults()
 	given, err := config.Engine.Settings.Checked()
@@ -70,6 +71,9 @@ func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) 
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("server: JetStream: %w", err)
+	}
+	if err := commitlog.RefuseHalfRestored(ctx, js, config.Engine.World); err != nil {
+		return nil, config.whyNoStreams(err)
 	}
 	plan, err := commitlog.PlanSettings(ctx, js, config.Engine.World, given)
 	return plan, config.whyNoStreams(err)
