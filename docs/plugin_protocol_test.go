@@ -5,12 +5,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/plugin"
+	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
@@ -40,6 +42,19 @@ func TestProtocol_Members(t *testing.T) {
 			require.Contains(t, table, "\n| `"+member+"` | ", name)
 		}
 	}
+}
+
+// A deadline on the wire looks like the one of the page.
+func TestProtocol_Deadline(t *testing.T) {
+	t.Parallel()
+	text := regexp.MustCompile("`deadline` .* as `([^`]*)`").FindStringSubmatch(read(t, "plugin-protocol.md"))
+	require.NotNil(t, text)
+	ends, err := time.Parse(time.RFC3339, text[1])
+	require.NoError(t, err)
+	c := apply.Command{Deadline: ends, Snapshot: new(town.Snapshot), ExpectedSnapshot: new(town.Snapshot)}
+	data, err := c.MarshalWire(ends)
+	require.NoError(t, err)
+	require.Contains(t, string(data), `"deadline":"`+text[1]+`"`)
 }
 
 func TestProtocol_Codes(t *testing.T) {
