@@ -119,7 +119,7 @@ var errorSpecs = []ErrorSpec{
 	{Code: CodeRunEnded, Status: 409, When: "`run.append`: the engine has ended the run"},
 	{Code: CodeUnknownTown, Status: 404, When: "there is no such town"},
 	{Code: CodeUnknownResult, Status: 404,
-		When: "no handoff was accepted with the key, or the log no longer keeps its commit"},
+		When: "no handoff was accepted with the key, or its commit is no longer kept, or damaged"},
 	{Code: CodeUnknownRun, Status: 404,
 		When: "the log has no events of the run, or not its first ones (of `run.events`: the first " +
 			"ones above `afterSeq`)"},
@@ -181,7 +181,7 @@ var errorSpecs = []ErrorSpec{
 		Text: "the stored events of the run cannot be read; an operator has to look at the log: " +
 			"handoffctl fsck says where it is damaged",
 		When: "the run's stored events cannot be read ([damage](evidence/damage.md)); `result.get` " +
-			"has the result"},
+			"has the result, unless the damage is in the same commit"},
 	{Code: CodeInternal, Status: 500,
 		Text: "the server has a defect and could not finish the request; its log says more",
 		When: "the server has a defect; its log says more"},
