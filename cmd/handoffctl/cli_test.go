@@ -121,6 +121,23 @@ func TestVerify_Vectors(t *testing.T) {
 	}
 }
 
+// A directory may be named by a symbolic link.
+func TestVerify_LinkedDirectory(t *testing.T) {
+	c := offline(t)
+	dir := t.TempDir()
+	link, sub := filepath.Join(dir, "link"), filepath.Join(dir, "files", "sub")
+	require.NoError(t, os.MkdirAll(sub, 0o700))
+	require.NoError(t, os.Symlink(filepath.Dir(sub), link))
+	for _, to := range []string{filepath.Join(sub, "a.json"), filepath.Join(dir, "files", "b.json")} {
+		data, err := os.ReadFile(vectors("snapshots.json"))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(to, data, 0o600))
+	}
+	text := c.ok("verify", link)
+	require.Contains(t, text, filepath.Join(link, "sub", "a.json"))
+	require.Contains(t, text, filepath.Join(link, "b.json"))
+}
+
 func TestVerify_InvalidVectors(t *testing.T) {
 	c := offline(t)
 	text := c.run("verify", vectors("handoffs.invalid.json"))

@@ -109,8 +109,11 @@ func filesIn(paths []string) ([]string, error) {
 			files = append(files, path)
 			continue
 		}
-		found := false
-		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
+		found, root := false, path
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			root += string(filepath.Separator) // WalkDir follows a link only so
+		}
+		err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
 			if err == nil && !entry.IsDir() &&
 				(file == path || slices.Contains(fileEndings, filepath.Ext(file))) {
 				if found = true; !slices.Contains(files, file) {
