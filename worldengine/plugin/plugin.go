@@ -113,7 +113,8 @@ func (p *Plugin) read(msg *nats.Msg) (*apply.Command, error) {
 	if msg.Reply == "" {
 		return nil, errors.New("it has no reply subject")
 	}
-	c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
+	// A command has two states, so it may exceed the default limit. NATS bounds it.
+	c, err := apply.ParseCommand(msg.Data, schemas.Limits{Bytes: len(msg.Data) + 1})
 	if err != nil {
 		return nil, err
 	}

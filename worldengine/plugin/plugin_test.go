@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/plugin"
+	"worldengine/worldengine/town"
 )
 
 // A command has the trace of its handoff. Its answer has the state that the game reported, and the ids.
@@ -45,6 +47,18 @@ func TestServe_Command(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, string(answer), string(reply.Data))
 	}
+}
+
+// A command of a town with the largest state gets an answer: the command has two states.
+func TestServe_LargestTown(t *testing.T) {
+	t.Parallel()
+	e, g := &engine{t, natstest.Connect(t, func(o *natsserver.Options) { o.MaxPayload = 8 << 20 })}, newGame()
+	e.serve(plugin.Config{Apply: g.apply})
+	c := command(t, "north", 1)
+	c.Snapshot.Projects[0].Name = strings.Repeat("x", town.MaxState-300)
+	c.ExpectedSnapshot.Projects[0].Name = c.Snapshot.Projects[0].Name
+	require.Less(t, len(town.NewState(c.ExpectedSnapshot).Canonical), town.MaxState)
+	require.Equal(t, apply.Applied, e.ask(c).Status)
 }
 
 // The commands of a town are applied in the order of their arrival.
