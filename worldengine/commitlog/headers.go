@@ -36,7 +36,7 @@ func Headers(rec *Record, subject string, state *town.State) nats.Header {
 		}
 	}
 	if state != nil {
-		if encoded := wire.PercentEncode(rec.TownID); len(encoded) <= maxTownHeader {
+		if encoded := wire.PercentEncode(rec.TownID); len(encoded) <= maxTextHeader {
 			set(wire.TownHeader, encoded)
 		}
 		set(wire.HashHeader, state.Hash)
@@ -70,9 +70,9 @@ func Headers(rec *Record, subject string, state *town.State) nats.Header {
 	return header
 }
 
-// maxTownHeader bounds the header with a town's id, since NATS bounds all headers together. A
-// longer id is read from the record.
-const maxTownHeader = 4096
+// maxTextHeader bounds a header whose text a client chose, since NATS bounds all headers together.
+// A longer text is in the record alone.
+const maxTextHeader = 4096
 
 // mostHeaders is the number of headers of a handoff's record, with wire.AtHeader.
 const mostHeaders = 16
@@ -86,8 +86,8 @@ func describeRun(rec *Record, set func(name, value string)) {
 	}
 	set(wire.RunSeqsHeader,
 		fmt.Sprintf("%d-%d", run.FirstSeq, run.FirstSeq+int64(len(run.Events))-1))
-	if run.FirstSeq == 1 {
-		set(wire.ArrivedHeader, run.Events[0].EmittedAt)
+	if at := run.Events[0].EmittedAt; run.FirstSeq == 1 && len(at) <= maxTextHeader {
+		set(wire.ArrivedHeader, at)
 	}
 	var moves []string
 	for i := range run.Events {

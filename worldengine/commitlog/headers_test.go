@@ -2,6 +2,7 @@ package commitlog_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,6 +55,21 @@ func TestRecord_HeadersOfAProducersRun(t *testing.T) {
 	require.Empty(t, msg.Header.Get(wire.TypeHeader))
 	require.Equal(t, c.Handoff.Proposal.ActorID, msg.Header.Get(wire.ActorHeader))
 	require.Equal(t, "t", msg.Header.Get(wire.TownTokenHeader))
+}
+
+// A producer may write the time of its first event with any number of digits.
+func TestRecord_HeadersOfALongTime(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	first := logtest.Told(1)
+	first.EmittedAt = "2026-02-16T10:00:00." + strings.Repeat("1", 70_000) + "Z"
+	plan, err := runevents.NewRunState(first.RunID, runevents.AppendPolicy{}).Plan(
+		[]runevents.Write{first})
+	require.NoError(t, err)
+	_, err = l.CommitRun(t.Context(), &commitlog.Record{
+		Kind: commitlog.KindEvents, TownID: "t", Run: &plan.Run,
+	}, 0)
+	require.NoError(t, err)
 }
 
 // A message's persistedAt is never before its town's last one, and stays when it is appended again.

@@ -105,7 +105,7 @@ func TestBody_Stored(t *testing.T) {
 // A town id that is too long for a header is in the record alone.
 func TestEncode_LongTownID(t *testing.T) {
 	t.Parallel()
-	for n, want := range map[int]bool{maxTownHeader: true, maxTownHeader + 1: false} {
+	for n, want := range map[int]bool{maxTextHeader: true, maxTextHeader + 1: false} {
 		rec := &Record{Kind: KindPut, TownID: strings.Repeat("a", n)}
 		msg, err := Encode(rec, "subject", &Entry{State: towntest.Threatened()})
 		require.NoError(t, err)
