@@ -11,6 +11,7 @@
 package apply
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -83,9 +84,14 @@ func (c *Command) MarshalWire(now time.Time) ([]byte, error) {
 	return data, nil
 }
 
-// ParseCommand reads a request. The error is a *schemas.ValidationError.
+// maxCommand bounds a request in bytes: it has two states of up to town.MaxState, which the rules may
+// have made larger, and members of the handoff.
+const maxCommand = 2 << 20
+
+// ParseCommand reads a request, of up to 2 MiB by default. The error is a *schemas.ValidationError.
 func ParseCommand(data []byte, limits schemas.Limits) (*Command, error) {
 	c := new(Command)
+	limits.Bytes = cmp.Or(limits.Bytes, maxCommand)
 	if err := handoff.Read(schemas.CommandApply, data, limits, c); err != nil {
 		return nil, err
 	}
