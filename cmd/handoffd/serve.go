@@ -209,6 +209,10 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 	signal.Notify(reload, syscall.SIGHUP) // even without an access file: else it ends the process
 	defer signal.Stop(reload)
 	srv, err := server.Start(ctx, config)
+	if err != nil && ctx.Err() != nil {
+		logger.Info("stopped before it served", "error", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

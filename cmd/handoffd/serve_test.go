@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -325,6 +326,28 @@ func TestServe_ShorterHistory(t *testing.T) {
 	require.Contains(t, refused(t, 1, nil, args...), want)
 	out, _ := output(t, 0, append(args, "--check-config", "--discard-history")...)
 	require.Contains(t, out, "discards  500 messages of WORLD_main_LOG")
+}
+
+// A server that is stopped while it starts has not failed.
+func TestServe_StoppedWhileItStarts(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	go func() {
+		conn, err := silent.Accept()
+		stop()
+		if err == nil {
+			conn.Close()
+		}
+	}()
+	var log natstest.Buffer
+	status := run(ctx, []string{"--nats", "nats://" + silent.Addr().String(), "--http", "off"},
+		io.Discard, &log)
+	require.Zero(t, status, "%s", &log)
+	require.Contains(t, log.String(), "stopped before it served")
+	require.NotContains(t, log.String(), "handoffd: ")
 }
 
 // A world that another program stored is neither served nor checked, and stays as it is.
