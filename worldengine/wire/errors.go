@@ -146,7 +146,7 @@ var errorSpecs = []ErrorSpec{
 	{Code: CodeAlreadyPaused, Status: 409, When: "the town or world is paused already"},
 	{Code: CodeNotPaused, Status: 409, When: "the town or world is not paused"},
 	{Code: CodeUnknownApproval, Status: 404,
-		When: "`approval.decide`: no such handoff waits in the town, or did within the day before"},
+		When: "`approval.decide`: no such handoff waits in the town, or did lately"},
 	{Code: CodeAlreadyDecided, Status: 409,
 		When: "`approval.decide`: another decision was first; the message says whose and which"},
 	{Code: CodeApprovalDiffers, Status: 409,
