@@ -113,8 +113,7 @@ func (p *Plugin) read(msg *nats.Msg) (*apply.Command, error) {
 	if msg.Reply == "" {
 		return nil, errors.New("it has no reply subject")
 	}
-	// A command has two states, so it may exceed the default limit. NATS bounds it.
-	c, err := apply.ParseCommand(msg.Data, schemas.Limits{Bytes: len(msg.Data) + 1})
+	c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 	if err != nil {
 		return nil, err
 	}
