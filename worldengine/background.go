@@ -3,10 +3,12 @@ package worldengine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
@@ -170,9 +172,13 @@ func (e *Engine) isForgotten(ctx context.Context, tail *commitlog.RunTail) (bool
 		if oldest == nil || oldest.Sequence <= tail.Guard || e.log.Stream == nil {
 			continue
 		}
-		kept, err := commitlog.SubjectsOf(ctx, e.log.Stream, subject)
-		if err != nil || int64(kept[subject]) >= e.config.HistoryPerTown {
-			return err == nil, err
+		info, err := e.log.Stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+		if err != nil {
+			return false, fmt.Errorf("%w: messages of %s: %w", commitlog.ErrLogUnavailable, subject, err)
+		}
+		// A history that was full before its limit was raised has discarded messages too.
+		if int64(info.State.Subjects[subject]) >= commitlog.LeastHistory(info.Config) {
+			return true, nil
 		}
 	}
 	return false, nil

@@ -209,23 +209,31 @@ func (openRuns) Get(context.Context, string) (runevents.Snapshot, error) {
 func TestReap_ClosedRun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		gone                           time.Duration
-		inHand, discarded, isCancelled bool
+		gone                                   time.Duration
+		inHand, discarded, raised, isCancelled bool
 	}{
 		"has a delivery":          {gone: closingTime, inHand: true},
 		"may be judged yet":       {},
 		"is left":                 {gone: closingTime, isCancelled: true},
 		"may have ended":          {discarded: true},
 		"may have ended long ago": {gone: closingTime, discarded: true},
+		"may have ended before the history was raised": {gone: closingTime, discarded: true,
+			raised: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			log := logtest.New(t)
 			_, err := log.Commit(t.Context(), logtest.Put(t, 1), 0)
 			require.NoError(t, err)
+			js := logtest.JetStream(log)
+			keep := func(history int64) {
+				_, err := commitlog.ChangeSettings(t.Context(), js, "main",
+					commitlog.Settings{HistoryPerTown: history}, true)
+				require.NoError(t, err)
+			}
 			var alerted []string
 			e := &Engine{
-				config: Config{World: "main", Settings: commitlog.Settings{HistoryPerTown: 2},
+				config: Config{World: "main",
 					Now: func() time.Time { return time.Now().Add(c.gone) }}, log: log,
 				steps: &stepper.Stepper{Log: log, Towns: commitlog.NewTowns(log), Now: time.Now,
 					NewID: uuid.NewString},
@@ -246,6 +254,10 @@ func TestReap_ClosedRun(t *testing.T) {
 			if c.discarded {
 				_, err = e.log.Commit(t.Context(), logtest.Put(t, 2), 1)
 				require.NoError(t, err)
+				keep(2)
+				if c.raised {
+					keep(100)
+				}
 				e.log.Store = &discardingStore{e.log.Store, tail().Guard + 1}
 			}
 			if !c.inHand {
