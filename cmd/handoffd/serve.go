@@ -22,6 +22,7 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/service"
@@ -276,6 +277,8 @@ func (c *serveCommand) restart(
 	if config.HTTP != "" {
 		config.HTTP = samePort(config.HTTP, srv.HTTP())
 	}
+	// The given settings are the world's by now, and an operator may have changed them since.
+	config.Engine.Settings, config.Engine.DiscardHistory = commitlog.Settings{}, false
 	if err := c.stop(ctx, srv); err != nil {
 		config.Logger.Warn("the server that could not store did not stop cleanly", "error", err)
 	}

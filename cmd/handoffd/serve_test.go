@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -19,9 +20,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
 
@@ -326,6 +330,34 @@ func TestServe_ShorterHistory(t *testing.T) {
 	require.Contains(t, refused(t, 1, nil, args...), want)
 	out, _ := output(t, 0, append(args, "--check-config", "--discard-history")...)
 	require.Contains(t, out, "discards  500 messages of WORLD_main_LOG")
+}
+
+// A server that starts again after a failed write serves with the world's settings of then, even if it
+// was started to change them.
+func TestServe_RestartKeepsSettings(t *testing.T) {
+	t.Parallel()
+	given := commitlog.Settings{HistoryPerTown: 2000}
+	config := server.Config{
+		Listen: "127.0.0.1:0", Data: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
+		Engine: worldengine.Config{Settings: given, DiscardHistory: true},
+	}
+	srv, err := server.Start(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = srv.Close(context.Background()) })
+	nc, err := natsconn.Options{}.ConnectOperator(srv.URL(), "operator")
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	given.HistoryPerTown = 5000
+	_, err = commitlog.ChangeSettings(t.Context(), js, "main", given, false)
+	require.NoError(t, err)
+
+	srv.Room().Fail("as in a test")
+	c := serveCommand{DrainTimeout: time.Minute}
+	srv, err = c.restart(t.Context(), srv, config, 0)
+	require.NoError(t, err)
+	require.EqualValues(t, 5000, srv.Engine().Settings().HistoryPerTown)
 }
 
 // A server that is stopped while it starts has not failed.
