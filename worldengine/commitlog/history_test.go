@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 )
@@ -67,4 +68,41 @@ func TestLog_Before(t *testing.T) {
 	none, err := l.Before(t.Context(), "t", seqs[0])
 	require.NoError(t, err)
 	require.Nil(t, none)
+}
+
+// counted is a store that counts its reads.
+type counted struct {
+	commitlog.Store
+	reads int
+}
+
+func (c *counted) Next(
+	ctx context.Context, subject string, from uint64,
+) (*jetstream.RawStreamMsg, error) {
+	c.reads++
+	return c.Store.Next(ctx, subject, from)
+}
+
+// A run cannot end before its tail is read, so the tail of a long run is not read message by message.
+func TestLog_TailOfALongRun(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	const events = 90
+	var guard, town uint64
+	for n := range int64(events) {
+		rec := &commitlog.Record{Kind: commitlog.KindEvents, TownID: "t", Run: &runevents.Run{
+			Identity: runevents.Identity{RunID: "run"}, FirstSeq: 5 + n,
+			Events: []runevents.Event{{EventType: "Told", LogicalAttemptID: 1 + n}},
+		}}
+		var err error
+		guard, err = l.CommitRun(t.Context(), rec, guard)
+		require.NoError(t, err)
+		town = commit(t, l, n, town) // a message of another subject between two of the run
+	}
+	store := &counted{Store: l.Store}
+	l.Store = store
+	tail, err := l.Tail(t.Context(), "run", 4)
+	require.NoError(t, err)
+	require.Equal(t, []any{guard, int64(5 + events)}, []any{tail.Guard, tail.Next})
+	require.Less(t, store.reads, events/2)
 }

@@ -242,19 +242,38 @@ func (l *Log) CommitRun(ctx context.Context, rec *Record, guard uint64) (uint64,
 type RunTail = machine.RunTail
 
 // Tail reads the end of a run. The run's first events, as many as emitted, are in another record.
-// Tail reads the log, since the bus may lag.
+// Tail reads the log, since the bus may lag. It reads a long run in bulk: other producers may append
+// any number of messages, and the run cannot end before Tail has read them all.
 func (l *Log) Tail(ctx context.Context, runID string, emitted int64) (RunTail, error) {
-	t := machine.NewTail(nil, emitted)
-	for {
-		msg, err := l.Next(ctx, wire.RunSubject(l.World, runID), t.Guard+1)
-		if err != nil || msg == nil {
-			return *t, err
-		}
+	t, subject := machine.NewTail(nil, emitted), wire.RunSubject(l.World, runID)
+	add := func(msg *jetstream.RawStreamMsg) error {
 		rec, err := ReadRecord(msg.Data)
 		if err != nil || rec.Run == nil {
-			return *t, fmt.Errorf("log sequence %d: a record of a run that cannot be read: %w",
+			return fmt.Errorf("log sequence %d: a record of a run that cannot be read: %w",
 				msg.Sequence, err)
 		}
 		t.Add(rec, msg.Sequence)
+		return nil
+	}
+	for read := 1; ; read++ {
+		msg, err := l.Next(ctx, subject, t.Guard+1)
+		if err != nil || msg == nil {
+			return *t, err
+		}
+		if err := add(msg); err != nil {
+			return *t, err
+		}
+		if read%fewMessages > 0 || l.Stream == nil {
+			continue
+		}
+		r := newReading(l.Stream, jetstream.ConsumerConfig{
+			DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: t.Guard + 1,
+			FilterSubject: subject,
+		}, jetstream.FetchMaxBytes(fetchBytes))
+		for msg := range r.messages(ctx, fetchBodies) { // an error leaves the rest to Next
+			if err := add(msg); err != nil {
+				return *t, err
+			}
+		}
 	}
 }
