@@ -436,6 +436,29 @@ func TestRestore_KeepsSettings(t *testing.T) {
 	require.Equal(t, configs(t, from), configs(t, to))
 }
 
+// A restored log knows that its history was shorter before, so that full histories may have lost
+// their beginning.
+func TestRestore_KeepsLeastHistory(t *testing.T) {
+	t.Parallel()
+	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()
+	serve(t, from, worldengine.Config{Settings: commitlog.Settings{HistoryPerTown: 77}})
+	js, err := jetstream.New(from)
+	require.NoError(t, err)
+	_, err = commitlog.ChangeSettings(t.Context(), js, "main",
+		commitlog.Settings{HistoryPerTown: 99}, false)
+	require.NoError(t, err)
+	_, err = backup.Take(t.Context(), from, dir, backup.Options{})
+	require.NoError(t, err)
+	_, err = backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
+	require.NoError(t, err)
+	restored, err := jetstream.New(to)
+	require.NoError(t, err)
+	log, err := commitlog.OpenLog(t.Context(), restored, "main")
+	require.NoError(t, err)
+	require.EqualValues(t, 99, log.CachedInfo().Config.MaxMsgsPerSubject)
+	require.EqualValues(t, 77, commitlog.LeastHistory(log.CachedInfo().Config))
+}
+
 func configs(t testing.TB, nc *nats.Conn) map[string]jetstream.StreamConfig {
 	t.Helper()
 	js, err := jetstream.New(nc)

@@ -164,7 +164,7 @@ func (r *restore) exists(ctx context.Context, stream string) (bool, error) {
 // command.
 func (r *restore) all(ctx context.Context) (pending int, err error) {
 	streams := r.manifest.Streams
-	var log jetstream.StreamConfig // as it was copied; only the world's settings count
+	var log jetstream.StreamConfig // as it was copied; only its metadata and history count
 	begun, err := streams[0].read(r.dir)
 	if err == nil {
 		err = json.Unmarshal(begun.Config, &log)
@@ -174,7 +174,7 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 	}
 	configs := BackupStreams(r.manifest.World, commitlog.SettingsOf(log.Metadata),
 		r.options.Replicas)
-	commitlog.MarkRestored(&configs[0], streams[0].LastSeq)
+	commitlog.MarkRestored(&configs[0], log, streams[0].LastSeq)
 	for i, config := range configs {
 		config.DenyPurge = config.DenyPurge && len(r.manifest.Left) == 0
 		if err := r.stream(ctx, &streams[i], config); err != nil {

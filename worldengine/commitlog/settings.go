@@ -178,8 +178,10 @@ func LeastHistory(log jetstream.StreamConfig) int64 {
 	return log.MaxMsgsPerSubject
 }
 
-// MarkRestored stores in the configuration of a log that it was restored up to a sequence.
-func MarkRestored(log *jetstream.StreamConfig, end uint64) {
+// MarkRestored stores in the configuration of a log that it was restored up to a sequence, and the
+// least history that the log kept before, by its configuration then.
+func MarkRestored(log *jetstream.StreamConfig, before jetstream.StreamConfig, end uint64) {
+	*log = keepPast(*log, before)
 	log.Metadata[restoredTo] = strconv.FormatUint(end, 10)
 }
 
@@ -194,8 +196,8 @@ func RestoredTo(log jetstream.StreamConfig) uint64 {
 // keepPast copies two facts from the configuration before into log: the least history that the log
 // has kept, and the end of a restore.
 func keepPast(log, before jetstream.StreamConfig) jetstream.StreamConfig {
-	if end := RestoredTo(before); end > 0 {
-		MarkRestored(&log, end)
+	if end := before.Metadata[restoredTo]; end != "" && log.Metadata != nil {
+		log.Metadata[restoredTo] = end
 	}
 	if least := LeastHistory(before); log.Metadata != nil && least < log.MaxMsgsPerSubject {
 		log.Metadata[leastHistory] = strconv.FormatInt(least, 10)
