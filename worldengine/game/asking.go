@@ -16,11 +16,14 @@ import (
 )
 
 // errSuperseded: the log has gone on without an application. An operator has ended the run, or a
-// later writer has concluded the command or begun its next attempt. Without the lease it may have.
+// later writer has concluded the command or begun its next attempt.
 var errSuperseded = errors.New("game: the log has gone on with the command")
 
+// errNotLeased: this server does not hold the lease, so the command is left to the next writer.
+var errNotLeased = errors.New("game: this server does not hold the lease")
+
 // attempt makes one logical attempt. It lasts for Policy.Deadline from here on, also for a writer
-// that takes the command over. The error is errSuperseded, or ctx's if ctx has ended.
+// that takes the command over. The error is errSuperseded, errNotLeased, or ctx's if ctx has ended.
 func (w *Worker) attempt(ctx context.Context, a *Application) (apply.Result, error) {
 	number := a.Pending.Attempt
 	if number > 1 {
@@ -75,7 +78,10 @@ func (w *Worker) ask(
 		}
 		// A plugin that may be working on the command is asked even in a pause.
 		inHand := p.inHand()
-		if !w.steps.Serves() || inHand && w.superseded(ctx, a) {
+		switch {
+		case !w.steps.Serves():
+			return apply.Result{}, errNotLeased
+		case inHand && w.superseded(ctx, a):
 			return apply.Result{}, errSuperseded
 		}
 		if p.sent && !inHand || !a.pass() {

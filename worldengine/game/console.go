@@ -43,7 +43,7 @@ func (w *Worker) console(
 		cancel(nil)
 		switch {
 		case cancelling && !w.steps.Serves():
-			return apply.Result{}, errSuperseded
+			return apply.Result{}, errNotLeased
 		case cancelling:
 			continue
 		case !apply.NotApplied(err):

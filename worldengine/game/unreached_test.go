@@ -342,3 +342,22 @@ func TestWorker_LeaseLost(t *testing.T) {
 		})
 	}
 }
+
+// A lease that seems lost for a moment, since a renewal is late, fails no command: the server takes
+// the command over again.
+func TestWorker_LeaseRenewedLate(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *game.Config) { c.Policy.Attempts = 1 })
+	asked := 0
+	w.plugin(func(c *apply.Command) apply.Answer {
+		if asked++; asked == 1 {
+			return apply.Later(c, apply.InProgress, time.Millisecond)
+		}
+		return apply.Done(c)
+	})
+	var looks atomic.Int64
+	w.steps.Leased = func() bool { return looks.Add(1) != 2 } // the second request finds it lost
+	require.ErrorIs(t, w.await(w.ensure()).err, game.ErrInProgress)
+	w.takeOver()
+	require.Equal(t, handoff.Executed, w.concluded().Status)
+}
