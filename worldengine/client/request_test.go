@@ -151,7 +151,6 @@ func TestRequest_Waits(t *testing.T) {
 // At the deadline, the error does not name a game that is back.
 func TestExchange_GameIsBack(t *testing.T) {
 	c := start(t)
-	c.Timeout = 6 * time.Second
 	serve(t, c, wire.Handoff, func(int64) *nats.Msg { return nil })
 	serve(t, c, wire.TownGet, func(n int64) *nats.Msg {
 		var town Town

@@ -315,10 +315,12 @@ func TestWorker_InvalidAnswer(t *testing.T) {
 // not asked, and the attempt's deadline stands still.
 func TestWorker_AskedInPause(t *testing.T) {
 	t.Parallel()
-	const deadline = 2 * time.Second
-	for status, resumed := range map[apply.Status]bool{apply.InProgress: false, apply.Busy: true} {
+	for status, deadline := range map[apply.Status]time.Duration{
+		apply.InProgress: time.Minute, apply.Busy: 2 * time.Second,
+	} {
 		t.Run(string(status), func(t *testing.T) {
 			t.Parallel()
+			resumed := status == apply.Busy
 			var now *game.WorldPause
 			w := work(t, func(c *game.Config) {
 				now, c.Policy.Attempts, c.Policy.Deadline = c.WorldPause, 1, deadline
