@@ -77,8 +77,9 @@ type Options struct {
 }
 
 // askNode is how often a connection asks NATS whether it is there. After two questions without an
-// answer it connects to another node; with the interval of nats.go that takes up to 6 minutes.
-const askNode = 5 * time.Second
+// answer, within 12 s, it connects to another node; with the interval of nats.go that takes up to 6
+// minutes. A call of DefaultTimeout sends its last repetition after 14 s.
+const askNode = 4 * time.Second
 
 // Connect connects to one of the servers of urls (comma-separated; "" is 127.0.0.1:4222). The client
 // reconnects until it is closed or the server refuses it. The first connection must succeed. The

@@ -105,9 +105,15 @@ func TestConnect_NodeVanishes(t *testing.T) {
 	t.Cleanup(c.Close)
 	h := talk(t, c, "t")
 	nodes[c.Conn.ConnectedAddr()].Cut(true)
+	read := make(chan error)
+	go func() {
+		_, err := c.Town(t.Context(), "t")
+		read <- err
+	}()
 	outcome, err := c.Send(t.Context(), h)
 	require.NoError(t, err)
 	require.Equal(t, handoff.Executed, outcome.Result.Status)
+	require.NoError(t, <-read)
 }
 
 // found creates a town.
