@@ -280,8 +280,8 @@ func (e *Engine) Deliver(
 		return Answer{}, err
 	}
 	prior, err := e.Receipt(ctx, h.Proposal.TownID, h.IdempotencyKey)
-	if err != nil || // which recurs in the delivery
-		!machine.MayBeRetried(prior) || prior.HandoffID != h.HandoffID {
+	retries := err == nil && machine.MayBeRetried(prior) && prior.HandoffID == h.HandoffID
+	if !retries { // an error of Receipt recurs in the delivery
 		d, err := e.newDelivery(h, approved.Trace)
 		if err != nil {
 			return Answer{}, err

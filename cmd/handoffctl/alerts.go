@@ -137,8 +137,8 @@ func (c *watchCommand) watchAlerts(ctx context.Context, a *app) error {
 	}
 }
 
-// errReplaced: the newest alert has a lower number than one that was seen, since the stream of alerts
-// was made anew or restored.
+// errReplaced: the newest alert has a lower number than one that was seen, since the stream of
+// alerts was made anew or restored.
 var errReplaced = errors.New("the stream of alerts was replaced")
 
 // alertsBehind returns the alerts after the alert with the number seen, the newest first, up to one

@@ -30,10 +30,10 @@ func (sendCommand) Help() string {
 shows the server's result. After a 429 or 503, or if no reply comes, it sends the same bytes again,
 within --timeout. It waits as long as the server asks for. A longer --timeout outlasts a restart of
 a server that had the handoff. While the town or the world is paused, or the game of the town is
-away, it prints a note. Sending a handoff again is safe: the server accepts an idempotency key at most once.
-With --wait-approval it waits for a person's decision and then sends the same bytes again. Exits 1
-if the command failed, and 0 for every other result; with --expect it exits 1 for any other status.
-With --dry-run the server judges the handoff and stores nothing.
+away, it prints a note. Sending a handoff again is safe: the server accepts an idempotency key at
+most once. With --wait-approval it waits for a person's decision and then sends the same bytes again.
+Exits 1 if the command failed, and 0 for every other result; with --expect it exits 1 for any other
+status. With --dry-run the server judges the handoff and stores nothing.
 
 Example:
 

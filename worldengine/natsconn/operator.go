@@ -46,10 +46,13 @@ func (o Options) ConnectOperator(url, name string, more ...nats.Option) (*nats.C
 	return o.Connect(url, name, more...)
 }
 
+// infoTimeout bounds the wait for a server's information: a busy server answers late.
+const infoTimeout = 10 * time.Second
+
 // operatorKeyOf returns the key file of the local operator of nc's server, or "" if it has none,
 // like an external NATS server.
 func operatorKeyOf(nc *nats.Conn) (string, error) {
-	reply, err := nc.Request("$SRV.INFO."+wire.ServiceName, nil, 10*time.Second) // a busy server, too
+	reply, err := nc.Request("$SRV.INFO."+wire.ServiceName, nil, infoTimeout)
 	if errors.Is(err, nats.ErrNoResponders) {
 		return "", nil // no engine is here that has a key
 	}

@@ -103,7 +103,8 @@ func (s *Service) mayAnswer(reply string) bool {
 }
 
 // route returns the endpoint that works on a request: e, or s.dryRuns for the dry run of a handoff.
-// It refuses the dry run of any other verb that changes something.
+// It refuses the dry run of any other verb that changes something, also of alert.ack, which clients
+// may repeat.
 func (s *Service) route(e *endpoint, header nats.Header) (*endpoint, error) {
 	if e.reads && !e.Changes && e.Verb != wire.AlertAck {
 		return e, nil
