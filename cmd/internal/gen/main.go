@@ -1,5 +1,5 @@
 // Command gen writes the files derived from Go: the schemas of requests and replies, lists in other
-// schemas, worldengine/client/js/contract.gen.mjs, and tables of the docs. It runs under go generate, and
+// schemas, the tables of the clients in JavaScript and Java, and tables of the docs. It runs under go generate, and
 // its test fails if a file is not as gen would write it. It panics if it cannot go on.
 package main
 
@@ -31,6 +31,7 @@ func generate(root string) map[string]string {
 	g.files["worldengine/client/js/contract.gen.mjs"] = contract()
 	g.files["worldengine/console/web/src/advice.gen.js"] = advice()
 	g.files["examples/plugin-minecraft/types.gen.mjs"] = commandTypes()
+	g.java()
 	g.docs()
 	return g.files
 }
