@@ -47,6 +47,8 @@ func newEntry(seq uint64, subject string, header nats.Header) entry {
 	if waited := e.At - arrived.UnixMilli(); err == nil && 0 < waited && waited <= math.MaxUint32 {
 		e.Waited = uint32(waited)
 	}
+	e.Guard, _ = commitlog.GuardOf(header)
+	e.Epoch = commitlog.EpochOf(header)
 	e.result, e.reason, _ = strings.Cut(header.Get(wire.ResultHeader), " ")
 	_, lastSeq, _ := strings.Cut(header.Get(wire.RunSeqsHeader), "-")
 	last, _ := strconv.ParseUint(lastSeq, 10, 32)

@@ -18,7 +18,7 @@ import (
 const (
 	frameHead  = 8
 	maxPayload = 1 << 20
-	factsSize  = 42
+	factsSize  = 58
 	someNames  = 80 // bytes that the names of a row often have
 )
 
@@ -85,7 +85,7 @@ type file struct {
 }
 
 func newFile(dir, world string) *file {
-	return &file{path: filepath.Join(dir, "rows"), head: "worldengine index 4 " + world}
+	return &file{path: filepath.Join(dir, "rows"), head: "worldengine index 5 " + world}
 }
 
 // errForeign: the file is of another world or format, or its beginning is damaged.

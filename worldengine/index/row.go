@@ -38,21 +38,26 @@ type facts struct {
 	Seq        uint64
 	At         int64  // Unix time in ms, 0 if unknown
 	Key, RunID uint64 // fingerprints
-	Last       uint32 // runSeq of its last event
-	Waited     uint32 // ms from arrival to At, in a first row
-	Flags      Flag
+	// Guard is the sequence of the record on the town's log subject on which the message was decided:
+	// its predecessor there. It is 0 if the message created the town, or had no guard.
+	Guard  uint64
+	Epoch  int64  // of the town's state in the record
+	Last   uint32 // runSeq of its last event
+	Waited uint32 // ms from arrival to At, in a first row
+	Flags  Flag
 }
 
 // words are the names of a row from small closed sets, so that few combinations of them exist.
 type words struct{ kind, status, result, reason, typ string }
 
-// row is a row in memory: 72 bytes without pointers. Names are numbers of dictionaries. The number
+// row is a row in memory: 96 bytes without pointers. Names are numbers of dictionaries. The number
 // 0 means no name, no row or no run.
 type row struct {
 	facts
 	words, town, actor uint32
 	prevTown, prevRun  uint32 // the row before this one of the same town, and of the same run
 	run                uint32 // number of the run
+	ordinal            uint32 // of the rows on the log subject of the town
 }
 
 func (f *facts) has(flag Flag) bool { return f.Flags&flag != 0 }

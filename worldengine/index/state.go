@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
@@ -20,7 +21,7 @@ type state struct {
 	chunks   []*[chunkRows]row
 	count    uint32 // number of rows; the newest row has this number
 	position uint64 // up to here the state has every kept message of the log
-	towns    []chain
+	towns    []town
 	runs     []chain
 	open     map[uint32]struct{} // runs of handoffs that wait or are being applied
 	results  []results           // of each town, and of the world under number 0
@@ -36,9 +37,20 @@ const chunkRows = 1 << 14
 // chain is the rows of a town or of a run.
 type chain struct {
 	first, last uint32
-	log         uint32 // the newest row on the log subject of a town
-	flags       Flag   // of the town after that row
-	at          int64  // the latest At of all rows
+	at          int64 // the latest At of all rows
+}
+
+// town is what the rows on a town's log subject say, beside the chain of all its rows.
+type town struct {
+	chain
+	log   uint32 // the newest row on the log subject
+	flags Flag   // of the town after that row
+	// hole is the newest row on the log subject whose predecessor is not the row before it, 0 if there
+	// is none; before is the number of the row that stands in the predecessor's place, 0 for none.
+	hole, before uint32
+	// failed is the oldest row with a failed handoff at the epoch of the newest row, 0 for none. Such a
+	// handoff has consumed its key and left the epoch as it was.
+	failed uint32
 }
 
 // dictionary numbers names from 1, in the order of the log; 0 is the empty name.
@@ -71,7 +83,7 @@ func (w words) clone() words {
 // newState returns a state without rows, with room for some. Number 0 stands for none.
 func newState(rows int64) *state {
 	s := &state{tokens: newDictionary[string](), actors: newDictionary[string](),
-		words: newDictionary[words](), towns: make([]chain, 1), runs: make([]chain, 1),
+		words: newDictionary[words](), towns: make([]town, 1), runs: make([]chain, 1),
 		results: make([]results, 1), open: map[uint32]struct{}{}}
 	s.keys = newTable(rows, func(n uint32) uint64 { return keyInTown(s.row(n).Key, s.row(n).town) })
 	s.anyKeys = newTable(rows, func(n uint32) uint64 { return s.row(n).Key })
@@ -135,7 +147,7 @@ func (s *state) insert(e *entry) {
 		s.noteOpen(r)
 	}
 	for len(s.towns) <= int(r.town) {
-		s.towns, s.results = append(s.towns, chain{}), append(s.results, nil)
+		s.towns, s.results = append(s.towns, town{}), append(s.results, nil)
 	}
 	if r.town != 0 {
 		r.prevTown = s.towns[r.town].extend(n, r.At)
@@ -168,6 +180,7 @@ func (s *state) noteTown(n uint32, r *row) {
 	town := &s.towns[r.town]
 	doubt := town.flags & InDoubt
 	kind := commitlog.Kind(s.wordsOf(r).kind)
+	s.link(town, n, r)
 	if !kind.KeepsState() {
 		doubt = 0
 		if apply.MayBeApplied(s.wordsOf(r).reason) {
@@ -178,6 +191,29 @@ func (s *state) noteTown(n uint32, r *row) {
 	switch kind {
 	case commitlog.KindAsked, commitlog.KindDecided:
 		s.asked = append(s.asked, n)
+	}
+}
+
+// link notes whether row n on a town's log subject follows the row before it. A record of kind mend
+// says itself which records of its town are lost, so the rows before it count as linked.
+func (s *state) link(t *town, n uint32, r *row) {
+	r.ordinal = 1
+	var last, epoch = uint64(0), r.Epoch
+	if t.log != 0 {
+		newest := s.row(t.log)
+		last, epoch, r.ordinal = newest.Seq, newest.Epoch, newest.ordinal+1
+	}
+	switch words := s.wordsOf(r); {
+	case commitlog.Kind(words.kind) == commitlog.KindMend:
+		t.hole, t.before = 0, 0
+	case r.Guard != last:
+		t.hole, t.before = n, t.log
+	}
+	if r.Epoch != epoch {
+		t.failed = 0
+	}
+	if t.failed == 0 && r.has(accepts) && s.wordsOf(r).result == string(handoff.Failed) {
+		t.failed = n
 	}
 }
 

@@ -1,0 +1,80 @@
+package index
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Chain is what the index knows of the records on a town's log subject. The guard of each record
+// names its predecessor there, so the rows are linked without a hole from the newest to the oldest,
+// unless the index or the log lacks a record.
+type Chain struct {
+	Town   string // token
+	Newest uint64 // sequence of the newest record; 0 if the town has none
+	// Hole is the sequence of the newest record whose predecessor is missing, 0 if there is none.
+	// Missing is the predecessor that the record names, and Before the sequence of the record that
+	// the index has in its place; 0 if it has none.
+	Hole, Missing, Before uint64
+	// Linked is the number of records from Hole, or else from the oldest, to Newest.
+	Linked uint32
+	// FailedFor is the number of records from the oldest handoff that failed at the town's present
+	// epoch to Newest; 0 if none failed at it. The keys of such handoffs must be kept.
+	FailedFor uint32
+}
+
+// Chain returns the chain of a town.
+func (ix *Index) Chain(token string) Chain {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return ix.s.chain(ix.s.town(token))
+}
+
+// Broken returns the chains that have a hole, ordered by town.
+func (ix *Index) Broken() (all []Chain) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	for n := range ix.s.towns {
+		if ix.s.towns[n].hole != 0 {
+			all = append(all, ix.s.chain(uint32(n)))
+		}
+	}
+	slices.SortFunc(all, func(a, b Chain) int { return cmp.Compare(a.Town, b.Town) })
+	return all
+}
+
+// Behind returns how many records on its town's log subject follow the one at a sequence; ok is
+// false if the index has no such record.
+func (ix *Index) Behind(seq uint64) (records uint32, ok bool) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	n := ix.s.after(seq - 1)
+	if n > ix.s.count {
+		return 0, false
+	}
+	r := ix.s.row(n)
+	if r.Seq != seq || !r.has(ofTown) {
+		return 0, false
+	}
+	return ix.s.row(ix.s.towns[r.town].log).ordinal - r.ordinal, true
+}
+
+func (s *state) chain(n uint32) (c Chain) {
+	t := &s.towns[n]
+	c.Town = s.tokens.names[n]
+	if t.log == 0 {
+		return c
+	}
+	newest := s.row(t.log)
+	c.Newest, c.Linked = newest.Seq, newest.ordinal
+	if t.hole != 0 {
+		hole := s.row(t.hole)
+		c.Hole, c.Missing, c.Linked = hole.Seq, hole.Guard, newest.ordinal-hole.ordinal+1
+	}
+	if t.before != 0 {
+		c.Before = s.row(t.before).Seq
+	}
+	if t.failed != 0 {
+		c.FailedFor = newest.ordinal - s.row(t.failed).ordinal + 1
+	}
+	return c
+}
