@@ -106,7 +106,7 @@ export class Emitter {
    */
   async #emit(eventType, { stepId, attempt = 1, payload, ...options }) {
     const { runId, planId, planVersion } = this.#run;
-    const key = await sha256([runId, stepId ?? "RUN", attempt, eventType, planId, planVersion].join("|"));
+    const key = await idempotencyKey({ runId, stepId, attempt, eventType, planId, planVersion });
     const before = this.#stored.get(key);
     if (before) return { ...before, idempotent: true };
     const entity = entityOf(stepId, attempt);
@@ -143,6 +143,14 @@ export class Emitter {
     return new InvalidTransitionError(eventType, entity, move.from.join(" or "), now);
   }
 }
+
+/**
+ * Returns the idempotencyKey of an event (RunEvents v2.0.1, section 3.1). An event of the run has no stepId.
+ * @param {{ runId: string, stepId?: string, attempt: number, eventType: string, planId: string,
+ *   planVersion: string }} event
+ */
+export const idempotencyKey = ({ runId, stepId, attempt, eventType, planId, planVersion }) =>
+  sha256([runId, stepId ?? "RUN", attempt, eventType, planId, planVersion].join("|"));
 
 /** @param {string | undefined} stepId @param {number} attempt */
 const entityOf = (stepId, attempt) => (stepId === undefined ? "" : `${attempt} ${stepId}`);
