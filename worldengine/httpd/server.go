@@ -38,7 +38,7 @@ type Config struct {
 	// TLS makes it HTTPS; nil for HTTP.
 	TLS *tls.Config
 	// AnyHost answers requests whatever name they give the server. Without it the name must be an IP
-	// address or localhost: a web site whose name was pointed at this machine would else be taken
+	// address or localhost, except for probes: a web site whose name was pointed at this machine would else be taken
 	// for the console's own origin.
 	AnyHost bool
 	// MaxConnections is how many connections may be open, beside WebSockets. A further one closes the
@@ -57,6 +57,7 @@ type Server struct {
 	listener net.Listener
 	http     *http.Server
 	mux      *http.ServeMux
+	probes   map[string]bool // the paths of HandleProbe
 	secure   bool
 	stop     context.CancelFunc // ends WebSockets, which outlive their requests
 	work     sync.WaitGroup
@@ -72,7 +73,8 @@ func Listen(config Config) (*Server, error) {
 	bounded := newBounded(listener, config.MaxConnections, config.MaxConnectionsPerAddress,
 		config.Logger)
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Server{listener: bounded, mux: http.NewServeMux(), secure: config.TLS != nil, stop: stop}
+	s := &Server{listener: bounded, mux: http.NewServeMux(), probes: map[string]bool{},
+		secure: config.TLS != nil, stop: stop}
 	s.http = &http.Server{
 		Handler:           s.guarded(config.AnyHost),
 		TLSConfig:         config.TLS,
@@ -89,6 +91,15 @@ func Listen(config Config) (*Server, error) {
 
 // Handle registers the handler of GET and HEAD for a path, or for all below it if it ends in a slash.
 func (s *Server) Handle(path string, handler http.Handler) { s.mux.Handle("GET "+path, handler) }
+
+// HandleProbe registers the handler of a path for programs that watch the server. It answers
+// whatever name they give the server, if any, and OPTIONS too: a page of any site may read the
+// answers.
+func (s *Server) HandleProbe(path string, handler http.Handler) {
+	s.probes[path] = true
+	s.Handle(path, handler)
+	s.mux.Handle("OPTIONS "+path, handler)
+}
 
 // Serve starts to answer.
 func (s *Server) Serve() {
@@ -136,7 +147,7 @@ func (s *Server) Close(ctx context.Context) error {
 func (s *Server) guarded(anyHost bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secure(w.Header())
-		if !anyHost && !isAddress(r.Host) {
+		if !anyHost && !isAddress(r.Host) && !s.probes[r.URL.Path] {
 			http.Error(w,
 				"Without an access file the console is reached by the address of its machine only, "+
 					"such as 127.0.0.1, or as localhost: a web site could give its own name to "+

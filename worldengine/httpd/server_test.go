@@ -99,6 +99,33 @@ func TestServer_OnlyAddressesAreHosts(t *testing.T) {
 	}
 }
 
+// Monitors reach a probe by any name of the server and by none, also with OPTIONS, and nothing else.
+func TestServer_ProbesOfAnyHost(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.HandleProbe("/readyz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "ok")
+	}))
+	for _, head := range []string{
+		"GET /readyz HTTP/1.0", "HEAD /readyz HTTP/1.0", "OPTIONS /readyz HTTP/1.0",
+		"GET /readyz HTTP/1.1\r\nHost: handoffd.games.svc.cluster.local:8480",
+		"GET /readyz HTTP/1.1\r\nHost: handoffd:8480\r\nConnection: close",
+	} {
+		for path, want := range map[string]int{
+			"/readyz": http.StatusOK, "/readyz/": http.StatusMisdirectedRequest,
+			"/": http.StatusMisdirectedRequest,
+		} {
+			conn := dial(t, s.URL())
+			_, err := io.WriteString(conn, strings.Replace(head, "/readyz", path, 1)+"\r\n\r\n")
+			require.NoError(t, err)
+			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			require.NoError(t, err)
+			require.NoError(t, answer.Body.Close())
+			require.Equal(t, want, answer.StatusCode, "%s of %s", path, head)
+		}
+	}
+}
+
 func TestServer_BoundsRequests(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -67,9 +67,9 @@ func (s *Server) serveHTTP() error {
 	if err := s.watch(); err != nil {
 		return fmt.Errorf("server: metrics: %w", err)
 	}
-	s.http.Handle("/metrics", s.tls.certified(s.metrics.Handler(s.config.Logger)))
-	s.http.Handle("/livez", http.HandlerFunc(livez))
-	s.http.Handle("/readyz", http.HandlerFunc(s.readyz))
+	s.http.HandleProbe("/metrics", s.tls.certified(s.metrics.Handler(s.config.Logger)))
+	s.http.HandleProbe("/livez", http.HandlerFunc(livez))
+	s.http.HandleProbe("/readyz", http.HandlerFunc(s.readyz))
 	s.http.Serve()
 	return nil
 }
