@@ -100,8 +100,8 @@ func elementsOf(data []byte) (elements []jsontext.Value, many bool, err error) {
 // fileEndings are the endings of the file names that are read from a directory.
 var fileEndings = []string{".json", ".jsonl", ".ndjson"}
 
-// filesIn returns the files among paths, and the JSON files of the directories among them. Each file
-// comes once.
+// filesIn returns the files among paths, and the JSON files of the directories among them, except
+// hidden files and directories. Each file comes once.
 func filesIn(paths []string) ([]string, error) {
 	var files []string
 	for _, path := range paths {
@@ -114,13 +114,20 @@ func filesIn(paths []string) ([]string, error) {
 			root += string(filepath.Separator) // WalkDir follows a link only so
 		}
 		err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
-			if err == nil && !entry.IsDir() &&
-				(file == path || slices.Contains(fileEndings, filepath.Ext(file))) {
+			named := file == path || file == root
+			switch {
+			case err != nil || entry.IsDir() && named:
+				return err
+			case !named && strings.HasPrefix(entry.Name(), "."):
+				if entry.IsDir() {
+					return fs.SkipDir
+				}
+			case named || !entry.IsDir() && slices.Contains(fileEndings, filepath.Ext(file)):
 				if found = true; !slices.Contains(files, file) {
 					files = append(files, file)
 				}
 			}
-			return err
+			return nil
 		})
 		if err != nil {
 			return nil, usagef("%v", err)

@@ -24,7 +24,7 @@ import (
 
 // replayCommand sends the handoffs of fixtures.
 type replayCommand struct {
-	Paths       []string   `arg:"" name:"path" help:"Files, and directories to search for *.json, *.jsonl and *.ndjson; - for standard input."`
+	Paths       []string   `arg:"" name:"path" help:"Files, and directories to search for *.json, *.jsonl and *.ndjson that are not hidden; - for standard input."`
 	Concurrency positive   `help:"Number of towns, or with --fresh of files, to replay at the same time. The handoffs of one town stay in their order." default:"1"`
 	Strict      bool       `help:"Refuse fixtures that expect nothing before anything is sent."`
 	Fresh       bool       `help:"Replay against temporary servers, with a new world for each file."`

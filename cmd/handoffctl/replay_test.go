@@ -76,7 +76,9 @@ func TestReplay_Directory(t *testing.T) {
 	dir, valid := t.TempDir(), written(t, vectors("handoffs.valid.json"))
 	for name, content := range map[string]string{
 		"b.json": valid, "a.json": c.handoff(), "notes.txt": "no fixture",
+		"._a.json": "of another system", ".git/hook.json": "no fixture",
 	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	s := decode[summary](t, c.ok("replay", dir, "--concurrency", "4", "-o", "json"))

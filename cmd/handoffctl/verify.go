@@ -17,7 +17,7 @@ import (
 )
 
 type verifyCommand struct {
-	Paths []string `arg:"" name:"path" help:"Files to check, and directories to search for *.json, *.jsonl and *.ndjson; - for standard input."`
+	Paths []string `arg:"" name:"path" help:"Files to check, and directories to search for *.json, *.jsonl and *.ndjson that are not hidden; - for standard input."`
 }
 
 func (verifyCommand) Help() string {
