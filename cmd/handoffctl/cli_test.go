@@ -30,6 +30,11 @@ func TestCommandLine_Environment(t *testing.T) {
 	_, err = parser.Parse([]string{"version"})
 	require.NoError(t, err)
 	assert.Equal(t, "elsewhere", line.Global.World)
+	for _, name := range []string{"NATS_URL", "NATS_CREDS", "HANDOFFCTL_WORLD"} {
+		t.Setenv(name, "")
+	}
+	c := &cli{t: t}
+	c.ok("version")
 }
 
 // The candidates for a town are the towns of the server and the world that the line names.

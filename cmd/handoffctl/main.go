@@ -30,6 +30,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"worldengine/cmd/internal/environ"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/wire"
@@ -61,7 +62,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 func (a *app) runLine(ctx context.Context, args []string) error {
 	var line commandLine
 	a.flags = &line.Global
-	command, err := newParser(&line, a.out, a.err, func(int) { a.helped = true }).Parse(args)
+	parser := newParser(&line, a.out, a.err, func(int) { a.helped = true })
+	environ.UnsetEmpty(parser.Model)
+	command, err := parser.Parse(args)
 	switch {
 	case a.helped:
 		return nil

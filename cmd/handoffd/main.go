@@ -12,7 +12,7 @@
 //	handoffd version           print the version; so does --version
 //	handoffd completion SHELL  print the completion script of bash, zsh or fish
 //
-// Every flag is also an environment variable, HANDOFFD_<FLAG>. Exit status: 0 when it was stopped
+// Every flag is also an environment variable, HANDOFFD_<FLAG>; an empty one counts as unset. Exit status: 0 when it was stopped
 // and finished its work, 1 when it could not start or finish, 2 for a bad command line.
 package main
 
@@ -35,6 +35,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"worldengine/cmd/internal/completion"
+	"worldengine/cmd/internal/environ"
 	"worldengine/cmd/internal/version"
 	"worldengine/worldengine/access"
 )
@@ -81,6 +82,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "handoffd:", err)
 		return 1
 	}
+	environ.UnsetEmpty(parser.Model)
 	if len(args) > 0 {
 		switch args[0] {
 		case "help":
@@ -192,7 +194,7 @@ const (
 	testPrefix     = variablePrefix + "TEST_"
 )
 
-// unknownVariables returns the variables with handoffd's prefix that belong to no flag, in
+// unknownVariables returns the variables with handoffd's prefix and a value that belong to no flag, in
 // alphabetical order: misspelt ones, or ones of another version. The passwords of the server's own
 // users in the configuration of a NATS are known.
 func unknownVariables(environ []string, model *kong.Application) (unknown []string) {
@@ -208,9 +210,9 @@ func unknownVariables(environ []string, model *kong.Application) (unknown []stri
 		}
 	}
 	for _, variable := range environ {
-		name, _, _ := strings.Cut(variable, "=")
+		name, value, _ := strings.Cut(variable, "=")
 		if strings.HasPrefix(name, variablePrefix) && !strings.HasPrefix(name, testPrefix) &&
-			!known[name] {
+			value != "" && !known[name] {
 			unknown = append(unknown, name)
 		}
 	}

@@ -209,6 +209,7 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP) // even without an access file: else it ends the process
 	defer signal.Stop(reload)
+	signal.Ignore(syscall.SIGPIPE) // the reader of the log may go away; the world is served on
 	srv, err := server.Start(ctx, config)
 	if err != nil && ctx.Err() != nil {
 		logger.Info("stopped before it served", "error", err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,12 +11,15 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -39,6 +43,8 @@ func TestServe_Prints(t *testing.T) {
 		"variables": {[]string{"HANDOFFD_LISTEN=127.0.0.1:0", "HANDOFFD_DATA=" + t.TempDir(),
 			"HANDOFFD_WORLD=env", "HANDOFFD_APPLY=plugin"}, nil,
 			[]string{"world     env", "apply     plugin (asked on worldengine.v1.env.apply.<town token>)"}},
+		"empty variables": {emptyVariables(t), onData(t.TempDir(), "--http", "off"),
+			[]string{"world     main", "apply     local"}},
 		// the demo's server goes on, with its console
 		"demo": {nil, []string{"demo", "--stay"},
 			[]string{"town-threatened moved from day 15", "console http://127.0.0.1:"}},
@@ -58,6 +64,22 @@ func TestServe_Prints(t *testing.T) {
 			}
 		})
 	}
+}
+
+// emptyVariables sets the variable of every flag to nothing, as ${X:-} of a Compose file does.
+func emptyVariables(t *testing.T) (set []string) {
+	t.Helper()
+	parser, err := kong.New(&commandLine{}, kong.Name("handoffd"), kong.DefaultEnvars("HANDOFFD"))
+	require.NoError(t, err)
+	for _, node := range parser.Model.Leaves(false) {
+		for _, flag := range node.Flags {
+			for _, name := range flag.Envs {
+				set = append(set, name+"=")
+			}
+		}
+	}
+	require.Greater(t, len(set), 50)
+	return append(set, "HANDOFFD_OF_ANOTHER_VERSION=")
 }
 
 // console is the line of a server's console, if that is on.
@@ -111,6 +133,30 @@ func TestServe_Supervisor(t *testing.T) {
 	for state := next(); state != "STOPPING=1"; state = next() {
 		require.Equal(t, "WATCHDOG=1", state)
 	}
+}
+
+// A server serves on, and stops in order, after the reader of its output is gone.
+func TestServe_ReaderOfLogGone(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	reader, writer, err := os.Pipe()
+	require.NoError(t, err)
+	cmd := exec.Command(self, onData(t.TempDir())...)
+	cmd.Env = append(os.Environ(), asHandoffd+"=1")
+	cmd.Stdout, cmd.Stderr = writer, writer
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	require.NoError(t, writer.Close())
+	lines, ready := bufio.NewScanner(reader), false
+	for !ready && lines.Scan() {
+		ready = strings.HasPrefix(lines.Text(), "ready ")
+	}
+	require.True(t, ready, "it does not serve")
+	require.NoError(t, reader.Close())
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM)) // it logs that it stops
+	require.NoError(t, cmd.Wait())
 }
 
 // A server that cannot start says why as a line of its log, in the format of the log.
