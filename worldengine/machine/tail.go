@@ -4,9 +4,10 @@ import "worldengine/runevents"
 
 // RunTail is the end of a run of the engine on the run's own subject.
 type RunTail struct {
-	Guard uint64 // the log sequence of the last message there
-	Next  int64  // the runSeq of the next event
-	keys  map[string]struct{}
+	Guard  uint64 // the log sequence of the last message there
+	Stored int64  // the number of messages there
+	Next   int64  // the runSeq of the next event
+	keys   map[string]struct{}
 	// Closed reports whether only the engine may go on with the run, Cancelled whether the run was
 	// cancelled.
 	Closed, Cancelled bool
@@ -33,7 +34,7 @@ func NewTail(run *runevents.Run, emitted int64) *RunTail {
 
 // Add adds a record on the run's own subject.
 func (t *RunTail) Add(rec *Record, seq uint64) {
-	t.Guard = seq
+	t.Guard, t.Stored = seq, t.Stored+1
 	t.Next = max(t.Next, rec.Run.FirstSeq+int64(len(rec.Run.Events)))
 	t.know(rec.Run)
 	if rec.Kind != KindRun {

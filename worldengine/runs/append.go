@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"worldengine/runevents"
@@ -27,7 +28,7 @@ import (
 // Writes are refused as a whole. The error is a *schemas.ValidationError with the paths of a
 // run-append-request.v1; a *runevents.OwnedError or *runevents.TransitionError, as Config.Appends
 // says; runevents.ErrRunEnding while the engine is about to end the run; runevents.ErrRunEnded
-// after the end; or the error of Sender.MayRead. After any other error the writes may have been
+// after the end; commitlog.ErrRunFull; or the error of Sender.MayRead. After any other error the writes may have been
 // stored; appending them again is safe, and shows whether they were.
 func (s *Store) Append(
 	ctx context.Context, townID string, writes []runevents.Write,
@@ -95,7 +96,8 @@ func (s *Store) append(
 			return err
 		}
 		plan.Run.AppendedBy = from.Name
-		if appended, err = s.store(ctx, run, townID, &plan); err == nil {
+		appended, err = s.store(ctx, run, townID, &plan)
+		if err == nil || errors.Is(err, commitlog.ErrRunFull) {
 			s.cache.keep(run)
 		}
 		return err
@@ -154,6 +156,9 @@ func (s *Store) store(
 	if err := s.fits(rec); err != nil {
 		return nil, err
 	}
+	if err := s.hasRoom(ctx, run, plan.Run.Events); err != nil {
+		return nil, err
+	}
 	msg, err := s.log.RunMessage(rec)
 	if err != nil {
 		return nil, err
@@ -164,6 +169,22 @@ func (s *Store) store(
 	}
 	at := commitlog.AtOr(msg.Header, time.Time{})
 	return plan.Results(at), s.take(run, rec, seq, at)
+}
+
+// hasRoom returns commitlog.ErrRunFull if the log would discard the first events of the run to store
+// some more. Before it refuses, it counts those that have not expired.
+func (s *Store) hasRoom(ctx context.Context, run *knownRun, events []runevents.Event) (err error) {
+	use := commitlog.RunAppend
+	if slices.ContainsFunc(events, func(e runevents.Event) bool { return e.EventType.EndsRun() }) {
+		use = commitlog.RunPause
+	}
+	if s.log.CheckRun(run.stored, use) == nil {
+		return nil
+	}
+	if run.stored, err = s.log.StoredOfRun(ctx, run.runID); err != nil {
+		return err
+	}
+	return s.log.CheckRun(run.stored, use)
 }
 
 // fits returns commitlog.ErrRecordTooLarge if event.list could not answer with the events of a record.

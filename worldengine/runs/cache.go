@@ -20,7 +20,9 @@ type knownRun struct {
 	epoch uint64 // of the cache when the run was loaded
 	read  uint64 // the log sequence of the last record of the run that the state has
 	last  int64  // the runSeq of the last event that the state has
-	cut   bool   // the log does not keep some of the run's events
+	// stored is the number of messages on the run's subject, or more, since some may have expired.
+	stored int64
+	cut    bool // the log does not keep some of the run's events
 }
 
 // take adds a record of a run, at a sequence of the log, and raises the alerts about it. If the
@@ -31,10 +33,10 @@ func (s *Store) take(
 	run.read, run.token = seq, wire.TokenOf(rec.TownID)
 	switch rec.Kind {
 	case commitlog.KindRun:
-		run.guard = seq
+		run.guard, run.stored = seq, run.stored+1
 		run.state.SetClosing(rec.Closing)
 	case commitlog.KindEvents:
-		run.guard = seq
+		run.guard, run.stored = seq, run.stored+1
 	}
 	records := rec.Run.Records(persistedAt)
 	if len(records) > 0 {

@@ -2,6 +2,7 @@ package runs
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -46,21 +47,66 @@ func TestStore_DamagedRun(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknownRun, "history was cut")
 }
 
-// An event that has expired is nobody's duplicate any more.
-func TestAppend_DiscardedEvent(t *testing.T) {
+// An event that has expired is nobody's duplicate any more, and takes no room in its run.
+func TestAppend_ExpiredEvent(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
 	keep(t, s.log, 2)
-	for n := range int64(4) {
+	later := s.log.Retention
+	s.log.Retention = time.Second
+	tell(t, s, "t", logtest.Told(1))
+	s.log.Retention = later
+	tell(t, s, "t", logtest.Told(2))
+	appended := func(n int64) (answer runevents.Appended, err error) {
+		answers, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(n)})
+		if err == nil {
+			answer = answers[0]
+		}
+		return answer, err
+	}
+	_, err := appended(3)
+	require.ErrorIs(t, err, commitlog.ErrRunFull)
+	require.Eventually(t, func() bool {
+		answer, err := appended(3)
+		return err == nil && answer.RunSeq == 3 && !answer.Idempotent
+	}, time.Minute, 50*time.Millisecond)
+	s.Forget()
+	keep(t, s.log, 3)
+	again, err := appended(2)
+	require.NoError(t, err)
+	require.Equal(t, []any{int64(2), true}, []any{again.RunSeq, again.Idempotent})
+	again, err = appended(1)
+	require.NoError(t, err)
+	require.Equal(t, []any{int64(4), false}, []any{again.RunSeq, again.Idempotent})
+}
+
+// A run to which more is appended than the log keeps refuses that, and loses nothing, also after a
+// restart: repeated events get their answers, and the run can end.
+func TestAppend_FullRun(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	s := open(t, l)
+	keep(t, l, 20)
+	start, end := ofRun("run", runevents.RunStarted, ""), ofRun("run", runevents.RunCompleted, "")
+	first, err := s.Append(t.Context(), "t", []runevents.Write{start})
+	require.NoError(t, err)
+	for n := range int64(17) {
 		tell(t, s, "t", logtest.Told(n+1))
 	}
-	appendAgain := func(n int64) runevents.Appended {
-		s.Forget()
-		answers, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(n)})
+	for range 2 {
+		_, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1), logtest.Told(18)})
+		require.ErrorIs(t, err, commitlog.ErrRunFull)
+		answers, err := s.Append(t.Context(), "t", []runevents.Write{start, logtest.Told(17)})
 		require.NoError(t, err)
-		return answers[0]
+		require.True(t, answers[0].Idempotent)
+		require.Equal(t, []any{first[0].EventID, int64(1), int64(18)},
+			[]any{answers[0].EventID, answers[0].RunSeq, answers[1].RunSeq})
+		s = open(t, l)
 	}
-	require.Equal(t, []any{int64(3), true}, []any{appendAgain(3).RunSeq, appendAgain(3).Idempotent})
-	again := appendAgain(1)
-	require.Equal(t, []any{int64(5), false}, []any{again.RunSeq, again.Idempotent})
+	tell(t, s, "t", end)
+	_, err = s.Append(t.Context(), "t", []runevents.Write{ofRun("run", runevents.RunFailed, "")})
+	require.ErrorIs(t, err, commitlog.ErrRunFull)
+	run, err := s.Get(t.Context(), "run")
+	require.NoError(t, err)
+	require.Equal(t, runevents.RunSucceeded, run.Status)
 }

@@ -63,6 +63,14 @@ func keep(t *testing.T, l *commitlog.Log, messages int64) {
 	require.NoError(t, err)
 }
 
+// cut has a log discard all but so many messages of each subject, as if they had expired.
+func cut(t *testing.T, l *commitlog.Log, messages int64) {
+	t.Helper()
+	before := l.Stream.CachedInfo().Config.MaxMsgsPerSubject
+	keep(t, l, messages)
+	keep(t, l, before)
+}
+
 // toldIn is logtest.Told of another run.
 func toldIn(runID string, n int64) runevents.Write {
 	w := logtest.Told(n)

@@ -162,8 +162,8 @@ func TestProject_ExpiredAndDamagedRuns(t *testing.T) {
 	l := logtest.New(t)
 	s := open(t, l)
 	tell(t, s, "Town 1", event("expired", runevents.RunStarted, ""))
-	keep(t, l, 1)
 	tell(t, s, "Town 1", event("expired", runevents.StepCompleted, "a"))
+	cut(t, l, 1)
 	publish := func(runID, seqs string, data []byte) {
 		_, err := logtest.JetStream(l).PublishMsg(t.Context(), &nats.Msg{
 			Subject: wire.RunSubject("main", runID), Data: data, Header: nats.Header{
@@ -191,8 +191,8 @@ func TestProject_ExpiredBeforeTheIndex(t *testing.T) {
 	l := logtest.New(t)
 	s := open(t, l)
 	tell(t, s, "Town 1", event("run", runevents.RunStarted, ""))
-	keep(t, l, 1)
 	tell(t, s, "Town 1", event("run", runevents.StepCompleted, "a"))
+	cut(t, l, 1)
 	p := project(t, open(t, l))
 	_, err := p.Get(t.Context(), "run")
 	require.ErrorIs(t, err, ErrUnknownRun)

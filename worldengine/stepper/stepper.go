@@ -122,6 +122,9 @@ func (s *Stepper) commit(
 	case machine.OfTown:
 		return s.Log.CommitTown(ctx, rec, &out.After, t.Seq)
 	case machine.OfRun:
+		if err := s.Log.CheckRun(tail.Stored, useOf(rec)); err != nil {
+			return err
+		}
 		seq, err := s.Log.CommitRun(ctx, rec, tail.Guard)
 		if err == nil {
 			tail.Add(rec, seq)
@@ -144,6 +147,18 @@ func (s *Stepper) commit(
 		judged = nil
 	}
 	return s.Log.Refuse(ctx, rec, wire.RefusedSubject(world, token), judged)
+}
+
+// useOf returns the use of a record on a run's own subject.
+func useOf(rec *machine.Record) commitlog.RunUse {
+	pauses := func(e runevents.Event) bool { return e.EventType == runevents.RunPaused }
+	switch {
+	case rec.Closing:
+		return commitlog.RunEnd
+	case slices.ContainsFunc(rec.Run.Events, pauses):
+		return commitlog.RunPause
+	}
+	return commitlog.RunStep
 }
 
 // pass passes the failpoint that follows a record.

@@ -18,6 +18,7 @@ const (
 	CodeActorNotAllowed   Code = "ACTOR_NOT_ALLOWED"
 	CodeRunOwned          Code = "RUN_OWNED"
 	CodeRunEnded          Code = "RUN_ENDED"
+	CodeRunFull           Code = "RUN_FULL"
 	CodeUnknownTown       Code = "UNKNOWN_TOWN"
 	CodeRevisionGone      Code = "REVISION_GONE"
 	CodeUnknownResult     Code = "UNKNOWN_RESULT"
@@ -117,6 +118,9 @@ var errorSpecs = []ErrorSpec{
 	{Code: CodeRunOwned, Status: 403,
 		When: "`run.append`: an event, or its run's plan, [is the engine's](#runs-that-take-longer)"},
 	{Code: CodeRunEnded, Status: 409, When: "`run.append`: the engine has ended the run"},
+	{Code: CodeRunFull, Status: 409,
+		When: "`run.append`: the log would discard the run's first events to store more of them " +
+			"(`--history-per-town`): end the run, and go on in another one"},
 	{Code: CodeUnknownTown, Status: 404, When: "there is no such town"},
 	{Code: CodeUnknownResult, Status: 404,
 		When: "no handoff was accepted with the key, or its commit is no longer kept, or damaged"},

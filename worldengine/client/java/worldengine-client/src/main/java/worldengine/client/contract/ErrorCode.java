@@ -38,6 +38,9 @@ public final class ErrorCode {
     /** 409: {@code run.append}: the engine has ended the run. */
     public static final String RUN_ENDED = "RUN_ENDED";
 
+    /** 409: {@code run.append}: the log would discard the run's first events to store more of them ({@code --history-per-town}): end the run, and go on in another one. */
+    public static final String RUN_FULL = "RUN_FULL";
+
     /** 404: there is no such town. */
     public static final String UNKNOWN_TOWN = "UNKNOWN_TOWN";
 

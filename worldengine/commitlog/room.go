@@ -1,0 +1,74 @@
+package commitlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/wire"
+)
+
+// The log keeps the newest messages of each subject, as many as its history is long. So that
+// nothing is discarded while it is needed, appends beyond the bounds of this file are refused.
+
+// ErrRunFull: the log would discard the first events of a run to store more of them. Nothing was
+// stored. The run can still end.
+var ErrRunFull = errors.New("worldengine: more appends would push the first ones of the run out " +
+	"of the log")
+
+// RunUse is the purpose of an append to a run's own subject. The later a use is in the list, the
+// longer it finds room.
+type RunUse int
+
+// The uses.
+const (
+	RunAppend RunUse = iota // events of other producers
+	RunPause                // a pause of the run by the engine, or its end by a producer
+	RunStep                 // any other event of the engine
+	RunEnd                  // the engine closes or ends the run
+)
+
+// reserved returns how many of a subject's last messages are left for later uses, if the log keeps
+// so many. Operators can pause a run any number of times; all other events of the engine are few.
+func (u RunUse) reserved(history int64) int64 {
+	switch u {
+	case RunAppend:
+		return history / 10
+	case RunPause:
+		return history / 20
+	case RunStep:
+		return min(4, history/20)
+	}
+	return 0
+}
+
+// History returns how many messages the log keeps of each subject, by NATS's last answer about the
+// stream. Engine.hearLog asks for one each second.
+func (l *Log) History() int64 {
+	if l.Stream != nil {
+		if history := l.Stream.CachedInfo().Config.MaxMsgsPerSubject; history > 0 {
+			return history
+		}
+	}
+	return math.MaxInt64
+}
+
+// CheckRun returns ErrRunFull if an append to a run's own subject, which has so many messages, has
+// no room.
+func (l *Log) CheckRun(stored int64, use RunUse) error {
+	history := l.History()
+	if most := history - use.reserved(history); stored >= most {
+		return fmt.Errorf("%w: %d of at most %d; end the run and go on in another one, with up to "+
+			"%d events in each append", ErrRunFull, stored, most, runevents.MaxAppend)
+	}
+	return nil
+}
+
+// StoredOfRun returns how many messages the log has on a run's own subject.
+func (l *Log) StoredOfRun(ctx context.Context, runID string) (int64, error) {
+	subject := wire.RunSubject(l.World, runID)
+	counts, err := SubjectsOf(ctx, l.Stream, subject)
+	return int64(counts[subject]), err
+}
