@@ -1,6 +1,10 @@
 package handoff
 
 import (
+	"strings"
+	"unicode"
+
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/schemas"
@@ -65,6 +69,10 @@ type Result1 struct {
 // Revision1 returns revision 1 of the result. duplicateOf is the executionId of the first result,
 // or nil if the result is no duplicate.
 func (r *Result) Revision1(a Addition, duplicateOf *string) (*Result1, error) {
+	embodiment, err := withoutBlankHint(a.Embodiment)
+	if err != nil {
+		return nil, unreadable(schemas.ExecutionResult1, err)
+	}
 	one := &Result1{
 		Type: ResultVersion, SchemaVersion: int64(Revision1),
 		HandoffID: r.HandoffID, ProposalID: r.ProposalID, IdempotencyKey: r.IdempotencyKey,
@@ -72,7 +80,7 @@ func (r *Result) Revision1(a Addition, duplicateOf *string) (*Result1, error) {
 		ActorID: a.ActorID, TownID: a.TownID, ProposalType: a.ProposalType,
 		Command: r.Command, AuthorityCommands: []string{},
 		Status: r.Status, Accepted: r.Accepted, Executed: r.Executed, ReasonCode: r.ReasonCode,
-		Evaluation: r.Evaluation, WorldState: r.WorldState, Embodiment: a.Embodiment,
+		Evaluation: r.Evaluation, WorldState: r.WorldState, Embodiment: embodiment,
 	}
 	if r.Executed {
 		one.AuthorityCommands = []string{r.Command}
@@ -84,6 +92,28 @@ func (r *Result) Revision1(a Addition, duplicateOf *string) (*Result1, error) {
 	}
 	one.ExecutionID, one.ResultID = id, id
 	return one, nil
+}
+
+// withoutBlankHint returns an embodiment without a backendHint that has no text, since agents refuse a
+// result with such a hint; nil if nothing else is left.
+func withoutBlankHint(embodiment jsontext.Value) (jsontext.Value, error) {
+	if len(embodiment) == 0 || embodiment.Kind() != '{' {
+		return embodiment, nil
+	}
+	var members map[string]any
+	if err := json.Unmarshal(embodiment, &members); err != nil {
+		return nil, err
+	}
+	hint, is := members["backendHint"].(string)
+	blank := func(r rune) bool { return unicode.IsSpace(r) || r == '\ufeff' }
+	if !is || strings.TrimFunc(hint, blank) != "" {
+		return embodiment, nil
+	}
+	delete(members, "backendHint")
+	if len(members) == 0 {
+		return nil, nil
+	}
+	return AppendCanonical(nil, members), nil
 }
 
 // unhashed1 are the members of revision 1 that its id does not cover.

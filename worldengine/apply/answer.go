@@ -45,7 +45,8 @@ type Answer struct {
 	// engine chooses it.
 	RetryAfterMs int64 `json:"retryAfterMs,omitzero"`
 	// Snapshot is the town's true state after Applied, a snapshot.v1; absent if it is the expected
-	// state. It is not validated here: an invalid one must not hide that the command was applied.
+	// state. Like the members below it may be any JSON here: an invalid one must not hide that the
+	// command was applied.
 	Snapshot jsontext.Value `json:"snapshot,omitzero"`
 	// Artifacts is a list of references, each an artifact.v1, to the data that an Applied command
 	// left elsewhere. The run's events omit invalid ones.
@@ -103,6 +104,11 @@ func ParseAnswer(data []byte, applyID string, limits schemas.Limits) (Answer, er
 			Path: schemas.Pointer("applyId"), Message: "must be that of the request, " + applyID,
 		})
 	}
+	for _, value := range []*jsontext.Value{&a.Snapshot, &a.Artifacts, &a.Embodiment} {
+		if value.Kind() == 'n' {
+			*value = nil // null is absent
+		}
+	}
 	if a.Status == Refused {
 		a.ReasonCode = cmp.Or(a.ReasonCode, ReasonUnspecified)
 	}
@@ -112,7 +118,7 @@ func ParseAnswer(data []byte, applyID string, limits schemas.Limits) (Answer, er
 // Artifacts are the references in StepCompleted to data that the command left elsewhere.
 type Artifacts struct {
 	References []jsontext.Value `json:"artifacts,omitzero"`
-	// LeftOut counts the items of the plugin's list that are invalid, or too many.
+	// LeftOut counts the items of the plugin's list that are invalid, or too many; anything but a list is one.
 	LeftOut int `json:"artifactsLeftOut,omitzero"`
 }
 
@@ -126,8 +132,11 @@ const (
 // an invalid item must not hide that the command was applied.
 func artifactsOf(list jsontext.Value) (kept Artifacts) {
 	var items []jsontext.Value
-	if len(list) == 0 || json.Unmarshal(list, &items) != nil {
+	if len(list) == 0 {
 		return kept
+	}
+	if json.Unmarshal(list, &items) != nil {
+		return Artifacts{LeftOut: 1}
 	}
 	for _, item := range items {
 		_, err := schemas.Parse(schemas.Artifact, item, schemas.Limits{Bytes: maxArtifactSize})

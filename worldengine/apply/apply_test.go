@@ -67,8 +67,8 @@ func TestAnswer_Wire(t *testing.T) {
 	}
 }
 
-// An answer without a reason has one, and a bad snapshot does not hide that the command was applied:
-// its user validates it. An invalid answer is refused by the path of its first violation.
+// An answer without a reason has one, null is absent, and a bad snapshot, list of artifacts or embodiment
+// does not hide that the command was applied: its user validates it. An invalid answer is refused by the path of its first violation.
 func TestParseAnswer(t *testing.T) {
 	t.Parallel()
 	c := command(t)
@@ -83,6 +83,13 @@ func TestParseAnswer(t *testing.T) {
 		{"1", c.ApplyID, `"applied","snapshot":{"day":-1}`, apply.Answer{
 			SchemaVersion: apply.AnswerVersion, ApplyID: c.ApplyID, Status: apply.Applied,
 			Snapshot: []byte(`{"day":-1}`)}, ""},
+		{"1", c.ApplyID, `"applied","snapshot":7,"artifacts":{},"embodiment":[]`, apply.Answer{
+			SchemaVersion: apply.AnswerVersion, ApplyID: c.ApplyID, Status: apply.Applied,
+			Snapshot: []byte(`7`), Artifacts: []byte(`{}`), Embodiment: []byte(`[]`)}, ""},
+		{"1", c.ApplyID, `"applied","snapshot":null,"artifacts":null,"embodiment":null,"message":null`,
+			apply.Done(c), ""},
+		{"1", c.ApplyID, `"refused","reasonCode":null,"message":null,"retryable":null,"retryAfterMs":null`,
+			apply.Refuse(c, apply.ReasonUnspecified, "", false), ""},
 		{"1", other, `"applied"`, apply.Answer{}, "/applyId"},
 		{"1", c.ApplyID, `"done"`, apply.Answer{}, "/status"},
 		{"2", c.ApplyID, `"applied"`, apply.Answer{}, "/schemaVersion"},

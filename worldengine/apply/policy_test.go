@@ -60,7 +60,7 @@ func TestArtifacts_Kept(t *testing.T) {
 	for list, want := range map[string][2]int{ // those that are kept, and left out
 		``:               {0, 0},
 		`[]`:             {0, 0},
-		good:             {0, 0},
+		good:             {0, 1}, // no list
 		`[` + good + `]`: {1, 0},
 		`[{"uri":"data:text/plain,hello"},` + good + `]`: {1, 1},
 		`[{"kind":"log"},` + good + `]`:                  {1, 1},

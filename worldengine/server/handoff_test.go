@@ -421,7 +421,12 @@ func TestRevision1_Embodiment(t *testing.T) {
 	rows := map[string]struct{ reported, want string }{
 		"whole": {`{"backendHint":"mineflayer","actions":[{"do":"dig","at":[1,2]}]}`,
 			`{"actions":[{"at":[1,2],"do":"dig"}],"backendHint":"mineflayer"}`},
-		"no hint": {`{"backendHint":7}`, ""},
+		"no text":         {`{"backendHint":7}`, ""},
+		"empty hint":      {`{"backendHint":""}`, ""},
+		"blank hint":      {"{\"actions\":[{}],\"backendHint\":\" \u2003\ufeff\"}", `{"actions":[{}]}`},
+		"null hint":       {`{"backendHint":null}`, `{"backendHint":null}`},
+		"no object":       {`7`, ""},
+		"null for absent": {`null`, ""},
 	}
 	host(t, c.srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
 		a := apply.Done(command)
