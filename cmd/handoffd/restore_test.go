@@ -53,6 +53,11 @@ func TestRestore(t *testing.T) {
 	r.towns = all
 	r.stop()
 
+	untouched := filepath.Join(t.TempDir(), "data")
+	for _, refused := range [][]string{{dir, "--world", "other"}, {filepath.Dir(dir)}} {
+		output(t, 1, append([]string{"restore", "--data", untouched}, refused...)...)
+		require.NoDirExists(t, untouched)
+	}
 	r.args = onData(t.TempDir(), quickly[2:]...)
 	out, log := output(t, 0, "restore", dir, "--data", r.data())
 	require.Contains(t, out, "commands being applied: ")

@@ -61,15 +61,30 @@ type Restored struct {
 func Restore(
 	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
 ) (*Restored, error) {
-	options.World = cmp.Or(options.World, wire.DefaultWorld)
-	options.Replicas = max(options.Replicas, 1)
+	m, err := ReadWorld(dir, options.World)
+	if err != nil {
+		return nil, err
+	}
+	return m.Restore(ctx, nc, dir, options)
+}
+
+// ReadWorld is Read for a backup that has to be of a world; "" is wire.DefaultWorld.
+func ReadWorld(dir, world string) (*Manifest, error) {
 	m, err := Read(dir)
 	if err != nil {
 		return nil, err
 	}
-	if m.World != options.World {
-		return nil, fmt.Errorf("%w: of %q, and not of %q", ErrOtherWorld, m.World, options.World)
+	if world = cmp.Or(world, wire.DefaultWorld); m.World != world {
+		return nil, fmt.Errorf("%w: of %q, and not of %q", ErrOtherWorld, m.World, world)
 	}
+	return m, nil
+}
+
+// Restore is the second part of the function Restore, for the manifest that ReadWorld has read in dir.
+func (m *Manifest) Restore(
+	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
+) (*Restored, error) {
+	options.Replicas = max(options.Replicas, 1)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("backup: JetStream: %w", err)

@@ -16,13 +16,17 @@ import (
 func Restore(
 	ctx context.Context, config Config, dir string, options backup.RestoreOptions,
 ) (*backup.Restored, error) {
+	manifest, err := backup.ReadWorld(dir, options.World) // before a data directory is made
+	if err != nil {
+		return nil, err
+	}
 	config = config.withDefaults()
 	config.Sync, config.Engine.World = SyncInterval, options.World // synced at the end
 	nc, end, err := connectAlone(config, restoring)
 	if err != nil {
 		return nil, err
 	}
-	restored, err := backup.Restore(ctx, nc, dir, options)
+	restored, err := manifest.Restore(ctx, nc, dir, options)
 	end()
 	if err == nil && config.NATS == "" {
 		err = syncTree(config.Data, (*os.File).Sync)
