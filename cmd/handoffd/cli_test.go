@@ -360,6 +360,18 @@ func TestDeploy_NATSConfiguration(t *testing.T) {
 	require.Len(t, options.Routes, 3)
 }
 
+// Each image of the examples has a tag that stays: another run of them starts the same programs.
+func TestDeploy_ImagesHaveVersions(t *testing.T) {
+	t.Parallel()
+	images := regexp.MustCompile(`(?m)^(?:FROM| +image:) +"?([^\s"]+)`).FindAllStringSubmatch(
+		contents(t, "../../deploy"), -1)
+	require.Greater(t, len(images), 5)
+	for _, image := range images {
+		_, tag, _ := strings.Cut(image[1], ":")
+		require.True(t, tag != "" && tag != "latest" || image[1] == "scratch", image[1])
+	}
+}
+
 // Each service that another one waits for is in the files that a comment or a page gives together.
 func TestDeploy_ComposeServices(t *testing.T) {
 	t.Parallel()
