@@ -15,6 +15,7 @@ import (
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/platform"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/wire"
 )
@@ -222,8 +223,8 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 				s.LastSeq, counted.Of(s.Data.Bytes, "byte"))
 		}
 		if whole {
-			t.linef("the backup of %s is whole; to restore it: handoffd restore %s", a.flags.World,
-				c.Dir)
+			t.linef("the backup of %s is whole; to restore it: handoffd restore --world %s %s",
+				a.flags.World, a.flags.World, platform.ShellQuote(c.Dir))
 		}
 	})
 	if err != nil || whole {

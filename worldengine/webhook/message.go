@@ -10,6 +10,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/approval"
+	"worldengine/worldengine/platform"
 )
 
 // Format is the JSON that an address reads.
@@ -62,8 +63,8 @@ func (s *Sender) Asked(townID string, asked *approval.Asked) {
 	}
 	s.post(message{World: s.config.World, Approval: w, Text: fmt.Sprintf("Town %q of world %s "+
 		"waits for an approval until %s: %s, proposed by %q. Decide in the console, or with "+
-		"handoffctl approve %s --town %q.", townID, s.config.World, w.Expires, w.Command,
-		w.ActorID, w.HandoffID, townID)})
+		"handoffctl approve --world=%s --town=%s %s", townID, s.config.World, w.Expires, w.Command,
+		w.ActorID, s.config.World, platform.ShellQuote(townID), platform.ShellQuote(w.HandoffID))})
 }
 
 // maxText is how many characters a message to Discord may have, and more than a line needs.
