@@ -2,6 +2,8 @@ package access
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -56,8 +58,33 @@ type Headers struct {
 	Bytes   int
 }
 
-// Readable reports whether the block could be decoded. Otherwise nats.go has dropped all headers.
-func (h Headers) Readable() bool { return h.Bytes == 0 || h.Decoded != nil }
+// Readable reports whether the block could be decoded, has well-formed names only, and has nothing that
+// nats.go skipped. Otherwise a header might be missing, such as the one that asks for a dry run.
+func (h Headers) Readable() bool {
+	if h.Bytes == 0 {
+		return true
+	}
+	written, _ := h.written()
+	return h.Decoded != nil && h.Bytes <= written &&
+		!slices.ContainsFunc(slices.Collect(maps.Keys(h.Decoded)), malformed)
+}
+
+// malformed reports whether a name of a header is anything but printable ASCII without a space.
+func malformed(name string) bool {
+	return strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// written returns the size of the decoded headers in the usual form, and the number of their lines.
+func (h Headers) written() (bytes, lines int) {
+	bytes = len("NATS/1.0\r\n\r\n")
+	for name, values := range h.Decoded {
+		for _, value := range values {
+			bytes += len(name) + len(": ") + len(value) + len("\r\n")
+			lines++
+		}
+	}
+	return bytes, lines
+}
 
 // OfWorld returns the rights of a request that was made in the world's account, which only the
 // engine and operators use. These are an operator's rights; a mark on the request can only reduce
@@ -130,7 +157,6 @@ const _ = uint(minMark - 1 - 2*maxLines - statusSlack)
 // grows by at most 2 bytes when it is written as "k: v\r\n", so maxLines lines have no room for a
 // hidden mark.
 func (h Headers) certain() bool {
-	written, lines := len("NATS/1.0\r\n\r\n"), 0
 	for name, values := range h.Decoded {
 		if name != wire.UserHeader && strings.Contains(name, wire.UserHeader) {
 			return false
@@ -139,10 +165,9 @@ func (h Headers) certain() bool {
 			if strings.Contains(value, wire.UserHeader) {
 				return false
 			}
-			written += len(name) + len(": ") + len(value) + len("\r\n")
-			lines++
 		}
 	}
-	return h.Readable() && lines <= maxLines && h.Bytes <= written &&
+	_, lines := h.written()
+	return h.Readable() && lines <= maxLines &&
 		len(h.Decoded[wire.UserHeader]) <= 1
 }

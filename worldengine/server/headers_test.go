@@ -228,6 +228,36 @@ func TestHeaders_Unreadable(t *testing.T) {
 	}
 }
 
+// A handoff whose header block is not well formed is not carried out, in neither account and without
+// access control: a header that cannot be read might have asked for a dry run.
+func TestHeaders_Malformed(t *testing.T) {
+	onBoth(t, []access.User{servertest.Person(wire.Agent), servertest.Person(wire.Operator)}, requireMalformedRefused)
+	t.Run("open", func(t *testing.T) {
+		t.Parallel()
+		requireMalformedRefused(t, newWorld(t))
+	})
+}
+
+func requireMalformedRefused(t *testing.T, w *world) {
+	at := w.putTown("headers")
+	body := w.wall(at)
+	for _, role := range []wire.Role{wire.Agent, wire.Operator} {
+		c := rawAs(t, w.srv.URL(), servertest.Person(role))
+		for _, lines := range []string{
+			"Dry-Run : true\r\n", "Dry-Run\t: true\r\n", " Dry-Run: true\r\n", "\tDry-Run: true\r\n", "Dry-Run\u200b: true\r\n",
+			"Dry-Run\x00: true\r\n", "X: y\r\n Dry-Run: true\r\n", ": Dry-Run: true\r\n", "\r\nDry-Run: true\r\n",
+			"X : y\r\n", ":y\r\n",
+		} {
+			reply := c.request("handoff", "NATS/1.0\r\n"+lines+"\r\n", body)
+			require.Contains(t, string(reply.Data), "HEADERS_UNREADABLE", "%s %q", role, lines)
+			require.Equal(t, "400", codeOf(reply))
+		}
+		reply := c.request("handoff", "NATS/1.0\r\nDry-Run: true\r\n\r\n", body)
+		require.Equal(t, "true", reply.Header.Get(wire.DryRunHeader), "%s", reply.Data)
+	}
+	require.Equal(t, at, w.town("headers"))
+}
+
 // FuzzHeaders: whatever header block a user sends with a request about a town that is not its own,
 // it gets an answer, and no right. which chooses the user and the verb.
 func FuzzHeaders(f *testing.F) {

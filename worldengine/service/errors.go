@@ -32,10 +32,11 @@ var (
 	errPanicked = errors.New("service: a request panicked")
 	// errAnswerTooLarge stands for an answer that NATS does not take. The client gets INTERNAL.
 	errAnswerTooLarge = errors.New("service: the answer exceeds the largest NATS payload")
-	// errHeadersUnreadable is the answer to a header block that cannot be decoded.
+	// errHeadersUnreadable is the answer to a header block that is not well formed.
 	errHeadersUnreadable = errors.New("service: the headers of the request cannot be read, " +
 		"so it was not looked at: " +
-		`send "NATS/1.0", at most 31 lines "Name: value" and an empty line, each ended by CR LF`)
+		`send "NATS/1.0", at most 31 lines "Name: value" and an empty line, each ended by CR LF, ` +
+		"with one space behind the colon and no other around the name")
 	// errUnknownRevision is the answer to a request for a revision that does not exist.
 	errUnknownRevision = errors.New("service: " + wire.ResultRevisionHeader +
 		" must be 0, the form of the contract, or 1; the request was not looked at")

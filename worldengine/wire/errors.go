@@ -106,7 +106,8 @@ var errorSpecs = []ErrorSpec{
 		When: "the record to store exceeds NATS's `max_payload`: make the state smaller, or the limit " +
 			"larger"},
 	{Code: CodeHeadersUnreadable, Status: 400,
-		When: "the header block cannot be decoded or, with access control, could hide [who sent " +
+		When: "the header block cannot be decoded to its last byte, has a name that is not printable " +
+			"ASCII without spaces or, with access control, could hide [who sent " +
 			"it](access.md#who-made-a-request)"},
 	{Code: CodeUnknownRevision, Status: 400, When: "`Execution-Result-Revision` is neither 0 nor 1"},
 	{Code: CodeInvalidCursor, Status: 400,
