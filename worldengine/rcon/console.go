@@ -7,15 +7,21 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"time"
 
 	"worldengine/handoff"
 	"worldengine/worldengine/apply"
 )
 
+// quietPart is the part of the timeout after which a command may have no answer: long enough that few
+// commands of a busy game are answered later.
+const quietPart = 4
+
 // Console applies commands on one game server, one at a time. It is safe for concurrent use.
 type Console struct {
 	cfg      Config
 	commands map[handoff.ProposalType][]template
+	quiet    time.Duration // see link
 	// turn has room for one value. The goroutine that puts the value in owns the link.
 	turn chan struct{}
 	link *link // nil while there is no connection
@@ -30,7 +36,9 @@ func New(cfg Config) (*Console, error) {
 	}
 	cfg.Names = maps.Clone(cfg.Names)
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
-	return &Console{cfg: cfg, commands: commands, turn: make(chan struct{}, 1)}, nil
+	return &Console{
+		cfg: cfg, commands: commands, quiet: cfg.Timeout / quietPart, turn: make(chan struct{}, 1),
+	}, nil
 }
 
 // Apply implements apply.Console. It waits for its turn, logs in, calls begin, and runs the console
@@ -80,7 +88,7 @@ func (k *Console) Apply(
 			return apply.Answer{}, k.inDoubt(lines, i, err)
 		}
 		response = strings.TrimRight(response, "\r\n") // some servers end each message with a line end
-		if expect := templates[i].expect; expect == nil || expect.MatchString(response) {
+		if templates[i].expects(response) {
 			continue
 		}
 		answered := k.excerpt(response)
@@ -123,7 +131,7 @@ func (k *Console) connect(ctx context.Context) error {
 		}
 		k.drop()
 	}
-	l, err := dial(ctx, k.cfg.Address, k.cfg.Timeout)
+	l, err := dial(ctx, k.cfg.Address, k.cfg.Timeout, k.quiet)
 	if err != nil {
 		return err
 	}

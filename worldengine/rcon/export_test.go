@@ -2,6 +2,7 @@ package rcon
 
 import (
 	"io"
+	"time"
 
 	"worldengine/worldengine/apply"
 )
@@ -30,3 +31,6 @@ func ReadPacket(r io.Reader) (id, kind int32, body string, wire []byte, err erro
 	}
 	return p.id, p.kind, p.body, p.wire(), nil
 }
+
+// SetQuiet sets the time after which a command may have no answer, before the first Apply.
+func (k *Console) SetQuiet(d time.Duration) { k.quiet = d }

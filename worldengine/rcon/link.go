@@ -1,10 +1,13 @@
 package rcon
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net"
+	"os"
 	"strings"
 	"time"
 )
@@ -21,12 +24,15 @@ const (
 // link is a connection to a console. One goroutine uses it at a time. After an error it is closed.
 type link struct {
 	conn    net.Conn
+	reader  *bufio.Reader // of conn
 	timeout time.Duration // of each exchange
+	quiet   time.Duration // after which a command may have no answer
 	lastID  int32
+	late    int32 // the end marker whose answer may still come; 0 for none
 }
 
 // dial connects, within the timeout.
-func dial(ctx context.Context, address string, timeout time.Duration) (*link, error) {
+func dial(ctx context.Context, address string, timeout, quiet time.Duration) (*link, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, ErrTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
@@ -36,7 +42,9 @@ func dial(ctx context.Context, address string, timeout time.Duration) (*link, er
 	if err != nil {
 		return nil, fmt.Errorf("rcon: cannot connect: %w", err)
 	}
-	return &link{conn: conn, timeout: timeout}, nil
+	return &link{
+		conn: conn, reader: bufio.NewReader(conn), timeout: timeout, quiet: quiet,
+	}, nil
 }
 
 // login sends the password. A repeated login changes nothing.
@@ -46,7 +54,7 @@ func (l *link) login(ctx context.Context, password string) error {
 		if _, err := l.send(packet{id, kindLogin, password}); err != nil {
 			return err
 		}
-		p, err := readPacket(l.conn)
+		p, err := l.read()
 		switch {
 		case err != nil:
 			return err
@@ -75,23 +83,29 @@ func (l *link) command(ctx context.Context, line string) (response string, left 
 	return response, left, err
 }
 
-// response reads the response to the request id, which may have several packets.
+// response reads the response to the request id, which may have several packets, or none.
 //
-// Nothing marks the last packet. A packet that is not full is the last one. After a full packet,
-// response sends a request that is no command. Vanilla answers requests in order, so the answer
-// ("Unknown request 0") comes after the rest of the response. That request must not be sent
-// together with the command: vanilla closes the connection if it reads two packets at once.
+// Nothing marks the last packet. A packet that is not full is the last one. After a full packet, and
+// after silence, response sends an end marker: a request that is no command. Consoles answer requests
+// in order, so the marker's answer ("Unknown request 0") comes after the rest of the response. If it
+// comes first, the response is empty: Forge sends no packet then, and vanilla an empty one. The
+// marker must not be sent together with the command: vanilla closes the connection if it reads two
+// packets at once.
 func (l *link) response(id int32) (string, error) {
-	first, err := l.receive(id, id)
-	if err != nil || len(first.body) < fullBody {
-		return first.body, err
-	}
-	end := l.nextID()
-	if _, err := l.send(packet{end, kindResponse, ""}); err != nil {
+	p, end, err := l.first(id)
+	switch {
+	case err != nil || p.id != id:
 		return "", err
+	case len(p.body) < fullBody:
+		l.late = end
+		return p.body, nil
+	case end == 0:
+		if end, err = l.mark(); err != nil {
+			return "", err
+		}
 	}
 	var text strings.Builder
-	for p := first; p.id == id; {
+	for p.id == id {
 		if text.WriteString(p.body); text.Len() > maxResponse {
 			return "", fmt.Errorf("%w: a response has more than %d bytes", ErrProtocol, maxResponse)
 		}
@@ -102,17 +116,60 @@ func (l *link) response(id int32) (string, error) {
 	return text.String(), nil
 }
 
-// receive reads a response to the request id or end.
+// first reads the first answer to the request id. If none comes for l.quiet, it sends the end marker
+// end, whose answer it takes too; else end is 0.
+func (l *link) first(id int32) (p packet, end int32, err error) {
+	for {
+		if end == 0 && l.silent() {
+			if end, err = l.mark(); err != nil {
+				return p, end, err
+			}
+		}
+		late := l.late
+		p, err = l.receive(id, end)
+		if l.late = 0; err != nil || p.id != late {
+			return p, end, err
+		}
+	}
+}
+
+// silent reports whether nothing comes for l.quiet. It consumes nothing.
+func (l *link) silent() bool {
+	_ = l.conn.SetReadDeadline(time.Now().Add(l.quiet)) // fails if conn is closed, as does reading
+	_, err := l.reader.Peek(1)
+	_ = l.conn.SetReadDeadline(time.Time{})
+	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// mark sends an end marker.
+func (l *link) mark() (end int32, err error) {
+	end = l.nextID()
+	_, err = l.send(packet{end, kindResponse, ""})
+	return end, err
+}
+
+// receive reads an answer to the request id, to the end marker end unless that is 0, or to a late one.
 func (l *link) receive(id, end int32) (packet, error) {
-	p, err := readPacket(l.conn)
+	p, err := readPacket(l.reader)
 	if err != nil {
 		return packet{}, err
 	}
-	if p.kind != kindResponse || p.id != id && p.id != end {
+	expected := p.id == id || p.id == end || p.id == l.late
+	if p.kind != kindResponse || p.id == 0 || !expected {
 		return packet{}, fmt.Errorf("%w: it answered request %d with id %d of kind %d",
 			ErrProtocol, id, p.id, p.kind)
 	}
 	return p, nil
+}
+
+// read reads a packet that is no late answer to an end marker.
+func (l *link) read() (packet, error) {
+	p, err := readPacket(l.reader)
+	if err == nil && l.late != 0 && p.id == l.late && p.kind == kindResponse {
+		l.late = 0
+		return readPacket(l.reader)
+	}
+	return p, err
 }
 
 // send writes p in one piece, as vanilla requires. left reports whether any byte was written.

@@ -174,3 +174,12 @@ func valueOf(name string, c *apply.Command, names map[string]string) (string, er
 	}
 	return value, nil
 }
+
+// formatting matches what servers add to a response for colours: codes of the game, and of terminals.
+var formatting = regexp.MustCompile(`§[0-9A-Fa-fK-Ok-oRrXx]|\x1b\[[0-9;]*m`)
+
+// expects reports whether a response shows that the command was done: with its colours or without.
+func (t *template) expects(response string) bool {
+	return t.expect == nil || t.expect.MatchString(response) ||
+		t.expect.MatchString(formatting.ReplaceAllString(response, ""))
+}
